@@ -1,0 +1,1 @@
+//! The papers' experiments: programs, noise, statistics and side-by-side reports.

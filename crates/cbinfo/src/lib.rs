@@ -1,0 +1,1 @@
+//! Exact accounting of stolen CPU time and run time, by BPF (the paper's cbinfo kernel module).

@@ -1,0 +1,1 @@
+//! The live Linux: calibrate, observe, act.
