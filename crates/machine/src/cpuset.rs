@@ -80,7 +80,9 @@ impl CpuSet {
     /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.words.iter().enumerate().flat_map(|(index, word)| {
-            (0..64).filter(move |bit| word & (1 << bit) != 0).map(move |bit| index as u32 * 64 + bit)
+            (0..64)
+                .filter(move |bit| word & (1 << bit) != 0)
+                .map(move |bit| index as u32 * 64 + bit)
         })
     }
 
