@@ -1,1 +1,45 @@
-//! Every change to the system, written down before it is made, and taken back by whoever is still alive.
+//! Every change to the system, written down before it is made, and taken back by whoever is still
+//! alive: the program itself ([`Session::close`]), its supervisor ([`supervise`]), or the next
+//! start and `evenkeel undo` ([`undo`]).
+//!
+//! This crate is also the one place in the project where a CPU affinity is read and set
+//! ([`affinity`]). Three contracts of the design live here: *Undo* (a mask is restored only if it
+//! still is what we wrote), *Yield* (what the user sets wins) and the half of *Transparent* that
+//! frees children which inherited a pin.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `affinity` | the two system calls, and what the user had before us ([`affinity::Original`]) |
+//! | `task` | which thread is meant, proof against PID reuse |
+//! | `cpuset` | the CPUs that a thread's cgroup lets it use |
+//! | `directory` | where journals lie, and that nobody else can reach them |
+//! | `record` | one line of a journal, with its checksum |
+//! | `file` | the journal on disk: append, lock, compact |
+//! | `ledger` | what the lines add up to: who is pinned, by whom, what before |
+//! | `heritage` | which thread inherited a pin of ours |
+//! | `session` | placing and releasing |
+//! | `undo` | taking everything back |
+//! | `supervisor` | the process that does so when we are killed |
+//! | `failpoint` | dying on purpose after any of these steps, for tests |
+
+pub mod affinity;
+mod cpuset;
+mod directory;
+pub mod failpoint;
+mod file;
+mod heritage;
+mod ledger;
+mod record;
+mod session;
+mod supervisor;
+mod task;
+mod undo;
+
+pub use affinity::{AffinityError, Original};
+pub use cpuset::effective_cpuset;
+pub use directory::runtime_dir;
+pub use file::JournalError;
+pub use session::{PlaceError, Placed, Released, Session, SessionOptions, Style};
+pub use supervisor::{Supervisor, SupervisorError, supervise};
+pub use task::{TaskError, TaskRef};
+pub use undo::{Damage, Foreign, Kept, UndoError, UndoOptions, UndoReport, undo, undo_file};

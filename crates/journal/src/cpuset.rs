@@ -1,0 +1,173 @@
+//! The CPUs that a thread's cgroup lets it use: `cpuset.cpus.effective` of cgroup v2, or
+//! `cpuset.effective_cpus` of v1, whichever hierarchy has the controller; without one, the online
+//! CPUs.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use evenkeel_machine::CpuSet;
+
+/// A mounted cgroup hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mount {
+    /// Directory of the hierarchy that is mounted there (a container may see only a part).
+    root: PathBuf,
+    /// Where.
+    point: PathBuf,
+    /// Version 2.
+    unified: bool,
+}
+
+/// CPUs that the cpuset of thread `tid` allows now, offline ones left out. Never empty on a
+/// running system; empty only if neither cgroup nor /sys can be read.
+pub fn effective_cpuset(tid: i32) -> CpuSet {
+    // Mount points of cgroups do not change during a run; reading them costs more than the rest.
+    static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
+    let mounts = MOUNTS.get_or_init(|| {
+        std::fs::read_to_string("/proc/self/mountinfo")
+            .map(|text| parse_mounts(&text))
+            .unwrap_or_default()
+    });
+    std::fs::read_to_string(format!("/proc/{tid}/cgroup"))
+        .ok()
+        .and_then(|text| from_cgroup(&text, mounts))
+        .unwrap_or_else(online)
+}
+
+fn online() -> CpuSet {
+    read_list(Path::new("/sys/devices/system/cpu/online")).unwrap_or_default()
+}
+
+fn read_list(path: &Path) -> Option<CpuSet> {
+    std::fs::read_to_string(path).ok()?.parse().ok().filter(|set: &CpuSet| !set.is_empty())
+}
+
+/// `text` is /proc/TID/cgroup: lines `ID:CONTROLLERS:PATH`, v2 being `0::PATH`.
+fn from_cgroup(text: &str, mounts: &[Mount]) -> Option<CpuSet> {
+    let mut unified = None;
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        if controllers.split(',').any(|name| name == "cpuset") {
+            return lookup(path, mounts, false, &["cpuset.effective_cpus", "cpuset.cpus"]);
+        }
+        if controllers.is_empty() {
+            unified = Some(path);
+        }
+    }
+    lookup(unified?, mounts, true, &["cpuset.cpus.effective"])
+}
+
+/// The first of `files` in the cgroup or, where the controller is not enabled that far down, in
+/// the nearest ancestor that has it.
+fn lookup(cgroup: &str, mounts: &[Mount], unified: bool, files: &[&str]) -> Option<CpuSet> {
+    for mount in mounts.iter().filter(|mount| mount.unified == unified) {
+        let Ok(inside) = Path::new(cgroup).strip_prefix(&mount.root) else {
+            continue;
+        };
+        if inside.components().any(|part| part.as_os_str() == "..") {
+            continue;
+        }
+        for directory in mount.point.join(inside).ancestors() {
+            if !directory.starts_with(&mount.point) {
+                break;
+            }
+            for file in files {
+                if let Some(set) = read_list(&directory.join(file)) {
+                    return Some(set);
+                }
+            }
+        }
+    }
+    None
+}
+
+/// The cgroup mounts of a mountinfo file that can carry the cpuset controller.
+fn parse_mounts(text: &str) -> Vec<Mount> {
+    text.lines()
+        .filter_map(|line| {
+            // "31 23 0:28 ROOT POINT OPTIONS [TAGS] - TYPE SOURCE SUPER_OPTIONS"
+            let (left, right) = line.split_once(" - ")?;
+            let mut left = left.split(' ').skip(3);
+            let (root, point) = (left.next()?, left.next()?);
+            let mut right = right.split(' ');
+            let kind = right.next()?;
+            let options = right.nth(1).unwrap_or_default();
+            let unified = kind == "cgroup2";
+            let v1 = kind == "cgroup" && options.split(',').any(|option| option == "cpuset");
+            (unified || v1).then(|| Mount {
+                root: unescape(root).into(),
+                point: unescape(point).into(),
+                unified,
+            })
+        })
+        .collect()
+}
+
+/// mountinfo writes blanks and backslashes as three octal digits.
+fn unescape(text: &str) -> String {
+    let mut out = text.to_owned();
+    for (code, plain) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
+        out = out.replace(code, plain);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_of_both_versions() {
+        let text = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
+            34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset\n\
+            35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+            41 31 0:38 /a\\040b /sys/fs/cgroup/unified rw shared:1 - cgroup2 cgroup2 rw\n\
+            nonsense\n";
+        let mount = |root: &str, point: &str, unified| Mount {
+            root: root.into(),
+            point: point.into(),
+            unified,
+        };
+        assert_eq!(
+            parse_mounts(text),
+            [
+                mount("/", "/sys/fs/cgroup/cpuset", false),
+                mount("/a b", "/sys/fs/cgroup/unified", true)
+            ]
+        );
+    }
+
+    #[test]
+    fn both_versions_and_their_ancestors() {
+        let dir = tempfile::tempdir().unwrap();
+        let (v1, v2) = (dir.path().join("v1"), dir.path().join("v2"));
+        std::fs::create_dir_all(v1.join("job")).unwrap();
+        std::fs::create_dir_all(v2.join("user/app")).unwrap();
+        std::fs::write(v1.join("cpuset.effective_cpus"), "0-7\n").unwrap();
+        std::fs::write(v1.join("job/cpuset.effective_cpus"), "2-3\n").unwrap();
+        std::fs::write(v2.join("user/cpuset.cpus.effective"), "4-5\n").unwrap();
+        let mounts = [
+            Mount { root: "/".into(), point: v1, unified: false },
+            Mount { root: "/slice".into(), point: v2, unified: true },
+        ];
+        let find = |text: &str| from_cgroup(text, &mounts).map(|set| set.to_string());
+        assert_eq!(find("3:cpuset,cpu:/job\n0::/slice/user"), Some("2-3".into()));
+        assert_eq!(find("3:cpuset:/\n"), Some("0-7".into()));
+        assert_eq!(find("1:cpu:/\n0::/slice/user/app\n"), Some("4-5".into()));
+        assert_eq!(find("0::/slice/gone/too"), None);
+        assert_eq!(find("0::/../elsewhere"), None);
+        assert_eq!(find("0::/slice/../../user"), None);
+        assert_eq!(find("garbage"), None);
+    }
+
+    #[test]
+    fn this_host() {
+        let tid = crate::task::own_pid();
+        let set = effective_cpuset(tid);
+        assert!(crate::affinity::get(tid).unwrap().is_subset(&set), "{set}");
+    }
+}

@@ -1,0 +1,109 @@
+//! Where journals lie, and that nobody but their owner can have put anything there: a directory
+//! of ours is no symbolic link, belongs to us, and others cannot write to it.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::file::JournalError;
+
+/// The directory for this user's run-time state: `/run/evenkeel` for root,
+/// `$XDG_RUNTIME_DIR/evenkeel` for others, and where neither can be had `/tmp/evenkeel-UID`.
+/// It is created when it does not exist. Journals lie in its subdirectory `journal`.
+///
+/// # Errors
+/// [`JournalError::Directory`] when even the last one cannot be had safely.
+pub fn runtime_dir() -> Result<PathBuf, JournalError> {
+    let uid = own_uid();
+    let mut candidates = Vec::new();
+    if uid == 0 {
+        candidates.push(PathBuf::from("/run/evenkeel"));
+    }
+    let xdg = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    // As root the variable often is the caller's (sudo -E): then its owner is not us.
+    if let Some(xdg) = xdg.filter(|path| path.is_absolute() && is_owned(path, uid)) {
+        candidates.push(xdg.join("evenkeel"));
+    }
+    for path in &candidates {
+        match ensure(path, if uid == 0 { 0o755 } else { 0o700 }) {
+            Ok(()) => return Ok(path.clone()),
+            Err(error) => tracing::debug!(%error, "trying the next directory"),
+        }
+    }
+    let last = PathBuf::from(format!("/tmp/evenkeel-{uid}"));
+    ensure(&last, 0o700)?;
+    Ok(last)
+}
+
+/// `dir/journal`, created with mode 0700 (together with `dir`) and checked.
+///
+/// # Errors
+/// [`JournalError::Directory`].
+pub(crate) fn journal_dir(dir: &Path) -> Result<PathBuf, JournalError> {
+    ensure(dir, if own_uid() == 0 { 0o755 } else { 0o700 })?;
+    let path = dir.join("journal");
+    ensure(&path, 0o700)?;
+    Ok(path)
+}
+
+/// The effective user.
+pub(crate) fn own_uid() -> u32 {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+fn is_owned(path: &Path, uid: u32) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
+}
+
+/// Creates the directory if needed, and checks that only we can write to it.
+fn ensure(path: &Path, mode: u32) -> Result<(), JournalError> {
+    let fail = |why: String| JournalError::Directory { path: path.to_owned(), why };
+    match DirBuilder::new().mode(mode).create(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(fail(error.to_string())),
+    }
+    check(path).map_err(fail)
+}
+
+/// Whether a directory is ours alone; says what is wrong if not.
+pub(crate) fn check(path: &Path) -> Result<(), String> {
+    let meta = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
+    if !meta.is_dir() {
+        return Err("it is not a directory; remove it".into());
+    }
+    if meta.uid() != own_uid() {
+        return Err(format!("it belongs to user {}, not to us; remove it", meta.uid()));
+    }
+    if meta.mode() & 0o022 != 0 {
+        return Err(format!("others may write to it; run: chmod go-w {}", path.display()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn ours_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().join("evenkeel");
+        let made = journal_dir(&base).unwrap();
+        assert_eq!(std::fs::metadata(&made).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(journal_dir(&base).unwrap(), made);
+
+        std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(journal_dir(&base).unwrap_err().to_string().contains("chmod go-w"));
+
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&base, &link).unwrap();
+        assert!(journal_dir(&link).unwrap_err().to_string().contains("not a directory"));
+
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        assert!(journal_dir(&dir.path().join("file")).is_err());
+        assert!(journal_dir(&dir.path().join("no/such")).is_err());
+    }
+}

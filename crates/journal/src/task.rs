@@ -1,0 +1,263 @@
+//! Which thread is meant: a thread number together with its start time, so that a number that the
+//! kernel gave to somebody else is never taken for the thread that had it before.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// One thread of this boot, proof against PID reuse.
+///
+/// Its start time has the resolution of the kernel's clock ticks (1/100 s); for the same number to
+/// come back within one, all numbers would have to be used up in that time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TaskRef {
+    /// Thread number.
+    pub tid: i32,
+    /// Process number (of its thread group).
+    pub tgid: i32,
+    /// Start time: clock ticks (`sysconf(_SC_CLK_TCK)`) since boot, field 22 of
+    /// `/proc/TGID/task/TID/stat`.
+    #[serde(rename = "start")]
+    pub start_time_ticks: u64,
+}
+
+/// Why a thread cannot be named.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// It ended.
+    #[error("thread {tid} has ended")]
+    Gone {
+        /// The thread.
+        tid: i32,
+    },
+    /// /proc does not show it.
+    #[error("cannot read {}: {source}; is /proc mounted, and without hidepid?", .path.display())]
+    Unreadable {
+        /// What was read.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// /proc shows something else than Linux documents.
+    #[error("{} does not have the form that proc(5) describes", .path.display())]
+    Malformed {
+        /// What was read.
+        path: PathBuf,
+    },
+}
+
+impl TaskRef {
+    /// The thread that has this number now.
+    ///
+    /// # Errors
+    /// All of [`TaskError`].
+    pub fn of(tid: i32) -> Result<Self, TaskError> {
+        let path = PathBuf::from(format!("/proc/{tid}/status"));
+        let text = read(tid, &path)?;
+        let tgid = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Tgid:"))
+            .and_then(|value| value.trim().parse().ok())
+            .ok_or(TaskError::Malformed { path })?;
+        Self::in_process(tgid, tid)
+    }
+
+    /// The thread `tid` of process `tgid`: one read less than [`TaskRef::of`].
+    ///
+    /// # Errors
+    /// All of [`TaskError`].
+    pub fn in_process(tgid: i32, tid: i32) -> Result<Self, TaskError> {
+        let stat = Stat::read(tgid, tid)?;
+        Ok(Self { tid, tgid, start_time_ticks: stat.start_ticks })
+    }
+
+    /// The calling process.
+    ///
+    /// # Errors
+    /// All of [`TaskError`].
+    pub fn own_process() -> Result<Self, TaskError> {
+        let pid = own_pid();
+        Self::in_process(pid, pid)
+    }
+
+    /// The leader of this thread's process.
+    ///
+    /// # Errors
+    /// All of [`TaskError`].
+    pub fn process(&self) -> Result<Self, TaskError> {
+        if self.tid == self.tgid { Ok(*self) } else { Self::in_process(self.tgid, self.tgid) }
+    }
+
+    /// Whether the very same thread still exists and has not ended (a zombie has).
+    pub fn is_alive(&self) -> bool {
+        self.stat().is_some()
+    }
+
+    /// What /proc says of it, if it is still the same and has not ended.
+    pub(crate) fn stat(&self) -> Option<Stat> {
+        Stat::read(self.tgid, self.tid)
+            .ok()
+            .filter(|stat| stat.start_ticks == self.start_time_ticks && !stat.has_ended())
+    }
+}
+
+impl fmt::Display for TaskRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.tid == self.tgid {
+            write!(f, "process {}", self.tid)
+        } else {
+            write!(f, "thread {} of process {}", self.tid, self.tgid)
+        }
+    }
+}
+
+/// The calling process's number.
+pub(crate) fn own_pid() -> i32 {
+    // SAFETY: getpid takes nothing and cannot fail.
+    unsafe { libc::getpid() }
+}
+
+/// The few fields of `/proc/.../stat` that identity and ancestry need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// State letter; Z and X mean ended.
+    pub state: char,
+    /// Parent process, 0 for none.
+    pub ppid: i32,
+    /// Session.
+    pub session: i32,
+    /// Start time in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl Stat {
+    fn read(tgid: i32, tid: i32) -> Result<Self, TaskError> {
+        let path = PathBuf::from(format!("/proc/{tgid}/task/{tid}/stat"));
+        let text = read(tid, &path)?;
+        Self::parse(&text).ok_or(TaskError::Malformed { path })
+    }
+
+    /// The command name in parentheses may hold spaces and parentheses: fields count from the
+    /// last one.
+    fn parse(text: &str) -> Option<Self> {
+        let (_, rest) = text.rsplit_once(')')?;
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let ppid = fields.next()?.parse().ok()?;
+        let session = fields.nth(1)?.parse().ok()?;
+        // Session is field 6, start time field 22.
+        let start_ticks = fields.nth(15)?.parse().ok()?;
+        Some(Self { state, ppid, session, start_ticks })
+    }
+
+    /// Zombie or dead.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+fn read(tid: i32, path: &PathBuf) -> Result<String, TaskError> {
+    // A command name may be any bytes.
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
+            Err(TaskError::Gone { tid })
+        }
+        Err(source) => Err(TaskError::Unreadable { path: path.clone(), source }),
+    }
+}
+
+/// The numbers that a directory of /proc lists; none if it is gone or not readable.
+fn numbers(path: &str) -> Vec<i32> {
+    std::fs::read_dir(path)
+        .map(|entries| {
+            entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+        })
+        .unwrap_or_default()
+}
+
+/// All threads of the machine that /proc shows: (process, thread).
+pub(crate) fn all_threads() -> impl Iterator<Item = (i32, i32)> {
+    numbers("/proc").into_iter().flat_map(|tgid| {
+        numbers(&format!("/proc/{tgid}/task")).into_iter().map(move |tid| (tgid, tid))
+    })
+}
+
+/// Processes as they were when first asked for: one consistent family tree for one sweep.
+#[derive(Debug, Default)]
+pub(crate) struct Processes {
+    seen: HashMap<i32, Option<Stat>>,
+}
+
+impl Processes {
+    /// What is known of a process; `None` if it does not exist.
+    pub fn get(&mut self, pid: i32) -> Option<Stat> {
+        *self.seen.entry(pid).or_insert_with(|| Stat::read(pid, pid).ok())
+    }
+}
+
+/// Clock ticks a second of the start times in /proc.
+pub(crate) fn ticks_per_second() -> u64 {
+    // SAFETY: sysconf takes an integer and touches no memory of ours.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    u64::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
+}
+
+/// Nanoseconds since boot on the clock that start times in /proc are taken from.
+pub(crate) fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills the one timespec that the pointer names; CLOCK_BOOTTIME always
+    // exists, and on an impossible failure the value stays zero.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut time) };
+    (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_name_may_be_anything() {
+        let tail = "S 12 13 14 0 -1 4194304 101 0 0 0 0 0 0 0 20 0 1 0 118481 3133440";
+        for name in ["(cat)", "(a b)", "(a) R 1 (2)", "())", "(\u{fffd})"] {
+            let stat = Stat::parse(&format!("99 {name} {tail}")).unwrap();
+            assert_eq!(stat, Stat { state: 'S', ppid: 12, session: 14, start_ticks: 118_481 });
+        }
+        assert_eq!(Stat::parse("99 (cat) S 12 13"), None);
+        assert_eq!(Stat::parse(""), None);
+    }
+
+    #[test]
+    fn a_thread_is_itself_and_nobody_else() {
+        // SAFETY: gettid takes nothing and cannot fail.
+        let task = TaskRef::of(unsafe { libc::gettid() }).unwrap();
+        assert_eq!(task.tgid, own_pid());
+        assert!(task.is_alive());
+        assert!(!TaskRef { start_time_ticks: task.start_time_ticks + 1, ..task }.is_alive());
+        assert!(!TaskRef { tgid: 1, ..task }.is_alive());
+        assert_eq!(task.process().unwrap().tid, own_pid());
+        assert!(matches!(TaskRef::of(i32::MAX), Err(TaskError::Gone { .. })));
+        assert!(all_threads().any(|thread| thread == (task.tgid, task.tid)));
+    }
+
+    #[test]
+    fn a_zombie_has_ended() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id() as i32;
+        let task = TaskRef::of(pid);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while task.as_ref().is_ok_and(TaskRef::is_alive) {
+            assert!(std::time::Instant::now() < deadline, "the child did not end");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn start_times_are_on_our_clock() {
+        let start = TaskRef::own_process().unwrap().start_time_ticks;
+        assert!(start <= now_ns() / (1_000_000_000 / ticks_per_second()));
+    }
+}

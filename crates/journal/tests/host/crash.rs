@@ -1,0 +1,144 @@
+//! The writer is killed after every single journal write and affinity call, each in turn; all
+//! masks are as before, by the supervisor or by `undo`.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use evenkeel_journal::{TaskRef, UndoOptions, affinity, undo};
+
+use crate::tools::*;
+
+/// Runs the writer until it is killed at no point any more.
+fn every_point(test: &str, supervised: bool) {
+    let Some((x, y)) = two_cpus(test) else { return };
+    let dir = directory();
+    let mut victim = Victim::new();
+    let (b, bound) = (Sleeper::new(), Sleeper::new());
+    let (c, d) = (victim.make("thread"), victim.make("child"));
+    affinity::set(bound.task.tid, &just(y)).unwrap();
+    let tasks = [victim.worker, b.task, c, d, bound.task, victim.root];
+    let list = tasks.map(|task| task.tid.to_string()).join(",");
+    let is_as_before = || {
+        tasks.iter().all(|task| mask(task.tid) == if *task == bound.task { just(y) } else { all() })
+    };
+    assert!(is_as_before());
+    for point in 1.. {
+        assert!(point < 500, "it never gets to the end");
+        let output = role("writer")
+            .env("AT", point.to_string())
+            .env("DIR", dir.path())
+            .env("SUPERVISED", if supervised { "1" } else { "0" })
+            .env("TASKS", &list)
+            .env("CPUS", format!("{x},{y}"))
+            .output()
+            .unwrap();
+        let child = Orphan::named_in(&output.stdout);
+        let is_as_before =
+            || is_as_before() && child.as_ref().is_none_or(|child| mask(child.0.tid) == all());
+        let was_killed = output.status.signal() == Some(libc::SIGKILL);
+        if supervised {
+            // Whether it is killed or not, the supervisor leaves nothing: but a writer that died
+            // before it had one leaves a journal of nothing, or part of one.
+            wait_for("the supervisor", is_as_before);
+        }
+        let report = undo(dir.path(), UndoOptions::default());
+        assert!(report.is_clean() && report.live.is_empty(), "point {point}: {report:?}");
+        assert!(is_as_before(), "point {point}: {report:?}");
+        if supervised {
+            wait_for("the journal's end", || journals(dir.path()).is_empty());
+        } else {
+            assert!(journals(dir.path()).is_empty(), "point {point}");
+        }
+        let again = undo(dir.path(), UndoOptions::default());
+        assert!(again.is_clean() && again.restored.is_empty(), "point {point}: {again:?}");
+        if !was_killed {
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "point {point}: {}: {text}", output.status);
+            // Each step of the script is at least one point.
+            assert!(point > 30, "only {point} points");
+            println!("{test}: {} points", point - 1);
+            return;
+        }
+    }
+}
+
+#[test]
+fn killed_at_every_point_then_undone() {
+    every_point("killed_at_every_point_then_undone", false);
+}
+
+#[test]
+fn killed_at_every_point_under_a_supervisor() {
+    every_point("killed_at_every_point_under_a_supervisor", true);
+}
+
+/// The writer's child, which outlives it.
+struct Orphan(TaskRef);
+
+impl Orphan {
+    fn named_in(output: &[u8]) -> Option<Self> {
+        let text = String::from_utf8_lossy(output);
+        let (_, rest) = text.split_once("tid=")?;
+        Some(Self(TaskRef::of(rest.lines().next()?.trim().parse().unwrap()).unwrap()))
+    }
+}
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        if self.0.is_alive() {
+            // SAFETY: two integers; the process is one that our writer made.
+            unsafe { libc::kill(self.0.tid, libc::SIGKILL) };
+        }
+    }
+}
+
+#[test]
+fn an_undo_that_is_killed_is_done_by_the_next() {
+    let Some((x, _)) = two_cpus("an_undo_that_is_killed") else { return };
+    let dir = directory();
+    let sleepers: Vec<Sleeper> = (0..3).map(|_| Sleeper::new()).collect();
+    for point in 1.. {
+        let mut text = line(&header());
+        for (id, sleeper) in (1..).zip(&sleepers) {
+            affinity::set(sleeper.task.tid, &just(x)).unwrap();
+            text += &line(&pin(id, &sleeper.task, x));
+        }
+        put(dir.path(), "1-1.jsonl", text.as_bytes());
+        let status = role("undoer")
+            .env("AT", point.to_string())
+            .env("DIR", dir.path())
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        let report = undo(dir.path(), UndoOptions::default());
+        assert!(report.is_clean() && report.kept.is_empty(), "point {point}: {report:?}");
+        assert!(sleepers.iter().all(|sleeper| sleeper.mask() == all()), "point {point}");
+        assert!(journals(dir.path()).is_empty(), "point {point}");
+        if status.signal() != Some(libc::SIGKILL) {
+            assert!(status.success() && point > 7, "point {point}: {status}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn many_undo_at_once() {
+    let Some((x, _)) = two_cpus("many_undo_at_once") else { return };
+    let dir = directory();
+    let sleepers: Vec<Sleeper> = (0..8).map(|_| Sleeper::new()).collect();
+    for (index, sleeper) in sleepers.iter().enumerate() {
+        affinity::set(sleeper.task.tid, &just(x)).unwrap();
+        let text = line(&header()) + &line(&pin(1, &sleeper.task, x));
+        put(dir.path(), &format!("1-{index}.jsonl"), text.as_bytes());
+    }
+    let reports: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| undo(dir.path(), UndoOptions::default()))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    // Each was taken back once, by one of them, and nobody stumbled.
+    assert!(reports.iter().all(|report| report.is_clean()), "{reports:?}");
+    assert_eq!(reports.iter().map(|report| report.restored.len()).sum::<usize>(), 8);
+    assert!(sleepers.iter().all(|sleeper| sleeper.mask() == all()));
+    assert!(journals(dir.path()).is_empty());
+}

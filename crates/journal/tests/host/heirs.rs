@@ -1,0 +1,108 @@
+//! Threads and children that are born with a pin of ours are freed; those that pin themselves are
+//! not.
+
+use evenkeel_journal::{Placed, Style, UndoOptions, affinity, undo_file};
+
+use crate::tools::*;
+
+/// Start times are told apart by ticks of the clock (1/100 s), and the end of a pin is known
+/// within 100 ms: what is made after this is made later.
+fn next_tick() {
+    std::thread::sleep(std::time::Duration::from_millis(250));
+}
+
+#[test]
+fn heirs_are_freed_at_once_when_named() {
+    let Some((x, y)) = two_cpus("heirs_are_freed_at_once_when_named") else { return };
+    let (dir, mut victim) = (directory(), Victim::new());
+    let mut session = open(dir.path());
+    session.add_program(&victim.root).unwrap();
+    let before = victim.make("thread");
+    next_tick();
+    session.place(&victim.worker, x, Style::Hard).unwrap();
+    let heirs = [victim.make("thread"), victim.make("child"), victim.make("orphan")];
+    for heir in &heirs {
+        assert_eq!(mask(heir.tid), just(x), "it did not inherit");
+        assert_eq!(session.allowed_cpus(heir).unwrap(), all());
+        assert!(session.free_inherited(heir).unwrap());
+        assert!(!session.free_inherited(heir).unwrap());
+        assert_eq!(mask(heir.tid), all());
+    }
+    assert!(!session.free_inherited(&before).unwrap());
+
+    // Pinned by its user to the same CPU afterwards: not an heir.
+    affinity::set(heirs[0].tid, &just(x)).unwrap();
+    affinity::set(before.tid, &just(x)).unwrap();
+    // A thread that is made while nobody there held this mask, and pins itself.
+    session.place(&victim.worker, y, Style::Hard).unwrap();
+    next_tick();
+    let own = victim.make("thread");
+    affinity::set(own.tid, &just(x)).unwrap();
+    assert!(!session.free_inherited(&own).unwrap());
+    session.close();
+    for pinned in [heirs[0], before, own] {
+        assert_eq!(mask(pinned.tid), just(x), "{pinned}");
+    }
+    assert_eq!(mask(victim.worker.tid), all());
+}
+
+#[test]
+fn an_heir_that_is_placed_gets_its_parents_mask_back() {
+    let Some((x, y)) = two_cpus("an_heir_that_is_placed") else { return };
+    let (dir, mut victim) = (directory(), Victim::new());
+    let mut session = open(dir.path());
+    session.place(&victim.worker, x, Style::Hard).unwrap();
+    let heir = victim.make("thread");
+    assert_eq!(session.place(&heir, y, Style::Hard).unwrap(), Placed::Pinned);
+    session.close();
+    assert_eq!(mask(heir.tid), all());
+}
+
+#[test]
+fn heirs_that_nobody_saw_are_found() {
+    let Some((x, _)) = two_cpus("heirs_that_nobody_saw_are_found") else { return };
+    for by_file in [false, true] {
+        let (dir, mut victim) = (directory(), Victim::new());
+        let bystander = Sleeper::new();
+        affinity::set(bystander.task.tid, &just(x)).unwrap();
+        let mut session = open(dir.path());
+        session.add_program(&victim.root).unwrap();
+        session.place(&victim.worker, x, Style::Hard).unwrap();
+        let heirs = [victim.make("thread"), victim.make("child"), victim.make("orphan")];
+        let report = if by_file {
+            let path = session.journal_path();
+            let report = undo_file(&path, UndoOptions { force: true });
+            drop(session);
+            report
+        } else {
+            session.close()
+        };
+        assert!(report.is_clean(), "{report:?}");
+        assert_eq!(report.restored, [victim.worker]);
+        let mut freed = report.freed.clone();
+        freed.sort();
+        let mut expected = heirs.to_vec();
+        expected.sort();
+        assert_eq!(freed, expected, "by file: {by_file}");
+        for heir in &heirs {
+            assert_eq!(mask(heir.tid), all());
+        }
+        assert_eq!(bystander.mask(), just(x));
+    }
+}
+
+#[test]
+fn exec_by_a_thread_does_not_keep_its_pin() {
+    let Some((x, y)) = two_cpus("exec_by_a_thread_does_not_keep_its_pin") else { return };
+    let (dir, mut victim) = (directory(), Victim::new());
+    let mut session = open(dir.path());
+    session.place(&victim.root, y, Style::Hard).unwrap();
+    session.place(&victim.worker, x, Style::Hard).unwrap();
+    victim.exec();
+    // The leader's number, the worker's mask.
+    wait_for("the mask of the worker", || mask(victim.root.tid) == just(x));
+    assert!(victim.root.is_alive());
+    let report = session.close();
+    assert!(report.is_clean() && report.kept.is_empty(), "{report:?}");
+    assert_eq!(mask(victim.root.tid), all());
+}

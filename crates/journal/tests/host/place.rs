@@ -1,0 +1,216 @@
+//! Placing and releasing; the user's own choice wins.
+
+use evenkeel_journal::{
+    JournalError, PlaceError, Placed, Released, Session, SessionOptions, Style, TaskRef,
+    UndoOptions, affinity, undo,
+};
+
+use crate::tools::*;
+
+#[test]
+fn hard_and_soft_and_back() {
+    let Some((x, y)) = two_cpus("hard_and_soft_and_back") else { return };
+    let dir = directory();
+    let mut session = open(dir.path());
+    let victim = Victim::new();
+    let (task, sleeper) = (victim.worker, Sleeper::new());
+    assert_eq!(session.place(&task, x, Style::Hard).unwrap(), Placed::Pinned);
+    assert_eq!(mask(task.tid), just(x));
+    assert_eq!(session.pinned_cpu(&task), Some(x));
+    assert_eq!(session.allowed_cpus(&task).unwrap(), all());
+    // Another thread of the process is untouched.
+    assert_eq!(mask(victim.root.tid), all());
+    assert_eq!(session.place(&task, x, Style::Hard).unwrap(), Placed::Unchanged);
+    assert_eq!(session.place(&task, y, Style::Hard).unwrap(), Placed::Pinned);
+    assert_eq!(mask(task.tid), just(y));
+    assert_eq!(session.place(&sleeper.task, y, Style::Soft).unwrap(), Placed::Moved);
+    assert_eq!(session.place(&sleeper.task, x, Style::Soft).unwrap(), Placed::Moved);
+    assert_eq!(sleeper.mask(), all());
+    assert_eq!(session.release(&sleeper.task).unwrap(), Released::NotHeld);
+    assert_eq!(session.release(&task).unwrap(), Released::Restored);
+    assert_eq!(session.release(&task).unwrap(), Released::NotHeld);
+    assert_eq!(mask(task.tid), all());
+    // From hard to soft.
+    session.place(&task, x, Style::Hard).unwrap();
+    assert_eq!(session.place(&task, x, Style::Soft).unwrap(), Placed::Moved);
+    assert_eq!(mask(task.tid), all());
+    session.place(&task, x, Style::Hard).unwrap();
+    let report = session.close();
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(report.restored, [task]);
+    assert_eq!(mask(task.tid), all());
+    assert!(journals(dir.path()).is_empty());
+}
+
+#[test]
+fn dropping_the_session_takes_back() {
+    let Some((x, _)) = two_cpus("dropping_the_session_takes_back") else { return };
+    let (dir, sleeper) = (directory(), Sleeper::new());
+    let mut session = open(dir.path());
+    session.place(&sleeper.task, x, Style::Hard).unwrap();
+    drop(session);
+    assert_eq!(sleeper.mask(), all());
+    assert!(journals(dir.path()).is_empty());
+}
+
+#[test]
+fn a_user_who_pins_again_wins() {
+    let Some((x, y)) = two_cpus("a_user_who_pins_again_wins") else { return };
+    let dir = directory();
+    let mut session = open(dir.path());
+    for style in [Style::Hard, Style::Soft] {
+        let sleeper = Sleeper::new();
+        session.place(&sleeper.task, x, style).unwrap();
+        affinity::set(sleeper.task.tid, &just(y)).unwrap();
+        for newly in [true, false] {
+            assert_eq!(
+                session.place(&sleeper.task, x, style).unwrap(),
+                Placed::Yielded { found: just(y), newly }
+            );
+        }
+        assert!(session.has_yielded(&sleeper.task));
+        // Not even back to what we once wrote is it ours again.
+        affinity::set(sleeper.task.tid, &just(x)).unwrap();
+        session.release_all();
+        assert_eq!(sleeper.mask(), just(x));
+    }
+    // Found out only at the end.
+    let sleeper = Sleeper::new();
+    session.place(&sleeper.task, x, Style::Hard).unwrap();
+    affinity::set(sleeper.task.tid, &just(y)).unwrap();
+    let report = session.close();
+    assert_eq!(report.kept.len(), 1);
+    assert_eq!(report.kept[0].found, just(y));
+    assert_eq!(sleeper.mask(), just(y));
+}
+
+#[test]
+fn a_user_who_gives_all_cpus_wins_too() {
+    let Some((x, y)) = two_cpus("a_user_who_gives_all_cpus_wins_too") else { return };
+    let (dir, sleeper) = (directory(), Sleeper::new());
+    let mut session = open(dir.path());
+    session.place(&sleeper.task, x, Style::Hard).unwrap();
+    affinity::set(sleeper.task.tid, &all()).unwrap();
+    assert_eq!(
+        session.place(&sleeper.task, y, Style::Hard).unwrap(),
+        Placed::Yielded { found: all(), newly: true }
+    );
+}
+
+#[test]
+fn the_users_mask_and_the_cpuset_bound_us() {
+    let Some((x, y)) = two_cpus("the_users_mask_and_the_cpuset_bound_us") else { return };
+    let (dir, sleeper) = (directory(), Sleeper::new());
+    affinity::set(sleeper.task.tid, &just(y)).unwrap();
+    let mut session = open(dir.path());
+    let error = session.place(&sleeper.task, x, Style::Hard).unwrap_err();
+    assert!(matches!(error, PlaceError::OutsideUserMask { .. }), "{error}");
+    assert!(error.to_string().contains("--override"), "{error}");
+    assert_eq!(session.place(&sleeper.task, y, Style::Hard).unwrap(), Placed::Unchanged);
+    assert_eq!(session.allowed_cpus(&sleeper.task).unwrap(), just(y));
+    let error = session.place(&sleeper.task, 8191, Style::Hard).unwrap_err();
+    assert!(matches!(error, PlaceError::OutsideCpuset { cpu: 8191, .. }), "{error}");
+    assert_eq!(sleeper.mask(), just(y));
+    // Nothing was written for what was not done.
+    assert_eq!(std::fs::read_to_string(session.journal_path()).unwrap().lines().count(), 1);
+    drop(session);
+
+    let options = SessionOptions { override_user: true, ..SessionOptions::default() };
+    let mut session = Session::open(dir.path(), options).unwrap();
+    assert_eq!(session.place(&sleeper.task, x, Style::Hard).unwrap(), Placed::Pinned);
+    assert_eq!(sleeper.mask(), just(x));
+    // What the user set last is what comes back.
+    affinity::set(sleeper.task.tid, &all()).unwrap();
+    assert_eq!(session.place(&sleeper.task, x, Style::Hard).unwrap(), Placed::Pinned);
+    assert!(session.close().is_clean());
+    assert_eq!(sleeper.mask(), all());
+}
+
+#[test]
+fn a_reused_number_is_somebody_else() {
+    let Some((x, _)) = two_cpus("a_reused_number_is_somebody_else") else { return };
+    let (dir, sleeper) = (directory(), Sleeper::new());
+    let other = TaskRef { start_time_ticks: sleeper.task.start_time_ticks - 1, ..sleeper.task };
+    let mut session = open(dir.path());
+    let error = session.place(&other, x, Style::Hard).unwrap_err();
+    assert!(matches!(error, PlaceError::Gone { .. }), "{error}");
+    assert!(!session.free_inherited(&other).unwrap());
+    assert_eq!(sleeper.mask(), all());
+    drop(session);
+
+    // The stranger even has the mask that the one before it was given.
+    affinity::set(sleeper.task.tid, &just(x)).unwrap();
+    put(dir.path(), "1-1.jsonl", (line(&header()) + &line(&pin(1, &other, x))).as_bytes());
+    let report = undo(dir.path(), UndoOptions::default());
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(report.gone, [other]);
+    assert_eq!(sleeper.mask(), just(x));
+    assert!(journals(dir.path()).is_empty());
+}
+
+#[test]
+fn a_thread_that_ends_is_no_error() {
+    let Some((x, y)) = two_cpus("a_thread_that_ends_is_no_error") else { return };
+    let dir = directory();
+    let mut session = open(dir.path());
+    let sleeper = Sleeper::new();
+    let task = sleeper.task;
+    session.place(&task, x, Style::Hard).unwrap();
+    drop(sleeper);
+    assert!(matches!(session.place(&task, y, Style::Hard), Err(PlaceError::Gone { .. })));
+    assert_eq!(session.release(&task).unwrap(), Released::Gone);
+    let report = session.close();
+    assert!(report.is_clean() && report.restored.is_empty(), "{report:?}");
+}
+
+#[test]
+fn two_sessions_at_once() {
+    let Some((x, y)) = two_cpus("two_sessions_at_once") else { return };
+    let (one, two) = (directory(), directory());
+    let (a, b) = (Sleeper::new(), Sleeper::new());
+    let (mut first, mut second) = (open(one.path()), open(two.path()));
+    first.place(&a.task, x, Style::Hard).unwrap();
+    second.place(&b.task, y, Style::Hard).unwrap();
+    // Each sees what the other did as somebody else's choice.
+    assert!(matches!(
+        second.place(&a.task, y, Style::Hard),
+        Err(PlaceError::OutsideUserMask { .. })
+    ));
+    first.close();
+    assert_eq!((a.mask(), b.mask()), (all(), just(y)));
+    // A living session is left alone, unless forced; then it lets go.
+    let report = undo(two.path(), UndoOptions::default());
+    assert_eq!(report.live.len(), 1);
+    assert_eq!(b.mask(), just(y));
+    let report = undo(two.path(), UndoOptions { force: true });
+    assert_eq!(report.restored, [b.task]);
+    assert_eq!(b.mask(), all());
+    assert!(matches!(
+        second.place(&b.task, x, Style::Hard).unwrap(),
+        Placed::Yielded { newly: true, .. }
+    ));
+    assert!(second.close().is_clean());
+    assert!(journals(two.path()).is_empty());
+
+    let again = open(one.path());
+    let error = Session::open(one.path(), SessionOptions::default()).unwrap_err();
+    assert!(matches!(error, JournalError::AlreadyOpen { .. }), "{error}");
+    drop(again);
+}
+
+#[test]
+fn a_long_session_stays_small() {
+    let Some((x, y)) = two_cpus("a_long_session_stays_small") else { return };
+    let (dir, sleeper) = (directory(), Sleeper::new());
+    let options = SessionOptions { compact_bytes: Some(4096), ..SessionOptions::default() };
+    let mut session = Session::open(dir.path(), options).unwrap();
+    for round in 0..500 {
+        let style = if round % 3 == 0 { Style::Soft } else { Style::Hard };
+        session.place(&sleeper.task, if round % 2 == 0 { x } else { y }, style).unwrap();
+        let length = std::fs::metadata(session.journal_path()).unwrap().len();
+        assert!(length < 8192, "{length}");
+    }
+    assert_eq!(journals(dir.path()).len(), 1);
+    session.close();
+    assert_eq!(sleeper.mask(), all());
+}

@@ -1,0 +1,104 @@
+//! The supervisor: survives what its writer does not, and keeps nothing open.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use evenkeel_journal::{Supervisor, SupervisorError, TaskRef, UndoOptions, undo};
+
+use crate::tools::*;
+
+/// A session in another process that holds one task; and the number of its supervisor.
+fn waiter(dir: &Path, task: &TaskRef, cpu: u32, supervised: bool) -> (Child, i32) {
+    let mut command = role("waiter");
+    command
+        .env("DIR", dir)
+        .env("SUPERVISED", if supervised { "1" } else { "0" })
+        .env("TASKS", task.tid.to_string())
+        .env("CPUS", cpu.to_string())
+        .stdout(Stdio::piped())
+        .process_group(0);
+    let mut child = command.spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let pid = loop {
+        let mut line = String::new();
+        assert!(output.read_line(&mut line).unwrap() > 0, "the session ended");
+        if let Some((_, number)) = line.split_once("tid=") {
+            break number.trim().parse().unwrap();
+        }
+    };
+    child.stdout = Some(output.into_inner());
+    (child, pid)
+}
+
+fn kill(pid: i32, signal: i32) {
+    // SAFETY: two integers; the process is one that the test started.
+    unsafe { libc::kill(pid, signal) };
+}
+
+#[test]
+fn takes_back_when_the_writer_is_killed() {
+    let Some((x, _)) = two_cpus("takes_back_when_the_writer_is_killed") else { return };
+    let (dir, sleeper) = (directory(), Sleeper::new());
+    let (mut child, pid) = waiter(dir.path(), &sleeper.task, x, true);
+    let supervisor = TaskRef::of(pid).unwrap();
+    assert_eq!(sleeper.mask(), just(x));
+    // The writer is alive: `undo` leaves it alone.
+    assert_eq!(undo(dir.path(), UndoOptions::default()).live.len(), 1);
+
+    // It is in a session of its own, in no directory of ours, and holds nothing but its line.
+    // SAFETY: an integer.
+    assert_eq!(unsafe { libc::getsid(pid) }, pid);
+    let link = |name: &str| std::fs::read_link(format!("/proc/{pid}/{name}")).unwrap();
+    assert_eq!(link("cwd"), Path::new("/"));
+    assert_eq!(link("fd/1"), Path::new("/dev/null"));
+    assert_eq!(link("fd/2"), Path::new("/dev/null"));
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap() {
+        // One that was open while the directory was read may be gone.
+        let Ok(target) = std::fs::read_link(entry.unwrap().path()) else { continue };
+        let target = target.to_string_lossy().into_owned();
+        assert!(target == "/dev/null" || target.starts_with("socket:"), "{target}");
+    }
+
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP] {
+        kill(pid, signal);
+    }
+    kill(-(child.id() as i32), libc::SIGHUP);
+    child.kill().unwrap();
+    // Whoever reads the output gets to its end.
+    let mut rest = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut rest).unwrap();
+    child.wait().unwrap();
+    wait_for("the supervisor's work", || sleeper.mask() == all());
+    wait_for("the journal's end", || journals(dir.path()).is_empty());
+    wait_for("the supervisor's end", || !supervisor.is_alive());
+}
+
+#[test]
+fn undo_does_it_when_both_are_killed() {
+    let Some((x, _)) = two_cpus("undo_does_it_when_both_are_killed") else { return };
+    for supervised in [true, false] {
+        let (dir, sleeper) = (directory(), Sleeper::new());
+        let (mut child, pid) = waiter(dir.path(), &sleeper.task, x, supervised);
+        if supervised {
+            kill(pid, libc::SIGKILL);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(sleeper.mask(), just(x));
+        let report = undo(dir.path(), UndoOptions::default());
+        assert_eq!(report.restored, [sleeper.task], "{report:?}");
+        assert_eq!(sleeper.mask(), all());
+        assert!(journals(dir.path()).is_empty());
+    }
+}
+
+#[test]
+fn what_cannot_be_a_supervisor_is_named() {
+    let error = Supervisor::start(Path::new("/no/such/file"), ["x"]).unwrap_err();
+    assert!(matches!(error, SupervisorError::Start { .. }), "{error}");
+    assert!(error.to_string().contains("evenkeel undo"), "{error}");
+    let error = Supervisor::start(Path::new("/bin/true"), ["x"]).unwrap_err();
+    assert!(matches!(error, SupervisorError::Silent { .. }), "{error}");
+}

@@ -1,0 +1,79 @@
+//! A journal that cannot be written: no affinity is changed, and the error says why.
+
+use std::os::unix::fs::PermissionsExt;
+
+use evenkeel_journal::{
+    JournalError, PlaceError, Session, SessionOptions, Style, UndoOptions, undo,
+};
+
+use crate::tools::*;
+
+#[test]
+fn removed_under_our_feet() {
+    let Some((x, y)) = two_cpus("removed_under_our_feet") else { return };
+    let (dir, a, b) = (directory(), Sleeper::new(), Sleeper::new());
+    let mut session = open(dir.path());
+    session.place(&a.task, x, Style::Hard).unwrap();
+    std::fs::remove_file(session.journal_path()).unwrap();
+    for task in [&a.task, &b.task] {
+        let error = session.place(task, y, Style::Hard).unwrap_err();
+        assert!(matches!(error, PlaceError::Journal(JournalError::Removed { .. })), "{error}");
+    }
+    assert_eq!((a.mask(), b.mask()), (just(x), all()));
+    // What was done is still taken back.
+    let report = session.close();
+    assert_eq!(report.restored, [a.task]);
+    assert_eq!(a.mask(), all());
+}
+
+#[test]
+fn replaced_by_another_file() {
+    let Some((x, _)) = two_cpus("replaced_by_another_file") else { return };
+    let (dir, a) = (directory(), Sleeper::new());
+    let mut session = open(dir.path());
+    let path = session.journal_path();
+    std::fs::rename(&path, path.with_extension("away")).unwrap();
+    std::fs::write(&path, "mine\n").unwrap();
+    assert!(session.place(&a.task, x, Style::Hard).is_err());
+    assert_eq!(a.mask(), all());
+    session.close();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine\n");
+}
+
+#[test]
+fn a_directory_that_may_not_be_written() {
+    let dir = directory();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o500)).unwrap();
+    match Session::open(dir.path(), SessionOptions::default()) {
+        Err(error) => assert!(matches!(error, JournalError::Directory { .. }), "{error}"),
+        Ok(_) => println!("a_directory_that_may_not_be_written: root may; see the test `full`"),
+    }
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+}
+
+fn did_it(role_name: &str) {
+    let dir = directory();
+    let output = role(role_name).env("DIR", dir.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}: {text}{output:?}", output.status);
+    if let Some(at) = text.find("skipped") {
+        println!("{role_name}: {}", &text[at..]);
+    } else {
+        assert!(text.contains("did it"), "{text}");
+    }
+    let report = undo(dir.path(), UndoOptions::default());
+    assert!(report.is_clean() && report.restored.is_empty(), "{report:?}");
+    assert!(journals(dir.path()).is_empty());
+}
+
+#[test]
+fn a_limit_on_file_sizes() {
+    did_it("limited");
+}
+
+#[test]
+fn full_and_read_only_file_systems() {
+    if two_cpus("full_and_read_only_file_systems").is_some() {
+        did_it("full");
+    }
+}
