@@ -1,0 +1,400 @@
+//! Loads the BPF object, attaches it, and reads what it counts.
+
+use std::cell::RefCell;
+use std::io::Read;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use libbpf_rs::{
+    Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, RingBuffer,
+    RingBufferBuilder,
+};
+
+use crate::records::{CpuAccount, RawCpu, RawEvent, RawSettings, RawTask, TaskAccount, TaskEvent};
+use crate::support::{Unsupported, support};
+
+/// Why accounting could not be started or read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not possible on this kernel or for this user.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// libbpf or the kernel refused.
+    #[error("cbinfo: {what}: {source}")]
+    Bpf {
+        /// The step that failed.
+        what: &'static str,
+        /// What libbpf says.
+        source: libbpf_rs::Error,
+    },
+    /// The counters could not be mapped into memory.
+    #[error("cbinfo: cannot map the counters: {0}")]
+    Map(std::io::Error),
+    /// A part of the object that this version needs is not in it.
+    #[error("cbinfo: the BPF object has no {0}: rebuild evenkeel")]
+    Missing(&'static str),
+    /// The tasks could not be listed.
+    #[error("cbinfo: cannot read the list of tasks: {0}")]
+    Tasks(std::io::Error),
+}
+
+fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
+    move |source| Error::Bpf { what, source }
+}
+
+/// The interrupts that pass through a tracepoint pair `NAME_entry`, `NAME_exit`, and the programs
+/// that account them.
+const INTERRUPTS: &[(&str, &str)] = &[
+    ("softirq", "softirq"),
+    ("irq_handler", "irq"),
+    // x86 only: interrupts that do not pass through irq_handler.
+    ("local_timer", "irq"),
+    ("reschedule", "irq"),
+    ("call_function", "irq"),
+    ("call_function_single", "irq"),
+    ("irq_work", "irq"),
+    ("x86_platform_ipi", "irq"),
+    ("thermal_apic", "irq"),
+];
+
+/// The object's bytes, aligned as an ELF file must be.
+#[repr(align(8))]
+struct Aligned<T: ?Sized>(T);
+
+static OBJECT: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/cbinfo.bpf.o")));
+
+/// Exact accounting, running. Dropping it detaches everything.
+pub struct Cbinfo {
+    object: Object,
+    links: Vec<Link>,
+    counters: Counters,
+    events: RingBuffer<'static>,
+    received: Rc<RefCell<Vec<TaskEvent>>>,
+    settings: RawSettings,
+}
+
+/// What the accounting itself costs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cost {
+    /// Events handled since the start.
+    pub events: u64,
+    /// Time of the BPF programs together, if [`Cbinfo::measure_cost`] is in force.
+    pub run_ns: u64,
+    /// Runs that this time covers.
+    pub runs: u64,
+}
+
+impl Cbinfo {
+    /// Loads and attaches the accounting.
+    ///
+    /// `speeds[n]` is CPU n's relative speed (1..=1024) that weights
+    /// [`TaskAccount::received_ns`]; CPUs without one count as 1024.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the kernel or the privilege is missing; otherwise what libbpf
+    /// or the kernel says.
+    pub fn open(speeds: &[u32]) -> Result<Self, Error> {
+        support()?;
+        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+            tracing::debug!("libbpf: {}", text.trim_end());
+        })));
+        let cpus = libbpf_rs::num_possible_cpus().map_err(bpf("counting CPUs"))?;
+        let mut open = ObjectBuilder::default()
+            .name("cbinfo")
+            .and_then(|builder| builder.open_memory(&OBJECT.0))
+            .map_err(bpf("opening the object"))?;
+        for mut map in open.maps_mut() {
+            if map.name() == "cpus" {
+                map.set_max_entries(cpus as u32).map_err(bpf("sizing the counters"))?;
+            }
+        }
+        let object =
+            open.load().map_err(bpf("loading (does the kernel know all that it needs?)"))?;
+
+        let counters = Counters::map(&map(&object, "cpus")?, cpus)?;
+        counters.start(speeds);
+
+        let received = Rc::new(RefCell::new(Vec::new()));
+        let events = {
+            let received = Rc::clone(&received);
+            let ring = map(&object, "events")?;
+            let mut builder = RingBufferBuilder::new();
+            builder
+                .add(&ring, move |bytes| {
+                    let event = bytemuck::try_pod_read_unaligned::<RawEvent>(bytes);
+                    received.borrow_mut().extend(event.ok().as_ref().and_then(TaskEvent::from_raw));
+                    0
+                })
+                .map_err(bpf("opening the events"))?;
+            builder.build().map_err(bpf("opening the events"))?
+        };
+
+        let mut cbinfo = Self {
+            object,
+            links: Vec::new(),
+            counters,
+            events,
+            received,
+            settings: RawSettings::default(),
+        };
+        cbinfo.attach()?;
+        Ok(cbinfo)
+    }
+
+    fn attach(&mut self) -> Result<(), Error> {
+        for program in self.object.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            if program.section().to_string_lossy().starts_with("tp_btf") {
+                self.links.push(program.attach().map_err(bpf("attaching to the scheduler"))?);
+                continue;
+            }
+            for (interrupt, family) in INTERRUPTS {
+                let Some(edge) = name.strip_prefix(family) else { continue };
+                match program.attach_raw_tracepoint(format!("{interrupt}{edge}")) {
+                    Ok(link) => self.links.push(link),
+                    Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => {
+                        tracing::debug!("no tracepoint {interrupt}{edge} on this kernel");
+                    }
+                    Err(error) => return Err(bpf("attaching to interrupts")(error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows process `root`, its descendants, and everything that they will fork, as one program.
+    /// Returns how many tasks there are now.
+    ///
+    /// # Errors
+    /// When the kernel cannot list its tasks.
+    pub fn follow(&mut self, root: u32) -> Result<usize, Error> {
+        let mut found = 0;
+        let mut processes = vec![root];
+        while let Some(tgid) = processes.pop() {
+            self.settings.follow_tgid = tgid;
+            self.settings.follow_program = root;
+            self.write_settings()?;
+            found += self.iterate("follow")?.len() / size_of::<u64>();
+            // Only now: what it forks from here on is followed by the kernel side.
+            processes.extend(children(tgid));
+        }
+        Ok(found)
+    }
+
+    /// Whether a fork or exec makes [`Cbinfo::event_fd`] readable at once, for a balancer that has
+    /// pinned tasks whose children must be freed.
+    ///
+    /// # Errors
+    /// When the kernel refuses to write the setting.
+    pub fn set_urgent(&mut self, urgent: bool) -> Result<(), Error> {
+        self.settings.urgent_events = u32::from(urgent);
+        self.write_settings()
+    }
+
+    /// Readable when urgent events wait.
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor belongs to the ring buffer, which lives as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(self.events.epoll_fd()) }
+    }
+
+    /// The events since the last call, oldest first.
+    ///
+    /// # Errors
+    /// When the ring buffer cannot be read.
+    pub fn events(&mut self) -> Result<Vec<TaskEvent>, Error> {
+        self.events.consume().map_err(bpf("reading the events"))?;
+        Ok(std::mem::take(&mut *self.received.borrow_mut()))
+    }
+
+    /// Every possible CPU's account, ascending.
+    pub fn cpus(&self) -> Vec<CpuAccount> {
+        (0..self.counters.cpus).map(|cpu| self.counters.read(cpu)).collect()
+    }
+
+    /// The accounts of all followed tasks that exist, ascending by thread id.
+    ///
+    /// # Errors
+    /// When the kernel cannot list its tasks.
+    pub fn tasks(&mut self) -> Result<Vec<TaskAccount>, Error> {
+        let bytes = self.iterate("list_tasks")?;
+        let mut tasks: Vec<TaskAccount> = bytes
+            .chunks_exact(size_of::<RawTask>())
+            .map(|record| TaskAccount::from(&bytemuck::pod_read_unaligned::<RawTask>(record)))
+            .collect();
+        tasks.sort_by_key(|task| task.tid);
+        Ok(tasks)
+    }
+
+    /// Makes the kernel time its BPF programs as long as the returned guard lives (it slows all
+    /// BPF programs of the machine down a little).
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn measure_cost(&self) -> Result<impl Drop + use<>, Error> {
+        struct Guard(std::os::fd::OwnedFd);
+        impl Drop for Guard {
+            fn drop(&mut self) {
+                tracing::trace!("BPF statistics off (fd {})", self.0.as_raw_fd());
+            }
+        }
+        // SAFETY: a plain system call; a non-negative result is a descriptor that we own.
+        let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
+        if fd < 0 {
+            return Err(bpf("switching BPF statistics on")(libbpf_rs::Error::from_raw_os_error(
+                -fd,
+            )));
+        }
+        // SAFETY: see above.
+        Ok(Guard(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }))
+    }
+
+    /// What the accounting has cost so far.
+    pub fn cost(&self) -> Cost {
+        let mut cost =
+            Cost { events: self.cpus().iter().map(|cpu| cpu.events).sum(), run_ns: 0, runs: 0 };
+        for program in self.object.progs() {
+            let mut info = libbpf_sys::bpf_prog_info::default();
+            let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+            // SAFETY: `info` is as long as `length` says.
+            let failed = unsafe {
+                libbpf_sys::bpf_prog_get_info_by_fd(
+                    program.as_fd().as_raw_fd(),
+                    &mut info,
+                    &mut length,
+                )
+            };
+            if failed == 0 {
+                cost.run_ns += info.run_time_ns;
+                cost.runs += info.run_cnt;
+            }
+        }
+        cost
+    }
+
+    fn write_settings(&self) -> Result<(), Error> {
+        self.object
+            .maps()
+            .find(|map| map.name().to_string_lossy().ends_with(".bss"))
+            .ok_or(Error::Missing("settings"))?
+            .update(&0u32.to_ne_bytes(), bytemuck::bytes_of(&self.settings), MapFlags::ANY)
+            .map_err(bpf("writing its settings"))
+    }
+
+    fn iterate(&mut self, name: &'static str) -> Result<Vec<u8>, Error> {
+        let program = self.object.progs_mut().find(|program| program.name() == name);
+        let program = program.ok_or(Error::Missing(name))?;
+        let link = program.attach().map_err(bpf("starting a task iterator"))?;
+        let mut iterator = Iter::new(&link).map_err(bpf("starting a task iterator"))?;
+        let mut bytes = Vec::new();
+        iterator.read_to_end(&mut bytes).map_err(Error::Tasks)?;
+        Ok(bytes)
+    }
+}
+
+/// The child processes of all threads of `tgid`; none when it is gone.
+fn children(tgid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{tgid}/task")).into_iter().flatten().flatten();
+    threads
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|list| {
+            list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn map(object: &Object, name: &'static str) -> Result<MapHandle, Error> {
+    let map = object.maps().find(|map| map.name() == name).ok_or(Error::Missing(name))?;
+    MapHandle::try_from(&map).map_err(bpf("opening a map"))
+}
+
+/// The per-CPU counters, mapped into our memory: reading them costs no system call.
+struct Counters {
+    base: NonNull<RawCpu>,
+    bytes: usize,
+    cpus: u32,
+}
+
+impl Counters {
+    fn map(map: &MapHandle, cpus: usize) -> Result<Self, Error> {
+        let bytes = (cpus * size_of::<RawCpu>()).next_multiple_of(page_size());
+        // SAFETY: maps a BPF map of at least this size; no address is forced.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                map.as_fd().as_raw_fd(),
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(Error::Map(std::io::Error::last_os_error()));
+        }
+        let base = NonNull::new(address.cast::<RawCpu>())
+            .ok_or_else(|| Error::Map(std::io::ErrorKind::OutOfMemory.into()))?;
+        Ok(Self { base, bytes, cpus: cpus as u32 })
+    }
+
+    /// Before the programs are attached: an untouched CPU is idle from now on.
+    fn start(&self, speeds: &[u32]) {
+        let now_ns = monotonic_ns();
+        for cpu in 0..self.cpus {
+            // SAFETY: inside the mapping, and no program writes to it yet.
+            unsafe {
+                let raw = self.base.as_ptr().add(cpu as usize);
+                (*raw).since_ns = now_ns;
+                (*raw).speed = u64::from(speeds.get(cpu as usize).copied().unwrap_or(1024));
+            }
+        }
+    }
+
+    fn read(&self, cpu: u32) -> CpuAccount {
+        // SAFETY: inside the mapping; the kernel writes there, so the reads are volatile and
+        // checked by the sequence number. Its place is aligned for an atomic.
+        let (raw, now_ns) = unsafe {
+            let raw = self.base.as_ptr().add(cpu as usize);
+            let sequence = AtomicU64::from_ptr(&raw mut (*raw).sequence);
+            let mut tries = 0;
+            loop {
+                let before = sequence.load(Ordering::Acquire);
+                let copy = raw.read_volatile();
+                let now_ns = monotonic_ns();
+                fence(Ordering::Acquire);
+                let whole = before % 2 == 0 && before == sequence.load(Ordering::Relaxed);
+                tries += 1;
+                // A virtual CPU may have been stopped in mid-write: better a slightly torn
+                // reading, which the next one corrects, than to wait for its hypervisor.
+                if whole || tries == 10_000 {
+                    break (copy, now_ns);
+                }
+                std::hint::spin_loop();
+            }
+        };
+        CpuAccount::from_raw(cpu, &raw, now_ns)
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        // SAFETY: unmaps exactly what `map` mapped; nobody holds a reference into it.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+fn page_size() -> usize {
+    // SAFETY: sysconf has no preconditions.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// The clock of `bpf_ktime_get_ns`.
+fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the result.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
