@@ -1,0 +1,78 @@
+//! The paper's figures (000, section 3.1, equations 4 to 7), in integers.
+
+use crate::snapshot::{CpuView, Snapshot};
+
+impl CpuView {
+    /// Time in the interval that was there for fair-class tasks, weighted with the CPU's speed:
+    /// the share of its capability that noise *and* real-time tasks left (nanoseconds of the
+    /// fastest CPU).
+    ///
+    /// The paper counts a real-time task as a task like any other; for a fair-class program its
+    /// time is as lost as an interrupt's, so the `lag` policy uses this figure.
+    pub fn effective_ns(&self, interval_ns: u64) -> u64 {
+        self.weighted(interval_ns.saturating_sub(self.noise_ns + self.rt_ns))
+    }
+
+    /// The paper's EC, equation 6: `(User_Time + Idle_Time) x speed`, real-time tasks counting as
+    /// user time.
+    pub fn paper_effective_ns(&self, interval_ns: u64) -> u64 {
+        self.weighted(interval_ns.saturating_sub(self.noise_ns))
+    }
+
+    fn weighted(&self, time_ns: u64) -> u64 {
+        time_ns * u64::from(self.speed) / 1024
+    }
+}
+
+/// The paper's ECPT, equation 7: effective capability per task; the whole of it when there is no
+/// task. `tasks_milli` is the (averaged) number of tasks in thousandths.
+pub fn ecpt(effective_ns: u64, tasks_milli: u64) -> u64 {
+    // Half a task on average still leaves a newcomer the whole CPU for the rest of the time.
+    effective_ns * 1000 / tasks_milli.max(1000)
+}
+
+/// The bound of a parallel program, equation 3: the average capability of its CPUs, in thousandths
+/// of the fastest CPU undisturbed.
+pub fn average_per_mille(snapshot: &Snapshot) -> u64 {
+    if snapshot.cpus.is_empty() || snapshot.interval_ns == 0 {
+        return 0;
+    }
+    let sum: u64 = snapshot.cpus.iter().map(|cpu| cpu.effective_ns(snapshot.interval_ns)).sum();
+    sum * 1000 / (snapshot.interval_ns * snapshot.cpus.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpu(speed: u32, noise_ns: u64, rt_ns: u64) -> CpuView {
+        CpuView { cpu: 0, speed, noise_ns, rt_ns, idle_ns: 0, foreign_milli: 0, rt_milli: 0 }
+    }
+
+    #[test]
+    fn effective_capability_is_what_noise_leaves_times_speed() {
+        assert_eq!(cpu(1024, 0, 0).effective_ns(1000), 1000);
+        assert_eq!(cpu(1024, 400, 0).effective_ns(1000), 600);
+        assert_eq!(cpu(512, 400, 200).effective_ns(1000), 200);
+        assert_eq!(cpu(512, 400, 200).paper_effective_ns(1000), 300);
+        // A clock that ran ahead must not wrap.
+        assert_eq!(cpu(1024, 1200, 0).effective_ns(1000), 0);
+    }
+
+    #[test]
+    fn ecpt_divides_by_tasks_but_never_multiplies() {
+        assert_eq!(ecpt(1000, 2000), 500);
+        assert_eq!(ecpt(1000, 0), 1000);
+        assert_eq!(ecpt(1000, 500), 1000);
+    }
+
+    #[test]
+    fn the_bound_is_the_average() {
+        let snapshot = Snapshot {
+            interval_ns: 1000,
+            cpus: vec![cpu(1024, 400, 0), cpu(1024, 0, 0)],
+            tasks: vec![],
+        };
+        assert_eq!(average_per_mille(&snapshot), 800);
+    }
+}

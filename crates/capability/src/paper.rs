@@ -1,0 +1,169 @@
+//! The paper's balancer, step for step (000, section 3.2).
+//!
+//! Departures, each forced: every CPU's ECPT is published before anybody decides (read literally,
+//! step 7 is skipped on the "go to 8" paths, so that only swappers would ever publish); the
+//! per-CPU balancers, which the paper serialises by one lock in no given order, run in ascending
+//! order of CPUs; a CPU was "recently" part of a migration if that happened after the asking
+//! balancer's own last turn; if the local side has no task, the swap is a one-sided pull.
+
+use std::collections::BTreeMap;
+
+use crate::figures::ecpt;
+use crate::plan::{Move, Plan, Reason};
+use crate::snapshot::{CpuView, Snapshot, TaskView};
+
+/// Which task of a CPU is moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Selection {
+    /// The first in runqueue order: a task bounces over the CPUs, which avoids ping-pong.
+    Fifo,
+    /// The one with the smallest working set; tasks whose working set is unknown come last.
+    Cache,
+}
+
+/// What the paper leaves to its user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PaperParameters {
+    /// The balance interval; the paper settles on one second.
+    pub interval_ns: u64,
+    /// The task selection policy.
+    pub selection: Selection,
+}
+
+impl Default for PaperParameters {
+    fn default() -> Self {
+        Self { interval_ns: 1_000_000_000, selection: Selection::Fifo }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct PaperState {
+    parameters: PaperParameters,
+    /// Turns taken by all balancers so far: the time scale of "recently".
+    turn: u64,
+    /// Turn of each CPU's last migration.
+    migrated: BTreeMap<u32, u64>,
+}
+
+impl PaperState {
+    pub(crate) fn new(parameters: PaperParameters) -> Self {
+        Self { parameters, turn: 0, migrated: BTreeMap::new() }
+    }
+
+    pub(crate) fn interval_ns(&self) -> u64 {
+        self.parameters.interval_ns
+    }
+}
+
+/// A CPU while the balancers take their turns.
+struct Queue<'a> {
+    view: &'a CpuView,
+    /// Movable and immovable tasks of the program, in the order of selection; a task that was
+    /// moved in this round is not moved again.
+    tasks: Vec<&'a TaskView>,
+    arrived: u64,
+    effective_ns: u64,
+}
+
+impl Queue<'_> {
+    fn ecpt(&self) -> u64 {
+        let others = u64::from(self.view.foreign_milli) + u64::from(self.view.rt_milli);
+        ecpt(self.effective_ns, (self.tasks.len() as u64 + self.arrived) * 1000 + others)
+    }
+
+    fn select(&self, to: u32) -> Option<usize> {
+        self.tasks.iter().position(|task| task.may_go_to(to))
+    }
+}
+
+pub(crate) fn plan(snapshot: &Snapshot, state: &mut PaperState) -> Plan {
+    let mut queues = queues(snapshot, state.parameters.selection);
+    let turns = queues.len() as u64;
+    // Steps 1 and 2.
+    let mut vector: Vec<u64> = queues.iter().map(Queue::ecpt).collect();
+    let (least, most) =
+        (vector.iter().min().copied().unwrap_or(0), vector.iter().max().copied().unwrap_or(0));
+    let spread_ppm = (most - least) * 1_000_000 / snapshot.interval_ns;
+
+    let mut moves = Vec::new();
+    for local in 0..queues.len() {
+        state.turn += 1;
+        // Step 3, free of division: own > mean.
+        let sum: u128 = vector.iter().map(|ecpt| u128::from(*ecpt)).sum();
+        if u128::from(vector[local]) * u128::from(turns) <= sum {
+            continue;
+        }
+        // Step 4.
+        let recently = |queue: &Queue<'_>| {
+            state
+                .migrated
+                .get(&queue.view.cpu)
+                .is_some_and(|migrated| state.turn - migrated < turns)
+        };
+        let remote = (0..queues.len())
+            .filter(|remote| *remote != local && !recently(&queues[*remote]))
+            .min_by_key(|remote| (vector[*remote], queues[*remote].view.cpu));
+        let Some(remote) = remote else { continue };
+        // Step 5.
+        let (here, there) = (queues[local].view.cpu, queues[remote].view.cpu);
+        let Some(theirs) = queues[remote].select(here) else { continue };
+        let ours = queues[local].select(there);
+        if ours.is_none() && !queues[local].tasks.is_empty() {
+            continue;
+        }
+        // Step 6.
+        let (local_ecpt_ns, remote_ecpt_ns) = (vector[local], vector[remote]);
+        let reason = match ours {
+            Some(_) => Reason::Swap { local_ecpt_ns, remote_ecpt_ns },
+            None => Reason::Pull { local_ecpt_ns, remote_ecpt_ns },
+        };
+        let mut carry = |from: usize, index: usize, to: usize| {
+            let task = queues[from].tasks.remove(index);
+            queues[to].arrived += 1;
+            let (from, to) = (queues[from].view.cpu, queues[to].view.cpu);
+            moves.push(Move { task: task.id, from, to, reason: reason.clone() });
+        };
+        carry(remote, theirs, local);
+        if let Some(ours) = ours {
+            carry(local, ours, remote);
+        }
+        state.migrated.insert(here, state.turn);
+        state.migrated.insert(there, state.turn);
+        // Step 7.
+        vector[local] = queues[local].ecpt();
+    }
+
+    let reasons = match (moves.is_empty(), snapshot.cpus.len()) {
+        (false, _) => Vec::new(),
+        (true, 0 | 1) => vec![Reason::OneCpu],
+        (true, _) if snapshot.tasks.iter().all(|task| !task.runnable) => vec![Reason::NoActiveTask],
+        (true, _) => vec![Reason::Balanced { spread_ppm }],
+    };
+    Plan { moves, reasons, interval_ns: state.parameters.interval_ns, spread_ppm }
+}
+
+fn queues(snapshot: &Snapshot, selection: Selection) -> Vec<Queue<'_>> {
+    let mut queues: BTreeMap<u32, Queue<'_>> = snapshot
+        .cpus
+        .iter()
+        .map(|view| {
+            let effective_ns = view.paper_effective_ns(snapshot.interval_ns);
+            (view.cpu, Queue { view, tasks: Vec::new(), arrived: 0, effective_ns })
+        })
+        .collect();
+    for task in snapshot.tasks.iter().filter(|task| task.runnable) {
+        if let Some(queue) = queues.get_mut(&task.cpu) {
+            queue.tasks.push(task);
+        }
+    }
+    for queue in queues.values_mut() {
+        queue.tasks.sort_by_key(|task| {
+            let working_set = match selection {
+                Selection::Fifo => 0,
+                Selection::Cache => task.working_set_bytes.unwrap_or(u64::MAX),
+            };
+            (working_set, task.queue, task.id)
+        });
+    }
+    queues.into_values().collect()
+}

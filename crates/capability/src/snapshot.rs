@@ -1,0 +1,136 @@
+//! What a policy may see of the machine: one value, taken at the end of an interval.
+
+use std::collections::HashSet;
+
+use evenkeel_machine::CpuSet;
+use serde::{Deserialize, Serialize};
+
+/// A task, told apart from a later one that reuses its thread id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskId {
+    /// Thread id.
+    pub tid: u32,
+    /// When it was started, in clock ticks or nanoseconds since boot (one unit per source).
+    pub start: u64,
+}
+
+/// One CPU that the program may use, over the interval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuView {
+    /// Logical CPU number.
+    pub cpu: u32,
+    /// Relative speed, 1..=1024: the fastest CPU of the machine has 1024 (paper: BogoMIPS).
+    pub speed: u32,
+    /// Time that irq, softirq and steal took in the interval (paper: Noise_Time).
+    pub noise_ns: u64,
+    /// Time that real-time and deadline tasks took.
+    pub rt_ns: u64,
+    /// Time with nothing to run.
+    pub idle_ns: u64,
+    /// Runnable fair-class tasks of *other* programs, averaged over the interval, in thousandths.
+    pub foreign_milli: u32,
+    /// Runnable real-time tasks, averaged over the interval, in thousandths.
+    pub rt_milli: u32,
+}
+
+/// One task of the program, over the interval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskView {
+    /// Who it is.
+    pub id: TaskId,
+    /// Process that it belongs to.
+    pub process: u32,
+    /// CPU that it is on.
+    pub cpu: u32,
+    /// Its place in that CPU's runqueue: the smaller runs first (vruntime).
+    pub queue: u64,
+    /// Time on a CPU in the interval, without what irq, softirq and steal took meanwhile.
+    pub run_ns: u64,
+    /// `run_ns` weighted with the speed (n/1024) of the CPUs that it ran on.
+    pub received_ns: u64,
+    /// What irq, softirq and steal took while it was on a CPU.
+    pub stolen_ns: u64,
+    /// Time runnable, but not running.
+    pub wait_ns: u64,
+    /// Times that it was switched in.
+    pub switches: u32,
+    /// Wants a CPU at this moment.
+    pub runnable: bool,
+    /// CPUs that its user and its cpuset let it use.
+    pub allowed: CpuSet,
+    /// May not be moved (its user pinned it, or it cannot be steered): it only counts.
+    pub fixed: bool,
+    /// Memory that it referenced lately, where known (`cache` selection).
+    pub working_set_bytes: Option<u64>,
+}
+
+/// The interval that just ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Its measured length, > 0.
+    pub interval_ns: u64,
+    /// CPUs that the program may use.
+    pub cpus: Vec<CpuView>,
+    /// Its tasks.
+    pub tasks: Vec<TaskView>,
+}
+
+/// A snapshot that contradicts itself.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    /// No time has passed.
+    #[error("the interval is empty: a snapshot covers at least one nanosecond")]
+    EmptyInterval,
+    /// The same CPU twice.
+    #[error("CPU {0} is listed twice: list each CPU once")]
+    DuplicateCpu(u32),
+    /// The same task twice.
+    #[error("task {0} is listed twice: list each task once")]
+    DuplicateTask(u32),
+    /// Out of range.
+    #[error("CPU {cpu} has speed {speed}: speeds are 1..=1024")]
+    Speed {
+        /// Whose.
+        cpu: u32,
+        /// The value found.
+        speed: u32,
+    },
+}
+
+impl TaskView {
+    /// Time that it wanted a CPU, in the interval.
+    pub fn demand_ns(&self) -> u64 {
+        self.run_ns + self.stolen_ns + self.wait_ns
+    }
+
+    /// Whether it may be moved to `cpu`.
+    pub fn may_go_to(&self, cpu: u32) -> bool {
+        !self.fixed && self.cpu != cpu && self.allowed.contains(cpu)
+    }
+}
+
+impl Snapshot {
+    /// Checks what every policy relies on.
+    ///
+    /// # Errors
+    /// The first contradiction.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        if self.interval_ns == 0 {
+            return Err(Invalid::EmptyInterval);
+        }
+        let mut cpus = HashSet::new();
+        for cpu in &self.cpus {
+            if !cpus.insert(cpu.cpu) {
+                return Err(Invalid::DuplicateCpu(cpu.cpu));
+            }
+            if !(1..=1024).contains(&cpu.speed) {
+                return Err(Invalid::Speed { cpu: cpu.cpu, speed: cpu.speed });
+            }
+        }
+        let mut tasks = HashSet::new();
+        match self.tasks.iter().find(|task| !tasks.insert(task.id)) {
+            Some(task) => Err(Invalid::DuplicateTask(task.id.tid)),
+            None => Ok(()),
+        }
+    }
+}
