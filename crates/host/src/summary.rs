@@ -1,0 +1,274 @@
+//! What a run was like: counted while it runs, said in one line to people and as JSON to programs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use evenkeel_capability::{Plan, Reason, Snapshot};
+use evenkeel_machine::Machine;
+use serde::{Deserialize, Serialize};
+
+use crate::balancer::Placement;
+use crate::observe::Accounting;
+use crate::reading::{CpuReading, Reading};
+
+/// Figures that add up over the intervals of a run.
+#[derive(Debug, Clone)]
+pub struct Totals {
+    /// Tasks moved.
+    pub moves: u64,
+    /// Moves that a dry run would have made.
+    pub proposed: u64,
+    /// Tasks let go because their user chose CPUs for them.
+    pub yielded: u64,
+    /// Moves that the kernel or a rule refused.
+    pub refused: u64,
+    /// Tasks whose mask somebody else had changed at the end.
+    pub kept: u64,
+    /// Intervals.
+    pub intervals: u64,
+    speeds: BTreeMap<u32, u32>,
+    first: Reading,
+    last: Reading,
+    /// Over intervals in which at least two tasks wanted a CPU: the time, what the worst CPU and
+    /// what the average CPU gave, and what the tasks got on average.
+    parallel_ns: u64,
+    worst_ns: u64,
+    average_ns: u64,
+    last_reason: Option<Reason>,
+    most_spread_ppm: u64,
+}
+
+impl Totals {
+    pub(crate) fn new(machine: &Machine, first: &Reading) -> Self {
+        Self {
+            moves: 0,
+            proposed: 0,
+            yielded: 0,
+            refused: 0,
+            kept: 0,
+            intervals: 0,
+            speeds: machine.cpus.iter().map(|cpu| (cpu.id, cpu.capability)).collect(),
+            first: first.clone(),
+            last: first.clone(),
+            parallel_ns: 0,
+            worst_ns: 0,
+            average_ns: 0,
+            last_reason: None,
+            most_spread_ppm: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, snapshot: &Snapshot, reading: &Reading) {
+        self.intervals += 1;
+        self.last = reading.clone();
+        let wanting = snapshot.tasks.iter().filter(|task| task.runnable).count();
+        let given = || snapshot.cpus.iter().map(|cpu| cpu.effective_ns(snapshot.interval_ns));
+        if let (2.., Some(worst)) = (wanting, given().min()) {
+            self.parallel_ns += snapshot.interval_ns;
+            self.worst_ns += worst;
+            self.average_ns += given().sum::<u64>() / snapshot.cpus.len() as u64;
+        }
+    }
+
+    pub(crate) fn note(&mut self, plan: &Plan) {
+        if let Some(reason) = plan.reasons.first() {
+            self.last_reason = Some(reason.clone());
+        }
+        self.most_spread_ppm = self.most_spread_ppm.max(plan.spread_ppm);
+    }
+
+    /// What each CPU gave and lost over the run.
+    pub fn cpus(&self) -> Vec<CpuSummary> {
+        let elapsed_ns = self.last.at_ns.saturating_sub(self.first.at_ns);
+        let none = CpuReading::default();
+        self.last
+            .cpus
+            .iter()
+            .map(|(cpu, now)| {
+                let then = self.first.cpus.get(cpu).unwrap_or(&none);
+                CpuSummary {
+                    cpu: *cpu,
+                    speed: self.speeds.get(cpu).copied().unwrap_or(1024),
+                    elapsed_ns,
+                    irq_ns: now.irq_ns.saturating_sub(then.irq_ns),
+                    softirq_ns: now.softirq_ns.saturating_sub(then.softirq_ns),
+                    rt_ns: now.rt_ns.saturating_sub(then.rt_ns),
+                    steal_ns: now.steal_ns.saturating_sub(then.steal_ns),
+                    idle_ns: now.idle_ns.saturating_sub(then.idle_ns),
+                }
+            })
+            .collect()
+    }
+}
+
+/// One CPU over a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CpuSummary {
+    /// Its number.
+    pub cpu: u32,
+    /// Relative speed, 1..=1024.
+    pub speed: u32,
+    /// Length of the observation.
+    pub elapsed_ns: u64,
+    /// Taken by interrupt handlers.
+    pub irq_ns: u64,
+    /// Taken by softirqs.
+    pub softirq_ns: u64,
+    /// Taken by real-time and deadline tasks.
+    pub rt_ns: u64,
+    /// Taken by the hypervisor's other guests.
+    pub steal_ns: u64,
+    /// Unused.
+    pub idle_ns: u64,
+}
+
+impl CpuSummary {
+    /// What was left of it for ordinary tasks, as a share (0..=1) of the fastest CPU undisturbed.
+    pub fn capability(&self) -> f64 {
+        let taken_ns = self.irq_ns + self.softirq_ns + self.rt_ns + self.steal_ns;
+        let left = 1.0 - taken_ns as f64 / (self.elapsed_ns.max(1)) as f64;
+        left.max(0.0) * f64::from(self.speed) / 1024.0
+    }
+
+    /// The largest thief, by name, if it took more than a twentieth.
+    fn thief(&self) -> Option<&'static str> {
+        [
+            ("irq", self.irq_ns),
+            ("softirq", self.softirq_ns),
+            ("real-time tasks", self.rt_ns),
+            ("steal", self.steal_ns),
+        ]
+        .into_iter()
+        .max_by_key(|(_, ns)| *ns)
+        .filter(|(_, ns)| ns * 20 > self.elapsed_ns)
+        .map(|(name, _)| name)
+    }
+}
+
+/// How a run went.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Summary {
+    /// The command and its arguments.
+    pub command: Vec<String>,
+    /// Its exit code, as a shell would show it (128 + n for signal n).
+    pub exit_code: i32,
+    /// From its start to its end.
+    pub elapsed_ns: u64,
+    /// Where the figures come from.
+    pub accounting: Accounting,
+    /// Why not from cbinfo.
+    pub why_not_exact: Option<String>,
+    /// How tasks were placed.
+    pub placement: Placement,
+    /// Only observed.
+    pub dry_run: bool,
+    /// Intervals.
+    pub intervals: u64,
+    /// Tasks moved.
+    pub moves: u64,
+    /// Moves that a dry run would have made.
+    pub proposed: u64,
+    /// Tasks let go because their user chose CPUs for them.
+    pub yielded: u64,
+    /// Moves refused.
+    pub refused: u64,
+    /// CPU time of evenkeel itself, after it was set up.
+    pub own_cpu_ns: u64,
+    /// CPU time that setting it up took.
+    pub startup_cpu_ns: u64,
+    /// Capability of the worst and of the average CPU while two or more tasks wanted one (0..=1).
+    pub worst: f64,
+    /// See `worst`.
+    pub average: f64,
+    /// Largest difference of rates seen, 0..=1.
+    pub most_spread: f64,
+    /// Why (the last time) nothing was done.
+    pub reason: Option<String>,
+    /// The CPUs.
+    pub cpus: Vec<CpuSummary>,
+}
+
+/// What `Summary::new` cannot count itself.
+pub(crate) struct Run {
+    pub command: Vec<String>,
+    pub exit_code: i32,
+    pub elapsed_ns: u64,
+    pub accounting: Accounting,
+    pub why_not_exact: Option<String>,
+    pub placement: Placement,
+    pub dry_run: bool,
+    pub own_cpu_ns: u64,
+    pub startup_cpu_ns: u64,
+}
+
+impl Summary {
+    pub(crate) fn new(run: Run, totals: &Totals) -> Self {
+        let share = |ns: u64| {
+            if totals.parallel_ns == 0 { 1.0 } else { ns as f64 / totals.parallel_ns as f64 }
+        };
+        Self {
+            command: run.command,
+            exit_code: run.exit_code,
+            elapsed_ns: run.elapsed_ns,
+            accounting: run.accounting,
+            why_not_exact: run.why_not_exact,
+            placement: run.placement,
+            dry_run: run.dry_run,
+            intervals: totals.intervals,
+            moves: totals.moves,
+            proposed: totals.proposed,
+            yielded: totals.yielded,
+            refused: totals.refused,
+            own_cpu_ns: run.own_cpu_ns,
+            startup_cpu_ns: run.startup_cpu_ns,
+            worst: share(totals.worst_ns),
+            average: share(totals.average_ns),
+            most_spread: totals.most_spread_ppm as f64 / 1e6,
+            reason: totals.last_reason.as_ref().map(Reason::to_string),
+            cpus: totals.cpus(),
+        }
+    }
+
+    /// What running at the average instead of the worst CPU is worth: the bound of any balancer.
+    pub fn bound(&self) -> f64 {
+        if self.worst > 0.0 { self.average / self.worst } else { 1.0 }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "evenkeel: ")?;
+        let moved = if self.dry_run { self.proposed } else { self.moves };
+        let verb = if self.dry_run { "would have moved" } else { "moved" };
+        if self.intervals == 0 {
+            write!(f, "too short a run to balance")?;
+        } else if moved == 0 {
+            write!(f, "{verb} nothing")?;
+            if let Some(reason) = &self.reason {
+                write!(f, ": {reason}")?;
+            }
+        } else {
+            let (worst, average) = (self.worst * 100.0, self.average * 100.0);
+            write!(f, "worst CPU {worst:.0} %, average {average:.0} %")?;
+            let worst = self.cpus.iter().min_by(|a, b| a.capability().total_cmp(&b.capability()));
+            if let Some((cpu, thief)) = worst.and_then(|worst| Some((worst.cpu, worst.thief()?))) {
+                write!(f, " ({thief} on CPU {cpu})")?;
+            }
+            let times = if moved == 1 { "once" } else { "times" };
+            let count = if moved == 1 { String::new() } else { format!("{moved} ") };
+            write!(
+                f,
+                "; {verb} tasks {count}{times}; up to {:.2}x the kernel's pace",
+                self.bound()
+            )?;
+        }
+        if self.accounting == Accounting::Procfs {
+            write!(f, " (figures from /proc: blind to softirq theft")?;
+            if let Some(why) = &self.why_not_exact {
+                write!(f, "; {why}")?;
+            }
+            write!(f, ")")?;
+        }
+        Ok(())
+    }
+}
