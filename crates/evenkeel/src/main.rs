@@ -1,2 +1,92 @@
-//! The command line.
-fn main() {}
+//! The command line of evenkeel.
+
+mod cli;
+mod config;
+mod generate;
+mod inspect;
+mod run;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Result;
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::{Cli, Command};
+
+/// Whether we were started with SIGPIPE ignored: commands that we run must be, too. The Rust
+/// runtime overwrites the disposition before `main`, so it is looked at before the runtime starts.
+static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK_AT_SIGPIPE: extern "C" fn() = {
+    extern "C" fn look() {
+        // SAFETY: an all-zero sigaction is a valid place for the answer; nothing is changed.
+        let action = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut action);
+            action
+        };
+        SIGPIPE_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+    }
+    look
+};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(arguments());
+    start_logging(cli.verbose);
+    match dispatch(cli) {
+        Ok(code) => ExitCode::from(code as u8),
+        Err(error) => {
+            eprintln!("evenkeel: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The multi-call names: `chcb CMD` is `evenkeel run CMD` (paper 000, section 3.3).
+fn arguments() -> Vec<std::ffi::OsString> {
+    let mut arguments: Vec<_> = std::env::args_os().collect();
+    let name = arguments.first().map(std::path::PathBuf::from);
+    let name = name.as_ref().and_then(|path| path.file_name());
+    if name.is_some_and(|name| name == "chcb") {
+        arguments.insert(1, "run".into());
+    }
+    arguments
+}
+
+fn start_logging(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_env("EVENKEEL_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .without_time()
+        .init();
+}
+
+fn dispatch(cli: Cli) -> Result<i32> {
+    match cli.command {
+        Command::Run(args) => {
+            let config = config::load(cli.config.as_deref())?;
+            run::main(args, config, SIGPIPE_IGNORED.load(Ordering::Relaxed))
+        }
+        Command::Supervise(args) => {
+            evenkeel_journal::supervise(&args.journal);
+            Ok(0)
+        }
+        Command::Status(args) => inspect::status(&args),
+        Command::Explain(args) => inspect::explain(&args),
+        Command::Undo(args) => inspect::undo(&args),
+        Command::Generate(args) => generate::main(&args),
+        Command::Doctor(_) | Command::Bench(_) => Ok(0),
+    }
+}

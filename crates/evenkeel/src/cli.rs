@@ -1,0 +1,329 @@
+//! The command line: every command, flag and help text. Man pages and shell completions are made
+//! from this definition.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Deserialize;
+
+/// Parallel programs at the pace of the average CPU, not of the worst.
+#[derive(Debug, Parser)]
+#[command(name = "evenkeel", version, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Log more: -v decisions, -vv details.
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub verbose: u8,
+    /// Read this configuration file instead of /etc/evenkeel/config.toml and
+    /// $XDG_CONFIG_HOME/evenkeel/config.toml.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+}
+
+/// The commands, one name each.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a parallel program at the average capability of its CPUs.
+    Run(RunArgs),
+    /// Say what works on this machine and what not, why, and what a program could gain now.
+    Doctor(DoctorArgs),
+    /// Show the programs that are being balanced.
+    Status(JsonArgs),
+    /// Say why the last decisions went as they did.
+    Explain(ExplainArgs),
+    /// Take back what a killed evenkeel left.
+    Undo(UndoArgs),
+    /// Measure: the capability balancer against the kernel, or a noise generator.
+    Bench(BenchArgs),
+    /// Write man pages or shell completions into a directory (used by `make install`).
+    #[command(hide = true)]
+    Generate(GenerateArgs),
+    /// Watch over a journal on behalf of `run` (started by it).
+    #[command(hide = true)]
+    Supervise(SuperviseArgs),
+}
+
+/// `evenkeel run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// How to balance.
+    #[command(flatten)]
+    pub options: RunOptions,
+    /// Observe, and say what would be done; change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// No summary line at the end.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Write the summary as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Print every decision with its reason to standard error.
+    #[arg(long)]
+    pub explain: bool,
+    /// Kill evenkeel at its n-th journal write or affinity call (fault tests).
+    #[arg(long, value_name = "N", hide = true, default_value_t = 0)]
+    pub abort_at: u64,
+    /// No supervisor process (fault tests).
+    #[arg(long, hide = true)]
+    pub no_supervisor: bool,
+    /// The command and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// Options of `run` that a configuration file may set too, by the same names, in table `[run]`.
+#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct RunOptions {
+    /// Who goes where: `lag` gives who is furthest behind the most capable CPU; `paper` swaps
+    /// tasks in the published eight steps [default: lag].
+    #[arg(long, value_enum)]
+    pub policy: Option<PolicyName>,
+    /// Which task the paper's policy moves: the first in the runqueue, or the one with the
+    /// smallest working set [default: fifo].
+    #[arg(long, value_enum)]
+    pub selection: Option<SelectionName>,
+    /// Balance interval, for example 100ms or 1s; without it, lag adapts between 50ms and 1s, and
+    /// paper uses 1s.
+    #[arg(long, value_name = "TIME")]
+    pub interval: Option<Interval>,
+    /// `soft` moves a task and gives its mask back at once; `hard` pins it until the next move
+    /// [default: soft].
+    #[arg(long, value_enum)]
+    pub placement: Option<PlacementName>,
+    /// Where figures come from: exact from BPF (cbinfo), approximate from /proc, or the best that
+    /// is possible [default: auto].
+    #[arg(long, value_enum)]
+    pub accounting: Option<AccountingName>,
+    /// Use only these CPUs, for example 0-3,8.
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<String>,
+    /// Relative speed of the CPUs: auto, cpu-capacity, cppc, max-frequency, bogomips, calibrated (measure
+    /// now), or given like 0-3=1.0,4-7=0.5 [default: auto].
+    #[arg(long, value_name = "SOURCE")]
+    pub speed: Option<String>,
+    /// Move also tasks that their user pinned.
+    #[arg(long = "override")]
+    #[serde(rename = "override")]
+    pub override_user: bool,
+}
+
+/// `--policy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyName {
+    /// Lag.
+    Lag,
+    /// The paper's steps.
+    Paper,
+}
+
+/// `--selection`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SelectionName {
+    /// Runqueue order.
+    Fifo,
+    /// Smallest working set.
+    Cache,
+}
+
+/// `--placement`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlacementName {
+    /// Move and let go.
+    Soft,
+    /// Pin.
+    Hard,
+}
+
+/// `--accounting`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AccountingName {
+    /// The best that is possible.
+    Auto,
+    /// Exact, by BPF.
+    Cbinfo,
+    /// Approximate, from /proc.
+    Procfs,
+}
+
+/// A balance interval, 1 ms to 60 s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Interval {
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+impl std::str::FromStr for Interval {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let unit_ns = match unit {
+            "us" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            _ => return Err("expected a whole number with unit, like 100ms or 1s".to_owned()),
+        };
+        let ns = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_ns));
+        match ns {
+            Some(ns @ 1_000_000..=60_000_000_000) => Ok(Self { ns }),
+            Some(_) => Err("out of range: an interval is 1ms to 60s".to_owned()),
+            None => Err("expected a whole number with unit, like 100ms or 1s".to_owned()),
+        }
+    }
+}
+
+impl TryFrom<String> for Interval {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map_err(|why| format!("interval \"{text}\": {why}"))
+    }
+}
+
+/// `evenkeel doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// As JSON, on standard output.
+    #[arg(long)]
+    pub json: bool,
+    /// How long to watch the CPUs.
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub watch: Interval,
+    /// Measure the speed of each CPU, too (20 ms each).
+    #[arg(long)]
+    pub calibrate: bool,
+}
+
+/// Commands that only report.
+#[derive(Debug, Args)]
+pub struct JsonArgs {
+    /// As JSON, on standard output.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `evenkeel explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Only this program: its first process, or its balancer.
+    pub pid: Option<u32>,
+    /// Only the last N decisions.
+    #[arg(short, long, value_name = "N", default_value_t = 10)]
+    pub last: usize,
+    /// As JSON, on standard output.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `evenkeel undo`.
+#[derive(Debug, Args)]
+pub struct UndoArgs {
+    /// Also take back what living balancers did; they let go of these tasks.
+    #[arg(long)]
+    pub force: bool,
+    /// As JSON, on standard output.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `evenkeel bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Which part.
+    #[command(subcommand)]
+    pub part: BenchPart,
+}
+
+/// The parts of `bench`.
+#[derive(Debug, Subcommand)]
+pub enum BenchPart {
+    /// The capability balancer against the kernel and pinning, under noise.
+    Capability(CapabilityArgs),
+    /// Make a CPU unequal for a while, or check the accounting against it.
+    Noise(NoiseArgs),
+}
+
+/// `evenkeel bench capability`.
+#[derive(Debug, Args)]
+pub struct CapabilityArgs {
+    /// Only these cases: none, softirq, softirq-fine, fifo-spin, fifo-sleep, hog, udp.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub cases: Vec<String>,
+    /// Only these contestants (the kernel alone always runs).
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub contestants: Vec<String>,
+    /// Only these programs: static-loop, ep.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub programs: Vec<String>,
+    /// Runs of each contestant to begin with; undecided rows get more, up to 15.
+    #[arg(long, value_name = "N")]
+    pub runs: Option<usize>,
+    /// Write the rows as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write the rows as a Markdown page.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// The short form that `make demo` runs.
+    #[arg(long)]
+    pub demo: bool,
+}
+
+/// `evenkeel bench noise`.
+#[derive(Debug, Args)]
+pub struct NoiseArgs {
+    /// softirq, fifo, udp or hog.
+    pub kind: String,
+    /// The CPU to make unequal.
+    #[arg(long, default_value_t = 0)]
+    pub cpu: u32,
+    /// Busy part of each period, in microseconds.
+    #[arg(long, default_value_t = 4000)]
+    pub busy_us: u64,
+    /// Period in microseconds; at most half of it may be busy.
+    #[arg(long, default_value_t = 10_000)]
+    pub period_us: u64,
+    /// How long, at most.
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    pub limit: Interval,
+    /// Compare what cbinfo and /proc see with what the generator did.
+    #[arg(long)]
+    pub verify: bool,
+}
+
+/// `evenkeel generate`.
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// What.
+    #[arg(value_enum)]
+    pub what: Generated,
+    /// Where to.
+    pub directory: PathBuf,
+}
+
+/// What can be generated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Generated {
+    /// One man page a command.
+    Man,
+    /// Completions for bash, zsh and fish.
+    Completions,
+}
+
+/// `evenkeel supervise`.
+#[derive(Debug, Args)]
+pub struct SuperviseArgs {
+    /// The journal to undo when the balancer dies.
+    pub journal: PathBuf,
+}

@@ -1,0 +1,160 @@
+//! `evenkeel status`, `explain` and `undo`: what runs, why it did what it did, and taking back what
+//! a killed run left.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use evenkeel_host::{Decision, Placement, Record, records};
+use evenkeel_journal::{UndoOptions, runtime_dir};
+
+use crate::cli::{ExplainArgs, JsonArgs, UndoArgs};
+
+/// Where runs of this user are recorded, and for root also nothing else: each sees its own.
+fn directory() -> Result<PathBuf> {
+    Ok(runtime_dir()?)
+}
+
+/// `evenkeel status`.
+///
+/// # Errors
+/// When the records cannot be read.
+pub fn status(args: &JsonArgs) -> Result<i32> {
+    let records = records(&directory()?)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&records)?);
+        return Ok(0);
+    }
+    if records.is_empty() {
+        println!("No program runs under evenkeel. Start one with: evenkeel run -- CMD");
+    }
+    for record in &records {
+        println!("{}", headline(record));
+        for cpu in &record.cpus {
+            println!("    CPU {:<4} {:>5.1} % left for the program", cpu.cpu, cpu.capability() * 100.0);
+        }
+        if let Some(decision) = record.decisions.last() {
+            println!("    last: {}", gist(decision));
+        }
+    }
+    Ok(0)
+}
+
+fn headline(record: &Record) -> String {
+    let placement = match (record.dry_run, record.placement) {
+        (true, _) => "only observed",
+        (false, Placement::Soft) => "soft placement",
+        (false, Placement::Hard) => "hard placement",
+    };
+    format!(
+        "{} (pid {}, balancer {}): {placement}, {} moves in {} intervals",
+        record.command.join(" "),
+        record.root,
+        record.balancer.tid,
+        record.moves,
+        record.intervals
+    )
+}
+
+fn gist(decision: &Decision) -> String {
+    let lines = [&decision.moves, &decision.refused, &decision.reasons];
+    let said: Vec<&str> = lines.into_iter().flatten().map(String::as_str).collect();
+    if said.is_empty() { "nothing to do".to_owned() } else { said.join("; ") }
+}
+
+/// `evenkeel explain`.
+///
+/// # Errors
+/// When the records cannot be read, or no such program is balanced.
+pub fn explain(args: &ExplainArgs) -> Result<i32> {
+    let mut records = records(&directory()?)?;
+    if let Some(pid) = args.pid {
+        records.retain(|record| record.root == pid || record.balancer.tid as u32 == pid);
+        if records.is_empty() {
+            bail!("no program with pid {pid} runs under evenkeel: `evenkeel status` lists them");
+        }
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&records)?);
+        return Ok(0);
+    }
+    if records.is_empty() {
+        println!("No program runs under evenkeel: nothing to explain.");
+    }
+    for record in &records {
+        println!("{}", headline(record));
+        let skipped = record.decisions.len().saturating_sub(args.last);
+        for decision in record.decisions.iter().skip(skipped) {
+            print!("{}", tell(decision));
+        }
+    }
+    Ok(0)
+}
+
+/// One decision: the figures first, then what followed from them.
+pub fn tell(decision: &Decision) -> String {
+    let cpus: Vec<String> = decision
+        .cpus
+        .iter()
+        .map(|(cpu, given, tasks)| {
+            let share = *given as f64 / 10.0;
+            format!("CPU {cpu}: {share:.0} % for {tasks} task{}", if *tasks == 1 { "" } else { "s" })
+        })
+        .collect();
+    let mut text = format!(
+        "  {:.3} s, after {:.0} ms: {}\n",
+        decision.at_ns as f64 / 1e9,
+        decision.interval_ns as f64 / 1e6,
+        cpus.join(", ")
+    );
+    for line in &decision.moves {
+        text += &format!("    moved {line}\n");
+    }
+    for line in &decision.refused {
+        text += &format!("    refused: {line}\n");
+    }
+    for line in &decision.reasons {
+        text += &format!("    {line}\n");
+    }
+    text
+}
+
+/// `evenkeel undo`.
+///
+/// # Errors
+/// When the journals cannot be found. What could not be taken back is told by exit code 1.
+pub fn undo(args: &UndoArgs) -> Result<i32> {
+    let report = evenkeel_journal::undo(&directory()?, UndoOptions { force: args.force });
+    let code = i32::from(!report.errors.is_empty());
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+        return Ok(code);
+    }
+    let freed = report.restored.len() + report.freed.len();
+    if freed > 0 {
+        println!("{freed} task(s) may use all their CPUs again.");
+    }
+    for kept in &report.kept {
+        println!("{}: left on CPUs {}, which somebody else chose.", kept.task, kept.found);
+    }
+    for foreign in &report.foreign {
+        println!("{}: {}", foreign.path.display(), foreign.why);
+    }
+    for live in &report.live {
+        println!("{}: its balancer is alive and looks after it (--force takes back all the same)", live.display());
+    }
+    for damage in &report.damaged {
+        println!("{damage}");
+    }
+    for error in &report.errors {
+        eprintln!("evenkeel: {error}");
+    }
+    let silent = report.kept.is_empty()
+        && report.foreign.is_empty()
+        && report.live.is_empty()
+        && report.damaged.is_empty()
+        && report.errors.is_empty();
+    if freed == 0 && silent {
+        println!("Nothing to undo.");
+    }
+    Ok(code)
+}

@@ -1,0 +1,134 @@
+//! `evenkeel run`: from flags to a run, and from its end to an exit code.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use evenkeel_capability::{LagParameters, PaperParameters, Policy, Selection};
+use evenkeel_host::{AccountingChoice, Job, Options, Placement, calibrate, run};
+use evenkeel_journal::{failpoint, runtime_dir};
+use evenkeel_machine::{CpuSet, Machine, SpeedSource};
+
+use crate::cli::{AccountingName, PlacementName, PolicyName, RunArgs, RunOptions, SelectionName};
+use crate::config::Config;
+use crate::inspect;
+
+/// Runs the command. Returns the exit code; does not return when the command was killed by a
+/// signal: then this process dies of the same.
+///
+/// # Errors
+/// When a flag makes no sense. That the command cannot be started is told by the exit code.
+pub fn main(args: RunArgs, config: Config, sigpipe_ignored: bool) -> Result<i32> {
+    let options = args.options.or(config.run);
+    let balancing = balancing_options(&options, args.dry_run)?;
+    let speed = speed_source(options.speed.as_deref())?;
+    failpoint::arm(args.abort_at);
+    let dir = runtime_dir().inspect_err(|why| tracing::warn!("{why}")).ok();
+    let job = Job {
+        command: args.command,
+        sigpipe_ignored,
+        override_user: options.override_user,
+        dir,
+        supervisor: if args.no_supervisor { |_| None } else { supervisor },
+        tell: args.explain.then_some(|decision| eprint!("{}", inspect::tell(decision))),
+    };
+    let (end, summary) = match run(&job, balancing, || machine(speed)) {
+        Ok(result) => result,
+        Err(error) => {
+            eprintln!("evenkeel: {error}");
+            return Ok(i32::from(error.exit_code()));
+        }
+    };
+    if let Some(summary) = summary {
+        if let Some(path) = &args.json {
+            let text = serde_json::to_vec_pretty(&summary)?;
+            if let Err(error) = std::fs::write(path, text) {
+                // The command's exit code is worth more than the report.
+                eprintln!("evenkeel: {}: {error}", path.display());
+            }
+        }
+        if !args.quiet {
+            eprintln!("{summary}");
+        }
+    }
+    Ok(end.imitate())
+}
+
+fn balancing_options(options: &RunOptions, dry_run: bool) -> Result<Options> {
+    let policy = match options.policy.unwrap_or(PolicyName::Lag) {
+        PolicyName::Lag => {
+            if options.selection.is_some() {
+                bail!("--selection belongs to --policy paper: lag chooses by lag alone");
+            }
+            Policy::Lag(
+                options.interval.map_or_else(LagParameters::default, |interval| {
+                    LagParameters::fixed(interval.ns)
+                }),
+            )
+        }
+        PolicyName::Paper => {
+            let default = PaperParameters::default();
+            Policy::Paper(PaperParameters {
+                interval_ns: options.interval.map_or(default.interval_ns, |interval| interval.ns),
+                selection: match options.selection {
+                    Some(SelectionName::Cache) => Selection::Cache,
+                    _ => Selection::Fifo,
+                },
+            })
+        }
+    };
+    Ok(Options {
+        policy,
+        placement: match options.placement {
+            Some(PlacementName::Hard) => Placement::Hard,
+            Some(PlacementName::Soft) | None => Placement::Soft,
+        },
+        accounting: match options.accounting {
+            Some(AccountingName::Cbinfo) => AccountingChoice::Cbinfo,
+            Some(AccountingName::Procfs) => AccountingChoice::Procfs,
+            Some(AccountingName::Auto) | None => AccountingChoice::Auto,
+        },
+        dry_run,
+        cpus: options.cpus.as_deref().map(cpu_list).transpose()?,
+    })
+}
+
+fn cpu_list(list: &str) -> Result<CpuSet> {
+    let cpus: CpuSet = list.parse().context("--cpus")?;
+    let online = online_cpus();
+    let missing = cpus.difference(&online);
+    if cpus.is_empty() {
+        bail!("--cpus is empty: name at least one CPU, or leave it out for all");
+    }
+    if !online.is_empty() && !missing.is_empty() {
+        bail!("--cpus: CPU {missing} is not online here: choose among {online}");
+    }
+    Ok(cpus)
+}
+
+fn online_cpus() -> CpuSet {
+    std::fs::read_to_string("/sys/devices/system/cpu/online")
+        .ok()
+        .and_then(|list| list.parse().ok())
+        .unwrap_or_default()
+}
+
+fn speed_source(text: Option<&str>) -> Result<SpeedSource> {
+    Ok(match text {
+        None => SpeedSource::Auto,
+        Some("calibrated") => SpeedSource::Calibrated(calibrate(&online_cpus())?),
+        Some(text) => text.parse().context("--speed")?,
+    })
+}
+
+/// The machine as sysfs shows it; one whose CPUs are equal where sysfs shows nothing.
+fn machine(speed: SpeedSource) -> Option<Machine> {
+    let machine = Machine::from_sysfs(Path::new("/"))
+        .and_then(|machine| machine.with_speed(&speed))
+        .inspect_err(|why| tracing::warn!("{why}"));
+    machine.ok()
+}
+
+fn supervisor(journal: &Path) -> Option<(PathBuf, Vec<OsString>)> {
+    Some(("/proc/self/exe".into(), vec!["supervise".into(), journal.into()]))
+}
