@@ -1,0 +1,52 @@
+# The two commands that everybody needs are `make demo` and `make test`.
+#
+#   make demo       set up, build, and show the main job on this machine (about three minutes)
+#   make test       set up, build, and pass every test
+#   make build      set up and build
+#   make bench      all benchmarks, in full (half an hour); writes docs/benchmarks.md
+#   make install    install under PREFIX (/usr/local), with man pages and completions
+#   make uninstall  take that away again
+
+PREFIX ?= /usr/local
+BINARY := target/debug/evenkeel
+# Loading BPF programs and real-time noise need root; building does not.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
+# The test programs run as root, cargo as the user that calls it.
+TEST_RUNNER := $(if $(AS_ROOT),--config 'target."cfg(all())".runner = ["sudo", "-E"]')
+COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
+
+.PHONY: demo test build setup lint bench install uninstall
+
+demo: build
+	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
+
+test: setup
+	CLANG=$$(scripts/clang) cargo test --workspace --locked $(TEST_RUNNER)
+
+build: setup
+	CLANG=$$(scripts/clang) cargo build --workspace --locked
+
+setup:
+	@scripts/setup
+
+lint: setup
+	cargo fmt --all --check
+	CLANG=$$(scripts/clang) cargo clippy --workspace --all-targets --locked
+
+bench: build
+	$(AS_ROOT) $(BINARY) bench capability --json target/capability.json --markdown docs/benchmarks.md
+
+install: build
+	install -Dm755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/evenkeel
+	ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/chcb
+	$(BINARY) generate man target/man
+	for page in target/man/*.1; do install -Dm644 $$page $(DESTDIR)$(PREFIX)/share/man/man1/$${page##*/} || exit 1; done
+	$(BINARY) generate completions target/completions
+	install -Dm644 target/completions/evenkeel.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/evenkeel
+	install -Dm644 target/completions/_evenkeel $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_evenkeel
+	install -Dm644 target/completions/evenkeel.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/evenkeel $(DESTDIR)$(PREFIX)/bin/chcb
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel.1 $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel-*.1
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))
