@@ -1,0 +1,150 @@
+//! The accounting on this very kernel: does it add up, does it follow a program whole?
+//!
+//! Needs the privilege to load BPF programs; says so and passes where that is missing.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use evenkeel_cbinfo::{Cbinfo, CpuAccount, TaskAccount, TaskEvent, support};
+
+fn open() -> Option<Cbinfo> {
+    if let Err(why) = support() {
+        println!("SKIPPED: {why}");
+        return None;
+    }
+    Some(Cbinfo::open(&[]).unwrap())
+}
+
+/// A child that is killed and collected, whatever becomes of the test.
+struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn shell(script: &str) -> Guard {
+    let mut command = Command::new("sh");
+    let command = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::null());
+    Guard(command.stderr(Stdio::null()).spawn().unwrap())
+}
+
+/// Polls until `condition` gives something, for at most half a minute.
+fn until<T>(mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn all_ns(cpu: &CpuAccount) -> u64 {
+    let noise_ns = cpu.noise.irq_ns + cpu.noise.softirq_ns + cpu.noise.rt_ns;
+    noise_ns + cpu.idle_ns + cpu.followed_ns + cpu.foreign_ns
+}
+
+#[test]
+fn every_nanosecond_of_a_cpu_belongs_to_one_activity() {
+    let Some(cbinfo) = open() else { return };
+    let online = std::thread::available_parallelism().unwrap().get();
+    let (before, start) = (cbinfo.cpus(), Instant::now());
+    std::thread::sleep(Duration::from_millis(500));
+    let (after, elapsed_ns) = (cbinfo.cpus(), start.elapsed().as_nanos() as f64);
+    for (then, now) in before.iter().zip(&after).take(online) {
+        let share = (all_ns(now) - all_ns(then)) as f64 / elapsed_ns;
+        // Two readings of two clocks some microseconds apart, under whatever load.
+        assert!((0.9..1.1).contains(&share), "CPU {}: {share}", now.cpu);
+        assert_eq!(now.lost_events, 0);
+    }
+    assert!(after.iter().map(|cpu| cpu.events).sum::<u64>() > 0, "no event in half a second");
+}
+
+#[test]
+fn a_program_is_followed_through_fork_and_exec_to_its_end() {
+    let Some(mut cbinfo) = open() else { return };
+    // Waits for a line, then forks a child that becomes another program.
+    let mut parent = shell("read line; sleep 60 & wait");
+    let root = parent.0.id();
+    assert_eq!(cbinfo.follow(root).unwrap(), 1);
+    assert_eq!(cbinfo.tasks().unwrap().iter().map(|task| task.tid).collect::<Vec<_>>(), [root]);
+    drop(parent.0.stdin.take());
+
+    let mut events = Vec::new();
+    let child = until(|| {
+        events.extend(cbinfo.events().unwrap());
+        events.iter().find_map(|event| match event {
+            // Its own exec may still be on its way when spawn returns.
+            TaskEvent::Exec { tgid } if *tgid != root => Some(*tgid),
+            _ => None,
+        })
+    });
+    let forked = TaskEvent::Fork { tid: child, tgid: child, parent_tid: root };
+    let position = |wanted: TaskEvent| events.iter().position(|event| *event == wanted);
+    assert!(position(forked) < position(TaskEvent::Exec { tgid: child }), "{events:?}");
+    assert!(position(forked).is_some(), "{events:?}");
+    let tasks = cbinfo.tasks().unwrap();
+    let programs: Vec<(u32, u32)> = tasks.iter().map(|task| (task.tid, task.program)).collect();
+    assert_eq!(programs, [(root, root), (child, root)]);
+
+    // SAFETY: ends the child of our own child.
+    unsafe { libc::kill(child as i32, libc::SIGKILL) };
+    until(|| {
+        events.extend(cbinfo.events().unwrap());
+        events.contains(&TaskEvent::Exit { tid: child }).then_some(())
+    });
+    drop(parent);
+    until(|| cbinfo.tasks().unwrap().is_empty().then_some(()));
+}
+
+#[test]
+fn a_busy_task_runs_waits_or_is_stolen_from_all_the_time() {
+    let Some(mut cbinfo) = open() else { return };
+    let spinner = shell("while :; do :; done");
+    cbinfo.follow(spinner.0.id()).unwrap();
+    let look = |cbinfo: &mut Cbinfo| -> TaskAccount { cbinfo.tasks().unwrap()[0] };
+    // From its first switch on everything is known.
+    until(|| (look(&mut cbinfo).run_ns > 20_000_000).then_some(()));
+    let (before, start) = (look(&mut cbinfo), Instant::now());
+    std::thread::sleep(Duration::from_millis(400));
+    let (after, elapsed_ns) = (look(&mut cbinfo), start.elapsed().as_nanos() as f64);
+    let total = |task: &TaskAccount| task.run_ns + task.stolen_ns + task.wait_ns;
+    let share = (total(&after) - total(&before)) as f64 / elapsed_ns;
+    assert!((0.9..1.1).contains(&share), "{share}: {before:?} {after:?}");
+    assert!(after.runnable);
+    // On CPUs of full speed what it received is what it ran.
+    assert_eq!(after.received_ns - before.received_ns, after.run_ns - before.run_ns);
+}
+
+#[test]
+fn speed_weighs_what_a_task_receives() {
+    if support().is_err() {
+        open();
+        return;
+    }
+    let mut cbinfo = Cbinfo::open(&[512; 1024]).unwrap();
+    let spinner = shell("while :; do :; done");
+    cbinfo.follow(spinner.0.id()).unwrap();
+    let task = until(|| {
+        let task = cbinfo.tasks().unwrap()[0];
+        (task.run_ns > 50_000_000).then_some(task)
+    });
+    let half = task.received_ns as f64 / task.run_ns as f64;
+    assert!((0.49..0.51).contains(&half), "{half}");
+}
+
+#[test]
+fn the_cost_of_an_event_is_counted() {
+    let Some(cbinfo) = open() else { return };
+    let statistics = cbinfo.measure_cost().unwrap();
+    until(|| (cbinfo.cost().runs > 100).then_some(()));
+    let cost = cbinfo.cost();
+    drop(statistics);
+    let ns_per_run = cost.run_ns / cost.runs;
+    // An order of magnitude: a hundred nanoseconds, not a hundred microseconds.
+    assert!((10..100_000).contains(&ns_per_run), "{cost:?}");
+}
