@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use evenkeel_capability::{Plan, Policy, Snapshot, State, TaskId, plan};
 use evenkeel_cbinfo::TaskEvent;
-use evenkeel_journal::{PlaceError, Placed, Session, Style, TaskRef, affinity};
+use evenkeel_journal::{PlaceError, Placed, Style, TaskRef, affinity};
 use evenkeel_machine::{CpuSet, Machine};
 use serde::{Deserialize, Serialize};
 
+use crate::guarded::{GuardedError, GuardedSession};
 use crate::observe::{Accounting, AccountingChoice, ObserveError, Observer};
 use crate::reading::{Freedom, TaskReading};
 use crate::record::Decision;
@@ -55,7 +56,7 @@ const LOGGED_REFUSALS: u64 = 10;
 /// Balances one program.
 pub struct Balancer {
     observer: Observer,
-    session: Option<Session>,
+    session: Option<GuardedSession>,
     state: State,
     options: Options,
     isolated: CpuSet,
@@ -76,7 +77,7 @@ impl Balancer {
     pub fn new(
         machine: &Machine,
         root: u32,
-        session: Option<Session>,
+        session: Option<GuardedSession>,
         options: Options,
     ) -> Result<Self, BalancerError> {
         let observer = Observer::new(machine, root, options.accounting)?;
@@ -165,9 +166,10 @@ impl Balancer {
     /// When the events cannot be read.
     pub fn handle_events(&mut self) -> Result<(), BalancerError> {
         let events = self.observer.events()?;
-        let Some(session) = self.session.as_mut().filter(|_| self.pinned > 0) else {
+        let Some(guarded) = self.session.as_mut().filter(|_| self.pinned > 0) else {
             return Ok(());
         };
+        let session = guarded.session();
         for event in events {
             let result = match event {
                 TaskEvent::Fork { tid, tgid, .. } => {
@@ -196,7 +198,7 @@ impl Balancer {
             Some(cpus) => allowed.intersection(cpus),
             None => allowed,
         };
-        let session = self.session.as_ref();
+        let session = self.session.as_mut().map(|guarded| &*guarded.session());
         let freedom = |id: TaskId, task: &TaskReading| {
             let task = task_ref(id, task.process);
             if session.is_some_and(|session| session.has_yielded(&task)) {
@@ -215,7 +217,7 @@ impl Balancer {
 
     /// Without events from the kernel, children that inherited a pin are found by looking.
     fn free_newcomers(&mut self, snapshot: &Snapshot) {
-        let Some(session) = &mut self.session else { return };
+        let Some(session) = self.session.as_mut().map(GuardedSession::session) else { return };
         let now: BTreeMap<TaskId, u32> =
             snapshot.tasks.iter().map(|task| (task.id, task.process)).collect();
         if self.pinned > 0 {
@@ -265,13 +267,16 @@ impl Balancer {
                     }
                     refused.push(format!("{task}: its user chose CPUs {found}"));
                 }
-                Err(PlaceError::Gone { .. }) => {}
+                Err(GuardedError::Place(PlaceError::Gone { .. })) => {}
                 Err(error) => {
                     self.totals.refused += 1;
                     if self.totals.refused <= LOGGED_REFUSALS {
                         tracing::warn!("{error}");
                     }
-                    let fatal = matches!(error, PlaceError::Journal(_));
+                    let fatal = matches!(
+                        error,
+                        GuardedError::Supervisor(_) | GuardedError::Place(PlaceError::Journal(_))
+                    );
                     refused.push(error.to_string());
                     if fatal {
                         break;

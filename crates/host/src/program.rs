@@ -16,7 +16,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, raise, signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, getpgid, getpgrp};
+use nix::unistd::Pid;
 
 /// Signals that are passed on when somebody sends them to us.
 const FORWARDED: &[Signal] = &[
@@ -162,7 +162,7 @@ impl Program {
     pub fn handle_signals(&self) -> Result<Option<End>, ProgramError> {
         while let Some(info) = self.signals.read_signal()? {
             let Ok(signal) = Signal::try_from(info.ssi_signo as i32) else { continue };
-            if signal != Signal::SIGCHLD && self.is_for_us_alone(&info) {
+            if signal != Signal::SIGCHLD && self.passes_on(&info) {
                 // Gone already: its end is collected below.
                 let _ = kill(self.pid, signal);
             }
@@ -170,17 +170,12 @@ impl Program {
         self.collect()
     }
 
-    /// What the terminal sends, or somebody sends to the whole process group, the command has
-    /// received itself.
-    fn is_for_us_alone(&self, info: &siginfo) -> bool {
-        if info.ssi_code > 0 {
-            return false;
-        }
-        let sender = Pid::from_raw(info.ssi_pid as i32);
-        // The command signals its own group (`kill 0`): so does a shell in it.
-        sender != self.pid && getpgid(Some(sender)).is_ok_and(|group| group != getpgrp())
-            || info.ssi_pid == 0
-            || getpgid(Some(sender)).is_err()
+    /// What the kernel sends (Ctrl-C, Ctrl-Z, a hang-up) goes to the whole process group, so the
+    /// command has it already; what the command sends us, it does not want back. Everything else
+    /// is meant for the command. Somebody who signals the whole group by number reaches it twice;
+    /// to pass nothing on then would lose the signal of a script that shares our group.
+    fn passes_on(&self, info: &siginfo) -> bool {
+        info.ssi_code <= 0 && info.ssi_pid as i32 != self.pid.as_raw()
     }
 
     fn collect(&self) -> Result<Option<End>, ProgramError> {

@@ -1,19 +1,20 @@
 //! The loop around a program: start it, balance it until it ends, give everything back.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use evenkeel_journal::{Session, SessionOptions, Supervisor, TaskRef, UndoOptions, undo};
+use evenkeel_journal::{Session, SessionOptions, TaskRef, UndoOptions, undo};
 use evenkeel_machine::Machine;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::balancer::{Balancer, Options};
+use crate::guarded::{GuardedSession, SupervisorCommand};
 use crate::observe::{Accounting, monotonic_ns};
 use crate::program::{End, Program, ProgramError};
-use crate::record::{Record, RecordFile};
+use crate::record::{Decision, Record, RecordFile};
 use crate::summary::{Run, Summary};
 
 /// How often others are told what goes on.
@@ -30,8 +31,10 @@ pub struct Job {
     pub override_user: bool,
     /// Where journals and records lie.
     pub dir: Option<PathBuf>,
-    /// How to start the supervisor for the journal with the given path: program and arguments.
-    pub supervisor: fn(&Path) -> Option<(PathBuf, Vec<OsString>)>,
+    /// How to start the supervisor.
+    pub supervisor: SupervisorCommand,
+    /// Called with every decision as it is made (`--explain`).
+    pub tell: Option<fn(&Decision)>,
 }
 
 /// Runs a command under the balancer until it ends. `machine` is read while the command already
@@ -71,13 +74,13 @@ pub fn run(
 /// The balancer of a run with everything that keeps it safe.
 struct Balancing {
     balancer: Balancer,
-    supervisor: Option<Supervisor>,
     record: Record,
     file: Option<RecordFile>,
     next_ns: u64,
     startup_cpu_ns: u64,
     options: Options,
     publish_next_ns: u64,
+    tell: Option<fn(&Decision)>,
 }
 
 impl Balancing {
@@ -96,14 +99,14 @@ impl Balancing {
         }
         let command: Vec<String> =
             job.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let (session, supervisor) = match Self::open_session(job, &options, &command, root) {
-            Ok(pair) => pair,
+        let session = match Self::open_session(job, &options, &command, root) {
+            Ok(session) => session,
             Err(why) => {
                 // A program that has ended meanwhile is no fault.
                 if TaskRef::of(root as i32).is_ok_and(|task| task.is_alive()) {
                     tracing::warn!("{why}; tasks are not moved, only observed");
                 }
-                (None, None)
+                None
             }
         };
         let mut balancer = Balancer::new(machine, root, session, options.clone())?;
@@ -127,13 +130,13 @@ impl Balancing {
         let next_ns = monotonic_ns() + balancer.first_interval_ns();
         Ok(Self {
             balancer,
-            supervisor,
             record,
             file,
             next_ns,
             startup_cpu_ns: own_cpu_ns(),
             options,
             publish_next_ns: 0,
+            tell: job.tell,
         })
     }
 
@@ -142,9 +145,9 @@ impl Balancing {
         options: &Options,
         command: &[String],
         root: u32,
-    ) -> Result<(Option<Session>, Option<Supervisor>), Box<dyn std::error::Error>> {
+    ) -> Result<Option<GuardedSession>, Box<dyn std::error::Error>> {
         if options.dry_run {
-            return Ok((None, None));
+            return Ok(None);
         }
         let dir = job.dir.as_deref().ok_or("no directory for the journal")?;
         let mut session = Session::open(
@@ -156,11 +159,7 @@ impl Balancing {
             },
         )?;
         session.add_program(&TaskRef::of(root as i32)?)?;
-        let supervisor = match (job.supervisor)(&session.journal_path()) {
-            Some((program, arguments)) => Some(Supervisor::start(&program, arguments)?),
-            None => None,
-        };
-        Ok((Some(session), supervisor))
+        Ok(Some(GuardedSession::new(session, job.supervisor)))
     }
 
     /// Sleeps until there is something to do, and does it.
@@ -192,6 +191,9 @@ impl Balancing {
         };
         // From now and not from the last deadline: after a suspend nothing is to be caught up.
         self.next_ns = monotonic_ns() + interval_ns;
+        if let (Some(tell), Some(decision)) = (self.tell, self.balancer.decisions().last()) {
+            tell(decision);
+        }
         self.publish();
     }
 
@@ -222,9 +224,6 @@ impl Balancing {
             _ => None,
         };
         let (totals, _) = self.balancer.finish();
-        if let Some(supervisor) = self.supervisor.take() {
-            supervisor.dismiss();
-        }
         let run = Run {
             command: job.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             exit_code: end.exit_code(),
