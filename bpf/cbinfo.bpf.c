@@ -164,6 +164,14 @@ static __always_inline u64 steal_ns(const struct rq *rq)
 	return bpf_core_field_exists(rq->prev_steal_time_rq) ? rq->prev_steal_time_rq : 0;
 }
 
+static __always_inline void note_steal(struct cpu_account *c, u64 steal)
+{
+	/* Zero is as good a base as any: then there was none before. */
+	if (!c->steal_base_ns)
+		c->steal_base_ns = steal;
+	c->steal_ns = steal - c->steal_base_ns;
+}
+
 static __always_inline bool is_ksoftirqd(const struct task_struct *task)
 {
 	static const char name[] = "ksoftirqd";
@@ -206,7 +214,8 @@ static __always_inline void charge(struct task_account *t, const struct cpu_acco
 {
 	u64 run = followed - c->followed_at_switch_ns;
 
-	steal -= c->steal_at_switch_ns;
+	/* Switched in before we looked: what was stolen before is nothing to this task. */
+	steal = c->steal_at_switch_ns ? steal - c->steal_at_switch_ns : 0;
 	if (steal > run)
 		steal = run;
 	run -= steal;
@@ -272,7 +281,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	c->followed_at_switch_ns = c->sum_ns[CPU_FOLLOWED];
 	c->stolen_at_switch_ns = stolen_ns(c);
 	c->steal_at_switch_ns = steal_ns(rq);
-	c->steal_ns = c->steal_at_switch_ns;
+	note_steal(c, c->steal_at_switch_ns);
 	c->current_tid = next->pid;
 	c->in_softirq = 0;
 	end_write(c);
@@ -315,7 +324,7 @@ static __always_inline int interrupt(u64 activity, bool entry)
 
 		activity = c->in_softirq ? CPU_SOFTIRQ :
 			task_activity(task, bpf_task_storage_get(&tasks, task, 0, 0));
-		c->steal_ns = steal_ns(rq_of(task));
+		note_steal(c, steal_ns(rq_of(task)));
 	}
 	turn_to(c, activity, bpf_ktime_get_ns());
 	end_write(c);

@@ -37,12 +37,13 @@ struct cpu_account {
 	u64 followed_at_switch_ns;
 	u64 stolen_at_switch_ns;
 	u64 steal_at_switch_ns;
-	u64 steal_ns;		/* the kernel's figure as of the last switch or tick */
+	u64 steal_ns;		/* as of the last switch or tick, since steal_base_ns */
+	u64 steal_base_ns;	/* the kernel's figure, which counts since boot, when first seen */
 	u64 in_softirq;
 	u64 events;		/* tracepoint hits handled on this CPU */
 	u64 lost_events;	/* task events that found the ring buffer full */
 	u64 speed;		/* relative speed, 1..=1024; written by user space once */
-	u64 pad[9];		/* to 256 bytes: no cache line is shared between CPUs */
+	u64 pad[8];		/* to 256 bytes: no cache line is shared between CPUs */
 };
 
 /* One followed task, kept in the kernel's task-local storage. */

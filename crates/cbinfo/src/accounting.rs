@@ -9,12 +9,11 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use libbpf_rs::{
-    Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, RingBuffer,
-    RingBufferBuilder,
+    Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder,
 };
 
 use crate::records::{CpuAccount, RawCpu, RawEvent, RawSettings, RawTask, TaskAccount, TaskEvent};
-use crate::support::{Unsupported, support};
+use crate::support::{Unsupported, log_libbpf, support};
 
 /// Why accounting could not be started or read.
 #[derive(Debug, thiserror::Error)]
@@ -99,9 +98,7 @@ impl Cbinfo {
     /// or the kernel says.
     pub fn open(speeds: &[u32]) -> Result<Self, Error> {
         support()?;
-        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
-            tracing::debug!("libbpf: {}", text.trim_end());
-        })));
+        log_libbpf();
         let cpus = libbpf_rs::num_possible_cpus().map_err(bpf("counting CPUs"))?;
         let mut open = ObjectBuilder::default()
             .name("cbinfo")
@@ -146,21 +143,26 @@ impl Cbinfo {
     }
 
     fn attach(&mut self) -> Result<(), Error> {
+        // Ends of interrupts before their beginnings: an end without a beginning is harmless, but
+        // an idle CPU whose interrupt never seems to end would count as busy with it.
+        for edge in ["_exit", "_entry"] {
+            for program in self.object.progs_mut() {
+                let name = program.name().to_string_lossy().into_owned();
+                let Some(family) = name.strip_suffix(edge) else { continue };
+                for (interrupt, _) in INTERRUPTS.iter().filter(|(_, of)| *of == family) {
+                    match program.attach_raw_tracepoint(format!("{interrupt}{edge}")) {
+                        Ok(link) => self.links.push(link),
+                        Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => {
+                            tracing::debug!("no tracepoint {interrupt}{edge} on this kernel");
+                        }
+                        Err(error) => return Err(bpf("attaching to interrupts")(error)),
+                    }
+                }
+            }
+        }
         for program in self.object.progs_mut() {
-            let name = program.name().to_string_lossy().into_owned();
             if program.section().to_string_lossy().starts_with("tp_btf") {
                 self.links.push(program.attach().map_err(bpf("attaching to the scheduler"))?);
-                continue;
-            }
-            for (interrupt, family) in INTERRUPTS {
-                let Some(edge) = name.strip_prefix(family) else { continue };
-                match program.attach_raw_tracepoint(format!("{interrupt}{edge}")) {
-                    Ok(link) => self.links.push(link),
-                    Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => {
-                        tracing::debug!("no tracepoint {interrupt}{edge} on this kernel");
-                    }
-                    Err(error) => return Err(bpf("attaching to interrupts")(error)),
-                }
             }
         }
         Ok(())
@@ -365,7 +367,7 @@ impl Counters {
                 let copy = raw.read_volatile();
                 let now_ns = monotonic_ns();
                 fence(Ordering::Acquire);
-                let whole = before % 2 == 0 && before == sequence.load(Ordering::Relaxed);
+                let whole = before.is_multiple_of(2) && before == sequence.load(Ordering::Relaxed);
                 tries += 1;
                 // A virtual CPU may have been stopped in mid-write: better a slightly torn
                 // reading, which the next one corrects, than to wait for its hypervisor.

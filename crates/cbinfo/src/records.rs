@@ -29,11 +29,12 @@ pub(crate) struct RawCpu {
     pub stolen_at_switch_ns: u64,
     pub steal_at_switch_ns: u64,
     pub steal_ns: u64,
+    pub steal_base_ns: u64,
     pub in_softirq: u64,
     pub events: u64,
     pub lost_events: u64,
     pub speed: u64,
-    pub pad: [u64; 9],
+    pub pad: [u64; 8],
 }
 
 /// `struct task_record` of `bpf/cbinfo.h`, its `struct task_account` flattened.

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
+use libbpf_rs::PrintLevel;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
 
@@ -90,7 +91,15 @@ pub fn run_time_excludes() -> Option<RunTimeExcludes> {
     })
 }
 
+/// What libbpf has to say goes to our log: what fails is told by our own errors.
+pub(crate) fn log_libbpf() {
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+        tracing::debug!("libbpf: {}", text.trim_end());
+    })));
+}
+
 fn from_btf() -> Option<RunTimeExcludes> {
+    log_libbpf();
     let btf = Btf::from_vmlinux().ok()?;
     let runqueue = btf.type_by_name::<Struct<'_>>("rq")?;
     let has = |field: &str| runqueue.iter().any(|member| member.name == Some(OsStr::new(field)));

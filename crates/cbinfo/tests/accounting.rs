@@ -148,3 +148,19 @@ fn the_cost_of_an_event_is_counted() {
     // An order of magnitude: a hundred nanoseconds, not a hundred microseconds.
     assert!((10..100_000).contains(&ns_per_run), "{cost:?}");
 }
+
+#[test]
+fn nothing_takes_more_than_there_was() {
+    // Bugs that this found: steal counted since boot, and an interrupt whose end was not seen.
+    for _ in 0..5 {
+        let Some(cbinfo) = open() else { return };
+        let start = Instant::now();
+        std::thread::sleep(Duration::from_millis(50));
+        let accounts = cbinfo.cpus();
+        let elapsed_ns = start.elapsed().as_nanos() as u64;
+        for cpu in accounts {
+            assert!(cpu.noise.steal_ns <= elapsed_ns, "{cpu:?}");
+            assert!(cpu.noise.irq_ns <= elapsed_ns / 2, "{cpu:?}");
+        }
+    }
+}

@@ -260,7 +260,10 @@ pub struct CapabilityArgs {
     /// Only these cases: none, softirq, softirq-fine, fifo-spin, fifo-sleep, hog, udp.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cases: Vec<String>,
-    /// Only these contestants (the kernel alone always runs).
+    /// Only these contestants, beside `default`, the kernel alone: pinned (each thread bound to a
+    /// CPU), fast-only (all threads on the CPUs without noise), paper (the paper's policy at 1s,
+    /// placement hard), paper-100ms, lag (`evenkeel run` with all defaults), lag-hard and lag-soft
+    /// (the same with that placement; one of the two is what `lag` does anyway).
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub contestants: Vec<String>,
     /// Only these programs: static-loop, ep.
@@ -275,31 +278,41 @@ pub struct CapabilityArgs {
     /// Write the rows as a Markdown page.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// The short form that `make demo` runs.
-    #[arg(long)]
+    /// The short form that `make demo` runs: two cases, five runs, under three minutes.
+    #[arg(long, conflicts_with_all = ["cases", "contestants", "programs"])]
     pub demo: bool,
+    /// Measure nothing: show the report that an earlier --json wrote (with --markdown, as a page).
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["cases", "contestants", "programs", "runs", "demo"]
+    )]
+    pub from: Option<PathBuf>,
 }
 
 /// `evenkeel bench noise`.
 #[derive(Debug, Args)]
 pub struct NoiseArgs {
-    /// softirq, fifo, udp or hog.
+    /// softirq, fifo, udp or hog; with --verify also all.
     pub kind: String,
     /// The CPU to make unequal.
     #[arg(long, default_value_t = 0)]
     pub cpu: u32,
-    /// Busy part of each period, in microseconds.
-    #[arg(long, default_value_t = 4000)]
-    pub busy_us: u64,
-    /// Period in microseconds; at most half of it may be busy.
-    #[arg(long, default_value_t = 10_000)]
-    pub period_us: u64,
+    /// Busy part of each period, in microseconds [default: 4000; with --verify several].
+    #[arg(long)]
+    pub busy_us: Option<u64>,
+    /// Period in microseconds; at most half of it may be busy [default: 10000].
+    #[arg(long)]
+    pub period_us: Option<u64>,
     /// How long, at most.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub limit: Interval,
-    /// Compare what cbinfo and /proc see with what the generator did.
+    /// Compare what cbinfo and /proc/stat see with what the generator did (a few seconds a kind).
     #[arg(long)]
     pub verify: bool,
+    /// Write the result as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// `evenkeel generate`.

@@ -30,7 +30,11 @@ pub fn status(args: &JsonArgs) -> Result<i32> {
     for record in &records {
         println!("{}", headline(record));
         for cpu in &record.cpus {
-            println!("    CPU {:<4} {:>5.1} % left for the program", cpu.cpu, cpu.capability() * 100.0);
+            println!(
+                "    CPU {:<4} {:>5.1} % left for the program",
+                cpu.cpu,
+                cpu.capability() * 100.0
+            );
         }
         if let Some(decision) = record.decisions.last() {
             println!("    last: {}", gist(decision));
@@ -97,7 +101,10 @@ pub fn tell(decision: &Decision) -> String {
         .iter()
         .map(|(cpu, given, tasks)| {
             let share = *given as f64 / 10.0;
-            format!("CPU {cpu}: {share:.0} % for {tasks} task{}", if *tasks == 1 { "" } else { "s" })
+            format!(
+                "CPU {cpu}: {share:.0} % for {tasks} task{}",
+                if *tasks == 1 { "" } else { "s" }
+            )
         })
         .collect();
     let mut text = format!(
@@ -140,7 +147,10 @@ pub fn undo(args: &UndoArgs) -> Result<i32> {
         println!("{}: {}", foreign.path.display(), foreign.why);
     }
     for live in &report.live {
-        println!("{}: its balancer is alive and looks after it (--force takes back all the same)", live.display());
+        println!(
+            "{}: its balancer is alive and looks after it (--force takes back all the same)",
+            live.display()
+        );
     }
     for damage in &report.damaged {
         println!("{damage}");

@@ -1,7 +1,9 @@
 //! The command line of evenkeel.
 
+mod bench;
 mod cli;
 mod config;
+mod doctor;
 mod generate;
 mod inspect;
 mod run;
@@ -87,6 +89,7 @@ fn dispatch(cli: Cli) -> Result<i32> {
         Command::Explain(args) => inspect::explain(&args),
         Command::Undo(args) => inspect::undo(&args),
         Command::Generate(args) => generate::main(&args),
-        Command::Doctor(_) | Command::Bench(_) => Ok(0),
+        Command::Doctor(args) => doctor::main(args),
+        Command::Bench(args) => bench::main(args),
     }
 }

@@ -8,16 +8,20 @@
 //! | `approximate` | readings from /proc, for whoever may not load BPF |
 //! | `observe` | which of the two, and which CPUs count |
 //! | `balancer` | observe, decide, act, record: one interval |
+//! | `guarded` | a journal session and the supervisor that goes with it |
 //! | `program` | a command as a child: its start, signals and end |
 //! | `supervise` | the loop around the two |
 //! | `summary` | what a run was like, for people and for programs |
 //! | `record` | what runs now and why it did what it did, for `status` and `explain` |
+//! | `doctor` | what works here and why not, and the asymmetry now |
 //! | `calibrate` | relative speeds of CPUs by measuring |
 
 mod approximate;
 mod balancer;
 mod calibrate;
+pub mod doctor;
 mod exact;
+mod guarded;
 mod observe;
 mod program;
 mod reading;
@@ -27,6 +31,7 @@ mod supervise;
 
 pub use balancer::{Balancer, BalancerError, Options, Placement};
 pub use calibrate::calibrate;
+pub use guarded::{GuardedError, GuardedSession, SupervisorCommand};
 pub use observe::{Accounting, AccountingChoice, ObserveError, Observer};
 pub use program::{End, Program, ProgramError};
 pub use reading::{CpuReading, Reading, TaskReading};

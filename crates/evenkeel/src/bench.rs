@@ -1,0 +1,57 @@
+//! `evenkeel bench`: from flags to an experiment. What it does is in the crate of its name.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use evenkeel_bench::{capability, make_noise};
+
+use crate::cli::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs};
+
+/// Runs the part that was asked for. Returns the exit code.
+///
+/// # Errors
+/// A flag makes no sense, or nothing can be measured.
+pub fn main(args: BenchArgs) -> Result<i32> {
+    match args.part {
+        BenchPart::Capability(args) => capability::run(&experiment(args)?),
+        BenchPart::Noise(args) => make_noise::run(&noise(args)),
+    }
+}
+
+fn experiment(args: CapabilityArgs) -> Result<capability::Options> {
+    Ok(capability::Options {
+        executable: std::env::current_exe().context("cannot find evenkeel's own program file")?,
+        filter: capability::Filter {
+            cases: args.cases,
+            programs: args.programs,
+            contestants: args.contestants,
+        },
+        runs: args.runs,
+        demo: args.demo,
+        json: args.json,
+        markdown: args.markdown,
+        from: args.from,
+        command: command_line(),
+    })
+}
+
+fn noise(args: NoiseArgs) -> make_noise::Options {
+    make_noise::Options {
+        kind: args.kind,
+        cpu: args.cpu,
+        busy_us: args.busy_us,
+        period_us: args.period_us,
+        limit: Duration::from_nanos(args.limit.ns),
+        verify: args.verify,
+        json: args.json,
+    }
+}
+
+/// The command line as one would type it: the program by its name, not by where it lies.
+fn command_line() -> String {
+    let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let program = words.next().unwrap_or_default();
+    let name = Path::new(&program).file_name().map(|name| name.to_string_lossy().into_owned());
+    std::iter::once(name.unwrap_or(program)).chain(words).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,311 @@
+//! How unequal the CPUs are at this moment, and what that is worth to a parallel program.
+
+use std::time::Duration;
+
+use evenkeel_capability::LagParameters;
+use evenkeel_cbinfo::RunTimeExcludes;
+use evenkeel_journal::affinity;
+use evenkeel_machine::{CpuSet, Machine};
+use serde::{Deserialize, Serialize};
+
+use super::checks::count;
+use crate::observe::{Accounting, AccountingChoice, Observer};
+use crate::reading::{Freedom, Reading};
+use crate::summary::{CpuSummary, Totals};
+
+/// Time between the first sight of every CPU and the beginning of the watch.
+const SETTLE: Duration = Duration::from_millis(10);
+/// CPUs within this share (of the fastest one) of the worst are as bad as it.
+const ALIKE: f64 = 0.03;
+/// A loss above this is named, in percent.
+const NAMED_PCT: f64 = 2.0;
+/// A CPU that is slower than the fastest by this is called slow, in percent: below it, measured
+/// speeds differ by chance.
+const SLOWER_PCT: f64 = 5.0;
+/// Below this share nothing is left of a CPU, and no ratio to it means anything.
+const NOTHING_LEFT: f64 = 0.01;
+/// So many ordinary tasks on average are competitors.
+const COMPETITION: f64 = 0.3;
+
+/// What was seen on the CPUs over a while.
+#[derive(Debug, Clone)]
+pub struct Watched {
+    /// Where the figures come from.
+    pub accounting: Accounting,
+    /// Why not from cbinfo.
+    pub why_not_exact: Option<String>,
+    /// The CPUs, ascending.
+    pub cpus: Vec<CpuSummary>,
+    /// Ordinary tasks that were runnable on each of `cpus` on average; empty if not known.
+    pub runnable: Vec<f64>,
+}
+
+/// One CPU now. Percentages are of the time watched, 0..=100.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CpuNow {
+    /// Its number.
+    pub cpu: u32,
+    /// Relative speed, 1..=1024: the fastest CPU of the machine has 1024.
+    pub speed: u32,
+    /// Taken by interrupt handlers.
+    pub irq_pct: f64,
+    /// Taken by softirqs.
+    pub softirq_pct: f64,
+    /// Taken by real-time and deadline tasks; `null`: /proc does not tell.
+    pub rt_pct: Option<f64>,
+    /// Taken by the hypervisor's other guests.
+    pub steal_pct: f64,
+    /// Unused.
+    pub idle_pct: f64,
+    /// Ordinary tasks that were runnable on average; `null`: /proc does not tell.
+    pub runnable: Option<f64>,
+    /// What is left for ordinary tasks, 0..=1024: 1024 is the fastest CPU, undisturbed.
+    pub capability: u32,
+}
+
+/// How unequal the CPUs are now.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Asymmetry {
+    /// Where the figures come from.
+    pub accounting: Accounting,
+    /// How long the CPUs were watched, in nanoseconds.
+    pub watched_ns: u64,
+    /// The CPUs that a program started here may be balanced over, ascending.
+    pub cpus: Vec<CpuNow>,
+    /// Capability of the worst CPU, 0..=1024: the pace of a program with one thread per CPU.
+    pub min_capability: u32,
+    /// Average capability, 0..=1024: the pace that balancing can reach.
+    pub avg_capability: u32,
+    /// Average by worst, >= 1: how many times faster such a program could run at most; `null` when
+    /// nothing is left of the worst CPU.
+    pub bound: Option<f64>,
+    /// Whether the CPUs differ by more than the `lag` policy tolerates with this accounting.
+    pub is_worth_balancing: bool,
+    /// All that in one sentence.
+    pub verdict: String,
+    /// What to bear in mind with it.
+    pub remarks: Vec<String>,
+}
+
+impl Watched {
+    /// Watches the CPUs in `usable` for this long.
+    ///
+    /// # Errors
+    /// When nothing can be observed, not even by /proc; says why.
+    pub fn new(machine: &Machine, usable: &CpuSet, watch: Duration) -> Result<Self, String> {
+        let mut observer = Observer::new(machine, std::process::id(), AccountingChoice::Auto)
+            .map_err(|why| why.to_string())?;
+        if observer.accounting() == Accounting::Cbinfo {
+            visit(usable);
+        }
+        let mut look = |pause: Duration| {
+            std::thread::sleep(pause);
+            let snapshot = observer.snapshot(usable, |_, _| Freedom::default());
+            let snapshot = snapshot.map_err(|why| why.to_string())?;
+            let snapshot = snapshot.ok_or("the clock stands still")?;
+            Ok::<_, String>((snapshot, observer.last().clone()))
+        };
+        let (_, first) = look(SETTLE)?;
+        let (snapshot, last) = look(watch)?;
+        let mut totals = Totals::new(machine, &first);
+        totals.add(&snapshot, &last);
+        let cpus: Vec<CpuSummary> =
+            totals.cpus().into_iter().filter(|cpu| usable.contains(cpu.cpu)).collect();
+        let accounting = observer.accounting();
+        let runnable = match accounting {
+            Accounting::Cbinfo => cpus.iter().map(|cpu| runnable(cpu, &first, &last)).collect(),
+            Accounting::Procfs => Vec::new(),
+        };
+        let why_not_exact = observer.why_not_exact().map(str::to_owned);
+        Ok(Self { accounting, why_not_exact, cpus, runnable })
+    }
+
+    /// Whether exact accounting was used, or why not.
+    pub fn exact(&self) -> Result<(), String> {
+        match self.accounting {
+            Accounting::Cbinfo => Ok(()),
+            Accounting::Procfs => Err(self.why_not_exact.clone().unwrap_or_default()),
+        }
+    }
+}
+
+/// Runs for a moment on each CPU: accounting learns at a CPU's first switch what is runnable there
+/// and what the kernel's steal counter stood at, and a lone busy task would never make one.
+fn visit(cpus: &CpuSet) {
+    // A thread of its own, so that our mask is never touched; its end is waited for.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let tid = nix::unistd::gettid().as_raw();
+            for cpu in cpus.iter() {
+                if let Err(why) = affinity::set(tid, &std::iter::once(cpu).collect()) {
+                    tracing::debug!("CPU {cpu} is not visited: {why}");
+                }
+            }
+        });
+    });
+}
+
+/// Whether the `lag` policy would act on these capabilities (0..=1).
+fn is_above_tolerance(best: f64, worst: f64, is_exact: bool) -> bool {
+    let exact = LagParameters::default();
+    let tolerance_ppm =
+        if is_exact { exact.tolerance_ppm } else { exact.for_ticks().tolerance_ppm };
+    (best - worst) * 1e6 > best * tolerance_ppm as f64
+}
+
+fn runnable(cpu: &CpuSummary, first: &Reading, last: &Reading) -> f64 {
+    let at = |reading: &Reading| reading.cpus.get(&cpu.cpu).map_or(0, |cpu| cpu.fair_runnable_ns);
+    at(last).saturating_sub(at(first)) as f64 / cpu.elapsed_ns.max(1) as f64
+}
+
+/// What it means. `excludes` is what the kernel's run time leaves out by itself.
+pub fn judge(watched: Watched, excludes: Option<RunTimeExcludes>) -> Asymmetry {
+    let is_exact = watched.accounting == Accounting::Cbinfo;
+    let cpus: Vec<CpuNow> = watched
+        .cpus
+        .iter()
+        .enumerate()
+        .map(|(index, cpu)| cpu_now(cpu, is_exact, watched.runnable.get(index).copied()))
+        .collect();
+    let given: Vec<f64> = watched.cpus.iter().map(CpuSummary::capability).collect();
+    let min = given.iter().copied().reduce(f64::min).unwrap_or(0.0);
+    let average = given.iter().sum::<f64>() / given.len().max(1) as f64;
+    let bound = (min >= NOTHING_LEFT).then(|| average / min);
+    let best = given.iter().copied().fold(0.0, f64::max);
+    let is_worth_balancing = is_above_tolerance(best, min, is_exact);
+    let worst: Vec<&CpuNow> = cpus
+        .iter()
+        .zip(&given)
+        .filter(|(_, given)| **given <= min + ALIKE)
+        .map(|(cpu, _)| cpu)
+        .collect();
+    let verdict = match bound {
+        _ if !is_worth_balancing => symmetric(average, is_exact),
+        Some(bound) => {
+            format!("{}: a parallel program could run up to {bound:.2}x as fast.", plight(&worst))
+        }
+        None => format!(
+            "{}: next to nothing is left there; a parallel program could run many times as fast.",
+            plight(&worst)
+        ),
+    };
+    Asymmetry {
+        accounting: watched.accounting,
+        watched_ns: watched.cpus.first().map_or(0, |cpu| cpu.elapsed_ns),
+        min_capability: scaled(min),
+        avg_capability: scaled(average),
+        bound: bound.map(|bound| rounded(bound, 1000.0)),
+        is_worth_balancing,
+        verdict,
+        remarks: remarks(&watched, &cpus, excludes, is_worth_balancing),
+        cpus,
+    }
+}
+
+fn cpu_now(cpu: &CpuSummary, is_exact: bool, runnable: Option<f64>) -> CpuNow {
+    let pct = |ns: u64| rounded(ns as f64 * 100.0 / cpu.elapsed_ns.max(1) as f64, 10.0).min(100.0);
+    CpuNow {
+        cpu: cpu.cpu,
+        speed: cpu.speed,
+        irq_pct: pct(cpu.irq_ns),
+        softirq_pct: pct(cpu.softirq_ns),
+        rt_pct: is_exact.then(|| pct(cpu.rt_ns)),
+        steal_pct: pct(cpu.steal_ns),
+        idle_pct: pct(cpu.idle_ns),
+        runnable: runnable.map(|tasks| rounded(tasks, 100.0)),
+        capability: scaled(cpu.capability()),
+    }
+}
+
+fn rounded(value: f64, parts: f64) -> f64 {
+    (value * parts).round() / parts
+}
+
+fn scaled(share: f64) -> u32 {
+    (share * f64::from(evenkeel_machine::CAPABILITY_SCALE)).round() as u32
+}
+
+fn symmetric(average: f64, is_exact: bool) -> String {
+    let level = match average {
+        // All CPUs may be equally bad: that is no asymmetry, but worth a word.
+        ..0.9 => format!(" (each CPU gives about {:.0} %)", average * 100.0),
+        _ => String::new(),
+    };
+    if is_exact {
+        return format!("No asymmetry to speak of{level}: nothing to gain.");
+    }
+    format!("No asymmetry that /proc can show{level}: exact accounting may see more.")
+}
+
+/// What the worst CPUs suffer from: "CPU 0 loses 40 % to softirqs".
+fn plight(worst: &[&CpuNow]) -> String {
+    let cpus: CpuSet = worst.iter().map(|cpu| cpu.cpu).collect();
+    let number = worst.len().max(1) as f64;
+    let mean = |of: fn(&CpuNow) -> f64| worst.iter().map(|cpu| of(cpu)).sum::<f64>() / number;
+    let mut thieves = [
+        (mean(|cpu| cpu.irq_pct), "interrupts"),
+        (mean(|cpu| cpu.softirq_pct), "softirqs"),
+        (mean(|cpu| cpu.rt_pct.unwrap_or(0.0)), "real-time tasks"),
+        (mean(|cpu| cpu.steal_pct), "the hypervisor"),
+    ];
+    thieves.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let losses: Vec<String> = thieves
+        .iter()
+        .filter(|(pct, _)| *pct >= NAMED_PCT)
+        .map(|(pct, thief)| format!("{pct:.0} % to {thief}"))
+        .collect();
+    let speed = mean(|cpu| f64::from(cpu.speed)) / f64::from(evenkeel_machine::CAPABILITY_SCALE);
+    let one = worst.len() == 1;
+    let mut parts = Vec::new();
+    if !losses.is_empty() {
+        parts.push(format!("{} {}", if one { "loses" } else { "lose" }, losses.join(", ")));
+    }
+    if speed * 100.0 <= 100.0 - SLOWER_PCT {
+        let verb = if one { "is" } else { "are" };
+        parts.push(format!("{verb} {speed:.2}x as fast as the fastest"));
+    }
+    if parts.is_empty() {
+        parts.push(format!("{} a little less than the others", if one { "gives" } else { "give" }));
+    }
+    format!("CPU{} {cpus} {}", if one { "" } else { "s" }, parts.join(" and "))
+}
+
+fn remarks(
+    watched: &Watched,
+    cpus: &[CpuNow],
+    excludes: Option<RunTimeExcludes>,
+    is_worth: bool,
+) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let kernel_sees_irq = excludes.is_some_and(|excludes| excludes.irq);
+    if watched.accounting == Accounting::Procfs {
+        let trust = if kernel_sees_irq {
+            "Figures are from /proc: real-time tasks are not seen"
+        } else {
+            "Figures are from /proc and not to be trusted: it counts in ticks, may show a thief \
+             as all or nothing, and does not show real-time tasks"
+        };
+        remarks.push(format!("{trust} (the BPF check says why)."));
+    }
+    let softirq = cpus.iter().any(|cpu| cpu.softirq_pct + cpu.irq_pct >= NAMED_PCT);
+    if is_worth && softirq && kernel_sees_irq {
+        remarks.push(
+            "This kernel sees softirq theft by itself: the gain over its own balancing is smaller."
+                .to_owned(),
+        );
+    }
+    let crowded: CpuSet = cpus
+        .iter()
+        .filter(|cpu| cpu.runnable.is_some_and(|tasks| tasks >= COMPETITION))
+        .map(|cpu| cpu.cpu)
+        .collect();
+    if !crowded.is_empty() {
+        let tasks: f64 = cpus.iter().filter_map(|cpu| cpu.runnable).sum();
+        remarks.push(format!(
+            "Other programs run on {} ({crowded}), {tasks:.1} tasks on average: they are not part \
+             of the figure above.",
+            count(crowded.len(), "CPU")
+        ));
+    }
+    remarks
+}
