@@ -10,7 +10,7 @@ impl CpuView {
     /// The paper counts a real-time task as a task like any other; for a fair-class program its
     /// time is as lost as an interrupt's, so the `lag` policy uses this figure.
     pub fn effective_ns(&self, interval_ns: u64) -> u64 {
-        self.weighted(interval_ns.saturating_sub(self.noise_ns + self.rt_ns))
+        self.weighted(interval_ns.saturating_sub(self.noise_ns.saturating_add(self.rt_ns)))
     }
 
     /// The paper's EC, equation 6: `(User_Time + Idle_Time) x speed`, real-time tasks counting as
@@ -20,7 +20,7 @@ impl CpuView {
     }
 
     fn weighted(&self, time_ns: u64) -> u64 {
-        time_ns * u64::from(self.speed) / 1024
+        part(time_ns, u64::from(self.speed), 1024)
     }
 }
 
@@ -28,7 +28,7 @@ impl CpuView {
 /// task. `tasks_milli` is the (averaged) number of tasks in thousandths.
 pub fn ecpt(effective_ns: u64, tasks_milli: u64) -> u64 {
     // Half a task on average still leaves a newcomer the whole CPU for the rest of the time.
-    effective_ns * 1000 / tasks_milli.max(1000)
+    part(effective_ns, 1000, tasks_milli.max(1000))
 }
 
 /// The bound of a parallel program, equation 3: the average capability of its CPUs, in thousandths
@@ -37,8 +37,17 @@ pub fn average_per_mille(snapshot: &Snapshot) -> u64 {
     if snapshot.cpus.is_empty() || snapshot.interval_ns == 0 {
         return 0;
     }
-    let sum: u64 = snapshot.cpus.iter().map(|cpu| cpu.effective_ns(snapshot.interval_ns)).sum();
-    sum * 1000 / (snapshot.interval_ns * snapshot.cpus.len() as u64)
+    let effective_ns = |cpu: &CpuView| u128::from(cpu.effective_ns(snapshot.interval_ns));
+    let sum_ns: u128 = snapshot.cpus.iter().map(effective_ns).sum();
+    let whole_ns = u128::from(snapshot.interval_ns) * snapshot.cpus.len() as u128;
+    // A part of a whole: never above 1000.
+    (sum_ns * 1000 / whole_ns) as u64
+}
+
+/// `value` times `numerator` / `denominator`, whatever the values are.
+pub(crate) fn part(value: u64, numerator: u64, denominator: u64) -> u64 {
+    let wide = u128::from(value) * u128::from(numerator) / u128::from(denominator.max(1));
+    u64::try_from(wide).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

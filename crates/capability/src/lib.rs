@@ -12,6 +12,7 @@ mod lag;
 mod paper;
 mod plan;
 mod snapshot;
+pub mod synthetic;
 
 pub use figures::{average_per_mille, ecpt};
 pub use lag::LagParameters;

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::figures::ecpt;
+use crate::figures::{ecpt, part};
 use crate::plan::{Move, Plan, Reason};
 use crate::snapshot::{CpuView, Snapshot, TaskView};
 
@@ -63,6 +63,8 @@ struct Queue<'a> {
     tasks: Vec<&'a TaskView>,
     arrived: u64,
     effective_ns: u64,
+    /// Turn of its last migration.
+    migrated: Option<u64>,
 }
 
 impl Queue<'_> {
@@ -71,35 +73,35 @@ impl Queue<'_> {
         ecpt(self.effective_ns, (self.tasks.len() as u64 + self.arrived) * 1000 + others)
     }
 
+    fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && self.arrived == 0
+    }
+
     fn select(&self, to: u32) -> Option<usize> {
         self.tasks.iter().position(|task| task.may_go_to(to))
     }
 }
 
 pub(crate) fn plan(snapshot: &Snapshot, state: &mut PaperState) -> Plan {
-    let mut queues = queues(snapshot, state.parameters.selection);
+    let mut queues = queues(snapshot, state);
     let turns = queues.len() as u64;
     // Steps 1 and 2.
     let mut vector: Vec<u64> = queues.iter().map(Queue::ecpt).collect();
     let (least, most) =
         (vector.iter().min().copied().unwrap_or(0), vector.iter().max().copied().unwrap_or(0));
-    let spread_ppm = (most - least) * 1_000_000 / snapshot.interval_ns;
+    let spread_ppm = part(most - least, 1_000_000, snapshot.interval_ns);
 
+    let mut sum: u128 = vector.iter().map(|ecpt| u128::from(*ecpt)).sum();
     let mut moves = Vec::new();
     for local in 0..queues.len() {
         state.turn += 1;
         // Step 3, free of division: own > mean.
-        let sum: u128 = vector.iter().map(|ecpt| u128::from(*ecpt)).sum();
         if u128::from(vector[local]) * u128::from(turns) <= sum {
             continue;
         }
         // Step 4.
-        let recently = |queue: &Queue<'_>| {
-            state
-                .migrated
-                .get(&queue.view.cpu)
-                .is_some_and(|migrated| state.turn - migrated < turns)
-        };
+        let turn = state.turn;
+        let recently = |queue: &Queue<'_>| queue.migrated.is_some_and(|then| turn - then < turns);
         let remote = (0..queues.len())
             .filter(|remote| *remote != local && !recently(&queues[*remote]))
             .min_by_key(|remote| (vector[*remote], queues[*remote].view.cpu));
@@ -108,7 +110,8 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut PaperState) -> Plan {
         let (here, there) = (queues[local].view.cpu, queues[remote].view.cpu);
         let Some(theirs) = queues[remote].select(here) else { continue };
         let ours = queues[local].select(there);
-        if ours.is_none() && !queues[local].tasks.is_empty() {
+        // A pull needs an empty side: one whose task has just been exchanged is not empty.
+        if ours.is_none() && !queues[local].is_empty() {
             continue;
         }
         // Step 6.
@@ -127,11 +130,16 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut PaperState) -> Plan {
         if let Some(ours) = ours {
             carry(local, ours, remote);
         }
-        state.migrated.insert(here, state.turn);
-        state.migrated.insert(there, state.turn);
+        queues[local].migrated = Some(turn);
+        queues[remote].migrated = Some(turn);
         // Step 7.
+        sum -= u128::from(vector[local]);
         vector[local] = queues[local].ecpt();
+        sum += u128::from(vector[local]);
     }
+    // CPUs that are gone are forgotten.
+    let migrated = |queue: &Queue<'_>| Some((queue.view.cpu, queue.migrated?));
+    state.migrated = queues.iter().filter_map(migrated).collect();
 
     let reasons = match (moves.is_empty(), snapshot.cpus.len()) {
         (false, _) => Vec::new(),
@@ -142,13 +150,14 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut PaperState) -> Plan {
     Plan { moves, reasons, interval_ns: state.parameters.interval_ns, spread_ppm }
 }
 
-fn queues(snapshot: &Snapshot, selection: Selection) -> Vec<Queue<'_>> {
-    let mut queues: BTreeMap<u32, Queue<'_>> = snapshot
+fn queues<'a>(snapshot: &'a Snapshot, state: &PaperState) -> Vec<Queue<'a>> {
+    let mut queues: BTreeMap<u32, Queue<'a>> = snapshot
         .cpus
         .iter()
         .map(|view| {
             let effective_ns = view.paper_effective_ns(snapshot.interval_ns);
-            (view.cpu, Queue { view, tasks: Vec::new(), arrived: 0, effective_ns })
+            let migrated = state.migrated.get(&view.cpu).copied();
+            (view.cpu, Queue { view, tasks: Vec::new(), arrived: 0, effective_ns, migrated })
         })
         .collect();
     for task in snapshot.tasks.iter().filter(|task| task.runnable) {
@@ -158,7 +167,7 @@ fn queues(snapshot: &Snapshot, selection: Selection) -> Vec<Queue<'_>> {
     }
     for queue in queues.values_mut() {
         queue.tasks.sort_by_key(|task| {
-            let working_set = match selection {
+            let working_set = match state.parameters.selection {
                 Selection::Fifo => 0,
                 Selection::Cache => task.working_set_bytes.unwrap_or(u64::MAX),
             };

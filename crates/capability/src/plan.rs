@@ -91,6 +91,8 @@ pub enum Reason {
     NoActiveTask,
     /// The program may use only one CPU.
     OneCpu,
+    /// The CPUs are unequal, but no task may be given another one.
+    Bound,
     /// All tasks get the same, within the tolerance.
     Balanced {
         /// Difference between the best and the worst rate.
@@ -156,6 +158,7 @@ impl fmt::Display for Reason {
             }
             Self::NoActiveTask => write!(f, "no task of the program uses a CPU"),
             Self::OneCpu => write!(f, "the program may use only one CPU"),
+            Self::Bound => write!(f, "each task is bound to its CPU"),
             Self::Balanced { spread_ppm } => {
                 write!(f, "no asymmetry: all tasks get the same within {:.1} %", pct(spread_ppm))
             }

@@ -1,7 +1,5 @@
 //! What a policy may see of the machine: one value, taken at the end of an interval.
 
-use std::collections::HashSet;
-
 use evenkeel_machine::CpuSet;
 use serde::{Deserialize, Serialize};
 
@@ -100,7 +98,7 @@ pub enum Invalid {
 impl TaskView {
     /// Time that it wanted a CPU, in the interval.
     pub fn demand_ns(&self) -> u64 {
-        self.run_ns + self.stolen_ns + self.wait_ns
+        self.run_ns.saturating_add(self.stolen_ns).saturating_add(self.wait_ns)
     }
 
     /// Whether it may be moved to `cpu`.
@@ -118,18 +116,21 @@ impl Snapshot {
         if self.interval_ns == 0 {
             return Err(Invalid::EmptyInterval);
         }
-        let mut cpus = HashSet::new();
-        for cpu in &self.cpus {
-            if !cpus.insert(cpu.cpu) {
-                return Err(Invalid::DuplicateCpu(cpu.cpu));
+        // By sorting: a hash set would be seeded at random, and the answer would depend on the order.
+        let mut cpus: Vec<(u32, u32)> = self.cpus.iter().map(|cpu| (cpu.cpu, cpu.speed)).collect();
+        cpus.sort_unstable();
+        for (index, &(cpu, speed)) in cpus.iter().enumerate() {
+            if index > 0 && cpus[index - 1].0 == cpu {
+                return Err(Invalid::DuplicateCpu(cpu));
             }
-            if !(1..=1024).contains(&cpu.speed) {
-                return Err(Invalid::Speed { cpu: cpu.cpu, speed: cpu.speed });
+            if !(1..=1024).contains(&speed) {
+                return Err(Invalid::Speed { cpu, speed });
             }
         }
-        let mut tasks = HashSet::new();
-        match self.tasks.iter().find(|task| !tasks.insert(task.id)) {
-            Some(task) => Err(Invalid::DuplicateTask(task.id.tid)),
+        let mut tasks: Vec<TaskId> = self.tasks.iter().map(|task| task.id).collect();
+        tasks.sort_unstable();
+        match tasks.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(Invalid::DuplicateTask(pair[0].tid)),
             None => Ok(()),
         }
     }

@@ -1,0 +1,137 @@
+//! Step 1 of the `lag` policy: which tasks go to CPUs that have more to give.
+
+use std::collections::BTreeSet;
+
+use super::slots::{Deal, above};
+use crate::plan::{Move, Reason};
+
+/// A change of what the program gets in all that is lost in the noise of the figures.
+const TOTAL_NOISE_PPM: u64 = 20_000;
+/// Destinations, and tasks of one CPU, that are tried where not every task may go everywhere.
+const MAX_TRIES: usize = 8;
+
+/// What a CPU loses or wins in all (in units of the noise, or rounding would order the CPUs), the
+/// rate per task, and its index.
+type Rank = (u64, u64, usize);
+
+/// CPUs in the order in which they give and take.
+struct Market<'d, 'a> {
+    deal: &'d mut Deal<'a>,
+    /// Who loses the least gives first.
+    givers: BTreeSet<Rank>,
+    /// Who wins the most in all takes first ...
+    takers: BTreeSet<Rank>,
+    /// ... or, where nothing can be won in all, who gives the most to the task.
+    rates: BTreeSet<(u64, usize)>,
+    tolerance_ppm: u64,
+}
+
+/// One possible move.
+struct Offer {
+    to: usize,
+    to_ppm: u64,
+    task: usize,
+}
+
+/// A task goes to another CPU when the program as a whole gets clearly more that way (step 2 then
+/// shares it fairly), or as much while the task itself gets clearly more. A task moves at most once.
+pub(super) fn make_room(deal: &mut Deal<'_>, tolerance_ppm: u64) -> Vec<Move> {
+    let (givers, takers, rates) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let mut market = Market { deal, givers, takers, rates, tolerance_ppm };
+    for index in 0..market.deal.slots.len() {
+        market.enter(index);
+    }
+    let mut moves: Vec<Move> = Vec::new();
+    while let Some((_, from_ppm, from)) = market.givers.pop_first() {
+        let Some(Offer { to, to_ppm, task }) = market.best_offer(from) else { continue };
+        market.leave(from);
+        market.leave(to);
+        market.deal.put(task, from, to);
+        market.enter(from);
+        market.enter(to);
+        moves.push(Move {
+            task: market.deal.tasks[task].id(),
+            from: market.deal.slots[from].cpu,
+            to: market.deal.slots[to].cpu,
+            reason: Reason::MoreRoom { from_ppm, to_ppm },
+        });
+    }
+    moves
+}
+
+impl Market<'_, '_> {
+    fn giver(&self, index: usize) -> Rank {
+        let slot = &self.deal.slots[index];
+        (self.loss_ppm(index) / TOTAL_NOISE_PPM, slot.rate_ppm(slot.count), index)
+    }
+
+    fn taker(&self, index: usize) -> Rank {
+        let slot = &self.deal.slots[index];
+        (self.gain_ppm(index) / TOTAL_NOISE_PPM, slot.rate_ppm(slot.count + 1), index)
+    }
+
+    /// What the program would lose without one of its tasks there.
+    fn loss_ppm(&self, index: usize) -> u64 {
+        let slot = &self.deal.slots[index];
+        slot.total_ppm(slot.count).saturating_sub(slot.total_ppm(slot.count.saturating_sub(1)))
+    }
+
+    /// What the program would win with one more task there.
+    fn gain_ppm(&self, index: usize) -> u64 {
+        let slot = &self.deal.slots[index];
+        slot.total_ppm(slot.count + 1).saturating_sub(slot.total_ppm(slot.count))
+    }
+
+    fn enter(&mut self, index: usize) {
+        if !self.deal.slots[index].free.is_empty() {
+            self.givers.insert(self.giver(index));
+        }
+        let taker = self.taker(index);
+        self.takers.insert(taker);
+        self.rates.insert((taker.1, index));
+    }
+
+    fn leave(&mut self, index: usize) {
+        self.givers.remove(&self.giver(index));
+        let taker = self.taker(index);
+        self.takers.remove(&taker);
+        self.rates.remove(&(taker.1, index));
+    }
+
+    /// Most tasks may go anywhere: the first taker fits. A few restricted ones must not make the
+    /// search long.
+    fn best_offer(&self, from: usize) -> Option<Offer> {
+        let by_gain = self.takers.iter().rev().take(MAX_TRIES).map(|(_, _, to)| *to);
+        let by_rate = self.rates.iter().rev().take(MAX_TRIES).map(|(_, to)| *to);
+        by_gain.chain(by_rate).filter(|to| self.pays(from, *to)).find_map(|to| self.offer(from, to))
+    }
+
+    fn pays(&self, from: usize, to: usize) -> bool {
+        if from == to {
+            return false;
+        }
+        let (giver, taker) = (&self.deal.slots[from], &self.deal.slots[to]);
+        let (loss_ppm, gain_ppm) = (self.loss_ppm(from), self.gain_ppm(to));
+        let (from_ppm, to_ppm) = (giver.rate_ppm(giver.count), taker.rate_ppm(taker.count + 1));
+        // To squeeze one more task between hogs is not worth an imbalance that the kernel takes
+        // back at once; to use a CPU that was not used at all is.
+        let holds = taker.count == 0 || !above(from_ppm, to_ppm, self.tolerance_ppm);
+        let noise_ppm = TOTAL_NOISE_PPM.min(self.tolerance_ppm);
+        (gain_ppm > loss_ppm.saturating_add(self.tolerance_ppm) && holds)
+            || (gain_ppm + noise_ppm >= loss_ppm && above(to_ppm, from_ppm, self.tolerance_ppm))
+    }
+
+    /// The task to move: the one furthest behind, or the one furthest ahead when it gets less than
+    /// it had.
+    fn offer(&self, from: usize, to: usize) -> Option<Offer> {
+        let (giver, taker) = (&self.deal.slots[from], &self.deal.slots[to]);
+        let to_ppm = taker.rate_ppm(taker.count + 1);
+        let fits = |task: &&usize| self.deal.tasks[**task].view.may_go_to(taker.cpu);
+        let task = if to_ppm < giver.rate_ppm(giver.count) {
+            giver.free.iter().take(MAX_TRIES).find(fits)
+        } else {
+            giver.free.iter().rev().take(MAX_TRIES).find(fits)
+        };
+        task.map(|task| Offer { to, to_ppm, task: *task })
+    }
+}

@@ -1,0 +1,164 @@
+//! How the compute tasks are dealt to the CPUs, and what each gets where.
+
+use super::memory::{Active, CpuMemory};
+use crate::snapshot::{TaskId, TaskView};
+
+/// A CPU while tasks are dealt out.
+#[derive(Debug, Clone)]
+pub(super) struct Slot {
+    pub(super) cpu: u32,
+    effective_ppm: u64,
+    foreign_milli: u64,
+    /// Tasks of the program here.
+    pub(super) count: u64,
+    /// Those of them that may leave, as indices into [`Deal::tasks`]: the one furthest behind is
+    /// the last.
+    pub(super) free: Vec<usize>,
+}
+
+/// A compute task, and where it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Dealt<'a> {
+    pub(super) view: &'a TaskView,
+    /// How far it is ahead of the middle of the program.
+    pub(super) lead_ns: i64,
+    pub(super) slept: bool,
+    pub(super) phase_ns: Option<u64>,
+    /// Index into [`Deal::slots`]; none on a CPU that is not the program's (any more).
+    pub(super) slot: Option<usize>,
+    /// No other CPU may be given to it.
+    pub(super) is_bound: bool,
+    pub(super) has_moved: bool,
+}
+
+/// All CPUs by number, and all compute tasks, the one furthest behind first.
+#[derive(Debug, Clone)]
+pub(super) struct Deal<'a> {
+    pub(super) slots: Vec<Slot>,
+    pub(super) tasks: Vec<Dealt<'a>>,
+}
+
+impl Slot {
+    /// What each task gets when there are `tasks` of the program here.
+    pub(super) fn rate_ppm(&self, tasks: u64) -> u64 {
+        self.effective_ppm * 1000 / (tasks * 1000 + self.foreign_milli).max(1)
+    }
+
+    /// What the program gets of this CPU with `tasks` tasks here.
+    pub(super) fn total_ppm(&self, tasks: u64) -> u64 {
+        self.effective_ppm * tasks * 1000 / (tasks * 1000 + self.foreign_milli).max(1)
+    }
+
+    /// What a task here gets; of a CPU without tasks, what a first one would get.
+    pub(super) fn current_ppm(&self) -> u64 {
+        self.rate_ppm(self.count.max(1))
+    }
+}
+
+impl<'a> Deal<'a> {
+    pub(super) fn new(cpus: &[CpuMemory], mut active: Vec<Active<'a>>) -> Self {
+        let mut slots: Vec<Slot> = cpus
+            .iter()
+            .map(|memory| Slot {
+                cpu: memory.cpu,
+                effective_ppm: memory.effective_ppm,
+                foreign_milli: memory.foreign_milli,
+                count: 0,
+                free: Vec::new(),
+            })
+            .collect();
+        let usable = words_of(cpus.iter().map(|memory| memory.cpu));
+        active.sort_unstable_by_key(|task| (task.memory.lead_ns, task.view.id));
+        let tasks: Vec<Dealt<'a>> = active
+            .into_iter()
+            .map(|Active { view, memory, phase_ns }| {
+                let slot = cpus.binary_search_by_key(&view.cpu, |memory| memory.cpu).ok();
+                if let Some(slot) = slot {
+                    slots[slot].count += 1;
+                }
+                Dealt {
+                    view,
+                    lead_ns: memory.lead_ns,
+                    slept: memory.slept,
+                    phase_ns,
+                    slot,
+                    is_bound: slot.is_none() || view.fixed || !has_choice(view, &usable),
+                    has_moved: false,
+                }
+            })
+            .collect();
+        for (index, task) in tasks.iter().enumerate().rev() {
+            if let (Some(slot), true) = (task.slot, task.is_free()) {
+                slots[slot].free.push(index);
+            }
+        }
+        Self { slots, tasks }
+    }
+
+    /// The worst rate that a task gets, and the best that one gets or could get: an idle CPU counts
+    /// with what it has to give.
+    pub(super) fn worst_and_best_ppm(&self) -> (u64, u64) {
+        let busy = self.slots.iter().filter(|slot| slot.count > 0);
+        let worst_ppm = busy.map(Slot::current_ppm).min().unwrap_or(0);
+        (worst_ppm, self.slots.iter().map(Slot::current_ppm).max().unwrap_or(0))
+    }
+
+    /// Mean time from one wait of the tasks for each other to the next, when at least half of them
+    /// wait more often than they could be moved.
+    pub(super) fn phase_ns(&self) -> Option<u64> {
+        let short = || self.tasks.iter().filter_map(|task| task.phase_ns);
+        if short().count() * 2 < self.tasks.len() { None } else { short().min() }
+    }
+
+    /// Puts a task that has not been moved yet elsewhere.
+    pub(super) fn put(&mut self, task: usize, from: usize, to: usize) {
+        self.slots[from].count -= 1;
+        self.slots[to].count += 1;
+        let free = &mut self.slots[from].free;
+        // Nearly always the last one or the first one.
+        if let Some(place) = free.iter().rposition(|other| *other == task) {
+            free.remove(place);
+        }
+        self.tasks[task].slot = Some(to);
+        self.tasks[task].has_moved = true;
+    }
+}
+
+impl Dealt<'_> {
+    /// May be moved now.
+    pub(super) fn is_free(&self) -> bool {
+        !self.is_bound && !self.has_moved && self.phase_ns.is_none()
+    }
+
+    pub(super) fn id(&self) -> TaskId {
+        self.view.id
+    }
+}
+
+/// `better` is above `worse` by more than the tolerance, as a share of itself.
+pub(super) fn above(better_ppm: u64, worse_ppm: u64, tolerance_ppm: u64) -> bool {
+    let more_ppm = better_ppm.saturating_sub(worse_ppm);
+    more_ppm.saturating_mul(1_000_000) > better_ppm.saturating_mul(tolerance_ppm)
+}
+
+/// A bit mask of CPUs, lowest first.
+fn words_of(cpus: impl Iterator<Item = u32>) -> Vec<u64> {
+    let mut words = Vec::new();
+    for cpu in cpus {
+        let word = cpu as usize / 64;
+        if word >= words.len() {
+            words.resize(word + 1, 0);
+        }
+        words[word] |= 1u64 << (cpu % 64);
+    }
+    words
+}
+
+/// Whether there is a usable CPU besides its own that the task may go to.
+fn has_choice(view: &TaskView, usable: &[u64]) -> bool {
+    let own = view.cpu as usize / 64;
+    view.allowed.as_words().iter().zip(usable).enumerate().any(|(index, (allowed, usable))| {
+        let others = if index == own { !(1u64 << (view.cpu % 64)) } else { u64::MAX };
+        allowed & usable & others != 0
+    })
+}

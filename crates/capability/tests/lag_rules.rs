@@ -1,0 +1,332 @@
+//! The rules of the `lag` policy, one at a time, on hand-made snapshots.
+
+#![allow(clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use common::{
+    Dice, INTERVAL_NS, MS, allowed, apply, cpu, decide, fixed, id, moves, noisy, received,
+    snapshot, task,
+};
+use evenkeel_capability::{
+    CpuView, LagParameters, Plan, Policy, Reason, Snapshot, State, TaskView,
+};
+
+fn lag() -> State {
+    State::new(Policy::Lag(LagParameters::default()))
+}
+
+/// The second decision about the same interval: the first one only waits for confirmation.
+fn second(view: &Snapshot) -> Plan {
+    let mut state = lag();
+    let first = decide(view, &mut state);
+    assert_eq!(moves(&first), []);
+    decide(view, &mut state)
+}
+
+fn slept(task: TaskView, percent: u64, switches: u32) -> TaskView {
+    let run_ns = task.run_ns * (100 - percent) / 100;
+    TaskView { run_ns, received_ns: run_ns, stolen_ns: 0, switches, ..task }
+}
+
+fn hogged(number: u32, hogs_milli: u32) -> CpuView {
+    CpuView { foreign_milli: hogs_milli, ..cpu(number) }
+}
+
+#[test]
+fn an_asymmetry_must_last_before_anything_is_done() {
+    let view = snapshot(vec![cpu(0), noisy(1, 60)], vec![task(1, 0), received(task(2, 1), 60)]);
+    let mut state = lag();
+    let first = decide(&view, &mut state);
+    assert_eq!(first.reasons, [Reason::Unconfirmed { spread_ppm: 400_000 }]);
+    assert_eq!(first.interval_ns, 50 * MS);
+    let second = decide(&view, &mut state);
+    assert_eq!(moves(&second), [(2, 1, 0), (1, 0, 1)]);
+    assert!(
+        matches!(second.moves[0].reason, Reason::Behind { lag_ns, from_ppm: 600_000, to_ppm: 1_000_000 } if lag_ns == 80 * MS)
+    );
+    assert!(matches!(second.moves[1].reason, Reason::Ahead { lead_ns, .. } if lead_ns == 80 * MS));
+    // 25 ms of lag at 40 %.
+    assert_eq!(second.interval_ns, 62_500_000);
+    assert_eq!(state.lags_ns(), [(id(1), 0), (id(2), 80 * MS)].into());
+}
+
+#[test]
+fn where_it_rests_and_what_it_says() {
+    let table = [
+        (vec![cpu(0)], vec![task(1, 0)], Reason::OneCpu),
+        (vec![], vec![], Reason::OneCpu),
+        (vec![cpu(0), noisy(1, 50)], vec![], Reason::NoActiveTask),
+        // Sleeping, and at most a tenth of the time awake.
+        (vec![cpu(0), noisy(1, 50)], vec![slept(task(1, 1), 91, 1)], Reason::NoActiveTask),
+        (vec![cpu(0), cpu(1)], vec![task(1, 0), task(2, 1)], Reason::Balanced { spread_ppm: 0 }),
+        (
+            vec![cpu(0), noisy(1, 95)],
+            vec![task(1, 0), task(2, 1)],
+            Reason::Balanced { spread_ppm: 50_000 },
+        ),
+        // A single task on the best CPU, a slower one idle.
+        (vec![cpu(0), noisy(1, 60)], vec![task(1, 0)], Reason::Balanced { spread_ppm: 0 }),
+        // One each on the better two of three.
+        (vec![noisy(0, 80), noisy(1, 60), noisy(2, 80)], vec![task(1, 0), task(2, 2)], {
+            Reason::Balanced { spread_ppm: 0 }
+        }),
+        // Two may not move, and one has nowhere to go.
+        (vec![cpu(0), noisy(1, 60)], vec![fixed(task(1, 0)), fixed(task(2, 1))], Reason::Bound),
+        (vec![cpu(0), noisy(1, 60)], vec![allowed(task(2, 1), &[1, 7])], Reason::Bound),
+    ];
+    for (cpus, tasks, reason) in table {
+        let view = snapshot(cpus, tasks);
+        let mut state = lag();
+        for round in 0..8 {
+            let plan = decide(&view, &mut state);
+            assert_eq!((moves(&plan), &plan.reasons[..]), (vec![], &[reason.clone()][..]));
+            let wanted_ns = ((100 * MS) << round).min(1_000 * MS);
+            assert_eq!(plan.interval_ns, wanted_ns, "round {round} of {reason:?}");
+        }
+    }
+}
+
+#[test]
+fn the_tolerance_is_a_share_of_the_rate() {
+    // 16 and 17 tasks: 6.25 % and 5.9 % of a CPU; nothing to gain.
+    let crowd = |n0: u32, n1: u32| {
+        let tasks = (0..n0 + n1).map(|tid| task(tid + 1, u32::from(tid >= n0)));
+        snapshot(vec![cpu(0), cpu(1)], tasks.collect())
+    };
+    assert!(matches!(second(&crowd(17, 16)).reasons[..], [Reason::Balanced { .. }]));
+    // 20 and 12: the same few per cent of a CPU, but two thirds more for some than for others.
+    let plan = second(&crowd(20, 12));
+    assert!(plan.moves.iter().all(|made| (made.from, made.to) == (0, 1)));
+    // At 17 and 15 one more would gain less than the tolerance.
+    assert_eq!(plan.moves.len(), 3);
+}
+
+#[test]
+fn unequal_counts_where_that_equalises_the_rates() {
+    // 100 % and 33 %: three to one, from two to two.
+    let view = snapshot(
+        vec![cpu(0), noisy(1, 33)],
+        vec![task(1, 0), task(2, 0), task(3, 1), received(task(4, 1), 30)],
+    );
+    let plan = second(&view);
+    assert_eq!(moves(&plan), [(4, 1, 0)], "the one furthest behind goes");
+    assert!(matches!(
+        plan.moves[0].reason,
+        Reason::MoreRoom { from_ppm: 165_000, to_ppm: 333_333 }
+    ));
+}
+
+#[test]
+fn an_idle_cpu_is_used_though_it_is_slow() {
+    // Two share the fast one: on the slow one the program gets 140 % instead of 100 %.
+    let view = snapshot(vec![cpu(0), noisy(1, 40)], vec![task(1, 0), received(task(2, 0), 50)]);
+    // To less than it had goes the one that is ahead.
+    assert_eq!(moves(&second(&view)), [(1, 0, 1)]);
+    // One of hardly any use is left alone.
+    let view = snapshot(vec![cpu(0), noisy(1, 4)], vec![task(1, 0), task(2, 0)]);
+    assert_eq!(moves(&second(&view)), []);
+}
+
+#[test]
+fn a_share_with_a_hog_is_better_than_half_a_cpu_but_hogs_are_not_squeezed() {
+    let view = snapshot(vec![hogged(0, 1000), cpu(1)], vec![task(1, 1), task(2, 1)]);
+    assert_eq!(moves(&second(&view)), [(1, 1, 0)]);
+    let tasks = vec![task(1, 0), task(2, 0), task(3, 1), task(4, 1)];
+    let view = snapshot(vec![hogged(0, 1000), cpu(1)], tasks);
+    assert_eq!(moves(&second(&view)), []);
+}
+
+#[test]
+fn two_that_are_behind_do_not_pass_the_fastest_cpu_to_and_fro() {
+    // Task 1 is last, 2 next to last and on the fastest CPU; 3 has run away on the second fastest.
+    let view = snapshot(
+        vec![noisy(0, 30), cpu(1), noisy(2, 95)],
+        vec![received(task(1, 0), 30), received(task(2, 1), 40), received(task(3, 2), 95)],
+    );
+    assert_eq!(moves(&second(&view)), [(1, 0, 2), (3, 2, 0)]);
+}
+
+#[test]
+fn one_that_may_go_nowhere_faster_does_not_stand_in_the_way() {
+    // Task 1 is furthest behind but may only use the slow CPUs.
+    let view = snapshot(
+        vec![noisy(0, 50), noisy(1, 50), cpu(2), cpu(3)],
+        vec![
+            allowed(received(task(1, 0), 40), &[0, 1]),
+            received(task(2, 1), 50),
+            received(task(3, 2), 90),
+            task(4, 3),
+        ],
+    );
+    assert_eq!(moves(&second(&view)), [(2, 1, 3), (4, 3, 1)]);
+}
+
+#[test]
+fn a_pair_that_is_not_worth_it_does_not_keep_others_from_it() {
+    let dear = LagParameters { move_cost_ns: 3 * MS, ..Default::default() };
+    let mut state = State::new(Policy::Lag(dear));
+    // Task 1 is last but on a CPU nearly as fast as the best: 4 ms to be made up for in 50.
+    let view = snapshot(
+        vec![noisy(0, 92), noisy(1, 40), cpu(2), cpu(3)],
+        vec![received(task(1, 0), 30), received(task(2, 1), 40), task(3, 2), task(4, 3)],
+    );
+    decide(&view, &mut state);
+    let plan = decide(&view, &mut state);
+    assert_eq!(moves(&plan), [(2, 1, 3), (4, 3, 1)]);
+    assert!(matches!(plan.reasons[..], [Reason::NotWorthIt { cost_ns, .. }] if cost_ns == 6 * MS));
+}
+
+#[test]
+fn a_fixed_task_that_runs_away_spoils_nobodys_lag() {
+    // Task 1 keeps the fast CPU for minutes; 2 and 3 share the rest.
+    let mut view = snapshot(
+        vec![cpu(0), noisy(1, 80), noisy(2, 40)],
+        vec![fixed(task(1, 0)), task(2, 1), task(3, 2)],
+    );
+    let mut state = lag();
+    let mut exchanges = 0;
+    for round in 0..2000 {
+        for index in [1, 2] {
+            let percent = if view.tasks[index].cpu == 1 { 80 } else { 40 };
+            view.tasks[index] = received(view.tasks[index].clone(), percent);
+        }
+        // Now and then task 2 sleeps for a third of the interval.
+        if round % 50 == 0 {
+            view.tasks[1] = slept(view.tasks[1].clone(), 33, 1);
+        }
+        let plan = decide(&view, &mut state);
+        exchanges += usize::from(!plan.moves.is_empty());
+        apply(&plan, &mut view);
+        let lags = state.lags_ns();
+        let apart_ns = lags[&id(2)].abs_diff(lags[&id(3)]);
+        assert!(apart_ns < 250 * MS, "round {round}: {} ms apart", apart_ns / MS);
+    }
+    assert!(exchanges > 500, "{exchanges}");
+}
+
+#[test]
+fn one_that_sleeps_now_and_then_does_not_start_a_phase_for_all() {
+    // Four compute, on unequal CPUs; a fifth writes a log every other interval.
+    let percents = [100, 60, 100, 60];
+    let cpus = (0..).zip(percents).map(|(number, percent)| noisy(number, percent)).collect();
+    let tasks = (0..4).map(|number| received(task(number + 1, number), percents[number as usize]));
+    let mut view = snapshot(cpus, tasks.collect());
+    view.tasks.push(task(9, 0));
+    let mut state = lag();
+    let mut exchanged = 0;
+    for round in 0..40 {
+        view.tasks[4] = if round % 2 == 0 { slept(task(9, 0), 50, 1) } else { task(9, 0) };
+        for task in &mut view.tasks[..4] {
+            *task = received(task.clone(), percents[task.cpu as usize]);
+        }
+        let plan = decide(&view, &mut state);
+        exchanged += plan.moves.iter().filter(|made| made.task.tid < 9).count();
+        apply(&plan, &mut view);
+    }
+    assert!(exchanged > 40, "{exchanged}");
+}
+
+#[test]
+fn a_barrier_makes_all_level() {
+    let cpus = || vec![cpu(0), noisy(1, 60)];
+    let running = || vec![task(1, 0), received(task(2, 1), 60)];
+    let mut state = lag();
+    decide(&snapshot(cpus(), running()), &mut state);
+    assert_eq!(state.lags_ns()[&id(2)], 40 * MS);
+    // Task 1 waits at the barrier ...
+    let waiting =
+        vec![TaskView { runnable: false, ..slept(task(1, 0), 60, 1) }, running().remove(1)];
+    decide(&snapshot(cpus(), waiting), &mut state);
+    // ... and both go on: only what came since then counts.
+    let after = vec![slept(task(1, 0), 20, 1), received(task(2, 1), 60)];
+    decide(&snapshot(cpus(), after), &mut state);
+    assert_eq!(state.lags_ns()[&id(2)], 80 * MS - 48 * MS);
+}
+
+#[test]
+fn newcomers_have_missed_nothing() {
+    let cpus = || vec![cpu(0), noisy(1, 60)];
+    let mut state = lag();
+    let running = vec![task(1, 0), received(task(2, 1), 60)];
+    decide(&snapshot(cpus(), running.clone()), &mut state);
+    let mut more = running;
+    more.push(slept(task(3, 0), 70, 1));
+    decide(&snapshot(cpus(), more), &mut state);
+    // Level with the middle of three, which is the lower one of the two that were there.
+    assert_eq!(state.lags_ns()[&id(3)], state.lags_ns()[&id(2)]);
+    // A task that ends is forgotten, and so is a lag against it.
+    decide(&snapshot(cpus(), vec![task(2, 1)]), &mut state);
+    assert_eq!(state.lags_ns(), [(id(2), 0)].into());
+}
+
+#[test]
+fn a_server_whose_threads_mostly_sleep_is_left_alone() {
+    let mut dice = Dice(3);
+    let mut state = lag();
+    let mut said = false;
+    for _ in 0..300 {
+        let cpus = vec![cpu(0), noisy(1, 60), cpu(2), cpu(3)];
+        // 16 threads, each awake for 5 to 40 % in many short turns, at any moment or not.
+        let tasks = (0..16).map(|tid| {
+            let asleep = 60 + dice.below(36);
+            let runnable = dice.below(4) == 0;
+            let place = dice.below(4) as u32;
+            TaskView { runnable, ..slept(task(tid + 1, place), asleep, 20) }
+        });
+        let plan = decide(&snapshot(cpus, tasks.collect()), &mut state);
+        assert_eq!(moves(&plan), []);
+        said |= plan.reasons.iter().any(|reason| matches!(reason, Reason::PhasesTooShort { .. }));
+    }
+    assert!(said);
+}
+
+#[test]
+fn tasks_of_one_cpu_that_received_differently_are_not_exchanged_among_themselves() {
+    // Time slices: four tasks on each CPU, some had one slice more.
+    let tasks = (0..8).map(|tid| received(task(tid + 1, tid % 2), 22 + u64::from(tid / 2 * 2)));
+    let view = snapshot(vec![cpu(0), cpu(1)], tasks.collect());
+    for plan in common::rounds(&mut view.clone(), Policy::Lag(LagParameters::default()), 20) {
+        assert_eq!(moves(&plan), []);
+    }
+}
+
+#[test]
+fn tasks_on_cpus_that_are_gone_are_no_trouble() {
+    let mut state = lag();
+    let tasks = || vec![task(1, 0), task(2, 1), task(3, 2)];
+    for _ in 0..3 {
+        decide(&snapshot(vec![cpu(0), cpu(1), noisy(2, 60)], tasks()), &mut state);
+    }
+    // CPU 2 goes away, its task has not been carried off by the kernel yet; then all CPUs do.
+    let plan = decide(&snapshot(vec![cpu(0), cpu(1)], tasks()), &mut state);
+    assert!(plan.moves.iter().all(|made| made.task != id(3)));
+    assert_eq!(decide(&snapshot(vec![], tasks()), &mut state).reasons, [Reason::OneCpu]);
+}
+
+#[test]
+fn a_fixed_interval_stays_fixed() {
+    let view = snapshot(vec![cpu(0), noisy(1, 60)], vec![task(1, 0), received(task(2, 1), 60)]);
+    let policy = Policy::Lag(LagParameters::fixed(INTERVAL_NS));
+    for plan in common::rounds(&mut view.clone(), policy, 10) {
+        assert_eq!(plan.interval_ns, INTERVAL_NS);
+    }
+}
+
+#[test]
+fn parameters_that_contradict_each_other_do_not_panic() {
+    let view = snapshot(vec![cpu(0), noisy(1, 60)], vec![task(1, 0), received(task(2, 1), 60)]);
+    let upside_down = LagParameters {
+        min_interval_ns: 2_000 * MS,
+        max_interval_ns: 0,
+        tolerance_ppm: u64::MAX,
+        move_cost_ns: u64::MAX,
+    };
+    for parameters in
+        [upside_down, LagParameters { min_interval_ns: 0, tolerance_ppm: 0, ..upside_down }]
+    {
+        for plan in common::rounds(&mut view.clone(), Policy::Lag(parameters), 5) {
+            assert_eq!(plan.interval_ns, parameters.min_interval_ns.max(1));
+        }
+    }
+}

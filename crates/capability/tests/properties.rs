@@ -1,0 +1,305 @@
+//! What must hold for any snapshot whatsoever, under both policies.
+
+#![allow(clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::{INTERVAL_NS, MS, apply, cpu, decide, moves, task};
+use evenkeel_capability::{
+    CpuView, LagParameters, PaperParameters, Plan, Policy, Reason, Selection, Snapshot, State,
+    TaskId, TaskView, plan,
+};
+use evenkeel_machine::CpuSet;
+use proptest::prelude::*;
+
+const MAX_CPUS: u32 = 12;
+
+/// Any policy, with sensible parameters.
+fn any_policy() -> impl Strategy<Value = Policy> {
+    prop_oneof![
+        Just(Policy::Lag(LagParameters::default())),
+        Just(Policy::Lag(LagParameters::default().for_ticks())),
+        (1u64..3_000).prop_map(|ms| Policy::Lag(LagParameters::fixed(ms * MS))),
+        Just(Policy::Paper(PaperParameters::default())),
+        Just(Policy::Paper(PaperParameters { interval_ns: 100 * MS, selection: Selection::Cache })),
+    ]
+}
+
+fn any_cpu(number: u32) -> impl Strategy<Value = CpuView> {
+    (1u32..=1024, 0..INTERVAL_NS * 11 / 10, 0..INTERVAL_NS / 2, 0u32..4000, 0u32..1500).prop_map(
+        move |(speed, noise_ns, rt_ns, foreign_milli, rt_milli)| CpuView {
+            speed,
+            noise_ns,
+            rt_ns,
+            foreign_milli,
+            rt_milli,
+            ..cpu(number)
+        },
+    )
+}
+
+fn any_task(tid: u32) -> impl Strategy<Value = TaskView> {
+    let mask = prop_oneof![3 => Just(CpuSet::first(64)), 1 => any::<u16>().prop_map(|bits| {
+        CpuSet::from_words(&[u64::from(bits)])
+    })];
+    (
+        0..MAX_CPUS + 2,
+        mask,
+        prop::bool::weighted(0.15),
+        prop::bool::weighted(0.8),
+        (0..=100u64, 0..=100u64, 0..=100u64),
+        0u32..40,
+        prop::option::of(0u64..1 << 30),
+        0u64..50,
+    )
+        .prop_map(
+            move |(cpu, allowed, fixed, runnable, (run, stolen, wait), switches, set, queue)| {
+                TaskView {
+                    allowed,
+                    fixed,
+                    runnable,
+                    run_ns: INTERVAL_NS / 100 * run,
+                    received_ns: INTERVAL_NS / 100 * run,
+                    stolen_ns: INTERVAL_NS / 100 * stolen.min(100 - run),
+                    wait_ns: INTERVAL_NS / 100 * wait.min(100 - run),
+                    switches,
+                    working_set_bytes: set,
+                    queue,
+                    ..task(tid, cpu)
+                }
+            },
+        )
+}
+
+fn any_snapshot() -> impl Strategy<Value = Snapshot> {
+    (1..=MAX_CPUS, 0..=40u32).prop_flat_map(|(cpus, tasks)| {
+        let cpus: Vec<_> = (0..cpus).map(any_cpu).collect();
+        let tasks: Vec<_> = (0..tasks).map(|tid| any_task(tid + 1)).collect();
+        (cpus, tasks).prop_map(|(cpus, tasks)| Snapshot { interval_ns: INTERVAL_NS, cpus, tasks })
+    })
+}
+
+/// A snapshot of tasks that compute all the time and may go anywhere, on CPUs without hogs.
+fn busy_snapshot() -> impl Strategy<Value = Snapshot> {
+    (1..=MAX_CPUS, 0..=40u32).prop_flat_map(|(count, tasks)| {
+        let percents = prop::collection::vec(5..=100u64, count as usize);
+        let places = prop::collection::vec(0..count, tasks as usize);
+        (percents, places).prop_map(|(percents, places)| Snapshot {
+            interval_ns: INTERVAL_NS,
+            cpus: (0..).zip(percents).map(|(cpu, percent)| common::noisy(cpu, percent)).collect(),
+            tasks: (1..).zip(places).map(|(tid, cpu)| task(tid, cpu)).collect(),
+        })
+    })
+}
+
+/// The rules that every plan obeys.
+fn check(plan: &Plan, snapshot: &Snapshot, policy: &Policy) {
+    let tasks: BTreeMap<TaskId, &TaskView> =
+        snapshot.tasks.iter().map(|task| (task.id, task)).collect();
+    let usable: BTreeSet<u32> = snapshot.cpus.iter().map(|view| view.cpu).collect();
+    let mut moved = BTreeSet::new();
+    for made in &plan.moves {
+        let task = tasks[&made.task];
+        assert!(!task.fixed, "a fixed task is moved: {made:?}");
+        assert!(task.allowed.contains(made.to), "a task is sent where it may not go: {made:?}");
+        assert!(usable.contains(&made.to), "a task is sent to a CPU that is not listed: {made:?}");
+        assert_eq!(task.cpu, made.from, "{made:?}");
+        assert_ne!(made.from, made.to);
+        assert!(moved.insert(made.task), "moved twice: {made:?}");
+        assert!(!made.reason.to_string().is_empty());
+    }
+    // An exchange is two moves, one after the other, that mirror each other.
+    let halves: Vec<_> = plan
+        .moves
+        .iter()
+        .filter(|made| !matches!(made.reason, Reason::MoreRoom { .. } | Reason::Pull { .. }))
+        .collect();
+    assert_eq!(halves.len() % 2, 0);
+    for pair in halves.chunks(2) {
+        assert_eq!((pair[0].from, pair[0].to), (pair[1].to, pair[1].from));
+    }
+    assert!(!plan.moves.is_empty() || !plan.reasons.is_empty(), "neither does nor says anything");
+    match policy {
+        Policy::Paper(parameters) => assert_eq!(plan.interval_ns, parameters.interval_ns),
+        Policy::Lag(parameters) => assert!(
+            (parameters.min_interval_ns..=parameters.max_interval_ns).contains(&plan.interval_ns)
+        ),
+    }
+}
+
+fn room_moves(plan: &Plan) -> usize {
+    plan.moves.iter().filter(|made| matches!(made.reason, Reason::MoreRoom { .. })).count()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_plan_obeys_the_rules(
+        policy in any_policy(),
+        snapshots in prop::collection::vec(any_snapshot(), 1..6),
+    ) {
+        let mut state = State::new(policy.clone());
+        for snapshot in &snapshots {
+            // The second time an asymmetry is confirmed.
+            for _ in 0..2 {
+                let plan = decide(snapshot, &mut state);
+                check(&plan, snapshot, &policy);
+                for (_, lag_ns) in state.lags_ns() {
+                    prop_assert!(lag_ns <= 20_000 * MS);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_the_input_does_not_matter(
+        policy in any_policy(),
+        mut snapshots in prop::collection::vec(any_snapshot(), 1..4),
+        seed in any::<u64>(),
+    ) {
+        let (mut state, mut other) = (State::new(policy.clone()), State::new(policy));
+        let mut dice = common::Dice(seed);
+        for snapshot in &mut snapshots {
+            let mut shuffled = snapshot.clone();
+            for index in (1..shuffled.cpus.len()).rev() {
+                shuffled.cpus.swap(index, dice.below(index as u64 + 1) as usize);
+            }
+            for index in (1..shuffled.tasks.len()).rev() {
+                shuffled.tasks.swap(index, dice.below(index as u64 + 1) as usize);
+            }
+            for _ in 0..2 {
+                let (one, two) = (decide(snapshot, &mut state), decide(&shuffled, &mut other));
+                prop_assert_eq!(one, two);
+            }
+        }
+    }
+
+    #[test]
+    fn room_is_made_in_one_go(mut snapshot in busy_snapshot()) {
+        let mut state = State::new(Policy::Lag(LagParameters::default()));
+        let mut seen = Vec::new();
+        for _ in 0..6 {
+            let plan = decide(&snapshot, &mut state);
+            seen.push(room_moves(&plan));
+            apply(&plan, &mut snapshot);
+        }
+        // Unconfirmed, then all of it, then nothing more.
+        prop_assert_eq!(seen[0], 0);
+        prop_assert_eq!(&seen[2..], [0; 4]);
+    }
+
+    #[test]
+    fn room_comes_to_an_end_with_masks_and_hogs_too(mut snapshot in any_snapshot()) {
+        // The same figures again and again: nobody may wander about for ever.
+        for task in &mut snapshot.tasks {
+            (task.run_ns, task.wait_ns, task.stolen_ns) = (INTERVAL_NS, 0, 0);
+            (task.received_ns, task.runnable) = (INTERVAL_NS, true);
+        }
+        let mut state = State::new(Policy::Lag(LagParameters::default()));
+        let mut last = 0;
+        for _ in 0..12 {
+            let plan = decide(&snapshot, &mut state);
+            last = room_moves(&plan);
+            apply(&plan, &mut snapshot);
+        }
+        prop_assert_eq!(last, 0);
+    }
+
+    #[test]
+    fn a_symmetric_machine_with_equal_counts_is_left_alone(
+        policy in any_policy(),
+        cpus in 1..=MAX_CPUS,
+        per_cpu in 1..4u32,
+        percent in 1..=100u64,
+        fixed in any::<u64>(),
+    ) {
+        let tasks = (0..cpus * per_cpu).map(|tid| {
+            let task = common::received(task(tid + 1, tid % cpus), percent);
+            TaskView { fixed: fixed >> tid & 1 == 1, ..task }
+        });
+        let snapshot = Snapshot {
+            interval_ns: INTERVAL_NS,
+            cpus: (0..cpus).map(|cpu| common::noisy(cpu, percent)).collect(),
+            tasks: tasks.collect(),
+        };
+        let mut state = State::new(policy.clone());
+        let mut interval_ns = 0;
+        for _ in 0..30 {
+            let plan = decide(&snapshot, &mut state);
+            prop_assert_eq!(moves(&plan), []);
+            interval_ns = plan.interval_ns;
+        }
+        if let Policy::Lag(parameters) = policy {
+            prop_assert_eq!(interval_ns, parameters.max_interval_ns);
+        }
+    }
+
+    #[test]
+    fn hostile_figures_do_no_harm(
+        policy in any_policy(),
+        numbers in prop::collection::vec(prop_oneof![
+            Just(0), Just(1), Just(u64::MAX), Just(u64::MAX / 2 + 1), any::<u64>()
+        ], 60),
+        (least, most, cost, tolerance) in any::<(u64, u64, u64, u64)>(),
+    ) {
+        let policy = match policy {
+            Policy::Lag(_) => Policy::Lag(LagParameters {
+                min_interval_ns: least.max(1),
+                max_interval_ns: most.max(least).max(1),
+                tolerance_ppm: tolerance,
+                move_cost_ns: cost,
+            }),
+            other => other,
+        };
+        let mut next = numbers.iter().copied().cycle();
+        let mut number = || next.next().unwrap_or(0);
+        let mut state = State::new(policy.clone());
+        for _ in 0..5 {
+            let cpus = (0..3).map(|cpu| CpuView {
+                cpu: [0, 4_000, 8_191][cpu],
+                speed: (number() % 1024) as u32 + 1,
+                noise_ns: number(),
+                rt_ns: number(),
+                idle_ns: number(),
+                foreign_milli: number() as u32,
+                rt_milli: number() as u32,
+            });
+            let cpus: Vec<_> = cpus.collect();
+            let tasks = (0..6).map(|tid| TaskView {
+                run_ns: number(),
+                received_ns: number(),
+                stolen_ns: number(),
+                wait_ns: number(),
+                switches: number() as u32,
+                queue: number(),
+                allowed: [0, 4_000, 8_191].into_iter().collect(),
+                ..task(tid, [0, 0, 4_000, 4_000, 8_191, u32::MAX][tid as usize])
+            });
+            let tasks: Vec<_> = tasks.collect();
+            let snapshot = Snapshot { interval_ns: number().max(1), cpus, tasks };
+            let plan = decide(&snapshot, &mut state);
+            check(&plan, &snapshot, &policy);
+            let _ = evenkeel_capability::average_per_mille(&snapshot);
+        }
+    }
+
+    #[test]
+    fn a_refused_snapshot_leaves_the_state_as_it_was(
+        policy in any_policy(),
+        good in any_snapshot(),
+        twin in any::<prop::sample::Index>(),
+    ) {
+        prop_assume!(!good.tasks.is_empty());
+        let mut bad = good.clone();
+        bad.tasks.push(bad.tasks[twin.index(bad.tasks.len())].clone());
+        let (mut state, mut other) = (State::new(policy.clone()), State::new(policy));
+        decide(&good, &mut state);
+        decide(&good, &mut other);
+        prop_assert!(plan(&bad, &mut state).is_err());
+        prop_assert_eq!(format!("{state:?}"), format!("{other:?}"));
+        prop_assert_eq!(plan(&good, &mut state), plan(&good, &mut other));
+    }
+}
