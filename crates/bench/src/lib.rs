@@ -1,1 +1,25 @@
 //! The papers' experiments: programs, noise, statistics and side-by-side reports.
+//!
+//! - [`capability`]: the capability balancer against the kernel and pinning, under noise.
+//! - [`make_noise`], [`verify`]: one noise for a while; what the accounting sees of it.
+//! - [`plan_cost`]: what deciding costs, in instructions.
+//! - [`programs`]: the parallel programs that are measured, compiled from C and embedded.
+//! - [`noise`]: makes CPUs unequal on purpose, and [`noise::gap`] measures it independently.
+//! - [`interleave`]: runs contestants in turn (A B C A B C ...) and gathers their measurements.
+//! - [`stats`]: medians, intervals, and the better / worse / undecided of a comparison.
+//! - [`report`]: the rows, as JSON, as a table, as Markdown.
+//! - [`accounts`]: where the CPUs' time went during a run.
+//! - [`interrupt`], [`output`]: ending in order; files written at the end but tried at the start.
+
+pub mod accounts;
+pub mod capability;
+pub mod interleave;
+pub mod interrupt;
+pub mod make_noise;
+pub mod noise;
+pub mod output;
+pub mod plan_cost;
+pub mod programs;
+pub mod report;
+pub mod stats;
+pub mod verify;

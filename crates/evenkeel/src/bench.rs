@@ -1,12 +1,12 @@
 //! `evenkeel bench`: from flags to an experiment. What it does is in the crate of its name.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use evenkeel_bench::{capability, make_noise};
+use evenkeel_bench::{capability, make_noise, plan_cost};
 
-use crate::cli::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs};
+use crate::cli::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs};
 
 /// Runs the part that was asked for. Returns the exit code.
 ///
@@ -16,24 +16,40 @@ pub fn main(args: BenchArgs) -> Result<i32> {
     match args.part {
         BenchPart::Capability(args) => capability::run(&experiment(args)?),
         BenchPart::Noise(args) => make_noise::run(&noise(args)),
+        BenchPart::Plan(args) => plan_cost::run(&cost(args)?),
     }
 }
 
 fn experiment(args: CapabilityArgs) -> Result<capability::Options> {
     Ok(capability::Options {
-        executable: std::env::current_exe().context("cannot find evenkeel's own program file")?,
+        executable: own_program()?,
         filter: capability::Filter {
             cases: args.cases,
             programs: args.programs,
             contestants: args.contestants,
         },
         runs: args.runs,
+        max_runs: args.max_runs,
+        loop_s: None,
         demo: args.demo,
         json: args.json,
         markdown: args.markdown,
         from: args.from,
         command: command_line(),
     })
+}
+
+fn cost(args: PlanArgs) -> Result<plan_cost::Options> {
+    Ok(plan_cost::Options {
+        executable: own_program()?,
+        json: args.json,
+        size: args.size.map(|size| (size.cpus, size.tasks)),
+        crowd: args.crowd,
+    })
+}
+
+fn own_program() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot find evenkeel's own program file")
 }
 
 fn noise(args: NoiseArgs) -> make_noise::Options {

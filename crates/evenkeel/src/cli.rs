@@ -252,6 +252,8 @@ pub enum BenchPart {
     Capability(CapabilityArgs),
     /// Make a CPU unequal for a while, or check the accounting against it.
     Noise(NoiseArgs),
+    /// What deciding costs: instructions of a plan, and the time of a whole interval.
+    Plan(PlanArgs),
 }
 
 /// `evenkeel bench capability`.
@@ -269,9 +271,12 @@ pub struct CapabilityArgs {
     /// Only these programs: static-loop, ep.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub programs: Vec<String>,
-    /// Runs of each contestant to begin with; undecided rows get more, up to 15.
+    /// Runs of each contestant to begin with; undecided rows get more [default: 7, with --demo 5].
     #[arg(long, value_name = "N")]
     pub runs: Option<usize>,
+    /// Undecided rows get no more runs than this [default: 15].
+    #[arg(long, value_name = "N", conflicts_with = "demo")]
+    pub max_runs: Option<usize>,
     /// Write the rows as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -285,7 +290,7 @@ pub struct CapabilityArgs {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["cases", "contestants", "programs", "runs", "demo"]
+        conflicts_with_all = ["cases", "contestants", "programs", "runs", "max_runs", "demo"]
     )]
     pub from: Option<PathBuf>,
 }
@@ -313,6 +318,42 @@ pub struct NoiseArgs {
     /// Write the result as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// `evenkeel bench plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Write the figures as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Only plan for a machine of this size (run under callgrind by the command itself).
+    #[arg(long, value_name = "CPUSxTASKS", hide = true)]
+    pub size: Option<MachineSize>,
+    /// Only be a process of so many sleeping threads (observed by the command itself).
+    #[arg(long, value_name = "N", hide = true)]
+    pub crowd: Option<u32>,
+}
+
+/// `1024x10000`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MachineSize {
+    /// CPUs, 1..=1024.
+    pub cpus: u32,
+    /// Tasks.
+    pub tasks: u32,
+}
+
+impl std::str::FromStr for MachineSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('x').and_then(|(cpus, tasks)| {
+            Some(Self { cpus: cpus.parse().ok()?, tasks: tasks.parse().ok()? })
+        });
+        numbers
+            .filter(|size| (1..=1024).contains(&size.cpus))
+            .ok_or_else(|| "expected CPUs (1 to 1024) and tasks, like 1024x10000".to_owned())
+    }
 }
 
 /// `evenkeel generate`.

@@ -29,9 +29,21 @@ pub fn load(asked_for: Option<&Path>) -> Result<Config> {
         .map(PathBuf::from)
         .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")))
         .map(|base| base.join("evenkeel/config.toml"));
-    let system = read(Path::new("/etc/evenkeel/config.toml"))?.unwrap_or_default();
-    let user = user.map(|path| read(&path)).transpose()?.flatten().unwrap_or_default();
+    let system = read_if_allowed(Path::new("/etc/evenkeel/config.toml"))?.unwrap_or_default();
+    let user = user.map(|path| read_if_allowed(&path)).transpose()?.flatten().unwrap_or_default();
     Ok(Config { run: user.run.or(system.run) })
+}
+
+/// A file that nobody asked for may be out of reach: HOME still is root's after `setpriv`.
+fn read_if_allowed(path: &Path) -> Result<Option<Config>> {
+    read(path).or_else(|error| {
+        let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        if kind != Some(std::io::ErrorKind::PermissionDenied) {
+            return Err(error);
+        }
+        tracing::warn!("{error:#}: this configuration is not used");
+        Ok(None)
+    })
 }
 
 fn read(path: &Path) -> Result<Option<Config>> {

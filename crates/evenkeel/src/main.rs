@@ -6,10 +6,11 @@ mod config;
 mod doctor;
 mod generate;
 mod inspect;
+mod origin;
 mod run;
 
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use clap::Parser;
@@ -17,32 +18,14 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Cli, Command};
 
-/// Whether we were started with SIGPIPE ignored: commands that we run must be, too. The Rust
-/// runtime overwrites the disposition before `main`, so it is looked at before the runtime starts.
-static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
-
-#[used]
-#[unsafe(link_section = ".init_array")]
-static LOOK_AT_SIGPIPE: extern "C" fn() = {
-    extern "C" fn look() {
-        // SAFETY: an all-zero sigaction is a valid place for the answer; nothing is changed.
-        let action = unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut action);
-            action
-        };
-        SIGPIPE_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
-    }
-    look
-};
-
 fn main() -> ExitCode {
     let cli = Cli::parse_from(arguments());
     start_logging(cli.verbose);
     match dispatch(cli) {
         Ok(code) => ExitCode::from(code as u8),
         Err(error) => {
-            eprintln!("evenkeel: {error:#}");
+            // Not by eprintln, which panics when nobody reads.
+            let _ = writeln!(std::io::stderr(), "evenkeel: {error:#}");
             ExitCode::from(2)
         }
     }
@@ -71,15 +54,21 @@ fn start_logging(verbose: u8) {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        // It would say on standard error that standard error is broken, and panic.
+        .log_internal_errors(false)
         .without_time()
         .init();
 }
 
 fn dispatch(cli: Cli) -> Result<i32> {
+    if matches!(cli.command, Command::Status(_) | Command::Explain(_) | Command::Undo(_)) {
+        origin::end_at_a_broken_pipe();
+    }
     match cli.command {
         Command::Run(args) => {
             let config = config::load(cli.config.as_deref())?;
-            run::main(args, config, SIGPIPE_IGNORED.load(Ordering::Relaxed))
+            run::main(args, config, origin::origin())
         }
         Command::Supervise(args) => {
             evenkeel_journal::supervise(&args.journal);

@@ -1,11 +1,14 @@
 //! `evenkeel run`: from flags to a run, and from its end to an exit code.
 
 use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use evenkeel_capability::{LagParameters, PaperParameters, Policy, Selection};
-use evenkeel_host::{AccountingChoice, Job, Options, Placement, calibrate, run};
+use evenkeel_host::{AccountingChoice, Job, Options, Origin, Placement, calibrate, run};
 use evenkeel_journal::{failpoint, runtime_dir};
 use evenkeel_machine::{CpuSet, Machine, SpeedSource};
 
@@ -18,7 +21,7 @@ use crate::inspect;
 ///
 /// # Errors
 /// When a flag makes no sense. That the command cannot be started is told by the exit code.
-pub fn main(args: RunArgs, config: Config, sigpipe_ignored: bool) -> Result<i32> {
+pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
     let options = args.options.or(config.run);
     let balancing = balancing_options(&options, args.dry_run)?;
     let speed = speed_source(options.speed.as_deref())?;
@@ -26,16 +29,20 @@ pub fn main(args: RunArgs, config: Config, sigpipe_ignored: bool) -> Result<i32>
     let dir = runtime_dir().inspect_err(|why| tracing::warn!("{why}")).ok();
     let job = Job {
         command: args.command,
-        sigpipe_ignored,
+        origin,
         override_user: options.override_user,
         dir,
         supervisor: if args.no_supervisor { |_| None } else { supervisor },
-        tell: args.explain.then_some(|decision| eprint!("{}", inspect::tell(decision))),
+        tell: args.explain.then_some(|decision| say(&inspect::tell(decision))),
     };
-    let (end, summary) = match run(&job, balancing, || machine(speed)) {
+    let started = || {
+        give_up_streams();
+        machine(speed)
+    };
+    let (end, summary) = match run(&job, balancing, started) {
         Ok(result) => result,
         Err(error) => {
-            eprintln!("evenkeel: {error}");
+            say(&format!("evenkeel: {error}\n"));
             return Ok(i32::from(error.exit_code()));
         }
     };
@@ -44,14 +51,30 @@ pub fn main(args: RunArgs, config: Config, sigpipe_ignored: bool) -> Result<i32>
             let text = serde_json::to_vec_pretty(&summary)?;
             if let Err(error) = std::fs::write(path, text) {
                 // The command's exit code is worth more than the report.
-                eprintln!("evenkeel: {}: {error}", path.display());
+                say(&format!("evenkeel: {}: {error}\n", path.display()));
             }
         }
         if !args.quiet {
-            eprintln!("{summary}");
+            say(&format!("{summary}\n"));
         }
     }
     Ok(end.imitate())
+}
+
+/// On standard error. That nobody reads it is no reason to end (as eprintln would, by a panic).
+fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// The command has standard input and output for itself: when it closes them, whoever is at the
+/// other end of the pipe must notice.
+fn give_up_streams() {
+    let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") else { return };
+    for fd in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+        // SAFETY: two descriptors that are open, or a harmless error; nothing of ours reads from
+        // the one or writes to the other any more.
+        unsafe { libc::dup2(null.as_raw_fd(), fd) };
+    }
 }
 
 fn balancing_options(options: &RunOptions, dry_run: bool) -> Result<Options> {
@@ -117,7 +140,17 @@ fn speed_source(text: Option<&str>) -> Result<SpeedSource> {
     Ok(match text {
         None => SpeedSource::Auto,
         Some("calibrated") => SpeedSource::Calibrated(calibrate(&online_cpus())?),
-        Some(text) => text.parse().context("--speed")?,
+        Some(text) => {
+            let source: SpeedSource = text.parse().context("--speed")?;
+            let online = online_cpus();
+            if let SpeedSource::Given(speeds) = &source
+                && let Some(cpu) = speeds.keys().find(|cpu| !online.contains(**cpu))
+                && !online.is_empty()
+            {
+                bail!("--speed: CPU {cpu} is not online here: choose among {online}");
+            }
+            source
+        }
     })
 }
 

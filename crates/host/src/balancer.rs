@@ -137,6 +137,10 @@ impl Balancer {
             }
         };
         let refused = self.act(&plan, &snapshot);
+        if !plan.moves.is_empty() {
+            // Even a soft move is a pin for a moment: who was born in it must not keep it.
+            self.take_events(true)?;
+        }
         let interval_ns = plan.interval_ns;
         self.remember(plan, &snapshot, refused);
         Ok(interval_ns)
@@ -165,10 +169,12 @@ impl Balancer {
     /// # Errors
     /// When the events cannot be read.
     pub fn handle_events(&mut self) -> Result<(), BalancerError> {
+        self.take_events(self.pinned > 0)
+    }
+
+    fn take_events(&mut self, free: bool) -> Result<(), BalancerError> {
         let events = self.observer.events()?;
-        let Some(guarded) = self.session.as_mut().filter(|_| self.pinned > 0) else {
-            return Ok(());
-        };
+        let Some(guarded) = self.session.as_mut().filter(|_| free) else { return Ok(()) };
         let session = guarded.session();
         for event in events {
             let result = match event {
@@ -180,7 +186,7 @@ impl Balancer {
                 }
                 // The new program must see all CPUs; its thread has a new life before it.
                 TaskEvent::Exec { tgid } => match TaskRef::of(tgid as i32) {
-                    Ok(task) => session.release(&task).map(|_| ()),
+                    Ok(task) => session.free_after_exec(&task).map(|_| ()),
                     Err(_) => Ok(()),
                 },
                 TaskEvent::Exit { .. } => Ok(()),

@@ -5,18 +5,20 @@
 //! directly; what is sent to us by number is passed on. When it stops, we stop; when it ends, we
 //! end the same way, by exit code or by signal.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, raise, signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgrp, tcgetpgrp};
 
 /// Signals that are passed on when somebody sends them to us.
 const FORWARDED: &[Signal] = &[
@@ -33,6 +35,16 @@ const FORWARDED: &[Signal] = &[
     Signal::SIGCONT,
     Signal::SIGWINCH,
 ];
+
+/// What this process was started with and the Rust runtime has changed before `main`. The command
+/// is to find it as it was.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// SIGPIPE was ignored.
+    pub sigpipe_ignored: bool,
+    /// Which of standard input, output and error were closed.
+    pub closed: [bool; 3],
+}
 
 /// Why a command could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -72,8 +84,8 @@ impl ProgramError {
 pub enum End {
     /// By itself.
     Exited(i32),
-    /// By a signal.
-    Killed(Signal),
+    /// By the signal of this number, which may be a real-time one.
+    Killed(i32),
 }
 
 impl End {
@@ -81,7 +93,7 @@ impl End {
     pub fn exit_code(self) -> i32 {
         match self {
             Self::Exited(code) => code,
-            Self::Killed(signal) => 128 + signal as i32,
+            Self::Killed(signal) => 128 + signal,
         }
     }
 
@@ -90,12 +102,16 @@ impl End {
         if let Self::Killed(fatal) = self {
             // The command left its core file, if any; a second one would only confuse.
             let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
-            // SAFETY: restores the default disposition of a signal; no handler of ours is involved.
-            let _ = unsafe { signal(fatal, SigHandler::SigDfl) };
-            let mut only = SigSet::empty();
-            only.add(fatal);
-            let _ = raise(fatal);
-            let _ = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&only), None);
+            // SAFETY: system calls on a signal number that the kernel gave us and a set of our
+            // own; no handler is involved.
+            unsafe {
+                let mut only: libc::sigset_t = std::mem::zeroed();
+                libc::sigemptyset(&mut only);
+                libc::sigaddset(&mut only, fatal);
+                libc::signal(fatal, libc::SIG_DFL);
+                libc::raise(fatal);
+                libc::sigprocmask(libc::SIG_UNBLOCK, &only, std::ptr::null_mut());
+            }
         }
         self.exit_code()
     }
@@ -108,12 +124,11 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts `command` (not empty) with its arguments. `sigpipe_ignored` is the disposition of
-    /// SIGPIPE that this process was started with: the Rust runtime has changed it since.
+    /// Starts `command` (not empty) with its arguments.
     ///
     /// # Errors
     /// All of [`ProgramError`].
-    pub fn start(command: &[OsString], sigpipe_ignored: bool) -> Result<Self, ProgramError> {
+    pub fn start(command: &[OsString], origin: Origin) -> Result<Self, ProgramError> {
         let (name, arguments) = command.split_first().ok_or(Errno::EINVAL)?;
         let mut watched = SigSet::empty();
         watched.add(Signal::SIGCHLD);
@@ -123,24 +138,32 @@ impl Program {
         let signals =
             SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
 
+        // Ignored (which is inherited), the kernel would not tell us how the command ends.
+        // SAFETY: sets a disposition without a handler.
+        let sigchld = unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
+
         let mut child = Command::new(name);
         child.args(arguments);
         let restore = move || {
-            let disposition = if sigpipe_ignored { SigHandler::SigIgn } else { SigHandler::SigDfl };
-            // SAFETY: sets a disposition without a handler, which is async-signal-safe.
-            unsafe { signal(Signal::SIGPIPE, disposition) }?;
+            let ignored =
+                |is_ignored| if is_ignored { SigHandler::SigIgn } else { SigHandler::SigDfl };
+            // SAFETY: sets dispositions without a handler, which is async-signal-safe.
+            unsafe {
+                signal(Signal::SIGPIPE, ignored(origin.sigpipe_ignored))?;
+                signal(Signal::SIGCHLD, ignored(matches!(sigchld, SigHandler::SigIgn)))?;
+            }
+            for (fd, is_closed) in (0..).zip(origin.closed) {
+                if is_closed {
+                    // SAFETY: a standard stream of the child, which nothing here uses any more.
+                    unsafe { libc::close(fd) };
+                }
+            }
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&original), None)?;
             Ok(())
         };
-        // SAFETY: `restore` makes two system calls and allocates nothing.
+        // SAFETY: `restore` makes system calls and allocates nothing.
         unsafe { child.pre_exec(restore) };
-        let spawned = child.spawn().map_err(|source| {
-            let command = name.to_string_lossy().into_owned();
-            match source.kind() {
-                io::ErrorKind::NotFound => ProgramError::NotFound { command },
-                _ => ProgramError::NotExecutable { command, source },
-            }
-        })?;
+        let spawned = child.spawn().map_err(|source| why_not_started(name, source))?;
         // Its end is collected by number, together with its stops, which std does not report.
         Ok(Self { pid: Pid::from_raw(spawned.id() as i32), signals })
     }
@@ -179,20 +202,54 @@ impl Program {
     }
 
     fn collect(&self) -> Result<Option<End>, ProgramError> {
-        let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
         loop {
-            match waitpid(self.pid, Some(flags)) {
-                Ok(WaitStatus::Exited(_, code)) => return Ok(Some(End::Exited(code))),
-                Ok(WaitStatus::Signaled(_, signal, _)) => return Ok(Some(End::Killed(signal))),
-                // The shell waits for us to stop, too; whoever continues us continues the command.
-                Ok(WaitStatus::Stopped(..)) => {
+            let mut status = 0;
+            // SAFETY: the kernel fills the one integer. Not by nix, which knows no real-time
+            // signals and calls the end by one invalid.
+            let result = unsafe {
+                libc::waitpid(self.pid.as_raw(), &mut status, libc::WNOHANG | libc::WUNTRACED)
+            };
+            match Errno::result(result) {
+                Ok(0) => return Ok(None),
+                Ok(_) if libc::WIFEXITED(status) => {
+                    return Ok(Some(End::Exited(libc::WEXITSTATUS(status))));
+                }
+                Ok(_) if libc::WIFSIGNALED(status) => {
+                    return Ok(Some(End::Killed(libc::WTERMSIG(status))));
+                }
+                Ok(_) if libc::WIFSTOPPED(status) && is_for_a_shell(libc::WSTOPSIG(status)) => {
+                    // The shell waits for us to stop, too; whoever continues us continues the
+                    // command.
                     raise(Signal::SIGSTOP)?;
                     let _ = kill(self.pid, Signal::SIGCONT);
                 }
-                Ok(_) => return Ok(None),
-                Err(Errno::EINTR) => {}
+                Ok(_) | Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// Whether a shell waits for its job to stop: by the terminal's signals always; by SIGSTOP if the
+/// job has the terminal (editors stop themselves so). Somebody who just pauses the command for a
+/// while will continue the command and not us, who then would never wake up.
+fn is_for_a_shell(stopped_by: i32) -> bool {
+    if [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&stopped_by) {
+        return true;
+    }
+    let foreground = File::open("/dev/tty").ok().and_then(|terminal| tcgetpgrp(terminal).ok());
+    foreground == Some(getpgrp())
+}
+
+fn why_not_started(name: &OsStr, source: io::Error) -> ProgramError {
+    let command = name.to_string_lossy().into_owned();
+    match source.kind() {
+        // The kernel says the same of a script whose interpreter is missing.
+        io::ErrorKind::NotFound if name.as_bytes().contains(&b'/') && Path::new(name).exists() => {
+            let why = "the interpreter that it names (#! line, or ELF loader) does not exist";
+            ProgramError::NotExecutable { command, source: io::Error::new(source.kind(), why) }
+        }
+        io::ErrorKind::NotFound => ProgramError::NotFound { command },
+        _ => ProgramError::NotExecutable { command, source },
     }
 }

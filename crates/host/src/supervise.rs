@@ -13,20 +13,23 @@ use nix::sys::resource::{UsageWho, getrusage};
 use crate::balancer::{Balancer, Options};
 use crate::guarded::{GuardedSession, SupervisorCommand};
 use crate::observe::{Accounting, monotonic_ns};
-use crate::program::{End, Program, ProgramError};
+use crate::program::{End, Origin, Program, ProgramError};
 use crate::record::{Decision, Record, RecordFile};
 use crate::summary::{Run, Summary};
 
 /// How often others are told what goes on.
 const PUBLISH_EVERY_NS: u64 = 1_000_000_000;
 
+/// Damaged lines of an earlier run's journal that are named; `evenkeel undo` names more.
+const LISTED_DAMAGE: usize = 3;
+
 /// What a run needs to know besides how to balance.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// The command and its arguments.
     pub command: Vec<OsString>,
-    /// Whether this process was started with SIGPIPE ignored.
-    pub sigpipe_ignored: bool,
+    /// What this process was started with, for the command to find.
+    pub origin: Origin,
     /// Place even what its user pinned.
     pub override_user: bool,
     /// Where journals and records lie.
@@ -48,7 +51,7 @@ pub fn run(
     options: Options,
     machine: impl FnOnce() -> Option<Machine>,
 ) -> Result<(End, Option<Summary>), ProgramError> {
-    let program = Program::start(&job.command, job.sigpipe_ignored)?;
+    let program = Program::start(&job.command, job.origin)?;
     let started_ns = monotonic_ns();
     let mut balancing = machine().and_then(|machine| {
         Balancing::start(job, options, &machine, program.pid())
@@ -93,6 +96,12 @@ impl Balancing {
         if let Some(dir) = &job.dir {
             // What an earlier run that was killed has left.
             let report = undo(dir, UndoOptions::default());
+            for damage in report.damaged.iter().take(LISTED_DAMAGE) {
+                tracing::warn!("{damage}");
+            }
+            for foreign in report.foreign {
+                tracing::info!("{}: {}", foreign.path.display(), foreign.why);
+            }
             for error in report.errors {
                 tracing::warn!("{error}");
             }

@@ -50,6 +50,8 @@ pub(crate) struct Ledger {
     by_task: HashMap<TaskRef, u64>,
     held: HashMap<TaskRef, Vec<Held>>,
     programs: Vec<Program>,
+    /// The pin of the last line: whether its call was made is not known yet.
+    pending: Option<u64>,
 }
 
 /// Closed records of ended processes kept by compaction, for orphans of theirs.
@@ -58,6 +60,8 @@ const MAX_ENDED_HELD: usize = 1024;
 impl Ledger {
     /// Takes a line into account. Headers are the reader's business.
     pub fn apply(&mut self, record: &Record) {
+        // A writer writes its next line after the call that the last one announced.
+        self.confirm();
         match record {
             Record::Header(_) => {}
             Record::Program(program) => {
@@ -89,6 +93,15 @@ impl Ledger {
         mine.holders += 1;
         self.by_task.insert(pin.task, pin.id);
         self.entries.insert(pin.id, Entry { pin: pin.clone(), state: State::Pinned });
+        self.pending = Some(pin.id);
+    }
+
+    /// The last pin was carried out: from now on, the mask that it replaced is no longer ours. A
+    /// task that carries it again was given it by its user.
+    pub fn confirm(&mut self) {
+        if let Some(entry) = self.pending.take().and_then(|id| self.entries.get_mut(&id)) {
+            entry.pin.replaces = None;
+        }
     }
 
     fn close(&mut self, closed: Closed, state: State) {

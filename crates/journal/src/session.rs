@@ -227,14 +227,20 @@ impl Session {
         original: Original,
         replaces: Option<CpuSet>,
     ) -> Result<Placed, PlaceError> {
-        let had_none = replaces.is_none();
-        let id = self.write_pin(task, target.clone(), original.clone(), replaces)?;
+        let id = self.write_pin(task, target.clone(), original.clone(), replaces.clone())?;
         if let Err(error) = affinity::set(task.tid, &target) {
-            if had_none {
-                self.write_or_warn(Record::Restored(Closed { id, time_ns: now_ns() }));
+            match replaces {
+                None => self.write_or_warn(Record::Restored(Closed { id, time_ns: now_ns() })),
+                // It still carries the mask of ours that it had.
+                Some(kept) => {
+                    let _ = self.write_pin(task, kept, original, None).inspect_err(|why| {
+                        tracing::warn!(%why, "a move that failed could not be taken off the journal");
+                    });
+                }
             }
             return Err(refused(task, error));
         }
+        self.ledger.confirm();
         // Ended between look and call: nobody can have taken over its number so soon.
         let after = self.look(task)?;
         if after.claim == Claim::Foreign {
@@ -287,6 +293,22 @@ impl Session {
             return Ok(false);
         }
         match self.try_free_inherited(task) {
+            Err(PlaceError::Gone { .. }) => Ok(false),
+            result => result,
+        }
+    }
+
+    /// Call when a process has become another program: it gets what it (or the thread of it that
+    /// called exec, and now goes by the process's number) had before us. True if so.
+    ///
+    /// # Errors
+    /// All of [`PlaceError`]; a process that ended is none.
+    pub fn free_after_exec(&mut self, process: &TaskRef) -> Result<bool, PlaceError> {
+        let result = match self.release(process) {
+            Ok(Released::NotHeld) => self.try_free_inherited(process),
+            result => result.map(|released| released == Released::Restored),
+        };
+        match result {
             Err(PlaceError::Gone { .. }) => Ok(false),
             result => result,
         }

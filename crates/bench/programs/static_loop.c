@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//
+// The plainest parallel program there is: a fixed amount of pure computation, split evenly over
+// the OpenMP threads (schedule(static)), with a barrier at its end. Every thread gets the same
+// share, so the program is as fast as its slowest CPU: the case that balancing by capability is
+// for. It touches no memory but its registers, so that nothing but CPU time decides.
+//
+//   static_loop --work N [--phases K]
+//
+// N is the total work in units of about 1 ms of one undisturbed 2.6 GHz core, over all threads;
+// K splits it into K parts with a barrier after each. The checksum depends on N and nothing else.
+
+#include <omp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_WORK 100000000ull
+
+// A multiply and an add that wait for each other: 4 cycles on any current core, so 650,000 of
+// them are 1 ms at 2.6 GHz, and no vector unit or wider core changes that.
+#define STEPS_PER_UNIT 650000
+
+static uint64_t unit_of_work(uint64_t index)
+{
+	uint64_t x = index * 0x9e3779b97f4a7c15ull + 1;
+
+	for (int step = 0; step < STEPS_PER_UNIT; step++)
+		x = x * 6364136223846793005ull + 1442695040888963407ull;
+	return x ^ (x >> 29);
+}
+
+static int usage(void)
+{
+	fprintf(stderr, "usage: static_loop --work N [--phases K], 1 <= K <= N <= %llu\n", MAX_WORK);
+	return 2;
+}
+
+// Reads a whole positive number; 0 for anything else.
+static uint64_t number(const char *text)
+{
+	char *end;
+	unsigned long long value = strtoull(text, &end, 10);
+
+	return *text >= '0' && *text <= '9' && *end == '\0' && value <= MAX_WORK ? value : 0;
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t work = 0, phases = 1, checksum = 0;
+
+	for (int i = 1; i < argc; i += 2) {
+		if (i + 1 >= argc)
+			return usage();
+		if (!strcmp(argv[i], "--work"))
+			work = number(argv[i + 1]);
+		else if (!strcmp(argv[i], "--phases"))
+			phases = number(argv[i + 1]);
+		else
+			return usage();
+	}
+	if (work == 0 || phases == 0 || phases > work)
+		return usage();
+
+	double start = omp_get_wtime();
+#pragma omp parallel reduction(^ : checksum)
+	for (uint64_t phase = 0; phase < phases; phase++) {
+		uint64_t first = work * phase / phases, end = work * (phase + 1) / phases;
+#pragma omp for schedule(static)
+		for (uint64_t i = first; i < end; i++)
+			checksum ^= unit_of_work(i);
+		// Here is the implicit barrier of the loop.
+	}
+	printf("static_loop seconds=%.6f checksum=%016llx\n", omp_get_wtime() - start,
+	       (unsigned long long)checksum);
+	return 0;
+}

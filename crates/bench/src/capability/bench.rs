@@ -1,0 +1,276 @@
+//! One measurement: noise on or off, accounts before and after, the run between.
+
+use std::cell::{Cell as Slot, RefCell};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use evenkeel_host::Accounting;
+use evenkeel_journal::{affinity, effective_cpuset};
+use evenkeel_machine::{CAPABILITY_SCALE, CpuSet, Machine, SpeedSource};
+
+use super::cost::{AccountingCost, OwnCost, Sample, own_costs};
+use super::given::given;
+use super::launch::{Ended, Launcher, Task};
+use super::matrix::{Case, Cell, Contestant, Subject};
+use super::stage::Stage;
+use crate::accounts::{Accounts, Window, children_cpu_ns};
+use crate::interleave::{self, Group, Measurement};
+use crate::report::MachineInfo;
+use crate::stats::median;
+
+/// The work with which speed is found, for each thread: about a tenth of a second.
+const PROBE_WORK: u64 = 100;
+/// The fastest of so many probes counts: what disturbs makes slower only.
+const PROBES: usize = 3;
+/// How long the measurement of a hog's fair share lasts without the hog, in s.
+const HOG_PROBE_S: f64 = 0.5;
+/// What ends with a run (threads, a supervisor) gets so long to be gone.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// Everything that a measurement needs.
+pub struct Bench {
+    launcher: Launcher,
+    accounts: RefCell<Accounts>,
+    stage: RefCell<Stage>,
+    usable: CpuSet,
+    online: CpuSet,
+    speeds: BTreeMap<u32, f64>,
+    /// Units of work of the static loop, and how many a second all CPUs make together.
+    work: u64,
+    work_per_s: f64,
+    hog_share: Slot<Option<f64>>,
+    samples: RefCell<Vec<Sample>>,
+}
+
+/// The CPUs that programs started by this process may use.
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn usable_cpus() -> Result<CpuSet> {
+    let tid = nix::unistd::gettid().as_raw();
+    let mine = affinity::get(tid).context("cannot read which CPUs may be used")?;
+    Ok(mine.intersection(&effective_cpuset(tid)))
+}
+
+impl Bench {
+    /// Makes the programs ready and finds the work that takes the static loop `loop_s` seconds.
+    ///
+    /// # Errors
+    /// The programs cannot be written or run.
+    pub fn new(
+        executable: PathBuf,
+        usable: CpuSet,
+        noisy: u32,
+        accounts: Accounts,
+        loop_s: f64,
+    ) -> Result<Self> {
+        let launcher = Launcher::new(executable, &usable, noisy)?;
+        let work_per_s = work_per_s(&launcher, PROBE_WORK * usable.len() as u64)?;
+        let machine = Machine::from_sysfs(Path::new("/"))
+            .and_then(|machine| machine.with_speed(&SpeedSource::Auto))
+            .inspect_err(|why| tracing::warn!("all CPUs count as equally fast: {why}"))
+            .ok();
+        let speeds = machine
+            .iter()
+            .flat_map(|machine| &machine.cpus)
+            .map(|cpu| (cpu.id, f64::from(cpu.capability) / f64::from(CAPABILITY_SCALE)));
+        Ok(Self {
+            launcher,
+            accounts: RefCell::new(accounts),
+            stage: RefCell::new(Stage::new(noisy)),
+            online: machine.as_ref().map_or_else(|| usable.clone(), Machine::online),
+            speeds: speeds.collect(),
+            usable,
+            work: (work_per_s * loop_s).ceil() as u64,
+            work_per_s,
+            hog_share: Slot::new(None),
+            samples: RefCell::default(),
+        })
+    }
+
+    /// The experiment of one cell.
+    pub fn group<'a>(&'a self, cell: &Cell) -> Group<'a> {
+        let (case, subject) = (cell.case, cell.subject);
+        let contestant = |name: &str, under: Case, contestant: Contestant| {
+            let task = Task {
+                subject,
+                work: self.work,
+                contestant,
+                // Of the case, not of the noise: a reference differs by the noise alone.
+                wait_policy: case.wait_policy(),
+            };
+            interleave::Contestant {
+                name: name.into(),
+                run: Box::new(move || self.measure(&task, under)),
+            }
+        };
+        Group {
+            case: case.name().into(),
+            program: subject.name().into(),
+            reference: Some(contestant("reference", Case::None, Contestant::Pinned)),
+            contestants: cell
+                .contestants
+                .iter()
+                .map(|one| contestant(one.name(), case, *one))
+                .collect(),
+        }
+    }
+
+    fn measure(&self, task: &Task, case: Case) -> Result<Measurement> {
+        crate::interrupt::check()?;
+        if case == Case::Hog && self.hog_share.get().is_none() {
+            self.hog_share.set(Some(self.measure_hog_share()?));
+        }
+        self.stage.borrow_mut().set(case)?;
+        std::thread::sleep(SETTLE);
+        let (ended, window) = self.observe(task)?;
+        let hog = (case == Case::Hog).then(|| self.hog_share.get()).flatten();
+        let given = if self.sees(case) {
+            let hog = hog.map(|share| (self.stage.borrow().cpu(), share));
+            given(&window, &self.usable, &self.speeds, hog)
+        } else {
+            None
+        };
+        let mut moves = 0;
+        if let Some(summary) = &ended.summary {
+            if self.is_exact() && summary.accounting == Accounting::Procfs {
+                let why = summary.why_not_exact.as_deref().unwrap_or("it does not say why");
+                bail!("evenkeel run had no exact accounting, though this process has: {why}");
+            }
+            moves = summary.moves;
+            if case == Case::None {
+                let foreign_pct = window.foreign_pct;
+                let sample = Sample::new(task.subject, task.contestant, summary, foreign_pct);
+                self.samples.borrow_mut().push(sample);
+            }
+        }
+        Ok(Measurement {
+            seconds: ended.seconds,
+            foreign_pct: window.foreign_pct,
+            moves,
+            average: given.map(|given| given.average),
+            worst: given.map(|given| given.worst),
+            ..Measurement::default()
+        })
+    }
+
+    fn observe(&self, task: &Task) -> Result<(Ended, Window)> {
+        let alive = self.stage.borrow().processes();
+        let mut accounts = self.accounts.borrow_mut();
+        let before = accounts.read(&self.online, &alive)?;
+        let ended = self.launcher.run(task)?;
+        let after = accounts.read(&self.online, &alive)?;
+        Ok((ended, after.since(&before)))
+    }
+
+    fn is_exact(&self) -> bool {
+        self.accounts.borrow().why_not_exact().is_none()
+    }
+
+    /// Whether the accounts show what this case takes from the CPUs.
+    fn sees(&self, case: Case) -> bool {
+        self.is_exact() || matches!(case, Case::None | Case::Hog)
+    }
+
+    /// The share of its CPU that the hog gets beside a thread of the program that wants it too.
+    /// All threads spin while they wait: that is a program that is busy everywhere.
+    fn measure_hog_share(&self) -> Result<f64> {
+        let task = Task {
+            subject: Subject::StaticLoop,
+            work: (self.work_per_s * HOG_PROBE_S).ceil() as u64,
+            contestant: Contestant::Pinned,
+            wait_policy: Some("active"),
+        };
+        self.stage.borrow_mut().share_of_hog(|| self.launcher.run(&task).map(drop))
+    }
+
+    /// Ends the noise.
+    ///
+    /// # Errors
+    /// The generator died or lost its CPU.
+    pub fn quiet(&self) -> Result<()> {
+        self.stage.borrow_mut().quiet()
+    }
+
+    /// What exact accounting costs while the static loop runs; `None` without it, or where the
+    /// balancer's own costs were not measured either.
+    ///
+    /// # Errors
+    /// The kernel refuses to time its BPF programs, or the program fails.
+    pub fn accounting_cost(&self) -> Result<Option<AccountingCost>> {
+        let mut accounts = self.accounts.borrow_mut();
+        let Some(cbinfo) = accounts.cbinfo() else { return Ok(None) };
+        if self.samples.borrow().is_empty() {
+            return Ok(None);
+        }
+        let task = Task {
+            subject: Subject::StaticLoop,
+            work: self.work,
+            contestant: Contestant::Default,
+            wait_policy: None,
+        };
+        let _timed = cbinfo.measure_cost()?;
+        let (start, before) = (Instant::now(), cbinfo.cost());
+        self.launcher.run(&task)?;
+        let (elapsed, after) = (start.elapsed(), cbinfo.cost());
+        Ok(AccountingCost::between(&before, &after, elapsed.as_nanos() as u64))
+    }
+
+    /// The balancers' own costs in the case `none`.
+    pub fn own_costs(&self) -> Vec<OwnCost> {
+        own_costs(&self.samples.borrow())
+    }
+
+    /// The machine, with what the reader of the figures should know.
+    pub fn machine(&self) -> MachineInfo {
+        let mut machine = MachineInfo::read();
+        let mut note = |name: &str, value: String| machine.notes.insert(name.into(), value);
+        let accounting = match self.accounts.borrow().why_not_exact() {
+            None => "cbinfo".to_owned(),
+            Some(_) => "/proc/stat".to_owned(),
+        };
+        note("accounting", accounting);
+        let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+        if let Some(excludes) = evenkeel_cbinfo::run_time_excludes() {
+            note("scheduler leaves out interrupt time (IRQ_TIME_ACCOUNTING)", yes(excludes.irq));
+        }
+        if let Ok(autogroup) = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled") {
+            note("sched_autogroup", yes(autogroup.trim() == "1"));
+        }
+        note("usable CPUs", self.usable.to_string());
+        note("work of static_loop", self.work.to_string());
+        let stage = self.stage.borrow();
+        for (case, duties) in stage.duties() {
+            if let Some(duty) = median(duties) {
+                let took = format!("{:.1} % of CPU {}", 100.0 * duty, stage.cpu());
+                note(&format!("noise of {}, by its own measure", case.name()), took);
+            }
+        }
+        if let Some(share) = self.hog_share.get() {
+            let took = format!("{:.1} % of CPU {}", 100.0 * share, stage.cpu());
+            note("hog's share beside the program", took);
+        }
+        machine
+    }
+}
+
+/// Units of work that the static loop does in a second on all its CPUs, undisturbed. By CPU time,
+/// not by the clock: other programs make a run longer, but its work costs no more.
+fn work_per_s(launcher: &Launcher, work: u64) -> Result<f64> {
+    let task = Task {
+        subject: Subject::StaticLoop,
+        work,
+        contestant: Contestant::Pinned,
+        wait_policy: Some("passive"),
+    };
+    let mut least_ns = u64::MAX;
+    for _ in 0..PROBES {
+        let before_ns = children_cpu_ns();
+        launcher.run(&task)?;
+        least_ns = least_ns.min(children_cpu_ns() - before_ns);
+    }
+    let wall_s = least_ns as f64 / 1e9 / launcher.threads() as f64;
+    if wall_s > 0.0 { Ok(work as f64 / wall_s) } else { bail!("the static loop took no CPU time") }
+}

@@ -1,0 +1,79 @@
+//! Files that a benchmark writes at its end, tried at its beginning: half an hour of measuring is
+//! not lost to a directory that does not exist.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tempfile::NamedTempFile;
+
+/// A file to be written. Until then nothing is seen of it.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+    /// Beside the target, and renamed over it; none for a target that is not a file (/dev/stdout).
+    temporary: Option<NamedTempFile>,
+}
+
+impl Output {
+    /// Prepares to write `path`.
+    ///
+    /// # Errors
+    /// Its directory does not exist or cannot be written.
+    pub fn prepare(path: &Path) -> Result<Self> {
+        let special = path.exists() && !path.is_file();
+        let temporary = if special {
+            None
+        } else {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let parent = parent.unwrap_or(Path::new("."));
+            let made = NamedTempFile::new_in(parent).with_context(|| {
+                format!(
+                    "cannot write {}: give a directory that exists and is writable",
+                    path.display()
+                )
+            })?;
+            Some(made)
+        };
+        Ok(Self { path: path.to_owned(), temporary })
+    }
+
+    /// Writes it, all or nothing.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(self, text: &str) -> Result<()> {
+        let path = self.path;
+        let cannot = || format!("cannot write {}", path.display());
+        match self.temporary {
+            None => std::fs::write(&path, text).with_context(cannot),
+            Some(mut file) => {
+                file.write_all(text.as_bytes()).with_context(cannot)?;
+                // A temporary file is its owner's alone; a report is for all to read.
+                let mode = std::fs::Permissions::from_mode(0o644);
+                file.as_file().set_permissions(mode).with_context(cannot)?;
+                file.persist(&path).with_context(cannot)?;
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_or_not_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.json");
+        drop(Output::prepare(&path).unwrap());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        Output::prepare(&path).unwrap().write("{}").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}");
+        Output::prepare(Path::new("/dev/null")).unwrap().write("{}").unwrap();
+        let error = Output::prepare(&directory.path().join("no/such/place")).unwrap_err();
+        assert!(format!("{error:#}").contains("give a directory that exists"), "{error:#}");
+    }
+}

@@ -1,0 +1,97 @@
+//! evenkeel is killed at its first, second, third ... journal write or affinity call, each in turn,
+//! until a run gets to its end: all masks are as before, by the supervisor or by `evenkeel undo`.
+
+use std::os::unix::process::ExitStatusExt;
+
+use crate::support::*;
+use crate::worker::Worker;
+
+/// After this many moves the program ends, so that the points of the end are among the first.
+const MOVES: usize = 4;
+/// A run that has not come to its end by then never does.
+const MAX_POINTS: u64 = 80;
+
+fn every_point(test: &str, placement: &str, supervised: bool) {
+    let Some(_) = two_cpus(test) else { return };
+    let host = Host::new();
+    let (mut killed, mut killed_with_pins, mut narrow) = (0, 0, 0);
+    for point in 1.. {
+        assert!(point <= MAX_POINTS, "it never gets to its end");
+        let at = point.to_string();
+        let mut flags = vec!["-q", "--placement", placement, "--abort-at", &at];
+        flags.extend(EAGER);
+        if !supervised {
+            flags.push("--no-supervisor");
+        }
+        let mut worker = Worker::start(&host, &flags);
+        let orphan: i32 = worker.ask("orphan", "orphan").parse().unwrap();
+        let tasks = [&worker.threads[..], &[orphan, worker.pid]].concat();
+        let mut most = 0;
+        let mut status = None;
+        wait_for("its death, or moves", || {
+            most = most.max(host.pins().len());
+            status = worker.evenkeel.try_wait().unwrap();
+            status.is_some() || most >= MOVES
+        });
+        // Killed in mid-run the program is alive to be looked at; else it ends now.
+        let was_alive = status.is_some();
+        if !was_alive {
+            worker.let_end();
+        }
+        let status = status.unwrap_or_else(|| ended(&mut worker.evenkeel));
+        let was_killed = status.signal() == Some(libc::SIGKILL);
+        let is_as_before = || match was_alive {
+            true => tasks.iter().all(|tid| mask(*tid) == all()),
+            false => mask(orphan) == all(),
+        };
+        if supervised {
+            wait_for(&format!("the supervisor at point {point}"), is_as_before);
+            // One that was killed before it had a supervisor leaves a journal that says nothing.
+            wait_for("the journal's end", || {
+                host.journals().is_empty() || host.pins().is_empty() && was_killed
+            });
+        } else {
+            killed_with_pins += u32::from(!host.pins().is_empty());
+            narrow += u32::from(!is_as_before());
+        }
+        let report = host.undo();
+        assert_eq!(report["errors"].as_array().unwrap().len(), 0, "point {point}: {report}");
+        assert_eq!(report["damaged"].as_array().unwrap().len(), 0, "point {point}: {report}");
+        assert!(is_as_before(), "point {point}: {report}");
+        assert!(host.journals().is_empty(), "point {point}");
+        host.status();
+        kill(orphan, libc::SIGKILL);
+        if !was_killed {
+            assert!(status.success(), "point {point}: {status}");
+            break;
+        }
+        killed += 1;
+    }
+    println!("{test}: {killed} points; {killed_with_pins} with pins, {narrow} with narrow masks");
+    // Its start, at least one line and one call for each move, and the end.
+    assert!(killed >= 2 * MOVES as u32, "only {killed} points: nothing was moved");
+    if !supervised {
+        assert!(killed_with_pins >= MOVES as u32, "only {killed_with_pins} deaths with pins");
+        assert!(narrow >= 1, "no mask was ever left narrow: there was nothing to undo");
+    }
+}
+
+#[test]
+fn hard_by_the_supervisor() {
+    every_point("hard_by_the_supervisor", "hard", true);
+}
+
+#[test]
+fn soft_by_the_supervisor() {
+    every_point("soft_by_the_supervisor", "soft", true);
+}
+
+#[test]
+fn hard_by_undo() {
+    every_point("hard_by_undo", "hard", false);
+}
+
+#[test]
+fn soft_by_undo() {
+    every_point("soft_by_undo", "soft", false);
+}

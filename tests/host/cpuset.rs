@@ -1,0 +1,135 @@
+//! A cpuset that shrinks and grows in mid-run: nothing is ever placed outside, and what was moved
+//! grows again.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+
+use crate::roles::role;
+use crate::support::*;
+use crate::worker::Worker;
+
+/// A cpuset of our own in cgroup v1 or v2, removed when dropped.
+struct Group {
+    path: PathBuf,
+}
+
+impl Group {
+    fn new(host: &Host) -> Result<Self, String> {
+        let v1 = Path::new("/sys/fs/cgroup/cpuset");
+        let v2 = Path::new("/sys/fs/cgroup");
+        let (parent, mems) = if v1.join("cpuset.cpus").exists() {
+            (v1, "cpuset.effective_mems")
+        } else {
+            let enabled = std::fs::read_to_string(v2.join("cgroup.subtree_control"));
+            if !enabled.is_ok_and(|text| text.split_whitespace().any(|name| name == "cpuset")) {
+                return Err("there is no cgroup with the cpuset controller".into());
+            }
+            (v2, "cpuset.mems.effective")
+        };
+        let name = host.path("").file_name().unwrap().to_str().unwrap().to_owned();
+        let path = parent.join(name);
+        std::fs::create_dir(&path).map_err(|error| error.to_string())?;
+        let group = Self { path };
+        let mems = std::fs::read_to_string(parent.join(mems)).map_err(|error| error.to_string())?;
+        group.write("cpuset.mems", mems.trim())?;
+        group.write("cpuset.cpus", &all().to_string())?;
+        Ok(group)
+    }
+
+    fn write(&self, file: &str, text: &str) -> Result<(), String> {
+        std::fs::write(self.path.join(file), text).map_err(|error| format!("{file}: {error}"))
+    }
+
+    fn allow(&self, cpus: &str) {
+        self.write("cpuset.cpus", cpus).unwrap();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let home = self.path.parent().unwrap().join("cgroup.procs");
+        let path = &self.path;
+        wait_for("the cgroup's removal", || {
+            for pid in
+                std::fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default().lines()
+            {
+                let _ = std::fs::write(&home, pid);
+            }
+            std::fs::remove_dir(path).is_ok() || !path.exists()
+        });
+    }
+}
+
+#[test]
+fn shrunk_and_grown() {
+    let Some((x, y)) = two_cpus("shrunk_and_grown") else { return };
+    let both = [x, y].into_iter().collect::<evenkeel_machine::CpuSet>();
+    for placement in ["hard", "soft"] {
+        let host = Host::new();
+        let group = match Group::new(&host) {
+            Ok(group) => group,
+            Err(why) => return println!("shrunk_and_grown: skipped: {why}"),
+        };
+        group.allow(&both.to_string());
+        let procs =
+            std::fs::OpenOptions::new().write(true).open(group.path.join("cgroup.procs")).unwrap();
+        let flags = [&["--placement", placement], &EAGER[..]].concat();
+        let mut command = host.run(&flags, &role("worker"));
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&procs);
+        // "0" is whoever writes it.
+        // SAFETY: one system call with a static buffer.
+        let join = move || match unsafe { libc::write(fd, c"0".as_ptr().cast(), 1) } {
+            1 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        };
+        // SAFETY: a system call only.
+        unsafe { command.pre_exec(join) };
+        command.stderr(std::process::Stdio::piped());
+        let mut worker = Worker::start_by(&mut command, 2);
+        worker.wait_moved(&host, 2);
+        for only in [x, y] {
+            group.allow(&only.to_string());
+            wait_for("the kernel", || worker.is_as(&just(only)));
+            let before = host.pins().len();
+            host.wait_intervals(20);
+            // A move that was under way may still have had its line.
+            let late: Vec<_> =
+                host.pins().split_off(before).into_iter().filter(|(_, cpu)| *cpu != only).collect();
+            assert!(late.len() <= 2, "{placement}: placed outside: {late:?}");
+            assert!(worker.is_as(&just(only)), "{placement}");
+            group.allow(&both.to_string());
+            let before = host.pins().len();
+            wait_for("moves to both", || {
+                let pins = host.pins().split_off(before);
+                [x, y].iter().all(|cpu| pins.iter().filter(|pin| pin.1 == *cpu).count() > 2)
+            });
+        }
+        worker.kill_evenkeel();
+        wait_for("the supervisor's work", || host.journals().is_empty());
+        assert!(worker.is_as(&both), "{placement}");
+        // Not pinned to what they are now: they follow the cpuset.
+        group.allow(&x.to_string());
+        wait_for("shrinking", || worker.is_as(&just(x)));
+        group.allow(&both.to_string());
+        wait_for("growing", || worker.is_as(&both));
+        host.status();
+        let mut said = String::new();
+        let mut stderr = worker.evenkeel.stderr.take().unwrap();
+        worker.let_end();
+        std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+        assert_eq!(said, "", "{placement}");
+    }
+}
+
+#[test]
+fn only_these_cpus() {
+    let Some((x, y)) = two_cpus("only_these_cpus") else { return };
+    // --cpus is a wish of the user, as a cpuset is one of the admin.
+    let host = Host::new();
+    let list = x.to_string();
+    let flags = [&["-q", "--cpus", &list], &EAGER[..]].concat();
+    let worker = Worker::start(&host, &flags);
+    host.wait_intervals(20);
+    assert!(host.pins().iter().all(|pin| pin.1 != y), "{:?}", host.pins());
+    assert!(worker.end().success());
+}

@@ -1,0 +1,21 @@
+//! Programs that a test compiles for itself.
+
+use std::process::Command;
+
+use crate::support::*;
+
+pub struct Fresh {
+    pub path: String,
+}
+
+impl Fresh {
+    /// By the C compiler that the build needs anyway.
+    pub fn compile(host: &Host, source: &str, name: &str, flags: &[&str]) -> Self {
+        let path = host.path(name).to_str().unwrap().to_owned();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-Wall", "-o", &path, source]).args(flags);
+        let output = compiler.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        Self { path }
+    }
+}

@@ -1,0 +1,149 @@
+//! Journals that are damaged, of another boot, or cannot be written: said, and the program runs.
+
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::PathBuf;
+
+use evenkeel_journal::affinity;
+
+use crate::roles::role;
+use crate::support::*;
+use crate::worker::Worker;
+
+/// A journal as an earlier run left it.
+fn put(host: &Host, name: &str, text: &str) -> PathBuf {
+    let dir = host.runtime().join("journal");
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(host.runtime()).unwrap();
+    let _ = std::fs::DirBuilder::new().mode(0o700).create(&dir);
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// The journal of a run that was killed together with its supervisor, with its threads pinned.
+fn left_behind(host: &Host) -> (Worker, PathBuf, String) {
+    let flags = [&["-q", "--no-supervisor", "--placement", "hard"], &EAGER[..]].concat();
+    let mut worker = Worker::start(host, &flags);
+    worker.wait_moved(host, 2);
+    worker.kill_evenkeel();
+    let path = host.journals().remove(0);
+    let text = std::fs::read_to_string(&path).unwrap();
+    host.status();
+    (worker, path, text)
+}
+
+/// A line with its sum made right again.
+fn summed(line: &str) -> String {
+    let (body, _) = line.rsplit_once(",\"sum\":").unwrap();
+    let crc = !body.bytes().fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| {
+            if crc & 1 == 1 { (crc >> 1) ^ 0xEDB8_8320 } else { crc >> 1 }
+        })
+    });
+    format!("{body},\"sum\":\"{crc:08x}\"}}\n")
+}
+
+#[test]
+fn nothing_of_it_can_be_read() {
+    let host = Host::new();
+    for said_by_undo in [false, true] {
+        let path = put(&host, "1-1.jsonl", "garbage\nmore garbage\n");
+        let mut command = match said_by_undo {
+            true => host.evenkeel(["undo"]),
+            false => host.run(&[], &["sh", "-c", "exit 4"]),
+        };
+        let run = output(&mut command);
+        let said = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(if said_by_undo { 1 } else { 4 }), "{said}");
+        assert!(said.contains("/evenkeel/journal/1-1.") && said.contains("taskset"), "{said}");
+        // Said once.
+        only_summary(&output(&mut host.run(&[], &["true"])));
+        std::fs::remove_file(path.with_extension("damaged")).unwrap();
+    }
+}
+
+#[test]
+fn a_line_of_it_is_damaged() {
+    let Some(_) = two_cpus("a_line_of_it_is_damaged") else { return };
+    for said_by_undo in [false, true] {
+        let host = Host::new();
+        let (worker, path, journal) = left_behind(&host);
+        let mut lines: Vec<&str> = journal.lines().collect();
+        lines.insert(2, "garbage");
+        std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+        let mut command = match said_by_undo {
+            true => host.evenkeel(["undo"]),
+            false => host.run(&[], &["true"]),
+        };
+        let run = output(&mut command);
+        let said = text(&[run.stdout, run.stderr].concat());
+        assert!(run.status.success(), "{said}");
+        let kept = path.with_extension("damaged");
+        let name = kept.file_name().unwrap().to_str().unwrap();
+        assert!(said.contains(&format!("/evenkeel/journal/{name}:3: ")), "{said}");
+        // The rest of it counted.
+        assert!(worker.is_as(&all()));
+        std::fs::remove_file(kept).unwrap();
+    }
+}
+
+#[test]
+fn it_is_of_another_boot() {
+    let Some((x, _)) = two_cpus("it_is_of_another_boot") else { return };
+    for said_by_undo in [false, true] {
+        let host = Host::new();
+        let (worker, path, journal) = left_behind(&host);
+        let here = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let elsewhere = journal.replace(here.trim(), "00000000-0000-0000-0000-000000000000");
+        assert_ne!(journal, elsewhere);
+        std::fs::remove_file(&path).unwrap();
+        put(&host, "1-1.jsonl", &elsewhere.lines().map(summed).collect::<String>());
+        // The numbers in it mean somebody else.
+        let tid = worker.threads[0];
+        affinity::set(tid, &just(x)).unwrap();
+        let mut command = match said_by_undo {
+            true => host.evenkeel(["undo"]),
+            false => host.run(&["-v"], &["true"]),
+        };
+        let run = output(&mut command);
+        let said = text(&[run.stdout, run.stderr].concat());
+        assert!(run.status.success() && said.contains("1-1.jsonl"), "{said}");
+        assert!(said.contains("earlier boot"), "{said}");
+        assert!(host.journals().is_empty());
+        assert_eq!(mask(tid), just(x));
+    }
+}
+
+/// As nobody, in a runtime directory that cannot be written.
+#[test]
+fn it_cannot_be_written() {
+    if !needs_root("it_cannot_be_written") || two_cpus("it_cannot_be_written").is_none() {
+        return;
+    }
+    let host = Host::new();
+    let flags = [&["run"], &EAGER[..], &["--"], &role("worker")[..]].concat();
+    let mut command = as_nobody(&host, &flags);
+    std::fs::create_dir(host.runtime()).unwrap();
+    std::os::unix::fs::chown(host.runtime(), Some(NOBODY), Some(NOBODY)).unwrap();
+    std::fs::set_permissions(host.runtime(), PermissionsExt::from_mode(0o500)).unwrap();
+    command.stderr(std::process::Stdio::piped());
+    let mut worker = Worker::start_by(&mut command, 2);
+    let mut stderr = worker.evenkeel.stderr.take().unwrap();
+    // Long enough that a thread would have been moved: its processor time tells.
+    wait_for("some work", || ticks(worker.threads[0]) > 50 && ticks(worker.threads[1]) > 50);
+    assert!(worker.is_as(&all()));
+    assert_eq!(worker.ask("spawn nproc", "printed"), all().iter().count().to_string());
+    worker.let_end();
+    assert!(ended(&mut worker.evenkeel).success());
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+    assert!(said.contains("/evenkeel/journal"), "{said}");
+    assert!(said.contains("tasks are not moved, only observed"), "{said}");
+    assert!(said.contains("evenkeel: moved nothing") || !said.contains("; moved tasks"), "{said}");
+}
+
+/// Processor time of a thread.
+fn ticks(tid: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}

@@ -1,0 +1,21 @@
+//! The real `evenkeel` binary on the live host: what it promises to the programs that it runs, to
+//! their users and to the machine. Works as any user; what needs root, two CPUs or a tool that is
+//! not there says so when it is skipped. Nothing asserts on how long something takes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod abort;
+mod cpuset;
+mod flags;
+mod fresh;
+mod journals;
+mod privilege;
+mod programs;
+mod report;
+mod roles;
+mod signals;
+mod streams;
+mod support;
+mod terminal;
+mod transparency;
+mod user;
+mod worker;

@@ -1,0 +1,172 @@
+//! What programs do while they are balanced: exec, fork, end at once, start a pool or a virtual
+//! machine. Each sees all CPUs.
+
+use std::process::{Command, Stdio};
+
+use crate::fresh::Fresh;
+use crate::roles::role;
+use crate::support::*;
+use crate::worker::{Worker, lines_of};
+
+fn count() -> String {
+    all().iter().count().to_string()
+}
+
+fn eager(placement: &'static str) -> Vec<&'static str> {
+    [&["-q", "--placement", placement], &EAGER[..]].concat()
+}
+
+/// A shell script that ends once its process may use all CPUs, and says so.
+fn until_all() -> String {
+    format!("while [ $(nproc) != {} ]; do sleep 0.01; done; nproc", count())
+}
+
+#[test]
+fn one_that_ends_at_once() {
+    let host = Host::new();
+    for flags in [&[][..], &["--accounting", "procfs"], &["--placement", "hard"], &["--dry-run"]] {
+        for _ in 0..5 {
+            let run = output(&mut host.run(flags, &["true"]));
+            assert!(run.status.success() && run.stdout.is_empty(), "{run:?}");
+            only_summary(&run);
+        }
+        let run = output(&mut host.run(&[flags, &["-q"]].concat(), &["true"]));
+        assert!(run.stderr.is_empty(), "{run:?}");
+    }
+}
+
+#[test]
+fn one_that_execs() {
+    let Some(_) = two_cpus("one_that_execs") else { return };
+    for placement in ["soft", "hard"] {
+        let host = Host::new();
+        let mut worker = Worker::start(&host, &eager(placement));
+        worker.wait_moved(&host, 2);
+        // The moved thread becomes the new program, which keeps its process number.
+        worker.tell(&format!("exec {}; echo @became=$(nproc),$$; read x; exit 6", until_all()));
+        assert_eq!(worker.answer("became"), format!("{},{}", count(), worker.pid), "{placement}");
+        wait_for("its own freedom", || mask(worker.pid) == all());
+        assert_eq!(worker.end().code(), Some(6));
+    }
+}
+
+#[test]
+fn one_that_execs_busily_is_moved_again() {
+    let Some(_) = two_cpus("one_that_execs_busily_is_moved_again") else { return };
+    let host = Host::new();
+    let mut worker = Worker::start(&host, &eager("soft"));
+    worker.wait_moved(&host, 1);
+    let before = host.pins_of(worker.pid);
+    worker.tell("exec while :; do :; done");
+    wait_for("moves of what it became", || host.pins_of(worker.pid) > before + 2);
+    kill(worker.pid, libc::SIGTERM);
+    assert_eq!(wait_status(ended(&mut worker.evenkeel)), libc::SIGTERM);
+}
+
+#[test]
+fn children_of_a_moved_thread() {
+    let Some(_) = two_cpus("children_of_a_moved_thread") else { return };
+    for placement in ["soft", "hard"] {
+        let host = Host::new();
+        let mut worker = Worker::start(&host, &eager(placement));
+        worker.wait_moved(&host, 2);
+        for _ in 0..5 {
+            assert_eq!(worker.ask(&format!("spawn {}", until_all()), "printed"), count());
+        }
+        let child: i32 = worker.ask("orphan", "orphan").parse().unwrap();
+        wait_for("the child's freedom", || mask(child) == all());
+        assert!(worker.end().success());
+        assert_eq!(mask(child), all());
+        kill(child, libc::SIGKILL);
+    }
+}
+
+#[test]
+fn a_storm_of_short_threads() {
+    let Some(_) = two_cpus("a_storm_of_short_threads") else { return };
+    for (placement, accounting) in [("soft", "auto"), ("hard", "auto"), ("hard", "procfs")] {
+        let host = Host::new();
+        let flags = [&["--placement", placement, "--accounting", accounting], &EAGER[..]].concat();
+        let mut command = host.run(&flags, &role("storm"));
+        let run = output(command.env("EVENKEEL_TEST_ROLE", "storm"));
+        assert_eq!(run.status.code(), Some(3), "{run:?}");
+        let said = text(&run.stdout);
+        let line = said.lines().find_map(|line| line.split_once("@storm=")).unwrap().1;
+        println!("{placement}, {accounting}: {line}");
+        assert!(line.starts_with("2000 threads"), "{line}");
+        only_summary(&run);
+        assert!(text(&run.stderr).contains("moved tasks"), "{}", text(&run.stderr));
+    }
+}
+
+/// Compiles the program that starts its pool late.
+fn late_pool(host: &Host) -> String {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/host/late_pool.c");
+    let program = Fresh::compile(host, source, "late_pool", &["-fopenmp"]);
+    program.path
+}
+
+#[test]
+fn an_openmp_pool_after_a_move() {
+    let Some(_) = two_cpus("an_openmp_pool_after_a_move") else { return };
+    // Hard placement, too: a lone compute thread is not pinned, just because of this.
+    for placement in ["soft", "hard"] {
+        let host = Host::new();
+        let program = late_pool(&host);
+        let mut command = host.run(&eager(placement), &[&program]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = lines_of(child.stdout.take().unwrap());
+        let next = || lines.recv_timeout(std::time::Duration::from_secs(90)).unwrap();
+        let tid: i32 = next().strip_prefix("@tid=").unwrap().parse().unwrap();
+        wait_for("a move", || host.pins_of(tid) >= 2);
+        drop(child.stdin.take());
+        assert_eq!(next(), format!("@pool={} threads, 0 narrow", count()), "{placement}");
+        assert!(ended(&mut child).success());
+    }
+}
+
+#[test]
+fn openmp_pools_of_two_pinned_processes() {
+    let Some(_) = two_cpus("openmp_pools_of_two_pinned_processes") else { return };
+    // Both really are pinned when they start their pools. libgomp has counted the CPUs when it was
+    // loaded, so the pools are of full size, and their threads are freed. What hard placement
+    // cannot promise, and soft does: a runtime that is *loaded* only now counts one CPU.
+    let host = Host::new();
+    let program = late_pool(&host);
+    let script = format!("'{program}' <&3 & '{program}' <&3 & wait");
+    let mut command = host.run(&eager("hard"), &["bash", "-c", &format!("exec 3<&0; {script}")]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = lines_of(child.stdout.take().unwrap());
+    let next = || lines.recv_timeout(std::time::Duration::from_secs(90)).unwrap();
+    for _ in 0..2 {
+        let tid: i32 = next().strip_prefix("@tid=").unwrap().parse().unwrap();
+        wait_for("a pin", || mask(tid) != all());
+    }
+    drop(child.stdin.take());
+    let pools: Vec<String> = (0..2).map(|_| next()).collect();
+    assert_eq!(pools, vec![format!("@pool={} threads, 0 narrow", count()); 2]);
+    assert!(ended(&mut child).success());
+}
+
+#[test]
+fn a_java_virtual_machine_after_a_move() {
+    let Some(_) = two_cpus("a_java_virtual_machine_after_a_move") else { return };
+    if !Command::new("java").arg("-version").output().is_ok_and(|run| run.status.success()) {
+        println!("a_java_virtual_machine_after_a_move: skipped: there is no java");
+        return;
+    }
+    for placement in ["soft", "hard"] {
+        let host = Host::new();
+        let mut worker = Worker::start(&host, &eager(placement));
+        worker.wait_moved(&host, 2);
+        // As the machine counts them itself when it sizes its pools.
+        let java = "java -XX:+UseSerialGC -Xmx64m -Xlog:os+cpu=off -XshowSettings:system -version";
+        let count_of = "sed -n 's/.*Effective CPU Count: *//p'";
+        let said = worker.ask(&format!("spawn {java} 2>&1 | {count_of}"), "printed");
+        assert_eq!(said, count(), "{placement}");
+        // The launcher itself, moved, becomes the virtual machine.
+        worker.tell(&format!("exec echo @java=$({java} 2>&1 | {count_of})"));
+        assert_eq!(worker.answer("java"), count(), "{placement}");
+        assert!(worker.end().success());
+    }
+}

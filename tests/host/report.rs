@@ -1,0 +1,198 @@
+//! What evenkeel says of a run: the summary, as line and as JSON, while it runs and at its end; and
+//! two runs at once.
+
+use evenkeel_bench::noise::{Noise, NoiseConfig, NoiseKind};
+use serde_json::Value;
+
+use crate::roles::role;
+use crate::support::*;
+use crate::worker::Worker;
+
+fn json(path: &std::path::Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn the_summary_as_json() {
+    let host = Host::new();
+    let path = host.path("summary.json");
+    let flags = ["-q", "--json", path.to_str().unwrap(), "--interval", "20ms"];
+    let run = output(&mut host.run(&flags, &["sh", "-c", "sleep 0.3; kill -TERM $$"]));
+    assert!(run.stderr.is_empty() && run.stdout.is_empty(), "{run:?}");
+    assert_eq!(wait_status(run.status), libc::SIGTERM);
+    let summary = json(&path);
+    assert_eq!(summary["command"][0], "sh");
+    assert_eq!(summary["exit_code"], 143);
+    assert_eq!(summary["placement"], "soft");
+    assert_eq!(summary["dry_run"], false);
+    assert_eq!(summary["moves"], 0);
+    assert!(summary["intervals"].as_u64().unwrap() > 2, "{summary}");
+    assert!(summary["elapsed_ns"].as_u64().unwrap() >= 300_000_000, "{summary}");
+    let cpus: Vec<u64> = summary["cpus"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|cpu| cpu["cpu"].as_u64().unwrap())
+        .collect();
+    let online = std::thread::available_parallelism().unwrap().get();
+    assert!(cpus.len() >= online && cpus.is_sorted(), "{summary}");
+}
+
+#[test]
+fn a_summary_that_cannot_be_written() {
+    let host = Host::new();
+    for path in ["/no/such/directory/file", "/"] {
+        let run = output(&mut host.run(&["-q", "--json", path], &["sh", "-c", "echo ran; exit 8"]));
+        assert_eq!(run.status.code(), Some(8), "the program's own code is worth more");
+        assert_eq!(text(&run.stdout), "ran\n");
+        assert!(text(&run.stderr).starts_with(&format!("evenkeel: {path}: ")), "{run:?}");
+    }
+    // As JSON there is one even if nothing was balanced, because the command could not be started.
+    let path = host.path("none.json");
+    let flags = ["--json", path.to_str().unwrap()];
+    assert_eq!(output(&mut host.run(&flags, &["/no/such"])).status.code(), Some(127));
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_dry_run_moves_nothing() {
+    let Some(_) = two_cpus("a_dry_run_moves_nothing") else { return };
+    for placement in ["hard", "soft"] {
+        let host = Host::new();
+        let path = host.path("json");
+        let flags = ["--dry-run", "--placement", placement, "--json", path.to_str().unwrap()];
+        let flags = [&flags[..], &EAGER[..]].concat();
+        let mut command = host.run(&flags, &role("worker"));
+        command.stderr(std::process::Stdio::piped());
+        let mut worker = Worker::start_by(&mut command, 2);
+        let mut stderr = worker.evenkeel.stderr.take().unwrap();
+        host.wait_intervals(40);
+        assert!(worker.is_as(&all()));
+        assert!(host.journals().is_empty(), "there is nothing to write down");
+        assert_eq!(host.status()[0]["dry_run"], true);
+        assert!(worker.end().success());
+        let summary = json(&path);
+        assert_eq!(summary["moves"], 0, "{summary}");
+        assert!(summary["proposed"].as_u64().unwrap() > 0, "nothing was proposed: {summary}");
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+        assert!(said.contains("would have moved") && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn decisions_are_explained_as_they_are_made() {
+    let Some(_) = two_cpus("decisions_are_explained_as_they_are_made") else { return };
+    let host = Host::new();
+    let flags = [&["--explain"], &EAGER[..]].concat();
+    let mut command = host.run(&flags, &role("worker"));
+    command.stderr(std::process::Stdio::piped());
+    let mut worker = Worker::start_by(&mut command, 2);
+    let mut stderr = worker.evenkeel.stderr.take().unwrap();
+    worker.wait_moved(&host, 2);
+    worker.let_end();
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+    assert!(ended(&mut worker.evenkeel).success());
+    assert!(said.contains("moved task") && said.contains("ECPT"), "{said}");
+    assert!(said.trim_end().lines().last().unwrap().starts_with("evenkeel: "), "{said}");
+}
+
+#[test]
+fn a_disturbed_cpu_makes_the_default_policy_move() {
+    let test = "a_disturbed_cpu_makes_the_default_policy_move";
+    let Some((x, _)) = two_cpus(test) else { return };
+    let host = Host::alone();
+    let config = NoiseConfig {
+        busy_us: 4_000,
+        period_us: 10_000,
+        limit: std::time::Duration::from_secs(60),
+    };
+    let noise = match Noise::start(NoiseKind::Fifo, x, config) {
+        Ok(noise) => noise,
+        Err(why) if why.is_privilege() => return println!("{test}: skipped: {why}"),
+        Err(why) => panic!("{why}"),
+    };
+    let path = host.path("json");
+    let mut command = host.run(&["--json", path.to_str().unwrap()], &role("worker"));
+    command.stderr(std::process::Stdio::piped());
+    let mut worker = Worker::start_by(&mut command, 2);
+    let mut stderr = worker.evenkeel.stderr.take().unwrap();
+    worker.wait_moved(&host, 3);
+    // Softly: every thread has all CPUs again.
+    worker.let_end();
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+    noise.stop().unwrap();
+    assert!(ended(&mut worker.evenkeel).success());
+    let summary = json(&path);
+    assert!(summary["moves"].as_u64().unwrap() >= 6, "{summary}");
+    assert!(summary["worst"].as_f64() < summary["average"].as_f64(), "{summary}");
+    assert!(said.starts_with("evenkeel: worst CPU ") && said.contains("moved tasks"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn two_runs_at_once() {
+    let Some(_) = two_cpus("two_runs_at_once") else { return };
+    let host = Host::new();
+    let hard = [&["-q", "--placement", "hard"], &EAGER[..]].concat();
+    let soft = [&["-q"], &EAGER[..]].concat();
+    let mut first = Worker::start(&host, &hard);
+    let second = Worker::start(&host, &soft);
+    first.wait_moved(&host, 2);
+    second.wait_moved(&host, 2);
+    assert_eq!(host.journals().len(), 2);
+    wait_for("both records", || host.status().len() == 2);
+    for command in ["status", "explain"] {
+        let run = output(&mut host.evenkeel([command, "--json"]));
+        let runs: Vec<Value> = serde_json::from_slice(&run.stdout).unwrap();
+        let mut roots: Vec<i64> = runs.iter().map(|run| run["root"].as_i64().unwrap()).collect();
+        roots.sort_unstable();
+        let mut expected = [i64::from(first.pid), i64::from(second.pid)];
+        expected.sort_unstable();
+        assert_eq!(roots, expected, "{command}");
+        let run = output(&mut host.evenkeel([command]));
+        for worker in [&first, &second] {
+            let pid = format!("(pid {},", worker.pid);
+            assert!(text(&run.stdout).contains(&pid), "{command}: {}", text(&run.stdout));
+        }
+    }
+    // One of them, by its program or by its balancer.
+    for pid in [second.pid, second.pid_of_evenkeel()] {
+        let run = output(&mut host.evenkeel(["explain", "--last", "3", &pid.to_string()]));
+        let said = text(&run.stdout);
+        assert!(said.contains(&format!("(pid {},", second.pid)), "{said}");
+        assert!(!said.contains(&format!("(pid {},", first.pid)), "{said}");
+    }
+    // An undo leaves living ones alone.
+    let report = host.undo();
+    assert_eq!(report["live"].as_array().unwrap().len(), 2, "{report}");
+    assert_eq!(report["restored"].as_array().unwrap().len(), 0, "{report}");
+    // The end of one, even a hard one, is nothing to the other.
+    first.kill_evenkeel();
+    wait_for("the first journal's end", || host.journals().len() == 1);
+    assert!(first.is_as(&all()));
+    assert_eq!(host.status().len(), 1);
+    let before = host.pins().len();
+    wait_for("more moves of the second", || host.pins().len() > before + 4);
+    assert_eq!(host.pins_of(first.threads[0]), 0);
+    assert!(second.end().success());
+    assert!(host.status().is_empty() && host.records().is_empty() && host.journals().is_empty());
+}
+
+#[test]
+fn undo_by_force_makes_a_living_run_let_go() {
+    let Some(_) = two_cpus("undo_by_force_makes_a_living_run_let_go") else { return };
+    let host = Host::new();
+    let worker = Worker::start(&host, &[&["-q", "--placement", "hard"], &EAGER[..]].concat());
+    worker.wait_moved(&host, 2);
+    let report = output(&mut host.evenkeel(["undo", "--force", "--json"]));
+    assert!(report.status.success(), "{report:?}");
+    wait_for("all masks", || worker.is_as(&all()));
+    let before = host.pins().len();
+    host.wait_intervals(20);
+    assert!(host.pins().len() <= before + 2, "it was pinned again");
+    assert!(worker.is_as(&all()));
+    assert!(worker.end().success());
+}

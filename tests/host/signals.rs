@@ -1,0 +1,199 @@
+//! Signals that are sent to evenkeel by number, stopping it and its program, and killing it.
+
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use crate::roles::role;
+use crate::support::*;
+use crate::worker::{Worker, lines_of};
+
+/// A run of the program that counts signals.
+struct Counter {
+    evenkeel: Child,
+    lines: Receiver<String>,
+    pid: i32,
+}
+
+impl Counter {
+    fn start(command: &mut Command) -> Self {
+        command.env("EVENKEEL_TEST_ROLE", "counter");
+        let mut evenkeel = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = lines_of(evenkeel.stdout.take().unwrap());
+        let mut counter = Self { evenkeel, lines, pid: 0 };
+        counter.pid = counter.next("pid");
+        counter
+    }
+
+    /// The next number that it says under this name.
+    fn next(&self, name: &str) -> i32 {
+        loop {
+            let line = self.lines.recv_timeout(Duration::from_secs(90)).unwrap();
+            if let Some((_, said)) = line.split_once(&format!("@{name}=")) {
+                return said.parse().unwrap();
+            }
+        }
+    }
+
+    fn send(&self, signal: i32) {
+        kill(self.evenkeel.id() as i32, signal);
+    }
+}
+
+#[test]
+fn each_signal_reaches_the_program_once() {
+    let host = Host::new();
+    // By somebody in the same process group, as a shell script is, and by somebody outside.
+    for group in [None, Some(0)] {
+        let mut command = host.run(&["-q"], &role("counter"));
+        if let Some(group) = group {
+            command.process_group(group);
+        }
+        let mut counter = Counter::start(&mut command);
+        let signals = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
+        for signal in signals.into_iter().chain([libc::SIGALRM, libc::SIGCONT, libc::SIGWINCH]) {
+            counter.send(signal);
+            assert_eq!(counter.next("got"), signal, "group {group:?}");
+        }
+        // Had one of them come twice, it would be the next.
+        counter.send(libc::SIGTERM);
+        assert_eq!(counter.next("got"), libc::SIGTERM);
+        assert_eq!(ended(&mut counter.evenkeel).code(), Some(7));
+    }
+}
+
+#[test]
+fn a_script_can_end_it() {
+    let host = Host::new();
+    let script = format!("'{EVENKEEL}' run -q -- sleep 600 & kill -TERM $!; wait $!; echo $?");
+    let output = output(host.command("sh").args(["-c", &script]));
+    assert_eq!(text(&output.stdout), "143\n");
+    // `timeout --foreground` signals its child and nobody else.
+    let mut command = host.command("timeout");
+    command.args(["--foreground", "0.2", EVENKEEL, "run", "-q", "--", "sleep", "600"]);
+    assert_eq!(ended(&mut command.spawn().unwrap()).code(), Some(124));
+}
+
+#[test]
+fn what_the_program_sends_to_its_group_it_gets_once() {
+    let host = Host::new();
+    let script = "n=0; trap 'n=$((n+1))' USR1; kill -USR1 0; sleep 0.2; kill -USR1 0; \
+                  sleep 0.2; echo $n";
+    let mut command = host.run(&["-q"], &["bash", "-c", script]);
+    let output = output(command.process_group(0));
+    assert_eq!(text(&output.stdout), "2\n", "{output:?}");
+}
+
+#[test]
+fn the_program_dies_of_it_and_so_do_we() {
+    let host = Host::new();
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1] {
+        let mut child = host.run(&["-q"], &["sh", "-c", "echo; exec sleep 600"]);
+        let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = lines_of(child.stdout.take().unwrap());
+        lines.recv_timeout(Duration::from_secs(90)).unwrap();
+        kill(child.id() as i32, signal);
+        assert_eq!(ended(&mut child).signal(), Some(signal));
+    }
+}
+
+#[test]
+fn ended_by_a_signal_while_tasks_are_pinned() {
+    let Some(_) = two_cpus("ended_by_a_signal_while_tasks_are_pinned") else { return };
+    let host = Host::new();
+    let mut worker = Worker::start(&host, &[&["-q", "--placement", "hard"], &EAGER[..]].concat());
+    let orphan: i32 = worker.ask("orphan", "orphan").parse().unwrap();
+    worker.wait_moved(&host, 2);
+    kill(worker.pid_of_evenkeel(), libc::SIGTERM);
+    assert_eq!(ended(&mut worker.evenkeel).signal(), Some(libc::SIGTERM));
+    // The program has ended, what it left behind is free.
+    assert_eq!(mask(orphan), all());
+    assert!(host.journals().is_empty());
+    kill(orphan, libc::SIGKILL);
+}
+
+#[test]
+fn evenkeel_alone_is_stopped_for_a_while() {
+    let Some(_) = two_cpus("evenkeel_alone_is_stopped_for_a_while") else { return };
+    let host = Host::new();
+    let mut worker = Worker::start(&host, &[&["-q", "--placement", "hard"], &EAGER[..]].concat());
+    worker.wait_moved(&host, 2);
+    for _ in 0..3 {
+        kill(worker.pid_of_evenkeel(), libc::SIGSTOP);
+        wait_for("its stop", || state(worker.pid_of_evenkeel()) == 'T');
+        let before = host.pins().len();
+        // The program goes on: it answers (and this takes many intervals).
+        assert_eq!(worker.ask("spawn sleep 0.3; echo here", "printed"), "here");
+        assert_eq!(host.pins().len(), before);
+        kill(worker.pid_of_evenkeel(), libc::SIGCONT);
+        wait_for("more moves", || host.pins().len() > before);
+    }
+    assert!(worker.end().success());
+}
+
+#[test]
+fn the_program_alone_is_stopped_for_a_while() {
+    let host = Host::new();
+    let mut counter = Counter::start(&mut host.run(&["-q"], &role("counter")));
+    for _ in 0..3 {
+        kill(counter.pid, libc::SIGSTOP);
+        wait_for("its stop", || state(counter.pid) == 'T');
+        // Without a terminal nobody waits for us to stop, and nobody would continue us.
+        kill(counter.pid, libc::SIGCONT);
+        assert_eq!(counter.next("got"), libc::SIGCONT);
+        counter.send(libc::SIGUSR1);
+        assert_eq!(counter.next("got"), libc::SIGUSR1);
+    }
+    drop(counter.evenkeel.stdin.take());
+    assert_eq!(ended(&mut counter.evenkeel).code(), Some(0));
+}
+
+#[test]
+fn evenkeel_is_killed() {
+    let Some(_) = two_cpus("evenkeel_is_killed") else { return };
+    for placement in ["hard", "soft"] {
+        let host = Host::new();
+        let flags = [&["-q", "--placement", placement], &EAGER[..]].concat();
+        let mut worker = Worker::start(&host, &flags);
+        worker.wait_moved(&host, 3);
+        wait_for("a record", || !host.records().is_empty());
+        worker.kill_evenkeel();
+        // By the supervisor: masks, and the journal.
+        wait_for("the masks", || worker.is_as(&all()));
+        wait_for("the journal's end", || host.journals().is_empty());
+        let report = host.undo();
+        assert_eq!(report["restored"].as_array().unwrap().len(), 0, "{report}");
+        assert!(host.status().is_empty());
+        assert!(host.records().is_empty());
+        // The program runs on, and the next run finds nothing to mind.
+        assert_eq!(worker.ask("spawn nproc", "printed"), all().iter().count().to_string());
+        only_summary(&output(&mut host.run(&[], &["true"])));
+        assert!(worker.is_as(&all()));
+    }
+}
+
+#[test]
+fn evenkeel_and_its_supervisor_are_killed() {
+    let Some(_) = two_cpus("evenkeel_and_its_supervisor_are_killed") else { return };
+    for next_run in [false, true] {
+        let host = Host::new();
+        let flags = [&["-q", "--no-supervisor", "--placement", "hard"], &EAGER[..]].concat();
+        let mut worker = Worker::start(&host, &flags);
+        worker.wait_moved(&host, 2);
+        kill(worker.pid_of_evenkeel(), libc::SIGSTOP);
+        wait_for("its stop", || state(worker.pid_of_evenkeel()) == 'T');
+        let pinned = worker.threads.iter().filter(|tid| mask(**tid) != all()).count();
+        worker.kill_evenkeel();
+        assert!(pinned > 0, "nothing was pinned, so this shows nothing");
+        assert!(!worker.is_as(&all()));
+        if next_run {
+            let output = output(&mut host.run(&[], &["true"]));
+            assert!(output.status.success());
+        } else {
+            assert_eq!(host.undo()["restored"].as_array().unwrap().len(), pinned);
+        }
+        assert!(worker.is_as(&all()));
+        host.status();
+    }
+}

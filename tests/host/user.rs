@@ -1,0 +1,120 @@
+//! What the user chose wins: threads that are pinned before or during a run.
+
+use evenkeel_bench::programs::{Installed, Program};
+use evenkeel_journal::affinity;
+
+use crate::roles::role;
+use crate::support::*;
+use crate::worker::Worker;
+
+/// Stops evenkeel, gives its first thread the CPU that we did not put it on, and continues.
+/// Returns that CPU. (To the very CPU that we put it on: nobody can tell that from ours.)
+fn repin(worker: &Worker, x: u32, y: u32) -> u32 {
+    let evenkeel = worker.pid_of_evenkeel();
+    kill(evenkeel, libc::SIGSTOP);
+    wait_for("its stop", || state(evenkeel) == 'T');
+    let tid = worker.threads[0];
+    let chosen = if mask(tid) == just(x) { y } else { x };
+    affinity::set(tid, &just(chosen)).unwrap();
+    kill(evenkeel, libc::SIGCONT);
+    chosen
+}
+
+#[test]
+fn a_thread_that_is_pinned_in_mid_run_is_let_go() {
+    let Some((x, y)) = two_cpus("a_thread_that_is_pinned_in_mid_run_is_let_go") else { return };
+    for placement in ["hard", "soft"] {
+        let host = Host::new();
+        let flags = [&["-q", "--placement", placement], &EAGER[..]].concat();
+        let mut worker = Worker::start(&host, &flags);
+        worker.wait_moved(&host, 2);
+        let chosen = repin(&worker, x, y);
+        let (tid, other) = (worker.threads[0], worker.threads[1]);
+        // From its first look on.
+        host.wait_intervals(10);
+        let before = host.pins_of(tid);
+        host.wait_intervals(40);
+        assert_eq!(host.pins_of(tid), before, "{placement}: it was moved again");
+        assert_eq!(mask(tid), just(chosen));
+        worker.kill_evenkeel();
+        wait_for("the supervisor's work", || host.journals().is_empty());
+        assert_eq!(mask(tid), just(chosen), "{placement}");
+        assert_eq!(mask(other), all(), "{placement}");
+        host.status();
+    }
+}
+
+#[test]
+fn a_program_that_pins_itself_in_mid_run_is_let_go() {
+    let Some((x, _)) = two_cpus("a_program_that_pins_itself_in_mid_run") else { return };
+    let host = Host::new();
+    let json = host.path("json");
+    let flags = [&["-q", "--json", json.to_str().unwrap()], &EAGER[..]].concat();
+    let mut worker = Worker::start(&host, &flags);
+    worker.wait_moved(&host, 2);
+    worker.ask(&x.to_string(), "pinned");
+    host.wait_intervals(40);
+    assert_eq!(mask(worker.threads[0]), just(x));
+    assert!(worker.end().success());
+}
+
+#[test]
+fn with_override_it_is_moved_and_gets_its_users_mask_back() {
+    let Some((x, y)) = two_cpus("with_override_it_is_moved") else { return };
+    for placement in ["hard", "soft"] {
+        let host = Host::new();
+        let flags = [&["-q", "--override", "--placement", placement], &EAGER[..]].concat();
+        let mut worker = Worker::start(&host, &flags);
+        worker.wait_moved(&host, 2);
+        let chosen = repin(&worker, x, y);
+        let (tid, other) = (worker.threads[0], worker.threads[1]);
+        let before = host.pins_of(tid);
+        wait_for("more moves of it", || host.pins_of(tid) > before + 4);
+        worker.kill_evenkeel();
+        wait_for("the supervisor's work", || host.journals().is_empty());
+        assert_eq!(mask(tid), just(chosen), "{placement}");
+        assert_eq!(mask(other), all(), "{placement}");
+        host.status();
+    }
+}
+
+#[test]
+fn threads_that_were_pinned_from_the_start_are_never_moved() {
+    let Some((x, y)) = two_cpus("threads_that_were_pinned_from_the_start") else { return };
+    for placement in ["hard", "soft"] {
+        let host = Host::new();
+        let json = host.path("json");
+        let path = json.to_str().unwrap();
+        let flags = [&["-q", "--placement", placement, "--json", path], &EAGER[..]].concat();
+        let mut command = host.run(&flags, &role("worker"));
+        let worker = Worker::start_by(command.env("PINNED", "1"), 2);
+        host.wait_intervals(40);
+        assert_eq!(mask(worker.threads[0]), just(x));
+        assert_eq!(mask(worker.threads[1]), just(y));
+        assert!(worker.end().success());
+        let summary: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+        assert_eq!(summary["moves"], 0, "{summary}");
+        assert!(summary["intervals"].as_u64().unwrap() > 40, "{summary}");
+    }
+}
+
+#[test]
+fn openmp_threads_that_are_bound_are_never_moved() {
+    let Some(_) = two_cpus("openmp_threads_that_are_bound") else { return };
+    let host = Host::new();
+    let programs = Installed::new().unwrap();
+    let path = programs.path(Program::StaticLoop);
+    let moves = |bind: &str| {
+        let json = host.path("json");
+        let flags = [&["-q", "--json", json.to_str().unwrap()], &EAGER[..]].concat();
+        let mut command = host.run(&flags, &[path.to_str().unwrap(), "--work", "1000"]);
+        let run = output(command.env("OMP_PROC_BIND", bind).env("OMP_NUM_THREADS", "2"));
+        assert!(run.status.success() && run.stderr.is_empty(), "{run:?}");
+        let summary: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+        summary["moves"].as_u64().unwrap()
+    };
+    assert_eq!(moves("true"), 0);
+    assert!(moves("false") > 0, "nothing is ever moved, so this shows nothing");
+}
