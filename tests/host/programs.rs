@@ -18,7 +18,7 @@ fn eager(placement: &'static str) -> Vec<&'static str> {
 
 /// A shell script that ends once its process may use all CPUs, and says so.
 fn until_all() -> String {
-    format!("while [ $(nproc) != {} ]; do sleep 0.01; done; nproc", count())
+    format!("while n=$(nproc); [ $n != {} ]; do sleep 0.01; done; echo $n", count())
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn one_that_execs() {
         let mut worker = Worker::start(&host, &eager(placement));
         worker.wait_moved(&host, 2);
         // The moved thread becomes the new program, which keeps its process number.
-        worker.tell(&format!("exec {}; echo @became=$(nproc),$$; read x; exit 6", until_all()));
+        worker.tell(&format!("exec {}; echo @became=$n,$$; read x; exit 6", until_all()));
         assert_eq!(worker.answer("became"), format!("{},{}", count(), worker.pid), "{placement}");
         wait_for("its own freedom", || mask(worker.pid) == all());
         assert_eq!(worker.end().code(), Some(6));
@@ -159,13 +159,18 @@ fn a_java_virtual_machine_after_a_move() {
         let host = Host::new();
         let mut worker = Worker::start(&host, &eager(placement));
         worker.wait_moved(&host, 2);
-        // As the machine counts them itself when it sizes its pools.
-        let java = "java -XX:+UseSerialGC -Xmx64m -Xlog:os+cpu=off -XshowSettings:system -version";
+        // As the machine counts them itself when it sizes its pools. It is a compute thread, too:
+        // placed while it counts, it sees one CPU. That is rare; to be born with a pin is not.
+        let java = "java -XX:+UseSerialGC -Xmx64m -XshowSettings:system -version";
         let count_of = "sed -n 's/.*Effective CPU Count: *//p'";
-        let said = worker.ask(&format!("spawn {java} 2>&1 | {count_of}"), "printed");
-        assert_eq!(said, count(), "{placement}");
+        let order = format!("spawn {java} 2>&1 | {count_of}");
+        let tries = (1..=10).find(|_| worker.ask(&order, "printed") == count());
+        println!("{placement}: all CPUs at try {tries:?}");
+        assert!(tries.is_some(), "{placement}: it never sees all CPUs");
         // The launcher itself, moved, becomes the virtual machine.
-        worker.tell(&format!("exec echo @java=$({java} 2>&1 | {count_of})"));
+        let again =
+            format!("while n=$({java} 2>&1 | {count_of}); [ $n != {} ]; do :; done", count());
+        worker.tell(&format!("exec {again}; echo @java=$n"));
         assert_eq!(worker.answer("java"), count(), "{placement}");
         assert!(worker.end().success());
     }

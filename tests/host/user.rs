@@ -100,6 +100,23 @@ fn threads_that_were_pinned_from_the_start_are_never_moved() {
 }
 
 #[test]
+fn with_override_even_these_are_moved_and_get_their_masks_back() {
+    let Some((x, y)) = two_cpus("with_override_even_these_are_moved") else { return };
+    for placement in ["hard", "soft"] {
+        let host = Host::new();
+        let flags = [&["-q", "--override", "--placement", placement], &EAGER[..]].concat();
+        let mut command = host.run(&flags, &role("worker"));
+        let mut worker = Worker::start_by(command.env("PINNED", "1"), 2);
+        worker.wait_moved(&host, 3);
+        worker.kill_evenkeel();
+        wait_for("the supervisor's work", || host.journals().is_empty());
+        assert_eq!(mask(worker.threads[0]), just(x), "{placement}");
+        assert_eq!(mask(worker.threads[1]), just(y), "{placement}");
+        host.status();
+    }
+}
+
+#[test]
 fn openmp_threads_that_are_bound_are_never_moved() {
     let Some(_) = two_cpus("openmp_threads_that_are_bound") else { return };
     let host = Host::new();

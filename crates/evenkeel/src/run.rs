@@ -104,7 +104,8 @@ fn balancing_options(options: &RunOptions, dry_run: bool) -> Result<Options> {
         policy,
         placement: match options.placement {
             Some(PlacementName::Hard) => Placement::Hard,
-            Some(PlacementName::Soft) | None => Placement::Soft,
+            Some(PlacementName::Soft) => Placement::Soft,
+            None => Placement::default(),
         },
         accounting: match options.accounting {
             Some(AccountingName::Cbinfo) => AccountingChoice::Cbinfo,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use evenkeel_capability::{Plan, Policy, Snapshot, State, TaskId, plan};
 use evenkeel_cbinfo::TaskEvent;
-use evenkeel_journal::{PlaceError, Placed, Style, TaskRef, affinity};
+use evenkeel_journal::{PlaceError, Placed, Session, Style, TaskRef, affinity};
 use evenkeel_machine::{CpuSet, Machine};
 use serde::{Deserialize, Serialize};
 
@@ -207,6 +207,9 @@ impl Balancer {
         let session = self.session.as_mut().map(|guarded| &*guarded.session());
         let freedom = |id: TaskId, task: &TaskReading| {
             let task = task_ref(id, task.process);
+            if session.is_some_and(Session::overrides_user) {
+                return Freedom { allowed: usable.clone(), fixed: false };
+            }
             if session.is_some_and(|session| session.has_yielded(&task)) {
                 return Freedom { allowed: CpuSet::new(), fixed: true };
             }
@@ -259,7 +262,7 @@ impl Balancer {
         for made in &plan.moves {
             let Some(process) = processes.get(&made.task) else { continue };
             let task = task_ref(made.task, *process);
-            match session.place(&task, made.to, style) {
+            match session.place(&task, made.from, made.to, style) {
                 Ok(Placed::Pinned) => {
                     self.totals.moves += 1;
                     self.pinned += 1;
@@ -276,7 +279,16 @@ impl Balancer {
                 Err(GuardedError::Place(PlaceError::Gone { .. })) => {}
                 Err(error) => {
                     self.totals.refused += 1;
-                    if self.totals.refused <= LOGGED_REFUSALS {
+                    // A cpuset or mask that changed since the last look is no fault of anybody's.
+                    let is_rule = matches!(
+                        error,
+                        GuardedError::Place(
+                            PlaceError::OutsideCpuset { .. } | PlaceError::OutsideUserMask { .. }
+                        )
+                    );
+                    if is_rule {
+                        tracing::info!("{error}");
+                    } else if self.totals.refused <= LOGGED_REFUSALS {
                         tracing::warn!("{error}");
                     }
                     let fatal = matches!(

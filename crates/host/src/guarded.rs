@@ -10,6 +10,8 @@ use evenkeel_journal::{
     PlaceError, Placed, Session, Style, Supervisor, SupervisorError, TaskRef, UndoReport,
 };
 
+use crate::prompt::Visit;
+
 /// How to start the supervisor of the journal at the given path: program and arguments. `None`:
 /// without one.
 pub type SupervisorCommand = fn(&Path) -> Option<(PathBuf, Vec<OsString>)>;
@@ -45,13 +47,14 @@ impl GuardedSession {
         &mut self.session
     }
 
-    /// [`Session::place`], under supervision.
+    /// [`Session::place`], under supervision, of a task that was last seen on CPU `from`.
     ///
     /// # Errors
     /// [`GuardedError`]; nothing was changed then.
     pub fn place(
         &mut self,
         task: &TaskRef,
+        from: u32,
         cpu: u32,
         style: Style,
     ) -> Result<Placed, GuardedError> {
@@ -61,6 +64,7 @@ impl GuardedSession {
             }
             self.is_guarded = true;
         }
+        let _visit = if style == Style::Soft { Visit::to(from) } else { None };
         Ok(self.session.place(task, cpu, style)?)
     }
 

@@ -9,6 +9,7 @@
 //! | `observe` | which of the two, and which CPUs count |
 //! | `balancer` | observe, decide, act, record: one interval |
 //! | `guarded` | a journal session and the supervisor that goes with it |
+//! | `prompt` | being run promptly, so that no pin lasts longer than it must |
 //! | `program` | a command as a child: its start, signals and end |
 //! | `supervise` | the loop around the two |
 //! | `summary` | what a run was like, for people and for programs |
@@ -24,6 +25,7 @@ mod exact;
 mod guarded;
 mod observe;
 mod program;
+mod prompt;
 mod reading;
 mod record;
 mod summary;

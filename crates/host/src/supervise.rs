@@ -14,6 +14,7 @@ use crate::balancer::{Balancer, Options};
 use crate::guarded::{GuardedSession, SupervisorCommand};
 use crate::observe::{Accounting, monotonic_ns};
 use crate::program::{End, Origin, Program, ProgramError};
+use crate::prompt::ask_for_short_slices;
 use crate::record::{Decision, Record, RecordFile};
 use crate::summary::{Run, Summary};
 
@@ -93,6 +94,9 @@ impl Balancing {
         machine: &Machine,
         root: u32,
     ) -> Result<Self, Box<dyn std::error::Error>> {
+        if let Err(why) = ask_for_short_slices() {
+            tracing::debug!("no short time slices: {why}");
+        }
         if let Some(dir) = &job.dir {
             // What an earlier run that was killed has left.
             let report = undo(dir, UndoOptions::default());

@@ -371,6 +371,11 @@ impl Session {
         })
     }
 
+    /// Whether threads that their user pinned are placed, too.
+    pub fn overrides_user(&self) -> bool {
+        self.override_user
+    }
+
     /// The CPU that a thread is pinned to by us, as far as we know.
     pub fn pinned_cpu(&self, task: &TaskRef) -> Option<u32> {
         let entry = self.ledger.entry(task).filter(|entry| entry.state == State::Pinned)?;

@@ -96,7 +96,7 @@ impl Bench {
         let contestant = |name: &str, under: Case, contestant: Contestant| {
             let task = Task {
                 subject,
-                work: self.work,
+                work: self.work * case.length(),
                 contestant,
                 // Of the case, not of the noise: a reference differs by the noise alone.
                 wait_policy: case.wait_policy(),

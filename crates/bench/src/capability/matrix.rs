@@ -86,6 +86,12 @@ impl Case {
         Some((kind, NoiseConfig { busy_us, period_us, limit }))
     }
 
+    /// How many times the usual work is done: at rest the balancer looks once a second, and its
+    /// start is to be seen in proportion to that.
+    pub fn length(self) -> u64 {
+        if self == Self::None { 3 } else { 1 }
+    }
+
     /// `OMP_WAIT_POLICY`; `None` leaves it to the OpenMP runtime.
     pub fn wait_policy(self) -> Option<&'static str> {
         match self {

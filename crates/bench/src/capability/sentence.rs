@@ -56,6 +56,13 @@ fn effect(row: &Row) -> Option<String> {
             "ran slower under evenkeel, {ratio:.2}x as fast as under the kernel's scheduler alone\
              {bound}"
         ),
+        (_, Some([lo, hi])) if lo >= 0.99 && hi <= 1.01 => format!(
+            "ran as fast under evenkeel as under the kernel's scheduler alone, {ratio:.2}x{bound}"
+        ),
+        _ if row.runs < 2 => format!(
+            "ran {ratio:.2}x as fast under evenkeel as under the kernel's scheduler alone, in a \
+             single run, which proves nothing{bound}"
+        ),
         (_, Some([lo, hi])) => format!(
             "showed no certain difference under evenkeel: {ratio:.2}x as fast as under the \
              kernel's scheduler alone, {lo:.2}x to {hi:.2}x{bound}"
@@ -111,5 +118,10 @@ mod tests {
         let open = said(1.01, Verdict::Undecided);
         assert!(open.contains("no certain difference"), "{open}");
         assert!(open.contains("0.99x to 1.03x"), "{open}");
+        let once = Row { runs: 1, ..row(Case::Hog, Contestant::Lag, 1.05, Verdict::Undecided) };
+        assert!(sentence(&[once], 0).unwrap().contains("a single run, which proves nothing"));
+        let mut equal = row(Case::None, Contestant::Lag, 1.0, Verdict::Undecided);
+        equal.vs_default_ci95 = Some([0.995, 1.005]);
+        assert!(sentence(&[equal], 0).unwrap().contains("ran as fast under evenkeel as under"));
     }
 }
