@@ -3,6 +3,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 
+use crate::roles::role;
 use crate::support::*;
 use crate::worker::Worker;
 
@@ -23,7 +24,11 @@ fn every_point(test: &str, placement: &str, supervised: bool) {
         if !supervised {
             flags.push("--no-supervisor");
         }
-        let mut worker = Worker::start(&host, &flags);
+        let mut command = host.run(&flags, &role("worker"));
+        if placement == "soft" {
+            command.env("YOUNG", "1");
+        }
+        let mut worker = Worker::start_by(&mut command, 2);
         let orphan: i32 = worker.ask("orphan", "orphan").parse().unwrap();
         let tasks = [&worker.threads[..], &[orphan, worker.pid]].concat();
         let mut most = 0;
@@ -68,6 +73,9 @@ fn every_point(test: &str, placement: &str, supervised: bool) {
         killed += 1;
     }
     println!("{test}: {killed} points; {killed_with_pins} with pins, {narrow} with narrow masks");
+    if placement == "hard" && !supervised {
+        assert!(narrow >= MOVES as u32, "threads were not pinned");
+    }
     // Its start, at least one line and one call for each move, and the end.
     assert!(killed >= 2 * MOVES as u32, "only {killed} points: nothing was moved");
     if !supervised {

@@ -126,7 +126,7 @@ fn a_disturbed_cpu_makes_the_default_policy_move() {
     noise.stop().unwrap();
     assert!(ended(&mut worker.evenkeel).success());
     let summary = json(&path);
-    assert!(summary["moves"].as_u64().unwrap() >= 6, "{summary}");
+    assert!(summary["moves"].as_u64().unwrap() >= 3, "{summary}");
     assert!(summary["worst"].as_f64() < summary["average"].as_f64(), "{summary}");
     assert!(said.starts_with("evenkeel: worst CPU ") && said.contains("moved tasks"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");

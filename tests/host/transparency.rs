@@ -22,6 +22,9 @@ pub fn both(host: &Host, program: &[&str], prepare: impl Fn(&mut Command)) -> (O
 
 /// The same bytes, the same end.
 pub fn assert_same(what: &str, plain: &Output, ours: &Output) {
+    for (ours, plain) in text(&ours.stdout).lines().zip(text(&plain.stdout).lines()) {
+        assert_eq!(ours, plain, "{what}: stdout");
+    }
     assert_eq!(text(&ours.stdout), text(&plain.stdout), "{what}: stdout");
     assert_eq!(text(&ours.stderr), text(&plain.stderr), "{what}: stderr");
     assert_eq!(plain.stdout, ours.stdout, "{what}: stdout");
@@ -163,7 +166,7 @@ fn arguments() {
 fn limits_umask_and_priority() {
     let host = Host::new();
     let script = "umask; ulimit -a; nice; cat /proc/self/oom_score_adj /proc/self/cgroup; \
-                  cut -d' ' -f5,6,7,8 /proc/self/stat; grep -v -e ^Pid: -e ^Tgid: -e ^NSpid: -e ^NStgid \
+                  cut -d' ' -f5,6,7,8 /proc/self/stat; grep -v -e ^Pid: -e ^Tgid: -e ^NSpid: -e ^NStgid -e ^FDSize \
                   -e ^PPid -e ^Vm -e ^Rss -e ^voluntary -e ^nonvol -e ^SigQ -e ^Hugetlb \
                   -e ^Ngid -e ^TracerPid -e ^Name /proc/self/status; readlink /proc/self/ns/*";
     same(&host, &["bash", "-c", script], |command| {

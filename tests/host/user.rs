@@ -7,12 +7,27 @@ use crate::roles::role;
 use crate::support::*;
 use crate::worker::Worker;
 
+#[cfg(target_arch = "x86_64")]
+const POLL: libc::c_long = libc::SYS_poll;
+#[cfg(not(target_arch = "x86_64"))]
+const POLL: libc::c_long = libc::SYS_ppoll;
+
 /// Stops evenkeel, gives its first thread the CPU that we did not put it on, and continues.
 /// Returns that CPU. (To the very CPU that we put it on: nobody can tell that from ours.)
 fn repin(worker: &Worker, x: u32, y: u32) -> u32 {
+    // While it waits, that is: a choice between its look at a thread and its call is lost to the
+    // call, which nothing that the kernel offers can prevent.
     let evenkeel = worker.pid_of_evenkeel();
-    kill(evenkeel, libc::SIGSTOP);
-    wait_for("its stop", || state(evenkeel) == 'T');
+    wait_for("it to wait", || {
+        kill(evenkeel, libc::SIGSTOP);
+        wait_for("its stop", || state(evenkeel) == 'T');
+        let call = std::fs::read_to_string(format!("/proc/{evenkeel}/syscall")).unwrap();
+        let waits = call.starts_with(&format!("{} ", POLL));
+        if !waits {
+            kill(evenkeel, libc::SIGCONT);
+        }
+        waits
+    });
     let tid = worker.threads[0];
     let chosen = if mask(tid) == just(x) { y } else { x };
     affinity::set(tid, &just(chosen)).unwrap();

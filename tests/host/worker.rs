@@ -126,6 +126,10 @@ pub fn lines_of(pipe: impl std::io::Read + Send + 'static) -> Receiver<String> {
 /// - `exec COMMAND`: the first busy thread becomes a shell command.
 pub fn worker() {
     say("pid", std::process::id());
+    if std::env::var("YOUNG").is_err() {
+        // A program that has just started is not pinned, so that nothing would be seen of it.
+        std::thread::sleep(Duration::from_millis(600));
+    }
     let threads: usize = std::env::var("THREADS").unwrap().parse().unwrap();
     let pinned = std::env::var("PINNED").is_ok();
     let cpus: Vec<u32> = all().iter().collect();
@@ -139,6 +143,9 @@ pub fn worker() {
             let tid = nix::unistd::gettid().as_raw();
             if let Some(cpu) = cpu {
                 affinity::set(tid, &just(cpu)).unwrap();
+                // Who is placed in the very clock tick in which it was born may have inherited its
+                // mask: nobody can tell.
+                std::thread::sleep(Duration::from_millis(100));
             }
             ready.send(tid).unwrap();
             busy(&receiver);

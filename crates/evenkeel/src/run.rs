@@ -142,7 +142,7 @@ fn speed_source(text: Option<&str>) -> Result<SpeedSource> {
         None => SpeedSource::Auto,
         Some("calibrated") => SpeedSource::Calibrated(calibrate(&online_cpus())?),
         Some(text) => {
-            let source: SpeedSource = text.parse().context("--speed")?;
+            let source: SpeedSource = text.parse().context("--speed (besides `calibrated`)")?;
             let online = online_cpus();
             if let SpeedSource::Given(speeds) = &source
                 && let Some(cpu) = speeds.keys().find(|cpu| !online.contains(**cpu))

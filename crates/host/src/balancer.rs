@@ -50,6 +50,9 @@ pub enum BalancerError {
 
 /// How many decisions are kept for `explain`.
 const KEPT_DECISIONS: usize = 64;
+/// A program that is younger is still starting up, and may just be counting its CPUs: it is not
+/// pinned yet. (JVM and OpenMP count within their first tenth of a second of CPU time.)
+const SETTLING_NS: u64 = 500_000_000;
 /// Refusals of one kind that are logged; more are only counted.
 const LOGGED_REFUSALS: u64 = 10;
 
@@ -66,6 +69,8 @@ pub struct Balancer {
     known: BTreeMap<TaskId, u32>,
     pinned: usize,
     urgent: bool,
+    /// When processes became other programs, if that was lately.
+    execs_ns: BTreeMap<u32, u64>,
 }
 
 impl Balancer {
@@ -96,6 +101,7 @@ impl Balancer {
             known: BTreeMap::new(),
             pinned: 0,
             urgent: false,
+            execs_ns: BTreeMap::new(),
         })
     }
 
@@ -174,6 +180,13 @@ impl Balancer {
 
     fn take_events(&mut self, free: bool) -> Result<(), BalancerError> {
         let events = self.observer.events()?;
+        let now_ns = boottime_ns();
+        self.execs_ns.retain(|_, at_ns| *at_ns + SETTLING_NS > now_ns);
+        for event in &events {
+            if let TaskEvent::Exec { tgid } = event {
+                self.execs_ns.insert(*tgid, now_ns);
+            }
+        }
         let Some(guarded) = self.session.as_mut().filter(|_| free) else { return Ok(()) };
         let session = guarded.session();
         for event in events {
@@ -253,15 +266,18 @@ impl Balancer {
         let processes: BTreeMap<TaskId, u32> =
             snapshot.tasks.iter().map(|task| (task.id, task.process)).collect();
         // A lone compute thread that is pinned would show one CPU to the pool that it starts next.
-        let style = match self.options.placement {
-            Placement::Hard if snapshot.tasks.iter().filter(|task| task.runnable).count() > 1 => {
-                Style::Hard
-            }
-            _ => Style::Soft,
-        };
+        let is_lone = snapshot.tasks.iter().filter(|task| task.runnable).count() < 2;
+        let may_pin = self.options.placement == Placement::Hard && !is_lone;
+        let now_ns = boottime_ns();
+        // By the age of the process: a new thread of an old one counts nothing any more.
+        let leaders: BTreeMap<u32, TaskId> =
+            snapshot.tasks.iter().map(|task| (task.id.tid, task.id)).collect();
         for made in &plan.moves {
             let Some(process) = processes.get(&made.task) else { continue };
             let task = task_ref(made.task, *process);
+            let is_settling = self.execs_ns.contains_key(process)
+                || start_ns(*leaders.get(process).unwrap_or(&made.task)) + SETTLING_NS > now_ns;
+            let style = if may_pin && !is_settling { Style::Hard } else { Style::Soft };
             match session.place(&task, made.from, made.to, style) {
                 Ok(Placed::Pinned) => {
                     self.totals.moves += 1;
@@ -339,6 +355,18 @@ impl Balancer {
         }
         self.decisions.push_back(decision);
     }
+}
+
+/// The clock of start times.
+fn boottime_ns() -> u64 {
+    let since_boot = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
+        .map(std::time::Duration::from)
+        .unwrap_or_default();
+    since_boot.as_nanos() as u64
+}
+
+fn start_ns(id: TaskId) -> u64 {
+    id.start.saturating_mul(1_000_000_000 / procfs::ticks_per_second().max(1))
 }
 
 fn task_ref(id: TaskId, process: u32) -> TaskRef {
