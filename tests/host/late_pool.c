@@ -32,12 +32,16 @@ int main(void)
 #pragma omp parallel reduction(+ : threads, narrow)
 	{
 		threads += 1;
-		// A pin that was inherited is taken off soon, not at once: up to a minute here.
-		for (int i = 0; i < 60000 && cpus() < online; i++)
+		// A pin that was inherited is taken off soon, not at once: up to a minute here. (Later
+		// the thread may be placed for its own sake.) The first thread is the one that was
+		// moved: pinned, if that is what was asked for.
+		int seen = 0;
+		for (int i = 0; i < 60000 && seen < online; i++) {
+			seen = cpus();
 			usleep(1000);
-		// The first is the one that was moved: pinned, if that is what was asked for.
+		}
 		if (omp_get_thread_num() != 0)
-			narrow += cpus() < online;
+			narrow += seen < online;
 	}
 	printf("@pool=%d threads, %d narrow\n", threads, narrow);
 	return 0;

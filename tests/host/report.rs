@@ -27,7 +27,7 @@ fn the_summary_as_json() {
     assert_eq!(summary["dry_run"], false);
     assert_eq!(summary["moves"], 0);
     assert!(summary["intervals"].as_u64().unwrap() > 2, "{summary}");
-    assert!(summary["elapsed_ns"].as_u64().unwrap() >= 300_000_000, "{summary}");
+    assert!(summary["elapsed_ns"].as_u64().unwrap() > 0, "{summary}");
     let cpus: Vec<u64> = summary["cpus"]
         .as_array()
         .unwrap()
@@ -187,12 +187,14 @@ fn undo_by_force_makes_a_living_run_let_go() {
     let host = Host::new();
     let worker = Worker::start(&host, &[&["-q", "--placement", "hard"], &EAGER[..]].concat());
     worker.wait_moved(&host, 2);
+    stop_while_it_waits(worker.pid_of_evenkeel());
     let report = output(&mut host.evenkeel(["undo", "--force", "--json"]));
     assert!(report.status.success(), "{report:?}");
-    wait_for("all masks", || worker.is_as(&all()));
+    assert!(worker.is_as(&all()));
+    kill(worker.pid_of_evenkeel(), libc::SIGCONT);
     let before = host.pins().len();
     host.wait_intervals(20);
-    assert!(host.pins().len() <= before + 2, "it was pinned again");
+    assert_eq!(host.pins().len(), before, "it was pinned again");
     assert!(worker.is_as(&all()));
     assert!(worker.end().success());
 }

@@ -191,7 +191,8 @@ fn evenkeel_and_its_supervisor_are_killed() {
             let output = output(&mut host.run(&[], &["true"]));
             assert!(output.status.success());
         } else {
-            assert_eq!(host.undo()["restored"].as_array().unwrap().len(), pinned);
+            // Other threads than the busy ones may be pinned, too.
+            assert!(host.undo()["restored"].as_array().unwrap().len() >= pinned);
         }
         assert!(worker.is_as(&all()));
         host.status();

@@ -275,6 +275,26 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
+#[cfg(target_arch = "x86_64")]
+const POLL: libc::c_long = libc::SYS_poll;
+#[cfg(not(target_arch = "x86_64"))]
+const POLL: libc::c_long = libc::SYS_ppoll;
+
+/// Stops evenkeel while it waits for its next interval. Between its look at a thread and its call
+/// somebody else's choice is lost to the call, which nothing that the kernel offers can prevent.
+pub fn stop_while_it_waits(evenkeel: i32) {
+    wait_for("evenkeel to wait", || {
+        kill(evenkeel, libc::SIGSTOP);
+        wait_for("its stop", || state(evenkeel) == 'T');
+        let call = std::fs::read_to_string(format!("/proc/{evenkeel}/syscall")).unwrap();
+        let waits = call.starts_with(&format!("{POLL} "));
+        if !waits {
+            kill(evenkeel, libc::SIGCONT);
+        }
+        waits
+    });
+}
+
 /// Runs between fork and exec: system calls only.
 fn put_on_run(run: &CString) -> std::io::Result<()> {
     let check = |result: libc::c_int| {

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use evenkeel_journal::affinity;
@@ -126,32 +127,35 @@ pub fn lines_of(pipe: impl std::io::Read + Send + 'static) -> Receiver<String> {
 /// - `exec COMMAND`: the first busy thread becomes a shell command.
 pub fn worker() {
     say("pid", std::process::id());
-    if std::env::var("YOUNG").is_err() {
-        // A program that has just started is not pinned, so that nothing would be seen of it.
-        std::thread::sleep(Duration::from_millis(600));
-    }
     let threads: usize = std::env::var("THREADS").unwrap().parse().unwrap();
     let pinned = std::env::var("PINNED").is_ok();
     let cpus: Vec<u32> = all().iter().collect();
     let mut orders = Vec::new();
+    let start = Arc::new(Barrier::new(threads + 1));
     for index in 0..threads {
         let (sender, receiver) = channel();
         orders.push(sender);
         let cpu = pinned.then(|| cpus[index % cpus.len()]);
+        let start = Arc::clone(&start);
         let (ready, is_ready) = channel();
         std::thread::spawn(move || {
             let tid = nix::unistd::gettid().as_raw();
             if let Some(cpu) = cpu {
                 affinity::set(tid, &just(cpu)).unwrap();
-                // Who is placed in the very clock tick in which it was born may have inherited its
-                // mask: nobody can tell.
-                std::thread::sleep(Duration::from_millis(100));
             }
             ready.send(tid).unwrap();
+            start.wait();
             busy(&receiver);
         });
         say("tid", is_ready.recv().unwrap());
     }
+    if std::env::var("YOUNG").is_err() {
+        // A program that has just started is not pinned, so that nothing would be seen of it. And
+        // who pins itself the moment it is born cannot be told from an heir of a pin of ours: here
+        // that has happened before anything is moved.
+        std::thread::sleep(Duration::from_millis(600));
+    }
+    start.wait();
     for order in std::io::stdin().lock().lines() {
         let order: String = order.unwrap();
         let first: &Sender<String> = orders.first().unwrap();

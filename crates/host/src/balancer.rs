@@ -178,31 +178,27 @@ impl Balancer {
         self.take_events(self.pinned > 0)
     }
 
-    fn take_events(&mut self, free: bool) -> Result<(), BalancerError> {
+    /// `may_inherit`: whether forks since the last call may have passed on a pin of ours.
+    fn take_events(&mut self, may_inherit: bool) -> Result<(), BalancerError> {
         let events = self.observer.events()?;
         let now_ns = boottime_ns();
         self.execs_ns.retain(|_, at_ns| *at_ns + SETTLING_NS > now_ns);
-        for event in &events {
-            if let TaskEvent::Exec { tgid } = event {
-                self.execs_ns.insert(*tgid, now_ns);
-            }
-        }
-        let Some(guarded) = self.session.as_mut().filter(|_| free) else { return Ok(()) };
-        let session = guarded.session();
         for event in events {
-            let result = match event {
-                TaskEvent::Fork { tid, tgid, .. } => {
-                    match TaskRef::in_process(tgid as i32, tid as i32) {
-                        Ok(task) => session.free_inherited(&task).map(|_| ()),
-                        Err(_) => Ok(()),
-                    }
+            let session = self.session.as_mut().map(GuardedSession::session);
+            let result = match (event, session) {
+                (TaskEvent::Fork { tid, tgid, .. }, Some(session)) if may_inherit => {
+                    TaskRef::in_process(tgid as i32, tid as i32)
+                        .map_or(Ok(false), |task| session.free_inherited(&task))
                 }
                 // The new program must see all CPUs; its thread has a new life before it.
-                TaskEvent::Exec { tgid } => match TaskRef::of(tgid as i32) {
-                    Ok(task) => session.free_after_exec(&task).map(|_| ()),
-                    Err(_) => Ok(()),
-                },
-                TaskEvent::Exit { .. } => Ok(()),
+                (TaskEvent::Exec { tgid }, session) => {
+                    self.execs_ns.insert(tgid, now_ns);
+                    match (session, TaskRef::of(tgid as i32)) {
+                        (Some(session), Ok(task)) => session.free_after_exec(&task),
+                        _ => Ok(false),
+                    }
+                }
+                _ => Ok(false),
             };
             if let Err(error) = result {
                 tracing::warn!("{error}");

@@ -60,8 +60,6 @@ const MAX_ENDED_HELD: usize = 1024;
 impl Ledger {
     /// Takes a line into account. Headers are the reader's business.
     pub fn apply(&mut self, record: &Record) {
-        // A writer writes its next line after the call that the last one announced.
-        self.confirm();
         match record {
             Record::Header(_) => {}
             Record::Program(program) => {
@@ -80,6 +78,9 @@ impl Ledger {
     }
 
     fn apply_pin(&mut self, pin: &Pin) {
+        // A writer announces its next call after it has made the last one. (Other lines say less:
+        // an undo writes them, too.)
+        self.confirm();
         let before = self.entries.get(&pin.id).filter(|entry| entry.state == State::Pinned);
         if let Some(old) = before.map(|entry| entry.pin.clone()) {
             self.let_loose(&old, pin.time_ns);

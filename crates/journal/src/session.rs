@@ -298,19 +298,27 @@ impl Session {
         }
     }
 
-    /// Call when a process has become another program: it gets what it (or the thread of it that
-    /// called exec, and now goes by the process's number) had before us. True if so.
+    /// Call when a process has become another program: it gets what it, or the thread of it that
+    /// called exec and now goes by the process's number, had before us. True if so.
     ///
     /// # Errors
     /// All of [`PlaceError`]; a process that ended is none.
     pub fn free_after_exec(&mut self, process: &TaskRef) -> Result<bool, PlaceError> {
-        let result = match self.release(process) {
-            Ok(Released::NotHeld) => self.try_free_inherited(process),
-            result => result.map(|released| released == Released::Restored),
-        };
-        match result {
+        match self.try_free_after_exec(process) {
             Err(PlaceError::Gone { .. }) => Ok(false),
             result => result,
+        }
+    }
+
+    fn try_free_after_exec(&mut self, process: &TaskRef) -> Result<bool, PlaceError> {
+        match self.release(process)? {
+            Released::NotHeld => {}
+            released => return Ok(released == Released::Restored),
+        }
+        let mask = affinity::get(process.tid).map_err(|error| refused(process, error))?;
+        match self.ledger.heir_by_exec(process, &mask) {
+            Some(original) if process.is_alive() => self.free_heir(process, mask, original),
+            _ => Ok(false),
         }
     }
 
@@ -321,7 +329,15 @@ impl Session {
         }
         let look = self.look(task)?;
         let Claim::Ours(original) = look.claim else { return Ok(false) };
-        let mask = look.current;
+        self.free_heir(task, look.current, original)
+    }
+
+    fn free_heir(
+        &mut self,
+        task: &TaskRef,
+        mask: CpuSet,
+        original: Original,
+    ) -> Result<bool, PlaceError> {
         let id = self.write_pin(task, mask.clone(), original.clone(), Some(mask))?;
         original.give_back(task.tid).map_err(|error| refused(task, error))?;
         self.write_or_warn(Record::Restored(Closed { id, time_ns: now_ns() }));
