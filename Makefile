@@ -12,7 +12,8 @@ BINARY := target/debug/evenkeel
 # Loading BPF programs and real-time noise need root; building does not.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 # The test programs run as root, cargo as the user that calls it.
-TEST_RUNNER := $(if $(AS_ROOT),--config 'target."cfg(all())".runner = ["sudo", "-E"]')
+SUDO_RUNNER := --config 'target."cfg(all())".runner = ["sudo", "-E"]'
+TEST_RUNNER := $(if $(AS_ROOT),$(SUDO_RUNNER))
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
 .PHONY: demo test build setup lint bench install uninstall

@@ -26,7 +26,7 @@ use crate::plan::{Plan, Reason};
 use crate::snapshot::Snapshot;
 use slots::{Deal, above};
 
-/// What can be tuned. Every default is from measurements on the host (docs/benchmarks.md).
+/// What can be tuned. Every default is from measurements on the host (`evenkeel bench capability`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LagParameters {
     /// Shortest interval, in nanoseconds.
