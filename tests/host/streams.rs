@@ -74,12 +74,12 @@ fn an_openmp_program() {
 
 /// Closes a descriptor before the program starts.
 fn close(command: &mut Command, fd: i32) {
-    // SAFETY: one system call with an integer.
     let close = move || {
+        // SAFETY: one system call with an integer.
         unsafe { libc::close(fd) };
         Ok(())
     };
-    // SAFETY: as above.
+    // SAFETY: a system call only.
     unsafe { command.pre_exec(close) };
 }
 

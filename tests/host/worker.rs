@@ -138,16 +138,21 @@ pub fn worker() {
         let cpu = pinned.then(|| cpus[index % cpus.len()]);
         let start = Arc::clone(&start);
         let (ready, is_ready) = channel();
+        // Born pinned: one that pinned itself might be moved before it comes to that, when the
+        // machine is busy.
+        if let Some(cpu) = cpu {
+            affinity::set(nix::unistd::gettid().as_raw(), &just(cpu)).unwrap();
+        }
         std::thread::spawn(move || {
             let tid = nix::unistd::gettid().as_raw();
-            if let Some(cpu) = cpu {
-                affinity::set(tid, &just(cpu)).unwrap();
-            }
             ready.send(tid).unwrap();
             start.wait();
             busy(&receiver);
         });
         say("tid", is_ready.recv().unwrap());
+    }
+    if pinned {
+        affinity::set(nix::unistd::gettid().as_raw(), &all()).unwrap();
     }
     if std::env::var("YOUNG").is_err() {
         // A program that has just started is not pinned, so that nothing would be seen of it. And

@@ -92,6 +92,30 @@ fn heirs_that_nobody_saw_are_found() {
 }
 
 #[test]
+fn exec_by_a_thread_is_freed_at_once_when_named() {
+    let Some((x, y)) = two_cpus("exec_by_a_thread_is_freed_at_once") else { return };
+    // Whether or not the leader was placed before, and only what inherited a pin.
+    for leader_is_known in [false, true] {
+        let (dir, mut victim) = (directory(), Victim::new());
+        let mut session = open(dir.path());
+        if leader_is_known {
+            session.place(&victim.root, y, Style::Soft).unwrap();
+        }
+        session.place(&victim.worker, x, Style::Hard).unwrap();
+        assert!(!session.free_after_exec(&victim.root).unwrap());
+        victim.exec();
+        assert_eq!(mask(victim.root.tid), just(x), "it did not inherit");
+        assert!(session.free_after_exec(&victim.root).unwrap());
+        assert_eq!(mask(victim.root.tid), all());
+        // Pinned by its user, and then another program: `taskset -c 1 COMMAND`.
+        affinity::set(victim.root.tid, &just(y)).unwrap();
+        assert!(!session.free_after_exec(&victim.root).unwrap());
+        session.close();
+        assert_eq!(mask(victim.root.tid), just(y));
+    }
+}
+
+#[test]
 fn exec_by_a_thread_does_not_keep_its_pin() {
     let Some((x, y)) = two_cpus("exec_by_a_thread_does_not_keep_its_pin") else { return };
     let (dir, mut victim) = (directory(), Victim::new());

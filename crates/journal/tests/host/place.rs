@@ -54,6 +54,30 @@ fn dropping_the_session_takes_back() {
 }
 
 #[test]
+fn a_user_who_goes_back_to_where_we_had_it_before_wins() {
+    let Some((x, y)) = two_cpus("a_user_who_goes_back") else { return };
+    let (dir, sleeper, bystander) = (directory(), Sleeper::new(), Sleeper::new());
+    let mut session = open(dir.path());
+    session.place(&sleeper.task, x, Style::Hard).unwrap();
+    session.place(&sleeper.task, y, Style::Hard).unwrap();
+    affinity::set(sleeper.task.tid, &just(x)).unwrap();
+    assert_eq!(
+        session.place(&sleeper.task, y, Style::Hard).unwrap(),
+        Placed::Yielded { found: just(x), newly: true }
+    );
+    // Whoever replays the journal knows it, too, once a later move shows that this one was made.
+    let other = Sleeper::new();
+    session.place(&other.task, x, Style::Hard).unwrap();
+    session.place(&other.task, y, Style::Hard).unwrap();
+    session.place(&bystander.task, x, Style::Hard).unwrap();
+    affinity::set(other.task.tid, &just(x)).unwrap();
+    let report = evenkeel_journal::undo_file(&session.journal_path(), UndoOptions { force: true });
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!((sleeper.mask(), other.mask(), bystander.mask()), (just(x), just(x), all()));
+    assert_eq!(report.kept.len(), 1, "{report:?}");
+}
+
+#[test]
 fn a_user_who_pins_again_wins() {
     let Some((x, y)) = two_cpus("a_user_who_pins_again_wins") else { return };
     let dir = directory();
