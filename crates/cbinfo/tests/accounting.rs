@@ -2,6 +2,9 @@
 //!
 //! Needs the privilege to load BPF programs; says so and passes where that is missing.
 
+// In a test a panic is the report, in its helpers too.
+#![allow(clippy::unwrap_used)]
+
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
