@@ -16,7 +16,7 @@ fn json(path: &std::path::Path) -> Value {
 fn the_summary_as_json() {
     let host = Host::new();
     let path = host.path("summary.json");
-    let flags = ["-q", "--json", path.to_str().unwrap(), "--interval", "20ms"];
+    let flags = [&["-q", "--json", path.to_str().unwrap()], &EAGER[..]].concat();
     let run = output(&mut host.run(&flags, &["sh", "-c", "sleep 2; kill -TERM $$"]));
     assert!(run.stderr.is_empty() && run.stdout.is_empty(), "{run:?}");
     assert_eq!(wait_status(run.status), libc::SIGTERM);

@@ -63,6 +63,22 @@ fn a_command_that_is_not_there() {
 }
 
 #[test]
+fn a_directory_of_path_that_may_not_be_searched() {
+    if !needs_root("a_directory_of_path_that_may_not_be_searched") {
+        return;
+    }
+    let host = Host::new();
+    let closed = host.path("closed");
+    std::fs::create_dir(&closed).unwrap();
+    std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o700)).unwrap();
+    let path = format!("{}:{}", closed.display(), std::env::var("PATH").unwrap());
+    let mut command = as_nobody(&host, &["run", "--", "evenkeel-no-such-command"]);
+    let output = output(command.env("PATH", path));
+    assert_eq!(output.status.code(), Some(127), "{output:?}");
+    assert!(text(&output.stderr).contains(": command not found"), "{output:?}");
+}
+
+#[test]
 fn a_command_that_cannot_be_executed() {
     let host = Host::new();
     let plain = host.path("plain");

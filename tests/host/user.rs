@@ -1,5 +1,7 @@
 //! What the user chose wins: threads that are pinned before or during a run.
 
+use std::process::Stdio;
+
 use evenkeel_bench::programs::{Installed, Program};
 use evenkeel_journal::affinity;
 
@@ -123,16 +125,40 @@ fn openmp_threads_that_are_bound_are_never_moved() {
     let host = Host::new();
     let programs = Installed::new().unwrap();
     let path = programs.path(Program::StaticLoop);
-    let moves = |bind: &str| {
-        let json = host.path("json");
-        let flags = [&["-q", "--json", json.to_str().unwrap()], &EAGER[..]].concat();
-        let mut command = host.run(&flags, &[path.to_str().unwrap(), "--work", "1000"]);
-        let run = output(command.env("OMP_PROC_BIND", bind).env("OMP_NUM_THREADS", "2"));
-        assert!(run.status.success() && run.stderr.is_empty(), "{run:?}");
-        let summary: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
-        summary["moves"].as_u64().unwrap()
-    };
-    assert_eq!(moves("true"), 0);
-    assert!(moves("false") > 0, "nothing is ever moved, so this shows nothing");
+    // The program stops evenkeel until the test has seen its threads: what is not bound yet may be
+    // moved.
+    let script = "kill -STOP $PPID; exec \"$0\" --work 1000000";
+    for is_bound in [true, false] {
+        let flags = [&["-q"], &EAGER[..]].concat();
+        let mut command = host.run(&flags, &["sh", "-c", script, path.to_str().unwrap()]);
+        command.env("OMP_PROC_BIND", is_bound.to_string()).env("OMP_NUM_THREADS", "2");
+        let mut evenkeel = command.stdout(Stdio::null()).spawn().unwrap();
+        let pid = evenkeel.id() as i32;
+        wait_for("the stop", || state(pid) == 'T');
+        let mut threads = Vec::new();
+        wait_for("the pool", || {
+            threads = threads_below(pid);
+            threads.len() == 2 && (!is_bound || threads.iter().all(|tid| mask(*tid).len() == 1))
+        });
+        let pins = || threads.iter().map(|tid| host.pins_of(*tid)).sum::<usize>();
+        let before = pins();
+        kill(pid, libc::SIGCONT);
+        if is_bound {
+            host.wait_intervals(30);
+            assert_eq!(pins(), before);
+        } else {
+            wait_for("a move, without which this shows nothing", || pins() > before);
+        }
+        kill(pid, libc::SIGTERM);
+        assert_eq!(wait_status(ended(&mut evenkeel)), libc::SIGTERM);
+    }
+}
+
+/// The threads of a process's only child.
+fn threads_below(pid: i32) -> Vec<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.unwrap_or_default();
+    let Some(child) = children.split_whitespace().next() else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{child}/task")) else { return Vec::new() };
+    entries.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
 }

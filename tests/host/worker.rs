@@ -101,6 +101,10 @@ impl Drop for Worker {
     fn drop(&mut self) {
         // Without its standard input it ends.
         self.let_end();
+        if std::thread::panicking() {
+            let _ = self.evenkeel.kill();
+            let _ = self.evenkeel.wait();
+        }
         let _ = self.evenkeel.try_wait();
     }
 }
@@ -126,9 +130,16 @@ pub fn lines_of(pipe: impl std::io::Read + Send + 'static) -> Receiver<String> {
 /// - `orphan`: the first busy thread leaves a sleeper behind and says its number;
 /// - `exec COMMAND`: the first busy thread becomes a shell command.
 pub fn worker() {
+    let pinned = std::env::var("PINNED").is_ok();
+    let parent = nix::unistd::getppid().as_raw();
+    if pinned {
+        // Threads that pin themselves when a pin of ours has moved them there already cannot be
+        // told from heirs of that pin: evenkeel looks again when all of them have done it.
+        kill(parent, libc::SIGSTOP);
+        wait_for("evenkeel's stop", || state(parent) == 'T');
+    }
     say("pid", std::process::id());
     let threads: usize = std::env::var("THREADS").unwrap().parse().unwrap();
-    let pinned = std::env::var("PINNED").is_ok();
     let cpus: Vec<u32> = all().iter().collect();
     let mut orders = Vec::new();
     let start = Arc::new(Barrier::new(threads + 1));
@@ -138,13 +149,11 @@ pub fn worker() {
         let cpu = pinned.then(|| cpus[index % cpus.len()]);
         let start = Arc::clone(&start);
         let (ready, is_ready) = channel();
-        // Born pinned: one that pinned itself might be moved before it comes to that, when the
-        // machine is busy.
-        if let Some(cpu) = cpu {
-            affinity::set(nix::unistd::gettid().as_raw(), &just(cpu)).unwrap();
-        }
         std::thread::spawn(move || {
             let tid = nix::unistd::gettid().as_raw();
+            if let Some(cpu) = cpu {
+                affinity::set(tid, &just(cpu)).unwrap();
+            }
             ready.send(tid).unwrap();
             start.wait();
             busy(&receiver);
@@ -152,7 +161,7 @@ pub fn worker() {
         say("tid", is_ready.recv().unwrap());
     }
     if pinned {
-        affinity::set(nix::unistd::gettid().as_raw(), &all()).unwrap();
+        kill(parent, libc::SIGCONT);
     }
     if std::env::var("YOUNG").is_err() {
         // A program that has just started is not pinned, so that nothing would be seen of it. And

@@ -1,6 +1,6 @@
 //! One interval of balancing a program: observe, decide, act, record.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use evenkeel_capability::{Plan, Policy, Snapshot, State, TaskId, plan};
 use evenkeel_cbinfo::TaskEvent;
@@ -233,16 +233,33 @@ impl Balancer {
         Ok(self.observer.snapshot(&usable, freedom)?)
     }
 
-    /// Without events from the kernel, children that inherited a pin are found by looking.
+    /// Without events from the kernel, children that inherited a pin, and programs that a pinned
+    /// thread became, are found by looking.
     fn free_newcomers(&mut self, snapshot: &Snapshot) {
         let Some(session) = self.session.as_mut().map(GuardedSession::session) else { return };
         let now: BTreeMap<TaskId, u32> =
             snapshot.tasks.iter().map(|task| (task.id, task.process)).collect();
+        let mut results = Vec::new();
         if self.pinned > 0 {
             for (id, process) in now.iter().filter(|(id, _)| !self.known.contains_key(id)) {
-                if let Err(error) = session.free_inherited(&task_ref(*id, *process)) {
-                    tracing::warn!("{error}");
-                }
+                results.push(session.free_inherited(&task_ref(*id, *process)));
+            }
+        }
+        // A thread that has become its process's leader by exec is gone under its own number.
+        let lost: BTreeSet<u32> = self
+            .known
+            .iter()
+            .filter(|(id, _)| !now.contains_key(id))
+            .map(|(_, process)| *process)
+            .collect();
+        for (id, process) in now.iter().filter(|(id, process)| id.tid == **process) {
+            if lost.contains(process) {
+                results.push(session.free_heir_by_exec(&task_ref(*id, *process)));
+            }
+        }
+        for error in results.into_iter().filter_map(Result::err) {
+            if !matches!(error, PlaceError::Gone { .. }) {
+                tracing::warn!("{error}");
             }
         }
         self.known = now;

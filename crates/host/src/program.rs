@@ -250,6 +250,17 @@ fn why_not_started(name: &OsStr, source: io::Error) -> ProgramError {
             ProgramError::NotExecutable { command, source: io::Error::new(source.kind(), why) }
         }
         io::ErrorKind::NotFound => ProgramError::NotFound { command },
+        // So says execvp when it may not search one of the directories and finds it in no other.
+        io::ErrorKind::PermissionDenied if !is_anywhere(name) => ProgramError::NotFound { command },
         _ => ProgramError::NotExecutable { command, source },
     }
+}
+
+/// Whether there is a file of this name: in a directory of PATH, unless it is a path itself.
+fn is_anywhere(name: &OsStr) -> bool {
+    if name.as_bytes().contains(&b'/') {
+        return true;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(name).exists())
 }

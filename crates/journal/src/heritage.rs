@@ -8,6 +8,11 @@
 //! 3. or its real parent is unknown because it ended (the thread is an orphan), it is in the
 //!    session of a program of ours, and it was made after the mask was first set.
 //!
+//! A parent ends, and its orphans are adopted: mostly by a process of another session. What adopts
+//! them in their own one (the first process of a container, a subreaper) looks as if it had made
+//! them. So when the writer died before it could see its last heirs, children of the adopter count
+//! as orphans; a writer that lives has freed its heirs when they were made.
+//!
 //! So a child that pins itself is left alone unless its parent held just that mask just then:
 //! the kernel does not tell these two apart.
 
@@ -61,6 +66,9 @@ impl Ledger {
             let inherited = self.held_during(&by, current, child.start_time_ticks);
             if is_known(&by) {
                 return inherited;
+            }
+            if self.adopter() == Some(by) {
+                break;
             }
             is_ours |= self.is_of_program(&by);
             if stat_of_parent.session == stat.session {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use evenkeel_machine::CpuSet;
 
 use crate::affinity::Original;
-use crate::record::{Closed, Held, Pin, Program, Record};
+use crate::record::{Closed, Header, Held, Pin, Program, Record};
 use crate::task::{Processes, TaskRef, ticks_per_second};
 
 /// How a task stands.
@@ -52,12 +52,21 @@ pub(crate) struct Ledger {
     programs: Vec<Program>,
     /// The pin of the last line: whether its call was made is not known yet.
     pending: Option<u64>,
+    /// Who adopts orphans, if the writer died and did not see what was forked last.
+    adopter: Option<TaskRef>,
 }
 
 /// Closed records of ended processes kept by compaction, for orphans of theirs.
 const MAX_ENDED_HELD: usize = 1024;
 
 impl Ledger {
+    /// The books of a writer that has ended without closing them.
+    pub fn of_dead_writer(header: &Header, records: &[Record]) -> Self {
+        let mut ledger = Self { adopter: header.adopter, ..Self::default() };
+        records.iter().for_each(|record| ledger.apply(record));
+        ledger
+    }
+
     /// Takes a line into account. Headers are the reader's business.
     pub fn apply(&mut self, record: &Record) {
         match record {
@@ -171,6 +180,11 @@ impl Ledger {
     /// What any process held.
     pub fn all_held(&self) -> impl Iterator<Item = &Held> {
         self.held.values().flatten()
+    }
+
+    /// The process whose children may be orphans that a dead writer did not see made.
+    pub fn adopter(&self) -> Option<TaskRef> {
+        self.adopter
     }
 
     /// The programs that the session looks after.

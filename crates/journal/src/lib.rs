@@ -16,12 +16,14 @@
 //! | `record` | one line of a journal, with its checksum |
 //! | `file` | the journal on disk: append, lock, compact |
 //! | `ledger` | what the lines add up to: who is pinned, by whom, what before |
+//! | `adopter` | which process adopts orphans of ours |
 //! | `heritage` | which thread inherited a pin of ours |
 //! | `session` | placing and releasing |
 //! | `undo` | taking everything back |
 //! | `supervisor` | the process that does so when we are killed |
 //! | `failpoint` | dying on purpose after any of these steps, for tests |
 
+mod adopter;
 pub mod affinity;
 mod cpuset;
 mod directory;

@@ -2,7 +2,7 @@
 //! all text before that member, so that a torn or altered line is seen and never acted upon.
 //!
 //! ```text
-//! {"header":{"version":1,"boot_id":"..","pid_ns":..,"writer":{..},"command":[..]},"sum":"1c291ca3"}
+//! {"header":{"version":1,"boot_id":"..","pid_ns":..,"writer":{..},"adopter":{..},"command":[..]},"sum":"1c291ca3"}
 //! {"program":{"root":{"tid":7,"tgid":7,"start":99},"session":7},"sum":"..."}
 //! {"pin":{"id":1,"task":{..},"process":{..},"original":"all","replaces":null,"set":"1",..},"sum":"..."}
 //! {"restored":{"id":1,"time_ns":..},"sum":"..."}
@@ -52,6 +52,8 @@ pub(crate) struct Header {
     pub time_ns: u64,
     /// The process that writes it.
     pub writer: TaskRef,
+    /// The process that adopts orphans of the writer and its programs, if that is known.
+    pub adopter: Option<TaskRef>,
     /// Its command line, for people.
     pub command: Vec<String>,
 }
@@ -214,6 +216,7 @@ pub(crate) mod tests {
                     pid_ns,
                     time_ns: pid_ns ^ 1,
                     writer,
+                    adopter: (pid_ns % 2 == 0).then_some(writer),
                     command
                 })
             ),

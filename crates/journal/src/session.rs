@@ -304,17 +304,23 @@ impl Session {
     /// # Errors
     /// All of [`PlaceError`]; a process that ended is none.
     pub fn free_after_exec(&mut self, process: &TaskRef) -> Result<bool, PlaceError> {
-        match self.try_free_after_exec(process) {
+        let result = match self.release(process) {
+            Ok(Released::NotHeld) => self.free_heir_by_exec(process),
+            result => result.map(|released| released == Released::Restored),
+        };
+        match result {
             Err(PlaceError::Gone { .. }) => Ok(false),
             result => result,
         }
     }
 
-    fn try_free_after_exec(&mut self, process: &TaskRef) -> Result<bool, PlaceError> {
-        match self.release(process)? {
-            Released::NotHeld => {}
-            released => return Ok(released == Released::Restored),
-        }
+    /// Call when a thread of a process is gone, and it is not known whether by exec: as
+    /// [`Session::free_after_exec`], but a leader that we placed and that still is itself stays
+    /// where it is.
+    ///
+    /// # Errors
+    /// All of [`PlaceError`].
+    pub fn free_heir_by_exec(&mut self, process: &TaskRef) -> Result<bool, PlaceError> {
         let mask = affinity::get(process.tid).map_err(|error| refused(process, error))?;
         match self.ledger.heir_by_exec(process, &mask) {
             Some(original) if process.is_alive() => self.free_heir(process, mask, original),

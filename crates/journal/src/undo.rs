@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use evenkeel_machine::CpuSet;
 use serde::Serialize;
 
+use crate::adopter::adopter;
 use crate::affinity::{self, AffinityError};
 use crate::cpuset::effective_cpuset;
 use crate::directory::{check, own_uid};
@@ -267,6 +268,7 @@ pub(crate) fn header_of_writer(command: Vec<String>) -> Result<Header, JournalEr
         pid_ns: here.pid_ns,
         time_ns: here.time_ns,
         writer: TaskRef::own_process()?,
+        adopter: adopter(),
         command,
     })
 }
@@ -449,8 +451,7 @@ fn undo_locked(
         return Ok(());
     }
 
-    let mut ledger = Ledger::default();
-    records.iter().for_each(|record| ledger.apply(record));
+    let mut ledger = Ledger::of_dead_writer(header, &records);
     let before = report.errors.len();
     let part = take_back(&mut ledger, &mut |record| {
         if let Err(error) = append_locked(file, record) {

@@ -2,7 +2,7 @@
 //! masks are as before, by the supervisor or by `undo`.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use evenkeel_journal::{TaskRef, UndoOptions, affinity, undo};
 
@@ -70,6 +70,28 @@ fn killed_at_every_point_then_undone() {
 #[test]
 fn killed_at_every_point_under_a_supervisor() {
     every_point("killed_at_every_point_under_a_supervisor", true);
+}
+
+/// What adopts the child of a writer that dies is in the writer's session: as in a container, or
+/// under a subreaper.
+#[test]
+fn killed_at_every_point_in_a_container() {
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+        command
+    };
+    if !unshare().arg("true").status().is_ok_and(|status| status.success()) {
+        println!("killed_at_every_point_in_a_container: skipped: no PID name space of its own");
+        return;
+    }
+    let output = unshare()
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "crash::killed_at_every_point_then_undone"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
 }
 
 /// The writer's child, which outlives it.
