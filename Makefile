@@ -22,7 +22,7 @@ demo: build
 	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
 
 test: setup
-	CLANG=$$(scripts/clang) cargo test --workspace --locked $(TEST_RUNNER)
+	CLANG=$$(scripts/clang) cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER)
 
 build: setup
 	CLANG=$$(scripts/clang) cargo build --workspace --locked

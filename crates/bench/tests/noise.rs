@@ -147,7 +147,10 @@ fn traces() -> BTreeSet<String> {
         let Ok(tasks) = fs::read_dir(process.path().join("task")) else { continue };
         for task in tasks.flatten() {
             let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-            if ours.iter().any(|our| our == name.trim()) {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            // Ended, and its new parent does not ask: not every adopter does.
+            let is_zombie = stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'));
+            if !is_zombie && ours.iter().any(|our| our == name.trim()) {
                 found.insert(format!("task {:?} {}", task.file_name(), name.trim()));
             }
         }
