@@ -310,13 +310,29 @@ int BPF_PROG(on_wakeup_new, struct task_struct *task)
 	return 0;
 }
 
+/*
+ * When the CPU left what it was doing for the interrupt whose tracepoint is hit now. The way back,
+ * which is part of the cost, is counted here, too.
+ */
+static __always_inline u64 interrupt_start_ns(const struct cpu_account *c, u64 now)
+{
+	u64 open = now > c->since_ns ? now - c->since_ns : 0;
+	u64 cost = settings.interrupt_cost_ns;
+
+	return now - (cost < open ? cost : open);
+}
+
 static __always_inline int interrupt(u64 activity, bool entry)
 {
 	struct cpu_account *c = this_cpu();
+	u64 now = bpf_ktime_get_ns();
 
 	if (!c)
 		return 0;
 	begin_write(c);
+	/* One that interrupts a softirq or an interrupt takes nothing that is not counted so. */
+	if (entry && activity == CPU_IRQ && c->activity < CPU_SOFTIRQ)
+		now = interrupt_start_ns(c, now);
 	if (activity == CPU_SOFTIRQ)
 		c->in_softirq = entry;
 	if (!entry) {
@@ -326,7 +342,7 @@ static __always_inline int interrupt(u64 activity, bool entry)
 			task_activity(task, bpf_task_storage_get(&tasks, task, 0, 0));
 		note_steal(c, steal_ns(rq_of(task)));
 	}
-	turn_to(c, activity, bpf_ktime_get_ns());
+	turn_to(c, activity, now);
 	end_write(c);
 	return 0;
 }

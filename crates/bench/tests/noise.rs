@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use evenkeel_bench::noise::gap::{GapPriority, measure};
 use evenkeel_bench::noise::{Noise, NoiseConfig, NoiseError, NoiseKind, NoiseReport, Running};
+use evenkeel_bench::verify::{self, Verified};
 
 const CPU: u32 = 0;
 /// Reported, wanted and independently measured duties may differ by this much.
@@ -84,6 +85,24 @@ fn agrees(kind: NoiseKind, busy_us: u64, period_us: u64) {
 fn softirq_takes_what_it_says() {
     for (busy_us, period_us) in [(50, 100), (2_000, 4_000), (4_000, 10_000)] {
         agrees(NoiseKind::Softirq, busy_us, period_us);
+    }
+}
+
+/// Interrupts so many that what they cost outside their tracepoints is a large part, and few long
+/// ones; a disturbed machine gets more tries.
+#[test]
+fn exact_accounting_sees_what_softirqs_take() {
+    let _alone = alone();
+    for (busy_us, period_us) in [(50, 100), (4_000, 10_000)] {
+        let mut rows = Vec::new();
+        let is_right = (0..TRIES).any(|_| {
+            let noises = verify::noises("softirq", Some((busy_us, period_us))).unwrap();
+            let verified = verify::verify(CPU, &noises).unwrap();
+            verified.said.iter().for_each(|why| eprintln!("SKIPPED: {why}"));
+            rows.extend(verified.rows.clone());
+            verified.rows.iter().all(Verified::is_right)
+        });
+        assert!(is_right, "{rows:?}");
     }
 }
 

@@ -12,6 +12,7 @@ use libbpf_rs::{
     Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder,
 };
 
+use crate::interrupt_cost;
 use crate::records::{CpuAccount, RawCpu, RawEvent, RawSettings, RawTask, TaskAccount, TaskEvent};
 use crate::support::{Unsupported, log_libbpf, support};
 
@@ -139,7 +140,25 @@ impl Cbinfo {
             settings: RawSettings::default(),
         };
         cbinfo.attach()?;
+        cbinfo.settle_interrupt_cost()?;
         Ok(cbinfo)
+    }
+
+    /// Lets every interrupt count with what it costs outside its tracepoints.
+    fn settle_interrupt_cost(&mut self) -> Result<(), Error> {
+        let stolen_ns = |cpu| {
+            let noise = self.counters.read(cpu).noise;
+            noise.irq_ns + noise.softirq_ns
+        };
+        match interrupt_cost::measure(stolen_ns) {
+            None => tracing::debug!("the cost of an interrupt could not be measured"),
+            Some(cost_ns) => {
+                tracing::debug!(cost_ns, "cost of an interrupt outside its tracepoints");
+                self.settings.interrupt_cost_ns = cost_ns as u32;
+                self.write_settings()?;
+            }
+        }
+        Ok(())
     }
 
     fn attach(&mut self) -> Result<(), Error> {
@@ -394,7 +413,7 @@ fn page_size() -> usize {
 }
 
 /// The clock of `bpf_ktime_get_ns`.
-fn monotonic_ns() -> u64 {
+pub(crate) fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the result.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };

@@ -6,6 +6,7 @@
 //! vanishes with the process.
 
 mod accounting;
+mod interrupt_cost;
 mod records;
 mod support;
 

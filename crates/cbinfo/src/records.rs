@@ -75,6 +75,7 @@ pub(crate) struct RawSettings {
     pub follow_tgid: u32,
     pub follow_program: u32,
     pub urgent_events: u32,
+    pub interrupt_cost_ns: u32,
 }
 
 /// CPU time that something took from the tasks, by cause, in nanoseconds since the start of
