@@ -12,8 +12,6 @@ use tempfile::NamedTempFile;
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
-    /// Beside the target, and renamed over it; none for a target that is not a file (/dev/stdout).
-    temporary: Option<NamedTempFile>,
 }
 
 impl Output {
@@ -22,21 +20,10 @@ impl Output {
     /// # Errors
     /// Its directory does not exist or cannot be written.
     pub fn prepare(path: &Path) -> Result<Self> {
-        let special = path.exists() && !path.is_file();
-        let temporary = if special {
-            None
-        } else {
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            let parent = parent.unwrap_or(Path::new("."));
-            let made = NamedTempFile::new_in(parent).with_context(|| {
-                format!(
-                    "cannot write {}: give a directory that exists and is writable",
-                    path.display()
-                )
-            })?;
-            Some(made)
-        };
-        Ok(Self { path: path.to_owned(), temporary })
+        let output = Self { path: path.to_owned() };
+        // Not kept: a benchmark that is killed would leave it behind.
+        output.temporary()?;
+        Ok(output)
     }
 
     /// Writes it, all or nothing.
@@ -44,19 +31,32 @@ impl Output {
     /// # Errors
     /// It cannot be written.
     pub fn write(self, text: &str) -> Result<()> {
-        let path = self.path;
-        let cannot = || format!("cannot write {}", path.display());
-        match self.temporary {
-            None => std::fs::write(&path, text).with_context(cannot),
+        let cannot = || format!("cannot write {}", self.path.display());
+        match self.temporary()? {
+            None => std::fs::write(&self.path, text).with_context(cannot),
             Some(mut file) => {
                 file.write_all(text.as_bytes()).with_context(cannot)?;
                 // A temporary file is its owner's alone; a report is for all to read.
                 let mode = std::fs::Permissions::from_mode(0o644);
                 file.as_file().set_permissions(mode).with_context(cannot)?;
-                file.persist(&path).with_context(cannot)?;
+                file.persist(&self.path).with_context(cannot)?;
                 Ok(())
             }
         }
+    }
+
+    /// Beside the target, to be renamed over it; none for a target that is not a file
+    /// (/dev/stdout).
+    fn temporary(&self) -> Result<Option<NamedTempFile>> {
+        if self.path.exists() && !self.path.is_file() {
+            return Ok(None);
+        }
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let made = NamedTempFile::new_in(parent.unwrap_or(Path::new("."))).with_context(|| {
+            let path = self.path.display();
+            format!("cannot write {path}: give a directory that exists and is writable")
+        })?;
+        Ok(Some(made))
     }
 }
 
@@ -68,9 +68,10 @@ mod tests {
     fn written_or_not_there() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("out.json");
-        drop(Output::prepare(&path).unwrap());
+        let output = Output::prepare(&path).unwrap();
+        // Nothing that a benchmark which is killed could leave.
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
-        Output::prepare(&path).unwrap().write("{}").unwrap();
+        output.write("{}").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}");
         Output::prepare(Path::new("/dev/null")).unwrap().write("{}").unwrap();
         let error = Output::prepare(&directory.path().join("no/such/place")).unwrap_err();
