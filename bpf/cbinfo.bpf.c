@@ -426,6 +426,21 @@ int follow(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+/* Ends the accounting of every task of program `settings.follow_program`. */
+SEC("iter/task")
+int forget(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct task_account *t;
+
+	if (!task)
+		return 0;
+	t = bpf_task_storage_get(&tasks, task, 0, 0);
+	if (t && t->program == settings.follow_program)
+		bpf_task_storage_delete(&tasks, task);
+	return 0;
+}
+
 /* Writes one struct task_record for each followed task. */
 SEC("iter/task")
 int list_tasks(struct bpf_iter__task *ctx)

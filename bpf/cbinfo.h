@@ -73,7 +73,7 @@ struct task_record {
 /* Written by user space. */
 struct cbinfo_settings {
 	u32 follow_tgid;	/* the process whose tasks `follow` is to mark ... */
-	u32 follow_program;	/* ... as tasks of this program */
+	u32 follow_program;	/* ... as tasks of this program, or the one that `forget` is to forget */
 	u32 urgent_events;	/* wake user space at once for a fork or exec */
 	u32 interrupt_cost_ns;	/* what an interrupt takes outside its tracepoints */
 };

@@ -206,6 +206,18 @@ impl Cbinfo {
         Ok(found)
     }
 
+    /// Ends what [`Cbinfo::follow`] began for the program whose first process is or was `root`. What
+    /// is forked while this runs may be overlooked: call it again when
+    /// [`TaskAccount::program`] still names it.
+    ///
+    /// # Errors
+    /// When the kernel cannot list its tasks.
+    pub fn forget(&mut self, root: u32) -> Result<(), Error> {
+        self.settings.follow_program = root;
+        self.write_settings()?;
+        self.iterate("forget").map(drop)
+    }
+
     /// Whether a fork or exec makes [`Cbinfo::event_fd`] readable at once, for a balancer that has
     /// pinned tasks whose children must be freed.
     ///

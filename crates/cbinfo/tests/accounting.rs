@@ -105,6 +105,25 @@ fn a_program_is_followed_through_fork_and_exec_to_its_end() {
 }
 
 #[test]
+fn of_several_programs_one_can_be_forgotten() {
+    let Some(mut cbinfo) = open() else { return };
+    let programs = [shell("sleep 60 & wait"), shell("sleep 60 & wait")];
+    let roots = programs.each_ref().map(|program| program.0.id());
+    let tasks_of = |cbinfo: &mut Cbinfo, root: u32| {
+        cbinfo.tasks().unwrap().iter().filter(|task| task.program == root).count()
+    };
+    for root in roots {
+        cbinfo.follow(root).unwrap();
+        until(|| (tasks_of(&mut cbinfo, root) == 2).then_some(()));
+    }
+    cbinfo.forget(roots[0]).unwrap();
+    assert_eq!(roots.map(|root| tasks_of(&mut cbinfo, root)), [0, 2]);
+    // And back again.
+    assert_eq!(cbinfo.follow(roots[0]).unwrap(), 2);
+    assert_eq!(roots.map(|root| tasks_of(&mut cbinfo, root)), [2, 2]);
+}
+
+#[test]
 fn a_busy_task_runs_waits_or_is_stolen_from_all_the_time() {
     let Some(mut cbinfo) = open() else { return };
     let spinner = shell("while :; do :; done");
