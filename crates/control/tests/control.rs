@@ -1,0 +1,176 @@
+//! The socket with real connections: answers, nonsense, floods, and who is who.
+
+// In a test a panic is the report, in its helpers too.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use evenkeel_control::{Answer, AskError, BindError, Peer, Request, Server, ask};
+use nix::errno::Errno;
+use nix::poll::{PollTimeout, poll};
+use serde_json::json;
+
+/// A service in a thread, and its socket.
+struct Service {
+    dir: tempfile::TempDir,
+    done: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut server = Server::bind(&dir.path().join("socket")).unwrap();
+        let done = Arc::new(AtomicBool::new(false));
+        let is_done = Arc::clone(&done);
+        let thread = std::thread::spawn(move || {
+            let mut is_left = false;
+            while !is_done.load(Ordering::Relaxed) {
+                let timeout = if is_left { 0u8 } else { 5 };
+                poll(&mut server.poll_fds(), PollTimeout::from(timeout)).unwrap();
+                is_left = server.serve(answer);
+            }
+        });
+        Self { dir, done, thread: Some(thread) }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("socket")
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().unwrap().join();
+        if !std::thread::panicking() {
+            ended.unwrap();
+            assert!(!self.path().exists(), "the socket is left behind");
+        }
+    }
+}
+
+fn answer(peer: &Peer, request: &Request) -> Answer {
+    match request.req.as_str() {
+        "who" => Answer::ok(json!({"uid": peer.uid, "pid": peer.pid})),
+        "echo" => Answer::ok(request.args.clone()),
+        "much" => Answer::ok("x".repeat(3 * 1024 * 1024)),
+        other => Answer::refused(Errno::ENOSYS, format!("{other}: no such request")),
+    }
+}
+
+fn connect(path: &Path) -> (UnixStream, BufReader<UnixStream>) {
+    let stream = UnixStream::connect(path).unwrap();
+    let reader = BufReader::new(stream.try_clone().unwrap());
+    (stream, reader)
+}
+
+fn next(reader: &mut impl BufRead) -> Answer {
+    let mut text = String::new();
+    reader.read_line(&mut text).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn who_asks_is_the_kernels_word() {
+    let service = Service::start();
+    let who = ask(&service.path(), &Request::new("who")).unwrap();
+    assert_eq!(who["uid"], nix::unistd::geteuid().as_raw());
+    assert_eq!(who["pid"], std::process::id());
+    let refused = ask(&service.path(), &Request::new("fly")).unwrap_err();
+    assert!(matches!(&refused, AskError::Refused { errno, .. } if *errno == Errno::ENOSYS as i32));
+    assert_eq!(refused.to_string(), "fly: no such request");
+    assert!(Peer { uid: 0, pid: 1 }.may_steer(7) && Peer { uid: 7, pid: 1 }.may_steer(7));
+    assert!(!Peer { uid: 7, pid: 1 }.may_steer(0) && !Peer { uid: 7, pid: 1 }.may_steer(8));
+}
+
+#[test]
+fn many_requests_on_one_connection_are_answered_in_order() {
+    let service = Service::start();
+    let (mut stream, mut reader) = connect(&service.path());
+    let text: String =
+        (0..100).map(|n| format!("{{\"req\":\"echo\",\"args\":{{\"n\":{n}}}}}\n")).collect();
+    stream.write_all(text.as_bytes()).unwrap();
+    for n in 0..100 {
+        assert_eq!(next(&mut reader).into_result().unwrap(), json!({"n": n}));
+    }
+    // Half a line, then the rest.
+    stream.write_all(b"{\"req\":\"ec").unwrap();
+    assert!(ask(&service.path(), &Request::new("echo")).is_ok());
+    stream.write_all(b"ho\"}\n").unwrap();
+    assert_eq!(next(&mut reader).into_result().unwrap(), json!({}));
+    // What was asked before the end is still answered.
+    stream.write_all(b"{\"req\":\"echo\"}\n").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(next(&mut reader).errno, 0);
+    assert_eq!(reader.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn nonsense_is_answered_and_harms_nobody() {
+    let service = Service::start();
+    let (mut stream, mut reader) = connect(&service.path());
+    for nonsense in [&b"\n"[..], b"{}\n", b"[1]\n", b"\xff\xfe\0\n", b"{\"req\":1}\n", b"GET /\r\n"]
+    {
+        stream.write_all(nonsense).unwrap();
+        let (errno, why) = next(&mut reader).into_result().unwrap_err();
+        assert_eq!(errno, Errno::EINVAL as i32);
+        assert!(why.starts_with("not a request like {\"req\":\"status\""), "{why}");
+    }
+    // A line without an end.
+    let sent = stream.write_all(&[b'x'; 200_000]);
+    let answer = next(&mut reader);
+    assert_eq!(answer.errno, Errno::EMSGSIZE as i32, "{answer:?} {sent:?}");
+    assert!(ask(&service.path(), &Request::new("who")).is_ok());
+}
+
+#[test]
+fn who_does_not_read_keeps_nobody_waiting() {
+    let service = Service::start();
+    let (mut lazy, _reader) = connect(&service.path());
+    lazy.write_all("{\"req\":\"much\"}\n".repeat(50).as_bytes()).unwrap();
+    for _ in 0..20 {
+        assert!(ask(&service.path(), &Request::new("who")).is_ok());
+    }
+}
+
+#[test]
+fn a_user_gets_only_his_share_of_connections() {
+    let service = Service::start();
+    if nix::unistd::geteuid().is_root() {
+        // Root is never turned away.
+        let held: Vec<UnixStream> =
+            (0..200).map(|_| UnixStream::connect(service.path()).unwrap()).collect();
+        assert!(ask(&service.path(), &Request::new("who")).is_ok());
+        drop(held);
+        return;
+    }
+    let held: Vec<UnixStream> = (0..16).map(|_| connect(&service.path()).0).collect();
+    let refused = ask(&service.path(), &Request::new("who")).unwrap_err();
+    assert!(refused.to_string().contains("too many connections"), "{refused}");
+    drop(held);
+}
+
+#[test]
+fn one_service_at_a_time() {
+    let service = Service::start();
+    let again = Server::bind(&service.path()).unwrap_err();
+    assert!(matches!(again, BindError::Busy { .. }), "{again}");
+    assert!(ask(&service.path(), &Request::new("who")).is_ok());
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    assert!(matches!(ask(&path, &Request::new("who")).unwrap_err(), AskError::Nobody { .. }));
+    // Left by one that was killed.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    drop(Server::bind(&path).unwrap());
+    assert!(!path.exists());
+    std::fs::write(&path, "precious").unwrap();
+    assert!(matches!(Server::bind(&path).unwrap_err(), BindError::NotASocket { .. }));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
