@@ -19,3 +19,4 @@ mod terminal;
 mod transparency;
 mod user;
 mod worker;
+mod working_set;

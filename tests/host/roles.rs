@@ -24,6 +24,7 @@ pub fn role(name: &str) -> Vec<&str> {
         "counter" => "roles::counter",
         "storm" => "roles::storm",
         "shell" => "roles::shell",
+        "toucher" => "roles::toucher",
         other => panic!("{other}"),
     };
     let harness = ["--ignored", "--exact", test, "--nocapture", "--test-threads=1", "--quiet"];
@@ -42,6 +43,14 @@ pub fn say(name: &str, value: impl std::fmt::Display) {
 fn worker() {
     if is_meant("worker") {
         crate::worker::worker();
+    }
+}
+
+#[test]
+#[ignore = "a role"]
+fn toucher() {
+    if is_meant("toucher") {
+        crate::working_set::toucher();
     }
 }
 

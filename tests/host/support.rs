@@ -25,7 +25,7 @@ pub const EAGER: [&str; 4] = ["--policy", "paper", "--interval", "20ms"];
 const MARK: &str = "EVENKEEL_TEST_HOST";
 
 /// Longer than anything takes, on however busy a machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The user that tests without privilege run as: nobody.
 pub const NOBODY: u32 = 65534;

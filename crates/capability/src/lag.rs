@@ -9,7 +9,8 @@
 //!    not only 2:2).
 //! 2. *Lag* (`lag/exchange.rs`): a task that is behind changes places with one that is ahead on a
 //!    faster CPU, when the lag is worth the two moves.
-//! 3. *Interval*: the faster the lag grows, the sooner the next look; at rest one second.
+//! 3. *Interval*: the faster the lag grows, and the nearer the end of a phase (`lag/phases.rs`), the
+//!    sooner the next look; at rest one second.
 //!
 //! A lag is made up for only within a phase (`lag/memory.rs`): when tasks have slept and wake again
 //! (a barrier), all start level. A task that sleeps more often than it could be moved gains
@@ -17,6 +18,7 @@
 
 mod exchange;
 mod memory;
+mod phases;
 mod room;
 mod slots;
 
@@ -142,6 +144,8 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
             }
         }
         None => {
+            state.interval_ns =
+                state.phases.towards_the_end(state.interval_ns, parameters.min_interval_ns);
             let exchange = exchange::Terms {
                 parameters: &parameters,
                 tolerance_ppm,

@@ -17,8 +17,19 @@ use crate::snapshot::{CpuView, Snapshot, TaskView};
 pub enum Selection {
     /// The first in runqueue order: a task bounces over the CPUs, which avoids ping-pong.
     Fifo,
-    /// The one with the smallest working set; tasks whose working set is unknown come last.
+    /// The one with the smallest working set. Tasks whose working set is unknown come last; those
+    /// with the same one (threads of a process have theirs together) in runqueue order.
     Cache,
+}
+
+impl Selection {
+    /// The working set of a task, where it is known and matters.
+    fn working_set_bytes(self, task: &TaskView) -> Option<u64> {
+        match self {
+            Self::Fifo => None,
+            Self::Cache => task.working_set_bytes,
+        }
+    }
 }
 
 /// What the paper leaves to its user.
@@ -116,15 +127,18 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut PaperState) -> Plan {
         }
         // Step 6.
         let (local_ecpt_ns, remote_ecpt_ns) = (vector[local], vector[remote]);
-        let reason = match ours {
-            Some(_) => Reason::Swap { local_ecpt_ns, remote_ecpt_ns },
-            None => Reason::Pull { local_ecpt_ns, remote_ecpt_ns },
-        };
+        let is_swap = ours.is_some();
         let mut carry = |from: usize, index: usize, to: usize| {
             let task = queues[from].tasks.remove(index);
             queues[to].arrived += 1;
             let (from, to) = (queues[from].view.cpu, queues[to].view.cpu);
-            moves.push(Move { task: task.id, from, to, reason: reason.clone() });
+            let working_set_bytes = state.parameters.selection.working_set_bytes(task);
+            let reason = if is_swap {
+                Reason::Swap { local_ecpt_ns, remote_ecpt_ns, working_set_bytes }
+            } else {
+                Reason::Pull { local_ecpt_ns, remote_ecpt_ns, working_set_bytes }
+            };
+            moves.push(Move { task: task.id, from, to, reason });
         };
         carry(remote, theirs, local);
         if let Some(ours) = ours {
@@ -167,11 +181,8 @@ fn queues<'a>(snapshot: &'a Snapshot, state: &PaperState) -> Vec<Queue<'a>> {
     }
     for queue in queues.values_mut() {
         queue.tasks.sort_by_key(|task| {
-            let working_set = match state.parameters.selection {
-                Selection::Fifo => 0,
-                Selection::Cache => task.working_set_bytes.unwrap_or(u64::MAX),
-            };
-            (working_set, task.queue, task.id)
+            let working_set_bytes = state.parameters.selection.working_set_bytes(task);
+            (working_set_bytes.unwrap_or(u64::MAX), task.queue, task.id)
         });
     }
     queues.into_values().collect()

@@ -54,6 +54,8 @@ pub enum Reason {
         local_ecpt_ns: u64,
         /// ECPT of the CPU that it pulls from.
         remote_ecpt_ns: u64,
+        /// The task's working set, where it was selected by that.
+        working_set_bytes: Option<u64>,
     },
     /// Paper, step 6: only the remote side has a task.
     Pull {
@@ -61,6 +63,8 @@ pub enum Reason {
         local_ecpt_ns: u64,
         /// ECPT of the CPU that it pulls from.
         remote_ecpt_ns: u64,
+        /// The task's working set, where it was selected by that.
+        working_set_bytes: Option<u64>,
     },
     /// Lag: this one is behind and gets the faster CPU.
     Behind {
@@ -126,18 +130,25 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |ns: &u64| *ns as f64 / 1e6;
         let pct = |ppm: &u64| *ppm as f64 / 1e4;
+        let working_set = |bytes: &Option<u64>| {
+            bytes.map_or_else(String::new, |bytes| {
+                format!("; its working set is {:.1} MiB", bytes as f64 / f64::from(1 << 20))
+            })
+        };
         match self {
-            Self::Swap { local_ecpt_ns, remote_ecpt_ns } => write!(
+            Self::Swap { local_ecpt_ns, remote_ecpt_ns, working_set_bytes } => write!(
                 f,
-                "swap: ECPT {:.1} ms here, {:.1} ms there",
+                "swap: ECPT {:.1} ms here, {:.1} ms there{}",
                 ms(local_ecpt_ns),
-                ms(remote_ecpt_ns)
+                ms(remote_ecpt_ns),
+                working_set(working_set_bytes)
             ),
-            Self::Pull { local_ecpt_ns, remote_ecpt_ns } => write!(
+            Self::Pull { local_ecpt_ns, remote_ecpt_ns, working_set_bytes } => write!(
                 f,
-                "pull: ECPT {:.1} ms here without a task, {:.1} ms there",
+                "pull: ECPT {:.1} ms here without a task, {:.1} ms there{}",
                 ms(local_ecpt_ns),
-                ms(remote_ecpt_ns)
+                ms(remote_ecpt_ns),
+                working_set(working_set_bytes)
             ),
             Self::Behind { lag_ns, from_ppm, to_ppm } => write!(
                 f,

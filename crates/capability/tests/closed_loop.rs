@@ -159,6 +159,37 @@ fn phases_of_many_intervals_are_balanced_each() {
 }
 
 #[test]
+fn a_look_comes_shortly_before_the_end_of_a_phase_once_the_length_is_learned() {
+    // 25 ms of lag at 20 %: otherwise every 125 ms.
+    let machine = cores(&[100, 80]);
+    for work_ms in [1_777, 1_900, 2_050] {
+        let program = Program { tasks: 2, work_ns: work_ms * MS, phases: 40, sleeps: true };
+        let outcome = run(&machine, &program, Some(lag()), constant);
+        let is_near = |barrier_ns: &&u64| {
+            let near_ns = **barrier_ns - 50 * MS..**barrier_ns;
+            outcome.plans.iter().any(|(at_ns, _)| near_ns.contains(at_ns))
+        };
+        let learned = &outcome.barriers_ns[5..];
+        let near = learned.iter().filter(is_near).count();
+        assert!(near * 10 >= learned.len() * 9, "{near} of {} with {work_ms} ms", learned.len());
+    }
+}
+
+#[test]
+fn tasks_reach_the_end_of_a_phase_together_once_the_length_is_learned() {
+    // At intervals that know nothing of phases this is 96.6 %.
+    let machine = cores(&[100, 100, 100, 60]);
+    let lengths_ms: Vec<u64> = (600..1_200).step_by(24).collect();
+    let reached = lengths_ms.iter().map(|length_ms| {
+        let phases = (20_000 / length_ms) as u32;
+        let program = Program { tasks: 4, work_ns: length_ms * MS, phases, sleeps: true };
+        efficiency(&machine, &program, &run(&machine, &program, Some(lag()), constant))
+    });
+    let mean = reached.sum::<f64>() / lengths_ms.len() as f64;
+    assert!(mean >= 0.98, "{mean:.4}");
+}
+
+#[test]
 fn phases_of_any_length_lose_nothing() {
     let machines: [&[u64]; 6] =
         [&[100, 60], &[100, 80], &[100, 40], &[100, 100], &[100, 90, 60, 50], &[100, 100, 100, 60]];

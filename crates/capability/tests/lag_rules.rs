@@ -261,6 +261,43 @@ fn newcomers_have_missed_nothing() {
 }
 
 #[test]
+fn steady_phases_on_equal_cpus_leave_it_at_rest() {
+    // Every fifth interval ends a phase: task 2 has slept for a fifth of it.
+    let view = |is_end: bool| {
+        let second = if is_end { slept(task(2, 1), 20, 1) } else { task(2, 1) };
+        snapshot(vec![cpu(0), cpu(1)], vec![task(1, 0), second])
+    };
+    let mut state = lag();
+    let intervals_ns = (0..40).map(|round| decide(&view(round % 5 == 4), &mut state).interval_ns);
+    assert!(intervals_ns.skip(4).all(|interval_ns| interval_ns == 1_000 * MS));
+}
+
+#[test]
+fn steady_phases_on_unequal_cpus_are_timed() {
+    // The same with one CPU at 80 %: otherwise 25 ms of lag, 125 ms.
+    let rounds = |length: usize| -> Vec<u64> {
+        let mut state = lag();
+        let mut view = snapshot(vec![cpu(0), noisy(1, 80)], vec![task(1, 0), task(2, 1)]);
+        let plans = (0..60).map(|round| {
+            for task in &mut view.tasks {
+                *task = received(common::task(task.id.tid, task.cpu), [100, 80][task.cpu as usize]);
+            }
+            if round % length == length - 1 {
+                view.tasks[0] = slept(view.tasks[0].clone(), 20, 1);
+            }
+            let plan = decide(&view, &mut state);
+            apply(&plan, &mut view);
+            plan.interval_ns
+        });
+        plans.skip(4 * length).collect()
+    };
+    let long = rounds(8);
+    assert!(long.contains(&(50 * MS)) && long.contains(&(125 * MS)), "{long:?}");
+    // Too short to be sure of.
+    assert!(rounds(2).iter().all(|interval_ns| *interval_ns == 125 * MS));
+}
+
+#[test]
 fn a_server_whose_threads_mostly_sleep_is_left_alone() {
     let mut dice = Dice(3);
     let mut state = lag();

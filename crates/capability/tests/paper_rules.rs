@@ -112,6 +112,11 @@ fn step_5_cache_takes_the_smallest_working_set_and_unknown_ones_last() {
     let mut view = snapshot(vec![cpu(0), noisy(1, 50)], tasks);
     let decided = |view: &Snapshot| moves(&decide(view, &mut state(Selection::Cache)));
     assert_eq!(decided(&view), [(4, 1, 0), (2, 0, 1)]);
+    let plan = decide(&view, &mut state(Selection::Cache));
+    assert!(plan.moves[0].reason.to_string().ends_with("; its working set is 9.0 MiB"), "{plan:?}");
+    // Where it plays no part it is not spoken of.
+    let plan = decide(&view, &mut fifo());
+    assert!(!plan.moves[0].reason.to_string().contains("working set"), "{plan:?}");
     for task in &mut view.tasks {
         task.working_set_bytes = None;
     }
@@ -126,7 +131,7 @@ fn step_6_a_swap_or_a_pull_into_an_empty_cpu() {
     assert_eq!(moves(&swap), [(2, 1, 0), (1, 0, 1)]);
     assert!(swap.moves.iter().all(|made| matches!(
         made.reason,
-        Reason::Swap { local_ecpt_ns, remote_ecpt_ns }
+        Reason::Swap { local_ecpt_ns, remote_ecpt_ns, working_set_bytes: None }
             if local_ecpt_ns == 100 * MS && remote_ecpt_ns == 50 * MS
     )));
     let pull = plan(vec![task(2, 1)]);

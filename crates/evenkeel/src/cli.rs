@@ -83,8 +83,10 @@ pub struct RunOptions {
     /// tasks in the published eight steps [default: lag].
     #[arg(long, value_enum)]
     pub policy: Option<PolicyName>,
-    /// Which task the paper's policy moves: the first in the runqueue, or the one with the
-    /// smallest working set [default: fifo].
+    /// Which task the paper's policy moves: `fifo` the first in the runqueue; `cache` the one whose
+    /// process referenced the least memory lately (threads of one process cannot be told apart).
+    /// That is measured, even with --dry-run, by wiping the kernel's notes of which pages are in
+    /// use: under memory pressure the kernel may then take the wrong ones [default: fifo].
     #[arg(long, value_enum)]
     pub selection: Option<SelectionName>,
     /// Balance interval, for example 100ms or 1s; without it, lag adapts between 50ms and 1s, and

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use evenkeel_capability::{Plan, Policy, Snapshot, State, TaskId, plan};
+use evenkeel_capability::{
+    PaperParameters, Plan, Policy, Selection, Snapshot, State, TaskId, plan,
+};
 use evenkeel_cbinfo::TaskEvent;
 use evenkeel_journal::{PlaceError, Placed, Session, Style, TaskRef, affinity};
 use evenkeel_machine::{CpuSet, Machine};
@@ -13,6 +15,7 @@ use crate::observe::{Accounting, AccountingChoice, ObserveError, Observer};
 use crate::reading::{Freedom, TaskReading};
 use crate::record::Decision;
 use crate::summary::Totals;
+use crate::working_set::WorkingSets;
 
 /// How tasks are put on CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -60,6 +63,8 @@ const LOGGED_REFUSALS: u64 = 10;
 pub struct Balancer {
     observer: Observer,
     session: Option<GuardedSession>,
+    /// Measured only for the policy that asks for them.
+    working_sets: Option<WorkingSets>,
     state: State,
     options: Options,
     isolated: CpuSet,
@@ -90,10 +95,13 @@ impl Balancer {
             (Accounting::Procfs, Policy::Lag(parameters)) => Policy::Lag(parameters.for_ticks()),
             (_, policy) => policy.clone(),
         };
+        let by_working_set =
+            matches!(policy, Policy::Paper(PaperParameters { selection: Selection::Cache, .. }));
         Ok(Self {
             totals: Totals::new(machine, observer.last()),
             observer,
             session,
+            working_sets: by_working_set.then(WorkingSets::new),
             state: State::new(policy),
             options,
             isolated: machine.isolated(),
@@ -131,8 +139,11 @@ impl Balancer {
     /// When the program cannot be observed.
     pub fn interval(&mut self) -> Result<u64, BalancerError> {
         self.handle_events()?;
-        let Some(snapshot) = self.snapshot()? else { return Ok(self.first_interval_ns()) };
+        let Some(mut snapshot) = self.snapshot()? else { return Ok(self.first_interval_ns()) };
         self.free_newcomers(&snapshot);
+        if let Some(working_sets) = &mut self.working_sets {
+            working_sets.measure(&mut snapshot);
+        }
         self.totals.add(&snapshot, self.observer.last());
         let plan = match plan(&snapshot, &mut self.state) {
             Ok(plan) => plan,

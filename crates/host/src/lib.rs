@@ -7,6 +7,7 @@
 //! | `exact` | readings from cbinfo (BPF) |
 //! | `approximate` | readings from /proc, for whoever may not load BPF |
 //! | `observe` | which of the two, and which CPUs count |
+//! | `working_set` | how much memory each process referenced lately |
 //! | `balancer` | observe, decide, act, record: one interval |
 //! | `guarded` | a journal session and the supervisor that goes with it |
 //! | `prompt` | being run promptly, so that no pin lasts longer than it must |
@@ -30,6 +31,7 @@ mod reading;
 mod record;
 mod summary;
 mod supervise;
+mod working_set;
 
 pub use balancer::{Balancer, BalancerError, Options, Placement};
 pub use calibrate::calibrate;

@@ -102,6 +102,7 @@ impl Reading {
                     runnable: now.runnable,
                     allowed: allowed.intersection(usable),
                     fixed,
+                    // Nothing that adds up: measured apart (`working_set`).
                     working_set_bytes: None,
                 };
                 let own = own.entry(now.cpu).or_default();

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::LagParameters;
+use super::phases::Phases;
 use crate::figures::part;
 use crate::snapshot::{Snapshot, TaskId, TaskView};
 
@@ -15,6 +16,8 @@ use crate::snapshot::{Snapshot, TaskId, TaskView};
 const ACTIVE_SHARE: u64 = 10;
 /// Share of the interval that a task must sleep to have waited for others: 1/4.
 const SLEEP_SHARE: u64 = 4;
+/// Share of the interval that a task must sleep to have paused at all: 1/50.
+const PAUSE_SHARE: u64 = 50;
 /// A phase must last this many of the shortest intervals to be worth balancing in.
 const MIN_PHASE_INTERVALS: u64 = 2;
 /// Times that a task must have been switched in for its phases to show.
@@ -32,6 +35,7 @@ pub(crate) struct LagState {
     tasks: Vec<(TaskId, TaskMemory)>,
     pub(super) interval_ns: u64,
     pub(super) asymmetric_rounds: u32,
+    pub(super) phases: Phases,
 }
 
 /// Smoothed figures of a CPU.
@@ -51,6 +55,8 @@ pub(super) struct TaskMemory {
     pub(super) lead_ns: i64,
     /// Slept for a good part of the last interval.
     pub(super) slept: bool,
+    /// Was asleep at the last look.
+    is_asleep: bool,
 }
 
 /// A compute task in the interval that just ended.
@@ -79,6 +85,7 @@ impl LagState {
             tasks: Vec::new(),
             interval_ns: min_interval_ns,
             asymmetric_rounds: 0,
+            phases: Phases::default(),
         }
     }
 
@@ -144,6 +151,7 @@ impl LagState {
         let mut active: Vec<Active<'a>> = Vec::with_capacity(views.len());
         let mut woken = Vec::new();
         let mut abreast = Vec::new();
+        let mut woke_ago_ns = Vec::new();
         let mut before = self.tasks.iter().peekable();
         for view in views {
             while before.next_if(|(id, _)| *id < view.id).is_some() {}
@@ -162,15 +170,22 @@ impl LagState {
                 // Began within the interval: has missed nothing of it.
                 abreast.push(active.len());
             }
+            let was_asleep = known.is_some_and(|memory| memory.is_asleep);
+            woke_ago_ns.extend(view.woke_ago_ns(was_asleep, interval_ns));
             // Not even a clock that ran ahead makes more than twice the interval of it.
             let received_ns = i64::try_from(view.received_ns.min(most_ns)).unwrap_or(i64::MAX);
             let lead_ns = known.map_or(0, |memory| memory.lead_ns).saturating_add(received_ns);
-            active.push(Active { view, memory: TaskMemory { lead_ns, slept }, phase_ns });
+            let memory = TaskMemory { lead_ns, slept, is_asleep: !view.runnable };
+            active.push(Active { view, memory, phase_ns });
         }
 
         // When half of them wake at once, that was a barrier, and all begin again.
-        let new_phase = !woken.is_empty() && woken.len() * 2 >= active.len();
-        if new_phase {
+        let is_barrier = |woken: usize| woken > 0 && woken * 2 >= active.len();
+        // Tasks that are well balanced wait there for a moment only: that is nothing for their
+        // leads, which are level then, but it tells when the barrier was.
+        let barrier_ago_ns = woke_ago_ns.iter().min().filter(|_| is_barrier(woke_ago_ns.len()));
+        self.phases.pass(interval_ns, barrier_ago_ns.copied());
+        if is_barrier(woken.len()) {
             begin_phase(&mut active, &woken, interval_ns);
         } else {
             abreast.extend(woken);
@@ -254,5 +269,17 @@ impl TaskView {
     fn slept(&self, interval_ns: u64) -> bool {
         let slept_ns = interval_ns.saturating_sub(self.demand_ns());
         slept_ns.saturating_mul(SLEEP_SHARE) >= interval_ns
+    }
+
+    /// How long ago it woke, if it did so in the interval. Exact where it slept when that began;
+    /// where it slept somewhere within, the middle of what is possible.
+    fn woke_ago_ns(&self, was_asleep: bool, interval_ns: u64) -> Option<u64> {
+        let awake_ns = self.demand_ns().min(interval_ns);
+        let paused = (interval_ns - awake_ns).saturating_mul(PAUSE_SHARE) >= interval_ns;
+        match (self.runnable, was_asleep) {
+            (true, true) => Some(awake_ns),
+            (true, false) if paused => Some(awake_ns / 2),
+            _ => None,
+        }
     }
 }

@@ -48,6 +48,8 @@ pub struct Outcome {
     pub elapsed_ns: u64,
     /// Every plan, with the time at which it was made.
     pub plans: Vec<(u64, Plan)>,
+    /// When the tasks met at a barrier.
+    pub barriers_ns: Vec<u64>,
 }
 
 impl Outcome {
@@ -124,9 +126,9 @@ pub fn run_from(
         .collect();
     let mut state = policy.map(State::new);
     let mut next_ns = state.as_ref().map_or(u64::MAX, State::first_interval_ns);
-    let (mut now_ns, mut since_ns, mut phase) = (0, 0, 0);
-    let mut plans = Vec::new();
-    while phase < program.phases {
+    let (mut now_ns, mut since_ns) = (0, 0);
+    let (mut plans, mut barriers_ns) = (Vec::new(), Vec::new());
+    while barriers_ns.len() < program.phases as usize {
         change(now_ns, &mut cores);
         for (index, queue) in queues.iter_mut().enumerate() {
             step(index, &cores[index], queue, &mut runners, program);
@@ -135,7 +137,7 @@ pub fn run_from(
         assert!(now_ns < 600_000 * MS, "the program never ends");
         let mut own = runners.iter_mut().filter(|runner| !runner.hog);
         if own.all(|runner| runner.done_ns >= program.work_ns) {
-            phase += 1;
+            barriers_ns.push(now_ns);
             for runner in runners.iter_mut().filter(|runner| !runner.hog) {
                 runner.done_ns = 0;
                 if runner.waits {
@@ -157,7 +159,7 @@ pub fn run_from(
             since_ns = now_ns;
         }
     }
-    Outcome { elapsed_ns: now_ns, plans }
+    Outcome { elapsed_ns: now_ns, plans, barriers_ns }
 }
 
 fn runner(cpu: usize, tid: u32, hog: bool) -> Runner {
