@@ -48,7 +48,7 @@ struct cpu_account {
 
 /* One followed task, kept in the kernel's task-local storage. */
 struct task_account {
-	u64 program;		/* tgid of the root of the followed program */
+	u64 program;		/* the number that user space gave to the followed program */
 	u64 run_ns;		/* on a CPU, what irq, softirq and steal took excluded */
 	u64 stolen_ns;		/* irq, softirq and steal while it was on a CPU */
 	u64 received_ns;	/* run_ns weighted with the CPU's speed / 1024 */

@@ -106,7 +106,7 @@ impl Accounts {
     pub fn open() -> Self {
         let exact = || -> Result<Cbinfo> {
             let mut cbinfo = Cbinfo::open(&[])?;
-            cbinfo.follow(std::process::id())?;
+            cbinfo.follow(std::process::id(), std::process::id())?;
             Ok(cbinfo)
         };
         match exact() {

@@ -8,6 +8,7 @@
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -205,8 +206,10 @@ fn interval(executable: &Path, plans: Vec<Row>) -> Result<Report> {
         .context("cannot start a process to observe")?;
     let crowd = Crowd(crowd);
     let machine = Machine::from_sysfs(Path::new("/"))?;
-    let mut observer = Observer::new(&machine, crowd.0.id(), AccountingChoice::Auto)?;
-    let usable = observer.usable().unwrap_or_else(|| machine.online());
+    let mut observer = Observer::new(&machine, AccountingChoice::Auto)?;
+    let program = crowd.0.id();
+    observer.follow(program, program)?;
+    let usable = machine.online();
     let begun = Instant::now();
     let mut snapshots_ms = Vec::new();
     while snapshots_ms.len() < ROUNDS as usize {
@@ -215,10 +218,12 @@ fn interval(executable: &Path, plans: Vec<Row>) -> Result<Report> {
         }
         std::thread::sleep(Duration::from_millis(20));
         let start = Instant::now();
-        let snapshot = observer.snapshot(&usable, |id, _| Freedom {
+        let earlier = Rc::clone(observer.last());
+        observer.read()?;
+        let snapshot = observer.snapshot(&earlier, program, &usable, |id, _| Freedom {
             allowed: affinity::get(id.tid as i32).unwrap_or_default(),
             fixed: false,
-        })?;
+        });
         if snapshot.is_some_and(|snapshot| snapshot.tasks.len() > CROWD as usize) {
             snapshots_ms.push(start.elapsed().as_secs_f64() * 1e3);
         }
@@ -227,7 +232,7 @@ fn interval(executable: &Path, plans: Vec<Row>) -> Result<Report> {
     let plans_ms = rounds(usable.len() as u32, CROWD)?;
     Ok(Report {
         plans,
-        interval_tasks: observer.last().tasks.len(),
+        interval_tasks: observer.last().programs.values().map(|one| one.tasks.len()).sum(),
         snapshot_ms: median(&snapshots_ms).unwrap_or(0.0),
         plan_ms: median(&plans_ms).unwrap_or(0.0),
         accounting: format!("{:?}", observer.accounting()).to_lowercase(),

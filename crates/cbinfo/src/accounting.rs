@@ -187,17 +187,18 @@ impl Cbinfo {
         Ok(())
     }
 
-    /// Follows process `root`, its descendants, and everything that they will fork, as one program.
-    /// Returns how many tasks there are now.
+    /// Follows process `root`, its descendants, and everything that they will fork, as program
+    /// `program` (any number; the same for several roots if they belong together). Who belongs to
+    /// another program stays with that. Returns how many tasks there are now.
     ///
     /// # Errors
     /// When the kernel cannot list its tasks.
-    pub fn follow(&mut self, root: u32) -> Result<usize, Error> {
+    pub fn follow(&mut self, root: u32, program: u32) -> Result<usize, Error> {
         let mut found = 0;
         let mut processes = vec![root];
         while let Some(tgid) = processes.pop() {
             self.settings.follow_tgid = tgid;
-            self.settings.follow_program = root;
+            self.settings.follow_program = program;
             self.write_settings()?;
             found += self.iterate("follow")?.len() / size_of::<u64>();
             // Only now: what it forks from here on is followed by the kernel side.
@@ -206,14 +207,13 @@ impl Cbinfo {
         Ok(found)
     }
 
-    /// Ends what [`Cbinfo::follow`] began for the program whose first process is or was `root`. What
-    /// is forked while this runs may be overlooked: call it again when
-    /// [`TaskAccount::program`] still names it.
+    /// Ends what [`Cbinfo::follow`] began for `program`. What is forked while this runs may be
+    /// overlooked: call it again when [`TaskAccount::program`] still names it.
     ///
     /// # Errors
     /// When the kernel cannot list its tasks.
-    pub fn forget(&mut self, root: u32) -> Result<(), Error> {
-        self.settings.follow_program = root;
+    pub fn forget(&mut self, program: u32) -> Result<(), Error> {
+        self.settings.follow_program = program;
         self.write_settings()?;
         self.iterate("forget").map(drop)
     }

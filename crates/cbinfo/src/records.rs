@@ -156,7 +156,7 @@ pub struct TaskAccount {
     pub tid: u32,
     /// Process (thread group) id.
     pub tgid: u32,
-    /// Process id of the followed program's root.
+    /// The program that it belongs to, as given to [`crate::Cbinfo::follow`].
     pub program: u32,
     /// When the thread was started, in nanoseconds since boot: tells a reused thread id apart.
     pub start_boottime_ns: u64,

@@ -73,7 +73,7 @@ fn a_program_is_followed_through_fork_and_exec_to_its_end() {
     // Waits for a line, then forks a child that becomes another program.
     let mut parent = shell("read line; sleep 60 & wait");
     let root = parent.0.id();
-    assert_eq!(cbinfo.follow(root).unwrap(), 1);
+    assert_eq!(cbinfo.follow(root, root).unwrap(), 1);
     assert_eq!(cbinfo.tasks().unwrap().iter().map(|task| task.tid).collect::<Vec<_>>(), [root]);
     drop(parent.0.stdin.take());
 
@@ -113,13 +113,13 @@ fn of_several_programs_one_can_be_forgotten() {
         cbinfo.tasks().unwrap().iter().filter(|task| task.program == root).count()
     };
     for root in roots {
-        cbinfo.follow(root).unwrap();
+        cbinfo.follow(root, root).unwrap();
         until(|| (tasks_of(&mut cbinfo, root) == 2).then_some(()));
     }
     cbinfo.forget(roots[0]).unwrap();
     assert_eq!(roots.map(|root| tasks_of(&mut cbinfo, root)), [0, 2]);
     // And back again.
-    assert_eq!(cbinfo.follow(roots[0]).unwrap(), 2);
+    assert_eq!(cbinfo.follow(roots[0], roots[0]).unwrap(), 2);
     assert_eq!(roots.map(|root| tasks_of(&mut cbinfo, root)), [2, 2]);
 }
 
@@ -127,7 +127,7 @@ fn of_several_programs_one_can_be_forgotten() {
 fn a_busy_task_runs_waits_or_is_stolen_from_all_the_time() {
     let Some(mut cbinfo) = open() else { return };
     let spinner = shell("while :; do :; done");
-    cbinfo.follow(spinner.0.id()).unwrap();
+    cbinfo.follow(spinner.0.id(), 1).unwrap();
     let look = |cbinfo: &mut Cbinfo| -> TaskAccount { cbinfo.tasks().unwrap()[0] };
     // From its first switch on everything is known.
     until(|| (look(&mut cbinfo).run_ns > 20_000_000).then_some(()));
@@ -150,7 +150,7 @@ fn speed_weighs_what_a_task_receives() {
     }
     let mut cbinfo = Cbinfo::open(&[512; 1024]).unwrap();
     let spinner = shell("while :; do :; done");
-    cbinfo.follow(spinner.0.id()).unwrap();
+    cbinfo.follow(spinner.0.id(), 1).unwrap();
     let task = until(|| {
         let task = cbinfo.tasks().unwrap()[0];
         (task.run_ns > 50_000_000).then_some(task)

@@ -5,31 +5,39 @@
 //! IRQ_TIME_ACCOUNTING, includes what softirqs stole. Competition is inferred: the share of a CPU
 //! that others took from tasks of ours which wanted it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use evenkeel_capability::TaskId;
 use procfs::process::{Process, Task};
 use procfs::{CpuTime, CurrentSI, KernelStats, ProcError};
 
-use crate::reading::{CpuReading, Reading, TaskReading};
+use crate::reading::{CpuReading, ProgramReading, Reading, TaskReading};
 
 pub(crate) struct Approximate {
-    root: i32,
     speeds: Vec<u32>,
-    /// Processes of the program, the root first; a process stays in it when its parent dies.
-    processes: BTreeSet<i32>,
+    /// The program of each process; a process stays in it when its parent dies.
+    processes: BTreeMap<i32, u32>,
     last: Reading,
 }
 
 impl Approximate {
-    pub(crate) fn new(root: u32, speeds: &[u32]) -> Self {
-        let root = root as i32;
-        Self { root, speeds: speeds.to_vec(), processes: [root].into(), last: Reading::default() }
+    pub(crate) fn new(speeds: &[u32]) -> Self {
+        Self { speeds: speeds.to_vec(), processes: BTreeMap::new(), last: Reading::default() }
+    }
+
+    /// From the next reading on, this process and its descendants belong to `program`, unless they
+    /// belong to another one.
+    pub(crate) fn follow(&mut self, process: u32, program: u32) {
+        self.processes.entry(process as i32).or_insert(program);
+    }
+
+    pub(crate) fn forget(&mut self, program: u32) {
+        self.processes.retain(|_, of| *of != program);
     }
 
     pub(crate) fn read(&mut self, at_ns: u64) -> Result<Reading, ProcError> {
         let stats = KernelStats::current()?;
-        let tasks = self.tasks();
+        let programs = self.programs();
         let interval_ns = at_ns.saturating_sub(self.last.at_ns).max(1);
         let mut cpus = BTreeMap::new();
         for (cpu, time) in stats.cpu_time.iter().enumerate() {
@@ -37,7 +45,7 @@ impl Approximate {
             let earlier = self.last.cpus.get(&cpu).copied();
             let mut now = in_nanoseconds(time);
             if let Some(earlier) = earlier {
-                let (run_ns, wait_ns) = own_share(cpu, &tasks, &self.last.tasks);
+                let (run_ns, wait_ns) = observed_share(cpu, &programs, &self.last.programs);
                 let not_tasks_ns = taken(&now).saturating_sub(taken(&earlier));
                 let busy_ns = interval_ns.saturating_sub(not_tasks_ns);
                 let foreign_ns = busy_ns.saturating_sub(run_ns);
@@ -47,34 +55,43 @@ impl Approximate {
             }
             cpus.insert(cpu, now);
         }
-        self.last = Reading { at_ns, cpus, tasks };
+        self.last = Reading { at_ns, cpus, programs };
         Ok(self.last.clone())
     }
 
-    fn tasks(&mut self) -> BTreeMap<TaskId, TaskReading> {
-        let mut tasks = BTreeMap::new();
-        let mut pending: Vec<i32> = self.processes.iter().copied().collect();
-        let mut alive = BTreeSet::new();
-        while let Some(pid) = pending.pop() {
-            let Ok(threads) = Process::new(pid).and_then(|process| process.tasks()) else {
-                continue;
+    fn programs(&mut self) -> BTreeMap<u32, ProgramReading> {
+        let mut programs: BTreeMap<u32, ProgramReading> = BTreeMap::new();
+        let mut pending: Vec<(i32, u32)> =
+            self.processes.iter().map(|(pid, program)| (*pid, *program)).collect();
+        let mut alive = BTreeMap::new();
+        while let Some((pid, program)) = pending.pop() {
+            let threads = match Process::new(pid).and_then(|process| process.tasks()) {
+                Ok(threads) => threads,
+                Err(ProcError::NotFound(_)) => continue,
+                Err(why) => {
+                    // Still there as far as anybody knows: looked at again next time.
+                    tracing::debug!(pid, "cannot be read: {why}");
+                    alive.entry(pid).or_insert(program);
+                    continue;
+                }
             };
-            if !alive.insert(pid) {
+            // A child of one program may have joined another one.
+            let program = self.processes.get(&pid).copied().unwrap_or(program);
+            if alive.insert(pid, program).is_some() {
                 continue;
             }
             for thread in threads.flatten() {
-                pending.extend(children(&thread));
-                if let Some((id, reading)) = self.task(&thread) {
-                    tasks.insert(id, reading);
+                pending.extend(children(&thread).into_iter().map(|child| (child, program)));
+                if let Some((id, reading)) = self.task(&thread, program) {
+                    programs.entry(program).or_default().tasks.insert(id, reading);
                 }
             }
         }
-        alive.insert(self.root);
         self.processes = alive;
-        tasks
+        programs
     }
 
-    fn task(&self, thread: &Task) -> Option<(TaskId, TaskReading)> {
+    fn task(&self, thread: &Task, program: u32) -> Option<(TaskId, TaskReading)> {
         let stat = thread.stat().ok()?;
         let (run_ns, wait_ns, switches) = match thread.schedstat() {
             Ok(times) => (times.sum_exec_runtime, times.run_delay, times.pcount),
@@ -83,7 +100,8 @@ impl Approximate {
         let id = TaskId { tid: thread.tid as u32, start: stat.starttime };
         let cpu = stat.processor.unwrap_or(0).max(0) as u32;
         let speed = u64::from(self.speeds.get(cpu as usize).copied().unwrap_or(1024));
-        let before = self.last.tasks.get(&id).copied().unwrap_or_default();
+        let last = self.last.programs.get(&program).and_then(|last| last.tasks.get(&id));
+        let before = last.copied().unwrap_or_default();
         let received_ns = before.received_ns + run_ns.saturating_sub(before.run_ns) * speed / 1024;
         let reading = TaskReading {
             process: thread.pid as u32,
@@ -125,14 +143,19 @@ fn taken(reading: &CpuReading) -> u64 {
     reading.irq_ns + reading.softirq_ns + reading.steal_ns + reading.idle_ns
 }
 
-/// What our own tasks on one CPU did in the interval: (run, wait).
-fn own_share(
+/// What the observed tasks on one CPU did in the interval: (run, wait).
+fn observed_share(
     cpu: u32,
-    now: &BTreeMap<TaskId, TaskReading>,
-    then: &BTreeMap<TaskId, TaskReading>,
+    now: &BTreeMap<u32, ProgramReading>,
+    then: &BTreeMap<u32, ProgramReading>,
 ) -> (u64, u64) {
-    now.iter().filter(|(_, task)| task.cpu == cpu).fold((0, 0), |(run, wait), (id, task)| {
-        let before = then.get(id).copied().unwrap_or_default();
+    let tasks = now.iter().flat_map(|(program, now)| {
+        let then = then.get(program);
+        now.tasks.iter().map(move |(id, task)| {
+            (task, then.and_then(|then| then.tasks.get(id)).copied().unwrap_or_default())
+        })
+    });
+    tasks.filter(|(task, _)| task.cpu == cpu).fold((0, 0), |(run, wait), (task, before)| {
         (
             run + task.run_ns.saturating_sub(before.run_ns),
             wait + task.wait_ns.saturating_sub(before.wait_ns),

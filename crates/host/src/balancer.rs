@@ -1,21 +1,22 @@
-//! One interval of balancing a program: observe, decide, act, record.
+//! One look at the programs that are balanced: observe, decide, act, record. `run` balances one
+//! program, the daemon many; they share the accounting, the journal and every rule, but each has
+//! its own plan, in which the others are foreign.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use evenkeel_capability::{
-    PaperParameters, Plan, Policy, Selection, Snapshot, State, TaskId, plan,
-};
+use evenkeel_capability::{Plan, Policy, Snapshot, TaskId, plan};
 use evenkeel_cbinfo::TaskEvent;
 use evenkeel_journal::{PlaceError, Placed, Session, Style, TaskRef, affinity};
 use evenkeel_machine::{CpuSet, Machine};
 use serde::{Deserialize, Serialize};
 
 use crate::guarded::{GuardedError, GuardedSession};
-use crate::observe::{Accounting, AccountingChoice, ObserveError, Observer};
+use crate::member::{Member, task_ref};
+use crate::observe::{Accounting, AccountingChoice, ObserveError, Observer, monotonic_ns};
 use crate::reading::{Freedom, TaskReading};
 use crate::record::Decision;
 use crate::summary::Totals;
-use crate::working_set::WorkingSets;
 
 /// How tasks are put on CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -43,35 +44,33 @@ pub struct Options {
     pub cpus: Option<CpuSet>,
 }
 
-/// Why an interval failed.
+/// Why a look failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BalancerError {
-    /// The program could not be observed.
+    /// A program could not be observed.
     #[error(transparent)]
     Observe(#[from] ObserveError),
 }
 
-/// How many decisions are kept for `explain`.
-const KEPT_DECISIONS: usize = 64;
 /// A program that is younger is still starting up, and may just be counting its CPUs: it is not
 /// pinned yet. (JVM and OpenMP count within their first tenth of a second of CPU time.)
 const SETTLING_NS: u64 = 500_000_000;
 /// Refusals of one kind that are logged; more are only counted.
 const LOGGED_REFUSALS: u64 = 10;
 
-/// Balances one program.
+/// Programs that are due within this share of their interval are looked at together: one reading
+/// serves all of them.
+const TOGETHER_SHARE: u64 = 8;
+
+/// Balances programs, each by a number of the caller's choice.
 pub struct Balancer {
+    machine: Machine,
     observer: Observer,
     session: Option<GuardedSession>,
-    /// Measured only for the policy that asks for them.
-    working_sets: Option<WorkingSets>,
-    state: State,
+    policy: Policy,
     options: Options,
     isolated: CpuSet,
-    totals: Totals,
-    decisions: VecDeque<Decision>,
-    /// Tasks that the program had at the last look, to find the new ones.
-    known: BTreeMap<TaskId, u32>,
+    members: BTreeMap<u32, Member>,
     pinned: usize,
     urgent: bool,
     /// When processes became other programs, if that was lately.
@@ -79,43 +78,80 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// Starts to balance the program whose first process is `root`. Without a `session` (no
-    /// journal could be written) it only observes.
+    /// Ready to balance; no program yet. Without a `session` (no journal could be written) it only
+    /// observes.
     ///
     /// # Errors
-    /// When the program cannot be observed.
+    /// When the machine cannot be observed.
     pub fn new(
-        machine: &Machine,
-        root: u32,
+        machine: Machine,
         session: Option<GuardedSession>,
         options: Options,
     ) -> Result<Self, BalancerError> {
-        let observer = Observer::new(machine, root, options.accounting)?;
+        let observer = Observer::new(&machine, options.accounting)?;
         let policy = match (observer.accounting(), &options.policy) {
             (Accounting::Procfs, Policy::Lag(parameters)) => Policy::Lag(parameters.for_ticks()),
             (_, policy) => policy.clone(),
         };
-        let by_working_set =
-            matches!(policy, Policy::Paper(PaperParameters { selection: Selection::Cache, .. }));
         Ok(Self {
-            totals: Totals::new(machine, observer.last()),
             observer,
             session,
-            working_sets: by_working_set.then(WorkingSets::new),
-            state: State::new(policy),
+            policy,
             options,
             isolated: machine.isolated(),
-            decisions: VecDeque::new(),
-            known: BTreeMap::new(),
+            machine,
+            members: BTreeMap::new(),
             pinned: 0,
             urgent: false,
             execs_ns: BTreeMap::new(),
         })
     }
 
-    /// Length of the first interval.
-    pub fn first_interval_ns(&self) -> u64 {
-        self.state.first_interval_ns()
+    /// Takes a process and its descendants into program `program`, which begins with that if it
+    /// does not exist yet. Who belongs to another program stays with that.
+    ///
+    /// # Errors
+    /// It cannot be observed.
+    pub fn join(&mut self, program: u32, process: &TaskRef) -> Result<(), BalancerError> {
+        let session = self.session.as_mut().map(GuardedSession::session);
+        match session.map(|session| session.add_program(process)) {
+            // One that has ended meanwhile is no fault.
+            None | Some(Ok(()) | Err(PlaceError::Gone { .. })) => {}
+            Some(Err(why)) => {
+                tracing::warn!("{why}; tasks are not moved, only observed");
+                self.session = None;
+            }
+        }
+        self.observer.follow(process.tgid as u32, program)?;
+        let now = Rc::clone(self.observer.read()?);
+        let (machine, policy) = (&self.machine, &self.policy);
+        self.members.entry(program).or_insert_with(|| Member::new(machine, policy.clone(), &now));
+        Ok(())
+    }
+
+    /// Lets a program go: its tasks get their masks back. Says how it fared.
+    pub fn leave(&mut self, program: u32) -> Option<(Totals, Vec<Decision>)> {
+        let member = self.members.remove(&program)?;
+        if let Err(why) = self.observer.read() {
+            tracing::debug!("its last tasks are not known: {why}");
+        }
+        let tasks = self.observer.last().programs.get(&program).map(|now| &now.tasks);
+        if let Some(session) = self.session.as_mut().map(GuardedSession::session) {
+            for (id, task) in tasks.into_iter().flatten() {
+                if let Err(why) = session.release(&task_ref(*id, task.process)) {
+                    tracing::warn!("{why}");
+                }
+            }
+        }
+        if let Err(why) = self.observer.forget(program) {
+            tracing::warn!("{why}");
+        }
+        Some(member.into_results())
+    }
+
+    /// When somebody is to be looked at next, on the monotonic clock; `None` without a program.
+    pub fn due_ns(&self) -> Option<u64> {
+        self.members.values().map(|member| member.due_ns).min()
     }
 
     /// The source of figures.
@@ -123,61 +159,100 @@ impl Balancer {
         &mut self.observer
     }
 
-    /// What happened so far.
-    pub fn totals(&self) -> &Totals {
-        &self.totals
+    /// What happened to a program so far.
+    pub fn totals(&self, program: u32) -> Option<&Totals> {
+        self.members.get(&program).map(|member| &member.totals)
     }
 
-    /// The last decisions, oldest first.
-    pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
-        self.decisions.iter()
+    /// The last decisions about a program, oldest first.
+    pub fn decisions(&self, program: u32) -> impl Iterator<Item = &Decision> {
+        self.members.get(&program).into_iter().flat_map(Member::decisions)
     }
 
-    /// Ends one interval: looks, decides, acts. Returns the length of the next one.
+    /// Looks at the programs whose interval is over, decides and acts. Returns them.
     ///
     /// # Errors
-    /// When the program cannot be observed.
-    pub fn interval(&mut self) -> Result<u64, BalancerError> {
+    /// When nothing can be observed. All that were due are looked at again later.
+    pub fn look(&mut self) -> Result<Vec<u32>, BalancerError> {
         self.handle_events()?;
-        let Some(mut snapshot) = self.snapshot()? else { return Ok(self.first_interval_ns()) };
-        self.free_newcomers(&snapshot);
-        if let Some(working_sets) = &mut self.working_sets {
+        let now_ns = monotonic_ns();
+        let is_due = |member: &Member| {
+            member.due_ns.saturating_sub(member.interval_ns / TOGETHER_SHARE) <= now_ns
+        };
+        let due: Vec<u32> = self
+            .members
+            .iter()
+            .filter(|(_, member)| is_due(member))
+            .map(|(program, _)| *program)
+            .collect();
+        if due.is_empty() {
+            return Ok(due);
+        }
+        let mut result = self.observer.read().map(drop).map_err(BalancerError::from);
+        for program in &due {
+            let Some(mut member) = self.members.remove(program) else { continue };
+            if result.is_ok() {
+                result = self.look_at(*program, &mut member);
+            }
+            // From now and not from the last deadline: after a suspend nothing is to be caught up.
+            member.due_ns = monotonic_ns() + member.interval_ns;
+            self.members.insert(*program, member);
+        }
+        result.map(|()| due)
+    }
+
+    fn look_at(&mut self, program: u32, member: &mut Member) -> Result<(), BalancerError> {
+        member.interval_ns = member.state.first_interval_ns();
+        let Some(mut snapshot) = self.snapshot(program, member) else { return Ok(()) };
+        member.last = Rc::clone(self.observer.last());
+        if let Some(session) = self.session.as_mut().map(GuardedSession::session) {
+            member.free_newcomers(&snapshot, session, self.pinned > 0);
+        }
+        if let Some(working_sets) = &mut member.working_sets {
             working_sets.measure(&mut snapshot);
         }
-        self.totals.add(&snapshot, self.observer.last());
-        let plan = match plan(&snapshot, &mut self.state) {
+        member.totals.add(&snapshot, self.observer.last());
+        let plan = match plan(&snapshot, &mut member.state) {
             Ok(plan) => plan,
             Err(invalid) => {
                 // The kernel's own lists contradict each other for a moment at times.
                 tracing::debug!(%invalid, "snapshot left out");
-                return Ok(self.first_interval_ns());
+                return Ok(());
             }
         };
-        let refused = self.act(&plan, &snapshot);
+        let refused = self.act(&plan, &snapshot, &mut member.totals);
         if !plan.moves.is_empty() {
             // Even a soft move is a pin for a moment: who was born in it must not keep it.
             self.take_events(true)?;
         }
-        let interval_ns = plan.interval_ns;
-        self.remember(plan, &snapshot, refused);
-        Ok(interval_ns)
+        member.interval_ns = plan.interval_ns;
+        member.remember(plan, &snapshot, refused);
+        Ok(())
     }
 
-    /// Gives back every mask, and says how the program fared.
-    pub fn finish(mut self) -> (Totals, Vec<Decision>) {
-        match self.snapshot() {
-            Ok(Some(snapshot)) => self.totals.add(&snapshot, self.observer.last()),
-            Ok(None) => {}
+    /// Gives back every mask, and says how each program fared.
+    pub fn finish(mut self) -> BTreeMap<u32, (Totals, Vec<Decision>)> {
+        let mut members = std::mem::take(&mut self.members);
+        match self.observer.read() {
+            Ok(_) => {
+                for (program, member) in &mut members {
+                    if let Some(snapshot) = self.snapshot(*program, member) {
+                        member.totals.add(&snapshot, self.observer.last());
+                    }
+                }
+            }
             Err(error) => tracing::debug!("the last interval is not counted: {error}"),
         }
         if let Some(session) = self.session.take() {
             let report = session.close();
-            self.totals.kept = report.kept.len() as u64;
+            for member in members.values_mut() {
+                member.totals.kept = report.kept.len() as u64;
+            }
             for error in report.errors {
                 tracing::error!("{error}; run `evenkeel undo`");
             }
         }
-        (self.totals, self.decisions.into())
+        members.into_iter().map(|(program, member)| (program, member.into_results())).collect()
     }
 
     /// Frees what was born with, or carried into another program, a pin of ours. To be called as
@@ -218,8 +293,8 @@ impl Balancer {
         Ok(())
     }
 
-    fn snapshot(&mut self) -> Result<Option<Snapshot>, BalancerError> {
-        let allowed = self.observer.usable().unwrap_or_default().difference(&self.isolated);
+    fn snapshot(&mut self, program: u32, member: &Member) -> Option<Snapshot> {
+        let allowed = self.observer.usable(program).unwrap_or_default().difference(&self.isolated);
         let usable = match &self.options.cpus {
             Some(cpus) => allowed.intersection(cpus),
             None => allowed,
@@ -241,46 +316,14 @@ impl Balancer {
                 Err(_) => Freedom { allowed: CpuSet::new(), fixed: true },
             }
         };
-        Ok(self.observer.snapshot(&usable, freedom)?)
-    }
-
-    /// Without events from the kernel, children that inherited a pin, and programs that a pinned
-    /// thread became, are found by looking.
-    fn free_newcomers(&mut self, snapshot: &Snapshot) {
-        let Some(session) = self.session.as_mut().map(GuardedSession::session) else { return };
-        let now: BTreeMap<TaskId, u32> =
-            snapshot.tasks.iter().map(|task| (task.id, task.process)).collect();
-        let mut results = Vec::new();
-        if self.pinned > 0 {
-            for (id, process) in now.iter().filter(|(id, _)| !self.known.contains_key(id)) {
-                results.push(session.free_inherited(&task_ref(*id, *process)));
-            }
-        }
-        // A thread that has become its process's leader by exec is gone under its own number.
-        let lost: BTreeSet<u32> = self
-            .known
-            .iter()
-            .filter(|(id, _)| !now.contains_key(id))
-            .map(|(_, process)| *process)
-            .collect();
-        for (id, process) in now.iter().filter(|(id, process)| id.tid == **process) {
-            if lost.contains(process) {
-                results.push(session.free_heir_by_exec(&task_ref(*id, *process)));
-            }
-        }
-        for error in results.into_iter().filter_map(Result::err) {
-            if !matches!(error, PlaceError::Gone { .. }) {
-                tracing::warn!("{error}");
-            }
-        }
-        self.known = now;
+        self.observer.snapshot(&member.last, program, &usable, freedom)
     }
 
     /// Carries out the plan. Returns what was refused and why.
-    fn act(&mut self, plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
+    fn act(&mut self, plan: &Plan, snapshot: &Snapshot, totals: &mut Totals) -> Vec<String> {
         let mut refused = Vec::new();
         if self.options.dry_run || plan.moves.is_empty() {
-            self.totals.proposed += plan.moves.len() as u64;
+            totals.proposed += plan.moves.len() as u64;
             return refused;
         }
         let Some(session) = &mut self.session else {
@@ -304,21 +347,21 @@ impl Balancer {
             let style = if may_pin && !is_settling { Style::Hard } else { Style::Soft };
             match session.place(&task, made.from, made.to, style) {
                 Ok(Placed::Pinned) => {
-                    self.totals.moves += 1;
+                    totals.moves += 1;
                     self.pinned += 1;
                 }
-                Ok(Placed::Moved) => self.totals.moves += 1,
+                Ok(Placed::Moved) => totals.moves += 1,
                 Ok(Placed::Unchanged) => {}
                 Ok(Placed::Yielded { found, newly }) => {
                     if newly {
-                        self.totals.yielded += 1;
+                        totals.yielded += 1;
                         tracing::info!("{task} was given CPUs {found} by its user: let go");
                     }
                     refused.push(format!("{task}: its user chose CPUs {found}"));
                 }
                 Err(GuardedError::Place(PlaceError::Gone { .. })) => {}
                 Err(error) => {
-                    self.totals.refused += 1;
+                    totals.refused += 1;
                     // A cpuset or mask that changed since the last look is no fault of anybody's.
                     let is_rule = matches!(
                         error,
@@ -328,7 +371,7 @@ impl Balancer {
                     );
                     if is_rule {
                         tracing::info!("{error}");
-                    } else if self.totals.refused <= LOGGED_REFUSALS {
+                    } else if totals.refused <= LOGGED_REFUSALS {
                         tracing::warn!("{error}");
                     }
                     let fatal = matches!(
@@ -356,29 +399,6 @@ impl Balancer {
             tracing::warn!("{error}");
         }
     }
-
-    fn remember(&mut self, plan: Plan, snapshot: &Snapshot, refused: Vec<String>) {
-        self.totals.note(&plan);
-        for made in &plan.moves {
-            tracing::info!(
-                "task {} from CPU {} to CPU {}: {}",
-                made.task.tid,
-                made.from,
-                made.to,
-                made.reason
-            );
-        }
-        let at_ns = self.observer.last().at_ns;
-        let decision = Decision::new(at_ns, plan, snapshot, refused);
-        // A long rest must not push the last real decision out: of resting intervals in a row
-        // only the newest is kept.
-        if decision.is_rest() && self.decisions.back().is_some_and(Decision::is_rest) {
-            self.decisions.pop_back();
-        } else if self.decisions.len() == KEPT_DECISIONS {
-            self.decisions.pop_front();
-        }
-        self.decisions.push_back(decision);
-    }
 }
 
 /// The clock of start times.
@@ -391,8 +411,4 @@ fn boottime_ns() -> u64 {
 
 fn start_ns(id: TaskId) -> u64 {
     id.start.saturating_mul(1_000_000_000 / procfs::ticks_per_second().max(1))
-}
-
-fn task_ref(id: TaskId, process: u32) -> TaskRef {
-    TaskRef { tid: id.tid as i32, tgid: process as i32, start_time_ticks: id.start }
 }

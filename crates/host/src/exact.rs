@@ -1,9 +1,11 @@
 //! Readings from cbinfo: exact, for whoever may load BPF programs.
 
+use std::collections::BTreeMap;
+
 use evenkeel_capability::TaskId;
 use evenkeel_cbinfo::{Cbinfo, Error, TaskEvent};
 
-use crate::reading::{CpuReading, Reading, TaskReading};
+use crate::reading::{CpuReading, ProgramReading, Reading, TaskReading};
 
 pub(crate) struct Exact {
     cbinfo: Cbinfo,
@@ -11,10 +13,11 @@ pub(crate) struct Exact {
 }
 
 impl Exact {
-    pub(crate) fn open(root: u32, speeds: &[u32]) -> Result<Self, Error> {
-        let mut cbinfo = Cbinfo::open(speeds)?;
-        cbinfo.follow(root)?;
-        Ok(Self { cbinfo, ns_per_tick: 1_000_000_000 / procfs::ticks_per_second().max(1) })
+    pub(crate) fn open(speeds: &[u32]) -> Result<Self, Error> {
+        Ok(Self {
+            cbinfo: Cbinfo::open(speeds)?,
+            ns_per_tick: 1_000_000_000 / procfs::ticks_per_second().max(1),
+        })
     }
 
     pub(crate) fn cbinfo(&mut self) -> &mut Cbinfo {
@@ -38,33 +41,30 @@ impl Exact {
                     rt_ns: account.noise.rt_ns,
                     idle_ns: account.idle_ns,
                     foreign_ns: account.foreign_ns,
+                    observed_ns: 0,
                     fair_runnable_ns: account.fair_runnable_ns,
                     rt_runnable_ns: account.rt_runnable_ns,
                 };
                 (account.cpu, reading)
             })
             .collect();
-        let tasks = self
-            .cbinfo
-            .tasks()?
-            .into_iter()
-            .map(|task| {
-                // The journal names tasks by /proc's start time, which is in ticks.
-                let id = TaskId { tid: task.tid, start: task.start_boottime_ns / self.ns_per_tick };
-                let reading = TaskReading {
-                    process: task.tgid,
-                    cpu: task.cpu,
-                    queue: task.vruntime,
-                    run_ns: task.run_ns,
-                    stolen_ns: task.stolen_ns,
-                    received_ns: task.received_ns,
-                    wait_ns: task.wait_ns,
-                    switches: task.switches,
-                    runnable: task.runnable,
-                };
-                (id, reading)
-            })
-            .collect();
-        Ok(Reading { at_ns, cpus, tasks })
+        let mut programs: BTreeMap<u32, ProgramReading> = BTreeMap::new();
+        for task in self.cbinfo.tasks()? {
+            // The journal names tasks by /proc's start time, which is in ticks.
+            let id = TaskId { tid: task.tid, start: task.start_boottime_ns / self.ns_per_tick };
+            let reading = TaskReading {
+                process: task.tgid,
+                cpu: task.cpu,
+                queue: task.vruntime,
+                run_ns: task.run_ns,
+                stolen_ns: task.stolen_ns,
+                received_ns: task.received_ns,
+                wait_ns: task.wait_ns,
+                switches: task.switches,
+                runnable: task.runnable,
+            };
+            programs.entry(task.program).or_default().tasks.insert(id, reading);
+        }
+        Ok(Reading { at_ns, cpus, programs })
     }
 }

@@ -8,7 +8,8 @@
 //! | `approximate` | readings from /proc, for whoever may not load BPF |
 //! | `observe` | which of the two, and which CPUs count |
 //! | `working_set` | how much memory each process referenced lately |
-//! | `balancer` | observe, decide, act, record: one interval |
+//! | `member` | what is remembered of one program that is balanced |
+//! | `balancer` | observe, decide, act, record: one look |
 //! | `guarded` | a journal session and the supervisor that goes with it |
 //! | `prompt` | being run promptly, so that no pin lasts longer than it must |
 //! | `program` | a command as a child: its start, signals and end |
@@ -24,6 +25,7 @@ mod calibrate;
 pub mod doctor;
 mod exact;
 mod guarded;
+mod member;
 mod observe;
 mod program;
 mod prompt;
@@ -38,7 +40,7 @@ pub use calibrate::calibrate;
 pub use guarded::{GuardedError, GuardedSession, SupervisorCommand};
 pub use observe::{Accounting, AccountingChoice, ObserveError, Observer};
 pub use program::{End, Origin, Program, ProgramError};
-pub use reading::{CpuReading, Freedom, Reading, TaskReading};
+pub use reading::{CpuReading, Freedom, ProgramReading, Reading, TaskReading};
 pub use record::{Decision, Record, RecordError, records};
 pub use summary::{CpuSummary, Summary};
 pub use supervise::{Job, run};

@@ -1,5 +1,7 @@
 //! Which accounting is used, and which CPUs a program may use: the "observe" end of the balancer.
 
+use std::rc::Rc;
+
 use evenkeel_capability::{Snapshot, TaskId};
 use evenkeel_cbinfo::{Cbinfo, TaskEvent};
 use evenkeel_journal::effective_cpuset;
@@ -49,41 +51,61 @@ enum Source {
     Approximate(Approximate),
 }
 
-/// Observes one program: its root process and everything that descends from it.
+/// Observes programs: processes and everything that descends from them.
 pub struct Observer {
     source: Source,
     why_not_exact: Option<String>,
-    root: u32,
     speeds: Vec<u32>,
-    last: Reading,
+    last: Rc<Reading>,
 }
 
 impl Observer {
-    /// Starts to observe the program whose first process is `root`.
+    /// Starts to observe the machine; no program yet.
     ///
     /// # Errors
     /// When `choice` demands what is not to be had, or /proc cannot be read.
-    pub fn new(
-        machine: &Machine,
-        root: u32,
-        choice: AccountingChoice,
-    ) -> Result<Self, ObserveError> {
+    pub fn new(machine: &Machine, choice: AccountingChoice) -> Result<Self, ObserveError> {
         let mut speeds = vec![1024; machine.cpus.last().map_or(0, |cpu| cpu.id as usize + 1)];
         for cpu in &machine.cpus {
             speeds[cpu.id as usize] = cpu.capability;
         }
         let exact = match choice {
             AccountingChoice::Procfs => Err("--accounting procfs was asked for".to_owned()),
-            AccountingChoice::Cbinfo => Ok(Exact::open(root, &speeds)?),
-            AccountingChoice::Auto => Exact::open(root, &speeds).map_err(|why| why.to_string()),
+            AccountingChoice::Cbinfo => Ok(Exact::open(&speeds)?),
+            AccountingChoice::Auto => Exact::open(&speeds).map_err(|why| why.to_string()),
         };
         let (source, why_not_exact) = match exact {
             Ok(exact) => (Source::Exact(Box::new(exact)), None),
-            Err(why) => (Source::Approximate(Approximate::new(root, &speeds)), Some(why)),
+            Err(why) => (Source::Approximate(Approximate::new(&speeds)), Some(why)),
         };
-        let mut observer = Self { source, why_not_exact, root, speeds, last: Reading::default() };
-        observer.last = observer.read()?;
+        let mut observer = Self { source, why_not_exact, speeds, last: Rc::default() };
+        observer.read()?;
         Ok(observer)
+    }
+
+    /// From the next reading on, this process and its descendants belong to `program`, any number
+    /// of the caller's choice.
+    ///
+    /// # Errors
+    /// When the kernel cannot list its tasks.
+    pub fn follow(&mut self, process: u32, program: u32) -> Result<(), ObserveError> {
+        match &mut self.source {
+            Source::Exact(exact) => drop(exact.cbinfo().follow(process, program)?),
+            Source::Approximate(approximate) => approximate.follow(process, program),
+        }
+        Ok(())
+    }
+
+    /// From the next reading on, there is no such program.
+    ///
+    /// # Errors
+    /// When the kernel cannot list its tasks.
+    pub fn forget(&mut self, program: u32) -> Result<(), ObserveError> {
+        match &mut self.source {
+            Source::Exact(exact) => exact.cbinfo().forget(program)?,
+            Source::Approximate(approximate) => approximate.forget(program),
+        }
+        Ok(())
     }
 
     /// Which accounting is used.
@@ -118,41 +140,42 @@ impl Observer {
         }
     }
 
-    /// The latest cumulative figures.
-    pub fn last(&self) -> &Reading {
+    /// The latest reading.
+    pub fn last(&self) -> &Rc<Reading> {
         &self.last
     }
 
-    /// CPUs that the program's cpuset allows at this moment.
-    pub fn usable(&self) -> Option<CpuSet> {
-        let mut members = std::iter::once(self.root)
-            .chain(self.last.tasks.values().map(|task| task.process))
-            .map(|pid| pid as i32);
-        members.next().map(effective_cpuset)
+    /// CPUs that the program's cpuset allows at this moment; `None` if it has no process.
+    pub fn usable(&self, program: u32) -> Option<CpuSet> {
+        let first = self.last.programs.get(&program)?.tasks.values().next()?;
+        Some(effective_cpuset(first.process as i32))
     }
 
-    /// The interval since the last call; `None` when no time has passed.
+    /// What `program` met between `earlier` and the latest reading; `None` when no time has passed.
+    pub fn snapshot(
+        &self,
+        earlier: &Reading,
+        program: u32,
+        usable: &CpuSet,
+        freedom: impl FnMut(TaskId, &TaskReading) -> Freedom,
+    ) -> Option<Snapshot> {
+        let speed = |cpu: u32| self.speeds.get(cpu as usize).copied().unwrap_or(1024);
+        self.last.since(earlier, program, usable, speed, freedom)
+    }
+
+    /// Takes a reading.
     ///
     /// # Errors
     /// When the source cannot be read.
-    pub fn snapshot(
-        &mut self,
-        usable: &CpuSet,
-        freedom: impl FnMut(TaskId, &TaskReading) -> Freedom,
-    ) -> Result<Option<Snapshot>, ObserveError> {
-        let now = self.read()?;
-        let speed = |cpu: u32| self.speeds.get(cpu as usize).copied().unwrap_or(1024);
-        let snapshot = now.since(&self.last, usable, speed, freedom);
-        self.last = now;
-        Ok(snapshot)
-    }
-
-    fn read(&mut self) -> Result<Reading, ObserveError> {
+    pub fn read(&mut self) -> Result<&Rc<Reading>, ObserveError> {
         let at_ns = monotonic_ns();
-        match &mut self.source {
-            Source::Exact(exact) => Ok(exact.read(at_ns)?),
-            Source::Approximate(approximate) => Ok(approximate.read(at_ns)?),
-        }
+        let mut now = match &mut self.source {
+            Source::Exact(exact) => exact.read(at_ns)?,
+            Source::Approximate(approximate) => approximate.read(at_ns)?,
+        };
+        now.go_on_from(&self.last);
+        self.last = Rc::new(now);
+        Ok(&self.last)
     }
 }
 

@@ -13,8 +13,18 @@ pub struct Reading {
     pub at_ns: u64,
     /// By CPU number.
     pub cpus: BTreeMap<u32, CpuReading>,
-    /// The program's tasks.
+    /// By program.
+    pub programs: BTreeMap<u32, ProgramReading>,
+}
+
+/// What a program got so far.
+#[derive(Debug, Clone, Default)]
+pub struct ProgramReading {
+    /// Its tasks.
     pub tasks: BTreeMap<TaskId, TaskReading>,
+    /// Time that its tasks were on each CPU, in nanoseconds. (What a task did since the reading
+    /// before counts where it was last.)
+    pub used_ns: BTreeMap<u32, u64>,
 }
 
 /// Where a CPU's time went so far, in nanoseconds.
@@ -30,9 +40,11 @@ pub struct CpuReading {
     pub rt_ns: u64,
     /// Nothing to run.
     pub idle_ns: u64,
-    /// Fair-class tasks of other programs.
+    /// Fair-class tasks of programs that are not observed.
     pub foreign_ns: u64,
-    /// Runnable fair-class tasks over time (task-nanoseconds), the program's included.
+    /// Tasks of all observed programs: the sum of their [`ProgramReading::used_ns`].
+    pub observed_ns: u64,
+    /// Runnable fair-class tasks over time (task-nanoseconds), the observed programs' included.
     pub fair_runnable_ns: u64,
     /// The same for real-time tasks.
     pub rt_runnable_ns: u64,
@@ -61,6 +73,13 @@ pub struct TaskReading {
     pub runnable: bool,
 }
 
+impl TaskReading {
+    /// Time on a CPU, with what was stolen meanwhile.
+    fn on_cpu_ns(&self) -> u64 {
+        self.run_ns + self.stolen_ns
+    }
+}
+
 /// What only the side that acts knows of a task.
 #[derive(Debug, Clone, Default)]
 pub struct Freedom {
@@ -71,23 +90,48 @@ pub struct Freedom {
 }
 
 impl Reading {
-    /// The interval from `earlier` to `self`, for the CPUs in `usable`, whose speeds are
-    /// `speed(cpu)`; `None` when no time has passed. Tasks that are new since `earlier` are
-    /// counted from zero; `freedom` says where each may go.
+    /// Adds up on which CPUs the programs were, going on from the reading before.
+    pub(crate) fn go_on_from(&mut self, earlier: &Self) {
+        let nothing = ProgramReading::default();
+        for (cpu, now) in &mut self.cpus {
+            now.observed_ns = earlier.cpus.get(cpu).map_or(0, |then| then.observed_ns);
+        }
+        for (program, now) in &mut self.programs {
+            let then = earlier.programs.get(program).unwrap_or(&nothing);
+            now.used_ns.clone_from(&then.used_ns);
+            for (id, task) in &now.tasks {
+                let before = then.tasks.get(id).map_or(0, TaskReading::on_cpu_ns);
+                let used_ns = task.on_cpu_ns().saturating_sub(before);
+                *now.used_ns.entry(task.cpu).or_default() += used_ns;
+                if let Some(cpu) = self.cpus.get_mut(&task.cpu) {
+                    cpu.observed_ns += used_ns;
+                }
+            }
+        }
+    }
+
+    /// What `program` met in the interval from `earlier` to `self`, on the CPUs in `usable`, whose
+    /// speeds are `speed(cpu)`; `None` when no time has passed. Tasks that are new since `earlier`
+    /// are counted from zero; `freedom` says where each may go. Other programs, observed or not,
+    /// are foreign.
     pub fn since(
         &self,
         earlier: &Self,
+        program: u32,
         usable: &CpuSet,
         speed: impl Fn(u32) -> u32,
         mut freedom: impl FnMut(TaskId, &TaskReading) -> Freedom,
     ) -> Option<Snapshot> {
         let interval_ns = self.at_ns.checked_sub(earlier.at_ns).filter(|interval| *interval > 0)?;
+        let nothing = ProgramReading::default();
+        let ours = self.programs.get(&program).unwrap_or(&nothing);
+        let ours_then = earlier.programs.get(&program).unwrap_or(&nothing);
         let mut own: BTreeMap<u32, Own> = BTreeMap::new();
-        let tasks: Vec<TaskView> = self
+        let tasks: Vec<TaskView> = ours
             .tasks
             .iter()
             .map(|(id, now)| {
-                let then = earlier.tasks.get(id).copied().unwrap_or_default();
+                let then = ours_then.tasks.get(id).copied().unwrap_or_default();
                 let Freedom { allowed, fixed } = freedom(*id, now);
                 let view = TaskView {
                     id: *id,
@@ -119,7 +163,11 @@ impl Reading {
                 let then = earlier.cpus.get(cpu).copied().unwrap_or_default();
                 let milli = |task_ns: u64| (task_ns.saturating_mul(1000) / interval_ns) as u32;
                 let runnable_ns = now.fair_runnable_ns.saturating_sub(then.fair_runnable_ns);
-                let foreign_ns = now.foreign_ns.saturating_sub(then.foreign_ns);
+                let used_ns = |reading: &ProgramReading| *reading.used_ns.get(cpu).unwrap_or(&0);
+                let used_ns = used_ns(ours).saturating_sub(used_ns(ours_then));
+                let observed_ns = now.observed_ns.saturating_sub(then.observed_ns);
+                let foreign_ns = now.foreign_ns.saturating_sub(then.foreign_ns)
+                    + observed_ns.saturating_sub(used_ns);
                 let own = own.get(cpu).copied().unwrap_or_default();
                 let noise =
                     |reading: &CpuReading| reading.irq_ns + reading.softirq_ns + reading.steal_ns;
@@ -167,14 +215,20 @@ impl Own {
 mod tests {
     use super::*;
 
+    const PROGRAM: u32 = 1;
+
     fn reading(at_ns: u64, softirq_ns: u64, runnable_ns: u64, run_ns: u64) -> Reading {
         let cpu = CpuReading { softirq_ns, fair_runnable_ns: runnable_ns, ..Default::default() };
         let task = TaskReading { cpu: 0, run_ns, runnable: true, ..Default::default() };
         Reading {
             at_ns,
             cpus: [(0, cpu), (1, CpuReading::default())].into(),
-            tasks: [(TaskId { tid: 7, start: 1 }, task)].into(),
+            programs: [(PROGRAM, of_program([(TaskId { tid: 7, start: 1 }, task)]))].into(),
         }
+    }
+
+    fn of_program<const N: usize>(tasks: [(TaskId, TaskReading); N]) -> ProgramReading {
+        ProgramReading { tasks: tasks.into(), ..Default::default() }
     }
 
     fn free(_: TaskId, _: &TaskReading) -> Freedom {
@@ -184,7 +238,7 @@ mod tests {
     #[test]
     fn differences_count_and_own_demand_is_not_foreign() {
         let (earlier, later) = (reading(1000, 10, 500, 100), reading(2000, 410, 2100, 700));
-        let snapshot = later.since(&earlier, &CpuSet::first(2), |_| 1024, free).unwrap();
+        let snapshot = later.since(&earlier, PROGRAM, &CpuSet::first(2), |_| 1024, free).unwrap();
         assert_eq!(snapshot.interval_ns, 1000);
         assert_eq!(snapshot.cpus[0].noise_ns, 400);
         // 1600 task-ns were runnable, 600 of them the program's own.
@@ -209,12 +263,42 @@ mod tests {
     }
 
     #[test]
+    fn another_program_that_is_observed_is_foreign_all_the_same() {
+        let task =
+            |cpu, run_ns, wait_ns| TaskReading { cpu, run_ns, wait_ns, ..Default::default() };
+        let id = |tid| TaskId { tid, start: 1 };
+        let reading = |at_ns, ours, theirs, runnable_ns| {
+            let cpu = CpuReading { fair_runnable_ns: runnable_ns, ..Default::default() };
+            Reading {
+                at_ns,
+                cpus: [(0, cpu), (1, CpuReading::default())].into(),
+                programs: [(1, of_program([(id(7), ours)])), (2, of_program([(id(8), theirs)]))]
+                    .into(),
+            }
+        };
+        let start = reading(1000, task(0, 0, 0), task(1, 0, 0), 0);
+        // They share CPU 0, and theirs gets twice as much.
+        let mut end = reading(2000, task(0, 300, 600), task(0, 600, 300), 1800);
+        end.go_on_from(&start);
+        let of = |program| end.since(&start, program, &CpuSet::first(2), |_| 1024, free).unwrap();
+        assert_eq!(of(1).tasks.iter().map(|task| task.id.tid).collect::<Vec<_>>(), [7]);
+        assert_eq!([of(1).cpus[0].foreign_milli, of(2).cpus[0].foreign_milli], [1800, 450]);
+        // Gone meanwhile: what it used before stays used.
+        let mut later = reading(3000, task(0, 1300, 600), task(0, 0, 0), 2800);
+        later.programs.remove(&2);
+        later.go_on_from(&end);
+        let after = later.since(&end, 1, &CpuSet::first(2), |_| 1024, free).unwrap();
+        assert_eq!((after.cpus[0].foreign_milli, after.tasks[0].run_ns), (0, 1000));
+        assert_eq!(later.cpus[&0].observed_ns, 1900);
+    }
+
+    #[test]
     fn unusable_cpus_and_empty_intervals_are_left_out() {
         let (earlier, later) = (reading(1000, 0, 0, 0), reading(2000, 0, 0, 0));
         let one: CpuSet = [1].into_iter().collect();
-        let snapshot = later.since(&earlier, &one, |_| 1024, free).unwrap();
+        let snapshot = later.since(&earlier, PROGRAM, &one, |_| 1024, free).unwrap();
         assert_eq!(snapshot.cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>(), [1]);
-        assert!(later.since(&later, &one, |_| 1024, free).is_none());
-        assert!(earlier.since(&later, &one, |_| 1024, free).is_none());
+        assert!(later.since(&later, PROGRAM, &one, |_| 1024, free).is_none());
+        assert!(earlier.since(&later, PROGRAM, &one, |_| 1024, free).is_none());
     }
 }

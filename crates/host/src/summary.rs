@@ -27,8 +27,8 @@ pub struct Totals {
     /// Intervals.
     pub intervals: u64,
     speeds: BTreeMap<u32, u32>,
-    first: Reading,
-    last: Reading,
+    first: CpuFigures,
+    last: CpuFigures,
     /// Over intervals in which at least two tasks wanted a CPU: the time, what the worst CPU and
     /// what the average CPU gave, and what the tasks got on average.
     parallel_ns: u64,
@@ -36,6 +36,19 @@ pub struct Totals {
     average_ns: u64,
     last_reason: Option<Reason>,
     most_spread_ppm: u64,
+}
+
+/// What a reading says of the CPUs.
+#[derive(Debug, Clone)]
+struct CpuFigures {
+    at_ns: u64,
+    cpus: BTreeMap<u32, CpuReading>,
+}
+
+impl CpuFigures {
+    fn of(reading: &Reading) -> Self {
+        Self { at_ns: reading.at_ns, cpus: reading.cpus.clone() }
+    }
 }
 
 impl Totals {
@@ -48,8 +61,8 @@ impl Totals {
             kept: 0,
             intervals: 0,
             speeds: machine.cpus.iter().map(|cpu| (cpu.id, cpu.capability)).collect(),
-            first: first.clone(),
-            last: first.clone(),
+            first: CpuFigures::of(first),
+            last: CpuFigures::of(first),
             parallel_ns: 0,
             worst_ns: 0,
             average_ns: 0,
@@ -60,7 +73,7 @@ impl Totals {
 
     pub(crate) fn add(&mut self, snapshot: &Snapshot, reading: &Reading) {
         self.intervals += 1;
-        self.last = reading.clone();
+        self.last = CpuFigures::of(reading);
         let wanting = snapshot.tasks.iter().filter(|task| task.runnable).count();
         let given = || snapshot.cpus.iter().map(|cpu| cpu.effective_ns(snapshot.interval_ns));
         if let (2.., Some(worst)) = (wanting, given().min()) {

@@ -55,7 +55,7 @@ pub fn run(
     let program = Program::start(&job.command, job.origin)?;
     let started_ns = monotonic_ns();
     let mut balancing = machine().and_then(|machine| {
-        Balancing::start(job, options, &machine, program.pid())
+        Balancing::start(job, options, machine, program.pid())
             .inspect_err(|why| tracing::warn!("not balanced: {why}"))
             .ok()
     });
@@ -71,7 +71,7 @@ pub fn run(
         }
     };
     let elapsed_ns = monotonic_ns() - started_ns;
-    let summary = balancing.map(|balancing| balancing.finish(job, end, elapsed_ns));
+    let summary = balancing.and_then(|balancing| balancing.finish(job, end, elapsed_ns));
     Ok((end, summary))
 }
 
@@ -80,7 +80,6 @@ struct Balancing {
     balancer: Balancer,
     record: Record,
     file: Option<RecordFile>,
-    next_ns: u64,
     startup_cpu_ns: u64,
     options: Options,
     publish_next_ns: u64,
@@ -91,7 +90,7 @@ impl Balancing {
     fn start(
         job: &Job,
         options: Options,
-        machine: &Machine,
+        machine: Machine,
         root: u32,
     ) -> Result<Self, Box<dyn std::error::Error>> {
         if let Err(why) = ask_for_short_slices() {
@@ -112,7 +111,7 @@ impl Balancing {
         }
         let command: Vec<String> =
             job.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let session = match Self::open_session(job, &options, &command, root) {
+        let session = match Self::open_session(job, &options, &command) {
             Ok(session) => session,
             Err(why) => {
                 // A program that has ended meanwhile is no fault.
@@ -122,7 +121,8 @@ impl Balancing {
                 None
             }
         };
-        let mut balancer = Balancer::new(machine, root, session, options.clone())?;
+        let mut balancer = Balancer::new(machine, session, options.clone())?;
+        balancer.join(root, &TaskRef::of(root as i32)?)?;
         let own = TaskRef::own_process()?;
         let file = job.dir.as_deref().and_then(|dir| {
             RecordFile::create(dir, &own).inspect_err(|why| tracing::debug!("{why}")).ok()
@@ -140,12 +140,10 @@ impl Balancing {
             cpus: Vec::new(),
             decisions: Vec::new(),
         };
-        let next_ns = monotonic_ns() + balancer.first_interval_ns();
         Ok(Self {
             balancer,
             record,
             file,
-            next_ns,
             startup_cpu_ns: own_cpu_ns(),
             options,
             publish_next_ns: 0,
@@ -157,13 +155,12 @@ impl Balancing {
         job: &Job,
         options: &Options,
         command: &[String],
-        root: u32,
     ) -> Result<Option<GuardedSession>, Box<dyn std::error::Error>> {
         if options.dry_run {
             return Ok(None);
         }
         let dir = job.dir.as_deref().ok_or("no directory for the journal")?;
-        let mut session = Session::open(
+        let session = Session::open(
             dir,
             SessionOptions {
                 command: command.to_vec(),
@@ -171,13 +168,13 @@ impl Balancing {
                 ..SessionOptions::default()
             },
         )?;
-        session.add_program(&TaskRef::of(root as i32)?)?;
         Ok(Some(GuardedSession::new(session, job.supervisor)))
     }
 
     /// Sleeps until there is something to do, and does it.
     fn wait(&mut self, program: &Program) -> Result<(), ProgramError> {
-        let left_ns = self.next_ns.saturating_sub(monotonic_ns());
+        let due_ns = self.balancer.due_ns().unwrap_or(u64::MAX);
+        let left_ns = due_ns.saturating_sub(monotonic_ns());
         if left_ns == 0 {
             self.interval();
             return Ok(());
@@ -195,16 +192,11 @@ impl Balancing {
     }
 
     fn interval(&mut self) {
-        let interval_ns = match self.balancer.interval() {
-            Ok(interval_ns) => interval_ns,
-            Err(why) => {
-                tracing::warn!("{why}");
-                self.balancer.first_interval_ns()
-            }
-        };
-        // From now and not from the last deadline: after a suspend nothing is to be caught up.
-        self.next_ns = monotonic_ns() + interval_ns;
-        if let (Some(tell), Some(decision)) = (self.tell, self.balancer.decisions().last()) {
+        if let Err(why) = self.balancer.look() {
+            tracing::warn!("{why}");
+        }
+        let root = self.record.root;
+        if let (Some(tell), Some(decision)) = (self.tell, self.balancer.decisions(root).last()) {
             tell(decision);
         }
         self.publish();
@@ -218,17 +210,18 @@ impl Balancing {
             return;
         }
         self.publish_next_ns = now_ns + PUBLISH_EVERY_NS;
-        let totals = self.balancer.totals();
+        let root = self.record.root;
+        let Some(totals) = self.balancer.totals(root) else { return };
         self.record.intervals = totals.intervals;
         self.record.moves = totals.moves;
         self.record.cpus = totals.cpus();
-        self.record.decisions = self.balancer.decisions().cloned().collect();
+        self.record.decisions = self.balancer.decisions(root).cloned().collect();
         if let Err(why) = file.write(&self.record) {
             tracing::debug!("{why}");
         }
     }
 
-    fn finish(mut self, job: &Job, end: End, elapsed_ns: u64) -> Summary {
+    fn finish(mut self, job: &Job, end: End, elapsed_ns: u64) -> Option<Summary> {
         let accounting = self.balancer.observer().accounting();
         let why_not_exact = match (accounting, self.options.accounting) {
             (Accounting::Procfs, crate::AccountingChoice::Auto) => {
@@ -236,7 +229,7 @@ impl Balancing {
             }
             _ => None,
         };
-        let (totals, _) = self.balancer.finish();
+        let (totals, _) = self.balancer.finish().remove(&self.record.root)?;
         let run = Run {
             command: job.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             exit_code: end.exit_code(),
@@ -248,7 +241,7 @@ impl Balancing {
             own_cpu_ns: own_cpu_ns().saturating_sub(self.startup_cpu_ns),
             startup_cpu_ns: self.startup_cpu_ns,
         };
-        Summary::new(run, &totals)
+        Some(Summary::new(run, &totals))
     }
 }
 

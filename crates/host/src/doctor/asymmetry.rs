@@ -87,26 +87,29 @@ pub struct Asymmetry {
     pub remarks: Vec<String>,
 }
 
+/// The machine alone is watched.
+const NO_PROGRAM: u32 = 0;
+
 impl Watched {
     /// Watches the CPUs in `usable` for this long.
     ///
     /// # Errors
     /// When nothing can be observed, not even by /proc; says why.
     pub fn new(machine: &Machine, usable: &CpuSet, watch: Duration) -> Result<Self, String> {
-        let mut observer = Observer::new(machine, std::process::id(), AccountingChoice::Auto)
-            .map_err(|why| why.to_string())?;
+        let mut observer =
+            Observer::new(machine, AccountingChoice::Auto).map_err(|why| why.to_string())?;
         if observer.accounting() == Accounting::Cbinfo {
             visit(usable);
         }
         let mut look = |pause: Duration| {
             std::thread::sleep(pause);
-            let snapshot = observer.snapshot(usable, |_, _| Freedom::default());
-            let snapshot = snapshot.map_err(|why| why.to_string())?;
-            let snapshot = snapshot.ok_or("the clock stands still")?;
-            Ok::<_, String>((snapshot, observer.last().clone()))
+            observer.read().cloned().map_err(|why| why.to_string())
         };
-        let (_, first) = look(SETTLE)?;
-        let (snapshot, last) = look(watch)?;
+        let first = look(SETTLE)?;
+        let last = look(watch)?;
+        let snapshot = observer
+            .snapshot(&first, NO_PROGRAM, usable, |_, _| Freedom::default())
+            .ok_or("the clock stands still")?;
         let mut totals = Totals::new(machine, &first);
         totals.add(&snapshot, &last);
         let cpus: Vec<CpuSummary> =
