@@ -246,7 +246,8 @@ mod tests {
         let mut sets = WorkingSets::new();
         toucher.touch(64);
         assert_eq!(toucher.working_set(&mut sets), None, "nothing was counted yet");
-        for (mib, expected) in [(64, 56..80), (16, 12..32), (0, 0..12), (64, 56..80)] {
+        // A TLB covers a dozen MiB: these may be missing.
+        for (mib, expected) in [(64, 48..80), (24, 10..40), (0, 0..10), (64, 48..80)] {
             toucher.touch(mib);
             let counted = toucher.working_set(&mut sets).unwrap();
             assert!(expected.contains(&counted), "{counted} MiB instead of {mib}");
