@@ -9,11 +9,16 @@ use std::process::Command;
 use libbpf_cargo::SkeletonBuilder;
 
 /// The programs and the libraries and flags that each needs beyond the common ones.
-const PROGRAMS: &[(&str, &[&str])] =
-    &[("static_loop", &["-fopenmp"]), ("ep", &["-fopenmp", "-lm"]), ("noise_child", &[])];
+const PROGRAMS: &[(&str, &[&str])] = &[
+    ("static_loop", &["-fopenmp"]),
+    ("ep", &["-fopenmp", "-lm"]),
+    ("cg", &["-fopenmp", "-lm"]),
+    ("noise_child", &[]),
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
+    println!("cargo:rerun-if-changed=programs/npb.h");
     for (name, flags) in PROGRAMS {
         compile_program(name, flags, &out)?;
     }

@@ -3,7 +3,7 @@
 // EP, "embarrassingly parallel", of the NAS Parallel Benchmarks, written anew from the published
 // specification (Bailey et al., The NAS Parallel Benchmarks, RNR-94-007, sections 2.2 and 2.3):
 //
-// Uniform pseudo-random numbers r_k = x_k / 2^46, x_k = 5^13 x_{k-1} mod 2^46, x_0 = 271828183.
+// Uniform pseudo-random numbers r_k (npb.h) from the seed 271828183.
 // For j = 1..n: x = 2 r_{2j-1} - 1, y = 2 r_{2j} - 1, t = x^2 + y^2. A pair with t <= 1 is
 // accepted and gives two independent Gaussian deviates (Marsaglia's polar method)
 // X = x sqrt(-2 ln t / t), Y = y sqrt(-2 ln t / t), that are summed and counted by the square
@@ -18,10 +18,9 @@
 #include <omp.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <string.h>
 
-#define MODULUS_MASK ((1ull << 46) - 1)
-#define MULTIPLIER 1220703125ull // 5^13
+#include "npb.h"
+
 #define SEED 271828183ull
 #define ANNULI 10
 #define LOG2_PAIRS_PER_BATCH 16
@@ -38,12 +37,6 @@ static const struct size {
 	{ 'B', 30, 4.033815542441498e+4, -2.660669192809235e+4 },
 };
 
-// The product mod 2^46. 2^46 divides 2^64, so the wrap of 64-bit arithmetic loses nothing.
-static uint64_t times(uint64_t a, uint64_t b)
-{
-	return (a * b) & MODULUS_MASK;
-}
-
 // The multiplier that makes `steps` steps of the generator at once.
 static uint64_t jump(uint64_t steps)
 {
@@ -58,8 +51,7 @@ static uint64_t jump(uint64_t steps)
 // The next number of the sequence, scaled to (-1, 1).
 static double next_coordinate(uint64_t *x)
 {
-	*x = times(*x, MULTIPLIER);
-	return 2.0 * ((double)*x * 0x1p-46) - 1.0;
+	return 2.0 * next_number(x) - 1.0;
 }
 
 // One batch: adds its sums and counts to the caller's.
@@ -93,12 +85,8 @@ static int matches(double value, double official)
 int main(int argc, char **argv)
 {
 	const struct size *size = NULL;
-	char name = 'S';
+	char name = class_from(argc, argv);
 
-	if (argc == 3 && !strcmp(argv[1], "--class") && strlen(argv[2]) == 1)
-		name = argv[2][0];
-	else if (argc != 1)
-		name = '?';
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		if (sizes[i].name == name)
 			size = &sizes[i];

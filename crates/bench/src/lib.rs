@@ -4,6 +4,7 @@
 //! - [`make_noise`], [`verify`]: one noise for a while; what the accounting sees of it.
 //! - [`plan_cost`]: what deciding costs, in instructions.
 //! - [`programs`]: the parallel programs that are measured, compiled from C and embedded.
+//! - [`mpi`]: the MPIs that are here; compiles and launches programs for them.
 //! - [`noise`]: makes CPUs unequal on purpose, and [`noise::gap`] measures it independently.
 //! - [`interleave`]: runs contestants in turn (A B C A B C ...) and gathers their measurements.
 //! - [`stats`]: medians, intervals, and the better / worse / undecided of a comparison.
@@ -16,6 +17,7 @@ pub mod capability;
 pub mod interleave;
 pub mod interrupt;
 pub mod make_noise;
+pub mod mpi;
 pub mod noise;
 pub mod output;
 pub mod plan_cost;

@@ -23,6 +23,10 @@ pub enum Program {
     /// `ep --class S|W|A|B`: NPB's EP. Prints `ep class=A seconds=... verification=SUCCESSFUL`
     /// (or `FAILED`, with exit code 1).
     Ep,
+    /// `cg --class S|W|A`: NPB's CG. Prints `cg class=A seconds=... verification=SUCCESSFUL` (or
+    /// `FAILED`, with exit code 1). Several barriers in each millisecond: balancing
+    /// cannot gain, and must cost nothing.
+    Cg,
     /// `noise_child CPU LIMIT_MS`: the hog of [`crate::noise`]; not meant to be started by hand.
     NoiseChild,
 }
@@ -33,6 +37,7 @@ impl Program {
         match self {
             Self::StaticLoop => "static_loop",
             Self::Ep => "ep",
+            Self::Cg => "cg",
             Self::NoiseChild => "noise_child",
         }
     }
@@ -42,6 +47,7 @@ impl Program {
         match self {
             Self::StaticLoop => include_bytes!(concat!(env!("OUT_DIR"), "/static_loop")),
             Self::Ep => include_bytes!(concat!(env!("OUT_DIR"), "/ep")),
+            Self::Cg => include_bytes!(concat!(env!("OUT_DIR"), "/cg")),
             Self::NoiseChild => include_bytes!(concat!(env!("OUT_DIR"), "/noise_child")),
         }
     }
@@ -115,7 +121,7 @@ impl Installed {
             .prefix("evenkeel-bench-")
             .tempdir()
             .context("cannot make a temporary directory for the programs; set TMPDIR")?;
-        for program in [Program::StaticLoop, Program::Ep, Program::NoiseChild] {
+        for program in [Program::StaticLoop, Program::Ep, Program::Cg, Program::NoiseChild] {
             program.install(directory.path())?;
         }
         Ok(Self { directory })
@@ -172,6 +178,17 @@ mod tests {
     }
 
     #[test]
+    fn cg_verifies_with_one_thread_and_with_two() {
+        let programs = Installed::new().unwrap();
+        for threads in 1..=2 {
+            let line = run(&programs, Program::Cg, threads, &["--class", "S"]);
+            assert_eq!(field(&line, "class"), Some("S"), "{line}");
+            assert_eq!(field(&line, "verification"), Some("SUCCESSFUL"), "{line}");
+            assert!(field(&line, "seconds").unwrap().parse::<f64>().unwrap() > 0.0);
+        }
+    }
+
+    #[test]
     fn static_loop_computes_the_same_with_any_number_of_threads_and_phases() {
         let programs = Installed::new().unwrap();
         let checksum = |threads, args: &[&str]| {
@@ -191,7 +208,7 @@ mod tests {
     #[test]
     fn nonsense_arguments_are_refused() {
         let programs = Installed::new().unwrap();
-        let cases: [(Program, &[&str]); 9] = [
+        let cases: [(Program, &[&str]); 11] = [
             (Program::StaticLoop, &[]),
             (Program::StaticLoop, &["--work"]),
             (Program::StaticLoop, &["--work", "-1"]),
@@ -200,6 +217,8 @@ mod tests {
             (Program::StaticLoop, &["--work", "7", "--phases", "8"]),
             (Program::Ep, &["--class", "Z"]),
             (Program::Ep, &["--class"]),
+            (Program::Cg, &["--class", "SW"]),
+            (Program::Cg, &["S"]),
             (Program::NoiseChild, &["0"]),
         ];
         for (program, args) in cases {
