@@ -81,8 +81,12 @@ struct rq {
 	u64 prev_steal_time_rq;		/* PARAVIRT_TIME_ACCOUNTING */
 };
 
+#pragma clang attribute pop
+
 struct seq_file;
 
+/* The beginnings of these two do not change (a promise of the kernel to BPF programs), so they need
+ * no relocation. */
 struct bpf_iter_meta {
 	struct seq_file *seq;
 };
@@ -91,7 +95,6 @@ struct bpf_iter__task {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;
 };
-#pragma clang attribute pop
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -156,12 +159,16 @@ static __always_inline u64 stolen_ns(const struct cpu_account *c)
  */
 static __always_inline const struct rq *rq_of(const struct task_struct *task)
 {
-	return task->se.cfs_rq->rq;
+	/* By probing reads: for each pointer that is followed otherwise, the verifier searches all
+	 * types of the kernel, a millisecond each time. */
+	return BPF_CORE_READ(task, se.cfs_rq, rq);
 }
 
 static __always_inline u64 steal_ns(const struct rq *rq)
 {
-	return bpf_core_field_exists(rq->prev_steal_time_rq) ? rq->prev_steal_time_rq : 0;
+	if (!bpf_core_field_exists(rq->prev_steal_time_rq))
+		return 0;
+	return BPF_CORE_READ(rq, prev_steal_time_rq);
 }
 
 static __always_inline void note_steal(struct cpu_account *c, u64 steal)
@@ -191,7 +198,7 @@ static __always_inline u64 fair_runnable(const struct rq *rq)
 	u64 running;
 
 	if (bpf_core_field_exists(rq->cfs.h_nr_runnable))
-		return rq->cfs.h_nr_runnable;
+		return BPF_CORE_READ(rq, cfs.h_nr_runnable);
 	old = (const void *)&rq->cfs;
 	running = BPF_CORE_READ(old, h_nr_running);
 	if (bpf_core_field_exists(old->h_nr_delayed))
@@ -254,7 +261,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	begin_write(c);
 	turn_to(c, task_activity(next, arriving), now);
 
-	rt = rq->rt.rt_nr_running + rq->dl.dl_nr_running;
+	rt = BPF_CORE_READ(rq, rt.rt_nr_running) + BPF_CORE_READ(rq, dl.dl_nr_running);
 	fair = fair_runnable(rq);
 	/* ksoftirqd's time is counted as softirq; it must not count as a competitor too. */
 	if (fair && is_ksoftirqd(next))

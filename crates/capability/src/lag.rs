@@ -86,8 +86,11 @@ impl LagParameters {
 const LAG_PER_INTERVAL_NS: u64 = 25_000_000;
 /// A predicted gain must be this many times the cost.
 const GAIN_FACTOR: u64 = 4;
-/// Rounds in which an asymmetry must be seen before it is acted upon.
-const CONFIRMATIONS: u32 = 2;
+/// Intervals in which an asymmetry must be seen before it is acted upon: small ones are often the
+/// bursts of somebody who is gone again.
+const CONFIRMATIONS: u32 = 3;
+/// For one that is this many times the tolerance, one less will do.
+const LARGE_FACTOR: u64 = 3;
 /// An asymmetry once acted upon counts as gone when it is below this share (in percent) of the
 /// tolerance, or one at its edge would be found, confirmed and forgotten for ever.
 const HYSTERESIS_PERCENT: u64 = 75;
@@ -103,6 +106,10 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     };
     let mut deal = Deal::new(state.cpus(), active);
     let (worst_ppm, best_ppm) = deal.worst_and_best_ppm();
+    let is_spread = above(best_ppm, worst_ppm, tolerance_ppm);
+    // What is smoothed keeps a burst for some intervals after it is gone.
+    let (latest_worst_ppm, latest_best_ppm) = deal.latest_worst_and_best_ppm();
+    let is_seen = !is_spread || above(latest_best_ppm, latest_worst_ppm, tolerance_ppm);
     let spread_ppm = best_ppm.saturating_sub(worst_ppm);
     let mut moves = room::make_room(&mut deal, parameters.tolerance_ppm);
 
@@ -110,7 +117,7 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
         Some(Reason::OneCpu)
     } else if deal.tasks.is_empty() {
         Some(Reason::NoActiveTask)
-    } else if moves.is_empty() && !above(best_ppm, worst_ppm, tolerance_ppm) {
+    } else if moves.is_empty() && !is_spread {
         Some(Reason::Balanced { spread_ppm })
     } else if deal.tasks.iter().all(|task| task.is_bound) {
         Some(Reason::Bound)
@@ -123,12 +130,15 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
         return nothing(reason, state.interval_ns, spread_ppm);
     }
 
-    state.asymmetric_rounds = state.asymmetric_rounds.saturating_add(1);
-    if state.asymmetric_rounds < CONFIRMATIONS {
+    let is_large =
+        !is_spread || above(best_ppm, worst_ppm, tolerance_ppm.saturating_mul(LARGE_FACTOR));
+    state.asymmetric_rounds = state.asymmetric_rounds.saturating_add(u32::from(is_seen));
+    if state.asymmetric_rounds < CONFIRMATIONS - u32::from(is_large) {
         // Look again soon: it decides whether to act.
         state.interval_ns = parameters.min_interval_ns;
         return nothing(Reason::Unconfirmed { spread_ppm }, state.interval_ns, spread_ppm);
     }
+    state.asymmetric_rounds = state.asymmetric_rounds.max(CONFIRMATIONS);
 
     // The lag that will grow, with everyone where they will be.
     let (worst_ppm, best_ppm) = deal.worst_and_best_ppm();

@@ -126,6 +126,27 @@ pub enum Reason {
     },
 }
 
+impl Reason {
+    /// The rule's name, as in JSON.
+    pub fn rule(&self) -> &'static str {
+        match self {
+            Self::Swap { .. } => "swap",
+            Self::Pull { .. } => "pull",
+            Self::Behind { .. } => "behind",
+            Self::Ahead { .. } => "ahead",
+            Self::MoreRoom { .. } => "more-room",
+            Self::NoActiveTask => "no-active-task",
+            Self::OneCpu => "one-cpu",
+            Self::Bound => "bound",
+            Self::Balanced { .. } => "balanced",
+            Self::Level { .. } => "level",
+            Self::Unconfirmed { .. } => "unconfirmed",
+            Self::PhasesTooShort { .. } => "phases-too-short",
+            Self::NotWorthIt { .. } => "not-worth-it",
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |ns: &u64| *ns as f64 / 1e6;

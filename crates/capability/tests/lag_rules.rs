@@ -367,3 +367,25 @@ fn parameters_that_contradict_each_other_do_not_panic() {
         }
     }
 }
+
+/// A burst of somebody else in one interval, of all sizes, is gone before it is confirmed; what
+/// lasts is acted upon, the smaller it is, the later.
+#[test]
+fn a_burst_is_not_acted_upon_and_what_lasts_is() {
+    let tasks = || vec![received(task(1, 0), 40), task(2, 1)];
+    let quiet = || snapshot(vec![cpu(0), cpu(1)], tasks());
+    let disturbed = |percent: u64| snapshot(vec![noisy(0, 100 - percent), cpu(1)], tasks());
+    for percent in 5..60_u64 {
+        let mut state = lag();
+        for view in [quiet(), disturbed(percent), quiet(), quiet(), quiet()] {
+            assert_eq!(moves(&decide(&view, &mut state)), [], "{percent} %");
+        }
+    }
+    for (percent, looks) in [(50, 2), (10, 3)] {
+        let mut state = lag();
+        for look in 1..=looks {
+            let made = moves(&decide(&disturbed(percent), &mut state)).len();
+            assert_eq!(made > 0, look == looks, "{percent} % at look {look}");
+        }
+    }
+}

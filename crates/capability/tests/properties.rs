@@ -143,8 +143,8 @@ proptest! {
     ) {
         let mut state = State::new(policy.clone());
         for snapshot in &snapshots {
-            // The second time an asymmetry is confirmed.
-            for _ in 0..2 {
+            // The third time every asymmetry is confirmed.
+            for _ in 0..3 {
                 let plan = decide(snapshot, &mut state);
                 check(&plan, snapshot, &policy);
                 for (_, lag_ns) in state.lags_ns() {
@@ -170,7 +170,7 @@ proptest! {
             for index in (1..shuffled.tasks.len()).rev() {
                 shuffled.tasks.swap(index, dice.below(index as u64 + 1) as usize);
             }
-            for _ in 0..2 {
+            for _ in 0..3 {
                 let (one, two) = (decide(snapshot, &mut state), decide(&shuffled, &mut other));
                 prop_assert_eq!(one, two);
             }
@@ -186,9 +186,10 @@ proptest! {
             seen.push(room_moves(&plan));
             apply(&plan, &mut snapshot);
         }
-        // Unconfirmed, then all of it, then nothing more.
-        prop_assert_eq!(seen[0], 0);
-        prop_assert_eq!(&seen[2..], [0; 4]);
+        // Unconfirmed once or twice, then all of it, then nothing more.
+        let first = seen.iter().position(|moves| *moves > 0).unwrap_or(2);
+        prop_assert!([1, 2].contains(&first), "{:?}", seen);
+        prop_assert!(seen[first + 1..].iter().all(|moves| *moves == 0), "{:?}", seen);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Loads the BPF object, attaches it, and reads what it counts.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::Read;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -71,6 +73,8 @@ static OBJECT: &Aligned<[u8]> =
 pub struct Cbinfo {
     object: Object,
     links: Vec<Link>,
+    /// Task iterators that have been used, by the name of their program.
+    iterators: BTreeMap<&'static str, Link>,
     counters: Counters,
     events: RingBuffer<'static>,
     received: Rc<RefCell<Vec<TaskEvent>>>,
@@ -134,6 +138,7 @@ impl Cbinfo {
         let mut cbinfo = Self {
             object,
             links: Vec::new(),
+            iterators: BTreeMap::new(),
             counters,
             events,
             received,
@@ -318,10 +323,16 @@ impl Cbinfo {
     }
 
     fn iterate(&mut self, name: &'static str) -> Result<Vec<u8>, Error> {
-        let program = self.object.progs_mut().find(|program| program.name() == name);
-        let program = program.ok_or(Error::Missing(name))?;
-        let link = program.attach().map_err(bpf("starting a task iterator"))?;
-        let mut iterator = Iter::new(&link).map_err(bpf("starting a task iterator"))?;
+        // Attached once, at its first use: attaching costs more than a reading.
+        let link = match self.iterators.entry(name) {
+            Entry::Occupied(link) => link.into_mut(),
+            Entry::Vacant(place) => {
+                let program = self.object.progs_mut().find(|program| program.name() == name);
+                let program = program.ok_or(Error::Missing(name))?;
+                place.insert(program.attach().map_err(bpf("attaching a task iterator"))?)
+            }
+        };
+        let mut iterator = Iter::new(link).map_err(bpf("starting a task iterator"))?;
         let mut bytes = Vec::new();
         iterator.read_to_end(&mut bytes).map_err(Error::Tasks)?;
         Ok(bytes)

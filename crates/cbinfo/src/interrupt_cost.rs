@@ -14,11 +14,11 @@ use crate::accounting::monotonic_ns;
 /// Between two interrupts of the measurement.
 const PERIOD_NS: i64 = 50_000;
 /// How long it takes, in ns: all that it costs.
-const WINDOW_NS: u64 = 4_000_000;
+const WINDOW_NS: u64 = 2_000_000;
 /// Two readings of the clock lie less apart than this, in ns, and no interrupt is as short.
 const SHORTEST_GAP_NS: u64 = 500;
 /// Fewer gaps say nothing.
-const MIN_GAPS: usize = 15;
+const MIN_GAPS: usize = 12;
 /// A larger cost, in ns, is a mistake of the measurement.
 const MAX_COST_NS: u64 = 50_000;
 

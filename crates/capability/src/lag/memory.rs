@@ -38,14 +38,32 @@ pub(crate) struct LagState {
     pub(super) phases: Phases,
 }
 
-/// Smoothed figures of a CPU.
+/// Figures of a CPU.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CpuMemory {
     pub(super) cpu: u32,
+    /// Of the last interval alone.
+    pub(super) latest: Supply,
+    /// Smoothed over some.
+    pub(super) smoothed: Supply,
+}
+
+/// What there is of a CPU for the program.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Supply {
     /// Share of the fastest CPU undisturbed that is there for fair-class tasks.
     pub(super) effective_ppm: u64,
     /// Tasks of other programs, in thousandths.
     pub(super) foreign_milli: u64,
+}
+
+impl Supply {
+    fn middle(self, other: Self) -> Self {
+        Self {
+            effective_ppm: (self.effective_ppm + other.effective_ppm) / 2,
+            foreign_milli: (self.foreign_milli + other.foreign_milli) / 2,
+        }
+    }
 }
 
 /// What is known of a task beyond one interval.
@@ -118,13 +136,13 @@ impl LagState {
             .iter()
             .map(|view| {
                 let effective_ns = u128::from(view.effective_ns(snapshot.interval_ns));
-                CpuMemory {
-                    cpu: view.cpu,
+                let latest = Supply {
                     // Not more than a million: the quotient of a part and its whole.
                     effective_ppm: (effective_ns * 1_000_000 / u128::from(snapshot.interval_ns))
                         as u64,
                     foreign_milli: u64::from(view.foreign_milli),
-                }
+                };
+                CpuMemory { cpu: view.cpu, latest, smoothed: latest }
             })
             .collect();
         cpus.sort_unstable_by_key(|memory| memory.cpu);
@@ -132,8 +150,7 @@ impl LagState {
         for memory in &mut cpus {
             while before.next_if(|old| old.cpu < memory.cpu).is_some() {}
             if let Some(old) = before.next_if(|old| old.cpu == memory.cpu) {
-                memory.effective_ppm = (memory.effective_ppm + old.effective_ppm) / 2;
-                memory.foreign_milli = (memory.foreign_milli + old.foreign_milli) / 2;
+                memory.smoothed = memory.latest.middle(old.smoothed);
             }
         }
         self.cpus = cpus;

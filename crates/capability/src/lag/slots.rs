@@ -1,14 +1,14 @@
 //! How the compute tasks are dealt to the CPUs, and what each gets where.
 
-use super::memory::{Active, CpuMemory};
+use super::memory::{Active, CpuMemory, Supply};
 use crate::snapshot::{TaskId, TaskView};
 
 /// A CPU while tasks are dealt out.
 #[derive(Debug, Clone)]
 pub(super) struct Slot {
     pub(super) cpu: u32,
-    effective_ppm: u64,
-    foreign_milli: u64,
+    latest: Supply,
+    supply: Supply,
     /// Tasks of the program here.
     pub(super) count: u64,
     /// Those of them that may leave, as indices into [`Deal::tasks`]: the one furthest behind is
@@ -38,15 +38,23 @@ pub(super) struct Deal<'a> {
     pub(super) tasks: Vec<Dealt<'a>>,
 }
 
+impl Supply {
+    /// What each of `tasks` tasks gets of it.
+    fn rate_ppm(self, tasks: u64) -> u64 {
+        self.effective_ppm * 1000 / (tasks * 1000 + self.foreign_milli).max(1)
+    }
+}
+
 impl Slot {
     /// What each task gets when there are `tasks` of the program here.
     pub(super) fn rate_ppm(&self, tasks: u64) -> u64 {
-        self.effective_ppm * 1000 / (tasks * 1000 + self.foreign_milli).max(1)
+        self.supply.rate_ppm(tasks)
     }
 
     /// What the program gets of this CPU with `tasks` tasks here.
     pub(super) fn total_ppm(&self, tasks: u64) -> u64 {
-        self.effective_ppm * tasks * 1000 / (tasks * 1000 + self.foreign_milli).max(1)
+        let Supply { effective_ppm, foreign_milli } = self.supply;
+        effective_ppm * tasks * 1000 / (tasks * 1000 + foreign_milli).max(1)
     }
 
     /// What a task here gets; of a CPU without tasks, what a first one would get.
@@ -61,8 +69,8 @@ impl<'a> Deal<'a> {
             .iter()
             .map(|memory| Slot {
                 cpu: memory.cpu,
-                effective_ppm: memory.effective_ppm,
-                foreign_milli: memory.foreign_milli,
+                latest: memory.latest,
+                supply: memory.smoothed,
                 count: 0,
                 free: Vec::new(),
             })
@@ -98,9 +106,18 @@ impl<'a> Deal<'a> {
     /// The worst rate that a task gets, and the best that one gets or could get: an idle CPU counts
     /// with what it has to give.
     pub(super) fn worst_and_best_ppm(&self) -> (u64, u64) {
+        self.worst_and_best(Slot::current_ppm)
+    }
+
+    /// The same by the figures of the last interval alone.
+    pub(super) fn latest_worst_and_best_ppm(&self) -> (u64, u64) {
+        self.worst_and_best(|slot| slot.latest.rate_ppm(slot.count.max(1)))
+    }
+
+    fn worst_and_best(&self, rate_ppm: impl Fn(&Slot) -> u64) -> (u64, u64) {
         let busy = self.slots.iter().filter(|slot| slot.count > 0);
-        let worst_ppm = busy.map(Slot::current_ppm).min().unwrap_or(0);
-        (worst_ppm, self.slots.iter().map(Slot::current_ppm).max().unwrap_or(0))
+        let worst_ppm = busy.map(&rate_ppm).min().unwrap_or(0);
+        (worst_ppm, self.slots.iter().map(&rate_ppm).max().unwrap_or(0))
     }
 
     /// Mean time from one wait of the tasks for each other to the next, when at least half of them
