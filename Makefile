@@ -40,6 +40,9 @@ bench: build
 install: build
 	install -Dm755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/evenkeel
 	ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/chcb
+	ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/capability-balancer
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|/usr/local/bin|$(PREFIX)/bin|' systemd/evenkeel.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/evenkeel.service
 	$(BINARY) generate man target/man
 	for page in target/man/*.1; do install -Dm644 $$page $(DESTDIR)$(PREFIX)/share/man/man1/$${page##*/} || exit 1; done
 	$(BINARY) generate completions target/completions
@@ -48,6 +51,7 @@ install: build
 	install -Dm644 target/completions/evenkeel.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/evenkeel $(DESTDIR)$(PREFIX)/bin/chcb
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,evenkeel chcb capability-balancer)
+	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/evenkeel.service
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel.1 $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel-*.1
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))

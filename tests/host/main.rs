@@ -5,8 +5,10 @@
 
 mod abort;
 mod cpuset;
+mod daemon;
 mod flags;
 mod fresh;
+mod job;
 mod journals;
 mod privilege;
 mod programs;

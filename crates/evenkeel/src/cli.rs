@@ -28,6 +28,12 @@ pub struct Cli {
 pub enum Command {
     /// Run a parallel program at the average capability of its CPUs.
     Run(RunArgs),
+    /// Balance many programs: the service that they join by launch, number, name or cgroup.
+    Daemon(DaemonArgs),
+    /// Have a running program balanced by the daemon.
+    Join(JoinArgs),
+    /// Let a program that joined the daemon go.
+    Leave(LeaveArgs),
     /// Say what works on this machine and what not, why, and what a program could gain now.
     Doctor(DoctorArgs),
     /// Show the programs that are being balanced.
@@ -64,15 +70,84 @@ pub struct RunArgs {
     /// Print every decision with its reason to standard error.
     #[arg(long)]
     pub explain: bool,
+    /// Let the daemon balance it, together with the others that joined; without a daemon, or where
+    /// that refuses, it is balanced here.
+    #[arg(long)]
+    pub join: bool,
+    /// For fault tests.
+    #[command(flatten)]
+    pub faults: FaultArgs,
+    /// The command and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// Faults on purpose.
+#[derive(Debug, Args)]
+pub struct FaultArgs {
     /// Kill evenkeel at its n-th journal write or affinity call (fault tests).
     #[arg(long, value_name = "N", hide = true, default_value_t = 0)]
     pub abort_at: u64,
     /// No supervisor process (fault tests).
     #[arg(long, hide = true)]
     pub no_supervisor: bool,
-    /// The command and its arguments.
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
-    pub command: Vec<OsString>,
+}
+
+/// `evenkeel daemon`.
+#[derive(Debug, Args)]
+pub struct DaemonArgs {
+    /// How to balance (in a configuration file: table `[run]`).
+    #[command(flatten)]
+    pub options: RunOptions,
+    /// Which programs join by themselves.
+    #[command(flatten)]
+    pub daemon: DaemonOptions,
+    /// Observe, and say what would be done; change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Listen there for the processes of one job, and end with it (started by `run` under an MPI
+    /// launcher).
+    #[arg(long, value_name = "SOCKET", hide = true)]
+    pub job: Option<PathBuf>,
+    /// For fault tests.
+    #[command(flatten)]
+    pub faults: FaultArgs,
+}
+
+/// Options of `daemon` alone; in a configuration file by the same names in table `[daemon]`.
+#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct DaemonOptions {
+    /// Programs whose command has this name join by themselves; may be given several times.
+    #[arg(long = "name", value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Whatever is in this cgroup joins by itself; may be given several times.
+    #[arg(long = "cgroup", value_name = "PATH")]
+    pub cgroups: Vec<String>,
+    /// Serve OpenMetrics at this loopback address, for example 127.0.0.1:9469 [default: nowhere].
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<std::net::SocketAddr>,
+}
+
+/// `evenkeel join`.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct JoinArgs {
+    /// This process, its descendants, and all that they will start.
+    pub pid: Option<u32>,
+    /// All programs whose command has this name.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// All that is in this cgroup, now and later, as one program.
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<String>,
+}
+
+/// `evenkeel leave`.
+#[derive(Debug, Args)]
+pub struct LeaveArgs {
+    /// A process of the program.
+    pub pid: u32,
 }
 
 /// Options of `run` that a configuration file may set too, by the same names, in table `[run]`.
@@ -112,6 +187,33 @@ pub struct RunOptions {
     #[arg(long = "override")]
     #[serde(rename = "override")]
     pub override_user: bool,
+}
+
+impl RunOptions {
+    /// The flags that say the same.
+    pub fn flags(&self) -> Vec<OsString> {
+        fn name(value: &impl ValueEnum) -> Option<String> {
+            Some(value.to_possible_value()?.get_name().to_owned())
+        }
+        let values = [
+            ("--policy", self.policy.as_ref().and_then(name)),
+            ("--selection", self.selection.as_ref().and_then(name)),
+            ("--interval", self.interval.map(|interval| format!("{}us", interval.ns / 1000))),
+            ("--placement", self.placement.as_ref().and_then(name)),
+            ("--accounting", self.accounting.as_ref().and_then(name)),
+            ("--cpus", self.cpus.clone()),
+            ("--speed", self.speed.clone()),
+        ];
+        let mut flags: Vec<OsString> = values
+            .into_iter()
+            .filter_map(|(flag, value)| Some([flag.into(), value?.into()]))
+            .flatten()
+            .collect();
+        if self.override_user {
+            flags.push("--override".into());
+        }
+        flags
+    }
 }
 
 /// `--policy`.
@@ -382,4 +484,45 @@ pub enum Generated {
 pub struct SuperviseArgs {
     /// The journal to undo when the balancer dies.
     pub journal: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_say_what_the_options_say() {
+        let words = [
+            "evenkeel",
+            "run",
+            "--policy",
+            "paper",
+            "--selection",
+            "cache",
+            "--interval",
+            "20ms",
+            "--placement",
+            "hard",
+            "--accounting",
+            "procfs",
+            "--cpus",
+            "0-1",
+            "--speed",
+            "auto",
+            "--override",
+            "--",
+            "true",
+        ];
+        let options = |words: Vec<OsString>| match Cli::try_parse_from(words).unwrap().command {
+            Command::Run(args) => args.options,
+            other => panic!("{other:?}"),
+        };
+        let first = options(words.iter().map(OsString::from).collect());
+        let flags = first.flags();
+        assert_eq!(flags.len(), 15, "{flags:?}");
+        let head = ["evenkeel", "run"].map(OsString::from).to_vec();
+        let tail = ["--", "true"].map(OsString::from).to_vec();
+        let again = options([head, flags, tail].concat());
+        assert_eq!(format!("{first:?}"), format!("{again:?}"));
+    }
 }

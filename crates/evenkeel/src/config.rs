@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::cli::RunOptions;
+use crate::cli::{DaemonOptions, RunOptions};
 
 /// A whole configuration file.
 #[derive(Debug, Default, Deserialize)]
@@ -14,6 +14,8 @@ use crate::cli::RunOptions;
 pub struct Config {
     /// Table `[run]`.
     pub run: RunOptions,
+    /// Table `[daemon]`.
+    pub daemon: DaemonOptions,
 }
 
 /// Reads the file that was asked for, or else the system's and the user's, which need not exist.
@@ -31,7 +33,7 @@ pub fn load(asked_for: Option<&Path>) -> Result<Config> {
         .map(|base| base.join("evenkeel/config.toml"));
     let system = read_if_allowed(Path::new("/etc/evenkeel/config.toml"))?.unwrap_or_default();
     let user = user.map(|path| read_if_allowed(&path)).transpose()?.flatten().unwrap_or_default();
-    Ok(Config { run: user.run.or(system.run) })
+    Ok(Config { run: user.run.or(system.run), daemon: user.daemon.or(system.daemon) })
 }
 
 /// A file that nobody asked for may be out of reach: HOME still is root's after `setpriv`.
@@ -73,6 +75,15 @@ impl RunOptions {
     }
 }
 
+impl DaemonOptions {
+    /// What is set here, and for the rest what is set in `other`; lists are taken together.
+    pub fn or(mut self, mut other: Self) -> Self {
+        self.names.append(&mut other.names);
+        self.cgroups.append(&mut other.cgroups);
+        Self { metrics: self.metrics.or(other.metrics), ..self }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +96,10 @@ mod tests {
         assert_eq!(config.run.policy, Some(PolicyName::Paper));
         assert_eq!(config.run.interval, Some(Interval { ns: 100_000_000 }));
         assert!(config.run.override_user);
+        let text = "[daemon]\nnames = [\"lmp\"]\nmetrics = \"127.0.0.1:9469\"\n";
+        let config: Config = toml::from_str(text).unwrap();
+        assert_eq!(config.daemon.names, ["lmp"]);
+        assert_eq!(config.daemon.metrics.map(|address| address.port()), Some(9469));
     }
 
     #[test]
@@ -95,6 +110,8 @@ mod tests {
             ("[run]\ninterval = \"fast\"", "fast"),
             ("[run]\ninterval = \"1h\"", "1h"),
             ("[run\n", "line 1"),
+            ("[daemon]\nname = [\"a\"]", "name"),
+            ("[daemon]\nmetrics = \"everywhere\"", "metrics"),
         ] {
             let error = toml::from_str::<Config>(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

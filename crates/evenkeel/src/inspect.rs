@@ -4,14 +4,22 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use evenkeel_host::{Decision, Placement, Record, records};
+use evenkeel_host::{Decision, Placement, Record};
 use evenkeel_journal::{UndoOptions, runtime_dir};
 
 use crate::cli::{ExplainArgs, JsonArgs, UndoArgs};
+use crate::daemon;
 
 /// Where runs of this user are recorded, and for root also nothing else: each sees its own.
 fn directory() -> Result<PathBuf> {
     Ok(runtime_dir()?)
+}
+
+/// Everything that is balanced, each run by itself and what the daemon looks after.
+fn records() -> Result<Vec<Record>> {
+    let mut records = evenkeel_host::records(&directory()?)?;
+    records.extend(daemon::records());
+    Ok(records)
 }
 
 /// `evenkeel status`.
@@ -19,7 +27,7 @@ fn directory() -> Result<PathBuf> {
 /// # Errors
 /// When the records cannot be read.
 pub fn status(args: &JsonArgs) -> Result<i32> {
-    let records = records(&directory()?)?;
+    let records = records()?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&records)?);
         return Ok(0);
@@ -49,8 +57,9 @@ fn headline(record: &Record) -> String {
         (false, Placement::Soft) => "soft placement",
         (false, Placement::Hard) => "hard placement",
     };
+    let balancer = if record.program.is_some() { "daemon" } else { "balancer" };
     format!(
-        "{} (pid {}, balancer {}): {placement}, {} moves in {} intervals",
+        "{} (pid {}, {balancer} {}): {placement}, {} moves in {} intervals",
         record.command.join(" "),
         record.root,
         record.balancer.tid,
@@ -70,7 +79,7 @@ fn gist(decision: &Decision) -> String {
 /// # Errors
 /// When the records cannot be read, or no such program is balanced.
 pub fn explain(args: &ExplainArgs) -> Result<i32> {
-    let mut records = records(&directory()?)?;
+    let mut records = records()?;
     if let Some(pid) = args.pid {
         records.retain(|record| record.root == pid || record.balancer.tid as u32 == pid);
         if records.is_empty() {

@@ -3,9 +3,11 @@
 mod bench;
 mod cli;
 mod config;
+mod daemon;
 mod doctor;
 mod generate;
 mod inspect;
+mod job;
 mod origin;
 mod run;
 
@@ -31,13 +33,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// The multi-call names: `chcb CMD` is `evenkeel run CMD` (paper 000, section 3.3).
+/// The multi-call names: `chcb CMD` is `evenkeel run CMD`, `capability-balancer` is `evenkeel
+/// daemon` (paper 000, section 3.3).
 fn arguments() -> Vec<std::ffi::OsString> {
     let mut arguments: Vec<_> = std::env::args_os().collect();
     let name = arguments.first().map(std::path::PathBuf::from);
     let name = name.as_ref().and_then(|path| path.file_name());
-    if name.is_some_and(|name| name == "chcb") {
-        arguments.insert(1, "run".into());
+    let command = match name.and_then(|name| name.to_str()) {
+        Some("chcb") => Some("run"),
+        Some("capability-balancer") => Some("daemon"),
+        _ => None,
+    };
+    if let Some(command) = command {
+        arguments.insert(1, command.into());
     }
     arguments
 }
@@ -62,7 +70,15 @@ fn start_logging(verbose: u8) {
 }
 
 fn dispatch(cli: Cli) -> Result<i32> {
-    if matches!(cli.command, Command::Status(_) | Command::Explain(_) | Command::Undo(_)) {
+    let is_report = matches!(
+        cli.command,
+        Command::Status(_)
+            | Command::Explain(_)
+            | Command::Undo(_)
+            | Command::Join(_)
+            | Command::Leave(_)
+    );
+    if is_report {
         origin::end_at_a_broken_pipe();
     }
     match cli.command {
@@ -70,6 +86,9 @@ fn dispatch(cli: Cli) -> Result<i32> {
             let config = config::load(cli.config.as_deref())?;
             run::main(args, config, origin::origin())
         }
+        Command::Daemon(args) => daemon::main(&args, cli.config.as_deref()),
+        Command::Join(args) => daemon::join_command(&args),
+        Command::Leave(args) => daemon::leave_command(&args),
         Command::Supervise(args) => {
             evenkeel_journal::supervise(&args.journal);
             Ok(0)

@@ -8,13 +8,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use evenkeel_capability::{LagParameters, PaperParameters, Policy, Selection};
-use evenkeel_host::{AccountingChoice, Job, Options, Origin, Placement, calibrate, run};
+use evenkeel_host::{
+    AccountingChoice, Job, Options, Origin, Placement, SupervisorCommand, calibrate, run,
+};
 use evenkeel_journal::{failpoint, runtime_dir};
 use evenkeel_machine::{CpuSet, Machine, SpeedSource};
 
-use crate::cli::{AccountingName, PlacementName, PolicyName, RunArgs, RunOptions, SelectionName};
+use crate::cli::{
+    AccountingName, FaultArgs, PlacementName, PolicyName, RunArgs, RunOptions, SelectionName,
+};
 use crate::config::Config;
-use crate::inspect;
+use crate::job::Job as MpiJob;
+use crate::{daemon, inspect};
 
 /// Runs the command. Returns the exit code; does not return when the command was killed by a
 /// signal: then this process dies of the same.
@@ -24,19 +29,32 @@ use crate::inspect;
 pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
     let options = args.options.or(config.run);
     let balancing = balancing_options(&options, args.dry_run)?;
+    let flags = options.flags();
+    let has_report = args.dry_run || args.explain || args.json.is_some();
     let speed = speed_source(options.speed.as_deref())?;
-    failpoint::arm(args.abort_at);
+    failpoint::arm(args.faults.abort_at);
     let dir = runtime_dir().inspect_err(|why| tracing::warn!("{why}")).ok();
     let job = Job {
         command: args.command,
         origin,
         override_user: options.override_user,
         dir,
-        supervisor: if args.no_supervisor { |_| None } else { supervisor },
+        supervisor: supervisor(&args.faults),
         tell: args.explain.then_some(|decision| say(&inspect::tell(decision))),
     };
-    let started = || {
+    let started = |pid| {
         give_up_streams();
+        let joined = match (args.join, MpiJob::of_this_process()) {
+            (true, _) => Some(daemon::join(pid)),
+            // Who asks for a report of his own gets his own balancer.
+            (false, Some(job)) if !has_report => Some(job.join(pid, &flags)),
+            _ => None,
+        };
+        match joined {
+            Some(Ok(())) => return None,
+            Some(Err(why)) => tracing::warn!("{why:#}; the program is balanced here"),
+            None => {}
+        }
         machine(speed)
     };
     let (end, summary) = match run(&job, balancing, started) {
@@ -77,7 +95,11 @@ fn give_up_streams() {
     }
 }
 
-fn balancing_options(options: &RunOptions, dry_run: bool) -> Result<Options> {
+/// What flags and configuration say about how to balance.
+///
+/// # Errors
+/// A value makes no sense, or not with the others.
+pub fn balancing_options(options: &RunOptions, dry_run: bool) -> Result<Options> {
     let policy = match options.policy.unwrap_or(PolicyName::Lag) {
         PolicyName::Lag => {
             if options.selection.is_some() {
@@ -137,7 +159,11 @@ fn online_cpus() -> CpuSet {
         .unwrap_or_default()
 }
 
-fn speed_source(text: Option<&str>) -> Result<SpeedSource> {
+/// Where the speeds of the CPUs come from.
+///
+/// # Errors
+/// It names a source or CPU that is not there.
+pub fn speed_source(text: Option<&str>) -> Result<SpeedSource> {
     Ok(match text {
         None => SpeedSource::Auto,
         Some("calibrated") => SpeedSource::Calibrated(calibrate(&online_cpus())?),
@@ -156,13 +182,17 @@ fn speed_source(text: Option<&str>) -> Result<SpeedSource> {
 }
 
 /// The machine as sysfs shows it; one whose CPUs are equal where sysfs shows nothing.
-fn machine(speed: SpeedSource) -> Option<Machine> {
+pub fn machine(speed: SpeedSource) -> Option<Machine> {
     let machine = Machine::from_sysfs(Path::new("/"))
         .and_then(|machine| machine.with_speed(&speed))
         .inspect_err(|why| tracing::warn!("{why}"));
     machine.ok()
 }
 
-fn supervisor(journal: &Path) -> Option<(PathBuf, Vec<OsString>)> {
-    Some(("/proc/self/exe".into(), vec!["supervise".into(), journal.into()]))
+/// How to start the supervisor: this very program.
+pub fn supervisor(faults: &FaultArgs) -> SupervisorCommand {
+    fn same_program(journal: &Path) -> Option<(PathBuf, Vec<OsString>)> {
+        Some(("/proc/self/exe".into(), vec!["supervise".into(), journal.into()]))
+    }
+    if faults.no_supervisor { |_| None } else { same_program }
 }

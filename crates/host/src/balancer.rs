@@ -89,14 +89,10 @@ impl Balancer {
         options: Options,
     ) -> Result<Self, BalancerError> {
         let observer = Observer::new(&machine, options.accounting)?;
-        let policy = match (observer.accounting(), &options.policy) {
-            (Accounting::Procfs, Policy::Lag(parameters)) => Policy::Lag(parameters.for_ticks()),
-            (_, policy) => policy.clone(),
-        };
         Ok(Self {
+            policy: policy_for(observer.accounting(), &options.policy),
             observer,
             session,
-            policy,
             options,
             isolated: machine.isolated(),
             machine,
@@ -152,6 +148,16 @@ impl Balancer {
     /// When somebody is to be looked at next, on the monotonic clock; `None` without a program.
     pub fn due_ns(&self) -> Option<u64> {
         self.members.values().map(|member| member.due_ns).min()
+    }
+
+    /// Balances otherwise from now on. What a policy has learned is forgotten; where the figures
+    /// come from stays as it is.
+    pub fn set_options(&mut self, options: Options) {
+        self.policy = policy_for(self.observer.accounting(), &options.policy);
+        self.options = options;
+        for member in self.members.values_mut() {
+            member.set_policy(self.policy.clone());
+        }
     }
 
     /// The source of figures.
@@ -293,8 +299,10 @@ impl Balancer {
         Ok(())
     }
 
-    fn snapshot(&mut self, program: u32, member: &Member) -> Option<Snapshot> {
-        let allowed = self.observer.usable(program).unwrap_or_default().difference(&self.isolated);
+    fn snapshot(&mut self, program: u32, member: &mut Member) -> Option<Snapshot> {
+        let observer = &self.observer;
+        let cpuset = member.usable(observer.last().at_ns, || observer.usable(program));
+        let allowed = cpuset.difference(&self.isolated);
         let usable = match &self.options.cpus {
             Some(cpus) => allowed.intersection(cpus),
             None => allowed,
@@ -347,10 +355,10 @@ impl Balancer {
             let style = if may_pin && !is_settling { Style::Hard } else { Style::Soft };
             match session.place(&task, made.from, made.to, style) {
                 Ok(Placed::Pinned) => {
-                    totals.moves += 1;
+                    totals.count_move(&made.reason);
                     self.pinned += 1;
                 }
-                Ok(Placed::Moved) => totals.moves += 1,
+                Ok(Placed::Moved) => totals.count_move(&made.reason),
                 Ok(Placed::Unchanged) => {}
                 Ok(Placed::Yielded { found, newly }) => {
                     if newly {
@@ -398,6 +406,14 @@ impl Balancer {
         if let Some(Err(error)) = self.observer.cbinfo().map(|cbinfo| cbinfo.set_urgent(true)) {
             tracing::warn!("{error}");
         }
+    }
+}
+
+/// Figures that come in ticks need a policy that does not read too much into them.
+fn policy_for(accounting: Accounting, policy: &Policy) -> Policy {
+    match (accounting, policy) {
+        (Accounting::Procfs, Policy::Lag(parameters)) => Policy::Lag(parameters.for_ticks()),
+        (_, policy) => policy.clone(),
     }
 }
 

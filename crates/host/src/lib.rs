@@ -16,12 +16,14 @@
 //! | `supervise` | the loop around the two |
 //! | `summary` | what a run was like, for people and for programs |
 //! | `record` | what runs now and why it did what it did, for `status` and `explain` |
+//! | `daemon` | the service that balances many programs |
 //! | `doctor` | what works here and why not, and the asymmetry now |
 //! | `calibrate` | relative speeds of CPUs by measuring |
 
 mod approximate;
 mod balancer;
 mod calibrate;
+pub mod daemon;
 pub mod doctor;
 mod exact;
 mod guarded;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use evenkeel_capability::{PaperParameters, Plan, Policy, Selection, Snapshot, State, TaskId};
 use evenkeel_journal::{PlaceError, Session, TaskRef};
-use evenkeel_machine::Machine;
+use evenkeel_machine::{CpuSet, Machine};
 
 use crate::reading::Reading;
 use crate::record::Decision;
@@ -14,6 +14,9 @@ use crate::working_set::WorkingSets;
 
 /// How many decisions are kept for `explain`.
 const KEPT_DECISIONS: usize = 64;
+
+/// A cpuset is read again after this time.
+const CPUSET_AGE_NS: u64 = 900_000_000;
 
 /// See the file's head.
 pub(crate) struct Member {
@@ -26,6 +29,8 @@ pub(crate) struct Member {
     known: BTreeMap<TaskId, u32>,
     /// At the last look.
     pub(crate) last: Rc<Reading>,
+    /// The CPUs of its cpuset, and when they were read.
+    usable: Option<(u64, CpuSet)>,
     /// When to look next, on the monotonic clock.
     pub(crate) due_ns: u64,
     /// From the last look to the next.
@@ -35,20 +40,39 @@ pub(crate) struct Member {
 impl Member {
     /// A program that is balanced from `now` on.
     pub(crate) fn new(machine: &Machine, policy: Policy, now: &Rc<Reading>) -> Self {
-        let by_working_set =
-            matches!(policy, Policy::Paper(PaperParameters { selection: Selection::Cache, .. }));
+        let working_sets = working_sets_for(&policy);
         let state = State::new(policy);
         let interval_ns = state.first_interval_ns();
         Self {
             state,
-            working_sets: by_working_set.then(WorkingSets::new),
+            working_sets,
             totals: Totals::new(machine, now),
             decisions: VecDeque::new(),
             known: BTreeMap::new(),
+            usable: None,
             last: Rc::clone(now),
             due_ns: now.at_ns + interval_ns,
             interval_ns,
         }
+    }
+
+    /// The CPUs of the program's cpuset, as `read` gives them; read again when a second has gone by.
+    /// (A cpuset that changes in between is respected all the same: by whoever places.)
+    pub(crate) fn usable(&mut self, now_ns: u64, read: impl FnOnce() -> Option<CpuSet>) -> CpuSet {
+        match &self.usable {
+            Some((at_ns, cpus)) if now_ns.saturating_sub(*at_ns) < CPUSET_AGE_NS => cpus.clone(),
+            _ => {
+                let cpus = read().unwrap_or_default();
+                self.usable = Some((now_ns, cpus.clone()));
+                cpus
+            }
+        }
+    }
+
+    /// Decides otherwise from now on.
+    pub(crate) fn set_policy(&mut self, policy: Policy) {
+        self.working_sets = working_sets_for(&policy);
+        self.state = State::new(policy);
     }
 
     /// The last decisions, oldest first.
@@ -120,6 +144,13 @@ impl Member {
     }
 }
 
+fn working_sets_for(policy: &Policy) -> Option<WorkingSets> {
+    let by_working_set =
+        matches!(policy, Policy::Paper(PaperParameters { selection: Selection::Cache, .. }));
+    by_working_set.then(WorkingSets::new)
+}
+
+/// As the journal names a task.
 pub(crate) fn task_ref(id: TaskId, process: u32) -> TaskRef {
     TaskRef { tid: id.tid as i32, tgid: process as i32, start_time_ticks: id.start }
 }

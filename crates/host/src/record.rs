@@ -73,6 +73,8 @@ impl Decision {
 pub struct Record {
     /// The balancer's process.
     pub balancer: TaskRef,
+    /// Its number there, if the balancer is the daemon.
+    pub program: Option<u32>,
     /// The program's first process.
     pub root: u32,
     /// Its command line.

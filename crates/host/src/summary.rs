@@ -16,6 +16,8 @@ use crate::reading::{CpuReading, Reading};
 pub struct Totals {
     /// Tasks moved.
     pub moves: u64,
+    /// The same by the rule that decided.
+    pub moves_by_rule: BTreeMap<&'static str, u64>,
     /// Moves that a dry run would have made.
     pub proposed: u64,
     /// Tasks let go because their user chose CPUs for them.
@@ -55,6 +57,7 @@ impl Totals {
     pub(crate) fn new(machine: &Machine, first: &Reading) -> Self {
         Self {
             moves: 0,
+            moves_by_rule: BTreeMap::new(),
             proposed: 0,
             yielded: 0,
             refused: 0,
@@ -81,6 +84,12 @@ impl Totals {
             self.worst_ns += worst;
             self.average_ns += given().sum::<u64>() / snapshot.cpus.len() as u64;
         }
+    }
+
+    /// A task was moved.
+    pub(crate) fn count_move(&mut self, reason: &Reason) {
+        self.moves += 1;
+        *self.moves_by_rule.entry(reason.rule()).or_default() += 1;
     }
 
     pub(crate) fn note(&mut self, plan: &Plan) {

@@ -1,7 +1,7 @@
 //! The loop around a program: start it, balance it until it ends, give everything back.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_journal::{Session, SessionOptions, TaskRef, UndoOptions, undo};
@@ -41,8 +41,9 @@ pub struct Job {
     pub tell: Option<fn(&Decision)>,
 }
 
-/// Runs a command under the balancer until it ends. `machine` is read while the command already
-/// runs, so that it does not wait for us.
+/// Runs a command under the balancer until it ends. `machine` is called with the command's process
+/// number while that already runs, so that it does not wait for us; where it gives none, the command
+/// is not balanced here.
 ///
 /// # Errors
 /// When the command cannot be started. That it cannot be balanced is no error: it runs on, and the
@@ -50,11 +51,11 @@ pub struct Job {
 pub fn run(
     job: &Job,
     options: Options,
-    machine: impl FnOnce() -> Option<Machine>,
+    machine: impl FnOnce(u32) -> Option<Machine>,
 ) -> Result<(End, Option<Summary>), ProgramError> {
     let program = Program::start(&job.command, job.origin)?;
     let started_ns = monotonic_ns();
-    let mut balancing = machine().and_then(|machine| {
+    let mut balancing = machine(program.pid()).and_then(|machine| {
         Balancing::start(job, options, machine, program.pid())
             .inspect_err(|why| tracing::warn!("not balanced: {why}"))
             .ok()
@@ -97,17 +98,7 @@ impl Balancing {
             tracing::debug!("no short time slices: {why}");
         }
         if let Some(dir) = &job.dir {
-            // What an earlier run that was killed has left.
-            let report = undo(dir, UndoOptions::default());
-            for damage in report.damaged.iter().take(LISTED_DAMAGE) {
-                tracing::warn!("{damage}");
-            }
-            for foreign in report.foreign {
-                tracing::info!("{}: {}", foreign.path.display(), foreign.why);
-            }
-            for error in report.errors {
-                tracing::warn!("{error}");
-            }
+            undo_earlier(dir);
         }
         let command: Vec<String> =
             job.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -130,6 +121,7 @@ impl Balancing {
         let accounting = balancer.observer().accounting();
         let record = Record {
             balancer: own,
+            program: None,
             root,
             command,
             accounting,
@@ -245,8 +237,22 @@ impl Balancing {
     }
 }
 
+/// Takes back what an earlier balancer that was killed has left.
+pub(crate) fn undo_earlier(dir: &Path) {
+    let report = undo(dir, UndoOptions::default());
+    for damage in report.damaged.iter().take(LISTED_DAMAGE) {
+        tracing::warn!("{damage}");
+    }
+    for foreign in report.foreign {
+        tracing::info!("{}: {}", foreign.path.display(), foreign.why);
+    }
+    for error in report.errors {
+        tracing::warn!("{error}");
+    }
+}
+
 /// Waits until one of `fds` is readable or the time is over; a signal ends the wait early.
-fn wait_readable(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> Result<(), ProgramError> {
+pub(crate) fn wait_readable(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> Result<(), Errno> {
     // Rounded up: a wait that ends too early would only be repeated.
     let timeout = limit.map_or(PollTimeout::NONE, |limit| {
         let ms = limit.as_nanos().div_ceil(1_000_000);
@@ -254,12 +260,12 @@ fn wait_readable(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> Result<(), 
     });
     match poll(fds, timeout) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 
 /// CPU time of this process so far.
-fn own_cpu_ns() -> u64 {
+pub(crate) fn own_cpu_ns() -> u64 {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return 0 };
     let ns = |time: nix::sys::time::TimeVal| {
         (time.tv_sec() as u64) * 1_000_000_000 + (time.tv_usec() as u64) * 1000

@@ -1,0 +1,294 @@
+//! Who may join: what is asked for (a process, a name, a cgroup) becomes processes that may be
+//! balanced, or a refusal that says why.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use evenkeel_control::Peer;
+use evenkeel_journal::TaskRef;
+use nix::errno::Errno;
+use procfs::process::{Process, StatFlags};
+use serde::{Deserialize, Serialize};
+
+/// Where cgroups are mounted; one below is given as /proc/PID/cgroup shows it, or in full.
+const CGROUP_ROOT: &str = "/sys/fs/cgroup";
+
+/// How a program came to be balanced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum How {
+    /// By process number.
+    Process,
+    /// By the name of its command.
+    Name(String),
+    /// As one of the processes of a job (the ranks of an MPI program on this machine), which are one
+    /// program together.
+    Job(String),
+    /// All that is in this cgroup (its directory) now and later.
+    Cgroup(PathBuf),
+}
+
+/// A process that may join.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Candidate {
+    /// Its first thread.
+    pub task: TaskRef,
+    /// Its user.
+    pub uid: u32,
+    /// Its command line.
+    pub command: Vec<String>,
+}
+
+/// Why somebody may not join, or not do that.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub(crate) struct Refusal {
+    pub errno: Errno,
+    pub why: String,
+}
+
+pub(crate) fn refuse<T>(errno: Errno, why: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { errno, why: why.into() })
+}
+
+/// The process of this number, if `peer` may have it balanced.
+pub(crate) fn process(pid: i32, peer: &Peer) -> Result<Candidate, Refusal> {
+    let gone = || Refusal { errno: Errno::ESRCH, why: format!("there is no process {pid}") };
+    if pid < 1 {
+        return refuse(Errno::EINVAL, format!("{pid} is not a process number: give 2 or more"));
+    }
+    if pid == 1 {
+        return refuse(
+            Errno::EPERM,
+            "process 1 is the system's first process: everything would join with it; name the \
+             program itself",
+        );
+    }
+    let process = Process::new(pid).map_err(|_| gone())?;
+    let stat = process.stat().map_err(|_| gone())?;
+    let status = process.status().map_err(|_| gone())?;
+    if status.tgid != pid {
+        return refuse(
+            Errno::EINVAL,
+            format!("{pid} is a thread of process {}: join that", status.tgid),
+        );
+    }
+    let flags = StatFlags::from_bits_truncate(stat.flags);
+    if flags.contains(StatFlags::PF_KTHREAD) {
+        return refuse(
+            Errno::EPERM,
+            format!("process {pid} ({}) is a kernel thread: the kernel's own to place", stat.comm),
+        );
+    }
+    if is_ancestor_of_us(pid) {
+        return refuse(
+            Errno::EPERM,
+            format!("process {pid} ({}) is the balancer or started it: it cannot join", stat.comm),
+        );
+    }
+    // Who runs with another user's rights is that user's, too.
+    if !(peer.may_steer(status.ruid) && peer.may_steer(status.euid)) {
+        return refuse(
+            Errno::EPERM,
+            format!("process {pid} ({}) belongs to user {}, not to you", stat.comm, status.ruid),
+        );
+    }
+    let command = process.cmdline().unwrap_or_default();
+    Ok(Candidate {
+        task: TaskRef::in_process(pid, pid).map_err(|_| gone())?,
+        uid: status.ruid,
+        command: if command.is_empty() { vec![stat.comm] } else { command },
+    })
+}
+
+/// All processes whose command has this name and that `peer` may have balanced; not those whose
+/// ancestor is among them, which join with that.
+pub(crate) fn named(name: &str, peer: &Peer) -> Result<Vec<Candidate>, Refusal> {
+    if name.is_empty() || name.contains('/') {
+        return refuse(
+            Errno::EINVAL,
+            format!("\"{name}\" is not the name of a command: give it without its directory"),
+        );
+    }
+    let all = procfs::process::all_processes().into_iter().flatten().flatten();
+    let parents: BTreeMap<i32, (i32, bool)> = all
+        .filter_map(|process| {
+            let stat = process.stat().ok()?;
+            let is_meant =
+                !process.cmdline().ok()?.is_empty() && has_name(&process, &stat.comm, name);
+            Some((stat.pid, (stat.ppid, is_meant)))
+        })
+        .collect();
+    let topmost = parents.iter().filter(|(_, (parent, is_meant))| {
+        *is_meant && !line(*parent, &parents).any(|(_, is_meant)| is_meant)
+    });
+    let (mut found, mut refusal) = (Vec::new(), None);
+    for (pid, _) in topmost {
+        match process(*pid, peer) {
+            Ok(candidate) => found.push(candidate),
+            Err(why) => refusal = Some(why),
+        }
+    }
+    match (found.is_empty(), refusal) {
+        (false, _) => Ok(found),
+        (true, Some(why)) => Err(why),
+        (true, None) => refuse(Errno::ESRCH, format!("no program named {name} runs")),
+    }
+}
+
+/// The processes above `pid`, which included, up to the first.
+fn line(
+    pid: i32,
+    parents: &BTreeMap<i32, (i32, bool)>,
+) -> impl Iterator<Item = (i32, bool)> + use<'_> {
+    let mut next = pid;
+    std::iter::from_fn(move || {
+        let (parent, is_meant) = *parents.get(&next)?;
+        Some((std::mem::replace(&mut next, parent), is_meant))
+    })
+    // More than any real line: the list was not taken at one moment and may be a circle.
+    .take(256)
+}
+
+/// By the kernel's name (15 characters) or by the file that was started.
+fn has_name(process: &Process, comm: &str, name: &str) -> bool {
+    let file = process.cmdline().ok().and_then(|words| words.into_iter().next());
+    let file = file.as_deref().and_then(|word| Path::new(word).file_name()?.to_str());
+    comm == name || file == Some(name)
+}
+
+/// The directory of a cgroup, given in full or as /proc/PID/cgroup shows it.
+pub(crate) fn cgroup_dir(name: &str) -> Result<PathBuf, Refusal> {
+    let given = Path::new(name);
+    if !given.is_absolute() || given.components().any(|part| part.as_os_str() == "..") {
+        return refuse(
+            Errno::EINVAL,
+            format!("\"{name}\" is not a cgroup: give its path, like /system.slice/app.service"),
+        );
+    }
+    let root = Path::new(CGROUP_ROOT);
+    if given == Path::new("/") || given == root {
+        return refuse(
+            Errno::EPERM,
+            "the root cgroup is the whole system: name the one of the program",
+        );
+    }
+    let below = root.join(given.strip_prefix("/").unwrap_or(given));
+    let found = [given.to_owned(), below]
+        .into_iter()
+        .find(|dir| dir.starts_with(root) && dir.join("cgroup.procs").is_file());
+    found.map_or_else(
+        || {
+            let why = "/proc/PID/cgroup of its processes shows its name";
+            refuse(Errno::ENOENT, format!("there is no cgroup {name}: {why}"))
+        },
+        Ok,
+    )
+}
+
+/// The processes in a cgroup and below it that `peer` may have balanced, and whether it still
+/// exists.
+pub(crate) fn in_cgroup(dir: &Path, peer: &Peer) -> Option<Vec<Candidate>> {
+    let list = std::fs::read_to_string(dir.join("cgroup.procs")).ok()?;
+    let mut found: Vec<Candidate> =
+        list.lines().filter_map(|line| process(line.parse().ok()?, peer).ok()).collect();
+    let below = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        found.extend(in_cgroup(&entry.path(), peer).unwrap_or_default());
+    }
+    Some(found)
+}
+
+fn is_ancestor_of_us(pid: i32) -> bool {
+    let mut next = std::process::id() as i32;
+    for _ in 0..256 {
+        if next == pid {
+            return true;
+        }
+        match Process::new(next).and_then(|process| process.stat()) {
+            Ok(stat) if stat.ppid > 0 => next = stat.ppid,
+            _ => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    struct Sleeper(Child);
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn me() -> Peer {
+        Peer { uid: nix::unistd::geteuid().as_raw(), pid: 0 }
+    }
+
+    fn errno(pid: i32, peer: &Peer) -> Errno {
+        process(pid, peer).unwrap_err().errno
+    }
+
+    #[test]
+    fn who_may_not_join() {
+        let root = Peer { uid: 0, pid: 0 };
+        assert_eq!(errno(1, &root), Errno::EPERM);
+        assert_eq!(errno(0, &root), Errno::EINVAL);
+        assert_eq!(errno(i32::MAX, &root), Errno::ESRCH);
+        // kthreadd, where it can be seen.
+        if Path::new("/proc/2/stat").exists()
+            && std::fs::read_to_string("/proc/2/comm").unwrap().trim() == "kthreadd"
+        {
+            assert!(process(2, &root).unwrap_err().why.contains("kernel thread"));
+        }
+        let own = std::process::id() as i32;
+        assert_eq!(errno(own, &root), Errno::EPERM);
+        assert_eq!(errno(nix::unistd::getppid().as_raw(), &root), Errno::EPERM);
+        let sleeper = Sleeper(Command::new("sleep").arg("60").spawn().unwrap());
+        let pid = sleeper.0.id() as i32;
+        let found = process(pid, &me()).unwrap();
+        assert_eq!((found.task.tid, found.uid), (pid, me().uid));
+        let other = Peer { uid: 12345, pid: 0 };
+        assert!(process(pid, &other).unwrap_err().why.contains("not to you"));
+    }
+
+    #[test]
+    fn by_name_the_topmost_join() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = "evenkeel-napper";
+        let file = dir.path().join(name);
+        std::fs::copy("/bin/sleep", &file).unwrap();
+        assert_eq!(named(name, &me()).unwrap_err().errno, Errno::ESRCH);
+        let nappers = [(); 2].map(|()| Sleeper(Command::new(&file).arg("60").spawn().unwrap()));
+        let mut pids = nappers.each_ref().map(|napper| napper.0.id() as i32);
+        pids.sort_unstable();
+        let is_there = |found: &[Candidate]| {
+            found.iter().map(|candidate| candidate.task.tid).collect::<Vec<_>>() == pids
+        };
+        // Until its exec it still is us.
+        let found = || named(name, &me()).is_ok_and(|found| is_there(&found));
+        assert!((0..1000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            found()
+        }));
+        assert_eq!(named("", &me()).unwrap_err().errno, Errno::EINVAL);
+        assert_eq!(named("/bin/sh", &me()).unwrap_err().errno, Errno::EINVAL);
+        let other = Peer { uid: 12345, pid: 0 };
+        assert_eq!(named(name, &other).unwrap_err().errno, Errno::EPERM);
+    }
+
+    #[test]
+    fn what_is_no_cgroup() {
+        for name in ["", "app.service", "/../etc", "/no/such/cgroup"] {
+            let refusal = cgroup_dir(name).unwrap_err();
+            assert!(refusal.why.contains(name), "{refusal}");
+        }
+        assert!(in_cgroup(Path::new("/no/such"), &me()).is_none());
+    }
+}

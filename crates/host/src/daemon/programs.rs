@@ -1,0 +1,356 @@
+//! Who has joined: from a request or a standing rule to a program that is balanced, until it ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_control::Peer;
+use evenkeel_journal::TaskRef;
+use nix::errno::Errno;
+
+use super::Settings;
+use super::admission::{self, Candidate, How, Refusal, refuse};
+use super::saved::{Saved, SavedProgram};
+use super::statistics::Statistics;
+use crate::balancer::Balancer;
+use crate::record::Record;
+use crate::summary::Totals;
+use crate::supervise::own_cpu_ns;
+
+/// Programs of one user: a bound for whoever joins in a loop.
+const MAX_PER_USER: usize = 512;
+
+/// The daemon itself: standing rules are the administrator's, who starts it.
+fn administrator() -> Peer {
+    Peer { uid: nix::unistd::geteuid().as_raw(), pid: std::process::id() as i32 }
+}
+
+/// A program that has joined.
+#[derive(Debug, Clone)]
+pub(crate) struct Joined {
+    pub uid: u32,
+    pub how: How,
+    pub command: Vec<String>,
+    pub root: TaskRef,
+}
+
+/// See the file's head.
+pub(crate) struct Programs {
+    balancer: Balancer,
+    joined: BTreeMap<u32, Joined>,
+    last_program: u32,
+    settings: Settings,
+    saved: Saved,
+    /// Figures of programs that have left.
+    left: Statistics,
+}
+
+impl Programs {
+    pub fn new(balancer: Balancer, settings: Settings, saved: Saved) -> Self {
+        Self {
+            balancer,
+            joined: BTreeMap::new(),
+            last_program: 0,
+            settings,
+            saved,
+            left: Statistics::default(),
+        }
+    }
+
+    pub fn balancer(&mut self) -> &mut Balancer {
+        &mut self.balancer
+    }
+
+    /// Goes on with the programs of an earlier daemon that still run.
+    pub fn take_over(&mut self) {
+        for program in self.saved.programs().to_vec() {
+            let SavedProgram { uid, how, command, root, processes } = program;
+            let alive: Vec<TaskRef> = processes.into_iter().filter(TaskRef::is_alive).collect();
+            let Some(first) = alive.first() else { continue };
+            let root = if root.is_alive() { root } else { *first };
+            let joined = Joined { uid, how, command, root };
+            if let Err(why) = self.begin(joined, &alive) {
+                tracing::warn!("{root} is not taken over: {why}");
+            }
+        }
+        if !self.joined.is_empty() {
+            tracing::info!("{} programs taken over", self.joined.len());
+        }
+    }
+
+    /// Takes other settings.
+    pub fn set(&mut self, settings: Settings) {
+        self.balancer.set_options(settings.options.clone());
+        self.settings = settings;
+        self.keep_house();
+    }
+
+    /// Finds who joins by a standing rule, follows who came into a cgroup, lets go who has ended.
+    pub fn keep_house(&mut self) {
+        let all = administrator();
+        let Settings { names, cgroups, .. } = self.settings.clone();
+        for name in &names {
+            // Who is refused is refused each time; that nobody is there is the usual case.
+            if let Err(why) = self.join_named(name, &all)
+                && why.errno != Errno::ESRCH
+            {
+                tracing::debug!("{why}");
+            }
+        }
+        for cgroup in &cgroups {
+            if let Err(why) = self.join_cgroup(cgroup, &all) {
+                tracing::debug!("{why}");
+            }
+        }
+        self.follow_cgroups();
+        let last = self.balancer.observer().last().clone();
+        let is_over = |program: &u32| {
+            let tasks = last.programs.get(program).map(|now| &now.tasks);
+            tasks.is_none_or(BTreeMap::is_empty)
+        };
+        let over: Vec<u32> =
+            self.joined.keys().filter(|program| is_over(program)).copied().collect();
+        for program in over {
+            // The last look may be older than the program.
+            if !self.joined.get(&program).is_some_and(|joined| joined.root.is_alive()) {
+                self.end_one(program);
+            }
+        }
+        self.save();
+    }
+
+    /// Everything that came into a joined cgroup from outside.
+    fn follow_cgroups(&mut self) {
+        let cgroups: Vec<(u32, Joined)> =
+            self.joined.iter().map(|(program, joined)| (*program, joined.clone())).collect();
+        for (program, joined) in cgroups {
+            let How::Cgroup(dir) = &joined.how else { continue };
+            let peer = Peer { uid: joined.uid, pid: 0 };
+            for candidate in admission::in_cgroup(dir, &peer).unwrap_or_default() {
+                if self.program_of(candidate.task.tgid).is_none()
+                    && let Err(why) = self.balancer.join(program, &candidate.task)
+                {
+                    tracing::warn!("{why}");
+                }
+            }
+        }
+    }
+
+    /// Whether nobody has joined.
+    pub fn is_empty(&self) -> bool {
+        self.joined.is_empty()
+    }
+
+    /// Takes in the process of this number. The program that it belongs to now.
+    pub fn join_process(&mut self, pid: i32, peer: &Peer) -> Result<Vec<u32>, Refusal> {
+        let candidate = admission::process(pid, peer)?;
+        if let Some(program) = self.program_of(pid) {
+            return Ok(vec![program]);
+        }
+        Ok(vec![self.admit(candidate, How::Process)?])
+    }
+
+    /// Takes in the process of this number as a part of a job of its user.
+    pub fn join_job(&mut self, pid: i32, job: &str, peer: &Peer) -> Result<Vec<u32>, Refusal> {
+        let candidate = admission::process(pid, peer)?;
+        let how = How::Job(job.to_owned());
+        let is_meant = |joined: &Joined| joined.how == how && joined.uid == candidate.uid;
+        let known = self.joined.iter().find(|(_, joined)| is_meant(joined));
+        let Some(program) = known.map(|(program, _)| *program) else {
+            return Ok(vec![self.admit(candidate, how)?]);
+        };
+        match self.balancer.join(program, &candidate.task) {
+            Ok(()) => Ok(vec![program]),
+            Err(why) => refuse(Errno::EIO, why.to_string()),
+        }
+    }
+
+    /// Takes in every program whose command has this name.
+    pub fn join_named(&mut self, name: &str, peer: &Peer) -> Result<Vec<u32>, Refusal> {
+        let mut programs = Vec::new();
+        for candidate in admission::named(name, peer)? {
+            programs.push(match self.program_of(candidate.task.tgid) {
+                Some(program) => program,
+                None => self.admit(candidate, How::Name(name.to_owned()))?,
+            });
+        }
+        Ok(programs)
+    }
+
+    /// Takes in what is in a cgroup, as one program.
+    pub fn join_cgroup(&mut self, name: &str, peer: &Peer) -> Result<Vec<u32>, Refusal> {
+        let dir = admission::cgroup_dir(name)?;
+        let how = How::Cgroup(dir.clone());
+        if let Some((program, _)) = self.joined.iter().find(|(_, joined)| joined.how == how) {
+            return Ok(vec![*program]);
+        }
+        let mut found = admission::in_cgroup(&dir, peer).unwrap_or_default();
+        found.retain(|candidate| self.program_of(candidate.task.tgid).is_none());
+        let Some(first) = found.first() else {
+            return refuse(
+                Errno::ESRCH,
+                format!("cgroup {name} has no process that you may have balanced"),
+            );
+        };
+        self.check_share(peer.uid)?;
+        let (root, command) = (first.task, vec![format!("cgroup {name}")]);
+        let tasks: Vec<TaskRef> = found.iter().map(|candidate| candidate.task).collect();
+        let joined = Joined { uid: peer.uid, how, command, root };
+        Ok(vec![self.begin(joined, &tasks)?])
+    }
+
+    fn admit(&mut self, candidate: Candidate, how: How) -> Result<u32, Refusal> {
+        let Candidate { task, uid, command } = candidate;
+        self.check_share(uid)?;
+        self.begin(Joined { uid, how, command, root: task }, &[task])
+    }
+
+    fn check_share(&self, uid: u32) -> Result<(), Refusal> {
+        let of_user = self.joined.values().filter(|joined| joined.uid == uid).count();
+        if uid != 0 && of_user >= MAX_PER_USER {
+            return refuse(
+                Errno::EAGAIN,
+                format!("user {uid} has {MAX_PER_USER} programs here already: let one leave first"),
+            );
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, joined: Joined, processes: &[TaskRef]) -> Result<u32, Refusal> {
+        let program = self.last_program + 1;
+        for process in processes {
+            if let Err(why) = self.balancer.join(program, process) {
+                self.balancer.leave(program);
+                return refuse(Errno::EIO, why.to_string());
+            }
+        }
+        self.last_program = program;
+        tracing::info!("program {program} joined: {} ({})", joined.root, joined.command.join(" "));
+        self.joined.insert(program, joined);
+        self.save();
+        Ok(program)
+    }
+
+    /// Lets a program go, if it is the peer's.
+    pub fn leave(&mut self, program: u32, peer: &Peer) -> Result<(), Refusal> {
+        // Whose it is is nobody else's business: for him it does not exist.
+        if !self.joined.get(&program).is_some_and(|joined| peer.may_steer(joined.uid)) {
+            return refuse(Errno::ESRCH, format!("no program {program} of yours is balanced"));
+        }
+        self.end_one(program);
+        self.save();
+        Ok(())
+    }
+
+    fn end_one(&mut self, program: u32) {
+        if let Some((totals, _)) = self.balancer.leave(program) {
+            add(&mut self.left, &totals);
+        }
+        if let Some(joined) = self.joined.remove(&program) {
+            tracing::info!("program {program} left: {}", joined.command.join(" "));
+        }
+    }
+
+    /// Gives everything back. The list of programs stays, for the next daemon.
+    pub fn end(mut self) {
+        self.save();
+        self.balancer.finish();
+    }
+
+    /// The program that a process belongs to.
+    pub fn program_of(&mut self, pid: i32) -> Option<u32> {
+        let last = self.balancer.observer().last();
+        let mut programs = last
+            .programs
+            .iter()
+            .filter(|(_, now)| now.tasks.values().any(|task| task.process == pid as u32));
+        programs
+            .next()
+            .map(|(program, _)| *program)
+            .filter(|program| self.joined.contains_key(program))
+    }
+
+    /// The program of this number, if the peer may know of it.
+    pub fn get(&self, program: u32, peer: &Peer) -> Option<&Joined> {
+        self.joined.get(&program).filter(|joined| peer.may_steer(joined.uid))
+    }
+
+    /// What goes on, as far as it is the peer's.
+    pub fn records(&mut self, peer: &Peer) -> Vec<Record> {
+        let accounting = self.balancer.observer().accounting();
+        let Ok(balancer) = TaskRef::own_process() else { return Vec::new() };
+        let options = &self.settings.options;
+        let mine = self.joined.iter().filter(|(_, joined)| peer.may_steer(joined.uid));
+        mine.filter_map(|(program, joined)| {
+            let totals = self.balancer.totals(*program)?;
+            Some(Record {
+                balancer,
+                program: Some(*program),
+                root: joined.root.tgid as u32,
+                command: joined.command.clone(),
+                accounting,
+                placement: options.placement,
+                dry_run: options.dry_run,
+                intervals: totals.intervals,
+                moves: totals.moves,
+                cpus: totals.cpus(),
+                decisions: self.balancer.decisions(*program).cloned().collect(),
+            })
+        })
+        .collect()
+    }
+
+    pub fn statistics(&mut self) -> Statistics {
+        let mut statistics = self.left.clone();
+        statistics.programs = self.joined.len() as u64;
+        statistics.own_cpu_us = own_cpu_ns() / 1000;
+        let last = self.balancer.observer().last().clone();
+        statistics.tasks = last.programs.values().map(|now| now.tasks.len() as u64).sum();
+        statistics.lost_us = last
+            .cpus
+            .iter()
+            .map(|(cpu, figures)| {
+                let causes = [
+                    ("irq", figures.irq_ns),
+                    ("softirq", figures.softirq_ns),
+                    ("realtime", figures.rt_ns),
+                    ("steal", figures.steal_ns),
+                ];
+                (*cpu, causes.into_iter().map(|(cause, ns)| (cause, ns / 1000)).collect())
+            })
+            .collect();
+        for program in self.joined.keys() {
+            if let Some(totals) = self.balancer.totals(*program) {
+                add(&mut statistics, totals);
+            }
+        }
+        statistics
+    }
+
+    fn save(&mut self) {
+        let last = self.balancer.observer().last().clone();
+        let programs = self.joined.iter().map(|(program, joined)| {
+            let tasks = last.programs.get(program).map(|now| &now.tasks);
+            let leaders = tasks.into_iter().flatten().filter(|(id, task)| id.tid == task.process);
+            let mut processes: BTreeSet<TaskRef> =
+                leaders.map(|(id, task)| crate::member::task_ref(*id, task.process)).collect();
+            processes.insert(joined.root);
+            SavedProgram {
+                uid: joined.uid,
+                how: joined.how.clone(),
+                command: joined.command.clone(),
+                root: joined.root,
+                processes: processes.into_iter().collect(),
+            }
+        });
+        let programs = programs.collect();
+        self.saved.save(programs);
+    }
+}
+
+fn add(statistics: &mut Statistics, totals: &Totals) {
+    statistics.intervals += totals.intervals;
+    statistics.yielded += totals.yielded;
+    statistics.refused += totals.refused;
+    for (rule, count) in &totals.moves_by_rule {
+        *statistics.moves.entry(rule).or_default() += count;
+    }
+}

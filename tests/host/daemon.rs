@@ -1,0 +1,449 @@
+//! The daemon with real programs: who may join and leave, what is left when it is killed, stopped,
+//! started again or fed nonsense.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::roles::role;
+use crate::support::*;
+use crate::worker::Worker;
+
+/// A running daemon; ended when dropped.
+struct Daemon {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Daemon {
+    fn start(host: &Host, flags: &[&str]) -> Self {
+        Self::start_by(host, &mut host.evenkeel([&["daemon"], flags].concat()))
+    }
+
+    fn start_by(host: &Host, command: &mut Command) -> Self {
+        let child = command.spawn().unwrap();
+        let socket = host.runtime().join("daemon.sock");
+        wait_for("the daemon", || UnixStream::connect(&socket).is_ok());
+        Self { child, socket }
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// One line there, one line back.
+    fn ask(&self, request: &Value) -> Value {
+        let mut stream = UnixStream::connect(&self.socket).unwrap();
+        writeln!(stream, "{request}").unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn end(mut self) {
+        kill(self.pid(), libc::SIGTERM);
+        assert!(ended(&mut self.child).success());
+        assert!(!self.socket.exists());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A worker that nobody balances yet.
+fn lone_worker(host: &Host) -> Worker {
+    let words = role("worker");
+    Worker::start_by(host.command(words[0]).args(&words[1..]), 2)
+}
+
+fn joined(host: &Host) -> Vec<u32> {
+    host.status().iter().map(|run| run["root"].as_u64().unwrap() as u32).collect()
+}
+
+fn says(command: &mut Command, code: i32, what: &str) {
+    let output = output(command);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    assert!(said.contains(what), "{said}");
+}
+
+const HARD: [&str; 2] = ["--placement", "hard"];
+
+#[test]
+fn a_program_joins_is_moved_and_leaves() {
+    if two_cpus("a_program_joins_is_moved_and_leaves").is_none() {
+        return;
+    }
+    for placement in ["hard", "soft"] {
+        let host = Host::new();
+        let daemon = Daemon::start(&host, &[&["--placement", placement][..], &EAGER].concat());
+        assert!(host.status().is_empty());
+        let (one, two) = (lone_worker(&host), lone_worker(&host));
+        for worker in [&one, &two] {
+            let pid = worker.pid.to_string();
+            let answer = output(&mut host.evenkeel(["join", &pid]));
+            assert!(
+                text(&answer.stdout).contains(&format!("(pid {pid}) is balanced")),
+                "{answer:?}"
+            );
+        }
+        let mut roots = [one.pid as u32, two.pid as u32];
+        roots.sort_unstable();
+        let mut shown = joined(&host);
+        shown.sort_unstable();
+        assert_eq!(shown, roots);
+        for worker in [&one, &two] {
+            worker.wait_moved(&host, 2);
+        }
+        // Joining twice is joining once.
+        assert!(output(&mut host.evenkeel(["join", &one.pid.to_string()])).status.success());
+        assert_eq!(joined(&host).len(), 2);
+        assert!(output(&mut host.evenkeel(["leave", &one.pid.to_string()])).status.success());
+        assert!(one.is_as(&all()), "{placement}");
+        assert_eq!(joined(&host), [two.pid as u32]);
+        let pins = host.pins_of(one.threads[0]);
+        two.wait_moved(&host, 4);
+        assert_eq!(host.pins_of(one.threads[0]), pins, "it was moved after it had left");
+        let explained = text(&output(&mut host.evenkeel(["explain"])).stdout);
+        assert!(explained.contains("moved task"), "{explained}");
+        daemon.end();
+        assert!(two.is_as(&all()), "{placement}");
+        assert!(one.end().success() && two.end().success());
+    }
+}
+
+#[test]
+fn run_joins_and_without_a_daemon_balances_itself() {
+    if two_cpus("run_joins").is_none() {
+        return;
+    }
+    let host = Host::new();
+    let flags = [&["-q", "--join"], &EAGER[..]].concat();
+    let mut alone = host.run(&flags, &role("worker"));
+    let worker = Worker::start_by(alone.stderr(Stdio::piped()), 2);
+    worker.wait_moved(&host, 2);
+    assert!(host.status()[0]["program"].is_null());
+    assert!(worker.end().success());
+
+    let daemon = Daemon::start(&host, &EAGER);
+    let worker = Worker::start(&host, &flags);
+    worker.wait_moved(&host, 2);
+    assert_eq!(joined(&host), [worker.pid as u32]);
+    assert!(host.status()[0]["program"].is_number());
+    assert!(worker.end().success());
+    wait_for("its end to be seen", || host.status().is_empty());
+    daemon.end();
+}
+
+#[test]
+fn by_name_and_by_cgroup() {
+    if two_cpus("by_name_and_by_cgroup").is_none() {
+        return;
+    }
+    let host = Host::new();
+    let daemon = Daemon::start(&host, &EAGER);
+    let file = host.path("evenkeel-napper");
+    std::fs::copy("/bin/sleep", &file).unwrap();
+    let napper = || host.command(&file).arg("600").spawn().unwrap();
+    let mut nappers = [napper(), napper()];
+    wait_for("both to have joined", || {
+        output(&mut host.evenkeel(["join", "--name", "evenkeel-napper"])).status.success()
+            && joined(&host).len() == 2
+    });
+    for napper in &mut nappers {
+        napper.kill().unwrap();
+        napper.wait().unwrap();
+    }
+    wait_for("their end to be seen", || host.status().is_empty());
+
+    let Some(group) = Cgroup::new("evenkeel-test-join") else {
+        println!("by_name_and_by_cgroup: skipped in part: no cgroup can be made");
+        daemon.end();
+        return;
+    };
+    let path = group.0.to_str().unwrap().to_owned();
+    says(&mut host.evenkeel(["join", "--cgroup", &path]), 2, "has no process");
+    let (one, two) = (lone_worker(&host), lone_worker(&host));
+    group.take_in(one.pid);
+    assert!(output(&mut host.evenkeel(["join", "--cgroup", &path])).status.success());
+    one.wait_moved(&host, 2);
+    // Who comes later joins, too.
+    group.take_in(two.pid);
+    two.wait_moved(&host, 2);
+    assert_eq!(joined(&host), [one.pid as u32]);
+    // The cgroup is deleted when they have ended.
+    assert!(one.end().success() && two.end().success());
+    group.remove();
+    wait_for("its end to be seen", || host.status().is_empty());
+    says(&mut host.evenkeel(["join", "--cgroup", &path]), 2, "there is no cgroup");
+    daemon.end();
+}
+
+/// A control group of a test.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    fn new(name: &str) -> Option<Self> {
+        let roots = ["/sys/fs/cgroup/freezer", "/sys/fs/cgroup/pids", "/sys/fs/cgroup"];
+        let name = format!("{name}-{}", std::process::id());
+        roots.iter().find_map(|root| {
+            let dir = PathBuf::from(root).join(&name);
+            std::fs::create_dir(&dir).ok()?;
+            let group = Self(dir);
+            group.0.join("cgroup.procs").exists().then_some(group)
+        })
+    }
+
+    fn take_in(&self, pid: i32) {
+        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
+    fn remove(&self) {
+        wait_for("the cgroup's end", || std::fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn who_may_not_join() {
+    let host = Host::new();
+    says(&mut host.evenkeel(["join", "2"]), 2, "is the service running?");
+    let daemon = Daemon::start(&host, &[]);
+    let own = daemon.pid().to_string();
+    for (who, why) in [
+        (&["1"][..], "system's first process"),
+        (&[own.as_str()], "is the balancer"),
+        (&["999999999"], "there is no process"),
+        (&["--name", "evenkeel-no-such-program"], "no program named"),
+        (&["--name", "/bin/sh"], "not the name of a command"),
+        (&["--cgroup", "/no/such/cgroup"], "there is no cgroup"),
+        (&["--cgroup", "/"], "is the whole system"),
+    ] {
+        says(&mut host.evenkeel([&["join"], who].concat()), 2, why);
+    }
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
+        says(&mut host.evenkeel(["join", "2"]), 2, "kernel thread");
+    }
+    says(&mut host.evenkeel(["leave", "2"]), 2, "is not balanced here");
+    says(&mut host.evenkeel(["daemon"]), 2, "another one is running already");
+    assert!(host.status().is_empty());
+    daemon.end();
+}
+
+#[test]
+fn a_foreign_user_neither_sees_nor_steers() {
+    if !needs_root("a_foreign_user_neither_sees_nor_steers") {
+        return;
+    }
+    let host = Host::new();
+    let daemon = Daemon::start(&host, &EAGER);
+    let ours = lone_worker(&host);
+    let pid = ours.pid.to_string();
+    assert!(output(&mut host.evenkeel(["join", &pid])).status.success());
+    says(&mut as_nobody(&host, &["join", &pid]), 2, "not to you");
+    says(&mut as_nobody(&host, &["leave", &pid]), 2, "of yours is balanced");
+    let status = output(&mut as_nobody(&host, &["status", "--json"]));
+    assert_eq!(text(&status.stdout).trim(), "[]", "{status:?}");
+    assert_eq!(joined(&host), [ours.pid as u32]);
+    assert!(ours.end().success());
+    // What is his own may join, and he sees it.
+    let mut his = host.command("setpriv");
+    his.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "600"]);
+    let mut his = his.spawn().unwrap();
+    let pid = his.id().to_string();
+    wait_for("his program to join", || {
+        output(&mut as_nobody(&host, &["join", &pid])).status.success()
+    });
+    let status = output(&mut as_nobody(&host, &["status", "--json"]));
+    assert!(text(&status.stdout).contains(&format!("\"root\": {pid}")), "{status:?}");
+    his.kill().unwrap();
+    his.wait().unwrap();
+    daemon.end();
+}
+
+#[test]
+fn killed_at_every_point_no_affinity_is_left() {
+    if two_cpus("killed_at_every_point_no_affinity_is_left").is_none() {
+        return;
+    }
+    let host = Host::new();
+    let worker = lone_worker(&host);
+    // So many points are passed before a daemon has moved both threads several times.
+    for point in 1..=40 {
+        let at = point.to_string();
+        let flags = [&["--abort-at", &at][..], &HARD, &EAGER].concat();
+        let mut daemon = host.evenkeel([&["daemon"], &flags[..]].concat()).spawn().unwrap();
+        let socket = host.runtime().join("daemon.sock");
+        let request = format!("{}\n", json!({"req": "join", "args": {"pid": worker.pid}}));
+        wait_for("the daemon's end", || {
+            // Whether it has joined before it dies is up to the point.
+            if let Ok(mut stream) = UnixStream::connect(&socket) {
+                let _ = stream.write_all(request.as_bytes());
+                let _ = stream.read(&mut [0; 1]);
+            }
+            daemon.try_wait().unwrap().is_some()
+        });
+        wait_for("the supervisor's work", || worker.is_as(&all()));
+        host.undo();
+        assert!(worker.is_as(&all()) && host.journals().is_empty(), "point {point}");
+        // The next one is to begin anew.
+        let _ = std::fs::remove_file(host.runtime().join("daemon.json"));
+    }
+    assert!(worker.end().success());
+    let _ = std::fs::remove_file(host.runtime().join("daemon.sock"));
+}
+
+#[test]
+fn a_new_daemon_goes_on_with_the_programs_of_the_last_one() {
+    if two_cpus("a_new_daemon_goes_on").is_none() {
+        return;
+    }
+    let host = Host::new();
+    let worker = lone_worker(&host);
+    let mut gone = host.command("sleep").arg("600").spawn().unwrap();
+    let flags = [&HARD[..], &EAGER].concat();
+    let mut daemon = Daemon::start(&host, &flags);
+    for pid in [worker.pid, gone.id() as i32] {
+        assert!(output(&mut host.evenkeel(["join", &pid.to_string()])).status.success());
+    }
+    worker.wait_moved(&host, 2);
+    // Killed, while one program runs and another one ends.
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    gone.kill().unwrap();
+    gone.wait().unwrap();
+    wait_for("the supervisor's work", || host.journals().is_empty() && worker.is_as(&all()));
+    drop(daemon);
+    let daemon = Daemon::start(&host, &flags);
+    assert_eq!(joined(&host), [worker.pid as u32]);
+    worker.wait_moved(&host, 2);
+    daemon.end();
+    assert!(worker.is_as(&all()));
+    // Ended in order: the same.
+    let daemon = Daemon::start(&host, &flags);
+    assert_eq!(joined(&host), [worker.pid as u32]);
+    assert!(worker.end().success());
+    wait_for("its end to be seen", || host.status().is_empty());
+    daemon.end();
+    // The list may be damaged.
+    std::fs::write(host.runtime().join("daemon.json"), "[{").unwrap();
+    Daemon::start(&host, &["-q"][..0]).end();
+}
+
+#[test]
+fn stopped_for_a_while_and_read_again() {
+    if two_cpus("stopped_for_a_while").is_none() {
+        return;
+    }
+    let host = Host::new();
+    let config = host.path("config.toml");
+    std::fs::write(&config, "[daemon]\nnames = []\n").unwrap();
+    let file = ["--config", config.to_str().unwrap()];
+    let log = host.path("log");
+    let mut command = host.evenkeel([&["daemon", "-v"], &file[..], &EAGER].concat());
+    let daemon = Daemon::start_by(&host, command.stderr(std::fs::File::create(&log).unwrap()));
+    let worker = lone_worker(&host);
+    assert!(output(&mut host.evenkeel(["join", &worker.pid.to_string()])).status.success());
+    worker.wait_moved(&host, 2);
+    kill(daemon.pid(), libc::SIGSTOP);
+    wait_for("its stop", || state(daemon.pid()) == 'T');
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let before = host.pins_of(worker.threads[0]);
+    kill(daemon.pid(), libc::SIGCONT);
+    wait_for("more moves", || host.pins_of(worker.threads[0]) > before + 2);
+
+    let logged = |what: &str| std::fs::read_to_string(&log).unwrap().contains(what);
+    std::fs::write(&config, "[daemon]\nnames = 7\n").unwrap();
+    kill(daemon.pid(), libc::SIGHUP);
+    wait_for("the complaint", || logged("the old configuration stays in force"));
+    let napper = host.path("evenkeel-dozer");
+    std::fs::copy("/bin/sleep", &napper).unwrap();
+    let mut napper = host.command(&napper).arg("600").spawn().unwrap();
+    std::fs::write(&config, "[daemon]\nnames = [\"evenkeel-dozer\"]\n").unwrap();
+    kill(daemon.pid(), libc::SIGHUP);
+    wait_for("it to join by the new rule", || joined(&host).contains(&napper.id()));
+    assert!(joined(&host).contains(&(worker.pid as u32)));
+    napper.kill().unwrap();
+    napper.wait().unwrap();
+    assert!(worker.end().success());
+    daemon.end();
+}
+
+#[test]
+fn nonsense_and_floods_keep_nobody_from_being_balanced() {
+    if two_cpus("nonsense_and_floods").is_none() {
+        return;
+    }
+    let host = Host::new();
+    let daemon = Daemon::start(&host, &EAGER);
+    let worker = lone_worker(&host);
+    assert!(output(&mut host.evenkeel(["join", &worker.pid.to_string()])).status.success());
+    for request in [
+        json!({"req": "fly"}),
+        json!({"req": "join"}),
+        json!({"req": "join", "args": {"pid": "x"}}),
+        json!({"req": "join", "args": {"pid": -1}}),
+        json!({"req": "join", "args": {"pid": 1, "name": "a"}}),
+        json!({"req": "leave", "args": {"program": 77}}),
+        json!({"req": "status", "args": {"of": "everybody"}}),
+        json!("join"),
+    ] {
+        assert_ne!(daemon.ask(&request)["errno"], 0, "{request}");
+    }
+    let stats = daemon.ask(&json!({"req": "stats", "args": {"target": "top"}}));
+    assert_eq!(stats["args"]["resp"]["programs"], 1, "{stats}");
+    let meta = daemon.ask(&json!({"req": "stats_meta"}));
+    assert!(meta["args"]["resp"]["evenkeel"]["fields"]["moves"].is_object(), "{meta}");
+    // Many connections that say nothing, or too much.
+    let held: Vec<UnixStream> =
+        (0..100).map(|_| UnixStream::connect(&daemon.socket).unwrap()).collect();
+    for mut stream in &held {
+        stream.set_nonblocking(true).unwrap();
+        let _ = stream.write_all(&[b'x'; 100_000]);
+    }
+    let before = host.pins_of(worker.threads[0]);
+    wait_for("more moves", || host.pins_of(worker.threads[0]) > before + 2);
+    assert_eq!(joined(&host), [worker.pid as u32]);
+    drop(held);
+    assert!(worker.end().success());
+    daemon.end();
+}
+
+#[test]
+fn metrics_on_loopback() {
+    let host = Host::new();
+    says(&mut host.evenkeel(["daemon", "--metrics", "0.0.0.0:0"]), 2, "not a loopback address");
+    // Any port that is free now; another one in the rare case that it no longer is.
+    let daemon = (0..5).find_map(|_| {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut child = host.evenkeel(["daemon", "--metrics", &port.to_string()]).spawn().unwrap();
+        let socket = host.runtime().join("daemon.sock");
+        let mut is_there = false;
+        wait_for("the daemon", || {
+            is_there = std::net::TcpStream::connect(port).is_ok();
+            is_there || child.try_wait().unwrap().is_some()
+        });
+        is_there.then_some((Daemon { child, socket }, port))
+    });
+    let (daemon, address) = daemon.unwrap();
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    assert!(page.contains("evenkeel_programs 0"), "{page}");
+    assert!(page.contains("evenkeel_lost_seconds_total{cpu=\"0\",cause=\"softirq\"}"), "{page}");
+    daemon.end();
+}

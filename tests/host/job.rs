@@ -1,0 +1,46 @@
+//! Ranks of an MPI job, each under `evenkeel run`: one balancer serves all of them.
+
+use crate::roles::role;
+use crate::support::*;
+use crate::worker::Worker;
+
+/// A rank with one busy thread. All ranks have one parent, the launcher: here the test program.
+fn rank(host: &Host, flags: &[&str], number: u32) -> Worker {
+    let mut command = host.run(flags, &role("worker"));
+    Worker::start_by(command.env("PMI_RANK", number.to_string()), 1)
+}
+
+#[test]
+fn ranks_of_a_job_are_balanced_together_by_one() {
+    if two_cpus("ranks_of_a_job_are_balanced_together").is_none() {
+        return;
+    }
+    for placement in ["hard", "soft"] {
+        let host = Host::new();
+        let flags = [&["--placement", placement][..], &EAGER].concat();
+        let ranks = [0, 1].map(|number| rank(&host, &flags, number));
+        // One alone has nobody to change places with.
+        for rank in &ranks {
+            rank.wait_moved(&host, 2);
+        }
+        let runs = host.status();
+        assert_eq!(runs.len(), 1, "{runs:?}");
+        assert!(ranks.iter().any(|rank| runs[0]["root"] == rank.pid), "{runs:?}");
+        let [first, second] = ranks;
+        assert!(first.end().success());
+        // The one that is left is balanced on, whichever of them had started the balancer.
+        assert_eq!(host.status().len(), 1);
+        assert!(second.end().success());
+        wait_for("the end of the job's balancer", || host.journals().is_empty());
+        assert!(host.status().is_empty());
+    }
+}
+
+#[test]
+fn a_rank_that_wants_a_report_has_its_own_balancer() {
+    let host = Host::new();
+    let json = host.path("json");
+    let mut command = host.run(&["-q", "--json", json.to_str().unwrap()], &["true"]);
+    assert!(output(command.env("PMI_RANK", "0")).status.success());
+    assert!(json.exists());
+}
