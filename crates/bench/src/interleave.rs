@@ -197,6 +197,17 @@ impl Outcome {
     pub fn runs(&self) -> impl Iterator<Item = &Measurement> {
         self.rounds.iter().flatten()
     }
+
+    /// Against another one, round by round; `None` where no round has both.
+    pub fn compared_with(&self, other: &Self) -> Option<Comparison> {
+        let (other, ours): (Vec<f64>, Vec<f64>) = other
+            .rounds
+            .iter()
+            .zip(&self.rounds)
+            .filter_map(|(other, ours)| Some(((*other)?.seconds, (*ours)?.seconds)))
+            .unzip();
+        compare(&other, &ours)
+    }
 }
 
 /// Runs the experiment. `clock` gives the time since any fixed moment. The rows come in the order
@@ -389,14 +400,7 @@ impl Table {
     }
 
     fn comparison(&self, row: &Row) -> Option<Comparison> {
-        let (default, ours): (Vec<f64>, Vec<f64>) = self.rows[0]
-            .outcome
-            .rounds
-            .iter()
-            .zip(&row.outcome.rounds)
-            .filter_map(|(default, ours)| Some(((*default)?.seconds, (*ours)?.seconds)))
-            .unzip();
-        compare(&default, &ours)
+        row.outcome.compared_with(&self.rows[0].outcome)
     }
 }
 

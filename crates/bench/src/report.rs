@@ -73,6 +73,12 @@ pub struct Row {
     pub vs_default: Option<f64>,
     /// Its 95 % interval.
     pub vs_default_ci95: Option<[f64; 2]>,
+    /// Time of the contestant [`PINNED`] / time, paired; absent where that did not take part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vs_pinned: Option<f64>,
+    /// Its 95 % interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vs_pinned_ci95: Option<[f64; 2]>,
     /// Rate / rate at the average capability of the CPUs ([`crate::interleave::efficiency`]), the
     /// median; absent where it was not measured.
     pub efficiency: Option<f64>,
@@ -130,6 +136,8 @@ impl Row {
             ci95: time.map(|time| time.ci95()),
             vs_default: one.or(ratio.map(|ratio| ratio.median)),
             vs_default_ci95: one.map(|one| [one, one]).or(ratio.map(|ratio| ratio.ci95())),
+            vs_pinned: None,
+            vs_pinned_ci95: None,
             efficiency: efficiency.map(|efficiency| efficiency.median),
             efficiency_ci95: efficiency.map(|efficiency| efficiency.ci95()),
             average: median(&average),
@@ -153,10 +161,22 @@ pub fn rows(outcomes: &[Outcome]) -> Vec<Row> {
         .map(|outcome| {
             let group = (&outcome.case, &outcome.program);
             let baseline = last.replace(group) != Some(group);
-            Row::new(outcome, baseline)
+            let mut row = Row::new(outcome, baseline);
+            let is_pinned = |other: &&Outcome| {
+                (&other.case, &other.program) == group && other.contestant == PINNED
+            };
+            let pinned = outcomes.iter().find(is_pinned).filter(|_| row.contestant != PINNED);
+            let compared = pinned.and_then(|pinned| outcome.compared_with(pinned));
+            let ratio = compared.map(|compared| compared.ratio);
+            row.vs_pinned = ratio.map(|ratio| ratio.median);
+            row.vs_pinned_ci95 = ratio.map(|ratio| ratio.ci95());
+            row
         })
         .collect()
 }
+
+/// What a user can do without us: each thread bound to a CPU of its own.
+pub const PINNED: &str = "pinned";
 
 const HEADER: [&str; 10] = [
     "case",
@@ -215,6 +235,19 @@ impl Report {
             }
         }
         table.to_string()
+    }
+
+    /// One line for each row of `contestant` that can be compared with pinning.
+    pub fn against_pinning(&self, contestant: &str) -> Vec<String> {
+        let rows = self.rows.iter().filter(|row| row.contestant == contestant);
+        rows.filter_map(|row| {
+            let (ratio, [lo, hi]) = (row.vs_pinned?, row.vs_pinned_ci95?);
+            Some(format!(
+                "{contestant} against pinned, {}, {}: {ratio:.3} ({lo:.3} - {hi:.3})",
+                row.case, row.program
+            ))
+        })
+        .collect()
     }
 
     /// The rows as a Markdown table, and a list of what was left out.
@@ -327,6 +360,21 @@ mod tests {
         assert!(json["rows"][0]["verdict"].is_null());
         assert!(json["rows"][2]["median_s"].is_null());
         assert_eq!(serde_json::from_value::<Report>(json).unwrap(), report);
+    }
+
+    #[test]
+    fn who_is_pinned_is_compared_round_by_round() {
+        let pinned = outcome(PINNED, &[4.0, 4.0, 6.0], None);
+        let mut lag = outcome("lag", &[2.0, 9.0, 3.0], None);
+        // A round in which it did not take part.
+        lag.rounds[1] = None;
+        let rows = rows(&[outcome("default", &[3.0; 3], None), pinned, lag]);
+        let ratios: Vec<Option<f64>> = rows.iter().map(|row| row.vs_pinned).collect();
+        assert_eq!(ratios[1], None);
+        assert!((ratios[2].unwrap() - 2.0).abs() < 1e-12, "{ratios:?}");
+        let report = Report { machine: MachineInfo::default(), rows };
+        let lines = report.against_pinning("lag");
+        assert_eq!(lines, ["lag against pinned, softirq, static_loop: 2.000 (2.000 - 2.000)"]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use evenkeel_host::Placement;
 
 use crate::noise::{NoiseConfig, NoiseKind};
+use crate::report::PINNED;
 
 /// What makes the CPUs unequal, and how waiting threads of the program wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -173,7 +174,7 @@ impl Contestant {
     pub fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
-            Self::Pinned => "pinned",
+            Self::Pinned => PINNED,
             Self::FastOnly => "fast-only",
             Self::Paper => "paper",
             Self::PaperFast => "paper-100ms",

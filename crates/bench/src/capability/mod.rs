@@ -124,6 +124,9 @@ pub fn run(options: &Options) -> Result<i32> {
         }
     };
     println!("{}", report.report.table());
+    for line in report.report.against_pinning(Contestant::Lag.name()) {
+        println!("{line}");
+    }
     let costs = cost::lines(&report.own_cost, report.accounting_cost.as_ref());
     if !costs.is_empty() {
         println!("{costs}");

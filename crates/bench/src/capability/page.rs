@@ -32,6 +32,13 @@ fn write_page(text: &mut String, report: &CapabilityReport) -> fmt::Result {
     }
     writeln!(text, "\n## Results\n")?;
     write!(text, "{}", report.report.markdown())?;
+    let against = report.report.against_pinning(Contestant::Lag.name());
+    if !against.is_empty() {
+        writeln!(text, "\n## Against pinning by hand\n")?;
+        for line in against {
+            writeln!(text, "- {line}")?;
+        }
+    }
     let costs = cost::lines(&report.own_cost, report.accounting_cost.as_ref());
     if !costs.is_empty() {
         writeln!(text, "\n## What it costs where there is nothing to gain\n")?;
