@@ -55,7 +55,17 @@ mod tests {
     use super::*;
 
     fn cpu(speed: u32, noise_ns: u64, rt_ns: u64) -> CpuView {
-        CpuView { cpu: 0, speed, noise_ns, rt_ns, idle_ns: 0, foreign_milli: 0, rt_milli: 0 }
+        CpuView {
+            cpu: 0,
+            core: 0,
+            node: 0,
+            speed,
+            noise_ns,
+            rt_ns,
+            idle_ns: 0,
+            foreign_milli: 0,
+            rt_milli: 0,
+        }
     }
 
     #[test]

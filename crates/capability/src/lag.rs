@@ -9,6 +9,10 @@
 //!    not only 2:2).
 //! 2. *Lag* (`lag/exchange.rs`): a task that is behind changes places with one that is ahead on a
 //!    faster CPU, when the lag is worth the two moves.
+//!
+//! Both look within a NUMA node first: on another one than its own a task keeps less of its pace, so
+//! what is to be had there must be so much more.
+//!
 //! 3. *Interval*: the faster the lag grows, and the nearer the end of a phase (`lag/phases.rs`), the
 //!    sooner the next look; at rest one second.
 //!
@@ -40,6 +44,10 @@ pub struct LagParameters {
     pub tolerance_ppm: u64,
     /// What one move costs the task that is moved, in nanoseconds.
     pub move_cost_ns: u64,
+    /// Share of its pace that a task loses on another NUMA node than the one where it was first
+    /// seen and its memory is taken to be, in parts per million: a guess, since how much of a
+    /// task's time goes to memory is not known.
+    pub remote_loss_ppm: u64,
 }
 
 impl Default for LagParameters {
@@ -49,6 +57,7 @@ impl Default for LagParameters {
             max_interval_ns: 1_000_000_000,
             tolerance_ppm: 60_000,
             move_cost_ns: 100_000,
+            remote_loss_ppm: 200_000,
         }
     }
 }
@@ -68,6 +77,11 @@ impl LagParameters {
     /// A fixed interval, in nanoseconds, instead of the dynamic one.
     pub fn fixed(interval_ns: u64) -> Self {
         Self { min_interval_ns: interval_ns, max_interval_ns: interval_ns, ..Self::default() }
+    }
+
+    /// What is left of a rate away from a task's own node.
+    fn remote_ppm(&self, ppm: u64) -> u64 {
+        ppm.saturating_mul(1_000_000 - self.remote_loss_ppm) / 1_000_000
     }
 
     /// What the exchange of two tasks costs.
@@ -111,7 +125,7 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     let (latest_worst_ppm, latest_best_ppm) = deal.latest_worst_and_best_ppm();
     let is_seen = !is_spread || above(latest_best_ppm, latest_worst_ppm, tolerance_ppm);
     let spread_ppm = best_ppm.saturating_sub(worst_ppm);
-    let mut moves = room::make_room(&mut deal, parameters.tolerance_ppm);
+    let mut moves = room::make_room(&mut deal, &parameters);
 
     let rest = if deal.slots.len() < 2 {
         Some(Reason::OneCpu)
@@ -130,9 +144,15 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
         return nothing(reason, state.interval_ns, spread_ppm);
     }
 
+    if !is_seen && state.asymmetric_rounds < CONFIRMATIONS {
+        // Gone again.
+        state.asymmetric_rounds = 0;
+        state.interval_ns = calmer(state);
+        return nothing(Reason::Unconfirmed { spread_ppm }, state.interval_ns, spread_ppm);
+    }
     let is_large =
         !is_spread || above(best_ppm, worst_ppm, tolerance_ppm.saturating_mul(LARGE_FACTOR));
-    state.asymmetric_rounds = state.asymmetric_rounds.saturating_add(u32::from(is_seen));
+    state.asymmetric_rounds = state.asymmetric_rounds.saturating_add(1);
     if state.asymmetric_rounds < CONFIRMATIONS - u32::from(is_large) {
         // Look again soon: it decides whether to act.
         state.interval_ns = parameters.min_interval_ns;

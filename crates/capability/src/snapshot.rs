@@ -17,6 +17,10 @@ pub struct TaskId {
 pub struct CpuView {
     /// Logical CPU number.
     pub cpu: u32,
+    /// Physical core that it belongs to: CPUs with the same number are SMT siblings and share it.
+    pub core: u32,
+    /// NUMA node that it belongs to; 0 where there is one only.
+    pub node: u32,
     /// Relative speed, 1..=1024: the fastest CPU of the machine has 1024 (paper: BogoMIPS).
     pub speed: u32,
     /// Time that irq, softirq and steal took in the interval (paper: Noise_Time).

@@ -21,6 +21,8 @@ pub fn snapshot(cpus: u32, tasks: u32, seed: u64) -> Snapshot {
     let mut random = Random(seed);
     let views = (0..cpus).map(|cpu| CpuView {
         cpu,
+        core: cpu,
+        node: 0,
         speed: 1024,
         noise_ns: random.below(61) * INTERVAL_NS / 100,
         rt_ns: 0,

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::{
     Dice, INTERVAL_NS, MS, allowed, apply, cpu, decide, fixed, id, moves, noisy, received,
     snapshot, task,
@@ -358,6 +360,7 @@ fn parameters_that_contradict_each_other_do_not_panic() {
         max_interval_ns: 0,
         tolerance_ppm: u64::MAX,
         move_cost_ns: u64::MAX,
+        remote_loss_ppm: u64::MAX,
     };
     for parameters in
         [upside_down, LagParameters { min_interval_ns: 0, tolerance_ppm: 0, ..upside_down }]
@@ -388,4 +391,106 @@ fn a_burst_is_not_acted_upon_and_what_lasts_is() {
             assert_eq!(made > 0, look == looks, "{percent} % at look {look}");
         }
     }
+}
+
+/// Two nodes of two CPUs: 0 and 1, 2 and 3; tasks 1 to 4 where their memory is.
+fn two_nodes(percents: [u64; 4], received_percent: [u64; 4]) -> Snapshot {
+    let cpus = (0..)
+        .zip(percents)
+        .map(|(number, percent)| CpuView { node: number / 2, ..noisy(number, percent) });
+    let tasks = (0..).zip(received_percent);
+    let tasks = tasks.map(|(number, percent)| received(task(number + 1, number), percent));
+    snapshot(cpus.collect(), tasks.collect())
+}
+
+#[test]
+fn a_partner_on_the_same_node_goes_first() {
+    // Task 1 is behind. CPU 1 beside it is fast; CPU 3 far away is faster still.
+    let view = two_nodes([50, 80, 100, 100], [40, 80, 100, 100]);
+    let made = moves(&second(&view));
+    assert!(made.contains(&(1, 0, 1)) && made.contains(&(2, 1, 0)), "{made:?}");
+    assert!(made.iter().all(|(_, from, to)| from / 2 == to / 2), "{made:?}");
+}
+
+#[test]
+fn to_another_node_only_for_more_than_remote_memory_costs() {
+    // The whole near node is slow. Ten percent more is not worth remote memory ...
+    let view = two_nodes([88, 88, 100, 100], [88, 88, 100, 100]);
+    let mut state = lag();
+    for _ in 0..20 {
+        assert_eq!(moves(&decide(&view, &mut state)), []);
+    }
+    // ... half of the pace is.
+    let view = two_nodes([40, 40, 100, 100], [40, 40, 100, 100]);
+    let made = moves(&second(&view));
+    assert!(made.iter().any(|(_, from, to)| from / 2 != to / 2), "{made:?}");
+}
+
+#[test]
+fn who_is_far_from_its_memory_goes_home_for_less() {
+    // Seen first at home, task 1 comes to the other node, where the CPU is as fast. Its partner is
+    // far from home, too, and ahead.
+    let mut state = lag();
+    let at_home = two_nodes([100, 100, 100, 100], [100, 100, 100, 100]);
+    decide(&at_home, &mut state);
+    let mut apart = two_nodes([100, 100, 92, 92], [100, 100, 60, 92]);
+    apart.tasks[0].cpu = 2;
+    apart.tasks[2].cpu = 0;
+    apart.tasks[0].received_ns = INTERVAL_NS * 60 / 100;
+    apart.tasks[2].received_ns = INTERVAL_NS;
+    let mut made = Vec::new();
+    for _ in 0..6 {
+        made = moves(&decide(&apart, &mut state));
+        if !made.is_empty() {
+            break;
+        }
+    }
+    assert!(made.contains(&(1, 2, 0)) && made.contains(&(3, 0, 2)), "{made:?}");
+}
+
+/// Two cores of two CPUs: 0 and 1, 2 and 3.
+fn two_smt_cores(tasks: Vec<TaskView>, is_idle: [bool; 4]) -> Snapshot {
+    let cpus = (0..).zip(is_idle).map(|(number, is_idle)| CpuView {
+        core: number / 2,
+        idle_ns: if is_idle { INTERVAL_NS } else { 0 },
+        ..cpu(number)
+    });
+    snapshot(cpus.collect(), tasks)
+}
+
+#[test]
+fn an_idle_core_is_better_than_an_idle_sibling() {
+    // Two tasks share a core while the other one is idle: one of them goes there, and only one.
+    let view = two_smt_cores(vec![task(1, 0), task(2, 1)], [false, false, true, true]);
+    let made = moves(&second(&view));
+    assert_eq!(made.len(), 1, "{made:?}");
+    assert!(made[0].2 >= 2, "{made:?}");
+    // On a core each they stay.
+    let view = two_smt_cores(vec![task(1, 0), task(2, 2)], [false, true, false, true]);
+    assert_eq!(moves(&second(&view)), []);
+    // So do four, which share both.
+    let tasks = (0..4).map(|number| task(number + 1, number)).collect();
+    assert_eq!(moves(&second(&two_smt_cores(tasks, [false; 4]))), []);
+}
+
+#[test]
+fn who_shares_a_core_falls_behind_who_does_not() {
+    // Three tasks, so that two must share; each in turn is alone.
+    let mut state = lag();
+    let tasks = vec![task(1, 0), task(2, 1), task(3, 2)];
+    let mut view = two_smt_cores(tasks, [false, false, false, true]);
+    let mut was_alone = BTreeSet::new();
+    for _ in 0..40 {
+        let plan = decide(&view, &mut state);
+        apply(&plan, &mut view);
+        let places: Vec<u32> = view.tasks.iter().map(|task| task.cpu).collect();
+        for cpu in &mut view.cpus {
+            cpu.idle_ns = if places.contains(&cpu.cpu) { 0 } else { INTERVAL_NS };
+        }
+        was_alone.extend((0..3).filter(|index| {
+            let core = places[*index] / 2;
+            places.iter().filter(|place| **place / 2 == core).count() == 1
+        }));
+    }
+    assert_eq!(was_alone.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
 }

@@ -28,8 +28,13 @@ fn any_policy() -> impl Strategy<Value = Policy> {
 }
 
 fn any_cpu(number: u32) -> impl Strategy<Value = CpuView> {
-    (1u32..=1024, 0..INTERVAL_NS * 11 / 10, 0..INTERVAL_NS / 2, 0u32..4000, 0u32..1500).prop_map(
-        move |(speed, noise_ns, rt_ns, foreign_milli, rt_milli)| CpuView {
+    let taken = (0..INTERVAL_NS * 11 / 10, 0..INTERVAL_NS / 2);
+    // Alone on its core, or one of two there.
+    let core = prop_oneof![Just(number), Just(number / 2)];
+    (core, 0u32..3, 1u32..=1024, taken, 0u32..4000, 0u32..1500).prop_map(
+        move |(core, node, speed, (noise_ns, rt_ns), foreign_milli, rt_milli)| CpuView {
+            core,
+            node,
             speed,
             noise_ns,
             rt_ns,
@@ -252,6 +257,7 @@ proptest! {
                 max_interval_ns: most.max(least).max(1),
                 tolerance_ppm: tolerance,
                 move_cost_ns: cost,
+                remote_loss_ppm: numbers[0],
             }),
             other => other,
         };
@@ -261,6 +267,8 @@ proptest! {
         for _ in 0..5 {
             let cpus = (0..3).map(|cpu| CpuView {
                 cpu: [0, 4_000, 8_191][cpu],
+                core: number() as u32,
+                node: number() as u32,
                 speed: (number() % 1024) as u32 + 1,
                 noise_ns: number(),
                 rt_ns: number(),

@@ -1,16 +1,17 @@
 //! Which accounting is used, and which CPUs a program may use: the "observe" end of the balancer.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use evenkeel_capability::{Snapshot, TaskId};
 use evenkeel_cbinfo::{Cbinfo, TaskEvent};
 use evenkeel_journal::effective_cpuset;
-use evenkeel_machine::{CpuSet, Machine};
+use evenkeel_machine::{Cpu, CpuSet, Machine};
 use serde::{Deserialize, Serialize};
 
 use crate::approximate::Approximate;
 use crate::exact::Exact;
-use crate::reading::{Freedom, Reading, TaskReading};
+use crate::reading::{CpuFacts, Freedom, Reading, TaskReading};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -55,7 +56,8 @@ enum Source {
 pub struct Observer {
     source: Source,
     why_not_exact: Option<String>,
-    speeds: Vec<u32>,
+    /// By CPU number.
+    facts: BTreeMap<u32, CpuFacts>,
     last: Rc<Reading>,
 }
 
@@ -78,7 +80,12 @@ impl Observer {
             Ok(exact) => (Source::Exact(Box::new(exact)), None),
             Err(why) => (Source::Approximate(Approximate::new(&speeds)), Some(why)),
         };
-        let mut observer = Self { source, why_not_exact, speeds, last: Rc::default() };
+        let facts = machine.cpus.iter().map(|cpu| {
+            let Cpu { id, capability, core, node, .. } = cpu;
+            (*id, CpuFacts { speed: *capability, core: *core, node: *node })
+        });
+        let mut observer =
+            Self { source, why_not_exact, facts: facts.collect(), last: Rc::default() };
         observer.read()?;
         Ok(observer)
     }
@@ -159,8 +166,10 @@ impl Observer {
         usable: &CpuSet,
         freedom: impl FnMut(TaskId, &TaskReading) -> Freedom,
     ) -> Option<Snapshot> {
-        let speed = |cpu: u32| self.speeds.get(cpu as usize).copied().unwrap_or(1024);
-        self.last.since(earlier, program, usable, speed, freedom)
+        // A CPU that came online meanwhile.
+        let unknown = |core| CpuFacts { speed: 1024, core, node: 0 };
+        let facts = |cpu: u32| self.facts.get(&cpu).copied().unwrap_or_else(|| unknown(cpu));
+        self.last.since(earlier, program, usable, facts, freedom)
     }
 
     /// Takes a reading.

@@ -80,6 +80,17 @@ impl TaskReading {
     }
 }
 
+/// What does not change of a CPU.
+#[derive(Debug, Clone, Copy)]
+pub struct CpuFacts {
+    /// Relative speed, 1..=1024.
+    pub speed: u32,
+    /// Physical core.
+    pub core: u32,
+    /// NUMA node.
+    pub node: u32,
+}
+
 /// What only the side that acts knows of a task.
 #[derive(Debug, Clone, Default)]
 pub struct Freedom {
@@ -110,8 +121,8 @@ impl Reading {
         }
     }
 
-    /// What `program` met in the interval from `earlier` to `self`, on the CPUs in `usable`, whose
-    /// speeds are `speed(cpu)`; `None` when no time has passed. Tasks that are new since `earlier`
+    /// What `program` met in the interval from `earlier` to `self`, on the CPUs in `usable`, of which
+    /// `facts(cpu)` are known; `None` when no time has passed. Tasks that are new since `earlier`
     /// are counted from zero; `freedom` says where each may go. Other programs, observed or not,
     /// are foreign.
     pub fn since(
@@ -119,7 +130,7 @@ impl Reading {
         earlier: &Self,
         program: u32,
         usable: &CpuSet,
-        speed: impl Fn(u32) -> u32,
+        facts: impl Fn(u32) -> CpuFacts,
         mut freedom: impl FnMut(TaskId, &TaskReading) -> Freedom,
     ) -> Option<Snapshot> {
         let interval_ns = self.at_ns.checked_sub(earlier.at_ns).filter(|interval| *interval > 0)?;
@@ -171,9 +182,12 @@ impl Reading {
                 let own = own.get(cpu).copied().unwrap_or_default();
                 let noise =
                     |reading: &CpuReading| reading.irq_ns + reading.softirq_ns + reading.steal_ns;
+                let CpuFacts { speed, core, node } = facts(*cpu);
                 CpuView {
                     cpu: *cpu,
-                    speed: speed(*cpu),
+                    core,
+                    node,
+                    speed,
                     noise_ns: noise(now).saturating_sub(noise(&then)),
                     rt_ns: now.rt_ns.saturating_sub(then.rt_ns),
                     idle_ns: now.idle_ns.saturating_sub(then.idle_ns),
@@ -231,6 +245,10 @@ mod tests {
         ProgramReading { tasks: tasks.into(), ..Default::default() }
     }
 
+    fn facts(cpu: u32) -> CpuFacts {
+        CpuFacts { speed: 1024, core: cpu, node: 0 }
+    }
+
     fn free(_: TaskId, _: &TaskReading) -> Freedom {
         Freedom { allowed: CpuSet::first(4), fixed: false }
     }
@@ -238,7 +256,7 @@ mod tests {
     #[test]
     fn differences_count_and_own_demand_is_not_foreign() {
         let (earlier, later) = (reading(1000, 10, 500, 100), reading(2000, 410, 2100, 700));
-        let snapshot = later.since(&earlier, PROGRAM, &CpuSet::first(2), |_| 1024, free).unwrap();
+        let snapshot = later.since(&earlier, PROGRAM, &CpuSet::first(2), facts, free).unwrap();
         assert_eq!(snapshot.interval_ns, 1000);
         assert_eq!(snapshot.cpus[0].noise_ns, 400);
         // 1600 task-ns were runnable, 600 of them the program's own.
@@ -280,14 +298,14 @@ mod tests {
         // They share CPU 0, and theirs gets twice as much.
         let mut end = reading(2000, task(0, 300, 600), task(0, 600, 300), 1800);
         end.go_on_from(&start);
-        let of = |program| end.since(&start, program, &CpuSet::first(2), |_| 1024, free).unwrap();
+        let of = |program| end.since(&start, program, &CpuSet::first(2), facts, free).unwrap();
         assert_eq!(of(1).tasks.iter().map(|task| task.id.tid).collect::<Vec<_>>(), [7]);
         assert_eq!([of(1).cpus[0].foreign_milli, of(2).cpus[0].foreign_milli], [1800, 450]);
         // Gone meanwhile: what it used before stays used.
         let mut later = reading(3000, task(0, 1300, 600), task(0, 0, 0), 2800);
         later.programs.remove(&2);
         later.go_on_from(&end);
-        let after = later.since(&end, 1, &CpuSet::first(2), |_| 1024, free).unwrap();
+        let after = later.since(&end, 1, &CpuSet::first(2), facts, free).unwrap();
         assert_eq!((after.cpus[0].foreign_milli, after.tasks[0].run_ns), (0, 1000));
         assert_eq!(later.cpus[&0].observed_ns, 1900);
     }
@@ -296,9 +314,9 @@ mod tests {
     fn unusable_cpus_and_empty_intervals_are_left_out() {
         let (earlier, later) = (reading(1000, 0, 0, 0), reading(2000, 0, 0, 0));
         let one: CpuSet = [1].into_iter().collect();
-        let snapshot = later.since(&earlier, PROGRAM, &one, |_| 1024, free).unwrap();
+        let snapshot = later.since(&earlier, PROGRAM, &one, facts, free).unwrap();
         assert_eq!(snapshot.cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>(), [1]);
-        assert!(later.since(&later, PROGRAM, &one, |_| 1024, free).is_none());
-        assert!(earlier.since(&later, PROGRAM, &one, |_| 1024, free).is_none());
+        assert!(later.since(&later, PROGRAM, &one, facts, free).is_none());
+        assert!(earlier.since(&later, PROGRAM, &one, facts, free).is_none());
     }
 }

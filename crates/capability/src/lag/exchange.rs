@@ -8,6 +8,7 @@
 //! would grow with the square of the number of tasks.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use super::LagParameters;
 use super::slots::{Deal, Dealt, above};
@@ -32,6 +33,7 @@ pub(super) struct Terms<'a> {
 struct Placed<'d, 'a> {
     task: &'d Dealt<'a>,
     cpu: u32,
+    node: u32,
     ppm: u64,
 }
 
@@ -42,6 +44,8 @@ struct Offer {
     ppm: u64,
     partner: usize,
     lag_ns: u64,
+    /// What both together lose in the interval because one or both leave their node.
+    remote_ns: u64,
 }
 
 impl Terms<'_> {
@@ -61,11 +65,13 @@ impl Terms<'_> {
             .filter(|task| task.is_free())
             .filter_map(|task| {
                 let slot = task.slot?;
-                Some(Placed { task, cpu: deal.slots[slot].cpu, ppm: ppm[slot] })
+                let at = &deal.slots[slot];
+                Some(Placed { task, cpu: at.cpu, node: at.node, ppm: ppm[slot] })
             })
             .collect();
         let mut fastest: Vec<usize> = (0..placed.len()).collect();
         fastest.sort_unstable_by_key(|index| Reverse((placed[*index].ppm, *index)));
+        let mut near = lines_by_node(&placed, &fastest);
         let mut fastest = Line::new(fastest);
         let mut furthest_ahead = Line::new((0..placed.len()).rev().collect());
 
@@ -76,6 +82,13 @@ impl Terms<'_> {
             if taken[index] || behind.task.slept {
                 continue;
             }
+            // Partners on the same node first: nobody's memory is far away then.
+            let nearest = near.get_mut(&behind.node).and_then(|line| {
+                let offers = line
+                    .first(MAX_PARTNERS, &taken)
+                    .filter_map(|partner| self.offer(behind, partner, &placed[partner]));
+                offers.filter(|offer| self.is_worth(offer)).max()
+            });
             // Each line ends where nobody behind is a partner any more.
             let by_speed = fastest
                 .first(MAX_PARTNERS, &taken)
@@ -87,10 +100,9 @@ impl Terms<'_> {
                 .take_while(|partner| placed[*partner].ahead_of_ns(behind) >= MIN_LAG_NS)
                 .filter_map(|partner| self.offer(behind, partner, &placed[partner]))
                 .max();
-            let Some(offer) = by_speed.max(by_lead) else { continue };
-            let gain_ns = offer.made_up_ns.saturating_mul(2);
-            if gain_ns < self.parameters.worthwhile_ns() {
-                best_refused_ns = best_refused_ns.max(Some(gain_ns));
+            let Some(offer) = nearest.or(by_speed.max(by_lead)) else { continue };
+            if !self.is_worth(&offer) {
+                best_refused_ns = best_refused_ns.max(Some(offer.gain_ns()));
                 continue;
             }
             taken[index] = true;
@@ -115,6 +127,10 @@ impl Terms<'_> {
         }
     }
 
+    fn is_worth(&self, offer: &Offer) -> bool {
+        offer.gain_ns() >= self.parameters.worthwhile_ns().saturating_add(offer.remote_ns)
+    }
+
     fn offer(
         &self,
         behind: &Placed<'_, '_>,
@@ -122,10 +138,15 @@ impl Terms<'_> {
         ahead: &Placed<'_, '_>,
     ) -> Option<Offer> {
         let lag_ns = ahead.ahead_of_ns(behind);
-        if lag_ns < MIN_LAG_NS || !above(ahead.ppm, behind.ppm, self.tolerance_ppm) {
+        let (now_ppm, then_ppm) = (self.rate_ppm(behind, behind), self.rate_ppm(behind, ahead));
+        if lag_ns < MIN_LAG_NS || !above(then_ppm, now_ppm, self.tolerance_ppm) {
             return None;
         }
-        let grows_ns = self.next_ns.saturating_mul(ahead.ppm - behind.ppm) / 1_000_000;
+        let in_interval_ns = |ppm: u64| self.next_ns.saturating_mul(ppm) / 1_000_000;
+        let grows_ns = in_interval_ns(then_ppm - now_ppm);
+        let before_ppm = now_ppm + self.rate_ppm(ahead, ahead);
+        let after_ppm = then_ppm + self.rate_ppm(ahead, behind);
+        let remote_ns = in_interval_ns(before_ppm.saturating_sub(after_ppm));
         let counts = lag_ns >= grows_ns / GROWTH_SHARE;
         let fits = || behind.may_go_to(ahead.cpu) && ahead.may_go_to(behind.cpu);
         (counts && fits()).then(|| Offer {
@@ -133,8 +154,37 @@ impl Terms<'_> {
             ppm: ahead.ppm,
             partner,
             lag_ns,
+            remote_ns,
         })
     }
+
+    /// What a task gets in a place of its own or of somebody else.
+    fn rate_ppm(&self, who: &Placed<'_, '_>, place: &Placed<'_, '_>) -> u64 {
+        if who.task.is_remote_on(place.node) {
+            self.parameters.remote_ppm(place.ppm)
+        } else {
+            place.ppm
+        }
+    }
+}
+
+impl Offer {
+    /// One makes up for it, and the other does not run further ahead.
+    fn gain_ns(&self) -> u64 {
+        self.made_up_ns.saturating_mul(2)
+    }
+}
+
+/// The tasks of each node, those on the fastest CPUs first; none where there is one node only.
+fn lines_by_node(placed: &[Placed<'_, '_>], fastest: &[usize]) -> BTreeMap<u32, Line> {
+    let mut orders: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for index in fastest {
+        orders.entry(placed[*index].node).or_default().push(*index);
+    }
+    if orders.len() < 2 {
+        return BTreeMap::new();
+    }
+    orders.into_iter().map(|(node, order)| (node, Line::new(order))).collect()
 }
 
 impl Placed<'_, '_> {

@@ -22,6 +22,9 @@ const PAUSE_SHARE: u64 = 50;
 const MIN_PHASE_INTERVALS: u64 = 2;
 /// Times that a task must have been switched in for its phases to show.
 const MIN_SWITCHES: u32 = 2;
+const ALL_PPM: u64 = 1_000_000;
+/// What an SMT sibling that is busy takes of a CPU's pace: two together get about 1.2 cores' worth.
+pub(super) const SMT_LOSS_PPM: u64 = 400_000;
 /// A lead or lag of ten seconds says all: beyond that it is only history.
 const MAX_LEAD_NS: i64 = 10_000_000_000;
 
@@ -42,6 +45,10 @@ pub(crate) struct LagState {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CpuMemory {
     pub(super) cpu: u32,
+    pub(super) core: u32,
+    pub(super) node: u32,
+    /// What was left of its pace in the last interval while SMT siblings were busy.
+    pace_ppm: u64,
     /// Of the last interval alone.
     pub(super) latest: Supply,
     /// Smoothed over some.
@@ -75,6 +82,8 @@ pub(super) struct TaskMemory {
     pub(super) slept: bool,
     /// Was asleep at the last look.
     is_asleep: bool,
+    /// The node where it was first seen: its memory is taken to be there.
+    pub(super) home: Option<u32>,
 }
 
 /// A compute task in the interval that just ended.
@@ -97,6 +106,7 @@ impl LagState {
                 max_interval_ns,
                 // No rate is above another by more than the whole.
                 tolerance_ppm: parameters.tolerance_ppm.min(1_000_000),
+                remote_loss_ppm: parameters.remote_loss_ppm.min(1_000_000),
                 ..parameters
             },
             cpus: Vec::new(),
@@ -129,6 +139,20 @@ impl LagState {
         &self.cpus
     }
 
+    /// None of a CPU that the program may not use.
+    fn cpu(&self, cpu: u32) -> Option<&CpuMemory> {
+        let place = self.cpus.binary_search_by_key(&cpu, |memory| memory.cpu).ok()?;
+        self.cpus.get(place)
+    }
+
+    fn node_of(&self, cpu: u32) -> Option<u32> {
+        self.cpu(cpu).map(|memory| memory.node)
+    }
+
+    fn pace_ppm_of(&self, cpu: u32) -> u64 {
+        self.cpu(cpu).map_or(ALL_PPM, |memory| memory.pace_ppm)
+    }
+
     /// Takes in the figures of the CPUs; those that are gone are forgotten.
     pub(super) fn smooth(&mut self, snapshot: &Snapshot) {
         let mut cpus: Vec<CpuMemory> = snapshot
@@ -142,7 +166,14 @@ impl LagState {
                         as u64,
                     foreign_milli: u64::from(view.foreign_milli),
                 };
-                CpuMemory { cpu: view.cpu, latest, smoothed: latest }
+                CpuMemory {
+                    cpu: view.cpu,
+                    core: view.core,
+                    node: view.node,
+                    pace_ppm: ALL_PPM,
+                    latest,
+                    smoothed: latest,
+                }
             })
             .collect();
         cpus.sort_unstable_by_key(|memory| memory.cpu);
@@ -154,6 +185,30 @@ impl LagState {
             }
         }
         self.cpus = cpus;
+        self.share_cores(snapshot);
+    }
+
+    /// A core that several CPUs share gives less to each while others are busy.
+    fn share_cores(&mut self, snapshot: &Snapshot) {
+        let mut busy: Vec<(u32, u32, u64)> = snapshot
+            .cpus
+            .iter()
+            .map(|view| {
+                let busy_ns = snapshot.interval_ns.saturating_sub(view.idle_ns);
+                (view.core, view.cpu, ppm_of(busy_ns, snapshot.interval_ns))
+            })
+            .collect();
+        busy.sort_unstable();
+        for siblings in busy.chunk_by(|a, b| a.0 == b.0).filter(|siblings| siblings.len() > 1) {
+            for (_, cpu, _) in siblings {
+                let others = siblings.iter().filter(|(_, other, _)| other != cpu);
+                let busy_ppm = others.map(|(_, _, busy_ppm)| *busy_ppm).max().unwrap_or(0);
+                let place = self.cpus.binary_search_by_key(cpu, |memory| memory.cpu);
+                if let Ok(place) = place {
+                    self.cpus[place].pace_ppm = ALL_PPM - busy_ppm * SMT_LOSS_PPM / ALL_PPM;
+                }
+            }
+        }
     }
 
     /// Adds what each compute task received, and starts a new phase where one has begun. Returns
@@ -190,9 +245,12 @@ impl LagState {
             let was_asleep = known.is_some_and(|memory| memory.is_asleep);
             woke_ago_ns.extend(view.woke_ago_ns(was_asleep, interval_ns));
             // Not even a clock that ran ahead makes more than twice the interval of it.
-            let received_ns = i64::try_from(view.received_ns.min(most_ns)).unwrap_or(i64::MAX);
+            let received_ns = view.received_ns.min(most_ns);
+            let received_ns = received_ns.saturating_mul(self.pace_ppm_of(view.cpu)) / ALL_PPM;
+            let received_ns = i64::try_from(received_ns).unwrap_or(i64::MAX);
             let lead_ns = known.map_or(0, |memory| memory.lead_ns).saturating_add(received_ns);
-            let memory = TaskMemory { lead_ns, slept, is_asleep: !view.runnable };
+            let home = known.map_or_else(|| self.node_of(view.cpu), |memory| memory.home);
+            let memory = TaskMemory { lead_ns, slept, is_asleep: !view.runnable, home };
             active.push(Active { view, memory, phase_ns });
         }
 
@@ -299,4 +357,10 @@ impl TaskView {
             _ => None,
         }
     }
+}
+
+/// A part of a whole, at most all of it.
+fn ppm_of(part_ns: u64, whole_ns: u64) -> u64 {
+    let ppm = u128::from(part_ns) * u128::from(ALL_PPM) / u128::from(whole_ns.max(1));
+    u64::try_from(ppm).unwrap_or(ALL_PPM).min(ALL_PPM)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::LagParameters;
 use super::slots::{Deal, above};
 use crate::plan::{Move, Reason};
 
@@ -23,7 +24,7 @@ struct Market<'d, 'a> {
     takers: BTreeSet<Rank>,
     /// ... or, where nothing can be won in all, who gives the most to the task.
     rates: BTreeSet<(u64, usize)>,
-    tolerance_ppm: u64,
+    parameters: &'d LagParameters,
 }
 
 /// One possible move.
@@ -35,20 +36,19 @@ struct Offer {
 
 /// A task goes to another CPU when the program as a whole gets clearly more that way (step 2 then
 /// shares it fairly), or as much while the task itself gets clearly more. A task moves at most once.
-pub(super) fn make_room(deal: &mut Deal<'_>, tolerance_ppm: u64) -> Vec<Move> {
+pub(super) fn make_room(deal: &mut Deal<'_>, parameters: &LagParameters) -> Vec<Move> {
     let (givers, takers, rates) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    let mut market = Market { deal, givers, takers, rates, tolerance_ppm };
+    let mut market = Market { deal, givers, takers, rates, parameters };
     for index in 0..market.deal.slots.len() {
         market.enter(index);
     }
     let mut moves: Vec<Move> = Vec::new();
     while let Some((_, from_ppm, from)) = market.givers.pop_first() {
         let Some(Offer { to, to_ppm, task }) = market.best_offer(from) else { continue };
-        market.leave(from);
-        market.leave(to);
+        let changed = market.changed_by(from, to);
+        changed.iter().for_each(|slot| market.leave(*slot));
         market.deal.put(task, from, to);
-        market.enter(from);
-        market.enter(to);
+        changed.iter().for_each(|slot| market.enter(*slot));
         moves.push(Move {
             task: market.deal.tasks[task].id(),
             from: market.deal.slots[from].cpu,
@@ -60,6 +60,12 @@ pub(super) fn make_room(deal: &mut Deal<'_>, tolerance_ppm: u64) -> Vec<Move> {
 }
 
 impl Market<'_, '_> {
+    /// Both ends of a move, and who shares a core with them.
+    fn changed_by(&self, from: usize, to: usize) -> BTreeSet<usize> {
+        let siblings = [from, to].into_iter().flat_map(|end| &self.deal.slots[end].siblings);
+        siblings.copied().chain([from, to]).collect()
+    }
+
     fn giver(&self, index: usize) -> Rank {
         let slot = &self.deal.slots[index];
         (self.loss_ppm(index) / TOTAL_NOISE_PPM, slot.rate_ppm(slot.count), index)
@@ -101,9 +107,13 @@ impl Market<'_, '_> {
     /// Most tasks may go anywhere: the first taker fits. A few restricted ones must not make the
     /// search long.
     fn best_offer(&self, from: usize) -> Option<Offer> {
-        let by_gain = self.takers.iter().rev().take(MAX_TRIES).map(|(_, _, to)| *to);
-        let by_rate = self.rates.iter().rev().take(MAX_TRIES).map(|(_, to)| *to);
-        by_gain.chain(by_rate).filter(|to| self.pays(from, *to)).find_map(|to| self.offer(from, to))
+        let by_gain = || self.takers.iter().rev().take(MAX_TRIES).map(|(_, _, to)| *to);
+        let by_rate = || self.rates.iter().rev().take(MAX_TRIES).map(|(_, to)| *to);
+        let node = self.deal.slots[from].node;
+        let is_near = |to: &usize| self.deal.slots[*to].node == node;
+        let near = by_gain().chain(by_rate()).filter(is_near);
+        let far = by_gain().chain(by_rate()).filter(|to| !is_near(to));
+        near.chain(far).filter(|to| self.pays(from, *to)).find_map(|to| self.offer(from, to))
     }
 
     fn pays(&self, from: usize, to: usize) -> bool {
@@ -111,14 +121,20 @@ impl Market<'_, '_> {
             return false;
         }
         let (giver, taker) = (&self.deal.slots[from], &self.deal.slots[to]);
-        let (loss_ppm, gain_ppm) = (self.loss_ppm(from), self.gain_ppm(to));
-        let (from_ppm, to_ppm) = (giver.rate_ppm(giver.count), taker.rate_ppm(taker.count + 1));
+        let tolerance_ppm = self.parameters.tolerance_ppm;
+        // Who goes is not known yet: most tasks are at home where they are.
+        let there = |ppm: u64| {
+            if giver.node == taker.node { ppm } else { self.parameters.remote_ppm(ppm) }
+        };
+        let (loss_ppm, gain_ppm) = (self.loss_ppm(from), there(self.gain_ppm(to)));
+        let from_ppm = giver.rate_ppm(giver.count);
+        let to_ppm = there(taker.rate_ppm(taker.count + 1));
         // To squeeze one more task between hogs is not worth an imbalance that the kernel takes
         // back at once; to use a CPU that was not used at all is.
-        let holds = taker.count == 0 || !above(from_ppm, to_ppm, self.tolerance_ppm);
-        let noise_ppm = TOTAL_NOISE_PPM.min(self.tolerance_ppm);
-        (gain_ppm > loss_ppm.saturating_add(self.tolerance_ppm) && holds)
-            || (gain_ppm + noise_ppm >= loss_ppm && above(to_ppm, from_ppm, self.tolerance_ppm))
+        let holds = taker.count == 0 || !above(from_ppm, to_ppm, tolerance_ppm);
+        let noise_ppm = TOTAL_NOISE_PPM.min(tolerance_ppm);
+        (gain_ppm > loss_ppm.saturating_add(tolerance_ppm) && holds)
+            || (gain_ppm + noise_ppm >= loss_ppm && above(to_ppm, from_ppm, tolerance_ppm))
     }
 
     /// The task to move: the one furthest behind, or the one furthest ahead when it gets less than

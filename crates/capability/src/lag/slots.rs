@@ -1,14 +1,22 @@
 //! How the compute tasks are dealt to the CPUs, and what each gets where.
 
-use super::memory::{Active, CpuMemory, Supply};
+use super::memory::{Active, CpuMemory, SMT_LOSS_PPM, Supply};
 use crate::snapshot::{TaskId, TaskView};
+
+/// With this many tasks of other programs, in thousandths, a CPU counts as busy.
+const BUSY_MILLI: u64 = 500;
 
 /// A CPU while tasks are dealt out.
 #[derive(Debug, Clone)]
 pub(super) struct Slot {
     pub(super) cpu: u32,
+    pub(super) node: u32,
     latest: Supply,
     supply: Supply,
+    /// SMT siblings, as indices into [`Deal::slots`].
+    pub(super) siblings: Vec<usize>,
+    /// One of them is busy, so that the core is shared.
+    is_shared: bool,
     /// Tasks of the program here.
     pub(super) count: u64,
     /// Those of them that may leave, as indices into [`Deal::tasks`]: the one furthest behind is
@@ -23,6 +31,8 @@ pub(super) struct Dealt<'a> {
     /// How far it is ahead of the middle of the program.
     pub(super) lead_ns: i64,
     pub(super) slept: bool,
+    /// The node where its memory is taken to be.
+    pub(super) home: Option<u32>,
     pub(super) phase_ns: Option<u64>,
     /// Index into [`Deal::slots`]; none on a CPU that is not the program's (any more).
     pub(super) slot: Option<usize>,
@@ -48,13 +58,22 @@ impl Supply {
 impl Slot {
     /// What each task gets when there are `tasks` of the program here.
     pub(super) fn rate_ppm(&self, tasks: u64) -> u64 {
-        self.supply.rate_ppm(tasks)
+        self.paced(self.supply.rate_ppm(tasks))
     }
 
     /// What the program gets of this CPU with `tasks` tasks here.
     pub(super) fn total_ppm(&self, tasks: u64) -> u64 {
         let Supply { effective_ppm, foreign_milli } = self.supply;
-        effective_ppm * tasks * 1000 / (tasks * 1000 + foreign_milli).max(1)
+        self.paced(effective_ppm * tasks * 1000 / (tasks * 1000 + foreign_milli).max(1))
+    }
+
+    /// What is left of it while the core is shared.
+    fn paced(&self, ppm: u64) -> u64 {
+        if self.is_shared { ppm * (1_000_000 - SMT_LOSS_PPM) / 1_000_000 } else { ppm }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.count > 0 || self.supply.foreign_milli >= BUSY_MILLI
     }
 
     /// What a task here gets; of a CPU without tasks, what a first one would get.
@@ -69,8 +88,11 @@ impl<'a> Deal<'a> {
             .iter()
             .map(|memory| Slot {
                 cpu: memory.cpu,
+                node: memory.node,
                 latest: memory.latest,
                 supply: memory.smoothed,
+                siblings: Vec::new(),
+                is_shared: false,
                 count: 0,
                 free: Vec::new(),
             })
@@ -88,6 +110,7 @@ impl<'a> Deal<'a> {
                     view,
                     lead_ns: memory.lead_ns,
                     slept: memory.slept,
+                    home: memory.home,
                     phase_ns,
                     slot,
                     is_bound: slot.is_none() || view.fixed || !has_choice(view, &usable),
@@ -100,7 +123,31 @@ impl<'a> Deal<'a> {
                 slots[slot].free.push(index);
             }
         }
-        Self { slots, tasks }
+        let mut deal = Self { slots, tasks };
+        deal.find_siblings(cpus);
+        deal
+    }
+
+    fn find_siblings(&mut self, cpus: &[CpuMemory]) {
+        let mut by_core: Vec<(u32, usize)> =
+            cpus.iter().enumerate().map(|(index, memory)| (memory.core, index)).collect();
+        by_core.sort_unstable();
+        for core in by_core.chunk_by(|a, b| a.0 == b.0).filter(|core| core.len() > 1) {
+            for (_, index) in core {
+                let others = core.iter().map(|(_, other)| *other).filter(|other| other != index);
+                self.slots[*index].siblings = others.collect();
+            }
+            for (_, index) in core {
+                self.share(*index);
+            }
+        }
+    }
+
+    /// Sees whether a slot's core is shared now.
+    fn share(&mut self, index: usize) {
+        let slots = &self.slots;
+        let is_shared = slots[index].siblings.iter().any(|other| slots[*other].is_busy());
+        self.slots[index].is_shared = is_shared;
     }
 
     /// The worst rate that a task gets, and the best that one gets or could get: an idle CPU counts
@@ -111,7 +158,7 @@ impl<'a> Deal<'a> {
 
     /// The same by the figures of the last interval alone.
     pub(super) fn latest_worst_and_best_ppm(&self) -> (u64, u64) {
-        self.worst_and_best(|slot| slot.latest.rate_ppm(slot.count.max(1)))
+        self.worst_and_best(|slot| slot.paced(slot.latest.rate_ppm(slot.count.max(1))))
     }
 
     fn worst_and_best(&self, rate_ppm: impl Fn(&Slot) -> u64) -> (u64, u64) {
@@ -131,6 +178,11 @@ impl<'a> Deal<'a> {
     pub(super) fn put(&mut self, task: usize, from: usize, to: usize) {
         self.slots[from].count -= 1;
         self.slots[to].count += 1;
+        for place in [from, to] {
+            for index in 0..self.slots[place].siblings.len() {
+                self.share(self.slots[place].siblings[index]);
+            }
+        }
         let free = &mut self.slots[from].free;
         // Nearly always the last one or the first one.
         if let Some(place) = free.iter().rposition(|other| *other == task) {
@@ -145,6 +197,11 @@ impl Dealt<'_> {
     /// May be moved now.
     pub(super) fn is_free(&self) -> bool {
         !self.is_bound && !self.has_moved && self.phase_ns.is_none()
+    }
+
+    /// Whether its memory is elsewhere when it is on this node.
+    pub(super) fn is_remote_on(&self, node: u32) -> bool {
+        self.home.is_some_and(|home| home != node)
     }
 
     pub(super) fn id(&self) -> TaskId {

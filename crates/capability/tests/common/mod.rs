@@ -16,7 +16,17 @@ pub const INTERVAL_NS: u64 = 100 * MS;
 
 /// An undisturbed CPU of full speed.
 pub fn cpu(cpu: u32) -> CpuView {
-    CpuView { cpu, speed: 1024, noise_ns: 0, rt_ns: 0, idle_ns: 0, foreign_milli: 0, rt_milli: 0 }
+    CpuView {
+        cpu,
+        core: cpu,
+        node: 0,
+        speed: 1024,
+        noise_ns: 0,
+        rt_ns: 0,
+        idle_ns: 0,
+        foreign_milli: 0,
+        rt_milli: 0,
+    }
 }
 
 /// A CPU that noise leaves `percent` of.
