@@ -86,7 +86,7 @@ fn a_program_joins_is_moved_and_leaves() {
         let host = Host::new();
         let daemon = Daemon::start(&host, &[&["--placement", placement][..], &EAGER].concat());
         assert!(host.status().is_empty());
-        let (one, two) = (lone_worker(&host), lone_worker(&host));
+        let (mut one, two) = (lone_worker(&host), lone_worker(&host));
         for worker in [&one, &two] {
             let pid = worker.pid.to_string();
             let answer = output(&mut host.evenkeel(["join", &pid]));
@@ -106,6 +106,11 @@ fn a_program_joins_is_moved_and_leaves() {
         // Joining twice is joining once.
         assert!(output(&mut host.evenkeel(["join", &one.pid.to_string()])).status.success());
         assert_eq!(joined(&host).len(), 2);
+        // And so is joining as a child of one that has joined.
+        let child: i32 = one.ask("orphan", "orphan").parse().unwrap();
+        assert!(output(&mut host.evenkeel(["join", &child.to_string()])).status.success());
+        assert_eq!(joined(&host).len(), 2);
+        kill(child, libc::SIGKILL);
         assert!(output(&mut host.evenkeel(["leave", &one.pid.to_string()])).status.success());
         assert!(one.is_as(&all()), "{placement}");
         assert_eq!(joined(&host), [two.pid as u32]);

@@ -3,6 +3,7 @@
 //! - [`capability`]: the capability balancer against the kernel and pinning, under noise.
 //! - [`make_noise`], [`verify`]: one noise for a while; what the accounting sees of it.
 //! - [`plan_cost`]: what deciding costs, in instructions.
+//! - [`daemon_cost`]: what the daemon costs with many programs, and that nothing grows.
 //! - [`programs`]: the parallel programs that are measured, compiled from C and embedded.
 //! - [`mpi`]: the MPIs that are here; compiles and launches programs for them.
 //! - [`noise`]: makes CPUs unequal on purpose, and [`noise::gap`] measures it independently.
@@ -14,6 +15,8 @@
 
 pub mod accounts;
 pub mod capability;
+mod crowd;
+pub mod daemon_cost;
 pub mod interleave;
 pub mod interrupt;
 pub mod make_noise;

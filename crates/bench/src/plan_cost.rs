@@ -7,7 +7,7 @@
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use evenkeel_journal::affinity;
 use evenkeel_machine::Machine;
 use serde::Serialize;
 
+use crate::crowd::{self, Crowd};
 use crate::output::Output;
 use crate::stats::median;
 
@@ -76,7 +77,7 @@ struct Report {
 /// When a process cannot be started or observed, or the JSON file cannot be written.
 pub fn run(options: &Options) -> Result<i32> {
     if let Some(threads) = options.crowd {
-        return crowd(threads);
+        return crowd::be(threads);
     }
     if let Some((cpus, tasks)) = options.size {
         rounds(cpus, tasks)?;
@@ -170,44 +171,11 @@ fn count(executable: &Path, cpus: u32, tasks: u32) -> Result<Option<u64>> {
     }
 }
 
-/// A process with so many threads that all sleep; ends when its standard input does. Busy ones
-/// would cost the accounting the same, but would starve whoever measures them.
-fn crowd(threads: u32) -> Result<i32> {
-    for _ in 0..threads {
-        std::thread::Builder::new()
-            .stack_size(32 * 1024)
-            .spawn(|| {
-                loop {
-                    std::thread::park();
-                }
-            })
-            .context("cannot start that many threads")?;
-    }
-    std::io::read_to_string(std::io::stdin())?;
-    // Ends the threads, too.
-    std::process::exit(0)
-}
-
-/// A child that ends with us, whatever becomes of us: its standard input ends then.
-struct Crowd(Child);
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn interval(executable: &Path, plans: Vec<Row>) -> Result<Report> {
-    let crowd = Command::new(executable)
-        .args(["bench", "plan", "--crowd", &CROWD.to_string()])
-        .stdin(Stdio::piped())
-        .spawn()
-        .context("cannot start a process to observe")?;
-    let crowd = Crowd(crowd);
+    let crowd = Crowd::start(executable, CROWD)?;
     let machine = Machine::from_sysfs(Path::new("/"))?;
     let mut observer = Observer::new(&machine, AccountingChoice::Auto)?;
-    let program = crowd.0.id();
+    let program = crowd.pid();
     observer.follow(program, program)?;
     let usable = machine.online();
     let begun = Instant::now();

@@ -12,4 +12,6 @@ mod support;
 
 pub use accounting::{Cbinfo, Cost, Error};
 pub use records::{CpuAccount, Noise, TaskAccount, TaskEvent};
-pub use support::{RunTimeExcludes, Unsupported, run_time_excludes, support};
+pub use support::{
+    INITIAL_PID_NAMESPACE, RunTimeExcludes, Unsupported, run_time_excludes, support,
+};

@@ -31,8 +31,9 @@ pub enum Unsupported {
     PidNamespace,
 }
 
-/// Inode of the initial PID namespace (kernel: `include/linux/proc_ns.h`, `PROC_PID_INIT_INO`).
-const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+/// What /proc/PID/ns/pid of a process in the initial PID namespace links to (kernel:
+/// `include/linux/proc_ns.h`, `PROC_PID_INIT_INO`).
+pub const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use evenkeel_bench::{capability, make_noise, plan_cost};
+use evenkeel_bench::{capability, daemon_cost, make_noise, plan_cost};
 
 use crate::cli::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs};
 
@@ -17,6 +17,9 @@ pub fn main(args: BenchArgs) -> Result<i32> {
         BenchPart::Capability(args) => capability::run(&experiment(args)?),
         BenchPart::Noise(args) => make_noise::run(&noise(args)),
         BenchPart::Plan(args) => plan_cost::run(&cost(args)?),
+        BenchPart::Daemon(args) => {
+            daemon_cost::run(&daemon_cost::Options { executable: own_program()?, json: args.json })
+        }
     }
 }
 

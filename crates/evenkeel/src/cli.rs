@@ -358,6 +358,9 @@ pub enum BenchPart {
     Noise(NoiseArgs),
     /// What deciding costs: instructions of a plan, and the time of a whole interval.
     Plan(PlanArgs),
+    /// What the daemon costs with 50 programs of 2,000 threads, and whether anything grows while
+    /// they join and leave (about two minutes).
+    Daemon(DaemonCostArgs),
 }
 
 /// `evenkeel bench capability`.
@@ -436,6 +439,14 @@ pub struct PlanArgs {
     /// Only be a process of so many sleeping threads (observed by the command itself).
     #[arg(long, value_name = "N", hide = true)]
     pub crowd: Option<u32>,
+}
+
+/// `evenkeel bench daemon`.
+#[derive(Debug, Args)]
+pub struct DaemonCostArgs {
+    /// Write the figures as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// `1024x10000`.

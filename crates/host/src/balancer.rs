@@ -58,9 +58,9 @@ const SETTLING_NS: u64 = 500_000_000;
 /// Refusals of one kind that are logged; more are only counted.
 const LOGGED_REFUSALS: u64 = 10;
 
-/// Programs that are due within this share of their interval are looked at together: one reading
-/// serves all of them.
-const TOGETHER_SHARE: u64 = 8;
+/// Programs that are due within this share of their interval are looked at together (and from then
+/// on, while they are at rest): one reading serves all of them.
+const TOGETHER_SHARE: u64 = 2;
 
 /// Balances programs, each by a number of the caller's choice.
 pub struct Balancer {

@@ -42,7 +42,7 @@ pub use calibrate::calibrate;
 pub use guarded::{GuardedError, GuardedSession, SupervisorCommand};
 pub use observe::{Accounting, AccountingChoice, ObserveError, Observer};
 pub use program::{End, Origin, Program, ProgramError};
-pub use reading::{CpuReading, Freedom, ProgramReading, Reading, TaskReading};
+pub use reading::{CpuFacts, CpuReading, Freedom, ProgramReading, Reading, TaskReading};
 pub use record::{Decision, Record, RecordError, records};
 pub use summary::{CpuSummary, Summary};
 pub use supervise::{Job, run};

@@ -194,9 +194,9 @@ pub struct Summary {
     pub yielded: u64,
     /// Moves refused.
     pub refused: u64,
-    /// CPU time of evenkeel itself, after it was set up.
+    /// CPU time of evenkeel itself while it balanced.
     pub own_cpu_ns: u64,
-    /// CPU time that setting it up took.
+    /// CPU time that setting it up and ending it took.
     pub startup_cpu_ns: u64,
     /// Capability of the worst and of the average CPU while two or more tasks wanted one (0..=1).
     pub worst: f64,

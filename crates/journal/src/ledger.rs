@@ -59,6 +59,9 @@ pub(crate) struct Ledger {
 /// Closed records of ended processes kept by compaction, for orphans of theirs.
 const MAX_ENDED_HELD: usize = 1024;
 
+/// Programs whose first process has ended that compaction keeps, for the same reason.
+const MAX_ENDED_PROGRAMS: usize = 64;
+
 impl Ledger {
     /// The books of a writer that has ended without closing them.
     pub fn of_dead_writer(header: &Header, records: &[Record]) -> Self {
@@ -262,6 +265,7 @@ impl Ledger {
             }
         }
         self.drop_old_held();
+        self.drop_old_programs();
         let programs = self.programs.iter().map(|program| Record::Program(*program));
         let mut records: Vec<Record> = programs.collect();
         // Before the pins: these count the holders again.
@@ -282,6 +286,19 @@ impl Ledger {
         pin.task != pin.process
             && pin.process.is_alive()
             && crate::affinity::get(pin.process.tid).is_ok_and(|mask| mask == pin.set)
+    }
+
+    /// The oldest first.
+    fn drop_old_programs(&mut self) {
+        let ended = self.programs.iter().filter(|program| !program.root.is_alive()).count();
+        let mut surplus = ended.saturating_sub(MAX_ENDED_PROGRAMS);
+        self.programs.retain(|program| {
+            if surplus == 0 || program.root.is_alive() {
+                return true;
+            }
+            surplus -= 1;
+            false
+        });
     }
 
     /// Children may outlive a process that held a mask, but not without limit.
@@ -387,6 +404,20 @@ mod tests {
         ledger.apply(&Record::Restored(Closed { id: 2, time_ns: 50 }));
         assert_eq!(find(&ledger, 2), Some((10, 40, 0)));
         assert!(ledger.has_set(&just(2)) && !ledger.has_set(&just(1)));
+    }
+
+    #[test]
+    fn programs_that_come_and_go_leave_no_growth() {
+        let own = TaskRef::own_process().unwrap();
+        let mut ledger = Ledger::default();
+        ledger.apply(&Record::Program(Program { root: own, session: 7 }));
+        for tid in 0..5000 {
+            ledger.apply(&Record::Program(Program { root: task(tid), session: 7 }));
+        }
+        let records = ledger.compact(1000);
+        assert_eq!(records.len(), 1 + MAX_ENDED_PROGRAMS);
+        assert_eq!(ledger.programs().first().map(|program| program.root), Some(own));
+        assert_eq!(ledger.programs().last().map(|program| program.root), Some(task(4999)));
     }
 
     #[test]

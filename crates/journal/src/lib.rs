@@ -44,4 +44,6 @@ pub use file::JournalError;
 pub use session::{PlaceError, Placed, Released, Session, SessionOptions, Style};
 pub use supervisor::{Supervisor, SupervisorError, supervise};
 pub use task::{TaskError, TaskRef};
-pub use undo::{Damage, Foreign, Kept, UndoError, UndoOptions, UndoReport, undo, undo_file};
+pub use undo::{
+    Damage, Foreign, Kept, UndoError, UndoOptions, UndoReport, undo, undo_file, writer_of,
+};

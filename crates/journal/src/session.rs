@@ -180,6 +180,8 @@ impl Session {
     pub fn add_program(&mut self, root: &TaskRef) -> Result<(), PlaceError> {
         let stat = root.stat().ok_or(PlaceError::Gone { task: *root })?;
         self.write(Record::Program(Program { root: *root, session: stat.session }))?;
+        // A daemon may do nothing else for weeks.
+        self.compact_if_large();
         Ok(())
     }
 

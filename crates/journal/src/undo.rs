@@ -397,8 +397,8 @@ fn open(path: &Path) -> std::io::Result<File> {
     }
 }
 
-/// The writer that a journal's name says.
-fn writer_of(path: &Path) -> Option<TaskRef> {
+/// The writer that a journal's name says, `PID-STARTTIME.jsonl`.
+pub fn writer_of(path: &Path) -> Option<TaskRef> {
     let (pid, start) = path.file_stem()?.to_str()?.split_once('-')?;
     let pid = pid.parse().ok().filter(|pid| *pid > 0)?;
     Some(TaskRef { tid: pid, tgid: pid, start_time_ticks: start.parse().ok()? })

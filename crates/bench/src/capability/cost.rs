@@ -135,7 +135,7 @@ pub fn lines(own: &[OwnCost], accounting: Option<&AccountingCost>) -> String {
     for cost in own {
         let _ = writeln!(
             text,
-            "{} at rest ({}, {} runs): {:.3} % of one CPU, {:.1} ms CPU time to start, at most {} \
+            "{} at rest ({}, {} runs): {:.3} % of one CPU, {:.1} ms CPU time to start and end, at most {} \
              moves",
             cost.contestant,
             cost.program,

@@ -1,6 +1,7 @@
 //! Who has joined: from a request or a standing rule to a program that is balanced, until it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use evenkeel_control::Peer;
 use evenkeel_journal::TaskRef;
@@ -119,18 +120,37 @@ impl Programs {
 
     /// Everything that came into a joined cgroup from outside.
     fn follow_cgroups(&mut self) {
-        let cgroups: Vec<(u32, Joined)> =
-            self.joined.iter().map(|(program, joined)| (*program, joined.clone())).collect();
-        for (program, joined) in cgroups {
-            let How::Cgroup(dir) = &joined.how else { continue };
-            let peer = Peer { uid: joined.uid, pid: 0 };
-            for candidate in admission::in_cgroup(dir, &peer).unwrap_or_default() {
-                if self.program_of(candidate.task.tgid).is_none()
-                    && let Err(why) = self.balancer.join(program, &candidate.task)
-                {
+        let cgroups: Vec<(u32, u32, PathBuf)> = self
+            .joined
+            .iter()
+            .filter_map(|(program, joined)| match &joined.how {
+                How::Cgroup(dir) => Some((*program, joined.uid, dir.clone())),
+                _ => None,
+            })
+            .collect();
+        for (program, uid, dir) in cgroups {
+            for candidate in self.newcomers(&dir, &Peer { uid, pid: 0 }) {
+                if let Err(why) = self.balancer.join(program, &candidate.task) {
                     tracing::warn!("{why}");
                 }
             }
+        }
+    }
+
+    /// Who is in a cgroup, may be balanced, and belongs to no program yet.
+    fn newcomers(&mut self, dir: &Path, peer: &Peer) -> Vec<Candidate> {
+        let last = self.balancer.observer().last().clone();
+        let tasks = last.programs.values().flat_map(|now| now.tasks.values());
+        let known: BTreeSet<i32> = tasks.map(|task| task.process as i32).collect();
+        let pids = admission::in_cgroup(dir).into_iter().filter(|pid| !known.contains(pid));
+        pids.filter_map(|pid| admission::process(pid, peer).ok()).collect()
+    }
+
+    /// Looks who there is now: before somebody joins, so that no child of a program is taken for
+    /// one of its own.
+    pub fn refresh(&mut self) {
+        if let Err(why) = self.balancer.observer().read() {
+            tracing::warn!("{why}");
         }
     }
 
@@ -182,8 +202,7 @@ impl Programs {
         if let Some((program, _)) = self.joined.iter().find(|(_, joined)| joined.how == how) {
             return Ok(vec![*program]);
         }
-        let mut found = admission::in_cgroup(&dir, peer).unwrap_or_default();
-        found.retain(|candidate| self.program_of(candidate.task.tgid).is_none());
+        let found = self.newcomers(&dir, peer);
         let Some(first) = found.first() else {
             return refuse(
                 Errno::ESRCH,

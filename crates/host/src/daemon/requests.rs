@@ -28,6 +28,7 @@ pub(crate) fn answer(programs: &mut Programs, peer: &Peer, request: &Request) ->
 }
 
 fn join(programs: &mut Programs, peer: &Peer, args: &Map<String, Value>) -> Result<Value, Refusal> {
+    programs.refresh();
     let mut args = args.clone();
     let job = args.remove("job");
     let joined = match (exactly_one(&args, &["pid", "name", "cgroup"])?, job) {

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use evenkeel_cbinfo::{RunTimeExcludes, Unsupported};
-use evenkeel_journal::{Session, SessionOptions, TaskRef, affinity, effective_cpuset, runtime_dir};
+use evenkeel_journal::{
+    Session, SessionOptions, affinity, effective_cpuset, runtime_dir, writer_of,
+};
 use evenkeel_machine::CpuSet;
 
 /// CAP_SYS_NICE (kernel: `include/uapi/linux/capability.h`).
@@ -98,7 +100,7 @@ impl Journals {
             if path.extension().is_none_or(|extension| extension != "jsonl") {
                 continue;
             }
-            match writer(&path) {
+            match writer_of(&path) {
                 Some(writer) if writer.is_alive() => journals.live += 1,
                 _ => journals.left.push(path),
             }
@@ -108,15 +110,10 @@ impl Journals {
     }
 }
 
-fn writer(path: &Path) -> Option<TaskRef> {
-    let (pid, start) = path.file_stem()?.to_str()?.split_once('-')?;
-    let pid = pid.parse().ok().filter(|pid| *pid > 0)?;
-    Some(TaskRef { tid: pid, tgid: pid, start_time_ticks: start.parse().ok()? })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_journal::TaskRef;
 
     #[test]
     fn capabilities_are_read_from_the_effective_set() {

@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Target of /proc/self/ns/pid in the initial namespace (kernel: `include/linux/proc_ns.h`,
-/// `PROC_PID_INIT_INO`).
-const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+use evenkeel_cbinfo::INITIAL_PID_NAMESPACE;
 
 /// Command names (as in /proc/PID/comm, cut after 15 characters) of services that move tasks or
 /// interrupts or change how tasks share a CPU, and what they do.

@@ -1,0 +1,194 @@
+//! What the daemon costs: CPU time and memory with many programs and threads at rest, and whether
+//! anything grows while programs join and leave, as many times as in two weeks of one a minute.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use evenkeel_control::{Request, ask};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::crowd::Crowd;
+use crate::interrupt;
+use crate::output::Output;
+
+const PROGRAMS: u32 = 50;
+/// Threads of each program; with its first one 2,000 in all.
+const THREADS: u32 = 39;
+/// After this time the daemon has come to rest.
+const SETTLE: Duration = Duration::from_secs(6);
+/// How long it is watched there.
+const WATCH: Duration = Duration::from_secs(20);
+/// Joins (and as many leaves): one a minute for two weeks ...
+const JOINS: u32 = 14 * 24 * 60;
+/// ... of this many programs in turn.
+const JOINING: usize = 5;
+/// How long programs and daemon may take to be there.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What to do.
+#[derive(Debug)]
+pub struct Options {
+    /// The program file of evenkeel.
+    pub executable: PathBuf,
+    /// Where to write the figures as JSON.
+    pub json: Option<PathBuf>,
+}
+
+/// All figures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Report {
+    programs: u64,
+    tasks: u64,
+    /// Of one CPU, at rest.
+    own_cpu_pct: f64,
+    intervals_per_s: f64,
+    /// Resident memory with all of them, in MiB.
+    resident_mib: f64,
+    /// Joins, and as many leaves.
+    joins: u32,
+    /// What the second half of them added to the resident memory, in MiB.
+    growth_mib: f64,
+    /// What the journal has after them, in bytes.
+    journal_bytes: u64,
+}
+
+/// Measures, prints, and writes what was asked for. Returns the exit code.
+///
+/// # Errors
+/// The daemon or the programs cannot be started, or the daemon does not answer.
+pub fn run(options: &Options) -> Result<i32> {
+    let json = options.json.as_deref().map(Output::prepare).transpose()?;
+    let report = measure(&options.executable)?;
+    println!(
+        "{} programs, {} tasks: {:.3} % of one CPU at {:.1} intervals a second, {:.1} MiB resident",
+        report.programs,
+        report.tasks,
+        report.own_cpu_pct,
+        report.intervals_per_s,
+        report.resident_mib
+    );
+    println!(
+        "{} joins and as many leaves: {:+.2} MiB in their second half; the journal has {} bytes",
+        report.joins, report.growth_mib, report.journal_bytes
+    );
+    if let Some(output) = json {
+        output.write(&serde_json::to_string_pretty(&report)?)?;
+    }
+    Ok(0)
+}
+
+/// A daemon of our own, apart from the system's.
+struct Daemon {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Daemon {
+    fn start(executable: &Path) -> Result<Self> {
+        let dir = tempfile::tempdir().context("cannot make a directory for the socket")?;
+        let child = Command::new(executable)
+            .args(["daemon", "--job"])
+            .arg(dir.path().join("socket"))
+            .stdin(Stdio::null())
+            .spawn()
+            .context("cannot start the daemon")?;
+        Ok(Self { child, dir })
+    }
+
+    fn ask(&self, request: &Request) -> Result<Value> {
+        Ok(ask(&self.dir.path().join("socket"), request)?)
+    }
+
+    fn number(&self, name: &str) -> Result<u64> {
+        let statistics = self.ask(&Request::new("stats"))?;
+        statistics[name].as_u64().with_context(|| format!("the daemon does not say \"{name}\""))
+    }
+
+    /// In MiB.
+    fn resident_mib(&self) -> Result<f64> {
+        let status = procfs::process::Process::new(self.child.id() as i32)?.status()?;
+        Ok(status.vmrss.unwrap_or(0) as f64 / 1024.0)
+    }
+
+    /// All that its journal holds, found by its file descriptors.
+    fn journal_bytes(&self) -> Result<u64> {
+        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))?;
+        let files = descriptors.flatten().filter_map(|entry| {
+            let target = std::fs::read_link(entry.path()).ok()?;
+            let is_journal = target.extension().is_some_and(|extension| extension == "jsonl");
+            is_journal.then(|| std::fs::metadata(target).map_or(0, |meta| meta.len()))
+        });
+        Ok(files.sum())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It gives back what it holds.
+        // SAFETY: two integers; the process is our own child.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+        let _ = self.child.wait();
+    }
+}
+
+fn measure(executable: &Path) -> Result<Report> {
+    let daemon = Daemon::start(executable)?;
+    until("the daemon", || Ok(daemon.number("programs").is_ok()))?;
+    let mut crowds =
+        (0..PROGRAMS).map(|_| Crowd::start(executable, THREADS)).collect::<Result<Vec<Crowd>>>()?;
+    for crowd in &crowds {
+        daemon.ask(&Request::new("join").with("pid", crowd.pid()))?;
+    }
+    let tasks = u64::from(PROGRAMS * (THREADS + 1));
+    until("all threads", || Ok(daemon.number("tasks")? >= tasks))?;
+
+    std::thread::sleep(SETTLE);
+    let begun = Instant::now();
+    let (cpu_us, intervals) = (daemon.number("own_cpu_us")?, daemon.number("intervals")?);
+    while begun.elapsed() < WATCH {
+        interrupt::check()?;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let elapsed_s = begun.elapsed().as_secs_f64();
+    let spent_us = daemon.number("own_cpu_us")? - cpu_us;
+    let intervals = daemon.number("intervals")? - intervals;
+    let resident_mib = daemon.resident_mib()?;
+    let (programs, tasks) = (daemon.number("programs")?, daemon.number("tasks")?);
+
+    crowds.truncate(JOINING);
+    let mut half_way_mib = 0.0;
+    for join in 0..JOINS {
+        interrupt::check()?;
+        let pid = crowds[join as usize % JOINING].pid();
+        daemon.ask(&Request::new("leave").with("pid", pid))?;
+        daemon.ask(&Request::new("join").with("pid", pid))?;
+        if join == JOINS / 2 {
+            half_way_mib = daemon.resident_mib()?;
+        }
+    }
+    Ok(Report {
+        programs,
+        tasks,
+        own_cpu_pct: spent_us as f64 / elapsed_s / 1e4,
+        intervals_per_s: intervals as f64 / programs.max(1) as f64 / elapsed_s,
+        resident_mib,
+        joins: JOINS,
+        growth_mib: daemon.resident_mib()? - half_way_mib,
+        journal_bytes: daemon.journal_bytes()?,
+    })
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+    let begun = Instant::now();
+    while !condition()? {
+        interrupt::check()?;
+        if begun.elapsed() > PATIENCE {
+            bail!("waited in vain for {what}");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
