@@ -18,8 +18,10 @@ use crate::prompt::ask_for_short_slices;
 use crate::record::{Decision, Record, RecordFile};
 use crate::summary::{Run, Summary};
 
-/// How often others are told what goes on.
+/// How often others are told what goes on ...
 const PUBLISH_EVERY_NS: u64 = 1_000_000_000;
+/// ... and how often while nothing is moved: a file that is replaced costs more than a look.
+const PUBLISH_AT_REST_NS: u64 = 5_000_000_000;
 
 /// Damaged lines of an earlier run's journal that are named; `evenkeel undo` names more.
 const LISTED_DAMAGE: usize = 3;
@@ -194,16 +196,19 @@ impl Balancing {
         self.publish();
     }
 
-    /// Tells `status` and `explain`, at most once a second: writing costs more than deciding.
+    /// Tells `status` and `explain`, but not at each look: writing costs more than deciding.
     fn publish(&mut self) {
         let now_ns = monotonic_ns();
         let Some(file) = &self.file else { return };
         if now_ns < self.publish_next_ns {
             return;
         }
-        self.publish_next_ns = now_ns + PUBLISH_EVERY_NS;
         let root = self.record.root;
         let Some(totals) = self.balancer.totals(root) else { return };
+        // The first time, too: then all is new.
+        let is_at_rest = totals.moves == self.record.moves && self.record.intervals > 0;
+        self.publish_next_ns =
+            now_ns + if is_at_rest { PUBLISH_AT_REST_NS } else { PUBLISH_EVERY_NS };
         self.record.intervals = totals.intervals;
         self.record.moves = totals.moves;
         self.record.cpus = totals.cpus();
