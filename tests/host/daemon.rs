@@ -332,6 +332,9 @@ fn a_new_daemon_goes_on_with_the_programs_of_the_last_one() {
     gone.wait().unwrap();
     wait_for("the supervisor's work", || host.journals().is_empty() && worker.is_as(&all()));
     drop(daemon);
+    // The socket that it left is no news for whoever asks.
+    let status = output(&mut host.evenkeel(["status"]));
+    assert!(status.status.success() && status.stderr.is_empty(), "{status:?}");
     let daemon = Daemon::start(&host, &flags);
     assert_eq!(joined(&host), [worker.pid as u32]);
     worker.wait_moved(&host, 2);

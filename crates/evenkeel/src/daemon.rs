@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use evenkeel_control::{Request, ask};
+use evenkeel_control::{AskError, Request, ask};
 use evenkeel_host::Record;
 use evenkeel_host::daemon::{Daemon, Settings, serve, socket_path};
 use evenkeel_journal::{failpoint, runtime_dir};
@@ -112,7 +112,12 @@ pub fn records() -> Vec<Record> {
 }
 
 fn records_at(socket: &Path) -> Vec<Record> {
-    let answer = ask(socket, &Request::new("status")).map_err(anyhow::Error::from);
+    let answer = ask(socket, &Request::new("status"));
+    if matches!(answer, Err(AskError::Nobody { .. })) {
+        // Left by a daemon that was killed.
+        return Vec::new();
+    }
+    let answer = answer.map_err(anyhow::Error::from);
     let records = answer.and_then(|answer| Ok(serde_json::from_value(answer)?));
     records.unwrap_or_else(|why| {
         tracing::warn!("{why:#}; what it looks after is not shown");

@@ -181,16 +181,9 @@ impl Balancer {
     /// When nothing can be observed. All that were due are looked at again later.
     pub fn look(&mut self) -> Result<Vec<u32>, BalancerError> {
         self.handle_events()?;
-        let now_ns = monotonic_ns();
-        let is_due = |member: &Member| {
-            member.due_ns.saturating_sub(member.interval_ns / TOGETHER_SHARE) <= now_ns
-        };
-        let due: Vec<u32> = self
-            .members
-            .iter()
-            .filter(|(_, member)| is_due(member))
-            .map(|(program, _)| *program)
-            .collect();
+        let times = self.members.iter();
+        let times = times.map(|(program, member)| (*program, member.due_ns, member.interval_ns));
+        let due = due_at(monotonic_ns(), times);
         if due.is_empty() {
             return Ok(due);
         }
@@ -409,6 +402,20 @@ impl Balancer {
     }
 }
 
+/// The programs to look at now, of each of which is given when it is due and its interval: nobody
+/// before somebody is due, however often it is asked.
+fn due_at(now_ns: u64, times: impl Iterator<Item = (u32, u64, u64)> + Clone) -> Vec<u32> {
+    if !times.clone().any(|(_, due_ns, _)| due_ns <= now_ns) {
+        return Vec::new();
+    }
+    times
+        .filter(|(_, due_ns, interval_ns)| {
+            due_ns.saturating_sub(interval_ns / TOGETHER_SHARE) <= now_ns
+        })
+        .map(|(program, _, _)| program)
+        .collect()
+}
+
 /// Figures that come in ticks need a policy that does not read too much into them.
 fn policy_for(accounting: Accounting, policy: &Policy) -> Policy {
     match (accounting, policy) {
@@ -427,4 +434,17 @@ fn boottime_ns() -> u64 {
 
 fn start_ns(id: TaskId) -> u64 {
     id.start.saturating_mul(1_000_000_000 / procfs::ticks_per_second().max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_due_takes_others_along_and_nobody_is_looked_at_before() {
+        let times = [(1, 1000, 100), (2, 1040, 100), (3, 1060, 100)];
+        assert!(due_at(999, times.into_iter()).is_empty());
+        assert_eq!(due_at(1000, times.into_iter()), [1, 2]);
+        assert_eq!(due_at(1010, times.into_iter()), [1, 2, 3]);
+    }
 }

@@ -226,9 +226,9 @@ impl Balancing {
             }
             _ => None,
         };
-        let balancing_ended_ns = own_cpu_ns();
+        let own_cpu_until_end_ns = own_cpu_ns();
         let (totals, _) = self.balancer.finish().remove(&self.record.root)?;
-        let startup_cpu_ns = self.startup_cpu_ns + (own_cpu_ns() - balancing_ended_ns);
+        let startup_cpu_ns = self.startup_cpu_ns + (own_cpu_ns() - own_cpu_until_end_ns);
         let run = Run {
             command: job.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             exit_code: end.exit_code(),
@@ -237,7 +237,7 @@ impl Balancing {
             why_not_exact,
             placement: self.options.placement,
             dry_run: self.options.dry_run,
-            own_cpu_ns: balancing_ended_ns.saturating_sub(self.startup_cpu_ns),
+            own_cpu_ns: own_cpu_until_end_ns.saturating_sub(self.startup_cpu_ns),
             startup_cpu_ns,
         };
         Some(Summary::new(run, &totals))
