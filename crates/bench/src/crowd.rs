@@ -1,5 +1,5 @@
-//! A process of so many threads that all sleep. Busy ones would cost whoever observes them the same,
-//! but would starve whoever measures that.
+//! A process of so many threads that all sleep. Busy ones would cost whoever observes them more (each
+//! is asked for its mask), but would starve whoever measures that.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

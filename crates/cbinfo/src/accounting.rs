@@ -79,6 +79,8 @@ pub struct Cbinfo {
     events: RingBuffer<'static>,
     received: Rc<RefCell<Vec<TaskEvent>>>,
     settings: RawSettings,
+    /// What an iterator wrote last: the place for the next one.
+    written: Vec<u8>,
 }
 
 /// What the accounting itself costs.
@@ -143,6 +145,7 @@ impl Cbinfo {
             events,
             received,
             settings: RawSettings::default(),
+            written: Vec::new(),
         };
         cbinfo.attach()?;
         cbinfo.settle_interrupt_cost()?;
@@ -322,7 +325,7 @@ impl Cbinfo {
             .map_err(bpf("writing its settings"))
     }
 
-    fn iterate(&mut self, name: &'static str) -> Result<Vec<u8>, Error> {
+    fn iterate(&mut self, name: &'static str) -> Result<&[u8], Error> {
         // Attached once, at its first use: attaching costs more than a reading.
         let link = match self.iterators.entry(name) {
             Entry::Occupied(link) => link.into_mut(),
@@ -333,9 +336,9 @@ impl Cbinfo {
             }
         };
         let mut iterator = Iter::new(link).map_err(bpf("starting a task iterator"))?;
-        let mut bytes = Vec::new();
-        iterator.read_to_end(&mut bytes).map_err(Error::Tasks)?;
-        Ok(bytes)
+        self.written.clear();
+        iterator.read_to_end(&mut self.written).map_err(Error::Tasks)?;
+        Ok(&self.written)
     }
 }
 

@@ -131,7 +131,7 @@ impl Balancer {
         if let Err(why) = self.observer.read() {
             tracing::debug!("its last tasks are not known: {why}");
         }
-        let tasks = self.observer.last().programs.get(&program).map(|now| &now.tasks);
+        let tasks = self.observer.last().tasks_of(program);
         if let Some(session) = self.session.as_mut().map(GuardedSession::session) {
             for (id, task) in tasks.into_iter().flatten() {
                 if let Err(why) = session.release(&task_ref(*id, task.process)) {
@@ -203,10 +203,11 @@ impl Balancer {
     fn look_at(&mut self, program: u32, member: &mut Member) -> Result<(), BalancerError> {
         member.interval_ns = member.state.first_interval_ns();
         let Some(mut snapshot) = self.snapshot(program, member) else { return Ok(()) };
-        member.last = Rc::clone(self.observer.last());
+        let now = Rc::clone(self.observer.last());
         if let Some(session) = self.session.as_mut().map(GuardedSession::session) {
-            member.free_newcomers(&snapshot, session, self.pinned > 0);
+            member.free_newcomers(program, &now, session, self.pinned > 0);
         }
+        member.last = now;
         if let Some(working_sets) = &mut member.working_sets {
             working_sets.measure(&mut snapshot);
         }
@@ -294,7 +295,7 @@ impl Balancer {
 
     fn snapshot(&mut self, program: u32, member: &mut Member) -> Option<Snapshot> {
         let observer = &self.observer;
-        let cpuset = member.usable(observer.last().at_ns, || observer.usable(program));
+        let cpuset = member.usable(program, observer.last(), || observer.usable(program));
         let allowed = cpuset.difference(&self.isolated);
         let usable = match &self.options.cpus {
             Some(cpus) => allowed.intersection(cpus),

@@ -1,9 +1,7 @@
 //! Readings from cbinfo: exact, for whoever may load BPF programs.
 
-use std::collections::BTreeMap;
-
 use evenkeel_capability::TaskId;
-use evenkeel_cbinfo::{Cbinfo, Error, TaskEvent};
+use evenkeel_cbinfo::{Cbinfo, Error, TaskAccount, TaskEvent};
 
 use crate::reading::{CpuReading, ProgramReading, Reading, TaskReading};
 
@@ -48,23 +46,31 @@ impl Exact {
                 (account.cpu, reading)
             })
             .collect();
-        let mut programs: BTreeMap<u32, ProgramReading> = BTreeMap::new();
-        for task in self.cbinfo.tasks()? {
-            // The journal names tasks by /proc's start time, which is in ticks.
-            let id = TaskId { tid: task.tid, start: task.start_boottime_ns / self.ns_per_tick };
-            let reading = TaskReading {
-                process: task.tgid,
-                cpu: task.cpu,
-                queue: task.vruntime,
-                run_ns: task.run_ns,
-                stolen_ns: task.stolen_ns,
-                received_ns: task.received_ns,
-                wait_ns: task.wait_ns,
-                switches: task.switches,
-                runnable: task.runnable,
-            };
-            programs.entry(task.program).or_default().tasks.insert(id, reading);
-        }
-        Ok(Reading { at_ns, cpus, programs })
+        // In order: trees are built of that faster than task by task.
+        let mut tasks = self.cbinfo.tasks()?;
+        tasks.sort_unstable_by_key(|task| (task.program, task.tid));
+        let of_programs = tasks.chunk_by(|one, next| one.program == next.program);
+        let programs = of_programs.filter_map(|of| {
+            let tasks = of.iter().map(|task| self.task(task)).collect();
+            Some((of.first()?.program, ProgramReading { tasks, ..ProgramReading::default() }))
+        });
+        Ok(Reading { at_ns, cpus, programs: programs.collect() })
+    }
+
+    fn task(&self, task: &TaskAccount) -> (TaskId, TaskReading) {
+        // The journal names tasks by /proc's start time, which is in ticks.
+        let id = TaskId { tid: task.tid, start: task.start_boottime_ns / self.ns_per_tick };
+        let reading = TaskReading {
+            process: task.tgid,
+            cpu: task.cpu,
+            queue: task.vruntime,
+            run_ns: task.run_ns,
+            stolen_ns: task.stolen_ns,
+            received_ns: task.received_ns,
+            wait_ns: task.wait_ns,
+            switches: task.switches,
+            runnable: task.runnable,
+        };
+        (id, reading)
     }
 }

@@ -25,8 +25,6 @@ pub(crate) struct Member {
     pub(crate) working_sets: Option<WorkingSets>,
     pub(crate) totals: Totals,
     decisions: VecDeque<Decision>,
-    /// Tasks that the program had at the last look, to find the new ones.
-    known: BTreeMap<TaskId, u32>,
     /// At the last look.
     pub(crate) last: Rc<Reading>,
     /// The CPUs of its cpuset, and when they were read.
@@ -48,7 +46,6 @@ impl Member {
             working_sets,
             totals: Totals::new(machine, now),
             decisions: VecDeque::new(),
-            known: BTreeMap::new(),
             usable: None,
             last: Rc::clone(now),
             due_ns: now.at_ns + interval_ns,
@@ -56,14 +53,23 @@ impl Member {
         }
     }
 
-    /// The CPUs of the program's cpuset, as `read` gives them; read again when a second has gone by.
-    /// (A cpuset that changes in between is respected all the same: by whoever places.)
-    pub(crate) fn usable(&mut self, now_ns: u64, read: impl FnOnce() -> Option<CpuSet>) -> CpuSet {
+    /// The CPUs of the program's cpuset, as `read` gives them; read again when a second has gone by
+    /// and one of its tasks is awake. (A cpuset that changes in between is respected all the same: by
+    /// whoever places.)
+    pub(crate) fn usable(
+        &mut self,
+        program: u32,
+        now: &Reading,
+        read: impl FnOnce() -> Option<CpuSet>,
+    ) -> CpuSet {
+        let is_due = |at_ns| now.at_ns.saturating_sub(at_ns) >= CPUSET_AGE_NS;
         match &self.usable {
-            Some((at_ns, cpus)) if now_ns.saturating_sub(*at_ns) < CPUSET_AGE_NS => cpus.clone(),
+            Some((at_ns, cpus)) if !is_due(*at_ns) || now.has_slept_since(&self.last, program) => {
+                cpus.clone()
+            }
             _ => {
                 let cpus = read().unwrap_or_default();
-                self.usable = Some((now_ns, cpus.clone()));
+                self.usable = Some((now.at_ns, cpus.clone()));
                 cpus
             }
         }
@@ -85,31 +91,35 @@ impl Member {
     }
 
     /// Without events from the kernel, children that inherited a pin, and programs that a pinned
-    /// thread became, are found by looking.
+    /// thread became, are found by looking: at the tasks that are there now and were not at the
+    /// last look (all of them, if this is the first), or were and are not.
     pub(crate) fn free_newcomers(
-        &mut self,
-        snapshot: &Snapshot,
+        &self,
+        program: u32,
+        now: &Reading,
         session: &mut Session,
         has_pinned: bool,
     ) {
-        let now: BTreeMap<TaskId, u32> =
-            snapshot.tasks.iter().map(|task| (task.id, task.process)).collect();
+        let nobody = BTreeMap::new();
+        let now = now.tasks_of(program).unwrap_or(&nobody);
+        let is_first = self.totals.intervals == 0;
+        let before = self.last.tasks_of(program).filter(|_| !is_first).unwrap_or(&nobody);
         let mut results = Vec::new();
         if has_pinned {
-            for (id, process) in now.iter().filter(|(id, _)| !self.known.contains_key(id)) {
-                results.push(session.free_inherited(&task_ref(*id, *process)));
+            for (id, task) in now.iter().filter(|(id, _)| !before.contains_key(id)) {
+                results.push(session.free_inherited(&task_ref(*id, task.process)));
             }
         }
         // A thread that has become its process's leader by exec is gone under its own number.
-        let lost: BTreeSet<u32> = self
-            .known
+        let lost: BTreeSet<u32> = before
             .iter()
             .filter(|(id, _)| !now.contains_key(id))
-            .map(|(_, process)| *process)
+            .map(|(_, task)| task.process)
             .collect();
-        for (id, process) in now.iter().filter(|(id, process)| id.tid == **process) {
-            if lost.contains(process) {
-                results.push(session.free_heir_by_exec(&task_ref(*id, *process)));
+        if !lost.is_empty() {
+            let leaders = now.iter().filter(|(id, task)| id.tid == task.process);
+            for (id, task) in leaders.filter(|(_, task)| lost.contains(&task.process)) {
+                results.push(session.free_heir_by_exec(&task_ref(*id, task.process)));
             }
         }
         for error in results.into_iter().filter_map(Result::err) {
@@ -117,7 +127,6 @@ impl Member {
                 tracing::warn!("{error}");
             }
         }
-        self.known = now;
     }
 
     /// Keeps what was decided and done, for `explain` and the summary.

@@ -78,6 +78,30 @@ impl TaskReading {
     fn on_cpu_ns(&self) -> u64 {
         self.run_ns + self.stolen_ns
     }
+
+    /// Neither ran nor wanted to since `earlier`.
+    fn has_slept_since(&self, earlier: &Self) -> bool {
+        !self.runnable
+            && self.switches == earlier.switches
+            && self.on_cpu_ns() == earlier.on_cpu_ns()
+            && self.wait_ns == earlier.wait_ns
+    }
+}
+
+impl ProgramReading {
+    /// Its tasks, each with what it had got at `earlier`: nothing, if it is new.
+    fn tasks_since<'r>(
+        &'r self,
+        earlier: &'r Self,
+    ) -> impl Iterator<Item = (TaskId, &'r TaskReading, TaskReading)> {
+        // Both are in the order of ids: one walk along both instead of a search for each.
+        let mut before = earlier.tasks.iter().peekable();
+        self.tasks.iter().map(move |(id, now)| {
+            while before.next_if(|(other, _)| *other < id).is_some() {}
+            let then = before.next_if(|(other, _)| *other == id).map(|(_, then)| *then);
+            (*id, now, then.unwrap_or_default())
+        })
+    }
 }
 
 /// What does not change of a CPU.
@@ -101,6 +125,19 @@ pub struct Freedom {
 }
 
 impl Reading {
+    /// The tasks of a program, if it is known and has any.
+    pub(crate) fn tasks_of(&self, program: u32) -> Option<&BTreeMap<TaskId, TaskReading>> {
+        self.programs.get(&program).map(|now| &now.tasks)
+    }
+
+    /// Whether no task of `program` ran or wanted to since `earlier`.
+    pub(crate) fn has_slept_since(&self, earlier: &Self, program: u32) -> bool {
+        let nothing = ProgramReading::default();
+        let then = earlier.programs.get(&program).unwrap_or(&nothing);
+        let now = self.programs.get(&program).unwrap_or(&nothing);
+        now.tasks_since(then).all(|(_, now, then)| now.has_slept_since(&then))
+    }
+
     /// Adds up on which CPUs the programs were, going on from the reading before.
     pub(crate) fn go_on_from(&mut self, earlier: &Self) {
         let nothing = ProgramReading::default();
@@ -109,22 +146,25 @@ impl Reading {
         }
         for (program, now) in &mut self.programs {
             let then = earlier.programs.get(program).unwrap_or(&nothing);
-            now.used_ns.clone_from(&then.used_ns);
-            for (id, task) in &now.tasks {
-                let before = then.tasks.get(id).map_or(0, TaskReading::on_cpu_ns);
-                let used_ns = task.on_cpu_ns().saturating_sub(before);
-                *now.used_ns.entry(task.cpu).or_default() += used_ns;
+            let mut used_ns = then.used_ns.clone();
+            for (_, task, before) in now.tasks_since(then) {
+                let more_ns = task.on_cpu_ns().saturating_sub(before.on_cpu_ns());
+                if more_ns == 0 {
+                    continue;
+                }
+                *used_ns.entry(task.cpu).or_default() += more_ns;
                 if let Some(cpu) = self.cpus.get_mut(&task.cpu) {
-                    cpu.observed_ns += used_ns;
+                    cpu.observed_ns += more_ns;
                 }
             }
+            now.used_ns = used_ns;
         }
     }
 
     /// What `program` met in the interval from `earlier` to `self`, on the CPUs in `usable`, of which
     /// `facts(cpu)` are known; `None` when no time has passed. Tasks that are new since `earlier`
-    /// are counted from zero; `freedom` says where each may go. Other programs, observed or not,
-    /// are foreign.
+    /// are counted from zero; `freedom` says where each may go, and is not asked about those that
+    /// slept: nobody moves them. Other programs, observed or not, are foreign.
     pub fn since(
         &self,
         earlier: &Self,
@@ -139,13 +179,12 @@ impl Reading {
         let ours_then = earlier.programs.get(&program).unwrap_or(&nothing);
         let mut own: BTreeMap<u32, Own> = BTreeMap::new();
         let tasks: Vec<TaskView> = ours
-            .tasks
-            .iter()
-            .map(|(id, now)| {
-                let then = ours_then.tasks.get(id).copied().unwrap_or_default();
-                let Freedom { allowed, fixed } = freedom(*id, now);
+            .tasks_since(ours_then)
+            .map(|(id, now, then)| {
+                let Freedom { allowed, fixed } =
+                    if now.has_slept_since(&then) { Freedom::default() } else { freedom(id, now) };
                 let view = TaskView {
-                    id: *id,
+                    id,
                     process: now.process,
                     cpu: now.cpu,
                     queue: now.queue,
@@ -263,6 +302,31 @@ mod tests {
         assert_eq!(snapshot.cpus[0].foreign_milli, 1000);
         assert_eq!(snapshot.tasks[0].run_ns, 600);
         assert_eq!(snapshot.tasks[0].allowed, CpuSet::first(2));
+    }
+
+    #[test]
+    fn who_slept_is_there_and_nobody_asks_where_it_may_go() {
+        let earlier = reading(1000, 0, 0, 100);
+        let is_asked = |change: &dyn Fn(&mut TaskReading)| {
+            let mut later = reading(2000, 0, 0, 100);
+            let program = later.programs.get_mut(&PROGRAM).unwrap();
+            program.tasks.values_mut().for_each(change);
+            let mut asked = Vec::new();
+            let snapshot = later.since(&earlier, PROGRAM, &CpuSet::first(2), facts, |id, task| {
+                asked.push(id.tid);
+                free(id, task)
+            });
+            let tasks = snapshot.unwrap().tasks;
+            assert_eq!(tasks.len(), 1);
+            assert_eq!(tasks[0].may_go_to(1), !asked.is_empty());
+            asked == [7]
+        };
+        assert!(!is_asked(&|task| task.runnable = false));
+        assert!(is_asked(&|_| {}));
+        // Asleep now, but not all the time.
+        assert!(is_asked(&|task| (task.runnable, task.run_ns) = (false, 101)));
+        assert!(is_asked(&|task| (task.runnable, task.wait_ns) = (false, 1)));
+        assert!(is_asked(&|task| (task.runnable, task.switches) = (false, 1)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::rc::Rc;
 
 use evenkeel_capability::{Plan, Reason, Snapshot};
 use evenkeel_machine::Machine;
@@ -30,7 +31,7 @@ pub struct Totals {
     pub intervals: u64,
     speeds: BTreeMap<u32, u32>,
     first: CpuFigures,
-    last: CpuFigures,
+    last: Rc<Reading>,
     /// Over intervals in which at least two tasks wanted a CPU: the time, what the worst CPU and
     /// what the average CPU gave, and what the tasks got on average.
     parallel_ns: u64,
@@ -40,21 +41,15 @@ pub struct Totals {
     most_spread_ppm: u64,
 }
 
-/// What a reading says of the CPUs.
+/// What a reading says of the CPUs: the first one is kept for long, and need not keep its tasks.
 #[derive(Debug, Clone)]
 struct CpuFigures {
     at_ns: u64,
     cpus: BTreeMap<u32, CpuReading>,
 }
 
-impl CpuFigures {
-    fn of(reading: &Reading) -> Self {
-        Self { at_ns: reading.at_ns, cpus: reading.cpus.clone() }
-    }
-}
-
 impl Totals {
-    pub(crate) fn new(machine: &Machine, first: &Reading) -> Self {
+    pub(crate) fn new(machine: &Machine, first: &Rc<Reading>) -> Self {
         Self {
             moves: 0,
             moves_by_rule: BTreeMap::new(),
@@ -64,8 +59,8 @@ impl Totals {
             kept: 0,
             intervals: 0,
             speeds: machine.cpus.iter().map(|cpu| (cpu.id, cpu.capability)).collect(),
-            first: CpuFigures::of(first),
-            last: CpuFigures::of(first),
+            first: CpuFigures { at_ns: first.at_ns, cpus: first.cpus.clone() },
+            last: Rc::clone(first),
             parallel_ns: 0,
             worst_ns: 0,
             average_ns: 0,
@@ -74,9 +69,9 @@ impl Totals {
         }
     }
 
-    pub(crate) fn add(&mut self, snapshot: &Snapshot, reading: &Reading) {
+    pub(crate) fn add(&mut self, snapshot: &Snapshot, reading: &Rc<Reading>) {
         self.intervals += 1;
-        self.last = CpuFigures::of(reading);
+        self.last = Rc::clone(reading);
         let wanting = snapshot.tasks.iter().filter(|task| task.runnable).count();
         let given = || snapshot.cpus.iter().map(|cpu| cpu.effective_ns(snapshot.interval_ns));
         if let (2.., Some(worst)) = (wanting, given().min()) {

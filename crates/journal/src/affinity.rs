@@ -106,8 +106,9 @@ pub fn get(tid: i32) -> Result<CpuSet, AffinityError> {
                 words.as_mut_ptr().cast::<libc::c_ulong>(),
             )
         };
-        if result >= 0 {
-            return Ok(CpuSet::from_words(&words));
+        // The number of bytes that this kernel's masks have.
+        if let Ok(bytes) = usize::try_from(result) {
+            return Ok(CpuSet::from_words(&words[..bytes.div_ceil(8).min(MAX_WORDS)]));
         }
         let errno = errno();
         tries += 1;

@@ -104,7 +104,7 @@ impl Programs {
         self.follow_cgroups();
         let last = self.balancer.observer().last().clone();
         let is_over = |program: &u32| {
-            let tasks = last.programs.get(program).map(|now| &now.tasks);
+            let tasks = last.tasks_of(*program);
             tasks.is_none_or(BTreeMap::is_empty)
         };
         let over: Vec<u32> =
@@ -347,7 +347,7 @@ impl Programs {
     fn save(&mut self) {
         let last = self.balancer.observer().last().clone();
         let programs = self.joined.iter().map(|(program, joined)| {
-            let tasks = last.programs.get(program).map(|now| &now.tasks);
+            let tasks = last.tasks_of(*program);
             let leaders = tasks.into_iter().flatten().filter(|(id, task)| id.tid == task.process);
             let mut processes: BTreeSet<TaskRef> =
                 leaders.map(|(id, task)| crate::member::task_ref(*id, task.process)).collect();
