@@ -1,6 +1,6 @@
 //! Step 1 of the `lag` policy: which tasks go to CPUs that have more to give.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::LagParameters;
 use super::slots::{Deal, above};
@@ -20,11 +20,37 @@ struct Market<'d, 'a> {
     deal: &'d mut Deal<'a>,
     /// Who loses the least gives first.
     givers: BTreeSet<Rank>,
-    /// Who wins the most in all takes first ...
-    takers: BTreeSet<Rank>,
-    /// ... or, where nothing can be won in all, who gives the most to the task.
-    rates: BTreeSet<(u64, usize)>,
+    takers: Takers,
+    /// The same by node; none where there is one node only.
+    near: BTreeMap<u32, Takers>,
     parameters: &'d LagParameters,
+}
+
+/// CPUs that could take a task.
+#[derive(Debug, Default)]
+struct Takers {
+    /// Who wins the most in all takes first ...
+    by_gain: BTreeSet<Rank>,
+    /// ... or, where nothing can be won in all, who gives the most to the task.
+    by_rate: BTreeSet<(u64, usize)>,
+}
+
+impl Takers {
+    fn enter(&mut self, taker: Rank) {
+        self.by_gain.insert(taker);
+        self.by_rate.insert((taker.1, taker.2));
+    }
+
+    fn leave(&mut self, taker: Rank) {
+        self.by_gain.remove(&taker);
+        self.by_rate.remove(&(taker.1, taker.2));
+    }
+
+    /// The best few.
+    fn best(&self) -> impl Iterator<Item = usize> {
+        let by_gain = self.by_gain.iter().rev().take(MAX_TRIES).map(|(_, _, to)| *to);
+        by_gain.chain(self.by_rate.iter().rev().take(MAX_TRIES).map(|(_, to)| *to))
+    }
 }
 
 /// One possible move.
@@ -37,8 +63,12 @@ struct Offer {
 /// A task goes to another CPU when the program as a whole gets clearly more that way (step 2 then
 /// shares it fairly), or as much while the task itself gets clearly more. A task moves at most once.
 pub(super) fn make_room(deal: &mut Deal<'_>, parameters: &LagParameters) -> Vec<Move> {
-    let (givers, takers, rates) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    let mut market = Market { deal, givers, takers, rates, parameters };
+    let nodes: BTreeSet<u32> = deal.slots.iter().map(|slot| slot.node).collect();
+    let near = nodes.into_iter().map(|node| (node, Takers::default()));
+    let near: BTreeMap<u32, Takers> = near.collect();
+    let near = if near.len() < 2 { BTreeMap::new() } else { near };
+    let mut market =
+        Market { deal, givers: BTreeSet::new(), takers: Takers::default(), near, parameters };
     for index in 0..market.deal.slots.len() {
         market.enter(index);
     }
@@ -93,27 +123,27 @@ impl Market<'_, '_> {
             self.givers.insert(self.giver(index));
         }
         let taker = self.taker(index);
-        self.takers.insert(taker);
-        self.rates.insert((taker.1, index));
+        self.takers.enter(taker);
+        if let Some(near) = self.near.get_mut(&self.deal.slots[index].node) {
+            near.enter(taker);
+        }
     }
 
     fn leave(&mut self, index: usize) {
         self.givers.remove(&self.giver(index));
         let taker = self.taker(index);
-        self.takers.remove(&taker);
-        self.rates.remove(&(taker.1, index));
+        self.takers.leave(taker);
+        if let Some(near) = self.near.get_mut(&self.deal.slots[index].node) {
+            near.leave(taker);
+        }
     }
 
-    /// Most tasks may go anywhere: the first taker fits. A few restricted ones must not make the
-    /// search long.
+    /// On the same node first. Most tasks may go anywhere: the first taker fits. A few restricted
+    /// ones must not make the search long.
     fn best_offer(&self, from: usize) -> Option<Offer> {
-        let by_gain = || self.takers.iter().rev().take(MAX_TRIES).map(|(_, _, to)| *to);
-        let by_rate = || self.rates.iter().rev().take(MAX_TRIES).map(|(_, to)| *to);
-        let node = self.deal.slots[from].node;
-        let is_near = |to: &usize| self.deal.slots[*to].node == node;
-        let near = by_gain().chain(by_rate()).filter(is_near);
-        let far = by_gain().chain(by_rate()).filter(|to| !is_near(to));
-        near.chain(far).filter(|to| self.pays(from, *to)).find_map(|to| self.offer(from, to))
+        let near = self.near.get(&self.deal.slots[from].node).into_iter().flat_map(Takers::best);
+        let all = near.chain(self.takers.best());
+        all.filter(|to| self.pays(from, *to)).find_map(|to| self.offer(from, to))
     }
 
     fn pays(&self, from: usize, to: usize) -> bool {
