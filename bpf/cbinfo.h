@@ -42,7 +42,7 @@ struct cpu_account {
 	u64 in_softirq;
 	u64 events;		/* tracepoint hits handled on this CPU */
 	u64 lost_events;	/* task events that found the ring buffer full */
-	u64 speed;		/* relative speed, 1..=1024; written by user space once */
+	u64 speed;		/* relative speed, 1..=1024; written by user space */
 	u64 pad[8];		/* to 256 bytes: no cache line is shared between CPUs */
 };
 

@@ -8,6 +8,7 @@ mod cpuset;
 mod daemon;
 mod flags;
 mod fresh;
+mod hotplug;
 mod job;
 mod journals;
 mod privilege;

@@ -120,7 +120,8 @@ impl Cbinfo {
             open.load().map_err(bpf("loading (does the kernel know all that it needs?)"))?;
 
         let counters = Counters::map(&map(&object, "cpus")?, cpus)?;
-        counters.start(speeds);
+        counters.start();
+        counters.set_speeds(speeds);
 
         let received = Rc::new(RefCell::new(Vec::new()));
         let events = {
@@ -224,6 +225,12 @@ impl Cbinfo {
         self.settings.follow_program = program;
         self.write_settings()?;
         self.iterate("forget").map(drop)
+    }
+
+    /// From now on these are the speeds that weight [`TaskAccount::received_ns`], as for
+    /// [`Cbinfo::open`]: for CPUs that were not there yet.
+    pub fn set_speeds(&mut self, speeds: &[u32]) {
+        self.counters.set_speeds(speeds);
     }
 
     /// Whether a fork or exec makes [`Cbinfo::event_fd`] readable at once, for a balancer that has
@@ -388,14 +395,21 @@ impl Counters {
     }
 
     /// Before the programs are attached: an untouched CPU is idle from now on.
-    fn start(&self, speeds: &[u32]) {
+    fn start(&self) {
         let now_ns = monotonic_ns();
         for cpu in 0..self.cpus {
             // SAFETY: inside the mapping, and no program writes to it yet.
+            unsafe { (*self.base.as_ptr().add(cpu as usize)).since_ns = now_ns };
+        }
+    }
+
+    fn set_speeds(&self, speeds: &[u32]) {
+        for cpu in 0..self.cpus {
+            let speed = u64::from(speeds.get(cpu as usize).copied().unwrap_or(1024));
+            // SAFETY: inside the mapping; the programs only read this aligned word, in one piece.
             unsafe {
                 let raw = self.base.as_ptr().add(cpu as usize);
-                (*raw).since_ns = now_ns;
-                (*raw).speed = u64::from(speeds.get(cpu as usize).copied().unwrap_or(1024));
+                (&raw mut (*raw).speed).write_volatile(speed);
             }
         }
     }

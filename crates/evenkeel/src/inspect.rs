@@ -69,7 +69,7 @@ fn headline(record: &Record) -> String {
 }
 
 fn gist(decision: &Decision) -> String {
-    let lines = [&decision.moves, &decision.refused, &decision.reasons];
+    let lines = [&decision.news, &decision.moves, &decision.refused, &decision.reasons];
     let said: Vec<&str> = lines.into_iter().flatten().map(String::as_str).collect();
     if said.is_empty() { "nothing to do".to_owned() } else { said.join("; ") }
 }
@@ -122,6 +122,9 @@ pub fn tell(decision: &Decision) -> String {
         decision.interval_ns as f64 / 1e6,
         cpus.join(", ")
     );
+    for line in &decision.news {
+        text += &format!("    {line}\n");
+    }
     for line in &decision.moves {
         text += &format!("    moved {line}\n");
     }

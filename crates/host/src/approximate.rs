@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use evenkeel_capability::TaskId;
+use procfs::ProcError;
 use procfs::process::{Process, Task};
-use procfs::{CpuTime, CurrentSI, KernelStats, ProcError};
 
 use crate::reading::{CpuReading, ProgramReading, Reading, TaskReading};
 
@@ -21,8 +21,12 @@ pub(crate) struct Approximate {
 }
 
 impl Approximate {
-    pub(crate) fn new(speeds: &[u32]) -> Self {
-        Self { speeds: speeds.to_vec(), processes: BTreeMap::new(), last: Reading::default() }
+    pub(crate) fn new(speeds: Vec<u32>) -> Self {
+        Self { speeds, processes: BTreeMap::new(), last: Reading::default() }
+    }
+
+    pub(crate) fn set_speeds(&mut self, speeds: Vec<u32>) {
+        self.speeds = speeds;
     }
 
     /// From the next reading on, this process and its descendants belong to `program`, unless they
@@ -36,14 +40,12 @@ impl Approximate {
     }
 
     pub(crate) fn read(&mut self, at_ns: u64) -> Result<Reading, ProcError> {
-        let stats = KernelStats::current()?;
+        let stat = std::fs::read_to_string("/proc/stat")?;
         let programs = self.programs();
         let interval_ns = at_ns.saturating_sub(self.last.at_ns).max(1);
         let mut cpus = BTreeMap::new();
-        for (cpu, time) in stats.cpu_time.iter().enumerate() {
-            let cpu = cpu as u32;
+        for (cpu, mut now) in cpu_times(&stat) {
             let earlier = self.last.cpus.get(&cpu).copied();
-            let mut now = in_nanoseconds(time);
             if let Some(earlier) = earlier {
                 let (run_ns, wait_ns) = observed_share(cpu, &programs, &self.last.programs);
                 let not_tasks_ns = taken(&now).saturating_sub(taken(&earlier));
@@ -128,15 +130,20 @@ fn ns_per_tick() -> u64 {
     1_000_000_000 / procfs::ticks_per_second().max(1)
 }
 
-fn in_nanoseconds(time: &CpuTime) -> CpuReading {
-    let ns = |ticks: Option<u64>| ticks.unwrap_or(0) * ns_per_tick();
-    CpuReading {
-        irq_ns: ns(time.irq),
-        softirq_ns: ns(time.softirq),
-        steal_ns: ns(time.steal),
-        idle_ns: ns(Some(time.idle)) + ns(time.iowait),
-        ..CpuReading::default()
-    }
+/// By CPU number. (The lines of /proc/stat are not to be counted: offline CPUs have none.)
+fn cpu_times(stat: &str) -> impl Iterator<Item = (u32, CpuReading)> {
+    stat.lines().filter_map(|line| {
+        // The line of all CPUs together has no number.
+        let mut words = line.strip_prefix("cpu")?.split(' ');
+        let cpu = words.next()?.parse().ok()?;
+        let mut times = words.map(|ticks| ticks.parse().unwrap_or(0) * ns_per_tick()).skip(3);
+        let mut next_ns = || times.next().unwrap_or(0);
+        let (idle_ns, iowait_ns) = (next_ns(), next_ns());
+        let (irq_ns, softirq_ns, steal_ns) = (next_ns(), next_ns(), next_ns());
+        let idle_ns = idle_ns + iowait_ns;
+        let reading = CpuReading { irq_ns, softirq_ns, steal_ns, idle_ns, ..CpuReading::default() };
+        Some((cpu, reading))
+    })
 }
 
 fn taken(reading: &CpuReading) -> u64 {
@@ -161,4 +168,24 @@ fn observed_share(
             wait + task.wait_ns.saturating_sub(before.wait_ns),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_belong_to_the_cpu_that_is_named() {
+        // CPU 1 is offline.
+        let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 3 4 5 6 7 8 9 10\n\
+            cpu2 10 0 30 40 0 60 70 80 0 0\nintr 5 0 1\nctxt 7\n";
+        let times: BTreeMap<u32, CpuReading> = cpu_times(stat).collect();
+        assert_eq!(times.keys().copied().collect::<Vec<_>>(), [0, 2]);
+        let ticks = |ns: u64| ns / ns_per_tick();
+        let of = |cpu: u32| {
+            let CpuReading { idle_ns, irq_ns, softirq_ns, steal_ns, .. } = times[&cpu];
+            [idle_ns, irq_ns, softirq_ns, steal_ns].map(ticks)
+        };
+        assert_eq!((of(0), of(2)), ([9, 6, 7, 8], [40, 60, 70, 80]));
+    }
 }

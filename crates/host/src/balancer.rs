@@ -3,6 +3,7 @@
 //! its own plan, in which the others are foreign.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
 
 use evenkeel_capability::{Plan, Policy, Snapshot, TaskId, plan};
@@ -202,6 +203,7 @@ impl Balancer {
 
     fn look_at(&mut self, program: u32, member: &mut Member) -> Result<(), BalancerError> {
         member.interval_ns = member.state.first_interval_ns();
+        self.see_cpus(program, member);
         let Some(mut snapshot) = self.snapshot(program, member) else { return Ok(()) };
         let now = Rc::clone(self.observer.last());
         if let Some(session) = self.session.as_mut().map(GuardedSession::session) {
@@ -236,6 +238,7 @@ impl Balancer {
         match self.observer.read() {
             Ok(_) => {
                 for (program, member) in &mut members {
+                    self.see_cpus(*program, member);
                     if let Some(snapshot) = self.snapshot(*program, member) {
                         member.totals.add(&snapshot, self.observer.last());
                     }
@@ -293,10 +296,44 @@ impl Balancer {
         Ok(())
     }
 
-    fn snapshot(&mut self, program: u32, member: &mut Member) -> Option<Snapshot> {
+    /// Follows CPUs that go offline or come online, or leave or enter the program's cpuset.
+    fn see_cpus(&mut self, program: u32, member: &mut Member) {
         let observer = &self.observer;
-        let cpuset = member.usable(program, observer.last(), || observer.usable(program));
-        let allowed = cpuset.difference(&self.isolated);
+        let now = Rc::clone(observer.last());
+        if !member.see_cpus(program, &now, || observer.usable(program)) {
+            return;
+        }
+        if member.cpus().iter().any(|cpu| !self.machine.cpu(cpu).is_some_and(|cpu| cpu.online)) {
+            self.read_machine_again();
+            member.totals.set_machine(&self.machine);
+        }
+        // The kernel has taken pins to CPUs that are gone. Off our books with them: when the CPU is
+        // back, a mask without our pin would look like the user's choice.
+        let Some(session) = self.session.as_mut().map(GuardedSession::session) else { return };
+        for (id, task) in now.tasks_of(program).into_iter().flatten() {
+            let task = task_ref(*id, task.process);
+            let pinned_cpu = session.pinned_cpu(&task);
+            if pinned_cpu.is_some_and(|cpu| !member.cpus().contains(cpu))
+                && let Err(why) = session.release(&task)
+            {
+                tracing::warn!("{why}");
+            }
+        }
+    }
+
+    fn read_machine_again(&mut self) {
+        match self.machine.read_again(Path::new("/")) {
+            Ok(machine) => {
+                self.observer.set_machine(&machine);
+                self.isolated = machine.isolated();
+                self.machine = machine;
+            }
+            Err(why) => tracing::warn!("{why}; what is new of the CPUs is not known"),
+        }
+    }
+
+    fn snapshot(&mut self, program: u32, member: &Member) -> Option<Snapshot> {
+        let allowed = member.cpus().difference(&self.isolated);
         let usable = match &self.options.cpus {
             Some(cpus) => allowed.intersection(cpus),
             None => allowed,

@@ -15,8 +15,8 @@ use crate::working_set::WorkingSets;
 /// How many decisions are kept for `explain`.
 const KEPT_DECISIONS: usize = 64;
 
-/// A cpuset is read again after this time.
-const CPUSET_AGE_NS: u64 = 900_000_000;
+/// Which CPUs there are is read again after this time.
+const CPUS_AGE_NS: u64 = 900_000_000;
 
 /// See the file's head.
 pub(crate) struct Member {
@@ -27,8 +27,11 @@ pub(crate) struct Member {
     decisions: VecDeque<Decision>,
     /// At the last look.
     pub(crate) last: Rc<Reading>,
-    /// The CPUs of its cpuset, and when they were read.
-    usable: Option<(u64, CpuSet)>,
+    cpus: CpuSet,
+    /// When these were read; 0: not yet.
+    cpus_at_ns: u64,
+    /// What happened to them since the last decision.
+    news: Vec<String>,
     /// When to look next, on the monotonic clock.
     pub(crate) due_ns: u64,
     /// From the last look to the next.
@@ -46,33 +49,54 @@ impl Member {
             working_sets,
             totals: Totals::new(machine, now),
             decisions: VecDeque::new(),
-            usable: None,
+            cpus: CpuSet::new(),
+            cpus_at_ns: 0,
+            news: Vec::new(),
             last: Rc::clone(now),
             due_ns: now.at_ns + interval_ns,
             interval_ns,
         }
     }
 
-    /// The CPUs of the program's cpuset, as `read` gives them; read again when a second has gone by
-    /// and one of its tasks is awake. (A cpuset that changes in between is respected all the same: by
-    /// whoever places.)
-    pub(crate) fn usable(
+    /// The CPUs of the program's cpuset that are online, as of the last [`Member::see_cpus`].
+    pub(crate) fn cpus(&self) -> &CpuSet {
+        &self.cpus
+    }
+
+    /// Sees which CPUs there are for the program, as `read` gives them: when a second has gone by
+    /// and one of its tasks is awake. (A CPU that goes in between is respected all the same: by
+    /// whoever places.) True if others are there than before.
+    pub(crate) fn see_cpus(
         &mut self,
         program: u32,
         now: &Reading,
         read: impl FnOnce() -> Option<CpuSet>,
-    ) -> CpuSet {
-        let is_due = |at_ns| now.at_ns.saturating_sub(at_ns) >= CPUSET_AGE_NS;
-        match &self.usable {
-            Some((at_ns, cpus)) if !is_due(*at_ns) || now.has_slept_since(&self.last, program) => {
-                cpus.clone()
-            }
-            _ => {
-                let cpus = read().unwrap_or_default();
-                self.usable = Some((now.at_ns, cpus.clone()));
-                cpus
+    ) -> bool {
+        let is_first = self.cpus_at_ns == 0;
+        let is_fresh = now.at_ns.saturating_sub(self.cpus_at_ns) < CPUS_AGE_NS;
+        if !is_first && (is_fresh || now.has_slept_since(&self.last, program)) {
+            return false;
+        }
+        self.cpus_at_ns = now.at_ns;
+        let cpus = read().unwrap_or_default();
+        let before = std::mem::replace(&mut self.cpus, cpus);
+        if is_first || before == self.cpus {
+            return false;
+        }
+        for (which, what) in [
+            (before.difference(&self.cpus), "gone: offline, or taken out of the cpuset"),
+            (self.cpus.difference(&before), "there now"),
+        ] {
+            if !which.is_empty() {
+                let noun = if which.len() == 1 { "CPU" } else { "CPUs" };
+                let verb = if which.len() == 1 { "is" } else { "are" };
+                let said = format!("{noun} {which} {verb} {what}");
+                tracing::info!("{said}");
+                self.news.push(said);
             }
         }
+        self.totals.cpu_changes += 1;
+        true
     }
 
     /// Decides otherwise from now on.
@@ -141,7 +165,8 @@ impl Member {
                 made.reason
             );
         }
-        let decision = Decision::new(self.last.at_ns, plan, snapshot, refused);
+        let news = std::mem::take(&mut self.news);
+        let decision = Decision::new(self.last.at_ns, plan, snapshot, news, refused);
         // A long rest must not push the last real decision out: of resting intervals in a row
         // only the newest is kept.
         if decision.is_rest() && self.decisions.back().is_some_and(Decision::is_rest) {

@@ -67,10 +67,7 @@ impl Observer {
     /// # Errors
     /// When `choice` demands what is not to be had, or /proc cannot be read.
     pub fn new(machine: &Machine, choice: AccountingChoice) -> Result<Self, ObserveError> {
-        let mut speeds = vec![1024; machine.cpus.last().map_or(0, |cpu| cpu.id as usize + 1)];
-        for cpu in &machine.cpus {
-            speeds[cpu.id as usize] = cpu.capability;
-        }
+        let speeds = speeds_of(machine);
         let exact = match choice {
             AccountingChoice::Procfs => Err("--accounting procfs was asked for".to_owned()),
             AccountingChoice::Cbinfo => Ok(Exact::open(&speeds)?),
@@ -78,16 +75,22 @@ impl Observer {
         };
         let (source, why_not_exact) = match exact {
             Ok(exact) => (Source::Exact(Box::new(exact)), None),
-            Err(why) => (Source::Approximate(Approximate::new(&speeds)), Some(why)),
+            Err(why) => (Source::Approximate(Approximate::new(speeds)), Some(why)),
         };
-        let facts = machine.cpus.iter().map(|cpu| {
-            let Cpu { id, capability, core, node, .. } = cpu;
-            (*id, CpuFacts { speed: *capability, core: *core, node: *node })
-        });
-        let mut observer =
-            Self { source, why_not_exact, facts: facts.collect(), last: Rc::default() };
+        let facts = facts_of(machine);
+        let mut observer = Self { source, why_not_exact, facts, last: Rc::default() };
         observer.read()?;
         Ok(observer)
+    }
+
+    /// CPUs have come online: what they are is known only now.
+    pub fn set_machine(&mut self, machine: &Machine) {
+        self.facts = facts_of(machine);
+        let speeds = speeds_of(machine);
+        match &mut self.source {
+            Source::Exact(exact) => exact.cbinfo().set_speeds(&speeds),
+            Source::Approximate(approximate) => approximate.set_speeds(speeds),
+        }
     }
 
     /// From the next reading on, this process and its descendants belong to `program`, any number
@@ -166,7 +169,7 @@ impl Observer {
         usable: &CpuSet,
         freedom: impl FnMut(TaskId, &TaskReading) -> Freedom,
     ) -> Option<Snapshot> {
-        // A CPU that came online meanwhile.
+        // A CPU that sysfs did not show.
         let unknown = |core| CpuFacts { speed: 1024, core, node: 0 };
         let facts = |cpu: u32| self.facts.get(&cpu).copied().unwrap_or_else(|| unknown(cpu));
         self.last.since(earlier, program, usable, facts, freedom)
@@ -186,6 +189,23 @@ impl Observer {
         self.last = Rc::new(now);
         Ok(&self.last)
     }
+}
+
+/// By CPU number, without gaps.
+fn speeds_of(machine: &Machine) -> Vec<u32> {
+    let mut speeds = vec![1024; machine.cpus.last().map_or(0, |cpu| cpu.id as usize + 1)];
+    for cpu in &machine.cpus {
+        speeds[cpu.id as usize] = cpu.capability;
+    }
+    speeds
+}
+
+fn facts_of(machine: &Machine) -> BTreeMap<u32, CpuFacts> {
+    let facts = |cpu: &Cpu| {
+        let Cpu { id, capability, core, node, .. } = cpu;
+        (*id, CpuFacts { speed: *capability, core: *core, node: *node })
+    };
+    machine.cpus.iter().map(facts).collect()
 }
 
 /// The clock that intervals are measured with.

@@ -27,6 +27,8 @@ pub struct Decision {
     pub average_per_mille: u64,
     /// One line for each CPU: its number, what it gave (thousandths), tasks of the program on it.
     pub cpus: Vec<(u32, u64, usize)>,
+    /// What happened to the CPUs.
+    pub news: Vec<String>,
     /// One line for each move.
     pub moves: Vec<String>,
     /// Why nothing (more) was done.
@@ -36,7 +38,13 @@ pub struct Decision {
 }
 
 impl Decision {
-    pub(crate) fn new(at_ns: u64, plan: Plan, snapshot: &Snapshot, refused: Vec<String>) -> Self {
+    pub(crate) fn new(
+        at_ns: u64,
+        plan: Plan,
+        snapshot: &Snapshot,
+        news: Vec<String>,
+        refused: Vec<String>,
+    ) -> Self {
         let cpus = snapshot.cpus.iter().map(|cpu| {
             let tasks = snapshot.tasks.iter().filter(|task| task.cpu == cpu.cpu && task.runnable);
             let given = cpu.effective_ns(snapshot.interval_ns) * 1000 / snapshot.interval_ns.max(1);
@@ -47,6 +55,7 @@ impl Decision {
             interval_ns: snapshot.interval_ns,
             average_per_mille: average_per_mille(snapshot),
             cpus: cpus.collect(),
+            news,
             moves: plan
                 .moves
                 .iter()
@@ -62,9 +71,9 @@ impl Decision {
         }
     }
 
-    /// Nothing was done and nothing was refused.
+    /// Nothing happened, nothing was done and nothing was refused.
     pub(crate) fn is_rest(&self) -> bool {
-        self.moves.is_empty() && self.refused.is_empty()
+        self.news.is_empty() && self.moves.is_empty() && self.refused.is_empty()
     }
 }
 

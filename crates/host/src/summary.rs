@@ -29,6 +29,8 @@ pub struct Totals {
     pub kept: u64,
     /// Intervals.
     pub intervals: u64,
+    /// How often CPUs came or went.
+    pub cpu_changes: u64,
     speeds: BTreeMap<u32, u32>,
     first: CpuFigures,
     last: Rc<Reading>,
@@ -58,7 +60,8 @@ impl Totals {
             refused: 0,
             kept: 0,
             intervals: 0,
-            speeds: machine.cpus.iter().map(|cpu| (cpu.id, cpu.capability)).collect(),
+            cpu_changes: 0,
+            speeds: speeds_of(machine),
             first: CpuFigures { at_ns: first.at_ns, cpus: first.cpus.clone() },
             last: Rc::clone(first),
             parallel_ns: 0,
@@ -67,6 +70,11 @@ impl Totals {
             last_reason: None,
             most_spread_ppm: 0,
         }
+    }
+
+    /// CPUs have come online: how fast they are is known only now.
+    pub(crate) fn set_machine(&mut self, machine: &Machine) {
+        self.speeds = speeds_of(machine);
     }
 
     pub(crate) fn add(&mut self, snapshot: &Snapshot, reading: &Rc<Reading>) {
@@ -116,6 +124,10 @@ impl Totals {
             })
             .collect()
     }
+}
+
+fn speeds_of(machine: &Machine) -> BTreeMap<u32, u32> {
+    machine.cpus.iter().map(|cpu| (cpu.id, cpu.capability)).collect()
 }
 
 /// One CPU over a run.
@@ -181,6 +193,8 @@ pub struct Summary {
     pub dry_run: bool,
     /// Intervals.
     pub intervals: u64,
+    /// How often CPUs came or went (hotplug, or a cpuset that changed).
+    pub cpu_changes: u64,
     /// Tasks moved.
     pub moves: u64,
     /// Moves that a dry run would have made.
@@ -232,6 +246,7 @@ impl Summary {
             placement: run.placement,
             dry_run: run.dry_run,
             intervals: totals.intervals,
+            cpu_changes: totals.cpu_changes,
             moves: totals.moves,
             proposed: totals.proposed,
             yielded: totals.yielded,
@@ -278,6 +293,15 @@ impl fmt::Display for Summary {
                 "; {verb} tasks {count}{times}; up to {:.2}x the kernel's pace",
                 self.bound()
             )?;
+        }
+        if self.cpu_changes > 0 {
+            let times = if self.cpu_changes == 1 { "once" } else { "times" };
+            let count = if self.cpu_changes == 1 {
+                String::new()
+            } else {
+                format!("{} ", self.cpu_changes)
+            };
+            write!(f, "; CPUs came or went {count}{times}")?;
         }
         if self.accounting == Accounting::Procfs {
             write!(f, " (figures from /proc: blind to softirq theft")?;

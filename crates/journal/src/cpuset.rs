@@ -28,10 +28,16 @@ pub fn effective_cpuset(tid: i32) -> CpuSet {
             .map(|text| parse_mounts(&text))
             .unwrap_or_default()
     });
-    std::fs::read_to_string(format!("/proc/{tid}/cgroup"))
-        .ok()
-        .and_then(|text| from_cgroup(&text, mounts))
-        .unwrap_or_else(online)
+    let cgroup = std::fs::read_to_string(format!("/proc/{tid}/cgroup")).ok();
+    let in_cgroup = cgroup.and_then(|text| from_cgroup(&text, mounts));
+    only_online(in_cgroup, online())
+}
+
+/// A cpuset names a CPU that went offline for some time still.
+fn only_online(in_cgroup: Option<CpuSet>, online: CpuSet) -> CpuSet {
+    let Some(in_cgroup) = in_cgroup else { return online };
+    let both = in_cgroup.intersection(&online);
+    if both.is_empty() { in_cgroup } else { both }
 }
 
 fn online() -> CpuSet {
@@ -162,6 +168,15 @@ mod tests {
         assert_eq!(find("0::/../elsewhere"), None);
         assert_eq!(find("0::/slice/../../user"), None);
         assert_eq!(find("garbage"), None);
+    }
+
+    #[test]
+    fn offline_cpus_are_left_out() {
+        let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
+        assert_eq!(only_online(Some(cpus("0-3")), cpus("0,2-7")), cpus("0,2-3"));
+        assert_eq!(only_online(None, cpus("0,2-7")), cpus("0,2-7"));
+        // Not to be read, or all gone: the cpuset is all that is known.
+        assert_eq!(only_online(Some(cpus("0-3")), CpuSet::new()), cpus("0-3"));
     }
 
     #[test]

@@ -227,7 +227,13 @@ impl Ledger {
         if let Some(original) = self.heir_by_exec(task, current) {
             return Claim::Ours(original);
         }
-        if pin.original.shown_in(effective) == *current { Claim::AsBefore } else { Claim::Foreign }
+        // A CPU that comes online is in the mask before it is in the cpuset.
+        let has_all = pin.original == Original::All && effective.is_subset(current);
+        if has_all || pin.original.shown_in(effective) == *current {
+            Claim::AsBefore
+        } else {
+            Claim::Foreign
+        }
     }
 
     /// exec(2) by a thread that is not the leader gives the leader's number and start time to that

@@ -9,6 +9,7 @@ mod cpuset;
 mod error;
 mod file;
 mod groups;
+mod hotplug;
 mod preset;
 mod speed;
 mod sysfs;

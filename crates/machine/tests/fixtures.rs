@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
 
 use common::{assert_rules, read, unpack};
 use evenkeel_machine::{CoreType, Cpu, Error, Machine, PRESETS, SpeedOrigin, SpeedSource};
@@ -238,4 +239,45 @@ fn the_live_machine() {
     let machine = Machine::from_sysfs("/".as_ref()).unwrap();
     assert_eq!(machine.name, "host");
     assert_rules(&machine);
+}
+
+/// What the kernel hides of a CPU while that is offline.
+fn take_offline(root: &Path, cpu: u32, online: &str) {
+    let cpus = root.join("sys/devices/system/cpu");
+    fs::write(cpus.join("online"), online).unwrap();
+    for directory in ["topology", "cache"] {
+        fs::rename(cpus.join(format!("cpu{cpu}/{directory}")), root.join(directory)).unwrap();
+    }
+}
+
+fn bring_online(root: &Path, cpu: u32, online: &str) {
+    let cpus = root.join("sys/devices/system/cpu");
+    fs::write(cpus.join("online"), online).unwrap();
+    for directory in ["topology", "cache"] {
+        fs::rename(root.join(directory), cpus.join(format!("cpu{cpu}/{directory}"))).unwrap();
+    }
+}
+
+#[test]
+fn a_cpu_that_comes_online_is_known_then() {
+    let (root, _) = unpack("intel-hybrid-lakefield");
+    let whole = Machine::from_sysfs(root.path()).unwrap();
+    take_offline(root.path(), 4, "0-3\n");
+    let without = Machine::from_sysfs(root.path()).unwrap();
+    // The slow cores are the fastest that there are.
+    assert_eq!(capabilities(&without)[..4], [1024; 4]);
+    bring_online(root.path(), 4, "0-4\n");
+    let again = without.read_again(root.path()).unwrap();
+    assert_eq!(capabilities(&again), capabilities(&whole));
+    assert_eq!((&again.name, again.speed), (&without.name, SpeedOrigin::Cppc));
+    assert_rules(&again);
+
+    // What the user says of it stays, and what another source said is asked for again.
+    let given = without.with_speed(&SpeedSource::Given([(0, 0.5), (4, 0.25)].into())).unwrap();
+    let again = given.read_again(root.path()).unwrap();
+    assert_eq!((capabilities(&again), again.speed), (capabilities(&given), SpeedOrigin::Given));
+    let by_frequency = without.with_speed(&SpeedSource::MaxFrequency).unwrap();
+    let again = by_frequency.read_again(root.path()).unwrap();
+    assert_eq!(again.speed, SpeedOrigin::MaxFrequency);
+    assert_eq!(capabilities(&again)[..4], [956; 4]);
 }
