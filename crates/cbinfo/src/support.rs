@@ -86,10 +86,18 @@ pub struct RunTimeExcludes {
 /// is on (kernel: `kernel/sched/sched.h`, `struct rq`). Without BTF, its configuration is asked.
 /// `None` where neither can be read.
 pub fn run_time_excludes() -> Option<RunTimeExcludes> {
-    from_btf().or_else(|| {
+    let built = from_btf().or_else(|| {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
         Some(from_config(&fs::read_to_string(format!("/boot/config-{}", release.trim())).ok()?))
-    })
+    })?;
+    let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    Some(RunTimeExcludes { irq: built.irq && !is_irq_time_off(&command_line), ..built })
+}
+
+/// Whether a kernel that could account for interrupts was told not to (kernel:
+/// Documentation/admin-guide/kernel-parameters.txt, `tsc=`).
+fn is_irq_time_off(command_line: &str) -> bool {
+    command_line.split_whitespace().any(|word| word == "tsc=noirqtime")
 }
 
 /// What libbpf has to say goes to our log: what fails is told by our own errors.
@@ -127,6 +135,12 @@ mod tests {
         assert!(!may_load(effective_capabilities(&status("0000008000000000"))));
         assert!(!may_load(effective_capabilities(&status("0"))));
         assert!(!may_load(effective_capabilities("")));
+    }
+
+    #[test]
+    fn what_was_built_in_can_be_off() {
+        assert!(is_irq_time_off("root=/dev/vda1 tsc=noirqtime quiet\n"));
+        assert!(!is_irq_time_off("root=/dev/vda1 tsc=reliable quiet\n"));
     }
 
     #[test]

@@ -179,13 +179,25 @@ fn bpf_that_is_refused_in_the_act_names_lockdown() {
 }
 
 #[test]
-fn irq_time_accounting_makes_the_gain_smaller() {
+fn it_says_which_kind_of_kernel_this_is() {
     let root = stock("irqtime");
     let mut facts = facts(&root);
-    facts.process.excludes = Some(RunTimeExcludes { irq: true, steal: false });
-    let check = find(&facts, CheckName::RunTime);
-    assert_eq!(check.state, State::Limited);
-    assert!(check.meaning.unwrap().contains("smaller"));
+    let mut told = |irq: Option<bool>| {
+        facts.process.excludes = irq.map(|irq| RunTimeExcludes { irq, steal: false });
+        let check = find(&facts, CheckName::RunTime);
+        (check.state, check.found, check.meaning.unwrap_or_default())
+    };
+    let (state, found, meaning) = told(Some(true));
+    assert!(found.contains("(IRQ_TIME_ACCOUNTING)") && meaning.contains("smaller"), "{found}");
+    assert_eq!(state, State::Limited);
+    let (state, found, meaning) = told(Some(false));
+    assert!(found.contains("the kernel is blind to its theft"), "{found}");
+    assert!(meaning.contains("without IRQ_TIME_ACCOUNTING"), "{meaning}");
+    assert_eq!(state, State::Ok);
+    // Neither type information nor a configuration is there to tell.
+    let (state, found, _) = told(None);
+    assert!(found.starts_with("cannot tell"), "{found}");
+    assert_eq!(state, State::Limited);
 }
 
 #[test]
