@@ -13,13 +13,13 @@ use crate::support::*;
 use crate::worker::Worker;
 
 /// A running daemon; ended when dropped.
-struct Daemon {
+pub struct Daemon {
     child: Child,
-    socket: PathBuf,
+    pub socket: PathBuf,
 }
 
 impl Daemon {
-    fn start(host: &Host, flags: &[&str]) -> Self {
+    pub fn start(host: &Host, flags: &[&str]) -> Self {
         Self::start_by(host, &mut host.evenkeel([&["daemon"], flags].concat()))
     }
 
@@ -30,12 +30,12 @@ impl Daemon {
         Self { child, socket }
     }
 
-    fn pid(&self) -> i32 {
+    pub fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
     /// One line there, one line back.
-    fn ask(&self, request: &Value) -> Value {
+    pub fn ask(&self, request: &Value) -> Value {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
         writeln!(stream, "{request}").unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -44,7 +44,7 @@ impl Daemon {
         serde_json::from_str(&text).unwrap()
     }
 
-    fn end(mut self) {
+    pub fn end(mut self) {
         kill(self.pid(), libc::SIGTERM);
         assert!(ended(&mut self.child).success());
         assert!(!self.socket.exists());

@@ -15,6 +15,7 @@ mod privilege;
 mod programs;
 mod report;
 mod roles;
+mod share;
 mod signals;
 mod streams;
 mod support;

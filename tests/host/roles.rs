@@ -25,6 +25,7 @@ pub fn role(name: &str) -> Vec<&str> {
         "storm" => "roles::storm",
         "shell" => "roles::shell",
         "toucher" => "roles::toucher",
+        "caller" => "roles::caller",
         other => panic!("{other}"),
     };
     let harness = ["--ignored", "--exact", test, "--nocapture", "--test-threads=1", "--quiet"];
@@ -43,6 +44,14 @@ pub fn say(name: &str, value: impl std::fmt::Display) {
 fn worker() {
     if is_meant("worker") {
         crate::worker::worker();
+    }
+}
+
+#[test]
+#[ignore = "a role"]
+fn caller() {
+    if is_meant("caller") {
+        crate::share::caller();
     }
 }
 

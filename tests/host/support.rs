@@ -378,11 +378,15 @@ pub fn state(pid: i32) -> char {
     stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
 }
 
-/// Puts `setpriv` before a command: the user nobody, without groups or privilege.
+/// `evenkeel` with arguments as the user nobody, without groups or privilege.
 pub fn as_nobody(host: &Host, arguments: &[&str]) -> Command {
+    by_nobody(host, &[&[EVENKEEL], arguments].concat())
+}
+
+/// Puts `setpriv` before a command: the user nobody, without groups or privilege.
+pub fn by_nobody(host: &Host, words: &[&str]) -> Command {
     let mut command = host.command("setpriv");
-    let user = ["--reuid=65534", "--regid=65534", "--clear-groups", EVENKEEL];
-    command.args(user).args(arguments);
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(words);
     for name in ["run", "home"] {
         let owner = Some(NOBODY);
         std::os::unix::fs::chown(host.path(name), owner, owner).unwrap();
