@@ -27,6 +27,7 @@ pub(crate) struct Member {
     decisions: VecDeque<Decision>,
     /// At the last look.
     pub(crate) last: Rc<Reading>,
+    /// Those of its cpuset that are online.
     cpus: CpuSet,
     /// When these were read; 0: not yet.
     cpus_at_ns: u64,
@@ -58,7 +59,7 @@ impl Member {
         }
     }
 
-    /// The CPUs of the program's cpuset that are online, as of the last [`Member::see_cpus`].
+    /// As of the last [`Member::see_cpus`].
     pub(crate) fn cpus(&self) -> &CpuSet {
         &self.cpus
     }
@@ -77,8 +78,9 @@ impl Member {
         if !is_first && (is_fresh || now.has_slept_since(&self.last, program)) {
             return false;
         }
+        // Without a process there is nobody to ask.
+        let Some(cpus) = read() else { return false };
         self.cpus_at_ns = now.at_ns;
-        let cpus = read().unwrap_or_default();
         let before = std::mem::replace(&mut self.cpus, cpus);
         if is_first || before == self.cpus {
             return false;
