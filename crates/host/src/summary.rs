@@ -286,22 +286,11 @@ impl fmt::Display for Summary {
             if let Some((cpu, thief)) = worst.and_then(|worst| Some((worst.cpu, worst.thief()?))) {
                 write!(f, " ({thief} on CPU {cpu})")?;
             }
-            let times = if moved == 1 { "once" } else { "times" };
-            let count = if moved == 1 { String::new() } else { format!("{moved} ") };
-            write!(
-                f,
-                "; {verb} tasks {count}{times}; up to {:.2}x the kernel's pace",
-                self.bound()
-            )?;
+            let (times, bound) = (times(moved), self.bound());
+            write!(f, "; {verb} tasks {times}; up to {bound:.2}x the kernel's pace")?;
         }
         if self.cpu_changes > 0 {
-            let times = if self.cpu_changes == 1 { "once" } else { "times" };
-            let count = if self.cpu_changes == 1 {
-                String::new()
-            } else {
-                format!("{} ", self.cpu_changes)
-            };
-            write!(f, "; CPUs came or went {count}{times}")?;
+            write!(f, "; CPUs came or went {}", times(self.cpu_changes))?;
         }
         if self.accounting == Accounting::Procfs {
             write!(f, " (figures from /proc: blind to softirq theft")?;
@@ -312,4 +301,8 @@ impl fmt::Display for Summary {
         }
         Ok(())
     }
+}
+
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
