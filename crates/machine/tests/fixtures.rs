@@ -1,5 +1,7 @@
 //! What is read from the sysfs of real machines is what is really in them.
 
+#![allow(clippy::unwrap_used, reason = "a failing test helper shall panic")]
+
 mod common;
 
 use std::fs;
