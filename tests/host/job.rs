@@ -1,5 +1,10 @@
 //! Ranks of an MPI job, each under `evenkeel run`: one balancer serves all of them.
 
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
 use crate::roles::role;
 use crate::support::*;
 use crate::worker::Worker;
@@ -34,6 +39,33 @@ fn ranks_of_a_job_are_balanced_together_by_one() {
         wait_for("the end of the job's balancer", || host.journals().is_empty());
         assert!(host.status().is_empty());
     }
+}
+
+/// Launchers give each rank a descriptor and wait until all copies of it are closed.
+#[test]
+fn the_balancer_keeps_no_launcher_waiting() {
+    let host = Host::new();
+    let (launcher, ranks) = nix::unistd::pipe().unwrap();
+    let mut command = host.run(&["-q"], &["true"]);
+    command.env("PMI_RANK", "0");
+    let ranks_fd = ranks.as_raw_fd();
+    // SAFETY: one system call, between fork and exec; the descriptor is open in the child.
+    unsafe {
+        command.pre_exec(move || {
+            let kept = std::os::fd::BorrowedFd::borrow_raw(ranks_fd);
+            nix::unistd::dup2_raw(kept, 99).map(std::mem::forget).map_err(Into::into)
+        });
+    }
+    assert!(output(&mut command).status.success());
+    drop(ranks);
+    // The balancer is still there, for ranks to come, but this has ended.
+    let mut fds = [PollFd::new(launcher.as_fd(), PollFlags::POLLHUP)];
+    assert_eq!(
+        poll(&mut fds, PollTimeout::from(3000u16)),
+        Ok(1),
+        "somebody holds the launcher's pipe"
+    );
+    assert!(!host.journals().is_empty(), "the job's balancer has ended already");
 }
 
 #[test]

@@ -57,7 +57,8 @@ impl Job {
             if !is_started {
                 is_started = true;
                 // Ends by itself, with the job or because another rank's was first.
-                Command::new("/proc/self/exe")
+                let mut daemon = Command::new("/proc/self/exe");
+                daemon
                     .arg("daemon")
                     .args(options)
                     .arg("--job")
@@ -65,10 +66,24 @@ impl Job {
                     .stdin(Stdio::null())
                     .stdout(Stdio::null())
                     .stderr(Stdio::null())
-                    .process_group(0)
-                    .spawn()?;
+                    .process_group(0);
+                // SAFETY: one system call, between fork and exec.
+                unsafe { daemon.pre_exec(leave_the_launcher) };
+                daemon.spawn()?;
             }
             std::thread::sleep(START_PAUSE);
         }
     }
+}
+
+/// Keeps what the launcher gave this rank (its end of a connection, for one) from going on to a
+/// program that may outlive the rank: the launcher would wait for that, too.
+fn leave_the_launcher() -> std::io::Result<()> {
+    const FIRST: libc::c_uint = 3;
+    // Not fatal where the kernel does not know the flag (before 5.11): the launcher waits then.
+    // SAFETY: three integers. Marks descriptors to be closed by exec, closes none of them now.
+    unsafe {
+        libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)
+    };
+    Ok(())
 }
