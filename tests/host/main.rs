@@ -14,6 +14,7 @@ mod journals;
 mod privilege;
 mod programs;
 mod report;
+mod repro;
 mod roles;
 mod share;
 mod signals;

@@ -2,17 +2,16 @@
 //! anything grows while programs join and leave, as many times as in two weeks of one a minute.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use evenkeel_control::{Request, ask};
+use anyhow::Result;
+use evenkeel_control::Request;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::crowd::Crowd;
 use crate::interrupt;
 use crate::output::Output;
+use crate::private_daemon::{PrivateDaemon, until};
 
 const PROGRAMS: u32 = 50;
 /// Threads of each program; with its first one 2,000 in all.
@@ -25,8 +24,6 @@ const WATCH: Duration = Duration::from_secs(20);
 const JOINS: u32 = 14 * 24 * 60;
 /// ... of this many programs in turn.
 const JOINING: usize = 5;
-/// How long programs and daemon may take to be there.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What to do.
 #[derive(Debug)]
@@ -80,67 +77,29 @@ pub fn run(options: &Options) -> Result<i32> {
     Ok(0)
 }
 
-/// A daemon of our own, apart from the system's.
-struct Daemon {
-    child: Child,
-    dir: tempfile::TempDir,
+/// In MiB.
+fn resident_mib(daemon: &PrivateDaemon) -> Result<f64> {
+    let status = procfs::process::Process::new(daemon.pid() as i32)?.status()?;
+    Ok(status.vmrss.unwrap_or(0) as f64 / 1024.0)
 }
 
-impl Daemon {
-    fn start(executable: &Path) -> Result<Self> {
-        let dir = tempfile::tempdir().context("cannot make a directory for the socket")?;
-        let child = Command::new(executable)
-            .args(["daemon", "--job"])
-            .arg(dir.path().join("socket"))
-            .stdin(Stdio::null())
-            .spawn()
-            .context("cannot start the daemon")?;
-        Ok(Self { child, dir })
-    }
-
-    fn ask(&self, request: &Request) -> Result<Value> {
-        Ok(ask(&self.dir.path().join("socket"), request)?)
-    }
-
-    fn number(&self, name: &str) -> Result<u64> {
-        let statistics = self.ask(&Request::new("stats"))?;
-        statistics[name].as_u64().with_context(|| format!("the daemon does not say \"{name}\""))
-    }
-
-    /// In MiB.
-    fn resident_mib(&self) -> Result<f64> {
-        let status = procfs::process::Process::new(self.child.id() as i32)?.status()?;
-        Ok(status.vmrss.unwrap_or(0) as f64 / 1024.0)
-    }
-
-    /// All that its journal holds, found by its file descriptors.
-    fn journal_bytes(&self) -> Result<u64> {
-        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))?;
-        let files = descriptors.flatten().filter_map(|entry| {
-            let target = std::fs::read_link(entry.path()).ok()?;
-            let is_journal = target.extension().is_some_and(|extension| extension == "jsonl");
-            is_journal.then(|| std::fs::metadata(target).map_or(0, |meta| meta.len()))
-        });
-        Ok(files.sum())
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // It gives back what it holds.
-        // SAFETY: two integers; the process is our own child.
-        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
-        let _ = self.child.wait();
-    }
+/// All that its journal holds, found by its file descriptors.
+fn journal_bytes(daemon: &PrivateDaemon) -> Result<u64> {
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid()))?;
+    let files = descriptors.flatten().filter_map(|entry| {
+        let target = std::fs::read_link(entry.path()).ok()?;
+        let is_journal = target.extension().is_some_and(|extension| extension == "jsonl");
+        is_journal.then(|| std::fs::metadata(target).map_or(0, |meta| meta.len()))
+    });
+    Ok(files.sum())
 }
 
 fn measure(executable: &Path) -> Result<Report> {
-    let daemon = Daemon::start(executable)?;
-    until("the daemon", || Ok(daemon.number("programs").is_ok()))?;
+    let daemon = PrivateDaemon::start(executable, &[])?;
     let mut crowds =
         (0..PROGRAMS).map(|_| Crowd::start(executable, THREADS)).collect::<Result<Vec<Crowd>>>()?;
     for crowd in &crowds {
-        daemon.ask(&Request::new("join").with("pid", crowd.pid()))?;
+        daemon.join(crowd.pid())?;
     }
     let tasks = u64::from(PROGRAMS * (THREADS + 1));
     until("all threads", || Ok(daemon.number("tasks")? >= tasks))?;
@@ -155,7 +114,7 @@ fn measure(executable: &Path) -> Result<Report> {
     let elapsed_s = begun.elapsed().as_secs_f64();
     let spent_us = daemon.number("own_cpu_us")? - cpu_us;
     let intervals = daemon.number("intervals")? - intervals;
-    let resident_mib = daemon.resident_mib()?;
+    let at_rest_mib = resident_mib(&daemon)?;
     let (programs, tasks) = (daemon.number("programs")?, daemon.number("tasks")?);
 
     crowds.truncate(JOINING);
@@ -164,9 +123,9 @@ fn measure(executable: &Path) -> Result<Report> {
         interrupt::check()?;
         let pid = crowds[join as usize % JOINING].pid();
         daemon.ask(&Request::new("leave").with("pid", pid))?;
-        daemon.ask(&Request::new("join").with("pid", pid))?;
+        daemon.join(pid)?;
         if join == JOINS / 2 {
-            half_way_mib = daemon.resident_mib()?;
+            half_way_mib = resident_mib(&daemon)?;
         }
     }
     Ok(Report {
@@ -174,21 +133,9 @@ fn measure(executable: &Path) -> Result<Report> {
         tasks,
         own_cpu_pct: spent_us as f64 / elapsed_s / 1e4,
         intervals_per_s: intervals as f64 / programs.max(1) as f64 / elapsed_s,
-        resident_mib,
+        resident_mib: at_rest_mib,
         joins: JOINS,
-        growth_mib: daemon.resident_mib()? - half_way_mib,
-        journal_bytes: daemon.journal_bytes()?,
+        growth_mib: resident_mib(&daemon)? - half_way_mib,
+        journal_bytes: journal_bytes(&daemon)?,
     })
-}
-
-fn until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
-    let begun = Instant::now();
-    while !condition()? {
-        interrupt::check()?;
-        if begun.elapsed() > PATIENCE {
-            bail!("waited in vain for {what}");
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
 }

@@ -21,13 +21,19 @@ use crate::stats::{Comparison, Judged, compare, judge};
 /// What one run gave.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Measurement {
-    /// The program's time, in s.
+    /// The program's time, in s. Of one that counts what it does in a given time: the time for a
+    /// fixed amount of that.
     pub seconds: f64,
     /// The share of the machine's CPU time that somebody else took, in % (neither the program nor
     /// the noise).
     pub foreign_pct: f64,
     /// Moves that the balancer made.
     pub moves: u64,
+    /// How often a task changed its CPU, whoever caused that; `None` where it was not counted.
+    pub migrations: Option<u64>,
+    /// The standard deviation of what the program's tasks did / its mean; `None` where the program
+    /// does not say.
+    pub spread: Option<f64>,
     /// What was left of the average CPU for the program, 0..=1 of the fastest CPU undisturbed;
     /// `None` where it was not measured.
     pub average: Option<f64>,

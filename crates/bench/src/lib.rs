@@ -4,17 +4,20 @@
 //! - [`make_noise`], [`verify`]: one noise for a while; what the accounting sees of it.
 //! - [`plan_cost`]: what deciding costs, in instructions.
 //! - [`daemon_cost`]: what the daemon costs with many programs, and that nothing grows.
+//! - [`repro`]: the papers' figures and tables, measured again.
 //! - [`programs`]: the parallel programs that are measured, compiled from C and embedded.
 //! - [`mpi`]: the MPIs that are here; compiles and launches programs for them.
 //! - [`noise`]: makes CPUs unequal on purpose, and [`noise::gap`] measures it independently.
 //! - [`interleave`]: runs contestants in turn (A B C A B C ...) and gathers their measurements.
 //! - [`stats`]: medians, intervals, and the better / worse / undecided of a comparison.
 //! - [`report`]: the rows, as JSON, as a table, as Markdown.
+//! - [`command`]: one command, run to its end.
 //! - [`accounts`]: where the CPUs' time went during a run.
 //! - [`interrupt`], [`output`]: ending in order; files written at the end but tried at the start.
 
 pub mod accounts;
 pub mod capability;
+pub mod command;
 mod crowd;
 pub mod daemon_cost;
 pub mod interleave;
@@ -24,7 +27,9 @@ pub mod mpi;
 pub mod noise;
 pub mod output;
 pub mod plan_cost;
+mod private_daemon;
 pub mod programs;
 pub mod report;
+pub mod repro;
 pub mod stats;
 pub mod verify;

@@ -23,7 +23,7 @@ pub enum Program {
     /// `ep --class S|W|A|B`: NPB's EP. Prints `ep class=A seconds=... verification=SUCCESSFUL`
     /// (or `FAILED`, with exit code 1).
     Ep,
-    /// `cg --class S|W|A`: NPB's CG. Prints `cg class=A seconds=... verification=SUCCESSFUL` (or
+    /// `cg --class S|W|A [--repeat N]`: NPB's CG, N times. Prints `cg class=A seconds=... verification=SUCCESSFUL` (or
     /// `FAILED`, with exit code 1). Several barriers in each millisecond: balancing
     /// cannot gain, and must cost nothing.
     Cg,
@@ -186,6 +186,8 @@ mod tests {
             assert_eq!(field(&line, "verification"), Some("SUCCESSFUL"), "{line}");
             assert!(field(&line, "seconds").unwrap().parse::<f64>().unwrap() > 0.0);
         }
+        let twice = run(&programs, Program::Cg, 2, &["--class", "S", "--repeat", "2"]);
+        assert_eq!(field(&twice, "verification"), Some("SUCCESSFUL"), "{twice}");
     }
 
     #[test]
@@ -208,7 +210,7 @@ mod tests {
     #[test]
     fn nonsense_arguments_are_refused() {
         let programs = Installed::new().unwrap();
-        let cases: [(Program, &[&str]); 11] = [
+        let cases: [(Program, &[&str]); 13] = [
             (Program::StaticLoop, &[]),
             (Program::StaticLoop, &["--work"]),
             (Program::StaticLoop, &["--work", "-1"]),
@@ -219,6 +221,8 @@ mod tests {
             (Program::Ep, &["--class"]),
             (Program::Cg, &["--class", "SW"]),
             (Program::Cg, &["S"]),
+            (Program::Cg, &["--class", "S", "--repeat", "0"]),
+            (Program::Cg, &["--class", "S", "--repeat"]),
             (Program::NoiseChild, &["0"]),
         ];
         for (program, args) in cases {

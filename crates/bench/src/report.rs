@@ -297,6 +297,7 @@ mod tests {
                 worst: Some(0.6),
                 efficiency,
                 reference_s: Some(1.92),
+                ..Measurement::default()
             })
         };
         Outcome {

@@ -1,12 +1,12 @@
-//! `evenkeel bench`: from flags to an experiment. What it does is in the crate of its name.
+//! `evenkeel bench` and `evenkeel repro`: from flags to an experiment. What it does is in the crate of its name.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use evenkeel_bench::{capability, daemon_cost, make_noise, plan_cost};
+use evenkeel_bench::{capability, daemon_cost, make_noise, plan_cost, repro};
 
-use crate::cli::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs};
+use crate::cli::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs};
 
 /// Runs the part that was asked for. Returns the exit code.
 ///
@@ -21,6 +21,26 @@ pub fn main(args: BenchArgs) -> Result<i32> {
             daemon_cost::run(&daemon_cost::Options { executable: own_program()?, json: args.json })
         }
     }
+}
+
+/// Runs `evenkeel repro`. Returns the exit code.
+///
+/// # Errors
+/// There is no such paper or part, or nothing can be measured.
+pub fn repro(args: ReproArgs) -> Result<i32> {
+    let usual = Path::new("docs/reproduction");
+    let docs = args.docs.or_else(|| usual.is_dir().then(|| usual.to_owned()));
+    let options = repro::Options {
+        executable: own_program()?,
+        parts: args.parts,
+        runs: args.runs.map(usize::from),
+        quick: args.quick,
+        from: args.from,
+        json: args.json,
+        docs,
+        command: command_line(),
+    };
+    repro::run(&args.paper, &options)
 }
 
 fn experiment(args: CapabilityArgs) -> Result<capability::Options> {

@@ -44,6 +44,8 @@ pub enum Command {
     Undo(UndoArgs),
     /// Measure: the capability balancer against the kernel, or a noise generator.
     Bench(BenchArgs),
+    /// Measure a paper's figures and tables again on this machine, and say what was reproduced.
+    Repro(ReproArgs),
     /// Write man pages or shell completions into a directory (used by `make install`).
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -447,6 +449,32 @@ pub struct DaemonCostArgs {
     /// Write the figures as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// `evenkeel repro`.
+#[derive(Debug, Args)]
+pub struct ReproArgs {
+    /// The paper's number: 000 (the capability balancer).
+    pub paper: String,
+    /// Only these parts, for example figure-8,table-3 [default: all, about 40 minutes].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub parts: Vec<String>,
+    /// Runs of each contestant [default: 5].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=100))]
+    pub runs: Option<u16>,
+    /// One short run of everything: shows that it works, decides nothing (about a minute).
+    #[arg(long, conflicts_with = "runs")]
+    pub quick: bool,
+    /// Take the parts that are not measured now from what an earlier --json wrote.
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// Write everything as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a Markdown page and plots (SVG) into this directory [default: docs/reproduction, where
+    /// that exists].
+    #[arg(long, value_name = "DIR")]
+    pub docs: Option<PathBuf>,
 }
 
 /// `1024x10000`.

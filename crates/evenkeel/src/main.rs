@@ -99,5 +99,6 @@ fn dispatch(cli: Cli) -> Result<i32> {
         Command::Generate(args) => generate::main(&args),
         Command::Doctor(args) => doctor::main(args),
         Command::Bench(args) => bench::main(args),
+        Command::Repro(args) => bench::repro(args),
     }
 }

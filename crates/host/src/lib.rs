@@ -35,7 +35,7 @@ mod reading;
 mod record;
 mod summary;
 mod supervise;
-mod working_set;
+pub mod working_set;
 
 pub use balancer::{Balancer, BalancerError, Options, Placement};
 pub use calibrate::calibrate;

@@ -123,8 +123,11 @@ impl WorkingSets {
     }
 }
 
-/// Forgets what a process has referenced so far, unless it is too large: then `false`.
-fn wipe(pid: u32) -> Result<bool, ProcError> {
+/// Forgets what a process has referenced so far, unless it is too large (4 GiB): then `false`.
+///
+/// # Errors
+/// The process has ended, or is not ours to look into.
+pub fn wipe(pid: u32) -> Result<bool, ProcError> {
     let process = Process::new(pid as i32)?;
     if process.statm()?.resident.saturating_mul(procfs::page_size()) > MAX_RESIDENT_BYTES {
         return Ok(false);
@@ -134,7 +137,10 @@ fn wipe(pid: u32) -> Result<bool, ProcError> {
 }
 
 /// Memory that a process has referenced since the last [`wipe`].
-fn referenced_bytes(pid: u32) -> Result<u64, ProcError> {
+///
+/// # Errors
+/// The process has ended, or is not ours to look into.
+pub fn referenced_bytes(pid: u32) -> Result<u64, ProcError> {
     let maps = Process::new(pid as i32)?.smaps_rollup()?.memory_map_rollup;
     Ok(maps.iter().filter_map(|map| map.extension.map.get("Referenced")).sum())
 }

@@ -1,24 +1,20 @@
 //! One measurement: noise on or off, accounts before and after, the run between.
 
 use std::cell::{Cell as Slot, RefCell};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use evenkeel_host::Accounting;
-use evenkeel_journal::{affinity, effective_cpuset};
-use evenkeel_machine::{CAPABILITY_SCALE, CpuSet, Machine, SpeedSource};
+use evenkeel_machine::CpuSet;
 
 use super::cost::{AccountingCost, OwnCost, Sample, own_costs};
-use super::given::given;
-use super::launch::{Ended, Launcher, Task};
+use super::lab::Lab;
+use super::launch::{Launcher, Task};
 use super::matrix::{Case, Cell, Contestant, Subject};
-use super::stage::Stage;
-use crate::accounts::{Accounts, Window, children_cpu_ns};
+use crate::accounts::{Accounts, children_cpu_ns};
 use crate::interleave::{self, Group, Measurement};
 use crate::report::MachineInfo;
-use crate::stats::median;
 
 /// The work with which speed is found, for each thread: about a tenth of a second.
 const PROBE_WORK: u64 = 100;
@@ -26,32 +22,16 @@ const PROBE_WORK: u64 = 100;
 const PROBES: usize = 3;
 /// How long the measurement of a hog's fair share lasts without the hog, in s.
 const HOG_PROBE_S: f64 = 0.5;
-/// What ends with a run (threads, a supervisor) gets so long to be gone.
-const SETTLE: Duration = Duration::from_millis(20);
 
 /// Everything that a measurement needs.
 pub struct Bench {
     launcher: Launcher,
-    accounts: RefCell<Accounts>,
-    stage: RefCell<Stage>,
-    usable: CpuSet,
-    online: CpuSet,
-    speeds: BTreeMap<u32, f64>,
+    lab: Lab,
     /// Units of work of the static loop, and how many a second all CPUs make together.
     work: u64,
     work_per_s: f64,
     hog_share: Slot<Option<f64>>,
     samples: RefCell<Vec<Sample>>,
-}
-
-/// The CPUs that programs started by this process may use.
-///
-/// # Errors
-/// The kernel does not tell.
-pub fn usable_cpus() -> Result<CpuSet> {
-    let tid = nix::unistd::gettid().as_raw();
-    let mine = affinity::get(tid).context("cannot read which CPUs may be used")?;
-    Ok(mine.intersection(&effective_cpuset(tid)))
 }
 
 impl Bench {
@@ -68,21 +48,9 @@ impl Bench {
     ) -> Result<Self> {
         let launcher = Launcher::new(executable, &usable, noisy)?;
         let work_per_s = work_per_s(&launcher, PROBE_WORK * usable.len() as u64)?;
-        let machine = Machine::from_sysfs(Path::new("/"))
-            .and_then(|machine| machine.with_speed(&SpeedSource::Auto))
-            .inspect_err(|why| tracing::warn!("all CPUs count as equally fast: {why}"))
-            .ok();
-        let speeds = machine
-            .iter()
-            .flat_map(|machine| &machine.cpus)
-            .map(|cpu| (cpu.id, f64::from(cpu.capability) / f64::from(CAPABILITY_SCALE)));
         Ok(Self {
             launcher,
-            accounts: RefCell::new(accounts),
-            stage: RefCell::new(Stage::new(noisy)),
-            online: machine.as_ref().map_or_else(|| usable.clone(), Machine::online),
-            speeds: speeds.collect(),
-            usable,
+            lab: Lab::new(usable, noisy, accounts),
             work: (work_per_s * loop_s).ceil() as u64,
             work_per_s,
             hog_share: Slot::new(None),
@@ -119,59 +87,32 @@ impl Bench {
     }
 
     fn measure(&self, task: &Task, case: Case) -> Result<Measurement> {
-        crate::interrupt::check()?;
         if case == Case::Hog && self.hog_share.get().is_none() {
             self.hog_share.set(Some(self.measure_hog_share()?));
         }
-        self.stage.borrow_mut().set(case)?;
-        std::thread::sleep(SETTLE);
-        let (ended, window) = self.observe(task)?;
         let hog = (case == Case::Hog).then(|| self.hog_share.get()).flatten();
-        let given = if self.sees(case) {
-            let hog = hog.map(|share| (self.stage.borrow().cpu(), share));
-            given(&window, &self.usable, &self.speeds, hog)
-        } else {
-            None
-        };
+        let seen = self.lab.under(case, hog, || self.launcher.run(task))?;
+        let foreign_pct = seen.window.foreign_pct;
         let mut moves = 0;
-        if let Some(summary) = &ended.summary {
-            if self.is_exact() && summary.accounting == Accounting::Procfs {
+        if let Some(summary) = &seen.ended.summary {
+            if self.lab.is_exact() && summary.accounting == Accounting::Procfs {
                 let why = summary.why_not_exact.as_deref().unwrap_or("it does not say why");
                 bail!("evenkeel run had no exact accounting, though this process has: {why}");
             }
             moves = summary.moves;
             if case == Case::None {
-                let foreign_pct = window.foreign_pct;
                 let sample = Sample::new(task.subject, task.contestant, summary, foreign_pct);
                 self.samples.borrow_mut().push(sample);
             }
         }
         Ok(Measurement {
-            seconds: ended.seconds,
-            foreign_pct: window.foreign_pct,
+            seconds: seen.ended.seconds,
+            foreign_pct,
             moves,
-            average: given.map(|given| given.average),
-            worst: given.map(|given| given.worst),
+            average: seen.given.map(|given| given.average),
+            worst: seen.given.map(|given| given.worst),
             ..Measurement::default()
         })
-    }
-
-    fn observe(&self, task: &Task) -> Result<(Ended, Window)> {
-        let alive = self.stage.borrow().processes();
-        let mut accounts = self.accounts.borrow_mut();
-        let before = accounts.read(&self.online, &alive)?;
-        let ended = self.launcher.run(task)?;
-        let after = accounts.read(&self.online, &alive)?;
-        Ok((ended, after.since(&before)))
-    }
-
-    fn is_exact(&self) -> bool {
-        self.accounts.borrow().why_not_exact().is_none()
-    }
-
-    /// Whether the accounts show what this case takes from the CPUs.
-    fn sees(&self, case: Case) -> bool {
-        self.is_exact() || matches!(case, Case::None | Case::Hog)
     }
 
     /// The share of its CPU that the hog gets beside a thread of the program that wants it too.
@@ -183,7 +124,7 @@ impl Bench {
             contestant: Contestant::Pinned,
             wait_policy: Some("active"),
         };
-        self.stage.borrow_mut().share_of_hog(|| self.launcher.run(&task).map(drop))
+        self.lab.stage.borrow_mut().share_of_hog(|| self.launcher.run(&task).map(drop))
     }
 
     /// Ends the noise.
@@ -191,7 +132,7 @@ impl Bench {
     /// # Errors
     /// The generator died or lost its CPU.
     pub fn quiet(&self) -> Result<()> {
-        self.stage.borrow_mut().quiet()
+        self.lab.quiet()
     }
 
     /// What exact accounting costs while the static loop runs; `None` without it, or where the
@@ -200,7 +141,7 @@ impl Bench {
     /// # Errors
     /// The kernel refuses to time its BPF programs, or the program fails.
     pub fn accounting_cost(&self) -> Result<Option<AccountingCost>> {
-        let mut accounts = self.accounts.borrow_mut();
+        let mut accounts = self.lab.accounts.borrow_mut();
         let Some(cbinfo) = accounts.cbinfo() else { return Ok(None) };
         if self.samples.borrow().is_empty() {
             return Ok(None);
@@ -225,32 +166,11 @@ impl Bench {
 
     /// The machine, with what the reader of the figures should know.
     pub fn machine(&self) -> MachineInfo {
-        let mut machine = MachineInfo::read();
-        let mut note = |name: &str, value: String| machine.notes.insert(name.into(), value);
-        let accounting = match self.accounts.borrow().why_not_exact() {
-            None => "cbinfo".to_owned(),
-            Some(_) => "/proc/stat".to_owned(),
-        };
-        note("accounting", accounting);
-        let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
-        if let Some(excludes) = evenkeel_cbinfo::run_time_excludes() {
-            note("scheduler leaves out interrupt time (IRQ_TIME_ACCOUNTING)", yes(excludes.irq));
-        }
-        if let Ok(autogroup) = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled") {
-            note("sched_autogroup", yes(autogroup.trim() == "1"));
-        }
-        note("usable CPUs", self.usable.to_string());
-        note("work of static_loop", self.work.to_string());
-        let stage = self.stage.borrow();
-        for (case, duties) in stage.duties() {
-            if let Some(duty) = median(duties) {
-                let took = format!("{:.1} % of CPU {}", 100.0 * duty, stage.cpu());
-                note(&format!("noise of {}, by its own measure", case.name()), took);
-            }
-        }
+        let mut machine = self.lab.machine();
+        machine.notes.insert("work of static_loop".into(), self.work.to_string());
         if let Some(share) = self.hog_share.get() {
-            let took = format!("{:.1} % of CPU {}", 100.0 * share, stage.cpu());
-            note("hog's share beside the program", took);
+            let took = format!("{:.1} % of CPU {}", 100.0 * share, self.lab.stage.borrow().cpu());
+            machine.notes.insert("hog's share beside the program".into(), took);
         }
         machine
     }

@@ -7,6 +7,7 @@
 //! | `matrix` | cases, programs, contestants, and which combinations |
 //! | `possible` | what of it this machine and this user can show |
 //! | `stage` | the noise that plays at present |
+//! | `lab` | noise and accounts around whatever is run |
 //! | `launch` | one run of a program |
 //! | `given` | what the CPUs gave meanwhile: avg(C), min(C) |
 //! | `bench` | one measurement, from these |
@@ -16,8 +17,9 @@
 
 mod bench;
 mod cost;
-mod display;
+pub(crate) mod display;
 mod given;
+pub(crate) mod lab;
 mod launch;
 mod matrix;
 mod page;
@@ -184,7 +186,7 @@ fn plan(options: &Options) -> Result<Plan> {
 fn measure(options: &Options) -> Result<(CapabilityReport, Option<String>)> {
     let plan = plan(options)?;
     let wanted = if options.demo { matrix::demo() } else { matrix::select(&options.filter)? };
-    let usable = bench::usable_cpus()?;
+    let usable = lab::usable_cpus()?;
     let noisy = usable.iter().next().context("no CPU may be used: is /sys mounted?")?;
     let accounts = Accounts::open();
     let why_not_exact = accounts.why_not_exact().map(str::to_owned);

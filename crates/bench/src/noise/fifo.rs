@@ -59,7 +59,7 @@ fn steal(config: &NoiseConfig, stop: &AtomicBool) -> Tally {
         now = thread::monotonic_ns();
     }
     let busy_ns = used() - used_before;
-    Tally { wall_ns: now - start, busy_ns, seen_ns: busy_ns }
+    Tally { wall_ns: now - start, busy_ns, seen_ns: busy_ns, ..Tally::default() }
 }
 
 impl Generator for Fifo {

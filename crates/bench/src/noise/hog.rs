@@ -117,7 +117,9 @@ impl Owned {
         let line = line?;
         let number = |key| field(&line, key)?.parse::<u64>().ok();
         match (number("wall_ns"), number("busy_ns")) {
-            (Some(wall_ns), Some(busy_ns)) => Ok(Tally { wall_ns, busy_ns, seen_ns: busy_ns }),
+            (Some(wall_ns), Some(busy_ns)) => {
+                Ok(Tally { wall_ns, busy_ns, seen_ns: busy_ns, ..Tally::default() })
+            }
             _ => Err(NoiseError::failed(
                 "the hog",
                 match status {

@@ -159,6 +159,8 @@ pub struct NoiseReport {
     pub seen_ns: u64,
     /// `busy_ns / wall_ns`. For the hog the share that it was given.
     pub duty: f64,
+    /// Network packets that did it; 0 of the other kinds.
+    pub packets: u64,
 }
 
 /// Why there is no noise.
@@ -218,6 +220,7 @@ struct Tally {
     wall_ns: u64,
     busy_ns: u64,
     seen_ns: u64,
+    packets: u64,
 }
 
 /// A generator that runs. Dropping it stops it too.
@@ -294,9 +297,10 @@ impl Running {
     /// # Errors
     /// The generator died or lost its CPU, so that its figure would be wrong. It is gone anyway.
     pub fn stop(mut self) -> Result<NoiseReport, NoiseError> {
-        let Tally { wall_ns, busy_ns, seen_ns } = self.generator.stop()?;
+        let Tally { wall_ns, busy_ns, seen_ns, packets } = self.generator.stop()?;
         let duty = if wall_ns == 0 { 0.0 } else { busy_ns as f64 / wall_ns as f64 };
-        Ok(NoiseReport { kind: self.kind, cpu: self.cpu, wall_ns, busy_ns, seen_ns, duty })
+        let Self { kind, cpu, .. } = self;
+        Ok(NoiseReport { kind, cpu, wall_ns, busy_ns, seen_ns, duty, packets })
     }
 }
 

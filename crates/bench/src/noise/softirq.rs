@@ -163,6 +163,7 @@ impl Generator for Softirq {
             wall_ns: done.wall_ns,
             busy_ns: done.busy_ns + overhead_ns,
             seen_ns: done.busy_ns,
+            ..Tally::default()
         })
     }
 }

@@ -163,7 +163,7 @@ impl Flood {
             self.cost_ns
         };
         let busy_ns = (sent as f64 * cost_ns) as u64;
-        Ok(Tally { wall_ns, busy_ns, seen_ns: busy_ns })
+        Ok(Tally { wall_ns, busy_ns, seen_ns: busy_ns, packets: sent * SEGMENTS as u64 })
     }
 
     /// Sends bursts on a grid of periods as long as `go_on` says; returns the number of sends.

@@ -1,0 +1,138 @@
+//! Where runs are measured: noise on or off, and the accounts before and after.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use evenkeel_journal::{affinity, effective_cpuset};
+use evenkeel_machine::{CAPABILITY_SCALE, CpuSet, Machine, SpeedSource};
+
+use super::given::{Given, given};
+use super::matrix::Case;
+use super::stage::Stage;
+use crate::accounts::{Accounts, Window};
+use crate::report::MachineInfo;
+use crate::stats::median;
+
+/// What ends with a run (threads, a supervisor) gets so long to be gone.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// The CPUs that programs started by this process may use.
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn usable_cpus() -> Result<CpuSet> {
+    let tid = nix::unistd::gettid().as_raw();
+    let mine = affinity::get(tid).context("cannot read which CPUs may be used")?;
+    Ok(mine.intersection(&effective_cpuset(tid)))
+}
+
+/// The accounts, the stage, and what is known of the CPUs.
+pub struct Lab {
+    /// Where the CPUs' time goes.
+    pub accounts: RefCell<Accounts>,
+    /// Who makes noise.
+    pub stage: RefCell<Stage>,
+    /// The CPUs of the programs.
+    pub usable: CpuSet,
+    online: CpuSet,
+    speeds: BTreeMap<u32, f64>,
+}
+
+/// What was seen of a run.
+#[derive(Debug)]
+pub struct Seen<T> {
+    /// What the run gave.
+    pub ended: T,
+    /// Where the CPUs' time went.
+    pub window: Window,
+    /// What the CPUs gave, where the accounts show it.
+    pub given: Option<Given>,
+}
+
+impl Lab {
+    /// Noise is to fall on the CPU `noisy`, one of the `usable` ones.
+    pub fn new(usable: CpuSet, noisy: u32, accounts: Accounts) -> Self {
+        let machine = Machine::from_sysfs(Path::new("/"))
+            .and_then(|machine| machine.with_speed(&SpeedSource::Auto))
+            .inspect_err(|why| tracing::warn!("all CPUs count as equally fast: {why}"))
+            .ok();
+        let speeds = machine
+            .iter()
+            .flat_map(|machine| &machine.cpus)
+            .map(|cpu| (cpu.id, f64::from(cpu.capability) / f64::from(CAPABILITY_SCALE)));
+        Self {
+            accounts: RefCell::new(accounts),
+            stage: RefCell::new(Stage::new(noisy)),
+            speeds: speeds.collect(),
+            online: machine.as_ref().map_or_else(|| usable.clone(), Machine::online),
+            usable,
+        }
+    }
+
+    /// Does `run` under the noise of `case`. `hog_share` is the share of its CPU that a hog gets
+    /// beside the program, 0..=1.
+    ///
+    /// # Errors
+    /// The noise cannot be made, the accounts cannot be read, somebody asked for the end, or `run`
+    /// fails.
+    pub fn under<T>(
+        &self,
+        case: Case,
+        hog_share: Option<f64>,
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<Seen<T>> {
+        crate::interrupt::check()?;
+        self.stage.borrow_mut().set(case)?;
+        std::thread::sleep(SETTLE);
+        let alive = self.stage.borrow().processes();
+        let mut accounts = self.accounts.borrow_mut();
+        let before = accounts.read(&self.online, &alive)?;
+        let ended = run()?;
+        let window = accounts.read(&self.online, &alive)?.since(&before);
+        // Without exact accounting only what it shows is told.
+        let sees = accounts.why_not_exact().is_none() || matches!(case, Case::None | Case::Hog);
+        let hog = hog_share.map(|share| (self.stage.borrow().cpu(), share));
+        let given = if sees { given(&window, &self.usable, &self.speeds, hog) } else { None };
+        Ok(Seen { ended, window, given })
+    }
+
+    /// Whether the accounts are exact.
+    pub fn is_exact(&self) -> bool {
+        self.accounts.borrow().why_not_exact().is_none()
+    }
+
+    /// Ends the noise.
+    ///
+    /// # Errors
+    /// The generator died or lost its CPU.
+    pub fn quiet(&self) -> Result<()> {
+        self.stage.borrow_mut().quiet()
+    }
+
+    /// The machine, with what the reader of the figures should know.
+    pub fn machine(&self) -> MachineInfo {
+        let mut machine = MachineInfo::read();
+        let mut note = |name: &str, value: String| machine.notes.insert(name.into(), value);
+        let accounting = if self.is_exact() { "cbinfo" } else { "/proc/stat" };
+        note("accounting", accounting.to_owned());
+        let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+        if let Some(excludes) = evenkeel_cbinfo::run_time_excludes() {
+            note("scheduler leaves out interrupt time (IRQ_TIME_ACCOUNTING)", yes(excludes.irq));
+        }
+        if let Ok(autogroup) = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled") {
+            note("sched_autogroup", yes(autogroup.trim() == "1"));
+        }
+        note("usable CPUs", self.usable.to_string());
+        let stage = self.stage.borrow();
+        for (case, duties) in stage.duties() {
+            if let Some(duty) = median(duties) {
+                let took = format!("{:.1} % of CPU {}", 100.0 * duty, stage.cpu());
+                note(&format!("noise of {}, by its own measure", case.name()), took);
+            }
+        }
+        machine
+    }
+}

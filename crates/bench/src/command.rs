@@ -1,0 +1,236 @@
+//! One command, run to its end: its time from the outside, what it printed, and how often the
+//! kernel or a balancer moved its tasks to another CPU.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use perf_event::events::Software;
+use perf_event::{Builder, Counter};
+
+use crate::interrupt;
+
+/// No run takes longer; one that does is ended.
+const RUN_LIMIT: Duration = Duration::from_secs(120);
+/// How long a command may take to end once it was asked to.
+const END_LIMIT: Duration = Duration::from_secs(3);
+/// How often to look whether somebody asked for the end, in ms. A program that ends is seen at
+/// once.
+const LOOK_MS: u16 = 100;
+/// The most that is shown of what a failed command said, in bytes.
+const SHOWN_BYTES: u64 = 2_000;
+/// Variables of the environment that would change how OpenMP programs run.
+const OPENMP_VARIABLES: [&str; 3] = ["OMP_", "GOMP_", "KMP_"];
+
+/// What a run gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    /// From before the start of the command to its end, in s: start-up counts.
+    pub seconds: f64,
+    /// What it wrote to standard output: the last 2,000 bytes.
+    pub output: String,
+    /// The same of standard error.
+    pub errors: String,
+    /// How often a task of it changed its CPU, whoever caused that; `None` where the kernel does
+    /// not let us count.
+    pub migrations: Option<u64>,
+}
+
+/// A command that runs. Dropping it ends it.
+pub struct Running {
+    name: String,
+    child: Child,
+    start: Instant,
+    output: File,
+    errors: File,
+    migrations: Option<Counter>,
+    waited: bool,
+}
+
+/// Starts a command with a given number of OpenMP threads, without this environment's settings for
+/// OpenMP.
+pub fn set_threads(command: &mut Command, threads: usize) {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if OPENMP_VARIABLES.iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    command.env("OMP_NUM_THREADS", threads.to_string());
+}
+
+/// Starts the command and waits for its end.
+///
+/// # Errors
+/// It cannot be started, fails, takes more than two minutes, or somebody asked for the end
+/// meanwhile. It does not run any more then.
+pub fn run(command: &mut Command) -> Result<Ended> {
+    Running::start(command)?.wait()
+}
+
+impl Running {
+    /// Starts the command. It ends with this thread, whatever becomes of us.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(command: &mut Command) -> Result<Self> {
+        interrupt::check()?;
+        let output = tempfile::tempfile().context("cannot make a temporary file")?;
+        let errors = tempfile::tempfile().context("cannot make a temporary file")?;
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(errors.try_clone()?);
+        let end_with_parent = || {
+            // SAFETY: takes integers; asks the kernel to end this process with its parent.
+            match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: one system call; memory is allocated only to report an error.
+        unsafe { command.pre_exec(end_with_parent) };
+        let name = command.get_program().display().to_string();
+        let migrations = count_migrations();
+        let start = Instant::now();
+        let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        Ok(Self { name, child, start, output, errors, migrations, waited: false })
+    }
+
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// It fails, takes more than two minutes, or somebody asked for the end meanwhile.
+    pub fn wait(mut self) -> Result<Ended> {
+        let waited = wait(&mut self.child, self.start);
+        let seconds = self.start.elapsed().as_secs_f64();
+        self.waited = true;
+        let status = waited?;
+        let errors = text(&self.errors)?;
+        if !status.success() {
+            bail!("{} failed ({status}): {}", self.name, errors.trim());
+        }
+        let migrations = self.migrations.take().and_then(|mut counter| counter.read().ok());
+        Ok(Ended { seconds, output: text(&self.output)?, errors, migrations })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.waited {
+            end(&mut self.child);
+        }
+    }
+}
+
+/// Counts the migrations of whatever this thread starts next: a counter of this very thread that
+/// its children inherit, and that begins to count where one of them executes a program.
+fn count_migrations() -> Option<Counter> {
+    Builder::new(Software::CPU_MIGRATIONS).inherit(true).enable_on_exec(true).build().ok()
+}
+
+/// What a command wrote to a file, its end if that is much.
+fn text(mut file: &File) -> Result<String> {
+    let length = file.seek(io::SeekFrom::End(0))?;
+    file.seek(io::SeekFrom::Start(length.saturating_sub(SHOWN_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(SHOWN_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Waits for the end of the command; ends it when somebody asks for the end, or at the limit.
+fn wait(child: &mut Child, start: Instant) -> Result<ExitStatus> {
+    let pid = child.id() as libc::pid_t;
+    // SAFETY: takes two integers; a non-negative result is a descriptor that we own.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let Ok(fd) = libc::c_int::try_from(fd) else { return Ok(child.wait()?) };
+    if fd < 0 {
+        // Forbidden in some containers: without it Ctrl-C takes effect after the run.
+        return Ok(child.wait()?);
+    }
+    // SAFETY: see above.
+    let ended = unsafe { OwnedFd::from_raw_fd(fd) };
+    loop {
+        let mut fds = [PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
+        if matches!(poll(&mut fds, PollTimeout::from(LOOK_MS)), Ok(1)) {
+            return Ok(child.wait()?);
+        }
+        let late = start.elapsed() > RUN_LIMIT;
+        if late || interrupt::asked().is_some() {
+            end(child);
+            interrupt::check()?;
+            bail!("a run took more than {} s and was ended", RUN_LIMIT.as_secs());
+        }
+    }
+}
+
+/// Asks the command to end, which lets a balancer clean up; then makes it.
+fn end(child: &mut Child) {
+    let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
+    let start = Instant::now();
+    while start.elapsed() < END_LIMIT {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn both_streams_are_kept_apart() {
+        let ended = run(&mut shell("echo out; echo err >&2")).unwrap();
+        assert_eq!((ended.output.as_str(), ended.errors.as_str()), ("out\n", "err\n"));
+        assert!(ended.seconds > 0.0);
+    }
+
+    #[test]
+    fn a_failure_is_told_with_its_words() {
+        let error = run(&mut shell("echo because >&2; exit 3")).unwrap_err().to_string();
+        assert!(error.contains("exit status: 3") && error.contains("because"), "{error}");
+        let error = run(&mut Command::new("/no/such/program")).unwrap_err().to_string();
+        assert_eq!(error, "cannot start /no/such/program");
+    }
+
+    #[test]
+    fn migrations_of_descendants_count() {
+        let online = crate::noise::online_cpus().unwrap();
+        let cpus: Vec<String> = online.iter().map(|cpu| cpu.to_string()).collect();
+        let (Some(first), Some(second)) = (cpus.first(), cpus.get(1)) else { return };
+        let Some(still) = run(&mut shell("true")).unwrap().migrations else { return };
+        let there_and_back = format!(
+            "(for i in 1 2 3 4 5; do taskset -pc {first} $$; taskset -pc {second} $$; done) >&2"
+        );
+        let moved = run(&mut shell(&there_and_back)).unwrap().migrations.unwrap();
+        // Ten changes of CPU, the first of which may find it there already.
+        assert!(moved >= 9 && moved > still, "{still}, {moved}");
+    }
+
+    #[test]
+    fn one_that_is_dropped_is_ended() {
+        let running = Running::start(&mut shell("sleep 600")).unwrap();
+        let pid = Pid::from_raw(running.pid() as i32);
+        drop(running);
+        assert_eq!(kill(pid, None), Err(nix::errno::Errno::ESRCH));
+    }
+}

@@ -1,0 +1,104 @@
+//! Paper 000: Kim, Eom, Yeom, "Asymmetry-aware load balancing for parallel applications in
+//! single-ISA multi-core systems", section 4. Its experiments on this machine.
+//!
+//! The paper has four cores, a network card that is flooded, runs of 100 s, and a balancer that
+//! looks each second. Here runs are some seconds long, and where the paper's interval is not the
+//! question its balancer looks ten times as often, so that a run has as many intervals.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `experiment` | programs, contestants, one measured run |
+//! | `packets` | figure 6 |
+//! | `chores` | figures 7, 8 and 9 |
+//! | `npb` | figure 10 |
+//! | `traffic` | figure 11 and table 2, as a substitute |
+//! | `competition` | figure 12, tables 4 and 5 |
+//! | `working_sets` | table 3 |
+//! | `ranks` | MPI programs of fixed work: our own figure |
+
+mod chores;
+mod competition;
+mod experiment;
+mod npb;
+mod packets;
+mod ranks;
+mod rows;
+mod traffic;
+mod working_sets;
+
+use anyhow::{Result, bail};
+
+use super::Options;
+use super::study::{Part, Status, Study};
+use experiment::Experiment;
+
+/// Its number.
+pub const PAPER: &str = "000";
+const TITLE: &str = "Kim, Eom, Yeom: Asymmetry-aware load balancing for parallel applications in \
+                     single-ISA multi-core systems. Journal of Zhejiang University-SCIENCE C \
+                     (Computers & Electronics), 2012";
+
+/// What measures a part.
+type Measure = fn(&Experiment) -> Result<Part>;
+
+/// All parts, in the paper's order, and what measures them.
+const PARTS: [(&str, Measure); 9] = [
+    ("figure-6", packets::measure),
+    ("figure-7", chores::intervals),
+    ("figure-8", chores::task_counts),
+    ("figure-10", npb::measure),
+    ("figure-11", traffic::measure),
+    ("figure-12", competition::measure),
+    ("table-3", working_sets::measure),
+    ("mpi-loop", ranks::measure),
+    ("cg", npb::fine_barriers),
+];
+
+/// The parts of these names; all of them if there is none.
+///
+/// # Errors
+/// A part is unknown.
+pub fn choose(names: &[String]) -> Result<Vec<&'static str>> {
+    let all = PARTS.map(|(id, _)| id);
+    if let Some(unknown) = names.iter().find(|name| !all.contains(&name.as_str())) {
+        bail!("unknown part {unknown:?} of paper {PAPER}: choose {}", all.join(", "));
+    }
+    let chosen =
+        all.into_iter().filter(|id| names.is_empty() || names.iter().any(|name| name == id));
+    Ok(chosen.collect())
+}
+
+/// The place of a part in the paper.
+pub fn order(id: &str) -> usize {
+    PARTS.iter().position(|(other, _)| *other == id).unwrap_or(PARTS.len())
+}
+
+/// Measures these parts.
+///
+/// # Errors
+/// Exact accounting is not possible, there is only one CPU, a program fails, or somebody asked for
+/// the end.
+pub fn measure(chosen: &[&str], options: &Options) -> Result<Study> {
+    let experiment = Experiment::new(options.executable.clone(), options.quick, options.runs)?;
+    let mut parts = Vec::new();
+    for (id, measure) in PARTS {
+        if chosen.contains(&id) {
+            experiment.message(id);
+            let mut part = measure(&experiment)?;
+            part.id = id.to_owned();
+            if experiment.quick {
+                // One short run of each proves nothing.
+                part.findings.retain(|finding| finding.status == Status::Cannot);
+            }
+            parts.push(part);
+        }
+    }
+    experiment.lab.quiet()?;
+    Ok(Study {
+        paper: PAPER.to_owned(),
+        title: TITLE.to_owned(),
+        command: options.command.clone(),
+        machine: experiment.lab.machine(),
+        parts,
+    })
+}

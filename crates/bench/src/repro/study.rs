@@ -1,0 +1,183 @@
+//! What the reproduction of a paper is made of: parts, each with findings and panels. One
+//! definition of a figure; the JSON, the tables and the plots are all made from it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::report::MachineInfo;
+use crate::stats::{Estimate, Verdict};
+
+/// A paper's reproduction, as `--json` writes it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Study {
+    /// The paper's number.
+    pub paper: String,
+    /// Its authors and title.
+    pub title: String,
+    /// The command line that measured it.
+    pub command: String,
+    /// Where it was measured.
+    pub machine: MachineInfo,
+    /// In the order of the paper.
+    pub parts: Vec<Part>,
+}
+
+/// A figure or table of the paper (or what belongs together).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Part {
+    /// Its name on the command line, `figure-8`.
+    pub id: String,
+    /// Its heading.
+    pub title: String,
+    /// How it was measured, and what is different from the paper.
+    pub method: String,
+    /// What the paper says, and what we found.
+    pub findings: Vec<Finding>,
+    /// The figures.
+    pub panels: Vec<Panel>,
+    /// What the paper has and this has not, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_run: Vec<String>,
+}
+
+/// What became of a statement of the paper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// It holds here.
+    Reproduced,
+    /// It does not hold here.
+    NotReproduced,
+    /// Something else that shows the same holds here.
+    Substitute,
+    /// It cannot be measured here.
+    Cannot,
+    /// Not the paper's but our own aim, and reached.
+    Reached,
+    /// The same, and missed.
+    Missed,
+}
+
+impl Status {
+    /// As the page has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reproduced => "reproduced",
+            Self::NotReproduced => "not reproduced",
+            Self::Substitute => "substitute",
+            Self::Cannot => "cannot",
+            Self::Reached => "reached",
+            Self::Missed => "missed",
+        }
+    }
+
+    /// [`Self::Reproduced`] or not.
+    pub fn reproduced(holds: bool) -> Self {
+        if holds { Self::Reproduced } else { Self::NotReproduced }
+    }
+
+    /// [`Self::Substitute`] or not reproduced.
+    pub fn substitute(holds: bool) -> Self {
+        if holds { Self::Substitute } else { Self::NotReproduced }
+    }
+
+    /// [`Self::Reached`] or not.
+    pub fn reached(holds: bool) -> Self {
+        if holds { Self::Reached } else { Self::Missed }
+    }
+}
+
+/// One statement: the paper's figure, ours, the bound, and what became of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What is said.
+    pub claim: String,
+    /// The paper's figure, or the aim.
+    pub paper: String,
+    /// Ours.
+    pub ours: String,
+    /// The best that any balancer can do; "-" where there is no such figure.
+    pub bound: String,
+    /// What became of it.
+    pub status: Status,
+}
+
+/// One plot and one table.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Panel {
+    /// The file's name without directory and ending.
+    pub id: String,
+    /// Its heading.
+    pub title: String,
+    /// What the places on the x axis are, with unit.
+    pub x: String,
+    /// What the values are, with unit.
+    pub y: String,
+    /// The places, from left to right, by name; each series has a point for each.
+    pub places: Vec<String>,
+    /// The series.
+    pub series: Vec<Series>,
+}
+
+/// One line of a plot, one column of a table.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Series {
+    /// Who or what.
+    pub name: String,
+    /// By place; `None` where there is no value.
+    pub points: Vec<Option<Point>>,
+}
+
+/// A value.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// The median.
+    pub median: f64,
+    /// Its 95 % interval (the range, with fewer than 6 runs).
+    pub ci95: [f64; 2],
+    /// Runs.
+    pub runs: usize,
+    /// Against the series that the others are compared with, where they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+}
+
+impl Point {
+    /// The median of some values; `None` of none.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let Estimate { median, lo, hi, .. } = crate::stats::estimate(values)?;
+        Some(Self { median, ci95: [lo, hi], runs: values.len(), verdict: None })
+    }
+
+    /// One value, measured once.
+    pub fn once(value: f64) -> Self {
+        Self { median: value, ci95: [value, value], runs: 1, verdict: None }
+    }
+}
+
+impl Panel {
+    /// Adds the first place of another panel, which has the same series, under this name.
+    pub fn append(&mut self, other: Self, place: &str) {
+        self.places.push(place.to_owned());
+        if self.series.is_empty() {
+            let empty = |series: &Series| Series { name: series.name.clone(), points: Vec::new() };
+            self.series = other.series.iter().map(empty).collect();
+        }
+        for (ours, theirs) in self.series.iter_mut().zip(other.series) {
+            ours.points.push(theirs.points.into_iter().next().flatten());
+        }
+    }
+}
+
+impl Part {
+    /// The part where none of it can be measured: why not.
+    pub fn cannot(id: &str, title: &str, claim: &str, paper: &str, why: String) -> Self {
+        let finding = Finding {
+            claim: claim.to_owned(),
+            paper: paper.to_owned(),
+            ours: why,
+            bound: "-".to_owned(),
+            status: Status::Cannot,
+        };
+        Self { id: id.into(), title: title.into(), findings: vec![finding], ..Self::default() }
+    }
+}
