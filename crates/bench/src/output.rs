@@ -26,11 +26,11 @@ impl Output {
         Ok(output)
     }
 
-    /// Writes it, all or nothing.
+    /// Writes it, all or nothing; again in place of what was written before.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn write(self, text: &str) -> Result<()> {
+    pub fn write(&self, text: &str) -> Result<()> {
         let cannot = || format!("cannot write {}", self.path.display());
         match self.temporary()? {
             None => std::fs::write(&self.path, text).with_context(cannot),

@@ -44,8 +44,8 @@ pub struct Options {
 }
 
 /// Measures the paper's parts again, prints what became of them, and writes what was asked for.
-/// Returns the exit code: 0 also where something is not reproduced (that is a finding), 128 + n if
-/// signal n ended it.
+/// Returns the exit code: 0 also where something is not reproduced (that is a finding), 1 if a part
+/// failed, 128 + n if signal n ended it.
 ///
 /// # Errors
 /// There is no such paper or part, a file cannot be written, or nothing can be measured.
@@ -64,19 +64,25 @@ pub fn run(paper: &str, options: &Options) -> Result<i32> {
         Output::prepare(&docs.join(format!("{paper}.md")))?;
     }
     let _watch = interrupt::watch();
-    let measured = match p000::measure(&chosen, options) {
-        _ if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
-        measured => measured?,
+    let whole = |measured: &Study| join(before.clone(), measured.clone(), p000::order);
+    let mut keep = |measured: &Study| match &json {
+        Some(output) => output.write(&serde_json::to_string_pretty(&whole(measured))?),
+        None => Ok(()),
     };
-    let study = join(before, measured, p000::order);
+    let study = match p000::measure(&chosen, options, &mut keep) {
+        _ if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
+        measured => whole(&measured?),
+    };
     print!("{}", findings(&study));
-    if let Some(output) = json {
-        output.write(&serde_json::to_string_pretty(&study)?)?;
-    }
     if let Some(docs) = &options.docs {
         write_docs(&study, docs)?;
     }
-    Ok(0)
+    let failed = study.parts.iter().filter_map(|part| Some((&part.id, part.failed.as_ref()?)));
+    let failed: Vec<String> = failed.map(|(id, why)| format!("{id} failed: {why}")).collect();
+    for line in &failed {
+        eprintln!("{line}");
+    }
+    Ok(i32::from(!failed.is_empty()))
 }
 
 fn load(path: &Path) -> Result<Study> {

@@ -55,6 +55,9 @@ fn write_part(study: &Study, part: &Part, text: &mut String) -> fmt::Result {
     if !part.method.is_empty() {
         writeln!(text, "{}", part.method)?;
     }
+    if let Some(why) = &part.failed {
+        writeln!(text, "Failed: {why}")?;
+    }
     for why in &part.not_run {
         writeln!(text, "\n- not run: {why}")?;
     }

@@ -37,6 +37,9 @@ pub struct Part {
     /// What the paper has and this has not, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_run: Vec<String>,
+    /// Why it could not be measured, though it should have been.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// What became of a statement of the paper.

@@ -21,7 +21,7 @@ const INTERVAL: &str = "100ms";
 /// "Similar" and "about 3 %" in the paper: less is no loss.
 const SIMILAR: f64 = 0.97;
 
-/// Million chores that a rank did in a second, in thousands of chores.
+/// Chores that a rank did in a second on average, in thousands.
 fn rate(run: &Measurement) -> Option<f64> {
     (run.seconds > 0.0).then(|| 1e3 / run.seconds)
 }
@@ -50,7 +50,7 @@ pub fn intervals(experiment: &Experiment) -> Result<Part> {
         return Ok(no_mpi("figure-7", TITLE, "the best interval lies between the extremes"));
     }
     let chosen: &[&str] = if experiment.quick { &INTERVALS[2..3] } else { &INTERVALS };
-    let mut hows = vec![How::default(), How::lag()];
+    let mut hows = vec![How::kernel(), How::lag()];
     hows.extend(chosen.iter().flat_map(|at| [How::paper("fifo", at), How::lag_at(at)]));
     let ranks = experiment.cpus() as u32;
     let group = |asymmetry: &Asymmetry| -> Result<Group<'_>> {
@@ -86,7 +86,7 @@ pub fn intervals(experiment: &Experiment) -> Result<Part> {
         ),
         findings,
         panels,
-        not_run: Vec::new(),
+        ..Part::default()
     })
 }
 
@@ -116,7 +116,7 @@ fn sweep(
         y: y.into(),
         places: intervals.iter().map(|interval| (*interval).to_owned()).collect(),
         series: vec![
-            flat(How::default()),
+            flat(How::kernel()),
             varied("paper (fifo)", |interval| How::paper("fifo", interval)),
             varied("lag, fixed interval", How::lag_at),
             flat(How::lag()),
@@ -180,7 +180,7 @@ pub fn task_counts(experiment: &Experiment) -> Result<Part> {
     }
     let cpus = experiment.cpus() as u32;
     let most = if experiment.quick { cpus } else { 2 * cpus + 1 };
-    let hows = [How::default(), How::paper("fifo", INTERVAL), How::lag()];
+    let hows = [How::kernel(), How::paper("fifo", INTERVAL), How::lag()];
     let mut groups = Vec::new();
     for asymmetry in Asymmetry::ALL {
         for tasks in 1..=most {
@@ -227,7 +227,7 @@ pub fn task_counts(experiment: &Experiment) -> Result<Part> {
         ),
         findings,
         panels,
-        not_run: Vec::new(),
+        ..Part::default()
     })
 }
 

@@ -84,12 +84,13 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
             .chain(Asymmetry::ALL.map(|asymmetry| by_program(&ends, asymmetry, &hows, &programs)))
             .collect(),
         not_run,
+        ..Part::default()
     })
 }
 
 /// The kernel alone, the paper's two selections, ours.
 fn hows() -> [How; 4] {
-    [How::default(), How::paper("fifo", INTERVAL), How::paper("cache", INTERVAL), How::lag()]
+    [How::kernel(), How::paper("fifo", INTERVAL), How::paper("cache", INTERVAL), How::lag()]
 }
 
 /// When each program ended, in s after the start, in the order of the programs; a list for each run,

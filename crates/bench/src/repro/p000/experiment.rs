@@ -81,7 +81,7 @@ pub struct How {
 
 impl How {
     /// The kernel alone: the paper's runqueue balancer.
-    pub fn default() -> Self {
+    pub fn kernel() -> Self {
         Self { name: "default".into(), options: None }
     }
 

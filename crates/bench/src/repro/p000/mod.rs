@@ -73,32 +73,42 @@ pub fn order(id: &str) -> usize {
     PARTS.iter().position(|(other, _)| *other == id).unwrap_or(PARTS.len())
 }
 
-/// Measures these parts.
+/// Measures these parts; `so_far` gets the study after each of them, so that nothing is lost. A part
+/// that fails is in it, with the reason.
 ///
 /// # Errors
-/// Exact accounting is not possible, there is only one CPU, a program fails, or somebody asked for
+/// Exact accounting is not possible, there is only one CPU, `so_far` fails, or somebody asked for
 /// the end.
-pub fn measure(chosen: &[&str], options: &Options) -> Result<Study> {
+pub fn measure(
+    chosen: &[&str],
+    options: &Options,
+    so_far: &mut dyn FnMut(&Study) -> Result<()>,
+) -> Result<Study> {
     let experiment = Experiment::new(options.executable.clone(), options.quick, options.runs)?;
-    let mut parts = Vec::new();
-    for (id, measure) in PARTS {
-        if chosen.contains(&id) {
-            experiment.message(id);
-            let mut part = measure(&experiment)?;
-            part.id = id.to_owned();
-            if experiment.quick {
-                // One short run of each proves nothing.
-                part.findings.retain(|finding| finding.status == Status::Cannot);
-            }
-            parts.push(part);
-        }
-    }
-    experiment.lab.quiet()?;
-    Ok(Study {
+    let mut study = Study {
         paper: PAPER.to_owned(),
         title: TITLE.to_owned(),
         command: options.command.clone(),
-        machine: experiment.lab.machine(),
-        parts,
-    })
+        ..Study::default()
+    };
+    for (id, measure) in PARTS.into_iter().filter(|(id, _)| chosen.contains(id)) {
+        experiment.message(id);
+        let measured = measure(&experiment);
+        crate::interrupt::check()?;
+        let mut part = measured.unwrap_or_else(|why| Part {
+            failed: Some(format!("{why:#}")),
+            title: id.to_owned(),
+            ..Part::default()
+        });
+        part.id = id.to_owned();
+        if experiment.quick {
+            // One short run of each proves nothing.
+            part.findings.retain(|finding| finding.status == Status::Cannot);
+        }
+        study.parts.push(part);
+        experiment.lab.quiet()?;
+        study.machine = experiment.lab.machine();
+        so_far(&study)?;
+    }
+    Ok(study)
 }

@@ -55,7 +55,7 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
         Ok(lammps) => programs.push(lammps),
         Err(why) => not_run.push(why.to_string()),
     }
-    let hows = [How::default(), How::paper("fifo", "100ms"), How::lag()];
+    let hows = [How::kernel(), How::paper("fifo", "100ms"), How::lag()];
     let asymmetries = [Asymmetry::Natural, Asymmetry::Static];
     let outcomes = experiment.judge(groups(experiment, &programs, &asymmetries, &hows))?;
     let times = |asymmetry: Asymmetry| Panel {
@@ -83,6 +83,7 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
         findings,
         panels: asymmetries.map(times).to_vec(),
         not_run,
+        ..Part::default()
     })
 }
 
@@ -133,7 +134,7 @@ fn unequal(outcomes: &[Outcome], how: &How) -> Option<Finding> {
 /// # Errors
 /// See [`Experiment::judge`].
 pub fn fine_barriers(experiment: &Experiment) -> Result<Part> {
-    let hows = [How::default(), How::lag()];
+    let hows = [How::kernel(), How::lag()];
     let cg = [experiment.cg(CG_TIMES_ALONE)];
     let outcomes = experiment.judge(groups(experiment, &cg, &Asymmetry::ALL, &hows))?;
     let rows: Vec<(&Outcome, Judged)> = ratios(&outcomes, &hows[1].name).collect();
@@ -164,6 +165,6 @@ pub fn fine_barriers(experiment: &Experiment) -> Result<Part> {
             status: Status::reached(!any_worse(&rows)),
         }],
         panels: vec![by_asymmetry],
-        not_run: Vec::new(),
+        ..Part::default()
     })
 }

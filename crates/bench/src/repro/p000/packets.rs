@@ -23,18 +23,15 @@ const STRAIGHT: f64 = 0.98;
 
 /// Packets of one rate, and what they took.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Packets {
+struct Packets {
     /// A second.
-    pub rate: f64,
+    rate: f64,
     /// Of the CPU's time, as cbinfo counts it, 0..=1.
-    pub share: f64,
+    share: f64,
 }
 
 /// Watches the network noise at one duty.
-///
-/// # Errors
-/// The noise cannot be made, or the accounts cannot be read.
-pub fn watch(experiment: &Experiment, duty_pct: u64) -> Result<Packets> {
+fn watch(experiment: &Experiment, duty_pct: u64) -> Result<Packets> {
     let cpu = experiment.noisy();
     let config =
         NoiseConfig { busy_us: duty_pct * PERIOD_US / 100, period_us: PERIOD_US, limit: LIMIT };
@@ -51,8 +48,10 @@ pub fn watch(experiment: &Experiment, duty_pct: u64) -> Result<Packets> {
     Ok(Packets { rate: report.packets as f64 / (report.wall_ns as f64 / 1e9), share })
 }
 
+/// Figure 6.
+///
 /// # Errors
-/// See [`watch`].
+/// The noise cannot be made, or the accounts cannot be read.
 pub fn measure(experiment: &Experiment) -> Result<Part> {
     let all: Vec<Packets> =
         DUTIES_PCT.iter().map(|duty| watch(experiment, *duty)).collect::<Result<_>>()?;
@@ -90,21 +89,21 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
             status: Status::reproduced(fit.r2 >= STRAIGHT),
         }],
         panels: vec![panel],
-        not_run: Vec::new(),
+        ..Part::default()
     })
 }
 
 /// A line through 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Proportion {
+struct Proportion {
     /// Its slope: what a packet takes, in ns.
-    pub ns_a_packet: f64,
+    ns_a_packet: f64,
     /// The share of the variance that it explains.
-    pub r2: f64,
+    r2: f64,
 }
 
 /// Least squares.
-pub fn proportion(all: &[Packets]) -> Proportion {
+fn proportion(all: &[Packets]) -> Proportion {
     let sum = |of: &dyn Fn(&Packets) -> f64| all.iter().map(of).sum::<f64>();
     let slope = sum(&|p| p.rate * p.share) / sum(&|p| p.rate * p.rate);
     let mean = sum(&|p| p.share) / all.len() as f64;

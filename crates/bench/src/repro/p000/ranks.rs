@@ -59,7 +59,7 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
         ),
         findings: outcomes.iter().filter_map(finding).collect(),
         panels: panels.to_vec(),
-        not_run: Vec::new(),
+        ..Part::default()
     })
 }
 
@@ -80,12 +80,12 @@ fn group(experiment: &Experiment, case: Case, ranks: u32) -> Result<Group<'_>> {
         "--".into(),
     ];
     let in_front = launch(Balanced::EachRank(&each))?;
-    let mut reference = experiment.timed(Case::None, &How::default(), &alone);
+    let mut reference = experiment.timed(Case::None, &How::kernel(), &alone);
     reference.name = "reference".into();
-    let mut each = experiment.timed(case, &How::default(), &in_front);
+    let mut each = experiment.timed(case, &How::kernel(), &in_front);
     each.name = EACH.into();
     let contestants: Vec<Contestant<'_>> = vec![
-        experiment.timed(case, &How::default(), &alone),
+        experiment.timed(case, &How::kernel(), &alone),
         experiment.timed(case, &How::lag(), &alone),
         each,
     ];

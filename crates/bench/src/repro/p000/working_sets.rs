@@ -71,6 +71,7 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
             ],
         }],
         not_run: vec!["bt, ft, is, lu, mg, sp and ua of the NPB: not part of this project".into()],
+        ..Part::default()
     })
 }
 
