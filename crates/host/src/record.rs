@@ -28,6 +28,7 @@ pub struct Decision {
     /// One line for each CPU: its number, what it gave (thousandths), tasks of the program on it.
     pub cpus: Vec<(u32, u64, usize)>,
     /// What happened to the CPUs.
+    #[serde(default)]
     pub news: Vec<String>,
     /// One line for each move.
     pub moves: Vec<String>,

@@ -194,6 +194,7 @@ pub struct Summary {
     /// Intervals.
     pub intervals: u64,
     /// How often CPUs came or went (hotplug, or a cpuset that changed).
+    #[serde(default)]
     pub cpu_changes: u64,
     /// Tasks moved.
     pub moves: u64,
