@@ -76,6 +76,7 @@ fn a_killed_run_is_undone() {
     worker.wait_moved(&host, 1);
     worker.kill_evenkeel();
     wait_for("masks to be given back", || worker.is_as(&all()));
+    assert!(host.status().is_empty());
     worker.let_end();
 }
 
@@ -89,6 +90,7 @@ fn what_two_dead_left_undo_takes_back() {
     assert!(!worker.is_as(&all()), "nothing was left to undo");
     host.undo();
     assert!(worker.is_as(&all()));
+    assert!(host.status().is_empty());
     worker.let_end();
 }
 
