@@ -18,7 +18,7 @@ const LIMIT_S: u32 = 240;
 
 /// A kernel on a machine, and the tests that want it.
 struct Boot {
-    /// As tests/vm/kernels calls it; the tests' names begin with it.
+    /// As tests/vm/kernels calls it.
     kernel: &'static str,
     topology: fn() -> Topology,
     tests: &'static [&'static [Test]],
@@ -62,7 +62,7 @@ pub fn run_on_host() -> ExitCode {
     let mut trials = Vec::new();
     for (index, boot) in BOOTS.iter().enumerate() {
         for test in boot.tests() {
-            let name = format!("{}::{}", boot.kernel, test.name);
+            let name = format!("vm::{}::{}", boot.kernel, test.name);
             trials.push(Trial::test(name, move || run_test(index, test.name)));
         }
     }

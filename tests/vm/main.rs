@@ -2,7 +2,7 @@
 //! and reports each test under its name, as `cargo test` does), the guest's first process, and in
 //! the guest each of the tests and the processes that these start.
 //!
-//! A test's name begins with the kernel that it runs on; `make vm-test ONLY=6.18` picks some. Guests
+//! A test's name says which kernel it runs on; `make vm-test ONLY=6.18` picks some. Guests
 //! are emulated and slow: nothing asserts on how long something takes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -10,9 +10,9 @@ use crate::{Acceleration, Error, Guest, Initramfs, Kernel, Topology, file};
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
 
 /// The console shows the kernel's warnings; an oops ends the guest. Nothing that takes the
-/// emulator's slowness for a fault of the kernel.
+/// emulator's slowness for a fault of the kernel, and no groups that nobody asked for.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off \
-     nowatchdog tsc=reliable no_timer_check rdinit=/init";
+     nowatchdog noautogroup tsc=reliable no_timer_check rdinit=/init";
 
 /// A machine that can be booted any number of times.
 #[derive(Debug, Clone)]
