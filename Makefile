@@ -3,6 +3,7 @@
 #   make demo       set up, build, and show the main job on this machine (about three minutes)
 #   make test       set up, build, and pass every test
 #   make build      set up and build
+#   make vm-test    only the tests on real kernels in a virtual machine (ONLY=6.18 picks by name)
 #   make bench      all benchmarks, in full (half an hour); writes docs/benchmarks.md
 #   make install    install under PREFIX (/usr/local), with man pages and completions
 #   make uninstall  take that away again
@@ -16,19 +17,27 @@ SUDO_RUNNER := --config 'target."cfg(all())".runner = ["sudo", "-E"]'
 TEST_RUNNER := $(if $(AS_ROOT),$(SUDO_RUNNER))
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
-.PHONY: demo test build setup lint bench install uninstall
+.PHONY: demo test native-test vm-test build setup kernels lint bench install uninstall
 
 demo: build
 	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
 
-test: setup
-	CLANG=$$(scripts/clang) cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER)
+test: native-test vm-test
+
+native-test: setup
+	CLANG=$$(scripts/clang) cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER) -- --skip vm::
+
+vm-test: setup kernels
+	CLANG=$$(scripts/clang) cargo test --workspace --locked --test vm -- $(ONLY)
 
 build: setup
 	CLANG=$$(scripts/clang) cargo build --workspace --locked
 
 setup:
 	@scripts/setup
+
+kernels:
+	@scripts/kernel
 
 lint: setup
 	cargo fmt --all --check

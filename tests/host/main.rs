@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod abort;
+mod balancer;
 mod cpuset;
 mod daemon;
 mod flags;

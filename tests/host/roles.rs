@@ -11,6 +11,8 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, tcsetpgrp};
 
+use crate::support::say;
+
 fn is_meant(name: &str) -> bool {
     std::env::var("EVENKEEL_TEST_ROLE").is_ok_and(|role| role == name)
 }
@@ -30,13 +32,6 @@ pub fn role(name: &str) -> Vec<&str> {
     };
     let harness = ["--ignored", "--exact", test, "--nocapture", "--test-threads=1", "--quiet"];
     [&[exe.as_str()], &harness[..]].concat()
-}
-
-/// Tells the test something.
-pub fn say(name: &str, value: impl std::fmt::Display) {
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "@{name}={value}").unwrap();
-    stdout.flush().unwrap();
 }
 
 #[test]

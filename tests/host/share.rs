@@ -7,8 +7,8 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::daemon::Daemon;
-use crate::roles::{role, say};
+use crate::balancer::Daemon;
+use crate::roles::role;
 use crate::support::*;
 use crate::worker::lines_of;
 

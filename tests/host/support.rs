@@ -372,6 +372,13 @@ pub fn only_summary(output: &Output) {
     assert!(said.starts_with("evenkeel: ") && said.lines().count() == 1, "stderr: {said}");
 }
 
+/// How a role (a process that a test starts) tells the test something.
+pub fn say(name: &str, value: impl std::fmt::Display) {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "@{name}={value}").unwrap();
+    stdout.flush().unwrap();
+}
+
 /// A state letter of /proc: T is stopped.
 pub fn state(pid: i32) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use evenkeel_journal::affinity;
 
-use crate::roles::{role, say};
+use crate::roles::role;
 use crate::support::*;
 
 /// A run of evenkeel with a worker.

@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::process::Stdio;
 
-use crate::roles::{role, say};
+use crate::roles::role;
 use crate::support::*;
 use crate::worker::lines_of;
 

@@ -142,6 +142,7 @@ mod tests {
             findings: vec![finding],
             panels: vec![panel],
             not_run: vec!["ft.B: not written".into()],
+            failed: None,
         };
         let study = Study { paper: "000".into(), parts: vec![part], ..Study::default() };
         let text = page(&study);

@@ -1,0 +1,101 @@
+//! A scheduler's own counters agree with each other: none ever shrinks, and what is counted by reason
+//! adds up to what is counted as a whole.
+
+use std::collections::BTreeMap;
+
+use crate::watch::Violation;
+
+const NAME: &str = "counters_add_up";
+
+/// Counters whose sum another one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sum {
+    /// The whole.
+    pub total: &'static str,
+    /// Its parts.
+    pub parts: &'static [&'static str],
+    /// What happened between reading one and the other may be in one only: this much at most.
+    pub slack: u64,
+}
+
+/// Compares two readings of a scheduler's counters, the later one taken at `time_ns`.
+///
+/// A counter that a sum names and that is not there is a violation, too: otherwise a renamed one
+/// would never be looked at again.
+pub fn counters_add_up(
+    earlier: &BTreeMap<String, u64>,
+    later: &BTreeMap<String, u64>,
+    sums: &[Sum],
+    time_ns: u64,
+) -> Vec<Violation> {
+    let violation = |what| Violation { invariant: NAME, time_ns, what };
+    let mut found = Vec::new();
+    for (name, before) in earlier {
+        match later.get(name) {
+            None => found.push(violation(format!("counter {name} has vanished"))),
+            Some(now) if now < before => {
+                found.push(violation(format!("counter {name} fell from {before} to {now}")));
+            }
+            Some(_) => {}
+        }
+    }
+    for sum in sums {
+        let names = sum.parts.iter().chain([&sum.total]);
+        let missing: Vec<&str> = names.copied().filter(|name| !later.contains_key(*name)).collect();
+        if !missing.is_empty() {
+            found.push(violation(format!("there is no counter {}", missing.join(", "))));
+            continue;
+        }
+        let parts: u64 = sum.parts.iter().map(|name| later[*name]).sum();
+        let total = later[sum.total];
+        if parts.abs_diff(total) > sum.slack {
+            let names = sum.parts.join(" + ");
+            found.push(violation(format!("{names} = {parts}, but {} = {total}", sum.total)));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOVES: Sum = Sum { total: "moves", parts: &["pull", "push"], slack: 1 };
+
+    fn counters(pull: u64, push: u64, moves: u64) -> BTreeMap<String, u64> {
+        [("pull", pull), ("push", push), ("moves", moves)]
+            .map(|(name, count)| (name.to_owned(), count))
+            .into()
+    }
+
+    fn check(earlier: BTreeMap<String, u64>, later: BTreeMap<String, u64>) -> Vec<String> {
+        let found = counters_add_up(&earlier, &later, &[MOVES], 1);
+        found.into_iter().map(|violation| violation.what).collect()
+    }
+
+    #[test]
+    fn they_agree() {
+        assert!(check(counters(1, 1, 2), counters(2, 3, 5)).is_empty());
+        assert!(check(counters(1, 1, 2), counters(2, 3, 6)).is_empty(), "one was just counted");
+    }
+
+    #[test]
+    fn one_shrinks() {
+        let found = check(counters(2, 1, 3), counters(1, 2, 3));
+        assert_eq!(found, ["counter pull fell from 2 to 1"]);
+    }
+
+    #[test]
+    fn the_whole_is_not_its_parts() {
+        let found = check(counters(0, 0, 0), counters(2, 3, 7));
+        assert_eq!(found, ["pull + push = 5, but moves = 7"]);
+    }
+
+    #[test]
+    fn one_is_not_there() {
+        let mut later = counters(2, 3, 5);
+        later.remove("push");
+        let found = check(counters(0, 0, 0), later);
+        assert_eq!(found, ["counter push has vanished", "there is no counter push"]);
+    }
+}

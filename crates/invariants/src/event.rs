@@ -1,0 +1,126 @@
+//! What happens to tasks and CPUs, one event at a time.
+
+use evenkeel_machine::CpuSet;
+
+/// A thread's number.
+pub type Tid = u32;
+
+/// The number of every CPU's idle task.
+pub const IDLE: Tid = 0;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// On a clock that all CPUs share.
+    pub time_ns: u64,
+    /// The CPU that it happened on.
+    pub cpu: u32,
+    /// What it was.
+    pub what: What,
+}
+
+/// How a task was when it left its CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// It wants to go on.
+    Runnable,
+    /// It waits for something to happen.
+    Asleep,
+    /// It will never run again.
+    Dead,
+}
+
+/// How a task competes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// By its weight (1024: nice 0).
+    Fair {
+        /// Its share is in proportion to it, ...
+        weight: u32,
+        /// ... among the tasks of its group (any number; of groups one says nothing).
+        group: u64,
+    },
+    /// Real-time, deadline, idle priority: by other rules than a fair scheduler's.
+    Other,
+}
+
+/// The kinds of events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// A task that slept wants to run. (One that did not sleep may be woken, too: then it means
+    /// nothing.)
+    Wakeup {
+        /// Who.
+        task: Tid,
+    },
+    /// The CPU turns from one task to another.
+    Switch {
+        /// Who ran.
+        prev: Tid,
+        /// How it left.
+        left: Left,
+        /// All CPU time that the kernel has charged it with.
+        charged_ns: u64,
+        /// Who runs now.
+        next: Tid,
+    },
+    /// A task that does not run was given to another CPU.
+    Migrate {
+        /// Who.
+        task: Tid,
+        /// Where to.
+        to: u32,
+    },
+    /// From now on a task may run on these CPUs only.
+    Affinity {
+        /// Who.
+        task: Tid,
+        /// All that it may run on.
+        allowed: CpuSet,
+    },
+    /// From now on a task competes like this.
+    Class {
+        /// Who.
+        task: Tid,
+        /// How.
+        class: Class,
+    },
+    /// A new task.
+    Fork {
+        /// Its number.
+        child: Tid,
+    },
+    /// A task has begun to end; it still runs for a while.
+    Exit {
+        /// Who.
+        task: Tid,
+    },
+}
+
+/// Weights of nice -20 to 19 (kernel: sched_prio_to_weight): each step is worth a quarter.
+const WEIGHTS: [u32; 40] = [
+    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904,
+    3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87,
+    70, 56, 45, 36, 29, 23, 18, 15,
+];
+
+/// The weight of a nice value; one that does not exist counts as the nearest.
+pub fn weight_of_nice(nice: i32) -> u32 {
+    WEIGHTS[(nice.clamp(-20, 19) + 20) as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_of_nice_is_worth_a_quarter() {
+        assert_eq!(weight_of_nice(0), 1024);
+        for nice in -20..19 {
+            let (more, less) = (weight_of_nice(nice), weight_of_nice(nice + 1));
+            let ratio = f64::from(more) / f64::from(less);
+            assert!((1.18..1.32).contains(&ratio), "nice {nice}: {ratio}");
+        }
+        assert_eq!(weight_of_nice(100), weight_of_nice(19));
+    }
+}

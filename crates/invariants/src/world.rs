@@ -1,0 +1,213 @@
+//! What the events so far add up to: who runs where, who waits since when.
+
+use std::collections::{BTreeMap, HashMap};
+
+use evenkeel_machine::CpuSet;
+
+use crate::event::{Class, Event, IDLE, Left, Tid, What};
+
+/// What a task does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing was heard of it that tells.
+    Unknown,
+    /// It has this CPU, since then.
+    Runs {
+        /// The CPU.
+        cpu: u32,
+        /// When it got it.
+        since_ns: u64,
+    },
+    /// It wants a CPU, since then.
+    Waits {
+        /// When it began to wait.
+        since_ns: u64,
+    },
+    /// It waits for something else.
+    Sleeps,
+    /// It will never run again.
+    Dead,
+}
+
+/// What is known of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// What it does.
+    pub condition: Condition,
+    /// Where it may run, if that was heard.
+    pub allowed: Option<CpuSet>,
+    /// When that was changed last.
+    pub allowed_since_ns: u64,
+    /// How it competes, if that was heard.
+    pub class: Option<Class>,
+}
+
+impl Task {
+    fn unknown() -> Self {
+        Self { condition: Condition::Unknown, allowed: None, allowed_since_ns: 0, class: None }
+    }
+
+    /// Whether a fair scheduler answers for it.
+    pub fn is_fair(&self) -> bool {
+        matches!(self.class, Some(Class::Fair { .. }))
+    }
+
+    /// Since when it waits, if it does.
+    pub fn waits_since(&self) -> Option<u64> {
+        match self.condition {
+            Condition::Waits { since_ns } => Some(since_ns),
+            _ => None,
+        }
+    }
+}
+
+/// All tasks and CPUs.
+#[derive(Debug, Clone, Default)]
+pub struct World {
+    tasks: HashMap<Tid, Task>,
+    /// Who has each CPU, and since when.
+    cpus: BTreeMap<u32, (Tid, u64)>,
+    /// Fair tasks that run or wait.
+    runnable: usize,
+}
+
+impl World {
+    /// What is known of a task.
+    pub fn task(&self, tid: Tid) -> Option<&Task> {
+        self.tasks.get(&tid)
+    }
+
+    /// All tasks of which something is known.
+    pub fn tasks(&self) -> impl Iterator<Item = (Tid, &Task)> {
+        self.tasks.iter().map(|(tid, task)| (*tid, task))
+    }
+
+    /// Who has a CPU, and since when.
+    pub fn on(&self, cpu: u32) -> Option<(Tid, u64)> {
+        self.cpus.get(&cpu).copied()
+    }
+
+    /// All CPUs that were heard of.
+    pub fn cpus(&self) -> impl Iterator<Item = u32> {
+        self.cpus.keys().copied()
+    }
+
+    /// How many fair tasks run or wait.
+    pub fn runnable(&self) -> usize {
+        self.runnable
+    }
+
+    /// Takes an event into account.
+    pub(crate) fn apply(&mut self, event: &Event) {
+        let now = event.time_ns;
+        match &event.what {
+            What::Wakeup { task } => {
+                let is_news = matches!(
+                    self.known(*task).condition,
+                    Condition::Unknown | Condition::Sleeps | Condition::Dead
+                );
+                if is_news {
+                    self.set(*task, Condition::Waits { since_ns: now });
+                }
+            }
+            What::Switch { prev, left, next, .. } => {
+                if *prev != IDLE {
+                    let condition = match left {
+                        Left::Runnable => Condition::Waits { since_ns: now },
+                        Left::Asleep => Condition::Sleeps,
+                        Left::Dead => Condition::Dead,
+                    };
+                    self.set(*prev, condition);
+                }
+                if *next != IDLE {
+                    self.set(*next, Condition::Runs { cpu: event.cpu, since_ns: now });
+                }
+                self.cpus.insert(event.cpu, (*next, now));
+            }
+            What::Migrate { .. } | What::Exit { .. } => {}
+            What::Affinity { task, allowed } => {
+                let known = self.known(*task);
+                known.allowed = Some(allowed.clone());
+                known.allowed_since_ns = now;
+            }
+            What::Class { task, class } => {
+                // Counted anew under its new class.
+                let condition = self.known(*task).condition;
+                self.set(*task, Condition::Unknown);
+                self.known(*task).class = Some(*class);
+                self.set(*task, condition);
+            }
+            What::Fork { child } => {
+                // Numbers are used again.
+                self.set(*child, Condition::Unknown);
+                self.tasks.insert(*child, Task::unknown());
+            }
+        }
+    }
+
+    fn known(&mut self, tid: Tid) -> &mut Task {
+        self.tasks.entry(tid).or_insert_with(Task::unknown)
+    }
+
+    fn set(&mut self, tid: Tid, condition: Condition) {
+        let task = self.known(tid);
+        let counts = |condition| {
+            usize::from(matches!(condition, Condition::Runs { .. } | Condition::Waits { .. }))
+        };
+        let before = counts(std::mem::replace(&mut task.condition, condition));
+        if task.is_fair() {
+            self.runnable = self.runnable + counts(condition) - before;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::*;
+
+    fn world(events: &[Event]) -> World {
+        let mut world = World::default();
+        events.iter().for_each(|event| world.apply(event));
+        world
+    }
+
+    fn condition(world: &World, tid: Tid) -> Condition {
+        world.task(tid).unwrap().condition
+    }
+
+    #[test]
+    fn a_task_wakes_runs_waits_and_sleeps() {
+        let mut events = vec![fair(0, 7), wake(1, 7)];
+        assert_eq!(condition(&world(&events), 7), Condition::Waits { since_ns: ms(1) });
+        events.push(switch(2, 0, 0, Left::Runnable, 7));
+        assert_eq!(condition(&world(&events), 7), Condition::Runs { cpu: 0, since_ns: ms(2) });
+        // Woken while it runs: nothing new.
+        events.push(wake(3, 7));
+        assert_eq!(condition(&world(&events), 7), Condition::Runs { cpu: 0, since_ns: ms(2) });
+        events.push(switch(4, 0, 7, Left::Runnable, 0));
+        assert_eq!(condition(&world(&events), 7), Condition::Waits { since_ns: ms(4) });
+        assert_eq!(world(&events).runnable(), 1);
+        events.push(switch(5, 0, 0, Left::Runnable, 7));
+        events.push(switch(6, 0, 7, Left::Asleep, 0));
+        assert_eq!(condition(&world(&events), 7), Condition::Sleeps);
+        assert_eq!(world(&events).runnable(), 0);
+        assert_eq!(world(&events).on(0), Some((IDLE, ms(6))));
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_another_task() {
+        let events = [fair(0, 7), affinity(0, 7, "1"), switch(1, 0, 7, Left::Dead, 0), fork(2, 7)];
+        assert_eq!(world(&events).task(7), Some(&Task::unknown()));
+    }
+
+    #[test]
+    fn only_fair_tasks_count() {
+        let mut events = vec![wake(1, 7), fair(2, 7)];
+        assert_eq!(world(&events).runnable(), 1, "its class was heard after it woke");
+        events.push(at(3, What::Class { task: 7, class: Class::Other }));
+        assert_eq!(world(&events).runnable(), 0);
+        events.push(switch(4, 0, 7, Left::Asleep, 0));
+        assert_eq!(world(&events).runnable(), 0);
+    }
+}

@@ -1,0 +1,178 @@
+//! A running guest, seen from the host.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::machine::{QEMU, console_in};
+use crate::protocol::{Answer, Request};
+use crate::{Ending, Error, Job, file};
+
+/// How much of a console an error shows, in lines.
+const CONSOLE_LINES: usize = 80;
+
+/// A guest that serves. Dropping it kills it.
+pub struct Guest {
+    requests: ChildStdin,
+    answers: Receiver<Answer>,
+    qemu: Arc<Mutex<Child>>,
+    keeper: Option<JoinHandle<()>>,
+    silence: Duration,
+    /// Holds its console and its root directory.
+    dir: TempDir,
+}
+
+impl Guest {
+    /// Starts QEMU and waits until the guest is ready.
+    pub(crate) fn start(
+        mut command: Command,
+        dir: TempDir,
+        silence: Duration,
+    ) -> Result<Self, Error> {
+        let errors = dir.path().join("errors");
+        let errors = File::create(&errors).map_err(file("cannot write", &errors))?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
+        // Whatever becomes of us, no guest stays. The kernel takes the *thread* that started it for
+        // its parent, so one thread both starts it and stays until it has ended.
+        // SAFETY: one system call with plain numbers between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            });
+        }
+        let (started, start) = channel();
+        let (answer, answers) = channel();
+        let keeper = std::thread::spawn(move || keep(command, &started, &answer));
+        let ended = || Error::Ended { console: String::new() };
+        let (qemu, requests) = start.recv().map_err(|_| ended())??;
+        let mut guest = Self { requests, answers, qemu, keeper: Some(keeper), silence, dir };
+        while guest.answer()? != Answer::Ready {}
+        Ok(guest)
+    }
+
+    /// Runs a command to its end.
+    ///
+    /// # Errors
+    /// When the guest ends or is stuck; it is lost then.
+    pub fn run(&mut self, job: Job) -> Result<Ending, Error> {
+        self.ask(&Request::Run(job))?;
+        loop {
+            if let Answer::Ended(ending) = self.answer()? {
+                return Ok(ending);
+            }
+        }
+    }
+
+    /// Switches it off; returns all that its console showed.
+    ///
+    /// # Errors
+    /// When it is stuck.
+    pub fn off(mut self) -> Result<String, Error> {
+        self.ask(&Request::Off)?;
+        loop {
+            match self.answer() {
+                Ok(_) => {}
+                Err(Error::Ended { .. }) => return Ok(self.console()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// All that its console has shown so far.
+    pub fn console(&self) -> String {
+        let read = |name| std::fs::read(name).unwrap_or_default();
+        let bytes = [read(console_in(self.dir.path())), read(self.dir.path().join("errors"))];
+        String::from_utf8_lossy(&bytes.concat()).into_owned()
+    }
+
+    fn console_end(&self) -> String {
+        let console = self.console();
+        let lines: Vec<&str> = console.lines().collect();
+        lines[lines.len().saturating_sub(CONSOLE_LINES)..].join("\n")
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<(), Error> {
+        // It has no map with keys that are no strings, so this cannot fail.
+        let mut line = serde_json::to_vec(request).unwrap_or_default();
+        line.push(b'\n');
+        self.requests.write_all(&line).map_err(|_| Error::Ended { console: self.console_end() })
+    }
+
+    fn answer(&mut self) -> Result<Answer, Error> {
+        match self.answers.recv_timeout(self.silence) {
+            Ok(answer) => Ok(answer),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(Error::Ended { console: self.console_end() })
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                self.kill();
+                Err(Error::Silent { silence: self.silence, console: self.console_end() })
+            }
+        }
+    }
+
+    fn kill(&self) {
+        if let Err(error) = lock(&self.qemu).kill() {
+            tracing::warn!("cannot kill {QEMU}: {error}");
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.kill();
+        if let Some(keeper) = self.keeper.take() {
+            // It only ever panics where memory ends.
+            let _ = keeper.join();
+        }
+    }
+}
+
+type Started = (Arc<Mutex<Child>>, ChildStdin);
+
+/// Starts QEMU, passes on what the guest says until it has ended, and reaps it.
+fn keep(mut command: Command, started: &Sender<Result<Started, Error>>, answers: &Sender<Answer>) {
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(source) => {
+            let _ = started.send(Err(Error::NoQemu { command: QEMU, source }));
+            return;
+        }
+    };
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let child = Arc::new(Mutex::new(child));
+    if let (Some(stdin), Some(stdout)) = (stdin, stdout) {
+        // Who started us waits for it.
+        let _ = started.send(Ok((Arc::clone(&child), stdin)));
+        pass_on(stdout, answers);
+    }
+    // Its output has ended, so it is ending, too.
+    if let Err(error) = lock(&child).wait() {
+        tracing::warn!("cannot wait for {QEMU}: {error}");
+    }
+}
+
+fn pass_on(stdout: ChildStdout, answers: &Sender<Answer>) {
+    for line in BufReader::new(stdout).split(b'\n') {
+        let Ok(line) = line else { return };
+        match serde_json::from_slice(&line) {
+            // Nobody listens any more when the guest is dropped.
+            Ok(answer) => drop(answers.send(answer)),
+            Err(error) => tracing::debug!("the guest says what nobody understands: {error}"),
+        }
+    }
+}
+
+fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
+    child.lock().unwrap_or_else(PoisonError::into_inner)
+}

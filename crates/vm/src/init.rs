@@ -1,0 +1,241 @@
+//! The first process in the guest: mounts what programs expect, then serves the host.
+//!
+//! It runs above everything else (SCHED_FIFO, the highest priority), so that it can say that it is
+//! alive and end what is out of time whatever a scheduler under test does to ordinary tasks.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::mount::{MsFlags, mount};
+use nix::sys::reboot::{RebootMode, reboot};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::initramfs::MARK;
+use crate::protocol::{Answer, Request};
+use crate::{Ending, Job};
+
+/// The host's end of this line is QEMU's standard input and output.
+const LINE: &str = "/dev/ttyS1";
+const OUTPUTS: [&str; 2] = ["/run/stdout", "/run/stderr"];
+/// Of an output that is longer, this much of its end is passed on.
+const OUTPUT_BYTES: u64 = 1 << 20;
+/// How often the host hears that the guest is alive.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// What a job's last processes get to end by themselves.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What is mounted where: type and place. What a kernel lacks is left out.
+const MOUNTS: &[(&str, &str)] = &[
+    ("devtmpfs", "/dev"),
+    ("proc", "/proc"),
+    ("sysfs", "/sys"),
+    ("tmpfs", "/run"),
+    ("tmpfs", "/tmp"),
+    ("tmpfs", "/dev/shm"),
+    ("devpts", "/dev/pts"),
+    ("cgroup2", "/sys/fs/cgroup"),
+    ("bpf", "/sys/fs/bpf"),
+    ("debugfs", "/sys/kernel/debug"),
+    ("tracefs", "/sys/kernel/tracing"),
+];
+
+/// Whether this process is the first of a guest that this crate has booted.
+pub fn is_init() -> bool {
+    std::process::id() == 1 && Path::new(MARK).exists()
+}
+
+/// Serves the host until it says that the guest is to be switched off. Does not return.
+pub fn serve() -> ! {
+    if let Err(error) = try_serve() {
+        // On the console: there is nobody else to tell.
+        let _ = writeln!(std::io::stderr(), "evenkeel-vm: {error}");
+    }
+    // Pending output on the line gets out.
+    nix::unistd::sync();
+    let Err(error) = reboot(RebootMode::RB_POWER_OFF);
+    let _ = writeln!(std::io::stderr(), "evenkeel-vm: cannot switch off: {error}");
+    std::process::exit(1);
+}
+
+fn try_serve() -> std::io::Result<()> {
+    mount_all();
+    rise();
+    // Blocked, so that it can be waited for with a limit.
+    let children: SigSet = [Signal::SIGCHLD].into_iter().collect();
+    children.thread_block()?;
+
+    let mut line = File::options().read(true).write(true).open(LINE)?;
+    let mut settings = tcgetattr(&line)?;
+    cfmakeraw(&mut settings);
+    tcsetattr(&line, SetArg::TCSANOW, &settings)?;
+    let requests = BufReader::new(line.try_clone()?);
+    say(&mut line, &Answer::Ready)?;
+    for request in requests.lines() {
+        match serde_json::from_str(&request?)? {
+            Request::Off => return Ok(()),
+            Request::Run(job) => {
+                let ending = run(&job, &mut line)?;
+                say(&mut line, &Answer::Ended(ending))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn mount_all() {
+    for (kind, place) in MOUNTS {
+        let made = std::fs::create_dir_all(place);
+        let none = None::<&str>;
+        let mounted = mount(Some(*kind), *place, Some(*kind), MsFlags::empty(), none);
+        if made.is_err() || mounted.is_err() {
+            let _ = writeln!(std::io::stderr(), "evenkeel-vm: no {kind} at {place}");
+        }
+    }
+}
+
+/// Puts this process above all others; its children start as ordinary ones.
+fn rise() {
+    let highest = libc::sched_param { sched_priority: 99 };
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: a valid place for the parameters of a plain system call.
+    if unsafe { libc::sched_setscheduler(0, policy, &highest) } != 0 {
+        let _ = writeln!(std::io::stderr(), "evenkeel-vm: cannot rise above the others");
+    }
+}
+
+fn say(line: &mut File, answer: &Answer) -> std::io::Result<()> {
+    let mut text = serde_json::to_vec(answer)?;
+    text.push(b'\n');
+    line.write_all(&text)
+}
+
+/// Runs a job to its end, ends what it left, and reports. The error is one of the line.
+fn run(job: &Job, line: &mut File) -> std::io::Result<Ending> {
+    let mut ending = Ending {
+        code: 127,
+        timed_out: false,
+        stdout: String::new(),
+        stderr: String::new(),
+        left: Vec::new(),
+    };
+    let child = match start(job) {
+        Ok(child) => child,
+        Err(error) => {
+            ending.stderr = format!("cannot start {:?}: {error}", job.command);
+            return Ok(ending);
+        }
+    };
+    let deadline = Instant::now() + Duration::from_secs(job.limit_s.into());
+    loop {
+        if let Some(status) = reap(child) {
+            ending.code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+            break;
+        }
+        if !ending.timed_out && Instant::now() > deadline {
+            ending.timed_out = true;
+            kill_all();
+        }
+        wait_for_child(HEARTBEAT);
+        say(line, &Answer::Alive)?;
+    }
+    let deadline = Instant::now() + GRACE;
+    while Instant::now() < deadline && !processes().is_empty() {
+        wait_for_child(Duration::from_millis(10));
+        reap(child);
+    }
+    ending.left = processes();
+    kill_all();
+    while !processes().is_empty() {
+        wait_for_child(Duration::from_millis(10));
+        reap(child);
+        say(line, &Answer::Alive)?;
+    }
+    [ending.stdout, ending.stderr] = OUTPUTS.map(end_of);
+    Ok(ending)
+}
+
+fn start(job: &Job) -> std::io::Result<Pid> {
+    let (program, arguments) = job.command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
+    let [stdout, stderr] = OUTPUTS.map(File::create);
+    let child = Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .envs([("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), ("HOME", "/root"), ("TERM", "dumb")])
+        .stdin(Stdio::null())
+        .stdout(stdout?)
+        .stderr(stderr?)
+        .spawn()?;
+    // Reaped by its number with all the others.
+    Ok(Pid::from_raw(child.id() as i32))
+}
+
+/// Reaps whoever has ended: the first process inherits all orphans. Returns the end of `child`.
+fn reap(child: Pid) -> Option<ExitStatus> {
+    let mut end = None;
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, code)) if pid == child => {
+                end = Some(ExitStatus::from_raw(code << 8));
+            }
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => {
+                end = Some(ExitStatus::from_raw(signal as i32));
+            }
+            Ok(WaitStatus::StillAlive) | Err(_) => return end,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Returns when a child has ended, or after this time.
+fn wait_for_child(limit: Duration) {
+    let limit = libc::timespec {
+        tv_sec: limit.as_secs() as libc::time_t,
+        tv_nsec: libc::c_long::from(limit.subsec_nanos() as i32),
+    };
+    let children: SigSet = [Signal::SIGCHLD].into_iter().collect();
+    // SAFETY: valid places for the set and the limit; no information about the signal is wanted.
+    unsafe { libc::sigtimedwait(children.as_ref(), std::ptr::null_mut(), &limit) };
+}
+
+fn kill_all() {
+    // All but this one: there is nobody left when that fails.
+    let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+}
+
+/// The names of all programs that run beside this one.
+fn processes() -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name != "1"))
+        .filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit))
+        // Kernel threads and the dead have no program.
+        .filter(|entry| std::fs::read_link(entry.path().join("exe")).is_ok())
+        .map(|entry| {
+            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&words).replace('\0', " ").trim().to_owned()
+        })
+        .collect()
+}
+
+/// The end of an output, read as text.
+fn end_of(path: &str) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(OUTPUT_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_or_else(
+        |error| format!("(cannot be read: {error})"),
+        |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+    )
+}

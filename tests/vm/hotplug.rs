@@ -1,0 +1,146 @@
+//! CPUs that go and come back under a running balancer: for real, as no other place here allows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use evenkeel_journal::affinity;
+
+use crate::Test;
+use crate::balancer::Daemon;
+use crate::roles::role;
+use crate::support::*;
+use crate::worker::Worker;
+
+pub const TESTS: &[Test] = &[
+    Test { name: "hotplug::run_carries_on", run: run_carries_on },
+    Test { name: "hotplug::the_daemon_carries_on", run: the_daemon_carries_on },
+    Test { name: "hotplug::a_cpu_that_flaps_unseen", run: a_cpu_that_flaps_unseen },
+];
+
+/// As many busy threads as CPUs, so that the CPU that goes was in use.
+const THREADS: usize = 3;
+
+fn switch(cpu: u32, on: bool) {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+    std::fs::write(&path, if on { "1" } else { "0" }).unwrap_or_else(|why| panic!("{path}: {why}"));
+}
+
+/// Keeps CPU 0 half busy, so that there always is something to balance.
+struct Hog {
+    end: Arc<AtomicBool>,
+}
+
+impl Hog {
+    fn start() -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&end);
+        std::thread::spawn(move || {
+            affinity::set(nix::unistd::gettid().as_raw(), &just(0)).unwrap();
+            while !seen.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        Self { end }
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits for this many more moves, whoever is moved; returns them.
+fn more_moves(host: &Host, count: usize) -> Vec<(i32, u32)> {
+    let since = host.pins().len();
+    wait_for("moves", || host.pins().len() >= since + count);
+    host.pins().split_off(since)
+}
+
+/// Takes away a CPU that a thread was pinned to, sees that the others are used on, gives it back,
+/// and sees that it is used again.
+fn take_away_and_give_back(host: &Host, worker: &Worker) {
+    let before = all();
+    // CPU 0 cannot be switched off.
+    let last = || host.pins().iter().rev().map(|(_, cpu)| *cpu).find(|cpu| *cpu != 0);
+    wait_for("a pin that can lose its CPU", || last().is_some());
+    let gone = last().unwrap();
+    switch(gone, false);
+    assert_eq!(all(), before.difference(&just(gone)));
+    // Which plan was made before it went nobody can say: what counts is where it leads.
+    more_moves(host, 4);
+    let moves = more_moves(host, 8);
+    assert!(moves.iter().all(|(_, cpu)| *cpu != gone), "CPU {gone} is off: {moves:?}");
+    assert!(worker.threads.iter().all(|tid| !mask(*tid).is_empty()), "a thread can run nowhere");
+
+    switch(gone, true);
+    // By us, or by the kernel where it may.
+    wait_for("its use", || worker.threads.iter().any(|tid| runs_on(*tid) == gone));
+}
+
+/// The CPU that a thread runs on, or ran on last.
+fn runs_on(tid: i32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    // Field 39 of all, of which two stand before.
+    fields.split(' ').nth(36).unwrap().parse().unwrap()
+}
+
+fn run_carries_on() {
+    for placement in ["hard", "soft"] {
+        let _hog = Hog::start();
+        let host = Host::new();
+        let flags = [&["-q", "--placement", placement], &EAGER[..]].concat();
+        let mut worker = Worker::start_by(&mut host.run(&flags, &role("worker")), THREADS);
+        take_away_and_give_back(&host, &worker);
+        // Killed, so that the program outlives it and can be looked at.
+        worker.kill_evenkeel();
+        wait_for("the masks", || worker.is_as(&all()));
+        wait_for("the journal's end", || host.journals().is_empty());
+        assert!(host.status().is_empty());
+        worker.let_end();
+    }
+}
+
+fn the_daemon_carries_on() {
+    let _hog = Hog::start();
+    let host = Host::new();
+    let daemon = Daemon::start(&host, &[&["--placement", "hard"], &EAGER[..]].concat());
+    let words = role("worker");
+    let worker = Worker::start_by(host.command(words[0]).args(&words[1..]), THREADS);
+    let joined = output(&mut host.evenkeel(["join", &worker.pid.to_string()]));
+    assert!(joined.status.success(), "{joined:?}");
+    take_away_and_give_back(&host, &worker);
+    daemon.end();
+    assert!(worker.is_as(&all()));
+    assert!(worker.end().success());
+}
+
+/// Off and on again before the balancer can see it: the kernel has taken our pin back, which cannot
+/// be told from a user who did, so that thread is let go. The others are moved on, and all masks are
+/// in order in the end.
+fn a_cpu_that_flaps_unseen() {
+    let _hog = Hog::start();
+    let host = Host::new();
+    let flags = [&["-q", "--placement", "hard"], &EAGER[..]].concat();
+    let mut worker = Worker::start_by(&mut host.run(&flags, &role("worker")), THREADS);
+    let is_there = || worker.threads.iter().any(|tid| mask(*tid) == just(1));
+    wait_for("a thread on CPU 1, and evenkeel's stop", || {
+        stop_while_it_waits(worker.pid_of_evenkeel());
+        if !is_there() {
+            kill(worker.pid_of_evenkeel(), libc::SIGCONT);
+        }
+        is_there()
+    });
+    for _ in 0..20 {
+        switch(1, false);
+        switch(1, true);
+    }
+    assert!(!is_there(), "the kernel left a pin to a CPU that was off");
+    kill(worker.pid_of_evenkeel(), libc::SIGCONT);
+    more_moves(&host, 4);
+    worker.kill_evenkeel();
+    wait_for("the masks", || worker.is_as(&all()));
+    assert!(host.status().is_empty());
+    worker.let_end();
+}

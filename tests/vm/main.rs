@@ -1,0 +1,46 @@
+//! Tests on real kernels in a virtual machine. This one program is the host's side (it boots guests
+//! and reports each test under its name, as `cargo test` does), the guest's first process, and in
+//! the guest each of the tests and the processes that these start.
+//!
+//! A test's name says which kernel it runs on; `make vm-test ONLY=6.18` picks some. Guests
+//! are emulated and slow: nothing asserts on how long something takes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+// What the tests on the live host use, too; not all of it is needed here.
+#[allow(dead_code)]
+#[path = "../host/balancer.rs"]
+mod balancer;
+#[allow(dead_code)]
+#[path = "../host/support.rs"]
+mod support;
+#[allow(dead_code)]
+#[path = "../host/worker.rs"]
+mod worker;
+
+mod boots;
+mod hotplug;
+mod roles;
+mod user_level;
+
+use std::process::ExitCode;
+
+/// A test in a guest.
+pub struct Test {
+    /// What it shows.
+    pub name: &'static str,
+    /// It fails by a panic.
+    pub run: fn(),
+}
+
+fn main() -> ExitCode {
+    if evenkeel_vm::is_init() {
+        evenkeel_vm::serve();
+    }
+    let mut arguments = std::env::args().skip(1);
+    match (arguments.next().as_deref(), arguments.next()) {
+        (Some(roles::ROLE), Some(name)) => roles::play(&name),
+        (Some(boots::TEST), Some(name)) => boots::run_in_guest(&name),
+        _ => return boots::run_on_host(),
+    }
+    ExitCode::SUCCESS
+}

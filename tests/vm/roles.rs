@@ -1,0 +1,17 @@
+//! Processes that tests start in the guest: this program again.
+
+/// The argument before a role's name.
+pub const ROLE: &str = "role";
+
+/// The command that plays a role; set `EVENKEEL_TEST_ROLE` to its name, too.
+pub fn role(name: &'static str) -> Vec<&'static str> {
+    vec!["/init", ROLE, name]
+}
+
+/// Plays it.
+pub fn play(name: &str) {
+    match name {
+        "worker" => crate::worker::worker(),
+        other => panic!("no role is called {other}"),
+    }
+}

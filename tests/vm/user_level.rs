@@ -1,0 +1,107 @@
+//! What needs no sched_ext, on Debian 12's own kernel: accounting, `evenkeel run`, the daemon, undo.
+
+use evenkeel_cbinfo::Cbinfo;
+use serde_json::Value;
+
+use crate::Test;
+use crate::balancer::{Daemon, lone_worker};
+use crate::support::*;
+use crate::worker::Worker;
+
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "user_level::run_time_is_what_the_kernel_says",
+        run: run_time_is_what_the_kernel_says,
+    },
+    Test { name: "user_level::doctor_finds_exact_accounting", run: doctor_finds_exact_accounting },
+    Test {
+        name: "user_level::run_moves_and_gives_masks_back",
+        run: run_moves_and_gives_masks_back,
+    },
+    Test { name: "user_level::a_killed_run_is_undone", run: a_killed_run_is_undone },
+    Test {
+        name: "user_level::what_two_dead_left_undo_takes_back",
+        run: what_two_dead_left_undo_takes_back,
+    },
+    Test { name: "user_level::the_daemon_balances_who_joins", run: the_daemon_balances_who_joins },
+];
+
+const HARD: [&str; 6] = ["--placement", "hard", "--policy", "paper", "--interval", "20ms"];
+
+fn thread_time_ns() -> u64 {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+}
+
+/// The accounting's object fits this kernel's types, and what it counts agrees with the kernel.
+fn run_time_is_what_the_kernel_says() {
+    let mut cbinfo = Cbinfo::open(&[]).unwrap();
+    cbinfo.follow(std::process::id(), 1).unwrap();
+    let own = nix::unistd::gettid().as_raw() as u32;
+    let mut got = || {
+        let tasks = cbinfo.tasks().unwrap();
+        let task = tasks.into_iter().find(|task| task.tid == own).unwrap();
+        task.run_ns + task.stolen_ns
+    };
+    let (first, start) = (got(), thread_time_ns());
+    while thread_time_ns() - start < 500_000_000 {
+        std::hint::spin_loop();
+    }
+    let (counted, said) = (got() - first, thread_time_ns() - start);
+    let apart = counted.abs_diff(said) as f64 / said as f64;
+    assert!(apart < 0.03, "counted {counted} ns, the kernel says {said} ns");
+}
+
+fn doctor_finds_exact_accounting() {
+    let host = Host::new();
+    let output = output(&mut host.evenkeel(["doctor", "--json"]));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    println!("{report:#}");
+    assert!(output.status.success(), "{output:?}");
+}
+
+fn run_moves_and_gives_masks_back() {
+    for placement in ["hard", "soft"] {
+        let host = Host::new();
+        let worker =
+            Worker::start(&host, &[&["-q", "--placement", placement], &EAGER[..]].concat());
+        worker.wait_moved(&host, 2);
+        assert!(worker.end().success());
+    }
+}
+
+fn a_killed_run_is_undone() {
+    let host = Host::new();
+    let mut worker = Worker::start(&host, &[&["-q"], &HARD[..]].concat());
+    worker.wait_moved(&host, 1);
+    worker.kill_evenkeel();
+    wait_for("masks to be given back", || worker.is_as(&all()));
+    assert!(host.status().is_empty());
+    worker.let_end();
+}
+
+fn what_two_dead_left_undo_takes_back() {
+    let host = Host::new();
+    let mut worker = Worker::start(&host, &[&["-q", "--no-supervisor"], &HARD[..]].concat());
+    worker.wait_moved(&host, 1);
+    kill(worker.pid_of_evenkeel(), libc::SIGSTOP);
+    wait_for("its stop", || state(worker.pid_of_evenkeel()) == 'T');
+    worker.kill_evenkeel();
+    assert!(!worker.is_as(&all()), "nothing was left to undo");
+    host.undo();
+    assert!(worker.is_as(&all()));
+    assert!(host.status().is_empty());
+    worker.let_end();
+}
+
+fn the_daemon_balances_who_joins() {
+    let host = Host::new();
+    let daemon = Daemon::start(&host, &[&["--placement", "hard"], &EAGER[..]].concat());
+    let worker = lone_worker(&host);
+    let joined = output(&mut host.evenkeel(["join", &worker.pid.to_string()]));
+    assert!(joined.status.success(), "{joined:?}");
+    worker.wait_moved(&host, 2);
+    daemon.end();
+    assert!(worker.is_as(&all()));
+    assert!(worker.end().success());
+}
