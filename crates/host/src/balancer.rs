@@ -206,6 +206,7 @@ impl Balancer {
         member.last = Rc::clone(self.observer.last());
         if let Some(session) = self.session.as_mut().map(GuardedSession::session) {
             member.free_newcomers(&snapshot, session, self.pinned > 0);
+            member.follow_cpus(&snapshot, session);
         }
         if let Some(working_sets) = &mut member.working_sets {
             working_sets.measure(&mut snapshot);

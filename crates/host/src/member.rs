@@ -31,6 +31,8 @@ pub(crate) struct Member {
     pub(crate) last: Rc<Reading>,
     /// The CPUs of its cpuset, and when they were read.
     usable: Option<(u64, CpuSet)>,
+    /// What these were before they changed, until the tasks have been seen to.
+    replaced: Option<CpuSet>,
     /// When to look next, on the monotonic clock.
     pub(crate) due_ns: u64,
     /// From the last look to the next.
@@ -50,6 +52,7 @@ impl Member {
             decisions: VecDeque::new(),
             known: BTreeMap::new(),
             usable: None,
+            replaced: None,
             last: Rc::clone(now),
             due_ns: now.at_ns + interval_ns,
             interval_ns,
@@ -63,8 +66,19 @@ impl Member {
             Some((at_ns, cpus)) if now_ns.saturating_sub(*at_ns) < CPUSET_AGE_NS => cpus.clone(),
             _ => {
                 let cpus = read().unwrap_or_default();
-                self.usable = Some((now_ns, cpus.clone()));
+                let before = self.usable.replace((now_ns, cpus.clone())).map(|(_, before)| before);
+                self.replaced = before.filter(|before| *before != cpus).or(self.replaced.take());
                 cpus
+            }
+        }
+    }
+
+    /// After CPUs came or went: no task stays bound to what is not there, or kept from what is.
+    pub(crate) fn follow_cpus(&mut self, snapshot: &Snapshot, session: &mut Session) {
+        let Some(before) = self.replaced.take() else { return };
+        for task in &snapshot.tasks {
+            if let Err(error) = session.follow_cpus(&task_ref(task.id, task.process), &before) {
+                tracing::warn!("{error}");
             }
         }
     }
