@@ -10,13 +10,12 @@ use crate::Test;
 use crate::scheduler::Scheduler;
 use crate::storms::*;
 use crate::support::just;
-use crate::watched::{LIMITS, for_a_while, rest, watched};
+use crate::watched::{EXACT, ROUGH, for_a_while, rest, watched};
 
 macro_rules! tests_of {
     ($name:literal, $scheduler:expr) => {
         &[
-            Test { name: concat!($name, "::weights"), run: || weights($scheduler) },
-            Test { name: concat!($name, "::more_hogs_than_cpus"), run: || hogs($scheduler) },
+            Test { name: concat!($name, "::hogs"), run: || hogs($scheduler, ROUGH) },
             Test { name: concat!($name, "::a_thousand_threads"), run: || crowd($scheduler, 1000) },
             Test { name: concat!($name, "::fork_and_exec"), run: || fork_and_exec($scheduler) },
             Test { name: concat!($name, "::real_time_hogs"), run: || real_time_hogs($scheduler) },
@@ -24,13 +23,25 @@ macro_rules! tests_of {
     };
 }
 
+/// Where instructions are counted.
+macro_rules! exact_tests_of {
+    ($name:literal, $scheduler:expr) => {
+        &[
+            Test { name: concat!($name, "::weights"), run: || weights($scheduler) },
+            Test { name: concat!($name, "::hogs_exactly"), run: || hogs($scheduler, EXACT) },
+        ]
+    };
+}
+
 pub const KERNEL: &[Test] = tests_of!("kernel", Scheduler::Kernel);
+pub const KERNEL_EXACT: &[Test] = exact_tests_of!("kernel", Scheduler::Kernel);
+pub const KEEL_EXACT: &[Test] = exact_tests_of!("keel", Scheduler::Keel);
 pub const KEEL: &[Test] = tests_of!("keel", Scheduler::Keel);
 
 /// Hogs of three weights that may use the same CPU only, twice.
 fn weights(scheduler: Scheduler) {
     scheduler.under(|| {
-        let findings = watched(LIMITS, |witness| {
+        let findings = watched(EXACT, |witness| {
             let mut hogs = Threads::default();
             for (cpu, nice) in [(0, 0), (0, 5), (0, -5), (1, 0), (1, 5)] {
                 hogs.start(|| spin(Duration::from_millis(10)));
@@ -46,9 +57,9 @@ fn weights(scheduler: Scheduler) {
 }
 
 /// One more hog than CPUs: whoever waits must get its turn, and no CPU may be left out.
-fn hogs(scheduler: Scheduler) {
+fn hogs(scheduler: Scheduler, limits: Limits) {
     scheduler.under(|| {
-        let findings = watched(LIMITS, |witness| {
+        let findings = watched(limits, |witness| {
             let mut hogs = Threads::default();
             for _ in 0..=crate::support::all().len() {
                 hogs.start(|| spin(Duration::from_millis(10)));
@@ -63,7 +74,7 @@ fn hogs(scheduler: Scheduler) {
 /// Many threads of all habits, with others that change their masks, weights and classes.
 fn crowd(scheduler: Scheduler, count: u64) {
     scheduler.under(|| {
-        watched(LIMITS, |witness| {
+        watched(ROUGH, |witness| {
             let crowd = restless(count);
             let tormentors = torment(&crowd.tids, 4);
             for_a_while(witness, rest);
@@ -81,7 +92,7 @@ fn crowd(scheduler: Scheduler, count: u64) {
 /// and killed.
 fn fork_and_exec(scheduler: Scheduler) {
     scheduler.under(|| {
-        watched(LIMITS, |witness| {
+        watched(ROUGH, |witness| {
             let mut processes = Processes::start(30);
             let mut random = Random::new(1);
             let mut forks = Threads::default();
@@ -99,7 +110,7 @@ fn fork_and_exec(scheduler: Scheduler) {
 /// Real-time tasks that leave a twentieth of each CPU.
 fn real_time_hogs(scheduler: Scheduler) {
     // Whoever waits may have to wait for these, and a CPU that they leave for a moment is idle.
-    let limits = Limits { wait_ns: 10 * LIMITS.wait_ns, ..LIMITS };
+    let limits = Limits { wait_ns: 10 * ROUGH.wait_ns, ..ROUGH };
     scheduler.under(|| {
         watched(limits, |witness| {
             let crowd = restless(50);

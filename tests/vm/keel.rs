@@ -11,7 +11,7 @@ use crate::hotplug::switch;
 use crate::scheduler::{Keel, loads, state};
 use crate::storms::*;
 use crate::support::{EVENKEEL, just, output, text, wait_for};
-use crate::watched::{LIMITS, watched};
+use crate::watched::{ROUGH, watched};
 
 /// On every kernel.
 pub const SHORT: &[Test] = &[
@@ -38,7 +38,7 @@ fn comes_and_goes() {
         let keel = Keel::start(&[]);
         let name = std::fs::read_to_string("/sys/kernel/sched_ext/root/ops").unwrap();
         assert!(name.contains("keel"), "{name}");
-        watched(LIMITS, |_| {
+        watched(ROUGH, |_| {
             let crowd = restless(50);
             std::thread::sleep(Duration::from_secs(2));
             crowd.end();
@@ -62,7 +62,7 @@ fn is_the_only_one() {
 
 /// Each time the kernel's own scheduler takes over, and nobody is lost between the two.
 fn killed_twenty_times() {
-    watched(LIMITS, |witness| {
+    watched(ROUGH, |witness| {
         let crowd = restless(100);
         for _ in 0..20 {
             let mut keel = Keel::start(&[]);
@@ -80,7 +80,7 @@ fn killed_twenty_times() {
 fn cpus_that_go_and_come() {
     let keel = Keel::start(&[]);
     // A CPU that is off idles, whoever waits.
-    watched(Limits { idle_grace_ns: 0, ..LIMITS }, |witness| {
+    watched(Limits { idle_grace_ns: 0, ..ROUGH }, |witness| {
         let crowd = restless(50);
         for round in 0..6 {
             let before = loads();

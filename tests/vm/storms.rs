@@ -89,7 +89,8 @@ pub fn set_nice(tid: i32, nice: i32) {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, tid as u32, nice) };
 }
 
-/// Threads that run, sleep, yield and block on each other.
+/// Threads that run, sleep, yield and block on each other. The more there are, the longer they sleep:
+/// they want about as many CPUs as a small guest has.
 pub fn restless(count: u64) -> Threads {
     let mut threads = Threads::default();
     let bell = Arc::new((Mutex::new(()), Condvar::new()));
@@ -99,12 +100,12 @@ pub fn restless(count: u64) -> Threads {
         threads.start(move || match random.below(8) {
             0 | 1 => spin(Duration::from_micros(random.below(2000))),
             2 => (0..20).for_each(|_| std::thread::yield_now()),
-            3 => bell.1.notify_all(),
+            3 => bell.1.notify_one(),
             4 => {
-                let wait = Duration::from_millis(random.below(100));
+                let wait = Duration::from_millis(random.below(2 * count));
                 drop(bell.1.wait_timeout(bell.0.lock().unwrap(), wait).unwrap());
             }
-            _ => std::thread::sleep(Duration::from_millis(random.below(400))),
+            _ => std::thread::sleep(Duration::from_millis(random.below(2 * count))),
         });
     }
     threads

@@ -9,18 +9,32 @@ use crate::boots;
 
 const MS: u64 = 1_000_000;
 
-/// What an emulator on a busy host allows: its CPUs stand still for some 100 ms now and then. A
-/// task that is lost, a mask that is ignored or a CPU that is forgotten shows beyond any limit.
-pub const LIMITS: Limits = Limits {
-    wait_ns: 3000 * MS,
-    wait_per_task_ns: 30 * MS,
-    affinity_grace_ns: 500 * MS,
-    idle_grace_ns: 700 * MS,
-    share_window_ns: 2500 * MS,
-    share_tolerance_pct: 10,
-    share_slack_ns: 100 * MS,
-    charge_tolerance_pct: 5,
-    charge_slack_ns: 20 * MS,
+/// What an emulator on a busy host allows: its CPUs stand still for some 100 ms now and then,
+/// between any two instructions. A task that is lost, a mask that is ignored or a CPU that is
+/// forgotten shows beyond any limit.
+pub const ROUGH: Limits = Limits {
+    wait_ns: 5000 * MS,
+    wait_per_task_ns: 50 * MS,
+    affinity_grace_ns: 1000 * MS,
+    idle_grace_ns: 1000 * MS,
+    share_window_ns: 3600_000 * MS,
+    share_tolerance_pct: 100,
+    share_slack_ns: 0,
+    charge_tolerance_pct: 10,
+    charge_slack_ns: 1000 * MS,
+};
+
+/// Where instructions are counted the host does not matter, and a millisecond is one.
+pub const EXACT: Limits = Limits {
+    wait_ns: 100 * MS,
+    wait_per_task_ns: 20 * MS,
+    affinity_grace_ns: 10 * MS,
+    idle_grace_ns: 20 * MS,
+    share_window_ns: 1000 * MS,
+    share_tolerance_pct: 5,
+    share_slack_ns: 10 * MS,
+    charge_tolerance_pct: 2,
+    charge_slack_ns: 5 * MS,
 };
 
 /// Events of some ten seconds fit in; who runs longer looks at them in between.

@@ -176,12 +176,12 @@ fn configure(
             SETTINGS => map
                 .set_initial_value(bytemuck::bytes_of(&settings))
                 .map_err(|_| LoadError::Mismatch(SETTINGS))?,
-            TOPOLOGY => map
-                .set_initial_value(&parts.concat())
-                .map_err(|_| LoadError::Mismatch(TOPOLOGY))?,
-            CPUS => map
-                .set_max_entries(topology.cpu_numbers)
-                .map_err(|_| LoadError::Mismatch(CPUS))?,
+            TOPOLOGY => {
+                map.set_initial_value(&parts.concat()).map_err(|_| LoadError::Mismatch(TOPOLOGY))?
+            }
+            CPUS => {
+                map.set_max_entries(topology.cpu_numbers).map_err(|_| LoadError::Mismatch(CPUS))?
+            }
             OPS => {
                 let value = map.initial_value_mut().and_then(|ops| ops.last_chunk_mut());
                 *value.ok_or(LoadError::Mismatch(OPS))? = hotplug_seq.to_ne_bytes();

@@ -128,7 +128,8 @@ impl State<'_> {
             let mut readable = server.poll_fds();
             readable.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
             let patience = if is_left { Duration::ZERO } else { LOOK };
-            match poll(&mut readable, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO)) {
+            match poll(&mut readable, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO))
+            {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(why) => return Err(why.into()),
             }

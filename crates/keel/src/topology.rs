@@ -17,13 +17,17 @@ const SHARED_LEVELS: usize = 2;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
     /// More CPUs than the keel was built for.
-    #[error("CPU {cpu}: the keel was built for CPU numbers below {MAX_CPUS} (MAX_CPUS in bpf/keel/intf.h)")]
+    #[error(
+        "CPU {cpu}: the keel was built for CPU numbers below {MAX_CPUS} (MAX_CPUS in bpf/keel/intf.h)"
+    )]
     TooManyCpus {
         /// The highest CPU.
         cpu: u32,
     },
     /// A machine of more parts than the keel was built for.
-    #[error("the machine has more cores, caches and nodes than the keel was built for: {ranges} groups, at most {MAX_RANGES} (MAX_RANGES in bpf/keel/intf.h)")]
+    #[error(
+        "the machine has more cores, caches and nodes than the keel was built for: {ranges} groups, at most {MAX_RANGES} (MAX_RANGES in bpf/keel/intf.h)"
+    )]
     TooManyGroups {
         /// What it would need.
         ranges: usize,
