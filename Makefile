@@ -1,9 +1,11 @@
 # The two commands that everybody needs are `make demo` and `make test`.
 #
 #   make demo       set up, build, and show the main job on this machine (about three minutes)
+#   make demo-vm    show the keel beside the kernel's own scheduler, in a virtual machine (two minutes)
 #   make test       set up, build, and pass every test
 #   make build      set up and build
 #   make vm-test    only the tests on real kernels in a virtual machine (ONLY=6.18 picks by name)
+#   make vm-soak    the schedulers' tests there for SOAK_MINUTES (30) on 4 CPUs, and again on 8
 #   make bench      all benchmarks, in full (half an hour); writes docs/benchmarks.md
 #   make install    install under PREFIX (/usr/local), with man pages and completions
 #   make uninstall  take that away again
@@ -15,9 +17,11 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 # The test programs run as root, cargo as the user that calls it.
 SUDO_RUNNER := --config 'target."cfg(all())".runner = ["sudo", "-E"]'
 TEST_RUNNER := $(if $(AS_ROOT),$(SUDO_RUNNER))
+# How long `make vm-soak` lasts on each machine.
+SOAK_MINUTES ?= 30
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
-.PHONY: demo test native-test vm-test build setup kernels lint bench install uninstall
+.PHONY: demo test native-test vm-test vm-soak demo-vm build setup kernels lint bench install uninstall
 
 demo: build
 	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
@@ -35,6 +39,14 @@ build: setup
 
 setup:
 	@scripts/setup
+
+demo-vm: setup kernels
+	CLANG=$$(scripts/clang) cargo test --workspace --locked --test vm -- --ignored --nocapture vm::demo
+
+# Half an hour on four CPUs, and as much on eight.
+vm-soak: setup kernels
+	EVENKEEL_SOAK_S=$$(($(SOAK_MINUTES) * 60 / 5)) CLANG=$$(scripts/clang) \
+		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::soak
 
 kernels:
 	@scripts/kernel

@@ -3,33 +3,101 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::{Test, hotplug, support, user_level};
+use crate::{Test, demo, hotplug, invariants, keel, support, user_level};
 
 /// The argument before a test's name.
 pub const TEST: &str = "test";
 
-/// No test takes that long in a guest that works, however slow it is.
-const LIMIT_S: u32 = 240;
+/// No test takes longer than this and its duration in a guest that works, however slow it is.
+const LIMIT_S: u64 = 240;
+/// What lasts as long as one likes lasts this long, unless $EVENKEEL_SOAK_S gives other seconds.
+const DURATION_S: u64 = 6;
+const SOAK: &str = "EVENKEEL_SOAK_S";
 
 /// A kernel on a machine, and the tests that want it.
 struct Boot {
+    /// What the tests' names begin with.
+    name: &'static str,
     /// As tests/vm/kernels calls it.
     kernel: &'static str,
     topology: fn() -> Topology,
+    /// Instructions are counted: the guest's clock is exact, and slow.
+    counted: bool,
     tests: &'static [&'static [Test]],
 }
 
-/// Debian 12's own kernel for what needs no sched_ext.
-static BOOTS: &[Boot] = &[Boot {
-    kernel: "6.1",
-    topology: || Topology::flat(3),
-    tests: &[user_level::TESTS, hotplug::TESTS],
-}];
+static BOOTS: &[Boot] = &[
+    // Debian 12's own kernel, for what needs no sched_ext.
+    Boot {
+        name: "6.1",
+        kernel: "6.1",
+        topology: || Topology::flat(3),
+        counted: false,
+        tests: &[user_level::TESTS, hotplug::TESTS],
+    },
+    // The oldest one that the keel supports.
+    Boot {
+        name: "6.18",
+        kernel: "6.18",
+        topology: || Topology::numa(2, 2),
+        counted: false,
+        tests: &[invariants::KERNEL, invariants::KEEL, keel::SHORT, keel::LONG],
+    },
+    Boot {
+        name: "6.18-counted",
+        kernel: "6.18",
+        topology: || Topology::flat(2),
+        counted: true,
+        tests: &[invariants::KERNEL_EXACT, invariants::KEEL_EXACT],
+    },
+    // Newer ones.
+    Boot {
+        name: "7.0",
+        kernel: "7.0",
+        topology: || Topology::flat(2),
+        counted: false,
+        tests: &[keel::SHORT],
+    },
+    Boot {
+        name: "7.2",
+        kernel: "7.2",
+        topology: || Topology::flat(2),
+        counted: false,
+        tests: &[keel::SHORT],
+    },
+];
+
+/// Only run when asked for: `make demo-vm`; and `make vm-soak`, on four memory nodes with one CPU
+/// each and with two.
+static ON_DEMAND: &[Boot] = &[
+    Boot {
+        name: "demo",
+        kernel: "6.18",
+        topology: || Topology::flat(2),
+        counted: false,
+        tests: &[demo::TESTS],
+    },
+    Boot {
+        name: "soak-4",
+        kernel: "6.18",
+        topology: || Topology::ring(4, 1),
+        counted: false,
+        tests: &[invariants::KEEL],
+    },
+    Boot {
+        name: "soak-8",
+        kernel: "6.18",
+        topology: || Topology::ring(4, 2),
+        counted: false,
+        tests: &[invariants::KEEL],
+    },
+];
 
 impl Boot {
     fn tests(&self) -> impl Iterator<Item = &'static Test> {
@@ -41,29 +109,47 @@ impl Boot {
         let kernel = Kernel::find(self.kernel)?;
         let mut initramfs = Initramfs::new(&own)?;
         initramfs.program(Path::new(support::EVENKEEL))?;
-        let acceleration = Acceleration::fastest(&kernel, &own)?;
+        let acceleration = match self.counted {
+            true => Acceleration::Counting,
+            false => Acceleration::fastest(&kernel, &own)?,
+        };
         Ok(Machine::new(kernel, (self.topology)(), initramfs, acceleration))
     }
 }
 
-/// Runs one test; called in the guest.
-pub fn run_in_guest(name: &str) {
-    let test = BOOTS.iter().flat_map(Boot::tests).find(|test| test.name == name);
+/// Runs one test; called in the guest. `duration_s`: of what lasts as long as one likes.
+pub fn run_in_guest(name: &str, duration_s: Option<&str>) {
+    DURATION.set(duration_s.unwrap().parse().unwrap()).unwrap();
+    let test = BOOTS.iter().chain(ON_DEMAND).flat_map(Boot::tests).find(|test| test.name == name);
     (test.unwrap_or_else(|| panic!("no test is called {name}")).run)();
 }
 
-/// The guest that is running, and which boot it is of. One at a time: a guest keeps all CPUs busy.
-static RUNNING: Mutex<Option<(usize, Guest)>> = Mutex::new(None);
+static DURATION: OnceLock<u64> = OnceLock::new();
+
+/// How long what lasts as long as one likes is to last; for tests in the guest.
+pub fn duration() -> Duration {
+    Duration::from_secs(*DURATION.get().unwrap())
+}
+
+/// The guest that is running, and the name of its boot. One at a time: it keeps all CPUs busy.
+static RUNNING: Mutex<Option<(&str, Guest)>> = Mutex::new(None);
 
 /// Runs the tests that the command line names.
 pub fn run_on_host() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
+    let duration_s = match std::env::var(SOAK) {
+        Ok(seconds) => seconds.parse().unwrap_or_else(|_| panic!("{SOAK} is no number of seconds")),
+        Err(_) => DURATION_S,
+    };
     let mut trials = Vec::new();
-    for (index, boot) in BOOTS.iter().enumerate() {
-        for test in boot.tests() {
-            let name = format!("vm::{}::{}", boot.kernel, test.name);
-            trials.push(Trial::test(name, move || run_test(index, test.name)));
+    for (boots, on_demand) in [(BOOTS, false), (ON_DEMAND, true)] {
+        for boot in boots {
+            trials.extend(boot.tests().map(|test| {
+                let name = format!("vm::{}::{}", boot.name, test.name);
+                let run = move || run_test(boot, test.name, duration_s);
+                Trial::test(name, run).with_ignored_flag(on_demand)
+            }));
         }
     }
     let outcome = libtest_mimic::run(&arguments, trials);
@@ -71,23 +157,30 @@ pub fn run_on_host() -> ExitCode {
     outcome.exit_code()
 }
 
-fn run_test(index: usize, name: &str) -> Result<(), Failed> {
+fn run_test(boot: &'static Boot, name: &str, duration_s: u64) -> Result<(), Failed> {
     let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut guest = match running.take() {
-        Some((of, guest)) if of == index => guest,
+        Some((of, guest)) if of == boot.name => guest,
         other => {
             drop(other);
-            BOOTS[index].machine().and_then(|machine| machine.boot()).map_err(words)?
+            boot.machine().and_then(|machine| machine.boot()).map_err(words)?
         }
     };
     let shown = guest.console().len();
-    let command = ["/init", TEST, name].map(str::to_owned).to_vec();
+    // One of its seconds takes several of the host.
+    let duration_s = if boot.counted { duration_s.div_ceil(2) } else { duration_s };
+    let command = ["/init", TEST, name, &duration_s.to_string()].map(str::to_owned).to_vec();
+    let limit_s = (LIMIT_S + duration_s) as u32;
     // Without a guest, the next test boots another.
-    let ending = guest.run(Job { command, limit_s: LIMIT_S }).map_err(words)?;
+    let ending = guest.run(Job { command, limit_s }).map_err(words)?;
     let console = guest.console().split_off(shown);
-    *running = Some((index, guest));
+    *running = Some((boot.name, guest));
     if !ending.is_clean() {
         return Err(format!("{ending}\n--- console\n{console}").into());
+    }
+    // Shown with --nocapture, as `cargo test` does it.
+    if std::env::args().any(|argument| argument == "--nocapture") {
+        println!("{}", ending.stdout.trim_end());
     }
     match complaint(&console) {
         Some(line) => Err(format!("the kernel complains: {line}\n--- console\n{console}").into()),

@@ -18,9 +18,15 @@ mod support;
 mod worker;
 
 mod boots;
+mod demo;
 mod hotplug;
+mod invariants;
+mod keel;
 mod roles;
+mod scheduler;
+mod storms;
 mod user_level;
+mod watched;
 
 use std::process::ExitCode;
 
@@ -39,7 +45,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     match (arguments.next().as_deref(), arguments.next()) {
         (Some(roles::ROLE), Some(name)) => roles::play(&name),
-        (Some(boots::TEST), Some(name)) => boots::run_in_guest(&name),
+        (Some(boots::TEST), Some(name)) => boots::run_in_guest(&name, arguments.next().as_deref()),
         _ => return boots::run_on_host(),
     }
     ExitCode::SUCCESS

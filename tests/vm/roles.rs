@@ -12,6 +12,7 @@ pub fn role(name: &'static str) -> Vec<&'static str> {
 pub fn play(name: &str) {
     match name {
         "worker" => crate::worker::worker(),
+        "victim" => crate::storms::play_victim(),
         other => panic!("no role is called {other}"),
     }
 }

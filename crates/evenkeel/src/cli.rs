@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use evenkeel_keel::{Balance, Capacities, Gate, Order, Slice};
 use serde::Deserialize;
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
@@ -42,6 +43,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Take back what a killed evenkeel left.
     Undo(UndoArgs),
+    /// Run the whole machine under the keel, a scheduler of exchangeable policies (sched_ext).
+    Sched(SchedArgs),
     /// Measure: the capability balancer against the kernel, or a noise generator.
     Bench(BenchArgs),
     /// Measure a paper's figures and tables again on this machine, and say what was reproduced.
@@ -341,6 +344,37 @@ pub struct UndoArgs {
     /// As JSON, on standard output.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `evenkeel sched`.
+#[derive(Debug, Args)]
+pub struct SchedArgs {
+    /// Which task runs next: `fair` the smallest vruntime.
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    pub order: Order,
+    /// When load may be balanced: `always`.
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    pub gate: Gate,
+    /// What load is and where it goes: `count` takes CPUs for equal, as classic Linux does.
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    pub balance: Balance,
+    /// How long a task runs before others get their turn, in microseconds.
+    #[arg(long, value_name = "N", default_value_t)]
+    pub slice_us: Slice,
+    /// What CPUs can do, 1 to 1024 each, for example 0-3=1024,4-7=512 [default: what the kernel
+    /// says].
+    #[arg(long, value_name = "LIST")]
+    pub capacity: Option<Capacities>,
+    /// Print a line of statistics every SEC seconds.
+    #[arg(long, value_name = "SEC", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub stats: Option<u64>,
+    /// Only print such lines of a keel that runs already.
+    #[arg(long, value_name = "SEC", conflicts_with_all = ["stats", "load_only"],
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub monitor: Option<u64>,
+    /// Have the kernel check the scheduler, and do not run it.
+    #[arg(long)]
+    pub load_only: bool,
 }
 
 /// `evenkeel bench`.

@@ -10,6 +10,7 @@ mod inspect;
 mod job;
 mod origin;
 mod run;
+mod sched;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -98,6 +99,7 @@ fn dispatch(cli: Cli) -> Result<i32> {
         Command::Undo(args) => inspect::undo(&args),
         Command::Generate(args) => generate::main(&args),
         Command::Doctor(args) => doctor::main(args),
+        Command::Sched(args) => sched::main(&args),
         Command::Bench(args) => bench::main(args),
         Command::Repro(args) => bench::repro(args),
     }

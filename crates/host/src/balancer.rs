@@ -300,22 +300,16 @@ impl Balancer {
     fn see_cpus(&mut self, program: u32, member: &mut Member) {
         let observer = &self.observer;
         let now = Rc::clone(observer.last());
-        if !member.see_cpus(program, &now, || observer.usable(program)) {
+        let Some(before) = member.see_cpus(program, &now, || observer.usable(program)) else {
             return;
-        }
+        };
         if member.cpus().iter().any(|cpu| !self.machine.cpu(cpu).is_some_and(|cpu| cpu.online)) {
             self.read_machine_again();
             member.totals.set_machine(&self.machine);
         }
-        // The kernel has taken pins to CPUs that are gone. Off our books with them: when the CPU is
-        // back, a mask without our pin would look like the user's choice.
         let Some(session) = self.session.as_mut().map(GuardedSession::session) else { return };
         for (id, task) in now.tasks_of(program).into_iter().flatten() {
-            let task = task_ref(*id, task.process);
-            let pinned_cpu = session.pinned_cpu(&task);
-            if pinned_cpu.is_some_and(|cpu| !member.cpus().contains(cpu))
-                && let Err(why) = session.release(&task)
-            {
+            if let Err(why) = session.follow_cpus(&task_ref(*id, task.process), &before) {
                 tracing::warn!("{why}");
             }
         }

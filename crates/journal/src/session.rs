@@ -381,6 +381,31 @@ impl Session {
         report
     }
 
+    /// Call for the threads that are looked after when CPUs came or went, with the cpuset as it was
+    /// before. Where a CPU went, the kernel has taken our pin to it back; where one came, a thread
+    /// that was given all CPUs meanwhile gets all of them again (before 6.2 the kernel makes of
+    /// "all" a list of those that are online, and leaves it at that).
+    ///
+    /// # Errors
+    /// All of [`PlaceError`]; a thread that ended is none.
+    pub fn follow_cpus(&mut self, task: &TaskRef, before: &CpuSet) -> Result<(), PlaceError> {
+        let Some(entry) = self.ledger.entry(task) else { return Ok(()) };
+        let effective = effective_cpuset(task.tid);
+        let result = match entry.state {
+            State::Pinned if entry.pin.set.intersection(&effective).is_empty() => {
+                self.release(task).map(drop)
+            }
+            State::Released if entry.pin.original == Original::All => {
+                regrow(task, before, &effective)
+            }
+            _ => Ok(()),
+        };
+        match result {
+            Err(PlaceError::Gone { .. }) => Ok(()),
+            result => result,
+        }
+    }
+
     /// The CPUs that a thread may be placed on now: its cpuset, and within it what its user allowed
     /// (all of the cpuset with `override_user`). A pin of ours does not count.
     ///
@@ -499,6 +524,16 @@ impl Session {
             tracing::warn!(%error, "the journal could not be made smaller; it goes on growing");
         }
     }
+}
+
+/// Gives all CPUs of the cpuset to a thread that has those of an earlier one.
+fn regrow(task: &TaskRef, before: &CpuSet, effective: &CpuSet) -> Result<(), PlaceError> {
+    let current = affinity::get(task.tid).map_err(|error| refused(task, error))?;
+    let is_stale = current == *before && current != *effective && current.is_subset(effective);
+    if is_stale && task.is_alive() {
+        Original::All.give_back(task.tid).map_err(|error| refused(task, error))?;
+    }
+    Ok(())
 }
 
 impl Drop for Session {

@@ -51,6 +51,9 @@ struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/witness.bpf.o")));
 
+/// The program that sees switches.
+const SWITCHES: &str = "on_switch";
+
 /// A witness that looks on. Dropping it detaches everything.
 pub struct Witness {
     object: Object,
@@ -100,8 +103,13 @@ impl Witness {
             builder.build().map_err(bpf("opening the events"))?
         };
         let mut witness = Self { object, links: Vec::new(), events, seen };
-        for program in witness.object.progs_mut() {
-            witness.links.push(program.attach().map_err(bpf("attaching"))?);
+        // Switches last: who was seen to fall asleep must be seen to wake.
+        for last in [false, true] {
+            for program in witness.object.progs_mut() {
+                if (program.name() == SWITCHES) == last {
+                    witness.links.push(program.attach().map_err(bpf("attaching"))?);
+                }
+            }
         }
         Ok(witness)
     }
@@ -119,8 +127,8 @@ impl Witness {
     /// # Errors
     /// [`Error::Lost`] when something was missed.
     pub fn end(mut self) -> Result<Findings, Error> {
-        // First nothing more happens, then the rest is read.
-        self.links.clear();
+        // First nothing more happens, then the rest is read. Switches end first, for the same reason.
+        while self.links.pop().is_some() {}
         self.look()?;
         let lost = self.lost()?;
         let Self { events, seen, .. } = self;

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * cpu.weight of cgroups. A group competes in its parent like one task of the
+ * group's weight, and what it gets is shared by its runnable tasks and child groups
+ * by their weights. So a task weighs
+ *
+ *     its own weight x product over its groups of (group's weight / what is active in it)
+ *
+ * the root group excepted. Groups are kept in slots; the root has slot 0, and tasks
+ * in it are not counted anywhere.
+ */
+#ifndef EVENKEEL_KEEL_GROUP_H
+#define EVENKEEL_KEEL_GROUP_H
+
+/* Groups that can be told apart; further ones count as their parents. */
+#define MAX_GROUPS 4096
+#define ROOT_GROUP 0
+/* Levels of groups that count. */
+#define MAX_DEPTH 8
+/* cpu.weight of a group, and the kernel's weight of a task, that nobody changed. */
+#define DEFAULT_WEIGHT 100
+
+struct group_state {
+	u64 weight;	/* in NICE_0_WEIGHT */
+	u64 active;	/* weights of its runnable tasks and active child groups; atomic */
+	u64 shown;	/* what it adds to the parent's `active`; atomic */
+	u32 parent;	/* slot */
+	u32 used;	/* atomic */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_GROUPS);
+	__type(key, u32);
+	__type(value, struct group_state);
+} groups SEC(".maps");
+
+/* The slots by cgroup id. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_GROUPS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u64);
+	__type(value, u32);
+} group_slots SEC(".maps");
+
+static __always_inline struct group_state *group_state(u32 slot)
+{
+	return bpf_map_lookup_elem(&groups, &slot);
+}
+
+static __always_inline u32 slot_of(struct cgroup *cgrp)
+{
+	u64 id = cgrp->kn->id;
+	u32 *slot = bpf_map_lookup_elem(&group_slots, &id);
+
+	return slot ? *slot : ROOT_GROUP;
+}
+
+/* A weight as the kernel gives it (1..=10000, 100 for nice 0) in NICE_0_WEIGHT. */
+static __always_inline u64 scaled_weight(u64 weight)
+{
+	return weight * NICE_0_WEIGHT / DEFAULT_WEIGHT;
+}
+
+/* What a task of this weight weighs in its groups' shares. */
+KEEL_PART u64 weight_in_groups(u64 weight, u32 slot)
+{
+	int depth;
+
+	bpf_for(depth, 0, MAX_DEPTH) {
+		struct group_state *g = group_state(slot);
+		u64 active;
+
+		if (slot == ROOT_GROUP || !g)
+			break;
+		active = READ_ONCE(g->active);
+		/* Both are at most 100 x NICE_0_WEIGHT, and nothing weighs more than all together. */
+		weight = active > weight ? weight * g->weight / active : g->weight;
+		slot = g->parent;
+	}
+	return weight > MIN_WEIGHT ? weight : MIN_WEIGHT;
+}
+
+static __always_inline void refresh_weight(struct task_struct *p, struct task_state *t)
+{
+	u64 weight = scaled_weight(p->scx.weight);
+
+	t->weight = t->group == ROOT_GROUP ? weight : weight_in_groups(weight, t->group);
+}
+
+/*
+ * The group adds this weight to its parent from now on: its own when it becomes
+ * active, 0 when nothing is active in it any more. Goes on upwards as long as that
+ * makes the parent active or inactive, too.
+ */
+KEEL_PART int show_group(u32 slot, u64 weight)
+{
+	int depth;
+
+	bpf_for(depth, 0, MAX_DEPTH) {
+		struct group_state *g = group_state(slot), *parent;
+		u64 added, before;
+
+		if (slot == ROOT_GROUP || !g)
+			break;
+		added = weight - __sync_lock_test_and_set(&g->shown, weight);
+		slot = g->parent;
+		parent = group_state(slot);
+		if (slot == ROOT_GROUP || !parent || !added)
+			break;
+		before = __sync_fetch_and_add(&parent->active, added);
+		if (weight ? before : before + added)
+			break;
+		weight = weight ? parent->weight : 0;
+	}
+	return 0;
+}
+
+/* A task that becomes runnable adds to its group. */
+static __always_inline void group_count(struct task_struct *p, struct task_state *t)
+{
+	struct group_state *g = group_state(t->group);
+
+	t->grouped_weight = 0;
+	if (t->group == ROOT_GROUP || !g)
+		return;
+	t->grouped_weight = scaled_weight(p->scx.weight);
+	if (!__sync_fetch_and_add(&g->active, t->grouped_weight))
+		show_group(t->group, g->weight);
+}
+
+static __always_inline void group_uncount(struct task_state *t)
+{
+	struct group_state *g = group_state(t->group);
+
+	if (!t->grouped_weight || !g)
+		return;
+	if (__sync_fetch_and_sub(&g->active, t->grouped_weight) == t->grouped_weight)
+		show_group(t->group, 0);
+	t->grouped_weight = 0;
+}
+
+/* A free slot, now taken; ROOT_GROUP if there is none. */
+KEEL_PART u32 take_slot(void)
+{
+	u32 slot;
+
+	bpf_for(slot, 1, MAX_GROUPS) {
+		struct group_state *g = group_state(slot);
+
+		if (g && !__sync_val_compare_and_swap(&g->used, 0, 1))
+			return slot;
+	}
+	return ROOT_GROUP;
+}
+
+s32 KEEL_OPS_S(keel_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
+{
+	struct group_state *g;
+	struct cgroup *above;
+	u64 id = cgrp->kn->id;
+	u32 parent, slot;
+
+	if (!cgrp->level)
+		return 0;
+	above = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
+	if (!above)
+		return 0;
+	parent = slot_of(above);
+	bpf_cgroup_release(above);
+	slot = take_slot();
+	g = group_state(slot);
+	if (slot == ROOT_GROUP || !g) {
+		/* No slot left: it counts as its parent. */
+		bpf_map_update_elem(&group_slots, &id, &parent, BPF_ANY);
+		return 0;
+	}
+	g->weight = scaled_weight(args->weight);
+	g->parent = parent;
+	g->active = 0;
+	g->shown = 0;
+	if (bpf_map_update_elem(&group_slots, &id, &slot, BPF_ANY))
+		g->used = 0;
+	return 0;
+}
+
+void KEEL_OPS(keel_cgroup_exit, struct cgroup *cgrp)
+{
+	u64 id = cgrp->kn->id;
+	struct group_state *g;
+	u32 slot = slot_of(cgrp);
+
+	bpf_map_delete_elem(&group_slots, &id);
+	g = group_state(slot);
+	if (slot != ROOT_GROUP && g)
+		g->used = 0;
+}
+
+/* The task is not queued anywhere meanwhile, so that it is not counted. */
+void KEEL_OPS(keel_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
+{
+	struct task_state *t = task_state(p);
+
+	if (t)
+		t->group = slot_of(to);
+}
+
+void KEEL_OPS(keel_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
+{
+	u32 slot = slot_of(cgrp);
+	struct group_state *g = group_state(slot);
+
+	if (slot == ROOT_GROUP || !g)
+		return;
+	g->weight = scaled_weight(weight);
+	if (READ_ONCE(g->shown))
+		show_group(slot, g->weight);
+}
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Load and utilisation of CPUs: who is counted where, and what the policies see of it. */
+#ifndef EVENKEEL_KEEL_LOAD_H
+#define EVENKEEL_KEEL_LOAD_H
+
+static __always_inline void add_load(u32 cpu, u64 weight)
+{
+	struct cpu_state *c = cpu_state(cpu);
+
+	if (!c)
+		return;
+	__sync_fetch_and_add(&c->load, weight);
+	__sync_fetch_and_add(&c->runnable, 1);
+}
+
+static __always_inline void sub_load(u32 cpu, u64 weight)
+{
+	struct cpu_state *c = cpu_state(cpu);
+
+	if (!c)
+		return;
+	__sync_fetch_and_sub(&c->load, weight);
+	__sync_fetch_and_sub(&c->runnable, 1);
+}
+
+/* The task does not add to any CPU's load any more. */
+static __always_inline void uncount_task(struct task_state *t)
+{
+	u32 on = __sync_lock_test_and_set(&t->counted_on, 0);
+
+	if (!on)
+		return;
+	sub_load(on - 1, t->counted_weight);
+	group_uncount(t);
+}
+
+/* The task, runnable, adds to this CPU's load and to no other's. */
+static __always_inline void count_task(struct task_struct *p, struct task_state *t, u32 cpu)
+{
+	u32 on = READ_ONCE(t->counted_on);
+
+	if (on == cpu + 1)
+		return;
+	if (on) {
+		on = __sync_lock_test_and_set(&t->counted_on, cpu + 1);
+		if (on)
+			sub_load(on - 1, t->counted_weight);
+	} else {
+		group_count(p, t);
+		refresh_weight(p, t);
+		t->counted_weight = t->weight;
+		__sync_lock_test_and_set(&t->counted_on, cpu + 1);
+	}
+	add_load(cpu, t->counted_weight);
+}
+
+/*
+ * The same for a task that was taken from the queue of `from` without the lock of
+ * its runqueue: it may have been dequeued since by who holds that, and then is
+ * counted rightly already.
+ */
+static __always_inline void recount_task(struct task_state *t, u32 from, u32 to)
+{
+	if (__sync_val_compare_and_swap(&t->counted_on, from + 1, to + 1) != from + 1)
+		return;
+	sub_load(from, t->counted_weight);
+	add_load(to, t->counted_weight);
+}
+
+/* Lets the time up to now count as busy or idle. Called by the CPU itself. */
+static __always_inline void update_utilisation(struct cpu_state *c, u64 now, bool busy)
+{
+	c->busy_share = decayed_share(c->busy_share, now - c->busy_since_ns, busy);
+	c->busy_since_ns = now;
+}
+
+static __always_inline u32 utilisation_of(struct cpu_state *c, u64 now)
+{
+	u64 since = READ_ONCE(c->busy_since_ns);
+	bool busy = READ_ONCE(c->running_weight) || READ_ONCE(c->taken);
+
+	/* The CPU may have written while we read: then no time has passed. */
+	return share_of(decayed_share(c->busy_share, now > since ? now - since : 0, busy));
+}
+
+static __always_inline bool is_idle(struct cpu_state *c)
+{
+	return !READ_ONCE(c->runnable) && !READ_ONCE(c->taken);
+}
+
+/* What a policy sees of a CPU. False: there is no such CPU. */
+static __always_inline bool view_cpu(u32 cpu, u64 now, struct cpu_view *view)
+{
+	struct cpu_state *c = cpu_state(cpu);
+
+	if (!c)
+		return false;
+	view->cpu = cpu;
+	view->load = READ_ONCE(c->load);
+	view->runnable = READ_ONCE(c->runnable);
+	view->waiting = view->runnable - (view->runnable && READ_ONCE(c->running_weight));
+	view->capability = topology.cpu[BOUNDED(cpu, MAX_CPUS)].capability;
+	view->utilisation = utilisation_of(c, now);
+	view->distance = 0;
+	view->affinity = 0;
+	view->idle = is_idle(c);
+	/* Who took the CPU has it for as long as it likes: what waits there waits twice as long. */
+	if (READ_ONCE(c->taken))
+		view->load = 2 * view->load + NICE_0_WEIGHT;
+	return true;
+}
+
+static __always_inline void note_waiting(u32 cpu)
+{
+	u64 *word = &waiting_cpus[BOUNDED(cpu, MAX_CPUS) / 64], bit = 1ULL << (cpu & 63);
+
+	if (!(READ_ONCE(*word) & bit))
+		__sync_fetch_and_or(word, bit);
+}
+
+/* Called by the CPU that owns the queue, so that only it clears the hint. */
+static __always_inline void note_served(u32 cpu)
+{
+	u64 *word = &waiting_cpus[BOUNDED(cpu, MAX_CPUS) / 64], bit = 1ULL << (cpu & 63);
+
+	if (!(READ_ONCE(*word) & bit) || scx_bpf_dsq_nr_queued(cpu))
+		return;
+	__sync_fetch_and_and(word, ~bit);
+	/* Somebody may have come in between, and seen the hint still set. */
+	if (scx_bpf_dsq_nr_queued(cpu))
+		__sync_fetch_and_or(word, bit);
+}
+
+static __always_inline bool is_anybody_waiting(void)
+{
+	u64 words = 0;
+	int i;
+
+	bpf_for(i, 0, (settings.cpus + 63) / 64)
+		words |= READ_ONCE(waiting_cpus[BOUNDED(i, MAX_CPUS / 64)]);
+	return words;
+}
+
+#endif

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Moving tasks that wait: who looks where, how often, and what is moved although no
+ * policy asks for it. How much, which, and whether, the policies decide.
+ */
+#ifndef EVENKEEL_KEEL_MIGRATE_H
+#define EVENKEEL_KEEL_MIGRATE_H
+
+/* Who has waited longer than this may go to an idle CPU whatever the gate says. */
+#define MAX_IDLE_WAIT_NS 10000000ULL
+/* Who has waited longer than this runs next, whatever the order says. */
+#define MAX_WAIT_NS 5000000000ULL
+/* How often each CPU looks for such. */
+#define RESCUE_INTERVAL_NS 1000000000ULL
+/* A busy CPU balances a domain once in so many ms for each of its CPUs (kernel: sd->busy_factor). */
+#define BUSY_FACTOR 16
+#define NS_PER_MS 1000000ULL
+
+static __always_inline bool may_run_on(struct task_struct *p, u32 cpu)
+{
+	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+}
+
+/* Asks the gate for a move away from `source`, and counts the answer. */
+static __always_inline bool may_move(struct cpu_state *own, struct cpu_state *source,
+				     struct task_state *t, u32 reason, u64 now)
+{
+	struct gate_params params = { .kind = settings.gate };
+	struct gate_view view = {
+		.reason = reason,
+		.source_utilisation = utilisation_of(source, now),
+		.mean_utilisation = own->mean_utilisation,
+		.task_share = share_of(t->run_share),
+	};
+
+	if (gate_may(&params, &view) < GATE_REFUSALS) {
+		count(own, COUNT_MOVE_WAKE + reason);
+		return true;
+	}
+	count(own, COUNT_REFUSE_WAKE + reason);
+	return false;
+}
+
+/* The position of a CPU, and back. */
+static __always_inline u32 position_of(u32 cpu)
+{
+	return topology.cpu[BOUNDED(cpu, MAX_CPUS)].position;
+}
+
+static __always_inline u32 cpu_at(u32 position)
+{
+	return topology.cpu_at[BOUNDED(position, MAX_CPUS)];
+}
+
+static __always_inline bool holds(struct cpu_range range, u32 position)
+{
+	return position - range.first < range.count;
+}
+
+/* The CPU's domain at a level; an empty one where it has none. */
+static __always_inline struct keel_domain domain_of(u32 cpu, u32 level)
+{
+	return topology.cpu[BOUNDED(cpu, MAX_CPUS)].domain[BOUNDED(level, MAX_LEVELS)];
+}
+
+static __always_inline struct cpu_range range_at(u32 index)
+{
+	return topology.range[BOUNDED(index, MAX_RANGES)];
+}
+
+/* Sums up a group: those of its CPUs that the task may use, or all. */
+KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count, u64 now,
+			struct task_struct *p __arg_trusted __arg_nullable)
+{
+	struct balance_params params = balance_params();
+	u32 position;
+
+	if (!sum)
+		return 0;
+	*sum = GROUP_NONE;
+	bpf_for(position, first, first + count) {
+		struct cpu_view view;
+		u32 cpu = cpu_at(position);
+
+		if (p && !may_run_on(p, cpu))
+			continue;
+		if (view_cpu(cpu, now, &view))
+			balance_cpu_step(&params, sum, &view);
+	}
+	return 0;
+}
+
+/* Moves waiting tasks from the queue of `source` to that of `own`; whether there were any. */
+KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
+{
+	struct balance_params params = balance_params();
+	struct order_params order = order_params();
+	struct cpu_state *to = cpu_state(own), *from = cpu_state(source);
+	struct task_struct *p;
+	u64 budget = READ_ONCE(tunables.scan_limit);
+	bool taken = false;
+	u32 wanted;
+
+	if (!to || !from)
+		return 0;
+	for (wanted = SCORE_FIRST; wanted >= SCORE_SECOND; wanted--) {
+		bpf_for_each(scx_dsq, p, source, SCX_DSQ_ITER_REV) {
+			struct task_view view;
+			struct task_state *t;
+			u64 vruntime;
+
+			if (!budget || !quota)
+				break;
+			budget--;
+			t = task_state(p);
+			if (!t || !may_run_on(p, own))
+				continue;
+			view.weight = t->counted_weight;
+			view.rested_ns = now - t->rested_since_ns;
+			view.run_share = share_of(t->run_share);
+			if (balance_task_score(&params, &view) != wanted ||
+			    !balance_fits(&params, quota, view.weight, taken))
+				continue;
+			if (!(reason == MOVE_IDLE && now - t->waiting_since_ns > MAX_IDLE_WAIT_NS) &&
+			    !may_move(to, from, t, reason, now))
+				continue;
+			vruntime = order_place(&order, t->vruntime, READ_ONCE(from->clock),
+					       READ_ONCE(to->clock), PLACE_ARRIVE);
+			scx_bpf_dsq_move_set_vtime(THIS_ITERATOR, vruntime);
+			if (!scx_bpf_dsq_move_vtime(THIS_ITERATOR, p, own, 0))
+				continue;
+			t->vruntime = vruntime;
+			t->home = own;
+			recount_task(t, source, own);
+			quota -= min_u64(quota, view.weight);
+			taken = true;
+		}
+	}
+	if (taken)
+		note_waiting(own);
+	return taken;
+}
+
+/* An idle CPU looks for work, in the smallest domain first. Returns whether it found any. */
+KEEL_PART bool balance_idle(u32 own, u64 now)
+{
+	struct balance_params params = balance_params();
+	struct cpu_state *c = cpu_state(own);
+	struct cpu_view view;
+	bool taken = false;
+	u32 level, i;
+
+	if (!c || !is_anybody_waiting() || !view_cpu(own, now, &view))
+		return 0;
+	count(c, COUNT_TRY_IDLE);
+	view.idle = true;
+	bpf_for(level, 0, settings.levels) {
+		struct keel_domain domain = domain_of(own, level);
+		struct group_view busiest = GROUP_NONE;
+		u64 quota;
+
+		bpf_for(i, 0, domain.ranges) {
+			struct cpu_range range = range_at(domain.first_range + i);
+			struct group_view group;
+
+			if (holds(range, position_of(own)))
+				continue;
+			sum_group(&group, range.first, range.count, now, NULL);
+			if (group.busiest != NO_CPU && balance_heavier(&params, &group, &busiest))
+				busiest = group;
+		}
+		quota = balance_quota(&params, &busiest, &view, domain.shared);
+		if (quota)
+			taken = pull(own, busiest.busiest, quota, MOVE_IDLE, now);
+		if (taken)
+			break;
+	}
+	return taken;
+}
+
+/*
+ * A busy CPU looks for more load than it has itself, in each domain whose time has
+ * come. For a group of several CPUs, the first one does it.
+ */
+KEEL_PART int balance_periodic(u32 own, u64 now)
+{
+	struct balance_params params = balance_params();
+	struct cpu_state *c = cpu_state(own);
+	struct cpu_view view;
+	u32 level, i;
+
+	if (!c)
+		return 0;
+	bpf_for(level, 0, settings.levels) {
+		struct keel_domain domain = domain_of(own, level);
+		struct group_view busiest = GROUP_NONE, ours = GROUP_NONE;
+		u64 quota, utilisation = 0;
+		u32 first = own;
+
+		if (!domain.ranges)
+			continue;
+		if (now < c->balance_at_ns[BOUNDED(level, MAX_LEVELS)])
+			continue;
+		c->balance_at_ns[BOUNDED(level, MAX_LEVELS)] =
+			now + domain.cpus * BUSY_FACTOR * NS_PER_MS;
+		count(c, COUNT_TRY_PERIODIC);
+		bpf_for(i, 0, domain.ranges) {
+			struct cpu_range range = range_at(domain.first_range + i);
+			struct group_view group;
+
+			sum_group(&group, range.first, range.count, now, NULL);
+			utilisation += group.utilisation;
+			if (holds(range, position_of(own))) {
+				ours = group;
+				first = cpu_at(range.first);
+			} else if (group.busiest != NO_CPU &&
+				   balance_heavier(&params, &group, &busiest)) {
+				busiest = group;
+			}
+		}
+		c->mean_utilisation = utilisation / (domain.cpus ?: 1);
+		if (first != own || !balance_heavier(&params, &busiest, &ours) ||
+		    !view_cpu(own, now, &view))
+			continue;
+		quota = balance_quota(&params, &busiest, &view, domain.shared);
+		if (quota)
+			pull(own, busiest.busiest, quota, MOVE_PERIODIC, now);
+	}
+	return 0;
+}
+
+/*
+ * Liveness: who has waited too long in this CPU's queue runs next. The queue's tail
+ * is where those are whose weight is so small that their turn does not come.
+ */
+KEEL_PART int rescue(u32 own, u64 now)
+{
+	struct cpu_state *c = cpu_state(own);
+	u64 budget = READ_ONCE(tunables.scan_limit);
+	struct task_struct *p;
+
+	if (!c || now < c->rescue_at_ns)
+		return 0;
+	c->rescue_at_ns = now + RESCUE_INTERVAL_NS;
+	bpf_for_each(scx_dsq, p, own, SCX_DSQ_ITER_REV) {
+		struct task_state *t = task_state(p);
+
+		if (!budget)
+			break;
+		budget--;
+		if (!t || now - t->waiting_since_ns < MAX_WAIT_NS || !may_run_on(p, own))
+			continue;
+		scx_bpf_dsq_move_set_slice(THIS_ITERATOR, READ_ONCE(tunables.slice_ns));
+		if (scx_bpf_dsq_move(THIS_ITERATOR, p, SCX_DSQ_LOCAL, 0)) {
+			count(c, COUNT_RESCUE);
+			break;
+		}
+	}
+	return 0;
+}
+
+#endif

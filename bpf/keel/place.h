@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Where a task goes that wakes, is new, or has become a new program. */
+#ifndef EVENKEEL_KEEL_PLACE_H
+#define EVENKEEL_KEEL_PLACE_H
+
+/*
+ * The CPU for a new task or program: from the largest domain down, into the least
+ * loaded group each time; its own where that is as good.
+ */
+KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, u32 from, u64 now)
+{
+	struct balance_params params = balance_params();
+	u32 cpu = from, step, i;
+
+	bpf_for(step, 0, settings.levels) {
+		struct keel_domain domain = domain_of(cpu, settings.levels - 1 - step);
+		struct group_view least = GROUP_NONE;
+		u32 there = cpu;
+
+		bpf_for(i, 0, domain.ranges) {
+			struct cpu_range range = range_at(domain.first_range + i);
+			struct group_view group;
+			bool is_own = holds(range, position_of(cpu));
+
+			sum_group(&group, range.first, range.count, now, p);
+			if (!group.cpus)
+				continue;
+			if (!least.cpus || balance_heavier(&params, &least, &group) ||
+			    (is_own && !balance_heavier(&params, &group, &least))) {
+				least = group;
+				there = is_own ? cpu : group.first;
+			}
+		}
+		cpu = there;
+	}
+	return cpu;
+}
+
+/* The better of `best` and another CPU for a task that wakes. */
+static __always_inline void consider(struct cpu_view *best, u32 cpu, u32 distance, bool idle,
+				     u64 relief, u64 now)
+{
+	struct balance_params params = balance_params();
+	struct cpu_view view;
+
+	if (cpu == best->cpu || !view_cpu(cpu, now, &view))
+		return;
+	view.distance = distance;
+	view.idle = idle;
+	view.load -= min_u64(view.load, relief);
+	if (balance_home(&params, best, &view))
+		*best = view;
+}
+
+/*
+ * The CPU for a task that wakes: the one that it ran on, an idle one near it (the
+ * kernel's choice), or the waker's. `claimed` is an idle CPU that nobody else will
+ * be given now, NO_CPU if there is none.
+ */
+static __always_inline u32 place_waking(struct task_struct *p, struct task_state *t, s32 prev,
+					u64 wake_flags, u32 *claimed, u64 now)
+{
+	u32 waker = bpf_get_smp_processor_id();
+	struct cpu_state *own = cpu_state(waker), *source = cpu_state(prev);
+	struct cpu_view best;
+	bool is_free = false;
+	s32 near;
+
+	*claimed = NO_CPU;
+	near = scx_bpf_select_cpu_dfl(p, prev, wake_flags, &is_free);
+	if (!own || !source || !view_cpu(prev, now, &best))
+		return near;
+	best.idle = false;
+	/* "Free" also is the CPU of a waker that says it will sleep: it is not yet. */
+	if (is_free && (near != waker || is_idle(own)))
+		*claimed = near;
+	if (*claimed == prev)
+		return prev;
+	if (*claimed != NO_CPU)
+		consider(&best, near, 1, true, 0, now);
+	else if (may_run_on(p, waker))
+		consider(&best, waker, 1, false,
+			 wake_flags & SCX_WAKE_SYNC ? own->running_weight : 0, now);
+	if (best.cpu != prev && may_run_on(p, prev) &&
+	    !may_move(own, source, t, MOVE_WAKE, now))
+		best.cpu = prev;
+	return best.cpu;
+}
+
+s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
+{
+	struct task_state *t = task_state(p);
+	u64 now = scx_bpf_now();
+	u32 cpu, claimed = NO_CPU;
+	struct cpu_state *c;
+
+	if (!t)
+		return prev;
+	if (wake_flags & SCX_WAKE_FORK) {
+		cpu = place_new(p, prev, now);
+		c = cpu_state(prev);
+		if (c && cpu != prev && !may_move(c, c, t, MOVE_FORK, now))
+			cpu = prev;
+		if (scx_bpf_test_and_clear_cpu_idle(cpu))
+			claimed = cpu;
+	} else {
+		cpu = place_waking(p, t, prev, wake_flags, &claimed, now);
+	}
+	if (claimed != NO_CPU && claimed != cpu) {
+		/* Claimed and not wanted: it must look itself, or it would be forgotten as idle. */
+		scx_bpf_kick_cpu(claimed, SCX_KICK_IDLE);
+		return cpu;
+	}
+	c = cpu_state(cpu);
+	if (claimed == NO_CPU || !c)
+		return cpu;
+	bring_home(t, cpu, PLACE_WAKE);
+	count_task(p, t, cpu);
+	t->waiting_since_ns = now;
+	count(c, COUNT_WAKE_IDLE);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, READ_ONCE(tunables.slice_ns), 0);
+	return cpu;
+}
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Tasks go into a CPU's queue, and out of it onto the CPU. */
+#ifndef EVENKEEL_KEEL_QUEUE_H
+#define EVENKEEL_KEEL_QUEUE_H
+
+/* Has the CPU look at its queue now, if it is idle or who runs there has to give way. */
+static __always_inline void alert(u32 own, u32 cpu, struct task_state *t, bool wakes, u64 now)
+{
+	struct cpu_state *c = cpu_state(cpu);
+	struct order_params params = order_params();
+	u64 running;
+
+	if (!c)
+		return;
+	if (!READ_ONCE(c->running_weight)) {
+		/* The kernel sees to the CPU that it has enqueued the task on itself. */
+		if (cpu != own)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		return;
+	}
+	if (!wakes)
+		return;
+	running = order_charge(READ_ONCE(c->running_vruntime), now - READ_ONCE(c->running_since_ns),
+			       READ_ONCE(c->running_weight));
+	if (order_preempt(&params, t->vruntime, running)) {
+		count(c, COUNT_PREEMPT);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+}
+
+/*
+ * The CPU for a task that the kernel enqueues without having asked select_cpu: at
+ * the end of its slice, after an exec, after its affinity, class or cgroup changed,
+ * or because a real-time task took its CPU.
+ */
+static __always_inline u32 place_anew(struct task_struct *p, struct task_state *t, u32 own,
+				      u64 flags, u64 now)
+{
+	struct cpu_state *c = cpu_state(own);
+	s32 idle;
+	u32 cpu;
+
+	if (p->nr_cpus_allowed == 1 || !c)
+		return own;
+	if (t->space != space_of(p)) {
+		t->space = space_of(p);
+		cpu = place_new(p, own, now);
+		if (cpu == own || !may_move(c, c, t, MOVE_EXEC, now))
+			return own;
+		/* Whether it is idle or not: it is looked for below, by its queue. */
+		scx_bpf_test_and_clear_cpu_idle(cpu);
+		return cpu;
+	}
+	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (idle < 0 || idle == own)
+		return own;
+	/* Nothing can be worse than to wait for a real-time task: no gate is asked. */
+	if (flags & SCX_ENQ_REENQ || may_move(c, c, t, MOVE_IDLE, now))
+		return idle;
+	scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+	return own;
+}
+
+void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
+{
+	struct task_state *t = task_state(p);
+	u32 own = scx_bpf_task_cpu(p), cpu = own;
+	struct cpu_state *c = cpu_state(own);
+	u64 slice_ns = READ_ONCE(tunables.slice_ns);
+	u64 now = scx_bpf_now();
+
+	if (!t || !c) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, flags);
+		return;
+	}
+	if (!(flags & SCX_ENQ_CPU_SELECTED))
+		cpu = place_anew(p, t, own, flags, now);
+	bring_home(t, cpu, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
+	count_task(p, t, cpu);
+	t->waiting_since_ns = now;
+	count(c, COUNT_ENQUEUE);
+	if (flags & SCX_ENQ_REENQ)
+		count(c, COUNT_THIEF);
+	scx_bpf_dsq_insert_vtime(p, cpu, slice_ns, t->vruntime, flags);
+	note_waiting(cpu);
+	alert(own, cpu, t, flags & SCX_ENQ_WAKEUP, now);
+}
+
+/* The first of a CPU's queue. */
+static __always_inline struct order_candidate head_of(u32 cpu)
+{
+	struct order_candidate head = {};
+	struct task_struct *p;
+
+	bpf_for_each(scx_dsq, p, cpu, 0) {
+		struct task_state *t = task_state(p);
+
+		head.exists = true;
+		head.vruntime = t ? t->vruntime : 0;
+		break;
+	}
+	return head;
+}
+
+void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
+{
+	struct order_params params = order_params();
+	struct order_candidate runs = {}, head, none = {};
+	struct cpu_state *c = cpu_state(own);
+	struct task_state *t = NULL;
+	u64 now = scx_bpf_now();
+
+	if (!c)
+		return;
+	if (c->balance_due) {
+		c->balance_due = 0;
+		balance_periodic(own, now);
+		rescue(own, now);
+	}
+	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
+		t = task_state(prev);
+	head = head_of(own);
+	if (t) {
+		charge(prev, t);
+		note_running(c, t, now);
+		runs.exists = !(t->yields && head.exists);
+		runs.vruntime = t->vruntime;
+		t->yields = 0;
+	} else if (!head.exists) {
+		head.exists = balance_idle(own, now);
+	}
+	if (order_pick(&params, runs, head, none, none) == CHOOSE_HEAD) {
+		if (scx_bpf_dsq_move_to_local(own)) {
+			count(c, COUNT_SWITCH);
+			note_served(own);
+			return;
+		}
+		/* Somebody else was faster. */
+	}
+	if (t) {
+		count(c, COUNT_KEEP);
+		set_slice(prev, READ_ONCE(tunables.slice_ns));
+	}
+	note_served(own);
+}
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The life of a task: it appears, gets into a queue, runs, stops, sleeps, ends. */
+#ifndef EVENKEEL_KEEL_TASK_H
+#define EVENKEEL_KEEL_TASK_H
+
+s32 KEEL_OPS_S(keel_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	struct task_state *t = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!t)
+		return -ENOMEM;
+	t->group = slot_of(args->cgroup);
+	return 0;
+}
+
+/* It comes into our class: new, or from a real-time class. */
+void KEEL_OPS(keel_enable, struct task_struct *p)
+{
+	struct task_state *t = task_state(p);
+
+	if (!t)
+		return;
+	t->is_new = 1;
+	t->space = space_of(p);
+	t->executed_ns = p->se.sum_exec_runtime;
+}
+
+void KEEL_OPS(keel_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	struct task_state *t = task_state(p);
+
+	if (t)
+		uncount_task(t);
+}
+
+/*
+ * Gives the task a place in the queue of `cpu`, relative to the clock there what it
+ * was to the clock at home.
+ */
+static __always_inline void bring_home(struct task_state *t, u32 cpu, enum order_place place)
+{
+	struct cpu_state *from = cpu_state(t->home), *to = cpu_state(cpu);
+	struct order_params params = order_params();
+
+	if (!from || !to)
+		return;
+	if (t->is_new)
+		place = PLACE_NEW;
+	t->is_new = 0;
+	t->vruntime = order_place(&params, t->vruntime, READ_ONCE(from->clock),
+				  READ_ONCE(to->clock), place);
+	t->home = cpu;
+}
+
+/* Charges the task for what it has run since it was charged last. */
+static __always_inline void charge(struct task_struct *p, struct task_state *t)
+{
+	u64 executed = p->se.sum_exec_runtime;
+
+	t->vruntime = order_charge(t->vruntime, executed - t->executed_ns, t->weight);
+	t->executed_ns = executed;
+	refresh_weight(p, t);
+}
+
+static __always_inline void note_running(struct cpu_state *c, struct task_state *t, u64 now)
+{
+	c->running_vruntime = t->vruntime;
+	c->running_since_ns = now;
+	WRITE_ONCE(c->running_weight, t->weight);
+}
+
+void KEEL_OPS(keel_running, struct task_struct *p)
+{
+	struct task_state *t = task_state(p);
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct cpu_state *c = cpu_state(cpu);
+	u64 now = scx_bpf_now();
+
+	if (!t || !c)
+		return;
+	/* Some come past our queues: by the kernel's hand, or by the global queue. */
+	if (t->home != cpu || t->is_new)
+		bring_home(t, cpu, PLACE_ARRIVE);
+	count_task(p, t, cpu);
+	t->executed_ns = p->se.sum_exec_runtime;
+	t->waiting_since_ns = 0;
+	t->run_share = decayed_share(t->run_share, now - t->share_since_ns, false);
+	t->share_since_ns = now;
+	if (vruntime_before(c->clock, t->vruntime))
+		WRITE_ONCE(c->clock, t->vruntime);
+	update_utilisation(c, now, c->taken);
+	c->running_space = space_of(p);
+	note_running(c, t, now);
+}
+
+void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
+{
+	struct task_state *t = task_state(p);
+	struct cpu_state *c = cpu_state(scx_bpf_task_cpu(p));
+	u64 now = scx_bpf_now();
+
+	if (!t || !c)
+		return;
+	charge(p, t);
+	t->rested_since_ns = now;
+	t->run_share = decayed_share(t->run_share, now - t->share_since_ns, true);
+	t->share_since_ns = now;
+	update_utilisation(c, now, true);
+	WRITE_ONCE(c->running_weight, 0);
+}
+
+/* It sleeps, or leaves the queues for a moment while something about it is changed. */
+void KEEL_OPS(keel_quiescent, struct task_struct *p, u64 flags)
+{
+	struct task_state *t = task_state(p);
+
+	if (t)
+		uncount_task(t);
+}
+
+/* Whoever waits goes first, whatever the order says; nobody waits: it runs on. */
+bool KEEL_OPS(keel_yield, struct task_struct *p, struct task_struct *to)
+{
+	struct task_state *t = task_state(p);
+
+	if (t)
+		t->yields = 1;
+	set_slice(p, 0);
+	return false;
+}
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What happens without anybody asking: the tick, and real-time tasks that take the CPU. */
+#ifndef EVENKEEL_KEEL_TICK_H
+#define EVENKEEL_KEEL_TICK_H
+
+/* Tasks at the head of the queue for which the tick looks for an idle CPU. */
+#define TICK_SCAN_LIMIT 4
+
+/* Idle CPUs do not look by themselves: the tick of a busy one that has too much wakes one up. */
+static __always_inline void wake_idle(u32 own)
+{
+	struct task_struct *p;
+	u32 seen = 0;
+
+	bpf_for_each(scx_dsq, p, own, 0) {
+		s32 idle;
+
+		if (++seen > TICK_SCAN_LIMIT)
+			break;
+		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		if (idle >= 0) {
+			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+			break;
+		}
+	}
+}
+
+/* Frequency follows utilisation with a quarter to spare, as the kernel's schedutil does. */
+static __always_inline void set_frequency(u32 cpu, struct cpu_state *c)
+{
+	u32 wanted = share_of(c->busy_share) * 5 / 4;
+
+	scx_bpf_cpuperf_set(cpu, wanted < FULL ? wanted : FULL);
+}
+
+void KEEL_OPS(keel_tick, struct task_struct *p)
+{
+	u32 own = scx_bpf_task_cpu(p);
+	struct cpu_state *c = cpu_state(own);
+	u64 now = scx_bpf_now();
+
+	if (!c)
+		return;
+	update_utilisation(c, now, true);
+	set_frequency(own, c);
+	c->balance_due = 1;
+	if (scx_bpf_dsq_nr_queued(own))
+		wake_idle(own);
+}
+
+/*
+ * A higher class takes the CPU. Who was preempted stands at the head of the local
+ * queue, where no other CPU can get at it: it is enqueued anew.
+ */
+void KEEL_OPS(keel_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	struct cpu_state *c = cpu_state(cpu);
+
+	if (!c)
+		return;
+	update_utilisation(c, scx_bpf_now(), false);
+	WRITE_ONCE(c->taken, 1);
+	scx_bpf_reenqueue_local();
+}
+
+void KEEL_OPS(keel_cpu_acquire, s32 cpu, struct scx_cpu_acquire_args *args)
+{
+	struct cpu_state *c = cpu_state(cpu);
+
+	if (!c)
+		return;
+	update_utilisation(c, scx_bpf_now(), true);
+	WRITE_ONCE(c->taken, 0);
+}
+
+#endif

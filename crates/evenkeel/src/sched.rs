@@ -1,0 +1,113 @@
+//! `evenkeel sched`: the keel in the foreground, and looking at one that runs.
+
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use evenkeel_control::{Request, ask};
+use evenkeel_journal::runtime_dir;
+use evenkeel_keel::{Exit, ExitKind, Options, Scheduler, Service, ServiceError, Statistics, run};
+use evenkeel_machine::Machine;
+
+use crate::cli::SchedArgs;
+
+/// Exit code when the kernel threw the keel out. (Nonsense in options gives 2, as everywhere.)
+const THROWN_OUT: i32 = 1;
+/// Exit code when the keel cannot run on this kernel or machine, for this user, or now.
+const IMPOSSIBLE: i32 = 3;
+
+/// Runs the keel until it is told to end, or the kernel ends it. Returns the exit code.
+///
+/// # Errors
+/// What is no matter of the scheduler: a control socket that cannot be had, signals that cannot be
+/// waited for.
+pub fn main(args: &SchedArgs) -> Result<i32> {
+    if let Some(seconds) = args.monitor {
+        return monitor(Duration::from_secs(seconds));
+    }
+    let options = Options {
+        order: args.order,
+        gate: args.gate,
+        balance: args.balance,
+        slice: args.slice_us,
+        capacities: args.capacity.clone().unwrap_or_default(),
+    };
+    if args.load_only {
+        return load_only(&options);
+    }
+    // What stands in the way of every scheduler is told before a directory is made for this one.
+    if let Err(why) = evenkeel_keel::support() {
+        return Ok(impossible(&why));
+    }
+    let service = Service {
+        options,
+        machine: &machine,
+        socket: socket(&runtime_dir()?),
+        stats: args.stats.map(Duration::from_secs),
+    };
+    match run(&service) {
+        Ok(exit) => Ok(report(&exit)),
+        Err(ServiceError::Load(why)) => Ok(impossible(&why)),
+        Err(why) => Err(why.into()),
+    }
+}
+
+fn machine() -> Result<Machine, evenkeel_machine::Error> {
+    Machine::from_sysfs(Path::new("/"))
+}
+
+fn socket(dir: &Path) -> PathBuf {
+    dir.join("keel.sock")
+}
+
+fn load_only(options: &Options) -> Result<i32> {
+    match machine()
+        .map_err(anyhow::Error::from)
+        .map(|machine| Scheduler::load(&machine, options))?
+    {
+        Ok(_) => {
+            println!("the kernel accepts the keel");
+            Ok(0)
+        }
+        Err(why) => Ok(impossible(&why)),
+    }
+}
+
+fn impossible(why: &(impl std::error::Error + ?Sized)) -> i32 {
+    // Not by eprintln, which panics when nobody reads.
+    let _ = writeln!(std::io::stderr(), "evenkeel: {why}");
+    IMPOSSIBLE
+}
+
+/// Says how the keel ended.
+fn report(exit: &Exit) -> i32 {
+    let mut stderr = std::io::stderr();
+    if !exit.dump.is_empty() {
+        let _ = writeln!(stderr, "{}", exit.dump);
+    }
+    let _ =
+        writeln!(stderr, "evenkeel: the keel has ended: {exit}; the kernel's own scheduler runs");
+    match exit.kind {
+        ExitKind::Unloaded | ExitKind::SysRq => 0,
+        ExitKind::Restart | ExitKind::Fault => THROWN_OUT,
+    }
+}
+
+fn monitor(every: Duration) -> Result<i32> {
+    let own = runtime_dir().map(|dir| socket(&dir)).ok().filter(|path| path.exists());
+    let path = own.unwrap_or_else(|| socket(Path::new("/run/evenkeel")));
+    let mut earlier: Option<Statistics> = None;
+    loop {
+        let now: Statistics = serde_json::from_value(ask(&path, &Request::new("stats"))?)?;
+        if let Some(earlier) = &earlier {
+            match writeln!(std::io::stdout(), "{}", now.line_since(earlier)) {
+                // Whoever read it has seen enough.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(0),
+                other => other?,
+            }
+        }
+        earlier = Some(now);
+        std::thread::sleep(every);
+    }
+}

@@ -1,0 +1,29 @@
+//! Compiles `bpf/keel.bpf.c` to the object that the library carries.
+
+use std::env;
+use std::error::Error;
+use std::path::PathBuf;
+
+use libbpf_cargo::SkeletonBuilder;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..");
+    let source = root.join("bpf/keel.bpf.c");
+    let object = PathBuf::from(env::var("OUT_DIR")?).join("keel.bpf.o");
+    let mut builder = SkeletonBuilder::new();
+    builder.source(&source).obj(object);
+    if let Ok(clang) = env::var("CLANG") {
+        builder.clang(clang);
+    }
+    // The kernel's user-space headers live in a directory of their own on multi-arch systems.
+    let headers = format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
+    let kernel = root.join("bpf/keel/kernel");
+    let kernel = kernel.to_str().ok_or("the path of the source is not UTF-8")?;
+    builder.clang_args(["-Wall", "-Werror", "-mcpu=v3", "-I", kernel, "-I", &headers]);
+    builder.build()?;
+    for path in ["bpf/keel.bpf.c", "bpf/keel", "policy"] {
+        println!("cargo:rerun-if-changed={}", root.join(path).display());
+    }
+    println!("cargo:rerun-if-env-changed=CLANG");
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! The keel: one `sched_ext` scheduler whose three questions (which task runs next, when may load
+//! be balanced, what is load and where does it go) are answered by exchangeable policies.
+//!
+//! The scheduler itself is `bpf/keel.bpf.c` and `bpf/keel/`, the policies are `policy/`; this crate
+//! loads it, shows what it does, and ends it. The kernel goes back to its own scheduler as soon as
+//! the process is gone, however it ends.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `options` | which policies, and their parameters |
+//! | `support` | what this kernel and this process can do |
+//! | `topology` | the machine as the keel sees it |
+//! | `records` | what `bpf/keel/intf.h` lays out |
+//! | `scheduler` | loaded, attached, read, tuned |
+//! | `exit` | why it ended |
+//! | `statistics` | what it did, in `scx_stats`' convention |
+//! | `service` | runs it in the foreground until it ends |
+
+mod exit;
+mod options;
+mod records;
+mod scheduler;
+mod service;
+mod statistics;
+mod support;
+mod topology;
+
+pub use exit::{Exit, ExitKind};
+pub use options::{Balance, Capacities, Gate, OptionError, Options, Order, Slice};
+pub use scheduler::{LoadError, Scheduler};
+pub use service::{Service, ServiceError, run};
+pub use statistics::Statistics;
+pub use support::{Unsupported, support};
+pub use topology::TopologyError;

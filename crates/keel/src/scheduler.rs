@@ -1,0 +1,203 @@
+//! The scheduler: loaded, attached, read and tuned.
+
+use std::fs;
+use std::mem::size_of;
+use std::path::Path;
+
+use bytemuck::Zeroable;
+use evenkeel_machine::Machine;
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
+};
+
+use crate::exit::Exit;
+use crate::options::{Options, Slice};
+use crate::records::{EXIT_PARTS, RawCpuState, RawSettings, RawTunables};
+use crate::support::{Unsupported, support};
+use crate::topology::{Topology, TopologyError};
+
+/// Why the keel could not be loaded, read or tuned.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Not possible on this kernel, for this user, or at this time.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// Not possible on this machine.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// libbpf or the kernel refused.
+    #[error("keel: {what}: {source} (run again with -vv for the kernel's words)")]
+    Bpf {
+        /// The step that failed.
+        what: &'static str,
+        /// What libbpf says.
+        source: libbpf_rs::Error,
+    },
+    /// A part of the object is not what this version expects.
+    #[error("keel: {0} in the BPF object is not what it should be: rebuild evenkeel")]
+    Mismatch(&'static str),
+}
+
+fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> LoadError {
+    move |source| LoadError::Bpf { what, source }
+}
+
+/// The object's bytes, aligned as an ELF file must be.
+#[repr(align(8))]
+struct Aligned<T: ?Sized>(T);
+
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/keel.bpf.o")));
+
+/// Entries of a queue that one search for a task to move looks at.
+const SCAN_LIMIT: u64 = 64;
+
+const SETTINGS: &str = ".rodata.settings";
+const TOPOLOGY: &str = ".rodata.topology";
+const TUNABLES: &str = ".data.tunables";
+const EXIT: &str = ".data.exit";
+const CPUS: &str = "cpus";
+const OPS: &str = "keel_ops";
+
+/// The keel in the kernel. Dropping it gives the machine back to the kernel's own scheduler.
+pub struct Scheduler {
+    object: Object,
+    /// None: loaded only.
+    link: Option<Link>,
+    tunables: MapHandle,
+    exit: MapHandle,
+    cpus: MapHandle,
+    /// The CPUs that were online when it was loaded.
+    online: Vec<u32>,
+}
+
+impl Scheduler {
+    /// Loads the keel: the kernel's verifier has accepted it, but it does not schedule yet.
+    ///
+    /// # Errors
+    /// All of [`LoadError`].
+    pub fn load(machine: &Machine, options: &Options) -> Result<Self, LoadError> {
+        support()?;
+        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+            tracing::debug!("libbpf: {}", text.trim_end());
+        })));
+        let topology = Topology::new(machine, &options.capacities)?;
+        let mut open = ObjectBuilder::default()
+            .name("keel")
+            .and_then(|builder| builder.open_memory(&OBJECT.0))
+            .map_err(bpf("opening the object"))?;
+        configure(&mut open, &topology, options)?;
+        let object = open.load().map_err(bpf("loading: the kernel refused the scheduler"))?;
+        let online = machine.online().iter().collect();
+        let scheduler = Self {
+            tunables: map(&object, TUNABLES, size_of::<RawTunables>())?,
+            exit: map(&object, EXIT, EXIT_PARTS.iter().sum())?,
+            cpus: map(&object, CPUS, size_of::<RawCpuState>())?,
+            object,
+            link: None,
+            online,
+        };
+        scheduler.set_slice(options.slice)?;
+        Ok(scheduler)
+    }
+
+    /// From now on it schedules.
+    ///
+    /// # Errors
+    /// The kernel refused, for example because another scheduler was faster.
+    pub fn attach(&mut self) -> Result<(), LoadError> {
+        let ops = self.object.maps_mut().find(|map| map.name() == OPS);
+        let mut ops = ops.ok_or(LoadError::Mismatch(OPS))?;
+        self.link = Some(ops.attach_struct_ops().map_err(bpf("attaching"))?);
+        Ok(())
+    }
+
+    /// Takes it back, and tells what the kernel has to say to its end.
+    pub fn detach(&mut self) -> Option<Exit> {
+        drop(self.link.take());
+        self.exit()
+    }
+
+    /// Why it has ended; `None` while it runs.
+    pub fn exit(&self) -> Option<Exit> {
+        Exit::from_bytes(&self.exit.lookup(&[0; 4], MapFlags::ANY).ok()??)
+    }
+
+    /// How long a task runs before others get their turn.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn set_slice(&self, slice: Slice) -> Result<(), LoadError> {
+        let tunables = RawTunables { slice_ns: slice.ns(), scan_limit: SCAN_LIMIT };
+        let bytes = bytemuck::bytes_of(&tunables);
+        self.tunables.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting the slice"))
+    }
+
+    /// The state of each CPU, by number.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn cpus(&self) -> Result<Vec<(u32, RawCpuState)>, LoadError> {
+        let mut cpus = Vec::with_capacity(self.online.len());
+        for cpu in &self.online {
+            let bytes = self.cpus.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
+            let bytes = bytes.map_err(bpf("reading the CPUs"))?;
+            let state = bytes.and_then(|bytes| bytemuck::try_pod_read_unaligned(&bytes).ok());
+            cpus.push((*cpu, state.unwrap_or_else(RawCpuState::zeroed)));
+        }
+        Ok(cpus)
+    }
+}
+
+/// Writes into the opened object what is fixed from then on.
+fn configure(
+    open: &mut OpenObject,
+    topology: &Topology,
+    options: &Options,
+) -> Result<(), LoadError> {
+    let settings = RawSettings {
+        order: options.order as u32,
+        gate: options.gate as u32,
+        balance: options.balance as u32,
+        cpus: topology.cpu_numbers,
+        levels: topology.levels,
+        pad: 0,
+    };
+    let parts: [&[u8]; 3] = [
+        bytemuck::cast_slice(&topology.cpu_at),
+        bytemuck::cast_slice(&topology.cpus),
+        bytemuck::cast_slice(&topology.ranges),
+    ];
+    // The kernel compares it when the scheduler is attached, so that no CPU comes or goes unseen.
+    let hotplug_seq = fs::read_to_string(Path::new("/sys/kernel/sched_ext/hotplug_seq"));
+    let hotplug_seq: u64 = hotplug_seq.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        match name.as_str() {
+            SETTINGS => map
+                .set_initial_value(bytemuck::bytes_of(&settings))
+                .map_err(|_| LoadError::Mismatch(SETTINGS))?,
+            TOPOLOGY => {
+                map.set_initial_value(&parts.concat()).map_err(|_| LoadError::Mismatch(TOPOLOGY))?
+            }
+            CPUS => {
+                map.set_max_entries(topology.cpu_numbers).map_err(|_| LoadError::Mismatch(CPUS))?
+            }
+            OPS => {
+                let value = map.initial_value_mut().and_then(|ops| ops.last_chunk_mut());
+                *value.ok_or(LoadError::Mismatch(OPS))? = hotplug_seq.to_ne_bytes();
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn map(object: &Object, name: &'static str, bytes: usize) -> Result<MapHandle, LoadError> {
+    let found = object.maps().find(|map| map.name() == name);
+    let handle = found.map(|map| MapHandle::try_from(&map)).transpose();
+    let handle = handle.map_err(bpf("opening a map"))?.ok_or(LoadError::Mismatch(name))?;
+    if handle.value_size() as usize != bytes {
+        return Err(LoadError::Mismatch(name));
+    }
+    Ok(handle)
+}

@@ -1,0 +1,238 @@
+//! Runs the keel in the foreground: loads it, answers at the control socket, loads it again when
+//! CPUs come or go, and says why it ended.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use evenkeel_control::{Answer, BindError, Peer, Request, Server};
+use evenkeel_machine::Machine;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use serde_json::{Value, json};
+
+use crate::exit::{Exit, ExitKind};
+use crate::options::{Options, Slice};
+use crate::scheduler::{LoadError, Scheduler};
+use crate::statistics::Statistics;
+
+/// How often the kernel is asked whether it still runs the keel.
+const LOOK: Duration = Duration::from_millis(100);
+/// Loads in a row that may fail to attach because CPUs come and go meanwhile.
+const MAX_ATTEMPTS: u32 = 20;
+
+const KNOWN: &str = "stats, stats_meta, get, set";
+
+/// Why the keel does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// It cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// No control socket.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The machine cannot be read.
+    #[error(transparent)]
+    Machine(#[from] evenkeel_machine::Error),
+    /// The kernel refused what every process needs.
+    #[error("cannot wait for signals: {0}")]
+    System(#[from] Errno),
+}
+
+/// All that is needed to run the keel.
+pub struct Service<'a> {
+    /// How it starts.
+    pub options: Options,
+    /// Reads the machine; called again whenever CPUs came or went.
+    pub machine: &'a dyn Fn() -> Result<Machine, evenkeel_machine::Error>,
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// How often a line of statistics goes to standard output; never without.
+    pub stats: Option<Duration>,
+}
+
+/// Runs until SIGTERM or SIGINT, or until the kernel ends it. Returns how it ended.
+///
+/// # Errors
+/// All of [`ServiceError`]: it could not be started, or not again after CPUs came or went.
+pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
+    let signals = watch_signals()?;
+    let mut server = Server::bind(&service.socket)?;
+    let mut state = State {
+        slice: service.options.slice,
+        options: &service.options,
+        earlier: Statistics::default(),
+        shown: Statistics::default(),
+        restarts: 0,
+    };
+    let mut attempts = 0;
+    loop {
+        let mut options = service.options.clone();
+        options.slice = state.slice;
+        let mut scheduler = Scheduler::load(&(service.machine)()?, &options)?;
+        scheduler.attach()?;
+        tell_systemd(&[sd_notify::NotifyState::Ready]);
+        tracing::info!("{}/{}/{} schedules", options.order, options.gate, options.balance);
+        let started = Instant::now();
+        let exit = state.watch(service, &mut scheduler, &mut server, &signals)?;
+        state.earlier = state.statistics(&scheduler)?;
+        let exit = match exit {
+            Some(exit) => exit,
+            None => {
+                tell_systemd(&[sd_notify::NotifyState::Stopping]);
+                let exit = scheduler.detach();
+                return Ok(exit.unwrap_or_else(|| Exit {
+                    kind: ExitKind::Unloaded,
+                    reason: "unloaded".to_owned(),
+                    message: String::new(),
+                    dump: String::new(),
+                }));
+            }
+        };
+        attempts = if started.elapsed() > LOOK { 0 } else { attempts + 1 };
+        if exit.kind != ExitKind::Restart || attempts >= MAX_ATTEMPTS {
+            return Ok(exit);
+        }
+        state.restarts += 1;
+        tracing::warn!("{exit}: loaded again for the CPUs that are there now");
+    }
+}
+
+/// What outlives a restart.
+struct State<'a> {
+    options: &'a Options,
+    slice: Slice,
+    /// Counted before the last restart.
+    earlier: Statistics,
+    /// When the last line was shown.
+    shown: Statistics,
+    restarts: u64,
+}
+
+impl State<'_> {
+    /// Until the kernel ends the keel, or (`None`) somebody wants it to end.
+    fn watch(
+        &mut self,
+        service: &Service<'_>,
+        scheduler: &mut Scheduler,
+        server: &mut Server,
+        signals: &SignalFd,
+    ) -> Result<Option<Exit>, ServiceError> {
+        let mut show_at = service.stats.map(|every| Instant::now() + every);
+        let mut is_left = false;
+        loop {
+            let mut readable = server.poll_fds();
+            readable.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
+            let patience = if is_left { Duration::ZERO } else { LOOK };
+            match poll(&mut readable, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO))
+            {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(why) => return Err(why.into()),
+            }
+            if signals.read_signal()?.is_some() {
+                return Ok(None);
+            }
+            if let Some(exit) = scheduler.exit() {
+                return Ok(Some(exit));
+            }
+            is_left = server.serve(|peer, request| self.answer(scheduler, peer, request));
+            if let (Some(at), Some(every)) = (show_at, service.stats)
+                && Instant::now() >= at
+            {
+                let statistics = self.statistics(scheduler)?;
+                let line = statistics.line_since(&self.shown);
+                // Whoever read it may have seen enough; the keel goes on.
+                let _ = writeln!(std::io::stdout(), "{line}");
+                self.shown = statistics;
+                show_at = Some(at + every);
+            }
+        }
+    }
+
+    fn statistics(&self, scheduler: &Scheduler) -> Result<Statistics, LoadError> {
+        let options = self.options;
+        let mut statistics = Statistics {
+            policies: [
+                options.order.to_string(),
+                options.gate.to_string(),
+                options.balance.to_string(),
+            ],
+            slice_us: self.slice.us(),
+            restarts: self.restarts,
+            counters: self.earlier.counters.clone(),
+            ..Statistics::default()
+        };
+        statistics.add(&scheduler.cpus()?);
+        Ok(statistics)
+    }
+
+    fn answer(&mut self, scheduler: &Scheduler, peer: &Peer, request: &Request) -> Answer {
+        let known: &[&str] = match request.req.as_str() {
+            "stats" => &["target"],
+            "set" => &["slice_us"],
+            _ => &[],
+        };
+        if let Some(name) = request.args.keys().find(|name| !known.contains(&name.as_str())) {
+            let why = format!("\"{name}\": no such argument of this request");
+            return Answer::refused(Errno::EINVAL, why);
+        }
+        match request.req.as_str() {
+            "stats" => match self.statistics(scheduler) {
+                Ok(statistics) => Answer::ok(json!(statistics)),
+                Err(why) => Answer::refused(Errno::EIO, why),
+            },
+            "stats_meta" => Answer::ok(Statistics::meta()),
+            "get" => Answer::ok(self.parameters()),
+            "set" => self.set(scheduler, peer, request),
+            other => {
+                let why = format!("\"{other}\": no such request; there are {KNOWN}");
+                Answer::refused(Errno::ENOSYS, why)
+            }
+        }
+    }
+
+    fn parameters(&self) -> Value {
+        json!({"slice_us": self.slice.us()})
+    }
+
+    /// Changes parameters: root may, because they are everybody's.
+    fn set(&mut self, scheduler: &Scheduler, peer: &Peer, request: &Request) -> Answer {
+        if !peer.may_steer(0) {
+            return Answer::refused(Errno::EPERM, "only root may steer the scheduler of all");
+        }
+        let Some(value) = request.args.get("slice_us") else {
+            return Answer::refused(Errno::EINVAL, "say what to set: slice_us");
+        };
+        // A number in quotes, too: clients of `scx_stats` can send nothing else.
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        match text.parse::<Slice>() {
+            Err(why) => Answer::refused(Errno::EINVAL, why),
+            Ok(slice) => match scheduler.set_slice(slice) {
+                Err(why) => Answer::refused(Errno::EIO, why),
+                Ok(()) => {
+                    self.slice = slice;
+                    Answer::ok(self.parameters())
+                }
+            },
+        }
+    }
+}
+
+fn watch_signals() -> Result<SignalFd, Errno> {
+    let mut watched = SigSet::empty();
+    watched.add(Signal::SIGTERM);
+    watched.add(Signal::SIGINT);
+    watched.thread_block()?;
+    SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+}
+
+/// Does nothing where systemd did not start us.
+fn tell_systemd(state: &[sd_notify::NotifyState<'_>]) {
+    if let Err(why) = sd_notify::notify(false, state) {
+        tracing::debug!("systemd is not told: {why}");
+    }
+}

@@ -1,0 +1,143 @@
+//! What this kernel and this process can do for a `sched_ext` scheduler.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use libbpf_rs::btf::types::{Func, FuncProto};
+use libbpf_rs::btf::{Btf, BtfKind, TypeId};
+
+/// Why the keel cannot run here, each with its remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unsupported {
+    /// The kernel cannot host schedulers.
+    #[error(
+        "this kernel has no sched_ext (/sys/kernel/sched_ext is missing): run one from 6.18 on \
+         that is built with CONFIG_SCHED_CLASS_EXT=y, or see it in a virtual machine: make demo-vm"
+    )]
+    NoSchedExt,
+    /// The kernel was built without type information.
+    #[error(
+        "the kernel has no BTF (/sys/kernel/btf/vmlinux is missing): run a kernel built with \
+         CONFIG_DEBUG_INFO_BTF=y, as all current distributions ship"
+    )]
+    NoBtf,
+    /// The process may not load schedulers.
+    #[error("no privilege to load a scheduler: run as root or with sudo")]
+    NoPrivilege,
+    /// sched_ext hosts one scheduler at a time.
+    #[error(
+        "another sched_ext scheduler is active: {name}; end that first (systemctl stop scx, \
+         systemctl stop scx_loader, or end its process)"
+    )]
+    Occupied {
+        /// As the kernel has it.
+        name: String,
+    },
+    /// The kernel's type information does not fit its functions.
+    #[error(
+        "this kernel's BTF was made by a pahole older than 1.26, which describes some functions \
+         wrongly ({}): no sched_ext scheduler can be loaded; run another build of the kernel",
+        .functions.join(", ")
+    )]
+    MalformedBtf {
+        /// The functions that are described wrongly.
+        functions: Vec<String>,
+    },
+}
+
+/// Whether the keel can be loaded here and now.
+///
+/// # Errors
+/// The first thing that is in the way.
+pub fn support() -> Result<(), Unsupported> {
+    support_below(Path::new("/"), nix::unistd::geteuid().is_root())?;
+    match malformed_functions() {
+        functions if functions.is_empty() => Ok(()),
+        functions => Err(Unsupported::MalformedBtf { functions }),
+    }
+}
+
+fn support_below(root: &Path, is_root: bool) -> Result<(), Unsupported> {
+    let sched_ext = root.join("sys/kernel/sched_ext");
+    let state = fs::read_to_string(sched_ext.join("state"));
+    let Ok(state) = state else { return Err(Unsupported::NoSchedExt) };
+    if !root.join("sys/kernel/btf/vmlinux").exists() {
+        return Err(Unsupported::NoBtf);
+    }
+    if !is_root {
+        return Err(Unsupported::NoPrivilege);
+    }
+    if state.trim() != "disabled" {
+        let name = fs::read_to_string(sched_ext.join("root/ops"));
+        let name = name.map_or_else(|_| "(unnamed)".to_owned(), |name| name.trim().to_owned());
+        return Err(Unsupported::Occupied { name });
+    }
+    Ok(())
+}
+
+/// The functions of sched_ext whose description in the kernel's BTF shows an argument that the
+/// kernel passes by itself (`aux`): pahole before 1.26 does not hide it, and then what calls them
+/// does not load. Empty where the BTF is sound, or cannot be read.
+pub fn malformed_functions() -> Vec<String> {
+    let Ok(btf) = Btf::from_vmlinux() else { return Vec::new() };
+    let mut malformed = Vec::new();
+    for id in 1..btf.len() {
+        let Some(function) = btf.type_by_id::<Func<'_>>(TypeId::from(id as u32)) else { continue };
+        let Some(name) = function.name().and_then(OsStr::to_str) else { continue };
+        // The kernel's own variant has the argument by right.
+        if !name.trim_start_matches('_').starts_with("scx_bpf_") || name.ends_with("_impl") {
+            continue;
+        }
+        let shows_aux = function
+            .next_type()
+            .filter(|prototype| prototype.kind() == BtfKind::FuncProto)
+            .and_then(|prototype| FuncProto::try_from(prototype).ok())
+            .is_some_and(|prototype| {
+                prototype.iter().any(|parameter| parameter.name == Some(OsStr::new("aux")))
+            });
+        if shows_aux {
+            malformed.push(name.to_owned());
+        }
+    }
+    malformed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(state: Option<&str>, ops: Option<&str>, has_btf: bool) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let sys = root.path().join("sys/kernel");
+        if let Some(state) = state {
+            fs::create_dir_all(sys.join("sched_ext/root")).unwrap();
+            fs::write(sys.join("sched_ext/state"), format!("{state}\n")).unwrap();
+        }
+        if let Some(ops) = ops {
+            fs::write(sys.join("sched_ext/root/ops"), format!("{ops}\n")).unwrap();
+        }
+        if has_btf {
+            fs::create_dir_all(sys.join("btf")).unwrap();
+            fs::write(sys.join("btf/vmlinux"), "").unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn the_first_obstacle_is_named() {
+        let check = |state, ops, has_btf, is_root| {
+            support_below(kernel(state, ops, has_btf).path(), is_root)
+        };
+        assert_eq!(check(None, None, true, true), Err(Unsupported::NoSchedExt));
+        assert_eq!(check(Some("disabled"), None, false, true), Err(Unsupported::NoBtf));
+        assert_eq!(check(Some("disabled"), None, true, false), Err(Unsupported::NoPrivilege));
+        assert_eq!(check(Some("disabled"), None, true, true), Ok(()));
+        assert_eq!(
+            check(Some("enabled"), Some("scx_flash"), true, true),
+            Err(Unsupported::Occupied { name: "scx_flash".into() })
+        );
+        let unnamed = check(Some("enabling"), None, true, true).unwrap_err().to_string();
+        assert!(unnamed.contains("(unnamed)"), "{unnamed}");
+    }
+}

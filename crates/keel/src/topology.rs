@@ -1,0 +1,216 @@
+//! The machine as the keel sees it: CPUs in an order in which every core, cache and node is a range
+//! of neighbours, and for each CPU the domains that it belongs to, the smallest first.
+
+use std::collections::BTreeMap;
+
+use evenkeel_machine::{Cpu, Machine};
+
+use crate::options::Capacities;
+use crate::records::{MAX_CPUS, MAX_LEVELS, MAX_RANGES, RawCpu, RawDomain, RawRange};
+
+/// Levels below the distances between nodes: core, cache, node.
+const LOCAL_LEVELS: usize = 3;
+/// Of these, those whose CPUs share a cache: core and cache.
+const SHARED_LEVELS: usize = 2;
+
+/// What the keel cannot run on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyError {
+    /// More CPUs than the keel was built for.
+    #[error(
+        "CPU {cpu}: the keel was built for CPU numbers below {MAX_CPUS} (MAX_CPUS in bpf/keel/intf.h)"
+    )]
+    TooManyCpus {
+        /// The highest CPU.
+        cpu: u32,
+    },
+    /// A machine of more parts than the keel was built for.
+    #[error(
+        "the machine has more cores, caches and nodes than the keel was built for: {ranges} groups, at most {MAX_RANGES} (MAX_RANGES in bpf/keel/intf.h)"
+    )]
+    TooManyGroups {
+        /// What it would need.
+        ranges: usize,
+    },
+    /// A capacity for a CPU that is not there.
+    #[error("capacity of CPU {cpu}: there is no such CPU; this machine has {present}")]
+    NoSuchCpu {
+        /// Named by the user.
+        cpu: u32,
+        /// What there is.
+        present: evenkeel_machine::CpuSet,
+    },
+}
+
+/// `struct keel_topology`, in parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Topology {
+    pub cpu_at: Vec<u16>,
+    pub cpus: Vec<RawCpu>,
+    pub ranges: Vec<RawRange>,
+    /// Levels in use.
+    pub levels: u32,
+    /// CPU numbers are below this.
+    pub cpu_numbers: u32,
+}
+
+/// Groups of a level, and which of these make a domain.
+struct Level {
+    /// The range of each group.
+    groups: Vec<RawRange>,
+    /// For each domain, its groups. A CPU's domain is the one that `domain_of` says.
+    domains: Vec<Vec<usize>>,
+    /// By position.
+    domain_of: Vec<usize>,
+    shared: bool,
+}
+
+impl Topology {
+    /// Of the CPUs that are online.
+    ///
+    /// # Errors
+    /// [`TopologyError`]
+    pub(crate) fn new(machine: &Machine, capacities: &Capacities) -> Result<Self, TopologyError> {
+        for cpu in capacities.0.keys() {
+            if machine.cpu(*cpu).is_none() {
+                return Err(TopologyError::NoSuchCpu { cpu: *cpu, present: machine.present() });
+            }
+        }
+        if let Some(cpu) = machine.cpus.iter().find(|cpu| cpu.id as usize >= MAX_CPUS) {
+            return Err(TopologyError::TooManyCpus { cpu: cpu.id });
+        }
+        let mut online: Vec<&Cpu> = machine.cpus.iter().filter(|cpu| cpu.online).collect();
+        online.sort_by_key(|cpu| (cpu.node, cpu.llc, cpu.core, cpu.id));
+
+        let mut levels = local_levels(&online);
+        levels.extend(node_levels(machine, &online));
+        levels.retain(|level| level.domains.iter().any(|groups| groups.len() > 1));
+        if levels.len() > MAX_LEVELS {
+            // The farthest distance holds all nodes; those just below it are left out.
+            levels.drain(MAX_LEVELS - 1..levels.len() - 1);
+        }
+        let mut topology = Self {
+            cpu_at: online.iter().map(|cpu| cpu.id as u16).collect(),
+            cpus: vec![RawCpu::default(); MAX_CPUS],
+            ranges: Vec::new(),
+            levels: levels.len() as u32,
+            cpu_numbers: machine.cpus.iter().map(|cpu| cpu.id + 1).max().unwrap_or(0),
+        };
+        for (position, cpu) in online.iter().enumerate() {
+            let capability = capacities.0.get(&cpu.id).copied().unwrap_or(cpu.capability);
+            if let Some(raw) = topology.cpus.get_mut(cpu.id as usize) {
+                raw.position = position as u16;
+                raw.capability = capability as u16;
+                raw.present = 1;
+            }
+        }
+        for (index, level) in levels.iter().enumerate() {
+            topology.add_level(index, level)?;
+        }
+        topology.cpu_at.resize(MAX_CPUS, 0);
+        topology.ranges.resize(MAX_RANGES, RawRange::default());
+        Ok(topology)
+    }
+
+    fn add_level(&mut self, index: usize, level: &Level) -> Result<(), TopologyError> {
+        let mut raw = Vec::with_capacity(level.domains.len());
+        for groups in &level.domains {
+            let ranges = groups.iter().filter_map(|group| level.groups.get(*group));
+            let cpus = ranges.clone().map(|range| range.count).sum();
+            let domain = RawDomain {
+                first_range: self.ranges.len() as u16,
+                ranges: groups.len() as u16,
+                cpus,
+                shared: u16::from(level.shared),
+            };
+            // One group alone is no domain: nothing can be balanced in it.
+            if groups.len() > 1 {
+                self.ranges.extend(ranges);
+                raw.push(domain);
+            } else {
+                raw.push(RawDomain::default());
+            }
+            if self.ranges.len() > MAX_RANGES {
+                return Err(TopologyError::TooManyGroups { ranges: self.ranges.len() });
+            }
+        }
+        for (position, domain) in level.domain_of.iter().enumerate() {
+            let cpu = self.cpu_at.get(position).map(|cpu| usize::from(*cpu));
+            let slot = cpu.and_then(|cpu| self.cpus.get_mut(cpu)?.domain.get_mut(index));
+            if let (Some(slot), Some(domain)) = (slot, raw.get(*domain)) {
+                *slot = *domain;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// CPUs in a core, cores in a cache, caches in a node.
+fn local_levels(online: &[&Cpu]) -> Vec<Level> {
+    // Firmware may say that a cache reaches over nodes; a group never does.
+    let keys: [fn(&Cpu) -> (u32, u32, u32, u32); LOCAL_LEVELS + 1] = [
+        |cpu| (cpu.node, cpu.llc, cpu.core, cpu.id),
+        |cpu| (cpu.node, cpu.llc, cpu.core, 0),
+        |cpu| (cpu.node, cpu.llc, 0, 0),
+        |cpu| (cpu.node, 0, 0, 0),
+    ];
+    keys.windows(2)
+        .enumerate()
+        .filter_map(|(level, pair)| {
+            let [group_key, domain_key] = pair else { return None };
+            let (groups, _) = ranges(online, group_key);
+            let (spans, domain_of) = ranges(online, domain_key);
+            let domains = spans
+                .iter()
+                .map(|span| {
+                    let inside =
+                        |range: &RawRange| range.first.wrapping_sub(span.first) < span.count;
+                    (0..groups.len()).filter(|group| inside(&groups[*group])).collect()
+                })
+                .collect();
+            Some(Level { groups, domains, domain_of, shared: level < SHARED_LEVELS })
+        })
+        .collect()
+}
+
+/// Nodes within each distance of a node: one level a distance (paper 002's memory access levels).
+fn node_levels(machine: &Machine, online: &[&Cpu]) -> Vec<Level> {
+    let (groups, group_of) = ranges(online, &|cpu| (cpu.node, 0, 0, 0));
+    let nodes: Vec<u32> = groups
+        .iter()
+        .filter_map(|range| online.get(usize::from(range.first)).map(|cpu| cpu.node))
+        .collect();
+    let mut levels: Vec<Level> = Vec::new();
+    for distance in machine.distance_levels().into_iter().skip(1) {
+        let within = |from: u32, to: u32| {
+            from == to || machine.distance(from, to).is_some_and(|there| there <= distance)
+        };
+        let spans = nodes.iter().map(|from| {
+            (0..nodes.len()).filter(|to| within(*from, nodes[*to])).collect::<Vec<_>>()
+        });
+        let domains: Vec<Vec<usize>> = spans.collect();
+        // A distance that adds nothing to anybody's domain is no level.
+        if levels.last().is_some_and(|below| below.domains == domains) {
+            continue;
+        }
+        let (groups, domain_of) = (groups.clone(), group_of.clone());
+        levels.push(Level { groups, domains, domain_of, shared: false });
+    }
+    levels
+}
+
+/// Neighbours with equal keys as ranges, and for each position the number of its range.
+fn ranges<K: Ord>(online: &[&Cpu], key: &dyn Fn(&Cpu) -> K) -> (Vec<RawRange>, Vec<usize>) {
+    let mut numbers: BTreeMap<K, usize> = BTreeMap::new();
+    let mut ranges: Vec<RawRange> = Vec::new();
+    let mut range_of = Vec::with_capacity(online.len());
+    for (position, cpu) in online.iter().enumerate() {
+        let number = *numbers.entry(key(cpu)).or_insert(ranges.len());
+        match ranges.get_mut(number) {
+            Some(range) => range.count += 1,
+            None => ranges.push(RawRange { first: position as u16, count: 1 }),
+        }
+        range_of.push(number);
+    }
+    (ranges, range_of)
+}

@@ -1,0 +1,132 @@
+//! The invariants under loads that make schedulers fail, for the kernel's own scheduler (which shows
+//! that the checkers are right) and for the keel.
+
+use std::time::Duration;
+
+use evenkeel_invariants::Limits;
+use evenkeel_journal::affinity;
+
+use crate::Test;
+use crate::scheduler::Scheduler;
+use crate::storms::*;
+use crate::support::just;
+use crate::watched::{EXACT, ROUGH, for_a_while, rest, watched};
+
+macro_rules! tests_of {
+    ($name:literal, $scheduler:expr) => {
+        &[
+            Test { name: concat!($name, "::hogs"), run: || hogs($scheduler, ROUGH) },
+            Test { name: concat!($name, "::a_thousand_threads"), run: || crowd($scheduler, 1000) },
+            Test { name: concat!($name, "::fork_and_exec"), run: || fork_and_exec($scheduler) },
+            Test { name: concat!($name, "::real_time_hogs"), run: || real_time_hogs($scheduler) },
+        ]
+    };
+}
+
+/// Where instructions are counted.
+macro_rules! exact_tests_of {
+    ($name:literal, $scheduler:expr) => {
+        &[
+            Test { name: concat!($name, "::weights"), run: || weights($scheduler) },
+            Test { name: concat!($name, "::hogs_exactly"), run: || hogs($scheduler, EXACT) },
+        ]
+    };
+}
+
+pub const KERNEL: &[Test] = tests_of!("kernel", Scheduler::Kernel);
+pub const KERNEL_EXACT: &[Test] = exact_tests_of!("kernel", Scheduler::Kernel);
+pub const KEEL_EXACT: &[Test] = exact_tests_of!("keel", Scheduler::Keel);
+pub const KEEL: &[Test] = tests_of!("keel", Scheduler::Keel);
+
+/// Hogs of three weights that may use the same CPU only, twice.
+fn weights(scheduler: Scheduler) {
+    scheduler.under(|| {
+        let findings = watched(EXACT, |witness| {
+            let mut hogs = Threads::default();
+            for (cpu, nice) in [(0, 0), (0, 5), (0, -5), (1, 0), (1, 5)] {
+                hogs.start(|| spin(Duration::from_millis(10)));
+                let tid = *hogs.tids.last().unwrap();
+                set_nice(tid, nice);
+                affinity::set(tid, &just(cpu)).unwrap();
+            }
+            for_a_while(witness, rest);
+            hogs.end();
+        });
+        assert!(findings.shares_judged >= 2, "no share was judged");
+    });
+}
+
+/// One more hog than CPUs: whoever waits must get its turn, and no CPU may be left out.
+fn hogs(scheduler: Scheduler, limits: Limits) {
+    scheduler.under(|| {
+        let findings = watched(limits, |witness| {
+            let mut hogs = Threads::default();
+            for _ in 0..=crate::support::all().len() {
+                hogs.start(|| spin(Duration::from_millis(10)));
+            }
+            for_a_while(witness, rest);
+            hogs.end();
+        });
+        assert!(findings.charges_judged > 0, "no charge was judged");
+    });
+}
+
+/// Many threads of all habits, with others that change their masks, weights and classes.
+fn crowd(scheduler: Scheduler, count: u64) {
+    scheduler.under(|| {
+        watched(ROUGH, |witness| {
+            let crowd = restless(count);
+            let tormentors = torment(&crowd.tids, 4);
+            for_a_while(witness, rest);
+            tormentors.end();
+            // So that they all hear that it is over.
+            for tid in &crowd.tids {
+                set_real_time(*tid, 0);
+            }
+            crowd.end();
+        });
+    });
+}
+
+/// Processes that fork and exec in cgroups of different weights, are moved between these, stopped
+/// and killed.
+fn fork_and_exec(scheduler: Scheduler) {
+    scheduler.under(|| {
+        watched(ROUGH, |witness| {
+            let mut processes = Processes::start(30);
+            let mut random = Random::new(1);
+            let mut forks = Threads::default();
+            (0..2).for_each(|_| forks.start(short_child));
+            for_a_while(witness, || {
+                processes.torment(&mut random);
+                std::thread::sleep(Duration::from_millis(5));
+            });
+            forks.end();
+            processes.end();
+        });
+    });
+}
+
+/// Real-time tasks that leave a twentieth of each CPU.
+fn real_time_hogs(scheduler: Scheduler) {
+    // Whoever waits may have to wait for these, and a CPU that they leave for a moment is idle.
+    let limits = Limits { wait_ns: 10 * ROUGH.wait_ns, ..ROUGH };
+    scheduler.under(|| {
+        watched(limits, |witness| {
+            let crowd = restless(50);
+            let mut hogs = Threads::default();
+            for cpu in crate::support::all().iter() {
+                hogs.start(|| {
+                    spin(Duration::from_millis(95));
+                    std::thread::sleep(Duration::from_millis(5));
+                });
+                let tid = *hogs.tids.last().unwrap();
+                affinity::set(tid, &just(cpu)).unwrap();
+                set_real_time(tid, 10);
+            }
+            for_a_while(witness, rest);
+            hogs.end();
+            crowd.end();
+        });
+    });
+}

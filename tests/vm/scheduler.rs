@@ -1,0 +1,92 @@
+//! Who schedules during a test.
+
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{EVENKEEL, ended, kill, wait_for};
+
+const STATE: &str = "/sys/kernel/sched_ext/state";
+
+/// What the kernel says about sched_ext: enabled, disabled or on its way.
+pub fn state() -> String {
+    std::fs::read_to_string(STATE).unwrap().trim().to_owned()
+}
+
+/// How often a scheduler was loaded since the boot.
+pub fn loads() -> u64 {
+    let count = std::fs::read_to_string("/sys/kernel/sched_ext/enable_seq").unwrap();
+    count.trim().parse().unwrap()
+}
+
+/// The keel, running. When it is dropped, the kernel's own scheduler runs.
+pub struct Keel {
+    pub process: Child,
+}
+
+impl Keel {
+    pub fn start(flags: &[&str]) -> Self {
+        let process =
+            Command::new(EVENKEEL).arg("sched").args(flags).stderr(Stdio::piped()).spawn().unwrap();
+        let mut keel = Self { process };
+        wait_for("the keel", || {
+            let ended = keel.process.try_wait().unwrap();
+            assert!(ended.is_none(), "the keel ended: {}", keel.said());
+            state() == "enabled"
+        });
+        keel
+    }
+
+    /// Ends it as a user does, and returns its exit code and what it said.
+    pub fn end(mut self) -> (Option<i32>, String) {
+        kill(self.process.id() as i32, libc::SIGTERM);
+        self.wait()
+    }
+
+    /// Waits for its own end.
+    pub fn wait(&mut self) -> (Option<i32>, String) {
+        let code = ended(&mut self.process).code();
+        assert_eq!(state(), "disabled");
+        (code, self.said())
+    }
+
+    fn said(&mut self) -> String {
+        self.process
+            .stderr
+            .take()
+            .map_or_else(String::new, |stderr| std::io::read_to_string(stderr).unwrap())
+    }
+}
+
+impl Drop for Keel {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        wait_for("the kernel's own scheduler", || state() == "disabled");
+    }
+}
+
+/// A scheduler to be tested.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Scheduler {
+    /// The kernel's own.
+    Kernel,
+    /// The keel with its plain policies.
+    Keel,
+}
+
+impl Scheduler {
+    /// Runs `load` under it; it must be the same scheduler to the end.
+    pub fn under(self, load: impl FnOnce()) {
+        match self {
+            Self::Kernel => load(),
+            Self::Keel => {
+                let keel = Keel::start(&[]);
+                let loads_before = loads();
+                load();
+                assert_eq!(state(), "enabled", "the keel was thrown out");
+                assert_eq!(loads(), loads_before, "the keel was loaded anew");
+                let (code, said) = keel.end();
+                assert_eq!(code, Some(0), "{said}");
+            }
+        }
+    }
+}
