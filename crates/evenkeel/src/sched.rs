@@ -7,9 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use evenkeel_control::{Request, ask};
 use evenkeel_journal::runtime_dir;
-use evenkeel_keel::{
-    Exit, ExitKind, Options, Scheduler, Service, ServiceError, Statistics, run,
-};
+use evenkeel_keel::{Exit, ExitKind, Options, Scheduler, Service, ServiceError, Statistics, run};
 use evenkeel_machine::Machine;
 
 use crate::cli::SchedArgs;
@@ -64,7 +62,10 @@ fn socket(dir: &Path) -> PathBuf {
 }
 
 fn load_only(options: &Options) -> Result<i32> {
-    match machine().map_err(anyhow::Error::from).map(|machine| Scheduler::load(&machine, options))? {
+    match machine()
+        .map_err(anyhow::Error::from)
+        .map(|machine| Scheduler::load(&machine, options))?
+    {
         Ok(_) => {
             println!("the kernel accepts the keel");
             Ok(0)
@@ -85,7 +86,8 @@ fn report(exit: &Exit) -> i32 {
     if !exit.dump.is_empty() {
         let _ = writeln!(stderr, "{}", exit.dump);
     }
-    let _ = writeln!(stderr, "evenkeel: the keel has ended: {exit}; the kernel's own scheduler runs");
+    let _ =
+        writeln!(stderr, "evenkeel: the keel has ended: {exit}; the kernel's own scheduler runs");
     match exit.kind {
         ExitKind::Unloaded | ExitKind::SysRq => 0,
         ExitKind::Restart | ExitKind::Fault => THROWN_OUT,

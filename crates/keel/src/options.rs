@@ -23,7 +23,9 @@ pub enum OptionError {
     #[error("slice \"{0}\": expected microseconds from {min} to {max}", min = Slice::MIN_US, max = Slice::MAX_US)]
     Slice(String),
     /// Not CPUs and their capacity.
-    #[error("capacity \"{part}\": {why}; expected CPUs and 1 to {CAPABILITY_SCALE}, like 0-3=1024,4-7=512")]
+    #[error(
+        "capacity \"{part}\": {why}; expected CPUs and 1 to {CAPABILITY_SCALE}, like 0-3=1024,4-7=512"
+    )]
     Capacity {
         /// The part that is wrong.
         part: String,
@@ -164,8 +166,9 @@ impl FromStr for Capacities {
             part.push_str(piece);
             let Some((list, capacity)) = part.split_once('=') else { continue };
             let wrong = |why: String| OptionError::Capacity { part: part.clone(), why };
-            let cpus: CpuSet =
-                list.parse().map_err(|why: evenkeel_machine::CpuListError| wrong(why.to_string()))?;
+            let cpus: CpuSet = list
+                .parse()
+                .map_err(|why: evenkeel_machine::CpuListError| wrong(why.to_string()))?;
             let capacity = match capacity.parse::<u32>() {
                 Ok(capacity @ 1..=CAPABILITY_SCALE) => capacity,
                 _ => return Err(wrong(format!("\"{capacity}\" is not a capacity"))),
