@@ -1,0 +1,8 @@
+//! The policies' rules and properties, on the very headers that the keel is made of.
+
+#![allow(clippy::unwrap_used)]
+
+mod balance;
+mod native;
+mod order;
+mod shares;
