@@ -17,7 +17,7 @@ pub const ROUGH: Limits = Limits {
     wait_per_task_ns: 50 * MS,
     affinity_grace_ns: 1000 * MS,
     idle_grace_ns: 1000 * MS,
-    share_window_ns: 3600_000 * MS,
+    share_window_ns: 3_600_000 * MS,
     share_tolerance_pct: 100,
     share_slack_ns: 0,
     charge_tolerance_pct: 10,
