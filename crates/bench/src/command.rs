@@ -135,7 +135,13 @@ impl Drop for Running {
 /// Counts the migrations of whatever this thread starts next: a counter of this very thread that
 /// its children inherit, and that begins to count where one of them executes a program.
 fn count_migrations() -> Option<Counter> {
-    Builder::new(Software::CPU_MIGRATIONS).inherit(true).enable_on_exec(true).build().ok()
+    // It happens in the kernel, which is left out otherwise.
+    Builder::new(Software::CPU_MIGRATIONS)
+        .include_kernel()
+        .inherit(true)
+        .enable_on_exec(true)
+        .build()
+        .ok()
 }
 
 /// What a command wrote to a file, its end if that is much.

@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn numbers_have_about_four_digits() {
-        let all = [12345.6, 123.45, 12.345, 1.2345, 0.0].map(number);
+        let all = [12345.6, 123.46, 12.346, 1.2346, 0.0].map(number);
         assert_eq!(all, ["12346", "123.5", "12.35", "1.235", "0.000"]);
     }
 }
