@@ -17,6 +17,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 # The test programs run as root, cargo as the user that calls it.
 SUDO_RUNNER := --config 'target."cfg(all())".runner = ["sudo", "-E"]'
 TEST_RUNNER := $(if $(AS_ROOT),$(SUDO_RUNNER))
+UNITS := evenkeel.service evenkeel-keel.service
 # How long `make vm-soak` lasts on each machine.
 SOAK_MINUTES ?= 30
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
@@ -63,7 +64,7 @@ install: build
 	ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/chcb
 	ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/capability-balancer
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed 's|/usr/local/bin|$(PREFIX)/bin|' systemd/evenkeel.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/evenkeel.service
+	for unit in $(UNITS); do sed 's|/usr/local/bin|$(PREFIX)/bin|' systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
 	$(BINARY) generate man target/man
 	for page in target/man/*.1; do install -Dm644 $$page $(DESTDIR)$(PREFIX)/share/man/man1/$${page##*/} || exit 1; done
 	$(BINARY) generate completions target/completions
@@ -73,6 +74,6 @@ install: build
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,evenkeel chcb capability-balancer)
-	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/evenkeel.service
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/system/,$(UNITS))
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel.1 $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel-*.1
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))

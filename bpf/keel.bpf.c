@@ -75,6 +75,7 @@ struct sched_ext_ops keel_ops = {
 	.cgroup_exit = (void *)keel_cgroup_exit,
 	.cgroup_move = (void *)keel_cgroup_move,
 	.cgroup_set_weight = (void *)keel_cgroup_set_weight,
+	.cgroup_set_bandwidth = (void *)keel_cgroup_set_bandwidth,
 	.init = (void *)keel_init,
 	.exit = (void *)keel_exit,
 	.timeout_ms = 30000,

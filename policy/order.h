@@ -12,8 +12,9 @@
  * (until 6.5), in the words of its source: a new task starts a slice late
  * (START_DEBIT), so that forking does not pay; a waking one is at most half a
  * slice ahead of the queue (GENTLE_FAIR_SLEEPERS), so that sleeping is rewarded
- * but cannot be saved up; it preempts who runs if it is ahead by more than the
- * wake-up granularity, so that preemptions stay rarer than slices.
+ * but cannot be saved up; it preempts who runs if that one has had the wake-up
+ * granularity more than its due, so that tasks that wake each other do not take
+ * turns faster than they get work done.
  *
  * It departs from classic Linux in two places. How far a task may be behind the
  * clock, and so wait, is bounded (ORDER_BOUND_NS), because a kernel that hosts
@@ -45,7 +46,7 @@ struct order_params {
 #define ORDER_BOUND_NS 10000000000ULL
 /* The longest run that is charged at once; longer ones are a clock that jumped. */
 #define ORDER_MAX_RUN_NS (1ULL << 40)
-/* Who runs is not preempted for less. */
+/* Who has just got the CPU is not preempted before it has run for this time. */
 #define ORDER_GRANULARITY_NS 1000000ULL
 
 enum order_place {
@@ -54,17 +55,21 @@ enum order_place {
 	PLACE_ARRIVE,	/* runnable, and moved here */
 };
 
+/* How far ahead of its queue's clock a task is at most that has slept. */
+POLICY u64 order_credit_ns(const struct order_params *params)
+{
+	return min_u64(params->slice_ns, ORDER_BOUND_NS) / 2;
+}
+
 /* Where in the queue whose clock is `to` a task goes that was at `vruntime` by the clock `from`. */
 POLICY u64 order_place(const struct order_params *params, u64 vruntime, u64 from, u64 to,
 		       enum order_place place)
 {
-	u64 credit = min_u64(params->slice_ns, ORDER_BOUND_NS) / 2;
+	u64 credit = place == PLACE_WAKE ? order_credit_ns(params) : ORDER_BOUND_NS;
 	u64 placed = to + (vruntime - from);
 
 	if (place == PLACE_NEW)
 		return to + min_u64(params->slice_ns, ORDER_BOUND_NS);
-	if (place == PLACE_ARRIVE)
-		credit = ORDER_BOUND_NS;
 	if (vruntime_before(placed, to - credit))
 		return to - credit;
 	if (vruntime_before(to + ORDER_BOUND_NS, placed))
@@ -116,7 +121,7 @@ POLICY bool order_preempt(const struct order_params *params, u64 waking, u64 run
 {
 	u64 granularity = min_u64(params->slice_ns / 4, ORDER_GRANULARITY_NS);
 
-	return vruntime_before(waking + granularity, running);
+	return vruntime_before(waking + order_credit_ns(params) + granularity, running);
 }
 
 /* How much a task belongs with what runs on a CPU, by their address spaces (0: none). */

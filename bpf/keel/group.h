@@ -155,6 +155,18 @@ KEEL_PART u32 take_slot(void)
 	return ROOT_GROUP;
 }
 
+/* Larger ones are the kernel's way to say that there is none. */
+#define MAX_QUOTA_US (1ULL << 44)
+
+/* cpu.max is not enforced: it is counted, so that whoever watches can warn of it. */
+static __always_inline void note_quota(u64 quota_us)
+{
+	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
+
+	if (c && quota_us < MAX_QUOTA_US)
+		count(c, COUNT_UNLIMITED);
+}
+
 s32 KEEL_OPS_S(keel_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
 {
 	struct group_state *g;
@@ -164,6 +176,7 @@ s32 KEEL_OPS_S(keel_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_arg
 
 	if (!cgrp->level)
 		return 0;
+	note_quota(args->bw_quota_us);
 	above = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
 	if (!above)
 		return 0;
@@ -216,6 +229,12 @@ void KEEL_OPS(keel_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 	g->weight = scaled_weight(weight);
 	if (READ_ONCE(g->shown))
 		show_group(slot, g->weight);
+}
+
+void KEEL_OPS(keel_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us,
+	      u64 burst_us)
+{
+	note_quota(quota_us);
 }
 
 #endif

@@ -92,6 +92,7 @@ enum keel_counter {
 	COUNT_RESCUE,		/* taken although no policy asked for it: waited too long */
 	COUNT_THIEF,		/* a higher class took the CPU, and its task was let go */
 	COUNT_NO_STATE,		/* a task without state of ours: the global queue takes it */
+	COUNT_UNLIMITED,	/* a cgroup was given a cpu.max, which the keel does not enforce */
 	COUNTERS,
 };
 /* Room for them, in a power of two. */

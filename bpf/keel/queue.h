@@ -122,7 +122,6 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	head = head_of(own);
 	if (t) {
 		charge(prev, t);
-		note_running(c, t, now);
 		runs.exists = !(t->yields && head.exists);
 		runs.vruntime = t->vruntime;
 		t->yields = 0;
@@ -139,6 +138,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	}
 	if (t) {
 		count(c, COUNT_KEEP);
+		note_running(c, t, now);
 		set_slice(prev, READ_ONCE(tunables.slice_ns));
 	}
 	note_served(own);

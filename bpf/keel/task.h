@@ -62,8 +62,11 @@ static __always_inline void charge(struct task_struct *p, struct task_state *t)
 	refresh_weight(p, t);
 }
 
+/* The task has the CPU from now on, as the one with the smallest vruntime. */
 static __always_inline void note_running(struct cpu_state *c, struct task_state *t, u64 now)
 {
+	if (vruntime_before(c->clock, t->vruntime))
+		WRITE_ONCE(c->clock, t->vruntime);
 	c->running_vruntime = t->vruntime;
 	c->running_since_ns = now;
 	WRITE_ONCE(c->running_weight, t->weight);
@@ -86,8 +89,6 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	t->waiting_since_ns = 0;
 	t->run_share = decayed_share(t->run_share, now - t->share_since_ns, false);
 	t->share_since_ns = now;
-	if (vruntime_before(c->clock, t->vruntime))
-		WRITE_ONCE(c->clock, t->vruntime);
 	update_utilisation(c, now, c->taken);
 	c->running_space = space_of(p);
 	note_running(c, t, now);

@@ -30,5 +30,5 @@ pub use options::{Balance, Capacities, Gate, OptionError, Options, Order, Slice}
 pub use scheduler::{LoadError, Scheduler};
 pub use service::{Service, ServiceError, run};
 pub use statistics::Statistics;
-pub use support::{Unsupported, support};
+pub use support::{Unsupported, malformed_functions, support};
 pub use topology::TopologyError;

@@ -183,7 +183,7 @@ impl FromStr for Capacities {
             }
             part.clear();
         }
-        if part.is_empty() && !capacities.is_empty() {
+        if part.is_empty() && !capacities.is_empty() && !text.ends_with(',') {
             return Ok(Self(capacities));
         }
         Err(OptionError::Capacity { part, why: "the capacity is missing".to_owned() })

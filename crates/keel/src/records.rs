@@ -83,7 +83,7 @@ pub(crate) struct RawCpuState {
 }
 
 /// `enum keel_counter`: name and meaning, in its order.
-pub(crate) const COUNTERS: [(&str, &str); 20] = [
+pub(crate) const COUNTERS: [(&str, &str); 21] = [
     ("wake_idle", "Tasks woken straight onto an idle CPU"),
     ("enqueue", "Tasks put into a queue"),
     ("switch", "Times that the head of a queue was given the CPU"),
@@ -104,7 +104,11 @@ pub(crate) const COUNTERS: [(&str, &str); 20] = [
     ("rescue", "Tasks that had waited too long for any policy's taste"),
     ("thief", "Tasks that lost their CPU to a higher class and were enqueued anew"),
     ("no_state", "Tasks that the keel had no state for"),
+    (UNLIMITED, "Times that a cgroup was given a cpu.max, which the keel does not enforce"),
 ];
+
+/// The counter of limits that are not enforced.
+pub(crate) const UNLIMITED: &str = "unlimited";
 
 /// Bytes of `struct keel_exit`'s parts: code, kind and pad, reason, message, dump.
 pub(crate) const EXIT_PARTS: [usize; 5] = [8, 8, 128, 1024, 32768];

@@ -6,14 +6,12 @@ use std::path::Path;
 
 use bytemuck::Zeroable;
 use evenkeel_machine::Machine;
-use libbpf_rs::{
-    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
-};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
 use crate::exit::Exit;
 use crate::options::{Options, Slice};
 use crate::records::{EXIT_PARTS, RawCpuState, RawSettings, RawTunables};
-use crate::support::{Unsupported, support};
+use crate::support::{Unsupported, log_libbpf, support};
 use crate::topology::{Topology, TopologyError};
 
 /// Why the keel could not be loaded, read or tuned.
@@ -77,9 +75,7 @@ impl Scheduler {
     /// All of [`LoadError`].
     pub fn load(machine: &Machine, options: &Options) -> Result<Self, LoadError> {
         support()?;
-        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
-            tracing::debug!("libbpf: {}", text.trim_end());
-        })));
+        log_libbpf();
         let topology = Topology::new(machine, &options.capacities)?;
         let mut open = ObjectBuilder::default()
             .name("keel")

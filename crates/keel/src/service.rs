@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::exit::{Exit, ExitKind};
 use crate::options::{Options, Slice};
+use crate::records::UNLIMITED;
 use crate::scheduler::{LoadError, Scheduler};
 use crate::statistics::Statistics;
 
@@ -77,6 +78,7 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
         scheduler.attach()?;
         tell_systemd(&[sd_notify::NotifyState::Ready]);
         tracing::info!("{}/{}/{} schedules", options.order, options.gate, options.balance);
+        state.warn_of_limits(&scheduler)?;
         let started = Instant::now();
         let exit = state.watch(service, &mut scheduler, &mut server, &signals)?;
         state.earlier = state.statistics(&scheduler)?;
@@ -151,6 +153,18 @@ impl State<'_> {
                 show_at = Some(at + every);
             }
         }
+    }
+
+    /// What cgroups were promised and do not get.
+    fn warn_of_limits(&self, scheduler: &Scheduler) -> Result<(), LoadError> {
+        let counters = self.statistics(scheduler)?.counters;
+        if counters.get(UNLIMITED).is_some_and(|count| *count > 0) {
+            tracing::warn!(
+                "cgroups with cpu.max: the keel honours cpu.weight, but enforces no cpu.max; they \
+                 may use more than that while it runs"
+            );
+        }
+        Ok(())
     }
 
     fn statistics(&self, scheduler: &Scheduler) -> Result<Statistics, LoadError> {

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
+use libbpf_rs::PrintLevel;
 use libbpf_rs::btf::types::{Func, FuncProto};
 use libbpf_rs::btf::{Btf, BtfKind, TypeId};
 
@@ -80,6 +81,7 @@ fn support_below(root: &Path, is_root: bool) -> Result<(), Unsupported> {
 /// kernel passes by itself (`aux`): pahole before 1.26 does not hide it, and then what calls them
 /// does not load. Empty where the BTF is sound, or cannot be read.
 pub fn malformed_functions() -> Vec<String> {
+    log_libbpf();
     let Ok(btf) = Btf::from_vmlinux() else { return Vec::new() };
     let mut malformed = Vec::new();
     for id in 1..btf.len() {
@@ -101,6 +103,13 @@ pub fn malformed_functions() -> Vec<String> {
         }
     }
     malformed
+}
+
+/// What libbpf has to say goes to our log: what fails is told by our own errors.
+pub(crate) fn log_libbpf() {
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+        tracing::debug!("libbpf: {}", text.trim_end());
+    })));
 }
 
 #[cfg(test)]

@@ -83,12 +83,8 @@ impl Topology {
         online.sort_by_key(|cpu| (cpu.node, cpu.llc, cpu.core, cpu.id));
 
         let mut levels = local_levels(&online);
-        levels.extend(node_levels(machine, &online));
         levels.retain(|level| level.domains.iter().any(|groups| groups.len() > 1));
-        if levels.len() > MAX_LEVELS {
-            // The farthest distance holds all nodes; those just below it are left out.
-            levels.drain(MAX_LEVELS - 1..levels.len() - 1);
-        }
+        levels.extend(node_levels(machine, &online, MAX_LEVELS - levels.len()));
         let mut topology = Self {
             cpu_at: online.iter().map(|cpu| cpu.id as u16).collect(),
             cpus: vec![RawCpu::default(); MAX_CPUS],
@@ -173,29 +169,40 @@ fn local_levels(online: &[&Cpu]) -> Vec<Level> {
         .collect()
 }
 
-/// Nodes within each distance of a node: one level a distance (paper 002's memory access levels).
-fn node_levels(machine: &Machine, online: &[&Cpu]) -> Vec<Level> {
+/// Nodes within each distance of a node: one level a distance (paper 002's memory access levels),
+/// `room` at most.
+fn node_levels(machine: &Machine, online: &[&Cpu], room: usize) -> Vec<Level> {
     let (groups, group_of) = ranges(online, &|cpu| (cpu.node, 0, 0, 0));
     let nodes: Vec<u32> = groups
         .iter()
         .filter_map(|range| online.get(usize::from(range.first)).map(|cpu| cpu.node))
         .collect();
+    let mut distances: Vec<u32> = machine.distance_levels().into_iter().skip(1).collect();
+    if nodes.len() < 2 {
+        return Vec::new();
+    }
+    if distances.len() > room {
+        // The farthest holds all nodes; those just below it are left out.
+        distances.drain(room - 1..distances.len() - 1);
+    }
     let mut levels: Vec<Level> = Vec::new();
-    for distance in machine.distance_levels().into_iter().skip(1) {
+    let mut reached: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
+    for distance in distances {
         let within = |from: u32, to: u32| {
             from == to || machine.distance(from, to).is_some_and(|there| there <= distance)
         };
-        let spans = nodes.iter().map(|from| {
-            (0..nodes.len()).filter(|to| within(*from, nodes[*to])).collect::<Vec<_>>()
-        });
-        let domains: Vec<Vec<usize>> = spans.collect();
-        // A distance that adds nothing to anybody's domain is no level.
-        if levels.last().is_some_and(|below| below.domains == domains) {
-            continue;
+        let mut domains = Vec::with_capacity(nodes.len());
+        for (from, reached) in nodes.iter().zip(&mut reached) {
+            let domain: Vec<usize> =
+                (0..nodes.len()).filter(|to| within(*from, nodes[*to])).collect();
+            // A distance that adds nothing is no domain of this node's.
+            domains.push(if domain == *reached { Vec::new() } else { domain.clone() });
+            *reached = domain;
         }
         let (groups, domain_of) = (groups.clone(), group_of.clone());
         levels.push(Level { groups, domains, domain_of, shared: false });
     }
+    levels.retain(|level| level.domains.iter().any(|groups| groups.len() > 1));
     levels
 }
 
@@ -214,3 +221,6 @@ fn ranges<K: Ord>(online: &[&Cpu], key: &dyn Fn(&Cpu) -> K) -> (Vec<RawRange>, V
     }
     (ranges, range_of)
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,8 @@ pub struct Process {
     pub bpf: Result<(), Unsupported>,
     /// What the kernel's run time leaves out by itself, where that can be told.
     pub excludes: Option<RunTimeExcludes>,
+    /// Functions of sched_ext that the kernel's BTF describes wrongly: no scheduler can be loaded.
+    pub malformed_functions: Vec<String>,
     /// The CPUs of the cpuset that are online.
     pub cpuset: CpuSet,
     /// The CPUs that this process may use, and whatever it starts.
@@ -53,6 +55,7 @@ impl Process {
         Self {
             bpf: evenkeel_cbinfo::support(),
             excludes: evenkeel_cbinfo::run_time_excludes(),
+            malformed_functions: evenkeel_keel::malformed_functions(),
             cpuset: effective_cpuset(tid),
             affinity: affinity::get(tid).unwrap_or_default(),
             may_place_others: has_capability(&status, CAP_SYS_NICE),

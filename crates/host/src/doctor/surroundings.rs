@@ -66,10 +66,20 @@ fn sched_ext(facts: &Facts) -> Check {
     let name = CheckName::SchedExt;
     let Some(ext) = &facts.system.sched_ext else {
         return Check::missing(name, "the kernel has no sched_ext")
-            .means("not needed by evenkeel run; the keel (evenkeel sched) will need it")
+            .means("not needed by evenkeel run; the keel (evenkeel sched) needs it")
             .remedy("run Linux 6.18 or newer with CONFIG_SCHED_CLASS_EXT=y");
     };
+    let malformed = &facts.process.malformed_functions;
+    if !malformed.is_empty() {
+        let found = format!("the kernel's BTF describes {} wrongly", malformed.join(", "));
+        return Check::limited(name, found)
+            .means("it was made by a pahole older than 1.26: no scheduler can be loaded")
+            .remedy("for evenkeel sched, run another build of the kernel");
+    }
     match (ext.state.as_str(), &ext.ops) {
+        ("disabled", _) if !facts.system.has_btf => Check::limited(name, "available, without BTF")
+            .means("evenkeel sched cannot load a scheduler")
+            .remedy("run a kernel built with CONFIG_DEBUG_INFO_BTF=y"),
         ("disabled", _) => Check::ok(name, "available, no scheduler loaded"),
         (state, ops) => {
             let scheduler = ops.as_deref().unwrap_or("a scheduler without a name");

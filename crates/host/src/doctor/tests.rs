@@ -70,6 +70,7 @@ fn facts(root: &Root) -> Facts {
         process: Process {
             bpf: Ok(()),
             excludes: Some(RunTimeExcludes { irq: false, steal: true }),
+            malformed_functions: Vec::new(),
             cpuset: CpuSet::first(2),
             affinity: CpuSet::first(2),
             may_place_others: true,
@@ -263,6 +264,24 @@ fn another_scheduler_and_services_are_named() {
     assert!(root.read().hides_processes);
     fs::remove_dir_all(root.0.join("sys/kernel/sched_ext")).unwrap();
     assert_eq!(root.read().sched_ext, None);
+}
+
+#[test]
+fn what_keeps_schedulers_from_being_loaded() {
+    let root = stock("unloadable");
+    let mut facts = facts(&root);
+    assert_eq!(find(&facts, CheckName::SchedExt).state, State::Ok);
+    facts.process.malformed_functions = vec!["scx_bpf_now".to_owned()];
+    let ext = find(&facts, CheckName::SchedExt);
+    assert_eq!(ext.found, "the kernel's BTF describes scx_bpf_now wrongly");
+    assert!(ext.meaning.unwrap().contains("pahole"));
+    facts.process.malformed_functions.clear();
+    facts.system.has_btf = false;
+    let ext = find(&facts, CheckName::SchedExt);
+    assert_eq!((ext.state, ext.found.as_str()), (State::Limited, "available, without BTF"));
+    facts.system.sched_ext = None;
+    assert!(find(&facts, CheckName::SchedExt).remedy.unwrap().contains("6.18"));
+    is_well_formed(&checks(&facts));
 }
 
 #[test]

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The policies as functions that the tests call: the very headers that the keel is
+ * made of, compiled natively, undefined behaviour and all out-of-range shifts and
+ * divisions made traps. The records are those of policy/, passed by pointer.
+ */
+#include "../../../policy/order.h"
+#include "../../../policy/gate.h"
+#include "../../../policy/balance.h"
+
+u64 test_order_place(u64 slice_ns, u64 vruntime, u64 from, u64 to, u32 place)
+{
+	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
+
+	return order_place(&params, vruntime, from, to, (enum order_place)place);
+}
+
+u64 test_order_charge(u64 vruntime, u64 run_ns, u64 weight)
+{
+	return order_charge(vruntime, run_ns, weight);
+}
+
+u32 test_order_pick(u64 slice_ns, u32 has_prev, u64 prev, u32 has_head, u64 head)
+{
+	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
+	struct order_candidate none = { 0 };
+
+	return order_pick(&params, (struct order_candidate){ has_prev, prev },
+			  (struct order_candidate){ has_head, head }, none, none);
+}
+
+u32 test_order_preempt(u64 slice_ns, u64 waking, u64 running)
+{
+	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
+
+	return order_preempt(&params, waking, running);
+}
+
+u32 test_gate_may(u32 kind, const struct gate_view *view)
+{
+	struct gate_params params = { .kind = kind };
+
+	return gate_may(&params, view) < GATE_REFUSALS;
+}
+
+void test_balance_sum(struct group_view *group, const struct cpu_view *cpus, u32 count)
+{
+	struct balance_params params = { .kind = BALANCE_COUNT };
+	u32 i;
+
+	*group = GROUP_NONE;
+	for (i = 0; i < count; i++)
+		balance_cpu_step(&params, group, &cpus[i]);
+}
+
+u32 test_balance_heavier(const struct group_view *a, const struct group_view *b)
+{
+	struct balance_params params = { .kind = BALANCE_COUNT };
+
+	return balance_heavier(&params, a, b);
+}
+
+u64 test_balance_quota(const struct group_view *busiest, const struct cpu_view *own, u32 shared)
+{
+	struct balance_params params = { .kind = BALANCE_COUNT };
+
+	return balance_quota(&params, busiest, own, shared);
+}
+
+u32 test_balance_fits(u64 quota, u64 weight, u32 taken)
+{
+	struct balance_params params = { .kind = BALANCE_COUNT };
+
+	return balance_fits(&params, quota, weight, taken);
+}
+
+u32 test_balance_task_score(const struct task_view *task)
+{
+	struct balance_params params = { .kind = BALANCE_COUNT };
+
+	return balance_task_score(&params, task);
+}
+
+u32 test_balance_home(const struct cpu_view *best, const struct cpu_view *candidate)
+{
+	struct balance_params params = { .kind = BALANCE_COUNT };
+
+	return balance_home(&params, best, candidate);
+}
+
+u32 test_decayed_share(u32 value, u64 ns, u32 busy)
+{
+	return decayed_share(value, ns, busy);
+}

@@ -1,0 +1,148 @@
+//! The topology of presets and of hand-made machines.
+
+use evenkeel_machine::{CpuSet, PRESETS};
+
+use super::*;
+
+fn topology(machine: &Machine) -> Topology {
+    Topology::new(machine, &Capacities::default()).unwrap()
+}
+
+fn cpus_of(topology: &Topology, range: RawRange) -> CpuSet {
+    (range.first..range.first + range.count)
+        .map(|position| u32::from(topology.cpu_at[usize::from(position)]))
+        .collect()
+}
+
+/// The groups of a CPU's domain at a level.
+fn groups(topology: &Topology, cpu: u32, level: usize) -> Vec<CpuSet> {
+    let domain = topology.cpus[cpu as usize].domain[level];
+    let first = usize::from(domain.first_range);
+    let ranges = &topology.ranges[first..first + usize::from(domain.ranges)];
+    ranges.iter().map(|range| cpus_of(topology, *range)).collect()
+}
+
+fn shown(topology: &Topology, cpu: u32) -> Vec<String> {
+    (0..topology.levels as usize)
+        .map(|level| {
+            let groups = groups(topology, cpu, level);
+            groups.iter().map(CpuSet::to_string).collect::<Vec<_>>().join(" / ")
+        })
+        .collect()
+}
+
+/// What the keel relies on.
+fn assert_rules(machine: &Machine, topology: &Topology) {
+    let online = machine.online();
+    for cpu in online.iter() {
+        let raw = topology.cpus[cpu as usize];
+        assert_eq!(u32::from(topology.cpu_at[usize::from(raw.position)]), cpu);
+        assert_eq!(raw.present, 1);
+        let mut inside = CpuSet::new();
+        for level in 0..topology.levels as usize {
+            let groups = groups(topology, cpu, level);
+            if groups.is_empty() {
+                continue;
+            }
+            let own: Vec<&CpuSet> = groups.iter().filter(|group| group.contains(cpu)).collect();
+            assert_eq!(own.len(), 1, "CPU {cpu} is in one group of its domain");
+            if inside.is_empty() {
+                assert_eq!(own[0].len(), 1, "the smallest domain is made of CPUs");
+            }
+            let span = groups.iter().fold(CpuSet::new(), |span, group| {
+                assert!(span.intersection(group).is_empty(), "groups do not overlap");
+                span.union(group)
+            });
+            assert!(inside.is_subset(&span) && inside != span, "domains grow");
+            assert_eq!(usize::from(raw.domain[level].cpus), span.len());
+            inside = span;
+        }
+        assert!(online.len() == 1 || inside == online, "the largest domain holds all");
+    }
+}
+
+#[test]
+fn every_preset_keeps_the_rules() {
+    for name in PRESETS {
+        let machine = Machine::preset(name).unwrap();
+        assert_rules(&machine, &topology(&machine));
+    }
+}
+
+#[test]
+fn nodes_by_distance() {
+    let machine = Machine::preset("amc3").unwrap();
+    let topology = topology(&machine);
+    let shown = shown(&topology, 5);
+    assert_eq!(shown[..3], ["4 / 5 / 6 / 7", "0-3 / 4-7", "0-3 / 4-7 / 8-11 / 12-15"]);
+    assert_eq!(topology.levels, 6);
+    assert_eq!(topology.cpus[5].domain[5].cpus, 128);
+    assert_eq!((topology.cpus[5].domain[0].shared, topology.cpus[5].domain[1].shared), (1, 0));
+    assert_eq!((topology.cpus[5].capability, topology.cpus[6].capability), (1024, 512));
+}
+
+#[test]
+fn cores_with_and_without_siblings() {
+    let machine = Machine::preset("hybrid").unwrap();
+    let topology = topology(&machine);
+    assert_eq!(shown(&topology, 2)[0], "2 / 3");
+    // Nothing to balance in a core of one CPU: the domain is empty, the level stays.
+    assert_eq!(shown(&topology, 20)[0], "");
+    assert!(shown(&topology, 20)[1].starts_with("0-1 / 2-3 / "));
+    assert!(shown(&topology, 20)[1].ends_with(" / 22 / 23"));
+}
+
+#[test]
+fn asymmetric_distances_and_many_levels() {
+    // A line of twelve nodes: eleven distances, more than there are levels.
+    let nodes: Vec<String> = (0..12_u32)
+        .map(|from| {
+            let distances = (0..12_u32).map(|to| (10 + from.abs_diff(to)).to_string());
+            let distances: Vec<String> = distances.collect();
+            format!("{{ id = {from}, cpus = \"{from}\", distances = [{}] }}", distances.join(", "))
+        })
+        .collect();
+    let text = format!(
+        "name = \"line\"\nkinds = [{{ cpus = \"0-11\", capability = 1024 }}]\nnodes = [{}]\n",
+        nodes.join(", ")
+    );
+    let machine = Machine::parse_toml(&text, "line").unwrap();
+    let topology = topology(&machine);
+    assert_eq!(topology.levels as usize, MAX_LEVELS);
+    assert_rules(&machine, &topology);
+    assert_eq!(shown(&topology, 4)[0], "3 / 4 / 5");
+    assert_eq!(topology.cpus[0].domain[MAX_LEVELS - 1].cpus, 12);
+}
+
+#[test]
+fn offline_cpus_are_left_out() {
+    let mut machine = Machine::preset("small").unwrap();
+    let last = machine.cpus.last_mut().unwrap();
+    last.online = false;
+    let gone = last.id;
+    let topology = topology(&machine);
+    assert_rules(&machine, &topology);
+    assert_eq!(topology.cpus[gone as usize].present, 0);
+    assert_eq!(topology.cpu_numbers, gone + 1);
+}
+
+#[test]
+fn capacities_of_the_user_win_and_are_checked() {
+    let machine = Machine::preset("small").unwrap();
+    let given = |text: &str| Topology::new(&machine, &text.parse().unwrap());
+    assert_eq!(given("0=512").unwrap().cpus[0].capability, 512);
+    assert_eq!(given("0=512").unwrap().cpus[1].capability, 1024);
+    let why = given("0-99=512").unwrap_err().to_string();
+    assert!(why.contains("there is no such CPU"), "{why}");
+}
+
+#[test]
+fn too_many_cpus_are_refused() {
+    let text = "name = \"huge\"\nkinds = [{ cpus = \"0-1024\", capability = 1024 }]\n";
+    let machine = Machine::parse_toml(text, "huge").unwrap();
+    let why = Topology::new(&machine, &Capacities::default()).unwrap_err();
+    assert_eq!(why, TopologyError::TooManyCpus { cpu: 1024 });
+    let text = text.replace("1024\",", "1023\",");
+    let machine = Machine::parse_toml(&text, "large").unwrap();
+    assert_rules(&machine, &topology(&machine));
+}

@@ -1,0 +1,146 @@
+//! The policies as Rust sees them: `policy/*.h` through `native/policy.c`, with the same records.
+
+/// `struct cpu_view`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
+pub struct CpuView {
+    pub load: u64,
+    pub cpu: u32,
+    pub runnable: u32,
+    pub waiting: u32,
+    pub capability: u32,
+    pub utilisation: u32,
+    pub distance: u32,
+    pub affinity: u32,
+    pub idle: bool,
+}
+
+/// `struct group_view`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
+pub struct GroupView {
+    pub load: u64,
+    pub cpus: u32,
+    pub runnable: u32,
+    pub waiting: u32,
+    pub utilisation: u32,
+    pub first: u32,
+    pub busiest: u32,
+    pub busiest_waiting: u32,
+    pub busiest_load: u64,
+}
+
+/// `struct task_view`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
+pub struct TaskView {
+    pub weight: u64,
+    pub rested_ns: u64,
+    pub run_share: u32,
+}
+
+/// `struct gate_view`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
+pub struct GateView {
+    pub reason: u32,
+    pub source_utilisation: u32,
+    pub mean_utilisation: u32,
+    pub task_share: u32,
+}
+
+pub const NICE_0: u64 = 1 << 20;
+pub const MIN_WEIGHT: u64 = 1 << 10;
+pub const FULL: u32 = 1024;
+pub const NO_CPU: u32 = u32::MAX;
+/// `enum order_place`.
+pub const PLACE_NEW: u32 = 0;
+pub const PLACE_WAKE: u32 = 1;
+pub const PLACE_ARRIVE: u32 = 2;
+/// `ORDER_BOUND_NS`.
+pub const BOUND_NS: u64 = 10_000_000_000;
+/// `enum order_choice`.
+pub const CHOOSE_NONE: u32 = 0;
+pub const CHOOSE_PREV: u32 = 1;
+pub const CHOOSE_HEAD: u32 = 2;
+/// `enum task_score`.
+pub const SCORE_SECOND: u32 = 1;
+pub const SCORE_FIRST: u32 = 2;
+
+mod raw {
+    use super::{CpuView, GateView, GroupView, TaskView};
+
+    #[link(name = "keel_policy", kind = "static")]
+    unsafe extern "C" {
+        pub safe fn test_order_place(slice_ns: u64, v: u64, from: u64, to: u64, place: u32) -> u64;
+        pub safe fn test_order_charge(vruntime: u64, run_ns: u64, weight: u64) -> u64;
+        pub safe fn test_order_pick(
+            slice_ns: u64,
+            has_prev: u32,
+            prev: u64,
+            has_head: u32,
+            head: u64,
+        ) -> u32;
+        pub safe fn test_order_preempt(slice_ns: u64, waking: u64, running: u64) -> u32;
+        pub safe fn test_gate_may(kind: u32, view: &GateView) -> u32;
+        pub fn test_balance_sum(group: *mut GroupView, cpus: *const CpuView, count: u32);
+        pub safe fn test_balance_heavier(a: &GroupView, b: &GroupView) -> u32;
+        pub safe fn test_balance_quota(busiest: &GroupView, own: &CpuView, shared: u32) -> u64;
+        pub safe fn test_balance_fits(quota: u64, weight: u64, taken: u32) -> u32;
+        pub safe fn test_balance_task_score(task: &TaskView) -> u32;
+        pub safe fn test_balance_home(best: &CpuView, candidate: &CpuView) -> u32;
+        pub safe fn test_decayed_share(value: u32, ns: u64, busy: u32) -> u32;
+    }
+}
+
+pub fn place(slice_ns: u64, vruntime: u64, from: u64, to: u64, place: u32) -> u64 {
+    raw::test_order_place(slice_ns, vruntime, from, to, place)
+}
+
+pub fn charge(vruntime: u64, run_ns: u64, weight: u64) -> u64 {
+    raw::test_order_charge(vruntime, run_ns, weight)
+}
+
+pub fn pick(prev: Option<u64>, head: Option<u64>) -> u32 {
+    let (has_prev, has_head) = (u32::from(prev.is_some()), u32::from(head.is_some()));
+    raw::test_order_pick(4_000_000, has_prev, prev.unwrap_or(0), has_head, head.unwrap_or(0))
+}
+
+pub fn preempt(slice_ns: u64, waking: u64, running: u64) -> bool {
+    raw::test_order_preempt(slice_ns, waking, running) != 0
+}
+
+pub fn may(kind: u32, view: &GateView) -> bool {
+    raw::test_gate_may(kind, view) != 0
+}
+
+pub fn sum(cpus: &[CpuView]) -> GroupView {
+    let mut group = GroupView::default();
+    // SAFETY: the function writes one record, and reads as many as there are.
+    unsafe { raw::test_balance_sum(&raw mut group, cpus.as_ptr(), cpus.len() as u32) };
+    group
+}
+
+pub fn heavier(a: &GroupView, b: &GroupView) -> bool {
+    raw::test_balance_heavier(a, b) != 0
+}
+
+pub fn quota(busiest: &GroupView, own: &CpuView, shared: bool) -> u64 {
+    raw::test_balance_quota(busiest, own, u32::from(shared))
+}
+
+pub fn fits(quota: u64, weight: u64, taken: bool) -> bool {
+    raw::test_balance_fits(quota, weight, u32::from(taken)) != 0
+}
+
+pub fn task_score(task: &TaskView) -> u32 {
+    raw::test_balance_task_score(task)
+}
+
+pub fn home(best: &CpuView, candidate: &CpuView) -> bool {
+    raw::test_balance_home(best, candidate) != 0
+}
+
+pub fn decayed_share(value: u32, ns: u64, busy: bool) -> u32 {
+    raw::test_decayed_share(value, ns, u32::from(busy))
+}

@@ -1,0 +1,148 @@
+//! `policy/order.h`: which task runs next.
+
+use proptest::prelude::*;
+
+use crate::native::*;
+
+const SLICE_NS: u64 = 4_000_000;
+
+/// a - b on the circle of vruntimes.
+fn ahead(a: u64, b: u64) -> i64 {
+    a.wrapping_sub(b) as i64
+}
+
+#[test]
+fn the_smallest_vruntime_runs_and_a_tie_is_no_switch() {
+    assert_eq!(pick(None, None), CHOOSE_NONE);
+    assert_eq!(pick(Some(9), None), CHOOSE_PREV);
+    assert_eq!(pick(None, Some(9)), CHOOSE_HEAD);
+    assert_eq!(pick(Some(9), Some(8)), CHOOSE_HEAD);
+    assert_eq!(pick(Some(9), Some(9)), CHOOSE_PREV);
+    // Over the end of the numbers: 2 comes after the largest.
+    assert_eq!(pick(Some(2), Some(u64::MAX)), CHOOSE_HEAD);
+    assert_eq!(pick(Some(u64::MAX), Some(2)), CHOOSE_PREV);
+}
+
+#[test]
+fn a_new_task_starts_a_slice_late() {
+    assert_eq!(place(SLICE_NS, 77, 50, 1_000, PLACE_NEW), 1_000 + SLICE_NS);
+}
+
+#[test]
+fn a_sleeper_is_half_a_slice_ahead_at_most() {
+    let clock = 1 << 40;
+    assert_eq!(place(SLICE_NS, 5, clock, clock, PLACE_WAKE), clock - SLICE_NS / 2);
+    // Who has slept for a moment only has no credit to lose.
+    assert_eq!(place(SLICE_NS, clock - 10, clock, clock, PLACE_WAKE), clock - 10);
+    assert_eq!(place(SLICE_NS, clock + 10, clock, clock, PLACE_WAKE), clock + 10);
+}
+
+#[test]
+fn what_is_ahead_or_behind_moves_along() {
+    assert_eq!(place(SLICE_NS, 130, 100, 900, PLACE_ARRIVE), 930);
+    // A task that waits keeps its lead, even one larger than a sleeper's credit.
+    let (from, to) = (1 << 40, 1 << 50);
+    assert_eq!(place(SLICE_NS, from - 3 * SLICE_NS, from, to, PLACE_ARRIVE), to - 3 * SLICE_NS);
+}
+
+#[test]
+fn who_has_just_begun_is_not_preempted() {
+    let clock = 1 << 40;
+    let sleeper = place(SLICE_NS, 0, clock, clock, PLACE_WAKE);
+    assert!(!preempt(SLICE_NS, sleeper, clock));
+    assert!(!preempt(SLICE_NS, sleeper, clock + 1_000_000));
+    assert!(preempt(SLICE_NS, sleeper, clock + 1_000_001));
+    // With short slices, the granularity is a quarter of them.
+    let sleeper = place(400_000, 0, clock, clock, PLACE_WAKE);
+    assert!(!preempt(400_000, sleeper, clock + 100_000));
+    assert!(preempt(400_000, sleeper, clock + 100_001));
+}
+
+/// Runs tasks of these weights on one CPU, each for a slice when it is its turn, as
+/// `bpf/keel/queue.h` does. Returns how long each ran.
+fn replay(weights: &[u64], start: u64, slices: u32) -> Vec<u64> {
+    let mut vruntimes = vec![start; weights.len()];
+    let mut ran_ns = vec![0; weights.len()];
+    let mut running = 0;
+    for _ in 0..slices {
+        ran_ns[running] += SLICE_NS;
+        vruntimes[running] = charge(vruntimes[running], SLICE_NS, weights[running]);
+        let head = (0..weights.len())
+            .filter(|task| *task != running)
+            .min_by_key(|task| ahead(vruntimes[*task], start));
+        let chosen = pick(Some(vruntimes[running]), head.map(|head| vruntimes[head]));
+        if chosen == CHOOSE_HEAD {
+            running = head.unwrap();
+        }
+    }
+    ran_ns
+}
+
+#[test]
+fn weights_of_three_to_one_give_three_to_one() {
+    let ran_ns = replay(&[3 * NICE_0, NICE_0], 0, 4_000);
+    assert_eq!(ran_ns, [3_000 * SLICE_NS, 1_000 * SLICE_NS]);
+}
+
+proptest! {
+    #[test]
+    fn shares_are_the_weights_wherever_the_clock_stands(
+        start: u64,
+        weights in prop::collection::vec(NICE_0 / 8..8 * NICE_0, 2..6),
+    ) {
+        let slices = 20_000;
+        let ran_ns = replay(&weights, start, slices);
+        let all: u64 = weights.iter().sum();
+        for (weight, ran) in weights.iter().zip(ran_ns) {
+            let due = f64::from(slices) * SLICE_NS as f64 * (*weight as f64 / all as f64);
+            // Nobody is more than the granularity of turns away from what is due.
+            let error = (ran as f64 - due).abs() / SLICE_NS as f64;
+            prop_assert!(error < 3.0 * weights.len() as f64, "{error} slices off");
+        }
+    }
+
+    #[test]
+    fn a_place_is_near_the_clock_and_keeps_the_order(
+        slice_ns in 100_000..1_000_000_000_u64,
+        from: u64,
+        to: u64,
+        a in -(1_i64 << 62)..1 << 62,
+        b in -(1_i64 << 62)..1 << 62,
+        how in 0..3_u32,
+    ) {
+        let at = |lag: i64| place(slice_ns, from.wrapping_add_signed(lag), from, to, how);
+        let lead = if how == PLACE_WAKE { slice_ns / 2 } else { BOUND_NS };
+        prop_assert!(ahead(at(a), to) <= BOUND_NS as i64);
+        prop_assert!(ahead(at(a), to) >= -(lead as i64));
+        if a <= b {
+            prop_assert!(ahead(at(a), at(b)) <= 0);
+        }
+    }
+
+    #[test]
+    fn running_always_costs_and_heavier_tasks_pay_less(
+        vruntime: u64,
+        run_ns: u64,
+        weight: u64,
+        more: u64,
+    ) {
+        let paid = |weight| charge(vruntime, run_ns, weight).wrapping_sub(vruntime);
+        prop_assert!(paid(weight) < 1 << 51);
+        prop_assert!(paid(weight.saturating_add(more)) <= paid(weight));
+        // Within what is charged at once, nobody runs for nothing.
+        if weight <= NICE_0 && run_ns > 0 {
+            prop_assert!(paid(weight) >= run_ns.min(1 << 40));
+        }
+        prop_assert_eq!(paid(0), paid(MIN_WEIGHT));
+    }
+
+    #[test]
+    fn a_preemption_leads_to_a_switch(slice_ns in 100_000..1_000_000_000_u64, waking: u64,
+                                      lead in 0..1_u64 << 62) {
+        let running = waking.wrapping_add(lead);
+        if preempt(slice_ns, waking, running) {
+            prop_assert_eq!(pick(Some(running), Some(waking)), CHOOSE_HEAD);
+        }
+        prop_assert!(!preempt(slice_ns, running, waking));
+    }
+}
