@@ -158,6 +158,15 @@ pub fn run_on_host() -> ExitCode {
 }
 
 fn run_test(boot: &'static Boot, name: &str, duration_s: u64) -> Result<(), Failed> {
+    let result = try_test(boot, name, duration_s);
+    // At once, and not only when all have ended: that may be long after.
+    if let Err(failed) = &result {
+        println!("{}", failed.message().unwrap_or_default());
+    }
+    result
+}
+
+fn try_test(boot: &'static Boot, name: &str, duration_s: u64) -> Result<(), Failed> {
     let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut guest = match running.take() {
         Some((of, guest)) if of == boot.name => guest,

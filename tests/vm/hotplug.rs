@@ -79,6 +79,9 @@ fn take_away_and_give_back(host: &Host, worker: &Worker) {
     switch(gone, true);
     // By us, or by the kernel where it may.
     wait_for("its use", || worker.threads.iter().any(|tid| runs_on(*tid) == gone));
+    // Nobody is kept from it: pinned by us for now, or free to use all.
+    let is_free = |tid: &i32| mask(*tid).len() == 1 || mask(*tid) == before;
+    wait_for("masks that have it again", || worker.threads.iter().all(is_free));
 }
 
 /// The CPU that a thread runs on, or ran on last.

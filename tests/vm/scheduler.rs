@@ -1,6 +1,11 @@
 //! Who schedules during a test.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+
+use evenkeel_control::{Request, ask};
+use evenkeel_invariants::counters_add_up;
 
 use crate::support::{EVENKEEL, ended, kill, wait_for};
 
@@ -33,6 +38,14 @@ impl Keel {
             state() == "enabled"
         });
         keel
+    }
+
+    /// What it has counted so far.
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        let answer = ask(Path::new("/run/evenkeel/keel.sock"), &Request::new("stats")).unwrap();
+        let counters = serde_json::from_value(answer["counters"].clone()).unwrap();
+        assert_ne!(counters, BTreeMap::new(), "it counts nothing");
+        counters
     }
 
     /// Ends it as a user does, and returns its exit code and what it said.
@@ -80,9 +93,11 @@ impl Scheduler {
             Self::Kernel => load(),
             Self::Keel => {
                 let keel = Keel::start(&[]);
-                let loads_before = loads();
+                let (loads_before, counters_before) = (loads(), keel.counters());
                 load();
                 assert_eq!(state(), "enabled", "the keel was thrown out");
+                let broken = counters_add_up(&counters_before, &keel.counters(), &[], 0);
+                assert!(broken.is_empty(), "{broken:?}");
                 assert_eq!(loads(), loads_before, "the keel was loaded anew");
                 let (code, said) = keel.end();
                 assert_eq!(code, Some(0), "{said}");

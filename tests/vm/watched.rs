@@ -21,7 +21,7 @@ pub const ROUGH: Limits = Limits {
     share_tolerance_pct: 100,
     share_slack_ns: 0,
     charge_tolerance_pct: 10,
-    charge_slack_ns: 1000 * MS,
+    charge_slack_ns: 5000 * MS,
 };
 
 /// Where instructions are counted the host does not matter, and a millisecond is one.
