@@ -107,7 +107,7 @@ struct cpu_state {
 	u64 running_weight;	/* 0: nobody of ours runs */
 	u64 running_since_ns;
 	u64 running_space;	/* its address space */
-	u64 taken;		/* 1: a higher class has the CPU */
+	u64 taken_since_ns;	/* a higher class has the CPU since then; 0: none */
 	u64 busy_share;		/* decayed_share() as of busy_since_ns */
 	u64 busy_since_ns;
 	u64 mean_utilisation;	/* of the machine, when it last looked */

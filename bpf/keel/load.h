@@ -3,6 +3,13 @@
 #ifndef EVENKEEL_KEEL_LOAD_H
 #define EVENKEEL_KEEL_LOAD_H
 
+/*
+ * Liveness: a CPU that a higher class has had for longer than this is gone for us. It counts as
+ * heavier than any other, so that whoever is busy pulls what waits there, and no gate is asked.
+ */
+#define MAX_TAKEN_NS 10000000ULL
+#define TAKEN_LOAD (MAX_LOAD >> 10)
+
 static __always_inline void add_load(u32 cpu, u64 weight)
 {
 	struct cpu_state *c = cpu_state(cpu);
@@ -77,7 +84,7 @@ static __always_inline void update_utilisation(struct cpu_state *c, u64 now, boo
 static __always_inline u32 utilisation_of(struct cpu_state *c, u64 now)
 {
 	u64 since = READ_ONCE(c->busy_since_ns);
-	bool busy = READ_ONCE(c->running_weight) || READ_ONCE(c->taken);
+	bool busy = READ_ONCE(c->running_weight) || READ_ONCE(c->taken_since_ns);
 
 	/* The CPU may have written while we read: then no time has passed. */
 	return share_of(decayed_share(c->busy_share, now > since ? now - since : 0, busy));
@@ -85,7 +92,14 @@ static __always_inline u32 utilisation_of(struct cpu_state *c, u64 now)
 
 static __always_inline bool is_idle(struct cpu_state *c)
 {
-	return !READ_ONCE(c->runnable) && !READ_ONCE(c->taken);
+	return !READ_ONCE(c->runnable) && !READ_ONCE(c->taken_since_ns);
+}
+
+static __always_inline bool is_gone(struct cpu_state *c, u64 now)
+{
+	u64 since = READ_ONCE(c->taken_since_ns);
+
+	return since && now > since && now - since > MAX_TAKEN_NS;
 }
 
 /* What a policy sees of a CPU. False: there is no such CPU. */
@@ -104,9 +118,8 @@ static __always_inline bool view_cpu(u32 cpu, u64 now, struct cpu_view *view)
 	view->distance = 0;
 	view->affinity = 0;
 	view->idle = is_idle(c);
-	/* Who took the CPU has it for as long as it likes: what waits there waits twice as long. */
-	if (READ_ONCE(c->taken))
-		view->load = 2 * view->load + NICE_0_WEIGHT;
+	if (is_gone(c, now))
+		view->load = TAKEN_LOAD;
 	return true;
 }
 

@@ -98,11 +98,12 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 	struct cpu_state *to = cpu_state(own), *from = cpu_state(source);
 	struct task_struct *p;
 	u64 budget = READ_ONCE(tunables.scan_limit);
-	bool taken = false;
+	bool taken = false, is_free;
 	u32 wanted;
 
 	if (!to || !from)
 		return 0;
+	is_free = is_gone(from, now);
 	for (wanted = SCORE_FIRST; wanted >= SCORE_SECOND; wanted--) {
 		bpf_for_each(scx_dsq, p, source, SCX_DSQ_ITER_REV) {
 			struct task_view view;
@@ -121,7 +122,8 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 			if (balance_task_score(&params, &view) != wanted ||
 			    !balance_fits(&params, quota, view.weight, taken))
 				continue;
-			if (!(reason == MOVE_IDLE && now - t->waiting_since_ns > MAX_IDLE_WAIT_NS) &&
+			if (!is_free && !(reason == MOVE_IDLE &&
+					  now - t->waiting_since_ns > MAX_IDLE_WAIT_NS) &&
 			    !may_move(to, from, t, reason, now))
 				continue;
 			vruntime = order_place(&order, t->vruntime, READ_ONCE(from->clock),

@@ -17,8 +17,8 @@ void KEEL_OPS(keel_dump_cpu, struct scx_dump_ctx *dump, s32 cpu, bool idle)
 		return;
 	scx_bpf_dump("keel: clock=%llu load=%llu runnable=%llu queued=%d\n", c->clock, c->load,
 		     c->runnable, scx_bpf_dsq_nr_queued(cpu));
-	scx_bpf_dump("keel: running_vruntime=%llu running_weight=%llu taken=%llu busy=%u\n",
-		     c->running_vruntime, c->running_weight, c->taken, share_of(c->busy_share));
+	scx_bpf_dump("keel: running_vruntime=%llu running_weight=%llu taken_since_ns=%llu busy=%u\n",
+		     c->running_vruntime, c->running_weight, c->taken_since_ns, share_of(c->busy_share));
 }
 
 void KEEL_OPS(keel_dump_task, struct scx_dump_ctx *dump, struct task_struct *p)

@@ -89,7 +89,7 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	t->waiting_since_ns = 0;
 	t->run_share = decayed_share(t->run_share, now - t->share_since_ns, false);
 	t->share_since_ns = now;
-	update_utilisation(c, now, c->taken);
+	update_utilisation(c, now, c->taken_since_ns);
 	c->running_space = space_of(p);
 	note_running(c, t, now);
 }

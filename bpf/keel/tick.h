@@ -55,11 +55,12 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 void KEEL_OPS(keel_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
 	struct cpu_state *c = cpu_state(cpu);
+	u64 now = scx_bpf_now();
 
 	if (!c)
 		return;
-	update_utilisation(c, scx_bpf_now(), false);
-	WRITE_ONCE(c->taken, 1);
+	update_utilisation(c, now, false);
+	WRITE_ONCE(c->taken_since_ns, now);
 	scx_bpf_reenqueue_local();
 }
 
@@ -70,7 +71,7 @@ void KEEL_OPS(keel_cpu_acquire, s32 cpu, struct scx_cpu_acquire_args *args)
 	if (!c)
 		return;
 	update_utilisation(c, scx_bpf_now(), true);
-	WRITE_ONCE(c->taken, 0);
+	WRITE_ONCE(c->taken_since_ns, 0);
 }
 
 #endif

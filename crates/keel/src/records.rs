@@ -72,7 +72,7 @@ pub(crate) struct RawCpuState {
     pub running_weight: u64,
     pub running_since_ns: u64,
     pub running_space: u64,
-    pub taken: u64,
+    pub taken_since_ns: u64,
     pub busy_share: u64,
     pub busy_since_ns: u64,
     pub mean_utilisation: u64,

@@ -52,7 +52,7 @@ impl Statistics {
             let statistics = CpuStatistics {
                 runnable: state.runnable,
                 busy_pct: state.busy_share.min(FULL_SHARE) * 100 / FULL_SHARE,
-                taken: state.taken != 0,
+                taken: state.taken_since_ns != 0,
             };
             self.cpus.insert(*cpu, statistics);
             for ((name, _), count) in COUNTERS.iter().zip(state.counters) {
