@@ -1,6 +1,8 @@
 //! The keel's sources compile natively too, against the twin of the kernel's part: so they use
 //! nothing that only BPF has, and nothing of the kernel that a simulator would not know of.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 use std::process::Command;
 
