@@ -1,5 +1,4 @@
-//! One command, run to its end: its time from the outside, what it printed, and how often the
-//! kernel or a balancer moved its tasks to another CPU.
+//! One command, run to its end: its time from the outside, and what it printed.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -12,8 +11,6 @@ use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use perf_event::events::Software;
-use perf_event::{Builder, Counter};
 
 use crate::interrupt;
 
@@ -38,9 +35,6 @@ pub struct Ended {
     pub output: String,
     /// The same of standard error.
     pub errors: String,
-    /// How often a task of it changed its CPU, whoever caused that; `None` where the kernel does
-    /// not let us count.
-    pub migrations: Option<u64>,
 }
 
 /// A command that runs. Dropping it ends it.
@@ -50,7 +44,6 @@ pub struct Running {
     start: Instant,
     output: File,
     errors: File,
-    migrations: Option<Counter>,
     waited: bool,
 }
 
@@ -95,10 +88,9 @@ impl Running {
         // SAFETY: one system call; memory is allocated only to report an error.
         unsafe { command.pre_exec(end_with_parent) };
         let name = command.get_program().display().to_string();
-        let migrations = count_migrations();
         let start = Instant::now();
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
-        Ok(Self { name, child, start, output, errors, migrations, waited: false })
+        Ok(Self { name, child, start, output, errors, waited: false })
     }
 
     /// Its process number.
@@ -119,8 +111,7 @@ impl Running {
         if !status.success() {
             bail!("{} failed ({status}): {}", self.name, errors.trim());
         }
-        let migrations = self.migrations.take().and_then(|mut counter| counter.read().ok());
-        Ok(Ended { seconds, output: text(&self.output)?, errors, migrations })
+        Ok(Ended { seconds, output: text(&self.output)?, errors })
     }
 }
 
@@ -130,18 +121,6 @@ impl Drop for Running {
             end(&mut self.child);
         }
     }
-}
-
-/// Counts the migrations of whatever this thread starts next: a counter of this very thread that
-/// its children inherit, and that begins to count where one of them executes a program.
-fn count_migrations() -> Option<Counter> {
-    // It happens in the kernel, which is left out otherwise.
-    Builder::new(Software::CPU_MIGRATIONS)
-        .include_kernel()
-        .inherit(true)
-        .enable_on_exec(true)
-        .build()
-        .ok()
 }
 
 /// What a command wrote to a file, its end if that is much.
@@ -216,20 +195,6 @@ mod tests {
         assert!(error.contains("exit status: 3") && error.contains("because"), "{error}");
         let error = run(&mut Command::new("/no/such/program")).unwrap_err().to_string();
         assert_eq!(error, "cannot start /no/such/program");
-    }
-
-    #[test]
-    fn migrations_of_descendants_count() {
-        let online = crate::noise::online_cpus().unwrap();
-        let cpus: Vec<String> = online.iter().map(|cpu| cpu.to_string()).collect();
-        let (Some(first), Some(second)) = (cpus.first(), cpus.get(1)) else { return };
-        let Some(still) = run(&mut shell("true")).unwrap().migrations else { return };
-        let there_and_back = format!(
-            "(for i in 1 2 3 4 5; do taskset -pc {first} $$; taskset -pc {second} $$; done) >&2"
-        );
-        let moved = run(&mut shell(&there_and_back)).unwrap().migrations.unwrap();
-        // Ten changes of CPU, the first of which may find it there already.
-        assert!(moved >= 9 && moved > still, "{still}, {moved}");
     }
 
     #[test]

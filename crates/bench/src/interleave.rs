@@ -29,8 +29,6 @@ pub struct Measurement {
     pub foreign_pct: f64,
     /// Moves that the balancer made.
     pub moves: u64,
-    /// How often a task changed its CPU, whoever caused that; `None` where it was not counted.
-    pub migrations: Option<u64>,
     /// The standard deviation of what the program's tasks did / its mean; `None` where the program
     /// does not say.
     pub spread: Option<f64>,

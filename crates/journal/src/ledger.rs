@@ -236,15 +236,6 @@ impl Ledger {
         }
     }
 
-    /// Whether the kernel has already given a task back all that it had: our pin's CPU went.
-    pub fn has_all_again(&self, task: &TaskRef, current: &CpuSet, effective: &CpuSet) -> bool {
-        self.entry(task).is_some_and(|entry| {
-            entry.state == State::Pinned
-                && entry.pin.original == Original::All
-                && is_widened(&entry.pin, current, effective)
-        })
-    }
-
     /// exec(2) by a thread that is not the leader gives the leader's number and start time to that
     /// thread, which keeps its own mask: then the leader carries what we gave to another thread
     /// that exists no more.
@@ -340,12 +331,8 @@ impl Ledger {
 fn is_ours(pin: &Pin, current: &CpuSet, effective: &CpuSet) -> bool {
     *current == pin.set
         || pin.replaces.as_ref() == Some(current)
-        || is_widened(pin, current, effective)
-}
-
-/// Its CPU left the cpuset (or went offline): the kernel widened the mask, nobody else.
-fn is_widened(pin: &Pin, current: &CpuSet, effective: &CpuSet) -> bool {
-    pin.set.intersection(effective).is_empty() && effective.is_subset(current)
+        // Its CPU left the cpuset (or went offline): the kernel widened the mask, nobody else.
+        || (pin.set.intersection(effective).is_empty() && effective.is_subset(current))
 }
 
 /// Length of a clock tick.

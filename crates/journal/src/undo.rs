@@ -148,15 +148,14 @@ pub(crate) fn settle(
     processes: &mut Processes,
 ) -> Result<Outcome, AffinityError> {
     let mut claim = Claim::Unknown;
-    let (mut current, mut effective) = (CpuSet::new(), CpuSet::new());
+    let mut current = CpuSet::new();
     // Twice: mask and cpuset are two reads, see Session::look.
     for _ in 0..2 {
         current = match affinity::get(task.tid) {
             Err(AffinityError::Gone { .. }) => return Ok(Outcome::Gone),
             result => result?,
         };
-        effective = effective_cpuset(task.tid);
-        claim = ledger.claim(task, &current, &effective, processes);
+        claim = ledger.claim(task, &current, &effective_cpuset(task.tid), processes);
         if claim != Claim::Foreign {
             break;
         }
@@ -166,10 +165,6 @@ pub(crate) fn settle(
         return Ok(Outcome::Gone);
     }
     match claim {
-        // Before 6.2 we could only give it less, see Session::follow_cpus.
-        Claim::Ours(_) if ledger.has_all_again(task, &current, &effective) => {
-            Ok(Outcome::Unchanged)
-        }
         Claim::Ours(original) => match original.give_back(task.tid) {
             Err(AffinityError::Gone { .. }) => Ok(Outcome::Gone),
             result => result.map(|()| Outcome::Restored),

@@ -1,12 +1,10 @@
-//! Figures 7, 8 and 9: the chore-counter. How much of the CPUs its tasks got (avg_chore), how evenly
-//! (stdev_chore), and how often they changed their CPU; by balance interval and by number of tasks.
+//! Figures 7 and 8: the chore-counter. How much of the CPUs its tasks got (avg_chore) and how evenly
+//! (stdev_chore); by balance interval and by number of tasks. Of figure 9 only the balancers' moves.
 
 use anyhow::Result;
 
 use super::experiment::{Asymmetry, Experiment, How};
-use super::rows::{
-    any_worse, compared_by, panel, point, ranged, ratios, span, tally, with_verdicts,
-};
+use super::rows::{any_worse, compared_by, panel, point, ratios, span, tally, with_verdicts};
 use crate::interleave::{Group, Measurement, Outcome};
 use crate::repro::page::number;
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
@@ -15,7 +13,7 @@ use crate::stats::Judged;
 /// Of figure 7: long enough for the longest interval, in s.
 const SWEEP_S: f64 = 5.0;
 const INTERVALS: [&str; 6] = ["10ms", "50ms", "100ms", "500ms", "1s", "4s"];
-/// Of figures 8 and 9: as many intervals of 100 ms as a third of the paper's of 1 s, in s.
+/// Of figure 8: as many intervals of 100 ms as a third of the paper's of 1 s, in s.
 const COUNTS_S: f64 = 3.0;
 const INTERVAL: &str = "100ms";
 /// "Similar" and "about 3 %" in the paper: less is no loss.
@@ -31,8 +29,8 @@ fn spread_pct(run: &Measurement) -> Option<f64> {
     Some(100.0 * run.spread?)
 }
 
-fn migrations(run: &Measurement) -> Option<f64> {
-    Some(run.migrations? as f64)
+fn moves(run: &Measurement) -> Option<f64> {
+    Some(run.moves as f64)
 }
 
 fn no_mpi(id: &str, title: &str, claim: &str) -> Part {
@@ -169,12 +167,12 @@ fn interval_findings(panels: &[Panel]) -> Vec<Finding> {
     findings
 }
 
-/// Figures 8 and 9: below, at and above the number of CPUs, and no multiple of it.
+/// Figure 8: below, at and above the number of CPUs, and no multiple of it.
 ///
 /// # Errors
 /// See [`Experiment::judge`].
 pub fn task_counts(experiment: &Experiment) -> Result<Part> {
-    const TITLE: &str = "Figures 8 and 9: the chore-counter by number of tasks";
+    const TITLE: &str = "Figure 8: the chore-counter by number of tasks";
     if experiment.mpi.is_none() {
         return Ok(no_mpi("figure-8", TITLE, "similar avg_chore and lower stdev_chore"));
     }
@@ -211,8 +209,11 @@ pub fn task_counts(experiment: &Experiment) -> Result<Part> {
         panels.push(named("avg_chore", "chores a second and task, thousands", rates));
         let spreads = panel(&outcomes, case, spread_pct);
         panels.push(named("stdev_chore", "stdev_chore / avg_chore, %", spreads));
-        let moved = panel(&outcomes, case, migrations);
-        panels.push(named("migrations", "migrations in a run", moved));
+        panels.push(named(
+            "moves",
+            "moves by the balancer in a run",
+            panel(&outcomes, case, moves),
+        ));
     }
     let findings = hows.iter().skip(1).flat_map(|how| count_findings(&outcomes, how)).collect();
     Ok(Part {
@@ -222,8 +223,7 @@ pub fn task_counts(experiment: &Experiment) -> Result<Part> {
             "1 to {most} ranks (2N + 1) for {COUNTS_S} s each (paper: 100 s); the paper's policy at \
              {INTERVAL} (paper: 1 s). With fewer tasks than CPUs the paper assumes the kernel's \
              worst case, a task on the worst CPU; here the kernel puts it where it likes. \
-             Migrations are the kernel's own count of tasks that changed their CPU, whoever \
-             caused it, the launcher's start included."
+             Moves are the balancer's; what the kernel migrates by itself (figure 9) is not counted."
         ),
         findings,
         panels,
@@ -237,7 +237,7 @@ fn count_findings(outcomes: &[Outcome], how: &How) -> Vec<Finding> {
     let rates: Vec<(&Outcome, Judged)> = ratios(outcomes, &how.name).collect();
     let spreads = compared_by(outcomes, &how.name, |run| run.spread);
     let similar = rates.iter().all(|(_, judged)| judged.comparison.ratio.median >= SIMILAR);
-    let mut findings = vec![
+    vec![
         Finding {
             claim: format!("{}: avg_chore as high as default's, for every task count", how.name),
             paper: if is_ours { "none worse".into() } else { "similar".into() },
@@ -252,37 +252,7 @@ fn count_findings(outcomes: &[Outcome], how: &How) -> Vec<Finding> {
             bound: "0 %".into(),
             status: status(!any_worse(&spreads) && !spreads.is_empty()),
         },
-    ];
-    let moved = compared_by(outcomes, &how.name, migrations);
-    if let (false, Some(most)) = (is_ours, most_moves(&moved)) {
-        findings.push(Finding {
-            claim: "figure 9: the runqueue balancer migrates where tasks are more than CPUs and \
-                    no multiple of them, the capability balancer where capabilities differ"
-                .into(),
-            paper: "plot".into(),
-            ours: most,
-            bound: "-".into(),
-            status: Status::reproduced(
-                moved.iter().any(|(_, judged)| judged.comparison.ratio.median < 1.0),
-            ),
-        });
-    }
-    findings
-}
-
-/// Where the balancer migrated most, relative to the kernel alone.
-fn most_moves(rows: &[(&Outcome, Judged)]) -> Option<String> {
-    let least = |a: &&(&Outcome, Judged), b: &&(&Outcome, Judged)| {
-        a.1.comparison.ratio.median.total_cmp(&b.1.comparison.ratio.median)
-    };
-    let (outcome, judged) = rows.iter().min_by(least)?;
-    Some(format!(
-        "default's migrations / the balancer's: {}; least with {} tasks, {}: {}",
-        span(rows),
-        outcome.program,
-        outcome.case,
-        ranged(&judged.comparison.ratio)
-    ))
+    ]
 }
 
 #[cfg(test)]

@@ -119,7 +119,6 @@ fn contestant<'a>(
             Ok(Measurement {
                 seconds: seen.ended.seconds,
                 foreign_pct: seen.window.foreign_pct,
-                migrations: seen.ended.migrations,
                 average: seen.given.map(|given| given.average),
                 worst: seen.given.map(|given| given.worst),
                 ..Measurement::default()
@@ -134,7 +133,6 @@ struct All {
     seconds: f64,
     /// When each of them ended, in s after its own start.
     ends: Vec<f64>,
-    migrations: Option<u64>,
 }
 
 /// Runs them all.
@@ -161,11 +159,7 @@ fn all_at_once(programs: &[Launch], daemon: Option<&PrivateDaemon>) -> Result<Al
     for (launch, ended) in programs.iter().zip(&ended) {
         check(launch, ended)?;
     }
-    Ok(All {
-        seconds,
-        ends: ended.iter().map(|one| one.seconds).collect(),
-        migrations: ended.iter().map(|one| one.migrations).sum(),
-    })
+    Ok(All { seconds, ends: ended.iter().map(|one| one.seconds).collect() })
 }
 
 /// One panel with the asymmetries as places.

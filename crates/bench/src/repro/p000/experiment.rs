@@ -315,7 +315,6 @@ impl Experiment {
             seconds: seen.ended.seconds,
             foreign_pct: seen.window.foreign_pct,
             moves,
-            migrations: seen.ended.migrations,
             average: seen.given.map(|given| given.average),
             worst: seen.given.map(|given| given.worst),
             ..Measurement::default()

@@ -140,7 +140,6 @@ pub mod tests {
             Some(Measurement {
                 seconds: *seconds,
                 spread: Some(*spread),
-                migrations: Some(7),
                 average: Some(0.8),
                 worst: Some(0.6),
                 ..Measurement::default()
