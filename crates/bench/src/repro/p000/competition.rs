@@ -66,7 +66,7 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
     findings.push(Finding {
         claim: "table 5: cache misses of fifo and cache".into(),
         paper: "3.3 to 6.3 % fewer".into(),
-        ours: "not counted: a virtual machine without hardware counters".into(),
+        ours: "not counted: this command reads no hardware counters".into(),
         bound: "-".into(),
         status: Status::Cannot,
     });
