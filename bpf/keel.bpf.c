@@ -26,6 +26,7 @@
 #include "keel/group.h"
 #include "keel/load.h"
 #include "keel/task.h"
+#include "keel/ask.h"
 #include "keel/migrate.h"
 #include "keel/place.h"
 #include "keel/queue.h"

@@ -54,7 +54,6 @@ struct group_view {
 	u32 cpus;
 	u32 runnable;
 	u32 waiting;
-	u32 utilisation;	/* summed */
 	u32 first;		/* the first of its CPUs, or NO_CPU */
 	u32 busiest;		/* of its CPUs with somebody waiting, or NO_CPU */
 	u32 busiest_waiting;
@@ -72,7 +71,6 @@ POLICY void balance_cpu_step(const struct balance_params *params, struct group_v
 	group->cpus++;
 	group->runnable += cpu->runnable;
 	group->waiting += cpu->waiting;
-	group->utilisation += cpu->utilisation;
 	if (group->first == NO_CPU)
 		group->first = cpu->cpu;
 	if (cpu->waiting && (group->busiest == NO_CPU || cpu->load > group->busiest_load)) {

@@ -46,7 +46,6 @@ struct cpu_view {
 	u32 runnable;	/* its tasks that run or wait */
 	u32 waiting;	/* of these, those that wait in its queue */
 	u32 capability;	/* what it can do, 0..=FULL */
-	u32 utilisation;/* share of the time that it was busy, 0..=FULL */
 	u32 distance;	/* domain levels between it and the CPU that asks; 0: the same CPU */
 	u32 affinity;	/* order_affinity() of the task in question and what runs there */
 	bool idle;

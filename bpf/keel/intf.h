@@ -32,6 +32,9 @@ struct keel_settings {
 struct keel_tunables {
 	u64 slice_ns;
 	u64 scan_limit;	/* entries of a queue that are looked at in one search */
+	u64 max_idle_wait_ns;	/* who waits longer while a CPU idles goes there, ungated */
+	u64 zone_at;	/* which of the two holds; the other is written, then this is changed */
+	struct zone_knobs zone[2];
 };
 
 /* CPUs at consecutive positions. */
@@ -93,10 +96,32 @@ enum keel_counter {
 	COUNT_THIEF,		/* a higher class took the CPU, and its task was let go */
 	COUNT_NO_STATE,		/* a task without state of ours: the global queue takes it */
 	COUNT_UNLIMITED,	/* a cgroup was given a cpu.max, which the keel does not enforce */
+	COUNT_GATE_OPEN,	/* the gate's answers: by enum gate_verdict */
+	COUNT_GATE_BUSY,
+	COUNT_GATE_PUNISHED,
+	COUNT_GATE_QUIET,
+	COUNT_GATE_PRIZED,
+	COUNT_UNGATED,		/* moved without asking the gate: a matter of life */
 	COUNTERS,
 };
 /* Room for them, in a power of two. */
 #define MAX_COUNTERS 32
+
+/* One answer of the gate and what it was made from. */
+struct keel_decision {
+	u64 at_ns;
+	u64 above_ns;
+	u32 pid;
+	u32 source;		/* the CPU that would be relieved */
+	u32 reason;		/* enum move_reason */
+	u32 verdict;		/* enum gate_verdict */
+	u32 source_utilisation;
+	u32 mean_utilisation;
+	u32 task_share;
+	u32 pad;
+};
+/* How many each CPU keeps; a power of two. */
+#define MAX_DECISIONS 8
 
 /* A CPU's state; written by itself unless said otherwise. */
 struct cpu_state {
@@ -110,11 +135,12 @@ struct cpu_state {
 	u64 taken_since_ns;	/* a higher class has the CPU since then; 0: none */
 	u64 busy_share;		/* decayed_share() as of busy_since_ns */
 	u64 busy_since_ns;
-	u64 mean_utilisation;	/* of the machine, when it last looked */
 	u64 balance_at_ns[MAX_LEVELS];
 	u64 balance_due;	/* set by the tick, done in dispatch */
 	u64 rescue_at_ns;
 	u64 counters[MAX_COUNTERS];
+	u64 decided;		/* decisions so far */
+	struct keel_decision decision[MAX_DECISIONS];	/* the last ones */
 };
 
 /* Why the keel ended, as the kernel says. */

@@ -114,7 +114,6 @@ static __always_inline bool view_cpu(u32 cpu, u64 now, struct cpu_view *view)
 	view->runnable = READ_ONCE(c->runnable);
 	view->waiting = view->runnable - (view->runnable && READ_ONCE(c->running_weight));
 	view->capability = topology.cpu[BOUNDED(cpu, MAX_CPUS)].capability;
-	view->utilisation = utilisation_of(c, now);
 	view->distance = 0;
 	view->affinity = 0;
 	view->idle = is_idle(c);

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Moving tasks that wait: who looks where, how often, and what is moved although no
- * policy asks for it. How much, which, and whether, the policies decide.
+ * policy asks for it. How much and which, the balance policy decides; whether, the gate.
  */
 #ifndef EVENKEEL_KEEL_MIGRATE_H
 #define EVENKEEL_KEEL_MIGRATE_H
 
-/* Who has waited longer than this may go to an idle CPU whatever the gate says. */
-#define MAX_IDLE_WAIT_NS 10000000ULL
 /* Who has waited longer than this runs next, whatever the order says. */
 #define MAX_WAIT_NS 5000000000ULL
 /* How often each CPU looks for such. */
@@ -15,31 +13,6 @@
 /* A busy CPU balances a domain once in so many ms for each of its CPUs (kernel: sd->busy_factor). */
 #define BUSY_FACTOR 16
 #define NS_PER_MS 1000000ULL
-
-static __always_inline bool may_run_on(struct task_struct *p, u32 cpu)
-{
-	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
-}
-
-/* Asks the gate for a move away from `source`, and counts the answer. */
-static __always_inline bool may_move(struct cpu_state *own, struct cpu_state *source,
-				     struct task_state *t, u32 reason, u64 now)
-{
-	struct gate_params params = { .kind = settings.gate };
-	struct gate_view view = {
-		.reason = reason,
-		.source_utilisation = utilisation_of(source, now),
-		.mean_utilisation = own->mean_utilisation,
-		.task_share = share_of(t->run_share),
-	};
-
-	if (gate_may(&params, &view) < GATE_REFUSALS) {
-		count(own, COUNT_MOVE_WAKE + reason);
-		return true;
-	}
-	count(own, COUNT_REFUSE_WAKE + reason);
-	return false;
-}
 
 /* The position of a CPU, and back. */
 static __always_inline u32 position_of(u32 cpu)
@@ -122,9 +95,9 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 			if (balance_task_score(&params, &view) != wanted ||
 			    !balance_fits(&params, quota, view.weight, taken))
 				continue;
-			if (!is_free && !(reason == MOVE_IDLE &&
-					  now - t->waiting_since_ns > MAX_IDLE_WAIT_NS) &&
-			    !may_move(to, from, t, reason, now))
+			if (is_free || (reason == MOVE_IDLE && is_overdue(t, now)))
+				count_ungated(to, reason);
+			else if (!may_move(to, source, p, t, reason, now))
 				continue;
 			vruntime = order_place(&order, t->vruntime, READ_ONCE(from->clock),
 					       READ_ONCE(to->clock), PLACE_ARRIVE);
@@ -196,8 +169,8 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
 		struct group_view busiest = GROUP_NONE, ours = GROUP_NONE;
-		u64 quota, utilisation = 0;
 		u32 first = own;
+		u64 quota;
 
 		if (!domain.ranges)
 			continue;
@@ -211,7 +184,6 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 			struct group_view group;
 
 			sum_group(&group, range.first, range.count, now, NULL);
-			utilisation += group.utilisation;
 			if (holds(range, position_of(own))) {
 				ours = group;
 				first = cpu_at(range.first);
@@ -220,7 +192,6 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 				busiest = group;
 			}
 		}
-		c->mean_utilisation = utilisation / (domain.cpus ?: 1);
 		if (first != own || !balance_heavier(&params, &busiest, &ours) ||
 		    !view_cpu(own, now, &view))
 			continue;

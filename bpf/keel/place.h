@@ -61,14 +61,14 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 					u64 wake_flags, u32 *claimed, u64 now)
 {
 	u32 waker = bpf_get_smp_processor_id();
-	struct cpu_state *own = cpu_state(waker), *source = cpu_state(prev);
+	struct cpu_state *own = cpu_state(waker);
 	struct cpu_view best;
 	bool is_free = false;
 	s32 near;
 
 	*claimed = NO_CPU;
 	near = scx_bpf_select_cpu_dfl(p, prev, wake_flags, &is_free);
-	if (!own || !source || !view_cpu(prev, now, &best))
+	if (!own || !view_cpu(prev, now, &best))
 		return near;
 	best.idle = false;
 	/* "Free" also is the CPU of a waker that says it will sleep: it is not yet. */
@@ -81,8 +81,7 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 	else if (may_run_on(p, waker))
 		consider(&best, waker, 1, false,
 			 wake_flags & SCX_WAKE_SYNC ? own->running_weight : 0, now);
-	if (best.cpu != prev && may_run_on(p, prev) &&
-	    !may_move(own, source, t, MOVE_WAKE, now))
+	if (best.cpu != prev && may_run_on(p, prev) && !may_move(own, prev, p, t, MOVE_WAKE, now))
 		best.cpu = prev;
 	return best.cpu;
 }
@@ -99,7 +98,7 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (wake_flags & SCX_WAKE_FORK) {
 		cpu = place_new(p, prev, now);
 		c = cpu_state(prev);
-		if (c && cpu != prev && !may_move(c, c, t, MOVE_FORK, now))
+		if (c && cpu != prev && !may_move(c, prev, p, t, MOVE_FORK, now))
 			cpu = prev;
 		if (scx_bpf_test_and_clear_cpu_idle(cpu))
 			claimed = cpu;

@@ -45,20 +45,25 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 	if (t->space != space_of(p)) {
 		t->space = space_of(p);
 		cpu = place_new(p, own, now);
-		if (cpu == own || !may_move(c, c, t, MOVE_EXEC, now))
+		if (cpu == own || !may_move(c, own, p, t, MOVE_EXEC, now))
 			return own;
 		/* Whether it is idle or not: it is looked for below, by its queue. */
 		scx_bpf_test_and_clear_cpu_idle(cpu);
 		return cpu;
 	}
+	/* Nothing can be worse than to wait for a real-time task: no gate is asked. */
+	if (!(flags & SCX_ENQ_REENQ) && !would_open(own, t, MOVE_IDLE, now))
+		return own;
 	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (idle < 0 || idle == own)
 		return own;
-	/* Nothing can be worse than to wait for a real-time task: no gate is asked. */
-	if (flags & SCX_ENQ_REENQ || may_move(c, c, t, MOVE_IDLE, now))
-		return idle;
-	scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
-	return own;
+	if (flags & SCX_ENQ_REENQ)
+		count_ungated(c, MOVE_IDLE);
+	else if (!may_move(c, own, p, t, MOVE_IDLE, now)) {
+		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+		return own;
+	}
+	return idle;
 }
 
 void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)

@@ -8,6 +8,7 @@ const volatile struct keel_topology topology SEC(".rodata.topology");
 struct keel_tunables tunables SEC(".data.tunables") = {
 	.slice_ns = 4000000,
 	.scan_limit = 64,
+	.max_idle_wait_ns = 10000000,
 };
 struct keel_exit exit_report SEC(".data.exit");
 
@@ -29,6 +30,7 @@ struct task_state {
 	u64 rested_since_ns;	/* when it last stopped running */
 	u64 run_share;		/* decayed_share() as of share_since_ns */
 	u64 share_since_ns;
+	u64 above_since_ns;	/* that share is above the gate's limit; 0: it is not */
 	u64 space;		/* its address space when it was last placed */
 	u32 home;		/* the CPU whose queue it is or was in last */
 	u32 counted_on;		/* 1 + the CPU whose load it adds to; 0: sleeps; atomic */
@@ -68,6 +70,14 @@ static __always_inline struct order_params order_params(void)
 	return (struct order_params){
 		.kind = settings.order,
 		.slice_ns = READ_ONCE(tunables.slice_ns),
+	};
+}
+
+static __always_inline struct gate_params gate_params(void)
+{
+	return (struct gate_params){
+		.kind = settings.gate,
+		.zone = &tunables.zone[READ_ONCE(tunables.zone_at) & 1],
 	};
 }
 

@@ -98,6 +98,7 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 {
 	struct task_state *t = task_state(p);
 	struct cpu_state *c = cpu_state(scx_bpf_task_cpu(p));
+	struct gate_params gate = gate_params();
 	u64 now = scx_bpf_now();
 
 	if (!t || !c)
@@ -106,6 +107,7 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 	t->rested_since_ns = now;
 	t->run_share = decayed_share(t->run_share, now - t->share_since_ns, true);
 	t->share_since_ns = now;
+	t->above_since_ns = gate_above_since(&gate, t->above_since_ns, share_of(t->run_share), now);
 	update_utilisation(c, now, true);
 	WRITE_ONCE(c->running_weight, 0);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::{Test, demo, hotplug, invariants, keel, support, user_level};
+use crate::{Test, demo, hotplug, invariants, keel, policies, support, user_level};
 
 /// The argument before a test's name.
 pub const TEST: &str = "test";
@@ -47,7 +47,7 @@ static BOOTS: &[Boot] = &[
         kernel: "6.18",
         topology: || Topology::numa(2, 2),
         counted: false,
-        tests: &[invariants::KERNEL, invariants::KEEL, keel::SHORT, keel::LONG],
+        tests: &[invariants::KERNEL, invariants::KEEL, keel::SHORT, keel::LONG, policies::TESTS],
     },
     Boot {
         name: "6.18-counted",

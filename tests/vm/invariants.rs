@@ -57,7 +57,7 @@ fn weights(scheduler: Scheduler) {
 }
 
 /// One more hog than CPUs: whoever waits must get its turn, and no CPU may be left out.
-fn hogs(scheduler: Scheduler, limits: Limits) {
+pub fn hogs(scheduler: Scheduler, limits: Limits) {
     scheduler.under(|| {
         let findings = watched(limits, |witness| {
             let mut hogs = Threads::default();
@@ -72,7 +72,7 @@ fn hogs(scheduler: Scheduler, limits: Limits) {
 }
 
 /// Many threads of all habits, with others that change their masks, weights and classes.
-fn crowd(scheduler: Scheduler, count: u64) {
+pub fn crowd(scheduler: Scheduler, count: u64) {
     scheduler.under(|| {
         watched(ROUGH, |witness| {
             let crowd = restless(count);
@@ -90,7 +90,7 @@ fn crowd(scheduler: Scheduler, count: u64) {
 
 /// Processes that fork and exec in cgroups of different weights, are moved between these, stopped
 /// and killed.
-fn fork_and_exec(scheduler: Scheduler) {
+pub fn fork_and_exec(scheduler: Scheduler) {
     scheduler.under(|| {
         watched(ROUGH, |witness| {
             let mut processes = Processes::start(30);

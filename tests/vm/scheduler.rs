@@ -84,24 +84,25 @@ pub enum Scheduler {
     Kernel,
     /// The keel with its plain policies.
     Keel,
+    /// The keel with these flags.
+    With(&'static [&'static str]),
 }
 
 impl Scheduler {
     /// Runs `load` under it; it must be the same scheduler to the end.
     pub fn under(self, load: impl FnOnce()) {
-        match self {
-            Self::Kernel => load(),
-            Self::Keel => {
-                let keel = Keel::start(&[]);
-                let (loads_before, counters_before) = (loads(), keel.counters());
-                load();
-                assert_eq!(state(), "enabled", "the keel was thrown out");
-                let broken = counters_add_up(&counters_before, &keel.counters(), &[], 0);
-                assert!(broken.is_empty(), "{broken:?}");
-                assert_eq!(loads(), loads_before, "the keel was loaded anew");
-                let (code, said) = keel.end();
-                assert_eq!(code, Some(0), "{said}");
-            }
-        }
+        let keel = match self {
+            Self::Kernel => return load(),
+            Self::Keel => Keel::start(&[]),
+            Self::With(flags) => Keel::start(flags),
+        };
+        let (loads_before, counters_before) = (loads(), keel.counters());
+        load();
+        assert_eq!(state(), "enabled", "the keel was thrown out");
+        let broken = counters_add_up(&counters_before, &keel.counters(), &[], 0);
+        assert!(broken.is_empty(), "{broken:?}");
+        assert_eq!(loads(), loads_before, "the keel was loaded anew");
+        let (code, said) = keel.end();
+        assert_eq!(code, Some(0), "{said}");
     }
 }

@@ -36,11 +36,29 @@ u32 test_order_preempt(u64 slice_ns, u64 waking, u64 running)
 	return order_preempt(&params, waking, running);
 }
 
-u32 test_gate_may(u32 kind, const struct gate_view *view)
+u32 test_gate_may(u32 kind, const struct zone_knobs *zone, const struct gate_view *view)
 {
-	struct gate_params params = { .kind = kind };
+	struct gate_params params = { .kind = kind, .zone = zone };
 
-	return gate_may(&params, view) < GATE_REFUSALS;
+	return gate_may(&params, view);
+}
+
+u32 test_gate_mean(const struct zone_knobs *zone, const u32 *cpus, const unsigned char *idle, u32 n)
+{
+	struct gate_params params = { .kind = GATE_ZONE, .zone = zone };
+	struct gate_mean mean = { 0 };
+	u32 i;
+
+	for (i = 0; i < n; i++)
+		gate_cpu_step(&params, &mean, cpus[i], idle[i]);
+	return gate_mean(&mean);
+}
+
+u64 test_gate_above_since(const struct zone_knobs *zone, u64 since_ns, u32 share, u64 now)
+{
+	struct gate_params params = { .kind = GATE_ZONE, .zone = zone };
+
+	return gate_above_since(&params, since_ns, share, now);
 }
 
 void test_balance_sum(struct group_view *group, const struct cpu_view *cpus, u32 count)

@@ -9,6 +9,8 @@ pub(crate) const MAX_LEVELS: usize = 8;
 /// `MAX_RANGES`.
 pub(crate) const MAX_RANGES: usize = 16384;
 
+/// `MAX_DECISIONS`.
+pub(crate) const MAX_DECISIONS: usize = 8;
 /// `MAX_COUNTERS`.
 pub(crate) const MAX_COUNTERS: usize = 32;
 
@@ -30,6 +32,23 @@ pub(crate) struct RawSettings {
 pub(crate) struct RawTunables {
     pub slice_ns: u64,
     pub scan_limit: u64,
+    pub max_idle_wait_ns: u64,
+    pub zone_at: u64,
+    pub zone: [RawZone; 2],
+}
+
+/// `struct zone_knobs` of `policy/gate.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawZone {
+    pub level: u32,
+    pub use_mean: u32,
+    pub count_idle: u32,
+    pub weigh: u32,
+    pub prize_score_pct: u32,
+    pub punish_score_pct: u32,
+    pub prize_time_ns: u64,
+    pub punish_time_ns: u64,
 }
 
 /// `struct cpu_range`.
@@ -61,6 +80,22 @@ pub(crate) struct RawCpu {
     pub domain: [RawDomain; MAX_LEVELS],
 }
 
+/// `struct keel_decision`.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawDecision {
+    pub at_ns: u64,
+    pub above_ns: u64,
+    pub pid: u32,
+    pub source: u32,
+    pub reason: u32,
+    pub verdict: u32,
+    pub source_utilisation: u32,
+    pub mean_utilisation: u32,
+    pub task_share: u32,
+    pub pad: u32,
+}
+
 /// `struct cpu_state`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -75,15 +110,16 @@ pub(crate) struct RawCpuState {
     pub taken_since_ns: u64,
     pub busy_share: u64,
     pub busy_since_ns: u64,
-    pub mean_utilisation: u64,
     pub balance_at_ns: [u64; MAX_LEVELS],
     pub balance_due: u64,
     pub rescue_at_ns: u64,
     pub counters: [u64; MAX_COUNTERS],
+    pub decided: u64,
+    pub decision: [RawDecision; MAX_DECISIONS],
 }
 
 /// `enum keel_counter`: name and meaning, in its order.
-pub(crate) const COUNTERS: [(&str, &str); 21] = [
+pub(crate) const COUNTERS: [(&str, &str); 27] = [
     ("wake_idle", "Tasks woken straight onto an idle CPU"),
     ("enqueue", "Tasks put into a queue"),
     ("switch", "Times that the head of a queue was given the CPU"),
@@ -105,6 +141,12 @@ pub(crate) const COUNTERS: [(&str, &str); 21] = [
     ("thief", "Tasks that lost their CPU to a higher class and were enqueued anew"),
     ("no_state", "Tasks that the keel had no state for"),
     (UNLIMITED, "Times that a cgroup was given a cpu.max, which the keel does not enforce"),
+    ("gate_open", "Moves that the gate `always` allowed"),
+    ("gate_busy", "Moves allowed because the utilisation was above the zone's limit"),
+    ("gate_punished", "Moves allowed because the task's points lifted it above the limit"),
+    ("gate_quiet", "Moves refused because the utilisation was not above the zone's limit"),
+    ("gate_prized", "Moves refused because the task's points took it down to the limit"),
+    ("ungated", "Moves that the gate was not asked about: a matter of life"),
 ];
 
 /// The counter of limits that are not enforced.
@@ -131,6 +173,7 @@ mod tests {
         assert_eq!(defined("MAX_LEVELS"), MAX_LEVELS);
         assert_eq!(defined("MAX_RANGES"), MAX_RANGES);
         assert_eq!(defined("MAX_COUNTERS"), MAX_COUNTERS);
+        assert_eq!(defined("MAX_DECISIONS"), MAX_DECISIONS);
         let texts = ["REASON_BYTES", "MESSAGE_BYTES", "DUMP_BYTES"].map(defined);
         assert_eq!(texts, EXIT_PARTS[2..]);
     }

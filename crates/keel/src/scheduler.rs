@@ -9,7 +9,7 @@ use evenkeel_machine::Machine;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
 use crate::exit::Exit;
-use crate::options::{Options, Slice};
+use crate::options::Options;
 use crate::records::{EXIT_PARTS, RawCpuState, RawSettings, RawTunables};
 use crate::support::{Unsupported, log_libbpf, support};
 use crate::topology::{Topology, TopologyError};
@@ -62,6 +62,8 @@ pub struct Scheduler {
     /// None: loaded only.
     link: Option<Link>,
     tunables: MapHandle,
+    /// As they were written last.
+    tuned: RawTunables,
     exit: MapHandle,
     cpus: MapHandle,
     /// The CPUs that were online when it was loaded.
@@ -84,7 +86,8 @@ impl Scheduler {
         configure(&mut open, &topology, options)?;
         let object = open.load().map_err(bpf("loading: the kernel refused the scheduler"))?;
         let online = machine.online().iter().collect();
-        let scheduler = Self {
+        let mut scheduler = Self {
+            tuned: RawTunables::zeroed(),
             tunables: map(&object, TUNABLES, size_of::<RawTunables>())?,
             exit: map(&object, EXIT, EXIT_PARTS.iter().sum())?,
             cpus: map(&object, CPUS, size_of::<RawCpuState>())?,
@@ -92,7 +95,7 @@ impl Scheduler {
             link: None,
             online,
         };
-        scheduler.set_slice(options.slice)?;
+        scheduler.tune(options)?;
         Ok(scheduler)
     }
 
@@ -118,14 +121,27 @@ impl Scheduler {
         Exit::from_bytes(&self.exit.lookup(&[0; 4], MapFlags::ANY).ok()??)
     }
 
-    /// How long a task runs before others get their turn.
+    /// Takes over what may be changed while the keel runs. The knobs of the zones change together:
+    /// they are written where the keel does not look, and then it is told to look there.
     ///
     /// # Errors
     /// The kernel refused.
-    pub fn set_slice(&self, slice: Slice) -> Result<(), LoadError> {
-        let tunables = RawTunables { slice_ns: slice.ns(), scan_limit: SCAN_LIMIT };
-        let bytes = bytemuck::bytes_of(&tunables);
-        self.tunables.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting the slice"))
+    pub fn tune(&mut self, options: &Options) -> Result<(), LoadError> {
+        let mut next = self.tuned;
+        next.zone[next_zone(&next)] = options.zone.raw();
+        self.write(&next)?;
+        next.zone_at = next_zone(&next) as u64;
+        next.slice_ns = options.slice.ns();
+        next.max_idle_wait_ns = options.max_idle_wait.ns();
+        next.scan_limit = SCAN_LIMIT;
+        self.write(&next)?;
+        self.tuned = next;
+        Ok(())
+    }
+
+    fn write(&self, tunables: &RawTunables) -> Result<(), LoadError> {
+        let bytes = bytemuck::bytes_of(tunables);
+        self.tunables.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting parameters"))
     }
 
     /// The state of each CPU, by number.
@@ -142,6 +158,11 @@ impl Scheduler {
         }
         Ok(cpus)
     }
+}
+
+/// The place for the next zone.
+fn next_zone(tunables: &RawTunables) -> usize {
+    usize::from(tunables.zone_at == 0)
 }
 
 /// Writes into the opened object what is fixed from then on.

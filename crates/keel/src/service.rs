@@ -12,10 +12,11 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::decisions::decisions;
 use crate::exit::{Exit, ExitKind};
-use crate::options::{Options, Slice};
+use crate::options::Options;
 use crate::records::UNLIMITED;
 use crate::scheduler::{LoadError, Scheduler};
 use crate::statistics::Statistics;
@@ -25,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Loads in a row that may fail to attach because CPUs come and go meanwhile.
 const MAX_ATTEMPTS: u32 = 20;
 
-const KNOWN: &str = "stats, stats_meta, get, set";
+const KNOWN: &str = "stats, stats_meta, get, set, decisions";
 
 /// Why the keel does not run.
 #[derive(Debug, thiserror::Error)]
@@ -64,17 +65,15 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
     let signals = watch_signals()?;
     let mut server = Server::bind(&service.socket)?;
     let mut state = State {
-        slice: service.options.slice,
-        options: &service.options,
+        options: service.options.clone(),
         earlier: Statistics::default(),
         shown: Statistics::default(),
         restarts: 0,
     };
     let mut attempts = 0;
     loop {
-        let mut options = service.options.clone();
-        options.slice = state.slice;
-        let mut scheduler = Scheduler::load(&(service.machine)()?, &options)?;
+        let options = &state.options;
+        let mut scheduler = Scheduler::load(&(service.machine)()?, options)?;
         scheduler.attach()?;
         tell_systemd(&[sd_notify::NotifyState::Ready]);
         tracing::info!("{}/{}/{} schedules", options.order, options.gate, options.balance);
@@ -105,9 +104,9 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
 }
 
 /// What outlives a restart.
-struct State<'a> {
-    options: &'a Options,
-    slice: Slice,
+struct State {
+    /// As they are now.
+    options: Options,
     /// Counted before the last restart.
     earlier: Statistics,
     /// When the last line was shown.
@@ -115,7 +114,7 @@ struct State<'a> {
     restarts: u64,
 }
 
-impl State<'_> {
+impl State {
     /// Until the kernel ends the keel, or (`None`) somebody wants it to end.
     fn watch(
         &mut self,
@@ -168,14 +167,14 @@ impl State<'_> {
     }
 
     fn statistics(&self, scheduler: &Scheduler) -> Result<Statistics, LoadError> {
-        let options = self.options;
+        let options = &self.options;
         let mut statistics = Statistics {
             policies: [
                 options.order.to_string(),
                 options.gate.to_string(),
                 options.balance.to_string(),
             ],
-            slice_us: self.slice.us(),
+            slice_us: options.slice.us(),
             restarts: self.restarts,
             counters: self.earlier.counters.clone(),
             ..Statistics::default()
@@ -184,13 +183,14 @@ impl State<'_> {
         Ok(statistics)
     }
 
-    fn answer(&mut self, scheduler: &Scheduler, peer: &Peer, request: &Request) -> Answer {
-        let known: &[&str] = match request.req.as_str() {
-            "stats" => &["target"],
-            "set" => &["slice_us"],
-            _ => &[],
+    fn answer(&mut self, scheduler: &mut Scheduler, peer: &Peer, request: &Request) -> Answer {
+        let is_known = |name: &str| match request.req.as_str() {
+            "stats" => name == "target",
+            // Looked at one by one.
+            "set" => true,
+            _ => false,
         };
-        if let Some(name) = request.args.keys().find(|name| !known.contains(&name.as_str())) {
+        if let Some(name) = request.args.keys().find(|name| !is_known(name)) {
             let why = format!("\"{name}\": no such argument of this request");
             return Answer::refused(Errno::EINVAL, why);
         }
@@ -200,7 +200,11 @@ impl State<'_> {
                 Err(why) => Answer::refused(Errno::EIO, why),
             },
             "stats_meta" => Answer::ok(Statistics::meta()),
-            "get" => Answer::ok(self.parameters()),
+            "get" => Answer::ok(self.options.parameters()),
+            "decisions" => match scheduler.cpus() {
+                Ok(cpus) => Answer::ok(json!(decisions(&cpus))),
+                Err(why) => Answer::refused(Errno::EIO, why),
+            },
             "set" => self.set(scheduler, peer, request),
             other => {
                 let why = format!("\"{other}\": no such request; there are {KNOWN}");
@@ -209,29 +213,30 @@ impl State<'_> {
         }
     }
 
-    fn parameters(&self) -> Value {
-        json!({"slice_us": self.slice.us()})
-    }
-
-    /// Changes parameters: root may, because they are everybody's.
-    fn set(&mut self, scheduler: &Scheduler, peer: &Peer, request: &Request) -> Answer {
+    /// Changes parameters, all that are named or none: root may, because they are everybody's.
+    fn set(&mut self, scheduler: &mut Scheduler, peer: &Peer, request: &Request) -> Answer {
         if !peer.may_steer(0) {
             return Answer::refused(Errno::EPERM, "only root may steer the scheduler of all");
         }
-        let Some(value) = request.args.get("slice_us") else {
-            return Answer::refused(Errno::EINVAL, "say what to set: slice_us");
-        };
-        // A number in quotes, too: clients of `scx_stats` can send nothing else.
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        match text.parse::<Slice>() {
-            Err(why) => Answer::refused(Errno::EINVAL, why),
-            Ok(slice) => match scheduler.set_slice(slice) {
-                Err(why) => Answer::refused(Errno::EIO, why),
-                Ok(()) => {
-                    self.slice = slice;
-                    Answer::ok(self.parameters())
-                }
-            },
+        if request.args.is_empty() {
+            let known: Vec<String> = self.options.parameters().keys().cloned().collect();
+            let why = format!("say what to set: {}", known.join(", "));
+            return Answer::refused(Errno::EINVAL, why);
+        }
+        let mut options = self.options.clone();
+        for (name, value) in &request.args {
+            // A number in quotes, too: clients of `scx_stats` can send nothing else.
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            if let Err(why) = options.set_parameter(name, &text) {
+                return Answer::refused(Errno::EINVAL, why);
+            }
+        }
+        match scheduler.tune(&options) {
+            Err(why) => Answer::refused(Errno::EIO, why),
+            Ok(()) => {
+                self.options = options;
+                Answer::ok(self.options.parameters())
+            }
         }
     }
 }

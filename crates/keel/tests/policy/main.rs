@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod balance;
+mod gate;
 mod native;
 mod order;
+mod seam;
 mod shares;

@@ -9,7 +9,6 @@ pub struct CpuView {
     pub runnable: u32,
     pub waiting: u32,
     pub capability: u32,
-    pub utilisation: u32,
     pub distance: u32,
     pub affinity: u32,
     pub idle: bool,
@@ -23,7 +22,6 @@ pub struct GroupView {
     pub cpus: u32,
     pub runnable: u32,
     pub waiting: u32,
-    pub utilisation: u32,
     pub first: u32,
     pub busiest: u32,
     pub busiest_waiting: u32,
@@ -47,6 +45,21 @@ pub struct GateView {
     pub source_utilisation: u32,
     pub mean_utilisation: u32,
     pub task_share: u32,
+    pub task_above_ns: u64,
+}
+
+/// `struct zone_knobs`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
+pub struct ZoneKnobs {
+    pub level: u32,
+    pub use_mean: u32,
+    pub count_idle: u32,
+    pub weigh: u32,
+    pub prize_score_pct: u32,
+    pub punish_score_pct: u32,
+    pub prize_time_ns: u64,
+    pub punish_time_ns: u64,
 }
 
 pub const NICE_0: u64 = 1 << 20;
@@ -63,12 +76,22 @@ pub const BOUND_NS: u64 = 10_000_000_000;
 pub const CHOOSE_NONE: u32 = 0;
 pub const CHOOSE_PREV: u32 = 1;
 pub const CHOOSE_HEAD: u32 = 2;
+/// `enum gate_kind`.
+pub const GATE_ALWAYS: u32 = 0;
+pub const GATE_ZONE: u32 = 1;
+/// `enum gate_verdict`.
+pub const OPEN: u32 = 0;
+pub const BUSY: u32 = 1;
+pub const PUNISHED: u32 = 2;
+pub const REFUSALS: u32 = 3;
+pub const QUIET: u32 = 3;
+pub const PRIZED: u32 = 4;
 /// `enum task_score`.
 pub const SCORE_SECOND: u32 = 1;
 pub const SCORE_FIRST: u32 = 2;
 
 mod raw {
-    use super::{CpuView, GateView, GroupView, TaskView};
+    use super::{CpuView, GateView, GroupView, TaskView, ZoneKnobs};
 
     #[link(name = "keel_policy", kind = "static")]
     unsafe extern "C" {
@@ -82,7 +105,14 @@ mod raw {
             head: u64,
         ) -> u32;
         pub safe fn test_order_preempt(slice_ns: u64, waking: u64, running: u64) -> u32;
-        pub safe fn test_gate_may(kind: u32, view: &GateView) -> u32;
+        pub safe fn test_gate_may(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
+        pub fn test_gate_mean(zone: &ZoneKnobs, cpus: *const u32, idle: *const u8, n: u32) -> u32;
+        pub safe fn test_gate_above_since(
+            zone: &ZoneKnobs,
+            since_ns: u64,
+            share: u32,
+            now: u64,
+        ) -> u64;
         pub fn test_balance_sum(group: *mut GroupView, cpus: *const CpuView, count: u32);
         pub safe fn test_balance_heavier(a: &GroupView, b: &GroupView) -> u32;
         pub safe fn test_balance_quota(busiest: &GroupView, own: &CpuView, shared: u32) -> u64;
@@ -110,8 +140,20 @@ pub fn preempt(slice_ns: u64, waking: u64, running: u64) -> bool {
     raw::test_order_preempt(slice_ns, waking, running) != 0
 }
 
-pub fn may(kind: u32, view: &GateView) -> bool {
-    raw::test_gate_may(kind, view) != 0
+pub fn verdict(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32 {
+    raw::test_gate_may(kind, zone, view)
+}
+
+/// The mean of the CPUs that count, each given by its utilisation and whether it idles.
+pub fn mean(zone: &ZoneKnobs, cpus: &[(u32, bool)]) -> u32 {
+    let (shares, idle): (Vec<u32>, Vec<u8>) =
+        cpus.iter().map(|(share, idle)| (*share, u8::from(*idle))).unzip();
+    // SAFETY: the function reads as many of both as there are.
+    unsafe { raw::test_gate_mean(zone, shares.as_ptr(), idle.as_ptr(), cpus.len() as u32) }
+}
+
+pub fn above_since(zone: &ZoneKnobs, since_ns: u64, share: u32, now: u64) -> u64 {
+    raw::test_gate_above_since(zone, since_ns, share, now)
 }
 
 pub fn sum(cpus: &[CpuView]) -> GroupView {

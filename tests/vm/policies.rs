@@ -1,0 +1,124 @@
+//! The papers' policies on a real kernel: all combinations load, knobs turn, and none of them breaks
+//! an invariant under loads that make schedulers fail.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::Test;
+use crate::hotplug::switch;
+use crate::invariants::{crowd, fork_and_exec, hogs};
+use crate::scheduler::{Keel, Scheduler, loads, state};
+use crate::storms::*;
+use crate::support::{EVENKEEL, output, text, wait_for};
+use crate::watched::ROUGH;
+
+/// What a paper answers to each of the three questions, after the plain answer.
+const ANSWERS: [(&str, [&str; 2]); 1] = [("--gate", ["always", "zone"])];
+
+/// All policies that are not plain, at once, and of the gate the level that refuses most.
+const PAPERS: Scheduler = Scheduler::With(&["--gate", "zone", "--zone", "hot"]);
+
+pub const TESTS: &[Test] = &[
+    Test { name: "policies::all_are_accepted", run: all_are_accepted },
+    Test { name: "policies::knobs_turn_while_it_runs", run: knobs_turn_while_it_runs },
+    Test { name: "policies::the_gate_refuses_and_opens", run: the_gate_refuses_and_opens },
+    Test { name: "policies::hogs", run: || hogs(PAPERS, ROUGH) },
+    Test { name: "policies::a_crowd", run: || crowd(PAPERS, 200) },
+    Test { name: "policies::fork_and_exec", run: || fork_and_exec(PAPERS) },
+];
+
+fn evenkeel(arguments: &[&str]) -> Output {
+    output(Command::new(EVENKEEL).args(arguments).stdin(Stdio::null()))
+}
+
+/// What a command says that must succeed.
+fn said(arguments: &[&str]) -> String {
+    let output = evenkeel(arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout).trim().to_owned()
+}
+
+/// What a command complains of that must not succeed.
+fn refused(arguments: &[&str]) -> String {
+    let output = evenkeel(arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+fn all_are_accepted() {
+    for choice in 0..1 << ANSWERS.len() {
+        let flags = ANSWERS
+            .iter()
+            .enumerate()
+            .flat_map(|(question, (flag, answers))| [*flag, answers[choice >> question & 1]]);
+        let flags: Vec<&str> = ["sched", "--load-only"].into_iter().chain(flags).collect();
+        said(&flags);
+    }
+    assert_eq!(state(), "disabled");
+}
+
+fn knobs_turn_while_it_runs() {
+    assert!(refused(&["zone", "get"]).contains("the keel does not run"));
+    let keel = Keel::start(&["--gate", "zone", "--zone", "warm-mid"]);
+    assert_eq!(said(&["zone", "get", "balance_level"]), "2");
+    said(&["zone", "set", "balance_level", "warm-high"]);
+    said(&["zone", "set", "balance_cpus_avg_enable", "1"]);
+    let knobs = || -> BTreeMap<String, u32> {
+        serde_json::from_str(&said(&["zone", "get", "--json"])).unwrap()
+    };
+    let before = knobs();
+    assert_eq!((before["balance_level"], before["bal_cpus_avg_enable"]), (3, 1));
+    for (knob, value, expected) in [
+        ("balance_level", "5", "from 0 to 4"),
+        ("balance_idle_cal", "yes", "from 0 to 1"),
+        ("balance_weight_prize_time", "-5", "from 0 to"),
+        ("balance", "1", "no such knob"),
+    ] {
+        assert!(refused(&["zone", "set", knob, value]).contains(expected));
+        assert_eq!(knobs(), before, "{knob} changed something");
+    }
+    // They outlive a restart for other CPUs.
+    let loads_before = loads();
+    switch(1, false);
+    wait_for("the keel to be loaded anew", || loads() > loads_before && state() == "enabled");
+    switch(1, true);
+    wait_for("the keel once more", || loads() > loads_before + 1 && state() == "enabled");
+    assert_eq!(knobs(), before);
+    assert_eq!(keel.end().0, Some(0));
+    let keel = Keel::start(&[]);
+    assert!(refused(&["zone", "set", "balance_level", "1"]).contains("runs with --gate always"));
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// Counts how often each counter went up while `load` ran.
+fn counted(keel: &Keel, load: impl FnOnce()) -> BTreeMap<String, u64> {
+    let before = keel.counters();
+    load();
+    keel.counters().into_iter().map(|(name, count)| (name.clone(), count - before[&name])).collect()
+}
+
+/// Threads that sleep most of the time leave all CPUs in the quiet zone; hogs do not.
+fn the_gate_refuses_and_opens() {
+    let keel = Keel::start(&["--gate", "zone", "--zone", "hot", "--strict"]);
+    let rest = || std::thread::sleep(Duration::from_secs(2));
+    let quiet = counted(&keel, || {
+        let crowd = restless(100);
+        rest();
+        crowd.end();
+    });
+    assert!(quiet["gate_quiet"] > 0, "{quiet:?}");
+    assert_eq!(quiet["gate_open"], 0, "{quiet:?}");
+    let explained = said(&["explain", "--keel"]);
+    assert!(explained.contains("refused: the utilisation is not above"), "{explained}");
+    let busy = counted(&keel, || {
+        let mut hogs = Threads::default();
+        for _ in 0..2 * crate::support::all().len() {
+            hogs.start(|| spin(Duration::from_millis(10)));
+        }
+        rest();
+        hogs.end();
+    });
+    assert!(busy["gate_busy"] > 0, "{busy:?}");
+    assert_eq!(keel.end().0, Some(0));
+}
