@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use evenkeel_keel::{Balance, Capacities, Gate, Order, Slice};
 use serde::Deserialize;
 
-pub use measure::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs};
+pub use measure::{BenchArgs, BenchPart, CapabilityArgs, KeelArgs, NoiseArgs, PlanArgs, ReproArgs};
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
 #[derive(Debug, Parser)]

@@ -36,8 +36,8 @@ impl Kernel {
     }
 }
 
-/// What is expensive to get and may be thrown away.
-pub(crate) fn cache() -> PathBuf {
+/// The directory of what is expensive to get and may be thrown away: kernels, peers.
+pub fn cache() -> PathBuf {
     let from = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     from("XDG_CACHE_HOME")
         .or_else(|| from("HOME").map(|home| home.join(".cache")))
