@@ -74,6 +74,7 @@ fn schedulers(args: KeelArgs) -> Result<keel::Options> {
         markdown: args.markdown,
         from: args.from,
         inside: args.inside,
+        costs: args.costs,
         command: command_line(),
     })
 }

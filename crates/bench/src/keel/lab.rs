@@ -143,12 +143,15 @@ impl Lab {
     }
 }
 
-/// Has the guest measure everything under one scheduler.
+/// Has the guest measure everything under one scheduler; what its callbacks cost only where time is
+/// instructions.
 ///
 /// # Errors
 /// The guest is lost ([`evenkeel_vm::Error`] is its cause), or the scheduler or a program fails.
-pub fn round(guest: &mut Guest, contestant: &str) -> Result<Figures> {
-    let command = ["/init", "bench", "keel", "--inside", contestant].map(str::to_owned).to_vec();
+pub fn round(guest: &mut Guest, clock: Clock, contestant: &str) -> Result<Figures> {
+    let words = ["/init", "bench", "keel", "--inside", contestant];
+    let costs = (clock == Clock::Counted).then_some("--costs");
+    let command = words.into_iter().chain(costs).map(str::to_owned).collect();
     let ending = guest.run(Job { command, limit_s: LIMIT_S })?;
     if !ending.is_clean() {
         bail!("{ending}");

@@ -143,6 +143,9 @@ pub struct KeelArgs {
     /// Only measure one round under this scheduler (run in the guest by the command itself).
     #[arg(long, value_name = "SCHEDULER", hide = true)]
     pub inside: Option<String>,
+    /// There, measure also what its callbacks cost.
+    #[arg(long, hide = true, requires = "inside")]
+    pub costs: bool,
 }
 
 /// `evenkeel repro`.
