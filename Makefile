@@ -7,6 +7,7 @@
 #   make vm-test    only the tests on real kernels in a virtual machine (ONLY=6.18 picks by name)
 #   make vm-soak    the schedulers' tests there for SOAK_MINUTES (30) on 4 CPUs, and again on 8
 #   make bench      all benchmarks, in full (half an hour); writes docs/benchmarks.md
+#   make bench-keel the keel beside other schedulers, in virtual machines; writes docs/benchmarks-keel.md
 #   make install    install under PREFIX (/usr/local), with man pages and completions
 #   make uninstall  take that away again
 
@@ -22,7 +23,7 @@ SOAK_MINUTES ?= 30
 UNITS := evenkeel.service evenkeel-keel.service
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
-.PHONY: demo test native-test vm-test vm-soak demo-vm build setup vm-setup lint bench install uninstall
+.PHONY: demo test native-test vm-test vm-soak demo-vm build setup vm-setup lint bench bench-keel install uninstall
 
 demo: build
 	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
@@ -60,6 +61,12 @@ lint: setup
 
 bench: build
 	$(AS_ROOT) $(BINARY) bench capability --json target/capability.json --markdown docs/benchmarks.md
+
+bench-keel: build
+	@scripts/setup keel
+	@scripts/kernel 6.18
+	-@scripts/peers
+	$(BINARY) bench keel --json target/keel.json --markdown docs/benchmarks-keel.md
 
 install: build
 	install -Dm755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/evenkeel

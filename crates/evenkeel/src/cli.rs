@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
 pub use keel::{SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
-pub use measure::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs};
+pub use measure::{BenchArgs, BenchPart, CapabilityArgs, KeelArgs, NoiseArgs, PlanArgs, ReproArgs};
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
 #[derive(Debug, Parser)]

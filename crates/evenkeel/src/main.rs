@@ -23,6 +23,10 @@ use tracing_subscriber::EnvFilter;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    // `bench keel` boots a kernel with this very program as its first process.
+    if evenkeel_vm::is_init() {
+        evenkeel_vm::serve();
+    }
     let cli = Cli::parse_from(arguments());
     start_logging(cli.verbose);
     match dispatch(cli) {
