@@ -20,6 +20,8 @@ TEST_RUNNER := $(if $(AS_ROOT),$(SUDO_RUNNER))
 # How long `make vm-soak` lasts on each machine.
 SOAK_MINUTES ?= 30
 UNITS := evenkeel.service evenkeel-keel.service
+# Commands of the papers' names: evenkeel under another one.
+NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
 .PHONY: demo test native-test vm-test vm-soak demo-vm build setup vm-setup lint bench install uninstall
@@ -63,8 +65,7 @@ bench: build
 
 install: build
 	install -Dm755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/evenkeel
-	ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/chcb
-	ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/capability-balancer
+	for name in $(NAMES); do ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/$$name || exit 1; done
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for unit in $(UNITS); do sed 's|/usr/local/bin|$(PREFIX)/bin|' systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
 	$(BINARY) generate man target/man
@@ -75,7 +76,7 @@ install: build
 	install -Dm644 target/completions/evenkeel.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,evenkeel chcb capability-balancer)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,evenkeel $(NAMES))
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/system/,$(UNITS))
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel.1 $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel-*.1
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))

@@ -15,7 +15,7 @@
  * load is the sum of weights; a CPU pulls from one whose load exceeds its own by a
  * quarter (an eighth where caches are shared, because a move there is cheap), half
  * the difference; an idle CPU pulls whenever somebody waits; tasks whose caches
- * have gone cold go first.
+ * have gone cold go first, and with them those that belong with what runs there.
  *
  * It departs from classic Linux where that keeps statistics of its own: group loads
  * are the sums at this moment, not averages over time; and an idle CPU looks from
@@ -135,6 +135,8 @@ POLICY enum task_score balance_task_score(const struct balance_params *params,
 					  const struct task_view *task)
 {
 	(void)params;
+	if (task->affinity)
+		return SCORE_FIRST;
 	return task->rested_ns < CACHE_HOT_NS ? SCORE_SECOND : SCORE_FIRST;
 }
 

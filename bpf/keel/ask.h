@@ -17,28 +17,33 @@ struct {
 
 _Static_assert(COUNT_GATE_PRIZED - COUNT_GATE_OPEN == GATE_VERDICTS - 1, "a counter a verdict");
 
-static __always_inline bool may_run_on(struct task_struct *p, u32 cpu)
+/* Sums up the CPUs. (By a pointer: values of its own the verifier would count up to 1024.) */
+KEEL_PART int sum_utilisation(struct gate_mean *sum, u64 now)
 {
-	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+	struct gate_params params = gate_params();
+	u32 cpu;
+
+	if (!sum)
+		return 0;
+	bpf_for(cpu, 0, settings.cpus) {
+		struct cpu_state *c = cpu_state(cpu);
+
+		if (c && topology.cpu[BOUNDED(cpu, MAX_CPUS)].present)
+			gate_cpu_step(&params, sum, utilisation_of(c, now), is_idle(c));
+	}
+	return 0;
 }
 
 /* The mean utilisation of the CPUs that the gate wants to count. */
 KEEL_PART u32 mean_utilisation(u64 now)
 {
-	struct gate_params params = gate_params();
 	u64 at = READ_ONCE(machine_mean.at_ns);
 	struct gate_mean sum = {};
-	u32 cpu;
 
 	if (now - at < MEAN_INTERVAL_NS ||
 	    __sync_val_compare_and_swap(&machine_mean.at_ns, at, now) != at)
 		return READ_ONCE(machine_mean.utilisation);
-	bpf_for(cpu, 0, settings.cpus) {
-		struct cpu_state *c = cpu_state(cpu);
-
-		if (c && topology.cpu[BOUNDED(cpu, MAX_CPUS)].present)
-			gate_cpu_step(&params, &sum, utilisation_of(c, now), is_idle(c));
-	}
+	sum_utilisation(&sum, now);
 	WRITE_ONCE(machine_mean.utilisation, gate_mean(&sum));
 	return machine_mean.utilisation;
 }

@@ -37,6 +37,24 @@ struct keel_tunables {
 	struct zone_knobs zone[2];
 };
 
+/*
+ * The groups of CPUs that aggregate together (set_ias_alloc): 2k is the master of
+ * group k, 2k+1 a slave. May be changed while the keel runs.
+ */
+#define NO_ROLE 0xffff
+struct keel_roles {
+	u16 role[MAX_CPUS];
+};
+/* Address spaces that may aggregate at a time. */
+#define MAX_SPACES 1024
+
+/* By address space: what set_ias_agg set, and for whom. */
+struct keel_space {
+	struct aggregation aggregation;
+	u32 process;	/* whose space it is: a number may come again for another one */
+	u32 pad;
+};
+
 /* CPUs at consecutive positions. */
 struct cpu_range {
 	u16 first;
@@ -85,11 +103,13 @@ enum keel_counter {
 	COUNT_MOVE_EXEC,
 	COUNT_MOVE_IDLE,
 	COUNT_MOVE_PERIODIC,
+	COUNT_MOVE_AGGREGATE,
 	COUNT_REFUSE_WAKE,	/* refused by the gate: by enum move_reason */
 	COUNT_REFUSE_FORK,
 	COUNT_REFUSE_EXEC,
 	COUNT_REFUSE_IDLE,
 	COUNT_REFUSE_PERIODIC,
+	COUNT_REFUSE_AGGREGATE,
 	COUNT_TRY_IDLE,		/* an idle CPU looked for work */
 	COUNT_TRY_PERIODIC,	/* a busy CPU looked for work, once a domain */
 	COUNT_RESCUE,		/* taken although no policy asked for it: waited too long */
@@ -102,10 +122,14 @@ enum keel_counter {
 	COUNT_GATE_QUIET,
 	COUNT_GATE_PRIZED,
 	COUNT_UNGATED,		/* moved without asking the gate: a matter of life */
+	COUNT_AGGREGATE,	/* a sibling of who ran was preferred to the queue's head */
+	COUNT_FOLLOW,		/* a sibling of what the group's master runs was */
+	COUNT_WINDOW,		/* the search for siblings ended before the bonus did */
+	COUNT_SPACE_SWITCH,	/* another address space than before runs */
 	COUNTERS,
 };
 /* Room for them, in a power of two. */
-#define MAX_COUNTERS 32
+#define MAX_COUNTERS 64
 
 /* One answer of the gate and what it was made from. */
 struct keel_decision {
@@ -131,7 +155,9 @@ struct cpu_state {
 	u64 running_vruntime;	/* of who runs, as of running_since_ns */
 	u64 running_weight;	/* 0: nobody of ours runs */
 	u64 running_since_ns;
-	u64 running_space;	/* its address space */
+	u64 running_space;	/* its address space, or that of who ran last */
+	u64 quantum_ns;		/* how long who ran last did so at a stretch */
+	u64 preferred;		/* how often in a row siblings of that space were preferred */
 	u64 taken_since_ns;	/* a higher class has the CPU since then; 0: none */
 	u64 busy_share;		/* decayed_share() as of busy_since_ns */
 	u64 busy_since_ns;

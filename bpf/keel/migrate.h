@@ -72,6 +72,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 	struct task_struct *p;
 	u64 budget = READ_ONCE(tunables.scan_limit);
 	bool taken = false, is_free;
+	u64 follow = published_to(own);
 	u32 wanted;
 
 	if (!to || !from)
@@ -82,6 +83,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 			struct task_view view;
 			struct task_state *t;
 			u64 vruntime;
+			u32 why;
 
 			if (!budget || !quota)
 				break;
@@ -92,12 +94,14 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 			view.weight = t->counted_weight;
 			view.rested_ns = now - t->rested_since_ns;
 			view.run_share = share_of(t->run_share);
+			view.affinity = order_affinity(&order, space_of(p), follow);
+			why = reason == MOVE_IDLE && view.affinity ? MOVE_AGGREGATE : reason;
 			if (balance_task_score(&params, &view) != wanted ||
 			    !balance_fits(&params, quota, view.weight, taken))
 				continue;
 			if (is_free || (reason == MOVE_IDLE && is_overdue(t, now)))
-				count_ungated(to, reason);
-			else if (!may_move(to, source, p, t, reason, now))
+				count_ungated(to, why);
+			else if (!may_move(to, source, p, t, why, now))
 				continue;
 			vruntime = order_place(&order, t->vruntime, READ_ONCE(from->clock),
 					       READ_ONCE(to->clock), PLACE_ARRIVE);

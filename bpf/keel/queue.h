@@ -109,8 +109,8 @@ static __always_inline struct order_candidate head_of(u32 cpu)
 
 void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 {
-	struct order_params params = order_params();
-	struct order_candidate runs = {}, head, none = {};
+	struct order_candidate runs = {}, head;
+	struct selection selection;
 	struct cpu_state *c = cpu_state(own);
 	struct task_state *t = NULL;
 	u64 now = scx_bpf_now();
@@ -130,16 +130,14 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		runs.exists = !(t->yields && head.exists);
 		runs.vruntime = t->vruntime;
 		t->yields = 0;
-	} else if (!head.exists) {
-		head.exists = balance_idle(own, now);
+		note_quantum(c, now);
+	} else if (!head.exists && balance_idle(own, now)) {
+		head = head_of(own);
 	}
-	if (order_pick(&params, runs, head, none, none) == CHOOSE_HEAD) {
-		if (scx_bpf_dsq_move_to_local(own)) {
-			count(c, COUNT_SWITCH);
-			note_served(own);
-			return;
-		}
-		/* Somebody else was faster. */
+	selection = choose(own, c, runs, head);
+	if (selection.choice > CHOOSE_PREV && take(own, c, selection, runs.exists)) {
+		note_served(own);
+		return;
 	}
 	if (t) {
 		count(c, COUNT_KEEP);

@@ -10,6 +10,9 @@ struct keel_tunables tunables SEC(".data.tunables") = {
 	.scan_limit = 64,
 	.max_idle_wait_ns = 10000000,
 };
+struct keel_roles roles SEC(".data.roles") = {
+	.role = { [0 ... MAX_CPUS - 1] = NO_ROLE },
+};
 struct keel_exit exit_report SEC(".data.exit");
 
 struct {
@@ -19,8 +22,20 @@ struct {
 	__type(value, struct cpu_state);
 } cpus SEC(".maps");
 
+/* The address spaces that aggregate, written by user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_SPACES);
+	__type(key, u64);
+	__type(value, struct keel_space);
+} spaces SEC(".maps");
+
+/* What each group's master aggregates, 0: nothing. Only masters write it. */
+u64 ia_mm[MAX_CPUS];
+
 /* A task's state. Who touches it holds the lock of the task's runqueue, unless said otherwise. */
 struct task_state {
+	u64 seen_space;		/* its address space as of the last tick or start; user space reads it */
 	u64 vruntime;		/* by the clock of `home` */
 	u64 weight;		/* what it weighs now, the shares of its cgroups included */
 	u64 counted_weight;	/* what it adds to a CPU's load */
@@ -84,6 +99,11 @@ static __always_inline struct gate_params gate_params(void)
 static __always_inline struct balance_params balance_params(void)
 {
 	return (struct balance_params){ .kind = settings.balance };
+}
+
+static __always_inline bool may_run_on(struct task_struct *p, u32 cpu)
+{
+	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
 
 /* An address space's identity; 0: a kernel thread. */

@@ -21,7 +21,7 @@ void KEEL_OPS(keel_enable, struct task_struct *p)
 	if (!t)
 		return;
 	t->is_new = 1;
-	t->space = space_of(p);
+	t->space = t->seen_space = space_of(p);
 	t->executed_ns = p->se.sum_exec_runtime;
 }
 
@@ -90,7 +90,8 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	t->run_share = decayed_share(t->run_share, now - t->share_since_ns, false);
 	t->share_since_ns = now;
 	update_utilisation(c, now, c->taken_since_ns);
-	c->running_space = space_of(p);
+	t->seen_space = space_of(p);
+	note_space(cpu, c, t->seen_space);
 	note_running(c, t, now);
 }
 
@@ -103,6 +104,7 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 
 	if (!t || !c)
 		return;
+	note_quantum(c, now);
 	charge(p, t);
 	t->rested_since_ns = now;
 	t->run_share = decayed_share(t->run_share, now - t->share_since_ns, true);

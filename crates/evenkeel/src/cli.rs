@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
-pub use keel::{SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
+pub use keel::{
+    Bonus, IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions,
+};
 pub use measure::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs};
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
@@ -50,6 +52,8 @@ pub enum Command {
     Undo(UndoArgs),
     /// Run the whole machine under the keel, a scheduler of exchangeable policies (sched_ext).
     Sched(SchedArgs),
+    /// Say which threads run in a row and which CPUs follow each other (paper 003).
+    Ias(IasArgs),
     /// Look at and turn the knobs of a running keel's gate (paper 004).
     Zone(ZoneArgs),
     /// Measure: the capability balancer against the kernel, or a noise generator.

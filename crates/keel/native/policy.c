@@ -20,13 +20,29 @@ u64 test_order_charge(u64 vruntime, u64 run_ns, u64 weight)
 	return order_charge(vruntime, run_ns, weight);
 }
 
-u32 test_order_pick(u64 slice_ns, u32 has_prev, u64 prev, u32 has_head, u64 head)
+/* prev, head, sibling, published */
+u32 test_order_pick(u32 kind, const struct order_candidate *from)
 {
-	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
-	struct order_candidate none = { 0 };
+	struct order_params params = { .kind = kind, .slice_ns = 4000000 };
 
-	return order_pick(&params, (struct order_candidate){ has_prev, prev },
-			  (struct order_candidate){ has_head, head }, none, none);
+	return order_pick(&params, from[0], from[1], from[2], from[3]);
+}
+
+u64 test_order_bonus(const struct aggregation *space, u64 quantum_ns, u64 preferred)
+{
+	return order_bonus(space, quantum_ns, preferred);
+}
+
+u32 test_order_publishes(u32 choice, const struct order_candidate *sibling)
+{
+	return order_publishes((enum order_choice)choice, *sibling);
+}
+
+u32 test_order_affinity(u32 kind, u64 task_space, u64 running_space)
+{
+	struct order_params params = { .kind = kind, .slice_ns = 4000000 };
+
+	return order_affinity(&params, task_space, running_space);
 }
 
 u32 test_order_preempt(u64 slice_ns, u64 waking, u64 running)

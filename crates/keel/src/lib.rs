@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `options` | which policies, and their parameters |
 //! | `zone` | the knobs of paper 004's gate |
+//! | `ias` | which address spaces and CPUs paper 003's order aggregates |
 //! | `support` | what this kernel and this process can do |
 //! | `topology` | the machine as the keel sees it |
 //! | `records` | what `bpf/keel/intf.h` lays out |
@@ -20,6 +21,7 @@
 
 mod decisions;
 mod exit;
+mod ias;
 mod options;
 mod records;
 mod scheduler;
@@ -31,6 +33,7 @@ mod zone;
 
 pub use decisions::Decision;
 pub use exit::{Exit, ExitKind};
+pub use ias::{Aggregation, IasError, IasState, grouped};
 pub use options::{Balance, Capacities, Gate, IdleWait, OptionError, Options, Order, Slice};
 pub use scheduler::{LoadError, Scheduler};
 pub use service::{Service, ServiceError, run};

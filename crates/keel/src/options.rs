@@ -130,10 +130,12 @@ macro_rules! policy {
 
 policy! {
     /// Which task runs next? The numbers are `enum order_kind` of `policy/order.h`.
-    Order, "order", "fair",
+    Order, "order", "fair, ias",
     /// The smallest vruntime.
     #[default]
-    Fair = "fair"
+    Fair = "fair",
+    /// Siblings first, within a bonus (paper 003).
+    Ias = "ias"
 }
 policy! {
     /// When may load be balanced? The numbers are `enum gate_kind` of `policy/gate.h`.

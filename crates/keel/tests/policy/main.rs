@@ -4,6 +4,7 @@
 
 mod balance;
 mod gate;
+mod ias;
 mod native;
 mod order;
 mod seam;

@@ -35,6 +35,32 @@ pub struct TaskView {
     pub weight: u64,
     pub rested_ns: u64,
     pub run_share: u32,
+    pub affinity: u32,
+}
+
+/// `struct order_candidate`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
+pub struct Candidate {
+    pub exists: bool,
+    pub vruntime: u64,
+    pub bonus: u64,
+}
+
+impl Candidate {
+    pub fn at(vruntime: Option<u64>) -> Self {
+        Self { exists: vruntime.is_some(), vruntime: vruntime.unwrap_or(0), bonus: 0 }
+    }
+}
+
+/// `struct aggregation`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
+pub struct Aggregation {
+    pub bonus_value: u64,
+    pub limit: u64,
+    pub bonus_type: u32,
+    pub agg: u32,
 }
 
 /// `struct gate_view`.
@@ -72,10 +98,15 @@ pub const PLACE_WAKE: u32 = 1;
 pub const PLACE_ARRIVE: u32 = 2;
 /// `ORDER_BOUND_NS`.
 pub const BOUND_NS: u64 = 10_000_000_000;
+/// `enum order_kind`.
+pub const ORDER_FAIR: u32 = 0;
+pub const ORDER_IAS: u32 = 1;
 /// `enum order_choice`.
 pub const CHOOSE_NONE: u32 = 0;
 pub const CHOOSE_PREV: u32 = 1;
 pub const CHOOSE_HEAD: u32 = 2;
+pub const CHOOSE_SIBLING: u32 = 3;
+pub const CHOOSE_PUBLISHED: u32 = 4;
 /// `enum gate_kind`.
 pub const GATE_ALWAYS: u32 = 0;
 pub const GATE_ZONE: u32 = 1;
@@ -91,19 +122,16 @@ pub const SCORE_SECOND: u32 = 1;
 pub const SCORE_FIRST: u32 = 2;
 
 mod raw {
-    use super::{CpuView, GateView, GroupView, TaskView, ZoneKnobs};
+    use super::{Aggregation, Candidate, CpuView, GateView, GroupView, TaskView, ZoneKnobs};
 
     #[link(name = "keel_policy", kind = "static")]
     unsafe extern "C" {
         pub safe fn test_order_place(slice_ns: u64, v: u64, from: u64, to: u64, place: u32) -> u64;
         pub safe fn test_order_charge(vruntime: u64, run_ns: u64, weight: u64) -> u64;
-        pub safe fn test_order_pick(
-            slice_ns: u64,
-            has_prev: u32,
-            prev: u64,
-            has_head: u32,
-            head: u64,
-        ) -> u32;
+        pub safe fn test_order_pick(kind: u32, from: &[Candidate; 4]) -> u32;
+        pub safe fn test_order_bonus(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64;
+        pub safe fn test_order_publishes(choice: u32, sibling: &Candidate) -> u32;
+        pub safe fn test_order_affinity(kind: u32, task_space: u64, running_space: u64) -> u32;
         pub safe fn test_order_preempt(slice_ns: u64, waking: u64, running: u64) -> u32;
         pub safe fn test_gate_may(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
         pub fn test_gate_mean(zone: &ZoneKnobs, cpus: *const u32, idle: *const u8, n: u32) -> u32;
@@ -131,9 +159,27 @@ pub fn charge(vruntime: u64, run_ns: u64, weight: u64) -> u64 {
     raw::test_order_charge(vruntime, run_ns, weight)
 }
 
+/// What `fair` picks.
 pub fn pick(prev: Option<u64>, head: Option<u64>) -> u32 {
-    let (has_prev, has_head) = (u32::from(prev.is_some()), u32::from(head.is_some()));
-    raw::test_order_pick(4_000_000, has_prev, prev.unwrap_or(0), has_head, head.unwrap_or(0))
+    let none = Candidate::default();
+    raw::test_order_pick(ORDER_FAIR, &[Candidate::at(prev), Candidate::at(head), none, none])
+}
+
+/// What `ias` picks of who ran, the head, the sibling and the published one.
+pub fn pick_ias(from: &[Candidate; 4]) -> u32 {
+    raw::test_order_pick(ORDER_IAS, from)
+}
+
+pub fn bonus(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64 {
+    raw::test_order_bonus(space, quantum_ns, preferred)
+}
+
+pub fn publishes(choice: u32, sibling: &Candidate) -> bool {
+    raw::test_order_publishes(choice, sibling) != 0
+}
+
+pub fn affinity(kind: u32, task_space: u64, running_space: u64) -> u32 {
+    raw::test_order_affinity(kind, task_space, running_space)
 }
 
 pub fn preempt(slice_ns: u64, waking: u64, running: u64) -> bool {
