@@ -78,12 +78,16 @@ static __always_inline bool would_open(u32 source, struct task_state *t, u32 rea
 	return gate_may(&params, &view) < GATE_REFUSALS;
 }
 
-/* Keeps an answer for whoever asks why. */
-static __always_inline void remember(struct cpu_state *own, u32 source, struct task_struct *p,
+/* Keeps an answer for whoever asks why, with the CPU that executes this, as counters are. */
+static __always_inline void remember(u32 source, struct task_struct *p,
 				     const struct gate_view *view, u32 verdict, u64 now)
 {
-	struct keel_decision *decision = &own->decision[BOUNDED(own->decided, MAX_DECISIONS)];
+	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
+	struct keel_decision *decision;
 
+	if (!c)
+		return;
+	decision = &c->decision[BOUNDED(c->decided, MAX_DECISIONS)];
 	decision->at_ns = now;
 	decision->above_ns = view->task_above_ns;
 	decision->pid = p->pid;
@@ -93,22 +97,22 @@ static __always_inline void remember(struct cpu_state *own, u32 source, struct t
 	decision->source_utilisation = view->source_utilisation;
 	decision->mean_utilisation = view->mean_utilisation;
 	decision->task_share = view->task_share;
-	own->decided++;
+	c->decided++;
 }
 
 /* Asks the gate for a move away from `source`, and counts the answer. */
-static __always_inline bool may_move(struct cpu_state *own, u32 source, struct task_struct *p,
-				     struct task_state *t, u32 reason, u64 now)
+static __always_inline bool may_move(u32 source, struct task_struct *p, struct task_state *t,
+				     u32 reason, u64 now)
 {
 	struct gate_params params = gate_params();
 	struct gate_view view = gate_view(source, t, reason, now);
 	enum gate_verdict verdict = gate_may(&params, &view);
 	bool open = verdict < GATE_REFUSALS;
 
-	count(own, COUNT_GATE_OPEN + verdict);
-	count(own, (open ? COUNT_MOVE_WAKE : COUNT_REFUSE_WAKE) + reason);
+	count(COUNT_GATE_OPEN + verdict);
+	count((open ? COUNT_MOVE_WAKE : COUNT_REFUSE_WAKE) + reason);
 	if (params.kind != GATE_ALWAYS)
-		remember(own, source, p, &view, verdict, now);
+		remember(source, p, &view, verdict, now);
 	return open;
 }
 
@@ -121,10 +125,10 @@ static __always_inline bool is_overdue(struct task_state *t, u64 now)
 }
 
 /* A move that the gate is not asked about. */
-static __always_inline void count_ungated(struct cpu_state *own, u32 reason)
+static __always_inline void count_ungated(u32 reason)
 {
-	count(own, COUNT_UNGATED);
-	count(own, COUNT_MOVE_WAKE + reason);
+	count(COUNT_UNGATED);
+	count(COUNT_MOVE_WAKE + reason);
 }
 
 #endif

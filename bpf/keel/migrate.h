@@ -100,8 +100,8 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 			    !balance_fits(&params, quota, view.weight, taken))
 				continue;
 			if (is_free || (reason == MOVE_IDLE && is_overdue(t, now)))
-				count_ungated(to, why);
-			else if (!may_move(to, source, p, t, why, now))
+				count_ungated(why);
+			else if (!may_move(source, p, t, why, now))
 				continue;
 			vruntime = order_place(&order, t->vruntime, READ_ONCE(from->clock),
 					       READ_ONCE(to->clock), PLACE_ARRIVE);
@@ -131,7 +131,7 @@ KEEL_PART bool balance_idle(u32 own, u64 now)
 
 	if (!c || !is_anybody_waiting() || !view_cpu(own, now, &view))
 		return 0;
-	count(c, COUNT_TRY_IDLE);
+	count(COUNT_TRY_IDLE);
 	view.idle = true;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -182,7 +182,7 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 			continue;
 		c->balance_at_ns[BOUNDED(level, MAX_LEVELS)] =
 			now + domain.cpus * BUSY_FACTOR * NS_PER_MS;
-		count(c, COUNT_TRY_PERIODIC);
+		count(COUNT_TRY_PERIODIC);
 		bpf_for(i, 0, domain.ranges) {
 			struct cpu_range range = range_at(domain.first_range + i);
 			struct group_view group;
@@ -207,6 +207,46 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 }
 
 /*
+ * Liveness: who waits here and may not run here goes back to its own CPU. A task can be tied to that
+ * (the kernel's migrate_disable()) in the moment when another one pulls it over.
+ */
+KEEL_PART int send_back(u32 own)
+{
+	struct order_params order = order_params();
+	struct cpu_state *from = cpu_state(own);
+	u64 budget = READ_ONCE(tunables.scan_limit);
+	struct task_struct *p;
+
+	if (!from)
+		return 0;
+	bpf_for_each(scx_dsq, p, own, 0) {
+		u32 cpu = scx_bpf_task_cpu(p);
+		struct cpu_state *to = cpu_state(cpu);
+		struct task_state *t;
+		u64 vruntime;
+
+		if (!budget)
+			break;
+		budget--;
+		t = task_state(p);
+		if (!t || !to || cpu == own || may_run_on(p, own))
+			continue;
+		vruntime = order_place(&order, t->vruntime, READ_ONCE(from->clock),
+				       READ_ONCE(to->clock), PLACE_ARRIVE);
+		scx_bpf_dsq_move_set_vtime(THIS_ITERATOR, vruntime);
+		if (!scx_bpf_dsq_move_vtime(THIS_ITERATOR, p, cpu, 0))
+			continue;
+		t->vruntime = vruntime;
+		t->home = cpu;
+		recount_task(t, own, cpu);
+		count(COUNT_SEND_BACK);
+		note_waiting(cpu);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
+	return 0;
+}
+
+/*
  * Liveness: who has waited too long in this CPU's queue runs next. The queue's tail
  * is where those are whose weight is so small that their turn does not come.
  */
@@ -219,6 +259,7 @@ KEEL_PART int rescue(u32 own, u64 now)
 	if (!c || now < c->rescue_at_ns)
 		return 0;
 	c->rescue_at_ns = now + RESCUE_INTERVAL_NS;
+	send_back(own);
 	bpf_for_each(scx_dsq, p, own, SCX_DSQ_ITER_REV) {
 		struct task_state *t = task_state(p);
 
@@ -229,7 +270,7 @@ KEEL_PART int rescue(u32 own, u64 now)
 			continue;
 		scx_bpf_dsq_move_set_slice(THIS_ITERATOR, READ_ONCE(tunables.slice_ns));
 		if (scx_bpf_dsq_move(THIS_ITERATOR, p, SCX_DSQ_LOCAL, 0)) {
-			count(c, COUNT_RESCUE);
+			count(COUNT_RESCUE);
 			break;
 		}
 	}

@@ -81,7 +81,7 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 	else if (may_run_on(p, waker))
 		consider(&best, waker, 1, false,
 			 wake_flags & SCX_WAKE_SYNC ? own->running_weight : 0, now);
-	if (best.cpu != prev && may_run_on(p, prev) && !may_move(own, prev, p, t, MOVE_WAKE, now))
+	if (best.cpu != prev && may_run_on(p, prev) && !may_move(prev, p, t, MOVE_WAKE, now))
 		best.cpu = prev;
 	return best.cpu;
 }
@@ -98,7 +98,7 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (wake_flags & SCX_WAKE_FORK) {
 		cpu = place_new(p, prev, now);
 		c = cpu_state(prev);
-		if (c && cpu != prev && !may_move(c, prev, p, t, MOVE_FORK, now))
+		if (c && cpu != prev && !may_move(prev, p, t, MOVE_FORK, now))
 			cpu = prev;
 		if (scx_bpf_test_and_clear_cpu_idle(cpu))
 			claimed = cpu;
@@ -115,8 +115,7 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		return cpu;
 	bring_home(t, cpu, PLACE_WAKE);
 	count_task(p, t, cpu);
-	t->waiting_since_ns = now;
-	count(c, COUNT_WAKE_IDLE);
+	count(COUNT_WAKE_IDLE);
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, READ_ONCE(tunables.slice_ns), 0);
 	return cpu;
 }

@@ -65,7 +65,7 @@ static __always_inline void note_space(u32 cpu, struct cpu_state *c, u64 space)
 
 	if (c->running_space == space)
 		return;
-	count(c, COUNT_SPACE_SWITCH);
+	count(COUNT_SPACE_SWITCH);
 	c->running_space = space;
 	c->preferred = 0;
 	if (settings.order != ORDER_IAS)
@@ -108,7 +108,7 @@ KEEL_PART int find_sibling(struct order_candidate *found, u32 own, u64 space, u6
 		if (!order_beats(&candidate, fair))
 			break;
 		if (!budget) {
-			count(c, COUNT_WINDOW);
+			count(COUNT_WINDOW);
 			break;
 		}
 		budget--;
@@ -176,7 +176,7 @@ static __always_inline bool take(u32 own, struct cpu_state *c, struct selection 
 {
 	if (selection.choice == CHOOSE_SIBLING || selection.choice == CHOOSE_PUBLISHED) {
 		if (take_sibling(own, selection.space)) {
-			count(c, selection.choice == CHOOSE_SIBLING ? COUNT_AGGREGATE : COUNT_FOLLOW);
+			count(selection.choice == CHOOSE_SIBLING ? COUNT_AGGREGATE : COUNT_FOLLOW);
 			note_space(own, c, selection.space);
 			c->preferred++;
 			return true;
@@ -186,7 +186,7 @@ static __always_inline bool take(u32 own, struct cpu_state *c, struct selection 
 	}
 	if (!scx_bpf_dsq_move_to_local(own))
 		return false;
-	count(c, COUNT_SWITCH);
+	count(COUNT_SWITCH);
 	return true;
 }
 

@@ -24,7 +24,7 @@ use crate::statistics::Statistics;
 
 /// How often the kernel is asked whether it still runs the keel.
 const LOOK: Duration = Duration::from_millis(100);
-/// Loads in a row that may fail to attach because CPUs come and go meanwhile.
+/// Loads in a row that may be for nothing because CPUs come and go meanwhile.
 const MAX_ATTEMPTS: u32 = 20;
 
 const KNOWN: &str = "stats, stats_meta, get, set, decisions, ias_agg, ias_alloc, ias_show";
@@ -78,10 +78,8 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
     };
     let mut attempts = 0;
     loop {
+        let mut scheduler = state.start(service)?;
         let options = &state.options;
-        let mut scheduler = Scheduler::load(&state.machine, options)?;
-        scheduler.attach()?;
-        state.ias.restore(&scheduler, &state.machine)?;
         tell_systemd(&[sd_notify::NotifyState::Ready]);
         tracing::info!("{}/{}/{} schedules", options.order, options.gate, options.balance);
         state.warn_of_limits(&scheduler)?;
@@ -106,7 +104,6 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
             return Ok(exit);
         }
         state.restarts += 1;
-        state.machine = (service.machine)()?;
         tracing::warn!("{exit}: loaded again for the CPUs that are there now");
     }
 }
@@ -126,6 +123,37 @@ struct State {
 }
 
 impl State {
+    /// Loads the keel for the CPUs that are there. While one goes or comes, what is read of the
+    /// machine is half of the old and half of the new: then again.
+    fn start(&mut self, service: &Service<'_>) -> Result<Scheduler, ServiceError> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match self.try_start(service) {
+                Err(ServiceError::Machine(why)) if attempts < MAX_ATTEMPTS => {
+                    tracing::debug!("{why}: read again");
+                }
+                Ok((_, false)) if attempts < MAX_ATTEMPTS => {
+                    tracing::debug!("CPUs came or went meanwhile: loaded again");
+                }
+                other => return other.map(|(scheduler, _)| scheduler),
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The keel, and whether the machine is what it was when it was read.
+    fn try_start(&mut self, service: &Service<'_>) -> Result<(Scheduler, bool), ServiceError> {
+        let machine = (service.machine)()?;
+        let mut scheduler = Scheduler::load(&machine, &self.options)?;
+        self.ias.restore(&scheduler, &machine)?;
+        scheduler.attach()?;
+        // The kernel attaches no scheduler while a CPU goes or comes: now there is none that does.
+        let is_as_read = (service.machine)()?.online() == machine.online();
+        self.machine = machine;
+        Ok((scheduler, is_as_read))
+    }
+
     /// Until the kernel ends the keel, or (`None`) somebody wants it to end.
     fn watch(
         &mut self,
