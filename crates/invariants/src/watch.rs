@@ -122,6 +122,11 @@ impl Watch {
         self.world.apply(event);
     }
 
+    /// What was found so far; the end of the stream may add to it.
+    pub fn found(&self) -> &Findings {
+        &self.found
+    }
+
     /// What the events so far add up to.
     pub fn world(&self) -> &World {
         &self.world

@@ -11,12 +11,14 @@
 //! | `support` | what this kernel and this process can do |
 //! | `topology` | the machine as the keel sees it |
 //! | `records` | what `bpf/keel/intf.h` lays out |
+//! | `image` | what the keel is given before it starts, byte for byte |
 //! | `scheduler` | loaded, attached, read, tuned |
 //! | `exit` | why it ended |
 //! | `statistics` | what it did, in `scx_stats`' convention |
 //! | `service` | runs it in the foreground until it ends |
 
 mod exit;
+mod image;
 mod options;
 mod records;
 mod scheduler;
@@ -26,6 +28,7 @@ mod support;
 mod topology;
 
 pub use exit::{Exit, ExitKind};
+pub use image::Image;
 pub use options::{Balance, Capacities, Gate, OptionError, Options, Order, Slice};
 pub use scheduler::{LoadError, Scheduler};
 pub use service::{Service, ServiceError, run};

@@ -9,10 +9,11 @@ use evenkeel_machine::Machine;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
 use crate::exit::Exit;
+use crate::image::{Image, tunables};
 use crate::options::{Options, Slice};
-use crate::records::{EXIT_PARTS, RawCpuState, RawSettings, RawTunables};
+use crate::records::{EXIT_PARTS, RawCpuState, RawTunables};
 use crate::support::{Unsupported, log_libbpf, support};
-use crate::topology::{Topology, TopologyError};
+use crate::topology::TopologyError;
 
 /// Why the keel could not be loaded, read or tuned.
 #[derive(Debug, thiserror::Error)]
@@ -46,9 +47,6 @@ struct Aligned<T: ?Sized>(T);
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/keel.bpf.o")));
 
-/// Entries of a queue that one search for a task to move looks at.
-const SCAN_LIMIT: u64 = 64;
-
 const SETTINGS: &str = ".rodata.settings";
 const TOPOLOGY: &str = ".rodata.topology";
 const TUNABLES: &str = ".data.tunables";
@@ -76,12 +74,12 @@ impl Scheduler {
     pub fn load(machine: &Machine, options: &Options) -> Result<Self, LoadError> {
         support()?;
         log_libbpf();
-        let topology = Topology::new(machine, &options.capacities)?;
+        let image = Image::new(machine, options)?;
         let mut open = ObjectBuilder::default()
             .name("keel")
             .and_then(|builder| builder.open_memory(&OBJECT.0))
             .map_err(bpf("opening the object"))?;
-        configure(&mut open, &topology, options)?;
+        configure(&mut open, &image)?;
         let object = open.load().map_err(bpf("loading: the kernel refused the scheduler"))?;
         let online = machine.online().iter().collect();
         let scheduler = Self {
@@ -123,9 +121,8 @@ impl Scheduler {
     /// # Errors
     /// The kernel refused.
     pub fn set_slice(&self, slice: Slice) -> Result<(), LoadError> {
-        let tunables = RawTunables { slice_ns: slice.ns(), scan_limit: SCAN_LIMIT };
-        let bytes = bytemuck::bytes_of(&tunables);
-        self.tunables.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting the slice"))
+        let bytes = tunables(slice);
+        self.tunables.update(&[0; 4], &bytes, MapFlags::ANY).map_err(bpf("setting the slice"))
     }
 
     /// The state of each CPU, by number.
@@ -145,24 +142,7 @@ impl Scheduler {
 }
 
 /// Writes into the opened object what is fixed from then on.
-fn configure(
-    open: &mut OpenObject,
-    topology: &Topology,
-    options: &Options,
-) -> Result<(), LoadError> {
-    let settings = RawSettings {
-        order: options.order as u32,
-        gate: options.gate as u32,
-        balance: options.balance as u32,
-        cpus: topology.cpu_numbers,
-        levels: topology.levels,
-        pad: 0,
-    };
-    let parts: [&[u8]; 3] = [
-        bytemuck::cast_slice(&topology.cpu_at),
-        bytemuck::cast_slice(&topology.cpus),
-        bytemuck::cast_slice(&topology.ranges),
-    ];
+fn configure(open: &mut OpenObject, image: &Image) -> Result<(), LoadError> {
     // The kernel compares it when the scheduler is attached, so that no CPU comes or goes unseen.
     let hotplug_seq = fs::read_to_string(Path::new("/sys/kernel/sched_ext/hotplug_seq"));
     let hotplug_seq: u64 = hotplug_seq.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
@@ -170,14 +150,12 @@ fn configure(
         let name = map.name().to_string_lossy().into_owned();
         match name.as_str() {
             SETTINGS => map
-                .set_initial_value(bytemuck::bytes_of(&settings))
+                .set_initial_value(&image.settings)
                 .map_err(|_| LoadError::Mismatch(SETTINGS))?,
-            TOPOLOGY => {
-                map.set_initial_value(&parts.concat()).map_err(|_| LoadError::Mismatch(TOPOLOGY))?
-            }
-            CPUS => {
-                map.set_max_entries(topology.cpu_numbers).map_err(|_| LoadError::Mismatch(CPUS))?
-            }
+            TOPOLOGY => map
+                .set_initial_value(&image.topology)
+                .map_err(|_| LoadError::Mismatch(TOPOLOGY))?,
+            CPUS => map.set_max_entries(image.cpus).map_err(|_| LoadError::Mismatch(CPUS))?,
             OPS => {
                 let value = map.initial_value_mut().and_then(|ops| ops.last_chunk_mut());
                 *value.ok_or(LoadError::Mismatch(OPS))? = hotplug_seq.to_ne_bytes();

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use crate::groups::Groups;
 use crate::{
-    CAPABILITY_SCALE, CoreType, Cpu, CpuSet, Error, LOCAL_DISTANCE, MAX_CPU, MAX_DISTANCE, Machine,
+    CAPABILITY_SCALE, CoreType, Costs, Cpu, CpuSet, Error, LOCAL_DISTANCE, MAX_CPU, MAX_DISTANCE,
+    Machine,
     Node, REMOTE_DISTANCE, SpeedOrigin, SpeedSource, SpeedSources,
 };
 
@@ -75,7 +76,7 @@ impl Sysfs<'_> {
             })
             .collect();
         let name = self.root.file_name().map_or("host".into(), |name| name.to_string_lossy());
-        Machine { name: name.into_owned(), speed: SpeedOrigin::Equal, cpus, nodes }
+        Machine { name: name.into_owned(), speed: SpeedOrigin::Equal, cpus, nodes, costs: Costs::default() }
             .with_speed(&SpeedSource::Auto)
     }
 

@@ -1,0 +1,106 @@
+//! What the keel is given before it starts, byte for byte: for the kernel, and for whoever else hosts
+//! it.
+
+use std::collections::BTreeMap;
+use std::mem::size_of;
+
+use evenkeel_machine::Machine;
+
+use crate::options::{Options, Slice};
+use crate::records::{COUNTERS, RawCpuState, RawSettings, RawTunables};
+use crate::statistics::Statistics;
+use crate::topology::{Topology, TopologyError};
+
+/// Entries of a queue that one search for a task to move looks at.
+const SCAN_LIMIT: u64 = 64;
+
+/// The records of `bpf/keel/intf.h` that are set from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// `settings`: which policies, how many CPUs.
+    pub settings: Vec<u8>,
+    /// `topology`: where each CPU stands.
+    pub topology: Vec<u8>,
+    /// `tunables`: what may be changed while the keel runs.
+    pub tunables: Vec<u8>,
+    /// Entries of the map `cpus`: CPU numbers are below this.
+    pub cpus: u32,
+}
+
+impl Image {
+    /// For the CPUs of this machine that are online.
+    ///
+    /// # Errors
+    /// The machine is larger than the keel was built for, or a capacity is for no CPU of it.
+    pub fn new(machine: &Machine, options: &Options) -> Result<Self, TopologyError> {
+        let topology = Topology::new(machine, &options.capacities)?;
+        let settings = RawSettings {
+            order: options.order as u32,
+            gate: options.gate as u32,
+            balance: options.balance as u32,
+            cpus: topology.cpu_numbers,
+            levels: topology.levels,
+            pad: 0,
+        };
+        let parts: [&[u8]; 3] = [
+            bytemuck::cast_slice(&topology.cpu_at),
+            bytemuck::cast_slice(&topology.cpus),
+            bytemuck::cast_slice(&topology.ranges),
+        ];
+        Ok(Self {
+            settings: bytemuck::bytes_of(&settings).to_vec(),
+            topology: parts.concat(),
+            tunables: tunables(options.slice),
+            cpus: topology.cpu_numbers,
+        })
+    }
+
+    /// Bytes of an entry of the map `cpus`.
+    pub const CPU_STATE_BYTES: usize = size_of::<RawCpuState>();
+
+    /// How often a CPU has looked for work elsewhere, from its entry of the map `cpus`.
+    pub fn attempts(cpu: &[u8]) -> u64 {
+        let Ok(state) = bytemuck::try_pod_read_unaligned::<RawCpuState>(cpu) else { return 0 };
+        let counted = COUNTERS.iter().zip(state.counters);
+        counted.filter(|((name, _), _)| name.starts_with("try_")).map(|(_, count)| count).sum()
+    }
+
+    /// What was counted, by name, from the entries of the map `cpus`.
+    pub fn counters(cpus: &[u8]) -> BTreeMap<String, u64> {
+        let mut statistics = Statistics::default();
+        let entries = cpus.chunks_exact(Self::CPU_STATE_BYTES).zip(0u32..);
+        let states: Vec<_> =
+            entries.map(|(entry, cpu)| (cpu, bytemuck::pod_read_unaligned(entry))).collect();
+        statistics.add(&states);
+        statistics.counters
+    }
+}
+
+/// `tunables` with this slice.
+pub(crate) fn tunables(slice: Slice) -> Vec<u8> {
+    let tunables = RawTunables { slice_ns: slice.ns(), scan_limit: SCAN_LIMIT };
+    bytemuck::bytes_of(&tunables).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_summed_over_cpus() {
+        let mut bytes = vec![0; 2 * Image::CPU_STATE_BYTES];
+        let first_counter = std::mem::offset_of!(RawCpuState, counters);
+        bytes[first_counter] = 3;
+        bytes[Image::CPU_STATE_BYTES + first_counter] = 4;
+        assert_eq!(Image::counters(&bytes)["wake_idle"], 7);
+    }
+
+    #[test]
+    fn an_image_is_of_the_machine() {
+        let machine = Machine::preset("amc1").unwrap();
+        let image = Image::new(&machine, &Options::default()).unwrap();
+        assert_eq!(image.cpus, 32);
+        assert_eq!(image.settings.len(), size_of::<RawSettings>());
+        assert_eq!(image.tunables.len(), size_of::<RawTunables>());
+    }
+}

@@ -1,0 +1,23 @@
+//! The keel's own source on machines that nobody has: a deterministic simulator.
+//!
+//! A [`Simulation`] is a pure function of its input: machine, workload, scheduler, faults and seed.
+//! The scheduler is the unmodified `bpf/keel.bpf.c`, compiled natively against `native/kernel.h`, and
+//! each simulation has a copy of it to itself.
+
+mod dsq;
+mod event;
+mod kernel;
+mod machine;
+mod mask;
+mod native;
+mod observe;
+pub mod program;
+mod run;
+mod scheduler;
+
+pub use kernel::{End, FaultPlan};
+pub use mask::Mask;
+pub use native::HostError;
+pub use observe::{Account, Broken, Level, Reason, STRICT};
+pub use run::{MAX_EVENTS, Outcome, Simulation};
+pub use scheduler::Scheduler;
