@@ -1,21 +1,19 @@
 //! What somebody changes about a task, a cgroup or a CPU (kernel: `sched_change_begin`,
 //! `affine_move_task`, `migration_cpu_stop`).
 
-use evenkeel_invariants::Left;
+use evenkeel_invariants::{Left, What};
 
 use crate::event::Event;
 use crate::mask::Mask;
 use crate::observe::Reason;
 use crate::program::Change;
 
-use super::{Kernel, Life, weight_in_cgroup};
+use super::{Kernel, Life, STOPPER, thief_tid, weight_in_cgroup};
 
 /// `DEQUEUE_SAVE` and `ENQUEUE_RESTORE`.
 const FOR_A_MOMENT: u64 = 2;
 /// `SCX_TASK_QUEUED`.
 const QUEUED: u32 = 1;
-/// The kernel's own thread that moves tasks from the CPU that they run on: above all classes.
-const STOPPER: u16 = u16::MAX;
 
 impl Kernel {
     pub(super) fn change_event(&mut self, index: u32) {
@@ -117,6 +115,7 @@ impl Kernel {
     /// A running task that may not use its CPU any more is taken off it by a thread of the kernel.
     fn stop_and_move(&mut self, task: u32, cpu: u32) {
         self.cpus[cpu as usize].thieves.insert(0, STOPPER);
+        self.tell(cpu, What::Wakeup { task: thief_tid(STOPPER, cpu) });
         self.schedule(cpu, Left::Runnable);
         let t = &self.tasks[task as usize];
         if t.life == Life::Waits && !t.allowed.has(t.raw.cpu) {

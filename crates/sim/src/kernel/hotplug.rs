@@ -7,7 +7,7 @@ use crate::dsq::Dsq;
 use crate::mask::Mask;
 use crate::observe::Reason;
 
-use super::{GLOBAL_ID, Kernel, Life, THIEF_TIDS, kfuncs, tid};
+use super::{GLOBAL_ID, Kernel, Life, kfuncs, thief_tid, tid};
 
 /// `SCX_TASK_QUEUED`.
 const QUEUED: u32 = 1;
@@ -99,7 +99,7 @@ impl Kernel {
         self.tell(
             cpu,
             What::Switch {
-                prev: prev.map_or(IDLE, tid).max(thief.map_or(IDLE, |t| THIEF_TIDS + u32::from(t))),
+                prev: prev.map_or(IDLE, tid).max(thief.map_or(IDLE, |thief| thief_tid(thief, cpu))),
                 left: if prev.is_some() { Left::Runnable } else { Left::Asleep },
                 charged_ns,
                 next: IDLE,

@@ -5,7 +5,7 @@ use evenkeel_invariants::{IDLE, Left, What};
 
 use crate::event::Event;
 
-use super::{GLOBAL, Kernel, Life, THIEF_TIDS, tid};
+use super::{GLOBAL, Kernel, Life, thief_tid, tid};
 
 /// Rounds of dispatch without a task that can run, after which the CPU asks itself again.
 const DISPATCH_ROUNDS: u32 = 32;
@@ -174,7 +174,7 @@ impl Kernel {
         };
         let prev_tid = match (prev, prev_thief) {
             (Some(prev), _) => tid(prev),
-            (None, Some(thief)) => THIEF_TIDS + u32::from(thief),
+            (None, Some(thief)) => thief_tid(thief, cpu),
             (None, None) => IDLE,
         };
         let charged_ns = prev.map_or(0, |prev| self.tasks[prev as usize].raw.sum_exec_runtime);
@@ -185,7 +185,7 @@ impl Kernel {
         let next_tid = match next {
             Next::Idle => IDLE,
             Next::Task(next) => tid(next),
-            Next::Thief(next) => THIEF_TIDS + u32::from(next),
+            Next::Thief(next) => thief_tid(next, cpu),
         };
         self.tell(
             cpu,
@@ -256,7 +256,7 @@ impl Kernel {
                 return;
             }
             c.thieves.push(index);
-            self.tell(cpu, What::Wakeup { task: THIEF_TIDS + u32::from(index) });
+            self.tell(cpu, What::Wakeup { task: thief_tid(index, cpu) });
         } else {
             c.thieves.retain(|other| *other != index);
         }
