@@ -7,6 +7,7 @@ use rand_xoshiro::rand_core::Rng;
 
 use crate::event::Event;
 use crate::program::{Op, Workload};
+use crate::random::about;
 
 use super::{End, FRACTION, Kernel, Life, MAX_STEPS, tid};
 
@@ -52,15 +53,6 @@ enum Step {
     Works,
     Blocks,
     Yields,
-}
-
-/// An exponentially distributed time around `mean_ns`, at most twenty times that, from the bits of a
-/// random number. (libm's logarithm is the same everywhere, the system's need not be.)
-fn about(mean_ns: u64, bits: u64) -> u64 {
-    const MANTISSA: u32 = 53;
-    let uniform = ((bits >> (u64::BITS - MANTISSA)) + 1) as f64 / (1u64 << MANTISSA) as f64;
-    let factor = (-libm::log(uniform)).min(20.0);
-    (mean_ns as f64 * factor) as u64
 }
 
 impl Kernel {
@@ -255,19 +247,5 @@ impl Kernel {
         } else {
             self.deferred.push(Event::Wake { task, cpu: cpu as u16, sleep });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::about;
-
-    #[test]
-    fn times_are_spread_around_their_mean() {
-        let drawn: Vec<u64> = (0..1000u64).map(|i| about(1000, i * (u64::MAX / 1000))).collect();
-        let mean = drawn.iter().sum::<u64>() / 1000;
-        assert!((970..1030).contains(&mean), "{mean}");
-        assert_eq!(drawn.iter().max(), Some(&20_000), "bounded");
-        assert_eq!(about(1000, u64::MAX), 0);
     }
 }
