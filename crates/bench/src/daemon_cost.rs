@@ -48,8 +48,8 @@ struct Report {
     joins: u32,
     /// What the second half of them added to the resident memory, in MiB.
     growth_mib: f64,
-    /// What the journal has after them, in bytes.
-    journal_bytes: u64,
+    /// What the journal has after half of them, and after all, in bytes.
+    journal_bytes: [u64; 2],
 }
 
 /// Measures, prints, and writes what was asked for. Returns the exit code.
@@ -67,9 +67,11 @@ pub fn run(options: &Options) -> Result<i32> {
         report.intervals_per_s,
         report.resident_mib
     );
+    let [half_way, after] = report.journal_bytes;
     println!(
-        "{} joins and as many leaves: {:+.2} MiB in their second half; the journal has {} bytes",
-        report.joins, report.growth_mib, report.journal_bytes
+        "{} joins and as many leaves: {:+.2} MiB in their second half; the journal has {half_way} \
+         bytes after the first, {after} after both",
+        report.joins, report.growth_mib
     );
     if let Some(output) = json {
         output.write(&serde_json::to_string_pretty(&report)?)?;
@@ -118,7 +120,7 @@ fn measure(executable: &Path) -> Result<Report> {
     let (programs, tasks) = (daemon.number("programs")?, daemon.number("tasks")?);
 
     crowds.truncate(JOINING);
-    let mut half_way_mib = 0.0;
+    let (mut half_way_mib, mut half_way_bytes) = (0.0, 0);
     for join in 0..JOINS {
         interrupt::check()?;
         let pid = crowds[join as usize % JOINING].pid();
@@ -126,6 +128,7 @@ fn measure(executable: &Path) -> Result<Report> {
         daemon.join(pid)?;
         if join == JOINS / 2 {
             half_way_mib = resident_mib(&daemon)?;
+            half_way_bytes = journal_bytes(&daemon)?;
         }
     }
     Ok(Report {
@@ -136,6 +139,6 @@ fn measure(executable: &Path) -> Result<Report> {
         resident_mib: at_rest_mib,
         joins: JOINS,
         growth_mib: resident_mib(&daemon)? - half_way_mib,
-        journal_bytes: journal_bytes(&daemon)?,
+        journal_bytes: [half_way_bytes, journal_bytes(&daemon)?],
     })
 }

@@ -32,6 +32,9 @@ pub struct Measurement {
     /// The standard deviation of what the program's tasks did / its mean; `None` where the program
     /// does not say.
     pub spread: Option<f64>,
+    /// How often the program's tasks changed their CPU, whoever moved them; `None` where the program
+    /// does not say.
+    pub migrations: Option<u64>,
     /// What was left of the average CPU for the program, 0..=1 of the fastest CPU undisturbed;
     /// `None` where it was not measured.
     pub average: Option<f64>,

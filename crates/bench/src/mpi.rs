@@ -70,8 +70,9 @@ pub struct Source {
 
 /// The paper's chore-counter (section 4.2), `chore_counter --seconds S | --chores N
 /// [--barrier-every-us U]`. Prints `chore_counter ranks=2 seconds=... task_chores=N,N
-/// avg_chore=... stdev_chore=...`: chores by rank, their mean and their standard deviation (over
-/// all ranks, not of a sample); seconds until the slowest rank was done.
+/// avg_chore=... stdev_chore=... migrations=N`: chores by rank, their mean and their standard
+/// deviation (over all ranks, not of a sample); how often the ranks changed their CPU (left out
+/// where the kernel does not let them count that); seconds until the slowest rank was done.
 pub const CHORE_COUNTER: Source =
     Source { name: "chore_counter", text: include_str!("../programs/chore_counter.c") };
 

@@ -54,6 +54,13 @@ impl MachineInfo {
             notes: BTreeMap::new(),
         }
     }
+
+    /// As items of a list at the head of a page.
+    pub fn markdown(&self) -> String {
+        let first = format!("Machine: {}, {} CPUs, Linux {}", self.model, self.cpus, self.kernel);
+        let notes = self.notes.iter().map(|(name, value)| format!("{name}: {value}"));
+        std::iter::once(first).chain(notes).map(|item| format!("- {item}\n")).collect()
+    }
 }
 
 /// One contestant in one case with one program.

@@ -5,6 +5,11 @@
 //! the CPU as busy as a program would, and counts what it loses, by the clock alone. Each figure
 //! is relative to a quiet window just before, which holds what the machine does anyway. Steal is
 //! left out: the hypervisor's doing, not the generator's.
+//!
+//! Neither of the two measures is perfect. The generator estimates the way into its own code and
+//! back, which is a third of a fine softirq noise and grows when the host is slow; the probe loses
+//! time to other programs, too. Where they agree, the truth is between them or close by; where
+//! they do not, others disturbed the probe, and the generator's word counts alone.
 
 use std::time::Duration;
 
@@ -57,11 +62,11 @@ pub struct Verified {
     /// cbinfo's: irq, softirq and real-time tasks; for the hog its run time. `None` where cbinfo
     /// cannot be used.
     pub cbinfo_pct: Option<f64>,
-    /// cbinfo's less the generator's own, in points.
+    /// How far cbinfo's is from the truth ([`distance`]), in points.
     pub cbinfo_error: Option<f64>,
     /// What /proc/stat shows as irq and softirq.
     pub procfs_pct: f64,
-    /// /proc/stat's less the generator's own, in points.
+    /// How far /proc/stat's is from it, in points.
     pub procfs_error: f64,
     /// What other programs took of all CPUs meanwhile.
     pub foreign_pct: f64,
@@ -72,6 +77,15 @@ impl Verified {
     pub fn is_right(&self) -> bool {
         self.cbinfo_error.is_none_or(|error| error.abs() <= MARGIN_POINTS)
     }
+}
+
+/// How far what was seen is from the truth, in points, with sign: from the nearer of the two
+/// measures and nothing between them where they agree within the margin, else from the generator's
+/// own. All in % of the CPU.
+fn distance(seen_pct: f64, own_pct: f64, gap_pct: f64) -> f64 {
+    let agree = (own_pct - gap_pct).abs() <= MARGIN_POINTS;
+    let other_pct = if agree { gap_pct } else { own_pct };
+    seen_pct - seen_pct.clamp(own_pct.min(other_pct), own_pct.max(other_pct))
 }
 
 /// What was verified, as `--json` writes it.
@@ -177,24 +191,25 @@ impl Probe<'_> {
         let noisy = self.see(NOISY_WINDOW, Some(&running));
         let report = running.stop()?;
         let noisy = noisy?;
-        let own = report.duty;
         let exact = match kind {
             NoiseKind::Hog => noisy.process,
             _ => noisy.exact - quiet.exact,
         };
-        let (gap, procfs) = (noisy.gap - quiet.gap, noisy.procfs - quiet.procfs);
-        let cbinfo = self.accounts.why_not_exact().is_none().then_some(exact);
+        let own_pct = 100.0 * report.duty;
+        let gap_pct = 100.0 * (noisy.gap - quiet.gap);
+        let procfs_pct = 100.0 * (noisy.procfs - quiet.procfs);
+        let cbinfo_pct = self.accounts.why_not_exact().is_none().then_some(100.0 * exact);
         Ok(Verified {
             kind,
             busy_us: config.busy_us,
             period_us: config.period_us,
-            own_pct: 100.0 * own,
+            own_pct,
             own_code_pct: 100.0 * report.seen_ns as f64 / report.wall_ns.max(1) as f64,
-            gap_pct: 100.0 * gap,
-            cbinfo_pct: cbinfo.map(|seen| 100.0 * seen),
-            cbinfo_error: cbinfo.map(|seen| 100.0 * (seen - own)),
-            procfs_pct: 100.0 * procfs,
-            procfs_error: 100.0 * (procfs - own),
+            gap_pct,
+            cbinfo_pct,
+            cbinfo_error: cbinfo_pct.map(|seen| distance(seen, own_pct, gap_pct)),
+            procfs_pct,
+            procfs_error: distance(procfs_pct, own_pct, gap_pct),
             foreign_pct: noisy.foreign_pct.max(quiet.foreign_pct),
         })
     }
@@ -294,6 +309,17 @@ mod tests {
         for (kind, busy_us, period_us) in all {
             NoiseConfig { busy_us, period_us, limit: LIMIT }.check(kind).unwrap();
         }
+    }
+
+    #[test]
+    fn measures_that_agree_bound_the_truth() {
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(close(distance(52.5, 50.0, 51.5), 1.0));
+        assert!(close(distance(51.0, 50.0, 51.5), 0.0));
+        assert!(close(distance(47.0, 50.0, 51.5), -3.0));
+        // A probe that lost time to others says nothing.
+        assert!(close(distance(30.0, 50.0, 12.0), -20.0));
+        assert!(close(distance(52.5, 50.0, 52.5), 2.5));
     }
 
     #[test]

@@ -26,7 +26,11 @@ impl Compiled<'_> {
     fn launch(&self, ranks: u32, args: &str) -> Output {
         let mut app = vec![OsString::from(self.program)];
         app.extend(args.split_whitespace().map(OsString::from));
-        let words = self.mpi.launch(NonZeroU32::new(ranks).unwrap(), Balanced::Not, &app);
+        self.launch_words(ranks, &app)
+    }
+
+    fn launch_words(&self, ranks: u32, app: &[OsString]) -> Output {
+        let words = self.mpi.launch(NonZeroU32::new(ranks).unwrap(), Balanced::Not, app);
         Command::new("timeout")
             .args(["-k", "5", "60"])
             .args(words)
@@ -130,6 +134,33 @@ fn nonsense_arguments_are_refused() {
             assert!(output.stdout.is_empty(), "{args}: {output:?}");
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(said.starts_with("usage: chore_counter"), "{args}: {said}");
+        }
+    });
+}
+
+/// A rank that is moved to and fro while it counts chores, more often than its start can hide.
+#[test]
+fn migrations_are_counted_whoever_makes_them() {
+    const NAME: &str = "migrations_are_counted_whoever_makes_them";
+    let allowed = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
+    let mut cpus = (0..nix::sched::CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap());
+    let (Some(here), Some(there)) = (cpus.next(), cpus.next()) else {
+        return println!("{NAME}: skipped: one CPU");
+    };
+    let script = format!(
+        "\"$0\" --seconds 2 & for i in $(seq 20); do sleep 0.05; \
+         taskset -pc {there} $! && taskset -pc {here} $!; done >/dev/null; wait $!"
+    );
+    with_each_mpi(NAME, |compiled| {
+        let mut app: Vec<OsString> = ["sh", "-c", &script].map(OsString::from).to_vec();
+        app.push(compiled.program.into());
+        let output = compiled.launch_words(1, &app);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if nix::unistd::geteuid().is_root() {
+            let count: u64 = field(&text, "migrations").unwrap().parse().unwrap();
+            assert!((4..100).contains(&count), "{}: {text} {output:?}", compiled.name());
+        } else if field(&text, "migrations").is_none() {
+            println!("{NAME}: skipped: the kernel counts migrations for root only");
         }
     });
 }

@@ -1,4 +1,5 @@
-//! `evenkeel bench` and `evenkeel repro`: from flags to an experiment. What it does is in the crate of its name.
+//! `evenkeel bench` and `evenkeel repro`: from flags to an experiment. What it does is in the
+//! crate of its name.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

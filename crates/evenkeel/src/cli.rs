@@ -1,5 +1,7 @@
 //! The command line: every command, flag and help text. Man pages and shell completions are made
-//! from this definition.
+//! from this definition. Those that measure are in `measure`.
+
+mod measure;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,6 +9,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use evenkeel_keel::{Balance, Capacities, Gate, Order, Slice};
 use serde::Deserialize;
+
+pub use measure::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs};
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
 #[derive(Debug, Parser)]
@@ -184,8 +188,8 @@ pub struct RunOptions {
     /// Use only these CPUs, for example 0-3,8.
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<String>,
-    /// Relative speed of the CPUs: auto, cpu-capacity, cppc, max-frequency, bogomips, calibrated (measure
-    /// now), or given like 0-3=1.0,4-7=0.5 [default: auto].
+    /// Relative speed of the CPUs: auto, cpu-capacity, cppc, max-frequency, bogomips, calibrated
+    /// (measure now), or given like 0-3=1.0,4-7=0.5 [default: auto].
     #[arg(long, value_name = "SOURCE")]
     pub speed: Option<String>,
     /// Move also tasks that their user pinned.
@@ -375,162 +379,6 @@ pub struct SchedArgs {
     /// Have the kernel check the scheduler, and do not run it.
     #[arg(long)]
     pub load_only: bool,
-}
-
-/// `evenkeel bench`.
-#[derive(Debug, Args)]
-pub struct BenchArgs {
-    /// Which part.
-    #[command(subcommand)]
-    pub part: BenchPart,
-}
-
-/// The parts of `bench`.
-#[derive(Debug, Subcommand)]
-pub enum BenchPart {
-    /// The capability balancer against the kernel and pinning, under noise.
-    Capability(CapabilityArgs),
-    /// Make a CPU unequal for a while, or check the accounting against it.
-    Noise(NoiseArgs),
-    /// What deciding costs: instructions of a plan, and the time of a whole interval.
-    Plan(PlanArgs),
-    /// What the daemon costs with 50 programs of 2,000 threads, and whether anything grows while
-    /// they join and leave (about two minutes).
-    Daemon(DaemonCostArgs),
-}
-
-/// `evenkeel bench capability`.
-#[derive(Debug, Args)]
-pub struct CapabilityArgs {
-    /// Only these cases: none, softirq, softirq-fine, fifo-spin, fifo-sleep, hog, udp.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub cases: Vec<String>,
-    /// Only these contestants, beside `default`, the kernel alone: pinned (each thread bound to a
-    /// CPU), fast-only (all threads on the CPUs without noise), paper (the paper's policy at 1s,
-    /// placement hard), paper-100ms, lag (`evenkeel run` with all defaults), lag-hard and lag-soft
-    /// (the same with that placement; one of the two is what `lag` does anyway).
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub contestants: Vec<String>,
-    /// Only these programs: static-loop, ep.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub programs: Vec<String>,
-    /// Runs of each contestant to begin with; undecided rows get more [default: 7, with --demo 5].
-    #[arg(long, value_name = "N")]
-    pub runs: Option<usize>,
-    /// Undecided rows get no more runs than this [default: 15].
-    #[arg(long, value_name = "N", conflicts_with = "demo")]
-    pub max_runs: Option<usize>,
-    /// Write the rows as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write the rows as a Markdown page.
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
-    /// The short form that `make demo` runs: two cases, five runs, under three minutes.
-    #[arg(long, conflicts_with_all = ["cases", "contestants", "programs"])]
-    pub demo: bool,
-    /// Measure nothing: show the report that an earlier --json wrote (with --markdown, as a page).
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with_all = ["cases", "contestants", "programs", "runs", "max_runs", "demo"]
-    )]
-    pub from: Option<PathBuf>,
-}
-
-/// `evenkeel bench noise`.
-#[derive(Debug, Args)]
-pub struct NoiseArgs {
-    /// softirq, fifo, udp or hog; with --verify also all.
-    pub kind: String,
-    /// The CPU to make unequal.
-    #[arg(long, default_value_t = 0)]
-    pub cpu: u32,
-    /// Busy part of each period, in microseconds [default: 4000; with --verify several].
-    #[arg(long)]
-    pub busy_us: Option<u64>,
-    /// Period in microseconds; at most half of it may be busy [default: 10000].
-    #[arg(long)]
-    pub period_us: Option<u64>,
-    /// How long, at most.
-    #[arg(long, value_name = "TIME", default_value = "10s")]
-    pub limit: Interval,
-    /// Compare what cbinfo and /proc/stat see with what the generator did (a few seconds a kind).
-    #[arg(long)]
-    pub verify: bool,
-    /// Write the result as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
-
-/// `evenkeel bench plan`.
-#[derive(Debug, Args)]
-pub struct PlanArgs {
-    /// Write the figures as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Only plan for a machine of this size (run under callgrind by the command itself).
-    #[arg(long, value_name = "CPUSxTASKS", hide = true)]
-    pub size: Option<MachineSize>,
-    /// Only be a process of so many sleeping threads (observed by the command itself).
-    #[arg(long, value_name = "N", hide = true)]
-    pub crowd: Option<u32>,
-}
-
-/// `evenkeel bench daemon`.
-#[derive(Debug, Args)]
-pub struct DaemonCostArgs {
-    /// Write the figures as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
-
-/// `evenkeel repro`.
-#[derive(Debug, Args)]
-pub struct ReproArgs {
-    /// The paper's number: 000 (the capability balancer).
-    pub paper: String,
-    /// Only these parts, for example figure-8,table-3 [default: all, about 40 minutes].
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub parts: Vec<String>,
-    /// Runs of each contestant [default: 5].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=100))]
-    pub runs: Option<u16>,
-    /// One short run of everything: shows that it works, decides nothing (about a minute).
-    #[arg(long, conflicts_with = "runs")]
-    pub quick: bool,
-    /// Take the parts that are not measured now from what an earlier --json wrote.
-    #[arg(long, value_name = "FILE")]
-    pub from: Option<PathBuf>,
-    /// Write everything as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write a Markdown page and plots (SVG) into this directory [default: docs/reproduction, where
-    /// that exists].
-    #[arg(long, value_name = "DIR")]
-    pub docs: Option<PathBuf>,
-}
-
-/// `1024x10000`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MachineSize {
-    /// CPUs, 1..=1024.
-    pub cpus: u32,
-    /// Tasks.
-    pub tasks: u32,
-}
-
-impl std::str::FromStr for MachineSize {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let numbers = text.split_once('x').and_then(|(cpus, tasks)| {
-            Some(Self { cpus: cpus.parse().ok()?, tasks: tasks.parse().ok()? })
-        });
-        numbers
-            .filter(|size| (1..=1024).contains(&size.cpus))
-            .ok_or_else(|| "expected CPUs (1 to 1024) and tasks, like 1024x10000".to_owned())
-    }
 }
 
 /// `evenkeel generate`.

@@ -16,17 +16,9 @@ pub fn page(report: &CapabilityReport) -> String {
 }
 
 fn write_page(text: &mut String, report: &CapabilityReport) -> fmt::Result {
-    let machine = &report.report.machine;
     writeln!(text, "# Benchmarks: the capability balancer\n")?;
     writeln!(text, "Measured and written by `{}`; do not edit.\n", report.command)?;
-    writeln!(
-        text,
-        "- Machine: {}, {} CPUs, Linux {}",
-        machine.model, machine.cpus, machine.kernel
-    )?;
-    for (name, value) in &machine.notes {
-        writeln!(text, "- {name}: {value}")?;
-    }
+    write!(text, "{}", report.report.machine.markdown())?;
     for sentence in &report.said {
         writeln!(text, "- {sentence}")?;
     }

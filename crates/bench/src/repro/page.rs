@@ -17,15 +17,7 @@ fn write_page(study: &Study, text: &mut String) -> fmt::Result {
     writeln!(text, "# Paper {} reproduced\n", study.paper)?;
     writeln!(text, "{}\n", study.title)?;
     writeln!(text, "Measured and written by `{}`; do not edit.\n", study.command)?;
-    let machine = &study.machine;
-    writeln!(
-        text,
-        "- Machine: {}, {} CPUs, Linux {}",
-        machine.model, machine.cpus, machine.kernel
-    )?;
-    for (name, value) in &machine.notes {
-        writeln!(text, "- {name}: {value}")?;
-    }
+    write!(text, "{}", study.machine.markdown())?;
     writeln!(text, "\n## What became of it\n")?;
     writeln!(text, "| part | claim | paper or aim | here | bound | status |")?;
     writeln!(text, "| --- | --- | --- | --- | --- | --- |")?;

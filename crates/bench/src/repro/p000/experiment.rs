@@ -358,7 +358,8 @@ impl Experiment {
                 bail!("the chore-counter did nothing");
             }
             let seconds = MILLION * number("seconds")? / avg;
-            Ok(Measurement { seconds, spread: Some(stdev / avg), ..measurement })
+            let migrations = field(&ended.output, "migrations").and_then(|text| text.parse().ok());
+            Ok(Measurement { seconds, spread: Some(stdev / avg), migrations, ..measurement })
         };
         Ok(Contestant { name, run: Box::new(run) })
     }

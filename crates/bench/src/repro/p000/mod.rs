@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `experiment` | programs, contestants, one measured run |
 //! | `packets` | figure 6 |
-//! | `chores` | figures 7 and 8 |
+//! | `chores` | figures 7, 8 and 9 |
 //! | `npb` | figure 10 |
 //! | `traffic` | figure 11 and table 2, as a substitute |
 //! | `competition` | figure 12, tables 4 and 5 |

@@ -76,8 +76,8 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
         method: "A thread (LAMMPS: a rank) for each CPU. Static asymmetry is emulated: half of \
                  CPU 0's time is taken by softirqs in pieces of 2 ms, which the kernel's scheduler \
                  does not see, as it does not see a core of half the frequency. EP has one \
-                 barrier; CG, sp-like in the paper, has several in each millisecond, LAMMPS some in \
-                 each step of some milliseconds. The paper's policy at 100 ms: its 1 s is as long \
+                 barrier; CG has several in each millisecond, LAMMPS some in each step of some \
+                 milliseconds. The paper's policy at 100 ms: its 1 s is as long \
                  as these runs."
             .into(),
         findings,

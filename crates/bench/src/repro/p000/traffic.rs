@@ -18,7 +18,7 @@ use crate::repro::study::{Finding, Panel, Part, Status};
 const VOLUMES: [(&str, f64); 5] =
     [("mg.B", 67.0), ("lu.A", 224.0), ("cg.B", 352.0), ("ft.B", 746.0), ("is.C", 788.0)];
 /// The share of the CPU that the largest volume takes here, 0..=0.5; the others in proportion. The
-/// paper does not tell its share, and a packet between namespaces costs a tenth of one from a card.
+/// paper does not tell its share.
 const LARGEST_SHARE: f64 = 0.4;
 /// How long the program takes undisturbed, in s.
 const LOOP_S: f64 = 2.0;
@@ -82,8 +82,7 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
             "The paper runs NPB-MPI over two machines; here is one. So the static loop runs while \
              UDP packets come in from another network namespace, in proportion to table 2's average \
              volumes ({volumes} Mb/s). The paper does not tell what share of a CPU they took; here \
-             the largest takes {:.0} % of CPU {}, because packets between namespaces are far \
-             cheaper than those from a network card. Not shown: what communication itself does to \
+             the largest is given {:.0} % of CPU {}. Not shown: what communication itself does to \
              the programs.",
             100.0 * LARGEST_SHARE,
             experiment.noisy()
