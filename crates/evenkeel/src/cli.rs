@@ -1,7 +1,9 @@
 //! The command line: every command, flag and help text. Man pages and shell completions are made
-//! from this definition. Those that measure are in `measure`.
+//! from this definition. Those that measure are in `measure`, what
+//! simulates is in `sim`.
 
 mod measure;
+mod sim;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,6 +13,10 @@ use evenkeel_keel::{Balance, Capacities, Gate, Order, Slice};
 use serde::Deserialize;
 
 pub use measure::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs};
+pub use sim::{
+    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart, SimRunArgs,
+    SimSweepArgs,
+};
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
 #[derive(Debug, Parser)]
@@ -49,6 +55,8 @@ pub enum Command {
     Undo(UndoArgs),
     /// Run the whole machine under the keel, a scheduler of exchangeable policies (sched_ext).
     Sched(SchedArgs),
+    /// Simulate: the keel's own source on machines that are not here.
+    Sim(SimArgs),
     /// Measure: the capability balancer against the kernel, or a noise generator.
     Bench(BenchArgs),
     /// Measure a paper's figures and tables again on this machine, and say what was reproduced.

@@ -11,6 +11,7 @@ mod job;
 mod origin;
 mod run;
 mod sched;
+mod sim;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -78,6 +79,7 @@ fn dispatch(cli: Cli) -> Result<i32> {
             | Command::Undo(_)
             | Command::Join(_)
             | Command::Leave(_)
+            | Command::Sim(_)
     );
     if is_report {
         origin::end_at_a_broken_pipe();
@@ -100,6 +102,7 @@ fn dispatch(cli: Cli) -> Result<i32> {
         Command::Generate(args) => generate::main(&args),
         Command::Doctor(args) => doctor::main(args),
         Command::Sched(args) => sched::main(&args),
+        Command::Sim(args) => sim::main(args),
         Command::Bench(args) => bench::main(args),
         Command::Repro(args) => bench::repro(args),
     }

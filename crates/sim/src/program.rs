@@ -4,6 +4,24 @@ use std::sync::Arc;
 
 use crate::mask::Mask;
 
+/// The longest time in a workload: an hour.
+pub const MAX_NS: u64 = 3_600_000_000_000;
+
+/// A time in ns, from text like `250ns`, `5us`, `10ms` or `2s`; at most [`MAX_NS`].
+pub fn parse_time(text: &str) -> Option<u64> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(unit_at);
+    let unit_ns = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return None,
+    };
+    let ns = number.parse::<u64>().ok()?.checked_mul(unit_ns)?;
+    (ns <= MAX_NS).then_some(ns)
+}
+
 /// One step of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {

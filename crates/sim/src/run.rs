@@ -90,7 +90,14 @@ impl Simulation {
     /// [`HostError`]: the scheduler cannot be loaded. What goes wrong in the simulation is in its
     /// outcome.
     pub fn run(&self) -> Result<Outcome, HostError> {
-        let watching = Watching { limits: self.limits, records: self.records };
+        // Whom interrupts are not charged to is charged less than the time on the CPU.
+        let uncharged =
+            self.machine.costs.irq_accounting == 1 && !self.workload.interrupts.is_empty();
+        let limits = self.limits.map(|limits| Limits {
+            charge_tolerance_pct: if uncharged { 100 } else { limits.charge_tolerance_pct },
+            ..limits
+        });
+        let watching = Watching { limits, records: self.records };
         let observer = Observer::new(self.workload.tasks.len(), watching);
         let hazards = Hazards::new(self.faults, self.seed);
         let mut kernel = Kernel::new(

@@ -37,6 +37,16 @@ impl Scheduler {
     }
 }
 
+impl Scheduler {
+    /// The length of a slice, in microseconds; 0: not set from outside.
+    pub fn slice_us(&self) -> u64 {
+        match self {
+            Self::Fifo => 0,
+            Self::Keel(options) | Self::Built(options, _) => options.slice.us(),
+        }
+    }
+}
+
 impl std::fmt::Display for Scheduler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -8,14 +8,12 @@ use std::path::{Path, PathBuf};
 use evenkeel_machine::Machine;
 
 use crate::mask::MAX_CPUS;
-use crate::program::{Op, Workload};
+use crate::program::{MAX_NS, Op, Workload};
 
 pub use shapes::SHAPES;
 
 /// The most tasks of a workload.
 pub const MAX_TASKS: usize = 100_000;
-/// The longest time in a workload: an hour.
-pub const MAX_NS: u64 = 3_600_000_000_000;
 /// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 

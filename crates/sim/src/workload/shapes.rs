@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use crate::program::{Op, TaskPlan, Workload};
+use crate::program::{Op, TaskPlan, Workload, parse_time};
 
-use super::{MAX_NS, MAX_TASKS, WorkloadError};
+use super::{MAX_TASKS, WorkloadError};
 
 /// The shapes, their numbers with defaults, and what they are.
 pub const SHAPES: [(&str, &str, &str); 5] = [
@@ -79,21 +79,6 @@ impl<'a> Numbers<'a> {
             self.wrong(format!("{name}={value}: expected a time up to an hour, like 5us or 10ms"))
         })
     }
-}
-
-/// A time in ns, from text like `250ns`, `5us`, `10ms` or `2s`.
-fn parse_time(text: &str) -> Option<u64> {
-    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(unit_at);
-    let unit_ns = match unit {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => return None,
-    };
-    let ns = number.parse::<u64>().ok()?.checked_mul(unit_ns)?;
-    (ns <= MAX_NS).then_some(ns)
 }
 
 /// The workload of this text, if it begins with the name of a shape.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub mod torture;
+
 use std::sync::Arc;
 
 use evenkeel_keel::Options;
