@@ -88,7 +88,8 @@ fn run(args: &SimRunArgs) -> Result<i32> {
         several => bail!("{} combinations of policies: `sim sweep` runs them all", several.len()),
     };
     if let (Some(path), Scheduler::Keel(options)) = (&args.keel, &scheduler) {
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let bytes =
+            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         scheduler = Scheduler::Built(options.clone(), bytes.into());
     }
     let mut workload = Workload::by_name(&args.workload, args.seed)?;
@@ -140,7 +141,8 @@ fn run(args: &SimRunArgs) -> Result<i32> {
         let _ = writeln!(stderr, "{}evenkeel: {end}", outcome.dump);
     }
     let _ = write!(stderr, "{}", history(&outcome, &simulation.workload));
-    let _ = writeln!(stderr, "evenkeel: the same command, with --seed {}, does it again", args.seed);
+    let _ =
+        writeln!(stderr, "evenkeel: the same command, with --seed {}, does it again", args.seed);
     Ok(BROKEN)
 }
 
@@ -152,7 +154,8 @@ fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
         schedulers: schedulers(&args.policies),
         seeds: 1..args.seeds + 1,
     };
-    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let jobs =
+        args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left") {
         bar.set_style(style);
@@ -164,7 +167,12 @@ fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
     bar.finish_and_clear();
     let rows = read_rows(&args.out)?;
     let bad: Vec<&Row> = rows.iter().filter(|row| !row.report.is_good()).collect();
-    println!("{done} runs; {} rows in {}, {} of them bad", rows.len(), args.out.display(), bad.len());
+    println!(
+        "{done} runs; {} rows in {}, {} of them bad",
+        rows.len(),
+        args.out.display(),
+        bad.len()
+    );
     for Row { report, .. } in bad.iter().take(10) {
         let why = report.end.iter().chain(&report.violations).next();
         println!(
@@ -192,7 +200,13 @@ fn compare(args: &SimCompareArgs) -> Result<i32> {
     }
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
-        "workload", "machine", "before", "after", "pairs", "before / after", "verdict",
+        "workload",
+        "machine",
+        "before",
+        "after",
+        "pairs",
+        "before / after",
+        "verdict",
     ]);
     for row in &rows {
         let ratio = &row.judged.comparison.ratio;
@@ -223,7 +237,12 @@ fn run_bench(args: &SimBenchArgs) -> Result<i32> {
     })?;
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
-        "what", "CPUs", "ns an event", "events/s", "reference passes", "calls an event",
+        "what",
+        "CPUs",
+        "ns an event",
+        "events/s",
+        "reference passes",
+        "calls an event",
     ]);
     for speed in &speeds.speeds {
         table.add_row([

@@ -2,7 +2,8 @@
 //! it.
 
 use std::collections::BTreeMap;
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
+use std::sync::LazyLock;
 
 use evenkeel_machine::Machine;
 
@@ -60,9 +61,16 @@ impl Image {
 
     /// How often a CPU has looked for work elsewhere, from its entry of the map `cpus`.
     pub fn attempts(cpu: &[u8]) -> u64 {
-        let Ok(state) = bytemuck::try_pod_read_unaligned::<RawCpuState>(cpu) else { return 0 };
-        let counted = COUNTERS.iter().zip(state.counters);
-        counted.filter(|((name, _), _)| name.starts_with("try_")).map(|(_, count)| count).sum()
+        static TRIES: LazyLock<Vec<usize>> = LazyLock::new(|| {
+            let counted = COUNTERS.iter().zip(0..);
+            counted.filter(|((name, _), _)| name.starts_with("try_")).map(|(_, at)| at).collect()
+        });
+        let counter = |at: &usize| {
+            let start = offset_of!(RawCpuState, counters) + at * size_of::<u64>();
+            let bytes = cpu.get(start..)?.first_chunk()?;
+            Some(u64::from_ne_bytes(*bytes))
+        };
+        TRIES.iter().filter_map(counter).sum()
     }
 
     /// What was counted, by name, from the entries of the map `cpus`.
@@ -89,10 +97,13 @@ mod tests {
     #[test]
     fn counters_are_summed_over_cpus() {
         let mut bytes = vec![0; 2 * Image::CPU_STATE_BYTES];
-        let first_counter = std::mem::offset_of!(RawCpuState, counters);
+        let first_counter = offset_of!(RawCpuState, counters);
         bytes[first_counter] = 3;
         bytes[Image::CPU_STATE_BYTES + first_counter] = 4;
         assert_eq!(Image::counters(&bytes)["wake_idle"], 7);
+        let tries = COUNTERS.iter().position(|(name, _)| *name == "try_periodic").unwrap();
+        bytes[first_counter + tries * size_of::<u64>()] = 5;
+        assert_eq!(Image::attempts(&bytes[..Image::CPU_STATE_BYTES]), 5);
     }
 
     #[test]

@@ -149,12 +149,12 @@ fn configure(open: &mut OpenObject, image: &Image) -> Result<(), LoadError> {
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         match name.as_str() {
-            SETTINGS => map
-                .set_initial_value(&image.settings)
-                .map_err(|_| LoadError::Mismatch(SETTINGS))?,
-            TOPOLOGY => map
-                .set_initial_value(&image.topology)
-                .map_err(|_| LoadError::Mismatch(TOPOLOGY))?,
+            SETTINGS => {
+                map.set_initial_value(&image.settings).map_err(|_| LoadError::Mismatch(SETTINGS))?
+            }
+            TOPOLOGY => {
+                map.set_initial_value(&image.topology).map_err(|_| LoadError::Mismatch(TOPOLOGY))?
+            }
             CPUS => map.set_max_entries(image.cpus).map_err(|_| LoadError::Mismatch(CPUS))?,
             OPS => {
                 let value = map.initial_value_mut().and_then(|ops| ops.last_chunk_mut());

@@ -94,10 +94,8 @@ fn machine(cpus: u32) -> Result<Machine, evenkeel_machine::Error> {
 fn workload(tasks: usize, ms: u64) -> Workload {
     const MS: u64 = 1_000_000;
     let ops = vec![Op::RunAbout(MS), Op::SleepAbout(8 * MS), Op::Goto(0)];
-    let plan = |at: usize| TaskPlan {
-        space: (at / 8) as u32,
-        ..TaskPlan::new("worker", ops.clone())
-    };
+    let plan =
+        |at: usize| TaskPlan { space: (at / 8) as u32, ..TaskPlan::new("worker", ops.clone()) };
     Workload {
         name: "bench".to_owned(),
         tasks: (0..tasks).map(plan).collect(),
@@ -202,7 +200,7 @@ fn sweep_speed_up(dir: &Path, note: &mut impl FnMut(&str)) -> Result<(usize, f64
         schedulers: vec![Scheduler::Keel(Options::default())],
         seeds: 0..RUNS,
     };
-    let mut time = |jobs: usize, round: usize| -> Result<f64, SweepError> {
+    let time = |jobs: usize, round: usize| -> Result<f64, SweepError> {
         let out = dir.join(format!("rows-{jobs}-{round}.jsonl"));
         let start = Instant::now();
         sweep(&grid, Shard { index: 1, of: 1 }, jobs, &out, |_, _| {})?;

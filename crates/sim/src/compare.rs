@@ -73,9 +73,8 @@ pub fn compare_rows(before: &[Row], after: &[Row], figure: Figure) -> Vec<Compar
         let Some(others) = after.get(&(workload.clone(), machine.clone())) else { continue };
         for (one, times) in schedulers {
             for (other, other_times) in others {
-                let pairs = times
-                    .iter()
-                    .filter_map(|(seed, time)| Some((*time, *other_times.get(seed)?)));
+                let pairs =
+                    times.iter().filter_map(|(seed, time)| Some((*time, *other_times.get(seed)?)));
                 let (a, b): (Vec<f64>, Vec<f64>) = pairs.unzip();
                 if let Some(comparison) = compare(&a, &b) {
                     let place = (workload.clone(), machine.clone(), one.clone(), other.clone());

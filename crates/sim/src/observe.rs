@@ -202,7 +202,7 @@ impl Observer {
         self.pass(time_ns);
         self.mix(time_ns);
         self.mix(u64::from(cpu));
-        self.count(time_ns, cpu, &what);
+        self.count(time_ns, &what);
         let event = Event { time_ns, cpu, what };
         if let Some(watch) = &mut self.watch {
             let before = watch.found().violations.len();
@@ -236,7 +236,7 @@ impl Observer {
         self.accounts.get_mut(tid.checked_sub(1)? as usize)
     }
 
-    fn count(&mut self, now: u64, cpu: u32, what: &What) {
+    fn count(&mut self, now: u64, what: &What) {
         match what {
             What::Fork { child } => {
                 self.mix(u64::from(*child) | 1 << 32);
@@ -268,7 +268,6 @@ impl Observer {
             What::Class { task, .. } => self.mix(u64::from(*task) | 6 << 32),
             What::Exit { task } => self.mix(u64::from(*task) | 7 << 32),
         }
-        let _ = cpu;
     }
 
     fn switch(&mut self, now: u64, prev: u32, left: Left, next: u32) {
@@ -331,6 +330,11 @@ impl Observer {
         } else {
             self.switches_same += 1;
         }
+    }
+
+    /// A CPU has come, idle, or has gone after it idled.
+    pub fn idle_cpus(&mut self, more: bool) {
+        self.idle = if more { self.idle + 1 } else { self.idle.saturating_sub(1) };
     }
 
     pub fn add_counters(&mut self, counters: BTreeMap<String, u64>) {

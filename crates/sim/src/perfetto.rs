@@ -185,10 +185,8 @@ mod tests {
 
     #[test]
     fn a_switch_is_where_the_schema_has_it() {
-        let workload = Workload {
-            tasks: vec![TaskPlan::new("hog", vec![Op::Run(1)])],
-            ..Workload::default()
-        };
+        let workload =
+            Workload { tasks: vec![TaskPlan::new("hog", vec![Op::Run(1)])], ..Workload::default() };
         let switch = What::Switch { prev: 1, left: Left::Asleep, charged_ns: 9, next: IDLE };
         let events = [
             Event { time_ns: 5, cpu: 3, what: What::Wakeup { task: 1 } },

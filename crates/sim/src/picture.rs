@@ -92,9 +92,18 @@ pub fn picture(events: &[Event], end_ns: u64, workload: &Workload, title: &str) 
     for tenth in 0..=10u64 {
         let ns = end_ns / 10 * tenth;
         let ms = ns as f64 / 1e6;
-        line(&mut svg, format_args!("<text x=\"{:.0}\" y=\"{bottom}\">{ms:.1}</text>", x(ns) - 8.0));
+        line(
+            &mut svg,
+            format_args!("<text x=\"{:.0}\" y=\"{bottom}\">{ms:.1}</text>", x(ns) - 8.0),
+        );
     }
-    line(&mut svg, format_args!("<text x=\"{LEFT}\" y=\"{}\">time in ms; a colour for each address space, dark for real-time tasks</text>", bottom + 16));
+    line(
+        &mut svg,
+        format_args!(
+            "<text x=\"{LEFT}\" y=\"{}\">time in ms; a colour for each address space, dark for real-time tasks</text>",
+            bottom + 16
+        ),
+    );
     svg.push_str("</svg>\n");
     svg
 }

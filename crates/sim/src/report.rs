@@ -126,15 +126,14 @@ impl Report {
             let life = account.ended_ns.unwrap_or(outcome.time_ns) - arrived;
             if account.ended_ns.is_some() {
                 *tat.entry(life).or_default() += 1;
-                slowdowns.extend((account.worked_ns > 0).then(|| {
-                    life as f64 / account.worked_ns as f64
-                }));
+                slowdowns.extend(
+                    (account.worked_ns > 0).then(|| life as f64 / account.worked_ns as f64),
+                );
             }
             rates.push(account.worked_ns as f64 / life.max(1) as f64);
         }
-        let attempts = |(name, count): (&String, &u64)| {
-            Some((name.strip_prefix("try_")?.to_owned(), *count))
-        };
+        let attempts =
+            |(name, count): (&String, &u64)| Some((name.strip_prefix("try_")?.to_owned(), *count));
         let finished = tat.values().sum();
         Self {
             machine: simulation.machine.name.clone(),
@@ -231,7 +230,8 @@ impl fmt::Display for Report {
         let migrations =
             migrations.map(|m| format!("{} {} {}", m.reason, m.level, m.count)).collect();
         writeln!(f, "migrations    {}", parts(migrations))?;
-        let attempts = self.attempts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        let attempts =
+            self.attempts.iter().map(|(name, count)| format!("{name} {count}")).collect();
         writeln!(f, "attempts      {}", parts(attempts))?;
         writeln!(
             f,

@@ -9,7 +9,7 @@ use evenkeel_machine::Machine;
 use crate::kernel::{End, FaultPlan, Hazards, Kernel};
 use crate::native::HostError;
 use crate::observe::{Account, Broken, Level, Observer, Reason, Watching};
-use crate::program::Workload;
+use crate::program::{Change, Workload};
 use crate::scheduler::Scheduler;
 
 /// Events that a simulation may take unless it is allowed more.
@@ -93,7 +93,11 @@ impl Simulation {
         // Whom interrupts are not charged to is charged less than the time on the CPU.
         let uncharged =
             self.machine.costs.irq_accounting == 1 && !self.workload.interrupts.is_empty();
+        // A CPU that is not there is not idle.
+        let hotplug = |(_, change): &(u64, Change)| matches!(change, Change::Hotplug { .. });
+        let goes = self.workload.changes.iter().any(hotplug);
         let limits = self.limits.map(|limits| Limits {
+            idle_grace_ns: if goes { 0 } else { limits.idle_grace_ns },
             charge_tolerance_pct: if uncharged { 100 } else { limits.charge_tolerance_pct },
             ..limits
         });

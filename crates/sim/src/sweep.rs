@@ -219,8 +219,11 @@ pub fn read(path: &Path) -> Result<Vec<Row>, SweepError> {
     let text = fs::read_to_string(path)
         .map_err(|source| SweepError::Rows { path: path.to_owned(), source })?;
     let row = |(at, line): (usize, &str)| {
-        serde_json::from_str(line)
-            .map_err(|why| SweepError::Line { path: path.to_owned(), line: at + 1, why })
+        serde_json::from_str(line).map_err(|why| SweepError::Line {
+            path: path.to_owned(),
+            line: at + 1,
+            why,
+        })
     };
     text.lines().enumerate().map(row).collect()
 }

@@ -56,6 +56,7 @@ impl Kernel {
         self.update_idle_core(cpu);
         self.siblings_changed(cpu);
         self.observer.restarts += 1;
+        self.observer.idle_cpus(online);
     }
 
     /// All tasks leave the scheduler. Returns who wants to run.

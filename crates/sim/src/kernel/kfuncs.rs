@@ -202,10 +202,10 @@ unsafe extern "C" fn dsq_move(
     kernel.tasks[task as usize].reason = Reason::Pull;
     if to == LOCAL_ID {
         kernel.move_to_cpu(task, this);
-        kernel.push_local(task, false);
+        kernel.push_local(task, false, this);
     } else {
         let vtime = if set & SET_VTIME != 0 { iterator.new_vtime } else { 0 };
-        kernel.link(task, Direct { dsq: to, vtime, is_ordered });
+        kernel.link(task, Direct { dsq: to, vtime, is_ordered }, this);
     }
     true
 }

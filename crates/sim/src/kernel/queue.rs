@@ -27,6 +27,10 @@ const KICK_PREEMPT: u64 = 2;
 impl Kernel {
     /// A new task comes into being on a CPU, and wakes.
     pub(super) fn arrive(&mut self, task: u32) {
+        if self.depth > 0 {
+            self.deferred.push(Event::Arrive { task });
+            return;
+        }
         // It is started from a CPU that everybody can start things from.
         let Some(cpu) = self.online_from(0) else { return };
         self.fork(task, cpu);
@@ -143,7 +147,7 @@ impl Kernel {
         let cpu = self.tasks[task as usize].raw.cpu;
         if !self.cpus[cpu as usize].online {
             self.tasks[task as usize].direct = None;
-            self.push_local(task, false);
+            self.push_local(task, false, from);
             return;
         }
         if self.tasks[task as usize].direct.is_none() {
@@ -155,7 +159,7 @@ impl Kernel {
             }
         }
         match self.tasks[task as usize].direct.take() {
-            Some(direct) => self.link(task, direct),
+            Some(direct) => self.link(task, direct, from),
             // The scheduler keeps it to itself, and must dispatch it later: none of ours does so.
             None => self.broken(format!("{} is enqueued nowhere", self.name(task))),
         }
@@ -180,9 +184,9 @@ impl Kernel {
     }
 
     /// Into a queue.
-    pub(super) fn link(&mut self, task: u32, direct: Direct) {
+    pub(super) fn link(&mut self, task: u32, direct: Direct, from: u32) {
         if direct.dsq == LOCAL_ID {
-            self.push_local(task, false);
+            self.push_local(task, false, from);
             return;
         }
         let Some(dsq) = self.find_dsq(direct.dsq) else {
@@ -198,8 +202,8 @@ impl Kernel {
         self.tasks[task as usize].queue = Queue::Dsq(dsq, place);
     }
 
-    /// Into the local queue of its CPU.
-    pub(super) fn push_local(&mut self, task: u32, first: bool) {
+    /// Into the local queue of its CPU, which `from` tells if it idles.
+    pub(super) fn push_local(&mut self, task: u32, first: bool, from: u32) {
         let t = &mut self.tasks[task as usize];
         t.queue = Queue::Local;
         let cpu = t.raw.cpu;
@@ -210,7 +214,7 @@ impl Kernel {
             c.local.push_back(task);
         }
         if c.curr.is_none() && c.thief.is_none() && !c.in_balance {
-            self.resched(cpu, cpu);
+            self.resched(cpu, from);
         }
     }
 
@@ -255,7 +259,7 @@ impl Kernel {
             self.spend(cpu, self.machine.costs.lock_ns);
             self.move_to_cpu(task, cpu);
         }
-        self.push_local(task, false);
+        self.push_local(task, false, cpu);
         self.observer.consumed += 1;
         true
     }

@@ -219,7 +219,7 @@ impl Kernel {
             t.runnable_at = self.now;
             if t.raw.slice > 0 {
                 // A higher class has come.
-                self.push_local(prev, true);
+                self.push_local(prev, true, cpu);
             } else {
                 t.reason = crate::observe::Reason::Requeue;
                 self.do_enqueue(prev, 0, cpu);

@@ -6,7 +6,7 @@ use evenkeel_invariants::{Left, What};
 use rand_xoshiro::rand_core::Rng;
 
 use crate::event::Event;
-use crate::program::{Op, Workload};
+use crate::program::{MAX_NS, Op, Workload};
 use crate::random::about;
 
 use super::{End, FRACTION, Kernel, Life, MAX_STEPS, tid};
@@ -176,7 +176,7 @@ impl Kernel {
     }
 
     fn work(&mut self, task: u32, ns: u64) -> Step {
-        self.tasks[task as usize].work = ns << FRACTION;
+        self.tasks[task as usize].work = ns.min(MAX_NS) << FRACTION;
         if ns > 0 { Step::Works } else { Step::On }
     }
 
