@@ -213,7 +213,7 @@ impl Observer {
                 self.last.pop_front();
             }
             self.last.push_back(event.clone());
-            found.into_iter().for_each(|violation| self.note(violation));
+            found.into_iter().for_each(|violation| self.note(violation, true));
         }
         if self.records {
             self.record.push(event);
@@ -343,13 +343,16 @@ impl Observer {
         }
     }
 
-    fn note(&mut self, violation: Violation) {
+    /// `at_once`: the last event has to do with it.
+    fn note(&mut self, violation: Violation, at_once: bool) {
         let numbers = violation.what.split("task ").skip(1).filter_map(|rest| {
             let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
             rest[..end].parse::<u32>().ok()
         });
         let mut tasks: Vec<u32> = numbers.collect();
-        if let Some(Event { what: What::Switch { prev, next, .. }, .. }) = self.last.back() {
+        if at_once
+            && let Some(Event { what: What::Switch { prev, next, .. }, .. }) = self.last.back()
+        {
             tasks.extend([*prev, *next]);
         }
         tasks.retain(|task| *task != IDLE);
@@ -373,7 +376,7 @@ impl Observer {
             let before = watch.found().violations.len();
             let findings = watch.end(now);
             let late = findings.violations.get(before..).unwrap_or_default().to_vec();
-            late.into_iter().for_each(|violation| self.note(violation));
+            late.into_iter().for_each(|violation| self.note(violation, false));
             findings
         });
         (findings, self.hash)

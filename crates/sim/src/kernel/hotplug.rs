@@ -7,7 +7,7 @@ use crate::dsq::Dsq;
 use crate::mask::Mask;
 use crate::observe::Reason;
 
-use super::{GLOBAL_ID, Kernel, Life, kfuncs, thief_tid, tid};
+use super::{GLOBAL_ID, Kernel, Life, kfuncs};
 
 /// `SCX_TASK_QUEUED`.
 const QUEUED: u32 = 1;
@@ -45,6 +45,7 @@ impl Kernel {
             self.empty(cpu);
             self.online.clear(cpu);
             self.idle.clear(cpu);
+            self.idle_cores.clear(cpu);
         }
         self.cpus[cpu as usize].online = online;
         self.cpus[cpu as usize].since = self.now;
@@ -96,16 +97,9 @@ impl Kernel {
         if let Some(prev) = prev {
             self.tasks[prev as usize].life = Life::Waits;
         }
-        let charged_ns = prev.map_or(0, |prev| self.tasks[prev as usize].raw.sum_exec_runtime);
-        self.tell(
-            cpu,
-            What::Switch {
-                prev: prev.map_or(IDLE, tid).max(thief.map_or(IDLE, |thief| thief_tid(thief, cpu))),
-                left: if prev.is_some() { Left::Runnable } else { Left::Asleep },
-                charged_ns,
-                next: IDLE,
-            },
-        );
+        let left = if prev.is_some() { Left::Runnable } else { Left::Asleep };
+        let (prev, charged_ns) = self.account_of(cpu, prev, thief);
+        self.tell(cpu, What::Switch { prev, left, charged_ns, next: IDLE });
     }
 
     /// A fresh scheduler takes over.

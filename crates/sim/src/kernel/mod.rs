@@ -25,7 +25,7 @@ mod queue;
 mod schedule;
 mod steps;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use evenkeel_invariants::{Class, What, weight_of_nice};
@@ -156,6 +156,8 @@ struct Cpu {
     /// Real-time tasks that want it, and the one that has it.
     thieves: Vec<u16>,
     thief: Option<u16>,
+    /// Since when the one that has it does.
+    thief_since: u64,
     tick_planned: bool,
     /// When who runs there is done at the earliest, as planned; earlier plans are void.
     planned: Option<u64>,
@@ -203,6 +205,8 @@ pub(crate) struct Kernel {
     tasks: Vec<Task>,
     dsqs: Vec<(u64, Dsq)>,
     groups: Vec<Group>,
+    /// What the real-time tasks have run, by number.
+    thieves_ran: BTreeMap<u32, u64>,
     workload: Arc<Workload>,
     sync: steps::Objects,
     live: usize,
@@ -269,6 +273,7 @@ impl Kernel {
             tasks: Vec::new(),
             dsqs: vec![(GLOBAL_ID, Dsq::default())],
             groups: Vec::new(),
+            thieves_ran: BTreeMap::new(),
             sync: steps::Objects::new(&workload),
             live: workload.tasks.len(),
             workload,

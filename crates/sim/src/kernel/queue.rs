@@ -63,8 +63,12 @@ impl Kernel {
         if t.life == Life::Dead || t.sleeps != sleep {
             return;
         }
-        if t.life != Life::Asleep || self.cpus[cpu as usize].is_held() {
-            // It has not quite gone to sleep yet, or the CPU has its interrupts off.
+        let falls_asleep = t.life != Life::Asleep;
+        if falls_asleep && !self.cpus[t.raw.cpu as usize].is_held() {
+            // It does not sleep at all: it was killed where it waited.
+            return;
+        }
+        if falls_asleep || self.cpus[cpu as usize].is_held() {
             self.deferred.push(Event::Wake { task, cpu: cpu as u16, sleep });
             return;
         }

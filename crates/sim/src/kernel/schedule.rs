@@ -172,12 +172,7 @@ impl Kernel {
             Next::Task(next) => (Some(next), None),
             Next::Thief(next) => (None, Some(next)),
         };
-        let prev_tid = match (prev, prev_thief) {
-            (Some(prev), _) => tid(prev),
-            (None, Some(thief)) => thief_tid(thief, cpu),
-            (None, None) => IDLE,
-        };
-        let charged_ns = prev.map_or(0, |prev| self.tasks[prev as usize].raw.sum_exec_runtime);
+        let (prev_tid, charged_ns) = self.account_of(cpu, prev, prev_thief);
         let thief_left = prev_thief.map(|thief| {
             let wants = self.cpus[cpu as usize].thieves.contains(&thief);
             if wants { Left::Runnable } else { Left::Asleep }
@@ -203,10 +198,29 @@ impl Kernel {
         match next {
             Next::Task(next) => self.set_next(cpu, next),
             Next::Idle => self.set_idle(cpu),
-            Next::Thief(_) => {}
+            Next::Thief(_) => self.cpus[cpu as usize].thief_since = self.now,
         }
         if was_busy != (next != Next::Idle) {
             self.siblings_changed(cpu);
+        }
+    }
+
+    /// The number of who leaves the CPU, and all that it has been charged with.
+    pub(super) fn account_of(
+        &mut self,
+        cpu: u32,
+        prev: Option<u32>,
+        thief: Option<u16>,
+    ) -> (u32, u64) {
+        match (prev, thief) {
+            (Some(prev), _) => (tid(prev), self.tasks[prev as usize].raw.sum_exec_runtime),
+            (None, Some(thief)) => {
+                let thief = thief_tid(thief, cpu);
+                let ran = self.thieves_ran.entry(thief).or_default();
+                *ran += self.now - self.cpus[cpu as usize].thief_since;
+                (thief, *ran)
+            }
+            (None, None) => (IDLE, 0),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::program::{MAX_NS, Op, Workload};
 use crate::random::about;
 
-use super::{End, FRACTION, Kernel, Life, MAX_STEPS, tid};
+use super::{End, FRACTION, Kernel, MAX_STEPS, tid};
 
 /// A mutex.
 #[derive(Debug, Default)]
@@ -237,15 +237,7 @@ impl Kernel {
 
     /// A task that runs on `cpu` wakes another one.
     pub(super) fn wake_other(&mut self, task: u32, cpu: u32) {
-        let t = &self.tasks[task as usize];
-        if t.life == Life::Dead {
-            return;
-        }
-        let sleep = t.sleeps;
-        if t.life == Life::Asleep {
-            self.wake_event(task, cpu, sleep);
-        } else {
-            self.deferred.push(Event::Wake { task, cpu: cpu as u16, sleep });
-        }
+        let sleep = self.tasks[task as usize].sleeps;
+        self.wake_event(task, cpu, sleep);
     }
 }
