@@ -8,6 +8,8 @@
 #   make vm-test    only those on real kernels in virtual machines (ONLY=6.18 picks by name)
 #   make vm-soak    the schedulers' tests there for SOAK_MINUTES (30) on 4 CPUs, and again on 8
 #   make vm-mutate  takes each guard out of the keel in turn: which test notices? (half an hour)
+#   make sim-soak   the scheduler in the simulator, SIM_EVENTS (100 million) events under faults, with
+#                   sanitizers
 #   make bench      all benchmarks, in full (half an hour); writes docs/benchmarks.md
 #   make install    install under PREFIX (/usr/local), with man pages and completions
 #   make uninstall  take that away again
@@ -21,12 +23,15 @@ SUDO_RUNNER := --config 'target."cfg(all())".runner = ["sudo", "-E"]'
 TEST_RUNNER := $(if $(AS_ROOT),$(SUDO_RUNNER))
 # How long `make vm-soak` lasts on each machine.
 SOAK_MINUTES ?= 30
+# How long `make sim-soak` lasts.
+SIM_EVENTS ?= 100000000
+SIM_KEEL := $(CURDIR)/target/keel-sanitized.so
 UNITS := evenkeel.service evenkeel-keel.service
 # Commands of the papers' names: evenkeel under another one.
 NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
-.PHONY: demo test native-test vm-test vm-soak vm-mutate demo-vm build setup vm-setup lint bench install uninstall
+.PHONY: demo test native-test vm-test vm-soak vm-mutate sim-soak demo-vm build setup vm-setup lint bench install uninstall
 
 demo: build
 	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
@@ -55,6 +60,18 @@ vm-soak: vm-setup
 
 vm-mutate: vm-setup
 	@CLANG=$$(scripts/clang) scripts/mutate-keel $(ONLY)
+
+# The keel is compiled with sanitizers, whose library must be loaded before all others; what Rust and
+# its runtime keep for ever is no leak.
+sim-soak: setup
+	cc -std=gnu17 -O1 -g -Wall -Werror -fno-strict-aliasing -fPIC -shared -Wl,-Bsymbolic \
+		-fsanitize=address,undefined -fno-sanitize-recover=all -I crates/sim/native \
+		-o $(SIM_KEEL) bpf/keel.bpf.c
+	CLANG=$$(scripts/clang) cargo test -p evenkeel-sim --locked --test faults --no-run
+	EVENKEEL_SIM_KEEL=$(SIM_KEEL) EVENKEEL_SIM_EVENTS=$(SIM_EVENTS) ASAN_OPTIONS=detect_leaks=0 \
+		CLANG=$$(scripts/clang) cargo test -p evenkeel-sim --locked --test faults \
+		--config "target.'cfg(all())'.runner = ['env', 'LD_PRELOAD=$$(cc -print-file-name=libasan.so)']" \
+		-- --ignored --nocapture soak
 
 vm-setup: setup
 	@scripts/setup vm

@@ -1,8 +1,10 @@
 //! The command line: every command, flag and help text. Man pages and shell completions are made
-//! from this definition. Those that measure are in `measure`, those of the keel in `keel`.
+//! from this definition. Those that measure are in `measure`, those of the keel in `keel`, what
+//! simulates is in `sim`.
 
 mod keel;
 mod measure;
+mod sim;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,6 +16,10 @@ pub use keel::{
     Bonus, IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions,
 };
 pub use measure::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs};
+pub use sim::{
+    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart, SimRunArgs,
+    SimSweepArgs,
+};
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
 #[derive(Debug, Parser)]
@@ -56,6 +62,8 @@ pub enum Command {
     Ias(IasArgs),
     /// Look at and turn the knobs of a running keel's gate (paper 004).
     Zone(ZoneArgs),
+    /// Simulate: the keel's own source on machines that are not here.
+    Sim(SimArgs),
     /// Measure: the capability balancer against the kernel, or a noise generator.
     Bench(BenchArgs),
     /// Measure a paper's figures and tables again on this machine, and say what was reproduced.

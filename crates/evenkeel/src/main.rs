@@ -12,6 +12,7 @@ mod job;
 mod origin;
 mod run;
 mod sched;
+mod sim;
 mod zone;
 
 use std::io::{IsTerminal, Write};
@@ -83,6 +84,7 @@ fn dispatch(cli: Cli) -> Result<i32> {
             | Command::Leave(_)
             | Command::Zone(_)
             | Command::Ias(_)
+            | Command::Sim(_)
     );
     if is_report {
         origin::end_at_a_broken_pipe();
@@ -107,6 +109,7 @@ fn dispatch(cli: Cli) -> Result<i32> {
         Command::Sched(args) => sched::main(&args, &config::load(cli.config.as_deref())?),
         Command::Ias(args) => ias::main(&args),
         Command::Zone(args) => zone::main(&args),
+        Command::Sim(args) => sim::main(args),
         Command::Bench(args) => bench::main(args),
         Command::Repro(args) => bench::repro(args),
     }

@@ -128,6 +128,11 @@ impl Watch {
         self.world.set_changing(begins);
     }
 
+    /// What was found so far; the end of the stream may add to it.
+    pub fn found(&self) -> &Findings {
+        &self.found
+    }
+
     /// What the events so far add up to.
     pub fn world(&self) -> &World {
         &self.world

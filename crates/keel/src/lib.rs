@@ -13,6 +13,7 @@
 //! | `support` | what this kernel and this process can do |
 //! | `topology` | the machine as the keel sees it |
 //! | `records` | what `bpf/keel/intf.h` lays out |
+//! | `image` | what the keel is given before it starts, byte for byte |
 //! | `scheduler` | loaded, attached, read, tuned |
 //! | `exit` | why it ended |
 //! | `statistics` | what it did, in `scx_stats`' convention |
@@ -22,6 +23,7 @@
 mod decisions;
 mod exit;
 mod ias;
+mod image;
 mod options;
 mod records;
 mod scheduler;
@@ -34,6 +36,7 @@ mod zone;
 pub use decisions::Decision;
 pub use exit::{Exit, ExitKind};
 pub use ias::{Aggregation, IasError, IasState, grouped};
+pub use image::Image;
 pub use options::{Balance, Capacities, Gate, IdleWait, OptionError, Options, Order, Slice};
 pub use scheduler::{LoadError, Scheduler};
 pub use service::{Service, ServiceError, run};

@@ -11,12 +11,11 @@ use evenkeel_machine::Machine;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
 use crate::exit::Exit;
+use crate::image::{Image, tunables};
 use crate::options::Options;
-use crate::records::{
-    EXIT_PARTS, MAX_CPUS, NO_ROLE, RawCpuState, RawSettings, RawSpace, RawTunables,
-};
+use crate::records::{EXIT_PARTS, MAX_CPUS, NO_ROLE, RawCpuState, RawSpace, RawTunables};
 use crate::support::{Unsupported, log_libbpf, support};
-use crate::topology::{Topology, TopologyError};
+use crate::topology::TopologyError;
 
 /// Why the keel could not be loaded, read or tuned.
 #[derive(Debug, thiserror::Error)]
@@ -49,9 +48,6 @@ fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> LoadError {
 struct Aligned<T: ?Sized>(T);
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/keel.bpf.o")));
-
-/// Entries of a queue that one search for a task to move looks at.
-const SCAN_LIMIT: u64 = 64;
 
 const SETTINGS: &str = ".rodata.settings";
 const TOPOLOGY: &str = ".rodata.topology";
@@ -88,16 +84,16 @@ impl Scheduler {
     pub fn load(machine: &Machine, options: &Options) -> Result<Self, LoadError> {
         support()?;
         log_libbpf();
-        let topology = Topology::new(machine, &options.capacities)?;
+        let image = Image::new(machine, options)?;
         let mut open = ObjectBuilder::default()
             .name("keel")
             .and_then(|builder| builder.open_memory(&OBJECT.0))
             .map_err(bpf("opening the object"))?;
-        configure(&mut open, &topology, options)?;
+        configure(&mut open, &image)?;
         let object = open.load().map_err(bpf("loading: the kernel refused the scheduler"))?;
         let online = machine.online().iter().collect();
-        let mut scheduler = Self {
-            tuned: RawTunables::zeroed(),
+        let scheduler = Self {
+            tuned: tunables(options),
             tunables: map(&object, TUNABLES, size_of::<RawTunables>())?,
             exit: map(&object, EXIT, EXIT_PARTS.iter().sum())?,
             cpus: map(&object, CPUS, size_of::<RawCpuState>())?,
@@ -108,7 +104,7 @@ impl Scheduler {
             link: None,
             online,
         };
-        scheduler.tune(options)?;
+        scheduler.write()?;
         Ok(scheduler)
     }
 
@@ -140,20 +136,16 @@ impl Scheduler {
     /// # Errors
     /// The kernel refused.
     pub fn tune(&mut self, options: &Options) -> Result<(), LoadError> {
-        let mut next = self.tuned;
-        next.zone[next_zone(&next)] = options.zone.raw();
-        self.write(&next)?;
-        next.zone_at = next_zone(&next) as u64;
-        next.slice_ns = options.slice.ns();
-        next.max_idle_wait_ns = options.max_idle_wait.ns();
-        next.scan_limit = SCAN_LIMIT;
-        self.write(&next)?;
-        self.tuned = next;
-        Ok(())
+        let other = usize::from(self.tuned.zone_at == 0);
+        self.tuned.zone[other] = options.zone.raw();
+        self.write()?;
+        self.tuned =
+            RawTunables { zone: self.tuned.zone, zone_at: other as u64, ..tunables(options) };
+        self.write()
     }
 
-    fn write(&self, tunables: &RawTunables) -> Result<(), LoadError> {
-        let bytes = bytemuck::bytes_of(tunables);
+    fn write(&self) -> Result<(), LoadError> {
+        let bytes = bytemuck::bytes_of(&self.tuned);
         self.tunables.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting parameters"))
     }
 
@@ -219,45 +211,21 @@ impl Scheduler {
     }
 }
 
-/// The place for the next zone.
-fn next_zone(tunables: &RawTunables) -> usize {
-    usize::from(tunables.zone_at == 0)
-}
-
 /// Writes into the opened object what is fixed from then on.
-fn configure(
-    open: &mut OpenObject,
-    topology: &Topology,
-    options: &Options,
-) -> Result<(), LoadError> {
-    let settings = RawSettings {
-        order: options.order as u32,
-        gate: options.gate as u32,
-        balance: options.balance as u32,
-        cpus: topology.cpu_numbers,
-        levels: topology.levels,
-        pad: 0,
-    };
-    let parts: [&[u8]; 3] = [
-        bytemuck::cast_slice(&topology.cpu_at),
-        bytemuck::cast_slice(&topology.cpus),
-        bytemuck::cast_slice(&topology.ranges),
-    ];
+fn configure(open: &mut OpenObject, image: &Image) -> Result<(), LoadError> {
     // The kernel compares it when the scheduler is attached, so that no CPU comes or goes unseen.
     let hotplug_seq = fs::read_to_string(Path::new("/sys/kernel/sched_ext/hotplug_seq"));
     let hotplug_seq: u64 = hotplug_seq.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         match name.as_str() {
-            SETTINGS => map
-                .set_initial_value(bytemuck::bytes_of(&settings))
-                .map_err(|_| LoadError::Mismatch(SETTINGS))?,
+            SETTINGS => {
+                map.set_initial_value(&image.settings).map_err(|_| LoadError::Mismatch(SETTINGS))?
+            }
             TOPOLOGY => {
-                map.set_initial_value(&parts.concat()).map_err(|_| LoadError::Mismatch(TOPOLOGY))?
+                map.set_initial_value(&image.topology).map_err(|_| LoadError::Mismatch(TOPOLOGY))?
             }
-            CPUS => {
-                map.set_max_entries(topology.cpu_numbers).map_err(|_| LoadError::Mismatch(CPUS))?
-            }
+            CPUS => map.set_max_entries(image.cpus).map_err(|_| LoadError::Mismatch(CPUS))?,
             OPS => {
                 let value = map.initial_value_mut().and_then(|ops| ops.last_chunk_mut());
                 *value.ok_or(LoadError::Mismatch(OPS))? = hotplug_seq.to_ne_bytes();
