@@ -87,6 +87,7 @@ bench: build
 install: build
 	install -Dm755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/evenkeel
 	for name in $(NAMES); do ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/$$name || exit 1; done
+	install -Dm644 include/evenkeel.h $(DESTDIR)$(PREFIX)/include/evenkeel.h
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for unit in $(UNITS); do sed 's|/usr/local/bin|$(PREFIX)/bin|' systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
 	$(BINARY) generate man target/man
@@ -98,6 +99,7 @@ install: build
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,evenkeel $(NAMES))
+	rm -f $(DESTDIR)$(PREFIX)/include/evenkeel.h
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/system/,$(UNITS))
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel.1 $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel-*.1
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))

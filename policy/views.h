@@ -56,7 +56,7 @@ struct cpu_view {
 struct task_view {
 	u64 weight;
 	u64 rested_ns;	/* since it last ran: the longer, the colder its caches */
-	u32 run_share;	/* of its time that it runs rather than sleeps, 0..=FULL */
+	bool bound;	/* balance_bound(): by the CPU, and not by I/O */
 	u32 affinity;	/* order_affinity() of the task and what the pulling CPU's group runs */
 };
 

@@ -6,47 +6,7 @@
 #ifndef EVENKEEL_KEEL_ASK_H
 #define EVENKEEL_KEEL_ASK_H
 
-/* How old the mean utilisation of the CPUs may be: a quarter of its half-life. */
-#define MEAN_INTERVAL_NS (1ULL << (HALF_LIFE_SHIFT - 2))
-
-/* The machine's; written by whoever finds it too old. */
-struct {
-	u64 at_ns;	/* atomic */
-	u64 utilisation;
-} machine_mean;
-
 _Static_assert(COUNT_GATE_PRIZED - COUNT_GATE_OPEN == GATE_VERDICTS - 1, "a counter a verdict");
-
-/* Sums up the CPUs. (By a pointer: values of its own the verifier would count up to 1024.) */
-KEEL_PART int sum_utilisation(struct gate_mean *sum, u64 now)
-{
-	struct gate_params params = gate_params();
-	u32 cpu;
-
-	if (!sum)
-		return 0;
-	bpf_for(cpu, 0, settings.cpus) {
-		struct cpu_state *c = cpu_state(cpu);
-
-		if (c && topology.cpu[BOUNDED(cpu, MAX_CPUS)].present)
-			gate_cpu_step(&params, sum, utilisation_of(c, now), is_idle(c));
-	}
-	return 0;
-}
-
-/* The mean utilisation of the CPUs that the gate wants to count. */
-KEEL_PART u32 mean_utilisation(u64 now)
-{
-	u64 at = READ_ONCE(machine_mean.at_ns);
-	struct gate_mean sum = {};
-
-	if (now - at < MEAN_INTERVAL_NS ||
-	    __sync_val_compare_and_swap(&machine_mean.at_ns, at, now) != at)
-		return READ_ONCE(machine_mean.utilisation);
-	sum_utilisation(&sum, now);
-	WRITE_ONCE(machine_mean.utilisation, gate_mean(&sum));
-	return machine_mean.utilisation;
-}
 
 /* What the gate gets to see of a move of this task away from the CPU `source`. */
 static __always_inline struct gate_view gate_view(u32 source, struct task_state *t, u32 reason,
@@ -59,8 +19,10 @@ static __always_inline struct gate_view gate_view(u32 source, struct task_state 
 	if (params.kind == GATE_ALWAYS || !from)
 		return view;
 	view.source_utilisation = utilisation_of(from, now);
-	if (gate_wants_mean(&params))
-		view.mean_utilisation = mean_utilisation(now);
+	if (gate_wants_mean(&params)) {
+		refresh_machine(now);
+		view.mean_utilisation = READ_ONCE(machine.utilisation);
+	}
 	/* It waits or sleeps: that share falls. Clocks of two CPUs may differ a little. */
 	view.task_share = share_of(decayed_share(
 		t->run_share, now > t->share_since_ns ? now - t->share_since_ns : 0, false));

@@ -77,7 +77,7 @@ struct keel_cpu {
 	u16 position;
 	u16 capability;	/* 0..=1024 */
 	u16 present;	/* 1: online when the keel was loaded */
-	u16 pad;
+	u16 faster;	/* how many CPUs are of more capability */
 	struct keel_domain domain[MAX_LEVELS];	/* the smallest first */
 };
 

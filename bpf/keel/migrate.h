@@ -14,6 +14,24 @@
 #define BUSY_FACTOR 16
 #define NS_PER_MS 1000000ULL
 
+static __always_inline u32 capability_of(u32 cpu)
+{
+	return topology.cpu[BOUNDED(cpu, MAX_CPUS)].capability;
+}
+
+/* What the policy needs to know when an idle CPU looks for work. */
+static __always_inline struct balance_params idle_params(u32 own, u64 now)
+{
+	struct balance_params params = balance_params();
+
+	if (params.kind == BALANCE_COUNT)
+		return params;
+	refresh_machine(now);
+	params.faster = topology.cpu[BOUNDED(own, MAX_CPUS)].faster;
+	params.tasks = READ_ONCE(machine.tasks);
+	return params;
+}
+
 /* The position of a CPU, and back. */
 static __always_inline u32 position_of(u32 cpu)
 {
@@ -93,10 +111,10 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 				continue;
 			view.weight = t->counted_weight;
 			view.rested_ns = now - t->rested_since_ns;
-			view.run_share = share_of(t->run_share);
+			view.bound = t->bound;
 			view.affinity = order_affinity(&order, space_of(p), follow);
 			why = reason == MOVE_IDLE && view.affinity ? MOVE_AGGREGATE : reason;
-			if (balance_task_score(&params, &view) != wanted ||
+			if (balance_task_score(&params, &view, capability_of(source), capability_of(own)) != wanted ||
 			    !balance_fits(&params, quota, view.weight, taken))
 				continue;
 			if (is_free || (reason == MOVE_IDLE && is_overdue(t, now)))
@@ -123,7 +141,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 /* An idle CPU looks for work, in the smallest domain first. Returns whether it found any. */
 KEEL_PART bool balance_idle(u32 own, u64 now)
 {
-	struct balance_params params = balance_params();
+	struct balance_params params = idle_params(own, now);
 	struct cpu_state *c = cpu_state(own);
 	struct cpu_view view;
 	bool taken = false;

@@ -86,6 +86,7 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, flags);
 		return;
 	}
+	note_awake(t, now);
 	if (!(flags & SCX_ENQ_CPU_SELECTED))
 		cpu = place_anew(p, t, own, flags, now);
 	bring_home(t, cpu, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);

@@ -45,6 +45,8 @@ struct task_state {
 	u64 rested_since_ns;	/* when it last stopped running */
 	u64 run_share;		/* decayed_share() as of share_since_ns */
 	u64 share_since_ns;
+	u64 bound_share;	/* the same of the time that it does not wait, over seconds */
+	u64 slept_since_ns;	/* it sleeps since then, for bound_share; 0: it does not */
 	u64 above_since_ns;	/* that share is above the gate's limit; 0: it is not */
 	u64 space;		/* its address space when it was last placed */
 	u32 home;		/* the CPU whose queue it is or was in last */
@@ -52,6 +54,7 @@ struct task_state {
 	u32 group;		/* its cgroup's slot */
 	u32 is_new;		/* not placed in any queue yet */
 	u32 yields;		/* gave the CPU up for this once */
+	u32 bound;		/* balance_bound() */
 	u32 pad;
 };
 

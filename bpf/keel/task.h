@@ -70,6 +70,30 @@ static __always_inline void charge(struct task_struct *p, struct task_state *t)
 	refresh_weight(p, t);
 }
 
+/* 32 times the half-life of utilisation: what a task is like shows over a second. */
+#define BOUND_SHIFT 5
+
+/* Lets the time up to now count as slept, if it was. */
+static __always_inline void note_awake(struct task_state *t, u64 now)
+{
+	u64 since = t->slept_since_ns;
+
+	if (settings.balance != BALANCE_CAPABILITY || !since)
+		return;
+	t->slept_since_ns = 0;
+	t->bound_share = decayed_share(t->bound_share, now > since ? (now - since) >> BOUND_SHIFT : 0,
+				       false);
+}
+
+/* Lets it count as run. */
+static __always_inline void note_ran(struct task_state *t, u64 ran_ns)
+{
+	if (settings.balance != BALANCE_CAPABILITY)
+		return;
+	t->bound_share = decayed_share(t->bound_share, ran_ns >> BOUND_SHIFT, true);
+	t->bound = balance_bound(share_of(t->bound_share), t->bound);
+}
+
 /* The task has the CPU from now on, as the one with the smallest vruntime. */
 static __always_inline void note_running(struct cpu_state *c, struct task_state *t, u64 now)
 {
@@ -95,6 +119,7 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	count_task(p, t, cpu);
 	t->executed_ns = p->se.sum_exec_runtime;
 	t->waiting_since_ns = 0;
+	note_awake(t, now);
 	t->run_share = decayed_share(t->run_share, now - t->share_since_ns, false);
 	t->share_since_ns = now;
 	update_utilisation(c, now, c->taken_since_ns);
@@ -115,6 +140,7 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 	note_quantum(c, now);
 	charge(p, t);
 	t->rested_since_ns = now;
+	note_ran(t, now - t->share_since_ns);
 	t->run_share = decayed_share(t->run_share, now - t->share_since_ns, true);
 	t->share_since_ns = now;
 	t->above_since_ns = gate_above_since(&gate, t->above_since_ns, share_of(t->run_share), now);
@@ -131,6 +157,8 @@ void KEEL_OPS(keel_quiescent, struct task_struct *p, u64 flags)
 		return;
 	note_leaving(t);
 	uncount_task(t);
+	if (settings.balance == BALANCE_CAPABILITY)
+		t->slept_since_ns = scx_bpf_now();
 }
 
 /* Whoever waits goes first, whatever the order says; nobody waits: it runs on. */

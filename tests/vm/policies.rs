@@ -15,18 +15,34 @@ use crate::support::{EVENKEEL, output, text, wait_for};
 use crate::watched::ROUGH;
 
 /// What a paper answers to each of the three questions, after the plain answer.
-const ANSWERS: [(&str, [&str; 2]); 2] =
-    [("--gate", ["always", "zone"]), ("--order", ["fair", "ias"])];
+const ANSWERS: [(&str, [&str; 2]); 3] = [
+    ("--order", ["fair", "ias"]),
+    ("--gate", ["always", "zone"]),
+    ("--balance", ["count", "capability"]),
+];
 
-/// All policies that are not plain, at once, and of the gate the level that refuses most.
-const PAPERS: Scheduler = Scheduler::With(&["--order", "ias", "--gate", "zone", "--zone", "hot"]);
+/// All papers' answers at once, and of the gate the level that refuses most.
+const FLAGS: &[&str] = &[
+    "--order=ias",
+    "--gate=zone",
+    "--zone=hot",
+    "--balance=capability",
+    "--capacity=0=1024,1=512",
+];
+const PAPERS: Scheduler = Scheduler::With(FLAGS);
 
+/// On every kernel.
+pub const SHORT: &[Test] =
+    &[Test { name: "policies::the_papers_are_accepted", run: the_papers_are_accepted }];
+
+/// On the kernel of all tests.
 pub const TESTS: &[Test] = &[
     Test { name: "policies::all_are_accepted", run: all_are_accepted },
     Test { name: "policies::knobs_turn_while_it_runs", run: knobs_turn_while_it_runs },
     Test { name: "policies::the_gate_refuses_and_opens", run: the_gate_refuses_and_opens },
     Test { name: "policies::siblings_are_preferred", run: siblings_are_preferred },
     Test { name: "policies::impossible_aggregation_is_refused", run: impossible_aggregation },
+    Test { name: "policies::fast_cpus_carry_more", run: fast_cpus_carry_more },
     Test { name: "policies::hogs", run: || hogs(PAPERS, ROUGH) },
     Test { name: "policies::a_crowd", run: || crowd(PAPERS, 200) },
     Test { name: "policies::fork_and_exec", run: || fork_and_exec(PAPERS) },
@@ -48,6 +64,10 @@ fn refused(arguments: &[&str]) -> String {
     let output = evenkeel(arguments);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stdout));
     text(&output.stderr)
+}
+
+fn the_papers_are_accepted() {
+    said(&[&["sched", "--load-only"], FLAGS].concat());
 }
 
 fn all_are_accepted() {
@@ -124,6 +144,25 @@ fn the_gate_refuses_and_opens() {
         hogs.end();
     });
     assert!(busy["gate_busy"] > 0, "{busy:?}");
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// Twelve hogs on CPUs of which two are twice as fast as the others: these get eight of them.
+fn fast_cpus_carry_more() {
+    let keel = Keel::start(&["--balance", "capability", "--capacity", "0-1=1024,2-3=512"]);
+    let mut hogs = Threads::default();
+    (0..12).for_each(|_| hogs.start(|| spin(Duration::from_millis(10))));
+    std::thread::sleep(Duration::from_secs(4));
+    let mut fast = Vec::new();
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(100));
+        let runnable = keel.runnable();
+        fast.push(runnable[0] + runnable[1]);
+    }
+    fast.sort_unstable();
+    // Taken for equal they would carry six; a guest's own threads come and go.
+    assert!(fast[fast.len() / 2] >= 7, "{fast:?}");
+    hogs.end();
     assert_eq!(keel.end().0, Some(0));
 }
 

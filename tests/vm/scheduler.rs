@@ -81,6 +81,13 @@ impl Keel {
         counters
     }
 
+    /// How many tasks run or wait on each CPU.
+    pub fn runnable(&self) -> Vec<u64> {
+        let answer = ask(Path::new("/run/evenkeel/keel.sock"), &Request::new("stats")).unwrap();
+        let cpus = answer["cpus"].as_object().unwrap().values();
+        cpus.map(|cpu| cpu["runnable"].as_u64().unwrap()).collect()
+    }
+
     /// Ends it as a user does, and returns its exit code and what it said.
     pub fn end(mut self) -> (Option<i32>, String) {
         kill(self.process.id() as i32, libc::SIGTERM);

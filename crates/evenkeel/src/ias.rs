@@ -4,9 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use evenkeel_control::Request;
-use evenkeel_keel::{IasState, grouped};
+use evenkeel_keel::{Aggregation, IasState, allocation_request, grouped};
 use evenkeel_machine::Machine;
-use serde_json::Value;
 
 use crate::cli::{Bonus, IasArgs, IasCommand};
 use crate::sched::ask_keel;
@@ -30,29 +29,28 @@ pub fn main(args: &IasArgs) -> Result<i32> {
             five.iter_mut().zip(arguments).for_each(|(place, argument)| *place = argument);
             aggregate(five)
         }
-        IasCommand::Alloc { roles, groups: None } => allocate(roles.clone()),
+        IasCommand::Alloc { roles, groups: None } => allocate(roles),
         IasCommand::Alloc { groups: Some(groups), .. } => {
             let machine = Machine::from_sysfs(Path::new("/"))?;
-            allocate(grouped(&machine, groups)?)
+            allocate(&grouped(&machine, groups)?)
         }
         IasCommand::Show { json } => show(*json),
     }
 }
 
-/// The paper's five arguments; the keel looks whether they are right.
+/// The paper's five arguments.
 fn aggregate(arguments: [&str; 5]) -> Result<i32> {
     let names = ["pid", "agg", "bonus_type", "bonus_value", "limit"];
-    let request = names
-        .into_iter()
-        .zip(arguments)
-        .fold(Request::new("ias_agg"), |request, (name, value)| request.with(name, value));
-    ask_keel(&request)?;
+    let given = |name: &str| {
+        let at = names.iter().position(|known| *known == name)?;
+        Some(arguments[at].to_owned())
+    };
+    ask_keel(&Aggregation::parse(given)?.request())?;
     Ok(0)
 }
 
-fn allocate(roles: Vec<u16>) -> Result<i32> {
-    let roles: Vec<Value> = roles.into_iter().map(Value::from).collect();
-    ask_keel(&Request::new("ias_alloc").with("roles", roles))?;
+fn allocate(roles: &[u16]) -> Result<i32> {
+    ask_keel(&allocation_request(roles))?;
     Ok(0)
 }
 

@@ -77,28 +77,26 @@ u64 test_gate_above_since(const struct zone_knobs *zone, u64 since_ns, u32 share
 	return gate_above_since(&params, since_ns, share, now);
 }
 
-void test_balance_sum(struct group_view *group, const struct cpu_view *cpus, u32 count)
+void test_balance_sum(const struct balance_params *params, struct group_view *group,
+		      const struct cpu_view *cpus, u32 count)
 {
-	struct balance_params params = { .kind = BALANCE_COUNT };
 	u32 i;
 
 	*group = GROUP_NONE;
 	for (i = 0; i < count; i++)
-		balance_cpu_step(&params, group, &cpus[i]);
+		balance_cpu_step(params, group, &cpus[i]);
 }
 
-u32 test_balance_heavier(const struct group_view *a, const struct group_view *b)
+u32 test_balance_heavier(const struct balance_params *params, const struct group_view *a,
+			 const struct group_view *b)
 {
-	struct balance_params params = { .kind = BALANCE_COUNT };
-
-	return balance_heavier(&params, a, b);
+	return balance_heavier(params, a, b);
 }
 
-u64 test_balance_quota(const struct group_view *busiest, const struct cpu_view *own, u32 shared)
+u64 test_balance_quota(const struct balance_params *params, const struct group_view *busiest,
+		       const struct cpu_view *own, u32 shared)
 {
-	struct balance_params params = { .kind = BALANCE_COUNT };
-
-	return balance_quota(&params, busiest, own, shared);
+	return balance_quota(params, busiest, own, shared);
 }
 
 u32 test_balance_fits(u64 quota, u64 weight, u32 taken)
@@ -108,18 +106,21 @@ u32 test_balance_fits(u64 quota, u64 weight, u32 taken)
 	return balance_fits(&params, quota, weight, taken);
 }
 
-u32 test_balance_task_score(const struct task_view *task)
+u32 test_balance_bound(u32 share, u32 bound)
 {
-	struct balance_params params = { .kind = BALANCE_COUNT };
-
-	return balance_task_score(&params, task);
+	return balance_bound(share, bound);
 }
 
-u32 test_balance_home(const struct cpu_view *best, const struct cpu_view *candidate)
+u32 test_balance_task_score(const struct balance_params *params, const struct task_view *task,
+			    u32 from, u32 to)
 {
-	struct balance_params params = { .kind = BALANCE_COUNT };
+	return balance_task_score(params, task, from, to);
+}
 
-	return balance_home(&params, best, candidate);
+u32 test_balance_home(const struct balance_params *params, const struct cpu_view *best,
+		      const struct cpu_view *candidate)
+{
+	return balance_home(params, best, candidate);
 }
 
 u32 test_decayed_share(u32 value, u64 ns, u32 busy)

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use evenkeel_control::Peer;
+use evenkeel_control::{Peer, Request};
 use evenkeel_machine::{Cpu, CpuSet, Machine};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -155,6 +155,16 @@ impl Aggregation {
         })
     }
 
+    /// The call, for [`evenkeel_control::ask`] and the keel's control socket.
+    pub fn request(&self) -> Request {
+        Request::new("ias_agg")
+            .with("pid", self.pid)
+            .with("agg", self.agg)
+            .with("bonus_type", self.bonus_type)
+            .with("bonus_value", self.bonus_value)
+            .with("limit", self.limit)
+    }
+
     fn raw(&self) -> RawSpace {
         RawSpace {
             bonus_value: self.bonus_value,
@@ -165,6 +175,12 @@ impl Aggregation {
             pad: 0,
         }
     }
+}
+
+/// The call `set_ias_alloc`, for [`evenkeel_control::ask`] and the keel's control socket: one number for
+/// each CPU that is online, 2k for the master of group k, 2k + 1 for a slave of it.
+pub fn allocation_request(roles: &[u16]) -> Request {
+    Request::new("ias_alloc").with("roles", roles.to_vec())
 }
 
 /// An address space that was set.

@@ -35,7 +35,7 @@ mod zone;
 
 pub use decisions::Decision;
 pub use exit::{Exit, ExitKind};
-pub use ias::{Aggregation, IasError, IasState, grouped};
+pub use ias::{Aggregation, IasError, IasState, allocation_request, grouped};
 pub use image::Image;
 pub use options::{Balance, Capacities, Gate, IdleWait, OptionError, Options, Order, Slice};
 pub use scheduler::{LoadError, Scheduler};

@@ -148,10 +148,12 @@ policy! {
 }
 policy! {
     /// What is load? The numbers are `enum balance_kind` of `policy/balance.h`.
-    Balance, "balance", "count",
+    Balance, "balance", "count, capability",
     /// CPUs are equal: classic Linux.
     #[default]
-    Count = "count"
+    Count = "count",
+    /// Load per capability (paper 002).
+    Capability = "capability"
 }
 
 /// How long a task runs before others get their turn.

@@ -76,7 +76,7 @@ pub(crate) struct RawCpu {
     pub position: u16,
     pub capability: u16,
     pub present: u16,
-    pub pad: u16,
+    pub faster: u16,
     pub domain: [RawDomain; MAX_LEVELS],
 }
 

@@ -36,8 +36,8 @@ pub struct SchedOptions {
     /// always].
     #[arg(long, value_name = "POLICY")]
     pub gate: Option<Gate>,
-    /// What load is and where it goes: `count` takes CPUs for equal, as classic Linux does
-    /// [default: count].
+    /// What load is and where it goes: `count` takes CPUs for equal, as classic Linux does,
+    /// `capability` goes by what each can do [default: count].
     #[arg(long, value_name = "POLICY")]
     pub balance: Option<Balance>,
     /// How long a task runs before others get their turn, in microseconds [default: 4000].

@@ -13,7 +13,7 @@ fn on(bonus_type: u32, bonus_value: u64) -> Aggregation {
     Aggregation { bonus_value, limit: 0, bonus_type, agg: 1 }
 }
 
-fn at(vruntime: u64) -> Candidate {
+pub fn at(vruntime: u64) -> Candidate {
     Candidate::at(Some(vruntime))
 }
 
@@ -21,7 +21,7 @@ fn sibling(vruntime: u64, bonus: u64) -> Candidate {
     Candidate { bonus, ..at(vruntime) }
 }
 
-const NOBODY: Candidate = Candidate { exists: false, vruntime: 0, bonus: 0 };
+pub const NOBODY: Candidate = Candidate { exists: false, vruntime: 0, bonus: 0 };
 
 /// Figure 2: A ran; B at 11 is the queue's head, C at 17 the best sibling of A. "If we set the
 /// priority bonus equal to or larger than 7 in Fig. 2, TAS will select thread C [...]. Otherwise, TAS

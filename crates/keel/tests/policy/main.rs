@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod balance;
+mod capability;
 mod gate;
 mod ias;
 mod native;

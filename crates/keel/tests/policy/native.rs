@@ -22,10 +22,22 @@ pub struct GroupView {
     pub cpus: u32,
     pub runnable: u32,
     pub waiting: u32,
+    pub capability: u32,
     pub first: u32,
     pub busiest: u32,
     pub busiest_waiting: u32,
+    pub busiest_capability: u32,
     pub busiest_load: u64,
+}
+
+/// `struct balance_params`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
+pub struct BalanceParams {
+    /// 0: count, 1: capability.
+    pub kind: u32,
+    pub faster: u32,
+    pub tasks: u32,
 }
 
 /// `struct task_view`.
@@ -34,7 +46,7 @@ pub struct GroupView {
 pub struct TaskView {
     pub weight: u64,
     pub rested_ns: u64,
-    pub run_share: u32,
+    pub bound: bool,
     pub affinity: u32,
 }
 
@@ -122,7 +134,9 @@ pub const SCORE_SECOND: u32 = 1;
 pub const SCORE_FIRST: u32 = 2;
 
 mod raw {
-    use super::{Aggregation, Candidate, CpuView, GateView, GroupView, TaskView, ZoneKnobs};
+    use super::{
+        Aggregation, BalanceParams, Candidate, CpuView, GateView, GroupView, TaskView, ZoneKnobs,
+    };
 
     #[link(name = "keel_policy", kind = "static")]
     unsafe extern "C" {
@@ -141,12 +155,36 @@ mod raw {
             share: u32,
             now: u64,
         ) -> u64;
-        pub fn test_balance_sum(group: *mut GroupView, cpus: *const CpuView, count: u32);
-        pub safe fn test_balance_heavier(a: &GroupView, b: &GroupView) -> u32;
-        pub safe fn test_balance_quota(busiest: &GroupView, own: &CpuView, shared: u32) -> u64;
+        pub fn test_balance_sum(
+            params: &BalanceParams,
+            group: *mut GroupView,
+            cpus: *const CpuView,
+            count: u32,
+        );
+        pub safe fn test_balance_heavier(
+            params: &BalanceParams,
+            a: &GroupView,
+            b: &GroupView,
+        ) -> u32;
+        pub safe fn test_balance_quota(
+            params: &BalanceParams,
+            busiest: &GroupView,
+            own: &CpuView,
+            shared: u32,
+        ) -> u64;
         pub safe fn test_balance_fits(quota: u64, weight: u64, taken: u32) -> u32;
-        pub safe fn test_balance_task_score(task: &TaskView) -> u32;
-        pub safe fn test_balance_home(best: &CpuView, candidate: &CpuView) -> u32;
+        pub safe fn test_balance_bound(share: u32, bound: u32) -> u32;
+        pub safe fn test_balance_task_score(
+            params: &BalanceParams,
+            task: &TaskView,
+            from: u32,
+            to: u32,
+        ) -> u32;
+        pub safe fn test_balance_home(
+            params: &BalanceParams,
+            best: &CpuView,
+            candidate: &CpuView,
+        ) -> u32;
         pub safe fn test_decayed_share(value: u32, ns: u64, busy: u32) -> u32;
     }
 }
@@ -202,31 +240,37 @@ pub fn above_since(zone: &ZoneKnobs, since_ns: u64, share: u32, now: u64) -> u64
     raw::test_gate_above_since(zone, since_ns, share, now)
 }
 
-pub fn sum(cpus: &[CpuView]) -> GroupView {
-    let mut group = GroupView::default();
-    // SAFETY: the function writes one record, and reads as many as there are.
-    unsafe { raw::test_balance_sum(&raw mut group, cpus.as_ptr(), cpus.len() as u32) };
-    group
+impl BalanceParams {
+    pub fn sum(&self, cpus: &[CpuView]) -> GroupView {
+        let mut group = GroupView::default();
+        // SAFETY: the function writes one record, and reads as many as there are.
+        unsafe { raw::test_balance_sum(self, &raw mut group, cpus.as_ptr(), cpus.len() as u32) };
+        group
+    }
+
+    pub fn heavier(&self, a: &GroupView, b: &GroupView) -> bool {
+        raw::test_balance_heavier(self, a, b) != 0
+    }
+
+    pub fn quota(&self, busiest: &GroupView, own: &CpuView, shared: bool) -> u64 {
+        raw::test_balance_quota(self, busiest, own, u32::from(shared))
+    }
+
+    pub fn task_score(&self, task: &TaskView, from: u32, to: u32) -> u32 {
+        raw::test_balance_task_score(self, task, from, to)
+    }
+
+    pub fn home(&self, best: &CpuView, candidate: &CpuView) -> bool {
+        raw::test_balance_home(self, best, candidate) != 0
+    }
 }
 
-pub fn heavier(a: &GroupView, b: &GroupView) -> bool {
-    raw::test_balance_heavier(a, b) != 0
-}
-
-pub fn quota(busiest: &GroupView, own: &CpuView, shared: bool) -> u64 {
-    raw::test_balance_quota(busiest, own, u32::from(shared))
+pub fn bound(share: u32, bound: bool) -> bool {
+    raw::test_balance_bound(share, u32::from(bound)) != 0
 }
 
 pub fn fits(quota: u64, weight: u64, taken: bool) -> bool {
     raw::test_balance_fits(quota, weight, u32::from(taken)) != 0
-}
-
-pub fn task_score(task: &TaskView) -> u32 {
-    raw::test_balance_task_score(task)
-}
-
-pub fn home(best: &CpuView, candidate: &CpuView) -> bool {
-    raw::test_balance_home(best, candidate) != 0
 }
 
 pub fn decayed_share(value: u32, ns: u64, busy: bool) -> u32 {
