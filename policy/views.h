@@ -36,6 +36,7 @@ enum move_reason {
 	MOVE_EXEC,	/* a new program is placed: its old caches are worth nothing */
 	MOVE_IDLE,	/* an idle CPU pulls */
 	MOVE_PERIODIC,	/* a busy CPU pulls, once an interval */
+	MOVE_AGGREGATE,	/* an idle CPU pulls a sibling of what its group runs */
 	MOVE_REASONS,
 };
 
@@ -55,7 +56,8 @@ struct cpu_view {
 struct task_view {
 	u64 weight;
 	u64 rested_ns;	/* since it last ran: the longer, the colder its caches */
-	u32 run_share;	/* of its time that it runs rather than sleeps, 0..=FULL */
+	bool bound;	/* balance_bound(): by the CPU, and not by I/O */
+	u32 affinity;	/* order_affinity() of the task and what the pulling CPU's group runs */
 };
 
 /* Whether a comes before b. vruntimes wrap: all that counts is which way is shorter. */

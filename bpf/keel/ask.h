@@ -6,42 +6,7 @@
 #ifndef EVENKEEL_KEEL_ASK_H
 #define EVENKEEL_KEEL_ASK_H
 
-/* How old the mean utilisation of the CPUs may be: a quarter of its half-life. */
-#define MEAN_INTERVAL_NS (1ULL << (HALF_LIFE_SHIFT - 2))
-
-/* The machine's; written by whoever finds it too old. */
-struct {
-	u64 at_ns;	/* atomic */
-	u64 utilisation;
-} machine_mean;
-
 _Static_assert(COUNT_GATE_PRIZED - COUNT_GATE_OPEN == GATE_VERDICTS - 1, "a counter a verdict");
-
-static __always_inline bool may_run_on(struct task_struct *p, u32 cpu)
-{
-	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
-}
-
-/* The mean utilisation of the CPUs that the gate wants to count. */
-KEEL_PART u32 mean_utilisation(u64 now)
-{
-	struct gate_params params = gate_params();
-	u64 at = READ_ONCE(machine_mean.at_ns);
-	struct gate_mean sum = {};
-	u32 cpu;
-
-	if (now - at < MEAN_INTERVAL_NS ||
-	    __sync_val_compare_and_swap(&machine_mean.at_ns, at, now) != at)
-		return READ_ONCE(machine_mean.utilisation);
-	bpf_for(cpu, 0, settings.cpus) {
-		struct cpu_state *c = cpu_state(cpu);
-
-		if (c && topology.cpu[BOUNDED(cpu, MAX_CPUS)].present)
-			gate_cpu_step(&params, &sum, utilisation_of(c, now), is_idle(c));
-	}
-	WRITE_ONCE(machine_mean.utilisation, gate_mean(&sum));
-	return machine_mean.utilisation;
-}
 
 /* What the gate gets to see of a move of this task away from the CPU `source`. */
 static __always_inline struct gate_view gate_view(u32 source, struct task_state *t, u32 reason,
@@ -54,8 +19,10 @@ static __always_inline struct gate_view gate_view(u32 source, struct task_state 
 	if (params.kind == GATE_ALWAYS || !from)
 		return view;
 	view.source_utilisation = utilisation_of(from, now);
-	if (gate_wants_mean(&params))
-		view.mean_utilisation = mean_utilisation(now);
+	if (gate_wants_mean(&params)) {
+		refresh_machine(now);
+		view.mean_utilisation = READ_ONCE(machine.utilisation);
+	}
 	/* It waits or sleeps: that share falls. Clocks of two CPUs may differ a little. */
 	view.task_share = share_of(decayed_share(
 		t->run_share, now > t->share_since_ns ? now - t->share_since_ns : 0, false));
@@ -73,12 +40,16 @@ static __always_inline bool would_open(u32 source, struct task_state *t, u32 rea
 	return gate_may(&params, &view) < GATE_REFUSALS;
 }
 
-/* Keeps an answer for whoever asks why. */
-static __always_inline void remember(struct cpu_state *own, u32 source, struct task_struct *p,
+/* Keeps an answer for whoever asks why, with the CPU that executes this, as counters are. */
+static __always_inline void remember(u32 source, struct task_struct *p,
 				     const struct gate_view *view, u32 verdict, u64 now)
 {
-	struct keel_decision *decision = &own->decision[BOUNDED(own->decided, MAX_DECISIONS)];
+	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
+	struct keel_decision *decision;
 
+	if (!c)
+		return;
+	decision = &c->decision[BOUNDED(c->decided, MAX_DECISIONS)];
 	decision->at_ns = now;
 	decision->above_ns = view->task_above_ns;
 	decision->pid = p->pid;
@@ -88,22 +59,22 @@ static __always_inline void remember(struct cpu_state *own, u32 source, struct t
 	decision->source_utilisation = view->source_utilisation;
 	decision->mean_utilisation = view->mean_utilisation;
 	decision->task_share = view->task_share;
-	own->decided++;
+	c->decided++;
 }
 
 /* Asks the gate for a move away from `source`, and counts the answer. */
-static __always_inline bool may_move(struct cpu_state *own, u32 source, struct task_struct *p,
-				     struct task_state *t, u32 reason, u64 now)
+static __always_inline bool may_move(u32 source, struct task_struct *p, struct task_state *t,
+				     u32 reason, u64 now)
 {
 	struct gate_params params = gate_params();
 	struct gate_view view = gate_view(source, t, reason, now);
 	enum gate_verdict verdict = gate_may(&params, &view);
 	bool open = verdict < GATE_REFUSALS;
 
-	count(own, COUNT_GATE_OPEN + verdict);
-	count(own, (open ? COUNT_MOVE_WAKE : COUNT_REFUSE_WAKE) + reason);
+	count(COUNT_GATE_OPEN + verdict);
+	count((open ? COUNT_MOVE_WAKE : COUNT_REFUSE_WAKE) + reason);
 	if (params.kind != GATE_ALWAYS)
-		remember(own, source, p, &view, verdict, now);
+		remember(source, p, &view, verdict, now);
 	return open;
 }
 
@@ -116,10 +87,10 @@ static __always_inline bool is_overdue(struct task_state *t, u64 now)
 }
 
 /* A move that the gate is not asked about. */
-static __always_inline void count_ungated(struct cpu_state *own, u32 reason)
+static __always_inline void count_ungated(u32 reason)
 {
-	count(own, COUNT_UNGATED);
-	count(own, COUNT_MOVE_WAKE + reason);
+	count(COUNT_UNGATED);
+	count(COUNT_MOVE_WAKE + reason);
 }
 
 #endif

@@ -14,6 +14,24 @@
 #define BUSY_FACTOR 16
 #define NS_PER_MS 1000000ULL
 
+static __always_inline u32 capability_of(u32 cpu)
+{
+	return topology.cpu[BOUNDED(cpu, MAX_CPUS)].capability;
+}
+
+/* What the policy needs to know when an idle CPU looks for work. */
+static __always_inline struct balance_params idle_params(u32 own, u64 now)
+{
+	struct balance_params params = balance_params();
+
+	if (params.kind == BALANCE_COUNT)
+		return params;
+	refresh_machine(now);
+	params.faster = topology.cpu[BOUNDED(own, MAX_CPUS)].faster;
+	params.tasks = READ_ONCE(machine.tasks);
+	return params;
+}
+
 /* The position of a CPU, and back. */
 static __always_inline u32 position_of(u32 cpu)
 {
@@ -72,6 +90,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 	struct task_struct *p;
 	u64 budget = READ_ONCE(tunables.scan_limit);
 	bool taken = false, is_free;
+	u64 follow = published_to(own);
 	u32 wanted;
 
 	if (!to || !from)
@@ -82,6 +101,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 			struct task_view view;
 			struct task_state *t;
 			u64 vruntime;
+			u32 why;
 
 			if (!budget || !quota)
 				break;
@@ -91,13 +111,15 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 				continue;
 			view.weight = t->counted_weight;
 			view.rested_ns = now - t->rested_since_ns;
-			view.run_share = share_of(t->run_share);
-			if (balance_task_score(&params, &view) != wanted ||
+			view.bound = t->bound;
+			view.affinity = order_affinity(&order, space_of(p), follow);
+			why = reason == MOVE_IDLE && view.affinity ? MOVE_AGGREGATE : reason;
+			if (balance_task_score(&params, &view, capability_of(source), capability_of(own)) != wanted ||
 			    !balance_fits(&params, quota, view.weight, taken))
 				continue;
 			if (is_free || (reason == MOVE_IDLE && is_overdue(t, now)))
-				count_ungated(to, reason);
-			else if (!may_move(to, source, p, t, reason, now))
+				count_ungated(why);
+			else if (!may_move(source, p, t, why, now))
 				continue;
 			vruntime = order_place(&order, t->vruntime, READ_ONCE(from->clock),
 					       READ_ONCE(to->clock), PLACE_ARRIVE);
@@ -119,7 +141,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 /* An idle CPU looks for work, in the smallest domain first. Returns whether it found any. */
 KEEL_PART bool balance_idle(u32 own, u64 now)
 {
-	struct balance_params params = balance_params();
+	struct balance_params params = idle_params(own, now);
 	struct cpu_state *c = cpu_state(own);
 	struct cpu_view view;
 	bool taken = false;
@@ -127,7 +149,7 @@ KEEL_PART bool balance_idle(u32 own, u64 now)
 
 	if (!c || !is_anybody_waiting() || !view_cpu(own, now, &view))
 		return 0;
-	count(c, COUNT_TRY_IDLE);
+	count(COUNT_TRY_IDLE);
 	view.idle = true;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -178,7 +200,7 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 			continue;
 		c->balance_at_ns[BOUNDED(level, MAX_LEVELS)] =
 			now + domain.cpus * BUSY_FACTOR * NS_PER_MS;
-		count(c, COUNT_TRY_PERIODIC);
+		count(COUNT_TRY_PERIODIC);
 		bpf_for(i, 0, domain.ranges) {
 			struct cpu_range range = range_at(domain.first_range + i);
 			struct group_view group;
@@ -203,6 +225,46 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 }
 
 /*
+ * Liveness: who waits here and may not run here goes back to its own CPU. A task can be tied to that
+ * (the kernel's migrate_disable()) in the moment when another one pulls it over.
+ */
+KEEL_PART int send_back(u32 own)
+{
+	struct order_params order = order_params();
+	struct cpu_state *from = cpu_state(own);
+	u64 budget = READ_ONCE(tunables.scan_limit);
+	struct task_struct *p;
+
+	if (!from)
+		return 0;
+	bpf_for_each(scx_dsq, p, own, 0) {
+		u32 cpu = scx_bpf_task_cpu(p);
+		struct cpu_state *to = cpu_state(cpu);
+		struct task_state *t;
+		u64 vruntime;
+
+		if (!budget)
+			break;
+		budget--;
+		t = task_state(p);
+		if (!t || !to || cpu == own || may_run_on(p, own))
+			continue;
+		vruntime = order_place(&order, t->vruntime, READ_ONCE(from->clock),
+				       READ_ONCE(to->clock), PLACE_ARRIVE);
+		scx_bpf_dsq_move_set_vtime(THIS_ITERATOR, vruntime);
+		if (!scx_bpf_dsq_move_vtime(THIS_ITERATOR, p, cpu, 0))
+			continue;
+		t->vruntime = vruntime;
+		t->home = cpu;
+		recount_task(t, own, cpu);
+		count(COUNT_SEND_BACK);
+		note_waiting(cpu);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
+	return 0;
+}
+
+/*
  * Liveness: who has waited too long in this CPU's queue runs next. The queue's tail
  * is where those are whose weight is so small that their turn does not come.
  */
@@ -215,6 +277,7 @@ KEEL_PART int rescue(u32 own, u64 now)
 	if (!c || now < c->rescue_at_ns)
 		return 0;
 	c->rescue_at_ns = now + RESCUE_INTERVAL_NS;
+	send_back(own);
 	bpf_for_each(scx_dsq, p, own, SCX_DSQ_ITER_REV) {
 		struct task_state *t = task_state(p);
 
@@ -225,7 +288,7 @@ KEEL_PART int rescue(u32 own, u64 now)
 			continue;
 		scx_bpf_dsq_move_set_slice(THIS_ITERATOR, READ_ONCE(tunables.slice_ns));
 		if (scx_bpf_dsq_move(THIS_ITERATOR, p, SCX_DSQ_LOCAL, 0)) {
-			count(c, COUNT_RESCUE);
+			count(COUNT_RESCUE);
 			break;
 		}
 	}

@@ -44,10 +44,14 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 {
 	u32 own = scx_bpf_task_cpu(p);
 	struct cpu_state *c = cpu_state(own);
+	struct task_state *t;
 	u64 now = scx_bpf_now();
 
 	if (!c)
 		return;
+	t = task_state(p);
+	if (t)
+		t->seen_space = space_of(p);
 	update_utilisation(c, now, true);
 	set_frequency(own, c);
 	c->balance_due = 1;

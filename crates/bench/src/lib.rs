@@ -10,7 +10,7 @@
 //! - [`mpi`]: the MPIs that are here; compiles and launches programs for them.
 //! - [`noise`]: makes CPUs unequal on purpose, and [`noise::gap`] measures it independently.
 //! - [`interleave`]: runs contestants in turn (A B C A B C ...) and gathers their measurements.
-//! - [`stats`]: medians, intervals, and the better / worse / undecided of a comparison.
+//! - [`stats`] (crate `evenkeel-stats`): medians, intervals, and the better / worse / undecided of a comparison.
 //! - [`report`]: the rows, as JSON, as a table, as Markdown.
 //! - [`command`]: one command, run to its end.
 //! - [`accounts`]: where the CPUs' time went during a run.
@@ -33,5 +33,6 @@ mod private_daemon;
 pub mod programs;
 pub mod report;
 pub mod repro;
-pub mod stats;
 pub mod verify;
+
+pub use evenkeel_stats as stats;

@@ -1,8 +1,10 @@
 //! The command line: every command, flag and help text. Man pages and shell completions are made
-//! from this definition. Those that measure are in `measure`, those of the keel in `keel`.
+//! from this definition. Those that measure are in `measure`, those of the keel in `keel`, what
+//! simulates is in `sim`.
 
 mod keel;
 mod measure;
+mod sim;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,8 +12,14 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
-pub use keel::{SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
+pub use keel::{
+    Bonus, IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions,
+};
 pub use measure::{BenchArgs, BenchPart, CapabilityArgs, KeelArgs, NoiseArgs, PlanArgs, ReproArgs};
+pub use sim::{
+    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart, SimRunArgs,
+    SimSweepArgs,
+};
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
 #[derive(Debug, Parser)]
@@ -50,8 +58,12 @@ pub enum Command {
     Undo(UndoArgs),
     /// Run the whole machine under the keel, a scheduler of exchangeable policies (sched_ext).
     Sched(SchedArgs),
+    /// Say which threads run in a row and which CPUs follow each other (paper 003).
+    Ias(IasArgs),
     /// Look at and turn the knobs of a running keel's gate (paper 004).
     Zone(ZoneArgs),
+    /// Simulate: the keel's own source on machines that are not here.
+    Sim(SimArgs),
     /// Measure: the capability balancer against the kernel, or a noise generator.
     Bench(BenchArgs),
     /// Measure a paper's figures and tables again on this machine, and say what was reproduced.

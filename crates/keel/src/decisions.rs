@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 use crate::records::{RawCpuState, RawDecision};
 
 /// `enum move_reason` of `policy/views.h`, as the words after "to move task 7, which".
-const REASONS: [&str; 5] = [
+const REASONS: [&str; 6] = [
     "woke",
     "was forked",
     "became another program",
     "waited while a CPU was idle",
     "waited while a CPU had less load",
+    "waited while its address space ran on the group's CPUs",
 ];
 
 /// `enum gate_verdict` of `policy/gate.h`.

@@ -9,9 +9,11 @@
 //! |---|---|
 //! | `options` | which policies, and their parameters |
 //! | `zone` | the knobs of paper 004's gate |
+//! | `ias` | which address spaces and CPUs paper 003's order aggregates |
 //! | `support` | what this kernel and this process can do |
 //! | `topology` | the machine as the keel sees it |
 //! | `records` | what `bpf/keel/intf.h` lays out |
+//! | `image` | what the keel is given before it starts, byte for byte |
 //! | `scheduler` | loaded, attached, read, tuned |
 //! | `exit` | why it ended |
 //! | `statistics` | what it did, in `scx_stats`' convention |
@@ -20,6 +22,8 @@
 
 mod decisions;
 mod exit;
+mod ias;
+mod image;
 mod options;
 mod records;
 mod scheduler;
@@ -31,6 +35,8 @@ mod zone;
 
 pub use decisions::Decision;
 pub use exit::{Exit, ExitKind};
+pub use ias::{Aggregation, IasError, IasState, allocation_request, grouped};
+pub use image::Image;
 pub use options::{Balance, Capacities, Gate, IdleWait, OptionError, Options, Order, Slice};
 pub use scheduler::{LoadError, Scheduler};
 pub use service::{Service, ServiceError, run};

@@ -130,10 +130,12 @@ macro_rules! policy {
 
 policy! {
     /// Which task runs next? The numbers are `enum order_kind` of `policy/order.h`.
-    Order, "order", "fair",
+    Order, "order", "fair, ias",
     /// The smallest vruntime.
     #[default]
-    Fair = "fair"
+    Fair = "fair",
+    /// Siblings first, within a bonus (paper 003).
+    Ias = "ias"
 }
 policy! {
     /// When may load be balanced? The numbers are `enum gate_kind` of `policy/gate.h`.
@@ -146,10 +148,12 @@ policy! {
 }
 policy! {
     /// What is load? The numbers are `enum balance_kind` of `policy/balance.h`.
-    Balance, "balance", "count",
+    Balance, "balance", "count, capability",
     /// CPUs are equal: classic Linux.
     #[default]
-    Count = "count"
+    Count = "count",
+    /// Load per capability (paper 002).
+    Capability = "capability"
 }
 
 /// How long a task runs before others get their turn.

@@ -1,7 +1,9 @@
 //! The scheduler: loaded, attached, read and tuned.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use bytemuck::Zeroable;
@@ -9,10 +11,11 @@ use evenkeel_machine::Machine;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
 use crate::exit::Exit;
+use crate::image::{Image, tunables};
 use crate::options::Options;
-use crate::records::{EXIT_PARTS, RawCpuState, RawSettings, RawTunables};
+use crate::records::{EXIT_PARTS, MAX_CPUS, NO_ROLE, RawCpuState, RawSpace, RawTunables};
 use crate::support::{Unsupported, log_libbpf, support};
-use crate::topology::{Topology, TopologyError};
+use crate::topology::TopologyError;
 
 /// Why the keel could not be loaded, read or tuned.
 #[derive(Debug, thiserror::Error)]
@@ -46,14 +49,14 @@ struct Aligned<T: ?Sized>(T);
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/keel.bpf.o")));
 
-/// Entries of a queue that one search for a task to move looks at.
-const SCAN_LIMIT: u64 = 64;
-
 const SETTINGS: &str = ".rodata.settings";
 const TOPOLOGY: &str = ".rodata.topology";
 const TUNABLES: &str = ".data.tunables";
 const EXIT: &str = ".data.exit";
 const CPUS: &str = "cpus";
+const ROLES: &str = ".data.roles";
+const SPACES: &str = "spaces";
+const TASKS: &str = "tasks";
 const OPS: &str = "keel_ops";
 
 /// The keel in the kernel. Dropping it gives the machine back to the kernel's own scheduler.
@@ -66,6 +69,9 @@ pub struct Scheduler {
     tuned: RawTunables,
     exit: MapHandle,
     cpus: MapHandle,
+    roles: MapHandle,
+    spaces: MapHandle,
+    tasks: MapHandle,
     /// The CPUs that were online when it was loaded.
     online: Vec<u32>,
 }
@@ -78,24 +84,27 @@ impl Scheduler {
     pub fn load(machine: &Machine, options: &Options) -> Result<Self, LoadError> {
         support()?;
         log_libbpf();
-        let topology = Topology::new(machine, &options.capacities)?;
+        let image = Image::new(machine, options)?;
         let mut open = ObjectBuilder::default()
             .name("keel")
             .and_then(|builder| builder.open_memory(&OBJECT.0))
             .map_err(bpf("opening the object"))?;
-        configure(&mut open, &topology, options)?;
+        configure(&mut open, &image)?;
         let object = open.load().map_err(bpf("loading: the kernel refused the scheduler"))?;
         let online = machine.online().iter().collect();
-        let mut scheduler = Self {
-            tuned: RawTunables::zeroed(),
+        let scheduler = Self {
+            tuned: tunables(options),
             tunables: map(&object, TUNABLES, size_of::<RawTunables>())?,
             exit: map(&object, EXIT, EXIT_PARTS.iter().sum())?,
             cpus: map(&object, CPUS, size_of::<RawCpuState>())?,
+            roles: map(&object, ROLES, size_of::<[u16; MAX_CPUS]>())?,
+            spaces: map(&object, SPACES, size_of::<RawSpace>())?,
+            tasks: handle(&object, TASKS)?,
             object,
             link: None,
             online,
         };
-        scheduler.tune(options)?;
+        scheduler.write()?;
         Ok(scheduler)
     }
 
@@ -127,21 +136,63 @@ impl Scheduler {
     /// # Errors
     /// The kernel refused.
     pub fn tune(&mut self, options: &Options) -> Result<(), LoadError> {
-        let mut next = self.tuned;
-        next.zone[next_zone(&next)] = options.zone.raw();
-        self.write(&next)?;
-        next.zone_at = next_zone(&next) as u64;
-        next.slice_ns = options.slice.ns();
-        next.max_idle_wait_ns = options.max_idle_wait.ns();
-        next.scan_limit = SCAN_LIMIT;
-        self.write(&next)?;
-        self.tuned = next;
-        Ok(())
+        let other = usize::from(self.tuned.zone_at == 0);
+        self.tuned.zone[other] = options.zone.raw();
+        self.write()?;
+        self.tuned =
+            RawTunables { zone: self.tuned.zone, zone_at: other as u64, ..tunables(options) };
+        self.write()
     }
 
-    fn write(&self, tunables: &RawTunables) -> Result<(), LoadError> {
-        let bytes = bytemuck::bytes_of(tunables);
+    fn write(&self) -> Result<(), LoadError> {
+        let bytes = bytemuck::bytes_of(&self.tuned);
         self.tunables.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting parameters"))
+    }
+
+    /// The keel's name for the address space of a process: the same one for all siblings, another
+    /// one after an exec. None: it has none, or was never seen.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn space_of(&self, process: BorrowedFd<'_>) -> Result<Option<u64>, LoadError> {
+        let state = self.tasks.lookup(&process.as_raw_fd().to_ne_bytes(), MapFlags::ANY);
+        let state = state.map_err(bpf("looking up a process"))?;
+        // `seen_space` is the first field of `struct task_state`.
+        let space = state.as_ref().and_then(|state| state.first_chunk()).copied();
+        Ok(space.map(u64::from_ne_bytes).filter(|space| *space != 0))
+    }
+
+    /// The siblings of this space aggregate so from now on.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn set_space(&self, space: u64, how: &RawSpace) -> Result<(), LoadError> {
+        let key = space.to_ne_bytes();
+        let set = self.spaces.update(&key, bytemuck::bytes_of(how), MapFlags::ANY);
+        set.map_err(bpf("setting an address space"))
+    }
+
+    /// They do not any more.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn forget_space(&self, space: u64) -> Result<(), LoadError> {
+        self.spaces.delete(&space.to_ne_bytes()).map_err(bpf("forgetting an address space"))
+    }
+
+    /// Which CPUs aggregate together, and who leads; those without a role do so alone.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn set_roles(&self, roles: &BTreeMap<u32, u16>) -> Result<(), LoadError> {
+        let mut raw = [NO_ROLE; MAX_CPUS];
+        for (cpu, role) in roles {
+            if let Some(place) = raw.get_mut(*cpu as usize) {
+                *place = *role;
+            }
+        }
+        let bytes = bytemuck::cast_slice(&raw);
+        self.roles.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting roles"))
     }
 
     /// The state of each CPU, by number.
@@ -160,45 +211,21 @@ impl Scheduler {
     }
 }
 
-/// The place for the next zone.
-fn next_zone(tunables: &RawTunables) -> usize {
-    usize::from(tunables.zone_at == 0)
-}
-
 /// Writes into the opened object what is fixed from then on.
-fn configure(
-    open: &mut OpenObject,
-    topology: &Topology,
-    options: &Options,
-) -> Result<(), LoadError> {
-    let settings = RawSettings {
-        order: options.order as u32,
-        gate: options.gate as u32,
-        balance: options.balance as u32,
-        cpus: topology.cpu_numbers,
-        levels: topology.levels,
-        pad: 0,
-    };
-    let parts: [&[u8]; 3] = [
-        bytemuck::cast_slice(&topology.cpu_at),
-        bytemuck::cast_slice(&topology.cpus),
-        bytemuck::cast_slice(&topology.ranges),
-    ];
+fn configure(open: &mut OpenObject, image: &Image) -> Result<(), LoadError> {
     // The kernel compares it when the scheduler is attached, so that no CPU comes or goes unseen.
     let hotplug_seq = fs::read_to_string(Path::new("/sys/kernel/sched_ext/hotplug_seq"));
     let hotplug_seq: u64 = hotplug_seq.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         match name.as_str() {
-            SETTINGS => map
-                .set_initial_value(bytemuck::bytes_of(&settings))
-                .map_err(|_| LoadError::Mismatch(SETTINGS))?,
+            SETTINGS => {
+                map.set_initial_value(&image.settings).map_err(|_| LoadError::Mismatch(SETTINGS))?
+            }
             TOPOLOGY => {
-                map.set_initial_value(&parts.concat()).map_err(|_| LoadError::Mismatch(TOPOLOGY))?
+                map.set_initial_value(&image.topology).map_err(|_| LoadError::Mismatch(TOPOLOGY))?
             }
-            CPUS => {
-                map.set_max_entries(topology.cpu_numbers).map_err(|_| LoadError::Mismatch(CPUS))?
-            }
+            CPUS => map.set_max_entries(image.cpus).map_err(|_| LoadError::Mismatch(CPUS))?,
             OPS => {
                 let value = map.initial_value_mut().and_then(|ops| ops.last_chunk_mut());
                 *value.ok_or(LoadError::Mismatch(OPS))? = hotplug_seq.to_ne_bytes();
@@ -209,10 +236,14 @@ fn configure(
     Ok(())
 }
 
-fn map(object: &Object, name: &'static str, bytes: usize) -> Result<MapHandle, LoadError> {
+fn handle(object: &Object, name: &'static str) -> Result<MapHandle, LoadError> {
     let found = object.maps().find(|map| map.name() == name);
     let handle = found.map(|map| MapHandle::try_from(&map)).transpose();
-    let handle = handle.map_err(bpf("opening a map"))?.ok_or(LoadError::Mismatch(name))?;
+    handle.map_err(bpf("opening a map"))?.ok_or(LoadError::Mismatch(name))
+}
+
+fn map(object: &Object, name: &'static str, bytes: usize) -> Result<MapHandle, LoadError> {
+    let handle = handle(object, name)?;
     if handle.value_size() as usize != bytes {
         return Err(LoadError::Mismatch(name));
     }

@@ -17,6 +17,7 @@
 //! nodes = [                    # default: one node with all CPUs
 //!   { id = 0, cpus = "0-7", memory_bytes = 17179869184, distances = [10] },
 //! ]
+//! costs = { switch_ns = 1500 } # for simulations; default: those of `Costs`
 //! ```
 
 use std::collections::BTreeMap;
@@ -28,8 +29,8 @@ use serde::Deserialize;
 
 use crate::groups::Groups;
 use crate::{
-    CAPABILITY_SCALE, CoreType, Cpu, CpuSet, Error, LOCAL_DISTANCE, MAX_DISTANCE, Machine, Node,
-    SpeedOrigin, SpeedSource, SpeedSources,
+    CAPABILITY_SCALE, CoreType, Costs, Cpu, CpuSet, Error, LOCAL_DISTANCE, MAX_DISTANCE, Machine,
+    Node, SpeedOrigin, SpeedSource, SpeedSources,
 };
 
 #[derive(Deserialize)]
@@ -48,6 +49,8 @@ struct File {
     kinds: Vec<Kind>,
     #[serde(default)]
     nodes: Vec<FileNode>,
+    #[serde(default)]
+    costs: Costs,
 }
 
 /// CPUs with the same capability and figures.
@@ -130,6 +133,15 @@ impl Machine {
             );
         }
         text.push_str("]\n");
+        let differs = |name: &&&str| self.costs.get(name) != Costs::default().get(name);
+        let costs: Vec<String> = Costs::NAMES
+            .iter()
+            .filter(differs)
+            .filter_map(|name| Some(format!("{name} = {}", self.costs.get(name)?)))
+            .collect();
+        if !costs.is_empty() {
+            line(&mut text, format_args!("costs = {{ {} }}", costs.join(", ")));
+        }
         text
     }
 
@@ -206,7 +218,9 @@ impl Reader<'_> {
     }
 
     fn machine(&self) -> Result<Machine, Error> {
-        let File { name, offline, isolated, speed, cores, llcs, kinds, nodes } = &self.content;
+        let File { name, offline, isolated, speed, cores, llcs, kinds, nodes, costs } =
+            &self.content;
+        costs.check(self.file)?;
         let present = self.disjoint("kinds", kinds.iter().map(|kind| &kind.cpus), None)?;
         for (field, cpus) in [("offline", offline), ("isolated", isolated)] {
             self.known(field, cpus, &present)?;
@@ -251,7 +265,7 @@ impl Reader<'_> {
             .collect();
         let given = self.capability_given()?;
         let origin = speed.unwrap_or(SpeedOrigin::Given);
-        let machine = Machine { name: name.clone(), speed: origin, cpus, nodes };
+        let machine = Machine { name: name.clone(), speed: origin, cpus, nodes, costs: *costs };
         if !given {
             if speed.is_some() {
                 return Err(self.wrong(

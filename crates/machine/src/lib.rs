@@ -5,6 +5,7 @@
 //! `scx_utils::Topology` is not used here because it reads one process-wide root and sizes its
 //! masks by the live machine, so that it can read neither fixtures nor presets.
 
+mod costs;
 mod cpuset;
 mod error;
 mod file;
@@ -16,6 +17,7 @@ mod sysfs;
 
 use serde::{Deserialize, Serialize};
 
+pub use costs::Costs;
 pub use cpuset::{CpuListError, CpuSet, MAX_CPU};
 pub use error::Error;
 pub use preset::PRESETS;
@@ -39,6 +41,9 @@ pub struct Machine {
     pub cpus: Vec<Cpu>,
     /// The NUMA nodes, ascending by id; at least one.
     pub nodes: Vec<Node>,
+    /// What scheduling costs there, for simulations; of a real machine nothing is known but the
+    /// defaults.
+    pub costs: Costs,
 }
 
 /// A logical CPU.

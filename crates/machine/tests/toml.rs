@@ -7,7 +7,7 @@ use std::fs;
 
 use common::{assert_rules, read, unpack};
 use evenkeel_machine::{
-    CoreType, Cpu, CpuSet, Error, Machine, Node, SpeedOrigin, SpeedSource, SpeedSources,
+    CoreType, Costs, Cpu, CpuSet, Error, Machine, Node, SpeedOrigin, SpeedSource, SpeedSources,
 };
 use proptest::prelude::*;
 
@@ -168,7 +168,9 @@ fn machines() -> impl Strategy<Value = Machine> {
             }
         });
         let speed = SpeedOrigin::Calibrated;
-        Machine { name, speed, cpus: cpus.collect(), nodes: nodes.collect() }
+        let costs =
+            Costs { tick_ns: 1_000_000, switch_ns: u64::from(distances[0]), ..Costs::default() };
+        Machine { name, speed, cpus: cpus.collect(), nodes: nodes.collect(), costs }
     })
 }
 

@@ -217,7 +217,7 @@ pub fn any_zone() -> impl Strategy<Value = ZoneKnobs> {
 }
 
 pub fn any_view() -> impl Strategy<Value = GateView> {
-    (0..5_u32, 0..=FULL, 0..=FULL, 0..=FULL, any::<u64>()).prop_map(
+    (0..6_u32, 0..=FULL, 0..=FULL, 0..=FULL, any::<u64>()).prop_map(
         |(reason, source_utilisation, mean_utilisation, task_share, above)| GateView {
             reason,
             source_utilisation,

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod balance;
+mod capability;
 mod gate;
+mod ias;
 mod native;
 mod order;
 mod seam;

@@ -6,7 +6,10 @@ use proptest::prelude::*;
 
 use crate::balance::any_cpu;
 use crate::gate::{any_view, any_zone};
+use crate::ias::{NOBODY, at};
 use crate::native::*;
+
+const COUNT: BalanceParams = BalanceParams { kind: 0, faster: 0, tasks: 0 };
 
 proptest! {
     #[test]
@@ -18,12 +21,15 @@ proptest! {
         zone in any_zone(),
         view in any_view(),
     ) {
-        let (picked, wanted) = (pick(Some(prev), Some(head)), quota(&sum(&cpus), &own, true));
+        let (picked, wanted) = (pick(Some(prev), Some(head)), COUNT.quota(&COUNT.sum(&cpus), &own, true));
+        let ordered = [at(prev), at(head), at(head), NOBODY].map(|it| Candidate { bonus: 9, ..it });
+        let preferred = pick_ias(&ordered);
         let answers = [GATE_ALWAYS, GATE_ZONE].map(|kind| verdict(kind, &zone, &view));
         prop_assert_eq!(answers[0], OPEN);
         prop_assert_eq!(pick(Some(prev), Some(head)), picked);
+        prop_assert_eq!(pick_ias(&ordered), preferred);
         charge(prev, head, NICE_0);
-        prop_assert_eq!(quota(&sum(&cpus), &own, true), wanted);
+        prop_assert_eq!(COUNT.quota(&COUNT.sum(&cpus), &own, true), wanted);
         prop_assert_eq!(verdict(GATE_ZONE, &zone, &view), answers[1]);
     }
 }

@@ -1,0 +1,271 @@
+//! `evenkeel sim`: from flags to a simulation. What it does is in the crate of its name.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use comfy_table::{Table, presets};
+use evenkeel_bench::output::Output;
+use evenkeel_bench::stats::Verdict;
+use evenkeel_keel::Options;
+use evenkeel_machine::{Costs, Machine, PRESETS};
+use evenkeel_sim::program::{Interrupts, Thief, Workload};
+use evenkeel_sim::{
+    FaultPlan, Figure, Grid, Report, Row, STRICT, Scheduler, Simulation, TORTURE, bench,
+    compare_rows, history, picture, read_rows, sweep, trace,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli::{
+    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart, SimRunArgs,
+    SimSweepArgs,
+};
+
+/// Exit code when a rule was broken, or the scheduler would have been thrown out.
+const BROKEN: i32 = 1;
+
+/// Runs the part that was asked for. Returns the exit code.
+///
+/// # Errors
+/// The machine, the workload or a flag makes no sense, or a file cannot be written.
+pub fn main(args: SimArgs) -> Result<i32> {
+    match args.part {
+        SimPart::Run(args) => run(&args),
+        SimPart::Sweep(args) => run_sweep(&args),
+        SimPart::Compare(args) => compare(&args),
+        SimPart::Bench(args) => run_bench(&args),
+    }
+}
+
+fn machine(name: &str, costs: &CostArgs) -> Result<Machine> {
+    let mut machine = if name == "host" {
+        Machine::from_sysfs(Path::new("/"))?
+    } else if PRESETS.contains(&name) || !Path::new(name).exists() {
+        Machine::preset(name).context("and there is no file of that name")?
+    } else {
+        Machine::from_toml(Path::new(name))?
+    };
+    if costs.no_costs {
+        machine.costs = Costs::none();
+    }
+    for cost in &costs.costs {
+        let Some((cost, value)) = cost.split_once('=') else {
+            bail!("--cost {cost}: expected NAME=VALUE, with one of {}", Costs::NAMES.join(", "));
+        };
+        let value = value.parse().with_context(|| format!("--cost {cost}={value}"))?;
+        machine.costs.set(cost, value, name)?;
+    }
+    Ok(machine)
+}
+
+/// All combinations of the policies that were given.
+fn schedulers(args: &PolicyArgs) -> Vec<Scheduler> {
+    if args.fifo {
+        return vec![Scheduler::Fifo];
+    }
+    fn or_default<T: Copy + Default>(given: &[T]) -> Vec<T> {
+        if given.is_empty() { vec![T::default()] } else { given.to_vec() }
+    }
+    let mut all = Vec::new();
+    for order in or_default(&args.order) {
+        for gate in or_default(&args.gate) {
+            for balance in or_default(&args.balance) {
+                for slice in or_default(&args.slice_us) {
+                    let options = Options { order, gate, balance, slice, ..Options::default() };
+                    all.push(Scheduler::Keel(options));
+                }
+            }
+        }
+    }
+    all
+}
+
+fn run(args: &SimRunArgs) -> Result<i32> {
+    let machine = machine(&args.machine, &args.costs)?;
+    let mut scheduler = match &schedulers(&args.policies)[..] {
+        [one] => one.clone(),
+        several => bail!("{} combinations of policies: `sim sweep` runs them all", several.len()),
+    };
+    if let (Some(path), Scheduler::Keel(options)) = (&args.keel, &scheduler) {
+        let bytes =
+            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        scheduler = Scheduler::Built(options.clone(), bytes.into());
+    }
+    let mut workload = Workload::by_name(&args.workload, args.seed)?;
+    workload.thieves.extend(args.thieves.iter().map(|theft| Thief {
+        cpu: theft.cpu,
+        run_ns: theft.run_ns,
+        period_ns: theft.period_ns,
+        from_ns: theft.period_ns,
+    }));
+    workload.interrupts.extend(args.interrupts.iter().map(|theft| Interrupts {
+        cpu: theft.cpu,
+        run_ns: theft.run_ns,
+        period_ns: theft.period_ns,
+    }));
+    workload.check(&machine)?;
+    let json = args.json.as_deref().map(Output::prepare).transpose()?;
+    let svg = args.svg.as_deref().map(Output::prepare).transpose()?;
+    let faults = if args.faults { FaultPlan::ALL } else { FaultPlan::default() };
+    let simulation = Simulation {
+        machine,
+        scheduler,
+        workload: Arc::new(workload),
+        faults,
+        seed: args.seed,
+        limits: Some(if args.faults { TORTURE } else { STRICT }),
+        records: args.perfetto.is_some() || args.svg.is_some(),
+        max_events: args.max_events,
+    };
+    let outcome = simulation.run()?;
+    let report = Report::new(&simulation, &outcome);
+    if let Some(path) = &args.perfetto {
+        std::fs::write(path, trace(&outcome.record, &simulation.workload))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(output) = svg {
+        let title = format!("{} on {} under {}", report.workload, report.machine, report.scheduler);
+        let svg = picture(&outcome.record, outcome.time_ns, &simulation.workload, &title);
+        output.write(&svg)?;
+    }
+    if let Some(output) = json {
+        output.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
+    }
+    print!("{report}");
+    if report.is_good() {
+        return Ok(0);
+    }
+    let mut stderr = std::io::stderr();
+    if let Some(end) = &report.end {
+        let _ = writeln!(stderr, "{}evenkeel: {end}", outcome.dump);
+    }
+    let _ = write!(stderr, "{}", history(&outcome, &simulation.workload));
+    let _ =
+        writeln!(stderr, "evenkeel: the same command, with --seed {}, does it again", args.seed);
+    Ok(BROKEN)
+}
+
+fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
+    let machines = args.machines.iter().map(|name| machine(name, &args.costs));
+    let grid = Grid {
+        workloads: args.workloads.clone(),
+        machines: machines.collect::<Result<_>>()?,
+        schedulers: schedulers(&args.policies),
+        seeds: 1..args.seeds + 1,
+    };
+    let jobs =
+        args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left") {
+        bar.set_style(style);
+    }
+    let done = sweep(&grid, args.shard, jobs, &args.out, |done, of| {
+        bar.set_length(of as u64);
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+    let rows = read_rows(&args.out)?;
+    let bad: Vec<&Row> = rows.iter().filter(|row| !row.report.is_good()).collect();
+    println!(
+        "{done} runs; {} rows in {}, {} of them bad",
+        rows.len(),
+        args.out.display(),
+        bad.len()
+    );
+    for Row { report, .. } in bad.iter().take(10) {
+        let why = report.end.iter().chain(&report.violations).next();
+        println!(
+            "{} on {} under {}, seed {}: {}",
+            report.workload,
+            report.machine,
+            report.scheduler,
+            report.seed,
+            why.map_or("", |why| why)
+        );
+    }
+    Ok(if bad.is_empty() { 0 } else { BROKEN })
+}
+
+fn compare(args: &SimCompareArgs) -> Result<i32> {
+    let figure = match args.by {
+        FigureName::Tat => Figure::Tat,
+        FigureName::Response => Figure::Response,
+        FigureName::Makespan => Figure::Makespan,
+        FigureName::Slowdown => Figure::Slowdown,
+    };
+    let rows = compare_rows(&read_rows(&args.before)?, &read_rows(&args.after)?, figure);
+    if rows.is_empty() {
+        bail!("nothing is in both: sweep the same workloads and machines");
+    }
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
+        "workload",
+        "machine",
+        "before",
+        "after",
+        "pairs",
+        "before / after",
+        "verdict",
+    ]);
+    for row in &rows {
+        let ratio = &row.judged.comparison.ratio;
+        let verdict = match row.judged.verdict {
+            Verdict::Better => "better",
+            Verdict::Worse => "worse",
+            Verdict::Undecided => "undecided",
+        };
+        table.add_row([
+            row.workload.clone(),
+            row.machine.clone(),
+            row.before.clone(),
+            row.after.clone(),
+            row.judged.comparison.pairs.to_string(),
+            format!("{:.4} ({:.4} - {:.4})", ratio.median, ratio.lo, ratio.hi),
+            verdict.to_owned(),
+        ]);
+    }
+    println!("{table}");
+    Ok(0)
+}
+
+fn run_bench(args: &SimBenchArgs) -> Result<i32> {
+    let json = args.json.as_deref().map(Output::prepare).transpose()?;
+    let dir = tempfile::tempdir().context("cannot make a directory for the rows of a sweep")?;
+    let speeds = bench(dir.path(), |what| {
+        let _ = writeln!(std::io::stderr(), "measuring: {what}");
+    })?;
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
+        "what",
+        "CPUs",
+        "ns an event",
+        "events/s",
+        "reference passes",
+        "calls an event",
+    ]);
+    for speed in &speeds.speeds {
+        table.add_row([
+            speed.name.clone(),
+            speed.cpus.to_string(),
+            format!("{:.0}", speed.ns_per_event),
+            format!("{:.0}", speed.events_per_s),
+            format!("{:.1}", speed.reference_passes),
+            format!("{:.1}", speed.calls_per_event),
+        ]);
+    }
+    println!("{table}");
+    println!(
+        "a pass of the reference loop: {:.2} ns; 1,024 CPUs by 128: {:.2}; resident {:.0} MiB; sweep on \
+         {} threads: {:.2} times as fast as on one",
+        speeds.reference_ns,
+        speeds.large_by_small,
+        speeds.resident_mib,
+        speeds.jobs,
+        speeds.sweep_speed_up
+    );
+    if let Some(output) = json {
+        output.write(&(serde_json::to_string_pretty(&speeds)? + "\n"))?;
+    }
+    Ok(0)
+}

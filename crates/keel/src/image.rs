@@ -1,0 +1,122 @@
+//! What the keel is given before it starts, byte for byte: for the kernel, and for whoever else hosts
+//! it.
+
+use std::collections::BTreeMap;
+use std::mem::{offset_of, size_of};
+use std::sync::LazyLock;
+
+use evenkeel_machine::Machine;
+
+use crate::options::Options;
+use crate::records::{COUNTERS, RawCpuState, RawSettings, RawTunables};
+use crate::statistics::Statistics;
+use crate::topology::{Topology, TopologyError};
+
+/// Entries of a queue that one search for a task to move looks at.
+const SCAN_LIMIT: u64 = 64;
+
+/// The records of `bpf/keel/intf.h` that are set from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// `settings`: which policies, how many CPUs.
+    pub settings: Vec<u8>,
+    /// `topology`: where each CPU stands.
+    pub topology: Vec<u8>,
+    /// `tunables`: what may be changed while the keel runs.
+    pub tunables: Vec<u8>,
+    /// Entries of the map `cpus`: CPU numbers are below this.
+    pub cpus: u32,
+}
+
+impl Image {
+    /// For the CPUs of this machine that are online.
+    ///
+    /// # Errors
+    /// The machine is larger than the keel was built for, or a capacity is for no CPU of it.
+    pub fn new(machine: &Machine, options: &Options) -> Result<Self, TopologyError> {
+        let topology = Topology::new(machine, &options.capacities)?;
+        let settings = RawSettings {
+            order: options.order as u32,
+            gate: options.gate as u32,
+            balance: options.balance as u32,
+            cpus: topology.cpu_numbers,
+            levels: topology.levels,
+            pad: 0,
+        };
+        let parts: [&[u8]; 3] = [
+            bytemuck::cast_slice(&topology.cpu_at),
+            bytemuck::cast_slice(&topology.cpus),
+            bytemuck::cast_slice(&topology.ranges),
+        ];
+        Ok(Self {
+            settings: bytemuck::bytes_of(&settings).to_vec(),
+            topology: parts.concat(),
+            tunables: bytemuck::bytes_of(&tunables(options)).to_vec(),
+            cpus: topology.cpu_numbers,
+        })
+    }
+
+    /// Bytes of an entry of the map `cpus`.
+    pub const CPU_STATE_BYTES: usize = size_of::<RawCpuState>();
+
+    /// How often a CPU has looked for work elsewhere, from its entry of the map `cpus`.
+    pub fn attempts(cpu: &[u8]) -> u64 {
+        static TRIES: LazyLock<Vec<usize>> = LazyLock::new(|| {
+            let counted = COUNTERS.iter().zip(0..);
+            counted.filter(|((name, _), _)| name.starts_with("try_")).map(|(_, at)| at).collect()
+        });
+        let counter = |at: &usize| {
+            let start = offset_of!(RawCpuState, counters) + at * size_of::<u64>();
+            let bytes = cpu.get(start..)?.first_chunk()?;
+            Some(u64::from_ne_bytes(*bytes))
+        };
+        TRIES.iter().filter_map(counter).sum()
+    }
+
+    /// What was counted, by name, from the entries of the map `cpus`.
+    pub fn counters(cpus: &[u8]) -> BTreeMap<String, u64> {
+        let mut statistics = Statistics::default();
+        let entries = cpus.chunks_exact(Self::CPU_STATE_BYTES).zip(0u32..);
+        let states: Vec<_> =
+            entries.map(|(entry, cpu)| (cpu, bytemuck::pod_read_unaligned(entry))).collect();
+        statistics.add(&states);
+        statistics.counters
+    }
+}
+
+/// `tunables` as these options want them.
+pub(crate) fn tunables(options: &Options) -> RawTunables {
+    RawTunables {
+        slice_ns: options.slice.ns(),
+        scan_limit: SCAN_LIMIT,
+        max_idle_wait_ns: options.max_idle_wait.ns(),
+        zone_at: 0,
+        zone: [options.zone.raw(); 2],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_summed_over_cpus() {
+        let mut bytes = vec![0; 2 * Image::CPU_STATE_BYTES];
+        let first_counter = offset_of!(RawCpuState, counters);
+        bytes[first_counter] = 3;
+        bytes[Image::CPU_STATE_BYTES + first_counter] = 4;
+        assert_eq!(Image::counters(&bytes)["wake_idle"], 7);
+        let tries = COUNTERS.iter().position(|(name, _)| *name == "try_periodic").unwrap();
+        bytes[first_counter + tries * size_of::<u64>()] = 5;
+        assert_eq!(Image::attempts(&bytes[..Image::CPU_STATE_BYTES]), 5);
+    }
+
+    #[test]
+    fn an_image_is_of_the_machine() {
+        let machine = Machine::preset("amc1").unwrap();
+        let image = Image::new(&machine, &Options::default()).unwrap();
+        assert_eq!(image.cpus, 32);
+        assert_eq!(image.settings.len(), size_of::<RawSettings>());
+        assert_eq!(image.tunables.len(), size_of::<RawTunables>());
+    }
+}

@@ -1,0 +1,215 @@
+//! How fast the simulator is, and what it needs. Times are those of this machine now, so each is
+//! given as a ratio to a reference loop that ran in the same process between them, too.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use evenkeel_keel::Options;
+use evenkeel_machine::Machine;
+use evenkeel_stats::median;
+use serde::Serialize;
+
+use crate::kernel::FaultPlan;
+use crate::observe::STRICT;
+use crate::program::{Op, TaskPlan, Workload};
+use crate::run::{MAX_EVENTS, Outcome, Simulation};
+use crate::scheduler::Scheduler;
+use crate::sweep::{Grid, Shard, SweepError, sweep};
+
+/// Rounds, the contestants by turns; medians are taken.
+const ROUNDS: usize = 5;
+/// Tasks for each CPU.
+const TASKS_PER_CPU: usize = 10;
+/// Passes of the reference loop.
+const REFERENCE: u64 = 20_000_000;
+/// Runs of the sweeps that are timed.
+const RUNS: u64 = 1000;
+
+/// A simulator's speed on one kind of machine.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Speed {
+    /// What ran.
+    pub name: String,
+    /// CPUs of the simulated machine.
+    pub cpus: usize,
+    /// Whether all events went through the checkers.
+    pub checked: bool,
+    /// Events of the engine in a run.
+    pub events: u64,
+    /// Wall-clock time of an event.
+    pub ns_per_event: f64,
+    /// Events in a second.
+    pub events_per_s: f64,
+    /// Passes of the reference loop that take as long as an event.
+    pub reference_passes: f64,
+    /// Calls of the kernel's functions by the scheduler, for each event.
+    pub calls_per_event: f64,
+}
+
+/// All that is measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Speeds {
+    /// Time of a pass of the reference loop: a step of a xorshift generator, each depending on the
+    /// one before.
+    pub reference_ns: f64,
+    /// By what ran.
+    pub speeds: Vec<Speed>,
+    /// Events in a second with 1,024 CPUs by those with 128, as many tasks for each CPU.
+    pub large_by_small: f64,
+    /// Memory of the process while it held 1,024 CPUs with 10,000 tasks, in MiB.
+    pub resident_mib: f64,
+    /// Threads that the sweep used.
+    pub jobs: usize,
+    /// How much faster than on one thread it was.
+    pub sweep_speed_up: f64,
+}
+
+/// Equal CPUs, eight to a cache and 32 to a node.
+fn machine(cpus: u32) -> Result<Machine, evenkeel_machine::Error> {
+    let nodes = cpus.div_ceil(32);
+    let list = |first: u32, count: u32| format!("{first}-{}", first + count - 1);
+    let caches: Vec<String> =
+        (0..cpus / 8).map(|cache| format!("\"{}\"", list(cache * 8, 8))).collect();
+    let rows: Vec<String> = (0..nodes)
+        .map(|node| {
+            let distances: Vec<&str> =
+                (0..nodes).map(|to| if to == node { "10" } else { "20" }).collect();
+            let cpus = list(node * 32, 32);
+            format!("{{ id = {node}, cpus = \"{cpus}\", distances = [{}] }}", distances.join(", "))
+        })
+        .collect();
+    let text = format!(
+        "name = \"{cpus} CPUs\"\nkinds = [{{ cpus = \"{}\", capability = 1024 }}]\nllcs = [{}]\n\
+         nodes = [{}]\n",
+        list(0, cpus),
+        caches.join(", "),
+        rows.join(", ")
+    );
+    Machine::parse_toml(&text, "bench")
+}
+
+/// Tasks that work and sleep by turns.
+fn workload(tasks: usize, ms: u64) -> Workload {
+    const MS: u64 = 1_000_000;
+    let ops = vec![Op::RunAbout(MS), Op::SleepAbout(8 * MS), Op::Goto(0)];
+    let plan =
+        |at: usize| TaskPlan { space: (at / 8) as u32, ..TaskPlan::new("worker", ops.clone()) };
+    Workload {
+        name: "bench".to_owned(),
+        tasks: (0..tasks).map(plan).collect(),
+        duration_ns: ms * MS,
+        ..Workload::default()
+    }
+}
+
+/// Measures everything; `note` hears what comes next.
+///
+/// # Errors
+/// [`SweepError`], among them that there is no room for the rows in `dir`.
+pub fn bench(dir: &Path, mut note: impl FnMut(&str)) -> Result<Speeds, SweepError> {
+    let keel = || Scheduler::Keel(Options::default());
+    // Simulated times give about as many events everywhere.
+    let contestants = [
+        ("engine alone (fifo)", Scheduler::Fifo, 128, false, 400),
+        ("keel", keel(), 128, false, 400),
+        ("keel, checked", keel(), 128, true, 400),
+        ("keel", keel(), 1024, false, 50),
+    ];
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); contestants.len()];
+    let mut reference = Vec::new();
+    let mut outcomes: Vec<Option<Outcome>> = vec![None; contestants.len()];
+    for round in 0..ROUNDS {
+        for (at, (name, scheduler, cpus, checked, ms)) in contestants.iter().enumerate() {
+            if round == 0 {
+                note(&format!("{name}, {cpus} CPUs"));
+            }
+            let simulation = Simulation {
+                machine: machine(*cpus)?,
+                scheduler: scheduler.clone(),
+                workload: Arc::new(workload(*cpus as usize * TASKS_PER_CPU, *ms)),
+                faults: FaultPlan::default(),
+                seed: 1,
+                limits: checked.then_some(STRICT),
+                records: false,
+                max_events: MAX_EVENTS,
+            };
+            reference.push(reference_ns());
+            let start = Instant::now();
+            let outcome = simulation.run()?;
+            times[at].push(start.elapsed().as_nanos() as f64 / outcome.events.max(1) as f64);
+            outcomes[at] = Some(outcome);
+        }
+    }
+    let resident_mib = resident_mib();
+    let reference_ns = median(&reference).unwrap_or_default();
+    let speeds: Vec<Speed> = contestants
+        .iter()
+        .zip(times.iter().zip(outcomes.iter().flatten()))
+        .map(|((name, _, cpus, checked, _), (times, outcome))| {
+            let ns_per_event = median(times).unwrap_or_default();
+            Speed {
+                name: (*name).to_owned(),
+                cpus: *cpus as usize,
+                checked: *checked,
+                events: outcome.events,
+                ns_per_event,
+                events_per_s: 1e9 / ns_per_event,
+                reference_passes: ns_per_event / reference_ns,
+                calls_per_event: outcome.calls as f64 / outcome.events.max(1) as f64,
+            }
+        })
+        .collect();
+    let of = |cpus| {
+        let found = speeds.iter().find(|s| s.cpus == cpus && s.name == "keel");
+        found.map_or(0.0, |speed| speed.events_per_s)
+    };
+    let large_by_small = of(1024) / of(128);
+    let (jobs, sweep_speed_up) = sweep_speed_up(dir, &mut note)?;
+    Ok(Speeds { reference_ns, speeds, large_by_small, resident_mib, jobs, sweep_speed_up })
+}
+
+/// Time of a pass of the reference loop.
+fn reference_ns() -> f64 {
+    let start = Instant::now();
+    let mut x = black_box(0x9e37_79b9_7f4a_7c15u64);
+    for _ in 0..REFERENCE {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+    }
+    black_box(x);
+    start.elapsed().as_nanos() as f64 / REFERENCE as f64
+}
+
+/// What the process has had in memory at most.
+fn resident_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok());
+    kib.unwrap_or_default() / 1024.0
+}
+
+/// A sweep of small runs on one thread and on all.
+fn sweep_speed_up(dir: &Path, note: &mut impl FnMut(&str)) -> Result<(usize, f64), SweepError> {
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let grid = Grid {
+        workloads: vec!["hogs:tasks=12,work=40ms".to_owned()],
+        machines: vec![machine(32)?],
+        schedulers: vec![Scheduler::Keel(Options::default())],
+        seeds: 0..RUNS,
+    };
+    let time = |jobs: usize, round: usize| -> Result<f64, SweepError> {
+        let out = dir.join(format!("rows-{jobs}-{round}.jsonl"));
+        let start = Instant::now();
+        sweep(&grid, Shard { index: 1, of: 1 }, jobs, &out, |_, _| {})?;
+        Ok(start.elapsed().as_secs_f64())
+    };
+    note(&format!("sweeps of {RUNS} runs"));
+    let mut ratios = Vec::new();
+    for round in 0..ROUNDS {
+        ratios.push(time(1, round)? / time(jobs, round + ROUNDS)?);
+    }
+    Ok((jobs, median(&ratios).unwrap_or_default()))
+}

@@ -1,0 +1,256 @@
+//! The scheduler is called: each callback with the state of the world that it may see, and the time
+//! that it takes afterwards.
+
+use crate::native::{GroupInitArgs, InitTaskArgs, RawTask};
+
+use super::Kernel;
+
+/// What held before a callback: they nest where others may come in between.
+pub(super) struct Outside {
+    context: *mut std::ffi::c_void,
+    cpu: u32,
+    direct: Option<u32>,
+    scanned: u64,
+}
+
+impl Kernel {
+    /// From now on the scheduler runs, on this CPU, and may call us.
+    fn enter(&mut self, cpu: u32, direct: Option<u32>) -> Outside {
+        let context = (&raw mut *self).cast();
+        let host = &mut *self.instance.host;
+        let outside = Outside {
+            context: host.context,
+            cpu: host.cpu,
+            direct: self.direct,
+            scanned: host.scanned,
+        };
+        host.context = context;
+        host.now_ns = self.now;
+        host.cpu = cpu;
+        self.direct = direct;
+        self.cpus[cpu as usize].callbacks += 1;
+        outside
+    }
+
+    /// The callback has returned.
+    fn leave(&mut self, outside: Outside) {
+        let host = &mut *self.instance.host;
+        let (cpu, scanned) = (host.cpu, host.scanned - outside.scanned);
+        host.context = outside.context;
+        host.cpu = outside.cpu;
+        host.now_ns = self.now;
+        self.direct = outside.direct;
+        self.cpus[cpu as usize].callbacks -= 1;
+        self.spend(cpu, scanned * self.machine.costs.scan_ns);
+    }
+
+    pub(super) fn raw(&mut self, task: u32) -> *mut RawTask {
+        &raw mut *self.tasks[task as usize].raw
+    }
+
+    pub(super) fn call_select_cpu(&mut self, task: u32, prev: u32, flags: u64, cpu: u32) -> u32 {
+        let Some(callback) = self.instance.ops.select_cpu else { return prev };
+        let raw = self.raw(task);
+        let outside = self.enter(cpu, Some(task));
+        // SAFETY: of all callbacks: the task lives as long as the kernel, and the scheduler calls
+        // back by the context that was just set.
+        let chosen = unsafe { callback(raw, prev as i32, flags) };
+        self.leave(outside);
+        match u32::try_from(chosen) {
+            Ok(chosen) if self.layout.has(chosen) => chosen,
+            _ => {
+                self.broken(format!("select_cpu chose CPU {chosen}, which does not exist"));
+                prev
+            }
+        }
+    }
+
+    pub(super) fn call_enqueue(&mut self, task: u32, flags: u64, cpu: u32) {
+        let Some(callback) = self.instance.ops.enqueue else { return };
+        let raw = self.raw(task);
+        let outside = self.enter(cpu, Some(task));
+        // SAFETY: see call_select_cpu().
+        unsafe { callback(raw, flags) };
+        self.leave(outside);
+    }
+
+    pub(super) fn call_dispatch(&mut self, cpu: u32, prev: Option<u32>) {
+        let Some(callback) = self.instance.ops.dispatch else { return };
+        let raw = prev.map_or(std::ptr::null_mut(), |prev| self.raw(prev));
+        let counts = self.machine.costs.balance_ns > 0;
+        let before = if counts { self.instance.attempts(cpu) } else { 0 };
+        let outside = self.enter(cpu, None);
+        // SAFETY: see call_select_cpu().
+        unsafe { callback(cpu as i32, raw) };
+        self.leave(outside);
+        if counts {
+            let attempts = self.instance.attempts(cpu).saturating_sub(before);
+            self.spend(cpu, attempts * self.machine.costs.balance_ns);
+        }
+    }
+
+    pub(super) fn call_tick(&mut self, task: u32, cpu: u32) {
+        let callback = self.instance.ops.tick;
+        self.call_task(callback, task, cpu);
+    }
+
+    pub(super) fn call_running(&mut self, task: u32, cpu: u32) {
+        let callback = self.instance.ops.running;
+        self.call_task(callback, task, cpu);
+    }
+
+    pub(super) fn call_enable(&mut self, task: u32, cpu: u32) {
+        let callback = self.instance.ops.enable;
+        self.call_task(callback, task, cpu);
+    }
+
+    fn call_task(
+        &mut self,
+        callback: Option<unsafe extern "C" fn(*mut RawTask)>,
+        task: u32,
+        cpu: u32,
+    ) {
+        let Some(callback) = callback else { return };
+        let raw = self.raw(task);
+        let outside = self.enter(cpu, None);
+        // SAFETY: see call_select_cpu().
+        unsafe { callback(raw) };
+        self.leave(outside);
+    }
+
+    pub(super) fn call_stopping(&mut self, task: u32, runnable: bool, cpu: u32) {
+        let Some(callback) = self.instance.ops.stopping else { return };
+        let raw = self.raw(task);
+        let outside = self.enter(cpu, None);
+        // SAFETY: see call_select_cpu().
+        unsafe { callback(raw, runnable) };
+        self.leave(outside);
+    }
+
+    pub(super) fn call_quiescent(&mut self, task: u32, flags: u64, cpu: u32) {
+        let Some(callback) = self.instance.ops.quiescent else { return };
+        let raw = self.raw(task);
+        let outside = self.enter(cpu, None);
+        // SAFETY: see call_select_cpu().
+        unsafe { callback(raw, flags) };
+        self.leave(outside);
+    }
+
+    pub(super) fn call_yield(&mut self, task: u32, cpu: u32) {
+        let Some(callback) = self.instance.ops.r#yield else {
+            self.tasks[task as usize].raw.slice = 0;
+            return;
+        };
+        let raw = self.raw(task);
+        let outside = self.enter(cpu, None);
+        // SAFETY: see call_select_cpu().
+        unsafe { callback(raw, std::ptr::null_mut()) };
+        self.leave(outside);
+    }
+
+    /// Tells the scheduler that a higher class has taken the CPU, or has let it go.
+    pub(super) fn call_higher_class(&mut self, cpu: u32, takes: bool) {
+        let ops = &self.instance.ops;
+        let Some(callback) = (if takes { ops.cpu_release } else { ops.cpu_acquire }) else {
+            return;
+        };
+        let outside = self.enter(cpu, None);
+        // SAFETY: see call_select_cpu(); the scheduler knows nothing of what the arguments hold.
+        unsafe { callback(cpu as i32, std::ptr::null()) };
+        self.leave(outside);
+    }
+
+    /// Whether the scheduler takes the task on.
+    pub(super) fn call_init_task(&mut self, task: u32, fork: bool, cpu: u32) -> bool {
+        let Some(callback) = self.instance.ops.init_task else { return true };
+        let group = self.tasks[task as usize].group;
+        let args = InitTaskArgs { fork, cgroup: &raw const *self.groups[group].raw };
+        let raw = self.raw(task);
+        let outside = self.enter(cpu, None);
+        // SAFETY: see call_select_cpu(); the arguments outlive the call.
+        let refused = unsafe { callback(raw, &raw const args) };
+        self.leave(outside);
+        refused == 0
+    }
+
+    pub(super) fn call_exit_task(&mut self, task: u32, cpu: u32) {
+        let Some(callback) = self.instance.ops.exit_task else { return };
+        let raw = self.raw(task);
+        let outside = self.enter(cpu, None);
+        // SAFETY: see call_select_cpu(); the scheduler knows nothing of what the arguments hold.
+        unsafe { callback(raw, std::ptr::null()) };
+        self.leave(outside);
+    }
+
+    pub(super) fn call_init(&mut self) -> i32 {
+        let Some(callback) = self.instance.ops.init else { return 0 };
+        let outside = self.enter(0, None);
+        // SAFETY: see call_select_cpu().
+        let error = unsafe { callback() };
+        self.leave(outside);
+        error
+    }
+
+    pub(super) fn call_group_init(&mut self, group: usize) -> i32 {
+        let Some(callback) = self.instance.ops.cgroup_init else { return 0 };
+        let raw = &raw const *self.groups[group].raw;
+        let args = GroupInitArgs {
+            weight: self.groups[group].weight,
+            bw_period_us: 100_000,
+            bw_quota_us: u64::MAX,
+        };
+        let outside = self.enter(0, None);
+        // SAFETY: see call_select_cpu(); groups live as long as the kernel.
+        let error = unsafe { callback(raw, &raw const args) };
+        self.leave(outside);
+        error
+    }
+
+    pub(super) fn call_group_move(&mut self, task: u32, from: usize, to: usize, cpu: u32) {
+        let Some(callback) = self.instance.ops.cgroup_move else { return };
+        let (from, to) = (&raw const *self.groups[from].raw, &raw const *self.groups[to].raw);
+        let raw = self.raw(task);
+        let outside = self.enter(cpu, None);
+        // SAFETY: see call_select_cpu(); groups live as long as the kernel.
+        unsafe { callback(raw, from, to) };
+        self.leave(outside);
+    }
+
+    pub(super) fn call_group_weight(&mut self, group: usize, weight: u32) {
+        let Some(callback) = self.instance.ops.cgroup_set_weight else { return };
+        let raw = &raw const *self.groups[group].raw;
+        let outside = self.enter(0, None);
+        // SAFETY: see call_select_cpu(); groups live as long as the kernel.
+        unsafe { callback(raw, weight) };
+        self.leave(outside);
+    }
+
+    /// The scheduler writes down its state, CPU by CPU and task by task.
+    pub(super) fn call_dump(&mut self) {
+        self.instance.host.hazards = 0;
+        let ops = self.instance.ops;
+        let now = self.now;
+        let outside = self.enter(0, None);
+        // SAFETY: see call_select_cpu(); the time outlives the calls.
+        unsafe {
+            if let Some(callback) = ops.dump {
+                callback(&raw const now);
+            }
+            for cpu in (0..self.cpus.len() as u32).filter(|cpu| self.online.has(*cpu)) {
+                let idles = self.idle.has(cpu);
+                if let Some(callback) = ops.dump_cpu {
+                    callback(&raw const now, cpu as i32, idles);
+                }
+            }
+            for task in 0..self.tasks.len() as u32 {
+                if let (Some(callback), super::Life::Waits) =
+                    (ops.dump_task, self.tasks[task as usize].life)
+                {
+                    let raw = self.raw(task);
+                    callback(&raw const now, raw);
+                }
+            }
+        }
+        self.leave(outside);
+    }
+}

@@ -1,0 +1,160 @@
+//! What somebody changes about a task, a cgroup or a CPU (kernel: `sched_change_begin`,
+//! `affine_move_task`, `migration_cpu_stop`).
+
+use evenkeel_invariants::{Left, What};
+
+use crate::event::Event;
+use crate::mask::Mask;
+use crate::observe::Reason;
+use crate::program::Change;
+
+use super::{Kernel, Life, STOPPER, thief_tid, weight_in_cgroup};
+
+/// `DEQUEUE_SAVE` and `ENQUEUE_RESTORE`.
+const FOR_A_MOMENT: u64 = 2;
+/// `SCX_TASK_QUEUED`.
+const QUEUED: u32 = 1;
+
+impl Kernel {
+    pub(super) fn change_event(&mut self, index: u32) {
+        if self.depth > 0 {
+            self.deferred.push(Event::Change { index });
+            return;
+        }
+        let change = self.workload.changes.get(index as usize).map(|(_, change)| change.clone());
+        if let Some(change) = change {
+            self.change(&change);
+        }
+    }
+
+    pub(super) fn change(&mut self, change: &Change) {
+        let known = |task: &usize| *task < self.tasks.len();
+        match change {
+            Change::Hotplug { cpu, online } => self.hotplug(*cpu, *online),
+            Change::Capability { cpu, capability } => {
+                if let Some(c) = self.cpus.get_mut(*cpu as usize) {
+                    c.capability = (*capability).max(1);
+                    self.rate_anew(*cpu);
+                }
+            }
+            Change::Affinity { task, allowed } if known(task) => {
+                self.set_affinity(*task as u32, allowed);
+            }
+            Change::Nice { task, nice } if known(task) => self.set_nice(*task as u32, *nice),
+            Change::Group { task, group } if known(task) && *group < self.groups.len() => {
+                self.set_group(*task as u32, *group);
+            }
+            Change::Weight { group, weight } => self.set_group_weight(*group, *weight),
+            Change::Affinity { .. } | Change::Nice { .. } | Change::Group { .. } => {}
+        }
+    }
+
+    /// Takes a task out of its queue or off its CPU for a moment, while something about it changes.
+    pub(super) fn while_dequeued(&mut self, task: u32, change: impl FnOnce(&mut Self)) {
+        let life = self.tasks[task as usize].life;
+        if !matches!(life, Life::Waits | Life::Runs) {
+            change(self);
+            return;
+        }
+        let cpu = self.tasks[task as usize].raw.cpu;
+        self.update(cpu);
+        self.cpus[cpu as usize].locks += 1;
+        self.dequeue(task, FOR_A_MOMENT);
+        change(self);
+        let t = &mut self.tasks[task as usize];
+        t.raw.flags |= QUEUED;
+        t.reason = Reason::Change;
+        self.do_enqueue(task, FOR_A_MOMENT, cpu);
+        if life == Life::Runs {
+            self.unlink(task);
+            self.call_running(task, cpu);
+        }
+        self.cpus[cpu as usize].locks -= 1;
+        self.arm(cpu);
+    }
+
+    pub(super) fn set_affinity(&mut self, task: u32, allowed: &Mask) {
+        // What is not there cannot be used, and a task without any CPU cannot be.
+        if !allowed.intersects(&self.online) || self.tasks[task as usize].life == Life::Dead {
+            return;
+        }
+        self.while_dequeued(task, |kernel| {
+            let t = &mut kernel.tasks[task as usize];
+            *t.allowed = allowed.clone();
+            t.raw.nr_cpus_allowed = allowed.count() as i32;
+            if t.life != Life::New {
+                kernel.tell_affinity(task);
+            }
+        });
+        let t = &self.tasks[task as usize];
+        let (life, cpu) = (t.life, t.raw.cpu);
+        if allowed.has(cpu) {
+            return;
+        }
+        match life {
+            Life::Waits => self.requeue_elsewhere(task),
+            Life::Runs => self.stop_and_move(task, cpu),
+            _ => {}
+        }
+    }
+
+    /// A waiting task that may not use its CPU any more goes to another one.
+    pub(super) fn requeue_elsewhere(&mut self, task: u32) {
+        let from = self.tasks[task as usize].raw.cpu;
+        let to = self.fallback(task, from);
+        self.unlink(task);
+        let t = &mut self.tasks[task as usize];
+        t.raw.flags &= !QUEUED;
+        t.reason = Reason::Change;
+        self.move_to_cpu(task, to);
+        self.cpus[to as usize].locks += 1;
+        self.enqueue(task, 0, from);
+        self.cpus[to as usize].locks -= 1;
+    }
+
+    /// A running task that may not use its CPU any more is taken off it by a thread of the kernel.
+    fn stop_and_move(&mut self, task: u32, cpu: u32) {
+        self.cpus[cpu as usize].thieves.insert(0, STOPPER);
+        self.tell(cpu, What::Wakeup { task: thief_tid(STOPPER, cpu) });
+        self.schedule(cpu, Left::Runnable);
+        let t = &self.tasks[task as usize];
+        if t.life == Life::Waits && !t.allowed.has(t.raw.cpu) {
+            self.requeue_elsewhere(task);
+        }
+        self.cpus[cpu as usize].thieves.retain(|thief| *thief != STOPPER);
+        self.schedule(cpu, Left::Runnable);
+    }
+
+    pub(super) fn set_nice(&mut self, task: u32, nice: i32) {
+        let nice = nice.clamp(-20, 19);
+        self.while_dequeued(task, |kernel| {
+            let t = &mut kernel.tasks[task as usize];
+            t.nice = nice;
+            t.raw.weight = weight_in_cgroup(nice);
+            if !matches!(t.life, Life::New | Life::Dead) {
+                kernel.tell_class(task);
+            }
+        });
+    }
+
+    fn set_group(&mut self, task: u32, group: usize) {
+        if matches!(self.tasks[task as usize].life, Life::New | Life::Dead) {
+            return;
+        }
+        self.while_dequeued(task, |kernel| {
+            let t = &mut kernel.tasks[task as usize];
+            let from = std::mem::replace(&mut t.group, group);
+            let cpu = t.raw.cpu;
+            kernel.call_group_move(task, from, group, cpu);
+            kernel.tell_class(task);
+        });
+    }
+
+    fn set_group_weight(&mut self, group: usize, weight: u32) {
+        if group == 0 || group >= self.groups.len() {
+            return;
+        }
+        self.groups[group].weight = weight.clamp(1, 10_000);
+        self.call_group_weight(group, weight.clamp(1, 10_000));
+    }
+}

@@ -1,0 +1,244 @@
+//! The time that passes for who runs: progress at the CPU's rate, what is no progress, ticks,
+//! interrupts, and the watchdog.
+
+use crate::event::Event;
+use crate::observe::Level;
+
+use super::{FRACTION, Kernel, Life};
+
+impl Kernel {
+    /// Accounts the time up to now to who runs on the CPU.
+    pub(super) fn update(&mut self, cpu: u32) {
+        let now = self.now;
+        let c = &mut self.cpus[cpu as usize];
+        let mut passed = now - c.since;
+        c.since = now;
+        let interrupted = passed.min(c.interrupt_ns);
+        c.interrupt_ns -= interrupted;
+        passed -= interrupted;
+        let Some(curr) = c.curr else { return };
+        let raw = &mut self.tasks[curr as usize].raw;
+        let charged =
+            if self.machine.costs.irq_accounting == 1 { passed } else { passed + interrupted };
+        raw.sum_exec_runtime += charged;
+        raw.slice = raw.slice.saturating_sub(charged);
+        let overhead = passed.min(c.overhead_ns);
+        c.overhead_ns -= overhead;
+        let progress = (passed - overhead) * c.rate;
+        let task = &mut self.tasks[curr as usize];
+        self.observer.worked(curr, progress.min(task.work));
+        task.work = task.work.saturating_sub(progress);
+    }
+
+    /// The CPU has something else to do for so long.
+    pub(super) fn spend(&mut self, cpu: u32, ns: u64) {
+        if ns == 0 {
+            return;
+        }
+        self.update(cpu);
+        let c = &mut self.cpus[cpu as usize];
+        if c.curr.is_some() || c.locks > 0 {
+            c.overhead_ns += ns;
+            self.observer.overhead_ns += ns;
+        }
+    }
+
+    /// Plans the end of what who runs there is at, unless something earlier is planned anyway.
+    pub(super) fn arm(&mut self, cpu: u32) {
+        let c = &mut self.cpus[cpu as usize];
+        let Some(curr) = c.curr else { return };
+        let work = self.tasks[curr as usize].work;
+        let at = c.since + c.interrupt_ns + c.overhead_ns + work.div_ceil(c.rate);
+        if c.planned.is_none_or(|planned| at < planned) {
+            c.planned = Some(at);
+            self.agenda.plan(at, Event::Complete { cpu: cpu as u16 });
+        }
+    }
+
+    /// A planned end has come.
+    pub(super) fn complete(&mut self, cpu: u32, time: u64) {
+        let c = &mut self.cpus[cpu as usize];
+        if c.planned != Some(time) {
+            return;
+        }
+        c.planned = None;
+        if c.is_held() {
+            // Whoever holds the lock plans anew at the end.
+            return;
+        }
+        let Some(curr) = c.curr else { return };
+        self.update(cpu);
+        let c = &self.cpus[cpu as usize];
+        let is_done = c.overhead_ns == 0 && c.interrupt_ns == 0;
+        if is_done && self.tasks[curr as usize].work == 0 {
+            self.advance(curr, cpu);
+        } else {
+            self.arm(cpu);
+        }
+    }
+
+    /// A task begins to run on a CPU: what it has to fetch, and how fast it goes.
+    pub(super) fn begin(&mut self, cpu: u32, task: u32) {
+        let costs = self.machine.costs;
+        let node = self.layout.node(cpu);
+        let t = &mut self.tasks[task as usize];
+        t.life = Life::Runs;
+        t.runnable_at = self.now;
+        let home = *t.home.get_or_insert(node);
+        let (last, space, reason) = (t.last_cpu.replace(cpu), t.space, t.reason);
+        let c = &mut self.cpus[cpu as usize];
+        let before = c.space.replace(space);
+        let mut overhead = costs.switch_ns;
+        let other_space = before.is_some_and(|before| before != space);
+        if other_space {
+            overhead += costs.space_ns;
+        }
+        match last {
+            Some(last) if last != cpu => {
+                let level = self.level(last, cpu);
+                overhead += match level {
+                    Level::Same | Level::Core => 0,
+                    Level::Cache => costs.refill_core_ns,
+                    Level::Node => costs.refill_cache_ns,
+                    Level::Remote(_) => costs.refill_node_ns,
+                };
+                self.observer.migrated(reason, level);
+            }
+            Some(_) if other_space => overhead += costs.refill_space_ns,
+            _ => {}
+        }
+        self.observer.switched(other_space);
+        self.observer.overhead_ns += overhead;
+        let rate = self.rate(cpu, task, home);
+        let c = &mut self.cpus[cpu as usize];
+        c.overhead_ns += overhead;
+        c.rate = rate;
+        if !self.cpus[cpu as usize].tick_planned {
+            self.plan_tick(cpu);
+        }
+    }
+
+    /// Progress in 2^-FRACTION ns for each ns.
+    fn rate(&self, cpu: u32, task: u32, home: u32) -> u64 {
+        const CAPABILITY_BITS: u32 = 10;
+        const MILLI: u64 = 1000;
+        let c = &self.cpus[cpu as usize];
+        let mut rate = u64::from(c.capability) << (FRACTION - CAPABILITY_BITS);
+        if self.layout.siblings(cpu).iter().any(|other| *other != cpu && self.is_busy(*other)) {
+            rate = rate * self.machine.costs.smt_pct / 100;
+        }
+        let memory = u64::from(self.tasks[task as usize].memory_pct);
+        let farther = self.layout.farther_milli(cpu, home);
+        let slower = farther * self.machine.costs.remote_pct * memory / 10_000;
+        (rate * MILLI / (MILLI + slower)).max(1)
+    }
+
+    fn is_busy(&self, cpu: u32) -> bool {
+        let c = &self.cpus[cpu as usize];
+        c.curr.is_some() || c.thief.is_some()
+    }
+
+    /// The rate of who runs there has changed.
+    pub(super) fn rate_anew(&mut self, cpu: u32) {
+        let Some(curr) = self.cpus[cpu as usize].curr else { return };
+        self.update(cpu);
+        let home = self.tasks[curr as usize].home.unwrap_or_default();
+        let rate = self.rate(cpu, curr, home);
+        self.cpus[cpu as usize].rate = rate;
+        self.arm(cpu);
+    }
+
+    /// The CPU has become busy or idle: its SMT siblings have less or more of the core.
+    pub(super) fn siblings_changed(&mut self, cpu: u32) {
+        if !self.layout.has_smt() {
+            return;
+        }
+        for index in 0..self.layout.siblings(cpu).len() {
+            let sibling = self.layout.siblings(cpu)[index];
+            if sibling != cpu {
+                self.rate_anew(sibling);
+            }
+        }
+    }
+
+    fn plan_tick(&mut self, cpu: u32) {
+        let period = self.machine.costs.tick_ns;
+        let at = (self.now / period + 1) * period + self.hazards.lateness();
+        self.cpus[cpu as usize].tick_planned = true;
+        self.agenda.plan(at, Event::Tick { cpu: cpu as u16 });
+    }
+
+    pub(super) fn tick(&mut self, cpu: u32) {
+        let c = &mut self.cpus[cpu as usize];
+        if c.is_held() {
+            self.deferred.push(Event::Tick { cpu: cpu as u16 });
+            return;
+        }
+        c.tick_planned = false;
+        let Some(curr) = c.curr else { return };
+        self.update(cpu);
+        self.cpus[cpu as usize].locks += 1;
+        self.call_tick(curr, cpu);
+        self.cpus[cpu as usize].locks -= 1;
+        self.plan_tick(cpu);
+        if self.tasks[curr as usize].raw.slice == 0 {
+            self.resched(cpu, cpu);
+        }
+        self.arm(cpu);
+    }
+
+    /// An interrupt: who runs is not switched, but does not get on.
+    pub(super) fn interrupt(&mut self, index: u16) {
+        let Some(source) = self.workload.interrupts.get(usize::from(index)).copied() else {
+            return;
+        };
+        if (source.cpu as usize) < self.cpus.len() {
+            self.update(source.cpu);
+            self.cpus[source.cpu as usize].interrupt_ns += source.run_ns;
+            self.observer.interrupt_ns += source.run_ns;
+        }
+        let period = source.period_ns.max(1);
+        self.agenda.plan(self.now + period, Event::Interrupt { index });
+    }
+
+    /// How long a task may wait.
+    fn timeout_ns(&self) -> u64 {
+        const MOST_MS: u64 = 30_000;
+        match u64::from(self.instance.ops.timeout_ms) {
+            0 => MOST_MS * 1_000_000,
+            ms => ms.min(MOST_MS) * 1_000_000,
+        }
+    }
+
+    pub(super) fn plan_watchdog(&mut self) {
+        self.agenda.plan(self.now + self.timeout_ns() / 2, Event::Watchdog);
+    }
+
+    /// Ends a scheduler that lets a task wait for too long, and a workload that waits for ever.
+    pub(super) fn watchdog(&mut self) {
+        let stalled = (0..self.tasks.len() as u32).find(|task| {
+            let t = &self.tasks[*task as usize];
+            t.life == Life::Waits && self.now - t.runnable_at > self.timeout_ns()
+        });
+        if let Some(task) = stalled {
+            let ms = (self.now - self.tasks[task as usize].runnable_at) / 1_000_000;
+            let (secs, ms) = (ms / 1000, ms % 1000);
+            self.broken(format!(
+                "runnable task stall ({} failed to run for {secs}.{ms:03}s)",
+                self.name(task)
+            ));
+        }
+        if self.is_stuck() {
+            self.end = Some(self.deadlock());
+        }
+        self.plan_watchdog();
+    }
+
+    /// Whether nobody wants to run, and nothing that is planned will change that.
+    fn is_stuck(&self) -> bool {
+        let wants = |life| matches!(life, Life::Waking | Life::Waits | Life::Runs);
+        !self.agenda.wakes_any()
+            && self.deferred.is_empty()
+            && !self.tasks.iter().any(|task| wants(task.life))
+    }
+}

@@ -1,0 +1,193 @@
+//! What is made to go wrong: calls fail, others come in between, kicks and timers are late, and
+//! somebody changes tasks and CPUs all the time. All of it by the seed.
+
+use std::sync::Arc;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use crate::event::Event;
+use crate::mask::Mask;
+use crate::program::Change;
+
+use super::{FRACTION, Kernel, Life};
+
+/// What is to go wrong.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct FaultPlan {
+    /// Of so many calls that may be refused, about one is; 0: none.
+    pub fail_one_in: u32,
+    /// At one of so many points where others could come in between, they do; 0: never.
+    pub pause_one_in: u32,
+    /// Kicks, wake-ups and ticks are up to so much late, and overtake each other.
+    pub late_ns: u64,
+    /// Something about a task or a CPU is changed about this often; 0: never.
+    pub change_ns: u64,
+}
+
+impl FaultPlan {
+    /// All of it, as hard as a scheduler must be able to bear.
+    pub const ALL: Self =
+        Self { fail_one_in: 61, pause_one_in: 23, late_ns: 300_000, change_ns: 700_000 };
+}
+
+/// How long a callback can take on a real CPU, and how deep others can come in between.
+const WINDOW_NS: u64 = 20_000;
+const MAX_DEPTH: u32 = 3;
+
+/// The faults of one simulation.
+#[derive(Debug, Clone)]
+pub struct Hazards {
+    plan: FaultPlan,
+    rng: Xoshiro256PlusPlus,
+}
+
+impl Hazards {
+    /// By this seed.
+    pub fn new(plan: FaultPlan, seed: u64) -> Self {
+        Self { plan, rng: Xoshiro256PlusPlus::seed_from_u64(!seed) }
+    }
+
+    /// `hazards` of `struct sim_host`.
+    pub(super) fn bits(&self) -> u32 {
+        u32::from(self.plan.fail_one_in > 0) | u32::from(self.plan.pause_one_in > 0) << 1
+    }
+
+    fn one_in(&mut self, odds: u32) -> bool {
+        odds > 0 && self.below(u64::from(odds)) == 0
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.rng.next_u64() % bound.max(1)
+    }
+
+    pub(super) fn fails(&mut self) -> bool {
+        self.one_in(self.plan.fail_one_in)
+    }
+
+    /// How much longer a kick takes.
+    pub(super) fn delay(&mut self) -> u64 {
+        self.lateness()
+    }
+
+    /// How much too late a timer goes off: mostly not at all.
+    pub(super) fn lateness(&mut self) -> u64 {
+        if self.plan.late_ns == 0 || !self.one_in(4) { 0 } else { self.below(self.plan.late_ns) }
+    }
+}
+
+impl Kernel {
+    /// A point in a callback where other CPUs may go on. (This one may not: it has its interrupts
+    /// off, and so has whoever holds a lock.)
+    pub(super) fn let_others_in(&mut self) {
+        if self.depth >= MAX_DEPTH || !self.hazards.one_in(self.hazards.plan.pause_one_in) {
+            return;
+        }
+        let steps = 1 + self.hazards.below(3);
+        for _ in 0..steps {
+            let Some(next) = self.agenda.next_ns() else { break };
+            if next > self.began + WINDOW_NS || self.end.is_some() {
+                break;
+            }
+            self.depth += 1;
+            self.step();
+            self.depth -= 1;
+        }
+    }
+
+    pub(super) fn plan_fault(&mut self) {
+        let every = self.hazards.plan.change_ns;
+        if every > 0 {
+            let at = self.now + every / 2 + self.hazards.below(every);
+            self.agenda.plan(at, Event::Fault);
+        }
+    }
+
+    /// Something unpleasant happens to somebody.
+    pub(super) fn fault(&mut self) {
+        if self.depth > 0 {
+            self.deferred.push(Event::Fault);
+            return;
+        }
+        let task = self.hazards.below(self.tasks.len() as u64) as usize;
+        match self.hazards.below(100) {
+            0..40 => {
+                let allowed = Arc::new(self.some_cpus());
+                self.change(&Change::Affinity { task, allowed });
+            }
+            40..60 => {
+                let nice = self.hazards.below(40) as i32 - 20;
+                self.change(&Change::Nice { task, nice });
+            }
+            60..75 => {
+                let group = self.hazards.below(self.groups.len() as u64) as usize;
+                self.change(&Change::Group { task, group });
+            }
+            75..82 => {
+                let group = self.hazards.below(self.groups.len() as u64) as usize;
+                let weight = 1 + self.hazards.below(10_000) as u32;
+                self.change(&Change::Weight { group, weight });
+            }
+            82..90 => self.leave_and_come_back(task as u32),
+            90..93 => self.kill(task as u32),
+            93..96 => {
+                let cpu = self.hazards.below(self.cpus.len() as u64) as u32;
+                let online = self.hazards.below(3) > 0;
+                self.change(&Change::Hotplug { cpu, online });
+            }
+            _ => {
+                let cpu = self.hazards.below(self.cpus.len() as u64) as u32;
+                let capability = 1 + self.hazards.below(1024) as u32;
+                self.change(&Change::Capability { cpu, capability });
+            }
+        }
+        self.plan_fault();
+    }
+
+    /// Any CPUs: all, a few, or one, and at least one that is online.
+    fn some_cpus(&mut self) -> Mask {
+        let present = self.present();
+        let odds = [1, 2, 4, 64][self.hazards.below(4) as usize];
+        let mut some = Mask::EMPTY;
+        for cpu in 0..self.cpus.len() as u32 {
+            if present.has(cpu) && self.hazards.one_in(odds) {
+                some.set(cpu);
+            }
+        }
+        let any = self.hazards.below(self.cpus.len() as u64) as u32;
+        if let Some(cpu) = self.online_from(any) {
+            some.set(cpu);
+        }
+        some
+    }
+
+    /// A task goes to a real-time class and is back at once.
+    fn leave_and_come_back(&mut self, task: u32) {
+        if matches!(self.tasks[task as usize].life, Life::New | Life::Dead | Life::Waking) {
+            return;
+        }
+        self.while_dequeued(task, |kernel| {
+            let cpu = kernel.tasks[task as usize].raw.cpu;
+            kernel.call_enable(task, cpu);
+        });
+    }
+
+    /// A task ends as soon as it has a CPU.
+    fn kill(&mut self, task: u32) {
+        let t = &mut self.tasks[task as usize];
+        if matches!(t.life, Life::New | Life::Dead) {
+            return;
+        }
+        t.at = usize::MAX;
+        t.work = t.work.min(1 << FRACTION);
+        let (life, cpu, sleep) = (t.life, t.raw.cpu, t.sleeps);
+        match life {
+            Life::Asleep => self.wake_event(task, cpu, sleep),
+            Life::Runs => {
+                self.update(cpu);
+                self.arm(cpu);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,533 @@
+//! The kernel as a sched_ext scheduler knows it: runqueues, dispatch queues, idle CPUs, kicks, ticks,
+//! and the order in which callbacks come. Modelled on Linux 6.18, kernel/sched/ext.c.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `callbacks` | the scheduler is called, and what that costs |
+//! | `kfuncs` | the scheduler calls |
+//! | `schedule` | a CPU chooses who runs next |
+//! | `queue` | tasks get into queues and out of them; wake-ups |
+//! | `idle` | which CPUs idle, and which of them a task gets |
+//! | `clock` | the time that passes for who runs: progress, ticks |
+//! | `change` | affinity, nice, cgroups, capability |
+//! | `hotplug` | CPUs come and go, and the scheduler is loaded anew |
+//! | `steps` | what tasks do between stretches of work |
+//! | `faults` | calls that fail, others that come in between, delays |
+
+mod callbacks;
+mod change;
+mod clock;
+mod faults;
+mod hotplug;
+mod idle;
+mod kfuncs;
+mod queue;
+mod schedule;
+mod steps;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use evenkeel_invariants::{Class, What, weight_of_nice};
+use evenkeel_machine::Machine;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+use crate::dsq::{Dsq, Place};
+use crate::event::{Agenda, Event};
+use crate::machine::Layout;
+use crate::mask::{MAX_CPUS, Mask};
+use crate::native::{HostError, Instance, RawGroup, RawNode, RawTask};
+use crate::observe::{Level, Observer, Reason};
+use crate::program::{Op, Workload};
+use crate::run::Outcome;
+use crate::scheduler::Scheduler;
+
+pub use faults::{FaultPlan, Hazards};
+
+/// Work is kept in 2^-20 ns, so that no fraction is lost however often a stretch is cut.
+const FRACTION: u32 = 20;
+/// Steps that a task may take without working in between.
+const MAX_STEPS: u32 = 10_000;
+
+/// Why a simulation ended before its workload did.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum End {
+    /// The kernel would have thrown the scheduler out.
+    #[error("the kernel would have ended the scheduler: {0}")]
+    Scheduler(String),
+    /// A task loops without working.
+    #[error("task {task} took {MAX_STEPS} steps without working: let it run or sleep in its loop")]
+    Busy {
+        /// Its name.
+        task: String,
+    },
+    /// More events than were allowed.
+    #[error("{0} events have happened, and it is not over: allow more by --max-events")]
+    Events(u64),
+    /// The program itself could not go on.
+    #[error("{0}")]
+    Host(String),
+    /// Nothing will ever happen again, and not all tasks have ended.
+    #[error("{waiting} tasks sleep, and nobody will ever wake them: {example} is one")]
+    Deadlock {
+        /// How many.
+        waiting: usize,
+        /// The name of one.
+        example: String,
+    },
+}
+
+/// Where a task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// Not born yet.
+    New,
+    Asleep,
+    /// Woken, not in a runqueue yet.
+    Waking,
+    /// In a runqueue, and does not run.
+    Waits,
+    Runs,
+    Dead,
+}
+
+/// In which queue a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Queue {
+    None,
+    /// A CPU's local queue: the task's own CPU.
+    Local,
+    /// A queue of the scheduler's, or the global one.
+    Dsq(usize, Place),
+}
+
+/// A dispatch that was asked for in select_cpu or enqueue, done at the end of that.
+#[derive(Debug, Clone, Copy)]
+struct Direct {
+    dsq: u64,
+    vtime: u64,
+    is_ordered: bool,
+}
+
+struct Task {
+    raw: Box<RawTask>,
+    allowed: Box<Mask>,
+    life: Life,
+    queue: Queue,
+    direct: Option<Direct>,
+    /// How often it has slept: a wake-up that was planned for another sleep is void.
+    sleeps: u32,
+    /// What is left of its stretch of work, in 2^-FRACTION ns.
+    work: u64,
+    /// When it was last put into a runqueue or stopped: what the watchdog goes by.
+    runnable_at: u64,
+    /// The CPU that it last ran on.
+    last_cpu: Option<u32>,
+    home: Option<u32>,
+    space: u32,
+    memory_pct: u32,
+    nice: i32,
+    group: usize,
+    /// Why it is where it is.
+    reason: Reason,
+    ops: Arc<[Op]>,
+    at: usize,
+    /// How often each Repeat has gone back, by its place.
+    repeats: Vec<(usize, u64)>,
+    timers: Vec<u64>,
+    /// Its own random numbers, so that what it does does not depend on who else is there.
+    rng: Xoshiro256PlusPlus,
+}
+
+#[derive(Debug, Default)]
+struct Cpu {
+    online: bool,
+    curr: Option<u32>,
+    local: VecDeque<u32>,
+    /// Somebody's callbacks hold its lock (only seen where others may come in between).
+    locks: u32,
+    /// Callbacks run on it, with interrupts off.
+    callbacks: u32,
+    resched: bool,
+    in_balance: bool,
+    /// The scheduler was told that a higher class has the CPU.
+    released: bool,
+    /// Real-time tasks that want it, and the one that has it.
+    thieves: Vec<u16>,
+    thief: Option<u16>,
+    /// Since when the one that has it does.
+    thief_since: u64,
+    tick_planned: bool,
+    /// When who runs there is done at the earliest, as planned; earlier plans are void.
+    planned: Option<u64>,
+    /// Up to when time has been accounted.
+    since: u64,
+    /// To be spent on what is no work.
+    overhead_ns: u64,
+    interrupt_ns: u64,
+    /// Progress in 2^-FRACTION ns for each ns.
+    rate: u64,
+    capability: u32,
+    /// The address space that ran here last.
+    space: Option<u32>,
+    /// Where the search for an idle CPU went on to last.
+    distributed: u32,
+}
+
+impl Cpu {
+    /// Whether nothing can happen on it now.
+    fn is_held(&self) -> bool {
+        self.locks > 0 || self.callbacks > 0
+    }
+}
+
+struct Group {
+    raw: Box<RawGroup>,
+    _node: Box<RawNode>,
+    weight: u32,
+}
+
+/// A running simulation.
+pub(crate) struct Kernel {
+    now: u64,
+    agenda: Agenda,
+    machine: Machine,
+    layout: Layout,
+    scheduler: Scheduler,
+    instance: Instance,
+    /// Whose select_cpu or enqueue is being called.
+    direct: Option<u32>,
+    cpus: Vec<Cpu>,
+    online: Mask,
+    idle: Mask,
+    idle_cores: Mask,
+    tasks: Vec<Task>,
+    dsqs: Vec<(u64, Dsq)>,
+    groups: Vec<Group>,
+    /// What the real-time tasks have run, by number.
+    thieves_ran: BTreeMap<u32, u64>,
+    workload: Arc<Workload>,
+    sync: steps::Objects,
+    live: usize,
+    hazards: Hazards,
+    /// What must wait until who holds a lock is done.
+    deferred: Vec<Event>,
+    /// How many callbacks others have come in between of.
+    depth: u32,
+    /// When the outermost event began.
+    began: u64,
+    end: Option<End>,
+    seed: u64,
+    observer: Observer,
+}
+
+/// The global queue's number in `dsqs`.
+const GLOBAL: usize = 0;
+/// Its id: `SCX_DSQ_GLOBAL`, `SCX_DSQ_LOCAL`.
+const GLOBAL_ID: u64 = 0x8000_0000_0000_0001;
+const LOCAL_ID: u64 = 0x8000_0000_0000_0002;
+
+/// A task's number for whoever watches.
+pub(crate) fn tid(task: u32) -> u32 {
+    task + 1
+}
+
+/// Real-time tasks have numbers of their own, ...
+pub(crate) const THIEF_TIDS: u32 = 1 << 30;
+/// ... and so has the kernel's own thread on each CPU that moves tasks which run there: it is above
+/// all classes.
+const STOPPER: u16 = u16::MAX;
+const STOPPER_TIDS: u32 = THIEF_TIDS + (1 << 16);
+
+/// Who a higher class has on this CPU.
+fn thief_tid(thief: u16, cpu: u32) -> u32 {
+    if thief == STOPPER { STOPPER_TIDS + cpu } else { THIEF_TIDS + u32::from(thief) }
+}
+
+impl Kernel {
+    /// A machine that has just been started, with everything planned.
+    pub fn new(
+        machine: &Machine,
+        scheduler: &Scheduler,
+        workload: Arc<Workload>,
+        seed: u64,
+        hazards: Hazards,
+        observer: Observer,
+    ) -> Result<Box<Self>, HostError> {
+        let layout = Layout::new(machine);
+        let online = Mask::from(&machine.online());
+        let instance = scheduler.load(machine, kfuncs::FUNCTIONS)?;
+        let mut kernel = Box::new(Self {
+            now: 0,
+            agenda: Agenda::default(),
+            machine: machine.clone(),
+            layout,
+            scheduler: scheduler.clone(),
+            instance,
+            direct: None,
+            cpus: Vec::new(),
+            online: online.clone(),
+            idle: online,
+            idle_cores: Mask::EMPTY,
+            tasks: Vec::new(),
+            dsqs: vec![(GLOBAL_ID, Dsq::default())],
+            groups: Vec::new(),
+            thieves_ran: BTreeMap::new(),
+            sync: steps::Objects::new(&workload),
+            live: workload.tasks.len(),
+            workload,
+            hazards,
+            deferred: Vec::new(),
+            depth: 0,
+            began: 0,
+            end: None,
+            seed,
+            observer,
+        });
+        kernel.make_cpus();
+        kernel.make_groups();
+        kernel.make_tasks();
+        kernel.plan_all();
+        kernel.start_scheduler();
+        Ok(kernel)
+    }
+
+    fn make_cpus(&mut self) {
+        for id in 0..self.layout.cpus() as u32 {
+            let cpu = self.machine.cpu(id);
+            let online = cpu.is_some_and(|cpu| cpu.online);
+            self.cpus.push(Cpu {
+                online,
+                capability: cpu.map_or(1, |cpu| cpu.capability),
+                ..Cpu::default()
+            });
+            if online {
+                self.observer.event(
+                    0,
+                    id,
+                    What::Switch {
+                        prev: 0,
+                        left: evenkeel_invariants::Left::Runnable,
+                        charged_ns: 0,
+                        next: 0,
+                    },
+                );
+            }
+        }
+        for id in 0..self.layout.cpus() as u32 {
+            self.update_idle_core(id);
+        }
+    }
+
+    fn make_groups(&mut self) {
+        let plans = self.workload.clone();
+        let mut add = |weight, parent: usize| {
+            let node = Box::new(RawNode { id: self.groups.len() as u64 + 1 });
+            let above = self.groups.get(parent).map(|group: &Group| &*group.raw);
+            let raw = Box::new(RawGroup {
+                level: above.map_or(0, |above| above.level + 1),
+                kn: &raw const *node,
+                parent: above.map_or(std::ptr::null(), |above| &raw const *above),
+            });
+            self.groups.push(Group { raw, _node: node, weight });
+        };
+        add(100, usize::MAX);
+        plans.groups.iter().for_each(|group| add(group.weight, group.parent));
+    }
+
+    fn make_tasks(&mut self) {
+        let workload = self.workload.clone();
+        for (index, plan) in workload.tasks.iter().enumerate() {
+            let allowed = plan.allowed.as_deref().cloned();
+            let allowed = Box::new(allowed.unwrap_or_else(|| Mask::from(&self.machine.present())));
+            let raw = Box::new(RawTask {
+                pid: tid(index as u32) as i32,
+                // A process is its address space.
+                tgid: plan.space as i32 + 1,
+                nr_cpus_allowed: allowed.count() as i32,
+                cpus_ptr: &raw const *allowed,
+                mm: plan.space as usize + 1,
+                sum_exec_runtime: 0,
+                flags: 0,
+                weight: weight_in_cgroup(plan.nice),
+                slice: 0,
+                storage: std::ptr::null_mut(),
+                cpu: 0,
+                index: index as u32,
+            });
+            let stream = self.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            self.tasks.push(Task {
+                raw,
+                allowed,
+                life: Life::New,
+                queue: Queue::None,
+                direct: None,
+                sleeps: 0,
+                work: 0,
+                runnable_at: 0,
+                last_cpu: None,
+                home: plan.home,
+                space: plan.space,
+                memory_pct: u32::from(plan.memory_pct),
+                nice: plan.nice,
+                group: plan.group.min(self.groups.len() - 1),
+                reason: Reason::Fork,
+                ops: plan.ops.clone(),
+                at: 0,
+                repeats: Vec::new(),
+                timers: Vec::new(),
+                rng: Xoshiro256PlusPlus::seed_from_u64(stream),
+            });
+        }
+    }
+
+    fn plan_all(&mut self) {
+        let workload = self.workload.clone();
+        for (index, task) in workload.tasks.iter().enumerate() {
+            if let Some(at) = task.arrives_ns {
+                self.agenda.plan(at, Event::Arrive { task: index as u32 });
+            }
+        }
+        for (index, thief) in workload.thieves.iter().enumerate() {
+            self.agenda.plan(thief.from_ns, Event::Thief { index: index as u16, takes: true });
+        }
+        for (index, source) in workload.interrupts.iter().enumerate() {
+            self.agenda.plan(source.period_ns, Event::Interrupt { index: index as u16 });
+        }
+        for (index, (at, _)) in workload.changes.iter().enumerate() {
+            self.agenda.plan(*at, Event::Change { index: index as u32 });
+        }
+        self.plan_watchdog();
+        self.plan_fault();
+    }
+
+    /// Lets things happen until all tasks have ended, the time is over, or something went wrong.
+    pub fn run(&mut self, max_events: u64) {
+        while self.end.is_none() && self.live > 0 {
+            let Some(next) = self.agenda.next_ns() else { break };
+            if self.workload.duration_ns > 0 && next > self.workload.duration_ns {
+                self.now = self.workload.duration_ns;
+                break;
+            }
+            if self.observer.events >= max_events {
+                self.end = Some(End::Events(max_events));
+                break;
+            }
+            self.step();
+        }
+    }
+
+    fn deadlock(&self) -> End {
+        let waiting = || (0..self.tasks.len()).filter(|task| self.tasks[*task].life != Life::Dead);
+        let example = waiting().next().map_or_else(String::new, |task| self.name(task as u32));
+        End::Deadlock { waiting: waiting().count(), example }
+    }
+
+    /// The next thing happens.
+    fn step(&mut self) {
+        let Some((time, event)) = self.agenda.pop() else { return };
+        self.now = self.now.max(time);
+        if self.depth == 0 {
+            self.began = self.now;
+        }
+        self.observer.events += 1;
+        match event {
+            Event::Complete { cpu } => self.complete(cpu.into(), time),
+            Event::Tick { cpu } => self.tick(cpu.into()),
+            Event::Resched { cpu } => self.resched_event(cpu.into()),
+            Event::Kick { cpu, flags } => self.kick_event(cpu.into(), flags),
+            Event::Wake { task, cpu, sleep } => self.wake_event(task, cpu.into(), sleep),
+            Event::Activate { task, flags } => self.activate_event(task, flags),
+            Event::Arrive { task } => self.arrive(task),
+            Event::Thief { index, takes } => self.thief_event(index, takes),
+            Event::Interrupt { index } => self.interrupt(index),
+            Event::Change { index } => self.change_event(index),
+            Event::Watchdog => self.watchdog(),
+            Event::Fault => self.fault(),
+        }
+        if self.depth == 0 && !self.deferred.is_empty() {
+            for event in std::mem::take(&mut self.deferred) {
+                self.agenda.plan(self.now, event);
+            }
+        }
+    }
+
+    /// A rule of sched_ext was broken: the kernel would end the scheduler.
+    fn broken(&mut self, what: String) {
+        if self.end.is_none() {
+            self.end = Some(End::Scheduler(what));
+        }
+    }
+
+    fn name(&self, task: u32) -> String {
+        self.workload
+            .tasks
+            .get(task as usize)
+            .map_or_else(|| format!("task {task}"), |plan| plan.name.to_string())
+    }
+
+    /// Tells whoever watches.
+    fn tell(&mut self, cpu: u32, what: What) {
+        self.observer.event(self.now, cpu, what);
+    }
+
+    fn tell_class(&mut self, task: u32) {
+        let t = &self.tasks[task as usize];
+        let class = Class::Fair { weight: weight_of_nice(t.nice), group: t.group as u64 };
+        self.tell(t.raw.cpu, What::Class { task: tid(task), class });
+    }
+
+    fn tell_affinity(&mut self, task: u32) {
+        let t = &self.tasks[task as usize];
+        let allowed = t.allowed.to_set();
+        self.tell(t.raw.cpu, What::Affinity { task: tid(task), allowed });
+    }
+
+    /// How far apart two CPUs are.
+    fn level(&self, from: u32, to: u32) -> Level {
+        self.layout.level(from, to)
+    }
+
+    /// What came of it.
+    pub fn finish(mut self: Box<Self>) -> Outcome {
+        if matches!(self.end, Some(End::Scheduler(_))) {
+            self.call_dump();
+        }
+        let (calls, scanned) = (self.instance.host.calls, self.instance.host.scanned);
+        let mut observer = self.observer;
+        let (findings, hash) = observer.end(self.now, self.instance.counters());
+        Outcome {
+            time_ns: self.now,
+            events: observer.events,
+            hash,
+            end: self.end,
+            findings,
+            counters: observer.counters().clone(),
+            broken: observer.broken,
+            accounts: observer.accounts,
+            migrations: observer.migrations,
+            switches_same: observer.switches_same,
+            switches_other: observer.switches_other,
+            idle_while_waiting_ns: observer.idle_while_waiting_ns,
+            idle_ns: observer.idle_ns,
+            overhead_ns: observer.overhead_ns,
+            responses: observer.responses,
+            unborn: observer.unborn,
+            restarts: observer.restarts,
+            calls,
+            scanned,
+            record: observer.record,
+            dump: observer.dump,
+        }
+    }
+}
+
+/// The weight of a nice value as sched_ext gives it: 100 for nice 0 (kernel:
+/// `sched_weight_to_cgroup`).
+fn weight_in_cgroup(nice: i32) -> u32 {
+    let weight = u64::from(weight_of_nice(nice)) * 100;
+    ((weight + 512) / 1024).clamp(1, 10_000) as u32
+}
+
+const _: () = assert!(MAX_CPUS <= u16::MAX as usize);

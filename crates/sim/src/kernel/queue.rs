@@ -1,0 +1,345 @@
+//! Tasks get into queues and out of them; wake-ups (kernel: `try_to_wake_up`, `enqueue_task_scx`,
+//! `do_enqueue_task`, `dequeue_task_scx`, `consume_dispatch_q`).
+
+use evenkeel_invariants::What;
+
+use crate::event::Event;
+use crate::observe::Reason;
+
+use super::{Direct, GLOBAL_ID, Kernel, LOCAL_ID, Life, Queue, tid};
+
+/// `SCX_ENQ_WAKEUP`, `SCX_ENQ_CPU_SELECTED`, `SCX_ENQ_REENQ`.
+pub(super) const WAKEUP: u64 = 1;
+const CPU_SELECTED: u64 = 1 << 20;
+const REENQUEUE: u64 = 1 << 40;
+/// As flags of an event: woken, and its CPU was chosen by select_cpu.
+const EVENT_WAKEUP: u16 = 1;
+const EVENT_SELECTED: u16 = 2;
+/// `SCX_WAKE_FORK`, `SCX_WAKE_TTWU`.
+const WAKE_FORK: u64 = 4;
+const WAKE_TTWU: u64 = 8;
+/// `SCX_TASK_QUEUED`.
+const QUEUED: u32 = 1;
+/// Kicks: `SCX_KICK_IDLE`, `SCX_KICK_PREEMPT`.
+const KICK_IDLE: u64 = 1;
+const KICK_PREEMPT: u64 = 2;
+
+impl Kernel {
+    /// A new task comes into being on a CPU, and wakes.
+    pub(super) fn arrive(&mut self, task: u32) {
+        if self.depth > 0 {
+            self.deferred.push(Event::Arrive { task });
+            return;
+        }
+        // It is started from a CPU that everybody can start things from.
+        let Some(cpu) = self.online_from(0) else { return };
+        self.fork(task, cpu);
+    }
+
+    /// `cpu`: where its parent runs.
+    pub(super) fn fork(&mut self, task: u32, cpu: u32) {
+        if self.tasks[task as usize].life != Life::New {
+            return;
+        }
+        self.tasks[task as usize].raw.cpu = cpu;
+        self.tell(cpu, What::Fork { child: tid(task) });
+        self.tell_affinity(task);
+        self.tell_class(task);
+        if !self.call_init_task(task, true, cpu) {
+            // The kernel lets the fork fail.
+            self.tasks[task as usize].life = Life::Dead;
+            self.observer.unborn += 1;
+            self.live -= 1;
+            return;
+        }
+        self.call_enable(task, cpu);
+        self.tasks[task as usize].reason = Reason::Fork;
+        self.wake(task, cpu, WAKE_FORK);
+    }
+
+    /// A task that was woken from a CPU, or whose time has come there.
+    pub(super) fn wake_event(&mut self, task: u32, cpu: u32, sleep: u32) {
+        let t = &self.tasks[task as usize];
+        if t.life == Life::Dead || t.sleeps != sleep {
+            return;
+        }
+        let falls_asleep = t.life != Life::Asleep;
+        if falls_asleep && !self.cpus[t.raw.cpu as usize].is_held() {
+            // It does not sleep at all: it was killed where it waited.
+            return;
+        }
+        if falls_asleep || self.cpus[cpu as usize].is_held() {
+            self.deferred.push(Event::Wake { task, cpu: cpu as u16, sleep });
+            return;
+        }
+        let cpu = if self.cpus[cpu as usize].online { Some(cpu) } else { self.online_from(cpu) };
+        let Some(cpu) = cpu else { return };
+        self.update(cpu);
+        self.tasks[task as usize].reason = Reason::Wake;
+        self.wake(task, cpu, WAKE_TTWU);
+        self.arm(cpu);
+    }
+
+    fn wake(&mut self, task: u32, waker: u32, flags: u64) {
+        let t = &mut self.tasks[task as usize];
+        t.life = Life::Waking;
+        t.sleeps += 1;
+        let prev = t.raw.cpu;
+        let selects = t.raw.nr_cpus_allowed > 1;
+        self.tell(waker, What::Wakeup { task: tid(task) });
+        let mut cpu = prev;
+        if selects {
+            cpu = self.call_select_cpu(task, prev, flags, waker);
+        }
+        if !self.may_run_here(task, cpu) {
+            cpu = self.fallback(task, prev);
+        }
+        self.move_to_cpu(task, cpu);
+        let flags = EVENT_WAKEUP | if selects { EVENT_SELECTED } else { 0 };
+        if self.cpus[cpu as usize].locks > 0 {
+            self.deferred.push(Event::Activate { task, flags });
+        } else {
+            self.activate(task, flags, waker);
+        }
+    }
+
+    pub(super) fn activate_event(&mut self, task: u32, flags: u16) {
+        let t = &self.tasks[task as usize];
+        let cpu = t.raw.cpu;
+        if t.life != Life::Waking {
+            return;
+        }
+        if self.cpus[cpu as usize].locks > 0 {
+            self.deferred.push(Event::Activate { task, flags });
+            return;
+        }
+        if !self.may_run_here(task, cpu) {
+            let cpu = self.fallback(task, cpu);
+            self.move_to_cpu(task, cpu);
+        }
+        self.activate(task, flags, cpu);
+    }
+
+    /// A task gets into its CPU's runqueue; `from` is the CPU that does that.
+    fn activate(&mut self, task: u32, flags: u16, from: u32) {
+        let cpu = self.tasks[task as usize].raw.cpu;
+        self.cpus[cpu as usize].locks += 1;
+        let mut enqueue = if flags & EVENT_WAKEUP != 0 { WAKEUP } else { 0 };
+        if flags & EVENT_SELECTED != 0 {
+            enqueue |= CPU_SELECTED;
+        }
+        self.enqueue(task, enqueue, from);
+        self.cpus[cpu as usize].locks -= 1;
+    }
+
+    /// Into the runqueue of its CPU, which looks at it if it has nothing better to do.
+    pub(super) fn enqueue(&mut self, task: u32, flags: u64, from: u32) {
+        let t = &mut self.tasks[task as usize];
+        t.life = Life::Waits;
+        t.raw.flags |= QUEUED;
+        t.runnable_at = self.now;
+        let cpu = t.raw.cpu;
+        self.do_enqueue(task, flags, from);
+        let c = &self.cpus[cpu as usize];
+        if c.curr.is_none() && c.thief.is_none() {
+            self.resched(cpu, from);
+        }
+    }
+
+    /// Asks the scheduler where a task of a runqueue belongs, unless it has said so already.
+    pub(super) fn do_enqueue(&mut self, task: u32, flags: u64, from: u32) {
+        let cpu = self.tasks[task as usize].raw.cpu;
+        if !self.cpus[cpu as usize].online {
+            self.tasks[task as usize].direct = None;
+            self.push_local(task, false, from);
+            return;
+        }
+        if self.tasks[task as usize].direct.is_none() {
+            if self.instance.ops.enqueue.is_some() {
+                self.call_enqueue(task, flags, from);
+            } else {
+                let global = Direct { dsq: GLOBAL_ID, vtime: 0, is_ordered: false };
+                self.tasks[task as usize].direct = Some(global);
+            }
+        }
+        match self.tasks[task as usize].direct.take() {
+            Some(direct) => self.link(task, direct, from),
+            // The scheduler keeps it to itself, and must dispatch it later: none of ours does so.
+            None => self.broken(format!("{} is enqueued nowhere", self.name(task))),
+        }
+    }
+
+    /// Out of the runqueue, whether it runs or waits. It is the caller's to say what it does then.
+    pub(super) fn dequeue(&mut self, task: u32, flags: u64) {
+        let t = &self.tasks[task as usize];
+        let cpu = t.raw.cpu;
+        if t.raw.flags & QUEUED == 0 {
+            return;
+        }
+        if t.life == Life::Runs {
+            self.update(cpu);
+            self.call_stopping(task, false, cpu);
+        }
+        self.call_quiescent(task, flags, cpu);
+        let t = &mut self.tasks[task as usize];
+        t.raw.flags &= !QUEUED;
+        t.direct = None;
+        self.unlink(task);
+    }
+
+    /// Into a queue.
+    pub(super) fn link(&mut self, task: u32, direct: Direct, from: u32) {
+        if direct.dsq == LOCAL_ID {
+            self.push_local(task, false, from);
+            return;
+        }
+        let Some(dsq) = self.find_dsq(direct.dsq) else {
+            let name = self.name(task);
+            self.broken(format!(
+                "{name} is put into queue {:#x}, which does not exist",
+                direct.dsq
+            ));
+            return;
+        };
+        let vtime = if direct.is_ordered { direct.vtime } else { 0 };
+        let place = self.dsqs[dsq].1.insert(task, vtime);
+        self.tasks[task as usize].queue = Queue::Dsq(dsq, place);
+    }
+
+    /// Into the local queue of its CPU, which `from` tells if it idles.
+    pub(super) fn push_local(&mut self, task: u32, first: bool, from: u32) {
+        let t = &mut self.tasks[task as usize];
+        t.queue = Queue::Local;
+        let cpu = t.raw.cpu;
+        let c = &mut self.cpus[cpu as usize];
+        if first {
+            c.local.push_front(task);
+        } else {
+            c.local.push_back(task);
+        }
+        if c.curr.is_none() && c.thief.is_none() && !c.in_balance {
+            self.resched(cpu, from);
+        }
+    }
+
+    /// Out of the queue that it is in.
+    pub(super) fn unlink(&mut self, task: u32) {
+        let t = &mut self.tasks[task as usize];
+        let cpu = t.raw.cpu as usize;
+        match std::mem::replace(&mut t.queue, Queue::None) {
+            Queue::None => {}
+            Queue::Local => {
+                let local = &mut self.cpus[cpu].local;
+                if let Some(at) = local.iter().position(|other| *other == task) {
+                    local.remove(at);
+                }
+            }
+            Queue::Dsq(dsq, place) => {
+                self.dsqs[dsq].1.remove(place);
+            }
+        }
+    }
+
+    /// The first task of a queue that may run on the CPU goes to its local queue; whether there was
+    /// any.
+    pub(super) fn consume(&mut self, cpu: u32, dsq: usize) -> bool {
+        if self.dsqs[dsq].1.len() == 0 {
+            return false;
+        }
+        let can = |task: u32| {
+            self.tasks[task as usize].raw.cpu == cpu
+                || (self.may_run_here(task, cpu)
+                    && !self.is_locked_by_others(self.tasks[task as usize].raw.cpu, cpu))
+        };
+        let Some(task) = self.dsqs[dsq].1.iter().map(|(_, task)| task).find(|task| can(*task))
+        else {
+            return false;
+        };
+        self.unlink(task);
+        if self.tasks[task as usize].raw.cpu != cpu {
+            if self.tasks[task as usize].reason == Reason::Requeue {
+                self.tasks[task as usize].reason = Reason::Pull;
+            }
+            self.spend(cpu, self.machine.costs.lock_ns);
+            self.move_to_cpu(task, cpu);
+        }
+        self.push_local(task, false, cpu);
+        self.observer.consumed += 1;
+        true
+    }
+
+    /// Who waits in the local queue is enqueued anew: a higher class has the CPU.
+    pub(super) fn reenqueue_local(&mut self, cpu: u32) {
+        let waiting: Vec<u32> = self.cpus[cpu as usize].local.iter().copied().collect();
+        for task in waiting {
+            self.unlink(task);
+            self.tasks[task as usize].reason = Reason::Thief;
+            self.do_enqueue(task, REENQUEUE, cpu);
+        }
+    }
+
+    /// From now on it belongs to this CPU's runqueue.
+    pub(super) fn move_to_cpu(&mut self, task: u32, cpu: u32) {
+        let raw = &mut self.tasks[task as usize].raw;
+        if raw.cpu != cpu {
+            raw.cpu = cpu;
+            self.tell(cpu, What::Migrate { task: tid(task), to: cpu });
+        }
+    }
+
+    pub(super) fn may_run_here(&self, task: u32, cpu: u32) -> bool {
+        self.tasks[task as usize].allowed.has(cpu) && self.online.has(cpu)
+    }
+
+    /// Whether somebody other than who runs on CPU `this` holds the lock of a CPU's runqueue.
+    pub(super) fn is_locked_by_others(&self, cpu: u32, this: u32) -> bool {
+        cpu != this && self.cpus[cpu as usize].locks > 0
+    }
+
+    /// A CPU that the task may use. Where there is none any more, it may use all (kernel:
+    /// `select_fallback_rq`).
+    pub(super) fn fallback(&mut self, task: u32, near: u32) -> u32 {
+        use crate::mask::Mask;
+        let allowed = &self.tasks[task as usize].allowed;
+        if let Some(cpu) = Mask::first_common(&[allowed, &self.online], near) {
+            return cpu;
+        }
+        *self.tasks[task as usize].allowed = Mask::from(&self.machine.present());
+        let count = self.tasks[task as usize].allowed.count();
+        self.tasks[task as usize].raw.nr_cpus_allowed = count as i32;
+        self.tell_affinity(task);
+        self.online_from(near).unwrap_or(near)
+    }
+
+    pub(super) fn plan_kick(&mut self, cpu: u32, flags: u64) {
+        let delay = self.hazards.delay();
+        let event = Event::Kick { cpu: cpu as u16, flags: flags as u8 };
+        self.agenda.plan(self.now + delay, event);
+    }
+
+    pub(super) fn kick_event(&mut self, cpu: u32, flags: u8) {
+        let c = &mut self.cpus[cpu as usize];
+        if c.is_held() {
+            self.deferred.push(Event::Kick { cpu: cpu as u16, flags });
+            return;
+        }
+        if !c.online {
+            return;
+        }
+        let flags = u64::from(flags);
+        let idles = c.curr.is_none() && c.thief.is_none();
+        if flags & KICK_IDLE != 0 && !idles {
+            return;
+        }
+        if c.thief.is_some() {
+            return;
+        }
+        if flags & KICK_PREEMPT != 0
+            && let Some(curr) = c.curr
+        {
+            self.tasks[curr as usize].raw.slice = 0;
+        }
+        // From another CPU in any case, for all that is known here.
+        self.resched(cpu, u32::MAX);
+    }
+}

@@ -1,0 +1,281 @@
+//! A CPU chooses who runs next (kernel: `__schedule`, `balance_one`, `pick_task_scx`,
+//! `put_prev_task_scx`, `set_next_task_scx`).
+
+use evenkeel_invariants::{IDLE, Left, What};
+
+use crate::event::Event;
+
+use super::{GLOBAL, Kernel, Life, thief_tid, tid};
+
+/// Rounds of dispatch without a task that can run, after which the CPU asks itself again.
+const DISPATCH_ROUNDS: u32 = 32;
+/// What the kernel gives a task that comes without a slice.
+pub(super) const DEFAULT_SLICE_NS: u64 = 20_000_000;
+
+/// `SCX_DEQ_SLEEP`.
+const SLEEPS: u64 = 1;
+
+/// Who runs next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Idle,
+    Task(u32),
+    Thief(u16),
+}
+
+impl Kernel {
+    /// The CPU is to choose anew, as soon as it hears of it.
+    pub(super) fn resched(&mut self, cpu: u32, from: u32) {
+        let c = &mut self.cpus[cpu as usize];
+        if c.resched || !c.online {
+            return;
+        }
+        c.resched = true;
+        let far = if cpu == from { 0 } else { self.machine.costs.kick_ns };
+        let delay = far + self.hazards.delay();
+        self.agenda.plan(self.now + delay, Event::Resched { cpu: cpu as u16 });
+    }
+
+    pub(super) fn resched_event(&mut self, cpu: u32) {
+        let c = &self.cpus[cpu as usize];
+        if c.is_held() {
+            self.deferred.push(Event::Resched { cpu: cpu as u16 });
+        } else if c.resched {
+            self.schedule(cpu, Left::Runnable);
+        }
+    }
+
+    /// Chooses who runs on the CPU from now on. `left`: what who runs there now does.
+    pub(super) fn schedule(&mut self, cpu: u32, left: Left) {
+        self.update(cpu);
+        let c = &mut self.cpus[cpu as usize];
+        c.locks += 1;
+        c.resched = false;
+        let (prev, prev_thief) = (c.curr, c.thief);
+        if let (Some(prev), true) = (prev, left != Left::Runnable) {
+            self.dequeue(prev, SLEEPS);
+        }
+        let next = self.pick(cpu, prev, prev_thief, left);
+        let stays = match next {
+            Next::Task(next) => prev == Some(next),
+            Next::Thief(next) => prev_thief == Some(next),
+            Next::Idle => prev.is_none() && prev_thief.is_none(),
+        };
+        if stays {
+            if next == Next::Idle {
+                self.set_idle(cpu);
+            }
+        } else {
+            self.switch(cpu, prev, prev_thief, next, left);
+        }
+        if let (Some(prev), true) = (prev, left != Left::Runnable) {
+            let life = if left == Left::Dead { Life::Dead } else { Life::Asleep };
+            self.tasks[prev as usize].life = life;
+            if left == Left::Dead {
+                self.call_exit_task(prev, cpu);
+                self.live -= 1;
+            }
+        }
+        self.cpus[cpu as usize].locks -= 1;
+        self.arm(cpu);
+    }
+
+    fn pick(&mut self, cpu: u32, prev: Option<u32>, prev_thief: Option<u16>, left: Left) -> Next {
+        // A real-time task that goes on does not even look at the lower classes.
+        let wanted = self.cpus[cpu as usize].thieves.first().copied();
+        if wanted.is_some() && prev_thief == wanted {
+            return wanted.map_or(Next::Idle, Next::Thief);
+        }
+        let keep = self.balance(cpu, prev, prev.is_some() && left == Left::Runnable);
+        if let Some(thief) = self.cpus[cpu as usize].thieves.first() {
+            return Next::Thief(*thief);
+        }
+        let next = match prev {
+            Some(prev) if keep => prev,
+            _ => match self.cpus[cpu as usize].local.front() {
+                Some(first) => *first,
+                None => return Next::Idle,
+            },
+        };
+        let slice = &mut self.tasks[next as usize].raw.slice;
+        if *slice == 0 {
+            *slice = DEFAULT_SLICE_NS;
+        }
+        Next::Task(next)
+    }
+
+    /// Sees to it that the local queue holds somebody, if there is anybody; whether `prev` goes on.
+    fn balance(&mut self, cpu: u32, prev: Option<u32>, prev_queued: bool) -> bool {
+        if self.cpus[cpu as usize].released {
+            self.call_higher_class(cpu, false);
+            self.cpus[cpu as usize].released = false;
+        }
+        let goes_on = |kernel: &Self| {
+            prev_queued && prev.is_some_and(|prev| kernel.tasks[prev as usize].raw.slice > 0)
+        };
+        if goes_on(self) {
+            return true;
+        }
+        let has_any = |kernel: &mut Self| {
+            !kernel.cpus[cpu as usize].local.is_empty() || kernel.consume(cpu, GLOBAL)
+        };
+        if has_any(self) {
+            return false;
+        }
+        if self.instance.ops.dispatch.is_some() && self.cpus[cpu as usize].online {
+            self.cpus[cpu as usize].in_balance = true;
+            let mut rounds = 0;
+            loop {
+                let consumed = self.observer.consumed;
+                self.call_dispatch(cpu, prev);
+                if goes_on(self) {
+                    self.cpus[cpu as usize].in_balance = false;
+                    return true;
+                }
+                if has_any(self) || self.end.is_some() {
+                    self.cpus[cpu as usize].in_balance = false;
+                    return false;
+                }
+                rounds += 1;
+                if self.observer.consumed == consumed {
+                    break;
+                }
+                if rounds == DISPATCH_ROUNDS {
+                    self.resched(cpu, cpu);
+                    break;
+                }
+            }
+            self.cpus[cpu as usize].in_balance = false;
+        }
+        // Nobody else: who ran goes on, slice or not.
+        prev_queued
+    }
+
+    fn switch(
+        &mut self,
+        cpu: u32,
+        prev: Option<u32>,
+        prev_thief: Option<u16>,
+        next: Next,
+        left: Left,
+    ) {
+        match prev {
+            Some(prev) => self.put_prev(cpu, prev, next, left),
+            None if prev_thief.is_none() => self.clear_idle(cpu),
+            None => {}
+        }
+        self.update(cpu);
+        let c = &mut self.cpus[cpu as usize];
+        let was_busy = prev.is_some() || prev_thief.is_some();
+        (c.curr, c.thief) = match next {
+            Next::Idle => (None, None),
+            Next::Task(next) => (Some(next), None),
+            Next::Thief(next) => (None, Some(next)),
+        };
+        let (prev_tid, charged_ns) = self.account_of(cpu, prev, prev_thief);
+        let thief_left = prev_thief.map(|thief| {
+            let wants = self.cpus[cpu as usize].thieves.contains(&thief);
+            if wants { Left::Runnable } else { Left::Asleep }
+        });
+        let next_tid = match next {
+            Next::Idle => IDLE,
+            Next::Task(next) => tid(next),
+            Next::Thief(next) => thief_tid(next, cpu),
+        };
+        self.tell(
+            cpu,
+            What::Switch {
+                prev: prev_tid,
+                left: thief_left.unwrap_or(left),
+                charged_ns,
+                next: next_tid,
+            },
+        );
+        self.cpus[cpu as usize].overhead_ns = match next {
+            Next::Idle => 0,
+            _ => self.cpus[cpu as usize].overhead_ns,
+        };
+        match next {
+            Next::Task(next) => self.set_next(cpu, next),
+            Next::Idle => self.set_idle(cpu),
+            Next::Thief(_) => self.cpus[cpu as usize].thief_since = self.now,
+        }
+        if was_busy != (next != Next::Idle) {
+            self.siblings_changed(cpu);
+        }
+    }
+
+    /// The number of who leaves the CPU, and all that it has been charged with.
+    pub(super) fn account_of(
+        &mut self,
+        cpu: u32,
+        prev: Option<u32>,
+        thief: Option<u16>,
+    ) -> (u32, u64) {
+        match (prev, thief) {
+            (Some(prev), _) => (tid(prev), self.tasks[prev as usize].raw.sum_exec_runtime),
+            (None, Some(thief)) => {
+                let thief = thief_tid(thief, cpu);
+                let ran = self.thieves_ran.entry(thief).or_default();
+                *ran += self.now - self.cpus[cpu as usize].thief_since;
+                (thief, *ran)
+            }
+            (None, None) => (IDLE, 0),
+        }
+    }
+
+    /// Who ran does so no longer.
+    fn put_prev(&mut self, cpu: u32, prev: u32, next: Next, left: Left) {
+        if left == Left::Runnable {
+            self.call_stopping(prev, true, cpu);
+            let t = &mut self.tasks[prev as usize];
+            t.life = Life::Waits;
+            t.runnable_at = self.now;
+            if t.raw.slice > 0 {
+                // A higher class has come.
+                self.push_local(prev, true, cpu);
+            } else {
+                t.reason = crate::observe::Reason::Requeue;
+                self.do_enqueue(prev, 0, cpu);
+            }
+        }
+        if matches!(next, Next::Thief(_)) && !self.cpus[cpu as usize].released {
+            self.cpus[cpu as usize].released = true;
+            self.call_higher_class(cpu, true);
+        }
+    }
+
+    /// A task has the CPU from now on.
+    pub(super) fn set_next(&mut self, cpu: u32, next: u32) {
+        self.unlink(next);
+        self.begin(cpu, next);
+        self.call_running(next, cpu);
+    }
+
+    /// A real-time task takes its CPU, or lets it go.
+    pub(super) fn thief_event(&mut self, index: u16, takes: bool) {
+        let Some(thief) = self.workload.thieves.get(usize::from(index)).copied() else { return };
+        let cpu = thief.cpu;
+        let Some(c) = self.cpus.get_mut(cpu as usize) else { return };
+        if c.is_held() {
+            self.deferred.push(Event::Thief { index, takes });
+            return;
+        }
+        if takes {
+            self.agenda.plan(self.now + thief.run_ns, Event::Thief { index, takes: false });
+            let period = thief.period_ns.max(thief.run_ns + 1);
+            self.agenda.plan(self.now + period, Event::Thief { index, takes: true });
+            // It cannot come where there is no CPU, and waits no longer than it would run.
+            if !c.online {
+                return;
+            }
+            c.thieves.push(index);
+            self.tell(cpu, What::Wakeup { task: thief_tid(index, cpu) });
+        } else {
+            c.thieves.retain(|other| *other != index);
+        }
+        if self.cpus[cpu as usize].online {
+            self.schedule(cpu, Left::Runnable);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Sets of CPUs as the hosted scheduler sees them: `struct cpumask` of `native/kernel.h`.
+
+use evenkeel_machine::CpuSet;
+
+/// CPU numbers are below this: `SIM_CPUS`.
+pub const MAX_CPUS: usize = 1024;
+const WORDS: usize = MAX_CPUS / 64;
+
+/// Some CPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[repr(C)]
+pub struct Mask {
+    words: [u64; WORDS],
+}
+
+impl Mask {
+    /// None.
+    pub const EMPTY: Self = Self { words: [0; WORDS] };
+
+    /// Whether this CPU is one of them.
+    #[inline]
+    pub fn has(&self, cpu: u32) -> bool {
+        self.words.get(cpu as usize / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
+    }
+
+    /// Adds a CPU; numbers that cannot be are left out.
+    #[inline]
+    pub fn set(&mut self, cpu: u32) {
+        if let Some(word) = self.words.get_mut(cpu as usize / 64) {
+            *word |= 1 << (cpu % 64);
+        }
+    }
+
+    /// Takes a CPU out.
+    #[inline]
+    pub fn clear(&mut self, cpu: u32) {
+        if let Some(word) = self.words.get_mut(cpu as usize / 64) {
+            *word &= !(1 << (cpu % 64));
+        }
+    }
+
+    /// How many they are.
+    pub fn count(&self) -> u32 {
+        self.words.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// The CPUs in all of these sets, from `start` on upwards and around; the first of them.
+    #[inline]
+    pub fn first_common(sets: &[&Mask], start: u32) -> Option<u32> {
+        let start = start as usize % MAX_CPUS;
+        let common = |word: usize| sets.iter().fold(!0u64, |all, set| all & set.words[word]);
+        let first = start / 64;
+        let from = common(first) & (!0 << (start % 64));
+        if from != 0 {
+            return Some((first * 64) as u32 + from.trailing_zeros());
+        }
+        (1..=WORDS).map(|step| (first + step) % WORDS).find_map(|word| {
+            let bits = common(word);
+            (bits != 0).then(|| (word * 64) as u32 + bits.trailing_zeros())
+        })
+    }
+
+    /// Whether any CPU is in both.
+    pub fn intersects(&self, other: &Mask) -> bool {
+        self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
+    }
+
+    /// Those in both.
+    pub fn and(&self, other: &Mask) -> Mask {
+        let mut both = self.clone();
+        both.words.iter_mut().zip(&other.words).for_each(|(a, b)| *a &= b);
+        both
+    }
+
+    /// As a set of the machine's.
+    pub fn to_set(&self) -> CpuSet {
+        CpuSet::from_words(&self.words)
+    }
+}
+
+impl From<&CpuSet> for Mask {
+    fn from(set: &CpuSet) -> Self {
+        let mut mask = Self::EMPTY;
+        set.iter().for_each(|cpu| mask.set(cpu));
+        mask
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mask(list: &str) -> Mask {
+        Mask::from(&list.parse::<CpuSet>().unwrap())
+    }
+
+    #[test]
+    fn a_set_and_back() {
+        for list in ["0", "0-3,63-64,1023", "5,700"] {
+            let mask = mask(list);
+            assert_eq!(mask.to_set().to_string(), list);
+            assert_eq!(mask.count() as usize, mask.to_set().len());
+        }
+        assert!(!mask("0-3").has(4) && !mask("0-3").has(5000));
+    }
+
+    #[test]
+    fn the_search_goes_around() {
+        let (a, b) = (mask("3,70,200"), mask("3,200,900"));
+        for (start, found) in [(0, 3), (3, 3), (4, 200), (200, 200), (201, 3), (1023, 3)] {
+            assert_eq!(Mask::first_common(&[&a, &b], start), Some(found), "{start}");
+        }
+        assert_eq!(Mask::first_common(&[&a, &mask("4")], 7), None);
+        assert!(a.intersects(&b) && !a.intersects(&mask("4")));
+        // Below its start in the very word that it began with.
+        assert_eq!(Mask::first_common(&[&mask("3")], 4), Some(3));
+    }
+}

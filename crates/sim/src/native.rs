@@ -1,0 +1,352 @@
+//! A scheduler as a shared object: the records of `native/kernel.h`, and loading a copy of its own
+//! for each simulation.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_void};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::ptr::{self, NonNull};
+
+use evenkeel_keel::Image;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{ProtFlags, mprotect};
+
+use crate::mask::Mask;
+
+/// Why a scheduler could not be hosted.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// No room for its copy.
+    #[error("a copy of scheduler {name}: {source}; free memory or file descriptors")]
+    Copy {
+        /// Which.
+        name: String,
+        /// The system's word.
+        source: std::io::Error,
+    },
+    /// It does not fit the machine.
+    #[error(transparent)]
+    Topology(#[from] evenkeel_keel::TopologyError),
+    /// It is no shared object for this simulator.
+    #[error("scheduler {name}: {source}; build it against crates/sim/native/kernel.h")]
+    Load {
+        /// Which.
+        name: String,
+        /// The loader's word.
+        source: libloading::Error,
+    },
+}
+
+/// `struct task_struct`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct RawTask {
+    pub pid: i32,
+    pub tgid: i32,
+    pub nr_cpus_allowed: i32,
+    pub cpus_ptr: *const Mask,
+    /// An address space's number, never an address.
+    pub mm: usize,
+    pub sum_exec_runtime: u64,
+    pub flags: u32,
+    pub weight: u32,
+    pub slice: u64,
+    pub storage: *mut c_void,
+    pub cpu: u32,
+    pub index: u32,
+}
+
+/// `struct kernfs_node`.
+#[repr(C)]
+pub(crate) struct RawNode {
+    pub id: u64,
+}
+
+/// `struct cgroup`.
+#[repr(C)]
+pub(crate) struct RawGroup {
+    pub level: i32,
+    pub kn: *const RawNode,
+    pub parent: *const RawGroup,
+}
+
+/// `struct scx_init_task_args`.
+#[repr(C)]
+pub(crate) struct InitTaskArgs {
+    pub fork: bool,
+    pub cgroup: *const RawGroup,
+}
+
+/// `struct scx_cgroup_init_args`.
+#[repr(C)]
+pub(crate) struct GroupInitArgs {
+    pub weight: u32,
+    pub bw_period_us: u64,
+    pub bw_quota_us: u64,
+}
+
+/// `struct bpf_iter_scx_dsq`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct RawIterator {
+    pub dsq_id: u64,
+    pub flags: u64,
+    pub vtime: u64,
+    pub seq: u64,
+    pub last_seq: u64,
+    pub slice: u64,
+    pub new_vtime: u64,
+    pub begun: u32,
+    pub set: u32,
+}
+
+type Task = *mut RawTask;
+type Group = *const RawGroup;
+
+/// `struct sched_ext_ops`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Ops {
+    pub select_cpu: Option<unsafe extern "C" fn(Task, i32, u64) -> i32>,
+    pub enqueue: Option<unsafe extern "C" fn(Task, u64)>,
+    pub dispatch: Option<unsafe extern "C" fn(i32, Task)>,
+    pub tick: Option<unsafe extern "C" fn(Task)>,
+    pub running: Option<unsafe extern "C" fn(Task)>,
+    pub stopping: Option<unsafe extern "C" fn(Task, bool)>,
+    pub quiescent: Option<unsafe extern "C" fn(Task, u64)>,
+    pub r#yield: Option<unsafe extern "C" fn(Task, Task) -> bool>,
+    pub cpu_acquire: Option<unsafe extern "C" fn(i32, *const c_void)>,
+    pub cpu_release: Option<unsafe extern "C" fn(i32, *const c_void)>,
+    pub init_task: Option<unsafe extern "C" fn(Task, *const InitTaskArgs) -> i32>,
+    pub exit_task: Option<unsafe extern "C" fn(Task, *const c_void)>,
+    pub enable: Option<unsafe extern "C" fn(Task)>,
+    pub dump: Option<unsafe extern "C" fn(*const u64)>,
+    pub dump_cpu: Option<unsafe extern "C" fn(*const u64, i32, bool)>,
+    pub dump_task: Option<unsafe extern "C" fn(*const u64, Task)>,
+    pub cgroup_init: Option<unsafe extern "C" fn(Group, *const GroupInitArgs) -> i32>,
+    pub cgroup_exit: Option<unsafe extern "C" fn(Group)>,
+    pub cgroup_move: Option<unsafe extern "C" fn(Task, Group, Group)>,
+    pub cgroup_set_weight: Option<unsafe extern "C" fn(Group, u32)>,
+    pub cgroup_set_bandwidth: Option<unsafe extern "C" fn(Group, u64, u64, u64)>,
+    pub init: Option<unsafe extern "C" fn() -> i32>,
+    pub exit: Option<unsafe extern "C" fn(*const c_void)>,
+    pub flags: u64,
+    pub timeout_ms: u32,
+    pub exit_dump_len: u32,
+    pub name: [u8; 128],
+    pub hotplug_seq: u64,
+}
+
+/// `struct sim_host`.
+#[repr(C)]
+pub(crate) struct Host {
+    pub context: *mut c_void,
+    pub now_ns: u64,
+    pub calls: u64,
+    pub scanned: u64,
+    pub cpu: u32,
+    pub hazards: u32,
+    pub functions: HostFunctions,
+}
+
+/// The functions of `struct sim_host`; `crate::kernel::kfuncs` has them.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct HostFunctions {
+    pub fails: unsafe extern "C" fn(*mut c_void) -> bool,
+    pub pause: unsafe extern "C" fn(*mut c_void),
+    pub allocate: unsafe extern "C" fn(*mut c_void, u64) -> *mut c_void,
+    pub hash: unsafe extern "C" fn(*mut c_void, *const c_void, u64, u64, u32) -> *mut c_void,
+    pub create_dsq: unsafe extern "C" fn(*mut c_void, u64) -> i32,
+    pub nr_queued: unsafe extern "C" fn(*mut c_void, u64) -> i32,
+    pub select_cpu_dfl: unsafe extern "C" fn(*mut c_void, Task, i32, u64, *mut bool) -> i32,
+    pub pick_idle_cpu: unsafe extern "C" fn(*mut c_void, *const Mask) -> i32,
+    pub test_and_clear_idle: unsafe extern "C" fn(*mut c_void, i32) -> bool,
+    pub kick_cpu: unsafe extern "C" fn(*mut c_void, i32, u64),
+    pub cpuperf_set: unsafe extern "C" fn(*mut c_void, i32, u32),
+    pub dsq_insert: unsafe extern "C" fn(*mut c_void, Task, u64, u64, u64, u64, bool),
+    pub dsq_move: unsafe extern "C" fn(*mut c_void, *mut RawIterator, Task, u64, bool) -> bool,
+    pub move_to_local: unsafe extern "C" fn(*mut c_void, u64) -> bool,
+    pub reenqueue_local: unsafe extern "C" fn(*mut c_void),
+    pub iter_next: unsafe extern "C" fn(*mut c_void, *mut RawIterator) -> Task,
+    pub dsq_seq: unsafe extern "C" fn(*mut c_void, u64) -> u64,
+    pub dump: unsafe extern "C" fn(*mut c_void, *const c_char),
+}
+
+/// Memory that the scheduler uses: aligned, zeroed, and freed with the instance.
+#[derive(Default)]
+pub(crate) struct Memory {
+    blocks: Vec<Box<[u64]>>,
+    /// Hash maps' values, by map and key.
+    values: BTreeMap<(usize, u64), Box<[u64]>>,
+}
+
+impl Memory {
+    pub fn allocate(&mut self, bytes: u64) -> *mut c_void {
+        let mut block = vec![0u64; (bytes as usize).div_ceil(8)].into_boxed_slice();
+        let start = block.as_mut_ptr();
+        self.blocks.push(block);
+        start.cast()
+    }
+
+    /// Looks up (0), makes (1) or deletes (2) the value of a key.
+    pub fn hash(&mut self, map: usize, key: u64, bytes: u64, what: u32) -> *mut c_void {
+        let value =
+            match what {
+                0 => self.values.get_mut(&(map, key)),
+                1 => Some(self.values.entry((map, key)).or_insert_with(|| {
+                    vec![0u64; (bytes as usize).div_ceil(8)].into_boxed_slice()
+                })),
+                _ => {
+                    self.values.remove(&(map, key));
+                    None
+                }
+            };
+        value.map_or(ptr::null_mut(), |value| value.as_mut_ptr().cast())
+    }
+}
+
+/// `struct sim_map`.
+#[repr(C)]
+struct RawMap {
+    storage: *mut u8,
+    entries: u32,
+    pad: u32,
+}
+
+/// A loaded copy of a scheduler.
+pub(crate) struct Instance {
+    pub ops: Ops,
+    pub host: Box<Host>,
+    pub memory: Memory,
+    /// The map of the CPUs' states, if it has one.
+    cpus: Option<NonNull<RawMap>>,
+    entries: u32,
+    _library: Library,
+    /// Its copy: open as long as it is loaded, so that no other one gets the same name.
+    _file: std::os::fd::OwnedFd,
+}
+
+// SAFETY: its pointers lead to its own copy and its own memory, and nothing of it is shared between
+// threads: it only goes from one to another.
+unsafe impl Send for Instance {}
+
+impl Instance {
+    /// Loads a copy of the shared object in `bytes`. A scheduler that is to be told about the machine
+    /// gets `image`.
+    pub fn load(
+        name: &str,
+        bytes: &[u8],
+        functions: HostFunctions,
+        image: Option<&Image>,
+    ) -> Result<Self, HostError> {
+        let copy_error = |source| HostError::Copy { name: name.to_owned(), source };
+        let file = memfd_create(c"evenkeel-sim", MFdFlags::MFD_CLOEXEC)
+            .map_err(|errno| copy_error(errno.into()))?;
+        let mut writer = std::fs::File::from(file);
+        writer.write_all(bytes).map_err(copy_error)?;
+        let file = std::os::fd::OwnedFd::from(writer);
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let load_error = |source| HostError::Load { name: name.to_owned(), source };
+        // SAFETY: the object has no constructors; it was built by us or is the user's to answer for.
+        let library =
+            unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }.map_err(load_error)?;
+        let mut host = Box::new(Host {
+            context: ptr::null_mut(),
+            now_ns: 0,
+            calls: 0,
+            scanned: 0,
+            cpu: 0,
+            hazards: 0,
+            functions,
+        });
+        // SAFETY: the symbols have these types in native/kernel.h and bpf/keel/state.h; what is
+        // written is as long as the record, because crates/keel's tests compare them.
+        unsafe {
+            let symbol = |symbol: &str| library.get::<*mut c_void>(symbol.as_bytes());
+            let place = symbol("sim_host").map_err(load_error)?.into_raw();
+            *place.cast::<*mut Host>() = &raw mut *host;
+            let ops = symbol("keel_ops")
+                .or_else(|_| symbol("fifo_ops"))
+                .map_err(load_error)?
+                .into_raw()
+                .cast::<Ops>();
+            let mut cpus = None;
+            if let Some(image) = image {
+                for (name, bytes) in [
+                    ("settings", &image.settings),
+                    ("topology", &image.topology),
+                    ("tunables", &image.tunables),
+                ] {
+                    write_over(symbol(name).map_err(load_error)?.into_raw().cast(), bytes)
+                        .map_err(|errno| copy_error(errno.into()))?;
+                }
+                let map = symbol("cpus").map_err(load_error)?.into_raw().cast::<RawMap>();
+                (*map).entries = image.cpus;
+                cpus = NonNull::new(map);
+            }
+            Ok(Self {
+                ops: *ops,
+                host,
+                memory: Memory::default(),
+                cpus,
+                entries: image.map_or(0, |image| image.cpus),
+                _library: library,
+                _file: file,
+            })
+        }
+    }
+
+    /// What the scheduler counted, by name.
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        self.cpu_states().map(Image::counters).unwrap_or_default()
+    }
+
+    /// How often this CPU has looked for work elsewhere.
+    pub fn attempts(&self, cpu: u32) -> u64 {
+        let at = cpu as usize * Image::CPU_STATE_BYTES;
+        let state =
+            self.cpu_states().and_then(|states| states.get(at..at + Image::CPU_STATE_BYTES));
+        state.map_or(0, Image::attempts)
+    }
+
+    fn cpu_states(&self) -> Option<&[u8]> {
+        // SAFETY: the map is in the copy; its storage was allocated for this many entries, and the
+        // scheduler does not run while it is read.
+        unsafe {
+            let storage = NonNull::new((*self.cpus?.as_ptr()).storage)?;
+            let bytes = self.entries as usize * Image::CPU_STATE_BYTES;
+            Some(std::slice::from_raw_parts(storage.as_ptr(), bytes))
+        }
+    }
+}
+
+/// Writes over a record of the copy. Some are constants for its compiler, so that their pages are
+/// read-only: libbpf, too, fills them in before the program starts.
+///
+/// # Safety
+/// `to` must be the start of a record of at least as many bytes.
+unsafe fn write_over(to: *mut u8, bytes: &[u8]) -> nix::Result<()> {
+    const PAGE: usize = 4096;
+    let start = to as usize & !(PAGE - 1);
+    let length = (to as usize + bytes.len()).next_multiple_of(PAGE) - start;
+    let pages = to.wrapping_sub(to as usize - start);
+    // SAFETY: the pages hold the record, so they are mapped; they are private to this copy.
+    unsafe {
+        if let Some(pages) = NonNull::new(pages.cast()) {
+            mprotect(pages, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;
+        }
+        ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+    }
+    Ok(())
+}
+
+/// The text at a C string that the scheduler passed.
+///
+/// # Safety
+/// It must be a string with an end.
+pub(crate) unsafe fn text(text: *const c_char) -> String {
+    // SAFETY: as the caller says.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

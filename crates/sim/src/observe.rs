@@ -1,0 +1,401 @@
+//! Whoever watches: every event goes through here, into the figures, the hash, the checkers and the
+//! record.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use evenkeel_invariants::{Event, Findings, IDLE, Left, Limits, Violation, Watch, What};
+
+use crate::kernel::THIEF_TIDS;
+
+/// How far a task went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nowhere.
+    Same,
+    /// To an SMT sibling.
+    Core,
+    /// To another core that shares the last-level cache.
+    Cache,
+    /// To another cache of the node.
+    Node,
+    /// To another node: how many distances are smaller than this one.
+    Remote(u8),
+}
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Same => f.write_str("same"),
+            Self::Core => f.write_str("core"),
+            Self::Cache => f.write_str("cache"),
+            Self::Node => f.write_str("node"),
+            Self::Remote(level) => write!(f, "remote{level}"),
+        }
+    }
+}
+
+/// Why a task runs on another CPU than before: what last decided where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// It is new.
+    Fork,
+    /// It woke up.
+    Wake,
+    /// Its slice was over, and it was put into another CPU's queue.
+    Requeue,
+    /// Another CPU took it.
+    Pull,
+    /// A real-time task had taken its CPU.
+    Thief,
+    /// Somebody changed something about it, or about the CPUs.
+    Change,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Fork => "fork",
+            Self::Wake => "wake",
+            Self::Requeue => "requeue",
+            Self::Pull => "pull",
+            Self::Thief => "thief",
+            Self::Change => "change",
+        })
+    }
+}
+
+/// What is written down besides the figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watching {
+    /// The rules that the stream is held to; `None`: not looked at.
+    pub limits: Option<Limits>,
+    /// Whether all events are kept, for a trace.
+    pub records: bool,
+}
+
+/// Rules for a simulation without faults: the clock is exact, and so are the rules.
+pub const STRICT: Limits = Limits {
+    wait_ns: 1_000_000_000,
+    wait_per_task_ns: 100_000_000,
+    affinity_grace_ns: 1_000_000,
+    idle_grace_ns: 20_000_000,
+    share_window_ns: 2_000_000_000,
+    share_tolerance_pct: 5,
+    share_slack_ns: 50_000_000,
+    charge_tolerance_pct: 0,
+    charge_slack_ns: 0,
+};
+
+/// Rules for a simulation in which everything goes wrong: CPUs come and go, kicks are late, masks and
+/// weights change all the time. What must hold even then: nobody is lost, nobody runs where it may
+/// not, everybody gets a turn, run times add up.
+pub const TORTURE: Limits = Limits {
+    wait_ns: 10_000_000_000,
+    wait_per_task_ns: 500_000_000,
+    affinity_grace_ns: 1_000_000,
+    idle_grace_ns: 0,
+    share_window_ns: u64::MAX,
+    share_tolerance_pct: 100,
+    share_slack_ns: u64::MAX / 2,
+    charge_tolerance_pct: 0,
+    charge_slack_ns: 0,
+};
+
+/// What a task has been through.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Account {
+    /// When it came.
+    pub arrived_ns: Option<u64>,
+    /// When it ended.
+    pub ended_ns: Option<u64>,
+    /// How long it had a CPU.
+    pub ran_ns: u64,
+    /// How long it waited for one.
+    pub waited_ns: u64,
+    /// What it worked, in ns of a CPU of full capability with near memory and warm caches.
+    pub worked_ns: u64,
+    /// Since when it runs or waits.
+    since_ns: u64,
+    /// When it last woke.
+    woke_ns: u64,
+    work: u64,
+}
+
+/// Events kept for the report of a violation; of each task's at most this many are shown.
+const KEPT: usize = 8192;
+const SHOWN: usize = 50;
+/// Response times are sorted into so many classes for each power of two.
+const CLASSES: u64 = 32;
+
+/// A rule that was broken, and how it came to that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    /// The rule.
+    pub violation: Violation,
+    /// The number of the event at which it was noticed.
+    pub event: u64,
+    /// The last events of the tasks involved, oldest first.
+    pub history: Vec<Event>,
+}
+
+/// Everything that is observed in one simulation.
+pub(crate) struct Observer {
+    pub events: u64,
+    pub consumed: u64,
+    pub unborn: u64,
+    pub restarts: u64,
+    pub overhead_ns: u64,
+    pub interrupt_ns: u64,
+    pub dump: String,
+    pub accounts: Vec<Account>,
+    pub migrations: BTreeMap<(Reason, Level), u64>,
+    pub switches_same: u64,
+    pub switches_other: u64,
+    /// Of idle CPUs while tasks waited, one for each: their time.
+    pub idle_while_waiting_ns: u64,
+    pub idle_ns: u64,
+    pub responses: BTreeMap<u64, u64>,
+    pub record: Vec<Event>,
+    pub broken: Vec<Broken>,
+    counters: BTreeMap<String, u64>,
+    hash: u64,
+    idle: u64,
+    waiting: u64,
+    at_ns: u64,
+    watch: Option<Watch>,
+    records: bool,
+    last: VecDeque<Event>,
+}
+
+impl Observer {
+    pub fn new(tasks: usize, watching: Watching) -> Self {
+        Self {
+            events: 0,
+            consumed: 0,
+            unborn: 0,
+            restarts: 0,
+            overhead_ns: 0,
+            interrupt_ns: 0,
+            dump: String::new(),
+            accounts: vec![Account::default(); tasks],
+            migrations: BTreeMap::new(),
+            switches_same: 0,
+            switches_other: 0,
+            idle_while_waiting_ns: 0,
+            idle_ns: 0,
+            responses: BTreeMap::new(),
+            record: Vec::new(),
+            broken: Vec::new(),
+            counters: BTreeMap::new(),
+            hash: 0xcbf2_9ce4_8422_2325,
+            idle: 0,
+            waiting: 0,
+            at_ns: 0,
+            watch: watching.limits.map(Watch::new),
+            records: watching.records,
+            last: VecDeque::new(),
+        }
+    }
+
+    /// Something happened.
+    pub fn event(&mut self, time_ns: u64, cpu: u32, what: What) {
+        self.pass(time_ns);
+        self.mix(time_ns);
+        self.mix(u64::from(cpu));
+        self.count(time_ns, &what);
+        let event = Event { time_ns, cpu, what };
+        if let Some(watch) = &mut self.watch {
+            let before = watch.found().violations.len();
+            watch.see(&event);
+            let found: Vec<Violation> =
+                watch.found().violations.get(before..).unwrap_or_default().to_vec();
+            if self.last.len() == KEPT {
+                self.last.pop_front();
+            }
+            self.last.push_back(event.clone());
+            found.into_iter().for_each(|violation| self.note(violation, true));
+        }
+        if self.records {
+            self.record.push(event);
+        }
+    }
+
+    fn pass(&mut self, time_ns: u64) {
+        let passed = time_ns - self.at_ns;
+        self.at_ns = time_ns;
+        self.idle_ns += passed * self.idle;
+        self.idle_while_waiting_ns += passed * self.idle.min(self.waiting);
+    }
+
+    fn mix(&mut self, word: u64) {
+        // FNV's prime; the rotation spreads what multiplication leaves in the upper bits.
+        self.hash = (self.hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
+    }
+
+    fn account(&mut self, tid: u32) -> Option<&mut Account> {
+        self.accounts.get_mut(tid.checked_sub(1)? as usize)
+    }
+
+    fn count(&mut self, now: u64, what: &What) {
+        match what {
+            What::Fork { child } => {
+                self.mix(u64::from(*child) | 1 << 32);
+                if let Some(account) = self.account(*child) {
+                    account.arrived_ns = Some(now);
+                }
+            }
+            What::Wakeup { task } => {
+                self.mix(u64::from(*task) | 2 << 32);
+                if let Some(account) = self.account(*task) {
+                    (account.since_ns, account.woke_ns) = (now, now);
+                    self.waiting += 1;
+                }
+            }
+            What::Switch { prev, left, charged_ns, next } => {
+                self.mix(u64::from(*prev) | 3 << 32);
+                self.mix(u64::from(*next) | u64::from(*left as u8) << 32);
+                self.mix(*charged_ns);
+                self.switch(now, *prev, *left, *next);
+            }
+            What::Migrate { task, to } => {
+                self.mix(u64::from(*task) | 4 << 32);
+                self.mix(u64::from(*to));
+            }
+            What::Affinity { task, allowed } => {
+                self.mix(u64::from(*task) | 5 << 32);
+                allowed.as_words().iter().for_each(|word| self.mix(*word));
+            }
+            What::Class { task, .. } => self.mix(u64::from(*task) | 6 << 32),
+            What::Exit { task } => self.mix(u64::from(*task) | 7 << 32),
+        }
+    }
+
+    fn switch(&mut self, now: u64, prev: u32, left: Left, next: u32) {
+        if prev == IDLE && next == IDLE {
+            // A CPU that begins its life idle.
+            self.idle += 1;
+            return;
+        }
+        if prev == IDLE {
+            self.idle = self.idle.saturating_sub(1);
+        } else if prev < THIEF_TIDS
+            && let Some(account) = self.account(prev)
+        {
+            account.ran_ns += now - account.since_ns;
+            account.since_ns = now;
+            let response_ns = now - account.woke_ns;
+            match left {
+                Left::Runnable => self.waiting += 1,
+                Left::Asleep => self.respond(response_ns),
+                Left::Dead => {
+                    account.ended_ns = Some(now);
+                    self.respond(response_ns);
+                }
+            }
+        }
+        if next == IDLE {
+            self.idle += 1;
+        } else if next < THIEF_TIDS
+            && let Some(account) = self.account(next)
+        {
+            account.waited_ns += now - account.since_ns;
+            account.since_ns = now;
+            self.waiting = self.waiting.saturating_sub(1);
+        }
+    }
+
+    /// Counts a response time in its class: exact to a 32nd.
+    fn respond(&mut self, ns: u64) {
+        let shift = (u64::BITS - ns.leading_zeros()).saturating_sub(CLASSES.ilog2() + 1);
+        *self.responses.entry(ns >> shift << shift).or_default() += 1;
+    }
+
+    /// A task has worked so much, in 2^-20 ns.
+    #[inline]
+    pub fn worked(&mut self, task: u32, work: u64) {
+        if let Some(account) = self.accounts.get_mut(task as usize) {
+            account.work += work;
+            account.worked_ns += account.work >> 20;
+            account.work &= (1 << 20) - 1;
+        }
+    }
+
+    pub fn migrated(&mut self, reason: Reason, level: Level) {
+        *self.migrations.entry((reason, level)).or_default() += 1;
+    }
+
+    pub fn switched(&mut self, other_space: bool) {
+        if other_space {
+            self.switches_other += 1;
+        } else {
+            self.switches_same += 1;
+        }
+    }
+
+    /// A CPU has come, idle, or has gone after it idled.
+    pub fn idle_cpus(&mut self, more: bool) {
+        self.idle = if more { self.idle + 1 } else { self.idle.saturating_sub(1) };
+    }
+
+    pub fn add_counters(&mut self, counters: BTreeMap<String, u64>) {
+        for (name, count) in counters {
+            *self.counters.entry(name).or_default() += count;
+        }
+    }
+
+    /// `at_once`: the last event has to do with it.
+    fn note(&mut self, violation: Violation, at_once: bool) {
+        let numbers = violation.what.split("task ").skip(1).filter_map(|rest| {
+            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            rest[..end].parse::<u32>().ok()
+        });
+        let mut tasks: Vec<u32> = numbers.collect();
+        if at_once
+            && let Some(Event { what: What::Switch { prev, next, .. }, .. }) = self.last.back()
+        {
+            tasks.extend([*prev, *next]);
+        }
+        tasks.retain(|task| *task != IDLE);
+        let mut history: Vec<Event> = self
+            .last
+            .iter()
+            .rev()
+            .filter(|event| involves(&event.what, &tasks))
+            .take(SHOWN)
+            .cloned()
+            .collect();
+        history.reverse();
+        self.broken.push(Broken { violation, event: self.events, history });
+    }
+
+    /// The simulation is over. Returns what the checkers found, and the hash of all that happened.
+    pub fn end(&mut self, now: u64, counters: BTreeMap<String, u64>) -> (Option<Findings>, u64) {
+        self.pass(now.max(self.at_ns));
+        self.add_counters(counters);
+        let findings = self.watch.take().map(|watch| {
+            let before = watch.found().violations.len();
+            let findings = watch.end(now);
+            let late = findings.violations.get(before..).unwrap_or_default().to_vec();
+            late.into_iter().for_each(|violation| self.note(violation, false));
+            findings
+        });
+        (findings, self.hash)
+    }
+
+    /// What the scheduler counted.
+    pub fn counters(&self) -> &BTreeMap<String, u64> {
+        &self.counters
+    }
+}
+
+fn involves(what: &What, tasks: &[u32]) -> bool {
+    match what {
+        What::Switch { prev, next, .. } => tasks.contains(prev) || tasks.contains(next),
+        What::Wakeup { task }
+        | What::Migrate { task, .. }
+        | What::Affinity { task, .. }
+        | What::Class { task, .. }
+        | What::Exit { task } => tasks.contains(task),
+        What::Fork { child } => tasks.contains(child),
+    }
+}

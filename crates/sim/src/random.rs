@@ -1,0 +1,24 @@
+//! Random times that are the same everywhere.
+
+/// An exponentially distributed time around `mean_ns`, at most twenty times that, from the bits of a
+/// random number. (libm's logarithm is the same on every machine, the system's need not be.)
+pub(crate) fn about(mean_ns: u64, bits: u64) -> u64 {
+    const MANTISSA: u32 = 53;
+    const MOST: f64 = 20.0;
+    let uniform = ((bits >> (u64::BITS - MANTISSA)) + 1) as f64 / (1u64 << MANTISSA) as f64;
+    (mean_ns as f64 * (-libm::log(uniform)).min(MOST)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::about;
+
+    #[test]
+    fn times_are_spread_around_their_mean() {
+        let drawn: Vec<u64> = (0..1000u64).map(|i| about(1000, i * (u64::MAX / 1000))).collect();
+        let mean = drawn.iter().sum::<u64>() / 1000;
+        assert!((970..1030).contains(&mean), "{mean}");
+        assert_eq!(drawn.iter().max(), Some(&20_000), "bounded");
+        assert_eq!(about(1000, u64::MAX), 0);
+    }
+}

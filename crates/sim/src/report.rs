@@ -1,0 +1,300 @@
+//! What is said of a simulation: figures for people and for programs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::program::Workload;
+use crate::run::{Outcome, Simulation};
+
+/// Times in ms: mean, median, 99th percentile and the largest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Times {
+    /// How many there are.
+    pub count: u64,
+    /// Their mean.
+    pub mean_ms: f64,
+    /// Half of them are at most this.
+    pub median_ms: f64,
+    /// 99 of 100 are at most this.
+    pub p99_ms: f64,
+    /// None is larger.
+    pub max_ms: f64,
+}
+
+impl Times {
+    /// Of times by how often each occurs.
+    fn of(times: &BTreeMap<u64, u64>) -> Self {
+        let count: u64 = times.values().sum();
+        let sum: f64 = times.iter().map(|(ns, times)| *ns as f64 * *times as f64).sum();
+        let rank = |pct: u64| {
+            let wanted = (count * pct).div_ceil(100).max(1);
+            let mut seen = 0;
+            let found = times.iter().find(|(_, times)| {
+                seen += **times;
+                seen >= wanted
+            });
+            found.map_or(0.0, |(ns, _)| ms(*ns))
+        };
+        let mean_ms = if count == 0 { 0.0 } else { sum / count as f64 / 1e6 };
+        Self { count, mean_ms, median_ms: rank(50), p99_ms: rank(99), max_ms: rank(100) }
+    }
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// Migrations of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Migrations {
+    /// Why: what last decided where the task is.
+    pub reason: String,
+    /// How far.
+    pub level: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// The figures of one simulation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The machine's name.
+    pub machine: String,
+    /// The workload's name.
+    pub workload: String,
+    /// The policies.
+    pub scheduler: String,
+    /// The seed.
+    pub seed: u64,
+    /// Simulated time.
+    pub makespan_ms: f64,
+    /// Tasks that have ended.
+    pub finished: u64,
+    /// Tasks that have not.
+    pub unfinished: u64,
+    /// From a task's arrival to its end.
+    pub tat: Times,
+    /// From waking up to sleeping again.
+    pub response: Times,
+    /// Turn-around time by what it would be alone on the best CPU; the mean of the tasks.
+    pub slowdown_mean: f64,
+    /// The largest.
+    pub slowdown_max: f64,
+    /// Jain's index of the tasks' progress rates: 1 if all are equal, 1/n if only one of n gets on.
+    pub fairness: f64,
+    /// Time of idle CPUs while as many tasks waited.
+    pub idle_while_waiting_ms: f64,
+    /// Time of idle CPUs.
+    pub idle_ms: f64,
+    /// Time of switches, searches and cold caches.
+    pub overhead_ms: f64,
+    /// Time that tasks waited for a CPU.
+    pub waited_ms: f64,
+    /// Switches to another task of the same address space.
+    pub switches_same_space: u64,
+    /// Switches to another address space.
+    pub switches_other_space: u64,
+    /// Who ran on another CPU than before.
+    pub migrations: Vec<Migrations>,
+    /// How often CPUs looked for work elsewhere, by the scheduler's counters.
+    pub attempts: BTreeMap<String, u64>,
+    /// All of the scheduler's counters.
+    pub counters: BTreeMap<String, u64>,
+    /// Events of the engine.
+    pub events: u64,
+    /// Calls of the kernel's functions for each event.
+    pub calls_per_event: f64,
+    /// Times that the scheduler was loaded again.
+    pub restarts: u64,
+    /// A number that two simulations share only if everything happened in the same way.
+    pub hash: String,
+    /// Why it ended before its workload did.
+    pub end: Option<String>,
+    /// Rules that were broken.
+    pub violations: Vec<String>,
+}
+
+impl Report {
+    /// Of what came of a simulation.
+    pub fn new(simulation: &Simulation, outcome: &Outcome) -> Self {
+        let mut tat = BTreeMap::new();
+        let (mut slowdowns, mut rates) = (Vec::new(), Vec::new());
+        for account in &outcome.accounts {
+            let Some(arrived) = account.arrived_ns else { continue };
+            let life = account.ended_ns.unwrap_or(outcome.time_ns) - arrived;
+            if account.ended_ns.is_some() {
+                *tat.entry(life).or_default() += 1;
+                slowdowns.extend(
+                    (account.worked_ns > 0).then(|| life as f64 / account.worked_ns as f64),
+                );
+            }
+            rates.push(account.worked_ns as f64 / life.max(1) as f64);
+        }
+        let attempts =
+            |(name, count): (&String, &u64)| Some((name.strip_prefix("try_")?.to_owned(), *count));
+        let finished = tat.values().sum();
+        Self {
+            machine: simulation.machine.name.clone(),
+            workload: simulation.workload.name.clone(),
+            scheduler: simulation.scheduler.to_string(),
+            seed: simulation.seed,
+            makespan_ms: ms(outcome.time_ns),
+            finished,
+            unfinished: outcome.accounts.len() as u64 - finished - outcome.unborn,
+            tat: Times::of(&tat),
+            response: Times::of(&outcome.responses),
+            slowdown_mean: mean(&slowdowns),
+            slowdown_max: slowdowns.iter().copied().fold(0.0, f64::max),
+            fairness: jain(&rates),
+            idle_while_waiting_ms: ms(outcome.idle_while_waiting_ns),
+            idle_ms: ms(outcome.idle_ns),
+            overhead_ms: ms(outcome.overhead_ns),
+            waited_ms: ms(outcome.accounts.iter().map(|account| account.waited_ns).sum()),
+            switches_same_space: outcome.switches_same,
+            switches_other_space: outcome.switches_other,
+            migrations: outcome
+                .migrations
+                .iter()
+                .map(|((reason, level), count)| Migrations {
+                    reason: reason.to_string(),
+                    level: level.to_string(),
+                    count: *count,
+                })
+                .collect(),
+            attempts: outcome.counters.iter().filter_map(attempts).collect(),
+            counters: outcome.counters.clone(),
+            events: outcome.events,
+            calls_per_event: outcome.calls as f64 / outcome.events.max(1) as f64,
+            restarts: outcome.restarts,
+            hash: format!("{:016x}", outcome.hash),
+            end: outcome.end.as_ref().map(ToString::to_string),
+            violations: outcome.broken.iter().map(|broken| broken.violation.to_string()).collect(),
+        }
+    }
+
+    /// Whether it ended as it should, and no rule was broken.
+    pub fn is_good(&self) -> bool {
+        self.end.is_none() && self.violations.is_empty()
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+}
+
+/// Jain's index: (sum x)^2 / (n sum x^2).
+fn jain(values: &[f64]) -> f64 {
+    let sum: f64 = values.iter().sum();
+    let squares: f64 = values.iter().map(|value| value * value).sum();
+    if squares == 0.0 { 1.0 } else { sum * sum / (values.len() as f64 * squares) }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tat, response, .. } = self;
+        writeln!(
+            f,
+            "{} on {} under {}, seed {}: {} tasks ended, {} not",
+            self.workload, self.machine, self.scheduler, self.seed, self.finished, self.unfinished
+        )?;
+        writeln!(f, "makespan      {:.3} ms", self.makespan_ms)?;
+        for (name, times) in [("turn-around", tat), ("response", response)] {
+            writeln!(
+                f,
+                "{name:13} mean {:.3}  median {:.3}  p99 {:.3}  max {:.3} ms  (of {})",
+                times.mean_ms, times.median_ms, times.p99_ms, times.max_ms, times.count
+            )?;
+        }
+        writeln!(
+            f,
+            "slowdown      mean {:.3}  max {:.3};  fairness {:.4}",
+            self.slowdown_mean, self.slowdown_max, self.fairness
+        )?;
+        writeln!(
+            f,
+            "CPU time      idle {:.3} ms, of that {:.3} while as many tasks waited;  overhead {:.3}",
+            self.idle_ms, self.idle_while_waiting_ms, self.overhead_ms
+        )?;
+        writeln!(
+            f,
+            "switches      {} within an address space, {} to another one",
+            self.switches_same_space, self.switches_other_space
+        )?;
+        let parts = |parts: Vec<String>| match parts.is_empty() {
+            true => "none".to_owned(),
+            false => parts.join(", "),
+        };
+        let migrations = self.migrations.iter();
+        let migrations =
+            migrations.map(|m| format!("{} {} {}", m.reason, m.level, m.count)).collect();
+        writeln!(f, "migrations    {}", parts(migrations))?;
+        let attempts =
+            self.attempts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        writeln!(f, "attempts      {}", parts(attempts))?;
+        writeln!(
+            f,
+            "events        {}, {:.1} calls of the kernel each;  trace {}",
+            self.events, self.calls_per_event, self.hash
+        )
+    }
+}
+
+/// How it came to a broken rule: the events of the tasks involved, one a line.
+pub fn history(outcome: &Outcome, workload: &Workload) -> String {
+    use std::fmt::Write;
+    let mut text = String::new();
+    for broken in &outcome.broken {
+        let _ = writeln!(text, "event {}: {}", broken.event, broken.violation);
+        for event in &broken.history {
+            let us = event.time_ns / 1000;
+            let _ = writeln!(
+                text,
+                "  {:>9}.{:03} ms  CPU {:<4} {}",
+                us / 1000,
+                us % 1000,
+                event.cpu,
+                line_of(&event.what, workload)
+            );
+        }
+    }
+    text
+}
+
+fn line_of(what: &evenkeel_invariants::What, workload: &Workload) -> String {
+    use evenkeel_invariants::What;
+    let name = |tid: &u32| format!("{tid} ({})", crate::perfetto::name_of(*tid, workload));
+    match what {
+        What::Wakeup { task } => format!("wakes {}", name(task)),
+        What::Switch { prev, left, next, .. } => {
+            format!("switches from {} ({left:?}) to {}", name(prev), name(next))
+        }
+        What::Migrate { task, to } => format!("{} goes to CPU {to}", name(task)),
+        What::Affinity { task, allowed } => format!("{} may use {allowed}", name(task)),
+        What::Class { task, class } => format!("{} is {class:?}", name(task)),
+        What::Fork { child } => format!("forks {}", name(child)),
+        What::Exit { task } => format!("{} ends", name(task)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_those_of_the_sorted_times() {
+        let times: BTreeMap<u64, u64> = (1..=100).map(|at| (at * 1_000_000, 1)).collect();
+        let times = Times::of(&times);
+        assert_eq!((times.count, times.mean_ms), (100, 50.5));
+        assert_eq!((times.median_ms, times.p99_ms, times.max_ms), (50.0, 99.0, 100.0));
+        assert_eq!(Times::of(&BTreeMap::new()), Times::default());
+    }
+
+    #[test]
+    fn fairness_is_jain_s_index() {
+        assert_eq!(jain(&[2.0, 2.0, 2.0]), 1.0);
+        assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0]), 0.25);
+        assert_eq!(jain(&[]), 1.0);
+    }
+}

@@ -1,0 +1,118 @@
+//! One simulation, from its input to its outcome.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use evenkeel_invariants::{Event, Findings, Limits};
+use evenkeel_machine::Machine;
+
+use crate::kernel::{End, FaultPlan, Hazards, Kernel};
+use crate::native::HostError;
+use crate::observe::{Account, Broken, Level, Observer, Reason, Watching};
+use crate::program::{Change, Workload};
+use crate::scheduler::Scheduler;
+
+/// Events that a simulation may take unless it is allowed more.
+pub const MAX_EVENTS: u64 = 1_000_000_000;
+
+/// What is simulated.
+#[derive(Debug, Clone)]
+pub struct Simulation {
+    /// On which machine.
+    pub machine: Machine,
+    /// Under which scheduler.
+    pub scheduler: Scheduler,
+    /// What happens there.
+    pub workload: Arc<Workload>,
+    /// What goes wrong.
+    pub faults: FaultPlan,
+    /// All that is random depends on it.
+    pub seed: u64,
+    /// The rules that the scheduler is held to; `None`: none (for measuring the engine alone).
+    pub limits: Option<Limits>,
+    /// Whether all events are to be kept.
+    pub records: bool,
+    /// More events end it.
+    pub max_events: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The time that it took, in the simulation.
+    pub time_ns: u64,
+    /// Events of the engine.
+    pub events: u64,
+    /// A number that two simulations share only if everything happened in the same way.
+    pub hash: u64,
+    /// Why it ended before its workload did.
+    pub end: Option<End>,
+    /// What the checkers say.
+    pub findings: Option<Findings>,
+    /// The rules that were broken, and how it came to that.
+    pub broken: Vec<Broken>,
+    /// What each task has been through, in the workload's order.
+    pub accounts: Vec<Account>,
+    /// Who ran on another CPU than before: why, and how far away.
+    pub migrations: BTreeMap<(Reason, Level), u64>,
+    /// Switches to a task of the same address space as who ran there before.
+    pub switches_same: u64,
+    /// Switches to another address space.
+    pub switches_other: u64,
+    /// Time of idle CPUs while as many tasks waited, whether these may run there or not.
+    pub idle_while_waiting_ns: u64,
+    /// Time of idle CPUs.
+    pub idle_ns: u64,
+    /// Time that switches, searches and cold caches took.
+    pub overhead_ns: u64,
+    /// How often tasks took how long from waking up to sleeping again (exact to a 32nd).
+    pub responses: BTreeMap<u64, u64>,
+    /// Tasks that the scheduler refused.
+    pub unborn: u64,
+    /// Times that the scheduler was loaded again.
+    pub restarts: u64,
+    /// The scheduler's own counters.
+    pub counters: BTreeMap<String, u64>,
+    /// Calls of the kernel's functions by the scheduler.
+    pub calls: u64,
+    /// Entries of queues that it looked at.
+    pub scanned: u64,
+    /// All events, if they were to be kept.
+    pub record: Vec<Event>,
+    /// What the scheduler has to say to its end.
+    pub dump: String,
+}
+
+impl Simulation {
+    /// Simulates it.
+    ///
+    /// # Errors
+    /// [`HostError`]: the scheduler cannot be loaded. What goes wrong in the simulation is in its
+    /// outcome.
+    pub fn run(&self) -> Result<Outcome, HostError> {
+        // Whom interrupts are not charged to is charged less than the time on the CPU.
+        let uncharged =
+            self.machine.costs.irq_accounting == 1 && !self.workload.interrupts.is_empty();
+        // A CPU that is not there is not idle.
+        let hotplug = |(_, change): &(u64, Change)| matches!(change, Change::Hotplug { .. });
+        let goes = self.workload.changes.iter().any(hotplug);
+        let limits = self.limits.map(|limits| Limits {
+            idle_grace_ns: if goes { 0 } else { limits.idle_grace_ns },
+            charge_tolerance_pct: if uncharged { 100 } else { limits.charge_tolerance_pct },
+            ..limits
+        });
+        let watching = Watching { limits, records: self.records };
+        let observer = Observer::new(self.workload.tasks.len(), watching);
+        let hazards = Hazards::new(self.faults, self.seed);
+        let mut kernel = Kernel::new(
+            &self.machine,
+            &self.scheduler,
+            self.workload.clone(),
+            self.seed,
+            hazards,
+            observer,
+        )?;
+        kernel.run(self.max_events);
+        Ok(kernel.finish())
+    }
+}

@@ -1,0 +1,259 @@
+//! Workloads by a shape and its numbers, like `barrier:tasks=8,work=10ms,rounds=20`.
+
+use std::collections::BTreeMap;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use crate::program::{Op, TaskPlan, Workload, parse_time};
+
+use super::{MAX_TASKS, WorkloadError};
+
+/// The shapes, their numbers with defaults, and what they are.
+pub const SHAPES: [(&str, &str, &str); 5] = [
+    ("hogs", "tasks=8,work=100ms", "tasks that only compute"),
+    (
+        "barrier",
+        "tasks=8,work=10ms,rounds=20,spread=0",
+        "threads of one program that meet at a barrier after each round of work (spread: percent of \
+         it that is drawn)",
+    ),
+    (
+        "pool",
+        "clients=16,servers=8,think=10ms,work=1ms,requests=50",
+        "clients that think, ask a pool of server threads and wait for the answer",
+    ),
+    (
+        "arrivals",
+        "tasks=100,gap=3ms,work=100ms,io=25,burst=5ms",
+        "programs that come one after the other at random; a part of them (io, in percent) sleeps \
+         as long as it works, burst by burst",
+    ),
+    (
+        "groups",
+        "programs=4,threads=8,work=50ms,rounds=4,pause=5ms",
+        "programs of several threads each, which work and sleep by turns",
+    ),
+];
+
+/// The numbers of a shape.
+struct Numbers<'a> {
+    text: &'a str,
+    values: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Numbers<'a> {
+    fn parse(text: &'a str, defaults: &'a str, given: &'a str) -> Result<Self, WorkloadError> {
+        let pairs = |list: &'a str| list.split(',').map(|pair| pair.split_once('=').ok_or(pair));
+        let mut numbers = Self { text, values: BTreeMap::new() };
+        for (name, value) in pairs(defaults).flatten() {
+            numbers.values.insert(name, value);
+        }
+        for pair in pairs(given).filter(|_| !given.is_empty()) {
+            let known = || numbers.values.keys().copied().collect::<Vec<_>>().join(", ");
+            let (name, value) =
+                pair.map_err(|pair| numbers.wrong(format!("\"{pair}\": expected NAME=NUMBER")))?;
+            if !numbers.values.contains_key(name) {
+                return Err(numbers.wrong(format!("\"{name}\": there are {}", known())));
+            }
+            numbers.values.insert(name, value);
+        }
+        Ok(numbers)
+    }
+
+    fn wrong(&self, rule: String) -> WorkloadError {
+        WorkloadError::Shape { text: self.text.to_owned(), rule }
+    }
+
+    fn count(&self, name: &str, least: u64, most: u64) -> Result<u64, WorkloadError> {
+        let value = self.values.get(name).copied().unwrap_or_default();
+        match value.parse::<u64>() {
+            Ok(count) if (least..=most).contains(&count) => Ok(count),
+            _ => Err(self.wrong(format!("{name}={value}: expected {least} to {most}"))),
+        }
+    }
+
+    fn time(&self, name: &str) -> Result<u64, WorkloadError> {
+        let value = self.values.get(name).copied().unwrap_or_default();
+        parse_time(value).ok_or_else(|| {
+            self.wrong(format!("{name}={value}: expected a time up to an hour, like 5us or 10ms"))
+        })
+    }
+}
+
+/// The workload of this text, if it begins with the name of a shape.
+pub(super) fn parse(text: &str, seed: u64) -> Option<Result<Workload, WorkloadError>> {
+    let (name, given) = text.split_once(':').unwrap_or((text, ""));
+    let (_, defaults, _) = SHAPES.iter().find(|(known, _, _)| *known == name)?;
+    let workload = Numbers::parse(text, defaults, given).and_then(|numbers| {
+        let workload = match name {
+            "hogs" => hogs(&numbers),
+            "barrier" => barrier(&numbers),
+            "pool" => pool(&numbers),
+            "arrivals" => arrivals(&numbers, seed),
+            _ => groups(&numbers),
+        }?;
+        Ok(Workload { name: text.to_owned(), ..workload })
+    });
+    Some(workload)
+}
+
+fn hogs(numbers: &Numbers) -> Result<Workload, WorkloadError> {
+    let (tasks, work) = (numbers.count("tasks", 1, MAX_TASKS as u64)?, numbers.time("work")?);
+    let tasks = (0..tasks).map(|at| TaskPlan {
+        space: at as u32,
+        ..TaskPlan::new(format!("hog{at}"), vec![Op::Run(work)])
+    });
+    Ok(Workload { tasks: tasks.collect(), ..Workload::default() })
+}
+
+fn barrier(numbers: &Numbers) -> Result<Workload, WorkloadError> {
+    let tasks = numbers.count("tasks", 1, MAX_TASKS as u64)?;
+    let rounds = numbers.count("rounds", 1, 1_000_000)?;
+    let spread = numbers.count("spread", 0, 100)?;
+    let work = numbers.time("work")?;
+    let drawn = work * spread / 100;
+    let ops = vec![
+        Op::Run(work - drawn),
+        Op::RunAbout(drawn),
+        Op::Barrier(0),
+        Op::Repeat { to: 0, times: rounds - 1 },
+    ];
+    let plan = |at| TaskPlan::new(format!("thread{at}"), ops.clone());
+    Ok(Workload {
+        tasks: (0..tasks).map(plan).collect(),
+        barriers: vec![tasks as u32],
+        ..Workload::default()
+    })
+}
+
+fn pool(numbers: &Numbers) -> Result<Workload, WorkloadError> {
+    let most = MAX_TASKS as u64 / 2;
+    let (clients, servers) =
+        (numbers.count("clients", 1, most)?, numbers.count("servers", 1, most)?);
+    let requests = numbers.count("requests", 1, 1_000_000)?;
+    let (think, work) = (numbers.time("think")?, numbers.time("work")?);
+    // Channel 0 takes requests, channel 1 answers. These are not addressed: the client that has
+    // waited longest takes the next one, so that all get as many as they asked for.
+    let client = |at: u64| TaskPlan {
+        space: 1,
+        ..TaskPlan::new(
+            format!("client{at}"),
+            vec![
+                Op::SleepAbout(think),
+                Op::Send(0),
+                Op::Receive(1),
+                Op::Repeat { to: 0, times: requests - 1 },
+            ],
+        )
+    };
+    let total = clients * requests;
+    let server = |at: u64| {
+        let share = total / servers + u64::from(at < total % servers);
+        let serve = vec![
+            Op::Receive(0),
+            Op::RunAbout(work),
+            Op::Send(1),
+            Op::Repeat { to: 0, times: share.max(1) - 1 },
+        ];
+        TaskPlan::new(format!("server{at}"), if share > 0 { serve } else { Vec::new() })
+    };
+    let tasks = (0..servers).map(server).chain((0..clients).map(client)).collect();
+    Ok(Workload { tasks, channels: 2, ..Workload::default() })
+}
+
+fn arrivals(numbers: &Numbers, seed: u64) -> Result<Workload, WorkloadError> {
+    let tasks = numbers.count("tasks", 1, MAX_TASKS as u64)?;
+    let io = numbers.count("io", 0, 100)?;
+    let (gap, work, burst) = (numbers.time("gap")?, numbers.time("work")?, numbers.time("burst")?);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut at_ns = 0u64;
+    let tasks = (0..tasks).map(|at| {
+        at_ns = at_ns.saturating_add(crate::random::about(gap, rng.next_u64()));
+        let sleeps = rng.next_u64() % 100 < io;
+        let bursts = if burst == 0 { 0 } else { work / burst };
+        let ops = if sleeps && bursts > 0 {
+            vec![Op::Run(burst), Op::Sleep(burst), Op::Repeat { to: 0, times: bursts - 1 }]
+        } else {
+            vec![Op::Run(work)]
+        };
+        let kind = if sleeps { "io" } else { "cpu" };
+        TaskPlan {
+            arrives_ns: Some(at_ns),
+            space: at as u32,
+            ..TaskPlan::new(format!("{kind}{at}"), ops)
+        }
+    });
+    Ok(Workload { tasks: tasks.collect(), ..Workload::default() })
+}
+
+fn groups(numbers: &Numbers) -> Result<Workload, WorkloadError> {
+    let programs = numbers.count("programs", 1, 1000)?;
+    let threads = numbers.count("threads", 1, MAX_TASKS as u64 / 1000)?;
+    let rounds = numbers.count("rounds", 1, 1_000_000)?;
+    let (work, pause) = (numbers.time("work")?, numbers.time("pause")?);
+    let ops =
+        vec![Op::RunAbout(work), Op::SleepAbout(pause), Op::Repeat { to: 0, times: rounds - 1 }];
+    let tasks = (0..programs * threads).map(|at| TaskPlan {
+        space: (at / threads) as u32,
+        ..TaskPlan::new(format!("p{}t{}", at / threads, at % threads), ops.clone())
+    });
+    Ok(Workload { tasks: tasks.collect(), ..Workload::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(text: &str) -> Workload {
+        parse(text, 1).unwrap().unwrap()
+    }
+
+    #[test]
+    fn every_shape_has_good_defaults() {
+        for (name, defaults, _) in SHAPES {
+            let plain = shape(name);
+            assert!(!plain.tasks.is_empty());
+            let spelt_out = shape(&format!("{name}:{defaults}"));
+            assert_eq!(plain.tasks, spelt_out.tasks);
+        }
+    }
+
+    #[test]
+    fn numbers_are_taken() {
+        assert_eq!(shape("hogs:tasks=3").tasks.len(), 3);
+        assert_eq!(*shape("hogs:work=2us").tasks[0].ops, [Op::Run(2_000)]);
+        assert_eq!(shape("barrier:tasks=5").barriers, [5]);
+    }
+
+    #[test]
+    fn arrivals_depend_on_the_seed_alone() {
+        let times = |seed| -> Vec<_> {
+            let workload = parse("arrivals", seed).unwrap().unwrap();
+            workload.tasks.iter().map(|task| task.arrives_ns.unwrap()).collect()
+        };
+        assert_eq!(times(3), times(3));
+        assert_ne!(times(3), times(4));
+        assert!(times(3).is_sorted());
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        for (text, expected) in [
+            ("hogs:tasks=0", "tasks=0: expected 1 to 100000"),
+            ("hogs:tasks=x", "tasks=x: expected 1"),
+            ("hogs:task=3", "\"task\": there are tasks, work"),
+            ("hogs:tasks", "\"tasks\": expected NAME=NUMBER"),
+            ("hogs:work=3", "work=3: expected a time"),
+            ("hogs:work=ms", "work=ms: expected a time"),
+            ("hogs:work=2h", "expected a time"),
+            ("hogs:work=3601s", "up to an hour"),
+            ("hogs:work=99999999999999999999s", "up to an hour"),
+        ] {
+            let why = parse(text, 1).unwrap().unwrap_err().to_string();
+            assert!(why.starts_with(&format!("workload \"{text}\": ")), "{why}");
+            assert!(why.contains(expected), "{text}: {why}");
+        }
+        assert!(parse("hogs.json", 1).is_none());
+    }
+}

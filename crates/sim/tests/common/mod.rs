@@ -1,0 +1,100 @@
+//! Machines, tasks and simulations in one line each.
+
+#![allow(dead_code)]
+
+pub mod torture;
+
+use std::sync::Arc;
+
+use evenkeel_keel::Options;
+use evenkeel_machine::{Costs, Machine};
+use evenkeel_sim::program::{Interrupts, Op, TaskPlan, Thief, Workload};
+use evenkeel_sim::{FaultPlan, Mask, Outcome, STRICT, Scheduler, Simulation};
+
+pub const MS: u64 = 1_000_000;
+
+/// CPUs that share a cache, without any costs.
+pub fn paper(cpus: u32) -> Machine {
+    let list = if cpus == 1 { "0".to_owned() } else { format!("0-{}", cpus - 1) };
+    let text = format!("name = \"paper\"\nkinds = [{{ cpus = \"{list}\", capability = 1024 }}]\n");
+    Machine { costs: Costs::none(), ..Machine::parse_toml(&text, "paper").unwrap() }
+}
+
+/// A task that works and ends.
+pub fn hog(ns: u64) -> TaskPlan {
+    TaskPlan::new("hog", vec![Op::Run(ns)])
+}
+
+/// Just this CPU.
+pub fn only(cpu: u32) -> Option<Arc<Mask>> {
+    let mut mask = Mask::EMPTY;
+    mask.set(cpu);
+    Some(Arc::new(mask))
+}
+
+/// A simulation in the making.
+#[derive(Clone)]
+pub struct Sim {
+    pub machine: Machine,
+    pub scheduler: Scheduler,
+    pub workload: Workload,
+    pub faults: FaultPlan,
+    pub seed: u64,
+}
+
+impl Sim {
+    pub fn new(machine: Machine) -> Self {
+        let (workload, faults) = (Workload::default(), FaultPlan::default());
+        Self { machine, scheduler: Scheduler::Fifo, workload, faults, seed: 1 }
+    }
+
+    pub fn keel(machine: Machine) -> Self {
+        Self { scheduler: Scheduler::Keel(Options::default()), ..Self::new(machine) }
+    }
+
+    pub fn task(mut self, task: TaskPlan) -> Self {
+        self.workload.tasks.push(task);
+        self
+    }
+
+    pub fn tasks(mut self, count: usize, task: TaskPlan) -> Self {
+        self.workload.tasks.extend(std::iter::repeat_n(task, count));
+        self
+    }
+
+    pub fn thief(mut self, thief: Thief) -> Self {
+        self.workload.thieves.push(thief);
+        self
+    }
+
+    pub fn interrupts(mut self, source: Interrupts) -> Self {
+        self.workload.interrupts.push(source);
+        self
+    }
+
+    pub fn simulation(&self) -> Simulation {
+        Simulation {
+            machine: self.machine.clone(),
+            scheduler: self.scheduler.clone(),
+            workload: Arc::new(self.workload.clone()),
+            faults: self.faults,
+            seed: self.seed,
+            limits: Some(STRICT),
+            records: false,
+            max_events: 100_000_000,
+        }
+    }
+
+    /// However it ends.
+    pub fn outcome(&self) -> Outcome {
+        self.simulation().run().unwrap()
+    }
+
+    /// It ends well, and no rule is broken.
+    pub fn run(&self) -> Outcome {
+        let outcome = self.outcome();
+        assert_eq!(outcome.end, None, "{}", outcome.dump);
+        assert!(outcome.broken.is_empty(), "{:#?}", outcome.broken);
+        outcome
+    }
+}

@@ -1,0 +1,87 @@
+//! A world in which everything goes wrong, by its seed.
+
+use evenkeel_keel::{Balance, Gate, Options, Order, Slice};
+use evenkeel_machine::Machine;
+use evenkeel_sim::program::{GroupPlan, Interrupts, Op, TaskPlan, Thief, Workload};
+use evenkeel_sim::{FaultPlan, Outcome, Scheduler, Simulation, TORTURE, history};
+
+use super::MS;
+
+const MACHINES: [&str; 4] = ["small", "hybrid", "amc1", "server"];
+
+/// How long such a world lasts, in simulated time.
+const LASTS_MS: u64 = 600;
+
+fn tasks(cpus: usize) -> Vec<TaskPlan> {
+    let round = |ops: Vec<Op>| {
+        let back = Op::Goto(0);
+        ops.into_iter().chain([back]).collect::<Vec<_>>()
+    };
+    let kinds = [
+        round(vec![Op::RunAbout(7 * MS)]),
+        round(vec![Op::RunAbout(MS), Op::SleepAbout(2 * MS)]),
+        round(vec![Op::RunAbout(MS / 5), Op::Send(0), Op::Receive(1)]),
+        round(vec![Op::Receive(0), Op::RunAbout(MS / 5), Op::Send(1)]),
+        round(vec![Op::Lock(0), Op::RunAbout(MS / 10), Op::Unlock(0), Op::SleepAbout(MS)]),
+        round(vec![Op::Run(MS / 2), Op::Yield]),
+        round(vec![Op::Run(MS / 3), Op::Timer { timer: 0, period_ns: 4 * MS }]),
+        vec![Op::RunAbout(20 * MS)],
+        vec![Op::Sleep(30 * MS), Op::Fork(0), Op::Run(MS), Op::SleepAbout(9 * MS)],
+    ];
+    (0..cpus * 3 + 9)
+        .map(|at| TaskPlan {
+            nice: [0, 0, -10, 5, 19][at % 5],
+            group: at % 4,
+            space: (at / 4) as u32,
+            arrives_ns: Some(at as u64 % 7 * MS),
+            ..TaskPlan::new("victim", kinds[at % kinds.len()].clone())
+        })
+        .collect()
+}
+
+/// The simulation of this seed.
+pub fn simulation(seed: u64, keel: Option<&[u8]>) -> Simulation {
+    let all = |at: u64, of: usize| (seed / at) as usize % of;
+    let machine = Machine::preset(MACHINES[all(1, MACHINES.len())]).unwrap();
+    let options = Options {
+        order: Order::ALL[all(4, Order::ALL.len())],
+        gate: Gate::ALL[all(8, Gate::ALL.len())],
+        balance: Balance::ALL[all(16, Balance::ALL.len())],
+        slice: Slice::from_us([4_000, 500, 50_000][all(4, 3)]).unwrap(),
+        ..Options::default()
+    };
+    let cpus = machine.cpus.len() as u32;
+    let thief = |cpu| Thief { cpu, run_ns: 13 * MS, period_ns: 41 * MS, from_ns: 3 * MS };
+    let group = |weight, parent| GroupPlan { name: "group".to_owned(), weight, parent };
+    let workload = Workload {
+        name: "torture".to_owned(),
+        tasks: tasks(cpus as usize),
+        mutexes: 1,
+        channels: 2,
+        groups: vec![group(100, 0), group(300, 1), group(10, 0)],
+        thieves: (0..cpus).step_by(5).map(thief).collect(),
+        interrupts: vec![Interrupts { cpu: 0, run_ns: MS / 5, period_ns: MS }],
+        duration_ns: LASTS_MS * MS,
+        ..Workload::default()
+    };
+    Simulation {
+        machine,
+        scheduler: match keel {
+            Some(bytes) => Scheduler::Built(options, bytes.into()),
+            None => Scheduler::Keel(options),
+        },
+        workload: workload.into(),
+        faults: FaultPlan::ALL,
+        seed,
+        limits: Some(TORTURE),
+        records: false,
+        max_events: 10_000_000,
+    }
+}
+
+/// What is wrong with it; nothing if all is well.
+pub fn complaint(simulation: &Simulation, outcome: &Outcome) -> Option<String> {
+    let end = outcome.end.as_ref().map(|end| format!("{end}\n{}", outcome.dump));
+    let broken = (!outcome.broken.is_empty()).then(|| history(outcome, &simulation.workload));
+    end.or(broken).map(|what| format!("seed {}:\n{what}", simulation.seed))
+}

@@ -1,0 +1,124 @@
+//! The keel itself, as it is, on machines that are not there.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{MS, Sim, hog, only, paper};
+use evenkeel_machine::Machine;
+use evenkeel_sim::program::{Change, GroupPlan, Op, TaskPlan, Thief};
+use evenkeel_sim::{Level, Reason};
+
+fn ran_ms(outcome: &evenkeel_sim::Outcome) -> Vec<u64> {
+    outcome.accounts.iter().map(|task| task.ran_ns / MS).collect()
+}
+
+#[test]
+fn equal_tasks_share_equally() {
+    let mut sim = Sim::keel(paper(1)).tasks(3, hog(10_000 * MS));
+    sim.workload.duration_ns = 3000 * MS;
+    let ran = ran_ms(&sim.run());
+    assert!(ran.iter().all(|ms| ms.abs_diff(1000) < 10), "{ran:?}");
+}
+
+#[test]
+fn weights_are_honoured() {
+    let nice = |nice| TaskPlan { nice, allowed: only(0), ..hog(100_000 * MS) };
+    let mut sim = Sim::keel(paper(2)).task(nice(0)).task(nice(5));
+    sim.workload.duration_ns = 8000 * MS;
+    let outcome = sim.run();
+    let ran = ran_ms(&outcome);
+    // 1024 : 335.
+    let due = 8000 * 1024 / (1024 + 335);
+    assert!(ran[0].abs_diff(due) < 80, "{ran:?} of {due}");
+    assert!(outcome.findings.unwrap().shares_judged > 0);
+}
+
+#[test]
+fn weights_of_cgroups_are_honoured() {
+    let member = |group| TaskPlan { group, ..hog(100_000 * MS) };
+    let mut sim = Sim::keel(paper(1)).task(member(1)).tasks(3, member(2));
+    sim.workload.groups = [("one", 300), ("three", 100)]
+        .map(|(name, weight)| GroupPlan { name: name.to_owned(), weight, parent: 0 })
+        .to_vec();
+    sim.workload.duration_ns = 8000 * MS;
+    let ran = ran_ms(&sim.run());
+    assert!(ran[0].abs_diff(6000) < 120, "{ran:?}");
+}
+
+#[test]
+fn nobody_idles_while_somebody_waits() {
+    let outcome = Sim::keel(paper(4)).tasks(13, hog(100 * MS)).run();
+    // 13 x 100 ms on 4 CPUs; at the end they cannot all be busy.
+    assert!(outcome.time_ns < 360 * MS, "{}", outcome.time_ns);
+    assert!(outcome.idle_while_waiting_ns < 20 * MS, "{}", outcome.idle_while_waiting_ns);
+    assert!(outcome.counters["move_idle"] > 0);
+}
+
+#[test]
+fn who_loses_its_cpu_to_a_real_time_task_goes_elsewhere() {
+    let thief = Thief { cpu: 0, run_ns: 400 * MS, period_ns: 1000 * MS, from_ns: 50 * MS };
+    let outcome = Sim::keel(paper(2)).tasks(2, hog(200 * MS)).thief(thief).run();
+    // 350 ms of work are left on one CPU from 50 ms on.
+    assert!(outcome.time_ns < 420 * MS, "{}", outcome.time_ns);
+    assert!(outcome.counters["thief"] > 0);
+}
+
+#[test]
+fn a_cpu_that_goes_leaves_nobody_behind() {
+    let mut sim = Sim::keel(paper(4)).tasks(8, hog(100 * MS));
+    sim.workload.changes = vec![
+        (30 * MS, Change::Hotplug { cpu: 2, online: false }),
+        (150 * MS, Change::Hotplug { cpu: 2, online: true }),
+    ];
+    let outcome = sim.run();
+    assert_eq!(outcome.restarts, 2);
+    assert!(outcome.time_ns < 260 * MS, "{}", outcome.time_ns);
+}
+
+#[test]
+fn affinity_is_kept_while_it_changes() {
+    let mut sim = Sim::keel(paper(4)).tasks(6, hog(50 * MS));
+    for (at, (task, cpu)) in (1..).zip([(0, 3), (1, 3), (2, 0), (0, 1), (5, 2), (0, 0)]) {
+        let allowed = only(cpu).unwrap();
+        sim.workload.changes.push((at * 7 * MS, Change::Affinity { task, allowed }));
+    }
+    let outcome = sim.run();
+    assert!(outcome.migrations.keys().any(|(reason, _)| *reason == Reason::Change));
+}
+
+#[test]
+fn the_machines_of_paper_002_are_kept_busy() {
+    for name in ["amc1", "amc2", "amc3", "small", "server", "hybrid"] {
+        let machine = Machine::preset(name).unwrap();
+        let cpus = machine.cpus.len();
+        let worker = TaskPlan::new("worker", vec![Op::RunAbout(60 * MS)]);
+        let outcome = Sim::keel(machine).tasks(cpus * 3, worker).run();
+        let busy = outcome.time_ns * cpus as u64 - outcome.idle_ns;
+        let lost = outcome.idle_while_waiting_ns;
+        assert!(lost * 100 < busy, "{name}: {lost} of {busy} ns");
+        let remote = |(_, level): &&(Reason, Level)| matches!(level, Level::Remote(_));
+        assert_eq!(
+            outcome.migrations.keys().any(|key| remote(&key)),
+            name.starts_with("amc"),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn what_is_looked_at_costs_time() {
+    let mut machine = Machine::preset("amc1").unwrap();
+    let ops =
+        || vec![Op::RunAbout(3 * MS), Op::SleepAbout(2 * MS), Op::Repeat { to: 0, times: 20 }];
+    let outcome = |machine: &Machine| {
+        Sim::keel(machine.clone()).tasks(80, TaskPlan::new("worker", ops())).run()
+    };
+    machine.costs = evenkeel_machine::Costs::none();
+    let free = outcome(&machine);
+    assert_eq!(free.overhead_ns, 0);
+    machine.costs.balance_ns = 100_000;
+    let dear = outcome(&machine);
+    let attempts = dear.counters["try_idle"] + dear.counters["try_periodic"];
+    assert!(dear.overhead_ns > 0 && dear.overhead_ns <= attempts * 100_000);
+}

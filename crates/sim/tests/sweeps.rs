@@ -1,0 +1,92 @@
+//! Sweeps are taken up where they were left, can be spread, and are compared run by run.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use evenkeel_keel::{Options, Slice};
+use evenkeel_machine::Machine;
+use evenkeel_sim::{Figure, Grid, Row, Scheduler, Shard, compare_rows, read_rows, sweep};
+use evenkeel_stats::Verdict;
+
+const ALL: Shard = Shard { index: 1, of: 1 };
+
+fn grid(slices_us: &[u64], seeds: u64) -> Grid {
+    let scheduler = |us: &u64| {
+        let slice = Slice::from_us(*us).unwrap();
+        Scheduler::Keel(Options { slice, ..Options::default() })
+    };
+    Grid {
+        workloads: vec!["arrivals:tasks=20,work=20ms,gap=1ms".to_owned()],
+        machines: vec![Machine::preset("small").unwrap()],
+        schedulers: slices_us.iter().map(scheduler).collect(),
+        seeds: 1..seeds + 1,
+    }
+}
+
+fn swept(grid: &Grid, shard: Shard, jobs: usize, out: &Path) -> (usize, Vec<Row>) {
+    let done = sweep(grid, shard, jobs, out, |_, _| {}).unwrap();
+    (done, read_rows(out).unwrap())
+}
+
+fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
+    rows.sort_by_key(|row| (row.slice_us, row.report.seed));
+    rows
+}
+
+#[test]
+fn a_sweep_goes_on_where_it_was_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let (whole, cut) = (dir.path().join("whole"), dir.path().join("cut"));
+    let (done, rows) = swept(&grid(&[4000], 6), ALL, 1, &whole);
+    assert_eq!((done, rows.len()), (6, 6));
+    // Killed within the third row.
+    let text = std::fs::read_to_string(&whole).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    std::fs::write(&cut, format!("{}\n{}\n{}", lines[0], lines[1], &lines[2][..40])).unwrap();
+    let (done, again) = swept(&grid(&[4000], 6), ALL, 2, &cut);
+    assert_eq!(done, 4);
+    assert_eq!(sorted(again), sorted(rows), "and on two threads it is the same");
+    assert_eq!(swept(&grid(&[4000], 6), ALL, 1, &cut).0, 0);
+}
+
+#[test]
+fn shards_make_the_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut parts = Vec::new();
+    for index in 1..=3 {
+        let out = dir.path().join(index.to_string());
+        parts.extend(swept(&grid(&[4000, 8000], 4), Shard { index, of: 3 }, 1, &out).1);
+    }
+    let (_, whole) = swept(&grid(&[4000, 8000], 4), ALL, 1, &dir.path().join("whole"));
+    assert_eq!(sorted(parts), sorted(whole));
+    for nonsense in ["0/3", "4/3", "1", "x/3", "1/0"] {
+        assert!(nonsense.parse::<Shard>().is_err(), "{nonsense}");
+    }
+    assert_eq!("2/3".parse(), Ok(Shard { index: 2, of: 3 }));
+}
+
+#[test]
+fn what_is_no_row_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows");
+    std::fs::write(&path, "{}\n").unwrap();
+    let why = sweep(&grid(&[4000], 1), ALL, 1, &path, |_, _| {}).unwrap_err().to_string();
+    assert!(why.contains("rows:1: missing field"), "{why}");
+}
+
+#[test]
+fn runs_are_compared_seed_by_seed() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = |name: &str, slice: u64| swept(&grid(&[slice], 8), ALL, 2, &dir.path().join(name)).1;
+    let (short, long) = (rows("short", 500), rows("long", 100_000));
+    // Long slices let programs finish one after the other: fewer of them wait for the end.
+    let compared = compare_rows(&short, &long, Figure::Tat);
+    assert_eq!(compared.len(), 1);
+    assert_eq!(compared[0].judged.comparison.pairs, 8);
+    assert_eq!(compared[0].judged.verdict, Verdict::Better);
+    assert_eq!(compare_rows(&long, &short, Figure::Tat)[0].judged.verdict, Verdict::Worse);
+    let equal = compare_rows(&short, &short, Figure::Makespan);
+    assert_eq!(equal[0].judged.verdict, Verdict::Undecided);
+    assert_eq!(equal[0].judged.comparison.ratio.median, 1.0);
+}
