@@ -115,7 +115,7 @@ fn fifo_takes_what_it_says() {
 
 #[test]
 fn udp_takes_what_it_says() {
-    for (busy_us, period_us) in [(4_000, 10_000), (1_000, 10_000)] {
+    for (busy_us, period_us) in [(4_000, 10_000), (1_000, 10_000), (340, 10_000)] {
         agrees(NoiseKind::Udp, busy_us, period_us);
     }
 }

@@ -43,6 +43,9 @@ const BURST_US: f64 = 400.0;
 const MAX_SENDS_PER_BURST: f64 = 100.0;
 /// No send costs less.
 const LEAST_COST_NS: f64 = 100.0;
+/// What a send costs is measured while sends take about this share of the CPU, or more: at a small
+/// share the machine's own noise is as large.
+const LEAST_MEASURED_DUTY: f64 = 0.2;
 /// The rate is corrected this often before the noise begins.
 const ROUNDS: usize = 4;
 
@@ -60,7 +63,7 @@ impl Udp {
         let (seen, config) = (Arc::clone(&stop), *config);
         let (give, receiver) = channel();
         let setup = move || Flood::begin(cpu, &others, &config, &give);
-        let work = move |mut flood: Flood| flood.run(config.limit, &seen);
+        let work = move |flood: Flood| flood.run(config.limit, &seen);
         let thread = thread::start(NAME, setup, work)?;
         let receiver = receiver
             .recv()
@@ -100,6 +103,8 @@ struct Flood {
     cpu: u32,
     socket: UdpSocket,
     period_ns: u64,
+    /// The period while the cost of a send is measured; the bursts are the same.
+    measuring_period_ns: u64,
     /// Sends a period; a fraction is carried over.
     rate: f64,
     /// What a send takes from the CPU, in ns, as measured before the start.
@@ -130,11 +135,14 @@ impl Flood {
 
         let duty = config.duty();
         let busy_us = BURST_US.min(config.busy_us as f64);
-        let period_ns = (busy_us * 1_000.0 / duty) as u64;
-        let mut flood = Self { cpu, socket, period_ns, rate: 1.0, cost_ns: 0.0 };
+        let burst_ns = busy_us * 1_000.0;
+        let period_ns = (burst_ns / duty) as u64;
+        let measuring_period_ns = (burst_ns / duty.max(LEAST_MEASURED_DUTY)) as u64;
+        let mut flood =
+            Self { cpu, socket, period_ns, measuring_period_ns, rate: 1.0, cost_ns: 0.0 };
         for _ in 0..ROUNDS {
             flood.cost_ns = flood.measure_cost()?;
-            flood.rate = (duty * period_ns as f64 / flood.cost_ns).min(MAX_SENDS_PER_BURST);
+            flood.rate = (burst_ns / flood.cost_ns).min(MAX_SENDS_PER_BURST);
         }
         tracing::debug!(cpu, rate = flood.rate, period_ns, cost_ns = flood.cost_ns, "udp noise");
         if flood.rate >= MAX_SENDS_PER_BURST {
@@ -151,10 +159,11 @@ impl Flood {
     }
 
     /// Sends at the present rate until the limit or the word to stop.
-    fn run(&mut self, limit: Duration, stop: &AtomicBool) -> Result<Tally, NoiseError> {
+    fn run(&self, limit: Duration, stop: &AtomicBool) -> Result<Tally, NoiseError> {
         let start = thread::monotonic_ns();
         let end = start + limit.as_nanos() as u64;
-        let sent = self.send_while(|now| now < end && !stop.load(Ordering::Relaxed))?;
+        let go_on = |now| now < end && !stop.load(Ordering::Relaxed);
+        let sent = self.send_while(self.period_ns, go_on)?;
         let wall_ns = thread::monotonic_ns() - start;
         // Past the limit nothing more is sent, not even to measure.
         let cost_ns = if thread::monotonic_ns() < end {
@@ -167,7 +176,7 @@ impl Flood {
     }
 
     /// Sends bursts on a grid of periods as long as `go_on` says; returns the number of sends.
-    fn send_while(&mut self, go_on: impl Fn(u64) -> bool) -> Result<u64, NoiseError> {
+    fn send_while(&self, period_ns: u64, go_on: impl Fn(u64) -> bool) -> Result<u64, NoiseError> {
         let payload = [0; SEGMENT_BYTES * SEGMENTS];
         let (mut sent, mut credit) = (0, 0.0);
         let mut now = thread::monotonic_ns();
@@ -184,10 +193,10 @@ impl Flood {
                     Err(e) => return Err(NoiseError::failed("udp noise: cannot send", e)),
                 }
             }
-            next += self.period_ns;
+            next += period_ns;
             if next < thread::monotonic_ns() {
                 // Missed a period: drop it.
-                next = thread::monotonic_ns() + self.period_ns;
+                next = thread::monotonic_ns() + period_ns;
             }
             thread::sleep_until(next);
             now = thread::monotonic_ns();
@@ -197,11 +206,12 @@ impl Flood {
 
     /// What one send takes from the CPU at the present rate, in ns: the stolen share with sends
     /// less the share without.
-    fn measure_cost(&mut self) -> Result<f64, NoiseError> {
+    fn measure_cost(&self) -> Result<f64, NoiseError> {
         let quiet = gap::quiet_share(self.cpu)?;
         let start = thread::monotonic_ns();
-        let (noisy, sent) =
-            gap::share_during(self.cpu, |done| self.send_while(|_| !done.load(Ordering::Relaxed)))?;
+        let (noisy, sent) = gap::share_during(self.cpu, |done| {
+            self.send_while(self.measuring_period_ns, |_| !done.load(Ordering::Relaxed))
+        })?;
         let sends_per_ns = sent as f64 / (thread::monotonic_ns() - start) as f64;
         tracing::debug!(quiet, noisy, sent, sends_per_ns, "udp cost");
         // A send that costs nothing measurable would make the rate endless.
