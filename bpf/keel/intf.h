@@ -55,8 +55,6 @@ struct keel_domain {
 struct keel_cpu {
 	u16 position;
 	u16 capability;	/* 0..=1024 */
-	u16 present;	/* 1: online when the keel was loaded */
-	u16 pad;
 	struct keel_domain domain[MAX_LEVELS];	/* the smallest first */
 };
 

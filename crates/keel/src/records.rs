@@ -56,8 +56,6 @@ pub(crate) struct RawDomain {
 pub(crate) struct RawCpu {
     pub position: u16,
     pub capability: u16,
-    pub present: u16,
-    pub pad: u16,
     pub domain: [RawDomain; MAX_LEVELS],
 }
 

@@ -97,7 +97,6 @@ impl Topology {
             if let Some(raw) = topology.cpus.get_mut(cpu.id as usize) {
                 raw.position = position as u16;
                 raw.capability = capability as u16;
-                raw.present = 1;
             }
         }
         for (index, level) in levels.iter().enumerate() {
