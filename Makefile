@@ -56,7 +56,7 @@ demo-vm: vm-setup
 
 # Half an hour on four CPUs, and as much on eight.
 vm-soak: vm-setup
-	EVENKEEL_SOAK_S=$$(($(SOAK_MINUTES) * 60 / 5)) CLANG=$$(scripts/clang) \
+	EVENKEEL_SOAK_S=$$(($(SOAK_MINUTES) * 60 / 6)) CLANG=$$(scripts/clang) \
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::soak
 
 vm-mutate: vm-setup

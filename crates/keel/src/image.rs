@@ -41,7 +41,7 @@ impl Image {
             balance: options.balance as u32,
             cpus: topology.cpu_numbers,
             levels: topology.levels,
-            pad: 0,
+            online: topology.online,
         };
         let parts: [&[u8]; 3] = [
             bytemuck::cast_slice(&topology.cpu_at),
