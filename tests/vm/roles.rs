@@ -17,6 +17,7 @@ pub fn play(name: &str) {
             std::hint::spin_loop();
         },
         "siblings" => crate::policies::play_siblings(),
+        "hog" => crate::storms::play_hog(),
         other => panic!("no role is called {other}"),
     }
 }
