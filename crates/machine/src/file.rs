@@ -29,8 +29,8 @@ use serde::Deserialize;
 
 use crate::groups::Groups;
 use crate::{
-    CAPABILITY_SCALE, CoreType, Costs, Cpu, CpuSet, Error, LOCAL_DISTANCE, MAX_DISTANCE, Machine, Node,
-    SpeedOrigin, SpeedSource, SpeedSources,
+    CAPABILITY_SCALE, CoreType, Costs, Cpu, CpuSet, Error, LOCAL_DISTANCE, MAX_DISTANCE, Machine,
+    Node, SpeedOrigin, SpeedSource, SpeedSources,
 };
 
 #[derive(Deserialize)]
@@ -218,7 +218,8 @@ impl Reader<'_> {
     }
 
     fn machine(&self) -> Result<Machine, Error> {
-        let File { name, offline, isolated, speed, cores, llcs, kinds, nodes, costs } = &self.content;
+        let File { name, offline, isolated, speed, cores, llcs, kinds, nodes, costs } =
+            &self.content;
         costs.check(self.file)?;
         let present = self.disjoint("kinds", kinds.iter().map(|kind| &kind.cpus), None)?;
         for (field, cpus) in [("offline", offline), ("isolated", isolated)] {

@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::groups::Groups;
 use crate::{
     CAPABILITY_SCALE, CoreType, Costs, Cpu, CpuSet, Error, LOCAL_DISTANCE, MAX_CPU, MAX_DISTANCE,
-    Machine,
-    Node, REMOTE_DISTANCE, SpeedOrigin, SpeedSource, SpeedSources,
+    Machine, Node, REMOTE_DISTANCE, SpeedOrigin, SpeedSource, SpeedSources,
 };
 
 impl Machine {
@@ -76,8 +75,14 @@ impl Sysfs<'_> {
             })
             .collect();
         let name = self.root.file_name().map_or("host".into(), |name| name.to_string_lossy());
-        Machine { name: name.into_owned(), speed: SpeedOrigin::Equal, cpus, nodes, costs: Costs::default() }
-            .with_speed(&SpeedSource::Auto)
+        Machine {
+            name: name.into_owned(),
+            speed: SpeedOrigin::Equal,
+            cpus,
+            nodes,
+            costs: Costs::default(),
+        }
+        .with_speed(&SpeedSource::Auto)
     }
 
     fn present(&self) -> Result<CpuSet, Error> {

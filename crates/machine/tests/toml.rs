@@ -168,7 +168,8 @@ fn machines() -> impl Strategy<Value = Machine> {
             }
         });
         let speed = SpeedOrigin::Calibrated;
-        let costs = Costs { tick_ns: 1_000_000, switch_ns: u64::from(distances[0]), ..Costs::default() };
+        let costs =
+            Costs { tick_ns: 1_000_000, switch_ns: u64::from(distances[0]), ..Costs::default() };
         Machine { name, speed, cpus: cpus.collect(), nodes: nodes.collect(), costs }
     })
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+pub mod build;
 pub mod torture;
 
 use std::sync::Arc;
