@@ -2,13 +2,16 @@
 #
 #   make demo       set up, build, and show the main job on this machine (about three minutes)
 #   make demo-vm    show the keel beside the kernel's own scheduler, in a virtual machine (two minutes)
-#   make test       set up, build, and pass every test of this machine
+#   make test       set up, build, and pass every test: native-test and vm-test
 #   make build      set up and build
-#   make vm-test    only the tests on real kernels in a virtual machine (ONLY=6.18 picks by name)
+#   make native-test  only those on this machine's own kernel
+#   make vm-test    only those on real kernels in virtual machines (ONLY=6.18 picks by name)
 #   make vm-soak    the schedulers' tests there for SOAK_MINUTES (30) on 4 CPUs, and again on 8
+#   make vm-mutate  takes each guard out of the keel in turn: which test notices? (half an hour)
 #   make sim-soak   the scheduler in the simulator, SIM_EVENTS (100 million) events under faults, with
 #                   sanitizers
 #   make bench      all benchmarks, in full (half an hour); writes docs/benchmarks.md
+#   make bench-keel the keel beside other schedulers, in virtual machines; writes docs/benchmarks-keel.md
 #   make install    install under PREFIX (/usr/local), with man pages and completions
 #   make uninstall  take that away again
 
@@ -25,15 +28,16 @@ SOAK_MINUTES ?= 30
 SIM_EVENTS ?= 100000000
 SIM_KEEL := $(CURDIR)/target/keel-sanitized.so
 UNITS := evenkeel.service evenkeel-keel.service
+# Commands of the papers' names: evenkeel under another one.
+NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
-.PHONY: demo test native-test vm-test vm-soak sim-soak demo-vm build setup vm-setup lint bench install uninstall
+.PHONY: demo test native-test vm-test vm-soak vm-mutate sim-soak demo-vm build setup vm-setup lint bench bench-keel install uninstall
 
 demo: build
 	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
 
-# The tests in virtual machines are not among them yet: not all of them pass.
-test: native-test
+test: native-test vm-test
 
 native-test: setup
 	CLANG=$$(scripts/clang) cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER) -- --skip vm::
@@ -54,6 +58,9 @@ demo-vm: vm-setup
 vm-soak: vm-setup
 	EVENKEEL_SOAK_S=$$(($(SOAK_MINUTES) * 60 / 5)) CLANG=$$(scripts/clang) \
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::soak
+
+vm-mutate: vm-setup
+	@CLANG=$$(scripts/clang) scripts/mutate-keel $(ONLY)
 
 # The keel is compiled with sanitizers, whose library must be loaded before all others; what Rust and
 # its runtime keep for ever is no leak.
@@ -78,10 +85,16 @@ lint: setup
 bench: build
 	$(AS_ROOT) $(BINARY) bench capability --json target/capability.json --markdown docs/benchmarks.md
 
+bench-keel: build
+	@scripts/setup keel
+	@scripts/kernel 6.18
+	-@scripts/peers
+	$(BINARY) bench keel --json target/keel.json --markdown docs/benchmarks-keel.md
+
 install: build
 	install -Dm755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/evenkeel
-	ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/chcb
-	ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/capability-balancer
+	for name in $(NAMES); do ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/$$name || exit 1; done
+	install -Dm644 include/evenkeel.h $(DESTDIR)$(PREFIX)/include/evenkeel.h
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for unit in $(UNITS); do sed 's|/usr/local/bin|$(PREFIX)/bin|' systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
 	$(BINARY) generate man target/man
@@ -92,7 +105,8 @@ install: build
 	install -Dm644 target/completions/evenkeel.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,evenkeel chcb capability-balancer)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,evenkeel $(NAMES))
+	rm -f $(DESTDIR)$(PREFIX)/include/evenkeel.h
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/system/,$(UNITS))
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel.1 $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel-*.1
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))

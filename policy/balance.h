@@ -15,14 +15,26 @@
  * load is the sum of weights; a CPU pulls from one whose load exceeds its own by a
  * quarter (an eighth where caches are shared, because a move there is cheap), half
  * the difference; an idle CPU pulls whenever somebody waits; tasks whose caches
- * have gone cold go first.
+ * have gone cold go first, and with them those that belong with what runs there.
  *
  * It departs from classic Linux where that keeps statistics of its own: group loads
  * are the sums at this moment, not averages over time; and an idle CPU looks from
  * the lowest domain up for *waiting* tasks, without estimating whether a search is
  * worth its time, because here it is skipped when nobody waits anywhere.
  *
- * Paper 002 asks the same questions with capabilities: all views carry them.
+ * `capability`: paper 002, section 4.1 and Algorithm 1, for any capabilities rather
+ * than two kinds of cores. Load is load per capability: that of a core twice as fast
+ * counts half (lines 10, 15). A pull leaves both CPUs with the same of it, so that
+ * in the paper's example a normal core takes 2 of 8 and not 4 (4.1.1). Who goes to a
+ * faster CPU is bound by the CPU, who goes to a slower one waits for I/O (4.1.2).
+ * While there are no more tasks than CPUs faster than this one, it takes none from
+ * these (4.1.3, line 2). New and waking tasks go where one task more makes the least
+ * load, so to an idle fast CPU before an idle slow one.
+ *
+ * It departs from the paper where that leaves more than one reading: the threshold
+ * of a quarter (an eighth) stays, where line 40 has a bare "<". It moves tasks that
+ * wait; who runs alone on a slow CPU stays there (lines 24 and 35 would move it). And
+ * the threads of a process are not kept on CPUs of one kind (4.1.2 ii).
  */
 #ifndef EVENKEEL_BALANCE_H
 #define EVENKEEL_BALANCE_H
@@ -31,11 +43,14 @@
 
 enum balance_kind {
 	BALANCE_COUNT,
+	BALANCE_CAPABILITY,
 	BALANCE_KINDS,
 };
 
 struct balance_params {
 	u32 kind;	/* enum balance_kind */
+	u32 faster;	/* CPUs of more capability than the one that balances */
+	u32 tasks;	/* that run or wait, on all CPUs */
 };
 
 /* No CPU. */
@@ -47,6 +62,12 @@ struct balance_params {
 #define CACHE_HOT_NS 500000ULL
 /* Loads are far smaller (1024 CPUs, each a million nice-0 tasks); larger ones count as this. */
 #define MAX_LOAD (1ULL << 55)
+/* The same for one CPU. */
+#define MAX_CPU_LOAD (MAX_LOAD >> 10)
+/* Who has been running for more than this share of the time that it did not wait is bound by the CPU. */
+#define BOUND_PCT 60U
+/* And stays so until it is less than this. */
+#define UNBOUND_PCT 40U
 
 /* A group of CPUs, summed up. Start from GROUP_NONE. */
 struct group_view {
@@ -54,44 +75,69 @@ struct group_view {
 	u32 cpus;
 	u32 runnable;
 	u32 waiting;
-	u32 utilisation;	/* summed */
+	u32 capability;		/* summed */
 	u32 first;		/* the first of its CPUs, or NO_CPU */
 	u32 busiest;		/* of its CPUs with somebody waiting, or NO_CPU */
 	u32 busiest_waiting;
+	u32 busiest_capability;
 	u64 busiest_load;
 };
 
 #define GROUP_NONE ((struct group_view){ .first = NO_CPU, .busiest = NO_CPU })
 
+/* What a CPU can do, in the policy's eyes. */
+POLICY u32 balance_capability(const struct balance_params *params, u32 capability)
+{
+	if (params->kind == BALANCE_COUNT || capability > FULL)
+		return FULL;
+	return capability ? capability : 1;
+}
+
+/* Whether load a on capability a is more than load b on capability b. */
+POLICY bool balance_denser(u64 load_a, u32 capability_a, u64 load_b, u32 capability_b)
+{
+	return min_u64(load_a, MAX_CPU_LOAD) * capability_b >
+	       min_u64(load_b, MAX_CPU_LOAD) * capability_a;
+}
+
 /* Adds a CPU to its group. */
 POLICY void balance_cpu_step(const struct balance_params *params, struct group_view *group,
 			     const struct cpu_view *cpu)
 {
-	(void)params;
-	group->load += min_u64(cpu->load, MAX_LOAD >> 10);
+	u32 capability = balance_capability(params, cpu->capability);
+
+	group->load += min_u64(cpu->load, MAX_CPU_LOAD);
+	group->capability += capability;
 	group->cpus++;
 	group->runnable += cpu->runnable;
 	group->waiting += cpu->waiting;
-	group->utilisation += cpu->utilisation;
 	if (group->first == NO_CPU)
 		group->first = cpu->cpu;
-	if (cpu->waiting && (group->busiest == NO_CPU || cpu->load > group->busiest_load)) {
+	if (cpu->waiting &&
+	    (group->busiest == NO_CPU || balance_denser(cpu->load, capability, group->busiest_load,
+							group->busiest_capability))) {
 		group->busiest = cpu->cpu;
+		group->busiest_capability = capability;
 		group->busiest_load = cpu->load;
 		group->busiest_waiting = cpu->waiting;
 	}
 }
 
-/* Whether a carries more load than b, by their CPUs. An empty group carries none. */
+/*
+ * Whether a carries more load than b, by what their CPUs can do. An empty group
+ * carries none. Capabilities matter while nobody has anything to do, too: then the
+ * group that would carry one task more worse is the heavier one.
+ */
 POLICY bool balance_heavier(const struct balance_params *params, const struct group_view *a,
 			    const struct group_view *b)
 {
-	(void)params;
+	u64 more = params->kind == BALANCE_COUNT ? 0 : NICE_0_WEIGHT;
+
 	if (!a->cpus || !b->cpus)
 		return a->cpus && !b->cpus;
-	/* Loads are bounded and groups have at most a few thousand CPUs: no overflow. */
-	return (min_u64(a->load, MAX_LOAD) >> 10) * b->cpus >
-	       (min_u64(b->load, MAX_LOAD) >> 10) * a->cpus;
+	/* Loads are bounded, and groups have at most 1024 CPUs of at most FULL: no overflow. */
+	return (min_u64(a->load + more, MAX_LOAD - 1) >> 11) * b->capability >
+	       (min_u64(b->load + more, MAX_LOAD - 1) >> 11) * a->capability;
 }
 
 /*
@@ -102,18 +148,24 @@ POLICY u64 balance_quota(const struct balance_params *params, const struct group
 			 const struct cpu_view *own, bool shared)
 {
 	u64 pct = shared ? IMBALANCE_SHARED_PCT : IMBALANCE_PCT;
-	u64 theirs = min_u64(busiest->busiest_load, MAX_LOAD);
-	u64 ours = min_u64(own->load, MAX_LOAD);
+	u64 to = balance_capability(params, own->capability), from = busiest->busiest_capability;
+	/* Each multiplied by what the other one can do. */
+	u64 theirs = min_u64(busiest->busiest_load, MAX_CPU_LOAD) * to;
+	u64 ours = min_u64(own->load, MAX_CPU_LOAD) * from;
+	u64 even;
 
-	(void)params;
 	if (busiest->busiest == NO_CPU || busiest->busiest == own->cpu)
 		return 0;
-	/* Somebody waits there although this CPU has nothing to do: at least the one. */
-	if (own->idle)
-		return theirs > ours + 1 ? (theirs - ours) / 2 : 1;
-	if (theirs * 100 <= ours * pct)
+	even = theirs > ours ? (theirs - ours) / (from + to) : 0;
+	if (!own->idle)
+		return theirs * 100 > ours * pct ? even : 0;
+	if (params->kind == BALANCE_CAPABILITY && to < from && params->tasks <= params->faster)
 		return 0;
-	return (theirs - ours) / 2;
+	/*
+	 * Somebody waits there although this CPU has nothing to do: at least the one, unless
+	 * its turns there are worth more.
+	 */
+	return even || to < from ? even : 1;
 }
 
 /*
@@ -132,31 +184,52 @@ enum task_score {
 	SCORE_FIRST,
 };
 
-/* Which waiting tasks to take first. */
-POLICY enum task_score balance_task_score(const struct balance_params *params,
-					  const struct task_view *task)
+/*
+ * Whether a task is bound by the CPU, given its share of running in the time that it
+ * does not wait, and whether it was so far.
+ */
+POLICY bool balance_bound(u32 share, bool bound)
 {
-	(void)params;
+	return share * 100 > (bound ? UNBOUND_PCT : BOUND_PCT) * FULL;
+}
+
+/* Which waiting tasks to take first, from a CPU that can do `from` to one that can do `to`. */
+POLICY enum task_score balance_task_score(const struct balance_params *params,
+					  const struct task_view *task, u32 from, u32 to)
+{
+	if (task->affinity)
+		return SCORE_FIRST;
+	if (params->kind == BALANCE_CAPABILITY && from != to)
+		return task->bound == (to > from) ? SCORE_FIRST : SCORE_SECOND;
 	return task->rested_ns < CACHE_HOT_NS ? SCORE_SECOND : SCORE_FIRST;
 }
 
 /*
  * Whether a waking task is better off on `candidate` than on `best`, the better one
- * so far (at first the CPU that it ran on last). An idle CPU is; of two equal ones
- * the nearer; a busy one must have less to do by a quarter.
+ * so far (at first the CPU that it ran on last). An idle CPU is, as long as it is not
+ * slower than its turns on the other; of two idle ones the faster, then the nearer;
+ * a busy one must have less to do by a quarter.
  */
 POLICY bool balance_home(const struct balance_params *params, const struct cpu_view *best,
 			 const struct cpu_view *candidate)
 {
-	(void)params;
-	if (candidate->idle != best->idle)
-		return candidate->idle;
-	if (candidate->idle)
-		return candidate->affinity > best->affinity ||
-		       (candidate->affinity == best->affinity &&
-			candidate->distance < best->distance);
-	return min_u64(candidate->load, MAX_LOAD) * IMBALANCE_PCT <
-	       min_u64(best->load, MAX_LOAD) * 100;
+	u64 more = params->kind == BALANCE_COUNT ? 0 : NICE_0_WEIGHT;
+	u64 there = min_u64(best->load + more, MAX_CPU_LOAD) *
+		    balance_capability(params, candidate->capability);
+	u64 here = min_u64(candidate->load + more, MAX_CPU_LOAD) *
+		   balance_capability(params, best->capability);
+
+	if (candidate->idle != best->idle) {
+		if (params->kind == BALANCE_COUNT)
+			return candidate->idle;
+		return candidate->idle ? here <= there : here < there;
+	}
+	if (!candidate->idle)
+		return here * IMBALANCE_PCT < there * 100;
+	if (params->kind == BALANCE_CAPABILITY && here != there)
+		return here < there;
+	return candidate->affinity > best->affinity ||
+	       (candidate->affinity == best->affinity && candidate->distance < best->distance);
 }
 
 #endif

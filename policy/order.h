@@ -23,9 +23,27 @@
  * runs only if it really is behind it. (A scheduler that always takes the head
  * gives two tasks of weights 3:1 turns 1:1.)
  *
- * Paper 003 adds candidates: the sibling (same address space) of who just ran, and
- * a sibling of what another CPU runs. `pick` is given both; under `fair` they do
- * not count, and `affinity` is nothing.
+ * `ias`: paper 003, section 2.2. Threads of one address space are siblings, and run
+ * one after the other on a CPU, and at the same time on the CPUs of a group, as far
+ * as a bonus lets them. With B what `fair` would run, C the best sibling of who ran,
+ * E who ran on a slave, F, G, H the same and the best of the space that the group's
+ * master has published:
+ *
+ *     (1) C runs if  B.vruntime > C.vruntime - bonus
+ *     (2) H runs if  F.vruntime > H.vruntime - bonus  and
+ *     (3)            G.vruntime > H.vruntime - bonus  (true without a G)
+ *     (4) else G if  F.vruntime > G.vruntime - bonus, else F
+ *
+ * The bonus is what set_ias_agg has set for the address space that would get it
+ * (section 3.1): a number of ns of vruntime, or so many times what ran last on this
+ * CPU ran; nothing for a space that nobody set, or that has been preferred `limit`
+ * times in a row here. So nobody falls behind by more than bonus and slice, and
+ * without a bonus every pick is that of `fair`.
+ *
+ * It departs from the paper in three places. B and F may be the task that has run so
+ * far: paper and classic Linux put it back into the queue before they choose. It is
+ * nobody's sibling then, since it is a bonus for one's own that would let a lone
+ * thread run on for ever longer. And the bonus is bounded, as everything is here.
  */
 #ifndef EVENKEEL_ORDER_H
 #define EVENKEEL_ORDER_H
@@ -34,6 +52,7 @@
 
 enum order_kind {
 	ORDER_FAIR,
+	ORDER_IAS,
 	ORDER_KINDS,
 };
 
@@ -89,10 +108,46 @@ POLICY u64 order_charge(u64 vruntime, u64 run_ns, u64 weight)
 	return vruntime + run * NICE_0_WEIGHT / weight;
 }
 
+enum bonus_type {
+	BONUS_VRUNTIME,	/* bonus_value is in ns of vruntime */
+	BONUS_QUANTUM,	/* it multiplies what ran last */
+};
+
+/* What set_ias_agg sets for an address space; without it, nothing is aggregated. */
+struct aggregation {
+	u64 bonus_value;
+	u64 limit;	/* preferred at most so often in a row on a CPU; 0: no limit */
+	u32 bonus_type;	/* enum bonus_type */
+	u32 agg;	/* 1: aggregate; 0: do not */
+};
+
+/*
+ * The bonus of a space's siblings on a CPU where they have been preferred `preferred`
+ * times in a row, and where `quantum_ns` ran last.
+ */
+POLICY u64 order_bonus(const struct aggregation *space, u64 quantum_ns, u64 preferred)
+{
+	if (!space->agg || (space->limit && preferred >= space->limit))
+		return 0;
+	if (space->bonus_type == BONUS_VRUNTIME)
+		return min_u64(space->bonus_value, ORDER_BOUND_NS);
+	if (quantum_ns && space->bonus_value > ORDER_BOUND_NS / quantum_ns)
+		return ORDER_BOUND_NS;
+	return space->bonus_value * quantum_ns;
+}
+
 struct order_candidate {
 	bool exists;
 	u64 vruntime;
+	u64 bonus;	/* of siblings: order_bonus() */
 };
+
+/* Whether a candidate runs before what has this vruntime, with its bonus. */
+POLICY bool order_beats(const struct order_candidate *candidate, u64 vruntime)
+{
+	return candidate->exists &&
+	       vruntime_before(candidate->vruntime - candidate->bonus, vruntime);
+}
 
 enum order_choice {
 	CHOOSE_NONE,
@@ -102,18 +157,39 @@ enum order_choice {
 	CHOOSE_PUBLISHED,	/* the best sibling, on this CPU, of what the group's master runs */
 };
 
-/* Who runs next. `prev` is charged already, and wins a tie: a switch costs something. */
+/* Whether who runs goes on under `fair`. It is charged already, and wins a tie: a switch costs. */
+POLICY bool order_keeps(struct order_candidate prev, struct order_candidate head)
+{
+	return prev.exists && !(head.exists && vruntime_before(head.vruntime, prev.vruntime));
+}
+
+/* Who runs next. */
 POLICY enum order_choice order_pick(const struct order_params *params,
 				    struct order_candidate prev, struct order_candidate head,
 				    struct order_candidate sibling,
 				    struct order_candidate published)
 {
-	(void)params, (void)sibling, (void)published;
+	bool keep = order_keeps(prev, head);
+	u64 fair = keep ? prev.vruntime : head.vruntime;
+
 	if (!head.exists)
-		return prev.exists ? CHOOSE_PREV : CHOOSE_NONE;
-	if (!prev.exists || vruntime_before(head.vruntime, prev.vruntime))
-		return CHOOSE_HEAD;
-	return CHOOSE_PREV;
+		return keep ? CHOOSE_PREV : CHOOSE_NONE;
+	if (params->kind == ORDER_FAIR)
+		return keep ? CHOOSE_PREV : CHOOSE_HEAD;
+	if (order_beats(&published, fair) &&
+	    (!sibling.exists || order_beats(&published, sibling.vruntime)))
+		return CHOOSE_PUBLISHED;
+	/* Who runs is of the same space as its siblings, and need not make room for them. */
+	if (!keep && order_beats(&sibling, fair))
+		return CHOOSE_SIBLING;
+	return keep ? CHOOSE_PREV : CHOOSE_HEAD;
+}
+
+/* Whether a master that chose so aggregates, so that its slaves are to follow. */
+POLICY bool order_publishes(enum order_choice choice, struct order_candidate sibling)
+{
+	return choice == CHOOSE_SIBLING ||
+	       (choice == CHOOSE_PREV && sibling.exists && sibling.bonus);
 }
 
 /* Whether a task that wakes takes the CPU from who runs there (charged up to now). */
@@ -124,11 +200,13 @@ POLICY bool order_preempt(const struct order_params *params, u64 waking, u64 run
 	return vruntime_before(waking + order_credit_ns(params) + granularity, running);
 }
 
-/* How much a task belongs with what runs on a CPU, by their address spaces (0: none). */
+/*
+ * How much a task belongs with what runs on a CPU or is published there, by their
+ * address spaces (0: not at all, or none).
+ */
 POLICY u32 order_affinity(const struct order_params *params, u64 task_space, u64 running_space)
 {
-	(void)params, (void)task_space, (void)running_space;
-	return 0;
+	return params->kind == ORDER_IAS && task_space && task_space == running_space;
 }
 
 #endif

@@ -36,6 +36,7 @@ enum move_reason {
 	MOVE_EXEC,	/* a new program is placed: its old caches are worth nothing */
 	MOVE_IDLE,	/* an idle CPU pulls */
 	MOVE_PERIODIC,	/* a busy CPU pulls, once an interval */
+	MOVE_AGGREGATE,	/* an idle CPU pulls a sibling of what its group runs */
 	MOVE_REASONS,
 };
 
@@ -46,7 +47,6 @@ struct cpu_view {
 	u32 runnable;	/* its tasks that run or wait */
 	u32 waiting;	/* of these, those that wait in its queue */
 	u32 capability;	/* what it can do, 0..=FULL */
-	u32 utilisation;/* share of the time that it was busy, 0..=FULL */
 	u32 distance;	/* domain levels between it and the CPU that asks; 0: the same CPU */
 	u32 affinity;	/* order_affinity() of the task in question and what runs there */
 	bool idle;
@@ -56,7 +56,8 @@ struct cpu_view {
 struct task_view {
 	u64 weight;
 	u64 rested_ns;	/* since it last ran: the longer, the colder its caches */
-	u32 run_share;	/* of its time that it runs rather than sleeps, 0..=FULL */
+	bool bound;	/* balance_bound(): by the CPU, and not by I/O */
+	u32 affinity;	/* order_affinity() of the task and what the pulling CPU's group runs */
 };
 
 /* Whether a comes before b. vruntimes wrap: all that counts is which way is shorter. */

@@ -32,6 +32,27 @@ struct keel_settings {
 struct keel_tunables {
 	u64 slice_ns;
 	u64 scan_limit;	/* entries of a queue that are looked at in one search */
+	u64 max_idle_wait_ns;	/* who waits longer while a CPU idles goes there, ungated */
+	u64 zone_at;	/* which of the two holds; the other is written, then this is changed */
+	struct zone_knobs zone[2];
+};
+
+/*
+ * The groups of CPUs that aggregate together (set_ias_alloc): 2k is the master of
+ * group k, 2k+1 a slave. May be changed while the keel runs.
+ */
+#define NO_ROLE 0xffff
+struct keel_roles {
+	u16 role[MAX_CPUS];
+};
+/* Address spaces that may aggregate at a time. */
+#define MAX_SPACES 1024
+
+/* By address space: what set_ias_agg set, and for whom. */
+struct keel_space {
+	struct aggregation aggregation;
+	u32 process;	/* whose space it is: a number may come again for another one */
+	u32 pad;
 };
 
 /* CPUs at consecutive positions. */
@@ -56,7 +77,7 @@ struct keel_cpu {
 	u16 position;
 	u16 capability;	/* 0..=1024 */
 	u16 present;	/* 1: online when the keel was loaded */
-	u16 pad;
+	u16 faster;	/* how many CPUs are of more capability */
 	struct keel_domain domain[MAX_LEVELS];	/* the smallest first */
 };
 
@@ -74,6 +95,7 @@ struct keel_topology {
 enum keel_counter {
 	COUNT_WAKE_IDLE,	/* woken straight onto an idle CPU */
 	COUNT_ENQUEUE,		/* put into a queue */
+	COUNT_LEAVE,		/* left a queue without a turn: it was changed, moved or killed */
 	COUNT_SWITCH,		/* the queue's head was given the CPU */
 	COUNT_KEEP,		/* who ran used up a slice and runs on */
 	COUNT_PREEMPT,		/* a waking task took the CPU from who ran */
@@ -82,21 +104,50 @@ enum keel_counter {
 	COUNT_MOVE_EXEC,
 	COUNT_MOVE_IDLE,
 	COUNT_MOVE_PERIODIC,
+	COUNT_MOVE_AGGREGATE,
 	COUNT_REFUSE_WAKE,	/* refused by the gate: by enum move_reason */
 	COUNT_REFUSE_FORK,
 	COUNT_REFUSE_EXEC,
 	COUNT_REFUSE_IDLE,
 	COUNT_REFUSE_PERIODIC,
+	COUNT_REFUSE_AGGREGATE,
 	COUNT_TRY_IDLE,		/* an idle CPU looked for work */
 	COUNT_TRY_PERIODIC,	/* a busy CPU looked for work, once a domain */
 	COUNT_RESCUE,		/* taken although no policy asked for it: waited too long */
+	COUNT_SEND_BACK,	/* moved back to its own CPU, the only one that it may use */
 	COUNT_THIEF,		/* a higher class took the CPU, and its task was let go */
 	COUNT_NO_STATE,		/* a task without state of ours: the global queue takes it */
 	COUNT_UNLIMITED,	/* a cgroup was given a cpu.max, which the keel does not enforce */
+	COUNT_GATE_OPEN,	/* the gate's answers: by enum gate_verdict */
+	COUNT_GATE_BUSY,
+	COUNT_GATE_PUNISHED,
+	COUNT_GATE_QUIET,
+	COUNT_GATE_PRIZED,
+	COUNT_UNGATED,		/* moved without asking the gate: a matter of life */
+	COUNT_AGGREGATE,	/* a sibling of who ran was preferred to the queue's head */
+	COUNT_FOLLOW,		/* a sibling of what the group's master runs was */
+	COUNT_WINDOW,		/* the search for siblings ended before the bonus did */
+	COUNT_SPACE_SWITCH,	/* another address space than before runs */
 	COUNTERS,
 };
 /* Room for them, in a power of two. */
-#define MAX_COUNTERS 32
+#define MAX_COUNTERS 64
+
+/* One answer of the gate and what it was made from. */
+struct keel_decision {
+	u64 at_ns;
+	u64 above_ns;
+	u32 pid;
+	u32 source;		/* the CPU that would be relieved */
+	u32 reason;		/* enum move_reason */
+	u32 verdict;		/* enum gate_verdict */
+	u32 source_utilisation;
+	u32 mean_utilisation;
+	u32 task_share;
+	u32 pad;
+};
+/* How many each CPU keeps; a power of two. */
+#define MAX_DECISIONS 8
 
 /* A CPU's state; written by itself unless said otherwise. */
 struct cpu_state {
@@ -106,15 +157,18 @@ struct cpu_state {
 	u64 running_vruntime;	/* of who runs, as of running_since_ns */
 	u64 running_weight;	/* 0: nobody of ours runs */
 	u64 running_since_ns;
-	u64 running_space;	/* its address space */
+	u64 running_space;	/* its address space, or that of who ran last */
+	u64 quantum_ns;		/* how long who ran last did so at a stretch */
+	u64 preferred;		/* how often in a row siblings of that space were preferred */
 	u64 taken_since_ns;	/* a higher class has the CPU since then; 0: none */
 	u64 busy_share;		/* decayed_share() as of busy_since_ns */
 	u64 busy_since_ns;
-	u64 mean_utilisation;	/* of the machine, when it last looked */
 	u64 balance_at_ns[MAX_LEVELS];
 	u64 balance_due;	/* set by the tick, done in dispatch */
 	u64 rescue_at_ns;
 	u64 counters[MAX_COUNTERS];
+	u64 decided;		/* decisions so far */
+	struct keel_decision decision[MAX_DECISIONS];	/* the last ones */
 };
 
 /* Why the keel ended, as the kernel says. */

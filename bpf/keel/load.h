@@ -102,6 +102,55 @@ static __always_inline bool is_gone(struct cpu_state *c, u64 now)
 	return since && now > since && now - since > MAX_TAKEN_NS;
 }
 
+/* How old what is known of all CPUs together may be: a quarter of utilisation's half-life. */
+#define MACHINE_INTERVAL_NS (1ULL << (HALF_LIFE_SHIFT - 2))
+
+struct machine_sum {
+	struct gate_mean mean;	/* of the CPUs that the gate wants to count */
+	u32 tasks;		/* that run or wait */
+};
+
+/* Written by whoever finds it too old. */
+struct machine_state {
+	u64 at_ns;		/* atomic */
+	u32 utilisation;
+	u32 tasks;
+} machine;
+
+/* Sums up the CPUs. (By a pointer: values of its own the verifier would count up to 1024.) */
+KEEL_PART int sum_machine(struct machine_sum *sum, u64 now)
+{
+	struct gate_params params = gate_params();
+	u32 cpu;
+
+	if (!sum)
+		return 0;
+	bpf_for(cpu, 0, settings.cpus) {
+		struct cpu_state *c = cpu_state(cpu);
+
+		if (!c || !topology.cpu[BOUNDED(cpu, MAX_CPUS)].present)
+			continue;
+		gate_cpu_step(&params, &sum->mean, utilisation_of(c, now), is_idle(c));
+		sum->tasks += READ_ONCE(c->runnable);
+	}
+	return 0;
+}
+
+/* All CPUs together. */
+KEEL_PART int refresh_machine(u64 now)
+{
+	u64 at = READ_ONCE(machine.at_ns);
+	struct machine_sum sum = {};
+
+	if (now - at < MACHINE_INTERVAL_NS ||
+	    __sync_val_compare_and_swap(&machine.at_ns, at, now) != at)
+		return 0;
+	sum_machine(&sum, now);
+	WRITE_ONCE(machine.utilisation, gate_mean(&sum.mean));
+	WRITE_ONCE(machine.tasks, sum.tasks);
+	return 0;
+}
+
 /* What a policy sees of a CPU. False: there is no such CPU. */
 static __always_inline bool view_cpu(u32 cpu, u64 now, struct cpu_view *view)
 {
@@ -114,7 +163,6 @@ static __always_inline bool view_cpu(u32 cpu, u64 now, struct cpu_view *view)
 	view->runnable = READ_ONCE(c->runnable);
 	view->waiting = view->runnable - (view->runnable && READ_ONCE(c->running_weight));
 	view->capability = topology.cpu[BOUNDED(cpu, MAX_CPUS)].capability;
-	view->utilisation = utilisation_of(c, now);
 	view->distance = 0;
 	view->affinity = 0;
 	view->idle = is_idle(c);

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Moving tasks that wait: who looks where, how often, and what is moved although no
- * policy asks for it. How much, which, and whether, the policies decide.
+ * policy asks for it. How much and which, the balance policy decides; whether, the gate.
  */
 #ifndef EVENKEEL_KEEL_MIGRATE_H
 #define EVENKEEL_KEEL_MIGRATE_H
 
-/* Who has waited longer than this may go to an idle CPU whatever the gate says. */
-#define MAX_IDLE_WAIT_NS 10000000ULL
 /* Who has waited longer than this runs next, whatever the order says. */
 #define MAX_WAIT_NS 5000000000ULL
 /* How often each CPU looks for such. */
@@ -16,29 +14,22 @@
 #define BUSY_FACTOR 16
 #define NS_PER_MS 1000000ULL
 
-static __always_inline bool may_run_on(struct task_struct *p, u32 cpu)
+static __always_inline u32 capability_of(u32 cpu)
 {
-	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+	return topology.cpu[BOUNDED(cpu, MAX_CPUS)].capability;
 }
 
-/* Asks the gate for a move away from `source`, and counts the answer. */
-static __always_inline bool may_move(struct cpu_state *own, struct cpu_state *source,
-				     struct task_state *t, u32 reason, u64 now)
+/* What the policy needs to know when an idle CPU looks for work. */
+static __always_inline struct balance_params idle_params(u32 own, u64 now)
 {
-	struct gate_params params = { .kind = settings.gate };
-	struct gate_view view = {
-		.reason = reason,
-		.source_utilisation = utilisation_of(source, now),
-		.mean_utilisation = own->mean_utilisation,
-		.task_share = share_of(t->run_share),
-	};
+	struct balance_params params = balance_params();
 
-	if (gate_may(&params, &view) < GATE_REFUSALS) {
-		count(own, COUNT_MOVE_WAKE + reason);
-		return true;
-	}
-	count(own, COUNT_REFUSE_WAKE + reason);
-	return false;
+	if (params.kind == BALANCE_COUNT)
+		return params;
+	refresh_machine(now);
+	params.faster = topology.cpu[BOUNDED(own, MAX_CPUS)].faster;
+	params.tasks = READ_ONCE(machine.tasks);
+	return params;
 }
 
 /* The position of a CPU, and back. */
@@ -99,6 +90,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 	struct task_struct *p;
 	u64 budget = READ_ONCE(tunables.scan_limit);
 	bool taken = false, is_free;
+	u64 follow = published_to(own);
 	u32 wanted;
 
 	if (!to || !from)
@@ -109,6 +101,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 			struct task_view view;
 			struct task_state *t;
 			u64 vruntime;
+			u32 why;
 
 			if (!budget || !quota)
 				break;
@@ -118,13 +111,15 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 				continue;
 			view.weight = t->counted_weight;
 			view.rested_ns = now - t->rested_since_ns;
-			view.run_share = share_of(t->run_share);
-			if (balance_task_score(&params, &view) != wanted ||
+			view.bound = t->bound;
+			view.affinity = order_affinity(&order, space_of(p), follow);
+			why = reason == MOVE_IDLE && view.affinity ? MOVE_AGGREGATE : reason;
+			if (balance_task_score(&params, &view, capability_of(source), capability_of(own)) != wanted ||
 			    !balance_fits(&params, quota, view.weight, taken))
 				continue;
-			if (!is_free && !(reason == MOVE_IDLE &&
-					  now - t->waiting_since_ns > MAX_IDLE_WAIT_NS) &&
-			    !may_move(to, from, t, reason, now))
+			if (is_free || (reason == MOVE_IDLE && is_overdue(t, now)))
+				count_ungated(why);
+			else if (!may_move(source, p, t, why, now))
 				continue;
 			vruntime = order_place(&order, t->vruntime, READ_ONCE(from->clock),
 					       READ_ONCE(to->clock), PLACE_ARRIVE);
@@ -146,7 +141,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 /* An idle CPU looks for work, in the smallest domain first. Returns whether it found any. */
 KEEL_PART bool balance_idle(u32 own, u64 now)
 {
-	struct balance_params params = balance_params();
+	struct balance_params params = idle_params(own, now);
 	struct cpu_state *c = cpu_state(own);
 	struct cpu_view view;
 	bool taken = false;
@@ -154,7 +149,7 @@ KEEL_PART bool balance_idle(u32 own, u64 now)
 
 	if (!c || !is_anybody_waiting() || !view_cpu(own, now, &view))
 		return 0;
-	count(c, COUNT_TRY_IDLE);
+	count(COUNT_TRY_IDLE);
 	view.idle = true;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -196,8 +191,8 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
 		struct group_view busiest = GROUP_NONE, ours = GROUP_NONE;
-		u64 quota, utilisation = 0;
 		u32 first = own;
+		u64 quota;
 
 		if (!domain.ranges)
 			continue;
@@ -205,13 +200,12 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 			continue;
 		c->balance_at_ns[BOUNDED(level, MAX_LEVELS)] =
 			now + domain.cpus * BUSY_FACTOR * NS_PER_MS;
-		count(c, COUNT_TRY_PERIODIC);
+		count(COUNT_TRY_PERIODIC);
 		bpf_for(i, 0, domain.ranges) {
 			struct cpu_range range = range_at(domain.first_range + i);
 			struct group_view group;
 
 			sum_group(&group, range.first, range.count, now, NULL);
-			utilisation += group.utilisation;
 			if (holds(range, position_of(own))) {
 				ours = group;
 				first = cpu_at(range.first);
@@ -220,13 +214,52 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 				busiest = group;
 			}
 		}
-		c->mean_utilisation = utilisation / (domain.cpus ?: 1);
 		if (first != own || !balance_heavier(&params, &busiest, &ours) ||
 		    !view_cpu(own, now, &view))
 			continue;
 		quota = balance_quota(&params, &busiest, &view, domain.shared);
 		if (quota)
 			pull(own, busiest.busiest, quota, MOVE_PERIODIC, now);
+	}
+	return 0;
+}
+
+/*
+ * Liveness: who waits here and may not run here goes back to its own CPU. A task can be tied to that
+ * (the kernel's migrate_disable()) in the moment when another one pulls it over.
+ */
+KEEL_PART int send_back(u32 own)
+{
+	struct order_params order = order_params();
+	struct cpu_state *from = cpu_state(own);
+	u64 budget = READ_ONCE(tunables.scan_limit);
+	struct task_struct *p;
+
+	if (!from)
+		return 0;
+	bpf_for_each(scx_dsq, p, own, 0) {
+		u32 cpu = scx_bpf_task_cpu(p);
+		struct cpu_state *to = cpu_state(cpu);
+		struct task_state *t;
+		u64 vruntime;
+
+		if (!budget)
+			break;
+		budget--;
+		t = task_state(p);
+		if (!t || !to || cpu == own || may_run_on(p, own))
+			continue;
+		vruntime = order_place(&order, t->vruntime, READ_ONCE(from->clock),
+				       READ_ONCE(to->clock), PLACE_ARRIVE);
+		scx_bpf_dsq_move_set_vtime(THIS_ITERATOR, vruntime);
+		if (!scx_bpf_dsq_move_vtime(THIS_ITERATOR, p, cpu, 0))
+			continue;
+		t->vruntime = vruntime;
+		t->home = cpu;
+		recount_task(t, own, cpu);
+		count(COUNT_SEND_BACK);
+		note_waiting(cpu);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
 	return 0;
 }
@@ -244,6 +277,7 @@ KEEL_PART int rescue(u32 own, u64 now)
 	if (!c || now < c->rescue_at_ns)
 		return 0;
 	c->rescue_at_ns = now + RESCUE_INTERVAL_NS;
+	send_back(own);
 	bpf_for_each(scx_dsq, p, own, SCX_DSQ_ITER_REV) {
 		struct task_state *t = task_state(p);
 
@@ -254,7 +288,7 @@ KEEL_PART int rescue(u32 own, u64 now)
 			continue;
 		scx_bpf_dsq_move_set_slice(THIS_ITERATOR, READ_ONCE(tunables.slice_ns));
 		if (scx_bpf_dsq_move(THIS_ITERATOR, p, SCX_DSQ_LOCAL, 0)) {
-			count(c, COUNT_RESCUE);
+			count(COUNT_RESCUE);
 			break;
 		}
 	}

@@ -52,6 +52,59 @@ static __always_inline void consider(struct cpu_view *best, u32 cpu, u32 distanc
 		*best = view;
 }
 
+/* The idle CPU that a task is best off on, among those that it may use; at least `first`. */
+KEEL_PART u32 best_idle(struct task_struct *p __arg_trusted, u32 first, u64 now)
+{
+	struct balance_params params = balance_params();
+	struct cpu_view best;
+	u32 position;
+
+	if (!view_cpu(first, now, &best))
+		return first;
+	best.idle = true;
+	bpf_for(position, 0, settings.cpus) {
+		u32 cpu = cpu_at(position);
+		struct cpu_view view;
+
+		if (!may_run_on(p, cpu) || !view_cpu(cpu, now, &view) || !view.idle)
+			continue;
+		if (balance_home(&params, &best, &view))
+			best = view;
+	}
+	return best.cpu;
+}
+
+/* Instead of the idle CPU that the kernel has chosen, a better one if there is any. */
+static __always_inline u32 claim_better(struct task_struct *p, u32 claimed, u64 now)
+{
+	u32 better;
+
+	if (settings.balance == BALANCE_COUNT || claimed == NO_CPU ||
+	    !topology.cpu[BOUNDED(claimed, MAX_CPUS)].faster)
+		return claimed;
+	better = best_idle(p, claimed, now);
+	if (better == claimed || !scx_bpf_test_and_clear_cpu_idle(better))
+		return claimed;
+	scx_bpf_kick_cpu(claimed, SCX_KICK_IDLE);
+	return better;
+}
+
+/*
+ * Whether a waking task stays because the gate would refuse all moves: then no other
+ * CPU is claimed, only to be told that it is not wanted.
+ */
+static __always_inline bool stays(struct task_struct *p, struct task_state *t, s32 prev,
+				  u32 *claimed, u64 now)
+{
+	if (settings.gate == GATE_ALWAYS || !may_run_on(p, prev))
+		return false;
+	if (scx_bpf_test_and_clear_cpu_idle(prev)) {
+		*claimed = prev;
+		return true;
+	}
+	return !would_open(prev, t, MOVE_WAKE, now) && !may_move(prev, p, t, MOVE_WAKE, now);
+}
+
 /*
  * The CPU for a task that wakes: the one that it ran on, an idle one near it (the
  * kernel's choice), or the waker's. `claimed` is an idle CPU that nobody else will
@@ -61,28 +114,29 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 					u64 wake_flags, u32 *claimed, u64 now)
 {
 	u32 waker = bpf_get_smp_processor_id();
-	struct cpu_state *own = cpu_state(waker), *source = cpu_state(prev);
+	struct cpu_state *own = cpu_state(waker);
 	struct cpu_view best;
 	bool is_free = false;
 	s32 near;
 
 	*claimed = NO_CPU;
+	if (stays(p, t, prev, claimed, now))
+		return prev;
 	near = scx_bpf_select_cpu_dfl(p, prev, wake_flags, &is_free);
-	if (!own || !source || !view_cpu(prev, now, &best))
+	if (!own || !view_cpu(prev, now, &best))
 		return near;
 	best.idle = false;
 	/* "Free" also is the CPU of a waker that says it will sleep: it is not yet. */
 	if (is_free && (near != waker || is_idle(own)))
-		*claimed = near;
+		*claimed = claim_better(p, near, now);
 	if (*claimed == prev)
 		return prev;
 	if (*claimed != NO_CPU)
-		consider(&best, near, 1, true, 0, now);
+		consider(&best, *claimed, 1, true, 0, now);
 	else if (may_run_on(p, waker))
 		consider(&best, waker, 1, false,
 			 wake_flags & SCX_WAKE_SYNC ? own->running_weight : 0, now);
-	if (best.cpu != prev && may_run_on(p, prev) &&
-	    !may_move(own, source, t, MOVE_WAKE, now))
+	if (best.cpu != prev && may_run_on(p, prev) && !may_move(prev, p, t, MOVE_WAKE, now))
 		best.cpu = prev;
 	return best.cpu;
 }
@@ -99,7 +153,7 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (wake_flags & SCX_WAKE_FORK) {
 		cpu = place_new(p, prev, now);
 		c = cpu_state(prev);
-		if (c && cpu != prev && !may_move(c, c, t, MOVE_FORK, now))
+		if (c && cpu != prev && !may_move(prev, p, t, MOVE_FORK, now))
 			cpu = prev;
 		if (scx_bpf_test_and_clear_cpu_idle(cpu))
 			claimed = cpu;
@@ -116,8 +170,7 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		return cpu;
 	bring_home(t, cpu, PLACE_WAKE);
 	count_task(p, t, cpu);
-	t->waiting_since_ns = now;
-	count(c, COUNT_WAKE_IDLE);
+	count(COUNT_WAKE_IDLE);
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, READ_ONCE(tunables.slice_ns), 0);
 	return cpu;
 }

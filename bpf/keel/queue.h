@@ -4,7 +4,7 @@
 #define EVENKEEL_KEEL_QUEUE_H
 
 /* Has the CPU look at its queue now, if it is idle or who runs there has to give way. */
-static __always_inline void alert(u32 own, u32 cpu, struct task_state *t, bool wakes, u64 now)
+static __always_inline void alert(u32 cpu, struct task_state *t, bool wakes, u64 now)
 {
 	struct cpu_state *c = cpu_state(cpu);
 	struct order_params params = order_params();
@@ -12,9 +12,16 @@ static __always_inline void alert(u32 own, u32 cpu, struct task_state *t, bool w
 
 	if (!c)
 		return;
-	if (!READ_ONCE(c->running_weight)) {
-		/* The kernel sees to the CPU that it has enqueued the task on itself. */
-		if (cpu != own)
+	/*
+	 * Atomic for the barrier: either a CPU that is about to idle sees the task in its queue,
+	 * or we see that nobody runs there.
+	 */
+	if (!__sync_fetch_and_add(&c->running_weight, 0)) {
+		/*
+		 * The CPU that executes this turns to its queue by itself. No other does, not even
+		 * the one that the kernel enqueues on: only for who wakes it has that CPU look.
+		 */
+		if (cpu != bpf_get_smp_processor_id())
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return;
 	}
@@ -23,7 +30,7 @@ static __always_inline void alert(u32 own, u32 cpu, struct task_state *t, bool w
 	running = order_charge(READ_ONCE(c->running_vruntime), now - READ_ONCE(c->running_since_ns),
 			       READ_ONCE(c->running_weight));
 	if (order_preempt(&params, t->vruntime, running)) {
-		count(c, COUNT_PREEMPT);
+		count(COUNT_PREEMPT);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
 }
@@ -45,20 +52,25 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 	if (t->space != space_of(p)) {
 		t->space = space_of(p);
 		cpu = place_new(p, own, now);
-		if (cpu == own || !may_move(c, c, t, MOVE_EXEC, now))
+		if (cpu == own || !may_move(own, p, t, MOVE_EXEC, now))
 			return own;
 		/* Whether it is idle or not: it is looked for below, by its queue. */
 		scx_bpf_test_and_clear_cpu_idle(cpu);
 		return cpu;
 	}
+	/* Nothing can be worse than to wait for a real-time task: no gate is asked. */
+	if (!(flags & SCX_ENQ_REENQ) && !would_open(own, t, MOVE_IDLE, now))
+		return own;
 	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (idle < 0 || idle == own)
 		return own;
-	/* Nothing can be worse than to wait for a real-time task: no gate is asked. */
-	if (flags & SCX_ENQ_REENQ || may_move(c, c, t, MOVE_IDLE, now))
-		return idle;
-	scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
-	return own;
+	if (flags & SCX_ENQ_REENQ)
+		count_ungated(MOVE_IDLE);
+	else if (!may_move(own, p, t, MOVE_IDLE, now)) {
+		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+		return own;
+	}
+	return idle;
 }
 
 void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
@@ -70,20 +82,24 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	u64 now = scx_bpf_now();
 
 	if (!t || !c) {
+		count(COUNT_NO_STATE);
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, flags);
 		return;
 	}
+	note_awake(t, now);
 	if (!(flags & SCX_ENQ_CPU_SELECTED))
 		cpu = place_anew(p, t, own, flags, now);
 	bring_home(t, cpu, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
 	count_task(p, t, cpu);
-	t->waiting_since_ns = now;
-	count(c, COUNT_ENQUEUE);
 	if (flags & SCX_ENQ_REENQ)
-		count(c, COUNT_THIEF);
+		count(COUNT_THIEF);
+	else
+		note_leaving(t);
+	t->waiting_since_ns = now;
+	count(COUNT_ENQUEUE);
 	scx_bpf_dsq_insert_vtime(p, cpu, slice_ns, t->vruntime, flags);
 	note_waiting(cpu);
-	alert(own, cpu, t, flags & SCX_ENQ_WAKEUP, now);
+	alert(cpu, t, flags & SCX_ENQ_WAKEUP, now);
 }
 
 /* The first of a CPU's queue. */
@@ -104,8 +120,8 @@ static __always_inline struct order_candidate head_of(u32 cpu)
 
 void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 {
-	struct order_params params = order_params();
-	struct order_candidate runs = {}, head, none = {};
+	struct order_candidate runs = {}, head;
+	struct selection selection;
 	struct cpu_state *c = cpu_state(own);
 	struct task_state *t = NULL;
 	u64 now = scx_bpf_now();
@@ -125,19 +141,21 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		runs.exists = !(t->yields && head.exists);
 		runs.vruntime = t->vruntime;
 		t->yields = 0;
-	} else if (!head.exists) {
-		head.exists = balance_idle(own, now);
+		note_quantum(c, now);
+	} else if (!head.exists && balance_idle(own, now)) {
+		head = head_of(own);
 	}
-	if (order_pick(&params, runs, head, none, none) == CHOOSE_HEAD) {
-		if (scx_bpf_dsq_move_to_local(own)) {
-			count(c, COUNT_SWITCH);
+	selection = choose(own, c, runs, head);
+	if (selection.choice > CHOOSE_PREV) {
+		if (take(own, c, selection, runs.exists)) {
 			note_served(own);
 			return;
 		}
-		/* Somebody else was faster. */
+		/* Somebody else was faster, or the head may not run here. */
+		send_back(own);
 	}
 	if (t) {
-		count(c, COUNT_KEEP);
+		count(COUNT_KEEP);
 		note_running(c, t, now);
 		set_slice(prev, READ_ONCE(tunables.slice_ns));
 	}

@@ -8,6 +8,10 @@ const volatile struct keel_topology topology SEC(".rodata.topology");
 struct keel_tunables tunables SEC(".data.tunables") = {
 	.slice_ns = 4000000,
 	.scan_limit = 64,
+	.max_idle_wait_ns = 10000000,
+};
+struct keel_roles roles SEC(".data.roles") = {
+	.role = { [0 ... MAX_CPUS - 1] = NO_ROLE },
 };
 struct keel_exit exit_report SEC(".data.exit");
 
@@ -18,23 +22,39 @@ struct {
 	__type(value, struct cpu_state);
 } cpus SEC(".maps");
 
+/* The address spaces that aggregate, written by user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_SPACES);
+	__type(key, u64);
+	__type(value, struct keel_space);
+} spaces SEC(".maps");
+
+/* What each group's master aggregates, 0: nothing. Only masters write it. */
+u64 ia_mm[MAX_CPUS];
+
 /* A task's state. Who touches it holds the lock of the task's runqueue, unless said otherwise. */
 struct task_state {
+	u64 seen_space;		/* its address space as of the last tick or start; user space reads it */
 	u64 vruntime;		/* by the clock of `home` */
 	u64 weight;		/* what it weighs now, the shares of its cgroups included */
 	u64 counted_weight;	/* what it adds to a CPU's load */
 	u64 grouped_weight;	/* what it adds to its cgroup */
 	u64 executed_ns;	/* the kernel's sum_exec_runtime, up to which it is charged */
-	u64 waiting_since_ns;
+	u64 waiting_since_ns;	/* 0: is in no queue */
 	u64 rested_since_ns;	/* when it last stopped running */
 	u64 run_share;		/* decayed_share() as of share_since_ns */
 	u64 share_since_ns;
+	u64 bound_share;	/* the same of the time that it does not wait, over seconds */
+	u64 slept_since_ns;	/* it sleeps since then, for bound_share; 0: it does not */
+	u64 above_since_ns;	/* that share is above the gate's limit; 0: it is not */
 	u64 space;		/* its address space when it was last placed */
 	u32 home;		/* the CPU whose queue it is or was in last */
 	u32 counted_on;		/* 1 + the CPU whose load it adds to; 0: sleeps; atomic */
 	u32 group;		/* its cgroup's slot */
 	u32 is_new;		/* not placed in any queue yet */
 	u32 yields;		/* gave the CPU up for this once */
+	u32 bound;		/* balance_bound() */
 	u32 pad;
 };
 
@@ -58,9 +78,13 @@ static __always_inline struct task_state *task_state(struct task_struct *p)
 	return bpf_task_storage_get(&tasks, p, 0, 0);
 }
 
-static __always_inline void count(struct cpu_state *c, u32 counter)
+/* By the CPU that executes this, so that no two ever count in one place. */
+static __always_inline void count(u32 counter)
 {
-	c->counters[BOUNDED(counter, MAX_COUNTERS)]++;
+	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
+
+	if (c)
+		c->counters[BOUNDED(counter, MAX_COUNTERS)]++;
 }
 
 static __always_inline struct order_params order_params(void)
@@ -71,9 +95,22 @@ static __always_inline struct order_params order_params(void)
 	};
 }
 
+static __always_inline struct gate_params gate_params(void)
+{
+	return (struct gate_params){
+		.kind = settings.gate,
+		.zone = &tunables.zone[READ_ONCE(tunables.zone_at) & 1],
+	};
+}
+
 static __always_inline struct balance_params balance_params(void)
 {
 	return (struct balance_params){ .kind = settings.balance };
+}
+
+static __always_inline bool may_run_on(struct task_struct *p, u32 cpu)
+{
+	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
 
 /* An address space's identity; 0: a kernel thread. */

@@ -21,8 +21,16 @@ void KEEL_OPS(keel_enable, struct task_struct *p)
 	if (!t)
 		return;
 	t->is_new = 1;
-	t->space = space_of(p);
+	t->space = t->seen_space = space_of(p);
 	t->executed_ns = p->se.sum_exec_runtime;
+}
+
+/* It is in no queue any more, and has not run: the kernel took it out. */
+static __always_inline void note_leaving(struct task_state *t)
+{
+	if (t->waiting_since_ns)
+		count(COUNT_LEAVE);
+	t->waiting_since_ns = 0;
 }
 
 void KEEL_OPS(keel_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
@@ -62,6 +70,30 @@ static __always_inline void charge(struct task_struct *p, struct task_state *t)
 	refresh_weight(p, t);
 }
 
+/* 32 times the half-life of utilisation: what a task is like shows over a second. */
+#define BOUND_SHIFT 5
+
+/* Lets the time up to now count as slept, if it was. */
+static __always_inline void note_awake(struct task_state *t, u64 now)
+{
+	u64 since = t->slept_since_ns;
+
+	if (settings.balance != BALANCE_CAPABILITY || !since)
+		return;
+	t->slept_since_ns = 0;
+	t->bound_share = decayed_share(t->bound_share, now > since ? (now - since) >> BOUND_SHIFT : 0,
+				       false);
+}
+
+/* Lets it count as run. */
+static __always_inline void note_ran(struct task_state *t, u64 ran_ns)
+{
+	if (settings.balance != BALANCE_CAPABILITY)
+		return;
+	t->bound_share = decayed_share(t->bound_share, ran_ns >> BOUND_SHIFT, true);
+	t->bound = balance_bound(share_of(t->bound_share), t->bound);
+}
+
 /* The task has the CPU from now on, as the one with the smallest vruntime. */
 static __always_inline void note_running(struct cpu_state *c, struct task_state *t, u64 now)
 {
@@ -87,10 +119,12 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	count_task(p, t, cpu);
 	t->executed_ns = p->se.sum_exec_runtime;
 	t->waiting_since_ns = 0;
+	note_awake(t, now);
 	t->run_share = decayed_share(t->run_share, now - t->share_since_ns, false);
 	t->share_since_ns = now;
 	update_utilisation(c, now, c->taken_since_ns);
-	c->running_space = space_of(p);
+	t->seen_space = space_of(p);
+	note_space(cpu, c, t->seen_space);
 	note_running(c, t, now);
 }
 
@@ -98,14 +132,18 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 {
 	struct task_state *t = task_state(p);
 	struct cpu_state *c = cpu_state(scx_bpf_task_cpu(p));
+	struct gate_params gate = gate_params();
 	u64 now = scx_bpf_now();
 
 	if (!t || !c)
 		return;
+	note_quantum(c, now);
 	charge(p, t);
 	t->rested_since_ns = now;
+	note_ran(t, now - t->share_since_ns);
 	t->run_share = decayed_share(t->run_share, now - t->share_since_ns, true);
 	t->share_since_ns = now;
+	t->above_since_ns = gate_above_since(&gate, t->above_since_ns, share_of(t->run_share), now);
 	update_utilisation(c, now, true);
 	WRITE_ONCE(c->running_weight, 0);
 }
@@ -115,8 +153,12 @@ void KEEL_OPS(keel_quiescent, struct task_struct *p, u64 flags)
 {
 	struct task_state *t = task_state(p);
 
-	if (t)
-		uncount_task(t);
+	if (!t)
+		return;
+	note_leaving(t);
+	uncount_task(t);
+	if (settings.balance == BALANCE_CAPABILITY)
+		t->slept_since_ns = scx_bpf_now();
 }
 
 /* Whoever waits goes first, whatever the order says; nobody waits: it runs on. */

@@ -6,17 +6,24 @@
 /* Tasks at the head of the queue for which the tick looks for an idle CPU. */
 #define TICK_SCAN_LIMIT 4
 
-/* Idle CPUs do not look by themselves: the tick of a busy one that has too much wakes one up. */
-static __always_inline void wake_idle(u32 own)
+/*
+ * Idle CPUs do not look by themselves: the tick of a busy one that has too much wakes one up, if
+ * it may take somebody.
+ */
+static __always_inline void wake_idle(u32 own, u64 now)
 {
 	struct task_struct *p;
 	u32 seen = 0;
 
 	bpf_for_each(scx_dsq, p, own, 0) {
+		struct task_state *t;
 		s32 idle;
 
 		if (++seen > TICK_SCAN_LIMIT)
 			break;
+		t = task_state(p);
+		if (!t || (!is_overdue(t, now) && !would_open(own, t, MOVE_IDLE, now)))
+			continue;
 		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 		if (idle >= 0) {
 			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
@@ -37,15 +44,19 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 {
 	u32 own = scx_bpf_task_cpu(p);
 	struct cpu_state *c = cpu_state(own);
+	struct task_state *t;
 	u64 now = scx_bpf_now();
 
 	if (!c)
 		return;
+	t = task_state(p);
+	if (t)
+		t->seen_space = space_of(p);
 	update_utilisation(c, now, true);
 	set_frequency(own, c);
 	c->balance_due = 1;
 	if (scx_bpf_dsq_nr_queued(own))
-		wake_idle(own);
+		wake_idle(own, now);
 }
 
 /*

@@ -1,5 +1,6 @@
 //! Compiles what the benchmarks run: the C programs (programs/*.c, with OpenMP, into executables
-//! that the crate embeds) and the softirq noise generator (bpf/noise.bpf.c, into a BPF object).
+//! that the crate embeds) and the BPF programs (the softirq noise generator, the stopwatch for
+//! schedulers' callbacks), each into an object.
 
 use std::env;
 use std::error::Error;
@@ -22,7 +23,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (name, flags) in PROGRAMS {
         compile_program(name, flags, &out)?;
     }
-    compile_bpf(&out)
+    for name in ["noise", "callback"] {
+        compile_bpf(name, &out)?;
+    }
+    Ok(())
 }
 
 /// Static first (the program then runs on a machine without libgomp, and inside a VM's initramfs),
@@ -55,10 +59,10 @@ fn compile_program(name: &str, flags: &[&str], out: &Path) -> Result<(), Box<dyn
     .into())
 }
 
-fn compile_bpf(out: &Path) -> Result<(), Box<dyn Error>> {
-    const SOURCE: &str = "../../bpf/noise.bpf.c";
-    println!("cargo:rerun-if-changed={SOURCE}");
-    println!("cargo:rerun-if-changed=../../bpf/noise.h");
+fn compile_bpf(name: &str, out: &Path) -> Result<(), Box<dyn Error>> {
+    let source = format!("../../bpf/{name}.bpf.c");
+    println!("cargo:rerun-if-changed={source}");
+    println!("cargo:rerun-if-changed=../../bpf/{name}.h");
     println!("cargo:rerun-if-env-changed=CLANG");
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
     // Debian keeps asm/types.h in a directory per architecture that clang forgets for -target bpf.
@@ -69,10 +73,10 @@ fn compile_bpf(out: &Path) -> Result<(), Box<dyn Error>> {
         args.push(format!("-I{multiarch}"));
     }
     SkeletonBuilder::new()
-        .source(SOURCE)
+        .source(&source)
         .clang(clang)
         .clang_args(args)
-        .obj(out.join("noise.bpf.o"))
+        .obj(out.join(format!("{name}.bpf.o")))
         .build()?;
     Ok(())
 }

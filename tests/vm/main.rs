@@ -22,6 +22,7 @@ mod demo;
 mod hotplug;
 mod invariants;
 mod keel;
+mod policies;
 mod roles;
 mod scheduler;
 mod storms;

@@ -70,6 +70,7 @@ struct sched_ext_entity {
 
 struct task_struct {
 	int pid;
+	int tgid;
 	int nr_cpus_allowed;
 	const struct cpumask *cpus_ptr;
 	struct mm_struct *mm;

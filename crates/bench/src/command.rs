@@ -98,6 +98,11 @@ impl Running {
         self.child.id()
     }
 
+    /// Whether it has ended already. [`Self::wait`] says how.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Waits for the end.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! - [`make_noise`], [`verify`]: one noise for a while; what the accounting sees of it.
 //! - [`plan_cost`]: what deciding costs, in instructions.
 //! - [`daemon_cost`]: what the daemon costs with many programs, and that nothing grows.
+//! - [`keel`]: the keel beside the kernel's own scheduler and its peers, in virtual machines.
 //! - [`repro`]: the papers' figures and tables, measured again.
 //! - [`programs`]: the parallel programs that are measured, compiled from C and embedded.
 //! - [`mpi`]: the MPIs that are here; compiles and launches programs for them.
@@ -22,6 +23,7 @@ mod crowd;
 pub mod daemon_cost;
 pub mod interleave;
 pub mod interrupt;
+pub mod keel;
 pub mod make_noise;
 pub mod mpi;
 pub mod noise;

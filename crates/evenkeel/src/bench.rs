@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use evenkeel_bench::{capability, daemon_cost, make_noise, plan_cost, repro};
+use evenkeel_bench::{capability, daemon_cost, keel, make_noise, plan_cost, repro};
 
-use crate::cli::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs};
+use crate::cli::{BenchArgs, BenchPart, CapabilityArgs, KeelArgs, NoiseArgs, PlanArgs, ReproArgs};
 
 /// Runs the part that was asked for. Returns the exit code.
 ///
@@ -16,6 +16,7 @@ use crate::cli::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, Repr
 pub fn main(args: BenchArgs) -> Result<i32> {
     match args.part {
         BenchPart::Capability(args) => capability::run(&experiment(args)?),
+        BenchPart::Keel(args) => keel::run(&schedulers(args)?),
         BenchPart::Noise(args) => make_noise::run(&noise(args)),
         BenchPart::Plan(args) => plan_cost::run(&cost(args)?),
         BenchPart::Daemon(args) => {
@@ -59,6 +60,21 @@ fn experiment(args: CapabilityArgs) -> Result<capability::Options> {
         json: args.json,
         markdown: args.markdown,
         from: args.from,
+        command: command_line(),
+    })
+}
+
+fn schedulers(args: KeelArgs) -> Result<keel::Options> {
+    Ok(keel::Options {
+        executable: own_program()?,
+        peers: args.peers,
+        clocks: args.clocks,
+        rounds: args.rounds,
+        json: args.json,
+        markdown: args.markdown,
+        from: args.from,
+        inside: args.inside,
+        costs: args.costs,
         command: command_line(),
     })
 }

@@ -1,7 +1,8 @@
 //! The command line: every command, flag and help text. Man pages and shell completions are made
-//! from this definition. Those that measure are in `measure`, what
+//! from this definition. Those that measure are in `measure`, those of the keel in `keel`, what
 //! simulates is in `sim`.
 
+mod keel;
 mod measure;
 mod sim;
 
@@ -9,10 +10,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use evenkeel_keel::{Balance, Capacities, Gate, Order, Slice};
 use serde::Deserialize;
 
-pub use measure::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs};
+pub use keel::{
+    Bonus, IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions,
+};
+pub use measure::{BenchArgs, BenchPart, CapabilityArgs, KeelArgs, NoiseArgs, PlanArgs, ReproArgs};
 pub use sim::{
     CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart, SimRunArgs,
     SimSweepArgs,
@@ -55,6 +58,10 @@ pub enum Command {
     Undo(UndoArgs),
     /// Run the whole machine under the keel, a scheduler of exchangeable policies (sched_ext).
     Sched(SchedArgs),
+    /// Say which threads run in a row and which CPUs follow each other (paper 003).
+    Ias(IasArgs),
+    /// Look at and turn the knobs of a running keel's gate (paper 004).
+    Zone(ZoneArgs),
     /// Simulate: the keel's own source on machines that are not here.
     Sim(SimArgs),
     /// Measure: the capability balancer against the kernel, or a noise generator.
@@ -339,6 +346,9 @@ pub struct JsonArgs {
 pub struct ExplainArgs {
     /// Only this program: its first process, or its balancer.
     pub pid: Option<u32>,
+    /// What the running keel's gate answered last, and why.
+    #[arg(long, conflicts_with = "pid")]
+    pub keel: bool,
     /// Only the last N decisions.
     #[arg(short, long, value_name = "N", default_value_t = 10)]
     pub last: usize,
@@ -356,37 +366,6 @@ pub struct UndoArgs {
     /// As JSON, on standard output.
     #[arg(long)]
     pub json: bool,
-}
-
-/// `evenkeel sched`.
-#[derive(Debug, Args)]
-pub struct SchedArgs {
-    /// Which task runs next: `fair` the smallest vruntime.
-    #[arg(long, value_name = "POLICY", default_value_t)]
-    pub order: Order,
-    /// When load may be balanced: `always`.
-    #[arg(long, value_name = "POLICY", default_value_t)]
-    pub gate: Gate,
-    /// What load is and where it goes: `count` takes CPUs for equal, as classic Linux does.
-    #[arg(long, value_name = "POLICY", default_value_t)]
-    pub balance: Balance,
-    /// How long a task runs before others get their turn, in microseconds.
-    #[arg(long, value_name = "N", default_value_t)]
-    pub slice_us: Slice,
-    /// What CPUs can do, 1 to 1024 each, for example 0-3=1024,4-7=512 [default: what the kernel
-    /// says].
-    #[arg(long, value_name = "LIST")]
-    pub capacity: Option<Capacities>,
-    /// Print a line of statistics every SEC seconds.
-    #[arg(long, value_name = "SEC", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub stats: Option<u64>,
-    /// Only print such lines of a keel that runs already.
-    #[arg(long, value_name = "SEC", conflicts_with_all = ["stats", "load_only"],
-          value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub monitor: Option<u64>,
-    /// Have the kernel check the scheduler, and do not run it.
-    #[arg(long)]
-    pub load_only: bool,
 }
 
 /// `evenkeel generate`.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::cli::{DaemonOptions, RunOptions};
+use crate::cli::{DaemonOptions, RunOptions, SchedOptions, ZoneOptions};
 
 /// A whole configuration file.
 #[derive(Debug, Default, Deserialize)]
@@ -16,6 +16,10 @@ pub struct Config {
     pub run: RunOptions,
     /// Table `[daemon]`.
     pub daemon: DaemonOptions,
+    /// Table `[sched]`.
+    pub sched: SchedOptions,
+    /// Table `[zone]`.
+    pub zone: ZoneOptions,
 }
 
 /// Reads the file that was asked for, or else the system's and the user's, which need not exist.
@@ -33,7 +37,14 @@ pub fn load(asked_for: Option<&Path>) -> Result<Config> {
         .map(|base| base.join("evenkeel/config.toml"));
     let system = read_if_allowed(Path::new("/etc/evenkeel/config.toml"))?.unwrap_or_default();
     let user = user.map(|path| read_if_allowed(&path)).transpose()?.flatten().unwrap_or_default();
-    Ok(Config { run: user.run.or(system.run), daemon: user.daemon.or(system.daemon) })
+    let mut zone = system.zone;
+    zone.extend(user.zone);
+    Ok(Config {
+        run: user.run.or(system.run),
+        daemon: user.daemon.or(system.daemon),
+        sched: user.sched.or(system.sched),
+        zone,
+    })
 }
 
 /// A file that nobody asked for may be out of reach: HOME still is root's after `setpriv`.
@@ -84,6 +95,24 @@ impl DaemonOptions {
     }
 }
 
+impl SchedOptions {
+    /// What is set here, and for the rest what is set in `other`.
+    pub fn or(self, other: Self) -> Self {
+        // Two words for one thing: the nearer one counts, whichever it is.
+        let waits = self.strict || self.max_idle_wait.is_some();
+        Self {
+            order: self.order.or(other.order),
+            gate: self.gate.or(other.gate),
+            balance: self.balance.or(other.balance),
+            slice_us: self.slice_us.or(other.slice_us),
+            capacity: self.capacity.or(other.capacity),
+            zone: self.zone.or(other.zone),
+            max_idle_wait: if waits { self.max_idle_wait } else { other.max_idle_wait },
+            strict: if waits { self.strict } else { other.strict },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +132,22 @@ mod tests {
     }
 
     #[test]
+    fn the_keel_is_set_by_the_same_names() {
+        let text = "[sched]\ngate = \"zone\"\nslice-us = 2000\nzone = \"warm-high\"\nstrict = true\n\
+                    capacity = \"0-1=512\"\n[zone]\nbalance_level = 2\nbal_cpus_avg_enable = 1\n";
+        let config: Config = toml::from_str(text).unwrap();
+        assert_eq!(config.sched.gate.map(|gate| gate.to_string()), Some("zone".to_owned()));
+        assert_eq!(config.sched.slice_us.map(|slice| slice.us()), Some(2_000));
+        assert!(config.sched.strict);
+        assert_eq!(config.zone["balance_level"].as_integer(), Some(2));
+        let near = SchedOptions { max_idle_wait: "5ms".parse().ok(), ..Default::default() };
+        let both = near.or(config.sched);
+        assert_eq!(both.max_idle_wait.map(|wait| wait.to_string()), Some("5ms".to_owned()));
+        assert!(!both.strict, "the nearer word counts");
+        assert_eq!(both.zone.map(|level| level.to_string()), Some("warm-high".to_owned()));
+    }
+
+    #[test]
     fn nonsense_is_named_with_its_place() {
         for (text, expected) in [
             ("[run]\npolcy = \"lag\"", "polcy"),
@@ -110,6 +155,9 @@ mod tests {
             ("[run]\ninterval = \"fast\"", "fast"),
             ("[run]\ninterval = \"1h\"", "1h"),
             ("[run\n", "line 1"),
+            ("[sched]\ngate = \"ajar\"", "ajar"),
+            ("[sched]\nslice-us = 1", "slice \"1\""),
+            ("[sched]\nmax-idle-wait = \"10\"", "wait \"10\""),
             ("[daemon]\nname = [\"a\"]", "name"),
             ("[daemon]\nmetrics = \"everywhere\"", "metrics"),
         ] {

@@ -4,11 +4,13 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use evenkeel_control::Request;
 use evenkeel_host::{Decision, Placement, Record};
 use evenkeel_journal::{UndoOptions, runtime_dir};
 
 use crate::cli::{ExplainArgs, JsonArgs, UndoArgs};
 use crate::daemon;
+use crate::sched::ask_keel;
 
 /// Where runs of this user are recorded, and for root also nothing else: each sees its own.
 fn directory() -> Result<PathBuf> {
@@ -79,6 +81,9 @@ fn gist(decision: &Decision) -> String {
 /// # Errors
 /// When the records cannot be read, or no such program is balanced.
 pub fn explain(args: &ExplainArgs) -> Result<i32> {
+    if args.keel {
+        return explain_keel(args);
+    }
     let mut records = records()?;
     if let Some(pid) = args.pid {
         records.retain(|record| record.root == pid || record.balancer.tid as u32 == pid);
@@ -91,7 +96,7 @@ pub fn explain(args: &ExplainArgs) -> Result<i32> {
         return Ok(0);
     }
     if records.is_empty() {
-        println!("No program runs under evenkeel: nothing to explain.");
+        println!("No program runs under evenkeel: nothing to explain. (The keel: --keel)");
     }
     for record in &records {
         println!("{}", headline(record));
@@ -99,6 +104,24 @@ pub fn explain(args: &ExplainArgs) -> Result<i32> {
         for decision in record.decisions.iter().skip(skipped) {
             print!("{}", tell(decision));
         }
+    }
+    Ok(0)
+}
+
+/// What the gate of the running keel answered last.
+fn explain_keel(args: &ExplainArgs) -> Result<i32> {
+    let answer = ask_keel(&Request::new("decisions"))?;
+    let decisions: Vec<evenkeel_keel::Decision> = serde_json::from_value(answer)?;
+    let last = &decisions[decisions.len().saturating_sub(args.last)..];
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(last)?);
+        return Ok(0);
+    }
+    if last.is_empty() {
+        println!("The keel's gate was asked nothing yet, or is always open (--gate always).");
+    }
+    for decision in last {
+        println!("{decision}");
     }
     Ok(0)
 }

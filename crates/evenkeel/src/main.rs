@@ -6,12 +6,14 @@ mod config;
 mod daemon;
 mod doctor;
 mod generate;
+mod ias;
 mod inspect;
 mod job;
 mod origin;
 mod run;
 mod sched;
 mod sim;
+mod zone;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -23,6 +25,10 @@ use tracing_subscriber::EnvFilter;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    // `bench keel` boots a kernel with this very program as its first process.
+    if evenkeel_vm::is_init() {
+        evenkeel_vm::serve();
+    }
     let cli = Cli::parse_from(arguments());
     start_logging(cli.verbose);
     match dispatch(cli) {
@@ -36,19 +42,20 @@ fn main() -> ExitCode {
 }
 
 /// The multi-call names: `chcb CMD` is `evenkeel run CMD`, `capability-balancer` is `evenkeel
-/// daemon` (paper 000, section 3.3).
+/// daemon` (paper 000, section 3.3), `set_ias_agg` and `set_ias_alloc` are `evenkeel ias set-agg` and
+/// `alloc` (paper 003, section 3).
 fn arguments() -> Vec<std::ffi::OsString> {
     let mut arguments: Vec<_> = std::env::args_os().collect();
     let name = arguments.first().map(std::path::PathBuf::from);
     let name = name.as_ref().and_then(|path| path.file_name());
-    let command = match name.and_then(|name| name.to_str()) {
-        Some("chcb") => Some("run"),
-        Some("capability-balancer") => Some("daemon"),
-        _ => None,
+    let command: &[&str] = match name.and_then(|name| name.to_str()) {
+        Some("chcb") => &["run"],
+        Some("capability-balancer") => &["daemon"],
+        Some("set_ias_agg") => &["ias", "set-agg"],
+        Some("set_ias_alloc") => &["ias", "alloc"],
+        _ => &[],
     };
-    if let Some(command) = command {
-        arguments.insert(1, command.into());
-    }
+    arguments.splice(1..1, command.iter().map(std::ffi::OsString::from));
     arguments
 }
 
@@ -79,6 +86,8 @@ fn dispatch(cli: Cli) -> Result<i32> {
             | Command::Undo(_)
             | Command::Join(_)
             | Command::Leave(_)
+            | Command::Zone(_)
+            | Command::Ias(_)
             | Command::Sim(_)
     );
     if is_report {
@@ -101,7 +110,9 @@ fn dispatch(cli: Cli) -> Result<i32> {
         Command::Undo(args) => inspect::undo(&args),
         Command::Generate(args) => generate::main(&args),
         Command::Doctor(args) => doctor::main(args),
-        Command::Sched(args) => sched::main(&args),
+        Command::Sched(args) => sched::main(&args, &config::load(cli.config.as_deref())?),
+        Command::Ias(args) => ias::main(&args),
+        Command::Zone(args) => zone::main(&args),
         Command::Sim(args) => sim::main(args),
         Command::Bench(args) => bench::main(args),
         Command::Repro(args) => bench::repro(args),

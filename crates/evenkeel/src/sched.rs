@@ -4,13 +4,16 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
-use evenkeel_control::{Request, ask};
+use anyhow::{Context, Result, bail};
+use evenkeel_control::{AskError, Request, ask};
 use evenkeel_journal::runtime_dir;
-use evenkeel_keel::{Exit, ExitKind, Options, Scheduler, Service, ServiceError, Statistics, run};
+use evenkeel_keel::{
+    Exit, ExitKind, Gate, IdleWait, Options, Scheduler, Service, ServiceError, Statistics, run,
+};
 use evenkeel_machine::Machine;
 
-use crate::cli::SchedArgs;
+use crate::cli::{SchedArgs, SchedOptions, ZoneOptions};
+use crate::config::Config;
 
 /// Exit code when the kernel threw the keel out. (Nonsense in options gives 2, as everywhere.)
 const THROWN_OUT: i32 = 1;
@@ -20,19 +23,13 @@ const IMPOSSIBLE: i32 = 3;
 /// Runs the keel until it is told to end, or the kernel ends it. Returns the exit code.
 ///
 /// # Errors
-/// What is no matter of the scheduler: a control socket that cannot be had, signals that cannot be
-/// waited for.
-pub fn main(args: &SchedArgs) -> Result<i32> {
+/// What is no matter of the scheduler: nonsense in the configuration, a control socket that cannot
+/// be had, signals that cannot be waited for.
+pub fn main(args: &SchedArgs, config: &Config) -> Result<i32> {
     if let Some(seconds) = args.monitor {
         return monitor(Duration::from_secs(seconds));
     }
-    let options = Options {
-        order: args.order,
-        gate: args.gate,
-        balance: args.balance,
-        slice: args.slice_us,
-        capacities: args.capacity.clone().unwrap_or_default(),
-    };
+    let options = options(&args.options, config)?;
     if args.load_only {
         return load_only(&options);
     }
@@ -51,6 +48,64 @@ pub fn main(args: &SchedArgs) -> Result<i32> {
         Err(ServiceError::Load(why)) => Ok(impossible(&why)),
         Err(why) => Err(why.into()),
     }
+}
+
+/// What the flags say, and for the rest the configuration.
+fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
+    let set = flags.clone().or(config.sched.clone());
+    let max_idle_wait = if set.strict { Some(IdleWait::NEVER) } else { set.max_idle_wait };
+    let mut options = Options {
+        order: set.order.unwrap_or_default(),
+        gate: set.gate.unwrap_or_default(),
+        balance: set.balance.unwrap_or_default(),
+        slice: set.slice_us.unwrap_or_default(),
+        capacities: set.capacity.unwrap_or_default(),
+        max_idle_wait: max_idle_wait.unwrap_or_default(),
+        ..Options::default()
+    };
+    turn_knobs(&mut options, &config.zone)?;
+    // A flag wins over all that files say of the level.
+    if let Some(level) = flags.zone.or(set.zone.filter(|_| !config.zone.contains_key(LEVEL))) {
+        if options.gate != Gate::Zone {
+            bail!(
+                "--zone {level}: the keel would run with --gate {}; add --gate zone",
+                options.gate
+            );
+        }
+        options.zone.set_level(level);
+    }
+    Ok(options)
+}
+
+/// The knob of the level, which has a flag of its own, too.
+const LEVEL: &str = "balance_level";
+
+/// The knobs of table `[zone]`; they rest while another gate runs.
+fn turn_knobs(options: &mut Options, knobs: &ZoneOptions) -> Result<()> {
+    for (name, value) in knobs {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        options.zone.set(name, &text).context("configuration, table [zone]")?;
+    }
+    Ok(())
+}
+
+/// Asks the keel that runs.
+///
+/// # Errors
+/// None runs, or it refuses.
+pub fn ask_keel(request: &Request) -> Result<serde_json::Value> {
+    match ask(&running(), request) {
+        Err(AskError::Nobody { .. }) => {
+            bail!("the keel does not run; start it with: evenkeel sched --gate zone")
+        }
+        answer => Ok(answer?),
+    }
+}
+
+/// The control socket of the keel that runs: one's own, or the machine's.
+fn running() -> PathBuf {
+    let own = runtime_dir().map(|dir| socket(&dir)).ok().filter(|path| path.exists());
+    own.unwrap_or_else(|| socket(Path::new("/run/evenkeel")))
 }
 
 fn machine() -> Result<Machine, evenkeel_machine::Error> {
@@ -95,11 +150,9 @@ fn report(exit: &Exit) -> i32 {
 }
 
 fn monitor(every: Duration) -> Result<i32> {
-    let own = runtime_dir().map(|dir| socket(&dir)).ok().filter(|path| path.exists());
-    let path = own.unwrap_or_else(|| socket(Path::new("/run/evenkeel")));
     let mut earlier: Option<Statistics> = None;
     loop {
-        let now: Statistics = serde_json::from_value(ask(&path, &Request::new("stats"))?)?;
+        let now: Statistics = serde_json::from_value(ask_keel(&Request::new("stats"))?)?;
         if let Some(earlier) = &earlier {
             match writeln!(std::io::stdout(), "{}", now.line_since(earlier)) {
                 // Whoever read it has seen enough.

@@ -20,13 +20,29 @@ u64 test_order_charge(u64 vruntime, u64 run_ns, u64 weight)
 	return order_charge(vruntime, run_ns, weight);
 }
 
-u32 test_order_pick(u64 slice_ns, u32 has_prev, u64 prev, u32 has_head, u64 head)
+/* prev, head, sibling, published */
+u32 test_order_pick(u32 kind, const struct order_candidate *from)
 {
-	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
-	struct order_candidate none = { 0 };
+	struct order_params params = { .kind = kind, .slice_ns = 4000000 };
 
-	return order_pick(&params, (struct order_candidate){ has_prev, prev },
-			  (struct order_candidate){ has_head, head }, none, none);
+	return order_pick(&params, from[0], from[1], from[2], from[3]);
+}
+
+u64 test_order_bonus(const struct aggregation *space, u64 quantum_ns, u64 preferred)
+{
+	return order_bonus(space, quantum_ns, preferred);
+}
+
+u32 test_order_publishes(u32 choice, const struct order_candidate *sibling)
+{
+	return order_publishes((enum order_choice)choice, *sibling);
+}
+
+u32 test_order_affinity(u32 kind, u64 task_space, u64 running_space)
+{
+	struct order_params params = { .kind = kind, .slice_ns = 4000000 };
+
+	return order_affinity(&params, task_space, running_space);
 }
 
 u32 test_order_preempt(u64 slice_ns, u64 waking, u64 running)
@@ -36,35 +52,51 @@ u32 test_order_preempt(u64 slice_ns, u64 waking, u64 running)
 	return order_preempt(&params, waking, running);
 }
 
-u32 test_gate_may(u32 kind, const struct gate_view *view)
+u32 test_gate_may(u32 kind, const struct zone_knobs *zone, const struct gate_view *view)
 {
-	struct gate_params params = { .kind = kind };
+	struct gate_params params = { .kind = kind, .zone = zone };
 
-	return gate_may(&params, view) < GATE_REFUSALS;
+	return gate_may(&params, view);
 }
 
-void test_balance_sum(struct group_view *group, const struct cpu_view *cpus, u32 count)
+u32 test_gate_mean(const struct zone_knobs *zone, const u32 *cpus, const unsigned char *idle, u32 n)
 {
-	struct balance_params params = { .kind = BALANCE_COUNT };
+	struct gate_params params = { .kind = GATE_ZONE, .zone = zone };
+	struct gate_mean mean = { 0 };
+	u32 i;
+
+	for (i = 0; i < n; i++)
+		gate_cpu_step(&params, &mean, cpus[i], idle[i]);
+	return gate_mean(&mean);
+}
+
+u64 test_gate_above_since(const struct zone_knobs *zone, u64 since_ns, u32 share, u64 now)
+{
+	struct gate_params params = { .kind = GATE_ZONE, .zone = zone };
+
+	return gate_above_since(&params, since_ns, share, now);
+}
+
+void test_balance_sum(const struct balance_params *params, struct group_view *group,
+		      const struct cpu_view *cpus, u32 count)
+{
 	u32 i;
 
 	*group = GROUP_NONE;
 	for (i = 0; i < count; i++)
-		balance_cpu_step(&params, group, &cpus[i]);
+		balance_cpu_step(params, group, &cpus[i]);
 }
 
-u32 test_balance_heavier(const struct group_view *a, const struct group_view *b)
+u32 test_balance_heavier(const struct balance_params *params, const struct group_view *a,
+			 const struct group_view *b)
 {
-	struct balance_params params = { .kind = BALANCE_COUNT };
-
-	return balance_heavier(&params, a, b);
+	return balance_heavier(params, a, b);
 }
 
-u64 test_balance_quota(const struct group_view *busiest, const struct cpu_view *own, u32 shared)
+u64 test_balance_quota(const struct balance_params *params, const struct group_view *busiest,
+		       const struct cpu_view *own, u32 shared)
 {
-	struct balance_params params = { .kind = BALANCE_COUNT };
-
-	return balance_quota(&params, busiest, own, shared);
+	return balance_quota(params, busiest, own, shared);
 }
 
 u32 test_balance_fits(u64 quota, u64 weight, u32 taken)
@@ -74,18 +106,21 @@ u32 test_balance_fits(u64 quota, u64 weight, u32 taken)
 	return balance_fits(&params, quota, weight, taken);
 }
 
-u32 test_balance_task_score(const struct task_view *task)
+u32 test_balance_bound(u32 share, u32 bound)
 {
-	struct balance_params params = { .kind = BALANCE_COUNT };
-
-	return balance_task_score(&params, task);
+	return balance_bound(share, bound);
 }
 
-u32 test_balance_home(const struct cpu_view *best, const struct cpu_view *candidate)
+u32 test_balance_task_score(const struct balance_params *params, const struct task_view *task,
+			    u32 from, u32 to)
 {
-	struct balance_params params = { .kind = BALANCE_COUNT };
+	return balance_task_score(params, task, from, to);
+}
 
-	return balance_home(&params, best, candidate);
+u32 test_balance_home(const struct balance_params *params, const struct cpu_view *best,
+		      const struct cpu_view *candidate)
+{
+	return balance_home(params, best, candidate);
 }
 
 u32 test_decayed_share(u32 value, u64 ns, u32 busy)

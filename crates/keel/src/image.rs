@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use evenkeel_machine::Machine;
 
-use crate::options::{Options, Slice};
+use crate::options::Options;
 use crate::records::{COUNTERS, RawCpuState, RawSettings, RawTunables};
 use crate::statistics::Statistics;
 use crate::topology::{Topology, TopologyError};
@@ -51,7 +51,7 @@ impl Image {
         Ok(Self {
             settings: bytemuck::bytes_of(&settings).to_vec(),
             topology: parts.concat(),
-            tunables: tunables(options.slice),
+            tunables: bytemuck::bytes_of(&tunables(options)).to_vec(),
             cpus: topology.cpu_numbers,
         })
     }
@@ -90,10 +90,15 @@ impl Image {
     }
 }
 
-/// `tunables` with this slice.
-pub(crate) fn tunables(slice: Slice) -> Vec<u8> {
-    let tunables = RawTunables { slice_ns: slice.ns(), scan_limit: SCAN_LIMIT };
-    bytemuck::bytes_of(&tunables).to_vec()
+/// `tunables` as these options want them.
+pub(crate) fn tunables(options: &Options) -> RawTunables {
+    RawTunables {
+        slice_ns: options.slice.ns(),
+        scan_limit: SCAN_LIMIT,
+        max_idle_wait_ns: options.max_idle_wait.ns(),
+        zone_at: 0,
+        zone: [options.zone.raw(); 2],
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@
 //! | file | the one thing in it |
 //! |---|---|
 //! | `options` | which policies, and their parameters |
+//! | `zone` | the knobs of paper 004's gate |
+//! | `ias` | which address spaces and CPUs paper 003's order aggregates |
 //! | `support` | what this kernel and this process can do |
 //! | `topology` | the machine as the keel sees it |
 //! | `records` | what `bpf/keel/intf.h` lays out |
@@ -15,9 +17,12 @@
 //! | `scheduler` | loaded, attached, read, tuned |
 //! | `exit` | why it ended |
 //! | `statistics` | what it did, in `scx_stats`' convention |
+//! | `decisions` | what the gate answered last, and why |
 //! | `service` | runs it in the foreground until it ends |
 
+mod decisions;
 mod exit;
+mod ias;
 mod image;
 mod options;
 mod records;
@@ -26,12 +31,16 @@ mod service;
 mod statistics;
 mod support;
 mod topology;
+mod zone;
 
+pub use decisions::Decision;
 pub use exit::{Exit, ExitKind};
+pub use ias::{Aggregation, IasError, IasState, allocation_request, grouped};
 pub use image::Image;
-pub use options::{Balance, Capacities, Gate, OptionError, Options, Order, Slice};
+pub use options::{Balance, Capacities, Gate, IdleWait, OptionError, Options, Order, Slice};
 pub use scheduler::{LoadError, Scheduler};
 pub use service::{Service, ServiceError, run};
 pub use statistics::Statistics;
 pub use support::{Unsupported, malformed_functions, support};
 pub use topology::TopologyError;
+pub use zone::{Level, Zone};

@@ -5,6 +5,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use evenkeel_machine::{CAPABILITY_SCALE, CpuSet};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::zone::{Level, Zone, known_knobs, known_levels};
 
 /// What cannot be an option's value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +26,41 @@ pub enum OptionError {
     /// No slice.
     #[error("slice \"{0}\": expected microseconds from {min} to {max}", min = Slice::MIN_US, max = Slice::MAX_US)]
     Slice(String),
+    /// No wait.
+    #[error("wait \"{0}\": expected a time from 1us to 20s, like 10ms, or never")]
+    IdleWait(String),
+    /// No level of the zones.
+    #[error("\"{0}\": there is no such zone; there are: {known}", known = known_levels())]
+    Level(String),
+    /// No knob of the zones.
+    #[error("\"{0}\": there is no such knob; there are: {known}", known = known_knobs())]
+    Knob(String),
+    /// Nothing that can be changed while the keel runs.
+    #[error(
+        "\"{0}\": no such parameter; there are: {SLICE}, {IDLE_WAIT}, {ZONE}, {known}",
+        known = known_knobs()
+    )]
+    Parameter(String),
+    /// A knob of the zones cannot have this value.
+    #[error("{name} \"{value}\": expected a whole number from {lowest} to {highest}")]
+    KnobValue {
+        /// The knob.
+        name: &'static str,
+        /// As it was given.
+        value: String,
+        /// The smallest that it may be.
+        lowest: u32,
+        /// The largest.
+        highest: u32,
+    },
+    /// A knob of a policy that does not run.
+    #[error("{name}: the keel runs with --gate {gate}; start it with --gate zone to use this knob")]
+    NotZone {
+        /// The knob.
+        name: &'static str,
+        /// What it runs with.
+        gate: Gate,
+    },
     /// Not CPUs and their capacity.
     #[error(
         "capacity \"{part}\": {why}; expected CPUs and 1 to {CAPABILITY_SCALE}, like 0-3=1024,4-7=512"
@@ -34,11 +73,26 @@ pub enum OptionError {
     },
 }
 
+/// A configuration file says what a flag says.
+macro_rules! from_text {
+    ($name:ident) => {
+        impl TryFrom<String> for $name {
+            type Error = OptionError;
+
+            fn try_from(text: String) -> Result<Self, OptionError> {
+                text.parse()
+            }
+        }
+    };
+}
+pub(crate) use from_text;
+
 macro_rules! policy {
     ($(#[$doc:meta])* $name:ident, $question:literal, $known:literal,
      $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+        #[serde(try_from = "String")]
         #[repr(u32)]
         pub enum $name {
             $($(#[$variant_doc])* $variant),+
@@ -54,6 +108,8 @@ macro_rules! policy {
                 f.write_str(match self { $(Self::$variant => $text),+ })
             }
         }
+
+        from_text!($name);
 
         impl FromStr for $name {
             type Err = OptionError;
@@ -74,28 +130,35 @@ macro_rules! policy {
 
 policy! {
     /// Which task runs next? The numbers are `enum order_kind` of `policy/order.h`.
-    Order, "order", "fair",
+    Order, "order", "fair, ias",
     /// The smallest vruntime.
     #[default]
-    Fair = "fair"
+    Fair = "fair",
+    /// Siblings first, within a bonus (paper 003).
+    Ias = "ias"
 }
 policy! {
     /// When may load be balanced? The numbers are `enum gate_kind` of `policy/gate.h`.
-    Gate, "gate", "always",
+    Gate, "gate", "always, zone",
     /// Always.
     #[default]
-    Always = "always"
+    Always = "always",
+    /// Only above the utilisation that [`Zone`] sets (paper 004).
+    Zone = "zone"
 }
 policy! {
     /// What is load? The numbers are `enum balance_kind` of `policy/balance.h`.
-    Balance, "balance", "count",
+    Balance, "balance", "count, capability",
     /// CPUs are equal: classic Linux.
     #[default]
-    Count = "count"
+    Count = "count",
+    /// Load per capability (paper 002).
+    Capability = "capability"
 }
 
 /// How long a task runs before others get their turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "u64")]
 pub struct Slice {
     us: u64,
 }
@@ -140,6 +203,14 @@ impl fmt::Display for Slice {
     }
 }
 
+impl TryFrom<u64> for Slice {
+    type Error = OptionError;
+
+    fn try_from(us: u64) -> Result<Self, OptionError> {
+        Self::from_us(us)
+    }
+}
+
 impl FromStr for Slice {
     type Err = OptionError;
 
@@ -148,9 +219,73 @@ impl FromStr for Slice {
     }
 }
 
+/// How long a task waits at most while a CPU that it may use idles; then it goes there, and the gate
+/// is not asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct IdleWait {
+    /// None: as long as the gate says so, as in paper 004.
+    us: Option<u64>,
+}
+
+impl IdleWait {
+    /// Longer ones come near the 30 s after which the kernel takes a scheduler for stalled.
+    const MAX_US: u64 = 20_000_000;
+    /// For ever.
+    pub const NEVER: Self = Self { us: None };
+
+    /// In nanoseconds, for ever being the largest number.
+    pub fn ns(self) -> u64 {
+        self.us.map_or(u64::MAX, |us| us * 1000)
+    }
+}
+
+impl Default for IdleWait {
+    fn default() -> Self {
+        Self { us: Some(10_000) }
+    }
+}
+
+impl fmt::Display for IdleWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.us {
+            None => f.write_str("never"),
+            Some(us) if us.is_multiple_of(1000) => write!(f, "{}ms", us / 1000),
+            Some(us) => write!(f, "{us}us"),
+        }
+    }
+}
+
+impl FromStr for IdleWait {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        if text == "never" {
+            return Ok(Self::NEVER);
+        }
+        let (number, unit) = text.split_at(text.find(char::is_alphabetic).unwrap_or(text.len()));
+        let unit_us = match unit {
+            "us" => Some(1),
+            "ms" => Some(1000),
+            "s" => Some(1_000_000),
+            _ => None,
+        };
+        let us = unit_us.and_then(|unit_us: u64| unit_us.checked_mul(number.parse().ok()?));
+        match us {
+            Some(us @ 1..=Self::MAX_US) => Ok(Self { us: Some(us) }),
+            _ => Err(OptionError::IdleWait(text.to_owned())),
+        }
+    }
+}
+
+from_text!(IdleWait);
+
 /// Capacities that the user gives to CPUs, each 1..=1024.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Capacities(pub BTreeMap<u32, u32>);
+
+from_text!(Capacities);
 
 impl FromStr for Capacities {
     type Err = OptionError;
@@ -203,6 +338,53 @@ pub struct Options {
     pub slice: Slice,
     /// What CPUs can do, where the user knows better than the machine.
     pub capacities: Capacities,
+    /// How long the gate may keep a task waiting while a CPU idles.
+    pub max_idle_wait: IdleWait,
+    /// When the gate `zone` opens.
+    pub zone: Zone,
+}
+
+const SLICE: &str = "slice_us";
+const IDLE_WAIT: &str = "max_idle_wait";
+const ZONE: &str = "zone";
+
+impl Options {
+    /// What may be changed while the keel runs, by name: `slice_us`, `max_idle_wait`, and of the
+    /// gate `zone` its level by name and the knobs under the paper's names.
+    pub fn parameters(&self) -> Map<String, Value> {
+        let mut parameters = Map::new();
+        parameters.insert(SLICE.to_owned(), self.slice.us().into());
+        parameters.insert(IDLE_WAIT.to_owned(), self.max_idle_wait.to_string().into());
+        if self.gate == Gate::Zone {
+            parameters.insert(ZONE.to_owned(), self.zone.level().to_string().into());
+            let knobs = self.zone.values().into_iter();
+            parameters.extend(knobs.map(|(name, value)| (name.to_owned(), value.into())));
+        }
+        parameters
+    }
+
+    /// Changes one of them.
+    ///
+    /// # Errors
+    /// There is no such parameter, it cannot have this value, or its policy does not run.
+    pub fn set_parameter(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
+        match name {
+            SLICE => self.slice = value.parse()?,
+            IDLE_WAIT => self.max_idle_wait = value.parse()?,
+            _ => {
+                let known = if name == ZONE { Some(ZONE) } else { Zone::name_of(name) };
+                let name = known.ok_or_else(|| OptionError::Parameter(name.to_owned()))?;
+                if self.gate != Gate::Zone {
+                    return Err(OptionError::NotZone { name, gate: self.gate });
+                }
+                match name {
+                    ZONE => self.zone.set_level(value.parse::<Level>()?),
+                    knob => self.zone.set(knob, value)?,
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -215,7 +397,7 @@ mod tests {
             assert_eq!(order.to_string().parse(), Ok(*order));
         }
         let why = "best".parse::<Gate>().unwrap_err().to_string();
-        assert_eq!(why, "\"best\": there is no such gate policy; there are: always");
+        assert_eq!(why, "\"best\": there is no such gate policy; there are: always, zone");
     }
 
     #[test]
@@ -224,6 +406,60 @@ mod tests {
         for nonsense in ["0", "99", "1000001", "-1", "4ms", ""] {
             assert!(nonsense.parse::<Slice>().is_err(), "{nonsense}");
         }
+    }
+
+    #[test]
+    fn a_wait_has_a_unit_or_no_end() {
+        for (text, ns) in [("10ms", 10_000_000), ("250us", 250_000), ("never", u64::MAX)] {
+            let wait: IdleWait = text.parse().unwrap();
+            assert_eq!((wait.ns(), wait.to_string()), (ns, text.to_owned()));
+        }
+        assert_eq!("20s".parse::<IdleWait>().unwrap().ns(), 20_000_000_000);
+        assert_eq!(IdleWait::default().to_string(), "10ms");
+        let huge = format!("{}s", u64::MAX);
+        for nonsense in ["10", "ms", "-1ms", "0ms", "21s", "10min", "10 ms", "", "ever", &huge] {
+            assert!(nonsense.parse::<IdleWait>().is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn parameters_change_by_name_and_wrong_ones_change_nothing() {
+        let mut options = Options { gate: Gate::Zone, ..Options::default() };
+        for (name, value) in [
+            ("slice_us", "2000"),
+            ("max_idle_wait", "never"),
+            ("zone", "warm-mid"),
+            ("bal_cpu_avg_enable", "1"),
+        ] {
+            options.set_parameter(name, value).unwrap();
+        }
+        let parameters = options.parameters();
+        assert_eq!(parameters["slice_us"], 2000);
+        assert_eq!(parameters["max_idle_wait"], "never");
+        assert_eq!(parameters["zone"], "warm-mid");
+        assert_eq!(parameters["balance_level"], 2);
+        assert_eq!(parameters["bal_cpus_avg_enable"], 1);
+        for (name, value, expected) in [
+            ("slice", "2000", "\"slice\": no such parameter; there are: slice_us"),
+            ("slice_us", "1", "slice \"1\""),
+            ("zone", "tepid", "no such zone"),
+            ("balance_level", "9", "from 0 to 4"),
+        ] {
+            let before = options.clone();
+            let why = options.set_parameter(name, value).unwrap_err().to_string();
+            assert!(why.contains(expected), "{why}");
+            assert_eq!(options, before);
+        }
+    }
+
+    #[test]
+    fn knobs_of_a_policy_that_does_not_run_are_refused() {
+        let mut options = Options::default();
+        for name in ["zone", "balance_level", "balance_cpus_avg_enable"] {
+            let why = options.set_parameter(name, "1").unwrap_err().to_string();
+            assert!(why.contains("runs with --gate always; start it with --gate zone"), "{why}");
+        }
+        assert!(!options.parameters().contains_key("balance_level"));
     }
 
     #[test]

@@ -9,8 +9,10 @@ pub(crate) const MAX_LEVELS: usize = 8;
 /// `MAX_RANGES`.
 pub(crate) const MAX_RANGES: usize = 16384;
 
+/// `MAX_DECISIONS`.
+pub(crate) const MAX_DECISIONS: usize = 8;
 /// `MAX_COUNTERS`.
-pub(crate) const MAX_COUNTERS: usize = 32;
+pub(crate) const MAX_COUNTERS: usize = 64;
 
 /// `struct keel_settings`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -30,6 +32,23 @@ pub(crate) struct RawSettings {
 pub(crate) struct RawTunables {
     pub slice_ns: u64,
     pub scan_limit: u64,
+    pub max_idle_wait_ns: u64,
+    pub zone_at: u64,
+    pub zone: [RawZone; 2],
+}
+
+/// `struct zone_knobs` of `policy/gate.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawZone {
+    pub level: u32,
+    pub use_mean: u32,
+    pub count_idle: u32,
+    pub weigh: u32,
+    pub prize_score_pct: u32,
+    pub punish_score_pct: u32,
+    pub prize_time_ns: u64,
+    pub punish_time_ns: u64,
 }
 
 /// `struct cpu_range`.
@@ -57,8 +76,41 @@ pub(crate) struct RawCpu {
     pub position: u16,
     pub capability: u16,
     pub present: u16,
-    pub pad: u16,
+    pub faster: u16,
     pub domain: [RawDomain; MAX_LEVELS],
+}
+
+/// `struct keel_space`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawSpace {
+    pub bonus_value: u64,
+    pub limit: u64,
+    pub bonus_type: u32,
+    pub agg: u32,
+    pub process: u32,
+    pub pad: u32,
+}
+
+/// `NO_ROLE`.
+pub(crate) const NO_ROLE: u16 = 0xffff;
+/// `MAX_SPACES`.
+pub(crate) const MAX_SPACES: usize = 1024;
+
+/// `struct keel_decision`.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawDecision {
+    pub at_ns: u64,
+    pub above_ns: u64,
+    pub pid: u32,
+    pub source: u32,
+    pub reason: u32,
+    pub verdict: u32,
+    pub source_utilisation: u32,
+    pub mean_utilisation: u32,
+    pub task_share: u32,
+    pub pad: u32,
 }
 
 /// `struct cpu_state`.
@@ -72,20 +124,24 @@ pub(crate) struct RawCpuState {
     pub running_weight: u64,
     pub running_since_ns: u64,
     pub running_space: u64,
+    pub quantum_ns: u64,
+    pub preferred: u64,
     pub taken_since_ns: u64,
     pub busy_share: u64,
     pub busy_since_ns: u64,
-    pub mean_utilisation: u64,
     pub balance_at_ns: [u64; MAX_LEVELS],
     pub balance_due: u64,
     pub rescue_at_ns: u64,
     pub counters: [u64; MAX_COUNTERS],
+    pub decided: u64,
+    pub decision: [RawDecision; MAX_DECISIONS],
 }
 
 /// `enum keel_counter`: name and meaning, in its order.
-pub(crate) const COUNTERS: [(&str, &str); 21] = [
+pub(crate) const COUNTERS: [(&str, &str); 35] = [
     ("wake_idle", "Tasks woken straight onto an idle CPU"),
     ("enqueue", "Tasks put into a queue"),
+    ("leave", "Tasks that left a queue without a turn: changed, moved by the kernel or killed"),
     ("switch", "Times that the head of a queue was given the CPU"),
     ("keep", "Times that a task used up its slice and ran on"),
     ("preempt", "Times that a waking task took the CPU from who ran"),
@@ -94,17 +150,30 @@ pub(crate) const COUNTERS: [(&str, &str); 21] = [
     ("move_exec", "Tasks moved to another CPU after they became another program"),
     ("move_idle", "Tasks moved to a CPU that was idle"),
     ("move_periodic", "Tasks moved to a busy CPU with less load"),
+    ("move_aggregate", "Tasks moved to an idle CPU whose group runs their address space"),
     ("refuse_wake", "Moves at wake-up that the gate refused"),
     ("refuse_fork", "Moves at fork that the gate refused"),
     ("refuse_exec", "Moves after exec that the gate refused"),
     ("refuse_idle", "Moves to an idle CPU that the gate refused"),
     ("refuse_periodic", "Moves to a busy CPU that the gate refused"),
+    ("refuse_aggregate", "Moves to where their address space runs that the gate refused"),
     ("try_idle", "Times that an idle CPU looked for work"),
     ("try_periodic", "Times that a busy CPU looked for work, by domain"),
     ("rescue", "Tasks that had waited too long for any policy's taste"),
+    ("send_back", "Tasks moved back to their own CPU, the only one that they may use"),
     ("thief", "Tasks that lost their CPU to a higher class and were enqueued anew"),
     ("no_state", "Tasks that the keel had no state for"),
     (UNLIMITED, "Times that a cgroup was given a cpu.max, which the keel does not enforce"),
+    ("gate_open", "Moves that the gate `always` allowed"),
+    ("gate_busy", "Moves allowed because the utilisation was above the zone's limit"),
+    ("gate_punished", "Moves allowed because the task's points lifted it above the limit"),
+    ("gate_quiet", "Moves refused because the utilisation was not above the zone's limit"),
+    ("gate_prized", "Moves refused because the task's points took it down to the limit"),
+    ("ungated", "Moves that the gate was not asked about: a matter of life"),
+    ("aggregate", "Times that a sibling of who ran was preferred to the queue's head"),
+    ("follow", "Times that a sibling of what the group's master runs was preferred"),
+    ("window", "Searches for siblings that ended before the bonus did"),
+    ("space_switch", "Times that another address space than before got a CPU"),
 ];
 
 /// The counter of limits that are not enforced.
@@ -131,6 +200,8 @@ mod tests {
         assert_eq!(defined("MAX_LEVELS"), MAX_LEVELS);
         assert_eq!(defined("MAX_RANGES"), MAX_RANGES);
         assert_eq!(defined("MAX_COUNTERS"), MAX_COUNTERS);
+        assert_eq!(defined("MAX_DECISIONS"), MAX_DECISIONS);
+        assert_eq!(defined("MAX_SPACES"), MAX_SPACES);
         let texts = ["REASON_BYTES", "MESSAGE_BYTES", "DUMP_BYTES"].map(defined);
         assert_eq!(texts, EXIT_PARTS[2..]);
     }

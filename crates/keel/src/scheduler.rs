@@ -1,7 +1,9 @@
 //! The scheduler: loaded, attached, read and tuned.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use bytemuck::Zeroable;
@@ -10,8 +12,8 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenO
 
 use crate::exit::Exit;
 use crate::image::{Image, tunables};
-use crate::options::{Options, Slice};
-use crate::records::{EXIT_PARTS, RawCpuState, RawTunables};
+use crate::options::Options;
+use crate::records::{EXIT_PARTS, MAX_CPUS, NO_ROLE, RawCpuState, RawSpace, RawTunables};
 use crate::support::{Unsupported, log_libbpf, support};
 use crate::topology::TopologyError;
 
@@ -52,6 +54,9 @@ const TOPOLOGY: &str = ".rodata.topology";
 const TUNABLES: &str = ".data.tunables";
 const EXIT: &str = ".data.exit";
 const CPUS: &str = "cpus";
+const ROLES: &str = ".data.roles";
+const SPACES: &str = "spaces";
+const TASKS: &str = "tasks";
 const OPS: &str = "keel_ops";
 
 /// The keel in the kernel. Dropping it gives the machine back to the kernel's own scheduler.
@@ -60,8 +65,13 @@ pub struct Scheduler {
     /// None: loaded only.
     link: Option<Link>,
     tunables: MapHandle,
+    /// As they were written last.
+    tuned: RawTunables,
     exit: MapHandle,
     cpus: MapHandle,
+    roles: MapHandle,
+    spaces: MapHandle,
+    tasks: MapHandle,
     /// The CPUs that were online when it was loaded.
     online: Vec<u32>,
 }
@@ -83,14 +93,18 @@ impl Scheduler {
         let object = open.load().map_err(bpf("loading: the kernel refused the scheduler"))?;
         let online = machine.online().iter().collect();
         let scheduler = Self {
+            tuned: tunables(options),
             tunables: map(&object, TUNABLES, size_of::<RawTunables>())?,
             exit: map(&object, EXIT, EXIT_PARTS.iter().sum())?,
             cpus: map(&object, CPUS, size_of::<RawCpuState>())?,
+            roles: map(&object, ROLES, size_of::<[u16; MAX_CPUS]>())?,
+            spaces: map(&object, SPACES, size_of::<RawSpace>())?,
+            tasks: handle(&object, TASKS)?,
             object,
             link: None,
             online,
         };
-        scheduler.set_slice(options.slice)?;
+        scheduler.write()?;
         Ok(scheduler)
     }
 
@@ -116,13 +130,69 @@ impl Scheduler {
         Exit::from_bytes(&self.exit.lookup(&[0; 4], MapFlags::ANY).ok()??)
     }
 
-    /// How long a task runs before others get their turn.
+    /// Takes over what may be changed while the keel runs. The knobs of the zones change together:
+    /// they are written where the keel does not look, and then it is told to look there.
     ///
     /// # Errors
     /// The kernel refused.
-    pub fn set_slice(&self, slice: Slice) -> Result<(), LoadError> {
-        let bytes = tunables(slice);
-        self.tunables.update(&[0; 4], &bytes, MapFlags::ANY).map_err(bpf("setting the slice"))
+    pub fn tune(&mut self, options: &Options) -> Result<(), LoadError> {
+        let other = usize::from(self.tuned.zone_at == 0);
+        self.tuned.zone[other] = options.zone.raw();
+        self.write()?;
+        self.tuned =
+            RawTunables { zone: self.tuned.zone, zone_at: other as u64, ..tunables(options) };
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), LoadError> {
+        let bytes = bytemuck::bytes_of(&self.tuned);
+        self.tunables.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting parameters"))
+    }
+
+    /// The keel's name for the address space of a process: the same one for all siblings, another
+    /// one after an exec. None: it has none, or was never seen.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn space_of(&self, process: BorrowedFd<'_>) -> Result<Option<u64>, LoadError> {
+        let state = self.tasks.lookup(&process.as_raw_fd().to_ne_bytes(), MapFlags::ANY);
+        let state = state.map_err(bpf("looking up a process"))?;
+        // `seen_space` is the first field of `struct task_state`.
+        let space = state.as_ref().and_then(|state| state.first_chunk()).copied();
+        Ok(space.map(u64::from_ne_bytes).filter(|space| *space != 0))
+    }
+
+    /// The siblings of this space aggregate so from now on.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn set_space(&self, space: u64, how: &RawSpace) -> Result<(), LoadError> {
+        let key = space.to_ne_bytes();
+        let set = self.spaces.update(&key, bytemuck::bytes_of(how), MapFlags::ANY);
+        set.map_err(bpf("setting an address space"))
+    }
+
+    /// They do not any more.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn forget_space(&self, space: u64) -> Result<(), LoadError> {
+        self.spaces.delete(&space.to_ne_bytes()).map_err(bpf("forgetting an address space"))
+    }
+
+    /// Which CPUs aggregate together, and who leads; those without a role do so alone.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn set_roles(&self, roles: &BTreeMap<u32, u16>) -> Result<(), LoadError> {
+        let mut raw = [NO_ROLE; MAX_CPUS];
+        for (cpu, role) in roles {
+            if let Some(place) = raw.get_mut(*cpu as usize) {
+                *place = *role;
+            }
+        }
+        let bytes = bytemuck::cast_slice(&raw);
+        self.roles.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting roles"))
     }
 
     /// The state of each CPU, by number.
@@ -166,10 +236,14 @@ fn configure(open: &mut OpenObject, image: &Image) -> Result<(), LoadError> {
     Ok(())
 }
 
-fn map(object: &Object, name: &'static str, bytes: usize) -> Result<MapHandle, LoadError> {
+fn handle(object: &Object, name: &'static str) -> Result<MapHandle, LoadError> {
     let found = object.maps().find(|map| map.name() == name);
     let handle = found.map(|map| MapHandle::try_from(&map)).transpose();
-    let handle = handle.map_err(bpf("opening a map"))?.ok_or(LoadError::Mismatch(name))?;
+    handle.map_err(bpf("opening a map"))?.ok_or(LoadError::Mismatch(name))
+}
+
+fn map(object: &Object, name: &'static str, bytes: usize) -> Result<MapHandle, LoadError> {
+    let handle = handle(object, name)?;
     if handle.value_size() as usize != bytes {
         return Err(LoadError::Mismatch(name));
     }

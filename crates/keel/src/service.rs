@@ -14,18 +14,23 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::{Value, json};
 
+use crate::decisions::decisions;
 use crate::exit::{Exit, ExitKind};
-use crate::options::{Options, Slice};
+use crate::ias::{Aggregation, Ias, IasError};
+use crate::options::{Options, Order};
 use crate::records::UNLIMITED;
 use crate::scheduler::{LoadError, Scheduler};
 use crate::statistics::Statistics;
 
 /// How often the kernel is asked whether it still runs the keel.
 const LOOK: Duration = Duration::from_millis(100);
-/// Loads in a row that may fail to attach because CPUs come and go meanwhile.
+/// Loads in a row that may be for nothing because CPUs come and go meanwhile.
 const MAX_ATTEMPTS: u32 = 20;
 
-const KNOWN: &str = "stats, stats_meta, get, set";
+const KNOWN: &str = "stats, stats_meta, get, set, decisions, ias_agg, ias_alloc, ias_show";
+
+/// The arguments of `ias_agg`, the paper's.
+const AGGREGATION: [&str; 5] = ["pid", "agg", "bonus_type", "bonus_value", "limit"];
 
 /// Why the keel does not run.
 #[derive(Debug, thiserror::Error)]
@@ -64,18 +69,17 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
     let signals = watch_signals()?;
     let mut server = Server::bind(&service.socket)?;
     let mut state = State {
-        slice: service.options.slice,
-        options: &service.options,
+        options: service.options.clone(),
+        ias: Ias::default(),
+        machine: (service.machine)()?,
         earlier: Statistics::default(),
         shown: Statistics::default(),
         restarts: 0,
     };
     let mut attempts = 0;
     loop {
-        let mut options = service.options.clone();
-        options.slice = state.slice;
-        let mut scheduler = Scheduler::load(&(service.machine)()?, &options)?;
-        scheduler.attach()?;
+        let mut scheduler = state.start(service)?;
+        let options = &state.options;
         tell_systemd(&[sd_notify::NotifyState::Ready]);
         tracing::info!("{}/{}/{} schedules", options.order, options.gate, options.balance);
         state.warn_of_limits(&scheduler)?;
@@ -105,9 +109,12 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
 }
 
 /// What outlives a restart.
-struct State<'a> {
-    options: &'a Options,
-    slice: Slice,
+struct State {
+    /// As they are now.
+    options: Options,
+    ias: Ias,
+    /// As it was when the keel was loaded.
+    machine: Machine,
     /// Counted before the last restart.
     earlier: Statistics,
     /// When the last line was shown.
@@ -115,7 +122,38 @@ struct State<'a> {
     restarts: u64,
 }
 
-impl State<'_> {
+impl State {
+    /// Loads the keel for the CPUs that are there. While one goes or comes, what is read of the
+    /// machine is half of the old and half of the new: then again.
+    fn start(&mut self, service: &Service<'_>) -> Result<Scheduler, ServiceError> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match self.try_start(service) {
+                Err(ServiceError::Machine(why)) if attempts < MAX_ATTEMPTS => {
+                    tracing::debug!("{why}: read again");
+                }
+                Ok((_, false)) if attempts < MAX_ATTEMPTS => {
+                    tracing::debug!("CPUs came or went meanwhile: loaded again");
+                }
+                other => return other.map(|(scheduler, _)| scheduler),
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The keel, and whether the machine is what it was when it was read.
+    fn try_start(&mut self, service: &Service<'_>) -> Result<(Scheduler, bool), ServiceError> {
+        let machine = (service.machine)()?;
+        let mut scheduler = Scheduler::load(&machine, &self.options)?;
+        self.ias.restore(&scheduler, &machine)?;
+        scheduler.attach()?;
+        // The kernel attaches no scheduler while a CPU goes or comes: now there is none that does.
+        let is_as_read = (service.machine)()?.online() == machine.online();
+        self.machine = machine;
+        Ok((scheduler, is_as_read))
+    }
+
     /// Until the kernel ends the keel, or (`None`) somebody wants it to end.
     fn watch(
         &mut self,
@@ -141,6 +179,7 @@ impl State<'_> {
             if let Some(exit) = scheduler.exit() {
                 return Ok(Some(exit));
             }
+            self.ias.prune(scheduler)?;
             is_left = server.serve(|peer, request| self.answer(scheduler, peer, request));
             if let (Some(at), Some(every)) = (show_at, service.stats)
                 && Instant::now() >= at
@@ -168,14 +207,14 @@ impl State<'_> {
     }
 
     fn statistics(&self, scheduler: &Scheduler) -> Result<Statistics, LoadError> {
-        let options = self.options;
+        let options = &self.options;
         let mut statistics = Statistics {
             policies: [
                 options.order.to_string(),
                 options.gate.to_string(),
                 options.balance.to_string(),
             ],
-            slice_us: self.slice.us(),
+            slice_us: options.slice.us(),
             restarts: self.restarts,
             counters: self.earlier.counters.clone(),
             ..Statistics::default()
@@ -184,13 +223,16 @@ impl State<'_> {
         Ok(statistics)
     }
 
-    fn answer(&mut self, scheduler: &Scheduler, peer: &Peer, request: &Request) -> Answer {
-        let known: &[&str] = match request.req.as_str() {
-            "stats" => &["target"],
-            "set" => &["slice_us"],
-            _ => &[],
+    fn answer(&mut self, scheduler: &mut Scheduler, peer: &Peer, request: &Request) -> Answer {
+        let is_known = |name: &str| match request.req.as_str() {
+            "stats" => name == "target",
+            // Looked at one by one.
+            "set" => true,
+            "ias_agg" => AGGREGATION.contains(&name),
+            "ias_alloc" => name == "roles",
+            _ => false,
         };
-        if let Some(name) = request.args.keys().find(|name| !known.contains(&name.as_str())) {
+        if let Some(name) = request.args.keys().find(|name| !is_known(name)) {
             let why = format!("\"{name}\": no such argument of this request");
             return Answer::refused(Errno::EINVAL, why);
         }
@@ -200,8 +242,16 @@ impl State<'_> {
                 Err(why) => Answer::refused(Errno::EIO, why),
             },
             "stats_meta" => Answer::ok(Statistics::meta()),
-            "get" => Answer::ok(self.parameters()),
+            "get" => Answer::ok(self.options.parameters()),
+            "decisions" => match scheduler.cpus() {
+                Ok(cpus) => Answer::ok(json!(decisions(&cpus))),
+                Err(why) => Answer::refused(Errno::EIO, why),
+            },
             "set" => self.set(scheduler, peer, request),
+            "ias_agg" | "ias_alloc" | "ias_show" => match self.ias(scheduler, peer, request) {
+                Ok(()) => Answer::ok(json!(self.ias.state(&self.machine))),
+                Err(why) => Answer::refused(why.errno(), why),
+            },
             other => {
                 let why = format!("\"{other}\": no such request; there are {KNOWN}");
                 Answer::refused(Errno::ENOSYS, why)
@@ -209,31 +259,63 @@ impl State<'_> {
         }
     }
 
-    fn parameters(&self) -> Value {
-        json!({"slice_us": self.slice.us()})
+    /// The calls of paper 003: an address space is set by who owns the process, roles by root.
+    fn ias(
+        &mut self,
+        scheduler: &Scheduler,
+        peer: &Peer,
+        request: &Request,
+    ) -> Result<(), IasError> {
+        if self.options.order != Order::Ias {
+            return Err(IasError::NotIas(self.options.order));
+        }
+        match request.req.as_str() {
+            "ias_agg" => {
+                let aggregation = Aggregation::parse(|name| request.args.get(name).map(text))?;
+                self.ias.aggregate(scheduler, peer, aggregation)
+            }
+            "ias_alloc" if !peer.may_steer(0) => Err(IasError::NotRoot),
+            "ias_alloc" => {
+                let roles = request.args.get("roles").cloned().unwrap_or_default();
+                let roles: Vec<u16> = serde_json::from_value(roles.clone()).map_err(|_| {
+                    let expected = "a list of numbers, one for each CPU";
+                    IasError::Value { name: "roles", value: roles.to_string(), expected }
+                })?;
+                self.ias.allocate(scheduler, &self.machine, &roles)
+            }
+            _ => Ok(()),
+        }
     }
 
-    /// Changes parameters: root may, because they are everybody's.
-    fn set(&mut self, scheduler: &Scheduler, peer: &Peer, request: &Request) -> Answer {
+    /// Changes parameters, all that are named or none: root may, because they are everybody's.
+    fn set(&mut self, scheduler: &mut Scheduler, peer: &Peer, request: &Request) -> Answer {
         if !peer.may_steer(0) {
             return Answer::refused(Errno::EPERM, "only root may steer the scheduler of all");
         }
-        let Some(value) = request.args.get("slice_us") else {
-            return Answer::refused(Errno::EINVAL, "say what to set: slice_us");
-        };
-        // A number in quotes, too: clients of `scx_stats` can send nothing else.
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        match text.parse::<Slice>() {
-            Err(why) => Answer::refused(Errno::EINVAL, why),
-            Ok(slice) => match scheduler.set_slice(slice) {
-                Err(why) => Answer::refused(Errno::EIO, why),
-                Ok(()) => {
-                    self.slice = slice;
-                    Answer::ok(self.parameters())
-                }
-            },
+        if request.args.is_empty() {
+            let known: Vec<String> = self.options.parameters().keys().cloned().collect();
+            let why = format!("say what to set: {}", known.join(", "));
+            return Answer::refused(Errno::EINVAL, why);
+        }
+        let mut options = self.options.clone();
+        for (name, value) in &request.args {
+            if let Err(why) = options.set_parameter(name, &text(value)) {
+                return Answer::refused(Errno::EINVAL, why);
+            }
+        }
+        match scheduler.tune(&options) {
+            Err(why) => Answer::refused(Errno::EIO, why),
+            Ok(()) => {
+                self.options = options;
+                Answer::ok(self.options.parameters())
+            }
         }
     }
+}
+
+/// A number in quotes, too: clients of `scx_stats` can send nothing else.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn watch_signals() -> Result<SignalFd, Errno> {

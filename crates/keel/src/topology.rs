@@ -100,12 +100,25 @@ impl Topology {
                 raw.present = 1;
             }
         }
+        topology.count_faster(&online);
         for (index, level) in levels.iter().enumerate() {
             topology.add_level(index, level)?;
         }
         topology.cpu_at.resize(MAX_CPUS, 0);
         topology.ranges.resize(MAX_RANGES, RawRange::default());
         Ok(topology)
+    }
+
+    /// For each CPU, how many others can do more.
+    fn count_faster(&mut self, online: &[&Cpu]) {
+        let capabilities: Vec<u16> = online
+            .iter()
+            .filter_map(|cpu| Some(self.cpus.get(cpu.id as usize)?.capability))
+            .collect();
+        for cpu in self.cpus.iter_mut().filter(|cpu| cpu.present == 1) {
+            let faster = capabilities.iter().filter(|other| **other > cpu.capability);
+            cpu.faster = faster.count() as u16;
+        }
     }
 
     fn add_level(&mut self, index: usize, level: &Level) -> Result<(), TopologyError> {

@@ -43,6 +43,7 @@ pub enum HostError {
 #[repr(C)]
 pub(crate) struct RawTask {
     pub pid: i32,
+    pub tgid: i32,
     pub nr_cpus_allowed: i32,
     pub cpus_ptr: *const Mask,
     /// An address space's number, never an address.

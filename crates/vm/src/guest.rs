@@ -88,6 +88,11 @@ impl Guest {
         }
     }
 
+    /// The emulator's process, for whoever accounts for CPU time.
+    pub fn pid(&self) -> u32 {
+        lock(&self.qemu).id()
+    }
+
     /// All that its console has shown so far.
     pub fn console(&self) -> String {
         let read = |name| std::fs::read(name).unwrap_or_default();

@@ -95,7 +95,8 @@ impl Initramfs {
         self.insert(Path::new(path), Entry::Text(text.into()));
     }
 
-    fn copy(&mut self, of: &Path, path: &Path) {
+    /// Adds a file of the host under this path.
+    pub(crate) fn copy(&mut self, of: &Path, path: &Path) {
         self.insert(path, Entry::Copy { of: of.to_owned() });
     }
 

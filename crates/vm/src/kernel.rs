@@ -1,5 +1,6 @@
 //! Kernels in the cache that `scripts/kernel` fills.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use crate::{Error, file};
@@ -13,6 +14,8 @@ pub struct Kernel {
     pub package: String,
     /// Its compressed image.
     pub image: PathBuf,
+    /// What it was configured with, by the name that it has in /boot; not all packages have it.
+    pub config: Option<PathBuf>,
 }
 
 impl Kernel {
@@ -32,12 +35,20 @@ impl Kernel {
         }
         // Put there by hand, it may have no package.
         let package = std::fs::read_to_string(dir.join("package")).unwrap_or_default();
-        Ok(Self { name: name.to_owned(), package: package.trim().to_owned(), image })
+        let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        let config = entries
+            .map(|entry| entry.path())
+            .find(|path| path.file_name().is_some_and(is_config));
+        Ok(Self { name: name.to_owned(), package: package.trim().to_owned(), image, config })
     }
 }
 
-/// What is expensive to get and may be thrown away.
-pub(crate) fn cache() -> PathBuf {
+fn is_config(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b"config-")
+}
+
+/// The directory of what is expensive to get and may be thrown away: kernels, peers.
+pub fn cache() -> PathBuf {
     let from = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     from("XDG_CACHE_HOME")
         .or_else(|| from("HOME").map(|home| home.join(".cache")))
@@ -78,5 +89,9 @@ mod tests {
         std::fs::write(place.join("package"), "linux-image-6.18.15\n").unwrap();
         assert_eq!(find().package, "linux-image-6.18.15");
         assert_eq!(find().image, place.join("vmlinuz"));
+        assert_eq!(find().config, None);
+        let config = place.join("config-6.18.15+deb13-cloud-amd64");
+        std::fs::write(&config, "CONFIG_HZ=250\n").unwrap();
+        assert_eq!(find().config, Some(config));
     }
 }

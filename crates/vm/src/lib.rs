@@ -29,7 +29,7 @@ pub use acceleration::Acceleration;
 pub use guest::Guest;
 pub use init::{is_init, serve};
 pub use initramfs::Initramfs;
-pub use kernel::Kernel;
+pub use kernel::{Kernel, cache};
 pub use machine::Machine;
 pub use protocol::{Ending, Job};
 pub use topology::Topology;

@@ -48,7 +48,13 @@ impl Machine {
         let dir = tempfile::Builder::new().prefix("evenkeel-vm-").tempdir();
         let dir = dir.map_err(file("cannot create a directory in", &std::env::temp_dir()))?;
         let archive = dir.path().join("initramfs");
-        self.initramfs.write(&archive)?;
+        let mut initramfs = self.initramfs.clone();
+        if let Some(config) = &self.kernel.config {
+            // Where programs look for it.
+            let name = config.file_name().unwrap_or_default();
+            initramfs.copy(config, &Path::new("/boot").join(name));
+        }
+        initramfs.write(&archive)?;
         Guest::start(self.command(&archive, &console_in(dir.path())), dir, self.silence)
     }
 

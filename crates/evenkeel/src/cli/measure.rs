@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use evenkeel_bench::keel::Clock;
 
 use super::Interval;
 
@@ -26,6 +27,8 @@ pub enum BenchPart {
     /// What the daemon costs with 50 programs of 2,000 threads, and whether anything grows while
     /// they join and leave (about two minutes).
     Daemon(DaemonCostArgs),
+    /// The keel against the kernel's own scheduler and its peers, in virtual machines.
+    Keel(KeelArgs),
 }
 
 /// `evenkeel bench capability`.
@@ -112,6 +115,37 @@ pub struct DaemonCostArgs {
     /// Write the figures as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// `evenkeel bench keel`.
+#[derive(Debug, Args)]
+pub struct KeelArgs {
+    /// Only these peers, beside the kernel's own scheduler and the keel [default: all of scx_flash,
+    /// scx_bpfland, scx_cosmos that scripts/peers has built].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub peers: Vec<String>,
+    /// Only on these machines: counted (4 CPUs, time is instructions), timed (2 CPUs, time is the
+    /// host's) [default: both].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub clocks: Vec<Clock>,
+    /// Rounds: how often each contestant has its turn [default: 10].
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<usize>,
+    /// Write the rows as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write the rows as a Markdown page.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Measure nothing: show the report that an earlier --json wrote (with --markdown, as a page).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["peers", "clocks", "rounds"])]
+    pub from: Option<PathBuf>,
+    /// Only measure one round under this scheduler (run in the guest by the command itself).
+    #[arg(long, value_name = "SCHEDULER", hide = true)]
+    pub inside: Option<String>,
+    /// There, measure also what its callbacks cost.
+    #[arg(long, hide = true, requires = "inside")]
+    pub costs: bool,
 }
 
 /// `evenkeel repro`.

@@ -146,3 +146,12 @@ fn too_many_cpus_are_refused() {
     let machine = Machine::parse_toml(&text, "large").unwrap();
     assert_rules(&machine, &topology(&machine));
 }
+
+#[test]
+fn faster_cpus_are_counted() {
+    let machine = Machine::preset("amc1").unwrap();
+    let capacities = "0-3=1024,4-5=512,6-31=256".parse().unwrap();
+    let topology = Topology::new(&machine, &capacities).unwrap();
+    let faster = |cpu: usize| topology.cpus[cpu].faster;
+    assert_eq!([faster(0), faster(3), faster(4), faster(6), faster(31)], [0, 0, 4, 6, 6]);
+}

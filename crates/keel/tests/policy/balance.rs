@@ -1,10 +1,12 @@
-//! `policy/balance.h` and `policy/gate.h`: what is load, which tasks move, and when they may.
+//! `policy/balance.h`: what is load, which tasks move, and where to.
 
 use proptest::prelude::*;
 
 use crate::native::*;
 
-fn cpu(cpu: u32, tasks: u32) -> CpuView {
+const COUNT: BalanceParams = BalanceParams { kind: 0, faster: 0, tasks: 0 };
+
+pub fn cpu(cpu: u32, tasks: u32) -> CpuView {
     CpuView {
         cpu,
         load: u64::from(tasks) * NICE_0,
@@ -17,7 +19,7 @@ fn cpu(cpu: u32, tasks: u32) -> CpuView {
 }
 
 /// How many nice-0 tasks a CPU pulls.
-fn pulled(mut quota: u64) -> u32 {
+pub fn pulled(mut quota: u64) -> u32 {
     let mut taken = 0;
     while fits(quota, NICE_0, taken > 0) {
         quota -= quota.min(NICE_0);
@@ -29,12 +31,14 @@ fn pulled(mut quota: u64) -> u32 {
 #[test]
 fn the_papers_example() {
     // Paper 002, section 2: C7 has 2 tasks, C0 has 10; the classic balancer pulls 4.
-    assert_eq!(pulled(quota(&sum(&[cpu(0, 10)]), &cpu(7, 2), false)), 4);
+    assert_eq!(pulled(COUNT.quota(&COUNT.sum(&[cpu(0, 10)]), &cpu(7, 2), false)), 4);
 }
 
 #[test]
 fn a_quarter_more_is_an_imbalance_an_eighth_where_caches_are_shared() {
-    let pulls = |theirs, ours, shared| quota(&sum(&[cpu(0, theirs)]), &cpu(1, ours), shared) > 0;
+    let pulls = |theirs, ours, shared| {
+        COUNT.quota(&COUNT.sum(&[cpu(0, theirs)]), &cpu(1, ours), shared) > 0
+    };
     assert!(!pulls(5, 4, false));
     assert!(pulls(5, 4, true));
     assert!(pulls(6, 4, false));
@@ -44,50 +48,54 @@ fn a_quarter_more_is_an_imbalance_an_eighth_where_caches_are_shared() {
 
 #[test]
 fn three_tasks_on_two_cpus_take_turns() {
-    assert_eq!(pulled(quota(&sum(&[cpu(0, 2)]), &cpu(1, 1), true)), 1);
+    assert_eq!(pulled(COUNT.quota(&COUNT.sum(&[cpu(0, 2)]), &cpu(1, 1), true)), 1);
 }
 
 #[test]
 fn an_idle_cpu_takes_somebody_who_waits() {
     // Even one that waits alone, behind a real-time task.
     let alone = CpuView { waiting: 1, ..cpu(0, 1) };
-    assert_eq!(pulled(quota(&sum(&[alone]), &cpu(1, 0), false)), 1);
-    assert_eq!(pulled(quota(&sum(&[cpu(0, 1)]), &cpu(1, 0), false)), 0, "nobody waits");
-    assert_eq!(quota(&sum(&[cpu(1, 5)]), &cpu(1, 0), false), 0, "its own queue");
+    assert_eq!(pulled(COUNT.quota(&COUNT.sum(&[alone]), &cpu(1, 0), false)), 1);
+    assert_eq!(pulled(COUNT.quota(&COUNT.sum(&[cpu(0, 1)]), &cpu(1, 0), false)), 0, "nobody waits");
+    assert_eq!(COUNT.quota(&COUNT.sum(&[cpu(1, 5)]), &cpu(1, 0), false), 0, "its own queue");
 }
 
 #[test]
 fn a_group_is_summed_up_and_names_its_busiest_cpu() {
-    let group = sum(&[cpu(4, 1), cpu(5, 3), cpu(6, 2)]);
+    let group = COUNT.sum(&[cpu(4, 1), cpu(5, 3), cpu(6, 2)]);
     assert_eq!((group.cpus, group.runnable, group.waiting), (3, 6, 3));
     assert_eq!((group.first, group.busiest, group.busiest_load), (4, 5, 3 * NICE_0));
-    let nobody = sum(&[cpu(4, 1), cpu(5, 1)]);
+    let nobody = COUNT.sum(&[cpu(4, 1), cpu(5, 1)]);
     assert_eq!(nobody.busiest, NO_CPU, "nobody waits: nothing to be taken");
-    assert_eq!(sum(&[]).first, NO_CPU);
+    assert_eq!(COUNT.sum(&[]).first, NO_CPU);
 }
 
 #[test]
 fn groups_are_compared_by_their_cpus() {
-    assert!(heavier(&sum(&[cpu(0, 2)]), &sum(&[cpu(1, 1), cpu(2, 2)])));
-    assert!(!heavier(&sum(&[cpu(0, 1)]), &sum(&[cpu(1, 1), cpu(2, 1)])));
-    assert!(heavier(&sum(&[cpu(0, 0)]), &sum(&[])), "nothing is lighter than no group");
+    assert!(COUNT.heavier(&COUNT.sum(&[cpu(0, 2)]), &COUNT.sum(&[cpu(1, 1), cpu(2, 2)])));
+    assert!(!COUNT.heavier(&COUNT.sum(&[cpu(0, 1)]), &COUNT.sum(&[cpu(1, 1), cpu(2, 1)])));
+    assert!(
+        COUNT.heavier(&COUNT.sum(&[cpu(0, 0)]), &COUNT.sum(&[])),
+        "nothing is lighter than no group"
+    );
 }
 
 #[test]
 fn a_waking_task_prefers_idle_then_near_then_clearly_less_loaded() {
     let prev = cpu(0, 2);
-    assert!(home(&prev, &cpu(1, 0)));
-    assert!(!home(&cpu(1, 0), &prev));
+    assert!(COUNT.home(&prev, &cpu(1, 0)));
+    assert!(!COUNT.home(&cpu(1, 0), &prev));
     let near = CpuView { distance: 1, ..cpu(1, 0) };
     let far = CpuView { distance: 2, ..cpu(2, 0) };
-    assert!(home(&far, &near) && !home(&near, &far));
-    assert!(!home(&cpu(0, 5), &cpu(1, 4)), "not by a quarter");
-    assert!(home(&cpu(0, 6), &cpu(1, 4)));
+    assert!(COUNT.home(&far, &near) && !COUNT.home(&near, &far));
+    assert!(!COUNT.home(&cpu(0, 5), &cpu(1, 4)), "not by a quarter");
+    assert!(COUNT.home(&cpu(0, 6), &cpu(1, 4)));
 }
 
 #[test]
 fn cold_tasks_go_first() {
-    let rested = |rested_ns| task_score(&TaskView { rested_ns, ..TaskView::default() });
+    let rested =
+        |rested_ns| COUNT.task_score(&TaskView { rested_ns, ..TaskView::default() }, FULL, FULL);
     assert_eq!(rested(499_999), SCORE_SECOND);
     assert_eq!(rested(500_000), SCORE_FIRST);
 }
@@ -95,19 +103,21 @@ fn cold_tasks_go_first() {
 #[test]
 fn count_takes_cpus_for_equal() {
     let slow = |cpu: CpuView| CpuView { capability: 1, ..cpu };
-    let busiest = sum(&[cpu(0, 7)]);
-    assert_eq!(sum(&[slow(cpu(0, 7))]), busiest);
-    assert_eq!(quota(&busiest, &slow(cpu(1, 1)), true), quota(&busiest, &cpu(1, 1), true));
+    let busiest = COUNT.sum(&[cpu(0, 7)]);
+    assert_eq!(COUNT.sum(&[slow(cpu(0, 7))]), busiest);
+    assert_eq!(
+        COUNT.quota(&busiest, &slow(cpu(1, 1)), true),
+        COUNT.quota(&busiest, &cpu(1, 1), true)
+    );
 }
 
-fn any_cpu() -> impl Strategy<Value = CpuView> {
-    (any::<u64>(), 0..1024_u32, 0..5_000_u32, 0..5_000_u32, 0..=FULL).prop_map(
-        |(load, cpu, runnable, waiting, utilisation)| CpuView {
+pub fn any_cpu() -> impl Strategy<Value = CpuView> {
+    (any::<u64>(), 0..1024_u32, 0..5_000_u32, 0..5_000_u32).prop_map(
+        |(load, cpu, runnable, waiting)| CpuView {
             load,
             cpu,
             runnable,
             waiting,
-            utilisation,
             capability: FULL,
             idle: runnable == 0,
             ..CpuView::default()
@@ -118,12 +128,12 @@ fn any_cpu() -> impl Strategy<Value = CpuView> {
 proptest! {
     #[test]
     fn any_views_are_defined(cpus in prop::collection::vec(any_cpu(), 0..64), own in any_cpu()) {
-        let group = sum(&cpus);
-        let pull = quota(&group, &own, false);
+        let group = COUNT.sum(&cpus);
+        let pull = COUNT.quota(&group, &own, false);
         // Half of what is there at most, but one task whatever it weighs.
         prop_assert!(pull <= (group.busiest_load / 2).max(1));
         prop_assert_eq!(group.busiest == NO_CPU, cpus.iter().all(|cpu| cpu.waiting == 0));
-        let _ = home(&own, cpus.first().unwrap_or(&own));
+        let _ = COUNT.home(&own, cpus.first().unwrap_or(&own));
     }
 
     #[test]
@@ -131,7 +141,7 @@ proptest! {
         theirs in 0..2_000_u32,
         ours in 0..2_000_u32,
     ) {
-        let taken = pulled(quota(&sum(&[cpu(0, theirs)]), &cpu(1, ours), false));
+        let taken = pulled(COUNT.quota(&COUNT.sum(&[cpu(0, theirs)]), &cpu(1, ours), false));
         if taken > 0 {
             prop_assert!(theirs - taken + 1 >= ours + taken);
         }
@@ -140,28 +150,8 @@ proptest! {
     #[test]
     fn heavier_is_a_strict_order(a in prop::collection::vec(any_cpu(), 1..64),
                                  b in prop::collection::vec(any_cpu(), 1..64)) {
-        let (a, b) = (sum(&a), sum(&b));
-        prop_assert!(!(heavier(&a, &b) && heavier(&b, &a)));
-        prop_assert!(!heavier(&a, &a));
-    }
-
-    /// The seam: what the gate says has no part in who runs next, and how long tasks are has no
-    /// part in how much is pulled. The functions share no state, so it is enough that asking one
-    /// question in between changes no answer to the other.
-    #[test]
-    fn policies_do_not_touch_each_other(
-        prev: u64,
-        head: u64,
-        cpus in prop::collection::vec(any_cpu(), 1..16),
-        own in any_cpu(),
-        reason in 0..5_u32,
-        source_utilisation in 0..=FULL,
-    ) {
-        let gate = GateView { reason, source_utilisation, ..GateView::default() };
-        let (picked, wanted) = (pick(Some(prev), Some(head)), quota(&sum(&cpus), &own, true));
-        prop_assert!(may(0, &gate));
-        prop_assert_eq!(pick(Some(prev), Some(head)), picked);
-        charge(prev, head, NICE_0);
-        prop_assert_eq!(quota(&sum(&cpus), &own, true), wanted);
+        let (a, b) = (COUNT.sum(&a), COUNT.sum(&b));
+        prop_assert!(!(COUNT.heavier(&a, &b) && COUNT.heavier(&b, &a)));
+        prop_assert!(!COUNT.heavier(&a, &a));
     }
 }

@@ -3,6 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod balance;
+mod capability;
+mod gate;
+mod ias;
 mod native;
 mod order;
+mod seam;
 mod shares;

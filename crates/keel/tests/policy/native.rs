@@ -9,7 +9,6 @@ pub struct CpuView {
     pub runnable: u32,
     pub waiting: u32,
     pub capability: u32,
-    pub utilisation: u32,
     pub distance: u32,
     pub affinity: u32,
     pub idle: bool,
@@ -23,11 +22,22 @@ pub struct GroupView {
     pub cpus: u32,
     pub runnable: u32,
     pub waiting: u32,
-    pub utilisation: u32,
+    pub capability: u32,
     pub first: u32,
     pub busiest: u32,
     pub busiest_waiting: u32,
+    pub busiest_capability: u32,
     pub busiest_load: u64,
+}
+
+/// `struct balance_params`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
+pub struct BalanceParams {
+    /// 0: count, 1: capability.
+    pub kind: u32,
+    pub faster: u32,
+    pub tasks: u32,
 }
 
 /// `struct task_view`.
@@ -36,7 +46,33 @@ pub struct GroupView {
 pub struct TaskView {
     pub weight: u64,
     pub rested_ns: u64,
-    pub run_share: u32,
+    pub bound: bool,
+    pub affinity: u32,
+}
+
+/// `struct order_candidate`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
+pub struct Candidate {
+    pub exists: bool,
+    pub vruntime: u64,
+    pub bonus: u64,
+}
+
+impl Candidate {
+    pub fn at(vruntime: Option<u64>) -> Self {
+        Self { exists: vruntime.is_some(), vruntime: vruntime.unwrap_or(0), bonus: 0 }
+    }
+}
+
+/// `struct aggregation`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
+pub struct Aggregation {
+    pub bonus_value: u64,
+    pub limit: u64,
+    pub bonus_type: u32,
+    pub agg: u32,
 }
 
 /// `struct gate_view`.
@@ -47,6 +83,21 @@ pub struct GateView {
     pub source_utilisation: u32,
     pub mean_utilisation: u32,
     pub task_share: u32,
+    pub task_above_ns: u64,
+}
+
+/// `struct zone_knobs`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
+pub struct ZoneKnobs {
+    pub level: u32,
+    pub use_mean: u32,
+    pub count_idle: u32,
+    pub weigh: u32,
+    pub prize_score_pct: u32,
+    pub punish_score_pct: u32,
+    pub prize_time_ns: u64,
+    pub punish_time_ns: u64,
 }
 
 pub const NICE_0: u64 = 1 << 20;
@@ -59,36 +110,81 @@ pub const PLACE_WAKE: u32 = 1;
 pub const PLACE_ARRIVE: u32 = 2;
 /// `ORDER_BOUND_NS`.
 pub const BOUND_NS: u64 = 10_000_000_000;
+/// `enum order_kind`.
+pub const ORDER_FAIR: u32 = 0;
+pub const ORDER_IAS: u32 = 1;
 /// `enum order_choice`.
 pub const CHOOSE_NONE: u32 = 0;
 pub const CHOOSE_PREV: u32 = 1;
 pub const CHOOSE_HEAD: u32 = 2;
+pub const CHOOSE_SIBLING: u32 = 3;
+pub const CHOOSE_PUBLISHED: u32 = 4;
+/// `enum gate_kind`.
+pub const GATE_ALWAYS: u32 = 0;
+pub const GATE_ZONE: u32 = 1;
+/// `enum gate_verdict`.
+pub const OPEN: u32 = 0;
+pub const BUSY: u32 = 1;
+pub const PUNISHED: u32 = 2;
+pub const REFUSALS: u32 = 3;
+pub const QUIET: u32 = 3;
+pub const PRIZED: u32 = 4;
 /// `enum task_score`.
 pub const SCORE_SECOND: u32 = 1;
 pub const SCORE_FIRST: u32 = 2;
 
 mod raw {
-    use super::{CpuView, GateView, GroupView, TaskView};
+    use super::{
+        Aggregation, BalanceParams, Candidate, CpuView, GateView, GroupView, TaskView, ZoneKnobs,
+    };
 
     #[link(name = "keel_policy", kind = "static")]
     unsafe extern "C" {
         pub safe fn test_order_place(slice_ns: u64, v: u64, from: u64, to: u64, place: u32) -> u64;
         pub safe fn test_order_charge(vruntime: u64, run_ns: u64, weight: u64) -> u64;
-        pub safe fn test_order_pick(
-            slice_ns: u64,
-            has_prev: u32,
-            prev: u64,
-            has_head: u32,
-            head: u64,
-        ) -> u32;
+        pub safe fn test_order_pick(kind: u32, from: &[Candidate; 4]) -> u32;
+        pub safe fn test_order_bonus(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64;
+        pub safe fn test_order_publishes(choice: u32, sibling: &Candidate) -> u32;
+        pub safe fn test_order_affinity(kind: u32, task_space: u64, running_space: u64) -> u32;
         pub safe fn test_order_preempt(slice_ns: u64, waking: u64, running: u64) -> u32;
-        pub safe fn test_gate_may(kind: u32, view: &GateView) -> u32;
-        pub fn test_balance_sum(group: *mut GroupView, cpus: *const CpuView, count: u32);
-        pub safe fn test_balance_heavier(a: &GroupView, b: &GroupView) -> u32;
-        pub safe fn test_balance_quota(busiest: &GroupView, own: &CpuView, shared: u32) -> u64;
+        pub safe fn test_gate_may(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
+        pub fn test_gate_mean(zone: &ZoneKnobs, cpus: *const u32, idle: *const u8, n: u32) -> u32;
+        pub safe fn test_gate_above_since(
+            zone: &ZoneKnobs,
+            since_ns: u64,
+            share: u32,
+            now: u64,
+        ) -> u64;
+        pub fn test_balance_sum(
+            params: &BalanceParams,
+            group: *mut GroupView,
+            cpus: *const CpuView,
+            count: u32,
+        );
+        pub safe fn test_balance_heavier(
+            params: &BalanceParams,
+            a: &GroupView,
+            b: &GroupView,
+        ) -> u32;
+        pub safe fn test_balance_quota(
+            params: &BalanceParams,
+            busiest: &GroupView,
+            own: &CpuView,
+            shared: u32,
+        ) -> u64;
         pub safe fn test_balance_fits(quota: u64, weight: u64, taken: u32) -> u32;
-        pub safe fn test_balance_task_score(task: &TaskView) -> u32;
-        pub safe fn test_balance_home(best: &CpuView, candidate: &CpuView) -> u32;
+        pub safe fn test_balance_bound(share: u32, bound: u32) -> u32;
+        pub safe fn test_balance_task_score(
+            params: &BalanceParams,
+            task: &TaskView,
+            from: u32,
+            to: u32,
+        ) -> u32;
+        pub safe fn test_balance_home(
+            params: &BalanceParams,
+            best: &CpuView,
+            candidate: &CpuView,
+        ) -> u32;
         pub safe fn test_decayed_share(value: u32, ns: u64, busy: u32) -> u32;
     }
 }
@@ -101,44 +197,80 @@ pub fn charge(vruntime: u64, run_ns: u64, weight: u64) -> u64 {
     raw::test_order_charge(vruntime, run_ns, weight)
 }
 
+/// What `fair` picks.
 pub fn pick(prev: Option<u64>, head: Option<u64>) -> u32 {
-    let (has_prev, has_head) = (u32::from(prev.is_some()), u32::from(head.is_some()));
-    raw::test_order_pick(4_000_000, has_prev, prev.unwrap_or(0), has_head, head.unwrap_or(0))
+    let none = Candidate::default();
+    raw::test_order_pick(ORDER_FAIR, &[Candidate::at(prev), Candidate::at(head), none, none])
+}
+
+/// What `ias` picks of who ran, the head, the sibling and the published one.
+pub fn pick_ias(from: &[Candidate; 4]) -> u32 {
+    raw::test_order_pick(ORDER_IAS, from)
+}
+
+pub fn bonus(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64 {
+    raw::test_order_bonus(space, quantum_ns, preferred)
+}
+
+pub fn publishes(choice: u32, sibling: &Candidate) -> bool {
+    raw::test_order_publishes(choice, sibling) != 0
+}
+
+pub fn affinity(kind: u32, task_space: u64, running_space: u64) -> u32 {
+    raw::test_order_affinity(kind, task_space, running_space)
 }
 
 pub fn preempt(slice_ns: u64, waking: u64, running: u64) -> bool {
     raw::test_order_preempt(slice_ns, waking, running) != 0
 }
 
-pub fn may(kind: u32, view: &GateView) -> bool {
-    raw::test_gate_may(kind, view) != 0
+pub fn verdict(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32 {
+    raw::test_gate_may(kind, zone, view)
 }
 
-pub fn sum(cpus: &[CpuView]) -> GroupView {
-    let mut group = GroupView::default();
-    // SAFETY: the function writes one record, and reads as many as there are.
-    unsafe { raw::test_balance_sum(&raw mut group, cpus.as_ptr(), cpus.len() as u32) };
-    group
+/// The mean of the CPUs that count, each given by its utilisation and whether it idles.
+pub fn mean(zone: &ZoneKnobs, cpus: &[(u32, bool)]) -> u32 {
+    let (shares, idle): (Vec<u32>, Vec<u8>) =
+        cpus.iter().map(|(share, idle)| (*share, u8::from(*idle))).unzip();
+    // SAFETY: the function reads as many of both as there are.
+    unsafe { raw::test_gate_mean(zone, shares.as_ptr(), idle.as_ptr(), cpus.len() as u32) }
 }
 
-pub fn heavier(a: &GroupView, b: &GroupView) -> bool {
-    raw::test_balance_heavier(a, b) != 0
+pub fn above_since(zone: &ZoneKnobs, since_ns: u64, share: u32, now: u64) -> u64 {
+    raw::test_gate_above_since(zone, since_ns, share, now)
 }
 
-pub fn quota(busiest: &GroupView, own: &CpuView, shared: bool) -> u64 {
-    raw::test_balance_quota(busiest, own, u32::from(shared))
+impl BalanceParams {
+    pub fn sum(&self, cpus: &[CpuView]) -> GroupView {
+        let mut group = GroupView::default();
+        // SAFETY: the function writes one record, and reads as many as there are.
+        unsafe { raw::test_balance_sum(self, &raw mut group, cpus.as_ptr(), cpus.len() as u32) };
+        group
+    }
+
+    pub fn heavier(&self, a: &GroupView, b: &GroupView) -> bool {
+        raw::test_balance_heavier(self, a, b) != 0
+    }
+
+    pub fn quota(&self, busiest: &GroupView, own: &CpuView, shared: bool) -> u64 {
+        raw::test_balance_quota(self, busiest, own, u32::from(shared))
+    }
+
+    pub fn task_score(&self, task: &TaskView, from: u32, to: u32) -> u32 {
+        raw::test_balance_task_score(self, task, from, to)
+    }
+
+    pub fn home(&self, best: &CpuView, candidate: &CpuView) -> bool {
+        raw::test_balance_home(self, best, candidate) != 0
+    }
+}
+
+pub fn bound(share: u32, bound: bool) -> bool {
+    raw::test_balance_bound(share, u32::from(bound)) != 0
 }
 
 pub fn fits(quota: u64, weight: u64, taken: bool) -> bool {
     raw::test_balance_fits(quota, weight, u32::from(taken)) != 0
-}
-
-pub fn task_score(task: &TaskView) -> u32 {
-    raw::test_balance_task_score(task)
-}
-
-pub fn home(best: &CpuView, candidate: &CpuView) -> bool {
-    raw::test_balance_home(best, candidate) != 0
 }
 
 pub fn decayed_share(value: u32, ns: u64, busy: bool) -> u32 {

@@ -347,6 +347,8 @@ impl Kernel {
             let allowed = Box::new(allowed.unwrap_or_else(|| Mask::from(&self.machine.present())));
             let raw = Box::new(RawTask {
                 pid: tid(index as u32) as i32,
+                // A process is its address space.
+                tgid: plan.space as i32 + 1,
                 nr_cpus_allowed: allowed.count() as i32,
                 cpus_ptr: &raw const *allowed,
                 mm: plan.space as usize + 1,

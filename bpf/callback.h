@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What callback.bpf.c and crates/bench say to each other. */
+#ifndef EVENKEEL_CALLBACK_H
+#define EVENKEEL_CALLBACK_H
+
+/* No callback takes this long; where one seems to, another CPU was executed meanwhile. */
+#define LONGEST_CALL_NS 50000ULL
+
+/* The calls on one CPU. */
+struct callback {
+	__u64 begun_ns;		/* the one that runs now, or the last */
+	__u64 calls;
+	__u64 total_ns;
+	__u64 interrupted;	/* calls that are not in the two above */
+};
+
+#endif

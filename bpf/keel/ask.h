@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Asking the gate: what it is told, who counts and remembers what it said, and which
+ * moves it is not asked about.
+ */
+#ifndef EVENKEEL_KEEL_ASK_H
+#define EVENKEEL_KEEL_ASK_H
+
+_Static_assert(COUNT_GATE_PRIZED - COUNT_GATE_OPEN == GATE_VERDICTS - 1, "a counter a verdict");
+
+/* What the gate gets to see of a move of this task away from the CPU `source`. */
+static __always_inline struct gate_view gate_view(u32 source, struct task_state *t, u32 reason,
+						  u64 now)
+{
+	struct gate_params params = gate_params();
+	struct cpu_state *from = cpu_state(source);
+	struct gate_view view = { .reason = reason };
+
+	if (params.kind == GATE_ALWAYS || !from)
+		return view;
+	view.source_utilisation = utilisation_of(from, now);
+	if (gate_wants_mean(&params)) {
+		refresh_machine(now);
+		view.mean_utilisation = READ_ONCE(machine.utilisation);
+	}
+	/* It waits or sleeps: that share falls. Clocks of two CPUs may differ a little. */
+	view.task_share = share_of(decayed_share(
+		t->run_share, now > t->share_since_ns ? now - t->share_since_ns : 0, false));
+	if (t->above_since_ns && now > t->above_since_ns)
+		view.task_above_ns = now - t->above_since_ns;
+	return view;
+}
+
+/* Whether a move would be allowed, for who has not found yet where to. */
+static __always_inline bool would_open(u32 source, struct task_state *t, u32 reason, u64 now)
+{
+	struct gate_params params = gate_params();
+	struct gate_view view = gate_view(source, t, reason, now);
+
+	return gate_may(&params, &view) < GATE_REFUSALS;
+}
+
+/* Keeps an answer for whoever asks why, with the CPU that executes this, as counters are. */
+static __always_inline void remember(u32 source, struct task_struct *p,
+				     const struct gate_view *view, u32 verdict, u64 now)
+{
+	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
+	struct keel_decision *decision;
+
+	if (!c)
+		return;
+	decision = &c->decision[BOUNDED(c->decided, MAX_DECISIONS)];
+	decision->at_ns = now;
+	decision->above_ns = view->task_above_ns;
+	decision->pid = p->pid;
+	decision->source = source;
+	decision->reason = view->reason;
+	decision->verdict = verdict;
+	decision->source_utilisation = view->source_utilisation;
+	decision->mean_utilisation = view->mean_utilisation;
+	decision->task_share = view->task_share;
+	c->decided++;
+}
+
+/* Asks the gate for a move away from `source`, and counts the answer. */
+static __always_inline bool may_move(u32 source, struct task_struct *p, struct task_state *t,
+				     u32 reason, u64 now)
+{
+	struct gate_params params = gate_params();
+	struct gate_view view = gate_view(source, t, reason, now);
+	enum gate_verdict verdict = gate_may(&params, &view);
+	bool open = verdict < GATE_REFUSALS;
+
+	count(COUNT_GATE_OPEN + verdict);
+	count((open ? COUNT_MOVE_WAKE : COUNT_REFUSE_WAKE) + reason);
+	if (params.kind != GATE_ALWAYS)
+		remember(source, p, &view, verdict, now);
+	return open;
+}
+
+/* Liveness: who has waited for so long goes to a CPU that idles, whatever the gate says. */
+static __always_inline bool is_overdue(struct task_state *t, u64 now)
+{
+	u64 since = t->waiting_since_ns;
+
+	return now > since && now - since > READ_ONCE(tunables.max_idle_wait_ns);
+}
+
+/* A move that the gate is not asked about. */
+static __always_inline void count_ungated(u32 reason)
+{
+	count(COUNT_UNGATED);
+	count(COUNT_MOVE_WAKE + reason);
+}
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Siblings: threads of one address space. Which space a CPU prefers, what its group's
+ * master publishes, and the search for the best sibling in a queue.
+ */
+#ifndef EVENKEEL_KEEL_SIBLING_H
+#define EVENKEEL_KEEL_SIBLING_H
+
+/* What set_ias_agg set for the space, if that still is of the process it was set for. */
+static __always_inline struct keel_space *space_state(u64 space)
+{
+	return space ? bpf_map_lookup_elem(&spaces, &space) : NULL;
+}
+
+static __always_inline bool is_sibling(struct task_struct *p, u64 space, u32 process)
+{
+	return space_of(p) == space && (u32)p->tgid == process;
+}
+
+/* Where the CPU's group publishes, and whether the CPU is its master; NULL: in no group. */
+static __always_inline u64 *published_at(u32 cpu, bool *is_master)
+{
+	u32 role = READ_ONCE(roles.role[BOUNDED(cpu, MAX_CPUS)]);
+
+	*is_master = !(role & 1);
+	return role == NO_ROLE ? NULL : &ia_mm[BOUNDED(role >> 1, MAX_CPUS)];
+}
+
+/* The space that the master of this CPU's group aggregates, for its slaves; 0: none. */
+static __always_inline u64 published_to(u32 cpu)
+{
+	bool is_master;
+	u64 *at;
+
+	if (settings.order != ORDER_IAS)
+		return 0;
+	at = published_at(cpu, &is_master);
+	return at && !is_master ? READ_ONCE(*at) : 0;
+}
+
+/* A master tells its slaves what it aggregates; 0: nothing. Slaves do not. */
+static __always_inline void publish(u32 cpu, u64 space)
+{
+	bool is_master;
+	u64 *at;
+
+	if (settings.order != ORDER_IAS)
+		return;
+	at = published_at(cpu, &is_master);
+	if (at && is_master && READ_ONCE(*at) != space)
+		WRITE_ONCE(*at, space);
+}
+
+/* How long who has the CPU has had it; kept when it gives it up. */
+static __always_inline void note_quantum(struct cpu_state *c, u64 now)
+{
+	c->quantum_ns = now - c->running_since_ns;
+}
+
+/* A task of this space runs from now on. Another one ends the preference of the last. */
+static __always_inline void note_space(u32 cpu, struct cpu_state *c, u64 space)
+{
+	bool is_master;
+	u64 *at;
+
+	if (c->running_space == space)
+		return;
+	count(COUNT_SPACE_SWITCH);
+	c->running_space = space;
+	c->preferred = 0;
+	if (settings.order != ORDER_IAS)
+		return;
+	/* What came past our queue is no aggregation. */
+	at = published_at(cpu, &is_master);
+	if (at && is_master && READ_ONCE(*at) && READ_ONCE(*at) != space)
+		WRITE_ONCE(*at, 0);
+}
+
+/*
+ * The sibling with the smallest vruntime in this CPU's queue, among those that its
+ * bonus lets run before `fair`. The queue is in the order of vruntime, so the first
+ * one found is the best, and the search ends with the bonus or the budget.
+ */
+KEEL_PART int find_sibling(struct order_candidate *found, u32 own, u64 space, u64 fair)
+{
+	struct keel_space *wanted = space_state(space);
+	struct cpu_state *c = cpu_state(own);
+	u64 budget = READ_ONCE(tunables.scan_limit);
+	struct order_candidate candidate = {};
+	struct task_struct *p;
+
+	if (!found)
+		return 0;
+	*found = candidate;
+	if (!wanted || !c)
+		return 0;
+	candidate.bonus = order_bonus(&wanted->aggregation, c->quantum_ns,
+				      space == c->running_space ? c->preferred : 0);
+	if (!candidate.bonus)
+		return 0;
+	candidate.exists = true;
+	bpf_for_each(scx_dsq, p, own, 0) {
+		struct task_state *t = task_state(p);
+
+		if (!t)
+			continue;
+		candidate.vruntime = t->vruntime;
+		if (!order_beats(&candidate, fair))
+			break;
+		if (!budget) {
+			count(COUNT_WINDOW);
+			break;
+		}
+		budget--;
+		if (is_sibling(p, space, wanted->process) && may_run_on(p, own)) {
+			*found = candidate;
+			break;
+		}
+	}
+	return 0;
+}
+
+/* Gives the CPU to the first task of this space in its queue; whether there was one. */
+KEEL_PART bool take_sibling(u32 own, u64 space)
+{
+	struct keel_space *wanted = space_state(space);
+	u64 budget = READ_ONCE(tunables.scan_limit) + 1;
+	struct task_struct *p;
+
+	if (!wanted)
+		return 0;
+	bpf_for_each(scx_dsq, p, own, 0) {
+		if (!budget)
+			break;
+		budget--;
+		if (is_sibling(p, space, wanted->process) && may_run_on(p, own))
+			return scx_bpf_dsq_move(THIS_ITERATOR, p, SCX_DSQ_LOCAL, 0);
+	}
+	return 0;
+}
+
+/* Who runs next on a CPU, and for siblings the space that they are of. */
+struct selection {
+	enum order_choice choice;
+	u64 space;
+};
+
+static __always_inline struct selection choose(u32 own, struct cpu_state *c,
+					       struct order_candidate runs,
+					       struct order_candidate head)
+{
+	struct order_candidate sibling = {}, published = {};
+	struct order_params params = order_params();
+	struct selection selection;
+	u64 follow = 0, fair;
+
+	if (settings.order == ORDER_IAS && head.exists) {
+		fair = order_keeps(runs, head) ? runs.vruntime : head.vruntime;
+		find_sibling(&sibling, own, c->running_space, fair);
+		follow = published_to(own);
+		if (follow != c->running_space)
+			find_sibling(&published, own, follow, fair);
+	}
+	selection.choice = order_pick(&params, runs, head, sibling, published);
+	selection.space = selection.choice == CHOOSE_PUBLISHED ? follow : c->running_space;
+	publish(own, order_publishes(selection.choice, sibling) ? c->running_space : 0);
+	return selection;
+}
+
+/*
+ * Gives the CPU to who was chosen from its queue; whether anybody was there. `keeps`:
+ * who ran may go on if somebody else was faster.
+ */
+static __always_inline bool take(u32 own, struct cpu_state *c, struct selection selection,
+				 bool keeps)
+{
+	if (selection.choice == CHOOSE_SIBLING || selection.choice == CHOOSE_PUBLISHED) {
+		if (take_sibling(own, selection.space)) {
+			count(selection.choice == CHOOSE_SIBLING ? COUNT_AGGREGATE : COUNT_FOLLOW);
+			note_space(own, c, selection.space);
+			c->preferred++;
+			return true;
+		}
+		if (keeps)
+			return false;
+	}
+	if (!scx_bpf_dsq_move_to_local(own))
+		return false;
+	count(COUNT_SWITCH);
+	return true;
+}
+
+#endif

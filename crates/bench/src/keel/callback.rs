@@ -1,0 +1,117 @@
+//! What a scheduler's callbacks cost, call by call: bpf/callback.bpf.c around each of them.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use anyhow::{Context, Result};
+use bytemuck::{Pod, Zeroable, try_pod_read_unaligned};
+use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, Program, ProgramType};
+
+/// bpf/callback.bpf.c, compiled by build.rs.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/callback.bpf.o"));
+
+/// The kernel keeps so much of a program's name.
+const NAME_BYTES: usize = 15;
+
+/// `struct callback` of bpf/callback.h.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+struct Calls {
+    begun_ns: u64,
+    calls: u64,
+    total_ns: u64,
+    interrupted: u64,
+}
+
+/// What a callback's calls took on all CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Calls that were measured.
+    pub calls: u64,
+    /// What these took together, in ns.
+    pub total_ns: u64,
+    /// Calls during which the emulator executed another CPU: not among the others.
+    pub interrupted: u64,
+}
+
+impl Cost {
+    /// What one call takes, in ns; `None` if there was none.
+    pub fn each_ns(&self) -> Option<f64> {
+        (self.calls > 0).then(|| self.total_ns as f64 / self.calls as f64)
+    }
+}
+
+/// Measures one callback as long as it lives.
+pub struct Stopwatch {
+    object: Object,
+    _links: Vec<Link>,
+}
+
+impl Stopwatch {
+    /// Around the loaded BPF program of a scheduler that is called `function` in its source.
+    ///
+    /// # Errors
+    /// There is no such program, or the kernel lets nobody look at it.
+    pub fn around(function: &str) -> Result<Self> {
+        let target = find(function)?;
+        let cannot =
+            || format!("cannot measure {function}: the kernel refuses a program around it");
+        let mut open = ObjectBuilder::default().open_memory(OBJECT).with_context(cannot)?;
+        for mut program in open.progs_mut() {
+            program
+                .set_attach_target(target.as_raw_fd(), Some(function.to_owned()))
+                .with_context(cannot)?;
+        }
+        let object = open.load().with_context(cannot)?;
+        let links: Result<Vec<Link>, _> =
+            object.progs_mut().map(|program| program.attach_trace()).collect();
+        Ok(Self { _links: links.with_context(cannot)?, object })
+    }
+
+    /// What was measured so far.
+    ///
+    /// # Errors
+    /// The kernel does not show it.
+    pub fn cost(&self) -> Result<Cost> {
+        let map = self.object.maps().next().context("the stopwatch has no map")?;
+        let values = map
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?
+            .context("the stopwatch counts nothing")?;
+        let mut cost = Cost::default();
+        for value in &values {
+            let size = size_of::<Calls>();
+            let calls: Calls = value
+                .get(..size)
+                .and_then(|bytes| try_pod_read_unaligned(bytes).ok())
+                .context("the stopwatch's records have another size")?;
+            cost.calls += calls.calls;
+            cost.total_ns += calls.total_ns;
+            cost.interrupted += calls.interrupted;
+        }
+        Ok(cost)
+    }
+}
+
+/// The newest program of a scheduler by this name.
+fn find(function: &str) -> Result<OwnedFd> {
+    let kept = OsStr::from_bytes(&function.as_bytes()[..function.len().min(NAME_BYTES)]);
+    let id = ProgInfoIter::default()
+        .filter(|info| info.ty == ProgramType::StructOps && info.name == kept)
+        .map(|info| info.id)
+        .max()
+        .with_context(|| format!("no scheduler with a callback {function} is loaded"))?;
+    Ok(Program::fd_from_id(id)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_of_nothing_is_none() {
+        assert_eq!(Cost::default().each_ns(), None);
+        assert_eq!(Cost { calls: 4, total_ns: 10, interrupted: 1 }.each_ns(), Some(2.5));
+    }
+}

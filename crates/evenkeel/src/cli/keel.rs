@@ -1,0 +1,192 @@
+//! The commands of the keel: running it, and turning its knobs while it runs.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, Subcommand};
+use evenkeel_keel::{Balance, Capacities, Gate, IdleWait, Level, Order, Slice};
+use serde::Deserialize;
+
+/// `evenkeel sched`.
+#[derive(Debug, Args)]
+pub struct SchedArgs {
+    /// How it schedules.
+    #[command(flatten)]
+    pub options: SchedOptions,
+    /// Print a line of statistics every SEC seconds.
+    #[arg(long, value_name = "SEC", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub stats: Option<u64>,
+    /// Only print such lines of a keel that runs already.
+    #[arg(long, value_name = "SEC", conflicts_with_all = ["stats", "load_only"],
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub monitor: Option<u64>,
+    /// Have the kernel check the scheduler, and do not run it.
+    #[arg(long)]
+    pub load_only: bool,
+}
+
+/// Options of `sched` that a configuration file may set too, by the same names, in table `[sched]`.
+#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct SchedOptions {
+    /// Which task runs next: `fair` the smallest vruntime, `ias` siblings first, within a bonus
+    /// (`evenkeel ias`) [default: fair].
+    #[arg(long, value_name = "POLICY")]
+    pub order: Option<Order>,
+    /// When load may be balanced: `always`, or only above the utilisation of a `zone` [default:
+    /// always].
+    #[arg(long, value_name = "POLICY")]
+    pub gate: Option<Gate>,
+    /// What load is and where it goes: `count` takes CPUs for equal, as classic Linux does,
+    /// `capability` goes by what each can do [default: count].
+    #[arg(long, value_name = "POLICY")]
+    pub balance: Option<Balance>,
+    /// How long a task runs before others get their turn, in microseconds [default: 4000].
+    #[arg(long, value_name = "N")]
+    pub slice_us: Option<Slice>,
+    /// What CPUs can do, 1 to 1024 each, for example 0-3=1024,4-7=512 [default: what the kernel
+    /// says].
+    #[arg(long, value_name = "LIST")]
+    pub capacity: Option<Capacities>,
+    /// With --gate zone: above which utilisation load is balanced: cold and warm-low 30 %, warm-mid
+    /// 50 %, warm-high and hot 80 % (`evenkeel zone` has the other knobs) [default: cold].
+    #[arg(long, value_name = "LEVEL")]
+    pub zone: Option<Level>,
+    /// How long the gate may keep a task waiting while a CPU that it may use idles, or never
+    /// [default: 10ms].
+    #[arg(long, value_name = "TIME", conflicts_with = "strict")]
+    pub max_idle_wait: Option<IdleWait>,
+    /// Nothing moves in the quiet zone, whoever waits: the same as --max-idle-wait never.
+    #[arg(long)]
+    pub strict: bool,
+}
+
+/// `evenkeel zone`.
+#[derive(Debug, Args)]
+pub struct ZoneArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ZoneCommand,
+}
+
+/// What can be done with the zones of a running keel.
+#[derive(Debug, Subcommand)]
+pub enum ZoneCommand {
+    /// Show one knob, or all.
+    Get {
+        /// The paper's name of the knob, in any of its spellings.
+        knob: Option<String>,
+        /// As JSON, on standard output.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Turn a knob at once, until the keel ends (table `[zone]` of the configuration file keeps it).
+    Set {
+        /// The paper's name of the knob, in any of its spellings.
+        knob: String,
+        /// A whole number; of balance_level also a name: cold, warm-low, warm-mid, warm-high, hot.
+        value: String,
+    },
+}
+
+/// Table `[zone]` of a configuration file: knobs by the paper's names.
+pub type ZoneOptions = BTreeMap<String, toml::Value>;
+
+/// `evenkeel ias`.
+#[derive(Debug, Args)]
+pub struct IasArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: IasCommand,
+}
+
+/// What can be told to the order policy `ias` while the keel runs.
+#[derive(Debug, Subcommand)]
+pub enum IasCommand {
+    /// Run the threads of a process in a row, and on several CPUs at the same time.
+    Agg {
+        /// The process. What is set holds for its address space, until it ends or runs another
+        /// program.
+        pid: String,
+        /// Not any more.
+        #[arg(long)]
+        off: bool,
+        /// How far they may run ahead of others: so many times what ran last, like 3x, or a time,
+        /// like 10ms.
+        #[arg(long, value_name = "BONUS", default_value = "3x")]
+        bonus: Bonus,
+        /// So often in a row on a CPU at most [default: no limit].
+        #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+        limit: u64,
+    },
+    /// The same in the paper's form: PID AGG BONUS_TYPE BONUS_VALUE LIMIT (`set_ias_agg`).
+    SetAgg {
+        /// Five numbers.
+        #[arg(num_args = 5, required = true, value_names =
+              ["PID", "AGG", "BONUS_TYPE", "BONUS_VALUE", "LIMIT"])]
+        arguments: Vec<String>,
+    },
+    /// Say which CPUs aggregate together (`set_ias_alloc`): one number for each CPU, 2k for the
+    /// master of group k, 2k+1 for its slaves.
+    Alloc {
+        /// The numbers, in the order of the CPUs.
+        #[arg(required_unless_present = "groups", value_name = "ROLE")]
+        roles: Vec<u16>,
+        /// Groups instead: those that share a cache (llc), a node, or CPUs like 0-3/4-7; the first
+        /// CPU of each is the master.
+        #[arg(long, value_name = "GROUPS", conflicts_with = "roles")]
+        groups: Option<String>,
+    },
+    /// Show what is set.
+    Show {
+        /// As JSON, on standard output.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `--bonus`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bonus {
+    /// In vruntime.
+    Vruntime {
+        /// So much.
+        ns: u64,
+    },
+    /// Of what ran last.
+    Quantum {
+        /// So many times.
+        times: u64,
+    },
+}
+
+impl std::str::FromStr for Bonus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, unit) = text.split_at(text.find(char::is_alphabetic).unwrap_or(text.len()));
+        let times = |unit_ns| number.parse::<u64>().ok()?.checked_mul(unit_ns);
+        let bonus = match unit {
+            "x" => times(1).map(|times| Self::Quantum { times }),
+            "us" => times(1_000).map(|ns| Self::Vruntime { ns }),
+            "ms" => times(1_000_000).map(|ns| Self::Vruntime { ns }),
+            "s" => times(1_000_000_000).map(|ns| Self::Vruntime { ns }),
+            _ => None,
+        };
+        bonus.ok_or_else(|| "expected so many times or a time, like 3x or 10ms".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bonus_is_a_multiple_or_a_time() {
+        assert_eq!("3x".parse(), Ok(Bonus::Quantum { times: 3 }));
+        assert_eq!("10ms".parse(), Ok(Bonus::Vruntime { ns: 10_000_000 }));
+        assert_eq!("0us".parse(), Ok(Bonus::Vruntime { ns: 0 }));
+        for nonsense in ["3", "x", "-1x", "1.5x", "18446744073709551615s", "", "3 x"] {
+            assert!(nonsense.parse::<Bonus>().is_err(), "{nonsense}");
+        }
+    }
+}

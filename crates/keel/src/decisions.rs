@@ -1,0 +1,166 @@
+//! What the gate answered last, and what it made its answers from.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::records::{RawCpuState, RawDecision};
+
+/// `enum move_reason` of `policy/views.h`, as the words after "to move task 7, which".
+const REASONS: [&str; 6] = [
+    "woke",
+    "was forked",
+    "became another program",
+    "waited while a CPU was idle",
+    "waited while a CPU had less load",
+    "waited while its address space ran on the group's CPUs",
+];
+
+/// `enum gate_verdict` of `policy/gate.h`.
+const VERDICTS: [&str; 5] = [
+    "allowed: the gate is always open",
+    "allowed: the utilisation is above the zone's limit",
+    "allowed: above the zone's limit with the task's points",
+    "refused: the utilisation is not above the zone's limit",
+    "refused: not above the zone's limit without the task's points",
+];
+/// `GATE_REFUSALS`.
+const REFUSALS: u32 = 3;
+/// `FULL` in `policy/views.h`.
+const FULL: u32 = 1024;
+
+/// One answer of the gate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// When, on the kernel's clock since the boot, in ns.
+    pub at_ns: u64,
+    /// The CPU that asked.
+    pub cpu: u32,
+    /// The task that would move.
+    pub pid: u32,
+    /// The CPU that it would leave.
+    pub source: u32,
+    /// Whether it might.
+    pub allowed: bool,
+    /// Why it was asked.
+    pub reason: String,
+    /// The rule that answered.
+    pub verdict: String,
+    /// How busy the CPU was that the task would leave, in percent.
+    pub source_pct: u32,
+    /// How busy the CPUs were on average, in percent; 0 where the gate does not look at it.
+    pub mean_pct: u32,
+    /// How much of its CPU the task used lately, in percent.
+    pub task_pct: u32,
+    /// For how long that has been above the zone's limit, in ms; 0: it was not.
+    pub above_ms: u64,
+}
+
+impl Decision {
+    fn new(cpu: u32, raw: &RawDecision) -> Self {
+        let word = |words: &[&str], at: u32| {
+            words.get(at as usize).map_or_else(|| format!("{at}"), |word| (*word).to_owned())
+        };
+        let pct = |share: u32| share.min(FULL) * 100 / FULL;
+        Self {
+            at_ns: raw.at_ns,
+            cpu,
+            pid: raw.pid,
+            source: raw.source,
+            allowed: raw.verdict < REFUSALS,
+            reason: word(&REASONS, raw.reason),
+            verdict: word(&VERDICTS, raw.verdict),
+            source_pct: pct(raw.source_utilisation),
+            mean_pct: pct(raw.mean_utilisation),
+            task_pct: pct(raw.task_share),
+            above_ms: raw.above_ns / 1_000_000,
+        }
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.3} s, CPU {}: to move task {}, which {}, from CPU {}: {} (CPU {}: {} %",
+            self.at_ns as f64 / 1e9,
+            self.cpu,
+            self.pid,
+            self.reason,
+            self.source,
+            self.verdict,
+            self.source,
+            self.source_pct,
+        )?;
+        if self.mean_pct > 0 {
+            write!(f, ", mean {} %", self.mean_pct)?;
+        }
+        write!(f, ", task {} %", self.task_pct)?;
+        if self.above_ms > 0 {
+            write!(f, " and above the limit for {} ms", self.above_ms)?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// The last answers that each CPU keeps, the oldest first.
+pub(crate) fn decisions(cpus: &[(u32, RawCpuState)]) -> Vec<Decision> {
+    let mut decisions: Vec<Decision> = cpus
+        .iter()
+        .flat_map(|(cpu, state)| state.decision.iter().map(|raw| (*cpu, raw)))
+        .filter(|(_, raw)| raw.at_ns > 0)
+        .map(|(cpu, raw)| Decision::new(cpu, raw))
+        .collect();
+    decisions.sort_by_key(|decision| decision.at_ns);
+    decisions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytemuck::Zeroable;
+
+    const GATE: &str = include_str!("../../../policy/gate.h");
+    const VIEWS: &str = include_str!("../../../policy/views.h");
+
+    /// How many names with this prefix an enum in the header has before the one that ends it.
+    fn values(header: &str, prefix: &str, end: &str) -> usize {
+        let names = header.lines().map(str::trim).filter(|line| line.starts_with(prefix));
+        names.take_while(|line| !line.starts_with(end)).count()
+    }
+
+    #[test]
+    fn every_reason_and_verdict_has_words() {
+        assert_eq!(values(VIEWS, "MOVE_", "MOVE_REASONS"), REASONS.len());
+        let verdicts = GATE.split("enum gate_verdict {").nth(1).unwrap();
+        assert_eq!(values(verdicts, "GATE_", "GATE_REFUSALS"), REFUSALS as usize);
+        // GATE_REFUSALS itself is no answer.
+        assert_eq!(values(verdicts, "GATE_", "GATE_VERDICTS"), VERDICTS.len() + 1);
+    }
+
+    #[test]
+    fn figures_and_rule_in_a_sentence() {
+        let mut state = RawCpuState::zeroed();
+        state.decision[0] = RawDecision {
+            at_ns: 2_500_000_000,
+            above_ns: 6_000_000_000,
+            pid: 7,
+            source: 1,
+            reason: 3,
+            verdict: 4,
+            source_utilisation: 522,
+            task_share: 1000,
+            ..RawDecision::zeroed()
+        };
+        state.decision[1] = RawDecision { at_ns: 1, verdict: 1, ..RawDecision::zeroed() };
+        let decisions = decisions(&[(0, state)]);
+        assert_eq!(decisions.len(), 2, "empty places are left out");
+        assert!(decisions[0].allowed && !decisions[1].allowed);
+        assert_eq!(
+            decisions[1].to_string(),
+            "2.500 s, CPU 0: to move task 7, which waited while a CPU was idle, from CPU 1: \
+             refused: not above the zone's limit without the task's points (CPU 1: 50 %, task 97 % \
+             and above the limit for 6000 ms)"
+        );
+    }
+}

@@ -1,0 +1,277 @@
+//! `policy/gate.h`: when load may be balanced. The sentences quoted are those of paper 004,
+//! section 3.
+
+use proptest::prelude::*;
+
+use crate::native::*;
+
+const COLD: u32 = 0;
+const LOW: u32 = 1;
+const MID: u32 = 2;
+const HIGH: u32 = 3;
+const HOT: u32 = 4;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The paper's defaults.
+fn zone(level: u32) -> ZoneKnobs {
+    ZoneKnobs {
+        level,
+        use_mean: 0,
+        count_idle: 0,
+        weigh: 1,
+        prize_score_pct: 5,
+        punish_score_pct: 5,
+        prize_time_ns: 5 * SECOND_NS,
+        punish_time_ns: 5 * SECOND_NS,
+    }
+}
+
+/// The largest share that is at most so many percent.
+fn pct(percent: u32) -> u32 {
+    percent * FULL / 100
+}
+
+/// A task that uses little, on a CPU of this utilisation.
+fn busy(percent: u32) -> GateView {
+    GateView { source_utilisation: pct(percent), ..GateView::default() }
+}
+
+/// A task whose own share has been above every limit for so long, on a CPU of this utilisation.
+fn eager(percent: u32, above_ns: u64) -> GateView {
+    GateView { task_share: FULL, task_above_ns: above_ns, ..busy(percent) }
+}
+
+fn opens(zone: &ZoneKnobs, view: &GateView) -> bool {
+    verdict(GATE_ZONE, zone, view) < REFUSALS
+}
+
+#[test]
+fn always_is_always() {
+    for percent in [0, 30, 100] {
+        assert_eq!(verdict(GATE_ALWAYS, &zone(HOT), &busy(percent)), OPEN);
+    }
+}
+
+/// "does not perform any load-balancing if the CPU utilization is in cold zone, 0~30%. [...] only
+/// when the CPU utilization exceeds cold zone"; "If the CPU utilization is in hot zone, 80~100%,
+/// kernel starts to perform load-balancing. Otherwise, kernel does not [...] at all."; "If CPU usage
+/// [...] is higher than that of the configured spot in the warm zone policy, kernel performs
+/// load-balancing".
+#[test]
+fn each_level_opens_above_its_limit() {
+    for (level, limit) in [(COLD, 30), (LOW, 30), (MID, 50), (HIGH, 80), (HOT, 80)] {
+        for percent in 0..=100 {
+            let view = GateView { source_utilisation: percent * FULL / 100, ..busy(0) };
+            let expected = view.source_utilisation * 100 > limit * FULL;
+            assert_eq!(opens(&zone(level), &view), expected, "level {level} at {percent} %");
+        }
+        let full = GateView { source_utilisation: FULL, ..busy(0) };
+        assert_eq!(verdict(GATE_ZONE, &zone(level), &full), BUSY);
+        assert_eq!(verdict(GATE_ZONE, &zone(level), &busy(0)), QUIET);
+    }
+    // Half is a whole number of 1024ths: not above means not above.
+    let half = GateView { source_utilisation: FULL / 2, ..busy(0) };
+    assert!(!opens(&zone(MID), &half));
+    assert!(opens(&zone(MID), &GateView { source_utilisation: FULL / 2 + 1, ..half }));
+}
+
+/// Figure 4: CPUs at 50, 85, 25 and 55 %. "If the system is configured in mid spot of the warm zone
+/// policy, the load-balancer starts operations when the average usage of CPU is over 50%. Kernel
+/// moves one of the running tasks [...] in CPU1 with the highest utilization to [...] CPU2". "In case
+/// of high spot [...] the average usage of CPU is over 80%."
+#[test]
+fn the_papers_worked_example() {
+    let cpus = [50, 85, 25, 55].map(|percent| (pct(percent), false));
+    let average = ZoneKnobs { use_mean: 1, ..zone(MID) };
+    let mean = mean(&average, &cpus);
+    assert_eq!(mean * 100 / FULL, 53, "53.75 %");
+    let from_cpu1 = GateView { source_utilisation: pct(85), mean_utilisation: mean, ..busy(0) };
+    assert_eq!(verdict(GATE_ZONE, &average, &from_cpu1), BUSY);
+    assert_eq!(verdict(GATE_ZONE, &ZoneKnobs { level: HIGH, ..average }, &from_cpu1), QUIET);
+    // "if (Local CPU1 Usage: 85% > 50%) / > 80%: go load-balancing"
+    assert_eq!(verdict(GATE_ZONE, &zone(MID), &from_cpu1), BUSY);
+    assert_eq!(verdict(GATE_ZONE, &zone(HIGH), &from_cpu1), BUSY);
+}
+
+/// "[...] helps to affinitize the existing CPU [...] although the usage of a specific CPU is higher
+/// than the value of the warm zone policy, e.g. CPU-intensive single-threaded application in the
+/// most idle systems."
+#[test]
+fn a_lone_busy_cpu_keeps_its_task_when_the_mean_counts() {
+    let average = ZoneKnobs { use_mean: 1, count_idle: 1, ..zone(COLD) };
+    let cpus = [(FULL, false), (0, true), (0, true), (0, true)];
+    let view = GateView { mean_utilisation: mean(&average, &cpus), ..busy(100) };
+    assert!(!opens(&average, &view));
+    assert!(opens(&zone(COLD), &view), "by default, the usage ratio of each CPU counts");
+}
+
+/// "balance_idle_cal: 0: No consider idle CPUs, 1: Consider idle CPUs".
+#[test]
+fn idle_cpus_count_in_the_mean_or_do_not() {
+    let cpus = [(FULL, false), (FULL / 2, false), (FULL / 4, true), (FULL / 4, true)];
+    assert_eq!(mean(&zone(MID), &cpus), FULL * 3 / 4);
+    assert_eq!(mean(&ZoneKnobs { count_idle: 1, ..zone(MID) }, &cpus), FULL / 2);
+    assert_eq!(mean(&zone(MID), &[(5, true)]), 0, "nobody counts");
+}
+
+/// "If a task maintains the high value of the usage of CPU more than five seconds [...], kernel gives
+/// the task CPU usage score of -5 [...]. In contrast, if a task consumes the CPU usage of a spot
+/// shorter than five seconds, kernel gives the task CPU usage score of 5"; "[5] elevates the
+/// load-balancing possibility [...], -5 aims to bring down" it.
+#[test]
+fn five_seconds_above_the_spot_turn_a_punishment_into_a_prize() {
+    let mid = zone(MID);
+    assert_eq!(verdict(GATE_ZONE, &mid, &eager(48, 5 * SECOND_NS - 1)), PUNISHED);
+    assert_eq!(verdict(GATE_ZONE, &mid, &eager(48, 5 * SECOND_NS)), QUIET);
+    assert_eq!(verdict(GATE_ZONE, &mid, &eager(53, 5 * SECOND_NS - 1)), BUSY);
+    assert_eq!(verdict(GATE_ZONE, &mid, &eager(53, 5 * SECOND_NS)), PRIZED);
+    // Five points, no more.
+    assert_eq!(verdict(GATE_ZONE, &mid, &eager(44, 1)), QUIET);
+    assert_eq!(verdict(GATE_ZONE, &mid, &eager(56, 5 * SECOND_NS)), BUSY);
+}
+
+/// Scores are for tasks above the spot only, and may be switched off.
+#[test]
+fn without_use_or_weights_there_is_no_score() {
+    for above_ns in [1, 9 * SECOND_NS] {
+        for (percent, expected) in [(48, QUIET), (53, BUSY)] {
+            let slept = GateView { task_share: pct(50), ..eager(percent, above_ns) };
+            assert_eq!(verdict(GATE_ZONE, &zone(MID), &slept), expected);
+            let never = GateView { task_above_ns: 0, ..eager(percent, above_ns) };
+            assert_eq!(verdict(GATE_ZONE, &zone(MID), &never), expected);
+            let unweighed = ZoneKnobs { weigh: 0, ..zone(MID) };
+            assert_eq!(verdict(GATE_ZONE, &unweighed, &eager(percent, above_ns)), expected);
+        }
+    }
+}
+
+/// "balance_weight_{prize|punish}_time" and "_score" are knobs; between the times there are no points.
+#[test]
+fn times_and_points_are_knobs() {
+    let knobs = ZoneKnobs {
+        prize_score_pct: 20,
+        punish_score_pct: 2,
+        prize_time_ns: 10 * SECOND_NS,
+        punish_time_ns: SECOND_NS,
+        ..zone(MID)
+    };
+    assert_eq!(verdict(GATE_ZONE, &knobs, &eager(49, SECOND_NS - 1)), PUNISHED);
+    assert_eq!(verdict(GATE_ZONE, &knobs, &eager(47, SECOND_NS - 1)), QUIET);
+    assert_eq!(verdict(GATE_ZONE, &knobs, &eager(49, SECOND_NS)), QUIET);
+    assert_eq!(verdict(GATE_ZONE, &knobs, &eager(69, 9 * SECOND_NS)), BUSY);
+    assert_eq!(verdict(GATE_ZONE, &knobs, &eager(69, 10 * SECOND_NS)), PRIZED);
+}
+
+/// "the weight-based scores are applied" in the warm zone: that tells level 0 from 1.
+#[test]
+fn the_cold_and_the_hot_zone_have_no_scores() {
+    for above_ns in [1, 9 * SECOND_NS] {
+        for percent in 0..=100 {
+            let (plain, view) = (busy(percent), eager(percent, above_ns));
+            for level in [COLD, HOT] {
+                assert_eq!(opens(&zone(level), &view), opens(&zone(level), &plain));
+            }
+        }
+    }
+    assert_eq!(verdict(GATE_ZONE, &zone(LOW), &eager(33, 9 * SECOND_NS)), PRIZED);
+    assert_eq!(verdict(GATE_ZONE, &zone(COLD), &eager(33, 9 * SECOND_NS)), BUSY);
+}
+
+/// "these tasks cannot exceed the maximum value, high spot, and go below the minimum value, low
+/// spot"; "Tasks that are lower than the CPU usage of the warm zone area is not migrated"; "kernel
+/// keeps the border of the warm zone policy without moving a task to the hot zone area".
+#[test]
+fn scores_stay_within_the_warm_zone() {
+    let huge = |level| ZoneKnobs { prize_score_pct: 50, punish_score_pct: 50, ..zone(level) };
+    assert_eq!(verdict(GATE_ZONE, &huge(MID), &eager(29, 1)), QUIET, "below the warm zone");
+    assert_eq!(verdict(GATE_ZONE, &huge(MID), &eager(31, 1)), PUNISHED);
+    assert_eq!(verdict(GATE_ZONE, &huge(HIGH), &eager(79, 1)), QUIET, "never into the hot zone");
+    assert_eq!(verdict(GATE_ZONE, &huge(MID), &eager(79, 9 * SECOND_NS)), PRIZED);
+    assert_eq!(verdict(GATE_ZONE, &huge(MID), &eager(82, 9 * SECOND_NS)), BUSY, "in the hot zone");
+}
+
+#[test]
+fn the_time_above_the_limit_begins_and_ends() {
+    let mid = zone(MID);
+    let (low, high) = (pct(50), pct(52));
+    assert_eq!(above_since(&mid, 0, low, 7), 0);
+    assert_eq!(above_since(&mid, 0, high, 7), 7);
+    assert_eq!(above_since(&mid, 7, high, 9), 7);
+    assert_eq!(above_since(&mid, 7, low, 9), 0);
+}
+
+pub fn any_zone() -> impl Strategy<Value = ZoneKnobs> {
+    (any::<[u32; 4]>(), 0..=4_u32, any::<[u32; 2]>(), any::<[u64; 2]>()).prop_map(
+        |(flags, level, scores, times)| ZoneKnobs {
+            // Now and then a level that is none.
+            level: if flags[3] % 8 == 0 { flags[3] } else { level },
+            use_mean: flags[0] % 2,
+            count_idle: flags[1] % 2,
+            weigh: flags[2] % 2,
+            prize_score_pct: scores[0] % 200,
+            punish_score_pct: scores[1] % 200,
+            prize_time_ns: times[0] >> 20,
+            punish_time_ns: times[1] >> 20,
+        },
+    )
+}
+
+pub fn any_view() -> impl Strategy<Value = GateView> {
+    (0..6_u32, 0..=FULL, 0..=FULL, 0..=FULL, any::<u64>()).prop_map(
+        |(reason, source_utilisation, mean_utilisation, task_share, above)| GateView {
+            reason,
+            source_utilisation,
+            mean_utilisation,
+            task_share,
+            task_above_ns: above >> 20,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn any_knobs_and_views_are_defined(zone in any_zone(), view in any_view()) {
+        let found = verdict(GATE_ZONE, &zone, &view);
+        prop_assert!([BUSY, PUNISHED, QUIET, PRIZED].contains(&found));
+        let wild = GateView { source_utilisation: u32::MAX, mean_utilisation: u32::MAX, ..view };
+        prop_assert!(opens(&zone, &wild));
+    }
+
+    #[test]
+    fn the_busier_the_more_open(zone in any_zone(), view in any_view(), more in 0..=FULL) {
+        let busier = GateView {
+            source_utilisation: view.source_utilisation.max(more),
+            mean_utilisation: view.mean_utilisation.max(more),
+            ..view
+        };
+        prop_assert!(opens(&zone, &busier) >= opens(&zone, &view));
+    }
+
+    #[test]
+    fn points_shift_by_their_number_at_most(level in LOW..=HIGH, view in any_view()) {
+        let plain = ZoneKnobs { weigh: 0, ..zone(level) };
+        if opens(&plain, &view) != opens(&zone(level), &view) {
+            let limit = [30, 50, 80][(level - LOW) as usize];
+            let away = (view.source_utilisation * 100).abs_diff(limit * FULL);
+            prop_assert!(away <= 5 * FULL, "{away}");
+        }
+    }
+
+    /// It follows from the band: no score crosses its upper border, which is the limit.
+    #[test]
+    fn the_high_spot_answers_like_the_hot_zone(knobs in any_zone(), view in any_view()) {
+        let at = |level| opens(&ZoneKnobs { level, ..knobs }, &view);
+        prop_assert_eq!(at(HIGH), at(HOT));
+    }
+
+    #[test]
+    fn a_mean_is_between_the_extremes(
+        knobs in any_zone(),
+        cpus in prop::collection::vec((0..=FULL, any::<bool>()), 1..64),
+    ) {
+        let knobs = ZoneKnobs { count_idle: 1, ..knobs };
+        let shares = cpus.iter().map(|(share, _)| *share);
+        let mean = mean(&knobs, &cpus);
+        prop_assert!(mean >= shares.clone().min().unwrap() && mean <= shares.max().unwrap());
+    }
+}

@@ -1,0 +1,278 @@
+//! `policy/order.h`, the policy `ias`: which sibling runs next. Figures, expressions and sentences
+//! are those of paper 003, sections 2.2 and 3.1.
+
+use proptest::prelude::*;
+
+use crate::native::*;
+
+const SLICE_NS: u64 = 4_000_000;
+const BONUS_VRUNTIME: u32 = 0;
+const BONUS_QUANTUM: u32 = 1;
+
+fn on(bonus_type: u32, bonus_value: u64) -> Aggregation {
+    Aggregation { bonus_value, limit: 0, bonus_type, agg: 1 }
+}
+
+pub fn at(vruntime: u64) -> Candidate {
+    Candidate::at(Some(vruntime))
+}
+
+fn sibling(vruntime: u64, bonus: u64) -> Candidate {
+    Candidate { bonus, ..at(vruntime) }
+}
+
+pub const NOBODY: Candidate = Candidate { exists: false, vruntime: 0, bonus: 0 };
+
+/// Figure 2: A ran; B at 11 is the queue's head, C at 17 the best sibling of A. "If we set the
+/// priority bonus equal to or larger than 7 in Fig. 2, TAS will select thread C [...]. Otherwise, TAS
+/// selects thread B."
+#[test]
+fn figure_2() {
+    let chosen = |bonus| pick_ias(&[NOBODY, at(11), sibling(17, bonus), NOBODY]);
+    assert_eq!(
+        (6..=8).map(chosen).collect::<Vec<_>>(),
+        [CHOOSE_HEAD, CHOOSE_SIBLING, CHOOSE_SIBLING]
+    );
+}
+
+/// Figure 3 on the slave: E ran; F is the head, G the best sibling of E, H the best of `ia_mm`. Each
+/// row: F, G, H, the bonus of all, who runs by expressions (2), (3) and (4).
+#[test]
+fn figure_3() {
+    for (f, g, h, bonus, expected) in [
+        (10, 12, 14, 0, CHOOSE_HEAD),
+        // (4) holds, (2) does not.
+        (10, 12, 14, 3, CHOOSE_SIBLING),
+        (10, 12, 14, 4, CHOOSE_SIBLING),
+        // (2) and (3) hold.
+        (10, 12, 14, 5, CHOOSE_PUBLISHED),
+        (10, 14, 12, 3, CHOOSE_PUBLISHED),
+        (10, 14, 13, 3, CHOOSE_HEAD),
+        (10, 11, 20, 2, CHOOSE_SIBLING),
+    ] {
+        let candidates = [NOBODY, at(f), sibling(g, bonus), sibling(h, bonus)];
+        assert_eq!(pick_ias(&candidates), expected, "{f} {g} {h} with {bonus}");
+    }
+    // Where (2) holds and (3) does not: G's bonus is another one, it is the head itself.
+    let candidates = [NOBODY, at(10), sibling(3, 0), sibling(12, 5)];
+    assert_eq!(pick_ias(&candidates), CHOOSE_SIBLING);
+    // "a missing G makes (3) true"
+    assert_eq!(pick_ias(&[NOBODY, at(10), NOBODY, sibling(14, 5)]), CHOOSE_PUBLISHED);
+    assert_eq!(pick_ias(&[NOBODY, at(10), NOBODY, sibling(14, 4)]), CHOOSE_HEAD);
+}
+
+#[test]
+fn who_ran_is_what_fair_would_run() {
+    // It has less than the head: siblings need no bonus against it, those of the master do.
+    assert_eq!(pick_ias(&[at(9), at(10), sibling(11, 5), NOBODY]), CHOOSE_PREV);
+    assert_eq!(pick_ias(&[at(9), at(10), sibling(11, 5), sibling(12, 5)]), CHOOSE_PUBLISHED);
+    // It has more: B is the head.
+    assert_eq!(pick_ias(&[at(12), at(10), sibling(11, 5), NOBODY]), CHOOSE_SIBLING);
+    assert_eq!(pick_ias(&[at(9), NOBODY, NOBODY, NOBODY]), CHOOSE_PREV);
+    assert_eq!(pick_ias(&[NOBODY, NOBODY, NOBODY, NOBODY]), CHOOSE_NONE);
+}
+
+/// "When the scheduler on master Core finds a chance of aggregating sibling threads, it sets [...]
+/// ia_mm [...]. Otherwise, ia_mm is NULL."
+#[test]
+fn a_master_publishes_what_it_aggregates() {
+    let found = sibling(11, 5);
+    assert!(publishes(CHOOSE_SIBLING, &found));
+    assert!(publishes(CHOOSE_PREV, &found), "it aggregates already");
+    assert!(!publishes(CHOOSE_PREV, &NOBODY));
+    assert!(!publishes(CHOOSE_PREV, &at(11)), "no bonus, no chance");
+    for choice in [CHOOSE_NONE, CHOOSE_HEAD, CHOOSE_PUBLISHED] {
+        assert!(!publishes(choice, &found));
+    }
+}
+
+/// "If bonus_type is 0, IAS gives the priority bonus in vruntime specified in bonus_value. [...] 1,
+/// [...] by multiplying the quantum time of the previously executed thread by bonus_value."
+#[test]
+fn both_kinds_of_bonus() {
+    assert_eq!(bonus(&on(BONUS_VRUNTIME, 5_000), SLICE_NS, 0), 5_000);
+    assert_eq!(bonus(&on(BONUS_QUANTUM, 3), SLICE_NS, 0), 3 * SLICE_NS);
+    assert_eq!(bonus(&on(BONUS_QUANTUM, 3), 0, 0), 0);
+    // No overflow, and nobody waits for longer than anything may.
+    for kind in [BONUS_VRUNTIME, BONUS_QUANTUM] {
+        assert_eq!(bonus(&on(kind, u64::MAX), SLICE_NS, 0), BOUND_NS);
+        assert_eq!(bonus(&on(kind, u64::MAX), 1, 0), BOUND_NS);
+    }
+    assert_eq!(bonus(&on(BONUS_QUANTUM, BOUND_NS), 1, 0), BOUND_NS);
+}
+
+/// "The kernel initializes the values of agg as 0"; "IAS does not give the priority bonus [...] when
+/// the number of aggregations exceeds limit".
+#[test]
+fn off_by_default_and_limited() {
+    let off = Aggregation { agg: 0, ..on(BONUS_VRUNTIME, 5_000) };
+    assert_eq!(bonus(&off, SLICE_NS, 0), 0);
+    let limited = Aggregation { limit: 2, ..on(BONUS_VRUNTIME, 5_000) };
+    assert_eq!(
+        [0, 1, 2, 3].map(|preferred| bonus(&limited, SLICE_NS, preferred)),
+        [5_000, 5_000, 0, 0]
+    );
+    assert_eq!(bonus(&on(BONUS_VRUNTIME, 5_000), SLICE_NS, u64::MAX), 5_000, "0: no limit");
+}
+
+#[test]
+fn only_siblings_belong_together_and_only_under_ias() {
+    assert_eq!([affinity(ORDER_IAS, 7, 7), affinity(ORDER_IAS, 7, 8)], [1, 0]);
+    assert_eq!(affinity(ORDER_IAS, 0, 0), 0, "kernel threads have no space to share");
+    assert_eq!(affinity(ORDER_FAIR, 7, 7), 0);
+}
+
+/// A thread of a space, with what it has received.
+#[derive(Clone, Copy)]
+struct Thread {
+    space: usize,
+    vruntime: u64,
+}
+
+/// Runs threads on one CPU as `bpf/keel/sibling.h` does it, each for a slice when it is its turn.
+/// Calls `look` with who runs and all threads before each slice.
+fn replay(
+    spaces: &[usize],
+    start: u64,
+    how: &Aggregation,
+    slices: u32,
+    mut look: impl FnMut(usize, &[Thread]),
+) -> Vec<usize> {
+    let mut threads: Vec<Thread> =
+        spaces.iter().map(|space| Thread { space: *space, vruntime: start }).collect();
+    let (mut running, mut preferred, mut ran) = (0, 0, Vec::new());
+    for _ in 0..slices {
+        look(running, &threads);
+        ran.push(running);
+        threads[running].vruntime = charge(threads[running].vruntime, SLICE_NS, NICE_0);
+        let best = |wanted: &dyn Fn(usize) -> bool| {
+            (0..threads.len())
+                .filter(|thread| *thread != running && wanted(*thread))
+                .min_by_key(|thread| threads[*thread].vruntime.wrapping_sub(start))
+        };
+        let (head, own) =
+            (best(&|_| true), best(&|it| threads[it].space == threads[running].space));
+        let bonus = bonus(how, SLICE_NS, preferred);
+        let candidate = |thread: Option<usize>, bonus| Candidate {
+            bonus,
+            ..Candidate::at(thread.map(|thread| threads[thread].vruntime))
+        };
+        let from =
+            [at(threads[running].vruntime), candidate(head, 0), candidate(own, bonus), NOBODY];
+        let (chosen, space) = (pick_ias(&from), threads[running].space);
+        running = match chosen {
+            CHOOSE_HEAD => head.unwrap(),
+            CHOOSE_SIBLING => own.unwrap(),
+            _ => running,
+        };
+        preferred = match chosen {
+            _ if threads[running].space != space => 0,
+            CHOOSE_SIBLING => preferred + 1,
+            _ => preferred,
+        };
+    }
+    ran
+}
+
+fn switches(ran: &[usize], spaces: &[usize]) -> usize {
+    ran.windows(2).filter(|pair| spaces[pair[0]] != spaces[pair[1]]).count()
+}
+
+#[test]
+fn siblings_run_in_a_row() {
+    let spaces: Vec<usize> = (0..10).map(|thread| thread % 2).collect();
+    let count = |how| switches(&replay(&spaces, 0, &how, 1_000, |_, _| {}), &spaces);
+    let plain = count(on(BONUS_VRUNTIME, 0));
+    let once = count(on(BONUS_QUANTUM, 1));
+    let many = count(on(BONUS_QUANTUM, 5));
+    assert!(once < plain && many < once, "{plain} {once} {many}");
+}
+
+#[test]
+fn a_limit_ends_the_row() {
+    let spaces = [0, 0, 0, 0, 1];
+    let limited = Aggregation { limit: 2, ..on(BONUS_QUANTUM, 1_000) };
+    let ran = replay(&spaces, 0, &limited, 500, |_, _| {});
+    assert!(ran.contains(&4), "whoever is no sibling runs in spite of a huge bonus");
+    let lone = ran.iter().filter(|thread| **thread == 4).count();
+    assert!(lone >= 500 / 8, "{lone} of 500");
+}
+
+proptest! {
+    /// "In case the aggregation [...] degrade the performance, we only have to set the priority bonus
+    /// as 0."
+    #[test]
+    fn without_a_bonus_every_pick_is_that_of_fair(
+        start: u64,
+        prev in prop::option::of(0..1_u64 << 32),
+        queue in prop::collection::vec(0..1_u64 << 32, 0..6),
+        own: prop::sample::Index,
+        published: prop::sample::Index,
+    ) {
+        let mut queue = queue;
+        queue.sort_unstable();
+        let place = |lag: u64| start.wrapping_add(lag);
+        let of_queue = |which: &prop::sample::Index| match queue.is_empty() {
+            true => NOBODY,
+            false => at(place(*which.get(&queue))),
+        };
+        let (prev, head) = (prev.map(place), queue.first().copied().map(place));
+        let candidates = [
+            Candidate::at(prev), Candidate::at(head), of_queue(&own), of_queue(&published),
+        ];
+        prop_assert_eq!(pick_ias(&candidates), pick(prev, head));
+    }
+
+    #[test]
+    fn nobody_is_preferred_beyond_the_bonus(
+        start: u64,
+        lags in prop::array::uniform4(0..1_u64 << 33),
+        exist in prop::array::uniform4(any::<bool>()),
+        bonuses in prop::array::uniform2(0..1_u64 << 33),
+    ) {
+        let mut candidates: [Candidate; 4] = std::array::from_fn(|which| Candidate {
+            exists: exist[which],
+            vruntime: start.wrapping_add(lags[which]),
+            bonus: if which < 2 { 0 } else { bonuses[which - 2] },
+        });
+        candidates[2].exists &= exist[1];
+        candidates[3].exists &= exist[1];
+        let lag = |which: usize| lags[which] as i128;
+        let chosen = pick_ias(&candidates);
+        for other in 0..4 {
+            if candidates[other].exists && chosen != CHOOSE_NONE {
+                let runs = chosen as usize - 1;
+                // Siblings are not compared with the master's, but for the choice of the latter.
+                if other < 2 || chosen == CHOOSE_PUBLISHED {
+                    prop_assert!(lag(runs) - candidates[runs].bonus as i128 <= lag(other));
+                }
+            }
+        }
+    }
+
+    /// The virtual lag of a thread that waits: never more than the bonus and a slice behind who runs.
+    #[test]
+    fn lags_are_bounded_by_bonus_and_slice(
+        start: u64,
+        spaces in prop::collection::vec(0..3_usize, 2..8),
+        factor in 0..6_u64,
+    ) {
+        let how = on(BONUS_QUANTUM, factor);
+        let most = factor * SLICE_NS + SLICE_NS;
+        let mut worst = 0;
+        replay(&spaces, start, &how, 300, |running, threads| {
+            for thread in threads {
+                let lag = threads[running].vruntime.wrapping_sub(thread.vruntime) as i64;
+                worst = worst.max(lag);
+            }
+        });
+        prop_assert!(worst <= most as i64, "{worst} > {most}");
+    }
+
+    #[test]
+    fn any_bonus_is_bounded(how in any::<(u64, u64, u32, u32)>(), quantum: u64, preferred: u64) {
+        let (bonus_value, limit, bonus_type, agg) = how;
+        let space = Aggregation { bonus_value, limit, bonus_type, agg };
+        prop_assert!(bonus(&space, quantum, preferred) <= BOUND_NS);
+    }
+}

@@ -1,0 +1,35 @@
+//! The seam between the policies: each answers its own question. The functions share no state, so
+//! it is enough that no question in between changes another one's answer: identical views are
+//! replayed under other policies.
+
+use proptest::prelude::*;
+
+use crate::balance::any_cpu;
+use crate::gate::{any_view, any_zone};
+use crate::ias::{NOBODY, at};
+use crate::native::*;
+
+const COUNT: BalanceParams = BalanceParams { kind: 0, faster: 0, tasks: 0 };
+
+proptest! {
+    #[test]
+    fn changing_the_gate_changes_no_pick_and_the_order_no_quota(
+        prev: u64,
+        head: u64,
+        cpus in prop::collection::vec(any_cpu(), 1..16),
+        own in any_cpu(),
+        zone in any_zone(),
+        view in any_view(),
+    ) {
+        let (picked, wanted) = (pick(Some(prev), Some(head)), COUNT.quota(&COUNT.sum(&cpus), &own, true));
+        let ordered = [at(prev), at(head), at(head), NOBODY].map(|it| Candidate { bonus: 9, ..it });
+        let preferred = pick_ias(&ordered);
+        let answers = [GATE_ALWAYS, GATE_ZONE].map(|kind| verdict(kind, &zone, &view));
+        prop_assert_eq!(answers[0], OPEN);
+        prop_assert_eq!(pick(Some(prev), Some(head)), picked);
+        prop_assert_eq!(pick_ias(&ordered), preferred);
+        charge(prev, head, NICE_0);
+        prop_assert_eq!(COUNT.quota(&COUNT.sum(&cpus), &own, true), wanted);
+        prop_assert_eq!(verdict(GATE_ZONE, &zone, &view), answers[1]);
+    }
+}

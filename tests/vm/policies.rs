@@ -1,0 +1,268 @@
+//! The papers' policies on a real kernel: all combinations load, knobs turn, and none of them breaks
+//! an invariant under loads that make schedulers fail.
+
+use std::collections::BTreeMap;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::Test;
+use crate::hotplug::switch;
+use crate::invariants::{crowd, fork_and_exec, hogs};
+use crate::roles::role;
+use crate::scheduler::{Keel, Scheduler, loads, state};
+use crate::storms::*;
+use crate::support::{EVENKEEL, output, text, wait_for};
+use crate::watched::ROUGH;
+
+/// What a paper answers to each of the three questions, after the plain answer.
+const ANSWERS: [(&str, [&str; 2]); 3] = [
+    ("--order", ["fair", "ias"]),
+    ("--gate", ["always", "zone"]),
+    ("--balance", ["count", "capability"]),
+];
+
+/// All papers' answers at once, and of the gate the level that refuses most.
+const FLAGS: &[&str] = &[
+    "--order=ias",
+    "--gate=zone",
+    "--zone=hot",
+    "--balance=capability",
+    "--capacity=0=1024,1=512",
+];
+const PAPERS: Scheduler = Scheduler::With(FLAGS);
+
+/// On every kernel.
+pub const SHORT: &[Test] =
+    &[Test { name: "policies::the_papers_are_accepted", run: the_papers_are_accepted }];
+
+/// On the kernel of all tests.
+pub const TESTS: &[Test] = &[
+    Test { name: "policies::all_are_accepted", run: all_are_accepted },
+    Test { name: "policies::knobs_turn_while_it_runs", run: knobs_turn_while_it_runs },
+    Test { name: "policies::the_gate_refuses_and_opens", run: the_gate_refuses_and_opens },
+    Test { name: "policies::siblings_are_preferred", run: siblings_are_preferred },
+    Test { name: "policies::impossible_aggregation_is_refused", run: impossible_aggregation },
+    Test { name: "policies::fast_cpus_carry_more", run: fast_cpus_carry_more },
+    Test { name: "policies::hogs", run: || hogs(PAPERS, ROUGH) },
+    Test { name: "policies::a_crowd", run: || crowd(PAPERS, 200) },
+    Test { name: "policies::fork_and_exec", run: || fork_and_exec(PAPERS) },
+];
+
+fn evenkeel(arguments: &[&str]) -> Output {
+    output(Command::new(EVENKEEL).args(arguments).stdin(Stdio::null()))
+}
+
+/// What a command says that must succeed.
+fn said(arguments: &[&str]) -> String {
+    let output = evenkeel(arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout).trim().to_owned()
+}
+
+/// What a command complains of that must not succeed.
+fn refused(arguments: &[&str]) -> String {
+    let output = evenkeel(arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+fn the_papers_are_accepted() {
+    said(&[&["sched", "--load-only"], FLAGS].concat());
+}
+
+fn all_are_accepted() {
+    for choice in 0..1 << ANSWERS.len() {
+        let flags = ANSWERS
+            .iter()
+            .enumerate()
+            .flat_map(|(question, (flag, answers))| [*flag, answers[choice >> question & 1]]);
+        let flags: Vec<&str> = ["sched", "--load-only"].into_iter().chain(flags).collect();
+        said(&flags);
+    }
+    assert_eq!(state(), "disabled");
+}
+
+fn knobs_turn_while_it_runs() {
+    assert!(refused(&["zone", "get"]).contains("the keel does not run"));
+    let keel = Keel::start(&["--gate", "zone", "--zone", "warm-mid"]);
+    assert_eq!(said(&["zone", "get", "balance_level"]), "2");
+    said(&["zone", "set", "balance_level", "warm-high"]);
+    said(&["zone", "set", "balance_cpus_avg_enable", "1"]);
+    let knobs = || -> BTreeMap<String, u32> {
+        serde_json::from_str(&said(&["zone", "get", "--json"])).unwrap()
+    };
+    let before = knobs();
+    assert_eq!((before["balance_level"], before["bal_cpus_avg_enable"]), (3, 1));
+    for (knob, value, expected) in [
+        ("balance_level", "5", "from 0 to 4"),
+        ("balance_idle_cal", "yes", "from 0 to 1"),
+        ("balance_weight_prize_time", "-5", "from 0 to"),
+        ("balance", "1", "no such knob"),
+    ] {
+        assert!(refused(&["zone", "set", knob, value]).contains(expected));
+        assert_eq!(knobs(), before, "{knob} changed something");
+    }
+    // They outlive a restart for other CPUs.
+    let loads_before = loads();
+    switch(1, false);
+    wait_for("the keel to be loaded anew", || loads() > loads_before && state() == "enabled");
+    switch(1, true);
+    wait_for("the keel once more", || loads() > loads_before + 1 && state() == "enabled");
+    assert_eq!(knobs(), before);
+    assert_eq!(keel.end().0, Some(0));
+    let keel = Keel::start(&[]);
+    assert!(refused(&["zone", "set", "balance_level", "1"]).contains("runs with --gate always"));
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// Counts how often each counter went up while `load` ran.
+fn counted(keel: &Keel, load: impl FnOnce()) -> BTreeMap<String, u64> {
+    let before = keel.counters();
+    load();
+    keel.counters().into_iter().map(|(name, count)| (name.clone(), count - before[&name])).collect()
+}
+
+/// Threads that sleep most of the time leave all CPUs in the quiet zone; hogs do not.
+fn the_gate_refuses_and_opens() {
+    let keel = Keel::start(&["--gate", "zone", "--zone", "hot", "--strict"]);
+    let rest = || std::thread::sleep(Duration::from_secs(2));
+    let quiet = counted(&keel, || {
+        let crowd = restless(100);
+        rest();
+        crowd.end();
+    });
+    assert!(quiet["gate_quiet"] > 0, "{quiet:?}");
+    assert_eq!(quiet["gate_open"], 0, "{quiet:?}");
+    let explained = said(&["explain", "--keel"]);
+    assert!(explained.contains("refused: the utilisation is not above"), "{explained}");
+    let busy = counted(&keel, || {
+        let mut hogs = Threads::default();
+        for _ in 0..2 * crate::support::all().len() {
+            hogs.start(|| spin(Duration::from_millis(10)));
+        }
+        rest();
+        hogs.end();
+    });
+    assert!(busy["gate_busy"] > 0, "{busy:?}");
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// Twelve hogs on CPUs of which two are twice as fast as the others: these get eight of them.
+fn fast_cpus_carry_more() {
+    let keel = Keel::start(&["--balance", "capability", "--capacity", "0-1=1024,2-3=512"]);
+    let mut hogs = Threads::default();
+    (0..12).for_each(|_| hogs.start(|| spin(Duration::from_millis(10))));
+    std::thread::sleep(Duration::from_secs(4));
+    let mut fast = Vec::new();
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(100));
+        let runnable = keel.runnable();
+        fast.push(runnable[0] + runnable[1]);
+    }
+    fast.sort_unstable();
+    // Taken for equal they would carry six; a guest's own threads come and go.
+    assert!(fast[fast.len() / 2] >= 7, "{fast:?}");
+    hogs.end();
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// Processes of several threads that want all CPUs.
+fn crowded_processes(count: usize) -> Vec<Child> {
+    let start = |_| {
+        let mut command = Command::new("/init");
+        command.args(role("siblings").into_iter().skip(1)).stdin(Stdio::piped()).spawn().unwrap()
+    };
+    (0..count).map(start).collect()
+}
+
+/// A process of eight threads that spin, until its input ends.
+pub fn play_siblings() {
+    let mut threads = Threads::default();
+    (0..8).for_each(|_| threads.start(|| spin(Duration::from_millis(1))));
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
+    threads.end();
+}
+
+fn end_processes(processes: Vec<Child>) {
+    for mut process in processes {
+        drop(process.stdin.take());
+        assert!(process.wait().unwrap().success());
+    }
+}
+
+fn show() -> serde_json::Value {
+    serde_json::from_str(&said(&["ias", "show", "--json"])).unwrap()
+}
+
+/// With a bonus, a CPU runs threads of one process in a row, and slaves follow their master; what was
+/// set ends with the process.
+fn siblings_are_preferred() {
+    let keel = Keel::start(&["--order", "ias"]);
+    said(&["ias", "alloc", "0", "1", "2", "3"]);
+    assert_eq!(show()["roles"], serde_json::json!({"0": 0, "1": 1, "2": 2, "3": 3}));
+    let processes = crowded_processes(3);
+    let rest = || std::thread::sleep(Duration::from_secs(4));
+    rest();
+    let plain = counted(&keel, rest);
+    assert_eq!((plain["aggregate"], plain["follow"]), (0, 0), "off by default: {plain:?}");
+    for process in &processes {
+        let pid = process.id().to_string();
+        said(&["ias", "set-agg", &pid, "1", "1", "5", "0"]);
+    }
+    assert_eq!(show()["spaces"].as_array().unwrap().len(), 3);
+    let preferred = counted(&keel, rest);
+    assert!(preferred["aggregate"] > 0 && preferred["follow"] > 0, "{preferred:?}");
+    let share = |counters: &BTreeMap<String, u64>| {
+        let turns = counters["switch"] + counters["aggregate"] + counters["follow"];
+        counters["space_switch"] as f64 / turns as f64
+    };
+    println!(
+        "switches of the address space: {:.2} -> {:.2} a turn",
+        share(&plain),
+        share(&preferred)
+    );
+    assert!(share(&preferred) < 0.7 * share(&plain), "{plain:?} {preferred:?}");
+    said(&["ias", "agg", &processes[0].id().to_string(), "--off"]);
+    assert_eq!(show()["spaces"].as_array().unwrap().len(), 2);
+    end_processes(processes);
+    wait_for("what was set to end with the processes", || {
+        show()["spaces"].as_array().unwrap().is_empty()
+    });
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// Each complaint is exact, and nothing is changed.
+fn impossible_aggregation() {
+    assert!(refused(&["ias", "show"]).contains("the keel does not run"));
+    let keel = Keel::start(&[]);
+    assert!(
+        refused(&["ias", "set-agg", "1", "1", "1", "3", "0"]).contains("runs with --order fair")
+    );
+    assert_eq!(keel.end().0, Some(0));
+    let keel = Keel::start(&["--order", "ias"]);
+    let before = show();
+    for (arguments, expected) in [
+        (["99999", "1", "1", "3", "0"], "process 99999: there is none"),
+        (["2", "1", "1", "3", "0"], "process 2 is a kernel thread"),
+        (["1", "2", "1", "3", "0"], "agg \"2\""),
+        (["1", "1", "2", "3", "0"], "bonus_type \"2\""),
+        (["1", "1", "0", "18446744073709551616", "0"], "bonus_value"),
+        (["1", "1", "0", "3", "x"], "limit \"x\""),
+    ] {
+        let arguments: Vec<&str> = ["ias", "set-agg"].into_iter().chain(arguments).collect();
+        let why = refused(&arguments);
+        assert!(why.contains(expected), "{why}");
+    }
+    for (roles, expected) in [
+        (&["0", "1", "2"][..], "3 roles, but 4 CPUs are online"),
+        (&["0", "1", "3", "3"], "group 1 has slaves but no master"),
+        (&["0", "1", "0", "1"], "group 0 has two masters"),
+    ] {
+        let arguments: Vec<&str> = ["ias", "alloc"].iter().chain(roles).copied().collect();
+        let why = refused(&arguments);
+        assert!(why.contains(expected), "{why}");
+    }
+    assert!(refused(&["ias", "alloc", "--groups", "0-1/2-7"]).contains("CPU 4 is not online"));
+    assert_eq!(show(), before);
+    assert_eq!(keel.end().0, Some(0));
+}
