@@ -73,6 +73,12 @@ impl Image {
         TRIES.iter().filter_map(counter).sum()
     }
 
+    /// How many tasks the scheduler takes for runnable, from the entries of the map `cpus`.
+    pub fn runnable(cpus: &[u8]) -> u64 {
+        let state = |entry: &[u8]| bytemuck::pod_read_unaligned::<RawCpuState>(entry).runnable;
+        cpus.chunks_exact(Self::CPU_STATE_BYTES).map(state).fold(0, u64::wrapping_add)
+    }
+
     /// What was counted, by name, from the entries of the map `cpus`.
     pub fn counters(cpus: &[u8]) -> BTreeMap<String, u64> {
         let mut statistics = Statistics::default();
