@@ -45,7 +45,8 @@ s32 KEEL_OPS_S(keel_init)
 		struct cpu_state *c = cpu_state(cpu);
 		s32 error;
 
-		if (!c || !topology.cpu[BOUNDED(cpu, MAX_CPUS)].present)
+		/* Offline ones, too: one that comes runs tasks before the keel is loaded anew. */
+		if (!c)
 			continue;
 		c->busy_since_ns = now;
 		error = scx_bpf_create_dsq(cpu, -1);

@@ -25,7 +25,7 @@ struct keel_settings {
 	u32 balance;	/* enum balance_kind */
 	u32 cpus;	/* CPU numbers are below this */
 	u32 levels;	/* of domains, at most MAX_LEVELS */
-	u32 pad;
+	u32 online;	/* positions are below this */
 };
 
 /* May be changed while the keel runs. */
@@ -76,7 +76,6 @@ struct keel_domain {
 struct keel_cpu {
 	u16 position;
 	u16 capability;	/* 0..=1024 */
-	u16 present;	/* 1: online when the keel was loaded */
 	u16 faster;	/* how many CPUs are of more capability */
 	struct keel_domain domain[MAX_LEVELS];	/* the smallest first */
 };

@@ -121,14 +121,14 @@ struct machine_state {
 KEEL_PART int sum_machine(struct machine_sum *sum, u64 now)
 {
 	struct gate_params params = gate_params();
-	u32 cpu;
+	u32 position;
 
 	if (!sum)
 		return 0;
-	bpf_for(cpu, 0, settings.cpus) {
-		struct cpu_state *c = cpu_state(cpu);
+	bpf_for(position, 0, settings.online) {
+		struct cpu_state *c = cpu_state(topology.cpu_at[BOUNDED(position, MAX_CPUS)]);
 
-		if (!c || !topology.cpu[BOUNDED(cpu, MAX_CPUS)].present)
+		if (!c)
 			continue;
 		gate_cpu_step(&params, &sum->mean, utilisation_of(c, now), is_idle(c));
 		sum->tasks += READ_ONCE(c->runnable);

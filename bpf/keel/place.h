@@ -62,7 +62,7 @@ KEEL_PART u32 best_idle(struct task_struct *p __arg_trusted, u32 first, u64 now)
 	if (!view_cpu(first, now, &best))
 		return first;
 	best.idle = true;
-	bpf_for(position, 0, settings.cpus) {
+	bpf_for(position, 0, settings.online) {
 		u32 cpu = cpu_at(position);
 		struct cpu_view view;
 

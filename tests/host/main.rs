@@ -19,6 +19,7 @@ mod repro;
 mod roles;
 mod share;
 mod signals;
+mod sim;
 mod streams;
 mod support;
 mod terminal;

@@ -106,14 +106,14 @@ static ON_DEMAND: &[Boot] = &[
         kernel: "6.18",
         topology: || Topology::ring(4, 1),
         execution: Execution::Fastest,
-        tests: &[invariants::KEEL],
+        tests: &[invariants::KEEL, keel::LOADED_OFTEN],
     },
     Boot {
         name: "soak-8",
         kernel: "6.18",
         topology: || Topology::ring(4, 2),
         execution: Execution::Fastest,
-        tests: &[invariants::KEEL],
+        tests: &[invariants::KEEL, keel::LOADED_OFTEN],
     },
 ];
 

@@ -2,18 +2,18 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_invariants::Limits;
 use evenkeel_journal::affinity;
 use evenkeel_witness::{FAULT, report_fault};
 
-use crate::Test;
 use crate::hotplug::switch;
 use crate::scheduler::{Keel, loads, state};
 use crate::storms::*;
 use crate::support::{EVENKEEL, NOBODY, all, just, output, text, wait_for};
 use crate::watched::{ROUGH, watched};
+use crate::{Test, boots};
 
 /// On every kernel.
 pub const SHORT: &[Test] = &[
@@ -29,7 +29,7 @@ pub const HOTPLUG: &[Test] =
 /// Where a scheduler may come and go any number of times.
 pub const LOADED_OFTEN: &[Test] = &[
     Test { name: "keel::cpus_that_go_and_come", run: cpus_that_go_and_come },
-    Test { name: "keel::killed_twenty_times", run: killed_twenty_times },
+    Test { name: "keel::killed_again_and_again", run: killed_again_and_again },
 ];
 
 /// On the kernel of all tests.
@@ -115,10 +115,13 @@ fn limits_are_warned_of() {
 }
 
 /// Each time the kernel's own scheduler takes over, and nobody is lost between the two.
-fn killed_twenty_times() {
+fn killed_again_and_again() {
     watched(ROUGH, |witness| {
         let crowd = restless(50);
-        for _ in 0..20 {
+        let end = Instant::now() + boots::duration();
+        let mut kills = 0;
+        while kills < 5 || Instant::now() < end {
+            kills += 1;
             let mut keel = Keel::start(&[]);
             std::thread::sleep(Duration::from_millis(20));
             keel.process.kill().unwrap();

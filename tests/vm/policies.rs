@@ -127,13 +127,19 @@ fn the_gate_refuses_and_opens() {
     let keel = Keel::start(&["--gate", "zone", "--zone", "hot", "--strict"]);
     let rest = || std::thread::sleep(Duration::from_secs(2));
     let quiet = counted(&keel, || {
-        let crowd = restless(100);
+        let mut idlers = Threads::default();
+        for _ in 0..3 * crate::support::all().len() {
+            idlers.start(|| {
+                spin(Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(15));
+            });
+        }
         rest();
-        crowd.end();
+        idlers.end();
     });
     assert!(quiet["gate_quiet"] > 0, "{quiet:?}");
     assert_eq!(quiet["gate_open"], 0, "{quiet:?}");
-    let explained = said(&["explain", "--keel"]);
+    let explained = said(&["explain", "--keel", "--last", "100"]);
     assert!(explained.contains("refused: the utilisation is not above"), "{explained}");
     let busy = counted(&keel, || {
         let mut hogs = Threads::default();

@@ -13,10 +13,8 @@ pub fn play(name: &str) {
     match name {
         "worker" => crate::worker::worker(),
         "victim" => crate::storms::play_victim(),
-        "hog" => loop {
-            std::hint::spin_loop();
-        },
         "siblings" => crate::policies::play_siblings(),
+        "hog" => crate::storms::play_hog(),
         other => panic!("no role is called {other}"),
     }
 }

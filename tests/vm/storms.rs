@@ -69,10 +69,17 @@ impl Threads {
     }
 }
 
+/// Works for a while. Not by spin_loop(): where instructions are counted a pause is one, and takes
+/// the emulator as long as a thousand others.
 pub fn spin(time: Duration) {
     let end = Instant::now() + time;
-    while Instant::now() < end {
-        std::hint::spin_loop();
+    while Instant::now() < end {}
+}
+
+/// The role: works until it is killed.
+pub fn play_hog() {
+    loop {
+        spin(Duration::from_secs(1));
     }
 }
 

@@ -96,7 +96,7 @@ fn turn_knobs(options: &mut Options, knobs: &ZoneOptions) -> Result<()> {
 pub fn ask_keel(request: &Request) -> Result<serde_json::Value> {
     match ask(&running(), request) {
         Err(AskError::Nobody { .. }) => {
-            bail!("the keel does not run; start it with: evenkeel sched --gate zone")
+            bail!("the keel does not run; start it with: evenkeel sched")
         }
         answer => Ok(answer?),
     }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
 use evenkeel_bench::output::Output;
 use evenkeel_bench::stats::Verdict;
+use evenkeel_capability::{LagParameters, Policy};
 use evenkeel_keel::Options;
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
@@ -111,6 +112,7 @@ fn run(args: &SimRunArgs) -> Result<i32> {
     let simulation = Simulation {
         machine,
         scheduler,
+        balancer: args.balancer.then(|| Policy::Lag(LagParameters::default())),
         workload: Arc::new(workload),
         faults,
         seed: args.seed,

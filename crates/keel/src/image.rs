@@ -41,7 +41,7 @@ impl Image {
             balance: options.balance as u32,
             cpus: topology.cpu_numbers,
             levels: topology.levels,
-            pad: 0,
+            online: topology.online,
         };
         let parts: [&[u8]; 3] = [
             bytemuck::cast_slice(&topology.cpu_at),
@@ -71,6 +71,12 @@ impl Image {
             Some(u64::from_ne_bytes(*bytes))
         };
         TRIES.iter().filter_map(counter).sum()
+    }
+
+    /// How many tasks the scheduler takes for runnable, from the entries of the map `cpus`.
+    pub fn runnable(cpus: &[u8]) -> u64 {
+        let state = |entry: &[u8]| bytemuck::pod_read_unaligned::<RawCpuState>(entry).runnable;
+        cpus.chunks_exact(Self::CPU_STATE_BYTES).map(state).fold(0, u64::wrapping_add)
     }
 
     /// What was counted, by name, from the entries of the map `cpus`.

@@ -23,7 +23,7 @@ pub(crate) struct RawSettings {
     pub balance: u32,
     pub cpus: u32,
     pub levels: u32,
-    pub pad: u32,
+    pub online: u32,
 }
 
 /// `struct keel_tunables`.
@@ -75,7 +75,6 @@ pub(crate) struct RawDomain {
 pub(crate) struct RawCpu {
     pub position: u16,
     pub capability: u16,
-    pub present: u16,
     pub faster: u16,
     pub domain: [RawDomain; MAX_LEVELS],
 }

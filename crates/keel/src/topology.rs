@@ -52,6 +52,8 @@ pub(crate) struct Topology {
     pub levels: u32,
     /// CPU numbers are below this.
     pub cpu_numbers: u32,
+    /// Positions are below this.
+    pub online: u32,
 }
 
 /// Groups of a level, and which of these make a domain.
@@ -90,6 +92,7 @@ impl Topology {
             cpus: vec![RawCpu::default(); MAX_CPUS],
             ranges: Vec::new(),
             levels: levels.len() as u32,
+            online: online.len() as u32,
             cpu_numbers: machine.cpus.iter().map(|cpu| cpu.id + 1).max().unwrap_or(0),
         };
         for (position, cpu) in online.iter().enumerate() {
@@ -97,7 +100,6 @@ impl Topology {
             if let Some(raw) = topology.cpus.get_mut(cpu.id as usize) {
                 raw.position = position as u16;
                 raw.capability = capability as u16;
-                raw.present = 1;
             }
         }
         topology.count_faster(&online);
@@ -111,13 +113,14 @@ impl Topology {
 
     /// For each CPU, how many others can do more.
     fn count_faster(&mut self, online: &[&Cpu]) {
-        let capabilities: Vec<u16> = online
-            .iter()
-            .filter_map(|cpu| Some(self.cpus.get(cpu.id as usize)?.capability))
-            .collect();
-        for cpu in self.cpus.iter_mut().filter(|cpu| cpu.present == 1) {
-            let faster = capabilities.iter().filter(|other| **other > cpu.capability);
-            cpu.faster = faster.count() as u16;
+        let of =
+            |cpus: &[RawCpu], cpu: &Cpu| cpus.get(cpu.id as usize).map_or(0, |raw| raw.capability);
+        for cpu in online {
+            let own = of(&self.cpus, cpu);
+            let faster = online.iter().filter(|other| of(&self.cpus, other) > own).count();
+            if let Some(raw) = self.cpus.get_mut(cpu.id as usize) {
+                raw.faster = faster as u16;
+            }
         }
     }
 

@@ -112,10 +112,10 @@ pub fn bench(dir: &Path, mut note: impl FnMut(&str)) -> Result<Speeds, SweepErro
     let keel = || Scheduler::Keel(Options::default());
     // Simulated times give about as many events everywhere.
     let contestants = [
-        ("engine alone (fifo)", Scheduler::Fifo, 128, false, 400),
-        ("keel", keel(), 128, false, 400),
-        ("keel, checked", keel(), 128, true, 400),
-        ("keel", keel(), 1024, false, 50),
+        ("engine alone (fifo)", Scheduler::Fifo, 128, false, 1000),
+        ("keel", keel(), 128, false, 1000),
+        ("keel, checked", keel(), 128, true, 1000),
+        ("keel", keel(), 1024, false, 125),
     ];
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); contestants.len()];
     let mut reference = Vec::new();
@@ -128,6 +128,7 @@ pub fn bench(dir: &Path, mut note: impl FnMut(&str)) -> Result<Speeds, SweepErro
             let simulation = Simulation {
                 machine: machine(*cpus)?,
                 scheduler: scheduler.clone(),
+                balancer: None,
                 workload: Arc::new(workload(*cpus as usize * TASKS_PER_CPU, *ms)),
                 faults: FaultPlan::default(),
                 seed: 1,

@@ -26,6 +26,8 @@ pub(crate) enum Event {
     Interrupt { index: u16 },
     /// A change from outside.
     Change { index: u32 },
+    /// An interval of the user-level balancer is over.
+    Balance,
     /// The kernel looks for tasks that wait for too long.
     Watchdog,
     /// Something unpleasant is made to happen.
@@ -87,12 +89,11 @@ mod tests {
             agenda.plan(time, Event::Resched { cpu });
         }
         assert_eq!(agenda.next_ns(), Some(3));
-        let order: Vec<u16> = std::iter::from_fn(|| agenda.pop())
-            .map(|(_, event)| match event {
-                Event::Resched { cpu } => cpu,
-                _ => unreachable!(),
-            })
-            .collect();
+        let cpu = |(_, event)| match event {
+            Event::Resched { cpu } => cpu,
+            other => panic!("{other:?} was not planned"),
+        };
+        let order: Vec<u16> = std::iter::from_fn(|| agenda.pop()).map(cpu).collect();
         assert_eq!(order, [2, 9, 4, 1, 0]);
     }
 }

@@ -1,8 +1,22 @@
 //! The keel's own source on machines that nobody has: a deterministic simulator.
 //!
-//! A [`Simulation`] is a pure function of its input: machine, workload, scheduler, faults and seed.
-//! The scheduler is the unmodified `bpf/keel.bpf.c`, compiled natively against `native/kernel.h`, and
-//! each simulation has a copy of it to itself.
+//! A [`Simulation`] is a pure function of its input: machine, workload, scheduler, faults and seed. The
+//! scheduler is the unmodified `bpf/keel.bpf.c`, compiled natively against `native/kernel.h`, and each
+//! simulation has a copy of it to itself. `docs/simulator.md` says what is modelled and what is not.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `run` | one simulation, from its input to its outcome |
+//! | `kernel` | the kernel as a scheduler knows it; has a table of its own |
+//! | `native` | a scheduler as a shared object |
+//! | `scheduler` | which scheduler |
+//! | `event`, `dsq`, `mask` | what happens when; queues; sets of CPUs |
+//! | `machine` | which CPUs are near which |
+//! | `program` | what tasks do: the language of workloads |
+//! | `workload` | workloads from files and by shape |
+//! | `observe` | every event goes through it: figures, hash, checkers, record |
+//! | `report`, `perfetto`, `picture` | what is said of a simulation: figures, a trace, a picture |
+//! | `sweep`, `compare`, `bench` | many simulations; two sweeps compared; how fast it is |
 
 mod bench;
 mod compare;

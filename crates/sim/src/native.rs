@@ -303,6 +303,11 @@ impl Instance {
         self.cpu_states().map(Image::counters).unwrap_or_default()
     }
 
+    /// How many tasks the scheduler takes for runnable.
+    pub fn runnable(&self) -> Option<u64> {
+        self.cpu_states().map(Image::runnable)
+    }
+
     /// How often this CPU has looked for work elsewhere.
     pub fn attempts(&self, cpu: u32) -> u64 {
         let at = cpu as usize * Image::CPU_STATE_BYTES;

@@ -116,6 +116,7 @@ pub struct Account {
     pub worked_ns: u64,
     /// Since when it runs or waits.
     since_ns: u64,
+    waits: bool,
     /// When it last woke.
     woke_ns: u64,
     work: u64,
@@ -124,8 +125,21 @@ pub struct Account {
 /// Events kept for the report of a violation; of each task's at most this many are shown.
 const KEPT: usize = 8192;
 const SHOWN: usize = 50;
-/// Response times are sorted into so many classes for each power of two.
+/// Response times are sorted into so many classes for each power of two; below twice that they are
+/// exact.
 const CLASSES: u64 = 32;
+
+/// The class of a time.
+fn class_of(ns: u64) -> usize {
+    let shift = u64::from(ns.checked_ilog2().unwrap_or_default().saturating_sub(CLASSES.ilog2()));
+    (shift * CLASSES + (ns >> shift)) as usize
+}
+
+/// The smallest time of a class.
+fn least_of(class: usize) -> u64 {
+    let shift = (class as u64 / CLASSES).saturating_sub(1);
+    (class as u64 - shift * CLASSES) << shift
+}
 
 /// A rule that was broken, and how it came to that.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,6 +158,8 @@ pub(crate) struct Observer {
     pub consumed: u64,
     pub unborn: u64,
     pub restarts: u64,
+    /// Tasks that the user-level balancer moved.
+    pub moves: u64,
     pub overhead_ns: u64,
     pub interrupt_ns: u64,
     pub dump: String,
@@ -154,7 +170,7 @@ pub(crate) struct Observer {
     /// Of idle CPUs while tasks waited, one for each: their time.
     pub idle_while_waiting_ns: u64,
     pub idle_ns: u64,
-    pub responses: BTreeMap<u64, u64>,
+    responses: Vec<u64>,
     pub record: Vec<Event>,
     pub broken: Vec<Broken>,
     counters: BTreeMap<String, u64>,
@@ -174,6 +190,7 @@ impl Observer {
             consumed: 0,
             unborn: 0,
             restarts: 0,
+            moves: 0,
             overhead_ns: 0,
             interrupt_ns: 0,
             dump: String::new(),
@@ -183,7 +200,7 @@ impl Observer {
             switches_other: 0,
             idle_while_waiting_ns: 0,
             idle_ns: 0,
-            responses: BTreeMap::new(),
+            responses: Vec::new(),
             record: Vec::new(),
             broken: Vec::new(),
             counters: BTreeMap::new(),
@@ -247,7 +264,7 @@ impl Observer {
             What::Wakeup { task } => {
                 self.mix(u64::from(*task) | 2 << 32);
                 if let Some(account) = self.account(*task) {
-                    (account.since_ns, account.woke_ns) = (now, now);
+                    (account.since_ns, account.woke_ns, account.waits) = (now, now, true);
                     self.waiting += 1;
                 }
             }
@@ -270,6 +287,13 @@ impl Observer {
         }
     }
 
+    /// How long a task has waited for a CPU up to now.
+    pub fn waited_ns(&self, task: u32, now: u64) -> u64 {
+        let Some(account) = self.accounts.get(task as usize) else { return 0 };
+        let waits = if account.waits { now - account.since_ns } else { 0 };
+        account.waited_ns + waits
+    }
+
     fn switch(&mut self, now: u64, prev: u32, left: Left, next: u32) {
         if prev == IDLE && next == IDLE {
             // A CPU that begins its life idle.
@@ -283,6 +307,7 @@ impl Observer {
         {
             account.ran_ns += now - account.since_ns;
             account.since_ns = now;
+            account.waits = left == Left::Runnable;
             let response_ns = now - account.woke_ns;
             match left {
                 Left::Runnable => self.waiting += 1,
@@ -299,15 +324,23 @@ impl Observer {
             && let Some(account) = self.account(next)
         {
             account.waited_ns += now - account.since_ns;
-            account.since_ns = now;
+            (account.since_ns, account.waits) = (now, false);
             self.waiting = self.waiting.saturating_sub(1);
         }
     }
 
-    /// Counts a response time in its class: exact to a 32nd.
     fn respond(&mut self, ns: u64) {
-        let shift = (u64::BITS - ns.leading_zeros()).saturating_sub(CLASSES.ilog2() + 1);
-        *self.responses.entry(ns >> shift << shift).or_default() += 1;
+        let class = class_of(ns);
+        if self.responses.len() <= class {
+            self.responses.resize(class + 1, 0);
+        }
+        self.responses[class] += 1;
+    }
+
+    /// How often tasks took how long from waking up to sleeping again.
+    pub fn responses(&self) -> BTreeMap<u64, u64> {
+        let counted = self.responses.iter().enumerate().filter(|(_, count)| **count > 0);
+        counted.map(|(class, count)| (least_of(class), *count)).collect()
     }
 
     /// A task has worked so much, in 2^-20 ns.
@@ -397,5 +430,23 @@ fn involves(what: &What, tasks: &[u32]) -> bool {
         | What::Class { task, .. }
         | What::Exit { task } => tasks.contains(task),
         What::Fork { child } => tasks.contains(child),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_a_32nd_wide() {
+        let mut last = 0;
+        for ns in (0..70).chain([100, 1_000, 1_023, 1_024, 999_999, 1 << 40, u64::MAX]) {
+            let class = class_of(ns);
+            let least = least_of(class);
+            assert!(least <= ns && ns - least <= ns / 32, "{ns} in {class} from {least}");
+            assert!(class >= last, "{ns}");
+            last = class;
+        }
+        assert!((0..64).all(|ns| least_of(class_of(ns)) == ns));
     }
 }

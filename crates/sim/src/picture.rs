@@ -100,7 +100,8 @@ pub fn picture(events: &[Event], end_ns: u64, workload: &Workload, title: &str) 
     line(
         &mut svg,
         format_args!(
-            "<text x=\"{LEFT}\" y=\"{}\">time in ms; a colour for each address space, dark for real-time tasks</text>",
+            "<text x=\"{LEFT}\" y=\"{}\">time in ms; a colour for each address space, dark for \
+             real-time tasks</text>",
             bottom + 16
         ),
     );

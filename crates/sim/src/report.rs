@@ -108,6 +108,8 @@ pub struct Report {
     pub calls_per_event: f64,
     /// Times that the scheduler was loaded again.
     pub restarts: u64,
+    /// Tasks that the user-level balancer moved.
+    pub balancer_moves: u64,
     /// A number that two simulations share only if everything happened in the same way.
     pub hash: String,
     /// Why it ended before its workload did.
@@ -168,6 +170,7 @@ impl Report {
             events: outcome.events,
             calls_per_event: outcome.calls as f64 / outcome.events.max(1) as f64,
             restarts: outcome.restarts,
+            balancer_moves: outcome.moves,
             hash: format!("{:016x}", outcome.hash),
             end: outcome.end.as_ref().map(ToString::to_string),
             violations: outcome.broken.iter().map(|broken| broken.violation.to_string()).collect(),

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use evenkeel_capability::Policy;
 use evenkeel_invariants::{Event, Findings, Limits};
 use evenkeel_machine::Machine;
 
-use crate::kernel::{End, FaultPlan, Hazards, Kernel};
+use crate::kernel::{End, FaultPlan, Kernel};
 use crate::native::HostError;
 use crate::observe::{Account, Broken, Level, Observer, Reason, Watching};
 use crate::program::{Change, Workload};
@@ -22,6 +23,8 @@ pub struct Simulation {
     pub machine: Machine,
     /// Under which scheduler.
     pub scheduler: Scheduler,
+    /// The user-level balancer on top, if any; all tasks are its program.
+    pub balancer: Option<Policy>,
     /// What happens there.
     pub workload: Arc<Workload>,
     /// What goes wrong.
@@ -71,6 +74,12 @@ pub struct Outcome {
     pub unborn: u64,
     /// Times that the scheduler was loaded again.
     pub restarts: u64,
+    /// Tasks that the user-level balancer moved.
+    pub moves: u64,
+    /// Tasks that run or wait at the end, ...
+    pub runnable: u64,
+    /// ... and how many the scheduler takes them for, if it counts them.
+    pub believed_runnable: Option<u64>,
     /// The scheduler's own counters.
     pub counters: BTreeMap<String, u64>,
     /// Calls of the kernel's functions by the scheduler.
@@ -103,15 +112,7 @@ impl Simulation {
         });
         let watching = Watching { limits, records: self.records };
         let observer = Observer::new(self.workload.tasks.len(), watching);
-        let hazards = Hazards::new(self.faults, self.seed);
-        let mut kernel = Kernel::new(
-            &self.machine,
-            &self.scheduler,
-            self.workload.clone(),
-            self.seed,
-            hazards,
-            observer,
-        )?;
+        let mut kernel = Kernel::new(self, observer)?;
         kernel.run(self.max_events);
         Ok(kernel.finish())
     }

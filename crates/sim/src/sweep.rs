@@ -190,6 +190,7 @@ fn simulate(run: &(String, Machine, Scheduler, u64)) -> Result<Row, SweepError> 
     let simulation = Simulation {
         machine: machine.clone(),
         scheduler: scheduler.clone(),
+        balancer: None,
         workload: Arc::new(workload),
         faults: FaultPlan::default(),
         seed: *seed,

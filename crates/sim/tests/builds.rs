@@ -5,32 +5,9 @@
 
 mod common;
 
-use std::path::Path;
-use std::process::Command;
-
+use common::build::compile;
 use common::{MS, Sim, paper, torture};
 use evenkeel_sim::program::{Op, TaskPlan};
-
-/// The keel as a shared object, compiled like this.
-fn compile(compiler: &str, options: &[&str]) -> Vec<u8> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let dir = tempfile::tempdir().unwrap();
-    let object = dir.path().join("keel.so");
-    let output = Command::new(compiler)
-        .args(["-std=gnu17", "-Wall", "-Werror", "-fno-strict-aliasing", "-fPIC", "-shared"])
-        .args(["-Wl,-Bsymbolic"])
-        .args(options)
-        .arg("-I")
-        .arg(root.join("crates/sim/native"))
-        .arg("-o")
-        .arg(&object)
-        .arg(root.join("bpf/keel.bpf.c"))
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{compiler} {options:?}:\n{said}");
-    std::fs::read(object).unwrap()
-}
 
 #[test]
 fn every_compiler_makes_the_same_keel() {

@@ -4,16 +4,13 @@
 
 mod common;
 
+use common::keel_build;
 use common::torture::{complaint, simulation};
 use evenkeel_sim::FaultPlan;
 
-fn keel() -> Option<Vec<u8>> {
-    std::env::var_os("EVENKEEL_SIM_KEEL").map(|path| std::fs::read(path).unwrap())
-}
-
 #[test]
 fn nobody_is_lost_whatever_goes_wrong() {
-    let keel = keel();
+    let keel = keel_build();
     let mut events = 0;
     for seed in 1..=24 {
         let simulation = simulation(seed, keel.as_deref());
@@ -25,6 +22,24 @@ fn nobody_is_lost_whatever_goes_wrong() {
         events += outcome.events;
     }
     assert!(events > 200_000, "{events} events are no test");
+}
+
+#[test]
+fn who_wants_to_run_is_counted_rightly_whoever_comes_in_between() {
+    let keel = keel_build();
+    let mut runnable = 0;
+    for seed in 1..=8 {
+        let mut simulation = simulation(seed, keel.as_deref());
+        // A call that fails may leave a count wrong; nothing else may.
+        simulation.faults.fail_one_in = 0;
+        let outcome = simulation.run().unwrap();
+        if let Some(complaint) = complaint(&simulation, &outcome) {
+            panic!("{complaint}");
+        }
+        assert_eq!(outcome.believed_runnable, Some(outcome.runnable), "seed {seed}");
+        runnable += outcome.runnable;
+    }
+    assert!(runnable > 8, "{runnable}");
 }
 
 #[test]
@@ -44,7 +59,7 @@ fn faults_are_part_of_the_seed() {
 #[test]
 #[ignore = "takes long: make sim-soak"]
 fn soak() {
-    let keel = keel();
+    let keel = keel_build();
     let wanted = std::env::var("EVENKEEL_SIM_EVENTS").unwrap().parse::<u64>().unwrap();
     let next = std::sync::atomic::AtomicU64::new(1);
     let events = std::sync::atomic::AtomicU64::new(0);

@@ -56,8 +56,8 @@ fn threads_phases_and_loops() {
 fn threads_that_wait_for_each_other_get_there() {
     let workload = read(
         r#"{ "tasks": {
-            "a": { "loop": 3, "run": 1000, "resume": "b", "suspend": "a" },
-            "b": { "loop": 3, "suspend": "b", "run": 2000, "resume": "a" },
+            "a": { "loop": 3, "run": 1000, "resume": "b", "suspend" },
+            "b": { "loop": 3, "suspend" , "run": 2000, "resume": "a" },
             "c": { "loop": 1, "lock": "m", "wait": { "ref": "cond", "mutex": "m" }, "unlock": "m",
                    "barrier": "end" },
             "d": { "loop": 1, "sleep": 5000, "lock": "m", "signal": "cond", "unlock": "m",

@@ -54,9 +54,6 @@ struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/witness.bpf.o")));
 
-/// The program that sees switches.
-const SWITCHES: &str = "on_switch";
-
 /// A witness that looks on. Dropping it detaches everything.
 pub struct Witness {
     object: Object,
@@ -66,6 +63,8 @@ pub struct Witness {
 }
 
 struct Seen {
+    /// All programs are there.
+    is_whole: bool,
     reader: Reader,
     watch: Watch,
     last_ns: u64,
@@ -89,7 +88,12 @@ impl Witness {
         }
         let object = open.load().map_err(bpf("loading"))?;
         let watch = Watch::new(limits);
-        let seen = Rc::new(RefCell::new(Seen { reader: Reader::default(), watch, last_ns: 0 }));
+        let seen = Rc::new(RefCell::new(Seen {
+            is_whole: false,
+            reader: Reader::default(),
+            watch,
+            last_ns: 0,
+        }));
         let events = {
             let map = object.maps().find(|map| map.name() == "events");
             let map = map.ok_or(Error::Missing("events"))?;
@@ -106,14 +110,12 @@ impl Witness {
             builder.build().map_err(bpf("opening the events"))?
         };
         let mut witness = Self { object, links: Vec::new(), events, seen };
-        // Switches last: who was seen to fall asleep must be seen to wake.
-        for last in [false, true] {
-            for program in witness.object.progs_mut() {
-                if (program.name() == SWITCHES) == last {
-                    witness.links.push(program.attach().map_err(bpf("attaching"))?);
-                }
-            }
+        for program in witness.object.progs_mut() {
+            witness.links.push(program.attach().map_err(bpf("attaching"))?);
         }
+        // What came while some were not there yet has gaps.
+        witness.look()?;
+        witness.seen.borrow_mut().is_whole = true;
         Ok(witness)
     }
 
@@ -142,9 +144,8 @@ impl Witness {
     ///
     /// # Errors
     /// [`Error::Lost`] when something was missed.
-    pub fn end(mut self) -> Result<Findings, Error> {
-        // First nothing more happens, then the rest is read. Switches end first, for the same reason.
-        while self.links.pop().is_some() {}
+    pub fn end(self) -> Result<Findings, Error> {
+        // Before the first of the programs goes, for the same reason.
         self.look()?;
         let lost = self.lost()?;
         let Self { events, seen, .. } = self;
@@ -172,6 +173,9 @@ impl Witness {
 
 impl Seen {
     fn see(&mut self, raw: &RawEvent) {
+        if !self.is_whole {
+            return;
+        }
         self.last_ns = raw.time_ns;
         let Self { reader, watch, .. } = self;
         reader.read(raw, |event| watch.see(&event));

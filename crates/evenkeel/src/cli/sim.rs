@@ -71,6 +71,9 @@ pub struct SimRunArgs {
     /// The scheduler.
     #[command(flatten)]
     pub policies: PolicyArgs,
+    /// Have the user-level balancer (`evenkeel run`) move the tasks on top, all as one program.
+    #[arg(long)]
+    pub balancer: bool,
     /// What things cost.
     #[command(flatten)]
     pub costs: CostArgs,

@@ -16,7 +16,15 @@ impl Kernel {
         let interrupted = passed.min(c.interrupt_ns);
         c.interrupt_ns -= interrupted;
         passed -= interrupted;
-        let Some(curr) = c.curr else { return };
+        c.times.interrupted_ns += interrupted;
+        let Some(curr) = c.curr else {
+            if c.thief.is_some() {
+                c.times.taken_ns += passed;
+            } else {
+                c.times.idle_ns += passed;
+            }
+            return;
+        };
         let raw = &mut self.tasks[curr as usize].raw;
         let charged =
             if self.machine.costs.irq_accounting == 1 { passed } else { passed + interrupted };
@@ -26,6 +34,9 @@ impl Kernel {
         c.overhead_ns -= overhead;
         let progress = (passed - overhead) * c.rate;
         let task = &mut self.tasks[curr as usize];
+        task.times.ran_ns += passed;
+        task.times.stolen_ns += interrupted;
+        task.times.received += passed * u64::from(c.capability);
         self.observer.worked(curr, progress.min(task.work));
         task.work = task.work.saturating_sub(progress);
     }
@@ -84,6 +95,7 @@ impl Kernel {
         let t = &mut self.tasks[task as usize];
         t.life = Life::Runs;
         t.runnable_at = self.now;
+        t.times.switches += 1;
         let home = *t.home.get_or_insert(node);
         let (last, space, reason) = (t.last_cpu.replace(cpu), t.space, t.reason);
         let c = &mut self.cpus[cpu as usize];

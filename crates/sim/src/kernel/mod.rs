@@ -12,8 +12,10 @@
 //! | `change` | affinity, nice, cgroups, capability |
 //! | `hotplug` | CPUs come and go, and the scheduler is loaded anew |
 //! | `steps` | what tasks do between stretches of work |
+//! | `balancer` | the user-level balancer on top |
 //! | `faults` | calls that fail, others that come in between, delays |
 
+mod balancer;
 mod callbacks;
 mod change;
 mod clock;
@@ -40,7 +42,7 @@ use crate::mask::{MAX_CPUS, Mask};
 use crate::native::{HostError, Instance, RawGroup, RawNode, RawTask};
 use crate::observe::{Level, Observer, Reason};
 use crate::program::{Op, Workload};
-use crate::run::Outcome;
+use crate::run::{Outcome, Simulation};
 use crate::scheduler::Scheduler;
 
 pub use faults::{FaultPlan, Hazards};
@@ -136,6 +138,7 @@ struct Task {
     /// How often each Repeat has gone back, by its place.
     repeats: Vec<(usize, u64)>,
     timers: Vec<u64>,
+    times: balancer::TaskTimes,
     /// Its own random numbers, so that what it does does not depend on who else is there.
     rng: Xoshiro256PlusPlus,
 }
@@ -173,6 +176,7 @@ struct Cpu {
     space: Option<u32>,
     /// Where the search for an idle CPU went on to last.
     distributed: u32,
+    times: balancer::CpuTimes,
 }
 
 impl Cpu {
@@ -209,6 +213,7 @@ pub(crate) struct Kernel {
     thieves_ran: BTreeMap<u32, u64>,
     workload: Arc<Workload>,
     sync: steps::Objects,
+    balancer: Option<balancer::Balancer>,
     live: usize,
     hazards: Hazards,
     /// What must wait until who holds a lock is done.
@@ -247,15 +252,10 @@ fn thief_tid(thief: u16, cpu: u32) -> u32 {
 
 impl Kernel {
     /// A machine that has just been started, with everything planned.
-    pub fn new(
-        machine: &Machine,
-        scheduler: &Scheduler,
-        workload: Arc<Workload>,
-        seed: u64,
-        hazards: Hazards,
-        observer: Observer,
-    ) -> Result<Box<Self>, HostError> {
+    pub fn new(simulation: &Simulation, observer: Observer) -> Result<Box<Self>, HostError> {
+        let Simulation { machine, scheduler, workload, seed, .. } = simulation;
         let layout = Layout::new(machine);
+        let machine_cpus = layout.cpus();
         let online = Mask::from(&machine.online());
         let instance = scheduler.load(machine, kfuncs::FUNCTIONS)?;
         let mut kernel = Box::new(Self {
@@ -274,15 +274,19 @@ impl Kernel {
             dsqs: vec![(GLOBAL_ID, Dsq::default())],
             groups: Vec::new(),
             thieves_ran: BTreeMap::new(),
-            sync: steps::Objects::new(&workload),
+            sync: steps::Objects::new(workload),
+            balancer: simulation
+                .balancer
+                .clone()
+                .map(|policy| balancer::Balancer::new(policy, machine_cpus, workload.tasks.len())),
             live: workload.tasks.len(),
-            workload,
-            hazards,
+            workload: workload.clone(),
+            hazards: Hazards::new(simulation.faults, *seed),
             deferred: Vec::new(),
             depth: 0,
             began: 0,
             end: None,
-            seed,
+            seed: *seed,
             observer,
         });
         kernel.make_cpus();
@@ -377,6 +381,7 @@ impl Kernel {
                 at: 0,
                 repeats: Vec::new(),
                 timers: Vec::new(),
+                times: balancer::TaskTimes::default(),
                 rng: Xoshiro256PlusPlus::seed_from_u64(stream),
             });
         }
@@ -397,6 +402,9 @@ impl Kernel {
         }
         for (index, (at, _)) in workload.changes.iter().enumerate() {
             self.agenda.plan(*at, Event::Change { index: index as u32 });
+        }
+        if let Some(balancer) = &self.balancer {
+            self.agenda.plan(balancer.first_interval_ns(), Event::Balance);
         }
         self.plan_watchdog();
         self.plan_fault();
@@ -443,6 +451,7 @@ impl Kernel {
             Event::Thief { index, takes } => self.thief_event(index, takes),
             Event::Interrupt { index } => self.interrupt(index),
             Event::Change { index } => self.change_event(index),
+            Event::Balance => self.balance_event(),
             Event::Watchdog => self.watchdog(),
             Event::Fault => self.fault(),
         }
@@ -494,11 +503,16 @@ impl Kernel {
         if matches!(self.end, Some(End::Scheduler(_))) {
             self.call_dump();
         }
+        let wants = |task: &&Task| matches!(task.life, Life::Waits | Life::Runs);
+        let runnable = self.tasks.iter().filter(wants).count() as u64;
+        let believed_runnable = self.instance.runnable();
         let (calls, scanned) = (self.instance.host.calls, self.instance.host.scanned);
         let mut observer = self.observer;
         let (findings, hash) = observer.end(self.now, self.instance.counters());
+        let responses = observer.responses();
         Outcome {
             time_ns: self.now,
+            responses,
             events: observer.events,
             hash,
             end: self.end,
@@ -512,9 +526,11 @@ impl Kernel {
             idle_while_waiting_ns: observer.idle_while_waiting_ns,
             idle_ns: observer.idle_ns,
             overhead_ns: observer.overhead_ns,
-            responses: observer.responses,
             unborn: observer.unborn,
+            runnable,
+            believed_runnable,
             restarts: observer.restarts,
+            moves: observer.moves,
             calls,
             scanned,
             record: observer.record,

@@ -73,6 +73,8 @@ struct Reader<'t> {
     forks: Vec<(String, Fork)>,
     /// The first task of each name.
     names: BTreeMap<String, usize>,
+    /// The thread that is read now.
+    thread: String,
 }
 
 /// Where a task is forked.
@@ -103,8 +105,10 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Workload> {
         groups: BTreeMap::new(),
         forks: Vec::new(),
         names: BTreeMap::new(),
+        thread: String::new(),
     };
-    let parsed = parse_to_ast(text, &CollectOptions::default(), &ParseOptions::default());
+    let whole = with_values(text);
+    let parsed = parse_to_ast(&whole, &CollectOptions::default(), &ParseOptions::default());
     let root = parsed.map_err(|error| WorkloadError::Field {
         file: file.to_owned(),
         line: error.line_display(),
@@ -255,6 +259,7 @@ impl Reader<'_> {
             }
         }
         let here = self.workload.tasks.len();
+        self.thread = field.name().to_owned();
         // A timer that is called unique is each thread's own, and so are all others here.
         self.timers.clear();
         let mut ops = Vec::new();
@@ -400,11 +405,11 @@ impl Reader<'_> {
                 ops.push(Op::Broadcast(condition));
             }
             "suspend" => {
-                let condition = self.suspended(field, task)?;
+                let condition = self.suspended(field)?;
                 ops.push(Op::Wait { condition, mutex: None });
             }
             "resume" => {
-                let condition = self.suspended(field, task)?;
+                let condition = self.suspended(field)?;
                 ops.push(Op::Broadcast(condition));
             }
             "barrier" => {
@@ -490,9 +495,9 @@ impl Reader<'_> {
     }
 
     /// What a thread that suspends itself waits for: the name, or its own one.
-    fn suspended(&mut self, field: &Field, task: usize) -> Result<usize> {
+    fn suspended(&mut self, field: &Field) -> Result<usize> {
+        let own = self.thread.clone();
         let name = self.text(field)?;
-        let own = format!("suspend {task}");
         Ok(self.condition(if name.is_empty() { &own } else { name }))
     }
 
@@ -526,6 +531,26 @@ impl Reader<'_> {
         }
         Ok(())
     }
+}
+
+/// The text with an empty string for each `"suspend"` and `"yield"` that has no value, as rt-app's
+/// own front end makes it. Lines stay where they are.
+fn with_values(text: &str) -> String {
+    let mut whole = String::with_capacity(text.len());
+    let mut rest = text;
+    let next = |text: &str| {
+        let found = ["\"suspend\"", "\"yield\""].map(|word| Some(text.find(word)? + word.len()));
+        found.into_iter().flatten().min()
+    };
+    while let Some(end) = next(rest) {
+        let (done, left) = rest.split_at(end);
+        whole.push_str(done);
+        if left.trim_start().starts_with([',', '}']) {
+            whole.push_str(": \"\"");
+        }
+        rest = left;
+    }
+    whole + rest
 }
 
 /// Has the ops from `start` on done `times` times; -1: for ever.

@@ -171,7 +171,7 @@ fn arrivals(numbers: &Numbers, seed: u64) -> Result<Workload, WorkloadError> {
     let tasks = (0..tasks).map(|at| {
         at_ns = at_ns.saturating_add(crate::random::about(gap, rng.next_u64()));
         let sleeps = rng.next_u64() % 100 < io;
-        let bursts = if burst == 0 { 0 } else { work / burst };
+        let bursts = work.checked_div(burst).unwrap_or_default();
         let ops = if sleeps && bursts > 0 {
             vec![Op::Run(burst), Op::Sleep(burst), Op::Repeat { to: 0, times: bursts - 1 }]
         } else {

@@ -2,10 +2,12 @@
 
 #![allow(dead_code)]
 
+pub mod build;
 pub mod torture;
 
 use std::sync::Arc;
 
+use evenkeel_capability::Policy;
 use evenkeel_keel::Options;
 use evenkeel_machine::{Costs, Machine};
 use evenkeel_sim::program::{Interrupts, Op, TaskPlan, Thief, Workload};
@@ -32,11 +34,18 @@ pub fn only(cpu: u32) -> Option<Arc<Mask>> {
     Some(Arc::new(mask))
 }
 
+/// The keel as somebody else has compiled it: with sanitizers, or with a fault of its own.
+pub fn keel_build() -> Option<Arc<[u8]>> {
+    let path = std::env::var_os("EVENKEEL_SIM_KEEL")?;
+    Some(std::fs::read(path).unwrap().into())
+}
+
 /// A simulation in the making.
 #[derive(Clone)]
 pub struct Sim {
     pub machine: Machine,
     pub scheduler: Scheduler,
+    pub balancer: Option<Policy>,
     pub workload: Workload,
     pub faults: FaultPlan,
     pub seed: u64,
@@ -45,11 +54,17 @@ pub struct Sim {
 impl Sim {
     pub fn new(machine: Machine) -> Self {
         let (workload, faults) = (Workload::default(), FaultPlan::default());
-        Self { machine, scheduler: Scheduler::Fifo, workload, faults, seed: 1 }
+        let scheduler = Scheduler::Fifo;
+        Self { machine, scheduler, balancer: None, workload, faults, seed: 1 }
     }
 
     pub fn keel(machine: Machine) -> Self {
-        Self { scheduler: Scheduler::Keel(Options::default()), ..Self::new(machine) }
+        let options = Options::default();
+        let scheduler = match keel_build() {
+            Some(build) => Scheduler::Built(options, build),
+            None => Scheduler::Keel(options),
+        };
+        Self { scheduler, ..Self::new(machine) }
     }
 
     pub fn task(mut self, task: TaskPlan) -> Self {
@@ -76,6 +91,7 @@ impl Sim {
         Simulation {
             machine: self.machine.clone(),
             scheduler: self.scheduler.clone(),
+            balancer: self.balancer.clone(),
             workload: Arc::new(self.workload.clone()),
             faults: self.faults,
             seed: self.seed,

@@ -70,6 +70,7 @@ pub fn simulation(seed: u64, keel: Option<&[u8]>) -> Simulation {
             Some(bytes) => Scheduler::Built(options, bytes.into()),
             None => Scheduler::Keel(options),
         },
+        balancer: None,
         workload: workload.into(),
         faults: FaultPlan::ALL,
         seed,

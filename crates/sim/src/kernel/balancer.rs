@@ -1,0 +1,137 @@
+//! The user-level balancer on top of the scheduler, with its own code: `capability::plan` gets a
+//! snapshot of all tasks at the end of each interval, and its moves are carried out as the host does
+//! it with soft placement (the mask is narrowed to the target, and given back at once).
+
+use evenkeel_capability::{CpuView, Policy, Snapshot, State, TaskId, TaskView, plan};
+
+use crate::event::Event;
+use crate::mask::Mask;
+
+use super::{End, Kernel, Life, Queue, tid};
+
+/// Where a CPU's time has gone.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct CpuTimes {
+    pub idle_ns: u64,
+    pub taken_ns: u64,
+    pub interrupted_ns: u64,
+}
+
+/// What a task has had.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TaskTimes {
+    pub ran_ns: u64,
+    pub stolen_ns: u64,
+    /// Of the best CPU, in 1/1024 ns.
+    pub received: u64,
+    pub switches: u64,
+    waited_ns: u64,
+}
+
+/// The balancer and what it knew at the end of the last interval.
+pub(super) struct Balancer {
+    state: State,
+    since_ns: u64,
+    cpus: Vec<CpuTimes>,
+    tasks: Vec<TaskTimes>,
+}
+
+impl Balancer {
+    pub fn new(policy: Policy, cpus: usize, tasks: usize) -> Self {
+        Self {
+            state: State::new(policy),
+            since_ns: 0,
+            cpus: vec![CpuTimes::default(); cpus],
+            tasks: vec![TaskTimes::default(); tasks],
+        }
+    }
+
+    pub fn first_interval_ns(&self) -> u64 {
+        self.state.first_interval_ns()
+    }
+}
+
+impl Kernel {
+    /// An interval is over.
+    pub(super) fn balance_event(&mut self) {
+        if self.depth > 0 {
+            self.deferred.push(Event::Balance);
+            return;
+        }
+        let Some(mut balancer) = self.balancer.take() else { return };
+        let snapshot = self.snapshot(&mut balancer);
+        match plan(&snapshot, &mut balancer.state) {
+            Ok(plan) => {
+                for made in &plan.moves {
+                    self.place(made.task.tid - 1, made.to);
+                }
+                self.observer.moves += plan.moves.len() as u64;
+                self.agenda.plan(self.now + plan.interval_ns.max(1), Event::Balance);
+            }
+            Err(why) => self.end = Some(End::Host(format!("the balancer's snapshot: {why}"))),
+        }
+        self.balancer = Some(balancer);
+    }
+
+    fn place(&mut self, task: u32, cpu: u32) {
+        let own = (*self.tasks[task as usize].allowed).clone();
+        let mut only = Mask::EMPTY;
+        only.set(cpu);
+        self.set_affinity(task, &only);
+        self.set_affinity(task, &own);
+    }
+
+    /// What has happened since the last one.
+    fn snapshot(&mut self, balancer: &mut Balancer) -> Snapshot {
+        let online = self.online.to_set();
+        let interval_ns = (self.now - balancer.since_ns).max(1);
+        balancer.since_ns = self.now;
+        let mut cpus = Vec::with_capacity(online.len());
+        for cpu in online.iter() {
+            self.update(cpu);
+            let times = self.cpus[cpu as usize].times;
+            let before = std::mem::replace(&mut balancer.cpus[cpu as usize], times);
+            let rt_ns = times.taken_ns - before.taken_ns;
+            cpus.push(CpuView {
+                cpu,
+                core: self.layout.siblings(cpu).first().copied().unwrap_or(cpu),
+                node: self.layout.node(cpu),
+                speed: self.cpus[cpu as usize].capability.clamp(1, 1024),
+                noise_ns: times.interrupted_ns - before.interrupted_ns,
+                rt_ns,
+                idle_ns: times.idle_ns - before.idle_ns,
+                foreign_milli: 0,
+                rt_milli: (rt_ns * 1000 / interval_ns) as u32,
+            });
+        }
+        let mut tasks = Vec::new();
+        for task in 0..self.tasks.len() as u32 {
+            if matches!(self.tasks[task as usize].life, Life::New | Life::Dead) {
+                continue;
+            }
+            let waited_ns = self.observer.waited_ns(task, self.now);
+            let t = &self.tasks[task as usize];
+            let times = TaskTimes { waited_ns, ..t.times };
+            let before = std::mem::replace(&mut balancer.tasks[task as usize], times);
+            tasks.push(TaskView {
+                id: TaskId { tid: tid(task), start: 0 },
+                process: t.space,
+                cpu: t.raw.cpu,
+                queue: match t.queue {
+                    Queue::Dsq(_, place) => place.vtime,
+                    Queue::None | Queue::Local => 0,
+                },
+                run_ns: times.ran_ns - before.ran_ns,
+                received_ns: (times.received - before.received) >> 10,
+                stolen_ns: times.stolen_ns - before.stolen_ns,
+                wait_ns: times.waited_ns - before.waited_ns,
+                switches: (times.switches - before.switches) as u32,
+                runnable: matches!(t.life, Life::Waking | Life::Waits | Life::Runs),
+                allowed: t.allowed.to_set().intersection(&online),
+                fixed: t.raw.nr_cpus_allowed == 1,
+                working_set_bytes: None,
+            });
+        }
+        Snapshot { interval_ns, cpus, tasks }
+    }
+}

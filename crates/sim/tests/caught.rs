@@ -1,0 +1,90 @@
+//! A scheduler with a fault is caught, and it is told how it came to that. (`scripts/mutate` makes
+//! all such faults in turn; these are one of each kind.)
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::build::with_fault;
+use common::torture::simulation;
+use common::{MS, Sim, hog, only, paper};
+use evenkeel_keel::Options;
+use evenkeel_sim::program::{TaskPlan, Thief};
+use evenkeel_sim::{Outcome, Scheduler, history};
+
+/// What is said of a simulation, all of it.
+fn told(sim: &Sim, outcome: &Outcome) -> String {
+    let end = outcome.end.as_ref().map(ToString::to_string).unwrap_or_default();
+    end + &outcome.dump + &history(outcome, &sim.workload)
+}
+
+fn built(sim: Sim, build: Vec<u8>) -> Sim {
+    Sim { scheduler: Scheduler::Built(Options::default(), build.into()), ..sim }
+}
+
+#[test]
+fn time_that_nobody_is_charged_for() {
+    let charge = "t->vruntime = order_charge(t->vruntime, executed - t->executed_ns, t->weight);";
+    let build = with_fault("bpf/keel/task.h", charge, "");
+    let nice = |nice| TaskPlan { nice, allowed: only(0), ..hog(100_000 * MS) };
+    let mut sim = built(Sim::keel(paper(1)).task(nice(0)).task(nice(5)), build);
+    sim.workload.duration_ns = 8_000 * MS;
+    let outcome = sim.outcome();
+    let told = told(&sim, &outcome);
+    assert!(told.contains("weights_honoured"), "{told}");
+    assert!(told.contains("switches from"), "{told}");
+    let longest = outcome.broken.iter().map(|broken| broken.history.len()).max().unwrap();
+    assert!((2..=50).contains(&longest), "{longest}");
+    // It does it again.
+    assert_eq!(sim.outcome().broken, outcome.broken);
+}
+
+#[test]
+fn a_queue_that_nobody_looks_at() {
+    let insert = "scx_bpf_dsq_insert_vtime(p, cpu, slice_ns, t->vruntime, flags);";
+    let lost = "scx_bpf_dsq_insert_vtime(p, 77, slice_ns, t->vruntime, flags);";
+    let sim = built(
+        Sim::keel(paper(2)).tasks(5, hog(50 * MS)),
+        with_fault("bpf/keel/queue.h", insert, lost),
+    );
+    let told = told(&sim, &sim.outcome());
+    assert!(told.contains("is put into queue 0x4d, which does not exist"), "{told}");
+    assert!(told.contains("keel: order=0 gate=0 balance=0"), "its dump is shown: {told}");
+}
+
+#[test]
+fn a_cpu_that_does_not_exist() {
+    let returned = "if (!t)\n\t\treturn prev;";
+    let build = with_fault("bpf/keel/place.h", returned, "return 5000;");
+    let sim = built(Sim::keel(paper(2)).tasks(3, hog(50 * MS)), build);
+    let told = told(&sim, &sim.outcome());
+    assert!(told.contains("select_cpu chose CPU 5000, which does not exist"), "{told}");
+}
+
+#[test]
+fn an_idle_cpu_that_nobody_wakes() {
+    let kick = "if (cpu != own)\n\t\t\tscx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);";
+    let build = with_fault("bpf/keel/queue.h", kick, "(void)own;");
+    let thief = Thief { cpu: 0, run_ns: 400 * MS, period_ns: 1_000 * MS, from_ns: 50 * MS };
+    let sim = built(Sim::keel(paper(2)).task(hog(200 * MS)).thief(thief), build);
+    let told = told(&sim, &sim.outcome());
+    assert!(told.contains("work_conservation"), "{told}");
+}
+
+#[test]
+fn a_count_that_is_wrong_when_others_come_in_between() {
+    let atomic = "u32 on = __sync_lock_test_and_set(&t->counted_on, 0);";
+    let build = with_fault(
+        "bpf/keel/load.h",
+        atomic,
+        "u32 on = t->counted_on; t->counted_on = 0; \
+         if (t->weight & 1) return;",
+    );
+    let wrong = (1..=6).any(|seed| {
+        let mut simulation = simulation(seed, Some(&build));
+        simulation.faults.fail_one_in = 0;
+        let outcome = simulation.run().unwrap();
+        outcome.believed_runnable != Some(outcome.runnable)
+    });
+    assert!(wrong);
+}

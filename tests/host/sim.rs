@@ -1,0 +1,78 @@
+//! The simulator from the command line.
+
+use std::process::Command;
+
+use crate::support::*;
+
+fn sim(host: &Host, words: &[&str]) -> Command {
+    host.evenkeel([&["sim"], words].concat())
+}
+
+#[test]
+fn a_simulation_is_told_in_figures_traces_and_pictures() {
+    let host = Host::new();
+    let (json, trace, svg) = (host.path("json"), host.path("trace"), host.path("svg"));
+    let files = [&json, &trace, &svg].map(|path| path.to_str().unwrap());
+    let words = ["run", "barrier:tasks=6,work=2ms,rounds=5", "--machine", "amc1"];
+    let outputs = ["--json", files[0], "--perfetto", files[1], "--svg", files[2]];
+    let done = output(&mut sim(&host, &[&words[..], &outputs[..]].concat()));
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    let report: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(report["finished"], 6);
+    assert_eq!(report["machine"], "amc1");
+    let said = text(&done.stdout);
+    assert!(said.contains(report["hash"].as_str().unwrap()), "{said}");
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("thread0"));
+    assert!(!std::fs::read(&trace).unwrap().is_empty());
+    // The same again, by any other process.
+    let again = output(&mut sim(&host, &words));
+    assert_eq!(text(&again.stdout), said);
+}
+
+#[test]
+fn nonsense_is_refused_by_name() {
+    let host = Host::new();
+    for (words, expected) in [
+        (&["run", "hogs", "--machine", "amc9"][..], "no machine preset \"amc9\""),
+        (&["run", "hogs:tasks=0"], "tasks=0: expected 1 to 100000"),
+        (&["run", "/nonexistent.json"], "cannot read workload /nonexistent.json"),
+        (&["run", "hogs", "--cost", "tea_ns=1"], "there is no such cost"),
+        (&["run", "hogs", "--cost", "tick_ns=1"], "costs.tick_ns: is 1, must be"),
+        (&["run", "hogs", "--thief", "9:1ms/2ms"], "CPU 9 is not online"),
+        (&["run", "hogs", "--slice-us", "1000,2000"], "2 combinations of policies"),
+        (&["compare", "/nonexistent", "/nonexistent"], "rows /nonexistent"),
+    ] {
+        let done = output(&mut sim(&host, words));
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(expected), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn a_workload_that_cannot_end_is_no_success() {
+    let host = Host::new();
+    let done = output(&mut sim(&host, &["run", "hogs", "--max-events", "10"]));
+    assert_eq!(done.status.code(), Some(1));
+    let said = text(&done.stderr);
+    assert!(said.contains("10 events have happened, and it is not over"), "{said}");
+    assert!(said.contains("with --seed 1, does it again"), "{said}");
+}
+
+#[test]
+fn sweeps_are_compared() {
+    let host = Host::new();
+    let rows = |name: &str, slice: &str| {
+        let out = host.path(name).to_str().unwrap().to_owned();
+        let words = ["sweep", "arrivals:tasks=12,work=10ms", "--seeds", "6", "--out", &out];
+        let done = output(&mut sim(&host, &[&words[..], &["--slice-us", slice]].concat()));
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        assert!(text(&done.stdout).starts_with("6 runs; 6 rows"), "{}", text(&done.stdout));
+        out
+    };
+    let (short, long) = (rows("short", "500"), rows("long", "100000"));
+    let done = output(&mut sim(&host, &["compare", &short, &long]));
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    assert!(text(&done.stdout).contains("better"), "{}", text(&done.stdout));
+}
