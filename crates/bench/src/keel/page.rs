@@ -126,8 +126,8 @@ index), the median of the rounds, and its 95 % interval: above 1 is better.
 - *verdict*: a paired t test on the logarithms of the ratios, corrected for the number of rows \
 (Holm): the chance of even one wrong *better* or *worse* is 5 %.
 - *reached*: the whole 95 % interval is as wanted; *missed*: none of it is.
-- Costs: calls during which the emulator executed another CPU are left out (they seem to take as \
-long as that), and what measuring takes is in them.
+- Costs: what measuring takes is taken off; calls during which the emulator executed another CPU are \
+left out, because they seem to take as long as that.
 ";
 
 fn rows_of<'a>(text: &mut String, rows: impl Iterator<Item = &'a Row>) -> fmt::Result {
