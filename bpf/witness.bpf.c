@@ -89,8 +89,10 @@ static __always_inline u32 how_it_left(const struct task_struct *prev, unsigned 
 
 	if (state & TASK_DEAD)
 		return WITNESS_DEAD;
-	return BPF_CORE_READ(prev, on_rq) == ON_RQ_QUEUED && !delayed ? WITNESS_RUNNABLE :
-									WITNESS_ASLEEP;
+	/* An int until 7.1, a byte since 7.2: read as wide as it is here. */
+	return BPF_CORE_READ_BITFIELD_PROBED(prev, on_rq) == ON_RQ_QUEUED && !delayed ?
+		       WITNESS_RUNNABLE :
+		       WITNESS_ASLEEP;
 }
 
 SEC("tp_btf/sched_switch")

@@ -21,6 +21,7 @@
 #define DEFAULT_WEIGHT 100
 
 struct group_state {
+	u64 id;		/* the cgroup's */
 	u64 weight;	/* in NICE_0_WEIGHT */
 	u64 active;	/* weights of its runnable tasks and active child groups; atomic */
 	u64 shown;	/* what it adds to the parent's `active`; atomic */
@@ -161,10 +162,8 @@ KEEL_PART u32 take_slot(void)
 /* cpu.max is not enforced: it is counted, so that whoever watches can warn of it. */
 static __always_inline void note_quota(u64 quota_us)
 {
-	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
-
-	if (c && quota_us < MAX_QUOTA_US)
-		count(c, COUNT_UNLIMITED);
+	if (quota_us < MAX_QUOTA_US)
+		count(COUNT_UNLIMITED);
 }
 
 s32 KEEL_OPS_S(keel_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
@@ -189,6 +188,7 @@ s32 KEEL_OPS_S(keel_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_arg
 		bpf_map_update_elem(&group_slots, &id, &parent, BPF_ANY);
 		return 0;
 	}
+	g->id = id;
 	g->weight = scaled_weight(args->weight);
 	g->parent = parent;
 	g->active = 0;
@@ -206,7 +206,8 @@ void KEEL_OPS(keel_cgroup_exit, struct cgroup *cgrp)
 
 	bpf_map_delete_elem(&group_slots, &id);
 	g = group_state(slot);
-	if (slot != ROOT_GROUP && g)
+	/* One without a slot of its own shows its parent's, which stays. */
+	if (slot != ROOT_GROUP && g && g->id == id)
 		g->used = 0;
 }
 
@@ -224,7 +225,7 @@ void KEEL_OPS(keel_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 	u32 slot = slot_of(cgrp);
 	struct group_state *g = group_state(slot);
 
-	if (slot == ROOT_GROUP || !g)
+	if (slot == ROOT_GROUP || !g || g->id != cgrp->kn->id)
 		return;
 	g->weight = scaled_weight(weight);
 	if (READ_ONCE(g->shown))

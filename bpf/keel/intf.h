@@ -74,6 +74,7 @@ struct keel_topology {
 enum keel_counter {
 	COUNT_WAKE_IDLE,	/* woken straight onto an idle CPU */
 	COUNT_ENQUEUE,		/* put into a queue */
+	COUNT_LEAVE,		/* left a queue without a turn: it was changed, moved or killed */
 	COUNT_SWITCH,		/* the queue's head was given the CPU */
 	COUNT_KEEP,		/* who ran used up a slice and runs on */
 	COUNT_PREEMPT,		/* a waking task took the CPU from who ran */
@@ -90,6 +91,7 @@ enum keel_counter {
 	COUNT_TRY_IDLE,		/* an idle CPU looked for work */
 	COUNT_TRY_PERIODIC,	/* a busy CPU looked for work, once a domain */
 	COUNT_RESCUE,		/* taken although no policy asked for it: waited too long */
+	COUNT_SEND_BACK,	/* moved back to its own CPU, the only one that it may use */
 	COUNT_THIEF,		/* a higher class took the CPU, and its task was let go */
 	COUNT_NO_STATE,		/* a task without state of ours: the global queue takes it */
 	COUNT_UNLIMITED,	/* a cgroup was given a cpu.max, which the keel does not enforce */

@@ -34,10 +34,10 @@ static __always_inline bool may_move(struct cpu_state *own, struct cpu_state *so
 	};
 
 	if (gate_may(&params, &view) < GATE_REFUSALS) {
-		count(own, COUNT_MOVE_WAKE + reason);
+		count(COUNT_MOVE_WAKE + reason);
 		return true;
 	}
-	count(own, COUNT_REFUSE_WAKE + reason);
+	count(COUNT_REFUSE_WAKE + reason);
 	return false;
 }
 
@@ -154,7 +154,7 @@ KEEL_PART bool balance_idle(u32 own, u64 now)
 
 	if (!c || !is_anybody_waiting() || !view_cpu(own, now, &view))
 		return 0;
-	count(c, COUNT_TRY_IDLE);
+	count(COUNT_TRY_IDLE);
 	view.idle = true;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -205,7 +205,7 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 			continue;
 		c->balance_at_ns[BOUNDED(level, MAX_LEVELS)] =
 			now + domain.cpus * BUSY_FACTOR * NS_PER_MS;
-		count(c, COUNT_TRY_PERIODIC);
+		count(COUNT_TRY_PERIODIC);
 		bpf_for(i, 0, domain.ranges) {
 			struct cpu_range range = range_at(domain.first_range + i);
 			struct group_view group;
@@ -232,6 +232,46 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 }
 
 /*
+ * Liveness: who waits here and may not run here goes back to its own CPU. A task can be tied to that
+ * (the kernel's migrate_disable()) in the moment when another one pulls it over.
+ */
+KEEL_PART int send_back(u32 own)
+{
+	struct order_params order = order_params();
+	struct cpu_state *from = cpu_state(own);
+	u64 budget = READ_ONCE(tunables.scan_limit);
+	struct task_struct *p;
+
+	if (!from)
+		return 0;
+	bpf_for_each(scx_dsq, p, own, 0) {
+		u32 cpu = scx_bpf_task_cpu(p);
+		struct cpu_state *to = cpu_state(cpu);
+		struct task_state *t;
+		u64 vruntime;
+
+		if (!budget)
+			break;
+		budget--;
+		t = task_state(p);
+		if (!t || !to || cpu == own || may_run_on(p, own))
+			continue;
+		vruntime = order_place(&order, t->vruntime, READ_ONCE(from->clock),
+				       READ_ONCE(to->clock), PLACE_ARRIVE);
+		scx_bpf_dsq_move_set_vtime(THIS_ITERATOR, vruntime);
+		if (!scx_bpf_dsq_move_vtime(THIS_ITERATOR, p, cpu, 0))
+			continue;
+		t->vruntime = vruntime;
+		t->home = cpu;
+		recount_task(t, own, cpu);
+		count(COUNT_SEND_BACK);
+		note_waiting(cpu);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
+	return 0;
+}
+
+/*
  * Liveness: who has waited too long in this CPU's queue runs next. The queue's tail
  * is where those are whose weight is so small that their turn does not come.
  */
@@ -244,6 +284,7 @@ KEEL_PART int rescue(u32 own, u64 now)
 	if (!c || now < c->rescue_at_ns)
 		return 0;
 	c->rescue_at_ns = now + RESCUE_INTERVAL_NS;
+	send_back(own);
 	bpf_for_each(scx_dsq, p, own, SCX_DSQ_ITER_REV) {
 		struct task_state *t = task_state(p);
 
@@ -254,7 +295,7 @@ KEEL_PART int rescue(u32 own, u64 now)
 			continue;
 		scx_bpf_dsq_move_set_slice(THIS_ITERATOR, READ_ONCE(tunables.slice_ns));
 		if (scx_bpf_dsq_move(THIS_ITERATOR, p, SCX_DSQ_LOCAL, 0)) {
-			count(c, COUNT_RESCUE);
+			count(COUNT_RESCUE);
 			break;
 		}
 	}

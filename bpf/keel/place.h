@@ -116,8 +116,7 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		return cpu;
 	bring_home(t, cpu, PLACE_WAKE);
 	count_task(p, t, cpu);
-	t->waiting_since_ns = now;
-	count(c, COUNT_WAKE_IDLE);
+	count(COUNT_WAKE_IDLE);
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, READ_ONCE(tunables.slice_ns), 0);
 	return cpu;
 }

@@ -4,7 +4,7 @@
 #define EVENKEEL_KEEL_QUEUE_H
 
 /* Has the CPU look at its queue now, if it is idle or who runs there has to give way. */
-static __always_inline void alert(u32 own, u32 cpu, struct task_state *t, bool wakes, u64 now)
+static __always_inline void alert(u32 cpu, struct task_state *t, bool wakes, u64 now)
 {
 	struct cpu_state *c = cpu_state(cpu);
 	struct order_params params = order_params();
@@ -12,9 +12,16 @@ static __always_inline void alert(u32 own, u32 cpu, struct task_state *t, bool w
 
 	if (!c)
 		return;
-	if (!READ_ONCE(c->running_weight)) {
-		/* The kernel sees to the CPU that it has enqueued the task on itself. */
-		if (cpu != own)
+	/*
+	 * Atomic for the barrier: either a CPU that is about to idle sees the task in its queue,
+	 * or we see that nobody runs there.
+	 */
+	if (!__sync_fetch_and_add(&c->running_weight, 0)) {
+		/*
+		 * The CPU that executes this turns to its queue by itself. No other does, not even
+		 * the one that the kernel enqueues on: only for who wakes it has that CPU look.
+		 */
+		if (cpu != bpf_get_smp_processor_id())
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return;
 	}
@@ -23,7 +30,7 @@ static __always_inline void alert(u32 own, u32 cpu, struct task_state *t, bool w
 	running = order_charge(READ_ONCE(c->running_vruntime), now - READ_ONCE(c->running_since_ns),
 			       READ_ONCE(c->running_weight));
 	if (order_preempt(&params, t->vruntime, running)) {
-		count(c, COUNT_PREEMPT);
+		count(COUNT_PREEMPT);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
 }
@@ -70,6 +77,7 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	u64 now = scx_bpf_now();
 
 	if (!t || !c) {
+		count(COUNT_NO_STATE);
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, flags);
 		return;
 	}
@@ -77,13 +85,15 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 		cpu = place_anew(p, t, own, flags, now);
 	bring_home(t, cpu, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
 	count_task(p, t, cpu);
-	t->waiting_since_ns = now;
-	count(c, COUNT_ENQUEUE);
 	if (flags & SCX_ENQ_REENQ)
-		count(c, COUNT_THIEF);
+		count(COUNT_THIEF);
+	else
+		note_leaving(t);
+	t->waiting_since_ns = now;
+	count(COUNT_ENQUEUE);
 	scx_bpf_dsq_insert_vtime(p, cpu, slice_ns, t->vruntime, flags);
 	note_waiting(cpu);
-	alert(own, cpu, t, flags & SCX_ENQ_WAKEUP, now);
+	alert(cpu, t, flags & SCX_ENQ_WAKEUP, now);
 }
 
 /* The first of a CPU's queue. */
@@ -130,14 +140,15 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	}
 	if (order_pick(&params, runs, head, none, none) == CHOOSE_HEAD) {
 		if (scx_bpf_dsq_move_to_local(own)) {
-			count(c, COUNT_SWITCH);
+			count(COUNT_SWITCH);
 			note_served(own);
 			return;
 		}
-		/* Somebody else was faster. */
+		/* Somebody else was faster, or the head may not run here. */
+		send_back(own);
 	}
 	if (t) {
-		count(c, COUNT_KEEP);
+		count(COUNT_KEEP);
 		note_running(c, t, now);
 		set_slice(prev, READ_ONCE(tunables.slice_ns));
 	}

@@ -25,7 +25,7 @@ struct task_state {
 	u64 counted_weight;	/* what it adds to a CPU's load */
 	u64 grouped_weight;	/* what it adds to its cgroup */
 	u64 executed_ns;	/* the kernel's sum_exec_runtime, up to which it is charged */
-	u64 waiting_since_ns;
+	u64 waiting_since_ns;	/* 0: is in no queue */
 	u64 rested_since_ns;	/* when it last stopped running */
 	u64 run_share;		/* decayed_share() as of share_since_ns */
 	u64 share_since_ns;
@@ -58,9 +58,13 @@ static __always_inline struct task_state *task_state(struct task_struct *p)
 	return bpf_task_storage_get(&tasks, p, 0, 0);
 }
 
-static __always_inline void count(struct cpu_state *c, u32 counter)
+/* By the CPU that executes this, so that no two ever count in one place. */
+static __always_inline void count(u32 counter)
 {
-	c->counters[BOUNDED(counter, MAX_COUNTERS)]++;
+	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
+
+	if (c)
+		c->counters[BOUNDED(counter, MAX_COUNTERS)]++;
 }
 
 static __always_inline struct order_params order_params(void)

@@ -25,6 +25,14 @@ void KEEL_OPS(keel_enable, struct task_struct *p)
 	t->executed_ns = p->se.sum_exec_runtime;
 }
 
+/* It is in no queue any more, and has not run: the kernel took it out. */
+static __always_inline void note_leaving(struct task_state *t)
+{
+	if (t->waiting_since_ns)
+		count(COUNT_LEAVE);
+	t->waiting_since_ns = 0;
+}
+
 void KEEL_OPS(keel_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 {
 	struct task_state *t = task_state(p);
@@ -115,8 +123,10 @@ void KEEL_OPS(keel_quiescent, struct task_struct *p, u64 flags)
 {
 	struct task_state *t = task_state(p);
 
-	if (t)
-		uncount_task(t);
+	if (!t)
+		return;
+	note_leaving(t);
+	uncount_task(t);
 }
 
 /* Whoever waits goes first, whatever the order says; nobody waits: it runs on. */

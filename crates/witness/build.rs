@@ -1,4 +1,4 @@
-//! Compiles `bpf/witness.bpf.c` to the object that the library carries.
+//! Compiles `bpf/witness.bpf.c` and `bpf/fault.bpf.c` to the objects that the library carries.
 
 use std::env;
 use std::error::Error;
@@ -7,19 +7,22 @@ use std::path::PathBuf;
 use libbpf_cargo::SkeletonBuilder;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let source = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf");
-    let object = PathBuf::from(env::var("OUT_DIR")?).join("witness.bpf.o");
-    let mut builder = SkeletonBuilder::new();
-    builder.source(source.join("witness.bpf.c")).obj(object);
-    if let Ok(clang) = env::var("CLANG") {
-        builder.clang(clang);
-    }
+    let sources = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf");
+    let objects = PathBuf::from(env::var("OUT_DIR")?);
     // The kernel's user-space headers live in a directory of their own on multi-arch systems.
     let headers = format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
-    builder.clang_args(["-Wall", "-Werror", "-I", &headers]);
-    builder.build()?;
-    println!("cargo:rerun-if-changed={}", source.join("witness.bpf.c").display());
-    println!("cargo:rerun-if-changed={}", source.join("witness.h").display());
+    for name in ["witness", "fault"] {
+        let source = sources.join(format!("{name}.bpf.c"));
+        let mut builder = SkeletonBuilder::new();
+        builder.source(&source).obj(objects.join(format!("{name}.bpf.o")));
+        if let Ok(clang) = env::var("CLANG") {
+            builder.clang(clang);
+        }
+        builder.clang_args(["-Wall", "-Werror", "-I", &headers]);
+        builder.build()?;
+        println!("cargo:rerun-if-changed={}", source.display());
+    }
+    println!("cargo:rerun-if-changed={}", sources.join("witness.h").display());
     println!("cargo:rerun-if-env-changed=CLANG");
     Ok(())
 }

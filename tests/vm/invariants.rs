@@ -6,11 +6,11 @@ use std::time::Duration;
 use evenkeel_invariants::Limits;
 use evenkeel_journal::affinity;
 
-use crate::Test;
 use crate::scheduler::Scheduler;
 use crate::storms::*;
 use crate::support::just;
 use crate::watched::{EXACT, ROUGH, for_a_while, rest, watched};
+use crate::{Test, boots};
 
 macro_rules! tests_of {
     ($name:literal, $scheduler:expr) => {
@@ -28,6 +28,7 @@ macro_rules! exact_tests_of {
     ($name:literal, $scheduler:expr) => {
         &[
             Test { name: concat!($name, "::weights"), run: || weights($scheduler) },
+            Test { name: concat!($name, "::group_weights"), run: || group_weights($scheduler) },
             Test { name: concat!($name, "::hogs_exactly"), run: || hogs($scheduler, EXACT) },
         ]
     };
@@ -53,6 +54,34 @@ fn weights(scheduler: Scheduler) {
             hogs.end();
         });
         assert!(findings.shares_judged >= 2, "no share was judged");
+    });
+}
+
+/// A hog in a group of three times the weight of another's, which is shared by two: 6:1:1.
+fn group_weights(scheduler: Scheduler) {
+    scheduler.under(|| {
+        let groups = [Group::new(300), Group::new(100)];
+        let mut hogs = [&groups[0], &groups[1], &groups[1]].map(|group| {
+            let hog = start("hog");
+            affinity::set(hog.id() as i32, &just(0)).unwrap();
+            group.take(&hog);
+            hog
+        });
+        let read = || [0, 1, 2].map(|index: usize| cpu_time_ns(hogs[index].id() as i32));
+        // Until all of them are where they belong.
+        std::thread::sleep(Duration::from_millis(200));
+        let before = read();
+        std::thread::sleep(boots::duration());
+        let after = read();
+        let got = [0, 1, 2].map(|index| (after[index] - before[index]) as f64);
+        let of_all = got.map(|ns| ns / got.iter().sum::<f64>());
+        for hog in &mut hogs {
+            end(hog);
+        }
+        groups.into_iter().for_each(Group::end);
+        for (share, due) in of_all.iter().zip([0.75, 0.125, 0.125]) {
+            assert!((share - due).abs() < 0.05 * due.max(0.25), "{of_all:?}");
+        }
     });
 }
 
@@ -93,7 +122,8 @@ fn crowd(scheduler: Scheduler, count: u64) {
 fn fork_and_exec(scheduler: Scheduler) {
     scheduler.under(|| {
         watched(ROUGH, |witness| {
-            let mut processes = Processes::start(30);
+            // Each exec costs a tenth of a second here: more of them are a test of patience.
+            let mut processes = Processes::start(8);
             let mut random = Random::new(1);
             let mut forks = Threads::default();
             (0..2).for_each(|_| forks.start(short_child));

@@ -1,29 +1,44 @@
 //! The keel as a guest of a real kernel: it comes, goes, is killed, thrown out, and finds CPUs gone.
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use evenkeel_invariants::Limits;
 use evenkeel_journal::affinity;
+use evenkeel_witness::{FAULT, report_fault};
 
 use crate::Test;
 use crate::hotplug::switch;
 use crate::scheduler::{Keel, loads, state};
 use crate::storms::*;
-use crate::support::{EVENKEEL, just, output, text, wait_for};
+use crate::support::{EVENKEEL, NOBODY, all, just, output, text, wait_for};
 use crate::watched::{ROUGH, watched};
 
 /// On every kernel.
 pub const SHORT: &[Test] = &[
     Test { name: "keel::is_accepted_by_the_kernel", run: is_accepted_by_the_kernel },
     Test { name: "keel::comes_and_goes", run: comes_and_goes },
+    Test { name: "keel::a_fault_ends_it_with_a_report", run: a_fault_ends_it_with_a_report },
+];
+
+/// On kernels that have no boot for these.
+pub const HOTPLUG: &[Test] =
+    &[Test { name: "keel::cpus_that_go_and_come", run: cpus_that_go_and_come }];
+
+/// Where a scheduler may come and go any number of times.
+pub const LOADED_OFTEN: &[Test] = &[
+    Test { name: "keel::cpus_that_go_and_come", run: cpus_that_go_and_come },
+    Test { name: "keel::killed_twenty_times", run: killed_twenty_times },
 ];
 
 /// On the kernel of all tests.
 pub const LONG: &[Test] = &[
     Test { name: "keel::is_the_only_one", run: is_the_only_one },
-    Test { name: "keel::killed_twenty_times", run: killed_twenty_times },
-    Test { name: "keel::cpus_that_go_and_come", run: cpus_that_go_and_come },
+    Test { name: "keel::nonsense_is_refused", run: nonsense_is_refused },
+    Test { name: "keel::limits_are_warned_of", run: limits_are_warned_of },
+    Test { name: "keel::sysrq_ends_it", run: sysrq_ends_it },
+    Test { name: "keel::a_cpu_that_is_taken_is_left", run: a_cpu_that_is_taken_is_left },
     Test { name: "keel::a_stall_ends_it_with_a_report", run: a_stall_ends_it_with_a_report },
 ];
 
@@ -60,10 +75,49 @@ fn is_the_only_one() {
     assert_eq!(keel.end().0, Some(0));
 }
 
+/// With the reason and an exit code of its own, and nothing is loaded.
+fn nonsense_is_refused() {
+    let before = loads();
+    for (flags, code, reason) in [
+        (["--order", "best"], 2, "there is no such order policy"),
+        (["--slice-us", "0"], 2, "expected microseconds"),
+        (["--capacity", "0=2000"], 2, "is not a capacity"),
+        (["--capacity", "99=512"], 3, "there is no such CPU"),
+    ] {
+        let output = output(Command::new(EVENKEEL).arg("sched").args(flags).stdin(Stdio::null()));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{flags:?}: {said}");
+        assert!(said.contains(reason), "{flags:?}: {said}");
+    }
+    let output = output(Command::new(EVENKEEL).arg("sched").stdin(Stdio::null()).uid(NOBODY));
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("no privilege"), "{said}");
+    assert_eq!((state().as_str(), loads()), ("disabled", before));
+}
+
+/// The keel does not enforce cpu.max: whoever set one hears of it.
+fn limits_are_warned_of() {
+    let group = Group::new(100);
+    let limit = |text: &str| group.set("cpu.max", text);
+    limit("50000 100000");
+    let keel = Keel::start(&[]);
+    let counted = keel.counters()["unlimited"];
+    assert!(counted >= 1, "the limit was not seen");
+    limit("20000 100000");
+    assert_eq!(keel.counters()["unlimited"], counted + 1);
+    limit("max 100000");
+    assert_eq!(keel.counters()["unlimited"], counted + 1, "that is no limit");
+    let (code, said) = keel.end();
+    group.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("cpu.max"), "{said}");
+}
+
 /// Each time the kernel's own scheduler takes over, and nobody is lost between the two.
 fn killed_twenty_times() {
     watched(ROUGH, |witness| {
-        let crowd = restless(100);
+        let crowd = restless(50);
         for _ in 0..20 {
             let mut keel = Keel::start(&[]);
             std::thread::sleep(Duration::from_millis(20));
@@ -78,20 +132,46 @@ fn killed_twenty_times() {
 
 /// It is loaded anew each time.
 fn cpus_that_go_and_come() {
-    let keel = Keel::start(&[]);
+    let mut keel = Keel::start(&[]);
+    let others = all().len() as u32 - 1;
     // A CPU that is off idles, whoever waits.
     watched(Limits { idle_grace_ns: 0, ..ROUGH }, |witness| {
         let crowd = restless(50);
         for round in 0..6 {
             let before = loads();
-            switch(1 + round / 2 % 3, round % 2 == 1);
-            wait_for("the keel to be loaded anew", || loads() > before && state() == "enabled");
+            let change = || switch(1 + round / 2 % others, round % 2 == 1);
+            witness.while_cpus_change(change).unwrap();
+            keel.wait_enabled(before);
             witness.look().unwrap();
         }
         crowd.end();
     });
     let (code, said) = keel.end();
     assert_eq!(code, Some(0), "{said}");
+}
+
+/// Who is pushed off by a real-time task that stays goes on elsewhere, and not when that one is done.
+fn a_cpu_that_is_taken_is_left() {
+    std::fs::write("/proc/sys/kernel/sched_rt_runtime_us", "-1").unwrap();
+    let keel = Keel::start(&[]);
+    let mut hogs = Threads::default();
+    all().iter().for_each(|_| hogs.start(|| spin(Duration::from_millis(1))));
+    std::thread::sleep(Duration::from_millis(500));
+    let mut thief = Threads::default();
+    thief.start(|| spin(Duration::from_millis(10)));
+    affinity::set(thief.tids[0], &just(1)).unwrap();
+    set_real_time(thief.tids[0], 10);
+    let read = || hogs.tids.iter().map(|tid| cpu_time_ns(*tid)).collect::<Vec<_>>();
+    let before = read();
+    std::thread::sleep(Duration::from_secs(4));
+    let got: Vec<u64> = read().iter().zip(before).map(|(after, before)| after - before).collect();
+    thief.end();
+    hogs.end();
+    std::fs::write("/proc/sys/kernel/sched_rt_runtime_us", "950000").unwrap();
+    assert_eq!(keel.end().0, Some(0));
+    // They should have got the same, but the emulator's CPUs are not equally fast.
+    let (least, most) = (got.iter().min().unwrap(), got.iter().max().unwrap());
+    assert!(*least > most / 4, "somebody was left behind: {got:?} ns");
 }
 
 /// Nobody can schedule on a CPU that a real-time task never leaves: the kernel notices after half a
@@ -112,4 +192,26 @@ fn a_stall_ends_it_with_a_report() {
     std::fs::write("/proc/sys/kernel/sched_rt_runtime_us", "950000").unwrap();
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("stall"), "{said}");
+}
+
+/// What the kernel takes for a fault ends the keel: it says why, and shows how things stood.
+fn a_fault_ends_it_with_a_report() {
+    let mut keel = Keel::start(&[]);
+    let crowd = restless(20);
+    report_fault().unwrap();
+    let (code, said) = keel.wait();
+    crowd.end();
+    assert_eq!(code, Some(1), "{said}");
+    for words in [FAULT, "keel: order=", "keel: clock=", "keel: home="] {
+        assert!(said.contains(words), "no \"{words}\": {said}");
+    }
+}
+
+/// The administrator's way out, whatever a scheduler does. That is no fault.
+fn sysrq_ends_it() {
+    let mut keel = Keel::start(&[]);
+    std::fs::write("/proc/sysrq-trigger", "S").unwrap();
+    let (code, said) = keel.wait();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("disabled by sysrq-S"), "{said}");
 }

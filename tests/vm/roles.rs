@@ -13,6 +13,9 @@ pub fn play(name: &str) {
     match name {
         "worker" => crate::worker::worker(),
         "victim" => crate::storms::play_victim(),
+        "hog" => loop {
+            std::hint::spin_loop();
+        },
         other => panic!("no role is called {other}"),
     }
 }

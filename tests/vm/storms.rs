@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::roles::role;
-use crate::support::{all, ended, just};
+use crate::support::{all, ended, just, wait_for};
 
 /// Numbers that look random, the same ones each time.
 pub struct Random(u64);
@@ -90,7 +90,7 @@ pub fn set_nice(tid: i32, nice: i32) {
 }
 
 /// Threads that run, sleep, yield and block on each other. The more there are, the longer they sleep:
-/// they want about as many CPUs as a small guest has.
+/// together they want about one of an emulator's CPUs.
 pub fn restless(count: u64) -> Threads {
     let mut threads = Threads::default();
     let bell = Arc::new((Mutex::new(()), Condvar::new()));
@@ -102,10 +102,10 @@ pub fn restless(count: u64) -> Threads {
             2 => (0..20).for_each(|_| std::thread::yield_now()),
             3 => bell.1.notify_one(),
             4 => {
-                let wait = Duration::from_millis(random.below(2 * count));
+                let wait = Duration::from_millis(random.below(8 * count));
                 drop(bell.1.wait_timeout(bell.0.lock().unwrap(), wait).unwrap());
             }
-            _ => std::thread::sleep(Duration::from_millis(random.below(2 * count))),
+            _ => std::thread::sleep(Duration::from_millis(random.below(8 * count))),
         });
     }
     threads
@@ -134,22 +134,14 @@ pub fn torment(crowd: &[i32], tormentors: u64) -> Threads {
 /// Processes that become new programs and fork all the time, in cgroups that they are moved between
 /// and killed in.
 pub struct Processes {
-    groups: Vec<PathBuf>,
+    groups: Vec<Group>,
     children: Vec<Child>,
 }
 
 impl Processes {
     pub fn start(count: usize) -> Self {
-        let root = Path::new("/sys/fs/cgroup");
-        std::fs::write(root.join("cgroup.subtree_control"), "+cpu").unwrap();
-        let groups = [20, 100, 500].map(|weight: u32| {
-            let group = root.join(format!("storm-{weight}"));
-            std::fs::create_dir(&group).unwrap();
-            std::fs::write(group.join("cpu.weight"), weight.to_string()).unwrap();
-            group
-        });
-        let children = (0..count).map(|_| victim()).collect();
-        Self { groups: groups.to_vec(), children }
+        let groups = [20, 100, 500].map(Group::new).into();
+        Self { groups, children: (0..count).map(|_| start("victim")).collect() }
     }
 
     /// Does something to one of them.
@@ -158,9 +150,8 @@ impl Processes {
         let pid = Pid::from_raw(self.children[index].id() as i32);
         match random.below(6) {
             0 => {
-                kill(pid, Signal::SIGKILL).unwrap();
-                ended(&mut self.children[index]);
-                self.children[index] = victim();
+                end(&mut self.children[index]);
+                self.children[index] = start("victim");
             }
             1 => {
                 kill(pid, Signal::SIGSTOP).unwrap();
@@ -168,27 +159,66 @@ impl Processes {
             }
             2 => affinity::set(pid.as_raw(), &random.some_of(&all())).unwrap(),
             group => {
-                let group = &self.groups[group as usize % self.groups.len()];
-                std::fs::write(group.join("cgroup.procs"), pid.to_string()).unwrap();
+                self.groups[group as usize % self.groups.len()].take(&self.children[index]);
             }
         }
     }
 
     pub fn end(mut self) {
-        for child in &mut self.children {
-            child.kill().unwrap();
-            ended(child);
-        }
-        for group in self.groups {
-            // Its last processes may be orphans that are just ending.
-            crate::support::wait_for("an empty cgroup", || std::fs::remove_dir(&group).is_ok());
-        }
+        self.children.iter_mut().for_each(end);
+        self.groups.into_iter().for_each(Group::end);
     }
 }
 
-fn victim() -> Child {
-    let words = role("victim");
+/// A cgroup.
+pub struct Group {
+    path: PathBuf,
+}
+
+impl Group {
+    /// Of this weight; there is no other of the same.
+    pub fn new(weight: u32) -> Self {
+        let root = Path::new("/sys/fs/cgroup");
+        std::fs::write(root.join("cgroup.subtree_control"), "+cpu").unwrap();
+        let path = root.join(format!("weight-{weight}"));
+        std::fs::create_dir(&path).unwrap();
+        let group = Self { path };
+        group.set("cpu.weight", &weight.to_string());
+        group
+    }
+
+    /// Writes one of its files.
+    pub fn set(&self, name: &str, value: &str) {
+        std::fs::write(self.path.join(name), value).unwrap();
+    }
+
+    /// Takes a process in.
+    pub fn take(&self, process: &Child) {
+        self.set("cgroup.procs", &process.id().to_string());
+    }
+
+    pub fn end(self) {
+        // Its last processes may be orphans that are just ending.
+        wait_for("an empty cgroup", || std::fs::remove_dir(&self.path).is_ok());
+    }
+}
+
+/// Starts a process that plays a role.
+pub fn start(name: &'static str) -> Child {
+    let words = role(name);
     Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).spawn().unwrap()
+}
+
+/// Kills a process.
+pub fn end(process: &mut Child) {
+    process.kill().unwrap();
+    ended(process);
+}
+
+/// What a thread has had of the CPUs so far.
+pub fn cpu_time_ns(tid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
 }
 
 /// The role: works a little, forks a child that ends at once, and becomes itself anew.

@@ -12,7 +12,7 @@ const NAME: &str = "counters_add_up";
 pub struct Sum {
     /// The whole.
     pub total: &'static str,
-    /// Its parts.
+    /// Its parts; without any it stays 0.
     pub parts: &'static [&'static str],
     /// What happened between reading one and the other may be in one only: this much at most.
     pub slack: u64,
@@ -49,7 +49,7 @@ pub fn counters_add_up(
         let parts: u64 = sum.parts.iter().map(|name| later[*name]).sum();
         let total = later[sum.total];
         if parts.abs_diff(total) > sum.slack {
-            let names = sum.parts.join(" + ");
+            let names = if sum.parts.is_empty() { "nothing" } else { &sum.parts.join(" + ") };
             found.push(violation(format!("{names} = {parts}, but {} = {total}", sum.total)));
         }
     }
@@ -89,6 +89,14 @@ mod tests {
     fn the_whole_is_not_its_parts() {
         let found = check(counters(0, 0, 0), counters(2, 3, 7));
         assert_eq!(found, ["pull + push = 5, but moves = 7"]);
+    }
+
+    #[test]
+    fn what_never_happens() {
+        let never = Sum { total: "moves", parts: &[], slack: 0 };
+        let of = |moves| counters_add_up(&counters(0, 0, 0), &counters(0, 0, moves), &[never], 1);
+        assert!(of(0).is_empty());
+        assert_eq!(of(2)[0].what, "nothing = 0, but moves = 2");
     }
 
     #[test]

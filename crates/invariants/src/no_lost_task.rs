@@ -12,6 +12,9 @@ pub(crate) struct NoLostTask;
 impl Invariant for NoLostTask {
     fn see(&mut self, event: &Event, world: &World, found: &mut Findings) {
         let What::Switch { prev, next, .. } = event.what else { return };
+        if world.is_changing() {
+            return;
+        }
         let mut broken = |what| found.broken(NAME, event.time_ns, what);
         let cpu = event.cpu;
         if let Some((known, _)) = world.on(cpu)
@@ -78,6 +81,19 @@ mod tests {
     fn run_after_death() {
         let dead = [switch(1, 0, 7, Dead, 0), switch(2, 1, 0, Runnable, 7)];
         assert_eq!(broken_by(&dead, 3), ["no_lost_task"]);
+    }
+
+    #[test]
+    fn woken_unseen_while_cpus_come_and_go() {
+        let mut watch = crate::Watch::new(limits());
+        watch.see(&switch(1, 0, 7, Asleep, 0));
+        watch.cpus_change(true);
+        watch.see(&switch(2, 1, 0, Runnable, 7));
+        watch.cpus_change(false);
+        // From now on all is seen again.
+        watch.see(&switch(3, 1, 7, Asleep, 0));
+        watch.see(&switch(4, 0, 0, Runnable, 7));
+        assert_eq!(watch.end(ms(5)).count, 1);
     }
 
     #[test]

@@ -122,6 +122,12 @@ impl Watch {
         self.world.apply(event);
     }
 
+    /// CPUs begin to come or go (`true`), or have done so: until then some events are missing from
+    /// the stream, because the kernel shows nothing of what a CPU does that is not online.
+    pub fn cpus_change(&mut self, begins: bool) {
+        self.world.set_changing(begins);
+    }
+
     /// What the events so far add up to.
     pub fn world(&self) -> &World {
         &self.world

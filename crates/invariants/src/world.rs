@@ -69,6 +69,8 @@ pub struct World {
     cpus: BTreeMap<u32, (Tid, u64)>,
     /// Fair tasks that run or wait.
     runnable: usize,
+    /// CPUs come or go.
+    is_changing: bool,
 }
 
 impl World {
@@ -95,6 +97,23 @@ impl World {
     /// How many fair tasks run or wait.
     pub fn runnable(&self) -> usize {
         self.runnable
+    }
+
+    /// Whether CPUs come or go: then not all that happens is in the stream.
+    pub fn is_changing(&self) -> bool {
+        self.is_changing
+    }
+
+    /// CPUs begin to come or go, or have done so. Who slept may have been woken unseen by then, and
+    /// any CPU have turned to somebody else.
+    pub(crate) fn set_changing(&mut self, is_changing: bool) {
+        self.is_changing = is_changing;
+        self.cpus.clear();
+        for task in self.tasks.values_mut() {
+            if task.condition == Condition::Sleeps {
+                task.condition = Condition::Unknown;
+            }
+        }
     }
 
     /// Takes an event into account.
@@ -193,6 +212,18 @@ mod tests {
         assert_eq!(condition(&world(&events), 7), Condition::Sleeps);
         assert_eq!(world(&events).runnable(), 0);
         assert_eq!(world(&events).on(0), Some((IDLE, ms(6))));
+    }
+
+    #[test]
+    fn after_cpus_came_or_went_only_who_waits_is_known() {
+        let asleep = [fair(0, 7), switch(1, 0, 7, Left::Asleep, 8)];
+        let mut world = world(&[&asleep[..], &[fair(0, 9), wake(2, 9)]].concat());
+        world.set_changing(true);
+        assert!(world.is_changing());
+        world.set_changing(false);
+        assert_eq!(condition(&world, 7), Condition::Unknown);
+        assert_eq!(condition(&world, 9), Condition::Waits { since_ns: ms(2) });
+        assert_eq!((world.on(0), world.runnable()), (None, 1));
     }
 
     #[test]

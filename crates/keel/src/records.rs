@@ -83,9 +83,10 @@ pub(crate) struct RawCpuState {
 }
 
 /// `enum keel_counter`: name and meaning, in its order.
-pub(crate) const COUNTERS: [(&str, &str); 21] = [
+pub(crate) const COUNTERS: [(&str, &str); 23] = [
     ("wake_idle", "Tasks woken straight onto an idle CPU"),
     ("enqueue", "Tasks put into a queue"),
+    ("leave", "Tasks that left a queue without a turn: changed, moved by the kernel or killed"),
     ("switch", "Times that the head of a queue was given the CPU"),
     ("keep", "Times that a task used up its slice and ran on"),
     ("preempt", "Times that a waking task took the CPU from who ran"),
@@ -102,6 +103,7 @@ pub(crate) const COUNTERS: [(&str, &str); 21] = [
     ("try_idle", "Times that an idle CPU looked for work"),
     ("try_periodic", "Times that a busy CPU looked for work, by domain"),
     ("rescue", "Tasks that had waited too long for any policy's taste"),
+    ("send_back", "Tasks moved back to their own CPU, the only one that they may use"),
     ("thief", "Tasks that lost their CPU to a higher class and were enqueued anew"),
     ("no_state", "Tasks that the keel had no state for"),
     (UNLIMITED, "Times that a cgroup was given a cpu.max, which the keel does not enforce"),

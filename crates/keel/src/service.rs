@@ -22,7 +22,7 @@ use crate::statistics::Statistics;
 
 /// How often the kernel is asked whether it still runs the keel.
 const LOOK: Duration = Duration::from_millis(100);
-/// Loads in a row that may fail to attach because CPUs come and go meanwhile.
+/// Loads in a row that may be for nothing because CPUs come and go meanwhile.
 const MAX_ATTEMPTS: u32 = 20;
 
 const KNOWN: &str = "stats, stats_meta, get, set";
@@ -72,10 +72,8 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
     };
     let mut attempts = 0;
     loop {
-        let mut options = service.options.clone();
-        options.slice = state.slice;
-        let mut scheduler = Scheduler::load(&(service.machine)()?, &options)?;
-        scheduler.attach()?;
+        let mut scheduler = state.start(service)?;
+        let options = &service.options;
         tell_systemd(&[sd_notify::NotifyState::Ready]);
         tracing::info!("{}/{}/{} schedules", options.order, options.gate, options.balance);
         state.warn_of_limits(&scheduler)?;
@@ -116,6 +114,36 @@ struct State<'a> {
 }
 
 impl State<'_> {
+    /// Loads the keel for the CPUs that are there. While one goes or comes, what is read of the
+    /// machine is half of the old and half of the new: then again.
+    fn start(&self, service: &Service<'_>) -> Result<Scheduler, ServiceError> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match self.try_start(service) {
+                Err(ServiceError::Machine(why)) if attempts < MAX_ATTEMPTS => {
+                    tracing::debug!("{why}: read again");
+                }
+                Ok((_, false)) if attempts < MAX_ATTEMPTS => {
+                    tracing::debug!("CPUs came or went meanwhile: loaded again");
+                }
+                other => return other.map(|(scheduler, _)| scheduler),
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The keel, and whether the machine is what it was when it was read.
+    fn try_start(&self, service: &Service<'_>) -> Result<(Scheduler, bool), ServiceError> {
+        let machine = (service.machine)()?;
+        let options = Options { slice: self.slice, ..service.options.clone() };
+        let mut scheduler = Scheduler::load(&machine, &options)?;
+        scheduler.attach()?;
+        // The kernel attaches no scheduler while a CPU goes or comes: now there is none that does.
+        let is_as_read = (service.machine)()?.online() == machine.online();
+        Ok((scheduler, is_as_read))
+    }
+
     /// Until the kernel ends the keel, or (`None`) somebody wants it to end.
     fn watch(
         &mut self,

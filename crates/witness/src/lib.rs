@@ -4,7 +4,10 @@
 //! For tests in a virtual machine: it writes down every context switch of the whole machine. Masks
 //! are followed for the first 64 CPUs.
 
+mod fault;
 mod records;
+
+pub use fault::{FAULT, report_fault};
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -120,6 +123,19 @@ impl Witness {
     /// When the buffer cannot be read.
     pub fn look(&self) -> Result<(), Error> {
         self.events.consume().map_err(bpf("reading the events"))
+    }
+
+    /// Does something by which CPUs come or go. Nobody sees what a CPU does that is not online.
+    ///
+    /// # Errors
+    /// As [`Witness::look`].
+    pub fn while_cpus_change(&self, step: impl FnOnce()) -> Result<(), Error> {
+        self.look()?;
+        self.seen.borrow_mut().watch.cpus_change(true);
+        step();
+        self.look()?;
+        self.seen.borrow_mut().watch.cpus_change(false);
+        Ok(())
     }
 
     /// Stops looking on, and says what was found.

@@ -1,0 +1,26 @@
+//! Has the kernel throw out the `sched_ext` scheduler that runs, as it does when that one is at fault.
+
+use libbpf_rs::{ObjectBuilder, ProgramInput};
+
+use crate::{Aligned, Error, bpf};
+
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/fault.bpf.o")));
+
+/// What the kernel is told, and tells the scheduler.
+pub const FAULT: &str = "a fault made for a test";
+
+/// Reports [`FAULT`]. The kernel takes over at once; the scheduler hears of it later.
+///
+/// # Errors
+/// Without BTF, `sched_ext` or privilege.
+pub fn report_fault() -> Result<(), Error> {
+    let object = ObjectBuilder::default()
+        .name("fault")
+        .and_then(|builder| builder.open_memory(&OBJECT.0))
+        .and_then(libbpf_rs::OpenObject::load)
+        .map_err(bpf("loading the fault"))?;
+    for program in object.progs_mut() {
+        program.test_run(ProgramInput::default()).map_err(bpf("reporting a fault"))?;
+    }
+    Ok(())
+}
