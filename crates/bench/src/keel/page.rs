@@ -116,7 +116,7 @@ fn write_page(text: &mut String, report: &KeelReport) -> fmt::Result {
 const READING: &str = "\
 ## How to read it
 
-One kernel is booted once on each machine, and there the contestants take turns (A B C A B C ...): \
+One kernel is booted on each machine, and there the contestants take turns (A B C A B C ...): \
 each round starts a scheduler, measures everything under it, and ends it; rounds are compared one by \
 one. On the timed machine a round that other programs of the host disturbed is repeated.
 
