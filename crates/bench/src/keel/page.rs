@@ -126,6 +126,9 @@ index), the median of the rounds, and its 95 % interval: above 1 is better.
 - *verdict*: a paired t test on the logarithms of the ratios, corrected for the number of rows \
 (Holm): the chance of even one wrong *better* or *worse* is 5 %.
 - *reached*: the whole 95 % interval is as wanted; *missed*: none of it is.
+- Latencies on the counted machine: what one CPU asks of another waits until the emulator executes that \
+one, up to some ms, under each contestant alike. They compare contestants; they are not what an \
+interrupt takes.
 - Costs: what measuring takes is taken off; calls during which the emulator executed another CPU are \
 left out, because they seem to take as long as that.
 ";
