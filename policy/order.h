@@ -12,9 +12,9 @@
  * (until 6.5), in the words of its source: a new task starts a slice late
  * (START_DEBIT), so that forking does not pay; a waking one is at most half a
  * slice ahead of the queue (GENTLE_FAIR_SLEEPERS), so that sleeping is rewarded
- * but cannot be saved up; it preempts who runs if that one has had the wake-up
- * granularity more than its due, so that tasks that wake each other do not take
- * turns faster than they get work done.
+ * but cannot be saved up; it preempts who runs if it is the wake-up granularity
+ * ahead of that one: so who has slept for long always does, and tasks that wake
+ * each other do not take turns faster than they get work done.
  *
  * It departs from classic Linux in two places. How far a task may be behind the
  * clock, and so wait, is bounded (ORDER_BOUND_NS), because a kernel that hosts
@@ -65,7 +65,7 @@ struct order_params {
 #define ORDER_BOUND_NS 10000000000ULL
 /* The longest run that is charged at once; longer ones are a clock that jumped. */
 #define ORDER_MAX_RUN_NS (1ULL << 40)
-/* Who has just got the CPU is not preempted before it has run for this time. */
+/* A task has to be this much further ahead than who runs to take the CPU from it. */
 #define ORDER_GRANULARITY_NS 1000000ULL
 
 enum order_place {
@@ -197,7 +197,7 @@ POLICY bool order_preempt(const struct order_params *params, u64 waking, u64 run
 {
 	u64 granularity = min_u64(params->slice_ns / 4, ORDER_GRANULARITY_NS);
 
-	return vruntime_before(waking + order_credit_ns(params) + granularity, running);
+	return vruntime_before(waking + granularity, running);
 }
 
 /*

@@ -192,6 +192,11 @@ static __always_inline void note_served(u32 cpu)
 		__sync_fetch_and_or(word, bit);
 }
 
+static __always_inline bool is_waiting_on(u32 cpu)
+{
+	return READ_ONCE(waiting_cpus[BOUNDED(cpu, MAX_CPUS) / 64]) & 1ULL << (cpu & 63);
+}
+
 static __always_inline bool is_anybody_waiting(void)
 {
 	u64 words = 0;

@@ -8,6 +8,8 @@
 
 /* Who has waited longer than this runs next, whatever the order says. */
 #define MAX_WAIT_NS 5000000000ULL
+/* An idle CPU that has seen so many tasks of the second choice does not look for a better one. */
+#define MAX_SECOND_CHOICES 4
 /* How often each CPU looks for such. */
 #define RESCUE_INTERVAL_NS 1000000000ULL
 /* A busy CPU balances a domain once in so many ms for each of its CPUs (kernel: sd->busy_factor). */
@@ -91,7 +93,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 	u64 budget = READ_ONCE(tunables.scan_limit);
 	bool taken = false, is_free;
 	u64 follow = published_to(own);
-	u32 wanted;
+	u32 wanted, others = 0;
 
 	if (!to || !from)
 		return 0;
@@ -114,8 +116,14 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 			view.bound = t->bound;
 			view.affinity = order_affinity(&order, space_of(p), follow);
 			why = reason == MOVE_IDLE && view.affinity ? MOVE_AGGREGATE : reason;
-			if (balance_task_score(&params, &view, capability_of(source), capability_of(own)) != wanted ||
-			    !balance_fits(&params, quota, view.weight, taken))
+			if (balance_task_score(&params, &view, capability_of(source), capability_of(own)) !=
+			    wanted) {
+				if (reason == MOVE_IDLE && wanted == SCORE_FIRST &&
+				    ++others >= MAX_SECOND_CHOICES)
+					break;
+				continue;
+			}
+			if (!balance_fits(&params, quota, view.weight, taken))
 				continue;
 			if (is_free || (reason == MOVE_IDLE && is_overdue(t, now)))
 				count_ungated(why);
@@ -129,7 +137,8 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 			t->vruntime = vruntime;
 			t->home = own;
 			recount_task(t, source, own);
-			quota -= min_u64(quota, view.weight);
+			/* An idle CPU runs that one at once, and may look again afterwards. */
+			quota -= reason == MOVE_IDLE ? quota : min_u64(quota, view.weight);
 			taken = true;
 		}
 	}
@@ -161,6 +170,8 @@ KEEL_PART bool balance_idle(u32 own, u64 now)
 			struct group_view group;
 
 			if (holds(range, position_of(own)))
+				continue;
+			if (range.count == 1 && !is_waiting_on(cpu_at(range.first)))
 				continue;
 			sum_group(&group, range.first, range.count, now, NULL);
 			if (group.busiest != NO_CPU && balance_heavier(&params, &group, &busiest))

@@ -135,7 +135,9 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	}
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
 		t = task_state(prev);
-	head = head_of(own);
+	/* With nobody to compare it to, all that matters is that there is one. */
+	head = t ? head_of(own)
+		 : (struct order_candidate){ .exists = scx_bpf_dsq_nr_queued(own) };
 	if (t) {
 		charge(prev, t);
 		runs.exists = !(t->yields && head.exists);

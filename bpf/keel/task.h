@@ -166,8 +166,10 @@ bool KEEL_OPS(keel_yield, struct task_struct *p, struct task_struct *to)
 {
 	struct task_state *t = task_state(p);
 
-	if (t)
-		t->yields = 1;
+	/* Without anybody to give way to, it goes on. */
+	if (!t || !scx_bpf_dsq_nr_queued(t->home))
+		return false;
+	t->yields = 1;
 	set_slice(p, 0);
 	return false;
 }

@@ -1,16 +1,23 @@
 //! What a scheduler's callbacks cost, call by call: bpf/callback.bpf.c around each of them.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Context, Result};
 use bytemuck::{Pod, Zeroable, try_pod_read_unaligned};
 use libbpf_rs::query::ProgInfoIter;
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, Program, ProgramType};
+use libbpf_rs::{
+    Link, MapCore, MapFlags, Object, ObjectBuilder, Program, ProgramInput, ProgramType,
+};
 
 /// bpf/callback.bpf.c, compiled by build.rs.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/callback.bpf.o"));
+
+/// Its program that does nothing.
+const NOTHING: &str = "nothing";
+/// How often that is called to learn what measuring takes.
+const EMPTY_CALLS: usize = 100;
 
 /// The kernel keeps so much of a program's name.
 const NAME_BYTES: usize = 15;
@@ -55,19 +62,47 @@ impl Stopwatch {
     /// # Errors
     /// There is no such program, or the kernel lets nobody look at it.
     pub fn around(function: &str) -> Result<Self> {
-        let target = find(function)?;
+        Self::attach(find(function)?.as_fd(), function)
+    }
+
+    fn attach(target: BorrowedFd<'_>, function: &str) -> Result<Self> {
         let cannot =
             || format!("cannot measure {function}: the kernel refuses a program around it");
         let mut open = ObjectBuilder::default().open_memory(OBJECT).with_context(cannot)?;
         for mut program in open.progs_mut() {
-            program
-                .set_attach_target(target.as_raw_fd(), Some(function.to_owned()))
-                .with_context(cannot)?;
+            if program.name() == NOTHING {
+                program.set_autoload(false);
+            } else {
+                program
+                    .set_attach_target(target.as_raw_fd(), Some(function.to_owned()))
+                    .with_context(cannot)?;
+            }
         }
         let object = open.load().with_context(cannot)?;
-        let links: Result<Vec<Link>, _> =
-            object.progs_mut().map(|program| program.attach_trace()).collect();
+        let around = object.progs_mut().filter(|program| program.name() != NOTHING);
+        let links: Result<Vec<Link>, _> = around.map(|program| program.attach_trace()).collect();
         Ok(Self { _links: links.with_context(cannot)?, object })
+    }
+
+    /// What measuring itself adds to each call, in ns.
+    ///
+    /// # Errors
+    /// The kernel refuses a program of ours.
+    pub fn own_ns() -> Result<f64> {
+        let cannot = "cannot measure what measuring takes: the kernel refuses a program";
+        let mut open = ObjectBuilder::default().open_memory(OBJECT).context(cannot)?;
+        for mut program in open.progs_mut() {
+            let is_wanted = program.name() == NOTHING;
+            program.set_autoload(is_wanted);
+        }
+        let object = open.load().context(cannot)?;
+        let nothing = object.progs_mut().find(|program| program.name() == NOTHING);
+        let nothing = nothing.context(cannot)?;
+        let stopwatch = Self::attach(nothing.as_fd(), NOTHING)?;
+        for _ in 0..EMPTY_CALLS {
+            nothing.test_run(ProgramInput::default()).context(cannot)?;
+        }
+        stopwatch.cost()?.each_ns().context("nothing was measured around nothing")
     }
 
     /// What was measured so far.

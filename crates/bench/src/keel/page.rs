@@ -116,7 +116,7 @@ fn write_page(text: &mut String, report: &KeelReport) -> fmt::Result {
 const READING: &str = "\
 ## How to read it
 
-One kernel is booted once on each machine, and there the contestants take turns (A B C A B C ...): \
+One kernel is booted on each machine, and there the contestants take turns (A B C A B C ...): \
 each round starts a scheduler, measures everything under it, and ends it; rounds are compared one by \
 one. On the timed machine a round that other programs of the host disturbed is repeated.
 
@@ -126,8 +126,11 @@ index), the median of the rounds, and its 95 % interval: above 1 is better.
 - *verdict*: a paired t test on the logarithms of the ratios, corrected for the number of rows \
 (Holm): the chance of even one wrong *better* or *worse* is 5 %.
 - *reached*: the whole 95 % interval is as wanted; *missed*: none of it is.
-- Costs: calls during which the emulator executed another CPU are left out (they seem to take as \
-long as that), and what measuring takes is in them.
+- Latencies on the counted machine: what one CPU asks of another waits until the emulator executes that \
+one, up to some ms, under each contestant alike. They compare contestants; they are not what an \
+interrupt takes.
+- Costs: what measuring takes is taken off; calls during which the emulator executed another CPU are \
+left out, because they seem to take as long as that.
 ";
 
 fn rows_of<'a>(text: &mut String, rows: impl Iterator<Item = &'a Row>) -> fmt::Result {

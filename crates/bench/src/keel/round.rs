@@ -96,6 +96,7 @@ fn costs(prefix: &str, cpus: usize, figures: &mut Figures) -> Result<()> {
     if !Path::new(HACKBENCH).exists() {
         return Ok(());
     }
+    let own_ns = Stopwatch::own_ns()?;
     let around = |callback: &str| Stopwatch::around(&format!("{prefix}_{callback}"));
     let stopwatches = [
         (Metric::SelectCpu, around("select_cpu")?),
@@ -106,7 +107,7 @@ fn costs(prefix: &str, cpus: usize, figures: &mut Figures) -> Result<()> {
     for (metric, stopwatch) in stopwatches {
         let cost: Cost = stopwatch.cost()?;
         if let Some(each_ns) = cost.each_ns() {
-            figures.insert(metric, each_ns);
+            figures.insert(metric, each_ns - own_ns);
         }
     }
     if let (Some(enqueue), Some(dispatch)) =
@@ -120,7 +121,7 @@ fn costs(prefix: &str, cpus: usize, figures: &mut Figures) -> Result<()> {
 /// In s.
 fn hackbench(cpus: usize) -> Result<f64> {
     let groups = cpus.div_ceil(4).to_string();
-    let ended = run(Command::new(HACKBENCH).args(["-p", "-g", &groups, "-l", "20"]))?;
+    let ended = run(Command::new(HACKBENCH).args(["-p", "-g", &groups, "-l", "100"]))?;
     number_after(&ended.output, "Time:").with_context(|| said_nothing(HACKBENCH, &ended.output))
 }
 

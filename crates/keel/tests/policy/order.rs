@@ -46,16 +46,18 @@ fn what_is_ahead_or_behind_moves_along() {
 }
 
 #[test]
-fn who_has_just_begun_is_not_preempted() {
+fn who_has_slept_for_long_takes_the_cpu_and_who_has_not_does_not() {
     let clock = 1 << 40;
-    let sleeper = place(SLICE_NS, 0, clock, clock, PLACE_WAKE);
-    assert!(!preempt(SLICE_NS, sleeper, clock));
-    assert!(!preempt(SLICE_NS, sleeper, clock + 1_000_000));
-    assert!(preempt(SLICE_NS, sleeper, clock + 1_000_001));
+    for slice_ns in [100_000, 400_000, SLICE_NS, 1_000_000_000] {
+        let sleeper = place(slice_ns, 0, clock, clock, PLACE_WAKE);
+        assert!(preempt(slice_ns, sleeper, clock), "{slice_ns}");
+    }
+    assert!(!preempt(SLICE_NS, clock, clock));
+    assert!(!preempt(SLICE_NS, clock, clock + 1_000_000));
+    assert!(preempt(SLICE_NS, clock, clock + 1_000_001));
     // With short slices, the granularity is a quarter of them.
-    let sleeper = place(400_000, 0, clock, clock, PLACE_WAKE);
-    assert!(!preempt(400_000, sleeper, clock + 100_000));
-    assert!(preempt(400_000, sleeper, clock + 100_001));
+    assert!(!preempt(400_000, clock, clock + 100_000));
+    assert!(preempt(400_000, clock, clock + 100_001));
 }
 
 /// Runs tasks of these weights on one CPU, each for a slice when it is its turn, as
