@@ -1,6 +1,8 @@
 //! `include/evenkeel.h`: what a C program asks by it is what the control socket understands, and what
 //! it hears is the answer's error number.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 use std::process::{Child, Command};
 
