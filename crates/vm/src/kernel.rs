@@ -36,9 +36,8 @@ impl Kernel {
         // Put there by hand, it may have no package.
         let package = std::fs::read_to_string(dir.join("package")).unwrap_or_default();
         let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
-        let config = entries
-            .map(|entry| entry.path())
-            .find(|path| path.file_name().is_some_and(is_config));
+        let config =
+            entries.map(|entry| entry.path()).find(|path| path.file_name().is_some_and(is_config));
         Ok(Self { name: name.to_owned(), package: package.trim().to_owned(), image, config })
     }
 }
