@@ -5,9 +5,11 @@
 mod common;
 
 use common::{MS, Sim, hog, only, paper};
+use evenkeel_invariants::Limits;
+use evenkeel_keel::{Balance, Gate, Options, Order};
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::{Change, GroupPlan, Op, TaskPlan, Thief};
-use evenkeel_sim::{Level, Reason};
+use evenkeel_sim::{Level, Reason, STRICT, Scheduler};
 
 fn ran_ms(outcome: &evenkeel_sim::Outcome) -> Vec<u64> {
     outcome.accounts.iter().map(|task| task.ran_ns / MS).collect()
@@ -104,6 +106,49 @@ fn the_machines_of_paper_002_are_kept_busy() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn every_combination_of_policies_keeps_the_rules() {
+    let ops =
+        || vec![Op::RunAbout(3 * MS), Op::SleepAbout(2 * MS), Op::Repeat { to: 0, times: 20 }];
+    for name in ["amc1", "hybrid"] {
+        let machine = Machine::preset(name).unwrap();
+        let tasks = machine.cpus.len() * 2;
+        let plan = |at: usize| TaskPlan {
+            space: (at / 4) as u32,
+            nice: [0, 0, 5][at % 3],
+            ..TaskPlan::new("worker", ops())
+        };
+        for (order, gate, balance) in combinations() {
+            let options = Options { order, gate, balance, ..Options::default() };
+            let mut sim = Sim::keel(machine.clone());
+            sim.workload.tasks = (0..tasks).map(plan).collect();
+            sim.scheduler = match sim.scheduler {
+                Scheduler::Built(_, build) => Scheduler::Built(options, build),
+                _ => Scheduler::Keel(options),
+            };
+            let policies = sim.scheduler.to_string();
+            let mut simulation = sim.simulation();
+            // A gate may let CPUs idle, but not for long.
+            let idle_grace_ns = if gate == Gate::Always { STRICT.idle_grace_ns } else { 40 * MS };
+            simulation.limits = Some(Limits { idle_grace_ns, ..STRICT });
+            let outcome = simulation.run().unwrap();
+            assert_eq!(outcome.end, None, "{policies} on {name}");
+            assert!(outcome.broken.is_empty(), "{policies} on {name}: {:#?}", outcome.broken);
+            assert!(outcome.accounts.iter().all(|task| task.ended_ns.is_some()), "{name}");
+        }
+    }
+}
+
+fn combinations() -> Vec<(Order, Gate, Balance)> {
+    let mut all = Vec::new();
+    for order in Order::ALL {
+        for gate in Gate::ALL {
+            all.extend(Balance::ALL.iter().map(|balance| (*order, *gate, *balance)));
+        }
+    }
+    all
 }
 
 #[test]
