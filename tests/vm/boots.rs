@@ -80,14 +80,14 @@ static BOOTS: &[Boot] = &[
         kernel: "7.0",
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
-        tests: &[keel::SHORT, keel::HOTPLUG],
+        tests: &[keel::SHORT, keel::HOTPLUG, policies::SHORT],
     },
     Boot {
         name: "7.2",
         kernel: "7.2",
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
-        tests: &[keel::SHORT, keel::HOTPLUG],
+        tests: &[keel::SHORT, keel::HOTPLUG, policies::SHORT],
     },
 ];
 
