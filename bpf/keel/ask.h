@@ -19,10 +19,7 @@ static __always_inline struct gate_view gate_view(u32 source, struct task_state 
 	if (params.kind == GATE_ALWAYS || !from)
 		return view;
 	view.source_utilisation = utilisation_of(from, now);
-	if (gate_wants_mean(&params)) {
-		refresh_machine(now);
-		view.mean_utilisation = READ_ONCE(machine.utilisation);
-	}
+	view.mean_utilisation = READ_ONCE(machine.utilisation);
 	/* It waits or sleeps: that share falls. Clocks of two CPUs may differ a little. */
 	view.task_share = share_of(decayed_share(
 		t->run_share, now > t->share_since_ns ? now - t->share_since_ns : 0, false));

@@ -165,6 +165,8 @@ struct cpu_state {
 	u64 balance_at_ns[MAX_LEVELS];
 	u64 balance_due;	/* set by the tick, done in dispatch */
 	u64 rescue_at_ns;
+	/* What balancing sums up: too large for the stack. */
+	struct group_view group, ours, busiest;
 	u64 counters[MAX_COUNTERS];
 	u64 decided;		/* decisions so far */
 	struct keel_decision decision[MAX_DECISIONS];	/* the last ones */

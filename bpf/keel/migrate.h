@@ -28,7 +28,6 @@ static __always_inline struct balance_params idle_params(u32 own, u64 now)
 
 	if (params.kind == BALANCE_COUNT)
 		return params;
-	refresh_machine(now);
 	params.faster = topology.cpu[BOUNDED(own, MAX_CPUS)].faster;
 	params.tasks = READ_ONCE(machine.tasks);
 	return params;
@@ -162,24 +161,23 @@ KEEL_PART bool balance_idle(u32 own, u64 now)
 	view.idle = true;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
-		struct group_view busiest = GROUP_NONE;
 		u64 quota;
 
+		c->busiest = GROUP_NONE;
 		bpf_for(i, 0, domain.ranges) {
 			struct cpu_range range = range_at(domain.first_range + i);
-			struct group_view group;
 
 			if (holds(range, position_of(own)))
 				continue;
 			if (range.count == 1 && !is_waiting_on(cpu_at(range.first)))
 				continue;
-			sum_group(&group, range.first, range.count, now, NULL);
-			if (group.busiest != NO_CPU && balance_heavier(&params, &group, &busiest))
-				busiest = group;
+			sum_group(&c->group, range.first, range.count, now, NULL);
+			if (c->group.busiest != NO_CPU && balance_heavier(&params, &c->group, &c->busiest))
+				c->busiest = c->group;
 		}
-		quota = balance_quota(&params, &busiest, &view, domain.shared);
+		quota = balance_quota(&params, &c->busiest, &view, domain.shared);
 		if (quota)
-			taken = pull(own, busiest.busiest, quota, MOVE_IDLE, now);
+			taken = pull(own, c->busiest.busiest, quota, MOVE_IDLE, now);
 		if (taken)
 			break;
 	}
@@ -201,7 +199,6 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 		return 0;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
-		struct group_view busiest = GROUP_NONE, ours = GROUP_NONE;
 		u32 first = own;
 		u64 quota;
 
@@ -212,25 +209,25 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 		c->balance_at_ns[BOUNDED(level, MAX_LEVELS)] =
 			now + domain.cpus * BUSY_FACTOR * NS_PER_MS;
 		count(COUNT_TRY_PERIODIC);
+		c->busiest = c->ours = GROUP_NONE;
 		bpf_for(i, 0, domain.ranges) {
 			struct cpu_range range = range_at(domain.first_range + i);
-			struct group_view group;
 
-			sum_group(&group, range.first, range.count, now, NULL);
+			sum_group(&c->group, range.first, range.count, now, NULL);
 			if (holds(range, position_of(own))) {
-				ours = group;
+				c->ours = c->group;
 				first = cpu_at(range.first);
-			} else if (group.busiest != NO_CPU &&
-				   balance_heavier(&params, &group, &busiest)) {
-				busiest = group;
+			} else if (c->group.busiest != NO_CPU &&
+				   balance_heavier(&params, &c->group, &c->busiest)) {
+				c->busiest = c->group;
 			}
 		}
-		if (first != own || !balance_heavier(&params, &busiest, &ours) ||
+		if (first != own || !balance_heavier(&params, &c->busiest, &c->ours) ||
 		    !view_cpu(own, now, &view))
 			continue;
-		quota = balance_quota(&params, &busiest, &view, domain.shared);
+		quota = balance_quota(&params, &c->busiest, &view, domain.shared);
 		if (quota)
-			pull(own, busiest.busiest, quota, MOVE_PERIODIC, now);
+			pull(own, c->busiest.busiest, quota, MOVE_PERIODIC, now);
 	}
 	return 0;
 }

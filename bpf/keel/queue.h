@@ -118,16 +118,39 @@ static __always_inline struct order_candidate head_of(u32 cpu)
 	return head;
 }
 
+/*
+ * Gives the CPU to who is next in its queue, unless who ran goes on (`keeps`, with this
+ * vruntime). A part of its own: the stacks of all callees add up.
+ */
+KEEL_PART bool serve(u32 own, bool keeps, u64 vruntime)
+{
+	struct order_candidate runs = { .exists = keeps, .vruntime = vruntime };
+	struct cpu_state *c = cpu_state(own);
+	struct selection selection;
+
+	if (!c)
+		return 0;
+	selection = choose(own, c, runs, head_of(own));
+	if (selection.choice <= CHOOSE_PREV)
+		return 0;
+	if (take(own, c, selection, keeps))
+		return 1;
+	/* Somebody else was faster, or the head may not run here. */
+	send_back(own);
+	return 0;
+}
+
 void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 {
-	struct order_candidate runs = {}, head;
-	struct selection selection;
 	struct cpu_state *c = cpu_state(own);
 	struct task_state *t = NULL;
-	u64 now = scx_bpf_now();
+	u64 now = scx_bpf_now(), vruntime = 0;
+	bool waits, keeps = false;
 
 	if (!c)
 		return;
+	if (settings.gate != GATE_ALWAYS || settings.balance != BALANCE_COUNT)
+		refresh_machine(now);
 	if (c->balance_due) {
 		c->balance_due = 0;
 		balance_periodic(own, now);
@@ -135,26 +158,19 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	}
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
 		t = task_state(prev);
-	/* With nobody to compare it to, all that matters is that there is one. */
-	head = t ? head_of(own)
-		 : (struct order_candidate){ .exists = scx_bpf_dsq_nr_queued(own) };
+	waits = scx_bpf_dsq_nr_queued(own) > 0;
 	if (t) {
 		charge(prev, t);
-		runs.exists = !(t->yields && head.exists);
-		runs.vruntime = t->vruntime;
+		keeps = !(t->yields && waits);
+		vruntime = t->vruntime;
 		t->yields = 0;
 		note_quantum(c, now);
-	} else if (!head.exists && balance_idle(own, now)) {
-		head = head_of(own);
+	} else if (!waits) {
+		balance_idle(own, now);
 	}
-	selection = choose(own, c, runs, head);
-	if (selection.choice > CHOOSE_PREV) {
-		if (take(own, c, selection, runs.exists)) {
-			note_served(own);
-			return;
-		}
-		/* Somebody else was faster, or the head may not run here. */
-		send_back(own);
+	if (serve(own, keeps, vruntime)) {
+		note_served(own);
+		return;
 	}
 	if (t) {
 		count(COUNT_KEEP);

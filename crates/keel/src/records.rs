@@ -112,6 +112,15 @@ pub(crate) struct RawDecision {
     pub pad: u32,
 }
 
+/// `struct group_view` of `policy/balance.h`.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawGroup {
+    pub load: u64,
+    pub numbers: [u32; 8],
+    pub busiest_load: u64,
+}
+
 /// `struct cpu_state`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -131,6 +140,7 @@ pub(crate) struct RawCpuState {
     pub balance_at_ns: [u64; MAX_LEVELS],
     pub balance_due: u64,
     pub rescue_at_ns: u64,
+    pub groups: [RawGroup; 3],
     pub counters: [u64; MAX_COUNTERS],
     pub decided: u64,
     pub decision: [RawDecision; MAX_DECISIONS],

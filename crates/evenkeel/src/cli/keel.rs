@@ -84,6 +84,7 @@ pub enum ZoneCommand {
         /// The paper's name of the knob, in any of its spellings.
         knob: String,
         /// A whole number; of balance_level also a name: cold, warm-low, warm-mid, warm-high, hot.
+        #[arg(allow_hyphen_values = true)]
         value: String,
     },
 }
