@@ -2,6 +2,7 @@
 //! from this definition. Those that measure are in `measure`.
 
 mod measure;
+mod sais;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use evenkeel_keel::{Balance, Capacities, Gate, Order, Slice};
 use serde::Deserialize;
 
 pub use measure::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs};
+pub use sais::{AttachArgs, SaisArgs, SaisPart};
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
 #[derive(Debug, Parser)]
@@ -49,6 +51,8 @@ pub enum Command {
     Undo(UndoArgs),
     /// Run the whole machine under the keel, a scheduler of exchangeable policies (sched_ext).
     Sched(SchedArgs),
+    /// Have packets processed on the core of the program that waits for them.
+    Sais(SaisArgs),
     /// Measure: the capability balancer against the kernel, or a noise generator.
     Bench(BenchArgs),
     /// Measure a paper's figures and tables again on this machine, and say what was reproduced.

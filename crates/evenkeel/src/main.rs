@@ -10,6 +10,7 @@ mod inspect;
 mod job;
 mod origin;
 mod run;
+mod sais;
 mod sched;
 
 use std::io::{IsTerminal, Write};
@@ -100,6 +101,7 @@ fn dispatch(cli: Cli) -> Result<i32> {
         Command::Generate(args) => generate::main(&args),
         Command::Doctor(args) => doctor::main(args),
         Command::Sched(args) => sched::main(&args),
+        Command::Sais(args) => sais::main(args),
         Command::Bench(args) => bench::main(args),
         Command::Repro(args) => bench::repro(args),
     }
