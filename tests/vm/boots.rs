@@ -9,7 +9,7 @@ use std::time::Duration;
 use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::{Test, demo, hotplug, invariants, keel, support, user_level};
+use crate::{Test, demo, hotplug, invariants, keel, sais, support, user_level};
 
 /// The argument before a test's name.
 pub const TEST: &str = "test";
@@ -39,7 +39,7 @@ static BOOTS: &[Boot] = &[
         kernel: "6.1",
         topology: || Topology::flat(3),
         counted: false,
-        tests: &[user_level::TESTS, hotplug::TESTS],
+        tests: &[user_level::TESTS, hotplug::TESTS, sais::OLD],
     },
     // The oldest one that the keel supports.
     Boot {
@@ -47,7 +47,7 @@ static BOOTS: &[Boot] = &[
         kernel: "6.18",
         topology: || Topology::numa(2, 2),
         counted: false,
-        tests: &[invariants::KERNEL, invariants::KEEL, keel::SHORT, keel::LONG],
+        tests: &[invariants::KERNEL, invariants::KEEL, keel::SHORT, keel::LONG, sais::TESTS],
     },
     Boot {
         name: "6.18-counted",
@@ -62,14 +62,14 @@ static BOOTS: &[Boot] = &[
         kernel: "7.0",
         topology: || Topology::flat(2),
         counted: false,
-        tests: &[keel::SHORT],
+        tests: &[keel::SHORT, sais::TESTS],
     },
     Boot {
         name: "7.2",
         kernel: "7.2",
         topology: || Topology::flat(2),
         counted: false,
-        tests: &[keel::SHORT],
+        tests: &[keel::SHORT, sais::TESTS],
     },
 ];
 

@@ -23,6 +23,7 @@ mod hotplug;
 mod invariants;
 mod keel;
 mod roles;
+mod sais;
 mod scheduler;
 mod storms;
 mod user_level;

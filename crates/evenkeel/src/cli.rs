@@ -12,7 +12,7 @@ use evenkeel_keel::{Balance, Capacities, Gate, Order, Slice};
 use serde::Deserialize;
 
 pub use measure::{BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs};
-pub use sais::{AttachArgs, SaisArgs, SaisPart};
+pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart};
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
 #[derive(Debug, Parser)]

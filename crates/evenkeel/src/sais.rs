@@ -1,15 +1,17 @@
 //! `evenkeel sais`: packets are processed on the core of the program that waits for them.
 
+use std::collections::BTreeSet;
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use evenkeel_control::{Request, ask};
 use evenkeel_journal::runtime_dir;
-use evenkeel_sais::{Ending, Flow, Options, Service, ServiceError, Statistics, run, sockets};
+use evenkeel_sais::{Case, Ending, Flow, Options, Service, ServiceError, Statistics, run, sockets};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::cli::{AttachArgs, SaisArgs, SaisPart};
+use crate::cli::{AttachArgs, ModelArgs, SaisArgs, SaisPart};
 
 /// Exit code when the device vanished. (Nonsense in options gives 2, as everywhere.)
 const DEVICE_GONE: i32 = 1;
@@ -27,6 +29,7 @@ pub fn main(args: SaisArgs) -> Result<i32> {
         SaisPart::Attach(args) => attach(args),
         SaisPart::Status(args) => report::<Statistics>("stats", args.json, show),
         SaisPart::Explain(args) => report::<Vec<Flow>>("flows", args.json, explain),
+        SaisPart::Model(args) => model(&args),
     }
 }
 
@@ -41,7 +44,9 @@ fn attach(args: AttachArgs) -> Result<i32> {
             say(&format!("{name}: the device is gone: nothing is steered any more"));
             Ok(DEVICE_GONE)
         }
-        Err(why @ (ServiceError::Steering(_) | ServiceError::Device(_) | ServiceError::Load(_))) => {
+        Err(
+            why @ (ServiceError::Steering(_) | ServiceError::Device(_) | ServiceError::Load(_)),
+        ) => {
             say(&why.to_string());
             Ok(IMPOSSIBLE)
         }
@@ -61,7 +66,9 @@ fn report<Figures: Serialize + DeserializeOwned>(
     show: fn(&Figures),
 ) -> Result<i32> {
     let mut answers: Vec<Figures> = Vec::new();
-    for socket in sockets(&runtime_dir()?) {
+    // Whoever asks, it is mostly root who steers.
+    let directories = BTreeSet::from([runtime_dir()?, PathBuf::from("/run/evenkeel")]);
+    for socket in directories.iter().flat_map(|directory| sockets(directory)) {
         match ask(&socket, &Request::new(request)) {
             Ok(answer) => answers.push(serde_json::from_value(answer)?),
             // It was killed; the next one there removes its socket.
@@ -103,7 +110,8 @@ fn show(statistics: &Statistics) {
             consumer.name, consumer.pid, consumer.flows, consumer.received_bytes
         );
     }
-    let mut names: Vec<&String> = statistics.cores.values().flat_map(|c| c.counters.keys()).collect();
+    let mut names: Vec<&String> =
+        statistics.cores.values().flat_map(|c| c.counters.keys()).collect();
     names.sort();
     names.dedup();
     for name in names.into_iter().filter(|name| statistics.total(name) > 0) {
@@ -122,4 +130,43 @@ fn explain(flows: &Vec<Flow>) {
             flow.remote, flow.local, flow.pid, flow.reason
         );
     }
+}
+
+fn model(args: &ModelArgs) -> Result<i32> {
+    let case = Case {
+        cores: args.cores,
+        servers: args.servers,
+        requests: args.requests,
+        programs: args.programs,
+        process_us: args.process_us,
+        migrate_us: args.migrate_us,
+        rest_us: args.rest_us,
+    };
+    let analysis = case.analyse()?;
+    let most_requests_per_s = args.strip_bytes.zip(args.gbit_per_s).map(|(bytes, gbit_per_s)| {
+        evenkeel_sais::most_requests_per_s(args.servers, bytes, gbit_per_s * 1e9)
+    });
+    if args.json {
+        let mut value = serde_json::to_value(analysis)?;
+        value["most_requests_per_s"] = most_requests_per_s.into();
+        println!("{}", serde_json::to_string_pretty(&value)?);
+        return Ok(0);
+    }
+    println!("strips moved when balanced      (2)       {}", analysis.migrations);
+    println!("balanced, at least          (3) (6)       {:.3} us", analysis.balanced_at_least_us);
+    println!(
+        "source-aware, at most       (4) (5)       {:.3} us",
+        analysis.source_aware_at_most_us
+    );
+    println!(
+        "source-aware, at least          (8)       {:.3} us",
+        analysis.source_aware_at_least_us
+    );
+    println!("difference as printed           (9)       {:.3} us", analysis.difference_printed_us);
+    println!("difference of (6) and (5)                 {:.3} us", analysis.difference_exact_us);
+    println!("source-aware wins when M is more than     {:.3} us", analysis.break_even_us);
+    if let Some(most) = most_requests_per_s {
+        println!("reads a second that the link can carry (7) {most:.1}");
+    }
+    Ok(0)
 }

@@ -71,9 +71,8 @@ impl Device {
     pub fn find(name: &str) -> Result<Self, DeviceError> {
         let index =
             if_nametoindex(name).map_err(|_| DeviceError::NotFound { name: name.to_owned() })?;
-        let system = |what| {
-            move |source| DeviceError::System { name: name.to_owned(), what, source }
-        };
+        let system =
+            |what| move |source| DeviceError::System { name: name.to_owned(), what, source };
         let socket = UdpSocket::bind(("0.0.0.0", 0)).map_err(system("opening a socket"))?;
         let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
         let mut flags = Value { command: ETHTOOL_GFLAGS, data: 0 };

@@ -8,6 +8,7 @@
 //!
 //! | file | the one thing in it |
 //! |---|---|
+//! | `model` | the paper's analysis, equations (1) to (9) |
 //! | `options` | which core a packet goes to, and which cores may be used |
 //! | `device` | a network device, and what native XDP would lose on it |
 //! | `attachment` | the program on the device |
@@ -21,6 +22,7 @@
 mod attachment;
 mod device;
 mod load;
+mod model;
 mod options;
 mod records;
 mod service;
@@ -28,9 +30,10 @@ mod statistics;
 mod steering;
 mod threads;
 
-pub use attachment::{Attachment, AttachError};
+pub use attachment::{AttachError, Attachment};
 pub use device::{Device, DeviceError};
 pub use load::LoadError;
+pub use model::{Analysis, Case, CaseError, most_requests_per_s};
 pub use options::{OptionError, Options, Policy, XdpMode};
 pub use service::{Ending, Service, ServiceError, run, sockets};
 pub use statistics::{Consumer, Core, Flow, Statistics};

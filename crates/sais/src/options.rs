@@ -189,7 +189,9 @@ mod tests {
         let allowed = |policy: &str, cpus: Option<&str>| {
             let cpus = cpus.map(|cpus| cpus.parse().unwrap());
             let policy = policy.parse().unwrap();
-            Options { policy, cpus, ..Options::default() }.allowed(&online).map_err(|e| e.to_string())
+            Options { policy, cpus, ..Options::default() }
+                .allowed(&online)
+                .map_err(|e| e.to_string())
         };
         assert_eq!(allowed("runner", None).unwrap(), online);
         assert_eq!(allowed("dedicated:2", Some("1-2")).unwrap(), "1-2".parse().unwrap());

@@ -174,7 +174,8 @@ fn answer(steering: &Steering, peer: &Peer, request: &Request) -> Answer {
 
 fn online_cpus() -> Result<CpuSet, ServiceError> {
     let list = fs::read_to_string(ONLINE).map_err(|why| ServiceError::Online(why.to_string()))?;
-    list.parse().map_err(|why: evenkeel_machine::CpuListError| ServiceError::Online(why.to_string()))
+    list.parse()
+        .map_err(|why: evenkeel_machine::CpuListError| ServiceError::Online(why.to_string()))
 }
 
 fn watch_signals() -> Result<SignalFd, Errno> {

@@ -130,7 +130,9 @@ fn reason(policy: Policy, core: Option<u32>, flow: &RawFlow) -> String {
         Policy::Runner if flow.has_reader != 0 => {
             format!("thread {tid} received on CPU {core} last, and is followed from there")
         }
-        Policy::Runner => format!("thread {tid} sent on CPU {core} last, and is followed from there"),
+        Policy::Runner => {
+            format!("thread {tid} sent on CPU {core} last, and is followed from there")
+        }
         Policy::LeastLoaded => {
             format!("CPU {core} was the least loaded that was left when it last asked")
         }
@@ -196,7 +198,8 @@ mod tests {
 
     #[test]
     fn addresses_are_shown_as_people_write_them() {
-        let mut key = RawKey { remote_port: [0, 80], local_port: [0xff, 0xff], ..RawKey::default() };
+        let mut key =
+            RawKey { remote_port: [0, 80], local_port: [0xff, 0xff], ..RawKey::default() };
         key.remote[10..].copy_from_slice(&[0xff, 0xff, 198, 18, 0, 2]);
         key.local[15] = 1;
         let flow = Flow::new(Policy::Runner, &key, &raw_flow(7, 0));
@@ -208,13 +211,12 @@ mod tests {
 
     #[test]
     fn consumers_have_their_flows_together() {
-        let flow = |pid, bytes| Flow::new(Policy::Issuer, &RawKey::default(), &raw_flow(pid, bytes));
+        let flow =
+            |pid, bytes| Flow::new(Policy::Issuer, &RawKey::default(), &raw_flow(pid, bytes));
         let flows = [flow(1, 10), flow(2, 30), flow(1, 15)];
         let consumers = consumers(&flows, |pid| format!("p{pid}"));
-        let seen: Vec<_> = consumers
-            .iter()
-            .map(|c| (c.pid, c.name.as_str(), c.flows, c.received_bytes))
-            .collect();
+        let seen: Vec<_> =
+            consumers.iter().map(|c| (c.pid, c.name.as_str(), c.flows, c.received_bytes)).collect();
         assert_eq!(seen, [(2, "p2", 1, 30), (1, "p1", 2, 25)]);
     }
 }

@@ -23,6 +23,8 @@ pub enum SaisPart {
     Status(JsonArgs),
     /// Show for each connection which core its packets are sent to, and why.
     Explain(JsonArgs),
+    /// What the paper's equations (1) to (9) say of a parallel read.
+    Model(ModelArgs),
 }
 
 /// `evenkeel sais attach`.
@@ -42,4 +44,39 @@ pub struct AttachArgs {
     /// the driver where that loses nothing.
     #[arg(long, value_name = "MODE", default_value_t)]
     pub xdp: XdpMode,
+}
+
+/// `evenkeel sais model`.
+#[derive(Debug, Args)]
+pub struct ModelArgs {
+    /// Cores of the client (N_C).
+    #[arg(long, value_name = "N")]
+    pub cores: u32,
+    /// Servers, which return a strip each: a multiple of the cores (N_S).
+    #[arg(long, value_name = "N")]
+    pub servers: u32,
+    /// Reads in all (N_R).
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub requests: u32,
+    /// Programs that make them (N_P).
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub programs: u32,
+    /// Microseconds that processing a strip takes (P).
+    #[arg(long, value_name = "US")]
+    pub process_us: f64,
+    /// Microseconds that moving a strip to another core takes (M).
+    #[arg(long, value_name = "US")]
+    pub migrate_us: f64,
+    /// Microseconds that all the rest takes (T_R).
+    #[arg(long, value_name = "US", default_value_t = 0.0)]
+    pub rest_us: f64,
+    /// Bytes of a strip, for the reads a second that the link can carry, equation (7).
+    #[arg(long, value_name = "N", requires = "gbit_per_s", value_parser = clap::value_parser!(u64).range(1..))]
+    pub strip_bytes: Option<u64>,
+    /// Bandwidth of the client's link.
+    #[arg(long, value_name = "N", requires = "strip_bytes")]
+    pub gbit_per_s: Option<f64>,
+    /// As JSON, on standard output.
+    #[arg(long)]
+    pub json: bool,
 }

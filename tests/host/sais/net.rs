@@ -1,0 +1,142 @@
+//! Two network namespaces without names, joined by a cable: they vanish with the test, whatever
+//! becomes of it.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+
+use evenkeel_machine::CpuSet;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::support::output;
+
+/// The client's end of the cable, at which packets are steered.
+pub const DEVICE: &str = "client0";
+/// The server's end.
+pub const PEER: &str = "server0";
+/// The VLAN over both.
+const VLAN: &str = "42";
+
+/// A network namespace that lives as long as this.
+pub struct Namespace(File);
+
+impl Namespace {
+    fn new() -> Self {
+        let open = || {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            File::open("/proc/thread-self/ns/net").unwrap()
+        };
+        let namespace = Self(std::thread::spawn(open).join().unwrap());
+        namespace.ip("link set lo up");
+        namespace
+    }
+
+    /// Does something in a thread that is in the namespace.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let enter = || {
+            setns(&self.0, CloneFlags::CLONE_NEWNET).unwrap();
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(enter).join().unwrap())
+    }
+
+    /// `ip` with these words, which must succeed; returns what it says.
+    pub fn ip(&self, words: &str) -> String {
+        let run = self.within(|| output(Command::new("ip").args(words.split(' '))));
+        assert!(run.status.success(), "ip {words}: {run:?}");
+        String::from_utf8(run.stdout).unwrap()
+    }
+
+    /// A path by which `ip` finds it.
+    fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+
+    /// Has all packets that arrive at a device arrive on one CPU, as the interrupts of a network
+    /// card with one queue do.
+    fn interrupt(&self, device: &str, cpu: u32) {
+        self.within(|| {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            let none: Option<&str> = None;
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+            mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none).unwrap();
+            let path = format!("/sys/class/net/{device}/queues/rx-0/rps_cpus");
+            let mut file = OpenOptions::new().write(true).open(path).unwrap();
+            file.write_all(format!("{:x}", 1_u64 << cpu).as_bytes()).unwrap();
+        });
+    }
+
+    /// Has a device make checksums at once instead of leaving them to the hardware (`ethtool -K
+    /// DEVICE tx off`).
+    pub fn make_checksums(&self, device: &str) {
+        /// linux/ethtool.h: `ETHTOOL_STXCSUM`, and `struct ethtool_value`.
+        const SET: u32 = 0x17;
+        let mut value = [SET, 0];
+        self.within(|| {
+            let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
+            // SAFETY: all of its fields may be zero.
+            let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };
+            for (to, from) in asked.ifr_name.iter_mut().zip(device.bytes()) {
+                *to = from as libc::c_char;
+            }
+            asked.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+            // SAFETY: the value outlives the call, and is laid out as its command says.
+            let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &mut asked) };
+            assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+        });
+    }
+
+    /// A counter of the namespace in /proc/net/netstat, for example `TcpExt` `TCPOFOQueue`.
+    pub fn counter(&self, group: &str, name: &str) -> u64 {
+        let text =
+            self.within(|| std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap());
+        let mut lines = text.lines().filter(|line| line.starts_with(&format!("{group}:")));
+        let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+        let place = names.split(' ').position(|word| word == name).unwrap();
+        values.split(' ').nth(place).unwrap().parse().unwrap()
+    }
+}
+
+/// A client and a server.
+pub struct Network {
+    pub client: Namespace,
+    pub server: Namespace,
+}
+
+impl Network {
+    /// Packets for the client arrive on `cpu`.
+    pub fn new(cpu: u32) -> Self {
+        let (client, server) = (Namespace::new(), Namespace::new());
+        let path = server.path();
+        client.ip(&format!("link add {DEVICE} type veth peer name {PEER} netns {path}"));
+        for (namespace, device, end) in [(&client, DEVICE, 1), (&server, PEER, 2)] {
+            namespace.ip(&format!("address add 198.18.0.{end}/30 dev {device}"));
+            namespace.ip(&format!("address add 2001:2::{end}/64 dev {device} nodad"));
+            namespace.ip(&format!("link set {device} up"));
+            let vlan = format!("{device}.{VLAN}");
+            namespace.ip(&format!("link add link {device} name {vlan} type vlan id {VLAN}"));
+            namespace.ip(&format!("address add 198.19.0.{end}/30 dev {vlan}"));
+            namespace.ip(&format!("link set {vlan} up"));
+        }
+        client.interrupt(DEVICE, cpu);
+        Self { client, server }
+    }
+
+    /// The server's addresses: by IPv4, by IPv6, and by IPv4 in the VLAN.
+    pub fn addresses() -> [IpAddr; 3] {
+        ["198.18.0.2", "2001:2::2", "198.19.0.2"].map(|address| address.parse().unwrap())
+    }
+
+    /// Whether any XDP program is on the client's device.
+    pub fn is_taken(&self) -> bool {
+        self.client.ip(&format!("-details link show {DEVICE}")).contains("xdp")
+    }
+}
+
+/// Lets the calling thread run on these CPUs only.
+pub fn run_on(cpus: &CpuSet) {
+    evenkeel_journal::affinity::set(nix::unistd::gettid().as_raw(), cpus).unwrap();
+}
