@@ -1,8 +1,10 @@
 //! A network device, and what native XDP would lose on it.
 
+use std::fs;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
@@ -90,6 +92,32 @@ impl Device {
         })
     }
 
+    /// The receive queues of which the kernel hands packets on to CPUs of its own choice (RPS), as
+    /// files of sysfs: also those that were steered. Empty where that cannot be told, because /sys
+    /// shows another network namespace.
+    pub fn queues_with_rps(&self) -> Vec<PathBuf> {
+        self.queues_with_rps_below(Path::new("/sys/class/net"))
+    }
+
+    fn queues_with_rps_below(&self, devices: &Path) -> Vec<PathBuf> {
+        let device = devices.join(&self.name);
+        let index = fs::read_to_string(device.join("ifindex")).unwrap_or_default();
+        if index.trim().parse() != Ok(self.index) {
+            return Vec::new();
+        }
+        let queues = fs::read_dir(device.join("queues")).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = queues
+            .map(|queue| queue.path().join("rps_cpus"))
+            .filter(|file| {
+                // A mask in hexadecimal, with commas: any digit but 0 is a CPU.
+                let mask = fs::read_to_string(file).unwrap_or_default();
+                mask.trim().chars().any(|digit| digit != '0' && digit != ',')
+            })
+            .collect();
+        files.sort();
+        files
+    }
+
     /// What packets would lose in native mode, where they are sent on as plain bytes; `None`:
     /// nothing.
     pub fn native_loss(&self) -> Option<&'static str> {
@@ -152,6 +180,32 @@ mod tests {
         let wanted =
             "nosuch0: no such network device in this network namespace; `ip link` lists them";
         assert_eq!(why, wanted);
+    }
+
+    #[test]
+    fn queues_with_rps_are_found() {
+        let root = tempfile::tempdir().unwrap();
+        let device = Device {
+            name: "eth0".into(),
+            index: 7,
+            netns_cookie: 1,
+            driver: String::new(),
+            strips_vlan: false,
+        };
+        for (queue, mask) in [("rx-0", "0\n"), ("rx-1", "00000000,00000010\n"), ("rx-2", "0,0\n")] {
+            let queue = root.path().join("eth0/queues").join(queue);
+            fs::create_dir_all(&queue).unwrap();
+            fs::write(queue.join("rps_cpus"), mask).unwrap();
+        }
+        // Queues for sending have no such file.
+        fs::create_dir_all(root.path().join("eth0/queues/tx-0")).unwrap();
+        let found = |index: &str| {
+            fs::write(root.path().join("eth0/ifindex"), index).unwrap();
+            device.queues_with_rps_below(root.path())
+        };
+        assert_eq!(found("7\n"), [root.path().join("eth0/queues/rx-1/rps_cpus")]);
+        // A device of this name in another namespace.
+        assert!(found("8\n").is_empty());
     }
 
     #[test]

@@ -105,6 +105,13 @@ pub fn run(service: &Service<'_>) -> Result<Ending, ServiceError> {
         _ => None,
     };
     announce(&steering, &device, service.options);
+    for file in device.queues_with_rps() {
+        let file = file.display();
+        tracing::warn!(
+            "receive packet steering (RPS) is on, and sends packets on to CPUs of its own choice: \
+             turn it off by echo 0 > {file}"
+        );
+    }
     let mut look_at = Instant::now() + LOOK;
     loop {
         let is_left = server.serve(|peer, request| answer(&steering, peer, request));

@@ -29,7 +29,7 @@ fn however_it_ends_nothing_is_left_and_connections_live_on() {
     let threads_before = threads();
     network.client.within(|| {
         // One connection through all of it.
-        let mut client = Client::connect(Network::addresses()[0]);
+        let mut client = Client::connect(Network::address());
         let ends = [(libc::SIGTERM, Some(0)), (libc::SIGINT, Some(0)), (libc::SIGKILL, None)];
         for (signal, code) in ends {
             let steering = Steering::start(&host, &network, &[]);
@@ -51,7 +51,7 @@ fn the_link_goes_down_and_up() {
     let _server = Server::start(&network.server, interrupts);
     let steering = Steering::start(&host, &network, &[]);
     network.client.within(|| {
-        let mut client = Client::connect(Network::addresses()[0]);
+        let mut client = Client::connect(Network::address());
         goes_on(&mut client);
         network.client.ip(&format!("link set {DEVICE} down"));
         network.client.ip(&format!("link set {DEVICE} up"));
@@ -171,6 +171,6 @@ fn the_mode_is_chosen_and_said() {
     let _server = Server::start(&network.server, interrupts);
     let steering = Steering::start(&host, &network, &["--xdp", "native"]);
     assert_eq!(steering.status()["xdp"], "native");
-    network.client.within(|| goes_on(&mut Client::connect(Network::addresses()[0])));
+    network.client.within(|| goes_on(&mut Client::connect(Network::address())));
     assert!(steering.count("steered") + steering.count("home") > 0);
 }

@@ -17,7 +17,7 @@ fn packets_are_processed_on_the_core_of_a_pinned_consumer() {
     let host = Host::alone();
     let network = Network::new(interrupts);
     let _server = Server::start(&network.server, interrupts);
-    for address in Network::addresses() {
+    for address in network.addresses() {
         let steering = Steering::start(&host, &network, &["--policy", "runner"]);
         let mut accounting = Cbinfo::open(&[]).unwrap();
         for (pid, cpu) in threads() {
@@ -59,7 +59,7 @@ fn a_consumer_is_followed_and_nothing_overtakes() {
     let steering = Steering::start(&host, &network, &["--policy", "runner"]);
     const MOVES: usize = 60;
     let sight = network.client.within(|| {
-        let mut client = Client::connect(Network::addresses()[0]);
+        let mut client = Client::connect(Network::address());
         wander(&mut client, [other, interrupts], MOVES, Duration::from_millis(40))
     });
     assert!(sight.share() >= 0.99, "{sight:?}");
@@ -77,7 +77,7 @@ fn a_stream_without_a_pause_is_not_overtaken_either() {
     let _server = Server::start(&network.server, interrupts);
     let steering = Steering::start(&host, &network, &["--policy", "runner"]);
     network.client.within(|| {
-        let mut client = Client::connect(Network::addresses()[0]);
+        let mut client = Client::connect(Network::address());
         let (bytes, mut pieces) = (256 * MEGABYTE, 0);
         client.ask(bytes);
         client.receive(bytes, |_| {
@@ -113,7 +113,7 @@ fn each_policy_has_its_core() {
     for (flags, sends, receives, processed) in cases {
         let steering = Steering::start(&host, &network, flags);
         network.client.within(|| {
-            let mut client = Client::connect(Network::addresses()[0]);
+            let mut client = Client::connect(Network::address());
             // The first exchange tells where the consumer is.
             for round in 0..2 {
                 run_on(&just(sends));
