@@ -72,7 +72,7 @@ int steer(struct xdp_md *ctx)
 {
 	const u8 *data = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
 	enum sais_counter verdict = COUNT_STEERED;
-	struct sais_packet packet = {};
+	struct sais_packet packet;
 	struct sais_flow *flow;
 	u32 wanted, core;
 

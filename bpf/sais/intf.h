@@ -78,7 +78,7 @@ enum sais_counter {
 
 /* A CPU's counters; written only by itself. */
 struct sais_cpu {
-	u64 counters[16];	/* to 128 bytes: no cache line is shared between CPUs */
+	u64 counters[COUNTERS];
 };
 
 #endif

@@ -3,9 +3,11 @@
  * SrcParser (paper 001, section IV): whose packet is this? Reads the headers of an
  * Ethernet frame, with up to two VLAN tags, before anything else in the kernel does.
  *
- * What it is given comes from anybody. Nothing is read past `end`, and nothing depends on
- * alignment; the same file is compiled natively and fuzzed. Fragments and IPv6 extension
- * headers are left alone: their connection cannot be told cheaply, and they are rare.
+ * What it is given comes from anybody. Nothing is read past `end`; the same file is compiled
+ * natively and fuzzed. Words are read whole at any address, which is what the kernel's BPF
+ * allows where the CPU can do it (x86, arm64, ...), and takes half the instructions of bytes.
+ * Fragments and IPv6 extension headers are left alone: their connection cannot be told
+ * cheaply, and they are rare.
  */
 #ifndef EVENKEEL_SAIS_PARSE_H
 #define EVENKEEL_SAIS_PARSE_H
@@ -28,21 +30,20 @@
 /* An IPv4 address as an IPv6 address (RFC 4291, 2.5.5.2): 0:0:ffff:a.b.c.d. */
 #define MAPPED BE32(0xffff)
 
-/* Headers as they stand in the packet, at any address. */
-#define WIRE struct __attribute__((packed))
+/* Headers as they stand in the packet; none has holes. */
 
-WIRE ethernet_header {
+struct ethernet_header {
 	u8 destination[6];
 	u8 source[6];
 	u16 type;
 };
 
-WIRE vlan_header {
+struct vlan_header {
 	u16 tag;
 	u16 type;
 };
 
-WIRE ipv4_header {
+struct ipv4_header {
 	u8 version_length;	/* in the lower half: words of 4 bytes */
 	u8 service;
 	u16 total_bytes;
@@ -55,7 +56,7 @@ WIRE ipv4_header {
 	u32 destination;
 };
 
-WIRE ipv6_header {
+struct ipv6_header {
 	u8 version_class;
 	u8 class_label[3];
 	u16 payload_bytes;
@@ -65,7 +66,7 @@ WIRE ipv6_header {
 	u32 destination[4];
 };
 
-WIRE tcp_header {
+struct tcp_header {
 	u16 source;
 	u16 destination;
 	u32 sequence;

@@ -24,8 +24,8 @@ struct {
 } threads SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);		/* set to the number of possible CPUs at load */
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct sais_cpu);
 } cpus SEC(".maps");
@@ -33,14 +33,14 @@ struct {
 const volatile struct sais_settings settings SEC(".rodata.settings");
 struct sais_live live SEC(".data.live");
 
+/* Only where softirqs cannot interrupt: in one, or where they are off. */
 static __always_inline void count(enum sais_counter counter, u64 number)
 {
-	u32 cpu = bpf_get_smp_processor_id();
-	struct sais_cpu *c = bpf_map_lookup_elem(&cpus, &cpu);
+	u32 first = 0;
+	struct sais_cpu *c = bpf_map_lookup_elem(&cpus, &first);
 
-	/* A softirq may interrupt a count of a task or thread on the same CPU. */
 	if (c)
-		__sync_fetch_and_add(&c->counters[counter], number);
+		c->counters[counter] += number;
 }
 
 static __always_inline bool is_allowed(u32 core)

@@ -56,7 +56,7 @@ pub(crate) struct RawFlow {
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct RawCpu {
-    pub counters: [u64; 16],
+    pub counters: [u64; COUNTERS.len()],
 }
 
 /// `enum sais_counter`: name and meaning, in its order.

@@ -181,8 +181,7 @@ mod tests {
 
     #[test]
     fn packets_are_counted_once_and_their_share_is_of_those_with_a_consumer() {
-        let mut raw = RawCpu { counters: [0; 16] };
-        raw.counters[..10].copy_from_slice(&[6, 1, 2, 1, 50, 60, 70, 9, 9, 9]);
+        let raw = RawCpu { counters: [6, 1, 2, 1, 50, 60, 70, 9, 9, 9] };
         let statistics = Statistics {
             cores: [(0, Core::new(true, &raw)), (5, Core::new(false, &raw))].into(),
             ..Statistics::default()

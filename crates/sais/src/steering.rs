@@ -83,7 +83,6 @@ pub struct Steering {
     flows: MapHandle,
     threads: MapHandle,
     cpus: MapHandle,
-    possible_cpus: u32,
     /// Last, so that it outlives what it loaded.
     _object: Object,
 }
@@ -127,7 +126,6 @@ impl Steering {
             device: device.name.clone(),
             cores: CpuSet::new(),
             live: RawLive { generation: 1, ..RawLive::zeroed() },
-            possible_cpus,
             _object: object,
         };
         let id = steering.threads.info().map_err(bpf("asking for a map's number"))?.info.id;
@@ -209,11 +207,11 @@ impl Steering {
             reason: self.attachment.reason().to_owned(),
             ..Statistics::default()
         };
-        for cpu in 0..self.possible_cpus {
-            let bytes = self.cpus.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
-            let bytes = bytes.map_err(bpf("reading the counters"))?;
-            let raw = bytes.and_then(|bytes| bytemuck::try_pod_read_unaligned(&bytes).ok());
-            let raw = raw.ok_or(SteeringError::Mismatch(CPUS))?;
+        let cpus = self.cpus.lookup_percpu(&[0; 4], MapFlags::ANY);
+        let cpus = cpus.map_err(bpf("reading the counters"))?.unwrap_or_default();
+        for (cpu, bytes) in (0..).zip(cpus) {
+            let raw: RawCpu = bytemuck::try_pod_read_unaligned(&bytes)
+                .map_err(|_| SteeringError::Mismatch(CPUS))?;
             statistics.cores.insert(cpu, Core::new(self.cores.contains(cpu), &raw));
         }
         let flows = self.flows()?;
@@ -280,8 +278,8 @@ fn configure(
             SETTINGS => map
                 .set_initial_value(bytemuck::bytes_of(&settings))
                 .map_err(|_| SteeringError::Mismatch(SETTINGS))?,
-            THREADS | CPUS => {
-                map.set_max_entries(possible_cpus).map_err(bpf("sizing the counters"))?;
+            THREADS => {
+                map.set_max_entries(possible_cpus).map_err(bpf("sizing the map of threads"))?;
             }
             _ => {}
         }
