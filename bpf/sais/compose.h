@@ -85,7 +85,8 @@ int steer(struct xdp_md *ctx)
 		return pass(COUNT_MALFORMED);
 	}
 	flow = bpf_map_lookup_elem(&flows, &packet.key);
-	if (!flow)
+	/* An entry that is being made has no core yet. */
+	if (!flow || flow->core == NO_CORE)
 		return pass(COUNT_UNKNOWN);
 
 	wanted = wanted_core(flow);

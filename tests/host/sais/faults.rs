@@ -55,6 +55,7 @@ fn the_link_goes_down_and_up() {
         goes_on(&mut client);
         network.client.ip(&format!("link set {DEVICE} down"));
         network.client.ip(&format!("link set {DEVICE} up"));
+        network.client.ip("route add default via 198.18.0.2");
         let before = steering.count("steered") + steering.count("home");
         goes_on(&mut client);
         assert!(steering.count("steered") + steering.count("home") > before);
@@ -70,7 +71,7 @@ fn the_device_goes() {
         let run = scope.spawn(|| network.client.within(|| output(&mut attach(&host, &[]))));
         wait_for("the program", || network.is_taken());
         // With its peer, as when the peer's namespace is deleted.
-        network.server.ip(&format!("link delete {PEER}"));
+        network.router.ip(&format!("link delete {PEER}"));
         run.join().unwrap()
     });
     assert_eq!(run.status.code(), Some(1));
@@ -167,7 +168,7 @@ fn the_mode_is_chosen_and_said() {
     assert_eq!(steering.status()["xdp"], "generic");
     drop(steering);
     // Native, where the peer was told to make its checksums at once.
-    network.server.make_checksums(PEER);
+    network.router.make_checksums(PEER);
     let _server = Server::start(&network.server, interrupts);
     let steering = Steering::start(&host, &network, &["--xdp", "native"]);
     assert_eq!(steering.status()["xdp"], "native");

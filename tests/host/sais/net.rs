@@ -1,11 +1,11 @@
-//! Two network namespaces without names, joined by a cable: they vanish with the test, whatever
-//! becomes of it.
+//! A client and a server with a router between them, each a network namespace without a name: they
+//! vanish with the test, whatever becomes of it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use evenkeel_machine::CpuSet;
 use nix::mount::{MsFlags, mount};
@@ -15,10 +15,8 @@ use crate::support::output;
 
 /// The client's end of the cable, at which packets are steered.
 pub const DEVICE: &str = "client0";
-/// The server's end.
-pub const PEER: &str = "server0";
-/// The VLAN over both.
-const VLAN: &str = "42";
+/// The router's end.
+pub const PEER: &str = "router0";
 
 /// A network namespace that lives as long as this.
 pub struct Namespace(File);
@@ -43,13 +41,9 @@ impl Namespace {
         std::thread::scope(|scope| scope.spawn(enter).join().unwrap())
     }
 
-    fn try_ip(&self, words: &str) -> Output {
-        self.within(|| output(Command::new("ip").args(words.split(' '))))
-    }
-
     /// `ip` with these words, which must succeed; returns what it says.
     pub fn ip(&self, words: &str) -> String {
-        let run = self.try_ip(words);
+        let run = self.within(|| output(Command::new("ip").args(words.split(' '))));
         assert!(run.status.success(), "ip {words}: {run:?}");
         String::from_utf8(run.stdout).unwrap()
     }
@@ -103,57 +97,54 @@ impl Namespace {
     }
 }
 
-/// A client and a server.
+/// A client and a server, and what joins them.
 pub struct Network {
     pub client: Namespace,
+    pub router: Namespace,
     pub server: Namespace,
-    has_vlan: bool,
 }
 
 impl Network {
-    /// Packets for the client arrive on `cpu`, as from a network card with one queue: all that
-    /// comes over the cable is processed where it was sent, so the server must send from one CPU
-    /// alone. Its threads are pinned there, acknowledgements call for more there, and the client,
-    /// when it has consumed, calls for nothing (no limit of what is under way is ever reached).
+    /// Packets for the client arrive on `cpu`, in the order in which they were sent, as from a
+    /// network card with one queue. (All that comes over a virtual cable is processed where it was
+    /// sent, and a server sends where it is told of the ends of earlier packets: on any CPU. The
+    /// router brings this together.)
     pub fn new(cpu: u32) -> Self {
-        let (client, server) = (Namespace::new(), Namespace::new());
-        let path = server.path();
+        let [client, router, server] = [(); 3].map(|()| Namespace::new());
+        let path = router.path();
         client.ip(&format!("link add {DEVICE} type veth peer name {PEER} netns {path}"));
-        for (namespace, device, end) in [(&client, DEVICE, 1), (&server, PEER, 2)] {
-            namespace.ip(&format!("address add 198.18.0.{end}/30 dev {device}"));
-            namespace.ip(&format!("address add 2001:2::{end}/64 dev {device} nodad"));
+        server.ip(&format!("link add server0 type veth peer name router1 netns {path}"));
+        for (namespace, device, net, end) in [
+            (&client, DEVICE, 0, 1),
+            (&router, PEER, 0, 2),
+            (&router, "router1", 1, 1),
+            (&server, "server0", 1, 2),
+        ] {
+            namespace.ip(&format!("address add 198.18.{net}.{end}/24 dev {device}"));
+            namespace.ip(&format!("address add 2001:2:0:{net}::{end}/64 dev {device} nodad"));
             namespace.ip(&format!("link set {device} up"));
         }
-        let has_vlan =
-            [(&client, DEVICE, 1), (&server, PEER, 2)].iter().all(|(side, device, end)| {
-                let vlan = format!("{device}.{VLAN}");
-                let add = format!("link add link {device} name {vlan} type vlan id {VLAN}");
-                if !side.try_ip(&add).status.success() {
-                    return false;
-                }
-                side.ip(&format!("address add 198.19.0.{end}/30 dev {vlan}"));
-                side.ip(&format!("link set {vlan} up"));
-                true
-            });
-        server.receive_on(PEER, cpu);
-        let limit = "/proc/sys/net/ipv4/tcp_limit_output_bytes";
-        server.within(|| std::fs::write(limit, "1073741824").unwrap());
-        Self { client, server, has_vlan }
+        client.ip("route add default via 198.18.0.2");
+        client.ip("-6 route add default via 2001:2::2");
+        server.ip("route add default via 198.18.1.1");
+        server.ip("-6 route add default via 2001:2:0:1::1");
+        router.within(|| {
+            for knob in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+                std::fs::write(format!("/proc/sys/net/{knob}"), "1").unwrap();
+            }
+        });
+        router.receive_on("router1", cpu);
+        Self { client, router, server }
     }
 
     /// The server's address.
     pub fn address() -> IpAddr {
-        IpAddr::from([198, 18, 0, 2])
+        IpAddr::from([198, 18, 1, 2])
     }
 
-    /// All of them: by IPv4, by IPv6, and by IPv4 in the VLAN if this kernel knows VLANs.
-    pub fn addresses(&self) -> Vec<IpAddr> {
-        let mut addresses = vec![Self::address(), "2001:2::2".parse().unwrap()];
-        match self.has_vlan {
-            true => addresses.push(IpAddr::from([198, 19, 0, 2])),
-            false => println!("VLANs are left out: this kernel has none"),
-        }
-        addresses
+    /// The same, and by IPv6.
+    pub fn addresses() -> [IpAddr; 2] {
+        [Self::address(), "2001:2:0:1::2".parse().unwrap()]
     }
 
     /// Whether any XDP program is on the client's device.

@@ -17,7 +17,7 @@ fn packets_are_processed_on_the_core_of_a_pinned_consumer() {
     let host = Host::alone();
     let network = Network::new(interrupts);
     let _server = Server::start(&network.server, interrupts);
-    for address in network.addresses() {
+    for address in Network::addresses() {
         let steering = Steering::start(&host, &network, &["--policy", "runner"]);
         let mut accounting = Cbinfo::open(&[]).unwrap();
         for (pid, cpu) in threads() {
