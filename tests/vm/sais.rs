@@ -82,15 +82,16 @@ fn transfer(from: u32, to: u32) {
         stream.read_exact(&mut request).unwrap();
         stream.write_all(&vec![7; 8 << 20]).unwrap();
     });
-    let before = all();
-    affinity::set(nix::unistd::gettid().as_raw(), &just(to)).unwrap();
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(&[1]).unwrap();
-    let mut bytes = Vec::new();
-    assert_eq!(stream.read_to_end(&mut bytes).unwrap(), 8 << 20);
-    assert!(bytes.iter().all(|byte| *byte == 7));
+    let consumer = std::thread::spawn(move || {
+        affinity::set(nix::unistd::gettid().as_raw(), &just(to)).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(&[1]).unwrap();
+        let mut bytes = Vec::new();
+        assert_eq!(stream.read_to_end(&mut bytes).unwrap(), 8 << 20);
+        assert!(bytes.iter().all(|byte| *byte == 7));
+    });
+    consumer.join().unwrap();
     server.join().unwrap();
-    affinity::set(nix::unistd::gettid().as_raw(), &before).unwrap();
 }
 
 fn packets_go_to_their_consumer() {
