@@ -17,6 +17,7 @@ mod programs;
 mod report;
 mod repro;
 mod roles;
+mod sais;
 mod share;
 mod signals;
 mod sim;

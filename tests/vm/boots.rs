@@ -9,7 +9,7 @@ use std::time::Duration;
 use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::{Test, demo, hotplug, invariants, keel, policies, support, user_level};
+use crate::{Test, demo, hotplug, invariants, keel, policies, sais, support, user_level};
 
 /// The argument before a test's name.
 pub const TEST: &str = "test";
@@ -50,7 +50,7 @@ static BOOTS: &[Boot] = &[
         kernel: "6.1",
         topology: || Topology::flat(3),
         execution: Execution::Fastest,
-        tests: &[user_level::TESTS, hotplug::TESTS],
+        tests: &[user_level::TESTS, hotplug::TESTS, sais::OLD],
     },
     // The oldest one that the keel supports.
     Boot {
@@ -58,7 +58,14 @@ static BOOTS: &[Boot] = &[
         kernel: "6.18",
         topology: || Topology::numa(2, 2),
         execution: Execution::Fastest,
-        tests: &[invariants::KERNEL, invariants::KEEL, keel::SHORT, keel::LONG, policies::TESTS],
+        tests: &[
+            invariants::KERNEL,
+            invariants::KEEL,
+            keel::SHORT,
+            keel::LONG,
+            policies::TESTS,
+            sais::TESTS,
+        ],
     },
     Boot {
         name: "6.18-turns",
@@ -80,14 +87,14 @@ static BOOTS: &[Boot] = &[
         kernel: "7.0",
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
-        tests: &[keel::SHORT, keel::HOTPLUG, policies::SHORT],
+        tests: &[keel::SHORT, keel::HOTPLUG, policies::SHORT, sais::TESTS],
     },
     Boot {
         name: "7.2",
         kernel: "7.2",
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
-        tests: &[keel::SHORT, keel::HOTPLUG, policies::SHORT],
+        tests: &[keel::SHORT, keel::HOTPLUG, policies::SHORT, sais::TESTS],
     },
 ];
 

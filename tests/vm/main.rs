@@ -24,6 +24,7 @@ mod invariants;
 mod keel;
 mod policies;
 mod roles;
+mod sais;
 mod scheduler;
 mod storms;
 mod user_level;

@@ -4,6 +4,7 @@
 
 mod keel;
 mod measure;
+mod sais;
 mod sim;
 
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ pub use keel::{
     Bonus, IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions,
 };
 pub use measure::{BenchArgs, BenchPart, CapabilityArgs, KeelArgs, NoiseArgs, PlanArgs, ReproArgs};
+pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart};
 pub use sim::{
     CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart, SimRunArgs,
     SimSweepArgs,
@@ -64,6 +66,8 @@ pub enum Command {
     Zone(ZoneArgs),
     /// Simulate: the keel's own source on machines that are not here.
     Sim(SimArgs),
+    /// Have packets processed on the core of the program that waits for them.
+    Sais(SaisArgs),
     /// Measure: the capability balancer against the kernel, or a noise generator.
     Bench(BenchArgs),
     /// Measure a paper's figures and tables again on this machine, and say what was reproduced.

@@ -11,6 +11,7 @@ mod inspect;
 mod job;
 mod origin;
 mod run;
+mod sais;
 mod sched;
 mod sim;
 mod zone;
@@ -114,6 +115,7 @@ fn dispatch(cli: Cli) -> Result<i32> {
         Command::Ias(args) => ias::main(&args),
         Command::Zone(args) => zone::main(&args),
         Command::Sim(args) => sim::main(args),
+        Command::Sais(args) => sais::main(args),
         Command::Bench(args) => bench::main(args),
         Command::Repro(args) => bench::repro(args),
     }

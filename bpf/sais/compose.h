@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * IMComposer (paper 001, section IV): directs a packet to the core of who waits for it.
+ * The interrupt itself cannot be moved any more when the packet can be read, but nearly all
+ * that it costs is the softirq, which a kernel thread on that core does in its place.
+ */
+#ifndef EVENKEEL_SAIS_COMPOSE_H
+#define EVENKEEL_SAIS_COMPOSE_H
+
+/* Where the policy wants the flow's packets now. */
+static __always_inline u32 wanted_core(const struct sais_flow *flow)
+{
+	u32 core = flow->core;
+	struct task_struct *consumer;
+
+	if (settings.policy != POLICY_RUNNER)
+		return core;
+	/* The consumer may have moved since it received last; when it has ended, nobody knows. */
+	consumer = bpf_task_from_pid(flow->tid);
+	if (consumer) {
+		core = consumer->thread_info.cpu;
+		bpf_task_release(consumer);
+	}
+	return core;
+}
+
+/*
+ * Whether all that the sender sent before this packet has arrived at the socket: then nothing
+ * of the flow is on its way through the old core, and it may change to another without being
+ * overtaken. This is what a pause between two bursts (a "flowlet gap") is waited for elsewhere;
+ * the socket knows it exactly.
+ */
+static __always_inline bool all_before_arrived(struct xdp_md *ctx, const struct sais_packet *packet)
+{
+	const struct sais_flow_key *key = &packet->key;
+	struct bpf_sock_tuple tuple = {};
+	bool has_arrived = false;
+	u32 bytes = sizeof(tuple.ipv6);
+	struct tcp_sock *tcp;
+	struct bpf_sock *sk;
+
+	if (!key->remote[0] && !key->remote[1] && key->remote[2] == MAPPED) {
+		tuple.ipv4.saddr = key->remote[3];
+		tuple.ipv4.daddr = key->local[3];
+		tuple.ipv4.sport = key->remote_port;
+		tuple.ipv4.dport = key->local_port;
+		bytes = sizeof(tuple.ipv4);
+	} else {
+		__builtin_memcpy(tuple.ipv6.saddr, key->remote, sizeof(key->remote));
+		__builtin_memcpy(tuple.ipv6.daddr, key->local, sizeof(key->local));
+		tuple.ipv6.sport = key->remote_port;
+		tuple.ipv6.dport = key->local_port;
+	}
+	sk = bpf_skc_lookup_tcp(ctx, &tuple, bytes, BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return false;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	if (tcp)
+		has_arrived = (s32)(packet->sequence - tcp->rcv_nxt) <= 0;
+	bpf_sk_release(sk);
+	return has_arrived;
+}
+
+static __always_inline int pass(enum sais_counter why)
+{
+	count(why, 1);
+	return XDP_PASS;
+}
+
+SEC("xdp")
+int steer(struct xdp_md *ctx)
+{
+	const u8 *data = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
+	enum sais_counter verdict = COUNT_STEERED;
+	struct sais_packet packet;
+	struct sais_flow *flow;
+	u32 wanted, core;
+
+	switch (parse(data, end, &packet)) {
+	case PARSED:
+		break;
+	case PARSED_OTHER:
+		return pass(COUNT_OTHER);
+	default:
+		return pass(COUNT_MALFORMED);
+	}
+	flow = bpf_map_lookup_elem(&flows, &packet.key);
+	/* An entry that is being made has no core yet. */
+	if (!flow || flow->core == NO_CORE)
+		return pass(COUNT_UNKNOWN);
+
+	wanted = wanted_core(flow);
+	core = wanted;
+	if (!is_allowed(wanted)) {
+		verdict = COUNT_REFUSED;
+		core = NO_CORE;
+	} else if (wanted == bpf_get_smp_processor_id()) {
+		/* It is there: what a thread would do is done at once. */
+		verdict = COUNT_HOME;
+		core = NO_CORE;
+	}
+	if (core != flow->path) {
+		if (all_before_arrived(ctx, &packet)) {
+			flow->path = core;
+			count(COUNT_MOVED, 1);
+		} else {
+			core = flow->path;
+			verdict = core == wanted ? COUNT_STEERED : COUNT_KEPT;
+		}
+	}
+	count(verdict, 1);
+	if (core == NO_CORE)
+		return XDP_PASS;
+	/* A core that went offline a moment ago has no thread: then the packet goes up here. */
+	return bpf_redirect_map(&threads, core, XDP_PASS);
+}
+
+SEC("tp_btf/xdp_cpumap_enqueue")
+int BPF_PROG(on_enqueue, int map_id, unsigned int taken, unsigned int dropped)
+{
+	if (map_id == live.cpumap_id && dropped)
+		count(COUNT_DROPPED, dropped);
+	return 0;
+}
+
+SEC("tp_btf/xdp_cpumap_kthread")
+int BPF_PROG(on_thread, int map_id, unsigned int processed)
+{
+	if (map_id == live.cpumap_id)
+		count(COUNT_PROCESSED, processed);
+	return 0;
+}
+
+#endif

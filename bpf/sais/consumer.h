@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Where is the consumer of a connection? The paper's HintMessager asks when a request is
+ * sent; here it is asked whenever a thread comes back from sending or receiving, for only
+ * then is the thread on the CPU that counts: packets are written in any context, and what
+ * runs in softirq knows nothing of whom it works for.
+ */
+#ifndef EVENKEEL_SAIS_CONSUMER_H
+#define EVENKEEL_SAIS_CONSUMER_H
+
+/* False: not a TCP connection in the namespace of the device. */
+static __always_inline bool key_of(struct sock *sk, struct sais_flow_key *key)
+{
+	const struct sock_common *common = &sk->__sk_common;
+	u16 family = common->skc_family;
+	struct tcp_sock *tcp;
+
+	if (family != AF_INET && family != AF_INET6)
+		return false;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	if (!tcp || common->skc_net.net->net_cookie != settings.netns_cookie)
+		return false;
+	if (family == AF_INET) {
+		key->remote[2] = MAPPED;
+		key->remote[3] = common->skc_daddr;
+		key->local[2] = MAPPED;
+		key->local[3] = common->skc_rcv_saddr;
+	} else {
+		/* IPv4 on such a socket is in the mapped form already. */
+		key->remote[0] = common->skc_v6_daddr.in6_u.u6_addr32[0];
+		key->remote[1] = common->skc_v6_daddr.in6_u.u6_addr32[1];
+		key->remote[2] = common->skc_v6_daddr.in6_u.u6_addr32[2];
+		key->remote[3] = common->skc_v6_daddr.in6_u.u6_addr32[3];
+		key->local[0] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[0];
+		key->local[1] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[1];
+		key->local[2] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[2];
+		key->local[3] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[3];
+	}
+	key->remote_port = common->skc_dport;
+	/* skc_num is 0 already when a connection is closed. */
+	key->local_port = tcp->inet_conn.icsk_inet.inet_sport;
+	return key->remote_port != 0;
+}
+
+static __always_inline struct sais_flow *flow_of(const struct sais_flow_key *key)
+{
+	struct sais_flow *flow = bpf_map_lookup_elem(&flows, key);
+	struct sais_flow none = { .core = NO_CORE, .path = NO_CORE };
+
+	if (flow)
+		return flow;
+	bpf_map_update_elem(&flows, key, &none, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&flows, key);
+}
+
+/* One core after the other, the least loaded first: flows that ask at once do not crowd. */
+static __always_inline void choose_least_loaded(struct sais_flow *flow)
+{
+	u32 ranked = live.ranked;
+
+	if (flow->generation == live.generation || !ranked)
+		return;
+	flow->generation = live.generation;
+	flow->core = live.ranking[__sync_fetch_and_add(&live.next, 1) % ranked & (MAX_CPUS - 1)];
+}
+
+/* What stays as it is is not written, so that no other CPU has to fetch it again. */
+static __always_inline void note(u32 *place, u32 value)
+{
+	if (*place != value)
+		*place = value;
+}
+
+static __always_inline void choose(struct sais_flow *flow, bool is_request)
+{
+	bool is_first = flow->core == NO_CORE;
+
+	switch (settings.policy) {
+	case POLICY_ISSUER:
+		/* Who never sends is taken to have asked where he first received. */
+		if (is_request || is_first)
+			note(&flow->core, bpf_get_smp_processor_id());
+		break;
+	case POLICY_RUNNER:
+		note(&flow->core, bpf_get_smp_processor_id());
+		break;
+	case POLICY_LEAST_LOADED:
+		if (is_request || is_first)
+			choose_least_loaded(flow);
+		break;
+	case POLICY_DEDICATED:
+		note(&flow->core, settings.dedicated);
+		break;
+	}
+}
+
+static __always_inline void learn(struct sock *sk, bool is_request, int bytes)
+{
+	struct sais_flow_key key = {};
+	struct sais_flow *flow;
+
+	if (!key_of(sk, &key))
+		return;
+	flow = flow_of(&key);
+	if (!flow)
+		return;
+	/* Where one thread sends and another receives, the second is the consumer. */
+	if (!is_request || !flow->has_reader) {
+		u64 id = bpf_get_current_pid_tgid();
+
+		note(&flow->tid, (u32)id);
+		note(&flow->tgid, id >> 32);
+		note(&flow->has_reader, !is_request);
+		choose(flow, is_request);
+	} else if (settings.policy != POLICY_RUNNER) {
+		choose(flow, true);
+	}
+	if (!is_request && bytes > 0)
+		__sync_fetch_and_add(&flow->received_bytes, bytes);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(on_send, struct sock *sk, int bytes)
+{
+	learn(sk, true, bytes);
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(on_receive, struct sock *sk, int bytes)
+{
+	learn(sk, false, bytes);
+	return 0;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(on_state, struct sock *sk, int before, int after)
+{
+	struct sais_flow_key key = {};
+
+	if (after == TCP_CLOSE && key_of(sk, &key))
+		bpf_map_delete_elem(&flows, &key);
+	return 0;
+}
+
+#endif

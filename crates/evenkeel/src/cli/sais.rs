@@ -1,0 +1,82 @@
+//! `evenkeel sais`: steering packets, and looking at who does.
+
+use clap::{Args, Subcommand};
+use evenkeel_machine::CpuSet;
+use evenkeel_sais::{Policy, XdpMode};
+
+use super::JsonArgs;
+
+/// `evenkeel sais`.
+#[derive(Debug, Args)]
+pub struct SaisArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub part: SaisPart,
+}
+
+/// Its parts.
+#[derive(Debug, Subcommand)]
+pub enum SaisPart {
+    /// Steer the packets that arrive at a network device; runs until it is ended, and leaves nothing.
+    Attach(AttachArgs),
+    /// Show how many packets went where.
+    Status(JsonArgs),
+    /// Show for each connection which core its packets are sent to, and why.
+    Explain(JsonArgs),
+    /// What the paper's equations (1) to (9) say of a parallel read.
+    Model(ModelArgs),
+}
+
+/// `evenkeel sais attach`.
+#[derive(Debug, Args)]
+pub struct AttachArgs {
+    /// The network device, in this network namespace.
+    pub device: String,
+    /// Which core a packet is sent to: `issuer` where the last request was sent, `runner` where the
+    /// consumer runs now, `least-loaded` the least loaded when the request was sent,
+    /// `dedicated:CPU` always the same.
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    pub policy: Policy,
+    /// Send packets to these CPUs only, for example 0-3,8 [default: all].
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<CpuSet>,
+    /// Where the kernel hands packets over: `native` in the driver, `generic` behind it, `auto` in
+    /// the driver where that loses nothing.
+    #[arg(long, value_name = "MODE", default_value_t)]
+    pub xdp: XdpMode,
+}
+
+/// `evenkeel sais model`.
+#[derive(Debug, Args)]
+pub struct ModelArgs {
+    /// Cores of the client (N_C).
+    #[arg(long, value_name = "N")]
+    pub cores: u32,
+    /// Servers, which return a strip each: a multiple of the cores (N_S).
+    #[arg(long, value_name = "N")]
+    pub servers: u32,
+    /// Reads in all (N_R).
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub requests: u32,
+    /// Programs that make them (N_P).
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub programs: u32,
+    /// Microseconds that processing a strip takes (P).
+    #[arg(long, value_name = "US")]
+    pub process_us: f64,
+    /// Microseconds that moving a strip to another core takes (M).
+    #[arg(long, value_name = "US")]
+    pub migrate_us: f64,
+    /// Microseconds that all the rest takes (T_R).
+    #[arg(long, value_name = "US", default_value_t = 0.0)]
+    pub rest_us: f64,
+    /// Bytes of a strip, for the reads a second that the link can carry, equation (7).
+    #[arg(long, value_name = "N", requires = "gbit_per_s", value_parser = clap::value_parser!(u64).range(1..))]
+    pub strip_bytes: Option<u64>,
+    /// Bandwidth of the client's link.
+    #[arg(long, value_name = "N", requires = "strip_bytes")]
+    pub gbit_per_s: Option<f64>,
+    /// As JSON, on standard output.
+    #[arg(long)]
+    pub json: bool,
+}

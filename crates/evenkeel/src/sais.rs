@@ -1,0 +1,172 @@
+//! `evenkeel sais`: packets are processed on the core of the program that waits for them.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use evenkeel_control::{Request, ask};
+use evenkeel_journal::runtime_dir;
+use evenkeel_sais::{Case, Ending, Flow, Options, Service, ServiceError, Statistics, run, sockets};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::cli::{AttachArgs, ModelArgs, SaisArgs, SaisPart};
+
+/// Exit code when the device vanished. (Nonsense in options gives 2, as everywhere.)
+const DEVICE_GONE: i32 = 1;
+/// Exit code when packets cannot be steered on this kernel, for this user, or at this device now.
+const IMPOSSIBLE: i32 = 3;
+const NOBODY: &str = "No packets are steered. Begin with: evenkeel sais attach DEVICE";
+
+/// Steers, or looks at those who do. Returns the exit code.
+///
+/// # Errors
+/// Nonsense in the options; signals or a control socket that cannot be had; no answer of somebody
+/// who steers.
+pub fn main(args: SaisArgs) -> Result<i32> {
+    match args.part {
+        SaisPart::Attach(args) => attach(args),
+        SaisPart::Status(args) => report::<Statistics>("stats", args.json, show),
+        SaisPart::Explain(args) => report::<Vec<Flow>>("flows", args.json, explain),
+        SaisPart::Model(args) => model(&args),
+    }
+}
+
+fn attach(args: AttachArgs) -> Result<i32> {
+    let AttachArgs { device, policy, cpus, xdp } = args;
+    let options = Options { device, policy, cpus, xdp };
+    let service = Service { options: &options, directory: &runtime_dir()? };
+    match run(&service) {
+        Ok(Ending::Told) => Ok(0),
+        Ok(Ending::DeviceGone) => {
+            let name = &options.device;
+            say(&format!("{name}: the device is gone: nothing is steered any more"));
+            Ok(DEVICE_GONE)
+        }
+        Err(
+            why @ (ServiceError::Steering(_) | ServiceError::Device(_) | ServiceError::Load(_)),
+        ) => {
+            say(&why.to_string());
+            Ok(IMPOSSIBLE)
+        }
+        Err(why) => Err(why.into()),
+    }
+}
+
+fn say(what: &str) {
+    // Not by eprintln, which panics when nobody reads.
+    let _ = writeln!(std::io::stderr(), "evenkeel: {what}");
+}
+
+/// Asks all who steer, and shows what they say.
+fn report<Figures: Serialize + DeserializeOwned>(
+    request: &str,
+    is_json: bool,
+    show: fn(&Figures),
+) -> Result<i32> {
+    let mut answers: Vec<Figures> = Vec::new();
+    // Whoever asks, it is mostly root who steers.
+    let directories = BTreeSet::from([runtime_dir()?, PathBuf::from("/run/evenkeel")]);
+    for socket in directories.iter().flat_map(|directory| sockets(directory)) {
+        match ask(&socket, &Request::new(request)) {
+            Ok(answer) => answers.push(serde_json::from_value(answer)?),
+            // It was killed; the next one there removes its socket.
+            Err(why @ evenkeel_control::AskError::Nobody { .. }) => tracing::debug!("{why}"),
+            Err(why) => return Err(why.into()),
+        }
+    }
+    if is_json {
+        println!("{}", serde_json::to_string_pretty(&answers)?);
+        return Ok(0);
+    }
+    if answers.is_empty() {
+        println!("{NOBODY}");
+    }
+    answers.iter().for_each(show);
+    Ok(0)
+}
+
+fn show(statistics: &Statistics) {
+    let Statistics { device, policy, xdp, reason, flows, .. } = statistics;
+    println!("{device}: {policy}, {xdp} XDP ({reason}), {flows} connections");
+    match statistics.share_at_home() {
+        Some(share) => println!(
+            "    {} packets; of those with a known consumer {:.2} % were processed on its core",
+            statistics.packets(),
+            share * 100.0
+        ),
+        None => println!("    {} packets, none with a known consumer", statistics.packets()),
+    }
+    for (number, core) in &statistics.cores {
+        let counts = core.counters.iter().filter(|(_, count)| **count > 0);
+        let counts: Vec<String> = counts.map(|(name, count)| format!("{count} {name}")).collect();
+        let allowed = if core.allowed { "" } else { " (not to be used)" };
+        println!("    CPU {number}{allowed}: {}", counts.join(", "));
+    }
+    for consumer in &statistics.consumers {
+        println!(
+            "    {} (pid {}): {} connections, {} bytes received",
+            consumer.name, consumer.pid, consumer.flows, consumer.received_bytes
+        );
+    }
+    let mut names: Vec<&String> =
+        statistics.cores.values().flat_map(|c| c.counters.keys()).collect();
+    names.sort();
+    names.dedup();
+    for name in names.into_iter().filter(|name| statistics.total(name) > 0) {
+        println!("    {name}: {}", Statistics::meaning(name).unwrap_or_default());
+    }
+}
+
+fn explain(flows: &Vec<Flow>) {
+    for flow in flows {
+        let path = flow.path.map_or_else(
+            || "go up where they arrive".to_owned(),
+            |core| format!("go through the steering thread of CPU {core}"),
+        );
+        println!(
+            "{} -> {} (pid {}): {}; its packets {path}",
+            flow.remote, flow.local, flow.pid, flow.reason
+        );
+    }
+}
+
+fn model(args: &ModelArgs) -> Result<i32> {
+    let case = Case {
+        cores: args.cores,
+        servers: args.servers,
+        requests: args.requests,
+        programs: args.programs,
+        process_us: args.process_us,
+        migrate_us: args.migrate_us,
+        rest_us: args.rest_us,
+    };
+    let analysis = case.analyse()?;
+    let most_requests_per_s = args.strip_bytes.zip(args.gbit_per_s).map(|(bytes, gbit_per_s)| {
+        evenkeel_sais::most_requests_per_s(args.servers, bytes, gbit_per_s * 1e9)
+    });
+    if args.json {
+        let mut value = serde_json::to_value(analysis)?;
+        value["most_requests_per_s"] = most_requests_per_s.into();
+        println!("{}", serde_json::to_string_pretty(&value)?);
+        return Ok(0);
+    }
+    println!("strips moved when balanced      (2)       {}", analysis.migrations);
+    println!("balanced, at least          (3) (6)       {:.3} us", analysis.balanced_at_least_us);
+    println!(
+        "source-aware, at most       (4) (5)       {:.3} us",
+        analysis.source_aware_at_most_us
+    );
+    println!(
+        "source-aware, at least          (8)       {:.3} us",
+        analysis.source_aware_at_least_us
+    );
+    println!("difference as printed           (9)       {:.3} us", analysis.difference_printed_us);
+    println!("difference of (6) and (5)                 {:.3} us", analysis.difference_exact_us);
+    println!("source-aware wins when M is more than     {:.3} us", analysis.break_even_us);
+    if let Some(most) = most_requests_per_s {
+        println!("reads a second that the link can carry (7) {most:.1}");
+    }
+    Ok(0)
+}

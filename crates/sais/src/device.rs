@@ -1,0 +1,224 @@
+//! A network device, and what native XDP would lose on it.
+
+use std::fs;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
+
+/// Why there is no such device, or nothing to be learnt of it.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The name is no device of this network namespace.
+    #[error("{name}: no such network device in this network namespace; `ip link` lists them")]
+    NotFound {
+        /// What was asked for.
+        name: String,
+    },
+    /// The kernel refused.
+    #[error("{name}: {what}: {source}")]
+    System {
+        /// The device.
+        name: String,
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// A device of the network namespace that the process is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: i32,
+    /// The kernel's name of the namespace, which no other namespace has until the next boot.
+    pub netns_cookie: u64,
+    /// Its driver; empty where it tells none.
+    pub driver: String,
+    /// Whether it takes VLAN tags out of packets and passes them on beside them.
+    pub strips_vlan: bool,
+}
+
+/// linux/ethtool.h: what is asked by `SIOCETHTOOL`.
+const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+
+/// `struct ethtool_drvinfo`.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct Value {
+    command: u32,
+    data: u32,
+}
+
+impl Device {
+    /// Finds a device by its name.
+    ///
+    /// # Errors
+    /// All of [`DeviceError`].
+    pub fn find(name: &str) -> Result<Self, DeviceError> {
+        let index =
+            if_nametoindex(name).map_err(|_| DeviceError::NotFound { name: name.to_owned() })?;
+        let system =
+            |what| move |source| DeviceError::System { name: name.to_owned(), what, source };
+        let socket = UdpSocket::bind(("0.0.0.0", 0)).map_err(system("opening a socket"))?;
+        let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+        let mut flags = Value { command: ETHTOOL_GFLAGS, data: 0 };
+        // Devices need not know either: then there is nothing to be careful of.
+        let has_driver = ethtool(&socket, name, &mut info).is_ok();
+        let has_flags = ethtool(&socket, name, &mut flags).is_ok();
+        let length = info.driver.iter().position(|byte| *byte == 0).unwrap_or(info.driver.len());
+        let driver = String::from_utf8_lossy(&info.driver[..length]).into_owned();
+        Ok(Self {
+            name: name.to_owned(),
+            index: index as i32,
+            netns_cookie: netns_cookie(&socket).map_err(system("asking for its namespace"))?,
+            driver: if has_driver { driver } else { String::new() },
+            strips_vlan: has_flags && flags.data & ETH_FLAG_RXVLAN != 0,
+        })
+    }
+
+    /// The receive queues of which the kernel hands packets on to CPUs of its own choice (RPS), as
+    /// files of sysfs: also those that were steered. Empty where that cannot be told, because /sys
+    /// shows another network namespace.
+    pub fn queues_with_rps(&self) -> Vec<PathBuf> {
+        self.queues_with_rps_below(Path::new("/sys/class/net"))
+    }
+
+    fn queues_with_rps_below(&self, devices: &Path) -> Vec<PathBuf> {
+        let device = devices.join(&self.name);
+        let index = fs::read_to_string(device.join("ifindex")).unwrap_or_default();
+        if index.trim().parse() != Ok(self.index) {
+            return Vec::new();
+        }
+        let queues = fs::read_dir(device.join("queues")).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = queues
+            .map(|queue| queue.path().join("rps_cpus"))
+            .filter(|file| {
+                // A mask in hexadecimal, with commas: any digit but 0 is a CPU.
+                let mask = fs::read_to_string(file).unwrap_or_default();
+                mask.trim().chars().any(|digit| digit != '0' && digit != ',')
+            })
+            .collect();
+        files.sort();
+        files
+    }
+
+    /// What packets would lose in native mode, where they are sent on as plain bytes; `None`:
+    /// nothing.
+    pub fn native_loss(&self) -> Option<&'static str> {
+        if self.driver == "veth" {
+            return Some(
+                "its peer leaves checksums to be made later, and native XDP would forget that \
+                 (`ethtool -K PEER tx off` makes them at once)",
+            );
+        }
+        self.strips_vlan.then_some(
+            "it takes VLAN tags out of packets, and native XDP would lose them \
+             (`ethtool -K DEVICE rxvlan off` leaves them in)",
+        )
+    }
+}
+
+fn ethtool<T>(socket: &UdpSocket, name: &str, request: &mut T) -> Result<(), Errno> {
+    // SAFETY: all of its fields may be zero.
+    let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The name was found, so it fits with its terminating zero.
+    for (to, from) in asked.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    asked.ifr_ifru.ifru_data = std::ptr::from_mut(request).cast();
+    // SAFETY: the request outlives the call, and is laid out as its command says.
+    Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &mut asked) })
+        .map(drop)
+}
+
+fn netns_cookie(socket: &UdpSocket) -> io::Result<u64> {
+    let mut cookie = 0_u64;
+    let mut length = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: `cookie` has room for `length` bytes.
+    Errno::result(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &mut length,
+        )
+    })?;
+    Ok(cookie)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_device_is_found() {
+        let device = Device::find("lo").unwrap();
+        assert!(device.index > 0 && device.netns_cookie > 0, "{device:?}");
+        assert_eq!(device.native_loss(), None);
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let why = Device::find("nosuch0").unwrap_err().to_string();
+        let wanted =
+            "nosuch0: no such network device in this network namespace; `ip link` lists them";
+        assert_eq!(why, wanted);
+    }
+
+    #[test]
+    fn queues_with_rps_are_found() {
+        let root = tempfile::tempdir().unwrap();
+        let device = Device {
+            name: "eth0".into(),
+            index: 7,
+            netns_cookie: 1,
+            driver: String::new(),
+            strips_vlan: false,
+        };
+        for (queue, mask) in [("rx-0", "0\n"), ("rx-1", "00000000,00000010\n"), ("rx-2", "0,0\n")] {
+            let queue = root.path().join("eth0/queues").join(queue);
+            fs::create_dir_all(&queue).unwrap();
+            fs::write(queue.join("rps_cpus"), mask).unwrap();
+        }
+        // Queues for sending have no such file.
+        fs::create_dir_all(root.path().join("eth0/queues/tx-0")).unwrap();
+        let found = |index: &str| {
+            fs::write(root.path().join("eth0/ifindex"), index).unwrap();
+            device.queues_with_rps_below(root.path())
+        };
+        assert_eq!(found("7\n"), [root.path().join("eth0/queues/rx-1/rps_cpus")]);
+        // A device of this name in another namespace.
+        assert!(found("8\n").is_empty());
+    }
+
+    #[test]
+    fn native_mode_is_avoided_where_packets_would_lose_something() {
+        let device = |driver: &str, strips_vlan| Device {
+            name: "eth0".into(),
+            index: 1,
+            netns_cookie: 1,
+            driver: driver.into(),
+            strips_vlan,
+        };
+        assert!(device("veth", false).native_loss().unwrap().contains("tx off"));
+        assert!(device("ice", true).native_loss().unwrap().contains("rxvlan off"));
+        assert_eq!(device("ice", false).native_loss(), None);
+    }
+}

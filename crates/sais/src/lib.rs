@@ -1,0 +1,40 @@
+//! SAIs, source-aware interrupt scheduling (paper 001): a packet's softirq runs on the core whose
+//! task waits for it.
+//!
+//! The kernel's side is `bpf/sais.bpf.c` and `bpf/sais/`; this crate attaches it to a device, feeds
+//! it, and shows what it does. Nothing on the machine is changed that would outlive the process,
+//! however it ends: the programs and maps are held by file descriptors, and the kernel threads
+//! that do the softirqs belong to a map.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `model` | the paper's analysis, equations (1) to (9) |
+//! | `options` | which core a packet goes to, and which cores may be used |
+//! | `device` | a network device, and what native XDP would lose on it |
+//! | `attachment` | the program on the device |
+//! | `records` | what `bpf/sais/intf.h` lays out |
+//! | `steering` | loaded, attached, fed, read |
+//! | `threads` | the kernel threads that do the softirqs |
+//! | `load` | which cores are the least loaded |
+//! | `statistics` | what it did |
+//! | `service` | runs it in the foreground until it ends |
+
+mod attachment;
+mod device;
+mod load;
+mod model;
+mod options;
+mod records;
+mod service;
+mod statistics;
+mod steering;
+mod threads;
+
+pub use attachment::{AttachError, Attachment};
+pub use device::{Device, DeviceError};
+pub use load::LoadError;
+pub use model::{Analysis, Case, CaseError, most_requests_per_s};
+pub use options::{OptionError, Options, Policy, XdpMode};
+pub use service::{Ending, Service, ServiceError, run, sockets};
+pub use statistics::{Consumer, Core, Flow, Statistics};
+pub use steering::{Steering, SteeringError};

@@ -1,0 +1,212 @@
+//! Which core a packet goes to, and which cores may be used.
+
+use std::fmt;
+use std::str::FromStr;
+
+use evenkeel_machine::CpuSet;
+
+use crate::records::MAX_CPUS;
+
+/// An option that makes no sense, or not on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// No such policy.
+    #[error(
+        "policy \"{0}\": there are issuer, runner, least-loaded and dedicated:CPU (with the \
+         number of a CPU)"
+    )]
+    Policy(String),
+    /// No such way to attach.
+    #[error("\"{0}\": there are auto, native and generic")]
+    Xdp(String),
+    /// Cores that the machine does not have.
+    #[error("CPUs {given}: this machine has CPUs {online} online; name some of these")]
+    OutOfRange {
+        /// What was asked for.
+        given: CpuSet,
+        /// What there is.
+        online: CpuSet,
+    },
+    /// No cores at all.
+    #[error("no CPU is left that packets may be sent to: name at least one of {online}")]
+    NoCpu {
+        /// What there is.
+        online: CpuSet,
+    },
+    /// The dedicated core is none of the allowed ones.
+    #[error("dedicated:{core}: packets may only be sent to CPUs {allowed}; choose one of these")]
+    Dedicated {
+        /// What was asked for.
+        core: u32,
+        /// What may be used.
+        allowed: CpuSet,
+    },
+    /// More CPUs than there is room for.
+    #[error("CPU {core}: packets can be steered to the first {MAX_CPUS} CPUs only: use --cpus")]
+    TooMany {
+        /// The first beyond.
+        core: u32,
+    },
+}
+
+/// Which core a packet is sent to: the paper's four policies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// (i) The core on which the last request was sent.
+    Issuer,
+    /// (ii) The core on which the consumer runs now.
+    #[default]
+    Runner,
+    /// (iii) The core that was the least loaded when the request was sent.
+    LeastLoaded,
+    /// (iv) Always the same core.
+    Dedicated(u32),
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Issuer => f.write_str("issuer"),
+            Self::Runner => f.write_str("runner"),
+            Self::LeastLoaded => f.write_str("least-loaded"),
+            Self::Dedicated(core) => write!(f, "dedicated:{core}"),
+        }
+    }
+}
+
+impl FromStr for Policy {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        let dedicated = text.strip_prefix("dedicated:").and_then(|core| core.parse().ok());
+        match (text, dedicated) {
+            ("issuer", _) => Ok(Self::Issuer),
+            ("runner", _) => Ok(Self::Runner),
+            ("least-loaded", _) => Ok(Self::LeastLoaded),
+            (_, Some(core)) => Ok(Self::Dedicated(core)),
+            _ => Err(OptionError::Policy(text.to_owned())),
+        }
+    }
+}
+
+/// Where the kernel hands over packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the driver where that loses nothing, otherwise generic.
+    #[default]
+    Auto,
+    /// In the driver, before there is an sk_buff.
+    Native,
+    /// Behind the driver, with an sk_buff: works with every device, and costs a copy of packets
+    /// that came in pieces.
+    Generic,
+}
+
+impl fmt::Display for XdpMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Native => "native",
+            Self::Generic => "generic",
+        })
+    }
+}
+
+impl FromStr for XdpMode {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        [Self::Auto, Self::Native, Self::Generic]
+            .into_iter()
+            .find(|mode| mode.to_string() == text)
+            .ok_or_else(|| OptionError::Xdp(text.to_owned()))
+    }
+}
+
+/// How packets are steered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The network device at which they arrive.
+    pub device: String,
+    /// Where to.
+    pub policy: Policy,
+    /// Only to these cores; `None`: to all.
+    pub cpus: Option<CpuSet>,
+    /// Where the kernel hands them over.
+    pub xdp: XdpMode,
+}
+
+impl Options {
+    /// The cores that packets may be sent to on a machine with these CPUs.
+    ///
+    /// # Errors
+    /// [`OptionError::OutOfRange`], [`OptionError::NoCpu`], [`OptionError::Dedicated`],
+    /// [`OptionError::TooMany`].
+    pub fn allowed(&self, online: &CpuSet) -> Result<CpuSet, OptionError> {
+        let allowed = self.cpus.clone().unwrap_or_else(|| online.clone());
+        if !allowed.is_subset(online) {
+            let given = allowed.difference(online);
+            return Err(OptionError::OutOfRange { given, online: online.clone() });
+        }
+        if let Some(core) = allowed.iter().find(|core| *core as usize >= MAX_CPUS) {
+            return Err(OptionError::TooMany { core });
+        }
+        match self.policy {
+            _ if allowed.is_empty() => Err(OptionError::NoCpu { online: online.clone() }),
+            Policy::Dedicated(core) if !allowed.contains(core) => {
+                Err(OptionError::Dedicated { core, allowed })
+            }
+            _ => Ok(allowed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        for name in ["issuer", "runner", "least-loaded", "dedicated:3"] {
+            assert_eq!(name.parse::<Policy>().unwrap().to_string(), name);
+        }
+        for name in ["auto", "native", "generic"] {
+            assert_eq!(name.parse::<XdpMode>().unwrap().to_string(), name);
+        }
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        for name in ["", "dedicated", "dedicated:", "dedicated:x", "dedicated:-1", "Runner"] {
+            assert_eq!(name.parse::<Policy>(), Err(OptionError::Policy(name.to_owned())));
+        }
+        assert_eq!("skb".parse::<XdpMode>(), Err(OptionError::Xdp("skb".to_owned())));
+    }
+
+    #[test]
+    fn only_cores_that_there_are() {
+        let online: CpuSet = "0-3".parse().unwrap();
+        let allowed = |policy: &str, cpus: Option<&str>| {
+            let cpus = cpus.map(|cpus| cpus.parse().unwrap());
+            let policy = policy.parse().unwrap();
+            Options { policy, cpus, ..Options::default() }
+                .allowed(&online)
+                .map_err(|e| e.to_string())
+        };
+        assert_eq!(allowed("runner", None).unwrap(), online);
+        assert_eq!(allowed("dedicated:2", Some("1-2")).unwrap(), "1-2".parse().unwrap());
+        let why = "CPUs 4-7: this machine has CPUs 0-3 online; name some of these";
+        assert_eq!(allowed("runner", Some("2-7")).unwrap_err(), why);
+        let why = "no CPU is left that packets may be sent to: name at least one of 0-3";
+        assert_eq!(allowed("runner", Some("")).unwrap_err(), why);
+        let why = "dedicated:0: packets may only be sent to CPUs 1-2; choose one of these";
+        assert_eq!(allowed("dedicated:0", Some("1-2")).unwrap_err(), why);
+    }
+
+    #[test]
+    fn cores_beyond_the_programs_room() {
+        let online = CpuSet::first(2000);
+        let why = Options::default().allowed(&online).unwrap_err();
+        assert_eq!(why, OptionError::TooMany { core: 1024 });
+    }
+}

@@ -1,0 +1,221 @@
+//! What it did.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv6Addr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::options::Policy;
+use crate::records::{COUNTERS, NO_CORE, PACKET_COUNTERS, RawCpu, RawFlow, RawKey};
+
+/// What a core did, by the names of [`Statistics::meaning`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Core {
+    /// Whether packets may be sent to it.
+    pub allowed: bool,
+    /// How many packets, by what became of them; and what else is counted.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// A process that consumes connections.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Consumer {
+    /// Its number.
+    pub pid: u32,
+    /// Its command.
+    pub name: String,
+    /// Connections that it received from or sent to last.
+    pub flows: u64,
+    /// What was received of these.
+    pub received_bytes: u64,
+}
+
+/// A connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// The other end.
+    pub remote: SocketAddr,
+    /// This end.
+    pub local: SocketAddr,
+    /// The thread that consumes it.
+    pub tid: u32,
+    /// Its process.
+    pub pid: u32,
+    /// What was received of it.
+    pub received_bytes: u64,
+    /// The core that the policy chose last; `None` before it could.
+    pub core: Option<u32>,
+    /// The core whose steering thread its packets go through; `None`: they go up where they
+    /// arrive, which may well be the right core.
+    pub path: Option<u32>,
+    /// Why this core.
+    pub reason: String,
+}
+
+/// All figures since it was attached.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// The device.
+    pub device: String,
+    /// Which core packets are sent to.
+    pub policy: String,
+    /// Native or generic XDP.
+    pub xdp: String,
+    /// Why that.
+    pub reason: String,
+    /// By number of the core on which it was counted.
+    pub cores: BTreeMap<u32, Core>,
+    /// Connections whose consumer is known.
+    pub flows: u64,
+    /// Who consumes them, the greediest first.
+    pub consumers: Vec<Consumer>,
+}
+
+impl Statistics {
+    /// What a counter means; `None`: there is none of this name.
+    pub fn meaning(counter: &str) -> Option<&'static str> {
+        COUNTERS.iter().find(|(name, _)| *name == counter).map(|(_, meaning)| *meaning)
+    }
+
+    /// A counter of all cores together.
+    pub fn total(&self, counter: &str) -> u64 {
+        self.cores.values().filter_map(|core| core.counters.get(counter)).sum()
+    }
+
+    /// All packets that arrived at the device.
+    pub fn packets(&self) -> u64 {
+        COUNTERS.iter().take(PACKET_COUNTERS).map(|(name, _)| self.total(name)).sum()
+    }
+
+    /// Of the packets whose consumer is known, the share that was processed on its core, 0 to 1;
+    /// `None` without any.
+    pub fn share_at_home(&self) -> Option<f64> {
+        let right = self.total("steered") + self.total("home");
+        let all = right + self.total("kept") + self.total("refused");
+        (all > 0).then(|| right as f64 / all as f64)
+    }
+}
+
+impl Core {
+    pub(crate) fn new(allowed: bool, raw: &RawCpu) -> Self {
+        let counters = COUNTERS.iter().zip(raw.counters);
+        Self {
+            allowed,
+            counters: counters.map(|((name, _), count)| ((*name).to_owned(), count)).collect(),
+        }
+    }
+}
+
+impl Flow {
+    pub(crate) fn new(policy: Policy, key: &RawKey, flow: &RawFlow) -> Self {
+        let core = (flow.core != NO_CORE).then_some(flow.core);
+        Self {
+            remote: address(key.remote, key.remote_port),
+            local: address(key.local, key.local_port),
+            tid: flow.tid,
+            pid: flow.tgid,
+            received_bytes: flow.received_bytes,
+            core,
+            path: (flow.path != NO_CORE).then_some(flow.path),
+            reason: reason(policy, core, flow),
+        }
+    }
+}
+
+fn reason(policy: Policy, core: Option<u32>, flow: &RawFlow) -> String {
+    let Some(core) = core else { return "no core is chosen yet".to_owned() };
+    let tid = flow.tid;
+    match policy {
+        Policy::Issuer => format!("the last request was sent on CPU {core}"),
+        Policy::Runner if flow.has_reader != 0 => {
+            format!("thread {tid} received on CPU {core} last, and is followed from there")
+        }
+        Policy::Runner => {
+            format!("thread {tid} sent on CPU {core} last, and is followed from there")
+        }
+        Policy::LeastLoaded => {
+            format!("CPU {core} was the least loaded that was left when it last asked")
+        }
+        Policy::Dedicated(_) => format!("all packets go to CPU {core}"),
+    }
+}
+
+/// The address of a key, which has IPv4 mapped into IPv6.
+fn address(bytes: [u8; 16], port: [u8; 2]) -> SocketAddr {
+    SocketAddr::new(Ipv6Addr::from(bytes).to_canonical(), u16::from_be_bytes(port))
+}
+
+/// The consumers of these connections, the greediest first, with names from `name_of`.
+pub(crate) fn consumers(flows: &[Flow], name_of: impl Fn(u32) -> String) -> Vec<Consumer> {
+    let mut by_pid: BTreeMap<u32, Consumer> = BTreeMap::new();
+    for flow in flows {
+        let consumer = by_pid.entry(flow.pid).or_insert_with(|| Consumer {
+            pid: flow.pid,
+            name: name_of(flow.pid),
+            ..Consumer::default()
+        });
+        consumer.flows += 1;
+        consumer.received_bytes += flow.received_bytes;
+    }
+    let mut consumers: Vec<Consumer> = by_pid.into_values().collect();
+    consumers.sort_by_key(|consumer| std::cmp::Reverse(consumer.received_bytes));
+    consumers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw_flow(tgid: u32, received_bytes: u64) -> RawFlow {
+        RawFlow {
+            core: 1,
+            path: NO_CORE,
+            tid: tgid + 1,
+            tgid,
+            has_reader: 1,
+            generation: 0,
+            pad: [0; 10],
+            received_bytes,
+        }
+    }
+
+    #[test]
+    fn packets_are_counted_once_and_their_share_is_of_those_with_a_consumer() {
+        let raw = RawCpu { counters: [6, 1, 2, 1, 50, 60, 70, 9, 9, 9] };
+        let statistics = Statistics {
+            cores: [(0, Core::new(true, &raw)), (5, Core::new(false, &raw))].into(),
+            ..Statistics::default()
+        };
+        assert_eq!(statistics.packets(), 2 * 190);
+        assert_eq!(statistics.share_at_home(), Some(0.7));
+        assert_eq!(statistics.total("processed"), 18);
+        assert_eq!(Statistics::default().share_at_home(), None);
+        for name in statistics.cores[&0].counters.keys() {
+            assert!(Statistics::meaning(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_shown_as_people_write_them() {
+        let mut key =
+            RawKey { remote_port: [0, 80], local_port: [0xff, 0xff], ..RawKey::default() };
+        key.remote[10..].copy_from_slice(&[0xff, 0xff, 198, 18, 0, 2]);
+        key.local[15] = 1;
+        let flow = Flow::new(Policy::Runner, &key, &raw_flow(7, 0));
+        assert_eq!(flow.remote.to_string(), "198.18.0.2:80");
+        assert_eq!(flow.local.to_string(), "[::1]:65535");
+        assert_eq!((flow.core, flow.path), (Some(1), None));
+        assert_eq!(flow.reason, "thread 8 received on CPU 1 last, and is followed from there");
+    }
+
+    #[test]
+    fn consumers_have_their_flows_together() {
+        let flow =
+            |pid, bytes| Flow::new(Policy::Issuer, &RawKey::default(), &raw_flow(pid, bytes));
+        let flows = [flow(1, 10), flow(2, 30), flow(1, 15)];
+        let consumers = consumers(&flows, |pid| format!("p{pid}"));
+        let seen: Vec<_> =
+            consumers.iter().map(|c| (c.pid, c.name.as_str(), c.flows, c.received_bytes)).collect();
+        assert_eq!(seen, [(2, "p2", 1, 30), (1, "p1", 2, 25)]);
+    }
+}

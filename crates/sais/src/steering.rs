@@ -1,0 +1,305 @@
+//! The programs: loaded, attached, fed and read.
+
+use std::fs;
+use std::mem::size_of;
+use std::os::fd::AsFd;
+
+use bytemuck::{Pod, Zeroable};
+use evenkeel_machine::CpuSet;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
+};
+
+use crate::attachment::{AttachError, Attachment};
+use crate::device::Device;
+use crate::options::{Options, Policy};
+use crate::records::{MAX_CPUS, RawCpu, RawFlow, RawKey, RawLive, RawSettings};
+use crate::statistics::{Core, Flow, Statistics, consumers};
+use crate::threads;
+
+/// Why packets are not steered.
+#[derive(Debug, thiserror::Error)]
+pub enum SteeringError {
+    /// Not possible on this kernel or for this user.
+    #[error(transparent)]
+    Unsupported(#[from] evenkeel_cbinfo::Unsupported),
+    /// The kernel does not tell when a thread receives.
+    #[error(
+        "this kernel has no tracepoint {0}, by which consumers are found: run Linux 6.3 or newer"
+    )]
+    NoHook(&'static str),
+    /// The program is not on the device.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// libbpf or the kernel refused.
+    #[error("sais: {what}: {source} (run again with -vv for the kernel's words)")]
+    Bpf {
+        /// The step that failed.
+        what: &'static str,
+        /// What libbpf says.
+        source: libbpf_rs::Error,
+    },
+    /// A part of the object is not what this version expects.
+    #[error("sais: {0} in the BPF object is not what it should be: rebuild evenkeel")]
+    Mismatch(&'static str),
+}
+
+fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> SteeringError {
+    move |source| SteeringError::Bpf { what, source }
+}
+
+/// The object's bytes, aligned as an ELF file must be.
+#[repr(align(8))]
+struct Aligned<T: ?Sized>(T);
+
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sais.bpf.o")));
+
+const SETTINGS: &str = ".rodata.settings";
+const LIVE: &str = ".data.live";
+const FLOWS: &str = "flows";
+const THREADS: &str = "threads";
+const CPUS: &str = "cpus";
+const STEER: &str = "steer";
+
+/// Packets that may wait for a steering thread: more than a connection has under way.
+const QUEUE_PACKETS: u32 = 4096;
+/// Connections that are read from the kernel at once.
+const BATCH: u32 = 4096;
+/// The tracepoints that not all kernels have.
+const HOOKS: [&str; 2] = ["sock_recv_length", "sock_send_length"];
+
+/// Packets of a device, steered. Dropping it ends that, and leaves nothing.
+pub struct Steering {
+    attachment: Attachment,
+    _links: Vec<Link>,
+    policy: Policy,
+    device: String,
+    /// Where packets may be sent to now.
+    cores: CpuSet,
+    live: RawLive,
+    live_map: MapHandle,
+    flows: MapHandle,
+    threads: MapHandle,
+    cpus: MapHandle,
+    /// Last, so that it outlives what it loaded.
+    _object: Object,
+}
+
+impl Steering {
+    /// Steers the packets that arrive at `device` to the cores `allowed`.
+    ///
+    /// # Errors
+    /// All of [`SteeringError`]; then nothing is attached.
+    pub fn attach(
+        device: &Device,
+        options: &Options,
+        allowed: &CpuSet,
+    ) -> Result<Self, SteeringError> {
+        support()?;
+        log_libbpf();
+        let possible_cpus = libbpf_rs::num_possible_cpus().map_err(bpf("counting CPUs"))? as u32;
+        let mut open = ObjectBuilder::default()
+            .name("sais")
+            .and_then(|builder| builder.open_memory(&OBJECT.0))
+            .map_err(bpf("opening the object"))?;
+        configure(&mut open, device, options.policy, possible_cpus)?;
+        let object = open.load().map_err(bpf("loading: the kernel refused the programs"))?;
+        let mut links = Vec::new();
+        for program in object.progs_mut().filter(|program| program.name() != STEER) {
+            links.push(program.attach().map_err(bpf("attaching to the sockets"))?);
+        }
+        let mut steering = Self {
+            live_map: map::<RawLive>(&object, LIVE)?,
+            flows: map::<RawFlow>(&object, FLOWS)?,
+            threads: map::<[u32; 2]>(&object, THREADS)?,
+            cpus: map::<RawCpu>(&object, CPUS)?,
+            // From here on packets come.
+            attachment: {
+                let steer = object.progs().find(|program| program.name() == STEER);
+                let steer = steer.ok_or(SteeringError::Mismatch(STEER))?;
+                Attachment::new(steer.as_fd(), device, options.xdp)?
+            },
+            _links: links,
+            policy: options.policy,
+            device: device.name.clone(),
+            cores: CpuSet::new(),
+            live: RawLive { generation: 1, ..RawLive::zeroed() },
+            _object: object,
+        };
+        let id = steering.threads.info().map_err(bpf("asking for a map's number"))?.info.id;
+        steering.live.cpumap_id = id;
+        steering.use_cores(allowed)?;
+        Ok(steering)
+    }
+
+    /// From now on packets may be sent to these cores, and to no others. A core that must not be
+    /// used any more is left at once, and its steering thread does what waits for it.
+    ///
+    /// # Errors
+    /// The kernel refused, for example for want of memory.
+    pub fn use_cores(&mut self, cores: &CpuSet) -> Result<(), SteeringError> {
+        let (gone, new) = (self.cores.difference(cores), cores.difference(&self.cores));
+        for core in new.iter() {
+            let value = [QUEUE_PACKETS, 0];
+            self.threads
+                .update(&core.to_ne_bytes(), bytemuck::bytes_of(&value), MapFlags::ANY)
+                .map_err(bpf("starting the steering thread of a core"))?;
+        }
+        if !new.is_empty() {
+            threads::prioritise(self.live.cpumap_id);
+        }
+        self.cores = cores.clone();
+        self.live.allowed = [0; MAX_CPUS / 64];
+        for (word, allowed) in cores.as_words().iter().zip(&mut self.live.allowed) {
+            *allowed = *word;
+        }
+        self.rank(&cores.iter().collect::<Vec<u32>>())?;
+        for core in gone.iter() {
+            self.threads
+                .delete(&core.to_ne_bytes())
+                .map_err(bpf("ending the steering thread of a core"))?;
+        }
+        Ok(())
+    }
+
+    /// Where packets may be sent to now.
+    pub fn cores(&self) -> &CpuSet {
+        &self.cores
+    }
+
+    /// From now on these are the least loaded cores, that with the smallest load first; none but
+    /// those in use.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn rank(&mut self, ranking: &[u32]) -> Result<(), SteeringError> {
+        for (place, core) in self.live.ranking.iter_mut().zip(ranking) {
+            *place = *core;
+        }
+        self.live.ranked = ranking.len().min(MAX_CPUS) as u32;
+        self.live.generation = self.live.generation.wrapping_add(1).max(1);
+        self.live_map
+            .update(&[0; 4], bytemuck::bytes_of(&self.live), MapFlags::ANY)
+            .map_err(bpf("writing which cores may be used"))
+    }
+
+    /// Whether the device still is there; when it is gone, nothing is steered any more.
+    pub fn is_alive(&self) -> bool {
+        self.attachment.is_alive()
+    }
+
+    /// The program on the device.
+    pub fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    /// What it did so far.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn statistics(&self) -> Result<Statistics, SteeringError> {
+        let mut statistics = Statistics {
+            device: self.device.clone(),
+            policy: self.policy.to_string(),
+            xdp: self.attachment.mode().to_string(),
+            reason: self.attachment.reason().to_owned(),
+            ..Statistics::default()
+        };
+        let cpus = self.cpus.lookup_percpu(&[0; 4], MapFlags::ANY);
+        let cpus = cpus.map_err(bpf("reading the counters"))?.unwrap_or_default();
+        for (cpu, bytes) in (0..).zip(cpus) {
+            let raw: RawCpu = bytemuck::try_pod_read_unaligned(&bytes)
+                .map_err(|_| SteeringError::Mismatch(CPUS))?;
+            statistics.cores.insert(cpu, Core::new(self.cores.contains(cpu), &raw));
+        }
+        let flows = self.flows()?;
+        statistics.flows = flows.len() as u64;
+        statistics.consumers = consumers(&flows, name_of);
+        Ok(statistics)
+    }
+
+    /// The connections whose consumer is known, in no order.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn flows(&self) -> Result<Vec<Flow>, SteeringError> {
+        let entries = self
+            .flows
+            .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
+            .map_err(bpf("reading the connections"))?;
+        let flows = entries.filter_map(|(key, flow)| {
+            let key: RawKey = bytemuck::try_pod_read_unaligned(&key).ok()?;
+            let flow: RawFlow = bytemuck::try_pod_read_unaligned(&flow).ok()?;
+            Some(Flow::new(self.policy, &key, &flow))
+        });
+        Ok(flows.collect())
+    }
+}
+
+/// The command of a process, empty when it has ended.
+fn name_of(pid: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+    name.map(|name| name.trim_end().to_owned()).unwrap_or_default()
+}
+
+/// Whether it can work here.
+fn support() -> Result<(), SteeringError> {
+    evenkeel_cbinfo::support()?;
+    let btf = Btf::from_vmlinux().map_err(bpf("reading the kernel's types"))?;
+    let is_missing = |hook: &&&str| {
+        let name = format!("btf_trace_{hook}");
+        btf.type_by_name::<Typedef<'_>>(&name).is_none()
+    };
+    match HOOKS.iter().find(is_missing) {
+        Some(hook) => Err(SteeringError::NoHook(hook)),
+        None => Ok(()),
+    }
+}
+
+/// Writes into the opened object what is fixed from then on.
+fn configure(
+    open: &mut OpenObject,
+    device: &Device,
+    policy: Policy,
+    possible_cpus: u32,
+) -> Result<(), SteeringError> {
+    // The numbers are `enum core_policy`.
+    let (policy, dedicated) = match policy {
+        Policy::Issuer => (0, 0),
+        Policy::Runner => (1, 0),
+        Policy::LeastLoaded => (2, 0),
+        Policy::Dedicated(core) => (3, core),
+    };
+    let settings = RawSettings { netns_cookie: device.netns_cookie, policy, dedicated };
+    for mut map in open.maps_mut() {
+        match map.name().to_string_lossy().as_ref() {
+            SETTINGS => map
+                .set_initial_value(bytemuck::bytes_of(&settings))
+                .map_err(|_| SteeringError::Mismatch(SETTINGS))?,
+            THREADS => {
+                map.set_max_entries(possible_cpus).map_err(bpf("sizing the map of threads"))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn map<Value: Pod>(object: &Object, name: &'static str) -> Result<MapHandle, SteeringError> {
+    let found = object.maps().find(|map| map.name() == name);
+    let handle = found.map(|map| MapHandle::try_from(&map)).transpose();
+    let handle = handle.map_err(bpf("opening a map"))?.ok_or(SteeringError::Mismatch(name))?;
+    if handle.value_size() as usize != size_of::<Value>() {
+        return Err(SteeringError::Mismatch(name));
+    }
+    Ok(handle)
+}
+
+/// What libbpf has to say goes to our log: what fails is told by our own errors.
+fn log_libbpf() {
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+        tracing::debug!("libbpf: {}", text.trim_end());
+    })));
+}

@@ -1,0 +1,177 @@
+//! Whatever happens, traffic goes on and nothing is left; what is impossible is said exactly.
+
+use std::process::Output;
+
+use super::net::{DEVICE, Network, PEER};
+use super::traffic::{Client, Server, goes_on};
+use super::{Steering, attach, can_run, threads};
+use crate::support::*;
+
+/// The program and the steering threads are gone some moments after the process.
+fn wait_nothing_is_left(network: &Network, threads_before: &[(u32, u32)]) {
+    wait_for("the program to be taken off", || !network.is_taken());
+    wait_for("the steering threads to end", || threads() == threads_before);
+}
+
+/// What it says when it cannot begin, with its exit code.
+fn refusal(network: &Network, host: &Host, flags: &[&str]) -> (String, Option<i32>) {
+    let run: Output = network.client.within(|| output(&mut attach(host, flags)));
+    assert_eq!(text(&run.stdout), "");
+    (text(&run.stderr), run.status.code())
+}
+
+#[test]
+fn however_it_ends_nothing_is_left_and_connections_live_on() {
+    let Some((interrupts, _)) = can_run("however_it_ends") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let _server = Server::start(&network.server, interrupts);
+    let threads_before = threads();
+    network.client.within(|| {
+        // One connection through all of it.
+        let mut client = Client::connect(Network::address());
+        let ends = [(libc::SIGTERM, Some(0)), (libc::SIGINT, Some(0)), (libc::SIGKILL, None)];
+        for (signal, code) in ends {
+            let steering = Steering::start(&host, &network, &[]);
+            assert!(network.is_taken());
+            goes_on(&mut client);
+            assert!(steering.count("steered") + steering.count("home") > 0);
+            assert_eq!(steering.end(signal), code);
+            wait_nothing_is_left(&network, &threads_before);
+            goes_on(&mut client);
+        }
+    });
+}
+
+#[test]
+fn the_link_goes_down_and_up() {
+    let Some((interrupts, _)) = can_run("the_link_goes_down_and_up") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let _server = Server::start(&network.server, interrupts);
+    let steering = Steering::start(&host, &network, &[]);
+    network.client.within(|| {
+        let mut client = Client::connect(Network::address());
+        goes_on(&mut client);
+        network.client.ip(&format!("link set {DEVICE} down"));
+        network.client.ip(&format!("link set {DEVICE} up"));
+        network.client.ip("route add default via 198.18.0.2");
+        let before = steering.count("steered") + steering.count("home");
+        goes_on(&mut client);
+        assert!(steering.count("steered") + steering.count("home") > before);
+    });
+}
+
+#[test]
+fn the_device_goes() {
+    let Some((interrupts, _)) = can_run("the_device_goes") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let run = std::thread::scope(|scope| {
+        let run = scope.spawn(|| network.client.within(|| output(&mut attach(&host, &[]))));
+        wait_for("the program", || network.is_taken());
+        // With its peer, as when the peer's namespace is deleted.
+        network.router.ip(&format!("link delete {PEER}"));
+        run.join().unwrap()
+    });
+    assert_eq!(run.status.code(), Some(1));
+    let wanted = "evenkeel: client0: the device is gone: nothing is steered any more\n";
+    assert_eq!(text(&run.stderr), wanted);
+}
+
+#[test]
+fn who_comes_second_is_refused() {
+    let Some((interrupts, _)) = can_run("who_comes_second_is_refused") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let steering = Steering::start(&host, &network, &[]);
+    let (said, code) = refusal(&network, &host, &[]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("another one is running already"), "{said}");
+    // From a runtime directory in which nobody steers, as somebody else's program is met.
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().display();
+    let script = format!("mount --bind {dir} /run && exec {EVENKEEL} sais attach {DEVICE}");
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]);
+    let run = network.client.within(|| output(&mut command));
+    let wanted = "evenkeel: client0: another XDP program is attached there already; end who holds \
+                  it (`bpftool net` shows it), or take it off: ip link set dev client0 xdp off\n";
+    assert_eq!((text(&run.stderr).as_str(), run.status.code()), (wanted, Some(3)));
+    assert_eq!(steering.end(libc::SIGTERM), Some(0));
+}
+
+#[test]
+fn what_is_impossible_is_said() {
+    let Some((interrupts, _)) = can_run("what_is_impossible_is_said") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let online = online.trim();
+    let cases: [(&[&str], i32, String); 4] = [
+        (
+            &["--cpus", "900-901"],
+            2,
+            format!(
+                "evenkeel: CPUs 900-901: this machine has CPUs {online} online; name some of these\n"
+            ),
+        ),
+        (
+            &["--policy", "dedicated:900"],
+            2,
+            format!(
+                "evenkeel: dedicated:900: packets may only be sent to CPUs {online}; choose one of these\n"
+            ),
+        ),
+        (
+            &["--cpus", ""],
+            2,
+            format!(
+                "evenkeel: no CPU is left that packets may be sent to: name at least one of {online}\n"
+            ),
+        ),
+        (&["--policy", "best"], 2, String::new()),
+    ];
+    for (flags, code, wanted) in cases {
+        let (said, seen) = refusal(&network, &host, flags);
+        assert_eq!(seen, Some(code), "{flags:?}: {said}");
+        assert!(wanted.is_empty() || said == wanted, "{flags:?}: {said}");
+    }
+    let in_client = |words: &[&str]| {
+        let run = network.client.within(|| output(&mut host.evenkeel(words)));
+        (text(&run.stderr), run.status.code())
+    };
+    let wanted = "evenkeel: nosuch0: no such network device in this network namespace; `ip link` \
+                  lists them\n";
+    assert_eq!(in_client(&["sais", "attach", "nosuch0"]), (wanted.to_owned(), Some(3)));
+    let wanted = "evenkeel: lo: native XDP was refused: Operation not supported (os error 95); try \
+                  --xdp generic\n";
+    assert_eq!(
+        in_client(&["sais", "attach", "lo", "--xdp", "native"]),
+        (wanted.to_owned(), Some(3))
+    );
+    let mut nobody = as_nobody(&host, &["sais", "attach", DEVICE]);
+    let run = network.client.within(|| output(&mut nobody));
+    let wanted = "evenkeel: no privilege to load BPF programs (needs CAP_BPF and CAP_PERFMON): run \
+                  as root or with sudo\n";
+    assert_eq!((text(&run.stderr).as_str(), run.status.code()), (wanted, Some(3)));
+    assert!(!network.is_taken());
+}
+
+#[test]
+fn the_mode_is_chosen_and_said() {
+    let Some((interrupts, _)) = can_run("the_mode_is_chosen_and_said") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let steering = Steering::start(&host, &network, &[]);
+    assert!(steering.said.contains("generic XDP: its peer leaves checksums"), "{}", steering.said);
+    assert_eq!(steering.status()["xdp"], "generic");
+    drop(steering);
+    // Native, where the peer was told to make its checksums at once.
+    network.router.make_checksums(PEER);
+    let _server = Server::start(&network.server, interrupts);
+    let steering = Steering::start(&host, &network, &["--xdp", "native"]);
+    assert_eq!(steering.status()["xdp"], "native");
+    network.client.within(|| goes_on(&mut Client::connect(Network::address())));
+    assert!(steering.count("steered") + steering.count("home") > 0);
+}

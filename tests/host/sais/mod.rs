@@ -1,0 +1,107 @@
+//! Packets on the core of who waits for them: `evenkeel sais` between two network namespaces.
+
+mod faults;
+mod net;
+mod steering;
+mod traffic;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use self::net::{DEVICE, Network};
+use crate::support::*;
+
+/// `evenkeel sais attach` on the client's device, ended when it is dropped.
+struct Steering<'a> {
+    host: &'a Host,
+    child: Child,
+    /// What it said when it began.
+    said: String,
+}
+
+impl<'a> Steering<'a> {
+    /// Waits until it steers.
+    fn start(host: &'a Host, network: &Network, flags: &[&str]) -> Self {
+        let mut command = attach(host, flags);
+        command.stdout(Stdio::piped());
+        let mut child = network.client.within(|| command.spawn().unwrap());
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert!(said.starts_with(DEVICE), "it does not steer: {said}");
+        Self { host, child, said }
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// `evenkeel sais status --json` of the only one.
+    fn status(&self) -> Value {
+        only(&mut self.host.evenkeel(["sais", "status", "--json"]))
+    }
+
+    /// `evenkeel sais explain --json` of the only one.
+    fn flows(&self) -> Vec<Value> {
+        only(&mut self.host.evenkeel(["sais", "explain", "--json"])).as_array().unwrap().clone()
+    }
+
+    /// A counter of all CPUs together.
+    fn count(&self, counter: &str) -> u64 {
+        let status = self.status();
+        let cores = status["cores"].as_object().unwrap();
+        cores.values().map(|core| core["counters"][counter].as_u64().unwrap()).sum()
+    }
+
+    /// Ends it, and returns its exit code.
+    fn end(mut self, signal: i32) -> Option<i32> {
+        kill(self.pid(), signal);
+        ended(&mut self.child).code()
+    }
+}
+
+impl Drop for Steering<'_> {
+    fn drop(&mut self) {
+        // Its number is its own only until its end is collected.
+        if let Ok(None) = self.child.try_wait() {
+            kill(self.pid(), libc::SIGTERM);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn attach(host: &Host, flags: &[&str]) -> Command {
+    host.evenkeel([&["sais", "attach", DEVICE], flags].concat())
+}
+
+fn only(command: &mut Command) -> Value {
+    let output = output(command);
+    assert!(output.status.success(), "{output:?}");
+    let mut answers: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    answers.remove(0)
+}
+
+/// The kernel's steering threads, each with the CPU that it is for.
+fn threads() -> Vec<(u32, u32)> {
+    let mut threads = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        let cpu =
+            comm.strip_prefix("cpumap/").and_then(|rest| rest.split('/').next()?.parse().ok());
+        threads.extend(cpu.map(|cpu| (pid, cpu)));
+    }
+    threads
+}
+
+/// Root, two CPUs: the first takes the interrupts, on the second runs the consumer.
+fn can_run(test: &str) -> Option<(u32, u32)> {
+    if !needs_root(test) {
+        return None;
+    }
+    two_cpus(test)
+}

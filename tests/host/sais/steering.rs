@@ -1,0 +1,135 @@
+//! Where packets are processed, and in which order they arrive.
+
+use std::time::Duration;
+
+use evenkeel_cbinfo::Cbinfo;
+
+use super::net::{Network, run_on};
+use super::traffic::{Client, Server, wander};
+use super::{Steering, can_run, threads};
+use crate::support::*;
+
+const MEGABYTE: usize = 1 << 20;
+
+#[test]
+fn packets_are_processed_on_the_core_of_a_pinned_consumer() {
+    let Some((interrupts, consumer)) = can_run("packets_are_processed") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let _server = Server::start(&network.server, interrupts);
+    for address in Network::addresses() {
+        let steering = Steering::start(&host, &network, &["--policy", "runner"]);
+        let mut accounting = Cbinfo::open(&[]).unwrap();
+        for (pid, cpu) in threads() {
+            assert_eq!(accounting.follow(pid, cpu + 1).unwrap(), 1);
+        }
+        let sight = network.client.within(|| {
+            run_on(&just(consumer));
+            let mut client = Client::connect(address);
+            let sight = client.fetch(256 * MEGABYTE, consumer);
+            let flows = steering.flows();
+            assert_eq!(flows.len(), 1, "{flows:?}");
+            assert_eq!(flows[0]["tid"], nix::unistd::gettid().as_raw());
+            assert_eq!(flows[0]["core"], consumer);
+            assert_eq!(flows[0]["received_bytes"], 256 * MEGABYTE);
+            sight
+        });
+        // By the kernel's word for where they were processed, by ours, and by the time it took.
+        assert!(sight.share() >= 0.999, "{address}: {sight:?}");
+        let [right, wrong] = [["steered", "home"], ["kept", "refused"]]
+            .map(|names| names.map(|name| steering.count(name)).iter().sum::<u64>());
+        assert!(right >= 999 * wrong && right >= 1000, "{address}: {right} {wrong}");
+        assert_eq!(steering.count("dropped"), 0);
+        assert_eq!(steering.count("malformed"), 0);
+        let took_ns = |cpu: u32| -> u64 {
+            let tasks = accounting.tasks().unwrap();
+            tasks.iter().filter(|task| task.program == cpu + 1).map(|task| task.run_ns).sum()
+        };
+        let [there, elsewhere] = [consumer, interrupts].map(took_ns);
+        assert!(there > 100 * elsewhere, "{address}: {there} {elsewhere}");
+    }
+}
+
+#[test]
+fn a_consumer_is_followed_and_nothing_overtakes() {
+    let Some((interrupts, other)) = can_run("a_consumer_is_followed") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let _server = Server::start(&network.server, interrupts);
+    let steering = Steering::start(&host, &network, &["--policy", "runner"]);
+    const MOVES: usize = 60;
+    let sight = network.client.within(|| {
+        let mut client = Client::connect(Network::address());
+        wander(&mut client, [other, interrupts], MOVES, Duration::from_millis(40))
+    });
+    assert!(sight.share() >= 0.99, "{sight:?}");
+    assert!(sight.right > 1000, "{sight:?}");
+    let moved = steering.count("moved");
+    assert!(moved >= MOVES as u64 / 2, "{moved}");
+    assert_eq!(network.client.counter("TcpExt", "TCPOFOQueue"), 0);
+}
+
+#[test]
+fn a_stream_without_a_pause_is_not_overtaken_either() {
+    let Some((interrupts, other)) = can_run("a_stream_without_a_pause") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let _server = Server::start(&network.server, interrupts);
+    let steering = Steering::start(&host, &network, &["--policy", "runner"]);
+    network.client.within(|| {
+        let mut client = Client::connect(Network::address());
+        let (bytes, mut pieces) = (256 * MEGABYTE, 0);
+        client.ask(bytes);
+        client.receive(bytes, |_| {
+            pieces += 1;
+            if pieces % 100 == 0 {
+                run_on(&just([interrupts, other][pieces / 100 % 2]));
+            }
+        });
+    });
+    assert!(steering.count("moved") > 2);
+    assert_eq!(network.client.counter("TcpExt", "TCPOFOQueue"), 0);
+}
+
+#[test]
+fn each_policy_has_its_core() {
+    let Some((interrupts, other)) = can_run("each_policy_has_its_core") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let _server = Server::start(&network.server, interrupts);
+    let dedicated = format!("dedicated:{other}");
+    let only = other.to_string();
+    // Flags; where it sends the request, where it receives; where packets then are processed.
+    let cases: [(&[&str], u32, u32, u32); 6] = [
+        (&["--policy", "issuer"], other, interrupts, other),
+        (&["--policy", "issuer"], interrupts, other, interrupts),
+        (&["--policy", "runner"], interrupts, other, other),
+        (&["--policy", &dedicated], interrupts, interrupts, other),
+        // Of a single core that is allowed, that one is the least loaded.
+        (&["--policy", "least-loaded", "--cpus", &only], interrupts, interrupts, other),
+        // The consumer's core is not allowed: the packets stay where they arrive.
+        (&["--policy", "runner", "--cpus", &interrupts.to_string()], other, other, interrupts),
+    ];
+    for (flags, sends, receives, processed) in cases {
+        let steering = Steering::start(&host, &network, flags);
+        network.client.within(|| {
+            let mut client = Client::connect(Network::address());
+            // The first exchange tells where the consumer is.
+            for round in 0..2 {
+                run_on(&just(sends));
+                client.ask(4 * MEGABYTE);
+                run_on(&just(receives));
+                let mut wrong = 0;
+                let mut pieces = 0;
+                client.receive(4 * MEGABYTE, |client| {
+                    pieces += 1;
+                    wrong += u64::from(client.incoming_cpu() != processed);
+                });
+                assert!(round == 0 || wrong * 10 < pieces, "{flags:?}: {wrong} of {pieces}");
+            }
+        });
+        let is_refused = steering.count("refused") > 0;
+        assert_eq!(is_refused, flags.contains(&"--cpus") && flags[1] == "runner", "{flags:?}");
+        assert_eq!(steering.end(libc::SIGTERM), Some(0));
+    }
+}

@@ -1,0 +1,122 @@
+//! Steering packets on stock kernels: the programs fit each, and CPUs that go are left.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::process::{Child, Stdio};
+
+use evenkeel_journal::affinity;
+use serde_json::Value;
+
+use crate::Test;
+use crate::hotplug::switch;
+use crate::support::*;
+
+/// On a kernel that does not tell when a thread receives.
+pub const OLD: &[Test] =
+    &[Test { name: "sais::an_old_kernel_is_told_from", run: an_old_kernel_is_told_from }];
+
+pub const TESTS: &[Test] = &[
+    Test { name: "sais::packets_go_to_their_consumer", run: packets_go_to_their_consumer },
+    Test { name: "sais::a_cpu_that_goes_is_left", run: a_cpu_that_goes_is_left },
+];
+
+fn an_old_kernel_is_told_from() {
+    let host = Host::new();
+    let run = output(&mut host.evenkeel(["sais", "attach", "lo"]));
+    let wanted = "evenkeel: this kernel has no tracepoint sock_recv_length, by which consumers are \
+                  found: run Linux 6.3 or newer\n";
+    assert_eq!((text(&run.stderr).as_str(), run.status.code()), (wanted, Some(3)));
+}
+
+/// Steers at the loopback device.
+struct Steering<'a> {
+    host: &'a Host,
+    child: Child,
+}
+
+impl<'a> Steering<'a> {
+    fn start(host: &'a Host) -> Self {
+        let mut command = host.evenkeel(["sais", "attach", "lo"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut word = [0; 3];
+        child.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
+        assert_eq!(&word, b"lo:");
+        Self { host, child }
+    }
+
+    fn core(&self, cpu: u32) -> Value {
+        let output = output(&mut self.host.evenkeel(["sais", "status", "--json"]));
+        assert!(output.status.success(), "{output:?}");
+        let answers: Value = serde_json::from_slice(&output.stdout).unwrap();
+        answers[0]["cores"][cpu.to_string()].clone()
+    }
+
+    fn end(mut self) {
+        kill(self.child.id() as i32, libc::SIGTERM);
+        assert_eq!(ended(&mut self.child).code(), Some(0));
+    }
+}
+
+/// As `ip link set lo up`.
+fn loopback_up() {
+    let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
+    // SAFETY: all of its fields may be zero.
+    let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };
+    asked.ifr_name[0] = b'l' as libc::c_char;
+    asked.ifr_name[1] = b'o' as libc::c_char;
+    asked.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_LOOPBACK) as libc::c_short;
+    // SAFETY: the request outlives the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const asked) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Sends from CPU `from` to a consumer on CPU `to`.
+fn transfer(from: u32, to: u32) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        affinity::set(nix::unistd::gettid().as_raw(), &just(from)).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0];
+        stream.read_exact(&mut request).unwrap();
+        stream.write_all(&vec![7; 8 << 20]).unwrap();
+    });
+    let consumer = std::thread::spawn(move || {
+        affinity::set(nix::unistd::gettid().as_raw(), &just(to)).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(&[1]).unwrap();
+        let mut bytes = Vec::new();
+        assert_eq!(stream.read_to_end(&mut bytes).unwrap(), 8 << 20);
+        assert!(bytes.iter().all(|byte| *byte == 7));
+    });
+    consumer.join().unwrap();
+    server.join().unwrap();
+}
+
+fn packets_go_to_their_consumer() {
+    loopback_up();
+    let host = Host::new();
+    let steering = Steering::start(&host);
+    transfer(0, 1);
+    let processed = |cpu| steering.core(cpu)["counters"]["processed"].as_u64().unwrap();
+    assert!(processed(1) >= 100, "{}", processed(1));
+    steering.end();
+}
+
+fn a_cpu_that_goes_is_left() {
+    loopback_up();
+    let host = Host::new();
+    let steering = Steering::start(&host);
+    let is_allowed = |cpu| steering.core(cpu)["allowed"].as_bool().unwrap();
+    transfer(0, 1);
+    switch(1, false);
+    wait_for("the CPU to be left", || !is_allowed(1));
+    transfer(0, 0);
+    switch(1, true);
+    wait_for("the CPU to be used again", || is_allowed(1));
+    let before = steering.core(1)["counters"]["processed"].as_u64().unwrap();
+    transfer(0, 1);
+    assert!(steering.core(1)["counters"]["processed"].as_u64().unwrap() > before);
+    steering.end();
+}
