@@ -111,6 +111,8 @@ impl Host {
     }
 
     fn with(turn: Turn) -> Self {
+        // Under nohup all programs of a test would inherit that SIGHUP is ignored.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
         let dir = tempfile::Builder::new().prefix("evenkeel-test-").tempdir().unwrap();
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(dir.path(), open).unwrap();

@@ -165,7 +165,7 @@ fn measure(options: &Options) -> Result<KeelReport> {
         accounts: Accounts::open(),
         host: usable_cpus()?,
         done: 0,
-        worst_foreign_pct: 0.0,
+        worst_foreign_pct: None,
     };
     let all: Vec<Series> =
         clocks.iter().map(|clock| course.series(*clock, rounds)).collect::<Result<_>>()?;
@@ -176,9 +176,11 @@ fn measure(options: &Options) -> Result<KeelReport> {
         series.failed.iter().map(move |(who, why)| format!("{who} failed, {on}: {why}"))
     });
     let mut machine = MachineInfo::read();
-    let foreign = format!("{:.1} % of the CPU time", course.worst_foreign_pct);
     machine.notes.insert("kernel of the guests".into(), course.lab.kernel().to_owned());
-    machine.notes.insert("others on the host, in the worst timed round".into(), foreign);
+    if let Some(worst_pct) = course.worst_foreign_pct {
+        let foreign = format!("{worst_pct:.1} % of the CPU time");
+        machine.notes.insert("others on the host, in the worst timed round".into(), foreign);
+    }
     Ok(KeelReport {
         machine,
         command: options.command.clone(),
@@ -198,7 +200,8 @@ struct Course {
     /// Turns in all, and those that are done; repeats not counted.
     planned: usize,
     done: usize,
-    worst_foreign_pct: f64,
+    /// What others took of the host's CPU time in the worst timed round; `None` before the first.
+    worst_foreign_pct: Option<f64>,
 }
 
 impl Course {
@@ -239,7 +242,8 @@ impl Course {
                 continue;
             }
             if clock == Clock::Timed {
-                self.worst_foreign_pct = self.worst_foreign_pct.max(window.foreign_pct);
+                let worst_pct = self.worst_foreign_pct.unwrap_or(0.0).max(window.foreign_pct);
+                self.worst_foreign_pct = Some(worst_pct);
             }
             series.rounds.push(round);
         }
