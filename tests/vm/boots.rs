@@ -39,7 +39,7 @@ enum Execution {
     /// In turns: for what loads schedulers so often that the emulator would lose most guests
     /// ([`is_lost`]).
     InTurns,
-    /// Instructions are counted: the guest's clock is exact, and slow.
+    /// Instructions are counted: the clock of a guest with one CPU is exact, and slow.
     Counted,
 }
 
@@ -77,7 +77,9 @@ static BOOTS: &[Boot] = &[
     Boot {
         name: "6.18-counted",
         kernel: "6.18",
-        topology: || Topology::flat(2),
+        // More would take turns, which QEMU before 8.1 ends when the host does something, and a CPU
+        // that idles hears nothing before: neither ticks nor kicks would come in time.
+        topology: || Topology::flat(1),
         execution: Execution::Counted,
         tests: &[invariants::KERNEL_EXACT, invariants::KEEL_EXACT],
     },

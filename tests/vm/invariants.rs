@@ -39,21 +39,23 @@ pub const KERNEL_EXACT: &[Test] = exact_tests_of!("kernel", Scheduler::Kernel);
 pub const KEEL_EXACT: &[Test] = exact_tests_of!("keel", Scheduler::Keel);
 pub const KEEL: &[Test] = tests_of!("keel", Scheduler::Keel);
 
-/// Hogs of three weights that may use the same CPU only, twice.
+/// Hogs of three weights that share a CPU.
 fn weights(scheduler: Scheduler) {
+    // The lightest of them has a thirteenth of the CPU: it waits through twelve turns.
+    let limits = Limits { wait_ns: 4 * EXACT.wait_ns, ..EXACT };
     scheduler.under(|| {
-        let findings = watched(EXACT, |witness| {
+        let findings = watched(limits, |witness| {
             let mut hogs = Threads::default();
-            for (cpu, nice) in [(0, 0), (0, 5), (0, -5), (1, 0), (1, 5)] {
+            for nice in [0, 5, -5] {
                 hogs.start(|| spin(Duration::from_millis(10)));
                 let tid = *hogs.tids.last().unwrap();
                 set_nice(tid, nice);
-                affinity::set(tid, &just(cpu)).unwrap();
+                affinity::set(tid, &just(0)).unwrap();
             }
             for_a_while(witness, rest);
             hogs.end();
         });
-        assert!(findings.shares_judged >= 2, "no share was judged");
+        assert!(findings.shares_judged > 0, "no share was judged");
     });
 }
 

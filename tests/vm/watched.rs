@@ -24,7 +24,7 @@ pub const ROUGH: Limits = Limits {
     charge_slack_ns: 5000 * MS,
 };
 
-/// Where instructions are counted the host does not matter, and a millisecond is one.
+/// Where instructions of one CPU are counted the host does not matter, and a millisecond is one.
 pub const EXACT: Limits = Limits {
     wait_ns: 100 * MS,
     wait_per_task_ns: 20 * MS,
