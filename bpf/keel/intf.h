@@ -165,6 +165,7 @@ struct cpu_state {
 	u64 balance_at_ns[MAX_LEVELS];
 	u64 balance_due;	/* set by the tick, done in dispatch */
 	u64 rescue_at_ns;
+	u64 overdue_on;		/* 1 + the CPU on which somebody is overdue, for a CPU that idles; atomic */
 	/* What balancing sums up: too large for the stack. */
 	struct group_view group, ours, busiest;
 	u64 counters[MAX_COUNTERS];

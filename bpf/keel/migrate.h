@@ -128,8 +128,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 				count_ungated(why);
 			else if (!may_move(source, p, t, why, now))
 				continue;
-			vruntime = order_place(&order, t->vruntime, READ_ONCE(from->clock),
-					       READ_ONCE(to->clock), PLACE_ARRIVE);
+			vruntime = place_between(from, to, t->vruntime, PLACE_ARRIVE);
 			scx_bpf_dsq_move_set_vtime(THIS_ITERATOR, vruntime);
 			if (!scx_bpf_dsq_move_vtime(THIS_ITERATOR, p, own, 0))
 				continue;
@@ -152,12 +151,16 @@ KEEL_PART bool balance_idle(u32 own, u64 now)
 	struct balance_params params = idle_params(own, now);
 	struct cpu_state *c = cpu_state(own);
 	struct cpu_view view;
+	u64 overdue_on;
 	bool taken = false;
 	u32 level, i;
 
 	if (!c || !is_anybody_waiting() || !view_cpu(own, now, &view))
 		return 0;
 	count(COUNT_TRY_IDLE);
+	overdue_on = __sync_lock_test_and_set(&c->overdue_on, 0);
+	if (overdue_on && pull(own, overdue_on - 1, MAX_LOAD, MOVE_IDLE, now))
+		return 1;
 	view.idle = true;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -238,7 +241,6 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
  */
 KEEL_PART int send_back(u32 own)
 {
-	struct order_params order = order_params();
 	struct cpu_state *from = cpu_state(own);
 	u64 budget = READ_ONCE(tunables.scan_limit);
 	struct task_struct *p;
@@ -257,8 +259,7 @@ KEEL_PART int send_back(u32 own)
 		t = task_state(p);
 		if (!t || !to || cpu == own || may_run_on(p, own))
 			continue;
-		vruntime = order_place(&order, t->vruntime, READ_ONCE(from->clock),
-				       READ_ONCE(to->clock), PLACE_ARRIVE);
+		vruntime = place_between(from, to, t->vruntime, PLACE_ARRIVE);
 		scx_bpf_dsq_move_set_vtime(THIS_ITERATOR, vruntime);
 		if (!scx_bpf_dsq_move_vtime(THIS_ITERATOR, p, cpu, 0))
 			continue;

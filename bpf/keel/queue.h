@@ -8,7 +8,7 @@ static __always_inline void alert(u32 cpu, struct task_state *t, bool wakes, u64
 {
 	struct cpu_state *c = cpu_state(cpu);
 	struct order_params params = order_params();
-	u64 running;
+	u64 running, since_ns;
 
 	if (!c)
 		return;
@@ -27,8 +27,9 @@ static __always_inline void alert(u32 cpu, struct task_state *t, bool wakes, u64
 	}
 	if (!wakes)
 		return;
-	running = order_charge(READ_ONCE(c->running_vruntime), now - READ_ONCE(c->running_since_ns),
-			       READ_ONCE(c->running_weight));
+	running = READ_ONCE(c->running_vruntime);
+	since_ns = READ_ONCE(c->running_since_ns);
+	running = order_charge(running, now - since_ns, READ_ONCE(c->running_weight));
 	if (order_preempt(&params, t->vruntime, running)) {
 		count(COUNT_PREEMPT);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);

@@ -42,21 +42,33 @@ void KEEL_OPS(keel_exit_task, struct task_struct *p, struct scx_exit_task_args *
 }
 
 /*
+ * Where in the queue of `to` a task goes that has this vruntime in that of `from`. The clocks are
+ * read one after the other: compilers differ in the order of arguments, and a simulation must not.
+ */
+static __always_inline u64 place_between(struct cpu_state *from, struct cpu_state *to, u64 vruntime,
+					 enum order_place place)
+{
+	struct order_params params = order_params();
+	u64 left = READ_ONCE(from->clock);
+	u64 reached = READ_ONCE(to->clock);
+
+	return order_place(&params, vruntime, left, reached, place);
+}
+
+/*
  * Gives the task a place in the queue of `cpu`, relative to the clock there what it
  * was to the clock at home.
  */
 static __always_inline void bring_home(struct task_state *t, u32 cpu, enum order_place place)
 {
 	struct cpu_state *from = cpu_state(t->home), *to = cpu_state(cpu);
-	struct order_params params = order_params();
 
 	if (!from || !to)
 		return;
 	if (t->is_new)
 		place = PLACE_NEW;
 	t->is_new = 0;
-	t->vruntime = order_place(&params, t->vruntime, READ_ONCE(from->clock),
-				  READ_ONCE(to->clock), place);
+	t->vruntime = place_between(from, to, t->vruntime, place);
 	t->home = cpu;
 }
 

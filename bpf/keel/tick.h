@@ -8,11 +8,12 @@
 
 /*
  * Idle CPUs do not look by themselves: the tick of a busy one that has too much wakes one up, if
- * it may take somebody.
+ * it may take somebody; one for each task that is overdue.
  */
 static __always_inline void wake_idle(u32 own, u64 now)
 {
 	struct task_struct *p;
+	struct cpu_state *to;
 	u32 seen = 0;
 
 	bpf_for_each(scx_dsq, p, own, 0) {
@@ -25,10 +26,16 @@ static __always_inline void wake_idle(u32 own, u64 now)
 		if (!t || (!is_overdue(t, now) && !would_open(own, t, MOVE_IDLE, now)))
 			continue;
 		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-		if (idle >= 0) {
+		if (idle < 0)
+			continue;
+		to = cpu_state(idle);
+		if (!to || !is_overdue(t, now)) {
 			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 			break;
 		}
+		/* By itself it looks at the busiest CPU only, whose tasks the gate may keep there. */
+		WRITE_ONCE(to->overdue_on, own + 1);
+		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 	}
 }
 

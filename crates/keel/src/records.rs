@@ -140,6 +140,7 @@ pub(crate) struct RawCpuState {
     pub balance_at_ns: [u64; MAX_LEVELS],
     pub balance_due: u64,
     pub rescue_at_ns: u64,
+    pub overdue_on: u64,
     pub groups: [RawGroup; 3],
     pub counters: [u64; MAX_COUNTERS],
     pub decided: u64,
