@@ -448,6 +448,38 @@ int forget(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+/* Another CPU that is read while it writes is read again, at most so often. */
+#define MAX_READS 8
+
+/*
+ * The account of a task, with what it got on its CPU since it was switched in there. That
+ * CPU goes on meanwhile: what was read counts if it wrote nothing in between.
+ */
+static __always_inline void read_account(struct task_struct *task, const struct task_account *t,
+					 const struct cpu_account *c, u64 now,
+					 struct task_account *account)
+{
+	int i;
+
+	for (i = 0; i < MAX_READS; i++) {
+		u64 before = *(const volatile u64 *)&c->sequence;
+		u64 followed = c->sum_ns[CPU_FOLLOWED], stolen = stolen_ns(c);
+		u64 open = now > c->since_ns ? now - c->since_ns : 0;
+
+		*account = *t;
+		if (c->activity == CPU_FOLLOWED)
+			followed += open;
+		else if (c->activity == CPU_SOFTIRQ || c->activity == CPU_IRQ)
+			stolen += open;
+		if (c->current_tid == (u64)task->pid)
+			charge(account, c, followed, stolen, steal_ns(rq_of(task)));
+		if (!(before & 1) && *(const volatile u64 *)&c->sequence == before)
+			return;
+	}
+	/* It never held still: what is known for sure. */
+	*account = *t;
+}
+
 /* Writes one struct task_record for each followed task. */
 SEC("iter/task")
 int list_tasks(struct bpf_iter__task *ctx)
@@ -472,24 +504,16 @@ int list_tasks(struct bpf_iter__task *ctx)
 	record.runnable = record.running || !task->__state;
 	record.vruntime = task->se.vruntime;
 	record.now_ns = now;
-	record.account = *t;
 	cpu = task->thread_info.cpu;
 	record.cpu = cpu;
+	c = bpf_map_lookup_elem(&cpus, &cpu);
+	/* Of a task that runs now, the account lacks the time since its switch. */
+	if (record.running && c)
+		read_account(task, t, c, now, &record.account);
+	else
+		record.account = *t;
 	if (t->waiting_since_ns && !record.running && t->waiting_since_ns < now)
 		record.account.wait_ns += now - t->waiting_since_ns;
-
-	/* Of a task that runs now, the account lacks the time since its switch. */
-	c = bpf_map_lookup_elem(&cpus, &cpu);
-	if (record.running && c && c->current_tid == record.tid) {
-		u64 followed = c->sum_ns[CPU_FOLLOWED], stolen = stolen_ns(c);
-		u64 open = now > c->since_ns ? now - c->since_ns : 0;
-
-		if (c->activity == CPU_FOLLOWED)
-			followed += open;
-		else if (c->activity == CPU_SOFTIRQ || c->activity == CPU_IRQ)
-			stolen += open;
-		charge(&record.account, c, followed, stolen, steal_ns(rq_of(task)));
-	}
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;
 }
