@@ -112,6 +112,7 @@ impl Host {
 
     fn with(turn: Turn) -> Self {
         // Under nohup all programs of a test would inherit that SIGHUP is ignored.
+        // SAFETY: sets the default, which runs no code of ours.
         unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
         let dir = tempfile::Builder::new().prefix("evenkeel-test-").tempdir().unwrap();
         let open = std::fs::Permissions::from_mode(0o755);
