@@ -111,9 +111,11 @@ impl Host {
     }
 
     fn with(turn: Turn) -> Self {
-        // Under nohup all programs of a test would inherit that SIGHUP is ignored.
-        // SAFETY: sets the default, which runs no code of ours.
-        unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
+        // Under nohup, or behind a shell's &, all programs of a test would inherit these as ignored.
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: sets the default, which runs no code of ours.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
         let dir = tempfile::Builder::new().prefix("evenkeel-test-").tempdir().unwrap();
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(dir.path(), open).unwrap();
