@@ -45,7 +45,7 @@ impl Kernel {
     }
 
     pub(super) fn raw(&mut self, task: u32) -> *mut RawTask {
-        &raw mut *self.tasks[task as usize].raw
+        &raw mut self.tasks[task as usize].raw
     }
 
     pub(super) fn call_select_cpu(&mut self, task: u32, prev: u32, flags: u64, cpu: u32) -> u32 {

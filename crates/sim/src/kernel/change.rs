@@ -80,7 +80,7 @@ impl Kernel {
         }
         self.while_dequeued(task, |kernel| {
             let t = &mut kernel.tasks[task as usize];
-            *t.allowed = allowed.clone();
+            t.allowed = allowed.clone();
             t.raw.nr_cpus_allowed = allowed.count() as i32;
             if t.life != Life::New {
                 kernel.tell_affinity(task);

@@ -107,13 +107,14 @@ unsafe extern "C" fn select_cpu_dfl(
 unsafe extern "C" fn pick_idle_cpu(context: *mut c_void, allowed: *const Mask) -> i32 {
     const EBUSY: i32 = -16;
     // SAFETY: called from a callback, with a task's mask.
-    let (kernel, allowed) = unsafe { (kernel(context), (*allowed).clone()) };
-    kernel.pick_idle(&[&allowed]).map_or(EBUSY, |cpu| cpu as i32)
+    let (kernel, allowed) = unsafe { (kernel(context), &*allowed) };
+    kernel.pick_idle(allowed).map_or(EBUSY, |cpu| cpu as i32)
 }
 
 unsafe extern "C" fn test_and_clear_idle(context: *mut c_void, cpu: i32) -> bool {
     // SAFETY: called from a callback.
-    unsafe { kernel(context) }.claim_idle(cpu as u32)
+    let kernel = unsafe { kernel(context) };
+    kernel.idle.claim(cpu as u32, &kernel.layout)
 }
 
 unsafe extern "C" fn kick_cpu(context: *mut c_void, cpu: i32, flags: u64) {

@@ -112,9 +112,11 @@ struct Direct {
     is_ordered: bool,
 }
 
+/// All of them are made at the start and stay where they are, because the scheduler is given the
+/// addresses of `raw` and `allowed`.
 struct Task {
-    raw: Box<RawTask>,
-    allowed: Box<Mask>,
+    raw: RawTask,
+    allowed: Mask,
     life: Life,
     queue: Queue,
     direct: Option<Direct>,
@@ -204,8 +206,7 @@ pub(crate) struct Kernel {
     direct: Option<u32>,
     cpus: Vec<Cpu>,
     online: Mask,
-    idle: Mask,
-    idle_cores: Mask,
+    idle: idle::IdleCpus,
     tasks: Vec<Task>,
     dsqs: Vec<(u64, Dsq)>,
     groups: Vec<Group>,
@@ -257,6 +258,7 @@ impl Kernel {
         let layout = Layout::new(machine);
         let machine_cpus = layout.cpus();
         let online = Mask::from(&machine.online());
+        let idle = idle::IdleCpus::new(&layout, &online);
         let instance = scheduler.load(machine, kfuncs::FUNCTIONS)?;
         let mut kernel = Box::new(Self {
             now: 0,
@@ -267,9 +269,8 @@ impl Kernel {
             instance,
             direct: None,
             cpus: Vec::new(),
-            online: online.clone(),
-            idle: online,
-            idle_cores: Mask::EMPTY,
+            online,
+            idle,
             tasks: Vec::new(),
             dsqs: vec![(GLOBAL_ID, Dsq::default())],
             groups: Vec::new(),
@@ -319,9 +320,6 @@ impl Kernel {
                 );
             }
         }
-        for id in 0..self.layout.cpus() as u32 {
-            self.update_idle_core(id);
-        }
     }
 
     fn make_groups(&mut self) {
@@ -342,15 +340,17 @@ impl Kernel {
 
     fn make_tasks(&mut self) {
         let workload = self.workload.clone();
+        let present = self.present();
+        self.tasks.reserve_exact(workload.tasks.len());
         for (index, plan) in workload.tasks.iter().enumerate() {
             let allowed = plan.allowed.as_deref().cloned();
-            let allowed = Box::new(allowed.unwrap_or_else(|| Mask::from(&self.machine.present())));
-            let raw = Box::new(RawTask {
+            let allowed = allowed.unwrap_or_else(|| present.clone());
+            let raw = RawTask {
                 pid: tid(index as u32) as i32,
                 // A process is its address space.
                 tgid: plan.space as i32 + 1,
                 nr_cpus_allowed: allowed.count() as i32,
-                cpus_ptr: &raw const *allowed,
+                cpus_ptr: std::ptr::null(),
                 mm: plan.space as usize + 1,
                 sum_exec_runtime: 0,
                 flags: 0,
@@ -359,7 +359,7 @@ impl Kernel {
                 storage: std::ptr::null_mut(),
                 cpu: 0,
                 index: index as u32,
-            });
+            };
             let stream = self.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             self.tasks.push(Task {
                 raw,
@@ -384,6 +384,9 @@ impl Kernel {
                 times: balancer::TaskTimes::default(),
                 rng: Xoshiro256PlusPlus::seed_from_u64(stream),
             });
+        }
+        for task in &mut self.tasks {
+            task.raw.cpus_ptr = &raw const task.allowed;
         }
     }
 
@@ -508,6 +511,9 @@ impl Kernel {
         let believed_runnable = self.instance.runnable();
         let (calls, scanned) = (self.instance.host.calls, self.instance.host.scanned);
         let mut observer = self.observer;
+        for (account, task) in observer.accounts.iter_mut().zip(&self.tasks) {
+            account.worked_ns = task.times.worked_ns();
+        }
         let (findings, hash) = observer.end(self.now, self.instance.counters());
         let responses = observer.responses();
         Outcome {

@@ -4,6 +4,7 @@
 use evenkeel_invariants::What;
 
 use crate::event::Event;
+use crate::mask::Mask;
 use crate::observe::Reason;
 
 use super::{Direct, GLOBAL_ID, Kernel, LOCAL_ID, Life, Queue, tid};
@@ -299,12 +300,11 @@ impl Kernel {
     /// A CPU that the task may use. Where there is none any more, it may use all (kernel:
     /// `select_fallback_rq`).
     pub(super) fn fallback(&mut self, task: u32, near: u32) -> u32 {
-        use crate::mask::Mask;
         let allowed = &self.tasks[task as usize].allowed;
-        if let Some(cpu) = Mask::first_common(&[allowed, &self.online], near) {
+        if let Some(cpu) = Mask::first_common([allowed, &self.online], near) {
             return cpu;
         }
-        *self.tasks[task as usize].allowed = Mask::from(&self.machine.present());
+        self.tasks[task as usize].allowed = self.present();
         let count = self.tasks[task as usize].allowed.count();
         self.tasks[task as usize].raw.nr_cpus_allowed = count as i32;
         self.tell_affinity(task);
