@@ -113,36 +113,38 @@ struct Direct {
 }
 
 /// All of them are made at the start and stay where they are, because the scheduler is given the
-/// addresses of `raw` and `allowed`.
+/// addresses of `raw` and `allowed`. In the order of use: with many tasks, each line of the cache that
+/// an event touches is fetched from far away.
+#[repr(C, align(64))]
 struct Task {
     raw: RawTask,
-    allowed: Mask,
-    life: Life,
-    queue: Queue,
-    direct: Option<Direct>,
-    /// How often it has slept: a wake-up that was planned for another sleep is void.
-    sleeps: u32,
     /// What is left of its stretch of work, in 2^-FRACTION ns.
     work: u64,
+    queue: Queue,
+    life: Life,
+    /// Why it is where it is.
+    reason: Reason,
+    /// How often it has slept: a wake-up that was planned for another sleep is void.
+    sleeps: u32,
     /// When it was last put into a runqueue or stopped: what the watchdog goes by.
     runnable_at: u64,
+    ops: Arc<[Op]>,
+    at: usize,
+    /// Its own random numbers, so that what it does does not depend on who else is there.
+    rng: Xoshiro256PlusPlus,
     /// The CPU that it last ran on.
     last_cpu: Option<u32>,
     home: Option<u32>,
     space: u32,
     memory_pct: u32,
+    times: balancer::TaskTimes,
+    direct: Option<Direct>,
     nice: i32,
     group: usize,
-    /// Why it is where it is.
-    reason: Reason,
-    ops: Arc<[Op]>,
-    at: usize,
     /// How often each Repeat has gone back, by its place.
     repeats: Vec<(usize, u64)>,
     timers: Vec<u64>,
-    times: balancer::TaskTimes,
-    /// Its own random numbers, so that what it does does not depend on who else is there.
-    rng: Xoshiro256PlusPlus,
+    allowed: Mask,
 }
 
 #[derive(Debug, Default)]
