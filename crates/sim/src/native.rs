@@ -267,11 +267,7 @@ impl Instance {
             let symbol = |symbol: &str| library.get::<*mut c_void>(symbol.as_bytes());
             let place = symbol("sim_host").map_err(load_error)?.into_raw();
             *place.cast::<*mut Host>() = &raw mut *host;
-            let ops = symbol("keel_ops")
-                .or_else(|_| symbol("fifo_ops"))
-                .map_err(load_error)?
-                .into_raw()
-                .cast::<Ops>();
+            let ops = symbol(&format!("{name}_ops")).map_err(load_error)?.into_raw().cast::<Ops>();
             let mut cpus = None;
             if let Some(image) = image {
                 for (name, bytes) in [

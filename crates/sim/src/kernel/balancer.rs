@@ -72,8 +72,7 @@ impl Balancer {
 impl Kernel {
     /// An interval is over.
     pub(super) fn balance_event(&mut self) {
-        if self.depth > 0 {
-            self.deferred.push(Event::Balance);
+        if self.wants_to_be_alone(Event::Balance) {
             return;
         }
         let Some(mut balancer) = self.balancer.take() else { return };

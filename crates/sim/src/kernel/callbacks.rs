@@ -3,7 +3,8 @@
 
 use crate::native::{GroupInitArgs, InitTaskArgs, RawTask};
 
-use super::Kernel;
+use super::schedule::DEFAULT_SLICE_NS;
+use super::{Direct, Kernel, LOCAL_ID};
 
 /// What held before a callback: they nest where others may come in between.
 pub(super) struct Outside {
@@ -49,9 +50,19 @@ impl Kernel {
     }
 
     pub(super) fn call_select_cpu(&mut self, task: u32, prev: u32, flags: u64, cpu: u32) -> u32 {
-        let Some(callback) = self.instance.ops.select_cpu else { return prev };
         let raw = self.raw(task);
         let outside = self.enter(cpu, Some(task));
+        let Some(callback) = self.instance.ops.select_cpu else {
+            // The kernel's own choice, and straight onto an idle CPU.
+            let found = self.select_cpu_default(task, prev, flags);
+            self.leave(outside);
+            if found.is_some() {
+                let t = &mut self.tasks[task as usize];
+                t.raw.slice = DEFAULT_SLICE_NS;
+                t.direct = Some(Direct { dsq: LOCAL_ID, vtime: 0, is_ordered: false });
+            }
+            return found.unwrap_or(prev);
+        };
         // SAFETY: of all callbacks: the task lives as long as the kernel, and the scheduler calls
         // back by the context that was just set.
         let chosen = unsafe { callback(raw, prev as i32, flags) };

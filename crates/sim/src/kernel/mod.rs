@@ -13,7 +13,8 @@
 //! | `hotplug` | CPUs come and go, and the scheduler is loaded anew |
 //! | `steps` | what tasks do between stretches of work |
 //! | `balancer` | the user-level balancer on top |
-//! | `faults` | calls that fail, others that come in between, delays |
+//! | `faults` | calls that fail, delays, changes |
+//! | `interleave` | callbacks that are under way at the same time |
 
 mod balancer;
 mod callbacks;
@@ -22,12 +23,14 @@ mod clock;
 mod faults;
 mod hotplug;
 mod idle;
+mod interleave;
 mod kfuncs;
 mod queue;
 mod schedule;
 mod steps;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::marker::PhantomPinned;
 use std::sync::Arc;
 
 use evenkeel_invariants::{Class, What, weight_of_nice};
@@ -221,13 +224,14 @@ pub(crate) struct Kernel {
     hazards: Hazards,
     /// What must wait until who holds a lock is done.
     deferred: Vec<Event>,
-    /// How many callbacks others have come in between of.
-    depth: u32,
-    /// When the outermost event began.
-    began: u64,
+    /// Events that are under way at the same time.
+    flights: interleave::Flights,
     end: Option<End>,
     seed: u64,
     observer: Observer,
+    /// Callbacks that are under way at the same time all have a `&mut Kernel`, each up to where it
+    /// waits: what is pinned is not taken to be theirs alone by the compiler.
+    _pinned: PhantomPinned,
 }
 
 /// The global queue's number in `dsqs`.
@@ -286,11 +290,11 @@ impl Kernel {
             workload: workload.clone(),
             hazards: Hazards::new(simulation.faults, *seed),
             deferred: Vec::new(),
-            depth: 0,
-            began: 0,
+            flights: interleave::Flights::default(),
             end: None,
             seed: *seed,
             observer,
+            _pinned: PhantomPinned,
         });
         kernel.make_cpus();
         kernel.make_groups();
@@ -418,8 +422,12 @@ impl Kernel {
     /// Lets things happen until all tasks have ended, the time is over, or something went wrong.
     pub fn run(&mut self, max_events: u64) {
         while self.end.is_none() && self.live > 0 {
-            let Some(next) = self.agenda.next_ns() else { break };
-            if self.workload.duration_ns > 0 && next > self.workload.duration_ns {
+            let next = self.agenda.next_ns();
+            if next.is_none() && !self.flights.any() {
+                break;
+            }
+            let last = self.workload.duration_ns;
+            if last > 0 && next.is_some_and(|next| next > last) {
                 self.now = self.workload.duration_ns;
                 break;
             }
@@ -427,8 +435,9 @@ impl Kernel {
                 self.end = Some(End::Events(max_events));
                 break;
             }
-            self.step();
+            self.proceed();
         }
+        self.land();
     }
 
     fn deadlock(&self) -> End {
@@ -437,14 +446,8 @@ impl Kernel {
         End::Deadlock { waiting: waiting().count(), example }
     }
 
-    /// The next thing happens.
-    fn step(&mut self) {
-        let Some((time, event)) = self.agenda.pop() else { return };
-        self.now = self.now.max(time);
-        if self.depth == 0 {
-            self.began = self.now;
-        }
-        self.observer.events += 1;
+    /// An event is handled that was planned for `time`.
+    fn happen(&mut self, time: u64, event: Event) {
         match event {
             Event::Complete { cpu } => self.complete(cpu.into(), time),
             Event::Tick { cpu } => self.tick(cpu.into()),
@@ -459,11 +462,6 @@ impl Kernel {
             Event::Balance => self.balance_event(),
             Event::Watchdog => self.watchdog(),
             Event::Fault => self.fault(),
-        }
-        if self.depth == 0 && !self.deferred.is_empty() {
-            for event in std::mem::take(&mut self.deferred) {
-                self.agenda.plan(self.now, event);
-            }
         }
     }
 

@@ -28,8 +28,7 @@ const KICK_PREEMPT: u64 = 2;
 impl Kernel {
     /// A new task comes into being on a CPU, and wakes.
     pub(super) fn arrive(&mut self, task: u32) {
-        if self.depth > 0 {
-            self.deferred.push(Event::Arrive { task });
+        if self.wants_to_be_alone(Event::Arrive { task }) {
             return;
         }
         // It is started from a CPU that everybody can start things from.
@@ -110,7 +109,7 @@ impl Kernel {
         if t.life != Life::Waking {
             return;
         }
-        if self.cpus[cpu as usize].locks > 0 {
+        if self.cpus[cpu as usize].is_held() {
             self.deferred.push(Event::Activate { task, flags });
             return;
         }
