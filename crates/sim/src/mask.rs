@@ -75,6 +75,18 @@ impl Mask {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
 
+    /// CPUs 0 to 63, as bits.
+    pub(crate) fn first_word(&self) -> u64 {
+        self.words[0]
+    }
+
+    /// These of CPUs 0 to 63.
+    pub(crate) fn from_word(word: u64) -> Self {
+        let mut mask = Self::EMPTY;
+        mask.words[0] = word;
+        mask
+    }
+
     /// As a set of the machine's.
     pub fn to_set(&self) -> CpuSet {
         CpuSet::from_words(&self.words)

@@ -39,6 +39,18 @@ impl Scheduler {
         let image = Image::new(machine, options)?;
         Instance::load("keel", bytes, functions, Some(&image))
     }
+
+    /// A copy that is given what another one was given.
+    pub(crate) fn load_image(
+        &self,
+        image: &Image,
+        functions: HostFunctions,
+    ) -> Result<Instance, HostError> {
+        match self {
+            Self::Built(_, bytes) => Instance::load("keel", bytes, functions, Some(image)),
+            _ => Instance::load("keel", KEEL, functions, Some(image)),
+        }
+    }
 }
 
 impl Scheduler {

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `callbacks` | the scheduler is called, and what that costs |
 //! | `kfuncs` | the scheduler calls |
+//! | `recorder` | both written down |
 //! | `schedule` | a CPU chooses who runs next |
 //! | `queue` | tasks get into queues and out of them; wake-ups |
 //! | `idle` | which CPUs idle, and which of them a task gets |
@@ -26,6 +27,7 @@ mod idle;
 mod interleave;
 mod kfuncs;
 mod queue;
+mod recorder;
 mod schedule;
 mod steps;
 
@@ -34,6 +36,7 @@ use std::marker::PhantomPinned;
 use std::sync::Arc;
 
 use evenkeel_invariants::{Class, What, weight_of_nice};
+use evenkeel_keel::tape::Entry;
 use evenkeel_machine::Machine;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -195,7 +198,9 @@ impl Cpu {
 
 struct Group {
     raw: Box<RawGroup>,
-    _node: Box<RawNode>,
+    node: Box<RawNode>,
+    /// The one that it is in; none for the root.
+    parent: Option<usize>,
     weight: u32,
 }
 
@@ -209,6 +214,8 @@ pub(crate) struct Kernel {
     instance: Instance,
     /// Whose select_cpu or enqueue is being called.
     direct: Option<u32>,
+    /// What the scheduler is told and what it does, if that is recorded.
+    tape: Option<Vec<Entry>>,
     cpus: Vec<Cpu>,
     online: Mask,
     idle: idle::IdleCpus,
@@ -259,13 +266,19 @@ fn thief_tid(thief: u16, cpu: u32) -> u32 {
 
 impl Kernel {
     /// A machine that has just been started, with everything planned.
-    pub fn new(simulation: &Simulation, observer: Observer) -> Result<Box<Self>, HostError> {
+    /// `records`: what the scheduler is told and what it does is written down.
+    pub fn new(
+        simulation: &Simulation,
+        observer: Observer,
+        records: bool,
+    ) -> Result<Box<Self>, HostError> {
         let Simulation { machine, scheduler, workload, seed, .. } = simulation;
         let layout = Layout::new(machine);
         let machine_cpus = layout.cpus();
         let online = Mask::from(&machine.online());
         let idle = idle::IdleCpus::new(&layout, &online);
-        let instance = scheduler.load(machine, kfuncs::FUNCTIONS)?;
+        let functions = if records { recorder::FUNCTIONS } else { kfuncs::FUNCTIONS };
+        let instance = scheduler.load(machine, functions)?;
         let mut kernel = Box::new(Self {
             now: 0,
             agenda: Agenda::default(),
@@ -274,6 +287,7 @@ impl Kernel {
             scheduler: scheduler.clone(),
             instance,
             direct: None,
+            tape: records.then(Vec::new),
             cpus: Vec::new(),
             online,
             idle,
@@ -338,7 +352,8 @@ impl Kernel {
                 kn: &raw const *node,
                 parent: above.map_or(std::ptr::null(), |above| &raw const *above),
             });
-            self.groups.push(Group { raw, _node: node, weight });
+            let parent = above.map(|_| parent);
+            self.groups.push(Group { raw, node, parent, weight });
         };
         add(100, usize::MAX);
         plans.groups.iter().for_each(|group| add(group.weight, group.parent));
@@ -501,8 +516,8 @@ impl Kernel {
         self.layout.level(from, to)
     }
 
-    /// What came of it.
-    pub fn finish(mut self: Box<Self>) -> Outcome {
+    /// What came of it, and what was recorded.
+    pub fn finish(mut self: Box<Self>) -> (Outcome, Vec<Entry>) {
         if matches!(self.end, Some(End::Scheduler(_))) {
             self.call_dump();
         }
@@ -516,7 +531,7 @@ impl Kernel {
         }
         let (findings, hash) = observer.end(self.now, self.instance.counters());
         let responses = observer.responses();
-        Outcome {
+        let outcome = Outcome {
             time_ns: self.now,
             responses,
             events: observer.events,
@@ -541,7 +556,8 @@ impl Kernel {
             scanned,
             record: observer.record,
             dump: observer.dump,
-        }
+        };
+        (outcome, self.tape.unwrap_or_default())
     }
 }
 
