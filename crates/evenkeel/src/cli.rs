@@ -19,8 +19,8 @@ pub use keel::{
 pub use measure::{BenchArgs, BenchPart, CapabilityArgs, KeelArgs, NoiseArgs, PlanArgs, ReproArgs};
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart};
 pub use sim::{
-    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart, SimRunArgs,
-    SimSweepArgs,
+    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart,
+    SimReplayArgs, SimRunArgs, SimSweepArgs,
 };
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
