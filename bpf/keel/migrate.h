@@ -60,7 +60,7 @@ static __always_inline struct cpu_range range_at(u32 index)
 	return topology.range[BOUNDED(index, MAX_RANGES)];
 }
 
-/* Sums up a group: those of its CPUs that the task may use, or all. */
+/* Sums up a group: those of its CPUs that the task may use, which is to be placed, or all. */
 KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count, u64 now,
 			struct task_struct *p __arg_trusted __arg_nullable)
 {
@@ -69,6 +69,8 @@ KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count, u64 now,
 
 	if (!sum)
 		return 0;
+	if (p)
+		params = balance_placing(&params);
 	*sum = GROUP_NONE;
 	bpf_for(position, first, first + count) {
 		struct cpu_view view;
@@ -89,12 +91,13 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 	struct order_params order = order_params();
 	struct cpu_state *to = cpu_state(own), *from = cpu_state(source);
 	struct task_struct *p;
+	struct cpu_view there, here;
 	u64 budget = READ_ONCE(tunables.scan_limit);
 	bool taken = false, is_free;
 	u64 follow = published_to(own);
 	u32 wanted, others = 0;
 
-	if (!to || !from)
+	if (!to || !from || !view_cpu(source, now, &there) || !view_cpu(own, now, &here))
 		return 0;
 	is_free = is_gone(from, now);
 	for (wanted = SCORE_FIRST; wanted >= SCORE_SECOND; wanted--) {
@@ -102,7 +105,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 			struct task_view view;
 			struct task_state *t;
 			u64 vruntime;
-			u32 why;
+			u32 why, memory;
 
 			if (!budget || !quota)
 				break;
@@ -113,6 +116,9 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 			view.weight = t->counted_weight;
 			view.rested_ns = now - t->rested_since_ns;
 			view.bound = t->bound;
+			memory = memory_of(p, t);
+			view.far_from = there.far = far_of(memory, source);
+			view.far_to = here.far = far_of(memory, own);
 			view.affinity = order_affinity(&order, space_of(p), follow);
 			why = reason == MOVE_IDLE && view.affinity ? MOVE_AGGREGATE : reason;
 			if (balance_task_score(&params, &view, capability_of(source), capability_of(own)) !=
@@ -126,7 +132,9 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 				continue;
 			if (is_free || (reason == MOVE_IDLE && is_overdue(t, now)))
 				count_ungated(why);
-			else if (!may_move(source, p, t, why, now))
+			else if ((reason != MOVE_IDLE &&
+				  !balance_pays(&params, &there, &here, view.weight)) ||
+				 !may_move(source, p, t, why, now))
 				continue;
 			vruntime = place_between(from, to, t->vruntime, PLACE_ARRIVE);
 			scx_bpf_dsq_move_set_vtime(THIS_ITERATOR, vruntime);

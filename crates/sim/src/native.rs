@@ -45,6 +45,8 @@ pub(crate) struct RawTask {
     pub pid: i32,
     pub tgid: i32,
     pub nr_cpus_allowed: i32,
+    /// The node that its memory is on by the kernel's word; -1: it does not know.
+    pub numa_preferred_nid: i32,
     pub cpus_ptr: *const Mask,
     /// An address space's number, never an address.
     pub mm: usize,

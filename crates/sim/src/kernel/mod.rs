@@ -350,6 +350,10 @@ impl Kernel {
                 // A process is its address space.
                 tgid: plan.space as i32 + 1,
                 nr_cpus_allowed: allowed.count() as i32,
+                numa_preferred_nid: plan
+                    .home
+                    .and_then(|at| self.machine.nodes.get(at as usize))
+                    .map_or(-1, |node| node.id as i32),
                 cpus_ptr: &raw const *allowed,
                 mm: plan.space as usize + 1,
                 sum_exec_runtime: 0,
