@@ -64,8 +64,8 @@ enum balance_part {
 };
 
 struct balance_params {
-	u32 kind;	/* enum balance_kind */
-	u32 parts;	/* of enum balance_part */
+	u16 kind;	/* enum balance_kind */
+	u16 parts;	/* of enum balance_part (small: BPF's stack is) */
 	u32 faster;	/* CPUs of more capability than the one that balances */
 	u32 tasks;	/* that run or wait, on all CPUs */
 };
@@ -191,7 +191,6 @@ POLICY bool balance_heavier(const struct balance_params *params, const struct gr
 POLICY u64 balance_quota(const struct balance_params *params, const struct group_view *busiest,
 			 const struct cpu_view *own, bool shared)
 {
-	u64 pct = balance_has(params, PART_BARE) ? 100 : shared ? IMBALANCE_SHARED_PCT : IMBALANCE_PCT;
 	u64 to = balance_capability(params, own->capability), from = busiest->busiest_capability;
 	/* Each multiplied by what the other one can do. */
 	u64 theirs = min_u64(busiest->busiest_load, MAX_CPU_LOAD) * to;
@@ -201,8 +200,11 @@ POLICY u64 balance_quota(const struct balance_params *params, const struct group
 	if (busiest->busiest == NO_CPU || busiest->busiest == own->cpu)
 		return 0;
 	even = theirs > ours ? (theirs - ours) / (from + to) : 0;
-	if (!own->idle)
-		return theirs * 100 > ours * pct ? even : 0;
+	if (!own->idle) {
+		u64 pct = shared ? IMBALANCE_SHARED_PCT : IMBALANCE_PCT;
+
+		return balance_has(params, PART_BARE) || theirs * 100 > ours * pct ? even : 0;
+	}
 	if (params->kind == BALANCE_CAPABILITY && to < from && params->tasks <= params->faster)
 		return 0;
 	/*

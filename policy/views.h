@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 

@@ -84,6 +84,24 @@ KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count, u64 now,
 	return 0;
 }
 
+/* Whether a waiting task gets at least as much where it is pulled to. */
+static __always_inline bool pull_pays(const struct task_view *task, u32 source, u32 own)
+{
+	struct balance_params params = balance_params();
+	struct cpu_state *to = cpu_state(own), *from = cpu_state(source);
+	struct cpu_view there, here;
+
+	if (!(settings.parts & PART_COST) || !to || !from)
+		return true;
+	there.load = READ_ONCE(from->load);
+	there.capability = capability_of(source);
+	there.far = task->far_from;
+	here.load = READ_ONCE(to->load);
+	here.capability = capability_of(own);
+	here.far = task->far_to;
+	return balance_pays(&params, &there, &here, task->weight);
+}
+
 /* Moves waiting tasks from the queue of `source` to that of `own`; whether there were any. */
 KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 {
@@ -91,13 +109,12 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 	struct order_params order = order_params();
 	struct cpu_state *to = cpu_state(own), *from = cpu_state(source);
 	struct task_struct *p;
-	struct cpu_view there, here;
 	u64 budget = READ_ONCE(tunables.scan_limit);
 	bool taken = false, is_free;
 	u64 follow = published_to(own);
 	u32 wanted, others = 0;
 
-	if (!to || !from || !view_cpu(source, now, &there) || !view_cpu(own, now, &here))
+	if (!to || !from)
 		return 0;
 	is_free = is_gone(from, now);
 	for (wanted = SCORE_FIRST; wanted >= SCORE_SECOND; wanted--) {
@@ -117,8 +134,8 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 			view.rested_ns = now - t->rested_since_ns;
 			view.bound = t->bound;
 			memory = memory_of(p, t);
-			view.far_from = there.far = far_of(memory, source);
-			view.far_to = here.far = far_of(memory, own);
+			view.far_from = far_of(memory, source);
+			view.far_to = far_of(memory, own);
 			view.affinity = order_affinity(&order, space_of(p), follow);
 			why = reason == MOVE_IDLE && view.affinity ? MOVE_AGGREGATE : reason;
 			if (balance_task_score(&params, &view, capability_of(source), capability_of(own)) !=
@@ -132,8 +149,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 				continue;
 			if (is_free || (reason == MOVE_IDLE && is_overdue(t, now)))
 				count_ungated(why);
-			else if ((reason != MOVE_IDLE &&
-				  !balance_pays(&params, &there, &here, view.weight)) ||
+			else if ((reason != MOVE_IDLE && !pull_pays(&view, source, own)) ||
 				 !may_move(source, p, t, why, now))
 				continue;
 			vruntime = place_between(from, to, t->vruntime, PLACE_ARRIVE);
