@@ -56,6 +56,8 @@ struct task_state {
 	u32 yields;		/* gave the CPU up for this once */
 	u32 bound;		/* balance_bound() */
 	u32 memory;		/* 1 + the node on which its program first ran; 0: it has not yet */
+	u32 pushed_off;		/* a higher class took its CPU */
+	u32 pad;
 };
 
 struct {

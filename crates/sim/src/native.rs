@@ -44,6 +44,8 @@ pub enum HostError {
 pub(crate) struct RawTask {
     pub pid: i32,
     pub tgid: i32,
+    pub prio: i32,
+    pub on_cpu: i32,
     pub nr_cpus_allowed: i32,
     /// The node that its memory is on by the kernel's word; -1: it does not know.
     pub numa_preferred_nid: i32,
@@ -123,6 +125,7 @@ pub(crate) struct Ops {
     pub init_task: Option<unsafe extern "C" fn(Task, *const InitTaskArgs) -> i32>,
     pub exit_task: Option<unsafe extern "C" fn(Task, *const c_void)>,
     pub enable: Option<unsafe extern "C" fn(Task)>,
+    pub disable: Option<unsafe extern "C" fn(Task)>,
     pub dump: Option<unsafe extern "C" fn(*const u64)>,
     pub dump_cpu: Option<unsafe extern "C" fn(*const u64, i32, bool)>,
     pub dump_task: Option<unsafe extern "C" fn(*const u64, Task)>,
