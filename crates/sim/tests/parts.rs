@@ -1,6 +1,8 @@
 //! The parts of the balance policy `capability`, in the whole keel: what they do shows where memory is
 //! dear, and not where it is not.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use evenkeel_keel::{Balance, Options, Parts, Slice};
