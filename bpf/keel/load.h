@@ -183,6 +183,7 @@ static __always_inline bool view_cpu(u32 cpu, u64 now, struct cpu_view *view)
 	view->capability = topology.cpu[BOUNDED(cpu, MAX_CPUS)].capability;
 	view->distance = 0;
 	view->affinity = 0;
+	view->far = 0;
 	view->idle = is_idle(c);
 	if (is_gone(c, now))
 		view->load = TAKEN_LOAD;

@@ -116,6 +116,13 @@ static __always_inline void note_running(struct cpu_state *c, struct task_state 
 	WRITE_ONCE(c->running_weight, t->weight);
 }
 
+/* A program's memory is on the node where it first runs. */
+static __always_inline void note_memory(struct task_state *t, u64 space, u32 cpu)
+{
+	if (settings.parts & (PART_HOME | PART_COST) && (!t->memory || t->seen_space != space))
+		t->memory = node_of(cpu) + 1;
+}
+
 void KEEL_OPS(keel_running, struct task_struct *p)
 {
 	struct task_state *t = task_state(p);
@@ -136,6 +143,7 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	t->share_since_ns = now;
 	note_returned(c, now);
 	update_utilisation(c, now, false);
+	note_memory(t, space_of(p), cpu);
 	t->seen_space = space_of(p);
 	note_space(cpu, c, t->seen_space);
 	note_running(c, t, now);
