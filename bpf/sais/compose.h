@@ -56,9 +56,73 @@ static __always_inline bool all_before_arrived(struct xdp_md *ctx, const struct 
 		return false;
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (tcp)
-		has_arrived = (s32)(packet->sequence - tcp->rcv_nxt) <= 0;
+		has_arrived = packet->sequence == tcp->rcv_nxt;
 	bpf_sk_release(sk);
 	return has_arrived;
+}
+
+/* Reads options that are in no usual order; verified by itself. */
+__noinline int search_options(struct xdp_md *ctx, u32 at, u32 bytes, u64 *hint)
+{
+	u8 options[MAX_OPTIONS_BYTES + sizeof(struct hint_option)] = {};
+
+	if (!hint || !bytes || bytes > MAX_OPTIONS_BYTES ||
+	    bpf_xdp_load_bytes(ctx, at, options, bytes))
+		return HINT_MALFORMED;
+	return scan_options(options, bytes, hint);
+}
+
+/* What a hint is worth that is not the one issued last: rarely asked, and not for nothing. */
+static __noinline enum sais_counter judge_other(struct sais_flow *flow, struct sais_packet *packet)
+{
+	struct sais_hint hint, issued;
+	u32 echoed;
+	u16 number;
+
+	if (!flow || !packet)
+		return COUNT_HINT_FORGED;
+	hint = hint_fields(packet->hint);
+	issued = hint_fields(flow->hint);
+	number = BE16(hint.number);
+	echoed = flow->echoed;
+	if (tag_of(&packet->key, hint.core, hint.number) != hint.tag)
+		return COUNT_HINT_FORGED;
+	/* Numbers start again at some time: what matters is which is ahead. */
+	if ((s16)(BE16(issued.number) - number) < 0)
+		return COUNT_HINT_FORGED;
+	if (echoed != NO_NUMBER && (s16)(number - (u16)echoed) < 0)
+		return COUNT_HINT_REPLAYED;
+	return COUNT_HINT_STALE;
+}
+
+static __always_inline enum sais_counter judge(struct sais_flow *flow, struct sais_packet *packet)
+{
+	switch (packet->has_hint) {
+	case HINT_ABSENT:
+		return COUNT_HINT_ABSENT;
+	case HINT_MALFORMED:
+		return COUNT_HINT_MALFORMED;
+	}
+	return packet->hint == flow->hint ? COUNT_HINT_ECHOED : judge_other(flow, packet);
+}
+
+/* Where the packet's hint wants it; NO_CORE: it has none that can be trusted. */
+static __always_inline u32 hinted_core(struct sais_flow *flow, struct sais_packet *packet)
+{
+	enum sais_counter worth = judge(flow, packet);
+	struct sais_hint hint;
+
+	count(worth, 1);
+	if (worth == COUNT_HINT_ECHOED) {
+		hint = hint_fields(packet->hint);
+		if (flow->echoed != BE16(hint.number))
+			flow->echoed = BE16(hint.number);
+		return BE16(hint.core);
+	}
+	/* The server echoes nothing: what this machine knows must do. */
+	if (worth == COUNT_HINT_ABSENT && flow->echoed == NO_NUMBER)
+		return wanted_core(flow);
+	return NO_CORE;
 }
 
 static __always_inline int pass(enum sais_counter why)
@@ -76,7 +140,7 @@ int steer(struct xdp_md *ctx)
 	struct sais_flow *flow;
 	u32 wanted, core;
 
-	switch (parse(data, end, &packet)) {
+	switch (parse(data, end, settings.mode == MODE_HINT, &packet)) {
 	case PARSED:
 		break;
 	case PARSED_OTHER:
@@ -85,13 +149,18 @@ int steer(struct xdp_md *ctx)
 		return pass(COUNT_MALFORMED);
 	}
 	flow = bpf_map_lookup_elem(&flows, &packet.key);
+	if (flow && settings.mode == MODE_HINT && packet.has_hint == HINT_SEARCH)
+		packet.has_hint = search_options(ctx, packet.options_at, packet.options_bytes,
+						 &packet.hint);
 	/* An entry that is being made has no core yet. */
 	if (!flow || flow->core == NO_CORE)
 		return pass(COUNT_UNKNOWN);
 
-	wanted = wanted_core(flow);
+	wanted = settings.mode == MODE_HINT ? hinted_core(flow, &packet) : wanted_core(flow);
 	core = wanted;
-	if (!is_allowed(wanted)) {
+	if (wanted == NO_CORE) {
+		verdict = COUNT_DISTRUSTED;
+	} else if (!is_allowed(wanted)) {
 		verdict = COUNT_REFUSED;
 		core = NO_CORE;
 	} else if (wanted == bpf_get_smp_processor_id()) {
@@ -105,7 +174,8 @@ int steer(struct xdp_md *ctx)
 			count(COUNT_MOVED, 1);
 		} else {
 			core = flow->path;
-			verdict = core == wanted ? COUNT_STEERED : COUNT_KEPT;
+			if (verdict != COUNT_DISTRUSTED)
+				verdict = core == wanted ? COUNT_STEERED : COUNT_KEPT;
 		}
 	}
 	count(verdict, 1);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use evenkeel_machine::CpuSet;
+use ipnet::IpNet;
 
 use crate::records::MAX_CPUS;
 
@@ -19,6 +20,15 @@ pub enum OptionError {
     /// No such way to attach.
     #[error("\"{0}\": there are auto, native and generic")]
     Xdp(String),
+    /// No such mode.
+    #[error("mode \"{0}\": there are flow and hint")]
+    Mode(String),
+    /// Hints for nobody.
+    #[error(
+        "--mode hint needs --peers, the networks that hints may be sent to (they tell this machine's \
+         CPUs, and some networks drop what they do not know), for example --peers 10.0.0.0/8"
+    )]
+    NoPeers,
     /// Cores that the machine does not have.
     #[error("CPUs {given}: this machine has CPUs {online} online; name some of these")]
     OutOfRange {
@@ -47,6 +57,33 @@ pub enum OptionError {
         /// The first beyond.
         core: u32,
     },
+}
+
+/// From where it is known which core waits for a packet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// From this machine's sockets: no server has to take part.
+    #[default]
+    Flow,
+    /// From the packet: the server gave the hint back that it was sent, the paper's way.
+    Hint,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Flow { "flow" } else { "hint" })
+    }
+}
+
+impl FromStr for Mode {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        [Self::Flow, Self::Hint]
+            .into_iter()
+            .find(|mode| mode.to_string() == text)
+            .ok_or_else(|| OptionError::Mode(text.to_owned()))
+    }
 }
 
 /// Which core a packet is sent to: the paper's four policies.
@@ -128,10 +165,14 @@ impl FromStr for XdpMode {
 pub struct Options {
     /// The network device at which they arrive.
     pub device: String,
+    /// From where that is known.
+    pub mode: Mode,
     /// Where to.
     pub policy: Policy,
     /// Only to these cores; `None`: to all.
     pub cpus: Option<CpuSet>,
+    /// In hint mode, who hints are sent to.
+    pub peers: Vec<IpNet>,
     /// Where the kernel hands them over.
     pub xdp: XdpMode,
 }
@@ -141,7 +182,7 @@ impl Options {
     ///
     /// # Errors
     /// [`OptionError::OutOfRange`], [`OptionError::NoCpu`], [`OptionError::Dedicated`],
-    /// [`OptionError::TooMany`].
+    /// [`OptionError::TooMany`], [`OptionError::NoPeers`].
     pub fn allowed(&self, online: &CpuSet) -> Result<CpuSet, OptionError> {
         let allowed = self.cpus.clone().unwrap_or_else(|| online.clone());
         if !allowed.is_subset(online) {
@@ -150,6 +191,9 @@ impl Options {
         }
         if let Some(core) = allowed.iter().find(|core| *core as usize >= MAX_CPUS) {
             return Err(OptionError::TooMany { core });
+        }
+        if self.mode == Mode::Hint && self.peers.is_empty() {
+            return Err(OptionError::NoPeers);
         }
         match self.policy {
             _ if allowed.is_empty() => Err(OptionError::NoCpu { online: online.clone() }),
@@ -170,6 +214,9 @@ mod tests {
         for name in ["issuer", "runner", "least-loaded", "dedicated:3"] {
             assert_eq!(name.parse::<Policy>().unwrap().to_string(), name);
         }
+        for name in ["flow", "hint"] {
+            assert_eq!(name.parse::<Mode>().unwrap().to_string(), name);
+        }
         for name in ["auto", "native", "generic"] {
             assert_eq!(name.parse::<XdpMode>().unwrap().to_string(), name);
         }
@@ -180,6 +227,7 @@ mod tests {
         for name in ["", "dedicated", "dedicated:", "dedicated:x", "dedicated:-1", "Runner"] {
             assert_eq!(name.parse::<Policy>(), Err(OptionError::Policy(name.to_owned())));
         }
+        assert_eq!("tcp".parse::<Mode>(), Err(OptionError::Mode("tcp".to_owned())));
         assert_eq!("skb".parse::<XdpMode>(), Err(OptionError::Xdp("skb".to_owned())));
     }
 
@@ -201,6 +249,15 @@ mod tests {
         assert_eq!(allowed("runner", Some("")).unwrap_err(), why);
         let why = "dedicated:0: packets may only be sent to CPUs 1-2; choose one of these";
         assert_eq!(allowed("dedicated:0", Some("1-2")).unwrap_err(), why);
+    }
+
+    #[test]
+    fn hints_are_for_somebody() {
+        let online = CpuSet::first(2);
+        let options = Options { mode: Mode::Hint, ..Options::default() };
+        assert_eq!(options.allowed(&online), Err(OptionError::NoPeers));
+        let peers = vec!["10.0.0.0/8".parse().unwrap()];
+        assert_eq!(Options { peers, ..options }.allowed(&online), Ok(online));
     }
 
     #[test]
