@@ -7,6 +7,10 @@
 #include "sais/intf.h"
 #include "sais/hint.h"
 #include "sais/peer.h"
+#include "sais/parse.h"
+#include "sais/paper.h"
+
+const volatile struct sais_serve_settings settings SEC(".rodata.settings");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

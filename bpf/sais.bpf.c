@@ -15,6 +15,7 @@
 #include "sais/peer.h"
 #include "sais/state.h"
 #include "sais/parse.h"
+#include "sais/paper.h"
 #include "sais/messager.h"
 #include "sais/consumer.h"
 #include "sais/compose.h"

@@ -69,13 +69,16 @@ int capsule(struct bpf_sock_ops *ops)
 		.bytes = sizeof(option),
 		.experiment = HINT_EXPERIMENT,
 	};
+	int flags;
 
 	switch (ops->op) {
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
 		if (is_of_peer(ops)) {
-			bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags |
-						  BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG |
-						  BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+			flags = ops->bpf_sock_ops_cb_flags |
+				BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG;
+			if (settings.wire == WIRE_TCP)
+				flags |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+			bpf_sock_ops_cb_flags_set(ops, flags);
 			count_anywhere(SERVED_CONNECTIONS);
 		}
 		break;
@@ -94,6 +97,47 @@ int capsule(struct bpf_sock_ops *ops)
 		break;
 	}
 	return 1;
+}
+
+/*
+ * The paper's wire format, behind TCP's back: on the device by which packets leave, in IPv4
+ * packets without other options. A packet that comes in one piece from TCP is cut into segments
+ * later, each with the byte.
+ */
+SEC("tcx/egress")
+int capsule_byte(struct __sk_buff *skb)
+{
+	struct paper_option option = {};
+	struct bpf_sock *sk = skb->sk;
+	struct ipv4_header ip;
+	struct sais_hint hint;
+	u64 *last;
+	u16 core;
+
+	sk = sk ? bpf_sk_fullsock(sk) : 0;
+	if (!sk || skb->protocol != ETHERTYPE_IPV4)
+		return TCX_NEXT;
+	last = bpf_sk_storage_get(&heard, sk, 0, 0);
+	if (!last || bpf_skb_load_bytes(skb, sizeof(struct ethernet_header), &ip, sizeof(ip)) ||
+	    ip.version_length != (4 << 4 | WORDS_WITHOUT) || ip.protocol != PROTOCOL_TCP)
+		return TCX_NEXT;
+	hint = hint_fields(*last);
+	core = BE16(hint.core);
+	if (core > PAPER_CORE_MASK || BE16(ip.total_bytes) + sizeof(option) > 0xffff ||
+	    bpf_skb_adjust_room(skb, sizeof(option), BPF_ADJ_ROOM_NET, BPF_F_ADJ_ROOM_FIXED_GSO)) {
+		count_anywhere(SERVED_NO_ROOM);
+		return TCX_NEXT;
+	}
+	option.core = PAPER_CLASS | core;
+	ip.version_length = 4 << 4 | WORDS_WITH;
+	ip.total_bytes = BE16(BE16(ip.total_bytes) + sizeof(option));
+	ip.checksum = 0;
+	ip.checksum = header_checksum(&ip, BE16(option.core << 8));
+	bpf_skb_store_bytes(skb, sizeof(struct ethernet_header), &ip, sizeof(ip), 0);
+	bpf_skb_store_bytes(skb, sizeof(struct ethernet_header) + sizeof(ip), &option, sizeof(option),
+			    0);
+	count_anywhere(SERVED_ECHOED);
+	return TCX_NEXT;
 }
 
 #endif

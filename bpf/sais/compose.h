@@ -61,6 +61,52 @@ static __always_inline bool all_before_arrived(struct xdp_md *ctx, const struct 
 	return has_arrived;
 }
 
+/*
+ * Takes the paper's option off, and says which core it names; NO_CORE: there is none, and the
+ * packet is as it was.
+ */
+static __always_inline u32 take_off(struct xdp_md *ctx)
+{
+	const u8 *start = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
+	const struct ethernet_header *frame = (const void *)start;
+	struct paper_option option;
+	struct ipv4_header ip;
+	u8 link[LONGEST_LINK_HEADER];
+	u32 link_bytes = sizeof(*frame);
+	const u8 *network;
+	u16 type;
+
+	if (!FITS(frame, end))
+		return NO_CORE;
+	type = frame->type;
+	/* Counted, not subtracted: the verifier then knows it. */
+	for (u32 tag = 0; tag < 2; tag++) {
+		network = start + link_bytes;
+		if (skip_vlan(network, end, &type) != network)
+			link_bytes += sizeof(struct vlan_header);
+	}
+	network = start + link_bytes;
+	if (type != ETHERTYPE_IPV4 || network + sizeof(ip) + sizeof(option) > end)
+		return NO_CORE;
+	__builtin_memcpy(&ip, network, sizeof(ip));
+	__builtin_memcpy(&option, network + sizeof(ip), sizeof(option));
+	if (ip.version_length != (4 << 4 | WORDS_WITH) || ip.protocol != PROTOCOL_TCP ||
+	    (option.core & PAPER_CLASS_MASK) != PAPER_CLASS ||
+	    option.end[0] || option.end[1] || option.end[2])
+		return NO_CORE;
+	ip.version_length = 4 << 4 | WORDS_WITHOUT;
+	ip.total_bytes = BE16(BE16(ip.total_bytes) - sizeof(option));
+	ip.checksum = 0;
+	ip.checksum = header_checksum(&ip, 0);
+	if (bpf_xdp_load_bytes(ctx, 0, link, link_bytes) ||
+	    bpf_xdp_adjust_head(ctx, sizeof(option)))
+		return NO_CORE;
+	/* Both fit: they lie where the headers were. */
+	bpf_xdp_store_bytes(ctx, 0, link, link_bytes);
+	bpf_xdp_store_bytes(ctx, link_bytes, &ip, sizeof(ip));
+	return option.core & PAPER_CORE_MASK;
+}
+
 /* Reads options that are in no usual order; verified by itself. */
 __noinline int search_options(struct xdp_md *ctx, u32 at, u32 bytes, u64 *hint)
 {
@@ -95,6 +141,16 @@ static __noinline enum sais_counter judge_other(struct sais_flow *flow, struct s
 	return COUNT_HINT_STALE;
 }
 
+/* Of the paper's wire format, whose hint is a core and nothing else. */
+static __always_inline enum sais_counter judge_core(const struct sais_flow *flow, u64 core)
+{
+	struct sais_hint issued = hint_fields(flow->hint);
+
+	if (flow->hint && core == BE16(issued.core))
+		return COUNT_HINT_ECHOED;
+	return flow->hint && core == issued.tag ? COUNT_HINT_STALE : COUNT_HINT_FORGED;
+}
+
 static __always_inline enum sais_counter judge(struct sais_flow *flow, struct sais_packet *packet)
 {
 	switch (packet->has_hint) {
@@ -103,6 +159,8 @@ static __always_inline enum sais_counter judge(struct sais_flow *flow, struct sa
 	case HINT_MALFORMED:
 		return COUNT_HINT_MALFORMED;
 	}
+	if (settings.wire == WIRE_PAPER)
+		return judge_core(flow, packet->hint);
 	return packet->hint == flow->hint ? COUNT_HINT_ECHOED : judge_other(flow, packet);
 }
 
@@ -114,7 +172,7 @@ static __always_inline u32 hinted_core(struct sais_flow *flow, struct sais_packe
 
 	count(worth, 1);
 	if (worth == COUNT_HINT_ECHOED) {
-		hint = hint_fields(packet->hint);
+		hint = hint_fields(flow->hint);
 		if (flow->echoed != BE16(hint.number))
 			flow->echoed = BE16(hint.number);
 		return BE16(hint.core);
@@ -134,13 +192,14 @@ static __always_inline int pass(enum sais_counter why)
 SEC("xdp")
 int steer(struct xdp_md *ctx)
 {
-	const u8 *data = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
 	enum sais_counter verdict = COUNT_STEERED;
+	bool is_paper = settings.mode == MODE_HINT && settings.wire == WIRE_PAPER;
+	u32 wanted, core, named = is_paper ? take_off(ctx) : NO_CORE;
+	const u8 *data = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
 	struct sais_packet packet;
 	struct sais_flow *flow;
-	u32 wanted, core;
 
-	switch (parse(data, end, settings.mode == MODE_HINT, &packet)) {
+	switch (parse(data, end, settings.mode == MODE_HINT && !is_paper, &packet)) {
 	case PARSED:
 		break;
 	case PARSED_OTHER:
@@ -149,9 +208,13 @@ int steer(struct xdp_md *ctx)
 		return pass(COUNT_MALFORMED);
 	}
 	flow = bpf_map_lookup_elem(&flows, &packet.key);
-	if (flow && settings.mode == MODE_HINT && packet.has_hint == HINT_SEARCH)
+	if (is_paper) {
+		packet.has_hint = named == NO_CORE ? HINT_ABSENT : HINT_FOUND;
+		packet.hint = named;
+	} else if (flow && settings.mode == MODE_HINT && packet.has_hint == HINT_SEARCH) {
 		packet.has_hint = search_options(ctx, packet.options_at, packet.options_bytes,
 						 &packet.hint);
+	}
 	/* An entry that is being made has no core yet. */
 	if (!flow || flow->core == NO_CORE)
 		return pass(COUNT_UNKNOWN);

@@ -42,6 +42,12 @@ enum sais_mode {
 	MODE_HINT,		/* the packet, which the server gave the hint back that it was sent */
 };
 
+/* How the server gives hints back. */
+enum sais_wire {
+	WIRE_TCP,		/* in a TCP option, with a tag */
+	WIRE_PAPER,		/* in a byte of IPv4 options, as the paper has it */
+};
+
 /* Fixed at load: what is not chosen is pruned by the verifier. */
 struct sais_settings {
 	u64 hint_key[2];	/* secret, and another one at each load */
@@ -49,7 +55,14 @@ struct sais_settings {
 	u32 policy;		/* enum core_policy */
 	u32 dedicated;		/* the core of POLICY_DEDICATED */
 	u32 mode;		/* enum sais_mode */
+	u32 wire;		/* enum sais_wire */
+	u32 paper_segment;	/* the most data in a packet that still has room for the paper's byte */
 	u32 pad;
+};
+
+/* The same of the server's part. */
+struct sais_serve_settings {
+	u32 wire;		/* enum sais_wire */
 };
 
 /* An address, or those that begin with the same bits; IPv4 mapped into IPv6, in network order. */
@@ -128,6 +141,7 @@ enum sais_served_counter {
 	SERVED_HEARD,		/* packets that came with a hint */
 	SERVED_MALFORMED,	/* packets that came with one of another length */
 	SERVED_ECHOED,		/* packets that left with a hint */
+	SERVED_NO_ROOM,		/* packets that left without: core or packet do not fit the paper's format */
 	SERVED_COUNTERS,
 };
 

@@ -20,15 +20,19 @@ static __always_inline void issue(struct sais_flow *flow, const struct sais_flow
 {
 	struct sais_hint hint = hint_fields(flow->hint);
 	u16 core = BE16(flow->core);
+	u32 before;
 
 	if (flow->core == NO_CORE || (flow->hint && hint.core == core))
 		return;
+	/* In the paper's byte there is no room for a tag: its place keeps the core before. */
+	before = flow->hint ? BE16(hint.core) : NO_CORE;
 	hint.core = core;
 	hint.number = BE16(BE16(hint.number) + 1);
 	/* 0 is none. */
 	if (!hint.number)
 		hint.number = BE16(1);
-	hint.tag = tag_of(key, hint.core, hint.number);
+	hint.tag = settings.wire == WIRE_PAPER ? before
+					       : tag_of(key, hint.core, hint.number);
 	flow->hint = hint_word(hint);
 }
 
@@ -65,6 +69,12 @@ int message(struct bpf_sock_ops *ops)
 	struct sais_flow_key key = {};
 
 	switch (ops->op) {
+	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+		/* The server must leave room for what is put into its packets behind its back. */
+		if (settings.wire == WIRE_PAPER && key_of_writer(ops, &key) && is_peer(key.remote))
+			bpf_setsockopt(ops, SOL_TCP, TCP_MAXSEG, (void *)&settings.paper_segment,
+				       sizeof(settings.paper_segment));
+		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 		if (key_of_writer(ops, &key) && is_peer(key.remote))
 			bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags |

@@ -33,6 +33,9 @@ struct vlan_header {
 	u16 type;
 };
 
+/* With two VLAN tags. */
+#define LONGEST_LINK_HEADER (sizeof(struct ethernet_header) + 2 * sizeof(struct vlan_header))
+
 struct ipv4_header {
 	u8 version_length;	/* in the lower half: words of 4 bytes */
 	u8 service;

@@ -8,8 +8,8 @@ use anyhow::Result;
 use evenkeel_control::{Request, ask};
 use evenkeel_journal::runtime_dir;
 use evenkeel_sais::{
-    Case, Ending, Flow, Options, ServeError, Served, Service, ServiceError, Statistics, run, serve,
-    sockets,
+    Case, Ending, Flow, Options, ServeError, ServeOptions, Served, Service, ServiceError,
+    Statistics, run, serve, sockets,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ const NOBODY: &str = "No packets are steered. Begin with: evenkeel sais attach D
 pub fn main(args: SaisArgs) -> Result<i32> {
     match args.part {
         SaisPart::Attach(args) => attach(args),
-        SaisPart::Serve(args) => give_back(&args),
+        SaisPart::Serve(args) => give_back(args),
         SaisPart::Status(args) => report::<Figures>("stats", args.json, |figures| match figures {
             Figures::Steered(statistics) => show(statistics),
             Figures::Served(served) => show_served(served),
@@ -60,14 +60,16 @@ impl TryFrom<Value> for Figures {
     }
 }
 
-fn give_back(args: &ServeArgs) -> Result<i32> {
-    match serve(&args.cgroup, &args.peers, &runtime_dir()?) {
+fn give_back(args: ServeArgs) -> Result<i32> {
+    let ServeArgs { cgroup, peers, wire, device } = args;
+    let options = ServeOptions { cgroup, peers, wire, device };
+    match serve(&options, &runtime_dir()?) {
         Ok(Ending::Told) => Ok(0),
         Ok(Ending::Gone) => {
-            say(&format!("{}: the cgroup is gone: no hints go back", args.cgroup.display()));
+            say(&format!("{}: the cgroup is gone: no hints go back", options.cgroup.display()));
             Ok(GONE)
         }
-        Err(why @ ServeError::Serving(_)) => {
+        Err(why @ (ServeError::Serving(_) | ServeError::Device(_))) => {
             say(&why.to_string());
             Ok(IMPOSSIBLE)
         }
@@ -83,8 +85,8 @@ fn show_served(served: &Served) {
 }
 
 fn attach(args: AttachArgs) -> Result<i32> {
-    let AttachArgs { device, mode, peers, policy, cpus, xdp } = args;
-    let options = Options { device, mode, policy, cpus, peers, xdp };
+    let AttachArgs { device, mode, wire, peers, policy, cpus, xdp } = args;
+    let options = Options { device, mode, wire, policy, cpus, peers, xdp };
     let service = Service { options: &options, directory: &runtime_dir()? };
     match run(&service) {
         Ok(Ending::Told) => Ok(0),

@@ -8,6 +8,9 @@ use ipnet::IpNet;
 
 use crate::records::MAX_CPUS;
 
+/// What the paper's byte can name.
+const MAX_PAPER_CORE: u32 = 31;
+
 /// An option that makes no sense, or not on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
@@ -23,6 +26,23 @@ pub enum OptionError {
     /// No such mode.
     #[error("mode \"{0}\": there are flow and hint")]
     Mode(String),
+    /// No such wire format.
+    #[error("wire format \"{0}\": there are tcp and paper")]
+    Wire(String),
+    /// The paper's byte is too small.
+    #[error(
+        "CPU {core}: the paper's wire format has five bits for a core: use --cpus within 0-31, or \
+         --wire tcp"
+    )]
+    FiveBits {
+        /// The first beyond.
+        core: u32,
+    },
+    /// The paper's byte goes behind TCP's back, by a device.
+    #[error(
+        "--wire paper needs --device, the network device by which packets leave to the clients"
+    )]
+    NoDevice,
     /// Hints for nobody.
     #[error(
         "--mode hint needs --peers, the networks that hints may be sent to (they tell this machine's \
@@ -83,6 +103,34 @@ impl FromStr for Mode {
             .into_iter()
             .find(|mode| mode.to_string() == text)
             .ok_or_else(|| OptionError::Mode(text.to_owned()))
+    }
+}
+
+/// How a server gives hints back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Wire {
+    /// In a TCP option, with a tag that tells good hints from bad ones.
+    #[default]
+    Tcp,
+    /// In a byte of IPv4 options, as the paper has it: for networks that nobody else uses, without
+    /// routers that mind.
+    Paper,
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Tcp { "tcp" } else { "paper" })
+    }
+}
+
+impl FromStr for Wire {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        [Self::Tcp, Self::Paper]
+            .into_iter()
+            .find(|wire| wire.to_string() == text)
+            .ok_or_else(|| OptionError::Wire(text.to_owned()))
     }
 }
 
@@ -167,6 +215,8 @@ pub struct Options {
     pub device: String,
     /// From where that is known.
     pub mode: Mode,
+    /// In hint mode, how servers give hints back.
+    pub wire: Wire,
     /// Where to.
     pub policy: Policy,
     /// Only to these cores; `None`: to all.
@@ -182,7 +232,7 @@ impl Options {
     ///
     /// # Errors
     /// [`OptionError::OutOfRange`], [`OptionError::NoCpu`], [`OptionError::Dedicated`],
-    /// [`OptionError::TooMany`], [`OptionError::NoPeers`].
+    /// [`OptionError::TooMany`], [`OptionError::NoPeers`], [`OptionError::FiveBits`].
     pub fn allowed(&self, online: &CpuSet) -> Result<CpuSet, OptionError> {
         let allowed = self.cpus.clone().unwrap_or_else(|| online.clone());
         if !allowed.is_subset(online) {
@@ -194,6 +244,10 @@ impl Options {
         }
         if self.mode == Mode::Hint && self.peers.is_empty() {
             return Err(OptionError::NoPeers);
+        }
+        let beyond = allowed.iter().find(|core| *core > MAX_PAPER_CORE);
+        if let (Mode::Hint, Wire::Paper, Some(core)) = (self.mode, self.wire, beyond) {
+            return Err(OptionError::FiveBits { core });
         }
         match self.policy {
             _ if allowed.is_empty() => Err(OptionError::NoCpu { online: online.clone() }),
@@ -216,6 +270,9 @@ mod tests {
         }
         for name in ["flow", "hint"] {
             assert_eq!(name.parse::<Mode>().unwrap().to_string(), name);
+        }
+        for name in ["tcp", "paper"] {
+            assert_eq!(name.parse::<Wire>().unwrap().to_string(), name);
         }
         for name in ["auto", "native", "generic"] {
             assert_eq!(name.parse::<XdpMode>().unwrap().to_string(), name);
@@ -257,7 +314,13 @@ mod tests {
         let options = Options { mode: Mode::Hint, ..Options::default() };
         assert_eq!(options.allowed(&online), Err(OptionError::NoPeers));
         let peers = vec!["10.0.0.0/8".parse().unwrap()];
-        assert_eq!(Options { peers, ..options }.allowed(&online), Ok(online));
+        let options = Options { peers, ..options };
+        assert_eq!(options.allowed(&online), Ok(online));
+        // Five bits name 32 cores.
+        let paper = Options { wire: Wire::Paper, ..options };
+        assert_eq!(paper.allowed(&CpuSet::first(32)), Ok(CpuSet::first(32)));
+        let beyond = paper.allowed(&CpuSet::first(33));
+        assert_eq!(beyond, Err(OptionError::FiveBits { core: 32 }));
     }
 
     #[test]

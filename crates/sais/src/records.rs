@@ -19,7 +19,16 @@ pub(crate) struct RawSettings {
     pub policy: u32,
     pub dedicated: u32,
     pub mode: u32,
+    pub wire: u32,
+    pub paper_segment: u32,
     pub pad: u32,
+}
+
+/// `struct sais_serve_settings`.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawServeSettings {
+    pub wire: u32,
 }
 
 /// `struct sais_live`.
@@ -88,11 +97,15 @@ pub(crate) struct RawServed {
 }
 
 /// `enum sais_served_counter`: name and meaning, in its order.
-pub(crate) const SERVED_COUNTERS: [(&str, &str); 4] = [
+pub(crate) const SERVED_COUNTERS: [(&str, &str); 5] = [
     ("connections", "accepted from peers"),
     ("heard", "packets that came with a hint"),
     ("malformed", "packets that came with a hint of another length"),
     ("echoed", "packets that left with the hint that was heard last"),
+    (
+        "no_room",
+        "packets that left without, because the core or they do not fit the paper's format",
+    ),
 ];
 
 /// `struct sais_cpu`.

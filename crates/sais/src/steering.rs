@@ -15,7 +15,7 @@ use crate::attachment::{AttachError, Attachment};
 use crate::cgroup::{Cgroup, CgroupError};
 use crate::device::Device;
 use crate::object::{Aligned, ObjectError, bpf, by_cpu, fill_peers, map, open};
-use crate::options::{Mode, Options, Policy};
+use crate::options::{Mode, Options, Policy, Wire};
 use crate::records::{HINT_ABSENT, MAX_CPUS, RawCpu, RawFlow, RawKey, RawLive, RawSettings};
 use crate::statistics::{Core, Flow, Statistics, consumers};
 use crate::threads;
@@ -50,6 +50,8 @@ const STEER: &str = "steer";
 /// Puts hints into packets; in hint mode only.
 const MESSAGE: &str = "message";
 
+/// Of IPv4 with the paper's byte, and of TCP.
+const PAPER_HEADERS_BYTES: u32 = 20 + 4 + 20;
 /// Packets that may wait for a steering thread: more than a connection has under way.
 const QUEUE_PACKETS: u32 = 4096;
 /// Connections that are read from the kernel at once.
@@ -291,6 +293,8 @@ fn configure(
         policy,
         dedicated,
         mode: u32::from(options.mode == Mode::Hint),
+        wire: u32::from(options.wire == Wire::Paper),
+        paper_segment: device.mtu.saturating_sub(PAPER_HEADERS_BYTES),
         pad: 0,
     };
     for mut map in open.maps_mut() {

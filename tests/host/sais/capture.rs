@@ -28,6 +28,8 @@ pub struct Packet {
     pub payload: usize,
     /// The hint's eight bytes.
     pub hint: Option<[u8; 8]>,
+    /// The core that the paper's byte names.
+    pub core: Option<u8>,
     from: IpAddr,
     to: IpAddr,
 }
@@ -54,7 +56,18 @@ impl Packet {
         let data = tcp + usize::from(bytes[tcp + 12] >> 4) * 4;
         let (headers, payload) = (bytes[..data].to_vec(), end - data);
         let hint = hint(&headers[tcp + 20..]);
-        Some(Self { headers, tcp, payload, hint, from, to })
+        let option = &headers[ETHERNET + 20..ETHERNET + 24];
+        let is_paper = headers[ETHERNET] == 0x46 && option[0] >> 5 == 5 && option[1..] == [0; 3];
+        let core = is_paper.then(|| option[0] & 31);
+        Some(Self { headers, tcp, payload, hint, core, from, to })
+    }
+
+    /// The headers of this packet with another core in the paper's byte. (The checksum is not right
+    /// any more, and is made anew where the byte is taken off.)
+    pub fn with_core(&self, core: u8) -> Vec<u8> {
+        let mut frame = self.with_option(&[]);
+        frame[ETHERNET + 20] = 0xa0 | core;
+        frame
     }
 
     /// A packet without data like this one, of IPv4, with just this option.

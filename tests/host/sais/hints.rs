@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use serde_json::Value;
 
 use super::capture::Capture;
-use super::net::{Network, PEER, run_on};
+use super::net::{Network, PEER, SERVER, run_on};
 use super::traffic::{Client, Server};
 use super::{DEVICE, Steering, can_run};
 use crate::support::*;
@@ -237,6 +237,59 @@ fn bad_hints_are_counted_by_kind_and_steer_nothing() {
 }
 
 #[test]
+fn the_papers_byte_comes_back_and_is_taken_off() {
+    let Some((interrupts, consumer)) = can_run("the_papers_byte") else { return };
+    let host = Host::alone();
+    let network = Network::direct();
+    let _server = Server::start(&network.server, interrupts);
+    let flags = ["--wire", "paper", "--device", SERVER];
+    let serving = network.server.within(|| Serving::start(&host, &flags));
+    let flags = [&HINTS[..], &["--wire", "paper", "--policy", "issuer"]].concat();
+    let steering = Steering::start(&host, &network, &flags);
+    network.client.within(|| {
+        run_on(&just(consumer));
+        let capture = Capture::start(&network.server, SERVER);
+        let mut client = Client::connect(Network::address());
+        client.fetch(1, consumer);
+        for _ in 0..8 {
+            client.fetch(4 * MEGABYTE, consumer);
+        }
+        let (to_client, to_server) = capture.end(Network::address());
+        assert!(to_server.iter().all(|packet| packet.core.is_none()));
+        // After the first round trip each packet bears the byte, and no TCP option.
+        let first = to_client.iter().position(|packet| packet.core.is_some()).unwrap();
+        let late = to_client[..first].iter().map(|packet| packet.payload).sum::<usize>();
+        assert!(late <= 1, "{late} bytes of data came before any hint");
+        let hinted = &to_client[first..];
+        assert!(hinted.len() > 100, "{}", hinted.len());
+        assert!(hinted.iter().all(|packet| packet.core == Some(consumer as u8)));
+        assert!(to_client.iter().all(|packet| packet.hint.is_none()));
+        let hinted = hinted.len() as u64;
+        wait_for("the last packets", || steering.count("hint_echoed") == hinted);
+        assert_eq!((serving.count("echoed"), serving.count("no_room")), (hinted, 0));
+
+        // Cores that were never issued, of which one does not even exist.
+        let last = to_client.last().unwrap();
+        for core in [31, interrupts as u8] {
+            let before = ["hint_forged", "distrusted"].map(|name| steering.count(name));
+            network.server.within(|| super::capture::send(SERVER, &last.with_core(core), 100));
+            wait_for("forged ones", || steering.count("hint_forged") == before[0] + 100);
+            assert_eq!(steering.count("distrusted"), before[1] + 100);
+        }
+        // It moves: what comes with the core before is late, and nothing worse.
+        run_on(&just(interrupts));
+        client.fetch(4 * MEGABYTE, interrupts);
+        let stale = steering.count("hint_stale");
+        network
+            .server
+            .within(|| super::capture::send(SERVER, &last.with_core(consumer as u8), 100));
+        wait_for("late ones", || steering.count("hint_stale") == stale + 100);
+        client.fetch(4 * MEGABYTE, interrupts);
+        assert_eq!(steering.count("hint_forged"), 200);
+    });
+}
+
+#[test]
 fn what_hints_need_is_said() {
     let Some((interrupts, _)) = can_run("what_hints_need_is_said") else { return };
     let host = Host::alone();
@@ -248,6 +301,12 @@ fn what_hints_need_is_said() {
     let (why, code) = said(&["sais", "attach", DEVICE, "--mode", "hint"]);
     assert!(why.starts_with("evenkeel: --mode hint needs --peers"), "{why}");
     assert_eq!(code, Some(2));
+    let (why, code) = said(&["sais", "serve", "/", "--wire", "paper"]);
+    assert!(why.starts_with("evenkeel: --wire paper needs --device"), "{why}");
+    assert_eq!(code, Some(2));
+    let (why, code) = said(&["sais", "serve", "/", "--wire", "paper", "--device", "nosuch0"]);
+    assert!(why.starts_with("evenkeel: nosuch0: no such network device"), "{why}");
+    assert_eq!(code, Some(3));
     let (why, code) = said(&["sais", "serve", "/no/such/cgroup"]);
     assert!(why.contains("no/such/cgroup: no such cgroup: No such file"), "{why}");
     assert_eq!(code, Some(3));

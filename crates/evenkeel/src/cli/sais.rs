@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use evenkeel_machine::CpuSet;
-use evenkeel_sais::{IpNet, Mode, Policy, XdpMode};
+use evenkeel_sais::{IpNet, Mode, Policy, Wire, XdpMode};
 
 use super::JsonArgs;
 
@@ -42,6 +42,10 @@ pub struct AttachArgs {
     /// needs `evenkeel sais serve` there).
     #[arg(long, value_name = "MODE", default_value_t)]
     pub mode: Mode,
+    /// How servers give hints back: `tcp` in a TCP option, `paper` in a byte of IPv4 options, for
+    /// networks that nobody else uses.
+    #[arg(long, value_name = "FORMAT", default_value_t)]
+    pub wire: Wire,
     /// Networks that hints may be sent to: they tell this machine's CPUs, and some networks drop
     /// packets with options that they do not know.
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
@@ -69,6 +73,13 @@ pub struct ServeArgs {
     /// Only for clients in these networks [default: all].
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub peers: Vec<IpNet>,
+    /// How hints are given back, as the clients were told: `tcp` in a TCP option, `paper` in a byte of
+    /// IPv4 options.
+    #[arg(long, value_name = "FORMAT", default_value_t)]
+    pub wire: Wire,
+    /// For `--wire paper`: the network device by which packets leave to the clients.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
 }
 
 /// `evenkeel sais model`.
