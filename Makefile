@@ -76,6 +76,7 @@ sim-soak: setup
 
 vm-setup: setup
 	@scripts/setup vm
+	@scripts/emulator
 	@scripts/kernel
 
 lint: setup
@@ -87,6 +88,7 @@ bench: build
 
 bench-keel: build
 	@scripts/setup keel
+	@scripts/emulator
 	@scripts/kernel 6.18
 	-@scripts/peers
 	$(BINARY) bench keel --json target/keel.json --markdown docs/benchmarks-keel.md

@@ -55,7 +55,7 @@ struct task_state {
 	u32 is_new;		/* not placed in any queue yet */
 	u32 yields;		/* gave the CPU up for this once */
 	u32 bound;		/* balance_bound() */
-	u32 pad;
+	u32 pushed_off;		/* a higher class took its CPU */
 };
 
 struct {

@@ -134,7 +134,8 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	note_awake(t, now);
 	t->run_share = decayed_share(t->run_share, now - t->share_since_ns, false);
 	t->share_since_ns = now;
-	update_utilisation(c, now, c->taken_since_ns);
+	note_returned(c, now);
+	update_utilisation(c, now, false);
 	t->seen_space = space_of(p);
 	note_space(cpu, c, t->seen_space);
 	note_running(c, t, now);
@@ -158,6 +159,14 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 	t->above_since_ns = gate_above_since(&gate, t->above_since_ns, share_of(t->run_share), now);
 	update_utilisation(c, now, true);
 	WRITE_ONCE(c->running_weight, 0);
+	/*
+	 * With a slice left, it is put at the head of the local queue, where no other CPU can get at
+	 * it, and not always is cpu_release called then. Without, it is enqueued.
+	 */
+	if (runnable && p->scx.slice) {
+		t->pushed_off = 1;
+		set_slice(p, 0);
+	}
 }
 
 /* It sleeps, or leaves the queues for a moment while something about it is changed. */

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -182,11 +182,37 @@ pub fn run_on_host() -> ExitCode {
     }
     let outcome = libtest_mimic::run(&arguments, trials);
     drop(RUNNING.lock().unwrap_or_else(PoisonError::into_inner).take());
+    show_times();
     outcome.exit_code()
 }
 
-fn run_test(boot: &'static Boot, name: &str, duration_s: u64) -> Result<(), Failed> {
+/// What each test took, its guest's start included, in the order in which they ran.
+static TIMES: Mutex<Vec<(&str, &str, Duration)>> = Mutex::new(Vec::new());
+
+/// So many tests are shown with their times.
+const SLOWEST: usize = 12;
+
+/// Where the time went: there is a budget for it, which .ci/run holds.
+fn show_times() {
+    let mut times = std::mem::take(&mut *TIMES.lock().unwrap_or_else(PoisonError::into_inner));
+    for boot in BOOTS.iter().chain(ON_DEMAND) {
+        let of_boot: Vec<_> = times.iter().filter(|(name, ..)| *name == boot.name).collect();
+        if !of_boot.is_empty() {
+            let sum: Duration = of_boot.iter().map(|(_, _, time)| time).sum();
+            println!("{}: {} tests in {} s", boot.name, of_boot.len(), sum.as_secs());
+        }
+    }
+    times.sort_by_key(|(_, _, time)| std::cmp::Reverse(*time));
+    for (boot, name, time) in times.iter().take(SLOWEST) {
+        println!("{:4} s  {boot}::{name}", time.as_secs());
+    }
+}
+
+fn run_test(boot: &'static Boot, name: &'static str, duration_s: u64) -> Result<(), Failed> {
+    let start = Instant::now();
     let result = try_test(boot, name, duration_s);
+    let took = (boot.name, name, start.elapsed());
+    TIMES.lock().unwrap_or_else(PoisonError::into_inner).push(took);
     // At once, and not only when all have ended: that may be long after.
     if let Err(failed) = &result {
         println!("{}", failed.message().unwrap_or_default());

@@ -70,6 +70,8 @@ struct sched_ext_entity {
 struct task_struct {
 	int pid;
 	int tgid;
+	int prio;
+	int on_cpu;
 	int nr_cpus_allowed;
 	const struct cpumask *cpus_ptr;
 	struct mm_struct *mm;
@@ -151,6 +153,7 @@ struct sched_ext_ops {
 	s32 (*init_task)(struct task_struct *, struct scx_init_task_args *);
 	void (*exit_task)(struct task_struct *, struct scx_exit_task_args *);
 	void (*enable)(struct task_struct *);
+	void (*disable)(struct task_struct *);
 	void (*dump)(struct scx_dump_ctx *);
 	void (*dump_cpu)(struct scx_dump_ctx *, s32, bool);
 	void (*dump_task)(struct scx_dump_ctx *, struct task_struct *);

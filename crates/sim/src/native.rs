@@ -44,6 +44,8 @@ pub enum HostError {
 pub(crate) struct RawTask {
     pub pid: i32,
     pub tgid: i32,
+    pub prio: i32,
+    pub on_cpu: i32,
     pub nr_cpus_allowed: i32,
     pub cpus_ptr: *const Mask,
     /// An address space's number, never an address.
@@ -121,6 +123,7 @@ pub(crate) struct Ops {
     pub init_task: Option<unsafe extern "C" fn(Task, *const InitTaskArgs) -> i32>,
     pub exit_task: Option<unsafe extern "C" fn(Task, *const c_void)>,
     pub enable: Option<unsafe extern "C" fn(Task)>,
+    pub disable: Option<unsafe extern "C" fn(Task)>,
     pub dump: Option<unsafe extern "C" fn(*const u64)>,
     pub dump_cpu: Option<unsafe extern "C" fn(*const u64, i32, bool)>,
     pub dump_task: Option<unsafe extern "C" fn(*const u64, Task)>,

@@ -95,6 +95,7 @@ impl Kernel {
     }
 
     pub(super) fn call_running(&mut self, task: u32, cpu: u32) {
+        self.tasks[task as usize].raw.on_cpu = 1;
         let callback = self.instance.ops.running;
         self.call_task(callback, task, cpu);
     }
@@ -119,6 +120,7 @@ impl Kernel {
     }
 
     pub(super) fn call_stopping(&mut self, task: u32, runnable: bool, cpu: u32) {
+        self.tasks[task as usize].raw.on_cpu = 0;
         let Some(callback) = self.instance.ops.stopping else { return };
         let raw = self.raw(task);
         let outside = self.enter(cpu, None);

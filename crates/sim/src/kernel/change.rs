@@ -8,7 +8,7 @@ use crate::mask::Mask;
 use crate::observe::Reason;
 use crate::program::Change;
 
-use super::{Kernel, Life, STOPPER, thief_tid, weight_in_cgroup};
+use super::{DEFAULT_PRIO, Kernel, Life, STOPPER, thief_tid, weight_in_cgroup};
 
 /// `DEQUEUE_SAVE` and `ENQUEUE_RESTORE`.
 const FOR_A_MOMENT: u64 = 2;
@@ -131,6 +131,7 @@ impl Kernel {
             let t = &mut kernel.tasks[task as usize];
             t.nice = nice;
             t.raw.weight = weight_in_cgroup(nice);
+            t.raw.prio = DEFAULT_PRIO + nice;
             if !matches!(t.life, Life::New | Life::Dead) {
                 kernel.tell_class(task);
             }

@@ -349,6 +349,8 @@ impl Kernel {
                 pid: tid(index as u32) as i32,
                 // A process is its address space.
                 tgid: plan.space as i32 + 1,
+                prio: DEFAULT_PRIO + plan.nice,
+                on_cpu: 0,
                 nr_cpus_allowed: allowed.count() as i32,
                 cpus_ptr: &raw const *allowed,
                 mm: plan.space as usize + 1,
@@ -538,6 +540,9 @@ impl Kernel {
         }
     }
 }
+
+/// A task's priority at nice 0 (kernel: include/linux/sched/prio.h).
+const DEFAULT_PRIO: i32 = 120;
 
 /// The weight of a nice value as sched_ext gives it: 100 for nice 0 (kernel:
 /// `sched_weight_to_cgroup`).
