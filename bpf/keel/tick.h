@@ -3,6 +3,8 @@
 #ifndef EVENKEEL_KEEL_TICK_H
 #define EVENKEEL_KEEL_TICK_H
 
+/* The rest of a slice that is not worth a tick: one part in so many. */
+#define SLICE_REST 8
 /* Tasks at the head of the queue for which the tick looks for an idle CPU. */
 #define TICK_SCAN_LIMIT 4
 
@@ -62,7 +64,10 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 	update_utilisation(c, now, true);
 	set_frequency(own, c);
 	c->balance_due = 1;
-	if (scx_bpf_dsq_nr_queued(own))
+	/* Slices end at ticks only: one that is all but used up would have another whole one. */
+	if (p->scx.slice < READ_ONCE(tunables.slice_ns) / SLICE_REST)
+		set_slice(p, 0);
+	if (is_anybody_waiting_on(c, 1) && is_any(&idle_cpus))
 		wake_idle(own, now);
 }
 
@@ -77,7 +82,7 @@ void KEEL_OPS(keel_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 
 	if (!c)
 		return;
-	update_utilisation(c, now, false);
+	update_utilisation(c, now, !c->idles);
 	WRITE_ONCE(c->taken_since_ns, now);
 	scx_bpf_reenqueue_local();
 }
