@@ -154,6 +154,17 @@ struct keel_decision {
 /* How many each CPU keeps; a power of two. */
 #define MAX_DECISIONS 8
 
+/*
+ * How far a CPU has got in a search for tasks to take. In memory, because the verifier follows what
+ * is on the stack through every turn of a loop, for each value that it can have.
+ */
+struct keel_search {
+	u64 budget;	/* tasks that it may still look at */
+	u64 quota;	/* load that it still wants */
+	u64 others;	/* tasks of another choice that it has seen */
+	u64 taken;	/* tasks that it has taken */
+};
+
 /* A CPU's state; written by itself unless said otherwise. */
 struct cpu_state {
 	u64 clock;		/* smallest vruntime that the queue has let run */
@@ -166,6 +177,8 @@ struct cpu_state {
 	u64 quantum_ns;		/* how long who ran last did so at a stretch */
 	u64 preferred;		/* how often in a row siblings of that space were preferred */
 	u64 taken_since_ns;	/* a higher class has the CPU since then; 0: none */
+	u64 yielder;		/* who of ours gives up the CPU for this once; 0: nobody */
+	u64 idles;		/* 1: nobody of ours runs, and nobody was found */
 	u64 busy_share;		/* decayed_share() as of busy_since_ns */
 	u64 busy_since_ns;
 	u64 balance_at_ns[MAX_LEVELS];
@@ -174,6 +187,7 @@ struct cpu_state {
 	u64 overdue_on;		/* 1 + the CPU on which somebody is overdue, for a CPU that idles; atomic */
 	/* What balancing sums up: too large for the stack. */
 	struct group_view group, ours, busiest;
+	struct keel_search search;
 	u64 counters[MAX_COUNTERS];
 	u64 decided;		/* decisions so far */
 	struct keel_decision decision[MAX_DECISIONS];	/* the last ones */

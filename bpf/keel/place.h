@@ -162,7 +162,8 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 	*claimed = NO_CPU;
 	if (stays(p, t, prev, claimed, now))
 		return prev;
-	near = scx_bpf_select_cpu_dfl(p, prev, wake_flags, &is_free);
+	/* Nobody idles: the kernel would look for long and find nobody. */
+	near = is_any(&idle_cpus) ? scx_bpf_select_cpu_dfl(p, prev, wake_flags, &is_free) : prev;
 	if (!own || !view_cpu(prev, now, &best))
 		return near;
 	best.idle = false;

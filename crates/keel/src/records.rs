@@ -140,6 +140,8 @@ pub(crate) struct RawCpuState {
     pub quantum_ns: u64,
     pub preferred: u64,
     pub taken_since_ns: u64,
+    pub yielder: u64,
+    pub idles: u64,
     pub busy_share: u64,
     pub busy_since_ns: u64,
     pub balance_at_ns: [u64; MAX_LEVELS],
@@ -147,6 +149,8 @@ pub(crate) struct RawCpuState {
     pub rescue_at_ns: u64,
     pub overdue_on: u64,
     pub groups: [RawGroup; 3],
+    /// `struct keel_search`: its fields.
+    pub search: [u64; 4],
     pub counters: [u64; MAX_COUNTERS],
     pub decided: u64,
     pub decision: [RawDecision; MAX_DECISIONS],
