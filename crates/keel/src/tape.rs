@@ -64,8 +64,7 @@ numbered! {
     Kind {
         /// A callback begins: its arguments; the time.
         Enter,
-        /// What a task looks like now: pid and tgid, how many CPUs it may use and the CPU that it is
-        /// on, address space, run time, flags and weight, slice; CPUs 0 to 63 that it may use.
+        /// What a task looks like now: see [`TaskView`].
         Task,
         /// A function of the kernel has returned: its arguments; what it returned.
         Call,
@@ -105,6 +104,8 @@ numbered! {
         ExitTask,
         ///
         Enable,
+        ///
+        Disable,
         /// The cgroup, its level, its parent, its weight, its quota in microseconds.
         CgroupInit,
         /// The cgroup.
@@ -153,6 +154,75 @@ numbered! {
 pub const VALUES: usize = 7;
 /// Where an entry has its last one.
 pub const LAST: usize = VALUES - 1;
+
+/// What the keel can see of a task, as the values of an entry: each is of 64 bits, and where several
+/// share one, the first has the lowest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskView {
+    /// With `tgid`, 32 bits each.
+    pub pid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// How many CPUs it may use; 16 bits each with the next three.
+    pub allowed_count: u16,
+    /// The CPU that it is on.
+    pub cpu: u16,
+    /// The kernel's priority.
+    pub prio: u16,
+    /// 1: it runs.
+    pub on_cpu: u16,
+    /// Its address space.
+    pub space: u64,
+    /// All that it has run, in ns.
+    pub sum_exec_runtime: u64,
+    /// sched_ext's flags, with `weight`, 32 bits each.
+    pub flags: u32,
+    /// 100 for nice 0.
+    pub weight: u32,
+    /// In ns.
+    pub slice: u64,
+    /// CPUs 0 to 63 that it may use.
+    pub allowed: u64,
+}
+
+impl From<TaskView> for [u64; VALUES] {
+    fn from(view: TaskView) -> Self {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let quarter = |value: u16, at: u32| u64::from(value) << (16 * at);
+        [
+            pair(view.pid, view.tgid),
+            quarter(view.allowed_count, 0)
+                | quarter(view.cpu, 1)
+                | quarter(view.prio, 2)
+                | quarter(view.on_cpu, 3),
+            view.space,
+            view.sum_exec_runtime,
+            pair(view.flags, view.weight),
+            view.slice,
+            view.allowed,
+        ]
+    }
+}
+
+impl From<[u64; VALUES]> for TaskView {
+    fn from(values: [u64; VALUES]) -> Self {
+        let [ids, place, space, sum_exec_runtime, flags, slice, allowed] = values;
+        Self {
+            pid: ids as u32,
+            tgid: (ids >> 32) as u32,
+            allowed_count: place as u16,
+            cpu: (place >> 16) as u16,
+            prio: (place >> 32) as u16,
+            on_cpu: (place >> 48) as u16,
+            space,
+            sum_exec_runtime,
+            flags: flags as u32,
+            weight: (flags >> 32) as u32,
+            slice,
+            allowed,
+        }
+    }
+}
 
 /// One entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]

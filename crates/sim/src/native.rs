@@ -64,6 +64,8 @@ impl RawTask {
     pub const EMPTY: Self = Self {
         pid: 0,
         tgid: 0,
+        prio: 0,
+        on_cpu: 0,
         nr_cpus_allowed: 0,
         cpus_ptr: ptr::null(),
         mm: 0,
