@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::{Test, demo, hotplug, invariants, keel, policies, sais, support, user_level};
+use crate::{Test, demo, hotplug, invariants, keel, policies, replay, sais, support, user_level};
 
 /// The argument before a test's name.
 pub const TEST: &str = "test";
@@ -81,7 +81,7 @@ static BOOTS: &[Boot] = &[
         // that idles hears nothing before: neither ticks nor kicks would come in time.
         topology: || Topology::flat(1),
         execution: Execution::Counted,
-        tests: &[invariants::KERNEL_EXACT, invariants::KEEL_EXACT],
+        tests: &[invariants::KERNEL_EXACT, invariants::KEEL_EXACT, replay::EXACT],
     },
     // Newer ones.
     Boot {

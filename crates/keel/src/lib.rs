@@ -18,6 +18,7 @@
 //! | `exit` | why it ended |
 //! | `statistics` | what it did, in `scx_stats`' convention |
 //! | `decisions` | what the gate answered last, and why |
+//! | `recorder` | makes a tape of it while it runs |
 //! | `tape` | all that it was told and did, to be told to it again |
 //! | `service` | runs it in the foreground until it ends |
 
@@ -26,6 +27,7 @@ mod exit;
 mod ias;
 mod image;
 mod options;
+mod recorder;
 mod records;
 mod scheduler;
 mod service;
@@ -40,6 +42,7 @@ pub use exit::{Exit, ExitKind};
 pub use ias::{Aggregation, IasError, IasState, allocation_request, grouped};
 pub use image::Image;
 pub use options::{Balance, Capacities, Gate, IdleWait, OptionError, Options, Order, Slice};
+pub use recorder::RecorderError;
 pub use scheduler::{LoadError, Scheduler};
 pub use service::{Service, ServiceError, run};
 pub use statistics::Statistics;

@@ -76,7 +76,7 @@ numbered! {
 }
 
 numbered! {
-    /// The keel's callbacks.
+    /// The keel's callbacks, with what they are told besides the task.
     Callback {
         /// Previous CPU, flags.
         SelectCpu,
@@ -84,27 +84,27 @@ numbered! {
         Enqueue,
         /// The task: who ran.
         Dispatch,
-        /// No arguments, as all without any here.
+        /// A tick has come.
         Tick,
-        ///
+        /// It has the CPU.
         Running,
         /// Whether it wants to run on.
         Stopping,
         /// Flags.
         Quiescent,
-        ///
+        /// It gives way.
         Yield,
-        ///
+        /// The CPU is ours again.
         CpuAcquire,
-        ///
+        /// A higher class has it.
         CpuRelease,
         /// Whether it is new; its cgroup.
         InitTask,
-        ///
+        /// It has ended, or the keel has.
         ExitTask,
-        ///
+        /// It comes under the keel.
         Enable,
-        ///
+        /// It leaves it.
         Disable,
         /// The cgroup, its level, its parent, its weight, its quota in microseconds.
         CgroupInit,
@@ -114,7 +114,7 @@ numbered! {
         CgroupMove,
         /// The cgroup, its weight.
         CgroupSetWeight,
-        ///
+        /// The keel begins.
         Init,
     }
 }
@@ -143,7 +143,7 @@ numbered! {
         Move,
         /// The queue.
         MoveToLocal,
-        ///
+        /// Nothing else.
         ReenqueueLocal,
         /// The queue, flags of the iteration; the task: who was found.
         IterNext,
@@ -323,7 +323,7 @@ impl Tape {
         if lengths(&image) != lengths(&own) || cpus > MOST_CPUS {
             return Err("it was recorded with another version of the keel".to_owned());
         }
-        if bytes.len() % size_of::<Entry>() != 0 {
+        if !bytes.len().is_multiple_of(size_of::<Entry>()) {
             return Err("it ends within an entry".to_owned());
         }
         let entries = bytes.chunks_exact(size_of::<Entry>()).map(bytemuck::pod_read_unaligned);

@@ -357,10 +357,9 @@ impl Player {
     fn make_group(&mut self, id: u64, level: u64, parent: u64) {
         let parent = self.group(parent);
         let raw = RawGroup { level: level as i32, kn: ptr::null(), parent };
-        let group =
-            self.groups.entry(id).insert_entry(Box::new(Group { raw, node: RawNode { id } }));
-        let group = group.into_mut();
+        let mut group = Box::new(Group { raw, node: RawNode { id } });
         group.raw.kn = &raw const group.node;
+        self.groups.insert(id, group);
     }
 
     fn group(&self, id: u64) -> *const RawGroup {
