@@ -44,6 +44,7 @@ struct task_struct {
 	int prio;
 	int on_cpu;
 	int nr_cpus_allowed;
+	int numa_preferred_nid;
 	const struct cpumask *cpus_ptr;
 	struct mm_struct *mm;
 	struct sched_entity se;
@@ -134,13 +135,17 @@ static __always_inline u64 pair(u32 low, u32 high)
 static __always_inline void note_task(const struct task_struct *p)
 {
 	struct tape_entry *entry = p ? begin(TAPE_TASK, 0, (u64)p) : NULL;
+	int node = -1;
 
 	if (!entry)
 		return;
+	if (bpf_core_field_exists(p->numa_preferred_nid))
+		node = BPF_CORE_READ(p, numa_preferred_nid);
 	entry->values[0] = pair(BPF_CORE_READ(p, pid), BPF_CORE_READ(p, tgid));
 	entry->values[1] = (u64)BPF_CORE_READ(p, nr_cpus_allowed) |
 			   (u64)BPF_CORE_READ(p, thread_info.cpu) << 16 |
-			   (u64)BPF_CORE_READ(p, prio) << 32 | (u64)BPF_CORE_READ(p, on_cpu) << 48;
+			   (u64)BPF_CORE_READ(p, prio) << 32 |
+			   (u64)(BPF_CORE_READ(p, on_cpu) & 0xff) << 48 | (u64)(node & 0xff) << 56;
 	entry->values[2] = (u64)BPF_CORE_READ(p, mm);
 	entry->values[3] = BPF_CORE_READ(p, se.sum_exec_runtime);
 	entry->values[4] = pair(BPF_CORE_READ(p, scx.flags), BPF_CORE_READ(p, scx.weight));

@@ -100,7 +100,8 @@ static BOOTS: &[Boot] = &[
     },
 ];
 
-/// Only run when asked for: `make demo-vm`; and `make vm-soak`, on four memory nodes with one CPU
+/// Only run when asked for: `make demo-vm`; by name and with `--ignored`, the other tapes; and `make
+/// vm-soak`, on four memory nodes with one CPU
 /// each and with two.
 static ON_DEMAND: &[Boot] = &[
     Boot {
@@ -109,6 +110,13 @@ static ON_DEMAND: &[Boot] = &[
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
         tests: &[demo::TESTS],
+    },
+    Boot {
+        name: "replay",
+        kernel: "6.18",
+        topology: || Topology::flat(1),
+        execution: Execution::Counted,
+        tests: &[replay::ON_DEMAND],
     },
     Boot {
         name: "soak-4",

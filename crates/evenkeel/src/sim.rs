@@ -9,8 +9,8 @@ use comfy_table::{Table, presets};
 use evenkeel_bench::output::Output;
 use evenkeel_bench::stats::Verdict;
 use evenkeel_capability::{LagParameters, Policy};
-use evenkeel_keel::Options;
 use evenkeel_keel::tape::Tape;
+use evenkeel_keel::{Balance, Options, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
 use evenkeel_sim::{
@@ -63,30 +63,42 @@ fn machine(name: &str, costs: &CostArgs) -> Result<Machine> {
 }
 
 /// All combinations of the policies that were given.
-fn schedulers(args: &PolicyArgs) -> Vec<Scheduler> {
+fn schedulers(args: &PolicyArgs) -> Result<Vec<Scheduler>> {
     if args.fifo {
-        return vec![Scheduler::Fifo];
+        return Ok(vec![Scheduler::Fifo]);
     }
     fn or_default<T: Copy + Default>(given: &[T]) -> Vec<T> {
         if given.is_empty() { vec![T::default()] } else { given.to_vec() }
+    }
+    if let (Some(parts), false) = (args.parts.first(), args.balance.contains(&Balance::Capability))
+    {
+        bail!("--parts {parts}: only --balance capability has parts");
     }
     let mut all = Vec::new();
     for order in or_default(&args.order) {
         for gate in or_default(&args.gate) {
             for balance in or_default(&args.balance) {
-                for slice in or_default(&args.slice_us) {
-                    let options = Options { order, gate, balance, slice, ..Options::default() };
-                    all.push(Scheduler::Keel(options));
+                // `count` has no parts: it is there once.
+                let parts = match balance {
+                    Balance::Count => vec![Parts::default()],
+                    Balance::Capability => or_default(&args.parts),
+                };
+                for parts in parts {
+                    for slice in or_default(&args.slice_us) {
+                        let options =
+                            Options { order, gate, balance, parts, slice, ..Options::default() };
+                        all.push(Scheduler::Keel(options));
+                    }
                 }
             }
         }
     }
-    all
+    Ok(all)
 }
 
 fn run(args: &SimRunArgs) -> Result<i32> {
     let machine = machine(&args.machine, &args.costs)?;
-    let mut scheduler = match &schedulers(&args.policies)[..] {
+    let mut scheduler = match &schedulers(&args.policies)?[..] {
         [one] => one.clone(),
         several => bail!("{} combinations of policies: `sim sweep` runs them all", several.len()),
     };
@@ -160,7 +172,7 @@ fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
     let grid = Grid {
         workloads: args.workloads.clone(),
         machines: machines.collect::<Result<_>>()?,
-        schedulers: schedulers(&args.policies),
+        schedulers: schedulers(&args.policies)?,
         seeds: 1..args.seeds + 1,
     };
     let jobs =

@@ -163,14 +163,16 @@ pub struct TaskView {
     pub pid: u32,
     /// Its process.
     pub tgid: u32,
-    /// How many CPUs it may use; 16 bits each with the next three.
+    /// How many CPUs it may use; 16 bits each with the next two.
     pub allowed_count: u16,
     /// The CPU that it is on.
     pub cpu: u16,
     /// The kernel's priority.
     pub prio: u16,
-    /// 1: it runs.
-    pub on_cpu: u16,
+    /// 1: it runs. 8 bits, and as many for the next.
+    pub on_cpu: u8,
+    /// The node that its memory is on by the kernel's word; -1: it does not know.
+    pub node: i8,
     /// Its address space.
     pub space: u64,
     /// All that it has run, in ns.
@@ -194,7 +196,7 @@ impl From<TaskView> for [u64; VALUES] {
             quarter(view.allowed_count, 0)
                 | quarter(view.cpu, 1)
                 | quarter(view.prio, 2)
-                | quarter(view.on_cpu, 3),
+                | quarter(u16::from_le_bytes([view.on_cpu, view.node as u8]), 3),
             view.space,
             view.sum_exec_runtime,
             pair(view.flags, view.weight),
@@ -213,7 +215,8 @@ impl From<[u64; VALUES]> for TaskView {
             allowed_count: place as u16,
             cpu: (place >> 16) as u16,
             prio: (place >> 32) as u16,
-            on_cpu: (place >> 48) as u16,
+            on_cpu: (place >> 48) as u8,
+            node: (place >> 56) as i8,
             space,
             sum_exec_runtime,
             flags: flags as u32,

@@ -52,4 +52,4 @@ pub use report::{Migrations, Report, Times, history};
 pub use run::{MAX_EVENTS, Outcome, RecordError, Simulation};
 pub use scheduler::Scheduler;
 pub use sweep::{Grid, Row, Shard, SweepError, read as read_rows, sweep};
-pub use workload::{MAX_TASKS, SHAPES, WorkloadError};
+pub use workload::{MAX_TASKS, SHAPES, WorkloadError, paper002};

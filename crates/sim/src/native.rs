@@ -47,6 +47,8 @@ pub(crate) struct RawTask {
     pub prio: i32,
     pub on_cpu: i32,
     pub nr_cpus_allowed: i32,
+    /// The node that its memory is on by the kernel's word; -1: it does not know.
+    pub numa_preferred_nid: i32,
     pub cpus_ptr: *const Mask,
     /// An address space's number, never an address.
     pub mm: usize,
@@ -67,6 +69,7 @@ impl RawTask {
         prio: 0,
         on_cpu: 0,
         nr_cpus_allowed: 0,
+        numa_preferred_nid: -1,
         cpus_ptr: ptr::null(),
         mm: 0,
         sum_exec_runtime: 0,

@@ -338,6 +338,7 @@ impl Player {
             tgid: view.tgid as i32,
             prio: view.prio.into(),
             on_cpu: view.on_cpu.into(),
+            numa_preferred_nid: view.node.into(),
             nr_cpus_allowed: view.allowed_count.into(),
             cpus_ptr: &raw const task.allowed,
             mm: view.space as usize,

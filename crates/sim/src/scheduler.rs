@@ -69,7 +69,11 @@ impl std::fmt::Display for Scheduler {
             Self::Fifo => f.write_str("fifo"),
             Self::Plain(name, _) => f.write_str(name),
             Self::Keel(options) | Self::Built(options, _) => {
-                write!(f, "{}/{}/{}", options.order, options.gate, options.balance)
+                write!(f, "{}/{}/{}", options.order, options.gate, options.balance)?;
+                match options.parts {
+                    parts if parts.is_empty() => Ok(()),
+                    parts => write!(f, "+{parts}"),
+                }
             }
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
-use evenkeel_keel::{Balance, Gate, Order, Slice};
+use evenkeel_keel::{Balance, Gate, Order, Parts, Slice};
 use evenkeel_sim::{Shard, program};
 
 /// `evenkeel sim`.
@@ -42,11 +42,15 @@ pub struct PolicyArgs {
     /// What load is and where it goes [default: count].
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     pub balance: Vec<Balance>,
+    /// With --balance capability: what it does besides, like home,cost (`evenkeel sched --help` says
+    /// what there is); each one given is another scheduler of a sweep [default: nothing].
+    #[arg(long, value_name = "LIST")]
+    pub parts: Vec<Parts>,
     /// How long a task runs before others get their turn, in microseconds [default: 4000].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub slice_us: Vec<Slice>,
     /// Not the keel, but a single queue, first come, first served.
-    #[arg(long, conflicts_with_all = ["order", "gate", "balance", "slice_us"])]
+    #[arg(long, conflicts_with_all = ["order", "gate", "balance", "parts", "slice_us"])]
     pub fifo: bool,
 }
 

@@ -373,6 +373,10 @@ impl Kernel {
                 prio: DEFAULT_PRIO + plan.nice,
                 on_cpu: 0,
                 nr_cpus_allowed: allowed.count() as i32,
+                numa_preferred_nid: plan
+                    .home
+                    .and_then(|at| self.machine.nodes.get(at as usize))
+                    .map_or(-1, |node| node.id as i32),
                 cpus_ptr: std::ptr::null(),
                 mm: plan.space as usize + 1,
                 sum_exec_runtime: 0,
