@@ -1,5 +1,5 @@
-//! Compiles `bpf/keel.bpf.c` to the object that the library carries, and for the tests the policies
-//! to functions of this process.
+//! Compiles `bpf/keel.bpf.c` and its recorder to the objects that the library carries, and for the
+//! tests the policies to functions of this process.
 
 use std::env;
 use std::error::Error;
@@ -9,19 +9,27 @@ use libbpf_cargo::SkeletonBuilder;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..");
-    build_object(&root)?;
+    build_object(&root, "keel")?;
+    build_object(&root, "recorder")?;
     build_policies();
-    for path in ["bpf/keel.bpf.c", "bpf/keel", "policy", "crates/keel/native"] {
+    for path in [
+        "bpf/keel.bpf.c",
+        "bpf/keel",
+        "bpf/recorder.bpf.c",
+        "bpf/recorder.h",
+        "policy",
+        "crates/keel/native",
+    ] {
         println!("cargo:rerun-if-changed={}", root.join(path).display());
     }
     println!("cargo:rerun-if-env-changed=CLANG");
     Ok(())
 }
 
-fn build_object(root: &Path) -> Result<(), Box<dyn Error>> {
-    let object = PathBuf::from(env::var("OUT_DIR")?).join("keel.bpf.o");
+fn build_object(root: &Path, name: &str) -> Result<(), Box<dyn Error>> {
+    let object = PathBuf::from(env::var("OUT_DIR")?).join(format!("{name}.bpf.o"));
     let mut builder = SkeletonBuilder::new();
-    builder.source(root.join("bpf/keel.bpf.c")).obj(object);
+    builder.source(root.join(format!("bpf/{name}.bpf.c"))).obj(object);
     if let Ok(clang) = env::var("CLANG") {
         builder.clang(clang);
     }

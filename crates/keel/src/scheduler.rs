@@ -13,6 +13,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenO
 use crate::exit::Exit;
 use crate::image::{Image, tunables};
 use crate::options::Options;
+use crate::recorder::{Recorder, RecorderError};
 use crate::records::{EXIT_PARTS, MAX_CPUS, NO_ROLE, RawCpuState, RawSpace, RawTunables};
 use crate::support::{Unsupported, log_libbpf, log_verified, support};
 use crate::topology::TopologyError;
@@ -107,6 +108,17 @@ impl Scheduler {
         };
         scheduler.write()?;
         Ok(scheduler)
+    }
+
+    /// Records it from now on, which is before it schedules.
+    pub(crate) fn record(
+        &self,
+        machine: &Machine,
+        options: &Options,
+    ) -> Result<Recorder, RecorderError> {
+        let Options { order, gate, balance, .. } = options;
+        let image = Image::new(machine, options)?;
+        Recorder::open(&self.object, format!("{order}/{gate}/{balance}"), image)
     }
 
     /// From now on it schedules.
