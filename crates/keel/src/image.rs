@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use evenkeel_machine::Machine;
 
+use crate::ias::{default_roles, raw_roles};
 use crate::options::{Balance, Options};
 use crate::records::{COUNTERS, RawCpuState, RawSettings, RawTunables};
 use crate::statistics::Statistics;
@@ -24,6 +25,8 @@ pub struct Image {
     pub topology: Vec<u8>,
     /// `tunables`: what may be changed while the keel runs.
     pub tunables: Vec<u8>,
+    /// `roles`: which CPUs aggregate together, at first.
+    pub roles: Vec<u8>,
     /// Entries of the map `cpus`: CPU numbers are below this.
     pub cpus: u32,
 }
@@ -55,6 +58,7 @@ impl Image {
             settings: bytemuck::bytes_of(&settings).to_vec(),
             topology: parts.concat(),
             tunables: bytemuck::bytes_of(&tunables(options)).to_vec(),
+            roles: bytemuck::cast_slice(&raw_roles(&default_roles(machine))).to_vec(),
             cpus: topology.cpu_numbers,
         })
     }

@@ -227,6 +227,8 @@ pub(crate) struct Instance {
     pub memory: Memory,
     /// The map of the CPUs' states, if it has one.
     cpus: Option<NonNull<RawMap>>,
+    /// The map of the address spaces that aggregate; only its address is used.
+    spaces: Option<NonNull<c_void>>,
     entries: u32,
     _library: Library,
     /// Its copy: open as long as it is loaded, so that no other one gets the same name.
@@ -277,12 +279,13 @@ impl Instance {
                 .map_err(load_error)?
                 .into_raw()
                 .cast::<Ops>();
-            let mut cpus = None;
+            let (mut cpus, mut spaces) = (None, None);
             if let Some(image) = image {
                 for (name, bytes) in [
                     ("settings", &image.settings),
                     ("topology", &image.topology),
                     ("tunables", &image.tunables),
+                    ("roles", &image.roles),
                 ] {
                     write_over(symbol(name).map_err(load_error)?.into_raw().cast(), bytes)
                         .map_err(|errno| copy_error(errno.into()))?;
@@ -290,16 +293,31 @@ impl Instance {
                 let map = symbol("cpus").map_err(load_error)?.into_raw().cast::<RawMap>();
                 (*map).entries = image.cpus;
                 cpus = NonNull::new(map);
+                spaces = NonNull::new(symbol("spaces").map_err(load_error)?.into_raw());
             }
             Ok(Self {
                 ops: *ops,
                 host,
                 memory: Memory::default(),
                 cpus,
+                spaces,
                 entries: image.map_or(0, |image| image.cpus),
                 _library: library,
                 _file: file,
             })
+        }
+    }
+
+    /// Lets the threads of an address space aggregate: `record` is what user space would put into the
+    /// scheduler's map.
+    pub fn aggregate(&mut self, space: u64, record: &[u8]) {
+        let Some(map) = self.spaces else { return };
+        let place = self.memory.hash(map.as_ptr() as usize, space, record.len() as u64, 1);
+        if let Some(place) = NonNull::new(place) {
+            // SAFETY: the map has just made room for so many bytes.
+            unsafe {
+                ptr::copy_nonoverlapping(record.as_ptr(), place.as_ptr().cast(), record.len())
+            }
         }
     }
 

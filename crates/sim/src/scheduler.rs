@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use evenkeel_keel::{Image, Options};
 use evenkeel_machine::Machine;
+use serde_json::Value;
 
 use crate::native::{HostError, HostFunctions, Instance};
 
@@ -53,10 +54,21 @@ impl std::fmt::Display for Scheduler {
             Self::Fifo => f.write_str("fifo"),
             Self::Keel(options) | Self::Built(options, _) => {
                 write!(f, "{}/{}/{}", options.order, options.gate, options.balance)?;
-                match options.parts {
-                    parts if parts.is_empty() => Ok(()),
-                    parts => write!(f, "+{parts}"),
+                if !options.parts.is_empty() {
+                    write!(f, "+{}", options.parts)?;
                 }
+                // Knobs that are not as by default; slices are told apart by themselves.
+                let usual =
+                    Options { gate: options.gate, slice: options.slice, ..Options::default() };
+                let usual = usual.parameters();
+                let turned = options.parameters().into_iter();
+                for (name, value) in turned.filter(|(name, value)| usual.get(name) != Some(value)) {
+                    match value {
+                        Value::String(text) => write!(f, " {name}={text}")?,
+                        number => write!(f, " {name}={number}")?,
+                    }
+                }
+                Ok(())
             }
         }
     }

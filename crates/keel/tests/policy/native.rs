@@ -143,7 +143,7 @@ mod raw {
         Aggregation, BalanceParams, Candidate, CpuView, GateView, GroupView, TaskView, ZoneKnobs,
     };
 
-    #[link(name = "keel_policy", kind = "static")]
+    #[link(name = "keel_policy", kind = "dylib")]
     unsafe extern "C" {
         pub safe fn test_order_place(slice_ns: u64, v: u64, from: u64, to: u64, place: u32) -> u64;
         pub safe fn test_order_charge(vruntime: u64, run_ns: u64, weight: u64) -> u64;
