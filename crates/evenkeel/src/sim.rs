@@ -9,18 +9,19 @@ use comfy_table::{Table, presets};
 use evenkeel_bench::output::Output;
 use evenkeel_bench::stats::Verdict;
 use evenkeel_capability::{LagParameters, Policy};
+use evenkeel_keel::tape::Tape;
 use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
 use evenkeel_sim::{
     FaultPlan, Figure, Grid, Report, Row, STRICT, Scheduler, Simulation, TORTURE, bench,
-    compare_rows, history, picture, read_rows, sweep, trace,
+    compare_rows, history, picture, read_rows, replay, sweep, trace,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{
-    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart, SimRunArgs,
-    SimSweepArgs,
+    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart,
+    SimReplayArgs, SimRunArgs, SimSweepArgs,
 };
 
 /// Exit code when a rule was broken, or the scheduler would have been thrown out.
@@ -35,6 +36,7 @@ pub fn main(args: SimArgs) -> Result<i32> {
         SimPart::Run(args) => run(&args),
         SimPart::Sweep(args) => run_sweep(&args),
         SimPart::Compare(args) => compare(&args),
+        SimPart::Replay(args) => run_replay(&args),
         SimPart::Bench(args) => run_bench(&args),
     }
 }
@@ -119,9 +121,7 @@ fn run(args: &SimRunArgs) -> Result<i32> {
         several => bail!("{} combinations of policies: `sim sweep` runs them all", several.len()),
     };
     if let (Some(path), Scheduler::Keel(options)) = (&args.keel, &scheduler) {
-        let bytes =
-            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        scheduler = Scheduler::Built(options.clone(), bytes.into());
+        scheduler = built(options, path)?;
     }
     let mut workload = Workload::by_name(&args.workload, args.seed)?;
     workload.thieves.extend(args.thieves.iter().map(|theft| Thief {
@@ -151,7 +151,14 @@ fn run(args: &SimRunArgs) -> Result<i32> {
         records: args.perfetto.is_some() || args.svg.is_some(),
         max_events: args.max_events,
     };
-    let outcome = simulation.run()?;
+    let outcome = match &args.tape {
+        None => simulation.run()?,
+        Some(path) => {
+            let (outcome, tape) = simulation.record()?;
+            tape.write(path)?;
+            outcome
+        }
+    };
     let report = Report::new(&simulation, &outcome);
     if let Some(path) = &args.perfetto {
         std::fs::write(path, trace(&outcome.record, &simulation.workload))
@@ -261,6 +268,23 @@ fn compare(args: &SimCompareArgs) -> Result<i32> {
     }
     println!("{table}");
     Ok(0)
+}
+
+/// The keel as somebody else has built it.
+fn built(options: &Options, path: &Path) -> Result<Scheduler> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Scheduler::Built(options.clone(), bytes.into()))
+}
+
+fn run_replay(args: &SimReplayArgs) -> Result<i32> {
+    let tape = Tape::read(&args.tape)?;
+    let scheduler = match &args.keel {
+        Some(path) => built(&Options::default(), path)?,
+        None => Scheduler::Keel(Options::default()),
+    };
+    let replayed = replay(&tape, &scheduler)?;
+    println!("{} under {}: {replayed}", args.tape.display(), tape.scheduler);
+    Ok(if replayed.difference.is_none() { 0 } else { BROKEN })
 }
 
 fn run_bench(args: &SimBenchArgs) -> Result<i32> {

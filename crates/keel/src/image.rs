@@ -25,8 +25,6 @@ pub struct Image {
     pub topology: Vec<u8>,
     /// `tunables`: what may be changed while the keel runs.
     pub tunables: Vec<u8>,
-    /// `roles`: which CPUs aggregate together, at first.
-    pub roles: Vec<u8>,
     /// Entries of the map `cpus`: CPU numbers are below this.
     pub cpus: u32,
 }
@@ -58,9 +56,13 @@ impl Image {
             settings: bytemuck::bytes_of(&settings).to_vec(),
             topology: parts.concat(),
             tunables: bytemuck::bytes_of(&tunables(options)).to_vec(),
-            roles: bytemuck::cast_slice(&raw_roles(&default_roles(machine))).to_vec(),
             cpus: topology.cpu_numbers,
         })
+    }
+
+    /// The record `roles` with which it starts: CPUs that share a cache aggregate together.
+    pub fn roles(machine: &Machine) -> Vec<u8> {
+        bytemuck::cast_slice(&raw_roles(&default_roles(machine))).to_vec()
     }
 
     /// Bytes of an entry of the map `cpus`.

@@ -18,6 +18,7 @@
 //! | `exit` | why it ended |
 //! | `statistics` | what it did, in `scx_stats`' convention |
 //! | `decisions` | what the gate answered last, and why |
+//! | `tape` | all that it was told and did, to be told to it again |
 //! | `service` | runs it in the foreground until it ends |
 
 mod decisions;
@@ -31,6 +32,7 @@ mod scheduler;
 mod service;
 mod statistics;
 mod support;
+pub mod tape;
 mod topology;
 mod zone;
 

@@ -61,6 +61,27 @@ pub(crate) struct RawTask {
     pub index: u32,
 }
 
+impl RawTask {
+    /// One of which nothing is known.
+    pub const EMPTY: Self = Self {
+        pid: 0,
+        tgid: 0,
+        prio: 0,
+        on_cpu: 0,
+        nr_cpus_allowed: 0,
+        numa_preferred_nid: -1,
+        cpus_ptr: ptr::null(),
+        mm: 0,
+        sum_exec_runtime: 0,
+        flags: 0,
+        weight: 0,
+        slice: 0,
+        storage: ptr::null_mut(),
+        cpu: 0,
+        index: 0,
+    };
+}
+
 /// `struct kernfs_node`.
 #[repr(C)]
 pub(crate) struct RawNode {
@@ -103,6 +124,28 @@ pub(crate) struct RawIterator {
     pub new_vtime: u64,
     pub begun: u32,
     pub set: u32,
+}
+
+/// `SIM_SET_SLICE`, `SIM_SET_VTIME`.
+pub(crate) const SET_SLICE: u32 = 1;
+pub(crate) const SET_VTIME: u32 = 2;
+
+impl RawIterator {
+    /// The slice that the next move gives its task, if one was set.
+    pub fn slice_set(&self) -> Option<u64> {
+        (self.set & SET_SLICE != 0).then_some(self.slice)
+    }
+
+    /// The same of its vtime.
+    pub fn vtime_set(&self) -> Option<u64> {
+        (self.set & SET_VTIME != 0).then_some(self.new_vtime)
+    }
+
+    /// All that says where a move goes: what a recording holds of it.
+    pub fn move_arguments(&self, to: u64, is_ordered: bool) -> [u64; 6] {
+        let (slice, vtime) = (self.slice_set().unwrap_or(0), self.vtime_set().unwrap_or(0));
+        [self.dsq_id, to, self.set.into(), slice, vtime, is_ordered.into()]
+    }
 }
 
 type Task = *mut RawTask;
@@ -230,7 +273,7 @@ pub(crate) struct Instance {
     /// The map of the address spaces that aggregate; only its address is used.
     spaces: Option<NonNull<c_void>>,
     entries: u32,
-    _library: Library,
+    library: Library,
     /// Its copy: open as long as it is loaded, so that no other one gets the same name.
     _file: std::os::fd::OwnedFd,
 }
@@ -274,18 +317,13 @@ impl Instance {
             let symbol = |symbol: &str| library.get::<*mut c_void>(symbol.as_bytes());
             let place = symbol("sim_host").map_err(load_error)?.into_raw();
             *place.cast::<*mut Host>() = &raw mut *host;
-            let ops = symbol("keel_ops")
-                .or_else(|_| symbol("fifo_ops"))
-                .map_err(load_error)?
-                .into_raw()
-                .cast::<Ops>();
+            let ops = symbol(&format!("{name}_ops")).map_err(load_error)?.into_raw().cast::<Ops>();
             let (mut cpus, mut spaces) = (None, None);
             if let Some(image) = image {
                 for (name, bytes) in [
                     ("settings", &image.settings),
                     ("topology", &image.topology),
                     ("tunables", &image.tunables),
-                    ("roles", &image.roles),
                 ] {
                     write_over(symbol(name).map_err(load_error)?.into_raw().cast(), bytes)
                         .map_err(|errno| copy_error(errno.into()))?;
@@ -302,10 +340,25 @@ impl Instance {
                 cpus,
                 spaces,
                 entries: image.map_or(0, |image| image.cpus),
-                _library: library,
+                library,
                 _file: file,
             })
         }
+    }
+
+    /// Which CPUs aggregate together: the record `roles`.
+    ///
+    /// # Errors
+    /// The scheduler has no such record.
+    pub fn set_roles(&mut self, name: &str, roles: &[u8]) -> Result<(), HostError> {
+        let load_error = |source| HostError::Load { name: name.to_owned(), source };
+        // SAFETY: the record is as long as that of crates/keel, whose tests compare them; it is data,
+        // and the scheduler does not run meanwhile.
+        unsafe {
+            let place = self.library.get::<*mut c_void>(b"roles").map_err(load_error)?.into_raw();
+            ptr::copy_nonoverlapping(roles.as_ptr(), place.cast::<u8>(), roles.len());
+        }
+        Ok(())
     }
 
     /// Lets the threads of an address space aggregate: `record` is what user space would put into the

@@ -26,6 +26,8 @@ pub enum SimPart {
     Sweep(SimSweepArgs),
     /// Compare two sweeps, run by run: better, worse or undecided.
     Compare(SimCompareArgs),
+    /// Tell the keel again what it was told on a tape, and compare what it decides.
+    Replay(SimReplayArgs),
     /// Measure how fast the simulator is, and what it needs.
     Bench(SimBenchArgs),
 }
@@ -115,6 +117,9 @@ pub struct SimRunArgs {
     /// Write a picture: who ran where, as SVG.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Write down all that the keel is told and does, for `sim replay`.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["faults", "fifo"])]
+    pub tape: Option<PathBuf>,
     /// The keel as a shared object of its own (for mutation tests).
     #[arg(long, value_name = "FILE", hide = true)]
     pub keel: Option<PathBuf>,
@@ -200,6 +205,17 @@ pub enum FigureName {
     Makespan,
     /// The mean slowdown.
     Slowdown,
+}
+
+/// `evenkeel sim replay`.
+#[derive(Debug, Args)]
+pub struct SimReplayArgs {
+    /// A tape: of `sim run --tape`, or of a keel that ran on a real kernel.
+    pub tape: PathBuf,
+    /// Not to this keel, but to another build of it: a shared object against
+    /// crates/sim/native/kernel.h.
+    #[arg(long, value_name = "FILE")]
+    pub keel: Option<PathBuf>,
 }
 
 /// `evenkeel sim bench`.
