@@ -39,10 +39,10 @@ fn groups_within_groups_share_what_is_above_them() {
 #[test]
 fn who_sleeps_leaves_its_share_to_its_own_group_first() {
     // The second of two in a group works for 1 s and ends; then the first has the group's share alone.
-    let mut sim = Sim::keel(paper(1)).task(member(1)).task(member(2)).task(TaskPlan {
-        group: 3,
-        ..hog(1000 * MS)
-    });
+    let mut sim = Sim::keel(paper(1))
+        .task(member(1))
+        .task(member(2))
+        .task(TaskPlan { group: 3, ..hog(1000 * MS) });
     sim.workload.groups = vec![group(100, 0), group(100, 0), group(300, 2)];
     // While all run: 50, 12.5 and 37.5 % of 2.67 s. Then 50 and 50 %.
     close(&shares(sim, 8000), &[50, 37, 12]);
