@@ -11,10 +11,11 @@ use evenkeel_machine::Machine;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
 use crate::exit::Exit;
+use crate::ias::raw_roles;
 use crate::image::{Image, tunables};
 use crate::options::Options;
 use crate::recorder::{Recorder, RecorderError};
-use crate::records::{EXIT_PARTS, MAX_CPUS, NO_ROLE, RawCpuState, RawSpace, RawTunables};
+use crate::records::{EXIT_PARTS, MAX_CPUS, RawCpuState, RawSpace, RawTunables};
 use crate::support::{Unsupported, log_libbpf, log_verified, support};
 use crate::topology::TopologyError;
 
@@ -198,12 +199,7 @@ impl Scheduler {
     /// # Errors
     /// The kernel refused.
     pub(crate) fn set_roles(&self, roles: &BTreeMap<u32, u16>) -> Result<(), LoadError> {
-        let mut raw = [NO_ROLE; MAX_CPUS];
-        for (cpu, role) in roles {
-            if let Some(place) = raw.get_mut(*cpu as usize) {
-                *place = *role;
-            }
-        }
+        let raw = raw_roles(roles);
         let bytes = bytemuck::cast_slice(&raw);
         self.roles.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting roles"))
     }

@@ -170,6 +170,16 @@ pub enum Bonus {
     },
 }
 
+impl Bonus {
+    /// `BONUS_TYPE` and `BONUS_VALUE` of the paper.
+    pub fn type_and_value(self) -> (u32, u64) {
+        match self {
+            Self::Vruntime { ns } => (0, ns),
+            Self::Quantum { times } => (1, times),
+        }
+    }
+}
+
 impl std::str::FromStr for Bonus {
     type Err = String;
 
