@@ -12,10 +12,12 @@ use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
 
 use crate::attachment::{AttachError, Attachment};
+use crate::auto::{Auto, AutoError};
 use crate::cgroup::{Cgroup, CgroupError};
 use crate::device::Device;
+use crate::measure::StripTimes;
 use crate::object::{Aligned, ObjectError, bpf, by_cpu, fill_peers, map, open};
-use crate::options::{Mode, Options, Policy, Wire};
+use crate::options::{Mode, Options, Policy, Wire, XdpMode};
 use crate::records::{HINT_ABSENT, MAX_CPUS, RawCpu, RawFlow, RawKey, RawLive, RawSettings};
 use crate::statistics::{Core, Flow, Statistics, consumers};
 use crate::threads;
@@ -34,6 +36,9 @@ pub enum SteeringError {
     /// The program is not on the device.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// Connections cannot be judged.
+    #[error(transparent)]
+    Auto(#[from] AutoError),
     /// The program that sends hints is not on the cgroup of all processes.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
@@ -61,11 +66,14 @@ const HOOKS: [&str; 2] = ["sock_recv_length", "sock_send_length"];
 
 /// Packets of a device, steered. Dropping it ends that, and leaves nothing.
 pub struct Steering {
-    attachment: Attachment,
+    /// None while `auto` has no use for it.
+    attachment: Option<Attachment>,
+    auto: Option<Auto>,
+    device: Device,
+    xdp: XdpMode,
     _links: Vec<Link>,
     policy: Policy,
     mode: Mode,
-    device: String,
     /// Packets without a hint that were seen by `silent_servers`.
     absent: u64,
     /// Where packets may be sent to now.
@@ -76,7 +84,7 @@ pub struct Steering {
     threads: MapHandle,
     cpus: MapHandle,
     /// Last, so that it outlives what it loaded.
-    _object: Object,
+    object: Object,
 }
 
 impl Steering {
@@ -110,22 +118,28 @@ impl Steering {
             threads: map::<[u32; 2]>(&object, THREADS)?,
             cpus: map::<RawCpu>(&object, CPUS)?,
             // From here on packets come.
-            attachment: {
-                let steer = object.progs().find(|program| program.name() == STEER);
-                let steer = steer.ok_or(ObjectError::Mismatch(STEER))?;
-                Attachment::new(steer.as_fd(), device, options.xdp)?
+            attachment: Some(put_on(&object, device, options.xdp)?),
+            auto: match options.policy {
+                Policy::Auto => Some(Auto::new(allowed, options.strip_times)?),
+                _ => None,
             },
+            device: device.clone(),
+            xdp: options.xdp,
             _links: links,
             policy: options.policy,
             mode: options.mode,
-            device: device.name.clone(),
             absent: 0,
             cores: CpuSet::new(),
             live: RawLive { generation: 1, ..RawLive::zeroed() },
-            _object: object,
+            object,
         };
         let id = steering.threads.info().map_err(bpf("asking for a map's number"))?.info.id;
         steering.live.cpumap_id = id;
+        if let Some(auto) = &steering.auto {
+            auto.write(&mut steering.live);
+            // That it could be put there is known now.
+            steering.attachment = None;
+        }
         steering.use_cores(allowed)?;
         Ok(steering)
     }
@@ -176,6 +190,10 @@ impl Steering {
         }
         self.live.ranked = ranking.len().min(MAX_CPUS) as u32;
         self.live.generation = self.live.generation.wrapping_add(1).max(1);
+        self.write_live()
+    }
+
+    fn write_live(&self) -> Result<(), SteeringError> {
         self.live_map
             .update(&[0; 4], bytemuck::bytes_of(&self.live), MapFlags::ANY)
             .map_err(bpf("writing which cores may be used"))?;
@@ -184,12 +202,41 @@ impl Steering {
 
     /// Whether the device still is there; when it is gone, nothing is steered any more.
     pub fn is_alive(&self) -> bool {
-        self.attachment.is_alive()
+        match &self.attachment {
+            Some(attachment) => attachment.is_alive(),
+            None => self.device.is_there(),
+        }
     }
 
-    /// The program on the device.
-    pub fn attachment(&self) -> &Attachment {
-        &self.attachment
+    /// The program on the device; none while `auto` has no use for it.
+    pub fn attachment(&self) -> Option<&Attachment> {
+        self.attachment.as_ref()
+    }
+
+    /// What `auto` measured.
+    pub fn strip_times(&self) -> Option<&StripTimes> {
+        self.auto.as_ref().map(Auto::times)
+    }
+
+    /// Under `auto`, when it is time: judges all connections, and puts the program on the device or
+    /// takes it off as it is of use.
+    ///
+    /// # Errors
+    /// The kernel refused; somebody else's program is on the device meanwhile.
+    pub fn review(&mut self) -> Result<(), SteeringError> {
+        let Some(mut auto) = self.auto.take_if(|auto| auto.is_due()) else { return Ok(()) };
+        let is_useful = self.raw_flows().map(|flows| auto.judge(&flows));
+        auto.write(&mut self.live);
+        self.auto = Some(auto);
+        let is_useful = is_useful?;
+        self.write_live()?;
+        if is_useful && self.attachment.is_none() {
+            self.attachment = Some(put_on(&self.object, &self.device, self.xdp)?);
+            tracing::info!("{}: steering pays, and begins", self.device.name);
+        } else if !is_useful && self.attachment.take().is_some() {
+            tracing::info!("{}: steering does not pay any more, and ends", self.device.name);
+        }
+        Ok(())
     }
 
     /// What it did so far.
@@ -198,11 +245,16 @@ impl Steering {
     /// The kernel refused.
     pub fn statistics(&self) -> Result<Statistics, SteeringError> {
         let mut statistics = Statistics {
-            device: self.device.clone(),
+            device: self.device.name.clone(),
             mode: self.mode.to_string(),
             policy: self.policy.to_string(),
-            xdp: self.attachment.mode().to_string(),
-            reason: self.attachment.reason().to_owned(),
+            xdp: self.attachment.as_ref().map_or("no".into(), |at| at.mode().to_string()),
+            reason: self
+                .attachment
+                .as_ref()
+                .map_or("there is nothing that steering would save", |at| at.reason())
+                .to_owned(),
+            strip_times: self.strip_times().copied(),
             ..Statistics::default()
         };
         for (cpu, raw) in (0..).zip(by_cpu::<RawCpu>(&self.cpus, CPUS)?) {
@@ -234,6 +286,16 @@ impl Steering {
     /// # Errors
     /// The kernel refused.
     pub fn flows(&self) -> Result<Vec<Flow>, SteeringError> {
+        let flow = |(key, raw): &(RawKey, RawFlow)| {
+            let auto = self.auto.as_ref().map(|auto| match auto.reason(raw) {
+                Ok(reason) | Err(reason) => reason,
+            });
+            Flow::new(self.mode, self.policy, auto, key, raw)
+        };
+        Ok(self.raw_flows()?.iter().map(flow).collect())
+    }
+
+    fn raw_flows(&self) -> Result<Vec<(RawKey, RawFlow)>, SteeringError> {
         let entries = self
             .flows
             .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
@@ -241,10 +303,17 @@ impl Steering {
         let flows = entries.filter_map(|(key, flow)| {
             let key: RawKey = bytemuck::try_pod_read_unaligned(&key).ok()?;
             let flow: RawFlow = bytemuck::try_pod_read_unaligned(&flow).ok()?;
-            Some(Flow::new(self.mode, self.policy, &key, &flow))
+            Some((key, flow))
         });
         Ok(flows.collect())
     }
+}
+
+/// Packets come from here on.
+fn put_on(object: &Object, device: &Device, xdp: XdpMode) -> Result<Attachment, SteeringError> {
+    let steer = object.progs().find(|program| program.name() == STEER);
+    let steer = steer.ok_or(ObjectError::Mismatch(STEER))?;
+    Ok(Attachment::new(steer.as_fd(), device, xdp)?)
 }
 
 /// The servers of connections on which data came, but no hint.
@@ -286,6 +355,7 @@ fn configure(
         Policy::Runner => (1, 0),
         Policy::LeastLoaded => (2, 0),
         Policy::Dedicated(core) => (3, core),
+        Policy::Auto => (4, 0),
     };
     let settings = RawSettings {
         hint_key: random_key().map_err(ObjectError::Random)?,

@@ -1,5 +1,6 @@
 //! Packets on the core of who waits for them: `evenkeel sais` between two network namespaces.
 
+mod auto;
 mod capture;
 mod faults;
 mod hints;
