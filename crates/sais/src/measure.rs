@@ -223,13 +223,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_strip_that_is_elsewhere_takes_longer_to_process() {
+    fn what_there_is_is_measured() {
         let machine = Machine::from_sysfs("/".as_ref()).unwrap();
         let times = StripTimes::measure(&machine, &machine.online()).unwrap();
         assert!(times.process_us > 0.0, "{times:?}");
         assert_eq!(times.hand_over_us.is_some(), machine.online_cores() > 1);
         assert!(times.hand_over_us.is_none_or(|us| us > 0.0), "{times:?}");
-        assert!(times.within_us.or(times.across_us).is_none_or(f64::is_finite));
+        // Both or neither, of cores that are two.
+        assert_eq!(times.within_us.or(times.across_us).is_some(), machine.online_cores() > 1);
     }
 
     #[test]

@@ -16,9 +16,12 @@ use crate::device::{Device, DeviceError};
 use crate::foreground::{Signals, Work, answer_with, run as run_in_foreground};
 use crate::load::{Load, LoadError};
 use crate::options::{Mode, OptionError, Options, Policy};
+use crate::statistics::greediest;
 use crate::steering::{Steering, SteeringError};
 
 const KNOWN: &str = "stats, flows";
+/// Connections that are shown: an answer has its bounds.
+const MAX_SHOWN: usize = 4096;
 /// Servers without `serve` that are named in the log.
 const MAX_NAMED: usize = 16;
 const ONLINE: &str = "/sys/devices/system/cpu/online";
@@ -211,7 +214,7 @@ fn answer(steering: &Steering, peer: &Peer, request: &Request) -> Answer {
                 let why = "only root may see everybody's connections";
                 return Err(Answer::refused(Errno::EPERM, why));
             }
-            "flows" => steering.flows().map(|flows| json!(flows)),
+            "flows" => steering.flows().map(|flows| json!(greediest(flows, MAX_SHOWN))),
             other => {
                 let why = format!("\"{other}\": no such request; there are {KNOWN}");
                 return Err(Answer::refused(Errno::ENOSYS, why));

@@ -170,6 +170,13 @@ fn address(bytes: [u8; 16], port: [u8; 2]) -> SocketAddr {
     SocketAddr::new(Ipv6Addr::from(bytes).to_canonical(), u16::from_be_bytes(port))
 }
 
+/// So many of these connections at most, those that received most first.
+pub(crate) fn greediest(mut flows: Vec<Flow>, most: usize) -> Vec<Flow> {
+    flows.sort_by_key(|flow| std::cmp::Reverse(flow.received_bytes));
+    flows.truncate(most);
+    flows
+}
+
 /// The consumers of these connections, the greediest first, with names from `name_of`.
 pub(crate) fn consumers(flows: &[Flow], name_of: impl Fn(u32) -> String) -> Vec<Consumer> {
     let mut by_pid: BTreeMap<u32, Consumer> = BTreeMap::new();
@@ -253,6 +260,9 @@ mod tests {
             Flow::new(Mode::Flow, Policy::Issuer, None, &RawKey::default(), &raw_flow(pid, bytes))
         };
         let flows = [flow(1, 10), flow(2, 30), flow(1, 15)];
+        let greedy: Vec<u64> =
+            greediest(flows.to_vec(), 2).iter().map(|f| f.received_bytes).collect();
+        assert_eq!(greedy, [30, 15]);
         let consumers = consumers(&flows, |pid| format!("p{pid}"));
         let seen: Vec<_> =
             consumers.iter().map(|c| (c.pid, c.name.as_str(), c.flows, c.received_bytes)).collect();

@@ -59,8 +59,9 @@ const MESSAGE: &str = "message";
 const PAPER_HEADERS_BYTES: u32 = 20 + 4 + 20;
 /// Packets that may wait for a steering thread: more than a connection has under way.
 const QUEUE_PACKETS: u32 = 4096;
-/// Connections that are read from the kernel at once.
-const BATCH: u32 = 4096;
+/// `MAX_FLOWS`. All connections are read from the kernel at once: libbpf-rs takes a batch that is not
+/// full for the last one, and the kernel fills none but the last to the brim.
+const BATCH: u32 = 131_072;
 /// The tracepoints that not all kernels have.
 const HOOKS: [&str; 2] = ["sock_recv_length", "sock_send_length"];
 
@@ -387,4 +388,58 @@ fn random_key() -> std::io::Result<[u64; 2]> {
     let bytes: &mut [u8] = bytemuck::bytes_of_mut(&mut key);
     std::io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, bytes)?;
     Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::process::Command;
+
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+
+    /// More connections than are remembered: the oldest are forgotten, and nothing else happens.
+    #[test]
+    fn the_oldest_of_too_many_connections_are_forgotten() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("the_oldest_of_too_many_connections: skipped: it needs root");
+            return;
+        }
+        // This thread's own, which ends with it.
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+        assert!(up.success());
+        let device = Device::find("lo").unwrap();
+        let options = Options { device: "lo".into(), ..Options::default() };
+        let mut steering = Steering::attach(&device, &options, &CpuSet::first(1)).unwrap();
+        const MADE: u32 = 200_000;
+        const REMEMBERED: usize = BATCH as usize;
+        let none = RawFlow { core: 0, path: crate::records::NO_CORE, ..RawFlow::zeroed() };
+        for number in 0..MADE {
+            let mut key = RawKey { remote_port: [0, 80], local_port: [9, 9], ..RawKey::default() };
+            key.remote[..4].copy_from_slice(&number.to_ne_bytes());
+            let (key, flow) = (bytemuck::bytes_of(&key), bytemuck::bytes_of(&none));
+            steering.flows.update(key, flow, MapFlags::ANY).unwrap();
+        }
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let mut byte = [0];
+        for _ in 0..100 {
+            server.write_all(&[7]).unwrap();
+            client.read_exact(&mut byte).unwrap();
+        }
+        let flows = steering.flows().unwrap();
+        assert!(flows.len() > REMEMBERED / 2 && flows.len() <= REMEMBERED, "{}", flows.len());
+        let (own, peer) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+        let found = flows.iter().find(|flow| flow.local == own && flow.remote == peer).unwrap();
+        assert_eq!(found.received_bytes, 100);
+        let statistics = steering.statistics().unwrap();
+        assert_eq!(statistics.flows as usize, flows.len());
+        assert!(statistics.total("home") + statistics.total("steered") > 0);
+        assert_eq!(statistics.total("malformed"), 0);
+        steering.use_cores(&CpuSet::first(1)).unwrap();
+    }
 }
