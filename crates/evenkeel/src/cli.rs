@@ -16,7 +16,9 @@ use serde::Deserialize;
 pub use keel::{
     Bonus, IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions,
 };
-pub use measure::{BenchArgs, BenchPart, CapabilityArgs, KeelArgs, NoiseArgs, PlanArgs, ReproArgs};
+pub use measure::{
+    BenchArgs, BenchPart, CapabilityArgs, KeelArgs, NoiseArgs, PlanArgs, ReproArgs, SaisBenchArgs,
+};
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
 pub use sim::{
     CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart, SimRunArgs,

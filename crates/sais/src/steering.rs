@@ -438,7 +438,9 @@ mod tests {
         assert_eq!(found.received_bytes, 100);
         let statistics = steering.statistics().unwrap();
         assert_eq!(statistics.flows as usize, flows.len());
-        assert!(statistics.total("home") + statistics.total("steered") > 0);
+        // Its consumer is on the one core that may be used, or on another.
+        let known = ["home", "steered", "kept", "refused"].map(|name| statistics.total(name));
+        assert!(known.iter().sum::<u64>() > 0, "{statistics:?}");
         assert_eq!(statistics.total("malformed"), 0);
         steering.use_cores(&CpuSet::first(1)).unwrap();
     }

@@ -29,6 +29,23 @@ pub enum BenchPart {
     Daemon(DaemonCostArgs),
     /// The keel against the kernel's own scheduler and its peers, in virtual machines.
     Keel(KeelArgs),
+    /// Packets processed where their data is wanted, against the kernel's ways: in memory and between
+    /// network namespaces.
+    Sais(SaisBenchArgs),
+}
+
+/// `evenkeel bench sais`.
+#[derive(Debug, Args)]
+pub struct SaisBenchArgs {
+    /// Only measure P and M of the paper's analysis, for `evenkeel sais model`.
+    #[arg(long)]
+    pub measure_pm: bool,
+    /// In a minute or two: few rows, few runs, no certainty.
+    #[arg(long, conflicts_with = "measure_pm")]
+    pub quick: bool,
+    /// Write the rows as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// `evenkeel bench capability`.
