@@ -4,9 +4,10 @@
 //! |---|---|
 //! | `study` | what a reproduction is made of |
 //! | `page`, `plot` | a study as Markdown, a panel as SVG |
-//! | `p000/` | the experiments of paper 000 |
+//! | `p000/`, `p001` | the experiments of papers 000 and 001 |
 
 mod p000;
+mod p001;
 mod page;
 mod plot;
 mod study;
@@ -50,10 +51,11 @@ pub struct Options {
 /// # Errors
 /// There is no such paper or part, a file cannot be written, or nothing can be measured.
 pub fn run(paper: &str, options: &Options) -> Result<i32> {
-    if paper != p000::PAPER {
-        bail!("paper {paper:?} cannot be reproduced (yet): choose {}", p000::PAPER);
-    }
-    let chosen = p000::choose(&options.parts)?;
+    let Some(reproduction) = PAPERS.iter().find(|other| other.number == paper) else {
+        let all: Vec<&str> = PAPERS.iter().map(|other| other.number).collect();
+        bail!("paper {paper:?} cannot be reproduced (yet): choose {}", all.join(" or "));
+    };
+    let chosen = reproduction.choose(&options.parts)?;
     let before = options.from.as_deref().map(load).transpose()?;
     if before.as_ref().is_some_and(|study| study.paper != paper) {
         bail!("--from has a study of another paper than {paper}: give one of this");
@@ -64,12 +66,13 @@ pub fn run(paper: &str, options: &Options) -> Result<i32> {
         Output::prepare(&docs.join(format!("{paper}.md")))?;
     }
     let _watch = interrupt::watch();
-    let whole = |measured: &Study| join(before.clone(), measured.clone(), p000::order);
+    let order = |id: &str| reproduction.order(id);
+    let whole = |measured: &Study| join(before.clone(), measured.clone(), order);
     let mut keep = |measured: &Study| match &json {
         Some(output) => output.write(&serde_json::to_string_pretty(&whole(measured))?),
         None => Ok(()),
     };
-    let study = match p000::measure(&chosen, options, &mut keep) {
+    let study = match (reproduction.measure)(&chosen, options, &mut keep) {
         _ if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
         measured => whole(&measured?),
     };
@@ -83,6 +86,39 @@ pub fn run(paper: &str, options: &Options) -> Result<i32> {
         eprintln!("{line}");
     }
     Ok(i32::from(!failed.is_empty()))
+}
+
+/// A paper that can be measured again.
+struct Reproduction {
+    number: &'static str,
+    /// Its parts, in its own order.
+    parts: &'static [&'static str],
+    /// Measures parts. The last argument gets the study after each of them, so that nothing is lost.
+    measure: Measure,
+}
+
+type Measure = fn(&[&str], &Options, &mut dyn FnMut(&Study) -> Result<()>) -> Result<Study>;
+
+const PAPERS: [Reproduction; 2] = [
+    Reproduction { number: p000::PAPER, parts: &p000::NAMES, measure: p000::measure },
+    Reproduction { number: p001::PAPER, parts: &p001::NAMES, measure: p001::measure },
+];
+
+impl Reproduction {
+    /// The parts of these names; all of them if there is none.
+    fn choose(&self, names: &[String]) -> Result<Vec<&'static str>> {
+        if let Some(unknown) = names.iter().find(|name| !self.parts.contains(&name.as_str())) {
+            let all = self.parts.join(", ");
+            bail!("unknown part {unknown:?} of paper {}: choose {all}", self.number);
+        }
+        let is_chosen = |id: &&str| names.is_empty() || names.iter().any(|name| name == id);
+        Ok(self.parts.iter().copied().filter(is_chosen).collect())
+    }
+
+    /// The place of a part in the paper.
+    fn order(&self, id: &str) -> usize {
+        self.parts.iter().position(|other| *other == id).unwrap_or(self.parts.len())
+    }
 }
 
 fn load(path: &Path) -> Result<Study> {
@@ -147,7 +183,7 @@ mod tests {
     fn parts_measured_anew_replace_the_old_ones() {
         let before = study(&[("figure-6", "old"), ("figure-8", "old"), ("table-3", "old")]);
         let now = study(&[("figure-8", "new")]);
-        let joined = join(Some(before), now, p000::order);
+        let joined = join(Some(before), now, |id| PAPERS[0].order(id));
         let titles: Vec<(&str, &str)> =
             joined.parts.iter().map(|part| (part.id.as_str(), part.title.as_str())).collect();
         assert_eq!(titles, [("figure-6", "old"), ("figure-8", "new"), ("table-3", "old")]);
@@ -156,7 +192,7 @@ mod tests {
     #[test]
     fn unknown_papers_and_parts_are_refused_before_anything_runs() {
         let error = run("9", &Options::default()).unwrap_err().to_string();
-        assert!(error.contains("choose 000"), "{error}");
+        assert!(error.contains("choose 000 or 001"), "{error}");
         let options = Options { parts: vec!["figure-99".into()], ..Options::default() };
         let error = run("000", &options).unwrap_err().to_string();
         assert!(error.contains("figure-99") && error.contains("figure-8"), "{error}");

@@ -13,11 +13,11 @@
 //! Where the network is the bound, CPU time decides: of this process and of those that it starts (both
 //! ends of the cable), of the steering threads, and of all interrupts and softirqs on the machine.
 
-mod contestant;
+pub(crate) mod contestant;
 mod memory;
 mod network;
-mod parallel;
-mod table;
+pub(crate) mod parallel;
+pub(crate) mod table;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -90,7 +90,26 @@ pub fn run(options: &Options) -> Result<i32> {
     };
     if !options.measure_pm {
         let _watch = interrupt::watch();
-        match measure(options, &cpus) {
+        let list: Vec<u32> = cpus.iter().collect();
+        let plan = if options.quick {
+            Plan {
+                initial_runs: QUICK_RUNS,
+                max_runs: QUICK_RUNS,
+                max_repeats: 1,
+                ..Plan::default()
+            }
+        } else {
+            Plan { initial_runs: RUNS, step: MORE_RUNS, budget: BUDGET, ..Plan::default() }
+        };
+        let experiment = Experiment {
+            executable: &options.executable,
+            cpus: &cpus,
+            plan,
+            time: if options.quick { QUICK_TIME } else { TIME },
+            applications: vec![1, list.len(), 2 * list.len()],
+            reads: reads(options.quick, list.len()),
+        };
+        match experiment.measure() {
             _ if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
             measured => report.rows = measured?,
         }
@@ -104,14 +123,16 @@ pub fn run(options: &Options) -> Result<i32> {
 }
 
 /// One experiment over a network.
-struct Read {
-    gbit_per_s: Option<u32>,
-    load: Load,
-    contestants: &'static [Contestant],
+pub(crate) struct Read {
+    /// None: as fast as it goes.
+    pub gbit_per_s: Option<u32>,
+    pub load: Load,
+    /// The baseline first.
+    pub contestants: &'static [Contestant],
 }
 
 impl Read {
-    fn case(&self) -> String {
+    pub fn case(&self) -> String {
         let Load { servers, clients, transfer_bytes } = self.load;
         let link = self.gbit_per_s.map_or("unshaped".into(), |rate| format!("{rate} Gb/s"));
         format!("{link}, {servers} servers, {clients} x {} KiB", transfer_bytes / 1024)
@@ -150,11 +171,39 @@ fn pairs(cpus: &[u32], applications: usize, is_together: bool) -> Vec<(u32, u32)
 /// CPU time of runs, in seconds for a gigabyte, by case and contestant.
 type Costs = RefCell<BTreeMap<(String, String), Vec<f64>>>;
 
-fn measure(options: &Options, cpus: &CpuSet) -> Result<Vec<Row>> {
+/// What is measured together.
+pub(crate) struct Experiment<'a> {
+    pub executable: &'a Path,
+    pub cpus: &'a CpuSet,
+    pub plan: Plan,
+    /// How long each run lasts.
+    pub time: Duration,
+    /// In memory, with so many applications.
+    pub applications: Vec<usize>,
+    pub reads: Vec<Read>,
+}
+
+/// The case of so many applications in memory.
+pub(crate) fn memory_case(applications: usize) -> String {
+    format!("in memory, {applications} applications")
+}
+
+impl Experiment<'_> {
+    /// All rows, in the order of the cases.
+    ///
+    /// # Errors
+    /// CPU time cannot be counted, there is only one CPU, or somebody asked for the end.
+    pub fn measure(&self) -> Result<Vec<Row>> {
+        measure(self)
+    }
+}
+
+fn measure(experiment: &Experiment<'_>) -> Result<Vec<Row>> {
+    let Experiment { executable, cpus, plan, time, applications, reads } = experiment;
+    let (cpus, time) = (*cpus, *time);
     let accounts = RefCell::new(Cbinfo::open(&[]).context("CPU time cannot be counted exactly")?);
     accounts.borrow_mut().follow(std::process::id(), std::process::id())?;
     let (costs, files) = (Costs::default(), Files::new()?);
-    let time = if options.quick { QUICK_TIME } else { TIME };
     let list: Vec<u32> = cpus.iter().collect();
     if list.len() < 2 {
         bail!("with a single CPU there is no other one to fetch data from: two are needed");
@@ -169,8 +218,8 @@ fn measure(options: &Options, cpus: &CpuSet) -> Result<Vec<Row>> {
     let counted = &counted;
 
     let mut groups = Vec::new();
-    for applications in [1, list.len(), 2 * list.len()] {
-        let case = format!("in memory, {applications} applications");
+    for applications in applications.iter().copied() {
+        let case = memory_case(applications);
         let contestant = |name: &'static str, is_together| {
             let (pairs, case, files) =
                 (pairs(&list, applications, is_together), case.clone(), &files);
@@ -191,7 +240,7 @@ fn measure(options: &Options, cpus: &CpuSet) -> Result<Vec<Row>> {
             ],
         });
     }
-    for read in reads(options.quick, list.len()) {
+    for read in reads {
         let case = read.case();
         let contestant = |who: &Contestant| {
             let (who, case, load, rate) = (*who, case.clone(), read.load, read.gbit_per_s);
@@ -199,7 +248,7 @@ fn measure(options: &Options, cpus: &CpuSet) -> Result<Vec<Row>> {
                 name: who.name(),
                 run: Box::new(move || {
                     let network = Network::new(rate)?;
-                    let _in_charge = who.begin(&options.executable, &network, cpus)?;
+                    let _in_charge = who.begin(executable, &network, cpus)?;
                     counted(&case, &who.name(), &mut || parallel::read(&network, load, time))
                 }),
             }
@@ -211,13 +260,8 @@ fn measure(options: &Options, cpus: &CpuSet) -> Result<Vec<Row>> {
             contestants: read.contestants.iter().map(contestant).collect(),
         });
     }
-    let plan = if options.quick {
-        Plan { initial_runs: QUICK_RUNS, max_runs: QUICK_RUNS, max_repeats: 1, ..Plan::default() }
-    } else {
-        Plan { initial_runs: RUNS, step: MORE_RUNS, budget: BUDGET, ..Plan::default() }
-    };
     let (display, start) = (Display::new(), Instant::now());
-    let outcomes = interleave::run(&mut groups, &plan, &|| start.elapsed(), &mut |progress| {
+    let outcomes = interleave::run(&mut groups, plan, &|| start.elapsed(), &mut |progress| {
         display.show(&progress);
     });
     drop(groups);

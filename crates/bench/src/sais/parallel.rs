@@ -122,6 +122,10 @@ impl Client {
             }
         }
         cipher.apply_keystream(whole);
+        // Where a transfer has fewer strips than there are servers, the next one asks the others.
+        let strips = whole.len().div_ceil(STRIP_BYTES);
+        let first = strips % streams.len();
+        streams.rotate_left(first);
         Ok(whole.len())
     }
 }

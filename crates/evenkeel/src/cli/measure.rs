@@ -168,12 +168,13 @@ pub struct KeelArgs {
 /// `evenkeel repro`.
 #[derive(Debug, Args)]
 pub struct ReproArgs {
-    /// The paper's number: 000 (the capability balancer).
+    /// The paper's number: 000 (the capability balancer), 001 (source-aware interrupts).
     pub paper: String,
-    /// Only these parts, for example figure-8,table-3 [default: all, about an hour].
+    /// Only these parts, for example figure-8,table-3 [default: all; of 000 about an hour, of 001 about
+    /// a quarter].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub parts: Vec<String>,
-    /// Runs of each contestant [default: 5].
+    /// Runs of each contestant [default: 5; 001: 6].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=100))]
     pub runs: Option<u16>,
     /// One short run of everything: shows that it works, decides nothing (one or two minutes).

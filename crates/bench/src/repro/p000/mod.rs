@@ -26,7 +26,7 @@ mod rows;
 mod traffic;
 mod working_sets;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use super::Options;
 use super::study::{Part, Status, Study};
@@ -54,24 +54,16 @@ const PARTS: [(&str, Measure); 9] = [
     ("cg", npb::fine_barriers),
 ];
 
-/// The parts of these names; all of them if there is none.
-///
-/// # Errors
-/// A part is unknown.
-pub fn choose(names: &[String]) -> Result<Vec<&'static str>> {
-    let all = PARTS.map(|(id, _)| id);
-    if let Some(unknown) = names.iter().find(|name| !all.contains(&name.as_str())) {
-        bail!("unknown part {unknown:?} of paper {PAPER}: choose {}", all.join(", "));
+/// Their names.
+pub const NAMES: [&str; PARTS.len()] = {
+    let mut names = [""; PARTS.len()];
+    let mut place = 0;
+    while place < PARTS.len() {
+        names[place] = PARTS[place].0;
+        place += 1;
     }
-    let chosen =
-        all.into_iter().filter(|id| names.is_empty() || names.iter().any(|name| name == id));
-    Ok(chosen.collect())
-}
-
-/// The place of a part in the paper.
-pub fn order(id: &str) -> usize {
-    PARTS.iter().position(|(other, _)| *other == id).unwrap_or(PARTS.len())
-}
+    names
+};
 
 /// Measures these parts; `so_far` gets the study after each of them, so that nothing is lost. A part
 /// that fails is in it, with the reason.
