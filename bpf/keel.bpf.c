@@ -49,6 +49,7 @@ s32 KEEL_OPS_S(keel_init)
 		if (!c)
 			continue;
 		c->busy_since_ns = now;
+		c->idles = 1;
 		error = scx_bpf_create_dsq(cpu, -1);
 		if (error)
 			return error;

@@ -9,14 +9,16 @@
  * to another CPU.
  *
  * `fair`: the smallest vruntime runs. This is the fair scheduler of classic Linux
- * (until 6.5), in the words of its source: a new task starts a slice late
- * (START_DEBIT), so that forking does not pay; a waking one is at most half a
+ * (until 6.5), in the words of its source: a new task starts late by its share of a
+ * slice (START_DEBIT), so that forking does not pay; a waking one is at most half a
  * slice ahead of the queue (GENTLE_FAIR_SLEEPERS), so that sleeping is rewarded
  * but cannot be saved up; it preempts who runs if it is the wake-up granularity
  * ahead of that one: so who has slept for long always does, and tasks that wake
  * each other do not take turns faster than they get work done.
  *
- * It departs from classic Linux in two places. How far a task may be behind the
+ * It departs from classic Linux in three places. Who runs keeps the CPU for the wake-up
+ * granularity at least, as under EEVDF: else a task that wakes many others is stopped
+ * by each of them in turn. How far a task may be behind the
  * clock, and so wait, is bounded (ORDER_BOUND_NS), because a kernel that hosts
  * schedulers takes those down that let a task wait for 30 s. And a task that has
  * used up its slice is a candidate with what it would be charged: the queue's head
@@ -69,7 +71,6 @@ struct order_params {
 #define ORDER_GRANULARITY_NS 1000000ULL
 
 enum order_place {
-	PLACE_NEW,	/* forked, or from another scheduling class */
 	PLACE_WAKE,	/* slept */
 	PLACE_ARRIVE,	/* runnable, and moved here */
 };
@@ -80,6 +81,15 @@ POLICY u64 order_credit_ns(const struct order_params *params)
 	return min_u64(params->slice_ns, ORDER_BOUND_NS) / 2;
 }
 
+/*
+ * Where in the queue with this clock a task goes that was forked, or comes from another scheduling
+ * class; it is one of `tasks` on the CPU. A whole slice each would make it wait for as many slices.
+ */
+POLICY u64 order_place_new(const struct order_params *params, u64 clock, u64 tasks)
+{
+	return clock + min_u64(params->slice_ns, ORDER_BOUND_NS) / (tasks ? tasks : 1);
+}
+
 /* Where in the queue whose clock is `to` a task goes that was at `vruntime` by the clock `from`. */
 POLICY u64 order_place(const struct order_params *params, u64 vruntime, u64 from, u64 to,
 		       enum order_place place)
@@ -87,8 +97,6 @@ POLICY u64 order_place(const struct order_params *params, u64 vruntime, u64 from
 	u64 credit = place == PLACE_WAKE ? order_credit_ns(params) : ORDER_BOUND_NS;
 	u64 placed = to + (vruntime - from);
 
-	if (place == PLACE_NEW)
-		return to + min_u64(params->slice_ns, ORDER_BOUND_NS);
 	if (vruntime_before(placed, to - credit))
 		return to - credit;
 	if (vruntime_before(to + ORDER_BOUND_NS, placed))
@@ -163,6 +171,15 @@ POLICY bool order_keeps(struct order_candidate prev, struct order_candidate head
 	return prev.exists && !(head.exists && vruntime_before(head.vruntime, prev.vruntime));
 }
 
+/*
+ * Whether the queue's head runs next, whoever that is: then nobody needs to look at it. (Under
+ * `ias` there may be others to choose from.)
+ */
+POLICY bool order_is_head(const struct order_params *params, struct order_candidate prev)
+{
+	return params->kind == ORDER_FAIR && !prev.exists;
+}
+
 /* Who runs next. */
 POLICY enum order_choice order_pick(const struct order_params *params,
 				    struct order_candidate prev, struct order_candidate head,
@@ -192,12 +209,15 @@ POLICY bool order_publishes(enum order_choice choice, struct order_candidate sib
 	       (choice == CHOOSE_PREV && sibling.exists && sibling.bonus);
 }
 
-/* Whether a task that wakes takes the CPU from who runs there (charged up to now). */
-POLICY bool order_preempt(const struct order_params *params, u64 waking, u64 running)
+/*
+ * Whether a task that wakes takes the CPU from who runs there (charged up to now), and has been
+ * running for `ran_ns`.
+ */
+POLICY bool order_preempt(const struct order_params *params, u64 waking, u64 running, u64 ran_ns)
 {
 	u64 granularity = min_u64(params->slice_ns / 4, ORDER_GRANULARITY_NS);
 
-	return vruntime_before(waking + granularity, running);
+	return ran_ns >= granularity && vruntime_before(waking + granularity, running);
 }
 
 /*

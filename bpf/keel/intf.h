@@ -17,6 +17,8 @@
 #define MAX_LEVELS 8
 /* The groups of all domains together. */
 #define MAX_RANGES 16384
+/* Of nodes with higher numbers no distances are known. */
+#define MAX_NODES 64
 
 /* Fixed at load: what is not chosen is pruned by the verifier. */
 struct keel_settings {
@@ -26,6 +28,8 @@ struct keel_settings {
 	u32 cpus;	/* CPU numbers are below this */
 	u32 levels;	/* of domains, at most MAX_LEVELS */
 	u32 online;	/* positions are below this */
+	u32 parts;	/* of enum balance_part */
+	u32 pad;
 };
 
 /* May be changed while the keel runs. */
@@ -77,6 +81,7 @@ struct keel_cpu {
 	u16 position;
 	u16 capability;	/* 0..=1024 */
 	u16 faster;	/* how many CPUs are of more capability */
+	u16 node;	/* its number */
 	struct keel_domain domain[MAX_LEVELS];	/* the smallest first */
 };
 
@@ -88,6 +93,7 @@ struct keel_topology {
 	u16 cpu_at[MAX_CPUS];
 	struct keel_cpu cpu[MAX_CPUS];
 	struct cpu_range range[MAX_RANGES];
+	u8 distance[MAX_NODES][MAX_NODES];	/* of memory, by number; 0: not known */
 };
 
 /* What is counted, each by the CPU that does it. crates/keel names them in this order. */
@@ -148,6 +154,17 @@ struct keel_decision {
 /* How many each CPU keeps; a power of two. */
 #define MAX_DECISIONS 8
 
+/*
+ * How far a CPU has got in a search for tasks to take. In memory, because the verifier follows what
+ * is on the stack through every turn of a loop, for each value that it can have.
+ */
+struct keel_search {
+	u64 budget;	/* tasks that it may still look at */
+	u64 quota;	/* load that it still wants */
+	u64 others;	/* tasks of another choice that it has seen */
+	u64 taken;	/* tasks that it has taken */
+};
+
 /* A CPU's state; written by itself unless said otherwise. */
 struct cpu_state {
 	u64 clock;		/* smallest vruntime that the queue has let run */
@@ -160,6 +177,8 @@ struct cpu_state {
 	u64 quantum_ns;		/* how long who ran last did so at a stretch */
 	u64 preferred;		/* how often in a row siblings of that space were preferred */
 	u64 taken_since_ns;	/* a higher class has the CPU since then; 0: none */
+	u64 yielder;		/* who of ours gives up the CPU for this once; 0: nobody */
+	u64 idles;		/* 1: nobody of ours runs, and nobody was found */
 	u64 busy_share;		/* decayed_share() as of busy_since_ns */
 	u64 busy_since_ns;
 	u64 balance_at_ns[MAX_LEVELS];
@@ -168,6 +187,7 @@ struct cpu_state {
 	u64 overdue_on;		/* 1 + the CPU on which somebody is overdue, for a CPU that idles; atomic */
 	/* What balancing sums up: too large for the stack. */
 	struct group_view group, ours, busiest;
+	struct keel_search search;
 	u64 counters[MAX_COUNTERS];
 	u64 decided;		/* decisions so far */
 	struct keel_decision decision[MAX_DECISIONS];	/* the last ones */

@@ -86,7 +86,7 @@ static __always_inline void note_taken(struct cpu_state *c, u64 now)
 {
 	if (READ_ONCE(c->taken_since_ns))
 		return;
-	update_utilisation(c, now, false);
+	update_utilisation(c, now, !c->idles);
 	WRITE_ONCE(c->taken_since_ns, now);
 }
 
@@ -102,7 +102,7 @@ static __always_inline void note_returned(struct cpu_state *c, u64 now)
 static __always_inline u32 utilisation_of(struct cpu_state *c, u64 now)
 {
 	u64 since = READ_ONCE(c->busy_since_ns);
-	bool busy = READ_ONCE(c->running_weight) || READ_ONCE(c->taken_since_ns);
+	bool busy = !READ_ONCE(c->idles) || READ_ONCE(c->taken_since_ns);
 
 	/* The CPU may have written while we read: then no time has passed. */
 	return share_of(decayed_share(c->busy_share, now > since ? now - since : 0, busy));
@@ -183,46 +183,51 @@ static __always_inline bool view_cpu(u32 cpu, u64 now, struct cpu_view *view)
 	view->capability = topology.cpu[BOUNDED(cpu, MAX_CPUS)].capability;
 	view->distance = 0;
 	view->affinity = 0;
+	view->far = 0;
 	view->idle = is_idle(c);
 	if (is_gone(c, now))
 		view->load = TAKEN_LOAD;
 	return true;
 }
 
-static __always_inline void note_waiting(u32 cpu)
+/*
+ * Whether somebody waits in the CPU's queue, or is about to: `runs` of its tasks (0 or 1) do not.
+ * Cheaper than the queue's length, which the kernel looks up by the queue's number.
+ */
+static __always_inline bool is_anybody_waiting_on(struct cpu_state *c, u32 runs)
 {
-	u64 *word = &waiting_cpus[BOUNDED(cpu, MAX_CPUS) / 64], bit = 1ULL << (cpu & 63);
-
-	if (!(READ_ONCE(*word) & bit))
-		__sync_fetch_and_or(word, bit);
+	return READ_ONCE(c->runnable) > runs;
 }
 
 /* Called by the CPU that owns the queue, so that only it clears the hint. */
-static __always_inline void note_served(u32 cpu)
+static __always_inline void note_served(u32 cpu, struct cpu_state *c, u32 runs)
 {
-	u64 *word = &waiting_cpus[BOUNDED(cpu, MAX_CPUS) / 64], bit = 1ULL << (cpu & 63);
-
-	if (!(READ_ONCE(*word) & bit) || scx_bpf_dsq_nr_queued(cpu))
+	if (!has_bit(&waiting_cpus, cpu) || is_anybody_waiting_on(c, runs))
 		return;
-	__sync_fetch_and_and(word, ~bit);
+	clear_bit(&waiting_cpus, cpu);
 	/* Somebody may have come in between, and seen the hint still set. */
-	if (scx_bpf_dsq_nr_queued(cpu))
-		__sync_fetch_and_or(word, bit);
+	if (is_anybody_waiting_on(c, runs))
+		set_bit(&waiting_cpus, cpu);
 }
 
-static __always_inline bool is_waiting_on(u32 cpu)
+/* The CPU has nothing to run. */
+static __always_inline void note_idle(u32 cpu, struct cpu_state *c, u64 now)
 {
-	return READ_ONCE(waiting_cpus[BOUNDED(cpu, MAX_CPUS) / 64]) & 1ULL << (cpu & 63);
+	if (c->idles)
+		return;
+	update_utilisation(c, now, true);
+	WRITE_ONCE(c->idles, 1);
+	set_bit(&idle_cpus, cpu);
 }
 
-static __always_inline bool is_anybody_waiting(void)
+/* It has again. */
+static __always_inline void note_busy(u32 cpu, struct cpu_state *c, u64 now)
 {
-	u64 words = 0;
-	int i;
-
-	bpf_for(i, 0, (settings.cpus + 63) / 64)
-		words |= READ_ONCE(waiting_cpus[BOUNDED(i, MAX_CPUS / 64)]);
-	return words;
+	if (!c->idles)
+		return;
+	update_utilisation(c, now, c->taken_since_ns);
+	WRITE_ONCE(c->idles, 0);
+	clear_bit(&idle_cpus, cpu);
 }
 
 #endif

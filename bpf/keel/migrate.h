@@ -60,7 +60,7 @@ static __always_inline struct cpu_range range_at(u32 index)
 	return topology.range[BOUNDED(index, MAX_RANGES)];
 }
 
-/* Sums up a group: those of its CPUs that the task may use, or all. */
+/* Sums up a group: those of its CPUs that the task may use, which is to be placed, or all. */
 KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count, u64 now,
 			struct task_struct *p __arg_trusted __arg_nullable)
 {
@@ -69,6 +69,8 @@ KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count, u64 now,
 
 	if (!sum)
 		return 0;
+	if (p)
+		params = balance_placing(&params);
 	*sum = GROUP_NONE;
 	bpf_for(position, first, first + count) {
 		struct cpu_view view;
@@ -82,67 +84,102 @@ KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count, u64 now,
 	return 0;
 }
 
-/* Moves waiting tasks from the queue of `source` to that of `own`; whether there were any. */
-KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
+/* Whether a waiting task gets at least as much where it is pulled to. */
+static __always_inline bool pull_pays(const struct task_view *task, u32 source, u32 own)
+{
+	struct balance_params params = balance_params();
+	struct cpu_state *to = cpu_state(own), *from = cpu_state(source);
+	struct cpu_view there, here;
+
+	if (!(settings.parts & PART_COST) || !to || !from)
+		return true;
+	there.load = READ_ONCE(from->load);
+	there.capability = capability_of(source);
+	there.far = task->far_from;
+	here.load = READ_ONCE(to->load);
+	here.capability = capability_of(own);
+	here.far = task->far_to;
+	return balance_pays(&params, &there, &here, task->weight);
+}
+
+/* Takes the tasks of one choice; how far it gets stands in the CPU's `search`. */
+KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 {
 	struct balance_params params = balance_params();
 	struct order_params order = order_params();
 	struct cpu_state *to = cpu_state(own), *from = cpu_state(source);
+	struct keel_search *search;
 	struct task_struct *p;
-	u64 budget = READ_ONCE(tunables.scan_limit);
-	bool taken = false, is_free;
 	u64 follow = published_to(own);
-	u32 wanted, others = 0;
+	bool is_free;
 
 	if (!to || !from)
 		return 0;
+	search = &to->search;
 	is_free = is_gone(from, now);
-	for (wanted = SCORE_FIRST; wanted >= SCORE_SECOND; wanted--) {
-		bpf_for_each(scx_dsq, p, source, SCX_DSQ_ITER_REV) {
-			struct task_view view;
-			struct task_state *t;
-			u64 vruntime;
-			u32 why;
+	bpf_for_each(scx_dsq, p, source, SCX_DSQ_ITER_REV) {
+		struct task_view view;
+		struct task_state *t;
+		u64 vruntime;
+		u32 why, memory;
 
-			if (!budget || !quota)
+		if (!search->budget || !search->quota)
+			break;
+		search->budget--;
+		t = task_state(p);
+		if (!t || !may_run_on(p, own))
+			continue;
+		view.weight = t->counted_weight;
+		view.rested_ns = now - t->rested_since_ns;
+		view.bound = t->bound;
+		memory = memory_of(p, t);
+		view.far_from = far_of(memory, source);
+		view.far_to = far_of(memory, own);
+		view.affinity = order_affinity(&order, space_of(p), follow);
+		why = reason == MOVE_IDLE && view.affinity ? MOVE_AGGREGATE : reason;
+		if (balance_task_score(&params, &view, capability_of(source), capability_of(own)) !=
+		    wanted) {
+			search->others++;
+			if (reason == MOVE_IDLE && wanted == SCORE_FIRST &&
+			    search->others >= MAX_SECOND_CHOICES)
 				break;
-			budget--;
-			t = task_state(p);
-			if (!t || !may_run_on(p, own))
-				continue;
-			view.weight = t->counted_weight;
-			view.rested_ns = now - t->rested_since_ns;
-			view.bound = t->bound;
-			view.affinity = order_affinity(&order, space_of(p), follow);
-			why = reason == MOVE_IDLE && view.affinity ? MOVE_AGGREGATE : reason;
-			if (balance_task_score(&params, &view, capability_of(source), capability_of(own)) !=
-			    wanted) {
-				if (reason == MOVE_IDLE && wanted == SCORE_FIRST &&
-				    ++others >= MAX_SECOND_CHOICES)
-					break;
-				continue;
-			}
-			if (!balance_fits(&params, quota, view.weight, taken))
-				continue;
-			if (is_free || (reason == MOVE_IDLE && is_overdue(t, now)))
-				count_ungated(why);
-			else if (!may_move(source, p, t, why, now))
-				continue;
-			vruntime = place_between(from, to, t->vruntime, PLACE_ARRIVE);
-			scx_bpf_dsq_move_set_vtime(THIS_ITERATOR, vruntime);
-			if (!scx_bpf_dsq_move_vtime(THIS_ITERATOR, p, own, 0))
-				continue;
-			t->vruntime = vruntime;
-			t->home = own;
-			recount_task(t, source, own);
-			/* An idle CPU runs that one at once, and may look again afterwards. */
-			quota -= reason == MOVE_IDLE ? quota : min_u64(quota, view.weight);
-			taken = true;
+			continue;
 		}
+		if (!balance_fits(&params, search->quota, view.weight, search->taken))
+			continue;
+		if (is_free || (reason == MOVE_IDLE && is_overdue(t, now)))
+			count_ungated(why);
+		else if ((reason != MOVE_IDLE && !pull_pays(&view, source, own)) ||
+			 !may_move(source, p, t, why, now))
+			continue;
+		vruntime = place_between(from, to, t->vruntime, PLACE_ARRIVE);
+		scx_bpf_dsq_move_set_vtime(THIS_ITERATOR, vruntime);
+		if (!scx_bpf_dsq_move_vtime(THIS_ITERATOR, p, own, 0))
+			continue;
+		t->vruntime = vruntime;
+		t->home = own;
+		recount_task(t, source, own);
+		/* An idle CPU runs that one at once, and may look again afterwards. */
+		search->quota -= reason == MOVE_IDLE ? search->quota : min_u64(search->quota, view.weight);
+		search->taken++;
 	}
-	if (taken)
-		note_waiting(own);
-	return taken;
+	return 0;
+}
+
+/* Moves waiting tasks from the queue of `source` to that of `own`; whether there were any. */
+static __always_inline bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
+{
+	struct cpu_state *c = cpu_state(own);
+
+	if (!c)
+		return false;
+	c->search = (struct keel_search){ .budget = READ_ONCE(tunables.scan_limit), .quota = quota };
+	pull_choice(own, source, SCORE_FIRST, reason, now);
+	pull_choice(own, source, SCORE_SECOND, reason, now);
+	if (!c->search.taken)
+		return false;
+	set_bit(&waiting_cpus, own);
+	return true;
 }
 
 /* An idle CPU looks for work, in the smallest domain first. Returns whether it found any. */
@@ -155,7 +192,7 @@ KEEL_PART bool balance_idle(u32 own, u64 now)
 	bool taken = false;
 	u32 level, i;
 
-	if (!c || !is_anybody_waiting() || !view_cpu(own, now, &view))
+	if (!c || !is_any(&waiting_cpus) || !view_cpu(own, now, &view))
 		return 0;
 	count(COUNT_TRY_IDLE);
 	overdue_on = __sync_lock_test_and_set(&c->overdue_on, 0);
@@ -172,7 +209,7 @@ KEEL_PART bool balance_idle(u32 own, u64 now)
 
 			if (holds(range, position_of(own)))
 				continue;
-			if (range.count == 1 && !is_waiting_on(cpu_at(range.first)))
+			if (range.count == 1 && !has_bit(&waiting_cpus, cpu_at(range.first)))
 				continue;
 			sum_group(&c->group, range.first, range.count, now, NULL);
 			if (c->group.busiest != NO_CPU && balance_heavier(&params, &c->group, &c->busiest))
@@ -267,7 +304,7 @@ KEEL_PART int send_back(u32 own)
 		t->home = cpu;
 		recount_task(t, own, cpu);
 		count(COUNT_SEND_BACK);
-		note_waiting(cpu);
+		set_bit(&waiting_cpus, cpu);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
 	return 0;

@@ -30,7 +30,7 @@ static __always_inline void alert(u32 cpu, struct task_state *t, bool wakes, u64
 	running = READ_ONCE(c->running_vruntime);
 	since_ns = READ_ONCE(c->running_since_ns);
 	running = order_charge(running, now - since_ns, READ_ONCE(c->running_weight));
-	if (order_preempt(&params, t->vruntime, running)) {
+	if (order_preempt(&params, t->vruntime, running, now - since_ns)) {
 		count(COUNT_PREEMPT);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
@@ -59,6 +59,8 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 		scx_bpf_test_and_clear_cpu_idle(cpu);
 		return cpu;
 	}
+	if (!is_any(&idle_cpus))
+		return own;
 	/* Nothing can be worse than to wait for a real-time task: no gate is asked. */
 	if (!pushed_off && !would_open(own, t, MOVE_IDLE, now))
 		return own;
@@ -102,7 +104,7 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	t->waiting_since_ns = now;
 	count(COUNT_ENQUEUE);
 	scx_bpf_dsq_insert_vtime(p, cpu, slice_ns, t->vruntime, flags);
-	note_waiting(cpu);
+	set_bit(&waiting_cpus, cpu);
 	alert(cpu, t, flags & SCX_ENQ_WAKEUP, now);
 }
 
@@ -129,18 +131,21 @@ static __always_inline struct order_candidate head_of(u32 cpu)
 KEEL_PART bool serve(u32 own, bool keeps, u64 vruntime)
 {
 	struct order_candidate runs = { .exists = keeps, .vruntime = vruntime };
+	struct selection selection = { .choice = CHOOSE_HEAD };
+	struct order_params params = order_params();
 	struct cpu_state *c = cpu_state(own);
-	struct selection selection;
 
 	if (!c)
 		return 0;
-	selection = choose(own, c, runs, head_of(own));
+	if (!order_is_head(&params, runs))
+		selection = choose(own, c, runs, head_of(own));
 	if (selection.choice <= CHOOSE_PREV)
 		return 0;
 	if (take(own, c, selection, keeps))
 		return 1;
 	/* Somebody else was faster, or the head may not run here. */
-	send_back(own);
+	if (is_anybody_waiting_on(c, keeps))
+		send_back(own);
 	return 0;
 }
 
@@ -149,11 +154,14 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	struct cpu_state *c = cpu_state(own);
 	struct task_state *t = NULL;
 	u64 now = scx_bpf_now(), vruntime = 0;
-	bool waits, keeps = false;
+	u64 yielder;
+	bool keeps = false;
 
 	if (!c)
 		return;
 	note_returned(c, now);
+	yielder = c->yielder;
+	c->yielder = 0;
 	if (settings.gate != GATE_ALWAYS || settings.balance != BALANCE_COUNT)
 		refresh_machine(now);
 	if (c->balance_due) {
@@ -161,28 +169,35 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		balance_periodic(own, now);
 		rescue(own, now);
 	}
-	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
+	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
+		note_quantum(c, now);
+		/* Who gives way is no candidate, and charged when it stops. */
+		if (yielder == (u32)prev->pid && is_anybody_waiting_on(c, 1) && serve(own, false, 0)) {
+			note_served(own, c, 1);
+			return;
+		}
 		t = task_state(prev);
-	waits = scx_bpf_dsq_nr_queued(own) > 0;
+	}
 	if (t) {
 		charge(prev, t);
-		keeps = !(t->yields && waits);
+		keeps = true;
 		vruntime = t->vruntime;
-		t->yields = 0;
-		note_quantum(c, now);
-	} else if (!waits) {
-		balance_idle(own, now);
 	}
-	if (serve(own, keeps, vruntime)) {
-		note_served(own);
-		return;
+	/* Nobody waits here: perhaps elsewhere. Who ran is no reason to look there. */
+	if (is_anybody_waiting_on(c, t != NULL) || (!t && balance_idle(own, now))) {
+		if (serve(own, keeps, vruntime)) {
+			note_served(own, c, 1);
+			return;
+		}
 	}
+	note_served(own, c, t != NULL);
 	if (t) {
 		count(COUNT_KEEP);
 		note_running(c, t, now);
 		set_slice(prev, READ_ONCE(tunables.slice_ns));
+	} else {
+		note_idle(own, c, now);
 	}
-	note_served(own);
 }
 
 #endif

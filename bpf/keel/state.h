@@ -53,9 +53,10 @@ struct task_state {
 	u32 counted_on;		/* 1 + the CPU whose load it adds to; 0: sleeps; atomic */
 	u32 group;		/* its cgroup's slot */
 	u32 is_new;		/* not placed in any queue yet */
-	u32 yields;		/* gave the CPU up for this once */
 	u32 bound;		/* balance_bound() */
+	u32 memory;		/* 1 + the node on which its program first ran; 0: it has not yet */
 	u32 pushed_off;		/* a higher class took its CPU */
+	u32 pad;
 };
 
 struct {
@@ -65,8 +66,48 @@ struct {
 	__type(value, struct task_state);
 } tasks SEC(".maps");
 
-/* CPUs with somebody waiting in their queue: a hint that saves looking at all of them. */
-u64 waiting_cpus[MAX_CPUS / 64];
+/* A bit a CPU. Hints that save looking at all of them. */
+struct cpu_bits {
+	u64 word[MAX_CPUS / 64];
+};
+
+/* CPUs with somebody waiting in their queue. */
+struct cpu_bits waiting_cpus;
+/* CPUs that idle. Those that never ran anything of ours do, for all that we know. */
+struct cpu_bits idle_cpus = { .word = { [0 ... MAX_CPUS / 64 - 1] = ~0ULL } };
+
+static __always_inline void set_bit(struct cpu_bits *bits, u32 cpu)
+{
+	u64 *word = &bits->word[BOUNDED(cpu, MAX_CPUS) / 64], bit = 1ULL << (cpu & 63);
+
+	if (!(READ_ONCE(*word) & bit))
+		__sync_fetch_and_or(word, bit);
+}
+
+static __always_inline void clear_bit(struct cpu_bits *bits, u32 cpu)
+{
+	u64 *word = &bits->word[BOUNDED(cpu, MAX_CPUS) / 64], bit = 1ULL << (cpu & 63);
+
+	if (READ_ONCE(*word) & bit)
+		__sync_fetch_and_and(word, ~bit);
+}
+
+static __always_inline bool has_bit(struct cpu_bits *bits, u32 cpu)
+{
+	return READ_ONCE(bits->word[BOUNDED(cpu, MAX_CPUS) / 64]) & 1ULL << (cpu & 63);
+}
+
+/* Unrolled, because the verifier takes out what is beyond the machine's CPUs. */
+static __always_inline bool is_any(struct cpu_bits *bits)
+{
+	u64 words = 0;
+
+#pragma GCC unroll 16
+	for (u32 i = 0; i < MAX_CPUS / 64; i++)
+		if (i * 64 < settings.cpus)
+			words |= READ_ONCE(bits->word[i]);
+	return words;
+}
 
 static __always_inline struct cpu_state *cpu_state(u32 cpu)
 {
@@ -105,7 +146,34 @@ static __always_inline struct gate_params gate_params(void)
 
 static __always_inline struct balance_params balance_params(void)
 {
-	return (struct balance_params){ .kind = settings.balance };
+	return (struct balance_params){ .kind = settings.balance, .parts = settings.parts };
+}
+
+static __always_inline u32 node_of(u32 cpu)
+{
+	return topology.cpu[BOUNDED(cpu, MAX_CPUS)].node;
+}
+
+/* The node that a task's memory is on: the kernel's word, or else where it first ran. */
+#define NO_NODE (~0U)
+static __always_inline u32 memory_of(struct task_struct *p, struct task_state *t)
+{
+	s32 preferred;
+
+	if (!(settings.parts & (PART_HOME | PART_COST)))
+		return NO_NODE;
+	preferred = preferred_node(p);
+	return preferred >= 0 ? preferred : t->memory - 1;
+}
+
+/* How far that is from a CPU; 0: not known. */
+static __always_inline u32 far_of(u32 memory, u32 cpu)
+{
+	u32 node = node_of(cpu);
+
+	if (memory >= MAX_NODES || node >= MAX_NODES)
+		return 0;
+	return topology.distance[BOUNDED(memory, MAX_NODES)][BOUNDED(node, MAX_NODES)];
 }
 
 static __always_inline bool may_run_on(struct task_struct *p, u32 cpu)

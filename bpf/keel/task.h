@@ -62,13 +62,16 @@ static __always_inline u64 place_between(struct cpu_state *from, struct cpu_stat
 static __always_inline void bring_home(struct task_state *t, u32 cpu, enum order_place place)
 {
 	struct cpu_state *from = cpu_state(t->home), *to = cpu_state(cpu);
+	struct order_params params = order_params();
 
 	if (!from || !to)
 		return;
 	if (t->is_new)
-		place = PLACE_NEW;
+		t->vruntime = order_place_new(&params, READ_ONCE(to->clock),
+					      READ_ONCE(to->runnable) + 1);
+	else
+		t->vruntime = place_between(from, to, t->vruntime, place);
 	t->is_new = 0;
-	t->vruntime = place_between(from, to, t->vruntime, place);
 	t->home = cpu;
 }
 
@@ -106,6 +109,19 @@ static __always_inline void note_ran(struct task_state *t, u64 ran_ns)
 	t->bound = balance_bound(share_of(t->bound_share), t->bound);
 }
 
+/* Lets the time up to now count as run or not, for a gate that looks at it. */
+static __always_inline void note_share(struct task_state *t, u64 now, bool ran)
+{
+	struct gate_params gate = gate_params();
+
+	if (gate.kind != GATE_ALWAYS)
+		t->run_share = decayed_share(t->run_share, now - t->share_since_ns, ran);
+	t->share_since_ns = now;
+	if (ran)
+		t->above_since_ns = gate_above_since(&gate, t->above_since_ns,
+						     share_of(t->run_share), now);
+}
+
 /* The task has the CPU from now on, as the one with the smallest vruntime. */
 static __always_inline void note_running(struct cpu_state *c, struct task_state *t, u64 now)
 {
@@ -114,6 +130,13 @@ static __always_inline void note_running(struct cpu_state *c, struct task_state 
 	c->running_vruntime = t->vruntime;
 	c->running_since_ns = now;
 	WRITE_ONCE(c->running_weight, t->weight);
+}
+
+/* A program's memory is on the node where it first runs. */
+static __always_inline void note_memory(struct task_state *t, u64 space, u32 cpu)
+{
+	if (settings.parts & (PART_HOME | PART_COST) && (!t->memory || t->seen_space != space))
+		t->memory = node_of(cpu) + 1;
 }
 
 void KEEL_OPS(keel_running, struct task_struct *p)
@@ -132,10 +155,10 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	t->executed_ns = p->se.sum_exec_runtime;
 	t->waiting_since_ns = 0;
 	note_awake(t, now);
-	t->run_share = decayed_share(t->run_share, now - t->share_since_ns, false);
-	t->share_since_ns = now;
+	note_share(t, now, false);
 	note_returned(c, now);
-	update_utilisation(c, now, false);
+	note_busy(cpu, c, now);
+	note_memory(t, space_of(p), cpu);
 	t->seen_space = space_of(p);
 	note_space(cpu, c, t->seen_space);
 	note_running(c, t, now);
@@ -145,7 +168,6 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 {
 	struct task_state *t = task_state(p);
 	struct cpu_state *c = cpu_state(scx_bpf_task_cpu(p));
-	struct gate_params gate = gate_params();
 	u64 now = scx_bpf_now();
 
 	if (!t || !c)
@@ -154,10 +176,7 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 	charge(p, t);
 	t->rested_since_ns = now;
 	note_ran(t, now - t->share_since_ns);
-	t->run_share = decayed_share(t->run_share, now - t->share_since_ns, true);
-	t->share_since_ns = now;
-	t->above_since_ns = gate_above_since(&gate, t->above_since_ns, share_of(t->run_share), now);
-	update_utilisation(c, now, true);
+	note_share(t, now, true);
 	WRITE_ONCE(c->running_weight, 0);
 	/*
 	 * With a slice left, it is put at the head of the local queue, where no other CPU can get at
@@ -185,12 +204,12 @@ void KEEL_OPS(keel_quiescent, struct task_struct *p, u64 flags)
 /* Whoever waits goes first, whatever the order says; nobody waits: it runs on. */
 bool KEEL_OPS(keel_yield, struct task_struct *p, struct task_struct *to)
 {
-	struct task_state *t = task_state(p);
+	struct cpu_state *c = cpu_state(scx_bpf_task_cpu(p));
 
 	/* Without anybody to give way to, it goes on. */
-	if (!t || !scx_bpf_dsq_nr_queued(t->home))
+	if (!c || !is_anybody_waiting_on(c, 1))
 		return false;
-	t->yields = 1;
+	c->yielder = p->pid;
 	set_slice(p, 0);
 	return false;
 }

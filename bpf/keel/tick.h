@@ -5,6 +5,8 @@
 
 /* Smaller ones are real-time tasks' (kernel: include/linux/sched/prio.h). */
 #define MAX_RT_PRIO 100
+/* The rest of a slice that is not worth a tick: one part in so many. */
+#define SLICE_REST 8
 /* Tasks at the head of the queue for which the tick looks for an idle CPU. */
 #define TICK_SCAN_LIMIT 4
 
@@ -64,7 +66,10 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 	update_utilisation(c, now, true);
 	set_frequency(own, c);
 	c->balance_due = 1;
-	if (scx_bpf_dsq_nr_queued(own))
+	/* Slices end at ticks only: one that is all but used up would have another whole one. */
+	if (p->scx.slice < READ_ONCE(tunables.slice_ns) / SLICE_REST)
+		set_slice(p, 0);
+	if (is_anybody_waiting_on(c, 1) && is_any(&idle_cpus))
 		wake_idle(own, now);
 }
 

@@ -68,7 +68,7 @@ fn packets_are_measured_and_written() {
 fn what_does_not_exist_is_refused_before_anything_is_measured() {
     let host = Host::new();
     for (args, word) in [
-        (&["repro", "007"][..], "choose 000 or 001"),
+        (&["repro", "007"][..], "choose 000, 001, 002"),
         (&["repro", "000", "--parts", "figure-99"], "figure-8"),
         (&["repro", "001", "--parts", "figure-99"], "figure-14"),
         (&["repro", "000", "--from", "/no/such"], "/no/such"),

@@ -27,6 +27,7 @@ const FLAGS: &[&str] = &[
     "--gate=zone",
     "--zone=hot",
     "--balance=capability",
+    "--parts=home,cost",
     "--capacity=0=1024,1=512",
 ];
 const PAPERS: Scheduler = Scheduler::With(FLAGS);

@@ -21,8 +21,8 @@ pub use measure::{
 };
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
 pub use sim::{
-    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart, SimRunArgs,
-    SimSweepArgs,
+    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart,
+    SimReplayArgs, SimRunArgs, SimSweepArgs,
 };
 
 /// Parallel programs at the pace of the average CPU, not of the worst.

@@ -104,6 +104,7 @@ impl SchedOptions {
             order: self.order.or(other.order),
             gate: self.gate.or(other.gate),
             balance: self.balance.or(other.balance),
+            parts: self.parts.or(other.parts),
             slice_us: self.slice_us.or(other.slice_us),
             capacity: self.capacity.or(other.capacity),
             zone: self.zone.or(other.zone),

@@ -58,11 +58,13 @@ fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
         order: set.order.unwrap_or_default(),
         gate: set.gate.unwrap_or_default(),
         balance: set.balance.unwrap_or_default(),
+        parts: set.parts.unwrap_or_default(),
         slice: set.slice_us.unwrap_or_default(),
         capacities: set.capacity.unwrap_or_default(),
         max_idle_wait: max_idle_wait.unwrap_or_default(),
         ..Options::default()
     };
+    options.check_parts()?;
     turn_knobs(&mut options, &config.zone)?;
     // A flag wins over all that files say of the level.
     if let Some(level) = flags.zone.or(set.zone.filter(|_| !config.zone.contains_key(LEVEL))) {

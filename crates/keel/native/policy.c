@@ -15,6 +15,13 @@ u64 test_order_place(u64 slice_ns, u64 vruntime, u64 from, u64 to, u32 place)
 	return order_place(&params, vruntime, from, to, (enum order_place)place);
 }
 
+u64 test_order_place_new(u64 slice_ns, u64 clock, u64 tasks)
+{
+	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
+
+	return order_place_new(&params, clock, tasks);
+}
+
 u64 test_order_charge(u64 vruntime, u64 run_ns, u64 weight)
 {
 	return order_charge(vruntime, run_ns, weight);
@@ -26,6 +33,13 @@ u32 test_order_pick(u32 kind, const struct order_candidate *from)
 	struct order_params params = { .kind = kind, .slice_ns = 4000000 };
 
 	return order_pick(&params, from[0], from[1], from[2], from[3]);
+}
+
+u32 test_order_is_head(u32 kind, const struct order_candidate *prev)
+{
+	struct order_params params = { .kind = kind, .slice_ns = 4000000 };
+
+	return order_is_head(&params, *prev);
 }
 
 u64 test_order_bonus(const struct aggregation *space, u64 quantum_ns, u64 preferred)
@@ -45,11 +59,11 @@ u32 test_order_affinity(u32 kind, u64 task_space, u64 running_space)
 	return order_affinity(&params, task_space, running_space);
 }
 
-u32 test_order_preempt(u64 slice_ns, u64 waking, u64 running)
+u32 test_order_preempt(u64 slice_ns, u64 waking, u64 running, u64 ran_ns)
 {
 	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
 
-	return order_preempt(&params, waking, running);
+	return order_preempt(&params, waking, running, ran_ns);
 }
 
 u32 test_gate_may(u32 kind, const struct zone_knobs *zone, const struct gate_view *view)
@@ -121,6 +135,23 @@ u32 test_balance_home(const struct balance_params *params, const struct cpu_view
 		      const struct cpu_view *candidate)
 {
 	return balance_home(params, best, candidate);
+}
+
+u32 test_balance_place(const struct balance_params *params, const struct cpu_view *best,
+		       const struct cpu_view *candidate)
+{
+	return balance_place(params, best, candidate);
+}
+
+u32 test_balance_pays(const struct balance_params *params, const struct cpu_view *from,
+		      const struct cpu_view *to, u64 weight)
+{
+	return balance_pays(params, from, to, weight);
+}
+
+u32 test_balance_placing(const struct balance_params *params)
+{
+	return balance_placing(params).kind;
 }
 
 u32 test_decayed_share(u32 value, u64 ns, u32 busy)

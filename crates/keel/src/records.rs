@@ -8,6 +8,8 @@ pub(crate) const MAX_CPUS: usize = 1024;
 pub(crate) const MAX_LEVELS: usize = 8;
 /// `MAX_RANGES`.
 pub(crate) const MAX_RANGES: usize = 16384;
+/// `MAX_NODES`.
+pub(crate) const MAX_NODES: usize = 64;
 
 /// `MAX_DECISIONS`.
 pub(crate) const MAX_DECISIONS: usize = 8;
@@ -24,6 +26,8 @@ pub(crate) struct RawSettings {
     pub cpus: u32,
     pub levels: u32,
     pub online: u32,
+    pub parts: u32,
+    pub pad: u32,
 }
 
 /// `struct keel_tunables`.
@@ -76,6 +80,7 @@ pub(crate) struct RawCpu {
     pub position: u16,
     pub capability: u16,
     pub faster: u16,
+    pub node: u16,
     pub domain: [RawDomain; MAX_LEVELS],
 }
 
@@ -135,6 +140,8 @@ pub(crate) struct RawCpuState {
     pub quantum_ns: u64,
     pub preferred: u64,
     pub taken_since_ns: u64,
+    pub yielder: u64,
+    pub idles: u64,
     pub busy_share: u64,
     pub busy_since_ns: u64,
     pub balance_at_ns: [u64; MAX_LEVELS],
@@ -142,6 +149,8 @@ pub(crate) struct RawCpuState {
     pub rescue_at_ns: u64,
     pub overdue_on: u64,
     pub groups: [RawGroup; 3],
+    /// `struct keel_search`: its fields.
+    pub search: [u64; 4],
     pub counters: [u64; MAX_COUNTERS],
     pub decided: u64,
     pub decision: [RawDecision; MAX_DECISIONS],
@@ -209,6 +218,7 @@ mod tests {
         assert_eq!(defined("MAX_CPUS"), MAX_CPUS);
         assert_eq!(defined("MAX_LEVELS"), MAX_LEVELS);
         assert_eq!(defined("MAX_RANGES"), MAX_RANGES);
+        assert_eq!(defined("MAX_NODES"), MAX_NODES);
         assert_eq!(defined("MAX_COUNTERS"), MAX_COUNTERS);
         assert_eq!(defined("MAX_DECISIONS"), MAX_DECISIONS);
         assert_eq!(defined("MAX_SPACES"), MAX_SPACES);

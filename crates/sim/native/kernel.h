@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+typedef unsigned char u8;
 typedef unsigned short u16;
 typedef int s32;
 typedef unsigned int u32;
@@ -73,6 +74,7 @@ struct task_struct {
 	int prio;
 	int on_cpu;
 	int nr_cpus_allowed;
+	int numa_preferred_nid;
 	const struct cpumask *cpus_ptr;
 	struct mm_struct *mm;
 	struct sched_entity se;
@@ -182,6 +184,8 @@ struct sched_ext_ops {
 #define SCX_KICK_PREEMPT 2
 #define SCX_DSQ_ITER_REV (1 << 16)
 #define SCX_TASK_QUEUED 1
+
+#define preferred_node(p) ((p)->numa_preferred_nid)
 
 /* What the simulator supplies: data that are read directly, and functions. */
 struct sim_host {

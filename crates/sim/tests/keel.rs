@@ -93,18 +93,16 @@ fn affinity_is_kept_while_it_changes() {
 fn the_machines_of_paper_002_are_kept_busy() {
     for name in ["amc1", "amc2", "amc3", "small", "server", "hybrid"] {
         let machine = Machine::preset(name).unwrap();
-        let cpus = machine.cpus.len();
+        let (cpus, nodes) = (machine.cpus.len(), machine.nodes.len());
         let worker = TaskPlan::new("worker", vec![Op::RunAbout(60 * MS)]);
         let outcome = Sim::keel(machine).tasks(cpus * 3, worker).run();
         let busy = outcome.time_ns * cpus as u64 - outcome.idle_ns;
         let lost = outcome.idle_while_waiting_ns;
         assert!(lost * 100 < busy, "{name}: {lost} of {busy} ns");
         let remote = |(_, level): &&(Reason, Level)| matches!(level, Level::Remote(_));
-        assert_eq!(
-            outcome.migrations.keys().any(|key| remote(&key)),
-            name.starts_with("amc"),
-            "{name}"
-        );
+        let is_any_remote = outcome.migrations.keys().any(|key| remote(&key));
+        assert!(is_any_remote || !name.starts_with("amc"), "{name}: nobody went to another node");
+        assert!(!is_any_remote || nodes > 1, "{name} has one node");
     }
 }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use anyhow::Result;
 use evenkeel_machine::{CpuSet, Machine};
 
-use super::Options;
 use super::study::{Finding, Panel, Part, Point, Series, Status, Study};
+use super::{Options, Paper};
 use crate::interleave::Plan;
 use crate::report::MachineInfo;
 use crate::sais::contestant::Contestant;
@@ -22,14 +22,19 @@ use crate::sais::table::{Row, SI_IRQBALANCE, SI_SAIS};
 use crate::sais::{Experiment, Read, memory_case};
 use crate::stats::Verdict;
 
-/// Its number.
-pub const PAPER: &str = "001";
 const TITLE: &str = "Zou, Sun, Ma, Duan: A source-aware interrupt scheduling for modern parallel I/O \
                      systems. IEEE 26th International Parallel and Distributed Processing Symposium, \
                      2012";
 
+/// The paper.
+pub const PAPER: Paper = Paper { number: "001", parts, measure };
+
+fn parts() -> Vec<&'static str> {
+    PARTS.to_vec()
+}
+
 /// All parts, in the paper's order.
-pub const NAMES: [&str; 5] = ["one-gigabit", "figure-5", "figure-6", "figure-12", "figure-14"];
+const PARTS: [&str; 5] = ["one-gigabit", "figure-5", "figure-6", "figure-12", "figure-14"];
 
 /// What stands for irqbalance first, then the paper's policy (i), then what came of it.
 const CONTESTANTS: [Contestant; 5] = [
@@ -62,7 +67,7 @@ struct Scale<'a> {
 ///
 /// # Errors
 /// The machine cannot be read, `so_far` fails, or somebody asked for the end.
-pub fn measure(
+fn measure(
     chosen: &[&str],
     options: &Options,
     so_far: &mut dyn FnMut(&Study) -> Result<()>,
@@ -76,7 +81,7 @@ pub fn measure(
         runs: options.runs.unwrap_or(usual),
     };
     let mut study = Study {
-        paper: PAPER.to_owned(),
+        paper: PAPER.number.to_owned(),
         title: TITLE.to_owned(),
         command: options.command.clone(),
         machine: MachineInfo::read(),

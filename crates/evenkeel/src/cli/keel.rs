@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
-use evenkeel_keel::{Balance, Capacities, Gate, IdleWait, Level, Order, Slice};
+use evenkeel_keel::{Balance, Capacities, Gate, IdleWait, Level, Order, Parts, Slice};
 use serde::Deserialize;
 
 /// `evenkeel sched`.
@@ -40,6 +40,11 @@ pub struct SchedOptions {
     /// `capability` goes by what each can do [default: count].
     #[arg(long, value_name = "POLICY")]
     pub balance: Option<Balance>,
+    /// With --balance capability: what it does besides: home (memory's distance counts), cost (no pull
+    /// that costs more than it gains), plain (new tasks are placed as by count), bare (pulls at any
+    /// difference) [default: none].
+    #[arg(long, value_name = "LIST")]
+    pub parts: Option<Parts>,
     /// How long a task runs before others get their turn, in microseconds [default: 4000].
     #[arg(long, value_name = "N")]
     pub slice_us: Option<Slice>,

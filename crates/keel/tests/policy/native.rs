@@ -11,6 +11,7 @@ pub struct CpuView {
     pub capability: u32,
     pub distance: u32,
     pub affinity: u32,
+    pub far: u32,
     pub idle: bool,
 }
 
@@ -35,7 +36,9 @@ pub struct GroupView {
 #[repr(C)]
 pub struct BalanceParams {
     /// 0: count, 1: capability.
-    pub kind: u32,
+    pub kind: u16,
+    /// home 1, cost 2, plain 4, bare 8.
+    pub parts: u16,
     pub faster: u32,
     pub tasks: u32,
 }
@@ -48,6 +51,8 @@ pub struct TaskView {
     pub rested_ns: u64,
     pub bound: bool,
     pub affinity: u32,
+    pub far_from: u32,
+    pub far_to: u32,
 }
 
 /// `struct order_candidate`.
@@ -105,9 +110,8 @@ pub const MIN_WEIGHT: u64 = 1 << 10;
 pub const FULL: u32 = 1024;
 pub const NO_CPU: u32 = u32::MAX;
 /// `enum order_place`.
-pub const PLACE_NEW: u32 = 0;
-pub const PLACE_WAKE: u32 = 1;
-pub const PLACE_ARRIVE: u32 = 2;
+pub const PLACE_WAKE: u32 = 0;
+pub const PLACE_ARRIVE: u32 = 1;
 /// `ORDER_BOUND_NS`.
 pub const BOUND_NS: u64 = 10_000_000_000;
 /// `enum order_kind`.
@@ -141,12 +145,14 @@ mod raw {
     #[link(name = "keel_policy", kind = "static")]
     unsafe extern "C" {
         pub safe fn test_order_place(slice_ns: u64, v: u64, from: u64, to: u64, place: u32) -> u64;
+        pub safe fn test_order_place_new(slice_ns: u64, clock: u64, tasks: u64) -> u64;
         pub safe fn test_order_charge(vruntime: u64, run_ns: u64, weight: u64) -> u64;
         pub safe fn test_order_pick(kind: u32, from: &[Candidate; 4]) -> u32;
+        pub safe fn test_order_is_head(kind: u32, prev: &Candidate) -> u32;
         pub safe fn test_order_bonus(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64;
         pub safe fn test_order_publishes(choice: u32, sibling: &Candidate) -> u32;
         pub safe fn test_order_affinity(kind: u32, task_space: u64, running_space: u64) -> u32;
-        pub safe fn test_order_preempt(slice_ns: u64, waking: u64, running: u64) -> u32;
+        pub safe fn test_order_preempt(slice_ns: u64, waking: u64, running: u64, ran: u64) -> u32;
         pub safe fn test_gate_may(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
         pub fn test_gate_mean(zone: &ZoneKnobs, cpus: *const u32, idle: *const u8, n: u32) -> u32;
         pub safe fn test_gate_above_since(
@@ -185,12 +191,28 @@ mod raw {
             best: &CpuView,
             candidate: &CpuView,
         ) -> u32;
+        pub safe fn test_balance_place(
+            params: &BalanceParams,
+            best: &CpuView,
+            candidate: &CpuView,
+        ) -> u32;
+        pub safe fn test_balance_pays(
+            params: &BalanceParams,
+            from: &CpuView,
+            to: &CpuView,
+            weight: u64,
+        ) -> u32;
+        pub safe fn test_balance_placing(params: &BalanceParams) -> u32;
         pub safe fn test_decayed_share(value: u32, ns: u64, busy: u32) -> u32;
     }
 }
 
 pub fn place(slice_ns: u64, vruntime: u64, from: u64, to: u64, place: u32) -> u64 {
     raw::test_order_place(slice_ns, vruntime, from, to, place)
+}
+
+pub fn place_new(slice_ns: u64, clock: u64, tasks: u64) -> u64 {
+    raw::test_order_place_new(slice_ns, clock, tasks)
 }
 
 pub fn charge(vruntime: u64, run_ns: u64, weight: u64) -> u64 {
@@ -208,6 +230,11 @@ pub fn pick_ias(from: &[Candidate; 4]) -> u32 {
     raw::test_order_pick(ORDER_IAS, from)
 }
 
+/// Whether the queue's head runs whoever it is.
+pub fn is_head(kind: u32, prev: Option<u64>) -> bool {
+    raw::test_order_is_head(kind, &Candidate::at(prev)) != 0
+}
+
 pub fn bonus(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64 {
     raw::test_order_bonus(space, quantum_ns, preferred)
 }
@@ -220,8 +247,8 @@ pub fn affinity(kind: u32, task_space: u64, running_space: u64) -> u32 {
     raw::test_order_affinity(kind, task_space, running_space)
 }
 
-pub fn preempt(slice_ns: u64, waking: u64, running: u64) -> bool {
-    raw::test_order_preempt(slice_ns, waking, running) != 0
+pub fn preempt(slice_ns: u64, waking: u64, running: u64, ran_ns: u64) -> bool {
+    raw::test_order_preempt(slice_ns, waking, running, ran_ns) != 0
 }
 
 pub fn verdict(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32 {
@@ -241,6 +268,19 @@ pub fn above_since(zone: &ZoneKnobs, since_ns: u64, share: u32, now: u64) -> u64
 }
 
 impl BalanceParams {
+    pub fn place(&self, best: &CpuView, candidate: &CpuView) -> bool {
+        raw::test_balance_place(self, best, candidate) != 0
+    }
+
+    pub fn pays(&self, from: &CpuView, to: &CpuView, weight: u64) -> bool {
+        raw::test_balance_pays(self, from, to, weight) != 0
+    }
+
+    /// The kind of balancing by which tasks are placed.
+    pub fn placing(&self) -> u32 {
+        raw::test_balance_placing(self)
+    }
+
     pub fn sum(&self, cpus: &[CpuView]) -> GroupView {
         let mut group = GroupView::default();
         // SAFETY: the function writes one record, and reads as many as there are.

@@ -24,8 +24,21 @@ fn the_smallest_vruntime_runs_and_a_tie_is_no_switch() {
 }
 
 #[test]
-fn a_new_task_starts_a_slice_late() {
-    assert_eq!(place(SLICE_NS, 77, 50, 1_000, PLACE_NEW), 1_000 + SLICE_NS);
+fn a_new_task_starts_its_share_of_a_slice_late() {
+    assert_eq!(place_new(SLICE_NS, 1_000, 1), 1_000 + SLICE_NS);
+    assert_eq!(place_new(SLICE_NS, 1_000, 8), 1_000 + SLICE_NS / 8);
+    assert_eq!(place_new(SLICE_NS, 1_000, 0), 1_000 + SLICE_NS);
+    assert_eq!(place_new(u64::MAX, u64::MAX, 1), BOUND_NS - 1);
+}
+
+#[test]
+fn the_head_is_taken_unseen_only_if_any_head_would_be_picked() {
+    assert!(is_head(ORDER_FAIR, None));
+    assert_eq!(pick(None, Some(0)), CHOOSE_HEAD);
+    assert_eq!(pick(None, Some(u64::MAX)), CHOOSE_HEAD);
+    // Who ran may be ahead of it, and a sibling may have a bonus.
+    assert!(!is_head(ORDER_FAIR, Some(9)));
+    assert!(!is_head(ORDER_IAS, None));
 }
 
 #[test]
@@ -46,18 +59,27 @@ fn what_is_ahead_or_behind_moves_along() {
 }
 
 #[test]
+fn who_has_just_got_the_cpu_keeps_it() {
+    let sleeper = place(SLICE_NS, 0, 1 << 40, 1 << 40, PLACE_WAKE);
+    assert!(!preempt(SLICE_NS, sleeper, 1 << 40, 999_999));
+    assert!(preempt(SLICE_NS, sleeper, 1 << 40, 1_000_000));
+    assert!(!preempt(400_000, sleeper, 1 << 40, 99_999));
+    assert!(preempt(400_000, sleeper, 1 << 40, 100_000));
+}
+
+#[test]
 fn who_has_slept_for_long_takes_the_cpu_and_who_has_not_does_not() {
     let clock = 1 << 40;
     for slice_ns in [100_000, 400_000, SLICE_NS, 1_000_000_000] {
         let sleeper = place(slice_ns, 0, clock, clock, PLACE_WAKE);
-        assert!(preempt(slice_ns, sleeper, clock), "{slice_ns}");
+        assert!(preempt(slice_ns, sleeper, clock, SLICE_NS), "{slice_ns}");
     }
-    assert!(!preempt(SLICE_NS, clock, clock));
-    assert!(!preempt(SLICE_NS, clock, clock + 1_000_000));
-    assert!(preempt(SLICE_NS, clock, clock + 1_000_001));
+    assert!(!preempt(SLICE_NS, clock, clock, SLICE_NS));
+    assert!(!preempt(SLICE_NS, clock, clock + 1_000_000, SLICE_NS));
+    assert!(preempt(SLICE_NS, clock, clock + 1_000_001, SLICE_NS));
     // With short slices, the granularity is a quarter of them.
-    assert!(!preempt(400_000, clock, clock + 100_000));
-    assert!(preempt(400_000, clock, clock + 100_001));
+    assert!(!preempt(400_000, clock, clock + 100_000, SLICE_NS));
+    assert!(preempt(400_000, clock, clock + 100_001, SLICE_NS));
 }
 
 /// Runs tasks of these weights on one CPU, each for a slice when it is its turn, as
@@ -139,12 +161,12 @@ proptest! {
     }
 
     #[test]
-    fn a_preemption_leads_to_a_switch(slice_ns in 100_000..1_000_000_000_u64, waking: u64,
+    fn a_preemption_leads_to_a_switch(slice_ns in 100_000..1_000_000_000_u64, ran_ns: u64, waking: u64,
                                       lead in 0..1_u64 << 62) {
         let running = waking.wrapping_add(lead);
-        if preempt(slice_ns, waking, running) {
+        if preempt(slice_ns, waking, running, ran_ns) {
             prop_assert_eq!(pick(Some(running), Some(waking)), CHOOSE_HEAD);
         }
-        prop_assert!(!preempt(slice_ns, running, waking));
+        prop_assert!(!preempt(slice_ns, running, waking, ran_ns));
     }
 }

@@ -17,8 +17,7 @@ const QUEUED: u32 = 1;
 
 impl Kernel {
     pub(super) fn change_event(&mut self, index: u32) {
-        if self.depth > 0 {
-            self.deferred.push(Event::Change { index });
+        if self.wants_to_be_alone(Event::Change { index }) {
             return;
         }
         let change = self.workload.changes.get(index as usize).map(|(_, change)| change.clone());
@@ -80,7 +79,7 @@ impl Kernel {
         }
         self.while_dequeued(task, |kernel| {
             let t = &mut kernel.tasks[task as usize];
-            *t.allowed = allowed.clone();
+            t.allowed = allowed.clone();
             t.raw.nr_cpus_allowed = allowed.count() as i32;
             if t.life != Life::New {
                 kernel.tell_affinity(task);

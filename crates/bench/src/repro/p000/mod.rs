@@ -28,15 +28,20 @@ mod working_sets;
 
 use anyhow::Result;
 
-use super::Options;
 use super::study::{Part, Status, Study};
+use super::{Options, Paper};
 use experiment::Experiment;
 
-/// Its number.
-pub const PAPER: &str = "000";
 const TITLE: &str = "Kim, Eom, Yeom: Asymmetry-aware load balancing for parallel applications in \
                      single-ISA multi-core systems. Journal of Zhejiang University-SCIENCE C \
                      (Computers & Electronics), 2012";
+
+/// The paper.
+pub const PAPER: Paper = Paper { number: "000", parts, measure };
+
+fn parts() -> Vec<&'static str> {
+    PARTS.map(|(id, _)| id).to_vec()
+}
 
 /// What measures a part.
 type Measure = fn(&Experiment) -> Result<Part>;
@@ -54,31 +59,20 @@ const PARTS: [(&str, Measure); 9] = [
     ("cg", npb::fine_barriers),
 ];
 
-/// Their names.
-pub const NAMES: [&str; PARTS.len()] = {
-    let mut names = [""; PARTS.len()];
-    let mut place = 0;
-    while place < PARTS.len() {
-        names[place] = PARTS[place].0;
-        place += 1;
-    }
-    names
-};
-
 /// Measures these parts; `so_far` gets the study after each of them, so that nothing is lost. A part
 /// that fails is in it, with the reason.
 ///
 /// # Errors
 /// Exact accounting is not possible, there is only one CPU, `so_far` fails, or somebody asked for
 /// the end.
-pub fn measure(
+fn measure(
     chosen: &[&str],
     options: &Options,
     so_far: &mut dyn FnMut(&Study) -> Result<()>,
 ) -> Result<Study> {
     let experiment = Experiment::new(options.executable.clone(), options.quick, options.runs)?;
     let mut study = Study {
-        paper: PAPER.to_owned(),
+        paper: PAPER.number.to_owned(),
         title: TITLE.to_owned(),
         command: options.command.clone(),
         ..Study::default()
