@@ -54,6 +54,8 @@ struct task_state {
 	u32 group;		/* its cgroup's slot */
 	u32 is_new;		/* not placed in any queue yet */
 	u32 bound;		/* balance_bound() */
+	u32 leaves_to;		/* 1 + the CPU that it was taken off its own for; 0: none */
+	u32 pad;
 };
 
 struct {

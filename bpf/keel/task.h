@@ -132,6 +132,9 @@ static __always_inline void note_running(struct cpu_state *c, struct task_state 
 	WRITE_ONCE(c->running_weight, t->weight);
 }
 
+/* Who runs alone has had its CPU for so long before it looks for another, and looks no more often. */
+#define ACTIVE_INTERVAL_NS 8000000ULL
+
 void KEEL_OPS(keel_running, struct task_struct *p)
 {
 	struct task_state *t = task_state(p);
@@ -150,6 +153,8 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	note_awake(t, now);
 	note_share(t, now, false);
 	note_busy(cpu, c, now);
+	if (settings.active)
+		c->active_at_ns = now + ACTIVE_INTERVAL_NS;
 	t->seen_space = space_of(p);
 	note_space(cpu, c, t->seen_space);
 	note_running(c, t, now);

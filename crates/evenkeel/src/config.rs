@@ -105,6 +105,7 @@ impl SchedOptions {
             gate: self.gate.or(other.gate),
             balance: self.balance.or(other.balance),
             slice_us: self.slice_us.or(other.slice_us),
+            active: self.active || other.active,
             capacity: self.capacity.or(other.capacity),
             zone: self.zone.or(other.zone),
             max_idle_wait: if waits { self.max_idle_wait } else { other.max_idle_wait },

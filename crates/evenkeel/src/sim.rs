@@ -9,7 +9,7 @@ use comfy_table::{Table, presets};
 use evenkeel_bench::output::Output;
 use evenkeel_bench::stats::Verdict;
 use evenkeel_capability::{LagParameters, Policy};
-use evenkeel_keel::Options;
+use evenkeel_keel::{Balance, Options};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
 use evenkeel_sim::{
@@ -73,7 +73,9 @@ fn schedulers(args: &PolicyArgs) -> Vec<Scheduler> {
         for gate in or_default(&args.gate) {
             for balance in or_default(&args.balance) {
                 for slice in or_default(&args.slice_us) {
-                    let options = Options { order, gate, balance, slice, ..Options::default() };
+                    let active = args.active && balance == Balance::Capability;
+                    let options =
+                        Options { order, gate, balance, slice, active, ..Options::default() };
                     all.push(Scheduler::Keel(options));
                 }
             }

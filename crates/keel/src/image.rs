@@ -42,6 +42,8 @@ impl Image {
             cpus: topology.cpu_numbers,
             levels: topology.levels,
             online: topology.online,
+            active: u32::from(options.active),
+            pad: 0,
         };
         let parts: [&[u8]; 3] = [
             bytemuck::cast_slice(&topology.cpu_at),

@@ -336,6 +336,8 @@ pub struct Options {
     pub balance: Balance,
     /// How long a task runs before others get their turn.
     pub slice: Slice,
+    /// Whether who runs alone may leave for a more capable CPU: with [`Balance::Capability`] only.
+    pub active: bool,
     /// What CPUs can do, where the user knows better than the machine.
     pub capacities: Capacities,
     /// How long the gate may keep a task waiting while a CPU idles.

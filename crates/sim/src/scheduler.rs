@@ -52,7 +52,8 @@ impl std::fmt::Display for Scheduler {
         match self {
             Self::Fifo => f.write_str("fifo"),
             Self::Keel(options) | Self::Built(options, _) => {
-                write!(f, "{}/{}/{}", options.order, options.gate, options.balance)
+                write!(f, "{}/{}/{}", options.order, options.gate, options.balance)?;
+                f.write_str(if options.active { "+active" } else { "" })
             }
         }
     }

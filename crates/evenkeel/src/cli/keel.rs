@@ -43,6 +43,9 @@ pub struct SchedOptions {
     /// How long a task runs before others get their turn, in microseconds [default: 4000].
     #[arg(long, value_name = "N")]
     pub slice_us: Option<Slice>,
+    /// With --balance capability: who runs alone leaves for a more capable CPU that idles.
+    #[arg(long)]
+    pub active: bool,
     /// What CPUs can do, 1 to 1024 each, for example 0-3=1024,4-7=512 [default: what the kernel
     /// says].
     #[arg(long, value_name = "LIST")]

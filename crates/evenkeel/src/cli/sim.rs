@@ -40,11 +40,14 @@ pub struct PolicyArgs {
     /// What load is and where it goes [default: count].
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     pub balance: Vec<Balance>,
+    /// Where load is `capability`: who runs alone leaves for a more capable CPU that idles.
+    #[arg(long)]
+    pub active: bool,
     /// How long a task runs before others get their turn, in microseconds [default: 4000].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub slice_us: Vec<Slice>,
     /// Not the keel, but a single queue, first come, first served.
-    #[arg(long, conflicts_with_all = ["order", "gate", "balance", "slice_us"])]
+    #[arg(long, conflicts_with_all = ["order", "gate", "balance", "active", "slice_us"])]
     pub fifo: bool,
 }
 
