@@ -8,6 +8,7 @@ static __always_inline void alert(u32 cpu, struct task_state *t, u64 flags, u64 
 {
 	struct cpu_state *c = cpu_state(cpu);
 	struct order_params params = order_params();
+	bool is_own = cpu == bpf_get_smp_processor_id();
 	u64 running, since_ns;
 
 	if (!c)
@@ -22,7 +23,7 @@ static __always_inline void alert(u32 cpu, struct task_state *t, u64 flags, u64 
 		 * the one that the kernel enqueues on: only for who wakes it has that CPU look. And it
 		 * has turned already if it enqueues the last one that it had.
 		 */
-		if (cpu != bpf_get_smp_processor_id() || flags & SCX_ENQ_LAST)
+		if (!is_own || flags & SCX_ENQ_LAST)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return;
 	}
@@ -31,7 +32,7 @@ static __always_inline void alert(u32 cpu, struct task_state *t, u64 flags, u64 
 	running = READ_ONCE(c->running_vruntime);
 	since_ns = READ_ONCE(c->running_since_ns);
 	running = order_charge(running, now - since_ns, READ_ONCE(c->running_weight));
-	if (order_preempt(&params, t->vruntime, running, now - since_ns)) {
+	if (order_preempt(&params, t->vruntime, running, is_own ? now - since_ns : ~0ULL)) {
 		count(COUNT_PREEMPT);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
