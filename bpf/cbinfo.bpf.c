@@ -348,6 +348,9 @@ static __always_inline int interrupt(u64 activity, bool entry)
 		activity = c->in_softirq ? CPU_SOFTIRQ :
 			task_activity(task, bpf_task_storage_get(&tasks, task, 0, 0));
 		note_steal(c, steal_ns(rq_of(task)));
+		/* No switch has told yet who runs here: who did when we came may stay for long. */
+		if (!c->switched_ns)
+			c->current_tid = task->pid;
 	}
 	turn_to(c, activity, now);
 	end_write(c);

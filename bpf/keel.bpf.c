@@ -73,6 +73,7 @@ struct sched_ext_ops keel_ops = {
 	.init_task = (void *)keel_init_task,
 	.exit_task = (void *)keel_exit_task,
 	.enable = (void *)keel_enable,
+	.disable = (void *)keel_disable,
 	.dump = (void *)keel_dump,
 	.dump_cpu = (void *)keel_dump_cpu,
 	.dump_task = (void *)keel_dump_task,

@@ -31,8 +31,15 @@
  * these (4.1.3, line 2). New and waking tasks go where one task more makes the least
  * load, so to an idle fast CPU before an idle slow one.
  *
- * Lines 24 and 35 also move who runs alone on a slow CPU. That is an option of its
- * own here (`active`): without it only tasks that wait are moved.
+ * The paper leaves open where a new task goes and how strict line 40 is: PART_PLAIN
+ * places as `count` does, PART_BARE pulls at any difference. Two parts are ours.
+ * PART_HOME: a task gets less of a CPU that is far from its memory, in proportion to
+ * the distance as firmware has it; new and waking tasks go where they get most, and
+ * who comes nearer to its memory is pulled first. PART_COST: a busy CPU pulls nobody
+ * who would get less there than its turns are worth where it waits. (An idle one
+ * does: its time is lost otherwise, and somebody's turns come sooner.)
+ * PART_ACTIVE: who runs alone on a slow CPU leaves for a faster one that idles (lines
+ * 24 and 35 of Algorithm 1); without it only tasks that wait are moved.
  *
  * It departs from the paper where that leaves more than one reading: the threshold
  * of a quarter (an eighth) stays, where line 40 has a bare "<". And the threads of a
@@ -49,8 +56,18 @@ enum balance_kind {
 	BALANCE_KINDS,
 };
 
+/* What `capability` does besides, or otherwise. */
+enum balance_part {
+	PART_HOME = 1,	/* memory's distance counts */
+	PART_COST = 2,	/* no pull that costs a task more than it gains */
+	PART_PLAIN = 4,	/* new and waking tasks are placed as if CPUs were equal */
+	PART_BARE = 8,	/* a busy CPU pulls at any difference of loads */
+	PART_ACTIVE = 16,	/* who runs alone leaves for a faster CPU that idles */
+};
+
 struct balance_params {
-	u32 kind;	/* enum balance_kind */
+	u16 kind;	/* enum balance_kind */
+	u16 parts;	/* of enum balance_part (small: BPF's stack is) */
 	u32 faster;	/* CPUs of more capability than the one that balances */
 	u32 tasks;	/* that run or wait, on all CPUs */
 };
@@ -95,6 +112,33 @@ POLICY u32 balance_capability(const struct balance_params *params, u32 capabilit
 	if (params->kind == BALANCE_COUNT || capability > FULL)
 		return FULL;
 	return capability ? capability : 1;
+}
+
+/* Whether the policy does this, too. */
+POLICY bool balance_has(const struct balance_params *params, enum balance_part part)
+{
+	return params->kind != BALANCE_COUNT && params->parts & part;
+}
+
+/* What a task gets of a CPU that it has for itself, its memory's distance counted or not. */
+POLICY u32 balance_pace(const struct balance_params *params, const struct cpu_view *cpu, bool far)
+{
+	u32 pace = balance_capability(params, cpu->capability);
+
+	if (!far || cpu->far <= NEAR)
+		return pace;
+	pace = pace * NEAR / cpu->far;
+	return pace ? pace : 1;
+}
+
+/* As what kind of CPUs new and waking tasks see them. */
+POLICY struct balance_params balance_placing(const struct balance_params *params)
+{
+	struct balance_params placing = *params;
+
+	if (balance_has(params, PART_PLAIN))
+		placing.kind = BALANCE_COUNT;
+	return placing;
 }
 
 /* Whether load a on capability a is more than load b on capability b. */
@@ -151,7 +195,6 @@ POLICY bool balance_heavier(const struct balance_params *params, const struct gr
 POLICY u64 balance_quota(const struct balance_params *params, const struct group_view *busiest,
 			 const struct cpu_view *own, bool shared)
 {
-	u64 pct = shared ? IMBALANCE_SHARED_PCT : IMBALANCE_PCT;
 	u64 to = balance_capability(params, own->capability), from = busiest->busiest_capability;
 	/* Each multiplied by what the other one can do. */
 	u64 theirs = min_u64(busiest->busiest_load, MAX_CPU_LOAD) * to;
@@ -161,8 +204,11 @@ POLICY u64 balance_quota(const struct balance_params *params, const struct group
 	if (busiest->busiest == NO_CPU || busiest->busiest == own->cpu)
 		return 0;
 	even = theirs > ours ? (theirs - ours) / (from + to) : 0;
-	if (!own->idle)
-		return theirs * 100 > ours * pct ? even : 0;
+	if (!own->idle) {
+		u64 pct = shared ? IMBALANCE_SHARED_PCT : IMBALANCE_PCT;
+
+		return balance_has(params, PART_BARE) || theirs * 100 > ours * pct ? even : 0;
+	}
 	if (params->kind == BALANCE_CAPABILITY && to < from && params->tasks <= params->faster)
 		return 0;
 	/*
@@ -203,9 +249,42 @@ POLICY enum task_score balance_task_score(const struct balance_params *params,
 {
 	if (task->affinity)
 		return SCORE_FIRST;
+	if (balance_has(params, PART_HOME) && task->far_from != task->far_to)
+		return task->far_to < task->far_from ? SCORE_FIRST : SCORE_SECOND;
 	if (params->kind == BALANCE_CAPABILITY && from != to)
 		return task->bound == (to > from) ? SCORE_FIRST : SCORE_SECOND;
 	return task->rested_ns < CACHE_HOT_NS ? SCORE_SECOND : SCORE_FIRST;
+}
+
+/*
+ * Whether a task of this weight that waits on `from` gets at least as much on `to` as its
+ * turns are worth where it is.
+ */
+POLICY bool balance_pays(const struct balance_params *params, const struct cpu_view *from,
+			 const struct cpu_view *to, u64 weight)
+{
+	if (!balance_has(params, PART_COST))
+		return true;
+	return min_u64(from->load, MAX_CPU_LOAD) * balance_pace(params, to, true) >=
+	       min_u64(to->load + weight, MAX_CPU_LOAD) * balance_pace(params, from, true);
+}
+
+/*
+ * Whether a new task is better off on `candidate` than on `best`: an idle CPU would pull it
+ * anyway; of two idle or two busy ones the one where it gets most; of two such ones the first.
+ */
+POLICY bool balance_place(const struct balance_params *params, const struct cpu_view *best,
+			  const struct cpu_view *candidate)
+{
+	bool far = balance_has(params, PART_HOME);
+	u64 there = min_u64(best->load + NICE_0_WEIGHT, MAX_CPU_LOAD) *
+		    balance_pace(params, candidate, far);
+	u64 here = min_u64(candidate->load + NICE_0_WEIGHT, MAX_CPU_LOAD) *
+		   balance_pace(params, best, far);
+
+	if (candidate->idle != best->idle)
+		return candidate->idle;
+	return here < there;
 }
 
 /*
@@ -218,10 +297,9 @@ POLICY bool balance_home(const struct balance_params *params, const struct cpu_v
 			 const struct cpu_view *candidate)
 {
 	u64 more = params->kind == BALANCE_COUNT ? 0 : NICE_0_WEIGHT;
-	u64 there = min_u64(best->load + more, MAX_CPU_LOAD) *
-		    balance_capability(params, candidate->capability);
-	u64 here = min_u64(candidate->load + more, MAX_CPU_LOAD) *
-		   balance_capability(params, best->capability);
+	bool far = balance_has(params, PART_HOME);
+	u64 there = min_u64(best->load + more, MAX_CPU_LOAD) * balance_pace(params, candidate, far);
+	u64 here = min_u64(candidate->load + more, MAX_CPU_LOAD) * balance_pace(params, best, far);
 
 	if (candidate->idle != best->idle) {
 		if (params->kind == BALANCE_COUNT)

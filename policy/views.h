@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
@@ -26,6 +27,8 @@ typedef unsigned long long u64;
 #define NICE_0_WEIGHT (1ULL << 20)
 /* No task weighs less, however deep its cgroup: bounds what a ns of run time charges. */
 #define MIN_WEIGHT (1ULL << 10)
+/* How far a node's memory is from its own CPUs, as firmware has it (kernel: LOCAL_DISTANCE). */
+#define NEAR 10U
 /* A whole CPU: of capability like the kernel's cpu_capacity, of utilisation 100 %. */
 #define FULL 1024U
 
@@ -50,6 +53,7 @@ struct cpu_view {
 	u32 capability;	/* what it can do, 0..=FULL */
 	u32 distance;	/* domain levels between it and the CPU that asks; 0: the same CPU */
 	u32 affinity;	/* order_affinity() of the task in question and what runs there */
+	u32 far;	/* how far the memory of the task in question is from it; 0: not known */
 	bool idle;
 };
 
@@ -59,6 +63,8 @@ struct task_view {
 	u64 rested_ns;	/* since it last ran: the longer, the colder its caches */
 	bool bound;	/* balance_bound(): by the CPU, and not by I/O */
 	u32 affinity;	/* order_affinity() of the task and what the pulling CPU's group runs */
+	u32 far_from;	/* how far its memory is from the CPU where it waits; 0: not known */
+	u32 far_to;	/* and from the one that pulls */
 };
 
 /* Whether a comes before b. vruntimes wrap: all that counts is which way is shorter. */

@@ -42,7 +42,7 @@ static __always_inline void look_for_better(struct task_struct *p, struct task_s
 {
 	u32 cpu;
 
-	if (!settings.active || !topology.cpu[BOUNDED(own, MAX_CPUS)].faster ||
+	if (!(settings.parts & PART_ACTIVE) || !topology.cpu[BOUNDED(own, MAX_CPUS)].faster ||
 	    now < c->active_at_ns || is_anybody_waiting_on(c, 1) || !is_any(&idle_cpus))
 		return;
 	c->active_at_ns = now + ACTIVE_INTERVAL_NS;
@@ -59,7 +59,7 @@ static __always_inline bool lets_go(struct task_struct *p, struct task_state *t,
 {
 	u64 to = c->leave_to;
 
-	if (!settings.active || !to)
+	if (!(settings.parts & PART_ACTIVE) || !to)
 		return false;
 	c->leave_to = 0;
 	if (is_anybody_waiting_on(c, 1) || !may_run_on(p, to - 1) ||

@@ -17,6 +17,8 @@
 #define MAX_LEVELS 8
 /* The groups of all domains together. */
 #define MAX_RANGES 16384
+/* Of nodes with higher numbers no distances are known. */
+#define MAX_NODES 64
 
 /* Fixed at load: what is not chosen is pruned by the verifier. */
 struct keel_settings {
@@ -26,7 +28,7 @@ struct keel_settings {
 	u32 cpus;	/* CPU numbers are below this */
 	u32 levels;	/* of domains, at most MAX_LEVELS */
 	u32 online;	/* positions are below this */
-	u32 active;	/* 1: who runs alone may leave for a more capable CPU */
+	u32 parts;	/* of enum balance_part */
 	u32 pad;
 };
 
@@ -79,6 +81,7 @@ struct keel_cpu {
 	u16 position;
 	u16 capability;	/* 0..=1024 */
 	u16 faster;	/* how many CPUs are of more capability */
+	u16 node;	/* its number */
 	struct keel_domain domain[MAX_LEVELS];	/* the smallest first */
 };
 
@@ -90,6 +93,7 @@ struct keel_topology {
 	u16 cpu_at[MAX_CPUS];
 	struct keel_cpu cpu[MAX_CPUS];
 	struct cpu_range range[MAX_RANGES];
+	u8 distance[MAX_NODES][MAX_NODES];	/* of memory, by number; 0: not known */
 };
 
 /* What is counted, each by the CPU that does it. crates/keel names them in this order. */

@@ -81,6 +81,24 @@ static __always_inline void update_utilisation(struct cpu_state *c, u64 now, boo
 	c->busy_since_ns = now;
 }
 
+/* A higher class has the CPU from now on. Called by the CPU itself, or with its lock. */
+static __always_inline void note_taken(struct cpu_state *c, u64 now)
+{
+	if (READ_ONCE(c->taken_since_ns))
+		return;
+	update_utilisation(c, now, !c->idles);
+	WRITE_ONCE(c->taken_since_ns, now);
+}
+
+/* The CPU is ours again. */
+static __always_inline void note_returned(struct cpu_state *c, u64 now)
+{
+	if (!READ_ONCE(c->taken_since_ns))
+		return;
+	update_utilisation(c, now, true);
+	WRITE_ONCE(c->taken_since_ns, 0);
+}
+
 static __always_inline u32 utilisation_of(struct cpu_state *c, u64 now)
 {
 	u64 since = READ_ONCE(c->busy_since_ns);
@@ -165,6 +183,7 @@ static __always_inline bool view_cpu(u32 cpu, u64 now, struct cpu_view *view)
 	view->capability = topology.cpu[BOUNDED(cpu, MAX_CPUS)].capability;
 	view->distance = 0;
 	view->affinity = 0;
+	view->far = 0;
 	view->idle = is_idle(c);
 	if (is_gone(c, now))
 		view->load = TAKEN_LOAD;

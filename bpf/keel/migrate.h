@@ -60,7 +60,7 @@ static __always_inline struct cpu_range range_at(u32 index)
 	return topology.range[BOUNDED(index, MAX_RANGES)];
 }
 
-/* Sums up a group: those of its CPUs that the task may use, or all. */
+/* Sums up a group: those of its CPUs that the task may use, which is to be placed, or all. */
 KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count, u64 now,
 			struct task_struct *p __arg_trusted __arg_nullable)
 {
@@ -69,6 +69,8 @@ KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count, u64 now,
 
 	if (!sum)
 		return 0;
+	if (p)
+		params = balance_placing(&params);
 	*sum = GROUP_NONE;
 	bpf_for(position, first, first + count) {
 		struct cpu_view view;
@@ -80,6 +82,24 @@ KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count, u64 now,
 			balance_cpu_step(&params, sum, &view);
 	}
 	return 0;
+}
+
+/* Whether a waiting task gets at least as much where it is pulled to. */
+static __always_inline bool pull_pays(const struct task_view *task, u32 source, u32 own)
+{
+	struct balance_params params = balance_params();
+	struct cpu_state *to = cpu_state(own), *from = cpu_state(source);
+	struct cpu_view there, here;
+
+	if (!(settings.parts & PART_COST) || !to || !from)
+		return true;
+	there.load = READ_ONCE(from->load);
+	there.capability = capability_of(source);
+	there.far = task->far_from;
+	here.load = READ_ONCE(to->load);
+	here.capability = capability_of(own);
+	here.far = task->far_to;
+	return balance_pays(&params, &there, &here, task->weight);
 }
 
 /* Takes the tasks of one choice; how far it gets stands in the CPU's `search`. */
@@ -101,7 +121,7 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 		struct task_view view;
 		struct task_state *t;
 		u64 vruntime;
-		u32 why;
+		u32 why, memory;
 
 		if (!search->budget || !search->quota)
 			break;
@@ -112,6 +132,9 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 		view.weight = t->counted_weight;
 		view.rested_ns = now - t->rested_since_ns;
 		view.bound = t->bound;
+		memory = memory_of(p, t);
+		view.far_from = far_of(memory, source);
+		view.far_to = far_of(memory, own);
 		view.affinity = order_affinity(&order, space_of(p), follow);
 		why = reason == MOVE_IDLE && view.affinity ? MOVE_AGGREGATE : reason;
 		if (balance_task_score(&params, &view, capability_of(source), capability_of(own)) !=
@@ -126,7 +149,8 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 			continue;
 		if (is_free || (reason == MOVE_IDLE && is_overdue(t, now)))
 			count_ungated(why);
-		else if (!may_move(source, p, t, why, now))
+		else if ((reason != MOVE_IDLE && !pull_pays(&view, source, own)) ||
+			 !may_move(source, p, t, why, now))
 			continue;
 		vruntime = place_between(from, to, t->vruntime, PLACE_ARRIVE);
 		scx_bpf_dsq_move_set_vtime(THIS_ITERATOR, vruntime);

@@ -3,15 +3,50 @@
 #ifndef EVENKEEL_KEEL_PLACE_H
 #define EVENKEEL_KEEL_PLACE_H
 
+/* What a policy sees of a CPU that a task may be placed on. False: it may not. */
+static __always_inline bool view_place(struct task_struct *p, u32 memory, u32 cpu, u64 now,
+				       struct cpu_view *view)
+{
+	if (!may_run_on(p, cpu) || !view_cpu(cpu, now, view))
+		return false;
+	view->far = far_of(memory, cpu);
+	return true;
+}
+
+/* The CPU on which a new task or program gets most, its memory's distance counted. */
+KEEL_PART u32 place_near(struct task_struct *p __arg_trusted, u32 from, u64 now)
+{
+	struct balance_params params = balance_params();
+	struct task_state *t = task_state(p);
+	struct cpu_view best;
+	u32 position, memory;
+
+	if (!t)
+		return from;
+	memory = memory_of(p, t);
+	if (!view_place(p, memory, from, now, &best))
+		return from;
+	bpf_for(position, 0, settings.online) {
+		struct cpu_view view;
+
+		if (view_place(p, memory, cpu_at(position), now, &view) &&
+		    balance_place(&params, &best, &view))
+			best = view;
+	}
+	return best.cpu;
+}
+
 /*
  * The CPU for a new task or program: from the largest domain down, into the least
  * loaded group each time; its own where that is as good.
  */
 KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, u32 from, u64 now)
 {
-	struct balance_params params = balance_params();
+	struct balance_params params = balance_params(), placing = balance_placing(&params);
 	u32 cpu = from, step, i;
 
+	if (settings.parts & PART_HOME)
+		return place_near(p, from, now);
 	bpf_for(step, 0, settings.levels) {
 		struct keel_domain domain = domain_of(cpu, settings.levels - 1 - step);
 		struct group_view least = GROUP_NONE;
@@ -25,8 +60,8 @@ KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, u32 from, u64 now)
 			sum_group(&group, range.first, range.count, now, p);
 			if (!group.cpus)
 				continue;
-			if (!least.cpus || balance_heavier(&params, &least, &group) ||
-			    (is_own && !balance_heavier(&params, &group, &least))) {
+			if (!least.cpus || balance_heavier(&placing, &least, &group) ||
+			    (is_own && !balance_heavier(&placing, &group, &least))) {
 				least = group;
 				there = is_own ? cpu : group.first;
 			}
@@ -37,18 +72,19 @@ KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, u32 from, u64 now)
 }
 
 /* The better of `best` and another CPU for a task that wakes. */
-static __always_inline void consider(struct cpu_view *best, u32 cpu, u32 distance, bool idle,
+static __always_inline void consider(struct cpu_view *best, u32 cpu, u32 memory, bool idle,
 				     u64 relief, u64 now)
 {
-	struct balance_params params = balance_params();
+	struct balance_params params = balance_params(), placing = balance_placing(&params);
 	struct cpu_view view;
 
 	if (cpu == best->cpu || !view_cpu(cpu, now, &view))
 		return;
-	view.distance = distance;
+	view.distance = 1;
+	view.far = far_of(memory, cpu);
 	view.idle = idle;
 	view.load -= min_u64(view.load, relief);
-	if (balance_home(&params, best, &view))
+	if (balance_home(&placing, best, &view))
 		*best = view;
 }
 
@@ -56,31 +92,35 @@ static __always_inline void consider(struct cpu_view *best, u32 cpu, u32 distanc
 KEEL_PART u32 best_idle(struct task_struct *p __arg_trusted, u32 first, u64 now)
 {
 	struct balance_params params = balance_params();
+	struct task_state *t = task_state(p);
 	struct cpu_view best;
-	u32 position;
+	u32 position, memory;
 
-	if (!view_cpu(first, now, &best))
+	if (!t)
+		return first;
+	memory = memory_of(p, t);
+	if (!view_place(p, memory, first, now, &best))
 		return first;
 	best.idle = true;
 	bpf_for(position, 0, settings.online) {
-		u32 cpu = cpu_at(position);
 		struct cpu_view view;
 
-		if (!may_run_on(p, cpu) || !view_cpu(cpu, now, &view) || !view.idle)
-			continue;
-		if (balance_home(&params, &best, &view))
+		if (view_place(p, memory, cpu_at(position), now, &view) && view.idle &&
+		    balance_home(&params, &best, &view))
 			best = view;
 	}
 	return best.cpu;
 }
 
 /* Instead of the idle CPU that the kernel has chosen, a better one if there is any. */
-static __always_inline u32 claim_better(struct task_struct *p, u32 claimed, u64 now)
+static __always_inline u32 claim_better(struct task_struct *p, u32 memory, u32 claimed, u64 now)
 {
 	u32 better;
 
-	if (settings.balance == BALANCE_COUNT || claimed == NO_CPU ||
-	    !topology.cpu[BOUNDED(claimed, MAX_CPUS)].faster)
+	if (settings.balance == BALANCE_COUNT || settings.parts & PART_PLAIN || claimed == NO_CPU)
+		return claimed;
+	if (!topology.cpu[BOUNDED(claimed, MAX_CPUS)].faster &&
+	    (!(settings.parts & PART_HOME) || far_of(memory, claimed) <= NEAR))
 		return claimed;
 	better = best_idle(p, claimed, now);
 	if (better == claimed || !scx_bpf_test_and_clear_cpu_idle(better))
@@ -113,7 +153,7 @@ static __always_inline bool stays(struct task_struct *p, struct task_state *t, s
 static __always_inline u32 place_waking(struct task_struct *p, struct task_state *t, s32 prev,
 					u64 wake_flags, u32 *claimed, u64 now)
 {
-	u32 waker = bpf_get_smp_processor_id();
+	u32 waker = bpf_get_smp_processor_id(), memory = memory_of(p, t);
 	struct cpu_state *own = cpu_state(waker);
 	struct cpu_view best;
 	bool is_free = false;
@@ -127,15 +167,16 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 	if (!own || !view_cpu(prev, now, &best))
 		return near;
 	best.idle = false;
+	best.far = far_of(memory, prev);
 	/* "Free" also is the CPU of a waker that says it will sleep: it is not yet. */
 	if (is_free && (near != waker || is_idle(own)))
-		*claimed = claim_better(p, near, now);
+		*claimed = claim_better(p, memory, near, now);
 	if (*claimed == prev)
 		return prev;
 	if (*claimed != NO_CPU)
-		consider(&best, *claimed, 1, true, 0, now);
+		consider(&best, *claimed, memory, true, 0, now);
 	else if (may_run_on(p, waker))
-		consider(&best, waker, 1, false,
+		consider(&best, waker, memory, false,
 			 wake_flags & SCX_WAKE_SYNC ? own->running_weight : 0, now);
 	if (best.cpu != prev && may_run_on(p, prev) && !may_move(prev, p, t, MOVE_WAKE, now))
 		best.cpu = prev;

@@ -44,7 +44,7 @@ static __always_inline void alert(u32 cpu, struct task_state *t, u64 flags, u64 
  * or because a real-time task took its CPU.
  */
 static __always_inline u32 place_anew(struct task_struct *p, struct task_state *t, u32 own,
-				      u64 flags, u64 now)
+				      bool pushed_off, u64 now)
 {
 	struct cpu_state *c = cpu_state(own);
 	s32 idle;
@@ -64,12 +64,12 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 	if (!is_any(&idle_cpus))
 		return own;
 	/* Nothing can be worse than to wait for a real-time task: no gate is asked. */
-	if (!(flags & SCX_ENQ_REENQ) && !would_open(own, t, MOVE_IDLE, now))
+	if (!pushed_off && !would_open(own, t, MOVE_IDLE, now))
 		return own;
 	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (idle < 0 || idle == own)
 		return own;
-	if (flags & SCX_ENQ_REENQ)
+	if (pushed_off)
 		count_ungated(MOVE_IDLE);
 	else if (!may_move(own, p, t, MOVE_IDLE, now)) {
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
@@ -85,6 +85,7 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	struct cpu_state *c = cpu_state(own);
 	u64 slice_ns = READ_ONCE(tunables.slice_ns);
 	u64 now = scx_bpf_now();
+	bool pushed_off;
 
 	if (!t || !c) {
 		count(COUNT_NO_STATE);
@@ -95,14 +96,16 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	note_awake(t, now);
+	pushed_off = flags & SCX_ENQ_REENQ || t->pushed_off;
+	t->pushed_off = 0;
 	if (t->leaves_to) {
 		cpu = t->leaves_to - 1;
 		t->leaves_to = 0;
 	} else if (!(flags & SCX_ENQ_CPU_SELECTED))
-		cpu = place_anew(p, t, own, flags, now);
+		cpu = place_anew(p, t, own, pushed_off, now);
 	bring_home(t, cpu, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
 	count_task(p, t, cpu);
-	if (flags & SCX_ENQ_REENQ)
+	if (pushed_off)
 		count(COUNT_THIEF);
 	else
 		note_leaving(t);
@@ -164,6 +167,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 
 	if (!c)
 		return;
+	note_returned(c, now);
 	yielder = c->yielder;
 	c->yielder = 0;
 	if (settings.gate != GATE_ALWAYS || settings.balance != BALANCE_COUNT)

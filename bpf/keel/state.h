@@ -54,8 +54,9 @@ struct task_state {
 	u32 group;		/* its cgroup's slot */
 	u32 is_new;		/* not placed in any queue yet */
 	u32 bound;		/* balance_bound() */
+	u32 memory;		/* 1 + the node on which its program first ran; 0: it has not yet */
+	u32 pushed_off;		/* a higher class took its CPU */
 	u32 leaves_to;		/* 1 + the CPU that it was taken off its own for; 0: none */
-	u32 pad;
 };
 
 struct {
@@ -145,7 +146,34 @@ static __always_inline struct gate_params gate_params(void)
 
 static __always_inline struct balance_params balance_params(void)
 {
-	return (struct balance_params){ .kind = settings.balance };
+	return (struct balance_params){ .kind = settings.balance, .parts = settings.parts };
+}
+
+static __always_inline u32 node_of(u32 cpu)
+{
+	return topology.cpu[BOUNDED(cpu, MAX_CPUS)].node;
+}
+
+/* The node that a task's memory is on: the kernel's word, or else where it first ran. */
+#define NO_NODE (~0U)
+static __always_inline u32 memory_of(struct task_struct *p, struct task_state *t)
+{
+	s32 preferred;
+
+	if (!(settings.parts & (PART_HOME | PART_COST)))
+		return NO_NODE;
+	preferred = preferred_node(p);
+	return preferred >= 0 ? preferred : t->memory - 1;
+}
+
+/* How far that is from a CPU; 0: not known. */
+static __always_inline u32 far_of(u32 memory, u32 cpu)
+{
+	u32 node = node_of(cpu);
+
+	if (memory >= MAX_NODES || node >= MAX_NODES)
+		return 0;
+	return topology.distance[BOUNDED(memory, MAX_NODES)][BOUNDED(node, MAX_NODES)];
 }
 
 static __always_inline bool may_run_on(struct task_struct *p, u32 cpu)

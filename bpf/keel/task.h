@@ -132,6 +132,13 @@ static __always_inline void note_running(struct cpu_state *c, struct task_state 
 	WRITE_ONCE(c->running_weight, t->weight);
 }
 
+/* A program's memory is on the node where it first runs. */
+static __always_inline void note_memory(struct task_state *t, u64 space, u32 cpu)
+{
+	if (settings.parts & (PART_HOME | PART_COST) && (!t->memory || t->seen_space != space))
+		t->memory = node_of(cpu) + 1;
+}
+
 /* Who runs alone has had its CPU for so long before it looks for another, and looks no more often. */
 #define ACTIVE_INTERVAL_NS 8000000ULL
 
@@ -152,8 +159,10 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	t->waiting_since_ns = 0;
 	note_awake(t, now);
 	note_share(t, now, false);
+	note_returned(c, now);
 	note_busy(cpu, c, now);
-	if (settings.active)
+	note_memory(t, space_of(p), cpu);
+	if (settings.parts & PART_ACTIVE)
 		c->active_at_ns = now + ACTIVE_INTERVAL_NS;
 	t->seen_space = space_of(p);
 	note_space(cpu, c, t->seen_space);
@@ -174,6 +183,14 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 	note_ran(t, now - t->share_since_ns);
 	note_share(t, now, true);
 	WRITE_ONCE(c->running_weight, 0);
+	/*
+	 * With a slice left, it is put at the head of the local queue, where no other CPU can get at
+	 * it, and not always is cpu_release called then. Without, it is enqueued.
+	 */
+	if (runnable && p->scx.slice) {
+		t->pushed_off = 1;
+		set_slice(p, 0);
+	}
 }
 
 /* It sleeps, or leaves the queues for a moment while something about it is changed. */

@@ -3,6 +3,8 @@
 #ifndef EVENKEEL_KEEL_TICK_H
 #define EVENKEEL_KEEL_TICK_H
 
+/* Smaller ones are real-time tasks' (kernel: include/linux/sched/prio.h). */
+#define MAX_RT_PRIO 100
 /* The rest of a slice that is not worth a tick: one part in so many. */
 #define SLICE_REST 8
 /* Tasks at the head of the queue for which the tick looks for an idle CPU. */
@@ -74,8 +76,8 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 }
 
 /*
- * A higher class takes the CPU. Who was preempted stands at the head of the local
- * queue, where no other CPU can get at it: it is enqueued anew.
+ * A higher class takes the CPU. Who was about to run stands in the local queue, where no other CPU
+ * can get at it: it is enqueued anew.
  */
 void KEEL_OPS(keel_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
@@ -84,19 +86,28 @@ void KEEL_OPS(keel_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 
 	if (!c)
 		return;
-	update_utilisation(c, now, !c->idles);
-	WRITE_ONCE(c->taken_since_ns, now);
+	note_taken(c, now);
 	scx_bpf_reenqueue_local();
+}
+
+/*
+ * A task is ours no more. One that has become real-time while it ran has taken its CPU, and the
+ * kernel does not say so otherwise: nobody was preempted.
+ */
+void KEEL_OPS(keel_disable, struct task_struct *p)
+{
+	struct cpu_state *c = cpu_state(scx_bpf_task_cpu(p));
+
+	if (c && p->on_cpu && p->prio < MAX_RT_PRIO)
+		note_taken(c, scx_bpf_now());
 }
 
 void KEEL_OPS(keel_cpu_acquire, s32 cpu, struct scx_cpu_acquire_args *args)
 {
 	struct cpu_state *c = cpu_state(cpu);
 
-	if (!c)
-		return;
-	update_utilisation(c, scx_bpf_now(), true);
-	WRITE_ONCE(c->taken_since_ns, 0);
+	if (c)
+		note_returned(c, scx_bpf_now());
 }
 
 #endif

@@ -56,9 +56,131 @@ static __always_inline bool all_before_arrived(struct xdp_md *ctx, const struct 
 		return false;
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (tcp)
-		has_arrived = (s32)(packet->sequence - tcp->rcv_nxt) <= 0;
+		has_arrived = packet->sequence == tcp->rcv_nxt;
 	bpf_sk_release(sk);
 	return has_arrived;
+}
+
+/*
+ * Takes the paper's option off, and says which core it names; NO_CORE: there is none, and the
+ * packet is as it was.
+ */
+static __always_inline u32 take_off(struct xdp_md *ctx)
+{
+	const u8 *start = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
+	const struct ethernet_header *frame = (const void *)start;
+	struct paper_option option;
+	struct ipv4_header ip;
+	u8 link[LONGEST_LINK_HEADER];
+	u32 link_bytes = sizeof(*frame);
+	const u8 *network;
+	u16 type;
+
+	if (!FITS(frame, end))
+		return NO_CORE;
+	type = frame->type;
+	/* Counted, not subtracted: the verifier then knows it. */
+	for (u32 tag = 0; tag < 2; tag++) {
+		network = start + link_bytes;
+		if (skip_vlan(network, end, &type) != network)
+			link_bytes += sizeof(struct vlan_header);
+	}
+	network = start + link_bytes;
+	if (type != ETHERTYPE_IPV4 || network + sizeof(ip) + sizeof(option) > end)
+		return NO_CORE;
+	__builtin_memcpy(&ip, network, sizeof(ip));
+	__builtin_memcpy(&option, network + sizeof(ip), sizeof(option));
+	if (ip.version_length != (4 << 4 | WORDS_WITH) || ip.protocol != PROTOCOL_TCP ||
+	    (option.core & PAPER_CLASS_MASK) != PAPER_CLASS ||
+	    option.end[0] || option.end[1] || option.end[2])
+		return NO_CORE;
+	ip.version_length = 4 << 4 | WORDS_WITHOUT;
+	ip.total_bytes = BE16(BE16(ip.total_bytes) - sizeof(option));
+	ip.checksum = 0;
+	ip.checksum = header_checksum(&ip, 0);
+	if (bpf_xdp_load_bytes(ctx, 0, link, link_bytes) ||
+	    bpf_xdp_adjust_head(ctx, sizeof(option)))
+		return NO_CORE;
+	/* Both fit: they lie where the headers were. */
+	bpf_xdp_store_bytes(ctx, 0, link, link_bytes);
+	bpf_xdp_store_bytes(ctx, link_bytes, &ip, sizeof(ip));
+	return option.core & PAPER_CORE_MASK;
+}
+
+/* Reads options that are in no usual order; verified by itself. */
+__noinline int search_options(struct xdp_md *ctx, u32 at, u32 bytes, u64 *hint)
+{
+	u8 options[MAX_OPTIONS_BYTES + sizeof(struct hint_option)] = {};
+
+	if (!hint || !bytes || bytes > MAX_OPTIONS_BYTES ||
+	    bpf_xdp_load_bytes(ctx, at, options, bytes))
+		return HINT_MALFORMED;
+	return scan_options(options, bytes, hint);
+}
+
+/* What a hint is worth that is not the one issued last: rarely asked, and not for nothing. */
+static __noinline enum sais_counter judge_other(struct sais_flow *flow, struct sais_packet *packet)
+{
+	struct sais_hint hint, issued;
+	u32 echoed;
+	u16 number;
+
+	if (!flow || !packet)
+		return COUNT_HINT_FORGED;
+	hint = hint_fields(packet->hint);
+	issued = hint_fields(flow->hint);
+	number = BE16(hint.number);
+	echoed = flow->echoed;
+	if (tag_of(&packet->key, hint.core, hint.number) != hint.tag)
+		return COUNT_HINT_FORGED;
+	/* Numbers start again at some time: what matters is which is ahead. */
+	if ((s16)(BE16(issued.number) - number) < 0)
+		return COUNT_HINT_FORGED;
+	if (echoed != NO_NUMBER && (s16)(number - (u16)echoed) < 0)
+		return COUNT_HINT_REPLAYED;
+	return COUNT_HINT_STALE;
+}
+
+/* Of the paper's wire format, whose hint is a core and nothing else. */
+static __always_inline enum sais_counter judge_core(const struct sais_flow *flow, u64 core)
+{
+	struct sais_hint issued = hint_fields(flow->hint);
+
+	if (flow->hint && core == BE16(issued.core))
+		return COUNT_HINT_ECHOED;
+	return flow->hint && core == issued.tag ? COUNT_HINT_STALE : COUNT_HINT_FORGED;
+}
+
+static __always_inline enum sais_counter judge(struct sais_flow *flow, struct sais_packet *packet)
+{
+	switch (packet->has_hint) {
+	case HINT_ABSENT:
+		return COUNT_HINT_ABSENT;
+	case HINT_MALFORMED:
+		return COUNT_HINT_MALFORMED;
+	}
+	if (settings.wire == WIRE_PAPER)
+		return judge_core(flow, packet->hint);
+	return packet->hint == flow->hint ? COUNT_HINT_ECHOED : judge_other(flow, packet);
+}
+
+/* Where the packet's hint wants it; NO_CORE: it has none that can be trusted. */
+static __always_inline u32 hinted_core(struct sais_flow *flow, struct sais_packet *packet)
+{
+	enum sais_counter worth = judge(flow, packet);
+	struct sais_hint hint;
+
+	count(worth, 1);
+	if (worth == COUNT_HINT_ECHOED) {
+		hint = hint_fields(flow->hint);
+		if (flow->echoed != BE16(hint.number))
+			flow->echoed = BE16(hint.number);
+		return BE16(hint.core);
+	}
+	/* The server echoes nothing: what this machine knows must do. */
+	if (worth == COUNT_HINT_ABSENT && flow->echoed == NO_NUMBER)
+		return wanted_core(flow);
+	return NO_CORE;
 }
 
 static __always_inline int pass(enum sais_counter why)
@@ -70,13 +192,14 @@ static __always_inline int pass(enum sais_counter why)
 SEC("xdp")
 int steer(struct xdp_md *ctx)
 {
-	const u8 *data = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
 	enum sais_counter verdict = COUNT_STEERED;
+	bool is_paper = settings.mode == MODE_HINT && settings.wire == WIRE_PAPER;
+	u32 wanted, core, named = is_paper ? take_off(ctx) : NO_CORE;
+	const u8 *data = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
 	struct sais_packet packet;
 	struct sais_flow *flow;
-	u32 wanted, core;
 
-	switch (parse(data, end, &packet)) {
+	switch (parse(data, end, settings.mode == MODE_HINT && !is_paper, &packet)) {
 	case PARSED:
 		break;
 	case PARSED_OTHER:
@@ -85,13 +208,22 @@ int steer(struct xdp_md *ctx)
 		return pass(COUNT_MALFORMED);
 	}
 	flow = bpf_map_lookup_elem(&flows, &packet.key);
+	if (is_paper) {
+		packet.has_hint = named == NO_CORE ? HINT_ABSENT : HINT_FOUND;
+		packet.hint = named;
+	} else if (flow && settings.mode == MODE_HINT && packet.has_hint == HINT_SEARCH) {
+		packet.has_hint = search_options(ctx, packet.options_at, packet.options_bytes,
+						 &packet.hint);
+	}
 	/* An entry that is being made has no core yet. */
 	if (!flow || flow->core == NO_CORE)
 		return pass(COUNT_UNKNOWN);
 
-	wanted = wanted_core(flow);
+	wanted = settings.mode == MODE_HINT ? hinted_core(flow, &packet) : wanted_core(flow);
 	core = wanted;
-	if (!is_allowed(wanted)) {
+	if (wanted == NO_CORE) {
+		verdict = COUNT_DISTRUSTED;
+	} else if (!is_allowed(wanted)) {
 		verdict = COUNT_REFUSED;
 		core = NO_CORE;
 	} else if (wanted == bpf_get_smp_processor_id()) {
@@ -105,7 +237,8 @@ int steer(struct xdp_md *ctx)
 			count(COUNT_MOVED, 1);
 		} else {
 			core = flow->path;
-			verdict = core == wanted ? COUNT_STEERED : COUNT_KEPT;
+			if (verdict != COUNT_DISTRUSTED)
+				verdict = core == wanted ? COUNT_STEERED : COUNT_KEPT;
 		}
 	}
 	count(verdict, 1);

@@ -8,44 +8,10 @@
 #ifndef EVENKEEL_SAIS_CONSUMER_H
 #define EVENKEEL_SAIS_CONSUMER_H
 
-/* False: not a TCP connection in the namespace of the device. */
-static __always_inline bool key_of(struct sock *sk, struct sais_flow_key *key)
-{
-	const struct sock_common *common = &sk->__sk_common;
-	u16 family = common->skc_family;
-	struct tcp_sock *tcp;
-
-	if (family != AF_INET && family != AF_INET6)
-		return false;
-	tcp = bpf_skc_to_tcp_sock(sk);
-	if (!tcp || common->skc_net.net->net_cookie != settings.netns_cookie)
-		return false;
-	if (family == AF_INET) {
-		key->remote[2] = MAPPED;
-		key->remote[3] = common->skc_daddr;
-		key->local[2] = MAPPED;
-		key->local[3] = common->skc_rcv_saddr;
-	} else {
-		/* IPv4 on such a socket is in the mapped form already. */
-		key->remote[0] = common->skc_v6_daddr.in6_u.u6_addr32[0];
-		key->remote[1] = common->skc_v6_daddr.in6_u.u6_addr32[1];
-		key->remote[2] = common->skc_v6_daddr.in6_u.u6_addr32[2];
-		key->remote[3] = common->skc_v6_daddr.in6_u.u6_addr32[3];
-		key->local[0] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[0];
-		key->local[1] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[1];
-		key->local[2] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[2];
-		key->local[3] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[3];
-	}
-	key->remote_port = common->skc_dport;
-	/* skc_num is 0 already when a connection is closed. */
-	key->local_port = tcp->inet_conn.icsk_inet.inet_sport;
-	return key->remote_port != 0;
-}
-
 static __always_inline struct sais_flow *flow_of(const struct sais_flow_key *key)
 {
 	struct sais_flow *flow = bpf_map_lookup_elem(&flows, key);
-	struct sais_flow none = { .core = NO_CORE, .path = NO_CORE };
+	struct sais_flow none = { .core = NO_CORE, .path = NO_CORE, .echoed = NO_NUMBER };
 
 	if (flow)
 		return flow;
@@ -115,6 +81,8 @@ static __always_inline void learn(struct sock *sk, bool is_request, int bytes)
 	} else if (settings.policy != POLICY_RUNNER) {
 		choose(flow, true);
 	}
+	if (settings.mode == MODE_HINT)
+		issue(flow, &key);
 	if (!is_request && bytes > 0)
 		__sync_fetch_and_add(&flow->received_bytes, bytes);
 }

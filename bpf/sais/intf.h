@@ -6,10 +6,25 @@
 #ifndef EVENKEEL_SAIS_INTF_H
 #define EVENKEEL_SAIS_INTF_H
 
+/* From and to network order. */
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define BE16(x) ((u16)__builtin_bswap16(x))
+#define BE32(x) ((u32)__builtin_bswap32(x))
+#else
+#define BE16(x) ((u16)(x))
+#define BE32(x) ((u32)(x))
+#endif
+
+/* An IPv4 address as an IPv6 address (RFC 4291, 2.5.5.2): 0:0:ffff:a.b.c.d. */
+#define MAPPED BE32(0xffff)
 /* The most CPUs; a power of two, so that a mask bounds an index. */
 #define MAX_CPUS 1024
 /* Connections that are remembered; beyond that the least recently used is forgotten. */
 #define MAX_FLOWS 131072
+/* Networks that hints may be exchanged with. */
+#define MAX_PEERS 64
+/* In the place of a hint's number: none has come back. */
+#define NO_NUMBER 0xffffffffU
 /* In the place of a core: none, the packet goes up where it arrived. */
 #define NO_CORE 0xffffffffU
 
@@ -21,11 +36,39 @@ enum core_policy {
 	POLICY_DEDICATED,	/* (iv) always the same */
 };
 
+/* From where it is known which core waits for a packet. */
+enum sais_mode {
+	MODE_FLOW,		/* this machine's sockets */
+	MODE_HINT,		/* the packet, which the server gave the hint back that it was sent */
+};
+
+/* How the server gives hints back. */
+enum sais_wire {
+	WIRE_TCP,		/* in a TCP option, with a tag */
+	WIRE_PAPER,		/* in a byte of IPv4 options, as the paper has it */
+};
+
 /* Fixed at load: what is not chosen is pruned by the verifier. */
 struct sais_settings {
+	u64 hint_key[2];	/* secret, and another one at each load */
 	u64 netns_cookie;	/* the network namespace of the device */
 	u32 policy;		/* enum core_policy */
 	u32 dedicated;		/* the core of POLICY_DEDICATED */
+	u32 mode;		/* enum sais_mode */
+	u32 wire;		/* enum sais_wire */
+	u32 paper_segment;	/* the most data in a packet that still has room for the paper's byte */
+	u32 pad;
+};
+
+/* The same of the server's part. */
+struct sais_serve_settings {
+	u32 wire;		/* enum sais_wire */
+};
+
+/* An address, or those that begin with the same bits; IPv4 mapped into IPv6, in network order. */
+struct sais_peer {
+	u32 prefix_bits;
+	u32 address[4];
 };
 
 /* Written by user space while the programs run. */
@@ -54,7 +97,9 @@ struct sais_flow {
 	u32 tgid;
 	u32 has_reader;		/* 1: the consumer has received */
 	u32 generation;		/* of the ranking that `core` was taken from */
-	u32 pad[10];		/* `steer` reads a cache line that changes only when something changes */
+	u64 hint;		/* the newest that was issued (struct sais_hint); 0: none */
+	u32 echoed;		/* the number of the newest that came back; written by `steer` */
+	u32 pad[7];		/* `steer` reads a cache line that changes only when something changes */
 	u64 received_bytes;	/* by consumers */
 };
 
@@ -68,17 +113,40 @@ enum sais_counter {
 	COUNT_UNKNOWN,		/* nobody here is known to wait for it */
 	COUNT_OTHER,		/* not TCP over IP, or a fragment */
 	COUNT_MALFORMED,	/* its headers contradict themselves or end too early */
+	COUNT_DISTRUSTED,	/* without the hint that its connection should bear, or with another */
 	COUNT_PACKETS,
 	/* And apart from them: */
 	COUNT_MOVED = COUNT_PACKETS,	/* flows that changed their core */
 	COUNT_DROPPED,		/* sent to a core whose queue was full */
 	COUNT_PROCESSED,	/* taken from its queue by the core that it was sent to */
+	/* Of packets whose consumer is known, one of these in hint mode: */
+	COUNT_HINT_ECHOED,	/* the hint that was issued last */
+	COUNT_HINT_ABSENT,	/* none */
+	COUNT_HINT_STALE,	/* one that was issued before it, and under way meanwhile */
+	COUNT_HINT_REPLAYED,	/* one after which newer ones had come back already */
+	COUNT_HINT_FORGED,	/* one that was never issued for this connection */
+	COUNT_HINT_MALFORMED,	/* one of another length, or options that contradict themselves */
+	COUNT_HINTS_SENT,	/* packets that left with a hint */
 	COUNTERS,
 };
 
 /* A CPU's counters; written only by itself. */
 struct sais_cpu {
 	u64 counters[COUNTERS];
+};
+
+/* What a server counts. crates/sais names them in this order. */
+enum sais_served_counter {
+	SERVED_CONNECTIONS,	/* accepted from peers */
+	SERVED_HEARD,		/* packets that came with a hint */
+	SERVED_MALFORMED,	/* packets that came with one of another length */
+	SERVED_ECHOED,		/* packets that left with a hint */
+	SERVED_NO_ROOM,		/* packets that left without: core or packet do not fit the paper's format */
+	SERVED_COUNTERS,
+};
+
+struct sais_served {
+	u64 counters[SERVED_COUNTERS];
 };
 
 #endif

@@ -16,11 +16,19 @@ typedef __u8 u8;
 typedef __u16 u16;
 typedef __u32 u32;
 typedef __u64 u64;
+typedef __s16 s16;
 typedef __s32 s32;
 
 /* include/linux/socket.h */
 #define AF_INET 2
 #define AF_INET6 10
+/* include/uapi/linux/bpf.h, since 6.6: on to whoever else has a say. */
+#define TCX_NEXT -1
+/* include/uapi/asm-generic/errno.h */
+#define ENOMSG 42
+/* include/uapi/linux/tcp.h, include/linux/socket.h */
+#define TCP_MAXSEG 2
+#define SOL_TCP 6
 /* include/net/tcp_states.h */
 #define TCP_CLOSE 7
 

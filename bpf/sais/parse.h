@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * SrcParser (paper 001, section IV): whose packet is this? Reads the headers of an
+ * SrcParser (paper 001, section IV): whose packet is this, and which hint does it bear? Reads the headers of an
  * Ethernet frame, with up to two VLAN tags, before anything else in the kernel does.
  *
  * What it is given comes from anybody. Nothing is read past `end`; the same file is compiled
@@ -12,14 +12,6 @@
 #ifndef EVENKEEL_SAIS_PARSE_H
 #define EVENKEEL_SAIS_PARSE_H
 
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define BE16(x) ((u16)__builtin_bswap16(x))
-#define BE32(x) ((u32)__builtin_bswap32(x))
-#else
-#define BE16(x) ((u16)(x))
-#define BE32(x) ((u32)(x))
-#endif
-
 #define ETHERTYPE_IPV4 BE16(0x0800)
 #define ETHERTYPE_IPV6 BE16(0x86dd)
 #define ETHERTYPE_VLAN BE16(0x8100)
@@ -27,8 +19,6 @@
 #define PROTOCOL_TCP 6
 /* In the field of fragments: more of them follow, or this is not the first. */
 #define IS_FRAGMENT BE16(0x3fff)
-/* An IPv4 address as an IPv6 address (RFC 4291, 2.5.5.2): 0:0:ffff:a.b.c.d. */
-#define MAPPED BE32(0xffff)
 
 /* Headers as they stand in the packet; none has holes. */
 
@@ -42,6 +32,9 @@ struct vlan_header {
 	u16 tag;
 	u16 type;
 };
+
+/* With two VLAN tags. */
+#define LONGEST_LINK_HEADER (sizeof(struct ethernet_header) + 2 * sizeof(struct vlan_header))
 
 struct ipv4_header {
 	u8 version_length;	/* in the lower half: words of 4 bytes */
@@ -84,16 +77,98 @@ enum parse_result {
 	PARSED_MALFORMED,
 };
 
+enum hint_result {
+	HINT_ABSENT,
+	HINT_FOUND,
+	HINT_MALFORMED,
+	HINT_SEARCH,		/* the options have to be read one by one (scan_options) */
+};
+
 struct sais_packet {
 	struct sais_flow_key key;
 	u32 sequence;		/* of its first byte, in host order */
+	u64 hint;		/* where one was looked for and found */
+	u32 has_hint;		/* enum hint_result */
+	u16 options_at;		/* of HINT_SEARCH, where in the packet, */
+	u16 options_bytes;	/* and how many */
 };
 
 /* The whole header must lie before `end`. */
 #define FITS(header, end) ((const u8 *)(header) + sizeof(*(header)) <= (const u8 *)(end))
 
-static __always_inline enum parse_result parse_tcp(const u8 *data, const u8 *end,
-						   struct sais_packet *packet)
+/* NOP, NOP, time stamps of 10 bytes: what Linux begins its options with. */
+#define TIME_STAMPS BE32(0x0101080a)
+#define TIME_STAMPS_BYTES 12
+/* The longest options that a TCP header can have. */
+#define MAX_OPTIONS_BYTES 40
+
+enum tcp_option {
+	OPTION_END = 0,
+	OPTION_NOP = 1,
+};
+
+static __always_inline enum hint_result take_hint(const struct hint_option *option, u64 *hint)
+{
+	if (option->bytes != sizeof(*option))
+		return HINT_MALFORMED;
+	*hint = option->hint;
+	return HINT_FOUND;
+}
+
+/*
+ * The hint among so many bytes of options, in a copy of its own: the verifier then has to look
+ * at this loop once, and not once for each way that leads through the headers before.
+ */
+static __always_inline enum hint_result
+scan_options(const u8 options[MAX_OPTIONS_BYTES + sizeof(struct hint_option)], u32 bytes, u64 *hint)
+{
+	struct hint_option option;
+	u32 at = 0, length;
+
+	/* An option has at least one byte. */
+	for (u32 i = 0; i < MAX_OPTIONS_BYTES; i++) {
+		if (at >= bytes || at >= MAX_OPTIONS_BYTES || options[at] == OPTION_END)
+			return HINT_ABSENT;
+		if (options[at] == OPTION_NOP) {
+			at++;
+			continue;
+		}
+		length = options[at + 1];
+		if (length < 2 || at + length > bytes)
+			return HINT_MALFORMED;
+		if (options[at] == HINT_KIND && length >= offsetof(struct hint_option, hint) &&
+		    options[at + 2] == HINT_EXPERIMENT_HIGH &&
+		    options[at + 3] == HINT_EXPERIMENT_LOW) {
+			__builtin_memcpy(&option, options + at, sizeof(option));
+			return take_hint(&option, hint);
+		}
+		at += length;
+	}
+	return HINT_ABSENT;
+}
+
+/* The hint where Linux puts it; else `packet` says which options are to be searched. */
+static __always_inline enum hint_result find_hint(const u8 *start, const struct tcp_header *tcp,
+						  const u8 *end, struct sais_packet *packet)
+{
+	u32 bytes = (tcp->length >> 4) * 4 - sizeof(*tcp);
+	const u8 *options = (const u8 *)(tcp + 1);
+	const struct hint_option *option = (const void *)(options + TIME_STAMPS_BYTES);
+
+	if (!bytes)
+		return HINT_ABSENT;
+	if (bytes >= TIME_STAMPS_BYTES + sizeof(*option) && FITS(option, end) &&
+	    *(const u32 *)options == TIME_STAMPS && option->kind == HINT_KIND &&
+	    option->experiment == HINT_EXPERIMENT)
+		return take_hint(option, &packet->hint);
+	packet->options_at = options - start;
+	packet->options_bytes = bytes;
+	return HINT_SEARCH;
+}
+
+/* Looks for a hint only if it is told to: `wants_hint` is known at load. */
+static __always_inline enum parse_result parse_tcp(const u8 *start, const u8 *data, const u8 *end,
+						   bool wants_hint, struct sais_packet *packet)
 {
 	const struct tcp_header *tcp = (const void *)data;
 
@@ -102,18 +177,23 @@ static __always_inline enum parse_result parse_tcp(const u8 *data, const u8 *end
 	packet->key.remote_port = tcp->source;
 	packet->key.local_port = tcp->destination;
 	packet->sequence = BE32(tcp->sequence);
+	if (wants_hint)
+		packet->has_hint = find_hint(start, tcp, end, packet);
 	return PARSED;
 }
 
-static __always_inline enum parse_result parse_ipv4(const u8 *data, const u8 *end,
-						    struct sais_packet *packet)
+/* Where TCP begins; NULL: `result` says why not. */
+static __always_inline const u8 *parse_ipv4(const u8 *data, const u8 *end,
+					    struct sais_packet *packet, enum parse_result *result)
 {
 	const struct ipv4_header *ip = (const void *)data;
 
+	*result = PARSED_MALFORMED;
 	if (!FITS(ip, end) || ip->version_length >> 4 != 4 || (ip->version_length & 15) < 5)
-		return PARSED_MALFORMED;
+		return 0;
+	*result = PARSED_OTHER;
 	if (ip->protocol != PROTOCOL_TCP || ip->fragment & IS_FRAGMENT)
-		return PARSED_OTHER;
+		return 0;
 	packet->key.remote[0] = 0;
 	packet->key.remote[1] = 0;
 	packet->key.remote[2] = MAPPED;
@@ -122,21 +202,23 @@ static __always_inline enum parse_result parse_ipv4(const u8 *data, const u8 *en
 	packet->key.local[1] = 0;
 	packet->key.local[2] = MAPPED;
 	packet->key.local[3] = ip->destination;
-	return parse_tcp(data + (ip->version_length & 15) * 4, end, packet);
+	return data + (ip->version_length & 15) * 4;
 }
 
-static __always_inline enum parse_result parse_ipv6(const u8 *data, const u8 *end,
-						    struct sais_packet *packet)
+static __always_inline const u8 *parse_ipv6(const u8 *data, const u8 *end,
+					    struct sais_packet *packet, enum parse_result *result)
 {
 	const struct ipv6_header *ip = (const void *)data;
 
+	*result = PARSED_MALFORMED;
 	if (!FITS(ip, end) || ip->version_class >> 4 != 6)
-		return PARSED_MALFORMED;
+		return 0;
+	*result = PARSED_OTHER;
 	if (ip->next != PROTOCOL_TCP)
-		return PARSED_OTHER;
+		return 0;
 	__builtin_memcpy(packet->key.remote, ip->source, sizeof(packet->key.remote));
 	__builtin_memcpy(packet->key.local, ip->destination, sizeof(packet->key.local));
-	return parse_tcp(data + sizeof(*ip), end, packet);
+	return data + sizeof(*ip);
 }
 
 /* Takes a VLAN tag off, if there is one. The type is 0, which is no protocol, if it is cut off. */
@@ -154,11 +236,13 @@ static __always_inline const u8 *skip_vlan(const u8 *data, const u8 *end, u16 *t
 	return data + sizeof(*vlan);
 }
 
-/* Fills all of `packet` if it returns PARSED. */
-static __always_inline enum parse_result parse(const u8 *data, const u8 *end,
+/* Fills all of `packet` that was asked for if it returns PARSED. */
+static __always_inline enum parse_result parse(const u8 *data, const u8 *end, bool wants_hint,
 					       struct sais_packet *packet)
 {
 	const struct ethernet_header *frame = (const void *)data;
+	const u8 *start = data;
+	enum parse_result result;
 	u16 type;
 
 	if (!FITS(frame, end))
@@ -169,14 +253,17 @@ static __always_inline enum parse_result parse(const u8 *data, const u8 *end,
 	data = skip_vlan(data, end, &type);
 	switch (type) {
 	case ETHERTYPE_IPV4:
-		return parse_ipv4(data, end, packet);
+		data = parse_ipv4(data, end, packet, &result);
+		break;
 	case ETHERTYPE_IPV6:
-		return parse_ipv6(data, end, packet);
+		data = parse_ipv6(data, end, packet, &result);
+		break;
 	case 0:
 		return PARSED_MALFORMED;
 	default:
 		return PARSED_OTHER;
 	}
+	return data ? parse_tcp(start, data, end, wants_hint, packet) : result;
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The maps, and what all parts need of them.
+ * The maps, and what all parts need: counting, and a socket's connection.
  */
 #ifndef EVENKEEL_SAIS_STATE_H
 #define EVENKEEL_SAIS_STATE_H
@@ -43,9 +43,47 @@ static __always_inline void count(enum sais_counter counter, u64 number)
 		c->counters[counter] += number;
 }
 
+/* The same wherever it is: a softirq may come in between. */
+static __always_inline void count_anywhere(enum sais_counter counter)
+{
+	u32 first = 0;
+	struct sais_cpu *c = bpf_map_lookup_elem(&cpus, &first);
+
+	if (c)
+		__sync_fetch_and_add(&c->counters[counter], 1);
+}
+
 static __always_inline bool is_allowed(u32 core)
 {
 	return core < MAX_CPUS && live.allowed[core / 64] >> (core % 64) & 1;
+}
+
+/* False: not a TCP connection in the namespace of the device. */
+static __always_inline bool key_of(struct sock *sk, struct sais_flow_key *key)
+{
+	const struct sock_common *common = &sk->__sk_common;
+	u16 family = common->skc_family;
+	struct tcp_sock *tcp;
+
+	if (family != AF_INET && family != AF_INET6)
+		return false;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	if (!tcp || common->skc_net.net->net_cookie != settings.netns_cookie)
+		return false;
+	remote_address(common, key->remote);
+	if (family == AF_INET) {
+		key->local[2] = MAPPED;
+		key->local[3] = common->skc_rcv_saddr;
+	} else {
+		key->local[0] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[0];
+		key->local[1] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[1];
+		key->local[2] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[2];
+		key->local[3] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[3];
+	}
+	key->remote_port = common->skc_dport;
+	/* skc_num is 0 already when a connection is closed. */
+	key->local_port = tcp->inet_conn.icsk_inet.inet_sport;
+	return key->remote_port != 0;
 }
 
 #endif

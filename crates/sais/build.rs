@@ -1,5 +1,5 @@
-//! Compiles `bpf/sais.bpf.c` to the object that the library carries, and for the tests its parser
-//! to a function of this process.
+//! Compiles `bpf/sais.bpf.c` and `bpf/sais-serve.bpf.c` to the objects that the library carries,
+//! and for the tests what reads packets and tags hints to functions of a process.
 
 use std::env;
 use std::error::Error;
@@ -9,19 +9,21 @@ use libbpf_cargo::SkeletonBuilder;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..");
-    build_object(&root)?;
+    for name in ["sais", "sais-serve"] {
+        build_object(&root, name)?;
+    }
     build_parser();
-    for path in ["bpf/sais.bpf.c", "bpf/sais", "crates/sais/native"] {
+    for path in ["bpf/sais.bpf.c", "bpf/sais-serve.bpf.c", "bpf/sais", "crates/sais/native"] {
         println!("cargo:rerun-if-changed={}", root.join(path).display());
     }
     println!("cargo:rerun-if-env-changed=CLANG");
     Ok(())
 }
 
-fn build_object(root: &Path) -> Result<(), Box<dyn Error>> {
-    let object = PathBuf::from(env::var("OUT_DIR")?).join("sais.bpf.o");
+fn build_object(root: &Path, name: &str) -> Result<(), Box<dyn Error>> {
+    let object = PathBuf::from(env::var("OUT_DIR")?).join(format!("{name}.bpf.o"));
     let mut builder = SkeletonBuilder::new();
-    builder.source(root.join("bpf/sais.bpf.c")).obj(object);
+    builder.source(root.join(format!("bpf/{name}.bpf.c"))).obj(object);
     if let Ok(clang) = env::var("CLANG") {
         builder.clang(clang);
     }

@@ -76,3 +76,25 @@ fn sweeps_are_compared() {
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     assert!(text(&done.stdout).contains("better"), "{}", text(&done.stdout));
 }
+
+#[test]
+fn a_tape_is_told_again() {
+    let host = Host::new();
+    let tape = host.path("tape");
+    let path = tape.to_str().unwrap();
+    let words = ["run", "pool", "--machine", "small", "--order", "ias", "--tape", path];
+    assert_eq!(output(&mut sim(&host, &words)).status.code(), Some(0));
+    let done = output(&mut sim(&host, &["replay", path]));
+    let said = text(&done.stdout);
+    assert_eq!(done.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("under ias/always/count: ") && said.contains("results the same"),
+        "{said}"
+    );
+    // Cut in the middle of a callback, it is told up to there; damaged, it is refused.
+    let bytes = std::fs::read(&tape).unwrap();
+    std::fs::write(&tape, &bytes[..bytes.len() - 5]).unwrap();
+    let done = output(&mut sim(&host, &["replay", path]));
+    assert_eq!(done.status.code(), Some(2));
+    assert!(text(&done.stderr).contains("ends within an entry"), "{}", text(&done.stderr));
+}

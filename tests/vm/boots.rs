@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -36,9 +36,6 @@ struct Boot {
 enum Execution {
     /// As fast as it goes here.
     Fastest,
-    /// In turns: for what loads schedulers so often that the emulator would lose most guests
-    /// ([`is_lost`]).
-    InTurns,
     /// Instructions are counted: the clock of a guest with one CPU is exact, and slow.
     Counted,
 }
@@ -63,16 +60,10 @@ static BOOTS: &[Boot] = &[
             invariants::KEEL,
             keel::SHORT,
             keel::LONG,
+            keel::LOADED_OFTEN,
             policies::TESTS,
             sais::TESTS,
         ],
-    },
-    Boot {
-        name: "6.18-turns",
-        kernel: "6.18",
-        topology: || Topology::flat(3),
-        execution: Execution::InTurns,
-        tests: &[keel::LOADED_OFTEN],
     },
     Boot {
         name: "6.18-counted",
@@ -138,7 +129,6 @@ impl Boot {
         initramfs.program(Path::new(support::EVENKEEL))?;
         let acceleration = match (self.execution, Acceleration::fastest(&kernel, &own)?) {
             (Execution::Counted, _) => Acceleration::Counting,
-            (Execution::InTurns, Acceleration::Emulation) => Acceleration::Turns,
             (_, fastest) => fastest,
         };
         Ok(Machine::new(kernel, (self.topology)(), initramfs, acceleration))
@@ -182,11 +172,37 @@ pub fn run_on_host() -> ExitCode {
     }
     let outcome = libtest_mimic::run(&arguments, trials);
     drop(RUNNING.lock().unwrap_or_else(PoisonError::into_inner).take());
+    show_times();
     outcome.exit_code()
 }
 
-fn run_test(boot: &'static Boot, name: &str, duration_s: u64) -> Result<(), Failed> {
-    let result = try_test(boot, name, duration_s);
+/// What each test took, its guest's start included, in the order in which they ran.
+static TIMES: Mutex<Vec<(&str, &str, Duration)>> = Mutex::new(Vec::new());
+
+/// So many tests are shown with their times.
+const SLOWEST: usize = 12;
+
+/// Where the time went: there is a budget for it, which .ci/run holds.
+fn show_times() {
+    let mut times = std::mem::take(&mut *TIMES.lock().unwrap_or_else(PoisonError::into_inner));
+    for boot in BOOTS.iter().chain(ON_DEMAND) {
+        let of_boot: Vec<_> = times.iter().filter(|(name, ..)| *name == boot.name).collect();
+        if !of_boot.is_empty() {
+            let sum: Duration = of_boot.iter().map(|(_, _, time)| time).sum();
+            println!("{}: {} tests in {} s", boot.name, of_boot.len(), sum.as_secs());
+        }
+    }
+    times.sort_by_key(|(_, _, time)| std::cmp::Reverse(*time));
+    for (boot, name, time) in times.iter().take(SLOWEST) {
+        println!("{:4} s  {boot}::{name}", time.as_secs());
+    }
+}
+
+fn run_test(boot: &'static Boot, name: &'static str, duration_s: u64) -> Result<(), Failed> {
+    let start = Instant::now();
+    let result = try_test(boot, name, duration_s).map_err(Failed::from);
+    let took = (boot.name, name, start.elapsed());
+    TIMES.lock().unwrap_or_else(PoisonError::into_inner).push(took);
     // At once, and not only when all have ended: that may be long after.
     if let Err(failed) = &result {
         println!("{}", failed.message().unwrap_or_default());
@@ -194,49 +210,14 @@ fn run_test(boot: &'static Boot, name: &str, duration_s: u64) -> Result<(), Fail
     result
 }
 
-/// The emulator may lose so many guests before a test has failed for that.
-const GUESTS: u32 = 3;
-
-/// Runs a test, and again in another guest where the emulator has lost the first.
-fn try_test(boot: &'static Boot, name: &str, duration_s: u64) -> Result<(), Failed> {
-    for _ in 0..GUESTS {
-        match try_once(boot, name, duration_s) {
-            Err(Error::Vm(evenkeel_vm::Error::Ended { console })) if is_lost(&console) => {
-                println!("(the emulator has lost the guest: once more)");
-            }
-            Err(Error::Vm(error)) => return Err(error.to_string().into()),
-            Err(Error::Test(failed)) => return Err(failed.into()),
-            Ok(()) => return Ok(()),
-        }
-    }
-    Err("the emulator has lost one guest after the other".into())
-}
-
-/// Whether the guest has died of a breakpoint that is not there. The kernel patches its own code by
-/// breakpoints, here whenever the witness or a scheduler comes or goes; QEMU before 8.1 may translate
-/// such code while it changes, and go on with what it was.
-fn is_lost(console: &str) -> bool {
-    console.contains("int3: 0000 [#1]")
-}
-
-enum Error {
-    Vm(evenkeel_vm::Error),
-    Test(String),
-}
-
-impl From<evenkeel_vm::Error> for Error {
-    fn from(error: evenkeel_vm::Error) -> Self {
-        Self::Vm(error)
-    }
-}
-
-fn try_once(boot: &'static Boot, name: &str, duration_s: u64) -> Result<(), Error> {
+/// Runs a test in the guest of its boot.
+fn try_test(boot: &'static Boot, name: &str, duration_s: u64) -> Result<(), String> {
     let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut guest = match running.take() {
         Some((of, guest)) if of == boot.name => guest,
         other => {
             drop(other);
-            boot.machine().and_then(|machine| machine.boot())?
+            boot.machine().and_then(|machine| machine.boot()).map_err(|error| error.to_string())?
         }
     };
     let shown = guest.console().len();
@@ -246,20 +227,18 @@ fn try_once(boot: &'static Boot, name: &str, duration_s: u64) -> Result<(), Erro
     let command = ["/init", TEST, name, &duration_s.to_string()].map(str::to_owned).to_vec();
     let limit_s = (LIMIT_S + duration_s) as u32;
     // Without a guest, the next test boots another.
-    let ending = guest.run(Job { command, limit_s })?;
+    let ending = guest.run(Job { command, limit_s }).map_err(|error| error.to_string())?;
     let console = guest.console().split_off(shown);
     *running = Some((boot.name, guest));
     if !ending.is_clean() {
-        return Err(Error::Test(format!("{ending}\n--- console\n{console}")));
+        return Err(format!("{ending}\n--- console\n{console}"));
     }
     // Shown with --nocapture, as `cargo test` does it.
     if std::env::args().any(|argument| argument == "--nocapture") {
         println!("{}", ending.stdout.trim_end());
     }
     match complaint(&console) {
-        Some(line) => {
-            Err(Error::Test(format!("the kernel complains: {line}\n--- console\n{console}")))
-        }
+        Some(line) => Err(format!("the kernel complains: {line}\n--- console\n{console}")),
         None => Ok(()),
     }
 }

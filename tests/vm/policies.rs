@@ -29,6 +29,7 @@ const FLAGS: &[&str] = &[
     "--gate=zone",
     "--zone=hot",
     "--balance=capability",
+    "--parts=home,cost",
     "--capacity=0=1024,1=512",
 ];
 const PAPERS: Scheduler = Scheduler::With(FLAGS);
@@ -177,10 +178,10 @@ fn fast_cpus_carry_more() {
 
 /// A hog that may use one slow CPU only is alone there, and goes to a fast one as soon as it may.
 fn who_runs_alone_leaves() {
-    let refusal = refused(&["sched", "--active"]);
-    assert!(refusal.contains("add --balance capability"), "{refusal}");
+    let refusal = refused(&["sched", "--parts", "active"]);
+    assert!(refusal.contains("use --balance capability"), "{refusal}");
     let flags = ["--balance", "capability", "--capacity", "0-1=1024,2-3=512"];
-    for (active, leaves) in [(&[][..], false), (&["--active"][..], true)] {
+    for (active, leaves) in [(&[][..], false), (&["--parts", "active"][..], true)] {
         let keel = Keel::start(&[&flags[..], active].concat());
         let counters = counted(&keel, || {
             let mut hogs = Threads::default();

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <linux/types.h>
 
+typedef __u8 u8;
 typedef __u16 u16;
 typedef __s32 s32;
 typedef __u32 u32;
@@ -71,7 +72,10 @@ struct sched_ext_entity {
 struct task_struct {
 	int pid;
 	int tgid;
+	int prio;
+	int on_cpu;
 	int nr_cpus_allowed;
+	int numa_preferred_nid;
 	const struct cpumask *cpus_ptr;
 	struct mm_struct *mm;
 	struct sched_entity se;
@@ -150,6 +154,7 @@ struct sched_ext_ops {
 	s32 (*init_task)(struct task_struct *, struct scx_init_task_args *);
 	void (*exit_task)(struct task_struct *, struct scx_exit_task_args *);
 	void (*enable)(struct task_struct *);
+	void (*disable)(struct task_struct *);
 	void (*dump)(struct scx_dump_ctx *);
 	void (*dump_cpu)(struct scx_dump_ctx *, s32, bool);
 	void (*dump_task)(struct scx_dump_ctx *, struct task_struct *);
@@ -235,6 +240,10 @@ void scx_bpf_dump_bstr(char *fmt, unsigned long long *data, u32 data__sz) __ksym
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
 void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
+
+/* The node that a task's memory is on; -1: the kernel (or one without NUMA balancing) does not know. */
+#define preferred_node(p)                                                                          \
+	(bpf_core_field_exists((p)->numa_preferred_nid) ? (p)->numa_preferred_nid : -1)
 
 /* The iterator of the innermost bpf_for_each(), for scx_bpf_dsq_move(). */
 #define THIS_ITERATOR (&___it)

@@ -37,6 +37,7 @@ pub fn repro(args: ReproArgs) -> Result<i32> {
         parts: args.parts,
         runs: args.runs.map(usize::from),
         quick: args.quick,
+        check: args.check,
         from: args.from,
         json: args.json,
         docs,

@@ -7,14 +7,18 @@ use std::path::PathBuf;
 use anyhow::Result;
 use evenkeel_control::{Request, ask};
 use evenkeel_journal::runtime_dir;
-use evenkeel_sais::{Case, Ending, Flow, Options, Service, ServiceError, Statistics, run, sockets};
-use serde::Serialize;
+use evenkeel_sais::{
+    Case, Ending, Flow, Options, ServeError, ServeOptions, Served, Service, ServiceError,
+    Statistics, run, serve, sockets,
+};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::cli::{AttachArgs, ModelArgs, SaisArgs, SaisPart};
+use crate::cli::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
 
-/// Exit code when the device vanished. (Nonsense in options gives 2, as everywhere.)
-const DEVICE_GONE: i32 = 1;
+/// Exit code when the device or the cgroup vanished. (Nonsense in options gives 2, as everywhere.)
+const GONE: i32 = 1;
 /// Exit code when packets cannot be steered on this kernel, for this user, or at this device now.
 const IMPOSSIBLE: i32 = 3;
 const NOBODY: &str = "No packets are steered. Begin with: evenkeel sais attach DEVICE";
@@ -27,22 +31,69 @@ const NOBODY: &str = "No packets are steered. Begin with: evenkeel sais attach D
 pub fn main(args: SaisArgs) -> Result<i32> {
     match args.part {
         SaisPart::Attach(args) => attach(args),
-        SaisPart::Status(args) => report::<Statistics>("stats", args.json, show),
-        SaisPart::Explain(args) => report::<Vec<Flow>>("flows", args.json, explain),
+        SaisPart::Serve(args) => give_back(args),
+        SaisPart::Status(args) => report::<Figures>("stats", args.json, |figures| match figures {
+            Figures::Steered(statistics) => show(statistics),
+            Figures::Served(served) => show_served(served),
+        }),
+        SaisPart::Explain(args) => report("flows", args.json, explain),
         SaisPart::Model(args) => model(&args),
     }
 }
 
+/// What somebody did who steers, or who gives hints back.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, try_from = "Value")]
+enum Figures {
+    Steered(Statistics),
+    Served(Served),
+}
+
+impl TryFrom<Value> for Figures {
+    type Error = serde_json::Error;
+
+    fn try_from(value: Value) -> Result<Self, Self::Error> {
+        if value.get("cgroup").is_some() {
+            return serde_json::from_value(value).map(Self::Served);
+        }
+        serde_json::from_value(value).map(Self::Steered)
+    }
+}
+
+fn give_back(args: ServeArgs) -> Result<i32> {
+    let ServeArgs { cgroup, peers, wire, device } = args;
+    let options = ServeOptions { cgroup, peers, wire, device };
+    match serve(&options, &runtime_dir()?) {
+        Ok(Ending::Told) => Ok(0),
+        Ok(Ending::Gone) => {
+            say(&format!("{}: the cgroup is gone: no hints go back", options.cgroup.display()));
+            Ok(GONE)
+        }
+        Err(why @ (ServeError::Serving(_) | ServeError::Device(_))) => {
+            say(&why.to_string());
+            Ok(IMPOSSIBLE)
+        }
+        Err(why) => Err(why.into()),
+    }
+}
+
+fn show_served(served: &Served) {
+    println!("{}: clients' hints go back", served.cgroup.display());
+    for (name, count) in &served.counters {
+        println!("    {count} {name}: {}", Served::meaning(name).unwrap_or_default());
+    }
+}
+
 fn attach(args: AttachArgs) -> Result<i32> {
-    let AttachArgs { device, policy, cpus, xdp } = args;
-    let options = Options { device, policy, cpus, xdp };
+    let AttachArgs { device, mode, wire, peers, policy, cpus, xdp } = args;
+    let options = Options { device, mode, wire, policy, cpus, peers, xdp };
     let service = Service { options: &options, directory: &runtime_dir()? };
     match run(&service) {
         Ok(Ending::Told) => Ok(0),
-        Ok(Ending::DeviceGone) => {
+        Ok(Ending::Gone) => {
             let name = &options.device;
             say(&format!("{name}: the device is gone: nothing is steered any more"));
-            Ok(DEVICE_GONE)
+            Ok(GONE)
         }
         Err(
             why @ (ServiceError::Steering(_) | ServiceError::Device(_) | ServiceError::Load(_)),
@@ -60,12 +111,12 @@ fn say(what: &str) {
 }
 
 /// Asks all who steer, and shows what they say.
-fn report<Figures: Serialize + DeserializeOwned>(
+fn report<Answered: Serialize + DeserializeOwned>(
     request: &str,
     is_json: bool,
-    show: fn(&Figures),
+    show: fn(&Answered),
 ) -> Result<i32> {
-    let mut answers: Vec<Figures> = Vec::new();
+    let mut answers: Vec<Answered> = Vec::new();
     // Whoever asks, it is mostly root who steers.
     let directories = BTreeSet::from([runtime_dir()?, PathBuf::from("/run/evenkeel")]);
     for socket in directories.iter().flat_map(|directory| sockets(directory)) {
@@ -88,8 +139,8 @@ fn report<Figures: Serialize + DeserializeOwned>(
 }
 
 fn show(statistics: &Statistics) {
-    let Statistics { device, policy, xdp, reason, flows, .. } = statistics;
-    println!("{device}: {policy}, {xdp} XDP ({reason}), {flows} connections");
+    let Statistics { device, mode, policy, xdp, reason, flows, .. } = statistics;
+    println!("{device}: {mode} mode, {policy}, {xdp} XDP ({reason}), {flows} connections");
     match statistics.share_at_home() {
         Some(share) => println!(
             "    {} packets; of those with a known consumer {:.2} % were processed on its core",

@@ -8,8 +8,7 @@ use anyhow::{Context, Result, bail};
 use evenkeel_control::{AskError, Request, ask};
 use evenkeel_journal::runtime_dir;
 use evenkeel_keel::{
-    Balance, Exit, ExitKind, Gate, IdleWait, Options, Scheduler, Service, ServiceError, Statistics,
-    run,
+    Exit, ExitKind, Gate, IdleWait, Options, Scheduler, Service, ServiceError, Statistics, run,
 };
 use evenkeel_machine::Machine;
 
@@ -59,18 +58,13 @@ fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
         order: set.order.unwrap_or_default(),
         gate: set.gate.unwrap_or_default(),
         balance: set.balance.unwrap_or_default(),
+        parts: set.parts.unwrap_or_default(),
         slice: set.slice_us.unwrap_or_default(),
-        active: set.active,
         capacities: set.capacity.unwrap_or_default(),
         max_idle_wait: max_idle_wait.unwrap_or_default(),
         ..Options::default()
     };
-    if options.active && options.balance != Balance::Capability {
-        bail!(
-            "--active: the keel would run with --balance {}; add --balance capability",
-            options.balance
-        );
-    }
+    options.check_parts()?;
     turn_knobs(&mut options, &config.zone)?;
     // A flag wins over all that files say of the level.
     if let Some(level) = flags.zone.or(set.zone.filter(|_| !config.zone.contains_key(LEVEL))) {

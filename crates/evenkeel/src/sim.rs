@@ -9,18 +9,19 @@ use comfy_table::{Table, presets};
 use evenkeel_bench::output::Output;
 use evenkeel_bench::stats::Verdict;
 use evenkeel_capability::{LagParameters, Policy};
-use evenkeel_keel::{Balance, Options};
+use evenkeel_keel::tape::Tape;
+use evenkeel_keel::{Balance, Options, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
 use evenkeel_sim::{
     FaultPlan, Figure, Grid, Report, Row, STRICT, Scheduler, Simulation, TORTURE, bench,
-    compare_rows, history, picture, read_rows, sweep, trace,
+    compare_rows, history, picture, read_rows, replay, sweep, trace,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{
-    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart, SimRunArgs,
-    SimSweepArgs,
+    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart,
+    SimReplayArgs, SimRunArgs, SimSweepArgs,
 };
 
 /// Exit code when a rule was broken, or the scheduler would have been thrown out.
@@ -35,6 +36,7 @@ pub fn main(args: SimArgs) -> Result<i32> {
         SimPart::Run(args) => run(&args),
         SimPart::Sweep(args) => run_sweep(&args),
         SimPart::Compare(args) => compare(&args),
+        SimPart::Replay(args) => run_replay(&args),
         SimPart::Bench(args) => run_bench(&args),
     }
 }
@@ -61,39 +63,47 @@ fn machine(name: &str, costs: &CostArgs) -> Result<Machine> {
 }
 
 /// All combinations of the policies that were given.
-fn schedulers(args: &PolicyArgs) -> Vec<Scheduler> {
+fn schedulers(args: &PolicyArgs) -> Result<Vec<Scheduler>> {
     if args.fifo {
-        return vec![Scheduler::Fifo];
+        return Ok(vec![Scheduler::Fifo]);
     }
     fn or_default<T: Copy + Default>(given: &[T]) -> Vec<T> {
         if given.is_empty() { vec![T::default()] } else { given.to_vec() }
+    }
+    if let (Some(parts), false) = (args.parts.first(), args.balance.contains(&Balance::Capability))
+    {
+        bail!("--parts {parts}: only --balance capability has parts");
     }
     let mut all = Vec::new();
     for order in or_default(&args.order) {
         for gate in or_default(&args.gate) {
             for balance in or_default(&args.balance) {
-                for slice in or_default(&args.slice_us) {
-                    let active = args.active && balance == Balance::Capability;
-                    let options =
-                        Options { order, gate, balance, slice, active, ..Options::default() };
-                    all.push(Scheduler::Keel(options));
+                // `count` has no parts: it is there once.
+                let parts = match balance {
+                    Balance::Count => vec![Parts::default()],
+                    Balance::Capability => or_default(&args.parts),
+                };
+                for parts in parts {
+                    for slice in or_default(&args.slice_us) {
+                        let options =
+                            Options { order, gate, balance, parts, slice, ..Options::default() };
+                        all.push(Scheduler::Keel(options));
+                    }
                 }
             }
         }
     }
-    all
+    Ok(all)
 }
 
 fn run(args: &SimRunArgs) -> Result<i32> {
     let machine = machine(&args.machine, &args.costs)?;
-    let mut scheduler = match &schedulers(&args.policies)[..] {
+    let mut scheduler = match &schedulers(&args.policies)?[..] {
         [one] => one.clone(),
         several => bail!("{} combinations of policies: `sim sweep` runs them all", several.len()),
     };
     if let (Some(path), Scheduler::Keel(options)) = (&args.keel, &scheduler) {
-        let bytes =
-            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        scheduler = Scheduler::Built(options.clone(), bytes.into());
+        scheduler = built(options, path)?;
     }
     let mut workload = Workload::by_name(&args.workload, args.seed)?;
     workload.thieves.extend(args.thieves.iter().map(|theft| Thief {
@@ -122,7 +132,14 @@ fn run(args: &SimRunArgs) -> Result<i32> {
         records: args.perfetto.is_some() || args.svg.is_some(),
         max_events: args.max_events,
     };
-    let outcome = simulation.run()?;
+    let outcome = match &args.tape {
+        None => simulation.run()?,
+        Some(path) => {
+            let (outcome, tape) = simulation.record()?;
+            tape.write(path)?;
+            outcome
+        }
+    };
     let report = Report::new(&simulation, &outcome);
     if let Some(path) = &args.perfetto {
         std::fs::write(path, trace(&outcome.record, &simulation.workload))
@@ -155,7 +172,7 @@ fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
     let grid = Grid {
         workloads: args.workloads.clone(),
         machines: machines.collect::<Result<_>>()?,
-        schedulers: schedulers(&args.policies),
+        schedulers: schedulers(&args.policies)?,
         seeds: 1..args.seeds + 1,
     };
     let jobs =
@@ -231,6 +248,23 @@ fn compare(args: &SimCompareArgs) -> Result<i32> {
     }
     println!("{table}");
     Ok(0)
+}
+
+/// The keel as somebody else has built it.
+fn built(options: &Options, path: &Path) -> Result<Scheduler> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Scheduler::Built(options.clone(), bytes.into()))
+}
+
+fn run_replay(args: &SimReplayArgs) -> Result<i32> {
+    let tape = Tape::read(&args.tape)?;
+    let scheduler = match &args.keel {
+        Some(path) => built(&Options::default(), path)?,
+        None => Scheduler::Keel(Options::default()),
+    };
+    let replayed = replay(&tape, &scheduler)?;
+    println!("{} under {}: {replayed}", args.tape.display(), tape.scheduler);
+    Ok(if replayed.difference.is_none() { 0 } else { BROKEN })
 }
 
 fn run_bench(args: &SimBenchArgs) -> Result<i32> {

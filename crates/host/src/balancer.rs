@@ -300,16 +300,16 @@ impl Balancer {
     fn see_cpus(&mut self, program: u32, member: &mut Member) {
         let observer = &self.observer;
         let now = Rc::clone(observer.last());
-        let Some(before) = member.see_cpus(program, &now, || observer.usable(program)) else {
+        if !member.see_cpus(program, &now, || observer.usable(program)) {
             return;
-        };
+        }
         if member.cpus().iter().any(|cpu| !self.machine.cpu(cpu).is_some_and(|cpu| cpu.online)) {
             self.read_machine_again();
             member.totals.set_machine(&self.machine);
         }
         let Some(session) = self.session.as_mut().map(GuardedSession::session) else { return };
         for (id, task) in now.tasks_of(program).into_iter().flatten() {
-            if let Err(why) = session.follow_cpus(&task_ref(*id, task.process), &before) {
+            if let Err(why) = session.follow_cpus(&task_ref(*id, task.process)) {
                 tracing::warn!("{why}");
             }
         }

@@ -66,24 +66,24 @@ impl Member {
 
     /// Sees which CPUs there are for the program, as `read` gives them: when a second has gone by
     /// and one of its tasks is awake. (A CPU that goes in between is respected all the same: by
-    /// whoever places.) Those of before, if others are there now.
+    /// whoever places.) Whether others are there than before.
     pub(crate) fn see_cpus(
         &mut self,
         program: u32,
         now: &Reading,
         read: impl FnOnce() -> Option<CpuSet>,
-    ) -> Option<CpuSet> {
+    ) -> bool {
         let is_first = self.cpus_at_ns == 0;
         let is_fresh = now.at_ns.saturating_sub(self.cpus_at_ns) < CPUS_AGE_NS;
         if !is_first && (is_fresh || now.has_slept_since(&self.last, program)) {
-            return None;
+            return false;
         }
         // Without a process there is nobody to ask.
-        let cpus = read()?;
+        let Some(cpus) = read() else { return false };
         self.cpus_at_ns = now.at_ns;
         let before = std::mem::replace(&mut self.cpus, cpus);
         if is_first || before == self.cpus {
-            return None;
+            return false;
         }
         for (which, what) in [
             (before.difference(&self.cpus), "gone: offline, or taken out of the cpuset"),
@@ -98,7 +98,7 @@ impl Member {
             }
         }
         self.totals.cpu_changes += 1;
-        Some(before)
+        true
     }
 
     /// Decides otherwise from now on.

@@ -21,6 +21,7 @@ mod affinity_at_every_instant;
 mod bounded_wait;
 mod counters_add_up;
 mod event;
+mod ids;
 mod no_lost_task;
 mod run_times_add_up;
 #[cfg(test)]

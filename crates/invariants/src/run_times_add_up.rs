@@ -1,9 +1,8 @@
 //! What the kernel charges a task is the time that it had a CPU: nobody runs for nothing, nobody pays
 //! for others. And no CPU's time runs backwards.
 
-use std::collections::{BTreeMap, HashMap};
-
 use crate::event::{Event, IDLE, Tid, What};
+use crate::ids::IdMap;
 use crate::watch::{Findings, Invariant, Limits};
 use crate::world::World;
 
@@ -18,13 +17,13 @@ struct Account {
 
 pub(crate) struct RunTimesAddUp {
     limits: Limits,
-    accounts: HashMap<Tid, Account>,
-    last_ns: BTreeMap<u32, u64>,
+    accounts: IdMap<Account>,
+    last_ns: IdMap<u64>,
 }
 
 impl RunTimesAddUp {
     pub fn new(limits: Limits) -> Self {
-        Self { limits, accounts: HashMap::new(), last_ns: BTreeMap::new() }
+        Self { limits, accounts: IdMap::default(), last_ns: IdMap::default() }
     }
 
     fn charge(&mut self, tid: Tid, ran: u64, charged: u64) {

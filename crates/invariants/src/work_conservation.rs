@@ -16,11 +16,26 @@ pub(crate) struct WorkConservation {
     limits: Limits,
     /// When each CPU idled, from and to, the last times that were longer than the grace.
     idle: BTreeMap<u32, VecDeque<(u64, u64)>>,
+    /// CPUs that idle or have such times, as bits: nobody else is looked at when a wait ends.
+    suspects: Vec<u64>,
 }
 
 impl WorkConservation {
     pub fn new(limits: Limits) -> Self {
-        Self { limits, idle: BTreeMap::new() }
+        Self { limits, idle: BTreeMap::new(), suspects: Vec::new() }
+    }
+
+    /// A CPU idles from now on, or does so no longer.
+    fn suspect(&mut self, cpu: u32, idles: bool) {
+        let (word, bit) = (cpu as usize / 64, 1 << (cpu % 64));
+        if word >= self.suspects.len() {
+            self.suspects.resize(word + 1, 0);
+        }
+        if idles {
+            self.suspects[word] |= bit;
+        } else if !self.idle.contains_key(&cpu) {
+            self.suspects[word] &= !bit;
+        }
     }
 
     /// A wait has ended: did a CPU idle meanwhile that the task could have had?
@@ -29,7 +44,11 @@ impl WorkConservation {
         let (Some(since), Some(allowed)) = (task.waits_since(), &task.allowed) else { return };
         // Where it may run has changed meanwhile: what was before is another question.
         let since = since.max(task.allowed_since_ns);
-        for cpu in allowed.iter() {
+        let waited = now.saturating_sub(since);
+        if waited <= self.limits.idle_grace_ns && waited <= found.longest_idle_ns {
+            return;
+        }
+        for cpu in common(allowed.as_words(), &self.suspects) {
             let still = world.on(cpu).filter(|(who, _)| *who == IDLE).map(|(_, from)| (from, now));
             let before = self.idle.get(&cpu).into_iter().flatten().copied();
             for (from, to) in before.chain(still) {
@@ -57,6 +76,18 @@ impl WorkConservation {
     }
 }
 
+/// The CPUs in both of these sets of bits.
+fn common(a: &[u64], b: &[u64]) -> impl Iterator<Item = u32> {
+    (0u32..).zip(a.iter().zip(b)).flat_map(|(at, (a, b))| {
+        let mut bits = a & b;
+        std::iter::from_fn(move || {
+            let bit = (bits != 0).then(|| bits.trailing_zeros())?;
+            bits &= bits - 1;
+            Some(at * 64 + bit)
+        })
+    })
+}
+
 impl Invariant for WorkConservation {
     fn see(&mut self, event: &Event, world: &World, found: &mut Findings) {
         if self.limits.idle_grace_ns == 0 {
@@ -69,6 +100,7 @@ impl Invariant for WorkConservation {
         if next != IDLE {
             self.judge(next, event.time_ns, world, found);
         }
+        self.suspect(event.cpu, next == IDLE);
     }
 
     fn end(&mut self, time_ns: u64, world: &World, found: &mut Findings) {

@@ -1,10 +1,9 @@
 //! What the events so far add up to: who runs where, who waits since when.
 
-use std::collections::{BTreeMap, HashMap};
-
 use evenkeel_machine::CpuSet;
 
 use crate::event::{Class, Event, IDLE, Left, Tid, What};
+use crate::ids::IdMap;
 
 /// What a task does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,9 +63,9 @@ impl Task {
 /// All tasks and CPUs.
 #[derive(Debug, Clone, Default)]
 pub struct World {
-    tasks: HashMap<Tid, Task>,
-    /// Who has each CPU, and since when.
-    cpus: BTreeMap<u32, (Tid, u64)>,
+    tasks: IdMap<Task>,
+    /// Who has each CPU, and since when, if that was heard.
+    cpus: Vec<Option<(Tid, u64)>>,
     /// Fair tasks that run or wait.
     runnable: usize,
     /// CPUs come or go.
@@ -86,12 +85,12 @@ impl World {
 
     /// Who has a CPU, and since when.
     pub fn on(&self, cpu: u32) -> Option<(Tid, u64)> {
-        self.cpus.get(&cpu).copied()
+        self.cpus.get(cpu as usize).copied().flatten()
     }
 
     /// All CPUs that were heard of.
     pub fn cpus(&self) -> impl Iterator<Item = u32> {
-        self.cpus.keys().copied()
+        (0..).zip(&self.cpus).filter_map(|(cpu, on)| on.map(|_| cpu))
     }
 
     /// How many fair tasks run or wait.
@@ -141,7 +140,11 @@ impl World {
                 if *next != IDLE {
                     self.set(*next, Condition::Runs { cpu: event.cpu, since_ns: now });
                 }
-                self.cpus.insert(event.cpu, (*next, now));
+                let cpu = event.cpu as usize;
+                if cpu >= self.cpus.len() {
+                    self.cpus.resize(cpu + 1, None);
+                }
+                self.cpus[cpu] = Some((*next, now));
             }
             What::Migrate { .. } | What::Exit { .. } => {}
             What::Affinity { task, allowed } => {

@@ -28,6 +28,9 @@ pub(crate) struct Entry {
     pub pin: Pin,
     /// How it stands.
     pub state: State,
+    /// What "all CPUs" was when it was given that back: before 6.2 the kernel makes a list of it,
+    /// which lacks the CPUs that come later.
+    pub left: Option<CpuSet>,
 }
 
 /// Whose mask it is that a task carries now.
@@ -105,7 +108,7 @@ impl Ledger {
         let mine = self.held_of(&pin.process, &pin.set, &pin.original, pin.time_ns);
         mine.holders += 1;
         self.by_task.insert(pin.task, pin.id);
-        self.entries.insert(pin.id, Entry { pin: pin.clone(), state: State::Pinned });
+        self.entries.insert(pin.id, Entry { pin: pin.clone(), state: State::Pinned, left: None });
         self.pending = Some(pin.id);
     }
 
@@ -124,6 +127,13 @@ impl Ledger {
         let pin = entry.pin.clone();
         if was == State::Pinned {
             self.let_loose(&pin, closed.time_ns);
+        }
+    }
+
+    /// A task that was given back all CPUs has these now.
+    pub fn note_left(&mut self, id: u64, left: CpuSet) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.left = Some(left);
         }
     }
 
@@ -229,7 +239,8 @@ impl Ledger {
         }
         // A CPU that comes online is in the mask before it is in the cpuset.
         let has_all = pin.original == Original::All && effective.is_subset(current);
-        if has_all || pin.original.shown_in(effective) == *current {
+        let is_left = entry.state == State::Released && entry.left.as_ref() == Some(current);
+        if has_all || is_left || pin.original.shown_in(effective) == *current {
             Claim::AsBefore
         } else {
             Claim::Foreign
@@ -276,7 +287,7 @@ impl Ledger {
         let mut records: Vec<Record> = programs.collect();
         // Before the pins: these count the holders again.
         records.extend(self.all_held().map(|held| Record::Held(held.clone())));
-        for Entry { pin, state } in self.entries.values() {
+        for Entry { pin, state, .. } in self.entries.values() {
             records.push(Record::Pin(pin.clone()));
             let closed = Closed { id: pin.id, time_ns: pin.time_ns };
             match state {
@@ -387,6 +398,11 @@ mod tests {
         assert_eq!(claim(&ledger, 1, "3", "0-3"), Claim::Foreign);
         assert_eq!(claim(&ledger, 1, "0-3", "0-3"), Claim::AsBefore);
         assert!(ledger.pinned().is_empty());
+        // A CPU was off when it was given back all, and has come since.
+        assert_eq!(claim(&ledger, 1, "0-2", "0-3"), Claim::Foreign);
+        ledger.note_left(1, "0-2".parse().unwrap());
+        assert_eq!(claim(&ledger, 1, "0-2", "0-3"), Claim::AsBefore);
+        assert_eq!(claim(&ledger, 1, "0-1", "0-3"), Claim::Foreign);
 
         ledger.apply(&Record::Yielded(Closed { id: 1, time_ns: 30 }));
         assert_eq!(claim(&ledger, 1, "0-3", "0-3"), Claim::Foreign);

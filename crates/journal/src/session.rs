@@ -250,7 +250,7 @@ impl Session {
         }
         if style == Style::Soft {
             original.give_back(task.tid).map_err(|error| refused(task, error))?;
-            self.write_or_warn(Record::Restored(Closed { id, time_ns: now_ns() }));
+            self.write_restored(task, id);
         }
         self.compact_if_large();
         Ok(if style == Style::Soft { Placed::Moved } else { Placed::Pinned })
@@ -268,14 +268,13 @@ impl Session {
         };
         let outcome = settle(&self.ledger, task, &mut Processes::default())
             .map_err(|error| refused(task, error))?;
-        let closed = Closed { id, time_ns: now_ns() };
         Ok(match outcome {
             Outcome::Kept(found) => {
-                self.write_or_warn(Record::Yielded(closed));
+                self.write_or_warn(Record::Yielded(Closed { id, time_ns: now_ns() }));
                 Released::Kept { found }
             }
             outcome => {
-                self.write_or_warn(Record::Restored(closed));
+                self.write_restored(task, id);
                 match outcome {
                     Outcome::Restored => Released::Restored,
                     Outcome::Gone => Released::Gone,
@@ -348,7 +347,7 @@ impl Session {
     ) -> Result<bool, PlaceError> {
         let id = self.write_pin(task, mask.clone(), original.clone(), Some(mask))?;
         original.give_back(task.tid).map_err(|error| refused(task, error))?;
-        self.write_or_warn(Record::Restored(Closed { id, time_ns: now_ns() }));
+        self.write_restored(task, id);
         self.compact_if_large();
         Ok(true)
     }
@@ -381,23 +380,24 @@ impl Session {
         report
     }
 
-    /// Call for the threads that are looked after when CPUs came or went, with the cpuset as it was
-    /// before. Where a CPU went, the kernel has taken our pin to it back; where one came, a thread
-    /// that was given all CPUs meanwhile gets all of them again (before 6.2 the kernel makes of
-    /// "all" a list of those that are online, and leaves it at that).
+    /// Call for the threads that are looked after when CPUs came or went. Where a CPU went, the
+    /// kernel has taken our pin to it back; where one came, a thread that was given all CPUs
+    /// meanwhile gets all of them again (before 6.2 the kernel makes of "all" a list of those that
+    /// are online, and leaves it at that).
     ///
     /// # Errors
     /// All of [`PlaceError`]; a thread that ended is none.
-    pub fn follow_cpus(&mut self, task: &TaskRef, before: &CpuSet) -> Result<(), PlaceError> {
+    pub fn follow_cpus(&mut self, task: &TaskRef) -> Result<(), PlaceError> {
         let Some(entry) = self.ledger.entry(task) else { return Ok(()) };
         let effective = effective_cpuset(task.tid);
         let result = match entry.state {
             State::Pinned if entry.pin.set.intersection(&effective).is_empty() => {
                 self.release(task).map(drop)
             }
-            State::Released if entry.pin.original == Original::All => {
-                regrow(task, before, &effective)
-            }
+            State::Released => match entry.left.clone() {
+                Some(left) => self.regrow(task, &left, &effective),
+                None => Ok(()),
+            },
             _ => Ok(()),
         };
         match result {
@@ -459,6 +459,41 @@ impl Session {
             return Err(PlaceError::Gone { task: *task });
         }
         Ok(Look { current, effective, claim })
+    }
+
+    /// Gives all CPUs of the cpuset to a thread that still has those that were `left` to it.
+    fn regrow(
+        &mut self,
+        task: &TaskRef,
+        left: &CpuSet,
+        effective: &CpuSet,
+    ) -> Result<(), PlaceError> {
+        let current = affinity::get(task.tid).map_err(|error| refused(task, error))?;
+        let is_stale = current == *left && current != *effective && current.is_subset(effective);
+        if is_stale && task.is_alive() {
+            Original::All.give_back(task.tid).map_err(|error| refused(task, error))?;
+            self.note_left(task);
+        }
+        Ok(())
+    }
+
+    /// Its mask has been given back.
+    fn write_restored(&mut self, task: &TaskRef, id: u64) {
+        self.write_or_warn(Record::Restored(Closed { id, time_ns: now_ns() }));
+        self.note_left(task);
+    }
+
+    /// So that a mask that lacks CPUs because it is older than these is not taken for a user's.
+    fn note_left(&mut self, task: &TaskRef) {
+        let Some(entry) = self.ledger.entry(task) else { return };
+        if entry.pin.original != Original::All {
+            return;
+        }
+        let id = entry.pin.id;
+        // One that has ended needs nothing.
+        if let Ok(left) = affinity::get(task.tid) {
+            self.ledger.note_left(id, left);
+        }
     }
 
     fn yield_to_user(&mut self, task: &TaskRef, found: CpuSet) -> Placed {
@@ -524,16 +559,6 @@ impl Session {
             tracing::warn!(%error, "the journal could not be made smaller; it goes on growing");
         }
     }
-}
-
-/// Gives all CPUs of the cpuset to a thread that has those of an earlier one.
-fn regrow(task: &TaskRef, before: &CpuSet, effective: &CpuSet) -> Result<(), PlaceError> {
-    let current = affinity::get(task.tid).map_err(|error| refused(task, error))?;
-    let is_stale = current == *before && current != *effective && current.is_subset(effective);
-    if is_stale && task.is_alive() {
-        Original::All.give_back(task.tid).map_err(|error| refused(task, error))?;
-    }
-    Ok(())
 }
 
 impl Drop for Session {

@@ -137,6 +137,23 @@ u32 test_balance_home(const struct balance_params *params, const struct cpu_view
 	return balance_home(params, best, candidate);
 }
 
+u32 test_balance_place(const struct balance_params *params, const struct cpu_view *best,
+		       const struct cpu_view *candidate)
+{
+	return balance_place(params, best, candidate);
+}
+
+u32 test_balance_pays(const struct balance_params *params, const struct cpu_view *from,
+		      const struct cpu_view *to, u64 weight)
+{
+	return balance_pays(params, from, to, weight);
+}
+
+u32 test_balance_placing(const struct balance_params *params)
+{
+	return balance_placing(params).kind;
+}
+
 u32 test_decayed_share(u32 value, u64 ns, u32 busy)
 {
 	return decayed_share(value, ns, busy);

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use evenkeel_machine::Machine;
 
-use crate::options::Options;
+use crate::options::{Balance, Options};
 use crate::records::{COUNTERS, RawCpuState, RawSettings, RawTunables};
 use crate::statistics::Statistics;
 use crate::topology::{Topology, TopologyError};
@@ -42,13 +42,14 @@ impl Image {
             cpus: topology.cpu_numbers,
             levels: topology.levels,
             online: topology.online,
-            active: u32::from(options.active),
+            parts: if options.balance == Balance::Capability { options.parts.bits() } else { 0 },
             pad: 0,
         };
-        let parts: [&[u8]; 3] = [
+        let parts: [&[u8]; 4] = [
             bytemuck::cast_slice(&topology.cpu_at),
             bytemuck::cast_slice(&topology.cpus),
             bytemuck::cast_slice(&topology.ranges),
+            &topology.distances,
         ];
         Ok(Self {
             settings: bytemuck::bytes_of(&settings).to_vec(),

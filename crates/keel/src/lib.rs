@@ -18,6 +18,7 @@
 //! | `exit` | why it ended |
 //! | `statistics` | what it did, in `scx_stats`' convention |
 //! | `decisions` | what the gate answered last, and why |
+//! | `tape` | all that it was told and did, to be told to it again |
 //! | `service` | runs it in the foreground until it ends |
 
 mod decisions;
@@ -25,11 +26,13 @@ mod exit;
 mod ias;
 mod image;
 mod options;
+mod parts;
 mod records;
 mod scheduler;
 mod service;
 mod statistics;
 mod support;
+pub mod tape;
 mod topology;
 mod zone;
 
@@ -38,6 +41,7 @@ pub use exit::{Exit, ExitKind};
 pub use ias::{Aggregation, IasError, IasState, allocation_request, grouped};
 pub use image::Image;
 pub use options::{Balance, Capacities, Gate, IdleWait, OptionError, Options, Order, Slice};
+pub use parts::Parts;
 pub use scheduler::{LoadError, Scheduler};
 pub use service::{Service, ServiceError, run};
 pub use statistics::Statistics;

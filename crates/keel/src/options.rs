@@ -8,6 +8,7 @@ use evenkeel_machine::{CAPABILITY_SCALE, CpuSet};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::parts::{Parts, known_parts};
 use crate::zone::{Level, Zone, known_knobs, known_levels};
 
 /// What cannot be an option's value.
@@ -22,6 +23,17 @@ pub enum OptionError {
         name: String,
         /// What there is.
         known: &'static str,
+    },
+    /// No part of the balance policy.
+    #[error("\"{0}\": there is no such part of balance capability; there are: {known}", known = known_parts())]
+    Part(String),
+    /// Parts of a policy that does not run.
+    #[error("parts {parts}: balance {balance} has none; use --balance capability")]
+    NotCapability {
+        /// What was asked for.
+        parts: Parts,
+        /// What it would run with.
+        balance: Balance,
     },
     /// No slice.
     #[error("slice \"{0}\": expected microseconds from {min} to {max}", min = Slice::MIN_US, max = Slice::MAX_US)]
@@ -334,10 +346,10 @@ pub struct Options {
     pub gate: Gate,
     /// What is load?
     pub balance: Balance,
+    /// What `capability` does besides.
+    pub parts: Parts,
     /// How long a task runs before others get their turn.
     pub slice: Slice,
-    /// Whether who runs alone may leave for a more capable CPU: with [`Balance::Capability`] only.
-    pub active: bool,
     /// What CPUs can do, where the user knows better than the machine.
     pub capacities: Capacities,
     /// How long the gate may keep a task waiting while a CPU idles.
@@ -351,6 +363,17 @@ const IDLE_WAIT: &str = "max_idle_wait";
 const ZONE: &str = "zone";
 
 impl Options {
+    /// Whether the balance policy has the parts that are asked for.
+    ///
+    /// # Errors
+    /// There are some, and it is not `capability`.
+    pub fn check_parts(&self) -> Result<(), OptionError> {
+        if self.parts.is_empty() || self.balance == Balance::Capability {
+            return Ok(());
+        }
+        Err(OptionError::NotCapability { parts: self.parts, balance: self.balance })
+    }
+
     /// What may be changed while the keel runs, by name: `slice_us`, `max_idle_wait`, and of the
     /// gate `zone` its level by name and the knobs under the paper's names.
     pub fn parameters(&self) -> Map<String, Value> {

@@ -8,6 +8,8 @@ pub(crate) const MAX_CPUS: usize = 1024;
 pub(crate) const MAX_LEVELS: usize = 8;
 /// `MAX_RANGES`.
 pub(crate) const MAX_RANGES: usize = 16384;
+/// `MAX_NODES`.
+pub(crate) const MAX_NODES: usize = 64;
 
 /// `MAX_DECISIONS`.
 pub(crate) const MAX_DECISIONS: usize = 8;
@@ -24,7 +26,7 @@ pub(crate) struct RawSettings {
     pub cpus: u32,
     pub levels: u32,
     pub online: u32,
-    pub active: u32,
+    pub parts: u32,
     pub pad: u32,
 }
 
@@ -78,6 +80,7 @@ pub(crate) struct RawCpu {
     pub position: u16,
     pub capability: u16,
     pub faster: u16,
+    pub node: u16,
     pub domain: [RawDomain; MAX_LEVELS],
 }
 
@@ -219,6 +222,7 @@ mod tests {
         assert_eq!(defined("MAX_CPUS"), MAX_CPUS);
         assert_eq!(defined("MAX_LEVELS"), MAX_LEVELS);
         assert_eq!(defined("MAX_RANGES"), MAX_RANGES);
+        assert_eq!(defined("MAX_NODES"), MAX_NODES);
         assert_eq!(defined("MAX_COUNTERS"), MAX_COUNTERS);
         assert_eq!(defined("MAX_DECISIONS"), MAX_DECISIONS);
         assert_eq!(defined("MAX_SPACES"), MAX_SPACES);

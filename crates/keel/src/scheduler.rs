@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::image::{Image, tunables};
 use crate::options::Options;
 use crate::records::{EXIT_PARTS, MAX_CPUS, NO_ROLE, RawCpuState, RawSpace, RawTunables};
-use crate::support::{Unsupported, log_libbpf, support};
+use crate::support::{Unsupported, log_libbpf, log_verified, support};
 use crate::topology::TopologyError;
 
 /// Why the keel could not be loaded, read or tuned.
@@ -91,6 +91,7 @@ impl Scheduler {
             .map_err(bpf("opening the object"))?;
         configure(&mut open, &image)?;
         let object = open.load().map_err(bpf("loading: the kernel refused the scheduler"))?;
+        log_verified();
         let online = machine.online().iter().collect();
         let scheduler = Self {
             tuned: tunables(options),

@@ -112,6 +112,19 @@ pub(crate) fn log_libbpf() {
     })));
 }
 
+/// How much the verifier had to go through, a program: what loading takes its time for.
+pub(crate) fn log_verified() {
+    if !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
+    for program in libbpf_rs::query::ProgInfoIter::default() {
+        let name = program.name.to_string_lossy();
+        if name.starts_with("keel_") {
+            tracing::debug!("{name}: {} instructions verified", program.verified_insns);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

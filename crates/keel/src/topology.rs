@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use evenkeel_machine::{Cpu, Machine};
 
 use crate::options::Capacities;
-use crate::records::{MAX_CPUS, MAX_LEVELS, MAX_RANGES, RawCpu, RawDomain, RawRange};
+use crate::records::{MAX_CPUS, MAX_LEVELS, MAX_NODES, MAX_RANGES, RawCpu, RawDomain, RawRange};
 
 /// Levels below the distances between nodes: core, cache, node.
 const LOCAL_LEVELS: usize = 3;
@@ -48,6 +48,8 @@ pub(crate) struct Topology {
     pub cpu_at: Vec<u16>,
     pub cpus: Vec<RawCpu>,
     pub ranges: Vec<RawRange>,
+    /// By the numbers of two nodes; 0: not known.
+    pub distances: Vec<u8>,
     /// Levels in use.
     pub levels: u32,
     /// CPU numbers are below this.
@@ -91,6 +93,7 @@ impl Topology {
             cpu_at: online.iter().map(|cpu| cpu.id as u16).collect(),
             cpus: vec![RawCpu::default(); MAX_CPUS],
             ranges: Vec::new(),
+            distances: distances(machine),
             levels: levels.len() as u32,
             online: online.len() as u32,
             cpu_numbers: machine.cpus.iter().map(|cpu| cpu.id + 1).max().unwrap_or(0),
@@ -100,6 +103,7 @@ impl Topology {
             if let Some(raw) = topology.cpus.get_mut(cpu.id as usize) {
                 raw.position = position as u16;
                 raw.capability = capability as u16;
+                raw.node = cpu.node as u16;
             }
         }
         topology.count_faster(&online);
@@ -223,6 +227,22 @@ fn node_levels(machine: &Machine, online: &[&Cpu], room: usize) -> Vec<Level> {
     }
     levels.retain(|level| level.domains.iter().any(|groups| groups.len() > 1));
     levels
+}
+
+/// How far each node's memory is from each other node's CPUs, of those that have room.
+fn distances(machine: &Machine) -> Vec<u8> {
+    let mut table = vec![0; MAX_NODES * MAX_NODES];
+    let numbers: Vec<usize> = machine.nodes.iter().map(|node| node.id as usize).collect();
+    for node in &machine.nodes {
+        let cpus_at = node.id as usize;
+        for (memory_at, distance) in numbers.iter().zip(&node.distances) {
+            let at = memory_at * MAX_NODES + cpus_at;
+            if let Some(slot) = table.get_mut(at).filter(|_| cpus_at < MAX_NODES) {
+                *slot = u8::try_from(*distance).unwrap_or(u8::MAX);
+            }
+        }
+    }
+    table
 }
 
 /// Neighbours with equal keys as ranges, and for each position the number of its range.

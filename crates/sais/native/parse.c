@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The parser that the kernel runs, as a function of a test process.
+ * What the kernel runs on packets from anybody, as functions of a test process.
  */
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef uint8_t u8;
@@ -11,9 +13,25 @@ typedef uint64_t u64;
 #define __always_inline inline __attribute__((always_inline))
 
 #include "../../../bpf/sais/intf.h"
+#include "../../../bpf/sais/hint.h"
 #include "../../../bpf/sais/parse.h"
 
 int sais_parse(const u8 *data, const u8 *end, struct sais_packet *packet)
 {
-	return parse(data, end, packet);
+	u8 options[MAX_OPTIONS_BYTES + sizeof(struct hint_option)] = {};
+	enum parse_result result = parse(data, end, true, packet);
+
+	if (result != PARSED || packet->has_hint != HINT_SEARCH)
+		return result;
+	packet->has_hint = HINT_MALFORMED;
+	if (packet->options_bytes <= end - data - packet->options_at) {
+		__builtin_memcpy(options, data + packet->options_at, packet->options_bytes);
+		packet->has_hint = scan_options(options, packet->options_bytes, &packet->hint);
+	}
+	return result;
+}
+
+u64 sais_sip_hash(const u64 key[2], const struct sais_flow_key *flow, u16 core, u16 number)
+{
+	return sip_hash(key[0], key[1], flow, core, number);
 }

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_sys::{
-    BPF_XDP, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE, bpf_link_create, bpf_link_create_opts,
-    bpf_link_get_info_by_fd, bpf_link_info,
+    BPF_XDP, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE, bpf_attach_type, bpf_link_create,
+    bpf_link_create_opts, bpf_link_get_info_by_fd, bpf_link_info,
 };
 
 use crate::device::Device;
@@ -101,8 +101,13 @@ impl Attachment {
     }
 }
 
-fn link(program: BorrowedFd<'_>, device: &Device, mode: XdpMode) -> Result<OwnedFd, AttachError> {
-    let flags = if mode == XdpMode::Native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
+/// A program on a device, at a place of this kind, for as long as the descriptor is open.
+pub(crate) fn link_to(
+    program: BorrowedFd<'_>,
+    device: &Device,
+    kind: bpf_attach_type,
+    flags: u32,
+) -> io::Result<OwnedFd> {
     let options = bpf_link_create_opts {
         sz: size_of::<bpf_link_create_opts>() as u64,
         flags,
@@ -110,19 +115,26 @@ fn link(program: BorrowedFd<'_>, device: &Device, mode: XdpMode) -> Result<Owned
     };
     // SAFETY: the options outlive the call; a non-negative result is a descriptor that we own.
     let result =
-        unsafe { bpf_link_create(program.as_raw_fd(), device.index, BPF_XDP, &raw const options) };
-    if result >= 0 {
-        // SAFETY: see above.
-        return Ok(unsafe { OwnedFd::from_raw_fd(result) });
+        unsafe { bpf_link_create(program.as_raw_fd(), device.index, kind, &raw const options) };
+    if result < 0 {
+        return Err(io::Error::from_raw_os_error(-result));
     }
-    let device = device.name.clone();
-    Err(match -result {
-        libc::EBUSY | libc::EEXIST => AttachError::Taken { device },
-        errno => AttachError::Refused {
-            device,
-            mode,
-            source: io::Error::from_raw_os_error(errno),
-            remedy: if mode == XdpMode::Native { "; try --xdp generic" } else { "" },
-        },
+    // SAFETY: see above.
+    Ok(unsafe { OwnedFd::from_raw_fd(result) })
+}
+
+fn link(program: BorrowedFd<'_>, device: &Device, mode: XdpMode) -> Result<OwnedFd, AttachError> {
+    let flags = if mode == XdpMode::Native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
+    link_to(program, device, BPF_XDP, flags).map_err(|source| {
+        let device = device.name.clone();
+        match source.raw_os_error() {
+            Some(libc::EBUSY | libc::EEXIST) => AttachError::Taken { device },
+            _ => AttachError::Refused {
+                device,
+                mode,
+                source,
+                remedy: if mode == XdpMode::Native { "; try --xdp generic" } else { "" },
+            },
+        }
     })
 }

@@ -41,6 +41,8 @@ pub struct Device {
     pub netns_cookie: u64,
     /// Its driver; empty where it tells none.
     pub driver: String,
+    /// The longest packet that it sends, in bytes.
+    pub mtu: u32,
     /// Whether it takes VLAN tags out of packets and passes them on beside them.
     pub strips_vlan: bool,
 }
@@ -86,6 +88,7 @@ impl Device {
         Ok(Self {
             name: name.to_owned(),
             index: index as i32,
+            mtu: mtu(&socket, name).map_err(|why| system("asking for its MTU")(why.into()))?,
             netns_cookie: netns_cookie(&socket).map_err(system("asking for its namespace"))?,
             driver: if has_driver { driver } else { String::new() },
             strips_vlan: has_flags && flags.data & ETH_FLAG_RXVLAN != 0,
@@ -134,13 +137,26 @@ impl Device {
     }
 }
 
-fn ethtool<T>(socket: &UdpSocket, name: &str, request: &mut T) -> Result<(), Errno> {
+/// A request about a device whose name was found, so that it fits with its terminating zero.
+fn request_about(name: &str) -> libc::ifreq {
     // SAFETY: all of its fields may be zero.
     let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The name was found, so it fits with its terminating zero.
     for (to, from) in asked.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
+    asked
+}
+
+fn mtu(socket: &UdpSocket, name: &str) -> Result<u32, Errno> {
+    let mut asked = request_about(name);
+    // SAFETY: the request outlives the call.
+    Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &mut asked) })?;
+    // SAFETY: this request fills in this member.
+    Ok(unsafe { asked.ifr_ifru.ifru_mtu }.try_into().unwrap_or(0))
+}
+
+fn ethtool<T>(socket: &UdpSocket, name: &str, request: &mut T) -> Result<(), Errno> {
+    let mut asked = request_about(name);
     asked.ifr_ifru.ifru_data = std::ptr::from_mut(request).cast();
     // SAFETY: the request outlives the call, and is laid out as its command says.
     Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &mut asked) })
@@ -170,7 +186,7 @@ mod tests {
     #[test]
     fn the_loopback_device_is_found() {
         let device = Device::find("lo").unwrap();
-        assert!(device.index > 0 && device.netns_cookie > 0, "{device:?}");
+        assert!(device.index > 0 && device.netns_cookie > 0 && device.mtu > 0, "{device:?}");
         assert_eq!(device.native_loss(), None);
     }
 
@@ -190,6 +206,7 @@ mod tests {
             index: 7,
             netns_cookie: 1,
             driver: String::new(),
+            mtu: 1500,
             strips_vlan: false,
         };
         for (queue, mask) in [("rx-0", "0\n"), ("rx-1", "00000000,00000010\n"), ("rx-2", "0,0\n")] {
@@ -215,6 +232,7 @@ mod tests {
             index: 1,
             netns_cookie: 1,
             driver: driver.into(),
+            mtu: 1500,
             strips_vlan,
         };
         assert!(device("veth", false).native_loss().unwrap().contains("tx off"));

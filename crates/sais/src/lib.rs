@@ -1,8 +1,8 @@
 //! SAIs, source-aware interrupt scheduling (paper 001): a packet's softirq runs on the core whose
 //! task waits for it.
 //!
-//! The kernel's side is `bpf/sais.bpf.c` and `bpf/sais/`; this crate attaches it to a device, feeds
-//! it, and shows what it does. Nothing on the machine is changed that would outlive the process,
+//! The kernel's side is `bpf/sais.bpf.c`, on servers `bpf/sais-serve.bpf.c`, and `bpf/sais/`; this
+//! crate attaches it, feeds it, and shows what it does. Nothing on the machine is changed that would outlive the process,
 //! however it ends: the programs and maps are held by file descriptors, and the kernel threads
 //! that do the softirqs belong to a map.
 //!
@@ -12,29 +12,43 @@
 //! | `options` | which core a packet goes to, and which cores may be used |
 //! | `device` | a network device, and what native XDP would lose on it |
 //! | `attachment` | the program on the device |
+//! | `cgroup` | the cgroups by whose sockets hints are written |
+//! | `object` | a BPF object of ours in the kernel |
 //! | `records` | what `bpf/sais/intf.h` lays out |
 //! | `steering` | loaded, attached, fed, read |
 //! | `threads` | the kernel threads that do the softirqs |
 //! | `load` | which cores are the least loaded |
 //! | `statistics` | what it did |
-//! | `service` | runs it in the foreground until it ends |
+//! | `serving` | the server's part: hints go back |
+//! | `foreground` | runs a part in the foreground until it ends |
+//! | `service`, `serve` | the two parts, as commands |
 
 mod attachment;
+mod cgroup;
 mod device;
+mod foreground;
 mod load;
 mod model;
+mod object;
 mod options;
 mod records;
+mod serve;
 mod service;
+mod serving;
 mod statistics;
 mod steering;
 mod threads;
 
 pub use attachment::{AttachError, Attachment};
+pub use cgroup::{Cgroup, CgroupError};
 pub use device::{Device, DeviceError};
+pub use ipnet::IpNet;
 pub use load::LoadError;
 pub use model::{Analysis, Case, CaseError, most_requests_per_s};
-pub use options::{OptionError, Options, Policy, XdpMode};
+pub use object::ObjectError;
+pub use options::{Mode, OptionError, Options, Policy, Wire, XdpMode};
+pub use serve::{ServeError, ServeOptions, serve};
 pub use service::{Ending, Service, ServiceError, run, sockets};
+pub use serving::{Served, Serving, ServingError};
 pub use statistics::{Consumer, Core, Flow, Statistics};
 pub use steering::{Steering, SteeringError};

@@ -4,8 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use evenkeel_machine::CpuSet;
+use ipnet::IpNet;
 
 use crate::records::MAX_CPUS;
+
+/// What the paper's byte can name.
+const MAX_PAPER_CORE: u32 = 31;
 
 /// An option that makes no sense, or not on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,6 +23,32 @@ pub enum OptionError {
     /// No such way to attach.
     #[error("\"{0}\": there are auto, native and generic")]
     Xdp(String),
+    /// No such mode.
+    #[error("mode \"{0}\": there are flow and hint")]
+    Mode(String),
+    /// No such wire format.
+    #[error("wire format \"{0}\": there are tcp and paper")]
+    Wire(String),
+    /// The paper's byte is too small.
+    #[error(
+        "CPU {core}: the paper's wire format has five bits for a core: use --cpus within 0-31, or \
+         --wire tcp"
+    )]
+    FiveBits {
+        /// The first beyond.
+        core: u32,
+    },
+    /// The paper's byte goes behind TCP's back, by a device.
+    #[error(
+        "--wire paper needs --device, the network device by which packets leave to the clients"
+    )]
+    NoDevice,
+    /// Hints for nobody.
+    #[error(
+        "--mode hint needs --peers, the networks that hints may be sent to (they tell this machine's \
+         CPUs, and some networks drop what they do not know), for example --peers 10.0.0.0/8"
+    )]
+    NoPeers,
     /// Cores that the machine does not have.
     #[error("CPUs {given}: this machine has CPUs {online} online; name some of these")]
     OutOfRange {
@@ -47,6 +77,61 @@ pub enum OptionError {
         /// The first beyond.
         core: u32,
     },
+}
+
+/// From where it is known which core waits for a packet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// From this machine's sockets: no server has to take part.
+    #[default]
+    Flow,
+    /// From the packet: the server gave the hint back that it was sent, the paper's way.
+    Hint,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Flow { "flow" } else { "hint" })
+    }
+}
+
+impl FromStr for Mode {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        [Self::Flow, Self::Hint]
+            .into_iter()
+            .find(|mode| mode.to_string() == text)
+            .ok_or_else(|| OptionError::Mode(text.to_owned()))
+    }
+}
+
+/// How a server gives hints back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Wire {
+    /// In a TCP option, with a tag that tells good hints from bad ones.
+    #[default]
+    Tcp,
+    /// In a byte of IPv4 options, as the paper has it: for networks that nobody else uses, without
+    /// routers that mind.
+    Paper,
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Tcp { "tcp" } else { "paper" })
+    }
+}
+
+impl FromStr for Wire {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        [Self::Tcp, Self::Paper]
+            .into_iter()
+            .find(|wire| wire.to_string() == text)
+            .ok_or_else(|| OptionError::Wire(text.to_owned()))
+    }
 }
 
 /// Which core a packet is sent to: the paper's four policies.
@@ -128,10 +213,16 @@ impl FromStr for XdpMode {
 pub struct Options {
     /// The network device at which they arrive.
     pub device: String,
+    /// From where that is known.
+    pub mode: Mode,
+    /// In hint mode, how servers give hints back.
+    pub wire: Wire,
     /// Where to.
     pub policy: Policy,
     /// Only to these cores; `None`: to all.
     pub cpus: Option<CpuSet>,
+    /// In hint mode, who hints are sent to.
+    pub peers: Vec<IpNet>,
     /// Where the kernel hands them over.
     pub xdp: XdpMode,
 }
@@ -141,7 +232,7 @@ impl Options {
     ///
     /// # Errors
     /// [`OptionError::OutOfRange`], [`OptionError::NoCpu`], [`OptionError::Dedicated`],
-    /// [`OptionError::TooMany`].
+    /// [`OptionError::TooMany`], [`OptionError::NoPeers`], [`OptionError::FiveBits`].
     pub fn allowed(&self, online: &CpuSet) -> Result<CpuSet, OptionError> {
         let allowed = self.cpus.clone().unwrap_or_else(|| online.clone());
         if !allowed.is_subset(online) {
@@ -150,6 +241,13 @@ impl Options {
         }
         if let Some(core) = allowed.iter().find(|core| *core as usize >= MAX_CPUS) {
             return Err(OptionError::TooMany { core });
+        }
+        if self.mode == Mode::Hint && self.peers.is_empty() {
+            return Err(OptionError::NoPeers);
+        }
+        let beyond = allowed.iter().find(|core| *core > MAX_PAPER_CORE);
+        if let (Mode::Hint, Wire::Paper, Some(core)) = (self.mode, self.wire, beyond) {
+            return Err(OptionError::FiveBits { core });
         }
         match self.policy {
             _ if allowed.is_empty() => Err(OptionError::NoCpu { online: online.clone() }),
@@ -170,6 +268,12 @@ mod tests {
         for name in ["issuer", "runner", "least-loaded", "dedicated:3"] {
             assert_eq!(name.parse::<Policy>().unwrap().to_string(), name);
         }
+        for name in ["flow", "hint"] {
+            assert_eq!(name.parse::<Mode>().unwrap().to_string(), name);
+        }
+        for name in ["tcp", "paper"] {
+            assert_eq!(name.parse::<Wire>().unwrap().to_string(), name);
+        }
         for name in ["auto", "native", "generic"] {
             assert_eq!(name.parse::<XdpMode>().unwrap().to_string(), name);
         }
@@ -180,6 +284,7 @@ mod tests {
         for name in ["", "dedicated", "dedicated:", "dedicated:x", "dedicated:-1", "Runner"] {
             assert_eq!(name.parse::<Policy>(), Err(OptionError::Policy(name.to_owned())));
         }
+        assert_eq!("tcp".parse::<Mode>(), Err(OptionError::Mode("tcp".to_owned())));
         assert_eq!("skb".parse::<XdpMode>(), Err(OptionError::Xdp("skb".to_owned())));
     }
 
@@ -201,6 +306,21 @@ mod tests {
         assert_eq!(allowed("runner", Some("")).unwrap_err(), why);
         let why = "dedicated:0: packets may only be sent to CPUs 1-2; choose one of these";
         assert_eq!(allowed("dedicated:0", Some("1-2")).unwrap_err(), why);
+    }
+
+    #[test]
+    fn hints_are_for_somebody() {
+        let online = CpuSet::first(2);
+        let options = Options { mode: Mode::Hint, ..Options::default() };
+        assert_eq!(options.allowed(&online), Err(OptionError::NoPeers));
+        let peers = vec!["10.0.0.0/8".parse().unwrap()];
+        let options = Options { peers, ..options };
+        assert_eq!(options.allowed(&online), Ok(online));
+        // Five bits name 32 cores.
+        let paper = Options { wire: Wire::Paper, ..options };
+        assert_eq!(paper.allowed(&CpuSet::first(32)), Ok(CpuSet::first(32)));
+        let beyond = paper.allowed(&CpuSet::first(33));
+        assert_eq!(beyond, Err(OptionError::FiveBits { core: 32 }));
     }
 
     #[test]

@@ -1,19 +1,34 @@
 //! The records that `bpf/sais/intf.h` lays out.
 
 use bytemuck::{Pod, Zeroable};
+use ipnet::IpNet;
 
 /// `MAX_CPUS`.
 pub(crate) const MAX_CPUS: usize = 1024;
 /// `NO_CORE`.
 pub(crate) const NO_CORE: u32 = u32::MAX;
+/// `NO_NUMBER`.
+pub(crate) const NO_NUMBER: u32 = u32::MAX;
 
 /// `struct sais_settings`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct RawSettings {
+    pub hint_key: [u64; 2],
     pub netns_cookie: u64,
     pub policy: u32,
     pub dedicated: u32,
+    pub mode: u32,
+    pub wire: u32,
+    pub paper_segment: u32,
+    pub pad: u32,
+}
+
+/// `struct sais_serve_settings`.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawServeSettings {
+    pub wire: u32,
 }
 
 /// `struct sais_live`.
@@ -48,9 +63,50 @@ pub(crate) struct RawFlow {
     pub tgid: u32,
     pub has_reader: u32,
     pub generation: u32,
-    pub pad: [u32; 10],
+    pub hint: u64,
+    pub echoed: u32,
+    pub pad: [u32; 7],
     pub received_bytes: u64,
 }
+
+/// `struct sais_peer`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawPeer {
+    pub prefix_bits: u32,
+    pub address: [u8; 16],
+}
+
+impl RawPeer {
+    /// IPv4 mapped into IPv6, as connections are.
+    pub fn new(network: &IpNet) -> Self {
+        let (address, more) = match network {
+            IpNet::V4(v4) => (v4.network().to_ipv6_mapped(), 96),
+            IpNet::V6(v6) => (v6.network(), 0),
+        };
+        let prefix_bits = more + u32::from(network.prefix_len());
+        Self { prefix_bits, address: address.octets() }
+    }
+}
+
+/// `struct sais_served`.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawServed {
+    pub counters: [u64; SERVED_COUNTERS.len()],
+}
+
+/// `enum sais_served_counter`: name and meaning, in its order.
+pub(crate) const SERVED_COUNTERS: [(&str, &str); 5] = [
+    ("connections", "accepted from peers"),
+    ("heard", "packets that came with a hint"),
+    ("malformed", "packets that came with a hint of another length"),
+    ("echoed", "packets that left with the hint that was heard last"),
+    (
+        "no_room",
+        "packets that left without, because the core or they do not fit the paper's format",
+    ),
+];
 
 /// `struct sais_cpu`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -60,7 +116,7 @@ pub(crate) struct RawCpu {
 }
 
 /// `enum sais_counter`: name and meaning, in its order.
-pub(crate) const COUNTERS: [(&str, &str); 10] = [
+pub(crate) const COUNTERS: [(&str, &str); 18] = [
     ("steered", "sent to their consumer's core"),
     ("home", "arrived on their consumer's core by themselves"),
     ("kept", "went where those before them went, which had not all arrived"),
@@ -68,9 +124,33 @@ pub(crate) const COUNTERS: [(&str, &str); 10] = [
     ("unknown", "nobody here was known to wait for them"),
     ("other", "not TCP over IP, or fragments"),
     ("malformed", "with headers that contradict themselves or end too early"),
+    ("distrusted", "without the hint that their connection should bear, or with another"),
     ("moved", "flows that changed their core"),
     ("dropped", "sent to a core whose queue was full"),
     ("processed", "taken from its queue by the core that they were sent to"),
+    ("hint_echoed", "came with the hint that was issued last"),
+    ("hint_absent", "came without a hint"),
+    ("hint_stale", "came with a hint that was replaced while they were under way"),
+    ("hint_replayed", "came with a hint after which newer ones had come back already"),
+    ("hint_forged", "came with a hint that was never issued for their connection"),
+    ("hint_malformed", "came with a hint of another length, or with options in disorder"),
+    ("hints_sent", "left with a hint"),
 ];
+/// `COUNT_HINT_ABSENT`.
+pub(crate) const HINT_ABSENT: usize = 12;
 /// `COUNT_PACKETS`: the first so many counters share all packets among them.
-pub(crate) const PACKET_COUNTERS: usize = 7;
+pub(crate) const PACKET_COUNTERS: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_is_its_first_bits() {
+        let peer = |text: &str| RawPeer::new(&text.parse().unwrap());
+        let (four, six) = (peer("198.18.7.9/15"), peer("2001:db8::1/32"));
+        assert_eq!(four.prefix_bits, 96 + 15);
+        assert_eq!(four.address[10..], [0xff, 0xff, 198, 18, 0, 0]);
+        assert_eq!((six.prefix_bits, &six.address[..5]), (32, &[0x20, 1, 0xd, 0xb8, 0][..]));
+    }
+}

@@ -1,29 +1,26 @@
-//! Runs it in the foreground: attaches, follows CPUs that come and go, answers at the control
-//! socket, and ends when it is told to or when the device is gone.
+//! `evenkeel sais attach`: attaches, follows CPUs that come and go, answers at the control socket,
+//! and ends when it is told to or when the device is gone.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use evenkeel_control::{Answer, BindError, Peer, Request, Server};
 use evenkeel_machine::CpuSet;
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::json;
 
 use crate::device::{Device, DeviceError};
+use crate::foreground::{Signals, Work, answer_with, run as run_in_foreground};
 use crate::load::{Load, LoadError};
-use crate::options::{OptionError, Options, Policy};
+use crate::options::{Mode, OptionError, Options, Policy};
 use crate::steering::{Steering, SteeringError};
 
-/// How often it is looked which CPUs there are, whether the device is there, and who is loaded.
-const LOOK: Duration = Duration::from_millis(100);
-
 const KNOWN: &str = "stats, flows";
+/// Servers without `serve` that are named in the log.
+const MAX_NAMED: usize = 16;
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// Why packets are not steered, or not any more.
@@ -57,8 +54,8 @@ pub enum ServiceError {
 pub enum Ending {
     /// By SIGTERM or SIGINT.
     Told,
-    /// The device does not exist any more.
-    DeviceGone,
+    /// The device, or the cgroup, does not exist any more.
+    Gone,
 }
 
 /// All that is needed to run it.
@@ -95,12 +92,12 @@ fn socket(directory: &Path, device: &Device) -> PathBuf {
 /// # Errors
 /// All of [`ServiceError`].
 pub fn run(service: &Service<'_>) -> Result<Ending, ServiceError> {
-    let signals = watch_signals()?;
+    let signals = Signals::watch()?;
     let device = Device::find(&service.options.device)?;
     let allowed = service.options.allowed(&online_cpus()?)?;
     let mut server = Server::bind(&socket(service.directory, &device))?;
-    let mut steering = Steering::attach(&device, service.options, &allowed)?;
-    let mut load = match service.options.policy {
+    let steering = Steering::attach(&device, service.options, &allowed)?;
+    let load = match service.options.policy {
         Policy::LeastLoaded => Some(Load::watch()?),
         _ => None,
     };
@@ -112,34 +109,53 @@ pub fn run(service: &Service<'_>) -> Result<Ending, ServiceError> {
              turn it off by echo 0 > {file}"
         );
     }
-    let mut look_at = Instant::now() + LOOK;
-    loop {
-        let is_left = server.serve(|peer, request| answer(&steering, peer, request));
-        let mut readable = server.poll_fds();
-        readable.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
-        let patience = if is_left { Duration::ZERO } else { LOOK };
-        match poll(&mut readable, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO)) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(why) => return Err(why.into()),
+    let is_hinted = service.options.mode == Mode::Hint;
+    let mut work = Attached { steering, allowed, load, silent: is_hinted.then(BTreeSet::new) };
+    let is_told = run_in_foreground(&signals, &mut server, &mut work)?;
+    Ok(if is_told { Ending::Told } else { Ending::Gone })
+}
+
+/// While it is attached.
+struct Attached {
+    steering: Steering,
+    allowed: CpuSet,
+    load: Option<Load>,
+    /// In hint mode, the servers that were said to send no hints back.
+    silent: Option<BTreeSet<IpAddr>>,
+}
+
+impl Work for Attached {
+    type Error = ServiceError;
+
+    fn answer(&self, peer: &Peer, request: &Request) -> Answer {
+        answer(&self.steering, peer, request)
+    }
+
+    fn look(&mut self) -> Result<bool, ServiceError> {
+        if !self.steering.is_alive() {
+            return Ok(false);
         }
-        if signals.read_signal()?.is_some() {
-            return Ok(Ending::Told);
+        let cores = self.allowed.intersection(&online_cpus()?);
+        if cores != *self.steering.cores() {
+            let before = self.steering.cores();
+            tracing::warn!("packets are now sent to CPUs {cores} (before: {before})");
+            self.steering.use_cores(&cores)?;
         }
-        if Instant::now() < look_at {
-            continue;
+        if let Some(load) = &mut self.load {
+            self.steering.rank(&load.ranking(&cores))?;
         }
-        look_at = Instant::now() + LOOK;
-        if !steering.is_alive() {
-            return Ok(Ending::DeviceGone);
+        if let Some(silent) = &mut self.silent {
+            for server in self.steering.silent_servers()? {
+                // Who names that many servers is known by now.
+                if silent.len() < MAX_NAMED && silent.insert(server) {
+                    tracing::warn!(
+                        "{server} sends no hints back (does `evenkeel sais serve` run there?): its \
+                         packets are steered by what this machine knows, as in flow mode"
+                    );
+                }
+            }
         }
-        let cores = allowed.intersection(&online_cpus()?);
-        if cores != *steering.cores() {
-            tracing::warn!("packets are now sent to CPUs {cores} (before: {})", steering.cores());
-            steering.use_cores(&cores)?;
-        }
-        if let Some(load) = &mut load {
-            steering.rank(&load.ranking(&cores))?;
-        }
+        Ok(true)
     }
 }
 
@@ -148,8 +164,9 @@ fn announce(steering: &Steering, device: &Device, options: &Options) {
     // Whoever read it may have seen enough; the steering goes on.
     let _ = writeln!(
         std::io::stdout(),
-        "{}: packets go to their consumers' cores ({}) on CPUs {}; {} XDP: {}",
+        "{}: packets go to their consumers' cores ({} mode, {}) on CPUs {}; {} XDP: {}",
         device.name,
+        options.mode,
         options.policy,
         steering.cores(),
         attachment.mode(),
@@ -158,37 +175,25 @@ fn announce(steering: &Steering, device: &Device, options: &Options) {
 }
 
 fn answer(steering: &Steering, peer: &Peer, request: &Request) -> Answer {
-    if let Some(name) = request.args.keys().next() {
-        let why = format!("\"{name}\": no such argument of this request");
-        return Answer::refused(Errno::EINVAL, why);
-    }
-    let figures = match request.req.as_str() {
-        "stats" => steering.statistics().map(|statistics| json!(statistics)),
-        "flows" if !peer.may_steer(0) => {
-            return Answer::refused(Errno::EPERM, "only root may see everybody's connections");
-        }
-        "flows" => steering.flows().map(|flows| json!(flows)),
-        other => {
-            let why = format!("\"{other}\": no such request; there are {KNOWN}");
-            return Answer::refused(Errno::ENOSYS, why);
-        }
-    };
-    match figures {
-        Ok(figures) => Answer::ok(figures),
-        Err(why) => Answer::refused(Errno::EIO, why),
-    }
+    answer_with(request, |name| {
+        let figures = match name {
+            "stats" => steering.statistics().map(|statistics| json!(statistics)),
+            "flows" if !peer.may_steer(0) => {
+                let why = "only root may see everybody's connections";
+                return Err(Answer::refused(Errno::EPERM, why));
+            }
+            "flows" => steering.flows().map(|flows| json!(flows)),
+            other => {
+                let why = format!("\"{other}\": no such request; there are {KNOWN}");
+                return Err(Answer::refused(Errno::ENOSYS, why));
+            }
+        };
+        figures.map_err(|why| Answer::refused(Errno::EIO, why))
+    })
 }
 
 fn online_cpus() -> Result<CpuSet, ServiceError> {
     let list = fs::read_to_string(ONLINE).map_err(|why| ServiceError::Online(why.to_string()))?;
     list.parse()
         .map_err(|why: evenkeel_machine::CpuListError| ServiceError::Online(why.to_string()))
-}
-
-fn watch_signals() -> Result<SignalFd, Errno> {
-    let mut watched = SigSet::empty();
-    watched.add(Signal::SIGTERM);
-    watched.add(Signal::SIGINT);
-    watched.thread_block()?;
-    SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }

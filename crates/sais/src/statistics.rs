@@ -5,8 +5,8 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::options::Policy;
-use crate::records::{COUNTERS, NO_CORE, PACKET_COUNTERS, RawCpu, RawFlow, RawKey};
+use crate::options::{Mode, Policy};
+use crate::records::{COUNTERS, NO_CORE, NO_NUMBER, PACKET_COUNTERS, RawCpu, RawFlow, RawKey};
 
 /// What a core did, by the names of [`Statistics::meaning`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +48,8 @@ pub struct Flow {
     /// The core whose steering thread its packets go through; `None`: they go up where they
     /// arrive, which may well be the right core.
     pub path: Option<u32>,
+    /// In hint mode, whether its server sends hints back.
+    pub echoes: Option<bool>,
     /// Why this core.
     pub reason: String,
 }
@@ -57,6 +59,8 @@ pub struct Flow {
 pub struct Statistics {
     /// The device.
     pub device: String,
+    /// From where it is known which core waits for a packet: `flow` or `hint`.
+    pub mode: String,
     /// Which core packets are sent to.
     pub policy: String,
     /// Native or generic XDP.
@@ -91,7 +95,8 @@ impl Statistics {
     /// `None` without any.
     pub fn share_at_home(&self) -> Option<f64> {
         let right = self.total("steered") + self.total("home");
-        let all = right + self.total("kept") + self.total("refused");
+        let all = right
+            + ["kept", "refused", "distrusted"].map(|name| self.total(name)).iter().sum::<u64>();
         (all > 0).then(|| right as f64 / all as f64)
     }
 }
@@ -107,8 +112,17 @@ impl Core {
 }
 
 impl Flow {
-    pub(crate) fn new(policy: Policy, key: &RawKey, flow: &RawFlow) -> Self {
+    pub(crate) fn new(mode: Mode, policy: Policy, key: &RawKey, flow: &RawFlow) -> Self {
         let core = (flow.core != NO_CORE).then_some(flow.core);
+        let echoes = (mode == Mode::Hint).then_some(flow.echoed != NO_NUMBER);
+        let source = match echoes {
+            None => "",
+            Some(true) => "; its server sends hints back",
+            Some(false) => {
+                "; its server has sent no hint back (does `evenkeel sais serve` run there, and for \
+                 longer than the connection?), so this machine's own knowledge serves"
+            }
+        };
         Self {
             remote: address(key.remote, key.remote_port),
             local: address(key.local, key.local_port),
@@ -117,7 +131,8 @@ impl Flow {
             received_bytes: flow.received_bytes,
             core,
             path: (flow.path != NO_CORE).then_some(flow.path),
-            reason: reason(policy, core, flow),
+            echoes,
+            reason: reason(policy, core, flow) + source,
         }
     }
 }
@@ -174,14 +189,16 @@ mod tests {
             tgid,
             has_reader: 1,
             generation: 0,
-            pad: [0; 10],
+            hint: 0,
+            echoed: NO_NUMBER,
+            pad: [0; 7],
             received_bytes,
         }
     }
 
     #[test]
     fn packets_are_counted_once_and_their_share_is_of_those_with_a_consumer() {
-        let raw = RawCpu { counters: [6, 1, 2, 1, 50, 60, 70, 9, 9, 9] };
+        let raw = RawCpu { counters: [6, 1, 1, 1, 50, 60, 70, 1, 9, 9, 9, 8, 8, 8, 8, 8, 8, 8] };
         let statistics = Statistics {
             cores: [(0, Core::new(true, &raw)), (5, Core::new(false, &raw))].into(),
             ..Statistics::default()
@@ -201,7 +218,7 @@ mod tests {
             RawKey { remote_port: [0, 80], local_port: [0xff, 0xff], ..RawKey::default() };
         key.remote[10..].copy_from_slice(&[0xff, 0xff, 198, 18, 0, 2]);
         key.local[15] = 1;
-        let flow = Flow::new(Policy::Runner, &key, &raw_flow(7, 0));
+        let flow = Flow::new(Mode::Flow, Policy::Runner, &key, &raw_flow(7, 0));
         assert_eq!(flow.remote.to_string(), "198.18.0.2:80");
         assert_eq!(flow.local.to_string(), "[::1]:65535");
         assert_eq!((flow.core, flow.path), (Some(1), None));
@@ -209,9 +226,21 @@ mod tests {
     }
 
     #[test]
+    fn it_is_said_whether_hints_come_back() {
+        let reason = |echoed| {
+            let raw = RawFlow { echoed, ..raw_flow(7, 0) };
+            Flow::new(Mode::Hint, Policy::Issuer, &RawKey::default(), &raw).reason
+        };
+        let sent = "the last request was sent on CPU 1";
+        assert_eq!(reason(3), format!("{sent}; its server sends hints back"));
+        assert!(reason(NO_NUMBER).contains("has sent no hint back"));
+    }
+
+    #[test]
     fn consumers_have_their_flows_together() {
-        let flow =
-            |pid, bytes| Flow::new(Policy::Issuer, &RawKey::default(), &raw_flow(pid, bytes));
+        let flow = |pid, bytes| {
+            Flow::new(Mode::Flow, Policy::Issuer, &RawKey::default(), &raw_flow(pid, bytes))
+        };
         let flows = [flow(1, 10), flow(2, 30), flow(1, 15)];
         let consumers = consumers(&flows, |pid| format!("p{pid}"));
         let seen: Vec<_> =

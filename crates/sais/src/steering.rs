@@ -1,58 +1,43 @@
 //! The programs: loaded, attached, fed and read.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::mem::size_of;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Zeroable;
 use evenkeel_machine::CpuSet;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
-use libbpf_rs::{
-    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
-};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
 
 use crate::attachment::{AttachError, Attachment};
+use crate::cgroup::{Cgroup, CgroupError};
 use crate::device::Device;
-use crate::options::{Options, Policy};
-use crate::records::{MAX_CPUS, RawCpu, RawFlow, RawKey, RawLive, RawSettings};
+use crate::object::{Aligned, ObjectError, bpf, by_cpu, fill_peers, map, open};
+use crate::options::{Mode, Options, Policy, Wire};
+use crate::records::{HINT_ABSENT, MAX_CPUS, RawCpu, RawFlow, RawKey, RawLive, RawSettings};
 use crate::statistics::{Core, Flow, Statistics, consumers};
 use crate::threads;
 
 /// Why packets are not steered.
 #[derive(Debug, thiserror::Error)]
 pub enum SteeringError {
-    /// Not possible on this kernel or for this user.
-    #[error(transparent)]
-    Unsupported(#[from] evenkeel_cbinfo::Unsupported),
     /// The kernel does not tell when a thread receives.
     #[error(
         "this kernel has no tracepoint {0}, by which consumers are found: run Linux 6.3 or newer"
     )]
     NoHook(&'static str),
+    /// The objects are not in the kernel.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
     /// The program is not on the device.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// libbpf or the kernel refused.
-    #[error("sais: {what}: {source} (run again with -vv for the kernel's words)")]
-    Bpf {
-        /// The step that failed.
-        what: &'static str,
-        /// What libbpf says.
-        source: libbpf_rs::Error,
-    },
-    /// A part of the object is not what this version expects.
-    #[error("sais: {0} in the BPF object is not what it should be: rebuild evenkeel")]
-    Mismatch(&'static str),
+    /// The program that sends hints is not on the cgroup of all processes.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
 }
-
-fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> SteeringError {
-    move |source| SteeringError::Bpf { what, source }
-}
-
-/// The object's bytes, aligned as an ELF file must be.
-#[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sais.bpf.o")));
 
@@ -62,7 +47,11 @@ const FLOWS: &str = "flows";
 const THREADS: &str = "threads";
 const CPUS: &str = "cpus";
 const STEER: &str = "steer";
+/// Puts hints into packets; in hint mode only.
+const MESSAGE: &str = "message";
 
+/// Of IPv4 with the paper's byte, and of TCP.
+const PAPER_HEADERS_BYTES: u32 = 20 + 4 + 20;
 /// Packets that may wait for a steering thread: more than a connection has under way.
 const QUEUE_PACKETS: u32 = 4096;
 /// Connections that are read from the kernel at once.
@@ -75,7 +64,10 @@ pub struct Steering {
     attachment: Attachment,
     _links: Vec<Link>,
     policy: Policy,
+    mode: Mode,
     device: String,
+    /// Packets without a hint that were seen by `silent_servers`.
+    absent: u64,
     /// Where packets may be sent to now.
     cores: CpuSet,
     live: RawLive,
@@ -98,17 +90,19 @@ impl Steering {
         allowed: &CpuSet,
     ) -> Result<Self, SteeringError> {
         support()?;
-        log_libbpf();
         let possible_cpus = libbpf_rs::num_possible_cpus().map_err(bpf("counting CPUs"))? as u32;
-        let mut open = ObjectBuilder::default()
-            .name("sais")
-            .and_then(|builder| builder.open_memory(&OBJECT.0))
-            .map_err(bpf("opening the object"))?;
-        configure(&mut open, device, options.policy, possible_cpus)?;
+        let mut open = open("sais", &OBJECT.0)?;
+        configure(&mut open, device, options, possible_cpus)?;
         let object = open.load().map_err(bpf("loading: the kernel refused the programs"))?;
+        fill_peers(&object, &options.peers)?;
         let mut links = Vec::new();
-        for program in object.progs_mut().filter(|program| program.name() != STEER) {
-            links.push(program.attach().map_err(bpf("attaching to the sockets"))?);
+        for program in object.progs_mut() {
+            match program.name().to_str() {
+                Some(STEER) => {}
+                Some(MESSAGE) if options.mode == Mode::Flow => {}
+                Some(MESSAGE) => links.push(Cgroup::root()?.attach(&program)?),
+                _ => links.push(program.attach().map_err(bpf("attaching to the sockets"))?),
+            }
         }
         let mut steering = Self {
             live_map: map::<RawLive>(&object, LIVE)?,
@@ -118,12 +112,14 @@ impl Steering {
             // From here on packets come.
             attachment: {
                 let steer = object.progs().find(|program| program.name() == STEER);
-                let steer = steer.ok_or(SteeringError::Mismatch(STEER))?;
+                let steer = steer.ok_or(ObjectError::Mismatch(STEER))?;
                 Attachment::new(steer.as_fd(), device, options.xdp)?
             },
             _links: links,
             policy: options.policy,
+            mode: options.mode,
             device: device.name.clone(),
+            absent: 0,
             cores: CpuSet::new(),
             live: RawLive { generation: 1, ..RawLive::zeroed() },
             _object: object,
@@ -182,7 +178,8 @@ impl Steering {
         self.live.generation = self.live.generation.wrapping_add(1).max(1);
         self.live_map
             .update(&[0; 4], bytemuck::bytes_of(&self.live), MapFlags::ANY)
-            .map_err(bpf("writing which cores may be used"))
+            .map_err(bpf("writing which cores may be used"))?;
+        Ok(())
     }
 
     /// Whether the device still is there; when it is gone, nothing is steered any more.
@@ -202,22 +199,34 @@ impl Steering {
     pub fn statistics(&self) -> Result<Statistics, SteeringError> {
         let mut statistics = Statistics {
             device: self.device.clone(),
+            mode: self.mode.to_string(),
             policy: self.policy.to_string(),
             xdp: self.attachment.mode().to_string(),
             reason: self.attachment.reason().to_owned(),
             ..Statistics::default()
         };
-        let cpus = self.cpus.lookup_percpu(&[0; 4], MapFlags::ANY);
-        let cpus = cpus.map_err(bpf("reading the counters"))?.unwrap_or_default();
-        for (cpu, bytes) in (0..).zip(cpus) {
-            let raw: RawCpu = bytemuck::try_pod_read_unaligned(&bytes)
-                .map_err(|_| SteeringError::Mismatch(CPUS))?;
+        for (cpu, raw) in (0..).zip(by_cpu::<RawCpu>(&self.cpus, CPUS)?) {
             statistics.cores.insert(cpu, Core::new(self.cores.contains(cpu), &raw));
         }
         let flows = self.flows()?;
         statistics.flows = flows.len() as u64;
         statistics.consumers = consumers(&flows, name_of);
         Ok(statistics)
+    }
+
+    /// In hint mode, the servers that sent data but no hint back on a connection, if there was any
+    /// packet without since the last call.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn silent_servers(&mut self) -> Result<BTreeSet<IpAddr>, SteeringError> {
+        let cpus = by_cpu::<RawCpu>(&self.cpus, CPUS)?;
+        let absent = cpus.iter().map(|cpu| cpu.counters[HINT_ABSENT]).sum();
+        if absent == self.absent {
+            return Ok(BTreeSet::new());
+        }
+        self.absent = absent;
+        Ok(silent(&self.flows()?))
     }
 
     /// The connections whose consumer is known, in no order.
@@ -232,10 +241,16 @@ impl Steering {
         let flows = entries.filter_map(|(key, flow)| {
             let key: RawKey = bytemuck::try_pod_read_unaligned(&key).ok()?;
             let flow: RawFlow = bytemuck::try_pod_read_unaligned(&flow).ok()?;
-            Some(Flow::new(self.policy, &key, &flow))
+            Some(Flow::new(self.mode, self.policy, &key, &flow))
         });
         Ok(flows.collect())
     }
+}
+
+/// The servers of connections on which data came, but no hint.
+fn silent(flows: &[Flow]) -> BTreeSet<IpAddr> {
+    let silent = flows.iter().filter(|flow| flow.echoes == Some(false) && flow.received_bytes > 0);
+    silent.map(|flow| flow.remote.ip()).collect()
 }
 
 /// The command of a process, empty when it has ended.
@@ -246,7 +261,7 @@ fn name_of(pid: u32) -> String {
 
 /// Whether it can work here.
 fn support() -> Result<(), SteeringError> {
-    evenkeel_cbinfo::support()?;
+    evenkeel_cbinfo::support().map_err(ObjectError::from)?;
     let btf = Btf::from_vmlinux().map_err(bpf("reading the kernel's types"))?;
     let is_missing = |hook: &&&str| {
         let name = format!("btf_trace_{hook}");
@@ -262,22 +277,31 @@ fn support() -> Result<(), SteeringError> {
 fn configure(
     open: &mut OpenObject,
     device: &Device,
-    policy: Policy,
+    options: &Options,
     possible_cpus: u32,
-) -> Result<(), SteeringError> {
+) -> Result<(), ObjectError> {
     // The numbers are `enum core_policy`.
-    let (policy, dedicated) = match policy {
+    let (policy, dedicated) = match options.policy {
         Policy::Issuer => (0, 0),
         Policy::Runner => (1, 0),
         Policy::LeastLoaded => (2, 0),
         Policy::Dedicated(core) => (3, core),
     };
-    let settings = RawSettings { netns_cookie: device.netns_cookie, policy, dedicated };
+    let settings = RawSettings {
+        hint_key: random_key().map_err(ObjectError::Random)?,
+        netns_cookie: device.netns_cookie,
+        policy,
+        dedicated,
+        mode: u32::from(options.mode == Mode::Hint),
+        wire: u32::from(options.wire == Wire::Paper),
+        paper_segment: device.mtu.saturating_sub(PAPER_HEADERS_BYTES),
+        pad: 0,
+    };
     for mut map in open.maps_mut() {
         match map.name().to_string_lossy().as_ref() {
             SETTINGS => map
                 .set_initial_value(bytemuck::bytes_of(&settings))
-                .map_err(|_| SteeringError::Mismatch(SETTINGS))?,
+                .map_err(|_| ObjectError::Mismatch(SETTINGS))?,
             THREADS => {
                 map.set_max_entries(possible_cpus).map_err(bpf("sizing the map of threads"))?;
             }
@@ -287,19 +311,10 @@ fn configure(
     Ok(())
 }
 
-fn map<Value: Pod>(object: &Object, name: &'static str) -> Result<MapHandle, SteeringError> {
-    let found = object.maps().find(|map| map.name() == name);
-    let handle = found.map(|map| MapHandle::try_from(&map)).transpose();
-    let handle = handle.map_err(bpf("opening a map"))?.ok_or(SteeringError::Mismatch(name))?;
-    if handle.value_size() as usize != size_of::<Value>() {
-        return Err(SteeringError::Mismatch(name));
-    }
-    Ok(handle)
-}
-
-/// What libbpf has to say goes to our log: what fails is told by our own errors.
-fn log_libbpf() {
-    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
-        tracing::debug!("libbpf: {}", text.trim_end());
-    })));
+/// What nobody else can guess.
+fn random_key() -> std::io::Result<[u64; 2]> {
+    let mut key = [0_u64; 2];
+    let bytes: &mut [u8] = bytemuck::bytes_of_mut(&mut key);
+    std::io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, bytes)?;
+    Ok(key)
 }

@@ -4,6 +4,7 @@
 
 #![allow(clippy::panic)]
 
+use std::hash::Hasher;
 use std::ptr;
 
 use proptest::prelude::*;
@@ -25,11 +26,20 @@ struct Packet {
     remote_port: [u8; 2],
     local_port: [u8; 2],
     sequence: u32,
+    hint: u64,
+    /// `enum hint_result`.
+    has_hint: u32,
+    options: [u16; 2],
 }
+
+const ABSENT: u32 = 0;
+const FOUND: u32 = 1;
+const MALFORMED: u32 = 2;
 
 #[link(name = "sais_parse", kind = "static")]
 unsafe extern "C" {
     fn sais_parse(data: *const u8, end: *const u8, packet: *mut Packet) -> i32;
+    fn sais_sip_hash(key: *const u64, flow: *const u8, core: u16, number: u16) -> u64;
 }
 
 /// Memory whose end is the end of all that may be read: what lies behind it is a fault.
@@ -52,7 +62,25 @@ impl Edge {
         Self { base }
     }
 
+    /// What is found, but for hints.
     fn parse(&self, bytes: &[u8]) -> Found {
+        match self.parse_all(bytes) {
+            Found::Tcp(packet) => {
+                Found::Tcp(Packet { hint: 0, has_hint: 0, options: [0; 2], ..packet })
+            }
+            other => other,
+        }
+    }
+
+    /// The hint of a TCP packet, and what is said of it.
+    fn hint(&self, bytes: &[u8]) -> (u32, u64) {
+        match self.parse_all(bytes) {
+            Found::Tcp(packet) => (packet.has_hint, packet.hint),
+            other => panic!("{other:?} is no TCP packet"),
+        }
+    }
+
+    fn parse_all(&self, bytes: &[u8]) -> Found {
         assert!(bytes.len() <= PAGE);
         let mut packet = Packet::default();
         // SAFETY: the bytes fit before the edge, and the function reads nothing but them.
@@ -99,7 +127,7 @@ impl Frame {
             bytes.extend(if is_outer { [0x88, 0xa8] } else { [0x81, 0x00] });
             bytes.extend(tag.to_be_bytes());
         }
-        let Packet { remote, local, remote_port, local_port, sequence } = self.packet;
+        let Packet { remote, local, remote_port, local_port, sequence, .. } = self.packet;
         if self.is_ipv6 {
             bytes.extend([0x86, 0xdd, 0x6f, 0xff, 0xff, 0xff, 0, 20, 6, 64]);
             bytes.extend(remote);
@@ -158,7 +186,7 @@ prop_compose! {
                 address[..12].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
             }
         }
-        let packet = Packet { remote, local, remote_port, local_port, sequence };
+        let packet = Packet { remote, local, remote_port, local_port, sequence, ..Packet::default() };
         Frame { tags, is_ipv6, packet, ip_options, tcp_options, payload }
     }
 }
@@ -221,6 +249,114 @@ proptest! {
     }
 }
 
+/// What Linux begins with, when it uses time stamps.
+const TIME_STAMPS: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
+
+/// The option of a hint, with bytes that the length claims.
+fn hint_option(bytes: u8, hint: u64) -> Vec<u8> {
+    let mut option = vec![253, bytes, 0xa1, 0xf5];
+    option.extend(hint.to_ne_bytes());
+    option
+}
+
+/// A packet with these options, which are filled up to whole words.
+fn with_options(mut frame: Frame, options: &[u8]) -> Vec<u8> {
+    let words = options.len().div_ceil(4);
+    frame.tcp_options = words as u8;
+    let begin = frame.needed();
+    let mut bytes = frame.bytes();
+    bytes[begin..begin + words * 4].fill(0);
+    bytes[begin..begin + options.len()].copy_from_slice(options);
+    bytes
+}
+
+fn other_options() -> impl Strategy<Value = Vec<u8>> {
+    let other = prop_oneof![
+        Just(vec![1]),
+        Just(TIME_STAMPS[2..].to_vec()),
+        (2..6_usize).prop_map(|bytes| {
+            let mut option = vec![77; bytes];
+            option[1] = bytes as u8;
+            option
+        }),
+        // Somebody else's experiment, and one whose number does not fit.
+        Just(vec![253, 4, 0xa1, 0xf6]),
+        Just(vec![253, 2]),
+    ];
+    prop::collection::vec(other, 0..4).prop_map(|options| options.concat())
+}
+
+proptest! {
+    #[test]
+    fn a_hint_is_found_wherever_it_is(
+        frame in frames(), before in other_options(), after in other_options(), hint in any::<u64>()
+    ) {
+        let edge = Edge::new();
+        let mut options = [before, hint_option(12, hint), after].concat();
+        prop_assume!(options.len() <= 40);
+        prop_assert_eq!(edge.hint(&with_options(frame.clone(), &options)), (FOUND, hint));
+        // Behind the end of all options there is none.
+        options.insert(0, 0);
+        options.truncate(40);
+        prop_assert_eq!(edge.hint(&with_options(frame, &options)).0, ABSENT);
+    }
+
+    #[test]
+    fn where_there_is_no_hint_none_is_found(frame in frames(), options in other_options()) {
+        let edge = Edge::new();
+        prop_assume!(options.len() <= 40);
+        prop_assert_eq!(edge.hint(&with_options(frame.clone(), &options)).0, ABSENT);
+        // The word that Linux begins with, but another option behind.
+        let options = [&TIME_STAMPS[..], &[254, 12, 0xa1, 0xf5, 1, 2, 3, 4, 5, 6, 7, 8]].concat();
+        prop_assert_eq!(edge.hint(&with_options(frame, &options)).0, ABSENT);
+    }
+
+    #[test]
+    fn a_hint_of_another_length_is_malformed(
+        frame in frames(), stamped in any::<bool>(), bytes in 4..28_u8, hint in any::<u64>()
+    ) {
+        prop_assume!(bytes != 12);
+        let edge = Edge::new();
+        let before: &[u8] = if stamped { &TIME_STAMPS } else { &[] };
+        let mut options = [before, &hint_option(bytes, hint)].concat();
+        options.resize(before.len() + usize::from(bytes).max(12), 1);
+        prop_assert_eq!(edge.hint(&with_options(frame, &options)).0, MALFORMED);
+    }
+
+    #[test]
+    fn an_option_that_ends_too_early_or_late_is_malformed(frame in frames(), length in 0..=255_u8) {
+        let edge = Edge::new();
+        let options = [77, length, 1, 1];
+        let found = edge.hint(&with_options(frame.clone(), &options)).0;
+        let fits = (2..=4).contains(&length);
+        prop_assert_eq!(found, if fits { ABSENT } else { MALFORMED });
+        // Cut off by the end of the packet, though the header says that it goes on.
+        let whole = with_options(Frame { payload: 0, ..frame.clone() }, &hint_option(12, 7));
+        for cut in 1..=12 {
+            let found = edge.hint(&whole[..whole.len() - cut]).0;
+            prop_assert_eq!(found, MALFORMED);
+        }
+    }
+
+    #[test]
+    fn the_tag_is_siphash(
+        keys in any::<[u64; 2]>(), flow in prop::collection::vec(any::<u8>(), 36), core in any::<u16>(),
+        number in any::<u16>()
+    ) {
+        #[repr(C, align(4))]
+        struct Flow([u8; 36]);
+        let mut key = Flow([0; 36]);
+        key.0.copy_from_slice(&flow);
+        // SAFETY: the function reads two keys and a connection of 36 bytes.
+        let found = unsafe { sais_sip_hash(keys.as_ptr(), key.0.as_ptr(), core, number) };
+        // An implementation of the same function that is not ours.
+        #[allow(deprecated)]
+        let mut expected = std::hash::SipHasher::new_with_keys(keys[0], keys[1]);
+        expected.write(&[&flow[..], &core.to_ne_bytes(), &number.to_ne_bytes()].concat());
+        prop_assert_eq!(found, expected.finish());
+    }
+}
+
 /// Ten million packets that began as good ones and had bytes changed and ends cut off.
 #[test]
 fn ten_million_mutations() {
@@ -243,9 +379,14 @@ fn ten_million_mutations() {
                 tcp_options: number % 4,
                 payload: usize::from(number),
             };
-            frame.bytes()
+            match number % 3 {
+                0 => frame.bytes(),
+                1 => with_options(frame, &hint_option(12, u64::from(number))),
+                _ => with_options(frame, &[&TIME_STAMPS[..], &hint_option(12, 1)].concat()),
+            }
         })
         .collect();
+    let mut hints = [0_u32; 3];
     let mut found = [0_u32; 3];
     let mut bytes = Vec::new();
     for _ in 0..PACKETS {
@@ -254,14 +395,17 @@ fn ten_million_mutations() {
         for _ in 0..choice >> 32 & 3 {
             let change = next();
             // Mostly in the headers, where it matters.
-            let place = change as usize % bytes.len().min(90);
+            let place = change as usize % bytes.len().min(120);
             bytes[place] = (change >> 32) as u8;
         }
         if choice >> 40 & 3 == 0 {
             bytes.truncate((choice >> 48) as usize % (bytes.len() + 1));
         }
-        match edge.parse(&bytes) {
-            Found::Tcp(_) => found[0] += 1,
+        match edge.parse_all(&bytes) {
+            Found::Tcp(packet) => {
+                found[0] += 1;
+                hints[packet.has_hint as usize] += 1;
+            }
             Found::Other => found[1] += 1,
             Found::Malformed => found[2] += 1,
         }
@@ -269,4 +413,5 @@ fn ten_million_mutations() {
     assert_eq!(found.iter().sum::<u32>(), PACKETS);
     // The mutations reach everything.
     assert!(found.iter().all(|count| *count > PACKETS / 100), "{found:?}");
+    assert!(hints.iter().all(|count| *count > PACKETS / 100), "{hints:?}");
 }

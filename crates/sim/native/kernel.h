@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+typedef unsigned char u8;
 typedef unsigned short u16;
 typedef int s32;
 typedef unsigned int u32;
@@ -70,7 +71,10 @@ struct sched_ext_entity {
 struct task_struct {
 	int pid;
 	int tgid;
+	int prio;
+	int on_cpu;
 	int nr_cpus_allowed;
+	int numa_preferred_nid;
 	const struct cpumask *cpus_ptr;
 	struct mm_struct *mm;
 	struct sched_entity se;
@@ -151,6 +155,7 @@ struct sched_ext_ops {
 	s32 (*init_task)(struct task_struct *, struct scx_init_task_args *);
 	void (*exit_task)(struct task_struct *, struct scx_exit_task_args *);
 	void (*enable)(struct task_struct *);
+	void (*disable)(struct task_struct *);
 	void (*dump)(struct scx_dump_ctx *);
 	void (*dump_cpu)(struct scx_dump_ctx *, s32, bool);
 	void (*dump_task)(struct scx_dump_ctx *, struct task_struct *);
@@ -181,6 +186,8 @@ struct sched_ext_ops {
 #define SCX_KICK_PREEMPT 2
 #define SCX_DSQ_ITER_REV (1 << 16)
 #define SCX_TASK_QUEUED 1
+
+#define preferred_node(p) ((p)->numa_preferred_nid)
 
 /* What the simulator supplies: data that are read directly, and functions. */
 struct sim_host {

@@ -61,6 +61,10 @@ impl Dsq {
 
     /// Takes out who stands there.
     pub fn remove(&mut self, place: Place) -> Option<u32> {
+        // Most leave from the head.
+        if self.entries.front().is_some_and(|(first, _)| *first == place) {
+            return self.entries.pop_front().map(|(_, task)| task);
+        }
         let at = self.position(place);
         let (found, _) = self.entries.get(at)?;
         if *found != place {

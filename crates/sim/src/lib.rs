@@ -16,6 +16,7 @@
 //! | `workload` | workloads from files and by shape |
 //! | `observe` | every event goes through it: figures, hash, checkers, record |
 //! | `report`, `perfetto`, `picture` | what is said of a simulation: figures, a trace, a picture |
+//! | `replay` | what a scheduler was told is told to it again |
 //! | `sweep`, `compare`, `bench` | many simulations; two sweeps compared; how fast it is |
 
 mod bench;
@@ -31,6 +32,7 @@ mod perfetto;
 mod picture;
 pub mod program;
 mod random;
+mod replay;
 mod report;
 mod run;
 mod scheduler;
@@ -45,8 +47,9 @@ pub use native::HostError;
 pub use observe::{Account, Broken, Level, Reason, STRICT, TORTURE};
 pub use perfetto::trace;
 pub use picture::{MOST_CPUS, picture};
+pub use replay::{Difference, ReplayError, Replayed, replay};
 pub use report::{Migrations, Report, Times, history};
-pub use run::{MAX_EVENTS, Outcome, Simulation};
+pub use run::{MAX_EVENTS, Outcome, RecordError, Simulation};
 pub use scheduler::Scheduler;
 pub use sweep::{Grid, Row, Shard, SweepError, read as read_rows, sweep};
-pub use workload::{MAX_TASKS, SHAPES, WorkloadError};
+pub use workload::{MAX_TASKS, SHAPES, WorkloadError, paper002};

@@ -46,18 +46,28 @@ impl Mask {
 
     /// The CPUs in all of these sets, from `start` on upwards and around; the first of them.
     #[inline]
-    pub fn first_common(sets: &[&Mask], start: u32) -> Option<u32> {
+    pub fn first_common<const N: usize>(sets: [&Mask; N], start: u32) -> Option<u32> {
         let start = start as usize % MAX_CPUS;
         let common = |word: usize| sets.iter().fold(!0u64, |all, set| all & set.words[word]);
+        let found = |word: usize, bits: u64| (word * 64) as u32 + bits.trailing_zeros();
         let first = start / 64;
         let from = common(first) & (!0 << (start % 64));
         if from != 0 {
-            return Some((first * 64) as u32 + from.trailing_zeros());
+            return Some(found(first, from));
         }
-        (1..=WORDS).map(|step| (first + step) % WORDS).find_map(|word| {
+        for word in (first + 1..WORDS).chain(0..=first) {
             let bits = common(word);
-            (bits != 0).then(|| (word * 64) as u32 + bits.trailing_zeros())
-        })
+            if bits != 0 {
+                return Some(found(word, bits));
+            }
+        }
+        None
+    }
+
+    /// Whether no CPU is in it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().fold(0, |all, word| all | word) == 0
     }
 
     /// Whether any CPU is in both.
@@ -65,11 +75,16 @@ impl Mask {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
 
-    /// Those in both.
-    pub fn and(&self, other: &Mask) -> Mask {
-        let mut both = self.clone();
-        both.words.iter_mut().zip(&other.words).for_each(|(a, b)| *a &= b);
-        both
+    /// CPUs 0 to 63, as bits.
+    pub(crate) fn first_word(&self) -> u64 {
+        self.words[0]
+    }
+
+    /// These of CPUs 0 to 63.
+    pub(crate) fn from_word(word: u64) -> Self {
+        let mut mask = Self::EMPTY;
+        mask.words[0] = word;
+        mask
     }
 
     /// As a set of the machine's.
@@ -108,11 +123,11 @@ mod tests {
     fn the_search_goes_around() {
         let (a, b) = (mask("3,70,200"), mask("3,200,900"));
         for (start, found) in [(0, 3), (3, 3), (4, 200), (200, 200), (201, 3), (1023, 3)] {
-            assert_eq!(Mask::first_common(&[&a, &b], start), Some(found), "{start}");
+            assert_eq!(Mask::first_common([&a, &b], start), Some(found), "{start}");
         }
-        assert_eq!(Mask::first_common(&[&a, &mask("4")], 7), None);
+        assert_eq!(Mask::first_common([&a, &mask("4")], 7), None);
         assert!(a.intersects(&b) && !a.intersects(&mask("4")));
         // Below its start in the very word that it began with.
-        assert_eq!(Mask::first_common(&[&mask("3")], 4), Some(3));
+        assert_eq!(Mask::first_common([&mask("3")], 4), Some(3));
     }
 }

@@ -44,7 +44,11 @@ pub enum HostError {
 pub(crate) struct RawTask {
     pub pid: i32,
     pub tgid: i32,
+    pub prio: i32,
+    pub on_cpu: i32,
     pub nr_cpus_allowed: i32,
+    /// The node that its memory is on by the kernel's word; -1: it does not know.
+    pub numa_preferred_nid: i32,
     pub cpus_ptr: *const Mask,
     /// An address space's number, never an address.
     pub mm: usize,
@@ -55,6 +59,27 @@ pub(crate) struct RawTask {
     pub storage: *mut c_void,
     pub cpu: u32,
     pub index: u32,
+}
+
+impl RawTask {
+    /// One of which nothing is known.
+    pub const EMPTY: Self = Self {
+        pid: 0,
+        tgid: 0,
+        prio: 0,
+        on_cpu: 0,
+        nr_cpus_allowed: 0,
+        numa_preferred_nid: -1,
+        cpus_ptr: ptr::null(),
+        mm: 0,
+        sum_exec_runtime: 0,
+        flags: 0,
+        weight: 0,
+        slice: 0,
+        storage: ptr::null_mut(),
+        cpu: 0,
+        index: 0,
+    };
 }
 
 /// `struct kernfs_node`.
@@ -101,6 +126,28 @@ pub(crate) struct RawIterator {
     pub set: u32,
 }
 
+/// `SIM_SET_SLICE`, `SIM_SET_VTIME`.
+pub(crate) const SET_SLICE: u32 = 1;
+pub(crate) const SET_VTIME: u32 = 2;
+
+impl RawIterator {
+    /// The slice that the next move gives its task, if one was set.
+    pub fn slice_set(&self) -> Option<u64> {
+        (self.set & SET_SLICE != 0).then_some(self.slice)
+    }
+
+    /// The same of its vtime.
+    pub fn vtime_set(&self) -> Option<u64> {
+        (self.set & SET_VTIME != 0).then_some(self.new_vtime)
+    }
+
+    /// All that says where a move goes: what a recording holds of it.
+    pub fn move_arguments(&self, to: u64, is_ordered: bool) -> [u64; 6] {
+        let (slice, vtime) = (self.slice_set().unwrap_or(0), self.vtime_set().unwrap_or(0));
+        [self.dsq_id, to, self.set.into(), slice, vtime, is_ordered.into()]
+    }
+}
+
 type Task = *mut RawTask;
 type Group = *const RawGroup;
 
@@ -121,6 +168,7 @@ pub(crate) struct Ops {
     pub init_task: Option<unsafe extern "C" fn(Task, *const InitTaskArgs) -> i32>,
     pub exit_task: Option<unsafe extern "C" fn(Task, *const c_void)>,
     pub enable: Option<unsafe extern "C" fn(Task)>,
+    pub disable: Option<unsafe extern "C" fn(Task)>,
     pub dump: Option<unsafe extern "C" fn(*const u64)>,
     pub dump_cpu: Option<unsafe extern "C" fn(*const u64, i32, bool)>,
     pub dump_task: Option<unsafe extern "C" fn(*const u64, Task)>,
@@ -267,11 +315,7 @@ impl Instance {
             let symbol = |symbol: &str| library.get::<*mut c_void>(symbol.as_bytes());
             let place = symbol("sim_host").map_err(load_error)?.into_raw();
             *place.cast::<*mut Host>() = &raw mut *host;
-            let ops = symbol("keel_ops")
-                .or_else(|_| symbol("fifo_ops"))
-                .map_err(load_error)?
-                .into_raw()
-                .cast::<Ops>();
+            let ops = symbol(&format!("{name}_ops")).map_err(load_error)?.into_raw().cast::<Ops>();
             let mut cpus = None;
             if let Some(image) = image {
                 for (name, bytes) in [

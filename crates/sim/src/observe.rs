@@ -119,7 +119,6 @@ pub struct Account {
     waits: bool,
     /// When it last woke.
     woke_ns: u64,
-    work: u64,
 }
 
 /// Events kept for the report of a violation; of each task's at most this many are shown.
@@ -341,16 +340,6 @@ impl Observer {
     pub fn responses(&self) -> BTreeMap<u64, u64> {
         let counted = self.responses.iter().enumerate().filter(|(_, count)| **count > 0);
         counted.map(|(class, count)| (least_of(class), *count)).collect()
-    }
-
-    /// A task has worked so much, in 2^-20 ns.
-    #[inline]
-    pub fn worked(&mut self, task: u32, work: u64) {
-        if let Some(account) = self.accounts.get_mut(task as usize) {
-            account.work += work;
-            account.worked_ns += account.work >> 20;
-            account.work &= (1 << 20) - 1;
-        }
     }
 
     pub fn migrated(&mut self, reason: Reason, level: Level) {

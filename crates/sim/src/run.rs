@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use evenkeel_capability::Policy;
 use evenkeel_invariants::{Event, Findings, Limits};
+use evenkeel_keel::Image;
+use evenkeel_keel::tape::{MOST_CPUS, Tape};
 use evenkeel_machine::Machine;
 
 use crate::kernel::{End, FaultPlan, Kernel};
@@ -37,6 +39,25 @@ pub struct Simulation {
     pub records: bool,
     /// More events end it.
     pub max_events: u64,
+}
+
+/// Why a simulation cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// What is recorded of a task's mask ends there.
+    #[error(
+        "{0} has {1} CPU numbers, and a tape holds masks of {MOST_CPUS}: take a smaller machine"
+    )]
+    TooManyCpus(String, u32),
+    /// What comes in between of a callback, or a scheduler that is loaded anew, is not on a tape.
+    #[error("a tape is recorded without faults and without CPUs that come or go")]
+    Faults,
+    /// Only the keel is.
+    #[error("scheduler {0} cannot be recorded: only the keel can")]
+    Scheduler(String),
+    /// The scheduler cannot be loaded.
+    #[error(transparent)]
+    Host(#[from] HostError),
 }
 
 /// What came of it.
@@ -99,6 +120,34 @@ impl Simulation {
     /// [`HostError`]: the scheduler cannot be loaded. What goes wrong in the simulation is in its
     /// outcome.
     pub fn run(&self) -> Result<Outcome, HostError> {
+        let mut kernel = self.begin(false)?;
+        kernel.run(self.max_events);
+        Ok(kernel.finish().0)
+    }
+
+    /// The same, with all that the scheduler is told and does written down.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn record(&self) -> Result<(Outcome, Tape), RecordError> {
+        let (Scheduler::Keel(options) | Scheduler::Built(options, _)) = &self.scheduler else {
+            return Err(RecordError::Scheduler(self.scheduler.to_string()));
+        };
+        let hotplug = |(_, change): &(u64, Change)| matches!(change, Change::Hotplug { .. });
+        if self.faults != FaultPlan::default() || self.workload.changes.iter().any(hotplug) {
+            return Err(RecordError::Faults);
+        }
+        let image = Image::new(&self.machine, options).map_err(HostError::from)?;
+        if image.cpus > MOST_CPUS {
+            return Err(RecordError::TooManyCpus(self.machine.name.clone(), image.cpus));
+        }
+        let mut kernel = self.begin(true)?;
+        kernel.run(self.max_events);
+        let (outcome, entries) = kernel.finish();
+        Ok((outcome, Tape { scheduler: self.scheduler.to_string(), image, entries }))
+    }
+
+    fn begin(&self, records: bool) -> Result<Box<Kernel>, HostError> {
         // Whom interrupts are not charged to is charged less than the time on the CPU.
         let uncharged =
             self.machine.costs.irq_accounting == 1 && !self.workload.interrupts.is_empty();
@@ -112,8 +161,6 @@ impl Simulation {
         });
         let watching = Watching { limits, records: self.records };
         let observer = Observer::new(self.workload.tasks.len(), watching);
-        let mut kernel = Kernel::new(self, observer)?;
-        kernel.run(self.max_events);
-        Ok(kernel.finish())
+        Kernel::new(self, observer, records)
     }
 }

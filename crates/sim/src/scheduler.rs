@@ -15,6 +15,9 @@ static FIFO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fifo.so"));
 pub enum Scheduler {
     /// One queue, first come, first served.
     Fifo,
+    /// Another one that is told nothing about the machine: its name, which is that of its operations
+    /// without `_ops`, and itself, as a shared object against `native/kernel.h`.
+    Plain(String, Arc<[u8]>),
     /// The keel with these policies.
     Keel(Options),
     /// The keel as somebody else has compiled it: a shared object against `native/kernel.h`.
@@ -29,11 +32,24 @@ impl Scheduler {
     ) -> Result<Instance, HostError> {
         let (options, bytes) = match self {
             Self::Fifo => return Instance::load("fifo", FIFO, functions, None),
+            Self::Plain(name, bytes) => return Instance::load(name, bytes, functions, None),
             Self::Keel(options) => (options, KEEL),
             Self::Built(options, bytes) => (options, &**bytes),
         };
         let image = Image::new(machine, options)?;
         Instance::load("keel", bytes, functions, Some(&image))
+    }
+
+    /// A copy that is given what another one was given.
+    pub(crate) fn load_image(
+        &self,
+        image: &Image,
+        functions: HostFunctions,
+    ) -> Result<Instance, HostError> {
+        match self {
+            Self::Built(_, bytes) => Instance::load("keel", bytes, functions, Some(image)),
+            _ => Instance::load("keel", KEEL, functions, Some(image)),
+        }
     }
 }
 
@@ -41,7 +57,7 @@ impl Scheduler {
     /// The length of a slice, in microseconds; 0: not set from outside.
     pub fn slice_us(&self) -> u64 {
         match self {
-            Self::Fifo => 0,
+            Self::Fifo | Self::Plain(..) => 0,
             Self::Keel(options) | Self::Built(options, _) => options.slice.us(),
         }
     }
@@ -51,9 +67,13 @@ impl std::fmt::Display for Scheduler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Fifo => f.write_str("fifo"),
+            Self::Plain(name, _) => f.write_str(name),
             Self::Keel(options) | Self::Built(options, _) => {
                 write!(f, "{}/{}/{}", options.order, options.gate, options.balance)?;
-                f.write_str(if options.active { "+active" } else { "" })
+                match options.parts {
+                    parts if parts.is_empty() => Ok(()),
+                    parts => write!(f, "+{parts}"),
+                }
             }
         }
     }

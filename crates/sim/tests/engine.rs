@@ -194,3 +194,13 @@ fn simulations_do_not_touch_each_other() {
     assert_ne!(alone, Sim::new(paper(4)).tasks(9, hog(20 * MS)).run().hash);
     assert_eq!(Scheduler::Fifo.to_string(), "fifo");
 }
+
+#[test]
+fn what_a_scheduler_does_not_say_the_kernel_decides() {
+    let built = common::build::compile_other("crates/sim/tests/schedulers/empty.c", &[]);
+    let mut sim = Sim::new(paper(2)).tasks(3, hog(10 * MS));
+    sim.scheduler = Scheduler::Plain("empty".to_owned(), built.into());
+    // Each of the first two gets an idle CPU at once, the third one of them for what is left.
+    assert_eq!(sim.run().time_ns, 20 * MS);
+    assert_eq!(sim.run().idle_while_waiting_ns, 0);
+}

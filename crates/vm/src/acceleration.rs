@@ -16,8 +16,6 @@ pub enum Acceleration {
     Kvm,
     /// QEMU's translator, one thread of the host for each CPU of the guest.
     Emulation,
-    /// QEMU's translator in one thread: CPUs take turns, and nothing happens at the same time.
-    Turns,
     /// QEMU's translator in one thread, where each instruction takes one nanosecond of the guest's
     /// time: what the guest's clock says is a count of instructions.
     Counting,
@@ -64,7 +62,6 @@ impl Acceleration {
         match self {
             Self::Kvm => &["-accel", "kvm", "-cpu", "host"],
             Self::Emulation => &["-accel", "tcg,thread=multi", "-cpu", "max"],
-            Self::Turns => &["-accel", "tcg,thread=single", "-cpu", "max"],
             Self::Counting => &[
                 "-accel",
                 "tcg,thread=single",

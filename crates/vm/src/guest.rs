@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::machine::{QEMU, console_in};
+use crate::emulator::QEMU;
+use crate::machine::console_in;
 use crate::protocol::{Answer, Request};
 use crate::{Ending, Error, Job, file};
 

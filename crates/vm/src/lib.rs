@@ -11,12 +11,14 @@
 //! | `topology` | the machine as code: CPUs, threads, NUMA nodes, distances, memory |
 //! | `initramfs` | files, programs and their libraries as a cpio archive |
 //! | `acceleration` | KVM where it was seen to work, else emulation |
-//! | `machine` | the QEMU command |
+//! | `emulator` | QEMU: the one that `scripts/emulator` has fetched, else the installed one |
+//! | `machine` | its command line |
 //! | `guest` | a running guest, seen from the host |
 //! | `protocol` | what host and guest say to each other |
 //! | `init` | the first process in the guest |
 
 mod acceleration;
+mod emulator;
 mod guest;
 mod init;
 mod initramfs;

@@ -1,13 +1,10 @@
-//! The QEMU command.
+//! The emulator's command line.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::{Acceleration, Error, Guest, Initramfs, Kernel, Topology, file};
-
-/// The emulator. Kernels come as x86-64 packages.
-pub(crate) const QEMU: &str = "qemu-system-x86_64";
+use crate::{Acceleration, Error, Guest, Initramfs, Kernel, Topology, emulator, file};
 
 /// The console shows the kernel's warnings; an oops ends the guest. Nothing that takes the
 /// emulator's slowness for a fault of the kernel, and no groups that nobody asked for.
@@ -59,7 +56,7 @@ impl Machine {
     }
 
     fn command(&self, archive: &Path, console: &Path) -> Command {
-        let mut command = Command::new(QEMU);
+        let mut command = emulator::command();
         command
             .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
             .args(self.acceleration.arguments())

@@ -1,12 +1,14 @@
 //! Packets on the core of who waits for them: `evenkeel sais` between two network namespaces.
 
+mod capture;
 mod faults;
+mod hints;
 mod net;
 mod steering;
 mod traffic;
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
 use serde_json::Value;
 
@@ -26,11 +28,21 @@ impl<'a> Steering<'a> {
     fn start(host: &'a Host, network: &Network, flags: &[&str]) -> Self {
         let mut command = attach(host, flags);
         command.stdout(Stdio::piped());
+        Self::spawn(host, network, command)
+    }
+
+    /// The same of a command that is made already.
+    fn spawn(host: &'a Host, network: &Network, mut command: Command) -> Self {
         let mut child = network.client.within(|| command.spawn().unwrap());
         let mut said = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
         assert!(said.starts_with(DEVICE), "it does not steer: {said}");
         Self { host, child, said }
+    }
+
+    /// Its standard error, if that is a pipe.
+    fn stderr(&mut self) -> ChildStderr {
+        self.child.stderr.take().unwrap()
     }
 
     fn pid(&self) -> i32 {
@@ -39,12 +51,16 @@ impl<'a> Steering<'a> {
 
     /// `evenkeel sais status --json` of the only one.
     fn status(&self) -> Value {
-        only(&mut self.host.evenkeel(["sais", "status", "--json"]))
+        only(&mut self.host.evenkeel(["sais", "status", "--json"]), "device")
     }
 
     /// `evenkeel sais explain --json` of the only one.
     fn flows(&self) -> Vec<Value> {
-        only(&mut self.host.evenkeel(["sais", "explain", "--json"])).as_array().unwrap().clone()
+        let output = output(&mut self.host.evenkeel(["sais", "explain", "--json"]));
+        assert!(output.status.success(), "{output:?}");
+        let answers: Vec<Vec<Value>> = serde_json::from_slice(&output.stdout).unwrap();
+        // Servers answer, too, and know of none.
+        answers.concat()
     }
 
     /// A counter of all CPUs together.
@@ -75,10 +91,12 @@ fn attach(host: &Host, flags: &[&str]) -> Command {
     host.evenkeel([&["sais", "attach", DEVICE], flags].concat())
 }
 
-fn only(command: &mut Command) -> Value {
+/// The only answer with this field.
+fn only(command: &mut Command, field: &str) -> Value {
     let output = output(command);
     assert!(output.status.success(), "{output:?}");
     let mut answers: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    answers.retain(|answer| answer.get(field).is_some());
     assert_eq!(answers.len(), 1, "{answers:?}");
     answers.remove(0)
 }

@@ -18,6 +18,9 @@ pub const DEVICE: &str = "client0";
 /// The router's end.
 pub const PEER: &str = "router0";
 
+/// The server's end.
+pub const SERVER: &str = "server0";
+
 /// A network namespace that lives as long as this.
 pub struct Namespace(File);
 
@@ -113,12 +116,12 @@ impl Network {
         let [client, router, server] = [(); 3].map(|()| Namespace::new());
         let path = router.path();
         client.ip(&format!("link add {DEVICE} type veth peer name {PEER} netns {path}"));
-        server.ip(&format!("link add server0 type veth peer name router1 netns {path}"));
+        server.ip(&format!("link add {SERVER} type veth peer name router1 netns {path}"));
         for (namespace, device, net, end) in [
             (&client, DEVICE, 0, 1),
             (&router, PEER, 0, 2),
             (&router, "router1", 1, 1),
-            (&server, "server0", 1, 2),
+            (&server, SERVER, 1, 2),
         ] {
             namespace.ip(&format!("address add 198.18.{net}.{end}/24 dev {device}"));
             namespace.ip(&format!("address add 2001:2:0:{net}::{end}/64 dev {device} nodad"));
@@ -134,6 +137,19 @@ impl Network {
             }
         });
         router.receive_on("router1", cpu);
+        Self { client, router, server }
+    }
+
+    /// Client and server at the two ends of one cable, and a router that nobody needs: routers take
+    /// the paper's byte for a malformed option.
+    pub fn direct() -> Self {
+        let [client, router, server] = [(); 3].map(|()| Namespace::new());
+        let path = server.path();
+        client.ip(&format!("link add {DEVICE} type veth peer name {SERVER} netns {path}"));
+        for (namespace, device, end) in [(&client, DEVICE, 1), (&server, SERVER, 2)] {
+            namespace.ip(&format!("address add 198.18.1.{end}/24 dev {device}"));
+            namespace.ip(&format!("link set {device} up"));
+        }
         Self { client, router, server }
     }
 

@@ -4,9 +4,10 @@
 //! |---|---|
 //! | `study` | what a reproduction is made of |
 //! | `page`, `plot` | a study as Markdown, a panel as SVG |
-//! | `p000/` | the experiments of paper 000 |
+//! | `p000/`, `p002/` | the experiments of these papers |
 
 mod p000;
+mod p002;
 mod page;
 mod plot;
 mod study;
@@ -39,21 +40,64 @@ pub struct Options {
     pub json: Option<PathBuf>,
     /// The directory for the page and its plots.
     pub docs: Option<PathBuf>,
+    /// Whether a missed aim is a failure.
+    pub check: bool,
     /// The command line, for whoever wants to run it again.
     pub command: String,
 }
 
+/// A paper, and what measures it.
+pub struct Paper {
+    /// Its number.
+    pub number: &'static str,
+    /// All parts, in the paper's order.
+    pub parts: fn() -> Vec<&'static str>,
+    /// Measures these parts; the last argument gets the study after each of them, so that nothing is
+    /// lost. A part that fails is in it, with the reason. An error: nothing can be measured, or somebody
+    /// asked for the end.
+    pub measure: Measure,
+}
+
+/// See [`Paper`].
+type Measure = fn(&[&str], &Options, &mut dyn FnMut(&Study) -> Result<()>) -> Result<Study>;
+
+const PAPERS: [Paper; 2] = [p000::PAPER, p002::PAPER];
+
+impl Paper {
+    fn of(number: &str) -> Result<&'static Self> {
+        PAPERS.iter().find(|paper| paper.number == number).with_context(|| {
+            let known = PAPERS.iter().map(|paper| paper.number).collect::<Vec<_>>().join(", ");
+            format!("paper {number:?} cannot be reproduced (yet): choose {known}")
+        })
+    }
+
+    /// The parts of these names; all of them if there is none.
+    fn choose(&self, names: &[String]) -> Result<Vec<&'static str>> {
+        let all = (self.parts)();
+        if let Some(unknown) = names.iter().find(|name| !all.contains(&name.as_str())) {
+            let (number, known) = (self.number, all.join(", "));
+            bail!("unknown part {unknown:?} of paper {number}: choose {known}");
+        }
+        let is_chosen = |id: &&str| names.is_empty() || names.iter().any(|name| name == id);
+        Ok(all.into_iter().filter(is_chosen).collect())
+    }
+
+    /// The place of a part in the paper.
+    fn order(&self, id: &str) -> usize {
+        let all = (self.parts)();
+        all.iter().position(|other| *other == id).unwrap_or(all.len())
+    }
+}
+
 /// Measures the paper's parts again, prints what became of them, and writes what was asked for.
 /// Returns the exit code: 0 also where something is not reproduced (that is a finding), 1 if a part
-/// failed, 128 + n if signal n ended it.
+/// failed or, if that is to be checked, an aim was missed, 128 + n if signal n ended it.
 ///
 /// # Errors
 /// There is no such paper or part, a file cannot be written, or nothing can be measured.
 pub fn run(paper: &str, options: &Options) -> Result<i32> {
-    if paper != p000::PAPER {
-        bail!("paper {paper:?} cannot be reproduced (yet): choose {}", p000::PAPER);
-    }
-    let chosen = p000::choose(&options.parts)?;
+    let known = Paper::of(paper)?;
+    let chosen = known.choose(&options.parts)?;
     let before = options.from.as_deref().map(load).transpose()?;
     if before.as_ref().is_some_and(|study| study.paper != paper) {
         bail!("--from has a study of another paper than {paper}: give one of this");
@@ -64,12 +108,12 @@ pub fn run(paper: &str, options: &Options) -> Result<i32> {
         Output::prepare(&docs.join(format!("{paper}.md")))?;
     }
     let _watch = interrupt::watch();
-    let whole = |measured: &Study| join(before.clone(), measured.clone(), p000::order);
+    let whole = |measured: &Study| join(before.clone(), measured.clone(), |id| known.order(id));
     let mut keep = |measured: &Study| match &json {
         Some(output) => output.write(&serde_json::to_string_pretty(&whole(measured))?),
         None => Ok(()),
     };
-    let study = match p000::measure(&chosen, options, &mut keep) {
+    let study = match (known.measure)(&chosen, options, &mut keep) {
         _ if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
         measured => whole(&measured?),
     };
@@ -78,11 +122,26 @@ pub fn run(paper: &str, options: &Options) -> Result<i32> {
         write_docs(&study, docs)?;
     }
     let failed = study.parts.iter().filter_map(|part| Some((&part.id, part.failed.as_ref()?)));
-    let failed: Vec<String> = failed.map(|(id, why)| format!("{id} failed: {why}")).collect();
+    let mut failed: Vec<String> = failed.map(|(id, why)| format!("{id} failed: {why}")).collect();
+    if options.check {
+        failed.extend(missed(&study));
+    }
     for line in &failed {
         eprintln!("{line}");
     }
     Ok(i32::from(!failed.is_empty()))
+}
+
+/// The aims that were missed.
+fn missed(study: &Study) -> Vec<String> {
+    let of_part = |part: &Part| {
+        let missed = part.findings.iter().filter(|finding| finding.status == Status::Missed);
+        let line = |one: &Finding| {
+            format!("{} missed: {}: {}; wanted: {}", part.id, one.claim, one.ours, one.paper)
+        };
+        missed.map(line).collect::<Vec<_>>()
+    };
+    study.parts.iter().flat_map(of_part).collect()
 }
 
 fn load(path: &Path) -> Result<Study> {
@@ -147,7 +206,7 @@ mod tests {
     fn parts_measured_anew_replace_the_old_ones() {
         let before = study(&[("figure-6", "old"), ("figure-8", "old"), ("table-3", "old")]);
         let now = study(&[("figure-8", "new")]);
-        let joined = join(Some(before), now, p000::order);
+        let joined = join(Some(before), now, |id| p000::PAPER.order(id));
         let titles: Vec<(&str, &str)> =
             joined.parts.iter().map(|part| (part.id.as_str(), part.title.as_str())).collect();
         assert_eq!(titles, [("figure-6", "old"), ("figure-8", "new"), ("table-3", "old")]);
@@ -156,10 +215,28 @@ mod tests {
     #[test]
     fn unknown_papers_and_parts_are_refused_before_anything_runs() {
         let error = run("9", &Options::default()).unwrap_err().to_string();
-        assert!(error.contains("choose 000"), "{error}");
+        assert!(error.contains("choose 000, 002"), "{error}");
         let options = Options { parts: vec!["figure-99".into()], ..Options::default() };
         let error = run("000", &options).unwrap_err().to_string();
         assert!(error.contains("figure-99") && error.contains("figure-8"), "{error}");
+    }
+
+    #[test]
+    fn a_missed_aim_is_named_and_an_unreproduced_claim_is_not() {
+        let finding = |claim: &str, status| Finding {
+            claim: claim.into(),
+            paper: "9 %".into(),
+            ours: "3 %".into(),
+            bound: "-".into(),
+            status,
+        };
+        let mut study = study(&[("tables", "Tables")]);
+        study.parts[0].findings = vec![
+            finding("theirs", Status::NotReproduced),
+            finding("ours", Status::Missed),
+            finding("others", Status::Reached),
+        ];
+        assert_eq!(missed(&study), ["tables missed: ours: 3 %; wanted: 9 %"]);
     }
 
     #[test]

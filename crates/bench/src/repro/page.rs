@@ -133,6 +133,7 @@ mod tests {
             method: "So.".into(),
             findings: vec![finding],
             panels: vec![panel],
+            rows: Vec::new(),
             not_run: vec!["ft.B: not written".into()],
             failed: None,
         };

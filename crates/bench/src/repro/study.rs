@@ -34,6 +34,9 @@ pub struct Part {
     pub findings: Vec<Finding>,
     /// The figures.
     pub panels: Vec<Panel>,
+    /// The same as rows for other programs, if the part has such.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<serde_json::Value>,
     /// What the paper has and this has not, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_run: Vec<String>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
-use evenkeel_keel::{Balance, Capacities, Gate, IdleWait, Level, Order, Slice};
+use evenkeel_keel::{Balance, Capacities, Gate, IdleWait, Level, Order, Parts, Slice};
 use serde::Deserialize;
 
 /// `evenkeel sched`.
@@ -40,12 +40,14 @@ pub struct SchedOptions {
     /// `capability` goes by what each can do [default: count].
     #[arg(long, value_name = "POLICY")]
     pub balance: Option<Balance>,
+    /// With --balance capability: what it does besides: home (memory's distance counts), cost (no pull
+    /// that costs more than it gains), plain (new tasks are placed as by count), bare (pulls at any
+    /// difference), active (who runs alone leaves for a faster CPU that idles) [default: none].
+    #[arg(long, value_name = "LIST")]
+    pub parts: Option<Parts>,
     /// How long a task runs before others get their turn, in microseconds [default: 4000].
     #[arg(long, value_name = "N")]
     pub slice_us: Option<Slice>,
-    /// With --balance capability: who runs alone leaves for a more capable CPU that idles.
-    #[arg(long)]
-    pub active: bool,
     /// What CPUs can do, 1 to 1024 each, for example 0-3=1024,4-7=512 [default: what the kernel
     /// says].
     #[arg(long, value_name = "LIST")]

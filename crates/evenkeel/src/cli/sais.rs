@@ -1,8 +1,10 @@
 //! `evenkeel sais`: steering packets, and looking at who does.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use evenkeel_machine::CpuSet;
-use evenkeel_sais::{Policy, XdpMode};
+use evenkeel_sais::{IpNet, Mode, Policy, Wire, XdpMode};
 
 use super::JsonArgs;
 
@@ -19,6 +21,9 @@ pub struct SaisArgs {
 pub enum SaisPart {
     /// Steer the packets that arrive at a network device; runs until it is ended, and leaves nothing.
     Attach(AttachArgs),
+    /// On a server: send clients' hints back, for `attach --mode hint`; runs until it is ended, and
+    /// leaves nothing.
+    Serve(ServeArgs),
     /// Show how many packets went where.
     Status(JsonArgs),
     /// Show for each connection which core its packets are sent to, and why.
@@ -32,6 +37,19 @@ pub enum SaisPart {
 pub struct AttachArgs {
     /// The network device, in this network namespace.
     pub device: String,
+    /// From where it is known which core waits for a packet: `flow` from this machine's sockets,
+    /// `hint` from the packet, to which the server gave back what it was sent (the paper's way; it
+    /// needs `evenkeel sais serve` there).
+    #[arg(long, value_name = "MODE", default_value_t)]
+    pub mode: Mode,
+    /// How servers give hints back: `tcp` in a TCP option, `paper` in a byte of IPv4 options, for
+    /// networks that nobody else uses.
+    #[arg(long, value_name = "FORMAT", default_value_t)]
+    pub wire: Wire,
+    /// Networks that hints may be sent to: they tell this machine's CPUs, and some networks drop
+    /// packets with options that they do not know.
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub peers: Vec<IpNet>,
     /// Which core a packet is sent to: `issuer` where the last request was sent, `runner` where the
     /// consumer runs now, `least-loaded` the least loaded when the request was sent,
     /// `dedicated:CPU` always the same.
@@ -44,6 +62,24 @@ pub struct AttachArgs {
     /// the driver where that loses nothing.
     #[arg(long, value_name = "MODE", default_value_t)]
     pub xdp: XdpMode,
+}
+
+/// `evenkeel sais serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// The cgroup (version 2) of the servers: its directory, or its name below the root; `/` is all
+    /// processes. It goes for connections that they accept from now on.
+    pub cgroup: PathBuf,
+    /// Only for clients in these networks [default: all].
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub peers: Vec<IpNet>,
+    /// How hints are given back, as the clients were told: `tcp` in a TCP option, `paper` in a byte of
+    /// IPv4 options.
+    #[arg(long, value_name = "FORMAT", default_value_t)]
+    pub wire: Wire,
+    /// For `--wire paper`: the network device by which packets leave to the clients.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
 }
 
 /// `evenkeel sais model`.

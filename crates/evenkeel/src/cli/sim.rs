@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
-use evenkeel_keel::{Balance, Gate, Order, Slice};
+use evenkeel_keel::{Balance, Gate, Order, Parts, Slice};
 use evenkeel_sim::{Shard, program};
 
 /// `evenkeel sim`.
@@ -24,6 +24,8 @@ pub enum SimPart {
     Sweep(SimSweepArgs),
     /// Compare two sweeps, run by run: better, worse or undecided.
     Compare(SimCompareArgs),
+    /// Tell the keel again what it was told on a tape, and compare what it decides.
+    Replay(SimReplayArgs),
     /// Measure how fast the simulator is, and what it needs.
     Bench(SimBenchArgs),
 }
@@ -40,14 +42,15 @@ pub struct PolicyArgs {
     /// What load is and where it goes [default: count].
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     pub balance: Vec<Balance>,
-    /// Where load is `capability`: who runs alone leaves for a more capable CPU that idles.
-    #[arg(long)]
-    pub active: bool,
+    /// With --balance capability: what it does besides, like home,cost (`evenkeel sched --help` says
+    /// what there is); each one given is another scheduler of a sweep [default: nothing].
+    #[arg(long, value_name = "LIST")]
+    pub parts: Vec<Parts>,
     /// How long a task runs before others get their turn, in microseconds [default: 4000].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub slice_us: Vec<Slice>,
     /// Not the keel, but a single queue, first come, first served.
-    #[arg(long, conflicts_with_all = ["order", "gate", "balance", "active", "slice_us"])]
+    #[arg(long, conflicts_with_all = ["order", "gate", "balance", "parts", "slice_us"])]
     pub fifo: bool,
 }
 
@@ -105,6 +108,9 @@ pub struct SimRunArgs {
     /// Write a picture: who ran where, as SVG.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Write down all that the keel is told and does, for `sim replay`.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["faults", "fifo"])]
+    pub tape: Option<PathBuf>,
     /// The keel as a shared object of its own (for mutation tests).
     #[arg(long, value_name = "FILE", hide = true)]
     pub keel: Option<PathBuf>,
@@ -190,6 +196,17 @@ pub enum FigureName {
     Makespan,
     /// The mean slowdown.
     Slowdown,
+}
+
+/// `evenkeel sim replay`.
+#[derive(Debug, Args)]
+pub struct SimReplayArgs {
+    /// A tape: of `sim run --tape`, or of a keel that ran on a real kernel.
+    pub tape: PathBuf,
+    /// Not to this keel, but to another build of it: a shared object against
+    /// crates/sim/native/kernel.h.
+    #[arg(long, value_name = "FILE")]
+    pub keel: Option<PathBuf>,
 }
 
 /// `evenkeel sim bench`.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::native::*;
 
-const COUNT: BalanceParams = BalanceParams { kind: 0, faster: 0, tasks: 0 };
+const COUNT: BalanceParams = BalanceParams { kind: 0, parts: 0, faster: 0, tasks: 0 };
 
 pub fn cpu(cpu: u32, tasks: u32) -> CpuView {
     CpuView {

@@ -7,7 +7,7 @@ use crate::balance::{cpu, pulled};
 use crate::native::*;
 
 const NORMAL: u32 = FULL / 2;
-const MANY: BalanceParams = BalanceParams { kind: 1, faster: 0, tasks: 1_000 };
+const MANY: BalanceParams = BalanceParams { kind: 1, parts: 0, faster: 0, tasks: 1_000 };
 const COUNT: BalanceParams = BalanceParams { kind: 0, ..MANY };
 
 fn of(capability: u32, cpu: CpuView) -> CpuView {
@@ -49,7 +49,7 @@ fn a_core_twice_as_fast_counts_half() {
 /// than 1."
 #[test]
 fn slow_cores_idle_in_peace_while_fast_ones_suffice() {
-    let few = BalanceParams { kind: 1, faster: 4, tasks: 4 };
+    let few = BalanceParams { kind: 1, parts: 0, faster: 4, tasks: 4 };
     let more = BalanceParams { tasks: 5, ..few };
     assert_eq!(pulls(&few, cpu(0, 3), normal(1, 0)), 0);
     assert_eq!(pulls(&more, cpu(0, 3), normal(1, 0)), 1);
@@ -108,9 +108,10 @@ fn absent_capabilities_are_small_ones() {
     assert_eq!(pulls(&MANY, none, most), 2, "all that wait");
 }
 
-fn any_cpu() -> impl Strategy<Value = CpuView> {
-    (any::<u64>(), 0..1024_u32, 0..5_000_u32, 0..5_000_u32, any::<u32>()).prop_map(
-        |(load, cpu, runnable, waiting, capability)| CpuView {
+pub fn any_cpu() -> impl Strategy<Value = CpuView> {
+    (any::<u64>(), 0..1024_u32, 0..5_000_u32, 0..5_000_u32, any::<u32>(), 0..300_u32).prop_map(
+        |(load, cpu, runnable, waiting, capability, far)| CpuView {
+            far,
             load,
             cpu,
             runnable,
@@ -122,8 +123,13 @@ fn any_cpu() -> impl Strategy<Value = CpuView> {
     )
 }
 
-fn any_params() -> impl Strategy<Value = BalanceParams> {
-    (0..1024_u32, any::<u32>()).prop_map(|(faster, tasks)| BalanceParams { kind: 1, faster, tasks })
+pub fn any_params() -> impl Strategy<Value = BalanceParams> {
+    (0..1024_u32, any::<u32>(), 0..16_u16).prop_map(|(faster, tasks, parts)| BalanceParams {
+        kind: 1,
+        parts,
+        faster,
+        tasks,
+    })
 }
 
 proptest! {
@@ -170,6 +176,7 @@ proptest! {
         prop_assert!(!params.heavier(&group, &group));
         let other = cpus.first().unwrap_or(&own);
         prop_assert!(!(params.home(&own, other) && params.home(other, &own)));
+        prop_assert!(!(params.place(&own, other) && params.place(other, &own)));
     }
 
     #[test]

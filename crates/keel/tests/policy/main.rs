@@ -8,5 +8,6 @@ mod gate;
 mod ias;
 mod native;
 mod order;
+mod parts;
 mod seam;
 mod shares;

@@ -11,6 +11,7 @@ pub struct CpuView {
     pub capability: u32,
     pub distance: u32,
     pub affinity: u32,
+    pub far: u32,
     pub idle: bool,
 }
 
@@ -35,7 +36,9 @@ pub struct GroupView {
 #[repr(C)]
 pub struct BalanceParams {
     /// 0: count, 1: capability.
-    pub kind: u32,
+    pub kind: u16,
+    /// home 1, cost 2, plain 4, bare 8.
+    pub parts: u16,
     pub faster: u32,
     pub tasks: u32,
 }
@@ -48,6 +51,8 @@ pub struct TaskView {
     pub rested_ns: u64,
     pub bound: bool,
     pub affinity: u32,
+    pub far_from: u32,
+    pub far_to: u32,
 }
 
 /// `struct order_candidate`.
@@ -186,6 +191,18 @@ mod raw {
             best: &CpuView,
             candidate: &CpuView,
         ) -> u32;
+        pub safe fn test_balance_place(
+            params: &BalanceParams,
+            best: &CpuView,
+            candidate: &CpuView,
+        ) -> u32;
+        pub safe fn test_balance_pays(
+            params: &BalanceParams,
+            from: &CpuView,
+            to: &CpuView,
+            weight: u64,
+        ) -> u32;
+        pub safe fn test_balance_placing(params: &BalanceParams) -> u32;
         pub safe fn test_decayed_share(value: u32, ns: u64, busy: u32) -> u32;
     }
 }
@@ -251,6 +268,19 @@ pub fn above_since(zone: &ZoneKnobs, since_ns: u64, share: u32, now: u64) -> u64
 }
 
 impl BalanceParams {
+    pub fn place(&self, best: &CpuView, candidate: &CpuView) -> bool {
+        raw::test_balance_place(self, best, candidate) != 0
+    }
+
+    pub fn pays(&self, from: &CpuView, to: &CpuView, weight: u64) -> bool {
+        raw::test_balance_pays(self, from, to, weight) != 0
+    }
+
+    /// The kind of balancing by which tasks are placed.
+    pub fn placing(&self) -> u32 {
+        raw::test_balance_placing(self)
+    }
+
     pub fn sum(&self, cpus: &[CpuView]) -> GroupView {
         let mut group = GroupView::default();
         // SAFETY: the function writes one record, and reads as many as there are.

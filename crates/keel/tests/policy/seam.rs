@@ -9,7 +9,7 @@ use crate::gate::{any_view, any_zone};
 use crate::ias::{NOBODY, at};
 use crate::native::*;
 
-const COUNT: BalanceParams = BalanceParams { kind: 0, faster: 0, tasks: 0 };
+const COUNT: BalanceParams = BalanceParams { kind: 0, parts: 0, faster: 0, tasks: 0 };
 
 proptest! {
     #[test]

@@ -7,7 +7,7 @@ use evenkeel_capability::{CpuView, Policy, Snapshot, State, TaskId, TaskView, pl
 use crate::event::Event;
 use crate::mask::Mask;
 
-use super::{End, Kernel, Life, Queue, tid};
+use super::{End, FRACTION, Kernel, Life, Queue, tid};
 
 /// Where a CPU's time has gone.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,6 +26,24 @@ pub(super) struct TaskTimes {
     pub received: u64,
     pub switches: u64,
     waited_ns: u64,
+    worked_ns: u64,
+    /// Of the next ns worked, in 2^-FRACTION.
+    part: u64,
+}
+
+impl TaskTimes {
+    /// It has worked so much, in 2^-FRACTION ns.
+    #[inline]
+    pub fn work(&mut self, work: u64) {
+        let work = self.part + work;
+        self.worked_ns += work >> FRACTION;
+        self.part = work & ((1 << FRACTION) - 1);
+    }
+
+    /// What it worked, in ns of a CPU of full capability with near memory and warm caches.
+    pub fn worked_ns(&self) -> u64 {
+        self.worked_ns
+    }
 }
 
 /// The balancer and what it knew at the end of the last interval.
@@ -54,8 +72,7 @@ impl Balancer {
 impl Kernel {
     /// An interval is over.
     pub(super) fn balance_event(&mut self) {
-        if self.depth > 0 {
-            self.deferred.push(Event::Balance);
+        if self.wants_to_be_alone(Event::Balance) {
             return;
         }
         let Some(mut balancer) = self.balancer.take() else { return };
@@ -74,7 +91,7 @@ impl Kernel {
     }
 
     fn place(&mut self, task: u32, cpu: u32) {
-        let own = (*self.tasks[task as usize].allowed).clone();
+        let own = self.tasks[task as usize].allowed.clone();
         let mut only = Mask::EMPTY;
         only.set(cpu);
         self.set_affinity(task, &only);

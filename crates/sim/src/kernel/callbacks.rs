@@ -1,21 +1,41 @@
 //! The scheduler is called: each callback with the state of the world that it may see, and the time
 //! that it takes afterwards.
 
+use evenkeel_keel::tape::Callback;
+
 use crate::native::{GroupInitArgs, InitTaskArgs, RawTask};
 
-use super::Kernel;
+use super::schedule::DEFAULT_SLICE_NS;
+use super::{Direct, Kernel, LOCAL_ID};
 
-/// What held before a callback: they nest where others may come in between.
+/// What held before a callback, in which another one may be called, and which that was.
 pub(super) struct Outside {
     context: *mut std::ffi::c_void,
     cpu: u32,
     direct: Option<u32>,
     scanned: u64,
+    call: Option<Call>,
+}
+
+/// A callback with its task and its other arguments.
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    pub callback: Callback,
+    pub task: Option<u32>,
+    pub arguments: [u64; 5],
+}
+
+/// Without other arguments.
+const NONE: [u64; 5] = [0; 5];
+
+fn of_task(callback: Callback, task: u32, first: u64) -> Call {
+    Call { callback, task: Some(task), arguments: [first, 0, 0, 0, 0] }
 }
 
 impl Kernel {
     /// From now on the scheduler runs, on this CPU, and may call us.
-    fn enter(&mut self, cpu: u32, direct: Option<u32>) -> Outside {
+    #[inline]
+    fn enter(&mut self, cpu: u32, direct: Option<u32>, call: Option<Call>) -> Outside {
         let context = (&raw mut *self).cast();
         let host = &mut *self.instance.host;
         let outside = Outside {
@@ -23,17 +43,21 @@ impl Kernel {
             cpu: host.cpu,
             direct: self.direct,
             scanned: host.scanned,
+            call,
         };
         host.context = context;
         host.now_ns = self.now;
         host.cpu = cpu;
         self.direct = direct;
         self.cpus[cpu as usize].callbacks += 1;
+        self.record_enter(cpu, call);
         outside
     }
 
     /// The callback has returned.
-    fn leave(&mut self, outside: Outside) {
+    #[inline]
+    fn leave(&mut self, outside: Outside, returned: u64) {
+        self.record_leave(outside.call, returned);
         let host = &mut *self.instance.host;
         let (cpu, scanned) = (host.cpu, host.scanned - outside.scanned);
         host.context = outside.context;
@@ -45,17 +69,30 @@ impl Kernel {
     }
 
     pub(super) fn raw(&mut self, task: u32) -> *mut RawTask {
-        &raw mut *self.tasks[task as usize].raw
+        &raw mut self.tasks[task as usize].raw
     }
 
     pub(super) fn call_select_cpu(&mut self, task: u32, prev: u32, flags: u64, cpu: u32) -> u32 {
-        let Some(callback) = self.instance.ops.select_cpu else { return prev };
         let raw = self.raw(task);
-        let outside = self.enter(cpu, Some(task));
+        let arguments = [u64::from(prev), flags, 0, 0, 0];
+        let call = Call { callback: Callback::SelectCpu, task: Some(task), arguments };
+        let call = self.instance.ops.select_cpu.map(|_| call);
+        let outside = self.enter(cpu, Some(task), call);
+        let Some(callback) = self.instance.ops.select_cpu else {
+            // The kernel's own choice, and straight onto an idle CPU.
+            let found = self.select_cpu_default(task, prev, flags);
+            self.leave(outside, 0);
+            if found.is_some() {
+                let t = &mut self.tasks[task as usize];
+                t.raw.slice = DEFAULT_SLICE_NS;
+                t.direct = Some(Direct { dsq: LOCAL_ID, vtime: 0, is_ordered: false });
+            }
+            return found.unwrap_or(prev);
+        };
         // SAFETY: of all callbacks: the task lives as long as the kernel, and the scheduler calls
         // back by the context that was just set.
         let chosen = unsafe { callback(raw, prev as i32, flags) };
-        self.leave(outside);
+        self.leave(outside, chosen as u32 as u64);
         match u32::try_from(chosen) {
             Ok(chosen) if self.layout.has(chosen) => chosen,
             _ => {
@@ -68,10 +105,10 @@ impl Kernel {
     pub(super) fn call_enqueue(&mut self, task: u32, flags: u64, cpu: u32) {
         let Some(callback) = self.instance.ops.enqueue else { return };
         let raw = self.raw(task);
-        let outside = self.enter(cpu, Some(task));
+        let outside = self.enter(cpu, Some(task), Some(of_task(Callback::Enqueue, task, flags)));
         // SAFETY: see call_select_cpu().
         unsafe { callback(raw, flags) };
-        self.leave(outside);
+        self.leave(outside, 0);
     }
 
     pub(super) fn call_dispatch(&mut self, cpu: u32, prev: Option<u32>) {
@@ -79,10 +116,11 @@ impl Kernel {
         let raw = prev.map_or(std::ptr::null_mut(), |prev| self.raw(prev));
         let counts = self.machine.costs.balance_ns > 0;
         let before = if counts { self.instance.attempts(cpu) } else { 0 };
-        let outside = self.enter(cpu, None);
+        let call = Call { callback: Callback::Dispatch, task: prev, arguments: NONE };
+        let outside = self.enter(cpu, None, Some(call));
         // SAFETY: see call_select_cpu().
         unsafe { callback(cpu as i32, raw) };
-        self.leave(outside);
+        self.leave(outside, 0);
         if counts {
             let attempts = self.instance.attempts(cpu).saturating_sub(before);
             self.spend(cpu, attempts * self.machine.costs.balance_ns);
@@ -91,49 +129,53 @@ impl Kernel {
 
     pub(super) fn call_tick(&mut self, task: u32, cpu: u32) {
         let callback = self.instance.ops.tick;
-        self.call_task(callback, task, cpu);
+        self.call_task(callback, Callback::Tick, task, cpu);
     }
 
     pub(super) fn call_running(&mut self, task: u32, cpu: u32) {
+        self.tasks[task as usize].raw.on_cpu = 1;
         let callback = self.instance.ops.running;
-        self.call_task(callback, task, cpu);
+        self.call_task(callback, Callback::Running, task, cpu);
     }
 
     pub(super) fn call_enable(&mut self, task: u32, cpu: u32) {
         let callback = self.instance.ops.enable;
-        self.call_task(callback, task, cpu);
+        self.call_task(callback, Callback::Enable, task, cpu);
     }
 
     fn call_task(
         &mut self,
         callback: Option<unsafe extern "C" fn(*mut RawTask)>,
+        which: Callback,
         task: u32,
         cpu: u32,
     ) {
         let Some(callback) = callback else { return };
         let raw = self.raw(task);
-        let outside = self.enter(cpu, None);
+        let outside = self.enter(cpu, None, Some(of_task(which, task, 0)));
         // SAFETY: see call_select_cpu().
         unsafe { callback(raw) };
-        self.leave(outside);
+        self.leave(outside, 0);
     }
 
     pub(super) fn call_stopping(&mut self, task: u32, runnable: bool, cpu: u32) {
+        self.tasks[task as usize].raw.on_cpu = 0;
         let Some(callback) = self.instance.ops.stopping else { return };
         let raw = self.raw(task);
-        let outside = self.enter(cpu, None);
+        let outside =
+            self.enter(cpu, None, Some(of_task(Callback::Stopping, task, runnable.into())));
         // SAFETY: see call_select_cpu().
         unsafe { callback(raw, runnable) };
-        self.leave(outside);
+        self.leave(outside, 0);
     }
 
     pub(super) fn call_quiescent(&mut self, task: u32, flags: u64, cpu: u32) {
         let Some(callback) = self.instance.ops.quiescent else { return };
         let raw = self.raw(task);
-        let outside = self.enter(cpu, None);
+        let outside = self.enter(cpu, None, Some(of_task(Callback::Quiescent, task, flags)));
         // SAFETY: see call_select_cpu().
         unsafe { callback(raw, flags) };
-        self.leave(outside);
+        self.leave(outside, 0);
     }
 
     pub(super) fn call_yield(&mut self, task: u32, cpu: u32) {
@@ -142,10 +184,10 @@ impl Kernel {
             return;
         };
         let raw = self.raw(task);
-        let outside = self.enter(cpu, None);
+        let outside = self.enter(cpu, None, Some(of_task(Callback::Yield, task, 0)));
         // SAFETY: see call_select_cpu().
-        unsafe { callback(raw, std::ptr::null_mut()) };
-        self.leave(outside);
+        let yielded = unsafe { callback(raw, std::ptr::null_mut()) };
+        self.leave(outside, yielded.into());
     }
 
     /// Tells the scheduler that a higher class has taken the CPU, or has let it go.
@@ -154,10 +196,12 @@ impl Kernel {
         let Some(callback) = (if takes { ops.cpu_release } else { ops.cpu_acquire }) else {
             return;
         };
-        let outside = self.enter(cpu, None);
+        let which = if takes { Callback::CpuRelease } else { Callback::CpuAcquire };
+        let call = Call { callback: which, task: None, arguments: NONE };
+        let outside = self.enter(cpu, None, Some(call));
         // SAFETY: see call_select_cpu(); the scheduler knows nothing of what the arguments hold.
         unsafe { callback(cpu as i32, std::ptr::null()) };
-        self.leave(outside);
+        self.leave(outside, 0);
     }
 
     /// Whether the scheduler takes the task on.
@@ -166,29 +210,37 @@ impl Kernel {
         let group = self.tasks[task as usize].group;
         let args = InitTaskArgs { fork, cgroup: &raw const *self.groups[group].raw };
         let raw = self.raw(task);
-        let outside = self.enter(cpu, None);
+        let arguments = [fork.into(), self.group_id(group), 0, 0, 0];
+        let call = Call { callback: Callback::InitTask, task: Some(task), arguments };
+        let outside = self.enter(cpu, None, Some(call));
         // SAFETY: see call_select_cpu(); the arguments outlive the call.
         let refused = unsafe { callback(raw, &raw const args) };
-        self.leave(outside);
+        self.leave(outside, refused as u32 as u64);
         refused == 0
     }
 
     pub(super) fn call_exit_task(&mut self, task: u32, cpu: u32) {
         let Some(callback) = self.instance.ops.exit_task else { return };
         let raw = self.raw(task);
-        let outside = self.enter(cpu, None);
+        let outside = self.enter(cpu, None, Some(of_task(Callback::ExitTask, task, 0)));
         // SAFETY: see call_select_cpu(); the scheduler knows nothing of what the arguments hold.
         unsafe { callback(raw, std::ptr::null()) };
-        self.leave(outside);
+        self.leave(outside, 0);
     }
 
     pub(super) fn call_init(&mut self) -> i32 {
         let Some(callback) = self.instance.ops.init else { return 0 };
-        let outside = self.enter(0, None);
+        let call = Call { callback: Callback::Init, task: None, arguments: NONE };
+        let outside = self.enter(0, None, Some(call));
         // SAFETY: see call_select_cpu().
         let error = unsafe { callback() };
-        self.leave(outside);
+        self.leave(outside, error as u32 as u64);
         error
+    }
+
+    /// A group's number for the scheduler.
+    fn group_id(&self, group: usize) -> u64 {
+        self.groups[group].node.id
     }
 
     pub(super) fn call_group_init(&mut self, group: usize) -> i32 {
@@ -199,30 +251,39 @@ impl Kernel {
             bw_period_us: 100_000,
             bw_quota_us: u64::MAX,
         };
-        let outside = self.enter(0, None);
+        let GroupInitArgs { weight, bw_quota_us, .. } = args;
+        let parent = self.groups[group].parent.map_or(0, |parent| self.group_id(parent));
+        let level = self.groups[group].raw.level as u64;
+        let arguments = [self.group_id(group), level, parent, weight.into(), bw_quota_us];
+        let call = Call { callback: Callback::CgroupInit, task: None, arguments };
+        let outside = self.enter(0, None, Some(call));
         // SAFETY: see call_select_cpu(); groups live as long as the kernel.
         let error = unsafe { callback(raw, &raw const args) };
-        self.leave(outside);
+        self.leave(outside, error as u32 as u64);
         error
     }
 
     pub(super) fn call_group_move(&mut self, task: u32, from: usize, to: usize, cpu: u32) {
         let Some(callback) = self.instance.ops.cgroup_move else { return };
+        let arguments = [self.group_id(from), self.group_id(to), 0, 0, 0];
+        let call = Call { callback: Callback::CgroupMove, task: Some(task), arguments };
         let (from, to) = (&raw const *self.groups[from].raw, &raw const *self.groups[to].raw);
         let raw = self.raw(task);
-        let outside = self.enter(cpu, None);
+        let outside = self.enter(cpu, None, Some(call));
         // SAFETY: see call_select_cpu(); groups live as long as the kernel.
         unsafe { callback(raw, from, to) };
-        self.leave(outside);
+        self.leave(outside, 0);
     }
 
     pub(super) fn call_group_weight(&mut self, group: usize, weight: u32) {
         let Some(callback) = self.instance.ops.cgroup_set_weight else { return };
         let raw = &raw const *self.groups[group].raw;
-        let outside = self.enter(0, None);
+        let arguments = [self.group_id(group), weight.into(), 0, 0, 0];
+        let call = Call { callback: Callback::CgroupSetWeight, task: None, arguments };
+        let outside = self.enter(0, None, Some(call));
         // SAFETY: see call_select_cpu(); groups live as long as the kernel.
         unsafe { callback(raw, weight) };
-        self.leave(outside);
+        self.leave(outside, 0);
     }
 
     /// The scheduler writes down its state, CPU by CPU and task by task.
@@ -230,7 +291,7 @@ impl Kernel {
         self.instance.host.hazards = 0;
         let ops = self.instance.ops;
         let now = self.now;
-        let outside = self.enter(0, None);
+        let outside = self.enter(0, None, None);
         // SAFETY: see call_select_cpu(); the time outlives the calls.
         unsafe {
             if let Some(callback) = ops.dump {
@@ -251,6 +312,6 @@ impl Kernel {
                 }
             }
         }
-        self.leave(outside);
+        self.leave(outside, 0);
     }
 }

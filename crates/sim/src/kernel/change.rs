@@ -8,7 +8,7 @@ use crate::mask::Mask;
 use crate::observe::Reason;
 use crate::program::Change;
 
-use super::{Kernel, Life, STOPPER, thief_tid, weight_in_cgroup};
+use super::{DEFAULT_PRIO, Kernel, Life, STOPPER, thief_tid, weight_in_cgroup};
 
 /// `DEQUEUE_SAVE` and `ENQUEUE_RESTORE`.
 const FOR_A_MOMENT: u64 = 2;
@@ -17,8 +17,7 @@ const QUEUED: u32 = 1;
 
 impl Kernel {
     pub(super) fn change_event(&mut self, index: u32) {
-        if self.depth > 0 {
-            self.deferred.push(Event::Change { index });
+        if self.wants_to_be_alone(Event::Change { index }) {
             return;
         }
         let change = self.workload.changes.get(index as usize).map(|(_, change)| change.clone());
@@ -80,7 +79,7 @@ impl Kernel {
         }
         self.while_dequeued(task, |kernel| {
             let t = &mut kernel.tasks[task as usize];
-            *t.allowed = allowed.clone();
+            t.allowed = allowed.clone();
             t.raw.nr_cpus_allowed = allowed.count() as i32;
             if t.life != Life::New {
                 kernel.tell_affinity(task);
@@ -131,6 +130,7 @@ impl Kernel {
             let t = &mut kernel.tasks[task as usize];
             t.nice = nice;
             t.raw.weight = weight_in_cgroup(nice);
+            t.raw.prio = DEFAULT_PRIO + nice;
             if !matches!(t.life, Life::New | Life::Dead) {
                 kernel.tell_class(task);
             }

@@ -12,6 +12,9 @@ impl Kernel {
         let now = self.now;
         let c = &mut self.cpus[cpu as usize];
         let mut passed = now - c.since;
+        if passed == 0 {
+            return;
+        }
         c.since = now;
         let interrupted = passed.min(c.interrupt_ns);
         c.interrupt_ns -= interrupted;
@@ -37,7 +40,7 @@ impl Kernel {
         task.times.ran_ns += passed;
         task.times.stolen_ns += interrupted;
         task.times.received += passed * u64::from(c.capability);
-        self.observer.worked(curr, progress.min(task.work));
+        task.times.work(progress.min(task.work));
         task.work = task.work.saturating_sub(progress);
     }
 
@@ -142,7 +145,10 @@ impl Kernel {
         let memory = u64::from(self.tasks[task as usize].memory_pct);
         let farther = self.layout.farther_milli(cpu, home);
         let slower = farther * self.machine.costs.remote_pct * memory / 10_000;
-        (rate * MILLI / (MILLI + slower)).max(1)
+        if slower > 0 {
+            rate = rate * MILLI / (MILLI + slower);
+        }
+        rate.max(1)
     }
 
     fn is_busy(&self, cpu: u32) -> bool {

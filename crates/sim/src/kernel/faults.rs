@@ -31,10 +31,6 @@ impl FaultPlan {
         Self { fail_one_in: 61, pause_one_in: 23, late_ns: 300_000, change_ns: 700_000 };
 }
 
-/// How long a callback can take on a real CPU, and how deep others can come in between.
-const WINDOW_NS: u64 = 20_000;
-const MAX_DEPTH: u32 = 3;
-
 /// The faults of one simulation.
 #[derive(Debug, Clone)]
 pub struct Hazards {
@@ -50,19 +46,33 @@ impl Hazards {
 
     /// `hazards` of `struct sim_host`.
     pub(super) fn bits(&self) -> u32 {
-        u32::from(self.plan.fail_one_in > 0) | u32::from(self.plan.pause_one_in > 0) << 1
+        u32::from(self.plan.fail_one_in > 0) | u32::from(self.pauses()) << 1
     }
 
     fn one_in(&mut self, odds: u32) -> bool {
         odds > 0 && self.below(u64::from(odds)) == 0
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.rng.next_u64() % bound.max(1)
     }
 
     pub(super) fn fails(&mut self) -> bool {
         self.one_in(self.plan.fail_one_in)
+    }
+
+    /// Whether callbacks may be interrupted by others at all.
+    pub(super) fn pauses(&self) -> bool {
+        self.plan.pause_one_in > 0
+    }
+
+    /// Whether they are at this point.
+    pub(super) fn lets_others_in(&mut self) -> bool {
+        self.one_in(self.plan.pause_one_in)
+    }
+
+    pub(super) fn flip(&mut self) -> bool {
+        self.rng.next_u64() >> 63 == 0
     }
 
     /// How much longer a kick takes.
@@ -77,24 +87,6 @@ impl Hazards {
 }
 
 impl Kernel {
-    /// A point in a callback where other CPUs may go on. (This one may not: it has its interrupts
-    /// off, and so has whoever holds a lock.)
-    pub(super) fn let_others_in(&mut self) {
-        if self.depth >= MAX_DEPTH || !self.hazards.one_in(self.hazards.plan.pause_one_in) {
-            return;
-        }
-        let steps = 1 + self.hazards.below(3);
-        for _ in 0..steps {
-            let Some(next) = self.agenda.next_ns() else { break };
-            if next > self.began + WINDOW_NS || self.end.is_some() {
-                break;
-            }
-            self.depth += 1;
-            self.step();
-            self.depth -= 1;
-        }
-    }
-
     pub(super) fn plan_fault(&mut self) {
         let every = self.hazards.plan.change_ns;
         if every > 0 {
@@ -105,8 +97,7 @@ impl Kernel {
 
     /// Something unpleasant happens to somebody.
     pub(super) fn fault(&mut self) {
-        if self.depth > 0 {
-            self.deferred.push(Event::Fault);
+        if self.wants_to_be_alone(Event::Fault) {
             return;
         }
         let task = self.hazards.below(self.tasks.len() as u64) as usize;

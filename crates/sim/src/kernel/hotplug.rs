@@ -44,8 +44,7 @@ impl Kernel {
         } else {
             self.empty(cpu);
             self.online.clear(cpu);
-            self.idle.clear(cpu);
-            self.idle_cores.clear(cpu);
+            self.idle.clear(cpu, &self.layout, &self.online);
         }
         self.cpus[cpu as usize].online = online;
         self.cpus[cpu as usize].since = self.now;
@@ -54,7 +53,7 @@ impl Kernel {
             self.set_idle(cpu);
             self.resched(cpu, cpu);
         }
-        self.update_idle_core(cpu);
+        self.idle.update_core(cpu, &self.layout, &self.online);
         self.siblings_changed(cpu);
         self.observer.restarts += 1;
         self.observer.idle_cpus(online);

@@ -1,5 +1,6 @@
 //! Which CPUs idle, and which of them a task gets (kernel: `ext_idle.c`).
 
+use crate::machine::Layout;
 use crate::mask::Mask;
 
 use super::Kernel;
@@ -7,103 +8,138 @@ use super::Kernel;
 /// `SCX_WAKE_SYNC`.
 const SYNC: u64 = 16;
 
-impl Kernel {
-    /// The CPU idles from now on, or still does after having looked for work.
-    pub(super) fn set_idle(&mut self, cpu: u32) {
-        if self.online.has(cpu) {
-            self.idle.set(cpu);
-            self.update_idle_core(cpu);
+/// The idle CPUs that nobody has claimed.
+pub(super) struct IdleCpus {
+    cpus: Mask,
+    /// Those of them whose whole core idles; not kept where no core has two CPUs.
+    cores: Mask,
+}
+
+impl IdleCpus {
+    /// All that are online.
+    pub fn new(layout: &Layout, online: &Mask) -> Self {
+        let mut idle = Self { cpus: online.clone(), cores: Mask::EMPTY };
+        (0..layout.cpus() as u32).for_each(|cpu| idle.update_core(cpu, layout, online));
+        idle
+    }
+
+    pub fn has(&self, cpu: u32) -> bool {
+        self.cpus.has(cpu)
+    }
+
+    pub fn set(&mut self, cpu: u32, layout: &Layout, online: &Mask) {
+        self.cpus.set(cpu);
+        self.update_core(cpu, layout, online);
+    }
+
+    pub fn clear(&mut self, cpu: u32, layout: &Layout, online: &Mask) {
+        self.cpus.clear(cpu);
+        self.update_core(cpu, layout, online);
+    }
+
+    /// A core idles when all of its CPUs do that are online.
+    pub fn update_core(&mut self, cpu: u32, layout: &Layout, online: &Mask) {
+        if !layout.has_smt() {
+            return;
         }
-    }
-
-    pub(super) fn clear_idle(&mut self, cpu: u32) {
-        self.idle.clear(cpu);
-        self.update_idle_core(cpu);
-    }
-
-    /// A core idles when all of its CPUs do.
-    pub(super) fn update_idle_core(&mut self, cpu: u32) {
-        let siblings = self.layout.siblings(cpu);
-        let all =
-            siblings.iter().all(|sibling| self.idle.has(*sibling) || !self.online.has(*sibling));
+        let siblings = layout.siblings(cpu);
+        let all = siblings.iter().all(|sibling| self.cpus.has(*sibling) || !online.has(*sibling));
         for sibling in siblings {
-            if all && self.idle.has(*sibling) {
-                self.idle_cores.set(*sibling);
+            if all && self.cpus.has(*sibling) {
+                self.cores.set(*sibling);
             } else {
-                self.idle_cores.clear(*sibling);
+                self.cores.clear(*sibling);
             }
         }
     }
 
     /// Takes an idle CPU, so that nobody else gets it; whether it was idle.
-    pub(super) fn claim_idle(&mut self, cpu: u32) -> bool {
-        if !self.idle.has(cpu) {
+    pub fn claim(&mut self, cpu: u32, layout: &Layout) -> bool {
+        if !self.cpus.has(cpu) {
             return false;
         }
-        self.idle.clear(cpu);
-        for sibling in self.layout.siblings(cpu) {
-            self.idle_cores.clear(*sibling);
+        self.cpus.clear(cpu);
+        if layout.has_smt() {
+            layout.siblings(cpu).iter().for_each(|sibling| self.cores.clear(*sibling));
         }
         true
     }
 
-    /// Any idle CPU in all of these sets, in an idle core if there is one.
-    pub(super) fn pick_idle(&mut self, sets: &[&Mask]) -> Option<u32> {
-        let this = self.instance.host.cpu as usize;
-        let start = self.cpus[this].distributed + 1;
-        let in_cores = |cores: &Mask| {
-            let mut all = sets.to_vec();
-            all.push(cores);
-            Mask::first_common(&all, start)
-        };
-        let found = self
-            .layout
-            .has_smt()
-            .then(|| in_cores(&self.idle_cores))
-            .flatten()
-            .or_else(|| in_cores(&self.idle))?;
-        self.cpus[this].distributed = found;
-        self.claim_idle(found);
+    /// Takes any idle CPU of a core that idles, among those in both sets, from the one behind `last`
+    /// on; that then is the last one.
+    fn claim_core(&mut self, sets: [&Mask; 2], last: &mut u32, layout: &Layout) -> Option<u32> {
+        if !layout.has_smt() {
+            return None;
+        }
+        let found = Mask::first_common([sets[0], sets[1], &self.cores], *last + 1)?;
+        self.claim(found, layout);
+        *last = found;
         Some(found)
+    }
+
+    /// The same for any idle CPU.
+    fn claim_any(&mut self, sets: [&Mask; 2], last: &mut u32, layout: &Layout) -> Option<u32> {
+        if self.cpus.is_empty() {
+            return None;
+        }
+        if let Some(found) = self.claim_core(sets, last, layout) {
+            return Some(found);
+        }
+        let found = Mask::first_common([sets[0], sets[1], &self.cpus], *last + 1)?;
+        self.claim(found, layout);
+        *last = found;
+        Some(found)
+    }
+}
+
+impl Kernel {
+    /// The CPU idles from now on, or still does after having looked for work.
+    pub(super) fn set_idle(&mut self, cpu: u32) {
+        if self.online.has(cpu) {
+            self.idle.set(cpu, &self.layout, &self.online);
+        }
+    }
+
+    /// Any idle CPU that the task may use, in an idle core if there is one.
+    pub(super) fn pick_idle(&mut self, allowed: &Mask) -> Option<u32> {
+        let last = &mut self.cpus[self.instance.host.cpu as usize].distributed;
+        self.idle.claim_any([allowed, allowed], last, &self.layout)
     }
 
     /// The kernel's choice for a waking task: its last CPU, a near one, or any one; idle, and claimed
     /// for it.
     pub(super) fn select_cpu_default(&mut self, task: u32, prev: u32, flags: u64) -> Option<u32> {
-        let allowed = (*self.tasks[task as usize].allowed).clone();
+        let allowed = &self.tasks[task as usize].allowed;
+        let (layout, idle) = (&self.layout, &mut self.idle);
         let waker = self.instance.host.cpu;
         let prev_allowed = allowed.has(prev);
         if flags & SYNC != 0 {
-            let near = self.layout.shares_cache(waker, prev);
-            if near && prev_allowed && self.claim_idle(prev) {
+            let near = layout.shares_cache(waker, prev);
+            if near && prev_allowed && idle.claim(prev, layout) {
                 return Some(prev);
             }
             let waker_is_free = self.cpus[waker as usize].local.is_empty();
-            if waker_is_free && allowed.has(waker) && self.idle.intersects(&self.online) {
+            if waker_is_free && allowed.has(waker) && idle.cpus.intersects(&self.online) {
                 return Some(waker);
             }
         }
-        let cache = self.layout.cache_mask(prev).and(&allowed);
-        let node = self.layout.node_mask(prev).and(&allowed);
-        if self.layout.has_smt() {
-            if prev_allowed && self.idle_cores.has(prev) && self.claim_idle(prev) {
-                return Some(prev);
-            }
-            let cores = self.idle_cores.clone();
-            for area in [&cache, &node, &allowed] {
-                if let Some(cpu) = self.pick_idle(&[area, &cores]) {
-                    return Some(cpu);
-                }
-            }
-        }
-        if prev_allowed && self.claim_idle(prev) {
+        let last = &mut self.cpus[waker as usize].distributed;
+        let areas = [layout.cache_mask(prev), layout.node_mask(prev), allowed];
+        if prev_allowed && idle.cores.has(prev) && idle.claim(prev, layout) {
             return Some(prev);
         }
-        [&cache, &node, &allowed].into_iter().find_map(|area| self.pick_idle(&[area]))
+        let in_core = |area: &&Mask| idle.claim_core([area, allowed], last, layout);
+        if let Some(cpu) = areas.iter().find_map(in_core) {
+            return Some(cpu);
+        }
+        if prev_allowed && idle.claim(prev, layout) {
+            return Some(prev);
+        }
+        areas.iter().find_map(|area| idle.claim_any([area, allowed], last, layout))
     }
 
     /// The first CPU that is online, from this one on.
     pub(super) fn online_from(&self, cpu: u32) -> Option<u32> {
-        Mask::first_common(&[&self.online], cpu)
+        Mask::first_common([&self.online], cpu)
     }
 }

@@ -29,10 +29,8 @@ pub(super) const FUNCTIONS: HostFunctions = HostFunctions {
     dump,
 };
 
-/// `SCX_DSQ_ITER_REV`, `SIM_SET_SLICE`, `SIM_SET_VTIME`.
+/// `SCX_DSQ_ITER_REV`.
 const BACKWARDS: u64 = 1 << 16;
-const SET_SLICE: u32 = 1;
-const SET_VTIME: u32 = 2;
 
 /// The kernel that the scheduler calls.
 ///
@@ -107,13 +105,14 @@ unsafe extern "C" fn select_cpu_dfl(
 unsafe extern "C" fn pick_idle_cpu(context: *mut c_void, allowed: *const Mask) -> i32 {
     const EBUSY: i32 = -16;
     // SAFETY: called from a callback, with a task's mask.
-    let (kernel, allowed) = unsafe { (kernel(context), (*allowed).clone()) };
-    kernel.pick_idle(&[&allowed]).map_or(EBUSY, |cpu| cpu as i32)
+    let (kernel, allowed) = unsafe { (kernel(context), &*allowed) };
+    kernel.pick_idle(allowed).map_or(EBUSY, |cpu| cpu as i32)
 }
 
 unsafe extern "C" fn test_and_clear_idle(context: *mut c_void, cpu: i32) -> bool {
     // SAFETY: called from a callback.
-    unsafe { kernel(context) }.claim_idle(cpu as u32)
+    let kernel = unsafe { kernel(context) };
+    kernel.idle.claim(cpu as u32, &kernel.layout)
 }
 
 unsafe extern "C" fn kick_cpu(context: *mut c_void, cpu: i32, flags: u64) {
@@ -171,7 +170,8 @@ unsafe extern "C" fn dsq_move(
 ) -> bool {
     // SAFETY: called from a callback, with its iterator and a task of ours.
     let (kernel, iterator, task) = unsafe { (kernel(context), &mut *iterator, (*task).index) };
-    let set = std::mem::take(&mut iterator.set);
+    let (slice, vtime) = (iterator.slice_set(), iterator.vtime_set());
+    iterator.set = 0;
     let Some(from) = kernel.find_dsq(iterator.dsq_id) else { return false };
     let known = &kernel.tasks[task as usize];
     // Gone, or come back since the iteration began, or its runqueue is locked by somebody else.
@@ -194,8 +194,8 @@ unsafe extern "C" fn dsq_move(
         ));
         return false;
     }
-    if set & SET_SLICE != 0 {
-        kernel.tasks[task as usize].raw.slice = iterator.slice;
+    if let Some(slice) = slice {
+        kernel.tasks[task as usize].raw.slice = slice;
     }
     kernel.unlink(task);
     kernel.spend(this, kernel.machine.costs.lock_ns);
@@ -204,7 +204,7 @@ unsafe extern "C" fn dsq_move(
         kernel.move_to_cpu(task, this);
         kernel.push_local(task, false, this);
     } else {
-        let vtime = if set & SET_VTIME != 0 { iterator.new_vtime } else { 0 };
+        let vtime = vtime.unwrap_or(0);
         kernel.link(task, Direct { dsq: to, vtime, is_ordered }, this);
     }
     true

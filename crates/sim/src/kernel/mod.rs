@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `callbacks` | the scheduler is called, and what that costs |
 //! | `kfuncs` | the scheduler calls |
+//! | `recorder` | both written down |
 //! | `schedule` | a CPU chooses who runs next |
 //! | `queue` | tasks get into queues and out of them; wake-ups |
 //! | `idle` | which CPUs idle, and which of them a task gets |
@@ -13,7 +14,8 @@
 //! | `hotplug` | CPUs come and go, and the scheduler is loaded anew |
 //! | `steps` | what tasks do between stretches of work |
 //! | `balancer` | the user-level balancer on top |
-//! | `faults` | calls that fail, others that come in between, delays |
+//! | `faults` | calls that fail, delays, changes |
+//! | `interleave` | callbacks that are under way at the same time |
 
 mod balancer;
 mod callbacks;
@@ -22,15 +24,19 @@ mod clock;
 mod faults;
 mod hotplug;
 mod idle;
+mod interleave;
 mod kfuncs;
 mod queue;
+mod recorder;
 mod schedule;
 mod steps;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::marker::PhantomPinned;
 use std::sync::Arc;
 
 use evenkeel_invariants::{Class, What, weight_of_nice};
+use evenkeel_keel::tape::Entry;
 use evenkeel_machine::Machine;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -112,35 +118,39 @@ struct Direct {
     is_ordered: bool,
 }
 
+/// All of them are made at the start and stay where they are, because the scheduler is given the
+/// addresses of `raw` and `allowed`. In the order of use: with many tasks, each line of the cache that
+/// an event touches is fetched from far away.
+#[repr(C, align(64))]
 struct Task {
-    raw: Box<RawTask>,
-    allowed: Box<Mask>,
-    life: Life,
-    queue: Queue,
-    direct: Option<Direct>,
-    /// How often it has slept: a wake-up that was planned for another sleep is void.
-    sleeps: u32,
+    raw: RawTask,
     /// What is left of its stretch of work, in 2^-FRACTION ns.
     work: u64,
+    queue: Queue,
+    life: Life,
+    /// Why it is where it is.
+    reason: Reason,
+    /// How often it has slept: a wake-up that was planned for another sleep is void.
+    sleeps: u32,
     /// When it was last put into a runqueue or stopped: what the watchdog goes by.
     runnable_at: u64,
+    ops: Arc<[Op]>,
+    at: usize,
+    /// Its own random numbers, so that what it does does not depend on who else is there.
+    rng: Xoshiro256PlusPlus,
     /// The CPU that it last ran on.
     last_cpu: Option<u32>,
     home: Option<u32>,
     space: u32,
     memory_pct: u32,
+    times: balancer::TaskTimes,
+    direct: Option<Direct>,
     nice: i32,
     group: usize,
-    /// Why it is where it is.
-    reason: Reason,
-    ops: Arc<[Op]>,
-    at: usize,
     /// How often each Repeat has gone back, by its place.
     repeats: Vec<(usize, u64)>,
     timers: Vec<u64>,
-    times: balancer::TaskTimes,
-    /// Its own random numbers, so that what it does does not depend on who else is there.
-    rng: Xoshiro256PlusPlus,
+    allowed: Mask,
 }
 
 #[derive(Debug, Default)]
@@ -188,7 +198,9 @@ impl Cpu {
 
 struct Group {
     raw: Box<RawGroup>,
-    _node: Box<RawNode>,
+    node: Box<RawNode>,
+    /// The one that it is in; none for the root.
+    parent: Option<usize>,
     weight: u32,
 }
 
@@ -202,10 +214,11 @@ pub(crate) struct Kernel {
     instance: Instance,
     /// Whose select_cpu or enqueue is being called.
     direct: Option<u32>,
+    /// What the scheduler is told and what it does, if that is recorded.
+    tape: Option<Vec<Entry>>,
     cpus: Vec<Cpu>,
     online: Mask,
-    idle: Mask,
-    idle_cores: Mask,
+    idle: idle::IdleCpus,
     tasks: Vec<Task>,
     dsqs: Vec<(u64, Dsq)>,
     groups: Vec<Group>,
@@ -218,13 +231,14 @@ pub(crate) struct Kernel {
     hazards: Hazards,
     /// What must wait until who holds a lock is done.
     deferred: Vec<Event>,
-    /// How many callbacks others have come in between of.
-    depth: u32,
-    /// When the outermost event began.
-    began: u64,
+    /// Events that are under way at the same time.
+    flights: interleave::Flights,
     end: Option<End>,
     seed: u64,
     observer: Observer,
+    /// Callbacks that are under way at the same time all have a `&mut Kernel`, each up to where it
+    /// waits: what is pinned is not taken to be theirs alone by the compiler.
+    _pinned: PhantomPinned,
 }
 
 /// The global queue's number in `dsqs`.
@@ -252,12 +266,19 @@ fn thief_tid(thief: u16, cpu: u32) -> u32 {
 
 impl Kernel {
     /// A machine that has just been started, with everything planned.
-    pub fn new(simulation: &Simulation, observer: Observer) -> Result<Box<Self>, HostError> {
+    /// `records`: what the scheduler is told and what it does is written down.
+    pub fn new(
+        simulation: &Simulation,
+        observer: Observer,
+        records: bool,
+    ) -> Result<Box<Self>, HostError> {
         let Simulation { machine, scheduler, workload, seed, .. } = simulation;
         let layout = Layout::new(machine);
         let machine_cpus = layout.cpus();
         let online = Mask::from(&machine.online());
-        let instance = scheduler.load(machine, kfuncs::FUNCTIONS)?;
+        let idle = idle::IdleCpus::new(&layout, &online);
+        let functions = if records { recorder::FUNCTIONS } else { kfuncs::FUNCTIONS };
+        let instance = scheduler.load(machine, functions)?;
         let mut kernel = Box::new(Self {
             now: 0,
             agenda: Agenda::default(),
@@ -266,10 +287,10 @@ impl Kernel {
             scheduler: scheduler.clone(),
             instance,
             direct: None,
+            tape: records.then(Vec::new),
             cpus: Vec::new(),
-            online: online.clone(),
-            idle: online,
-            idle_cores: Mask::EMPTY,
+            online,
+            idle,
             tasks: Vec::new(),
             dsqs: vec![(GLOBAL_ID, Dsq::default())],
             groups: Vec::new(),
@@ -283,11 +304,11 @@ impl Kernel {
             workload: workload.clone(),
             hazards: Hazards::new(simulation.faults, *seed),
             deferred: Vec::new(),
-            depth: 0,
-            began: 0,
+            flights: interleave::Flights::default(),
             end: None,
             seed: *seed,
             observer,
+            _pinned: PhantomPinned,
         });
         kernel.make_cpus();
         kernel.make_groups();
@@ -319,9 +340,6 @@ impl Kernel {
                 );
             }
         }
-        for id in 0..self.layout.cpus() as u32 {
-            self.update_idle_core(id);
-        }
     }
 
     fn make_groups(&mut self) {
@@ -334,7 +352,8 @@ impl Kernel {
                 kn: &raw const *node,
                 parent: above.map_or(std::ptr::null(), |above| &raw const *above),
             });
-            self.groups.push(Group { raw, _node: node, weight });
+            let parent = above.map(|_| parent);
+            self.groups.push(Group { raw, node, parent, weight });
         };
         add(100, usize::MAX);
         plans.groups.iter().for_each(|group| add(group.weight, group.parent));
@@ -342,15 +361,23 @@ impl Kernel {
 
     fn make_tasks(&mut self) {
         let workload = self.workload.clone();
+        let present = self.present();
+        self.tasks.reserve_exact(workload.tasks.len());
         for (index, plan) in workload.tasks.iter().enumerate() {
             let allowed = plan.allowed.as_deref().cloned();
-            let allowed = Box::new(allowed.unwrap_or_else(|| Mask::from(&self.machine.present())));
-            let raw = Box::new(RawTask {
+            let allowed = allowed.unwrap_or_else(|| present.clone());
+            let raw = RawTask {
                 pid: tid(index as u32) as i32,
                 // A process is its address space.
                 tgid: plan.space as i32 + 1,
+                prio: DEFAULT_PRIO + plan.nice,
+                on_cpu: 0,
                 nr_cpus_allowed: allowed.count() as i32,
-                cpus_ptr: &raw const *allowed,
+                numa_preferred_nid: plan
+                    .home
+                    .and_then(|at| self.machine.nodes.get(at as usize))
+                    .map_or(-1, |node| node.id as i32),
+                cpus_ptr: std::ptr::null(),
                 mm: plan.space as usize + 1,
                 sum_exec_runtime: 0,
                 flags: 0,
@@ -359,7 +386,7 @@ impl Kernel {
                 storage: std::ptr::null_mut(),
                 cpu: 0,
                 index: index as u32,
-            });
+            };
             let stream = self.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             self.tasks.push(Task {
                 raw,
@@ -384,6 +411,9 @@ impl Kernel {
                 times: balancer::TaskTimes::default(),
                 rng: Xoshiro256PlusPlus::seed_from_u64(stream),
             });
+        }
+        for task in &mut self.tasks {
+            task.raw.cpus_ptr = &raw const task.allowed;
         }
     }
 
@@ -413,8 +443,12 @@ impl Kernel {
     /// Lets things happen until all tasks have ended, the time is over, or something went wrong.
     pub fn run(&mut self, max_events: u64) {
         while self.end.is_none() && self.live > 0 {
-            let Some(next) = self.agenda.next_ns() else { break };
-            if self.workload.duration_ns > 0 && next > self.workload.duration_ns {
+            let next = self.agenda.next_ns();
+            if next.is_none() && !self.flights.any() {
+                break;
+            }
+            let last = self.workload.duration_ns;
+            if last > 0 && next.is_some_and(|next| next > last) {
                 self.now = self.workload.duration_ns;
                 break;
             }
@@ -422,8 +456,9 @@ impl Kernel {
                 self.end = Some(End::Events(max_events));
                 break;
             }
-            self.step();
+            self.proceed();
         }
+        self.land();
     }
 
     fn deadlock(&self) -> End {
@@ -432,14 +467,8 @@ impl Kernel {
         End::Deadlock { waiting: waiting().count(), example }
     }
 
-    /// The next thing happens.
-    fn step(&mut self) {
-        let Some((time, event)) = self.agenda.pop() else { return };
-        self.now = self.now.max(time);
-        if self.depth == 0 {
-            self.began = self.now;
-        }
-        self.observer.events += 1;
+    /// An event is handled that was planned for `time`.
+    fn happen(&mut self, time: u64, event: Event) {
         match event {
             Event::Complete { cpu } => self.complete(cpu.into(), time),
             Event::Tick { cpu } => self.tick(cpu.into()),
@@ -454,11 +483,6 @@ impl Kernel {
             Event::Balance => self.balance_event(),
             Event::Watchdog => self.watchdog(),
             Event::Fault => self.fault(),
-        }
-        if self.depth == 0 && !self.deferred.is_empty() {
-            for event in std::mem::take(&mut self.deferred) {
-                self.agenda.plan(self.now, event);
-            }
         }
     }
 
@@ -498,8 +522,8 @@ impl Kernel {
         self.layout.level(from, to)
     }
 
-    /// What came of it.
-    pub fn finish(mut self: Box<Self>) -> Outcome {
+    /// What came of it, and what was recorded.
+    pub fn finish(mut self: Box<Self>) -> (Outcome, Vec<Entry>) {
         if matches!(self.end, Some(End::Scheduler(_))) {
             self.call_dump();
         }
@@ -508,9 +532,12 @@ impl Kernel {
         let believed_runnable = self.instance.runnable();
         let (calls, scanned) = (self.instance.host.calls, self.instance.host.scanned);
         let mut observer = self.observer;
+        for (account, task) in observer.accounts.iter_mut().zip(&self.tasks) {
+            account.worked_ns = task.times.worked_ns();
+        }
         let (findings, hash) = observer.end(self.now, self.instance.counters());
         let responses = observer.responses();
-        Outcome {
+        let outcome = Outcome {
             time_ns: self.now,
             responses,
             events: observer.events,
@@ -535,9 +562,13 @@ impl Kernel {
             scanned,
             record: observer.record,
             dump: observer.dump,
-        }
+        };
+        (outcome, self.tape.unwrap_or_default())
     }
 }
+
+/// A task's priority at nice 0 (kernel: include/linux/sched/prio.h).
+const DEFAULT_PRIO: i32 = 120;
 
 /// The weight of a nice value as sched_ext gives it: 100 for nice 0 (kernel:
 /// `sched_weight_to_cgroup`).

@@ -4,6 +4,7 @@
 use evenkeel_invariants::What;
 
 use crate::event::Event;
+use crate::mask::Mask;
 use crate::observe::Reason;
 
 use super::{Direct, GLOBAL_ID, Kernel, LOCAL_ID, Life, Queue, tid};
@@ -28,8 +29,7 @@ const KICK_PREEMPT: u64 = 2;
 impl Kernel {
     /// A new task comes into being on a CPU, and wakes.
     pub(super) fn arrive(&mut self, task: u32) {
-        if self.depth > 0 {
-            self.deferred.push(Event::Arrive { task });
+        if self.wants_to_be_alone(Event::Arrive { task }) {
             return;
         }
         // It is started from a CPU that everybody can start things from.
@@ -110,7 +110,7 @@ impl Kernel {
         if t.life != Life::Waking {
             return;
         }
-        if self.cpus[cpu as usize].locks > 0 {
+        if self.cpus[cpu as usize].is_held() {
             self.deferred.push(Event::Activate { task, flags });
             return;
         }
@@ -300,12 +300,11 @@ impl Kernel {
     /// A CPU that the task may use. Where there is none any more, it may use all (kernel:
     /// `select_fallback_rq`).
     pub(super) fn fallback(&mut self, task: u32, near: u32) -> u32 {
-        use crate::mask::Mask;
         let allowed = &self.tasks[task as usize].allowed;
-        if let Some(cpu) = Mask::first_common(&[allowed, &self.online], near) {
+        if let Some(cpu) = Mask::first_common([allowed, &self.online], near) {
             return cpu;
         }
-        *self.tasks[task as usize].allowed = Mask::from(&self.machine.present());
+        self.tasks[task as usize].allowed = self.present();
         let count = self.tasks[task as usize].allowed.count();
         self.tasks[task as usize].raw.nr_cpus_allowed = count as i32;
         self.tell_affinity(task);

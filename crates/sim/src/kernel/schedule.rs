@@ -164,7 +164,9 @@ impl Kernel {
     ) {
         match prev {
             Some(prev) => self.put_prev(cpu, prev, next, left),
-            None if prev_thief.is_none() => self.clear_idle(cpu),
+            None if prev_thief.is_none() => {
+                self.idle.clear(cpu, &self.layout, &self.online);
+            }
             None => {}
         }
         self.update(cpu);

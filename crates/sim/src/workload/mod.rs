@@ -1,5 +1,6 @@
 //! Workloads: from files in rt-app's format, and by a shape and its numbers.
 
+pub mod paper002;
 mod rtapp;
 mod shapes;
 
@@ -125,6 +126,17 @@ impl Workload {
                     ));
                 }
             }
+        }
+        let nodes = machine.nodes.len();
+        if let Some(task) =
+            self.tasks.iter().find(|t| t.home.is_some_and(|at| at as usize >= nodes))
+        {
+            return wrong(format!(
+                "the memory of task {} is on node {}; machine {} has {nodes}, from 0",
+                task.name,
+                task.home.unwrap_or_default(),
+                machine.name
+            ));
         }
         let others = self.thieves.iter().map(|thief| thief.cpu);
         for cpu in others.chain(self.interrupts.iter().map(|source| source.cpu)) {

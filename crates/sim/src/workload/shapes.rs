@@ -7,10 +7,11 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::program::{Op, TaskPlan, Workload, parse_time};
 
+use super::paper002::{Reading, TABLES, Table};
 use super::{MAX_TASKS, WorkloadError};
 
 /// The shapes, their numbers with defaults, and what they are.
-pub const SHAPES: [(&str, &str, &str); 5] = [
+pub const SHAPES: [(&str, &str, &str); 6] = [
     ("hogs", "tasks=8,work=100ms", "tasks that only compute"),
     (
         "barrier",
@@ -33,6 +34,13 @@ pub const SHAPES: [(&str, &str, &str); 5] = [
         "groups",
         "programs=4,threads=8,work=50ms,rounds=4,pause=5ms",
         "programs of several threads each, which work and sleep by turns",
+    ),
+    (
+        "paper002",
+        "system=amc1,table=w1,processes=100,pace=49,random=2ms,almost=200us",
+        "a cell of the tables of paper 002: processes of one burst each, for the machine of that name \
+         (pace: percent of the paper's time that they take on a speed core; random, almost: mean time \
+         between arrivals at random, and at almost the same time)",
     ),
 ];
 
@@ -65,8 +73,12 @@ impl<'a> Numbers<'a> {
         WorkloadError::Shape { text: self.text.to_owned(), rule }
     }
 
+    fn text(&self, name: &str) -> &'a str {
+        self.values.get(name).copied().unwrap_or_default()
+    }
+
     fn count(&self, name: &str, least: u64, most: u64) -> Result<u64, WorkloadError> {
-        let value = self.values.get(name).copied().unwrap_or_default();
+        let value = self.text(name);
         match value.parse::<u64>() {
             Ok(count) if (least..=most).contains(&count) => Ok(count),
             _ => Err(self.wrong(format!("{name}={value}: expected {least} to {most}"))),
@@ -74,7 +86,7 @@ impl<'a> Numbers<'a> {
     }
 
     fn time(&self, name: &str) -> Result<u64, WorkloadError> {
-        let value = self.values.get(name).copied().unwrap_or_default();
+        let value = self.text(name);
         parse_time(value).ok_or_else(|| {
             self.wrong(format!("{name}={value}: expected a time up to an hour, like 5us or 10ms"))
         })
@@ -91,6 +103,7 @@ pub(super) fn parse(text: &str, seed: u64) -> Option<Result<Workload, WorkloadEr
             "barrier" => barrier(&numbers),
             "pool" => pool(&numbers),
             "arrivals" => arrivals(&numbers, seed),
+            "paper002" => paper002(&numbers, seed),
             _ => groups(&numbers),
         }?;
         Ok(Workload { name: text.to_owned(), ..workload })
@@ -187,6 +200,20 @@ fn arrivals(numbers: &Numbers, seed: u64) -> Result<Workload, WorkloadError> {
     Ok(Workload { tasks: tasks.collect(), ..Workload::default() })
 }
 
+fn paper002(numbers: &Numbers, seed: u64) -> Result<Workload, WorkloadError> {
+    let (system, table) = (numbers.text("system"), numbers.text("table"));
+    let found = Table::of(system, table).ok_or_else(|| {
+        let known = TABLES.map(|table| format!("{} {}", table.system, table.workload));
+        numbers.wrong(format!("system={system},table={table}: there are {}", known.join(", ")))
+    })?;
+    let reading = Reading {
+        pace_pct: numbers.count("pace", 1, 1000)?,
+        random_gap_ns: numbers.time("random")?,
+        almost_gap_ns: numbers.time("almost")?,
+    };
+    Ok(found.workload(numbers.count("processes", 1, MAX_TASKS as u64)?, &reading, seed))
+}
+
 fn groups(numbers: &Numbers) -> Result<Workload, WorkloadError> {
     let programs = numbers.count("programs", 1, 1000)?;
     let threads = numbers.count("threads", 1, MAX_TASKS as u64 / 1000)?;
@@ -249,6 +276,8 @@ mod tests {
             ("hogs:work=2h", "expected a time"),
             ("hogs:work=3601s", "up to an hour"),
             ("hogs:work=99999999999999999999s", "up to an hour"),
+            ("paper002:system=amc4", "system=amc4,table=w1: there are amc1 w1, amc1 w2, amc2 w1"),
+            ("paper002:table=w3", "system=amc1,table=w3: there are"),
         ] {
             let why = parse(text, 1).unwrap().unwrap_err().to_string();
             assert!(why.starts_with(&format!("workload \"{text}\": ")), "{why}");

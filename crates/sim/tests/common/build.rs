@@ -1,17 +1,25 @@
-//! The keel as a shared object, compiled as a test wants it.
+//! Schedulers as shared objects, compiled as a test wants them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Compiled like this.
 pub fn compile(compiler: &str, options: &[&str]) -> Vec<u8> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    compile_in(&root, compiler, options)
+    compile_in(&root(), "bpf/keel.bpf.c", compiler, options)
+}
+
+/// Another scheduler.
+pub fn compile_other(source: &str, options: &[&str]) -> Vec<u8> {
+    compile_in(&root(), source, "cc", &[&["-O1"], options].concat())
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// With a fault: in this file of the scheduler, one piece of text in place of another.
 pub fn with_fault(file: &str, text: &str, fault: &str) -> Vec<u8> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = root();
     let dir = tempfile::tempdir().unwrap();
     for part in ["bpf", "policy", "crates/sim/native"] {
         copy(&root.join(part), &dir.path().join(part));
@@ -20,7 +28,7 @@ pub fn with_fault(file: &str, text: &str, fault: &str) -> Vec<u8> {
     let source = std::fs::read_to_string(&path).unwrap();
     assert_eq!(source.matches(text).count(), 1, "{file}: {text}");
     std::fs::write(&path, source.replace(text, fault)).unwrap();
-    compile_in(dir.path(), "cc", &["-O1", "-Wno-unused"])
+    compile_in(dir.path(), "bpf/keel.bpf.c", "cc", &["-O1", "-Wno-unused"])
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -36,9 +44,9 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn compile_in(root: &Path, compiler: &str, options: &[&str]) -> Vec<u8> {
+fn compile_in(root: &Path, source: &str, compiler: &str, options: &[&str]) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
-    let object = dir.path().join("keel.so");
+    let object = dir.path().join("scheduler.so");
     let output = Command::new(compiler)
         .args(["-std=gnu17", "-Wall", "-Werror", "-fno-strict-aliasing", "-fPIC", "-shared"])
         .arg("-Wl,-Bsymbolic")
@@ -47,7 +55,7 @@ fn compile_in(root: &Path, compiler: &str, options: &[&str]) -> Vec<u8> {
         .arg(root.join("crates/sim/native"))
         .arg("-o")
         .arg(&object)
-        .arg(root.join("bpf/keel.bpf.c"))
+        .arg(root.join(source))
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -26,17 +26,22 @@ mod rows;
 mod traffic;
 mod working_sets;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
-use super::Options;
 use super::study::{Part, Status, Study};
+use super::{Options, Paper};
 use experiment::Experiment;
 
-/// Its number.
-pub const PAPER: &str = "000";
 const TITLE: &str = "Kim, Eom, Yeom: Asymmetry-aware load balancing for parallel applications in \
                      single-ISA multi-core systems. Journal of Zhejiang University-SCIENCE C \
                      (Computers & Electronics), 2012";
+
+/// The paper.
+pub const PAPER: Paper = Paper { number: "000", parts, measure };
+
+fn parts() -> Vec<&'static str> {
+    PARTS.map(|(id, _)| id).to_vec()
+}
 
 /// What measures a part.
 type Measure = fn(&Experiment) -> Result<Part>;
@@ -54,39 +59,20 @@ const PARTS: [(&str, Measure); 9] = [
     ("cg", npb::fine_barriers),
 ];
 
-/// The parts of these names; all of them if there is none.
-///
-/// # Errors
-/// A part is unknown.
-pub fn choose(names: &[String]) -> Result<Vec<&'static str>> {
-    let all = PARTS.map(|(id, _)| id);
-    if let Some(unknown) = names.iter().find(|name| !all.contains(&name.as_str())) {
-        bail!("unknown part {unknown:?} of paper {PAPER}: choose {}", all.join(", "));
-    }
-    let chosen =
-        all.into_iter().filter(|id| names.is_empty() || names.iter().any(|name| name == id));
-    Ok(chosen.collect())
-}
-
-/// The place of a part in the paper.
-pub fn order(id: &str) -> usize {
-    PARTS.iter().position(|(other, _)| *other == id).unwrap_or(PARTS.len())
-}
-
 /// Measures these parts; `so_far` gets the study after each of them, so that nothing is lost. A part
 /// that fails is in it, with the reason.
 ///
 /// # Errors
 /// Exact accounting is not possible, there is only one CPU, `so_far` fails, or somebody asked for
 /// the end.
-pub fn measure(
+fn measure(
     chosen: &[&str],
     options: &Options,
     so_far: &mut dyn FnMut(&Study) -> Result<()>,
 ) -> Result<Study> {
     let experiment = Experiment::new(options.executable.clone(), options.quick, options.runs)?;
     let mut study = Study {
-        paper: PAPER.to_owned(),
+        paper: PAPER.number.to_owned(),
         title: TITLE.to_owned(),
         command: options.command.clone(),
         ..Study::default()

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The paper's own wire format (001, section IV): one byte of IPv4 options in each returning
+ * packet, "copied" and "class" 1 and the core in the five bits left, then EOL. Linux takes that
+ * for a malformed option and drops the packet, so it is taken off before the kernel sees it;
+ * whatever stands between the two machines must let it through.
+ *
+ * The byte bears no proof of anything: a core that was never issued for the connection is
+ * taken for forged, and an old hint that comes again cannot be told from a late one.
+ */
+#ifndef EVENKEEL_SAIS_PAPER_H
+#define EVENKEEL_SAIS_PAPER_H
+
+#define PAPER_CLASS 0xa0
+#define PAPER_CLASS_MASK 0xe0
+#define PAPER_CORE_MASK 0x1f
+/* Words of an IPv4 header without options, and with this one. */
+#define WORDS_WITHOUT 5
+#define WORDS_WITH 6
+
+/* The byte, EOL, and filling up to a word. */
+struct paper_option {
+	u8 core;
+	u8 end[3];
+};
+
+/* Of an IPv4 header whose options, in 16-bit words, add up to `more`. */
+static __always_inline u16 header_checksum(const struct ipv4_header *ip, u32 more)
+{
+	const u16 *words = (const void *)ip;
+	u32 sum = more;
+
+	for (u32 i = 0; i < sizeof(*ip) / sizeof(*words); i++)
+		sum += words[i];
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+#endif

@@ -1,0 +1,92 @@
+//! Paper 002: Mehta, Kanungo, "Capability Aware Dynamic Load Balancer for Asymmetric NUMA Multicore
+//! Processors": its 30 cells, simulated again with the keel's own source, and where the gain comes from.
+//!
+//! The paper simulated, too: it says what machines and processes there were, and not what anything
+//! costs. What it leaves open was fitted to one of its columns (`fit`); all else is a prediction.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `contestant` | which balancers take part |
+//! | `runs` | many simulations, and the figures of one cell |
+//! | `fit` | the reading of what the paper leaves open |
+//! | `tables` | the paper's tables: the 30 cells |
+//! | `slices` | the same at other lengths of a slice |
+//! | `causes` | what the gain comes from |
+//! | `layouts` | where the speed cores sit |
+//! | `optimum` | what no balancer can do better |
+
+mod causes;
+mod contestant;
+mod fit;
+mod layouts;
+mod optimum;
+mod runs;
+mod slices;
+mod tables;
+
+use anyhow::Result;
+
+use super::study::{Part, Status, Study};
+use super::{Options, Paper};
+use crate::report::MachineInfo;
+use runs::Lab;
+
+const TITLE: &str = "Mehta, Kanungo: Capability Aware Dynamic Load Balancer for Asymmetric NUMA \
+                     Multicore Processors. International Journal of Computer Applications, 2021";
+
+/// What makes a part.
+type Measure = fn(&Lab) -> Result<Part>;
+
+/// All parts, and what makes them.
+const PARTS: [(&str, Measure); 5] = [
+    ("tables", tables::measure),
+    ("fit", fit::measure),
+    ("slices", slices::measure),
+    ("causes", causes::measure),
+    ("layouts", layouts::measure),
+];
+
+/// The paper.
+pub const PAPER: Paper = Paper { number: "002", parts, measure };
+
+fn parts() -> Vec<&'static str> {
+    PARTS.map(|(id, _)| id).to_vec()
+}
+
+fn measure(
+    chosen: &[&str],
+    options: &Options,
+    so_far: &mut dyn FnMut(&Study) -> Result<()>,
+) -> Result<Study> {
+    let lab = Lab::new(options.quick, options.runs)?;
+    let mut machine = MachineInfo::read();
+    machine.notes.insert(
+        "simulated".to_owned(),
+        "on `amc1`, `amc2`, `amc3`; no figure depends on the machine above".to_owned(),
+    );
+    let mut study = Study {
+        paper: PAPER.number.to_owned(),
+        title: TITLE.to_owned(),
+        command: options.command.clone(),
+        machine,
+        ..Study::default()
+    };
+    for (id, measure) in PARTS.into_iter().filter(|(id, _)| chosen.contains(id)) {
+        eprintln!("{id}");
+        let measured = measure(&lab);
+        crate::interrupt::check()?;
+        let mut part = measured.unwrap_or_else(|why| Part {
+            failed: Some(format!("{why:#}")),
+            title: id.to_owned(),
+            ..Part::default()
+        });
+        part.id = id.to_owned();
+        if options.quick {
+            // Two seeds of a few cells prove nothing.
+            part.findings.retain(|finding| finding.status == Status::Cannot);
+        }
+        study.parts.push(part);
+        so_far(&study)?;
+    }
+    Ok(study)
+}

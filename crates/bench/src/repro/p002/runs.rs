@@ -1,0 +1,264 @@
+//! Many simulations, and what they say of a cell.
+
+use std::cell::Cell as Counter;
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use evenkeel_machine::Machine;
+use evenkeel_sim::paper002::{Row, TABLES, Table};
+use evenkeel_sim::{Grid, Report, Scheduler, Shard, read_rows, sweep};
+
+use super::contestant::{Contestant, UNAWARE};
+use crate::repro::study::{Panel, Point, Series};
+
+/// Seeds of each cell, unless said otherwise.
+const SEEDS: u64 = 30;
+const QUICK_SEEDS: u64 = 2;
+/// The slice that was fitted (see `fit`), in us.
+pub const SLICE_US: u64 = 120_000;
+
+/// One of the paper's 30 cells.
+#[derive(Debug, Clone, Copy)]
+pub struct Cell {
+    /// In which table.
+    pub table: &'static Table,
+    /// In which row.
+    pub row: &'static Row,
+}
+
+impl Cell {
+    /// Its name as a workload.
+    pub fn workload(&self) -> String {
+        let Table { system, workload, .. } = self.table;
+        format!("paper002:system={system},table={workload},processes={}", self.row.processes)
+    }
+}
+
+/// Where simulations are made.
+pub struct Lab {
+    /// One short run of everything.
+    pub quick: bool,
+    seeds: u64,
+    jobs: usize,
+    dir: tempfile::TempDir,
+    sweeps: Counter<u32>,
+}
+
+impl Lab {
+    /// With so many seeds of each cell, if not the usual number.
+    ///
+    /// # Errors
+    /// There is no room for temporary files.
+    pub fn new(quick: bool, seeds: Option<usize>) -> Result<Self> {
+        let usual = if quick { QUICK_SEEDS } else { SEEDS };
+        Ok(Self {
+            quick,
+            seeds: seeds.map_or(usual, |seeds| seeds as u64),
+            jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            dir: tempfile::tempdir().context("cannot make a directory for the rows of sweeps")?,
+            sweeps: Counter::new(0),
+        })
+    }
+
+    /// The seeds of each cell.
+    pub fn seeds(&self) -> u64 {
+        self.seeds
+    }
+
+    /// The cells of a table.
+    pub fn rows(&self, table: &'static Table) -> Vec<Cell> {
+        let rows = if self.quick { &table.rows[..1] } else { &table.rows[..] };
+        rows.iter().map(|row| Cell { table, row }).collect()
+    }
+
+    /// The cells of all tables.
+    pub fn cells(&self) -> Vec<Cell> {
+        TABLES.iter().flat_map(|table| self.rows(table)).collect()
+    }
+
+    /// Simulates all workloads on all machines under all schedulers, with seeds from 1.
+    ///
+    /// # Errors
+    /// Something cannot be simulated, or a rule was broken in a simulation.
+    pub fn sweep(
+        &self,
+        workloads: Vec<String>,
+        machines: Vec<Machine>,
+        schedulers: Vec<Scheduler>,
+        seeds: u64,
+    ) -> Result<Runs> {
+        crate::interrupt::check()?;
+        self.sweeps.set(self.sweeps.get() + 1);
+        let rows = self.dir.path().join(format!("{}.jsonl", self.sweeps.get()));
+        let grid = Grid { workloads, machines, schedulers, seeds: 1..seeds + 1 };
+        sweep(&grid, Shard { index: 1, of: 1 }, self.jobs, &rows, |_, _| {})?;
+        let mut runs = Runs::default();
+        for row in read_rows(&rows)? {
+            let report = row.report;
+            if let Some(why) = report.end.iter().chain(&report.violations).next() {
+                let Report { workload, machine, scheduler, seed, .. } = &report;
+                bail!("{workload} on {machine} under {scheduler}, seed {seed}: {why}");
+            }
+            let key = (
+                report.workload.clone(),
+                report.machine.clone(),
+                report.scheduler.clone(),
+                row.slice_us,
+            );
+            runs.by_cell.entry(key).or_default().insert(report.seed, report);
+        }
+        Ok(runs)
+    }
+
+    /// Simulates cells, each on its machine as `change` makes it, under all contestants.
+    ///
+    /// # Errors
+    /// As [`Self::sweep`].
+    pub fn simulate(
+        &self,
+        cells: &[Cell],
+        contestants: &[Contestant],
+        slices_us: &[u64],
+        seeds: u64,
+        change: impl Fn(&mut Machine) -> Result<()>,
+    ) -> Result<Runs> {
+        let mut runs = Runs::default();
+        let mut schedulers = Vec::new();
+        for contestant in contestants {
+            for slice_us in slices_us {
+                schedulers.push(contestant.scheduler(*slice_us)?);
+            }
+        }
+        for system in ["amc1", "amc2", "amc3"] {
+            let here = cells.iter().filter(|cell| cell.table.system == system);
+            let mut machine = Machine::preset(system)?;
+            change(&mut machine)?;
+            // By the preset's name, so that changed machines are found as the same cells.
+            machine.name = system.to_owned();
+            let workloads = here.map(Cell::workload).collect();
+            runs.by_cell
+                .extend(self.sweep(workloads, vec![machine], schedulers.clone(), seeds)?.by_cell);
+        }
+        Ok(runs)
+    }
+}
+
+/// Workload, machine, scheduler, slice.
+type Key = (String, String, String, u64);
+
+/// Reports by cell, scheduler and seed.
+#[derive(Debug, Default)]
+pub struct Runs {
+    by_cell: BTreeMap<Key, BTreeMap<u64, Report>>,
+}
+
+/// A figure of a run.
+pub type Value = fn(&Report) -> f64;
+
+/// The mean turn-around time, in ms.
+pub fn tat(report: &Report) -> f64 {
+    report.tat.mean_ms
+}
+
+impl Runs {
+    /// A figure of all runs of this workload, by seed.
+    pub fn of(
+        &self,
+        workload: &str,
+        machine: &str,
+        contestant: &Contestant,
+        slice_us: u64,
+        value: Value,
+    ) -> Vec<f64> {
+        let Ok(scheduler) = contestant.scheduler(slice_us) else { return Vec::new() };
+        let key = (workload.to_owned(), machine.to_owned(), scheduler.to_string(), slice_us);
+        self.by_cell.get(&key).into_iter().flat_map(|runs| runs.values().map(value)).collect()
+    }
+
+    /// A figure of a cell, by seed.
+    pub fn values(
+        &self,
+        cell: &Cell,
+        contestant: &Contestant,
+        slice_us: u64,
+        value: Value,
+    ) -> Vec<f64> {
+        self.of(&cell.workload(), cell.table.system, contestant, slice_us, value)
+    }
+
+    /// What a contestant gains over the unaware one in a cell, in percent of the turn-around time, by
+    /// seed: both had the same processes.
+    pub fn gains_pct(&self, cell: &Cell, contestant: &Contestant, slice_us: u64) -> Vec<f64> {
+        let unaware = self.values(cell, &UNAWARE, slice_us, tat);
+        let theirs = self.values(cell, contestant, slice_us, tat);
+        unaware.iter().zip(&theirs).map(|(unaware, ours)| 100.0 * (1.0 - ours / unaware)).collect()
+    }
+
+    /// The median gain of a cell; 0 if nothing was run.
+    pub fn gain_pct(&self, cell: &Cell, contestant: &Contestant, slice_us: u64) -> f64 {
+        median(&self.gains_pct(cell, contestant, slice_us))
+    }
+
+    /// The mean of the median gains of cells.
+    pub fn mean_gain_pct(&self, cells: &[Cell], contestant: &Contestant, slice_us: u64) -> f64 {
+        mean(cells.iter().map(|cell| self.gain_pct(cell, contestant, slice_us)))
+    }
+}
+
+/// The median; 0 of none.
+pub fn median(values: &[f64]) -> f64 {
+    crate::stats::median(values).unwrap_or_default()
+}
+
+/// The mean; 0 of none.
+pub fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (sum, count) =
+        values.into_iter().fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
+    if count == 0.0 { 0.0 } else { sum / count }
+}
+
+/// A panel of cells: a place for each, named by its number of processes, and the values of each series.
+pub fn panel(
+    id: &str,
+    title: &str,
+    y: &str,
+    cells: &[Cell],
+    series: Vec<(String, Vec<Option<Point>>)>,
+) -> Panel {
+    Panel {
+        id: id.to_owned(),
+        title: title.to_owned(),
+        x: "processes".to_owned(),
+        y: y.to_owned(),
+        places: cells.iter().map(|cell| cell.row.processes.to_string()).collect(),
+        series: series.into_iter().map(|(name, points)| Series { name, points }).collect(),
+    }
+}
+
+/// The cells of one machine.
+pub fn on<'a>(cells: &'a [Cell], system: &'a str) -> Vec<Cell> {
+    cells.iter().filter(|cell| cell.table.system == system).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_thirty_cells_and_six_in_short() {
+        assert_eq!(Lab::new(false, None).unwrap().cells().len(), 30);
+        let quick = Lab::new(true, None).unwrap();
+        assert_eq!((quick.cells().len(), quick.seeds()), (6, 2));
+        assert_eq!(Lab::new(true, Some(7)).unwrap().seeds(), 7);
+    }
+
+    #[test]
+    fn gains_are_paired_by_seed() {
+        let lab = Lab::new(true, None).unwrap();
+        let cells = &lab.cells()[..1];
+        let runs = lab.simulate(cells, &[UNAWARE], &[SLICE_US], 3, |_| Ok(())).unwrap();
+        assert_eq!(runs.values(&cells[0], &UNAWARE, SLICE_US, tat).len(), 3);
+        assert_eq!(runs.gains_pct(&cells[0], &UNAWARE, SLICE_US), [0.0; 3]);
+        assert_eq!(runs.gain_pct(&cells[0], &super::super::contestant::OURS, SLICE_US), 0.0);
+    }
+}

@@ -1,0 +1,84 @@
+//! What the balance policy `capability` does besides, or otherwise than its default: parts that are
+//! switched on by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+use crate::options::{OptionError, from_text};
+
+/// The parts by name, and what each is in `enum balance_part` of `policy/balance.h`.
+const PARTS: [(&str, u32); 5] =
+    [("home", 1), ("cost", 2), ("plain", 4), ("bare", 8), ("active", 16)];
+
+/// A set of parts, like `home,cost`; nothing is none.
+///
+/// `home`: memory's distance counts. `cost`: no pull that costs a task more than it gains. `plain`: new
+/// and waking tasks are placed as if CPUs were equal. `bare`: a busy CPU pulls at any difference of
+/// loads. `active`: who runs alone on a slow CPU leaves for a faster one that idles. Without effect on
+/// `count`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Parts {
+    bits: u32,
+}
+
+impl Parts {
+    /// As the keel's settings have them.
+    pub fn bits(self) -> u32 {
+        self.bits
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.bits == 0
+    }
+}
+
+pub(crate) fn known_parts() -> String {
+    PARTS.map(|(name, _)| name).join(", ")
+}
+
+impl fmt::Display for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = PARTS.iter().filter(|(_, bit)| self.bits & bit != 0).map(|(name, _)| *name);
+        f.write_str(&names.collect::<Vec<_>>().join(","))
+    }
+}
+
+from_text!(Parts);
+
+impl FromStr for Parts {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        let mut bits = 0;
+        for name in text.split(',').filter(|_| !text.is_empty()) {
+            let (_, bit) = PARTS
+                .iter()
+                .find(|(known, _)| *known == name)
+                .ok_or_else(|| OptionError::Part(name.to_owned()))?;
+            bits |= bit;
+        }
+        Ok(Self { bits })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_go_by_their_names() {
+        for (name, bit) in PARTS {
+            let parts: Parts = name.parse().unwrap();
+            assert_eq!((parts.bits(), parts.to_string()), (bit, name.to_owned()));
+        }
+        let both: Parts = "cost,home".parse().unwrap();
+        assert_eq!((both.bits(), both.to_string()), (3, "home,cost".to_owned()));
+        assert!("".parse::<Parts>().unwrap().is_empty());
+        let why = "home,speed".parse::<Parts>().unwrap_err().to_string();
+        assert!(why.starts_with("\"speed\": there is no such part of balance capability"), "{why}");
+    }
+}

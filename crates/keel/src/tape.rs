@@ -1,0 +1,262 @@
+//! A tape: all that the keel was told, and all that it did, callback by callback, so that the same can
+//! be told to it again elsewhere. The simulator records and replays tapes (crates/sim), and `recorder`
+//! records them on a real kernel; the entries have one layout, that of `bpf/recorder.h`.
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use bytemuck::{Pod, Zeroable};
+use evenkeel_machine::Machine;
+
+use crate::image::Image;
+use crate::options::Options;
+
+/// Why there is no tape.
+#[derive(Debug, thiserror::Error)]
+pub enum TapeError {
+    /// The file cannot be read or written.
+    #[error("tape {path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's word.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("tape {path}: {why}; expected a file that `sim run --tape` or `sched --tape` wrote")]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Callbacks that end without having begun, or the like.
+    #[error("entry {0} of the tape comes where it cannot: it was damaged, or cut at its beginning")]
+    Order(usize),
+}
+
+/// CPU numbers of a machine that is recorded are below this.
+pub const MOST_CPUS: u32 = 64;
+
+/// Numbers by which things stand on a tape: the C side has them in the same order.
+macro_rules! numbered {
+    ($(#[$about:meta])* $name:ident { $($(#[$what:meta])* $item:ident,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum $name {
+            $($(#[$what])* $item,)*
+        }
+
+        impl $name {
+            const ALL: &[Self] = &[$(Self::$item),*];
+
+            /// The one of this number, if there is one.
+            pub fn by_number(number: u8) -> Option<Self> {
+                Self::ALL.get(usize::from(number)).copied()
+            }
+        }
+    };
+}
+
+numbered! {
+    /// What an entry is. (`values` ends with what is said of the last one here.)
+    Kind {
+        /// A callback begins: its arguments; the time.
+        Enter,
+        /// What a task looks like now: pid and tgid, how many CPUs it may use and the CPU that it is
+        /// on, address space, run time, flags and weight, slice; CPUs 0 to 63 that it may use.
+        Task,
+        /// A function of the kernel has returned: its arguments; what it returned.
+        Call,
+        /// The time was asked for; what it was.
+        Now,
+        /// The callback ends: what it returned, and its task's slice.
+        Leave,
+    }
+}
+
+numbered! {
+    /// The keel's callbacks.
+    Callback {
+        /// Previous CPU, flags.
+        SelectCpu,
+        /// Flags.
+        Enqueue,
+        /// The task: who ran.
+        Dispatch,
+        /// No arguments, as all without any here.
+        Tick,
+        ///
+        Running,
+        /// Whether it wants to run on.
+        Stopping,
+        /// Flags.
+        Quiescent,
+        ///
+        Yield,
+        ///
+        CpuAcquire,
+        ///
+        CpuRelease,
+        /// Whether it is new; its cgroup.
+        InitTask,
+        ///
+        ExitTask,
+        ///
+        Enable,
+        /// The cgroup, its level, its parent, its weight, its quota in microseconds.
+        CgroupInit,
+        /// The cgroup.
+        CgroupExit,
+        /// From, to.
+        CgroupMove,
+        /// The cgroup, its weight.
+        CgroupSetWeight,
+        ///
+        Init,
+    }
+}
+
+numbered! {
+    /// The kernel's functions that the keel calls: what they return is an answer, what they are given
+    /// may be a decision.
+    Function {
+        /// The queue.
+        CreateDsq,
+        /// The queue.
+        NrQueued,
+        /// Previous CPU, flags; the CPU, and in bit 32 whether it idles.
+        SelectCpuDefault,
+        /// CPUs 0 to 63 of the mask.
+        PickIdle,
+        /// The CPU.
+        ClaimIdle,
+        /// The CPU, flags.
+        Kick,
+        /// The CPU, of 1024.
+        SetFrequency,
+        /// The queue, slice, vtime, flags, whether by vtime.
+        Insert,
+        /// From, to, what was set for it, slice, vtime, whether by vtime.
+        Move,
+        /// The queue.
+        MoveToLocal,
+        ///
+        ReenqueueLocal,
+        /// The queue, flags of the iteration; the task: who was found.
+        IterNext,
+    }
+}
+
+/// Values of an entry.
+pub const VALUES: usize = 7;
+/// Where an entry has its last one.
+pub const LAST: usize = VALUES - 1;
+
+/// One entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Entry {
+    /// [`Kind`].
+    pub kind: u8,
+    /// [`Callback`] or [`Function`].
+    pub id: u8,
+    /// Where it happened.
+    pub cpu: u16,
+    /// Nothing.
+    pub pad: u32,
+    /// The task that it is about, by any number but 0: none.
+    pub task: u64,
+    /// By its kind.
+    pub values: [u64; VALUES],
+}
+
+impl Entry {
+    /// Of a kind.
+    pub fn new(kind: Kind, id: u8, cpu: u32, task: u64, values: [u64; VALUES]) -> Self {
+        Self { kind: kind as u8, id, cpu: cpu as u16, pad: 0, task, values }
+    }
+}
+
+/// A recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tape {
+    /// The scheduler's policies.
+    pub scheduler: String,
+    /// What it was given before it started.
+    pub image: Image,
+    /// In the order of things.
+    pub entries: Vec<Entry>,
+}
+
+/// A machine, to see how long the keel's records are.
+const ONE_CPU: &str = "name = \"one\"\nkinds = [{ cpus = \"0\", capability = 1024 }]\n";
+
+/// How a file begins: its kind, and the layout's number.
+const MAGIC: [u8; 16] = *b"evenkeel tape 02";
+
+impl Tape {
+    /// Writes it down.
+    ///
+    /// # Errors
+    /// [`TapeError::File`].
+    pub fn write(&self, path: &Path) -> Result<(), TapeError> {
+        let file_error = |source| TapeError::File { path: path.to_owned(), source };
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&self.image.cpus.to_le_bytes());
+        let Image { settings, topology, tunables, .. } = &self.image;
+        for part in [self.scheduler.as_bytes(), settings, topology, tunables] {
+            bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(part);
+        }
+        bytes.extend_from_slice(bytemuck::cast_slice(&self.entries));
+        std::fs::File::create(path).and_then(|mut file| file.write_all(&bytes)).map_err(file_error)
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`TapeError::File`], [`TapeError::Format`].
+    pub fn read(path: &Path) -> Result<Self, TapeError> {
+        let bytes = std::fs::read(path)
+            .map_err(|source| TapeError::File { path: path.to_owned(), source })?;
+        Self::parse(&bytes).map_err(|why| TapeError::Format { path: path.to_owned(), why })
+    }
+
+    fn parse(mut bytes: &[u8]) -> Result<Self, String> {
+        let short = |_: io::Error| "it ends within its beginning".to_owned();
+        let mut magic = [0; MAGIC.len()];
+        bytes.read_exact(&mut magic).map_err(short)?;
+        if magic != MAGIC {
+            return Err("it does not begin like one, or is of another version".to_owned());
+        }
+        let number = |bytes: &mut &[u8]| {
+            let mut number = [0; 4];
+            bytes.read_exact(&mut number).map_err(short)?;
+            Ok::<u32, String>(u32::from_le_bytes(number))
+        };
+        let cpus = number(&mut bytes)?;
+        let mut part = || {
+            let length = number(&mut bytes)? as usize;
+            let (part, rest) =
+                bytes.split_at_checked(length).ok_or("it ends within its beginning")?;
+            bytes = rest;
+            Ok::<Vec<u8>, String>(part.to_vec())
+        };
+        let scheduler = String::from_utf8_lossy(&part()?).into_owned();
+        let image = Image { settings: part()?, topology: part()?, tunables: part()?, cpus };
+        let lengths =
+            |image: &Image| [&image.settings, &image.topology, &image.tunables].map(Vec::len);
+        let one = Machine::parse_toml(ONE_CPU, "one CPU").map_err(|why| why.to_string())?;
+        let own = Image::new(&one, &Options::default()).map_err(|why| why.to_string())?;
+        if lengths(&image) != lengths(&own) || cpus > MOST_CPUS {
+            return Err("it was recorded with another version of the keel".to_owned());
+        }
+        if bytes.len() % size_of::<Entry>() != 0 {
+            return Err("it ends within an entry".to_owned());
+        }
+        let entries = bytes.chunks_exact(size_of::<Entry>()).map(bytemuck::pod_read_unaligned);
+        Ok(Self { scheduler, image, entries: entries.collect() })
+    }
+}

@@ -1,0 +1,112 @@
+//! `policy/balance.h`, the parts of `capability`: what memory's distance is worth, what a move must be
+//! worth, and the readings that paper 002 leaves open.
+
+use proptest::prelude::*;
+
+use crate::balance::{cpu, pulled};
+use crate::capability::{any_cpu, any_params};
+use crate::native::*;
+
+const PLAIN: BalanceParams = BalanceParams { kind: 1, parts: 0, faster: 0, tasks: 1_000 };
+const HOME: BalanceParams = BalanceParams { parts: 1, ..PLAIN };
+const COST: BalanceParams = BalanceParams { parts: 2, ..PLAIN };
+const AS_COUNT: BalanceParams = BalanceParams { parts: 4, ..PLAIN };
+const BARE: BalanceParams = BalanceParams { parts: 8, ..PLAIN };
+const COUNT: BalanceParams = BalanceParams { kind: 0, parts: 15, faster: 0, tasks: 1_000 };
+
+/// Ten times as far as it is slower: 12 is a fifth slower.
+fn far(distance: u32, cpu: CpuView) -> CpuView {
+    CpuView { far: distance, ..cpu }
+}
+
+fn slow(cpu: CpuView) -> CpuView {
+    CpuView { capability: FULL / 2, ..cpu }
+}
+
+#[test]
+fn a_new_task_goes_to_its_memory_where_that_is_worth_more() {
+    let (here, there) = (far(10, cpu(0, 2)), far(20, cpu(1, 2)));
+    assert!(HOME.place(&there, &here) && !HOME.place(&here, &there));
+    assert!(!PLAIN.place(&there, &here), "all the same without the part");
+    // Twice as far, but of three the third part: the other CPU is worth a half of a half.
+    assert!(HOME.place(&far(10, cpu(0, 4)), &far(20, cpu(1, 1))));
+    assert!(!HOME.place(&far(10, cpu(0, 4)), &far(20, cpu(1, 2))));
+    // Far and fast as good as near and slow: the first one.
+    assert!(!HOME.place(&slow(far(10, cpu(0, 0))), &far(20, cpu(1, 0))));
+    assert!(HOME.place(&slow(far(10, cpu(0, 0))), &far(19, cpu(1, 0))));
+}
+
+#[test]
+fn a_new_task_goes_to_an_idle_cpu_before_a_busy_one() {
+    assert!(HOME.place(&far(10, cpu(0, 1)), &slow(far(60, cpu(1, 0)))));
+    assert!(!HOME.place(&slow(far(60, cpu(1, 0))), &far(10, cpu(0, 1))));
+}
+
+#[test]
+fn a_waking_task_goes_to_its_memory() {
+    let (near, remote) = (far(10, cpu(0, 0)), far(14, cpu(1, 0)));
+    assert!(HOME.home(&remote, &near) && !HOME.home(&near, &remote));
+    assert!(!PLAIN.home(&remote, &near), "as near, by levels");
+    assert!(!HOME.home(&slow(near), &far(21, cpu(1, 0))));
+    assert!(HOME.home(&slow(near), &remote));
+}
+
+#[test]
+fn who_comes_nearer_to_its_memory_is_pulled_first() {
+    let task =
+        |far_from, far_to| TaskView { far_from, far_to, rested_ns: 0, ..TaskView::default() };
+    let score = |params: &BalanceParams, task| params.task_score(&task, FULL, FULL);
+    assert_eq!(score(&HOME, task(20, 10)), SCORE_FIRST);
+    assert_eq!(score(&HOME, TaskView { rested_ns: u64::MAX, ..task(10, 20) }), SCORE_SECOND);
+    assert_eq!(score(&HOME, task(20, 20)), SCORE_SECOND, "by caches, which are hot");
+    assert_eq!(score(&PLAIN, task(20, 10)), SCORE_SECOND);
+    assert_eq!(score(&COUNT, task(20, 10)), SCORE_SECOND);
+    let with_siblings = TaskView { affinity: 1, ..task(10, 20) };
+    assert_eq!(score(&HOME, with_siblings), SCORE_FIRST, "the order's word comes first");
+}
+
+#[test]
+fn nobody_moves_to_where_it_gets_less() {
+    const WEIGHT: u64 = 1 << 20;
+    let (three, one) = (far(10, cpu(0, 3)), cpu(1, 1));
+    // A third of a CPU here, half of one there.
+    assert!(COST.pays(&three, &far(14, one), WEIGHT));
+    assert!(!COST.pays(&three, &far(16, one), WEIGHT));
+    assert!(!COST.pays(&three, &slow(far(10, one)), WEIGHT));
+    assert!(PLAIN.pays(&three, &far(99, one), WEIGHT) && COUNT.pays(&three, &far(99, one), WEIGHT));
+    // Half of a CPU twice as far: a quarter.
+    assert!(COST.pays(&far(20, cpu(0, 2)), &far(20, cpu(1, 1)), WEIGHT));
+    assert!(!COST.pays(&far(10, cpu(0, 2)), &far(20, cpu(1, 1)), WEIGHT));
+}
+
+#[test]
+fn a_bare_comparison_has_no_threshold() {
+    let pulls = |params: &BalanceParams, theirs, ours| {
+        pulled(params.quota(&params.sum(&[cpu(0, theirs)]), &cpu(1, ours), false))
+    };
+    assert_eq!((pulls(&PLAIN, 10, 8), pulls(&BARE, 10, 8)), (0, 1));
+    assert_eq!((pulls(&BARE, 8, 8), pulls(&COUNT, 10, 8)), (0, 0));
+}
+
+#[test]
+fn plain_placement_takes_cpus_for_equal() {
+    assert_eq!((AS_COUNT.placing(), PLAIN.placing(), HOME.placing()), (0, 1, 1));
+}
+
+proptest! {
+    #[test]
+    fn distances_below_the_nearest_do_not_count(a in any_cpu(), b in any_cpu(), params in any_params()) {
+        let (near, nearer) = (|cpu| far(10, cpu), |cpu| far(0, cpu));
+        prop_assert_eq!(params.place(&near(a), &near(b)), params.place(&nearer(a), &nearer(b)));
+        prop_assert_eq!(params.home(&near(a), &near(b)), params.home(&nearer(a), &nearer(b)));
+    }
+
+    #[test]
+    fn a_move_that_pays_pays_from_a_busier_cpu_too(
+        (from, to) in (0..500_u32, 0..500_u32),
+        (near, remote) in (0..60_u32, 0..60_u32),
+    ) {
+        let pays = |from| COST.pays(&far(near, cpu(0, from)), &far(remote, cpu(1, to)), 1 << 20);
+        prop_assert!(!pays(from) || pays(from + 1));
+    }
+}

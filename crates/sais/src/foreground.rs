@@ -1,0 +1,84 @@
+//! What both parts do in the foreground: answer at a control socket, look at the world now and then,
+//! and end when they are told to.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use evenkeel_control::{Answer, Peer, Request, Server};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// How often it is looked what has changed.
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
+
+/// SIGTERM and SIGINT, caught from now on.
+pub(crate) struct Signals(SignalFd);
+
+impl Signals {
+    pub(crate) fn watch() -> Result<Self, Errno> {
+        let mut watched = SigSet::empty();
+        watched.add(Signal::SIGTERM);
+        watched.add(Signal::SIGINT);
+        watched.thread_block()?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        SignalFd::with_flags(&watched, flags).map(Self)
+    }
+}
+
+/// What is done meanwhile.
+pub(crate) trait Work {
+    /// Why it cannot go on.
+    type Error: From<Errno>;
+
+    /// Answers a request.
+    fn answer(&self, peer: &Peer, request: &Request) -> Answer;
+
+    /// Looks at the world; false: there is nothing left to do.
+    fn look(&mut self) -> Result<bool, Self::Error>;
+}
+
+/// Until a signal (true) or until there is nothing left to do (false).
+pub(crate) fn run<W: Work>(
+    signals: &Signals,
+    server: &mut Server,
+    work: &mut W,
+) -> Result<bool, W::Error> {
+    let mut look_at = Instant::now() + LOOK;
+    loop {
+        let is_left = server.serve(|peer, request| work.answer(peer, request));
+        let mut readable = server.poll_fds();
+        readable.push(PollFd::new(signals.0.as_fd(), PollFlags::POLLIN));
+        let patience = if is_left { Duration::ZERO } else { LOOK };
+        match poll(&mut readable, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(why) => return Err(why.into()),
+        }
+        if signals.0.read_signal()?.is_some() {
+            return Ok(true);
+        }
+        if Instant::now() < look_at {
+            continue;
+        }
+        look_at = Instant::now() + LOOK;
+        if !work.look()? {
+            return Ok(false);
+        }
+    }
+}
+
+/// Answers with these figures; requests take no arguments.
+pub(crate) fn answer_with(
+    request: &Request,
+    figures: impl FnOnce(&str) -> Result<serde_json::Value, Answer>,
+) -> Answer {
+    if let Some(name) = request.args.keys().next() {
+        let why = format!("\"{name}\": no such argument of this request");
+        return Answer::refused(Errno::EINVAL, why);
+    }
+    match figures(&request.req) {
+        Ok(figures) => Answer::ok(figures),
+        Err(refusal) => refusal,
+    }
+}

@@ -1,0 +1,554 @@
+//! A tape is told to a scheduler again: the same callbacks with the same tasks, and the same answers
+//! of the kernel's functions. What it decides must be what it decided then: which task goes into which
+//! queue, with which vruntime and slice; who is moved, who is kicked, what it returns.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_char, c_void};
+use std::marker::PhantomPinned;
+use std::ptr;
+
+use evenkeel_keel::tape::{Callback, Entry, Function, Kind, LAST, Tape, VALUES};
+
+use crate::mask::Mask;
+use crate::native::{
+    GroupInitArgs, HostError, HostFunctions, InitTaskArgs, Instance, RawGroup, RawIterator,
+    RawNode, RawTask,
+};
+use crate::scheduler::Scheduler;
+
+/// Why a tape cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// Callbacks that end without having begun, or the like.
+    #[error("entry {0} of the tape comes where it cannot: it was damaged, or cut at its beginning")]
+    Order(usize),
+    /// The scheduler cannot be loaded.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+/// Where a scheduler did something else than on the tape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The number of the callback, counted from 0.
+    pub callback: usize,
+    /// Which one, on which CPU, when.
+    pub place: String,
+    /// What the tape has.
+    pub recorded: String,
+    /// What it did.
+    pub replayed: String,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { callback, place, recorded, replayed } = self;
+        write!(f, "callback {callback}, {place}: recorded {recorded}; replayed {replayed}")
+    }
+}
+
+/// What came of a replay.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Callbacks that were called.
+    pub callbacks: usize,
+    /// Calls and results that were compared.
+    pub compared: usize,
+    /// Callbacks that began while another CPU was in one: they were told one after the other.
+    pub overlapping: usize,
+    /// The first difference: where it ended.
+    pub difference: Option<Difference>,
+}
+
+impl std::fmt::Display for Replayed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { callbacks, compared, overlapping, difference } = self;
+        write!(f, "{callbacks} callbacks, {compared} calls and results the same")?;
+        if *overlapping > 0 {
+            write!(f, "; {overlapping} began while another CPU was in one")?;
+        }
+        match difference {
+            Some(difference) => write!(f, "; then they part: {difference}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Tells a tape to the scheduler: to the keel as it is, or as somebody else has built it.
+///
+/// # Errors
+/// [`ReplayError::Host`]: it cannot be loaded. [`ReplayError::Order`]: the tape makes no sense.
+pub fn replay(tape: &Tape, scheduler: &Scheduler) -> Result<Replayed, ReplayError> {
+    let (calls, overlapping) = calls(&tape.entries)?;
+    let instance = scheduler.load_image(&tape.image, FUNCTIONS)?;
+    let mut player = Box::new(Player {
+        instance,
+        tasks: BTreeMap::new(),
+        groups: BTreeMap::new(),
+        left: Vec::new(),
+        at: String::new(),
+        result: Replayed { overlapping, ..Replayed::default() },
+        _pinned: PhantomPinned,
+    });
+    for call in calls {
+        player.call(call);
+        if player.result.difference.is_some() {
+            break;
+        }
+        player.result.callbacks += 1;
+    }
+    Ok(player.result)
+}
+
+/// A callback from its begin to its end.
+#[derive(Debug)]
+struct Call {
+    enter: Entry,
+    steps: Vec<Step>,
+    leave: Entry,
+}
+
+/// What happens within.
+#[derive(Debug)]
+enum Step {
+    Entry(Entry),
+    /// Another callback of the same CPU.
+    Nested(Call),
+}
+
+/// Sorts entries by callback, in the order in which these begin. Returns how many began while another
+/// CPU was in one, too.
+fn calls(entries: &[Entry]) -> Result<(Vec<Call>, usize), ReplayError> {
+    let mut done: BTreeMap<usize, Call> = BTreeMap::new();
+    let mut open: BTreeMap<u16, Vec<(usize, Entry, Vec<Step>)>> = BTreeMap::new();
+    let mut overlapping = 0;
+    for (at, entry) in entries.iter().enumerate() {
+        let others = open.iter().any(|(cpu, stack)| *cpu != entry.cpu && !stack.is_empty());
+        let stack = open.entry(entry.cpu).or_default();
+        match Kind::by_number(entry.kind) {
+            Some(Kind::Enter) => {
+                overlapping += usize::from(others && stack.is_empty());
+                stack.push((at, *entry, Vec::new()));
+            }
+            Some(Kind::Leave) => {
+                let (begun, enter, steps) = stack.pop().ok_or(ReplayError::Order(at))?;
+                let call = Call { enter, steps, leave: *entry };
+                match stack.last_mut() {
+                    Some((_, _, outer)) => outer.push(Step::Nested(call)),
+                    None => {
+                        done.insert(begun, call);
+                    }
+                }
+            }
+            Some(Kind::Task | Kind::Call | Kind::Now) => {
+                let (_, _, steps) = stack.last_mut().ok_or(ReplayError::Order(at))?;
+                steps.push(Step::Entry(*entry));
+            }
+            None => return Err(ReplayError::Order(at)),
+        }
+    }
+    // Who was in the middle of one when the recording ended is left out.
+    Ok((done.into_values().collect(), overlapping))
+}
+
+/// A task as the scheduler sees it.
+struct Task {
+    raw: RawTask,
+    allowed: Mask,
+}
+
+struct Group {
+    raw: RawGroup,
+    node: RawNode,
+}
+
+struct Player {
+    instance: Instance,
+    tasks: BTreeMap<u64, Box<Task>>,
+    groups: BTreeMap<u64, Box<Group>>,
+    /// What is left of the callbacks that are being called, the innermost last; each backwards.
+    left: Vec<Vec<Step>>,
+    /// The innermost one.
+    at: String,
+    result: Replayed,
+    /// The scheduler's calls come back to it while it waits for a callback.
+    _pinned: PhantomPinned,
+}
+
+impl Player {
+    fn call(&mut self, call: Call) {
+        let Call { enter, mut steps, leave } = call;
+        let Some(callback) = Callback::by_number(enter.id) else {
+            self.differ(format!("callback {}", enter.id), "no such callback".to_owned());
+            return;
+        };
+        steps.reverse();
+        self.left.push(steps);
+        let outer = std::mem::replace(
+            &mut self.at,
+            format!("{callback:?} on CPU {} at {} ns", enter.cpu, enter.values[LAST]),
+        );
+        let context = ptr::from_mut(self).cast();
+        let host = &mut *self.instance.host;
+        let outside = (host.cpu, host.now_ns);
+        (host.context, host.cpu, host.now_ns) = (context, enter.cpu.into(), enter.values[LAST]);
+        self.see_world();
+        let returned = self.enter(callback, &enter);
+        self.finish(&leave, returned);
+        self.left.pop();
+        self.at = outer;
+        (self.instance.host.cpu, self.instance.host.now_ns) = outside;
+    }
+
+    /// The callback itself.
+    fn enter(&mut self, callback: Callback, enter: &Entry) -> u64 {
+        let [first, second, third, fourth, fifth, ..] = enter.values;
+        let task = self.task(enter.task);
+        let ops = self.instance.ops;
+        let cpu = i32::from(enter.cpu);
+        if callback == Callback::CgroupInit {
+            self.make_group(first, second, third);
+        }
+        let group = self.group(if callback == Callback::InitTask { second } else { first });
+        let other = self.group(second);
+        // SAFETY: tasks and groups live as long as the player, at the same places, and the arguments
+        // as long as the calls; the context was set by the caller.
+        unsafe {
+            match callback {
+                Callback::SelectCpu => {
+                    ops.select_cpu.map(|f| f(task, first as i32, second) as u32 as u64)
+                }
+                Callback::Enqueue => ops.enqueue.map(|f| f(task, first)).map(|()| 0),
+                Callback::Dispatch => ops.dispatch.map(|f| f(cpu, task)).map(|()| 0),
+                Callback::Tick => ops.tick.map(|f| f(task)).map(|()| 0),
+                Callback::Running => ops.running.map(|f| f(task)).map(|()| 0),
+                Callback::Stopping => ops.stopping.map(|f| f(task, first != 0)).map(|()| 0),
+                Callback::Quiescent => ops.quiescent.map(|f| f(task, first)).map(|()| 0),
+                Callback::Yield => ops.r#yield.map(|f| f(task, ptr::null_mut()).into()),
+                Callback::CpuAcquire => ops.cpu_acquire.map(|f| f(cpu, ptr::null())).map(|()| 0),
+                Callback::CpuRelease => ops.cpu_release.map(|f| f(cpu, ptr::null())).map(|()| 0),
+                Callback::InitTask => {
+                    let args = InitTaskArgs { fork: first != 0, cgroup: group };
+                    ops.init_task.map(|f| f(task, &raw const args) as u32 as u64)
+                }
+                Callback::ExitTask => ops.exit_task.map(|f| f(task, ptr::null())).map(|()| 0),
+                Callback::Enable => ops.enable.map(|f| f(task)).map(|()| 0),
+                Callback::CgroupInit => {
+                    let args = GroupInitArgs {
+                        weight: fourth as u32,
+                        bw_period_us: 100_000,
+                        bw_quota_us: fifth,
+                    };
+                    ops.cgroup_init.map(|f| f(group, &raw const args) as u32 as u64)
+                }
+                Callback::CgroupExit => ops.cgroup_exit.map(|f| f(group)).map(|()| 0),
+                Callback::CgroupMove => ops.cgroup_move.map(|f| f(task, group, other)).map(|()| 0),
+                Callback::CgroupSetWeight => {
+                    ops.cgroup_set_weight.map(|f| f(group, second as u32)).map(|()| 0)
+                }
+                Callback::Init => ops.init.map(|f| f() as u32 as u64),
+            }
+        }
+        .unwrap_or_default()
+    }
+
+    /// What is left of the callback should be nothing, and its results as they were.
+    fn finish(&mut self, leave: &Entry, returned: u64) {
+        self.see_world();
+        let left = self.left.last().and_then(|steps| steps.last());
+        if let Some(Step::Entry(call)) = left {
+            let recorded = described(call);
+            self.differ(recorded, "the end of the callback".to_owned());
+        }
+        let slice = self.tasks.get(&leave.task).map_or(0, |task| task.raw.slice);
+        for (what, recorded, replayed) in
+            [("returns", leave.values[0], returned), ("leaves a slice of", leave.values[1], slice)]
+        {
+            self.result.compared += 1;
+            if recorded != replayed {
+                self.differ(format!("it {what} {recorded}"), format!("{what} {replayed}"));
+            }
+        }
+    }
+
+    /// Only the first difference counts: what comes after it may be its consequence.
+    fn differ(&mut self, recorded: String, replayed: String) {
+        let (callback, place) = (self.result.callbacks, self.at.clone());
+        let difference = Difference { callback, place, recorded, replayed };
+        self.result.difference.get_or_insert(difference);
+    }
+
+    /// The scheduler calls a function. Returns what it answered then, and the task that it gave.
+    fn answer(&mut self, function: Function, task: u64, given: &[u64]) -> (u64, u64) {
+        self.see_world();
+        let mut values = [0; VALUES];
+        values[..given.len()].copy_from_slice(given);
+        let mut asked = Entry::new(Kind::Call, function as u8, 0, task, values);
+        let found = self.left.last_mut().and_then(Vec::pop);
+        let Some(Step::Entry(recorded)) = found else {
+            self.differ("the end of the callback".to_owned(), described(&asked));
+            return (0, 0);
+        };
+        self.result.compared += 1;
+        // What was answered is not what it did.
+        (asked.cpu, asked.values[LAST]) = (recorded.cpu, recorded.values[LAST]);
+        if function == Function::IterNext {
+            asked.task = recorded.task;
+        }
+        if asked != recorded {
+            self.differ(described(&recorded), described(&asked));
+            return (0, 0);
+        }
+        self.see_world();
+        (recorded.values[LAST], recorded.task)
+    }
+
+    /// Up to the next call: what tasks look like from now on, the time, and callbacks within this
+    /// one.
+    fn see_world(&mut self) {
+        loop {
+            let steps = self.left.last_mut();
+            let next = steps.and_then(|steps| {
+                steps.pop_if(|step| match step {
+                    Step::Entry(entry) => entry.kind != Kind::Call as u8,
+                    Step::Nested(_) => true,
+                })
+            });
+            match next {
+                Some(Step::Entry(entry)) if entry.kind == Kind::Now as u8 => {
+                    self.instance.host.now_ns = entry.values[LAST];
+                }
+                Some(Step::Entry(entry)) => self.see_task(&entry),
+                Some(Step::Nested(call)) => self.call(call),
+                None => return,
+            }
+        }
+    }
+
+    fn see_task(&mut self, entry: &Entry) {
+        let [ids, cpus, mm, sum_exec_runtime, flags, slice, allowed] = entry.values;
+        let (low, high) = (|pair: u64| pair as u32, |pair: u64| (pair >> 32) as u32);
+        let task = self.tasks.entry(entry.task).or_insert_with(|| {
+            let raw = RawTask { index: entry.task as u32, ..RawTask::EMPTY };
+            Box::new(Task { raw, allowed: Mask::EMPTY })
+        });
+        task.allowed = Mask::from_word(allowed);
+        task.raw = RawTask {
+            pid: low(ids) as i32,
+            tgid: high(ids) as i32,
+            nr_cpus_allowed: low(cpus) as i32,
+            cpu: high(cpus),
+            cpus_ptr: &raw const task.allowed,
+            mm: mm as usize,
+            sum_exec_runtime,
+            flags: low(flags),
+            weight: high(flags),
+            slice,
+            ..task.raw
+        };
+    }
+
+    fn task(&mut self, number: u64) -> *mut RawTask {
+        self.tasks.get_mut(&number).map_or(ptr::null_mut(), |task| &raw mut task.raw)
+    }
+
+    fn make_group(&mut self, id: u64, level: u64, parent: u64) {
+        let parent = self.group(parent);
+        let raw = RawGroup { level: level as i32, kn: ptr::null(), parent };
+        let group =
+            self.groups.entry(id).insert_entry(Box::new(Group { raw, node: RawNode { id } }));
+        let group = group.into_mut();
+        group.raw.kn = &raw const group.node;
+    }
+
+    fn group(&self, id: u64) -> *const RawGroup {
+        self.groups.get(&id).map_or(ptr::null(), |group| &raw const group.raw)
+    }
+}
+
+/// A call in words.
+fn described(entry: &Entry) -> String {
+    let name = Function::by_number(entry.id).map_or("?".to_owned(), |f| format!("{f:?}"));
+    let given: Vec<String> = entry.values[..LAST].iter().map(ToString::to_string).collect();
+    format!("{name} of task {} with {}", entry.task, given.join(", "))
+}
+
+const FUNCTIONS: HostFunctions = HostFunctions {
+    fails,
+    pause,
+    allocate,
+    hash,
+    create_dsq,
+    nr_queued,
+    select_cpu_dfl,
+    pick_idle_cpu,
+    test_and_clear_idle,
+    kick_cpu,
+    cpuperf_set,
+    dsq_insert,
+    dsq_move,
+    move_to_local,
+    reenqueue_local,
+    iter_next,
+    dsq_seq,
+    dump,
+};
+
+/// The player that the scheduler calls.
+///
+/// # Safety
+/// `context` must be what was set when the callback began that this is called from: then the player
+/// waits there, and nobody else uses it.
+unsafe fn player<'a>(context: *mut c_void) -> &'a mut Player {
+    // SAFETY: as the caller says.
+    unsafe { &mut *context.cast::<Player>() }
+}
+
+/// A task's number.
+///
+/// # Safety
+/// It must be a task that the scheduler was given.
+unsafe fn number(task: *mut RawTask) -> u64 {
+    // SAFETY: as the caller says.
+    unsafe { u64::from((*task).index) }
+}
+
+// SAFETY: of all the functions below: they are called from callbacks, with the player's own tasks, and
+// with iterators and places of the scheduler's that live as long as the call.
+
+unsafe extern "C" fn fails(_: *mut c_void) -> bool {
+    false
+}
+
+unsafe extern "C" fn pause(_: *mut c_void) {}
+
+unsafe extern "C" fn allocate(context: *mut c_void, bytes: u64) -> *mut c_void {
+    // SAFETY: see above.
+    unsafe { player(context) }.instance.memory.allocate(bytes)
+}
+
+unsafe extern "C" fn hash(
+    context: *mut c_void,
+    map: *const c_void,
+    key: u64,
+    bytes: u64,
+    what: u32,
+) -> *mut c_void {
+    // SAFETY: see above. The map's address is only its name.
+    unsafe { player(context) }.instance.memory.hash(map as usize, key, bytes, what)
+}
+
+unsafe extern "C" fn create_dsq(context: *mut c_void, id: u64) -> i32 {
+    // SAFETY: see above.
+    unsafe { player(context) }.answer(Function::CreateDsq, 0, &[id]).0 as i32
+}
+
+unsafe extern "C" fn nr_queued(context: *mut c_void, id: u64) -> i32 {
+    // SAFETY: see above.
+    unsafe { player(context) }.answer(Function::NrQueued, 0, &[id]).0 as i32
+}
+
+unsafe extern "C" fn select_cpu_dfl(
+    context: *mut c_void,
+    task: *mut RawTask,
+    prev: i32,
+    flags: u64,
+    is_idle: *mut bool,
+) -> i32 {
+    // SAFETY: see above.
+    unsafe {
+        let given = [prev as u32 as u64, flags];
+        let (answer, _) = player(context).answer(Function::SelectCpuDefault, number(task), &given);
+        *is_idle = answer >> 32 != 0;
+        answer as i32
+    }
+}
+
+unsafe extern "C" fn pick_idle_cpu(context: *mut c_void, allowed: *const Mask) -> i32 {
+    // SAFETY: see above.
+    unsafe {
+        let given = [(*allowed).first_word()];
+        player(context).answer(Function::PickIdle, 0, &given).0 as i32
+    }
+}
+
+unsafe extern "C" fn test_and_clear_idle(context: *mut c_void, cpu: i32) -> bool {
+    // SAFETY: see above.
+    unsafe { player(context) }.answer(Function::ClaimIdle, 0, &[cpu as u32 as u64]).0 != 0
+}
+
+unsafe extern "C" fn kick_cpu(context: *mut c_void, cpu: i32, flags: u64) {
+    // SAFETY: see above.
+    unsafe { player(context) }.answer(Function::Kick, 0, &[cpu as u32 as u64, flags]);
+}
+
+unsafe extern "C" fn cpuperf_set(context: *mut c_void, cpu: i32, perf: u32) {
+    let given = [cpu as u32 as u64, perf.into()];
+    // SAFETY: see above.
+    unsafe { player(context) }.answer(Function::SetFrequency, 0, &given);
+}
+
+unsafe extern "C" fn dsq_insert(
+    context: *mut c_void,
+    task: *mut RawTask,
+    dsq: u64,
+    slice: u64,
+    vtime: u64,
+    flags: u64,
+    is_ordered: bool,
+) {
+    let given = [dsq, slice, vtime, flags, is_ordered.into()];
+    // SAFETY: see above.
+    unsafe {
+        player(context).answer(Function::Insert, number(task), &given);
+        if slice > 0 {
+            (*task).slice = slice;
+        }
+    }
+}
+
+unsafe extern "C" fn dsq_move(
+    context: *mut c_void,
+    iterator: *mut RawIterator,
+    task: *mut RawTask,
+    to: u64,
+    is_ordered: bool,
+) -> bool {
+    // SAFETY: see above.
+    unsafe {
+        let given = (*iterator).move_arguments(to, is_ordered);
+        let (answer, _) = player(context).answer(Function::Move, number(task), &given);
+        let slice = (*iterator).slice_set();
+        (*iterator).set = 0;
+        if let (true, Some(slice)) = (answer != 0, slice) {
+            (*task).slice = slice;
+        }
+        answer != 0
+    }
+}
+
+unsafe extern "C" fn move_to_local(context: *mut c_void, id: u64) -> bool {
+    // SAFETY: see above.
+    unsafe { player(context) }.answer(Function::MoveToLocal, 0, &[id]).0 != 0
+}
+
+unsafe extern "C" fn reenqueue_local(context: *mut c_void) {
+    // SAFETY: see above. Whoever is enqueued anew comes as callbacks within this one.
+    unsafe { player(context) }.answer(Function::ReenqueueLocal, 0, &[]);
+}
+
+unsafe extern "C" fn iter_next(context: *mut c_void, iterator: *mut RawIterator) -> *mut RawTask {
+    // SAFETY: see above.
+    unsafe {
+        let player = player(context);
+        let given = [(*iterator).dsq_id, (*iterator).flags];
+        let (_, found) = player.answer(Function::IterNext, 0, &given);
+        player.task(found)
+    }
+}
+
+unsafe extern "C" fn dsq_seq(_: *mut c_void, _: u64) -> u64 {
+    0
+}
+
+unsafe extern "C" fn dump(_: *mut c_void, _: *const c_char) {}

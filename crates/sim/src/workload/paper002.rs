@@ -1,0 +1,273 @@
+//! The workloads of paper 002 (Mehta, Kanungo), tables 1 to 3, and what the paper says became of them.
+//!
+//! From the paper: how many processes, their execution time, whether they are bound by the CPU, when
+//! they come. What it leaves open is read as follows. The execution time is that on a normal core (its
+//! speed cores are twice as fast), up to a common factor, `pace`, which is fitted. Each process is
+//! single-threaded, and its memory lies on a node drawn at random. In a mix every other process is
+//! bound by I/O: it works for half of its time and sleeps for the other half. "Varying" times are drawn
+//! evenly. "Random" arrivals are a Poisson process, and "almost the same time" is one that is dense.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use crate::program::{Op, TaskPlan, Workload};
+use crate::random::about;
+
+/// When processes come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// All at once.
+    Same,
+    /// Shortly one after the other.
+    AlmostSame,
+    /// At random.
+    Random,
+}
+
+/// Half of one of the paper's tables.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Table {
+    /// The machine: the name of a preset.
+    pub system: &'static str,
+    /// `w1` or `w2`.
+    pub workload: &'static str,
+    /// Execution time of a process in ms: between these.
+    pub exec_ms: (u64, u64),
+    /// Whether some of them are bound by I/O.
+    pub is_mix: bool,
+    /// When they come.
+    pub arrival: Arrival,
+    /// Nodes of the machine.
+    pub nodes: u32,
+    /// The rows.
+    pub rows: [Row; 5],
+}
+
+/// What the paper says of so many processes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Row {
+    /// How many.
+    pub processes: u64,
+    /// Mean turn-around time under the balancer that takes CPUs for equal, in ms.
+    pub tat_unaware_ms: f64,
+    /// What the paper's balancer gains, in percent of that.
+    pub gain_pct: f64,
+}
+
+const fn row(processes: u64, tat_unaware_ms: f64, gain_pct: f64) -> Row {
+    Row { processes, tat_unaware_ms, gain_pct }
+}
+
+/// The paper's tables.
+pub const TABLES: [Table; 6] = [
+    Table {
+        system: "amc1",
+        workload: "w1",
+        exec_ms: (200, 200),
+        is_mix: false,
+        arrival: Arrival::Random,
+        nodes: 16,
+        rows: [
+            row(100, 248.0, 4.03),
+            row(200, 419.0, 3.82),
+            row(300, 603.0, 4.64),
+            row(400, 786.0, 4.58),
+            row(600, 1172.0, 5.20),
+        ],
+    },
+    Table {
+        system: "amc1",
+        workload: "w2",
+        exec_ms: (50, 300),
+        is_mix: true,
+        arrival: Arrival::Random,
+        nodes: 16,
+        rows: [
+            row(100, 164.0, 3.66),
+            row(200, 244.0, 4.92),
+            row(300, 316.0, 4.43),
+            row(400, 388.0, 4.90),
+            row(600, 564.0, 4.79),
+        ],
+    },
+    Table {
+        system: "amc2",
+        workload: "w1",
+        exec_ms: (300, 300),
+        is_mix: false,
+        arrival: Arrival::Same,
+        nodes: 32,
+        rows: [
+            row(64, 301.0, 3.99),
+            row(128, 459.0, 5.45),
+            row(256, 862.0, 4.06),
+            row(384, 1132.0, 4.59),
+            row(512, 1534.0, 6.19),
+        ],
+    },
+    Table {
+        system: "amc2",
+        workload: "w2",
+        exec_ms: (400, 400),
+        is_mix: false,
+        arrival: Arrival::AlmostSame,
+        nodes: 32,
+        rows: [
+            row(64, 384.0, 4.17),
+            row(128, 660.0, 3.18),
+            row(256, 1186.0, 6.75),
+            row(384, 1560.0, 4.74),
+            row(512, 2141.0, 6.91),
+        ],
+    },
+    Table {
+        system: "amc3",
+        workload: "w1",
+        exec_ms: (300, 300),
+        is_mix: false,
+        arrival: Arrival::AlmostSame,
+        nodes: 32,
+        rows: [
+            row(100, 380.0, 6.31),
+            row(200, 485.0, 7.63),
+            row(300, 759.0, 7.77),
+            row(400, 890.0, 6.63),
+            row(500, 1204.0, 9.21),
+        ],
+    },
+    Table {
+        system: "amc3",
+        workload: "w2",
+        exec_ms: (50, 400),
+        is_mix: true,
+        arrival: Arrival::Same,
+        nodes: 32,
+        rows: [
+            row(100, 285.0, 3.86),
+            row(200, 331.0, 4.53),
+            row(300, 490.0, 6.73),
+            row(400, 599.0, 6.34),
+            row(500, 730.0, 6.98),
+        ],
+    },
+];
+
+/// What the paper leaves open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading {
+    /// The time that an execution time of 100 takes on a speed core with near memory, with nothing to
+    /// disturb it. 50: as long as on a normal core at half the speed.
+    pub pace_pct: u64,
+    /// Mean time between two random arrivals, in ns.
+    pub random_gap_ns: u64,
+    /// Mean time between two at almost the same time, in ns.
+    pub almost_gap_ns: u64,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self { pace_pct: 49, random_gap_ns: 2_000_000, almost_gap_ns: 200_000 }
+    }
+}
+
+/// A process bound by I/O works for so long at a stretch, and sleeps for as long.
+const IO_BURST_NS: u64 = 5_000_000;
+
+impl Table {
+    /// The table of this name.
+    pub fn of(system: &str, workload: &str) -> Option<&'static Self> {
+        TABLES.iter().find(|table| (table.system, table.workload) == (system, workload))
+    }
+
+    /// This many of its processes.
+    pub fn workload(&self, processes: u64, reading: &Reading, seed: u64) -> Workload {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let gap_ns = match self.arrival {
+            Arrival::Same => 0,
+            Arrival::AlmostSame => reading.almost_gap_ns,
+            Arrival::Random => reading.random_gap_ns,
+        };
+        let (least, most) = (self.exec_ms.0 * 1_000_000, self.exec_ms.1 * 1_000_000);
+        let mut at_ns = 0u64;
+        let tasks = (0..processes).map(|at| {
+            at_ns = at_ns.saturating_add(about(gap_ns, rng.next_u64()));
+            let exec_ns = least + rng.next_u64() % (most - least + 1);
+            let home = (rng.next_u64() % u64::from(self.nodes)) as u32;
+            let work_ns = exec_ns * reading.pace_pct / 100;
+            let is_io = self.is_mix && at % 2 == 1;
+            let ops = if is_io { by_turns(work_ns) } else { vec![Op::Run(work_ns)] };
+            let kind = if is_io { "io" } else { "cpu" };
+            TaskPlan {
+                arrives_ns: Some(at_ns),
+                space: at as u32,
+                home: Some(home),
+                ..TaskPlan::new(format!("{kind}{at}"), ops)
+            }
+        });
+        Workload { tasks: tasks.collect(), ..Workload::default() }
+    }
+}
+
+/// Work and sleep by turns, half of this time each.
+fn by_turns(ns: u64) -> Vec<Op> {
+    let turns = (ns / (2 * IO_BURST_NS)).max(1);
+    let burst = ns / (2 * turns);
+    vec![Op::Run(burst), Op::Sleep(burst), Op::Repeat { to: 0, times: turns - 1 }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_machine::Machine;
+
+    fn work_ns(task: &TaskPlan) -> u64 {
+        match task.ops[..] {
+            [Op::Run(ns)] => ns,
+            [Op::Run(ns), Op::Sleep(_), Op::Repeat { times, .. }] => ns * (times + 1),
+            _ => unreachable!("{:?}", task.ops),
+        }
+    }
+
+    #[test]
+    fn each_cell_has_its_processes_on_its_machine() {
+        for table in &TABLES {
+            let machine = Machine::preset(table.system).unwrap();
+            assert_eq!(machine.nodes.len(), table.nodes as usize);
+            for row in &table.rows {
+                let workload = table.workload(row.processes, &Reading::default(), 1);
+                assert_eq!(workload.tasks.len() as u64, row.processes);
+                workload.check(&machine).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn times_are_the_papers() {
+        let reading = Reading { pace_pct: 50, random_gap_ns: 3_000_000, ..Reading::default() };
+        let fixed = Table::of("amc2", "w1").unwrap().workload(512, &reading, 1);
+        assert!(fixed.tasks.iter().all(|task| work_ns(task) == 150_000_000));
+        assert!(fixed.tasks.iter().all(|task| task.arrives_ns == Some(0)));
+        let homes: std::collections::BTreeSet<_> = fixed.tasks.iter().map(|t| t.home).collect();
+        assert_eq!(homes.len(), 32);
+
+        let mix = Table::of("amc1", "w2").unwrap().workload(600, &reading, 1);
+        let (io, cpu): (Vec<_>, Vec<_>) = mix.tasks.iter().partition(|task| task.ops.len() > 1);
+        assert_eq!(io.len(), cpu.len());
+        let mean = |tasks: &[&TaskPlan]| {
+            tasks.iter().map(|task| work_ns(task)).sum::<u64>() / tasks.len() as u64
+        };
+        // Half of 50 to 300 ms, and half of that again: within a tenth.
+        assert!((78_000_000..97_000_000).contains(&mean(&cpu)), "{}", mean(&cpu));
+        assert!((39_000_000..49_000_000).contains(&mean(&io)), "{}", mean(&io));
+        let last = mix.tasks.last().unwrap().arrives_ns.unwrap();
+        assert!((1_500_000_000..2_100_000_000).contains(&last), "{last}");
+    }
+
+    #[test]
+    fn the_seed_decides() {
+        let table = Table::of("amc3", "w2").unwrap();
+        let make = |seed| table.workload(100, &Reading::default(), seed);
+        assert_eq!(make(1), make(1));
+        assert_ne!(make(1), make(2));
+    }
+}

@@ -1,0 +1,123 @@
+//! What a scheduler was told is told to it again: it decides the same, and another one does not.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::build::{compile, with_fault};
+use common::{MS, Sim, hog, only, paper};
+use evenkeel_keel::tape::Tape;
+use evenkeel_keel::{Balance, Gate, Options, Order};
+use evenkeel_machine::Machine;
+use evenkeel_sim::program::{Change, GroupPlan, Op, TaskPlan, Thief, Workload};
+use evenkeel_sim::{FaultPlan, RecordError, Replayed, Scheduler, replay};
+
+/// Something of everything: sleepers, hogs, groups, real-time tasks, changes.
+fn busy(machine: Machine) -> Sim {
+    let ops = vec![Op::RunAbout(2 * MS), Op::SleepAbout(3 * MS), Op::Repeat { to: 0, times: 30 }];
+    let worker = |at: usize| TaskPlan {
+        space: (at / 4) as u32,
+        nice: [0, 5, -5][at % 3],
+        group: at % 3,
+        ..TaskPlan::new("worker", ops.clone())
+    };
+    let mut sim = Sim::keel(machine).tasks(5, hog(60 * MS)).thief(Thief {
+        cpu: 1,
+        run_ns: 3 * MS,
+        period_ns: 11 * MS,
+        from_ns: MS,
+    });
+    sim.workload.tasks.extend((0..14).map(worker));
+    sim.workload.groups = [("a", 300), ("b", 50)]
+        .map(|(name, weight)| GroupPlan { name: name.to_owned(), weight, parent: 0 })
+        .to_vec();
+    sim.workload.changes = vec![
+        (7 * MS, Change::Affinity { task: 2, allowed: only(1).unwrap() }),
+        (9 * MS, Change::Group { task: 3, group: 2 }),
+        (12 * MS, Change::Weight { group: 1, weight: 1000 }),
+        (15 * MS, Change::Nice { task: 4, nice: 10 }),
+    ];
+    sim
+}
+
+fn recorded(sim: &Sim) -> Tape {
+    let (outcome, tape) = sim.simulation().record().unwrap();
+    assert_eq!(outcome.end, None, "{}", outcome.dump);
+    assert_eq!(outcome.hash, sim.outcome().hash, "a recording changes nothing");
+    tape
+}
+
+fn replayed(tape: &Tape, scheduler: &Scheduler) -> Replayed {
+    replay(tape, scheduler).unwrap()
+}
+
+#[test]
+fn every_combination_of_policies_decides_the_same_again() {
+    let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+    let other = compile(&clang, &["-O1"]);
+    for order in Order::ALL {
+        for gate in Gate::ALL {
+            for balance in Balance::ALL {
+                let options =
+                    Options { order: *order, gate: *gate, balance: *balance, ..Options::default() };
+                let mut sim = busy(Machine::preset("hybrid").unwrap());
+                sim.scheduler = Scheduler::Keel(options.clone());
+                let tape = recorded(&sim);
+                let again = replayed(&tape, &sim.scheduler);
+                assert_eq!(again.difference, None, "{}", sim.scheduler);
+                assert!(again.callbacks > 2_000 && again.compared > 8_000, "{again:?}");
+                let elsewhere = Scheduler::Built(options, other.clone().into());
+                assert_eq!(replayed(&tape, &elsewhere), again);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tape_can_be_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tape");
+    let tape = recorded(&busy(paper(3)));
+    tape.write(&path).unwrap();
+    assert_eq!(Tape::read(&path).unwrap(), tape);
+    let bytes = std::fs::read(&path).unwrap();
+    for (kept, why) in [
+        (bytes.len() - 1, "ends within an entry"),
+        (100, "ends within its beginning"),
+        (3, "ends within its beginning"),
+    ] {
+        std::fs::write(&path, &bytes[..kept]).unwrap();
+        let error = Tape::read(&path).unwrap_err().to_string();
+        assert!(error.contains(why) && error.contains("tape"), "{error}");
+    }
+    std::fs::write(&path, b"something else altogether").unwrap();
+    assert!(Tape::read(&path).unwrap_err().to_string().contains("does not begin like one"));
+}
+
+#[test]
+fn the_first_decision_that_differs_is_named() {
+    let tape = recorded(&busy(paper(3)));
+    let charge = "t->vruntime = order_charge(t->vruntime, executed - t->executed_ns, t->weight);";
+    let faulty = with_fault("bpf/keel/task.h", charge, "");
+    let scheduler = Scheduler::Built(Options::default(), faulty.into());
+    let difference = replayed(&tape, &scheduler).difference.unwrap();
+    // The first place where a vruntime shows is the queue that somebody is put into.
+    let text = difference.to_string();
+    assert!(text.contains("recorded Insert of task"), "{text}");
+    assert!(text.contains("Enqueue on CPU"), "{text}");
+    assert_ne!(difference.recorded, difference.replayed);
+}
+
+#[test]
+fn what_cannot_be_recorded_is_said() {
+    let error = |sim: Sim| sim.simulation().record().unwrap_err();
+    assert!(matches!(error(Sim::new(paper(1)).task(hog(MS))), RecordError::Scheduler(_)));
+    let faults = Sim { faults: FaultPlan::ALL, ..Sim::keel(paper(2)).task(hog(MS)) };
+    assert!(matches!(error(faults), RecordError::Faults));
+    let large = Sim::keel(Machine::preset("amc3").unwrap()).task(hog(MS));
+    assert!(error(large).to_string().contains("has 128 CPU numbers"));
+    let changes = vec![(MS, Change::Hotplug { cpu: 1, online: false })];
+    let workload = Workload { changes, ..Workload::default() };
+    let goes = Sim { workload, ..Sim::keel(paper(2)) }.task(hog(9 * MS));
+    assert!(matches!(error(goes), RecordError::Faults));
+}
