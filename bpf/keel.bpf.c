@@ -29,6 +29,7 @@
 #include "keel/task.h"
 #include "keel/ask.h"
 #include "keel/migrate.h"
+#include "keel/active.h"
 #include "keel/place.h"
 #include "keel/queue.h"
 #include "keel/tick.h"
@@ -83,6 +84,7 @@ struct sched_ext_ops keel_ops = {
 	.cgroup_set_bandwidth = (void *)keel_cgroup_set_bandwidth,
 	.init = (void *)keel_init,
 	.exit = (void *)keel_exit,
+	.flags = SCX_OPS_ENQ_LAST,
 	.timeout_ms = 30000,
 	.exit_dump_len = DUMP_BYTES,
 	.name = "evenkeel",

@@ -38,11 +38,12 @@
  * who comes nearer to its memory is pulled first. PART_COST: a busy CPU pulls nobody
  * who would get less there than its turns are worth where it waits. (An idle one
  * does: its time is lost otherwise, and somebody's turns come sooner.)
+ * PART_ACTIVE: who runs alone on a slow CPU leaves for a faster one that idles (lines
+ * 24 and 35 of Algorithm 1); without it only tasks that wait are moved.
  *
  * It departs from the paper where that leaves more than one reading: the threshold
- * of a quarter (an eighth) stays, where line 40 has a bare "<". It moves tasks that
- * wait; who runs alone on a slow CPU stays there (lines 24 and 35 would move it). And
- * the threads of a process are not kept on CPUs of one kind (4.1.2 ii).
+ * of a quarter (an eighth) stays, where line 40 has a bare "<". And the threads of a
+ * process are not kept on CPUs of one kind (4.1.2 ii).
  */
 #ifndef EVENKEEL_BALANCE_H
 #define EVENKEEL_BALANCE_H
@@ -61,6 +62,7 @@ enum balance_part {
 	PART_COST = 2,	/* no pull that costs a task more than it gains */
 	PART_PLAIN = 4,	/* new and waking tasks are placed as if CPUs were equal */
 	PART_BARE = 8,	/* a busy CPU pulls at any difference of loads */
+	PART_ACTIVE = 16,	/* who runs alone leaves for a faster CPU that idles */
 };
 
 struct balance_params {
@@ -77,6 +79,8 @@ struct balance_params {
 #define IMBALANCE_SHARED_PCT 112
 /* Who ran less than this ago still has its data in the caches (sysctl_sched_migration_cost). */
 #define CACHE_HOT_NS 500000ULL
+/* Who runs moves only where it is faster by a quarter: that pays for what it leaves in caches. */
+#define ACTIVE_PCT 125
 /* Loads are far smaller (1024 CPUs, each a million nice-0 tasks); larger ones count as this. */
 #define MAX_LOAD (1ULL << 55)
 /* The same for one CPU. */
@@ -308,6 +312,19 @@ POLICY bool balance_home(const struct balance_params *params, const struct cpu_v
 		return here < there;
 	return candidate->affinity > best->affinity ||
 	       (candidate->affinity == best->affinity && candidate->distance < best->distance);
+}
+
+/*
+ * Whether who runs alone is better off on `candidate` than on `best`, the better one so far (at
+ * first the CPU that it runs on, the only one that does not idle).
+ */
+POLICY bool balance_active(const struct balance_params *params, const struct cpu_view *best,
+			   const struct cpu_view *candidate)
+{
+	u64 here = balance_capability(params, best->capability);
+	u64 there = balance_capability(params, candidate->capability);
+
+	return candidate->idle && there * 100 > here * (best->idle ? 100 : ACTIVE_PCT);
 }
 
 #endif

@@ -16,9 +16,9 @@
  * ahead of that one: so who has slept for long always does, and tasks that wake
  * each other do not take turns faster than they get work done.
  *
- * It departs from classic Linux in three places. Who runs keeps the CPU for the wake-up
- * granularity at least, as under EEVDF: else a task that wakes many others is stopped
- * by each of them in turn. How far a task may be behind the
+ * It departs from classic Linux in three places. Whom a task wakes itself cannot take its
+ * CPU before it has had that for the wake-up granularity: else who wakes many others is
+ * stopped by each of them in turn. How far a task may be behind the
  * clock, and so wait, is bounded (ORDER_BOUND_NS), because a kernel that hosts
  * schedulers takes those down that let a task wait for 30 s. And a task that has
  * used up its slice is a candidate with what it would be charged: the queue's head
@@ -210,8 +210,8 @@ POLICY bool order_publishes(enum order_choice choice, struct order_candidate sib
 }
 
 /*
- * Whether a task that wakes takes the CPU from who runs there (charged up to now), and has been
- * running for `ran_ns`.
+ * Whether a task that wakes takes the CPU from who runs there (charged up to now); `ran_ns`: how long
+ * that has been running if the wake-up is its own, any longer time if it is not.
  */
 POLICY bool order_preempt(const struct order_params *params, u64 waking, u64 running, u64 ran_ns)
 {

@@ -110,12 +110,14 @@ enum keel_counter {
 	COUNT_MOVE_IDLE,
 	COUNT_MOVE_PERIODIC,
 	COUNT_MOVE_AGGREGATE,
+	COUNT_MOVE_ACTIVE,
 	COUNT_REFUSE_WAKE,	/* refused by the gate: by enum move_reason */
 	COUNT_REFUSE_FORK,
 	COUNT_REFUSE_EXEC,
 	COUNT_REFUSE_IDLE,
 	COUNT_REFUSE_PERIODIC,
 	COUNT_REFUSE_AGGREGATE,
+	COUNT_REFUSE_ACTIVE,
 	COUNT_TRY_IDLE,		/* an idle CPU looked for work */
 	COUNT_TRY_PERIODIC,	/* a busy CPU looked for work, once a domain */
 	COUNT_RESCUE,		/* taken although no policy asked for it: waited too long */
@@ -184,6 +186,8 @@ struct cpu_state {
 	u64 balance_at_ns[MAX_LEVELS];
 	u64 balance_due;	/* set by the tick, done in dispatch */
 	u64 rescue_at_ns;
+	u64 active_at_ns;	/* when who runs here may look for a more capable CPU */
+	u64 leave_to;		/* 1 + the CPU that the tick found for who runs here; 0: none */
 	u64 overdue_on;		/* 1 + the CPU on which somebody is overdue, for a CPU that idles; atomic */
 	/* What balancing sums up: too large for the stack. */
 	struct group_view group, ours, busiest;

@@ -4,10 +4,11 @@
 #define EVENKEEL_KEEL_QUEUE_H
 
 /* Has the CPU look at its queue now, if it is idle or who runs there has to give way. */
-static __always_inline void alert(u32 cpu, struct task_state *t, bool wakes, u64 now)
+static __always_inline void alert(u32 cpu, struct task_state *t, u64 flags, u64 now)
 {
 	struct cpu_state *c = cpu_state(cpu);
 	struct order_params params = order_params();
+	bool is_own = cpu == bpf_get_smp_processor_id();
 	u64 running, since_ns;
 
 	if (!c)
@@ -19,18 +20,19 @@ static __always_inline void alert(u32 cpu, struct task_state *t, bool wakes, u64
 	if (!__sync_fetch_and_add(&c->running_weight, 0)) {
 		/*
 		 * The CPU that executes this turns to its queue by itself. No other does, not even
-		 * the one that the kernel enqueues on: only for who wakes it has that CPU look.
+		 * the one that the kernel enqueues on: only for who wakes it has that CPU look. And it
+		 * has turned already if it enqueues the last one that it had.
 		 */
-		if (cpu != bpf_get_smp_processor_id())
+		if (!is_own || flags & SCX_ENQ_LAST)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return;
 	}
-	if (!wakes)
+	if (!(flags & SCX_ENQ_WAKEUP))
 		return;
 	running = READ_ONCE(c->running_vruntime);
 	since_ns = READ_ONCE(c->running_since_ns);
 	running = order_charge(running, now - since_ns, READ_ONCE(c->running_weight));
-	if (order_preempt(&params, t->vruntime, running, now - since_ns)) {
+	if (order_preempt(&params, t->vruntime, running, is_own ? now - since_ns : ~0ULL)) {
 		count(COUNT_PREEMPT);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
@@ -88,12 +90,18 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	if (!t || !c) {
 		count(COUNT_NO_STATE);
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, flags);
+		/* Its CPU is about to idle, and looks there when it does. */
+		if (flags & SCX_ENQ_LAST)
+			scx_bpf_kick_cpu(own, SCX_KICK_IDLE);
 		return;
 	}
 	note_awake(t, now);
 	pushed_off = flags & SCX_ENQ_REENQ || t->pushed_off;
 	t->pushed_off = 0;
-	if (!(flags & SCX_ENQ_CPU_SELECTED))
+	if (t->leaves_to) {
+		cpu = t->leaves_to - 1;
+		t->leaves_to = 0;
+	} else if (!(flags & SCX_ENQ_CPU_SELECTED))
 		cpu = place_anew(p, t, own, pushed_off, now);
 	bring_home(t, cpu, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
 	count_task(p, t, cpu);
@@ -105,7 +113,7 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	count(COUNT_ENQUEUE);
 	scx_bpf_dsq_insert_vtime(p, cpu, slice_ns, t->vruntime, flags);
 	set_bit(&waiting_cpus, cpu);
-	alert(cpu, t, flags & SCX_ENQ_WAKEUP, now);
+	alert(cpu, t, flags, now);
 }
 
 /* The first of a CPU's queue. */
@@ -180,6 +188,10 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	}
 	if (t) {
 		charge(prev, t);
+		if (lets_go(prev, t, c)) {
+			note_idle(own, c, now);
+			return;
+		}
 		keeps = true;
 		vruntime = t->vruntime;
 	}

@@ -56,7 +56,7 @@ struct task_state {
 	u32 bound;		/* balance_bound() */
 	u32 memory;		/* 1 + the node on which its program first ran; 0: it has not yet */
 	u32 pushed_off;		/* a higher class took its CPU */
-	u32 pad;
+	u32 leaves_to;		/* 1 + the CPU that it was taken off its own for; 0: none */
 };
 
 struct {

@@ -139,6 +139,9 @@ static __always_inline void note_memory(struct task_state *t, u64 space, u32 cpu
 		t->memory = node_of(cpu) + 1;
 }
 
+/* Who runs alone has had its CPU for so long before it looks for another, and looks no more often. */
+#define ACTIVE_INTERVAL_NS 8000000ULL
+
 void KEEL_OPS(keel_running, struct task_struct *p)
 {
 	struct task_state *t = task_state(p);
@@ -159,6 +162,8 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	note_returned(c, now);
 	note_busy(cpu, c, now);
 	note_memory(t, space_of(p), cpu);
+	if (settings.parts & PART_ACTIVE)
+		c->active_at_ns = now + ACTIVE_INTERVAL_NS;
 	t->seen_space = space_of(p);
 	note_space(cpu, c, t->seen_space);
 	note_running(c, t, now);

@@ -61,8 +61,10 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 	if (!c)
 		return;
 	t = task_state(p);
-	if (t)
+	if (t) {
 		t->seen_space = space_of(p);
+		look_for_better(p, t, own, c, now);
+	}
 	update_utilisation(c, now, true);
 	set_frequency(own, c);
 	c->balance_due = 1;

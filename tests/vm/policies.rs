@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use evenkeel_journal::affinity;
+
 use crate::Test;
 use crate::hotplug::switch;
 use crate::invariants::{crowd, fork_and_exec, hogs};
 use crate::roles::role;
 use crate::scheduler::{Keel, Scheduler, loads, state};
 use crate::storms::*;
-use crate::support::{EVENKEEL, output, text, wait_for};
+use crate::support::{EVENKEEL, all, just, output, text, wait_for};
 use crate::watched::ROUGH;
 
 /// What a paper answers to each of the three questions, after the plain answer.
@@ -44,6 +46,7 @@ pub const TESTS: &[Test] = &[
     Test { name: "policies::siblings_are_preferred", run: siblings_are_preferred },
     Test { name: "policies::impossible_aggregation_is_refused", run: impossible_aggregation },
     Test { name: "policies::fast_cpus_carry_more", run: fast_cpus_carry_more },
+    Test { name: "policies::who_runs_alone_leaves_a_slow_cpu", run: who_runs_alone_leaves },
     Test { name: "policies::hogs", run: || hogs(PAPERS, ROUGH) },
     Test { name: "policies::a_crowd", run: || crowd(PAPERS, 200) },
     Test { name: "policies::fork_and_exec", run: || fork_and_exec(PAPERS) },
@@ -171,6 +174,28 @@ fn fast_cpus_carry_more() {
     assert!(fast[fast.len() / 2] >= 7, "{fast:?}");
     hogs.end();
     assert_eq!(keel.end().0, Some(0));
+}
+
+/// A hog that may use one slow CPU only is alone there, and goes to a fast one as soon as it may.
+fn who_runs_alone_leaves() {
+    let refusal = refused(&["sched", "--parts", "active"]);
+    assert!(refusal.contains("use --balance capability"), "{refusal}");
+    let flags = ["--balance", "capability", "--capacity", "0-1=1024,2-3=512"];
+    for (active, leaves) in [(&[][..], false), (&["--parts", "active"][..], true)] {
+        let keel = Keel::start(&[&flags[..], active].concat());
+        let counters = counted(&keel, || {
+            let mut hogs = Threads::default();
+            hogs.start(|| spin(Duration::from_millis(10)));
+            let tid = *hogs.tids.last().unwrap();
+            affinity::set(tid, &just(3)).unwrap();
+            std::thread::sleep(Duration::from_secs(1));
+            affinity::set(tid, &all()).unwrap();
+            std::thread::sleep(Duration::from_secs(2));
+            hogs.end();
+        });
+        assert_eq!(counters["move_active"] > 0, leaves, "{counters:?}");
+        assert_eq!(keel.end().0, Some(0));
+    }
 }
 
 /// Processes of several threads that want all CPUs.

@@ -35,13 +35,14 @@ const SUMS: [Sum; 2] = [
 ];
 
 /// And of a keel with the gate `always`.
-const ALWAYS_OPEN: [Sum; 6] = [
+const ALWAYS_OPEN: [Sum; 7] = [
     never("refuse_wake"),
     never("refuse_fork"),
     never("refuse_exec"),
     never("refuse_idle"),
     never("refuse_periodic"),
     never("refuse_aggregate"),
+    never("refuse_active"),
 ];
 
 const fn never(total: &'static str) -> Sum {

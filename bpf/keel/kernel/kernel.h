@@ -172,6 +172,9 @@ struct sched_ext_ops {
 	u64 hotplug_seq;	/* set by crates/keel, which knows it as the last */
 };
 
+/* Of `flags`. The values of what is registered are part of the interface: nothing relocates them. */
+#define SCX_OPS_ENQ_LAST (1 << 1)
+
 /* Constants of sched_ext: relocated, because their values are not promised. */
 enum scx_dsq_id_flags {
 	SCX_DSQ_GLOBAL = 0x8000000000000001ULL,
@@ -182,6 +185,7 @@ enum scx_enq_flags {
 	SCX_ENQ_WAKEUP = 1ULL,
 	SCX_ENQ_CPU_SELECTED = 1ULL << 20,
 	SCX_ENQ_REENQ = 1ULL << 40,
+	SCX_ENQ_LAST = 1ULL << 41,
 };
 enum scx_wake_flags {
 	SCX_WAKE_FORK = 4,
@@ -203,6 +207,7 @@ enum scx_ent_flags {
 #define SCX_DSQ_LOCAL_ON bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL_ON)
 #define SCX_ENQ_WAKEUP bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_WAKEUP)
 #define SCX_ENQ_CPU_SELECTED bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_CPU_SELECTED)
+#define SCX_ENQ_LAST bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_LAST)
 #define SCX_ENQ_REENQ bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_REENQ)
 #define SCX_WAKE_FORK bpf_core_enum_value(enum scx_wake_flags, SCX_WAKE_FORK)
 #define SCX_WAKE_SYNC bpf_core_enum_value(enum scx_wake_flags, SCX_WAKE_SYNC)

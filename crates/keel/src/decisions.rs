@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 use crate::records::{RawCpuState, RawDecision};
 
 /// `enum move_reason` of `policy/views.h`, as the words after "to move task 7, which".
-const REASONS: [&str; 6] = [
+const REASONS: [&str; 7] = [
     "woke",
     "was forked",
     "became another program",
     "waited while a CPU was idle",
     "waited while a CPU had less load",
     "waited while its address space ran on the group's CPUs",
+    "ran alone while a more capable CPU was idle",
 ];
 
 /// `enum gate_verdict` of `policy/gate.h`.

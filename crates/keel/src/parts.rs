@@ -9,13 +9,15 @@ use serde::Deserialize;
 use crate::options::{OptionError, from_text};
 
 /// The parts by name, and what each is in `enum balance_part` of `policy/balance.h`.
-const PARTS: [(&str, u32); 4] = [("home", 1), ("cost", 2), ("plain", 4), ("bare", 8)];
+const PARTS: [(&str, u32); 5] =
+    [("home", 1), ("cost", 2), ("plain", 4), ("bare", 8), ("active", 16)];
 
 /// A set of parts, like `home,cost`; nothing is none.
 ///
 /// `home`: memory's distance counts. `cost`: no pull that costs a task more than it gains. `plain`: new
 /// and waking tasks are placed as if CPUs were equal. `bare`: a busy CPU pulls at any difference of
-/// loads. Without effect on `count`.
+/// loads. `active`: who runs alone on a slow CPU leaves for a faster one that idles. Without effect on
+/// `count`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Parts {

@@ -147,6 +147,8 @@ pub(crate) struct RawCpuState {
     pub balance_at_ns: [u64; MAX_LEVELS],
     pub balance_due: u64,
     pub rescue_at_ns: u64,
+    pub active_at_ns: u64,
+    pub leave_to: u64,
     pub overdue_on: u64,
     pub groups: [RawGroup; 3],
     /// `struct keel_search`: its fields.
@@ -157,7 +159,7 @@ pub(crate) struct RawCpuState {
 }
 
 /// `enum keel_counter`: name and meaning, in its order.
-pub(crate) const COUNTERS: [(&str, &str); 35] = [
+pub(crate) const COUNTERS: [(&str, &str); 37] = [
     ("wake_idle", "Tasks woken straight onto an idle CPU"),
     ("enqueue", "Tasks put into a queue"),
     ("leave", "Tasks that left a queue without a turn: changed, moved by the kernel or killed"),
@@ -170,12 +172,14 @@ pub(crate) const COUNTERS: [(&str, &str); 35] = [
     ("move_idle", "Tasks moved to a CPU that was idle"),
     ("move_periodic", "Tasks moved to a busy CPU with less load"),
     ("move_aggregate", "Tasks moved to an idle CPU whose group runs their address space"),
+    ("move_active", "Tasks that ran alone and left for a more capable CPU that was idle"),
     ("refuse_wake", "Moves at wake-up that the gate refused"),
     ("refuse_fork", "Moves at fork that the gate refused"),
     ("refuse_exec", "Moves after exec that the gate refused"),
     ("refuse_idle", "Moves to an idle CPU that the gate refused"),
     ("refuse_periodic", "Moves to a busy CPU that the gate refused"),
     ("refuse_aggregate", "Moves to where their address space runs that the gate refused"),
+    ("refuse_active", "Moves of who ran alone to a more capable CPU that the gate refused"),
     ("try_idle", "Times that an idle CPU looked for work"),
     ("try_periodic", "Times that a busy CPU looked for work, by domain"),
     ("rescue", "Tasks that had waited too long for any policy's taste"),

@@ -6,7 +6,7 @@ mod common;
 
 use common::{MS, Sim, hog, only, paper};
 use evenkeel_invariants::Limits;
-use evenkeel_keel::{Balance, Gate, Options, Order};
+use evenkeel_keel::{Balance, Gate, Options, Order, Parts};
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::{Change, GroupPlan, Op, TaskPlan, Thief};
 use evenkeel_sim::{Level, Reason, STRICT, Scheduler};
@@ -118,14 +118,10 @@ fn every_combination_of_policies_keeps_the_rules() {
             nice: [0, 0, 5][at % 3],
             ..TaskPlan::new("worker", ops())
         };
-        for (order, gate, balance) in combinations() {
-            let options = Options { order, gate, balance, ..Options::default() };
-            let mut sim = Sim::keel(machine.clone());
+        for options in combinations() {
+            let gate = options.gate;
+            let mut sim = with(options, machine.clone());
             sim.workload.tasks = (0..tasks).map(plan).collect();
-            sim.scheduler = match sim.scheduler {
-                Scheduler::Built(_, build) => Scheduler::Built(options, build),
-                _ => Scheduler::Keel(options),
-            };
             let policies = sim.scheduler.to_string();
             let mut simulation = sim.simulation();
             // A gate may let CPUs idle, but not for long.
@@ -139,14 +135,69 @@ fn every_combination_of_policies_keeps_the_rules() {
     }
 }
 
-fn combinations() -> Vec<(Order, Gate, Balance)> {
+fn parts(active: bool) -> Parts {
+    if active { "active".parse().unwrap() } else { Parts::default() }
+}
+
+fn combinations() -> Vec<Options> {
     let mut all = Vec::new();
-    for order in Order::ALL {
-        for gate in Gate::ALL {
-            all.extend(Balance::ALL.iter().map(|balance| (*order, *gate, *balance)));
+    for (order, gate) in
+        Order::ALL.iter().flat_map(|order| Gate::ALL.iter().map(move |g| (order, g)))
+    {
+        for (balance, active) in
+            [(Balance::Count, false), (Balance::Capability, false), (Balance::Capability, true)]
+        {
+            let parts = parts(active);
+            all.push(Options { order: *order, gate: *gate, balance, parts, ..Options::default() });
         }
     }
     all
+}
+
+fn with(options: Options, machine: Machine) -> Sim {
+    let mut sim = Sim::keel(machine);
+    sim.scheduler = match sim.scheduler {
+        Scheduler::Built(_, build) => Scheduler::Built(options, build),
+        _ => Scheduler::Keel(options),
+    };
+    sim
+}
+
+#[test]
+fn who_runs_alone_on_a_slow_cpu_goes_to_a_fast_one_that_idles() {
+    // A fast CPU of "hybrid" is no faster than a slow one while its sibling works.
+    for (name, most_pct) in [("amc1", 90), ("hybrid", 100)] {
+        let machine = Machine::preset(name).unwrap();
+        let run = |active| {
+            let options = Options {
+                balance: Balance::Capability,
+                parts: parts(active),
+                ..Options::default()
+            };
+            let mut sim = with(options, machine.clone());
+            // One a CPU, and half of them are done long before the others.
+            let work = (0..machine.cpus.len()).map(|at| hog([100 * MS, 300 * MS][at % 2]));
+            sim.workload.tasks = work.collect();
+            sim.run()
+        };
+        let (stay, leave) = (run(false), run(true));
+        assert_eq!(stay.counters["move_active"], 0);
+        assert!(leave.counters["move_active"] > 0, "{name}");
+        let times = (leave.time_ns / MS, stay.time_ns / MS);
+        assert!(times.0 * 100 <= times.1 * most_pct, "{name}: {times:?} ms");
+    }
+}
+
+#[test]
+fn who_may_use_slow_cpus_only_stays() {
+    let options =
+        Options { balance: Balance::Capability, parts: parts(true), ..Options::default() };
+    let machine = Machine::preset("amc1").unwrap();
+    let most = machine.cpus.iter().map(|cpu| cpu.capability).max();
+    let slow = machine.cpus.iter().find(|cpu| Some(cpu.capability) < most).unwrap().id;
+    let mut sim = with(options, machine);
+    sim.workload.tasks = vec![TaskPlan { allowed: only(slow), ..hog(200 * MS) }];
+    assert_eq!(sim.run().counters["move_active"], 0);
 }
 
 #[test]

@@ -9,10 +9,11 @@ use crate::observe::Reason;
 
 use super::{Direct, GLOBAL_ID, Kernel, LOCAL_ID, Life, Queue, tid};
 
-/// `SCX_ENQ_WAKEUP`, `SCX_ENQ_CPU_SELECTED`, `SCX_ENQ_REENQ`.
+/// `SCX_ENQ_WAKEUP`, `SCX_ENQ_CPU_SELECTED`, `SCX_ENQ_REENQ`, `SCX_ENQ_LAST`.
 pub(super) const WAKEUP: u64 = 1;
 const CPU_SELECTED: u64 = 1 << 20;
 const REENQUEUE: u64 = 1 << 40;
+pub(super) const LAST: u64 = 1 << 41;
 /// As flags of an event: woken, and its CPU was chosen by select_cpu.
 const EVENT_WAKEUP: u16 = 1;
 const EVENT_SELECTED: u16 = 2;

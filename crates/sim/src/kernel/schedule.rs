@@ -5,8 +5,11 @@ use evenkeel_invariants::{IDLE, Left, What};
 
 use crate::event::Event;
 
+use super::queue::LAST;
 use super::{GLOBAL, Kernel, Life, thief_tid, tid};
 
+/// `SCX_OPS_ENQ_LAST`: who has nobody beside is enqueued like others.
+const OPS_ENQ_LAST: u64 = 1 << 1;
 /// Rounds of dispatch without a task that can run, after which the CPU asks itself again.
 const DISPATCH_ROUNDS: u32 = 32;
 /// What the kernel gives a task that comes without a slice.
@@ -147,8 +150,8 @@ impl Kernel {
             }
             self.cpus[cpu as usize].in_balance = false;
         }
-        // Nobody else: who ran goes on, slice or not.
-        prev_queued
+        // Nobody else: who ran goes on, slice or not, unless the scheduler decides that, too.
+        prev_queued && self.instance.ops.flags & OPS_ENQ_LAST == 0
     }
 
     fn switch(
@@ -238,7 +241,8 @@ impl Kernel {
                 self.push_local(prev, true, cpu);
             } else {
                 t.reason = crate::observe::Reason::Requeue;
-                self.do_enqueue(prev, 0, cpu);
+                let flags = if next == Next::Idle { LAST } else { 0 };
+                self.do_enqueue(prev, flags, cpu);
             }
         }
         if matches!(next, Next::Thief(_)) && !self.cpus[cpu as usize].released {
