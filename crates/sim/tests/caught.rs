@@ -63,8 +63,7 @@ fn a_cpu_that_does_not_exist() {
 
 #[test]
 fn an_idle_cpu_that_nobody_wakes() {
-    let kick =
-        "if (cpu != bpf_get_smp_processor_id())\n\t\t\tscx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);";
+    let kick = "if (!is_own || flags & SCX_ENQ_LAST)\n\t\t\tscx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);";
     let build = with_fault("bpf/keel/queue.h", kick, ";");
     let thief = Thief { cpu: 0, run_ns: 400 * MS, period_ns: 1_000 * MS, from_ns: 50 * MS };
     let sim = built(Sim::keel(paper(2)).task(hog(200 * MS)).thief(thief), build);
