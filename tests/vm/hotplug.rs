@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel_journal::affinity;
+use evenkeel_journal::{affinity, effective_cpuset};
 
 use crate::Test;
 use crate::balancer::Daemon;
@@ -77,6 +77,8 @@ fn take_away_and_give_back(host: &Host, worker: &Worker) {
     assert!(worker.threads.iter().all(|tid| !mask(*tid).is_empty()), "a thread can run nowhere");
 
     switch(gone, true);
+    // The kernel puts it there later, and before 6.2 leaves it out of what is given back until then.
+    wait_for("its place in the cpuset", || effective_cpuset(worker.threads[0]).contains(gone));
     // By us, or by the kernel where it may.
     wait_for("its use", || worker.threads.iter().any(|tid| runs_on(*tid) == gone));
     // Nobody is kept from it: pinned by us for now, or free to use all.
