@@ -65,7 +65,7 @@ pub enum Command {
     /// Look at and turn the knobs of a running keel's gate (paper 004).
     Zone(ZoneArgs),
     /// Simulate: the keel's own source on machines that are not here.
-    Sim(SimArgs),
+    Sim(Box<SimArgs>),
     /// Have packets processed on the core of the program that waits for them.
     Sais(SaisArgs),
     /// Measure: the capability balancer against the kernel, or a noise generator.

@@ -114,7 +114,7 @@ fn dispatch(cli: Cli) -> Result<i32> {
         Command::Sched(args) => sched::main(&args, &config::load(cli.config.as_deref())?),
         Command::Ias(args) => ias::main(&args),
         Command::Zone(args) => zone::main(&args),
-        Command::Sim(args) => sim::main(args),
+        Command::Sim(args) => sim::main(*args),
         Command::Sais(args) => sais::main(args),
         Command::Bench(args) => bench::main(args),
         Command::Repro(args) => bench::repro(args),
