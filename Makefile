@@ -9,6 +9,7 @@
 #   make vm-mutate  takes each guard out of the keel in turn: which test notices? (half an hour)
 #   make sim-soak   the scheduler in the simulator, SIM_EVENTS (100 million) events under faults, with
 #                   sanitizers
+#   make fuzz       the readers of workloads and machines, FUZZ (10 million) texts from FUZZ_SEED (1)
 #   make bench      all benchmarks, in full (half an hour); writes docs/benchmarks.md
 #   make bench-keel the keel beside other schedulers, in virtual machines; writes docs/benchmarks-keel.md
 #   make install    install under PREFIX (/usr/local), with man pages and completions
@@ -23,6 +24,9 @@ SUDO_RUNNER := --config 'target."cfg(all())".runner = ["sudo", "-E"]'
 TEST_RUNNER := $(if $(AS_ROOT),$(SUDO_RUNNER))
 # How long `make vm-soak` lasts on each machine.
 SOAK_MINUTES ?= 30
+# What `make fuzz` does.
+FUZZ ?= 10000000
+FUZZ_SEED ?= 1
 # How long `make sim-soak` lasts.
 SIM_EVENTS ?= 100000000
 SIM_KEEL := $(CURDIR)/target/keel-sanitized.so
@@ -31,7 +35,7 @@ UNITS := evenkeel.service evenkeel-keel.service
 NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
-.PHONY: demo test native-test vm-test vm-soak vm-mutate sim-soak demo-vm build setup vm-setup lint bench bench-keel install uninstall
+.PHONY: demo test native-test vm-test vm-soak vm-mutate sim-soak fuzz demo-vm build setup vm-setup lint bench bench-keel install uninstall
 
 demo: build
 	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
@@ -75,6 +79,10 @@ sim-soak: setup
 		CLANG=$$(scripts/clang) cargo test -p evenkeel-sim --locked --test faults \
 		--config "target.'cfg(all())'.runner = ['env', 'LD_PRELOAD=$$(cc -print-file-name=libasan.so)']" \
 		-- --ignored --nocapture soak
+
+fuzz: setup
+	EVENKEEL_FUZZ=$(FUZZ) EVENKEEL_FUZZ_SEED=$(FUZZ_SEED) CLANG=$$(scripts/clang) \
+		cargo test -p evenkeel-sim --locked --test fuzz -- --nocapture
 
 vm-setup: setup
 	@scripts/setup vm

@@ -39,7 +39,7 @@ char _license[] SEC("license") = "GPL";
 
 s32 KEEL_OPS_S(keel_init)
 {
-	u64 now = bpf_ktime_get_ns();
+	u64 now = scx_bpf_now();
 	u32 cpu;
 
 	bpf_for(cpu, 0, settings.cpus) {

@@ -13,7 +13,7 @@ static __always_inline u32 wanted_core(const struct sais_flow *flow)
 	u32 core = flow->core;
 	struct task_struct *consumer;
 
-	if (settings.policy != POLICY_RUNNER)
+	if (settings.policy != POLICY_RUNNER && settings.policy != POLICY_AUTO)
 		return core;
 	/* The consumer may have moved since it received last; when it has ended, nobody knows. */
 	consumer = bpf_task_from_pid(flow->tid);
@@ -189,12 +189,22 @@ static __always_inline int pass(enum sais_counter why)
 	return XDP_PASS;
 }
 
+/* The rules of crates/sais/src/auto.rs. */
+static __always_inline bool pays(u32 here, u32 wanted)
+{
+	here &= MAX_CPUS - 1;
+	wanted &= MAX_CPUS - 1;
+	if (live.saturated[wanted / 64] >> (wanted % 64) & 1)
+		return false;
+	return live.domain[here] == live.domain[wanted] ? live.worth_within : live.worth_across;
+}
+
 SEC("xdp")
 int steer(struct xdp_md *ctx)
 {
 	enum sais_counter verdict = COUNT_STEERED;
 	bool is_paper = settings.mode == MODE_HINT && settings.wire == WIRE_PAPER;
-	u32 wanted, core, named = is_paper ? take_off(ctx) : NO_CORE;
+	u32 wanted, core, named = is_paper ? take_off(ctx) : NO_CORE, here;
 	const u8 *data = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
 	struct sais_packet packet;
 	struct sais_flow *flow;
@@ -219,6 +229,9 @@ int steer(struct xdp_md *ctx)
 	if (!flow || flow->core == NO_CORE)
 		return pass(COUNT_UNKNOWN);
 
+	here = bpf_get_smp_processor_id();
+	if (settings.policy == POLICY_AUTO)
+		note(&flow->arrived, here);
 	wanted = settings.mode == MODE_HINT ? hinted_core(flow, &packet) : wanted_core(flow);
 	core = wanted;
 	if (wanted == NO_CORE) {
@@ -226,9 +239,12 @@ int steer(struct xdp_md *ctx)
 	} else if (!is_allowed(wanted)) {
 		verdict = COUNT_REFUSED;
 		core = NO_CORE;
-	} else if (wanted == bpf_get_smp_processor_id()) {
+	} else if (wanted == here) {
 		/* It is there: what a thread would do is done at once. */
 		verdict = COUNT_HOME;
+		core = NO_CORE;
+	} else if (settings.policy == POLICY_AUTO && !pays(here, wanted)) {
+		verdict = COUNT_LEFT;
 		core = NO_CORE;
 	}
 	if (core != flow->path) {

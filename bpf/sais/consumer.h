@@ -11,7 +11,8 @@
 static __always_inline struct sais_flow *flow_of(const struct sais_flow_key *key)
 {
 	struct sais_flow *flow = bpf_map_lookup_elem(&flows, key);
-	struct sais_flow none = { .core = NO_CORE, .path = NO_CORE, .echoed = NO_NUMBER };
+	struct sais_flow none = { .core = NO_CORE, .path = NO_CORE, .echoed = NO_NUMBER,
+				  .arrived = NO_CORE };
 
 	if (flow)
 		return flow;
@@ -48,6 +49,7 @@ static __always_inline void choose(struct sais_flow *flow, bool is_request)
 			note(&flow->core, bpf_get_smp_processor_id());
 		break;
 	case POLICY_RUNNER:
+	case POLICY_AUTO:
 		note(&flow->core, bpf_get_smp_processor_id());
 		break;
 	case POLICY_LEAST_LOADED:
@@ -78,9 +80,12 @@ static __always_inline void learn(struct sock *sk, bool is_request, int bytes)
 		note(&flow->tgid, id >> 32);
 		note(&flow->has_reader, !is_request);
 		choose(flow, is_request);
-	} else if (settings.policy != POLICY_RUNNER) {
+	} else if (settings.policy != POLICY_RUNNER && settings.policy != POLICY_AUTO) {
 		choose(flow, true);
 	}
+	/* Where packets are handed over, `steer` knows better. */
+	if (settings.policy == POLICY_AUTO && !is_request && flow->path == NO_CORE)
+		note(&flow->arrived, sk->__sk_common.skc_incoming_cpu);
 	if (settings.mode == MODE_HINT)
 		issue(flow, &key);
 	if (!is_request && bytes > 0)

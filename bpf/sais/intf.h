@@ -34,6 +34,7 @@ enum core_policy {
 	POLICY_RUNNER,		/* (ii) where the consumer runs now */
 	POLICY_LEAST_LOADED,	/* (iii) the least loaded when the request was sent */
 	POLICY_DEDICATED,	/* (iv) always the same */
+	POLICY_AUTO,		/* (ii), where it saves more than it costs */
 };
 
 /* From where it is known which core waits for a packet. */
@@ -79,6 +80,11 @@ struct sais_live {
 	u32 generation;			/* of the ranking; never 0 */
 	u32 next;			/* how many flows were given a core of it; the programs count */
 	u32 cpumap_id;			/* the kernel's number of the map `threads` */
+	/* Of POLICY_AUTO: */
+	u64 saturated[MAX_CPUS / 64];	/* cores without time, as a bit mask */
+	u16 domain[MAX_CPUS];	/* the last-level cache of each core */
+	u32 worth_within;	/* 1: handing over pays between cores that share one */
+	u32 worth_across;	/* 1: handing over pays between cores that do not */
 };
 
 /* A connection as its incoming packets show it, all in network order; IPv4 mapped into IPv6. */
@@ -99,7 +105,8 @@ struct sais_flow {
 	u32 generation;		/* of the ranking that `core` was taken from */
 	u64 hint;		/* the newest that was issued (struct sais_hint); 0: none */
 	u32 echoed;		/* the number of the newest that came back; written by `steer` */
-	u32 pad[7];		/* `steer` reads a cache line that changes only when something changes */
+	u32 arrived;		/* of POLICY_AUTO: where its packets arrive; NO_CORE: not known yet */
+	u32 pad[6];		/* `steer` reads a cache line that changes only when something changes */
 	u64 received_bytes;	/* by consumers */
 };
 
@@ -114,6 +121,7 @@ enum sais_counter {
 	COUNT_OTHER,		/* not TCP over IP, or a fragment */
 	COUNT_MALFORMED,	/* its headers contradict themselves or end too early */
 	COUNT_DISTRUSTED,	/* without the hint that its connection should bear, or with another */
+	COUNT_LEFT,		/* left where it arrived: handing it over costs more than it saves */
 	COUNT_PACKETS,
 	/* And apart from them: */
 	COUNT_MOVED = COUNT_PACKETS,	/* flows that changed their core */

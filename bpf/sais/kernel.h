@@ -54,6 +54,7 @@ struct sock_common {
 	u16 skc_dport;
 	unsigned short skc_family;
 	possible_net_t skc_net;
+	int skc_incoming_cpu;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 };

@@ -1,5 +1,5 @@
-//! Compiles `bpf/keel.bpf.c` to the object that the library carries, and for the tests the policies
-//! to functions of this process.
+//! Compiles `bpf/keel.bpf.c` and its recorder to the objects that the library carries, and for the
+//! tests the policies to functions of this process.
 
 use std::env;
 use std::error::Error;
@@ -9,19 +9,27 @@ use libbpf_cargo::SkeletonBuilder;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..");
-    build_object(&root)?;
-    build_policies();
-    for path in ["bpf/keel.bpf.c", "bpf/keel", "policy", "crates/keel/native"] {
+    build_object(&root, "keel")?;
+    build_object(&root, "recorder")?;
+    build_policies(&root)?;
+    for path in [
+        "bpf/keel.bpf.c",
+        "bpf/keel",
+        "bpf/recorder.bpf.c",
+        "bpf/recorder.h",
+        "policy",
+        "crates/keel/native",
+    ] {
         println!("cargo:rerun-if-changed={}", root.join(path).display());
     }
     println!("cargo:rerun-if-env-changed=CLANG");
     Ok(())
 }
 
-fn build_object(root: &Path) -> Result<(), Box<dyn Error>> {
-    let object = PathBuf::from(env::var("OUT_DIR")?).join("keel.bpf.o");
+fn build_object(root: &Path, name: &str) -> Result<(), Box<dyn Error>> {
+    let object = PathBuf::from(env::var("OUT_DIR")?).join(format!("{name}.bpf.o"));
     let mut builder = SkeletonBuilder::new();
-    builder.source(root.join("bpf/keel.bpf.c")).obj(object);
+    builder.source(root.join(format!("bpf/{name}.bpf.c"))).obj(object);
     if let Ok(clang) = env::var("CLANG") {
         builder.clang(clang);
     }
@@ -35,11 +43,22 @@ fn build_object(root: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 /// Undefined behaviour, divisions by zero and shifts that are too far are traps: what no test hits
-/// then is defined. Nothing but tests calls these functions, so nothing else contains them.
-fn build_policies() {
-    cc::Build::new()
-        .file("native/policy.c")
-        .flags(["-Wall", "-Wextra", "-Werror", "-ffreestanding"])
+/// then is defined. Nothing but tests calls these functions, so nothing else contains them; in a library
+/// of its own, so that `scripts/mutate` can put another one in its place.
+fn build_policies(root: &Path) -> Result<(), Box<dyn Error>> {
+    let out = env::var("OUT_DIR")?;
+    let status = cc::Build::new()
+        .flags(["-Wall", "-Wextra", "-Werror", "-ffreestanding", "-fPIC"])
         .flags(["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"])
-        .compile("keel_policy");
+        .try_get_compiler()?
+        .to_command()
+        .args(["-shared", "-o", &format!("{out}/libkeel_policy.so")])
+        .arg(root.join("crates/keel/native/policy.c"))
+        .status()?;
+    if !status.success() {
+        return Err(format!("native/policy.c: {status}").into());
+    }
+    println!("cargo:rustc-link-search=native={out}");
+    println!("cargo:rustc-link-arg-tests=-Wl,-rpath,{out}");
+    Ok(())
 }

@@ -43,11 +43,34 @@ fn parts_are_measured_joined_and_written() {
 }
 
 #[test]
+fn packets_are_measured_and_written() {
+    const TEST: &str = "packets_are_measured_and_written";
+    if !needs_root(TEST) || two_cpus(TEST).is_none() {
+        return;
+    }
+    let host = Host::alone();
+    let (json, docs) = (host.path("001.json"), host.path("docs"));
+    std::fs::create_dir(&docs).unwrap();
+    let mut command = host.command(EVENKEEL);
+    command.args(["repro", "001", "--quick", "--json"]).arg(&json).arg("--docs").arg(&docs);
+    let run = output(&mut command);
+    assert!(run.status.success(), "{run:?}");
+    assert_eq!(ids(&json), ["one-gigabit", "figure-5", "figure-6", "figure-12", "figure-14"]);
+    let page = std::fs::read_to_string(docs.join("001.md")).unwrap();
+    assert!(page.contains("no hardware counters here"), "{page}");
+    for picture in ["goodput-1g", "cpu-1g", "goodput-3g", "goodput-clients", "figure-14"] {
+        assert!(page.contains(&format!("(001/{picture}.svg)")), "{page}");
+        assert!(docs.join(format!("001/{picture}.svg")).exists(), "{picture}");
+    }
+}
+
+#[test]
 fn what_does_not_exist_is_refused_before_anything_is_measured() {
     let host = Host::new();
     for (args, word) in [
-        (&["repro", "007"][..], "choose 000"),
+        (&["repro", "007"][..], "choose 000, 001, 002"),
         (&["repro", "000", "--parts", "figure-99"], "figure-8"),
+        (&["repro", "001", "--parts", "figure-99"], "figure-14"),
         (&["repro", "000", "--from", "/no/such"], "/no/such"),
         (&["repro", "000", "--json", "/no/such/file"], "/no/such/file"),
     ] {

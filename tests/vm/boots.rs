@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::{Test, demo, hotplug, invariants, keel, policies, sais, support, user_level};
+use crate::{Test, demo, hotplug, invariants, keel, policies, replay, sais, support, user_level};
 
 /// The argument before a test's name.
 pub const TEST: &str = "test";
@@ -72,7 +72,7 @@ static BOOTS: &[Boot] = &[
         // that idles hears nothing before: neither ticks nor kicks would come in time.
         topology: || Topology::flat(1),
         execution: Execution::Counted,
-        tests: &[invariants::KERNEL_EXACT, invariants::KEEL_EXACT],
+        tests: &[invariants::KERNEL_EXACT, invariants::KEEL_EXACT, replay::EXACT],
     },
     // Newer ones.
     Boot {
@@ -91,7 +91,8 @@ static BOOTS: &[Boot] = &[
     },
 ];
 
-/// Only run when asked for: `make demo-vm`; and `make vm-soak`, on four memory nodes with one CPU
+/// Only run when asked for: `make demo-vm`; by name and with `--ignored`, the other tapes; and `make
+/// vm-soak`, on four memory nodes with one CPU
 /// each and with two.
 static ON_DEMAND: &[Boot] = &[
     Boot {
@@ -100,6 +101,13 @@ static ON_DEMAND: &[Boot] = &[
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
         tests: &[demo::TESTS],
+    },
+    Boot {
+        name: "replay",
+        kernel: "6.18",
+        topology: || Topology::flat(1),
+        execution: Execution::Counted,
+        tests: &[replay::ON_DEMAND],
     },
     Boot {
         name: "soak-4",

@@ -23,6 +23,7 @@ mod hotplug;
 mod invariants;
 mod keel;
 mod policies;
+mod replay;
 mod roles;
 mod sais;
 mod scheduler;

@@ -5,6 +5,7 @@
 //! - [`plan_cost`]: what deciding costs, in instructions.
 //! - [`daemon_cost`]: what the daemon costs with many programs, and that nothing grows.
 //! - [`keel`]: the keel beside the kernel's own scheduler and its peers, in virtual machines.
+//! - [`sais`]: packets processed where their data is wanted, against the kernel's ways.
 //! - [`repro`]: the papers' figures and tables, measured again.
 //! - [`programs`]: the parallel programs that are measured, compiled from C and embedded.
 //! - [`mpi`]: the MPIs that are here; compiles and launches programs for them.
@@ -33,6 +34,7 @@ mod private_daemon;
 pub mod programs;
 pub mod report;
 pub mod repro;
+pub mod sais;
 pub mod verify;
 
 pub use evenkeel_stats as stats;

@@ -200,19 +200,23 @@ const HEADER: [&str; 10] = [
 /// From here on the columns are numbers.
 const FIRST_NUMBER: usize = 3;
 
+/// What a row's verdict is called; "-" where there is nothing to compare with.
+pub(crate) fn verdict_cell(failed: Option<&str>, verdict: Option<Verdict>) -> &'static str {
+    match (failed, verdict) {
+        (Some(_), _) => "failed",
+        (None, Some(Verdict::Better)) => "better",
+        (None, Some(Verdict::Worse)) => "worse",
+        (None, Some(Verdict::Undecided)) => "undecided",
+        (None, None) => "-",
+    }
+}
+
 /// The cells of a row, in the order of the header.
 fn cells(row: &Row) -> [String; 10] {
     let number = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| format!("{v:.3}"));
     let ranged = |value: Option<f64>, range: Option<[f64; 2]>| match (value, range) {
         (Some(value), Some([lo, hi])) if lo < hi => format!("{value:.3} ({lo:.3} - {hi:.3})"),
         _ => number(value),
-    };
-    let verdict = match (&row.failed, row.verdict) {
-        (Some(_), _) => "failed",
-        (None, Some(Verdict::Better)) => "better",
-        (None, Some(Verdict::Worse)) => "worse",
-        (None, Some(Verdict::Undecided)) => "undecided",
-        (None, None) => "-",
     };
     [
         row.case.clone(),
@@ -222,7 +226,7 @@ fn cells(row: &Row) -> [String; 10] {
         ranged(row.vs_default, row.vs_default_ci95),
         number(row.bound),
         ranged(row.efficiency, row.efficiency_ci95),
-        verdict.into(),
+        verdict_cell(row.failed.as_deref(), row.verdict).into(),
         format!("{}", row.moves),
         row.runs.to_string(),
     ]

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use evenkeel_bench::{capability, daemon_cost, keel, make_noise, plan_cost, repro};
+use evenkeel_bench::{capability, daemon_cost, keel, make_noise, plan_cost, repro, sais};
 
-use crate::cli::{BenchArgs, BenchPart, CapabilityArgs, KeelArgs, NoiseArgs, PlanArgs, ReproArgs};
+use crate::cli::{
+    BenchArgs, BenchPart, CapabilityArgs, KeelArgs, NoiseArgs, PlanArgs, ReproArgs, SaisBenchArgs,
+};
 
 /// Runs the part that was asked for. Returns the exit code.
 ///
@@ -19,6 +21,7 @@ pub fn main(args: BenchArgs) -> Result<i32> {
         BenchPart::Keel(args) => keel::run(&schedulers(args)?),
         BenchPart::Noise(args) => make_noise::run(&noise(args)),
         BenchPart::Plan(args) => plan_cost::run(&cost(args)?),
+        BenchPart::Sais(args) => sais::run(&packets(args)?),
         BenchPart::Daemon(args) => {
             daemon_cost::run(&daemon_cost::Options { executable: own_program()?, json: args.json })
         }
@@ -76,6 +79,16 @@ fn schedulers(args: KeelArgs) -> Result<keel::Options> {
         from: args.from,
         inside: args.inside,
         costs: args.costs,
+        command: command_line(),
+    })
+}
+
+fn packets(args: SaisBenchArgs) -> Result<sais::Options> {
+    Ok(sais::Options {
+        executable: own_program()?,
+        measure_pm: args.measure_pm,
+        quick: args.quick,
+        json: args.json,
         command: command_line(),
     })
 }

@@ -13,10 +13,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
-pub use keel::{
-    Bonus, IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions,
+pub use keel::{IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
+pub use measure::{
+    BenchArgs, BenchPart, CapabilityArgs, KeelArgs, NoiseArgs, PlanArgs, ReproArgs, SaisBenchArgs,
 };
-pub use measure::{BenchArgs, BenchPart, CapabilityArgs, KeelArgs, NoiseArgs, PlanArgs, ReproArgs};
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
 pub use sim::{
     CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart,

@@ -7,7 +7,7 @@ use evenkeel_control::Request;
 use evenkeel_keel::{Aggregation, IasState, allocation_request, grouped};
 use evenkeel_machine::Machine;
 
-use crate::cli::{Bonus, IasArgs, IasCommand};
+use crate::cli::{IasArgs, IasCommand};
 use crate::sched::ask_keel;
 
 /// Sets or shows.
@@ -17,12 +17,9 @@ use crate::sched::ask_keel;
 pub fn main(args: &IasArgs) -> Result<i32> {
     match &args.command {
         IasCommand::Agg { pid, off, bonus, limit } => {
-            let (kind, value) = match bonus {
-                Bonus::Vruntime { ns } => ("0", *ns),
-                Bonus::Quantum { times } => ("1", *times),
-            };
-            let (value, limit) = (value.to_string(), limit.to_string());
-            aggregate([pid, if *off { "0" } else { "1" }, kind, &value, &limit])
+            let (kind, value) = bonus.type_and_value();
+            let (kind, value, limit) = (kind.to_string(), value.to_string(), limit.to_string());
+            aggregate([pid, if *off { "0" } else { "1" }, &kind, &value, &limit])
         }
         IasCommand::SetAgg { arguments } => {
             let mut five: [&str; 5] = Default::default();

@@ -85,8 +85,8 @@ fn show_served(served: &Served) {
 }
 
 fn attach(args: AttachArgs) -> Result<i32> {
-    let AttachArgs { device, mode, wire, peers, policy, cpus, xdp } = args;
-    let options = Options { device, mode, wire, policy, cpus, peers, xdp };
+    let AttachArgs { device, mode, wire, peers, policy, strip_us: strip_times, cpus, xdp } = args;
+    let options = Options { device, mode, wire, policy, strip_times, cpus, peers, xdp };
     let service = Service { options: &options, directory: &runtime_dir()? };
     match run(&service) {
         Ok(Ending::Told) => Ok(0),

@@ -42,6 +42,7 @@ pub fn main(args: &SchedArgs, config: &Config) -> Result<i32> {
         machine: &machine,
         socket: socket(&runtime_dir()?),
         stats: args.stats.map(Duration::from_secs),
+        tape: args.tape.clone(),
     };
     match run(&service) {
         Ok(exit) => Ok(report(&exit)),

@@ -10,7 +10,7 @@ use evenkeel_bench::output::Output;
 use evenkeel_bench::stats::Verdict;
 use evenkeel_capability::{LagParameters, Policy};
 use evenkeel_keel::tape::Tape;
-use evenkeel_keel::{Balance, Options, Parts};
+use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
 use evenkeel_sim::{
@@ -46,6 +46,8 @@ fn machine(name: &str, costs: &CostArgs) -> Result<Machine> {
         Machine::from_sysfs(Path::new("/"))?
     } else if PRESETS.contains(&name) || !Path::new(name).exists() {
         Machine::preset(name).context("and there is no file of that name")?
+    } else if Path::new(name).extension().is_some_and(|ending| ending == "xml") {
+        Machine::from_hwloc(Path::new(name))?
     } else {
         Machine::from_toml(Path::new(name))?
     };
@@ -85,8 +87,14 @@ fn schedulers(args: &PolicyArgs) -> Result<Vec<Scheduler>> {
                 };
                 for parts in parts {
                     for slice in or_default(&args.slice_us) {
-                        let options =
+                        let mut options =
                             Options { order, gate, balance, parts, slice, ..Options::default() };
+                        for knob in &args.knobs {
+                            let Some((name, value)) = knob.split_once('=') else {
+                                bail!("--knob {knob}: expected NAME=VALUE, like zone=warm-high");
+                            };
+                            options.set_parameter(name, value)?;
+                        }
                         all.push(Scheduler::Keel(options));
                     }
                 }
@@ -94,6 +102,16 @@ fn schedulers(args: &PolicyArgs) -> Result<Vec<Scheduler>> {
         }
     }
     Ok(all)
+}
+
+/// How all programs aggregate, if they do.
+fn aggregation(args: &PolicyArgs) -> Result<Option<Aggregation>> {
+    let Some(bonus) = args.bonus else { return Ok(None) };
+    if !args.order.contains(&Order::Ias) {
+        bail!("--bonus: only --order ias prefers siblings");
+    }
+    let (bonus_type, bonus_value) = bonus.type_and_value();
+    Ok(Some(Aggregation { pid: 0, agg: 1, bonus_type, bonus_value, limit: 0 }))
 }
 
 fn run(args: &SimRunArgs) -> Result<i32> {
@@ -117,6 +135,7 @@ fn run(args: &SimRunArgs) -> Result<i32> {
         run_ns: theft.run_ns,
         period_ns: theft.period_ns,
     }));
+    workload.aggregate(aggregation(&args.policies)?);
     workload.check(&machine)?;
     let json = args.json.as_deref().map(Output::prepare).transpose()?;
     let svg = args.svg.as_deref().map(Output::prepare).transpose()?;
@@ -173,6 +192,7 @@ fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
         workloads: args.workloads.clone(),
         machines: machines.collect::<Result<_>>()?,
         schedulers: schedulers(&args.policies)?,
+        aggregation: aggregation(&args.policies)?,
         seeds: 1..args.seeds + 1,
     };
     let jobs =

@@ -15,7 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
 use crate::options::Order;
-use crate::records::{MAX_CPUS, MAX_SPACES, RawSpace};
+use crate::records::{MAX_CPUS, MAX_SPACES, NO_ROLE, RawSpace};
 use crate::scheduler::{LoadError, Scheduler};
 
 /// What cannot be told, and why.
@@ -165,6 +165,11 @@ impl Aggregation {
             .with("limit", self.limit)
     }
 
+    /// The record of `bpf/keel/intf.h`, for whoever hosts the keel outside of the kernel.
+    pub fn record(&self) -> Vec<u8> {
+        bytemuck::bytes_of(&self.raw()).to_vec()
+    }
+
     fn raw(&self) -> RawSpace {
         RawSpace {
             bonus_value: self.bonus_value,
@@ -296,7 +301,7 @@ impl Ias {
     }
 
     fn roles(&self, machine: &Machine) -> BTreeMap<u32, u16> {
-        self.roles.clone().unwrap_or_else(|| roles_of(&groups_by(machine, |cpu| cpu.llc)))
+        self.roles.clone().unwrap_or_else(|| default_roles(machine))
     }
 
     pub(crate) fn state(&self, machine: &Machine) -> IasState {
@@ -359,6 +364,22 @@ fn roles_of(groups: &[CpuSet]) -> BTreeMap<u32, u16> {
         cpus.iter().enumerate().map(move |(at, cpu)| (cpu, 2 * group + u16::from(at > 0)))
     });
     members.collect()
+}
+
+/// CPUs that share a last-level cache are a group.
+pub(crate) fn default_roles(machine: &Machine) -> BTreeMap<u32, u16> {
+    roles_of(&groups_by(machine, |cpu| cpu.llc))
+}
+
+/// The record `roles` of `bpf/keel/intf.h`.
+pub(crate) fn raw_roles(roles: &BTreeMap<u32, u16>) -> [u16; MAX_CPUS] {
+    let mut raw = [NO_ROLE; MAX_CPUS];
+    for (cpu, role) in roles {
+        if let Some(place) = raw.get_mut(*cpu as usize) {
+            *place = *role;
+        }
+    }
+    raw
 }
 
 /// The roles that a list of groups means: `llc`, `node`, or CPU lists with slashes in between.

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use evenkeel_machine::Machine;
 
+use crate::ias::{default_roles, raw_roles};
 use crate::options::{Balance, Options};
 use crate::records::{COUNTERS, RawCpuState, RawSettings, RawTunables};
 use crate::statistics::Statistics;
@@ -57,6 +58,11 @@ impl Image {
             tunables: bytemuck::bytes_of(&tunables(options)).to_vec(),
             cpus: topology.cpu_numbers,
         })
+    }
+
+    /// The record `roles` with which it starts: CPUs that share a cache aggregate together.
+    pub fn roles(machine: &Machine) -> Vec<u8> {
+        bytemuck::cast_slice(&raw_roles(&default_roles(machine))).to_vec()
     }
 
     /// Bytes of an entry of the map `cpus`.

@@ -18,6 +18,7 @@
 //! | `exit` | why it ended |
 //! | `statistics` | what it did, in `scx_stats`' convention |
 //! | `decisions` | what the gate answered last, and why |
+//! | `recorder` | makes a tape of it while it runs |
 //! | `tape` | all that it was told and did, to be told to it again |
 //! | `service` | runs it in the foreground until it ends |
 
@@ -27,6 +28,7 @@ mod ias;
 mod image;
 mod options;
 mod parts;
+mod recorder;
 mod records;
 mod scheduler;
 mod service;
@@ -42,6 +44,7 @@ pub use ias::{Aggregation, IasError, IasState, allocation_request, grouped};
 pub use image::Image;
 pub use options::{Balance, Capacities, Gate, IdleWait, OptionError, Options, Order, Slice};
 pub use parts::Parts;
+pub use recorder::RecorderError;
 pub use scheduler::{LoadError, Scheduler};
 pub use service::{Service, ServiceError, run};
 pub use statistics::Statistics;

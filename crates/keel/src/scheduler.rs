@@ -11,9 +11,11 @@ use evenkeel_machine::Machine;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
 use crate::exit::Exit;
+use crate::ias::raw_roles;
 use crate::image::{Image, tunables};
 use crate::options::Options;
-use crate::records::{EXIT_PARTS, MAX_CPUS, NO_ROLE, RawCpuState, RawSpace, RawTunables};
+use crate::recorder::{Recorder, RecorderError};
+use crate::records::{EXIT_PARTS, MAX_CPUS, RawCpuState, RawSpace, RawTunables};
 use crate::support::{Unsupported, log_libbpf, log_verified, support};
 use crate::topology::TopologyError;
 
@@ -109,6 +111,17 @@ impl Scheduler {
         Ok(scheduler)
     }
 
+    /// Records it from now on, which is before it schedules.
+    pub(crate) fn record(
+        &self,
+        machine: &Machine,
+        options: &Options,
+    ) -> Result<Recorder, RecorderError> {
+        let Options { order, gate, balance, .. } = options;
+        let image = Image::new(machine, options)?;
+        Recorder::open(&self.object, format!("{order}/{gate}/{balance}"), image)
+    }
+
     /// From now on it schedules.
     ///
     /// # Errors
@@ -186,12 +199,7 @@ impl Scheduler {
     /// # Errors
     /// The kernel refused.
     pub(crate) fn set_roles(&self, roles: &BTreeMap<u32, u16>) -> Result<(), LoadError> {
-        let mut raw = [NO_ROLE; MAX_CPUS];
-        for (cpu, role) in roles {
-            if let Some(place) = raw.get_mut(*cpu as usize) {
-                *place = *role;
-            }
-        }
+        let raw = raw_roles(roles);
         let bytes = bytemuck::cast_slice(&raw);
         self.roles.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting roles"))
     }

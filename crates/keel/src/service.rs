@@ -18,6 +18,7 @@ use crate::decisions::decisions;
 use crate::exit::{Exit, ExitKind};
 use crate::ias::{Aggregation, Ias, IasError};
 use crate::options::{Options, Order};
+use crate::recorder::{Recorder, RecorderError};
 use crate::records::UNLIMITED;
 use crate::scheduler::{LoadError, Scheduler};
 use crate::statistics::Statistics;
@@ -41,6 +42,9 @@ pub enum ServiceError {
     /// No control socket.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// It cannot be recorded.
+    #[error(transparent)]
+    Recorder(#[from] RecorderError),
     /// The machine cannot be read.
     #[error(transparent)]
     Machine(#[from] evenkeel_machine::Error),
@@ -59,6 +63,8 @@ pub struct Service<'a> {
     pub socket: PathBuf,
     /// How often a line of statistics goes to standard output; never without.
     pub stats: Option<Duration>,
+    /// Where a tape of it is written at the end, from when it was loaded last.
+    pub tape: Option<PathBuf>,
 }
 
 /// Runs until SIGTERM or SIGINT, or until the kernel ends it. Returns how it ended.
@@ -75,6 +81,7 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
         earlier: Statistics::default(),
         shown: Statistics::default(),
         restarts: 0,
+        recorder: None,
     };
     let mut attempts = 0;
     loop {
@@ -91,6 +98,7 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
             None => {
                 tell_systemd(&[sd_notify::NotifyState::Stopping]);
                 let exit = scheduler.detach();
+                state.write_tape(service)?;
                 return Ok(exit.unwrap_or_else(|| Exit {
                     kind: ExitKind::Unloaded,
                     reason: "unloaded".to_owned(),
@@ -120,9 +128,18 @@ struct State {
     /// When the last line was shown.
     shown: Statistics,
     restarts: u64,
+    /// If it is to be recorded.
+    recorder: Option<Recorder>,
 }
 
 impl State {
+    fn write_tape(&self, service: &Service<'_>) -> Result<(), RecorderError> {
+        match (&self.recorder, &service.tape) {
+            (Some(recorder), Some(path)) => recorder.finish(path),
+            _ => Ok(()),
+        }
+    }
+
     /// Loads the keel for the CPUs that are there. While one goes or comes, what is read of the
     /// machine is half of the old and half of the new: then again.
     fn start(&mut self, service: &Service<'_>) -> Result<Scheduler, ServiceError> {
@@ -147,6 +164,9 @@ impl State {
         let machine = (service.machine)()?;
         let mut scheduler = Scheduler::load(&machine, &self.options)?;
         self.ias.restore(&scheduler, &machine)?;
+        if service.tape.is_some() {
+            self.recorder = Some(scheduler.record(&machine, &self.options)?);
+        }
         scheduler.attach()?;
         // The kernel attaches no scheduler while a CPU goes or comes: now there is none that does.
         let is_as_read = (service.machine)()?.online() == machine.online();
@@ -172,6 +192,9 @@ impl State {
             {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(why) => return Err(why.into()),
+            }
+            if let Some(recorder) = &self.recorder {
+                recorder.listen()?;
             }
             if signals.read_signal()?.is_some() {
                 return Ok(None);

@@ -64,8 +64,7 @@ numbered! {
     Kind {
         /// A callback begins: its arguments; the time.
         Enter,
-        /// What a task looks like now: pid and tgid, how many CPUs it may use and the CPU that it is
-        /// on, address space, run time, flags and weight, slice; CPUs 0 to 63 that it may use.
+        /// What a task looks like now: see [`TaskView`].
         Task,
         /// A function of the kernel has returned: its arguments; what it returned.
         Call,
@@ -77,7 +76,7 @@ numbered! {
 }
 
 numbered! {
-    /// The keel's callbacks.
+    /// The keel's callbacks, with what they are told besides the task.
     Callback {
         /// Previous CPU, flags.
         SelectCpu,
@@ -85,26 +84,28 @@ numbered! {
         Enqueue,
         /// The task: who ran.
         Dispatch,
-        /// No arguments, as all without any here.
+        /// A tick has come.
         Tick,
-        ///
+        /// It has the CPU.
         Running,
         /// Whether it wants to run on.
         Stopping,
         /// Flags.
         Quiescent,
-        ///
+        /// It gives way.
         Yield,
-        ///
+        /// The CPU is ours again.
         CpuAcquire,
-        ///
+        /// A higher class has it.
         CpuRelease,
         /// Whether it is new; its cgroup.
         InitTask,
-        ///
+        /// It has ended, or the keel has.
         ExitTask,
-        ///
+        /// It comes under the keel.
         Enable,
+        /// It leaves it.
+        Disable,
         /// The cgroup, its level, its parent, its weight, its quota in microseconds.
         CgroupInit,
         /// The cgroup.
@@ -113,7 +114,7 @@ numbered! {
         CgroupMove,
         /// The cgroup, its weight.
         CgroupSetWeight,
-        ///
+        /// The keel begins.
         Init,
     }
 }
@@ -142,7 +143,7 @@ numbered! {
         Move,
         /// The queue.
         MoveToLocal,
-        ///
+        /// Nothing else.
         ReenqueueLocal,
         /// The queue, flags of the iteration; the task: who was found.
         IterNext,
@@ -153,6 +154,78 @@ numbered! {
 pub const VALUES: usize = 7;
 /// Where an entry has its last one.
 pub const LAST: usize = VALUES - 1;
+
+/// What the keel can see of a task, as the values of an entry: each is of 64 bits, and where several
+/// share one, the first has the lowest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskView {
+    /// With `tgid`, 32 bits each.
+    pub pid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// How many CPUs it may use; 16 bits each with the next two.
+    pub allowed_count: u16,
+    /// The CPU that it is on.
+    pub cpu: u16,
+    /// The kernel's priority.
+    pub prio: u16,
+    /// 1: it runs. 8 bits, and as many for the next.
+    pub on_cpu: u8,
+    /// The node that its memory is on by the kernel's word; -1: it does not know.
+    pub node: i8,
+    /// Its address space.
+    pub space: u64,
+    /// All that it has run, in ns.
+    pub sum_exec_runtime: u64,
+    /// sched_ext's flags, with `weight`, 32 bits each.
+    pub flags: u32,
+    /// 100 for nice 0.
+    pub weight: u32,
+    /// In ns.
+    pub slice: u64,
+    /// CPUs 0 to 63 that it may use.
+    pub allowed: u64,
+}
+
+impl From<TaskView> for [u64; VALUES] {
+    fn from(view: TaskView) -> Self {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let quarter = |value: u16, at: u32| u64::from(value) << (16 * at);
+        [
+            pair(view.pid, view.tgid),
+            quarter(view.allowed_count, 0)
+                | quarter(view.cpu, 1)
+                | quarter(view.prio, 2)
+                | quarter(u16::from_le_bytes([view.on_cpu, view.node as u8]), 3),
+            view.space,
+            view.sum_exec_runtime,
+            pair(view.flags, view.weight),
+            view.slice,
+            view.allowed,
+        ]
+    }
+}
+
+impl From<[u64; VALUES]> for TaskView {
+    fn from(values: [u64; VALUES]) -> Self {
+        let [ids, place, space, sum_exec_runtime, flags, slice, allowed] = values;
+        Self {
+            pid: ids as u32,
+            tgid: (ids >> 32) as u32,
+            allowed_count: place as u16,
+            cpu: (place >> 16) as u16,
+            prio: (place >> 32) as u16,
+            on_cpu: (place >> 48) as u8,
+            node: (place >> 56) as i8,
+            space,
+            sum_exec_runtime,
+            flags: flags as u32,
+            weight: (flags >> 32) as u32,
+            slice,
+            allowed,
+        }
+    }
+}
 
 /// One entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
@@ -253,7 +326,7 @@ impl Tape {
         if lengths(&image) != lengths(&own) || cpus > MOST_CPUS {
             return Err("it was recorded with another version of the keel".to_owned());
         }
-        if bytes.len() % size_of::<Entry>() != 0 {
+        if !bytes.len().is_multiple_of(size_of::<Entry>()) {
             return Err("it ends within an entry".to_owned());
         }
         let entries = bytes.chunks_exact(size_of::<Entry>()).map(bytemuck::pod_read_unaligned);

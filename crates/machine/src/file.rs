@@ -33,46 +33,48 @@ use crate::{
     Node, SpeedOrigin, SpeedSource, SpeedSources,
 };
 
-#[derive(Deserialize)]
+/// What a file says.
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    name: String,
+pub(crate) struct File {
+    pub name: String,
     #[serde(default)]
-    offline: CpuSet,
+    pub offline: CpuSet,
     #[serde(default)]
-    isolated: CpuSet,
-    speed: Option<SpeedOrigin>,
+    pub isolated: CpuSet,
+    pub speed: Option<SpeedOrigin>,
     #[serde(default)]
-    cores: Vec<CpuSet>,
+    pub cores: Vec<CpuSet>,
     #[serde(default)]
-    llcs: Vec<CpuSet>,
-    kinds: Vec<Kind>,
+    pub llcs: Vec<CpuSet>,
+    pub kinds: Vec<Kind>,
     #[serde(default)]
-    nodes: Vec<FileNode>,
+    pub nodes: Vec<FileNode>,
     #[serde(default)]
-    costs: Costs,
+    pub costs: Costs,
 }
 
 /// CPUs with the same capability and figures.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kind {
-    cpus: CpuSet,
-    capability: Option<u32>,
-    cpu_capacity: Option<u32>,
-    cppc_highest_perf: Option<u32>,
-    max_freq_khz: Option<u64>,
-    bogomips: Option<f64>,
-    core_type: Option<CoreType>,
+pub(crate) struct Kind {
+    pub cpus: CpuSet,
+    pub capability: Option<u32>,
+    pub cpu_capacity: Option<u32>,
+    pub cppc_highest_perf: Option<u32>,
+    pub max_freq_khz: Option<u64>,
+    pub bogomips: Option<f64>,
+    pub core_type: Option<CoreType>,
 }
 
+/// A NUMA node.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FileNode {
-    id: u32,
-    cpus: CpuSet,
-    memory_bytes: Option<u64>,
-    distances: Vec<u32>,
+pub(crate) struct FileNode {
+    pub id: u32,
+    pub cpus: CpuSet,
+    pub memory_bytes: Option<u64>,
+    pub distances: Vec<u32>,
 }
 
 impl Machine {
@@ -98,7 +100,7 @@ impl Machine {
             file: file.to_owned(),
             message: error.to_string().trim_end().to_owned(),
         })?;
-        Reader { file, content }.machine()
+        machine(file, content)
     }
 
     /// The machine as a machine file; [`Machine::from_toml`] gives the same machine again.
@@ -204,6 +206,14 @@ fn list<'a>(text: &mut String, field: &str, sets: impl Iterator<Item = &'a CpuSe
     if lines.iter().any(|line| line != " ") {
         line(text, format_args!("{field} = [\n{}\n]", lines.join("\n")));
     }
+}
+
+/// The machine of a file, which errors call `file`.
+///
+/// # Errors
+/// [`Error::Rule`].
+pub(crate) fn machine(file: &str, content: File) -> Result<Machine, Error> {
+    Reader { file, content }.machine()
 }
 
 /// A file whose fields have the right types, on its way to a machine that keeps the rules.

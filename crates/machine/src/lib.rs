@@ -11,6 +11,7 @@ mod error;
 mod file;
 mod groups;
 mod hotplug;
+mod hwloc;
 mod preset;
 mod speed;
 mod sysfs;

@@ -95,6 +95,11 @@ impl Device {
         })
     }
 
+    /// Whether it still is there, by the same name.
+    pub fn is_there(&self) -> bool {
+        if_nametoindex(self.name.as_str()).is_ok_and(|index| index as i32 == self.index)
+    }
+
     /// The receive queues of which the kernel hands packets on to CPUs of its own choice (RPS), as
     /// files of sysfs: also those that were steered. Empty where that cannot be told, because /sys
     /// shows another network namespace.

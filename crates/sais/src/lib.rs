@@ -17,6 +17,8 @@
 //! | `records` | what `bpf/sais/intf.h` lays out |
 //! | `steering` | loaded, attached, fed, read |
 //! | `threads` | the kernel threads that do the softirqs |
+//! | `measure` | what fetching and handing over a strip takes on this machine |
+//! | `auto` | whether a connection is worth steering |
 //! | `load` | which cores are the least loaded |
 //! | `statistics` | what it did |
 //! | `serving` | the server's part: hints go back |
@@ -24,10 +26,12 @@
 //! | `service`, `serve` | the two parts, as commands |
 
 mod attachment;
+mod auto;
 mod cgroup;
 mod device;
 mod foreground;
 mod load;
+mod measure;
 mod model;
 mod object;
 mod options;
@@ -40,10 +44,12 @@ mod steering;
 mod threads;
 
 pub use attachment::{AttachError, Attachment};
+pub use auto::AutoError;
 pub use cgroup::{Cgroup, CgroupError};
 pub use device::{Device, DeviceError};
 pub use ipnet::IpNet;
 pub use load::LoadError;
+pub use measure::{MeasureError, STRIP_BYTES, StripTimes};
 pub use model::{Analysis, Case, CaseError, most_requests_per_s};
 pub use object::ObjectError;
 pub use options::{Mode, OptionError, Options, Policy, Wire, XdpMode};

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use evenkeel_machine::CpuSet;
 use ipnet::IpNet;
 
+use crate::measure::StripTimes;
 use crate::records::MAX_CPUS;
 
 /// What the paper's byte can name.
@@ -16,8 +17,8 @@ const MAX_PAPER_CORE: u32 = 31;
 pub enum OptionError {
     /// No such policy.
     #[error(
-        "policy \"{0}\": there are issuer, runner, least-loaded and dedicated:CPU (with the \
-         number of a CPU)"
+        "policy \"{0}\": there are issuer, runner, least-loaded, dedicated:CPU (with the number \
+         of a CPU) and auto"
     )]
     Policy(String),
     /// No such way to attach.
@@ -29,6 +30,12 @@ pub enum OptionError {
     /// No such wire format.
     #[error("wire format \"{0}\": there are tcp and paper")]
     Wire(String),
+    /// Not two times.
+    #[error(
+        "\"{0}\": two times in microseconds are meant, of fetching a strip from another core's cache \
+         and of handing it over, for example 12,8"
+    )]
+    StripTimes(String),
     /// The paper's byte is too small.
     #[error(
         "CPU {core}: the paper's wire format has five bits for a core: use --cpus within 0-31, or \
@@ -134,7 +141,7 @@ impl FromStr for Wire {
     }
 }
 
-/// Which core a packet is sent to: the paper's four policies.
+/// Which core a packet is sent to: the paper's four policies, and what they become together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Policy {
     /// (i) The core on which the last request was sent.
@@ -146,6 +153,8 @@ pub enum Policy {
     LeastLoaded,
     /// (iv) Always the same core.
     Dedicated(u32),
+    /// (ii), where it saves more than it costs.
+    Auto,
 }
 
 impl fmt::Display for Policy {
@@ -155,6 +164,7 @@ impl fmt::Display for Policy {
             Self::Runner => f.write_str("runner"),
             Self::LeastLoaded => f.write_str("least-loaded"),
             Self::Dedicated(core) => write!(f, "dedicated:{core}"),
+            Self::Auto => f.write_str("auto"),
         }
     }
 }
@@ -168,9 +178,27 @@ impl FromStr for Policy {
             ("issuer", _) => Ok(Self::Issuer),
             ("runner", _) => Ok(Self::Runner),
             ("least-loaded", _) => Ok(Self::LeastLoaded),
+            ("auto", _) => Ok(Self::Auto),
             (_, Some(core)) => Ok(Self::Dedicated(core)),
             _ => Err(OptionError::Policy(text.to_owned())),
         }
+    }
+}
+
+impl FromStr for StripTimes {
+    type Err = OptionError;
+
+    /// `FETCH,HAND_OVER`: the first for all pairs of cores.
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        let time = |text: &str| text.parse().ok().filter(|us: &f64| us.is_finite() && *us >= 0.0);
+        let times = text.split_once(',').and_then(|(fetch, hand)| time(fetch).zip(time(hand)));
+        let (fetch, hand_over) = times.ok_or_else(|| OptionError::StripTimes(text.to_owned()))?;
+        Ok(Self {
+            process_us: 0.0,
+            within_us: Some(fetch),
+            across_us: Some(fetch),
+            hand_over_us: Some(hand_over),
+        })
     }
 }
 
@@ -209,7 +237,7 @@ impl FromStr for XdpMode {
 }
 
 /// How packets are steered.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Options {
     /// The network device at which they arrive.
     pub device: String,
@@ -219,6 +247,8 @@ pub struct Options {
     pub wire: Wire,
     /// Where to.
     pub policy: Policy,
+    /// For `auto`: the times of a strip, instead of measured ones.
+    pub strip_times: Option<StripTimes>,
     /// Only to these cores; `None`: to all.
     pub cpus: Option<CpuSet>,
     /// In hint mode, who hints are sent to.
@@ -265,7 +295,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for name in ["issuer", "runner", "least-loaded", "dedicated:3"] {
+        for name in ["issuer", "runner", "least-loaded", "dedicated:3", "auto"] {
             assert_eq!(name.parse::<Policy>().unwrap().to_string(), name);
         }
         for name in ["flow", "hint"] {
@@ -285,6 +315,12 @@ mod tests {
             assert_eq!(name.parse::<Policy>(), Err(OptionError::Policy(name.to_owned())));
         }
         assert_eq!("tcp".parse::<Mode>(), Err(OptionError::Mode("tcp".to_owned())));
+        for name in ["", "1", "1,", "1,x", "-1,2", "1,inf"] {
+            let why = OptionError::StripTimes(name.to_owned());
+            assert_eq!(name.parse::<StripTimes>(), Err(why));
+        }
+        let times: StripTimes = "12,8.5".parse().unwrap();
+        assert_eq!((times.across_us, times.hand_over_us), (Some(12.0), Some(8.5)));
         assert_eq!("skb".parse::<XdpMode>(), Err(OptionError::Xdp("skb".to_owned())));
     }
 

@@ -41,10 +41,14 @@ pub(crate) struct RawLive {
     pub generation: u32,
     pub next: u32,
     pub cpumap_id: u32,
+    pub saturated: [u64; MAX_CPUS / 64],
+    pub domain: [u16; MAX_CPUS],
+    pub worth_within: u32,
+    pub worth_across: u32,
 }
 
 /// `struct sais_flow_key`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct RawKey {
     pub remote: [u8; 16],
@@ -65,7 +69,8 @@ pub(crate) struct RawFlow {
     pub generation: u32,
     pub hint: u64,
     pub echoed: u32,
-    pub pad: [u32; 7],
+    pub arrived: u32,
+    pub pad: [u32; 6],
     pub received_bytes: u64,
 }
 
@@ -116,7 +121,7 @@ pub(crate) struct RawCpu {
 }
 
 /// `enum sais_counter`: name and meaning, in its order.
-pub(crate) const COUNTERS: [(&str, &str); 18] = [
+pub(crate) const COUNTERS: [(&str, &str); 19] = [
     ("steered", "sent to their consumer's core"),
     ("home", "arrived on their consumer's core by themselves"),
     ("kept", "went where those before them went, which had not all arrived"),
@@ -125,6 +130,7 @@ pub(crate) const COUNTERS: [(&str, &str); 18] = [
     ("other", "not TCP over IP, or fragments"),
     ("malformed", "with headers that contradict themselves or end too early"),
     ("distrusted", "without the hint that their connection should bear, or with another"),
+    ("left", "left where they arrived, because handing them over costs more than it saves"),
     ("moved", "flows that changed their core"),
     ("dropped", "sent to a core whose queue was full"),
     ("processed", "taken from its queue by the core that they were sent to"),
@@ -137,9 +143,9 @@ pub(crate) const COUNTERS: [(&str, &str); 18] = [
     ("hints_sent", "left with a hint"),
 ];
 /// `COUNT_HINT_ABSENT`.
-pub(crate) const HINT_ABSENT: usize = 12;
+pub(crate) const HINT_ABSENT: usize = 13;
 /// `COUNT_PACKETS`: the first so many counters share all packets among them.
-pub(crate) const PACKET_COUNTERS: usize = 8;
+pub(crate) const PACKET_COUNTERS: usize = 9;
 
 #[cfg(test)]
 mod tests {

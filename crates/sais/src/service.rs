@@ -16,9 +16,12 @@ use crate::device::{Device, DeviceError};
 use crate::foreground::{Signals, Work, answer_with, run as run_in_foreground};
 use crate::load::{Load, LoadError};
 use crate::options::{Mode, OptionError, Options, Policy};
+use crate::statistics::greediest;
 use crate::steering::{Steering, SteeringError};
 
 const KNOWN: &str = "stats, flows";
+/// Connections that are shown: an answer has its bounds.
+const MAX_SHOWN: usize = 4096;
 /// Servers without `serve` that are named in the log.
 const MAX_NAMED: usize = 16;
 const ONLINE: &str = "/sys/devices/system/cpu/online";
@@ -110,7 +113,8 @@ pub fn run(service: &Service<'_>) -> Result<Ending, ServiceError> {
         );
     }
     let is_hinted = service.options.mode == Mode::Hint;
-    let mut work = Attached { steering, allowed, load, silent: is_hinted.then(BTreeSet::new) };
+    let silent = is_hinted.then(BTreeSet::new);
+    let mut work = Attached { steering, allowed, load, silent, refused: None };
     let is_told = run_in_foreground(&signals, &mut server, &mut work)?;
     Ok(if is_told { Ending::Told } else { Ending::Gone })
 }
@@ -122,6 +126,18 @@ struct Attached {
     load: Option<Load>,
     /// In hint mode, the servers that were said to send no hints back.
     silent: Option<BTreeSet<IpAddr>>,
+    /// What was said of the program that could not be put on the device.
+    refused: Option<String>,
+}
+
+impl Attached {
+    /// Says once what does not work.
+    fn refused(&mut self, why: &str) {
+        if self.refused.as_deref() != Some(why) {
+            tracing::warn!("packets are not steered for now: {why}");
+            self.refused = Some(why.to_owned());
+        }
+    }
 }
 
 impl Work for Attached {
@@ -140,6 +156,11 @@ impl Work for Attached {
             let before = self.steering.cores();
             tracing::warn!("packets are now sent to CPUs {cores} (before: {before})");
             self.steering.use_cores(&cores)?;
+        }
+        match self.steering.review() {
+            // Somebody else has the device now: packets pass, and it may be had again later.
+            Err(SteeringError::Attach(why)) => self.refused(&why.to_string()),
+            other => other?,
         }
         if let Some(load) = &mut self.load {
             self.steering.rank(&load.ranking(&cores))?;
@@ -160,17 +181,28 @@ impl Work for Attached {
 }
 
 fn announce(steering: &Steering, device: &Device, options: &Options) {
-    let attachment = steering.attachment();
+    let program = match (steering.attachment(), steering.strip_times()) {
+        (Some(attachment), _) => format!("{} XDP: {}", attachment.mode(), attachment.reason()),
+        (None, times) => {
+            let times = times.copied().unwrap_or_default();
+            let us = |time: Option<f64>| time.map_or("-".into(), |us| format!("{us:.1} us"));
+            format!(
+                "no XDP until steering pays; a strip is fetched in {} from a core with a common \
+                 cache, in {} from others, and handed over in {}",
+                us(times.within_us),
+                us(times.across_us),
+                us(times.hand_over_us)
+            )
+        }
+    };
     // Whoever read it may have seen enough; the steering goes on.
     let _ = writeln!(
         std::io::stdout(),
-        "{}: packets go to their consumers' cores ({} mode, {}) on CPUs {}; {} XDP: {}",
+        "{}: packets go to their consumers' cores ({} mode, {}) on CPUs {}; {program}",
         device.name,
         options.mode,
         options.policy,
         steering.cores(),
-        attachment.mode(),
-        attachment.reason()
     );
 }
 
@@ -182,7 +214,7 @@ fn answer(steering: &Steering, peer: &Peer, request: &Request) -> Answer {
                 let why = "only root may see everybody's connections";
                 return Err(Answer::refused(Errno::EPERM, why));
             }
-            "flows" => steering.flows().map(|flows| json!(flows)),
+            "flows" => steering.flows().map(|flows| json!(greediest(flows, MAX_SHOWN))),
             other => {
                 let why = format!("\"{other}\": no such request; there are {KNOWN}");
                 return Err(Answer::refused(Errno::ENOSYS, why));

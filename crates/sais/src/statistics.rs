@@ -5,6 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::measure::StripTimes;
 use crate::options::{Mode, Policy};
 use crate::records::{COUNTERS, NO_CORE, NO_NUMBER, PACKET_COUNTERS, RawCpu, RawFlow, RawKey};
 
@@ -55,7 +56,7 @@ pub struct Flow {
 }
 
 /// All figures since it was attached.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
     /// The device.
     pub device: String,
@@ -63,10 +64,12 @@ pub struct Statistics {
     pub mode: String,
     /// Which core packets are sent to.
     pub policy: String,
-    /// Native or generic XDP.
+    /// Native or generic XDP, or none while `auto` has no use for it.
     pub xdp: String,
     /// Why that.
     pub reason: String,
+    /// What `auto` measured when it began.
+    pub strip_times: Option<StripTimes>,
     /// By number of the core on which it was counted.
     pub cores: BTreeMap<u32, Core>,
     /// Connections whose consumer is known.
@@ -112,7 +115,14 @@ impl Core {
 }
 
 impl Flow {
-    pub(crate) fn new(mode: Mode, policy: Policy, key: &RawKey, flow: &RawFlow) -> Self {
+    /// `auto` gives its reason where that policy decides.
+    pub(crate) fn new(
+        mode: Mode,
+        policy: Policy,
+        auto: Option<String>,
+        key: &RawKey,
+        flow: &RawFlow,
+    ) -> Self {
         let core = (flow.core != NO_CORE).then_some(flow.core);
         let echoes = (mode == Mode::Hint).then_some(flow.echoed != NO_NUMBER);
         let source = match echoes {
@@ -132,7 +142,7 @@ impl Flow {
             core,
             path: (flow.path != NO_CORE).then_some(flow.path),
             echoes,
-            reason: reason(policy, core, flow) + source,
+            reason: auto.unwrap_or_else(|| reason(policy, core, flow)) + source,
         }
     }
 }
@@ -142,10 +152,10 @@ fn reason(policy: Policy, core: Option<u32>, flow: &RawFlow) -> String {
     let tid = flow.tid;
     match policy {
         Policy::Issuer => format!("the last request was sent on CPU {core}"),
-        Policy::Runner if flow.has_reader != 0 => {
+        Policy::Runner | Policy::Auto if flow.has_reader != 0 => {
             format!("thread {tid} received on CPU {core} last, and is followed from there")
         }
-        Policy::Runner => {
+        Policy::Runner | Policy::Auto => {
             format!("thread {tid} sent on CPU {core} last, and is followed from there")
         }
         Policy::LeastLoaded => {
@@ -158,6 +168,13 @@ fn reason(policy: Policy, core: Option<u32>, flow: &RawFlow) -> String {
 /// The address of a key, which has IPv4 mapped into IPv6.
 fn address(bytes: [u8; 16], port: [u8; 2]) -> SocketAddr {
     SocketAddr::new(Ipv6Addr::from(bytes).to_canonical(), u16::from_be_bytes(port))
+}
+
+/// So many of these connections at most, those that received most first.
+pub(crate) fn greediest(mut flows: Vec<Flow>, most: usize) -> Vec<Flow> {
+    flows.sort_by_key(|flow| std::cmp::Reverse(flow.received_bytes));
+    flows.truncate(most);
+    flows
 }
 
 /// The consumers of these connections, the greediest first, with names from `name_of`.
@@ -191,14 +208,15 @@ mod tests {
             generation: 0,
             hint: 0,
             echoed: NO_NUMBER,
-            pad: [0; 7],
+            arrived: NO_CORE,
+            pad: [0; 6],
             received_bytes,
         }
     }
 
     #[test]
     fn packets_are_counted_once_and_their_share_is_of_those_with_a_consumer() {
-        let raw = RawCpu { counters: [6, 1, 1, 1, 50, 60, 70, 1, 9, 9, 9, 8, 8, 8, 8, 8, 8, 8] };
+        let raw = RawCpu { counters: [6, 1, 1, 1, 50, 60, 70, 1, 0, 9, 9, 9, 8, 8, 8, 8, 8, 8, 8] };
         let statistics = Statistics {
             cores: [(0, Core::new(true, &raw)), (5, Core::new(false, &raw))].into(),
             ..Statistics::default()
@@ -218,7 +236,7 @@ mod tests {
             RawKey { remote_port: [0, 80], local_port: [0xff, 0xff], ..RawKey::default() };
         key.remote[10..].copy_from_slice(&[0xff, 0xff, 198, 18, 0, 2]);
         key.local[15] = 1;
-        let flow = Flow::new(Mode::Flow, Policy::Runner, &key, &raw_flow(7, 0));
+        let flow = Flow::new(Mode::Flow, Policy::Runner, None, &key, &raw_flow(7, 0));
         assert_eq!(flow.remote.to_string(), "198.18.0.2:80");
         assert_eq!(flow.local.to_string(), "[::1]:65535");
         assert_eq!((flow.core, flow.path), (Some(1), None));
@@ -229,7 +247,7 @@ mod tests {
     fn it_is_said_whether_hints_come_back() {
         let reason = |echoed| {
             let raw = RawFlow { echoed, ..raw_flow(7, 0) };
-            Flow::new(Mode::Hint, Policy::Issuer, &RawKey::default(), &raw).reason
+            Flow::new(Mode::Hint, Policy::Issuer, None, &RawKey::default(), &raw).reason
         };
         let sent = "the last request was sent on CPU 1";
         assert_eq!(reason(3), format!("{sent}; its server sends hints back"));
@@ -239,9 +257,12 @@ mod tests {
     #[test]
     fn consumers_have_their_flows_together() {
         let flow = |pid, bytes| {
-            Flow::new(Mode::Flow, Policy::Issuer, &RawKey::default(), &raw_flow(pid, bytes))
+            Flow::new(Mode::Flow, Policy::Issuer, None, &RawKey::default(), &raw_flow(pid, bytes))
         };
         let flows = [flow(1, 10), flow(2, 30), flow(1, 15)];
+        let greedy: Vec<u64> =
+            greediest(flows.to_vec(), 2).iter().map(|f| f.received_bytes).collect();
+        assert_eq!(greedy, [30, 15]);
         let consumers = consumers(&flows, |pid| format!("p{pid}"));
         let seen: Vec<_> =
             consumers.iter().map(|c| (c.pid, c.name.as_str(), c.flows, c.received_bytes)).collect();

@@ -12,10 +12,12 @@ use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
 
 use crate::attachment::{AttachError, Attachment};
+use crate::auto::{Auto, AutoError};
 use crate::cgroup::{Cgroup, CgroupError};
 use crate::device::Device;
+use crate::measure::StripTimes;
 use crate::object::{Aligned, ObjectError, bpf, by_cpu, fill_peers, map, open};
-use crate::options::{Mode, Options, Policy, Wire};
+use crate::options::{Mode, Options, Policy, Wire, XdpMode};
 use crate::records::{HINT_ABSENT, MAX_CPUS, RawCpu, RawFlow, RawKey, RawLive, RawSettings};
 use crate::statistics::{Core, Flow, Statistics, consumers};
 use crate::threads;
@@ -34,6 +36,9 @@ pub enum SteeringError {
     /// The program is not on the device.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// Connections cannot be judged.
+    #[error(transparent)]
+    Auto(#[from] AutoError),
     /// The program that sends hints is not on the cgroup of all processes.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
@@ -54,18 +59,22 @@ const MESSAGE: &str = "message";
 const PAPER_HEADERS_BYTES: u32 = 20 + 4 + 20;
 /// Packets that may wait for a steering thread: more than a connection has under way.
 const QUEUE_PACKETS: u32 = 4096;
-/// Connections that are read from the kernel at once.
-const BATCH: u32 = 4096;
+/// `MAX_FLOWS`. All connections are read from the kernel at once: libbpf-rs takes a batch that is not
+/// full for the last one, and the kernel fills none but the last to the brim.
+const BATCH: u32 = 131_072;
 /// The tracepoints that not all kernels have.
 const HOOKS: [&str; 2] = ["sock_recv_length", "sock_send_length"];
 
 /// Packets of a device, steered. Dropping it ends that, and leaves nothing.
 pub struct Steering {
-    attachment: Attachment,
+    /// None while `auto` has no use for it.
+    attachment: Option<Attachment>,
+    auto: Option<Auto>,
+    device: Device,
+    xdp: XdpMode,
     _links: Vec<Link>,
     policy: Policy,
     mode: Mode,
-    device: String,
     /// Packets without a hint that were seen by `silent_servers`.
     absent: u64,
     /// Where packets may be sent to now.
@@ -76,7 +85,7 @@ pub struct Steering {
     threads: MapHandle,
     cpus: MapHandle,
     /// Last, so that it outlives what it loaded.
-    _object: Object,
+    object: Object,
 }
 
 impl Steering {
@@ -110,22 +119,28 @@ impl Steering {
             threads: map::<[u32; 2]>(&object, THREADS)?,
             cpus: map::<RawCpu>(&object, CPUS)?,
             // From here on packets come.
-            attachment: {
-                let steer = object.progs().find(|program| program.name() == STEER);
-                let steer = steer.ok_or(ObjectError::Mismatch(STEER))?;
-                Attachment::new(steer.as_fd(), device, options.xdp)?
+            attachment: Some(put_on(&object, device, options.xdp)?),
+            auto: match options.policy {
+                Policy::Auto => Some(Auto::new(allowed, options.strip_times)?),
+                _ => None,
             },
+            device: device.clone(),
+            xdp: options.xdp,
             _links: links,
             policy: options.policy,
             mode: options.mode,
-            device: device.name.clone(),
             absent: 0,
             cores: CpuSet::new(),
             live: RawLive { generation: 1, ..RawLive::zeroed() },
-            _object: object,
+            object,
         };
         let id = steering.threads.info().map_err(bpf("asking for a map's number"))?.info.id;
         steering.live.cpumap_id = id;
+        if let Some(auto) = &steering.auto {
+            auto.write(&mut steering.live);
+            // That it could be put there is known now.
+            steering.attachment = None;
+        }
         steering.use_cores(allowed)?;
         Ok(steering)
     }
@@ -176,6 +191,10 @@ impl Steering {
         }
         self.live.ranked = ranking.len().min(MAX_CPUS) as u32;
         self.live.generation = self.live.generation.wrapping_add(1).max(1);
+        self.write_live()
+    }
+
+    fn write_live(&self) -> Result<(), SteeringError> {
         self.live_map
             .update(&[0; 4], bytemuck::bytes_of(&self.live), MapFlags::ANY)
             .map_err(bpf("writing which cores may be used"))?;
@@ -184,12 +203,41 @@ impl Steering {
 
     /// Whether the device still is there; when it is gone, nothing is steered any more.
     pub fn is_alive(&self) -> bool {
-        self.attachment.is_alive()
+        match &self.attachment {
+            Some(attachment) => attachment.is_alive(),
+            None => self.device.is_there(),
+        }
     }
 
-    /// The program on the device.
-    pub fn attachment(&self) -> &Attachment {
-        &self.attachment
+    /// The program on the device; none while `auto` has no use for it.
+    pub fn attachment(&self) -> Option<&Attachment> {
+        self.attachment.as_ref()
+    }
+
+    /// What `auto` measured.
+    pub fn strip_times(&self) -> Option<&StripTimes> {
+        self.auto.as_ref().map(Auto::times)
+    }
+
+    /// Under `auto`, when it is time: judges all connections, and puts the program on the device or
+    /// takes it off as it is of use.
+    ///
+    /// # Errors
+    /// The kernel refused; somebody else's program is on the device meanwhile.
+    pub fn review(&mut self) -> Result<(), SteeringError> {
+        let Some(mut auto) = self.auto.take_if(|auto| auto.is_due()) else { return Ok(()) };
+        let is_useful = self.raw_flows().map(|flows| auto.judge(&flows));
+        auto.write(&mut self.live);
+        self.auto = Some(auto);
+        let is_useful = is_useful?;
+        self.write_live()?;
+        if is_useful && self.attachment.is_none() {
+            self.attachment = Some(put_on(&self.object, &self.device, self.xdp)?);
+            tracing::info!("{}: steering pays, and begins", self.device.name);
+        } else if !is_useful && self.attachment.take().is_some() {
+            tracing::info!("{}: steering does not pay any more, and ends", self.device.name);
+        }
+        Ok(())
     }
 
     /// What it did so far.
@@ -198,11 +246,16 @@ impl Steering {
     /// The kernel refused.
     pub fn statistics(&self) -> Result<Statistics, SteeringError> {
         let mut statistics = Statistics {
-            device: self.device.clone(),
+            device: self.device.name.clone(),
             mode: self.mode.to_string(),
             policy: self.policy.to_string(),
-            xdp: self.attachment.mode().to_string(),
-            reason: self.attachment.reason().to_owned(),
+            xdp: self.attachment.as_ref().map_or("no".into(), |at| at.mode().to_string()),
+            reason: self
+                .attachment
+                .as_ref()
+                .map_or("there is nothing that steering would save", |at| at.reason())
+                .to_owned(),
+            strip_times: self.strip_times().copied(),
             ..Statistics::default()
         };
         for (cpu, raw) in (0..).zip(by_cpu::<RawCpu>(&self.cpus, CPUS)?) {
@@ -234,6 +287,16 @@ impl Steering {
     /// # Errors
     /// The kernel refused.
     pub fn flows(&self) -> Result<Vec<Flow>, SteeringError> {
+        let flow = |(key, raw): &(RawKey, RawFlow)| {
+            let auto = self.auto.as_ref().map(|auto| match auto.reason(raw) {
+                Ok(reason) | Err(reason) => reason,
+            });
+            Flow::new(self.mode, self.policy, auto, key, raw)
+        };
+        Ok(self.raw_flows()?.iter().map(flow).collect())
+    }
+
+    fn raw_flows(&self) -> Result<Vec<(RawKey, RawFlow)>, SteeringError> {
         let entries = self
             .flows
             .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
@@ -241,10 +304,17 @@ impl Steering {
         let flows = entries.filter_map(|(key, flow)| {
             let key: RawKey = bytemuck::try_pod_read_unaligned(&key).ok()?;
             let flow: RawFlow = bytemuck::try_pod_read_unaligned(&flow).ok()?;
-            Some(Flow::new(self.mode, self.policy, &key, &flow))
+            Some((key, flow))
         });
         Ok(flows.collect())
     }
+}
+
+/// Packets come from here on.
+fn put_on(object: &Object, device: &Device, xdp: XdpMode) -> Result<Attachment, SteeringError> {
+    let steer = object.progs().find(|program| program.name() == STEER);
+    let steer = steer.ok_or(ObjectError::Mismatch(STEER))?;
+    Ok(Attachment::new(steer.as_fd(), device, xdp)?)
 }
 
 /// The servers of connections on which data came, but no hint.
@@ -286,6 +356,7 @@ fn configure(
         Policy::Runner => (1, 0),
         Policy::LeastLoaded => (2, 0),
         Policy::Dedicated(core) => (3, core),
+        Policy::Auto => (4, 0),
     };
     let settings = RawSettings {
         hint_key: random_key().map_err(ObjectError::Random)?,
@@ -317,4 +388,60 @@ fn random_key() -> std::io::Result<[u64; 2]> {
     let bytes: &mut [u8] = bytemuck::bytes_of_mut(&mut key);
     std::io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, bytes)?;
     Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::process::Command;
+
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+
+    /// More connections than are remembered: the oldest are forgotten, and nothing else happens.
+    #[test]
+    fn the_oldest_of_too_many_connections_are_forgotten() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("the_oldest_of_too_many_connections: skipped: it needs root");
+            return;
+        }
+        // This thread's own, which ends with it.
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+        assert!(up.success());
+        let device = Device::find("lo").unwrap();
+        let options = Options { device: "lo".into(), ..Options::default() };
+        let mut steering = Steering::attach(&device, &options, &CpuSet::first(1)).unwrap();
+        const MADE: u32 = 200_000;
+        const REMEMBERED: usize = BATCH as usize;
+        let none = RawFlow { core: 0, path: crate::records::NO_CORE, ..RawFlow::zeroed() };
+        for number in 0..MADE {
+            let mut key = RawKey { remote_port: [0, 80], local_port: [9, 9], ..RawKey::default() };
+            key.remote[..4].copy_from_slice(&number.to_ne_bytes());
+            let (key, flow) = (bytemuck::bytes_of(&key), bytemuck::bytes_of(&none));
+            steering.flows.update(key, flow, MapFlags::ANY).unwrap();
+        }
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let mut byte = [0];
+        for _ in 0..100 {
+            server.write_all(&[7]).unwrap();
+            client.read_exact(&mut byte).unwrap();
+        }
+        let flows = steering.flows().unwrap();
+        assert!(flows.len() > REMEMBERED / 2 && flows.len() <= REMEMBERED, "{}", flows.len());
+        let (own, peer) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+        let found = flows.iter().find(|flow| flow.local == own && flow.remote == peer).unwrap();
+        assert_eq!(found.received_bytes, 100);
+        let statistics = steering.statistics().unwrap();
+        assert_eq!(statistics.flows as usize, flows.len());
+        // Its consumer is on the one core that may be used, or on another.
+        let known = ["home", "steered", "kept", "refused"].map(|name| statistics.total(name));
+        assert!(known.iter().sum::<u64>() > 0, "{statistics:?}");
+        assert_eq!(statistics.total("malformed"), 0);
+        steering.use_cores(&CpuSet::first(1)).unwrap();
+    }
 }

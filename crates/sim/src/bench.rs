@@ -209,6 +209,7 @@ fn sweep_speed_up(dir: &Path, note: &mut impl FnMut(&str)) -> Result<(usize, f64
         workloads: vec!["hogs:tasks=12,work=40ms".to_owned()],
         machines: vec![machine(32)?],
         schedulers: vec![Scheduler::Keel(Options::default())],
+        aggregation: None,
         seeds: 0..RUNS,
     };
     let time = |jobs: usize, round: usize| -> Result<f64, SweepError> {

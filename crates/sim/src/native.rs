@@ -270,8 +270,10 @@ pub(crate) struct Instance {
     pub memory: Memory,
     /// The map of the CPUs' states, if it has one.
     cpus: Option<NonNull<RawMap>>,
+    /// The map of the address spaces that aggregate; only its address is used.
+    spaces: Option<NonNull<c_void>>,
     entries: u32,
-    _library: Library,
+    library: Library,
     /// Its copy: open as long as it is loaded, so that no other one gets the same name.
     _file: std::os::fd::OwnedFd,
 }
@@ -316,7 +318,7 @@ impl Instance {
             let place = symbol("sim_host").map_err(load_error)?.into_raw();
             *place.cast::<*mut Host>() = &raw mut *host;
             let ops = symbol(&format!("{name}_ops")).map_err(load_error)?.into_raw().cast::<Ops>();
-            let mut cpus = None;
+            let (mut cpus, mut spaces) = (None, None);
             if let Some(image) = image {
                 for (name, bytes) in [
                     ("settings", &image.settings),
@@ -329,16 +331,46 @@ impl Instance {
                 let map = symbol("cpus").map_err(load_error)?.into_raw().cast::<RawMap>();
                 (*map).entries = image.cpus;
                 cpus = NonNull::new(map);
+                spaces = NonNull::new(symbol("spaces").map_err(load_error)?.into_raw());
             }
             Ok(Self {
                 ops: *ops,
                 host,
                 memory: Memory::default(),
                 cpus,
+                spaces,
                 entries: image.map_or(0, |image| image.cpus),
-                _library: library,
+                library,
                 _file: file,
             })
+        }
+    }
+
+    /// Which CPUs aggregate together: the record `roles`.
+    ///
+    /// # Errors
+    /// The scheduler has no such record.
+    pub fn set_roles(&mut self, name: &str, roles: &[u8]) -> Result<(), HostError> {
+        let load_error = |source| HostError::Load { name: name.to_owned(), source };
+        // SAFETY: the record is as long as that of crates/keel, whose tests compare them; it is data,
+        // and the scheduler does not run meanwhile.
+        unsafe {
+            let place = self.library.get::<*mut c_void>(b"roles").map_err(load_error)?.into_raw();
+            ptr::copy_nonoverlapping(roles.as_ptr(), place.cast::<u8>(), roles.len());
+        }
+        Ok(())
+    }
+
+    /// Lets the threads of an address space aggregate: `record` is what user space would put into the
+    /// scheduler's map.
+    pub fn aggregate(&mut self, space: u64, record: &[u8]) {
+        let Some(map) = self.spaces else { return };
+        let place = self.memory.hash(map.as_ptr() as usize, space, record.len() as u64, 1);
+        if let Some(place) = NonNull::new(place) {
+            // SAFETY: the map has just made room for so many bytes.
+            unsafe {
+                ptr::copy_nonoverlapping(record.as_ptr(), place.as_ptr().cast(), record.len())
+            }
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use evenkeel_keel::Aggregation;
+
 use crate::mask::Mask;
 
 /// The longest time in a workload: an hour.
@@ -203,6 +205,17 @@ pub enum Change {
     },
 }
 
+impl Workload {
+    /// Lets all programs aggregate so (its `pid` does not count), or none.
+    pub fn aggregate(&mut self, how: Option<Aggregation>) {
+        let mut spaces: Vec<u32> = self.tasks.iter().map(|task| task.space).collect();
+        spaces.sort_unstable();
+        spaces.dedup();
+        let each = |space| how.map(|how| Aggregation { pid: space + 1, ..how });
+        self.aggregations = spaces.into_iter().filter_map(each).collect();
+    }
+}
+
 /// Everything that happens on a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
@@ -220,6 +233,9 @@ pub struct Workload {
     pub channels: usize,
     /// cgroups; the root, which has number 0, is not listed.
     pub groups: Vec<GroupPlan>,
+    /// Address spaces whose threads aggregate under the order `ias`: process numbers are 1 + that of the
+    /// space.
+    pub aggregations: Vec<Aggregation>,
     /// Real-time tasks.
     pub thieves: Vec<Thief>,
     /// Interrupts.

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_void};
 use std::marker::PhantomPinned;
 use std::ptr;
 
-use evenkeel_keel::tape::{Callback, Entry, Function, Kind, LAST, Tape, VALUES};
+use evenkeel_keel::tape::{Callback, Entry, Function, Kind, LAST, Tape, TaskView, VALUES};
 
 use crate::mask::Mask;
 use crate::native::{
@@ -233,6 +233,7 @@ impl Player {
                 }
                 Callback::ExitTask => ops.exit_task.map(|f| f(task, ptr::null())).map(|()| 0),
                 Callback::Enable => ops.enable.map(|f| f(task)).map(|()| 0),
+                Callback::Disable => ops.disable.map(|f| f(task)).map(|()| 0),
                 Callback::CgroupInit => {
                     let args = GroupInitArgs {
                         weight: fourth as u32,
@@ -326,24 +327,26 @@ impl Player {
     }
 
     fn see_task(&mut self, entry: &Entry) {
-        let [ids, cpus, mm, sum_exec_runtime, flags, slice, allowed] = entry.values;
-        let (low, high) = (|pair: u64| pair as u32, |pair: u64| (pair >> 32) as u32);
+        let view = TaskView::from(entry.values);
         let task = self.tasks.entry(entry.task).or_insert_with(|| {
             let raw = RawTask { index: entry.task as u32, ..RawTask::EMPTY };
             Box::new(Task { raw, allowed: Mask::EMPTY })
         });
-        task.allowed = Mask::from_word(allowed);
+        task.allowed = Mask::from_word(view.allowed);
         task.raw = RawTask {
-            pid: low(ids) as i32,
-            tgid: high(ids) as i32,
-            nr_cpus_allowed: low(cpus) as i32,
-            cpu: high(cpus),
+            pid: view.pid as i32,
+            tgid: view.tgid as i32,
+            prio: view.prio.into(),
+            on_cpu: view.on_cpu.into(),
+            numa_preferred_nid: view.node.into(),
+            nr_cpus_allowed: view.allowed_count.into(),
             cpus_ptr: &raw const task.allowed,
-            mm: mm as usize,
-            sum_exec_runtime,
-            flags: low(flags),
-            weight: high(flags),
-            slice,
+            mm: view.space as usize,
+            sum_exec_runtime: view.sum_exec_runtime,
+            flags: view.flags,
+            weight: view.weight,
+            slice: view.slice,
+            cpu: view.cpu.into(),
             ..task.raw
         };
     }
@@ -355,10 +358,9 @@ impl Player {
     fn make_group(&mut self, id: u64, level: u64, parent: u64) {
         let parent = self.group(parent);
         let raw = RawGroup { level: level as i32, kn: ptr::null(), parent };
-        let group =
-            self.groups.entry(id).insert_entry(Box::new(Group { raw, node: RawNode { id } }));
-        let group = group.into_mut();
+        let mut group = Box::new(Group { raw, node: RawNode { id } });
         group.raw.kn = &raw const group.node;
+        self.groups.insert(id, group);
     }
 
     fn group(&self, id: u64) -> *const RawGroup {

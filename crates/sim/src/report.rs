@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use evenkeel_keel::Aggregation;
 use serde::{Deserialize, Serialize};
 
 use crate::program::Workload;
 use crate::run::{Outcome, Simulation};
+use crate::scheduler::Scheduler;
 
 /// Times in ms: mean, median, 99th percentile and the largest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -140,7 +142,10 @@ impl Report {
         Self {
             machine: simulation.machine.name.clone(),
             workload: simulation.workload.name.clone(),
-            scheduler: simulation.scheduler.to_string(),
+            scheduler: scheduler_name(
+                &simulation.scheduler,
+                simulation.workload.aggregations.first(),
+            ),
             seed: simulation.seed,
             makespan_ms: ms(outcome.time_ns),
             finished,
@@ -180,6 +185,15 @@ impl Report {
     /// Whether it ended as it should, and no rule was broken.
     pub fn is_good(&self) -> bool {
         self.end.is_none() && self.violations.is_empty()
+    }
+}
+
+/// What reports call a scheduler under which all programs aggregate so, or none.
+pub(crate) fn scheduler_name(scheduler: &Scheduler, aggregation: Option<&Aggregation>) -> String {
+    match aggregation {
+        None => scheduler.to_string(),
+        Some(one) if one.bonus_type == 0 => format!("{scheduler} bonus={}ns", one.bonus_value),
+        Some(one) => format!("{scheduler} bonus={}x", one.bonus_value),
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use evenkeel_keel::{Image, Options};
 use evenkeel_machine::Machine;
+use serde_json::Value;
 
 use crate::native::{HostError, HostFunctions, Instance};
 
@@ -37,7 +38,9 @@ impl Scheduler {
             Self::Built(options, bytes) => (options, &**bytes),
         };
         let image = Image::new(machine, options)?;
-        Instance::load("keel", bytes, functions, Some(&image))
+        let mut instance = Instance::load("keel", bytes, functions, Some(&image))?;
+        instance.set_roles("keel", &Image::roles(machine))?;
+        Ok(instance)
     }
 
     /// A copy that is given what another one was given.
@@ -70,10 +73,21 @@ impl std::fmt::Display for Scheduler {
             Self::Plain(name, _) => f.write_str(name),
             Self::Keel(options) | Self::Built(options, _) => {
                 write!(f, "{}/{}/{}", options.order, options.gate, options.balance)?;
-                match options.parts {
-                    parts if parts.is_empty() => Ok(()),
-                    parts => write!(f, "+{parts}"),
+                if !options.parts.is_empty() {
+                    write!(f, "+{}", options.parts)?;
                 }
+                // Knobs that are not as by default; slices are told apart by themselves.
+                let usual =
+                    Options { gate: options.gate, slice: options.slice, ..Options::default() };
+                let usual = usual.parameters();
+                let turned = options.parameters().into_iter();
+                for (name, value) in turned.filter(|(name, value)| usual.get(name) != Some(value)) {
+                    match value {
+                        Value::String(text) => write!(f, " {name}={text}")?,
+                        number => write!(f, " {name}={number}")?,
+                    }
+                }
+                Ok(())
             }
         }
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
+use evenkeel_keel::Aggregation;
 use evenkeel_machine::Machine;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,7 @@ use crate::kernel::FaultPlan;
 use crate::native::HostError;
 use crate::observe::STRICT;
 use crate::program::Workload;
-use crate::report::Report;
+use crate::report::{Report, scheduler_name};
 use crate::run::{MAX_EVENTS, Simulation};
 use crate::scheduler::Scheduler;
 use crate::workload::WorkloadError;
@@ -84,6 +85,8 @@ pub struct Grid {
     pub machines: Vec<Machine>,
     /// Schedulers.
     pub schedulers: Vec<Scheduler>,
+    /// How all programs aggregate under the order `ias`, if they do (its `pid` does not count).
+    pub aggregation: Option<Aggregation>,
     /// Each with all of these seeds.
     pub seeds: Range<u64>,
 }
@@ -148,7 +151,7 @@ pub fn sweep(
             let key = (
                 workload.clone(),
                 machine.name.clone(),
-                scheduler.to_string(),
+                scheduler_name(scheduler, grid.aggregation.as_ref()),
                 scheduler.slice_us(),
                 *seed,
             );
@@ -165,7 +168,7 @@ pub fn sweep(
             scope.spawn(move || {
                 while let Some(run) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
                     // Who hears nobody any more has nothing left to do.
-                    if sender.send(simulate(run)).is_err() {
+                    if sender.send(simulate(run, grid.aggregation)).is_err() {
                         break;
                     }
                 }
@@ -183,9 +186,13 @@ pub fn sweep(
     })
 }
 
-fn simulate(run: &(String, Machine, Scheduler, u64)) -> Result<Row, SweepError> {
+fn simulate(
+    run: &(String, Machine, Scheduler, u64),
+    aggregation: Option<Aggregation>,
+) -> Result<Row, SweepError> {
     let (name, machine, scheduler, seed) = run;
-    let workload = Workload::by_name(name, *seed)?;
+    let mut workload = Workload::by_name(name, *seed)?;
+    workload.aggregate(aggregation);
     workload.check(machine)?;
     let simulation = Simulation {
         machine: machine.clone(),

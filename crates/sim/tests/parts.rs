@@ -3,12 +3,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
+mod common;
 
 use evenkeel_keel::{Balance, Options, Parts, Slice};
 use evenkeel_machine::Machine;
+use evenkeel_sim::Report;
 use evenkeel_sim::program::Workload;
-use evenkeel_sim::{FaultPlan, MAX_EVENTS, Report, STRICT, Scheduler, Simulation};
+
+use common::Sim;
 
 fn report(cell: &str, remote_pct: u64, balance: Balance, parts: &str) -> Report {
     let mut machine = Machine::preset("amc3").unwrap();
@@ -19,17 +21,8 @@ fn report(cell: &str, remote_pct: u64, balance: Balance, parts: &str) -> Report 
         slice: Slice::from_us(120_000).unwrap(),
         ..Options::default()
     };
-    let simulation = Simulation {
-        machine,
-        scheduler: Scheduler::Keel(options),
-        balancer: None,
-        workload: Arc::new(Workload::by_name(cell, 1).unwrap()),
-        faults: FaultPlan::default(),
-        seed: 1,
-        limits: Some(STRICT),
-        records: false,
-        max_events: MAX_EVENTS,
-    };
+    let workload = Workload::by_name(cell, 1).unwrap();
+    let simulation = Sim { workload, ..Sim::keel_with(machine, options) }.simulation();
     let report = Report::new(&simulation, &simulation.run().unwrap());
     assert!(report.is_good(), "{parts}: {:?} {:?}", report.end, report.violations);
     report

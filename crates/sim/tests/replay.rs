@@ -65,7 +65,7 @@ fn every_combination_of_policies_decides_the_same_again() {
                 let tape = recorded(&sim);
                 let again = replayed(&tape, &sim.scheduler);
                 assert_eq!(again.difference, None, "{}", sim.scheduler);
-                assert!(again.callbacks > 2_000 && again.compared > 8_000, "{again:?}");
+                assert!(again.callbacks > 2_000 && again.compared > 5_000, "{again:?}");
                 let elsewhere = Scheduler::Built(options, other.clone().into());
                 assert_eq!(replayed(&tape, &elsewhere), again);
             }

@@ -20,6 +20,7 @@ fn grid(slices_us: &[u64], seeds: u64) -> Grid {
         workloads: vec!["arrivals:tasks=20,work=20ms,gap=1ms".to_owned()],
         machines: vec![Machine::preset("small").unwrap()],
         schedulers: slices_us.iter().map(scheduler).collect(),
+        aggregation: None,
         seeds: 1..seeds + 1,
     }
 }

@@ -74,6 +74,30 @@ fn threads_that_wait_for_each_other_get_there() {
     assert_eq!(outcome.accounts[3].ended_ns, Some(5 * MS));
 }
 
+/// Found by fuzzing: forks were looked for where a phase of no rounds had been, and only in a thread's
+/// first instance.
+#[test]
+fn forks_are_found_wherever_they_end_up() {
+    let workload = read(
+        r#"{ "tasks": {
+            "d": { "loop": 1, "phases": { "p": { "loop": 0, "run": 5, "fork": "e" },
+                                          "q": { "run": 7 } } },
+            "e": { "instance": 2, "loop": 1, "run": 1, "fork": "f" },
+            "f": { "loop": 1, "run": 2 }
+        } }"#,
+    );
+    let ops = |task: usize| workload.tasks[task].ops.to_vec();
+    assert_eq!(ops(0), [Op::Run(7_000)]);
+    assert_eq!(ops(1), ops(2));
+    assert_eq!(ops(2)[1], Op::Fork(3));
+    let arrivals: Vec<_> = workload.tasks.iter().map(|task| task.arrives_ns.is_some()).collect();
+    assert_eq!(arrivals, [true, true, true, false], "who is never forked comes by itself");
+    let why = refused(
+        "{ \"tasks\": { \"a\": { \"fork\": \"b\" }, \"b\": { \"instance\": 0, \"run\": 1 } } }",
+    );
+    assert!(why.contains("there is no thread \"b\" of one instance or more"), "{why}");
+}
+
 #[test]
 fn a_timer_keeps_its_period() {
     let timed = r#"{ "tasks": { "t": { "loop": 5, "run": 2000,

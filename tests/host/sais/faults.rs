@@ -80,6 +80,24 @@ fn the_device_goes() {
 }
 
 #[test]
+fn the_namespace_at_the_other_end_is_deleted() {
+    let Some((interrupts, _)) = can_run("the_namespace_at_the_other_end") else { return };
+    let host = Host::alone();
+    let Network { client, router, server } = Network::new(interrupts);
+    let run = std::thread::scope(|scope| {
+        let run = scope.spawn(|| client.within(|| output(&mut attach(&host, &[]))));
+        let words = format!("-details link show {DEVICE}");
+        wait_for("the program", || client.ip(&words).contains("xdp"));
+        // Nothing else holds it.
+        drop(router);
+        run.join().unwrap()
+    });
+    assert_eq!(run.status.code(), Some(1));
+    assert!(text(&run.stderr).contains("the device is gone"), "{run:?}");
+    drop(server);
+}
+
+#[test]
 fn who_comes_second_is_refused() {
     let Some((interrupts, _)) = can_run("who_comes_second_is_refused") else { return };
     let host = Host::alone();

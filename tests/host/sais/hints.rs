@@ -237,6 +237,70 @@ fn bad_hints_are_counted_by_kind_and_steer_nothing() {
 }
 
 #[test]
+fn a_flood_of_forged_hints_disturbs_nobody() {
+    let Some((interrupts, consumer)) = can_run("a_flood_of_forged_hints") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let _server = Server::start(&network.server, interrupts);
+    let _serving = Serving::start(&host, &[]);
+    let steering = Steering::start(&host, &network, &HINTS);
+    const FLOOD: u64 = 100_000;
+    network.client.within(|| {
+        run_on(&just(consumer));
+        let capture = Capture::start(&network.router, PEER);
+        let mut client = Client::connect(Network::address());
+        client.fetch(MEGABYTE, consumer);
+        client.fetch(MEGABYTE, consumer);
+        let (to_client, _) = capture.end(Network::address());
+        let forged =
+            to_client.last().unwrap().with_option(&[253, 12, 0xa1, 0xf5, 0, 0, 9, 9, 1, 2, 3, 4]);
+        std::thread::scope(|scope| {
+            let flood = scope.spawn(|| {
+                network.router.within(|| super::capture::send(PEER, &forged, FLOOD));
+            });
+            // What is received is checked byte by byte.
+            while !flood.is_finished() {
+                client.fetch(MEGABYTE, consumer);
+            }
+        });
+        let before = steering.count("hint_echoed");
+        client.fetch(MEGABYTE, consumer);
+        assert!(steering.count("hint_echoed") > before, "good hints are still believed");
+    });
+    // Each was counted, but for those that a full queue of the kernel dropped before.
+    let forged = steering.count("hint_forged");
+    assert!(forged > FLOOD / 10 && forged <= FLOOD, "{forged}");
+    assert_eq!(steering.count("hint_replayed") + steering.count("hint_malformed"), 0);
+}
+
+#[test]
+fn connections_survive_the_end_of_the_serving() {
+    let Some((interrupts, consumer)) = can_run("connections_survive_the_end") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let _server = Server::start(&network.server, interrupts);
+    let serving = Serving::start(&host, &[]);
+    let steering = Steering::start(&host, &network, &HINTS);
+    network.client.within(|| {
+        run_on(&just(consumer));
+        let mut client = Client::connect(Network::address());
+        client.fetch(MEGABYTE, consumer);
+        client.fetch(MEGABYTE, consumer);
+        assert!(steering.count("hint_echoed") > 0);
+        kill(serving.child.id() as i32, libc::SIGKILL);
+        // The kernel takes the program off some moments after.
+        wait_for("packets without hints", || {
+            let before = steering.count("hint_echoed");
+            client.fetch(MEGABYTE, consumer);
+            steering.count("hint_echoed") == before
+        });
+        let passed = steering.count("distrusted");
+        client.fetch(4 * MEGABYTE, consumer);
+        assert!(steering.count("distrusted") > passed, "they go up as if nobody steered");
+    });
+}
+
+#[test]
 fn the_papers_byte_comes_back_and_is_taken_off() {
     let Some((interrupts, consumer)) = can_run("the_papers_byte") else { return };
     let host = Host::alone();

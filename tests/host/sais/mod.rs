@@ -1,5 +1,7 @@
 //! Packets on the core of who waits for them: `evenkeel sais` between two network namespaces.
 
+mod auto;
+mod bench;
 mod capture;
 mod faults;
 mod hints;

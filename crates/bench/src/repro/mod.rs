@@ -4,9 +4,10 @@
 //! |---|---|
 //! | `study` | what a reproduction is made of |
 //! | `page`, `plot` | a study as Markdown, a panel as SVG |
-//! | `p000/`, `p002/` | the experiments of these papers |
+//! | `p000/`, `p001`, `p002/` | the experiments of these papers |
 
 mod p000;
+mod p001;
 mod p002;
 mod page;
 mod plot;
@@ -61,7 +62,7 @@ pub struct Paper {
 /// See [`Paper`].
 type Measure = fn(&[&str], &Options, &mut dyn FnMut(&Study) -> Result<()>) -> Result<Study>;
 
-const PAPERS: [Paper; 2] = [p000::PAPER, p002::PAPER];
+const PAPERS: [Paper; 3] = [p000::PAPER, p001::PAPER, p002::PAPER];
 
 impl Paper {
     fn of(number: &str) -> Result<&'static Self> {
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn unknown_papers_and_parts_are_refused_before_anything_runs() {
         let error = run("9", &Options::default()).unwrap_err().to_string();
-        assert!(error.contains("choose 000, 002"), "{error}");
+        assert!(error.contains("choose 000, 001, 002"), "{error}");
         let options = Options { parts: vec!["figure-99".into()], ..Options::default() };
         let error = run("000", &options).unwrap_err().to_string();
         assert!(error.contains("figure-99") && error.contains("figure-8"), "{error}");

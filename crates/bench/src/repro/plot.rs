@@ -16,7 +16,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(204, 121, 167),
 ];
-/// Room above the highest value, as a share of it.
+/// Room above the highest value and below the lowest, as a share of what is between them.
 const HEADROOM: f64 = 0.1;
 
 /// The picture's text: a line for each series, a bar for each interval.
@@ -31,7 +31,10 @@ pub fn svg(panel: &Panel) -> Result<String> {
 
 fn draw(panel: &Panel, text: &mut String) -> Result<(), Box<dyn std::error::Error>> {
     let highest = points(panel).map(|(_, point)| point.ci95[1]).fold(0.0, f64::max);
-    let top = if highest > 0.0 { highest * (1.0 + HEADROOM) } else { 1.0 };
+    let lowest = points(panel).map(|(_, point)| point.ci95[0]).fold(0.0, f64::min);
+    let room = (highest - lowest) * HEADROOM;
+    let top = if highest > 0.0 { highest + room } else { 1.0 };
+    let bottom = if lowest < 0.0 { lowest - room } else { 0.0 };
     let right = panel.places.len().saturating_sub(1) as f64 + 0.5;
     let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
@@ -40,7 +43,7 @@ fn draw(panel: &Panel, text: &mut String) -> Result<(), Box<dyn std::error::Erro
         .margin(10)
         .x_label_area_size(45)
         .y_label_area_size(65)
-        .build_cartesian_2d(-0.5..right, 0.0..top)?;
+        .build_cartesian_2d(-0.5..right, bottom..top)?;
     let place = |x: &f64| {
         let whole = (x - x.round()).abs() < 1e-6;
         let name = whole.then(|| panel.places.get(x.round() as usize)).flatten();
@@ -115,6 +118,17 @@ mod tests {
         for word in ["avg_chore", "tasks", "chores", "one", "two", "three", "default", "lag"] {
             assert!(text.contains(word), "{word} is missing in {text}");
         }
+    }
+
+    #[test]
+    fn what_is_below_zero_is_in_the_picture() {
+        let series = Series {
+            name: "loss".into(),
+            points: [-10.0, 5.0].map(|value| Some(Point::once(value))).to_vec(),
+        };
+        let places = vec!["a".into(), "b".into()];
+        let text = svg(&Panel { places, series: vec![series], ..Panel::default() }).unwrap();
+        assert!(text.contains("-10"), "the axis goes down to it: {text}");
     }
 
     #[test]

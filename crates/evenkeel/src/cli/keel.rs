@@ -1,6 +1,7 @@
 //! The commands of the keel: running it, and turning its knobs while it runs.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use evenkeel_keel::{Balance, Capacities, Gate, IdleWait, Level, Order, Parts, Slice};
@@ -22,6 +23,10 @@ pub struct SchedArgs {
     /// Have the kernel check the scheduler, and do not run it.
     #[arg(long)]
     pub load_only: bool,
+    /// Write down all that it is told and does, for `evenkeel sim replay`: on Linux 6.18, with at
+    /// most 64 CPUs, for some seconds.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["monitor", "load_only"])]
+    pub tape: Option<PathBuf>,
 }
 
 /// Options of `sched` that a configuration file may set too, by the same names, in table `[sched]`.
@@ -163,6 +168,16 @@ pub enum Bonus {
         /// So many times.
         times: u64,
     },
+}
+
+impl Bonus {
+    /// `BONUS_TYPE` and `BONUS_VALUE` of the paper.
+    pub fn type_and_value(self) -> (u32, u64) {
+        match self {
+            Self::Vruntime { ns } => (0, ns),
+            Self::Quantum { times } => (1, times),
+        }
+    }
 }
 
 impl std::str::FromStr for Bonus {

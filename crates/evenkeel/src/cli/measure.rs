@@ -29,6 +29,23 @@ pub enum BenchPart {
     Daemon(DaemonCostArgs),
     /// The keel against the kernel's own scheduler and its peers, in virtual machines.
     Keel(KeelArgs),
+    /// Packets processed where their data is wanted, against the kernel's ways: in memory and between
+    /// network namespaces.
+    Sais(SaisBenchArgs),
+}
+
+/// `evenkeel bench sais`.
+#[derive(Debug, Args)]
+pub struct SaisBenchArgs {
+    /// Only measure P and M of the paper's analysis, for `evenkeel sais model`.
+    #[arg(long)]
+    pub measure_pm: bool,
+    /// In a minute or two: few rows, few runs, no certainty.
+    #[arg(long, conflicts_with = "measure_pm")]
+    pub quick: bool,
+    /// Write the rows as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// `evenkeel bench capability`.
@@ -151,14 +168,15 @@ pub struct KeelArgs {
 /// `evenkeel repro`.
 #[derive(Debug, Args)]
 pub struct ReproArgs {
-    /// The paper's number: 000 (the capability balancer), 002 (balancing by capability on NUMA machines,
-    /// simulated).
+    /// The paper's number: 000 (the capability balancer), 001 (source-aware interrupts), 002 (balancing
+    /// by capability on NUMA machines, simulated).
     pub paper: String,
-    /// Only these parts, for example figure-8,table-3 [default: all; about an hour for 000, some minutes
-    /// for 002].
+    /// Only these parts, for example figure-8,table-3 [default: all; about an hour for 000, a quarter
+    /// of one for 001, some minutes for 002].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub parts: Vec<String>,
-    /// Runs of each contestant, for 002 seeds of each cell [default: 5, for 002 30].
+    /// Runs of each contestant, for 002 seeds of each cell [default: 5, for 001
+    /// 6, for 002 30].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=100))]
     pub runs: Option<u16>,
     /// One short run of everything: shows that it works, decides nothing (one or two minutes).

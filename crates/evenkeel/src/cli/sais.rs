@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use evenkeel_machine::CpuSet;
-use evenkeel_sais::{IpNet, Mode, Policy, Wire, XdpMode};
+use evenkeel_sais::{IpNet, Mode, Policy, StripTimes, Wire, XdpMode};
 
 use super::JsonArgs;
 
@@ -52,9 +52,13 @@ pub struct AttachArgs {
     pub peers: Vec<IpNet>,
     /// Which core a packet is sent to: `issuer` where the last request was sent, `runner` where the
     /// consumer runs now, `least-loaded` the least loaded when the request was sent,
-    /// `dedicated:CPU` always the same.
+    /// `dedicated:CPU` always the same, `auto` as `runner` where that saves more than it costs.
     #[arg(long, value_name = "POLICY", default_value_t)]
     pub policy: Policy,
+    /// For `--policy auto`: the microseconds that fetching a strip of 64 KiB from another core's cache
+    /// takes and those that handing it over takes, instead of what is measured at the start.
+    #[arg(long, value_name = "FETCH,HAND_OVER")]
+    pub strip_us: Option<StripTimes>,
     /// Send packets to these CPUs only, for example 0-3,8 [default: all].
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,

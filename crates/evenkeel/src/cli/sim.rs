@@ -7,6 +7,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use evenkeel_keel::{Balance, Gate, Order, Parts, Slice};
 use evenkeel_sim::{Shard, program};
 
+use super::keel::Bonus;
+
 /// `evenkeel sim`.
 #[derive(Debug, Args)]
 pub struct SimArgs {
@@ -49,8 +51,15 @@ pub struct PolicyArgs {
     /// How long a task runs before others get their turn, in microseconds [default: 4000].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub slice_us: Vec<Slice>,
+    /// Turn a knob, like zone=warm-high, bal_cpus_avg_enable=1 or max_idle_wait=never (those of
+    /// `evenkeel zone`); may be given several times.
+    #[arg(long = "knob", value_name = "NAME=VALUE")]
+    pub knobs: Vec<String>,
+    /// With --order ias: the threads of every program aggregate, with this bonus, like 3x or 10ms.
+    #[arg(long, value_name = "BONUS")]
+    pub bonus: Option<Bonus>,
     /// Not the keel, but a single queue, first come, first served.
-    #[arg(long, conflicts_with_all = ["order", "gate", "balance", "parts", "slice_us"])]
+    #[arg(long, conflicts_with_all = ["order", "gate", "balance", "parts", "slice_us", "knobs", "bonus"])]
     pub fifo: bool,
 }
 

@@ -142,7 +142,7 @@ mod raw {
         Aggregation, BalanceParams, Candidate, CpuView, GateView, GroupView, TaskView, ZoneKnobs,
     };
 
-    #[link(name = "keel_policy", kind = "static")]
+    #[link(name = "keel_policy", kind = "dylib")]
     unsafe extern "C" {
         pub safe fn test_order_place(slice_ns: u64, v: u64, from: u64, to: u64, place: u32) -> u64;
         pub safe fn test_order_place_new(slice_ns: u64, clock: u64, tasks: u64) -> u64;

@@ -26,6 +26,10 @@ impl Kernel {
                 self.broken(format!("cgroup_init failed with error {error}"));
             }
         }
+        for aggregation in &self.workload.aggregations {
+            // The keel's name of an address space is its number here, and so is its process's.
+            self.instance.aggregate(u64::from(aggregation.pid), &aggregation.record());
+        }
         self.instance.host.hazards = self.hazards.bits();
     }
 

@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use evenkeel_keel::tape::{Entry, Function, Kind, LAST, VALUES};
+use evenkeel_keel::tape::{Entry, Function, Kind, LAST, TaskView, VALUES};
 
 use crate::mask::Mask;
 use crate::native::{HostFunctions, RawIterator, RawTask};
@@ -81,17 +81,23 @@ impl Kernel {
     fn note_task(&mut self, task: u32) {
         let t = &self.tasks[task as usize];
         let raw = &t.raw;
-        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let values = [
-            pair(raw.pid as u32, raw.tgid as u32),
-            pair(raw.nr_cpus_allowed as u32, raw.cpu),
-            raw.mm as u64,
-            raw.sum_exec_runtime,
-            pair(raw.flags, raw.weight),
-            raw.slice,
-            t.allowed.first_word(),
-        ];
-        self.note(Entry::new(Kind::Task, 0, self.instance.host.cpu, number(task), values));
+        let view = TaskView {
+            pid: raw.pid as u32,
+            tgid: raw.tgid as u32,
+            allowed_count: raw.nr_cpus_allowed as u16,
+            cpu: raw.cpu as u16,
+            prio: raw.prio as u16,
+            on_cpu: raw.on_cpu as u8,
+            node: raw.numa_preferred_nid as i8,
+            space: raw.mm as u64,
+            sum_exec_runtime: raw.sum_exec_runtime,
+            flags: raw.flags,
+            weight: raw.weight,
+            slice: raw.slice,
+            allowed: t.allowed.first_word(),
+        };
+        let cpu = self.instance.host.cpu;
+        self.note(Entry::new(Kind::Task, 0, cpu, number(task), view.into()));
     }
 
     fn note_call(&mut self, function: Function, task: u64, given: [u64; VALUES - 1], answer: u64) {

@@ -69,8 +69,8 @@ struct Reader<'t> {
     barriers: BTreeMap<String, usize>,
     timers: BTreeMap<String, usize>,
     groups: BTreeMap<String, usize>,
-    /// Names of tasks that others fork, with the places of the fork ops.
-    forks: Vec<(String, Fork)>,
+    /// What is forked, by the numbers that the fork ops have meanwhile.
+    forks: Vec<Fork>,
     /// The first task of each name.
     names: BTreeMap<String, usize>,
     /// The thread that is read now.
@@ -79,8 +79,8 @@ struct Reader<'t> {
 
 /// Where a task is forked.
 struct Fork {
-    task: usize,
-    op: usize,
+    /// Whom it starts.
+    name: String,
     line: usize,
     path: String,
 }
@@ -258,7 +258,6 @@ impl Reader<'_> {
                 _ => events.push(field),
             }
         }
-        let here = self.workload.tasks.len();
         self.thread = field.name().to_owned();
         // A timer that is called unique is each thread's own, and so are all others here.
         self.timers.clear();
@@ -269,12 +268,12 @@ impl Reader<'_> {
                     return Err(self.wrong(event, "expected within a phase, as there are phases"));
                 }
                 for phase in self.fields(&phases.path, self.object(phases)?) {
-                    self.phase(&phase, &thread.plan, here, &mut ops)?;
+                    self.phase(&phase, &thread.plan, &mut ops)?;
                 }
             }
             None => {
                 for event in &events {
-                    self.event(event, here, &mut ops)?;
+                    self.event(event, &mut ops)?;
                 }
             }
         }
@@ -283,13 +282,7 @@ impl Reader<'_> {
     }
 
     /// A phase: its events, as often as it says, on the CPUs that it says.
-    fn phase(
-        &mut self,
-        phase: &Field,
-        plan: &TaskPlan,
-        task: usize,
-        ops: &mut Vec<Op>,
-    ) -> Result<()> {
+    fn phase(&mut self, phase: &Field, plan: &TaskPlan, ops: &mut Vec<Op>) -> Result<()> {
         let fields = self.fields(&phase.path, self.object(phase)?);
         let mut allowed = None;
         let mut loops = 1;
@@ -311,7 +304,7 @@ impl Reader<'_> {
         let start = ops.len();
         for field in &fields {
             if !matches!(field.name(), "loop" | "cpus") {
-                self.event(field, task, ops)?;
+                self.event(field, ops)?;
             }
         }
         repeat(ops, start, loops);
@@ -323,7 +316,9 @@ impl Reader<'_> {
         if here as u64 + thread.instances > MAX_TASKS as u64 {
             return Err(self.wrong(field, format!("more than {MAX_TASKS} threads")));
         }
-        self.names.entry(field.name().to_owned()).or_insert(here);
+        if thread.instances > 0 {
+            self.names.entry(field.name().to_owned()).or_insert(here);
+        }
         let ops: Arc<[Op]> = ops.into();
         for instance in 0..thread.instances {
             let name = match thread.instances {
@@ -376,7 +371,7 @@ impl Reader<'_> {
         Ok(parent)
     }
 
-    fn event(&mut self, field: &Field, task: usize, ops: &mut Vec<Op>) -> Result<()> {
+    fn event(&mut self, field: &Field, ops: &mut Vec<Op>) -> Result<()> {
         match field.kind() {
             "run" | "runtime" => ops.push(Op::Run(self.time(field)?)),
             "sleep" => ops.push(Op::Sleep(self.time(field)?)),
@@ -420,9 +415,9 @@ impl Reader<'_> {
             "fork" => {
                 let name = self.text(field)?.to_owned();
                 let line = self.line(field.property.start());
-                let fork = Fork { task, op: ops.len(), line, path: field.path.clone() };
-                self.forks.push((name, fork));
-                ops.push(Op::Fork(0));
+                // Its number stands for the thread until all threads are known.
+                ops.push(Op::Fork(self.forks.len()));
+                self.forks.push(Fork { name, line, path: field.path.clone() });
             }
             "mem" | "iorun" => {
                 return Err(self.wrong(
@@ -514,20 +509,36 @@ impl Reader<'_> {
 
     /// Forked threads are those of the file; they begin when they are forked.
     fn resolve_forks(&mut self) -> Result<()> {
-        for (name, fork) in std::mem::take(&mut self.forks) {
-            let Some(child) = self.names.get(&name).copied() else {
-                return Err(WorkloadError::Field {
-                    file: self.file.to_owned(),
-                    line: fork.line,
-                    field: fork.path,
-                    rule: format!("there is no thread \"{name}\""),
-                });
-            };
-            let ops = &mut self.workload.tasks[fork.task].ops;
-            let mut changed = ops.to_vec();
-            changed[fork.op] = Op::Fork(child);
-            *ops = changed.into();
-            self.workload.tasks[child].arrives_ns = None;
+        let mut children = Vec::new();
+        for fork in &self.forks {
+            let child = self.names.get(&fork.name).ok_or_else(|| WorkloadError::Field {
+                file: self.file.to_owned(),
+                line: fork.line,
+                field: fork.path.clone(),
+                rule: format!("there is no thread \"{}\" of one instance or more", fork.name),
+            })?;
+            children.push(*child);
+        }
+        let mut forked = Vec::new();
+        for task in &mut self.workload.tasks {
+            let is_fork = |op: &Op| matches!(op, Op::Fork(_));
+            if !task.ops.iter().any(is_fork) {
+                continue;
+            }
+            let resolved = task.ops.iter().map(|op| match op {
+                Op::Fork(number) => Op::Fork(children.get(*number).copied().unwrap_or_default()),
+                other => other.clone(),
+            });
+            task.ops = resolved.collect();
+            forked.extend(task.ops.iter().filter_map(|op| match op {
+                Op::Fork(child) => Some(*child),
+                _ => None,
+            }));
+        }
+        for child in forked {
+            if let Some(task) = self.workload.tasks.get_mut(child) {
+                task.arrives_ns = None;
+            }
         }
         Ok(())
     }

@@ -203,8 +203,9 @@ fn arrivals(numbers: &Numbers, seed: u64) -> Result<Workload, WorkloadError> {
 fn paper002(numbers: &Numbers, seed: u64) -> Result<Workload, WorkloadError> {
     let (system, table) = (numbers.text("system"), numbers.text("table"));
     let found = Table::of(system, table).ok_or_else(|| {
-        let known = TABLES.map(|table| format!("{} {}", table.system, table.workload));
-        numbers.wrong(format!("system={system},table={table}: there are {}", known.join(", ")))
+        let known = TABLES.iter().map(|table| format!("{} {}", table.system, table.workload));
+        let known = known.collect::<Vec<_>>().join(", ");
+        numbers.wrong(format!("system={system},table={table}: there are {known}"))
     })?;
     let reading = Reading {
         pace_pct: numbers.count("pace", 1, 1000)?,

@@ -59,7 +59,10 @@ impl Sim {
     }
 
     pub fn keel(machine: Machine) -> Self {
-        let options = Options::default();
+        Self::keel_with(machine, Options::default())
+    }
+
+    pub fn keel_with(machine: Machine, options: Options) -> Self {
         let scheduler = match keel_build() {
             Some(build) => Scheduler::Built(options, build),
             None => Scheduler::Keel(options),

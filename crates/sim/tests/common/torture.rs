@@ -1,6 +1,6 @@
 //! A world in which everything goes wrong, by its seed.
 
-use evenkeel_keel::{Balance, Gate, Options, Order, Slice};
+use evenkeel_keel::{Aggregation, Balance, Gate, Options, Order, Slice};
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::{GroupPlan, Interrupts, Op, TaskPlan, Thief, Workload};
 use evenkeel_sim::{FaultPlan, Outcome, Scheduler, Simulation, TORTURE, history};
@@ -47,13 +47,14 @@ pub fn simulation(seed: u64, keel: Option<&[u8]>) -> Simulation {
         order: Order::ALL[all(4, Order::ALL.len())],
         gate: Gate::ALL[all(8, Gate::ALL.len())],
         balance: Balance::ALL[all(16, Balance::ALL.len())],
+        parts: ["", "home,cost", "plain,bare"][all(2, 3)].parse().unwrap(),
         slice: Slice::from_us([4_000, 500, 50_000][all(4, 3)]).unwrap(),
         ..Options::default()
     };
     let cpus = machine.cpus.len() as u32;
     let thief = |cpu| Thief { cpu, run_ns: 13 * MS, period_ns: 41 * MS, from_ns: 3 * MS };
     let group = |weight, parent| GroupPlan { name: "group".to_owned(), weight, parent };
-    let workload = Workload {
+    let mut workload = Workload {
         name: "torture".to_owned(),
         tasks: tasks(cpus as usize),
         mutexes: 1,
@@ -64,6 +65,10 @@ pub fn simulation(seed: u64, keel: Option<&[u8]>) -> Simulation {
         duration_ns: LASTS_MS * MS,
         ..Workload::default()
     };
+    let bonus = |bonus_type, bonus_value| {
+        Some(Aggregation { pid: 0, agg: 1, bonus_type, bonus_value, limit: 3 })
+    };
+    workload.aggregate([None, bonus(0, 20 * MS), bonus(1, 3)][all(8, 3)]);
     Simulation {
         machine,
         scheduler: match keel {

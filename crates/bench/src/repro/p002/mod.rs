@@ -32,7 +32,7 @@ use crate::report::MachineInfo;
 use runs::Lab;
 
 const TITLE: &str = "Mehta, Kanungo: Capability Aware Dynamic Load Balancer for Asymmetric NUMA \
-                     Multicore Processors. International Journal of Computer Applications, 2021";
+                     Multicore Processors";
 
 /// What makes a part.
 type Measure = fn(&Lab) -> Result<Part>;

@@ -90,7 +90,7 @@ impl Lab {
         crate::interrupt::check()?;
         self.sweeps.set(self.sweeps.get() + 1);
         let rows = self.dir.path().join(format!("{}.jsonl", self.sweeps.get()));
-        let grid = Grid { workloads, machines, schedulers, seeds: 1..seeds + 1 };
+        let grid = Grid { workloads, machines, schedulers, aggregation: None, seeds: 1..seeds + 1 };
         sweep(&grid, Shard { index: 1, of: 1 }, self.jobs, &rows, |_, _| {})?;
         let mut runs = Runs::default();
         for row in read_rows(&rows)? {

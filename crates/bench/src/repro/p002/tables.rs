@@ -362,6 +362,10 @@ mod tests {
         let lab = Lab::new(true, None).unwrap();
         let part = measure(&lab).unwrap();
         assert_eq!((part.rows.len(), part.panels.len()), (6, 30));
+        assert!(
+            part.panels.iter().all(|panel| panel.places.len() == 1),
+            "the short form has one row"
+        );
         let row = part.rows[0].as_object().unwrap();
         let mut keys: Vec<&str> = row.keys().map(String::as_str).collect();
         keys.sort_unstable();

@@ -1,0 +1,119 @@
+//! Who directs packets to cores, and how.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use evenkeel_machine::CpuSet;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::network::{DEVICE, FLOW_ENTRIES, FlowTable, Network};
+
+/// A contestant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contestant {
+    /// Nobody: packets are processed where they arrive.
+    None,
+    /// The kernel, by the hash of a connection (RPS).
+    Rps,
+    /// The kernel, to the core that received last (RFS).
+    Rfs,
+    /// `sais attach` with this policy.
+    Flow(&'static str),
+    /// The same in hint mode, with `sais serve` at the other end.
+    Hint(&'static str),
+}
+
+impl Contestant {
+    /// All, the baseline first.
+    pub const ALL: [Self; 9] = [
+        Self::None,
+        Self::Rps,
+        Self::Rfs,
+        Self::Flow("dedicated:0"),
+        Self::Flow("least-loaded"),
+        Self::Flow("issuer"),
+        Self::Flow("runner"),
+        Self::Flow("auto"),
+        Self::Hint("issuer"),
+    ];
+    /// Those that matter where the network limits.
+    pub const FEW: [Self; 4] =
+        [Self::None, Self::Flow("least-loaded"), Self::Flow("runner"), Self::Flow("auto")];
+
+    /// Its name in the report.
+    pub fn name(self) -> String {
+        match self {
+            Self::None => "none".into(),
+            Self::Rps => "rps".into(),
+            Self::Rfs => "rfs".into(),
+            Self::Flow(policy) => policy.into(),
+            Self::Hint(policy) => format!("{policy}, hint"),
+        }
+    }
+
+    /// Puts it in charge of a network that nobody was in charge of.
+    ///
+    /// # Errors
+    /// It refuses, or the kernel does.
+    pub fn begin(self, executable: &Path, network: &Network, cpus: &CpuSet) -> Result<InCharge> {
+        let attach = |flags: &[&str]| {
+            let words = [&["sais", "attach", DEVICE], flags].concat();
+            network.client.within(|| Part::start(executable, &words))
+        };
+        let mut in_charge = InCharge { _parts: Vec::new(), _table: None };
+        match self {
+            Self::None => {}
+            Self::Rps => network.spread(cpus)?,
+            Self::Rfs => {
+                in_charge._table = Some(FlowTable::enlarge().context("cannot turn RFS on")?);
+                network.follow_flows(FLOW_ENTRIES)?;
+            }
+            Self::Flow(policy) => in_charge._parts.push(attach(&["--policy", policy])?),
+            Self::Hint(policy) => {
+                let peers = "198.18.1.0/24";
+                in_charge._parts.push(Part::start(executable, &["sais", "serve", "/"])?);
+                let flags = ["--mode", "hint", "--peers", peers, "--policy", policy];
+                in_charge._parts.push(attach(&flags)?);
+            }
+        }
+        Ok(in_charge)
+    }
+}
+
+/// Until this is dropped.
+pub struct InCharge {
+    _parts: Vec<Part>,
+    _table: Option<FlowTable>,
+}
+
+/// A process of `evenkeel sais`.
+struct Part(Child);
+
+impl Part {
+    /// Waits until it says that it has begun.
+    fn start(executable: &Path, words: &[&str]) -> Result<Self> {
+        let mut command = Command::new(executable);
+        command.args(["--config", "/dev/null"]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let child = command.spawn().context("cannot start evenkeel")?;
+        // From here on it is ended whatever happens.
+        let mut part = Self(child);
+        let said = part.0.stdout.take().context("no output")?;
+        let mut line = String::new();
+        BufReader::new(said).read_line(&mut line)?;
+        if line.is_empty() {
+            bail!("`evenkeel {}` does not begin: run it by hand", words.join(" "));
+        }
+        Ok(part)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,346 @@
+//! `evenkeel bench sais`: paper 001's question on this machine. Does it pay to process packets where
+//! their data is wanted? In memory, where nothing but caches is in the way, and in parallel reads
+//! between two network namespaces.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `memory` | strips from files, combined on the same core or on another |
+//! | `network` | a client and a server with a cable between them |
+//! | `parallel` | the parallel read |
+//! | `contestant` | who directs packets to cores |
+//! | `table` | what came of it |
+//!
+//! Where the network is the bound, CPU time decides: of this process and of those that it starts (both
+//! ends of the cable), of the steering threads, and of all interrupts and softirqs on the machine.
+
+pub(crate) mod contestant;
+mod memory;
+mod network;
+pub(crate) mod parallel;
+pub(crate) mod table;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use evenkeel_cbinfo::Cbinfo;
+use evenkeel_machine::{CpuSet, Machine};
+use evenkeel_sais::StripTimes;
+
+pub use table::{Row, SaisReport};
+
+use crate::capability::display::Display;
+use crate::interleave::{self, Group, Measurement, Plan};
+use crate::interrupt;
+use crate::output::Output;
+use crate::report::MachineInfo;
+
+use contestant::Contestant;
+use memory::Files;
+use network::Network;
+use parallel::Load;
+
+/// Runs of each contestant to begin with, and of the quick form.
+const RUNS: usize = 7;
+const QUICK_RUNS: usize = 3;
+/// Undecided rows get so many more at a time.
+const MORE_RUNS: usize = 4;
+/// From here on nothing is added.
+const BUDGET: Duration = Duration::from_secs(35 * 60);
+/// How long each run lasts.
+const TIME: Duration = Duration::from_millis(1000);
+const QUICK_TIME: Duration = Duration::from_millis(300);
+/// What a run is expressed for: seconds for so many bytes.
+const GIGABYTE: f64 = 1e9;
+const MEBIBYTE: usize = 1 << 20;
+
+/// What is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// evenkeel's own executable, whose `sais` is measured.
+    pub executable: PathBuf,
+    /// Only P and M of the paper's analysis.
+    pub measure_pm: bool,
+    /// The short form, which shows that it works and decides little.
+    pub quick: bool,
+    /// Where to write the rows as JSON.
+    pub json: Option<PathBuf>,
+    /// The command line, for whoever wants to run it again.
+    pub command: String,
+}
+
+/// Runs the experiment, prints its table, and writes what was asked for. Returns the exit code: 1 if a
+/// contestant failed, 128 + n if signal n ended it.
+///
+/// # Errors
+/// A file cannot be written, or nothing can be measured.
+pub fn run(options: &Options) -> Result<i32> {
+    let json = options.json.as_deref().map(Output::prepare).transpose()?;
+    let machine = Machine::from_sysfs(Path::new("/"))?;
+    let cpus = machine.online();
+    let strip_times = StripTimes::measure(&machine, &cpus)?;
+    println!("{}", table::times(&strip_times));
+    let mut report = SaisReport {
+        machine: MachineInfo::read(),
+        command: options.command.clone(),
+        strip_times,
+        rows: Vec::new(),
+    };
+    if !options.measure_pm {
+        let _watch = interrupt::watch();
+        let list: Vec<u32> = cpus.iter().collect();
+        let plan = if options.quick {
+            Plan {
+                initial_runs: QUICK_RUNS,
+                max_runs: QUICK_RUNS,
+                max_repeats: 1,
+                ..Plan::default()
+            }
+        } else {
+            Plan { initial_runs: RUNS, step: MORE_RUNS, budget: BUDGET, ..Plan::default() }
+        };
+        let experiment = Experiment {
+            executable: &options.executable,
+            cpus: &cpus,
+            plan,
+            time: if options.quick { QUICK_TIME } else { TIME },
+            applications: vec![1, list.len(), 2 * list.len()],
+            reads: reads(options.quick, list.len()),
+        };
+        match experiment.measure() {
+            _ if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
+            measured => report.rows = measured?,
+        }
+        println!("{}", report.table());
+        println!("{}", report.sentences().join("\n"));
+    }
+    if let Some(output) = json {
+        output.write(&serde_json::to_string_pretty(&report)?)?;
+    }
+    Ok(i32::from(report.rows.iter().any(|row| row.failed.is_some())))
+}
+
+/// One experiment over a network.
+pub(crate) struct Read {
+    /// None: as fast as it goes.
+    pub gbit_per_s: Option<u32>,
+    pub load: Load,
+    /// The baseline first.
+    pub contestants: &'static [Contestant],
+}
+
+impl Read {
+    pub fn case(&self) -> String {
+        let Load { servers, clients, transfer_bytes } = self.load;
+        let link = self.gbit_per_s.map_or("unshaped".into(), |rate| format!("{rate} Gb/s"));
+        format!("{link}, {servers} servers, {clients} x {} KiB", transfer_bytes / 1024)
+    }
+}
+
+/// About forty rows in all.
+fn reads(is_quick: bool, cpus: usize) -> Vec<Read> {
+    let read = |gbit_per_s, servers, clients, mebibytes, contestants| Read {
+        gbit_per_s,
+        load: Load { servers, clients, transfer_bytes: mebibytes * MEBIBYTE },
+        contestants,
+    };
+    let (all, few) = (&Contestant::ALL[..], &Contestant::FEW[..]);
+    if is_quick {
+        return vec![read(None, 4, 1, 1, all)];
+    }
+    vec![
+        read(None, 8, 1, 1, all),
+        read(None, 48, 1, 2, all),
+        read(None, 1, 1, 1, few),
+        read(None, 8, 2 * cpus, 1, few),
+        read(Some(3), 8, 1, 1, few),
+        read(Some(3), 48, 1, 2, few),
+        read(Some(1), 8, 1, 1, few),
+    ]
+}
+
+/// Applications in memory, and where each one's reader and combiner run.
+fn pairs(cpus: &[u32], applications: usize, is_together: bool) -> Vec<(u32, u32)> {
+    let cpu = |number: usize| cpus[number % cpus.len()];
+    let pair = |number| (cpu(number), cpu(number + usize::from(!is_together)));
+    (0..applications).map(pair).collect()
+}
+
+/// CPU time of runs, in seconds for a gigabyte, by case and contestant.
+type Costs = RefCell<BTreeMap<(String, String), Vec<f64>>>;
+
+/// What is measured together.
+pub(crate) struct Experiment<'a> {
+    pub executable: &'a Path,
+    pub cpus: &'a CpuSet,
+    pub plan: Plan,
+    /// How long each run lasts.
+    pub time: Duration,
+    /// In memory, with so many applications.
+    pub applications: Vec<usize>,
+    pub reads: Vec<Read>,
+}
+
+/// The case of so many applications in memory.
+pub(crate) fn memory_case(applications: usize) -> String {
+    format!("in memory, {applications} applications")
+}
+
+impl Experiment<'_> {
+    /// All rows, in the order of the cases.
+    ///
+    /// # Errors
+    /// CPU time cannot be counted, there is only one CPU, or somebody asked for the end.
+    pub fn measure(&self) -> Result<Vec<Row>> {
+        measure(self)
+    }
+}
+
+fn measure(experiment: &Experiment<'_>) -> Result<Vec<Row>> {
+    let Experiment { executable, cpus, plan, time, applications, reads } = experiment;
+    let (cpus, time) = (*cpus, *time);
+    let accounts = RefCell::new(Cbinfo::open(&[]).context("CPU time cannot be counted exactly")?);
+    accounts.borrow_mut().follow(std::process::id(), std::process::id())?;
+    let (costs, files) = (Costs::default(), Files::new()?);
+    let list: Vec<u32> = cpus.iter().collect();
+    if list.len() < 2 {
+        bail!("with a single CPU there is no other one to fetch data from: two are needed");
+    }
+    let counted = |case: &str, name: &str, work: &mut dyn FnMut() -> Result<(u64, Duration)>| {
+        interrupt::check()?;
+        let counted = count(&mut accounts.borrow_mut(), cpus.len(), work)?;
+        let key = (case.to_owned(), name.to_owned());
+        costs.borrow_mut().entry(key).or_default().push(counted.cpu_s_per_gb);
+        Ok(counted.measurement)
+    };
+    let counted = &counted;
+
+    let mut groups = Vec::new();
+    for applications in applications.iter().copied() {
+        let case = memory_case(applications);
+        let contestant = |name: &'static str, is_together| {
+            let (pairs, case, files) =
+                (pairs(&list, applications, is_together), case.clone(), &files);
+            interleave::Contestant {
+                name: name.into(),
+                run: Box::new(move || {
+                    counted(&case, name, &mut || memory::run(files, &pairs, time))
+                }),
+            }
+        };
+        groups.push(Group {
+            case: case.clone(),
+            program: "strips".into(),
+            reference: None,
+            contestants: vec![
+                contestant(table::SI_IRQBALANCE, false),
+                contestant(table::SI_SAIS, true),
+            ],
+        });
+    }
+    for read in reads {
+        let case = read.case();
+        let contestant = |who: &Contestant| {
+            let (who, case, load, rate) = (*who, case.clone(), read.load, read.gbit_per_s);
+            interleave::Contestant {
+                name: who.name(),
+                run: Box::new(move || {
+                    let network = Network::new(rate)?;
+                    let _in_charge = who.begin(executable, &network, cpus)?;
+                    counted(&case, &who.name(), &mut || parallel::read(&network, load, time))
+                }),
+            }
+        };
+        groups.push(Group {
+            case: case.clone(),
+            program: "parallel read".into(),
+            reference: None,
+            contestants: read.contestants.iter().map(contestant).collect(),
+        });
+    }
+    let (display, start) = (Display::new(), Instant::now());
+    let outcomes = interleave::run(&mut groups, plan, &|| start.elapsed(), &mut |progress| {
+        display.show(&progress);
+    });
+    drop(groups);
+    display.finish();
+    interrupt::check()?;
+    let costs = costs.into_inner();
+    let row = |outcome: &interleave::Outcome| {
+        let key = (outcome.case.clone(), outcome.contestant.clone());
+        Row::new(outcome, costs.get(&key).map_or(&[], Vec::as_slice))
+    };
+    Ok(outcomes?.iter().map(row).collect())
+}
+
+struct Counted {
+    measurement: Measurement,
+    cpu_s_per_gb: f64,
+}
+
+/// Does something, and counts what CPU time it took.
+fn count(
+    accounts: &mut Cbinfo,
+    cpus: usize,
+    work: &mut dyn FnMut() -> Result<(u64, Duration)>,
+) -> Result<Counted> {
+    // The steering threads are kernel threads, which nobody starts.
+    for thread in procfs::process::all_processes()?.flatten() {
+        let name = thread.stat().map(|stat| stat.comm).unwrap_or_default();
+        if name.starts_with("cpumap/") {
+            accounts.follow(thread.pid as u32, std::process::id())?;
+        }
+    }
+    // Nobody wants the events, but a full buffer would count them as lost.
+    accounts.events()?;
+    let sums = |accounts: &Cbinfo| {
+        let cpus = accounts.cpus();
+        let ours = |cpu: &evenkeel_cbinfo::CpuAccount| {
+            cpu.followed_ns + cpu.noise.irq_ns + cpu.noise.softirq_ns
+        };
+        let ours: u64 = cpus.iter().map(ours).sum();
+        (ours, cpus.iter().map(|cpu| cpu.foreign_ns).sum::<u64>())
+    };
+    let (start, before) = (Instant::now(), sums(accounts));
+    let (bytes, time) = work()?;
+    let (elapsed, after) = (start.elapsed(), sums(accounts));
+    if bytes == 0 {
+        bail!("nothing was read");
+    }
+    let gigabytes = bytes as f64 / GIGABYTE;
+    let foreign_ns = after.1.saturating_sub(before.1) as f64;
+    Ok(Counted {
+        measurement: Measurement {
+            seconds: time.as_secs_f64() / gigabytes,
+            foreign_pct: 100.0 * foreign_ns / (elapsed.as_nanos() as f64 * cpus as f64),
+            ..Measurement::default()
+        },
+        // Connecting and closing are in the count, but hardly matter.
+        cpu_s_per_gb: after.0.saturating_sub(before.0) as f64 / 1e9 / gigabytes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_together_or_apart() {
+        assert_eq!(pairs(&[0, 2], 3, true), [(0, 0), (2, 2), (0, 0)]);
+        assert_eq!(pairs(&[0, 2], 3, false), [(0, 2), (2, 0), (0, 2)]);
+    }
+
+    #[test]
+    fn rows_are_about_forty_and_have_names_of_their_own() {
+        let reads = reads(false, 2);
+        let rows: usize = reads.iter().map(|read| read.contestants.len()).sum();
+        assert!((35..=45).contains(&(rows + 6)), "{rows}");
+        let mut cases: Vec<String> = reads.iter().map(Read::case).collect();
+        cases.sort();
+        cases.dedup();
+        assert_eq!(cases.len(), reads.len());
+        assert_eq!(reads[0].case(), "unshaped, 8 servers, 1 x 1024 KiB");
+    }
+}

@@ -1,0 +1,162 @@
+//! A client and a server with a cable between them, each a network namespace without a name: they
+//! vanish with whoever made them, whatever becomes of it.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, bail};
+use evenkeel_machine::CpuSet;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// The client's end of the cable.
+pub const DEVICE: &str = "client0";
+/// The server's address.
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 2);
+
+/// A network namespace that lives as long as this.
+pub struct Namespace(File);
+
+impl Namespace {
+    fn new() -> Result<Self> {
+        let open = || -> Result<File> {
+            unshare(CloneFlags::CLONE_NEWNET).context("cannot make a network namespace")?;
+            File::open("/proc/thread-self/ns/net").context("cannot open a network namespace")
+        };
+        let opened = thread::scope(|scope| scope.spawn(open).join());
+        Ok(Self(opened.map_err(|_| anyhow!("a thread of the benchmark has failed"))??))
+    }
+
+    /// Has the calling thread, and what it starts, be in the namespace from now on.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn enter(&self) -> Result<()> {
+        setns(&self.0, CloneFlags::CLONE_NEWNET).context("cannot enter a network namespace")
+    }
+
+    /// Does something in a thread that is in the namespace.
+    ///
+    /// # Errors
+    /// Those of the work, or the kernel refused.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let enter = || {
+            self.enter()?;
+            work()
+        };
+        let done = thread::scope(|scope| scope.spawn(enter).join());
+        done.map_err(|_| anyhow!("a thread of the benchmark has failed"))?
+    }
+
+    fn ip(&self, words: &str) -> Result<()> {
+        self.run("ip", words)
+    }
+
+    fn run(&self, program: &str, words: &str) -> Result<()> {
+        let run = self.within(|| {
+            let run = Command::new(program).args(words.split(' ')).output();
+            run.with_context(|| format!("cannot run {program} (Debian's package iproute2)"))
+        })?;
+        if !run.status.success() {
+            bail!("{program} {words}: {}", String::from_utf8_lossy(&run.stderr).trim());
+        }
+        Ok(())
+    }
+
+    /// Writes a knob of the client's receive queue, as its namespace's own /sys has it.
+    fn write_queue_knob(&self, name: &str, value: &str) -> Result<()> {
+        self.within(|| {
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            let none: Option<&str> = None;
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+            mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)?;
+            let path = format!("/sys/class/net/{DEVICE}/queues/rx-0/{name}");
+            fs::write(&path, value).with_context(|| format!("cannot write {path}"))
+        })
+    }
+}
+
+/// A client and a server, and what joins them.
+pub struct Network {
+    /// Where data is wanted.
+    pub client: Namespace,
+    /// Where it comes from.
+    pub server: Namespace,
+}
+
+impl Network {
+    /// One cable, in both directions shaped to so many Gb/s if that is given.
+    ///
+    /// # Errors
+    /// No privilege, or no `ip`.
+    pub fn new(gbit_per_s: Option<u32>) -> Result<Self> {
+        let (client, server) = (Namespace::new()?, Namespace::new()?);
+        let path = format!("/proc/{}/fd/{}", std::process::id(), server.0.as_raw_fd());
+        client.ip(&format!("link add {DEVICE} type veth peer name server0 netns {path}"))?;
+        for (namespace, device, end) in [(&client, DEVICE, 1), (&server, "server0", 2)] {
+            namespace.ip(&format!("address add 198.18.1.{end}/24 dev {device}"))?;
+            namespace.ip(&format!("link set {device} up"))?;
+            if let Some(rate) = gbit_per_s {
+                let words = format!(
+                    "qdisc add dev {device} root tbf rate {rate}gbit burst 1mb latency 20ms"
+                );
+                namespace.run("tc", &words)?;
+            }
+        }
+        Ok(Self { client, server })
+    }
+
+    /// Receive packet steering to these CPUs; none: off.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn spread(&self, cpus: &CpuSet) -> Result<()> {
+        let word = cpus.as_words().first().copied().unwrap_or(0);
+        self.client.write_queue_knob("rps_cpus", &format!("{word:x}"))
+    }
+
+    /// Receive flow steering with so many entries; 0: off.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn follow_flows(&self, entries: u32) -> Result<()> {
+        self.client.write_queue_knob("rps_flow_cnt", &entries.to_string())
+    }
+}
+
+/// The table of receive flow steering, which is the whole machine's: what it was is written back
+/// when this is dropped, unless somebody else has changed it.
+pub struct FlowTable {
+    before: String,
+}
+
+const FLOW_TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";
+/// Its size while receive flow steering is measured.
+pub const FLOW_ENTRIES: u32 = 32_768;
+
+impl FlowTable {
+    /// Makes it large enough.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn enlarge() -> io::Result<Self> {
+        let before = fs::read_to_string(FLOW_TABLE)?;
+        fs::write(FLOW_TABLE, FLOW_ENTRIES.to_string())?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for FlowTable {
+    fn drop(&mut self) {
+        let now = fs::read_to_string(FLOW_TABLE).unwrap_or_default();
+        if now.trim().parse() == Ok(FLOW_ENTRIES)
+            && let Err(why) = fs::write(FLOW_TABLE, self.before.trim())
+        {
+            tracing::warn!("{FLOW_TABLE} could not be set back to {}: {why}", self.before.trim());
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The report: its rows as JSON and as a table, and what they say of the paper's claims.
+
+use comfy_table::{CellAlignment, Table, presets};
+use evenkeel_sais::StripTimes;
+use serde::{Deserialize, Serialize};
+
+use crate::interleave::Outcome;
+use crate::report::{MachineInfo, verdict_cell};
+use crate::stats::{Verdict, median};
+
+/// Combined on another core than read.
+pub const SI_IRQBALANCE: &str = "si-irqbalance";
+/// Combined on the same core.
+pub const SI_SAIS: &str = "si-sais";
+
+const HEADER: [&str; 9] =
+    ["case", "contestant", "MB/s", "vs first", "95 %", "verdict", "CPU-s/GB", "foreign %", "runs"];
+/// From here on the columns are numbers.
+const FIRST_NUMBER: usize = 2;
+
+/// An experiment's result, as `--json` writes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SaisReport {
+    /// Where it was measured.
+    pub machine: MachineInfo,
+    /// The command line that measured it.
+    pub command: String,
+    /// P and M.
+    pub strip_times: StripTimes,
+    /// What was measured.
+    pub rows: Vec<Row>,
+}
+
+/// One contestant in one case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The case.
+    pub case: String,
+    /// The contestant; the first of a case is the baseline of the others.
+    pub contestant: String,
+    /// Goodput in MB/s: the median.
+    pub mb_per_s: Option<f64>,
+    /// Goodput / that of the baseline, paired by round; none for the baseline itself.
+    pub vs_baseline: Option<f64>,
+    /// Its 95 % interval.
+    pub vs_baseline_ci95: Option<[f64; 2]>,
+    /// Of all rows together.
+    pub verdict: Option<Verdict>,
+    /// CPU time of both ends, in s for a gigabyte: the median.
+    pub cpu_s_per_gb: Option<f64>,
+    /// What others took of the machine meanwhile, in %: the median.
+    pub foreign_pct: Option<f64>,
+    /// Runs that count.
+    pub runs: usize,
+    /// Why it was left out, if it was.
+    pub failed: Option<String>,
+}
+
+impl Row {
+    pub(super) fn new(outcome: &Outcome, cpu_s_per_gb: &[f64]) -> Self {
+        let seconds: Vec<f64> = outcome.runs().map(|run| run.seconds).collect();
+        let foreign: Vec<f64> = outcome.runs().map(|run| run.foreign_pct).collect();
+        let ratio = outcome.judged.as_ref().map(|judged| judged.comparison.ratio);
+        Self {
+            case: outcome.case.clone(),
+            contestant: outcome.contestant.clone(),
+            mb_per_s: median(&seconds).map(|seconds| 1e3 / seconds),
+            vs_baseline: ratio.map(|ratio| ratio.median),
+            vs_baseline_ci95: ratio.map(|ratio| ratio.ci95()),
+            verdict: outcome.judged.as_ref().map(|judged| judged.verdict),
+            cpu_s_per_gb: median(cpu_s_per_gb),
+            foreign_pct: median(&foreign),
+            runs: seconds.len(),
+            failed: outcome.failed.clone(),
+        }
+    }
+}
+
+/// What was measured of a strip, in a sentence.
+pub(super) fn times(times: &StripTimes) -> String {
+    let us = |time: Option<f64>| time.map_or("-".into(), |us| format!("{us:.2} us"));
+    format!(
+        "A strip of 64 KiB: P = {} (processing), M = {} from a core with a common cache and {} from \
+         others; handing it over to another core's thread takes {}.",
+        us(Some(times.process_us)),
+        us(times.within_us),
+        us(times.across_us),
+        us(times.hand_over_us)
+    )
+}
+
+impl SaisReport {
+    /// The rows as a table for the terminal.
+    pub fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(HEADER);
+        let number = |value: Option<f64>, digits: usize| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+        };
+        for row in &self.rows {
+            let ci95 = row.vs_baseline_ci95.map(|[low, high]| format!("{low:.3} - {high:.3}"));
+            table.add_row([
+                row.case.clone(),
+                row.contestant.clone(),
+                number(row.mb_per_s, 0),
+                number(row.vs_baseline, 3),
+                ci95.unwrap_or_else(|| "-".into()),
+                verdict_cell(row.failed.as_deref(), row.verdict).into(),
+                number(row.cpu_s_per_gb, 3),
+                number(row.foreign_pct, 1),
+                row.runs.to_string(),
+            ]);
+        }
+        for (index, column) in table.column_iter_mut().enumerate() {
+            if index >= FIRST_NUMBER {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table.to_string()
+    }
+
+    fn row(&self, case: &str, contestant: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.case == case && row.contestant == contestant)
+    }
+
+    /// What the rows say of the claims, one sentence each, losses like gains.
+    pub fn sentences(&self) -> Vec<String> {
+        let mut cases: Vec<&str> = self.rows.iter().map(|row| row.case.as_str()).collect();
+        cases.dedup();
+        let failed = self.rows.iter().filter_map(|row| Some((row, row.failed.as_ref()?)));
+        let mut sentences: Vec<String> = failed
+            .map(|(row, why)| format!("{}: {} was left out: {why}", row.case, row.contestant))
+            .collect();
+        for case in cases {
+            let ratio = |ours: &str, theirs: &str| {
+                // Of rounds, not of medians: what disturbs a round disturbs all that are in it.
+                let speed = |name| {
+                    let row = self.row(case, name)?;
+                    row.vs_baseline.or(row.mb_per_s.map(|_| 1.0))
+                };
+                Some((speed(ours)? / speed(theirs)?, ours.to_owned(), theirs.to_owned()))
+            };
+            let pairs = [
+                ratio(SI_SAIS, SI_IRQBALANCE),
+                ratio("runner", "dedicated:0"),
+                ratio("runner", "least-loaded"),
+                ratio("auto", "none"),
+            ];
+            for (ratio, ours, theirs) in pairs.into_iter().flatten() {
+                sentences.push(format!("{case}: {ours} made {ratio:.2}x the goodput of {theirs}."));
+            }
+        }
+        sentences
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(contestant: &str, vs_baseline: Option<f64>) -> Row {
+        Row {
+            case: "c".into(),
+            contestant: contestant.into(),
+            mb_per_s: Some(1000.0),
+            vs_baseline,
+            vs_baseline_ci95: None,
+            verdict: None,
+            cpu_s_per_gb: Some(0.5),
+            foreign_pct: Some(0.0),
+            runs: 3,
+            failed: None,
+        }
+    }
+
+    #[test]
+    fn losses_are_said_like_gains() {
+        let report = SaisReport {
+            machine: MachineInfo::default(),
+            command: String::new(),
+            strip_times: StripTimes::default(),
+            rows: vec![
+                row("none", None),
+                row("dedicated:0", Some(0.8)),
+                row("runner", Some(0.6)),
+                Row { mb_per_s: None, failed: Some("refused".into()), ..row("rps", None) },
+            ],
+        };
+        let said =
+            ["c: rps was left out: refused", "c: runner made 0.75x the goodput of dedicated:0."];
+        assert_eq!(report.sentences(), said);
+        let table = report.table();
+        assert!(table.contains("runner") && table.contains("0.500"), "{table}");
+    }
+}

@@ -1,0 +1,87 @@
+//! Shares of cgroups while these change: groups within groups, some asleep, weights turned, tasks moved.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{MS, Sim, hog, paper};
+use evenkeel_sim::program::{Change, GroupPlan, Op, TaskPlan};
+
+fn group(weight: u32, parent: usize) -> GroupPlan {
+    GroupPlan { name: "group".to_owned(), weight, parent }
+}
+
+fn member(group: usize) -> TaskPlan {
+    TaskPlan { group, ..hog(1_000_000 * MS) }
+}
+
+/// What each of the tasks has run on one CPU after so long, in percent of that.
+fn shares(sim: Sim, lasts_ms: u64) -> Vec<u64> {
+    let mut sim = sim;
+    sim.workload.duration_ns = lasts_ms * MS;
+    let outcome = sim.run();
+    outcome.accounts.iter().map(|task| task.ran_ns * 100 / (lasts_ms * MS)).collect()
+}
+
+fn close(shares: &[u64], due: &[u64]) {
+    let far = shares.iter().zip(due).any(|(share, due)| share.abs_diff(*due) > 3);
+    assert!(!far && shares.len() == due.len(), "{shares:?}, not {due:?}");
+}
+
+#[test]
+fn groups_within_groups_share_what_is_above_them() {
+    let mut sim = Sim::keel(paper(1)).task(member(0)).task(member(2)).task(member(3));
+    // Half for the one at the root; the other half by 1 : 3.
+    sim.workload.groups = vec![group(100, 0), group(100, 1), group(300, 1)];
+    close(&shares(sim, 8000), &[50, 12, 37]);
+}
+
+#[test]
+fn who_sleeps_leaves_its_share_to_its_own_group_first() {
+    // The second of two in a group works for 1 s and ends; then the first has the group's share alone.
+    let mut sim = Sim::keel(paper(1))
+        .task(member(1))
+        .task(member(2))
+        .task(TaskPlan { group: 3, ..hog(1000 * MS) });
+    sim.workload.groups = vec![group(100, 0), group(100, 0), group(300, 2)];
+    // While all run: 50, 12.5 and 37.5 % of 2.67 s. Then 50 and 50 %.
+    close(&shares(sim, 8000), &[50, 37, 12]);
+}
+
+#[test]
+fn a_group_that_sleeps_weighs_nothing() {
+    let sleeper = TaskPlan {
+        group: 2,
+        ..TaskPlan::new("sleeper", vec![Op::Sleep(6000 * MS), Op::Run(100_000 * MS)])
+    };
+    let mut sim = Sim::keel(paper(1)).task(member(0)).task(member(3)).task(sleeper);
+    sim.workload.groups = vec![group(100, 0), group(900, 1), group(100, 1)];
+    // For 6 s two halves; then the half of the group by 9 (the sleeper's) : 1.
+    close(&shares(sim, 8000), &[50, 40, 11]);
+}
+
+#[test]
+fn a_weight_that_is_turned_counts_from_then_on() {
+    let mut sim = Sim::keel(paper(1)).task(member(1)).task(member(2));
+    sim.workload.groups = vec![group(100, 0), group(100, 0)];
+    sim.workload.changes = vec![(4000 * MS, Change::Weight { group: 1, weight: 300 })];
+    // Half for 4 s, three quarters for 4 s.
+    close(&shares(sim, 8000), &[62, 37]);
+}
+
+#[test]
+fn a_weight_that_is_turned_within_a_group_counts_there() {
+    let mut sim = Sim::keel(paper(1)).task(member(0)).task(member(2)).task(member(3));
+    sim.workload.groups = vec![group(100, 0), group(100, 1), group(100, 1)];
+    sim.workload.changes = vec![(4000 * MS, Change::Weight { group: 2, weight: 300 })];
+    close(&shares(sim, 8000), &[50, 31, 18]);
+}
+
+#[test]
+fn a_task_that_is_moved_shares_with_those_there() {
+    let mut sim = Sim::keel(paper(1)).task(member(1)).task(member(1)).task(member(2));
+    sim.workload.groups = vec![group(100, 0), group(100, 0)];
+    sim.workload.changes = vec![(4000 * MS, Change::Group { task: 1, group: 2 })];
+    // A quarter, a quarter and a half; then a half, a quarter, a quarter.
+    close(&shares(sim, 8000), &[37, 25, 37]);
+}

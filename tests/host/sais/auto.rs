@@ -1,0 +1,125 @@
+//! `--policy auto`: steers where that pays by the figures, and nowhere else.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::net::{Network, run_on};
+use super::traffic::{Client, Server};
+use super::{Steering, can_run};
+use crate::support::*;
+
+const MEGABYTE: usize = 1 << 20;
+/// Fetching takes long, handing over does not, and the other way round.
+const PAYS: [&str; 4] = ["--policy", "auto", "--strip-us", "100,1"];
+const DOES_NOT: [&str; 4] = ["--policy", "auto", "--strip-us", "1,100"];
+
+#[test]
+fn what_is_measured_decides() {
+    let Some((interrupts, consumer)) = can_run("what_is_measured_decides") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let _server = Server::start(&network.server, interrupts);
+    let steering = Steering::start(&host, &network, &["--policy", "auto"]);
+    let times = &steering.status()["strip_times"];
+    assert!(times["process_us"].as_f64().unwrap() > 0.0, "{times}");
+    assert!(steering.said.contains("no XDP until steering pays"), "{}", steering.said);
+    let time = |name: &str| times[name].as_f64();
+    // The two may be siblings, share a cache, or neither: whichever was measured.
+    let migrate_us = time("within_us").or(time("across_us"));
+    let pays = migrate_us.zip(time("hand_over_us")).is_some_and(|(fetch, hand)| fetch > hand);
+    network.client.within(|| {
+        run_on(&just(consumer));
+        let mut client = Client::connect(Network::address());
+        let start = Instant::now();
+        // Longer than it takes to judge.
+        while start.elapsed().as_secs() < 3 {
+            client.fetch(MEGABYTE, consumer);
+        }
+        let flow = &steering.flows()[0];
+        let reason = flow["reason"].as_str().unwrap().to_owned();
+        assert!(reason.contains(&format!("arrive on CPU {interrupts}")), "{reason}");
+        assert_eq!(network.is_taken(), pays, "{reason}");
+    });
+}
+
+#[test]
+fn it_begins_when_it_pays_and_ends_when_it_does_not() {
+    let Some((interrupts, consumer)) = can_run("it_begins_when_it_pays") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let _server = Server::start(&network.server, interrupts);
+    let steering = Steering::start(&host, &network, &PAYS);
+    assert!(!network.is_taken(), "there is nobody to steer for yet");
+    network.client.within(|| {
+        run_on(&just(consumer));
+        let mut client = Client::connect(Network::address());
+        wait_for("the program", || {
+            client.fetch(4 * MEGABYTE, consumer);
+            network.is_taken()
+        });
+        client.fetch(4 * MEGABYTE, consumer);
+        let sight = client.fetch(64 * MEGABYTE, consumer);
+        assert!(sight.share() >= 0.99, "{sight:?}");
+        let reason = steering.flows()[0]["reason"].as_str().unwrap().to_owned();
+        assert!(reason.contains("fetching a strip takes 100.0 us"), "{reason}");
+    });
+    // Nobody receives any more.
+    wait_for("the program to be taken off", || !network.is_taken());
+    assert_eq!(network.client.counter("TcpExt", "TCPOFOQueue"), 0);
+}
+
+#[test]
+fn where_it_does_not_pay_nothing_is_on_the_device() {
+    let Some((interrupts, consumer)) = can_run("where_it_does_not_pay") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let _server = Server::start(&network.server, interrupts);
+    let steering = Steering::start(&host, &network, &DOES_NOT);
+    network.client.within(|| {
+        run_on(&just(consumer));
+        let mut client = Client::connect(Network::address());
+        let start = Instant::now();
+        while start.elapsed().as_secs() < 3 {
+            client.fetch(4 * MEGABYTE, consumer);
+            assert!(!network.is_taken());
+        }
+        let reason = steering.flows()[0]["reason"].as_str().unwrap().to_owned();
+        assert!(reason.contains("handing it over 100.0 us"), "{reason}");
+    });
+    assert_eq!(steering.count("steered"), 0);
+}
+
+#[test]
+fn on_a_saturated_core_steering_threads_do_not_starve() {
+    let Some((interrupts, consumer)) = can_run("on_a_saturated_core") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let _server = Server::start(&network.server, interrupts);
+    let steering = Steering::start(&host, &network, &PAYS);
+    let is_ending = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // One CPU's worth of work, for as long as the test lasts.
+        scope.spawn(|| {
+            run_on(&just(consumer));
+            let start = Instant::now();
+            while !is_ending.load(Ordering::Relaxed) && start.elapsed() < PATIENCE {
+                std::hint::spin_loop();
+            }
+        });
+        network.client.within(|| {
+            run_on(&just(consumer));
+            let mut client = Client::connect(Network::address());
+            wait_for("the program", || {
+                client.fetch(MEGABYTE, consumer);
+                network.is_taken()
+            });
+            client.fetch(4 * MEGABYTE, consumer);
+            let sight = client.fetch(64 * MEGABYTE, consumer);
+            assert!(sight.share() >= 0.99, "{sight:?}");
+            // None waited for so long that its queue was full.
+            assert_eq!(steering.count("dropped"), 0);
+        });
+        is_ending.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(network.client.counter("TcpExt", "TCPTimeouts"), 0);
+}
