@@ -8,10 +8,10 @@
  * loops keep the number only, and look at it again: each field that they kept, the verifier would
  * follow through every turn.
  */
-static __always_inline bool view_place(struct task_struct *p, u32 memory, u32 cpu, u64 now,
-				       struct cpu_view *view)
+KEEL_PART bool view_place(struct task_struct *p __arg_trusted, u32 memory, u32 cpu, u64 now,
+			  struct cpu_view *view)
 {
-	if (!may_run_on(p, cpu) || !view_cpu(cpu, now, view))
+	if (!view || !may_run_on(p, cpu) || !view_cpu(cpu, now, view))
 		return false;
 	view->far = far_of(memory, cpu);
 	return true;
