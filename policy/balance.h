@@ -66,8 +66,8 @@ enum balance_part {
 };
 
 struct balance_params {
-	u16 kind;	/* enum balance_kind */
-	u16 parts;	/* of enum balance_part (small: BPF's stack is) */
+	u32 kind;	/* enum balance_kind */
+	u32 parts;	/* of enum balance_part */
 	u32 faster;	/* CPUs of more capability than the one that balances */
 	u32 tasks;	/* that run or wait, on all CPUs */
 };

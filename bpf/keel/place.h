@@ -3,11 +3,15 @@
 #ifndef EVENKEEL_KEEL_PLACE_H
 #define EVENKEEL_KEEL_PLACE_H
 
-/* What a policy sees of a CPU that a task may be placed on. False: it may not. */
-static __always_inline bool view_place(struct task_struct *p, u32 memory, u32 cpu, u64 now,
-				       struct cpu_view *view)
+/*
+ * What a policy sees of a CPU that a task may be placed on. False: it may not. Of the best one so far
+ * loops keep the number only, and look at it again: each field that they kept, the verifier would
+ * follow through every turn.
+ */
+KEEL_PART bool view_place(struct task_struct *p __arg_trusted, u32 memory, u32 cpu, u64 now,
+			  struct cpu_view *view)
 {
-	if (!may_run_on(p, cpu) || !view_cpu(cpu, now, view))
+	if (!view || !may_run_on(p, cpu) || !view_cpu(cpu, now, view))
 		return false;
 	view->far = far_of(memory, cpu);
 	return true;
@@ -18,22 +22,22 @@ KEEL_PART u32 place_near(struct task_struct *p __arg_trusted, u32 from, u64 now)
 {
 	struct balance_params params = balance_params();
 	struct task_state *t = task_state(p);
-	struct cpu_view best;
-	u32 position, memory;
+	u32 position, memory, to = from;
 
 	if (!t)
 		return from;
 	memory = memory_of(p, t);
-	if (!view_place(p, memory, from, now, &best))
+	if (!may_run_on(p, from))
 		return from;
 	bpf_for(position, 0, settings.online) {
-		struct cpu_view view;
+		struct cpu_view best, view;
 
-		if (view_place(p, memory, cpu_at(position), now, &view) &&
+		if (view_place(p, memory, to, now, &best) &&
+		    view_place(p, memory, cpu_at(position), now, &view) &&
 		    balance_place(&params, &best, &view))
-			best = view;
+			to = view.cpu;
 	}
-	return best.cpu;
+	return to;
 }
 
 /*
@@ -93,23 +97,24 @@ KEEL_PART u32 best_idle(struct task_struct *p __arg_trusted, u32 first, u64 now)
 {
 	struct balance_params params = balance_params();
 	struct task_state *t = task_state(p);
-	struct cpu_view best;
-	u32 position, memory;
+	u32 position, memory, to = first;
 
 	if (!t)
 		return first;
 	memory = memory_of(p, t);
-	if (!view_place(p, memory, first, now, &best))
+	if (!may_run_on(p, first))
 		return first;
-	best.idle = true;
 	bpf_for(position, 0, settings.online) {
-		struct cpu_view view;
+		struct cpu_view best, view;
 
-		if (view_place(p, memory, cpu_at(position), now, &view) && view.idle &&
-		    balance_home(&params, &best, &view))
-			best = view;
+		if (!view_place(p, memory, to, now, &best) ||
+		    !view_place(p, memory, cpu_at(position), now, &view) || !view.idle)
+			continue;
+		best.idle = true;
+		if (balance_home(&params, &best, &view))
+			to = view.cpu;
 	}
-	return best.cpu;
+	return to;
 }
 
 /* Instead of the idle CPU that the kernel has chosen, a better one if there is any. */

@@ -36,9 +36,9 @@ pub struct GroupView {
 #[repr(C)]
 pub struct BalanceParams {
     /// 0: count, 1: capability.
-    pub kind: u16,
-    /// home 1, cost 2, plain 4, bare 8.
-    pub parts: u16,
+    pub kind: u32,
+    /// home 1, cost 2, plain 4, bare 8, active 16.
+    pub parts: u32,
     pub faster: u32,
     pub tasks: u32,
 }
