@@ -68,11 +68,14 @@ pub(crate) fn mask_in_cpuset(tid: i32) -> Result<(CpuSet, CpuSet), AffinityError
 /// Those of `cpus` that are just being switched on or off. The kernel calls them online for the
 /// longest part of that, but no mask that it shows has them (cpu_active_mask).
 fn in_transition(root: &Path, cpus: &CpuSet) -> CpuSet {
-    let step = |cpu: u32, file: &str| {
-        let path = root.join(format!("cpu{cpu}/hotplug/{file}"));
-        std::fs::read_to_string(path).ok()?.trim().parse::<u32>().ok()
-    };
-    cpus.iter().filter(|cpu| step(*cpu, "state") != step(*cpu, "target")).collect()
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).ok();
+    // The last step of all, as in "236: online". (What the kernel calls a CPU's target says less:
+    // before 6.2 the one that the machine booted on has none.)
+    let last_of = |steps: String| Some(steps.trim().lines().last()?.split_once(':')?.0.to_owned());
+    let Some(last) = read("hotplug/states").and_then(last_of) else { return CpuSet::new() };
+    let is_there =
+        |cpu: &u32| read(&format!("cpu{cpu}/hotplug/state")).is_none_or(|step| step.trim() == last);
+    cpus.iter().filter(|cpu| !is_there(cpu)).collect()
 }
 
 /// A cpuset names a CPU that went offline for some time still.
@@ -224,16 +227,20 @@ mod tests {
     #[test]
     fn cpus_that_come_and_go() {
         let dir = tempfile::tempdir().unwrap();
-        for (cpu, state, target) in [(1, "236", "236"), (2, "240", "0"), (3, "120", "236")] {
-            let hotplug = dir.path().join(format!("cpu{cpu}/hotplug"));
-            std::fs::create_dir_all(&hotplug).unwrap();
-            std::fs::write(hotplug.join("state"), format!("{state}\n")).unwrap();
-            std::fs::write(hotplug.join("target"), format!("{target}\n")).unwrap();
-        }
+        let root = dir.path();
         let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
+        assert_eq!(in_transition(root, &cpus("0-3")), CpuSet::new());
+        std::fs::create_dir(root.join("hotplug")).unwrap();
+        std::fs::write(root.join("hotplug/states"), "  0: offline\n235: a:b\n236: online\n")
+            .unwrap();
+        for (cpu, step) in [(1, 236), (2, 235), (3, 120)] {
+            let hotplug = root.join(format!("cpu{cpu}/hotplug"));
+            std::fs::create_dir_all(&hotplug).unwrap();
+            std::fs::write(hotplug.join("state"), format!("{step}\n")).unwrap();
+        }
         // CPU 0 cannot be switched here, so the kernel tells nothing of it.
-        assert_eq!(in_transition(dir.path(), &cpus("0-3")), cpus("2-3"));
-        assert_eq!(in_transition(dir.path(), &cpus("0-2")), cpus("2"));
+        assert_eq!(in_transition(root, &cpus("0-3")), cpus("2-3"));
+        assert_eq!(in_transition(root, &cpus("0-2")), cpus("2"));
     }
 
     #[test]
