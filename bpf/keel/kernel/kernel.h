@@ -165,15 +165,13 @@ struct sched_ext_ops {
 	void (*cgroup_set_bandwidth)(struct cgroup *, u64, u64, u64);
 	s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *);
-	u64 flags;
 	u32 timeout_ms;
 	u32 exit_dump_len;
 	char name[128];
-	u64 hotplug_seq;	/* set by crates/keel, which knows it as the last */
+	/* Set by crates/keel, which knows them as the last. */
+	u64 flags;
+	u64 hotplug_seq;
 };
-
-/* Of `flags`. The values of what is registered are part of the interface: nothing relocates them. */
-#define SCX_OPS_ENQ_LAST (1 << 1)
 
 /* Constants of sched_ext: relocated, because their values are not promised. */
 enum scx_dsq_id_flags {

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
 use std::sync::LazyLock;
 
+use bytemuck::Zeroable;
 use evenkeel_machine::Machine;
 
 use crate::ias::{default_roles, raw_roles};
 use crate::options::{Balance, Options};
+use crate::parts::Parts;
 use crate::records::{COUNTERS, RawCpuState, RawSettings, RawTunables};
 use crate::statistics::Statistics;
 use crate::topology::{Topology, TopologyError};
@@ -58,6 +60,19 @@ impl Image {
             tunables: bytemuck::bytes_of(&tunables(options)).to_vec(),
             cpus: topology.cpu_numbers,
         })
+    }
+
+    /// `SCX_OPS_ENQ_LAST`, of these: who runs alone at the end of its slice is enqueued like others.
+    /// Otherwise the kernel itself keeps it running.
+    pub const OPS_ENQ_LAST: u64 = 1 << 1;
+
+    /// `flags` of its `struct sched_ext_ops`. Only who may be asked to leave is enqueued when it is
+    /// alone: on a CPU that is being switched off the kernel takes such a task for itself, and
+    /// forgets to have it run.
+    pub fn flags(&self) -> u64 {
+        let settings = bytemuck::try_pod_read_unaligned(&self.settings);
+        let settings: RawSettings = settings.unwrap_or_else(|_| RawSettings::zeroed());
+        if Parts::from_bits(settings.parts).is_active() { Self::OPS_ENQ_LAST } else { 0 }
     }
 
     /// The record `roles` with which it starts: CPUs that share a cache aggregate together.
@@ -133,5 +148,11 @@ mod tests {
         assert_eq!(image.cpus, 32);
         assert_eq!(image.settings.len(), size_of::<RawSettings>());
         assert_eq!(image.tunables.len(), size_of::<RawTunables>());
+        assert_eq!(image.flags(), 0);
+        let parts = "home,active".parse().unwrap();
+        let active = Options { balance: Balance::Capability, parts, ..Options::default() };
+        assert_eq!(Image::new(&machine, &active).unwrap().flags(), Image::OPS_ENQ_LAST);
+        let without = Options { balance: Balance::Count, ..active };
+        assert_eq!(Image::new(&machine, &without).unwrap().flags(), 0);
     }
 }

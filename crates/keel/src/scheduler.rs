@@ -236,8 +236,10 @@ fn configure(open: &mut OpenObject, image: &Image) -> Result<(), LoadError> {
             }
             CPUS => map.set_max_entries(image.cpus).map_err(|_| LoadError::Mismatch(CPUS))?,
             OPS => {
-                let value = map.initial_value_mut().and_then(|ops| ops.last_chunk_mut());
-                *value.ok_or(LoadError::Mismatch(OPS))? = hotplug_seq.to_ne_bytes();
+                let value = map.initial_value_mut().and_then(|ops| ops.last_chunk_mut::<16>());
+                let value = value.ok_or(LoadError::Mismatch(OPS))?;
+                value[..8].copy_from_slice(&image.flags().to_ne_bytes());
+                value[8..].copy_from_slice(&hotplug_seq.to_ne_bytes());
             }
             _ => {}
         }

@@ -179,7 +179,6 @@ struct sched_ext_ops {
 #define SCX_ENQ_CPU_SELECTED (1ULL << 20)
 #define SCX_ENQ_REENQ (1ULL << 40)
 #define SCX_ENQ_LAST (1ULL << 41)
-#define SCX_OPS_ENQ_LAST (1 << 1)
 #define SCX_WAKE_FORK 4
 #define SCX_WAKE_SYNC 16
 #define SCX_KICK_IDLE 1

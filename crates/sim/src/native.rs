@@ -318,6 +318,7 @@ impl Instance {
             let place = symbol("sim_host").map_err(load_error)?.into_raw();
             *place.cast::<*mut Host>() = &raw mut *host;
             let ops = symbol(&format!("{name}_ops")).map_err(load_error)?.into_raw().cast::<Ops>();
+            let mut ops = *ops;
             let (mut cpus, mut spaces) = (None, None);
             if let Some(image) = image {
                 for (name, bytes) in [
@@ -330,11 +331,12 @@ impl Instance {
                 }
                 let map = symbol("cpus").map_err(load_error)?.into_raw().cast::<RawMap>();
                 (*map).entries = image.cpus;
+                ops.flags = image.flags();
                 cpus = NonNull::new(map);
                 spaces = NonNull::new(symbol("spaces").map_err(load_error)?.into_raw());
             }
             Ok(Self {
-                ops: *ops,
+                ops,
                 host,
                 memory: Memory::default(),
                 cpus,
