@@ -79,8 +79,6 @@ struct keel_domain {
 /* Where a CPU stands. */
 struct keel_cpu {
 	u16 position;
-	u16 capability;	/* 0..=1024 */
-	u16 faster;	/* how many CPUs are of more capability */
 	u16 node;	/* its number */
 	struct keel_domain domain[MAX_LEVELS];	/* the smallest first */
 };
@@ -94,6 +92,19 @@ struct keel_topology {
 	struct keel_cpu cpu[MAX_CPUS];
 	struct cpu_range range[MAX_RANGES];
 	u8 distance[MAX_NODES][MAX_NODES];	/* of memory, by number; 0: not known */
+};
+
+/*
+ * What a CPU can do now, which changes: less than what it is made for where interrupts,
+ * real-time tasks or a hypervisor take a part of its time.
+ */
+struct cpu_capability {
+	u16 now;	/* 0..=1024 */
+	u16 faster;	/* how many CPUs can do more */
+};
+
+struct keel_capabilities {
+	struct cpu_capability cpu[MAX_CPUS];
 };
 
 /* What is counted, each by the CPU that does it. crates/keel names them in this order. */

@@ -73,7 +73,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	int prio;
-	int on_cpu;
+	u32 on_cpu;	/* unsigned, so that any length can be read: a byte from 7.2 on */
 	int nr_cpus_allowed;
 	int numa_preferred_nid;
 	const struct cpumask *cpus_ptr;

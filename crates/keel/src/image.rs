@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use bytemuck::Zeroable;
 use evenkeel_machine::Machine;
 
+use crate::capability::Capabilities;
 use crate::ias::{default_roles, raw_roles};
 use crate::options::{Balance, Options};
 use crate::parts::Parts;
@@ -27,6 +28,8 @@ pub struct Image {
     pub topology: Vec<u8>,
     /// `tunables`: what may be changed while the keel runs.
     pub tunables: Vec<u8>,
+    /// `capabilities`: what each CPU can do, as long as nothing is taken of it.
+    pub capabilities: Vec<u8>,
     /// Entries of the map `cpus`: CPU numbers are below this.
     pub cpus: u32,
 }
@@ -58,6 +61,7 @@ impl Image {
             settings: bytemuck::bytes_of(&settings).to_vec(),
             topology: parts.concat(),
             tunables: bytemuck::bytes_of(&tunables(options)).to_vec(),
+            capabilities: Capabilities::new(machine, options).record(),
             cpus: topology.cpu_numbers,
         })
     }

@@ -78,10 +78,16 @@ pub(crate) struct RawDomain {
 #[repr(C)]
 pub(crate) struct RawCpu {
     pub position: u16,
-    pub capability: u16,
-    pub faster: u16,
     pub node: u16,
     pub domain: [RawDomain; MAX_LEVELS],
+}
+
+/// `struct cpu_capability`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawCapability {
+    pub now: u16,
+    pub faster: u16,
 }
 
 /// `struct keel_space`.

@@ -325,6 +325,7 @@ impl Instance {
                     ("settings", &image.settings),
                     ("topology", &image.topology),
                     ("tunables", &image.tunables),
+                    ("capabilities", &image.capabilities),
                 ] {
                     write_over(symbol(name).map_err(load_error)?.into_raw().cast(), bytes)
                         .map_err(|errno| copy_error(errno.into()))?;
@@ -348,17 +349,18 @@ impl Instance {
         }
     }
 
-    /// Which CPUs aggregate together: the record `roles`.
+    /// Sets a record that is set from outside while the scheduler runs.
     ///
     /// # Errors
     /// The scheduler has no such record.
-    pub fn set_roles(&mut self, name: &str, roles: &[u8]) -> Result<(), HostError> {
-        let load_error = |source| HostError::Load { name: name.to_owned(), source };
+    pub fn set_record(&mut self, record: &str, bytes: &[u8]) -> Result<(), HostError> {
+        let load_error = |source| HostError::Load { name: "keel".to_owned(), source };
         // SAFETY: the record is as long as that of crates/keel, whose tests compare them; it is data,
-        // and the scheduler does not run meanwhile.
+        // and whoever reads it meanwhile does so by whole words.
         unsafe {
-            let place = self.library.get::<*mut c_void>(b"roles").map_err(load_error)?.into_raw();
-            ptr::copy_nonoverlapping(roles.as_ptr(), place.cast::<u8>(), roles.len());
+            let symbol = self.library.get::<*mut c_void>(record.as_bytes());
+            let place = symbol.map_err(load_error)?.into_raw();
+            ptr::copy_nonoverlapping(bytes.as_ptr(), place.cast::<u8>(), bytes.len());
         }
         Ok(())
     }
