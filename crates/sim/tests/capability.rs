@@ -6,8 +6,8 @@
 mod common;
 
 use evenkeel_keel::{Balance, Options};
-use evenkeel_sim::{Report, Times};
 use evenkeel_sim::program::{Interrupts, Thief};
+use evenkeel_sim::{Report, Times};
 
 use common::{MS, Sim, hog, paper};
 
