@@ -17,8 +17,9 @@
  * each other do not take turns faster than they get work done.
  *
  * It departs from classic Linux in three places. Whom a task wakes itself cannot take its
- * CPU before it has had that for the wake-up granularity: else who wakes many others is
- * stopped by each of them in turn. How far a task may be behind the
+ * CPU before it has had that for the wake-up granularity (ORDER_GRANULARITY_NS): else who wakes
+ * many others is stopped by each of them in turn. Such a one is looked at again at the next
+ * tick; whom an interrupt wakes does not wait. How far a task may be behind the
  * clock, and so wait, is bounded (ORDER_BOUND_NS), because a kernel that hosts
  * schedulers takes those down that let a task wait for 30 s. And a task that has
  * used up its slice is a candidate with what it would be charged: the queue's head
@@ -209,15 +210,22 @@ POLICY bool order_publishes(enum order_choice choice, struct order_candidate sib
 	       (choice == CHOOSE_PREV && sibling.exists && sibling.bonus);
 }
 
-/*
- * Whether a task that wakes takes the CPU from who runs there (charged up to now); `ran_ns`: how long
- * that has been running if the wake-up is its own, any longer time if it is not.
- */
-POLICY bool order_preempt(const struct order_params *params, u64 waking, u64 running, u64 ran_ns)
+/* How much of a slice makes a difference when a task wakes. */
+POLICY u64 order_granularity_ns(const struct order_params *params)
 {
-	u64 granularity = min_u64(params->slice_ns / 4, ORDER_GRANULARITY_NS);
+	return min_u64(params->slice_ns / 4, ORDER_GRANULARITY_NS);
+}
 
-	return ran_ns >= granularity && vruntime_before(waking + granularity, running);
+/* Whether a task that wakes is to take the CPU from who runs there (charged up to now). */
+POLICY bool order_preempt(const struct order_params *params, u64 waking, u64 running)
+{
+	return vruntime_before(waking + order_granularity_ns(params), running);
+}
+
+/* Whether who has had the CPU for so long keeps it, for now, from whom it has just woken itself. */
+POLICY bool order_protects(const struct order_params *params, u64 ran_ns)
+{
+	return ran_ns < order_granularity_ns(params);
 }
 
 /*
