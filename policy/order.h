@@ -16,7 +16,8 @@
  * ahead of that one: so who has slept for long always does, and tasks that wake
  * each other do not take turns faster than they get work done.
  *
- * It departs from classic Linux in three places. Whom a task wakes itself cannot take its
+ * It departs from classic Linux in four places. Who yields gives way only after it has had the
+ * CPU for as long as a switch takes (ORDER_YIELD_NS; sched_yield(2) leaves it open). Whom a task wakes itself cannot take its
  * CPU before it has had that for the wake-up granularity (ORDER_GRANULARITY_NS): else who wakes
  * many others is stopped by each of them in turn. Such a one is looked at again at the next
  * tick; whom an interrupt wakes does not wait. How far a task may be behind the
@@ -70,6 +71,9 @@ struct order_params {
 #define ORDER_MAX_RUN_NS (1ULL << 40)
 /* A task has to be this much further ahead than who runs to take the CPU from it. */
 #define ORDER_GRANULARITY_NS 1000000ULL
+
+/* Who yields has had the CPU for this long before it gives way: about what a switch takes. */
+#define ORDER_YIELD_NS 10000ULL
 
 enum order_place {
 	PLACE_WAKE,	/* slept */
@@ -214,6 +218,15 @@ POLICY bool order_publishes(enum order_choice choice, struct order_candidate sib
 POLICY u64 order_granularity_ns(const struct order_params *params)
 {
 	return min_u64(params->slice_ns / 4, ORDER_GRANULARITY_NS);
+}
+
+/*
+ * Whether who yields gives way after it has had the CPU for so long: a switch each time would take
+ * longer than what tasks do that yield all the time, each of which waits for the others.
+ */
+POLICY bool order_gives_way(u64 ran_ns)
+{
+	return ran_ns >= ORDER_YIELD_NS;
 }
 
 /* Whether a task that wakes is to take the CPU from who runs there (charged up to now). */

@@ -85,6 +85,15 @@ fn who_wakes_another_runs_on_but_not_for_its_whole_slice() {
 }
 
 #[test]
+fn who_yields_all_the_time_gives_way_every_ten_microseconds() {
+    let yielder = vec![Op::Run(1000), Op::Yield, Op::Repeat { to: 0, times: 10_000 }];
+    let outcome = Sim::keel(paper(1)).tasks(2, TaskPlan::new("yielder", yielder)).run();
+    // 20 ms of work in all.
+    let switches = outcome.counters["switch"];
+    assert!((1900..=2100).contains(&switches), "{switches}");
+}
+
+#[test]
 fn nobody_idles_while_somebody_waits() {
     let outcome = Sim::keel(paper(4)).tasks(13, hog(100 * MS)).run();
     // 13 x 100 ms on 4 CPUs; at the end they cannot all be busy.

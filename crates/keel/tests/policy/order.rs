@@ -67,6 +67,13 @@ fn who_has_just_got_the_cpu_keeps_it() {
 }
 
 #[test]
+fn who_yields_gives_way_once_a_switch_pays() {
+    assert!(!gives_way(0));
+    assert!(!gives_way(9_999));
+    assert!(gives_way(10_000));
+}
+
+#[test]
 fn who_has_slept_for_long_takes_the_cpu_and_who_has_not_does_not() {
     let clock = 1 << 40;
     for slice_ns in [100_000, 400_000, SLICE_NS, 1_000_000_000] {
