@@ -12,6 +12,8 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 
+#include <interrupt.h>
+
 #include "recorder.h"
 
 typedef __u32 u32;
@@ -191,6 +193,9 @@ static __always_inline void fill(u32 id, struct tape_entry *entry, const struct 
 		entry->values[0] = (bool)(all->is[1] & 0xff);
 		break;
 	case CB_ENQUEUE:
+		entry->values[0] = all->is[1];
+		entry->values[1] = in_interrupt();
+		break;
 	case CB_QUIESCENT:
 		entry->values[0] = all->is[1];
 		break;

@@ -186,6 +186,7 @@ struct cpu_state {
 	u64 running_vruntime;	/* of who runs, as of running_since_ns */
 	u64 running_weight;	/* 0: nobody of ours runs */
 	u64 running_since_ns;
+	u64 deferred_ns;	/* the same of who has kept one waiting that it woke itself; 0: nobody */
 	u64 running_space;	/* its address space, or that of who ran last */
 	u64 quantum_ns;		/* how long who ran last did so at a stretch */
 	u64 preferred;		/* how often in a row siblings of that space were preferred */

@@ -170,7 +170,8 @@ static __always_inline bool pull(u32 own, u32 source, u64 quota, u32 reason, u64
 		return false;
 	c->search = (struct keel_search){ .budget = READ_ONCE(tunables.scan_limit), .quota = quota };
 	pull_choice(own, source, SCORE_FIRST, reason, now);
-	pull_choice(own, source, SCORE_SECOND, reason, now);
+	if (c->search.others)
+		pull_choice(own, source, SCORE_SECOND, reason, now);
 	if (!c->search.taken)
 		return false;
 	set_bit(&waiting_cpus, own);

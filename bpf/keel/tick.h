@@ -5,8 +5,6 @@
 
 /* Smaller ones are real-time tasks' (kernel: include/linux/sched/prio.h). */
 #define MAX_RT_PRIO 100
-/* The rest of a slice that is not worth a tick: one part in so many. */
-#define SLICE_REST 8
 /* Tasks at the head of the queue for which the tick looks for an idle CPU. */
 #define TICK_SCAN_LIMIT 4
 
@@ -43,6 +41,19 @@ static __always_inline void wake_idle(u32 own, u64 now)
 	}
 }
 
+/* Whom who runs has woken and kept waiting takes the CPU now, if it still is to. */
+static __always_inline void look_again(struct task_struct *p, u32 own, struct cpu_state *c, u64 now)
+{
+	struct order_params params = order_params();
+	struct order_candidate head = head_of(own);
+
+	c->deferred_ns = 0;
+	if (!head.exists || !order_preempt(&params, head.vruntime, running_vruntime(c, now)))
+		return;
+	count(COUNT_PREEMPT);
+	set_slice(p, 0);
+}
+
 /* Frequency follows utilisation with a quarter to spare, as the kernel's schedutil does. */
 static __always_inline void set_frequency(u32 cpu, struct cpu_state *c)
 {
@@ -68,9 +79,8 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 	update_utilisation(c, now, true);
 	set_frequency(own, c);
 	c->balance_due = 1;
-	/* Slices end at ticks only: one that is all but used up would have another whole one. */
-	if (p->scx.slice < READ_ONCE(tunables.slice_ns) / SLICE_REST)
-		set_slice(p, 0);
+	if (c->deferred_ns == c->running_since_ns)
+		look_again(p, own, c, now);
 	if (is_anybody_waiting_on(c, 1) && is_any(&idle_cpus))
 		wake_idle(own, now);
 }

@@ -36,6 +36,8 @@ struct bpf_iter_num {
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 
+#include "interrupt.h"
+
 #define KEEL_OPS(name, args...) SEC("struct_ops/" #name) BPF_PROG(name, ##args)
 /* Of callbacks that may sleep. */
 #define KEEL_OPS_S(name, args...) SEC("struct_ops.s/" #name) BPF_PROG(name, ##args)

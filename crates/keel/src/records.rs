@@ -142,6 +142,7 @@ pub(crate) struct RawCpuState {
     pub running_vruntime: u64,
     pub running_weight: u64,
     pub running_since_ns: u64,
+    pub deferred_ns: u64,
     pub running_space: u64,
     pub quantum_ns: u64,
     pub preferred: u64,

@@ -80,7 +80,7 @@ numbered! {
     Callback {
         /// Previous CPU, flags.
         SelectCpu,
-        /// Flags.
+        /// Flags, whether an interrupt does it.
         Enqueue,
         /// The task: who ran.
         Dispatch,

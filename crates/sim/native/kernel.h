@@ -196,6 +196,8 @@ struct sim_host {
 	u64 scanned;	/* entries of queues that were looked at */
 	u32 cpu;	/* that the callback runs on */
 	u32 hazards;	/* 1: calls may fail; 2: others may come in between */
+	u32 in_interrupt;	/* 1: the callback is an interrupt's doing, and not a task's */
+	u32 pad;
 	bool (*fails)(void *);
 	void (*pause)(void *);
 	void *(*allocate)(void *, u64 bytes);
@@ -312,6 +314,11 @@ static inline u64 scx_bpf_now(void)
 static inline u32 bpf_get_smp_processor_id(void)
 {
 	return sim_host->cpu;
+}
+
+static inline bool in_interrupt(void)
+{
+	return sim_host->in_interrupt;
 }
 
 static inline s32 scx_bpf_task_cpu(const struct task_struct *p)

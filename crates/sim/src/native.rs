@@ -195,6 +195,8 @@ pub(crate) struct Host {
     pub scanned: u64,
     pub cpu: u32,
     pub hazards: u32,
+    pub in_interrupt: u32,
+    pub pad: u32,
     pub functions: HostFunctions,
 }
 
@@ -309,6 +311,8 @@ impl Instance {
             scanned: 0,
             cpu: 0,
             hazards: 0,
+            in_interrupt: 0,
+            pad: 0,
             functions,
         });
         // SAFETY: the symbols have these types in native/kernel.h and bpf/keel/state.h; what is

@@ -475,6 +475,9 @@ impl Kernel {
 
     /// An event is handled that was planned for `time`.
     fn happen(&mut self, time: u64, event: Event) {
+        // A task that wakes another does so while it runs, and not by an event of its own.
+        let wakes = matches!(event, Event::Wake { .. } | Event::Activate { .. });
+        self.instance.host.in_interrupt = wakes.into();
         match event {
             Event::Complete { cpu } => self.complete(cpu.into(), time),
             Event::Tick { cpu } => self.tick(cpu.into()),
