@@ -5,8 +5,6 @@
 
 /* Smaller ones are real-time tasks' (kernel: include/linux/sched/prio.h). */
 #define MAX_RT_PRIO 100
-/* Tasks at the head of the queue for which the tick looks for an idle CPU. */
-#define TICK_SCAN_LIMIT 4
 
 /*
  * Idle CPUs do not look by themselves: the tick of a busy one that has too much wakes one up, if
@@ -18,11 +16,12 @@ static __always_inline void wake_idle(u32 own, u64 now)
 	struct cpu_state *to;
 	u32 seen = 0;
 
+	/* Who is overdue may stand behind many whom the gate keeps. */
 	bpf_for_each(scx_dsq, p, own, 0) {
 		struct task_state *t;
 		s32 idle;
 
-		if (++seen > TICK_SCAN_LIMIT)
+		if (++seen > READ_ONCE(tunables.scan_limit))
 			break;
 		t = task_state(p);
 		if (!t || (!is_overdue(t, now) && !would_open(own, t, MOVE_IDLE, now)))
