@@ -44,7 +44,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	int prio;
-	int on_cpu;
+	u32 on_cpu;
 	int nr_cpus_allowed;
 	int numa_preferred_nid;
 	const struct cpumask *cpus_ptr;

@@ -75,7 +75,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	int prio;
-	int on_cpu;
+	u32 on_cpu;	/* unsigned: else libbpf cannot adapt the access to kernels where it is smaller (7.2) */
 	int nr_cpus_allowed;
 	int numa_preferred_nid;
 	const struct cpumask *cpus_ptr;
