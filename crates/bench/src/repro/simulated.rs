@@ -4,6 +4,7 @@ use std::cell::Cell as Counter;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
+use evenkeel_keel::Aggregation;
 use evenkeel_machine::Machine;
 use evenkeel_sim::{Grid, Report, Scheduler, Shard, read_rows, sweep};
 
@@ -27,7 +28,8 @@ impl Simulator {
         })
     }
 
-    /// Simulates all workloads on all machines under all schedulers, with seeds from 1.
+    /// Simulates all workloads on all machines under all schedulers, with seeds from 1. With an
+    /// `aggregation` the threads of all programs aggregate so under the order `ias`.
     ///
     /// # Errors
     /// Something cannot be simulated, or a rule was broken in a simulation.
@@ -36,12 +38,13 @@ impl Simulator {
         workloads: Vec<String>,
         machines: Vec<Machine>,
         schedulers: Vec<Scheduler>,
+        aggregation: Option<Aggregation>,
         seeds: u64,
     ) -> Result<Runs> {
         crate::interrupt::check()?;
         self.sweeps.set(self.sweeps.get() + 1);
         let rows = self.dir.path().join(format!("{}.jsonl", self.sweeps.get()));
-        let grid = Grid { workloads, machines, schedulers, aggregation: None, seeds: 1..seeds + 1 };
+        let grid = Grid { workloads, machines, schedulers, aggregation, seeds: 1..seeds + 1 };
         sweep(&grid, Shard { index: 1, of: 1 }, self.jobs, &rows, |_, _| {})?;
         let mut runs = Runs::default();
         for row in read_rows(&rows)? {
@@ -50,12 +53,9 @@ impl Simulator {
                 let Report { workload, machine, scheduler, seed, .. } = &report;
                 bail!("{workload} on {machine} under {scheduler}, seed {seed}: {why}");
             }
-            let key = (
-                report.workload.clone(),
-                report.machine.clone(),
-                report.scheduler.clone(),
-                row.slice_us,
-            );
+            // How it aggregates is no part of its name here.
+            let scheduler = report.scheduler.split(" bonus=").next().unwrap_or_default().to_owned();
+            let key = (report.workload.clone(), report.machine.clone(), scheduler, row.slice_us);
             runs.by_cell.entry(key).or_default().insert(report.seed, report);
         }
         Ok(runs)

@@ -79,7 +79,7 @@ impl Lab {
         schedulers: Vec<Scheduler>,
         seeds: u64,
     ) -> Result<Runs> {
-        Ok(Runs(self.simulator.sweep(workloads, machines, schedulers, seeds)?))
+        Ok(Runs(self.simulator.sweep(workloads, machines, schedulers, None, seeds)?))
     }
 
     /// Simulates cells, each on its machine as `change` makes it, under all contestants.

@@ -19,19 +19,22 @@ const fn zone(level: &'static str) -> Contestant {
     Contestant { name: level, level: Some(level), use_mean: false, is_strict: false }
 }
 
+/// The level that the paper measured.
+pub const WARM_HIGH_LEVEL: &str = "warm-high";
+
 /// The gate that is always open.
 pub const ALWAYS: Contestant =
     Contestant { name: "always", level: None, use_mean: false, is_strict: false };
 /// The paper's levels, by the utilisation of the CPU that a task would leave.
 pub const COLD: Contestant = zone("cold");
 pub const WARM_MID: Contestant = zone("warm-mid");
-pub const WARM_HIGH: Contestant = zone("warm-high");
+pub const WARM_HIGH: Contestant = zone(WARM_HIGH_LEVEL);
 /// The last level by the mean of all CPUs.
 pub const MEAN: Contestant =
-    Contestant { name: "warm-high, mean", use_mean: true, ..zone("warm-high") };
+    Contestant { name: "warm-high, mean", use_mean: true, ..zone(WARM_HIGH_LEVEL) };
 /// The same level as the paper has it: nobody moves in the quiet zone, however long he waits.
 pub const STRICT: Contestant =
-    Contestant { name: "warm-high, strict", is_strict: true, ..zone("warm-high") };
+    Contestant { name: "warm-high, strict", is_strict: true, ..zone(WARM_HIGH_LEVEL) };
 /// All.
 pub const ALL: [Contestant; 6] = [ALWAYS, COLD, WARM_MID, WARM_HIGH, MEAN, STRICT];
 

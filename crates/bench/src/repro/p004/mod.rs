@@ -7,12 +7,17 @@
 //! | `contestant` | which gates take part |
 //! | `utilisation` | the gates over utilisation |
 //! | `workloads` | what the gate costs on the other papers' loads |
+//! | `combinations` | all eight combinations of the keel's policies |
 
+mod combinations;
 mod contestant;
 mod utilisation;
 mod workloads;
 
 use anyhow::Result;
+use evenkeel_sim::Report;
+
+use contestant::WARM_HIGH_LEVEL;
 
 use super::simulated::Simulator;
 use super::study::{Part, Study};
@@ -29,10 +34,11 @@ const QUICK_SEEDS: u64 = 1;
 type Measure = fn(&Scale) -> Result<Part>;
 
 /// All parts, and what makes them.
-const PARTS: [(&str, Measure); 3] = [
+const PARTS: [(&str, Measure); 4] = [
     ("figure-7", |_| Ok(latency())),
     ("utilisation", utilisation::measure),
     ("workloads", workloads::measure),
+    ("combinations", combinations::measure),
 ];
 
 /// The paper.
@@ -43,6 +49,19 @@ struct Scale {
     simulator: Simulator,
     is_quick: bool,
     seeds: u64,
+}
+
+impl Scale {
+    /// As for a look.
+    #[cfg(test)]
+    fn quick() -> Self {
+        Self { simulator: Simulator::new().unwrap(), is_quick: true, seeds: QUICK_SEEDS }
+    }
+}
+
+fn migrations(report: &Report) -> f64 {
+    report.migrations.iter().map(|kind| kind.count).sum::<u64>() as f64 * 1000.0
+        / report.makespan_ms
 }
 
 fn parts() -> Vec<&'static str> {

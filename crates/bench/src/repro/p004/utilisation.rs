@@ -5,8 +5,8 @@ use anyhow::Result;
 use evenkeel_machine::Machine;
 use evenkeel_sim::Report;
 
-use super::Scale;
 use super::contestant::{ALL, ALWAYS, Contestant, STRICT, WARM_HIGH};
+use super::{Scale, migrations};
 use crate::repro::simulated::{Runs, Value, median, ratios};
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
 
@@ -46,16 +46,8 @@ fn machine(cpus: u32) -> Result<Machine> {
     Ok(Machine::parse_toml(&text, &format!("{cpus} CPUs"))?)
 }
 
-fn per_second(count: u64, report: &Report) -> f64 {
-    count as f64 * 1000.0 / report.makespan_ms
-}
-
-fn migrations(report: &Report) -> f64 {
-    per_second(report.migrations.iter().map(|kind| kind.count).sum(), report)
-}
-
 fn attempts(report: &Report) -> f64 {
-    per_second(report.attempts.values().sum(), report)
+    report.attempts.values().sum::<u64>() as f64 * 1000.0 / report.makespan_ms
 }
 
 fn time_ms(report: &Report) -> f64 {
@@ -143,6 +135,7 @@ pub fn measure(scale: &Scale) -> Result<Part> {
             workloads,
             machines,
             schedulers.clone(),
+            None,
             scale.seeds,
         )?);
     }
@@ -225,12 +218,7 @@ mod tests {
 
     #[test]
     fn a_shut_gate_moves_fewer() {
-        let scale = Scale {
-            simulator: crate::repro::simulated::Simulator::new().unwrap(),
-            is_quick: true,
-            seeds: 1,
-        };
-        let part = measure(&scale).unwrap();
+        let part = measure(&Scale::quick()).unwrap();
         assert_eq!(part.panels.len(), SHOWN.len());
         let series = &part.panels[0].series;
         let at_60 = |name: &str| {

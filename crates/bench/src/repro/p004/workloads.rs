@@ -50,6 +50,7 @@ pub fn measure(scale: &Scale) -> Result<Part> {
             vec![text.clone()],
             machines,
             schedulers.clone(),
+            None,
             scale.seeds,
         )?);
     }
