@@ -17,11 +17,11 @@
  * each other do not take turns faster than they get work done.
  *
  * It departs from classic Linux in four places. Who yields gives way only after it has had the
- * CPU for as long as a switch takes (ORDER_YIELD_NS; sched_yield(2) leaves it open). Whom a task wakes itself cannot take its
- * CPU before it has had that for the wake-up granularity (ORDER_GRANULARITY_NS): else who wakes
- * many others is stopped by each of them in turn. Such a one is looked at again at the next
- * tick; whom an interrupt wakes does not wait. How far a task may be behind the
- * clock, and so wait, is bounded (ORDER_BOUND_NS), because a kernel that hosts
+ * CPU for as long as a switch takes (ORDER_YIELD_NS; sched_yield(2) leaves it open). Whom a task
+ * wakes itself cannot take its CPU before it has had that for the wake-up granularity
+ * (ORDER_GRANULARITY_NS): else who wakes many others is stopped by each of them in turn. Such a
+ * one is looked at again at the next tick; whom an interrupt wakes does not wait. How far a task
+ * may be behind the clock, and so wait, is bounded (ORDER_BOUND_NS), because a kernel that hosts
  * schedulers takes those down that let a task wait for 30 s. And a task that has
  * used up its slice is a candidate with what it would be charged: the queue's head
  * runs only if it really is behind it. (A scheduler that always takes the head
@@ -221,8 +221,8 @@ POLICY u64 order_granularity_ns(const struct order_params *params)
 }
 
 /*
- * Whether who yields gives way after it has had the CPU for so long: a switch each time would take
- * longer than what tasks do that yield all the time, each of which waits for the others.
+ * Whether who yields gives way after it has had the CPU for so long. Else tasks that yield all the
+ * time would switch all the time, and that takes longer than what they do in between.
  */
 POLICY bool order_gives_way(u64 ran_ns)
 {
