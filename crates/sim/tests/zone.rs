@@ -13,7 +13,7 @@ fn quiet(cpus: u32, level: &str, max_idle_wait: IdleWait) -> Sim {
     let mut options = Options { gate: Gate::Zone, max_idle_wait, ..Options::default() };
     options.zone.set_level(level.parse::<Level>().unwrap());
     // All are there at once, on CPUs that are quiet.
-    let workload = Workload::by_name(&format!("background:cpus={cpus},pct=20"), 1).unwrap();
+    let workload = Workload::by_name(&format!("background:cpus={cpus},pct=20,gap=0ms"), 1).unwrap();
     Sim { workload, ..Sim::keel_with(paper(cpus), options) }
 }
 

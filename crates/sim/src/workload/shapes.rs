@@ -37,9 +37,9 @@ pub const SHAPES: [(&str, &str, &str); 7] = [
     ),
     (
         "background",
-        "cpus=4,pct=60,each=4,work=2ms,rounds=200",
-        "tasks that work and sleep by turns, each turn of a length drawn anew, so many (each) for each \
-         CPU that together they want a part of it (pct: percent)",
+        "cpus=4,pct=60,each=4,work=2ms,rounds=200,gap=500us",
+        "tasks that come one after the other, and work and sleep by turns, each turn of a length drawn \
+         anew, so many (each) for each CPU that together they want a part of it (pct: percent)",
     ),
     (
         "paper002",
@@ -212,12 +212,15 @@ fn background(numbers: &Numbers) -> Result<Workload, WorkloadError> {
     let each = numbers.count("each", 1, MAX_TASKS as u64 / cpus)?;
     let pct = numbers.count("pct", 1, 100 * each)?;
     let rounds = numbers.count("rounds", 1, 1_000_000)?;
-    let work = numbers.time("work")?;
+    let (work, gap) = (numbers.time("work")?, numbers.time("gap")?);
     let sleep = work * (100 * each - pct) / pct;
     let ops =
         vec![Op::SleepAbout(sleep), Op::RunAbout(work), Op::Repeat { to: 0, times: rounds - 1 }];
-    let task =
-        |at: u64| TaskPlan { space: at as u32, ..TaskPlan::new(format!("task{at}"), ops.clone()) };
+    let task = |at: u64| TaskPlan {
+        space: at as u32,
+        arrives_ns: Some(at * gap),
+        ..TaskPlan::new(format!("task{at}"), ops.clone())
+    };
     Ok(Workload { tasks: (0..cpus * each).map(task).collect(), ..Workload::default() })
 }
 
