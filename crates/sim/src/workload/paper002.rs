@@ -166,7 +166,7 @@ pub struct Reading {
 
 impl Default for Reading {
     fn default() -> Self {
-        Self { pace_pct: 49, random_gap_ns: 2_000_000, almost_gap_ns: 200_000 }
+        Self { pace_pct: 48, random_gap_ns: 2_000_000, almost_gap_ns: 20_000 }
     }
 }
 

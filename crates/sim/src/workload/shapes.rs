@@ -43,7 +43,7 @@ pub const SHAPES: [(&str, &str, &str); 7] = [
     ),
     (
         "paper002",
-        "system=amc1,table=w1,processes=100,pace=49,random=2ms,almost=200us",
+        "system=amc1,table=w1,processes=100,pace=48,random=2ms,almost=20us",
         "a cell of the tables of paper 002: processes of one burst each, for the machine of that name \
          (pace: percent of the paper's time that they take on a speed core; random, almost: mean time \
          between arrivals at random, and at almost the same time)",
