@@ -8,6 +8,7 @@ mod damage;
 mod heirs;
 mod place;
 mod roles;
+mod setting;
 mod supervisor;
 mod tools;
 mod unwritable;
