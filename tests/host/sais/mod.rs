@@ -5,7 +5,9 @@ mod bench;
 mod capture;
 mod faults;
 mod hints;
+mod hold;
 mod net;
+mod rfs;
 mod steering;
 mod traffic;
 

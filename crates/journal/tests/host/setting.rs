@@ -33,7 +33,7 @@ fn what_we_turned_is_turned_back_and_nothing_else() {
     fs::remove_file(&gone).unwrap();
     let report = session.close();
     assert!(report.is_clean(), "{report:?}");
-    assert_eq!(report.turned_back, [ours.clone()]);
+    assert_eq!(report.turned_back, std::slice::from_ref(&ours));
     assert_eq!(
         (report.kept_settings[0].file.clone(), report.kept_settings.len()),
         (theirs.clone(), 1)
