@@ -24,6 +24,7 @@
 //! | `auto` | whether a connection is worth steering |
 //! | `load` | which cores are the least loaded |
 //! | `statistics` | what it did |
+//! | `cost` | what a packet takes |
 //! | `serving` | the server's part: hints go back |
 //! | `foreground` | runs a part in the foreground until it ends |
 //! | `service`, `serve` | the two parts, as commands |
@@ -31,6 +32,7 @@
 mod attachment;
 mod auto;
 mod cgroup;
+mod cost;
 mod device;
 mod flow_steering;
 mod foreground;
@@ -51,6 +53,7 @@ mod threads;
 pub use attachment::{AttachError, Attachment};
 pub use auto::AutoError;
 pub use cgroup::{Cgroup, CgroupError};
+pub use cost::Trial;
 pub use device::{Device, DeviceError};
 pub use flow_steering::FlowSteeringError;
 pub use hold::{HoldCounts, HoldError};

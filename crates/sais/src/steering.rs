@@ -60,7 +60,7 @@ const LIVE: &str = ".data.live";
 const FLOWS: &str = "flows";
 const THREADS: &str = "threads";
 const CPUS: &str = "cpus";
-const STEER: &str = "steer";
+pub(crate) const STEER: &str = "steer";
 /// Puts hints into packets; in hint mode only.
 const MESSAGE: &str = "message";
 
@@ -261,6 +261,16 @@ impl Steering {
         Ok(())
     }
 
+    /// From where it is known which core waits for a packet.
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// What is in the kernel.
+    pub(crate) fn object(&self) -> &Object {
+        &self.object
+    }
+
     /// Whether threads are held.
     pub(crate) fn holds(&self) -> bool {
         self.hold.is_some()
@@ -336,7 +346,7 @@ impl Steering {
         Ok(self.raw_flows()?.iter().map(flow).collect())
     }
 
-    fn raw_flows(&self) -> Result<Vec<(RawKey, RawFlow)>, SteeringError> {
+    pub(crate) fn raw_flows(&self) -> Result<Vec<(RawKey, RawFlow)>, SteeringError> {
         let entries = self
             .flows
             .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)

@@ -8,6 +8,7 @@
 //! | `network` | a client and a server with a cable between them |
 //! | `parallel` | the parallel read |
 //! | `contestant` | who directs packets to cores |
+//! | `packet_cost` | what the program on the device takes for a packet, in instructions |
 //! | `table` | what came of it |
 //!
 //! Where the network is the bound, CPU time decides: of this process and of those that it starts (both
@@ -16,12 +17,14 @@
 pub(crate) mod contestant;
 mod memory;
 mod network;
+mod packet_cost;
 pub(crate) mod parallel;
 pub(crate) mod table;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -56,6 +59,45 @@ const QUICK_TIME: Duration = Duration::from_millis(300);
 const GIGABYTE: f64 = 1e9;
 const MEBIBYTE: usize = 1 << 20;
 
+/// What can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Strips in memory.
+    Memory,
+    /// Parallel reads between two namespaces.
+    Network,
+    /// Programs of the distribution between them.
+    Programs,
+    /// What a packet costs, in a virtual machine.
+    Packets,
+}
+
+impl Part {
+    /// All, in the order in which they are measured.
+    pub const ALL: [Self; 4] = [Self::Memory, Self::Network, Self::Programs, Self::Packets];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Network => "network",
+            Self::Programs => "programs",
+            Self::Packets => "packets",
+        }
+    }
+}
+
+impl FromStr for Part {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|part| part.name() == name);
+        found.with_context(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("there is no part {name:?}: give some of {names}")
+        })
+    }
+}
+
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -63,6 +105,10 @@ pub struct Options {
     pub executable: PathBuf,
     /// Only P and M of the paper's analysis.
     pub measure_pm: bool,
+    /// Which parts; all if none are named.
+    pub parts: Vec<Part>,
+    /// In the virtual machine: measure what a packet costs.
+    pub inside: bool,
     /// The short form, which shows that it works and decides little.
     pub quick: bool,
     /// Where to write the rows as JSON.
@@ -77,6 +123,9 @@ pub struct Options {
 /// # Errors
 /// A file cannot be written, or nothing can be measured.
 pub fn run(options: &Options) -> Result<i32> {
+    if options.inside {
+        return packet_cost::play();
+    }
     let json = options.json.as_deref().map(Output::prepare).transpose()?;
     let machine = Machine::from_sysfs(Path::new("/"))?;
     let cpus = machine.online();
@@ -87,39 +136,48 @@ pub fn run(options: &Options) -> Result<i32> {
         command: options.command.clone(),
         strip_times,
         rows: Vec::new(),
+        packet_costs: Vec::new(),
+        said: Vec::new(),
     };
     if !options.measure_pm {
         let _watch = interrupt::watch();
-        let list: Vec<u32> = cpus.iter().collect();
-        let plan = if options.quick {
-            Plan {
-                initial_runs: QUICK_RUNS,
-                max_runs: QUICK_RUNS,
-                max_repeats: 1,
-                ..Plan::default()
-            }
-        } else {
-            Plan { initial_runs: RUNS, step: MORE_RUNS, budget: BUDGET, ..Plan::default() }
-        };
-        let experiment = Experiment {
-            executable: &options.executable,
-            cpus: &cpus,
-            plan,
-            time: if options.quick { QUICK_TIME } else { TIME },
-            applications: vec![1, list.len(), 2 * list.len()],
-            reads: reads(options.quick, list.len()),
-        };
-        match experiment.measure() {
+        match measure_all(options, &cpus, &mut report) {
             _ if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
-            measured => report.rows = measured?,
+            measured => measured?,
         }
-        println!("{}", report.table());
-        println!("{}", report.sentences().join("\n"));
+        report.show();
     }
     if let Some(output) = json {
         output.write(&serde_json::to_string_pretty(&report)?)?;
     }
     Ok(i32::from(report.rows.iter().any(|row| row.failed.is_some())))
+}
+
+fn measure_all(options: &Options, cpus: &CpuSet, report: &mut SaisReport) -> Result<()> {
+    let is_asked = |part| options.parts.is_empty() || options.parts.contains(&part);
+    if is_asked(Part::Packets) && !options.quick {
+        match packet_cost::measure(&options.executable) {
+            Ok(costs) => report.packet_costs = costs,
+            Err(why) => report.said.push(format!("what a packet costs was not counted: {why:#}")),
+        }
+        interrupt::check()?;
+    }
+    let count = cpus.iter().count();
+    let plan = if options.quick {
+        Plan { initial_runs: QUICK_RUNS, max_runs: QUICK_RUNS, max_repeats: 1, ..Plan::default() }
+    } else {
+        Plan { initial_runs: RUNS, step: MORE_RUNS, budget: BUDGET, ..Plan::default() }
+    };
+    let experiment = Experiment {
+        executable: &options.executable,
+        cpus,
+        plan,
+        time: if options.quick { QUICK_TIME } else { TIME },
+        applications: if is_asked(Part::Memory) { vec![1, count, 2 * count] } else { Vec::new() },
+        reads: if is_asked(Part::Network) { reads(options.quick, count) } else { Vec::new() },
+    };
+    report.rows = experiment.measure()?;
+    Ok(())
 }
 
 /// One experiment over a network.

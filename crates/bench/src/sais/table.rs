@@ -4,6 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use evenkeel_sais::StripTimes;
 use serde::{Deserialize, Serialize};
 
+use super::packet_cost::PacketCost;
 use crate::interleave::Outcome;
 use crate::report::{MachineInfo, verdict_cell};
 use crate::stats::{Verdict, median};
@@ -29,6 +30,12 @@ pub struct SaisReport {
     pub strip_times: StripTimes,
     /// What was measured.
     pub rows: Vec<Row>,
+    /// What the program on the device takes for a packet.
+    #[serde(default)]
+    pub packet_costs: Vec<PacketCost>,
+    /// What could not be measured, and why.
+    #[serde(default)]
+    pub said: Vec<String>,
 }
 
 /// One contestant in one case.
@@ -90,6 +97,17 @@ pub(super) fn times(times: &StripTimes) -> String {
 }
 
 impl SaisReport {
+    /// All of it for the terminal.
+    pub(super) fn show(&self) {
+        if !self.rows.is_empty() {
+            println!("{}", self.table());
+        }
+        let costs = self.packet_costs.iter().map(PacketCost::sentence);
+        for sentence in self.sentences().into_iter().chain(costs).chain(self.said.clone()) {
+            println!("{sentence}");
+        }
+    }
+
     /// The rows as a table for the terminal.
     pub fn table(&self) -> String {
         let mut table = Table::new();
@@ -179,6 +197,8 @@ mod tests {
             machine: MachineInfo::default(),
             command: String::new(),
             strip_times: StripTimes::default(),
+            packet_costs: Vec::new(),
+            said: Vec::new(),
             rows: vec![
                 row("none", None),
                 row("dedicated:0", Some(0.8)),
