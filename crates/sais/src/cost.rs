@@ -47,9 +47,8 @@ impl Steering {
         let frame = frame(local, remote, (self.mode() == Mode::Hint).then_some(flow));
         let steer = self.object().progs_mut().find(|program| program.name() == STEER);
         let steer = steer.ok_or(ObjectError::Mismatch(STEER))?;
-        let mut input = ProgramInput::default();
-        input.data_in = Some(&frame);
-        input.repeat = times;
+        let input =
+            ProgramInput { data_in: Some(&frame), repeat: times, ..ProgramInput::default() };
         let output = steer.test_run(input).map_err(bpf("running the program"))?;
         Ok(Trial {
             is_redirected: output.return_value == XDP_REDIRECT,

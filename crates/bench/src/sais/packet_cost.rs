@@ -3,10 +3,11 @@
 //! call nothing else (bpf/bare.bpf.c), so that what is left is its own.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,6 +17,7 @@ use evenkeel_machine::CpuSet;
 use evenkeel_sais::{Cgroup, Device, Mode, Options, Policy, Serving, Steering};
 use evenkeel_vm::{Acceleration, Initramfs, Job, Kernel, Machine, Topology};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput};
+use nix::unistd::gettid;
 use serde::{Deserialize, Serialize};
 
 /// bpf/bare.bpf.c, compiled by build.rs.
@@ -125,7 +127,7 @@ pub fn play() -> Result<i32> {
 }
 
 fn run_on(cpu: u32) -> Result<()> {
-    Ok(affinity::set(nix::unistd::gettid().as_raw(), &[cpu].into_iter().collect())?)
+    Ok(affinity::set(gettid().as_raw(), &[cpu].into_iter().collect())?)
 }
 
 /// The least of some runs, in each of which the mean of a packet is told.
@@ -153,18 +155,18 @@ fn cost(
         Mode::Hint => Some(Serving::start(Cgroup::root()?, &options.peers, None)?),
         Mode::Flow => None,
     };
-    let (client, _server) = connection(consumer)?;
+    let connection = Connection::new(consumer)?;
     run_on(ARRIVING)?;
-    let (local, remote) = (client.local_addr()?, client.peer_addr()?);
     let is_redirected = consumer != ARRIVING;
     let total = least(|| {
-        let trial = steering.try_packet(local, remote, PACKETS)?;
+        let trial = steering.try_packet(connection.local, connection.remote, PACKETS)?;
         ensure!(
             trial.is_redirected == is_redirected,
             "{mode} mode, {policy}: a packet for CPU {consumer} is not where it should be"
         );
         Ok(trial.each_ns)
     })?;
+    bare.want(WANTED, connection.consumer)?;
     let nothing = bare.least("nothing")?;
     let of = |name: &str| Ok::<u64, anyhow::Error>(bare.least(name)?.saturating_sub(nothing));
     let find = of("find")?;
@@ -186,41 +188,49 @@ fn cost(
     })
 }
 
-/// A connection that is consumed on this CPU, and whose packets find their way by now.
-fn connection(consumer: u32) -> Result<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind(("127.0.0.1", 0))?;
-    let mut client = TcpStream::connect(listener.local_addr()?)?;
-    let (server, _) = listener.accept()?;
-    client.set_read_timeout(Some(PATIENCE))?;
-    server.set_nodelay(true)?;
-    std::thread::scope(|scope| {
-        let (mut sender, receiver) = (server.try_clone()?, &mut client);
-        let (say, said) = channel();
-        let send = move || -> Result<()> {
-            run_on(ARRIVING)?;
-            sender.write_all(&vec![7; WARM_BYTES])?;
-            said.recv()?;
-            // What is sent while acknowledgements come may leave from another core; these do not.
-            for _ in 0..LAST {
-                std::thread::sleep(PAUSE);
-                sender.write_all(&[7])?;
-            }
-            Ok(())
-        };
+/// A connection whose packets find their way by now, and whose consumer lives as long as this.
+struct Connection {
+    local: SocketAddr,
+    remote: SocketAddr,
+    /// The thread.
+    consumer: u32,
+    /// Its end says that it may end.
+    _end: Sender<()>,
+}
+
+impl Connection {
+    /// Consumed on this CPU.
+    fn new(cpu: u32) -> Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let mut client = TcpStream::connect(listener.local_addr()?)?;
+        let (mut server, _) = listener.accept()?;
+        client.set_read_timeout(Some(PATIENCE))?;
+        server.set_nodelay(true)?;
+        let (local, remote) = (client.local_addr()?, client.peer_addr()?);
+        let ((say, said), (end, ended)) = (channel(), channel::<()>());
         let consume = move || -> Result<()> {
-            run_on(consumer)?;
-            receiver.write_all(&[1])?;
-            receiver.read_exact(&mut vec![0; WARM_BYTES])?;
-            say.send(())?;
-            receiver.read_exact(&mut [0; LAST])?;
+            run_on(cpu)?;
+            client.write_all(&[1])?;
+            client.read_exact(&mut vec![0; WARM_BYTES])?;
+            say.send(gettid().as_raw() as u32)?;
+            client.read_exact(&mut [0; LAST])?;
+            say.send(0)?;
+            // Until the other end is dropped.
+            let _ = ended.recv();
             Ok(())
         };
-        let failed = |_| anyhow::anyhow!("a thread of the benchmark has failed");
-        let consuming = scope.spawn(consume);
-        scope.spawn(send).join().map_err(failed)??;
-        consuming.join().map_err(failed)?
-    })?;
-    Ok((client, server))
+        thread::spawn(consume);
+        run_on(ARRIVING)?;
+        server.write_all(&vec![7; WARM_BYTES])?;
+        let consumer = said.recv().context("the consumer has failed")?;
+        // What is sent while acknowledgements come may leave from another core; these do not.
+        for _ in 0..LAST {
+            thread::sleep(PAUSE);
+            server.write_all(&[7])?;
+        }
+        said.recv().context("the consumer has failed")?;
+        Ok(Self { local, remote, consumer, _end: end })
+    }
 }
 
 /// The programs that do nothing else.
@@ -231,9 +241,7 @@ impl Bare {
         let cannot = "the kernel refuses the programs that are measured beside ours";
         let mut open = ObjectBuilder::default().open_memory(OBJECT).context(cannot)?;
         for mut map in open.maps_mut() {
-            if map.name() == ".data.wanted" {
-                map.set_initial_value(bytes_of(&[WANTED, std::process::id()])).context(cannot)?;
-            } else if map.name() == "threads" {
+            if map.name() == "threads" {
                 map.set_max_entries(libbpf_rs::num_possible_cpus()? as u32).context(cannot)?;
             }
         }
@@ -243,6 +251,12 @@ impl Bare {
         flows.update(&vec![0; flows.key_size() as usize], &none, MapFlags::ANY)?;
         threads.update(&WANTED.to_ne_bytes(), bytes_of(&[64_u32, 0]), MapFlags::ANY)?;
         Ok(bare)
+    }
+
+    /// What the programs ask for from now on.
+    fn want(&self, core: u32, tid: u32) -> Result<()> {
+        let wanted = self.map(".data.wanted")?;
+        Ok(wanted.update(&[0; 4], bytes_of(&[core, tid]), MapFlags::ANY)?)
     }
 
     fn map(&self, name: &str) -> Result<MapHandle> {
@@ -257,9 +271,8 @@ impl Bare {
         let program = program.with_context(|| format!("no program {name}"))?;
         let frame = [0_u8; 64];
         least(|| {
-            let mut input = ProgramInput::default();
-            input.data_in = Some(&frame);
-            input.repeat = PACKETS;
+            let input =
+                ProgramInput { data_in: Some(&frame), repeat: PACKETS, ..ProgramInput::default() };
             let output = program.test_run(input)?;
             ensure!(output.return_value != XDP_ABORTED, "{name} does not do what it is for");
             Ok(output.duration.as_nanos() as u64)
