@@ -194,6 +194,8 @@ struct Connection {
     remote: SocketAddr,
     /// The thread.
     consumer: u32,
+    /// The other end.
+    _server: TcpStream,
     /// Its end says that it may end.
     _end: Sender<()>,
 }
@@ -229,7 +231,7 @@ impl Connection {
             server.write_all(&[7])?;
         }
         said.recv().context("the consumer has failed")?;
-        Ok(Self { local, remote, consumer, _end: end })
+        Ok(Self { local, remote, consumer, _server: server, _end: end })
     }
 }
 
