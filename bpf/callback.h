@@ -3,8 +3,11 @@
 #ifndef EVENKEEL_CALLBACK_H
 #define EVENKEEL_CALLBACK_H
 
-/* No callback takes this long; where one seems to, another CPU was executed meanwhile. */
-#define LONGEST_CALL_NS 50000ULL
+/*
+ * No callback takes this long; where one seems to, another CPU was executed meanwhile. (The longest
+ * look at all of a long queue, at a hundred instructions a task.)
+ */
+#define LONGEST_CALL_NS 10000ULL
 
 /* The calls on one CPU. */
 struct callback {

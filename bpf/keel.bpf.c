@@ -84,7 +84,6 @@ struct sched_ext_ops keel_ops = {
 	.cgroup_set_bandwidth = (void *)keel_cgroup_set_bandwidth,
 	.init = (void *)keel_init,
 	.exit = (void *)keel_exit,
-	.flags = SCX_OPS_ENQ_LAST,
 	.timeout_ms = 30000,
 	.exit_dump_len = DUMP_BYTES,
 	.name = "evenkeel",

@@ -12,6 +12,8 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 
+#include <interrupt.h>
+
 #include "recorder.h"
 
 typedef __u32 u32;
@@ -42,7 +44,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	int prio;
-	int on_cpu;
+	u32 on_cpu;	/* unsigned, so that any length can be read: a byte from 7.2 on */
 	int nr_cpus_allowed;
 	int numa_preferred_nid;
 	const struct cpumask *cpus_ptr;
@@ -191,6 +193,9 @@ static __always_inline void fill(u32 id, struct tape_entry *entry, const struct 
 		entry->values[0] = (bool)(all->is[1] & 0xff);
 		break;
 	case CB_ENQUEUE:
+		entry->values[0] = all->is[1];
+		entry->values[1] = in_interrupt();
+		break;
 	case CB_QUIESCENT:
 		entry->values[0] = all->is[1];
 		break;

@@ -16,10 +16,12 @@
  * ahead of that one: so who has slept for long always does, and tasks that wake
  * each other do not take turns faster than they get work done.
  *
- * It departs from classic Linux in three places. Whom a task wakes itself cannot take its
- * CPU before it has had that for the wake-up granularity: else who wakes many others is
- * stopped by each of them in turn. How far a task may be behind the
- * clock, and so wait, is bounded (ORDER_BOUND_NS), because a kernel that hosts
+ * It departs from classic Linux in four places. Who yields gives way only after it has had the
+ * CPU for as long as a switch takes (ORDER_YIELD_NS; sched_yield(2) leaves it open). Whom a task
+ * wakes itself cannot take its CPU before it has had that for the wake-up granularity
+ * (ORDER_GRANULARITY_NS): else who wakes many others is stopped by each of them in turn. Such a
+ * one is looked at again at the next tick; whom an interrupt wakes does not wait. How far a task
+ * may be behind the clock, and so wait, is bounded (ORDER_BOUND_NS), because a kernel that hosts
  * schedulers takes those down that let a task wait for 30 s. And a task that has
  * used up its slice is a candidate with what it would be charged: the queue's head
  * runs only if it really is behind it. (A scheduler that always takes the head
@@ -69,6 +71,9 @@ struct order_params {
 #define ORDER_MAX_RUN_NS (1ULL << 40)
 /* A task has to be this much further ahead than who runs to take the CPU from it. */
 #define ORDER_GRANULARITY_NS 1000000ULL
+
+/* Who yields has had the CPU for this long before it gives way: about what a switch takes. */
+#define ORDER_YIELD_NS 10000ULL
 
 enum order_place {
 	PLACE_WAKE,	/* slept */
@@ -209,15 +214,31 @@ POLICY bool order_publishes(enum order_choice choice, struct order_candidate sib
 	       (choice == CHOOSE_PREV && sibling.exists && sibling.bonus);
 }
 
-/*
- * Whether a task that wakes takes the CPU from who runs there (charged up to now); `ran_ns`: how long
- * that has been running if the wake-up is its own, any longer time if it is not.
- */
-POLICY bool order_preempt(const struct order_params *params, u64 waking, u64 running, u64 ran_ns)
+/* How much of a slice makes a difference when a task wakes. */
+POLICY u64 order_granularity_ns(const struct order_params *params)
 {
-	u64 granularity = min_u64(params->slice_ns / 4, ORDER_GRANULARITY_NS);
+	return min_u64(params->slice_ns / 4, ORDER_GRANULARITY_NS);
+}
 
-	return ran_ns >= granularity && vruntime_before(waking + granularity, running);
+/*
+ * Whether who yields gives way after it has had the CPU for so long. Else tasks that yield all the
+ * time would switch all the time, and that takes longer than what they do in between.
+ */
+POLICY bool order_gives_way(u64 ran_ns)
+{
+	return ran_ns >= ORDER_YIELD_NS;
+}
+
+/* Whether a task that wakes is to take the CPU from who runs there (charged up to now). */
+POLICY bool order_preempt(const struct order_params *params, u64 waking, u64 running)
+{
+	return vruntime_before(waking + order_granularity_ns(params), running);
+}
+
+/* Whether who has had the CPU for so long keeps it, for now, from whom it has just woken itself. */
+POLICY bool order_protects(const struct order_params *params, u64 ran_ns)
+{
+	return ran_ns < order_granularity_ns(params);
 }
 
 /*

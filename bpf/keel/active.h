@@ -42,8 +42,8 @@ static __always_inline void look_for_better(struct task_struct *p, struct task_s
 {
 	u32 cpu;
 
-	if (!(settings.parts & PART_ACTIVE) || !topology.cpu[BOUNDED(own, MAX_CPUS)].faster ||
-	    now < c->active_at_ns || is_anybody_waiting_on(c, 1) || !is_any(&idle_cpus))
+	if (!(settings.parts & PART_ACTIVE) || !faster_than(own) || now < c->active_at_ns ||
+	    is_anybody_waiting_on(c, 1) || !is_any(&idle_cpus))
 		return;
 	c->active_at_ns = now + ACTIVE_INTERVAL_NS;
 	cpu = active_target(p, own, now);

@@ -53,8 +53,11 @@ static __always_inline struct group_state *group_state(u32 slot)
 static __always_inline u32 slot_of(struct cgroup *cgrp)
 {
 	u64 id = cgrp->kn->id;
-	u32 *slot = bpf_map_lookup_elem(&group_slots, &id);
+	u32 *slot;
 
+	if (!cgrp->level)
+		return ROOT_GROUP;
+	slot = bpf_map_lookup_elem(&group_slots, &id);
 	return slot ? *slot : ROOT_GROUP;
 }
 

@@ -79,8 +79,6 @@ struct keel_domain {
 /* Where a CPU stands. */
 struct keel_cpu {
 	u16 position;
-	u16 capability;	/* 0..=1024 */
-	u16 faster;	/* how many CPUs are of more capability */
 	u16 node;	/* its number */
 	struct keel_domain domain[MAX_LEVELS];	/* the smallest first */
 };
@@ -94,6 +92,19 @@ struct keel_topology {
 	struct keel_cpu cpu[MAX_CPUS];
 	struct cpu_range range[MAX_RANGES];
 	u8 distance[MAX_NODES][MAX_NODES];	/* of memory, by number; 0: not known */
+};
+
+/*
+ * What a CPU can do now, which changes: less than what it is made for where interrupts,
+ * real-time tasks or a hypervisor take a part of its time.
+ */
+struct cpu_capability {
+	u16 now;	/* 0..=1024 */
+	u16 faster;	/* how many CPUs can do more */
+};
+
+struct keel_capabilities {
+	struct cpu_capability cpu[MAX_CPUS];
 };
 
 /* What is counted, each by the CPU that does it. crates/keel names them in this order. */
@@ -175,6 +186,7 @@ struct cpu_state {
 	u64 running_vruntime;	/* of who runs, as of running_since_ns */
 	u64 running_weight;	/* 0: nobody of ours runs */
 	u64 running_since_ns;
+	u64 deferred_ns;	/* the same of who has kept one waiting that it woke itself; 0: nobody */
 	u64 running_space;	/* its address space, or that of who ran last */
 	u64 quantum_ns;		/* how long who ran last did so at a stretch */
 	u64 preferred;		/* how often in a row siblings of that space were preferred */

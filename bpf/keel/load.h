@@ -169,6 +169,17 @@ KEEL_PART int refresh_machine(u64 now)
 	return 0;
 }
 
+static __always_inline u32 capability_of(u32 cpu)
+{
+	return READ_ONCE(capabilities.cpu[BOUNDED(cpu, MAX_CPUS)].now);
+}
+
+/* How many CPUs can do more. */
+static __always_inline u32 faster_than(u32 cpu)
+{
+	return READ_ONCE(capabilities.cpu[BOUNDED(cpu, MAX_CPUS)].faster);
+}
+
 /* What a policy sees of a CPU. False: there is no such CPU. */
 static __always_inline bool view_cpu(u32 cpu, u64 now, struct cpu_view *view)
 {
@@ -180,7 +191,7 @@ static __always_inline bool view_cpu(u32 cpu, u64 now, struct cpu_view *view)
 	view->load = READ_ONCE(c->load);
 	view->runnable = READ_ONCE(c->runnable);
 	view->waiting = view->runnable - (view->runnable && READ_ONCE(c->running_weight));
-	view->capability = topology.cpu[BOUNDED(cpu, MAX_CPUS)].capability;
+	view->capability = capability_of(cpu);
 	view->distance = 0;
 	view->affinity = 0;
 	view->far = 0;

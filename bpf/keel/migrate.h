@@ -16,11 +16,6 @@
 #define BUSY_FACTOR 16
 #define NS_PER_MS 1000000ULL
 
-static __always_inline u32 capability_of(u32 cpu)
-{
-	return topology.cpu[BOUNDED(cpu, MAX_CPUS)].capability;
-}
-
 /* What the policy needs to know when an idle CPU looks for work. */
 static __always_inline struct balance_params idle_params(u32 own, u64 now)
 {
@@ -28,7 +23,7 @@ static __always_inline struct balance_params idle_params(u32 own, u64 now)
 
 	if (params.kind == BALANCE_COUNT)
 		return params;
-	params.faster = topology.cpu[BOUNDED(own, MAX_CPUS)].faster;
+	params.faster = faster_than(own);
 	params.tasks = READ_ONCE(machine.tasks);
 	return params;
 }
@@ -175,7 +170,8 @@ static __always_inline bool pull(u32 own, u32 source, u64 quota, u32 reason, u64
 		return false;
 	c->search = (struct keel_search){ .budget = READ_ONCE(tunables.scan_limit), .quota = quota };
 	pull_choice(own, source, SCORE_FIRST, reason, now);
-	pull_choice(own, source, SCORE_SECOND, reason, now);
+	if (c->search.others)
+		pull_choice(own, source, SCORE_SECOND, reason, now);
 	if (!c->search.taken)
 		return false;
 	set_bit(&waiting_cpus, own);

@@ -124,7 +124,7 @@ static __always_inline u32 claim_better(struct task_struct *p, u32 memory, u32 c
 
 	if (settings.balance == BALANCE_COUNT || settings.parts & PART_PLAIN || claimed == NO_CPU)
 		return claimed;
-	if (!topology.cpu[BOUNDED(claimed, MAX_CPUS)].faster &&
+	if (!faster_than(claimed) &&
 	    (!(settings.parts & PART_HOME) || far_of(memory, claimed) <= NEAR))
 		return claimed;
 	better = best_idle(p, claimed, now);

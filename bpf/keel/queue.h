@@ -3,13 +3,22 @@
 #ifndef EVENKEEL_KEEL_QUEUE_H
 #define EVENKEEL_KEEL_QUEUE_H
 
+/* The vruntime of who runs on a CPU, charged up to now. */
+static __always_inline u64 running_vruntime(struct cpu_state *c, u64 now)
+{
+	u64 since_ns = READ_ONCE(c->running_since_ns);
+
+	return order_charge(READ_ONCE(c->running_vruntime), now - since_ns,
+			    READ_ONCE(c->running_weight));
+}
+
 /* Has the CPU look at its queue now, if it is idle or who runs there has to give way. */
 static __always_inline void alert(u32 cpu, struct task_state *t, u64 flags, u64 now)
 {
 	struct cpu_state *c = cpu_state(cpu);
 	struct order_params params = order_params();
 	bool is_own = cpu == bpf_get_smp_processor_id();
-	u64 running, since_ns;
+	u64 since_ns;
 
 	if (!c)
 		return;
@@ -29,13 +38,16 @@ static __always_inline void alert(u32 cpu, struct task_state *t, u64 flags, u64 
 	}
 	if (!(flags & SCX_ENQ_WAKEUP))
 		return;
-	running = READ_ONCE(c->running_vruntime);
 	since_ns = READ_ONCE(c->running_since_ns);
-	running = order_charge(running, now - since_ns, READ_ONCE(c->running_weight));
-	if (order_preempt(&params, t->vruntime, running, is_own ? now - since_ns : ~0ULL)) {
-		count(COUNT_PREEMPT);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	if (!order_preempt(&params, t->vruntime, running_vruntime(c, now)))
+		return;
+	/* What runs here wakes it, unless that is an interrupt's doing. */
+	if (is_own && order_protects(&params, now - since_ns) && !in_interrupt()) {
+		c->deferred_ns = since_ns;
+		return;
 	}
+	count(COUNT_PREEMPT);
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
 /*

@@ -10,6 +10,7 @@ struct keel_tunables tunables SEC(".data.tunables") = {
 	.scan_limit = 64,
 	.max_idle_wait_ns = 10000000,
 };
+struct keel_capabilities capabilities SEC(".data.capabilities") = {};
 struct keel_roles roles SEC(".data.roles") = {
 	.role = { [0 ... MAX_CPUS - 1] = NO_ROLE },
 };

@@ -206,13 +206,14 @@ void KEEL_OPS(keel_quiescent, struct task_struct *p, u64 flags)
 		t->slept_since_ns = scx_bpf_now();
 }
 
-/* Whoever waits goes first, whatever the order says; nobody waits: it runs on. */
+/* Whoever waits goes first, unless it is too early for that; nobody waits: it runs on. */
 bool KEEL_OPS(keel_yield, struct task_struct *p, struct task_struct *to)
 {
 	struct cpu_state *c = cpu_state(scx_bpf_task_cpu(p));
 
 	/* Without anybody to give way to, it goes on. */
-	if (!c || !is_anybody_waiting_on(c, 1))
+	if (!c || !is_anybody_waiting_on(c, 1) ||
+	    !order_gives_way(scx_bpf_now() - c->running_since_ns))
 		return false;
 	c->yielder = p->pid;
 	set_slice(p, 0);

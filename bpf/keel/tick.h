@@ -5,10 +5,6 @@
 
 /* Smaller ones are real-time tasks' (kernel: include/linux/sched/prio.h). */
 #define MAX_RT_PRIO 100
-/* The rest of a slice that is not worth a tick: one part in so many. */
-#define SLICE_REST 8
-/* Tasks at the head of the queue for which the tick looks for an idle CPU. */
-#define TICK_SCAN_LIMIT 4
 
 /*
  * Idle CPUs do not look by themselves: the tick of a busy one that has too much wakes one up, if
@@ -20,11 +16,12 @@ static __always_inline void wake_idle(u32 own, u64 now)
 	struct cpu_state *to;
 	u32 seen = 0;
 
+	/* Who is overdue may stand behind many whom the gate keeps. */
 	bpf_for_each(scx_dsq, p, own, 0) {
 		struct task_state *t;
 		s32 idle;
 
-		if (++seen > TICK_SCAN_LIMIT)
+		if (++seen > READ_ONCE(tunables.scan_limit))
 			break;
 		t = task_state(p);
 		if (!t || (!is_overdue(t, now) && !would_open(own, t, MOVE_IDLE, now)))
@@ -41,6 +38,19 @@ static __always_inline void wake_idle(u32 own, u64 now)
 		WRITE_ONCE(to->overdue_on, own + 1);
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 	}
+}
+
+/* Whom who runs has woken and kept waiting takes the CPU now, if it still is to. */
+static __always_inline void look_again(struct task_struct *p, u32 own, struct cpu_state *c, u64 now)
+{
+	struct order_params params = order_params();
+	struct order_candidate head = head_of(own);
+
+	c->deferred_ns = 0;
+	if (!head.exists || !order_preempt(&params, head.vruntime, running_vruntime(c, now)))
+		return;
+	count(COUNT_PREEMPT);
+	set_slice(p, 0);
 }
 
 /* Frequency follows utilisation with a quarter to spare, as the kernel's schedutil does. */
@@ -68,9 +78,8 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 	update_utilisation(c, now, true);
 	set_frequency(own, c);
 	c->balance_due = 1;
-	/* Slices end at ticks only: one that is all but used up would have another whole one. */
-	if (p->scx.slice < READ_ONCE(tunables.slice_ns) / SLICE_REST)
-		set_slice(p, 0);
+	if (c->deferred_ns == c->running_since_ns)
+		look_again(p, own, c, now);
 	if (is_anybody_waiting_on(c, 1) && is_any(&idle_cpus))
 		wake_idle(own, now);
 }

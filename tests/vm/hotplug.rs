@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel_journal::{affinity, effective_cpuset};
+use evenkeel_journal::{
+    Placed, Released, Session, SessionOptions, Style, TaskRef, affinity, effective_cpuset,
+};
 
 use crate::Test;
 use crate::balancer::Daemon;
@@ -15,6 +17,7 @@ pub const TESTS: &[Test] = &[
     Test { name: "hotplug::run_carries_on", run: run_carries_on },
     Test { name: "hotplug::the_daemon_carries_on", run: the_daemon_carries_on },
     Test { name: "hotplug::a_cpu_that_flaps_unseen", run: a_cpu_that_flaps_unseen },
+    Test { name: "hotplug::the_cpu_of_a_sleeper_goes", run: the_cpu_of_a_sleeper_goes },
 ];
 
 /// The default policy: besides exchanging tasks it fills CPUs that have become idle.
@@ -152,4 +155,43 @@ fn a_cpu_that_flaps_unseen() {
     wait_for("the masks", || worker.is_as(&all()));
     assert!(host.status().is_empty());
     worker.let_end();
+}
+
+/// The kernel widens the mask of a task whose CPU goes when that wakes up, not before: until then it
+/// has no CPU at all. It is ours all the same.
+fn the_cpu_of_a_sleeper_goes() {
+    let host = Host::new();
+    let sleeper = Sleeper::start();
+    let mut session = Session::open(&host.runtime(), SessionOptions::default()).unwrap();
+    assert_eq!(session.place(&sleeper.task, 1, Style::Hard).unwrap(), Placed::Pinned);
+    switch(1, false);
+    assert!(mask(sleeper.task.tid).is_empty(), "{}", mask(sleeper.task.tid));
+    assert_eq!(session.release(&sleeper.task).unwrap(), Released::Restored);
+    assert_eq!(mask(sleeper.task.tid), all());
+    switch(1, true);
+    wait_for("its place in the cpuset", || effective_cpuset(sleeper.task.tid).contains(1));
+    session.follow_cpus(&sleeper.task).unwrap();
+    assert_eq!(mask(sleeper.task.tid), all());
+    assert!(session.close().is_clean());
+}
+
+/// A thread of this process that waits until this is dropped.
+struct Sleeper {
+    task: TaskRef,
+    _end: std::sync::mpsc::Sender<()>,
+}
+
+impl Sleeper {
+    fn start() -> Self {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            tell.send(nix::unistd::gettid().as_raw()).unwrap();
+            let _ = ended.recv();
+        });
+        let process = nix::unistd::getpid().as_raw();
+        let task = TaskRef::in_process(process, told.recv().unwrap()).unwrap();
+        wait_for("its sleep", || state(task.tid) == 'S');
+        Self { task, _end: end }
+    }
 }

@@ -46,6 +46,7 @@ pub const TESTS: &[Test] = &[
     Test { name: "policies::siblings_are_preferred", run: siblings_are_preferred },
     Test { name: "policies::impossible_aggregation_is_refused", run: impossible_aggregation },
     Test { name: "policies::fast_cpus_carry_more", run: fast_cpus_carry_more },
+    Test { name: "policies::what_is_taken_is_missing", run: what_is_taken_is_missing },
     Test { name: "policies::who_runs_alone_leaves_a_slow_cpu", run: who_runs_alone_leaves },
     Test { name: "policies::hogs", run: || hogs(PAPERS, ROUGH) },
     Test { name: "policies::a_crowd", run: || crowd(PAPERS, 200) },
@@ -159,7 +160,8 @@ fn the_gate_refuses_and_opens() {
 
 /// Twelve hogs on CPUs of which two are twice as fast as the others: these get eight of them.
 fn fast_cpus_carry_more() {
-    let keel = Keel::start(&["--balance", "capability", "--capacity", "0-1=1024,2-3=512"]);
+    let flags = ["--balance", "capability", "--capacity", "0-1=1024,2-3=512", "--static-capacity"];
+    let keel = Keel::start(&flags);
     let mut hogs = Threads::default();
     (0..12).for_each(|_| hogs.start(|| spin(Duration::from_millis(10))));
     std::thread::sleep(Duration::from_secs(4));
@@ -176,11 +178,40 @@ fn fast_cpus_carry_more() {
     assert_eq!(keel.end().0, Some(0));
 }
 
+/// Of a CPU that a real-time task has for three quarters of the time a quarter is left, and all when
+/// that has gone.
+fn what_is_taken_is_missing() {
+    let keel = Keel::start(&["--balance", "capability"]);
+    // The host takes a part of all of them.
+    let is_less = || {
+        let capabilities = keel.capabilities();
+        capabilities[2] * 2 < capabilities[0]
+    };
+    let mut thief = Threads::default();
+    thief.start(|| {
+        spin(Duration::from_millis(30));
+        std::thread::sleep(Duration::from_millis(10));
+    });
+    let tid = *thief.tids.last().unwrap();
+    affinity::set(tid, &just(2)).unwrap();
+    set_real_time(tid, 10);
+    wait_for("a CPU that can do less", is_less);
+    thief.end();
+    wait_for("all that it can do", || {
+        let capabilities = keel.capabilities();
+        capabilities[2] * 10 > capabilities[0] * 9
+    });
+    assert_eq!(keel.end().0, Some(0));
+    let still = Keel::start(&["--balance", "capability", "--static-capacity"]);
+    assert_eq!(still.capabilities(), [1024; 4]);
+    assert_eq!(still.end().0, Some(0));
+}
+
 /// A hog that may use one slow CPU only is alone there, and goes to a fast one as soon as it may.
 fn who_runs_alone_leaves() {
     let refusal = refused(&["sched", "--parts", "active"]);
     assert!(refusal.contains("use --balance capability"), "{refusal}");
-    let flags = ["--balance", "capability", "--capacity", "0-1=1024,2-3=512"];
+    let flags = ["--balance", "capability", "--capacity", "0-1=1024,2-3=512", "--static-capacity"];
     for (active, leaves) in [(&[][..], false), (&["--parts", "active"][..], true)] {
         let keel = Keel::start(&[&flags[..], active].concat());
         let counters = counted(&keel, || {

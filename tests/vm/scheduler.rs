@@ -84,9 +84,18 @@ impl Keel {
 
     /// How many tasks run or wait on each CPU.
     pub fn runnable(&self) -> Vec<u64> {
+        self.of_each_cpu("runnable")
+    }
+
+    /// What each CPU can do.
+    pub fn capabilities(&self) -> Vec<u64> {
+        self.of_each_cpu("capability")
+    }
+
+    fn of_each_cpu(&self, what: &str) -> Vec<u64> {
         let answer = ask(Path::new("/run/evenkeel/keel.sock"), &Request::new("stats")).unwrap();
         let cpus = answer["cpus"].as_object().unwrap().values();
-        cpus.map(|cpu| cpu["runnable"].as_u64().unwrap()).collect()
+        cpus.map(|cpu| cpu[what].as_u64().unwrap()).collect()
     }
 
     /// Ends it as a user does, and returns its exit code and what it said.

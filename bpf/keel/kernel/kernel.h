@@ -36,6 +36,8 @@ struct bpf_iter_num {
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 
+#include "interrupt.h"
+
 #define KEEL_OPS(name, args...) SEC("struct_ops/" #name) BPF_PROG(name, ##args)
 /* Of callbacks that may sleep. */
 #define KEEL_OPS_S(name, args...) SEC("struct_ops.s/" #name) BPF_PROG(name, ##args)
@@ -73,7 +75,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	int prio;
-	int on_cpu;
+	u32 on_cpu;	/* unsigned, so that any length can be read: a byte from 7.2 on */
 	int nr_cpus_allowed;
 	int numa_preferred_nid;
 	const struct cpumask *cpus_ptr;
@@ -165,15 +167,13 @@ struct sched_ext_ops {
 	void (*cgroup_set_bandwidth)(struct cgroup *, u64, u64, u64);
 	s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *);
-	u64 flags;
 	u32 timeout_ms;
 	u32 exit_dump_len;
 	char name[128];
-	u64 hotplug_seq;	/* set by crates/keel, which knows it as the last */
+	/* Set by crates/keel, which knows them as the last. */
+	u64 flags;
+	u64 hotplug_seq;
 };
-
-/* Of `flags`. The values of what is registered are part of the interface: nothing relocates them. */
-#define SCX_OPS_ENQ_LAST (1 << 1)
 
 /* Constants of sched_ext: relocated, because their values are not promised. */
 enum scx_dsq_id_flags {

@@ -107,6 +107,7 @@ impl SchedOptions {
             parts: self.parts.or(other.parts),
             slice_us: self.slice_us.or(other.slice_us),
             capacity: self.capacity.or(other.capacity),
+            static_capacity: self.static_capacity || other.static_capacity,
             zone: self.zone.or(other.zone),
             max_idle_wait: if waits { self.max_idle_wait } else { other.max_idle_wait },
             strict: if waits { self.strict } else { other.strict },

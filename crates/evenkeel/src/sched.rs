@@ -62,6 +62,7 @@ fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
         parts: set.parts.unwrap_or_default(),
         slice: set.slice_us.unwrap_or_default(),
         capacities: set.capacity.unwrap_or_default(),
+        static_capacity: set.static_capacity,
         max_idle_wait: max_idle_wait.unwrap_or_default(),
         ..Options::default()
     };

@@ -72,7 +72,6 @@ pub struct Balancer {
     options: Options,
     isolated: CpuSet,
     members: BTreeMap<u32, Member>,
-    pinned: usize,
     urgent: bool,
     /// When processes became other programs, if that was lately.
     execs_ns: BTreeMap<u32, u64>,
@@ -98,7 +97,6 @@ impl Balancer {
             isolated: machine.isolated(),
             machine,
             members: BTreeMap::new(),
-            pinned: 0,
             urgent: false,
             execs_ns: BTreeMap::new(),
         })
@@ -207,7 +205,7 @@ impl Balancer {
         let Some(mut snapshot) = self.snapshot(program, member) else { return Ok(()) };
         let now = Rc::clone(self.observer.last());
         if let Some(session) = self.session.as_mut().map(GuardedSession::session) {
-            member.free_newcomers(program, &now, session, self.pinned > 0);
+            member.free_newcomers(program, &now, session);
         }
         member.last = now;
         if let Some(working_sets) = &mut member.working_sets {
@@ -225,7 +223,7 @@ impl Balancer {
         let refused = self.act(&plan, &snapshot, &mut member.totals);
         if !plan.moves.is_empty() {
             // Even a soft move is a pin for a moment: who was born in it must not keep it.
-            self.take_events(true)?;
+            self.handle_events()?;
         }
         member.interval_ns = plan.interval_ns;
         member.remember(plan, &snapshot, refused);
@@ -264,18 +262,15 @@ impl Balancer {
     /// # Errors
     /// When the events cannot be read.
     pub fn handle_events(&mut self) -> Result<(), BalancerError> {
-        self.take_events(self.pinned > 0)
-    }
-
-    /// `may_inherit`: whether forks since the last call may have passed on a pin of ours.
-    fn take_events(&mut self, may_inherit: bool) -> Result<(), BalancerError> {
         let events = self.observer.events()?;
         let now_ns = boottime_ns();
         self.execs_ns.retain(|_, at_ns| *at_ns + SETTLING_NS > now_ns);
         for event in events {
             let session = self.session.as_mut().map(GuardedSession::session);
             let result = match (event, session) {
-                (TaskEvent::Fork { tid, tgid, .. }, Some(session)) if may_inherit => {
+                // However long ago it was that its parent carried a pin: who waits for a CPU in the
+                // middle of clone(2) has its child told of when it goes on.
+                (TaskEvent::Fork { tid, tgid, .. }, Some(session)) if session.has_placed() => {
                     TaskRef::in_process(tgid as i32, tid as i32)
                         .map_or(Ok(false), |task| session.free_inherited(&task))
                 }
@@ -355,6 +350,7 @@ impl Balancer {
     /// Carries out the plan. Returns what was refused and why.
     fn act(&mut self, plan: &Plan, snapshot: &Snapshot, totals: &mut Totals) -> Vec<String> {
         let mut refused = Vec::new();
+        let mut is_pinned = false;
         if self.options.dry_run || plan.moves.is_empty() {
             totals.proposed += plan.moves.len() as u64;
             return refused;
@@ -381,7 +377,7 @@ impl Balancer {
             match guarded::place(session, &task, made.from, made.to, style) {
                 Ok(Placed::Pinned) => {
                     totals.count_move(&made.reason);
-                    self.pinned += 1;
+                    is_pinned = true;
                 }
                 Ok(Placed::Moved) => totals.count_move(&made.reason),
                 Ok(Placed::Unchanged) => {}
@@ -418,15 +414,14 @@ impl Balancer {
                 }
             }
         }
-        self.set_urgent();
+        if is_pinned && !self.urgent {
+            self.set_urgent();
+        }
         refused
     }
 
     /// Once tasks are pinned, the kernel is to report forks at once.
     fn set_urgent(&mut self) {
-        if self.urgent || self.pinned == 0 {
-            return;
-        }
         self.urgent = true;
         if let Some(Err(error)) = self.observer.cbinfo().map(|cbinfo| cbinfo.set_urgent(true)) {
             tracing::warn!("{error}");

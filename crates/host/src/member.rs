@@ -119,19 +119,13 @@ impl Member {
     /// Without events from the kernel, children that inherited a pin, and programs that a pinned
     /// thread became, are found by looking: at the tasks that are there now and were not at the
     /// last look (all of them, if this is the first), or were and are not.
-    pub(crate) fn free_newcomers(
-        &self,
-        program: u32,
-        now: &Reading,
-        session: &mut Session,
-        has_pinned: bool,
-    ) {
+    pub(crate) fn free_newcomers(&self, program: u32, now: &Reading, session: &mut Session) {
         let nobody = BTreeMap::new();
         let now = now.tasks_of(program).unwrap_or(&nobody);
         let is_first = self.totals.intervals == 0;
         let before = self.last.tasks_of(program).filter(|_| !is_first).unwrap_or(&nobody);
         let mut results = Vec::new();
-        if has_pinned {
+        if session.has_placed() {
             for (id, task) in now.iter().filter(|(id, _)| !before.contains_key(id)) {
                 results.push(session.free_inherited(&task_ref(*id, task.process)));
             }

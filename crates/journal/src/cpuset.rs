@@ -7,6 +7,14 @@ use std::sync::OnceLock;
 
 use evenkeel_machine::CpuSet;
 
+use crate::affinity::{self, AffinityError};
+
+/// Where the kernel shows its CPUs.
+const CPUS: &str = "/sys/devices/system/cpu";
+
+/// How often mask and cpuset are read until they are of the same moment.
+const LOOKS: usize = 3;
+
 /// A mounted cgroup hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mount {
@@ -33,6 +41,43 @@ pub fn effective_cpuset(tid: i32) -> CpuSet {
     only_online(in_cgroup, online())
 }
 
+/// The mask of thread `tid` and the CPUs that its cpuset allows, as they are at the same moment: what
+/// the cpuset has and the mask has not, somebody took out of the mask.
+///
+/// # Errors
+/// As [`affinity::get`].
+pub(crate) fn mask_in_cpuset(tid: i32) -> Result<(CpuSet, CpuSet), AffinityError> {
+    let mut mask = affinity::get(tid)?;
+    let mut effective = effective_cpuset(tid);
+    for _ in 0..LOOKS {
+        if effective.is_subset(&mask) {
+            break;
+        }
+        let moving = in_transition(Path::new(CPUS), &effective.difference(&mask));
+        effective = effective.difference(&moving);
+        let again = affinity::get(tid)?;
+        if again == mask {
+            break;
+        }
+        mask = again;
+        effective = effective_cpuset(tid);
+    }
+    Ok((mask, effective))
+}
+
+/// Those of `cpus` that are just being switched on or off. The kernel calls them online for the
+/// longest part of that, but no mask that it shows has them (cpu_active_mask).
+fn in_transition(root: &Path, cpus: &CpuSet) -> CpuSet {
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).ok();
+    // The last step of all, as in "236: online". (What the kernel calls a CPU's target says less:
+    // before 6.2 the one that the machine booted on has none.)
+    let last_of = |steps: String| Some(steps.trim().lines().last()?.split_once(':')?.0.to_owned());
+    let Some(last) = read("hotplug/states").and_then(last_of) else { return CpuSet::new() };
+    let is_there =
+        |cpu: &u32| read(&format!("cpu{cpu}/hotplug/state")).is_none_or(|step| step.trim() == last);
+    cpus.iter().filter(|cpu| !is_there(cpu)).collect()
+}
+
 /// A cpuset names a CPU that went offline for some time still.
 fn only_online(in_cgroup: Option<CpuSet>, online: CpuSet) -> CpuSet {
     let Some(in_cgroup) = in_cgroup else { return online };
@@ -41,7 +86,7 @@ fn only_online(in_cgroup: Option<CpuSet>, online: CpuSet) -> CpuSet {
 }
 
 fn online() -> CpuSet {
-    read_list(Path::new("/sys/devices/system/cpu/online")).unwrap_or_default()
+    read_list(&Path::new(CPUS).join("online")).unwrap_or_default()
 }
 
 fn read_list(path: &Path) -> Option<CpuSet> {
@@ -180,9 +225,29 @@ mod tests {
     }
 
     #[test]
+    fn cpus_that_come_and_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
+        assert_eq!(in_transition(root, &cpus("0-3")), CpuSet::new());
+        std::fs::create_dir(root.join("hotplug")).unwrap();
+        std::fs::write(root.join("hotplug/states"), "  0: offline\n235: a:b\n236: online\n")
+            .unwrap();
+        for (cpu, step) in [(1, 236), (2, 235), (3, 120)] {
+            let hotplug = root.join(format!("cpu{cpu}/hotplug"));
+            std::fs::create_dir_all(&hotplug).unwrap();
+            std::fs::write(hotplug.join("state"), format!("{step}\n")).unwrap();
+        }
+        // CPU 0 cannot be switched here, so the kernel tells nothing of it.
+        assert_eq!(in_transition(root, &cpus("0-3")), cpus("2-3"));
+        assert_eq!(in_transition(root, &cpus("0-2")), cpus("2"));
+    }
+
+    #[test]
     fn this_host() {
         let tid = crate::task::own_pid();
         let set = effective_cpuset(tid);
-        assert!(crate::affinity::get(tid).unwrap().is_subset(&set), "{set}");
+        assert!(affinity::get(tid).unwrap().is_subset(&set), "{set}");
+        assert_eq!(mask_in_cpuset(tid).unwrap(), (affinity::get(tid).unwrap(), set));
     }
 }

@@ -23,8 +23,10 @@ use crate::ledger::{Ledger, tick_ns};
 use crate::record::Held;
 use crate::task::{Processes, TaskRef};
 
-/// A pin is known to end a little earlier (its line) than it does (the call).
-const SLACK_NS: u64 = 100_000_000;
+/// A child gets its parent's mask early in clone(2) and its start time late: meanwhile the parent
+/// may be moved, wait for the CPU that it was moved to, and have its mask back. Also, a pin is known
+/// to end a little earlier (its line) than it does (the call).
+const SLACK_NS: u64 = 2_000_000_000;
 
 /// Longest line of ancestors that is followed: a bound, not a limit of any real system.
 const MAX_DEPTH: usize = 256;

@@ -190,6 +190,11 @@ impl Ledger {
         pinned.map(|entry| entry.pin.clone()).collect()
     }
 
+    /// Whether we ever set any mask.
+    pub fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// Whether we ever set this mask.
     pub fn has_set(&self, mask: &CpuSet) -> bool {
         self.held.values().flatten().any(|held| held.mask == *mask)
@@ -358,8 +363,10 @@ impl Ledger {
 fn is_ours(pin: &Pin, current: &CpuSet, effective: &CpuSet) -> bool {
     *current == pin.set
         || pin.replaces.as_ref() == Some(current)
-        // Its CPU left the cpuset (or went offline): the kernel widened the mask, nobody else.
-        || (pin.set.intersection(effective).is_empty() && effective.is_subset(current))
+        // Its CPU left the cpuset or went offline. Nobody but the kernel widened the mask; and as
+        // long as the task sleeps it has not, and shows none of the CPUs that there are.
+        || (pin.set.intersection(effective).is_empty()
+            && (effective.is_subset(current) || current.is_empty()))
 }
 
 /// Length of a clock tick.
@@ -404,6 +411,9 @@ mod tests {
         assert_eq!(claim(&ledger, 9, "1", "0-3"), Claim::Unknown);
         // The cpuset took the CPU away: the kernel's doing, not the user's.
         assert_eq!(claim(&ledger, 1, "0-1", "0-1"), Claim::Ours(Original::All));
+        // It was switched off, and the task has slept since.
+        assert_eq!(claim(&ledger, 1, "", "0-1"), Claim::Ours(Original::All));
+        assert_eq!(claim(&ledger, 1, "", "0-2"), Claim::Foreign);
 
         // Killed between the line and the call: the old mask of ours is there.
         ledger.apply(&pin(1, Some(2), 3, 20));

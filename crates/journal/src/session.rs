@@ -7,7 +7,7 @@ use evenkeel_machine::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use crate::affinity::{self, AffinityError, Original, just};
-use crate::cpuset::effective_cpuset;
+use crate::cpuset::{effective_cpuset, mask_in_cpuset};
 use crate::directory::journal_dir;
 use crate::file::{JournalError, JournalFile};
 use crate::ledger::{Claim, Ledger, State};
@@ -434,6 +434,11 @@ impl Session {
         self.override_user
     }
 
+    /// Whether any thread was ever placed: if not, none can have inherited a pin.
+    pub fn has_placed(&self) -> bool {
+        self.ledger.has_held()
+    }
+
     /// The CPU that a thread is pinned to by us, as far as we know.
     pub fn pinned_cpu(&self, task: &TaskRef) -> Option<u32> {
         let entry = self.ledger.entry(task).filter(|entry| entry.state == State::Pinned)?;
@@ -452,16 +457,16 @@ impl Session {
     fn look(&self, task: &TaskRef) -> Result<Look, PlaceError> {
         let mut look = self.look_once(task)?;
         if look.claim == Claim::Foreign {
-            // Mask and cpuset are two reads: a cpuset that changes between them must not be taken
-            // for a user who changed the mask.
+            // What is known of the thread's cpuset may be a moment older than its mask: that must
+            // not be taken for a user who changed the mask.
             look = self.look_once(task)?;
         }
         Ok(look)
     }
 
     fn look_once(&self, task: &TaskRef) -> Result<Look, PlaceError> {
-        let current = affinity::get(task.tid).map_err(|error| refused(task, error))?;
-        let effective = effective_cpuset(task.tid);
+        let (current, effective) =
+            mask_in_cpuset(task.tid).map_err(|error| refused(task, error))?;
         let claim = self.ledger.claim(task, &current, &effective, &mut Processes::default());
         // Last: what was read above was the thread's own if it is still the same now.
         if !task.is_alive() {

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::adopter::adopter;
 use crate::affinity::{self, AffinityError};
-use crate::cpuset::effective_cpuset;
+use crate::cpuset::{effective_cpuset, mask_in_cpuset};
 use crate::directory::{check, own_uid};
 use crate::file::{JournalError, Lock, MAX_BYTES, append_locked, is_same, remove};
 use crate::ledger::{Claim, Ledger};
@@ -159,13 +159,14 @@ pub(crate) fn settle(
 ) -> Result<Outcome, AffinityError> {
     let mut claim = Claim::Unknown;
     let mut current = CpuSet::new();
-    // Twice: mask and cpuset are two reads, see Session::look.
+    // Twice: see Session::look.
     for _ in 0..2 {
-        current = match affinity::get(task.tid) {
+        let effective;
+        (current, effective) = match mask_in_cpuset(task.tid) {
             Err(AffinityError::Gone { .. }) => return Ok(Outcome::Gone),
             result => result?,
         };
-        claim = ledger.claim(task, &current, &effective_cpuset(task.tid), processes);
+        claim = ledger.claim(task, &current, &effective, processes);
         if claim != Claim::Foreign {
             break;
         }

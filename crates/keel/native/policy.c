@@ -59,11 +59,23 @@ u32 test_order_affinity(u32 kind, u64 task_space, u64 running_space)
 	return order_affinity(&params, task_space, running_space);
 }
 
-u32 test_order_preempt(u64 slice_ns, u64 waking, u64 running, u64 ran_ns)
+u32 test_order_preempt(u64 slice_ns, u64 waking, u64 running)
 {
 	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
 
-	return order_preempt(&params, waking, running, ran_ns);
+	return order_preempt(&params, waking, running);
+}
+
+u32 test_order_gives_way(u64 ran_ns)
+{
+	return order_gives_way(ran_ns);
+}
+
+u32 test_order_protects(u64 slice_ns, u64 ran_ns)
+{
+	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
+
+	return order_protects(&params, ran_ns);
 }
 
 u32 test_gate_may(u32 kind, const struct zone_knobs *zone, const struct gate_view *view)

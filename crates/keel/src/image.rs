@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
 use std::sync::LazyLock;
 
+use bytemuck::Zeroable;
 use evenkeel_machine::Machine;
 
+use crate::capability::Capabilities;
 use crate::ias::{default_roles, raw_roles};
 use crate::options::{Balance, Options};
+use crate::parts::Parts;
 use crate::records::{COUNTERS, RawCpuState, RawSettings, RawTunables};
 use crate::statistics::Statistics;
 use crate::topology::{Topology, TopologyError};
@@ -25,6 +28,8 @@ pub struct Image {
     pub topology: Vec<u8>,
     /// `tunables`: what may be changed while the keel runs.
     pub tunables: Vec<u8>,
+    /// `capabilities`: what each CPU can do, as long as nothing is taken of it.
+    pub capabilities: Vec<u8>,
     /// Entries of the map `cpus`: CPU numbers are below this.
     pub cpus: u32,
 }
@@ -56,8 +61,22 @@ impl Image {
             settings: bytemuck::bytes_of(&settings).to_vec(),
             topology: parts.concat(),
             tunables: bytemuck::bytes_of(&tunables(options)).to_vec(),
+            capabilities: Capabilities::new(machine, options).record(),
             cpus: topology.cpu_numbers,
         })
+    }
+
+    /// `SCX_OPS_ENQ_LAST`, of these: who runs alone at the end of its slice is enqueued like others.
+    /// Otherwise the kernel itself keeps it running.
+    pub const OPS_ENQ_LAST: u64 = 1 << 1;
+
+    /// `flags` of its `struct sched_ext_ops`. Only who may be asked to leave is enqueued when it is
+    /// alone: on a CPU that is being switched off the kernel takes such a task for itself, and
+    /// forgets to have it run.
+    pub fn flags(&self) -> u64 {
+        let settings = bytemuck::try_pod_read_unaligned(&self.settings);
+        let settings: RawSettings = settings.unwrap_or_else(|_| RawSettings::zeroed());
+        if Parts::from_bits(settings.parts).is_active() { Self::OPS_ENQ_LAST } else { 0 }
     }
 
     /// The record `roles` with which it starts: CPUs that share a cache aggregate together.
@@ -133,5 +152,11 @@ mod tests {
         assert_eq!(image.cpus, 32);
         assert_eq!(image.settings.len(), size_of::<RawSettings>());
         assert_eq!(image.tunables.len(), size_of::<RawTunables>());
+        assert_eq!(image.flags(), 0);
+        let parts = "home,active".parse().unwrap();
+        let active = Options { balance: Balance::Capability, parts, ..Options::default() };
+        assert_eq!(Image::new(&machine, &active).unwrap().flags(), Image::OPS_ENQ_LAST);
+        let without = Options { balance: Balance::Count, ..active };
+        assert_eq!(Image::new(&machine, &without).unwrap().flags(), 0);
     }
 }

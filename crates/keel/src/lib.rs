@@ -22,6 +22,7 @@
 //! | `tape` | all that it was told and did, to be told to it again |
 //! | `service` | runs it in the foreground until it ends |
 
+mod capability;
 mod decisions;
 mod exit;
 mod ias;
@@ -38,6 +39,7 @@ pub mod tape;
 mod topology;
 mod zone;
 
+pub use capability::Capabilities;
 pub use decisions::Decision;
 pub use exit::{Exit, ExitKind};
 pub use ias::{Aggregation, IasError, IasState, allocation_request, grouped};

@@ -352,6 +352,8 @@ pub struct Options {
     pub slice: Slice,
     /// What CPUs can do, where the user knows better than the machine.
     pub capacities: Capacities,
+    /// They stay what they are, whatever interrupts, real-time tasks and a hypervisor take.
+    pub static_capacity: bool,
     /// How long the gate may keep a task waiting while a CPU idles.
     pub max_idle_wait: IdleWait,
     /// When the gate `zone` opens.

@@ -8,9 +8,12 @@ use serde::Deserialize;
 
 use crate::options::{OptionError, from_text};
 
+/// `PART_ACTIVE`.
+const ACTIVE: u32 = 16;
+
 /// The parts by name, and what each is in `enum balance_part` of `policy/balance.h`.
 const PARTS: [(&str, u32); 5] =
-    [("home", 1), ("cost", 2), ("plain", 4), ("bare", 8), ("active", 16)];
+    [("home", 1), ("cost", 2), ("plain", 4), ("bare", 8), ("active", ACTIVE)];
 
 /// A set of parts, like `home,cost`; nothing is none.
 ///
@@ -28,6 +31,16 @@ impl Parts {
     /// As the keel's settings have them.
     pub fn bits(self) -> u32 {
         self.bits
+    }
+
+    /// What the keel's settings have; bits that are no part are nobody's.
+    pub(crate) fn from_bits(bits: u32) -> Self {
+        Self { bits }
+    }
+
+    /// Whether who runs alone may be asked to leave.
+    pub(crate) fn is_active(self) -> bool {
+        self.bits & ACTIVE != 0
     }
 
     /// Whether there is none.

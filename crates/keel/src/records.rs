@@ -78,10 +78,16 @@ pub(crate) struct RawDomain {
 #[repr(C)]
 pub(crate) struct RawCpu {
     pub position: u16,
-    pub capability: u16,
-    pub faster: u16,
     pub node: u16,
     pub domain: [RawDomain; MAX_LEVELS],
+}
+
+/// `struct cpu_capability`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawCapability {
+    pub now: u16,
+    pub faster: u16,
 }
 
 /// `struct keel_space`.
@@ -136,6 +142,7 @@ pub(crate) struct RawCpuState {
     pub running_vruntime: u64,
     pub running_weight: u64,
     pub running_since_ns: u64,
+    pub deferred_ns: u64,
     pub running_space: u64,
     pub quantum_ns: u64,
     pub preferred: u64,

@@ -15,7 +15,7 @@ use crate::ias::raw_roles;
 use crate::image::{Image, tunables};
 use crate::options::Options;
 use crate::recorder::{Recorder, RecorderError};
-use crate::records::{EXIT_PARTS, MAX_CPUS, RawCpuState, RawSpace, RawTunables};
+use crate::records::{EXIT_PARTS, MAX_CPUS, RawCapability, RawCpuState, RawSpace, RawTunables};
 use crate::support::{Unsupported, log_libbpf, log_verified, support};
 use crate::topology::TopologyError;
 
@@ -53,6 +53,7 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 
 const SETTINGS: &str = ".rodata.settings";
 const TOPOLOGY: &str = ".rodata.topology";
+const CAPABILITIES: &str = ".data.capabilities";
 const TUNABLES: &str = ".data.tunables";
 const EXIT: &str = ".data.exit";
 const CPUS: &str = "cpus";
@@ -66,6 +67,7 @@ pub struct Scheduler {
     object: Object,
     /// None: loaded only.
     link: Option<Link>,
+    capabilities: MapHandle,
     tunables: MapHandle,
     /// As they were written last.
     tuned: RawTunables,
@@ -97,6 +99,7 @@ impl Scheduler {
         let online = machine.online().iter().collect();
         let scheduler = Self {
             tuned: tunables(options),
+            capabilities: map(&object, CAPABILITIES, size_of::<[RawCapability; MAX_CPUS]>())?,
             tunables: map(&object, TUNABLES, size_of::<RawTunables>())?,
             exit: map(&object, EXIT, EXIT_PARTS.iter().sum())?,
             cpus: map(&object, CPUS, size_of::<RawCpuState>())?,
@@ -204,6 +207,26 @@ impl Scheduler {
         self.roles.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting roles"))
     }
 
+    /// What each CPU can do from now on: a record of [`crate::Capabilities`].
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn set_capabilities(&self, record: &[u8]) -> Result<(), LoadError> {
+        let set = self.capabilities.update(&[0; 4], record, MapFlags::ANY);
+        set.map_err(bpf("setting capabilities"))
+    }
+
+    /// What each CPU can do now, by number.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn capabilities(&self) -> Result<Vec<RawCapability>, LoadError> {
+        let record = self.capabilities.lookup(&[0; 4], MapFlags::ANY);
+        let record = record.map_err(bpf("reading capabilities"))?.unwrap_or_default();
+        let entries = record.chunks_exact(size_of::<RawCapability>());
+        Ok(entries.map(bytemuck::pod_read_unaligned).collect())
+    }
+
     /// The state of each CPU, by number.
     ///
     /// # Errors
@@ -234,10 +257,15 @@ fn configure(open: &mut OpenObject, image: &Image) -> Result<(), LoadError> {
             TOPOLOGY => {
                 map.set_initial_value(&image.topology).map_err(|_| LoadError::Mismatch(TOPOLOGY))?
             }
+            CAPABILITIES => map
+                .set_initial_value(&image.capabilities)
+                .map_err(|_| LoadError::Mismatch(CAPABILITIES))?,
             CPUS => map.set_max_entries(image.cpus).map_err(|_| LoadError::Mismatch(CPUS))?,
             OPS => {
-                let value = map.initial_value_mut().and_then(|ops| ops.last_chunk_mut());
-                *value.ok_or(LoadError::Mismatch(OPS))? = hotplug_seq.to_ne_bytes();
+                let value = map.initial_value_mut().and_then(|ops| ops.last_chunk_mut::<16>());
+                let value = value.ok_or(LoadError::Mismatch(OPS))?;
+                value[..8].copy_from_slice(&image.flags().to_ne_bytes());
+                value[8..].copy_from_slice(&hotplug_seq.to_ne_bytes());
             }
             _ => {}
         }

@@ -14,6 +14,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::{Value, json};
 
+use crate::capability::{Capabilities, Watch};
 use crate::decisions::decisions;
 use crate::exit::{Exit, ExitKind};
 use crate::ias::{Aggregation, Ias, IasError};
@@ -82,6 +83,7 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
         shown: Statistics::default(),
         restarts: 0,
         recorder: None,
+        watch: None,
     };
     let mut attempts = 0;
     loop {
@@ -130,6 +132,8 @@ struct State {
     restarts: u64,
     /// If it is to be recorded.
     recorder: Option<Recorder>,
+    /// What CPUs can do, if that matters and can be seen.
+    watch: Option<Watch>,
 }
 
 impl State {
@@ -167,11 +171,24 @@ impl State {
         if service.tape.is_some() {
             self.recorder = Some(scheduler.record(&machine, &self.options)?);
         }
+        self.watch = self.watch_capabilities(&machine);
         scheduler.attach()?;
         // The kernel attaches no scheduler while a CPU goes or comes: now there is none that does.
         let is_as_read = (service.machine)()?.online() == machine.online();
         self.machine = machine;
         Ok((scheduler, is_as_read))
+    }
+
+    /// A tape tells what CPUs can do once, at its begin.
+    fn watch_capabilities(&self, machine: &Machine) -> Option<Watch> {
+        if !Capabilities::are_wanted(&self.options) || self.recorder.is_some() {
+            return None;
+        }
+        let watch = Watch::begin(machine, &self.options);
+        let warn = |why: &_| {
+            tracing::warn!("{why}; capabilities stay what they are, whatever is taken of a CPU");
+        };
+        watch.inspect_err(warn).ok()
     }
 
     /// Until the kernel ends the keel, or (`None`) somebody wants it to end.
@@ -203,6 +220,9 @@ impl State {
                 return Ok(Some(exit));
             }
             self.ias.prune(scheduler)?;
+            if let Some(record) = self.watch.as_mut().and_then(Watch::look) {
+                scheduler.set_capabilities(&record)?;
+            }
             is_left = server.serve(|peer, request| self.answer(scheduler, peer, request));
             if let (Some(at), Some(every)) = (show_at, service.stats)
                 && Instant::now() >= at
@@ -243,6 +263,7 @@ impl State {
             ..Statistics::default()
         };
         statistics.add(&scheduler.cpus()?);
+        statistics.add_capabilities(&scheduler.capabilities()?);
         Ok(statistics)
     }
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::records::{COUNTERS, RawCpuState};
+use crate::records::{COUNTERS, RawCapability, RawCpuState};
 
 /// A CPU at this moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,9 @@ pub struct CpuStatistics {
     pub busy_pct: u64,
     /// A higher scheduling class has it.
     pub taken: bool,
+    /// What it can do now, 0..=1024: with the balance policy `capability`, less what is taken of it.
+    #[serde(default)]
+    pub capability: u32,
 }
 
 /// All figures; the counters count from when the keel was loaded first.
@@ -39,7 +42,10 @@ const FIELDS: [(&str, &str); 5] = [
     ("policies", "The policies: order, gate, balance"),
     ("slice_us", "How long a task runs before others get their turn, in microseconds"),
     ("restarts", "Times that the keel was loaded again because CPUs came or went"),
-    ("cpus", "By CPU: tasks that run or wait, percent busy lately, taken by a higher class"),
+    (
+        "cpus",
+        "By CPU: tasks that run or wait, percent busy lately, taken by a higher class, what it can do now of 1024",
+    ),
     ("counters", "What was done, by name (described in the same list)"),
 ];
 
@@ -53,11 +59,20 @@ impl Statistics {
                 runnable: state.runnable,
                 busy_pct: state.busy_share.min(FULL_SHARE) * 100 / FULL_SHARE,
                 taken: state.taken_since_ns != 0,
+                capability: 0,
             };
             self.cpus.insert(*cpu, statistics);
-            for ((name, _), count) in COUNTERS.iter().zip(state.counters) {
-                *self.counters.entry((*name).to_owned()).or_default() += count;
-            }
+        }
+        for (at, (name, _)) in COUNTERS.iter().enumerate() {
+            let count: u64 = cpus.iter().map(|(_, state)| state.counters[at]).sum();
+            *self.counters.entry((*name).to_owned()).or_default() += count;
+        }
+    }
+
+    /// What the CPUs that were added can do, from the keel's record.
+    pub(crate) fn add_capabilities(&mut self, record: &[RawCapability]) {
+        for (id, cpu) in &mut self.cpus {
+            cpu.capability = record.get(*id as usize).map_or(0, |raw| raw.now.into());
         }
     }
 

@@ -80,7 +80,7 @@ numbered! {
     Callback {
         /// Previous CPU, flags.
         SelectCpu,
-        /// Flags.
+        /// Flags, whether an interrupt does it.
         Enqueue,
         /// The task: who ran.
         Dispatch,
@@ -267,7 +267,7 @@ pub struct Tape {
 const ONE_CPU: &str = "name = \"one\"\nkinds = [{ cpus = \"0\", capability = 1024 }]\n";
 
 /// How a file begins: its kind, and the layout's number.
-const MAGIC: [u8; 16] = *b"evenkeel tape 02";
+const MAGIC: [u8; 16] = *b"evenkeel tape 03";
 
 impl Tape {
     /// Writes it down.
@@ -278,8 +278,9 @@ impl Tape {
         let file_error = |source| TapeError::File { path: path.to_owned(), source };
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&self.image.cpus.to_le_bytes());
-        let Image { settings, topology, tunables, .. } = &self.image;
-        for part in [self.scheduler.as_bytes(), settings, topology, tunables] {
+        let Image { settings, topology, tunables, capabilities, .. } = &self.image;
+        let name = self.scheduler.as_bytes();
+        for part in [name, settings, topology, tunables, capabilities] {
             bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
             bytes.extend_from_slice(part);
         }
@@ -318,9 +319,17 @@ impl Tape {
             Ok::<Vec<u8>, String>(part.to_vec())
         };
         let scheduler = String::from_utf8_lossy(&part()?).into_owned();
-        let image = Image { settings: part()?, topology: part()?, tunables: part()?, cpus };
-        let lengths =
-            |image: &Image| [&image.settings, &image.topology, &image.tunables].map(Vec::len);
+        let image = Image {
+            settings: part()?,
+            topology: part()?,
+            tunables: part()?,
+            capabilities: part()?,
+            cpus,
+        };
+        let lengths = |image: &Image| {
+            let Image { settings, topology, tunables, capabilities, .. } = image;
+            [settings, topology, tunables, capabilities].map(Vec::len)
+        };
         let one = Machine::parse_toml(ONE_CPU, "one CPU").map_err(|why| why.to_string())?;
         let own = Image::new(&one, &Options::default()).map_err(|why| why.to_string())?;
         if lengths(&image) != lengths(&own) || cpus > MOST_CPUS {

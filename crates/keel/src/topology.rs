@@ -99,33 +99,17 @@ impl Topology {
             cpu_numbers: machine.cpus.iter().map(|cpu| cpu.id + 1).max().unwrap_or(0),
         };
         for (position, cpu) in online.iter().enumerate() {
-            let capability = capacities.0.get(&cpu.id).copied().unwrap_or(cpu.capability);
             if let Some(raw) = topology.cpus.get_mut(cpu.id as usize) {
                 raw.position = position as u16;
-                raw.capability = capability as u16;
                 raw.node = cpu.node as u16;
             }
         }
-        topology.count_faster(&online);
         for (index, level) in levels.iter().enumerate() {
             topology.add_level(index, level)?;
         }
         topology.cpu_at.resize(MAX_CPUS, 0);
         topology.ranges.resize(MAX_RANGES, RawRange::default());
         Ok(topology)
-    }
-
-    /// For each CPU, how many others can do more.
-    fn count_faster(&mut self, online: &[&Cpu]) {
-        let of =
-            |cpus: &[RawCpu], cpu: &Cpu| cpus.get(cpu.id as usize).map_or(0, |raw| raw.capability);
-        for cpu in online {
-            let own = of(&self.cpus, cpu);
-            let faster = online.iter().filter(|other| of(&self.cpus, other) > own).count();
-            if let Some(raw) = self.cpus.get_mut(cpu.id as usize) {
-                raw.faster = faster as u16;
-            }
-        }
     }
 
     fn add_level(&mut self, index: usize, level: &Level) -> Result<(), TopologyError> {

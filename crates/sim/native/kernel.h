@@ -179,7 +179,6 @@ struct sched_ext_ops {
 #define SCX_ENQ_CPU_SELECTED (1ULL << 20)
 #define SCX_ENQ_REENQ (1ULL << 40)
 #define SCX_ENQ_LAST (1ULL << 41)
-#define SCX_OPS_ENQ_LAST (1 << 1)
 #define SCX_WAKE_FORK 4
 #define SCX_WAKE_SYNC 16
 #define SCX_KICK_IDLE 1
@@ -197,6 +196,8 @@ struct sim_host {
 	u64 scanned;	/* entries of queues that were looked at */
 	u32 cpu;	/* that the callback runs on */
 	u32 hazards;	/* 1: calls may fail; 2: others may come in between */
+	u32 in_interrupt;	/* 1: the callback is an interrupt's doing, and not a task's */
+	u32 pad;
 	bool (*fails)(void *);
 	void (*pause)(void *);
 	void *(*allocate)(void *, u64 bytes);
@@ -313,6 +314,11 @@ static inline u64 scx_bpf_now(void)
 static inline u32 bpf_get_smp_processor_id(void)
 {
 	return sim_host->cpu;
+}
+
+static inline bool in_interrupt(void)
+{
+	return sim_host->in_interrupt;
 }
 
 static inline s32 scx_bpf_task_cpu(const struct task_struct *p)

@@ -27,6 +27,8 @@ pub(crate) enum Event {
     Change { index: u32 },
     /// An interval of the user-level balancer is over.
     Balance,
+    /// What CPUs can do is looked at.
+    Capabilities,
     /// The kernel looks for tasks that wait for too long.
     Watchdog,
     /// Something unpleasant is made to happen.

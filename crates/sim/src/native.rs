@@ -195,6 +195,8 @@ pub(crate) struct Host {
     pub scanned: u64,
     pub cpu: u32,
     pub hazards: u32,
+    pub in_interrupt: u32,
+    pub pad: u32,
     pub functions: HostFunctions,
 }
 
@@ -309,6 +311,8 @@ impl Instance {
             scanned: 0,
             cpu: 0,
             hazards: 0,
+            in_interrupt: 0,
+            pad: 0,
             functions,
         });
         // SAFETY: the symbols have these types in native/kernel.h and bpf/keel/state.h; what is
@@ -318,23 +322,26 @@ impl Instance {
             let place = symbol("sim_host").map_err(load_error)?.into_raw();
             *place.cast::<*mut Host>() = &raw mut *host;
             let ops = symbol(&format!("{name}_ops")).map_err(load_error)?.into_raw().cast::<Ops>();
+            let mut ops = *ops;
             let (mut cpus, mut spaces) = (None, None);
             if let Some(image) = image {
                 for (name, bytes) in [
                     ("settings", &image.settings),
                     ("topology", &image.topology),
                     ("tunables", &image.tunables),
+                    ("capabilities", &image.capabilities),
                 ] {
                     write_over(symbol(name).map_err(load_error)?.into_raw().cast(), bytes)
                         .map_err(|errno| copy_error(errno.into()))?;
                 }
                 let map = symbol("cpus").map_err(load_error)?.into_raw().cast::<RawMap>();
                 (*map).entries = image.cpus;
+                ops.flags = image.flags();
                 cpus = NonNull::new(map);
                 spaces = NonNull::new(symbol("spaces").map_err(load_error)?.into_raw());
             }
             Ok(Self {
-                ops: *ops,
+                ops,
                 host,
                 memory: Memory::default(),
                 cpus,
@@ -346,17 +353,18 @@ impl Instance {
         }
     }
 
-    /// Which CPUs aggregate together: the record `roles`.
+    /// Sets a record that is set from outside while the scheduler runs.
     ///
     /// # Errors
     /// The scheduler has no such record.
-    pub fn set_roles(&mut self, name: &str, roles: &[u8]) -> Result<(), HostError> {
-        let load_error = |source| HostError::Load { name: name.to_owned(), source };
+    pub fn set_record(&mut self, record: &str, bytes: &[u8]) -> Result<(), HostError> {
+        let load_error = |source| HostError::Load { name: "keel".to_owned(), source };
         // SAFETY: the record is as long as that of crates/keel, whose tests compare them; it is data,
-        // and the scheduler does not run meanwhile.
+        // and whoever reads it meanwhile does so by whole words.
         unsafe {
-            let place = self.library.get::<*mut c_void>(b"roles").map_err(load_error)?.into_raw();
-            ptr::copy_nonoverlapping(roles.as_ptr(), place.cast::<u8>(), roles.len());
+            let symbol = self.library.get::<*mut c_void>(record.as_bytes());
+            let place = symbol.map_err(load_error)?.into_raw();
+            ptr::copy_nonoverlapping(bytes.as_ptr(), place.cast::<u8>(), bytes.len());
         }
         Ok(())
     }

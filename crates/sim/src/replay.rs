@@ -218,7 +218,10 @@ impl Player {
                 Callback::SelectCpu => {
                     ops.select_cpu.map(|f| f(task, first as i32, second) as u32 as u64)
                 }
-                Callback::Enqueue => ops.enqueue.map(|f| f(task, first)).map(|()| 0),
+                Callback::Enqueue => {
+                    self.instance.host.in_interrupt = second as u32;
+                    ops.enqueue.map(|f| f(task, first)).map(|()| 0)
+                }
                 Callback::Dispatch => ops.dispatch.map(|f| f(cpu, task)).map(|()| 0),
                 Callback::Tick => ops.tick.map(|f| f(task)).map(|()| 0),
                 Callback::Running => ops.running.map(|f| f(task)).map(|()| 0),

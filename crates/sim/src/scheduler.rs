@@ -39,7 +39,7 @@ impl Scheduler {
         };
         let image = Image::new(machine, options)?;
         let mut instance = Instance::load("keel", bytes, functions, Some(&image))?;
-        instance.set_roles("keel", &Image::roles(machine))?;
+        instance.set_record("roles", &Image::roles(machine))?;
         Ok(instance)
     }
 

@@ -140,7 +140,7 @@ pub fn sweep(
     out: &Path,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<usize, SweepError> {
-    let rows_error = |source| SweepError::Rows { path: out.to_owned(), source };
+    let rows_error = |source: io::Error| SweepError::Rows { path: out.to_owned(), source };
     let mut file = open(out).map_err(rows_error)?;
     let known: BTreeSet<Key> = read(out)?.iter().map(Row::key).collect();
     let mine = grid.runs().into_iter().enumerate();
@@ -167,18 +167,22 @@ pub fn sweep(
             let (sender, next, todo) = (sender.clone(), &next, &todo);
             scope.spawn(move || {
                 while let Some(run) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let line = simulate(run, grid.aggregation).and_then(|row| {
+                        let mut line = serde_json::to_vec(&row)
+                            .map_err(|why| rows_error(io::Error::from(why)))?;
+                        line.push(b'\n');
+                        Ok(line)
+                    });
                     // Who hears nobody any more has nothing left to do.
-                    if sender.send(simulate(run, grid.aggregation)).is_err() {
+                    if sender.send(line).is_err() {
                         break;
                     }
                 }
             });
         }
         drop(sender);
-        for row in receiver {
-            let mut line = serde_json::to_vec(&row?).map_err(|why| rows_error(why.into()))?;
-            line.push(b'\n');
-            file.write_all(&line).map_err(rows_error)?;
+        for line in receiver {
+            file.write_all(&line?).map_err(rows_error)?;
             done += 1;
             progress(done, todo.len());
         }

@@ -6,7 +6,7 @@ mod common;
 
 use common::{MS, Sim, hog, only, paper};
 use evenkeel_invariants::Limits;
-use evenkeel_keel::{Balance, Gate, Options, Order, Parts};
+use evenkeel_keel::{Balance, Gate, Options, Order, Parts, Slice};
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::{Change, GroupPlan, Op, TaskPlan, Thief};
 use evenkeel_sim::{Level, Reason, STRICT, Scheduler};
@@ -46,6 +46,51 @@ fn weights_of_cgroups_are_honoured() {
     sim.workload.duration_ns = 8000 * MS;
     let ran = ran_ms(&sim.run());
     assert!(ran[0].abs_diff(6000) < 120, "{ran:?}");
+}
+
+/// Each sleep is shorter than the wake-up granularity, so that is all that the hog has had.
+#[test]
+fn whom_a_timer_wakes_takes_the_cpu_from_a_hog() {
+    let wakes = 400;
+    let ops = vec![Op::Run(MS / 10), Op::Sleep(MS / 2), Op::Repeat { to: 0, times: wakes }];
+    let outcome =
+        Sim::keel(paper(1)).task(hog(1000 * MS)).task(TaskPlan::new("sleeper", ops)).run();
+    // At first it is not behind the hog, and waits for a slice a few times.
+    let waited_ns = outcome.accounts[1].waited_ns;
+    assert!(waited_ns < 40 * MS, "{waited_ns} ns");
+    assert!(outcome.counters["preempt"] > wakes / 2);
+}
+
+#[test]
+fn who_wakes_another_runs_on_but_not_for_its_whole_slice() {
+    let (messages, slice_ms) = (50, 40);
+    let waker = vec![
+        Op::Sleep(MS),
+        Op::Run(MS / 10),
+        Op::Send(0),
+        Op::Run(3 * slice_ms * MS),
+        Op::Repeat { to: 0, times: messages - 1 },
+    ];
+    let receiver =
+        vec![Op::Receive(0), Op::Run(MS / 100), Op::Repeat { to: 0, times: messages - 1 }];
+    let options = Options { slice: Slice::from_us(slice_ms * 1000).unwrap(), ..Options::default() };
+    let mut sim = Sim::keel_with(paper(1), options)
+        .task(TaskPlan::new("waker", waker))
+        .task(TaskPlan::new("receiver", receiver));
+    sim.workload.channels = 1;
+    let outcome = sim.run();
+    // Until the next tick, which comes every 4 ms; not at once.
+    let waited_ns = outcome.accounts[1].waited_ns / messages;
+    assert!((MS..=4 * MS).contains(&waited_ns), "{waited_ns} ns");
+}
+
+#[test]
+fn who_yields_all_the_time_gives_way_every_ten_microseconds() {
+    let yielder = vec![Op::Run(1000), Op::Yield, Op::Repeat { to: 0, times: 10_000 }];
+    let outcome = Sim::keel(paper(1)).tasks(2, TaskPlan::new("yielder", yielder)).run();
+    // 20 ms of work in all.
+    let switches = outcome.counters["switch"];
+    assert!((1900..=2100).contains(&switches), "{switches}");
 }
 
 #[test]

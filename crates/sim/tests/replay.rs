@@ -58,8 +58,14 @@ fn every_combination_of_policies_decides_the_same_again() {
     for order in Order::ALL {
         for gate in Gate::ALL {
             for balance in Balance::ALL {
-                let options =
-                    Options { order: *order, gate: *gate, balance: *balance, ..Options::default() };
+                let options = Options {
+                    order: *order,
+                    gate: *gate,
+                    balance: *balance,
+                    // Nobody tells the keel anything while it is recorded.
+                    static_capacity: true,
+                    ..Options::default()
+                };
                 let mut sim = busy(Machine::preset("hybrid").unwrap());
                 sim.scheduler = Scheduler::Keel(options.clone());
                 let tape = recorded(&sim);

@@ -96,17 +96,7 @@ fn measure(
             _ => scale.memory(),
         };
         crate::interrupt::check()?;
-        let mut part = measured.unwrap_or_else(|why| Part {
-            failed: Some(format!("{why:#}")),
-            title: (*id).to_owned(),
-            ..Part::default()
-        });
-        part.id = (*id).to_owned();
-        if scale.is_quick {
-            // A short run or two of each proves nothing.
-            part.findings.retain(|finding| finding.status == Status::Cannot);
-        }
-        study.parts.push(part);
+        study.parts.push(Part::measured(id, measured, scale.is_quick));
         so_far(&study)?;
     }
     Ok(study)

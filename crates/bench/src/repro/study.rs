@@ -175,6 +175,21 @@ impl Panel {
 }
 
 impl Part {
+    /// What came of measuring the part `id`: a failure stands in it, too, with the reason. A quick
+    /// run of anything proves nothing, so of its findings only those are kept that no run can make.
+    pub fn measured(id: &str, measured: anyhow::Result<Self>, is_quick: bool) -> Self {
+        let mut part = measured.unwrap_or_else(|why| Self {
+            failed: Some(format!("{why:#}")),
+            title: id.to_owned(),
+            ..Self::default()
+        });
+        part.id = id.to_owned();
+        if is_quick {
+            part.findings.retain(|finding| finding.status == Status::Cannot);
+        }
+        part
+    }
+
     /// The part where none of it can be measured: why not.
     pub fn cannot(id: &str, title: &str, claim: &str, paper: &str, why: String) -> Self {
         let finding = Finding {

@@ -57,6 +57,10 @@ pub struct SchedOptions {
     /// says].
     #[arg(long, value_name = "LIST")]
     pub capacity: Option<Capacities>,
+    /// With --balance capability: what CPUs can do stays what it is, whatever interrupts, real-time
+    /// tasks and a hypervisor take of them [default: it is less by that].
+    #[arg(long)]
+    pub static_capacity: bool,
     /// With --gate zone: above which utilisation load is balanced: cold and warm-low 30 %, warm-mid
     /// 50 %, warm-high and hot 80 % (`evenkeel zone` has the other knobs) [default: cold].
     #[arg(long, value_name = "LEVEL")]

@@ -177,14 +177,14 @@ pub struct KeelArgs {
 #[derive(Debug, Args)]
 pub struct ReproArgs {
     /// The paper's number: 000 (the capability balancer), 001 (source-aware interrupts), 002 (balancing
-    /// by capability on NUMA machines, simulated).
+    /// by capability on NUMA machines, simulated), 004 (operation zones, simulated).
     pub paper: String,
     /// Only these parts, for example figure-8,table-3 [default: all; about an hour for 000, a quarter
-    /// of one for 001, some minutes for 002].
+    /// of one for 001, some minutes for 002 and 004].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub parts: Vec<String>,
-    /// Runs of each contestant, for 002 seeds of each cell [default: 5, for 001
-    /// 6, for 002 30].
+    /// Runs of each contestant, for 002 and 004 seeds of each case [default: 5, for 001 6, for 002
+    /// 30].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=100))]
     pub runs: Option<u16>,
     /// One short run of everything: shows that it works, decides nothing (one or two minutes).

@@ -9,6 +9,7 @@ mod heirs;
 mod place;
 mod roles;
 mod setting;
+mod slow_clone;
 mod supervisor;
 mod tools;
 mod unwritable;

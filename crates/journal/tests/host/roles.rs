@@ -11,7 +11,7 @@ use evenkeel_journal::{
     TurnedBack, UndoOptions, failpoint, supervise, undo,
 };
 
-use crate::tools;
+use crate::{slow_clone, tools};
 
 fn is_meant(name: &str) -> bool {
     std::env::var("EVENKEEL_TEST_ROLE").is_ok_and(|role| role == name)
@@ -59,6 +59,18 @@ fn victim() {
                 let script = "sleep 600 </dev/null >/dev/null 2>&1 & echo $!";
                 let output = Command::new("sh").args(["-c", script]).output().unwrap();
                 say(String::from_utf8(output.stdout).unwrap().trim().parse().unwrap());
+            }
+            "slow child" => {
+                let next_line = || {
+                    say(0);
+                    // Nobody else reads just now, and nothing was read ahead.
+                    let mut byte = [0u8];
+                    // SAFETY: one byte, into a buffer that lives across the call.
+                    while unsafe { libc::read(0, byte.as_mut_ptr().cast(), 1) } == 1
+                        && byte != [b'\n']
+                    {}
+                };
+                say(slow_clone::child(next_line).unwrap_or(-1));
             }
             "exec" => panic!("{}", sleeper.exec()),
             other => panic!("{other}"),

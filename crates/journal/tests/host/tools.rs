@@ -137,6 +137,19 @@ impl Victim {
         task
     }
 
+    /// A child that is half made while `stopped` runs; `None`: the kernel does not let us.
+    pub fn make_slowly(&mut self, stopped: impl FnOnce()) -> Option<TaskRef> {
+        writeln!(self.input, "slow child").unwrap();
+        if self.answer() != 0 {
+            return None;
+        }
+        stopped();
+        writeln!(self.input).unwrap();
+        let task = TaskRef::of(self.answer()).unwrap();
+        self.made.push(task);
+        Some(task)
+    }
+
     /// The worker executes another program: it becomes the leader.
     pub fn exec(&mut self) {
         writeln!(self.input, "exec").unwrap();

@@ -77,7 +77,6 @@ fn nodes_by_distance() {
     assert_eq!(topology.levels, 6);
     assert_eq!(topology.cpus[5].domain[5].cpus, 128);
     assert_eq!((topology.cpus[5].domain[0].shared, topology.cpus[5].domain[1].shared), (1, 0));
-    assert_eq!((topology.cpus[5].capability, topology.cpus[6].capability), (1024, 512));
 }
 
 #[test]
@@ -126,12 +125,9 @@ fn offline_cpus_are_left_out() {
 }
 
 #[test]
-fn capacities_of_the_user_win_and_are_checked() {
+fn capacities_of_the_user_are_checked() {
     let machine = Machine::preset("small").unwrap();
-    let given = |text: &str| Topology::new(&machine, &text.parse().unwrap());
-    assert_eq!(given("0=512").unwrap().cpus[0].capability, 512);
-    assert_eq!(given("0=512").unwrap().cpus[1].capability, 1024);
-    let why = given("0-99=512").unwrap_err().to_string();
+    let why = Topology::new(&machine, &"0-99=512".parse().unwrap()).unwrap_err().to_string();
     assert!(why.contains("there is no such CPU"), "{why}");
 }
 
@@ -144,13 +140,4 @@ fn too_many_cpus_are_refused() {
     let text = text.replace("1024\",", "1023\",");
     let machine = Machine::parse_toml(&text, "large").unwrap();
     assert_rules(&machine, &topology(&machine));
-}
-
-#[test]
-fn faster_cpus_are_counted() {
-    let machine = Machine::preset("amc1").unwrap();
-    let capacities = "0-3=1024,4-5=512,6-31=256".parse().unwrap();
-    let topology = Topology::new(&machine, &capacities).unwrap();
-    let faster = |cpu: usize| topology.cpus[cpu].faster;
-    assert_eq!([faster(0), faster(3), faster(4), faster(6), faster(31)], [0, 0, 4, 6, 6]);
 }

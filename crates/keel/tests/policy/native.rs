@@ -152,7 +152,9 @@ mod raw {
         pub safe fn test_order_bonus(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64;
         pub safe fn test_order_publishes(choice: u32, sibling: &Candidate) -> u32;
         pub safe fn test_order_affinity(kind: u32, task_space: u64, running_space: u64) -> u32;
-        pub safe fn test_order_preempt(slice_ns: u64, waking: u64, running: u64, ran: u64) -> u32;
+        pub safe fn test_order_preempt(slice_ns: u64, waking: u64, running: u64) -> u32;
+        pub safe fn test_order_gives_way(ran_ns: u64) -> u32;
+        pub safe fn test_order_protects(slice_ns: u64, ran_ns: u64) -> u32;
         pub safe fn test_gate_may(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
         pub fn test_gate_mean(zone: &ZoneKnobs, cpus: *const u32, idle: *const u8, n: u32) -> u32;
         pub safe fn test_gate_above_since(
@@ -247,8 +249,16 @@ pub fn affinity(kind: u32, task_space: u64, running_space: u64) -> u32 {
     raw::test_order_affinity(kind, task_space, running_space)
 }
 
-pub fn preempt(slice_ns: u64, waking: u64, running: u64, ran_ns: u64) -> bool {
-    raw::test_order_preempt(slice_ns, waking, running, ran_ns) != 0
+pub fn preempt(slice_ns: u64, waking: u64, running: u64) -> bool {
+    raw::test_order_preempt(slice_ns, waking, running) != 0
+}
+
+pub fn gives_way(ran_ns: u64) -> bool {
+    raw::test_order_gives_way(ran_ns) != 0
+}
+
+pub fn protects(slice_ns: u64, ran_ns: u64) -> bool {
+    raw::test_order_protects(slice_ns, ran_ns) != 0
 }
 
 pub fn verdict(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32 {

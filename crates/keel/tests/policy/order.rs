@@ -60,11 +60,17 @@ fn what_is_ahead_or_behind_moves_along() {
 
 #[test]
 fn who_has_just_got_the_cpu_keeps_it() {
-    let sleeper = place(SLICE_NS, 0, 1 << 40, 1 << 40, PLACE_WAKE);
-    assert!(!preempt(SLICE_NS, sleeper, 1 << 40, 999_999));
-    assert!(preempt(SLICE_NS, sleeper, 1 << 40, 1_000_000));
-    assert!(!preempt(400_000, sleeper, 1 << 40, 99_999));
-    assert!(preempt(400_000, sleeper, 1 << 40, 100_000));
+    assert!(protects(SLICE_NS, 999_999));
+    assert!(!protects(SLICE_NS, 1_000_000));
+    assert!(protects(400_000, 99_999));
+    assert!(!protects(400_000, 100_000));
+}
+
+#[test]
+fn who_yields_gives_way_once_a_switch_pays() {
+    assert!(!gives_way(0));
+    assert!(!gives_way(9_999));
+    assert!(gives_way(10_000));
 }
 
 #[test]
@@ -72,14 +78,14 @@ fn who_has_slept_for_long_takes_the_cpu_and_who_has_not_does_not() {
     let clock = 1 << 40;
     for slice_ns in [100_000, 400_000, SLICE_NS, 1_000_000_000] {
         let sleeper = place(slice_ns, 0, clock, clock, PLACE_WAKE);
-        assert!(preempt(slice_ns, sleeper, clock, SLICE_NS), "{slice_ns}");
+        assert!(preempt(slice_ns, sleeper, clock), "{slice_ns}");
     }
-    assert!(!preempt(SLICE_NS, clock, clock, SLICE_NS));
-    assert!(!preempt(SLICE_NS, clock, clock + 1_000_000, SLICE_NS));
-    assert!(preempt(SLICE_NS, clock, clock + 1_000_001, SLICE_NS));
+    assert!(!preempt(SLICE_NS, clock, clock));
+    assert!(!preempt(SLICE_NS, clock, clock + 1_000_000));
+    assert!(preempt(SLICE_NS, clock, clock + 1_000_001));
     // With short slices, the granularity is a quarter of them.
-    assert!(!preempt(400_000, clock, clock + 100_000, SLICE_NS));
-    assert!(preempt(400_000, clock, clock + 100_001, SLICE_NS));
+    assert!(!preempt(400_000, clock, clock + 100_000));
+    assert!(preempt(400_000, clock, clock + 100_001));
 }
 
 /// Runs tasks of these weights on one CPU, each for a slice when it is its turn, as
@@ -161,12 +167,12 @@ proptest! {
     }
 
     #[test]
-    fn a_preemption_leads_to_a_switch(slice_ns in 100_000..1_000_000_000_u64, ran_ns: u64, waking: u64,
+    fn a_preemption_leads_to_a_switch(slice_ns in 100_000..1_000_000_000_u64, waking: u64,
                                       lead in 0..1_u64 << 62) {
         let running = waking.wrapping_add(lead);
-        if preempt(slice_ns, waking, running, ran_ns) {
+        if preempt(slice_ns, waking, running) {
             prop_assert_eq!(pick(Some(running), Some(waking)), CHOOSE_HEAD);
         }
-        prop_assert!(!preempt(slice_ns, running, waking, ran_ns));
+        prop_assert!(!preempt(slice_ns, running, waking));
     }
 }

@@ -105,7 +105,10 @@ impl Kernel {
     pub(super) fn call_enqueue(&mut self, task: u32, flags: u64, cpu: u32) {
         let Some(callback) = self.instance.ops.enqueue else { return };
         let raw = self.raw(task);
-        let outside = self.enter(cpu, Some(task), Some(of_task(Callback::Enqueue, task, flags)));
+        let in_interrupt = self.instance.host.in_interrupt.into();
+        let arguments = [flags, in_interrupt, 0, 0, 0];
+        let call = Call { callback: Callback::Enqueue, task: Some(task), arguments };
+        let outside = self.enter(cpu, Some(task), Some(call));
         // SAFETY: see call_select_cpu().
         unsafe { callback(raw, flags) };
         self.leave(outside, 0);

@@ -30,6 +30,9 @@ impl Kernel {
             // The keel's name of an address space is its number here, and so is its process's.
             self.instance.aggregate(u64::from(aggregation.pid), &aggregation.record());
         }
+        if self.watches_capabilities() {
+            self.watch_capabilities();
+        }
         self.instance.host.hazards = self.hazards.bits();
     }
 

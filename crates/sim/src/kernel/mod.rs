@@ -19,6 +19,7 @@
 
 mod balancer;
 mod callbacks;
+mod capability;
 mod change;
 mod clock;
 mod faults;
@@ -227,6 +228,7 @@ pub(crate) struct Kernel {
     workload: Arc<Workload>,
     sync: steps::Objects,
     balancer: Option<balancer::Balancer>,
+    watch: Option<capability::Watch>,
     live: usize,
     hazards: Hazards,
     /// What must wait until who holds a lock is done.
@@ -300,6 +302,7 @@ impl Kernel {
                 .balancer
                 .clone()
                 .map(|policy| balancer::Balancer::new(policy, machine_cpus, workload.tasks.len())),
+            watch: None,
             live: workload.tasks.len(),
             workload: workload.clone(),
             hazards: Hazards::new(simulation.faults, *seed),
@@ -436,6 +439,9 @@ impl Kernel {
         if let Some(balancer) = &self.balancer {
             self.agenda.plan(balancer.first_interval_ns(), Event::Balance);
         }
+        if self.watches_capabilities() {
+            self.agenda.plan(capability::INTERVAL_NS, Event::Capabilities);
+        }
         self.plan_watchdog();
         self.plan_fault();
     }
@@ -469,6 +475,9 @@ impl Kernel {
 
     /// An event is handled that was planned for `time`.
     fn happen(&mut self, time: u64, event: Event) {
+        // A task that wakes another does so while it runs, and not by an event of its own.
+        let wakes = matches!(event, Event::Wake { .. } | Event::Activate { .. });
+        self.instance.host.in_interrupt = wakes.into();
         match event {
             Event::Complete { cpu } => self.complete(cpu.into(), time),
             Event::Tick { cpu } => self.tick(cpu.into()),
@@ -481,6 +490,7 @@ impl Kernel {
             Event::Interrupt { index } => self.interrupt(index),
             Event::Change { index } => self.change_event(index),
             Event::Balance => self.balance_event(),
+            Event::Capabilities => self.capability_event(),
             Event::Watchdog => self.watchdog(),
             Event::Fault => self.fault(),
         }

@@ -2,14 +2,13 @@
 //! `put_prev_task_scx`, `set_next_task_scx`).
 
 use evenkeel_invariants::{IDLE, Left, What};
+use evenkeel_keel::Image;
 
 use crate::event::Event;
 
 use super::queue::LAST;
 use super::{GLOBAL, Kernel, Life, thief_tid, tid};
 
-/// `SCX_OPS_ENQ_LAST`: who has nobody beside is enqueued like others.
-const OPS_ENQ_LAST: u64 = 1 << 1;
 /// Rounds of dispatch without a task that can run, after which the CPU asks itself again.
 const DISPATCH_ROUNDS: u32 = 32;
 /// What the kernel gives a task that comes without a slice.
@@ -151,7 +150,7 @@ impl Kernel {
             self.cpus[cpu as usize].in_balance = false;
         }
         // Nobody else: who ran goes on, slice or not, unless the scheduler decides that, too.
-        prev_queued && self.instance.ops.flags & OPS_ENQ_LAST == 0
+        prev_queued && self.instance.ops.flags & Image::OPS_ENQ_LAST == 0
     }
 
     fn switch(

@@ -11,7 +11,7 @@ use super::paper002::{Reading, TABLES, Table};
 use super::{MAX_TASKS, WorkloadError};
 
 /// The shapes, their numbers with defaults, and what they are.
-pub const SHAPES: [(&str, &str, &str); 6] = [
+pub const SHAPES: [(&str, &str, &str); 7] = [
     ("hogs", "tasks=8,work=100ms", "tasks that only compute"),
     (
         "barrier",
@@ -34,6 +34,12 @@ pub const SHAPES: [(&str, &str, &str); 6] = [
         "groups",
         "programs=4,threads=8,work=50ms,rounds=4,pause=5ms",
         "programs of several threads each, which work and sleep by turns",
+    ),
+    (
+        "background",
+        "cpus=4,pct=60,each=4,work=2ms,rounds=200",
+        "tasks that work and sleep by turns, each turn of a length drawn anew, so many (each) for each \
+         CPU that together they want a part of it (pct: percent)",
     ),
     (
         "paper002",
@@ -103,6 +109,7 @@ pub(super) fn parse(text: &str, seed: u64) -> Option<Result<Workload, WorkloadEr
             "barrier" => barrier(&numbers),
             "pool" => pool(&numbers),
             "arrivals" => arrivals(&numbers, seed),
+            "background" => background(&numbers),
             "paper002" => paper002(&numbers, seed),
             _ => groups(&numbers),
         }?;
@@ -198,6 +205,20 @@ fn arrivals(numbers: &Numbers, seed: u64) -> Result<Workload, WorkloadError> {
         }
     });
     Ok(Workload { tasks: tasks.collect(), ..Workload::default() })
+}
+
+fn background(numbers: &Numbers) -> Result<Workload, WorkloadError> {
+    let cpus = numbers.count("cpus", 1, 1024)?;
+    let each = numbers.count("each", 1, MAX_TASKS as u64 / cpus)?;
+    let pct = numbers.count("pct", 1, 100 * each)?;
+    let rounds = numbers.count("rounds", 1, 1_000_000)?;
+    let work = numbers.time("work")?;
+    let sleep = work * (100 * each - pct) / pct;
+    let ops =
+        vec![Op::SleepAbout(sleep), Op::RunAbout(work), Op::Repeat { to: 0, times: rounds - 1 }];
+    let task =
+        |at: u64| TaskPlan { space: at as u32, ..TaskPlan::new(format!("task{at}"), ops.clone()) };
+    Ok(Workload { tasks: (0..cpus * each).map(task).collect(), ..Workload::default() })
 }
 
 fn paper002(numbers: &Numbers, seed: u64) -> Result<Workload, WorkloadError> {

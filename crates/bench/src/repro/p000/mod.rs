@@ -28,7 +28,7 @@ mod working_sets;
 
 use anyhow::Result;
 
-use super::study::{Part, Status, Study};
+use super::study::{Part, Study};
 use super::{Options, Paper};
 use experiment::Experiment;
 
@@ -81,17 +81,7 @@ fn measure(
         experiment.message(id);
         let measured = measure(&experiment);
         crate::interrupt::check()?;
-        let mut part = measured.unwrap_or_else(|why| Part {
-            failed: Some(format!("{why:#}")),
-            title: id.to_owned(),
-            ..Part::default()
-        });
-        part.id = id.to_owned();
-        if experiment.quick {
-            // One short run of each proves nothing.
-            part.findings.retain(|finding| finding.status == Status::Cannot);
-        }
-        study.parts.push(part);
+        study.parts.push(Part::measured(id, measured, experiment.quick));
         experiment.lab.quiet()?;
         study.machine = experiment.lab.machine();
         so_far(&study)?;

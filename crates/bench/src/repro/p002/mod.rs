@@ -26,7 +26,7 @@ mod tables;
 
 use anyhow::Result;
 
-use super::study::{Part, Status, Study};
+use super::study::{Part, Study};
 use super::{Options, Paper};
 use crate::report::MachineInfo;
 use runs::Lab;
@@ -75,17 +75,7 @@ fn measure(
         eprintln!("{id}");
         let measured = measure(&lab);
         crate::interrupt::check()?;
-        let mut part = measured.unwrap_or_else(|why| Part {
-            failed: Some(format!("{why:#}")),
-            title: id.to_owned(),
-            ..Part::default()
-        });
-        part.id = id.to_owned();
-        if options.quick {
-            // Two seeds of a few cells prove nothing.
-            part.findings.retain(|finding| finding.status == Status::Cannot);
-        }
-        study.parts.push(part);
+        study.parts.push(Part::measured(id, measured, options.quick));
         so_far(&study)?;
     }
     Ok(study)

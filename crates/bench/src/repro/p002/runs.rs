@@ -1,14 +1,13 @@
 //! Many simulations, and what they say of a cell.
 
-use std::cell::Cell as Counter;
-use std::collections::BTreeMap;
-
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use evenkeel_machine::Machine;
 use evenkeel_sim::paper002::{Row, TABLES, Table};
-use evenkeel_sim::{Grid, Report, Scheduler, Shard, read_rows, sweep};
+use evenkeel_sim::{Report, Scheduler};
 
 use super::contestant::{Contestant, UNAWARE};
+use crate::repro::simulated::{self, Simulator};
+pub use crate::repro::simulated::{Value, mean, median};
 use crate::repro::study::{Panel, Point, Series};
 
 /// Seeds of each cell, unless said otherwise.
@@ -39,9 +38,7 @@ pub struct Lab {
     /// One short run of everything.
     pub quick: bool,
     seeds: u64,
-    jobs: usize,
-    dir: tempfile::TempDir,
-    sweeps: Counter<u32>,
+    simulator: Simulator,
 }
 
 impl Lab {
@@ -51,13 +48,8 @@ impl Lab {
     /// There is no room for temporary files.
     pub fn new(quick: bool, seeds: Option<usize>) -> Result<Self> {
         let usual = if quick { QUICK_SEEDS } else { SEEDS };
-        Ok(Self {
-            quick,
-            seeds: seeds.map_or(usual, |seeds| seeds as u64),
-            jobs: std::thread::available_parallelism().map_or(1, usize::from),
-            dir: tempfile::tempdir().context("cannot make a directory for the rows of sweeps")?,
-            sweeps: Counter::new(0),
-        })
+        let seeds = seeds.map_or(usual, |seeds| seeds as u64);
+        Ok(Self { quick, seeds, simulator: Simulator::new()? })
     }
 
     /// The seeds of each cell.
@@ -76,10 +68,10 @@ impl Lab {
         TABLES.iter().flat_map(|table| self.rows(table)).collect()
     }
 
-    /// Simulates all workloads on all machines under all schedulers, with seeds from 1.
+    /// As [`Simulator::sweep`].
     ///
     /// # Errors
-    /// Something cannot be simulated, or a rule was broken in a simulation.
+    /// Likewise.
     pub fn sweep(
         &self,
         workloads: Vec<String>,
@@ -87,27 +79,7 @@ impl Lab {
         schedulers: Vec<Scheduler>,
         seeds: u64,
     ) -> Result<Runs> {
-        crate::interrupt::check()?;
-        self.sweeps.set(self.sweeps.get() + 1);
-        let rows = self.dir.path().join(format!("{}.jsonl", self.sweeps.get()));
-        let grid = Grid { workloads, machines, schedulers, aggregation: None, seeds: 1..seeds + 1 };
-        sweep(&grid, Shard { index: 1, of: 1 }, self.jobs, &rows, |_, _| {})?;
-        let mut runs = Runs::default();
-        for row in read_rows(&rows)? {
-            let report = row.report;
-            if let Some(why) = report.end.iter().chain(&report.violations).next() {
-                let Report { workload, machine, scheduler, seed, .. } = &report;
-                bail!("{workload} on {machine} under {scheduler}, seed {seed}: {why}");
-            }
-            let key = (
-                report.workload.clone(),
-                report.machine.clone(),
-                report.scheduler.clone(),
-                row.slice_us,
-            );
-            runs.by_cell.entry(key).or_default().insert(report.seed, report);
-        }
-        Ok(runs)
+        Ok(Runs(self.simulator.sweep(workloads, machines, schedulers, None, seeds)?))
     }
 
     /// Simulates cells, each on its machine as `change` makes it, under all contestants.
@@ -136,24 +108,15 @@ impl Lab {
             // By the preset's name, so that changed machines are found as the same cells.
             machine.name = system.to_owned();
             let workloads = here.map(Cell::workload).collect();
-            runs.by_cell
-                .extend(self.sweep(workloads, vec![machine], schedulers.clone(), seeds)?.by_cell);
+            runs.0.extend(self.sweep(workloads, vec![machine], schedulers.clone(), seeds)?.0);
         }
         Ok(runs)
     }
 }
 
-/// Workload, machine, scheduler, slice.
-type Key = (String, String, String, u64);
-
-/// Reports by cell, scheduler and seed.
+/// Reports by cell, contestant and seed.
 #[derive(Debug, Default)]
-pub struct Runs {
-    by_cell: BTreeMap<Key, BTreeMap<u64, Report>>,
-}
-
-/// A figure of a run.
-pub type Value = fn(&Report) -> f64;
+pub struct Runs(simulated::Runs);
 
 /// The mean turn-around time, in ms.
 pub fn tat(report: &Report) -> f64 {
@@ -171,8 +134,7 @@ impl Runs {
         value: Value,
     ) -> Vec<f64> {
         let Ok(scheduler) = contestant.scheduler(slice_us) else { return Vec::new() };
-        let key = (workload.to_owned(), machine.to_owned(), scheduler.to_string(), slice_us);
-        self.by_cell.get(&key).into_iter().flat_map(|runs| runs.values().map(value)).collect()
+        self.0.of(workload, machine, &scheduler, value)
     }
 
     /// A figure of a cell, by seed.
@@ -203,18 +165,6 @@ impl Runs {
     pub fn mean_gain_pct(&self, cells: &[Cell], contestant: &Contestant, slice_us: u64) -> f64 {
         mean(cells.iter().map(|cell| self.gain_pct(cell, contestant, slice_us)))
     }
-}
-
-/// The median; 0 of none.
-pub fn median(values: &[f64]) -> f64 {
-    crate::stats::median(values).unwrap_or_default()
-}
-
-/// The mean; 0 of none.
-pub fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
-    let (sum, count) =
-        values.into_iter().fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
-    if count == 0.0 { 0.0 } else { sum / count }
 }
 
 /// A panel of cells: a place for each, named by its number of processes, and the values of each series.

@@ -1,0 +1,115 @@
+//! Paper 004: Lim, Min, Eom, "Load-Balancing for Improving User Responsiveness on Multicore Embedded
+//! Systems": what its zones do to migrations, waits and throughput, over utilisation and on machines of
+//! 4 to 128 CPUs, simulated with the keel's own source.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `contestant` | which gates take part |
+//! | `utilisation` | the gates over utilisation |
+//! | `workloads` | what the gate costs on the other papers' loads |
+//! | `combinations` | all eight combinations of the keel's policies |
+
+mod combinations;
+mod contestant;
+mod utilisation;
+mod workloads;
+
+use anyhow::Result;
+use evenkeel_sim::Report;
+
+use contestant::WARM_HIGH_LEVEL;
+
+use super::simulated::Simulator;
+use super::study::{Part, Study};
+use super::{Options, Paper};
+use crate::report::MachineInfo;
+
+const TITLE: &str = "Lim, Min, Eom: Load-Balancing for Improving User Responsiveness on Multicore \
+                     Embedded Systems";
+/// Seeds of each case, unless said otherwise.
+const SEEDS: u64 = 5;
+const QUICK_SEEDS: u64 = 1;
+
+/// What makes a part.
+type Measure = fn(&Scale) -> Result<Part>;
+
+/// All parts, and what makes them.
+const PARTS: [(&str, Measure); 4] = [
+    ("figure-7", |_| Ok(latency())),
+    ("utilisation", utilisation::measure),
+    ("workloads", workloads::measure),
+    ("combinations", combinations::measure),
+];
+
+/// The paper.
+pub const PAPER: Paper = Paper { number: "004", parts, measure };
+
+/// How much is simulated.
+struct Scale {
+    simulator: Simulator,
+    is_quick: bool,
+    seeds: u64,
+}
+
+impl Scale {
+    /// As for a look.
+    #[cfg(test)]
+    fn quick() -> Self {
+        Self { simulator: Simulator::new().unwrap(), is_quick: true, seeds: QUICK_SEEDS }
+    }
+}
+
+fn migrations(report: &Report) -> f64 {
+    report.migrations.iter().map(|kind| kind.count).sum::<u64>() as f64 * 1000.0
+        / report.makespan_ms
+}
+
+fn parts() -> Vec<&'static str> {
+    PARTS.map(|(id, _)| id).to_vec()
+}
+
+fn measure(
+    chosen: &[&str],
+    options: &Options,
+    so_far: &mut dyn FnMut(&Study) -> Result<()>,
+) -> Result<Study> {
+    let usual = if options.quick { QUICK_SEEDS } else { SEEDS };
+    let scale = Scale {
+        simulator: Simulator::new()?,
+        is_quick: options.quick,
+        seeds: options.runs.map_or(usual, |seeds| seeds as u64),
+    };
+    let mut machine = MachineInfo::read();
+    machine.notes.insert(
+        "simulated".to_owned(),
+        "on machines of 4 to 128 CPUs; no figure depends on the machine above".to_owned(),
+    );
+    let mut study = Study {
+        paper: PAPER.number.to_owned(),
+        title: TITLE.to_owned(),
+        command: options.command.clone(),
+        machine,
+        ..Study::default()
+    };
+    for (id, measure) in PARTS.into_iter().filter(|(id, _)| chosen.contains(id)) {
+        eprintln!("{id}");
+        let measured = measure(&scale);
+        crate::interrupt::check()?;
+        study.parts.push(Part::measured(id, measured, scale.is_quick));
+        so_far(&study)?;
+    }
+    Ok(study)
+}
+
+/// What needs a kernel whose runqueues are locked.
+fn latency() -> Part {
+    Part::cannot(
+        "figure-7",
+        "Figure 7: the latency of an urgent task",
+        "at warm-high a pinned real-time task wakes up sooner under heavy load",
+        "72 to 31 us on the average (2.3 times)",
+        "a simulated CPU is never kept from a real-time task by locks; how often anybody is moved, which \
+         is what the paper found behind it, stands with the part `utilisation`"
+            .into(),
+    )
+}

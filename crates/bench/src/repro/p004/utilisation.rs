@@ -1,0 +1,230 @@
+//! The gates over utilisation: tasks that work and sleep at random, four for each CPU, which together
+//! want a part of it.
+
+use anyhow::Result;
+use evenkeel_machine::Machine;
+use evenkeel_sim::Report;
+
+use super::contestant::{ALL, ALWAYS, Contestant, STRICT, WARM_HIGH};
+use super::{Scale, migrations};
+use crate::repro::simulated::{Runs, Value, median, ratios};
+use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
+
+/// CPUs of a machine, four to a cache, 32 to a node.
+const CPUS: [u32; 4] = [4, 16, 64, 128];
+const QUICK_CPUS: [u32; 1] = [4];
+/// What all tasks together want, in percent of the CPUs; the last is more than there is.
+const UTILISATIONS_PCT: [u64; 6] = [20, 40, 60, 75, 95, 120];
+/// The band in which the issue's aims hold, below saturation.
+const BAND_PCT: std::ops::RangeInclusive<u64> = 40..=75;
+/// What the aims are.
+const CUT: f64 = 5.0;
+const MOST_TIME: f64 = 1.03;
+const MOST_WAIT: f64 = 1.10;
+
+fn workload(cpus: u32, pct: u64) -> String {
+    format!("background:cpus={cpus},pct={pct}")
+}
+
+fn machine(cpus: u32) -> Result<Machine> {
+    let list = |first: u32, count: u32| format!("\"{first}-{}\"", first + count - 1);
+    let caches: Vec<String> = (0..cpus / 4).map(|cache| list(cache * 4, 4)).collect();
+    let count = cpus.div_ceil(32);
+    let node = |id: u32| {
+        let distance = |to| if to == id { "10" } else { "20" };
+        let distances: Vec<&str> = (0..count).map(distance).collect();
+        let cpus = list(id * 32, cpus.min(32));
+        format!("{{ id = {id}, cpus = {cpus}, distances = [{}] }}", distances.join(", "))
+    };
+    let nodes: Vec<String> = (0..count).map(node).collect();
+    let text = format!(
+        "name = \"{cpus}\"\nkinds = [{{ cpus = {}, capability = 1024 }}]\nllcs = [{}]\nnodes = [{}]\n",
+        list(0, cpus),
+        caches.join(", "),
+        nodes.join(", ")
+    );
+    Ok(Machine::parse_toml(&text, &format!("{cpus} CPUs"))?)
+}
+
+fn attempts(report: &Report) -> f64 {
+    report.attempts.values().sum::<u64>() as f64 * 1000.0 / report.makespan_ms
+}
+
+fn time_ms(report: &Report) -> f64 {
+    report.makespan_ms
+}
+
+fn response_ms(report: &Report) -> f64 {
+    report.response.p99_ms
+}
+
+fn idle_ms(report: &Report) -> f64 {
+    report.idle_while_waiting_ms
+}
+
+/// What is shown of each size of machine.
+const SHOWN: [(&str, &str, Value); 4] = [
+    ("migrations", "migrations, 1/s", migrations),
+    ("attempts", "looks for work elsewhere, 1/s", attempts),
+    ("response", "p99 from waking up to sleeping again, ms", response_ms),
+    ("idle", "CPUs idle while as many tasks wait, ms", idle_ms),
+];
+
+/// The runs, and where to find them.
+struct Seen {
+    runs: Runs,
+    cpus: Vec<u32>,
+}
+
+impl Seen {
+    fn of(&self, cpus: u32, pct: u64, who: &Contestant, value: Value) -> Result<Vec<f64>> {
+        let scheduler = who.scheduler()?;
+        Ok(self.runs.of(&workload(cpus, pct), &cpus.to_string(), &scheduler, value))
+    }
+
+    /// The medians of a figure by that of the gate that is always open, in the band, on all machines.
+    fn in_band(&self, who: &Contestant, value: Value) -> Result<Vec<f64>> {
+        let mut medians = Vec::new();
+        for cpus in &self.cpus {
+            for pct in UTILISATIONS_PCT.into_iter().filter(|pct| BAND_PCT.contains(pct)) {
+                let ours = self.of(*cpus, pct, who, value)?;
+                let always = self.of(*cpus, pct, &ALWAYS, value)?;
+                medians.push(median(&ratios(&ours, &always)));
+            }
+        }
+        Ok(medians)
+    }
+
+    fn panel(&self, cpus: u32, (id, y, value): (&str, &str, Value)) -> Result<Panel> {
+        let mut series = Vec::new();
+        for who in &ALL {
+            let mut points = Vec::new();
+            for pct in UTILISATIONS_PCT {
+                points.push(Point::of(&self.of(cpus, pct, who, value)?));
+            }
+            series.push(Series { name: who.name.to_owned(), points });
+        }
+        Ok(Panel {
+            id: format!("{id}-{cpus}"),
+            title: format!("{cpus} CPUs: {y}"),
+            x: "utilisation, %".to_owned(),
+            y: y.to_owned(),
+            places: UTILISATIONS_PCT.map(|pct| pct.to_string()).to_vec(),
+            series,
+        })
+    }
+}
+
+/// Smallest and largest.
+fn range(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::INFINITY, 0.0), |(low, high), value| (value.min(low), value.max(high)))
+}
+
+/// All gates on all machines at all utilisations.
+///
+/// # Errors
+/// Something cannot be simulated.
+pub fn measure(scale: &Scale) -> Result<Part> {
+    let cpus = if scale.is_quick { QUICK_CPUS.to_vec() } else { CPUS.to_vec() };
+    let mut seen = Seen { runs: Runs::default(), cpus };
+    let schedulers: Vec<_> = ALL.iter().map(Contestant::scheduler).collect::<Result<_>>()?;
+    for cpus in seen.cpus.clone() {
+        let workloads = UTILISATIONS_PCT.map(|pct| workload(cpus, pct)).to_vec();
+        let machines = vec![machine(cpus)?];
+        seen.runs.extend(scale.simulator.sweep(
+            workloads,
+            machines,
+            schedulers.clone(),
+            None,
+            scale.seeds,
+        )?);
+    }
+    let mut panels = Vec::new();
+    for cpus in &seen.cpus {
+        for shown in SHOWN {
+            panels.push(seen.panel(*cpus, shown)?);
+        }
+    }
+    let (moved, times, waits) = (
+        seen.in_band(&WARM_HIGH, migrations)?,
+        seen.in_band(&WARM_HIGH, time_ms)?,
+        seen.in_band(&WARM_HIGH, response_ms)?,
+    );
+    let (strict_moved, strict_waits) =
+        (seen.in_band(&STRICT, migrations)?, seen.in_band(&STRICT, response_ms)?);
+    let least_cut = 1.0 / range(&moved).1;
+    let findings = vec![
+        Finding {
+            claim: "from 40 to 75 % warm-high cuts migrations".into(),
+            paper: format!("{CUT} times at least (our aim)"),
+            ours: format!("{:.1} to {:.1} times", least_cut, 1.0 / range(&moved).0),
+            bound: "-".into(),
+            status: Status::reached(least_cut >= CUT),
+        },
+        Finding {
+            claim: "and all is done as soon as with a gate that is always open".into(),
+            paper: format!("{MOST_TIME} times as late at most (our aim)"),
+            ours: format!("{:.3} to {:.3} times", range(&times).0, range(&times).1),
+            bound: "-".into(),
+            status: Status::reached(range(&times).1 <= MOST_TIME),
+        },
+        Finding {
+            claim: "and p99 from waking up to sleeping again is no longer".into(),
+            paper: format!("{MOST_WAIT} times at most (our aim)"),
+            ours: format!("{:.2} to {:.2} times", range(&waits).0, range(&waits).1),
+            bound: "-".into(),
+            status: Status::reached(range(&waits).1 <= MOST_WAIT),
+        },
+        Finding {
+            claim: "the paper's own way (strict) removes migrations where CPUs are not busy".into(),
+            paper: "no balancing at all in the quiet zone".into(),
+            ours: format!(
+                "{:.2} to {:.2} times as many as always; p99 {:.2} to {:.2} times as long",
+                range(&strict_moved).0,
+                range(&strict_moved).1,
+                range(&strict_waits).0,
+                range(&strict_waits).1
+            ),
+            bound: "-".into(),
+            status: Status::reproduced(range(&strict_moved).1 < range(&moved).1),
+        },
+    ];
+    Ok(Part {
+        title: "The gates over utilisation".into(),
+        method: "The paper has one load, which saturates four CPUs; there all zones let load be balanced. \
+                 The gate works below that: tasks that work and sleep by turns of random length (2 ms of \
+                 work on the average), four for each CPU, want 20 to 120 % of the CPUs. All gates have the \
+                 same tasks with the same seeds. Utilisation is that of the CPU that a task would leave, \
+                 or (mean) of all; `strict` leaves who waits to the gate however long he waits, all \
+                 others move him after 10 ms if a CPU idles."
+            .into(),
+        findings,
+        panels,
+        ..Part::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_are_of_their_size() {
+        for cpus in CPUS {
+            let machine = machine(cpus).unwrap();
+            assert_eq!((machine.cpus.len() as u32, machine.name), (cpus, cpus.to_string()));
+        }
+    }
+
+    #[test]
+    fn a_shut_gate_moves_fewer() {
+        let part = measure(&Scale::quick()).unwrap();
+        assert_eq!(part.panels.len(), SHOWN.len());
+        let series = &part.panels[0].series;
+        let at_60 = |name: &str| {
+            let of = series.iter().find(|series| series.name == name).unwrap();
+            of.points[2].unwrap().median
+        };
+        assert!(at_60(STRICT.name) < at_60(ALWAYS.name));
+    }
+}

@@ -1,0 +1,112 @@
+//! Many simulations, and their figures by workload, machine and scheduler.
+
+use std::cell::Cell as Counter;
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use evenkeel_keel::Aggregation;
+use evenkeel_machine::Machine;
+use evenkeel_sim::{Grid, Report, Scheduler, Shard, read_rows, sweep};
+
+/// Where simulations are made.
+pub struct Simulator {
+    jobs: usize,
+    dir: tempfile::TempDir,
+    sweeps: Counter<u32>,
+}
+
+impl Simulator {
+    /// On all CPUs of this machine.
+    ///
+    /// # Errors
+    /// There is no room for temporary files.
+    pub fn new() -> Result<Self> {
+        Ok(Self {
+            jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            dir: tempfile::tempdir().context("cannot make a directory for the rows of sweeps")?,
+            sweeps: Counter::new(0),
+        })
+    }
+
+    /// Simulates all workloads on all machines under all schedulers, with seeds from 1. With an
+    /// `aggregation` the threads of all programs aggregate so under the order `ias`.
+    ///
+    /// # Errors
+    /// Something cannot be simulated, or a rule was broken in a simulation.
+    pub fn sweep(
+        &self,
+        workloads: Vec<String>,
+        machines: Vec<Machine>,
+        schedulers: Vec<Scheduler>,
+        aggregation: Option<Aggregation>,
+        seeds: u64,
+    ) -> Result<Runs> {
+        crate::interrupt::check()?;
+        self.sweeps.set(self.sweeps.get() + 1);
+        let rows = self.dir.path().join(format!("{}.jsonl", self.sweeps.get()));
+        let grid = Grid { workloads, machines, schedulers, aggregation, seeds: 1..seeds + 1 };
+        sweep(&grid, Shard { index: 1, of: 1 }, self.jobs, &rows, |_, _| {})?;
+        let mut runs = Runs::default();
+        for row in read_rows(&rows)? {
+            let report = row.report;
+            if let Some(why) = report.end.iter().chain(&report.violations).next() {
+                let Report { workload, machine, scheduler, seed, .. } = &report;
+                bail!("{workload} on {machine} under {scheduler}, seed {seed}: {why}");
+            }
+            // How it aggregates is no part of its name here.
+            let scheduler = report.scheduler.split(" bonus=").next().unwrap_or_default().to_owned();
+            let key = (report.workload.clone(), report.machine.clone(), scheduler, row.slice_us);
+            runs.by_cell.entry(key).or_default().insert(report.seed, report);
+        }
+        Ok(runs)
+    }
+}
+
+/// Workload, machine, scheduler, slice.
+type Key = (String, String, String, u64);
+
+/// Reports by cell, scheduler and seed.
+#[derive(Debug, Default)]
+pub struct Runs {
+    by_cell: BTreeMap<Key, BTreeMap<u64, Report>>,
+}
+
+/// A figure of a run.
+pub type Value = fn(&Report) -> f64;
+
+impl Runs {
+    /// Takes those of another sweep in.
+    pub fn extend(&mut self, other: Self) {
+        self.by_cell.extend(other.by_cell);
+    }
+
+    /// A figure of all runs of this workload, by seed.
+    pub fn of(
+        &self,
+        workload: &str,
+        machine: &str,
+        scheduler: &Scheduler,
+        value: Value,
+    ) -> Vec<f64> {
+        let key =
+            (workload.to_owned(), machine.to_owned(), scheduler.to_string(), scheduler.slice_us());
+        self.by_cell.get(&key).into_iter().flat_map(|runs| runs.values().map(value)).collect()
+    }
+}
+
+/// The median; 0 of none.
+pub fn median(values: &[f64]) -> f64 {
+    crate::stats::median(values).unwrap_or_default()
+}
+
+/// The mean; 0 of none.
+pub fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (sum, count) =
+        values.into_iter().fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
+    if count == 0.0 { 0.0 } else { sum / count }
+}
+
+/// By seed, how many times as large the first is: both had the same tasks.
+pub fn ratios(values: &[f64], by: &[f64]) -> Vec<f64> {
+    values.iter().zip(by).map(|(value, by)| value / by).collect()
+}

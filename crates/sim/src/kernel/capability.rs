@@ -1,0 +1,72 @@
+//! What user space tells the keel while it runs: what each CPU can do, less what real-time tasks and
+//! interrupts take of it. It is crates/keel's own code that finds it out.
+
+use evenkeel_keel::Capabilities;
+
+use crate::event::Event;
+use crate::scheduler::Scheduler;
+
+use super::{End, Kernel};
+
+/// Between two looks.
+pub(super) const INTERVAL_NS: u64 = Capabilities::INTERVAL.as_nanos() as u64;
+
+/// Who tells it.
+pub(super) struct Watch {
+    capabilities: Capabilities,
+    /// What has been taken of each CPU up to the last look.
+    taken_ns: Vec<u64>,
+    since_ns: u64,
+}
+
+impl Kernel {
+    /// Where nothing is taken there is nothing to tell, and on a tape nobody does.
+    pub(super) fn watches_capabilities(&self) -> bool {
+        let is_noisy = !self.workload.thieves.is_empty() || !self.workload.interrupts.is_empty();
+        let wants = match &self.scheduler {
+            Scheduler::Keel(options) | Scheduler::Built(options, _) => {
+                Capabilities::are_wanted(options)
+            }
+            Scheduler::Fifo | Scheduler::Plain(..) => false,
+        };
+        is_noisy && wants && self.tape.is_none()
+    }
+
+    /// From now on, for the CPUs that are there.
+    pub(super) fn watch_capabilities(&mut self) {
+        let (Scheduler::Keel(options) | Scheduler::Built(options, _)) = &self.scheduler else {
+            return;
+        };
+        let capabilities = Capabilities::new(&self.machine, options);
+        let taken_ns = (0..self.cpus.len() as u32).map(|cpu| self.taken_ns(cpu)).collect();
+        self.watch = Some(Watch { capabilities, taken_ns, since_ns: self.now });
+    }
+
+    fn taken_ns(&mut self, cpu: u32) -> u64 {
+        self.update(cpu);
+        let times = self.cpus[cpu as usize].times;
+        times.taken_ns + times.interrupted_ns
+    }
+
+    /// An interval is over.
+    pub(super) fn capability_event(&mut self) {
+        if self.wants_to_be_alone(Event::Capabilities) {
+            return;
+        }
+        let Some(mut watch) = self.watch.take() else { return };
+        let window_ns = self.now - watch.since_ns;
+        watch.since_ns = self.now;
+        for cpu in 0..self.cpus.len() as u32 {
+            let now_ns = self.taken_ns(cpu);
+            let before_ns = std::mem::replace(&mut watch.taken_ns[cpu as usize], now_ns);
+            watch.capabilities.note(cpu, now_ns - before_ns, window_ns);
+        }
+        if let Some(record) = watch.capabilities.news()
+            && let Err(why) = self.instance.set_record("capabilities", &record)
+        {
+            self.end = Some(End::Host(why.to_string()));
+        }
+        self.watch = Some(watch);
+        self.agenda.plan(self.now + INTERVAL_NS, Event::Capabilities);
+    }
+}

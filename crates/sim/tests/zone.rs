@@ -1,0 +1,39 @@
+//! The gate `zone` in the whole keel: it may keep a task waiting while a CPU idles, and not for long.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use evenkeel_keel::{Gate, IdleWait, Level, Options};
+use evenkeel_sim::program::Workload;
+
+use common::{Sim, paper};
+
+fn quiet(cpus: u32, level: &str, max_idle_wait: IdleWait) -> Sim {
+    let mut options = Options { gate: Gate::Zone, max_idle_wait, ..Options::default() };
+    options.zone.set_level(level.parse::<Level>().unwrap());
+    // All are there at once, on CPUs that are quiet.
+    let workload = Workload::by_name(&format!("background:cpus={cpus},pct=20"), 1).unwrap();
+    Sim { workload, ..Sim::keel_with(paper(cpus), options) }
+}
+
+#[test]
+fn nobody_waits_for_long_while_a_cpu_idles() {
+    for cpus in [4, 16, 64] {
+        for level in ["cold", "warm-mid", "hot"] {
+            // That it is not longer than the patience and the usual grace is checked.
+            quiet(cpus, level, IdleWait::default()).run();
+        }
+    }
+}
+
+#[test]
+fn whom_the_gate_keeps_waits_for_ever_where_that_is_wanted() {
+    let idle_ms = |wait| {
+        let simulation = quiet(4, "hot", wait).simulation();
+        let outcome = simulation.run().unwrap();
+        evenkeel_sim::Report::new(&simulation, &outcome).idle_while_waiting_ms
+    };
+    let (bounded, strict) = (idle_ms(IdleWait::default()), idle_ms(IdleWait::NEVER));
+    assert!(strict > 1.5 * bounded, "{strict} {bounded}");
+}
