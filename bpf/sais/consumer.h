@@ -62,6 +62,43 @@ static __always_inline void choose(struct sais_flow *flow, bool is_request)
 	}
 }
 
+/* The paper's process "bundled on the core which requested data": crates/sais/src/hold.rs. */
+static __always_inline void has_asked(struct sais_flow *flow)
+{
+	u32 tid = flow->tid;
+	struct sais_reader *reader = bpf_map_lookup_elem(&readers, &tid);
+	struct sais_reader none = { .tgid = flow->tgid };
+
+	if (!reader) {
+		bpf_map_update_elem(&readers, &tid, &none, BPF_NOEXIST);
+		reader = bpf_map_lookup_elem(&readers, &tid);
+	}
+	if (!reader)
+		return;
+	note(&reader->tgid, flow->tgid);
+	note(&reader->core, flow->core);
+	if (!flow->asker) {
+		flow->asker = tid;
+		__sync_fetch_and_add(&reader->outstanding, 1);
+	}
+}
+
+static __always_inline void is_answered(struct sais_flow *flow)
+{
+	u32 tid = flow->asker;
+	struct sais_reader *reader;
+
+	if (!tid)
+		return;
+	flow->asker = 0;
+	reader = bpf_map_lookup_elem(&readers, &tid);
+	if (!reader)
+		return;
+	__sync_fetch_and_add(&reader->answers, 1);
+	if (reader->outstanding)
+		__sync_fetch_and_add(&reader->outstanding, -1);
+}
+
 static __always_inline void learn(struct sock *sk, bool is_request, int bytes)
 {
 	struct sais_flow_key key = {};
@@ -88,6 +125,12 @@ static __always_inline void learn(struct sock *sk, bool is_request, int bytes)
 		note(&flow->arrived, sk->__sk_common.skc_incoming_cpu);
 	if (settings.mode == MODE_HINT)
 		issue(flow, &key);
+	if (settings.hold && bytes > 0) {
+		if (is_request)
+			has_asked(flow);
+		else
+			is_answered(flow);
+	}
 	if (!is_request && bytes > 0)
 		__sync_fetch_and_add(&flow->received_bytes, bytes);
 }
@@ -110,9 +153,14 @@ SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(on_state, struct sock *sk, int before, int after)
 {
 	struct sais_flow_key key = {};
+	struct sais_flow *flow;
 
-	if (after == TCP_CLOSE && key_of(sk, &key))
-		bpf_map_delete_elem(&flows, &key);
+	if (after != TCP_CLOSE || !key_of(sk, &key))
+		return 0;
+	flow = settings.hold ? bpf_map_lookup_elem(&flows, &key) : NULL;
+	if (flow)
+		is_answered(flow);
+	bpf_map_delete_elem(&flows, &key);
 	return 0;
 }
 

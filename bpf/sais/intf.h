@@ -21,6 +21,8 @@
 #define MAX_CPUS 1024
 /* Connections that are remembered; beyond that the least recently used is forgotten. */
 #define MAX_FLOWS 131072
+/* Threads that wait for data and are written down. */
+#define MAX_READERS 4096
 /* Networks that hints may be exchanged with. */
 #define MAX_PEERS 64
 /* In the place of a hint's number: none has come back. */
@@ -58,7 +60,7 @@ struct sais_settings {
 	u32 mode;		/* enum sais_mode */
 	u32 wire;		/* enum sais_wire */
 	u32 paper_segment;	/* the most data in a packet that still has room for the paper's byte */
-	u32 pad;
+	u32 hold;		/* 1: who waits for data is written down */
 };
 
 /* The same of the server's part. */
@@ -108,6 +110,16 @@ struct sais_flow {
 	u32 arrived;		/* of POLICY_AUTO: where its packets arrive; NO_CORE: not known yet */
 	u32 pad[6];		/* `steer` reads a cache line that changes only when something changes */
 	u64 received_bytes;	/* by consumers */
+	u32 asker;		/* who waits for the answer to a request; 0: nobody */
+	u32 pad2;
+};
+
+/* What a thread waits for. */
+struct sais_reader {
+	u32 tgid;
+	u32 core;		/* where its last request was sent, as the policy has it */
+	u32 answers;		/* how many requests were answered */
+	u32 outstanding;	/* connections on which nothing has come since a request */
 };
 
 /* What is counted, each by the CPU that does it. crates/sais names them in this order. */

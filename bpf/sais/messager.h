@@ -10,6 +10,17 @@
 #ifndef EVENKEEL_SAIS_MESSAGER_H
 #define EVENKEEL_SAIS_MESSAGER_H
 
+/*
+ * The connections that carry our hints: those that were made from here. One that was accepted may
+ * carry its client's back, where a server's part runs on the same machine.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, u32);
+} carriers SEC(".maps");
+
 static __always_inline u32 tag_of(const struct sais_flow_key *key, u16 core, u16 number)
 {
 	return sip_hash(settings.hint_key[0], settings.hint_key[1], key, core, number);
@@ -52,7 +63,8 @@ static __always_inline u64 hint_of_writer(struct bpf_sock_ops *ops)
 	struct sais_flow_key key = {};
 	struct sais_flow *flow;
 
-	if (!key_of_writer(ops, &key))
+	if (!ops->sk || !bpf_sk_storage_get(&carriers, ops->sk, 0, 0) ||
+	    !key_of_writer(ops, &key))
 		return 0;
 	flow = bpf_map_lookup_elem(&flows, &key);
 	return flow ? flow->hint : 0;
@@ -76,7 +88,8 @@ int message(struct bpf_sock_ops *ops)
 				       sizeof(settings.paper_segment));
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
-		if (key_of_writer(ops, &key) && is_peer(key.remote))
+		if (key_of_writer(ops, &key) && is_peer(key.remote) && ops->sk &&
+		    bpf_sk_storage_get(&carriers, ops->sk, 0, BPF_SK_STORAGE_GET_F_CREATE))
 			bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags |
 						  BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 		break;

@@ -15,6 +15,14 @@ struct {
 	__type(value, struct sais_flow);
 } flows SEC(".maps");
 
+/* Who waits for data, by thread: only where threads are held. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_READERS);
+	__type(key, u32);
+	__type(value, struct sais_reader);
+} readers SEC(".maps");
+
 /* A kernel thread on each core that may be used: it does a packet's softirq there. */
 struct {
 	__uint(type, BPF_MAP_TYPE_CPUMAP);

@@ -1,6 +1,6 @@
 //! Compiles what the benchmarks run: the C programs (programs/*.c, with OpenMP, into executables
 //! that the crate embeds) and the BPF programs (the softirq noise generator, the stopwatch for
-//! schedulers' callbacks), each into an object.
+//! schedulers' callbacks, what is measured beside `sais`), each into an object.
 
 use std::env;
 use std::error::Error;
@@ -17,14 +17,21 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("noise_child", &[]),
 ];
 
+/// The BPF objects and what each includes.
+const OBJECTS: &[(&str, &[&str])] = &[
+    ("noise", &["noise.h"]),
+    ("callback", &["callback.h"]),
+    ("bare", &["sais/kernel.h", "sais/intf.h"]),
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     println!("cargo:rerun-if-changed=programs/npb.h");
     for (name, flags) in PROGRAMS {
         compile_program(name, flags, &out)?;
     }
-    for name in ["noise", "callback"] {
-        compile_bpf(name, &out)?;
+    for (name, headers) in OBJECTS {
+        compile_bpf(name, headers, &out)?;
     }
     Ok(())
 }
@@ -59,10 +66,12 @@ fn compile_program(name: &str, flags: &[&str], out: &Path) -> Result<(), Box<dyn
     .into())
 }
 
-fn compile_bpf(name: &str, out: &Path) -> Result<(), Box<dyn Error>> {
+fn compile_bpf(name: &str, headers: &[&str], out: &Path) -> Result<(), Box<dyn Error>> {
     let source = format!("../../bpf/{name}.bpf.c");
     println!("cargo:rerun-if-changed={source}");
-    println!("cargo:rerun-if-changed=../../bpf/{name}.h");
+    for header in headers {
+        println!("cargo:rerun-if-changed=../../bpf/{header}");
+    }
     println!("cargo:rerun-if-env-changed=CLANG");
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
     // Debian keeps asm/types.h in a directory per architecture that clang forgets for -target bpf.

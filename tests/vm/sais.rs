@@ -18,6 +18,7 @@ pub const OLD: &[Test] =
 
 pub const TESTS: &[Test] = &[
     Test { name: "sais::packets_go_to_their_consumer", run: packets_go_to_their_consumer },
+    Test { name: "sais::hints_come_back_on_one_machine", run: hints_come_back_on_one_machine },
     Test { name: "sais::a_cpu_that_goes_is_left", run: a_cpu_that_goes_is_left },
 ];
 
@@ -36,8 +37,8 @@ struct Steering<'a> {
 }
 
 impl<'a> Steering<'a> {
-    fn start(host: &'a Host) -> Self {
-        let mut command = host.evenkeel(["sais", "attach", "lo"]);
+    fn start(host: &'a Host, flags: &[&str]) -> Self {
+        let mut command = host.evenkeel([&["sais", "attach", "lo"], flags].concat());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut word = [0; 3];
         child.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
@@ -48,7 +49,8 @@ impl<'a> Steering<'a> {
     fn core(&self, cpu: u32) -> Value {
         let output = output(&mut self.host.evenkeel(["sais", "status", "--json"]));
         assert!(output.status.success(), "{output:?}");
-        let answers: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let mut answers: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        answers.retain(|answer| answer.get("device").is_some());
         answers[0]["cores"][cpu.to_string()].clone()
     }
 
@@ -97,17 +99,34 @@ fn transfer(from: u32, to: u32) {
 fn packets_go_to_their_consumer() {
     loopback_up();
     let host = Host::new();
-    let steering = Steering::start(&host);
+    let steering = Steering::start(&host, &[]);
     transfer(0, 1);
     let processed = |cpu| steering.core(cpu)["counters"]["processed"].as_u64().unwrap();
     assert!(processed(1) >= 100, "{}", processed(1));
     steering.end();
 }
 
+/// Client and server are on one machine, and each part leaves the other's packets alone.
+fn hints_come_back_on_one_machine() {
+    loopback_up();
+    let host = Host::new();
+    let hints = ["--mode", "hint", "--peers", "127.0.0.0/8", "--policy", "issuer"];
+    let steering = Steering::start(&host, &hints);
+    let mut serving = host.evenkeel(["sais", "serve", "/"]).stdout(Stdio::piped()).spawn().unwrap();
+    serving.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    transfer(0, 1);
+    let echoed: u64 =
+        (0..2).map(|cpu| steering.core(cpu)["counters"]["hint_echoed"].as_u64().unwrap()).sum();
+    assert!(echoed >= 100, "{echoed}");
+    kill(serving.id() as i32, libc::SIGTERM);
+    assert_eq!(ended(&mut serving).code(), Some(0));
+    steering.end();
+}
+
 fn a_cpu_that_goes_is_left() {
     loopback_up();
     let host = Host::new();
-    let steering = Steering::start(&host);
+    let steering = Steering::start(&host, &[]);
     let is_allowed = |cpu| steering.core(cpu)["allowed"].as_bool().unwrap();
     transfer(0, 1);
     switch(1, false);

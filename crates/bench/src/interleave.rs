@@ -24,6 +24,8 @@ pub struct Measurement {
     /// The program's time, in s. Of one that counts what it does in a given time: the time for a
     /// fixed amount of that.
     pub seconds: f64,
+    /// CPU time for the same amount, in s; `None` where it was not counted.
+    pub cpu_s: Option<f64>,
     /// The share of the machine's CPU time that somebody else took, in % (neither the program nor
     /// the noise).
     pub foreign_pct: f64,
@@ -207,11 +209,21 @@ impl Outcome {
 
     /// Against another one, round by round; `None` where no round has both.
     pub fn compared_with(&self, other: &Self) -> Option<Comparison> {
+        self.compared_by(other, |run| Some(run.seconds))
+    }
+
+    /// The same by another figure, of which less is better.
+    pub fn compared_by(
+        &self,
+        other: &Self,
+        figure: fn(&Measurement) -> Option<f64>,
+    ) -> Option<Comparison> {
+        let of = |run: &Option<Measurement>| run.as_ref().and_then(figure);
         let (other, ours): (Vec<f64>, Vec<f64>) = other
             .rounds
             .iter()
             .zip(&self.rounds)
-            .filter_map(|(other, ours)| Some(((*other)?.seconds, (*ours)?.seconds)))
+            .filter_map(|(other, ours)| Some((of(other)?, of(ours)?)))
             .unzip();
         compare(&other, &ours)
     }

@@ -87,6 +87,8 @@ fn packets(args: SaisBenchArgs) -> Result<sais::Options> {
     Ok(sais::Options {
         executable: own_program()?,
         measure_pm: args.measure_pm,
+        parts: args.parts,
+        inside: args.inside,
         quick: args.quick,
         json: args.json,
         command: command_line(),

@@ -178,6 +178,12 @@ pub fn undo(args: &UndoArgs) -> Result<i32> {
     for kept in &report.kept {
         println!("{}: left on CPUs {}, which somebody else chose.", kept.task, kept.found);
     }
+    for file in &report.turned_back {
+        println!("{}: set back to what it was.", file.display());
+    }
+    for kept in &report.kept_settings {
+        println!("{}: left at {}, which somebody else chose.", kept.file.display(), kept.found);
+    }
     for foreign in &report.foreign {
         println!("{}: {}", foreign.path.display(), foreign.why);
     }
@@ -194,6 +200,8 @@ pub fn undo(args: &UndoArgs) -> Result<i32> {
         eprintln!("evenkeel: {error}");
     }
     let silent = report.kept.is_empty()
+        && report.turned_back.is_empty()
+        && report.kept_settings.is_empty()
         && report.foreign.is_empty()
         && report.live.is_empty()
         && report.damaged.is_empty()

@@ -8,10 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use evenkeel_capability::{LagParameters, PaperParameters, Policy, Selection};
-use evenkeel_host::{
-    AccountingChoice, Job, Options, Origin, Placement, SupervisorCommand, calibrate, run,
-};
-use evenkeel_journal::{failpoint, runtime_dir};
+use evenkeel_host::{AccountingChoice, Job, Options, Origin, Placement, calibrate, run};
+use evenkeel_journal::{SupervisorCommand, failpoint, runtime_dir};
 use evenkeel_machine::{CpuSet, Machine, SpeedSource};
 
 use crate::cli::{

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 use evenkeel_control::{Request, ask};
-use evenkeel_journal::runtime_dir;
+use evenkeel_journal::{failpoint, runtime_dir};
 use evenkeel_sais::{
     Case, Ending, Flow, Options, ServeError, ServeOptions, Served, Service, ServiceError,
     Statistics, run, serve, sockets,
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cli::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
+use crate::run::supervisor;
 
 /// Exit code when the device or the cgroup vanished. (Nonsense in options gives 2, as everywhere.)
 const GONE: i32 = 1;
@@ -45,7 +47,7 @@ pub fn main(args: SaisArgs) -> Result<i32> {
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, try_from = "Value")]
 enum Figures {
-    Steered(Statistics),
+    Steered(Box<Statistics>),
     Served(Served),
 }
 
@@ -56,7 +58,7 @@ impl TryFrom<Value> for Figures {
         if value.get("cgroup").is_some() {
             return serde_json::from_value(value).map(Self::Served);
         }
-        serde_json::from_value(value).map(Self::Steered)
+        serde_json::from_value(value).map(|figures| Self::Steered(Box::new(figures)))
     }
 }
 
@@ -85,9 +87,17 @@ fn show_served(served: &Served) {
 }
 
 fn attach(args: AttachArgs) -> Result<i32> {
-    let AttachArgs { device, mode, wire, peers, policy, strip_us: strip_times, cpus, xdp } = args;
-    let options = Options { device, mode, wire, policy, strip_times, cpus, peers, xdp };
-    let service = Service { options: &options, directory: &runtime_dir()? };
+    failpoint::arm(args.faults.abort_at);
+    let supervisor = supervisor(&args.faults);
+    let AttachArgs { device, mode, wire, peers, policy, cpus, xdp, manage_rfs, .. } = args;
+    let (strip_times, hold) = (args.strip_us, args.hold.map(Duration::from_secs));
+    let options =
+        Options { device, mode, wire, policy, strip_times, cpus, peers, xdp, hold, manage_rfs };
+    let command: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let directory = runtime_dir()?;
+    let service =
+        Service { options: &options, directory: &directory, supervisor, command: &command };
     match run(&service) {
         Ok(Ending::Told) => Ok(0),
         Ok(Ending::Gone) => {
@@ -154,6 +164,13 @@ fn show(statistics: &Statistics) {
         let counts: Vec<String> = counts.map(|(name, count)| format!("{count} {name}")).collect();
         let allowed = if core.allowed { "" } else { " (not to be used)" };
         println!("    CPU {number}{allowed}: {}", counts.join(", "));
+    }
+    if let Some(hold) = &statistics.hold {
+        println!(
+            "    held on the core where they asked: {} threads now, {} times in all; {} times no answer \
+             came, {} times its user had chosen other CPUs, {} times it was refused",
+            hold.held, hold.holds, hold.timed_out, hold.yielded, hold.refused
+        );
     }
     for consumer in &statistics.consumers {
         println!(

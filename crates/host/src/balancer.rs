@@ -8,11 +8,11 @@ use std::rc::Rc;
 
 use evenkeel_capability::{Plan, Policy, Snapshot, TaskId, plan};
 use evenkeel_cbinfo::TaskEvent;
-use evenkeel_journal::{PlaceError, Placed, Session, Style, TaskRef, affinity};
+use evenkeel_journal::{GuardedSession, PlaceError, Placed, Session, Style, TaskRef, affinity};
 use evenkeel_machine::{CpuSet, Machine};
 use serde::{Deserialize, Serialize};
 
-use crate::guarded::{GuardedError, GuardedSession};
+use crate::guarded::{self, GuardedError};
 use crate::member::{Member, task_ref};
 use crate::observe::{Accounting, AccountingChoice, ObserveError, Observer, monotonic_ns};
 use crate::reading::{Freedom, TaskReading};
@@ -374,7 +374,7 @@ impl Balancer {
             let is_settling = self.execs_ns.contains_key(process)
                 || start_ns(*leaders.get(process).unwrap_or(&made.task)) + SETTLING_NS > now_ns;
             let style = if may_pin && !is_settling { Style::Hard } else { Style::Soft };
-            match session.place(&task, made.from, made.to, style) {
+            match guarded::place(session, &task, made.from, made.to, style) {
                 Ok(Placed::Pinned) => {
                     totals.count_move(&made.reason);
                     is_pinned = true;

@@ -10,7 +10,7 @@
 //! | `working_set` | how much memory each process referenced lately |
 //! | `member` | what is remembered of one program that is balanced |
 //! | `balancer` | observe, decide, act, record: one look |
-//! | `guarded` | a journal session and the supervisor that goes with it |
+//! | `guarded` | placing under supervision, and promptly |
 //! | `prompt` | being run promptly, so that no pin lasts longer than it must |
 //! | `program` | a command as a child: its start, signals and end |
 //! | `supervise` | the loop around the two |
@@ -39,7 +39,7 @@ pub mod working_set;
 
 pub use balancer::{Balancer, BalancerError, Options, Placement};
 pub use calibrate::calibrate;
-pub use guarded::{GuardedError, GuardedSession, SupervisorCommand};
+pub use guarded::GuardedError;
 pub use observe::{Accounting, AccountingChoice, ObserveError, Observer};
 pub use program::{End, Origin, Program, ProgramError};
 pub use reading::{CpuFacts, CpuReading, Freedom, ProgramReading, Reading, TaskReading};

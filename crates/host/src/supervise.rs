@@ -1,17 +1,18 @@
 //! The loop around a program: start it, balance it until it ends, give everything back.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use evenkeel_journal::{Session, SessionOptions, TaskRef, UndoOptions, undo};
+use evenkeel_journal::{
+    GuardedSession, Session, SessionOptions, SupervisorCommand, TaskRef, undo_earlier,
+};
 use evenkeel_machine::Machine;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::balancer::{Balancer, Options};
-use crate::guarded::{GuardedSession, SupervisorCommand};
 use crate::observe::{Accounting, monotonic_ns};
 use crate::program::{End, Origin, Program, ProgramError};
 use crate::prompt::ask_for_short_slices;
@@ -22,9 +23,6 @@ use crate::summary::{Run, Summary};
 const PUBLISH_EVERY_NS: u64 = 1_000_000_000;
 /// ... and how often while nothing is moved: a file that is replaced costs more than a look.
 const PUBLISH_AT_REST_NS: u64 = 5_000_000_000;
-
-/// Damaged lines of an earlier run's journal that are named; `evenkeel undo` names more.
-const LISTED_DAMAGE: usize = 3;
 
 /// What a run needs to know besides how to balance.
 #[derive(Debug, Clone)]
@@ -241,20 +239,6 @@ impl Balancing {
             startup_cpu_ns,
         };
         Some(Summary::new(run, &totals))
-    }
-}
-
-/// Takes back what an earlier balancer that was killed has left.
-pub(crate) fn undo_earlier(dir: &Path) {
-    let report = undo(dir, UndoOptions::default());
-    for damage in report.damaged.iter().take(LISTED_DAMAGE) {
-        tracing::warn!("{damage}");
-    }
-    for foreign in report.foreign {
-        tracing::info!("{}: {}", foreign.path.display(), foreign.why);
-    }
-    for error in report.errors {
-        tracing::warn!("{error}");
     }
 }
 

@@ -8,6 +8,7 @@ use evenkeel_machine::CpuSet;
 
 use crate::affinity::Original;
 use crate::record::{Closed, Header, Held, Pin, Program, Record};
+use crate::setting::Setting;
 use crate::task::{Processes, TaskRef, ticks_per_second};
 
 /// How a task stands.
@@ -53,6 +54,8 @@ pub(crate) struct Ledger {
     by_task: HashMap<TaskRef, u64>,
     held: HashMap<TaskRef, Vec<Held>>,
     programs: Vec<Program>,
+    /// Knobs that we turned.
+    settings: Vec<Setting>,
     /// The pin of the last line: whether its call was made is not known yet.
     pending: Option<u64>,
     /// Who adopts orphans, if the writer died and did not see what was forked last.
@@ -85,6 +88,13 @@ impl Ledger {
             Record::Pin(pin) => self.apply_pin(pin),
             Record::Restored(closed) => self.close(*closed, State::Released),
             Record::Yielded(closed) => self.close(*closed, State::Yielded),
+            Record::Setting(setting) => {
+                self.settings.retain(|known| known.file != setting.file);
+                self.settings.push(setting.clone());
+            }
+            Record::SettingClosed(closed) => {
+                self.settings.retain(|known| known.file != closed.file);
+            }
             Record::Held(held) => {
                 let mine = self.held_of(&held.process, &held.mask, &held.original, held.from_ns);
                 mine.until_ns = mine.until_ns.max(held.until_ns);
@@ -210,6 +220,11 @@ impl Ledger {
         &self.programs
     }
 
+    /// The knobs that we turned, in that order.
+    pub fn settings(&self) -> &[Setting] {
+        &self.settings
+    }
+
     /// A task was found to have inherited a mask; its own children may have done so, too.
     pub fn note_heir(&mut self, process: &TaskRef, mask: &CpuSet, original: &Original, born: u64) {
         let until_ns = crate::task::now_ns();
@@ -290,6 +305,7 @@ impl Ledger {
         self.drop_old_programs();
         let programs = self.programs.iter().map(|program| Record::Program(*program));
         let mut records: Vec<Record> = programs.collect();
+        records.extend(self.settings.iter().cloned().map(Record::Setting));
         // Before the pins: these count the holders again.
         records.extend(self.all_held().map(|held| Record::Held(held.clone())));
         for Entry { pin, state, .. } in self.entries.values() {

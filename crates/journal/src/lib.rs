@@ -19,6 +19,8 @@
 //! | `adopter` | which process adopts orphans of ours |
 //! | `heritage` | which thread inherited a pin of ours |
 //! | `session` | placing and releasing |
+//! | `setting` | knobs of the kernel that are turned and turned back |
+//! | `guarded` | a session and the supervisor that goes with it |
 //! | `undo` | taking everything back |
 //! | `supervisor` | the process that does so when we are killed |
 //! | `failpoint` | dying on purpose after any of these steps, for tests |
@@ -29,10 +31,12 @@ mod cpuset;
 mod directory;
 pub mod failpoint;
 mod file;
+mod guarded;
 mod heritage;
 mod ledger;
 mod record;
 mod session;
+mod setting;
 mod supervisor;
 mod task;
 mod undo;
@@ -41,9 +45,12 @@ pub use affinity::{AffinityError, Original};
 pub use cpuset::effective_cpuset;
 pub use directory::runtime_dir;
 pub use file::JournalError;
+pub use guarded::{GuardedSession, SupervisorCommand};
 pub use session::{PlaceError, Placed, Released, Session, SessionOptions, Style};
+pub use setting::{KeptSetting, SettingError, TurnedBack};
 pub use supervisor::{Supervisor, SupervisorError, supervise};
 pub use task::{TaskError, TaskRef};
 pub use undo::{
-    Damage, Foreign, Kept, UndoError, UndoOptions, UndoReport, undo, undo_file, writer_of,
+    Damage, Foreign, Kept, UndoError, UndoOptions, UndoReport, undo, undo_earlier, undo_file,
+    writer_of,
 };

@@ -6,12 +6,14 @@
 //! {"program":{"root":{"tid":7,"tgid":7,"start":99},"session":7},"sum":"..."}
 //! {"pin":{"id":1,"task":{..},"process":{..},"original":"all","replaces":null,"set":"1",..},"sum":"..."}
 //! {"restored":{"id":1,"time_ns":..},"sum":"..."}
+//! {"setting":{"file":"/proc/sys/..","net_ns":..,"before":"0","set":"1","time_ns":..},"sum":"..."}
 //! ```
 
 use evenkeel_machine::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use crate::affinity::Original;
+use crate::setting::{Setting, SettingClosed};
 use crate::task::TaskRef;
 
 /// Version of the format; another one is left alone.
@@ -37,6 +39,10 @@ pub(crate) enum Record {
     Yielded(Closed),
     /// Compaction: what one process held before.
     Held(Held),
+    /// A knob of the kernel that is about to be turned.
+    Setting(Setting),
+    /// It was turned back, or somebody else has turned it.
+    SettingClosed(SettingClosed),
 }
 
 /// Whose journal this is, and where it is valid.
@@ -158,7 +164,9 @@ impl Record {
             Self::Program(program) => vec![&program.root],
             Self::Pin(pin) => vec![&pin.task, &pin.process],
             Self::Held(held) => vec![&held.process],
-            Self::Restored(_) | Self::Yielded(_) => vec![],
+            Self::Restored(_) | Self::Yielded(_) | Self::Setting(_) | Self::SettingClosed(_) => {
+                vec![]
+            }
         };
         if tasks.iter().any(|task| task.tid <= 0 || task.tgid <= 0) {
             return Err("it names a process number below 1".into());
@@ -234,6 +242,19 @@ pub(crate) mod tests {
                 })),
             closed.clone().prop_map(Record::Restored),
             closed.prop_map(Record::Yielded),
+            (".*", ".*", ".*", any::<u64>(), any::<u64>()).prop_map(
+                |(file, before, set, net_ns, time_ns)| Record::Setting(Setting {
+                    file: file.into(),
+                    net_ns,
+                    before,
+                    set,
+                    time_ns
+                })
+            ),
+            (".*", any::<u64>()).prop_map(|(file, time_ns)| Record::SettingClosed(SettingClosed {
+                file: file.into(),
+                time_ns
+            })),
             (task(), mask(), original(), any::<u64>(), any::<u64>()).prop_map(
                 |(process, mask, original, from_ns, until_ns)| Record::Held(Held {
                     process,

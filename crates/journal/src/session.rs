@@ -12,8 +12,9 @@ use crate::directory::journal_dir;
 use crate::file::{JournalError, JournalFile};
 use crate::ledger::{Claim, Ledger, State};
 use crate::record::{Closed, Pin, Program, Record};
+use crate::setting::Setting;
 use crate::task::{Processes, TaskRef, now_ns};
-use crate::undo::{Outcome, UndoReport, header_of_writer, settle, take_back};
+use crate::undo::{Outcome, UndoReport, free_heirs, header_of_writer, settle, take_back};
 
 /// How a thread is put on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -352,7 +353,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Gives every thread back what it had, descendants that inherited a pin included. The session
+    /// Turns each knob back and gives every thread back what it had, descendants that inherited a pin included. The session
     /// stays usable.
     pub fn release_all(&mut self) -> UndoReport {
         let Self { file, ledger, .. } = self;
@@ -361,6 +362,14 @@ impl Session {
                 tracing::warn!(%error, "a mask was given back, but this is not in the journal");
             }
         })
+    }
+
+    /// Frees every thread on the system that was born with a pin of ours: for those who do not see
+    /// threads come. Looks at each thread if anything was ever pinned.
+    pub fn free_heirs(&mut self) -> UndoReport {
+        let mut report = UndoReport::default();
+        free_heirs(&mut self.ledger, &mut report);
+        report
     }
 
     /// Takes everything back and removes the journal. If something could not be taken back (see
@@ -538,8 +547,13 @@ impl Session {
         Ok(id)
     }
 
+    /// The knobs that are turned.
+    pub(crate) fn settings(&self) -> &[Setting] {
+        self.ledger.settings()
+    }
+
     /// What must be in the journal before anything is done.
-    fn write(&mut self, record: Record) -> Result<(), JournalError> {
+    pub(crate) fn write(&mut self, record: Record) -> Result<(), JournalError> {
         self.file.append(&record)?;
         self.ledger.apply(&record);
         Ok(())
@@ -547,7 +561,7 @@ impl Session {
 
     /// What is already done: true even if it cannot be written. Without the line, an undo looks
     /// at the thread once more, finds its own mask, and leaves it.
-    fn write_or_warn(&mut self, record: Record) {
+    pub(crate) fn write_or_warn(&mut self, record: Record) {
         if let Err(error) = self.file.append(&record) {
             tracing::warn!(%error, "a change back could not be written to the journal");
         }

@@ -16,10 +16,14 @@ use crate::directory::{check, own_uid};
 use crate::file::{JournalError, Lock, MAX_BYTES, append_locked, is_same, remove};
 use crate::ledger::{Claim, Ledger};
 use crate::record::{Closed, Header, MAX_LINE_BYTES, Record, VERSION};
+use crate::setting::{self, KeptSetting};
 use crate::task::{Processes, TaskRef, all_threads, now_ns};
 
 /// Damaged lines that are listed; more are counted.
 const MAX_LISTED_DAMAGE: usize = 100;
+
+/// Damaged lines that [`undo_earlier`] names; `evenkeel undo` names more.
+const LOGGED_DAMAGE: usize = 3;
 
 /// Sweeps for heirs of a pin: a thread that is being forked while one runs is found by the next.
 const MAX_SWEEPS: usize = 5;
@@ -37,6 +41,10 @@ pub struct UndoReport {
     pub unchanged: Vec<TaskRef>,
     /// Threads that ended.
     pub gone: Vec<TaskRef>,
+    /// Knobs that say again what they said before.
+    pub turned_back: Vec<PathBuf>,
+    /// Knobs that somebody else has turned since: left as they are.
+    pub kept_settings: Vec<KeptSetting>,
     /// Journals of another boot (removed) or another name space or version (left alone).
     pub foreign: Vec<Foreign>,
     /// Journals whose writer is alive: left to it.
@@ -113,6 +121,8 @@ impl UndoReport {
         self.kept.extend(other.kept);
         self.unchanged.extend(other.unchanged);
         self.gone.extend(other.gone);
+        self.turned_back.extend(other.turned_back);
+        self.kept_settings.extend(other.kept_settings);
         self.foreign.extend(other.foreign);
         self.live.extend(other.live);
         self.damaged.extend(other.damaged);
@@ -208,11 +218,12 @@ pub(crate) fn take_back(ledger: &mut Ledger, written: &mut dyn FnMut(&Record)) -
             break;
         }
     }
+    setting::turn_back_all(ledger, written, &mut report);
     report
 }
 
 /// Frees every thread on the system that inherited a pin; how many were found.
-fn free_heirs(ledger: &mut Ledger, report: &mut UndoReport) -> usize {
+pub(crate) fn free_heirs(ledger: &mut Ledger, report: &mut UndoReport) -> usize {
     if ledger.all_held().next().is_none() {
         return 0;
     }
@@ -334,6 +345,21 @@ pub fn undo(dir: &Path, options: UndoOptions) -> UndoReport {
         }
     }
     report
+}
+
+/// Takes back what an earlier process that was killed has left below `dir`, and logs what it could
+/// not.
+pub fn undo_earlier(dir: &Path) {
+    let report = undo(dir, UndoOptions::default());
+    for damage in report.damaged.iter().take(LOGGED_DAMAGE) {
+        tracing::warn!("{damage}");
+    }
+    for foreign in report.foreign {
+        tracing::info!("{}: {}", foreign.path.display(), foreign.why);
+    }
+    for error in report.errors {
+        tracing::warn!("{error}");
+    }
 }
 
 /// Takes back what one journal says, if its writer has ended, and removes it.

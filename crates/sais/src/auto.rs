@@ -86,14 +86,16 @@ impl Auto {
         self.judged.elapsed() >= INTERVAL
     }
 
-    /// Judges all connections; whether the program is of use.
-    pub(crate) fn judge(&mut self, flows: &[(RawKey, RawFlow)]) -> bool {
+    /// Judges all connections; whether steering them is of use. While the kernel steers them itself
+    /// (`is_hidden`) it does not show where they would arrive: then who receives much is of use.
+    pub(crate) fn judge(&mut self, flows: &[(RawKey, RawFlow)], is_hidden: bool) -> bool {
         self.judged = Instant::now();
         let taken = self.load.taken_shares();
         self.note_taken(&taken);
         let is_useful = flows.iter().any(|(key, flow)| {
             let before = self.received_bytes.get(key).copied().unwrap_or(0);
-            flow.received_bytes.saturating_sub(before) >= ACTIVE_BYTES && self.reason(flow).is_ok()
+            flow.received_bytes.saturating_sub(before) >= ACTIVE_BYTES
+                && (is_hidden || self.reason(flow).is_ok())
         });
         let received = flows.iter().map(|(key, flow)| (*key, flow.received_bytes));
         self.received_bytes = received.collect();
@@ -205,7 +207,7 @@ mod tests {
     fn the_program_is_there_while_it_is_of_use_and_a_little_longer() {
         let mut auto = auto();
         let mut judge =
-            |arrived, bytes| auto.judge(&[(RawKey::default(), flow(arrived, 2, bytes))]);
+            |arrived, bytes| auto.judge(&[(RawKey::default(), flow(arrived, 2, bytes))], false);
         assert!(!judge(2, 10 << 20), "it arrives right");
         assert!(judge(0, 20 << 20));
         // It receives hardly anything any more.
@@ -213,6 +215,17 @@ mod tests {
             assert!(judge(0, (20 << 20) + 1));
         }
         assert!(!judge(0, (20 << 20) + 2));
+    }
+
+    #[test]
+    fn what_the_kernel_steers_is_of_use_while_it_receives() {
+        let mut auto = auto();
+        let mut judge = |bytes| auto.judge(&[(RawKey::default(), flow(2, 2, bytes))], true);
+        assert!(judge(10 << 20));
+        for _ in 1..PATIENCE {
+            assert!(judge(10 << 20));
+        }
+        assert!(!judge(10 << 20));
     }
 
     #[test]

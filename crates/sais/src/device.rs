@@ -47,6 +47,9 @@ pub struct Device {
     pub strips_vlan: bool,
 }
 
+/// Where sysfs has devices, those of one network namespace.
+const DEVICES: &str = "/sys/class/net";
+
 /// linux/ethtool.h: what is asked by `SIOCETHTOOL`.
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GFLAGS: u32 = 0x25;
@@ -104,24 +107,34 @@ impl Device {
     /// files of sysfs: also those that were steered. Empty where that cannot be told, because /sys
     /// shows another network namespace.
     pub fn queues_with_rps(&self) -> Vec<PathBuf> {
-        self.queues_with_rps_below(Path::new("/sys/class/net"))
+        self.queues_with_rps_below(Path::new(DEVICES))
     }
 
     fn queues_with_rps_below(&self, devices: &Path) -> Vec<PathBuf> {
+        let mut queues = self.queue_knobs_below(devices, "rps_cpus");
+        queues.retain(|file| {
+            // A mask in hexadecimal, with commas: any digit but 0 is a CPU.
+            let mask = fs::read_to_string(file).unwrap_or_default();
+            mask.trim().chars().any(|digit| digit != '0' && digit != ',')
+        });
+        queues
+    }
+
+    /// The knob of this name of each receive queue, as files of sysfs. Empty where there is none, or
+    /// where /sys shows another network namespace.
+    pub fn queue_knobs(&self, knob: &str) -> Vec<PathBuf> {
+        self.queue_knobs_below(Path::new(DEVICES), knob)
+    }
+
+    fn queue_knobs_below(&self, devices: &Path, knob: &str) -> Vec<PathBuf> {
         let device = devices.join(&self.name);
         let index = fs::read_to_string(device.join("ifindex")).unwrap_or_default();
         if index.trim().parse() != Ok(self.index) {
             return Vec::new();
         }
         let queues = fs::read_dir(device.join("queues")).into_iter().flatten().flatten();
-        let mut files: Vec<PathBuf> = queues
-            .map(|queue| queue.path().join("rps_cpus"))
-            .filter(|file| {
-                // A mask in hexadecimal, with commas: any digit but 0 is a CPU.
-                let mask = fs::read_to_string(file).unwrap_or_default();
-                mask.trim().chars().any(|digit| digit != '0' && digit != ',')
-            })
-            .collect();
+        let mut files: Vec<PathBuf> =
+            queues.map(|queue| queue.path().join(knob)).filter(|file| file.exists()).collect();
         files.sort();
         files
     }

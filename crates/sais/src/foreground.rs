@@ -35,6 +35,11 @@ pub(crate) trait Work {
     /// Answers a request.
     fn answer(&self, peer: &Peer, request: &Request) -> Answer;
 
+    /// How often it looks at the world.
+    fn interval(&self) -> Duration {
+        LOOK
+    }
+
     /// Looks at the world; false: there is nothing left to do.
     fn look(&mut self) -> Result<bool, Self::Error>;
 }
@@ -45,12 +50,13 @@ pub(crate) fn run<W: Work>(
     server: &mut Server,
     work: &mut W,
 ) -> Result<bool, W::Error> {
-    let mut look_at = Instant::now() + LOOK;
+    let interval = work.interval();
+    let mut look_at = Instant::now() + interval;
     loop {
         let is_left = server.serve(|peer, request| work.answer(peer, request));
         let mut readable = server.poll_fds();
         readable.push(PollFd::new(signals.0.as_fd(), PollFlags::POLLIN));
-        let patience = if is_left { Duration::ZERO } else { LOOK };
+        let patience = if is_left { Duration::ZERO } else { interval };
         match poll(&mut readable, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(why) => return Err(why.into()),
@@ -61,7 +67,7 @@ pub(crate) fn run<W: Work>(
         if Instant::now() < look_at {
             continue;
         }
-        look_at = Instant::now() + LOOK;
+        look_at = Instant::now() + interval;
         if !work.look()? {
             return Ok(false);
         }

@@ -2,9 +2,10 @@
 //! task waits for it.
 //!
 //! The kernel's side is `bpf/sais.bpf.c`, on servers `bpf/sais-serve.bpf.c`, and `bpf/sais/`; this
-//! crate attaches it, feeds it, and shows what it does. Nothing on the machine is changed that would outlive the process,
-//! however it ends: the programs and maps are held by file descriptors, and the kernel threads
-//! that do the softirqs belong to a map.
+//! crate attaches it, feeds it, and shows what it does. Nothing on the machine is changed that would
+//! outlive the process, however it ends: the programs and maps are held by file descriptors, the kernel
+//! threads that do the softirqs belong to a map, and what `--hold` and `--manage-rfs` change is in the
+//! journal.
 //!
 //! | file | the one thing in it |
 //! |---|---|
@@ -16,11 +17,14 @@
 //! | `object` | a BPF object of ours in the kernel |
 //! | `records` | what `bpf/sais/intf.h` lays out |
 //! | `steering` | loaded, attached, fed, read |
+//! | `hold` | who waits for data stays on its core |
+//! | `flow_steering` | the kernel's own steering in the place of ours |
 //! | `threads` | the kernel threads that do the softirqs |
 //! | `measure` | what fetching and handing over a strip takes on this machine |
 //! | `auto` | whether a connection is worth steering |
 //! | `load` | which cores are the least loaded |
 //! | `statistics` | what it did |
+//! | `cost` | what a packet takes |
 //! | `serving` | the server's part: hints go back |
 //! | `foreground` | runs a part in the foreground until it ends |
 //! | `service`, `serve` | the two parts, as commands |
@@ -28,8 +32,11 @@
 mod attachment;
 mod auto;
 mod cgroup;
+mod cost;
 mod device;
+mod flow_steering;
 mod foreground;
+mod hold;
 mod load;
 mod measure;
 mod model;
@@ -46,7 +53,10 @@ mod threads;
 pub use attachment::{AttachError, Attachment};
 pub use auto::AutoError;
 pub use cgroup::{Cgroup, CgroupError};
+pub use cost::Trial;
 pub use device::{Device, DeviceError};
+pub use flow_steering::FlowSteeringError;
+pub use hold::{HoldCounts, HoldError};
 pub use ipnet::IpNet;
 pub use load::LoadError;
 pub use measure::{MeasureError, STRIP_BYTES, StripTimes};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use evenkeel_machine::CpuSet;
 use ipnet::IpNet;
@@ -50,6 +51,21 @@ pub enum OptionError {
         "--wire paper needs --device, the network device by which packets leave to the clients"
     )]
     NoDevice,
+    /// Packets go elsewhere than where the consumer is to stay.
+    #[error(
+        "--hold keeps a thread on the core to which its packets go; with --policy {policy} that is not \
+         where it asked: use --policy issuer, runner or auto"
+    )]
+    Hold {
+        /// The policy.
+        policy: Policy,
+    },
+    /// The kernel's own steering cannot do that.
+    #[error(
+        "--manage-rfs has the kernel send packets to the core that received last, whichever that is: \
+         use it with --policy auto, in flow mode, and without --cpus"
+    )]
+    ManageRfs,
     /// Hints for nobody.
     #[error(
         "--mode hint needs --peers, the networks that hints may be sent to (they tell this machine's \
@@ -255,6 +271,10 @@ pub struct Options {
     pub peers: Vec<IpNet>,
     /// Where the kernel hands them over.
     pub xdp: XdpMode,
+    /// Who waits for data stays on its core, for no longer than this; `None`: nobody has to.
+    pub hold: Option<Duration>,
+    /// Under `auto`, the kernel's own receive flow steering is turned on where steering pays.
+    pub manage_rfs: bool,
 }
 
 impl Options {
@@ -262,7 +282,8 @@ impl Options {
     ///
     /// # Errors
     /// [`OptionError::OutOfRange`], [`OptionError::NoCpu`], [`OptionError::Dedicated`],
-    /// [`OptionError::TooMany`], [`OptionError::NoPeers`], [`OptionError::FiveBits`].
+    /// [`OptionError::TooMany`], [`OptionError::NoPeers`], [`OptionError::FiveBits`],
+    /// [`OptionError::Hold`], [`OptionError::ManageRfs`].
     pub fn allowed(&self, online: &CpuSet) -> Result<CpuSet, OptionError> {
         let allowed = self.cpus.clone().unwrap_or_else(|| online.clone());
         if !allowed.is_subset(online) {
@@ -278,6 +299,16 @@ impl Options {
         let beyond = allowed.iter().find(|core| *core > MAX_PAPER_CORE);
         if let (Mode::Hint, Wire::Paper, Some(core)) = (self.mode, self.wire, beyond) {
             return Err(OptionError::FiveBits { core });
+        }
+        if let (Some(_), policy @ (Policy::LeastLoaded | Policy::Dedicated(_))) =
+            (self.hold, self.policy)
+        {
+            return Err(OptionError::Hold { policy });
+        }
+        let is_for_rfs =
+            self.policy == Policy::Auto && self.mode == Mode::Flow && self.cpus.is_none();
+        if self.manage_rfs && !is_for_rfs {
+            return Err(OptionError::ManageRfs);
         }
         match self.policy {
             _ if allowed.is_empty() => Err(OptionError::NoCpu { online: online.clone() }),
@@ -342,6 +373,31 @@ mod tests {
         assert_eq!(allowed("runner", Some("")).unwrap_err(), why);
         let why = "dedicated:0: packets may only be sent to CPUs 1-2; choose one of these";
         assert_eq!(allowed("dedicated:0", Some("1-2")).unwrap_err(), why);
+    }
+
+    #[test]
+    fn threads_are_held_and_knobs_turned_where_that_makes_sense() {
+        let online = CpuSet::first(2);
+        let options = |policy: &str| Options {
+            policy: policy.parse().unwrap(),
+            hold: Some(Duration::from_secs(1)),
+            ..Options::default()
+        };
+        for policy in ["issuer", "runner", "auto"] {
+            assert_eq!(options(policy).allowed(&online), Ok(online.clone()));
+        }
+        for policy in ["least-loaded", "dedicated:1"] {
+            let why = OptionError::Hold { policy: policy.parse().unwrap() };
+            assert_eq!(options(policy).allowed(&online), Err(why));
+        }
+        let managed = |policy: &str| Options { hold: None, manage_rfs: true, ..options(policy) };
+        assert_eq!(managed("auto").allowed(&online), Ok(online.clone()));
+        assert_eq!(managed("runner").allowed(&online), Err(OptionError::ManageRfs));
+        let some = Options { cpus: Some(CpuSet::first(1)), ..managed("auto") };
+        assert_eq!(some.allowed(&online), Err(OptionError::ManageRfs));
+        let peers = vec!["10.0.0.0/8".parse().unwrap()];
+        let hinted = Options { mode: Mode::Hint, peers, ..managed("auto") };
+        assert_eq!(hinted.allowed(&online), Err(OptionError::ManageRfs));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) struct RawSettings {
     pub mode: u32,
     pub wire: u32,
     pub paper_segment: u32,
-    pub pad: u32,
+    pub hold: u32,
 }
 
 /// `struct sais_serve_settings`.
@@ -72,6 +72,18 @@ pub(crate) struct RawFlow {
     pub arrived: u32,
     pub pad: [u32; 6],
     pub received_bytes: u64,
+    pub asker: u32,
+    pub pad2: u32,
+}
+
+/// `struct sais_reader`.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawReader {
+    pub tgid: u32,
+    pub core: u32,
+    pub answers: u32,
+    pub outstanding: u32,
 }
 
 /// `struct sais_peer`.

@@ -6,14 +6,19 @@ use std::fs;
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use evenkeel_control::{Answer, BindError, Peer, Request, Server};
+use evenkeel_journal::{
+    GuardedSession, JournalError, Session, SessionOptions, SupervisorCommand, undo_earlier,
+};
 use evenkeel_machine::CpuSet;
 use nix::errno::Errno;
 use serde_json::json;
 
 use crate::device::{Device, DeviceError};
-use crate::foreground::{Signals, Work, answer_with, run as run_in_foreground};
+use crate::foreground::{LOOK, Signals, Work, answer_with, run as run_in_foreground};
+use crate::hold;
 use crate::load::{Load, LoadError};
 use crate::options::{Mode, OptionError, Options, Policy};
 use crate::statistics::greediest;
@@ -41,6 +46,9 @@ pub enum ServiceError {
     /// The load of the cores cannot be told.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// Nothing may be changed without a journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// No control socket.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -66,8 +74,12 @@ pub enum Ending {
 pub struct Service<'a> {
     /// How packets are steered.
     pub options: &'a Options,
-    /// The directory of the control socket.
+    /// The directory of the control socket, and of the journal.
     pub directory: &'a Path,
+    /// How to start who takes changes back should this process be killed.
+    pub supervisor: SupervisorCommand,
+    /// The command line, for whoever reads the journal.
+    pub command: &'a [String],
 }
 
 /// The control sockets of those who steer, in a directory.
@@ -99,6 +111,7 @@ pub fn run(service: &Service<'_>) -> Result<Ending, ServiceError> {
     let device = Device::find(&service.options.device)?;
     let allowed = service.options.allowed(&online_cpus()?)?;
     let mut server = Server::bind(&socket(service.directory, &device))?;
+    let guarded = open_session(service)?;
     let steering = Steering::attach(&device, service.options, &allowed)?;
     let load = match service.options.policy {
         Policy::LeastLoaded => Some(Load::watch()?),
@@ -114,14 +127,30 @@ pub fn run(service: &Service<'_>) -> Result<Ending, ServiceError> {
     }
     let is_hinted = service.options.mode == Mode::Hint;
     let silent = is_hinted.then(BTreeSet::new);
-    let mut work = Attached { steering, allowed, load, silent, refused: None };
-    let is_told = run_in_foreground(&signals, &mut server, &mut work)?;
-    Ok(if is_told { Ending::Told } else { Ending::Gone })
+    let mut work = Attached { steering, guarded, allowed, load, silent, refused: None };
+    let ended = run_in_foreground(&signals, &mut server, &mut work);
+    // However it ended.
+    for why in work.guarded.map(|guarded| guarded.close().errors).unwrap_or_default() {
+        tracing::warn!("{why}");
+    }
+    Ok(if ended? { Ending::Told } else { Ending::Gone })
+}
+
+/// A journal, where anything is to be changed that would outlive this process.
+fn open_session(service: &Service<'_>) -> Result<Option<GuardedSession>, JournalError> {
+    if service.options.hold.is_none() && !service.options.manage_rfs {
+        return Ok(None);
+    }
+    undo_earlier(service.directory);
+    let options = SessionOptions { command: service.command.to_vec(), ..SessionOptions::default() };
+    let session = Session::open(service.directory, options)?;
+    Ok(Some(GuardedSession::new(session, service.supervisor)))
 }
 
 /// While it is attached.
 struct Attached {
     steering: Steering,
+    guarded: Option<GuardedSession>,
     allowed: CpuSet,
     load: Option<Load>,
     /// In hint mode, the servers that were said to send no hints back.
@@ -147,6 +176,10 @@ impl Work for Attached {
         answer(&self.steering, peer, request)
     }
 
+    fn interval(&self) -> Duration {
+        if self.steering.holds() { hold::INTERVAL } else { LOOK }
+    }
+
     fn look(&mut self) -> Result<bool, ServiceError> {
         if !self.steering.is_alive() {
             return Ok(false);
@@ -157,10 +190,15 @@ impl Work for Attached {
             tracing::warn!("packets are now sent to CPUs {cores} (before: {before})");
             self.steering.use_cores(&cores)?;
         }
-        match self.steering.review() {
-            // Somebody else has the device now: packets pass, and it may be had again later.
-            Err(SteeringError::Attach(why)) => self.refused(&why.to_string()),
+        match self.steering.review(self.guarded.as_mut()) {
+            // Somebody else has the device or a knob now: packets pass, and it may be had again later.
+            Err(why @ (SteeringError::Attach(_) | SteeringError::FlowSteering(_))) => {
+                self.refused(&why.to_string());
+            }
             other => other?,
+        }
+        if let Some(guarded) = &mut self.guarded {
+            self.steering.hold(guarded)?;
         }
         if let Some(load) = &mut self.load {
             self.steering.rank(&load.ranking(&cores))?;

@@ -5,6 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::hold::HoldCounts;
 use crate::measure::StripTimes;
 use crate::options::{Mode, Policy};
 use crate::records::{COUNTERS, NO_CORE, NO_NUMBER, PACKET_COUNTERS, RawCpu, RawFlow, RawKey};
@@ -70,6 +71,8 @@ pub struct Statistics {
     pub reason: String,
     /// What `auto` measured when it began.
     pub strip_times: Option<StripTimes>,
+    /// With `--hold`, what came of it.
+    pub hold: Option<HoldCounts>,
     /// By number of the core on which it was counted.
     pub cores: BTreeMap<u32, Core>,
     /// Connections whose consumer is known.
@@ -211,6 +214,8 @@ mod tests {
             arrived: NO_CORE,
             pad: [0; 6],
             received_bytes,
+            asker: 0,
+            pad2: 0,
         }
     }
 

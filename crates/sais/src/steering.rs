@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use bytemuck::Zeroable;
+use evenkeel_journal::GuardedSession;
 use evenkeel_machine::CpuSet;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
@@ -15,6 +16,8 @@ use crate::attachment::{AttachError, Attachment};
 use crate::auto::{Auto, AutoError};
 use crate::cgroup::{Cgroup, CgroupError};
 use crate::device::Device;
+use crate::flow_steering::{FlowSteering, FlowSteeringError};
+use crate::hold::{Hold, HoldError};
 use crate::measure::StripTimes;
 use crate::object::{Aligned, ObjectError, bpf, by_cpu, fill_peers, map, open};
 use crate::options::{Mode, Options, Policy, Wire, XdpMode};
@@ -39,6 +42,12 @@ pub enum SteeringError {
     /// Connections cannot be judged.
     #[error(transparent)]
     Auto(#[from] AutoError),
+    /// Threads are not held.
+    #[error(transparent)]
+    Hold(#[from] HoldError),
+    /// The kernel does not steer in our place.
+    #[error(transparent)]
+    FlowSteering(#[from] FlowSteeringError),
     /// The program that sends hints is not on the cgroup of all processes.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
@@ -51,7 +60,7 @@ const LIVE: &str = ".data.live";
 const FLOWS: &str = "flows";
 const THREADS: &str = "threads";
 const CPUS: &str = "cpus";
-const STEER: &str = "steer";
+pub(crate) const STEER: &str = "steer";
 /// Puts hints into packets; in hint mode only.
 const MESSAGE: &str = "message";
 
@@ -70,6 +79,9 @@ pub struct Steering {
     /// None while `auto` has no use for it.
     attachment: Option<Attachment>,
     auto: Option<Auto>,
+    /// What stands in for the program, under `auto`.
+    flow_steering: Option<FlowSteering>,
+    hold: Option<Hold>,
     device: Device,
     xdp: XdpMode,
     _links: Vec<Link>,
@@ -124,6 +136,11 @@ impl Steering {
                 Policy::Auto => Some(Auto::new(allowed, options.strip_times)?),
                 _ => None,
             },
+            flow_steering: match options.manage_rfs {
+                true => Some(FlowSteering::find(device)?),
+                false => None,
+            },
+            hold: options.hold.map(|limit| Hold::new(&object, limit)).transpose()?,
             device: device.clone(),
             xdp: options.xdp,
             _links: links,
@@ -220,17 +237,21 @@ impl Steering {
     }
 
     /// Under `auto`, when it is time: judges all connections, and puts the program on the device or
-    /// takes it off as it is of use.
+    /// takes it off as it is of use; or has the kernel steer, under the journal of `guarded`.
     ///
     /// # Errors
     /// The kernel refused; somebody else's program is on the device meanwhile.
-    pub fn review(&mut self) -> Result<(), SteeringError> {
+    pub fn review(&mut self, guarded: Option<&mut GuardedSession>) -> Result<(), SteeringError> {
         let Some(mut auto) = self.auto.take_if(|auto| auto.is_due()) else { return Ok(()) };
-        let is_useful = self.raw_flows().map(|flows| auto.judge(&flows));
+        let is_hidden = self.flow_steering.as_ref().is_some_and(FlowSteering::is_on);
+        let is_useful = self.raw_flows().map(|flows| auto.judge(&flows, is_hidden));
         auto.write(&mut self.live);
         self.auto = Some(auto);
         let is_useful = is_useful?;
         self.write_live()?;
+        if let Some((steering, guarded)) = self.flow_steering.as_mut().zip(guarded) {
+            return Ok(steering.switch(guarded, is_useful)?);
+        }
         if is_useful && self.attachment.is_none() {
             self.attachment = Some(put_on(&self.object, &self.device, self.xdp)?);
             tracing::info!("{}: steering pays, and begins", self.device.name);
@@ -238,6 +259,32 @@ impl Steering {
             tracing::info!("{}: steering does not pay any more, and ends", self.device.name);
         }
         Ok(())
+    }
+
+    /// From where it is known which core waits for a packet.
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// What is in the kernel.
+    pub(crate) fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// Whether threads are held.
+    pub(crate) fn holds(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// With `--hold`: holds who waits for data on a core that may be used, and lets go of all others.
+    ///
+    /// # Errors
+    /// The kernel refused, or there is no supervisor.
+    pub fn hold(&mut self, guarded: &mut GuardedSession) -> Result<(), SteeringError> {
+        match &mut self.hold {
+            Some(hold) => Ok(hold.look(guarded, &self.cores)?),
+            None => Ok(()),
+        }
     }
 
     /// What it did so far.
@@ -250,11 +297,14 @@ impl Steering {
             mode: self.mode.to_string(),
             policy: self.policy.to_string(),
             xdp: self.attachment.as_ref().map_or("no".into(), |at| at.mode().to_string()),
-            reason: self
-                .attachment
-                .as_ref()
-                .map_or("there is nothing that steering would save", |at| at.reason())
-                .to_owned(),
+            reason: match (&self.attachment, &self.flow_steering) {
+                (Some(attachment), _) => attachment.reason().to_owned(),
+                (None, Some(steering)) if steering.is_on() => {
+                    "the kernel's receive flow steering does it".to_owned()
+                }
+                _ => "there is nothing that steering would save".to_owned(),
+            },
+            hold: self.hold.as_ref().map(Hold::counts),
             strip_times: self.strip_times().copied(),
             ..Statistics::default()
         };
@@ -296,7 +346,7 @@ impl Steering {
         Ok(self.raw_flows()?.iter().map(flow).collect())
     }
 
-    fn raw_flows(&self) -> Result<Vec<(RawKey, RawFlow)>, SteeringError> {
+    pub(crate) fn raw_flows(&self) -> Result<Vec<(RawKey, RawFlow)>, SteeringError> {
         let entries = self
             .flows
             .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
@@ -366,7 +416,7 @@ fn configure(
         mode: u32::from(options.mode == Mode::Hint),
         wire: u32::from(options.wire == Wire::Paper),
         paper_segment: device.mtu.saturating_sub(PAPER_HEADERS_BYTES),
-        pad: 0,
+        hold: u32::from(options.hold.is_some()),
     };
     for mut map in open.maps_mut() {
         match map.name().to_string_lossy().as_ref() {

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::net::{Network, run_on};
-use super::traffic::{Client, Server};
-use super::{Steering, can_run};
+use super::traffic::Client;
+use super::{Stage, Steering};
 use crate::support::*;
 
 const MEGABYTE: usize = 1 << 20;
@@ -15,11 +15,9 @@ const DOES_NOT: [&str; 4] = ["--policy", "auto", "--strip-us", "1,100"];
 
 #[test]
 fn what_is_measured_decides() {
-    let Some((interrupts, consumer)) = can_run("what_is_measured_decides") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
-    let steering = Steering::start(&host, &network, &["--policy", "auto"]);
+    let Some(stage) = Stage::new("what_is_measured_decides") else { return };
+    let Stage { interrupts, consumer, ref host, ref network, .. } = stage;
+    let steering = Steering::start(host, network, &["--policy", "auto"]);
     let times = &steering.status()["strip_times"];
     assert!(times["process_us"].as_f64().unwrap() > 0.0, "{times}");
     assert!(steering.said.contains("no XDP until steering pays"), "{}", steering.said);
@@ -44,11 +42,9 @@ fn what_is_measured_decides() {
 
 #[test]
 fn it_begins_when_it_pays_and_ends_when_it_does_not() {
-    let Some((interrupts, consumer)) = can_run("it_begins_when_it_pays") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
-    let steering = Steering::start(&host, &network, &PAYS);
+    let Some(stage) = Stage::new("it_begins_when_it_pays") else { return };
+    let Stage { consumer, ref host, ref network, .. } = stage;
+    let steering = Steering::start(host, network, &PAYS);
     assert!(!network.is_taken(), "there is nobody to steer for yet");
     network.client.within(|| {
         run_on(&just(consumer));
@@ -70,11 +66,9 @@ fn it_begins_when_it_pays_and_ends_when_it_does_not() {
 
 #[test]
 fn where_it_does_not_pay_nothing_is_on_the_device() {
-    let Some((interrupts, consumer)) = can_run("where_it_does_not_pay") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
-    let steering = Steering::start(&host, &network, &DOES_NOT);
+    let Some(stage) = Stage::new("where_it_does_not_pay") else { return };
+    let Stage { consumer, ref host, ref network, .. } = stage;
+    let steering = Steering::start(host, network, &DOES_NOT);
     network.client.within(|| {
         run_on(&just(consumer));
         let mut client = Client::connect(Network::address());
@@ -91,11 +85,9 @@ fn where_it_does_not_pay_nothing_is_on_the_device() {
 
 #[test]
 fn on_a_saturated_core_steering_threads_do_not_starve() {
-    let Some((interrupts, consumer)) = can_run("on_a_saturated_core") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
-    let steering = Steering::start(&host, &network, &PAYS);
+    let Some(stage) = Stage::new("on_a_saturated_core") else { return };
+    let Stage { consumer, ref host, ref network, .. } = stage;
+    let steering = Steering::start(host, network, &PAYS);
     let is_ending = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // One CPU's worth of work, for as long as the test lasts.

@@ -12,13 +12,33 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
     let flow_table = "/proc/sys/net/core/rps_sock_flow_entries";
     let before = std::fs::read_to_string(flow_table).unwrap();
     let path = host.path("sais.json");
-    let words = ["bench", "sais", "--quick", "--json", path.to_str().unwrap()];
+    // Real programs take part where they were fetched.
+    let parts = ["--parts", "memory,network"];
+    let words =
+        [&["bench", "sais", "--quick", "--json", path.to_str().unwrap()], &parts[..]].concat();
     let run = output(&mut host.evenkeel(words));
     assert!(run.status.success(), "{run:?}");
     let report: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let rows = report["rows"].as_array().unwrap();
     // Three cases in memory, and one over the network with all contestants.
     assert_eq!(rows.len(), 3 * 2 + 9, "{rows:?}");
+    for row in rows.iter().filter(|row| !row["case"].as_str().unwrap().starts_with("in memory")) {
+        let traffic = &row["traffic"];
+        assert!(traffic["retransmitted"].as_f64().unwrap() >= 0.0, "{row}");
+        let contestant = row["contestant"].as_str().unwrap();
+        let is_steered = !["none", "rps", "rfs"].contains(&contestant);
+        // Auto mostly has no reason to steer.
+        if contestant != "auto" {
+            assert_eq!(traffic["home_pct"].is_number(), is_steered, "{row}");
+        }
+        assert_eq!(traffic["hinted_pct"].is_number(), contestant.ends_with("hint"), "{row}");
+    }
+    let aims = report["aims"].as_array().unwrap();
+    let is_about = |what: &str| aims.iter().any(|aim| aim["what"].as_str().unwrap().contains(what));
+    for what in ["si-sais against si-irqbalance", "auto against none", "runner against dedicated:0"]
+    {
+        assert!(is_about(what), "{what}: {aims:?}");
+    }
     for row in rows {
         assert_eq!(row["runs"], 3, "{row}");
         assert!(row["mb_per_s"].as_f64().unwrap() > 0.0, "{row}");

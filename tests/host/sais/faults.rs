@@ -4,7 +4,7 @@ use std::process::Output;
 
 use super::net::{DEVICE, Network, PEER};
 use super::traffic::{Client, Server, goes_on};
-use super::{Steering, attach, can_run, threads};
+use super::{Stage, Steering, attach, can_run, threads};
 use crate::support::*;
 
 /// The program and the steering threads are gone some moments after the process.
@@ -22,22 +22,20 @@ fn refusal(network: &Network, host: &Host, flags: &[&str]) -> (String, Option<i3
 
 #[test]
 fn however_it_ends_nothing_is_left_and_connections_live_on() {
-    let Some((interrupts, _)) = can_run("however_it_ends") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
+    let Some(stage) = Stage::new("however_it_ends") else { return };
+    let Stage { ref host, ref network, .. } = stage;
     let threads_before = threads();
     network.client.within(|| {
         // One connection through all of it.
         let mut client = Client::connect(Network::address());
         let ends = [(libc::SIGTERM, Some(0)), (libc::SIGINT, Some(0)), (libc::SIGKILL, None)];
         for (signal, code) in ends {
-            let steering = Steering::start(&host, &network, &[]);
+            let steering = Steering::start(host, network, &[]);
             assert!(network.is_taken());
             goes_on(&mut client);
             assert!(steering.count("steered") + steering.count("home") > 0);
             assert_eq!(steering.end(signal), code);
-            wait_nothing_is_left(&network, &threads_before);
+            wait_nothing_is_left(network, &threads_before);
             goes_on(&mut client);
         }
     });
@@ -45,11 +43,9 @@ fn however_it_ends_nothing_is_left_and_connections_live_on() {
 
 #[test]
 fn the_link_goes_down_and_up() {
-    let Some((interrupts, _)) = can_run("the_link_goes_down_and_up") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
-    let steering = Steering::start(&host, &network, &[]);
+    let Some(stage) = Stage::new("the_link_goes_down_and_up") else { return };
+    let Stage { ref host, ref network, .. } = stage;
+    let steering = Steering::start(host, network, &[]);
     network.client.within(|| {
         let mut client = Client::connect(Network::address());
         goes_on(&mut client);

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::capture::Capture;
 use super::net::{Network, PEER, SERVER, run_on};
 use super::traffic::{Client, Server};
-use super::{DEVICE, Steering, can_run};
+use super::{DEVICE, Stage, Steering, can_run};
 use crate::support::*;
 
 const MEGABYTE: usize = 1 << 20;
@@ -49,13 +49,11 @@ impl Drop for Serving<'_> {
 
 #[test]
 fn hints_come_back_and_all_counters_agree_with_the_cable() {
-    let Some((interrupts, consumer)) = can_run("hints_come_back") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
+    let Some(stage) = Stage::new("hints_come_back") else { return };
+    let Stage { consumer, ref host, ref network, .. } = stage;
     for address in Network::addresses() {
-        let serving = Serving::start(&host, &["--peers", "198.18.0.0/24,2001:2::/64"]);
-        let steering = Steering::start(&host, &network, &HINTS);
+        let serving = Serving::start(host, &["--peers", "198.18.0.0/24,2001:2::/64"]);
+        let steering = Steering::start(host, network, &HINTS);
         let capture = Capture::start(&network.router, PEER);
         network.client.within(|| {
             run_on(&just(consumer));
@@ -102,13 +100,10 @@ fn hints_come_back_and_all_counters_agree_with_the_cable() {
 
 #[test]
 fn hints_follow_a_consumer_that_moves() {
-    let Some((interrupts, other)) = can_run("hints_follow_a_consumer") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
-    let _serving = Serving::start(&host, &[]);
-    let steering =
-        Steering::start(&host, &network, &[&HINTS[..], &["--policy", "runner"]].concat());
+    let Some(stage) = Stage::new("hints_follow_a_consumer") else { return };
+    let Stage { interrupts, consumer: other, ref host, ref network, .. } = stage;
+    let _serving = Serving::start(host, &[]);
+    let steering = Steering::start(host, network, &[&HINTS[..], &["--policy", "runner"]].concat());
     const MOVES: usize = 40;
     let sight = network.client.within(|| {
         let mut client = Client::connect(Network::address());
@@ -125,13 +120,11 @@ fn hints_follow_a_consumer_that_moves() {
 
 #[test]
 fn a_server_that_serves_no_hints_is_named_and_its_packets_are_steered_all_the_same() {
-    let Some((interrupts, consumer)) = can_run("a_server_that_serves_no_hints") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
-    let mut command = super::attach(&host, &HINTS);
+    let Some(stage) = Stage::new("a_server_that_serves_no_hints") else { return };
+    let Stage { consumer, ref host, ref network, .. } = stage;
+    let mut command = super::attach(host, &HINTS);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut steering = Steering::spawn(&host, &network, command);
+    let mut steering = Steering::spawn(host, network, command);
     let mut said = BufReader::new(steering.stderr());
     network.client.within(|| {
         run_on(&just(consumer));
@@ -154,16 +147,14 @@ fn a_server_that_serves_no_hints_is_named_and_its_packets_are_steered_all_the_sa
 
 #[test]
 fn who_is_no_peer_gets_no_hints() {
-    let Some((interrupts, consumer)) = can_run("who_is_no_peer") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
+    let Some(stage) = Stage::new("who_is_no_peer") else { return };
+    let Stage { consumer, ref host, ref network, .. } = stage;
     // Neither is the server a peer of the client, nor then the client one of the server.
     let cases = [("10.0.0.0/8", "0.0.0.0/0", false), ("198.18.0.0/15", "10.0.0.0/8", true)];
     for (clients, servers, is_sent) in cases {
-        let serving = Serving::start(&host, &["--peers", servers]);
+        let serving = Serving::start(host, &["--peers", servers]);
         let flags = ["--mode", "hint", "--peers", clients];
-        let steering = Steering::start(&host, &network, &flags);
+        let steering = Steering::start(host, network, &flags);
         network.client.within(|| {
             let mut client = Client::connect(Network::address());
             client.fetch(MEGABYTE, consumer);
@@ -178,13 +169,10 @@ fn who_is_no_peer_gets_no_hints() {
 
 #[test]
 fn bad_hints_are_counted_by_kind_and_steer_nothing() {
-    let Some((interrupts, consumer)) = can_run("bad_hints_are_counted") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
-    let _serving = Serving::start(&host, &[]);
-    let steering =
-        Steering::start(&host, &network, &[&HINTS[..], &["--policy", "runner"]].concat());
+    let Some(stage) = Stage::new("bad_hints_are_counted") else { return };
+    let Stage { interrupts, consumer, ref host, ref network, .. } = stage;
+    let _serving = Serving::start(host, &[]);
+    let steering = Steering::start(host, network, &[&HINTS[..], &["--policy", "runner"]].concat());
     network.client.within(|| {
         let capture = Capture::start(&network.router, PEER);
         let mut client = Client::connect(Network::address());
@@ -238,12 +226,10 @@ fn bad_hints_are_counted_by_kind_and_steer_nothing() {
 
 #[test]
 fn a_flood_of_forged_hints_disturbs_nobody() {
-    let Some((interrupts, consumer)) = can_run("a_flood_of_forged_hints") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
-    let _serving = Serving::start(&host, &[]);
-    let steering = Steering::start(&host, &network, &HINTS);
+    let Some(stage) = Stage::new("a_flood_of_forged_hints") else { return };
+    let Stage { consumer, ref host, ref network, .. } = stage;
+    let _serving = Serving::start(host, &[]);
+    let steering = Steering::start(host, network, &HINTS);
     const FLOOD: u64 = 100_000;
     network.client.within(|| {
         run_on(&just(consumer));
@@ -275,12 +261,10 @@ fn a_flood_of_forged_hints_disturbs_nobody() {
 
 #[test]
 fn connections_survive_the_end_of_the_serving() {
-    let Some((interrupts, consumer)) = can_run("connections_survive_the_end") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
-    let serving = Serving::start(&host, &[]);
-    let steering = Steering::start(&host, &network, &HINTS);
+    let Some(stage) = Stage::new("connections_survive_the_end") else { return };
+    let Stage { consumer, ref host, ref network, .. } = stage;
+    let serving = Serving::start(host, &[]);
+    let steering = Steering::start(host, network, &HINTS);
     network.client.within(|| {
         run_on(&just(consumer));
         let mut client = Client::connect(Network::address());
@@ -385,27 +369,45 @@ fn what_hints_need_is_said() {
 
 #[test]
 fn a_cgroup_that_goes_ends_the_serving() {
-    let Some((interrupts, _)) = can_run("a_cgroup_that_goes") else { return };
-    let _ = interrupts;
+    if can_run("a_cgroup_that_goes").is_none() {
+        return;
+    }
     let host = Host::alone();
     let Some(root) = cgroup2() else {
         println!("a_cgroup_that_goes: skipped: no cgroup2 is mounted");
         return;
     };
-    let path = root.join(format!("evenkeel-test-{}", std::process::id()));
-    std::fs::create_dir(&path).unwrap();
+    let group = Group::new(&root);
     let run = std::thread::scope(|scope| {
-        let serve = || output(&mut host.evenkeel(["sais", "serve", path.to_str().unwrap()]));
-        let run = scope.spawn(serve);
+        let mut serve = host.evenkeel(["sais", "serve", group.0.to_str().unwrap()]);
+        let run = scope.spawn(move || output(&mut serve));
         wait_for("its socket", || {
             let answer = output(&mut host.evenkeel(["sais", "status", "--json"]));
             text(&answer.stdout).contains("evenkeel-test-")
         });
-        std::fs::remove_dir(&path).unwrap();
+        drop(group);
         run.join().unwrap()
     });
     assert_eq!(run.status.code(), Some(1));
     assert!(text(&run.stderr).ends_with("the cgroup is gone: no hints go back\n"), "{run:?}");
+}
+
+/// A cgroup that is removed when this is dropped.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    fn new(root: &std::path::Path) -> Self {
+        let path = root.join(format!("evenkeel-test-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let removed = std::fs::remove_dir(&self.0);
+        assert!(removed.is_ok() || std::thread::panicking(), "{removed:?}");
+    }
 }
 
 fn cgroup2() -> Option<std::path::PathBuf> {

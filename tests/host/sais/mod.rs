@@ -5,7 +5,9 @@ mod bench;
 mod capture;
 mod faults;
 mod hints;
+mod hold;
 mod net;
+mod rfs;
 mod steering;
 mod traffic;
 
@@ -15,6 +17,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use serde_json::Value;
 
 use self::net::{DEVICE, Network};
+use self::traffic::Server;
 use crate::support::*;
 
 /// `evenkeel sais attach` on the client's device, ended when it is dropped.
@@ -116,6 +119,25 @@ fn threads() -> Vec<(u32, u32)> {
         threads.extend(cpu.map(|cpu| (pid, cpu)));
     }
     threads
+}
+
+/// A server behind a network whose packets arrive on the first of two CPUs, and no other test meanwhile.
+struct Stage {
+    interrupts: u32,
+    consumer: u32,
+    host: Host,
+    network: Network,
+    _server: Server,
+}
+
+impl Stage {
+    fn new(test: &str) -> Option<Self> {
+        let (interrupts, consumer) = can_run(test)?;
+        let host = Host::alone();
+        let network = Network::new(interrupts);
+        let _server = Server::start(&network.server, interrupts);
+        Some(Self { interrupts, consumer, host, network, _server })
+    }
 }
 
 /// Root, two CPUs: the first takes the interrupts, on the second runs the consumer.

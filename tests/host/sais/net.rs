@@ -25,7 +25,7 @@ pub const SERVER: &str = "server0";
 pub struct Namespace(File);
 
 impl Namespace {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let open = || {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             File::open("/proc/thread-self/ns/net").unwrap()
@@ -52,7 +52,7 @@ impl Namespace {
     }
 
     /// A path by which `ip` finds it.
-    fn path(&self) -> String {
+    pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 

@@ -5,20 +5,18 @@ use std::time::Duration;
 use evenkeel_cbinfo::Cbinfo;
 
 use super::net::{Network, run_on};
-use super::traffic::{Client, Server, wander};
-use super::{Steering, can_run, threads};
+use super::traffic::{Client, wander};
+use super::{Stage, Steering, threads};
 use crate::support::*;
 
 const MEGABYTE: usize = 1 << 20;
 
 #[test]
 fn packets_are_processed_on_the_core_of_a_pinned_consumer() {
-    let Some((interrupts, consumer)) = can_run("packets_are_processed") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
+    let Some(stage) = Stage::new("packets_are_processed") else { return };
+    let Stage { interrupts, consumer, ref host, ref network, .. } = stage;
     for address in Network::addresses() {
-        let steering = Steering::start(&host, &network, &["--policy", "runner"]);
+        let steering = Steering::start(host, network, &["--policy", "runner"]);
         let mut accounting = Cbinfo::open(&[]).unwrap();
         for (pid, cpu) in threads() {
             assert_eq!(accounting.follow(pid, cpu + 1).unwrap(), 1);
@@ -52,11 +50,9 @@ fn packets_are_processed_on_the_core_of_a_pinned_consumer() {
 
 #[test]
 fn a_consumer_is_followed_and_nothing_overtakes() {
-    let Some((interrupts, other)) = can_run("a_consumer_is_followed") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
-    let steering = Steering::start(&host, &network, &["--policy", "runner"]);
+    let Some(stage) = Stage::new("a_consumer_is_followed") else { return };
+    let Stage { interrupts, consumer: other, ref host, ref network, .. } = stage;
+    let steering = Steering::start(host, network, &["--policy", "runner"]);
     const MOVES: usize = 60;
     let sight = network.client.within(|| {
         let mut client = Client::connect(Network::address());
@@ -71,11 +67,9 @@ fn a_consumer_is_followed_and_nothing_overtakes() {
 
 #[test]
 fn a_stream_without_a_pause_is_not_overtaken_either() {
-    let Some((interrupts, other)) = can_run("a_stream_without_a_pause") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
-    let steering = Steering::start(&host, &network, &["--policy", "runner"]);
+    let Some(stage) = Stage::new("a_stream_without_a_pause") else { return };
+    let Stage { interrupts, consumer: other, ref host, ref network, .. } = stage;
+    let steering = Steering::start(host, network, &["--policy", "runner"]);
     network.client.within(|| {
         let mut client = Client::connect(Network::address());
         let (bytes, mut pieces) = (256 * MEGABYTE, 0);
@@ -93,10 +87,8 @@ fn a_stream_without_a_pause_is_not_overtaken_either() {
 
 #[test]
 fn each_policy_has_its_core() {
-    let Some((interrupts, other)) = can_run("each_policy_has_its_core") else { return };
-    let host = Host::alone();
-    let network = Network::new(interrupts);
-    let _server = Server::start(&network.server, interrupts);
+    let Some(stage) = Stage::new("each_policy_has_its_core") else { return };
+    let Stage { interrupts, consumer: other, ref host, ref network, .. } = stage;
     let dedicated = format!("dedicated:{other}");
     let only = other.to_string();
     // Flags; where it sends the request, where it receives; where packets then are processed.
@@ -111,7 +103,7 @@ fn each_policy_has_its_core() {
         (&["--policy", "runner", "--cpus", &interrupts.to_string()], other, other, interrupts),
     ];
     for (flags, sends, receives, processed) in cases {
-        let steering = Steering::start(&host, &network, flags);
+        let steering = Steering::start(host, network, flags);
         network.client.within(|| {
             let mut client = Client::connect(Network::address());
             // The first exchange tells where the consumer is.

@@ -118,7 +118,9 @@ impl Scale<'_> {
         let plan = Plan { initial_runs: self.runs, max_runs: self.runs, ..Plan::default() };
         let time = if self.is_quick { QUICK_TIME } else { TIME };
         let Self { executable, cpus, .. } = self;
-        Experiment { executable, cpus, plan, time, applications, reads }.measure()
+        let experiment =
+            Experiment { executable, cpus, plan, time, applications, reads, programs: None };
+        Ok(experiment.measure()?.rows)
     }
 
     /// By the number of servers: goodput (figure 5), and CPU time for figures 8 to 11.
@@ -367,6 +369,7 @@ mod tests {
             vs_baseline_ci95: Some([vs_baseline; 2]),
             verdict: Some(verdict),
             cpu_s_per_gb: Some(cpu_s_per_gb),
+            traffic: None,
             foreign_pct: None,
             runs: 6,
             failed: None,

@@ -43,6 +43,16 @@ impl Contestant {
     pub const FEW: [Self; 4] =
         [Self::None, Self::Flow("least-loaded"), Self::Flow("runner"), Self::Flow("auto")];
 
+    /// Those of real programs.
+    pub const PROGRAMS: [Self; 6] = [
+        Self::None,
+        Self::Rfs,
+        Self::Flow("dedicated:0"),
+        Self::Flow("runner"),
+        Self::Flow("auto"),
+        Self::Hint("issuer"),
+    ];
+
     /// Its name in the report.
     pub fn name(self) -> String {
         match self {

@@ -8,20 +8,30 @@
 //! | `network` | a client and a server with a cable between them |
 //! | `parallel` | the parallel read |
 //! | `contestant` | who directs packets to cores |
+//! | `programs` | nginx and iperf3 in its place |
+//! | `packet_cost` | what the program on the device takes for a packet, in instructions |
+//! | `traffic` | what happened to packets meanwhile |
 //! | `table` | what came of it |
+//! | `aims` | what was wanted, and whether it was reached |
 //!
 //! Where the network is the bound, CPU time decides: of this process and of those that it starts (both
 //! ends of the cable), of the steering threads, and of all interrupts and softirqs on the machine.
 
+mod aims;
 pub(crate) mod contestant;
 mod memory;
 mod network;
+mod packet_cost;
 pub(crate) mod parallel;
+mod programs;
 pub(crate) mod table;
+mod traffic;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -37,10 +47,13 @@ use crate::interrupt;
 use crate::output::Output;
 use crate::report::MachineInfo;
 
+use aims::Aim;
 use contestant::Contestant;
 use memory::Files;
 use network::Network;
 use parallel::Load;
+use programs::{Program, Programs};
+use traffic::Traffic;
 
 /// Runs of each contestant to begin with, and of the quick form.
 const RUNS: usize = 7;
@@ -48,13 +61,52 @@ const QUICK_RUNS: usize = 3;
 /// Undecided rows get so many more at a time.
 const MORE_RUNS: usize = 4;
 /// From here on nothing is added.
-const BUDGET: Duration = Duration::from_secs(35 * 60);
+const BUDGET: Duration = Duration::from_secs(30 * 60);
 /// How long each run lasts.
 const TIME: Duration = Duration::from_millis(1000);
 const QUICK_TIME: Duration = Duration::from_millis(300);
 /// What a run is expressed for: seconds for so many bytes.
 const GIGABYTE: f64 = 1e9;
 const MEBIBYTE: usize = 1 << 20;
+
+/// What can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Strips in memory.
+    Memory,
+    /// Parallel reads between two namespaces.
+    Network,
+    /// Programs of the distribution between them.
+    Programs,
+    /// What a packet costs, in a virtual machine.
+    Packets,
+}
+
+impl Part {
+    /// All, in the order in which they are measured.
+    pub const ALL: [Self; 4] = [Self::Memory, Self::Network, Self::Programs, Self::Packets];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Network => "network",
+            Self::Programs => "programs",
+            Self::Packets => "packets",
+        }
+    }
+}
+
+impl FromStr for Part {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|part| part.name() == name);
+        found.with_context(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("there is no part {name:?}: give some of {names}")
+        })
+    }
+}
 
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
@@ -63,6 +115,10 @@ pub struct Options {
     pub executable: PathBuf,
     /// Only P and M of the paper's analysis.
     pub measure_pm: bool,
+    /// Which parts; all if none are named.
+    pub parts: Vec<Part>,
+    /// In the virtual machine: measure what a packet costs.
+    pub inside: bool,
     /// The short form, which shows that it works and decides little.
     pub quick: bool,
     /// Where to write the rows as JSON.
@@ -77,6 +133,9 @@ pub struct Options {
 /// # Errors
 /// A file cannot be written, or nothing can be measured.
 pub fn run(options: &Options) -> Result<i32> {
+    if options.inside {
+        return packet_cost::play();
+    }
     let json = options.json.as_deref().map(Output::prepare).transpose()?;
     let machine = Machine::from_sysfs(Path::new("/"))?;
     let cpus = machine.online();
@@ -87,39 +146,59 @@ pub fn run(options: &Options) -> Result<i32> {
         command: options.command.clone(),
         strip_times,
         rows: Vec::new(),
+        aims: Vec::new(),
+        packet_costs: Vec::new(),
+        said: Vec::new(),
     };
     if !options.measure_pm {
         let _watch = interrupt::watch();
-        let list: Vec<u32> = cpus.iter().collect();
-        let plan = if options.quick {
-            Plan {
-                initial_runs: QUICK_RUNS,
-                max_runs: QUICK_RUNS,
-                max_repeats: 1,
-                ..Plan::default()
-            }
-        } else {
-            Plan { initial_runs: RUNS, step: MORE_RUNS, budget: BUDGET, ..Plan::default() }
-        };
-        let experiment = Experiment {
-            executable: &options.executable,
-            cpus: &cpus,
-            plan,
-            time: if options.quick { QUICK_TIME } else { TIME },
-            applications: vec![1, list.len(), 2 * list.len()],
-            reads: reads(options.quick, list.len()),
-        };
-        match experiment.measure() {
+        match measure_all(options, &cpus, &mut report) {
             _ if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
-            measured => report.rows = measured?,
+            measured => measured?,
         }
-        println!("{}", report.table());
-        println!("{}", report.sentences().join("\n"));
+        report.show();
     }
     if let Some(output) = json {
         output.write(&serde_json::to_string_pretty(&report)?)?;
     }
     Ok(i32::from(report.rows.iter().any(|row| row.failed.is_some())))
+}
+
+fn measure_all(options: &Options, cpus: &CpuSet, report: &mut SaisReport) -> Result<()> {
+    let is_asked = |part| options.parts.is_empty() || options.parts.contains(&part);
+    if is_asked(Part::Packets) && !options.quick {
+        match packet_cost::measure(&options.executable) {
+            Ok(costs) => report.packet_costs = costs,
+            Err(why) => report.said.push(format!("what a packet costs was not counted: {why:#}")),
+        }
+        interrupt::check()?;
+    }
+    let programs = if is_asked(Part::Programs) {
+        report.said.push(programs::not_tried());
+        Programs::find()
+            .inspect_err(|why| report.said.push(format!("real programs were left out: {why:#}")))
+            .ok()
+    } else {
+        None
+    };
+    let count = cpus.iter().count();
+    let plan = if options.quick {
+        Plan { initial_runs: QUICK_RUNS, max_runs: QUICK_RUNS, max_repeats: 1, ..Plan::default() }
+    } else {
+        Plan { initial_runs: RUNS, step: MORE_RUNS, budget: BUDGET, ..Plan::default() }
+    };
+    let experiment = Experiment {
+        executable: &options.executable,
+        cpus,
+        plan,
+        time: if options.quick { QUICK_TIME } else { TIME },
+        applications: if is_asked(Part::Memory) { vec![1, count, 2 * count] } else { Vec::new() },
+        reads: if is_asked(Part::Network) { reads(options.quick, count) } else { Vec::new() },
+        programs,
+    };
+    let measured = experiment.measure()?;
+    (report.rows, report.aims) = (measured.rows, measured.aims);
+    Ok(())
 }
 
 /// One experiment over a network.
@@ -168,8 +247,8 @@ fn pairs(cpus: &[u32], applications: usize, is_together: bool) -> Vec<(u32, u32)
     (0..applications).map(pair).collect()
 }
 
-/// CPU time of runs, in seconds for a gigabyte, by case and contestant.
-type Costs = RefCell<BTreeMap<(String, String), Vec<f64>>>;
+/// What happened to packets, run by run, by case and contestant.
+type Journeys = RefCell<BTreeMap<(String, String), Vec<Traffic>>>;
 
 /// What is measured together.
 pub(crate) struct Experiment<'a> {
@@ -181,6 +260,8 @@ pub(crate) struct Experiment<'a> {
     /// In memory, with so many applications.
     pub applications: Vec<usize>,
     pub reads: Vec<Read>,
+    /// Real programs, where they are to take part.
+    pub programs: Option<Programs>,
 }
 
 /// The case of so many applications in memory.
@@ -188,96 +269,115 @@ pub(crate) fn memory_case(applications: usize) -> String {
     format!("in memory, {applications} applications")
 }
 
+/// Rows, in the order of the cases, and what they say of what is wanted.
+pub(crate) struct Measured {
+    pub rows: Vec<Row>,
+    pub aims: Vec<Aim>,
+}
+
 impl Experiment<'_> {
-    /// All rows, in the order of the cases.
+    /// Measures everything.
     ///
     /// # Errors
     /// CPU time cannot be counted, there is only one CPU, or somebody asked for the end.
-    pub fn measure(&self) -> Result<Vec<Row>> {
-        measure(self)
-    }
-}
-
-fn measure(experiment: &Experiment<'_>) -> Result<Vec<Row>> {
-    let Experiment { executable, cpus, plan, time, applications, reads } = experiment;
-    let (cpus, time) = (*cpus, *time);
-    let accounts = RefCell::new(Cbinfo::open(&[]).context("CPU time cannot be counted exactly")?);
-    accounts.borrow_mut().follow(std::process::id(), std::process::id())?;
-    let (costs, files) = (Costs::default(), Files::new()?);
-    let list: Vec<u32> = cpus.iter().collect();
-    if list.len() < 2 {
-        bail!("with a single CPU there is no other one to fetch data from: two are needed");
-    }
-    let counted = |case: &str, name: &str, work: &mut dyn FnMut() -> Result<(u64, Duration)>| {
+    pub fn measure(&self) -> Result<Measured> {
+        let accounts = Cbinfo::open(&[]).context("CPU time cannot be counted exactly")?;
+        let accounts = RefCell::new(accounts);
+        accounts.borrow_mut().follow(std::process::id(), std::process::id())?;
+        let (journeys, files) = (Journeys::default(), Files::new()?);
+        let cpus: Vec<u32> = self.cpus.iter().collect();
+        if cpus.len() < 2 {
+            bail!("with a single CPU there is no other one to fetch data from: two are needed");
+        }
+        let counted = |work: &mut dyn FnMut() -> Result<(u64, Duration)>| {
+            interrupt::check()?;
+            count(&mut accounts.borrow_mut(), cpus.len(), work)
+        };
+        // A contestant who is in charge of a network, over which something is read.
+        let over_network = |case: &str, who: Contestant, rate, read: &Transfer<'_>| {
+            let network = Network::new(rate)?;
+            let _in_charge = who.begin(self.executable, &network, self.cpus)?;
+            let measured = counted(&mut || read(&network))?;
+            let traffic = Traffic::read(&network, self.executable)?;
+            let key = (case.to_owned(), who.name());
+            journeys.borrow_mut().entry(key).or_default().push(traffic);
+            Ok(measured)
+        };
+        let mut groups = Vec::new();
+        for applications in self.applications.iter().copied() {
+            let contestant = |name: &'static str, is_together| {
+                let (pairs, files) = (pairs(&cpus, applications, is_together), &files);
+                let (counted, time) = (&counted, self.time);
+                interleave::Contestant {
+                    name: name.into(),
+                    run: Box::new(move || counted(&mut || memory::run(files, &pairs, time))),
+                }
+            };
+            groups.push(Group {
+                case: memory_case(applications),
+                program: "strips".into(),
+                reference: None,
+                contestants: vec![
+                    contestant(table::SI_IRQBALANCE, false),
+                    contestant(table::SI_SAIS, true),
+                ],
+            });
+        }
+        let over_network: &OverNetwork<'_> = &over_network;
+        for read in &self.reads {
+            let (load, time) = (read.load, self.time);
+            let transfer = move |network: &Network| parallel::read(network, load, time);
+            let (rate, who) = (read.gbit_per_s, read.contestants);
+            groups.push(group(read.case(), rate, who, Rc::new(transfer), over_network));
+        }
+        if let Some(programs) = &self.programs {
+            for program in Program::ALL {
+                let time = self.time;
+                let transfer = move |network: &Network| programs.run(program, network, time);
+                let (case, who) = (program.case().into(), &Contestant::PROGRAMS);
+                groups.push(group(case, None, who, Rc::new(transfer), over_network));
+            }
+        }
+        let (display, start) = (Display::new(), Instant::now());
+        let outcomes =
+            interleave::run(&mut groups, &self.plan, &|| start.elapsed(), &mut |progress| {
+                display.show(&progress)
+            });
+        drop(groups);
+        display.finish();
         interrupt::check()?;
-        let counted = count(&mut accounts.borrow_mut(), cpus.len(), work)?;
-        let key = (case.to_owned(), name.to_owned());
-        costs.borrow_mut().entry(key).or_default().push(counted.cpu_s_per_gb);
-        Ok(counted.measurement)
-    };
-    let counted = &counted;
-
-    let mut groups = Vec::new();
-    for applications in applications.iter().copied() {
-        let case = memory_case(applications);
-        let contestant = |name: &'static str, is_together| {
-            let (pairs, case, files) =
-                (pairs(&list, applications, is_together), case.clone(), &files);
-            interleave::Contestant {
-                name: name.into(),
-                run: Box::new(move || {
-                    counted(&case, name, &mut || memory::run(files, &pairs, time))
-                }),
-            }
+        let (outcomes, journeys) = (outcomes?, journeys.into_inner());
+        let row = |outcome: &interleave::Outcome| {
+            let key = (outcome.case.clone(), outcome.contestant.clone());
+            Row::new(outcome, journeys.get(&key).and_then(|runs| Traffic::medians(runs)))
         };
-        groups.push(Group {
-            case: case.clone(),
-            program: "strips".into(),
-            reference: None,
-            contestants: vec![
-                contestant(table::SI_IRQBALANCE, false),
-                contestant(table::SI_SAIS, true),
-            ],
-        });
+        let rows: Vec<Row> = outcomes.iter().map(row).collect();
+        Ok(Measured { aims: aims::of(&outcomes, &rows, self.plan.looks()), rows })
     }
-    for read in reads {
-        let case = read.case();
-        let contestant = |who: &Contestant| {
-            let (who, case, load, rate) = (*who, case.clone(), read.load, read.gbit_per_s);
-            interleave::Contestant {
-                name: who.name(),
-                run: Box::new(move || {
-                    let network = Network::new(rate)?;
-                    let _in_charge = who.begin(executable, &network, cpus)?;
-                    counted(&case, &who.name(), &mut || parallel::read(&network, load, time))
-                }),
-            }
-        };
-        groups.push(Group {
-            case: case.clone(),
-            program: "parallel read".into(),
-            reference: None,
-            contestants: read.contestants.iter().map(contestant).collect(),
-        });
-    }
-    let (display, start) = (Display::new(), Instant::now());
-    let outcomes = interleave::run(&mut groups, plan, &|| start.elapsed(), &mut |progress| {
-        display.show(&progress);
-    });
-    drop(groups);
-    display.finish();
-    interrupt::check()?;
-    let costs = costs.into_inner();
-    let row = |outcome: &interleave::Outcome| {
-        let key = (outcome.case.clone(), outcome.contestant.clone());
-        Row::new(outcome, costs.get(&key).map_or(&[], Vec::as_slice))
-    };
-    Ok(outcomes?.iter().map(row).collect())
 }
 
-struct Counted {
-    measurement: Measurement,
-    cpu_s_per_gb: f64,
+/// Reads over a network; returns bytes and time.
+type Transfer<'a> = dyn Fn(&Network) -> Result<(u64, Duration)> + 'a;
+/// Puts a contestant in charge of a network of this rate, and reads over it in this case.
+type OverNetwork<'a> =
+    dyn Fn(&str, Contestant, Option<u32>, &Transfer<'_>) -> Result<Measurement> + 'a;
+
+fn group<'a>(
+    case: String,
+    rate: Option<u32>,
+    contestants: &[Contestant],
+    read: Rc<Transfer<'a>>,
+    over_network: &'a OverNetwork<'a>,
+) -> Group<'a> {
+    let contestant = |who: &Contestant| {
+        let (who, case, read) = (*who, case.clone(), Rc::clone(&read));
+        interleave::Contestant {
+            name: who.name(),
+            run: Box::new(move || over_network(&case, who, rate, &*read)),
+        }
+    };
+    let contestants = contestants.iter().map(contestant).collect();
+    Group { case: case.clone(), program: "transfer".into(), reference: None, contestants }
 }
 
 /// Does something, and counts what CPU time it took.
@@ -285,7 +385,7 @@ fn count(
     accounts: &mut Cbinfo,
     cpus: usize,
     work: &mut dyn FnMut() -> Result<(u64, Duration)>,
-) -> Result<Counted> {
+) -> Result<Measurement> {
     // The steering threads are kernel threads, which nobody starts.
     for thread in procfs::process::all_processes()?.flatten() {
         let name = thread.stat().map(|stat| stat.comm).unwrap_or_default();
@@ -311,14 +411,12 @@ fn count(
     }
     let gigabytes = bytes as f64 / GIGABYTE;
     let foreign_ns = after.1.saturating_sub(before.1) as f64;
-    Ok(Counted {
-        measurement: Measurement {
-            seconds: time.as_secs_f64() / gigabytes,
-            foreign_pct: 100.0 * foreign_ns / (elapsed.as_nanos() as f64 * cpus as f64),
-            ..Measurement::default()
-        },
+    Ok(Measurement {
+        seconds: time.as_secs_f64() / gigabytes,
         // Connecting and closing are in the count, but hardly matter.
-        cpu_s_per_gb: after.0.saturating_sub(before.0) as f64 / 1e9 / gigabytes,
+        cpu_s: Some(after.0.saturating_sub(before.0) as f64 / 1e9 / gigabytes),
+        foreign_pct: 100.0 * foreign_ns / (elapsed.as_nanos() as f64 * cpus as f64),
+        ..Measurement::default()
     })
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use evenkeel_bench::keel::Clock;
+use evenkeel_bench::sais::Part as SaisPart;
 
 use super::Interval;
 
@@ -40,6 +41,13 @@ pub struct SaisBenchArgs {
     /// Only measure P and M of the paper's analysis, for `evenkeel sais model`.
     #[arg(long)]
     pub measure_pm: bool,
+    /// Only these parts: memory (strips in memory), network (parallel reads), programs (nginx and
+    /// iperf3, which `scripts/programs` fetches), packets (what a packet costs, in a virtual machine).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "measure_pm")]
+    pub parts: Vec<SaisPart>,
+    /// In the virtual machine: measure what a packet costs.
+    #[arg(long, hide = true)]
+    pub inside: bool,
     /// In a minute or two: few rows, few runs, no certainty.
     #[arg(long, conflicts_with = "measure_pm")]
     pub quick: bool,

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use evenkeel_machine::CpuSet;
 use evenkeel_sais::{IpNet, Mode, Policy, StripTimes, Wire, XdpMode};
 
-use super::JsonArgs;
+use super::{FaultArgs, JsonArgs};
 
 /// `evenkeel sais`.
 #[derive(Debug, Args)]
@@ -66,6 +66,24 @@ pub struct AttachArgs {
     /// the driver where that loses nothing.
     #[arg(long, value_name = "MODE", default_value_t)]
     pub xdp: XdpMode,
+    /// Keep a thread that waits for data on the core where it asked, for no longer than so many
+    /// seconds without an answer (1 if none are given); with `--policy issuer`, `runner` or `auto`.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
+    pub hold: Option<u64>,
+    /// With `--policy auto`: where steering pays, turn the kernel's receive flow steering on instead
+    /// (net.core.rps_sock_flow_entries and the device's rps_flow_cnt), and back when it does not.
+    #[arg(long)]
+    pub manage_rfs: bool,
+    /// For fault tests.
+    #[command(flatten)]
+    pub faults: FaultArgs,
 }
 
 /// `evenkeel sais serve`.

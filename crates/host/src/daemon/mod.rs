@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_control::{BindError, Server};
-use evenkeel_journal::{Session, SessionOptions};
+use evenkeel_journal::{GuardedSession, Session, SessionOptions, SupervisorCommand, undo_earlier};
 use evenkeel_machine::Machine;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
@@ -30,10 +30,9 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::balancer::{Balancer, BalancerError, Options};
-use crate::guarded::{GuardedSession, SupervisorCommand};
 use crate::observe::monotonic_ns;
 use crate::prompt::ask_for_short_slices;
-use crate::supervise::{undo_earlier, wait_readable};
+use crate::supervise::wait_readable;
 
 pub use admission::How;
 pub use metrics::MetricsError;

@@ -18,8 +18,11 @@ fn every_point(test: &str, supervised: bool) {
     affinity::set(bound.task.tid, &just(y)).unwrap();
     let tasks = [victim.worker, b.task, c, d, bound.task, victim.root];
     let list = tasks.map(|task| task.tid.to_string()).join(",");
+    let knobs = ["first", "second"].map(|name| dir.path().join(name));
+    knobs.iter().for_each(|knob| std::fs::write(knob, "0\n").unwrap());
     let is_as_before = || {
         tasks.iter().all(|task| mask(task.tid) == if *task == bound.task { just(y) } else { all() })
+            && knobs.iter().all(|knob| std::fs::read_to_string(knob).unwrap().trim() == "0")
     };
     assert!(is_as_before());
     for point in 1.. {

@@ -8,6 +8,7 @@ mod damage;
 mod heirs;
 mod place;
 mod roles;
+mod setting;
 mod slow_clone;
 mod supervisor;
 mod tools;

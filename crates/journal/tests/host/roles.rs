@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use evenkeel_journal::{
     JournalError, PlaceError, Placed, Session, SessionOptions, Style, Supervisor, TaskRef,
-    UndoOptions, failpoint, supervise, undo,
+    TurnedBack, UndoOptions, failpoint, supervise, undo,
 };
 
 use crate::{slow_clone, tools};
@@ -126,6 +126,9 @@ fn writer() {
     let [x, y] = cpus[..] else { panic!("{cpus:?}") };
 
     session.add_program(&root).unwrap();
+    // Ordinary files stand for knobs of the kernel.
+    let knobs = ["first", "second"].map(|name| PathBuf::from(variable("DIR")).join(name));
+    assert!(session.turn(&knobs[0], "7").unwrap());
     // A child that is born with a pin, and outlives us.
     let own = TaskRef::of(tid()).unwrap();
     session.add_program(&own.process().unwrap()).unwrap();
@@ -139,6 +142,10 @@ fn writer() {
     assert!(session.free_inherited(&TaskRef::of(child).unwrap()).unwrap());
     assert_eq!(session.place(&own, y, Style::Soft).unwrap(), Placed::Moved);
 
+    assert!(session.turn(&knobs[1], "8").unwrap());
+    assert_eq!(session.turn_back(&knobs[0]).unwrap(), TurnedBack::Restored);
+    assert!(session.turn(&knobs[0], "9").unwrap());
+    assert!(session.turn(&knobs[0], "10").unwrap());
     assert_eq!(session.place(&a, x, Style::Hard).unwrap(), Placed::Pinned);
     assert_eq!(session.place(&b, y, Style::Soft).unwrap(), Placed::Moved);
     assert_eq!(session.place(&c, x, Style::Hard).unwrap(), Placed::Pinned);

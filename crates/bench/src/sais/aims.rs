@@ -1,0 +1,318 @@
+//! What was wanted of SAIs, and whether the rows show it: reached, missed, or undecided.
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::{Deserialize, Serialize};
+
+use super::contestant::Contestant;
+use super::table::{Row, SI_IRQBALANCE, SI_SAIS};
+use crate::interleave::{Measurement, Outcome};
+use crate::keel::Reached;
+use crate::stats::{Comparison, Judged, Verdict, judge};
+
+/// Of a ratio whose direction is not certain, so much less is no loss.
+const AS_GOOD_AS: f64 = 0.95;
+/// What an interval is to cover.
+const LEVEL: f64 = 0.95;
+/// What is wanted of the runner's core against a dedicated one, and of one core against two in memory.
+const VS_DEDICATED: f64 = 1.15;
+const IN_MEMORY: f64 = 1.2;
+/// The share of packets that are to be at home, in %, where consumers may move.
+const AT_HOME_PCT: f64 = 99.0;
+/// And of those that are to come with a hint: the first ones of a connection cannot.
+const HINTED_PCT: f64 = 99.0;
+
+/// Something that was wanted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Aim {
+    /// Of what.
+    pub what: String,
+    /// What was found.
+    pub found: String,
+    /// What was wanted; `None`: it is only to be known.
+    pub wanted: Option<String>,
+    /// Whether it was reached.
+    pub reached: Option<Reached>,
+}
+
+/// What is wanted of a ratio.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Want {
+    Nothing,
+    NotWorse,
+    Better,
+    AtLeast(f64),
+}
+
+/// What is compared; less is better.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Figure {
+    Goodput,
+    CpuTime,
+}
+
+impl Figure {
+    fn name(self) -> &'static str {
+        if self == Self::Goodput { "goodput" } else { "CPU-s/GB" }
+    }
+
+    fn of(self) -> fn(&Measurement) -> Option<f64> {
+        match self {
+            Self::Goodput => |run| Some(run.seconds),
+            Self::CpuTime => |run| run.cpu_s,
+        }
+    }
+}
+
+/// Two contestants of all cases in which both take part.
+struct Pair {
+    ours: String,
+    theirs: String,
+    figure: Figure,
+    want: Want,
+}
+
+fn pairs() -> Vec<Pair> {
+    let pair = |ours: Contestant, theirs: Contestant, figure, want| Pair {
+        ours: ours.name(),
+        theirs: theirs.name(),
+        figure,
+        want,
+    };
+    let auto = Contestant::Flow("auto");
+    let mut pairs = vec![Pair {
+        ours: SI_SAIS.into(),
+        theirs: SI_IRQBALANCE.into(),
+        figure: Figure::Goodput,
+        want: Want::AtLeast(IN_MEMORY),
+    }];
+    for theirs in [Contestant::None, Contestant::Rfs] {
+        pairs.push(pair(auto, theirs, Figure::Goodput, Want::NotWorse));
+        pairs.push(pair(auto, theirs, Figure::CpuTime, Want::NotWorse));
+    }
+    let balanced = Contestant::Flow("least-loaded");
+    pairs.push(pair(auto, balanced, Figure::Goodput, Want::Better));
+    let dedicated = Contestant::Flow("dedicated:0");
+    let at_least = Want::AtLeast(VS_DEDICATED);
+    pairs.push(pair(Contestant::Flow("runner"), dedicated, Figure::Goodput, at_least));
+    // What the option in each packet costs, the lost fast path included.
+    let (hint, flow) = (Contestant::Hint("issuer"), Contestant::Flow("issuer"));
+    pairs.push(pair(hint, flow, Figure::CpuTime, Want::Nothing));
+    pairs
+}
+
+/// All of them, judged as one family that was looked at so many times.
+pub(super) fn of(outcomes: &[Outcome], rows: &[Row], looks: usize) -> Vec<Aim> {
+    let mut compared: Vec<(String, Pair, Comparison)> = Vec::new();
+    for pair in pairs() {
+        for ours in outcomes.iter().filter(|outcome| outcome.contestant == pair.ours) {
+            let is_theirs =
+                |other: &&Outcome| other.case == ours.case && other.contestant == pair.theirs;
+            let theirs = outcomes.iter().find(is_theirs);
+            // Where the link is the bound, nobody can be better.
+            let is_shaped = ours.case.contains(" Gb/s");
+            if is_shaped && !matches!(pair.want, Want::NotWorse) {
+                continue;
+            }
+            let comparison = theirs.and_then(|theirs| ours.compared_by(theirs, pair.figure.of()));
+            if let Some(comparison) = comparison {
+                compared.push((
+                    ours.case.clone(),
+                    Pair { ours: pair.ours.clone(), theirs: pair.theirs.clone(), ..pair },
+                    comparison,
+                ));
+            }
+        }
+    }
+    let comparisons: Vec<Comparison> = compared.iter().map(|(_, _, of)| *of).collect();
+    let judged = judge(&comparisons, looks);
+    let ratios =
+        compared.iter().zip(judged).map(|((case, pair, _), judged)| ratio(case, pair, &judged));
+    let mut aims: Vec<Aim> = ratios.collect();
+    aims.extend(shares(rows));
+    aims
+}
+
+fn ratio(case: &str, pair: &Pair, judged: &Judged) -> Aim {
+    let ratio = judged.comparison.ratio;
+    let verdict = match judged.verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "worse",
+        Verdict::Undecided => "undecided",
+    };
+    let (wanted, reached) = match pair.want {
+        Want::Nothing => (None, None),
+        Want::NotWorse => (Some("not worse".to_owned()), Some(not_worse(judged))),
+        Want::Better => (Some("better".to_owned()), Some(better(judged))),
+        Want::AtLeast(factor) => (Some(format!("{factor:.2}")), Some(at_least(judged, factor))),
+    };
+    Aim {
+        what: format!("{case}: {} against {}, {}", pair.ours, pair.theirs, pair.figure.name()),
+        found: format!("{:.3} ({:.3} - {:.3}), {verdict}", ratio.median, ratio.lo, ratio.hi),
+        wanted,
+        reached,
+    }
+}
+
+/// Whether there are enough rounds for an interval.
+fn is_sure(judged: &Judged) -> bool {
+    judged.comparison.ratio.coverage >= LEVEL
+}
+
+fn not_worse(judged: &Judged) -> Reached {
+    match judged.verdict {
+        Verdict::Worse => Reached::Missed,
+        Verdict::Better => Reached::Reached,
+        Verdict::Undecided if is_sure(judged) && judged.comparison.ratio.lo >= AS_GOOD_AS => {
+            Reached::Reached
+        }
+        Verdict::Undecided => Reached::Undecided,
+    }
+}
+
+fn better(judged: &Judged) -> Reached {
+    match judged.verdict {
+        Verdict::Better => Reached::Reached,
+        Verdict::Worse => Reached::Missed,
+        Verdict::Undecided => Reached::Undecided,
+    }
+}
+
+fn at_least(judged: &Judged, factor: f64) -> Reached {
+    let ratio = judged.comparison.ratio;
+    if !is_sure(judged) {
+        Reached::Undecided
+    } else if ratio.lo >= factor {
+        Reached::Reached
+    } else if ratio.hi < factor {
+        Reached::Missed
+    } else {
+        Reached::Undecided
+    }
+}
+
+/// What is wanted of packets.
+fn shares(rows: &[Row]) -> Vec<Aim> {
+    let reached = |is_reached| Some(if is_reached { Reached::Reached } else { Reached::Missed });
+    let mut aims = Vec::new();
+    let of = |name: String| rows.iter().filter(move |row| row.contestant == name);
+    let least = |shares: Vec<f64>| shares.into_iter().reduce(f64::min);
+    let runner = of(Contestant::Flow("runner").name());
+    let home = least(runner.filter_map(|row| row.traffic?.home_pct).collect());
+    aims.extend(home.map(|pct| Aim {
+        what: "runner: packets on the core of their consumer, who may move; the least of all cases".into(),
+        found: format!("{pct:.2} %"),
+        wanted: Some(format!("{AT_HOME_PCT} %")),
+        reached: reached(pct >= AT_HOME_PCT),
+    }));
+    let hints = of(Contestant::Hint("issuer").name());
+    let hinted = least(hints.filter_map(|row| row.traffic?.hinted_pct).collect());
+    aims.extend(hinted.map(|pct| {
+        Aim {
+        what: "hint mode: packets that came with a hint of ours, those before the first round trip \
+               among the others; the least of all cases"
+            .into(),
+        found: format!("{pct:.2} %"),
+        wanted: Some(format!("{HINTED_PCT} %")),
+        reached: reached(pct >= HINTED_PCT),
+    }
+    }));
+    let disordered = |name: &str| -> f64 {
+        let rows = of(name.to_owned());
+        rows.filter_map(|row| Some(row.traffic?.out_of_order)).sum()
+    };
+    if of(Contestant::Flow("runner").name()).any(|row| row.traffic.is_some()) {
+        let none = disordered("none");
+        let (flow, auto) = (disordered("runner"), disordered("auto"));
+        aims.push(Aim {
+            what: "segments out of order, medians of all cases added".into(),
+            found: format!("none {none:.0}, runner {flow:.0}, auto {auto:.0}"),
+            wanted: Some("no more than without steering".into()),
+            reached: match flow <= none && auto <= none {
+                true => Some(Reached::Reached),
+                // A cable that disorders by itself says little.
+                false if none > 0.0 => Some(Reached::Undecided),
+                false => Some(Reached::Missed),
+            },
+        });
+    }
+    let predicted = |name: Contestant| {
+        let row = of(name.name()).find_map(|row| Some((row.case.clone(), row.traffic?)));
+        row.map(|(_, traffic)| traffic.predicted_pct)
+    };
+    let (flow, hint) = (Contestant::Flow("issuer"), Contestant::Hint("issuer"));
+    aims.extend(predicted(flow).zip(predicted(hint)).map(|(flow, hint)| Aim {
+        what: "segments on TCP's fast path at the client (header prediction), issuer".into(),
+        found: format!("{flow:.0} % in flow mode, {hint:.0} % in hint mode"),
+        wanted: None,
+        reached: None,
+    }));
+    aims
+}
+
+/// For the terminal.
+pub(super) fn table(aims: &[Aim]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["figure", "found", "wanted", "reached"]);
+    for aim in aims {
+        let reached = match aim.reached {
+            Some(Reached::Reached) => "reached",
+            Some(Reached::Missed) => "missed",
+            Some(Reached::Undecided) => "undecided",
+            None => "-",
+        };
+        let wanted = aim.wanted.as_deref().unwrap_or("-");
+        table.add_row([aim.what.as_str(), &aim.found, wanted, reached]);
+    }
+    if let Some(column) = table.column_mut(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(contestant: &str, seconds: f64, cpu_s: f64) -> Outcome {
+        // Not quite equal, as nothing is that is measured.
+        let run = |round: usize| {
+            let more = 1.0 + round as f64 * 1e-3;
+            let (seconds, cpu_s) = (seconds * more, Some(cpu_s * more));
+            Some(Measurement { seconds, cpu_s, ..Measurement::default() })
+        };
+        Outcome {
+            case: "unshaped".into(),
+            program: "transfer".into(),
+            contestant: contestant.into(),
+            rounds: (0..12).map(run).collect(),
+            judged: None,
+            repeated: 0,
+            failed: None,
+        }
+    }
+
+    #[test]
+    fn losses_are_said_like_gains() {
+        let outcomes = [
+            outcome("none", 1.0, 1.0),
+            outcome("dedicated:0", 2.0, 2.0),
+            outcome("least-loaded", 1.5, 1.0),
+            outcome("runner", 1.9, 2.0),
+            outcome("auto", 1.0, 1.4),
+        ];
+        let aims = of(&outcomes, &[], 1);
+        let reached = |what: &str| {
+            let aim = aims.iter().find(|aim| aim.what == format!("unshaped: {what}"));
+            aim.unwrap_or_else(|| panic!("{what}: {aims:?}")).reached
+        };
+        assert_eq!(reached("auto against none, goodput"), Some(Reached::Reached));
+        assert_eq!(reached("auto against none, CPU-s/GB"), Some(Reached::Missed));
+        assert_eq!(reached("auto against least-loaded, goodput"), Some(Reached::Reached));
+        assert_eq!(reached("runner against dedicated:0, goodput"), Some(Reached::Missed));
+        assert_eq!(aims.len(), 4, "who takes no part is compared with nobody: {aims:?}");
+        let table = table(&aims);
+        assert!(table.contains("1.500 (1.500 - 1.500), better"), "{table}");
+        assert!(table.contains("1.053 (1.053 - 1.053), better"), "{table}");
+    }
+}

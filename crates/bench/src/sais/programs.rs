@@ -1,0 +1,236 @@
+//! Real programs, unmodified, from the distribution: nginx sends files to ab, and iperf3 to itself.
+//! `scripts/programs` has unpacked them into the cache; they are started in the two namespaces for
+//! each run, and ended after it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::network::{Namespace, Network, SERVER};
+
+const PORT: u16 = 9080;
+/// What ab fetches over and over, in bytes.
+const FILE_BYTES: usize = 1 << 20;
+/// Connections of the client.
+const CONNECTIONS: &str = "4";
+/// A server listens by then.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// nginx, and ab asking.
+    Nginx,
+    /// iperf3, the server sending.
+    Iperf3,
+}
+
+impl Program {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Nginx, Self::Iperf3];
+
+    /// The case in the report.
+    pub fn case(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx, ab: 4 connections, 1 MiB",
+            Self::Iperf3 => "iperf3: 4 connections",
+        }
+    }
+}
+
+/// What was looked for, too.
+const FILE_SYSTEMS: [&str; 3] = ["nfs", "nfs4", "cifs"];
+
+/// What could have been among them, and is not.
+pub fn not_tried() -> String {
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let is_known =
+        |name: &&str| known.lines().any(|line| line.split_whitespace().last() == Some(*name));
+    let found: Vec<&str> = FILE_SYSTEMS.into_iter().filter(is_known).collect();
+    let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
+    format!(
+        "not tried: IOR, which is not in Debian; network file systems, of which this kernel has {found} \
+         (of {})",
+        FILE_SYSTEMS.join(", ")
+    )
+}
+
+/// Where they are.
+#[derive(Debug)]
+pub struct Programs {
+    root: PathBuf,
+    libraries: PathBuf,
+}
+
+impl Programs {
+    /// Finds them.
+    ///
+    /// # Errors
+    /// They have not been fetched.
+    pub fn find() -> Result<Self> {
+        let root = evenkeel_vm::cache().join("programs/usr");
+        let directories = fs::read_dir(root.join("lib")).into_iter().flatten().flatten();
+        let libraries = directories
+            .map(|entry| entry.path())
+            .find(|path| path.to_string_lossy().ends_with("-linux-gnu"));
+        let libraries = libraries
+            .with_context(|| format!("no programs in {}: run scripts/programs", root.display()))?;
+        Ok(Self { root, libraries })
+    }
+
+    fn command(&self, name: &str, words: &[&str]) -> Command {
+        let mut command = Command::new(self.root.join(name));
+        command.args(words).env("LD_LIBRARY_PATH", &self.libraries).stdin(Stdio::null());
+        command
+    }
+
+    /// Transfers for so long, at least a second; returns bytes and time.
+    ///
+    /// # Errors
+    /// A program cannot be started, or fails.
+    pub fn run(
+        &self,
+        program: Program,
+        network: &Network,
+        time: Duration,
+    ) -> Result<(u64, Duration)> {
+        let seconds = time.as_secs().max(1).to_string();
+        match program {
+            Program::Nginx => self.fetch(network, &seconds),
+            Program::Iperf3 => self.stream(network, &seconds),
+        }
+    }
+
+    fn fetch(&self, network: &Network, seconds: &str) -> Result<(u64, Duration)> {
+        let directory = tempfile::Builder::new().prefix("evenkeel-bench-").tempdir()?;
+        let place = directory.path();
+        fs::write(place.join("file"), vec![7; FILE_BYTES])?;
+        let configuration = place.join("nginx.conf");
+        fs::write(&configuration, nginx_conf(&place.display().to_string()))?;
+        let words = ["-c", &configuration.display().to_string(), "-e", "stderr"];
+        let _server = Server::start(self.command("sbin/nginx", &words), network)?;
+        let address = format!("http://{SERVER}:{PORT}/file");
+        let words = ["-q", "-k", "-t", seconds, "-n", "1000000", "-c", CONNECTIONS, &address];
+        said_by_ab(&self.client("bin/ab", &words, &network.client)?)
+    }
+
+    fn stream(&self, network: &Network, seconds: &str) -> Result<(u64, Duration)> {
+        let port = PORT.to_string();
+        let _server = Server::start(self.command("bin/iperf3", &["-s", "-p", &port]), network)?;
+        let server = SERVER.to_string();
+        let words = ["-c", &server, "-p", &port, "-R", "-t", seconds, "-P", CONNECTIONS, "-J"];
+        said_by_iperf3(&self.client("bin/iperf3", &words, &network.client)?)
+    }
+
+    fn client(&self, name: &str, words: &[&str], namespace: &Namespace) -> Result<String> {
+        let run = namespace.within(|| Ok(self.command(name, words).output()?))?;
+        let said = String::from_utf8_lossy(&run.stdout).into_owned();
+        ensure!(run.status.success(), "{name}: {}: {said}", run.status);
+        Ok(said)
+    }
+}
+
+/// A server in its namespace, ended when it is dropped.
+struct Server(Child);
+
+impl Server {
+    /// Waits until it listens.
+    fn start(mut command: Command, network: &Network) -> Result<Self> {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut server = Self(network.server.within(|| Ok(command.spawn()?))?);
+        let start = Instant::now();
+        while !network.server.within(|| Ok(is_listening()))? {
+            if let Some(status) = server.0.try_wait()? {
+                bail!("the server ended: {status}");
+            }
+            ensure!(start.elapsed() < PATIENCE, "the server does not listen");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether somebody in this network namespace listens at the port: a connection to try would be one
+/// that a server of a single client has to get rid of first.
+fn is_listening() -> bool {
+    const LISTENING: &str = "0A";
+    let port = format!(":{PORT:04X}");
+    let is_meant = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let (local, state) = (words.next(), words.nth(1));
+        local.is_some_and(|local| local.ends_with(&port)) && state == Some(LISTENING)
+    };
+    ["tcp", "tcp6"].into_iter().any(|family| {
+        let path = format!("/proc/thread-self/net/{family}");
+        fs::read_to_string(path).unwrap_or_default().lines().any(is_meant)
+    })
+}
+
+/// All that nginx would write lies in a directory that is removed.
+fn nginx_conf(place: &str) -> String {
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|name| format!("    {name}_temp_path {place}/{name};\n"))
+        .concat();
+    format!(
+        "daemon off;\nuser root;\nworker_processes 2;\npid {place}/pid;\nevents {{}}\nhttp {{\n    \
+         access_log off;\n    sendfile on;\n    keepalive_requests 10000000;\n{temporary}    \
+         server {{ listen {PORT}; root {place}; }}\n}}\n"
+    )
+}
+
+/// The word behind these.
+fn after<'a>(said: &'a str, words: &str) -> Option<&'a str> {
+    said.split_once(words)?.1.split_whitespace().next()
+}
+
+fn said_by_ab(said: &str) -> Result<(u64, Duration)> {
+    let figures = || -> Option<(u64, Duration)> {
+        let seconds: f64 = after(said, "Time taken for tests:")?.parse().ok()?;
+        let failed: u64 = after(said, "Failed requests:")?.parse().ok()?;
+        let bytes = after(said, "HTML transferred:")?.parse().ok()?;
+        (failed == 0).then_some((bytes, Duration::try_from_secs_f64(seconds).ok()?))
+    };
+    figures().with_context(|| format!("ab does not say how much it fetched: {said}"))
+}
+
+fn said_by_iperf3(said: &str) -> Result<(u64, Duration)> {
+    let said: Value = serde_json::from_str(said).context("iperf3 does not give JSON")?;
+    let sum = &said["end"]["sum_received"];
+    let seconds = sum["seconds"].as_f64().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    sum["bytes"].as_u64().zip(seconds).context("iperf3 does not say how much it received")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ab_says_is_understood() {
+        let said = "Time taken for tests:   2.500 seconds\nComplete requests:      9\nFailed requests:        \
+                    0\nTotal transferred:      1000 bytes\nHTML transferred:       900 bytes\n";
+        assert_eq!(said_by_ab(said).unwrap(), (900, Duration::from_millis(2500)));
+        assert!(said_by_ab(&said.replace("        0", "        3")).is_err());
+        assert!(said_by_ab("").is_err());
+    }
+
+    #[test]
+    fn what_iperf3_says_is_understood() {
+        let said = r#"{"end":{"sum_received":{"seconds":1.5,"bytes":123456}}}"#;
+        assert_eq!(said_by_iperf3(said).unwrap(), (123_456, Duration::from_millis(1500)));
+        assert!(said_by_iperf3("{}").is_err() && said_by_iperf3("error").is_err());
+    }
+}

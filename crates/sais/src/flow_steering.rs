@@ -1,0 +1,97 @@
+//! `--manage-rfs`: under `auto` the kernel's own receive flow steering (RFS), which sends packets to
+//! the core that received from their connection last, takes the place of our program: it copies
+//! nothing, and needs no thread. Its knobs are turned while that pays, journaled, and turned back.
+
+use std::path::{Path, PathBuf};
+
+use evenkeel_journal::{GuardedSession, Session, SettingError, SupervisorError, TurnedBack};
+
+use crate::device::Device;
+
+/// The table of all connections of the machine; 0: the kernel steers nothing.
+const TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";
+/// What the kernel's documentation recommends for a server with a few connections.
+const ENTRIES: u32 = 32_768;
+/// The part of it that a receive queue has.
+const QUEUE_KNOB: &str = "rps_flow_cnt";
+
+/// Why the kernel does not steer.
+#[derive(Debug, thiserror::Error)]
+pub enum FlowSteeringError {
+    /// Not here.
+    #[error(
+        "--manage-rfs: {TABLE} cannot be seen, because it is the whole machine's: run it in the \
+         machine's own network namespace"
+    )]
+    NoTable,
+    /// The device's queues cannot be found.
+    #[error(
+        "--manage-rfs: /sys/class/net/{0}/queues has no receive queue with a knob {QUEUE_KNOB}, or \
+         shows another network namespace: mount sysfs anew there"
+    )]
+    NoQueue(String),
+    /// A knob cannot be turned.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// Nobody would turn it back.
+    #[error("no knob is turned without a supervisor: {0}")]
+    Supervisor(#[from] SupervisorError),
+}
+
+/// The kernel's own steering of a device's packets.
+pub(crate) struct FlowSteering {
+    queues: Vec<PathBuf>,
+    is_on: bool,
+}
+
+impl FlowSteering {
+    /// Finds the knobs, and turns none.
+    pub(crate) fn find(device: &Device) -> Result<Self, FlowSteeringError> {
+        if !Path::new(TABLE).exists() {
+            return Err(FlowSteeringError::NoTable);
+        }
+        let queues = device.queue_knobs(QUEUE_KNOB);
+        if queues.is_empty() {
+            return Err(FlowSteeringError::NoQueue(device.name.clone()));
+        }
+        Ok(Self { queues, is_on: false })
+    }
+
+    /// Whether the kernel was told to steer.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Has the kernel steer, or not any more. Knobs that are turned already are the administrator's.
+    pub(crate) fn switch(
+        &mut self,
+        guarded: &mut GuardedSession,
+        on: bool,
+    ) -> Result<(), FlowSteeringError> {
+        if on == self.is_on {
+            return Ok(());
+        }
+        // Should a knob resist, the others are turned back by who has the session.
+        self.is_on = on;
+        let session = guarded.guarded()?;
+        let each = ENTRIES / self.queues.len() as u32;
+        let queues = self.queues.iter().map(|queue| (queue.as_path(), each));
+        for (knob, entries) in std::iter::once((Path::new(TABLE), ENTRIES)).chain(queues) {
+            if on {
+                turn_on(session, knob, entries)?;
+            } else if let TurnedBack::Kept { found } = session.turn_back(knob)? {
+                tracing::info!("{}: somebody else has set it to {found}", knob.display());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn turn_on(session: &mut Session, knob: &Path, entries: u32) -> Result<(), SettingError> {
+    let found = std::fs::read_to_string(knob)
+        .map_err(|source| SettingError::Unreadable { file: knob.to_owned(), source })?;
+    if found.trim() == "0" {
+        session.turn(knob, &entries.to_string())?;
+    }
+    Ok(())
+}

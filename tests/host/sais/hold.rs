@@ -1,0 +1,200 @@
+//! `--hold`: who waits for data stays where it asked, and has its own CPUs again when the data is
+//! there, or when nobody is left who would give them back.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use evenkeel_journal::affinity;
+use evenkeel_machine::CpuSet;
+use nix::unistd::gettid;
+
+use super::net::Network;
+use super::{Steering, can_run};
+use crate::support::*;
+
+const PORT: u16 = 9001;
+/// Longer than any test.
+const LONG: [&str; 3] = ["--policy", "issuer", "--hold=3600"];
+
+/// A thread that asks when it is told to, and waits for the answer; this is the server.
+struct Waiter {
+    tid: i32,
+    stream: TcpStream,
+    ask: Option<Sender<()>>,
+    answered: Receiver<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Waiter {
+    fn new(network: &Network) -> Self {
+        let listener = network.server.within(|| TcpListener::bind(("0.0.0.0", PORT)).unwrap());
+        let address = SocketAddr::from((Network::address(), PORT));
+        let connect = || TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+        let client = network.client.within(connect);
+        let (stream, _) = listener.accept().unwrap();
+        let (ask, asked) = channel();
+        let (answer, answered) = channel();
+        let (say, said) = channel();
+        let thread = thread::spawn(move || {
+            say.send(gettid().as_raw()).unwrap();
+            wait(client, &asked, &answer);
+        });
+        let tid = said.recv().unwrap();
+        Self { tid, stream, ask: Some(ask), answered, thread: Some(thread) }
+    }
+
+    fn mask(&self) -> CpuSet {
+        mask(self.tid)
+    }
+
+    /// It asks, and waits from then on.
+    fn ask(&mut self) {
+        self.ask.as_ref().unwrap().send(()).unwrap();
+        self.stream.read_exact(&mut [0]).unwrap();
+    }
+
+    fn ask_and_be_held(&mut self) {
+        self.ask();
+        wait_for("it to be held", || self.mask().len() == 1);
+    }
+
+    /// It gets its answer.
+    fn answer(&mut self) {
+        self.stream.write_all(&[7]).unwrap();
+        self.answered.recv().unwrap();
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        self.ask = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Until nobody asks it to, or the server has gone.
+fn wait(mut stream: TcpStream, asked: &Receiver<()>, answer: &Sender<()>) {
+    while asked.recv().is_ok() {
+        if stream.write_all(&[1]).is_err() || stream.read_exact(&mut [0]).is_err() {
+            return;
+        }
+        let _ = answer.send(());
+    }
+}
+
+fn holds(steering: &Steering, what: &str) -> u64 {
+    steering.status()["hold"][what].as_u64().unwrap()
+}
+
+#[test]
+fn who_waits_is_held_until_the_answer_comes() {
+    let Some((interrupts, _)) = can_run("who_waits_is_held") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let steering = Steering::start(&host, &network, &LONG);
+    let mut waiter = Waiter::new(&network);
+    for _ in 0..3 {
+        waiter.ask_and_be_held();
+        waiter.answer();
+        wait_for("it to be let go", || waiter.mask() == all());
+    }
+    wait_for("the count", || holds(&steering, "held") == 0);
+    assert_eq!((holds(&steering, "holds"), holds(&steering, "timed_out")), (3, 0));
+    // And at the end, too.
+    waiter.ask_and_be_held();
+    assert_eq!(steering.end(libc::SIGTERM), Some(0));
+    assert_eq!(waiter.mask(), all());
+}
+
+#[test]
+fn who_waits_in_vain_is_let_go() {
+    let Some((interrupts, _)) = can_run("who_waits_in_vain") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let steering = Steering::start(&host, &network, &["--policy", "runner", "--hold"]);
+    let mut waiter = Waiter::new(&network);
+    waiter.ask();
+    wait_for("it to be let go", || holds(&steering, "timed_out") == 1);
+    assert_eq!(waiter.mask(), all());
+    assert_eq!(holds(&steering, "holds"), 1, "it is not held again for the same");
+    // An answer and a new request are a new wait.
+    waiter.answer();
+    waiter.ask();
+    wait_for("it to be held again", || holds(&steering, "holds") == 2);
+    waiter.answer();
+    wait_for("it to be let go", || waiter.mask() == all());
+}
+
+#[test]
+fn what_its_user_sets_meanwhile_wins() {
+    let Some((interrupts, other)) = can_run("what_its_user_sets_meanwhile") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let steering = Steering::start(&host, &network, &LONG);
+    let mut waiter = Waiter::new(&network);
+    waiter.ask_and_be_held();
+    let held = waiter.mask();
+    let chosen = just(if held == just(other) { interrupts } else { other });
+    affinity::set(waiter.tid, &chosen).unwrap();
+    waiter.answer();
+    wait_for("it to be let go", || holds(&steering, "yielded") == 1);
+    assert_eq!(waiter.mask(), chosen);
+    // It is not touched again.
+    waiter.ask();
+    waiter.answer();
+    assert_eq!(steering.end(libc::SIGTERM), Some(0));
+    assert_eq!(waiter.mask(), chosen);
+}
+
+#[test]
+fn a_thread_that_is_born_meanwhile_is_freed() {
+    let Some((interrupts, _)) = can_run("a_thread_that_is_born_meanwhile") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let _steering = Steering::start(&host, &network, &LONG);
+    let listener = network.server.within(|| TcpListener::bind(("0.0.0.0", PORT)).unwrap());
+    network.client.within(|| {
+        let own = || mask(gettid().as_raw());
+        let before = own();
+        let mut client = TcpStream::connect((Network::address(), PORT)).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        client.write_all(&[1]).unwrap();
+        // It waits, but does something else meanwhile.
+        wait_for("it to be held", || own().len() == 1);
+        let heir = thread::spawn(move || {
+            let is_born_held = own().len() == 1;
+            wait_for("the heir to be freed", || own() == before);
+            is_born_held
+        });
+        assert!(heir.join().unwrap(), "it did not inherit");
+        server.write_all(&[7]).unwrap();
+        client.read_exact(&mut [0]).unwrap();
+    });
+}
+
+#[test]
+fn who_is_held_when_it_is_killed_is_freed_by_the_supervisor_or_by_undo() {
+    let Some((interrupts, _)) = can_run("who_is_held_when_it_is_killed") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let mut waiter = Waiter::new(&network);
+    let steering = Steering::start(&host, &network, &LONG);
+    waiter.ask_and_be_held();
+    assert_eq!(steering.end(libc::SIGKILL), None);
+    wait_for("the supervisor", || waiter.mask() == all());
+    waiter.answer();
+    // Where both are killed.
+    let flags = [&LONG[..], &["--no-supervisor"]].concat();
+    let steering = Steering::start(&host, &network, &flags);
+    waiter.ask_and_be_held();
+    assert_eq!(steering.end(libc::SIGKILL), None);
+    assert_eq!(waiter.mask().len(), 1);
+    let undone = output(&mut host.evenkeel(["undo"]));
+    assert_eq!(text(&undone.stdout), "1 task(s) may use all their CPUs again.\n");
+    assert_eq!(waiter.mask(), all());
+}

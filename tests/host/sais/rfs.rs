@@ -1,0 +1,154 @@
+//! `--manage-rfs`: the kernel's own flow steering is turned on where that pays, and back.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use super::can_run;
+use super::net::{Namespace, run_on};
+use super::traffic::{Client, Server};
+use crate::support::*;
+
+const TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";
+const MEGABYTE: usize = 1 << 20;
+
+/// A device in the machine's own network namespace, to a server in another: the table of flows is
+/// seen nowhere else. It vanishes when this is dropped, and with the server's namespace.
+struct Cable {
+    device: String,
+    net: u8,
+    server: Namespace,
+}
+
+impl Cable {
+    fn new() -> Self {
+        let pid = std::process::id();
+        let (device, net) = (format!("evk{pid}"), 64 + (pid % 128) as u8);
+        let server = Namespace::new();
+        let cable = Self { device, net, server };
+        let (device, path) = (&cable.device, cable.server.path());
+        ip(&format!("link add {device} type veth peer name server0 netns {path}"));
+        ip(&format!("address add 198.18.{net}.1/24 dev {device}"));
+        ip(&format!("link set {device} up"));
+        cable.server.ip(&format!("address add 198.18.{net}.2/24 dev server0"));
+        cable.server.ip("link set server0 up");
+        cable
+    }
+
+    fn address(&self) -> IpAddr {
+        Ipv4Addr::new(198, 18, self.net, 2).into()
+    }
+
+    /// The device's part of the table.
+    fn knob(&self) -> PathBuf {
+        format!("/sys/class/net/{}/queues/rx-0/rps_flow_cnt", self.device).into()
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["link", "delete", &self.device]).status();
+    }
+}
+
+fn ip(words: &str) {
+    let run = output(Command::new("ip").args(words.split(' ')));
+    assert!(run.status.success(), "ip {words}: {run:?}");
+}
+
+fn says(file: impl AsRef<std::path::Path>) -> String {
+    std::fs::read_to_string(file).unwrap().trim().to_owned()
+}
+
+/// Ended when it is dropped.
+struct Managing(Child);
+
+impl Managing {
+    fn start(host: &Host, cable: &Cable, flags: &[&str]) -> Self {
+        let words = ["sais", "attach", &cable.device, "--policy", "auto", "--strip-us", "100,1"];
+        let mut command = host.evenkeel([&words[..], &["--manage-rfs"], flags].concat());
+        Self(command.stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn end(mut self, signal: i32) -> Option<i32> {
+        kill(self.0.id() as i32, signal);
+        ended(&mut self.0).code()
+    }
+}
+
+impl Drop for Managing {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Consumes on one CPU what is sent on another, until the kernel steers.
+fn consume_until_it_steers(cable: &Cable, consumer: u32) {
+    std::thread::scope(|scope| {
+        let consume = || {
+            run_on(&just(consumer));
+            let mut client = Client::connect(cable.address());
+            wait_for("the knobs", || {
+                client.fetch(4 * MEGABYTE, consumer);
+                says(cable.knob()) != "0" && says(TABLE) != "0"
+            });
+        };
+        scope.spawn(consume).join().unwrap();
+    });
+}
+
+#[test]
+fn knobs_are_turned_where_steering_pays_and_back_whatever_happens() {
+    let Some((interrupts, consumer)) = can_run("knobs_are_turned") else { return };
+    if !std::path::Path::new(TABLE).exists() || says(TABLE) != "0" {
+        println!("knobs_are_turned: skipped: {TABLE} is not this machine's own to turn, or on");
+        return;
+    }
+    let host = Host::alone();
+    let cable = Cable::new();
+    let _server = Server::start(&cable.server, interrupts);
+    let is_off = || says(cable.knob()) == "0" && says(TABLE) == "0";
+
+    // By itself, at its end.
+    let managing = Managing::start(&host, &cable, &[]);
+    consume_until_it_steers(&cable, consumer);
+    assert_eq!((says(cable.knob()), says(TABLE)), ("32768".into(), "32768".into()));
+    let status = text(&output(&mut host.evenkeel(["sais", "status"])).stdout);
+    assert!(status.contains("the kernel's receive flow steering does it"), "{status}");
+    assert_eq!(managing.end(libc::SIGTERM), Some(0));
+    assert!(is_off());
+
+    // By its supervisor.
+    let managing = Managing::start(&host, &cable, &[]);
+    consume_until_it_steers(&cable, consumer);
+    assert_eq!(managing.end(libc::SIGKILL), None);
+    wait_for("the supervisor", is_off);
+
+    // By `evenkeel undo`, which leaves what an administrator has set meanwhile.
+    let managing = Managing::start(&host, &cable, &["--no-supervisor"]);
+    consume_until_it_steers(&cable, consumer);
+    assert_eq!(managing.end(libc::SIGKILL), None);
+    std::fs::write(cable.knob(), "4096").unwrap();
+    let undone = text(&output(&mut host.evenkeel(["undo"])).stdout);
+    assert!(undone.contains(&format!("{TABLE}: set back to what it was.")), "{undone}");
+    assert!(undone.contains("rps_flow_cnt: left at 4096, which somebody else chose."), "{undone}");
+    assert_eq!((says(cable.knob()), says(TABLE)), ("4096".into(), "0".into()));
+}
+
+#[test]
+fn where_the_table_cannot_be_seen_that_is_said() {
+    let Some(_) = can_run("where_the_table_cannot_be_seen") else { return };
+    let host = Host::alone();
+    let elsewhere = Namespace::new();
+    let words = ["sais", "attach", "lo", "--policy", "auto", "--manage-rfs"];
+    let run = elsewhere.within(|| output(&mut host.evenkeel(words)));
+    assert_eq!(run.status.code(), Some(3), "{run:?}");
+    assert!(text(&run.stderr).contains("run it in the machine's own network namespace"), "{run:?}");
+    let words = ["sais", "attach", "lo", "--policy", "runner", "--manage-rfs"];
+    let run = elsewhere.within(|| output(&mut host.evenkeel(words)));
+    assert_eq!(run.status.code(), Some(2), "{run:?}");
+    let words = ["sais", "attach", "lo", "--policy", "dedicated:0", "--hold"];
+    let run = elsewhere.within(|| output(&mut host.evenkeel(words)));
+    assert_eq!(run.status.code(), Some(2), "{run:?}");
+}
