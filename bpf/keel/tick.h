@@ -5,6 +5,8 @@
 
 /* Smaller ones are real-time tasks' (kernel: include/linux/sched/prio.h). */
 #define MAX_RT_PRIO 100
+/* The rest of a slice that is not worth a tick. */
+#define SLICE_REST_NS 500000
 
 /*
  * Idle CPUs do not look by themselves: the tick of a busy one that has too much wakes one up, if
@@ -78,6 +80,9 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 	update_utilisation(c, now, true);
 	set_frequency(own, c);
 	c->balance_due = 1;
+	/* Slices end at ticks only: one that is all but used up would have another whole one. */
+	if (p->scx.slice < SLICE_REST_NS)
+		set_slice(p, 0);
 	if (c->deferred_ns == c->running_since_ns)
 		look_again(p, own, c, now);
 	if (is_anybody_waiting_on(c, 1) && is_any(&idle_cpus))
