@@ -2,7 +2,7 @@
 #
 #   make demo       set up, build, and show the main job on this machine (about three minutes)
 #   make demo-vm    show the keel beside the kernel's own scheduler, in a virtual machine (two minutes)
-#   make test       set up, build, and pass every test of this machine
+#   make test       set up, build, and pass every test, those in virtual machines included
 #   make build      set up and build
 #   make vm-test    the tests on real kernels in virtual machines (ONLY=6.18 picks by name)
 #   make vm-soak    the schedulers' tests there for SOAK_MINUTES (30) on 4 CPUs, and again on 8
@@ -41,8 +41,10 @@ COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel
 demo: build
 	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
 
-# The tests in virtual machines are not among them yet: they have not passed three times in a row.
+# Where the kernels cannot be fetched, what needs them is left out, and said to be.
 test: native-test
+	@if $(MAKE) --no-print-directory vm-setup; then $(MAKE) --no-print-directory vm-test; else \
+		echo 'make test: the tests in virtual machines are LEFT OUT: see above what could not be fetched'; fi
 
 native-test: setup
 	CLANG=$$(scripts/clang) cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER) -- --skip vm::

@@ -396,11 +396,16 @@ fn metrics_on_loopback() {
         is_there.then_some((Daemon { child, socket }, port))
     });
     let (daemon, address) = daemon.unwrap();
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).unwrap();
-    assert!(page.contains("evenkeel_programs 0"), "{page}");
-    assert!(page.contains("evenkeel_lost_seconds_total{cpu=\"0\",cause=\"softirq\"}"), "{page}");
+    let page = || {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
+    };
+    assert!(page().contains("evenkeel_programs 0"), "{}", page());
+    // Of the CPUs it tells once it has looked at them.
+    let lost = "evenkeel_lost_seconds_total{cpu=\"0\",cause=\"softirq\"}";
+    wait_for("what CPUs lost", || page().contains(lost));
     daemon.end();
 }

@@ -241,6 +241,6 @@ mod tests {
             assert!((work_us..=2 * work_us * 21 / 20).contains(&slice_us), "{slice_us}");
             UNAWARE.scheduler(slice_us).unwrap();
         }
-        assert_eq!(one_turn_us(Table::of("amc1", "w1").unwrap()).unwrap(), 123_480);
+        assert_eq!(one_turn_us(Table::of("amc1", "w1").unwrap()).unwrap(), 120_960);
     }
 }
