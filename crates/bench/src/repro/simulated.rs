@@ -8,6 +8,10 @@ use evenkeel_keel::Aggregation;
 use evenkeel_machine::Machine;
 use evenkeel_sim::{Grid, Report, Scheduler, Shard, read_rows, sweep};
 
+use super::Options;
+use super::study::{Part, Study};
+use crate::report::MachineInfo;
+
 /// Where simulations are made.
 pub struct Simulator {
     jobs: usize,
@@ -59,6 +63,52 @@ impl Simulator {
             runs.by_cell.entry(key).or_default().insert(report.seed, report);
         }
         Ok(runs)
+    }
+}
+
+/// A paper that is simulated.
+pub struct Simulated<'a, L> {
+    /// The paper's number.
+    pub number: &'a str,
+    /// Its authors and title.
+    pub title: &'a str,
+    /// The machines.
+    pub machines: &'a str,
+    /// All parts, and what makes them.
+    pub parts: &'a [(&'static str, fn(&L) -> Result<Part>)],
+}
+
+impl<L> Simulated<'_, L> {
+    /// Makes these parts; `so_far` gets the study after each of them.
+    ///
+    /// # Errors
+    /// `so_far` fails, or somebody asked for the end. A part that fails is in the study, with the
+    /// reason.
+    pub fn measure(
+        &self,
+        lab: &L,
+        chosen: &[&str],
+        options: &Options,
+        so_far: &mut dyn FnMut(&Study) -> Result<()>,
+    ) -> Result<Study> {
+        let mut machine = MachineInfo::read();
+        let simulated = format!("on {}; no figure depends on the machine above", self.machines);
+        machine.notes.insert("simulated".to_owned(), simulated);
+        let mut study = Study {
+            paper: self.number.to_owned(),
+            title: self.title.to_owned(),
+            command: options.command.clone(),
+            machine,
+            ..Study::default()
+        };
+        for (id, measure) in self.parts.iter().filter(|(id, _)| chosen.contains(id)) {
+            eprintln!("{id}");
+            let measured = measure(lab);
+            crate::interrupt::check()?;
+            study.parts.push(Part::measured(id, measured, options.quick));
+            so_far(&study)?;
+        }
+        Ok(study)
     }
 }
 

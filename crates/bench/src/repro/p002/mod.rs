@@ -26,9 +26,9 @@ mod tables;
 
 use anyhow::Result;
 
+use super::simulated::Simulated;
 use super::study::{Part, Study};
 use super::{Options, Paper};
-use crate::report::MachineInfo;
 use runs::Lab;
 
 const TITLE: &str = "Mehta, Kanungo: Capability Aware Dynamic Load Balancer for Asymmetric NUMA \
@@ -59,24 +59,11 @@ fn measure(
     so_far: &mut dyn FnMut(&Study) -> Result<()>,
 ) -> Result<Study> {
     let lab = Lab::new(options.quick, options.runs)?;
-    let mut machine = MachineInfo::read();
-    machine.notes.insert(
-        "simulated".to_owned(),
-        "on `amc1`, `amc2`, `amc3`; no figure depends on the machine above".to_owned(),
-    );
-    let mut study = Study {
-        paper: PAPER.number.to_owned(),
-        title: TITLE.to_owned(),
-        command: options.command.clone(),
-        machine,
-        ..Study::default()
+    let paper = Simulated {
+        number: PAPER.number,
+        title: TITLE,
+        machines: "`amc1`, `amc2`, `amc3`",
+        parts: &PARTS,
     };
-    for (id, measure) in PARTS.into_iter().filter(|(id, _)| chosen.contains(id)) {
-        eprintln!("{id}");
-        let measured = measure(&lab);
-        crate::interrupt::check()?;
-        study.parts.push(Part::measured(id, measured, options.quick));
-        so_far(&study)?;
-    }
-    Ok(study)
+    paper.measure(&lab, chosen, options, so_far)
 }

@@ -19,10 +19,9 @@ use evenkeel_sim::Report;
 
 use contestant::WARM_HIGH_LEVEL;
 
-use super::simulated::Simulator;
+use super::simulated::{Simulated, Simulator};
 use super::study::{Part, Study};
 use super::{Options, Paper};
-use crate::report::MachineInfo;
 
 const TITLE: &str = "Lim, Min, Eom: Load-Balancing for Improving User Responsiveness on Multicore \
                      Embedded Systems";
@@ -79,26 +78,13 @@ fn measure(
         is_quick: options.quick,
         seeds: options.runs.map_or(usual, |seeds| seeds as u64),
     };
-    let mut machine = MachineInfo::read();
-    machine.notes.insert(
-        "simulated".to_owned(),
-        "on machines of 4 to 128 CPUs; no figure depends on the machine above".to_owned(),
-    );
-    let mut study = Study {
-        paper: PAPER.number.to_owned(),
-        title: TITLE.to_owned(),
-        command: options.command.clone(),
-        machine,
-        ..Study::default()
+    let paper = Simulated {
+        number: PAPER.number,
+        title: TITLE,
+        machines: "machines of 4 to 128 CPUs",
+        parts: &PARTS,
     };
-    for (id, measure) in PARTS.into_iter().filter(|(id, _)| chosen.contains(id)) {
-        eprintln!("{id}");
-        let measured = measure(&scale);
-        crate::interrupt::check()?;
-        study.parts.push(Part::measured(id, measured, scale.is_quick));
-        so_far(&study)?;
-    }
-    Ok(study)
+    paper.measure(&scale, chosen, options, so_far)
 }
 
 /// What needs a kernel whose runqueues are locked.
