@@ -66,6 +66,9 @@ impl Simulator {
     }
 }
 
+/// What makes a part.
+pub type Measure<L> = fn(&L) -> Result<Part>;
+
 /// A paper that is simulated.
 pub struct Simulated<'a, L> {
     /// The paper's number.
@@ -75,7 +78,7 @@ pub struct Simulated<'a, L> {
     /// The machines.
     pub machines: &'a str,
     /// All parts, and what makes them.
-    pub parts: &'a [(&'static str, fn(&L) -> Result<Part>)],
+    pub parts: &'a [(&'static str, Measure<L>)],
 }
 
 impl<L> Simulated<'_, L> {

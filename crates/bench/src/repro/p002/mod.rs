@@ -26,19 +26,16 @@ mod tables;
 
 use anyhow::Result;
 
-use super::simulated::Simulated;
-use super::study::{Part, Study};
+use super::simulated::{Measure, Simulated};
+use super::study::Study;
 use super::{Options, Paper};
 use runs::Lab;
 
 const TITLE: &str = "Mehta, Kanungo: Capability Aware Dynamic Load Balancer for Asymmetric NUMA \
                      Multicore Processors";
 
-/// What makes a part.
-type Measure = fn(&Lab) -> Result<Part>;
-
 /// All parts, and what makes them.
-const PARTS: [(&str, Measure); 5] = [
+const PARTS: [(&str, Measure<Lab>); 5] = [
     ("tables", tables::measure),
     ("fit", fit::measure),
     ("slices", slices::measure),

@@ -19,7 +19,7 @@ use evenkeel_sim::Report;
 
 use contestant::WARM_HIGH_LEVEL;
 
-use super::simulated::{Simulated, Simulator};
+use super::simulated::{Measure, Simulated, Simulator};
 use super::study::{Part, Study};
 use super::{Options, Paper};
 
@@ -29,11 +29,8 @@ const TITLE: &str = "Lim, Min, Eom: Load-Balancing for Improving User Responsive
 const SEEDS: u64 = 5;
 const QUICK_SEEDS: u64 = 1;
 
-/// What makes a part.
-type Measure = fn(&Scale) -> Result<Part>;
-
 /// All parts, and what makes them.
-const PARTS: [(&str, Measure); 4] = [
+const PARTS: [(&str, Measure<Scale>); 4] = [
     ("figure-7", |_| Ok(latency())),
     ("utilisation", utilisation::measure),
     ("workloads", workloads::measure),
