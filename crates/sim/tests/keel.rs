@@ -4,12 +4,14 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{MS, Sim, hog, only, paper};
 use evenkeel_invariants::Limits;
 use evenkeel_keel::{Balance, Gate, Options, Order, Parts, Slice};
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::{Change, GroupPlan, Op, TaskPlan, Thief};
-use evenkeel_sim::{Level, Reason, STRICT, Scheduler};
+use evenkeel_sim::{Level, Mask, Reason, STRICT, Scheduler};
 
 fn ran_ms(outcome: &evenkeel_sim::Outcome) -> Vec<u64> {
     outcome.accounts.iter().map(|task| task.ran_ns / MS).collect()
@@ -260,4 +262,24 @@ fn what_is_looked_at_costs_time() {
     let dear = outcome(&machine);
     let attempts = dear.counters["try_idle"] + dear.counters["try_periodic"];
     assert!(dear.overhead_ns > 0 && dear.overhead_ns <= attempts * 100_000);
+}
+
+/// The clock of a queue is as far as its tasks have got: who comes from another queue is put where it
+/// stood there, or it would have the CPU for itself until it had caught up.
+#[test]
+fn who_is_pulled_over_does_not_catch_up_with_another_clock() {
+    let alone = TaskPlan { allowed: only(0), ..hog(2_200 * MS) };
+    let crowded = TaskPlan { allowed: only(1), ..hog(4_000 * MS) };
+    let mut sim = Sim::keel(paper(2)).task(alone).tasks(10, crowded);
+    let mut both = Mask::EMPTY;
+    both.set(0);
+    both.set(1);
+    let both = Arc::new(both);
+    // Two seconds later five may leave the crowd.
+    let widened = |task| (2_000 * MS, Change::Affinity { task, allowed: Arc::clone(&both) });
+    sim.workload.changes = (1..6).map(widened).collect();
+    let outcome = sim.run();
+    // What is left of its work is a fifth of a second, and it is one of six at most.
+    let ended_ms = outcome.accounts[0].ended_ns.unwrap() / MS;
+    assert!((2_600..4_000).contains(&ended_ms), "{ended_ms}");
 }
