@@ -353,8 +353,8 @@ impl Session {
         Ok(true)
     }
 
-    /// Turns each knob back and gives every thread back what it had, descendants that inherited a pin included. The session
-    /// stays usable.
+    /// Gives every thread back what it had, descendants that inherited a pin included, and turns each
+    /// knob back. The session stays usable.
     pub fn release_all(&mut self) -> UndoReport {
         let Self { file, ledger, .. } = self;
         take_back(ledger, &mut |record| {

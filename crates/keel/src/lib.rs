@@ -12,6 +12,7 @@
 //! | `ias` | which address spaces and CPUs paper 003's order aggregates |
 //! | `support` | what this kernel and this process can do |
 //! | `topology` | the machine as the keel sees it |
+//! | `capability` | what each CPU can do now, less what is taken of it |
 //! | `records` | what `bpf/keel/intf.h` lays out |
 //! | `image` | what the keel is given before it starts, byte for byte |
 //! | `scheduler` | loaded, attached, read, tuned |

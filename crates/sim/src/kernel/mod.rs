@@ -14,6 +14,7 @@
 //! | `hotplug` | CPUs come and go, and the scheduler is loaded anew |
 //! | `steps` | what tasks do between stretches of work |
 //! | `balancer` | the user-level balancer on top |
+//! | `capability` | what user space tells the keel of the CPUs while it runs |
 //! | `faults` | calls that fail, delays, changes |
 //! | `interleave` | callbacks that are under way at the same time |
 
