@@ -9,7 +9,7 @@ use bytemuck::Zeroable;
 use evenkeel_machine::Machine;
 
 use crate::capability::Capabilities;
-use crate::ias::{default_roles, raw_roles};
+use crate::ias::groups::{default_roles, raw_roles};
 use crate::options::{Balance, Options};
 use crate::parts::Parts;
 use crate::records::{COUNTERS, RawCpuState, RawSettings, RawTunables};
@@ -124,6 +124,8 @@ pub(crate) fn tunables(options: &Options) -> RawTunables {
         slice_ns: options.slice.ns(),
         scan_limit: SCAN_LIMIT,
         max_idle_wait_ns: options.max_idle_wait.ns(),
+        sibling_window: options.ias.window.tasks(),
+        sibling_kick: options.ias.kick as u64,
         zone_at: 0,
         zone: [options.zone.raw(); 2],
     }
