@@ -8,8 +8,8 @@ mod common;
 use common::{MS, Sim};
 use evenkeel_keel::{Aggregation, Gate, Options, Order};
 use evenkeel_machine::Machine;
-use evenkeel_sim::Outcome;
 use evenkeel_sim::program::Workload;
+use evenkeel_sim::{Outcome, Scheduler};
 
 /// Programs of several threads each, on CPUs that share a cache.
 const GROUPS: &str = "groups:programs=4,threads=8,work=40ms,rounds=4,pause=1ms";
@@ -150,4 +150,65 @@ fn an_idle_slave_fetches_a_sibling_if_any_waits() {
     // With more programs than CPUs, siblings of what the master runs are few among those that wait.
     let counters = knobbed(SLEEPERS, Gate::Zone, 50, &["zone=cold"]).counters;
     assert!(counters["move_aggregate"] > 0, "{counters:?}");
+}
+
+/// Ten programs of many threads on four CPUs, two to a cache; caches hold less than a program uses.
+fn memory(scheduler: Scheduler, bonus: Option<u64>, together: Option<&str>) -> Outcome {
+    let text = "name = \"quad\"\nllcs = [\"0-1\", \"2-3\"]\nkinds = [{ cpus = \"0-3\", capability = 1024 }]\n\
+                costs = { cache_kib = 3072, scan_ns = 0 }";
+    let mut workload = Workload::by_name("memory:threads=40,total=2", 1).unwrap();
+    workload.aggregate(bonus.map(multiple));
+    workload.together = together.map(str::to_owned);
+    let machine = Machine::parse_toml(text, "quad").unwrap();
+    Sim { workload, scheduler, ..Sim::new(machine) }.run()
+}
+
+fn multiple(of: u64) -> Aggregation {
+    Aggregation { pid: 0, agg: 1, bonus_type: 1, bonus_value: of, limit: 0 }
+}
+
+fn ias() -> Scheduler {
+    Scheduler::Keel(Options { order: Order::Ias, ..Options::default() })
+}
+
+#[test]
+fn without_a_bonus_everything_happens_as_under_fair() {
+    let fair = memory(Scheduler::Keel(Options::default()), None, None);
+    assert_eq!(memory(ias(), Some(0), None).hash, fair.hash);
+    assert_ne!(memory(ias(), Some(1), None).hash, fair.hash);
+    let spawn = |scheduler, bonus: Option<u64>| {
+        let mut workload = Workload::by_name("spawn:threads=300", 1).unwrap();
+        workload.aggregate(bonus.map(multiple));
+        let machine = Machine::preset("small").unwrap();
+        Sim { workload, scheduler, ..Sim::new(machine) }.run()
+    };
+    let fair = spawn(Scheduler::Keel(Options::default()), None);
+    assert_eq!(spawn(ias(), Some(0)).hash, fair.hash);
+}
+
+#[test]
+fn siblings_share_what_a_cache_holds() {
+    let fair = memory(Scheduler::Keel(Options::default()), None, None);
+    let aggregated = memory(ias(), Some(3), None);
+    let share = |outcome: &Outcome| outcome.same_space_ns as f64 / outcome.together_ns as f64;
+    assert!(share(&aggregated) > 3.0 * share(&fair), "{} {}", share(&aggregated), share(&fair));
+    assert!(aggregated.time_ns < fair.time_ns, "{} {}", aggregated.time_ns, fair.time_ns);
+    assert!(aggregated.overhead_ns < fair.overhead_ns);
+}
+
+#[test]
+fn groups_are_those_that_were_asked_for() {
+    // One group over both caches: its slaves follow across them, and find less there.
+    let (two, one) = (memory(ias(), Some(3), None), memory(ias(), Some(3), Some("node")));
+    assert_eq!(memory(ias(), Some(3), Some("0-1/2-3")).hash, two.hash);
+    assert!(one.together_ns > two.together_ns, "three slaves, not two");
+    assert!(one.time_ns > two.time_ns, "{} {}", one.time_ns, two.time_ns);
+}
+
+#[test]
+fn searches_without_an_end_miss_nobody() {
+    let exact = Scheduler::Exact(Options { order: Order::Ias, ..Options::default() });
+    let (exact, bounded) = (memory(exact, Some(3), None), memory(ias(), Some(3), None));
+    assert_eq!(exact.counters["window"], 0);
+    assert!(bounded.counters["window"] > 0, "the load is too small to tell");
 }

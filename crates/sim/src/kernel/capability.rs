@@ -4,7 +4,6 @@
 use evenkeel_keel::Capabilities;
 
 use crate::event::Event;
-use crate::scheduler::Scheduler;
 
 use super::{End, Kernel};
 
@@ -23,20 +22,13 @@ impl Kernel {
     /// Where nothing is taken there is nothing to tell, and on a tape nobody does.
     pub(super) fn watches_capabilities(&self) -> bool {
         let is_noisy = !self.workload.thieves.is_empty() || !self.workload.interrupts.is_empty();
-        let wants = match &self.scheduler {
-            Scheduler::Keel(options) | Scheduler::Built(options, _) => {
-                Capabilities::are_wanted(options)
-            }
-            Scheduler::Fifo | Scheduler::Plain(..) => false,
-        };
+        let wants = self.scheduler.options().is_some_and(Capabilities::are_wanted);
         is_noisy && wants && self.tape.is_none()
     }
 
     /// From now on, for the CPUs that are there.
     pub(super) fn watch_capabilities(&mut self) {
-        let (Scheduler::Keel(options) | Scheduler::Built(options, _)) = &self.scheduler else {
-            return;
-        };
+        let Some(options) = self.scheduler.options() else { return };
         let capabilities = Capabilities::new(&self.machine, options);
         let taken_ns = (0..self.cpus.len() as u32).map(|cpu| self.taken_ns(cpu)).collect();
         self.watch = Some(Watch { capabilities, taken_ns, since_ns: self.now });
