@@ -30,6 +30,7 @@
 #include "keel/ask.h"
 #include "keel/migrate.h"
 #include "keel/active.h"
+#include "keel/call.h"
 #include "keel/place.h"
 #include "keel/queue.h"
 #include "keel/tick.h"
