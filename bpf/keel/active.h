@@ -11,10 +11,11 @@
 KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 {
 	struct balance_params params = balance_params();
+	struct task_state *t = task_state(p);
 	struct cpu_view best;
 	u32 level, position;
 
-	if (!view_cpu(own, now, &best))
+	if (!t || !view_cpu(own, now, &best))
 		return own;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -26,7 +27,7 @@ KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own, u64 no
 			u32 cpu = cpu_at(position);
 			struct cpu_view view;
 
-			if (may_run_on(p, cpu) && view_cpu(cpu, now, &view) &&
+			if (may_run_on(p, cpu) && !is_closed(t, cpu) && view_cpu(cpu, now, &view) &&
 			    balance_active(&params, &best, &view))
 				best = view;
 		}

@@ -39,6 +39,8 @@ struct keel_tunables {
 	u64 max_idle_wait_ns;	/* who waits longer while a CPU idles goes there, ungated */
 	u64 zone_at;	/* which of the two holds; the other is written, then this is changed */
 	struct zone_knobs zone[2];
+	u64 shielded;	/* how many CPUs are */
+	u64 shield[MAX_CPUS / 64];	/* a bit a CPU: it takes only who may run nowhere else */
 };
 
 /*
@@ -146,6 +148,7 @@ enum keel_counter {
 	COUNT_FOLLOW,		/* a sibling of what the group's master runs was */
 	COUNT_WINDOW,		/* the search for siblings ended before the bonus did */
 	COUNT_SPACE_SWITCH,	/* another address space than before runs */
+	COUNT_SHIELD,		/* sent off a shielded CPU, or kept off it */
 	COUNTERS,
 };
 /* Room for them, in a power of two. */
@@ -200,6 +203,7 @@ struct cpu_state {
 	u64 rescue_at_ns;
 	u64 active_at_ns;	/* when who runs here may look for a more capable CPU */
 	u64 leave_to;		/* 1 + the CPU that the tick found for who runs here; 0: none */
+	u64 lodges;		/* 1: who runs here is to leave, and cannot: nobody takes its place */
 	u64 overdue_on;		/* 1 + the CPU on which somebody is overdue, for a CPU that idles; atomic */
 	/* What balancing sums up: too large for the stack. */
 	struct group_view group, ours, busiest;

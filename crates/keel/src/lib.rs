@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `options` | which policies, and their parameters |
 //! | `zone` | the knobs of paper 004's gate |
+//! | `shield` | which CPUs take only who may run nowhere else |
 //! | `ias` | which address spaces and CPUs paper 003's order aggregates |
 //! | `support` | what this kernel and this process can do |
 //! | `topology` | the machine as the keel sees it |
@@ -34,6 +35,7 @@ mod recorder;
 mod records;
 mod scheduler;
 mod service;
+mod shield;
 mod statistics;
 mod support;
 pub mod tape;
@@ -50,6 +52,7 @@ pub use parts::Parts;
 pub use recorder::RecorderError;
 pub use scheduler::{LoadError, Scheduler};
 pub use service::{Service, ServiceError, run};
+pub use shield::{Shield, ShieldError};
 pub use statistics::Statistics;
 pub use support::{Unsupported, malformed_functions, support};
 pub use topology::TopologyError;

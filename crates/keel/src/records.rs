@@ -39,6 +39,8 @@ pub(crate) struct RawTunables {
     pub max_idle_wait_ns: u64,
     pub zone_at: u64,
     pub zone: [RawZone; 2],
+    pub shielded: u64,
+    pub shield: [u64; MAX_CPUS / 64],
 }
 
 /// `struct zone_knobs` of `policy/gate.h`.
@@ -156,6 +158,7 @@ pub(crate) struct RawCpuState {
     pub rescue_at_ns: u64,
     pub active_at_ns: u64,
     pub leave_to: u64,
+    pub lodges: u64,
     pub overdue_on: u64,
     pub groups: [RawGroup; 3],
     /// `struct keel_search`: its fields.
@@ -166,7 +169,7 @@ pub(crate) struct RawCpuState {
 }
 
 /// `enum keel_counter`: name and meaning, in its order.
-pub(crate) const COUNTERS: [(&str, &str); 37] = [
+pub(crate) const COUNTERS: [(&str, &str); 38] = [
     ("wake_idle", "Tasks woken straight onto an idle CPU"),
     ("enqueue", "Tasks put into a queue"),
     ("leave", "Tasks that left a queue without a turn: changed, moved by the kernel or killed"),
@@ -204,6 +207,7 @@ pub(crate) const COUNTERS: [(&str, &str); 37] = [
     ("follow", "Times that a sibling of what the group's master runs was preferred"),
     ("window", "Searches for siblings that ended before the bonus did"),
     ("space_switch", "Times that another address space than before got a CPU"),
+    ("shield", "Tasks sent off a shielded CPU, or kept off it"),
 ];
 
 /// The counter of limits that are not enforced.

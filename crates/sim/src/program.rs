@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_keel::Aggregation;
+use evenkeel_keel::{Aggregation, Shield};
 
 use crate::mask::Mask;
 
@@ -175,6 +175,8 @@ pub enum Change {
         /// 0..=1024; at least 1.
         capability: u32,
     },
+    /// From now on these CPUs take only who may run nowhere else.
+    Shield(Shield),
     /// A task may run on these CPUs only.
     Affinity {
         /// By its place in the workload.
