@@ -4,7 +4,8 @@
 //! - [`make_noise`], [`verify`]: one noise for a while; what the accounting sees of it.
 //! - [`plan_cost`]: what deciding costs, in instructions.
 //! - [`daemon_cost`]: what the daemon costs with many programs, and that nothing grows.
-//! - [`keel`]: the keel beside the kernel's own scheduler and its peers, in virtual machines.
+//! - [`guest`]: schedulers take turns in virtual machines: what the next ones share.
+//! - [`keel`]: the keel beside the kernel's own scheduler and its peers.
 //! - [`sais`]: packets processed where their data is wanted, against the kernel's ways.
 //! - [`repro`]: the papers' figures and tables, measured again.
 //! - [`programs`]: the parallel programs that are measured, compiled from C and embedded.
@@ -22,6 +23,7 @@ pub mod capability;
 pub mod command;
 mod crowd;
 pub mod daemon_cost;
+pub mod guest;
 pub mod interleave;
 pub mod interrupt;
 pub mod keel;

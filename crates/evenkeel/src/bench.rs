@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use evenkeel_bench::{capability, daemon_cost, keel, make_noise, plan_cost, repro, sais};
+use evenkeel_bench::{capability, daemon_cost, guest, keel, make_noise, plan_cost, repro, sais};
 
 use crate::cli::{
-    BenchArgs, BenchPart, CapabilityArgs, KeelArgs, NoiseArgs, PlanArgs, ReproArgs, SaisBenchArgs,
+    BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs, SaisBenchArgs, TurnArgs,
 };
 
 /// Runs the part that was asked for. Returns the exit code.
@@ -18,7 +18,7 @@ use crate::cli::{
 pub fn main(args: BenchArgs) -> Result<i32> {
     match args.part {
         BenchPart::Capability(args) => capability::run(&experiment(args)?),
-        BenchPart::Keel(args) => keel::run(&schedulers(args)?),
+        BenchPart::Keel(args) => keel::run(&args.peers, &in_turn(args.turns)?),
         BenchPart::Noise(args) => make_noise::run(&noise(args)),
         BenchPart::Plan(args) => plan_cost::run(&cost(args)?),
         BenchPart::Sais(args) => sais::run(&packets(args)?),
@@ -68,10 +68,9 @@ fn experiment(args: CapabilityArgs) -> Result<capability::Options> {
     })
 }
 
-fn schedulers(args: KeelArgs) -> Result<keel::Options> {
-    Ok(keel::Options {
+fn in_turn(args: TurnArgs) -> Result<guest::Options> {
+    Ok(guest::Options {
         executable: own_program()?,
-        peers: args.peers,
         clocks: args.clocks,
         rounds: args.rounds,
         json: args.json,

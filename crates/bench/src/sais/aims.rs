@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::contestant::Contestant;
 use super::table::{Row, SI_IRQBALANCE, SI_SAIS};
+use crate::guest::Reached;
 use crate::interleave::{Measurement, Outcome};
-use crate::keel::Reached;
 use crate::stats::{Comparison, Judged, Verdict, judge};
 
 /// Of a ratio whose direction is not certain, so much less is no loss.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use evenkeel_bench::keel::Clock;
+use evenkeel_bench::guest::Clock;
 use evenkeel_bench::sais::Part as SaisPart;
 
 use super::Interval;
@@ -147,10 +147,18 @@ pub struct DaemonCostArgs {
 pub struct KeelArgs {
     /// Only these peers, beside the kernel's own scheduler and the keel [default: all of scx_flash,
     /// scx_bpfland, scx_cosmos that scripts/peers has built].
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "from")]
     pub peers: Vec<String>,
+    /// How they take turns.
+    #[command(flatten)]
+    pub turns: TurnArgs,
+}
+
+/// What all experiments share in which schedulers take turns in virtual machines.
+#[derive(Debug, Args)]
+pub struct TurnArgs {
     /// Only on these machines: counted (4 CPUs, time is instructions), timed (2 CPUs, time is the
-    /// host's) [default: both].
+    /// host's).
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub clocks: Vec<Clock>,
     /// Rounds: how often each contestant has its turn [default: 10].
@@ -163,10 +171,10 @@ pub struct KeelArgs {
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
     /// Measure nothing: show the report that an earlier --json wrote (with --markdown, as a page).
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["peers", "clocks", "rounds"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["clocks", "rounds"])]
     pub from: Option<PathBuf>,
-    /// Only measure one round under this scheduler (run in the guest by the command itself).
-    #[arg(long, value_name = "SCHEDULER", hide = true)]
+    /// Only measure one round under this contestant (run in the guest by the command itself).
+    #[arg(long, value_name = "CONTESTANT", hide = true)]
     pub inside: Option<String>,
     /// There, measure also what its callbacks cost.
     #[arg(long, hide = true, requires = "inside")]

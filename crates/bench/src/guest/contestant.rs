@@ -1,5 +1,5 @@
-//! Who schedules: the kernel's own scheduler, the keel, and peers; and in the guest, having them do
-//! so for a while.
+//! Who schedules: the kernel's own scheduler, the keel with some options, and peers; and in the
+//! guest, having them do so for a while.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,12 +9,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::command::Running;
 
-/// The baseline.
+/// The name of [`Contestant::eevdf`].
 pub const EEVDF: &str = "eevdf";
-/// Ours.
-pub const KEEL: &str = "keel";
-/// Other schedulers with which a machine can be run every day.
-pub const PEERS: [&str; 3] = ["scx_flash", "scx_bpfland", "scx_cosmos"];
 
 /// Where peers are in the guest.
 const GUEST_DIR: &str = "/usr/bin";
@@ -23,21 +19,60 @@ const STATE: &str = "/sys/kernel/sched_ext/state";
 /// How often it is asked.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What a scheduler is, for the reader of a report.
-pub fn explanation(name: &str) -> &'static str {
-    match name {
-        EEVDF => "the kernel's own scheduler",
-        KEEL => "`evenkeel sched` with its plain policies",
-        _ => "a scheduler of the sched-ext project, as published, without options",
-    }
+/// Somebody who takes part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contestant {
+    /// Its name in the report.
+    pub name: String,
+    /// What it is, for the reader of a report.
+    pub explanation: &'static str,
+    /// Who schedules.
+    pub scheduler: Scheduler,
 }
 
-/// What the names of a scheduler's callbacks begin with; `None`: it has none.
-pub fn callbacks(name: &str) -> Option<&str> {
-    match name {
-        EEVDF => None,
-        KEEL => Some(KEEL),
-        peer => Some(peer.trim_start_matches("scx_")),
+/// Who schedules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scheduler {
+    /// The kernel's own.
+    Kernel,
+    /// `evenkeel sched` with these options.
+    Keel(Vec<&'static str>),
+    /// A program of the sched-ext project that is called as the contestant.
+    Peer,
+}
+
+impl Contestant {
+    /// The kernel's own scheduler.
+    pub fn eevdf() -> Self {
+        Self {
+            name: EEVDF.to_owned(),
+            explanation: "the kernel's own scheduler",
+            scheduler: Scheduler::Kernel,
+        }
+    }
+
+    /// `evenkeel sched` with these options, separated by blanks.
+    pub fn keel(name: &str, options: &'static str, explanation: &'static str) -> Self {
+        let scheduler = Scheduler::Keel(options.split_whitespace().collect());
+        Self { name: name.to_owned(), explanation, scheduler }
+    }
+
+    /// A scheduler of the sched-ext project.
+    pub fn peer(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            explanation: "a scheduler of the sched-ext project, as published, without options",
+            scheduler: Scheduler::Peer,
+        }
+    }
+
+    /// What the names of its callbacks begin with; `None`: it has none.
+    pub fn callbacks(&self) -> Option<&str> {
+        match self.scheduler {
+            Scheduler::Kernel => None,
+            Scheduler::Keel(_) => Some("keel"),
+            Scheduler::Peer => Some(self.name.trim_start_matches("scx_")),
+        }
     }
 }
 
@@ -70,19 +105,20 @@ pub struct AtWork {
 }
 
 impl AtWork {
-    /// Starts the scheduler of this name.
+    /// Starts it.
     ///
     /// # Errors
     /// It cannot be started, or ends at once.
-    pub fn start(name: &str) -> Result<Self> {
-        let mut command = match name {
-            EEVDF => return Ok(Self { name: name.to_owned(), process: None }),
-            KEEL => {
+    pub fn start(contestant: &Contestant) -> Result<Self> {
+        let name = contestant.name.clone();
+        let mut command = match &contestant.scheduler {
+            Scheduler::Kernel => return Ok(Self { name, process: None }),
+            Scheduler::Keel(options) => {
                 let mut own = Command::new(std::env::current_exe()?);
-                own.arg("sched");
+                own.arg("sched").args(options);
                 own
             }
-            peer => Command::new(in_guest(peer)),
+            Scheduler::Peer => Command::new(in_guest(&name)),
         };
         let mut process = Running::start(&mut command)?;
         while state()? != "enabled" {
@@ -92,7 +128,7 @@ impl AtWork {
             }
             std::thread::sleep(LOOK);
         }
-        Ok(Self { name: name.to_owned(), process: Some(process) })
+        Ok(Self { name, process: Some(process) })
     }
 
     /// Ends it.
@@ -139,8 +175,14 @@ mod tests {
 
     #[test]
     fn callbacks_are_named_after_their_scheduler() {
-        assert_eq!(callbacks(EEVDF), None);
-        assert_eq!(callbacks(KEEL), Some("keel"));
-        assert_eq!(callbacks("scx_bpfland"), Some("bpfland"));
+        assert_eq!(Contestant::eevdf().callbacks(), None);
+        assert_eq!(Contestant::keel("zone", "--gate zone", "").callbacks(), Some("keel"));
+        assert_eq!(Contestant::peer("scx_bpfland").callbacks(), Some("bpfland"));
+    }
+
+    #[test]
+    fn options_are_words() {
+        let keel = Contestant::keel("zone", "--gate zone", "");
+        assert_eq!(keel.scheduler, Scheduler::Keel(vec!["--gate", "zone"]));
     }
 }
