@@ -121,7 +121,7 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 	struct keel_search *search;
 	struct task_struct *p;
 	u64 follow = published_to(own);
-	bool is_free, is_barring = is_shielded(own) || is_shielded(source);
+	bool is_free;
 
 	if (!to || !from)
 		return 0;
@@ -136,9 +136,7 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 			break;
 		search->budget--;
 		t = task_state(p);
-		if (t && is_barring)
-			note_barred(p, t);
-		if (!t || !may_run_on(p, own) || is_closed(t, own))
+		if (!t || !may_run_on(p, own) || is_kept_off(p, own, source))
 			continue;
 		view.weight = t->counted_weight;
 		view.rested_ns = now - t->rested_since_ns;

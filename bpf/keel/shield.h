@@ -45,6 +45,20 @@ static __always_inline bool is_closed(struct task_state *t, u32 cpu)
 	return t->barred && is_shielded(cpu);
 }
 
+/* Whether the shield keeps a task off `own` that waits on `source`. */
+KEEL_PART bool is_kept_off(struct task_struct *p __arg_trusted, u32 own, u32 source)
+{
+	struct task_state *t;
+
+	if (!is_shielded(own) && !is_shielded(source))
+		return false;
+	t = task_state(p);
+	if (!t)
+		return false;
+	note_barred(p, t);
+	return is_closed(t, own);
+}
+
 /* An idle CPU for the task, near `from`, which nobody else will be given now; negative: none. */
 static __always_inline s32 pick_idle(struct task_struct *p, struct task_state *t, u32 from)
 {
