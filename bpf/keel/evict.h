@@ -19,8 +19,11 @@ static __always_inline u32 place_off(struct task_struct *p, u32 own, u64 now)
 	return open == NO_CPU ? own : place_new(p, open, now);
 }
 
-/* Those in this CPU's queue whom the shield keeps off it go elsewhere. */
-KEEL_PART int send_off(u32 own, u64 now)
+/*
+ * Those in this CPU's queue whom the shield keeps off it go to an idle CPU or else to the nearest;
+ * balancing does the rest. (Looking for the least loaded one takes more stack than there is here.)
+ */
+KEEL_PART int send_off(u32 own)
 {
 	u64 budget = READ_ONCE(tunables.scan_limit);
 	struct task_struct *p;
@@ -38,9 +41,12 @@ KEEL_PART int send_off(u32 own, u64 now)
 		note_barred(p, t);
 		if (!is_closed(t, own))
 			continue;
-		cpu = place_off(p, own, now);
-		if (cpu == own || !hand_over(THIS_ITERATOR, p, t, own, cpu))
+		cpu = open_cpu(p, own, true);
+		if (cpu == NO_CPU)
+			cpu = open_cpu(p, own, false);
+		if (cpu == NO_CPU || !hand_over(THIS_ITERATOR, p, t, own, cpu))
 			continue;
+		count(COUNT_SHIELD);
 		set_bit(&waiting_cpus, cpu);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}

@@ -179,6 +179,7 @@ struct keel_search {
 	u64 quota;	/* load that it still wants */
 	u64 others;	/* tasks of another choice that it has seen */
 	u64 taken;	/* tasks that it has taken */
+	u64 ungated;	/* 1: no gate is asked about whom it takes */
 };
 
 /* A CPU's state; written by itself unless said otherwise. */

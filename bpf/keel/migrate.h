@@ -121,12 +121,11 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 	struct keel_search *search;
 	struct task_struct *p;
 	u64 follow = published_to(own);
-	bool is_free;
 
 	if (!to || !from)
 		return 0;
 	search = &to->search;
-	is_free = is_gone(from, now);
+	search->ungated = is_gone(from, now) || is_shielded(source);
 	bpf_for_each(scx_dsq, p, source, SCX_DSQ_ITER_REV) {
 		struct task_view view;
 		struct task_state *t;
@@ -136,7 +135,7 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 			break;
 		search->budget--;
 		t = task_state(p);
-		if (!t || !may_run_on(p, own) || is_kept_off(p, own, source))
+		if (!t || (is_closed(t, own) | !may_run_on(p, own)))
 			continue;
 		view.weight = t->counted_weight;
 		view.rested_ns = now - t->rested_since_ns;
@@ -156,7 +155,7 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 		}
 		if (!balance_fits(&params, search->quota, view.weight, search->taken))
 			continue;
-		if (is_free || is_closed(t, source) || (reason == MOVE_IDLE && is_overdue(t, now)))
+		if (search->ungated || (reason == MOVE_IDLE && is_overdue(t, now)))
 			count_ungated(why);
 		else if ((reason != MOVE_IDLE && !pull_pays(&view, source, own)) ||
 			 !may_move(source, p, t, why, now))

@@ -192,7 +192,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	if (c->balance_due) {
 		c->balance_due = 0;
 		if (is_shielded(own))
-			send_off(own, now);
+			send_off(own);
 		balance_periodic(own, now);
 		rescue(own, now);
 	}

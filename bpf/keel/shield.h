@@ -7,9 +7,10 @@
 #ifndef EVENKEEL_KEEL_SHIELD_H
 #define EVENKEEL_KEEL_SHIELD_H
 
-static __always_inline bool is_shielded(u32 cpu)
+/* 0 or 1. */
+static __always_inline u32 is_shielded(u32 cpu)
 {
-	return READ_ONCE(tunables.shield[BOUNDED(cpu, MAX_CPUS) / 64]) & 1ULL << (cpu & 63);
+	return READ_ONCE(tunables.shield[BOUNDED(cpu, MAX_CPUS) / 64]) >> (cpu & 63) & 1;
 }
 
 /*
@@ -32,31 +33,32 @@ KEEL_PART u32 open_cpu(struct task_struct *p __arg_trusted, u32 from, bool claim
 	return NO_CPU;
 }
 
-/* Finds out whether shielded CPUs are closed to the task; its mask and the shield may change. */
+/* Finds out whether shielded CPUs are closed to the task: there are others that it may use. */
+KEEL_PART int judge_barred(struct task_struct *p __arg_trusted)
+{
+	struct task_state *t = task_state(p);
+
+	if (t)
+		t->barred = p->nr_cpus_allowed > 1 && open_cpu(p, 0, false) != NO_CPU;
+	return 0;
+}
+
+/* The same, again and again, because its mask and the shield may change. */
 static __always_inline void note_barred(struct task_struct *p, struct task_state *t)
 {
-	t->barred = READ_ONCE(tunables.shielded) && p->nr_cpus_allowed > 1 &&
-		    open_cpu(p, 0, false) != NO_CPU;
+	if (READ_ONCE(tunables.shielded))
+		judge_barred(p);
+	else
+		t->barred = 0;
 }
 
-/* Whether the shield keeps the task off a CPU, as far as was found out last. */
-static __always_inline bool is_closed(struct task_state *t, u32 cpu)
+/*
+ * Whether the shield keeps the task off a CPU, as far as was found out last. (Without a branch: the
+ * verifier would follow both ways through all turns of a loop.)
+ */
+static __always_inline u32 is_closed(struct task_state *t, u32 cpu)
 {
-	return t->barred && is_shielded(cpu);
-}
-
-/* Whether the shield keeps a task off `own` that waits on `source`. */
-KEEL_PART bool is_kept_off(struct task_struct *p __arg_trusted, u32 own, u32 source)
-{
-	struct task_state *t;
-
-	if (!is_shielded(own) && !is_shielded(source))
-		return false;
-	t = task_state(p);
-	if (!t)
-		return false;
-	note_barred(p, t);
-	return is_closed(t, own);
+	return t->barred & is_shielded(cpu);
 }
 
 /* An idle CPU for the task, near `from`, which nobody else will be given now; negative: none. */
