@@ -98,7 +98,7 @@ static __always_inline void look_for_better(struct task_struct *p, struct task_s
 		return;
 	c->active_at_ns = now + ACTIVE_INTERVAL_NS;
 	cpu = active_target(p, own, now);
-	if (cpu == own || !may_move(own, p, t, MOVE_ACTIVE, now))
+	if (cpu == own || !may_move(own, p, MOVE_ACTIVE, now))
 		return;
 	c->leave_to = cpu + 1;
 	set_slice(p, 0);
@@ -115,7 +115,7 @@ static __always_inline void look_for_turn(struct task_struct *p, struct task_sta
 		return;
 	c->turn_at_ns = now + ACTIVE_INTERVAL_NS / 2;
 	cpu = turn_target(p, own, now);
-	if (cpu == own || !would_open(own, t, MOVE_ACTIVE, now))
+	if (cpu == own || !would_open(own, p, MOVE_ACTIVE, now))
 		return;
 	c->change_with = cpu + 1;
 	set_slice(p, 0);
@@ -155,7 +155,7 @@ KEEL_PART bool gives_place(struct task_struct *p __arg_trusted, u32 own, u64 now
 	other = cpu_state(with - 1);
 	if (!other || is_anybody_waiting_on(c, 1) || READ_ONCE(other->runnable) != 1 ||
 	    !may_run_on(p, with - 1) || !may_change(p, c, other, now) ||
-	    !may_move(own, p, t, MOVE_ACTIVE, now))
+	    !may_move(own, p, MOVE_ACTIVE, now))
 		return false;
 	c->turn_until_ns = now + balance_turn_ns(&params, unlike(own), settings.online);
 	WRITE_ONCE(other->turn_until_ns,

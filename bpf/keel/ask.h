@@ -28,24 +28,34 @@ static __always_inline struct gate_view gate_view(u32 source, struct task_state 
 	return view;
 }
 
-/* Whether a move would be allowed, for who has not found yet where to. */
-static __always_inline bool would_open(u32 source, struct task_state *t, u32 reason, u64 now)
+/*
+ * What asks the gate is a part of its own: the verifier would follow each of its answers through all
+ * turns of the loops in which it is asked.
+ */
+KEEL_PART bool would_gate_open(struct task_struct *p __arg_trusted, u32 source, u32 reason, u64 now)
 {
 	struct gate_params params = gate_params();
-	struct gate_view view = gate_view(source, t, reason, now);
+	struct task_state *t = task_state(p);
+	struct gate_view view;
 
+	if (!t)
+		return 0;
+	view = gate_view(source, t, reason, now);
 	return gate_may(&params, &view) < GATE_REFUSALS;
 }
 
+/* Whether a move would be allowed, for who has not found yet where to. */
+static __always_inline bool would_open(u32 source, struct task_struct *p, u32 reason, u64 now)
+{
+	return settings.gate == GATE_ALWAYS || would_gate_open(p, source, reason, now);
+}
+
 /* Keeps an answer for whoever asks why, with the CPU that executes this, as counters are. */
-static __always_inline void remember(u32 source, struct task_struct *p,
+static __always_inline void remember(struct cpu_state *c, u32 source, struct task_struct *p,
 				     const struct gate_view *view, u32 verdict, u64 now)
 {
-	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
 	struct keel_decision *decision;
 
-	if (!c)
-		return;
 	decision = &c->decision[BOUNDED(c->decided, MAX_DECISIONS)];
 	decision->at_ns = now;
 	decision->above_ns = view->task_above_ns;
@@ -60,19 +70,35 @@ static __always_inline void remember(u32 source, struct task_struct *p,
 }
 
 /* Asks the gate for a move away from `source`, and counts the answer. */
-static __always_inline bool may_move(u32 source, struct task_struct *p, struct task_state *t,
-				     u32 reason, u64 now)
+KEEL_PART bool ask_gate(struct task_struct *p __arg_trusted, u32 source, u32 reason, u64 now)
 {
+	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
 	struct gate_params params = gate_params();
-	struct gate_view view = gate_view(source, t, reason, now);
-	enum gate_verdict verdict = gate_may(&params, &view);
-	bool open = verdict < GATE_REFUSALS;
+	struct task_state *t = task_state(p);
+	enum gate_verdict verdict;
+	struct gate_view view;
+	bool open;
 
-	count(COUNT_GATE_OPEN + verdict);
-	count((open ? COUNT_MOVE_WAKE : COUNT_REFUSE_WAKE) + reason);
-	if (params.kind != GATE_ALWAYS)
-		remember(source, p, &view, verdict, now);
+	if (!c || !t)
+		return 0;
+	view = gate_view(source, t, reason, now);
+	verdict = gate_may(&params, &view);
+	open = verdict < GATE_REFUSALS;
+	/* Not by count(): each call to the kernel would have all of the view lie on the stack. */
+	c->counters[BOUNDED(COUNT_GATE_OPEN + verdict, MAX_COUNTERS)]++;
+	c->counters[BOUNDED((open ? COUNT_MOVE_WAKE : COUNT_REFUSE_WAKE) + reason, MAX_COUNTERS)]++;
+	remember(c, source, p, &view, verdict, now);
 	return open;
+}
+
+/* The same; a gate that never refuses is not asked. */
+static __always_inline bool may_move(u32 source, struct task_struct *p, u32 reason, u64 now)
+{
+	if (settings.gate != GATE_ALWAYS)
+		return ask_gate(p, source, reason, now);
+	count(COUNT_GATE_OPEN);
+	count(COUNT_MOVE_WAKE + reason);
+	return true;
 }
 
 /* Liveness: who has waited for so long goes to a CPU that idles, whatever the gate says. */

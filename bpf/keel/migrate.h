@@ -75,22 +75,25 @@ KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count, u64 now,
 	return 0;
 }
 
-/* Whether a waiting task gets at least as much where it is pulled to. */
-static __always_inline bool pull_pays(const struct task_view *task, u32 source, u32 own)
+/*
+ * Whether a task of this weight that waits gets at least as much where it is pulled to. A part of its
+ * own: what it needs of the stack, the search for tasks need not keep.
+ */
+KEEL_PART bool pull_pays(u64 weight, u32 far_from, u32 far_to, u32 source, u32 own)
 {
 	struct balance_params params = balance_params();
 	struct cpu_state *to = cpu_state(own), *from = cpu_state(source);
 	struct cpu_view there, here;
 
-	if (!(settings.parts & PART_COST) || !to || !from)
-		return true;
+	if (!to || !from)
+		return 1;
 	there.load = READ_ONCE(from->load);
 	there.capability = capability_of(source);
-	there.far = task->far_from;
+	there.far = far_from;
 	here.load = READ_ONCE(to->load);
 	here.capability = capability_of(own);
-	here.far = task->far_to;
-	return balance_pays(&params, &there, &here, task->weight);
+	here.far = far_to;
+	return balance_pays(&params, &there, &here, weight);
 }
 
 /* Moves a waiting task from the queue of `source`, which the iterator goes through, to that of `target`. */
@@ -156,8 +159,9 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 			continue;
 		if (search->ungated || (reason == MOVE_IDLE && is_overdue(t, now)))
 			count_ungated(why);
-		else if ((reason != MOVE_IDLE && !pull_pays(&view, source, own)) ||
-			 !may_move(source, p, t, why, now))
+		else if ((reason != MOVE_IDLE && settings.parts & PART_COST &&
+			  !pull_pays(view.weight, view.far_from, view.far_to, source, own)) ||
+			 !may_move(source, p, why, now))
 			continue;
 		if (!hand_over(THIS_ITERATOR, p, t, source, own))
 			continue;
@@ -178,7 +182,11 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 
 	if (!c)
 		return 0;
-	c->search = (struct keel_search){ .quota = quota, .follow = published_to(own) };
+	/* One by one: a record to be copied would lie on the stack, of which there is little. */
+	c->search.quota = quota;
+	c->search.follow = published_to(own);
+	c->search.others = 0;
+	c->search.taken = 0;
 	/* Whoever is none has a search of its own: a CPU must not stay idle for want of siblings. */
 	if (settings.order == ORDER_IAS && c->search.follow) {
 		c->search.budget = READ_ONCE(tunables.sibling_window);

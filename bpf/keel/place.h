@@ -147,7 +147,7 @@ static __always_inline bool stays(struct task_struct *p, struct task_state *t, s
 		*claimed = prev;
 		return true;
 	}
-	return !would_open(prev, t, MOVE_WAKE, now) && !may_move(prev, p, t, MOVE_WAKE, now);
+	return !would_open(prev, p, MOVE_WAKE, now) && !may_move(prev, p, MOVE_WAKE, now);
 }
 
 /* An idle CPU near `prev`, claimed, and then `is_free` is set; or another CPU. */
@@ -199,7 +199,7 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 	else if (may_run_on(p, waker) && !is_closed(t, waker))
 		consider(&best, waker, memory, false,
 			 wake_flags & SCX_WAKE_SYNC ? own->running_weight : 0, now);
-	if (best.cpu != prev && may_run_on(p, prev) && !may_move(prev, p, t, MOVE_WAKE, now))
+	if (best.cpu != prev && may_run_on(p, prev) && !may_move(prev, p, MOVE_WAKE, now))
 		best.cpu = prev;
 	return best.cpu;
 }
@@ -232,7 +232,7 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (wake_flags & SCX_WAKE_FORK) {
 		cpu = place_new(p, prev, now);
 		c = cpu_state(prev);
-		if (c && cpu != prev && !may_move(prev, p, t, MOVE_FORK, now))
+		if (c && cpu != prev && !may_move(prev, p, MOVE_FORK, now))
 			cpu = prev;
 		if (scx_bpf_test_and_clear_cpu_idle(cpu))
 			claimed = cpu;

@@ -62,7 +62,7 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 	if (t->space != space_of(p)) {
 		t->space = space_of(p);
 		cpu = place_new(p, own, now);
-		if (cpu == own || !may_move(own, p, t, MOVE_EXEC, now))
+		if (cpu == own || !may_move(own, p, MOVE_EXEC, now))
 			return own;
 		/* Whether it is idle or not: it is looked for below, by its queue. */
 		scx_bpf_test_and_clear_cpu_idle(cpu);
@@ -71,14 +71,14 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 	if (!is_any(&idle_cpus))
 		return own;
 	/* Nothing can be worse than to wait for a real-time task: no gate is asked. */
-	if (!pushed_off && !would_open(own, t, MOVE_IDLE, now))
+	if (!pushed_off && !would_open(own, p, MOVE_IDLE, now))
 		return own;
 	idle = pick_idle(p, t, own);
 	if (idle < 0 || idle == own)
 		return own;
 	if (pushed_off)
 		count_ungated(MOVE_IDLE);
-	else if (!may_move(own, p, t, MOVE_IDLE, now)) {
+	else if (!may_move(own, p, MOVE_IDLE, now)) {
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return own;
 	}

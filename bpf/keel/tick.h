@@ -28,7 +28,7 @@ static __always_inline void wake_idle(u32 own, u64 now)
 		t = task_state(p);
 		if (t)
 			note_barred(p, t);
-		if (!t || (!is_overdue(t, now) && !would_open(own, t, MOVE_IDLE, now)))
+		if (!t || (!is_overdue(t, now) && !would_open(own, p, MOVE_IDLE, now)))
 			continue;
 		idle = pick_idle(p, t, own);
 		if (idle < 0)
