@@ -82,7 +82,7 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
     let mut server = Server::bind(&service.socket)?;
     let mut state = State {
         options: service.options.clone(),
-        ias: Ias::new(service.ias.clone()),
+        ias: Ias::new(service.ias.clone(), service.options.ias.auto),
         machine: (service.machine)()?,
         earlier: Statistics::default(),
         shown: Statistics::default(),
@@ -230,6 +230,7 @@ impl State {
                 self.ias.adopt(scheduler);
                 adopt_at = Instant::now() + ADOPT;
             }
+            self.ias.help(scheduler);
             if let Some(record) = self.watch.as_mut().and_then(Watch::look) {
                 scheduler.set_capabilities(&record)?;
             }

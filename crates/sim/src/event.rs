@@ -29,6 +29,8 @@ pub(crate) enum Event {
     Balance,
     /// What CPUs can do is looked at.
     Capabilities,
+    /// The helper thread looks at address spaces.
+    Help,
     /// The kernel looks for tasks that wait for too long.
     Watchdog,
     /// Something unpleasant is made to happen.
