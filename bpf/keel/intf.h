@@ -110,6 +110,8 @@ struct keel_topology {
 struct cpu_capability {
 	u16 now;	/* 0..=1024 */
 	u16 faster;	/* how many CPUs can do more */
+	u16 slower;	/* how many can do less */
+	u16 pad;
 };
 
 struct keel_capabilities {
@@ -214,6 +216,10 @@ struct cpu_state {
 	u64 rescue_at_ns;
 	u64 active_at_ns;	/* when who runs here may look for a more capable CPU */
 	u64 leave_to;		/* 1 + the CPU that the tick found for who runs here; 0: none */
+	u64 turn_at_ns;		/* when who runs here may look for one to change places with */
+	u64 turn_until_ns;	/* its turn lasts at least until then; written by who changes, too */
+	u64 change_with;	/* 1 + the CPU that the tick found for that; 0: none */
+	u64 running_cpus;	/* so many CPUs may who runs here, or ran last, use */
 	u64 overdue_on;		/* 1 + the CPU on which somebody is overdue, for a CPU that idles; atomic */
 	/* What balancing sums up: too large for the stack. */
 	struct group_view group, ours, busiest;

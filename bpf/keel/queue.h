@@ -88,7 +88,7 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	struct cpu_state *c = cpu_state(own);
 	u64 slice_ns = READ_ONCE(tunables.slice_ns);
 	u64 now = scx_bpf_now();
-	bool pushed_off;
+	bool pushed_off, is_turn;
 
 	if (!t || !c) {
 		count(COUNT_NO_STATE);
@@ -101,12 +101,16 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	note_awake(t, now);
 	pushed_off = flags & SCX_ENQ_REENQ || t->pushed_off;
 	t->pushed_off = 0;
+	is_turn = t->is_turn;
+	t->is_turn = 0;
 	if (t->leaves_to) {
 		cpu = t->leaves_to - 1;
 		t->leaves_to = 0;
 	} else if (!(flags & SCX_ENQ_CPU_SELECTED))
 		cpu = place_anew(p, t, own, pushed_off, now);
 	bring_home(t, cpu, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
+	if (settings.parts & PART_TURNS && is_turn)
+		place_first(t, cpu);
 	count_task(p, t, cpu);
 	if (pushed_off)
 		count(COUNT_THIEF);
@@ -117,6 +121,8 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	scx_bpf_dsq_insert_vtime(p, cpu, slice_ns, t->vruntime, flags);
 	set_bit(&waiting_cpus, cpu);
 	alert(cpu, t, flags, now);
+	if (settings.parts & PART_TURNS && is_turn)
+		take_turn(own, cpu);
 }
 
 /* The first of a CPU's queue. */
@@ -194,7 +200,8 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	}
 	if (t) {
 		charge(prev, t);
-		if (lets_go(prev, t, c)) {
+		if (lets_go(prev, t, c) ||
+		    (settings.parts & PART_TURNS && gives_place(prev, own, now))) {
 			note_idle(own, c, now);
 			return;
 		}

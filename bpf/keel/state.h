@@ -60,6 +60,7 @@ struct task_state {
 	u32 memory;		/* 1 + the node on which its program first ran; 0: it has not yet */
 	u32 pushed_off;		/* a higher class took its CPU */
 	u32 leaves_to;		/* 1 + the CPU that it was taken off its own for; 0: none */
+	u32 is_turn;		/* and that to change places */
 };
 
 struct {

@@ -173,6 +173,8 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	note_memory(t, space_of(p), cpu);
 	if (settings.parts & PART_ACTIVE)
 		c->active_at_ns = now + ACTIVE_INTERVAL_NS;
+	if (settings.parts & PART_TURNS)
+		WRITE_ONCE(c->running_cpus, p->nr_cpus_allowed);
 	t->seen_space = space_of(p);
 	note_space(cpu, c, t->seen_space);
 	note_running(c, t, now);

@@ -76,6 +76,7 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 	if (t) {
 		t->seen_space = space_of(p);
 		look_for_better(p, t, own, c, now);
+		look_for_turn(p, t, own, c, now);
 	}
 	update_utilisation(c, now, true);
 	set_frequency(own, c);

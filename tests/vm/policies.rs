@@ -49,6 +49,7 @@ pub const TESTS: &[Test] = &[
     Test { name: "policies::fast_cpus_carry_more", run: fast_cpus_carry_more },
     Test { name: "policies::what_is_taken_is_missing", run: what_is_taken_is_missing },
     Test { name: "policies::who_runs_alone_leaves_a_slow_cpu", run: who_runs_alone_leaves },
+    Test { name: "policies::threads_take_turns_on_unequal_cpus", run: threads_take_turns },
     Test { name: "policies::hogs", run: || hogs(PAPERS, ROUGH) },
     Test { name: "policies::a_crowd", run: || crowd(PAPERS, 200) },
     Test { name: "policies::fork_and_exec", run: || fork_and_exec(PAPERS) },
@@ -72,8 +73,13 @@ fn refused(arguments: &[&str]) -> String {
     text(&output.stderr)
 }
 
+/// With all that they can do besides, which asks most of the verifier.
 fn the_papers_are_accepted() {
-    said(&[&["sched", "--load-only"], FLAGS].concat());
+    let everything = FLAGS.iter().map(|flag| match *flag {
+        "--parts=home,cost" => "--parts=home,cost,active,turns",
+        other => other,
+    });
+    said(&["sched", "--load-only"].into_iter().chain(everything).collect::<Vec<_>>());
 }
 
 fn all_are_accepted() {
@@ -226,6 +232,24 @@ fn who_runs_alone_leaves() {
             hogs.end();
         });
         assert_eq!(counters["move_active"] > 0, leaves, "{counters:?}");
+        assert_eq!(keel.end().0, Some(0));
+    }
+}
+
+/// The threads of a program that has one for each CPU change places where CPUs are unequal.
+fn threads_take_turns() {
+    let flags = ["--balance", "capability", "--capacity", "0-1=1024,2-3=512", "--static-capacity"];
+    for (turns, change) in [(&[][..], false), (&["--parts", "turns"][..], true)] {
+        let keel = Keel::start(&[&flags[..], turns].concat());
+        let counters = counted(&keel, || {
+            let mut hogs = Threads::default();
+            for _ in 0..4 {
+                hogs.start(|| spin(Duration::from_millis(10)));
+            }
+            std::thread::sleep(Duration::from_secs(2));
+            hogs.end();
+        });
+        assert_eq!(counters["move_active"] > 0, change, "{counters:?}");
         assert_eq!(keel.end().0, Some(0));
     }
 }

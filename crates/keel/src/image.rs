@@ -76,7 +76,7 @@ impl Image {
     pub fn flags(&self) -> u64 {
         let settings = bytemuck::try_pod_read_unaligned(&self.settings);
         let settings: RawSettings = settings.unwrap_or_else(|_| RawSettings::zeroed());
-        if Parts::from_bits(settings.parts).is_active() { Self::OPS_ENQ_LAST } else { 0 }
+        if Parts::from_bits(settings.parts).move_who_runs() { Self::OPS_ENQ_LAST } else { 0 }
     }
 
     /// The roles with which it starts: CPUs that share a cache aggregate together.

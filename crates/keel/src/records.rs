@@ -90,6 +90,8 @@ pub(crate) struct RawCpu {
 pub(crate) struct RawCapability {
     pub now: u16,
     pub faster: u16,
+    pub slower: u16,
+    pub pad: u16,
 }
 
 /// `struct keel_space`.
@@ -158,6 +160,10 @@ pub(crate) struct RawCpuState {
     pub rescue_at_ns: u64,
     pub active_at_ns: u64,
     pub leave_to: u64,
+    pub turn_at_ns: u64,
+    pub turn_until_ns: u64,
+    pub change_with: u64,
+    pub running_cpus: u64,
     pub overdue_on: u64,
     pub groups: [RawGroup; 3],
     /// `struct keel_search`: its fields.

@@ -110,6 +110,9 @@ pub struct Report {
     pub idle_ms: f64,
     /// Time of switches, searches and cold caches.
     pub overhead_ms: f64,
+    /// Time that tasks had a CPU.
+    #[serde(default)]
+    pub ran_ms: f64,
     /// Time that tasks waited for a CPU.
     pub waited_ms: f64,
     /// Switches to another task of the same address space.
@@ -185,6 +188,7 @@ impl Report {
             idle_while_waiting_ms: ms(outcome.idle_while_waiting_ns),
             idle_ms: ms(outcome.idle_ns),
             overhead_ms: ms(outcome.overhead_ns),
+            ran_ms: ms(outcome.accounts.iter().map(|account| account.ran_ns).sum()),
             waited_ms: ms(outcome.accounts.iter().map(|account| account.waited_ns).sum()),
             switches_same_space: outcome.switches_same,
             switches_other_space: outcome.switches_other,

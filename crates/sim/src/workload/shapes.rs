@@ -51,7 +51,7 @@ pub const SHAPES: [(&str, &str, &str); 10] = [
     ),
     (
         "memory",
-        "programs=10,threads=100,block=4,total=10,sizes=1,halves=0,touch=11111,gap=50us",
+        "programs=10,threads=100,block=4,total=10,sizes=1,halves=0,touch=10000,gap=50us",
         "programs whose threads all write to a block (MiB) of their program's, over and over, until together \
          they have written so much (total: GiB; sizes: of the first of so many programs, the second writes \
          twice as much, and so on; then again); halves: a number of CPUs of which each such row of programs \
@@ -65,8 +65,8 @@ pub const SHAPES: [(&str, &str, &str); 10] = [
     ),
     (
         "tiers",
-        "clients=200,web=100,database=100,think=50ms,work=1ms,query=2ms,requests=20,web_kib=2048,\
-         database_kib=2048,touch=1000",
+        "clients=200,web=100,database=100,think=50ms,work=1ms,query=2ms,requests=50,web_kib=2048,\
+         database_kib=2048,touch=300",
         "clients that think, ask a web server's threads, which ask those of a database, and wait for the \
          answer (work, query: mean times of a request there; web_kib, database_kib: what the threads of \
          each write to; touch: KiB in a ms of work)",

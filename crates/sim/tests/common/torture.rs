@@ -47,7 +47,7 @@ pub fn simulation(seed: u64, keel: Option<&[u8]>) -> Simulation {
         order: Order::ALL[all(4, Order::ALL.len())],
         gate: Gate::ALL[all(8, Gate::ALL.len())],
         balance: Balance::ALL[all(16, Balance::ALL.len())],
-        parts: ["", "home,cost", "plain,bare"][all(2, 3)].parse().unwrap(),
+        parts: ["", "home,cost", "plain,bare", "active,turns"][all(2, 4)].parse().unwrap(),
         slice: Slice::from_us([4_000, 500, 50_000][all(4, 3)]).unwrap(),
         ..Options::default()
     };
