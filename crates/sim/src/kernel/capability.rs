@@ -22,32 +22,19 @@ impl Kernel {
     /// Where nothing is taken there is nothing to tell, and on a tape nobody does.
     pub(super) fn watches_capabilities(&self) -> bool {
         let is_noisy = !self.workload.thieves.is_empty() || !self.workload.interrupts.is_empty();
-<<<<<<< HEAD
         is_noisy && self.tape.is_none() && self.untouched().is_some()
     }
 
     /// Of the CPUs that are there, nothing being taken; `None`: the scheduler does not want to know.
     fn untouched(&self) -> Option<Capabilities> {
-        match &self.scheduler {
-            Scheduler::Keel(options) | Scheduler::Built(options, _) => {
-                Capabilities::are_wanted(options).then(|| Capabilities::new(&self.machine, options))
-            }
-            Scheduler::Fifo | Scheduler::Plain(..) => None,
-        }
-=======
-        let wants = self.scheduler.options().is_some_and(Capabilities::are_wanted);
-        is_noisy && wants && self.tape.is_none()
->>>>>>> bb2c2b82defb94d7787f81a98445c63134720a4f
+        let options =
+            self.scheduler.options().filter(|options| Capabilities::are_wanted(options))?;
+        Some(Capabilities::new(&self.machine, options))
     }
 
     /// From now on, for the CPUs that are there.
     pub(super) fn watch_capabilities(&mut self) {
-<<<<<<< HEAD
         let Some(capabilities) = self.untouched() else { return };
-=======
-        let Some(options) = self.scheduler.options() else { return };
-        let capabilities = Capabilities::new(&self.machine, options);
->>>>>>> bb2c2b82defb94d7787f81a98445c63134720a4f
         let taken_ns = (0..self.cpus.len() as u32).map(|cpu| self.taken_ns(cpu)).collect();
         self.watch = Some(Watch { capabilities, taken_ns, since_ns: self.now });
     }
