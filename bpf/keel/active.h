@@ -11,10 +11,11 @@
 KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 {
 	struct balance_params params = balance_params();
+	struct task_state *t = task_state(p);
 	struct cpu_view best;
 	u32 level, position;
 
-	if (!view_cpu(own, now, &best))
+	if (!t || !view_cpu(own, now, &best))
 		return own;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -26,7 +27,7 @@ KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own, u64 no
 			u32 cpu = cpu_at(position);
 			struct cpu_view view;
 
-			if (may_run_on(p, cpu) && view_cpu(cpu, now, &view) &&
+			if (may_run_on(p, cpu) && !is_closed(t, cpu) && view_cpu(cpu, now, &view) &&
 			    balance_active(&params, &best, &view))
 				best = view;
 		}
@@ -56,10 +57,11 @@ KEEL_PART u32 turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 {
 	struct balance_params params = balance_params();
 	struct cpu_state *c = cpu_state(own);
+	struct task_state *t = task_state(p);
 	struct cpu_view here, view;
 	u32 level, position, to = own;
 
-	if (!c || !view_cpu(own, now, &here))
+	if (!c || !t || !view_cpu(own, now, &here))
 		return own;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -71,7 +73,7 @@ KEEL_PART u32 turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 			u32 cpu = cpu_at(position);
 			struct cpu_state *other = cpu_state(cpu), *best = cpu_state(to);
 
-			if (!other || !best || !may_run_on(p, cpu) ||
+			if (!other || !best || (is_closed(t, cpu) | !may_run_on(p, cpu)) ||
 			    !may_change(p, c, other, now) || !view_cpu(cpu, now, &view) ||
 			    !balance_change(&params, &here, &view))
 				continue;

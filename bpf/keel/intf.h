@@ -41,6 +41,8 @@ struct keel_tunables {
 	u64 sibling_kick;	/* enum sibling_kick */
 	u64 zone_at;	/* which of the two holds; the other is written, then this is changed */
 	struct zone_knobs zone[2];
+	u64 shielded;	/* how many CPUs are */
+	u64 shield[MAX_CPUS / 64];	/* a bit a CPU: it takes only who may run nowhere else */
 };
 
 /* Which slaves are told at once that their master aggregates another address space. */
@@ -161,6 +163,7 @@ enum keel_counter {
 	COUNT_SEARCHED,		/* a task was looked at in such a search */
 	COUNT_KICK_IDLE,	/* a slave that idled was told what its master aggregates */
 	COUNT_KICK_BUSY,	/* one that ran something else was */
+	COUNT_SHIELD,		/* sent off a shielded CPU, or kept off it */
 	COUNTERS,
 };
 /* Room for them, in a power of two. */
@@ -192,6 +195,7 @@ struct keel_search {
 	u64 follow;	/* the space that its group's master aggregates; 0: none */
 	u64 others;	/* tasks of another choice that it has seen */
 	u64 taken;	/* tasks that it has taken */
+	u64 ungated;	/* 1: no gate is asked about whom it takes */
 };
 
 /* A CPU's state; written by itself unless said otherwise. */
@@ -216,6 +220,7 @@ struct cpu_state {
 	u64 rescue_at_ns;
 	u64 active_at_ns;	/* when who runs here may look for a more capable CPU */
 	u64 leave_to;		/* 1 + the CPU that the tick found for who runs here; 0: none */
+	u64 lodges;		/* 1: who runs here is to leave, and cannot: nobody takes its place */
 	u64 turn_at_ns;		/* when who runs here may look for one to change places with */
 	u64 turn_until_ns;	/* its turn lasts at least until then; written by who changes, too */
 	u64 change_with;	/* 1 + the CPU that the tick found for that; 0: none */

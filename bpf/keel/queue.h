@@ -55,6 +55,10 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 
 	if (p->nr_cpus_allowed == 1 || !c)
 		return own;
+	if (is_closed(t, own)) {
+		t->space = space_of(p);
+		return place_off(p, own, now);
+	}
 	if (t->space != space_of(p)) {
 		t->space = space_of(p);
 		cpu = place_new(p, own, now);
@@ -69,7 +73,7 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 	/* Nothing can be worse than to wait for a real-time task: no gate is asked. */
 	if (!pushed_off && !would_open(own, t, MOVE_IDLE, now))
 		return own;
-	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	idle = pick_idle(p, t, own);
 	if (idle < 0 || idle == own)
 		return own;
 	if (pushed_off)
@@ -99,6 +103,7 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	note_awake(t, now);
+	note_barred(p, t);
 	pushed_off = flags & SCX_ENQ_REENQ || t->pushed_off;
 	t->pushed_off = 0;
 	is_turn = t->is_turn;
@@ -106,7 +111,7 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	if (t->leaves_to) {
 		cpu = t->leaves_to - 1;
 		t->leaves_to = 0;
-	} else if (!(flags & SCX_ENQ_CPU_SELECTED))
+	} else if (!(flags & SCX_ENQ_CPU_SELECTED) || is_closed(t, own))
 		cpu = place_anew(p, t, own, pushed_off, now);
 	bring_home(t, cpu, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
 	if (settings.parts & PART_TURNS && is_turn)
@@ -186,6 +191,8 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		refresh_machine(now);
 	if (c->balance_due) {
 		c->balance_due = 0;
+		if (is_shielded(own))
+			send_off(own);
 		balance_periodic(own, now);
 		rescue(own, now);
 	}
@@ -205,7 +212,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 			note_idle(own, c, now);
 			return;
 		}
-		keeps = true;
+		keeps = !is_closed(t, own);
 		vruntime = t->vruntime;
 	}
 	/* Nobody waits here: perhaps elsewhere. Who ran is no reason to look there. */
@@ -219,6 +226,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	if (t) {
 		count(COUNT_KEEP);
 		note_running(c, t, now);
+		WRITE_ONCE(c->lodges, !keeps);
 		set_slice(prev, READ_ONCE(tunables.slice_ns));
 	} else {
 		publish(own, 0);

@@ -61,6 +61,7 @@ struct task_state {
 	u32 pushed_off;		/* a higher class took its CPU */
 	u32 leaves_to;		/* 1 + the CPU that it was taken off its own for; 0: none */
 	u32 is_turn;		/* and that to change places */
+	u32 barred;		/* may run on CPUs that are not shielded, and so on no shielded one */
 };
 
 struct {
@@ -156,6 +157,17 @@ static __always_inline struct gate_params gate_params(void)
 static __always_inline struct balance_params balance_params(void)
 {
 	return (struct balance_params){ .kind = settings.balance, .parts = settings.parts };
+}
+
+/* The position of a CPU, and back. */
+static __always_inline u32 position_of(u32 cpu)
+{
+	return topology.cpu[BOUNDED(cpu, MAX_CPUS)].position;
+}
+
+static __always_inline u32 cpu_at(u32 position)
+{
+	return topology.cpu_at[BOUNDED(position, MAX_CPUS)];
 }
 
 static __always_inline u32 node_of(u32 cpu)

@@ -194,6 +194,7 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 	note_ran(t, now - t->share_since_ns);
 	note_share(t, now, true);
 	WRITE_ONCE(c->running_weight, 0);
+	WRITE_ONCE(c->lodges, 0);
 	/*
 	 * With a slice left, it is put at the head of the local queue, where no other CPU can get at
 	 * it, and not always is cpu_release called then. Without, it is enqueued.

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::{Test, demo, hotplug, invariants, keel, policies, replay, sais, support, user_level};
+use crate::{
+    Test, demo, hotplug, invariants, keel, policies, replay, sais, shield, support, user_level,
+};
 
 /// The argument before a test's name.
 pub const TEST: &str = "test";
@@ -63,6 +65,7 @@ static BOOTS: &[Boot] = &[
             keel::LOADED_OFTEN,
             policies::SHORT,
             policies::TESTS,
+            shield::TESTS,
             sais::TESTS,
         ],
     },

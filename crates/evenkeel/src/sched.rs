@@ -74,6 +74,7 @@ fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
             kick: set.ias_kick.unwrap_or_default(),
             auto: set.ias_auto,
         },
+        shield: set.shield.unwrap_or_default(),
         ..Options::default()
     };
     options.check_parts()?;
@@ -132,6 +133,28 @@ fn running() -> PathBuf {
     own.unwrap_or_else(|| socket(Path::new("/run/evenkeel")))
 }
 
+/// What the keel is doing, in a line; None: it does not run.
+///
+/// # Errors
+/// It runs and does not answer.
+pub fn keel_line() -> Result<Option<String>> {
+    let asked = |request| match ask(&running(), &Request::new(request)) {
+        Err(AskError::Nobody { .. }) => Ok(None),
+        answer => answer.map(Some),
+    };
+    let (Some(statistics), Some(parameters)) = (asked("stats")?, asked("get")?) else {
+        return Ok(None);
+    };
+    let statistics: Statistics = serde_json::from_value(statistics)?;
+    let mut line = format!("The keel schedules: {}", statistics.policies.join("/"));
+    for name in ["zone", "shield"] {
+        if let Some(value) = parameters[name].as_str() {
+            line += &format!(", {name} {value}");
+        }
+    }
+    Ok(Some(line))
+}
+
 fn machine() -> Result<Machine, evenkeel_machine::Error> {
     Machine::from_sysfs(Path::new("/"))
 }
@@ -141,10 +164,9 @@ fn socket(dir: &Path) -> PathBuf {
 }
 
 fn load_only(options: &Options) -> Result<i32> {
-    match machine()
-        .map_err(anyhow::Error::from)
-        .map(|machine| Scheduler::load(&machine, options))?
-    {
+    let machine = machine()?;
+    options.shield.check(&machine)?;
+    match Scheduler::load(&machine, options) {
         Ok(_) => {
             println!("the kernel accepts the keel");
             Ok(0)

@@ -117,6 +117,13 @@ impl Image {
         TRIES.iter().filter_map(counter).sum()
     }
 
+    /// Whether somebody runs on a CPU whom the shield keeps off it, alone, from its entry of the map
+    /// `cpus`.
+    pub fn lodges(cpu: &[u8]) -> bool {
+        let state = bytemuck::try_pod_read_unaligned::<RawCpuState>(cpu);
+        state.is_ok_and(|state| state.lodges != 0)
+    }
+
     /// How many tasks the scheduler takes for runnable, from the entries of the map `cpus`.
     pub fn runnable(cpus: &[u8]) -> u64 {
         let state = |entry: &[u8]| bytemuck::pod_read_unaligned::<RawCpuState>(entry).runnable;
@@ -144,6 +151,8 @@ pub(crate) fn tunables(options: &Options) -> RawTunables {
         sibling_kick: options.ias.kick as u64,
         zone_at: 0,
         zone: [options.zone.raw(); 2],
+        shielded: options.shield.cpus().len() as u64,
+        shield: options.shield.raw(),
     }
 }
 

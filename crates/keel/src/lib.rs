@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `options` | which policies, and their parameters |
 //! | `zone` | the knobs of paper 004's gate |
+//! | `shield` | which CPUs take only who may run nowhere else |
 //! | `ias` | which address spaces and CPUs paper 003's order aggregates |
 //! | `ias::options` | how it does so, whoever aggregates |
 //! | `ias::auto` | finds by itself how strongly the threads of each program aggregate |
@@ -40,6 +41,7 @@ mod recorder;
 mod records;
 mod scheduler;
 mod service;
+mod shield;
 mod statistics;
 mod support;
 pub mod tape;
@@ -61,6 +63,7 @@ pub use parts::Parts;
 pub use recorder::RecorderError;
 pub use scheduler::{LoadError, Scheduler};
 pub use service::{Service, ServiceError, run};
+pub use shield::{Shield, ShieldError};
 pub use statistics::Statistics;
 pub use support::{Unsupported, malformed_functions, support};
 pub use topology::TopologyError;

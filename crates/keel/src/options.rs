@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::ias::options::{IasOptions, KICK, WINDOW, Window};
 use crate::parts::{Parts, known_parts};
+use crate::shield::Shield;
 use crate::zone::{Level, Zone, known_knobs, known_levels};
 
 /// What cannot be an option's value.
@@ -42,6 +43,14 @@ pub enum OptionError {
     /// No wait.
     #[error("wait \"{0}\": expected a time from 1us to 20s, like 10ms, or never")]
     IdleWait(String),
+    /// No CPUs to be shielded.
+    #[error("shield \"{text}\": {why}; expected CPUs like 2-3, or none")]
+    Shield {
+        /// As it was given.
+        text: String,
+        /// Why.
+        why: String,
+    },
     /// No level of the zones.
     #[error("\"{0}\": there is no such zone; there are: {known}", known = known_levels())]
     Level(String),
@@ -50,7 +59,7 @@ pub enum OptionError {
     Knob(String),
     /// Nothing that can be changed while the keel runs.
     #[error(
-        "\"{0}\": no such parameter; there are: {SLICE}, {IDLE_WAIT}, {WINDOW}, {KICK}, {ZONE}, {known}",
+        "\"{0}\": no such parameter; there are: {SLICE}, {IDLE_WAIT}, {SHIELD}, {WINDOW}, {KICK}, {ZONE}, {known}",
         known = known_knobs()
     )]
     Parameter(String),
@@ -375,11 +384,14 @@ pub struct Options {
     pub zone: Zone,
     /// How the order `ias` aggregates.
     pub ias: IasOptions,
+    /// CPUs that take only who may run nowhere else.
+    pub shield: Shield,
 }
 
 const SLICE: &str = "slice_us";
 const IDLE_WAIT: &str = "max_idle_wait";
 const ZONE: &str = "zone";
+const SHIELD: &str = "shield";
 
 impl Options {
     /// Whether the balance policy has the parts that are asked for.
@@ -393,8 +405,9 @@ impl Options {
         Err(OptionError::NotCapability { parts: self.parts, balance: self.balance })
     }
 
-    /// What may be changed while the keel runs, by name: `slice_us`, `max_idle_wait`, of the order
-    /// `ias` its `ias_window` and `ias_kick`, and of the gate `zone` its level by name and the knobs under the paper's names.
+    /// What may be changed while the keel runs, by name: `slice_us`, `max_idle_wait`, `shield`, of the
+    /// order `ias` its `ias_window` and `ias_kick`, and of the gate `zone` its level by name and the knobs
+    /// under the paper's names.
     pub fn parameters(&self) -> Map<String, Value> {
         let mut parameters = Map::new();
         parameters.insert(SLICE.to_owned(), self.slice.us().into());
@@ -403,6 +416,7 @@ impl Options {
             parameters.insert(WINDOW.to_owned(), self.ias.window.tasks().into());
             parameters.insert(KICK.to_owned(), self.ias.kick.to_string().into());
         }
+        parameters.insert(SHIELD.to_owned(), self.shield.to_string().into());
         if self.gate == Gate::Zone {
             parameters.insert(ZONE.to_owned(), self.zone.level().to_string().into());
             let knobs = self.zone.values().into_iter();
@@ -440,6 +454,7 @@ impl Options {
                 self.check_order(KICK)?;
                 self.ias.kick = kick;
             }
+            SHIELD => self.shield = value.parse()?,
             _ => {
                 let known = if name == ZONE { Some(ZONE) } else { Zone::name_of(name) };
                 let name = known.ok_or_else(|| OptionError::Parameter(name.to_owned()))?;
@@ -497,6 +512,7 @@ mod tests {
         for (name, value) in [
             ("slice_us", "2000"),
             ("max_idle_wait", "never"),
+            ("shield", "2-3"),
             ("zone", "warm-mid"),
             ("bal_cpu_avg_enable", "1"),
         ] {
@@ -505,6 +521,7 @@ mod tests {
         let parameters = options.parameters();
         assert_eq!(parameters["slice_us"], 2000);
         assert_eq!(parameters["max_idle_wait"], "never");
+        assert_eq!(parameters["shield"], "2-3");
         assert_eq!(parameters["zone"], "warm-mid");
         assert_eq!(parameters["balance_level"], 2);
         assert_eq!(parameters["bal_cpus_avg_enable"], 1);
@@ -512,6 +529,7 @@ mod tests {
             ("slice", "2000", "\"slice\": no such parameter; there are: slice_us"),
             ("slice_us", "1", "slice \"1\""),
             ("zone", "tepid", "no such zone"),
+            ("shield", "2-", "shield \"2-\""),
             ("balance_level", "9", "from 0 to 4"),
         ] {
             let before = options.clone();

@@ -41,6 +41,8 @@ pub(crate) struct RawTunables {
     pub sibling_kick: u64,
     pub zone_at: u64,
     pub zone: [RawZone; 2],
+    pub shielded: u64,
+    pub shield: [u64; MAX_CPUS / 64],
 }
 
 /// `struct zone_knobs` of `policy/gate.h`.
@@ -160,6 +162,7 @@ pub(crate) struct RawCpuState {
     pub rescue_at_ns: u64,
     pub active_at_ns: u64,
     pub leave_to: u64,
+    pub lodges: u64,
     pub turn_at_ns: u64,
     pub turn_until_ns: u64,
     pub change_with: u64,
@@ -174,7 +177,7 @@ pub(crate) struct RawCpuState {
 }
 
 /// `enum keel_counter`: name and meaning, in its order.
-pub(crate) const COUNTERS: [(&str, &str); 41] = [
+pub(crate) const COUNTERS: [(&str, &str); 42] = [
     ("wake_idle", "Tasks woken straight onto an idle CPU"),
     ("enqueue", "Tasks put into a queue"),
     ("leave", "Tasks that left a queue without a turn: changed, moved by the kernel or killed"),
@@ -216,6 +219,7 @@ pub(crate) const COUNTERS: [(&str, &str); 41] = [
     ("searched", "Tasks that these searches looked at"),
     ("kick_idle", "Slaves that idled when their master began to aggregate, and were told"),
     ("kick_busy", "Slaves that ran something else when their master began to, and were told"),
+    ("shield", "Tasks sent off a shielded CPU, or kept off it"),
 ];
 
 /// The counter of limits that are not enforced.

@@ -23,6 +23,7 @@ use crate::options::{Options, Order};
 use crate::recorder::{Recorder, RecorderError};
 use crate::records::UNLIMITED;
 use crate::scheduler::{LoadError, Scheduler};
+use crate::shield::{Relief, ShieldError};
 use crate::statistics::Statistics;
 
 /// How often the kernel is asked whether it still runs the keel.
@@ -46,6 +47,9 @@ pub enum ServiceError {
     /// No control socket.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The CPUs that are to be shielded cannot be.
+    #[error(transparent)]
+    Shield(#[from] ShieldError),
     /// It cannot be recorded.
     #[error(transparent)]
     Recorder(#[from] RecorderError),
@@ -84,12 +88,14 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
         options: service.options.clone(),
         ias: Ias::new(service.ias.clone(), service.options.ias.auto),
         machine: (service.machine)()?,
+        relief: Relief::default(),
         earlier: Statistics::default(),
         shown: Statistics::default(),
         restarts: 0,
         recorder: None,
         watch: None,
     };
+    state.options.shield.check(&state.machine)?;
     let mut attempts = 0;
     loop {
         let mut scheduler = state.start(service)?;
@@ -130,6 +136,7 @@ struct State {
     ias: Ias,
     /// As it was when the keel was loaded.
     machine: Machine,
+    relief: Relief,
     /// Counted before the last restart.
     earlier: Statistics,
     /// When the last line was shown.
@@ -181,6 +188,10 @@ impl State {
         // The kernel attaches no scheduler while a CPU goes or comes: now there is none that does.
         let is_as_read = (service.machine)()?.online() == machine.online();
         self.machine = machine;
+        let shield = &self.options.shield;
+        if shield.holds_all(&self.machine) {
+            tracing::warn!("shield {shield}: no other CPU is online, so it keeps nobody off");
+        }
         Ok((scheduler, is_as_read))
     }
 
@@ -231,6 +242,7 @@ impl State {
                 adopt_at = Instant::now() + ADOPT;
             }
             self.ias.help(scheduler);
+            self.relief.relieve(scheduler.lodgers(self.options.shield.cpus())?);
             if let Some(record) = self.watch.as_mut().and_then(Watch::look) {
                 scheduler.set_capabilities(&record)?;
             }
@@ -360,6 +372,12 @@ impl State {
             if let Err(why) = options.set_parameter(name, &text(value)) {
                 return Answer::refused(Errno::EINVAL, why);
             }
+        }
+        // What was shielded may have gone offline meanwhile: that is no reason to refuse a slice.
+        if options.shield != self.options.shield
+            && let Err(why) = options.shield.check(&self.machine)
+        {
+            return Answer::refused(Errno::EINVAL, why);
         }
         match scheduler.tune(&options) {
             Err(why) => Answer::refused(Errno::EIO, why),

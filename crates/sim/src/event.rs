@@ -31,6 +31,8 @@ pub(crate) enum Event {
     Capabilities,
     /// The helper thread looks at address spaces.
     Help,
+    /// Who is to leave a shielded CPU is looked for.
+    Relief,
     /// The kernel looks for tasks that wait for too long.
     Watchdog,
     /// Something unpleasant is made to happen.

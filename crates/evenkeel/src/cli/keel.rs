@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use evenkeel_keel::{
-    Balance, Bonus, Capacities, Gate, IdleWait, Kick, Level, Order, Parts, Program, Slice, Window,
+    Balance, Bonus, Capacities, Gate, IdleWait, Kick, Level, Order, Parts, Program, Shield, Slice,
+    Window,
 };
 use serde::Deserialize;
 
@@ -86,6 +87,10 @@ pub struct SchedOptions {
     /// Nothing moves in the quiet zone, whoever waits: the same as --max-idle-wait never.
     #[arg(long)]
     pub strict: bool,
+    /// CPUs that take only who may run nowhere else: what is pinned there, above all real-time tasks,
+    /// has them for itself (`evenkeel zone shield` changes it) [default: none].
+    #[arg(long, value_name = "CPUS")]
+    pub shield: Option<Shield>,
 }
 
 /// `evenkeel zone`.
@@ -96,7 +101,7 @@ pub struct ZoneArgs {
     pub command: ZoneCommand,
 }
 
-/// What can be done with the zones of a running keel.
+/// What can be done with the zones and the shield of a running keel.
 #[derive(Debug, Subcommand)]
 pub enum ZoneCommand {
     /// Show one knob, or all.
@@ -114,6 +119,12 @@ pub enum ZoneCommand {
         /// A whole number; of balance_level also a name: cold, warm-low, warm-mid, warm-high, hot.
         #[arg(allow_hyphen_values = true)]
         value: String,
+    },
+    /// Keep these CPUs free of all work that may run elsewhere, at once, until the keel ends or others
+    /// are named (`shield` in table `[sched]` of the configuration file keeps it).
+    Shield {
+        /// A list like 2-3, or none; without it, show which are shielded now.
+        cpus: Option<Shield>,
     },
 }
 

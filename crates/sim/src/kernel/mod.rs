@@ -37,6 +37,7 @@ mod kfuncs;
 mod queue;
 mod recorder;
 mod schedule;
+mod shield;
 mod steps;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -459,6 +460,10 @@ impl Kernel {
             self.agenda.plan(capability::INTERVAL_NS, Event::Capabilities);
         }
         self.start_helper();
+        if self.is_ever_shielded() {
+            self.tell_shield();
+            self.agenda.plan(shield::INTERVAL_NS, Event::Relief);
+        }
         self.plan_watchdog();
         self.plan_fault();
     }
@@ -509,6 +514,7 @@ impl Kernel {
             Event::Balance => self.balance_event(),
             Event::Capabilities => self.capability_event(),
             Event::Help => self.help_event(),
+            Event::Relief => self.relief_event(),
             Event::Watchdog => self.watchdog(),
             Event::Fault => self.fault(),
         }
