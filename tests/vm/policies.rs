@@ -2,6 +2,8 @@
 //! an invariant under loads that make schedulers fail.
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -14,7 +16,7 @@ use crate::invariants::{crowd, fork_and_exec, hogs};
 use crate::roles::role;
 use crate::scheduler::{Keel, Scheduler, loads, state};
 use crate::storms::*;
-use crate::support::{EVENKEEL, all, just, output, text, wait_for};
+use crate::support::{EVENKEEL, NOBODY, all, just, output, text, wait_for};
 use crate::watched::ROUGH;
 
 /// What a paper answers to each of the three questions, after the plain answer.
@@ -45,6 +47,8 @@ pub const TESTS: &[Test] = &[
     Test { name: "policies::knobs_turn_while_it_runs", run: knobs_turn_while_it_runs },
     Test { name: "policies::the_gate_refuses_and_opens", run: the_gate_refuses_and_opens },
     Test { name: "policies::siblings_are_preferred", run: siblings_are_preferred },
+    Test { name: "policies::a_configuration_names_programs", run: a_configuration_names_programs },
+    Test { name: "policies::the_helper_tries_and_tells", run: the_helper_tries_and_tells },
     Test { name: "policies::impossible_aggregation_is_refused", run: impossible_aggregation },
     Test { name: "policies::fast_cpus_carry_more", run: fast_cpus_carry_more },
     Test { name: "policies::what_is_taken_is_missing", run: what_is_taken_is_missing },
@@ -257,14 +261,14 @@ fn threads_take_turns() {
 /// The guest's program under a name of its own.
 const SIBLINGS: &str = "/tmp/siblings";
 
-/// Processes of several threads that want all CPUs.
-fn crowded_processes(count: usize) -> Vec<Child> {
+/// Processes that play this role.
+fn started(name: &'static str, count: usize) -> Vec<Child> {
     if !Path::new(SIBLINGS).exists() {
         std::os::unix::fs::symlink("/init", SIBLINGS).unwrap();
     }
     let start = |_| {
         let mut command = Command::new(SIBLINGS);
-        command.args(role("siblings").into_iter().skip(1)).stdin(Stdio::piped()).spawn().unwrap()
+        command.args(role(name).into_iter().skip(1)).stdin(Stdio::piped()).spawn().unwrap()
     };
     (0..count).map(start).collect()
 }
@@ -275,6 +279,26 @@ pub fn play_siblings() {
     (0..8).for_each(|_| threads.start(|| spin(Duration::from_millis(1))));
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
     threads.end();
+}
+
+/// A process of eight threads that work and sleep by turns, until its input ends.
+pub fn play_pool() {
+    let mut threads = Threads::default();
+    (0..8).for_each(|_| {
+        threads.start(|| {
+            spin(Duration::from_millis(2));
+            std::thread::sleep(Duration::from_micros(100));
+        });
+    });
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
+    threads.end();
+}
+
+/// A process that becomes another program when it is told to.
+pub fn play_changeling() {
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let become_another = Command::new(SIBLINGS).args(role("siblings").into_iter().skip(1)).exec();
+    panic!("{become_another}");
 }
 
 fn end_processes(processes: Vec<Child>) {
@@ -294,7 +318,7 @@ fn siblings_are_preferred() {
     let keel = Keel::start(&["--order", "ias"]);
     said(&["ias", "alloc", "0", "1", "2", "3"]);
     assert_eq!(show()["roles"], serde_json::json!({"0": 0, "1": 1, "2": 2, "3": 3}));
-    let processes = crowded_processes(3);
+    let processes = started("siblings", 3);
     let rest = || std::thread::sleep(Duration::from_secs(4));
     rest();
     let plain = counted(&keel, rest);
@@ -317,23 +341,27 @@ fn siblings_are_preferred() {
     assert!(show()["search"]["searches"].as_u64() > Some(0));
     said(&["ias", "agg", &processes[0].id().to_string(), "--off"]);
     assert_eq!(show()["spaces"].as_array().unwrap().len(), 2);
+    end_processes(processes);
+    wait_for("what was set to end with the processes", || {
+        show()["spaces"].as_array().unwrap().is_empty()
+    });
     assert_eq!(keel.end().0, Some(0));
-    a_configuration_names_programs(processes);
 }
 
 /// What the configuration says of a program holds for the processes that run it, until they end or
 /// somebody says something else.
-fn a_configuration_names_programs(mut processes: Vec<Child>) {
+fn a_configuration_names_programs() {
     let config = "/tmp/config.toml";
     let text = "[ias]\ngroups = \"0-1/2-3\"\n[ias.programs.siblings]\nbonus = \"2x\"\nlimit = 7\n";
     std::fs::write(config, text).unwrap();
     let keel = Keel::start(&["--config", config, "--order", "ias"]);
     let spaces = || show()["spaces"].as_array().unwrap().clone();
-    wait_for("the processes to be set", || spaces().len() == processes.len());
+    let mut processes = started("siblings", 1);
+    wait_for("a process to be set", || spaces().len() == processes.len());
     assert!(spaces().iter().all(|space| space["bonus_value"] == 2 && space["limit"] == 7));
     assert_eq!(show()["roles"], serde_json::json!({"0": 0, "1": 1, "2": 2, "3": 3}));
     said(&["ias", "agg", &processes[0].id().to_string(), "--off"]);
-    processes.extend(crowded_processes(1));
+    processes.extend(started("siblings", 1));
     let newest = processes.last().map(Child::id);
     let is_set =
         |pid: Option<u32>| spaces().iter().any(|space| space["pid"].as_u64() == pid.map(u64::from));
@@ -341,6 +369,29 @@ fn a_configuration_names_programs(mut processes: Vec<Child>) {
     assert!(!is_set(processes.first().map(Child::id)), "it was switched off");
     end_processes(processes);
     wait_for("what was set to end with the processes", || spaces().is_empty());
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// The helper sees what threads get done, tries a bonus, and tells so; what somebody has set it leaves
+/// alone.
+fn the_helper_tries_and_tells() {
+    let keel = Keel::start(&["--order", "ias", "--ias-auto"]);
+    let pools = started("pool", 2);
+    let [tried, given] = [&pools[0], &pools[1]].map(|pool| pool.id().to_string());
+    said(&["ias", "set-agg", &given, "1", "0", "1000", "0"]);
+    wait_for("a bonus to be tried", || show()["found"].get(&tried).is_some());
+    let told = said(&["ias", "show"]);
+    assert!(told.contains(&format!("ias-auto: process {tried} has ")), "{told}");
+    let state = show();
+    assert_eq!(state["found"].get(&given), None, "{state}");
+    let spaces = state["spaces"].as_array().unwrap().iter();
+    let bonus: Vec<_> = spaces
+        .filter(|space| space["pid"].as_u64() == given.parse().ok())
+        .map(|space| space["bonus_value"].as_u64())
+        .collect();
+    assert_eq!(bonus, [Some(1_000)]);
+    end_processes(pools);
+    wait_for("both to be forgotten", || show()["found"].as_object().unwrap().is_empty());
     assert_eq!(keel.end().0, Some(0));
 }
 
@@ -378,6 +429,33 @@ fn impossible_aggregation() {
     assert!(refused(&["ias", "alloc", "--groups", "0-1/2-7"]).contains("CPU 4 is not online"));
     let nobody = refused(&["ias", "agg", "--program", "no-such-program"]);
     assert!(nobody.contains("no process runs no-such-program"), "{nobody}");
+    for (arguments, expected) in [
+        (
+            &["ias", "set-agg", "1", "1", "1", "3", "0"][..],
+            "process 1 belongs to user 0: only that",
+        ),
+        (
+            &["ias", "agg", "--program", "/init"],
+            "runs /init, but belongs to user 0: only that user",
+        ),
+        (&["ias", "alloc", "0", "1", "2", "3"], "only root may set the roles of CPUs"),
+    ] {
+        let other = output(Command::new(EVENKEEL).args(arguments).stdin(Stdio::null()).uid(NOBODY));
+        let why = text(&other.stderr);
+        assert!(other.status.code() == Some(2) && why.contains(expected), "{why}");
+    }
     assert_eq!(show(), before);
+    what_becomes_another_program_is_forgotten();
     assert_eq!(keel.end().0, Some(0));
+}
+
+/// What was set holds for the address space, and not for the number of the process.
+fn what_becomes_another_program_is_forgotten() {
+    let mut changeling = started("changeling", 1);
+    let spaces = || show()["spaces"].as_array().unwrap().len();
+    said(&["ias", "agg", &changeling[0].id().to_string()]);
+    assert_eq!(spaces(), 1);
+    changeling[0].stdin.as_mut().unwrap().write_all(b"now\n").unwrap();
+    wait_for("what was set to end with the program", || spaces() == 0);
+    end_processes(changeling);
 }

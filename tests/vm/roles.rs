@@ -14,6 +14,8 @@ pub fn play(name: &str) {
         "worker" => crate::worker::worker(),
         "victim" => crate::storms::play_victim(),
         "siblings" => crate::policies::play_siblings(),
+        "pool" => crate::policies::play_pool(),
+        "changeling" => crate::policies::play_changeling(),
         "hog" => crate::storms::play_hog(),
         other => panic!("no role is called {other}"),
     }

@@ -114,6 +114,7 @@ impl SchedOptions {
             static_capacity: self.static_capacity || other.static_capacity,
             ias_window: self.ias_window.or(other.ias_window),
             ias_kick: self.ias_kick.or(other.ias_kick),
+            ias_auto: self.ias_auto || other.ias_auto,
             zone: self.zone.or(other.zone),
             shield: self.shield.or(other.shield),
             max_idle_wait: if waits { self.max_idle_wait } else { other.max_idle_wait },

@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use evenkeel_control::{AskError, Request};
 use evenkeel_keel::{
-    Aggregation, IasState, Instance, Preference, Program, Search, allocation_request, grouped,
+    Aggregation, IasState, Instance, Preference, Program, Search, Tuning, allocation_request,
+    grouped,
 };
 use evenkeel_machine::Machine;
 use nix::errno::Errno;
@@ -127,6 +128,14 @@ fn show(json: bool) -> Result<i32> {
             limit => format!(", {limit} times in a row at most"),
         };
         println!("process {:<8} bonus {bonus}{limit}", space.pid);
+    }
+    match &state.found {
+        Some(found) if found.is_empty() => println!("ias-auto: nothing found out so far"),
+        found => {
+            for (pid, Tuning { multiplier, why, .. }) in found.iter().flatten() {
+                println!("ias-auto: process {pid} has {multiplier}x: {why}");
+            }
+        }
     }
     println!("{}", costs(&state.search));
     Ok(0)

@@ -72,6 +72,7 @@ fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
         ias: IasOptions {
             window: set.ias_window.unwrap_or_default(),
             kick: set.ias_kick.unwrap_or_default(),
+            auto: set.ias_auto,
         },
         shield: set.shield.unwrap_or_default(),
         ..Options::default()
@@ -80,6 +81,9 @@ fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
     // What files say of another order than the one that runs rests.
     if flags.ias_window.is_some() {
         options.check_order("--ias-window")?;
+    }
+    if flags.ias_auto {
+        options.check_order("--ias-auto")?;
     }
     if flags.ias_kick.is_some() {
         options.check_order("--ias-kick")?;

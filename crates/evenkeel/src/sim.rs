@@ -89,6 +89,10 @@ fn schedulers(args: &PolicyArgs) -> Result<Vec<Scheduler>> {
                     for slice in or_default(&args.slice_us) {
                         let mut options =
                             Options { order, gate, balance, parts, slice, ..Options::default() };
+                        if args.ias_auto {
+                            options.check_order("--ias-auto")?;
+                            options.ias.auto = true;
+                        }
                         for knob in &args.knobs {
                             let Some((name, value)) = knob.split_once('=') else {
                                 bail!("--knob {knob}: expected NAME=VALUE, like zone=warm-high");

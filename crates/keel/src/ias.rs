@@ -2,10 +2,12 @@
 //! spaces aggregate and how strongly (`set_ias_agg`), and which CPUs do so together
 //! (`set_ias_alloc`).
 
+pub mod auto;
 pub(crate) mod bonus;
 pub(crate) mod groups;
 pub(crate) mod options;
 pub(crate) mod programs;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,10 +19,13 @@ use evenkeel_control::{Peer, Request};
 use evenkeel_machine::{CpuSet, Machine};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 
+use self::auto::Tuning;
 use self::groups::{allocation, default_roles, grouped};
 use self::programs::{IasSettings, instances};
+use self::watch::{Known, Watch, known};
 use crate::options::Order;
 use crate::records::{MAX_SPACES, RawSpace};
 use crate::scheduler::{LoadError, Scheduler};
@@ -211,16 +216,23 @@ pub(crate) struct Ias {
     settings: IasSettings,
     /// Processes that were set because of their program, by number and start: each is only once, so
     /// that what somebody says of it afterwards holds.
-    adopted: BTreeSet<(u32, u64)>,
+    adopted: BTreeSet<Known>,
+    /// Processes of which somebody has said what they are to have: the helper leaves them alone.
+    given: BTreeSet<Known>,
+    /// The helper, if there is one.
+    helper: Option<Watch>,
 }
 
 /// What `ias_show` tells.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IasState {
     /// The role of each CPU that has one.
     pub roles: BTreeMap<u32, u16>,
     /// What was set, by process.
     pub spaces: Vec<Aggregation>,
+    /// What the helper (`--ias-auto`) says of each process, by number; none: there is no helper.
+    #[serde(default)]
+    pub found: Option<BTreeMap<u32, Tuning>>,
     /// What searches for siblings cost and miss, since the keel was loaded first.
     pub search: Search,
 }
@@ -247,8 +259,25 @@ impl Search {
 }
 
 impl Ias {
-    pub fn new(settings: IasSettings) -> Self {
-        Self { settings, ..Self::default() }
+    pub fn new(settings: IasSettings, auto: bool) -> Self {
+        Self { settings, helper: auto.then(Watch::default), ..Self::default() }
+    }
+
+    /// Lets the helper look, if it is time, and does what it says.
+    pub(crate) fn help(&mut self, scheduler: &Scheduler) {
+        let Some(mut helper) = self.helper.take_if(|helper| helper.is_due()) else { return };
+        let taken = &self.given | &self.adopted;
+        for tuning in helper.look(&taken) {
+            let (pid, agg) = (tuning.space as u32, u32::from(tuning.multiplier > 0));
+            let bonus_value = tuning.multiplier;
+            let how = Aggregation { pid, agg, bonus_type: 1, bonus_value, limit: 0 };
+            match self.set(scheduler, None, how) {
+                Ok(()) => tracing::info!("process {pid} has {bonus_value}x: {}", tuning.why),
+                // It has ended meanwhile, or there are too many.
+                Err(why) => tracing::debug!("{why}"),
+            }
+        }
+        self.helper = Some(helper);
     }
 
     /// Sets the processes of the programs that the configuration names, those that came since the
@@ -285,7 +314,10 @@ impl Ias {
         peer: &Peer,
         aggregation: Aggregation,
     ) -> Result<(), IasError> {
-        self.set(scheduler, Some(peer), aggregation)
+        self.set(scheduler, Some(peer), aggregation)?;
+        let stat = Process::new(aggregation.pid as i32).and_then(|process| process.stat());
+        self.given.extend(stat.ok().and_then(|stat| known(&stat)));
+        Ok(())
     }
 
     /// Nobody's behalf is the keel's own.
@@ -392,6 +424,7 @@ impl Ias {
         IasState {
             roles: self.roles(machine),
             spaces: self.spaces.iter().map(|known| known.aggregation).collect(),
+            found: self.helper.as_ref().map(|helper| helper.tunings.clone()),
             search,
         }
     }

@@ -12,6 +12,8 @@
 //! | `shield` | which CPUs take only who may run nowhere else |
 //! | `ias` | which address spaces and CPUs paper 003's order aggregates |
 //! | `ias::options` | how it does so, whoever aggregates |
+//! | `ias::auto` | finds by itself how strongly the threads of each program aggregate |
+//! | `ias::watch` | what can be seen of a real machine for that |
 //! | `ias::bonus` | how far siblings may run ahead, as people write it |
 //! | `ias::programs` | programs by name, and the processes that run one |
 //! | `ias::groups` | which CPUs aggregate together |
@@ -49,6 +51,7 @@ mod zone;
 pub use capability::Capabilities;
 pub use decisions::Decision;
 pub use exit::{Exit, ExitKind};
+pub use ias::auto::{Auto, Seen, Tuning, Why};
 pub use ias::bonus::Bonus;
 pub use ias::groups::grouped;
 pub use ias::options::{IasOptions, Kick, Window};

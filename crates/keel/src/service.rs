@@ -86,7 +86,7 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
     let mut server = Server::bind(&service.socket)?;
     let mut state = State {
         options: service.options.clone(),
-        ias: Ias::new(service.ias.clone()),
+        ias: Ias::new(service.ias.clone(), service.options.ias.auto),
         machine: (service.machine)()?,
         relief: Relief::default(),
         earlier: Statistics::default(),
@@ -241,6 +241,7 @@ impl State {
                 self.ias.adopt(scheduler);
                 adopt_at = Instant::now() + ADOPT;
             }
+            self.ias.help(scheduler);
             self.relief.relieve(scheduler.lodgers(self.options.shield.cpus())?);
             if let Some(record) = self.watch.as_mut().and_then(Watch::look) {
                 scheduler.set_capabilities(&record)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use evenkeel_keel::Aggregation;
+use evenkeel_keel::{Aggregation, Tuning, Why};
 use serde::{Deserialize, Serialize};
 
 use crate::program::Workload;
@@ -57,6 +57,21 @@ pub struct Migrations {
     pub level: String,
     /// How often.
     pub count: u64,
+}
+
+/// What was found out of an address space, and what for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// When.
+    pub at_ms: f64,
+    /// The space and what it has from then on; whose trials are left out.
+    #[serde(flatten)]
+    pub change: Tuning,
+}
+
+fn found(changes: &[(u64, Tuning)]) -> Vec<Found> {
+    let decided = changes.iter().filter(|(_, change)| !matches!(change.why, Why::Tried { .. }));
+    decided.map(|(at, change)| Found { at_ms: ms(*at), change: *change }).collect()
 }
 
 /// The figures of one simulation.
@@ -118,6 +133,9 @@ pub struct Report {
     pub events: u64,
     /// Calls of the kernel's functions for each event.
     pub calls_per_event: f64,
+    /// What the helper thread of `--ias-auto` has found out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found: Vec<Found>,
     /// Times that the scheduler was loaded again.
     pub restarts: u64,
     /// Tasks that the user-level balancer moved.
@@ -188,6 +206,7 @@ impl Report {
             counters: outcome.counters.clone(),
             events: outcome.events,
             calls_per_event: outcome.calls as f64 / outcome.events.max(1) as f64,
+            found: found(&outcome.changes),
             restarts: outcome.restarts,
             balancer_moves: outcome.moves,
             hash: format!("{:016x}", outcome.hash),
@@ -267,6 +286,13 @@ impl fmt::Display for Report {
         let migrations =
             migrations.map(|m| format!("{} {} {}", m.reason, m.level, m.count)).collect();
         writeln!(f, "migrations    {}", parts(migrations))?;
+        for Found { at_ms, change } in &self.found {
+            writeln!(
+                f,
+                "ias-auto      {at_ms:.0} ms: space {} has {}x: {}",
+                change.space, change.multiplier, change.why
+            )?;
+        }
         let attempts =
             self.attempts.iter().map(|(name, count)| format!("{name} {count}")).collect();
         writeln!(f, "attempts      {}", parts(attempts))?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use evenkeel_capability::Policy;
 use evenkeel_invariants::{Event, Findings, Limits};
 use evenkeel_keel::tape::{MOST_CPUS, Tape};
-use evenkeel_keel::{Gate, IdleWait, Image};
+use evenkeel_keel::{Gate, IdleWait, Image, Tuning};
 use evenkeel_machine::Machine;
 
 use crate::kernel::{End, FaultPlan, Kernel};
@@ -118,6 +118,8 @@ pub struct Outcome {
     pub record: Vec<Event>,
     /// What the scheduler has to say to its end.
     pub dump: String,
+    /// What the helper thread (`--ias-auto`) has changed, and when.
+    pub changes: Vec<(u64, Tuning)>,
 }
 
 impl Simulation {

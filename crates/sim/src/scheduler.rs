@@ -86,6 +86,9 @@ impl std::fmt::Display for Scheduler {
                 if matches!(self, Self::Exact(_)) {
                     f.write_str(" exact")?;
                 }
+                if options.ias.auto {
+                    f.write_str(" auto")?;
+                }
                 if !options.parts.is_empty() {
                     write!(f, "+{}", options.parts)?;
                 }

@@ -5,10 +5,10 @@
 
 mod common;
 
-use common::{MS, Sim};
+use common::{MS, Sim, paper};
 use evenkeel_keel::{Aggregation, Gate, Options, Order};
 use evenkeel_machine::Machine;
-use evenkeel_sim::program::Workload;
+use evenkeel_sim::program::{Op, TaskPlan, Workload};
 use evenkeel_sim::{Outcome, Scheduler};
 
 /// Programs of several threads each, on CPUs that share a cache.
@@ -211,4 +211,32 @@ fn searches_without_an_end_miss_nobody() {
     let (exact, bounded) = (memory(exact, Some(3), None), memory(ias(), Some(3), None));
     assert_eq!(exact.counters["window"], 0);
     assert!(bounded.counters["window"] > 0, "the load is too small to tell");
+}
+
+/// A lone thread among a thousand siblings falls behind by the bonus and a slice, and by no more: so it
+/// has done its work when none of those with whom it shares a CPU has had more than that besides.
+#[test]
+fn a_lone_thread_among_a_thousand_siblings_gets_its_turns() {
+    const CPUS: u64 = 4;
+    const SIBLINGS: u64 = 1_000;
+    const WORK_NS: u64 = 60 * MS;
+    let done_ns = |bonus_ms: u64| {
+        let sibling = || TaskPlan::new("sibling", vec![Op::Run(200 * MS)]);
+        let mut tasks: Vec<TaskPlan> = (0..SIBLINGS).map(|_| sibling()).collect();
+        tasks.push(TaskPlan { space: 1, ..TaskPlan::new("lone", vec![Op::Run(WORK_NS)]) });
+        let mut workload = Workload { tasks, ..Workload::default() };
+        let bonus_value = bonus_ms * MS;
+        let how = Aggregation { pid: 1, agg: 1, bonus_type: 0, bonus_value, limit: 0 };
+        workload.aggregations = vec![how];
+        let options = Options { order: Order::Ias, ..Options::default() };
+        let outcome = Sim { workload, ..Sim::keel_with(paper(CPUS as u32), options) }.run();
+        outcome.accounts.last().unwrap().ended_ns.unwrap()
+    };
+    let slice_ns = Options::default().slice.ns();
+    for bonus_ms in [0, 20, 100] {
+        let behind_ns = bonus_ms * MS + slice_ns;
+        let bound_ns = (WORK_NS + behind_ns) * (SIBLINGS / CPUS + 1);
+        let done_ns = done_ns(bonus_ms);
+        assert!(done_ns <= bound_ns * 11 / 10, "{bonus_ms} ms: {done_ns} of {bound_ns}");
+    }
 }

@@ -72,6 +72,10 @@ pub struct SchedOptions {
     /// that idle while a sibling waits), busy (and those that run something else) [default: idle].
     #[arg(long, value_name = "WHO")]
     pub ias_kick: Option<Kick>,
+    /// With --order ias: find by itself how strongly the threads of each program aggregate, from what
+    /// they get done for their time; `evenkeel ias show` tells what was found and why.
+    #[arg(long)]
+    pub ias_auto: bool,
     /// With --gate zone: above which utilisation load is balanced: cold and warm-low 30 %, warm-mid
     /// 50 %, warm-high and hot 80 % (`evenkeel zone` has the other knobs) [default: cold].
     #[arg(long, value_name = "LEVEL")]

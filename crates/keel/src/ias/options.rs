@@ -18,6 +18,8 @@ pub struct IasOptions {
     pub window: Window,
     /// Which slaves are told at once.
     pub kick: Kick,
+    /// Multipliers are found by [`super::auto`].
+    pub auto: bool,
 }
 
 /// How many tasks of a queue a search for siblings looks at, at most.

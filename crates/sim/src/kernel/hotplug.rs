@@ -31,6 +31,7 @@ impl Kernel {
             // The keel's name of an address space is its number here, and so is its process's.
             self.instance.aggregate(u64::from(aggregation.pid), &aggregation.record());
         }
+        self.tell_again();
         if self.workload.together.is_some() {
             self.set_roles();
         }

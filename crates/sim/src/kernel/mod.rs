@@ -17,9 +17,11 @@
 //! | `steps` | what tasks do between stretches of work |
 //! | `balancer` | the user-level balancer on top |
 //! | `capability` | what user space tells the keel of the CPUs while it runs |
+//! | `auto` | what user space finds out about address spaces, and tells the keel |
 //! | `faults` | calls that fail, delays, changes |
 //! | `interleave` | callbacks that are under way at the same time |
 
+mod auto;
 mod balancer;
 mod cache;
 mod callbacks;
@@ -238,6 +240,7 @@ pub(crate) struct Kernel {
     company: company::Company,
     balancer: Option<balancer::Balancer>,
     watch: Option<capability::Watch>,
+    helper: Option<auto::Helper>,
     live: usize,
     hazards: Hazards,
     /// What must wait until who holds a lock is done.
@@ -315,6 +318,7 @@ impl Kernel {
                 .clone()
                 .map(|policy| balancer::Balancer::new(policy, machine_cpus, workload.tasks.len())),
             watch: None,
+            helper: None,
             live: workload.tasks.len(),
             workload: workload.clone(),
             hazards: Hazards::new(simulation.faults, *seed),
@@ -455,6 +459,7 @@ impl Kernel {
         if self.watches_capabilities() {
             self.agenda.plan(capability::INTERVAL_NS, Event::Capabilities);
         }
+        self.start_helper();
         if self.is_ever_shielded() {
             self.tell_shield();
             self.agenda.plan(shield::INTERVAL_NS, Event::Relief);
@@ -508,6 +513,7 @@ impl Kernel {
             Event::Change { index } => self.change_event(index),
             Event::Balance => self.balance_event(),
             Event::Capabilities => self.capability_event(),
+            Event::Help => self.help_event(),
             Event::Relief => self.relief_event(),
             Event::Watchdog => self.watchdog(),
             Event::Fault => self.fault(),
@@ -594,6 +600,7 @@ impl Kernel {
             scanned,
             record: observer.record,
             dump: observer.dump,
+            changes: self.helper.map(|helper| helper.changes).unwrap_or_default(),
         };
         (outcome, self.tape.unwrap_or_default())
     }

@@ -1,0 +1,189 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// A space whose pace with each multiplier is known, looked at so often.
+struct World {
+    auto: Auto,
+    set: u64,
+    /// Numbers that are as good as drawn.
+    drawn: u64,
+    changes: Vec<Tuning>,
+}
+
+const LOOK_NS: u64 = 250_000_000;
+const SPACE: u64 = 7;
+
+impl World {
+    fn new(seed: u64) -> Self {
+        Self { auto: Auto::default(), set: 0, drawn: seed | 1, changes: Vec::new() }
+    }
+
+    /// Between -1 and 1.
+    fn draw(&mut self) -> f64 {
+        self.drawn ^= self.drawn << 13;
+        self.drawn ^= self.drawn >> 7;
+        self.drawn ^= self.drawn << 17;
+        (self.drawn >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+
+    /// Looks so often at threads that run all the time on two CPUs and get done `pace(multiplier)` units
+    /// a ms, more or less by a part of `noise`.
+    fn pass(&mut self, looks: u32, noise: f64, pace: impl Fn(u64) -> f64) {
+        for _ in 0..looks {
+            let run_ns = 2 * LOOK_NS;
+            let units = pace(self.set) * (1.0 + noise * self.draw()) * run_ns as f64 / 1e6;
+            let seen = Seen { space: SPACE, threads: 8, run_ns, units: units as u64 };
+            self.see(seen);
+        }
+    }
+
+    fn see(&mut self, seen: Seen) {
+        for change in self.auto.look(LOOK_NS, &[seen]) {
+            self.set = change.multiplier;
+            self.changes.push(change);
+        }
+    }
+
+    fn held(&self) -> u64 {
+        self.auto.tuners[&SPACE].held
+    }
+
+    /// Decisions, trials left out.
+    fn decisions(&self) -> Vec<(u64, Why)> {
+        let tried = |change: &&Tuning| !matches!(change.why, Why::Tried { .. });
+        self.changes.iter().filter(tried).map(|change| (change.multiplier, change.why)).collect()
+    }
+}
+
+/// Each doubling brings a part more, up to a multiplier.
+fn rising(best: u64) -> impl Fn(u64) -> f64 {
+    move |multiplier| match multiplier.min(best) {
+        0 => 10.0,
+        up_to => 10.0 * (1.0 + 0.05 * (1.0 + up_to.ilog2() as f64)),
+    }
+}
+
+#[test]
+fn it_climbs_as_long_as_that_pays() {
+    for best in [4, 16] {
+        let mut world = World::new(3);
+        world.pass(600, 0.02, rising(best));
+        assert_eq!(world.held(), best, "{:?}", world.decisions());
+        assert!(world.decisions().iter().any(|(_, why)| matches!(why, Why::Better { .. })));
+    }
+}
+
+#[test]
+fn it_backs_off_to_none_when_aggregation_begins_to_harm() {
+    let mut world = World::new(5);
+    world.pass(600, 0.02, rising(16));
+    assert_eq!(world.held(), 16);
+    world.changes.clear();
+    // Three windows to notice, and the most pairs; each window is one look, and one to settle.
+    let looks = (FALLEN + 2 * *PAIRS.end() as u32 + 1) * 2;
+    world.pass(looks, 0.02, |multiplier| 8.0 - 0.1 * multiplier as f64);
+    assert_eq!(world.held(), 0, "{:?}", world.decisions());
+    assert!(matches!(world.decisions()[0], (0, Why::Better { than: 16, .. })));
+}
+
+#[test]
+fn what_brings_nothing_or_harms_is_tried_ever_more_seldom() {
+    let changes = |pace: fn(u64) -> f64, looks| {
+        let mut world = World::new(11);
+        world.pass(looks, 0.0, pace);
+        assert_eq!(world.held(), 0);
+        assert!(world.decisions().iter().all(|(multiplier, _)| *multiplier == 0));
+        world.changes.len()
+    };
+    for pace in [(|_| 10.0) as fn(u64) -> f64, |multiplier| 10.0 - 0.1 * multiplier as f64] {
+        let (early, late) = (changes(pace, 1_000), changes(pace, 2_000));
+        assert!(early > 0 && late - early < early, "{early} {late}");
+    }
+}
+
+#[test]
+fn who_shows_nothing_is_left_alone() {
+    let busy = Seen { space: SPACE, threads: 8, run_ns: 2 * LOOK_NS, units: 5_000 };
+    for seen in [
+        Seen { threads: 1, ..busy },
+        Seen { units: 0, ..busy },
+        Seen { run_ns: LOOK_NS / 10, ..busy },
+    ] {
+        let mut world = World::new(1);
+        (0..1_000).for_each(|_| world.see(seen));
+        assert_eq!(world.changes, [], "{seen:?}");
+        // Who had a bonus before loses it.
+        world.pass(600, 0.02, rising(16));
+        assert_eq!(world.held(), 16);
+        (0..100).for_each(|_| world.see(seen));
+        assert_eq!((world.held(), world.set), (0, 0));
+        assert_eq!(world.changes.last().map(|change| change.why), Some(Why::Nothing));
+    }
+}
+
+#[test]
+fn looks_are_frequent_only_while_something_is_tried() {
+    let mut world = World::new(1);
+    assert_eq!(world.auto.interval_ns(), IDLE_LOOK_NS);
+    world.pass(10, 0.0, rising(4));
+    assert_eq!(world.auto.interval_ns(), TRIAL_LOOK_NS);
+    world.pass(2_000, 0.0, |_| 10.0);
+    let mut rests = false;
+    for _ in 0..200 {
+        world.pass(1, 0.0, |_| 10.0);
+        rests |= world.auto.interval_ns() == REST_LOOK_NS;
+    }
+    assert!(rests);
+}
+
+#[test]
+fn who_has_ended_is_forgotten() {
+    let mut world = World::new(1);
+    world.pass(600, 0.0, rising(16));
+    assert_eq!(world.auto.look(LOOK_NS, &[]), []);
+    assert!(world.auto.tuners.is_empty());
+}
+
+#[test]
+fn reasons_are_told_in_words() {
+    let told = |why: Why| why.to_string();
+    assert_eq!(told(Why::Tried { against: 4 }), "tried against 4x");
+    assert_eq!(
+        told(Why::Better { than: 0, gain_pct: 7.25 }),
+        "7.2 % more work for its time than with 0x"
+    );
+    let change = Tuning { space: 1, multiplier: 4, why: Why::NoGain { other: 8 } };
+    let text = serde_json::to_string(&change).unwrap();
+    assert_eq!(text, r#"{"space":1,"multiplier":4,"why":"no-gain","other":8}"#);
+    assert_eq!(serde_json::from_str::<Tuning>(&text).unwrap(), change);
+}
+
+proptest! {
+    /// Whatever is seen: never above the bound, always a rung, and told only what changes.
+    #[test]
+    fn multipliers_are_rungs(
+        seen in prop::collection::vec((0u32..4, 0u64..1 << 40, 0u64..1 << 20), 1..500),
+    ) {
+        let mut world = World::new(1);
+        for (threads, run_ns, units) in seen {
+            world.see(Seen { space: SPACE, threads, run_ns, units });
+            prop_assert!(RUNGS.contains(&world.set) && RUNGS.contains(&world.held()));
+        }
+    }
+}
+
+/// Noise alone is a reason once in a hundred trials, and what it has set does not stay.
+#[test]
+fn noise_alone_sets_hardly_anything() {
+    let (mut trials, mut taken) = (0, 0);
+    for seed in 1..=100 {
+        let mut world = World::new(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(seed));
+        world.pass(30_000, 0.001 * seed as f64, |_| 10.0);
+        let decisions = world.decisions();
+        trials += decisions.len();
+        let from_none = |why: &Why| matches!(why, Why::Better { than: 0, .. });
+        taken += decisions.iter().filter(|(_, why)| from_none(why)).count();
+    }
+    assert!(trials > 1_000 && taken * 50 < trials, "{taken} of {trials}");
+}
