@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use evenkeel_bench::{capability, daemon_cost, guest, keel, make_noise, plan_cost, repro, sais};
+use evenkeel_bench::{
+    capability, daemon_cost, guest, ias, keel, make_noise, plan_cost, repro, sais,
+};
 
 use crate::cli::{
     BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs, SaisBenchArgs, TurnArgs,
@@ -19,6 +21,7 @@ pub fn main(args: BenchArgs) -> Result<i32> {
     match args.part {
         BenchPart::Capability(args) => capability::run(&experiment(args)?),
         BenchPart::Keel(args) => keel::run(&args.peers, &in_turn(args.turns)?),
+        BenchPart::Ias(turns) => ias::run(&in_turn(turns)?),
         BenchPart::Noise(args) => make_noise::run(&noise(args)),
         BenchPart::Plan(args) => plan_cost::run(&cost(args)?),
         BenchPart::Sais(args) => sais::run(&packets(args)?),
