@@ -15,7 +15,7 @@
  * load is the sum of weights; a CPU pulls from one whose load exceeds its own by a
  * quarter (an eighth where caches are shared, because a move there is cheap), half
  * the difference; an idle CPU pulls whenever somebody waits; tasks whose caches
- * have gone cold go first, and with them those that belong with what runs there.
+ * have gone cold go first, and before them those that belong with what runs there.
  *
  * It departs from classic Linux where that keeps statistics of its own: group loads
  * are the sums at this moment, not averages over time; and an idle CPU looks from
@@ -39,7 +39,9 @@
  * who would get less there than its turns are worth where it waits. (An idle one
  * does: its time is lost otherwise, and somebody's turns come sooner.)
  * PART_ACTIVE: who runs alone on a slow CPU leaves for a faster one that idles (lines
- * 24 and 35 of Algorithm 1); without it only tasks that wait are moved.
+ * 24 and 35 of Algorithm 1); without it only tasks that wait are moved. PART_TURNS:
+ * threads of one program that each have a CPU for themselves take turns on the faster
+ * ones: who waits for all of them at a barrier waits for the average and not the slowest.
  *
  * It departs from the paper where that leaves more than one reading: the threshold
  * of a quarter (an eighth) stays, where line 40 has a bare "<". And the threads of a
@@ -63,6 +65,7 @@ enum balance_part {
 	PART_PLAIN = 4,	/* new and waking tasks are placed as if CPUs were equal */
 	PART_BARE = 8,	/* a busy CPU pulls at any difference of loads */
 	PART_ACTIVE = 16,	/* who runs alone leaves for a faster CPU that idles */
+	PART_TURNS = 32,	/* threads of a program that run alone take turns on unequal CPUs */
 };
 
 struct balance_params {
@@ -81,6 +84,8 @@ struct balance_params {
 #define CACHE_HOT_NS 500000ULL
 /* Who runs moves only where it is faster by a quarter: that pays for what it leaves in caches. */
 #define ACTIVE_PCT 125
+/* A turn on a CPU for which nobody queues. Far longer than a move, far shorter than most phases. */
+#define TURN_NS 8000000ULL
 /* Loads are far smaller (1024 CPUs, each a million nice-0 tasks); larger ones count as this. */
 #define MAX_LOAD (1ULL << 55)
 /* The same for one CPU. */
@@ -232,6 +237,7 @@ enum task_score {
 	SCORE_STAY,		/* not to be moved */
 	SCORE_SECOND,		/* if the quota is not reached otherwise */
 	SCORE_FIRST,
+	SCORE_SIBLING,		/* belongs with what the pulling CPU's group runs */
 };
 
 /*
@@ -248,7 +254,7 @@ POLICY enum task_score balance_task_score(const struct balance_params *params,
 					  const struct task_view *task, u32 from, u32 to)
 {
 	if (task->affinity)
-		return SCORE_FIRST;
+		return SCORE_SIBLING;
 	if (balance_has(params, PART_HOME) && task->far_from != task->far_to)
 		return task->far_to < task->far_from ? SCORE_FIRST : SCORE_SECOND;
 	if (params->kind == BALANCE_CAPABILITY && from != to)
@@ -325,6 +331,29 @@ POLICY bool balance_active(const struct balance_params *params, const struct cpu
 	u64 there = balance_capability(params, candidate->capability);
 
 	return candidate->idle && there * 100 > here * (best->idle ? 100 : ACTIVE_PCT);
+}
+
+/* Whether who runs alone on one of two CPUs and who does on the other are to change places. */
+POLICY bool balance_change(const struct balance_params *params, const struct cpu_view *a,
+			   const struct cpu_view *b)
+{
+	u64 here = balance_capability(params, a->capability);
+	u64 there = balance_capability(params, b->capability);
+
+	return balance_has(params, PART_TURNS) && a->runnable == 1 && b->runnable == 1 &&
+	       (there * 100 > here * ACTIVE_PCT || here * 100 > there * ACTIVE_PCT);
+}
+
+/*
+ * How long a turn is on a CPU than which `unlike` of `cpus` can do more, or less: where many want
+ * the places of few, or go there, it takes as many turns until each was there.
+ */
+POLICY u64 balance_turn_ns(const struct balance_params *params, u32 unlike, u32 cpus)
+{
+	u32 alike = cpus > unlike ? cpus - unlike : 0;
+
+	(void)params;
+	return unlike && alike > unlike ? TURN_NS * (alike / unlike) : TURN_NS;
 }
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Active migration: who runs alone leaves its CPU for a more capable one that idles. Nobody else
- * moves it, because CPUs that idle look for tasks that wait. The tick finds the CPU, `dispatch`
- * lets the task go, and `enqueue` puts it there.
+ * Moving who runs, which CPUs that idle do not: they look for tasks that wait. Who runs alone leaves
+ * for a more capable CPU that idles, or changes places with who runs alone on an unequal one. The
+ * tick finds the CPU, `dispatch` lets the task go, and `enqueue` puts it there.
  */
 #ifndef EVENKEEL_KEEL_ACTIVE_H
 #define EVENKEEL_KEEL_ACTIVE_H
@@ -11,10 +11,11 @@
 KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 {
 	struct balance_params params = balance_params();
+	struct task_state *t = task_state(p);
 	struct cpu_view best;
 	u32 level, position;
 
-	if (!view_cpu(own, now, &best))
+	if (!t || !view_cpu(own, now, &best))
 		return own;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -26,7 +27,7 @@ KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own, u64 no
 			u32 cpu = cpu_at(position);
 			struct cpu_view view;
 
-			if (may_run_on(p, cpu) && view_cpu(cpu, now, &view) &&
+			if (may_run_on(p, cpu) && !is_closed(t, cpu) && view_cpu(cpu, now, &view) &&
 			    balance_active(&params, &best, &view))
 				best = view;
 		}
@@ -34,6 +35,56 @@ KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own, u64 no
 			break;
 	}
 	return best.cpu;
+}
+
+/*
+ * Whether who has another CPU could come here in turn: a thread of the same program, which may use
+ * as many CPUs, and has been there for long enough.
+ */
+static __always_inline bool may_change(struct task_struct *p, struct cpu_state *c,
+				       struct cpu_state *other, u64 now)
+{
+	return READ_ONCE(other->running_space) == c->running_space &&
+	       READ_ONCE(other->running_cpus) == (u64)p->nr_cpus_allowed &&
+	       now >= READ_ONCE(other->turn_until_ns);
+}
+
+/*
+ * The CPU with which who runs on `own` is to change places: where somebody has been for the longest
+ * time, from the smallest domain up.
+ */
+KEEL_PART u32 turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
+{
+	struct balance_params params = balance_params();
+	struct cpu_state *c = cpu_state(own);
+	struct task_state *t = task_state(p);
+	struct cpu_view here, view;
+	u32 level, position, to = own;
+
+	if (!c || !t || !view_cpu(own, now, &here))
+		return own;
+	bpf_for(level, 0, settings.levels) {
+		struct keel_domain domain = domain_of(own, level);
+		u32 first = range_at(domain.first_range).first;
+
+		if (!domain.ranges)
+			continue;
+		bpf_for(position, first, first + domain.cpus) {
+			u32 cpu = cpu_at(position);
+			struct cpu_state *other = cpu_state(cpu), *best = cpu_state(to);
+
+			if (!other || !best || (is_closed(t, cpu) | !may_run_on(p, cpu)) ||
+			    !may_change(p, c, other, now) || !view_cpu(cpu, now, &view) ||
+			    !balance_change(&params, &here, &view))
+				continue;
+			if (to == own ||
+			    READ_ONCE(other->turn_until_ns) < READ_ONCE(best->turn_until_ns))
+				to = cpu;
+		}
+		if (to != own)
+			break;
+	}
+	return to;
 }
 
 /* Has who runs here leave if it is alone and better off elsewhere. */
@@ -53,6 +104,23 @@ static __always_inline void look_for_better(struct task_struct *p, struct task_s
 	set_slice(p, 0);
 }
 
+/* Has who runs here change places if it is alone, and somebody's turn has come. */
+static __always_inline void look_for_turn(struct task_struct *p, struct task_state *t, u32 own,
+					  struct cpu_state *c, u64 now)
+{
+	u32 cpu;
+
+	if (!(settings.parts & PART_TURNS) || now < c->turn_until_ns || now < c->turn_at_ns ||
+	    c->leave_to || is_anybody_waiting_on(c, 1))
+		return;
+	c->turn_at_ns = now + ACTIVE_INTERVAL_NS / 2;
+	cpu = turn_target(p, own, now);
+	if (cpu == own || !would_open(own, t, MOVE_ACTIVE, now))
+		return;
+	c->change_with = cpu + 1;
+	set_slice(p, 0);
+}
+
 /* Whether who ran is let go; then nobody keeps it here, and it is enqueued. */
 static __always_inline bool lets_go(struct task_struct *p, struct task_state *t,
 				    struct cpu_state *c)
@@ -67,6 +135,61 @@ static __always_inline bool lets_go(struct task_struct *p, struct task_state *t,
 		return false;
 	t->leaves_to = to;
 	return true;
+}
+
+/*
+ * Whether its turn here is over, and that of somebody else begins; both stay for a while then. A part
+ * of its own: what it needs of the stack, `dispatch` need not keep.
+ */
+KEEL_PART bool gives_place(struct task_struct *p __arg_trusted, u32 own, u64 now)
+{
+	struct balance_params params = balance_params();
+	struct cpu_state *c = cpu_state(own), *other;
+	struct task_state *t = task_state(p);
+	u64 with;
+
+	if (!c || !t || !c->change_with)
+		return false;
+	with = c->change_with;
+	c->change_with = 0;
+	other = cpu_state(with - 1);
+	if (!other || is_anybody_waiting_on(c, 1) || READ_ONCE(other->runnable) != 1 ||
+	    !may_run_on(p, with - 1) || !may_change(p, c, other, now) ||
+	    !may_move(own, p, t, MOVE_ACTIVE, now))
+		return false;
+	c->turn_until_ns = now + balance_turn_ns(&params, unlike(own), settings.online);
+	WRITE_ONCE(other->turn_until_ns,
+		   now + balance_turn_ns(&params, unlike(with - 1), settings.online));
+	t->leaves_to = with;
+	t->is_turn = 1;
+	return true;
+}
+
+/* Who comes in turn is not behind who is there: that one has run since the clock was set. */
+static __always_inline void place_first(struct task_state *t, u32 cpu)
+{
+	struct cpu_state *c = cpu_state(cpu);
+	u64 clock;
+
+	if (!c)
+		return;
+	clock = READ_ONCE(c->clock);
+	if (vruntime_before(clock, t->vruntime))
+		t->vruntime = clock;
+}
+
+/* It goes before who is there, and that one comes here. */
+static __always_inline void take_turn(u32 own, u32 cpu)
+{
+	struct cpu_state *other = cpu_state(cpu);
+
+	if (!other)
+		return;
+	/* If nobody of ours has the CPU, who waits there is fetched. */
+	if (READ_ONCE(other->running_weight))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	else
+		scx_bpf_kick_cpu(own, 0);
 }
 
 #endif

@@ -180,6 +180,14 @@ static __always_inline u32 faster_than(u32 cpu)
 	return READ_ONCE(capabilities.cpu[BOUNDED(cpu, MAX_CPUS)].faster);
 }
 
+/* How many can do more; of the fastest ones, how many can do less. */
+static __always_inline u32 unlike(u32 cpu)
+{
+	u32 faster = faster_than(cpu);
+
+	return faster ? faster : READ_ONCE(capabilities.cpu[BOUNDED(cpu, MAX_CPUS)].slower);
+}
+
 /* What a policy sees of a CPU. False: there is no such CPU. */
 static __always_inline bool view_cpu(u32 cpu, u64 now, struct cpu_view *view)
 {

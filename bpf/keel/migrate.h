@@ -28,17 +28,6 @@ static __always_inline struct balance_params idle_params(u32 own, u64 now)
 	return params;
 }
 
-/* The position of a CPU, and back. */
-static __always_inline u32 position_of(u32 cpu)
-{
-	return topology.cpu[BOUNDED(cpu, MAX_CPUS)].position;
-}
-
-static __always_inline u32 cpu_at(u32 position)
-{
-	return topology.cpu_at[BOUNDED(position, MAX_CPUS)];
-}
-
 static __always_inline bool holds(struct cpu_range range, u32 position)
 {
 	return position - range.first < range.count;
@@ -55,26 +44,33 @@ static __always_inline struct cpu_range range_at(u32 index)
 	return topology.range[BOUNDED(index, MAX_RANGES)];
 }
 
-/* Sums up a group: those of its CPUs that the task may use, which is to be placed, or all. */
+/*
+ * Sums up a group: those of its CPUs that the task may use, which is to be placed, or all. A shielded
+ * one counts only while somebody waits there: it takes no part in balancing otherwise.
+ */
 KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count, u64 now,
 			struct task_struct *p __arg_trusted __arg_nullable)
 {
 	struct balance_params params = balance_params();
+	struct task_state *t = NULL;
 	u32 position;
 
 	if (!sum)
 		return 0;
-	if (p)
+	if (p) {
 		params = balance_placing(&params);
+		t = task_state(p);
+	}
 	*sum = GROUP_NONE;
 	bpf_for(position, first, first + count) {
 		struct cpu_view view;
 		u32 cpu = cpu_at(position);
 
-		if (p && !may_run_on(p, cpu))
+		if (p && (!may_run_on(p, cpu) || (t && is_closed(t, cpu))))
 			continue;
-		if (view_cpu(cpu, now, &view))
-			balance_cpu_step(&params, sum, &view);
+		if (!view_cpu(cpu, now, &view) || (!p && !view.waiting && is_shielded(cpu)))
+			continue;
+		balance_cpu_step(&params, sum, &view);
 	}
 	return 0;
 }
@@ -97,6 +93,25 @@ static __always_inline bool pull_pays(const struct task_view *task, u32 source, 
 	return balance_pays(&params, &there, &here, task->weight);
 }
 
+/* Moves a waiting task from the queue of `source`, which the iterator goes through, to that of `target`. */
+static __always_inline bool hand_over(struct bpf_iter_scx_dsq *iterator, struct task_struct *p,
+				      struct task_state *t, u32 source, u32 target)
+{
+	struct cpu_state *from = cpu_state(source), *to = cpu_state(target);
+	u64 vruntime;
+
+	if (!from || !to)
+		return false;
+	vruntime = place_between(from, to, t->vruntime, PLACE_ARRIVE);
+	scx_bpf_dsq_move_set_vtime(iterator, vruntime);
+	if (!scx_bpf_dsq_move_vtime(iterator, p, target, 0))
+		return false;
+	t->vruntime = vruntime;
+	t->home = target;
+	recount_task(t, source, target);
+	return true;
+}
+
 /* Takes the tasks of one choice; how far it gets stands in the CPU's `search`. */
 KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 {
@@ -105,24 +120,21 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 	struct cpu_state *to = cpu_state(own), *from = cpu_state(source);
 	struct keel_search *search;
 	struct task_struct *p;
-	u64 follow = published_to(own);
-	bool is_free;
 
 	if (!to || !from)
 		return 0;
 	search = &to->search;
-	is_free = is_gone(from, now);
+	search->ungated = is_gone(from, now) || is_shielded(source);
 	bpf_for_each(scx_dsq, p, source, SCX_DSQ_ITER_REV) {
 		struct task_view view;
 		struct task_state *t;
-		u64 vruntime;
 		u32 why, memory;
 
 		if (!search->budget || !search->quota)
 			break;
 		search->budget--;
 		t = task_state(p);
-		if (!t || !may_run_on(p, own))
+		if (!t || (is_closed(t, own) | !may_run_on(p, own)))
 			continue;
 		view.weight = t->counted_weight;
 		view.rested_ns = now - t->rested_since_ns;
@@ -130,7 +142,7 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 		memory = memory_of(p, t);
 		view.far_from = far_of(memory, source);
 		view.far_to = far_of(memory, own);
-		view.affinity = order_affinity(&order, space_of(p), follow);
+		view.affinity = order_affinity(&order, space_of(p), search->follow);
 		why = reason == MOVE_IDLE && view.affinity ? MOVE_AGGREGATE : reason;
 		if (balance_task_score(&params, &view, capability_of(source), capability_of(own)) !=
 		    wanted) {
@@ -142,18 +154,13 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 		}
 		if (!balance_fits(&params, search->quota, view.weight, search->taken))
 			continue;
-		if (is_free || (reason == MOVE_IDLE && is_overdue(t, now)))
+		if (search->ungated || (reason == MOVE_IDLE && is_overdue(t, now)))
 			count_ungated(why);
 		else if ((reason != MOVE_IDLE && !pull_pays(&view, source, own)) ||
 			 !may_move(source, p, t, why, now))
 			continue;
-		vruntime = place_between(from, to, t->vruntime, PLACE_ARRIVE);
-		scx_bpf_dsq_move_set_vtime(THIS_ITERATOR, vruntime);
-		if (!scx_bpf_dsq_move_vtime(THIS_ITERATOR, p, own, 0))
+		if (!hand_over(THIS_ITERATOR, p, t, source, own))
 			continue;
-		t->vruntime = vruntime;
-		t->home = own;
-		recount_task(t, source, own);
 		/* An idle CPU runs that one at once, and may look again afterwards. */
 		search->quota -= reason == MOVE_IDLE ? search->quota : min_u64(search->quota, view.weight);
 		search->taken++;
@@ -161,21 +168,31 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 	return 0;
 }
 
-/* Moves waiting tasks from the queue of `source` to that of `own`; whether there were any. */
-static __always_inline bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
+/*
+ * Moves waiting tasks from the queue of `source` to that of `own`; whether there were any. A part of
+ * its own, because Linux 6.18's verifier loses track of registers where it is inlined three times.
+ */
+KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 {
 	struct cpu_state *c = cpu_state(own);
 
 	if (!c)
-		return false;
-	c->search = (struct keel_search){ .budget = READ_ONCE(tunables.scan_limit), .quota = quota };
+		return 0;
+	c->search = (struct keel_search){ .quota = quota, .follow = published_to(own) };
+	/* Whoever is none has a search of its own: a CPU must not stay idle for want of siblings. */
+	if (settings.order == ORDER_IAS && c->search.follow) {
+		c->search.budget = READ_ONCE(tunables.sibling_window);
+		pull_choice(own, source, SCORE_SIBLING, reason, now);
+		c->search.others = 0;
+	}
+	c->search.budget = READ_ONCE(tunables.scan_limit);
 	pull_choice(own, source, SCORE_FIRST, reason, now);
 	if (c->search.others)
 		pull_choice(own, source, SCORE_SECOND, reason, now);
 	if (!c->search.taken)
-		return false;
+		return 0;
 	set_bit(&waiting_cpus, own);
-	return true;
+	return 1;
 }
 
 /* An idle CPU looks for work, in the smallest domain first. Returns whether it found any. */
@@ -231,7 +248,7 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 	struct cpu_view view;
 	u32 level, i;
 
-	if (!c)
+	if (!c || is_shielded(own))
 		return 0;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -252,7 +269,7 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 			sum_group(&c->group, range.first, range.count, now, NULL);
 			if (holds(range, position_of(own))) {
 				c->ours = c->group;
-				first = cpu_at(range.first);
+				first = c->ours.first;
 			} else if (c->group.busiest != NO_CPU &&
 				   balance_heavier(&params, &c->group, &c->busiest)) {
 				c->busiest = c->group;
@@ -274,31 +291,20 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
  */
 KEEL_PART int send_back(u32 own)
 {
-	struct cpu_state *from = cpu_state(own);
 	u64 budget = READ_ONCE(tunables.scan_limit);
 	struct task_struct *p;
 
-	if (!from)
-		return 0;
 	bpf_for_each(scx_dsq, p, own, 0) {
 		u32 cpu = scx_bpf_task_cpu(p);
-		struct cpu_state *to = cpu_state(cpu);
 		struct task_state *t;
-		u64 vruntime;
 
 		if (!budget)
 			break;
 		budget--;
 		t = task_state(p);
-		if (!t || !to || cpu == own || may_run_on(p, own))
+		if (!t || cpu == own || may_run_on(p, own) ||
+		    !hand_over(THIS_ITERATOR, p, t, own, cpu))
 			continue;
-		vruntime = place_between(from, to, t->vruntime, PLACE_ARRIVE);
-		scx_bpf_dsq_move_set_vtime(THIS_ITERATOR, vruntime);
-		if (!scx_bpf_dsq_move_vtime(THIS_ITERATOR, p, cpu, 0))
-			continue;
-		t->vruntime = vruntime;
-		t->home = cpu;
-		recount_task(t, own, cpu);
 		count(COUNT_SEND_BACK);
 		set_bit(&waiting_cpus, cpu);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);

@@ -32,7 +32,7 @@ KEEL_PART u32 place_near(struct task_struct *p __arg_trusted, u32 from, u64 now)
 	bpf_for(position, 0, settings.online) {
 		struct cpu_view best, view;
 
-		if (view_place(p, memory, to, now, &best) &&
+		if (!is_closed(t, cpu_at(position)) && view_place(p, memory, to, now, &best) &&
 		    view_place(p, memory, cpu_at(position), now, &view) &&
 		    balance_place(&params, &best, &view))
 			to = view.cpu;
@@ -107,7 +107,7 @@ KEEL_PART u32 best_idle(struct task_struct *p __arg_trusted, u32 first, u64 now)
 	bpf_for(position, 0, settings.online) {
 		struct cpu_view best, view;
 
-		if (!view_place(p, memory, to, now, &best) ||
+		if (is_closed(t, cpu_at(position)) || !view_place(p, memory, to, now, &best) ||
 		    !view_place(p, memory, cpu_at(position), now, &view) || !view.idle)
 			continue;
 		best.idle = true;
@@ -150,6 +150,23 @@ static __always_inline bool stays(struct task_struct *p, struct task_state *t, s
 	return !would_open(prev, t, MOVE_WAKE, now) && !may_move(prev, p, t, MOVE_WAKE, now);
 }
 
+/* An idle CPU near `prev`, claimed, and then `is_free` is set; or another CPU. */
+static __always_inline s32 find_idle(struct task_struct *p, struct task_state *t, s32 prev,
+				     u64 wake_flags, bool *is_free)
+{
+	s32 idle;
+
+	/* Nobody idles: the kernel would look for long and find nobody. */
+	if (!is_any(&idle_cpus))
+		return prev;
+	/* It knows nothing of the shield. */
+	if (!t->barred)
+		return scx_bpf_select_cpu_dfl(p, prev, wake_flags, is_free);
+	idle = pick_idle(p, t, prev);
+	*is_free = idle >= 0;
+	return *is_free ? idle : prev;
+}
+
 /*
  * The CPU for a task that wakes: the one that it ran on, an idle one near it (the
  * kernel's choice), or the waker's. `claimed` is an idle CPU that nobody else will
@@ -167,8 +184,7 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 	*claimed = NO_CPU;
 	if (stays(p, t, prev, claimed, now))
 		return prev;
-	/* Nobody idles: the kernel would look for long and find nobody. */
-	near = is_any(&idle_cpus) ? scx_bpf_select_cpu_dfl(p, prev, wake_flags, &is_free) : prev;
+	near = find_idle(p, t, prev, wake_flags, &is_free);
 	if (!own || !view_cpu(prev, now, &best))
 		return near;
 	best.idle = false;
@@ -180,12 +196,26 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 		return prev;
 	if (*claimed != NO_CPU)
 		consider(&best, *claimed, memory, true, 0, now);
-	else if (may_run_on(p, waker))
+	else if (may_run_on(p, waker) && !is_closed(t, waker))
 		consider(&best, waker, memory, false,
 			 wake_flags & SCX_WAKE_SYNC ? own->running_weight : 0, now);
 	if (best.cpu != prev && may_run_on(p, prev) && !may_move(prev, p, t, MOVE_WAKE, now))
 		best.cpu = prev;
 	return best.cpu;
+}
+
+/* Where the task stays if nobody moves it: on this CPU, or on the nearest that it is not kept off. */
+static __always_inline u32 leave_shield(struct task_struct *p, struct task_state *t, u32 cpu)
+{
+	u32 open;
+
+	if (!is_closed(t, cpu))
+		return cpu;
+	open = open_cpu(p, cpu, false);
+	if (open == NO_CPU)
+		return cpu;
+	count(COUNT_SHIELD);
+	return open;
 }
 
 s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
@@ -197,6 +227,8 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 
 	if (!t)
 		return prev;
+	note_barred(p, t);
+	prev = leave_shield(p, t, prev);
 	if (wake_flags & SCX_WAKE_FORK) {
 		cpu = place_new(p, prev, now);
 		c = cpu_state(prev);

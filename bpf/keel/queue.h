@@ -3,15 +3,6 @@
 #ifndef EVENKEEL_KEEL_QUEUE_H
 #define EVENKEEL_KEEL_QUEUE_H
 
-/* The vruntime of who runs on a CPU, charged up to now. */
-static __always_inline u64 running_vruntime(struct cpu_state *c, u64 now)
-{
-	u64 since_ns = READ_ONCE(c->running_since_ns);
-
-	return order_charge(READ_ONCE(c->running_vruntime), now - since_ns,
-			    READ_ONCE(c->running_weight));
-}
-
 /* Has the CPU look at its queue now, if it is idle or who runs there has to give way. */
 static __always_inline void alert(u32 cpu, struct task_state *t, u64 flags, u64 now)
 {
@@ -64,6 +55,10 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 
 	if (p->nr_cpus_allowed == 1 || !c)
 		return own;
+	if (is_closed(t, own)) {
+		t->space = space_of(p);
+		return place_off(p, own, now);
+	}
 	if (t->space != space_of(p)) {
 		t->space = space_of(p);
 		cpu = place_new(p, own, now);
@@ -78,7 +73,7 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 	/* Nothing can be worse than to wait for a real-time task: no gate is asked. */
 	if (!pushed_off && !would_open(own, t, MOVE_IDLE, now))
 		return own;
-	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	idle = pick_idle(p, t, own);
 	if (idle < 0 || idle == own)
 		return own;
 	if (pushed_off)
@@ -97,7 +92,7 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	struct cpu_state *c = cpu_state(own);
 	u64 slice_ns = READ_ONCE(tunables.slice_ns);
 	u64 now = scx_bpf_now();
-	bool pushed_off;
+	bool pushed_off, is_turn;
 
 	if (!t || !c) {
 		count(COUNT_NO_STATE);
@@ -108,14 +103,19 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	note_awake(t, now);
+	note_barred(p, t);
 	pushed_off = flags & SCX_ENQ_REENQ || t->pushed_off;
 	t->pushed_off = 0;
+	is_turn = t->is_turn;
+	t->is_turn = 0;
 	if (t->leaves_to) {
 		cpu = t->leaves_to - 1;
 		t->leaves_to = 0;
-	} else if (!(flags & SCX_ENQ_CPU_SELECTED))
+	} else if (!(flags & SCX_ENQ_CPU_SELECTED) || is_closed(t, own))
 		cpu = place_anew(p, t, own, pushed_off, now);
 	bring_home(t, cpu, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
+	if (settings.parts & PART_TURNS && is_turn)
+		place_first(t, cpu);
 	count_task(p, t, cpu);
 	if (pushed_off)
 		count(COUNT_THIEF);
@@ -126,6 +126,8 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	scx_bpf_dsq_insert_vtime(p, cpu, slice_ns, t->vruntime, flags);
 	set_bit(&waiting_cpus, cpu);
 	alert(cpu, t, flags, now);
+	if (settings.parts & PART_TURNS && is_turn)
+		take_turn(own, cpu);
 }
 
 /* The first of a CPU's queue. */
@@ -154,15 +156,18 @@ KEEL_PART bool serve(u32 own, bool keeps, u64 vruntime)
 	struct selection selection = { .choice = CHOOSE_HEAD };
 	struct order_params params = order_params();
 	struct cpu_state *c = cpu_state(own);
+	bool goes_on, is_served;
 
 	if (!c)
 		return 0;
 	if (!order_is_head(&params, runs))
 		selection = choose(own, c, runs, head_of(own));
-	if (selection.choice <= CHOOSE_PREV)
-		return 0;
-	if (take(own, c, selection, keeps))
-		return 1;
+	goes_on = selection.choice <= CHOOSE_PREV;
+	is_served = !goes_on && take(own, c, selection, keeps);
+	if (selection.is_news)
+		call_slaves(own, c->running_space);
+	if (goes_on || is_served)
+		return is_served;
 	/* Somebody else was faster, or the head may not run here. */
 	if (is_anybody_waiting_on(c, keeps))
 		send_back(own);
@@ -186,6 +191,8 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		refresh_machine(now);
 	if (c->balance_due) {
 		c->balance_due = 0;
+		if (is_shielded(own))
+			send_off(own);
 		balance_periodic(own, now);
 		rescue(own, now);
 	}
@@ -200,11 +207,12 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	}
 	if (t) {
 		charge(prev, t);
-		if (lets_go(prev, t, c)) {
+		if (lets_go(prev, t, c) ||
+		    (settings.parts & PART_TURNS && gives_place(prev, own, now))) {
 			note_idle(own, c, now);
 			return;
 		}
-		keeps = true;
+		keeps = !is_closed(t, own);
 		vruntime = t->vruntime;
 	}
 	/* Nobody waits here: perhaps elsewhere. Who ran is no reason to look there. */
@@ -218,8 +226,10 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	if (t) {
 		count(COUNT_KEEP);
 		note_running(c, t, now);
+		WRITE_ONCE(c->lodges, !keeps);
 		set_slice(prev, READ_ONCE(tunables.slice_ns));
 	} else {
+		publish(own, 0);
 		note_idle(own, c, now);
 	}
 }

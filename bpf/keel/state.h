@@ -9,6 +9,8 @@ struct keel_tunables tunables SEC(".data.tunables") = {
 	.slice_ns = 4000000,
 	.scan_limit = 64,
 	.max_idle_wait_ns = 10000000,
+	.sibling_window = 64,
+	.sibling_kick = KICK_IDLE,
 };
 struct keel_capabilities capabilities SEC(".data.capabilities") = {};
 struct keel_roles roles SEC(".data.roles") = {
@@ -58,6 +60,8 @@ struct task_state {
 	u32 memory;		/* 1 + the node on which its program first ran; 0: it has not yet */
 	u32 pushed_off;		/* a higher class took its CPU */
 	u32 leaves_to;		/* 1 + the CPU that it was taken off its own for; 0: none */
+	u32 is_turn;		/* and that to change places */
+	u32 barred;		/* may run on CPUs that are not shielded, and so on no shielded one */
 };
 
 struct {
@@ -121,12 +125,17 @@ static __always_inline struct task_state *task_state(struct task_struct *p)
 }
 
 /* By the CPU that executes this, so that no two ever count in one place. */
-static __always_inline void count(u32 counter)
+static __always_inline void count_many(u32 counter, u64 times)
 {
 	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
 
 	if (c)
-		c->counters[BOUNDED(counter, MAX_COUNTERS)]++;
+		c->counters[BOUNDED(counter, MAX_COUNTERS)] += times;
+}
+
+static __always_inline void count(u32 counter)
+{
+	count_many(counter, 1);
 }
 
 static __always_inline struct order_params order_params(void)
@@ -148,6 +157,17 @@ static __always_inline struct gate_params gate_params(void)
 static __always_inline struct balance_params balance_params(void)
 {
 	return (struct balance_params){ .kind = settings.balance, .parts = settings.parts };
+}
+
+/* The position of a CPU, and back. */
+static __always_inline u32 position_of(u32 cpu)
+{
+	return topology.cpu[BOUNDED(cpu, MAX_CPUS)].position;
+}
+
+static __always_inline u32 cpu_at(u32 position)
+{
+	return topology.cpu_at[BOUNDED(position, MAX_CPUS)];
 }
 
 static __always_inline u32 node_of(u32 cpu)

@@ -85,6 +85,15 @@ static __always_inline void charge(struct task_struct *p, struct task_state *t)
 	refresh_weight(p, t);
 }
 
+/* The vruntime of who runs on a CPU, charged up to now. */
+static __always_inline u64 running_vruntime(struct cpu_state *c, u64 now)
+{
+	u64 since_ns = READ_ONCE(c->running_since_ns);
+
+	return order_charge(READ_ONCE(c->running_vruntime), now - since_ns,
+			    READ_ONCE(c->running_weight));
+}
+
 /* 32 times the half-life of utilisation: what a task is like shows over a second. */
 #define BOUND_SHIFT 5
 
@@ -164,6 +173,8 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	note_memory(t, space_of(p), cpu);
 	if (settings.parts & PART_ACTIVE)
 		c->active_at_ns = now + ACTIVE_INTERVAL_NS;
+	if (settings.parts & PART_TURNS)
+		WRITE_ONCE(c->running_cpus, p->nr_cpus_allowed);
 	t->seen_space = space_of(p);
 	note_space(cpu, c, t->seen_space);
 	note_running(c, t, now);
@@ -183,6 +194,7 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 	note_ran(t, now - t->share_since_ns);
 	note_share(t, now, true);
 	WRITE_ONCE(c->running_weight, 0);
+	WRITE_ONCE(c->lodges, 0);
 	/*
 	 * With a slice left, it is put at the head of the local queue, where no other CPU can get at
 	 * it, and not always is cpu_release called then. Without, it is enqueued.

@@ -26,9 +26,11 @@ static __always_inline void wake_idle(u32 own, u64 now)
 		if (++seen > READ_ONCE(tunables.scan_limit))
 			break;
 		t = task_state(p);
+		if (t)
+			note_barred(p, t);
 		if (!t || (!is_overdue(t, now) && !would_open(own, t, MOVE_IDLE, now)))
 			continue;
-		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		idle = pick_idle(p, t, own);
 		if (idle < 0)
 			continue;
 		to = cpu_state(idle);
@@ -76,6 +78,8 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 	if (t) {
 		t->seen_space = space_of(p);
 		look_for_better(p, t, own, c, now);
+		end_lodging(p, t, own);
+		look_for_turn(p, t, own, c, now);
 	}
 	update_utilisation(c, now, true);
 	set_frequency(own, c);

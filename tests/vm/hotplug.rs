@@ -90,7 +90,7 @@ fn take_away_and_give_back(host: &Host, worker: &Worker) {
 }
 
 /// The CPU that a thread runs on, or ran on last.
-fn runs_on(tid: i32) -> u32 {
+pub fn runs_on(tid: i32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     // Field 39 of all, of which two stand before.

@@ -27,6 +27,7 @@ mod replay;
 mod roles;
 mod sais;
 mod scheduler;
+mod shield;
 mod storms;
 mod user_level;
 mod watched;

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use evenkeel_keel::IasSettings;
 use serde::Deserialize;
 
 use crate::cli::{DaemonOptions, RunOptions, SchedOptions, ZoneOptions};
@@ -20,6 +21,8 @@ pub struct Config {
     pub sched: SchedOptions,
     /// Table `[zone]`.
     pub zone: ZoneOptions,
+    /// Table `[ias]`.
+    pub ias: IasSettings,
 }
 
 /// Reads the file that was asked for, or else the system's and the user's, which need not exist.
@@ -44,6 +47,7 @@ pub fn load(asked_for: Option<&Path>) -> Result<Config> {
         daemon: user.daemon.or(system.daemon),
         sched: user.sched.or(system.sched),
         zone,
+        ias: user.ias.or(system.ias),
     })
 }
 
@@ -108,7 +112,10 @@ impl SchedOptions {
             slice_us: self.slice_us.or(other.slice_us),
             capacity: self.capacity.or(other.capacity),
             static_capacity: self.static_capacity || other.static_capacity,
+            ias_window: self.ias_window.or(other.ias_window),
+            ias_kick: self.ias_kick.or(other.ias_kick),
             zone: self.zone.or(other.zone),
+            shield: self.shield.or(other.shield),
             max_idle_wait: if waits { self.max_idle_wait } else { other.max_idle_wait },
             strict: if waits { self.strict } else { other.strict },
         }
@@ -136,11 +143,12 @@ mod tests {
     #[test]
     fn the_keel_is_set_by_the_same_names() {
         let text = "[sched]\ngate = \"zone\"\nslice-us = 2000\nzone = \"warm-high\"\nstrict = true\n\
-                    capacity = \"0-1=512\"\n[zone]\nbalance_level = 2\nbal_cpus_avg_enable = 1\n";
+                    shield = \"2-3\"\ncapacity = \"0-1=512\"\n[zone]\nbalance_level = 2\nbal_cpus_avg_enable = 1\n";
         let config: Config = toml::from_str(text).unwrap();
         assert_eq!(config.sched.gate.map(|gate| gate.to_string()), Some("zone".to_owned()));
         assert_eq!(config.sched.slice_us.map(|slice| slice.us()), Some(2_000));
         assert!(config.sched.strict);
+        assert_eq!(config.sched.shield.as_ref().map(ToString::to_string), Some("2-3".to_owned()));
         assert_eq!(config.zone["balance_level"].as_integer(), Some(2));
         let near = SchedOptions { max_idle_wait: "5ms".parse().ok(), ..Default::default() };
         let both = near.or(config.sched);
@@ -159,6 +167,7 @@ mod tests {
             ("[run\n", "line 1"),
             ("[sched]\ngate = \"ajar\"", "ajar"),
             ("[sched]\nslice-us = 1", "slice \"1\""),
+            ("[sched]\nshield = \"3-2\"", "runs backwards"),
             ("[sched]\nmax-idle-wait = \"10\"", "wait \"10\""),
             ("[daemon]\nname = [\"a\"]", "name"),
             ("[daemon]\nmetrics = \"everywhere\"", "metrics"),

@@ -10,7 +10,7 @@ use evenkeel_journal::{UndoOptions, runtime_dir};
 
 use crate::cli::{ExplainArgs, JsonArgs, UndoArgs};
 use crate::daemon;
-use crate::sched::ask_keel;
+use crate::sched::{ask_keel, keel_line};
 
 /// Where runs of this user are recorded, and for root also nothing else: each sees its own.
 fn directory() -> Result<PathBuf> {
@@ -33,6 +33,9 @@ pub fn status(args: &JsonArgs) -> Result<i32> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&records)?);
         return Ok(0);
+    }
+    if let Some(line) = keel_line()? {
+        println!("{line}");
     }
     if records.is_empty() {
         println!("No program runs under evenkeel. Start one with: evenkeel run -- CMD");

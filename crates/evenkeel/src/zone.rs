@@ -1,14 +1,17 @@
-//! `evenkeel zone`: the knobs of a running keel's gate.
+//! `evenkeel zone`: the knobs of a running keel's gate, and its shield.
 
 use anyhow::{Result, bail};
 use evenkeel_control::Request;
-use evenkeel_keel::{Gate, OptionError, Zone};
+use evenkeel_keel::{Gate, OptionError, Shield, Zone};
 use serde_json::{Map, Value};
 
 use crate::cli::{ZoneArgs, ZoneCommand};
 use crate::sched::ask_keel;
 
-/// Shows or turns knobs.
+/// What the keel calls it.
+const SHIELD: &str = "shield";
+
+/// Shows or turns knobs, or shields CPUs.
 ///
 /// # Errors
 /// No keel runs, or it refuses; nothing is changed then.
@@ -16,24 +19,30 @@ pub fn main(args: &ZoneArgs) -> Result<i32> {
     match &args.command {
         ZoneCommand::Get { knob, json } => get(knob.as_deref(), *json),
         ZoneCommand::Set { knob, value } => set(knob, value),
+        ZoneCommand::Shield { cpus } => shield(cpus.as_ref()),
     }
 }
 
 fn get(knob: Option<&str>, json: bool) -> Result<i32> {
     let wanted = knob.map(main_name).transpose()?;
     let answer: Map<String, Value> = serde_json::from_value(ask_keel(&Request::new("get"))?)?;
-    let knobs: Map<String, Value> =
-        answer.into_iter().filter(|(name, _)| Zone::name_of(name).is_some()).collect();
-    if knobs.is_empty() {
+    let (gate, rest): (Map<_, _>, Map<_, _>) =
+        answer.into_iter().partition(|(name, _)| Zone::name_of(name).is_some());
+    if gate.is_empty() {
         bail!("the keel runs with --gate {}; start it with --gate zone", Gate::Always);
     }
     match wanted {
-        Some(name) => println!("{}", knobs[name]),
-        None if json => println!("{}", serde_json::to_string_pretty(&knobs)?),
+        Some(name) => println!("{}", gate[name]),
+        None if json => {
+            let shield = rest.into_iter().filter(|(name, _)| name == SHIELD);
+            let all: Map<String, Value> = gate.into_iter().chain(shield).collect();
+            println!("{}", serde_json::to_string_pretty(&all)?);
+        }
         None => {
             for name in Zone::names() {
-                println!("{name:28} {}", knobs[name]);
+                println!("{name:28} {}", gate[name]);
             }
+            println!("{SHIELD:28} {}", rest[SHIELD].as_str().unwrap_or_default());
         }
     }
     Ok(0)
@@ -43,6 +52,15 @@ fn set(knob: &str, value: &str) -> Result<i32> {
     let name = main_name(knob)?;
     let answer = ask_keel(&Request::new("set").with(name, value))?;
     println!("{name} is {} now", answer[name]);
+    Ok(0)
+}
+
+fn shield(cpus: Option<&Shield>) -> Result<i32> {
+    let answer = match cpus {
+        None => ask_keel(&Request::new("get"))?,
+        Some(cpus) => ask_keel(&Request::new("set").with(SHIELD, cpus.to_string()))?,
+    };
+    println!("{}", answer[SHIELD].as_str().unwrap_or_default());
     Ok(0)
 }
 

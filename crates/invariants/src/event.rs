@@ -85,6 +85,11 @@ pub enum What {
         /// How.
         class: Class,
     },
+    /// From now on these CPUs take only who may run nowhere else.
+    Shield {
+        /// All that are shielded.
+        cpus: CpuSet,
+    },
     /// A new task.
     Fork {
         /// Its number.

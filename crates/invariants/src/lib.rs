@@ -10,6 +10,7 @@
 //! | `bounded_wait` | nobody waits longer than its turn can take |
 //! | `affinity_at_every_instant` | nobody runs where it may not |
 //! | `work_conservation` | no CPU idles while somebody who may run there waits |
+//! | `shield_kept` | nobody has a shielded CPU who may run on another one |
 //! | `weights_honoured` | who shares a CPU shares it by weight |
 //! | `run_times_add_up` | what the kernel charges is the time on a CPU |
 //! | `counters_add_up` | a scheduler's own counters agree with each other |
@@ -26,6 +27,7 @@ mod no_lost_task;
 mod run_times_add_up;
 #[cfg(test)]
 mod script;
+mod shield_kept;
 mod watch;
 mod weights_honoured;
 mod work_conservation;

@@ -25,6 +25,10 @@ pub fn affinity(time: u64, task: Tid, allowed: &str) -> Event {
     at(time, What::Affinity { task, allowed: allowed.parse::<CpuSet>().unwrap() })
 }
 
+pub fn shield(time: u64, cpus: &str) -> Event {
+    at(time, What::Shield { cpus: cpus.parse::<CpuSet>().unwrap() })
+}
+
 pub fn weight(time: u64, task: Tid, weight: u32) -> Event {
     at(time, What::Class { task, class: Class::Fair { weight, group: 0 } })
 }
@@ -50,6 +54,7 @@ pub fn limits() -> Limits {
         wait_per_task_ns: ms(1),
         affinity_grace_ns: ms(5),
         idle_grace_ns: ms(5),
+        shield_grace_ns: ms(5),
         share_window_ns: ms(1000),
         share_tolerance_pct: 5,
         share_slack_ns: ms(10),

@@ -5,6 +5,7 @@ use crate::bounded_wait::BoundedWait;
 use crate::event::Event;
 use crate::no_lost_task::NoLostTask;
 use crate::run_times_add_up::RunTimesAddUp;
+use crate::shield_kept::ShieldKept;
 use crate::weights_honoured::WeightsHonoured;
 use crate::work_conservation::WorkConservation;
 use crate::world::World;
@@ -22,6 +23,8 @@ pub struct Limits {
     /// A CPU may idle this long while somebody waits for it; 0: not looked at (where CPUs come and
     /// go, or the policy lets them idle).
     pub idle_grace_ns: u64,
+    /// Who is to leave a shielded CPU may stay there for this long.
+    pub shield_grace_ns: u64,
     /// Shares are judged over this time or longer.
     pub share_window_ns: u64,
     /// How far a share may be off, in percent of it, ...
@@ -107,6 +110,7 @@ impl Watch {
             Box::new(BoundedWait::new(limits)),
             Box::new(AffinityAtEveryInstant::new(limits)),
             Box::new(WorkConservation::new(limits)),
+            Box::new(ShieldKept::new(limits)),
             Box::new(WeightsHonoured::new(limits)),
             Box::new(RunTimesAddUp::new(limits)),
         ];

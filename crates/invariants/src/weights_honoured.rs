@@ -125,7 +125,7 @@ impl Invariant for WeightsHonoured {
             What::Affinity { task, .. } | What::Class { task, .. } | What::Exit { task } => {
                 self.leave(task);
             }
-            What::Migrate { .. } | What::Fork { .. } => {}
+            What::Migrate { .. } | What::Fork { .. } | What::Shield { .. } => {}
         }
     }
 

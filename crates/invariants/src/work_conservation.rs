@@ -43,12 +43,15 @@ impl WorkConservation {
         let Some(task) = world.task(tid).filter(|task| task.is_fair()) else { return };
         let (Some(since), Some(allowed)) = (task.waits_since(), &task.allowed) else { return };
         // Where it may run has changed meanwhile: what was before is another question.
-        let since = since.max(task.allowed_since_ns);
+        let since = since.max(task.allowed_since_ns).max(world.shield_since_ns());
         let waited = now.saturating_sub(since);
         if waited <= self.limits.idle_grace_ns && waited <= found.longest_idle_ns {
             return;
         }
         for cpu in common(allowed.as_words(), &self.suspects) {
+            if world.is_closed(task, cpu) {
+                continue;
+            }
             let still = world.on(cpu).filter(|(who, _)| *who == IDLE).map(|(_, from)| (from, now));
             let before = self.idle.get(&cpu).into_iter().flatten().copied();
             for (from, to) in before.chain(still) {
@@ -142,6 +145,23 @@ mod tests {
         // It idled for long, and no longer does when the wait ends.
         let then = [switch(7, 1, 0, Runnable, 8), switch(8, 0, 9, Asleep, 7)];
         assert_eq!(broken_by(&[waits("0-1"), then.to_vec()].concat(), 9), ["work_conservation"]);
+    }
+
+    #[test]
+    fn idle_behind_a_shield() {
+        // CPU 0 is heard of.
+        let waits = |allowed| [waits(allowed), vec![switch(0, 0, 0, Runnable, 8)]].concat();
+        let then = |events: Vec<_>| [events, vec![switch(9, 0, 8, Asleep, 7)]].concat();
+        let shielded = [waits("0-1"), vec![shield(0, "1")]].concat();
+        assert!(broken_by(&then(shielded.clone()), 9).is_empty());
+        // Who may run nowhere else must not wait for it.
+        let confined = [waits("1"), vec![shield(0, "1")]].concat();
+        assert_eq!(broken_by(&confined, 9), ["work_conservation"]);
+        // And when it falls, it counts from then on.
+        let late = [shielded.clone(), vec![shield(5, "")]].concat();
+        assert!(broken_by(&then(late), 9).is_empty());
+        let early = [shielded, vec![shield(3, "")]].concat();
+        assert_eq!(broken_by(&then(early), 9), ["work_conservation"]);
     }
 
     #[test]

@@ -70,6 +70,9 @@ pub struct World {
     runnable: usize,
     /// CPUs come or go.
     is_changing: bool,
+    /// CPUs that take only who may run nowhere else, and since when.
+    shield: CpuSet,
+    shield_since_ns: u64,
 }
 
 impl World {
@@ -96,6 +99,20 @@ impl World {
     /// How many fair tasks run or wait.
     pub fn runnable(&self) -> usize {
         self.runnable
+    }
+
+    /// When the shield was changed last.
+    pub fn shield_since_ns(&self) -> u64 {
+        self.shield_since_ns
+    }
+
+    /// Whether the shield keeps a task off a CPU: it may run on another one that was heard of.
+    pub fn is_closed(&self, task: &Task, cpu: u32) -> bool {
+        if !self.shield.contains(cpu) {
+            return false;
+        }
+        let is_open = |cpu: u32| !self.shield.contains(cpu) && self.on(cpu).is_some();
+        task.allowed.as_ref().is_some_and(|allowed| allowed.iter().any(is_open))
     }
 
     /// Whether CPUs come or go: then not all that happens is in the stream.
@@ -147,6 +164,10 @@ impl World {
                 self.cpus[cpu] = Some((*next, now));
             }
             What::Migrate { .. } | What::Exit { .. } => {}
+            What::Shield { cpus } => {
+                self.shield = cpus.clone();
+                self.shield_since_ns = now;
+            }
             What::Affinity { task, allowed } => {
                 let known = self.known(*task);
                 known.allowed = Some(allowed.clone());

@@ -161,6 +161,25 @@ u32 test_balance_pays(const struct balance_params *params, const struct cpu_view
 	return balance_pays(params, from, to, weight);
 }
 
+u32 test_balance_active(const struct balance_params *params, const struct cpu_view *best,
+			const struct cpu_view *candidate)
+{
+	return balance_active(params, best, candidate);
+}
+
+u32 test_balance_change(const struct balance_params *params, const struct cpu_view *a,
+			const struct cpu_view *b)
+{
+	return balance_change(params, a, b);
+}
+
+u64 test_balance_turn_ns(u32 unlike, u32 cpus)
+{
+	struct balance_params params = { .kind = BALANCE_CAPABILITY };
+
+	return balance_turn_ns(&params, unlike, cpus);
+}
+
 u32 test_balance_placing(const struct balance_params *params)
 {
 	return balance_placing(params).kind;

@@ -86,8 +86,14 @@ impl Capabilities {
         sorted.sort_unstable();
         for (id, cpu) in &self.cpus {
             let faster = sorted.len() - sorted.partition_point(|told| *told <= cpu.told);
+            let slower = sorted.partition_point(|told| *told < cpu.told);
             if let Some(raw) = record.get_mut(*id as usize) {
-                *raw = RawCapability { now: cpu.told as u16, faster: faster as u16 };
+                *raw = RawCapability {
+                    now: cpu.told as u16,
+                    faster: faster as u16,
+                    slower: slower as u16,
+                    pad: 0,
+                };
             }
         }
         bytemuck::cast_slice(&record).to_vec()
@@ -161,6 +167,7 @@ mod tests {
         let record = Capabilities::new(&machine, &options).record();
         let raw: &[RawCapability] = bytemuck::cast_slice(&record);
         assert_eq!([0, 3, 4, 6, 31].map(|cpu: usize| raw[cpu].faster), [0, 0, 4, 6, 6]);
+        assert_eq!([0, 3, 4, 6, 31].map(|cpu: usize| raw[cpu].slower), [28, 28, 26, 0, 0]);
         let machine = Machine::preset("amc3").unwrap();
         let record = Capabilities::new(&machine, &Options::default()).record();
         let raw: &[RawCapability] = bytemuck::cast_slice(&record);

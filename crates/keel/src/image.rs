@@ -9,7 +9,7 @@ use bytemuck::Zeroable;
 use evenkeel_machine::Machine;
 
 use crate::capability::Capabilities;
-use crate::ias::{default_roles, raw_roles};
+use crate::ias::groups::{default_roles, raw_roles};
 use crate::options::{Balance, Options};
 use crate::parts::Parts;
 use crate::records::{COUNTERS, RawCpuState, RawSettings, RawTunables};
@@ -76,7 +76,7 @@ impl Image {
     pub fn flags(&self) -> u64 {
         let settings = bytemuck::try_pod_read_unaligned(&self.settings);
         let settings: RawSettings = settings.unwrap_or_else(|_| RawSettings::zeroed());
-        if Parts::from_bits(settings.parts).is_active() { Self::OPS_ENQ_LAST } else { 0 }
+        if Parts::from_bits(settings.parts).move_who_runs() { Self::OPS_ENQ_LAST } else { 0 }
     }
 
     /// The roles with which it starts: CPUs that share a cache aggregate together.
@@ -91,10 +91,11 @@ impl Image {
 
     /// The same with searches that go through whole queues: what the policy would do if looking were free.
     pub fn with_endless_searches(mut self) -> Self {
-        let at = offset_of!(RawTunables, scan_limit);
-        if let Some(place) = self.tunables.get_mut(at..at + size_of::<u64>()) {
-            // Whoever adds one to it must not come round to 0.
-            place.copy_from_slice(&(u64::MAX / 2).to_ne_bytes());
+        for at in [offset_of!(RawTunables, scan_limit), offset_of!(RawTunables, sibling_window)] {
+            if let Some(place) = self.tunables.get_mut(at..at + size_of::<u64>()) {
+                // Whoever adds one to it must not come round to 0.
+                place.copy_from_slice(&(u64::MAX / 2).to_ne_bytes());
+            }
         }
         self
     }
@@ -114,6 +115,13 @@ impl Image {
             Some(u64::from_ne_bytes(*bytes))
         };
         TRIES.iter().filter_map(counter).sum()
+    }
+
+    /// Whether somebody runs on a CPU whom the shield keeps off it, alone, from its entry of the map
+    /// `cpus`.
+    pub fn lodges(cpu: &[u8]) -> bool {
+        let state = bytemuck::try_pod_read_unaligned::<RawCpuState>(cpu);
+        state.is_ok_and(|state| state.lodges != 0)
     }
 
     /// How many tasks the scheduler takes for runnable, from the entries of the map `cpus`.
@@ -139,8 +147,12 @@ pub(crate) fn tunables(options: &Options) -> RawTunables {
         slice_ns: options.slice.ns(),
         scan_limit: SCAN_LIMIT,
         max_idle_wait_ns: options.max_idle_wait.ns(),
+        sibling_window: options.ias.window.tasks(),
+        sibling_kick: options.ias.kick as u64,
         zone_at: 0,
         zone: [options.zone.raw(); 2],
+        shielded: options.shield.cpus().len() as u64,
+        shield: options.shield.raw(),
     }
 }
 

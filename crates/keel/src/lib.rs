@@ -9,7 +9,12 @@
 //! |---|---|
 //! | `options` | which policies, and their parameters |
 //! | `zone` | the knobs of paper 004's gate |
+//! | `shield` | which CPUs take only who may run nowhere else |
 //! | `ias` | which address spaces and CPUs paper 003's order aggregates |
+//! | `ias::options` | how it does so, whoever aggregates |
+//! | `ias::bonus` | how far siblings may run ahead, as people write it |
+//! | `ias::programs` | programs by name, and the processes that run one |
+//! | `ias::groups` | which CPUs aggregate together |
 //! | `support` | what this kernel and this process can do |
 //! | `topology` | the machine as the keel sees it |
 //! | `capability` | what each CPU can do now, less what is taken of it |
@@ -34,6 +39,7 @@ mod recorder;
 mod records;
 mod scheduler;
 mod service;
+mod shield;
 mod statistics;
 mod support;
 pub mod tape;
@@ -43,13 +49,18 @@ mod zone;
 pub use capability::Capabilities;
 pub use decisions::Decision;
 pub use exit::{Exit, ExitKind};
-pub use ias::{Aggregation, IasError, IasState, allocation_request, grouped};
+pub use ias::bonus::Bonus;
+pub use ias::groups::grouped;
+pub use ias::options::{IasOptions, Kick, Window};
+pub use ias::programs::{IasSettings, Instance, Preference, Program};
+pub use ias::{Aggregation, IasError, IasState, Search, allocation_request};
 pub use image::Image;
 pub use options::{Balance, Capacities, Gate, IdleWait, OptionError, Options, Order, Slice};
 pub use parts::Parts;
 pub use recorder::RecorderError;
 pub use scheduler::{LoadError, Scheduler};
 pub use service::{Service, ServiceError, run};
+pub use shield::{Shield, ShieldError};
 pub use statistics::Statistics;
 pub use support::{Unsupported, malformed_functions, support};
 pub use topology::TopologyError;

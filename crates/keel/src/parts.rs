@@ -10,17 +10,19 @@ use crate::options::{OptionError, from_text};
 
 /// `PART_ACTIVE`.
 const ACTIVE: u32 = 16;
+/// `PART_TURNS`.
+const TURNS: u32 = 32;
 
 /// The parts by name, and what each is in `enum balance_part` of `policy/balance.h`.
-const PARTS: [(&str, u32); 5] =
-    [("home", 1), ("cost", 2), ("plain", 4), ("bare", 8), ("active", ACTIVE)];
+const PARTS: [(&str, u32); 6] =
+    [("home", 1), ("cost", 2), ("plain", 4), ("bare", 8), ("active", ACTIVE), ("turns", TURNS)];
 
 /// A set of parts, like `home,cost`; nothing is none.
 ///
 /// `home`: memory's distance counts. `cost`: no pull that costs a task more than it gains. `plain`: new
 /// and waking tasks are placed as if CPUs were equal. `bare`: a busy CPU pulls at any difference of
-/// loads. `active`: who runs alone on a slow CPU leaves for a faster one that idles. Without effect on
-/// `count`.
+/// loads. `active`: who runs alone on a slow CPU leaves for a faster one that idles. `turns`: threads of a
+/// program that run alone take turns on unequal CPUs. Without effect on `count`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Parts {
@@ -39,8 +41,8 @@ impl Parts {
     }
 
     /// Whether who runs alone may be asked to leave.
-    pub(crate) fn is_active(self) -> bool {
-        self.bits & ACTIVE != 0
+    pub(crate) fn move_who_runs(self) -> bool {
+        self.bits & (ACTIVE | TURNS) != 0
     }
 
     /// Whether there is none.

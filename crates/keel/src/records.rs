@@ -37,8 +37,12 @@ pub(crate) struct RawTunables {
     pub slice_ns: u64,
     pub scan_limit: u64,
     pub max_idle_wait_ns: u64,
+    pub sibling_window: u64,
+    pub sibling_kick: u64,
     pub zone_at: u64,
     pub zone: [RawZone; 2],
+    pub shielded: u64,
+    pub shield: [u64; MAX_CPUS / 64],
 }
 
 /// `struct zone_knobs` of `policy/gate.h`.
@@ -88,6 +92,8 @@ pub(crate) struct RawCpu {
 pub(crate) struct RawCapability {
     pub now: u16,
     pub faster: u16,
+    pub slower: u16,
+    pub pad: u16,
 }
 
 /// `struct keel_space`.
@@ -156,17 +162,22 @@ pub(crate) struct RawCpuState {
     pub rescue_at_ns: u64,
     pub active_at_ns: u64,
     pub leave_to: u64,
+    pub lodges: u64,
+    pub turn_at_ns: u64,
+    pub turn_until_ns: u64,
+    pub change_with: u64,
+    pub running_cpus: u64,
     pub overdue_on: u64,
     pub groups: [RawGroup; 3],
     /// `struct keel_search`: its fields.
-    pub search: [u64; 4],
+    pub search: [u64; 6],
     pub counters: [u64; MAX_COUNTERS],
     pub decided: u64,
     pub decision: [RawDecision; MAX_DECISIONS],
 }
 
 /// `enum keel_counter`: name and meaning, in its order.
-pub(crate) const COUNTERS: [(&str, &str); 37] = [
+pub(crate) const COUNTERS: [(&str, &str); 42] = [
     ("wake_idle", "Tasks woken straight onto an idle CPU"),
     ("enqueue", "Tasks put into a queue"),
     ("leave", "Tasks that left a queue without a turn: changed, moved by the kernel or killed"),
@@ -204,6 +215,11 @@ pub(crate) const COUNTERS: [(&str, &str); 37] = [
     ("follow", "Times that a sibling of what the group's master runs was preferred"),
     ("window", "Searches for siblings that ended before the bonus did"),
     ("space_switch", "Times that another address space than before got a CPU"),
+    ("search", "Searches for siblings in a queue"),
+    ("searched", "Tasks that these searches looked at"),
+    ("kick_idle", "Slaves that idled when their master began to aggregate, and were told"),
+    ("kick_busy", "Slaves that ran something else when their master began to, and were told"),
+    ("shield", "Tasks sent off a shielded CPU, or kept off it"),
 ];
 
 /// The counter of limits that are not enforced.

@@ -7,11 +7,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use bytemuck::Zeroable;
-use evenkeel_machine::Machine;
+use evenkeel_machine::{CpuSet, Machine};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
 use crate::exit::Exit;
-use crate::ias::raw_roles;
+use crate::ias::groups::raw_roles;
 use crate::image::{Image, tunables};
 use crate::options::Options;
 use crate::recorder::{Recorder, RecorderError};
@@ -227,19 +227,33 @@ impl Scheduler {
         Ok(entries.map(bytemuck::pod_read_unaligned).collect())
     }
 
+    /// Of these CPUs those on which somebody runs whom the shield keeps off it, alone.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn lodgers(&self, cpus: &CpuSet) -> Result<Vec<u32>, LoadError> {
+        let mut found = Vec::new();
+        for cpu in cpus.iter() {
+            if self.cpu(cpu)?.lodges != 0 {
+                found.push(cpu);
+            }
+        }
+        Ok(found)
+    }
+
+    fn cpu(&self, cpu: u32) -> Result<RawCpuState, LoadError> {
+        let bytes = self.cpus.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
+        let bytes = bytes.map_err(bpf("reading the CPUs"))?;
+        let state = bytes.and_then(|bytes| bytemuck::try_pod_read_unaligned(&bytes).ok());
+        Ok(state.unwrap_or_else(RawCpuState::zeroed))
+    }
+
     /// The state of each CPU, by number.
     ///
     /// # Errors
     /// The kernel refused.
     pub(crate) fn cpus(&self) -> Result<Vec<(u32, RawCpuState)>, LoadError> {
-        let mut cpus = Vec::with_capacity(self.online.len());
-        for cpu in &self.online {
-            let bytes = self.cpus.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
-            let bytes = bytes.map_err(bpf("reading the CPUs"))?;
-            let state = bytes.and_then(|bytes| bytemuck::try_pod_read_unaligned(&bytes).ok());
-            cpus.push((*cpu, state.unwrap_or_else(RawCpuState::zeroed)));
-        }
-        Ok(cpus)
+        self.online.iter().map(|cpu| Ok((*cpu, self.cpu(*cpu)?))).collect()
     }
 }
 

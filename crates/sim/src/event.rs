@@ -29,6 +29,8 @@ pub(crate) enum Event {
     Balance,
     /// What CPUs can do is looked at.
     Capabilities,
+    /// Who is to leave a shielded CPU is looked for.
+    Relief,
     /// The kernel looks for tasks that wait for too long.
     Watchdog,
     /// Something unpleasant is made to happen.

@@ -394,10 +394,17 @@ impl Instance {
 
     /// How often this CPU has looked for work elsewhere.
     pub fn attempts(&self, cpu: u32) -> u64 {
+        self.state_of(cpu).map_or(0, Image::attempts)
+    }
+
+    /// Whether somebody runs on this CPU whom the shield keeps off it, alone.
+    pub fn lodges(&self, cpu: u32) -> bool {
+        self.state_of(cpu).is_some_and(Image::lodges)
+    }
+
+    fn state_of(&self, cpu: u32) -> Option<&[u8]> {
         let at = cpu as usize * Image::CPU_STATE_BYTES;
-        let state =
-            self.cpu_states().and_then(|states| states.get(at..at + Image::CPU_STATE_BYTES));
-        state.map_or(0, Image::attempts)
+        self.cpu_states().and_then(|states| states.get(at..at + Image::CPU_STATE_BYTES))
     }
 
     fn cpu_states(&self) -> Option<&[u8]> {

@@ -79,6 +79,8 @@ pub const STRICT: Limits = Limits {
     wait_per_task_ns: 100_000_000,
     affinity_grace_ns: 1_000_000,
     idle_grace_ns: 20_000_000,
+    // Two looks of the loader, a tick and a slice.
+    shield_grace_ns: 250_000_000,
     share_window_ns: 2_000_000_000,
     share_tolerance_pct: 5,
     share_slack_ns: 50_000_000,
@@ -94,6 +96,7 @@ pub const TORTURE: Limits = Limits {
     wait_per_task_ns: 500_000_000,
     affinity_grace_ns: 1_000_000,
     idle_grace_ns: 0,
+    shield_grace_ns: u64::MAX,
     share_window_ns: u64::MAX,
     share_tolerance_pct: 100,
     share_slack_ns: u64::MAX / 2,
@@ -306,6 +309,10 @@ impl Observer {
             }
             What::Class { task, .. } => self.mix(u64::from(*task) | 6 << 32),
             What::Exit { task } => self.mix(u64::from(*task) | 7 << 32),
+            What::Shield { cpus } => {
+                self.mix(8 << 32);
+                cpus.as_words().iter().for_each(|word| self.mix(*word));
+            }
         }
     }
 
@@ -430,6 +437,7 @@ fn involves(what: &What, tasks: &[u32]) -> bool {
         | What::Class { task, .. }
         | What::Exit { task } => tasks.contains(task),
         What::Fork { child } => tasks.contains(child),
+        What::Shield { .. } => true,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use evenkeel_keel::{Aggregation, Image, grouped};
+use evenkeel_keel::{Aggregation, Image, Shield, grouped};
 use evenkeel_machine::Machine;
 
 use crate::mask::Mask;
@@ -189,6 +189,8 @@ pub enum Change {
         /// 0..=1024; at least 1.
         capability: u32,
     },
+    /// From now on these CPUs take only who may run nowhere else.
+    Shield(Shield),
     /// A task may run on these CPUs only.
     Affinity {
         /// By its place in the workload.

@@ -312,6 +312,7 @@ fn line_of(what: &evenkeel_invariants::What, workload: &Workload) -> String {
         What::Class { task, class } => format!("{} is {class:?}", name(task)),
         What::Fork { child } => format!("forks {}", name(child)),
         What::Exit { task } => format!("{} ends", name(task)),
+        What::Shield { cpus } => format!("CPUs {cpus} are shielded"),
     }
 }
 

@@ -49,8 +49,9 @@ pub enum RecordError {
         "{0} has {1} CPU numbers, and a tape holds masks of {MOST_CPUS}: take a smaller machine"
     )]
     TooManyCpus(String, u32),
-    /// What comes in between of a callback, or a scheduler that is loaded anew, is not on a tape.
-    #[error("a tape is recorded without faults and without CPUs that come or go")]
+    /// What comes in between of a callback, a scheduler that is loaded anew or told something else is
+    /// not on a tape.
+    #[error("a tape is recorded without faults, CPUs that come or go, and a shield that changes")]
     Faults,
     /// Only the keel is.
     #[error("scheduler {0} cannot be recorded: only the keel can")]
@@ -139,8 +140,10 @@ impl Simulation {
         let (Scheduler::Keel(options) | Scheduler::Built(options, _)) = &self.scheduler else {
             return Err(RecordError::Scheduler(self.scheduler.to_string()));
         };
-        let hotplug = |(_, change): &(u64, Change)| matches!(change, Change::Hotplug { .. });
-        if self.faults != FaultPlan::default() || self.workload.changes.iter().any(hotplug) {
+        let untold = |(_, change): &(u64, Change)| {
+            matches!(change, Change::Hotplug { .. } | Change::Shield(_))
+        };
+        if self.faults != FaultPlan::default() || self.workload.changes.iter().any(untold) {
             return Err(RecordError::Faults);
         }
         let image = Image::new(&self.machine, options).map_err(HostError::from)?;

@@ -90,8 +90,12 @@ impl std::fmt::Display for Scheduler {
                     write!(f, "+{}", options.parts)?;
                 }
                 // Knobs that are not as by default; slices are told apart by themselves.
-                let usual =
-                    Options { gate: options.gate, slice: options.slice, ..Options::default() };
+                let usual = Options {
+                    order: options.order,
+                    gate: options.gate,
+                    slice: options.slice,
+                    ..Options::default()
+                };
                 let usual = usual.parameters();
                 let turned = options.parameters().into_iter();
                 for (name, value) in turned.filter(|(name, value)| usual.get(name) != Some(value)) {

@@ -5,12 +5,15 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::build::with_fault;
 use common::torture::simulation;
 use common::{MS, Sim, hog, only, paper};
-use evenkeel_keel::Options;
-use evenkeel_sim::program::{TaskPlan, Thief};
-use evenkeel_sim::{Outcome, Scheduler, history};
+use evenkeel_keel::{Options, Slice};
+use evenkeel_machine::CpuSet;
+use evenkeel_sim::program::{Change, TaskPlan, Thief};
+use evenkeel_sim::{Mask, Outcome, Scheduler, history};
 
 /// What is said of a simulation, all of it.
 fn told(sim: &Sim, outcome: &Outcome) -> String {
@@ -87,4 +90,23 @@ fn a_count_that_is_wrong_when_others_come_in_between() {
         outcome.believed_runnable != Some(outcome.runnable)
     });
     assert!(wrong);
+}
+
+#[test]
+fn a_shield_that_nobody_keeps() {
+    let lodging = "if (t->barred)\n\t\tset_slice(p, 0);";
+    let build = with_fault("bpf/keel/evict.h", lodging, "");
+    // Its end would do it, too, if it were near.
+    let slice = Slice::from_us(Slice::MAX_US).unwrap();
+    let options = Options { shield: "1".parse().unwrap(), slice, ..Options::default() };
+    let widened = Change::Affinity { task: 1, allowed: Arc::new(Mask::from(&CpuSet::first(2))) };
+    let mut sim = Sim::keel(paper(2))
+        .task(hog(1_000 * MS))
+        .task(TaskPlan { allowed: only(1), ..hog(1_000 * MS) });
+    sim.workload.changes = vec![(10 * MS, widened)];
+    let sound = Sim { scheduler: Scheduler::Keel(options.clone()), ..sim.clone() };
+    sound.run();
+    let sim = Sim { scheduler: Scheduler::Built(options, build.into()), ..sim };
+    let told = told(&sim, &sim.outcome());
+    assert!(told.contains("shield_kept"), "{told}");
 }

@@ -14,7 +14,8 @@ pub use fault::{FAULT, report_fault};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use evenkeel_invariants::{Findings, Limits, Watch};
+use evenkeel_invariants::{Event, Findings, Limits, Watch, What};
+use evenkeel_machine::CpuSet;
 
 /// Why there is no witness, or it saw only a part.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +98,18 @@ impl Witness {
         step();
         self.look()?;
         self.seen.borrow_mut().watch.cpus_change(false);
+        Ok(())
+    }
+
+    /// From now on these CPUs take only who may run nowhere else.
+    ///
+    /// # Errors
+    /// As [`Witness::look`].
+    pub fn shield(&self, cpus: CpuSet) -> Result<(), Error> {
+        self.look()?;
+        let mut seen = self.seen.borrow_mut();
+        let event = Event { time_ns: seen.last_ns, cpu: 0, what: What::Shield { cpus } };
+        seen.watch.see(&event);
         Ok(())
     }
 

@@ -33,6 +33,9 @@ pub enum BenchPart {
     /// Sibling aggregation (the keel's order `ias`) in a virtual machine: what it costs, what it brings
     /// together, how long others wait for it (about a quarter of an hour with --rounds 3).
     Ias(TurnArgs),
+    /// Programs on unequal CPUs under the keel, with and without capability, and under the user-level
+    /// balancer, in virtual machines.
+    Balance(BalanceArgs),
     /// Packets processed where their data is wanted, against the kernel's ways: in memory and between
     /// network namespaces.
     Sais(SaisBenchArgs),
@@ -155,6 +158,18 @@ pub struct KeelArgs {
     /// How they take turns.
     #[command(flatten)]
     pub turns: TurnArgs,
+}
+
+/// `evenkeel bench balance`.
+#[derive(Debug, Args)]
+pub struct BalanceArgs {
+    /// How they take turns.
+    #[command(flatten)]
+    pub turns: TurnArgs,
+    /// Only be busy threads, a CPU one, the first with so many computations, the second with twice as
+    /// many (run in the guest by the command itself).
+    #[arg(long, value_name = "N", hide = true)]
+    pub hogs: Option<u64>,
 }
 
 /// What all experiments share in which schedulers take turns in virtual machines.

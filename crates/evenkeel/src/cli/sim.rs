@@ -4,10 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
-use evenkeel_keel::{Balance, Gate, Order, Parts, Slice};
+use evenkeel_keel::{Balance, Bonus, Gate, Order, Parts, Slice};
 use evenkeel_sim::{Shard, program};
-
-use super::keel::Bonus;
 
 /// `evenkeel sim`.
 #[derive(Debug, Args)]

@@ -124,7 +124,7 @@ pub fn any_cpu() -> impl Strategy<Value = CpuView> {
 }
 
 pub fn any_params() -> impl Strategy<Value = BalanceParams> {
-    (0..1024_u32, any::<u32>(), 0..32_u32).prop_map(|(faster, tasks, parts)| BalanceParams {
+    (0..1024_u32, any::<u32>(), 0..64_u32).prop_map(|(faster, tasks, parts)| BalanceParams {
         kind: 1,
         parts,
         faster,

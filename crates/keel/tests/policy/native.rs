@@ -37,7 +37,7 @@ pub struct GroupView {
 pub struct BalanceParams {
     /// 0: count, 1: capability.
     pub kind: u32,
-    /// home 1, cost 2, plain 4, bare 8, active 16.
+    /// home 1, cost 2, plain 4, bare 8, active 16, turns 32.
     pub parts: u32,
     pub faster: u32,
     pub tasks: u32,
@@ -136,6 +136,7 @@ pub const PRIZED: u32 = 4;
 /// `enum task_score`.
 pub const SCORE_SECOND: u32 = 1;
 pub const SCORE_FIRST: u32 = 2;
+pub const SCORE_SIBLING: u32 = 3;
 
 mod raw {
     use super::{
@@ -198,6 +199,13 @@ mod raw {
             best: &CpuView,
             candidate: &CpuView,
         ) -> u32;
+        pub safe fn test_balance_active(
+            params: &BalanceParams,
+            best: &CpuView,
+            candidate: &CpuView,
+        ) -> u32;
+        pub safe fn test_balance_change(params: &BalanceParams, a: &CpuView, b: &CpuView) -> u32;
+        pub safe fn test_balance_turn_ns(unlike: u32, cpus: u32) -> u64;
         pub safe fn test_balance_pays(
             params: &BalanceParams,
             from: &CpuView,
@@ -207,6 +215,10 @@ mod raw {
         pub safe fn test_balance_placing(params: &BalanceParams) -> u32;
         pub safe fn test_decayed_share(value: u32, ns: u64, busy: u32) -> u32;
     }
+}
+
+pub fn turn_ns(unlike: u32, cpus: u32) -> u64 {
+    raw::test_balance_turn_ns(unlike, cpus)
 }
 
 pub fn place(slice_ns: u64, vruntime: u64, from: u64, to: u64, place: u32) -> u64 {
@@ -280,6 +292,14 @@ pub fn above_since(zone: &ZoneKnobs, since_ns: u64, share: u32, now: u64) -> u64
 impl BalanceParams {
     pub fn place(&self, best: &CpuView, candidate: &CpuView) -> bool {
         raw::test_balance_place(self, best, candidate) != 0
+    }
+
+    pub fn active(&self, best: &CpuView, candidate: &CpuView) -> bool {
+        raw::test_balance_active(self, best, candidate) != 0
+    }
+
+    pub fn change(&self, a: &CpuView, b: &CpuView) -> bool {
+        raw::test_balance_change(self, a, b) != 0
     }
 
     pub fn pays(&self, from: &CpuView, to: &CpuView, weight: u64) -> bool {

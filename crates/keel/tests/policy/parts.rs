@@ -12,7 +12,9 @@ const HOME: BalanceParams = BalanceParams { parts: 1, ..PLAIN };
 const COST: BalanceParams = BalanceParams { parts: 2, ..PLAIN };
 const AS_COUNT: BalanceParams = BalanceParams { parts: 4, ..PLAIN };
 const BARE: BalanceParams = BalanceParams { parts: 8, ..PLAIN };
-const COUNT: BalanceParams = BalanceParams { kind: 0, parts: 15, faster: 0, tasks: 1_000 };
+const ACTIVE: BalanceParams = BalanceParams { parts: 16, ..PLAIN };
+const TURNS: BalanceParams = BalanceParams { parts: 32, ..PLAIN };
+const COUNT: BalanceParams = BalanceParams { kind: 0, parts: 63, faster: 0, tasks: 1_000 };
 
 /// Ten times as far as it is slower: 12 is a fifth slower.
 fn far(distance: u32, cpu: CpuView) -> CpuView {
@@ -62,7 +64,7 @@ fn who_comes_nearer_to_its_memory_is_pulled_first() {
     assert_eq!(score(&PLAIN, task(20, 10)), SCORE_SECOND);
     assert_eq!(score(&COUNT, task(20, 10)), SCORE_SECOND);
     let with_siblings = TaskView { affinity: 1, ..task(10, 20) };
-    assert_eq!(score(&HOME, with_siblings), SCORE_FIRST, "the order's word comes first");
+    assert_eq!(score(&HOME, with_siblings), SCORE_SIBLING, "the order's word comes first");
 }
 
 #[test]
@@ -89,11 +91,52 @@ fn a_bare_comparison_has_no_threshold() {
 }
 
 #[test]
+fn who_runs_alone_leaves_for_a_faster_cpu_that_idles() {
+    let (here, idle) = (slow(cpu(0, 1)), cpu(1, 0));
+    assert!(ACTIVE.active(&here, &idle) && !ACTIVE.active(&idle, &here));
+    assert!(!ACTIVE.active(&here, &cpu(1, 1)), "somebody is there");
+    // It must be faster by a quarter, and of two idle CPUs the faster one is the better.
+    let nearly = CpuView { capability: FULL * 9 / 10, ..cpu(0, 1) };
+    assert!(!ACTIVE.active(&nearly, &idle));
+    assert!(ACTIVE.active(&CpuView { idle: true, ..nearly }, &idle));
+}
+
+#[test]
+fn who_run_alone_on_unequal_cpus_change_places() {
+    let (fast, alone) = (cpu(0, 1), slow(cpu(1, 1)));
+    assert!(TURNS.change(&fast, &alone) && TURNS.change(&alone, &fast));
+    assert!(!PLAIN.change(&fast, &alone) && !ACTIVE.change(&fast, &alone));
+    assert!(!TURNS.change(&fast, &slow(cpu(1, 2))), "somebody waits there");
+    assert!(!TURNS.change(&fast, &slow(cpu(1, 0))), "nobody is there");
+    assert!(!TURNS.change(&fast, &CpuView { capability: FULL * 9 / 10, ..alone }));
+}
+
+#[test]
+fn a_turn_is_longer_where_more_want_the_place() {
+    let turn = turn_ns(1, 2);
+    assert_eq!((turn_ns(1, 4), turn_ns(3, 4)), (3 * turn, turn));
+    assert_eq!((turn_ns(4, 8), turn_ns(0, 8), turn_ns(9, 8)), (turn, turn, turn));
+}
+
+#[test]
 fn plain_placement_takes_cpus_for_equal() {
     assert_eq!((AS_COUNT.placing(), PLAIN.placing(), HOME.placing()), (0, 1, 1));
 }
 
 proptest! {
+    #[test]
+    fn places_are_changed_by_both_or_by_none(a in any_cpu(), b in any_cpu(), params in any_params()) {
+        prop_assert_eq!(params.change(&a, &b), params.change(&b, &a));
+        prop_assert!(!COUNT.change(&a, &b), "count knows no unequal CPUs");
+    }
+
+    #[test]
+    fn nobody_leaves_back_and_forth(a in any_cpu(), b in any_cpu(), params in any_params()) {
+        let (runs, idles) = (|cpu| CpuView { idle: false, ..cpu }, |cpu| CpuView { idle: true, ..cpu });
+        let leaves = |from, to| params.active(&runs(from), &idles(to));
+        prop_assert!(!(leaves(a, b) && leaves(b, a)));
+    }
+
     #[test]
     fn distances_below_the_nearest_do_not_count(a in any_cpu(), b in any_cpu(), params in any_params()) {
         let (near, nearer) = (|cpu| far(10, cpu), |cpu| far(0, cpu));

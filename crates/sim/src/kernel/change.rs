@@ -1,14 +1,12 @@
 //! What somebody changes about a task, a cgroup or a CPU (kernel: `sched_change_begin`,
 //! `affine_move_task`, `migration_cpu_stop`).
 
-use evenkeel_invariants::{Left, What};
-
 use crate::event::Event;
 use crate::mask::Mask;
 use crate::observe::Reason;
 use crate::program::Change;
 
-use super::{DEFAULT_PRIO, Kernel, Life, STOPPER, thief_tid, weight_in_cgroup};
+use super::{DEFAULT_PRIO, Kernel, Life, weight_in_cgroup};
 
 /// `DEQUEUE_SAVE` and `ENQUEUE_RESTORE`.
 const FOR_A_MOMENT: u64 = 2;
@@ -36,6 +34,7 @@ impl Kernel {
                     self.rate_anew(*cpu);
                 }
             }
+            Change::Shield(shield) => self.set_shield(shield),
             Change::Affinity { task, allowed } if known(task) => {
                 self.set_affinity(*task as u32, allowed);
             }
@@ -113,15 +112,12 @@ impl Kernel {
 
     /// A running task that may not use its CPU any more is taken off it by a thread of the kernel.
     fn stop_and_move(&mut self, task: u32, cpu: u32) {
-        self.cpus[cpu as usize].thieves.insert(0, STOPPER);
-        self.tell(cpu, What::Wakeup { task: thief_tid(STOPPER, cpu) });
-        self.schedule(cpu, Left::Runnable);
-        let t = &self.tasks[task as usize];
-        if t.life == Life::Waits && !t.allowed.has(t.raw.cpu) {
-            self.requeue_elsewhere(task);
-        }
-        self.cpus[cpu as usize].thieves.retain(|thief| *thief != STOPPER);
-        self.schedule(cpu, Left::Runnable);
+        self.while_stopped(cpu, |kernel| {
+            let t = &kernel.tasks[task as usize];
+            if t.life == Life::Waits && !t.allowed.has(t.raw.cpu) {
+                kernel.requeue_elsewhere(task);
+            }
+        });
     }
 
     pub(super) fn set_nice(&mut self, task: u32, nice: i32) {

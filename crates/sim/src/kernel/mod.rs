@@ -35,6 +35,7 @@ mod kfuncs;
 mod queue;
 mod recorder;
 mod schedule;
+mod shield;
 mod steps;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -455,6 +456,10 @@ impl Kernel {
         if self.watches_capabilities() {
             self.agenda.plan(capability::INTERVAL_NS, Event::Capabilities);
         }
+        if self.is_ever_shielded() {
+            self.tell_shield();
+            self.agenda.plan(shield::INTERVAL_NS, Event::Relief);
+        }
         self.plan_watchdog();
         self.plan_fault();
     }
@@ -504,6 +509,7 @@ impl Kernel {
             Event::Change { index } => self.change_event(index),
             Event::Balance => self.balance_event(),
             Event::Capabilities => self.capability_event(),
+            Event::Relief => self.relief_event(),
             Event::Watchdog => self.watchdog(),
             Event::Fault => self.fault(),
         }

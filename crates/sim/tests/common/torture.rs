@@ -2,7 +2,7 @@
 
 use evenkeel_keel::{Aggregation, Balance, Gate, Options, Order, Slice};
 use evenkeel_machine::Machine;
-use evenkeel_sim::program::{GroupPlan, Interrupts, Op, TaskPlan, Thief, Workload};
+use evenkeel_sim::program::{Change, GroupPlan, Interrupts, Op, TaskPlan, Thief, Workload};
 use evenkeel_sim::{FaultPlan, Outcome, Scheduler, Simulation, TORTURE, history};
 
 use super::MS;
@@ -47,7 +47,7 @@ pub fn simulation(seed: u64, keel: Option<&[u8]>) -> Simulation {
         order: Order::ALL[all(4, Order::ALL.len())],
         gate: Gate::ALL[all(8, Gate::ALL.len())],
         balance: Balance::ALL[all(16, Balance::ALL.len())],
-        parts: ["", "home,cost", "plain,bare"][all(2, 3)].parse().unwrap(),
+        parts: ["", "home,cost", "plain,bare", "active,turns"][all(2, 4)].parse().unwrap(),
         slice: Slice::from_us([4_000, 500, 50_000][all(4, 3)]).unwrap(),
         ..Options::default()
     };
@@ -65,6 +65,12 @@ pub fn simulation(seed: u64, keel: Option<&[u8]>) -> Simulation {
         duration_ns: LASTS_MS * MS,
         ..Workload::default()
     };
+    // In every other world CPUs are shielded, others then, and none.
+    let shield =
+        |at: u64, cpus: &str| (at * LASTS_MS / 5 * MS, Change::Shield(cpus.parse().unwrap()));
+    if all(32, 2) == 1 {
+        workload.changes = vec![shield(1, "0"), shield(2, "1-1000"), shield(4, "none")];
+    }
     let bonus = |bonus_type, bonus_value| {
         Some(Aggregation { pid: 0, agg: 1, bonus_type, bonus_value, limit: 3 })
     };

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The shield: CPUs that take only who may run nowhere else, so that what is pinned there, above all a
+ * real-time task, has them for itself. It is no policy: whoever is kept off is kept off by all of
+ * them. And it loses nobody: who may use shielded CPUs only runs there as if there were no shield.
+ */
+#ifndef EVENKEEL_KEEL_SHIELD_H
+#define EVENKEEL_KEEL_SHIELD_H
+
+/* 0 or 1. */
+static __always_inline u32 is_shielded(u32 cpu)
+{
+	return READ_ONCE(tunables.shield[BOUNDED(cpu, MAX_CPUS) / 64]) >> (cpu & 63) & 1;
+}
+
+/*
+ * The nearest CPU, `from` and those behind it first, that the task may use and that is not shielded;
+ * NO_CPU if there is none. `claims`: an idle one only, which nobody else will be given now.
+ */
+KEEL_PART u32 open_cpu(struct task_struct *p __arg_trusted, u32 from, bool claims)
+{
+	u32 first = position_of(from), online = settings.online, i;
+
+	bpf_for(i, 0, online) {
+		u32 position = first + i;
+		u32 cpu = cpu_at(position < online ? position : position - online);
+
+		if (is_shielded(cpu) || !may_run_on(p, cpu))
+			continue;
+		if (!claims || (has_bit(&idle_cpus, cpu) && scx_bpf_test_and_clear_cpu_idle(cpu)))
+			return cpu;
+	}
+	return NO_CPU;
+}
+
+/* Finds out whether shielded CPUs are closed to the task: there are others that it may use. */
+KEEL_PART int judge_barred(struct task_struct *p __arg_trusted)
+{
+	struct task_state *t = task_state(p);
+
+	if (t)
+		t->barred = p->nr_cpus_allowed > 1 && open_cpu(p, 0, false) != NO_CPU;
+	return 0;
+}
+
+/* The same, again and again, because its mask and the shield may change. */
+static __always_inline void note_barred(struct task_struct *p, struct task_state *t)
+{
+	if (READ_ONCE(tunables.shielded))
+		judge_barred(p);
+	else
+		t->barred = 0;
+}
+
+/*
+ * Whether the shield keeps the task off a CPU, as far as was found out last. (Without a branch: the
+ * verifier would follow both ways through all turns of a loop.)
+ */
+static __always_inline u32 is_closed(struct task_state *t, u32 cpu)
+{
+	return t->barred & is_shielded(cpu);
+}
+
+/* An idle CPU for the task, near `from`, which nobody else will be given now; negative: none. */
+static __always_inline s32 pick_idle(struct task_struct *p, struct task_state *t, u32 from)
+{
+	return t->barred ? (s32)open_cpu(p, from, true) : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+}
+
+#endif

@@ -1,0 +1,77 @@
+//! The part `turns` of the balance policy, in the whole keel: threads of a program run at the average of
+//! their CPUs, although nobody idles and nobody waits.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use evenkeel_keel::{Balance, Options};
+use evenkeel_machine::{Costs, Machine};
+use evenkeel_sim::program::{Thief, Workload};
+use evenkeel_sim::{Report, Simulation};
+
+use common::{MS, Sim, paper};
+
+fn unequal(fast: u32, slow: u32) -> Machine {
+    let (last, all) = (fast - 1, fast + slow - 1);
+    let text = format!(
+        "name = \"unequal\"\nkinds = [{{ cpus = \"0-{last}\", capability = 1024 }},\n\
+         {{ cpus = \"{fast}-{all}\", capability = 512 }}]\n"
+    );
+    Machine { costs: Costs::none(), ..Machine::parse_toml(&text, "unequal").unwrap() }
+}
+
+fn simulation(machine: Machine, parts: &str, workload: &str) -> Simulation {
+    let parts = parts.parse().unwrap();
+    let options = Options { balance: Balance::Capability, parts, ..Options::default() };
+    let workload = Workload::by_name(workload, 1).unwrap();
+    Sim { workload, ..Sim::keel_with(machine, options) }.simulation()
+}
+
+/// How long it takes, in ms, and how often somebody who ran was moved.
+fn takes(simulation: &Simulation) -> (f64, u64) {
+    let report = Report::new(simulation, &simulation.run().unwrap());
+    assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+    (report.tat.max_ms, report.counters["move_active"])
+}
+
+#[test]
+fn a_program_runs_at_the_average_of_its_cpus() {
+    for (fast, slow) in [(1, 1), (1, 3), (3, 1), (4, 4)] {
+        let tasks = fast + slow;
+        let workload = format!("barrier:tasks={tasks},work=200ms,rounds=10");
+        let run = |parts| takes(&simulation(unequal(fast, slow), parts, &workload));
+        let average = f64::from(2 * fast + slow) / f64::from(2 * tasks);
+        // At the end of a round, who is late leaves for a fast CPU.
+        let ((plain, _), (turns, moves)) = (run("active"), run("active,turns"));
+        let efficiency = 2_000.0 / average / turns;
+        println!("{fast}+{slow}: {plain} {turns} {efficiency} {moves}");
+        assert!(efficiency > 0.92, "{fast}+{slow}: {turns} ms, {efficiency}");
+        assert!(turns < 0.95 * plain, "{fast}+{slow}: {turns} ms, without {plain} ms");
+        // Each turn is 8 ms at least, and moves one who runs.
+        let changes = turns / 8.0 * f64::from(fast.min(slow)) + f64::from(10 * slow);
+        assert!(moves > 20 && moves as f64 <= changes, "{moves}, at most {changes}");
+    }
+}
+
+#[test]
+fn so_it_does_beside_a_thief() {
+    let run = |parts| {
+        let mut simulation = simulation(paper(2), parts, "barrier:tasks=2,work=200ms,rounds=10");
+        let mut workload = (*simulation.workload).clone();
+        workload.thieves.push(Thief { cpu: 1, run_ns: MS, period_ns: 2 * MS, from_ns: 0 });
+        simulation.workload = workload.into();
+        takes(&simulation)
+    };
+    let ((plain, _), (turns, moves)) = (run(""), run("turns"));
+    println!("{plain} {turns} {moves}");
+    assert!(2_000.0 / 0.75 / turns > 0.92, "{turns} ms; without {plain} ms");
+}
+
+#[test]
+fn strangers_and_equals_do_not_change_places() {
+    let machine = unequal(2, 2);
+    // Programs of one thread each.
+    assert_eq!(takes(&simulation(machine, "turns", "hogs:tasks=4,work=500ms")).1, 0);
+    assert_eq!(takes(&simulation(paper(4), "turns", "barrier:tasks=4,work=50ms,rounds=10")).1, 0);
+}
