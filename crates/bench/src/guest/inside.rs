@@ -22,8 +22,10 @@ pub struct Inside<'a> {
 pub fn play(experiment: &Experiment, contestant: &Contestant, costs: bool) -> Result<i32> {
     let cpus = std::thread::available_parallelism()?.get();
     let scheduler = AtWork::start(contestant)?;
-    let figures = (experiment.measure)(&Inside { contestant, cpus, costs })?;
+    let measured = (experiment.measure)(&Inside { contestant, cpus, costs });
+    // A scheduler that was thrown out is the cause of whatever else went wrong.
     scheduler.end()?;
+    let figures = measured?;
     println!("{}", serde_json::to_string(&figures)?);
     Ok(0)
 }

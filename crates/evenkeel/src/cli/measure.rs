@@ -200,14 +200,15 @@ pub struct TurnArgs {
 #[derive(Debug, Args)]
 pub struct ReproArgs {
     /// The paper's number: 000 (the capability balancer), 001 (source-aware interrupts), 002 (balancing
-    /// by capability on NUMA machines, simulated), 004 (operation zones, simulated).
+    /// by capability on NUMA machines, simulated), 003 (sibling aggregation, simulated), 004 (operation
+    /// zones, simulated).
     pub paper: String,
     /// Only these parts, for example figure-8,table-3 [default: all; about an hour for 000, a quarter
-    /// of one for 001, some minutes for 002 and 004].
+    /// of one for 001, some minutes for each of the others].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub parts: Vec<String>,
-    /// Runs of each contestant, for 002 and 004 seeds of each case [default: 5, for 001 6, for 002
-    /// 30].
+    /// Runs of each contestant, from 002 on seeds of each case [default: 5, for 001 6, for 002 30, for
+    /// 003 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=100))]
     pub runs: Option<u16>,
     /// One short run of everything: shows that it works, decides nothing (one or two minutes).

@@ -111,7 +111,7 @@ other program; blocks by `--memory-block-size`, totals of 5G to 25G in pairs, `-
 What happened: `evenkeel sched --stats 1` counts switches between address spaces (`space_switch`), siblings \
 that were preferred (`aggregate`, `follow`) and searches that ended before the bonus did (`window`). The bars: \
 `perf stat -a -e cycles,instructions,cache-misses` around the same, with `-e cpu/event=0xa2,umask=0x1/` for \
-RESOURCE_STALLS.ANY on Intel's cores. In a virtual machine without counters: `evenkeel bench ias`."
+RESOURCE_STALLS.ANY on Intel's cores."
             .into(),
         ..Part::default()
     }
