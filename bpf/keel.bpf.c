@@ -31,6 +31,7 @@
 #include "keel/shield.h"
 #include "keel/migrate.h"
 #include "keel/active.h"
+#include "keel/call.h"
 #include "keel/place.h"
 #include "keel/evict.h"
 #include "keel/queue.h"

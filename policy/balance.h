@@ -15,7 +15,7 @@
  * load is the sum of weights; a CPU pulls from one whose load exceeds its own by a
  * quarter (an eighth where caches are shared, because a move there is cheap), half
  * the difference; an idle CPU pulls whenever somebody waits; tasks whose caches
- * have gone cold go first, and with them those that belong with what runs there.
+ * have gone cold go first, and before them those that belong with what runs there.
  *
  * It departs from classic Linux where that keeps statistics of its own: group loads
  * are the sums at this moment, not averages over time; and an idle CPU looks from
@@ -237,6 +237,7 @@ enum task_score {
 	SCORE_STAY,		/* not to be moved */
 	SCORE_SECOND,		/* if the quota is not reached otherwise */
 	SCORE_FIRST,
+	SCORE_SIBLING,		/* belongs with what the pulling CPU's group runs */
 };
 
 /*
@@ -253,7 +254,7 @@ POLICY enum task_score balance_task_score(const struct balance_params *params,
 					  const struct task_view *task, u32 from, u32 to)
 {
 	if (task->affinity)
-		return SCORE_FIRST;
+		return SCORE_SIBLING;
 	if (balance_has(params, PART_HOME) && task->far_from != task->far_to)
 		return task->far_to < task->far_from ? SCORE_FIRST : SCORE_SECOND;
 	if (params->kind == BALANCE_CAPABILITY && from != to)

@@ -37,10 +37,19 @@ struct keel_tunables {
 	u64 slice_ns;
 	u64 scan_limit;	/* entries of a queue that are looked at in one search */
 	u64 max_idle_wait_ns;	/* who waits longer while a CPU idles goes there, ungated */
+	u64 sibling_window;	/* entries of a queue that are looked at in a search for a sibling */
+	u64 sibling_kick;	/* enum sibling_kick */
 	u64 zone_at;	/* which of the two holds; the other is written, then this is changed */
 	struct zone_knobs zone[2];
 	u64 shielded;	/* how many CPUs are */
 	u64 shield[MAX_CPUS / 64];	/* a bit a CPU: it takes only who may run nowhere else */
+};
+
+/* Which slaves are told at once that their master aggregates another address space. */
+enum sibling_kick {
+	KICK_NOBODY,
+	KICK_IDLE,	/* those that idle while a sibling waits in the master's queue */
+	KICK_BUSY,	/* and those that would run a sibling of their own queue now */
 };
 
 /*
@@ -150,6 +159,10 @@ enum keel_counter {
 	COUNT_FOLLOW,		/* a sibling of what the group's master runs was */
 	COUNT_WINDOW,		/* the search for siblings ended before the bonus did */
 	COUNT_SPACE_SWITCH,	/* another address space than before runs */
+	COUNT_SEARCH,		/* a queue was searched for siblings */
+	COUNT_SEARCHED,		/* a task was looked at in such a search */
+	COUNT_KICK_IDLE,	/* a slave that idled was told what its master aggregates */
+	COUNT_KICK_BUSY,	/* one that ran something else was */
 	COUNT_SHIELD,		/* sent off a shielded CPU, or kept off it */
 	COUNTERS,
 };
@@ -179,6 +192,7 @@ struct keel_decision {
 struct keel_search {
 	u64 budget;	/* tasks that it may still look at */
 	u64 quota;	/* load that it still wants */
+	u64 follow;	/* the space that its group's master aggregates; 0: none */
 	u64 others;	/* tasks of another choice that it has seen */
 	u64 taken;	/* tasks that it has taken */
 	u64 ungated;	/* 1: no gate is asked about whom it takes */

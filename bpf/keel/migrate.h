@@ -120,7 +120,6 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 	struct cpu_state *to = cpu_state(own), *from = cpu_state(source);
 	struct keel_search *search;
 	struct task_struct *p;
-	u64 follow = published_to(own);
 
 	if (!to || !from)
 		return 0;
@@ -143,7 +142,7 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 		memory = memory_of(p, t);
 		view.far_from = far_of(memory, source);
 		view.far_to = far_of(memory, own);
-		view.affinity = order_affinity(&order, space_of(p), follow);
+		view.affinity = order_affinity(&order, space_of(p), search->follow);
 		why = reason == MOVE_IDLE && view.affinity ? MOVE_AGGREGATE : reason;
 		if (balance_task_score(&params, &view, capability_of(source), capability_of(own)) !=
 		    wanted) {
@@ -169,21 +168,31 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 	return 0;
 }
 
-/* Moves waiting tasks from the queue of `source` to that of `own`; whether there were any. */
-static __always_inline bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
+/*
+ * Moves waiting tasks from the queue of `source` to that of `own`; whether there were any. A part of
+ * its own, because Linux 6.18's verifier loses track of registers where it is inlined three times.
+ */
+KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 {
 	struct cpu_state *c = cpu_state(own);
 
 	if (!c)
-		return false;
-	c->search = (struct keel_search){ .budget = READ_ONCE(tunables.scan_limit), .quota = quota };
+		return 0;
+	c->search = (struct keel_search){ .quota = quota, .follow = published_to(own) };
+	/* Whoever is none has a search of its own: a CPU must not stay idle for want of siblings. */
+	if (settings.order == ORDER_IAS && c->search.follow) {
+		c->search.budget = READ_ONCE(tunables.sibling_window);
+		pull_choice(own, source, SCORE_SIBLING, reason, now);
+		c->search.others = 0;
+	}
+	c->search.budget = READ_ONCE(tunables.scan_limit);
 	pull_choice(own, source, SCORE_FIRST, reason, now);
 	if (c->search.others)
 		pull_choice(own, source, SCORE_SECOND, reason, now);
 	if (!c->search.taken)
-		return false;
+		return 0;
 	set_bit(&waiting_cpus, own);
-	return true;
+	return 1;
 }
 
 /* An idle CPU looks for work, in the smallest domain first. Returns whether it found any. */

@@ -3,15 +3,6 @@
 #ifndef EVENKEEL_KEEL_QUEUE_H
 #define EVENKEEL_KEEL_QUEUE_H
 
-/* The vruntime of who runs on a CPU, charged up to now. */
-static __always_inline u64 running_vruntime(struct cpu_state *c, u64 now)
-{
-	u64 since_ns = READ_ONCE(c->running_since_ns);
-
-	return order_charge(READ_ONCE(c->running_vruntime), now - since_ns,
-			    READ_ONCE(c->running_weight));
-}
-
 /* Has the CPU look at its queue now, if it is idle or who runs there has to give way. */
 static __always_inline void alert(u32 cpu, struct task_state *t, u64 flags, u64 now)
 {
@@ -165,15 +156,18 @@ KEEL_PART bool serve(u32 own, bool keeps, u64 vruntime)
 	struct selection selection = { .choice = CHOOSE_HEAD };
 	struct order_params params = order_params();
 	struct cpu_state *c = cpu_state(own);
+	bool goes_on, is_served;
 
 	if (!c)
 		return 0;
 	if (!order_is_head(&params, runs))
 		selection = choose(own, c, runs, head_of(own));
-	if (selection.choice <= CHOOSE_PREV)
-		return 0;
-	if (take(own, c, selection, keeps))
-		return 1;
+	goes_on = selection.choice <= CHOOSE_PREV;
+	is_served = !goes_on && take(own, c, selection, keeps);
+	if (selection.is_news)
+		call_slaves(own, c->running_space);
+	if (goes_on || is_served)
+		return is_served;
 	/* Somebody else was faster, or the head may not run here. */
 	if (is_anybody_waiting_on(c, keeps))
 		send_back(own);
@@ -235,6 +229,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		WRITE_ONCE(c->lodges, !keeps);
 		set_slice(prev, READ_ONCE(tunables.slice_ns));
 	} else {
+		publish(own, 0);
 		note_idle(own, c, now);
 	}
 }

@@ -38,17 +38,22 @@ static __always_inline u64 published_to(u32 cpu)
 	return at && !is_master ? READ_ONCE(*at) : 0;
 }
 
-/* A master tells its slaves what it aggregates; 0: nothing. Slaves do not. */
-static __always_inline void publish(u32 cpu, u64 space)
+/*
+ * A master tells its slaves what it aggregates; 0: nothing. Slaves do not. Returns whether there is
+ * something that it did not aggregate before.
+ */
+static __always_inline bool publish(u32 cpu, u64 space)
 {
 	bool is_master;
 	u64 *at;
 
 	if (settings.order != ORDER_IAS)
-		return;
+		return false;
 	at = published_at(cpu, &is_master);
-	if (at && is_master && READ_ONCE(*at) != space)
-		WRITE_ONCE(*at, space);
+	if (!at || !is_master || READ_ONCE(*at) == space)
+		return false;
+	WRITE_ONCE(*at, space);
+	return space;
 }
 
 /* How long who has the CPU has had it; kept when it gives it up. */
@@ -79,13 +84,13 @@ static __always_inline void note_space(u32 cpu, struct cpu_state *c, u64 space)
 /*
  * The sibling with the smallest vruntime in this CPU's queue, among those that its
  * bonus lets run before `fair`. The queue is in the order of vruntime, so the first
- * one found is the best, and the search ends with the bonus or the budget.
+ * one found is the best, and the search ends with the bonus or the window.
  */
 KEEL_PART int find_sibling(struct order_candidate *found, u32 own, u64 space, u64 fair)
 {
 	struct keel_space *wanted = space_state(space);
 	struct cpu_state *c = cpu_state(own);
-	u64 budget = READ_ONCE(tunables.scan_limit);
+	u64 window = READ_ONCE(tunables.sibling_window), left = window;
 	struct order_candidate candidate = {};
 	struct task_struct *p;
 
@@ -107,16 +112,18 @@ KEEL_PART int find_sibling(struct order_candidate *found, u32 own, u64 space, u6
 		candidate.vruntime = t->vruntime;
 		if (!order_beats(&candidate, fair))
 			break;
-		if (!budget) {
+		if (!left) {
 			count(COUNT_WINDOW);
 			break;
 		}
-		budget--;
+		left--;
 		if (is_sibling(p, space, wanted->process) && may_run_on(p, own)) {
 			*found = candidate;
 			break;
 		}
 	}
+	count(COUNT_SEARCH);
+	count_many(COUNT_SEARCHED, window - left);
 	return 0;
 }
 
@@ -124,7 +131,7 @@ KEEL_PART int find_sibling(struct order_candidate *found, u32 own, u64 space, u6
 KEEL_PART bool take_sibling(u32 own, u64 space)
 {
 	struct keel_space *wanted = space_state(space);
-	u64 budget = READ_ONCE(tunables.scan_limit) + 1;
+	u64 budget = READ_ONCE(tunables.sibling_window) + 1;
 	struct task_struct *p;
 
 	if (!wanted)
@@ -143,6 +150,7 @@ KEEL_PART bool take_sibling(u32 own, u64 space)
 struct selection {
 	enum order_choice choice;
 	u64 space;
+	bool is_news;	/* a master has published its running space, and not before */
 };
 
 static __always_inline struct selection choose(u32 own, struct cpu_state *c,
@@ -163,7 +171,8 @@ static __always_inline struct selection choose(u32 own, struct cpu_state *c,
 	}
 	selection.choice = order_pick(&params, runs, head, sibling, published);
 	selection.space = selection.choice == CHOOSE_PUBLISHED ? follow : c->running_space;
-	publish(own, order_publishes(selection.choice, sibling) ? c->running_space : 0);
+	selection.is_news = publish(own, order_publishes(selection.choice, sibling) ?
+						 c->running_space : 0);
 	return selection;
 }
 

@@ -9,6 +9,8 @@ struct keel_tunables tunables SEC(".data.tunables") = {
 	.slice_ns = 4000000,
 	.scan_limit = 64,
 	.max_idle_wait_ns = 10000000,
+	.sibling_window = 64,
+	.sibling_kick = KICK_IDLE,
 };
 struct keel_capabilities capabilities SEC(".data.capabilities") = {};
 struct keel_roles roles SEC(".data.roles") = {
@@ -123,12 +125,17 @@ static __always_inline struct task_state *task_state(struct task_struct *p)
 }
 
 /* By the CPU that executes this, so that no two ever count in one place. */
-static __always_inline void count(u32 counter)
+static __always_inline void count_many(u32 counter, u64 times)
 {
 	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
 
 	if (c)
-		c->counters[BOUNDED(counter, MAX_COUNTERS)]++;
+		c->counters[BOUNDED(counter, MAX_COUNTERS)] += times;
+}
+
+static __always_inline void count(u32 counter)
+{
+	count_many(counter, 1);
 }
 
 static __always_inline struct order_params order_params(void)

@@ -85,6 +85,15 @@ static __always_inline void charge(struct task_struct *p, struct task_state *t)
 	refresh_weight(p, t);
 }
 
+/* The vruntime of who runs on a CPU, charged up to now. */
+static __always_inline u64 running_vruntime(struct cpu_state *c, u64 now)
+{
+	u64 since_ns = READ_ONCE(c->running_since_ns);
+
+	return order_charge(READ_ONCE(c->running_vruntime), now - since_ns,
+			    READ_ONCE(c->running_weight));
+}
+
 /* 32 times the half-life of utilisation: what a task is like shows over a second. */
 #define BOUND_SHIFT 5
 

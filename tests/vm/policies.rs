@@ -2,6 +2,7 @@
 //! an invariant under loads that make schedulers fail.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -253,10 +254,16 @@ fn threads_take_turns() {
     }
 }
 
+/// The guest's program under a name of its own.
+const SIBLINGS: &str = "/tmp/siblings";
+
 /// Processes of several threads that want all CPUs.
 fn crowded_processes(count: usize) -> Vec<Child> {
+    if !Path::new(SIBLINGS).exists() {
+        std::os::unix::fs::symlink("/init", SIBLINGS).unwrap();
+    }
     let start = |_| {
-        let mut command = Command::new("/init");
+        let mut command = Command::new(SIBLINGS);
         command.args(role("siblings").into_iter().skip(1)).stdin(Stdio::piped()).spawn().unwrap()
     };
     (0..count).map(start).collect()
@@ -292,10 +299,8 @@ fn siblings_are_preferred() {
     rest();
     let plain = counted(&keel, rest);
     assert_eq!((plain["aggregate"], plain["follow"]), (0, 0), "off by default: {plain:?}");
-    for process in &processes {
-        let pid = process.id().to_string();
-        said(&["ias", "set-agg", &pid, "1", "1", "5", "0"]);
-    }
+    let set = said(&["ias", "agg", "--program", "siblings", "--bonus", "5x"]);
+    assert!(processes.iter().all(|process| set.contains(&process.id().to_string())), "{set}");
     assert_eq!(show()["spaces"].as_array().unwrap().len(), 3);
     let preferred = counted(&keel, rest);
     assert!(preferred["aggregate"] > 0 && preferred["follow"] > 0, "{preferred:?}");
@@ -309,12 +314,33 @@ fn siblings_are_preferred() {
         share(&preferred)
     );
     assert!(share(&preferred) < 0.7 * share(&plain), "{plain:?} {preferred:?}");
+    assert!(show()["search"]["searches"].as_u64() > Some(0));
     said(&["ias", "agg", &processes[0].id().to_string(), "--off"]);
     assert_eq!(show()["spaces"].as_array().unwrap().len(), 2);
+    assert_eq!(keel.end().0, Some(0));
+    a_configuration_names_programs(processes);
+}
+
+/// What the configuration says of a program holds for the processes that run it, until they end or
+/// somebody says something else.
+fn a_configuration_names_programs(mut processes: Vec<Child>) {
+    let config = "/tmp/config.toml";
+    let text = "[ias]\ngroups = \"0-1/2-3\"\n[ias.programs.siblings]\nbonus = \"2x\"\nlimit = 7\n";
+    std::fs::write(config, text).unwrap();
+    let keel = Keel::start(&["--config", config, "--order", "ias"]);
+    let spaces = || show()["spaces"].as_array().unwrap().clone();
+    wait_for("the processes to be set", || spaces().len() == processes.len());
+    assert!(spaces().iter().all(|space| space["bonus_value"] == 2 && space["limit"] == 7));
+    assert_eq!(show()["roles"], serde_json::json!({"0": 0, "1": 1, "2": 2, "3": 3}));
+    said(&["ias", "agg", &processes[0].id().to_string(), "--off"]);
+    processes.extend(crowded_processes(1));
+    let newest = processes.last().map(Child::id);
+    let is_set =
+        |pid: Option<u32>| spaces().iter().any(|space| space["pid"].as_u64() == pid.map(u64::from));
+    wait_for("one that comes later to be set", || is_set(newest));
+    assert!(!is_set(processes.first().map(Child::id)), "it was switched off");
     end_processes(processes);
-    wait_for("what was set to end with the processes", || {
-        show()["spaces"].as_array().unwrap().is_empty()
-    });
+    wait_for("what was set to end with the processes", || spaces().is_empty());
     assert_eq!(keel.end().0, Some(0));
 }
 
@@ -350,6 +376,8 @@ fn impossible_aggregation() {
         assert!(why.contains(expected), "{why}");
     }
     assert!(refused(&["ias", "alloc", "--groups", "0-1/2-7"]).contains("CPU 4 is not online"));
+    let nobody = refused(&["ias", "agg", "--program", "no-such-program"]);
+    assert!(nobody.contains("no process runs no-such-program"), "{nobody}");
     assert_eq!(show(), before);
     assert_eq!(keel.end().0, Some(0));
 }

@@ -6,6 +6,7 @@
 //! - [`daemon_cost`]: what the daemon costs with many programs, and that nothing grows.
 //! - [`guest`]: schedulers take turns in virtual machines: what the next ones share.
 //! - [`keel`]: the keel beside the kernel's own scheduler and its peers.
+//! - [`balance`]: programs on unequal CPUs, under the keel and the user-level balancer.
 //! - [`sais`]: packets processed where their data is wanted, against the kernel's ways.
 //! - [`repro`]: the papers' figures and tables, measured again.
 //! - [`programs`]: the parallel programs that are measured, compiled from C and embedded.
@@ -19,6 +20,7 @@
 //! - [`interrupt`], [`output`]: ending in order; files written at the end but tried at the start.
 
 pub mod accounts;
+pub mod balance;
 pub mod capability;
 pub mod command;
 mod crowd;

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use evenkeel_bench::{capability, daemon_cost, guest, keel, make_noise, plan_cost, repro, sais};
+use evenkeel_bench::{
+    balance, capability, daemon_cost, guest, keel, make_noise, plan_cost, repro, sais,
+};
 
 use crate::cli::{
-    BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs, SaisBenchArgs, TurnArgs,
+    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs,
+    SaisBenchArgs, TurnArgs,
 };
 
 /// Runs the part that was asked for. Returns the exit code.
@@ -18,6 +21,8 @@ use crate::cli::{
 pub fn main(args: BenchArgs) -> Result<i32> {
     match args.part {
         BenchPart::Capability(args) => capability::run(&experiment(args)?),
+        BenchPart::Balance(BalanceArgs { hogs: Some(work), .. }) => balance::be_hogs(work),
+        BenchPart::Balance(args) => balance::run(&in_turn(args.turns)?),
         BenchPart::Keel(args) => keel::run(&args.peers, &in_turn(args.turns)?),
         BenchPart::Noise(args) => make_noise::run(&noise(args)),
         BenchPart::Plan(args) => plan_cost::run(&cost(args)?),

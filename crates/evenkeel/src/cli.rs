@@ -15,7 +15,8 @@ use serde::Deserialize;
 
 pub use keel::{IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
 pub use measure::{
-    BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs, SaisBenchArgs, TurnArgs,
+    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs,
+    SaisBenchArgs, TurnArgs,
 };
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
 pub use sim::{

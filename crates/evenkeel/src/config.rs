@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use evenkeel_keel::IasSettings;
 use serde::Deserialize;
 
 use crate::cli::{DaemonOptions, RunOptions, SchedOptions, ZoneOptions};
@@ -20,6 +21,8 @@ pub struct Config {
     pub sched: SchedOptions,
     /// Table `[zone]`.
     pub zone: ZoneOptions,
+    /// Table `[ias]`.
+    pub ias: IasSettings,
 }
 
 /// Reads the file that was asked for, or else the system's and the user's, which need not exist.
@@ -44,6 +47,7 @@ pub fn load(asked_for: Option<&Path>) -> Result<Config> {
         daemon: user.daemon.or(system.daemon),
         sched: user.sched.or(system.sched),
         zone,
+        ias: user.ias.or(system.ias),
     })
 }
 
@@ -108,6 +112,8 @@ impl SchedOptions {
             slice_us: self.slice_us.or(other.slice_us),
             capacity: self.capacity.or(other.capacity),
             static_capacity: self.static_capacity || other.static_capacity,
+            ias_window: self.ias_window.or(other.ias_window),
+            ias_kick: self.ias_kick.or(other.ias_kick),
             zone: self.zone.or(other.zone),
             shield: self.shield.or(other.shield),
             max_idle_wait: if waits { self.max_idle_wait } else { other.max_idle_wait },

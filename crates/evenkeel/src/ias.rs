@@ -2,10 +2,14 @@
 
 use std::path::Path;
 
-use anyhow::Result;
-use evenkeel_control::Request;
-use evenkeel_keel::{Aggregation, IasState, allocation_request, grouped};
+use anyhow::{Result, bail};
+use evenkeel_control::{AskError, Request};
+use evenkeel_keel::{
+    Aggregation, IasState, Instance, Preference, Program, Search, allocation_request, grouped,
+};
 use evenkeel_machine::Machine;
+use nix::errno::Errno;
+use nix::unistd::Uid;
 
 use crate::cli::{IasArgs, IasCommand};
 use crate::sched::ask_keel;
@@ -16,10 +20,18 @@ use crate::sched::ask_keel;
 /// No keel runs, or it refuses; nothing is changed then.
 pub fn main(args: &IasArgs) -> Result<i32> {
     match &args.command {
-        IasCommand::Agg { pid, off, bonus, limit } => {
-            let (kind, value) = bonus.type_and_value();
-            let (kind, value, limit) = (kind.to_string(), value.to_string(), limit.to_string());
-            aggregate([pid, if *off { "0" } else { "1" }, &kind, &value, &limit])
+        IasCommand::Agg { pid, programs, off, bonus, limit } => {
+            let how = Preference { bonus: *bonus, limit: *limit };
+            match pid {
+                Some(pid) => {
+                    let (kind, value) = bonus.type_and_value();
+                    let [kind, value, limit] = [kind.into(), value, *limit].map(|n| n.to_string());
+                    aggregate([pid, if *off { "0" } else { "1" }, &kind, &value, &limit])
+                }
+                None => {
+                    programs.iter().try_for_each(|program| all_of(program, how, *off)).map(|()| 0)
+                }
+            }
         }
         IasCommand::SetAgg { arguments } => {
             let mut five: [&str; 5] = Default::default();
@@ -33,6 +45,46 @@ pub fn main(args: &IasArgs) -> Result<i32> {
         }
         IasCommand::Show { json } => show(*json),
     }
+}
+
+/// Sets all processes of a program that one may set, and says which they are.
+fn all_of(program: &Program, how: Preference, off: bool) -> Result<()> {
+    let user = Uid::effective();
+    let (own, others): (Vec<Instance>, Vec<Instance>) =
+        program.instances().into_iter().partition(|one| user.is_root() || user.as_raw() == one.uid);
+    let mut set = Vec::new();
+    for Instance { pid, .. } in own {
+        let aggregation = Aggregation { agg: u32::from(!off), ..how.aggregation(pid) };
+        match ask_keel(&aggregation.request()) {
+            Ok(_) => set.push(pid.to_string()),
+            // It has ended meanwhile.
+            Err(why) if is_gone(&why) => {}
+            Err(why) if set.is_empty() => return Err(why),
+            Err(why) => {
+                return Err(why.context(format!("of {program} only {} were set", set.join(", "))));
+            }
+        }
+    }
+    if set.is_empty() {
+        match others.first() {
+            None => bail!("no process runs {program}"),
+            Some(one) => bail!(
+                "process {} runs {program}, but belongs to user {}: only that user and root may set it",
+                one.pid,
+                one.uid
+            ),
+        }
+    }
+    let how = if off { "not aggregated".to_owned() } else { format!("bonus {}", how.bonus) };
+    println!("{program}: {how}: {}", set.join(", "));
+    Ok(())
+}
+
+fn is_gone(why: &anyhow::Error) -> bool {
+    let refused = why.downcast_ref::<AskError>();
+    refused.is_some_and(
+        |why| matches!(why, AskError::Refused { errno, .. } if *errno == Errno::ESRCH as i32),
+    )
 }
 
 /// The paper's five arguments.
@@ -76,5 +128,35 @@ fn show(json: bool) -> Result<i32> {
         };
         println!("process {:<8} bonus {bonus}{limit}", space.pid);
     }
+    println!("{}", costs(&state.search));
     Ok(0)
+}
+
+/// What searches for siblings have cost and missed.
+fn costs(search: &Search) -> String {
+    let Search { window, searches, searched, missed } = *search;
+    let each = searched as f64 / searches.max(1) as f64;
+    let share = 100.0 * missed as f64 / searches.max(1) as f64;
+    format!(
+        "{searches} searches looked at {each:.1} tasks each; {share:.1} % ended after {window} \
+         (--ias-window) and not with the bonus"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn searches_are_told_by_what_they_cost_and_miss() {
+        let search = Search { window: 64, searches: 200, searched: 900, missed: 7 };
+        assert_eq!(
+            costs(&search),
+            "200 searches looked at 4.5 tasks each; 3.5 % ended after 64 (--ias-window) and not with \
+             the bonus"
+        );
+        assert!(
+            costs(&Search::default()).starts_with("0 searches looked at 0.0 tasks each; 0.0 %")
+        );
+    }
 }

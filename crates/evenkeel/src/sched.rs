@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use evenkeel_control::{AskError, Request, ask};
 use evenkeel_journal::runtime_dir;
 use evenkeel_keel::{
-    Exit, ExitKind, Gate, IdleWait, Options, Scheduler, Service, ServiceError, Statistics, run,
+    Exit, ExitKind, Gate, IasOptions, IdleWait, Options, Order, Scheduler, Service, ServiceError,
+    Statistics, grouped, run,
 };
 use evenkeel_machine::Machine;
 
@@ -30,6 +31,9 @@ pub fn main(args: &SchedArgs, config: &Config) -> Result<i32> {
         return monitor(Duration::from_secs(seconds));
     }
     let options = options(&args.options, config)?;
+    if let (Order::Ias, Some(groups)) = (options.order, &config.ias.groups) {
+        grouped(&machine()?, groups).context("configuration, table [ias]")?;
+    }
     if args.load_only {
         return load_only(&options);
     }
@@ -39,6 +43,7 @@ pub fn main(args: &SchedArgs, config: &Config) -> Result<i32> {
     }
     let service = Service {
         options,
+        ias: config.ias.clone(),
         machine: &machine,
         socket: socket(&runtime_dir()?),
         stats: args.stats.map(Duration::from_secs),
@@ -64,10 +69,21 @@ fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
         capacities: set.capacity.unwrap_or_default(),
         static_capacity: set.static_capacity,
         max_idle_wait: max_idle_wait.unwrap_or_default(),
+        ias: IasOptions {
+            window: set.ias_window.unwrap_or_default(),
+            kick: set.ias_kick.unwrap_or_default(),
+        },
         shield: set.shield.unwrap_or_default(),
         ..Options::default()
     };
     options.check_parts()?;
+    // What files say of another order than the one that runs rests.
+    if flags.ias_window.is_some() {
+        options.check_order("--ias-window")?;
+    }
+    if flags.ias_kick.is_some() {
+        options.check_order("--ias-kick")?;
+    }
     turn_knobs(&mut options, &config.zone)?;
     // A flag wins over all that files say of the level.
     if let Some(level) = flags.zone.or(set.zone.filter(|_| !config.zone.contains_key(LEVEL))) {

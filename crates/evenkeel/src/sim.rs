@@ -136,6 +136,7 @@ fn run(args: &SimRunArgs) -> Result<i32> {
         period_ns: theft.period_ns,
     }));
     workload.aggregate(aggregation(&args.policies)?);
+    workload.together = args.policies.groups.clone();
     workload.check(&machine)?;
     let json = args.json.as_deref().map(Output::prepare).transpose()?;
     let svg = args.svg.as_deref().map(Output::prepare).transpose()?;
@@ -193,6 +194,7 @@ fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
         machines: machines.collect::<Result<_>>()?,
         schedulers: schedulers(&args.policies)?,
         aggregation: aggregation(&args.policies)?,
+        together: args.policies.groups.clone(),
         seeds: 1..args.seeds + 1,
     };
     let jobs =

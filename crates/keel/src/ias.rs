@@ -2,20 +2,27 @@
 //! spaces aggregate and how strongly (`set_ias_agg`), and which CPUs do so together
 //! (`set_ias_alloc`).
 
-use std::collections::BTreeMap;
+pub(crate) mod bonus;
+pub(crate) mod groups;
+pub(crate) mod options;
+pub(crate) mod programs;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use evenkeel_control::{Peer, Request};
-use evenkeel_machine::{Cpu, CpuSet, Machine};
+use evenkeel_machine::{CpuSet, Machine};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
+use self::groups::{allocation, default_roles, grouped};
+use self::programs::{IasSettings, instances};
 use crate::options::Order;
-use crate::records::{MAX_CPUS, MAX_SPACES, NO_ROLE, RawSpace};
+use crate::records::{MAX_SPACES, RawSpace};
 use crate::scheduler::{LoadError, Scheduler};
 
 /// What cannot be told, and why.
@@ -81,7 +88,7 @@ pub enum IasError {
         second: u32,
     },
     /// A CPU in a list of groups cannot be had.
-    #[error("groups \"{text}\": {why}; expected llc, node, or CPUs like 0-3/4-7")]
+    #[error("groups \"{text}\": {why}; expected llc, l2, node, or CPUs like 0-3/4-7")]
     Groups {
         /// As they were given.
         text: String,
@@ -105,9 +112,6 @@ impl IasError {
         }
     }
 }
-
-/// The largest role.
-const MAX_ROLE: u16 = 2 * MAX_CPUS as u16 - 1;
 
 /// The arguments of `set_ias_agg`, in the paper's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -201,8 +205,13 @@ struct Space {
 #[derive(Default)]
 pub(crate) struct Ias {
     spaces: Vec<Space>,
-    /// By CPU; none was given: the default groups.
+    /// By CPU, as they were given while it ran; none were: those of the settings.
     roles: Option<BTreeMap<u32, u16>>,
+    /// What the configuration says.
+    settings: IasSettings,
+    /// Processes that were set because of their program, by number and start: each is only once, so
+    /// that what somebody says of it afterwards holds.
+    adopted: BTreeSet<(u32, u64)>,
 }
 
 /// What `ias_show` tells.
@@ -212,14 +221,78 @@ pub struct IasState {
     pub roles: BTreeMap<u32, u16>,
     /// What was set, by process.
     pub spaces: Vec<Aggregation>,
+    /// What searches for siblings cost and miss, since the keel was loaded first.
+    pub search: Search,
+}
+
+/// Searches for siblings in queues.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Search {
+    /// How many tasks one looks at, at most.
+    pub window: u64,
+    /// How many there were.
+    pub searches: u64,
+    /// How many tasks they have looked at.
+    pub searched: u64,
+    /// How many ended there although the bonus would have let them go on.
+    pub missed: u64,
+}
+
+impl Search {
+    pub(crate) fn new(window: u64, counters: &BTreeMap<String, u64>) -> Self {
+        let count = |name| counters.get(name).copied().unwrap_or(0);
+        let (searches, searched) = (count("search"), count("searched"));
+        Self { window, searches, searched, missed: count("window") }
+    }
 }
 
 impl Ias {
+    pub fn new(settings: IasSettings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// Sets the processes of the programs that the configuration names, those that came since the
+    /// last time.
+    pub(crate) fn adopt(&mut self, scheduler: &Scheduler) {
+        let programs = self.settings.programs.clone();
+        if programs.is_empty() {
+            return;
+        }
+        let mut adopted = BTreeSet::new();
+        for (program, instance) in instances(programs.keys()) {
+            let (pid, known) = (instance.pid, (instance.pid, instance.start));
+            adopted.insert(known);
+            let is_set = self.spaces.iter().any(|space| space.aggregation.pid == pid);
+            let Some(preference) = programs.get(program) else { continue };
+            if is_set || self.adopted.contains(&known) {
+                continue;
+            }
+            match self.set(scheduler, None, preference.aggregation(pid)) {
+                Ok(()) => tracing::info!(
+                    "process {pid} runs {program}: it aggregates with bonus {}",
+                    preference.bonus
+                ),
+                Err(why) => tracing::warn!("{program} is to aggregate: {why}"),
+            }
+        }
+        self.adopted = adopted;
+    }
+
     /// `set_ias_agg`: on behalf of `peer`, and all or nothing.
     pub(crate) fn aggregate(
         &mut self,
         scheduler: &Scheduler,
         peer: &Peer,
+        aggregation: Aggregation,
+    ) -> Result<(), IasError> {
+        self.set(scheduler, Some(peer), aggregation)
+    }
+
+    /// Nobody's behalf is the keel's own.
+    fn set(
+        &mut self,
+        scheduler: &Scheduler,
+        peer: Option<&Peer>,
         aggregation: Aggregation,
     ) -> Result<(), IasError> {
         let pid = aggregation.pid;
@@ -230,7 +303,7 @@ impl Ias {
         if is_gone(&process) {
             return Err(IasError::NoProcess(pid));
         }
-        if !peer.may_steer(owner) {
+        if peer.is_some_and(|peer| !peer.may_steer(owner)) {
             return Err(IasError::Foreign { pid, owner });
         }
         let space = scheduler.space_of(process.as_fd())?.ok_or(IasError::KernelThread(pid))?;
@@ -301,13 +374,25 @@ impl Ias {
     }
 
     fn roles(&self, machine: &Machine) -> BTreeMap<u32, u16> {
-        self.roles.clone().unwrap_or_else(|| default_roles(machine))
+        let settled = || {
+            let groups = self.settings.groups.as_deref()?;
+            let roles = grouped(machine, groups).and_then(|roles| allocation(machine, &roles));
+            let warn = |why: &_| {
+                tracing::warn!(
+                    "configuration, table [ias]: {why}; CPUs that share a cache are a group"
+                );
+            };
+            roles.inspect_err(warn).ok()
+        };
+        let given = self.roles.clone().or_else(settled);
+        given.unwrap_or_else(|| default_roles(machine))
     }
 
-    pub(crate) fn state(&self, machine: &Machine) -> IasState {
+    pub(crate) fn state(&self, machine: &Machine, search: Search) -> IasState {
         IasState {
             roles: self.roles(machine),
             spaces: self.spaces.iter().map(|known| known.aggregation).collect(),
+            search,
         }
     }
 }
@@ -326,106 +411,9 @@ fn is_gone(process: &OwnedFd) -> bool {
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
-/// Checks the paper's list of roles: index is the CPU, 2k the master of group k, 2k + 1 a slave.
-fn allocation(machine: &Machine, roles: &[u16]) -> Result<BTreeMap<u32, u16>, IasError> {
-    let online = machine.online();
-    if roles.len() != online.len() {
-        return Err(IasError::Count { given: roles.len(), cpus: online.len(), online });
-    }
-    let roles: BTreeMap<u32, u16> = online.iter().zip(roles.iter().copied()).collect();
-    let mut masters = BTreeMap::new();
-    for (cpu, role) in &roles {
-        if *role > MAX_ROLE {
-            let value = role.to_string();
-            return Err(IasError::Value { name: "role", value, expected: "0 to 2047" });
-        }
-        if role % 2 == 0
-            && let Some(first) = masters.insert(role / 2, *cpu)
-        {
-            return Err(IasError::TwoMasters { group: role / 2, first, second: *cpu });
-        }
-    }
-    let orphan = roles.values().map(|role| role / 2).find(|group| !masters.contains_key(group));
-    orphan.map_or(Ok(roles), |group| Err(IasError::NoMaster { group }))
-}
-
-/// The CPUs that are online, by what they have in common.
-fn groups_by(machine: &Machine, common: impl Fn(&Cpu) -> u32) -> Vec<CpuSet> {
-    let mut groups: BTreeMap<u32, CpuSet> = BTreeMap::new();
-    for cpu in machine.cpus.iter().filter(|cpu| cpu.online) {
-        groups.entry(common(cpu)).or_default().insert(cpu.id);
-    }
-    groups.into_values().collect()
-}
-
-/// The first CPU of each group is its master.
-fn roles_of(groups: &[CpuSet]) -> BTreeMap<u32, u16> {
-    let members = groups.iter().zip(0..).flat_map(|(cpus, group)| {
-        cpus.iter().enumerate().map(move |(at, cpu)| (cpu, 2 * group + u16::from(at > 0)))
-    });
-    members.collect()
-}
-
-/// CPUs that share a last-level cache are a group.
-pub(crate) fn default_roles(machine: &Machine) -> BTreeMap<u32, u16> {
-    roles_of(&groups_by(machine, |cpu| cpu.llc))
-}
-
-/// The record `roles` of `bpf/keel/intf.h`.
-pub(crate) fn raw_roles(roles: &BTreeMap<u32, u16>) -> [u16; MAX_CPUS] {
-    let mut raw = [NO_ROLE; MAX_CPUS];
-    for (cpu, role) in roles {
-        if let Some(place) = raw.get_mut(*cpu as usize) {
-            *place = *role;
-        }
-    }
-    raw
-}
-
-/// The roles that a list of groups means: `llc`, `node`, or CPU lists with slashes in between.
-///
-/// # Errors
-/// A CPU that is not online, is named twice or not at all.
-pub fn grouped(machine: &Machine, text: &str) -> Result<Vec<u16>, IasError> {
-    let wrong = |why: String| IasError::Groups { text: text.to_owned(), why };
-    let groups = match text {
-        "llc" => groups_by(machine, |cpu| cpu.llc),
-        "node" => groups_by(machine, |cpu| cpu.node),
-        lists => {
-            let mut groups = Vec::new();
-            let mut seen = CpuSet::new();
-            for list in lists.split('/') {
-                let cpus: CpuSet = list
-                    .parse()
-                    .map_err(|why: evenkeel_machine::CpuListError| wrong(why.to_string()))?;
-                if let Some(cpu) = cpus.difference(&machine.online()).iter().next() {
-                    return Err(wrong(format!("CPU {cpu} is not online")));
-                }
-                if let Some(cpu) = cpus.intersection(&seen).iter().next() {
-                    return Err(wrong(format!("CPU {cpu} is in two groups")));
-                }
-                if cpus.is_empty() {
-                    return Err(wrong("a group is empty".to_owned()));
-                }
-                seen = seen.union(&cpus);
-                groups.push(cpus);
-            }
-            if let Some(cpu) = machine.online().difference(&seen).iter().next() {
-                return Err(wrong(format!("CPU {cpu} is in no group")));
-            }
-            groups
-        }
-    };
-    Ok(roles_of(&groups).into_values().collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn machine() -> Machine {
-        Machine::preset("amc1").unwrap()
-    }
 
     fn parse(arguments: [&str; 5]) -> Result<Aggregation, String> {
         let names = ["pid", "agg", "bonus_type", "bonus_value", "limit"];
@@ -450,62 +438,6 @@ mod tests {
             (["7", "1", "0", "1", ""], "limit \"\""),
         ] {
             let why = parse(arguments).unwrap_err();
-            assert!(why.contains(expected), "{why}");
-        }
-    }
-
-    #[test]
-    fn the_papers_two_groups_on_four_cpus() {
-        let four = |machine: &mut Machine| {
-            machine.cpus.iter_mut().for_each(|cpu| cpu.online = cpu.id < 4);
-        };
-        let mut machine = machine();
-        four(&mut machine);
-        let roles = allocation(&machine, &[0, 1, 2, 3]).unwrap();
-        assert_eq!(roles, [(0, 0), (1, 1), (2, 2), (3, 3)].into());
-        let why = |roles: &[u16]| allocation(&machine, roles).unwrap_err().to_string();
-        assert_eq!(
-            why(&[0, 1, 2]),
-            "3 roles, but 4 CPUs are online (0-3): one number for each, in order"
-        );
-        assert_eq!(why(&[0, 1, 3, 3]), "role 3: group 1 has slaves but no master (role 2)");
-        assert_eq!(why(&[0, 1, 0, 1]), "role 0: group 0 has two masters, CPUs 0 and 2");
-        assert_eq!(why(&[0, 1, 0xffff, 1]), "role \"65535\": expected 0 to 2047");
-    }
-
-    #[test]
-    fn more_groups_than_the_paper_had() {
-        let machine = machine();
-        let cpus = machine.online().len() as u16;
-        let roles: Vec<u16> = (0..cpus).collect();
-        assert_eq!(allocation(&machine, &roles).unwrap().len(), usize::from(cpus));
-    }
-
-    #[test]
-    fn groups_by_their_cpus_or_by_what_they_share() {
-        let machine = machine();
-        let half = machine.online().len() as u32 / 2;
-        let roles = grouped(&machine, &format!("0-{}/{half}-{}", half - 1, 2 * half - 1)).unwrap();
-        assert_eq!(roles.len() as u32, 2 * half);
-        assert_eq!(roles[..2], [0, 1]);
-        assert_eq!(roles[half as usize..half as usize + 2], [2, 3]);
-        for shared in ["llc", "node"] {
-            assert!(allocation(&machine, &grouped(&machine, shared).unwrap()).is_ok());
-        }
-    }
-
-    #[test]
-    fn impossible_groups_are_named() {
-        let mut machine = machine();
-        machine.cpus.iter_mut().for_each(|cpu| cpu.online = cpu.id < 4);
-        for (text, expected) in [
-            ("0-1/2-4", "CPU 4 is not online"),
-            ("0-2/2-3", "CPU 2 is in two groups"),
-            ("0-1/2", "CPU 3 is in no group"),
-            ("0-3/", "groups \"0-3/\""),
-            ("l2", "expected llc, node, or CPUs like 0-3/4-7"),
-        ] {
-            let why = grouped(&machine, text).unwrap_err().to_string();
             assert!(why.contains(expected), "{why}");
         }
     }

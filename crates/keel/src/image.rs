@@ -9,7 +9,7 @@ use bytemuck::Zeroable;
 use evenkeel_machine::Machine;
 
 use crate::capability::Capabilities;
-use crate::ias::{default_roles, raw_roles};
+use crate::ias::groups::{default_roles, raw_roles};
 use crate::options::{Balance, Options};
 use crate::parts::Parts;
 use crate::records::{COUNTERS, RawCpuState, RawSettings, RawTunables};
@@ -79,9 +79,25 @@ impl Image {
         if Parts::from_bits(settings.parts).move_who_runs() { Self::OPS_ENQ_LAST } else { 0 }
     }
 
-    /// The record `roles` with which it starts: CPUs that share a cache aggregate together.
-    pub fn roles(machine: &Machine) -> Vec<u8> {
-        bytemuck::cast_slice(&raw_roles(&default_roles(machine))).to_vec()
+    /// The roles with which it starts: CPUs that share a cache aggregate together.
+    pub fn default_roles(machine: &Machine) -> BTreeMap<u32, u16> {
+        default_roles(machine)
+    }
+
+    /// The record `roles` of these.
+    pub fn role_record(roles: &BTreeMap<u32, u16>) -> Vec<u8> {
+        bytemuck::cast_slice(&raw_roles(roles)).to_vec()
+    }
+
+    /// The same with searches that go through whole queues: what the policy would do if looking were free.
+    pub fn with_endless_searches(mut self) -> Self {
+        for at in [offset_of!(RawTunables, scan_limit), offset_of!(RawTunables, sibling_window)] {
+            if let Some(place) = self.tunables.get_mut(at..at + size_of::<u64>()) {
+                // Whoever adds one to it must not come round to 0.
+                place.copy_from_slice(&(u64::MAX / 2).to_ne_bytes());
+            }
+        }
+        self
     }
 
     /// Bytes of an entry of the map `cpus`.
@@ -131,6 +147,8 @@ pub(crate) fn tunables(options: &Options) -> RawTunables {
         slice_ns: options.slice.ns(),
         scan_limit: SCAN_LIMIT,
         max_idle_wait_ns: options.max_idle_wait.ns(),
+        sibling_window: options.ias.window.tasks(),
+        sibling_kick: options.ias.kick as u64,
         zone_at: 0,
         zone: [options.zone.raw(); 2],
         shielded: options.shield.cpus().len() as u64,

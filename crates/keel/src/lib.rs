@@ -11,6 +11,10 @@
 //! | `zone` | the knobs of paper 004's gate |
 //! | `shield` | which CPUs take only who may run nowhere else |
 //! | `ias` | which address spaces and CPUs paper 003's order aggregates |
+//! | `ias::options` | how it does so, whoever aggregates |
+//! | `ias::bonus` | how far siblings may run ahead, as people write it |
+//! | `ias::programs` | programs by name, and the processes that run one |
+//! | `ias::groups` | which CPUs aggregate together |
 //! | `support` | what this kernel and this process can do |
 //! | `topology` | the machine as the keel sees it |
 //! | `capability` | what each CPU can do now, less what is taken of it |
@@ -45,7 +49,11 @@ mod zone;
 pub use capability::Capabilities;
 pub use decisions::Decision;
 pub use exit::{Exit, ExitKind};
-pub use ias::{Aggregation, IasError, IasState, allocation_request, grouped};
+pub use ias::bonus::Bonus;
+pub use ias::groups::grouped;
+pub use ias::options::{IasOptions, Kick, Window};
+pub use ias::programs::{IasSettings, Instance, Preference, Program};
+pub use ias::{Aggregation, IasError, IasState, Search, allocation_request};
 pub use image::Image;
 pub use options::{Balance, Capacities, Gate, IdleWait, OptionError, Options, Order, Slice};
 pub use parts::Parts;

@@ -8,6 +8,7 @@ use evenkeel_machine::{CAPABILITY_SCALE, CpuSet};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::ias::options::{IasOptions, KICK, WINDOW, Window};
 use crate::parts::{Parts, known_parts};
 use crate::shield::Shield;
 use crate::zone::{Level, Zone, known_knobs, known_levels};
@@ -58,7 +59,7 @@ pub enum OptionError {
     Knob(String),
     /// Nothing that can be changed while the keel runs.
     #[error(
-        "\"{0}\": no such parameter; there are: {SLICE}, {IDLE_WAIT}, {SHIELD}, {ZONE}, {known}",
+        "\"{0}\": no such parameter; there are: {SLICE}, {IDLE_WAIT}, {SHIELD}, {WINDOW}, {KICK}, {ZONE}, {known}",
         known = known_knobs()
     )]
     Parameter(String),
@@ -81,6 +82,20 @@ pub enum OptionError {
         name: &'static str,
         /// What it runs with.
         gate: Gate,
+    },
+    /// No window.
+    #[error("window \"{0}\": expected a number of tasks from 1 to {max}", max = Window::MAX)]
+    Window(String),
+    /// Nobody to be told.
+    #[error("kick \"{0}\": expected none, idle or busy")]
+    Kick(String),
+    /// A parameter of an order that does not run.
+    #[error("{name}: the keel runs with --order {order}; start it with --order ias to use this")]
+    NotIas {
+        /// The parameter.
+        name: &'static str,
+        /// What it runs with.
+        order: Order,
     },
     /// Not CPUs and their capacity.
     #[error(
@@ -367,6 +382,8 @@ pub struct Options {
     pub max_idle_wait: IdleWait,
     /// When the gate `zone` opens.
     pub zone: Zone,
+    /// How the order `ias` aggregates.
+    pub ias: IasOptions,
     /// CPUs that take only who may run nowhere else.
     pub shield: Shield,
 }
@@ -388,12 +405,17 @@ impl Options {
         Err(OptionError::NotCapability { parts: self.parts, balance: self.balance })
     }
 
-    /// What may be changed while the keel runs, by name: `slice_us`, `max_idle_wait`, `shield`, and of
-    /// the gate `zone` its level by name and the knobs under the paper's names.
+    /// What may be changed while the keel runs, by name: `slice_us`, `max_idle_wait`, `shield`, of the
+    /// order `ias` its `ias_window` and `ias_kick`, and of the gate `zone` its level by name and the knobs
+    /// under the paper's names.
     pub fn parameters(&self) -> Map<String, Value> {
         let mut parameters = Map::new();
         parameters.insert(SLICE.to_owned(), self.slice.us().into());
         parameters.insert(IDLE_WAIT.to_owned(), self.max_idle_wait.to_string().into());
+        if self.order == Order::Ias {
+            parameters.insert(WINDOW.to_owned(), self.ias.window.tasks().into());
+            parameters.insert(KICK.to_owned(), self.ias.kick.to_string().into());
+        }
         parameters.insert(SHIELD.to_owned(), self.shield.to_string().into());
         if self.gate == Gate::Zone {
             parameters.insert(ZONE.to_owned(), self.zone.level().to_string().into());
@@ -401,6 +423,17 @@ impl Options {
             parameters.extend(knobs.map(|(name, value)| (name.to_owned(), value.into())));
         }
         parameters
+    }
+
+    /// Whether the order has a parameter that only `ias` has.
+    ///
+    /// # Errors
+    /// It is another one.
+    pub fn check_order(&self, name: &'static str) -> Result<(), OptionError> {
+        if self.order == Order::Ias {
+            return Ok(());
+        }
+        Err(OptionError::NotIas { name, order: self.order })
     }
 
     /// Changes one of them.
@@ -411,6 +444,16 @@ impl Options {
         match name {
             SLICE => self.slice = value.parse()?,
             IDLE_WAIT => self.max_idle_wait = value.parse()?,
+            WINDOW => {
+                let window = value.parse()?;
+                self.check_order(WINDOW)?;
+                self.ias.window = window;
+            }
+            KICK => {
+                let kick = value.parse()?;
+                self.check_order(KICK)?;
+                self.ias.kick = kick;
+            }
             SHIELD => self.shield = value.parse()?,
             _ => {
                 let known = if name == ZONE { Some(ZONE) } else { Zone::name_of(name) };

@@ -37,6 +37,8 @@ pub(crate) struct RawTunables {
     pub slice_ns: u64,
     pub scan_limit: u64,
     pub max_idle_wait_ns: u64,
+    pub sibling_window: u64,
+    pub sibling_kick: u64,
     pub zone_at: u64,
     pub zone: [RawZone; 2],
     pub shielded: u64,
@@ -175,7 +177,7 @@ pub(crate) struct RawCpuState {
 }
 
 /// `enum keel_counter`: name and meaning, in its order.
-pub(crate) const COUNTERS: [(&str, &str); 38] = [
+pub(crate) const COUNTERS: [(&str, &str); 42] = [
     ("wake_idle", "Tasks woken straight onto an idle CPU"),
     ("enqueue", "Tasks put into a queue"),
     ("leave", "Tasks that left a queue without a turn: changed, moved by the kernel or killed"),
@@ -213,6 +215,10 @@ pub(crate) const COUNTERS: [(&str, &str); 38] = [
     ("follow", "Times that a sibling of what the group's master runs was preferred"),
     ("window", "Searches for siblings that ended before the bonus did"),
     ("space_switch", "Times that another address space than before got a CPU"),
+    ("search", "Searches for siblings in a queue"),
+    ("searched", "Tasks that these searches looked at"),
+    ("kick_idle", "Slaves that idled when their master began to aggregate, and were told"),
+    ("kick_busy", "Slaves that ran something else when their master began to, and were told"),
     ("shield", "Tasks sent off a shielded CPU, or kept off it"),
 ];
 

@@ -11,7 +11,7 @@ use evenkeel_machine::{CpuSet, Machine};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
 use crate::exit::Exit;
-use crate::ias::raw_roles;
+use crate::ias::groups::raw_roles;
 use crate::image::{Image, tunables};
 use crate::options::Options;
 use crate::recorder::{Recorder, RecorderError};

@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use crate::capability::{Capabilities, Watch};
 use crate::decisions::decisions;
 use crate::exit::{Exit, ExitKind};
-use crate::ias::{Aggregation, Ias, IasError};
+use crate::ias::programs::IasSettings;
+use crate::ias::{Aggregation, Ias, IasError, IasState, Search};
 use crate::options::{Options, Order};
 use crate::recorder::{Recorder, RecorderError};
 use crate::records::UNLIMITED;
@@ -27,6 +28,8 @@ use crate::statistics::Statistics;
 
 /// How often the kernel is asked whether it still runs the keel.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often the processes are looked through for programs that are to aggregate.
+const ADOPT: Duration = Duration::from_secs(1);
 /// Loads in a row that may be for nothing because CPUs come and go meanwhile.
 const MAX_ATTEMPTS: u32 = 20;
 
@@ -62,6 +65,8 @@ pub enum ServiceError {
 pub struct Service<'a> {
     /// How it starts.
     pub options: Options,
+    /// Who aggregates from the beginning, with the order `ias`.
+    pub ias: IasSettings,
     /// Reads the machine; called again whenever CPUs came or went.
     pub machine: &'a dyn Fn() -> Result<Machine, evenkeel_machine::Error>,
     /// Where it listens.
@@ -81,7 +86,7 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
     let mut server = Server::bind(&service.socket)?;
     let mut state = State {
         options: service.options.clone(),
-        ias: Ias::default(),
+        ias: Ias::new(service.ias.clone()),
         machine: (service.machine)()?,
         relief: Relief::default(),
         earlier: Statistics::default(),
@@ -211,6 +216,7 @@ impl State {
         signals: &SignalFd,
     ) -> Result<Option<Exit>, ServiceError> {
         let mut show_at = service.stats.map(|every| Instant::now() + every);
+        let mut adopt_at = Instant::now();
         let mut is_left = false;
         loop {
             let mut readable = server.poll_fds();
@@ -231,6 +237,10 @@ impl State {
                 return Ok(Some(exit));
             }
             self.ias.prune(scheduler)?;
+            if self.options.order == Order::Ias && Instant::now() >= adopt_at {
+                self.ias.adopt(scheduler);
+                adopt_at = Instant::now() + ADOPT;
+            }
             self.relief.relieve(scheduler.lodgers(self.options.shield.cpus())?);
             if let Some(record) = self.watch.as_mut().and_then(Watch::look) {
                 scheduler.set_capabilities(&record)?;
@@ -305,7 +315,7 @@ impl State {
             },
             "set" => self.set(scheduler, peer, request),
             "ias_agg" | "ias_alloc" | "ias_show" => match self.ias(scheduler, peer, request) {
-                Ok(()) => Answer::ok(json!(self.ias.state(&self.machine))),
+                Ok(state) => Answer::ok(json!(state)),
                 Err(why) => Answer::refused(why.errno(), why),
             },
             other => {
@@ -321,26 +331,29 @@ impl State {
         scheduler: &Scheduler,
         peer: &Peer,
         request: &Request,
-    ) -> Result<(), IasError> {
+    ) -> Result<IasState, IasError> {
         if self.options.order != Order::Ias {
             return Err(IasError::NotIas(self.options.order));
         }
         match request.req.as_str() {
             "ias_agg" => {
                 let aggregation = Aggregation::parse(|name| request.args.get(name).map(text))?;
-                self.ias.aggregate(scheduler, peer, aggregation)
+                self.ias.aggregate(scheduler, peer, aggregation)?;
             }
-            "ias_alloc" if !peer.may_steer(0) => Err(IasError::NotRoot),
+            "ias_alloc" if !peer.may_steer(0) => return Err(IasError::NotRoot),
             "ias_alloc" => {
                 let roles = request.args.get("roles").cloned().unwrap_or_default();
                 let roles: Vec<u16> = serde_json::from_value(roles.clone()).map_err(|_| {
                     let expected = "a list of numbers, one for each CPU";
                     IasError::Value { name: "roles", value: roles.to_string(), expected }
                 })?;
-                self.ias.allocate(scheduler, &self.machine, &roles)
+                self.ias.allocate(scheduler, &self.machine, &roles)?;
             }
-            _ => Ok(()),
+            _ => {}
         }
+        let window = self.options.ias.window.tasks();
+        let search = Search::new(window, &self.statistics(scheduler)?.counters);
+        Ok(self.ias.state(&self.machine, search))
     }
 
     /// Changes parameters, all that are named or none: root may, because they are everybody's.

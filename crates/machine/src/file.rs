@@ -10,6 +10,7 @@
 //! speed = "given"              # where the capabilities come from; default "given"
 //! cores = ["0,4", "1,5"]       # SMT siblings; a CPU not listed is alone in its core
 //! llcs = ["0-1,4-5"]           # last-level caches; CPUs not listed share one with their node
+//! l2s = ["0,4", "1,5"]         # level-2 caches, where they are known
 //! kinds = [                    # every CPU in exactly one; without capability, from the figures
 //!   { cpus = "0-1,4-7", capability = 1024, max_freq_khz = 3000000 },
 //!   { cpus = "2-3", capability = 512 },
@@ -47,6 +48,8 @@ pub(crate) struct File {
     pub cores: Vec<CpuSet>,
     #[serde(default)]
     pub llcs: Vec<CpuSet>,
+    #[serde(default)]
+    pub l2s: Vec<CpuSet>,
     pub kinds: Vec<Kind>,
     #[serde(default)]
     pub nodes: Vec<FileNode>,
@@ -119,6 +122,11 @@ impl Machine {
         if !llcs.values().all(|llc| nodes.values().any(|node| node == llc)) {
             list(&mut text, "llcs", llcs.values());
         }
+        let mut l2s: BTreeMap<u32, CpuSet> = BTreeMap::new();
+        for (l2, cpu) in self.cpus.iter().filter_map(|cpu| Some((cpu.l2?, cpu.id))) {
+            l2s.entry(l2).or_default().insert(cpu);
+        }
+        list(&mut text, "l2s", l2s.values());
         text.push_str("kinds = [\n");
         for (figures, cpus) in self.kinds() {
             line(&mut text, format_args!("  {{ cpus = \"{cpus}\", {figures} }},"));
@@ -228,7 +236,7 @@ impl Reader<'_> {
     }
 
     fn machine(&self) -> Result<Machine, Error> {
-        let File { name, offline, isolated, speed, cores, llcs, kinds, nodes, costs } =
+        let File { name, offline, isolated, speed, cores, llcs, l2s, kinds, nodes, costs } =
             &self.content;
         costs.check(self.file)?;
         let present = self.disjoint("kinds", kinds.iter().map(|kind| &kind.cpus), None)?;
@@ -240,6 +248,7 @@ impl Reader<'_> {
         }
         self.disjoint("cores", cores.iter(), Some(&present))?;
         self.disjoint("llcs", llcs.iter(), Some(&present))?;
+        self.disjoint("l2s", l2s.iter(), Some(&present))?;
         let nodes = self.nodes(nodes, &present)?;
 
         let mut core_groups = Groups::alone(&present);
@@ -268,6 +277,7 @@ impl Reader<'_> {
                 core: core_groups.of(id),
                 siblings: siblings.get(&core_groups.of(id)).cloned().unwrap_or_default(),
                 llc: llc_groups.of(id),
+                l2: l2s.iter().find(|l2| l2.contains(id)).and_then(|l2| l2.iter().next()),
                 node: nodes.iter().find(|node| node.cpus.contains(id)).map_or(0, |node| node.id),
                 capability: kind_of(id).and_then(|k| k.capability).unwrap_or(CAPABILITY_SCALE),
                 sources: kind_of(id).map(sources).unwrap_or_default(),

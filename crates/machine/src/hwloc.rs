@@ -84,6 +84,7 @@ impl<'a> Reader<'a> {
         let mut cpus = CpuSet::new();
         let mut cores: BTreeMap<usize, CpuSet> = BTreeMap::new();
         let mut caches: BTreeMap<usize, CpuSet> = BTreeMap::new();
+        let mut l2s: BTreeMap<usize, CpuSet> = BTreeMap::new();
         for unit in self.objects("PU") {
             let cpu = self.number(unit, "PU", "os_index")?;
             if cpu > crate::MAX_CPU {
@@ -98,6 +99,9 @@ impl<'a> Reader<'a> {
             if let Some(cache) = kinds().filter(is_cache).last() {
                 caches.entry(position(cache)).or_default().insert(cpu);
             }
+            if let Some(l2) = kinds().find(|one| one.attribute("type") == Some("L2Cache")) {
+                l2s.entry(position(l2)).or_default().insert(cpu);
+            }
         }
         if cpus.is_empty() {
             return Err(self.wrong("topology", "has no object of type PU: a machine needs a CPU"));
@@ -106,6 +110,7 @@ impl<'a> Reader<'a> {
             name: name.to_owned(),
             cores: cores.into_values().filter(|core| core.len() > 1).collect(),
             llcs: caches.into_values().collect(),
+            l2s: l2s.into_values().collect(),
             kinds: self.kinds(&cpus)?,
             nodes: self.nodes(&cpus)?,
             ..File::default()

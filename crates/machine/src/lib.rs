@@ -64,6 +64,8 @@ pub struct Cpu {
     pub siblings: CpuSet,
     /// The domain of the last-level cache: the lowest CPU that shares it, so unique in the machine.
     pub llc: u32,
+    /// The domain of the level-2 cache: the lowest CPU that shares it; `None`: nothing is known of it.
+    pub l2: Option<u32>,
     /// The id of its NUMA node.
     pub node: u32,
     /// Relative speed in 1..=[`CAPABILITY_SCALE`], where the fastest online CPU has

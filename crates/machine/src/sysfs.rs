@@ -55,9 +55,15 @@ impl Sysfs<'_> {
         let mut llcs = Groups::alone(&present);
         siblings.values().for_each(|core| llcs.join(core));
         // An offline CPU has neither caches nor topology: a guess must not drag others together.
+        let mut l2s = BTreeMap::new();
         for cpu in online.iter() {
-            llcs.join(&self.llc(cpu, &nodes, &online)?);
+            let caches = self.caches(cpu)?;
+            l2s.extend(caches.get(&2).map(|shared| (cpu, shared.clone())));
+            llcs.join(&self.llc(cpu, caches, &nodes, &online)?);
         }
+        let known: CpuSet = l2s.keys().copied().collect();
+        let mut l2_groups = Groups::alone(&known);
+        l2s.values().for_each(|shared| l2_groups.join(shared));
         let mut sources = self.sources(&present)?;
         let node_of = |cpu| nodes.iter().find(|node| node.cpus.contains(cpu)).map_or(0, |n| n.id);
         let cpus = present
@@ -69,6 +75,7 @@ impl Sysfs<'_> {
                 core: cores.of(id),
                 siblings: siblings.get(&cores.of(id)).cloned().unwrap_or_default(),
                 llc: llcs.of(id),
+                l2: known.contains(id).then(|| l2_groups.of(id)),
                 node: node_of(id),
                 capability: CAPABILITY_SCALE,
                 sources: sources.remove(&id).unwrap_or_default(),
@@ -131,10 +138,10 @@ impl Sysfs<'_> {
         Ok(None)
     }
 
-    /// The CPUs that share the last-level cache with `cpu`.
-    fn llc(&self, cpu: u32, nodes: &[Node], online: &CpuSet) -> Result<CpuSet, Error> {
+    /// By level, the CPUs that share the cache for data with `cpu`, which included.
+    fn caches(&self, cpu: u32) -> Result<BTreeMap<u64, CpuSet>, Error> {
         let directory = format!("sys/devices/system/cpu/cpu{cpu}/cache");
-        let mut last: Option<(u64, CpuSet)> = None;
+        let mut caches = BTreeMap::new();
         for index in self.numbered(&directory, "index") {
             let cache = format!("{directory}/index{index}");
             let holds_data = match self.read(&format!("{cache}/type")) {
@@ -142,7 +149,7 @@ impl Sysfs<'_> {
                 None => true,
             };
             let Some(level) = self.number(&format!("{cache}/level"))? else { continue };
-            if !holds_data || last.as_ref().is_some_and(|(highest, _)| *highest >= level) {
+            if !holds_data || caches.contains_key(&level) {
                 continue;
             }
             let shared = match self.cpu_list(&format!("{cache}/shared_cpu_list"))? {
@@ -150,12 +157,23 @@ impl Sysfs<'_> {
                 None => self.cpu_mask(&format!("{cache}/shared_cpu_map"))?,
             };
             if let Some(shared) = shared {
-                last = Some((level, shared));
+                // Some virtual machines leave the map empty.
+                caches.insert(level, shared.union(&[cpu].into_iter().collect()));
             }
         }
-        if let Some((_, shared)) = last {
-            // Some virtual machines leave the map empty.
-            return Ok(shared.union(&[cpu].into_iter().collect()));
+        Ok(caches)
+    }
+
+    /// The CPUs that share the last-level cache with `cpu`.
+    fn llc(
+        &self,
+        cpu: u32,
+        mut caches: BTreeMap<u64, CpuSet>,
+        nodes: &[Node],
+        online: &CpuSet,
+    ) -> Result<CpuSet, Error> {
+        if let Some((_, shared)) = caches.pop_last() {
+            return Ok(shared);
         }
         // A last-level cache larger than a node would be unusual: the node bounds the guess.
         let node = nodes.iter().find(|node| node.cpus.contains(cpu));

@@ -210,6 +210,7 @@ fn sweep_speed_up(dir: &Path, note: &mut impl FnMut(&str)) -> Result<(usize, f64
         machines: vec![machine(32)?],
         schedulers: vec![Scheduler::Keel(Options::default())],
         aggregation: None,
+        together: None,
         seeds: 0..RUNS,
     };
     let time = |jobs: usize, round: usize| -> Result<f64, SweepError> {

@@ -101,6 +101,16 @@ impl Layout {
         self.place(cpu).map_or(&Mask::EMPTY, |place| &self.caches[place.cache])
     }
 
+    /// The number of its last-level cache.
+    pub fn cache(&self, cpu: u32) -> Option<usize> {
+        self.place(cpu).map(|place| place.cache)
+    }
+
+    /// How many last-level caches there are.
+    pub fn caches(&self) -> usize {
+        self.caches.len()
+    }
+
     /// The CPUs of its node.
     pub fn node_mask(&self, cpu: u32) -> &Mask {
         self.place(cpu).map_or(&Mask::EMPTY, |place| &self.nodes[place.node])

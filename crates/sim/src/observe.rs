@@ -127,7 +127,7 @@ pub struct Account {
 /// Events kept for the report of a violation; of each task's at most this many are shown.
 const KEPT: usize = 8192;
 const SHOWN: usize = 50;
-/// Response times are sorted into so many classes for each power of two; below twice that they are
+/// Times are sorted into so many classes for each power of two; below twice that they are
 /// exact.
 const CLASSES: u64 = 32;
 
@@ -141,6 +141,26 @@ fn class_of(ns: u64) -> usize {
 fn least_of(class: usize) -> u64 {
     let shift = (class as u64 / CLASSES).saturating_sub(1);
     (class as u64 - shift * CLASSES) << shift
+}
+
+/// How often what time was seen, exact to a 32nd.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram(Vec<u64>);
+
+impl Histogram {
+    fn add(&mut self, ns: u64) {
+        let class = class_of(ns);
+        if self.0.len() <= class {
+            self.0.resize(class + 1, 0);
+        }
+        self.0[class] += 1;
+    }
+
+    /// By time.
+    pub fn times(&self) -> BTreeMap<u64, u64> {
+        let counted = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
+        counted.map(|(class, count)| (least_of(class), *count)).collect()
+    }
 }
 
 /// A rule that was broken, and how it came to that.
@@ -172,7 +192,9 @@ pub(crate) struct Observer {
     /// Of idle CPUs while tasks waited, one for each: their time.
     pub idle_while_waiting_ns: u64,
     pub idle_ns: u64,
-    responses: Vec<u64>,
+    pub responses: Histogram,
+    /// How long tasks waited for a CPU, each time.
+    pub waits: Histogram,
     pub record: Vec<Event>,
     pub broken: Vec<Broken>,
     counters: BTreeMap<String, u64>,
@@ -202,7 +224,8 @@ impl Observer {
             switches_other: 0,
             idle_while_waiting_ns: 0,
             idle_ns: 0,
-            responses: Vec::new(),
+            responses: Histogram::default(),
+            waits: Histogram::default(),
             record: Vec::new(),
             broken: Vec::new(),
             counters: BTreeMap::new(),
@@ -317,10 +340,10 @@ impl Observer {
             let response_ns = now - account.woke_ns;
             match left {
                 Left::Runnable => self.waiting += 1,
-                Left::Asleep => self.respond(response_ns),
+                Left::Asleep => self.responses.add(response_ns),
                 Left::Dead => {
                     account.ended_ns = Some(now);
-                    self.respond(response_ns);
+                    self.responses.add(response_ns);
                 }
             }
         }
@@ -329,24 +352,12 @@ impl Observer {
         } else if next < THIEF_TIDS
             && let Some(account) = self.account(next)
         {
-            account.waited_ns += now - account.since_ns;
+            let waited_ns = now - account.since_ns;
+            account.waited_ns += waited_ns;
             (account.since_ns, account.waits) = (now, false);
+            self.waits.add(waited_ns);
             self.waiting = self.waiting.saturating_sub(1);
         }
-    }
-
-    fn respond(&mut self, ns: u64) {
-        let class = class_of(ns);
-        if self.responses.len() <= class {
-            self.responses.resize(class + 1, 0);
-        }
-        self.responses[class] += 1;
-    }
-
-    /// How often tasks took how long from waking up to sleeping again.
-    pub fn responses(&self) -> BTreeMap<u64, u64> {
-        let counted = self.responses.iter().enumerate().filter(|(_, count)| **count > 0);
-        counted.map(|(class, count)| (least_of(class), *count)).collect()
     }
 
     pub fn migrated(&mut self, reason: Reason, level: Level) {

@@ -1,8 +1,10 @@
 //! What tasks do: a small language that all workloads are translated into.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use evenkeel_keel::{Aggregation, Shield};
+use evenkeel_keel::{Aggregation, Image, Shield, grouped};
+use evenkeel_machine::Machine;
 
 use crate::mask::Mask;
 
@@ -104,6 +106,17 @@ pub struct TaskPlan {
     pub home: Option<u32>,
     /// Its cgroup, by number; 0: the root.
     pub group: usize,
+    /// The memory that the threads of its address space write to, all to the same; none that counts.
+    pub memory: Option<SharedMemory>,
+}
+
+/// Memory that all threads of an address space use, over and over from its beginning to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedMemory {
+    /// Its size.
+    pub kib: u32,
+    /// What a thread writes in a ms of work.
+    pub kib_per_ms: u32,
 }
 
 impl TaskPlan {
@@ -119,6 +132,7 @@ impl TaskPlan {
             memory_pct: 100,
             home: None,
             group: 0,
+            memory: None,
         }
     }
 }
@@ -208,6 +222,16 @@ pub enum Change {
 }
 
 impl Workload {
+    /// The role of each CPU, as set_ias_alloc would have it. (That the groups are possible is checked with
+    /// the workload; where CPUs have gone meanwhile, those that share a cache are a group.)
+    pub(crate) fn roles(&self, machine: &Machine) -> BTreeMap<u32, u16> {
+        let own = self.together.as_deref().and_then(|groups| grouped(machine, groups).ok());
+        match own {
+            Some(roles) => machine.online().iter().zip(roles).collect(),
+            None => Image::default_roles(machine),
+        }
+    }
+
     /// Lets all programs aggregate so (its `pid` does not count), or none.
     pub fn aggregate(&mut self, how: Option<Aggregation>) {
         let mut spaces: Vec<u32> = self.tasks.iter().map(|task| task.space).collect();
@@ -238,6 +262,9 @@ pub struct Workload {
     /// Address spaces whose threads aggregate under the order `ias`: process numbers are 1 + that of the
     /// space.
     pub aggregations: Vec<Aggregation>,
+    /// CPUs that aggregate together, as `evenkeel ias alloc --groups` takes them; none: those that share
+    /// a last-level cache.
+    pub together: Option<String>,
     /// Real-time tasks.
     pub thieves: Vec<Thief>,
     /// Interrupts.

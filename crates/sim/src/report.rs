@@ -80,6 +80,9 @@ pub struct Report {
     pub tat: Times,
     /// From waking up to sleeping again.
     pub response: Times,
+    /// From being put into a queue to getting a CPU.
+    #[serde(default)]
+    pub wait: Times,
     /// Turn-around time by what it would be alone on the best CPU; the mean of the tasks.
     pub slowdown_mean: f64,
     /// The largest.
@@ -92,12 +95,19 @@ pub struct Report {
     pub idle_ms: f64,
     /// Time of switches, searches and cold caches.
     pub overhead_ms: f64,
+    /// Time that tasks had a CPU.
+    #[serde(default)]
+    pub ran_ms: f64,
     /// Time that tasks waited for a CPU.
     pub waited_ms: f64,
     /// Switches to another task of the same address space.
     pub switches_same_space: u64,
     /// Switches to another address space.
     pub switches_other_space: u64,
+    /// The part of the time, 0 to 1, in which slaves of a group ran their master's address space, of all
+    /// in which both ran somebody; 0 without such time.
+    #[serde(default)]
+    pub co_scheduled: f64,
     /// Who ran on another CPU than before.
     pub migrations: Vec<Migrations>,
     /// How often CPUs looked for work elsewhere, by the scheduler's counters.
@@ -145,6 +155,7 @@ impl Report {
             scheduler: scheduler_name(
                 &simulation.scheduler,
                 simulation.workload.aggregations.first(),
+                simulation.workload.together.as_deref(),
             ),
             seed: simulation.seed,
             makespan_ms: ms(outcome.time_ns),
@@ -152,15 +163,18 @@ impl Report {
             unfinished: outcome.accounts.len() as u64 - finished - outcome.unborn,
             tat: Times::of(&tat),
             response: Times::of(&outcome.responses),
+            wait: Times::of(&outcome.waits),
             slowdown_mean: mean(&slowdowns),
             slowdown_max: slowdowns.iter().copied().fold(0.0, f64::max),
             fairness: jain(&rates),
             idle_while_waiting_ms: ms(outcome.idle_while_waiting_ns),
             idle_ms: ms(outcome.idle_ns),
             overhead_ms: ms(outcome.overhead_ns),
+            ran_ms: ms(outcome.accounts.iter().map(|account| account.ran_ns).sum()),
             waited_ms: ms(outcome.accounts.iter().map(|account| account.waited_ns).sum()),
             switches_same_space: outcome.switches_same,
             switches_other_space: outcome.switches_other,
+            co_scheduled: outcome.same_space_ns as f64 / outcome.together_ns.max(1) as f64,
             migrations: outcome
                 .migrations
                 .iter()
@@ -188,13 +202,19 @@ impl Report {
     }
 }
 
-/// What reports call a scheduler under which all programs aggregate so, or none.
-pub(crate) fn scheduler_name(scheduler: &Scheduler, aggregation: Option<&Aggregation>) -> String {
-    match aggregation {
-        None => scheduler.to_string(),
-        Some(one) if one.bonus_type == 0 => format!("{scheduler} bonus={}ns", one.bonus_value),
-        Some(one) => format!("{scheduler} bonus={}x", one.bonus_value),
-    }
+/// What reports call a scheduler under which all programs aggregate so, or none, on groups of these CPUs.
+pub(crate) fn scheduler_name(
+    scheduler: &Scheduler,
+    aggregation: Option<&Aggregation>,
+    together: Option<&str>,
+) -> String {
+    let bonus = match aggregation {
+        None => String::new(),
+        Some(one) if one.bonus_type == 0 => format!(" bonus={}ns", one.bonus_value),
+        Some(one) => format!(" bonus={}x", one.bonus_value),
+    };
+    let groups = together.map_or_else(String::new, |groups| format!(" groups={groups}"));
+    format!("{scheduler}{bonus}{groups}")
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -210,14 +230,14 @@ fn jain(values: &[f64]) -> f64 {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tat, response, .. } = self;
+        let Self { tat, response, wait, .. } = self;
         writeln!(
             f,
             "{} on {} under {}, seed {}: {} tasks ended, {} not",
             self.workload, self.machine, self.scheduler, self.seed, self.finished, self.unfinished
         )?;
         writeln!(f, "makespan      {:.3} ms", self.makespan_ms)?;
-        for (name, times) in [("turn-around", tat), ("response", response)] {
+        for (name, times) in [("turn-around", tat), ("response", response), ("wait", wait)] {
             writeln!(
                 f,
                 "{name:13} mean {:.3}  median {:.3}  p99 {:.3}  max {:.3} ms  (of {})",
@@ -236,8 +256,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "switches      {} within an address space, {} to another one",
-            self.switches_same_space, self.switches_other_space
+            "switches      {} within an address space, {} to another one;  co-scheduled {:.3}",
+            self.switches_same_space, self.switches_other_space, self.co_scheduled
         )?;
         let parts = |parts: Vec<String>| match parts.is_empty() {
             true => "none".to_owned(),

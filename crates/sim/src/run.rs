@@ -90,8 +90,14 @@ pub struct Outcome {
     pub idle_ns: u64,
     /// Time that switches, searches and cold caches took.
     pub overhead_ns: u64,
+    /// Time that slaves of a group (`Workload::together`) ran somebody while their master did.
+    pub together_ns: u64,
+    /// Of that, the time with the master's address space.
+    pub same_space_ns: u64,
     /// How often tasks took how long from waking up to sleeping again (exact to a 32nd).
     pub responses: BTreeMap<u64, u64>,
+    /// How often they waited how long for a CPU, each time (exact to a 32nd).
+    pub waits: BTreeMap<u64, u64>,
     /// Tasks that the scheduler refused.
     pub unborn: u64,
     /// Times that the scheduler was loaded again.
@@ -159,14 +165,8 @@ impl Simulation {
         let goes = self.workload.changes.iter().any(hotplug);
         // Nor is one that the gate keeps idle as long as it may: who is overdue is found at a tick, 64
         // of them on a CPU, so that of a very large crowd some wait for twice as long.
-        let gated_ns = match &self.scheduler {
-            Scheduler::Keel(options) | Scheduler::Built(options, _)
-                if options.gate == Gate::Zone =>
-            {
-                options.max_idle_wait.ns()
-            }
-            _ => 0,
-        };
+        let zone = self.scheduler.options().filter(|options| options.gate == Gate::Zone);
+        let gated_ns = zone.map_or(0, |options| options.max_idle_wait.ns());
         let is_free = goes || gated_ns == IdleWait::NEVER.ns();
         let limits = self.limits.map(|limits| Limits {
             idle_grace_ns: match limits.idle_grace_ns {

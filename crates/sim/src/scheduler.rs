@@ -21,6 +21,8 @@ pub enum Scheduler {
     Plain(String, Arc<[u8]>),
     /// The keel with these policies.
     Keel(Options),
+    /// The same with searches that go through whole queues: a reference for what their bound costs.
+    Exact(Options),
     /// The keel as somebody else has compiled it: a shared object against `native/kernel.h`.
     Built(Options, Arc<[u8]>),
 }
@@ -34,12 +36,15 @@ impl Scheduler {
         let (options, bytes) = match self {
             Self::Fifo => return Instance::load("fifo", FIFO, functions, None),
             Self::Plain(name, bytes) => return Instance::load(name, bytes, functions, None),
-            Self::Keel(options) => (options, KEEL),
+            Self::Keel(options) | Self::Exact(options) => (options, KEEL),
             Self::Built(options, bytes) => (options, &**bytes),
         };
-        let image = Image::new(machine, options)?;
+        let mut image = Image::new(machine, options)?;
+        if matches!(self, Self::Exact(_)) {
+            image = image.with_endless_searches();
+        }
         let mut instance = Instance::load("keel", bytes, functions, Some(&image))?;
-        instance.set_record("roles", &Image::roles(machine))?;
+        instance.set_record("roles", &Image::role_record(&Image::default_roles(machine)))?;
         Ok(instance)
     }
 
@@ -57,12 +62,17 @@ impl Scheduler {
 }
 
 impl Scheduler {
+    /// How the keel runs; none: it is another scheduler.
+    pub fn options(&self) -> Option<&Options> {
+        match self {
+            Self::Fifo | Self::Plain(..) => None,
+            Self::Keel(options) | Self::Exact(options) | Self::Built(options, _) => Some(options),
+        }
+    }
+
     /// The length of a slice, in microseconds; 0: not set from outside.
     pub fn slice_us(&self) -> u64 {
-        match self {
-            Self::Fifo | Self::Plain(..) => 0,
-            Self::Keel(options) | Self::Built(options, _) => options.slice.us(),
-        }
+        self.options().map_or(0, |options| options.slice.us())
     }
 }
 
@@ -71,14 +81,21 @@ impl std::fmt::Display for Scheduler {
         match self {
             Self::Fifo => f.write_str("fifo"),
             Self::Plain(name, _) => f.write_str(name),
-            Self::Keel(options) | Self::Built(options, _) => {
+            Self::Keel(options) | Self::Exact(options) | Self::Built(options, _) => {
                 write!(f, "{}/{}/{}", options.order, options.gate, options.balance)?;
+                if matches!(self, Self::Exact(_)) {
+                    f.write_str(" exact")?;
+                }
                 if !options.parts.is_empty() {
                     write!(f, "+{}", options.parts)?;
                 }
                 // Knobs that are not as by default; slices are told apart by themselves.
-                let usual =
-                    Options { gate: options.gate, slice: options.slice, ..Options::default() };
+                let usual = Options {
+                    order: options.order,
+                    gate: options.gate,
+                    slice: options.slice,
+                    ..Options::default()
+                };
                 let usual = usual.parameters();
                 let turned = options.parameters().into_iter();
                 for (name, value) in turned.filter(|(name, value)| usual.get(name) != Some(value)) {

@@ -87,6 +87,9 @@ pub struct Grid {
     pub schedulers: Vec<Scheduler>,
     /// How all programs aggregate under the order `ias`, if they do (its `pid` does not count).
     pub aggregation: Option<Aggregation>,
+    /// CPUs that aggregate together, as `evenkeel ias alloc --groups` takes them; none: those that share a
+    /// last-level cache.
+    pub together: Option<String>,
     /// Each with all of these seeds.
     pub seeds: Range<u64>,
 }
@@ -151,7 +154,7 @@ pub fn sweep(
             let key = (
                 workload.clone(),
                 machine.name.clone(),
-                scheduler_name(scheduler, grid.aggregation.as_ref()),
+                scheduler_name(scheduler, grid.aggregation.as_ref(), grid.together.as_deref()),
                 scheduler.slice_us(),
                 *seed,
             );
@@ -167,7 +170,7 @@ pub fn sweep(
             let (sender, next, todo) = (sender.clone(), &next, &todo);
             scope.spawn(move || {
                 while let Some(run) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let line = simulate(run, grid.aggregation).and_then(|row| {
+                    let line = simulate(run, grid).and_then(|row| {
                         let mut line = serde_json::to_vec(&row)
                             .map_err(|why| rows_error(io::Error::from(why)))?;
                         line.push(b'\n');
@@ -190,13 +193,11 @@ pub fn sweep(
     })
 }
 
-fn simulate(
-    run: &(String, Machine, Scheduler, u64),
-    aggregation: Option<Aggregation>,
-) -> Result<Row, SweepError> {
+fn simulate(run: &(String, Machine, Scheduler, u64), grid: &Grid) -> Result<Row, SweepError> {
     let (name, machine, scheduler, seed) = run;
     let mut workload = Workload::by_name(name, *seed)?;
-    workload.aggregate(aggregation);
+    workload.aggregate(grid.aggregation);
+    workload.together = grid.together.clone();
     workload.check(machine)?;
     let simulation = Simulation {
         machine: machine.clone(),

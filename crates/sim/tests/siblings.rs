@@ -6,10 +6,10 @@
 mod common;
 
 use common::{MS, Sim};
-use evenkeel_keel::{Aggregation, Options, Order};
+use evenkeel_keel::{Aggregation, Gate, Options, Order};
 use evenkeel_machine::Machine;
-use evenkeel_sim::Outcome;
 use evenkeel_sim::program::Workload;
+use evenkeel_sim::{Outcome, Scheduler};
 
 /// Programs of several threads each, on CPUs that share a cache.
 const GROUPS: &str = "groups:programs=4,threads=8,work=40ms,rounds=4,pause=1ms";
@@ -77,4 +77,138 @@ fn who_is_not_named_is_not_preferred() {
     let (ias, fair) = (run(Order::Ias, None, 0), run(Order::Fair, Some(50), 0));
     assert_eq!((ias.counters["aggregate"], ias.counters["follow"]), (0, 0));
     assert_eq!((fair.counters["aggregate"], fair.counters["follow"]), (0, 0));
+}
+
+/// Runs on four CPUs that share a cache, every program with this bonus of ns; knobs as NAME=VALUE.
+fn knobbed(workload: &str, gate: Gate, bonus_ms: u64, knobs: &[&str]) -> Outcome {
+    let mut options = Options { order: Order::Ias, gate, ..Options::default() };
+    for knob in knobs {
+        let (name, value) = knob.split_once('=').unwrap();
+        options.set_parameter(name, value).unwrap();
+    }
+    let mut workload = Workload::by_name(workload, 1).unwrap();
+    workload.aggregate(Some(Aggregation {
+        pid: 0,
+        agg: 1,
+        bonus_type: 0,
+        bonus_value: bonus_ms * MS,
+        limit: 0,
+    }));
+    let machine = Machine::preset("small").unwrap();
+    Sim { workload, ..Sim::keel_with(machine, options) }.run()
+}
+
+/// Ten programs of a hundred threads, so that 250 wait on each CPU: the paper's evaluation.
+const CROWD: &str = "groups:programs=10,threads=100,work=20ms,rounds=3,pause=0ms";
+
+#[test]
+fn the_window_reaches_most_of_what_an_exact_search_does() {
+    let mut falls_short = false;
+    for bonus_ms in [1, 10, 50] {
+        let others =
+            |knobs: &[&str], bonus_ms| knobbed(CROWD, Gate::Always, bonus_ms, knobs).switches_other;
+        let fair = others(&[], 0);
+        let (windowed, exact) = (others(&[], bonus_ms), others(&["ias_window=100000"], bonus_ms));
+        println!(
+            "{bonus_ms} ms: {fair} without a bonus, {windowed} with it, {exact} searched exactly"
+        );
+        assert!((fair - windowed) * 10 >= (fair - exact) * 8);
+        falls_short |= (fair - others(&["ias_window=32"], bonus_ms)) * 10 < (fair - exact) * 8;
+    }
+    assert!(falls_short, "half of the window is as good");
+}
+
+#[test]
+fn what_a_search_costs_and_misses_is_counted() {
+    let counters = |window: &str| knobbed(CROWD, Gate::Always, 10, &[window]).counters;
+    let (narrow, exact) = (counters("ias_window=4"), counters("ias_window=100000"));
+    assert!(narrow["window"] > 0 && narrow["window"] < narrow["search"]);
+    assert!(narrow["searched"] <= 4 * narrow["search"]);
+    assert_eq!(exact["window"], 0);
+    assert!(exact["searched"] / exact["search"] > 4 * (narrow["searched"] / narrow["search"]));
+}
+
+/// Programs that leave CPUs idle while the gate keeps tasks where they wait.
+const SLEEPERS: &str = "groups:programs=4,threads=8,work=5ms,rounds=100,pause=100ms";
+
+#[test]
+fn who_is_called_when_a_master_begins_to_aggregate() {
+    let called = |gate, workload, kick| {
+        let knobs: &[&str] = if gate == Gate::Zone { &[kick, "zone=hot"] } else { &[kick] };
+        let counters = knobbed(workload, gate, 50, knobs).counters;
+        (counters["kick_idle"], counters["kick_busy"])
+    };
+    assert_eq!(called(Gate::Zone, SLEEPERS, "ias_kick=none"), (0, 0));
+    let (idle, busy) = called(Gate::Zone, SLEEPERS, "ias_kick=idle");
+    assert!(idle > 0 && busy == 0, "{idle} {busy}");
+    assert_eq!(called(Gate::Always, GROUPS, "ias_kick=idle").1, 0);
+    assert!(called(Gate::Always, GROUPS, "ias_kick=busy").1 > 0);
+}
+
+#[test]
+fn an_idle_slave_fetches_a_sibling_if_any_waits() {
+    // With more programs than CPUs, siblings of what the master runs are few among those that wait.
+    let counters = knobbed(SLEEPERS, Gate::Zone, 50, &["zone=cold"]).counters;
+    assert!(counters["move_aggregate"] > 0, "{counters:?}");
+}
+
+/// Ten programs of many threads on four CPUs, two to a cache; caches hold less than a program uses.
+fn memory(scheduler: Scheduler, bonus: Option<u64>, together: Option<&str>) -> Outcome {
+    let text = "name = \"quad\"\nllcs = [\"0-1\", \"2-3\"]\nkinds = [{ cpus = \"0-3\", capability = 1024 }]\n\
+                costs = { cache_kib = 3072, scan_ns = 0 }";
+    let mut workload = Workload::by_name("memory:threads=40,total=2", 1).unwrap();
+    workload.aggregate(bonus.map(multiple));
+    workload.together = together.map(str::to_owned);
+    let machine = Machine::parse_toml(text, "quad").unwrap();
+    Sim { workload, scheduler, ..Sim::new(machine) }.run()
+}
+
+fn multiple(of: u64) -> Aggregation {
+    Aggregation { pid: 0, agg: 1, bonus_type: 1, bonus_value: of, limit: 0 }
+}
+
+fn ias() -> Scheduler {
+    Scheduler::Keel(Options { order: Order::Ias, ..Options::default() })
+}
+
+#[test]
+fn without_a_bonus_everything_happens_as_under_fair() {
+    let fair = memory(Scheduler::Keel(Options::default()), None, None);
+    assert_eq!(memory(ias(), Some(0), None).hash, fair.hash);
+    assert_ne!(memory(ias(), Some(1), None).hash, fair.hash);
+    let spawn = |scheduler, bonus: Option<u64>| {
+        let mut workload = Workload::by_name("spawn:threads=300", 1).unwrap();
+        workload.aggregate(bonus.map(multiple));
+        let machine = Machine::preset("small").unwrap();
+        Sim { workload, scheduler, ..Sim::new(machine) }.run()
+    };
+    let fair = spawn(Scheduler::Keel(Options::default()), None);
+    assert_eq!(spawn(ias(), Some(0)).hash, fair.hash);
+}
+
+#[test]
+fn siblings_share_what_a_cache_holds() {
+    let fair = memory(Scheduler::Keel(Options::default()), None, None);
+    let aggregated = memory(ias(), Some(3), None);
+    let share = |outcome: &Outcome| outcome.same_space_ns as f64 / outcome.together_ns as f64;
+    assert!(share(&aggregated) > 3.0 * share(&fair), "{} {}", share(&aggregated), share(&fair));
+    assert!(aggregated.time_ns < fair.time_ns, "{} {}", aggregated.time_ns, fair.time_ns);
+    assert!(aggregated.overhead_ns < fair.overhead_ns);
+}
+
+#[test]
+fn groups_are_those_that_were_asked_for() {
+    // One group over both caches: its slaves follow across them, and find less there.
+    let (two, one) = (memory(ias(), Some(3), None), memory(ias(), Some(3), Some("node")));
+    assert_eq!(memory(ias(), Some(3), Some("0-1/2-3")).hash, two.hash);
+    assert!(one.together_ns > two.together_ns, "three slaves, not two");
+    assert!(one.time_ns > two.time_ns, "{} {}", one.time_ns, two.time_ns);
+}
+
+#[test]
+fn searches_without_an_end_miss_nobody() {
+    let exact = Scheduler::Exact(Options { order: Order::Ias, ..Options::default() });
+    let (exact, bounded) = (memory(exact, Some(3), None), memory(ias(), Some(3), None));
+    assert_eq!(exact.counters["window"], 0);
+    assert!(bounded.counters["window"] > 0, "the load is too small to tell");
 }

@@ -21,6 +21,7 @@ fn grid(slices_us: &[u64], seeds: u64) -> Grid {
         machines: vec![Machine::preset("small").unwrap()],
         schedulers: slices_us.iter().map(scheduler).collect(),
         aggregation: None,
+        together: None,
         seeds: 1..seeds + 1,
     }
 }

@@ -4,9 +4,11 @@
 //! For tests in a virtual machine: it writes down every context switch of the whole machine. Masks
 //! are followed for the first 64 CPUs.
 
+mod ear;
 mod fault;
 mod records;
 
+pub use ear::Ear;
 pub use fault::{FAULT, report_fault};
 
 use std::cell::RefCell;
@@ -14,9 +16,6 @@ use std::rc::Rc;
 
 use evenkeel_invariants::{Event, Findings, Limits, Watch, What};
 use evenkeel_machine::CpuSet;
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
-
-use crate::records::{RawEvent, Reader};
 
 /// Why there is no witness, or it saw only a part.
 #[derive(Debug, thiserror::Error)]
@@ -52,21 +51,13 @@ fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
 #[repr(align(8))]
 struct Aligned<T: ?Sized>(T);
 
-static OBJECT: &Aligned<[u8]> =
-    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/witness.bpf.o")));
-
 /// A witness that looks on. Dropping it detaches everything.
 pub struct Witness {
-    object: Object,
-    links: Vec<Link>,
-    events: RingBuffer<'static>,
+    ear: Ear,
     seen: Rc<RefCell<Seen>>,
 }
 
 struct Seen {
-    /// All programs are there.
-    is_whole: bool,
-    reader: Reader,
     watch: Watch,
     last_ns: u64,
 }
@@ -78,46 +69,15 @@ impl Witness {
     /// # Errors
     /// Without BTF, BPF trampolines or privilege.
     pub fn open(limits: Limits, buffer_mib: u32) -> Result<Self, Error> {
-        let mut open = ObjectBuilder::default()
-            .name("witness")
-            .and_then(|builder| builder.open_memory(&OBJECT.0))
-            .map_err(bpf("opening the object"))?;
-        for mut map in open.maps_mut() {
-            if map.name() == "events" {
-                map.set_max_entries(buffer_mib << 20).map_err(bpf("sizing the buffer"))?;
-            }
-        }
-        let object = open.load().map_err(bpf("loading"))?;
-        let watch = Watch::new(limits);
-        let seen = Rc::new(RefCell::new(Seen {
-            is_whole: false,
-            reader: Reader::default(),
-            watch,
-            last_ns: 0,
-        }));
-        let events = {
-            let map = object.maps().find(|map| map.name() == "events");
-            let map = map.ok_or(Error::Missing("events"))?;
-            let seen = Rc::clone(&seen);
-            let mut builder = RingBufferBuilder::new();
-            builder
-                .add(&map, move |bytes| {
-                    if let Ok(raw) = bytemuck::try_pod_read_unaligned::<RawEvent>(bytes) {
-                        seen.borrow_mut().see(&raw);
-                    }
-                    0
-                })
-                .map_err(bpf("opening the events"))?;
-            builder.build().map_err(bpf("opening the events"))?
-        };
-        let mut witness = Self { object, links: Vec::new(), events, seen };
-        for program in witness.object.progs_mut() {
-            witness.links.push(program.attach().map_err(bpf("attaching"))?);
-        }
-        // What came while some were not there yet has gaps.
-        witness.look()?;
-        witness.seen.borrow_mut().is_whole = true;
-        Ok(witness)
+        let seen = Seen { watch: Watch::new(limits), last_ns: 0 };
+        let seen = Rc::new(RefCell::new(seen));
+        let told = Rc::clone(&seen);
+        let ear = Ear::open(buffer_mib, move |event| {
+            let mut seen = told.borrow_mut();
+            seen.last_ns = event.time_ns;
+            seen.watch.see(event);
+        })?;
+        Ok(Self { ear, seen })
     }
 
     /// Looks at what has happened so far: takes a while after much has.
@@ -125,7 +85,7 @@ impl Witness {
     /// # Errors
     /// When the buffer cannot be read.
     pub fn look(&self) -> Result<(), Error> {
-        self.events.consume().map_err(bpf("reading the events"))
+        self.ear.look()
     }
 
     /// Does something by which CPUs come or go. Nobody sees what a CPU does that is not online.
@@ -158,39 +118,11 @@ impl Witness {
     /// # Errors
     /// [`Error::Lost`] when something was missed.
     pub fn end(self) -> Result<Findings, Error> {
-        // Before the first of the programs goes, for the same reason.
-        self.look()?;
-        let lost = self.lost()?;
-        let Self { events, seen, .. } = self;
-        // It holds the other half.
-        drop(events);
+        let Self { ear, seen } = self;
+        ear.end()?;
+        // The ear held the other half.
         let Some(seen) = Rc::into_inner(seen) else { return Err(Error::Missing("end")) };
         let Seen { watch, last_ns, .. } = seen.into_inner();
-        let findings = watch.end(last_ns);
-        match lost {
-            0 => Ok(findings),
-            lost => Err(Error::Lost { lost, seen: findings.events }),
-        }
-    }
-
-    fn lost(&self) -> Result<u64, Error> {
-        let bss = self.object.maps().find(|map| map.name().to_string_lossy().ends_with(".bss"));
-        let value = bss
-            .ok_or(Error::Missing("counter"))?
-            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(bpf("reading what was lost"))?;
-        let bytes = value.as_deref().and_then(|bytes| bytes.first_chunk::<8>());
-        bytes.map(|bytes| u64::from_ne_bytes(*bytes)).ok_or(Error::Missing("counter"))
-    }
-}
-
-impl Seen {
-    fn see(&mut self, raw: &RawEvent) {
-        if !self.is_whole {
-            return;
-        }
-        self.last_ns = raw.time_ns;
-        let Self { reader, watch, .. } = self;
-        reader.read(raw, |event| watch.see(&event));
+        Ok(watch.end(last_ns))
     }
 }

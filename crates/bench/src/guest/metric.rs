@@ -62,6 +62,8 @@ pub enum Wanted {
     Ratio(f64, &'static str),
     /// At most so much less than this contestant has.
     Less(f64, &'static str),
+    /// At most so much more than this contestant has.
+    AtMostMore(f64, &'static str),
     /// At least this, whatever others reach.
     AtLeast(f64),
     /// At most this.
@@ -74,6 +76,7 @@ impl Wanted {
         match self {
             Self::Ratio(least, whom) => format!(">= {least:.2} times {whom}"),
             Self::Less(most, whom) => format!(">= {whom} - {most}"),
+            Self::AtMostMore(most, whom) => format!("<= {whom} + {most}"),
             Self::AtLeast(least) => format!(">= {least}"),
             Self::AtMost(most) => format!("<= {most}"),
         }
@@ -82,7 +85,7 @@ impl Wanted {
     /// With whom it compares.
     pub fn against(self) -> Option<&'static str> {
         match self {
-            Self::Ratio(_, whom) | Self::Less(_, whom) => Some(whom),
+            Self::Ratio(_, whom) | Self::Less(_, whom) | Self::AtMostMore(_, whom) => Some(whom),
             Self::AtLeast(_) | Self::AtMost(_) => None,
         }
     }

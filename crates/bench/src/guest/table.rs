@@ -28,6 +28,13 @@ impl Series {
         self.rounds.iter().map(figure).collect()
     }
 
+    /// How much more a contestant has than another one.
+    fn more(&self, metric: &Metric, aim: &Aim, whom: &str) -> Option<Estimate> {
+        let (base, ours) = self.pairs(metric.name, whom, aim.contestant);
+        let more: Vec<f64> = base.iter().zip(&ours).map(|(base, ours)| ours - base).collect();
+        estimate(&more)
+    }
+
     /// The figures of two contestants in the rounds that both have.
     fn pairs(&self, metric: &str, base: &str, ours: &str) -> (Vec<f64>, Vec<f64>) {
         let both = self.figures(base, metric).into_iter().zip(self.figures(ours, metric));
@@ -159,9 +166,10 @@ fn aim_row(series: &Series, metric: &Metric, aim: &Aim) -> AimRow {
             (comparison.map(|one| one.ratio), Box::new(move |found| found >= least))
         }
         Wanted::Less(most, whom) => {
-            let (base, ours) = series.pairs(metric.name, whom, aim.contestant);
-            let less: Vec<f64> = base.iter().zip(&ours).map(|(base, ours)| ours - base).collect();
-            (estimate(&less), Box::new(move |found| found >= -most))
+            (series.more(metric, aim, whom), Box::new(move |found| found >= -most))
+        }
+        Wanted::AtMostMore(most, whom) => {
+            (series.more(metric, aim, whom), Box::new(move |found| found <= most))
         }
         Wanted::AtLeast(least) => (estimate(&own), Box::new(move |found| found >= least)),
         Wanted::AtMost(most) => (estimate(&own), Box::new(move |found| found <= most)),
@@ -266,6 +274,15 @@ mod tests {
         assert_eq!((row.ratio, row.verdict), (None, None));
         assert_eq!((aim.found, aim.reached), (Some(1400.0), Reached::Reached));
         assert_eq!(keel("cost", wanted, &[], &[1600.0; 10]).1.reached, Reached::Missed);
+    }
+
+    #[test]
+    fn so_much_more_is_allowed() {
+        let wanted = Wanted::AtMostMore(150.0, "eevdf");
+        let (_, aim) = keel("cost", wanted, &[1000.0; 10], &[1100.0; 10]);
+        assert_eq!((aim.found, aim.reached), (Some(100.0), Reached::Reached));
+        let reached = keel("cost", wanted, &[1000.0; 10], &[1200.0; 10]).1.reached;
+        assert_eq!(reached, Reached::Missed);
     }
 
     #[test]

@@ -11,6 +11,8 @@ mod round;
 
 use anyhow::{Result, bail};
 
+pub use round::{HACKBENCH, costs as callback_costs};
+
 use crate::guest::{self, Clock, Contestant, Experiment};
 
 /// Other schedulers with which a machine can be run every day.

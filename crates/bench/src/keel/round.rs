@@ -81,8 +81,12 @@ fn sharing(cpus: usize, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// With a stopwatch around each callback: a run of its own, because that takes time, too.
-fn costs(prefix: &str, cpus: usize, figures: &mut Figures) -> Result<()> {
+/// With a stopwatch around each callback: a run of its own, because that takes time, too. Callbacks are
+/// those of the scheduler whose names begin with `prefix`; without hackbench nothing is measured.
+///
+/// # Errors
+/// The kernel refuses a stopwatch, or hackbench fails.
+pub fn costs(prefix: &str, cpus: usize, figures: &mut Figures) -> Result<()> {
     if !Path::new(HACKBENCH).exists() {
         return Ok(());
     }

@@ -5,11 +5,12 @@
 //! | `study` | what a reproduction is made of |
 //! | `page`, `plot` | a study as Markdown, a panel as SVG |
 //! | `simulated` | many simulations, and their figures |
-//! | `p000/`, `p001`, `p002/`, `p004/` | the experiments of these papers |
+//! | `p000/`, `p001`, `p002/`, `p003/`, `p004/` | the experiments of these papers |
 
 mod p000;
 mod p001;
 mod p002;
+mod p003;
 mod p004;
 mod page;
 mod plot;
@@ -65,7 +66,7 @@ pub struct Paper {
 /// See [`Paper`].
 type Measure = fn(&[&str], &Options, &mut dyn FnMut(&Study) -> Result<()>) -> Result<Study>;
 
-const PAPERS: [Paper; 4] = [p000::PAPER, p001::PAPER, p002::PAPER, p004::PAPER];
+const PAPERS: [Paper; 5] = [p000::PAPER, p001::PAPER, p002::PAPER, p003::PAPER, p004::PAPER];
 
 impl Paper {
     fn of(number: &str) -> Result<&'static Self> {

@@ -45,11 +45,19 @@ impl Simulator {
         aggregation: Option<Aggregation>,
         seeds: u64,
     ) -> Result<Runs> {
+        let seeds = 1..seeds + 1;
+        self.run(&Grid { workloads, machines, schedulers, aggregation, together: None, seeds })
+    }
+
+    /// Simulates all of a grid. Figures go by the scheduler's name; how it aggregates is no part of that.
+    ///
+    /// # Errors
+    /// As [`Self::sweep`].
+    pub fn run(&self, grid: &Grid) -> Result<Runs> {
         crate::interrupt::check()?;
         self.sweeps.set(self.sweeps.get() + 1);
         let rows = self.dir.path().join(format!("{}.jsonl", self.sweeps.get()));
-        let grid = Grid { workloads, machines, schedulers, aggregation, seeds: 1..seeds + 1 };
-        sweep(&grid, Shard { index: 1, of: 1 }, self.jobs, &rows, |_, _| {})?;
+        sweep(grid, Shard { index: 1, of: 1 }, self.jobs, &rows, |_, _| {})?;
         let mut runs = Runs::default();
         for row in read_rows(&rows)? {
             let report = row.report;
@@ -57,8 +65,10 @@ impl Simulator {
                 let Report { workload, machine, scheduler, seed, .. } = &report;
                 bail!("{workload} on {machine} under {scheduler}, seed {seed}: {why}");
             }
-            // How it aggregates is no part of its name here.
-            let scheduler = report.scheduler.split(" bonus=").next().unwrap_or_default().to_owned();
+            let whole = &report.scheduler;
+            let scheduler =
+                whole.split(" bonus=").next().and_then(|name| name.split(" groups=").next());
+            let scheduler = scheduler.unwrap_or_default().to_owned();
             let key = (report.workload.clone(), report.machine.clone(), scheduler, row.slice_us);
             runs.by_cell.entry(key).or_default().insert(report.seed, report);
         }

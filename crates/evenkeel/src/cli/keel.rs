@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use evenkeel_keel::{Balance, Capacities, Gate, IdleWait, Level, Order, Parts, Shield, Slice};
+use evenkeel_keel::{
+    Balance, Bonus, Capacities, Gate, IdleWait, Kick, Level, Order, Parts, Program, Shield, Slice,
+    Window,
+};
 use serde::Deserialize;
 
 /// `evenkeel sched`.
@@ -62,6 +65,13 @@ pub struct SchedOptions {
     /// tasks and a hypervisor take of them [default: it is less by that].
     #[arg(long)]
     pub static_capacity: bool,
+    /// With --order ias: how many tasks of a queue a search for siblings looks at [default: 64].
+    #[arg(long, value_name = "N")]
+    pub ias_window: Option<Window>,
+    /// With --order ias: which slaves are told at once what their master aggregates: none, idle (those
+    /// that idle while a sibling waits), busy (and those that run something else) [default: idle].
+    #[arg(long, value_name = "WHO")]
+    pub ias_kick: Option<Kick>,
     /// With --gate zone: above which utilisation load is balanced: cold and warm-low 30 %, warm-mid
     /// 50 %, warm-high and hot 80 % (`evenkeel zone` has the other knobs) [default: cold].
     #[arg(long, value_name = "LEVEL")]
@@ -132,7 +142,12 @@ pub enum IasCommand {
     Agg {
         /// The process. What is set holds for its address space, until it ends or runs another
         /// program.
-        pid: String,
+        #[arg(required_unless_present = "programs")]
+        pid: Option<String>,
+        /// All of one's own processes (root: all) that run this program now, by the name of its command
+        /// or the path of its file; may be given several times.
+        #[arg(long = "program", value_name = "NAME", conflicts_with = "pid")]
+        programs: Vec<Program>,
         /// Not any more.
         #[arg(long)]
         off: bool,
@@ -157,8 +172,8 @@ pub enum IasCommand {
         /// The numbers, in the order of the CPUs.
         #[arg(required_unless_present = "groups", value_name = "ROLE")]
         roles: Vec<u16>,
-        /// Groups instead: those that share a cache (llc), a node, or CPUs like 0-3/4-7; the first
-        /// CPU of each is the master.
+        /// Groups instead: those that share a last-level cache (llc), a level-2 cache (l2), a node, or
+        /// CPUs like 0-3/4-7; the first CPU of each is the master.
         #[arg(long, value_name = "GROUPS", conflicts_with = "roles")]
         groups: Option<String>,
     },
@@ -168,61 +183,4 @@ pub enum IasCommand {
         #[arg(long)]
         json: bool,
     },
-}
-
-/// `--bonus`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bonus {
-    /// In vruntime.
-    Vruntime {
-        /// So much.
-        ns: u64,
-    },
-    /// Of what ran last.
-    Quantum {
-        /// So many times.
-        times: u64,
-    },
-}
-
-impl Bonus {
-    /// `BONUS_TYPE` and `BONUS_VALUE` of the paper.
-    pub fn type_and_value(self) -> (u32, u64) {
-        match self {
-            Self::Vruntime { ns } => (0, ns),
-            Self::Quantum { times } => (1, times),
-        }
-    }
-}
-
-impl std::str::FromStr for Bonus {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (number, unit) = text.split_at(text.find(char::is_alphabetic).unwrap_or(text.len()));
-        let times = |unit_ns| number.parse::<u64>().ok()?.checked_mul(unit_ns);
-        let bonus = match unit {
-            "x" => times(1).map(|times| Self::Quantum { times }),
-            "us" => times(1_000).map(|ns| Self::Vruntime { ns }),
-            "ms" => times(1_000_000).map(|ns| Self::Vruntime { ns }),
-            "s" => times(1_000_000_000).map(|ns| Self::Vruntime { ns }),
-            _ => None,
-        };
-        bonus.ok_or_else(|| "expected so many times or a time, like 3x or 10ms".to_owned())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bonus_is_a_multiple_or_a_time() {
-        assert_eq!("3x".parse(), Ok(Bonus::Quantum { times: 3 }));
-        assert_eq!("10ms".parse(), Ok(Bonus::Vruntime { ns: 10_000_000 }));
-        assert_eq!("0us".parse(), Ok(Bonus::Vruntime { ns: 0 }));
-        for nonsense in ["3", "x", "-1x", "1.5x", "18446744073709551615s", "", "3 x"] {
-            assert!(nonsense.parse::<Bonus>().is_err(), "{nonsense}");
-        }
-    }
 }

@@ -30,6 +30,9 @@ pub enum BenchPart {
     Daemon(DaemonCostArgs),
     /// The keel against the kernel's own scheduler and its peers, in virtual machines.
     Keel(KeelArgs),
+    /// Programs on unequal CPUs under the keel, with and without capability, and under the user-level
+    /// balancer, in virtual machines.
+    Balance(BalanceArgs),
     /// Packets processed where their data is wanted, against the kernel's ways: in memory and between
     /// network namespaces.
     Sais(SaisBenchArgs),
@@ -152,6 +155,18 @@ pub struct KeelArgs {
     /// How they take turns.
     #[command(flatten)]
     pub turns: TurnArgs,
+}
+
+/// `evenkeel bench balance`.
+#[derive(Debug, Args)]
+pub struct BalanceArgs {
+    /// How they take turns.
+    #[command(flatten)]
+    pub turns: TurnArgs,
+    /// Only be busy threads, a CPU one, the first with so many computations, the second with twice as
+    /// many (run in the guest by the command itself).
+    #[arg(long, value_name = "N", hide = true)]
+    pub hogs: Option<u64>,
 }
 
 /// What all experiments share in which schedulers take turns in virtual machines.

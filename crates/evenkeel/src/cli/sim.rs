@@ -4,10 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
-use evenkeel_keel::{Balance, Gate, Order, Parts, Slice};
+use evenkeel_keel::{Balance, Bonus, Gate, Order, Parts, Slice};
 use evenkeel_sim::{Shard, program};
-
-use super::keel::Bonus;
 
 /// `evenkeel sim`.
 #[derive(Debug, Args)]
@@ -58,6 +56,10 @@ pub struct PolicyArgs {
     /// With --order ias: the threads of every program aggregate, with this bonus, like 3x or 10ms.
     #[arg(long, value_name = "BONUS")]
     pub bonus: Option<Bonus>,
+    /// With --order ias: CPUs that aggregate together, each group led by its first: llc, node, or CPUs like
+    /// 0-3/4-7 [default: llc].
+    #[arg(long, value_name = "GROUPS", requires = "bonus")]
+    pub groups: Option<String>,
     /// Not the keel, but a single queue, first come, first served.
     #[arg(long, conflicts_with_all = ["order", "gate", "balance", "parts", "slice_us", "knobs", "bonus"])]
     pub fifo: bool,

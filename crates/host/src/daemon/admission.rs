@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_control::Peer;
 use evenkeel_journal::TaskRef;
+use evenkeel_keel::Program;
 use nix::errno::Errno;
 use procfs::process::{Process, StatFlags};
 use serde::{Deserialize, Serialize};
@@ -104,18 +105,18 @@ pub(crate) fn process(pid: i32, peer: &Peer) -> Result<Candidate, Refusal> {
 /// All processes whose command has this name and that `peer` may have balanced; not those whose
 /// ancestor is among them, which join with that.
 pub(crate) fn named(name: &str, peer: &Peer) -> Result<Vec<Candidate>, Refusal> {
-    if name.is_empty() || name.contains('/') {
+    let program = name.parse::<Program>().ok().filter(|_| !name.contains('/'));
+    let Some(program) = program else {
         return refuse(
             Errno::EINVAL,
             format!("\"{name}\" is not the name of a command: give it without its directory"),
         );
-    }
+    };
     let all = procfs::process::all_processes().into_iter().flatten().flatten();
     let parents: BTreeMap<i32, (i32, bool)> = all
         .filter_map(|process| {
             let stat = process.stat().ok()?;
-            let is_meant =
-                !process.cmdline().ok()?.is_empty() && has_name(&process, &stat.comm, name);
+            let is_meant = program.is_run_by(&process, &stat.comm);
             Some((stat.pid, (stat.ppid, is_meant)))
         })
         .collect();
@@ -148,13 +149,6 @@ fn line(
     })
     // More than any real line: the list was not taken at one moment and may be a circle.
     .take(256)
-}
-
-/// By the kernel's name (15 characters) or by the file that was started.
-fn has_name(process: &Process, comm: &str, name: &str) -> bool {
-    let file = process.cmdline().ok().and_then(|words| words.into_iter().next());
-    let file = file.as_deref().and_then(|word| Path::new(word).file_name()?.to_str());
-    comm == name || file == Some(name)
 }
 
 /// The directory of a cgroup, given in full or as /proc/PID/cgroup shows it.

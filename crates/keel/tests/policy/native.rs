@@ -136,6 +136,7 @@ pub const PRIZED: u32 = 4;
 /// `enum task_score`.
 pub const SCORE_SECOND: u32 = 1;
 pub const SCORE_FIRST: u32 = 2;
+pub const SCORE_SIBLING: u32 = 3;
 
 mod raw {
     use super::{

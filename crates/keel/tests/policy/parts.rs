@@ -64,7 +64,7 @@ fn who_comes_nearer_to_its_memory_is_pulled_first() {
     assert_eq!(score(&PLAIN, task(20, 10)), SCORE_SECOND);
     assert_eq!(score(&COUNT, task(20, 10)), SCORE_SECOND);
     let with_siblings = TaskView { affinity: 1, ..task(10, 20) };
-    assert_eq!(score(&HOME, with_siblings), SCORE_FIRST, "the order's word comes first");
+    assert_eq!(score(&HOME, with_siblings), SCORE_SIBLING, "the order's word comes first");
 }
 
 #[test]

@@ -4,7 +4,6 @@
 use evenkeel_keel::Capabilities;
 
 use crate::event::Event;
-use crate::scheduler::Scheduler;
 
 use super::{End, Kernel};
 
@@ -23,23 +22,40 @@ impl Kernel {
     /// Where nothing is taken there is nothing to tell, and on a tape nobody does.
     pub(super) fn watches_capabilities(&self) -> bool {
         let is_noisy = !self.workload.thieves.is_empty() || !self.workload.interrupts.is_empty();
-        let wants = match &self.scheduler {
-            Scheduler::Keel(options) | Scheduler::Built(options, _) => {
-                Capabilities::are_wanted(options)
-            }
-            Scheduler::Fifo | Scheduler::Plain(..) => false,
-        };
-        is_noisy && wants && self.tape.is_none()
+        is_noisy && self.tape.is_none() && self.untouched().is_some()
+    }
+
+    /// Of the CPUs that are there, nothing being taken; `None`: the scheduler does not want to know.
+    fn untouched(&self) -> Option<Capabilities> {
+        let options =
+            self.scheduler.options().filter(|options| Capabilities::are_wanted(options))?;
+        Some(Capabilities::new(&self.machine, options))
     }
 
     /// From now on, for the CPUs that are there.
     pub(super) fn watch_capabilities(&mut self) {
-        let (Scheduler::Keel(options) | Scheduler::Built(options, _)) = &self.scheduler else {
-            return;
-        };
-        let capabilities = Capabilities::new(&self.machine, options);
+        let Some(capabilities) = self.untouched() else { return };
         let taken_ns = (0..self.cpus.len() as u32).map(|cpu| self.taken_ns(cpu)).collect();
         self.watch = Some(Watch { capabilities, taken_ns, since_ns: self.now });
+    }
+
+    /// Tells anything that could be: of each CPU nothing is taken, something, or all of it.
+    pub(super) fn tell_anything(&mut self) {
+        const WHOLE: u64 = 1024;
+        let Some(mut capabilities) = self.untouched() else { return };
+        for cpu in 0..self.cpus.len() as u32 {
+            let taken = [0, self.hazards.below(WHOLE), WHOLE][self.hazards.below(3) as usize];
+            // It is smoothed.
+            (0..32).for_each(|_| capabilities.note(cpu, taken, WHOLE));
+        }
+        let record = capabilities.news().unwrap_or_else(|| capabilities.record());
+        self.tell_capabilities(&record);
+    }
+
+    fn tell_capabilities(&mut self, record: &[u8]) {
+        if let Err(why) = self.instance.set_record("capabilities", record) {
+            self.end = Some(End::Host(why.to_string()));
+        }
     }
 
     fn taken_ns(&mut self, cpu: u32) -> u64 {
@@ -61,10 +77,8 @@ impl Kernel {
             let before_ns = std::mem::replace(&mut watch.taken_ns[cpu as usize], now_ns);
             watch.capabilities.note(cpu, now_ns - before_ns, window_ns);
         }
-        if let Some(record) = watch.capabilities.news()
-            && let Err(why) = self.instance.set_record("capabilities", &record)
-        {
-            self.end = Some(End::Host(why.to_string()));
+        if let Some(record) = watch.capabilities.news() {
+            self.tell_capabilities(&record);
         }
         self.watch = Some(watch);
         self.agenda.plan(self.now + INTERVAL_NS, Event::Capabilities);

@@ -122,6 +122,7 @@ impl Kernel {
             Some(_) if other_space => overhead += costs.refill_space_ns,
             _ => {}
         }
+        overhead += self.fetch_ns(cpu, task);
         self.observer.switched(other_space);
         self.observer.overhead_ns += overhead;
         let rate = self.rate(cpu, task, home);
@@ -145,6 +146,7 @@ impl Kernel {
         let memory = u64::from(self.tasks[task as usize].memory_pct);
         let farther = self.layout.farther_milli(cpu, home);
         let slower = farther * self.machine.costs.remote_pct * memory / 10_000;
+        let slower = slower + self.missing_milli(cpu, task);
         if slower > 0 {
             rate = rate * MILLI / (MILLI + slower);
         }

@@ -21,7 +21,8 @@ pub struct FaultPlan {
     pub pause_one_in: u32,
     /// Kicks, wake-ups and ticks are up to so much late, and overtake each other.
     pub late_ns: u64,
-    /// Something about a task or a CPU is changed about this often; 0: never.
+    /// Something about a task or a CPU is changed about this often, and what all CPUs are said to be
+    /// able to do; 0: never.
     pub change_ns: u64,
 }
 
@@ -100,6 +101,7 @@ impl Kernel {
         if self.wants_to_be_alone(Event::Fault) {
             return;
         }
+        self.tell_anything();
         let task = self.hazards.below(self.tasks.len() as u64) as usize;
         match self.hazards.below(100) {
             0..40 => {

@@ -2,12 +2,13 @@
 //! be restarted, and crates/keel does so: with the machine read anew, nothing else kept.
 
 use evenkeel_invariants::{IDLE, Left, What};
+use evenkeel_keel::Image;
 
 use crate::dsq::Dsq;
 use crate::mask::Mask;
 use crate::observe::Reason;
 
-use super::{GLOBAL_ID, Kernel, Life, kfuncs};
+use super::{End, GLOBAL_ID, Kernel, Life, kfuncs};
 
 /// `SCX_TASK_QUEUED`.
 const QUEUED: u32 = 1;
@@ -30,10 +31,21 @@ impl Kernel {
             // The keel's name of an address space is its number here, and so is its process's.
             self.instance.aggregate(u64::from(aggregation.pid), &aggregation.record());
         }
+        if self.workload.together.is_some() {
+            self.set_roles();
+        }
         if self.watches_capabilities() {
             self.watch_capabilities();
         }
         self.instance.host.hazards = self.hazards.bits();
+    }
+
+    /// The workload's own groups of CPUs, in place of those that share a cache.
+    fn set_roles(&mut self) {
+        let record = Image::role_record(&self.workload.roles(&self.machine));
+        if let Err(why) = self.instance.set_record("roles", &record) {
+            self.end = Some(End::Host(why.to_string()));
+        }
     }
 
     /// A CPU comes or goes. The last one stays.
@@ -103,6 +115,7 @@ impl Kernel {
         if let Some(prev) = prev {
             self.tasks[prev as usize].life = Life::Waits;
         }
+        self.occupy(cpu, None);
         let left = if prev.is_some() { Left::Runnable } else { Left::Asleep };
         let (prev, charged_ns) = self.account_of(cpu, prev, thief);
         self.tell(cpu, What::Switch { prev, left, charged_ns, next: IDLE });

@@ -10,6 +10,8 @@
 //! | `queue` | tasks get into queues and out of them; wake-ups |
 //! | `idle` | which CPUs idle, and which of them a task gets |
 //! | `clock` | the time that passes for who runs: progress, ticks |
+//! | `cache` | what last-level caches hold of shared memory |
+//! | `company` | how much slaves run what their master runs |
 //! | `change` | affinity, nice, cgroups, capability |
 //! | `hotplug` | CPUs come and go, and the scheduler is loaded anew |
 //! | `steps` | what tasks do between stretches of work |
@@ -19,10 +21,12 @@
 //! | `interleave` | callbacks that are under way at the same time |
 
 mod balancer;
+mod cache;
 mod callbacks;
 mod capability;
 mod change;
 mod clock;
+mod company;
 mod faults;
 mod hotplug;
 mod idle;
@@ -50,7 +54,7 @@ use crate::machine::Layout;
 use crate::mask::{MAX_CPUS, Mask};
 use crate::native::{HostError, Instance, RawGroup, RawNode, RawTask};
 use crate::observe::{Level, Observer, Reason};
-use crate::program::{Op, Workload};
+use crate::program::{Op, SharedMemory, Workload};
 use crate::run::{Outcome, Simulation};
 use crate::scheduler::Scheduler;
 
@@ -146,6 +150,7 @@ struct Task {
     home: Option<u32>,
     space: u32,
     memory_pct: u32,
+    memory: Option<SharedMemory>,
     times: balancer::TaskTimes,
     direct: Option<Direct>,
     nice: i32,
@@ -229,6 +234,8 @@ pub(crate) struct Kernel {
     thieves_ran: BTreeMap<u32, u64>,
     workload: Arc<Workload>,
     sync: steps::Objects,
+    caches: cache::Caches,
+    company: company::Company,
     balancer: Option<balancer::Balancer>,
     watch: Option<capability::Watch>,
     live: usize,
@@ -281,6 +288,7 @@ impl Kernel {
         let machine_cpus = layout.cpus();
         let online = Mask::from(&machine.online());
         let idle = idle::IdleCpus::new(&layout, &online);
+        let caches = cache::Caches::new(layout.caches(), machine_cpus);
         let functions = if records { recorder::FUNCTIONS } else { kfuncs::FUNCTIONS };
         let instance = scheduler.load(machine, functions)?;
         let mut kernel = Box::new(Self {
@@ -300,6 +308,8 @@ impl Kernel {
             groups: Vec::new(),
             thieves_ran: BTreeMap::new(),
             sync: steps::Objects::new(workload),
+            caches,
+            company: company::Company::new(&workload.roles(machine)),
             balancer: simulation
                 .balancer
                 .clone()
@@ -406,6 +416,7 @@ impl Kernel {
                 home: plan.home,
                 space: plan.space,
                 memory_pct: u32::from(plan.memory_pct),
+                memory: plan.memory,
                 nice: plan.nice,
                 group: plan.group.min(self.groups.len() - 1),
                 reason: Reason::Fork,
@@ -548,15 +559,17 @@ impl Kernel {
         let runnable = self.tasks.iter().filter(wants).count() as u64;
         let believed_runnable = self.instance.runnable();
         let (calls, scanned) = (self.instance.host.calls, self.instance.host.scanned);
+        self.company.end(self.now);
         let mut observer = self.observer;
         for (account, task) in observer.accounts.iter_mut().zip(&self.tasks) {
             account.worked_ns = task.times.worked_ns();
         }
         let (findings, hash) = observer.end(self.now, self.instance.counters());
-        let responses = observer.responses();
+        let responses = observer.responses.times();
         let outcome = Outcome {
             time_ns: self.now,
             responses,
+            waits: observer.waits.times(),
             events: observer.events,
             hash,
             end: self.end,
@@ -570,6 +583,8 @@ impl Kernel {
             idle_while_waiting_ns: observer.idle_while_waiting_ns,
             idle_ns: observer.idle_ns,
             overhead_ns: observer.overhead_ns,
+            together_ns: self.company.together_ns,
+            same_space_ns: self.company.same_ns,
             unborn: observer.unborn,
             runnable,
             believed_runnable,

@@ -195,6 +195,7 @@ impl Kernel {
                 next: next_tid,
             },
         );
+        self.occupy(cpu, if let Next::Task(next) = next { Some(next) } else { None });
         self.cpus[cpu as usize].overhead_ns = match next {
             Next::Idle => 0,
             _ => self.cpus[cpu as usize].overhead_ns,
@@ -207,6 +208,13 @@ impl Kernel {
         if was_busy != (next != Next::Idle) {
             self.siblings_changed(cpu);
         }
+    }
+
+    /// This task has the CPU from now on, or none of ours.
+    pub(super) fn occupy(&mut self, cpu: u32, task: Option<u32>) {
+        let space = task.map(|task| self.tasks[task as usize].space);
+        self.company.change(self.now, cpu, space);
+        self.use_memory(cpu, task);
     }
 
     /// The number of who leaves the CPU, and all that it has been charged with.

@@ -18,10 +18,7 @@ pub(super) const INTERVAL_NS: u64 = Duration::from_millis(100).as_nanos() as u64
 impl Kernel {
     /// The CPUs that are shielded now.
     fn shield(&self) -> Option<&Shield> {
-        match &self.scheduler {
-            Scheduler::Keel(options) | Scheduler::Built(options, _) => Some(&options.shield),
-            Scheduler::Fifo | Scheduler::Plain(..) => None,
-        }
+        self.scheduler.options().map(|options| &options.shield)
     }
 
     /// Whether some ever are.
@@ -41,7 +38,9 @@ impl Kernel {
 
     /// Others are from now on, for a scheduler that is loaded anew, too.
     pub(super) fn set_shield(&mut self, shield: &Shield) {
-        let (Scheduler::Keel(options) | Scheduler::Built(options, _)) = &mut self.scheduler else {
+        let (Scheduler::Keel(options) | Scheduler::Exact(options) | Scheduler::Built(options, _)) =
+            &mut self.scheduler
+        else {
             return;
         };
         options.shield = shield.clone();

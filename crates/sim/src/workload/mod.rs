@@ -1,6 +1,7 @@
 //! Workloads: from files in rt-app's format, and by a shape and its numbers.
 
 pub mod paper002;
+mod paper003;
 mod rtapp;
 mod shapes;
 
@@ -126,6 +127,11 @@ impl Workload {
                     ));
                 }
             }
+        }
+        if let Some(groups) = &self.together
+            && let Err(why) = evenkeel_keel::grouped(machine, groups)
+        {
+            return wrong(why.to_string());
         }
         let nodes = machine.nodes.len();
         if let Some(task) =

@@ -8,10 +8,11 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use crate::program::{Op, TaskPlan, Workload, parse_time};
 
 use super::paper002::{Reading, TABLES, Table};
+use super::paper003;
 use super::{MAX_TASKS, WorkloadError};
 
 /// The shapes, their numbers with defaults, and what they are.
-pub const SHAPES: [(&str, &str, &str); 7] = [
+pub const SHAPES: [(&str, &str, &str); 10] = [
     ("hogs", "tasks=8,work=100ms", "tasks that only compute"),
     (
         "barrier",
@@ -48,10 +49,32 @@ pub const SHAPES: [(&str, &str, &str); 7] = [
          (pace: percent of the paper's time that they take on a speed core; random, almost: mean time \
          between arrivals at random, and at almost the same time)",
     ),
+    (
+        "memory",
+        "programs=10,threads=100,block=4,total=10,sizes=1,halves=0,touch=10000,gap=50us",
+        "programs whose threads all write to a block (MiB) of their program's, over and over, until together \
+         they have written so much (total: GiB; sizes: of the first of so many programs, the second writes \
+         twice as much, and so on; then again); halves: a number of CPUs of which each such row of programs \
+         has the lower or the upper half, by turns (0: all run anywhere); touch: KiB that a thread writes \
+         in a ms if the cache holds them; gap: mean time until a program creates its next thread",
+    ),
+    (
+        "spawn",
+        "threads=1000,work=20us",
+        "a program that creates a thread and waits for its end, again and again",
+    ),
+    (
+        "tiers",
+        "clients=200,web=100,database=100,think=50ms,work=1ms,query=2ms,requests=50,web_kib=2048,\
+         database_kib=2048,touch=300",
+        "clients that think, ask a web server's threads, which ask those of a database, and wait for the \
+         answer (work, query: mean times of a request there; web_kib, database_kib: what the threads of \
+         each write to; touch: KiB in a ms of work)",
+    ),
 ];
 
 /// The numbers of a shape.
-struct Numbers<'a> {
+pub(super) struct Numbers<'a> {
     text: &'a str,
     values: BTreeMap<&'a str, &'a str>,
 }
@@ -75,7 +98,7 @@ impl<'a> Numbers<'a> {
         Ok(numbers)
     }
 
-    fn wrong(&self, rule: String) -> WorkloadError {
+    pub fn wrong(&self, rule: String) -> WorkloadError {
         WorkloadError::Shape { text: self.text.to_owned(), rule }
     }
 
@@ -83,7 +106,7 @@ impl<'a> Numbers<'a> {
         self.values.get(name).copied().unwrap_or_default()
     }
 
-    fn count(&self, name: &str, least: u64, most: u64) -> Result<u64, WorkloadError> {
+    pub fn count(&self, name: &str, least: u64, most: u64) -> Result<u64, WorkloadError> {
         let value = self.text(name);
         match value.parse::<u64>() {
             Ok(count) if (least..=most).contains(&count) => Ok(count),
@@ -91,7 +114,7 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    fn time(&self, name: &str) -> Result<u64, WorkloadError> {
+    pub fn time(&self, name: &str) -> Result<u64, WorkloadError> {
         let value = self.text(name);
         parse_time(value).ok_or_else(|| {
             self.wrong(format!("{name}={value}: expected a time up to an hour, like 5us or 10ms"))
@@ -111,6 +134,9 @@ pub(super) fn parse(text: &str, seed: u64) -> Option<Result<Workload, WorkloadEr
             "arrivals" => arrivals(&numbers, seed),
             "background" => background(&numbers),
             "paper002" => paper002(&numbers, seed),
+            "memory" => paper003::memory(&numbers, seed),
+            "spawn" => paper003::spawn(&numbers),
+            "tiers" => paper003::tiers(&numbers),
             _ => groups(&numbers),
         }?;
         Ok(Workload { name: text.to_owned(), ..workload })

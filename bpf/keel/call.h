@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A master that begins to aggregate an address space calls its slaves, which would see it only when
+ * they choose next: those that idle come for a sibling that waits, as idle CPUs pull; those that run
+ * something else choose anew, if that would be a sibling.
+ */
+#ifndef EVENKEEL_KEEL_CALL_H
+#define EVENKEEL_KEEL_CALL_H
+
+/* The slaves of the master `own` have this role. */
+static __always_inline bool is_slave_of(u32 cpu, u32 own)
+{
+	return cpu != own && READ_ONCE(roles.role[BOUNDED(cpu, MAX_CPUS)]) ==
+				     (READ_ONCE(roles.role[BOUNDED(own, MAX_CPUS)]) | 1);
+}
+
+/* One idle slave for each sibling that waits here, as long as there are both. */
+KEEL_PART int call_idle(u32 own, u64 space)
+{
+	struct keel_space *wanted = space_state(space);
+	u64 budget = READ_ONCE(tunables.sibling_window);
+	struct task_struct *p;
+	u32 next = 0, position;
+
+	if (!wanted)
+		return 0;
+	bpf_for_each(scx_dsq, p, own, 0) {
+		if (!budget || next >= settings.online)
+			break;
+		budget--;
+		if (!is_sibling(p, space, wanted->process))
+			continue;
+		bpf_for(position, next, settings.online) {
+			u32 cpu = cpu_at(position);
+
+			next = position + 1;
+			if (!is_slave_of(cpu, own) || !has_bit(&idle_cpus, cpu) || !may_run_on(p, cpu))
+				continue;
+			count(COUNT_KICK_IDLE);
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+			break;
+		}
+	}
+	return 0;
+}
+
+/* The slaves that would run a sibling of their own queue now, and not what they run. */
+KEEL_PART int call_busy(u32 own, u64 space, u64 now)
+{
+	u32 position;
+
+	bpf_for(position, 0, settings.online) {
+		struct order_candidate sibling = {};
+		u32 cpu = cpu_at(position);
+		struct cpu_state *c = cpu_state(cpu);
+
+		if (!c || !is_slave_of(cpu, own) || !READ_ONCE(c->running_weight) ||
+		    READ_ONCE(c->running_space) == space || !is_anybody_waiting_on(c, 1))
+			continue;
+		find_sibling(&sibling, cpu, space, running_vruntime(c, now));
+		if (!sibling.exists)
+			continue;
+		count(COUNT_KICK_BUSY);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+	return 0;
+}
+
+static __always_inline void call_slaves(u32 own, u64 space)
+{
+	u64 kick = READ_ONCE(tunables.sibling_kick);
+
+	if (kick >= KICK_IDLE && is_any(&idle_cpus))
+		call_idle(own, space);
+	if (kick >= KICK_BUSY)
+		call_busy(own, space, scx_bpf_now());
+}
+
+#endif

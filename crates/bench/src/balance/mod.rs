@@ -1,0 +1,157 @@
+//! `evenkeel bench balance`: programs of as many threads as CPUs, on CPUs that are not equal, under the
+//! kernel's own scheduler, the keel with and without capability, the user-level balancer, and both
+//! together; and what capability costs.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `round` | how it is measured, in the guest |
+//! | `staggered` | hogs that end one after the other |
+
+mod round;
+mod staggered;
+
+use anyhow::Result;
+
+use crate::guest::{self, Aim, Clock, Contestant, Experiment, Kind, Metric, Wanted};
+
+/// The keel as it takes CPUs for equal.
+const COUNT: &str = "count";
+/// With all that serves threads which run.
+const CAPABILITY: &str = "capability";
+/// Without.
+const PLAIN: &str = "capability-plain";
+/// `evenkeel run` under the kernel's own scheduler.
+const RUN: &str = "run";
+/// `evenkeel run` under [`CAPABILITY`].
+const BOTH: &str = "both";
+
+const PARTS: &str = "--balance capability --parts active,turns";
+
+const BARRIER: &str = "barrier";
+const BARRIER_EFFICIENCY: &str = "barrier-efficiency";
+const STAGGERED: &str = "staggered";
+const STAGGERED_EFFICIENCY: &str = "staggered-efficiency";
+const ENQUEUE_DISPATCH: &str = "enqueue-dispatch";
+
+static METRICS: [Metric; 5] = [
+    Metric {
+        name: BARRIER,
+        kind: Kind::Time,
+        explanation: "a program with a thread on each CPU, which wait for each other ten times: so many \
+                      s it takes, start-up included",
+    },
+    Metric {
+        name: BARRIER_EFFICIENCY,
+        kind: Kind::Index,
+        explanation: "its work, by what all CPUs could have done in that time: 1 is the pace of the \
+                      average CPU",
+    },
+    Metric {
+        name: STAGGERED,
+        kind: Kind::Time,
+        explanation: "a busy thread for each CPU, the second with twice the work of the first, and so \
+                      on: until the last one ends",
+    },
+    Metric {
+        name: STAGGERED_EFFICIENCY,
+        kind: Kind::Index,
+        explanation: "their work, by what as many of the fastest CPUs could have done as there still \
+                      were threads: 1 is no fast CPU idle while a slow one works",
+    },
+    Metric {
+        name: ENQUEUE_DISPATCH,
+        kind: Kind::Cost,
+        explanation: "a call of enqueue and one of dispatch during hackbench, in instructions",
+    },
+];
+
+/// Runs it, as [`guest::run`] does.
+///
+/// # Errors
+/// As there.
+pub fn run(options: &guest::Options) -> Result<i32> {
+    guest::run(&experiment(), options)
+}
+
+/// Is the staggered hogs: started by the experiment itself, in the guest.
+///
+/// # Errors
+/// A thread cannot be started.
+pub fn be_hogs(work: u64) -> Result<i32> {
+    staggered::be(work)
+}
+
+fn experiment() -> Experiment {
+    Experiment {
+        name: "balance",
+        title: "Benchmarks: unequal CPUs under the keel",
+        contestants: vec![
+            Contestant::eevdf(),
+            Contestant::keel(COUNT, "--balance count", "the keel that takes CPUs for equal"),
+            Contestant::keel(
+                PLAIN,
+                "--balance capability",
+                "the keel that goes by what each CPU can do, as the paper has it: only who waits is \
+                 moved",
+            ),
+            Contestant::keel(
+                CAPABILITY,
+                PARTS,
+                "the same with `--parts active,turns`: who runs is moved, too",
+            ),
+            Contestant {
+                name: RUN.to_owned(),
+                explanation: "`evenkeel run` under the kernel's own scheduler",
+                scheduler: guest::contestant::Scheduler::Kernel,
+            },
+            Contestant::keel(BOTH, PARTS, "`evenkeel run` under `capability`"),
+        ],
+        metrics: &METRICS,
+        aims: aims(),
+        programs: &[crate::keel::HACKBENCH],
+        clocks: &Clock::ALL,
+        limit_s: 300,
+        reading: READING,
+        measure: round::measure,
+    }
+}
+
+fn aims() -> Vec<Aim> {
+    let aim = |metric, wanted| Aim { contestant: CAPABILITY, metric, wanted };
+    vec![
+        aim(BARRIER_EFFICIENCY, Wanted::AtLeast(0.92)),
+        aim(STAGGERED_EFFICIENCY, Wanted::AtLeast(0.92)),
+        // Not worse; times as close as this nobody tells apart.
+        aim(BARRIER, Wanted::Ratio(0.99, COUNT)),
+        aim(STAGGERED, Wanted::Ratio(0.99, COUNT)),
+        Aim {
+            contestant: PLAIN,
+            metric: ENQUEUE_DISPATCH,
+            wanted: Wanted::AtMostMore(150.0, COUNT),
+        },
+        aim(ENQUEUE_DISPATCH, Wanted::AtMostMore(150.0, COUNT)),
+    ]
+}
+
+const READING: &str = "\
+- On the timed machine a real-time thread takes half of CPU 1, a millisecond of two. What it really took \
+is measured, and so is what an undisturbed CPU does in the same round: from both follows what the CPUs \
+could have done.
+- On the counted machine nothing is taken of the CPUs, and only costs are measured, in instructions.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_wanted_is_measured_of_somebody() {
+        let experiment = experiment();
+        for aim in &experiment.aims {
+            assert!(experiment.metric(aim.metric).is_some(), "{aim:?}");
+            for who in [Some(aim.contestant), aim.wanted.against()].into_iter().flatten() {
+                assert!(experiment.contestants.iter().any(|one| one.name == who), "{aim:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Groups of CPUs that aggregate together: the paper's roles, and what people say instead.
+
+use std::collections::BTreeMap;
+
+use evenkeel_machine::{Cpu, CpuSet, Machine};
+
+use super::IasError;
+use crate::records::{MAX_CPUS, NO_ROLE};
+
+/// The largest role.
+const MAX_ROLE: u16 = 2 * MAX_CPUS as u16 - 1;
+
+/// Checks the paper's list of roles: index is the CPU, 2k the master of group k, 2k + 1 a slave.
+pub(super) fn allocation(machine: &Machine, roles: &[u16]) -> Result<BTreeMap<u32, u16>, IasError> {
+    let online = machine.online();
+    if roles.len() != online.len() {
+        return Err(IasError::Count { given: roles.len(), cpus: online.len(), online });
+    }
+    let roles: BTreeMap<u32, u16> = online.iter().zip(roles.iter().copied()).collect();
+    let mut masters = BTreeMap::new();
+    for (cpu, role) in &roles {
+        if *role > MAX_ROLE {
+            let value = role.to_string();
+            return Err(IasError::Value { name: "role", value, expected: "0 to 2047" });
+        }
+        if role % 2 == 0
+            && let Some(first) = masters.insert(role / 2, *cpu)
+        {
+            return Err(IasError::TwoMasters { group: role / 2, first, second: *cpu });
+        }
+    }
+    let orphan = roles.values().map(|role| role / 2).find(|group| !masters.contains_key(group));
+    orphan.map_or(Ok(roles), |group| Err(IasError::NoMaster { group }))
+}
+
+/// The CPUs that are online, by what they have in common.
+fn groups_by(machine: &Machine, common: impl Fn(&Cpu) -> u32) -> Vec<CpuSet> {
+    let mut groups: BTreeMap<u32, CpuSet> = BTreeMap::new();
+    for cpu in machine.cpus.iter().filter(|cpu| cpu.online) {
+        groups.entry(common(cpu)).or_default().insert(cpu.id);
+    }
+    groups.into_values().collect()
+}
+
+/// The first CPU of each group is its master.
+fn roles_of(groups: &[CpuSet]) -> BTreeMap<u32, u16> {
+    let members = groups.iter().zip(0..).flat_map(|(cpus, group)| {
+        cpus.iter().enumerate().map(move |(at, cpu)| (cpu, 2 * group + u16::from(at > 0)))
+    });
+    members.collect()
+}
+
+/// CPUs that share a last-level cache are a group.
+pub(crate) fn default_roles(machine: &Machine) -> BTreeMap<u32, u16> {
+    roles_of(&groups_by(machine, |cpu| cpu.llc))
+}
+
+/// The record `roles` of `bpf/keel/intf.h`.
+pub(crate) fn raw_roles(roles: &BTreeMap<u32, u16>) -> [u16; MAX_CPUS] {
+    let mut raw = [NO_ROLE; MAX_CPUS];
+    for (cpu, role) in roles {
+        if let Some(place) = raw.get_mut(*cpu as usize) {
+            *place = *role;
+        }
+    }
+    raw
+}
+
+/// The roles that a list of groups means: `llc`, `l2`, `node`, or CPU lists with slashes in between.
+///
+/// # Errors
+/// Nothing is known of a CPU's level-2 cache; or a CPU that is not online, is named twice or not at all.
+pub fn grouped(machine: &Machine, text: &str) -> Result<Vec<u16>, IasError> {
+    let wrong = |why: String| IasError::Groups { text: text.to_owned(), why };
+    let groups = match text {
+        "llc" => groups_by(machine, |cpu| cpu.llc),
+        "l2" => {
+            let unknown = |cpu: &&Cpu| cpu.online && cpu.l2.is_none();
+            if let Some(Cpu { id, .. }) = machine.cpus.iter().find(unknown) {
+                return Err(wrong(format!("nothing is known of the level-2 cache of CPU {id}")));
+            }
+            groups_by(machine, |cpu| cpu.l2.unwrap_or(cpu.id))
+        }
+        "node" => groups_by(machine, |cpu| cpu.node),
+        lists => {
+            let mut groups = Vec::new();
+            let mut seen = CpuSet::new();
+            for list in lists.split('/') {
+                let cpus: CpuSet = list
+                    .parse()
+                    .map_err(|why: evenkeel_machine::CpuListError| wrong(why.to_string()))?;
+                if let Some(cpu) = cpus.difference(&machine.online()).iter().next() {
+                    return Err(wrong(format!("CPU {cpu} is not online")));
+                }
+                if let Some(cpu) = cpus.intersection(&seen).iter().next() {
+                    return Err(wrong(format!("CPU {cpu} is in two groups")));
+                }
+                if cpus.is_empty() {
+                    return Err(wrong("a group is empty".to_owned()));
+                }
+                seen = seen.union(&cpus);
+                groups.push(cpus);
+            }
+            if let Some(cpu) = machine.online().difference(&seen).iter().next() {
+                return Err(wrong(format!("CPU {cpu} is in no group")));
+            }
+            groups
+        }
+    };
+    Ok(roles_of(&groups).into_values().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine::preset("amc1").unwrap()
+    }
+
+    #[test]
+    fn the_papers_two_groups_on_four_cpus() {
+        let four = |machine: &mut Machine| {
+            machine.cpus.iter_mut().for_each(|cpu| cpu.online = cpu.id < 4);
+        };
+        let mut machine = machine();
+        four(&mut machine);
+        let roles = allocation(&machine, &[0, 1, 2, 3]).unwrap();
+        assert_eq!(roles, [(0, 0), (1, 1), (2, 2), (3, 3)].into());
+        let why = |roles: &[u16]| allocation(&machine, roles).unwrap_err().to_string();
+        assert_eq!(
+            why(&[0, 1, 2]),
+            "3 roles, but 4 CPUs are online (0-3): one number for each, in order"
+        );
+        assert_eq!(why(&[0, 1, 3, 3]), "role 3: group 1 has slaves but no master (role 2)");
+        assert_eq!(why(&[0, 1, 0, 1]), "role 0: group 0 has two masters, CPUs 0 and 2");
+        assert_eq!(why(&[0, 1, 0xffff, 1]), "role \"65535\": expected 0 to 2047");
+    }
+
+    #[test]
+    fn more_groups_than_the_paper_had() {
+        let machine = machine();
+        let cpus = machine.online().len() as u16;
+        let roles: Vec<u16> = (0..cpus).collect();
+        assert_eq!(allocation(&machine, &roles).unwrap().len(), usize::from(cpus));
+    }
+
+    #[test]
+    fn groups_by_their_cpus_or_by_what_they_share() {
+        let machine = machine();
+        let half = machine.online().len() as u32 / 2;
+        let roles = grouped(&machine, &format!("0-{}/{half}-{}", half - 1, 2 * half - 1)).unwrap();
+        assert_eq!(roles.len() as u32, 2 * half);
+        assert_eq!(roles[..2], [0, 1]);
+        assert_eq!(roles[half as usize..half as usize + 2], [2, 3]);
+        for shared in ["llc", "node"] {
+            assert!(allocation(&machine, &grouped(&machine, shared).unwrap()).is_ok());
+        }
+    }
+
+    #[test]
+    fn groups_by_level_2_cache() {
+        let text = "name = \"quad\"\nllcs = [\"0-1\", \"2-3\"]\nl2s = [\"0,2\", \"1,3\"]\n\
+                    kinds = [{ cpus = \"0-3\", capability = 1024 }]\n";
+        let machine = Machine::parse_toml(text, "quad").unwrap();
+        assert_eq!(grouped(&machine, "l2").unwrap(), [0, 2, 1, 3]);
+        assert_eq!(grouped(&machine, "llc").unwrap(), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn impossible_groups_are_named() {
+        let mut machine = machine();
+        machine.cpus.iter_mut().for_each(|cpu| cpu.online = cpu.id < 4);
+        for (text, expected) in [
+            ("0-1/2-4", "CPU 4 is not online"),
+            ("0-2/2-3", "CPU 2 is in two groups"),
+            ("0-1/2", "CPU 3 is in no group"),
+            ("0-3/", "groups \"0-3/\""),
+            ("l3", "expected llc, l2, node, or CPUs like 0-3/4-7"),
+            ("l2", "nothing is known of the level-2 cache of CPU 0; expected llc"),
+        ] {
+            let why = grouped(&machine, text).unwrap_err().to_string();
+            assert!(why.contains(expected), "{why}");
+        }
+    }
+}

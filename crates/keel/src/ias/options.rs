@@ -1,0 +1,127 @@
+//! The parameters of the order policy `ias`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+use crate::options::{OptionError, from_text};
+
+/// The names of the parameters, as they are turned while the keel runs.
+pub(crate) const WINDOW: &str = "ias_window";
+pub(crate) const KICK: &str = "ias_kick";
+
+/// How it aggregates, whoever does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IasOptions {
+    /// How far a search for siblings goes.
+    pub window: Window,
+    /// Which slaves are told at once.
+    pub kick: Kick,
+}
+
+/// How many tasks of a queue a search for siblings looks at, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "u64")]
+pub struct Window {
+    tasks: u64,
+}
+
+impl Window {
+    /// No queue of a simulation is longer, and a CPU that looked at more would do little else.
+    pub const MAX: u64 = 100_000;
+
+    /// In tasks.
+    pub fn tasks(self) -> u64 {
+        self.tasks
+    }
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { tasks: 64 }
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.tasks)
+    }
+}
+
+impl TryFrom<u64> for Window {
+    type Error = OptionError;
+
+    fn try_from(tasks: u64) -> Result<Self, OptionError> {
+        if !(1..=Self::MAX).contains(&tasks) {
+            return Err(OptionError::Window(tasks.to_string()));
+        }
+        Ok(Self { tasks })
+    }
+}
+
+impl FromStr for Window {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        let tasks: u64 = text.parse().map_err(|_| OptionError::Window(text.to_owned()))?;
+        tasks.try_into()
+    }
+}
+
+/// Which slaves are told at once that their master aggregates another address space. The numbers are
+/// `enum sibling_kick` of `bpf/keel/intf.h`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+#[repr(u64)]
+pub enum Kick {
+    /// None: they see it when they choose next.
+    None,
+    /// Those that idle while a sibling waits in the master's queue.
+    #[default]
+    Idle,
+    /// Also those that would run a sibling of their own queue instead of what they run.
+    Busy,
+}
+
+impl Kick {
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::None, "none"), (Self::Idle, "idle"), (Self::Busy, "busy")];
+}
+
+impl fmt::Display for Kick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = Self::ALL.iter().find(|(kick, _)| kick == self);
+        f.write_str(named.map_or("", |(_, name)| name))
+    }
+}
+
+impl FromStr for Kick {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        let named = Self::ALL.iter().find(|(_, name)| *name == text);
+        named.map(|(kick, _)| *kick).ok_or_else(|| OptionError::Kick(text.to_owned()))
+    }
+}
+
+from_text!(Kick);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_or_refused() {
+        assert_eq!("1000".parse::<Window>().map(Window::tasks), Ok(1000));
+        for nonsense in ["0", "100001", "-1", "many", ""] {
+            let why = nonsense.parse::<Window>().unwrap_err().to_string();
+            assert!(why.contains("from 1 to 100000"), "{why}");
+        }
+        for (kick, name) in Kick::ALL {
+            assert_eq!((name.parse(), kick.to_string()), (Ok(kick), name.to_owned()));
+        }
+        let why = "preempt".parse::<Kick>().unwrap_err().to_string();
+        assert_eq!(why, "kick \"preempt\": expected none, idle or busy");
+    }
+}

@@ -1,0 +1,100 @@
+//! How much slaves run what their group's master runs (paper 003: that is what groups are for). Groups are
+//! looked at under every scheduler, whether it aggregates or not.
+
+use std::collections::BTreeMap;
+
+/// A group of CPUs.
+#[derive(Debug)]
+struct Group {
+    master: usize,
+    slaves: Vec<usize>,
+    /// Up to when time has been counted.
+    since_ns: u64,
+}
+
+/// All of them, and the time that they have been in company.
+#[derive(Debug, Default)]
+pub(super) struct Company {
+    groups: Vec<Group>,
+    /// By CPU, where it is in a group.
+    group_of: Vec<Option<usize>>,
+    /// By CPU, the address space that runs there.
+    spaces: Vec<Option<u32>>,
+    /// Time that slaves ran somebody while their master did.
+    pub together_ns: u64,
+    /// Of that, with the master's address space.
+    pub same_ns: u64,
+}
+
+impl Company {
+    /// With these roles: 2k is the master of group k, 2k + 1 a slave of it.
+    pub fn new(roles: &BTreeMap<u32, u16>) -> Self {
+        let size = roles.keys().last().map_or(0, |last| *last as usize + 1);
+        let mut company =
+            Self { group_of: vec![None; size], spaces: vec![None; size], ..Self::default() };
+        for (master, role) in roles.iter().filter(|(_, role)| *role % 2 == 0) {
+            let is_slave = |(_, other): &(&u32, &u16)| **other == role + 1;
+            let slaves = roles.iter().filter(is_slave).map(|(cpu, _)| *cpu as usize);
+            let group = Group { master: *master as usize, slaves: slaves.collect(), since_ns: 0 };
+            for cpu in group.slaves.iter().chain([&group.master]) {
+                company.group_of[*cpu] = Some(company.groups.len());
+            }
+            company.groups.push(group);
+        }
+        company
+    }
+
+    /// From now on somebody of this address space runs on the CPU, or nobody.
+    pub fn change(&mut self, now_ns: u64, cpu: u32, space: Option<u32>) {
+        let cpu = cpu as usize;
+        let Some(group) = self.group_of.get(cpu).copied().flatten() else { return };
+        if self.spaces[cpu] == space {
+            return;
+        }
+        self.count(group, now_ns);
+        self.spaces[cpu] = space;
+    }
+
+    /// It is over.
+    pub fn end(&mut self, now_ns: u64) {
+        (0..self.groups.len()).for_each(|group| self.count(group, now_ns));
+    }
+
+    fn count(&mut self, group: usize, now_ns: u64) {
+        let group = &mut self.groups[group];
+        let passed = now_ns - group.since_ns;
+        group.since_ns = now_ns;
+        let Some(master) = self.spaces[group.master] else { return };
+        for slave in group.slaves.iter().filter_map(|slave| self.spaces[*slave]) {
+            self.together_ns += passed;
+            self.same_ns += passed * u64::from(slave == master);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slaves_are_compared_with_their_own_master() {
+        let mut company = Company::new(&[(0, 0), (1, 1), (2, 2), (3, 3)].into());
+        for (cpu, space) in [(0, 7), (1, 7), (2, 8), (3, 7)] {
+            company.change(0, cpu, Some(space));
+        }
+        company.change(10, 3, Some(8));
+        company.change(15, 0, None);
+        company.end(20);
+        // Group 0: together for 15, all of it the same; group 1: for 20, the last 10 of it.
+        assert_eq!((company.together_ns, company.same_ns), (15 + 20, 15 + 10));
+    }
+
+    #[test]
+    fn cpus_without_a_role_are_in_no_company() {
+        let mut company = Company::new(&[(0, 0)].into());
+        company.change(0, 0, Some(1));
+        company.change(0, 5, Some(1));
+        company.end(10);
+        assert_eq!(company.together_ns, 0);
+    }
+}
