@@ -59,9 +59,12 @@ pub fn real_time() -> Result<Option<Latency>> {
     }
     let mut command = Command::new(CYCLICTEST);
     command.args(["--quiet", "--mlockall", "--smp", "--priority=99", "--policy=fifo"]);
-    command.args(["--interval", INTERVAL_US, "--distance", "137", "--loops", WAKEUPS]);
-    let ended = run(command.args(["--histogram", LONGEST_US]))?;
-    let seen = histogram(&ended.output);
+    command.args(["--interval", INTERVAL_US, "--loops", WAKEUPS]);
+    // Longer than what is kept of a program's output.
+    let file = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+    command.args(["--histogram", LONGEST_US]).arg("--histfile").arg(file.path());
+    let ended = run(&mut command)?;
+    let seen = histogram(&std::fs::read_to_string(file.path())?);
     match Latency::of(&seen) {
         Some(latency) => Ok(Some(latency)),
         None => bail!("{CYCLICTEST} found nothing: {}", ended.output),
