@@ -13,6 +13,7 @@
 #   make bench      all benchmarks, in full (half an hour); writes docs/benchmarks.md
 #   make bench-keel the keel beside other schedulers, in virtual machines; writes docs/benchmarks-keel.md
 #   make bench-balance  programs on unequal CPUs, in virtual machines; writes docs/benchmarks-balance.md
+#   make bench-zone urgent tasks under the keel's gate, in a virtual machine; writes docs/benchmarks-zone.md
 #   make bench-sais packets steered by every policy and by the kernel (half an hour); writes target/sais.json
 #   make install    install under PREFIX (/usr/local), with man pages and completions
 #   make uninstall  take that away again
@@ -37,7 +38,7 @@ UNITS := evenkeel.service evenkeel-keel.service
 NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
-.PHONY: demo test native-test vm-test vm-soak vm-mutate sim-soak fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-sais install uninstall
+.PHONY: demo test native-test vm-test vm-soak vm-mutate sim-soak fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-zone bench-sais install uninstall
 
 demo: build
 	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
@@ -110,6 +111,12 @@ bench-balance: build
 	@scripts/emulator
 	@scripts/kernel 6.18
 	$(BINARY) bench balance --json target/balance.json --markdown docs/benchmarks-balance.md
+
+bench-zone: build
+	@scripts/setup keel
+	@scripts/emulator
+	@scripts/kernel 6.18
+	$(BINARY) bench zone --json target/zone.json --markdown docs/benchmarks-zone.md
 
 # Real programs are left out, and said to be, where they cannot be fetched.
 bench-sais: build vm-setup

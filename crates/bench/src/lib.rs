@@ -40,5 +40,6 @@ pub mod report;
 pub mod repro;
 pub mod sais;
 pub mod verify;
+pub mod zone;
 
 pub use evenkeel_stats as stats;

@@ -22,6 +22,7 @@ fn write_page(text: &mut String, report: &CapabilityReport) -> fmt::Result {
     for sentence in &report.said {
         writeln!(text, "- {sentence}")?;
     }
+    write!(text, "\n{KEEL}")?;
     writeln!(text, "\n## Results\n")?;
     write!(text, "{}", report.report.markdown())?;
     let against = report.report.against_pinning(Contestant::Lag.name());
@@ -55,6 +56,16 @@ fn write_page(text: &mut String, report: &CapabilityReport) -> fmt::Result {
         &Contestant::ALL.map(|c| (c.name(), c.explanation())),
     )
 }
+
+/// Where else to look. What is measured of the keel takes other commands.
+const KEEL: &str = "\
+The keel, which is a scheduler of its own, has its own pages, each by its own command:
+
+- **all eight combinations of its policies on five workloads** (latency, throughput, turn-around time, \
+migrations, switches of the address space): [paper 004, all eight \
+combinations](reproduction/004.md#all-eight-combinations)
+- beside other schedulers: [the keel](benchmarks-keel.md)
+";
 
 const READING: &str = "\
 ## How to read it
@@ -124,6 +135,7 @@ mod tests {
             "| hog | ep | default | 2.500 | 1.000 | - | - | - | 0 | 5 |",
             "lag at rest (ep, 5 runs): 0.050 % of one CPU",
             "- *bound*: avg(C) / min(C)",
+            "](reproduction/004.md#all-eight-combinations)",
             "- `hog`: another user's endless ordinary program",
             "- `default`: the kernel's scheduler alone",
         ] {

@@ -64,6 +64,9 @@ pub enum Wanted {
     Less(f64, &'static str),
     /// At most so much more than this contestant has.
     AtMostMore(f64, &'static str),
+    /// At least this part of the way from what the first one has to what the second one has, where
+    /// that is less.
+    Way(f64, &'static str, &'static str),
     /// At least this, whatever others reach.
     AtLeast(f64),
     /// At most this.
@@ -77,6 +80,7 @@ impl Wanted {
             Self::Ratio(least, whom) => format!(">= {least:.2} times {whom}"),
             Self::Less(most, whom) => format!(">= {whom} - {most}"),
             Self::AtMostMore(most, whom) => format!("<= {whom} + {most}"),
+            Self::Way(least, from, to) => format!(">= {least} of the way from {from} to {to}"),
             Self::AtLeast(least) => format!(">= {least}"),
             Self::AtMost(most) => format!("<= {most}"),
         }
@@ -85,7 +89,10 @@ impl Wanted {
     /// With whom it compares.
     pub fn against(self) -> Option<&'static str> {
         match self {
-            Self::Ratio(_, whom) | Self::Less(_, whom) | Self::AtMostMore(_, whom) => Some(whom),
+            Self::Ratio(_, whom)
+            | Self::Less(_, whom)
+            | Self::AtMostMore(_, whom)
+            | Self::Way(_, whom, _) => Some(whom),
             Self::AtLeast(_) | Self::AtMost(_) => None,
         }
     }

@@ -35,6 +35,18 @@ impl Series {
         estimate(&more)
     }
 
+    /// How much of the way from one contestant to another a third one has gone, in the rounds in which
+    /// there is a way.
+    fn way(&self, metric: &Metric, aim: &Aim, from: &str, to: &str) -> Option<Estimate> {
+        let [from, to, ours] = [from, to, aim.contestant].map(|who| self.figures(who, metric.name));
+        let way = |((from, to), ours): ((Option<f64>, Option<f64>), Option<f64>)| {
+            let (from, to) = (from?, to?);
+            (from > to).then_some((from - ours?) / (from - to))
+        };
+        let gone: Vec<f64> = from.into_iter().zip(to).zip(ours).filter_map(way).collect();
+        estimate(&gone)
+    }
+
     /// The figures of two contestants in the rounds that both have.
     fn pairs(&self, metric: &str, base: &str, ours: &str) -> (Vec<f64>, Vec<f64>) {
         let both = self.figures(base, metric).into_iter().zip(self.figures(ours, metric));
@@ -171,6 +183,9 @@ fn aim_row(series: &Series, metric: &Metric, aim: &Aim) -> AimRow {
         Wanted::AtMostMore(most, whom) => {
             (series.more(metric, aim, whom), Box::new(move |found| found <= most))
         }
+        Wanted::Way(least, from, to) => {
+            (series.way(metric, aim, from, to), Box::new(move |found| found >= least))
+        }
         Wanted::AtLeast(least) => (estimate(&own), Box::new(move |found| found >= least)),
         Wanted::AtMost(most) => (estimate(&own), Box::new(move |found| found <= most)),
     };
@@ -283,6 +298,24 @@ mod tests {
         assert_eq!((aim.found, aim.reached), (Some(100.0), Reached::Reached));
         let reached = keel("cost", wanted, &[1000.0; 10], &[1200.0; 10]).1.reached;
         assert_eq!(reached, Reached::Missed);
+    }
+
+    #[test]
+    fn a_part_of_the_way() {
+        let series = |keel: f64| {
+            let round = [("eevdf", 10.0), ("keel", keel), ("still", 5.0)]
+                .map(|(who, value)| (who.to_owned(), Figures::from([("time".to_owned(), value)])));
+            let contestants = round.iter().map(|(who, _)| who.clone()).collect();
+            let mut rounds = vec![BTreeMap::from(round.clone()); 10];
+            // One in which there is no way.
+            rounds[3].insert("still".into(), Figures::from([("time".to_owned(), 11.0)]));
+            Series { clock: Clock::Counted, contestants, rounds, failed: BTreeMap::new() }
+        };
+        let wanted = Wanted::Way(0.8, "eevdf", "still");
+        let aim = |keel| aims(&experiment("time", wanted), &[series(keel)]).remove(0);
+        assert_eq!((aim(6.0).found, aim(6.0).reached), (Some(0.8), Reached::Reached));
+        assert_eq!((aim(7.0).found, aim(7.0).reached), (Some(0.6), Reached::Missed));
+        assert_eq!(aim(7.0).wanted, ">= 0.8 of the way from eevdf to still");
     }
 
     #[test]

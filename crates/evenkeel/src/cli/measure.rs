@@ -33,6 +33,8 @@ pub enum BenchPart {
     /// Programs on unequal CPUs under the keel, with and without capability, and under the user-level
     /// balancer, in virtual machines.
     Balance(BalanceArgs),
+    /// What the keel's gate does to urgent tasks, over how busy the machine is, in a virtual machine.
+    Zone(ZoneBenchArgs),
     /// Packets processed where their data is wanted, against the kernel's ways: in memory and between
     /// network namespaces.
     Sais(SaisBenchArgs),
@@ -167,6 +169,14 @@ pub struct BalanceArgs {
     /// many (run in the guest by the command itself).
     #[arg(long, value_name = "N", hide = true)]
     pub hogs: Option<u64>,
+}
+
+/// `evenkeel bench zone`.
+#[derive(Debug, Args)]
+pub struct ZoneBenchArgs {
+    /// How they take turns.
+    #[command(flatten)]
+    pub turns: TurnArgs,
 }
 
 /// What all experiments share in which schedulers take turns in virtual machines.

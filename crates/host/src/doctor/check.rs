@@ -50,6 +50,8 @@ pub enum CheckName {
     Services,
     /// Schedulers in BPF.
     SchedExt,
+    /// Which of the keel's policies suit the machine.
+    Policies,
     /// Scheduling by session.
     Autogroup,
     /// Governors, caps and throttling of CPU frequencies.
@@ -78,6 +80,7 @@ impl CheckName {
             Self::LeftBehind => "left behind",
             Self::Services => "services",
             Self::SchedExt => "sched_ext",
+            Self::Policies => "policies",
             Self::Autogroup => "autogroup",
             Self::Frequency => "frequency",
             Self::Limits => "limits",

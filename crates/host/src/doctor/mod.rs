@@ -12,11 +12,13 @@
 //! | `check` | what a check says |
 //! | `checks` | facts to checks: may we observe and act here at all |
 //! | `surroundings` | facts to checks: what else has a hand in it |
+//! | `policies` | facts to checks: which of the keel's policies suit the machine |
 //! | `asymmetry` | watching the CPUs, and what their inequality is worth |
 
 mod asymmetry;
 mod check;
 mod checks;
+mod policies;
 mod process;
 mod surroundings;
 mod system;

@@ -5,6 +5,7 @@ use evenkeel_machine::CpuSet;
 use super::Facts;
 use super::check::{Check, CheckName};
 use super::checks::count;
+use super::policies;
 use super::system::{Frequency, MOVERS};
 
 /// A CPU whose frequency is capped below this share of its highest is named.
@@ -16,6 +17,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Check> {
         quota(facts),
         Some(services(facts)),
         Some(sched_ext(facts)),
+        policies::check(facts),
         autogroup(facts),
         frequency(&facts.system.frequencies),
     ]
