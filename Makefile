@@ -12,6 +12,7 @@
 #   make fuzz       the readers of workloads and machines, FUZZ (10 million) texts from FUZZ_SEED (1)
 #   make bench      all benchmarks, in full (half an hour); writes docs/benchmarks.md
 #   make bench-keel the keel beside other schedulers, in virtual machines; writes docs/benchmarks-keel.md
+#   make bench-ias  sibling aggregation, in a virtual machine (a quarter of an hour); writes docs/benchmarks-ias.md
 #   make bench-balance  programs on unequal CPUs, in virtual machines; writes docs/benchmarks-balance.md
 #   make bench-zone urgent tasks under the keel's gate, in a virtual machine; writes docs/benchmarks-zone.md
 #   make bench-sais packets steered by every policy and by the kernel (half an hour); writes target/sais.json
@@ -38,7 +39,7 @@ UNITS := evenkeel.service evenkeel-keel.service
 NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
-.PHONY: demo test native-test vm-test vm-soak vm-mutate sim-soak fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-zone bench-sais install uninstall
+.PHONY: demo test native-test vm-test vm-soak vm-mutate sim-soak fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-ias bench-zone bench-sais install uninstall
 
 demo: build
 	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
@@ -105,6 +106,12 @@ bench-keel: build
 	@scripts/kernel 6.18
 	-@scripts/peers
 	$(BINARY) bench keel --json target/keel.json --markdown docs/benchmarks-keel.md
+
+bench-ias: build
+	@scripts/setup keel
+	@scripts/emulator
+	@scripts/kernel 6.18
+	$(BINARY) bench ias --rounds 6 --json target/ias.json --markdown docs/benchmarks-ias.md
 
 bench-balance: build
 	@scripts/setup keel

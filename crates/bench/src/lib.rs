@@ -6,6 +6,7 @@
 //! - [`daemon_cost`]: what the daemon costs with many programs, and that nothing grows.
 //! - [`guest`]: schedulers take turns in virtual machines: what the next ones share.
 //! - [`keel`]: the keel beside the kernel's own scheduler and its peers.
+//! - [`ias`]: what sibling aggregation costs, and what it brings together.
 //! - [`balance`]: programs on unequal CPUs, under the keel and the user-level balancer.
 //! - [`sais`]: packets processed where their data is wanted, against the kernel's ways.
 //! - [`repro`]: the papers' figures and tables, measured again.
@@ -26,6 +27,7 @@ pub mod command;
 mod crowd;
 pub mod daemon_cost;
 pub mod guest;
+pub mod ias;
 pub mod interleave;
 pub mod interrupt;
 pub mod keel;

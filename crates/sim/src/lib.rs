@@ -41,7 +41,7 @@ mod workload;
 
 pub use bench::{Speed, Speeds, bench};
 pub use compare::{Compared, Figure, compare_rows};
-pub use kernel::{End, FaultPlan};
+pub use kernel::{Company, End, FaultPlan};
 pub use mask::Mask;
 pub use native::HostError;
 pub use observe::{Account, Broken, Level, Reason, STRICT, TORTURE};

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bytemuck::{Pod, Zeroable, try_pod_read_unaligned};
@@ -21,6 +22,10 @@ const EMPTY_CALLS: usize = 100;
 
 /// The kernel keeps so much of a program's name.
 const NAME_BYTES: usize = 15;
+
+/// How often the list of programs is looked through, and what lies between.
+const LOOKS: usize = 20;
+const LOOK: Duration = Duration::from_millis(10);
 
 /// `struct callback` of bpf/callback.h.
 #[repr(C)]
@@ -132,11 +137,20 @@ impl Stopwatch {
 /// The newest program of a scheduler by this name.
 fn find(function: &str) -> Result<OwnedFd> {
     let kept = OsStr::from_bytes(&function.as_bytes()[..function.len().min(NAME_BYTES)]);
-    let id = ProgInfoIter::default()
-        .filter(|info| info.ty == ProgramType::StructOps && info.name == kept)
-        .map(|info| info.id)
-        .max()
-        .with_context(|| format!("no scheduler with a callback {function} is loaded"))?;
+    let newest = || {
+        ProgInfoIter::default()
+            .filter(|info| info.ty == ProgramType::StructOps && info.name == kept)
+            .map(|info| info.id)
+            .max()
+    };
+    // The list ends early where a program before it goes meanwhile, as those of the last stopwatch do.
+    let id = (0..LOOKS).find_map(|_| {
+        newest().or_else(|| {
+            std::thread::sleep(LOOK);
+            None
+        })
+    });
+    let id = id.with_context(|| format!("no scheduler with a callback {function} is loaded"))?;
     Ok(Program::fd_from_id(id)?)
 }
 

@@ -109,7 +109,7 @@ pub fn weights(cpu: u32, time: Duration) -> Result<f64> {
 }
 
 /// Jain's fairness index: 1 if all are alike, 1 / n if one has all; 0 if nobody has anything.
-fn jain(shares: &[f64]) -> f64 {
+pub fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
     if squares > 0.0 { sum * sum / (shares.len() as f64 * squares) } else { 0.0 }

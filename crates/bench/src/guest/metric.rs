@@ -16,8 +16,12 @@ pub struct Metric {
 pub enum Kind {
     /// A time, in s: less is better.
     Time,
+    /// A time, in s: more is better.
+    Span,
     /// 0..=1: 1 is perfect.
     Index,
+    /// How many times as much: less is better.
+    Factor,
     /// Of one call, in instructions: less is better. The kernel's own scheduler has none.
     Cost,
     /// Work done a second: more is better.
@@ -30,8 +34,9 @@ impl Kind {
     /// A figure of this kind with its unit.
     pub fn amount(self, value: f64) -> String {
         match self {
-            Self::Time if value < 1e-3 => format!("{:.1} us", value * 1e6),
-            Self::Time => format!("{:.2} ms", value * 1e3),
+            Self::Time | Self::Span if value < 1e-3 => format!("{:.1} us", value * 1e6),
+            Self::Time | Self::Span => format!("{:.2} ms", value * 1e3),
+            Self::Factor => format!("{value:.3}"),
             Self::Index => format!("{value:.4}"),
             Self::Cost => format!("{value:.0}"),
             Self::Throughput | Self::Frequency => format!("{value:.1} /s"),
@@ -40,7 +45,7 @@ impl Kind {
 
     /// Whether a figure that grows gets better.
     pub fn is_better_if_more(self) -> bool {
-        matches!(self, Self::Index | Self::Throughput)
+        matches!(self, Self::Span | Self::Index | Self::Throughput)
     }
 }
 

@@ -30,6 +30,9 @@ pub enum BenchPart {
     Daemon(DaemonCostArgs),
     /// The keel against the kernel's own scheduler and its peers, in virtual machines.
     Keel(KeelArgs),
+    /// Sibling aggregation (the keel's order `ias`) in a virtual machine: what it costs, what it brings
+    /// together, how long others wait for it (about a quarter of an hour with --rounds 3).
+    Ias(TurnArgs),
     /// Programs on unequal CPUs under the keel, with and without capability, and under the user-level
     /// balancer, in virtual machines.
     Balance(BalanceArgs),

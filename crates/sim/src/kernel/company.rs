@@ -14,7 +14,7 @@ struct Group {
 
 /// All of them, and the time that they have been in company.
 #[derive(Debug, Default)]
-pub(super) struct Company {
+pub struct Company {
     groups: Vec<Group>,
     /// By CPU, where it is in a group.
     group_of: Vec<Option<usize>>,

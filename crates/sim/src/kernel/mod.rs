@@ -60,6 +60,7 @@ use crate::program::{Op, SharedMemory, Workload};
 use crate::run::{Outcome, Simulation};
 use crate::scheduler::Scheduler;
 
+pub use company::Company;
 pub use faults::{FaultPlan, Hazards};
 
 /// Work is kept in 2^-20 ns, so that no fraction is lost however often a stretch is cut.

@@ -44,7 +44,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
             "{}; all programs aggregate with a bonus of 0. First looking at a queue is free: then the whole \
              history must be that under `fair`, event by event (the simulator's hash of it). Then it takes \
              50 ns an entry, as always here: `ias` looks at the queue's head where `fair` need not. What it \
-             costs a real kernel, in instructions, is not measured.",
+             costs a real kernel, in instructions, is counted by `evenkeel bench ias`.",
             loads.iter().map(|load| format!("`{load}`")).collect::<Vec<_>>().join(", ")
         ),
         findings: vec![

@@ -1,0 +1,95 @@
+//! What is measured, and what is wanted.
+
+use super::expected::Exact;
+use super::{BONUS_0, FAIR, IAS, MULTIPLE};
+use crate::guest::{Aim, Kind, Metric, Wanted};
+
+/// Threads that are created and joined.
+pub const JOIN_STORM: &str = "join-storm";
+/// One program alone.
+pub const ALONE: &str = "alone";
+/// Switches between address spaces.
+pub const SPACES: &str = "space-switches";
+/// How long a CPU runs one address space in a row.
+pub const RUN: &str = "run-length";
+/// Slaves run what their master runs.
+pub const TOGETHER: &str = "co-scheduled";
+/// The median of waits.
+pub const WAIT_P50: &str = "wait-p50";
+/// Their 99th percentile.
+pub const WAIT_P99: &str = "wait-p99";
+/// How evenly threads get on.
+pub const EVEN: &str = "even";
+/// Searches without an answer.
+pub const MISSED: &str = "missed";
+/// One call of dispatch with ten address spaces.
+pub const DISPATCH: &str = "dispatch";
+/// One with five hundred.
+pub const DISPATCH_500: &str = "dispatch-500";
+/// The second by the first.
+pub const DISPATCH_GROWTH: &str = "dispatch-growth";
+
+const fn metric(name: &'static str, kind: Kind, explanation: &'static str) -> Metric {
+    Metric { name, kind, explanation }
+}
+
+/// All of them, in the order of the report.
+pub static METRICS: [Metric; 12] = [
+    metric(
+        JOIN_STORM,
+        Kind::Time,
+        "two threads a CPU that start threads which end at once, all of one program that aggregates",
+    ),
+    metric(ALONE, Kind::Time, "sysbench memory, one program of 16 threads, nothing else to run"),
+    metric(
+        SPACES,
+        Kind::Frequency,
+        "ten programs of 100 busy threads each: CPUs turn from one program to another",
+    ),
+    metric(RUN, Kind::Span, "the same: how long a CPU runs one program in a row, on the average"),
+    metric(
+        TOGETHER,
+        Kind::Index,
+        "the same: the part of the time in which the second CPU of a pair runs the program that the first \
+         one runs",
+    ),
+    metric(WAIT_P50, Kind::Time, "the same: how long threads wait for a CPU, the median"),
+    metric(WAIT_P99, Kind::Time, "the same: 99 of 100 waits are shorter"),
+    metric(EVEN, Kind::Index, "the same: how evenly the threads get CPU time, Jain's index"),
+    metric(
+        MISSED,
+        Kind::Factor,
+        "the same: searches for siblings that ended before the bonus did, by all that found one or ended so",
+    ),
+    metric(DISPATCH, Kind::Cost, "the same: one call of dispatch, in instructions"),
+    metric(
+        DISPATCH_500,
+        Kind::Cost,
+        "500 programs of two busy threads each: one call of dispatch, in instructions",
+    ),
+    metric(DISPATCH_GROWTH, Kind::Factor, "how many times as many as with ten programs that is"),
+];
+
+/// Busy threads of a program on each of the four CPUs.
+const SIBLINGS: u64 = 25;
+const SLICE_MS: u64 = 4;
+/// So much of what exact aggregation brings is wanted.
+const PART: f64 = 0.8;
+
+/// What is to be reached.
+pub fn aims(exact: &Exact) -> Vec<Aim> {
+    let of = |contestant, metric, wanted| Aim { contestant, metric, wanted };
+    let fewer = 1.0 / (1.0 - PART * exact.reduction);
+    let wait_s = (SLICE_MS * (MULTIPLE + SIBLINGS)) as f64 / 1e3;
+    vec![
+        // 1 % more.
+        of(BONUS_0, JOIN_STORM, Wanted::Ratio(1.0 / 1.01, FAIR)),
+        of(IAS, ALONE, Wanted::Ratio(1.0 / 1.01, FAIR)),
+        of(IAS, SPACES, Wanted::Ratio(fewer, FAIR)),
+        of(IAS, TOGETHER, Wanted::AtLeast((PART * exact.co_scheduled * 100.0).round() / 100.0)),
+        of(IAS, WAIT_P99, Wanted::AtMost(wait_s)),
+        of(IAS, EVEN, Wanted::Less(0.01, FAIR)),
+        of(IAS, DISPATCH, Wanted::AtMost(1800.0)),
+        of(IAS, DISPATCH_GROWTH, Wanted::AtMost(1.3)),
+    ]
+}

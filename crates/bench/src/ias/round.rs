@@ -1,0 +1,190 @@
+//! One round, in the guest: everything that is measured under a contestant.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use evenkeel_control::{Request, ask};
+use evenkeel_keel::{Aggregation, Statistics, allocation_request};
+use evenkeel_witness::Ear;
+
+use super::crowd::Crowd;
+use super::turns::Turns;
+use super::{bonus, metric, sched};
+use crate::command::Running;
+use crate::guest::callback::Stopwatch;
+use crate::guest::hogs::jain;
+use crate::guest::storm::Storm;
+use crate::guest::{Figures, Inside, number_after};
+
+/// A program of the system, as one that has the machine to itself.
+pub const SYSBENCH: &str = "/usr/bin/sysbench";
+/// The keel of the guest, which is root's.
+const SOCKET: &str = "/run/evenkeel/keel.sock";
+
+/// Ten programs of a hundred threads: section 4.1.
+const PROGRAMS: usize = 10;
+const THREADS: usize = 100;
+const SPACES: usize = 500;
+/// The paper's two groups on four CPUs.
+const ROLES: [u16; 4] = [0, 1, 2, 3];
+/// How many threads each parent of the storm starts.
+const CHILDREN: usize = 100;
+
+/// What a scheduler gets to order so many new threads, before anything is measured.
+const SETTLE: Duration = Duration::from_millis(300);
+/// How long it is watched who runs when: a turn of 250 threads takes a second.
+const WATCH: Duration = Duration::from_millis(2200);
+/// Between two looks at what has happened meanwhile.
+const LOOK: Duration = Duration::from_millis(250);
+const BUFFER_MIB: u32 = 16;
+
+/// Measures everything under the contestant that is at work.
+///
+/// # Errors
+/// A program or a thread cannot be started, or fails; the keel refuses what it is told.
+pub fn measure(inside: &Inside) -> Result<Figures> {
+    let bonus = bonus(&inside.contestant.name);
+    if bonus.is_some() {
+        ask(Path::new(SOCKET), &allocation_request(&ROLES))?;
+    }
+    let mut figures = Figures::new();
+    aggregate(&[std::process::id()], bonus)?;
+    let storm = Storm::Join.rage(2 * inside.cpus, CHILDREN)?;
+    figures.insert(metric::JOIN_STORM.to_owned(), storm.as_secs_f64());
+    // Our own threads are not to be preferred to those that are measured.
+    aggregate(&[std::process::id()], bonus.map(|_| 0))?;
+    if Path::new(SYSBENCH).exists() {
+        alone(bonus, &mut figures)?;
+    }
+    sched::hurry()?;
+    let dispatch = inside.contestant.callbacks().filter(|_| inside.costs);
+    crowd(bonus, dispatch, &mut figures)?;
+    // Without a bonus nobody searches.
+    if let (Some(prefix), true) = (dispatch, bonus != Some(0)) {
+        spaces(prefix, bonus, &mut figures)?;
+    }
+    Ok(figures)
+}
+
+/// Lets these processes aggregate with a bonus of so many times what ran last.
+fn aggregate(pids: &[u32], bonus: Option<u64>) -> Result<()> {
+    let Some(bonus_value) = bonus else { return Ok(()) };
+    for pid in pids {
+        let how = Aggregation { pid: *pid, agg: 1, bonus_type: 1, bonus_value, limit: 0 };
+        ask(Path::new(SOCKET), &how.request())?;
+    }
+    Ok(())
+}
+
+/// One program that has the machine to itself.
+fn alone(bonus: Option<u64>, figures: &mut Figures) -> Result<()> {
+    let mut command = Command::new(SYSBENCH);
+    command.args(["memory", "--threads=16", "--memory-block-size=1M", "--memory-total-size=256M"]);
+    let command = command.args(["--memory-scope=global", "--time=0", "run"]);
+    let program = Running::start(command)?;
+    aggregate(&[program.pid()], bonus)?;
+    let ended = program.wait()?;
+    let took = number_after(&ended.output, "total time:");
+    let took =
+        took.with_context(|| format!("{SYSBENCH} does not say its time: {}", ended.output))?;
+    figures.insert(metric::ALONE.to_owned(), took);
+    Ok(())
+}
+
+fn crowd(bonus: Option<u64>, dispatch: Option<&str>, figures: &mut Figures) -> Result<()> {
+    let mut crowd = Crowd::gather(PROGRAMS, THREADS)?;
+    aggregate(&crowd.pids(), bonus)?;
+    let roles = (0..).zip(ROLES).collect();
+    let turns = Rc::new(RefCell::new(Turns::new(crowd.programs()?, &roles)));
+    let (told, counts) = (Rc::clone(&turns), Rc::new(Cell::new(false)));
+    let begun = Rc::clone(&counts);
+    // Whatever takes long is done while the machine is still idle.
+    let ear = Ear::open(BUFFER_MIB, move |event| {
+        if begun.get() {
+            told.borrow_mut().see(event);
+        }
+    })?;
+    let stopwatch = dispatch.map(Calls::of_dispatch).transpose()?;
+    crowd.go();
+    std::thread::sleep(SETTLE);
+    ear.look()?;
+    counts.set(true);
+    let before = bonus.map(|_| counters()).transpose()?;
+    let start = Instant::now();
+    while start.elapsed() < WATCH {
+        std::thread::sleep(LOOK);
+        ear.look()?;
+    }
+    let after = bonus.map(|_| counters()).transpose()?;
+    ear.end()?;
+    if let Some(each) = stopwatch.map(|calls| calls.each()).transpose()?.flatten() {
+        figures.insert(metric::DISPATCH.to_owned(), each);
+    }
+    if let Some((before, after)) = before.zip(after) {
+        let count = |name: &str| {
+            let of = |counters: &BTreeMap<String, u64>| counters.get(name).copied();
+            of(&after).unwrap_or_default() as f64 - of(&before).unwrap_or_default() as f64
+        };
+        let ended = count("window");
+        let searches = ended + count("aggregate") + count("follow");
+        figures.insert(metric::MISSED.to_owned(), ended / searches.max(1.0));
+    }
+    let turns = Rc::into_inner(turns).context("somebody still listens")?;
+    let seen = turns.into_inner().end();
+    let mut add = |name: &str, value: Option<f64>| {
+        figures.extend(value.map(|value| (name.to_owned(), value)));
+    };
+    add(metric::SPACES, Some(seen.switches as f64 / seen.time_s));
+    add(metric::RUN, Some(seen.time_s * seen.cpus as f64 / seen.switches.max(1) as f64));
+    add(metric::TOGETHER, seen.co_scheduled);
+    add(metric::WAIT_P50, seen.wait_s(50));
+    add(metric::WAIT_P99, seen.wait_s(99));
+    add(metric::EVEN, Some(jain(&seen.ran_ns)));
+    Ok(())
+}
+
+/// Many address spaces, and in each hardly anybody to prefer: the longest searches.
+fn spaces(prefix: &str, bonus: Option<u64>, figures: &mut Figures) -> Result<()> {
+    let mut crowd = Crowd::gather(SPACES, 2)?;
+    aggregate(&crowd.pids(), bonus)?;
+    let calls = Calls::of_dispatch(prefix)?;
+    crowd.go();
+    std::thread::sleep(SETTLE);
+    let Some(many) = calls.each()? else { return Ok(()) };
+    figures.insert(metric::DISPATCH_500.to_owned(), many);
+    if let Some(few) = figures.get(metric::DISPATCH) {
+        figures.insert(metric::DISPATCH_GROWTH.to_owned(), many / few);
+    }
+    Ok(())
+}
+
+/// Calls that are counted as long as it lives.
+struct Calls {
+    stopwatch: Stopwatch,
+    own_ns: f64,
+}
+
+impl Calls {
+    fn of_dispatch(prefix: &str) -> Result<Self> {
+        let own_ns = Stopwatch::own_ns()?;
+        let stopwatch = Stopwatch::around(&format!("{prefix}_dispatch"))?;
+        Ok(Self { stopwatch, own_ns })
+    }
+
+    /// What one takes, in instructions.
+    fn each(&self) -> Result<Option<f64>> {
+        Ok(self.stopwatch.cost()?.each_ns().map(|each_ns| each_ns - self.own_ns))
+    }
+}
+
+fn counters() -> Result<BTreeMap<String, u64>> {
+    let answer = ask(Path::new(SOCKET), &Request::new("stats"))?;
+    let statistics: Statistics =
+        serde_json::from_value(answer).context("the keel's statistics are of another version")?;
+    Ok(statistics.counters)
+}
