@@ -23,12 +23,12 @@ const THIEF: NoiseConfig =
     NoiseConfig { busy_us: 1_000, period_us: 2_000, limit: Duration::from_secs(100) };
 
 /// Of the program with barriers, in its units of about 1 ms of a real CPU.
-const WORK: u64 = 800;
+const WORK: u64 = 4800;
 const PHASES: u64 = 10;
 /// Of the first hog, in computations.
-const HOG_WORK: u64 = 100_000;
+const HOG_WORK: u64 = 400_000;
 /// Where only the speed is measured: a part in so many.
-const SAMPLE: u64 = 4;
+const SAMPLE: u64 = 3;
 
 /// Measures everything under the contestant that is at work.
 ///

@@ -65,6 +65,8 @@ The keel, which is a scheduler of its own, has its own pages, each by its own co
 migrations, switches of the address space): [paper 004, all eight \
 combinations](reproduction/004.md#all-eight-combinations)
 - beside other schedulers: [the keel](benchmarks-keel.md)
+- programs on unequal CPUs: [by capability](benchmarks-balance.md); threads that share their memory: \
+[aggregation](benchmarks-ias.md)
 ";
 
 const READING: &str = "\
