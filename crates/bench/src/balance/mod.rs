@@ -34,35 +34,35 @@ const STAGGERED_EFFICIENCY: &str = "staggered-efficiency";
 const ENQUEUE_DISPATCH: &str = "enqueue-dispatch";
 
 static METRICS: [Metric; 5] = [
-    Metric {
-        name: BARRIER,
-        kind: Kind::Time,
-        explanation: "a program with a thread on each CPU, which wait for each other ten times: so many \
+    Metric::new(
+        BARRIER,
+        Kind::Time,
+        "a program with a thread on each CPU, which wait for each other ten times: so many \
                       s it takes, start-up included",
-    },
-    Metric {
-        name: BARRIER_EFFICIENCY,
-        kind: Kind::Index,
-        explanation: "its work, by what all CPUs could have done in that time: 1 is the pace of the \
+    ),
+    Metric::new(
+        BARRIER_EFFICIENCY,
+        Kind::Index,
+        "its work, by what all CPUs could have done in that time: 1 is the pace of the \
                       average CPU",
-    },
-    Metric {
-        name: STAGGERED,
-        kind: Kind::Time,
-        explanation: "a busy thread for each CPU, the second with twice the work of the first, and so \
+    ),
+    Metric::new(
+        STAGGERED,
+        Kind::Time,
+        "a busy thread for each CPU, the second with twice the work of the first, and so \
                       on: until the last one ends",
-    },
-    Metric {
-        name: STAGGERED_EFFICIENCY,
-        kind: Kind::Index,
-        explanation: "their work, by what as many of the fastest CPUs could have done as there still \
+    ),
+    Metric::new(
+        STAGGERED_EFFICIENCY,
+        Kind::Index,
+        "their work, by what as many of the fastest CPUs could have done as there still \
                       were threads: 1 is no fast CPU idle while a slow one works",
-    },
-    Metric {
-        name: ENQUEUE_DISPATCH,
-        kind: Kind::Cost,
-        explanation: "a call of enqueue and one of dispatch during hackbench, in instructions",
-    },
+    ),
+    Metric::new(
+        ENQUEUE_DISPATCH,
+        Kind::Cost,
+        "a call of enqueue and one of dispatch during hackbench, in instructions",
+    ),
 ];
 
 /// Runs it, as [`guest::run`] does.

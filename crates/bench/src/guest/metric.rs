@@ -11,6 +11,13 @@ pub struct Metric {
     pub explanation: &'static str,
 }
 
+impl Metric {
+    /// All of it.
+    pub const fn new(name: &'static str, kind: Kind, explanation: &'static str) -> Self {
+        Self { name, kind, explanation }
+    }
+}
+
 /// What a figure is a figure of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

@@ -29,45 +29,53 @@ pub const DISPATCH_500: &str = "dispatch-500";
 /// The second by the first.
 pub const DISPATCH_GROWTH: &str = "dispatch-growth";
 
-const fn metric(name: &'static str, kind: Kind, explanation: &'static str) -> Metric {
-    Metric { name, kind, explanation }
-}
-
 /// All of them, in the order of the report.
 pub static METRICS: [Metric; 12] = [
-    metric(
+    Metric::new(
         JOIN_STORM,
         Kind::Time,
         "two threads a CPU that start threads which end at once, all of one program that aggregates",
     ),
-    metric(ALONE, Kind::Time, "sysbench memory, one program of 16 threads, nothing else to run"),
-    metric(
+    Metric::new(
+        ALONE,
+        Kind::Time,
+        "sysbench memory, one program of 16 threads, nothing else to run",
+    ),
+    Metric::new(
         SPACES,
         Kind::Frequency,
         "ten programs of 100 busy threads each: CPUs turn from one program to another",
     ),
-    metric(RUN, Kind::Span, "the same: how long a CPU runs one program in a row, on the average"),
-    metric(
+    Metric::new(
+        RUN,
+        Kind::Span,
+        "the same: how long a CPU runs one program in a row, on the average",
+    ),
+    Metric::new(
         TOGETHER,
         Kind::Index,
         "the same: the part of the time in which the second CPU of a pair runs the program that the first \
          one runs",
     ),
-    metric(WAIT_P50, Kind::Time, "the same: how long threads wait for a CPU, the median"),
-    metric(WAIT_P99, Kind::Time, "the same: 99 of 100 waits are shorter"),
-    metric(EVEN, Kind::Index, "the same: how evenly the threads get CPU time, Jain's index"),
-    metric(
+    Metric::new(WAIT_P50, Kind::Time, "the same: how long threads wait for a CPU, the median"),
+    Metric::new(WAIT_P99, Kind::Time, "the same: 99 of 100 waits are shorter"),
+    Metric::new(EVEN, Kind::Index, "the same: how evenly the threads get CPU time, Jain's index"),
+    Metric::new(
         MISSED,
         Kind::Factor,
         "the same: searches for siblings that ended before the bonus did, by all that found one or ended so",
     ),
-    metric(DISPATCH, Kind::Cost, "the same: one call of dispatch, in instructions"),
-    metric(
+    Metric::new(DISPATCH, Kind::Cost, "the same: one call of dispatch, in instructions"),
+    Metric::new(
         DISPATCH_500,
         Kind::Cost,
         "500 programs of two busy threads each: one call of dispatch, in instructions",
     ),
-    metric(DISPATCH_GROWTH, Kind::Factor, "how many times as many as with ten programs that is"),
+    Metric::new(
+        DISPATCH_GROWTH,
+        Kind::Factor,
+        "how many times as many as with ten programs that is",
+    ),
 ];
 
 /// Busy threads of a program on each of the four CPUs.

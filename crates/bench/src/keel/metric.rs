@@ -35,49 +35,53 @@ pub const DISPATCH: &str = "dispatch";
 /// Both together.
 pub const ENQUEUE_DISPATCH: &str = "enqueue-dispatch";
 
-const fn metric(name: &'static str, kind: Kind, explanation: &'static str) -> Metric {
-    Metric { name, kind, explanation }
-}
-
 /// All of them, in the order of the report.
 pub static METRICS: [Metric; 15] = [
-    metric(HACKBENCH, Kind::Time, "groups of 20 senders and 20 receivers that exchange messages"),
-    metric(
+    Metric::new(
+        HACKBENCH,
+        Kind::Time,
+        "groups of 20 senders and 20 receivers that exchange messages",
+    ),
+    Metric::new(
         SYSBENCH_CPU,
         Kind::Time,
         "sysbench cpu: pure computation in twice as many threads as CPUs",
     ),
-    metric(
+    Metric::new(
         SYSBENCH_THREADS,
         Kind::Time,
         "sysbench threads: four threads a CPU that yield and contend for locks",
     ),
-    metric(FORK_STORM, Kind::Time, "two processes a CPU that fork children which end at once"),
-    metric(EXEC_STORM, Kind::Time, "the same, and each child becomes `true`"),
-    metric(JOIN_STORM, Kind::Time, "two threads a CPU that start threads which end at once"),
-    metric(
+    Metric::new(FORK_STORM, Kind::Time, "two processes a CPU that fork children which end at once"),
+    Metric::new(EXEC_STORM, Kind::Time, "the same, and each child becomes `true`"),
+    Metric::new(JOIN_STORM, Kind::Time, "two threads a CPU that start threads which end at once"),
+    Metric::new(
         WAKE_P50,
         Kind::Time,
         "from when a message is sent to when its receiver runs, beside as many busy threads as CPUs: \
          the median",
     ),
-    metric(WAKE_P99, Kind::Time, "the same: 99 of 100 are faster"),
-    metric(
+    Metric::new(WAKE_P99, Kind::Time, "the same: 99 of 100 are faster"),
+    Metric::new(
         EVEN_ONE_MORE,
         Kind::Index,
         "how evenly busy threads get on, one more than there are CPUs: Jain's index (1: all alike)",
     ),
-    metric(EVEN_FOURFOLD, Kind::Index, "the same with four busy threads a CPU"),
-    metric(
+    Metric::new(EVEN_FOURFOLD, Kind::Index, "the same with four busy threads a CPU"),
+    Metric::new(
         WEIGHTS,
         Kind::Index,
         "how exactly two busy threads on one CPU, one of nice 0 and one of nice 5, share it by their \
          weights of 3 to 1 (1: exactly)",
     ),
-    metric(SELECT_CPU, Kind::Cost, "one call of select_cpu, in instructions, during hackbench"),
-    metric(ENQUEUE, Kind::Cost, "one call of enqueue"),
-    metric(DISPATCH, Kind::Cost, "one call of dispatch"),
-    metric(ENQUEUE_DISPATCH, Kind::Cost, "one call of each of the last two"),
+    Metric::new(
+        SELECT_CPU,
+        Kind::Cost,
+        "one call of select_cpu, in instructions, during hackbench",
+    ),
+    Metric::new(ENQUEUE, Kind::Cost, "one call of enqueue"),
+    Metric::new(DISPATCH, Kind::Cost, "one call of dispatch"),
+    Metric::new(ENQUEUE_DISPATCH, Kind::Cost, "one call of each of the last two"),
 ];
 
 /// What the keel is to reach.

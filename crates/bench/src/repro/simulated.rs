@@ -80,18 +80,25 @@ impl Simulator {
 pub type Measure<L> = fn(&L) -> Result<Part>;
 
 /// A paper that is simulated.
-pub struct Simulated<'a, L> {
+pub struct Simulated<L: 'static> {
     /// The paper's number.
-    pub number: &'a str,
+    pub number: &'static str,
     /// Its authors and title.
-    pub title: &'a str,
+    pub title: &'static str,
     /// The machines.
-    pub machines: &'a str,
+    pub machines: &'static str,
     /// All parts, and what makes them.
-    pub parts: &'a [(&'static str, Measure<L>)],
+    pub parts: &'static [(&'static str, Measure<L>)],
+    /// What they are made in.
+    pub lab: fn(&Options) -> Result<L>,
 }
 
-impl<L> Simulated<'_, L> {
+impl<L> Simulated<L> {
+    /// The names of all parts.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.parts.iter().map(|(id, _)| *id).collect()
+    }
+
     /// Makes these parts; `so_far` gets the study after each of them.
     ///
     /// # Errors
@@ -99,11 +106,11 @@ impl<L> Simulated<'_, L> {
     /// reason.
     pub fn measure(
         &self,
-        lab: &L,
         chosen: &[&str],
         options: &Options,
         so_far: &mut dyn FnMut(&Study) -> Result<()>,
     ) -> Result<Study> {
+        let lab = (self.lab)(options)?;
         let mut machine = MachineInfo::read();
         let simulated = format!("on {}; no figure depends on the machine above", self.machines);
         machine.notes.insert("simulated".to_owned(), simulated);
@@ -116,7 +123,7 @@ impl<L> Simulated<'_, L> {
         };
         for (id, measure) in self.parts.iter().filter(|(id, _)| chosen.contains(id)) {
             eprintln!("{id}");
-            let measured = measure(lab);
+            let measured = measure(&lab);
             crate::interrupt::check()?;
             study.parts.push(Part::measured(id, measured, options.quick));
             so_far(&study)?;

@@ -28,33 +28,29 @@ const COLD: &str = "cold";
 const SELECT_CPU: &str = "select-cpu";
 const ENQUEUE_DISPATCH: &str = "enqueue-dispatch";
 
-const fn metric(name: &'static str, kind: Kind, explanation: &'static str) -> Metric {
-    Metric { name, kind, explanation }
-}
-
 /// The figures beside each load.
 macro_rules! metrics {
     ($($load:literal $busy:literal),+) => { [
         $(
-            metric(concat!("rt-mean-", $load), Kind::Time, concat!(
+            Metric::new(concat!("rt-mean-", $load), Kind::Time, concat!(
                 "from when a real-time thread (FIFO 99, one pinned to each CPU; cyclictest) was to wake \
                  up until it runs, ", $busy, ": the mean")),
-            metric(concat!("rt-p99-", $load), Kind::Time, "the same: 99 of 100 are faster"),
-            metric(concat!("rt-max-", $load), Kind::Time, "the same: the longest"),
-            metric(concat!("wake-p99-", $load), Kind::Time,
+            Metric::new(concat!("rt-p99-", $load), Kind::Time, "the same: 99 of 100 are faster"),
+            Metric::new(concat!("rt-max-", $load), Kind::Time, "the same: the longest"),
+            Metric::new(concat!("wake-p99-", $load), Kind::Time,
                 "the same of ordinary threads that sleep: 99 of 100 are faster"),
-            metric(concat!("moves-", $load), Kind::Frequency,
+            Metric::new(concat!("moves-", $load), Kind::Frequency,
                 "how often threads of the background found themselves on another CPU; one is counted \
                  at least, so that there are ratios"),
-            metric(concat!("tries-", $load), Kind::Frequency,
+            Metric::new(concat!("tries-", $load), Kind::Frequency,
                 "how often the keel looked for tasks to move"),
-            metric(concat!("work-", $load), Kind::Throughput,
+            Metric::new(concat!("work-", $load), Kind::Throughput,
                 "computations of the background"),
         )+
-        metric(SELECT_CPU, Kind::Cost,
+        Metric::new(SELECT_CPU, Kind::Cost,
             "one call of select_cpu, in instructions, during hackbench: all CPUs are busy, so that a \
              gate refuses nothing"),
-        metric(ENQUEUE_DISPATCH, Kind::Cost, "one call of enqueue and one of dispatch there"),
+        Metric::new(ENQUEUE_DISPATCH, Kind::Cost, "one call of enqueue and one of dispatch there"),
     ] };
 }
 

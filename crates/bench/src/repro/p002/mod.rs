@@ -24,11 +24,8 @@ mod runs;
 mod slices;
 mod tables;
 
-use anyhow::Result;
-
+use super::Paper;
 use super::simulated::{Measure, Simulated};
-use super::study::Study;
-use super::{Options, Paper};
 use runs::Lab;
 
 const TITLE: &str = "Mehta, Kanungo: Capability Aware Dynamic Load Balancer for Asymmetric NUMA \
@@ -43,24 +40,17 @@ const PARTS: [(&str, Measure<Lab>); 5] = [
     ("layouts", layouts::measure),
 ];
 
+const SIMULATED: Simulated<Lab> = Simulated {
+    number: "002",
+    title: TITLE,
+    machines: "`amc1`, `amc2`, `amc3`",
+    parts: &PARTS,
+    lab: |options| Lab::new(options.quick, options.runs),
+};
+
 /// The paper.
-pub const PAPER: Paper = Paper { number: "002", parts, measure };
-
-fn parts() -> Vec<&'static str> {
-    PARTS.map(|(id, _)| id).to_vec()
-}
-
-fn measure(
-    chosen: &[&str],
-    options: &Options,
-    so_far: &mut dyn FnMut(&Study) -> Result<()>,
-) -> Result<Study> {
-    let lab = Lab::new(options.quick, options.runs)?;
-    let paper = Simulated {
-        number: PAPER.number,
-        title: TITLE,
-        machines: "`amc1`, `amc2`, `amc3`",
-        parts: &PARTS,
-    };
-    paper.measure(&lab, chosen, options, so_far)
-}
+pub const PAPER: Paper = Paper {
+    number: SIMULATED.number,
+    parts: || SIMULATED.names(),
+    measure: |chosen, options, so_far| SIMULATED.measure(chosen, options, so_far),
+};

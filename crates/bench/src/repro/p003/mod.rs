@@ -22,11 +22,9 @@ mod servers;
 mod spawn;
 mod strength;
 
-use anyhow::Result;
-
+use super::Paper;
 use super::simulated::{Measure, Simulated};
-use super::study::{Part, Study};
-use super::{Options, Paper};
+use super::study::Part;
 use lab::Lab;
 
 const TITLE: &str = "Yamada, Kusakabe: Proposal and Evaluation of APIs for utilizing Inter-Core Time \
@@ -43,27 +41,20 @@ const PARTS: [(&str, Measure<Lab>); 7] = [
     ("hardware", |_| Ok(hardware())),
 ];
 
+const SIMULATED: Simulated<Lab> = Simulated {
+    number: "003",
+    title: TITLE,
+    machines: "the paper's four cores with two L2 caches, and two cores with one",
+    parts: &PARTS,
+    lab: |options| Lab::new(options.quick, options.runs),
+};
+
 /// The paper.
-pub const PAPER: Paper = Paper { number: "003", parts, measure };
-
-fn parts() -> Vec<&'static str> {
-    PARTS.map(|(id, _)| id).to_vec()
-}
-
-fn measure(
-    chosen: &[&str],
-    options: &Options,
-    so_far: &mut dyn FnMut(&Study) -> Result<()>,
-) -> Result<Study> {
-    let lab = Lab::new(options.quick, options.runs)?;
-    let paper = Simulated {
-        number: PAPER.number,
-        title: TITLE,
-        machines: "the paper's four cores with two L2 caches, and two cores with one",
-        parts: &PARTS,
-    };
-    paper.measure(&lab, chosen, options, so_far)
-}
+pub const PAPER: Paper = Paper {
+    number: SIMULATED.number,
+    parts: || SIMULATED.names(),
+    measure: |chosen, options, so_far| SIMULATED.measure(chosen, options, so_far),
+};
 
 /// What needs a processor's counters.
 fn stalls() -> Part {

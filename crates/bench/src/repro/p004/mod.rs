@@ -20,7 +20,7 @@ use evenkeel_sim::Report;
 use contestant::WARM_HIGH_LEVEL;
 
 use super::simulated::{Measure, Simulated, Simulator};
-use super::study::{Part, Study};
+use super::study::Part;
 use super::{Options, Paper};
 
 const TITLE: &str = "Lim, Min, Eom: Load-Balancing for Improving User Responsiveness on Multicore \
@@ -37,8 +37,20 @@ const PARTS: [(&str, Measure<Scale>); 4] = [
     ("combinations", combinations::measure),
 ];
 
+const SIMULATED: Simulated<Scale> = Simulated {
+    number: "004",
+    title: TITLE,
+    machines: "machines of 4 to 128 CPUs",
+    parts: &PARTS,
+    lab: Scale::new,
+};
+
 /// The paper.
-pub const PAPER: Paper = Paper { number: "004", parts, measure };
+pub const PAPER: Paper = Paper {
+    number: SIMULATED.number,
+    parts: || SIMULATED.names(),
+    measure: |chosen, options, so_far| SIMULATED.measure(chosen, options, so_far),
+};
 
 /// How much is simulated.
 struct Scale {
@@ -48,6 +60,15 @@ struct Scale {
 }
 
 impl Scale {
+    fn new(options: &Options) -> Result<Self> {
+        let usual = if options.quick { QUICK_SEEDS } else { SEEDS };
+        Ok(Self {
+            simulator: Simulator::new()?,
+            is_quick: options.quick,
+            seeds: options.runs.map_or(usual, |seeds| seeds as u64),
+        })
+    }
+
     /// As for a look.
     #[cfg(test)]
     fn quick() -> Self {
@@ -58,30 +79,6 @@ impl Scale {
 fn migrations(report: &Report) -> f64 {
     report.migrations.iter().map(|kind| kind.count).sum::<u64>() as f64 * 1000.0
         / report.makespan_ms
-}
-
-fn parts() -> Vec<&'static str> {
-    PARTS.map(|(id, _)| id).to_vec()
-}
-
-fn measure(
-    chosen: &[&str],
-    options: &Options,
-    so_far: &mut dyn FnMut(&Study) -> Result<()>,
-) -> Result<Study> {
-    let usual = if options.quick { QUICK_SEEDS } else { SEEDS };
-    let scale = Scale {
-        simulator: Simulator::new()?,
-        is_quick: options.quick,
-        seeds: options.runs.map_or(usual, |seeds| seeds as u64),
-    };
-    let paper = Simulated {
-        number: PAPER.number,
-        title: TITLE,
-        machines: "machines of 4 to 128 CPUs",
-        parts: &PARTS,
-    };
-    paper.measure(&scale, chosen, options, so_far)
 }
 
 /// What needs a kernel whose runqueues are locked.
