@@ -130,7 +130,8 @@ static __always_inline bool lets_go(struct task_struct *p, struct task_state *t,
 	if (!(settings.parts & PART_ACTIVE) || !to)
 		return false;
 	c->leave_to = 0;
-	if (is_anybody_waiting_on(c, 1) || !may_run_on(p, to - 1) ||
+	/* Since the tick anything may have changed: mask, shield, whoever is there. */
+	if (is_anybody_waiting_on(c, 1) || !may_run_on(p, to - 1) || is_closed(t, to - 1) ||
 	    !scx_bpf_test_and_clear_cpu_idle(to - 1))
 		return false;
 	t->leaves_to = to;
@@ -154,8 +155,8 @@ KEEL_PART bool gives_place(struct task_struct *p __arg_trusted, u32 own, u64 now
 	c->change_with = 0;
 	other = cpu_state(with - 1);
 	if (!other || is_anybody_waiting_on(c, 1) || READ_ONCE(other->runnable) != 1 ||
-	    !may_run_on(p, with - 1) || !may_change(p, c, other, now) ||
-	    !may_move(own, p, MOVE_ACTIVE, now))
+	    !may_run_on(p, with - 1) || is_closed(t, with - 1) ||
+	    !may_change(p, c, other, now) || !may_move(own, p, MOVE_ACTIVE, now))
 		return false;
 	c->turn_until_ns = now + balance_turn_ns(&params, unlike(own), settings.online);
 	WRITE_ONCE(other->turn_until_ns,

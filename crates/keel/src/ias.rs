@@ -315,8 +315,9 @@ impl Ias {
         aggregation: Aggregation,
     ) -> Result<(), IasError> {
         self.set(scheduler, Some(peer), aggregation)?;
-        let stat = Process::new(aggregation.pid as i32).and_then(|process| process.stat());
-        self.given.extend(stat.ok().and_then(|stat| known(&stat)));
+        // Else those who have ended would be remembered for ever.
+        self.given.retain(|one| at_work(one.0) == Some(*one));
+        self.given.extend(at_work(aggregation.pid));
         Ok(())
     }
 
@@ -428,6 +429,11 @@ impl Ias {
             search,
         }
     }
+}
+
+/// The process that has this number now.
+fn at_work(pid: u32) -> Option<Known> {
+    known(&Process::new(pid as i32).ok()?.stat().ok()?)
 }
 
 fn open_process(pid: u32) -> Result<OwnedFd, IasError> {

@@ -37,7 +37,7 @@ static METRICS: [Metric; 5] = [
     Metric::new(
         BARRIER,
         Kind::Time,
-        "a program with a thread on each CPU, which wait for each other ten times: so many \
+        "a program with a thread on each CPU, which spin until all have come, ten times: so many \
                       s it takes, start-up included",
     ),
     Metric::new(

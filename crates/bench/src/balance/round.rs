@@ -124,7 +124,9 @@ impl Job<'_> {
         let run_it = [own, "run".into(), "--".into()];
         let mut words = run_it.into_iter().filter(|_| self.balanced).chain(words);
         let mut command = Command::new(words.next().context("no program")?);
-        command.args(words).env("OMP_WAIT_POLICY", "passive");
+        // Who waits at a barrier goes on to use its CPU: if that idled, any scheduler would fetch the
+        // last thread over, and so hide where it has been.
+        command.args(words).env("OMP_WAIT_POLICY", "active");
         set_threads(&mut command, self.cpus);
         Ok(run(&mut command)?.output)
     }

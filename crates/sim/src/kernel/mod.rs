@@ -17,7 +17,9 @@
 //! | `steps` | what tasks do between stretches of work |
 //! | `balancer` | the user-level balancer on top |
 //! | `capability` | what user space tells the keel of the CPUs while it runs |
+//! | `shield` | what it does about shielded CPUs |
 //! | `auto` | what user space finds out about address spaces, and tells the keel |
+//! | `tell` | what whoever watches is told |
 //! | `faults` | calls that fail, delays, changes |
 //! | `interleave` | callbacks that are under way at the same time |
 
@@ -39,12 +41,13 @@ mod recorder;
 mod schedule;
 mod shield;
 mod steps;
+mod tell;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::marker::PhantomPinned;
 use std::sync::Arc;
 
-use evenkeel_invariants::{Class, What, weight_of_nice};
+use evenkeel_invariants::{What, weight_of_nice};
 use evenkeel_keel::tape::Entry;
 use evenkeel_machine::Machine;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -533,23 +536,6 @@ impl Kernel {
             .tasks
             .get(task as usize)
             .map_or_else(|| format!("task {task}"), |plan| plan.name.to_string())
-    }
-
-    /// Tells whoever watches.
-    fn tell(&mut self, cpu: u32, what: What) {
-        self.observer.event(self.now, cpu, what);
-    }
-
-    fn tell_class(&mut self, task: u32) {
-        let t = &self.tasks[task as usize];
-        let class = Class::Fair { weight: weight_of_nice(t.nice), group: t.group as u64 };
-        self.tell(t.raw.cpu, What::Class { task: tid(task), class });
-    }
-
-    fn tell_affinity(&mut self, task: u32) {
-        let t = &self.tasks[task as usize];
-        let allowed = t.allowed.to_set();
-        self.tell(t.raw.cpu, What::Affinity { task: tid(task), allowed });
     }
 
     /// How far apart two CPUs are.

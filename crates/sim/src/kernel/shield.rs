@@ -17,7 +17,7 @@ pub(super) const INTERVAL_NS: u64 = Duration::from_millis(100).as_nanos() as u64
 
 impl Kernel {
     /// The CPUs that are shielded now.
-    fn shield(&self) -> Option<&Shield> {
+    pub(super) fn shield(&self) -> Option<&Shield> {
         self.scheduler.options().map(|options| &options.shield)
     }
 
@@ -26,14 +26,6 @@ impl Kernel {
         let shields = |(_, change): &(u64, Change)| matches!(change, Change::Shield(_));
         self.shield().is_some_and(|shield| !shield.is_none())
             || self.workload.changes.iter().any(shields)
-    }
-
-    /// Tells whoever watches.
-    pub(super) fn tell_shield(&mut self) {
-        if let Some(shield) = self.shield() {
-            let cpus = shield.cpus().clone();
-            self.tell(0, What::Shield { cpus });
-        }
     }
 
     /// Others are from now on, for a scheduler that is loaded anew, too.
