@@ -11,8 +11,7 @@
 static __always_inline struct sais_flow *flow_of(const struct sais_flow_key *key)
 {
 	struct sais_flow *flow = bpf_map_lookup_elem(&flows, key);
-	struct sais_flow none = { .core = NO_CORE, .path = NO_CORE, .echoed = NO_NUMBER,
-				  .arrived = NO_CORE };
+	struct sais_flow none = { .core = NO_CORE, .path = NO_CORE, .arrived = NO_CORE };
 
 	if (flow)
 		return flow;

@@ -16,7 +16,7 @@ use evenkeel_machine::{CpuSet, Machine};
 
 use crate::load::{Load, LoadError};
 use crate::measure::{MeasureError, StripTimes};
-use crate::records::{NO_CORE, RawFlow, RawKey, RawLive};
+use crate::records::{NO_CORE, RULE_JUDGED, RULE_SATURATED, RawFlow, RawKey, RawLive};
 
 /// How often connections are judged.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -122,10 +122,11 @@ impl Auto {
                 *place = *domain as u16;
             }
         }
-        live.saturated.fill(0);
-        for (word, saturated) in self.saturated.as_words().iter().zip(&mut live.saturated) {
-            *saturated = *word;
-        }
+    }
+
+    /// What becomes of packets for a core that may be used.
+    pub(crate) fn rule(&self, core: u32) -> u8 {
+        if self.saturated.contains(core) { RULE_SATURATED } else { RULE_JUDGED }
     }
 
     /// Why packets of a connection are handed over (`Ok`), or left where they arrive (`Err`). The
@@ -235,6 +236,7 @@ mod tests {
         let mut live: RawLive = bytemuck::Zeroable::zeroed();
         auto.write(&mut live);
         assert_eq!((live.worth_within, live.worth_across), (0, 1));
-        assert_eq!((&live.domain[..3], live.saturated[0]), (&[0, 0, 2][..], 2));
+        assert_eq!(live.domain[..3], [0, 0, 2]);
+        assert_eq!((auto.rule(0), auto.rule(1)), (RULE_JUDGED, RULE_SATURATED));
     }
 }
