@@ -92,6 +92,8 @@ struct sais_live {
 	u16 domain[MAX_CPUS];	/* the last-level cache of each core */
 	u32 worth_within;	/* 1: handing over pays between cores that share one */
 	u32 worth_across;	/* 1: handing over pays between cores that do not */
+	u32 is_looking;		/* 0: who receives is not asked for the moment */
+	u32 pad;
 };
 
 /* A connection as its incoming packets show it, all in network order; IPv4 mapped into IPv6. */

@@ -50,6 +50,8 @@ pub(crate) struct RawLive {
     pub domain: [u16; MAX_CPUS],
     pub worth_within: u32,
     pub worth_across: u32,
+    pub is_looking: u32,
+    pub pad: u32,
 }
 
 /// `struct sais_flow_key`.

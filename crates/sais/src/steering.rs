@@ -252,13 +252,21 @@ impl Steering {
     /// # Errors
     /// The kernel refused; somebody else's program is on the device meanwhile.
     pub fn review(&mut self, guarded: Option<&mut GuardedSession>) -> Result<(), SteeringError> {
+        if let Some(auto) = self.auto.as_mut().filter(|auto| auto.looks_soon()) {
+            auto.look(true);
+            auto.write(&mut self.live);
+            self.write_live()?;
+        }
         let Some(mut auto) = self.auto.take_if(|auto| auto.is_due()) else { return Ok(()) };
         let is_hidden = self.flow_steering.as_ref().is_some_and(FlowSteering::is_on);
-        let is_useful = self.raw_flows().map(|flows| auto.judge(&flows, is_hidden));
+        let judged = self.raw_flows().map(|flows| auto.judge(&flows, is_hidden));
+        // Hints are issued, and who waits is seen, only while it is looked who receives.
+        let is_useful = matches!(judged, Ok(Ok(true)));
+        auto.look(is_useful || is_hidden || self.mode == Mode::Hint || self.holds());
         auto.write(&mut self.live);
         self.auto = Some(auto);
-        let is_useful = is_useful?;
         self.write_live()?;
+        judged??;
         if let Some((steering, guarded)) = self.flow_steering.as_mut().zip(guarded) {
             return Ok(steering.switch(guarded, is_useful)?);
         }
