@@ -45,6 +45,8 @@ impl Load {
         Self::Percent(95),
         Self::Full,
     ];
+    /// Where the levels differ, and where the paper measured.
+    pub const SOME: [Self; 2] = [Self::Percent(60), Self::Full];
 
     fn percent(self) -> u32 {
         match self {
