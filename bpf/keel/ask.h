@@ -91,24 +91,13 @@ KEEL_PART bool ask_gate(struct task_struct *p __arg_trusted, u32 source, u32 rea
 	return open;
 }
 
-/* A move that the gate is not asked about. */
-static __always_inline void count_ungated(u32 reason)
-{
-	count(COUNT_UNGATED);
-	count(COUNT_MOVE_WAKE + reason);
-}
-
-/* The same; a gate that never refuses is not asked, and none about what does not concern it. */
+/* The same; a gate that never refuses is not asked. */
 static __always_inline bool may_move(u32 source, struct task_struct *p, u32 reason, u64 now)
 {
-	if (settings.gate == GATE_ALWAYS) {
-		count(COUNT_GATE_OPEN);
-		count(COUNT_MOVE_WAKE + reason);
-		return true;
-	}
-	if (gate_concerns(reason, READ_ONCE(tunables.max_idle_wait_ns)))
+	if (settings.gate != GATE_ALWAYS)
 		return ask_gate(p, source, reason, now);
-	count_ungated(reason);
+	count(COUNT_GATE_OPEN);
+	count(COUNT_MOVE_WAKE + reason);
 	return true;
 }
 
@@ -118,6 +107,24 @@ static __always_inline bool is_overdue(struct task_state *t, u64 now)
 	u64 since = t->waiting_since_ns;
 
 	return now > since && now - since > READ_ONCE(tunables.max_idle_wait_ns);
+}
+
+/* A move that the gate is not asked about. */
+static __always_inline void count_ungated(u32 reason)
+{
+	count(COUNT_UNGATED);
+	count(COUNT_MOVE_WAKE + reason);
+}
+
+/* Whether who is new may be placed elsewhere. */
+static __always_inline bool may_place(u32 source, struct task_struct *p, enum move_reason reason,
+				      u64 now)
+{
+	if (settings.gate == GATE_ALWAYS ||
+	    gate_concerns(reason, READ_ONCE(tunables.max_idle_wait_ns)))
+		return may_move(source, p, reason, now);
+	count_ungated(reason);
+	return true;
 }
 
 #endif
