@@ -147,8 +147,8 @@ fn aims() -> Vec<Aim> {
 }
 
 const READING: &str = "\
-- `eevdf`, `always`, `still` and `warm-high` are measured beside all loads, the others at 60 % and under \
-everything, where they differ most.
+- `eevdf`, `always` and `warm-high` are measured beside all loads, `still` from 40 to 75 %, the other levels \
+at 60 %, where they differ most.
 - Computations of the background are counted over all CPUs, of which the emulator executes one at a time: \
 what is lost where a CPU idles shows only while all others do, too. The [simulation](reproduction/004.md) \
 shows that.

@@ -43,10 +43,14 @@ pub fn measure(inside: &Inside) -> Result<Figures> {
     Ok(figures)
 }
 
-/// The loads under which somebody is measured: those on whom aims are set under all, others where it
-/// tells them apart, because a round takes minutes.
+/// The loads beside which somebody is measured. A round takes minutes, so only those beside all of whom
+/// something is wanted.
 pub fn loads(contestant: &str) -> &'static [Load] {
-    if [EEVDF, ALWAYS, STILL, HIGH].contains(&contestant) { &Load::ALL } else { &Load::SOME }
+    match contestant {
+        EEVDF | ALWAYS | HIGH => &Load::ALL,
+        STILL => &Load::BAND,
+        _ => &Load::LEVELS,
+    }
 }
 
 fn beside(
