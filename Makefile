@@ -14,7 +14,7 @@
 #   make bench-keel the keel beside other schedulers, in virtual machines; writes docs/benchmarks-keel.md
 #   make bench-ias  sibling aggregation, in a virtual machine (a quarter of an hour); writes docs/benchmarks-ias.md
 #   make bench-balance  programs on unequal CPUs, in virtual machines; writes docs/benchmarks-balance.md
-#   make bench-zone urgent tasks under the keel's gate, in a virtual machine; writes docs/benchmarks-zone.md
+#   make bench-zone urgent tasks under the keel's gate, in a virtual machine (a quarter of an hour); writes docs/benchmarks-zone.md
 #   make bench-sais packets steered by every policy and by the kernel (half an hour); writes target/sais.json
 #   make install    install under PREFIX (/usr/local), with man pages and completions
 #   make uninstall  take that away again
@@ -123,7 +123,7 @@ bench-zone: build
 	@scripts/setup keel
 	@scripts/emulator
 	@scripts/kernel 6.18
-	$(BINARY) bench zone --json target/zone.json --markdown docs/benchmarks-zone.md
+	$(BINARY) bench zone --rounds 6 --json target/zone.json --markdown docs/benchmarks-zone.md
 
 # Real programs are left out, and said to be, where they cannot be fetched.
 bench-sais: build vm-setup

@@ -233,7 +233,7 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (wake_flags & SCX_WAKE_FORK) {
 		cpu = place_new(p, t, prev);
 		c = cpu_state(prev);
-		if (c && cpu != prev && !may_move(prev, p, MOVE_FORK, now))
+		if (c && cpu != prev && !may_place(prev, p, MOVE_FORK, now))
 			cpu = prev;
 		if (scx_bpf_test_and_clear_cpu_idle(cpu))
 			claimed = cpu;

@@ -59,7 +59,7 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 	if (t->space != space_of(p)) {
 		t->space = space_of(p);
 		cpu = place_new(p, t, own);
-		if (cpu == own || !may_move(own, p, MOVE_EXEC, now))
+		if (cpu == own || !may_place(own, p, MOVE_EXEC, now))
 			return own;
 		/* Whether it is idle or not: it is looked for below, by its queue. */
 		scx_bpf_test_and_clear_cpu_idle(cpu);
