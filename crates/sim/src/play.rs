@@ -288,11 +288,7 @@ impl Actor {
     /// From the beginning to its end, or until all is over.
     fn act(mut self) {
         let stage = self.stage.clone();
-        let mut open = stage.curtain.enter();
-        while !*open && !stage.is_over() {
-            open = stage.curtain.wait(open);
-        }
-        drop(open);
+        stage.wait_for_curtain(|open| open);
         let mut at = 0;
         while let Some(op) = self.plan.ops.get(at).filter(|_| !stage.is_over()) {
             let here = at;
@@ -318,13 +314,23 @@ impl Actor {
                 }
                 Op::Goto(to) => at = to,
                 // check() lets no others come this far.
-                _ => return,
+                _ => break,
             }
         }
+        // What it has had can be asked for only as long as it is there.
+        stage.wait_for_curtain(|_| false);
     }
 }
 
 impl Stage {
+    /// Until the curtain is as wanted, or all is over.
+    fn wait_for_curtain(&self, is_wanted: fn(bool) -> bool) {
+        let mut open = self.curtain.enter();
+        while !is_wanted(*open) && !self.is_over() {
+            open = self.curtain.wait(open);
+        }
+    }
+
     /// Uses so much CPU time, of this thread's.
     fn work(&self, ns: u64) {
         const STEPS: u32 = 500;
