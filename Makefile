@@ -17,7 +17,7 @@
 #   make bench-free the same programs on a real kernel, in virtual machines, and in the simulator; writes
 #                   docs/benchmarks-free.md
 #   make bench-sim  how fast the simulator is; writes docs/benchmarks-sim.md
-#   make bench-zone urgent tasks under the keel's gate, in a virtual machine; writes docs/benchmarks-zone.md
+#   make bench-zone urgent tasks under the keel's gate, in a virtual machine (a quarter of an hour); writes docs/benchmarks-zone.md
 #   make bench-sais packets steered by every policy and by the kernel (half an hour); writes target/sais.json
 #   make install    install under PREFIX (/usr/local), with man pages and completions
 #   make uninstall  take that away again
@@ -126,7 +126,7 @@ bench-zone: build
 	@scripts/setup keel
 	@scripts/emulator
 	@scripts/kernel 6.18
-	$(BINARY) bench zone --json target/zone.json --markdown docs/benchmarks-zone.md
+	$(BINARY) bench zone --rounds 6 --json target/zone.json --markdown docs/benchmarks-zone.md
 
 bench-free: build
 	@scripts/setup keel

@@ -44,8 +44,9 @@
  * ones: who waits for all of them at a barrier waits for the average and not the slowest.
  *
  * It departs from the paper where that leaves more than one reading: the threshold
- * of a quarter (an eighth) stays, where line 40 has a bare "<". And the threads of a
- * process are not kept on CPUs of one kind (4.1.2 ii).
+ * of a quarter (an eighth) stays, where line 40 has a bare "<". And nobody keeps the
+ * threads of a process on CPUs of one kind (4.1.2 ii): PART_TURNS and PART_ACTIVE do for
+ * programs with barriers what that is for (crates/sim/tests/turns.rs).
  */
 #ifndef EVENKEEL_BALANCE_H
 #define EVENKEEL_BALANCE_H

@@ -6,7 +6,9 @@
  * The gate is asked before every move that is optional, with its reason, and may
  * refuse it. It is not asked where a move is a matter of life: a task whose CPU was
  * taken by a real-time task or went offline, whose affinity changed, or that has
- * waited too long (see bpf/keel/migrate.h). So no gate can let a task starve.
+ * waited too long (see bpf/keel/migrate.h). So no gate can let a task starve. Nor is it
+ * asked, unless it is strict, where nothing is moved: a new task or program leaves no warm
+ * caches and no queue behind.
  *
  * `always`: yes. This is classic Linux, and what the other policies are measured
  * against.
@@ -35,8 +37,10 @@
  * Departures: the paper reads its 5 s from the task's entry in /proc, we let a share
  * that halves every 32 ms stay above the limit for as long. The times of prize and
  * punishment are two knobs there, as here; a task between both gets no points. And
- * the paper does not balance at all in the quiet zone even while somebody waits and
- * a CPU idles: that is `--strict` here, else bounded by `--max-idle-wait`.
+ * the paper does not balance at all in the quiet zone, not even new tasks (section 3),
+ * nor while somebody waits and a CPU idles: that is `--strict` here. Else new tasks are
+ * placed as with `always`, because where they once are they stay in the quiet zone, and
+ * waiting is bounded by `--max-idle-wait`.
  */
 #ifndef EVENKEEL_GATE_H
 #define EVENKEEL_GATE_H
@@ -104,6 +108,15 @@ struct gate_mean {
 	u32 utilisation;
 	u32 cpus;
 };
+
+/* `max_idle_wait_ns` of who may wait for ever: the gate is strict. */
+#define IDLE_WAIT_NEVER (~0ULL)
+
+/* Whether the gate is asked about such moves, or they are none. */
+POLICY bool gate_concerns(u32 reason, u64 max_idle_wait_ns)
+{
+	return max_idle_wait_ns == IDLE_WAIT_NEVER || (reason != MOVE_FORK && reason != MOVE_EXEC);
+}
 
 /* Above how many percent the gate opens. */
 POLICY u32 zone_limit_pct(u32 level)

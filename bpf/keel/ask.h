@@ -116,4 +116,15 @@ static __always_inline void count_ungated(u32 reason)
 	count(COUNT_MOVE_WAKE + reason);
 }
 
+/* Whether who is new may be placed elsewhere. */
+static __always_inline bool may_place(u32 source, struct task_struct *p, enum move_reason reason,
+				      u64 now)
+{
+	if (settings.gate == GATE_ALWAYS ||
+	    gate_concerns(reason, READ_ONCE(tunables.max_idle_wait_ns)))
+		return may_move(source, p, reason, now);
+	count_ungated(reason);
+	return true;
+}
+
 #endif

@@ -10,7 +10,8 @@ use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::{
-    Test, demo, hotplug, invariants, keel, policies, replay, sais, shield, support, user_level,
+    Test, demo, hotplug, invariants, keel, policies, replay, sais, shield, support, unequal,
+    user_level,
 };
 
 /// The argument before a test's name.
@@ -65,6 +66,7 @@ static BOOTS: &[Boot] = &[
             keel::LOADED_OFTEN,
             policies::SHORT,
             policies::TESTS,
+            unequal::TESTS,
             shield::TESTS,
             sais::TESTS,
         ],

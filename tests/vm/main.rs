@@ -29,6 +29,7 @@ mod sais;
 mod scheduler;
 mod shield;
 mod storms;
+mod unequal;
 mod user_level;
 mod watched;
 

@@ -8,15 +8,13 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use evenkeel_journal::affinity;
-
 use crate::Test;
 use crate::hotplug::switch;
 use crate::invariants::{crowd, fork_and_exec, hogs};
 use crate::roles::role;
 use crate::scheduler::{Keel, Scheduler, loads, state};
 use crate::storms::*;
-use crate::support::{EVENKEEL, NOBODY, all, just, output, text, wait_for};
+use crate::support::{EVENKEEL, NOBODY, output, text, wait_for};
 use crate::watched::ROUGH;
 
 /// What a paper answers to each of the three questions, after the plain answer.
@@ -50,10 +48,6 @@ pub const TESTS: &[Test] = &[
     Test { name: "policies::a_configuration_names_programs", run: a_configuration_names_programs },
     Test { name: "policies::the_helper_tries_and_tells", run: the_helper_tries_and_tells },
     Test { name: "policies::impossible_aggregation_is_refused", run: impossible_aggregation },
-    Test { name: "policies::fast_cpus_carry_more", run: fast_cpus_carry_more },
-    Test { name: "policies::what_is_taken_is_missing", run: what_is_taken_is_missing },
-    Test { name: "policies::who_runs_alone_leaves_a_slow_cpu", run: who_runs_alone_leaves },
-    Test { name: "policies::threads_take_turns_on_unequal_cpus", run: threads_take_turns },
     Test { name: "policies::hogs", run: || hogs(PAPERS, ROUGH) },
     Test { name: "policies::a_crowd", run: || crowd(PAPERS, 200) },
     Test { name: "policies::fork_and_exec", run: || fork_and_exec(PAPERS) },
@@ -132,7 +126,7 @@ fn knobs_turn_while_it_runs() {
 }
 
 /// Counts how often each counter went up while `load` ran.
-fn counted(keel: &Keel, load: impl FnOnce()) -> BTreeMap<String, u64> {
+pub fn counted(keel: &Keel, load: impl FnOnce()) -> BTreeMap<String, u64> {
     let before = keel.counters();
     load();
     keel.counters().into_iter().map(|(name, count)| (name.clone(), count - before[&name])).collect()
@@ -167,95 +161,6 @@ fn the_gate_refuses_and_opens() {
     });
     assert!(busy["gate_busy"] > 0, "{busy:?}");
     assert_eq!(keel.end().0, Some(0));
-}
-
-/// Twelve hogs on CPUs of which two are twice as fast as the others: these get eight of them.
-fn fast_cpus_carry_more() {
-    let flags = ["--balance", "capability", "--capacity", "0-1=1024,2-3=512", "--static-capacity"];
-    let keel = Keel::start(&flags);
-    let mut hogs = Threads::default();
-    (0..12).for_each(|_| hogs.start(|| spin(Duration::from_millis(10))));
-    std::thread::sleep(Duration::from_secs(4));
-    let mut fast = Vec::new();
-    for _ in 0..20 {
-        std::thread::sleep(Duration::from_millis(100));
-        let runnable = keel.runnable();
-        fast.push(runnable[0] + runnable[1]);
-    }
-    fast.sort_unstable();
-    // Taken for equal they would carry six; a guest's own threads come and go.
-    assert!(fast[fast.len() / 2] >= 7, "{fast:?}");
-    hogs.end();
-    assert_eq!(keel.end().0, Some(0));
-}
-
-/// Of a CPU that a real-time task has for three quarters of the time a quarter is left, and all when
-/// that has gone.
-fn what_is_taken_is_missing() {
-    let keel = Keel::start(&["--balance", "capability"]);
-    // The host takes a part of all of them.
-    let is_less = || {
-        let capabilities = keel.capabilities();
-        capabilities[2] * 2 < capabilities[0]
-    };
-    let mut thief = Threads::default();
-    thief.start(|| {
-        spin(Duration::from_millis(30));
-        std::thread::sleep(Duration::from_millis(10));
-    });
-    let tid = *thief.tids.last().unwrap();
-    affinity::set(tid, &just(2)).unwrap();
-    set_real_time(tid, 10);
-    wait_for("a CPU that can do less", is_less);
-    thief.end();
-    wait_for("all that it can do", || {
-        let capabilities = keel.capabilities();
-        capabilities[2] * 10 > capabilities[0] * 9
-    });
-    assert_eq!(keel.end().0, Some(0));
-    let still = Keel::start(&["--balance", "capability", "--static-capacity"]);
-    assert_eq!(still.capabilities(), [1024; 4]);
-    assert_eq!(still.end().0, Some(0));
-}
-
-/// A hog that may use one slow CPU only is alone there, and goes to a fast one as soon as it may.
-fn who_runs_alone_leaves() {
-    let refusal = refused(&["sched", "--parts", "active"]);
-    assert!(refusal.contains("use --balance capability"), "{refusal}");
-    let flags = ["--balance", "capability", "--capacity", "0-1=1024,2-3=512", "--static-capacity"];
-    for (active, leaves) in [(&[][..], false), (&["--parts", "active"][..], true)] {
-        let keel = Keel::start(&[&flags[..], active].concat());
-        let counters = counted(&keel, || {
-            let mut hogs = Threads::default();
-            hogs.start(|| spin(Duration::from_millis(10)));
-            let tid = *hogs.tids.last().unwrap();
-            affinity::set(tid, &just(3)).unwrap();
-            std::thread::sleep(Duration::from_secs(1));
-            affinity::set(tid, &all()).unwrap();
-            std::thread::sleep(Duration::from_secs(2));
-            hogs.end();
-        });
-        assert_eq!(counters["move_active"] > 0, leaves, "{counters:?}");
-        assert_eq!(keel.end().0, Some(0));
-    }
-}
-
-/// The threads of a program that has one for each CPU change places where CPUs are unequal.
-fn threads_take_turns() {
-    let flags = ["--balance", "capability", "--capacity", "0-1=1024,2-3=512", "--static-capacity"];
-    for (turns, change) in [(&[][..], false), (&["--parts", "turns"][..], true)] {
-        let keel = Keel::start(&[&flags[..], turns].concat());
-        let counters = counted(&keel, || {
-            let mut hogs = Threads::default();
-            for _ in 0..4 {
-                hogs.start(|| spin(Duration::from_millis(10)));
-            }
-            std::thread::sleep(Duration::from_secs(2));
-            hogs.end();
-        });
-        assert_eq!(counters["move_active"] > 0, change, "{counters:?}");
-        assert_eq!(keel.end().0, Some(0));
-    }
 }
 
 /// The guest's program under a name of its own.

@@ -85,6 +85,11 @@ u32 test_gate_may(u32 kind, const struct zone_knobs *zone, const struct gate_vie
 	return gate_may(&params, view);
 }
 
+u32 test_gate_concerns(u32 reason, u64 max_idle_wait_ns)
+{
+	return gate_concerns(reason, max_idle_wait_ns);
+}
+
 u32 test_gate_mean(const struct zone_knobs *zone, const u32 *cpus, const unsigned char *idle, u32 n)
 {
 	struct gate_params params = { .kind = GATE_ZONE, .zone = zone };

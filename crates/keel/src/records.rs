@@ -210,7 +210,7 @@ pub(crate) const COUNTERS: [(&str, &str); 42] = [
     ("gate_punished", "Moves allowed because the task's points lifted it above the limit"),
     ("gate_quiet", "Moves refused because the utilisation was not above the zone's limit"),
     ("gate_prized", "Moves refused because the task's points took it down to the limit"),
-    ("ungated", "Moves that the gate was not asked about: a matter of life"),
+    ("ungated", "Moves that the gate was not asked about: a matter of life, or of who is new"),
     ("aggregate", "Times that a sibling of who ran was preferred to the queue's head"),
     ("follow", "Times that a sibling of what the group's master runs was preferred"),
     ("window", "Searches for siblings that ended before the bonus did"),

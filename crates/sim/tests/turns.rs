@@ -5,10 +5,12 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use evenkeel_keel::{Balance, Options};
 use evenkeel_machine::{Costs, Machine};
-use evenkeel_sim::program::{Thief, Workload};
-use evenkeel_sim::{Report, Simulation};
+use evenkeel_sim::program::{Op, TaskPlan, Thief, Workload};
+use evenkeel_sim::{Mask, Report, Simulation};
 
 use common::{MS, Sim, paper};
 
@@ -74,4 +76,51 @@ fn strangers_and_equals_do_not_change_places() {
     // Programs of one thread each.
     assert_eq!(takes(&simulation(machine, "turns", "hogs:tasks=4,work=500ms")).1, 0);
     assert_eq!(takes(&simulation(paper(4), "turns", "barrier:tasks=4,work=50ms,rounds=10")).1, 0);
+}
+
+/// Two programs of four threads each, which meet at barriers of their own, on four fast and four slow
+/// CPUs; threads of both arrive by turns. When the last of each has ended, in ms, the later one first.
+/// `apart`: each program has CPUs of one kind.
+fn two_programs(parts: &str, apart: bool) -> [f64; 2] {
+    let (threads, rounds) = (4, 20);
+    let mut simulation = simulation(unequal(threads, threads), parts, "hogs");
+    let task = |at: u32| {
+        let program = at % 2;
+        let round = vec![
+            Op::Run(100 * MS),
+            Op::Barrier(program as usize),
+            Op::Repeat { to: 0, times: rounds - 1 },
+        ];
+        let mut kind = Mask::EMPTY;
+        (0..threads).for_each(|cpu| kind.set(program * threads + cpu));
+        TaskPlan {
+            space: program,
+            allowed: apart.then(|| Arc::new(kind)),
+            ..TaskPlan::new(format!("p{program}"), round)
+        }
+    };
+    let tasks = (0..2 * threads).map(task).collect();
+    simulation.workload =
+        Arc::new(Workload { tasks, barriers: vec![threads; 2], ..Workload::default() });
+    let report = Report::new(&simulation, &simulation.run().unwrap());
+    assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+    let last = report.tat.max_ms;
+    // All threads of a program end together.
+    [last, 2.0 * report.tat.mean_ms - last]
+}
+
+/// Paper 002 has the threads of a process on similar CPUs, on fast ones if possible. That one of two
+/// programs has the fast ones, and the other has them next, comes about by itself: who waits at a
+/// barrier leaves its CPU to whoever is late, and threads change places within their program only.
+#[test]
+fn turns_do_for_programs_what_similar_cpus_would() {
+    let [apart, mixed, turns] = [("", true), ("active", false), ("active,turns", false)]
+        .map(|(parts, apart)| two_programs(parts, apart));
+    println!("apart {apart:?}, mixed {mixed:?}, turns {turns:?}");
+    assert_eq!(apart, [4_000.0, 2_000.0]);
+    // If the second moved up when the first has ended.
+    let best = [3_000.0, 2_000.0];
+    let mean = |ends: [f64; 2]| ends.iter().sum::<f64>() / 2.0;
+    assert!(mean(turns) < 1.05 * mean(best) && turns[0] < 1.05 * best[0], "{turns:?}");
+    assert!(mean(turns) < 0.9 * mean(mixed), "no better than without: {turns:?} {mixed:?}");
 }

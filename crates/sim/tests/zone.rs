@@ -5,6 +5,7 @@
 mod common;
 
 use evenkeel_keel::{Gate, IdleWait, Level, Options};
+use evenkeel_sim::Report;
 use evenkeel_sim::program::Workload;
 
 use common::{Sim, paper};
@@ -27,12 +28,26 @@ fn nobody_waits_for_long_while_a_cpu_idles() {
     }
 }
 
+/// Kept where they come to be, they would stay there as long as the gate says so.
+#[test]
+fn who_is_new_is_placed_in_the_quiet_zone_too() {
+    let forks = |wait| {
+        let simulation = quiet(16, "hot", wait).simulation();
+        let report = Report::new(&simulation, &simulation.run().unwrap());
+        assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+        (report.counters["move_fork"], report.counters["refuse_fork"])
+    };
+    let ((moved, refused), strict) = (forks(IdleWait::default()), forks(IdleWait::NEVER));
+    assert!(moved > 0 && refused == 0, "{moved} {refused}");
+    assert!(strict.1 > 0 && strict.0 < moved, "{strict:?}, else {moved}");
+}
+
 #[test]
 fn whom_the_gate_keeps_waits_for_ever_where_that_is_wanted() {
     let idle_ms = |wait| {
         let simulation = quiet(4, "hot", wait).simulation();
         let outcome = simulation.run().unwrap();
-        evenkeel_sim::Report::new(&simulation, &outcome).idle_while_waiting_ms
+        Report::new(&simulation, &outcome).idle_while_waiting_ms
     };
     let (bounded, strict) = (idle_ms(IdleWait::default()), idle_ms(IdleWait::NEVER));
     assert!(strict > 1.3 * bounded, "{strict} {bounded}");

@@ -45,6 +45,10 @@ impl Load {
         Self::Percent(95),
         Self::Full,
     ];
+    /// Where the gate is to make a difference.
+    pub const BAND: [Self; 3] = [Self::Percent(40), Self::Percent(60), Self::Percent(75)];
+    /// Where all levels are compared: there they differ most.
+    pub const LEVELS: [Self; 1] = [Self::Percent(60)];
 
     fn percent(self) -> u32 {
         match self {

@@ -8,7 +8,7 @@ use evenkeel_control::{Request, ask};
 use evenkeel_keel::Statistics;
 
 use super::background::{Background, Load};
-use super::{ALWAYS, COLD, ENQUEUE_DISPATCH, SELECT_CPU, STILL, urgent};
+use super::{ALWAYS, COLD, ENQUEUE_DISPATCH, HIGH, SELECT_CPU, STILL, urgent};
 use crate::guest::{Figures, Inside, contestant::EEVDF};
 use crate::keel;
 
@@ -30,9 +30,9 @@ pub fn measure(inside: &Inside) -> Result<Figures> {
         ask(Path::new(SOCKET), &Request::new("set").with("bal_cpus_avg_enable", 1))?;
     }
     let mut figures = Figures::new();
-    for load in Load::ALL {
-        let background = Background::start(load, inside.cpus, name == STILL)?;
-        beside(load, &background, inside, &mut figures)?;
+    for load in loads(name) {
+        let background = Background::start(*load, inside.cpus, name == STILL)?;
+        beside(*load, &background, inside, &mut figures)?;
     }
     if let Some(prefix) = inside.contestant.callbacks().filter(|_| [ALWAYS, COLD].contains(&name)) {
         let mut costs = Figures::new();
@@ -41,6 +41,16 @@ pub fn measure(inside: &Inside) -> Result<Figures> {
         figures.extend(costs);
     }
     Ok(figures)
+}
+
+/// The loads beside which somebody is measured. A round takes minutes, so only those beside all of whom
+/// something is wanted.
+pub fn loads(contestant: &str) -> &'static [Load] {
+    match contestant {
+        EEVDF | ALWAYS | HIGH => &Load::ALL,
+        STILL => &Load::BAND,
+        _ => &Load::LEVELS,
+    }
 }
 
 fn beside(

@@ -13,14 +13,14 @@ use crate::command::run;
 /// Debian's rt-tests have it.
 pub const CYCLICTEST: &str = "/usr/bin/cyclictest";
 /// How often each real-time thread wakes up, and with what pause.
-const WAKEUPS: &str = "120";
+const WAKEUPS: &str = "60";
 const INTERVAL_US: &str = "1000";
 /// Latencies are told by the microsecond, up to this.
 const LONGEST_US: &str = "20000";
 /// Between two wake-ups of an ordinary thread.
 const SLEEP: Duration = Duration::from_micros(1_300);
 /// And how often each wakes up.
-const SLEEPS: usize = 90;
+const SLEEPS: usize = 60;
 
 /// How long it took from the time to the thread, in s.
 #[derive(Debug, Clone, Copy, PartialEq)]

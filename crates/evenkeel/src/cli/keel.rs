@@ -84,7 +84,7 @@ pub struct SchedOptions {
     /// [default: 10ms].
     #[arg(long, value_name = "TIME", conflicts_with = "strict")]
     pub max_idle_wait: Option<IdleWait>,
-    /// Nothing moves in the quiet zone, whoever waits: the same as --max-idle-wait never.
+    /// Nothing moves in the quiet zone, whoever waits or is new: the same as --max-idle-wait never.
     #[arg(long)]
     pub strict: bool,
     /// CPUs that take only who may run nowhere else: what is pinned there, above all real-time tasks,

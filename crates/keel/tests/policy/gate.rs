@@ -190,6 +190,17 @@ fn scores_stay_within_the_warm_zone() {
     assert_eq!(verdict(GATE_ZONE, &huge(MID), &eager(82, 9 * SECOND_NS)), BUSY, "in the hot zone");
 }
 
+/// The first of three cases: "A task is newly created by the scheduler."
+#[test]
+fn only_a_strict_gate_is_asked_about_who_is_new() {
+    let (never, soon) = (u64::MAX, 10_000_000);
+    for reason in 0..MOVE_REASONS {
+        assert!(concerns(reason, never), "{reason}");
+        let is_new = [MOVE_FORK, MOVE_EXEC].contains(&reason);
+        assert_eq!(concerns(reason, soon), !is_new, "{reason}");
+    }
+}
+
 #[test]
 fn the_time_above_the_limit_begins_and_ends() {
     let mid = zone(MID);

@@ -127,6 +127,10 @@ pub const CHOOSE_PUBLISHED: u32 = 4;
 pub const GATE_ALWAYS: u32 = 0;
 pub const GATE_ZONE: u32 = 1;
 /// `enum gate_verdict`.
+pub const MOVE_FORK: u32 = 1;
+pub const MOVE_EXEC: u32 = 2;
+pub const MOVE_REASONS: u32 = 7;
+
 pub const OPEN: u32 = 0;
 pub const BUSY: u32 = 1;
 pub const PUNISHED: u32 = 2;
@@ -157,6 +161,7 @@ mod raw {
         pub safe fn test_order_gives_way(ran_ns: u64) -> u32;
         pub safe fn test_order_protects(slice_ns: u64, ran_ns: u64) -> u32;
         pub safe fn test_gate_may(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
+        pub safe fn test_gate_concerns(reason: u32, max_idle_wait_ns: u64) -> u32;
         pub fn test_gate_mean(zone: &ZoneKnobs, cpus: *const u32, idle: *const u8, n: u32) -> u32;
         pub safe fn test_gate_above_since(
             zone: &ZoneKnobs,
@@ -283,6 +288,10 @@ pub fn mean(zone: &ZoneKnobs, cpus: &[(u32, bool)]) -> u32 {
         cpus.iter().map(|(share, idle)| (*share, u8::from(*idle))).unzip();
     // SAFETY: the function reads as many of both as there are.
     unsafe { raw::test_gate_mean(zone, shares.as_ptr(), idle.as_ptr(), cpus.len() as u32) }
+}
+
+pub fn concerns(reason: u32, max_idle_wait_ns: u64) -> bool {
+    raw::test_gate_concerns(reason, max_idle_wait_ns) != 0
 }
 
 pub fn above_since(zone: &ZoneKnobs, since_ns: u64, share: u32, now: u64) -> u64 {

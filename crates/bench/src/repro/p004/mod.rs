@@ -6,11 +6,13 @@
 //! |---|---|
 //! | `contestant` | which gates take part |
 //! | `utilisation` | the gates over utilisation |
+//! | `patience` | what it costs and saves to wait longer before the gate is not asked any more |
 //! | `workloads` | what the gate costs on the other papers' loads |
 //! | `combinations` | all eight combinations of the keel's policies |
 
 mod combinations;
 mod contestant;
+mod patience;
 mod utilisation;
 mod workloads;
 
@@ -30,9 +32,10 @@ const SEEDS: u64 = 5;
 const QUICK_SEEDS: u64 = 1;
 
 /// All parts, and what makes them.
-const PARTS: [(&str, Measure<Scale>); 4] = [
+const PARTS: [(&str, Measure<Scale>); 5] = [
     ("figure-7", |_| Ok(latency())),
     ("utilisation", utilisation::measure),
+    ("patience", patience::measure),
     ("workloads", workloads::measure),
     ("combinations", combinations::measure),
 ];

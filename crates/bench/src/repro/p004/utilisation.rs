@@ -18,15 +18,15 @@ const UTILISATIONS_PCT: [u64; 6] = [20, 40, 60, 75, 95, 120];
 /// The band in which the aims hold, below saturation.
 const BAND_PCT: std::ops::RangeInclusive<u64> = 40..=75;
 /// What the aims are.
-const CUT: f64 = 5.0;
-const MOST_TIME: f64 = 1.03;
-const MOST_WAIT: f64 = 1.10;
+pub(super) const CUT: f64 = 5.0;
+pub(super) const MOST_TIME: f64 = 1.03;
+pub(super) const MOST_WAIT: f64 = 1.10;
 
-fn workload(cpus: u32, pct: u64) -> String {
+pub(super) fn workload(cpus: u32, pct: u64) -> String {
     format!("background:cpus={cpus},pct={pct}")
 }
 
-fn machine(cpus: u32) -> Result<Machine> {
+pub(super) fn machine(cpus: u32) -> Result<Machine> {
     let list = |first: u32, count: u32| format!("\"{first}-{}\"", first + count - 1);
     let caches: Vec<String> = (0..cpus / 4).map(|cache| list(cache * 4, 4)).collect();
     let count = cpus.div_ceil(32);
@@ -50,11 +50,11 @@ fn attempts(report: &Report) -> f64 {
     report.attempts.values().sum::<u64>() as f64 * 1000.0 / report.makespan_ms
 }
 
-fn time_ms(report: &Report) -> f64 {
+pub(super) fn time_ms(report: &Report) -> f64 {
     report.makespan_ms
 }
 
-fn response_ms(report: &Report) -> f64 {
+pub(super) fn response_ms(report: &Report) -> f64 {
     report.response.p99_ms
 }
 

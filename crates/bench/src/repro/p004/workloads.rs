@@ -12,6 +12,8 @@ use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
 const CONTESTANTS: [Contestant; 3] = [ALWAYS, WARM_HIGH, STRICT];
 /// How much later all may be done.
 const MOST_TIME: f64 = 1.03;
+/// Times as many seeds as elsewhere: a job ends with its last task, which is a matter of chance.
+const MORE_SEEDS: u64 = 3;
 /// Programs of other shapes, and their machine.
 const SHAPES: [(&str, &str); 5] = [
     ("hogs:tasks=5", "small"),
@@ -21,7 +23,7 @@ const SHAPES: [(&str, &str); 5] = [
     ("groups", "hybrid"),
 ];
 
-/// Machine and workload.
+/// Machine and workload: the cells of paper 002, and then [`SHAPES`].
 fn cases(scale: &Scale) -> Vec<(String, String)> {
     let tables = TABLES.iter().flat_map(|table| {
         let rows = if scale.is_quick { &table.rows[..1] } else { &table.rows[..] };
@@ -51,11 +53,11 @@ pub fn measure(scale: &Scale) -> Result<Part> {
             machines,
             schedulers.clone(),
             None,
-            scale.seeds,
+            MORE_SEEDS * scale.seeds,
         )?);
     }
     let mut series = Vec::new();
-    let mut late = Vec::new();
+    let mut late: Vec<[Vec<f64>; 2]> = Vec::new();
     for who in [WARM_HIGH, STRICT] {
         let (ours, always) = (who.scheduler()?, ALWAYS.scheduler()?);
         let ratio = |(system, text): &(String, String)| {
@@ -63,20 +65,31 @@ pub fn measure(scale: &Scale) -> Result<Part> {
             ratios(&of(&ours), &of(&always))
         };
         let all: Vec<Vec<f64>> = cases.iter().map(ratio).collect();
-        late.push(all.iter().map(|ratios| median(ratios)).fold(0.0, f64::max));
+        let (papers, shapes) = all.split_at(all.len() - SHAPES.len());
+        late.push([papers, shapes].map(|some| some.iter().map(|one| median(one)).collect()));
         let points = all.iter().map(|ratios| Point::of(ratios)).collect();
         series.push(Series { name: who.name.to_owned(), points });
     }
-    let finding = |who: &Contestant, most: f64, status| Finding {
-        claim: format!("{}: all is done as soon as with a gate that is always open", who.name),
+    let worst = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
+    let finding = |who: &Contestant,
+                   what: &str,
+                   times: &[f64],
+                   status: fn(bool) -> Status,
+                   is_so| Finding {
+        claim: format!("{}: {what} is done as soon as with a gate that is always open", who.name),
         paper: format!("{MOST_TIME} times as late at most (our aim for warm-high)"),
-        ours: format!("{most:.3} times at the worst of {} cases", cases.len()),
+        ours: format!("{:.3} times at the worst of {} cases", worst(times), times.len()),
         bound: "-".into(),
-        status,
+        status: status(is_so),
     };
+    let [papers, shapes] = &late[0];
+    let strict = late[1].concat();
+    let is_soon = |times: &[f64]| worst(times) <= MOST_TIME;
+    let is_later = worst(&strict) > worst(papers).max(worst(shapes));
     let findings = vec![
-        finding(&WARM_HIGH, late[0], Status::reached(late[0] <= MOST_TIME)),
-        finding(&STRICT, late[1], Status::reproduced(late[1] > late[0])),
+        finding(&WARM_HIGH, "the papers' work", papers, Status::reached, is_soon(papers)),
+        finding(&WARM_HIGH, "work of other shapes", shapes, Status::reached, is_soon(shapes)),
+        finding(&STRICT, "all", &strict, Status::reproduced, is_later),
     ];
     Ok(Part {
         title: "What the gate costs on other loads".into(),

@@ -1,0 +1,221 @@
+//! Unequal CPUs on a real kernel: which of them carry more, who gets the fast ones, and that none of these
+//! idles while a slow one works.
+
+use std::time::Duration;
+
+use evenkeel_journal::affinity;
+
+use crate::Test;
+use crate::policies::{counted, refused};
+use crate::scheduler::Keel;
+use crate::storms::*;
+use crate::support::{all, just, wait_for};
+
+/// Two CPUs that are twice as fast as two others.
+const UNEQUAL: &[&str] =
+    &["--balance", "capability", "--capacity", "0-1=1024,2-3=512", "--static-capacity"];
+const FAST: [u32; 2] = [0, 1];
+const SLOW: [u32; 2] = [2, 3];
+/// How often it is looked where threads are.
+const LOOKS: usize = 60;
+
+/// On the kernel of all tests.
+pub const TESTS: &[Test] = &[
+    Test { name: "unequal::fast_cpus_carry_more", run: fast_cpus_carry_more },
+    Test { name: "unequal::what_is_taken_is_missing", run: what_is_taken_is_missing },
+    Test { name: "unequal::who_runs_alone_leaves_a_slow_cpu", run: who_runs_alone_leaves },
+    Test { name: "unequal::threads_take_turns", run: threads_take_turns },
+    Test { name: "unequal::fast_cpus_do_not_idle", run: fast_cpus_do_not_idle },
+    Test { name: "unequal::nor_beside_a_thief", run: nor_beside_a_thief },
+    Test { name: "unequal::who_computes_gets_the_fast_cpus", run: who_computes_gets_them },
+];
+
+/// Twelve hogs on CPUs of which two are twice as fast as the others: these get eight of them.
+fn fast_cpus_carry_more() {
+    let keel = Keel::start(UNEQUAL);
+    let mut hogs = Threads::default();
+    (0..12).for_each(|_| hogs.start(|| spin(Duration::from_millis(10))));
+    std::thread::sleep(Duration::from_secs(4));
+    let mut fast = Vec::new();
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(100));
+        let runnable = keel.runnable();
+        fast.push(runnable[0] + runnable[1]);
+    }
+    fast.sort_unstable();
+    // Taken for equal they would carry six; a guest's own threads come and go.
+    assert!(fast[fast.len() / 2] >= 7, "{fast:?}");
+    hogs.end();
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// Of a CPU that a real-time task has for three quarters of the time a quarter is left, and all when
+/// that has gone.
+fn what_is_taken_is_missing() {
+    let keel = Keel::start(&["--balance", "capability"]);
+    // The host takes a part of all of them.
+    let is_less = || {
+        let capabilities = keel.capabilities();
+        capabilities[2] * 2 < capabilities[0]
+    };
+    let mut thief = Threads::default();
+    thief.start(|| {
+        spin(Duration::from_millis(30));
+        std::thread::sleep(Duration::from_millis(10));
+    });
+    let tid = *thief.tids.last().unwrap();
+    affinity::set(tid, &just(2)).unwrap();
+    set_real_time(tid, 10);
+    wait_for("a CPU that can do less", is_less);
+    thief.end();
+    wait_for("all that it can do", || {
+        let capabilities = keel.capabilities();
+        capabilities[2] * 10 > capabilities[0] * 9
+    });
+    assert_eq!(keel.end().0, Some(0));
+    let still = Keel::start(&["--balance", "capability", "--static-capacity"]);
+    assert_eq!(still.capabilities(), [1024; 4]);
+    assert_eq!(still.end().0, Some(0));
+}
+
+/// A hog that may use one slow CPU only is alone there, and goes to a fast one as soon as it may.
+fn who_runs_alone_leaves() {
+    let refusal = refused(&["sched", "--parts", "active"]);
+    assert!(refusal.contains("use --balance capability"), "{refusal}");
+    for (active, leaves) in [(&[][..], false), (&["--parts", "active"][..], true)] {
+        let keel = Keel::start(&[UNEQUAL, active].concat());
+        let counters = counted(&keel, || {
+            let mut hogs = Threads::default();
+            hogs.start(|| spin(Duration::from_millis(10)));
+            let tid = *hogs.tids.last().unwrap();
+            affinity::set(tid, &just(3)).unwrap();
+            std::thread::sleep(Duration::from_secs(1));
+            affinity::set(tid, &all()).unwrap();
+            std::thread::sleep(Duration::from_secs(2));
+            hogs.end();
+        });
+        assert_eq!(counters["move_active"] > 0, leaves, "{counters:?}");
+        assert_eq!(keel.end().0, Some(0));
+    }
+}
+
+/// The threads of a program that has one for each CPU change places where CPUs are unequal.
+fn threads_take_turns() {
+    for (turns, change) in [(&[][..], false), (&["--parts", "turns"][..], true)] {
+        let keel = Keel::start(&[UNEQUAL, turns].concat());
+        let counters = counted(&keel, || {
+            let mut hogs = Threads::default();
+            for _ in 0..4 {
+                hogs.start(|| spin(Duration::from_millis(10)));
+            }
+            std::thread::sleep(Duration::from_secs(2));
+            hogs.end();
+        });
+        assert_eq!(counters["move_active"] > 0, change, "{counters:?}");
+        assert_eq!(keel.end().0, Some(0));
+    }
+}
+
+/// Where a thread runs, or ran last.
+fn cpu_of(tid: i32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
+    // Its name may have blanks; the 39th field is the 37th behind it.
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    rest.split(' ').nth(36).unwrap().parse().unwrap()
+}
+
+fn is_on_a_fast_cpu(tid: &i32) -> bool {
+    FAST.contains(&cpu_of(*tid))
+}
+
+/// A thread that only computes.
+fn hog() -> Threads {
+    let mut hog = Threads::default();
+    hog.start(|| spin(Duration::from_millis(10)));
+    hog
+}
+
+/// A hog on each CPU: whichever ends, those that are left have the fast CPUs, however often.
+fn fast_cpus_do_not_idle() {
+    let keel = Keel::start(&[UNEQUAL, &["--parts", "active"]].concat());
+    let mut hogs: Vec<Threads> = all().iter().map(|_| hog()).collect();
+    let tid_of = |hogs: &Threads| hogs.tids[0];
+    while hogs.len() > 1 {
+        // Those that do are first to end.
+        wait_for("a hog on each fast CPU", || {
+            FAST.iter().all(|cpu| hogs.iter().any(|hog| cpu_of(tid_of(hog)) == *cpu))
+        });
+        let first = hogs.iter().position(|hog| is_on_a_fast_cpu(&tid_of(hog))).unwrap_or(0);
+        hogs.remove(first).end();
+    }
+    wait_for("the last one on a fast CPU", || is_on_a_fast_cpu(&tid_of(&hogs[0])));
+    hogs.remove(0).end();
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// The same with CPUs that are slow because a real-time task has them for three quarters of the time.
+fn nor_beside_a_thief() {
+    let keel = Keel::start(&["--balance", "capability", "--parts", "active"]);
+    let mut thieves = Threads::default();
+    for cpu in SLOW {
+        thieves.start(|| {
+            spin(Duration::from_millis(30));
+            std::thread::sleep(Duration::from_millis(10));
+        });
+        let tid = *thieves.tids.last().unwrap();
+        affinity::set(tid, &just(cpu)).unwrap();
+        set_real_time(tid, 10);
+    }
+    wait_for("two CPUs that can do less", || {
+        let capabilities = keel.capabilities();
+        SLOW.iter().all(|slow| capabilities[*slow as usize] * 2 < capabilities[0])
+    });
+    let hogs = SLOW.map(|_| hog());
+    for (hog, cpu) in hogs.iter().zip(SLOW) {
+        affinity::set(hog.tids[0], &just(cpu)).unwrap();
+    }
+    wait_for("a hog beside each thief", || hogs.iter().all(|hog| !is_on_a_fast_cpu(&hog.tids[0])));
+    for hog in &hogs {
+        affinity::set(hog.tids[0], &all()).unwrap();
+    }
+    wait_for("both on the CPUs that nobody takes", || {
+        FAST.iter().all(|cpu| hogs.iter().any(|hog| cpu_of(hog.tids[0]) == *cpu))
+    });
+    hogs.into_iter().for_each(Threads::end);
+    thieves.end();
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// As many hogs as fast CPUs beside threads that sleep most of the time: wherever they begin, the hogs
+/// come to the fast CPUs, and the others make do with the slow ones.
+fn who_computes_gets_them() {
+    let keel = Keel::start(&[UNEQUAL, &["--parts", "active"]].concat());
+    let (mut hogs, mut sleepers) = (Threads::default(), Threads::default());
+    for cpu in SLOW {
+        hogs.start(|| spin(Duration::from_millis(10)));
+        affinity::set(*hogs.tids.last().unwrap(), &just(cpu)).unwrap();
+    }
+    for _ in all().iter() {
+        sleepers.start(|| {
+            spin(Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(10));
+        });
+    }
+    wait_for("hogs on the slow CPUs", || !hogs.tids.iter().any(is_on_a_fast_cpu));
+    hogs.tids.iter().for_each(|tid| affinity::set(*tid, &all()).unwrap());
+    wait_for("the hogs on the fast CPUs", || hogs.tids.iter().all(is_on_a_fast_cpu));
+    let (mut computes, mut sleeps) = (0, 0);
+    for _ in 0..LOOKS {
+        std::thread::sleep(Duration::from_millis(20));
+        computes += hogs.tids.iter().filter(|tid| is_on_a_fast_cpu(tid)).count();
+        sleeps += sleepers.tids.iter().filter(|tid| is_on_a_fast_cpu(tid)).count();
+    }
+    let [computes, sleeps] = [(computes, &hogs), (sleeps, &sleepers)]
+        .map(|(seen, threads)| seen as f64 / (LOOKS * threads.tids.len()) as f64);
+    println!("on the fast CPUs: {computes:.2} of who computes, {sleeps:.2} of who sleeps");
+    // Anywhere alike they would be where all CPUs are equal to them.
+    assert!(computes > 1.5 * sleeps, "{computes} {sleeps}");
+    hogs.end();
+    sleepers.end();
+    assert_eq!(keel.end().0, Some(0));
+}
