@@ -14,7 +14,7 @@
 #   make bench-keel the keel beside other schedulers, in virtual machines; writes docs/benchmarks-keel.md
 #   make bench-ias  sibling aggregation, in a virtual machine (a quarter of an hour); writes docs/benchmarks-ias.md
 #   make bench-balance  programs on unequal CPUs, in virtual machines; writes docs/benchmarks-balance.md
-#   make bench-zone urgent tasks under the keel's gate, in a virtual machine (a quarter of an hour); writes docs/benchmarks-zone.md
+#   make bench-zone urgent tasks under the keel's gate, in a virtual machine; writes docs/benchmarks-zone.md
 #   make bench-sais packets steered by every policy and by the kernel (half an hour); writes target/sais.json
 #   make install    install under PREFIX (/usr/local), with man pages and completions
 #   make uninstall  take that away again
