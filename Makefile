@@ -15,6 +15,9 @@
 #   make bench-ias  sibling aggregation, in a virtual machine (a quarter of an hour); writes docs/benchmarks-ias.md
 #   make bench-balance  programs on unequal CPUs, in virtual machines; writes docs/benchmarks-balance.md
 #   make bench-zone urgent tasks under the keel's gate, in a virtual machine; writes docs/benchmarks-zone.md
+#   make bench-free the same programs on a real kernel, in virtual machines, and in the simulator; writes
+#                   docs/benchmarks-free.md
+#   make bench-sim  how fast the simulator is; writes docs/benchmarks-sim.md
 #   make bench-sais packets steered by every policy and by the kernel (half an hour); writes target/sais.json
 #   make install    install under PREFIX (/usr/local), with man pages and completions
 #   make uninstall  take that away again
@@ -39,7 +42,7 @@ UNITS := evenkeel.service evenkeel-keel.service
 NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
-.PHONY: demo test native-test vm-test vm-soak vm-mutate sim-soak fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-ias bench-zone bench-sais install uninstall
+.PHONY: demo test native-test vm-test vm-soak vm-mutate sim-soak fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-sais install uninstall
 
 demo: build
 	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
@@ -124,6 +127,15 @@ bench-zone: build
 	@scripts/emulator
 	@scripts/kernel 6.18
 	$(BINARY) bench zone --rounds 6 --json target/zone.json --markdown docs/benchmarks-zone.md
+
+bench-free: build
+	@scripts/setup keel
+	@scripts/emulator
+	@scripts/kernel 6.18
+	$(BINARY) bench free --json target/free.json --markdown docs/benchmarks-free.md
+
+bench-sim: build
+	$(BINARY) sim bench --json target/sim.json --markdown docs/benchmarks-sim.md
 
 # Real programs are left out, and said to be, where they cannot be fetched.
 bench-sais: build vm-setup

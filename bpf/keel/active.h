@@ -8,14 +8,14 @@
 #define EVENKEEL_KEEL_ACTIVE_H
 
 /* The CPU that who runs on `own` is best off on, from the smallest domain up. */
-KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
+KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own)
 {
 	struct balance_params params = balance_params();
 	struct task_state *t = task_state(p);
 	struct cpu_view best;
 	u32 level, position;
 
-	if (!t || !view_cpu(own, now, &best))
+	if (!t || !view_cpu(own, &best))
 		return own;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -27,7 +27,7 @@ KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own, u64 no
 			u32 cpu = cpu_at(position);
 			struct cpu_view view;
 
-			if (may_run_on(p, cpu) && !is_closed(t, cpu) && view_cpu(cpu, now, &view) &&
+			if (may_run_on(p, cpu) && !is_closed(t, cpu) && view_cpu(cpu, &view) &&
 			    balance_active(&params, &best, &view))
 				best = view;
 		}
@@ -61,7 +61,7 @@ KEEL_PART u32 turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 	struct cpu_view here, view;
 	u32 level, position, to = own;
 
-	if (!c || !t || !view_cpu(own, now, &here))
+	if (!c || !t || !view_cpu(own, &here))
 		return own;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -74,7 +74,7 @@ KEEL_PART u32 turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 			struct cpu_state *other = cpu_state(cpu), *best = cpu_state(to);
 
 			if (!other || !best || (is_closed(t, cpu) | !may_run_on(p, cpu)) ||
-			    !may_change(p, c, other, now) || !view_cpu(cpu, now, &view) ||
+			    !may_change(p, c, other, now) || !view_cpu(cpu, &view) ||
 			    !balance_change(&params, &here, &view))
 				continue;
 			if (to == own ||
@@ -97,7 +97,7 @@ static __always_inline void look_for_better(struct task_struct *p, struct task_s
 	    is_anybody_waiting_on(c, 1) || !is_any(&idle_cpus))
 		return;
 	c->active_at_ns = now + ACTIVE_INTERVAL_NS;
-	cpu = active_target(p, own, now);
+	cpu = active_target(p, own);
 	if (cpu == own || !may_move(own, p, MOVE_ACTIVE, now))
 		return;
 	c->leave_to = cpu + 1;

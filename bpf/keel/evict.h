@@ -8,7 +8,7 @@
 #define EVENKEEL_KEEL_EVICT_H
 
 /* The CPU for a task that the shield keeps off `own`: an idle one near it, or the least loaded. */
-static __always_inline u32 place_off(struct task_struct *p, u32 own, u64 now)
+static __always_inline u32 place_off(struct task_struct *p, struct task_state *t, u32 own)
 {
 	u32 idle = open_cpu(p, own, true), open;
 
@@ -16,7 +16,7 @@ static __always_inline u32 place_off(struct task_struct *p, u32 own, u64 now)
 	if (idle != NO_CPU)
 		return idle;
 	open = open_cpu(p, own, false);
-	return open == NO_CPU ? own : place_new(p, open, now);
+	return open == NO_CPU ? own : place_new(p, t, open);
 }
 
 /*

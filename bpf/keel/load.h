@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Load and utilisation of CPUs: who is counted where, and what the policies see of it. */
+/*
+ * Load and utilisation of CPUs: who is counted where, and what the policies see of it. What needs the
+ * time only now and then asks for it then: that costs as much as all the rest of a short callback.
+ */
 #ifndef EVENKEEL_KEEL_LOAD_H
 #define EVENKEEL_KEEL_LOAD_H
 
@@ -10,12 +13,8 @@
 #define MAX_TAKEN_NS 10000000ULL
 #define TAKEN_LOAD (MAX_LOAD >> 10)
 
-static __always_inline void add_load(u32 cpu, u64 weight)
+static __always_inline void add_load(struct cpu_state *c, u64 weight)
 {
-	struct cpu_state *c = cpu_state(cpu);
-
-	if (!c)
-		return;
 	__sync_fetch_and_add(&c->load, weight);
 	__sync_fetch_and_add(&c->runnable, 1);
 }
@@ -42,7 +41,8 @@ static __always_inline void uncount_task(struct task_state *t)
 }
 
 /* The task, runnable, adds to this CPU's load and to no other's. */
-static __always_inline void count_task(struct task_struct *p, struct task_state *t, u32 cpu)
+static __always_inline void count_task(struct task_struct *p, struct task_state *t, u32 cpu,
+				       struct cpu_state *c)
 {
 	u32 on = READ_ONCE(t->counted_on);
 
@@ -58,7 +58,7 @@ static __always_inline void count_task(struct task_struct *p, struct task_state 
 		t->counted_weight = t->weight;
 		__sync_lock_test_and_set(&t->counted_on, cpu + 1);
 	}
-	add_load(cpu, t->counted_weight);
+	add_load(c, t->counted_weight);
 }
 
 /*
@@ -68,10 +68,12 @@ static __always_inline void count_task(struct task_struct *p, struct task_state 
  */
 static __always_inline void recount_task(struct task_state *t, u32 from, u32 to)
 {
-	if (__sync_val_compare_and_swap(&t->counted_on, from + 1, to + 1) != from + 1)
+	struct cpu_state *c = cpu_state(to);
+
+	if (!c || __sync_val_compare_and_swap(&t->counted_on, from + 1, to + 1) != from + 1)
 		return;
 	sub_load(from, t->counted_weight);
-	add_load(to, t->counted_weight);
+	add_load(c, t->counted_weight);
 }
 
 /* Lets the time up to now count as busy or idle. Called by the CPU itself. */
@@ -91,11 +93,11 @@ static __always_inline void note_taken(struct cpu_state *c, u64 now)
 }
 
 /* The CPU is ours again. */
-static __always_inline void note_returned(struct cpu_state *c, u64 now)
+static __always_inline void note_returned(struct cpu_state *c)
 {
 	if (!READ_ONCE(c->taken_since_ns))
 		return;
-	update_utilisation(c, now, true);
+	update_utilisation(c, scx_bpf_now(), true);
 	WRITE_ONCE(c->taken_since_ns, 0);
 }
 
@@ -113,11 +115,14 @@ static __always_inline bool is_idle(struct cpu_state *c)
 	return !READ_ONCE(c->runnable) && !READ_ONCE(c->taken_since_ns);
 }
 
-static __always_inline bool is_gone(struct cpu_state *c, u64 now)
+static __always_inline bool is_gone(struct cpu_state *c)
 {
-	u64 since = READ_ONCE(c->taken_since_ns);
+	u64 since = READ_ONCE(c->taken_since_ns), now;
 
-	return since && now > since && now - since > MAX_TAKEN_NS;
+	if (!since)
+		return false;
+	now = scx_bpf_now();
+	return now > since && now - since > MAX_TAKEN_NS;
 }
 
 /* How old what is known of all CPUs together may be: a quarter of utilisation's half-life. */
@@ -155,9 +160,9 @@ KEEL_PART int sum_machine(struct machine_sum *sum, u64 now)
 }
 
 /* All CPUs together. */
-KEEL_PART int refresh_machine(u64 now)
+KEEL_PART int refresh_machine(void)
 {
-	u64 at = READ_ONCE(machine.at_ns);
+	u64 at = READ_ONCE(machine.at_ns), now = scx_bpf_now();
 	struct machine_sum sum = {};
 
 	if (now - at < MACHINE_INTERVAL_NS ||
@@ -188,13 +193,9 @@ static __always_inline u32 unlike(u32 cpu)
 	return faster ? faster : READ_ONCE(capabilities.cpu[BOUNDED(cpu, MAX_CPUS)].slower);
 }
 
-/* What a policy sees of a CPU. False: there is no such CPU. */
-static __always_inline bool view_cpu(u32 cpu, u64 now, struct cpu_view *view)
+/* What a policy sees of a CPU that no higher class has, as the one that executes this. */
+static __always_inline void view_own(u32 cpu, struct cpu_state *c, struct cpu_view *view)
 {
-	struct cpu_state *c = cpu_state(cpu);
-
-	if (!c)
-		return false;
 	view->cpu = cpu;
 	view->load = READ_ONCE(c->load);
 	view->runnable = READ_ONCE(c->runnable);
@@ -204,7 +205,17 @@ static __always_inline bool view_cpu(u32 cpu, u64 now, struct cpu_view *view)
 	view->affinity = 0;
 	view->far = 0;
 	view->idle = is_idle(c);
-	if (is_gone(c, now))
+}
+
+/* What it sees of any CPU. False: there is no such CPU. */
+static __always_inline bool view_cpu(u32 cpu, struct cpu_view *view)
+{
+	struct cpu_state *c = cpu_state(cpu);
+
+	if (!c)
+		return false;
+	view_own(cpu, c, view);
+	if (is_gone(c))
 		view->load = TAKEN_LOAD;
 	return true;
 }
@@ -230,11 +241,11 @@ static __always_inline void note_served(u32 cpu, struct cpu_state *c, u32 runs)
 }
 
 /* The CPU has nothing to run. */
-static __always_inline void note_idle(u32 cpu, struct cpu_state *c, u64 now)
+static __always_inline void note_idle(u32 cpu, struct cpu_state *c)
 {
 	if (c->idles)
 		return;
-	update_utilisation(c, now, true);
+	update_utilisation(c, scx_bpf_now(), true);
 	WRITE_ONCE(c->idles, 1);
 	set_bit(&idle_cpus, cpu);
 }

@@ -8,7 +8,7 @@
 
 /* Who has waited longer than this runs next, whatever the order says. */
 #define MAX_WAIT_NS 5000000000ULL
-/* An idle CPU that has seen so many tasks of the second choice does not look for a better one. */
+/* An idle CPU that has seen so many tasks of the second choice takes any. */
 #define MAX_SECOND_CHOICES 4
 /* How often each CPU looks for such. */
 #define RESCUE_INTERVAL_NS 1000000000ULL
@@ -17,7 +17,7 @@
 #define NS_PER_MS 1000000ULL
 
 /* What the policy needs to know when an idle CPU looks for work. */
-static __always_inline struct balance_params idle_params(u32 own, u64 now)
+static __always_inline struct balance_params idle_params(u32 own)
 {
 	struct balance_params params = balance_params();
 
@@ -45,33 +45,39 @@ static __always_inline struct cpu_range range_at(u32 index)
 }
 
 /*
- * Sums up a group: those of its CPUs that the task may use, which is to be placed, or all. A shielded
- * one counts only while somebody waits there: it takes no part in balancing otherwise.
+ * A CPU counts in its group's sum unless the task that is to be placed may not use it. Where there is
+ * none, a shielded one counts only while somebody waits there: it takes no part in balancing otherwise.
  */
-KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count, u64 now,
-			struct task_struct *p __arg_trusted __arg_nullable)
+static __always_inline void sum_cpu(const struct balance_params *params, struct group_view *sum, u32 cpu,
+				    struct task_struct *p, struct task_state *t)
+{
+	struct cpu_view view;
+
+	if (p && (!may_run_on(p, cpu) || (t && is_closed(t, cpu))))
+		return;
+	if (view_cpu(cpu, &view) && (p || view.waiting || !is_shielded(cpu)))
+		balance_cpu_step(params, sum, &view);
+}
+
+/* Sums up a group, for a task that is to be placed or for none. */
+KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count,
+			struct task_struct *p __arg_trusted __arg_nullable, struct task_state *t)
 {
 	struct balance_params params = balance_params();
-	struct task_state *t = NULL;
 	u32 position;
 
 	if (!sum)
 		return 0;
-	if (p) {
+	if (p)
 		params = balance_placing(&params);
-		t = task_state(p);
-	}
 	*sum = GROUP_NONE;
-	bpf_for(position, first, first + count) {
-		struct cpu_view view;
-		u32 cpu = cpu_at(position);
-
-		if (p && (!may_run_on(p, cpu) || (t && is_closed(t, cpu))))
-			continue;
-		if (!view_cpu(cpu, now, &view) || (!p && !view.waiting && is_shielded(cpu)))
-			continue;
-		balance_cpu_step(&params, sum, &view);
+	/* The most frequent case; a loop's beginning and end are calls to the kernel. */
+	if (count == 1) {
+		sum_cpu(&params, sum, cpu_at(first), p, t);
+		return 0;
 	}
+	bpf_for(position, first, first + count)
+		sum_cpu(&params, sum, cpu_at(position), p, t);
 	return 0;
 }
 
@@ -127,7 +133,7 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 	if (!to || !from)
 		return 0;
 	search = &to->search;
-	search->ungated = is_gone(from, now) || is_shielded(source);
+	search->ungated = is_gone(from) || is_shielded(source);
 	bpf_for_each(scx_dsq, p, source, SCX_DSQ_ITER_REV) {
 		struct task_view view;
 		struct task_state *t;
@@ -150,10 +156,9 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 		if (balance_task_score(&params, &view, capability_of(source), capability_of(own)) !=
 		    wanted) {
 			search->others++;
-			if (reason == MOVE_IDLE && wanted == SCORE_FIRST &&
-			    search->others >= MAX_SECOND_CHOICES)
-				break;
-			continue;
+			if (reason != MOVE_IDLE || wanted != SCORE_FIRST ||
+			    search->others < MAX_SECOND_CHOICES)
+				continue;
 		}
 		if (!balance_fits(&params, search->quota, view.weight, search->taken))
 			continue;
@@ -165,8 +170,7 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 			continue;
 		if (!hand_over(THIS_ITERATOR, p, t, source, own))
 			continue;
-		/* An idle CPU runs that one at once, and may look again afterwards. */
-		search->quota -= reason == MOVE_IDLE ? search->quota : min_u64(search->quota, view.weight);
+		search->quota -= min_u64(search->quota, view.weight);
 		search->taken++;
 	}
 	return 0;
@@ -176,9 +180,10 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
  * Moves waiting tasks from the queue of `source` to that of `own`; whether there were any. A part of
  * its own, because Linux 6.18's verifier loses track of registers where it is inlined three times.
  */
-KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
+KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason)
 {
 	struct cpu_state *c = cpu_state(own);
+	u64 now = scx_bpf_now();
 
 	if (!c)
 		return 0;
@@ -195,7 +200,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 	}
 	c->search.budget = READ_ONCE(tunables.scan_limit);
 	pull_choice(own, source, SCORE_FIRST, reason, now);
-	if (c->search.others)
+	if (c->search.others && !c->search.taken)
 		pull_choice(own, source, SCORE_SECOND, reason, now);
 	if (!c->search.taken)
 		return 0;
@@ -204,21 +209,22 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, u64 now)
 }
 
 /* An idle CPU looks for work, in the smallest domain first. Returns whether it found any. */
-KEEL_PART bool balance_idle(u32 own, u64 now)
+KEEL_PART bool balance_idle(u32 own)
 {
-	struct balance_params params = idle_params(own, now);
+	struct balance_params params = idle_params(own);
 	struct cpu_state *c = cpu_state(own);
-	struct cpu_view view;
 	u64 overdue_on;
+	struct cpu_view view;
 	bool taken = false;
 	u32 level, i;
 
-	if (!c || !is_any(&waiting_cpus) || !view_cpu(own, now, &view))
+	if (!c || !is_any(&waiting_cpus))
 		return 0;
 	count(COUNT_TRY_IDLE);
 	overdue_on = __sync_lock_test_and_set(&c->overdue_on, 0);
-	if (overdue_on && pull(own, overdue_on - 1, MAX_LOAD, MOVE_IDLE, now))
+	if (overdue_on && pull(own, overdue_on - 1, MAX_LOAD, MOVE_IDLE))
 		return 1;
+	view_own(own, c, &view);
 	view.idle = true;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -232,13 +238,13 @@ KEEL_PART bool balance_idle(u32 own, u64 now)
 				continue;
 			if (range.count == 1 && !has_bit(&waiting_cpus, cpu_at(range.first)))
 				continue;
-			sum_group(&c->group, range.first, range.count, now, NULL);
+			sum_group(&c->group, range.first, range.count, NULL, NULL);
 			if (c->group.busiest != NO_CPU && balance_heavier(&params, &c->group, &c->busiest))
 				c->busiest = c->group;
 		}
 		quota = balance_quota(&params, &c->busiest, &view, domain.shared);
 		if (quota)
-			taken = pull(own, c->busiest.busiest, quota, MOVE_IDLE, now);
+			taken = pull(own, c->busiest.busiest, quota, MOVE_IDLE);
 		if (taken)
 			break;
 	}
@@ -274,7 +280,7 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 		bpf_for(i, 0, domain.ranges) {
 			struct cpu_range range = range_at(domain.first_range + i);
 
-			sum_group(&c->group, range.first, range.count, now, NULL);
+			sum_group(&c->group, range.first, range.count, NULL, NULL);
 			if (holds(range, position_of(own))) {
 				c->ours = c->group;
 				first = c->ours.first;
@@ -283,12 +289,12 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 				c->busiest = c->group;
 			}
 		}
-		if (first != own || !balance_heavier(&params, &c->busiest, &c->ours) ||
-		    !view_cpu(own, now, &view))
+		if (first != own || !balance_heavier(&params, &c->busiest, &c->ours))
 			continue;
+		view_own(own, c, &view);
 		quota = balance_quota(&params, &c->busiest, &view, domain.shared);
 		if (quota)
-			pull(own, c->busiest.busiest, quota, MOVE_PERIODIC, now);
+			pull(own, c->busiest.busiest, quota, MOVE_PERIODIC);
 	}
 	return 0;
 }

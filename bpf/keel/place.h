@@ -8,17 +8,17 @@
  * loops keep the number only, and look at it again: each field that they kept, the verifier would
  * follow through every turn.
  */
-KEEL_PART bool view_place(struct task_struct *p __arg_trusted, u32 memory, u32 cpu, u64 now,
+KEEL_PART bool view_place(struct task_struct *p __arg_trusted, u32 memory, u32 cpu,
 			  struct cpu_view *view)
 {
-	if (!view || !may_run_on(p, cpu) || !view_cpu(cpu, now, view))
+	if (!view || !may_run_on(p, cpu) || !view_cpu(cpu, view))
 		return false;
 	view->far = far_of(memory, cpu);
 	return true;
 }
 
 /* The CPU on which a new task or program gets most, its memory's distance counted. */
-KEEL_PART u32 place_near(struct task_struct *p __arg_trusted, u32 from, u64 now)
+KEEL_PART u32 place_near(struct task_struct *p __arg_trusted, u32 from)
 {
 	struct balance_params params = balance_params();
 	struct task_state *t = task_state(p);
@@ -32,8 +32,8 @@ KEEL_PART u32 place_near(struct task_struct *p __arg_trusted, u32 from, u64 now)
 	bpf_for(position, 0, settings.online) {
 		struct cpu_view best, view;
 
-		if (!is_closed(t, cpu_at(position)) && view_place(p, memory, to, now, &best) &&
-		    view_place(p, memory, cpu_at(position), now, &view) &&
+		if (!is_closed(t, cpu_at(position)) && view_place(p, memory, to, &best) &&
+		    view_place(p, memory, cpu_at(position), &view) &&
 		    balance_place(&params, &best, &view))
 			to = view.cpu;
 	}
@@ -44,13 +44,13 @@ KEEL_PART u32 place_near(struct task_struct *p __arg_trusted, u32 from, u64 now)
  * The CPU for a new task or program: from the largest domain down, into the least
  * loaded group each time; its own where that is as good.
  */
-KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, u32 from, u64 now)
+KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, struct task_state *t, u32 from)
 {
 	struct balance_params params = balance_params(), placing = balance_placing(&params);
 	u32 cpu = from, step, i;
 
 	if (settings.parts & PART_HOME)
-		return place_near(p, from, now);
+		return place_near(p, from);
 	bpf_for(step, 0, settings.levels) {
 		struct keel_domain domain = domain_of(cpu, settings.levels - 1 - step);
 		struct group_view least = GROUP_NONE;
@@ -61,7 +61,7 @@ KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, u32 from, u64 now)
 			struct group_view group;
 			bool is_own = holds(range, position_of(cpu));
 
-			sum_group(&group, range.first, range.count, now, p);
+			sum_group(&group, range.first, range.count, p, t);
 			if (!group.cpus)
 				continue;
 			if (!least.cpus || balance_heavier(&placing, &least, &group) ||
@@ -77,12 +77,12 @@ KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, u32 from, u64 now)
 
 /* The better of `best` and another CPU for a task that wakes. */
 static __always_inline void consider(struct cpu_view *best, u32 cpu, u32 memory, bool idle,
-				     u64 relief, u64 now)
+				     u64 relief)
 {
 	struct balance_params params = balance_params(), placing = balance_placing(&params);
 	struct cpu_view view;
 
-	if (cpu == best->cpu || !view_cpu(cpu, now, &view))
+	if (cpu == best->cpu || !view_cpu(cpu, &view))
 		return;
 	view.distance = 1;
 	view.far = far_of(memory, cpu);
@@ -93,7 +93,7 @@ static __always_inline void consider(struct cpu_view *best, u32 cpu, u32 memory,
 }
 
 /* The idle CPU that a task is best off on, among those that it may use; at least `first`. */
-KEEL_PART u32 best_idle(struct task_struct *p __arg_trusted, u32 first, u64 now)
+KEEL_PART u32 best_idle(struct task_struct *p __arg_trusted, u32 first)
 {
 	struct balance_params params = balance_params();
 	struct task_state *t = task_state(p);
@@ -107,8 +107,8 @@ KEEL_PART u32 best_idle(struct task_struct *p __arg_trusted, u32 first, u64 now)
 	bpf_for(position, 0, settings.online) {
 		struct cpu_view best, view;
 
-		if (is_closed(t, cpu_at(position)) || !view_place(p, memory, to, now, &best) ||
-		    !view_place(p, memory, cpu_at(position), now, &view) || !view.idle)
+		if (is_closed(t, cpu_at(position)) || !view_place(p, memory, to, &best) ||
+		    !view_place(p, memory, cpu_at(position), &view) || !view.idle)
 			continue;
 		best.idle = true;
 		if (balance_home(&params, &best, &view))
@@ -118,7 +118,7 @@ KEEL_PART u32 best_idle(struct task_struct *p __arg_trusted, u32 first, u64 now)
 }
 
 /* Instead of the idle CPU that the kernel has chosen, a better one if there is any. */
-static __always_inline u32 claim_better(struct task_struct *p, u32 memory, u32 claimed, u64 now)
+static __always_inline u32 claim_better(struct task_struct *p, u32 memory, u32 claimed)
 {
 	u32 better;
 
@@ -127,7 +127,7 @@ static __always_inline u32 claim_better(struct task_struct *p, u32 memory, u32 c
 	if (!faster_than(claimed) &&
 	    (!(settings.parts & PART_HOME) || far_of(memory, claimed) <= NEAR))
 		return claimed;
-	better = best_idle(p, claimed, now);
+	better = best_idle(p, claimed);
 	if (better == claimed || !scx_bpf_test_and_clear_cpu_idle(better))
 		return claimed;
 	scx_bpf_kick_cpu(claimed, SCX_KICK_IDLE);
@@ -185,20 +185,20 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 	if (stays(p, t, prev, claimed, now))
 		return prev;
 	near = find_idle(p, t, prev, wake_flags, &is_free);
-	if (!own || !view_cpu(prev, now, &best))
+	if (!own || !view_cpu(prev, &best))
 		return near;
 	best.idle = false;
 	best.far = far_of(memory, prev);
 	/* "Free" also is the CPU of a waker that says it will sleep: it is not yet. */
 	if (is_free && (near != waker || is_idle(own)))
-		*claimed = claim_better(p, memory, near, now);
+		*claimed = claim_better(p, memory, near);
 	if (*claimed == prev)
 		return prev;
 	if (*claimed != NO_CPU)
-		consider(&best, *claimed, memory, true, 0, now);
+		consider(&best, *claimed, memory, true, 0);
 	else if (may_run_on(p, waker) && !is_closed(t, waker))
 		consider(&best, waker, memory, false,
-			 wake_flags & SCX_WAKE_SYNC ? own->running_weight : 0, now);
+			 wake_flags & SCX_WAKE_SYNC ? own->running_weight : 0);
 	if (best.cpu != prev && may_run_on(p, prev) && !may_move(prev, p, MOVE_WAKE, now))
 		best.cpu = prev;
 	return best.cpu;
@@ -221,7 +221,8 @@ static __always_inline u32 leave_shield(struct task_struct *p, struct task_state
 s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 {
 	struct task_state *t = task_state(p);
-	u64 now = scx_bpf_now();
+	/* Only a gate asks for the time. */
+	u64 now = settings.gate == GATE_ALWAYS ? 0 : scx_bpf_now();
 	u32 cpu, claimed = NO_CPU;
 	struct cpu_state *c;
 
@@ -230,7 +231,7 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	note_barred(p, t);
 	prev = leave_shield(p, t, prev);
 	if (wake_flags & SCX_WAKE_FORK) {
-		cpu = place_new(p, prev, now);
+		cpu = place_new(p, t, prev);
 		c = cpu_state(prev);
 		if (c && cpu != prev && !may_place(prev, p, MOVE_FORK, now))
 			cpu = prev;
@@ -247,8 +248,8 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	c = cpu_state(cpu);
 	if (claimed == NO_CPU || !c)
 		return cpu;
-	bring_home(t, cpu, PLACE_WAKE);
-	count_task(p, t, cpu);
+	bring_home(t, cpu, c, PLACE_WAKE);
+	count_task(p, t, cpu, c);
 	count(COUNT_WAKE_IDLE);
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, READ_ONCE(tunables.slice_ns), 0);
 	return cpu;

@@ -4,15 +4,13 @@
 #define EVENKEEL_KEEL_QUEUE_H
 
 /* Has the CPU look at its queue now, if it is idle or who runs there has to give way. */
-static __always_inline void alert(u32 cpu, struct task_state *t, u64 flags, u64 now)
+static __always_inline void alert(u32 cpu, struct cpu_state *c, struct task_state *t, u64 flags,
+				  u64 now)
 {
-	struct cpu_state *c = cpu_state(cpu);
 	struct order_params params = order_params();
 	bool is_own = cpu == bpf_get_smp_processor_id();
 	u64 since_ns;
 
-	if (!c)
-		return;
 	/*
 	 * Atomic for the barrier: either a CPU that is about to idle sees the task in its queue,
 	 * or we see that nobody runs there.
@@ -49,19 +47,18 @@ static __always_inline void alert(u32 cpu, struct task_state *t, u64 flags, u64 
 static __always_inline u32 place_anew(struct task_struct *p, struct task_state *t, u32 own,
 				      bool pushed_off, u64 now)
 {
-	struct cpu_state *c = cpu_state(own);
 	s32 idle;
 	u32 cpu;
 
-	if (p->nr_cpus_allowed == 1 || !c)
+	if (p->nr_cpus_allowed == 1)
 		return own;
 	if (is_closed(t, own)) {
 		t->space = space_of(p);
-		return place_off(p, own, now);
+		return place_off(p, t, own);
 	}
 	if (t->space != space_of(p)) {
 		t->space = space_of(p);
-		cpu = place_new(p, own, now);
+		cpu = place_new(p, t, own);
 		if (cpu == own || !may_place(own, p, MOVE_EXEC, now))
 			return own;
 		/* Whether it is idle or not: it is looked for below, by its queue. */
@@ -85,21 +82,26 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 	return idle;
 }
 
+/* A task that there is nothing about, or no place for: the kernel's global queue takes it. */
+static __always_inline void enqueue_unknown(struct task_struct *p, u32 own, u64 flags)
+{
+	count(COUNT_NO_STATE);
+	scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, READ_ONCE(tunables.slice_ns), flags);
+	/* Its CPU is about to idle, and looks there when it does. */
+	if (flags & SCX_ENQ_LAST)
+		scx_bpf_kick_cpu(own, SCX_KICK_IDLE);
+}
+
 void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 {
 	struct task_state *t = task_state(p);
 	u32 own = scx_bpf_task_cpu(p), cpu = own;
-	struct cpu_state *c = cpu_state(own);
-	u64 slice_ns = READ_ONCE(tunables.slice_ns);
 	u64 now = scx_bpf_now();
 	bool pushed_off, is_turn;
+	struct cpu_state *to;
 
-	if (!t || !c) {
-		count(COUNT_NO_STATE);
-		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, flags);
-		/* Its CPU is about to idle, and looks there when it does. */
-		if (flags & SCX_ENQ_LAST)
-			scx_bpf_kick_cpu(own, SCX_KICK_IDLE);
+	if (!t) {
+		enqueue_unknown(p, own, flags);
 		return;
 	}
 	note_awake(t, now);
@@ -113,19 +115,24 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 		t->leaves_to = 0;
 	} else if (!(flags & SCX_ENQ_CPU_SELECTED) || is_closed(t, own))
 		cpu = place_anew(p, t, own, pushed_off, now);
-	bring_home(t, cpu, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
+	to = cpu_state(cpu);
+	if (!to) {
+		enqueue_unknown(p, own, flags);
+		return;
+	}
+	bring_home(t, cpu, to, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
 	if (settings.parts & PART_TURNS && is_turn)
 		place_first(t, cpu);
-	count_task(p, t, cpu);
+	count_task(p, t, cpu, to);
 	if (pushed_off)
 		count(COUNT_THIEF);
 	else
 		note_leaving(t);
 	t->waiting_since_ns = now;
 	count(COUNT_ENQUEUE);
-	scx_bpf_dsq_insert_vtime(p, cpu, slice_ns, t->vruntime, flags);
+	scx_bpf_dsq_insert_vtime(p, cpu, READ_ONCE(tunables.slice_ns), t->vruntime, flags);
 	set_bit(&waiting_cpus, cpu);
-	alert(cpu, t, flags, now);
+	alert(cpu, to, t, flags, now);
 	if (settings.parts & PART_TURNS && is_turn)
 		take_turn(own, cpu);
 }
@@ -178,25 +185,26 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 {
 	struct cpu_state *c = cpu_state(own);
 	struct task_state *t = NULL;
-	u64 now = scx_bpf_now(), vruntime = 0;
-	u64 yielder;
+	u64 now, yielder, vruntime = 0;
 	bool keeps = false;
 
 	if (!c)
 		return;
-	note_returned(c, now);
+	note_returned(c);
 	yielder = c->yielder;
 	c->yielder = 0;
 	if (settings.gate != GATE_ALWAYS || settings.balance != BALANCE_COUNT)
-		refresh_machine(now);
+		refresh_machine();
 	if (c->balance_due) {
 		c->balance_due = 0;
+		now = scx_bpf_now();
 		if (is_shielded(own))
 			send_off(own);
 		balance_periodic(own, now);
 		rescue(own, now);
 	}
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
+		now = scx_bpf_now();
 		note_quantum(c, now);
 		/* Who gives way is no candidate, and charged when it stops. */
 		if (yielder == (u32)prev->pid && is_anybody_waiting_on(c, 1) && serve(own, false, 0)) {
@@ -209,14 +217,14 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		charge(prev, t);
 		if (lets_go(prev, t, c) ||
 		    (settings.parts & PART_TURNS && gives_place(prev, own, now))) {
-			note_idle(own, c, now);
+			note_idle(own, c);
 			return;
 		}
 		keeps = !is_closed(t, own);
 		vruntime = t->vruntime;
 	}
 	/* Nobody waits here: perhaps elsewhere. Who ran is no reason to look there. */
-	if (is_anybody_waiting_on(c, t != NULL) || (!t && balance_idle(own, now))) {
+	if (is_anybody_waiting_on(c, t != NULL) || (!t && balance_idle(own))) {
 		if (serve(own, keeps, vruntime)) {
 			note_served(own, c, 1);
 			return;
@@ -230,7 +238,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		set_slice(prev, READ_ONCE(tunables.slice_ns));
 	} else {
 		publish(own, 0);
-		note_idle(own, c, now);
+		note_idle(own, c);
 	}
 }
 

@@ -59,12 +59,13 @@ static __always_inline u64 place_between(struct cpu_state *from, struct cpu_stat
  * Gives the task a place in the queue of `cpu`, relative to the clock there what it
  * was to the clock at home.
  */
-static __always_inline void bring_home(struct task_state *t, u32 cpu, enum order_place place)
+static __always_inline void bring_home(struct task_state *t, u32 cpu, struct cpu_state *to,
+				       enum order_place place)
 {
-	struct cpu_state *from = cpu_state(t->home), *to = cpu_state(cpu);
+	struct cpu_state *from = t->home == cpu ? to : cpu_state(t->home);
 	struct order_params params = order_params();
 
-	if (!from || !to)
+	if (!from)
 		return;
 	if (t->is_new)
 		t->vruntime = order_place_new(&params, READ_ONCE(to->clock),
@@ -162,13 +163,13 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 		return;
 	/* Some come past our queues: by the kernel's hand, or by the global queue. */
 	if (t->home != cpu || t->is_new)
-		bring_home(t, cpu, PLACE_ARRIVE);
-	count_task(p, t, cpu);
+		bring_home(t, cpu, c, PLACE_ARRIVE);
+	count_task(p, t, cpu, c);
 	t->executed_ns = p->se.sum_exec_runtime;
 	t->waiting_since_ns = 0;
 	note_awake(t, now);
 	note_share(t, now, false);
-	note_returned(c, now);
+	note_returned(c);
 	note_busy(cpu, c, now);
 	note_memory(t, space_of(p), cpu);
 	if (settings.parts & PART_ACTIVE)

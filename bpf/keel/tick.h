@@ -125,7 +125,7 @@ void KEEL_OPS(keel_cpu_acquire, s32 cpu, struct scx_cpu_acquire_args *args)
 	struct cpu_state *c = cpu_state(cpu);
 
 	if (c)
-		note_returned(c, scx_bpf_now());
+		note_returned(c);
 }
 
 #endif

@@ -119,7 +119,7 @@ int capsule_byte(struct __sk_buff *skb)
 		return TCX_NEXT;
 	last = bpf_sk_storage_get(&heard, sk, 0, 0);
 	if (!last || bpf_skb_load_bytes(skb, sizeof(struct ethernet_header), &ip, sizeof(ip)) ||
-	    ip.version_length != (4 << 4 | WORDS_WITHOUT) || ip.protocol != PROTOCOL_TCP)
+	    ip.version_length != USUAL_IPV4 || ip.protocol != PROTOCOL_TCP)
 		return TCX_NEXT;
 	hint = hint_fields(*last);
 	core = BE16(hint.core);
@@ -129,7 +129,7 @@ int capsule_byte(struct __sk_buff *skb)
 		return TCX_NEXT;
 	}
 	option.core = PAPER_CLASS | core;
-	ip.version_length = 4 << 4 | WORDS_WITH;
+	ip.version_length = PAPER_IPV4;
 	ip.total_bytes = BE16(BE16(ip.total_bytes) + sizeof(option));
 	ip.checksum = 0;
 	ip.checksum = header_checksum(&ip, BE16(option.core << 8));

@@ -30,33 +30,37 @@ static __always_inline u32 wanted_core(const struct sais_flow *flow)
  * overtaken. This is what a pause between two bursts (a "flowlet gap") is waited for elsewhere;
  * the socket knows it exactly.
  */
-static __always_inline bool all_before_arrived(struct xdp_md *ctx, const struct sais_packet *packet)
+static __always_inline bool all_before_arrived(struct xdp_md *ctx)
 {
-	const struct sais_flow_key *key = &packet->key;
+	const u8 *data = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
 	struct bpf_sock_tuple tuple = {};
 	bool has_arrived = false;
 	u32 bytes = sizeof(tuple.ipv6);
+	struct sais_packet packet;
+	struct sais_flow_key key;
 	struct tcp_sock *tcp;
 	struct bpf_sock *sk;
 
-	if (!key->remote[0] && !key->remote[1] && key->remote[2] == MAPPED) {
-		tuple.ipv4.saddr = key->remote[3];
-		tuple.ipv4.daddr = key->local[3];
-		tuple.ipv4.sport = key->remote_port;
-		tuple.ipv4.dport = key->local_port;
+	if (parse(data, end, false, &key, &packet) != PARSED)
+		return false;
+	if (!key.remote[0] && !key.remote[1] && key.remote[2] == MAPPED) {
+		tuple.ipv4.saddr = key.remote[3];
+		tuple.ipv4.daddr = key.local[3];
+		tuple.ipv4.sport = key.remote_port;
+		tuple.ipv4.dport = key.local_port;
 		bytes = sizeof(tuple.ipv4);
 	} else {
-		__builtin_memcpy(tuple.ipv6.saddr, key->remote, sizeof(key->remote));
-		__builtin_memcpy(tuple.ipv6.daddr, key->local, sizeof(key->local));
-		tuple.ipv6.sport = key->remote_port;
-		tuple.ipv6.dport = key->local_port;
+		__builtin_memcpy(tuple.ipv6.saddr, key.remote, sizeof(key.remote));
+		__builtin_memcpy(tuple.ipv6.daddr, key.local, sizeof(key.local));
+		tuple.ipv6.sport = key.remote_port;
+		tuple.ipv6.dport = key.local_port;
 	}
 	sk = bpf_skc_lookup_tcp(ctx, &tuple, bytes, BPF_F_CURRENT_NETNS, 0);
 	if (!sk)
 		return false;
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (tcp)
-		has_arrived = packet->sequence == tcp->rcv_nxt;
+		has_arrived = BE32(packet.sequence) == tcp->rcv_nxt;
 	bpf_sk_release(sk);
 	return has_arrived;
 }
@@ -90,11 +94,11 @@ static __always_inline u32 take_off(struct xdp_md *ctx)
 		return NO_CORE;
 	__builtin_memcpy(&ip, network, sizeof(ip));
 	__builtin_memcpy(&option, network + sizeof(ip), sizeof(option));
-	if (ip.version_length != (4 << 4 | WORDS_WITH) || ip.protocol != PROTOCOL_TCP ||
+	if (ip.version_length != PAPER_IPV4 || ip.protocol != PROTOCOL_TCP ||
 	    (option.core & PAPER_CLASS_MASK) != PAPER_CLASS ||
 	    option.end[0] || option.end[1] || option.end[2])
 		return NO_CORE;
-	ip.version_length = 4 << 4 | WORDS_WITHOUT;
+	ip.version_length = USUAL_IPV4;
 	ip.total_bytes = BE16(BE16(ip.total_bytes) - sizeof(option));
 	ip.checksum = 0;
 	ip.checksum = header_checksum(&ip, 0);
@@ -121,98 +125,170 @@ __noinline int search_options(struct xdp_md *ctx, u32 at, u32 bytes, u64 *hint)
 	return scan_options(options, bytes, hint);
 }
 
-/* What a hint is worth that is not the one issued last: rarely asked, and not for nothing. */
-static __noinline enum sais_counter judge_other(struct sais_flow *flow, struct sais_packet *packet)
+/* What a hint is worth that is not the one issued last. */
+static __always_inline enum sais_counter judge_other(const struct sais_flow *flow,
+						     const struct sais_flow_key *key, u64 word)
 {
-	struct sais_hint hint, issued;
-	u32 echoed;
-	u16 number;
+	struct sais_hint hint = hint_fields(word);
+	u16 number = BE16(hint.number);
 
-	if (!flow || !packet)
-		return COUNT_HINT_FORGED;
-	hint = hint_fields(packet->hint);
-	issued = hint_fields(flow->hint);
-	number = BE16(hint.number);
-	echoed = flow->echoed;
-	if (tag_of(&packet->key, hint.core, hint.number) != hint.tag)
+	if (tag_of(key, hint.core, hint.number) != hint.tag)
 		return COUNT_HINT_FORGED;
 	/* Numbers start again at some time: what matters is which is ahead. */
-	if ((s16)(BE16(issued.number) - number) < 0)
+	if ((s16)(BE16(hint_fields(flow->hint).number) - number) < 0)
 		return COUNT_HINT_FORGED;
-	if (echoed != NO_NUMBER && (s16)(number - (u16)echoed) < 0)
+	if (flow->echoed && (s16)(number - BE16(hint_fields(flow->echoed).number)) < 0)
 		return COUNT_HINT_REPLAYED;
 	return COUNT_HINT_STALE;
 }
 
 /* Of the paper's wire format, whose hint is a core and nothing else. */
-static __always_inline enum sais_counter judge_core(const struct sais_flow *flow, u64 core)
+static __always_inline enum sais_counter judge_core(const struct sais_flow *flow, u32 core)
 {
 	struct sais_hint issued = hint_fields(flow->hint);
 
+	if (core == NO_CORE)
+		return COUNT_HINT_ABSENT;
 	if (flow->hint && core == BE16(issued.core))
 		return COUNT_HINT_ECHOED;
 	return flow->hint && core == issued.tag ? COUNT_HINT_STALE : COUNT_HINT_FORGED;
 }
 
-static __always_inline enum sais_counter judge(struct sais_flow *flow, struct sais_packet *packet)
+/* Where a packet's hint of this worth wants it; NO_CORE: it has none that can be trusted. */
+static __always_inline u32 hinted_core(struct sais_flow *flow, u64 issued, enum sais_counter worth)
 {
-	switch (packet->has_hint) {
-	case HINT_ABSENT:
-		return COUNT_HINT_ABSENT;
-	case HINT_MALFORMED:
-		return COUNT_HINT_MALFORMED;
-	}
-	if (settings.wire == WIRE_PAPER)
-		return judge_core(flow, packet->hint);
-	return packet->hint == flow->hint ? COUNT_HINT_ECHOED : judge_other(flow, packet);
-}
-
-/* Where the packet's hint wants it; NO_CORE: it has none that can be trusted. */
-static __always_inline u32 hinted_core(struct sais_flow *flow, struct sais_packet *packet)
-{
-	enum sais_counter worth = judge(flow, packet);
-	struct sais_hint hint;
-
-	count(worth, 1);
 	if (worth == COUNT_HINT_ECHOED) {
-		hint = hint_fields(flow->hint);
-		if (flow->echoed != BE16(hint.number))
-			flow->echoed = BE16(hint.number);
-		return BE16(hint.core);
+		if (flow->echoed != issued)
+			flow->echoed = issued;
+		return BE16(hint_fields(issued).core);
 	}
 	/* The server echoes nothing: what this machine knows must do. */
-	if (worth == COUNT_HINT_ABSENT && flow->echoed == NO_NUMBER)
+	if (worth == COUNT_HINT_ABSENT && !flow->echoed)
 		return wanted_core(flow);
 	return NO_CORE;
 }
 
-static __always_inline int pass(enum sais_counter why)
+static __noinline int pass(enum sais_counter why)
 {
 	count(why, 1);
 	return XDP_PASS;
 }
 
-/* The rules of crates/sais/src/auto.rs. */
+/* Whether handing over saves more than it costs. */
 static __always_inline bool pays(u32 here, u32 wanted)
 {
-	here &= MAX_CPUS - 1;
-	wanted &= MAX_CPUS - 1;
-	if (live.saturated[wanted / 64] >> (wanted % 64) & 1)
-		return false;
 	return live.domain[here] == live.domain[wanted] ? live.worth_within : live.worth_across;
 }
 
-SEC("xdp")
-int steer(struct xdp_md *ctx)
+/* What is to become of a packet that core `wanted` waits for. */
+static __always_inline enum sais_counter apply_rule(struct sais_flow *flow, u32 wanted, u32 here)
 {
-	enum sais_counter verdict = COUNT_STEERED;
-	bool is_paper = settings.mode == MODE_HINT && settings.wire == WIRE_PAPER;
-	u32 wanted, core, named = is_paper ? take_off(ctx) : NO_CORE, here;
-	const u8 *data = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
-	struct sais_packet packet;
-	struct sais_flow *flow;
+	u32 rule;
 
-	switch (parse(data, end, settings.mode == MODE_HINT && !is_paper, &packet)) {
+	if (wanted >= MAX_CPUS)
+		return wanted == NO_CORE ? COUNT_DISTRUSTED : COUNT_REFUSED;
+	rule = live.rules[wanted];
+	/* The rules of crates/sais/src/auto.rs. */
+	if (rule != RULE_ALLOWED) {
+		if (rule == RULE_REFUSED)
+			return COUNT_REFUSED;
+		note(&flow->arrived, here);
+		if (wanted != here && (rule == RULE_SATURATED || !pays(here, wanted)))
+			return COUNT_LEFT;
+	}
+	/* Where it is by itself, what a thread would do is done at once. */
+	return wanted == here ? COUNT_HOME : COUNT_STEERED;
+}
+
+/* The last that is done of a packet. */
+static __always_inline int send(u32 core)
+{
+	if (core == NO_CORE)
+		return XDP_PASS;
+	/* A core that went offline a moment ago has no thread: then the packet goes up here. */
+	return bpf_redirect_map(&threads, core, XDP_PASS);
+}
+
+/* Of a packet that is to go where those before it did not: there only if it overtakes none of them. */
+static __noinline int change_path(struct xdp_md *ctx, struct sais_flow *flow, u32 wanted,
+				  enum sais_counter verdict)
+{
+	u32 core = verdict == COUNT_STEERED ? wanted : NO_CORE;
+
+	if (all_before_arrived(ctx)) {
+		flow->path = core;
+		count(COUNT_MOVED, 1);
+	} else {
+		core = flow->path;
+		if (verdict != COUNT_DISTRUSTED)
+			verdict = core == wanted ? COUNT_STEERED : COUNT_KEPT;
+	}
+	count(verdict, 1);
+	return send(core);
+}
+
+/* To the core that waits for it; `worth` is that of its hint, COUNTERS where none is asked for. */
+static __always_inline int direct(struct xdp_md *ctx, struct sais_flow *flow, u32 wanted,
+				  enum sais_counter worth)
+{
+	u32 here = bpf_get_smp_processor_id() & (MAX_CPUS - 1);
+	enum sais_counter verdict = apply_rule(flow, wanted, here);
+	u32 core = verdict == COUNT_STEERED ? wanted : NO_CORE;
+	struct sais_cpu *counts = &cpus[here];
+
+	if (worth != COUNTERS)
+		counts->counters[worth]++;
+	if (core != flow->path)
+		return change_path(ctx, flow, wanted, verdict);
+	counts->counters[verdict]++;
+	return send(core);
+}
+
+/*
+ * A packet whose hint is not where Linux puts it, or not the one that was issued last. That is rare,
+ * so it is read once more here instead of having each packet keep for it what was read.
+ */
+static __noinline int direct_otherwise(struct xdp_md *ctx, struct sais_flow *flow)
+{
+	const u8 *data = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
+	enum sais_counter worth;
+	struct sais_packet packet;
+	struct sais_flow_key key;
+	u64 issued, hint;
+
+	if (parse(data, end, true, &key, &packet) != PARSED)
+		return pass(COUNT_MALFORMED);
+	issued = flow->hint;
+	hint = packet.hint;
+	if (packet.has_hint == HINT_SEARCH)
+		packet.has_hint = search_options(ctx, packet.options_at, packet.options_bytes,
+						 &hint);
+	switch (packet.has_hint) {
+	case HINT_ABSENT:
+		worth = COUNT_HINT_ABSENT;
+		break;
+	case HINT_MALFORMED:
+		worth = COUNT_HINT_MALFORMED;
+		break;
+	default:
+		worth = hint == issued ? COUNT_HINT_ECHOED : judge_other(flow, &key, hint);
+	}
+	return direct(ctx, flow, hinted_core(flow, issued, worth), worth);
+}
+
+/* Mode and wire are those of the settings, but known when this is compiled: a program for each. */
+static __always_inline int steer(struct xdp_md *ctx, enum sais_mode mode, enum sais_wire wire)
+{
+	bool is_paper = mode == MODE_HINT && wire == WIRE_PAPER;
+	u32 named = is_paper ? take_off(ctx) : NO_CORE;
+	const u8 *data = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
+	enum sais_counter worth = COUNT_HINT_ECHOED;
+	struct sais_packet packet = {};
+	struct sais_flow_key key;
+	struct sais_flow *flow;
+	u64 issued;
+
+	switch (parse(data, end, mode == MODE_HINT && !is_paper, &key, &packet)) {
 	case PARSED:
 		break;
 	case PARSED_OTHER:
@@ -220,51 +296,39 @@ int steer(struct xdp_md *ctx)
 	default:
 		return pass(COUNT_MALFORMED);
 	}
-	flow = bpf_map_lookup_elem(&flows, &packet.key);
-	if (is_paper) {
-		packet.has_hint = named == NO_CORE ? HINT_ABSENT : HINT_FOUND;
-		packet.hint = named;
-	} else if (flow && settings.mode == MODE_HINT && packet.has_hint == HINT_SEARCH) {
-		packet.has_hint = search_options(ctx, packet.options_at, packet.options_bytes,
-						 &packet.hint);
-	}
-	/* An entry that is being made has no core yet. */
-	if (!flow || flow->core == NO_CORE)
+	flow = bpf_map_lookup_elem(&flows, &key);
+	if (!flow)
+		return pass(COUNT_UNKNOWN);
+	/* An entry that is being made has no core yet, and no hint. */
+	issued = flow->hint;
+	if (mode == MODE_HINT ? !issued : flow->core == NO_CORE)
 		return pass(COUNT_UNKNOWN);
 
-	here = bpf_get_smp_processor_id();
-	if (settings.policy == POLICY_AUTO)
-		note(&flow->arrived, here);
-	wanted = settings.mode == MODE_HINT ? hinted_core(flow, &packet) : wanted_core(flow);
-	core = wanted;
-	if (wanted == NO_CORE) {
-		verdict = COUNT_DISTRUSTED;
-	} else if (!is_allowed(wanted)) {
-		verdict = COUNT_REFUSED;
-		core = NO_CORE;
-	} else if (wanted == here) {
-		/* It is there: what a thread would do is done at once. */
-		verdict = COUNT_HOME;
-		core = NO_CORE;
-	} else if (settings.policy == POLICY_AUTO && !pays(here, wanted)) {
-		verdict = COUNT_LEFT;
-		core = NO_CORE;
-	}
-	if (core != flow->path) {
-		if (all_before_arrived(ctx, &packet)) {
-			flow->path = core;
-			count(COUNT_MOVED, 1);
-		} else {
-			core = flow->path;
-			if (verdict != COUNT_DISTRUSTED)
-				verdict = core == wanted ? COUNT_STEERED : COUNT_KEPT;
-		}
-	}
-	count(verdict, 1);
-	if (core == NO_CORE)
-		return XDP_PASS;
-	/* A core that went offline a moment ago has no thread: then the packet goes up here. */
-	return bpf_redirect_map(&threads, core, XDP_PASS);
+	if (mode == MODE_FLOW)
+		return direct(ctx, flow, wanted_core(flow), COUNTERS);
+	if (is_paper)
+		worth = judge_core(flow, named);
+	else if (packet.hint != issued)
+		return direct_otherwise(ctx, flow);
+	return direct(ctx, flow, hinted_core(flow, issued, worth), worth);
+}
+
+SEC("xdp")
+int steer_flow(struct xdp_md *ctx)
+{
+	return steer(ctx, MODE_FLOW, WIRE_TCP);
+}
+
+SEC("xdp")
+int steer_hint(struct xdp_md *ctx)
+{
+	return steer(ctx, MODE_HINT, WIRE_TCP);
+}
+
+SEC("xdp")
+int steer_paper(struct xdp_md *ctx)
+{
+	return steer(ctx, MODE_HINT, WIRE_PAPER);
 }
 
 SEC("tp_btf/xdp_cpumap_enqueue")

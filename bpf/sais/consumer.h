@@ -11,8 +11,7 @@
 static __always_inline struct sais_flow *flow_of(const struct sais_flow_key *key)
 {
 	struct sais_flow *flow = bpf_map_lookup_elem(&flows, key);
-	struct sais_flow none = { .core = NO_CORE, .path = NO_CORE, .echoed = NO_NUMBER,
-				  .arrived = NO_CORE };
+	struct sais_flow none = { .core = NO_CORE, .path = NO_CORE, .arrived = NO_CORE };
 
 	if (flow)
 		return flow;
@@ -104,6 +103,9 @@ static __always_inline void learn(struct sock *sk, bool is_request, int bytes)
 	struct sais_flow_key key = {};
 	struct sais_flow *flow;
 
+	/* While nothing is steered, this is all that a call takes for most of the time. */
+	if (settings.policy == POLICY_AUTO && !live.is_looking)
+		return;
 	if (!key_of(sk, &key))
 		return;
 	flow = flow_of(&key);

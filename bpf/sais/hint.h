@@ -31,6 +31,17 @@ struct hint_option {
 	u64 hint;		/* struct sais_hint */
 } __attribute__((packed));
 
+/* Kind, length and experiment as one word. */
+#define HINT_BEGINNING \
+	BE32((u32)HINT_KIND << 24 | (u32)sizeof(struct hint_option) << 16 | \
+	     HINT_EXPERIMENT_HIGH << 8 | HINT_EXPERIMENT_LOW)
+
+/* As one word, wherever it stands. */
+static __always_inline u64 hint_of(const struct hint_option *option)
+{
+	return *(const u64 *)((const u8 *)option + offsetof(struct hint_option, hint));
+}
+
 static __always_inline u64 hint_word(struct sais_hint hint)
 {
 	u64 word;

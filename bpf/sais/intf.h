@@ -25,8 +25,6 @@
 #define MAX_READERS 4096
 /* Networks that hints may be exchanged with. */
 #define MAX_PEERS 64
-/* In the place of a hint's number: none has come back. */
-#define NO_NUMBER 0xffffffffU
 /* In the place of a core: none, the packet goes up where it arrived. */
 #define NO_CORE 0xffffffffU
 
@@ -74,27 +72,41 @@ struct sais_peer {
 	u32 address[4];
 };
 
+/* What becomes of packets that a core is wanted for. */
+enum core_rule {
+	RULE_REFUSED,		/* it may not be used */
+	RULE_ALLOWED,		/* they are sent there */
+	RULE_JUDGED,		/* of POLICY_AUTO: they are, where that saves more than it costs */
+	RULE_SATURATED,		/* of POLICY_AUTO: they are not, for it has no time */
+};
+
 /* Written by user space while the programs run. */
 struct sais_live {
-	u64 allowed[MAX_CPUS / 64];	/* the cores that packets may be sent to, as a bit mask */
+	u8 rules[MAX_CPUS];		/* enum core_rule of each core */
 	u32 ranking[MAX_CPUS];		/* those, the least loaded first */
 	u32 ranked;			/* how many they are */
 	u32 generation;			/* of the ranking; never 0 */
 	u32 next;			/* how many flows were given a core of it; the programs count */
 	u32 cpumap_id;			/* the kernel's number of the map `threads` */
 	/* Of POLICY_AUTO: */
-	u64 saturated[MAX_CPUS / 64];	/* cores without time, as a bit mask */
 	u16 domain[MAX_CPUS];	/* the last-level cache of each core */
 	u32 worth_within;	/* 1: handing over pays between cores that share one */
 	u32 worth_across;	/* 1: handing over pays between cores that do not */
+	u32 is_looking;		/* 0: who receives is not asked for the moment */
+	u32 pad;
 };
 
 /* A connection as its incoming packets show it, all in network order; IPv4 mapped into IPv6. */
 struct sais_flow_key {
 	u32 remote[4];
 	u32 local[4];
-	u16 remote_port;
-	u16 local_port;
+	union {
+		struct {
+			u16 remote_port;
+			u16 local_port;
+		};
+		u32 ports;	/* both, as a packet has them */
+	};
 };
 
 /* What is known of it. Written where its consumer runs, but for `path`. */
@@ -106,9 +118,9 @@ struct sais_flow {
 	u32 has_reader;		/* 1: the consumer has received */
 	u32 generation;		/* of the ranking that `core` was taken from */
 	u64 hint;		/* the newest that was issued (struct sais_hint); 0: none */
-	u32 echoed;		/* the number of the newest that came back; written by `steer` */
+	u64 echoed;		/* the newest that came back; 0: none has; written by `steer` */
 	u32 arrived;		/* of POLICY_AUTO: where its packets arrive; NO_CORE: not known yet */
-	u32 pad[6];		/* `steer` reads a cache line that changes only when something changes */
+	u32 pad[5];		/* `steer` reads a cache line that changes only when something changes */
 	u64 received_bytes;	/* by consumers */
 	u32 asker;		/* who waits for the answer to a request; 0: nobody */
 	u32 pad2;
@@ -150,9 +162,10 @@ enum sais_counter {
 	COUNTERS,
 };
 
-/* A CPU's counters; written only by itself. */
+/* A CPU's counters; written only by itself, in cache lines of its own. */
 struct sais_cpu {
 	u64 counters[COUNTERS];
+	u64 pad[5];
 };
 
 /* What a server counts. crates/sais names them in this order. */

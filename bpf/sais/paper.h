@@ -14,9 +14,8 @@
 #define PAPER_CLASS 0xa0
 #define PAPER_CLASS_MASK 0xe0
 #define PAPER_CORE_MASK 0x1f
-/* Words of an IPv4 header without options, and with this one. */
-#define WORDS_WITHOUT 5
-#define WORDS_WITH 6
+/* How an IPv4 header begins that has this option, of one word, and no other. */
+#define PAPER_IPV4 (USUAL_IPV4 + 1)
 
 /* The byte, EOL, and filling up to a word. */
 struct paper_option {

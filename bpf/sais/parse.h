@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * SrcParser (paper 001, section IV): whose packet is this, and which hint does it bear? Reads the headers of an
- * Ethernet frame, with up to two VLAN tags, before anything else in the kernel does.
+ * SrcParser (paper 001, section IV): whose packet is this, and which hint does it bear? Reads the
+ * headers of an Ethernet frame, with up to two VLAN tags, before anything else in the kernel does.
  *
  * What it is given comes from anybody. Nothing is read past `end`; the same file is compiled
  * natively and fuzzed. Words are read whole at any address, which is what the kernel's BPF
@@ -17,6 +17,8 @@
 #define ETHERTYPE_VLAN BE16(0x8100)
 #define ETHERTYPE_VLAN_OUTER BE16(0x88a8)
 #define PROTOCOL_TCP 6
+/* Version 4 and no options. */
+#define USUAL_IPV4 (4 << 4 | 5)
 /* In the field of fragments: more of them follow, or this is not the first. */
 #define IS_FRAGMENT BE16(0x3fff)
 
@@ -84,10 +86,10 @@ enum hint_result {
 	HINT_SEARCH,		/* the options have to be read one by one (scan_options) */
 };
 
+/* Apart from the connection, whose key must lie in memory: all this can be in registers. */
 struct sais_packet {
-	struct sais_flow_key key;
-	u32 sequence;		/* of its first byte, in host order */
 	u64 hint;		/* where one was looked for and found */
+	u32 sequence;		/* of its first byte, in network order */
 	u32 has_hint;		/* enum hint_result */
 	u16 options_at;		/* of HINT_SEARCH, where in the packet, */
 	u16 options_bytes;	/* and how many */
@@ -99,6 +101,9 @@ struct sais_packet {
 /* NOP, NOP, time stamps of 10 bytes: what Linux begins its options with. */
 #define TIME_STAMPS BE32(0x0101080a)
 #define TIME_STAMPS_BYTES 12
+/* Of a TCP header with these and a hint behind them. */
+#define HINTED_WORDS \
+	((sizeof(struct tcp_header) + TIME_STAMPS_BYTES + sizeof(struct hint_option)) / 4)
 /* The longest options that a TCP header can have. */
 #define MAX_OPTIONS_BYTES 40
 
@@ -111,7 +116,7 @@ static __always_inline enum hint_result take_hint(const struct hint_option *opti
 {
 	if (option->bytes != sizeof(*option))
 		return HINT_MALFORMED;
-	*hint = option->hint;
+	*hint = hint_of(option);
 	return HINT_FOUND;
 }
 
@@ -149,64 +154,73 @@ scan_options(const u8 options[MAX_OPTIONS_BYTES + sizeof(struct hint_option)], u
 
 /* The hint where Linux puts it; else `packet` says which options are to be searched. */
 static __always_inline enum hint_result find_hint(const u8 *start, const struct tcp_header *tcp,
-						  const u8 *end, struct sais_packet *packet)
+						  u32 words, const u8 *end,
+						  struct sais_packet *packet)
 {
-	u32 bytes = (tcp->length >> 4) * 4 - sizeof(*tcp);
 	const u8 *options = (const u8 *)(tcp + 1);
 	const struct hint_option *option = (const void *)(options + TIME_STAMPS_BYTES);
 
-	if (!bytes)
-		return HINT_ABSENT;
-	if (bytes >= TIME_STAMPS_BYTES + sizeof(*option) && FITS(option, end) &&
-	    *(const u32 *)options == TIME_STAMPS && option->kind == HINT_KIND &&
-	    option->experiment == HINT_EXPERIMENT)
-		return take_hint(option, &packet->hint);
+	if (words == HINTED_WORDS && FITS(option, end) && *(const u32 *)options == TIME_STAMPS &&
+	    *(const u32 *)option == HINT_BEGINNING) {
+		packet->hint = hint_of(option);
+		return HINT_FOUND;
+	}
 	packet->options_at = options - start;
-	packet->options_bytes = bytes;
-	return HINT_SEARCH;
+	packet->options_bytes = words * 4 - sizeof(*tcp);
+	return packet->options_bytes ? HINT_SEARCH : HINT_ABSENT;
 }
 
 /* Looks for a hint only if it is told to: `wants_hint` is known at load. */
 static __always_inline enum parse_result parse_tcp(const u8 *start, const u8 *data, const u8 *end,
-						   bool wants_hint, struct sais_packet *packet)
+						   bool wants_hint, struct sais_flow_key *key,
+						   struct sais_packet *packet)
 {
 	const struct tcp_header *tcp = (const void *)data;
+	u32 words;
 
-	if (!FITS(tcp, end) || tcp->length >> 4 < 5)
+	if (!FITS(tcp, end))
 		return PARSED_MALFORMED;
-	packet->key.remote_port = tcp->source;
-	packet->key.local_port = tcp->destination;
-	packet->sequence = BE32(tcp->sequence);
+	words = tcp->length >> 4;
+	if (words * 4 < sizeof(*tcp))
+		return PARSED_MALFORMED;
+	key->ports = *(const u32 *)tcp;
+	packet->sequence = tcp->sequence;
 	if (wants_hint)
-		packet->has_hint = find_hint(start, tcp, end, packet);
+		packet->has_hint = find_hint(start, tcp, words, end, packet);
 	return PARSED;
 }
 
 /* Where TCP begins; NULL: `result` says why not. */
 static __always_inline const u8 *parse_ipv4(const u8 *data, const u8 *end,
-					    struct sais_packet *packet, enum parse_result *result)
+					    struct sais_flow_key *key, enum parse_result *result)
 {
 	const struct ipv4_header *ip = (const void *)data;
+	u32 header_bytes = sizeof(*ip);
 
 	*result = PARSED_MALFORMED;
-	if (!FITS(ip, end) || ip->version_length >> 4 != 4 || (ip->version_length & 15) < 5)
+	if (!FITS(ip, end))
 		return 0;
+	if (ip->version_length != USUAL_IPV4) {
+		if (ip->version_length >> 4 != 4 || (ip->version_length & 15) < 5)
+			return 0;
+		header_bytes = (ip->version_length & 15) * 4;
+	}
 	*result = PARSED_OTHER;
 	if (ip->protocol != PROTOCOL_TCP || ip->fragment & IS_FRAGMENT)
 		return 0;
-	packet->key.remote[0] = 0;
-	packet->key.remote[1] = 0;
-	packet->key.remote[2] = MAPPED;
-	packet->key.remote[3] = ip->source;
-	packet->key.local[0] = 0;
-	packet->key.local[1] = 0;
-	packet->key.local[2] = MAPPED;
-	packet->key.local[3] = ip->destination;
-	return data + (ip->version_length & 15) * 4;
+	key->remote[0] = 0;
+	key->remote[1] = 0;
+	key->remote[2] = MAPPED;
+	key->remote[3] = ip->source;
+	key->local[0] = 0;
+	key->local[1] = 0;
+	key->local[2] = MAPPED;
+	key->local[3] = ip->destination;
+	return data + header_bytes;
 }
 
 static __always_inline const u8 *parse_ipv6(const u8 *data, const u8 *end,
-					    struct sais_packet *packet, enum parse_result *result)
+					    struct sais_flow_key *key, enum parse_result *result)
 {
 	const struct ipv6_header *ip = (const void *)data;
 
@@ -216,8 +230,8 @@ static __always_inline const u8 *parse_ipv6(const u8 *data, const u8 *end,
 	*result = PARSED_OTHER;
 	if (ip->next != PROTOCOL_TCP)
 		return 0;
-	__builtin_memcpy(packet->key.remote, ip->source, sizeof(packet->key.remote));
-	__builtin_memcpy(packet->key.local, ip->destination, sizeof(packet->key.local));
+	__builtin_memcpy(key->remote, ip->source, sizeof(key->remote));
+	__builtin_memcpy(key->local, ip->destination, sizeof(key->local));
 	return data + sizeof(*ip);
 }
 
@@ -236,9 +250,9 @@ static __always_inline const u8 *skip_vlan(const u8 *data, const u8 *end, u16 *t
 	return data + sizeof(*vlan);
 }
 
-/* Fills all of `packet` that was asked for if it returns PARSED. */
+/* Fills `key`, and all of `packet` that was asked for, if it returns PARSED. */
 static __always_inline enum parse_result parse(const u8 *data, const u8 *end, bool wants_hint,
-					       struct sais_packet *packet)
+					       struct sais_flow_key *key, struct sais_packet *packet)
 {
 	const struct ethernet_header *frame = (const void *)data;
 	const u8 *start = data;
@@ -249,21 +263,23 @@ static __always_inline enum parse_result parse(const u8 *data, const u8 *end, bo
 		return PARSED_MALFORMED;
 	type = frame->type;
 	data += sizeof(*frame);
-	data = skip_vlan(data, end, &type);
-	data = skip_vlan(data, end, &type);
+	if (type != ETHERTYPE_IPV4) {
+		data = skip_vlan(data, end, &type);
+		data = skip_vlan(data, end, &type);
+	}
 	switch (type) {
 	case ETHERTYPE_IPV4:
-		data = parse_ipv4(data, end, packet, &result);
+		data = parse_ipv4(data, end, key, &result);
 		break;
 	case ETHERTYPE_IPV6:
-		data = parse_ipv6(data, end, packet, &result);
+		data = parse_ipv6(data, end, key, &result);
 		break;
 	case 0:
 		return PARSED_MALFORMED;
 	default:
 		return PARSED_OTHER;
 	}
-	return data ? parse_tcp(start, data, end, wants_hint, packet) : result;
+	return data ? parse_tcp(start, data, end, wants_hint, key, packet) : result;
 }
 
 #endif

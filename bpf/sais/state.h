@@ -31,39 +31,24 @@ struct {
 	__type(value, struct bpf_cpumap_val);
 } threads SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct sais_cpu);
-} cpus SEC(".maps");
-
 const volatile struct sais_settings settings SEC(".rodata.settings");
 struct sais_live live SEC(".data.live");
+
+/* By CPU: an element is found by an addition, which a per-CPU map takes a lookup for. */
+struct sais_cpu cpus[MAX_CPUS] __attribute__((aligned(64)));
 
 /* Only where softirqs cannot interrupt: in one, or where they are off. */
 static __always_inline void count(enum sais_counter counter, u64 number)
 {
-	u32 first = 0;
-	struct sais_cpu *c = bpf_map_lookup_elem(&cpus, &first);
-
-	if (c)
-		c->counters[counter] += number;
+	cpus[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].counters[counter] += number;
 }
 
 /* The same wherever it is: a softirq may come in between. */
 static __always_inline void count_anywhere(enum sais_counter counter)
 {
-	u32 first = 0;
-	struct sais_cpu *c = bpf_map_lookup_elem(&cpus, &first);
+	u32 here = bpf_get_smp_processor_id() & (MAX_CPUS - 1);
 
-	if (c)
-		__sync_fetch_and_add(&c->counters[counter], 1);
-}
-
-static __always_inline bool is_allowed(u32 core)
-{
-	return core < MAX_CPUS && live.allowed[core / 64] >> (core % 64) & 1;
+	__sync_fetch_and_add(&cpus[here].counters[counter], 1);
 }
 
 /* False: not a TCP connection in the namespace of the device. */

@@ -1,6 +1,6 @@
 //! Compiles what the benchmarks run: the C programs (programs/*.c, with OpenMP, into executables
 //! that the crate embeds) and the BPF programs (the softirq noise generator, the stopwatch for
-//! schedulers' callbacks, what is measured beside `sais`), each into an object.
+//! schedulers' callbacks, what is measured beside `sais` and against it), each into an object.
 
 use std::env;
 use std::error::Error;
@@ -22,6 +22,7 @@ const OBJECTS: &[(&str, &[&str])] = &[
     ("noise", &["noise.h"]),
     ("callback", &["callback.h"]),
     ("bare", &["sais/kernel.h", "sais/intf.h"]),
+    ("scatter", &["sais/kernel.h", "sais/intf.h"]),
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

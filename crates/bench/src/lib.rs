@@ -8,6 +8,7 @@
 //! - [`keel`]: the keel beside the kernel's own scheduler and its peers.
 //! - [`ias`]: what sibling aggregation costs, and what it brings together.
 //! - [`balance`]: programs on unequal CPUs, under the keel and the user-level balancer.
+//! - [`free`]: free runs of the simulator beside those of a real kernel.
 //! - [`sais`]: packets processed where their data is wanted, against the kernel's ways.
 //! - [`repro`]: the papers' figures and tables, measured again.
 //! - [`programs`]: the parallel programs that are measured, compiled from C and embedded.
@@ -26,6 +27,7 @@ pub mod capability;
 pub mod command;
 mod crowd;
 pub mod daemon_cost;
+pub mod free;
 pub mod guest;
 pub mod ias;
 pub mod interleave;

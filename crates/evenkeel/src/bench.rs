@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use evenkeel_bench::{
-    balance, capability, daemon_cost, guest, ias, keel, make_noise, plan_cost, repro, sais, zone,
+    balance, capability, daemon_cost, free, guest, ias, keel, make_noise, plan_cost, repro, sais,
+    zone,
 };
 
 use crate::cli::{
@@ -25,6 +26,7 @@ pub fn main(args: BenchArgs) -> Result<i32> {
         BenchPart::Balance(args) => balance::run(&in_turn(args.turns)?),
         BenchPart::Keel(args) => keel::run(&args.peers, &in_turn(args.turns)?),
         BenchPart::Zone(args) => zone::run(&in_turn(args.turns)?),
+        BenchPart::Free(turns) => free::run(&in_turn(turns)?),
         BenchPart::Ias(turns) => ias::run(&in_turn(turns)?),
         BenchPart::Noise(args) => make_noise::run(&noise(args)),
         BenchPart::Plan(args) => plan_cost::run(&cost(args)?),

@@ -1,12 +1,13 @@
 //! `evenkeel sim`: from flags to a simulation. What it does is in the crate of its name.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
 use evenkeel_bench::output::Output;
+use evenkeel_bench::report::MachineInfo;
 use evenkeel_bench::stats::Verdict;
 use evenkeel_capability::{LagParameters, Policy};
 use evenkeel_keel::tape::Tape;
@@ -14,8 +15,8 @@ use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
 use evenkeel_sim::{
-    FaultPlan, Figure, Grid, Report, Row, STRICT, Scheduler, Simulation, TORTURE, bench,
-    compare_rows, history, picture, read_rows, replay, sweep, trace,
+    FaultPlan, Figure, Grid, Report, Row, STRICT, Scheduler, Simulation, Speed, SpeedAim, TORTURE,
+    bench, compare_rows, history, picture, read_rows, replay, sweep, trace,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -294,42 +295,35 @@ fn run_replay(args: &SimReplayArgs) -> Result<i32> {
 }
 
 fn run_bench(args: &SimBenchArgs) -> Result<i32> {
-    let json = args.json.as_deref().map(Output::prepare).transpose()?;
+    let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
+    let (json, markdown) = (prepare(&args.json)?, prepare(&args.markdown)?);
     let dir = tempfile::tempdir().context("cannot make a directory for the rows of a sweep")?;
     let speeds = bench(dir.path(), |what| {
         let _ = writeln!(std::io::stderr(), "measuring: {what}");
     })?;
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
-        "what",
-        "CPUs",
-        "ns an event",
-        "events/s",
-        "reference passes",
-        "calls an event",
-    ]);
-    for speed in &speeds.speeds {
-        table.add_row([
-            speed.name.clone(),
-            speed.cpus.to_string(),
-            format!("{:.0}", speed.ns_per_event),
-            format!("{:.0}", speed.events_per_s),
-            format!("{:.1}", speed.reference_passes),
-            format!("{:.1}", speed.calls_per_event),
-        ]);
-    }
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(Speed::HEADER);
+    table.add_rows(speeds.speeds.iter().map(Speed::cells));
     println!("{table}");
-    println!(
-        "a pass of the reference loop: {:.2} ns; 1,024 CPUs by 128: {:.2}; resident {:.0} MiB; sweep on \
-         {} threads: {:.2} times as fast as on one",
-        speeds.reference_ns,
-        speeds.large_by_small,
-        speeds.resident_mib,
-        speeds.jobs,
-        speeds.sweep_speed_up
-    );
+    println!("a pass of the reference loop: {:.2} ns", speeds.reference_ns);
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["figure", "wanted", "found", "reached"]);
+    table.add_rows(speeds.aims().iter().map(SpeedAim::cells));
+    println!("{table}");
     if let Some(output) = json {
         output.write(&(serde_json::to_string_pretty(&speeds)? + "\n"))?;
+    }
+    if let Some(output) = markdown {
+        let machine = MachineInfo::read();
+        output.write(&format!(
+            "# Benchmarks: the simulator\n\nMeasured and written by `evenkeel sim bench --markdown`; do not \
+             edit. On {}, {} CPUs, Linux {}.\n\n{}",
+            machine.model,
+            machine.cpus,
+            machine.kernel,
+            speeds.markdown()
+        ))?;
     }
     Ok(0)
 }

@@ -16,10 +16,17 @@ typedef uint64_t u64;
 #include "../../../bpf/sais/hint.h"
 #include "../../../bpf/sais/parse.h"
 
-int sais_parse(const u8 *data, const u8 *end, struct sais_packet *packet)
+/* All that is read of a packet. */
+struct sais_read {
+	struct sais_flow_key key;
+	struct sais_packet packet;
+};
+
+int sais_parse(const u8 *data, const u8 *end, struct sais_read *read)
 {
 	u8 options[MAX_OPTIONS_BYTES + sizeof(struct hint_option)] = {};
-	enum parse_result result = parse(data, end, true, packet);
+	struct sais_packet *packet = &read->packet;
+	enum parse_result result = parse(data, end, true, &read->key, packet);
 
 	if (result != PARSED || packet->has_hint != HINT_SEARCH)
 		return result;

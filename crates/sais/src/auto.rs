@@ -4,9 +4,12 @@
 //! A connection is left alone when its packets arrive right by themselves; when its consumer's core
 //! has no time left (a steering thread comes before all ordinary tasks, but not before interrupts and
 //! real-time tasks, and passing a packet on where it arrives costs nothing); and when fetching a strip from the other core's cache takes no
-//! longer than handing it over to a thread on that core, both measured here at the start. While all
-//! connections are left alone there is no program on the device at all: generic XDP has its price
-//! (it copies packets that came in pieces) even where it does nothing.
+//! longer than handing it over to a thread on that core, both measured here at the start.
+//!
+//! While all connections are left alone, next to nothing is done: there is no program on the device
+//! (generic XDP copies packets that came in pieces even where it does nothing); what takes the cores'
+//! time is not accounted for (which costs something at each switch and softirq); and it is looked who
+//! receives for a tenth of the time only.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -16,13 +19,16 @@ use evenkeel_machine::{CpuSet, Machine};
 
 use crate::load::{Load, LoadError};
 use crate::measure::{MeasureError, StripTimes};
-use crate::records::{NO_CORE, RawFlow, RawKey, RawLive};
+use crate::records::{NO_CORE, RULE_JUDGED, RULE_SATURATED, RawFlow, RawKey, RawLive};
 
 /// How often connections are judged.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A connection that receives less in an interval is not worth a program on the device.
-const ACTIVE_BYTES: u64 = 1 << 20;
-/// The program is taken off when there was no use for it in so many intervals.
+/// How long before that it is looked who receives, while nothing is steered.
+const LOOK: Duration = Duration::from_millis(100);
+/// A connection that receives less in a second is not worth a program on the device.
+const ACTIVE_BYTES_PER_S: f64 = (1 << 20) as f64;
+/// The program is taken off when there was no use for it in so many intervals, and what takes the
+/// cores' time is not accounted for any more when there was nobody to steer for.
 const PATIENCE: u32 = 10;
 /// A core of which interrupts and real-time tasks take more than this, 0 to 1, is saturated ...
 const SATURATED: f64 = 0.9;
@@ -49,10 +55,15 @@ pub(crate) struct Auto {
     /// The cache domain of each core.
     domains: BTreeMap<u32, u32>,
     saturated: CpuSet,
-    load: Load,
+    /// None while there is nobody to steer for.
+    load: Option<Load>,
     judged: Instant,
+    /// Since when it is looked who receives; none: it is not.
+    looking: Option<Instant>,
     /// What each connection had received when it was judged last.
     received_bytes: HashMap<RawKey, u64>,
+    /// Intervals since there was somebody to steer for.
+    idle: u32,
     /// Intervals since there was use for the program.
     useless: u32,
 }
@@ -69,9 +80,11 @@ impl Auto {
             times,
             domains: machine.cpus.iter().map(|cpu| (cpu.id, cpu.llc)).collect(),
             saturated: CpuSet::new(),
-            load: Load::watch()?,
+            load: None,
             judged: Instant::now(),
+            looking: Some(Instant::now()),
             received_bytes: HashMap::new(),
+            idle: PATIENCE,
             useless: PATIENCE,
         })
     }
@@ -86,21 +99,52 @@ impl Auto {
         self.judged.elapsed() >= INTERVAL
     }
 
+    /// Whether it is time to begin to look who receives.
+    pub(crate) fn looks_soon(&self) -> bool {
+        self.looking.is_none() && self.judged.elapsed() >= INTERVAL - LOOK
+    }
+
+    /// From now on, or not for now.
+    pub(crate) fn look(&mut self, does_look: bool) {
+        self.looking = does_look.then(Instant::now);
+    }
+
     /// Judges all connections; whether steering them is of use. While the kernel steers them itself
     /// (`is_hidden`) it does not show where they would arrive: then who receives much is of use.
-    pub(crate) fn judge(&mut self, flows: &[(RawKey, RawFlow)], is_hidden: bool) -> bool {
+    ///
+    /// # Errors
+    /// What takes the cores' time cannot be accounted for.
+    pub(crate) fn judge(
+        &mut self,
+        flows: &[(RawKey, RawFlow)],
+        is_hidden: bool,
+    ) -> Result<bool, AutoError> {
         self.judged = Instant::now();
-        let taken = self.load.taken_shares();
-        self.note_taken(&taken);
-        let is_useful = flows.iter().any(|(key, flow)| {
+        let active_bytes = active_bytes(self.looking.map(|since| since.elapsed()));
+        if let Some(load) = &mut self.load {
+            let taken = load.taken_shares();
+            self.note_taken(&taken);
+        }
+        let is_active = |(key, flow): &&(RawKey, RawFlow)| {
             let before = self.received_bytes.get(key).copied().unwrap_or(0);
-            flow.received_bytes.saturating_sub(before) >= ACTIVE_BYTES
-                && (is_hidden || self.reason(flow).is_ok())
-        });
+            let received_bytes = flow.received_bytes.saturating_sub(before);
+            received_bytes > 0 && received_bytes as f64 >= active_bytes
+        };
+        let active: Vec<&RawFlow> = flows.iter().filter(is_active).map(|(_, flow)| flow).collect();
+        let is_wanted = active.iter().any(|flow| is_hidden || self.figures(flow).is_ok());
+        let is_useful = active.iter().any(|flow| is_hidden || self.reason(flow).is_ok());
         let received = flows.iter().map(|(key, flow)| (*key, flow.received_bytes));
         self.received_bytes = received.collect();
+        self.idle = if is_wanted { 0 } else { self.idle.saturating_add(1) };
+        if self.idle >= PATIENCE {
+            (self.load, self.saturated) = (None, CpuSet::new());
+        } else if self.load.is_none() {
+            // Who has no time left is known when it is judged next.
+            self.load = Some(Load::watch()?);
+            return Ok(false);
+        }
         self.useless = if is_useful { 0 } else { self.useless.saturating_add(1) };
-        self.useless < PATIENCE
+        Ok(self.useless < PATIENCE)
     }
 
     fn note_taken(&mut self, shares: &[(u32, f64)]) {
@@ -117,32 +161,40 @@ impl Auto {
     pub(crate) fn write(&self, live: &mut RawLive) {
         live.worth_within = u32::from(self.times.pays(true));
         live.worth_across = u32::from(self.times.pays(false));
+        live.is_looking = u32::from(self.looking.is_some());
         for (core, domain) in &self.domains {
             if let Some(place) = live.domain.get_mut(*core as usize) {
                 *place = *domain as u16;
             }
         }
-        live.saturated.fill(0);
-        for (word, saturated) in self.saturated.as_words().iter().zip(&mut live.saturated) {
-            *saturated = *word;
-        }
+    }
+
+    /// What becomes of packets for a core that may be used.
+    pub(crate) fn rule(&self, core: u32) -> u8 {
+        if self.saturated.contains(core) { RULE_SATURATED } else { RULE_JUDGED }
     }
 
     /// Why packets of a connection are handed over (`Ok`), or left where they arrive (`Err`). The
     /// programs judge each packet by the same rules.
     pub(crate) fn reason(&self, flow: &RawFlow) -> Result<String, String> {
         let (from, to) = (flow.arrived, flow.core);
+        if from != to && self.saturated.contains(to) {
+            return Err(format!(
+                "it is consumed on CPU {to}, which has no time left, so its packets are left on CPU \
+                 {from}"
+            ));
+        }
+        self.figures(flow)
+    }
+
+    /// The same, as if all cores had time.
+    fn figures(&self, flow: &RawFlow) -> Result<String, String> {
+        let (from, to) = (flow.arrived, flow.core);
         if from == NO_CORE || to == NO_CORE {
             return Err("it is not known yet where its packets arrive".into());
         }
         if from == to {
             return Err(format!("its packets arrive on CPU {to}, where it is consumed"));
-        }
-        if self.saturated.contains(to) {
-            return Err(format!(
-                "it is consumed on CPU {to}, which has no time left, so its packets are left on CPU \
-                 {from}"
-            ));
         }
         let is_shared = self.domains.get(&from) == self.domains.get(&to);
         let caches = if is_shared { "which shares a cache" } else { "which shares no cache" };
@@ -159,6 +211,11 @@ impl Auto {
     }
 }
 
+/// What a connection receives at least that is worth steering, when it was looked for so long.
+fn active_bytes(looked: Option<Duration>) -> f64 {
+    ACTIVE_BYTES_PER_S * looked.unwrap_or_default().min(INTERVAL).as_secs_f64()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,9 +230,11 @@ mod tests {
             },
             domains: [(0, 0), (1, 0), (2, 2)].into(),
             saturated: CpuSet::new(),
-            load: Load::unknown(),
+            load: Some(Load::unknown()),
             judged: Instant::now(),
+            looking: Some(Instant::now() - INTERVAL),
             received_bytes: HashMap::new(),
+            idle: 0,
             useless: PATIENCE,
         }
     }
@@ -206,8 +265,9 @@ mod tests {
     #[test]
     fn the_program_is_there_while_it_is_of_use_and_a_little_longer() {
         let mut auto = auto();
-        let mut judge =
-            |arrived, bytes| auto.judge(&[(RawKey::default(), flow(arrived, 2, bytes))], false);
+        let mut judge = |arrived, bytes| {
+            auto.judge(&[(RawKey::default(), flow(arrived, 2, bytes))], false).unwrap()
+        };
         assert!(!judge(2, 10 << 20), "it arrives right");
         assert!(judge(0, 20 << 20));
         // It receives hardly anything any more.
@@ -218,9 +278,43 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_time_is_not_accounted_for_when_there_is_nobody_to_steer_for() {
+        let mut auto = auto();
+        auto.saturated.insert(1);
+        for _ in 0..PATIENCE {
+            assert!(auto.load.is_some() && !auto.saturated.is_empty());
+            // It pays nowhere between these two.
+            let flows = [(RawKey::default(), flow(0, 1, 0))];
+            assert!(!auto.judge(&flows, false).unwrap());
+        }
+        assert!(auto.load.is_none() && auto.saturated.is_empty());
+    }
+
+    #[test]
+    fn it_looks_for_a_part_of_the_time_and_expects_as_much_less() {
+        let mut auto = auto();
+        auto.judged = Instant::now() - INTERVAL;
+        assert!(!auto.looks_soon(), "it looks already");
+        auto.look(false);
+        assert!(auto.looks_soon());
+        let looks = |auto: &Auto| {
+            let mut live: RawLive = bytemuck::Zeroable::zeroed();
+            auto.write(&mut live);
+            live.is_looking
+        };
+        assert_eq!(looks(&auto), 0);
+        auto.look(true);
+        assert_eq!(looks(&auto), 1);
+        assert_eq!(active_bytes(Some(INTERVAL)), ACTIVE_BYTES_PER_S);
+        assert_eq!(active_bytes(Some(INTERVAL / 4)), ACTIVE_BYTES_PER_S / 4.0);
+        assert_eq!(active_bytes(Some(10 * INTERVAL)), ACTIVE_BYTES_PER_S);
+    }
+
+    #[test]
     fn what_the_kernel_steers_is_of_use_while_it_receives() {
         let mut auto = auto();
-        let mut judge = |bytes| auto.judge(&[(RawKey::default(), flow(2, 2, bytes))], true);
+        let mut judge =
+            |bytes| auto.judge(&[(RawKey::default(), flow(2, 2, bytes))], true).unwrap();
         assert!(judge(10 << 20));
         for _ in 1..PATIENCE {
             assert!(judge(10 << 20));
@@ -235,6 +329,7 @@ mod tests {
         let mut live: RawLive = bytemuck::Zeroable::zeroed();
         auto.write(&mut live);
         assert_eq!((live.worth_within, live.worth_across), (0, 1));
-        assert_eq!((&live.domain[..3], live.saturated[0]), (&[0, 0, 2][..], 2));
+        assert_eq!(live.domain[..3], [0, 0, 2]);
+        assert_eq!((auto.rule(0), auto.rule(1)), (RULE_JUDGED, RULE_SATURATED));
     }
 }

@@ -9,7 +9,7 @@ use libbpf_rs::ProgramInput;
 use crate::object::{ObjectError, bpf};
 use crate::options::Mode;
 use crate::records::{RawFlow, RawKey};
-use crate::steering::{STEER, Steering, SteeringError};
+use crate::steering::{Steering, SteeringError};
 
 /// linux/bpf.h: `XDP_REDIRECT`.
 const XDP_REDIRECT: u32 = 4;
@@ -45,8 +45,9 @@ impl Steering {
         let flow = flows.iter().find(|(key, _)| is_meant(key));
         let (_, flow) = flow.ok_or(ObjectError::Mismatch("the connection's entry"))?;
         let frame = frame(local, remote, (self.mode() == Mode::Hint).then_some(flow));
-        let steer = self.object().progs_mut().find(|program| program.name() == STEER);
-        let steer = steer.ok_or(ObjectError::Mismatch(STEER))?;
+        let name = self.steer();
+        let steer = self.object().progs_mut().find(|program| program.name() == name);
+        let steer = steer.ok_or(ObjectError::Mismatch(name))?;
         let input =
             ProgramInput { data_in: Some(&frame), repeat: times, ..ProgramInput::default() };
         let output = steer.test_run(input).map_err(bpf("running the program"))?;

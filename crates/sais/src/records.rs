@@ -7,8 +7,14 @@ use ipnet::IpNet;
 pub(crate) const MAX_CPUS: usize = 1024;
 /// `NO_CORE`.
 pub(crate) const NO_CORE: u32 = u32::MAX;
-/// `NO_NUMBER`.
-pub(crate) const NO_NUMBER: u32 = u32::MAX;
+/// `RULE_REFUSED`.
+pub(crate) const RULE_REFUSED: u8 = 0;
+/// `RULE_ALLOWED`.
+pub(crate) const RULE_ALLOWED: u8 = 1;
+/// `RULE_JUDGED`.
+pub(crate) const RULE_JUDGED: u8 = 2;
+/// `RULE_SATURATED`.
+pub(crate) const RULE_SATURATED: u8 = 3;
 
 /// `struct sais_settings`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -35,16 +41,17 @@ pub(crate) struct RawServeSettings {
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct RawLive {
-    pub allowed: [u64; MAX_CPUS / 64],
+    pub rules: [u8; MAX_CPUS],
     pub ranking: [u32; MAX_CPUS],
     pub ranked: u32,
     pub generation: u32,
     pub next: u32,
     pub cpumap_id: u32,
-    pub saturated: [u64; MAX_CPUS / 64],
     pub domain: [u16; MAX_CPUS],
     pub worth_within: u32,
     pub worth_across: u32,
+    pub is_looking: u32,
+    pub pad: u32,
 }
 
 /// `struct sais_flow_key`.
@@ -68,9 +75,9 @@ pub(crate) struct RawFlow {
     pub has_reader: u32,
     pub generation: u32,
     pub hint: u64,
-    pub echoed: u32,
+    pub echoed: u64,
     pub arrived: u32,
-    pub pad: [u32; 6],
+    pub pad: [u32; 5],
     pub received_bytes: u64,
     pub asker: u32,
     pub pad2: u32,
@@ -130,7 +137,11 @@ pub(crate) const SERVED_COUNTERS: [(&str, &str); 5] = [
 #[repr(C)]
 pub(crate) struct RawCpu {
     pub counters: [u64; COUNTERS.len()],
+    pub pad: [u64; 5],
 }
+
+/// `cpus`: all of them.
+pub(crate) type RawCpus = [RawCpu; MAX_CPUS];
 
 /// `enum sais_counter`: name and meaning, in its order.
 pub(crate) const COUNTERS: [(&str, &str); 19] = [

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::hold::HoldCounts;
 use crate::measure::StripTimes;
 use crate::options::{Mode, Policy};
-use crate::records::{COUNTERS, NO_CORE, NO_NUMBER, PACKET_COUNTERS, RawCpu, RawFlow, RawKey};
+use crate::records::{COUNTERS, NO_CORE, PACKET_COUNTERS, RawCpu, RawFlow, RawKey};
 
 /// What a core did, by the names of [`Statistics::meaning`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,7 +127,7 @@ impl Flow {
         flow: &RawFlow,
     ) -> Self {
         let core = (flow.core != NO_CORE).then_some(flow.core);
-        let echoes = (mode == Mode::Hint).then_some(flow.echoed != NO_NUMBER);
+        let echoes = (mode == Mode::Hint).then_some(flow.echoed != 0);
         let source = match echoes {
             None => "",
             Some(true) => "; its server sends hints back",
@@ -210,9 +210,9 @@ mod tests {
             has_reader: 1,
             generation: 0,
             hint: 0,
-            echoed: NO_NUMBER,
+            echoed: 0,
             arrived: NO_CORE,
-            pad: [0; 6],
+            pad: [0; 5],
             received_bytes,
             asker: 0,
             pad2: 0,
@@ -221,7 +221,8 @@ mod tests {
 
     #[test]
     fn packets_are_counted_once_and_their_share_is_of_those_with_a_consumer() {
-        let raw = RawCpu { counters: [6, 1, 1, 1, 50, 60, 70, 1, 0, 9, 9, 9, 8, 8, 8, 8, 8, 8, 8] };
+        let counters = [6, 1, 1, 1, 50, 60, 70, 1, 0, 9, 9, 9, 8, 8, 8, 8, 8, 8, 8];
+        let raw = RawCpu { counters, pad: [0; 5] };
         let statistics = Statistics {
             cores: [(0, Core::new(true, &raw)), (5, Core::new(false, &raw))].into(),
             ..Statistics::default()
@@ -256,7 +257,7 @@ mod tests {
         };
         let sent = "the last request was sent on CPU 1";
         assert_eq!(reason(3), format!("{sent}; its server sends hints back"));
-        assert!(reason(NO_NUMBER).contains("has sent no hint back"));
+        assert!(reason(0).contains("has sent no hint back"));
     }
 
     #[test]

@@ -19,9 +19,12 @@ use crate::device::Device;
 use crate::flow_steering::{FlowSteering, FlowSteeringError};
 use crate::hold::{Hold, HoldError};
 use crate::measure::StripTimes;
-use crate::object::{Aligned, ObjectError, bpf, by_cpu, fill_peers, map, open};
+use crate::object::{Aligned, ObjectError, bpf, fill_peers, map, open};
 use crate::options::{Mode, Options, Policy, Wire, XdpMode};
-use crate::records::{HINT_ABSENT, MAX_CPUS, RawCpu, RawFlow, RawKey, RawLive, RawSettings};
+use crate::records::{
+    HINT_ABSENT, MAX_CPUS, RULE_ALLOWED, RULE_REFUSED, RawCpu, RawCpus, RawFlow, RawKey, RawLive,
+    RawSettings,
+};
 use crate::statistics::{Core, Flow, Statistics, consumers};
 use crate::threads;
 
@@ -59,8 +62,10 @@ const SETTINGS: &str = ".rodata.settings";
 const LIVE: &str = ".data.live";
 const FLOWS: &str = "flows";
 const THREADS: &str = "threads";
-const CPUS: &str = "cpus";
-pub(crate) const STEER: &str = "steer";
+/// The object's variables that begin with 0, which are the counters; named after it.
+const CPUS: &str = "sais.bss";
+/// A program for each way to know where packets are wanted; one of them is loaded.
+const STEER: [&str; 3] = ["steer_flow", "steer_hint", "steer_paper"];
 /// Puts hints into packets; in hint mode only.
 const MESSAGE: &str = "message";
 
@@ -87,6 +92,8 @@ pub struct Steering {
     _links: Vec<Link>,
     policy: Policy,
     mode: Mode,
+    /// The program that is on the device, or would be.
+    steer: &'static str,
     /// Packets without a hint that were seen by `silent_servers`.
     absent: u64,
     /// Where packets may be sent to now.
@@ -119,7 +126,7 @@ impl Steering {
         let mut links = Vec::new();
         for program in object.progs_mut() {
             match program.name().to_str() {
-                Some(STEER) => {}
+                Some(name) if STEER.contains(&name) => {}
                 Some(MESSAGE) if options.mode == Mode::Flow => {}
                 Some(MESSAGE) => links.push(Cgroup::root()?.attach(&program)?),
                 _ => links.push(program.attach().map_err(bpf("attaching to the sockets"))?),
@@ -129,9 +136,10 @@ impl Steering {
             live_map: map::<RawLive>(&object, LIVE)?,
             flows: map::<RawFlow>(&object, FLOWS)?,
             threads: map::<[u32; 2]>(&object, THREADS)?,
-            cpus: map::<RawCpu>(&object, CPUS)?,
+            cpus: map::<RawCpus>(&object, CPUS)?,
+            steer: steer_of(options),
             // From here on packets come.
-            attachment: Some(put_on(&object, device, options.xdp)?),
+            attachment: Some(put_on(&object, steer_of(options), device, options.xdp)?),
             auto: match options.policy {
                 Policy::Auto => Some(Auto::new(allowed, options.strip_times)?),
                 _ => None,
@@ -179,10 +187,6 @@ impl Steering {
             threads::prioritise(self.live.cpumap_id);
         }
         self.cores = cores.clone();
-        self.live.allowed = [0; MAX_CPUS / 64];
-        for (word, allowed) in cores.as_words().iter().zip(&mut self.live.allowed) {
-            *allowed = *word;
-        }
         self.rank(&cores.iter().collect::<Vec<u32>>())?;
         for core in gone.iter() {
             self.threads
@@ -211,7 +215,13 @@ impl Steering {
         self.write_live()
     }
 
-    fn write_live(&self) -> Result<(), SteeringError> {
+    fn write_live(&mut self) -> Result<(), SteeringError> {
+        self.live.rules.fill(RULE_REFUSED);
+        for core in self.cores.iter() {
+            if let Some(rule) = self.live.rules.get_mut(core as usize) {
+                *rule = self.auto.as_ref().map_or(RULE_ALLOWED, |auto| auto.rule(core));
+            }
+        }
         self.live_map
             .update(&[0; 4], bytemuck::bytes_of(&self.live), MapFlags::ANY)
             .map_err(bpf("writing which cores may be used"))?;
@@ -242,18 +252,26 @@ impl Steering {
     /// # Errors
     /// The kernel refused; somebody else's program is on the device meanwhile.
     pub fn review(&mut self, guarded: Option<&mut GuardedSession>) -> Result<(), SteeringError> {
+        if let Some(auto) = self.auto.as_mut().filter(|auto| auto.looks_soon()) {
+            auto.look(true);
+            auto.write(&mut self.live);
+            self.write_live()?;
+        }
         let Some(mut auto) = self.auto.take_if(|auto| auto.is_due()) else { return Ok(()) };
         let is_hidden = self.flow_steering.as_ref().is_some_and(FlowSteering::is_on);
-        let is_useful = self.raw_flows().map(|flows| auto.judge(&flows, is_hidden));
+        let judged = self.raw_flows().map(|flows| auto.judge(&flows, is_hidden));
+        // Hints are issued, and who waits is seen, only while it is looked who receives.
+        let is_useful = matches!(judged, Ok(Ok(true)));
+        auto.look(is_useful || is_hidden || self.mode == Mode::Hint || self.holds());
         auto.write(&mut self.live);
         self.auto = Some(auto);
-        let is_useful = is_useful?;
         self.write_live()?;
+        judged??;
         if let Some((steering, guarded)) = self.flow_steering.as_mut().zip(guarded) {
             return Ok(steering.switch(guarded, is_useful)?);
         }
         if is_useful && self.attachment.is_none() {
-            self.attachment = Some(put_on(&self.object, &self.device, self.xdp)?);
+            self.attachment = Some(put_on(&self.object, self.steer, &self.device, self.xdp)?);
             tracing::info!("{}: steering pays, and begins", self.device.name);
         } else if !is_useful && self.attachment.take().is_some() {
             tracing::info!("{}: steering does not pay any more, and ends", self.device.name);
@@ -264,6 +282,11 @@ impl Steering {
     /// From where it is known which core waits for a packet.
     pub(crate) fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// The name of the program that packets are read by.
+    pub(crate) fn steer(&self) -> &'static str {
+        self.steer
     }
 
     /// What is in the kernel.
@@ -308,7 +331,7 @@ impl Steering {
             strip_times: self.strip_times().copied(),
             ..Statistics::default()
         };
-        for (cpu, raw) in (0..).zip(by_cpu::<RawCpu>(&self.cpus, CPUS)?) {
+        for (cpu, raw) in (0..).zip(self.counters()?) {
             statistics.cores.insert(cpu, Core::new(self.cores.contains(cpu), &raw));
         }
         let flows = self.flows()?;
@@ -323,13 +346,22 @@ impl Steering {
     /// # Errors
     /// The kernel refused.
     pub fn silent_servers(&mut self) -> Result<BTreeSet<IpAddr>, SteeringError> {
-        let cpus = by_cpu::<RawCpu>(&self.cpus, CPUS)?;
-        let absent = cpus.iter().map(|cpu| cpu.counters[HINT_ABSENT]).sum();
+        let absent = self.counters()?.iter().map(|cpu| cpu.counters[HINT_ABSENT]).sum();
         if absent == self.absent {
             return Ok(BTreeSet::new());
         }
         self.absent = absent;
         Ok(silent(&self.flows()?))
+    }
+
+    /// Of each possible CPU.
+    fn counters(&self) -> Result<Vec<RawCpu>, SteeringError> {
+        let possible_cpus = libbpf_rs::num_possible_cpus().map_err(bpf("counting CPUs"))?;
+        let read = self.cpus.lookup(&[0; 4], MapFlags::ANY).map_err(bpf("reading the counters"))?;
+        let read = read.unwrap_or_default();
+        let each = read.chunks_exact(size_of::<RawCpu>()).take(possible_cpus);
+        let counters = each.map(bytemuck::try_pod_read_unaligned).collect::<Result<_, _>>();
+        Ok(counters.map_err(|_| ObjectError::Mismatch(CPUS))?)
     }
 
     /// The connections whose consumer is known, in no order.
@@ -360,10 +392,25 @@ impl Steering {
     }
 }
 
+/// The one of the programs that fits.
+fn steer_of(options: &Options) -> &'static str {
+    let [flow, hint, paper] = STEER;
+    match (options.mode, options.wire) {
+        (Mode::Flow, _) => flow,
+        (Mode::Hint, Wire::Tcp) => hint,
+        (Mode::Hint, Wire::Paper) => paper,
+    }
+}
+
 /// Packets come from here on.
-fn put_on(object: &Object, device: &Device, xdp: XdpMode) -> Result<Attachment, SteeringError> {
-    let steer = object.progs().find(|program| program.name() == STEER);
-    let steer = steer.ok_or(ObjectError::Mismatch(STEER))?;
+fn put_on(
+    object: &Object,
+    name: &'static str,
+    device: &Device,
+    xdp: XdpMode,
+) -> Result<Attachment, SteeringError> {
+    let steer = object.progs().find(|program| program.name() == name);
+    let steer = steer.ok_or(ObjectError::Mismatch(name))?;
     Ok(Attachment::new(steer.as_fd(), device, xdp)?)
 }
 
@@ -418,6 +465,12 @@ fn configure(
         paper_segment: device.mtu.saturating_sub(PAPER_HEADERS_BYTES),
         hold: u32::from(options.hold.is_some()),
     };
+    for mut program in open.progs_mut() {
+        let is_another = |name: &&str| *name != steer_of(options) && program.name() == *name;
+        if STEER.iter().any(is_another) {
+            program.set_autoload(false);
+        }
+    }
     for mut map in open.maps_mut() {
         match map.name().to_string_lossy().as_ref() {
             SETTINGS => map

@@ -17,7 +17,7 @@ enum Found {
     Malformed,
 }
 
-/// `struct sais_packet`.
+/// `struct sais_read` of native/parse.c.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 struct Packet {
@@ -25,8 +25,9 @@ struct Packet {
     local: [u8; 16],
     remote_port: [u8; 2],
     local_port: [u8; 2],
-    sequence: u32,
     hint: u64,
+    /// As it stands in the packet.
+    sequence: [u8; 4],
     /// `enum hint_result`.
     has_hint: u32,
     options: [u16; 2],
@@ -155,7 +156,7 @@ impl Frame {
         }
         bytes.extend(remote_port);
         bytes.extend(local_port);
-        bytes.extend(sequence.to_be_bytes());
+        bytes.extend(sequence);
         bytes.extend([0, 0, 0, 0, (5 + self.tcp_options) << 4, 0x10, 1, 1, 0, 0, 0, 0]);
         bytes.resize(bytes.len() + usize::from(self.tcp_options) * 4 + self.payload, 0xaa);
         bytes
@@ -176,7 +177,7 @@ prop_compose! {
         mut local in any::<[u8; 16]>(),
         remote_port in any::<[u8; 2]>(),
         local_port in any::<[u8; 2]>(),
-        sequence in any::<u32>(),
+        sequence in any::<[u8; 4]>(),
         ip_options in 0..=10_u8,
         tcp_options in 0..=10_u8,
         payload in 0..200_usize,

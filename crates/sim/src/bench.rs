@@ -1,7 +1,8 @@
-//! How fast the simulator is, and what it needs. Times are of the thread on this machine's CPUs, who
-//! else wants these taken out, and each is given as a ratio to a reference loop, too, that ran in the
-//! same process between them.
+//! How fast the simulator is, what it needs, and what is wanted of it. Times are of the thread on this
+//! machine's CPUs, who else wants these taken out, and each is given as a ratio to a reference loop, too,
+//! that ran in the same process between them.
 
+use std::fmt::Write as _;
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +31,13 @@ const TASKS_PER_CPU: usize = 10;
 const REFERENCE: u64 = 20_000_000;
 /// Runs of the sweeps that are timed.
 const RUNS: u64 = 1000;
+
+/// Of all contestants: what only the engine does, ...
+const ENGINE: &str = "engine alone (fifo)";
+/// ... and with the keel.
+const KEEL: &str = "keel";
+/// CPUs of the large machine.
+const LARGE: u32 = 1024;
 
 /// A simulator's speed on one kind of machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -68,6 +76,114 @@ pub struct Speeds {
     pub jobs: usize,
     /// How much faster than on one thread it was.
     pub sweep_speed_up: f64,
+}
+
+/// What is wanted of a figure, and what was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SpeedAim {
+    /// The figure.
+    pub figure: String,
+    /// At least or at most how much.
+    pub wanted: String,
+    /// How much it was.
+    pub found: f64,
+    /// Whether that is as wanted.
+    pub reached: bool,
+}
+
+impl SpeedAim {
+    fn at_least(figure: &str, least: f64, found: f64) -> Self {
+        let wanted = format!(">= {least}");
+        Self { figure: figure.to_owned(), wanted, found, reached: found >= least }
+    }
+
+    fn at_most(figure: &str, most: f64, found: f64) -> Self {
+        let wanted = format!("<= {most}");
+        Self { figure: figure.to_owned(), wanted, found, reached: found <= most }
+    }
+
+    /// As cells of a table.
+    pub fn cells(&self) -> [String; 4] {
+        let found = format!("{:.*}", if self.found < 10.0 { 2 } else { 0 }, self.found);
+        let reached = if self.reached { "reached" } else { "missed" };
+        [self.figure.clone(), self.wanted.clone(), found, reached.to_owned()]
+    }
+}
+
+impl Speed {
+    /// The heads of the columns of [`Speed::cells`].
+    pub const HEADER: [&str; 6] =
+        ["what", "CPUs", "ns an event", "events/s", "reference passes", "calls an event"];
+
+    /// As cells of a table.
+    pub fn cells(&self) -> [String; 6] {
+        [
+            self.name.clone(),
+            self.cpus.to_string(),
+            format!("{:.0}", self.ns_per_event),
+            format!("{:.0}", self.events_per_s),
+            format!("{:.1}", self.reference_passes),
+            format!("{:.1}", self.calls_per_event),
+        ]
+    }
+}
+
+impl Speeds {
+    /// What is wanted of them.
+    pub fn aims(&self) -> Vec<SpeedAim> {
+        let of = |name: &str| self.speeds.iter().find(|speed| speed.name == name);
+        let (engine, keel) = (of(ENGINE), of(KEEL));
+        let millions = keel.map_or(0.0, |keel| keel.events_per_s / 1e6);
+        vec![
+            SpeedAim::at_most(
+                "ns an event of the engine takes, with a trivial scheduler",
+                100.0,
+                engine.map_or(f64::INFINITY, |engine| engine.ns_per_event),
+            ),
+            SpeedAim::at_least("million events a second, the keel on 128 CPUs", 2.0, millions),
+            SpeedAim::at_least(
+                "events a second on 1,024 CPUs, by those on 128 with as many tasks for each CPU",
+                0.5,
+                self.large_by_small,
+            ),
+            SpeedAim::at_least(
+                "times as fast is a sweep of 1,000 small runs on two CPUs as on one",
+                1.8,
+                self.sweep_speed_up,
+            ),
+            SpeedAim::at_most(
+                "MiB are held by 1,024 CPUs with 10,000 tasks",
+                512.0,
+                self.resident_mib,
+            ),
+        ]
+    }
+
+    /// All of it as a page of Markdown, but for what it is called and who wrote it.
+    pub fn markdown(&self) -> String {
+        let mut text = String::new();
+        let mut row = |cells: &[String]| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        };
+        row(&["figure", "wanted", "found", "reached"].map(str::to_owned));
+        row(&["---", "---:", "---:", "---"].map(str::to_owned));
+        self.aims().iter().for_each(|aim| row(&aim.cells()));
+        let _ = writeln!(
+            text,
+            "\nThe reference loop: a step of a xorshift generator, each depending on the one before; a \
+             pass took {:.2} ns. Times are CPU time, the medians of {ROUNDS} rounds in which all took \
+             turns; only sweeps are timed by the clock.\n",
+            self.reference_ns
+        );
+        let mut row = |cells: &[String]| {
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        };
+        row(&Speed::HEADER.map(str::to_owned));
+        row(&["---", "---:", "---:", "---:", "---:", "---:"].map(str::to_owned));
+        self.speeds.iter().for_each(|speed| row(&speed.cells()));
+        text
+    }
 }
 
 /// Equal CPUs, eight to a cache and 32 to a node.
@@ -116,10 +232,10 @@ pub fn bench(dir: &Path, mut note: impl FnMut(&str)) -> Result<Speeds, SweepErro
     let keel = || Scheduler::Keel(Options::default());
     // The same simulated time for all: a start costs as much of each.
     let contestants = [
-        ("engine alone (fifo)", Scheduler::Fifo, 128, false),
-        ("keel", keel(), 128, false),
+        (ENGINE, Scheduler::Fifo, 128, false),
+        (KEEL, keel(), 128, false),
         ("keel, checked", keel(), 128, true),
-        ("keel", keel(), 1024, false),
+        (KEEL, keel(), LARGE, false),
     ];
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); contestants.len()];
     let mut reference = Vec::new();
@@ -167,10 +283,10 @@ pub fn bench(dir: &Path, mut note: impl FnMut(&str)) -> Result<Speeds, SweepErro
         })
         .collect();
     let of = |cpus| {
-        let found = speeds.iter().find(|s| s.cpus == cpus && s.name == "keel");
+        let found = speeds.iter().find(|s| s.cpus == cpus && s.name == KEEL);
         found.map_or(0.0, |speed| speed.events_per_s)
     };
-    let large_by_small = of(1024) / of(128);
+    let large_by_small = of(LARGE as usize) / of(128);
     let (jobs, sweep_speed_up) = sweep_speed_up(dir, &mut note)?;
     Ok(Speeds { reference_ns, speeds, large_by_small, resident_mib, jobs, sweep_speed_up })
 }
@@ -225,4 +341,55 @@ fn sweep_speed_up(dir: &Path, note: &mut impl FnMut(&str)) -> Result<(usize, f64
         ratios.push(time(1, round)? / time(jobs, round + ROUNDS)?);
     }
     Ok((jobs, median(&ratios).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn speeds() -> Speeds {
+        let speed = |name: &str, cpus, ns_per_event: f64| Speed {
+            name: name.to_owned(),
+            cpus,
+            checked: false,
+            events: 1000,
+            ns_per_event,
+            events_per_s: 1e9 / ns_per_event,
+            reference_passes: ns_per_event / 2.0,
+            calls_per_event: 1.5,
+        };
+        Speeds {
+            reference_ns: 2.0,
+            speeds: vec![
+                speed(ENGINE, 128, 90.0),
+                speed(KEEL, 128, 640.0),
+                speed(KEEL, 1024, 800.0),
+            ],
+            large_by_small: 0.8,
+            resident_mib: 513.0,
+            jobs: 2,
+            sweep_speed_up: 1.8,
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_is_reached_or_missed() {
+        let reached: Vec<bool> = speeds().aims().iter().map(|aim| aim.reached).collect();
+        // 640 ns are 1.56 million events a second, of the smaller machine.
+        assert_eq!(reached, [true, false, true, true, false]);
+        assert_eq!(speeds().aims()[1].cells()[1..], [">= 2", "1.56", "missed"]);
+    }
+
+    #[test]
+    fn the_page_has_all_figures() {
+        let text = speeds().markdown();
+        for part in [
+            "| >= 0.5 | 0.80 | reached |",
+            "| <= 512 | 513 | missed |",
+            "2.00 ns",
+            "| keel | 1024 | 800 |",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
+        }
+    }
 }

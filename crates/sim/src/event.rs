@@ -45,15 +45,16 @@ impl Event {
     }
 }
 
-/// An event with its place in the total order: by time, then by when it was planned.
-type Entry = (u64, u64, Event);
+/// An event and its time. Those of the same time stand in the order in which they were planned, in every
+/// slot: what was planned while it was far away has been filed there before anything else is.
+type Entry = (u64, Event);
 
 /// A wheel has so many slots, in a power of two.
 const SLOT_BITS: u32 = 10;
 const SLOTS: usize = 1 << SLOT_BITS;
 /// The slots of the first wheel are of 2^10 ns, those of the second are turns of the first (1 ms),
 /// and turns of the second (1 s) are far away.
-const NEAR: u32 = 10;
+const NEAR: u32 = 12;
 const LATER: u32 = NEAR + SLOT_BITS;
 const FAR: u32 = LATER + SLOT_BITS;
 
@@ -105,7 +106,6 @@ pub(crate) struct Agenda {
     near: Wheel,
     later: Wheel,
     far: BTreeMap<u64, Vec<Entry>>,
-    seq: u64,
     /// How many of them will make a task run that does not want to now.
     wakes: usize,
 }
@@ -119,7 +119,6 @@ impl Default for Agenda {
             near: Wheel::new(),
             later: Wheel::new(),
             far: BTreeMap::new(),
-            seq: 0,
             wakes: 0,
         }
     }
@@ -130,12 +129,11 @@ impl Agenda {
     /// next.
     #[inline]
     pub fn plan(&mut self, time_ns: u64, event: Event) {
-        self.seq += 1;
         self.wakes += usize::from(event.wakes());
-        let entry = (time_ns, self.seq, event);
+        let entry = (time_ns, event);
         if time_ns >> NEAR <= self.slot {
             let left = &self.now[self.done..];
-            let at = left.partition_point(|(time, ..)| *time <= time_ns);
+            let at = left.partition_point(|(time, _)| *time <= time_ns);
             self.now.insert(self.done + at, entry);
         } else {
             self.file(entry);
@@ -165,7 +163,7 @@ impl Agenda {
                 // The buffers change places: both are used again.
                 std::mem::swap(&mut self.now, &mut self.near.slots[slot]);
                 if self.now.len() > 1 {
-                    self.now.sort_unstable_by_key(|(time, seq, _)| (*time, *seq));
+                    self.now.sort_by_key(|(time, _)| *time);
                 }
             } else if let Some(slot) = self.later.first() {
                 let turn = self.slot >> (2 * SLOT_BITS) << SLOT_BITS | slot as u64;
@@ -193,10 +191,16 @@ impl Agenda {
     #[inline]
     pub fn pop(&mut self) -> Option<(u64, Event)> {
         self.turn();
-        let (time, _, event) = *self.now.get(self.done)?;
+        let (time, event) = *self.now.get(self.done)?;
         self.done += 1;
         self.wakes -= usize::from(event.wakes());
         Some((time, event))
+    }
+
+    /// What follows soon, if that is known without a search.
+    #[inline]
+    pub fn coming(&self) -> Option<Event> {
+        self.now.get(self.done).map(|(_, event)| *event)
     }
 
     /// Whether anything is planned that makes a task run.

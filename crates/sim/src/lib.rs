@@ -16,6 +16,7 @@
 //! | `workload` | workloads from files and by shape |
 //! | `observe` | every event goes through it: figures, hash, checkers, record |
 //! | `report`, `perfetto`, `picture` | what is said of a simulation: figures, a trace, a picture |
+//! | `play` | the same workload with real threads, to compare a simulation with |
 //! | `replay` | what a scheduler was told is told to it again |
 //! | `sweep`, `compare`, `bench` | many simulations; two sweeps compared; how fast it is |
 
@@ -30,6 +31,7 @@ mod native;
 mod observe;
 mod perfetto;
 mod picture;
+mod play;
 pub mod program;
 mod random;
 mod replay;
@@ -39,7 +41,7 @@ mod scheduler;
 mod sweep;
 mod workload;
 
-pub use bench::{Speed, Speeds, bench};
+pub use bench::{Speed, SpeedAim, Speeds, bench};
 pub use compare::{Compared, Figure, compare_rows};
 pub use kernel::{Company, End, FaultPlan};
 pub use mask::Mask;
@@ -47,6 +49,7 @@ pub use native::HostError;
 pub use observe::{Account, Broken, Level, Reason, STRICT, TORTURE};
 pub use perfetto::trace;
 pub use picture::{MOST_CPUS, picture};
+pub use play::{PlayError, Share, play, shares};
 pub use replay::{Difference, ReplayError, Replayed, replay};
 pub use report::{Migrations, Report, Times, history};
 pub use run::{MAX_EVENTS, Outcome, RecordError, Simulation};

@@ -1,5 +1,13 @@
 //! Random times that are the same everywhere.
 
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+/// A task's own random numbers, so that what it does does not depend on who else is there.
+pub(crate) fn stream(seed: u64, task: usize) -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(seed ^ (task as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
 /// An exponentially distributed time around `mean_ns`, at most twenty times that, from the bits of a
 /// random number. (libm's logarithm is the same on every machine, the system's need not be.)
 pub(crate) fn about(mean_ns: u64, bits: u64) -> u64 {

@@ -21,22 +21,27 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
     let report: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let rows = report["rows"].as_array().unwrap();
     // Three cases in memory, and one over the network with all contestants.
-    assert_eq!(rows.len(), 3 * 2 + 9, "{rows:?}");
+    assert_eq!(rows.len(), 3 * 2 + 13, "{rows:?}");
     for row in rows.iter().filter(|row| !row["case"].as_str().unwrap().starts_with("in memory")) {
         let traffic = &row["traffic"];
         assert!(traffic["retransmitted"].as_f64().unwrap() >= 0.0, "{row}");
         let contestant = row["contestant"].as_str().unwrap();
-        let is_steered = !["none", "rps", "rfs"].contains(&contestant);
+        let is_steered = !["none", "rps", "rfs", "round robin"].contains(&contestant);
         // Auto mostly has no reason to steer.
-        if contestant != "auto" {
+        if !contestant.starts_with("auto") {
             assert_eq!(traffic["home_pct"].is_number(), is_steered, "{row}");
+            assert_eq!(traffic["hinted_pct"].is_number(), contestant.ends_with("hint"), "{row}");
         }
-        assert_eq!(traffic["hinted_pct"].is_number(), contestant.ends_with("hint"), "{row}");
     }
     let aims = report["aims"].as_array().unwrap();
     let is_about = |what: &str| aims.iter().any(|aim| aim["what"].as_str().unwrap().contains(what));
-    for what in ["si-sais against si-irqbalance", "auto against none", "runner against dedicated:0"]
-    {
+    for what in [
+        "si-sais against si-irqbalance",
+        "auto against none",
+        "runner against dedicated:0",
+        "who is pinned",
+        "after the first round trip",
+    ] {
         assert!(is_about(what), "{what}: {aims:?}");
     }
     for row in rows {

@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::network::{DEVICE, FLOW_ENTRIES, FlowTable, Network};
+use super::scatter::Scatter;
 
 /// A contestant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub enum Contestant {
     Rps,
     /// The kernel, to the core that received last (RFS).
     Rfs,
+    /// Each packet to the next core.
+    RoundRobin,
     /// `sais attach` with this policy.
     Flow(&'static str),
     /// The same in hint mode, with `sais serve` at the other end.
@@ -28,20 +31,26 @@ pub enum Contestant {
 
 impl Contestant {
     /// All, the baseline first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::None,
         Self::Rps,
         Self::Rfs,
+        Self::RoundRobin,
         Self::Flow("dedicated:0"),
         Self::Flow("least-loaded"),
         Self::Flow("issuer"),
         Self::Flow("runner"),
         Self::Flow("auto"),
         Self::Hint("issuer"),
+        Self::Hint("runner"),
+        Self::Hint("least-loaded"),
+        Self::Hint("auto"),
     ];
-    /// Those that matter where the network limits.
+    /// Those that matter where the network limits, ...
     pub const FEW: [Self; 4] =
         [Self::None, Self::Flow("least-loaded"), Self::Flow("runner"), Self::Flow("auto")];
+    /// ... and where one thing is not as in the case in which all take part.
+    pub const FEWEST: [Self; 3] = [Self::None, Self::Flow("runner"), Self::Flow("auto")];
 
     /// Those of real programs.
     pub const PROGRAMS: [Self; 6] = [
@@ -59,6 +68,7 @@ impl Contestant {
             Self::None => "none".into(),
             Self::Rps => "rps".into(),
             Self::Rfs => "rfs".into(),
+            Self::RoundRobin => "round robin".into(),
             Self::Flow(policy) => policy.into(),
             Self::Hint(policy) => format!("{policy}, hint"),
         }
@@ -73,13 +83,16 @@ impl Contestant {
             let words = [&["sais", "attach", DEVICE], flags].concat();
             network.client.within(|| Part::start(executable, &words))
         };
-        let mut in_charge = InCharge { _parts: Vec::new(), _table: None };
+        let mut in_charge = InCharge::default();
         match self {
             Self::None => {}
             Self::Rps => network.spread(cpus)?,
             Self::Rfs => {
                 in_charge._table = Some(FlowTable::enlarge().context("cannot turn RFS on")?);
                 network.follow_flows(FLOW_ENTRIES)?;
+            }
+            Self::RoundRobin => {
+                in_charge._scatter = Some(network.client.within(|| Scatter::start(cpus))?);
             }
             Self::Flow(policy) => in_charge._parts.push(attach(&["--policy", policy])?),
             Self::Hint(policy) => {
@@ -94,9 +107,11 @@ impl Contestant {
 }
 
 /// Until this is dropped.
+#[derive(Default)]
 pub struct InCharge {
     _parts: Vec<Part>,
     _table: Option<FlowTable>,
+    _scatter: Option<Scatter>,
 }
 
 /// A process of `evenkeel sais`.

@@ -38,6 +38,9 @@ pub enum BenchPart {
     Balance(BalanceArgs),
     /// What the keel's gate does to urgent tasks, over how busy the machine is, in a virtual machine.
     Zone(ZoneBenchArgs),
+    /// The same programs run freely under the keel on a real kernel, in virtual machines, and in the
+    /// simulator: what each thread got, compared.
+    Free(TurnArgs),
     /// Packets processed where their data is wanted, against the kernel's ways: in memory and between
     /// network namespaces.
     Sais(SaisBenchArgs),

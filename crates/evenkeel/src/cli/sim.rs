@@ -230,6 +230,9 @@ pub struct SimBenchArgs {
     /// Write the figures as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write them as a Markdown page.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
 }
 
 #[cfg(test)]

@@ -140,7 +140,8 @@ impl Kernel {
         const MILLI: u64 = 1000;
         let c = &self.cpus[cpu as usize];
         let mut rate = u64::from(c.capability) << (FRACTION - CAPABILITY_BITS);
-        if self.layout.siblings(cpu).iter().any(|other| *other != cpu && self.is_busy(*other)) {
+        let busy = |other: &u32| *other != cpu && self.is_busy(*other);
+        if self.layout.has_smt() && self.layout.siblings(cpu).iter().any(busy) {
             rate = rate * self.machine.costs.smt_pct / 100;
         }
         let memory = u64::from(self.tasks[task as usize].memory_pct);

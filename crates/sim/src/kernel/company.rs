@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 struct Group {
     master: usize,
     slaves: Vec<usize>,
+    /// Slaves that run somebody, and those of them that run the master's address space.
+    busy: u64,
+    same: u64,
     /// Up to when time has been counted.
     since_ns: u64,
 }
@@ -35,7 +38,8 @@ impl Company {
         for (master, role) in roles.iter().filter(|(_, role)| *role % 2 == 0) {
             let is_slave = |(_, other): &(&u32, &u16)| **other == role + 1;
             let slaves = roles.iter().filter(is_slave).map(|(cpu, _)| *cpu as usize);
-            let group = Group { master: *master as usize, slaves: slaves.collect(), since_ns: 0 };
+            let (master, slaves) = (*master as usize, slaves.collect());
+            let group = Group { master, slaves, busy: 0, same: 0, since_ns: 0 };
             for cpu in group.slaves.iter().chain([&group.master]) {
                 company.group_of[*cpu] = Some(company.groups.len());
             }
@@ -52,7 +56,17 @@ impl Company {
             return;
         }
         self.count(group, now_ns);
-        self.spaces[cpu] = space;
+        let before = std::mem::replace(&mut self.spaces[cpu], space);
+        let group = &mut self.groups[group];
+        if group.master == cpu {
+            let runs_it = |slave: &&usize| space.is_some() && self.spaces[**slave] == space;
+            group.same = group.slaves.iter().filter(runs_it).count() as u64;
+            return;
+        }
+        let master = self.spaces[group.master];
+        let is_same = |space: Option<u32>| u64::from(space.is_some() && space == master);
+        group.busy = group.busy + u64::from(space.is_some()) - u64::from(before.is_some());
+        group.same = group.same + is_same(space) - is_same(before);
     }
 
     /// It is over.
@@ -64,10 +78,9 @@ impl Company {
         let group = &mut self.groups[group];
         let passed = now_ns - group.since_ns;
         group.since_ns = now_ns;
-        let Some(master) = self.spaces[group.master] else { return };
-        for slave in group.slaves.iter().filter_map(|slave| self.spaces[*slave]) {
-            self.together_ns += passed;
-            self.same_ns += passed * u64::from(slave == master);
+        if self.spaces[group.master].is_some() {
+            self.together_ns += passed * group.busy;
+            self.same_ns += passed * group.same;
         }
     }
 }

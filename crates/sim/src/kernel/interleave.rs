@@ -62,7 +62,7 @@ impl Kernel {
         let Some((time, event)) = self.agenda.pop() else { return };
         self.now = self.now.max(time);
         self.observer.events += 1;
-
+        self.look_ahead();
         if self.hazards.pauses() {
             self.take_off(time, event);
         } else {

@@ -22,7 +22,9 @@
 //! | `tell` | what whoever watches is told |
 //! | `faults` | calls that fail, delays, changes |
 //! | `interleave` | callbacks that are under way at the same time |
+//! | `ahead` | what the next event needs is fetched |
 
+mod ahead;
 mod auto;
 mod balancer;
 mod cache;
@@ -51,7 +53,6 @@ use evenkeel_invariants::{What, weight_of_nice};
 use evenkeel_keel::tape::Entry;
 use evenkeel_machine::Machine;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::dsq::{Dsq, Place};
 use crate::event::{Agenda, Event};
@@ -60,6 +61,7 @@ use crate::mask::{MAX_CPUS, Mask};
 use crate::native::{HostError, Instance, RawGroup, RawNode, RawTask};
 use crate::observe::{Level, Observer, Reason};
 use crate::program::{Op, SharedMemory, Workload};
+use crate::random::stream;
 use crate::run::{Outcome, Simulation};
 use crate::scheduler::Scheduler;
 
@@ -410,7 +412,6 @@ impl Kernel {
                 cpu: 0,
                 index: index as u32,
             };
-            let stream = self.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             self.tasks.push(Task {
                 raw,
                 allowed,
@@ -433,7 +434,7 @@ impl Kernel {
                 repeats: Vec::new(),
                 timers: Vec::new(),
                 times: balancer::TaskTimes::default(),
-                rng: Xoshiro256PlusPlus::seed_from_u64(stream),
+                rng: stream(self.seed, index),
             });
         }
         for task in &mut self.tasks {

@@ -231,7 +231,10 @@ impl Kernel {
             Queue::None => {}
             Queue::Local => {
                 let local = &mut self.cpus[cpu].local;
-                if let Some(at) = local.iter().position(|other| *other == task) {
+                // Most leave from the head.
+                if local.front() == Some(&task) {
+                    local.pop_front();
+                } else if let Some(at) = local.iter().position(|other| *other == task) {
                     local.remove(at);
                 }
             }

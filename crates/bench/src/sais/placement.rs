@@ -1,0 +1,273 @@
+//! Where the packets of one connection are processed, by the kernel's own word (`SO_INCOMING_CPU`, the
+//! CPU of the packet that arrived last), and whether hints come back, by what a server's device sends.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use evenkeel_journal::affinity;
+use evenkeel_machine::CpuSet;
+use evenkeel_sais::STRIP_BYTES;
+use nix::sys::socket::sockopt::RcvBufForce;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket,
+};
+use nix::unistd::gettid;
+
+use super::contestant::Contestant;
+use super::network::{Network, SERVER};
+
+const PORT: u16 = 9001;
+/// Nobody waits longer for a strip.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a consumer that moves stays where it is, ...
+const STAY: Duration = Duration::from_millis(50);
+/// ... and from when on its packets count.
+const SETTLED: Duration = Duration::from_millis(10);
+/// Room for what was captured; what comes when it is full is not.
+const CAPTURE_BYTES: usize = 64 << 20;
+/// What is captured of each packet: enough for all headers.
+const HEADERS_BYTES: usize = 128;
+
+/// Shares of what arrived, in %.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Placement {
+    /// Of the looks at a socket whose consumer is pinned, those that found it served on its core.
+    pub pinned_pct: f64,
+    /// Of a consumer that moves, from 10 ms after each move on.
+    pub moved_pct: f64,
+    /// Of the packets of data that a server sends after the first round trip, those with a hint.
+    pub hinted_pct: f64,
+}
+
+/// Measures each for so long.
+///
+/// # Errors
+/// There is no second CPU, or something refused.
+pub(super) fn measure(executable: &Path, cpus: &CpuSet, time: Duration) -> Result<Placement> {
+    let [sending, consuming, ..] = cpus.iter().collect::<Vec<u32>>()[..] else {
+        bail!("packets can be processed elsewhere only where there are two CPUs");
+    };
+    let seen = |who: Contestant, stops: &[u32]| -> Result<Seen> {
+        let network = Network::new(None)?;
+        let _in_charge = who.begin(executable, &network, cpus)?;
+        consume(&network, sending, stops, time)
+    };
+    let (runner, hint) = (Contestant::Flow("runner"), Contestant::Hint("issuer"));
+    Ok(Placement {
+        pinned_pct: seen(runner, &[consuming])?.home_pct()?,
+        moved_pct: seen(runner, &[consuming, sending])?.home_pct()?,
+        hinted_pct: seen(hint, &[consuming])?.hinted_pct()?,
+    })
+}
+
+/// What was seen of a connection.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    home: u64,
+    away: u64,
+    /// Packets of data with a hint, and without, after the first with one.
+    hinted: u64,
+    bare: u64,
+}
+
+impl Seen {
+    fn home_pct(&self) -> Result<f64> {
+        share_pct(self.home, self.away)
+    }
+
+    fn hinted_pct(&self) -> Result<f64> {
+        share_pct(self.hinted, self.bare)
+    }
+}
+
+fn share_pct(yes: u64, no: u64) -> Result<f64> {
+    if yes + no == 0 {
+        bail!("no packets were seen");
+    }
+    Ok(100.0 * yes as f64 / (yes + no) as f64)
+}
+
+fn run_on(cpu: u32) -> Result<()> {
+    Ok(affinity::set(gettid().as_raw(), &[cpu].into_iter().collect())?)
+}
+
+/// Reads strips for so long, moving from stop to stop; the server sends from its own CPU.
+fn consume(network: &Network, sending: u32, stops: &[u32], time: Duration) -> Result<Seen> {
+    let (listener, cable) = network.server.within(|| {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("cannot listen")?;
+        Ok((listener, Capture::start()?))
+    })?;
+    // A connection is there before it is accepted.
+    let client = network.client.within(|| {
+        let address = SocketAddr::from((SERVER, PORT));
+        TcpStream::connect_timeout(&address, PATIENCE).context("no server")
+    })?;
+    let (server, _) = listener.accept().context("cannot accept")?;
+    let mut seen = thread::scope(|scope| {
+        let server = scope.spawn(move || serve(server, sending));
+        let client = scope.spawn(move || read(client, stops, time));
+        let failed = |_| anyhow!("a thread of the benchmark has failed");
+        let seen = client.join().map_err(failed)?;
+        server.join().map_err(failed)??;
+        seen
+    })?;
+    (seen.hinted, seen.bare) = cable.hinted_and_bare();
+    Ok(seen)
+}
+
+/// Until the client closes.
+fn serve(mut stream: TcpStream, cpu: u32) -> Result<()> {
+    run_on(cpu)?;
+    let (strip, mut request) = (vec![7; STRIP_BYTES], [0]);
+    while stream.read_exact(&mut request).is_ok() {
+        stream.write_all(&strip)?;
+    }
+    Ok(())
+}
+
+fn read(mut stream: TcpStream, stops: &[u32], time: Duration) -> Result<Seen> {
+    let mut seen = Seen::default();
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
+    let (start, mut strip) = (Instant::now(), vec![0; STRIP_BYTES]);
+    for cpu in stops.iter().cycle() {
+        run_on(*cpu)?;
+        let moved = Instant::now();
+        while moved.elapsed() < STAY {
+            stream.write_all(&[1])?;
+            let is_settled = stops.len() == 1 || moved.elapsed() > SETTLED;
+            let mut left = &mut strip[..];
+            while !left.is_empty() {
+                let bytes = stream.read(left)?;
+                if bytes == 0 {
+                    bail!("the server has closed the connection");
+                }
+                left = &mut left[bytes..];
+                let is_home = incoming_cpu(&stream)? == *cpu;
+                seen.home += u64::from(is_settled && is_home);
+                seen.away += u64::from(is_settled && !is_home);
+            }
+        }
+        if start.elapsed() >= time {
+            break;
+        }
+    }
+    Ok(seen)
+}
+
+/// Where the last packet of a socket was processed.
+fn incoming_cpu(stream: &TcpStream) -> Result<u32> {
+    let mut cpu: libc::c_int = -1;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `cpu` has room for `length` bytes.
+    let failed = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_INCOMING_CPU,
+            (&raw mut cpu).cast(),
+            &mut length,
+        )
+    };
+    if failed != 0 {
+        return Err(std::io::Error::last_os_error()).context("where packets arrive is not told");
+    }
+    Ok(cpu as u32)
+}
+
+/// All that the devices of a namespace send and receive, kept by the kernel until it is asked for.
+struct Capture(OwnedFd);
+
+impl Capture {
+    /// In the calling thread's namespace.
+    fn start() -> Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let all = SockProtocol::EthAll;
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, all)
+            .context("packets cannot be captured")?;
+        setsockopt(&socket.as_fd(), RcvBufForce, &CAPTURE_BYTES)?;
+        Ok(Self(socket))
+    }
+
+    /// Packets of data from the server with a hint, and without after the first that has one.
+    fn hinted_and_bare(&self) -> (u64, u64) {
+        let (mut hinted, mut bare) = (0, 0);
+        let mut packet = [0; HEADERS_BYTES];
+        while let Ok(bytes) = recv(self.0.as_raw_fd(), &mut packet, MsgFlags::empty()) {
+            match is_hinted(&packet[..bytes]) {
+                Some(true) => hinted += 1,
+                Some(false) if hinted > 0 => bare += 1,
+                _ => {}
+            }
+        }
+        (hinted, bare)
+    }
+}
+
+/// Whether a packet of data from the server (IPv4) bears a hint; none: it is another packet.
+fn is_hinted(packet: &[u8]) -> Option<bool> {
+    let ip = packet.get(14..)?;
+    let is_tcp = packet[12..14] == [0x08, 0x00] && *ip.get(9)? == 6;
+    let tcp = ip.get(usize::from(ip[0] & 15) * 4..)?;
+    if !is_tcp || tcp.get(..2)? != PORT.to_be_bytes() {
+        return None;
+    }
+    let header_bytes = usize::from(*tcp.get(12)? >> 4) * 4;
+    // Only what is cut off at the headers' end has no data.
+    tcp.get(header_bytes)?;
+    let mut options = tcp.get(20..header_bytes)?;
+    while let [kind, rest @ ..] = options {
+        options = match kind {
+            0 => break,
+            1 => rest,
+            253 if options.starts_with(&[253, 12, 0xa1, 0xf5]) => return Some(true),
+            _ => options.get(usize::from(*rest.first()?).max(2)..)?,
+        };
+    }
+    Some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With these options and so many bytes of data.
+    fn packet(from: u16, options: &[u8], data_bytes: usize) -> Vec<u8> {
+        let mut packet = vec![0; 12];
+        packet.extend([0x08, 0x00, 0x45]);
+        packet.resize(14 + 9, 0);
+        packet.push(6);
+        packet.resize(14 + 20, 0);
+        packet.extend(from.to_be_bytes());
+        packet.resize(14 + 20 + 12, 0);
+        packet.push((5 + options.len() as u8 / 4) << 4);
+        packet.resize(14 + 20 + 20, 0);
+        packet.extend(options);
+        packet.resize(packet.len() + data_bytes, 7);
+        packet
+    }
+
+    #[test]
+    fn hints_are_found_in_data_from_the_server_only() {
+        let hint =
+            [1, 1, 8, 10, 0, 0, 0, 0, 0, 0, 0, 0, 253, 12, 0xa1, 0xf5, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(is_hinted(&packet(PORT, &hint, 5)), Some(true));
+        assert_eq!(is_hinted(&packet(PORT, &hint[..12], 5)), Some(false));
+        assert_eq!(is_hinted(&packet(PORT, &[], 5)), Some(false));
+        assert_eq!(is_hinted(&packet(PORT, &hint, 0)), None, "an acknowledgement");
+        assert_eq!(is_hinted(&packet(PORT + 1, &hint, 5)), None, "another connection");
+        assert_eq!(is_hinted(&packet(PORT, &hint, 5)[..40]), None, "cut off");
+        assert_eq!(is_hinted(&[]), None);
+    }
+
+    #[test]
+    fn a_share_is_of_something() {
+        assert_eq!(share_pct(999, 1).unwrap(), 99.9);
+        assert!(share_pct(0, 0).is_err());
+    }
+}
