@@ -281,10 +281,11 @@ pub(crate) fn memory_case(applications: usize) -> String {
     format!("in memory, {applications} applications")
 }
 
-/// Rows, in the order of the cases, and what they say of what is wanted.
+/// Rows, in the order of the cases, what they say of what is wanted, and the runs themselves.
 pub(crate) struct Measured {
     pub rows: Vec<Row>,
     pub aims: Vec<Aim>,
+    pub outcomes: Vec<interleave::Outcome>,
 }
 
 impl Experiment<'_> {
@@ -364,7 +365,7 @@ impl Experiment<'_> {
             Row::new(outcome, journeys.get(&key).and_then(|runs| Traffic::medians(runs)))
         };
         let rows: Vec<Row> = outcomes.iter().map(row).collect();
-        Ok(Measured { aims: aims::of(&outcomes, &rows, self.plan.looks()), rows })
+        Ok(Measured { aims: aims::of(&outcomes, &rows, self.plan.looks()), rows, outcomes })
     }
 }
 
