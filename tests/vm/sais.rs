@@ -19,6 +19,7 @@ pub const OLD: &[Test] =
 pub const TESTS: &[Test] = &[
     Test { name: "sais::packets_go_to_their_consumer", run: packets_go_to_their_consumer },
     Test { name: "sais::hints_come_back_on_one_machine", run: hints_come_back_on_one_machine },
+    Test { name: "sais::the_kernel_takes_every_program", run: the_kernel_takes_every_program },
     Test { name: "sais::a_cpu_that_goes_is_left", run: a_cpu_that_goes_is_left },
 ];
 
@@ -121,6 +122,19 @@ fn hints_come_back_on_one_machine() {
     kill(serving.id() as i32, libc::SIGTERM);
     assert_eq!(ended(&mut serving).code(), Some(0));
     steering.end();
+}
+
+/// Those that the others do not run: what is not chosen is cut off before the verifier judges the rest.
+fn the_kernel_takes_every_program() {
+    loopback_up();
+    let host = Host::new();
+    let hints = ["--mode", "hint", "--peers", "127.0.0.0/8"];
+    // Both times are given, so that nothing is measured.
+    let auto = ["--policy", "auto", "--strip-us", "100,1"];
+    let paper = ["--wire", "paper"];
+    for flags in [&auto[..], &[hints, auto].concat(), &[&hints[..], &paper[..]].concat()] {
+        Steering::start(&host, flags).end();
+    }
 }
 
 fn a_cpu_that_goes_is_left() {
