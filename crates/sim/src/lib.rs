@@ -22,6 +22,7 @@
 
 mod bench;
 mod compare;
+mod copies;
 mod dsq;
 mod event;
 mod kernel;

@@ -3,15 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
-use std::io::Write;
-use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 
 use evenkeel_keel::Image;
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{ProtFlags, mprotect};
 
+use crate::copies::{self, Loaded};
 use crate::mask::Mask;
 
 /// Why a scheduler could not be hosted.
@@ -275,14 +272,24 @@ pub(crate) struct Instance {
     /// The map of the address spaces that aggregate; only its address is used.
     spaces: Option<NonNull<c_void>>,
     entries: u32,
-    library: Library,
-    /// Its copy: open as long as it is loaded, so that no other one gets the same name.
-    _file: std::os::fd::OwnedFd,
+    /// Its own as long as it lives.
+    copy: Option<Loaded>,
 }
 
 // SAFETY: its pointers lead to its own copy and its own memory, and nothing of it is shared between
 // threads: it only goes from one to another.
 unsafe impl Send for Instance {}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        if let Some(copy) = self.copy.take() {
+            copies::keep(copy);
+        }
+    }
+}
+
+/// The variable by which a scheduler finds its host.
+pub(crate) const HOST: &str = "sim_host";
 
 impl Instance {
     /// Loads a copy of the shared object in `bytes`. A scheduler that is to be told about the machine
@@ -294,16 +301,9 @@ impl Instance {
         image: Option<&Image>,
     ) -> Result<Self, HostError> {
         let copy_error = |source| HostError::Copy { name: name.to_owned(), source };
-        let file = memfd_create(c"evenkeel-sim", MFdFlags::MFD_CLOEXEC)
-            .map_err(|errno| copy_error(errno.into()))?;
-        let mut writer = std::fs::File::from(file);
-        writer.write_all(bytes).map_err(copy_error)?;
-        let file = std::os::fd::OwnedFd::from(writer);
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let load_error = |source| HostError::Load { name: name.to_owned(), source };
-        // SAFETY: the object has no constructors; it was built by us or is the user's to answer for.
-        let library =
-            unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }.map_err(load_error)?;
+        let copy = copies::take(name, bytes, HOST)?;
+        let library = &copy.library;
         let mut host = Box::new(Host {
             context: ptr::null_mut(),
             now_ns: 0,
@@ -319,7 +319,7 @@ impl Instance {
         // written is as long as the record, because crates/keel's tests compare them.
         unsafe {
             let symbol = |symbol: &str| library.get::<*mut c_void>(symbol.as_bytes());
-            let place = symbol("sim_host").map_err(load_error)?.into_raw();
+            let place = symbol(HOST).map_err(load_error)?.into_raw();
             *place.cast::<*mut Host>() = &raw mut *host;
             let ops = symbol(&format!("{name}_ops")).map_err(load_error)?.into_raw().cast::<Ops>();
             let mut ops = *ops;
@@ -347,8 +347,7 @@ impl Instance {
                 cpus,
                 spaces,
                 entries: image.map_or(0, |image| image.cpus),
-                library,
-                _file: file,
+                copy: Some(copy),
             })
         }
     }
@@ -362,7 +361,8 @@ impl Instance {
         // SAFETY: the record is as long as that of crates/keel, whose tests compare them; it is data,
         // and whoever reads it meanwhile does so by whole words.
         unsafe {
-            let symbol = self.library.get::<*mut c_void>(record.as_bytes());
+            let Some(copy) = &self.copy else { return Ok(()) };
+            let symbol = copy.library.get::<*mut c_void>(record.as_bytes());
             let place = symbol.map_err(load_error)?.into_raw();
             ptr::copy_nonoverlapping(bytes.as_ptr(), place.cast::<u8>(), bytes.len());
         }

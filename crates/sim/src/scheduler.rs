@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::native::{HostError, HostFunctions, Instance};
 
-static KEEL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/keel.so"));
-static FIFO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fifo.so"));
+pub(crate) static KEEL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/keel.so"));
+pub(crate) static FIFO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fifo.so"));
 
 /// A scheduler, ready to be loaded any number of times.
 #[derive(Debug, Clone)]

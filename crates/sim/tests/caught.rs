@@ -44,7 +44,8 @@ fn time_that_nobody_is_charged_for() {
 
 #[test]
 fn a_queue_that_nobody_looks_at() {
-    let insert = "scx_bpf_dsq_insert_vtime(p, cpu, READ_ONCE(tunables.slice_ns), t->vruntime, flags);";
+    let insert =
+        "scx_bpf_dsq_insert_vtime(p, cpu, READ_ONCE(tunables.slice_ns), t->vruntime, flags);";
     let lost = "scx_bpf_dsq_insert_vtime(p, 77, 0, t->vruntime, flags);";
     let sim = built(
         Sim::keel(paper(2)).tasks(5, hog(50 * MS)),
