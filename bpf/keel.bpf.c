@@ -25,6 +25,7 @@
 #include "keel/state.h"
 #include "keel/group.h"
 #include "keel/load.h"
+#include "keel/index.h"
 #include "keel/sibling.h"
 #include "keel/task.h"
 #include "keel/ask.h"

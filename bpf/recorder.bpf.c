@@ -535,4 +535,15 @@ int BPF_PROG(on_iter_next, struct bpf_iter_scx_dsq *it, struct task_struct *foun
 	return note_call(FN_ITER_NEXT, found, h->queue, h->flags, 0);
 }
 
+SEC("fexit/bpf_task_from_pid")
+int BPF_PROG(on_find_task, s32 pid, struct task_struct *found)
+{
+	struct here *h = here();
+
+	if (!h || !h->callbacks)
+		return 0;
+	note_task(found);
+	return note_call(FN_FIND_TASK, found, (u32)pid, 0, 0);
+}
+
 char LICENSE[] SEC("license") = "GPL";

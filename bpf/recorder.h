@@ -46,6 +46,7 @@ enum tape_function {
 	FN_MOVE_TO_LOCAL,
 	FN_REENQUEUE_LOCAL,
 	FN_ITER_NEXT,
+	FN_FIND_TASK,
 };
 
 #define TAPE_VALUES 7

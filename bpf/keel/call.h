@@ -50,7 +50,7 @@ KEEL_PART int call_busy(u32 own, u64 space, u64 now)
 	u32 position;
 
 	bpf_for(position, 0, settings.online) {
-		struct order_candidate sibling = {};
+		struct sibling sibling = {};
 		u32 cpu = cpu_at(position);
 		struct cpu_state *c = cpu_state(cpu);
 
@@ -58,7 +58,7 @@ KEEL_PART int call_busy(u32 own, u64 space, u64 now)
 		    READ_ONCE(c->running_space) == space || !is_anybody_waiting_on(c, 1))
 			continue;
 		find_sibling(&sibling, cpu, space, running_vruntime(c, now));
-		if (!sibling.exists)
+		if (!sibling.as.exists)
 			continue;
 		count(COUNT_KICK_BUSY);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);

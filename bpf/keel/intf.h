@@ -37,7 +37,7 @@ struct keel_tunables {
 	u64 slice_ns;
 	u64 scan_limit;	/* entries of a queue that are looked at in one search */
 	u64 max_idle_wait_ns;	/* who waits longer while a CPU idles goes there, ungated */
-	u64 sibling_window;	/* entries of a queue that are looked at in a search for a sibling */
+	u64 sibling_window;	/* tasks that a row of the index holds, and that a search in another queue looks at */
 	u64 sibling_kick;	/* enum sibling_kick */
 	u64 zone_at;	/* which of the two holds; the other is written, then this is changed */
 	struct zone_knobs zone[2];
@@ -62,6 +62,8 @@ struct keel_roles {
 };
 /* Address spaces that may aggregate at a time. */
 #define MAX_SPACES 1024
+/* Rows of a CPU in the index of siblings. */
+#define CPU_ROWS 64
 
 /* By address space: what set_ias_agg set, and for whom. */
 struct keel_space {
@@ -157,10 +159,10 @@ enum keel_counter {
 	COUNT_UNGATED,		/* moved without asking the gate: a matter of life */
 	COUNT_AGGREGATE,	/* a sibling of who ran was preferred to the queue's head */
 	COUNT_FOLLOW,		/* a sibling of what the group's master runs was */
-	COUNT_WINDOW,		/* the search for siblings ended before the bonus did */
+	COUNT_WINDOW,		/* a task found no room in the index of siblings, or another one lost its own to it */
 	COUNT_SPACE_SWITCH,	/* another address space than before runs */
-	COUNT_SEARCH,		/* a queue was searched for siblings */
-	COUNT_SEARCHED,		/* a task was looked at in such a search */
+	COUNT_SEARCH,		/* the index was asked for a sibling */
+	COUNT_SEARCHED,		/* an entry was looked at for that */
 	COUNT_KICK_IDLE,	/* a slave that idled was told what its master aggregates */
 	COUNT_KICK_BUSY,	/* one that ran something else was */
 	COUNT_SHIELD,		/* sent off a shielded CPU, or kept off it */

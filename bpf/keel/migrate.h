@@ -117,6 +117,8 @@ static __always_inline bool hand_over(struct bpf_iter_scx_dsq *iterator, struct 
 		return false;
 	t->vruntime = vruntime;
 	t->home = target;
+	if (settings.order == ORDER_IAS)
+		relist(t, p->pid, source, target);
 	recount_task(t, source, target);
 	return true;
 }

@@ -127,9 +127,10 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	if (pushed_off)
 		count(COUNT_THIEF);
 	else
-		note_leaving(t);
+		note_leaving(p, t);
 	t->waiting_since_ns = now;
 	count(COUNT_ENQUEUE);
+	list(p, t, cpu);
 	scx_bpf_dsq_insert_vtime(p, cpu, READ_ONCE(tunables.slice_ns), t->vruntime, flags);
 	set_bit(&waiting_cpus, cpu);
 	alert(cpu, to, t, flags, now);
@@ -144,10 +145,8 @@ static __always_inline struct order_candidate head_of(u32 cpu)
 	struct task_struct *p;
 
 	bpf_for_each(scx_dsq, p, cpu, 0) {
-		struct task_state *t = task_state(p);
-
 		head.exists = true;
-		head.vruntime = t ? t->vruntime : 0;
+		head.vruntime = p->scx.dsq_vtime;
 		break;
 	}
 	return head;

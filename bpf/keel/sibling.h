@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Siblings: threads of one address space. Which space a CPU prefers, what its group's
- * master publishes, and the search for the best sibling in a queue.
+ * master publishes, and who runs next for that.
  */
 #ifndef EVENKEEL_KEEL_SIBLING_H
 #define EVENKEEL_KEEL_SIBLING_H
@@ -81,75 +81,84 @@ static __always_inline void note_space(u32 cpu, struct cpu_state *c, u64 space)
 		WRITE_ONCE(*at, 0);
 }
 
-/*
- * The sibling with the smallest vruntime in this CPU's queue, among those that its
- * bonus lets run before `fair`. The queue is in the order of vruntime, so the first
- * one found is the best, and the search ends with the bonus or the window.
- */
-KEEL_PART int find_sibling(struct order_candidate *found, u32 own, u64 space, u64 fair)
+/* Who may run next because it is a sibling. */
+struct sibling {
+	struct order_candidate as;
+	u64 key;
+	u32 pid;
+	u32 pad;
+};
+
+/* The sibling with the smallest vruntime that waits for a CPU, if its bonus lets it run before `fair`. */
+KEEL_PART int find_sibling(struct sibling *found, u32 cpu, u64 space, u64 fair)
 {
 	struct keel_space *wanted = space_state(space);
-	struct cpu_state *c = cpu_state(own);
-	u64 window = READ_ONCE(tunables.sibling_window), left = window;
-	struct order_candidate candidate = {};
-	struct task_struct *p;
+	struct cpu_state *c = cpu_state(cpu);
+	struct sibling best = {};
+	struct row_entry entry;
+	struct keel_row *row;
+	u32 looked;
 
 	if (!found)
 		return 0;
-	*found = candidate;
+	*found = best;
 	if (!wanted || !c)
 		return 0;
-	candidate.bonus = order_bonus(&wanted->aggregation, c->quantum_ns,
-				      space == c->running_space ? c->preferred : 0);
-	if (!candidate.bonus)
+	best.as.bonus = order_bonus(&wanted->aggregation, c->quantum_ns,
+				    space == c->running_space ? c->preferred : 0);
+	if (!best.as.bonus)
 		return 0;
-	candidate.exists = true;
-	bpf_for_each(scx_dsq, p, own, 0) {
-		struct task_state *t = task_state(p);
-
-		if (!t)
-			continue;
-		candidate.vruntime = t->vruntime;
-		if (!order_beats(&candidate, fair))
-			break;
-		if (!left) {
-			count(COUNT_WINDOW);
-			break;
-		}
-		left--;
-		if (is_sibling(p, space, wanted->process) && may_run_on(p, own)) {
-			*found = candidate;
-			break;
-		}
-	}
+	best.key = sibling_key(space, wanted->process);
+	row = row_of(cpu, best.key);
+	if (!row)
+		return 0;
+	entry = row_best(&row->row, tag_of(best.key), &looked);
 	count(COUNT_SEARCH);
-	count_many(COUNT_SEARCHED, window - left);
+	count_many(COUNT_SEARCHED, looked);
+	best.as.exists = entry.pid;
+	best.as.vruntime = entry.vruntime;
+	best.pid = entry.pid;
+	if (order_beats(&best.as, fair))
+		*found = best;
 	return 0;
 }
 
-/* Gives the CPU to the first task of this space in its queue; whether there was one. */
-KEEL_PART bool take_sibling(u32 own, u64 space)
+/*
+ * Gives the CPU to a sibling that the index has named; whether it was there. One that does not wait
+ * as it says, the index forgets.
+ */
+KEEL_PART bool take_sibling(u32 own, u64 space, u64 key, u64 vruntime, u32 pid)
 {
-	struct keel_space *wanted = space_state(space);
-	u64 budget = READ_ONCE(tunables.sibling_window) + 1;
-	struct task_struct *p;
+	struct task_struct *p = bpf_task_from_pid(pid);
+	bool is_taken = false, is_listed = false;
 
-	if (!wanted)
-		return 0;
-	bpf_for_each(scx_dsq, p, own, 0) {
-		if (!budget)
-			break;
-		budget--;
-		if (is_sibling(p, space, wanted->process) && may_run_on(p, own))
-			return scx_bpf_dsq_move(THIS_ITERATOR, p, SCX_DSQ_LOCAL, 0);
+	if (p) {
+		/* Another task may have its number by now. */
+		if (space_of(p) == space && p->scx.dsq_vtime == vruntime && may_run_on(p, own)) {
+			struct bpf_iter_scx_dsq queue;
+
+			bpf_iter_scx_dsq_new(&queue, own, 0);
+			is_taken = scx_bpf_dsq_move(&queue, p, SCX_DSQ_LOCAL, 0);
+			bpf_iter_scx_dsq_destroy(&queue);
+		}
+		if (!is_taken) {
+			struct task_state *t = task_state(p);
+
+			is_listed = t && READ_ONCE(t->listed_on) == own + 1 && t->listed_as == key &&
+				    t->vruntime == vruntime;
+		}
+		bpf_task_release(p);
 	}
-	return 0;
+	if (!is_taken && !is_listed)
+		leave_row(own, key, pid);
+	return is_taken;
 }
 
 /* Who runs next on a CPU, and for siblings the space that they are of. */
 struct selection {
 	enum order_choice choice;
 	u64 space;
+	struct sibling sibling;
 	bool is_news;	/* a master has published its running space, and not before */
 };
 
@@ -157,7 +166,7 @@ static __always_inline struct selection choose(u32 own, struct cpu_state *c,
 					       struct order_candidate runs,
 					       struct order_candidate head)
 {
-	struct order_candidate sibling = {}, published = {};
+	struct sibling sibling = {}, published = {};
 	struct order_params params = order_params();
 	struct selection selection;
 	u64 follow = 0, fair;
@@ -169,9 +178,10 @@ static __always_inline struct selection choose(u32 own, struct cpu_state *c,
 		if (follow != c->running_space)
 			find_sibling(&published, own, follow, fair);
 	}
-	selection.choice = order_pick(&params, runs, head, sibling, published);
+	selection.choice = order_pick(&params, runs, head, sibling.as, published.as);
 	selection.space = selection.choice == CHOOSE_PUBLISHED ? follow : c->running_space;
-	selection.is_news = publish(own, order_publishes(selection.choice, sibling) ?
+	selection.sibling = selection.choice == CHOOSE_PUBLISHED ? published : sibling;
+	selection.is_news = publish(own, order_publishes(selection.choice, sibling.as) ?
 						 c->running_space : 0);
 	return selection;
 }
@@ -184,7 +194,8 @@ static __always_inline bool take(u32 own, struct cpu_state *c, struct selection 
 				 bool keeps)
 {
 	if (selection.choice == CHOOSE_SIBLING || selection.choice == CHOOSE_PUBLISHED) {
-		if (take_sibling(own, selection.space)) {
+		if (take_sibling(own, selection.space, selection.sibling.key,
+				 selection.sibling.as.vruntime, selection.sibling.pid)) {
 			count(selection.choice == CHOOSE_SIBLING ? COUNT_AGGREGATE : COUNT_FOLLOW);
 			note_space(own, c, selection.space);
 			c->preferred++;

@@ -9,7 +9,7 @@ struct keel_tunables tunables SEC(".data.tunables") = {
 	.slice_ns = 4000000,
 	.scan_limit = 64,
 	.max_idle_wait_ns = 10000000,
-	.sibling_window = 64,
+	.sibling_window = 128,
 	.sibling_kick = KICK_IDLE,
 };
 struct keel_capabilities capabilities SEC(".data.capabilities") = {};
@@ -52,6 +52,7 @@ struct task_state {
 	u64 slept_since_ns;	/* it sleeps since then, for bound_share; 0: it does not */
 	u64 above_since_ns;	/* that share is above the gate's limit; 0: it is not */
 	u64 space;		/* its address space when it was last placed */
+	u64 listed_as;		/* the key by which it stands in the index of siblings */
 	u32 home;		/* the CPU whose queue it is or was in last */
 	u32 counted_on;		/* 1 + the CPU whose load it adds to; 0: sleeps; atomic */
 	u32 group;		/* its cgroup's slot */
@@ -62,6 +63,7 @@ struct task_state {
 	u32 leaves_to;		/* 1 + the CPU that it was taken off its own for; 0: none */
 	u32 is_turn;		/* and that to change places */
 	u32 barred;		/* may run on CPUs that are not shielded, and so on no shielded one */
+	u32 listed_on;		/* 1 + the CPU in whose queue it waits, by the index of siblings; 0: none; atomic */
 };
 
 struct {

@@ -26,10 +26,11 @@ void KEEL_OPS(keel_enable, struct task_struct *p)
 }
 
 /* It is in no queue any more, and has not run: the kernel took it out. */
-static __always_inline void note_leaving(struct task_state *t)
+static __always_inline void note_leaving(struct task_struct *p, struct task_state *t)
 {
 	if (t->waiting_since_ns)
 		count(COUNT_LEAVE);
+	unlist(p, t);
 	t->waiting_since_ns = 0;
 }
 
@@ -167,6 +168,7 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	count_task(p, t, cpu, c);
 	t->executed_ns = p->se.sum_exec_runtime;
 	t->waiting_since_ns = 0;
+	unlist(p, t);
 	note_awake(t, now);
 	note_share(t, now, false);
 	note_returned(c);
@@ -213,7 +215,7 @@ void KEEL_OPS(keel_quiescent, struct task_struct *p, u64 flags)
 
 	if (!t)
 		return;
-	note_leaving(t);
+	note_leaving(p, t);
 	uncount_task(t);
 	if (settings.balance == BALANCE_CAPABILITY)
 		t->slept_since_ns = scx_bpf_now();

@@ -69,6 +69,7 @@ struct sched_ext_entity {
 	u32 flags;
 	u32 weight;
 	u64 slice;
+	u64 dsq_vtime;
 };
 
 struct task_struct {
@@ -136,6 +137,11 @@ struct scx_bpf_dsq_insert_vtime_args {
 
 struct scx_cpu_acquire_args;
 struct scx_cpu_release_args;
+
+/* Of this name and size in a record, it is the kernel's lock. */
+struct bpf_spin_lock {
+	u32 val;
+};
 
 struct bpf_iter_scx_dsq {
 	u64 __opaque[6];
@@ -240,6 +246,8 @@ void scx_bpf_dump_bstr(char *fmt, unsigned long long *data, u32 data__sz) __ksym
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
 void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
+struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
+void bpf_task_release(struct task_struct *p) __ksym;
 
 /* The node that a task's memory is on; -1: the kernel (or one without NUMA balancing) does not know. */
 #define preferred_node(p)                                                                          \

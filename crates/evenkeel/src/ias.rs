@@ -143,12 +143,12 @@ fn show(json: bool) -> Result<i32> {
 
 /// What searches for siblings have cost and missed.
 fn costs(search: &Search) -> String {
-    let Search { window, searches, searched, missed } = *search;
+    let Search { window, searches, searched, queued, missed } = *search;
     let each = searched as f64 / searches.max(1) as f64;
-    let share = 100.0 * missed as f64 / searches.max(1) as f64;
+    let share = 100.0 * missed as f64 / queued.max(1) as f64;
     format!(
-        "{searches} searches looked at {each:.1} tasks each; {share:.1} % ended after {window} \
-         (--ias-window) and not with the bonus"
+        "{searches} searches looked at {each:.1} tasks each; {share:.1} % of {queued} that waited found no \
+         room among {window} (--ias-window)"
     )
 }
 
@@ -158,11 +158,11 @@ mod tests {
 
     #[test]
     fn searches_are_told_by_what_they_cost_and_miss() {
-        let search = Search { window: 64, searches: 200, searched: 900, missed: 7 };
+        let search = Search { window: 64, searches: 200, searched: 300, queued: 1000, missed: 7 };
         assert_eq!(
             costs(&search),
-            "200 searches looked at 4.5 tasks each; 3.5 % ended after 64 (--ias-window) and not with \
-             the bonus"
+            "200 searches looked at 1.5 tasks each; 0.7 % of 1000 that waited found no room among 64 \
+             (--ias-window)"
         );
         assert!(
             costs(&Search::default()).starts_with("0 searches looked at 0.0 tasks each; 0.0 %")

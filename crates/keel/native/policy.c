@@ -7,6 +7,7 @@
 #include "../../../policy/order.h"
 #include "../../../policy/gate.h"
 #include "../../../policy/balance.h"
+#include "../../../bpf/keel/row.h"
 
 u64 test_order_place(u64 slice_ns, u64 vruntime, u64 from, u64 to, u32 place)
 {
@@ -193,4 +194,23 @@ u32 test_balance_placing(const struct balance_params *params)
 u32 test_decayed_share(u32 value, u64 ns, u32 busy)
 {
 	return decayed_share(value, ns, busy);
+}
+
+u32 test_row_add(struct sibling_row *row, const struct row_entry *task, u32 room)
+{
+	return row_add(row, *task, room);
+}
+
+void test_row_remove(struct sibling_row *row, u32 pid)
+{
+	row_remove(row, pid);
+}
+
+/* Returns how many it has looked at. */
+u32 test_row_best(const struct sibling_row *row, u32 tag, struct row_entry *best)
+{
+	u32 looked;
+
+	*best = row_best(row, tag, &looked);
+	return looked;
 }

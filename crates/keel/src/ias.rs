@@ -237,16 +237,18 @@ pub struct IasState {
     pub search: Search,
 }
 
-/// Searches for siblings in queues.
+/// Searches for siblings in the index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Search {
-    /// How many tasks one looks at, at most.
+    /// How many tasks a row of the index holds.
     pub window: u64,
     /// How many there were.
     pub searches: u64,
-    /// How many tasks they have looked at.
+    /// How many entries they have looked at.
     pub searched: u64,
-    /// How many ended there although the bonus would have let them go on.
+    /// How many tasks were put into a queue.
+    pub queued: u64,
+    /// How many of them the index had no room for: they wait for their turn like everybody else.
     pub missed: u64,
 }
 
@@ -254,7 +256,7 @@ impl Search {
     pub(crate) fn new(window: u64, counters: &BTreeMap<String, u64>) -> Self {
         let count = |name| counters.get(name).copied().unwrap_or(0);
         let (searches, searched) = (count("search"), count("searched"));
-        Self { window, searches, searched, missed: count("window") }
+        Self { window, searches, searched, queued: count("enqueue"), missed: count("window") }
     }
 }
 

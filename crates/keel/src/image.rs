@@ -10,9 +10,9 @@ use evenkeel_machine::Machine;
 
 use crate::capability::Capabilities;
 use crate::ias::groups::{default_roles, raw_roles};
-use crate::options::{Balance, Options};
+use crate::options::{Balance, Options, Order};
 use crate::parts::Parts;
-use crate::records::{COUNTERS, RawCpuState, RawSettings, RawTunables};
+use crate::records::{COUNTERS, CPU_ROWS, RawCpuState, RawSettings, RawTunables};
 use crate::statistics::Statistics;
 use crate::topology::{Topology, TopologyError};
 
@@ -77,6 +77,14 @@ impl Image {
         let settings = bytemuck::try_pod_read_unaligned(&self.settings);
         let settings: RawSettings = settings.unwrap_or_else(|_| RawSettings::zeroed());
         if Parts::from_bits(settings.parts).move_who_runs() { Self::OPS_ENQ_LAST } else { 0 }
+    }
+
+    /// Entries of the map `sibling_rows`: rows of the index of siblings. Only an order that asks it has
+    /// any.
+    pub fn sibling_rows(&self) -> u32 {
+        let settings = bytemuck::try_pod_read_unaligned(&self.settings);
+        let settings: RawSettings = settings.unwrap_or_else(|_| RawSettings::zeroed());
+        if settings.order == Order::Ias as u32 { self.cpus * CPU_ROWS } else { 1 }
     }
 
     /// The roles with which it starts: CPUs that share a cache aggregate together.

@@ -4,6 +4,10 @@ use bytemuck::{Pod, Zeroable};
 
 /// `MAX_CPUS`.
 pub(crate) const MAX_CPUS: usize = 1024;
+/// `CPU_ROWS`.
+pub(crate) const CPU_ROWS: u32 = 64;
+/// `ROW_PLACES` of `bpf/keel/row.h`.
+pub(crate) const ROW_PLACES: u64 = 128;
 /// `MAX_LEVELS`.
 pub(crate) const MAX_LEVELS: usize = 8;
 /// `MAX_RANGES`.
@@ -213,10 +217,10 @@ pub(crate) const COUNTERS: [(&str, &str); 42] = [
     ("ungated", "Moves that the gate was not asked about: a matter of life, or of who is new"),
     ("aggregate", "Times that a sibling of who ran was preferred to the queue's head"),
     ("follow", "Times that a sibling of what the group's master runs was preferred"),
-    ("window", "Searches for siblings that ended before the bonus did"),
+    ("window", "Waiting tasks that the index of siblings had no room for"),
     ("space_switch", "Times that another address space than before got a CPU"),
-    ("search", "Searches for siblings in a queue"),
-    ("searched", "Tasks that these searches looked at"),
+    ("search", "Searches for siblings in the index"),
+    ("searched", "Entries that these searches looked at"),
     ("kick_idle", "Slaves that idled when their master began to aggregate, and were told"),
     ("kick_busy", "Slaves that ran something else when their master began to, and were told"),
     ("shield", "Tasks sent off a shielded CPU, or kept off it"),
@@ -233,10 +237,12 @@ mod tests {
     use super::*;
 
     const HEADER: &str = include_str!("../../../bpf/keel/intf.h");
+    const ROW: &str = include_str!("../../../bpf/keel/row.h");
 
     fn defined(name: &str) -> usize {
         let line = format!("#define {name} ");
-        let value = HEADER.lines().find_map(|found| found.strip_prefix(&line)).unwrap();
+        let value =
+            HEADER.lines().chain(ROW.lines()).find_map(|found| found.strip_prefix(&line)).unwrap();
         value.trim().parse().unwrap()
     }
 
@@ -249,6 +255,8 @@ mod tests {
         assert_eq!(defined("MAX_COUNTERS"), MAX_COUNTERS);
         assert_eq!(defined("MAX_DECISIONS"), MAX_DECISIONS);
         assert_eq!(defined("MAX_SPACES"), MAX_SPACES);
+        assert_eq!(defined("CPU_ROWS"), CPU_ROWS as usize);
+        assert_eq!(defined("ROW_PLACES"), ROW_PLACES as usize);
         let texts = ["REASON_BYTES", "MESSAGE_BYTES", "DUMP_BYTES"].map(defined);
         assert_eq!(texts, EXIT_PARTS[2..]);
     }

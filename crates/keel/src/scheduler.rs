@@ -57,6 +57,7 @@ const CAPABILITIES: &str = ".data.capabilities";
 const TUNABLES: &str = ".data.tunables";
 const EXIT: &str = ".data.exit";
 const CPUS: &str = "cpus";
+const SIBLING_ROWS: &str = "sibling_rows";
 const ROLES: &str = ".data.roles";
 const SPACES: &str = "spaces";
 const TASKS: &str = "tasks";
@@ -275,6 +276,9 @@ fn configure(open: &mut OpenObject, image: &Image) -> Result<(), LoadError> {
                 .set_initial_value(&image.capabilities)
                 .map_err(|_| LoadError::Mismatch(CAPABILITIES))?,
             CPUS => map.set_max_entries(image.cpus).map_err(|_| LoadError::Mismatch(CPUS))?,
+            SIBLING_ROWS => map
+                .set_max_entries(image.sibling_rows())
+                .map_err(|_| LoadError::Mismatch(SIBLING_ROWS))?,
             OPS => {
                 let value = map.initial_value_mut().and_then(|ops| ops.last_chunk_mut::<16>());
                 let value = value.ok_or(LoadError::Mismatch(OPS))?;

@@ -147,6 +147,8 @@ numbered! {
         ReenqueueLocal,
         /// The queue, flags of the iteration; the task: who was found.
         IterNext,
+        /// The pid; the task: who was found.
+        FindTask,
     }
 }
 

@@ -66,6 +66,7 @@ struct sched_ext_entity {
 	u32 flags;
 	u32 weight;
 	u64 slice;
+	u64 dsq_vtime;
 };
 
 struct task_struct {
@@ -217,6 +218,7 @@ struct sim_host {
 	void (*reenqueue_local)(void *);
 	struct task_struct *(*iter_next)(void *, struct bpf_iter_scx_dsq *);
 	u64 (*dsq_seq)(void *, u64 id);
+	struct task_struct *(*find_task)(void *, s32 pid);
 	void (*dump)(void *, const char *);
 };
 
@@ -350,6 +352,31 @@ static inline struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level)
 static inline void bpf_cgroup_release(struct cgroup *cgrp)
 {
 	(void)cgrp;
+}
+
+static inline struct task_struct *bpf_task_from_pid(s32 pid)
+{
+	return sim_fails() ? NULL : SIM_CALL(find_task, pid);
+}
+
+static inline void bpf_task_release(struct task_struct *p)
+{
+	(void)p;
+}
+
+/* Whoever holds one does not pause. */
+struct bpf_spin_lock {
+	u32 val;
+};
+
+static inline void bpf_spin_lock(struct bpf_spin_lock *lock)
+{
+	(void)lock;
+}
+
+static inline void bpf_spin_unlock(struct bpf_spin_lock *lock)
+{
+	(void)lock;
 }
 
 static inline s32 scx_bpf_create_dsq(u64 dsq_id, s32 node)

@@ -53,6 +53,8 @@ pub(crate) struct RawTask {
     pub flags: u32,
     pub weight: u32,
     pub slice: u64,
+    /// By which it stands, or stood last, in a queue.
+    pub dsq_vtime: u64,
     pub storage: *mut c_void,
     pub cpu: u32,
     pub index: u32,
@@ -73,6 +75,7 @@ impl RawTask {
         flags: 0,
         weight: 0,
         slice: 0,
+        dsq_vtime: 0,
         storage: ptr::null_mut(),
         cpu: 0,
         index: 0,
@@ -218,6 +221,7 @@ pub(crate) struct HostFunctions {
     pub reenqueue_local: unsafe extern "C" fn(*mut c_void),
     pub iter_next: unsafe extern "C" fn(*mut c_void, *mut RawIterator) -> Task,
     pub dsq_seq: unsafe extern "C" fn(*mut c_void, u64) -> u64,
+    pub find_task: unsafe extern "C" fn(*mut c_void, i32) -> Task,
     pub dump: unsafe extern "C" fn(*mut c_void, *const c_char),
 }
 
@@ -336,6 +340,8 @@ impl Instance {
                 }
                 let map = symbol("cpus").map_err(load_error)?.into_raw().cast::<RawMap>();
                 (*map).entries = image.cpus;
+                let rows = symbol("sibling_rows").map_err(load_error)?.into_raw().cast::<RawMap>();
+                (*rows).entries = image.sibling_rows();
                 ops.flags = image.flags();
                 cpus = NonNull::new(map);
                 spaces = NonNull::new(symbol("spaces").map_err(load_error)?.into_raw());

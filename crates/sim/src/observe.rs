@@ -384,7 +384,7 @@ impl Observer {
     }
 
     /// `at_once`: the last event has to do with it.
-    fn note(&mut self, violation: Violation, at_once: bool) {
+    pub fn note(&mut self, violation: Violation, at_once: bool) {
         let numbers = violation.what.split("task ").skip(1).filter_map(|rest| {
             let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
             rest[..end].parse::<u32>().ok()

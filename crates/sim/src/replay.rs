@@ -296,7 +296,7 @@ impl Player {
         self.result.compared += 1;
         // What was answered is not what it did.
         (asked.cpu, asked.values[LAST]) = (recorded.cpu, recorded.values[LAST]);
-        if function == Function::IterNext {
+        if [Function::IterNext, Function::FindTask].contains(&function) {
             asked.task = recorded.task;
         }
         if asked != recorded {
@@ -396,6 +396,7 @@ const FUNCTIONS: HostFunctions = HostFunctions {
     reenqueue_local,
     iter_next,
     dsq_seq,
+    find_task,
     dump,
 };
 
@@ -509,6 +510,9 @@ unsafe extern "C" fn dsq_insert(
         if slice > 0 {
             (*task).slice = slice;
         }
+        if is_ordered {
+            (*task).dsq_vtime = vtime;
+        }
     }
 }
 
@@ -523,10 +527,13 @@ unsafe extern "C" fn dsq_move(
     unsafe {
         let given = (*iterator).move_arguments(to, is_ordered);
         let (answer, _) = player(context).answer(Function::Move, number(task), &given);
-        let slice = (*iterator).slice_set();
+        let (slice, vtime) = ((*iterator).slice_set(), (*iterator).vtime_set());
         (*iterator).set = 0;
         if let (true, Some(slice)) = (answer != 0, slice) {
             (*task).slice = slice;
+        }
+        if let (true, Some(vtime)) = (answer != 0, vtime) {
+            (*task).dsq_vtime = vtime;
         }
         answer != 0
     }
@@ -554,6 +561,15 @@ unsafe extern "C" fn iter_next(context: *mut c_void, iterator: *mut RawIterator)
 
 unsafe extern "C" fn dsq_seq(_: *mut c_void, _: u64) -> u64 {
     0
+}
+
+unsafe extern "C" fn find_task(context: *mut c_void, pid: i32) -> *mut RawTask {
+    // SAFETY: see above.
+    unsafe {
+        let player = player(context);
+        let (_, found) = player.answer(Function::FindTask, 0, &[pid as u32 as u64]);
+        player.task(found)
+    }
 }
 
 unsafe extern "C" fn dump(_: *mut c_void, _: *const c_char) {}

@@ -5,6 +5,7 @@
 
 mod common;
 
+use common::build::with_fault;
 use common::{MS, Sim, paper};
 use evenkeel_keel::{Aggregation, Gate, Options, Order};
 use evenkeel_machine::Machine;
@@ -102,30 +103,47 @@ fn knobbed(workload: &str, gate: Gate, bonus_ms: u64, knobs: &[&str]) -> Outcome
 const CROWD: &str = "groups:programs=10,threads=100,work=20ms,rounds=3,pause=0ms";
 
 #[test]
-fn the_window_reaches_most_of_what_an_exact_search_does() {
-    let mut falls_short = false;
+fn the_index_has_room_for_all_and_a_small_one_brings_less_together() {
     for bonus_ms in [1, 10, 50] {
-        let others =
-            |knobs: &[&str], bonus_ms| knobbed(CROWD, Gate::Always, bonus_ms, knobs).switches_other;
-        let fair = others(&[], 0);
-        let (windowed, exact) = (others(&[], bonus_ms), others(&["ias_window=100000"], bonus_ms));
-        println!(
-            "{bonus_ms} ms: {fair} without a bonus, {windowed} with it, {exact} searched exactly"
-        );
-        assert!((fair - windowed) * 10 >= (fair - exact) * 8);
-        falls_short |= (fair - others(&["ias_window=32"], bonus_ms)) * 10 < (fair - exact) * 8;
+        let run = |knobs: &[&str]| knobbed(CROWD, Gate::Always, bonus_ms, knobs);
+        let fair = knobbed(CROWD, Gate::Always, 0, &[]).switches_other;
+        let (whole, narrow) = (run(&[]), run(&["ias_window=1"]));
+        assert_eq!(whole.counters["window"], 0);
+        assert!(narrow.counters["window"] > 0);
+        assert!(whole.switches_other < narrow.switches_other, "{bonus_ms} ms");
+        assert!(narrow.switches_other < fair, "{bonus_ms} ms");
     }
-    assert!(falls_short, "half of the window is as good");
 }
 
 #[test]
-fn what_a_search_costs_and_misses_is_counted() {
-    let counters = |window: &str| knobbed(CROWD, Gate::Always, 10, &[window]).counters;
-    let (narrow, exact) = (counters("ias_window=4"), counters("ias_window=100000"));
-    assert!(narrow["window"] > 0 && narrow["window"] < narrow["search"]);
-    assert!(narrow["searched"] <= 4 * narrow["search"]);
-    assert_eq!(exact["window"], 0);
-    assert!(exact["searched"] / exact["search"] > 4 * (narrow["searched"] / narrow["search"]));
+fn a_search_looks_at_few_however_many_wait() {
+    for programs in [10, 500] {
+        let threads = 1000 / programs;
+        let load =
+            format!("groups:programs={programs},threads={threads},work=20ms,rounds=3,pause=0ms");
+        let counters = knobbed(&load, Gate::Always, 10, &[]).counters;
+        assert!(counters["searched"] < 16 * counters["search"], "{programs}: {counters:?}");
+        assert!(counters["aggregate"] > 0);
+    }
+}
+
+/// Everywhere else simulations end without a violation: here somebody is found who is passed over.
+#[test]
+fn an_index_that_forgets_somebody_is_noticed() {
+    let forgets = with_fault(
+        "bpf/keel/index.h",
+        "	enter_row(cpu, t->listed_as, t->vruntime, p->pid);\n",
+        "	if (p->pid & 1)\n		enter_row(cpu, t->listed_as, t->vruntime, p->pid);\n",
+    );
+    let mut workload = Workload::by_name(GROUPS, 1).unwrap();
+    let how = Aggregation { pid: 0, agg: 1, bonus_type: 0, bonus_value: 50 * MS, limit: 0 };
+    workload.aggregate(Some(how));
+    let options = Options { order: Order::Ias, ..Options::default() };
+    let scheduler = Scheduler::Built(options, forgets.into());
+    let machine = Machine::preset("small").unwrap();
+    let outcome = Sim { workload, scheduler, ..Sim::new(machine) }.outcome();
+    let named = |broken: &evenkeel_sim::Broken| broken.violation.invariant == "siblings_first";
+    assert!(outcome.broken.iter().any(named), "{:?}", outcome.broken);
 }
 
 /// Programs that leave CPUs idle while the gate keeps tasks where they wait.
@@ -210,7 +228,7 @@ fn searches_without_an_end_miss_nobody() {
     let exact = Scheduler::Exact(Options { order: Order::Ias, ..Options::default() });
     let (exact, bounded) = (memory(exact, Some(3), None), memory(ias(), Some(3), None));
     assert_eq!(exact.counters["window"], 0);
-    assert!(bounded.counters["window"] > 0, "the load is too small to tell");
+    assert_eq!(bounded.counters["window"], 0);
 }
 
 /// A lone thread among a thousand siblings falls behind by the bonus and a slice, and by no more: so it

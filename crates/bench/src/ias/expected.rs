@@ -1,4 +1,4 @@
-//! What exact aggregation would bring together: the keel's own code with searches that have no bound, in
+//! What exact aggregation would bring together: the keel's own code where nobody is late, in
 //! the simulator, on the load and the groups of the guest.
 
 use std::sync::Arc;

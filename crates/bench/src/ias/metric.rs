@@ -63,7 +63,7 @@ pub static METRICS: [Metric; 12] = [
     Metric::new(
         MISSED,
         Kind::Factor,
-        "the same: searches for siblings that ended before the bonus did, by all that found one or ended so",
+        "the same: waiting tasks that the index of siblings had no room for, by all that waited",
     ),
     Metric::new(DISPATCH, Kind::Cost, "the same: one call of dispatch, in instructions"),
     Metric::new(

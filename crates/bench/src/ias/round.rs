@@ -130,9 +130,7 @@ fn crowd(bonus: Option<u64>, dispatch: Option<&str>, figures: &mut Figures) -> R
             let of = |counters: &BTreeMap<String, u64>| counters.get(name).copied();
             of(&after).unwrap_or_default() as f64 - of(&before).unwrap_or_default() as f64
         };
-        let ended = count("window");
-        let searches = ended + count("aggregate") + count("follow");
-        figures.insert(metric::MISSED.to_owned(), ended / searches.max(1.0));
+        figures.insert(metric::MISSED.to_owned(), count("window") / count("enqueue").max(1.0));
     }
     let turns = Rc::into_inner(turns).context("somebody still listens")?;
     let seen = turns.into_inner().end();

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 
 use crate::options::{OptionError, from_text};
+use crate::records::ROW_PLACES;
 
 /// The names of the parameters, as they are turned while the keel runs.
 pub(crate) const WINDOW: &str = "ias_window";
@@ -22,7 +23,9 @@ pub struct IasOptions {
     pub auto: bool,
 }
 
-/// How many tasks of a queue a search for siblings looks at, at most.
+/// How far siblings are known: so many that wait for a CPU are kept in order for each address space
+/// (more precisely, for those that share a row of the index), and of another CPU's queue so many tasks
+/// are looked at by who fetches one from there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "u64")]
 pub struct Window {
@@ -30,8 +33,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// No queue of a simulation is longer, and a CPU that looked at more would do little else.
-    pub const MAX: u64 = 100_000;
+    /// The places that there are.
+    pub const MAX: u64 = ROW_PLACES;
 
     /// In tasks.
     pub fn tasks(self) -> u64 {
@@ -41,7 +44,7 @@ impl Window {
 
 impl Default for Window {
     fn default() -> Self {
-        Self { tasks: 64 }
+        Self { tasks: Self::MAX }
     }
 }
 
@@ -115,10 +118,10 @@ mod tests {
 
     #[test]
     fn values_are_read_or_refused() {
-        assert_eq!("1000".parse::<Window>().map(Window::tasks), Ok(1000));
-        for nonsense in ["0", "100001", "-1", "many", ""] {
+        assert_eq!("100".parse::<Window>().map(Window::tasks), Ok(100));
+        for nonsense in ["0", "129", "-1", "many", ""] {
             let why = nonsense.parse::<Window>().unwrap_err().to_string();
-            assert!(why.contains("from 1 to 100000"), "{why}");
+            assert!(why.contains("from 1 to 128"), "{why}");
         }
         for (kick, name) in Kick::ALL {
             assert_eq!((name.parse(), kick.to_string()), (Ok(kick), name.to_owned()));

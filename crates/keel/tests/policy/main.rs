@@ -9,5 +9,6 @@ mod ias;
 mod native;
 mod order;
 mod parts;
+mod row;
 mod seam;
 mod shares;

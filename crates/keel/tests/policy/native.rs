@@ -105,6 +105,56 @@ pub struct ZoneKnobs {
     pub punish_time_ns: u64,
 }
 
+/// `struct row_entry`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
+pub struct RowEntry {
+    pub vruntime: u64,
+    pub tag: u32,
+    pub pid: u32,
+}
+
+/// `ROW_PLACES`.
+pub const ROW_PLACES: usize = 128;
+
+/// `struct sibling_row`.
+#[derive(Debug, Clone, PartialEq)]
+#[repr(C)]
+pub struct Row {
+    pub first: u32,
+    pub count: u32,
+    pub entry: [RowEntry; ROW_PLACES],
+}
+
+impl Row {
+    /// Whose first place has this number.
+    pub fn empty(first: u32) -> Self {
+        Self { first, count: 0, entry: [RowEntry::default(); ROW_PLACES] }
+    }
+
+    /// Returns whether nobody was left out.
+    pub fn add(&mut self, task: RowEntry, room: u32) -> bool {
+        raw::test_row_add(self, &task, room) != 0
+    }
+
+    pub fn remove(&mut self, pid: u32) {
+        raw::test_row_remove(self, pid);
+    }
+
+    /// The first with this tag, and how many were looked at.
+    pub fn best(&self, tag: u32) -> (Option<RowEntry>, u32) {
+        let mut best = RowEntry::default();
+        let looked = raw::test_row_best(self, tag, &mut best);
+        (Some(best).filter(|best| best.pid != 0), looked)
+    }
+
+    /// Who is there, in order.
+    pub fn tasks(&self) -> Vec<RowEntry> {
+        let place = |at: u32| self.entry[self.first.wrapping_add(at) as usize % ROW_PLACES];
+        (0..self.count).map(place).collect()
+    }
+}
+
 pub const NICE_0: u64 = 1 << 20;
 pub const MIN_WEIGHT: u64 = 1 << 10;
 pub const FULL: u32 = 1024;
@@ -144,7 +194,8 @@ pub const SCORE_SIBLING: u32 = 3;
 
 mod raw {
     use super::{
-        Aggregation, BalanceParams, Candidate, CpuView, GateView, GroupView, TaskView, ZoneKnobs,
+        Aggregation, BalanceParams, Candidate, CpuView, GateView, GroupView, Row, RowEntry,
+        TaskView, ZoneKnobs,
     };
 
     #[link(name = "keel_policy", kind = "dylib")]
@@ -218,6 +269,9 @@ mod raw {
             weight: u64,
         ) -> u32;
         pub safe fn test_balance_placing(params: &BalanceParams) -> u32;
+        pub safe fn test_row_add(row: &mut Row, task: &RowEntry, room: u32) -> u32;
+        pub safe fn test_row_remove(row: &mut Row, pid: u32);
+        pub safe fn test_row_best(row: &Row, tag: u32, best: &mut RowEntry) -> u32;
         pub safe fn test_decayed_share(value: u32, ns: u64, busy: u32) -> u32;
     }
 }

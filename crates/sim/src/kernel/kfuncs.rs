@@ -6,7 +6,7 @@ use crate::mask::Mask;
 use crate::native::{self, HostFunctions, RawIterator, RawTask};
 use crate::observe::Reason;
 
-use super::{Direct, GLOBAL, GLOBAL_ID, Kernel, LOCAL_ID, Life, Queue};
+use super::{Direct, GLOBAL, GLOBAL_ID, Kernel, LOCAL_ID, Life, Queue, tid};
 
 pub(super) const FUNCTIONS: HostFunctions = HostFunctions {
     fails,
@@ -26,6 +26,7 @@ pub(super) const FUNCTIONS: HostFunctions = HostFunctions {
     reenqueue_local,
     iter_next,
     dsq_seq,
+    find_task,
     dump,
 };
 
@@ -158,6 +159,9 @@ unsafe extern "C" fn dsq_insert(
     if slice > 0 {
         known.raw.slice = slice;
     }
+    if is_ordered {
+        known.raw.dsq_vtime = vtime;
+    }
     known.direct = Some(Direct { dsq, vtime, is_ordered });
 }
 
@@ -205,6 +209,7 @@ unsafe extern "C" fn dsq_move(
         kernel.push_local(task, false, this);
     } else {
         let vtime = vtime.unwrap_or(0);
+        kernel.tasks[task as usize].raw.dsq_vtime = vtime;
         kernel.link(task, Direct { dsq: to, vtime, is_ordered }, this);
     }
     true
@@ -248,6 +253,17 @@ unsafe extern "C" fn dsq_seq(context: *mut c_void, id: u64) -> u64 {
     // SAFETY: called from a callback.
     let kernel = unsafe { kernel(context) };
     kernel.find_dsq(id).map_or(0, |dsq| kernel.dsqs[dsq].1.last_seq())
+}
+
+unsafe extern "C" fn find_task(context: *mut c_void, pid: i32) -> *mut RawTask {
+    // SAFETY: called from a callback.
+    let kernel = unsafe { kernel(context) };
+    let lives = |task: &u32| {
+        let known = kernel.tasks.get(*task as usize);
+        known.is_some_and(|known| !matches!(known.life, Life::New | Life::Dead))
+    };
+    let task = (pid as u32).checked_sub(tid(0)).filter(lives);
+    task.map_or(std::ptr::null_mut(), |task| kernel.raw(task))
 }
 
 unsafe extern "C" fn dump(context: *mut c_void, line: *const c_char) {

@@ -18,6 +18,7 @@
 //! | `balancer` | the user-level balancer on top |
 //! | `capability` | what user space tells the keel of the CPUs while it runs |
 //! | `shield` | what it does about shielded CPUs |
+//! | `siblings` | whether siblings get what their bonus promises |
 //! | `auto` | what user space finds out about address spaces, and tells the keel |
 //! | `tell` | what whoever watches is told |
 //! | `faults` | calls that fail, delays, changes |
@@ -42,6 +43,7 @@ mod queue;
 mod recorder;
 mod schedule;
 mod shield;
+mod siblings;
 mod steps;
 mod tell;
 
@@ -408,6 +410,7 @@ impl Kernel {
                 flags: 0,
                 weight: weight_in_cgroup(plan.nice),
                 slice: 0,
+                dsq_vtime: 0,
                 storage: std::ptr::null_mut(),
                 cpu: 0,
                 index: index as u32,

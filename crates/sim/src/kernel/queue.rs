@@ -259,6 +259,7 @@ impl Kernel {
         else {
             return false;
         };
+        self.judge_head(cpu, dsq, task);
         self.unlink(task);
         if self.tasks[task as usize].raw.cpu != cpu {
             if self.tasks[task as usize].reason == Reason::Requeue {

@@ -26,6 +26,7 @@ pub(super) const FUNCTIONS: HostFunctions = HostFunctions {
     move_to_local,
     reenqueue_local,
     iter_next,
+    find_task,
     ..PLAIN
 };
 
@@ -262,6 +263,19 @@ unsafe extern "C" fn iter_next(context: *mut c_void, iterator: *mut RawIterator)
         }
         let given = given([(*iterator).dsq_id, (*iterator).flags]);
         note(context, Function::IterNext, found.map_or(0, number), given, 0);
+        answer
+    }
+}
+
+unsafe extern "C" fn find_task(context: *mut c_void, pid: i32) -> *mut RawTask {
+    // SAFETY: see above.
+    unsafe {
+        let answer = (PLAIN.find_task)(context, pid);
+        let found = answer.as_ref().map(|task| task.index);
+        if let Some(task) = found {
+            (*context.cast::<Kernel>()).note_task(task);
+        }
+        note(context, Function::FindTask, found.map_or(0, number), given([pid as u32 as u64]), 0);
         answer
     }
 }

@@ -12,7 +12,7 @@
 //! | `servers` | table 1: a web server and its database |
 //! | `strength` | figure 4: how strongly programs aggregate |
 //! | `groups` | figure 5: which CPUs aggregate together |
-//! | `exact` | what the bound of the search costs |
+//! | `exact` | what the bounds of the index cost |
 
 mod exact;
 mod groups;
@@ -100,7 +100,7 @@ two share a cache; `lscpu --extended` shows which do), case 3 the latter with `t
 other program; blocks by `--memory-block-size`, totals of 5G to 25G in pairs, `--bonus 50ms`.
 
 What happened: `evenkeel sched --stats 1` counts switches between address spaces (`space_switch`), siblings \
-that were preferred (`aggregate`, `follow`) and searches that ended before the bonus did (`window`). The bars: \
+that were preferred (`aggregate`, `follow`) and waiting tasks that the index of siblings had no room for (`window`). The bars: \
 `perf stat -a -e cycles,instructions,cache-misses` around the same, with `-e cpu/event=0xa2,umask=0x1/` for \
 RESOURCE_STALLS.ANY on Intel's cores."
             .into(),

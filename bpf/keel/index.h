@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The index of siblings: who waits in each CPU's queue, by address space and in the order of vruntime,
+ * so that the best sibling is found without a walk through the queue, however many programs and tasks
+ * wait there. Each CPU has rows; spaces that fall into one row share it.
+ *
+ * It only says where to look. Tasks come and go without a lock that it shares with the queues, so who
+ * is found is looked at again before it gets the CPU (take_sibling()), and whoever is not found waits
+ * for its turn in the queue like everybody else.
+ */
+#ifndef EVENKEEL_KEEL_INDEX_H
+#define EVENKEEL_KEEL_INDEX_H
+
+#include "row.h"
+
+/* Which bits of a key choose the row. */
+#define ROW_SHIFT 58
+_Static_assert(CPU_ROWS == 1ULL << (64 - ROW_SHIFT), "a row a value of these bits");
+
+struct keel_row {
+	struct bpf_spin_lock lock;
+	u32 pad;
+	struct sibling_row row;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_CPUS * CPU_ROWS);	/* set at load to those of the machine's CPUs */
+	__type(key, u32);
+	__type(value, struct keel_row);
+} sibling_rows SEC(".maps");
+
+/* What siblings share, well mixed: the first bits choose the row, the next the tag. 0: of no space. */
+static __always_inline u64 sibling_key(u64 space, u32 process)
+{
+	/* 2^64 by the golden ratio (Knuth, The Art of Computer Programming 3, 6.4). */
+	return space ? (space ^ (u64)process << 40) * 0x9e3779b97f4a7c15ULL | 1 : 0;
+}
+
+static __always_inline u32 tag_of(u64 key)
+{
+	return key >> (ROW_SHIFT - 32);
+}
+
+static __always_inline struct keel_row *row_of(u32 cpu, u64 key)
+{
+	u32 row = cpu * CPU_ROWS + (key >> ROW_SHIFT);
+
+	return bpf_map_lookup_elem(&sibling_rows, &row);
+}
+
+KEEL_PART int enter_row(u32 cpu, u64 key, u64 vruntime, u32 pid)
+{
+	struct row_entry task = { .vruntime = vruntime, .tag = tag_of(key), .pid = pid };
+	u32 room = min_u64(READ_ONCE(tunables.sibling_window), ROW_PLACES);
+	struct keel_row *row = row_of(cpu, key);
+	bool has_room;
+
+	if (!row)
+		return 0;
+	bpf_spin_lock(&row->lock);
+	has_room = row_add(&row->row, task, room);
+	bpf_spin_unlock(&row->lock);
+	if (!has_room)
+		count(COUNT_WINDOW);
+	return 0;
+}
+
+KEEL_PART int leave_row(u32 cpu, u64 key, u32 pid)
+{
+	struct keel_row *row = row_of(cpu, key);
+
+	if (!row)
+		return 0;
+	bpf_spin_lock(&row->lock);
+	row_remove(&row->row, pid);
+	bpf_spin_unlock(&row->lock);
+	return 0;
+}
+
+/* The task does not wait any more. */
+static __always_inline void unlist(struct task_struct *p, struct task_state *t)
+{
+	u32 on;
+
+	if (settings.order != ORDER_IAS || !READ_ONCE(t->listed_on))
+		return;
+	on = __sync_lock_test_and_set(&t->listed_on, 0);
+	if (on)
+		leave_row(on - 1, t->listed_as, p->pid);
+}
+
+/* It waits in the queue of this CPU. */
+static __always_inline void list(struct task_struct *p, struct task_state *t, u32 cpu)
+{
+	if (settings.order != ORDER_IAS)
+		return;
+	unlist(p, t);
+	/* By way of memory, because the verifier lets nobody calculate with a pointer. */
+	WRITE_ONCE(t->listed_as, space_of(p));
+	t->listed_as = sibling_key(READ_ONCE(t->listed_as), p->tgid);
+	if (!t->listed_as)
+		return;
+	__sync_lock_test_and_set(&t->listed_on, cpu + 1);
+	enter_row(cpu, t->listed_as, t->vruntime, p->pid);
+}
+
+/* It waits in the queue of another CPU now, unless somebody has taken it out of that meanwhile. */
+KEEL_PART int relist(struct task_state *t, u32 pid, u32 from, u32 to)
+{
+	if (!t || __sync_val_compare_and_swap(&t->listed_on, from + 1, to + 1) != from + 1)
+		return 0;
+	leave_row(from, t->listed_as, pid);
+	enter_row(to, t->listed_as, t->vruntime, pid);
+	return 0;
+}
+
+#endif

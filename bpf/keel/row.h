@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A row of the index of siblings (index.h): tasks in the order of vruntime, in a ring, because most
+ * leave at the front and come at the end. Freestanding like a policy, and tested like one.
+ */
+#ifndef EVENKEEL_KEEL_ROW_H
+#define EVENKEEL_KEEL_ROW_H
+
+/* A row's places; a power of two. */
+#define ROW_PLACES 128
+
+struct row_entry {
+	u64 vruntime;
+	u32 tag;	/* whose sibling it is, of all that share the row */
+	u32 pid;	/* 0: none */
+};
+
+struct sibling_row {
+	u32 first;	/* place of the smallest vruntime; counts on and on */
+	u32 count;
+	struct row_entry entry[ROW_PLACES];
+};
+
+POLICY u32 row_place(u32 place)
+{
+	return place & (ROW_PLACES - 1);
+}
+
+/* Puts a task where it belongs, behind its equals; the last one gives way if `room` are there. */
+POLICY bool row_add(struct sibling_row *row, struct row_entry task, u32 room)
+{
+	bool is_full = row->count >= room;
+	u32 end, i;
+
+	if (is_full) {
+		end = row->first + row->count - 1;
+		if (!row->count || !vruntime_before(task.vruntime, row->entry[row_place(end)].vruntime))
+			return false;
+		row->count--;
+	}
+	end = row->first + row->count;
+	for (i = 0; i < ROW_PLACES; i++) {
+		struct row_entry *before = &row->entry[row_place(end - i - 1)];
+
+		if (i >= row->count || !vruntime_before(task.vruntime, before->vruntime))
+			break;
+		row->entry[row_place(end - i)] = *before;
+	}
+	row->entry[row_place(end - i)] = task;
+	row->count++;
+	return !is_full;
+}
+
+/* Takes a task out, if it is there. */
+POLICY void row_remove(struct sibling_row *row, u32 pid)
+{
+	bool is_found = false;
+	u32 i;
+
+	if (row->count && row->entry[row_place(row->first)].pid == pid) {
+		row->first++;
+		row->count--;
+		return;
+	}
+	for (i = 0; i < ROW_PLACES; i++) {
+		struct row_entry *here = &row->entry[row_place(row->first + i)];
+
+		if (i >= row->count)
+			break;
+		is_found = is_found || here->pid == pid;
+		if (is_found)
+			*here = row->entry[row_place(row->first + i + 1)];
+	}
+	if (is_found)
+		row->count--;
+}
+
+/*
+ * The first one with this tag; `looked`: how many were looked at. Whoever changes the row meanwhile
+ * may have it miss one or see one twice: what it finds is a hint.
+ */
+POLICY struct row_entry row_best(const struct sibling_row *row, u32 tag, u32 *looked)
+{
+	struct row_entry none = {};
+	u32 i;
+
+	for (i = 0; i < ROW_PLACES; i++) {
+		const struct row_entry *entry = &row->entry[row_place(row->first + i)];
+
+		if (i >= row->count)
+			break;
+		if (entry->tag == tag) {
+			*looked = i + 1;
+			return *entry;
+		}
+	}
+	*looked = i;
+	return none;
+}
+
+#endif
