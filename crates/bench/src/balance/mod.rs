@@ -55,8 +55,8 @@ static METRICS: [Metric; 5] = [
     Metric::new(
         STAGGERED_EFFICIENCY,
         Kind::Index,
-        "their work, by what as many of the fastest CPUs could have done as there still \
-                      were threads: 1 is no fast CPU idle while a slow one works",
+        "the CPU time that they had, by what as many of the fastest CPUs had to give as there \
+                      still were threads: 1 is no fast CPU idle while a slow one works",
     ),
     Metric::new(
         ENQUEUE_DISPATCH,
@@ -135,8 +135,8 @@ fn aims() -> Vec<Aim> {
 
 const READING: &str = "\
 - On the timed machine a real-time thread takes half of CPU 1, a millisecond of two. What it really took \
-is measured, and so is what an undisturbed CPU does in the same round: from both follows what the CPUs \
-could have done.
+is measured; for the program with barriers, also what undisturbed CPUs do before it and after it in the \
+same round: from both follows what the CPUs could have done.
 - On the counted machine nothing is taken of the CPUs, and only costs are measured, in instructions.
 ";
 

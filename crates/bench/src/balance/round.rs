@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::staggered::Finishes;
+use super::staggered::Hogs;
 use super::{
     BARRIER, BARRIER_EFFICIENCY, BOTH, ENQUEUE_DISPATCH, RUN, STAGGERED, STAGGERED_EFFICIENCY,
 };
@@ -28,7 +28,7 @@ const PHASES: u64 = 10;
 /// Of the first hog, in computations.
 const HOG_WORK: u64 = 400_000;
 /// Where only the speed is measured: a part in so many.
-const SAMPLE: u64 = 3;
+const SAMPLE: u64 = 4;
 
 /// Measures everything under the contestant that is at work.
 ///
@@ -52,23 +52,21 @@ fn programs(inside: &Inside) -> Result<Figures> {
     let programs = Installed::new()?;
     let balanced = [RUN, BOTH].contains(&inside.contestant.name.as_str());
     let job = Job { programs: &programs, cpus: inside.cpus, balanced };
-    // Of one CPU that nobody disturbs, a second. Nothing is balanced there.
+    // Of one CPU that nobody disturbs, a second, before and after: hosts change. Nothing is balanced there.
     let calm = Job { balanced: false, ..job };
-    let barrier_speed = calm.barrier(WORK / SAMPLE)?.1 / inside.cpus as f64;
-    let hogs = calm.hogs(HOG_WORK / SAMPLE)?;
-    let hog_speed = hogs.work(HOG_WORK / SAMPLE) / hogs.possible(&vec![1.0; inside.cpus]);
-
+    let before = calm.barrier(WORK / SAMPLE)?.1;
     let (barrier, taken) = beside_a_thief(|| job.barrier(WORK))?;
-    let possible = barrier_speed * capabilities(inside.cpus, taken).iter().sum::<f64>();
+    let after = calm.barrier(WORK / SAMPLE)?.1;
+    let speed = (before + after) / 2.0 / inside.cpus as f64;
+    let possible = speed * capabilities(inside.cpus, taken).iter().sum::<f64>();
     let mut figures = Figures::from([
         (BARRIER.to_owned(), barrier.0),
         (BARRIER_EFFICIENCY.to_owned(), WORK as f64 / barrier.0 / possible),
     ]);
     let (hogs, taken) = beside_a_thief(|| job.hogs(HOG_WORK))?;
-    let speeds: Vec<f64> =
-        capabilities(inside.cpus, taken).iter().map(|capability| capability * hog_speed).collect();
-    figures.insert(STAGGERED.to_owned(), hogs.0.last().copied().unwrap_or_default());
-    figures.insert(STAGGERED_EFFICIENCY.to_owned(), hogs.work(HOG_WORK) / hogs.possible(&speeds));
+    figures.insert(STAGGERED.to_owned(), hogs.took_s());
+    let efficiency = hogs.efficiency(&capabilities(inside.cpus, taken));
+    figures.insert(STAGGERED_EFFICIENCY.to_owned(), efficiency);
     Ok(figures)
 }
 
@@ -110,7 +108,7 @@ impl Job<'_> {
         Ok((seconds, work as f64 / seconds))
     }
 
-    fn hogs(&self, work: u64) -> Result<Finishes> {
+    fn hogs(&self, work: u64) -> Result<Hogs> {
         let own = std::env::current_exe()?.into_os_string();
         let words = ["bench", "balance", "--hogs", &work.to_string()].map(OsString::from);
         let said = self.said(std::iter::once(own).chain(words))?;

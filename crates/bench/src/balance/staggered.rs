@@ -1,61 +1,81 @@
 //! Hogs that end one after the other: as many as there are CPUs, the second with twice the work of the
 //! first, and so on. A fast CPU must never idle while a slow one works (ARM LISA's StaggeredFinishes).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::guest::hogs::compute;
 
-/// When each hog had done its work, in s since all began, sorted.
+/// What became of the hogs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Finishes(pub Vec<f64>);
+pub struct Hogs {
+    /// When each had done its work, in s since all began, sorted.
+    pub finishes_s: Vec<f64>,
+    /// The CPU time that all had, in s.
+    pub cpu_s: f64,
+}
 
-/// Is the hogs, and prints the [`Finishes`] as JSON. The unit of work is [`compute`].
+/// Is the hogs, and prints the [`Hogs`] as JSON. The unit of work is [`compute`].
 ///
 /// # Errors
 /// A thread cannot be started.
 pub fn be(work: u64) -> Result<i32> {
-    let finishes = finish(work, std::thread::available_parallelism()?.get())?;
-    println!("{}", serde_json::to_string(&finishes)?);
+    let hogs = finish(work, std::thread::available_parallelism()?.get())?;
+    println!("{}", serde_json::to_string(&hogs)?);
     Ok(0)
 }
 
-fn finish(work: u64, hogs: usize) -> Result<Finishes> {
+fn finish(work: u64, hogs: usize) -> Result<Hogs> {
     let begun = Instant::now();
     let threads: Vec<_> = (1..=hogs as u64)
         .map(|share| {
             let hog = move || {
                 (0..share * work).for_each(|_| compute());
-                begun.elapsed().as_secs_f64()
+                Ok((begun.elapsed(), cpu_time()?))
             };
             std::thread::Builder::new().spawn(hog).context("cannot start a busy thread")
         })
         .collect::<Result<_>>()?;
-    let ends = threads.into_iter().map(|thread| thread.join().map_err(drop));
-    let Ok(mut finishes) = ends.collect::<Result<Vec<f64>, ()>>() else {
+    let ends = threads.into_iter().map(|thread| thread.join());
+    let Ok(ends) = ends.collect::<Result<Vec<Result<(Duration, Duration)>>, _>>() else {
         bail!("a busy thread panicked");
     };
-    finishes.sort_unstable_by(f64::total_cmp);
-    Ok(Finishes(finishes))
+    let (mut finishes, cpu): (Vec<Duration>, Vec<Duration>) =
+        ends.into_iter().collect::<Result<Vec<_>>>()?.into_iter().unzip();
+    finishes.sort_unstable();
+    Ok(Hogs {
+        finishes_s: finishes.iter().map(Duration::as_secs_f64).collect(),
+        cpu_s: cpu.iter().sum::<Duration>().as_secs_f64(),
+    })
 }
 
-impl Finishes {
-    /// What all have done, in units.
-    pub fn work(&self, work: u64) -> f64 {
-        (1..=self.0.len() as u64).map(|share| (share * work) as f64).sum()
+/// Of the thread that asks.
+fn cpu_time() -> Result<Duration> {
+    Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
+}
+
+impl Hogs {
+    /// Until the last one was done, in s.
+    pub fn took_s(&self) -> f64 {
+        self.finishes_s.last().copied().unwrap_or_default()
     }
 
-    /// What the fastest CPUs could have done, of so many as there still were hogs. `speeds`: of each
-    /// CPU, in units a second.
-    pub fn possible(&self, speeds: &[f64]) -> f64 {
-        let mut fastest = speeds.to_vec();
+    /// The CPU time that they had, by what as many of the fastest CPUs had to give as there still were
+    /// hogs. `capabilities`: of each CPU, 1 is all of its time. A part of CPU time is as good as
+    /// another: what an emulated CPU gets done in it changes with the host's speed, for who ran
+    /// early and who ran late, and says nothing of a scheduler.
+    pub fn efficiency(&self, capabilities: &[f64]) -> f64 {
+        let mut fastest = capabilities.to_vec();
         fastest.sort_unstable_by(|a, b| b.total_cmp(a));
-        let since = std::iter::once(&0.0).chain(&self.0);
-        let stretches = since.zip(&self.0).map(|(from, to)| to - from);
-        let left = (1..=self.0.len()).rev();
-        stretches.zip(left).map(|(time, hogs)| time * fastest.iter().take(hogs).sum::<f64>()).sum()
+        let since = std::iter::once(&0.0).chain(&self.finishes_s);
+        let stretches = since.zip(&self.finishes_s).map(|(from, to)| to - from);
+        let left = (1..=self.finishes_s.len()).rev();
+        let given =
+            stretches.zip(left).map(|(time, hogs)| time * fastest.iter().take(hogs).sum::<f64>());
+        self.cpu_s / given.sum::<f64>()
     }
 }
 
@@ -63,20 +83,24 @@ impl Finishes {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_was_possible_by_hand() {
-        // Both for a second, then the fast one alone for another.
-        assert_eq!(Finishes(vec![1.0, 2.0]).possible(&[50.0, 100.0]), 250.0);
-        assert_eq!(Finishes(vec![2.0, 2.0]).possible(&[100.0, 50.0]), 300.0);
-        // More hogs than CPUs.
-        assert_eq!(Finishes(vec![1.0, 2.0, 3.0]).possible(&[100.0]), 300.0);
-        assert_eq!(Finishes(vec![1.0, 2.0]).work(10), 30.0);
+    fn hogs(finishes_s: &[f64], cpu_s: f64) -> Hogs {
+        Hogs { finishes_s: finishes_s.to_vec(), cpu_s }
     }
 
     #[test]
-    fn all_hogs_end_in_order() {
-        let finishes = finish(20, 3).unwrap();
-        assert_eq!(finishes.0.len(), 3);
-        assert!(finishes.0.is_sorted() && finishes.0[0] > 0.0, "{finishes:?}");
+    fn efficiency_by_hand() {
+        // Both for a second, then the fast one alone for another.
+        assert_eq!(hogs(&[1.0, 2.0], 2.5).efficiency(&[0.5, 1.0]), 1.0);
+        assert_eq!(hogs(&[2.0, 2.0], 1.5).efficiency(&[1.0, 0.5]), 0.5);
+        // More hogs than CPUs.
+        assert_eq!(hogs(&[1.0, 2.0, 3.0], 3.0).efficiency(&[1.0]), 1.0);
+    }
+
+    #[test]
+    fn all_hogs_end_in_order_and_have_had_cpu_time() {
+        let hogs = finish(20, 3).unwrap();
+        assert_eq!(hogs.finishes_s.len(), 3);
+        assert!(hogs.finishes_s.is_sorted() && hogs.finishes_s[0] > 0.0, "{hogs:?}");
+        assert!(hogs.cpu_s > 0.0 && hogs.took_s() >= hogs.finishes_s[0]);
     }
 }
