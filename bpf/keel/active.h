@@ -41,10 +41,9 @@ KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own)
  * Whether who has another CPU could come here in turn: a thread of the same program, which may use
  * as many CPUs, and has been there for long enough.
  */
-static __always_inline bool may_change(struct task_struct *p, struct cpu_state *c,
-				       struct cpu_state *other, u64 now)
+static __always_inline bool may_change(struct task_struct *p, struct cpu_state *other, u64 now)
 {
-	return READ_ONCE(other->running_space) == c->running_space &&
+	return READ_ONCE(other->running_space) == space_of(p) &&
 	       READ_ONCE(other->running_cpus) == (u64)p->nr_cpus_allowed &&
 	       now >= READ_ONCE(other->turn_until_ns);
 }
@@ -74,7 +73,7 @@ KEEL_PART u32 turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 			struct cpu_state *other = cpu_state(cpu), *best = cpu_state(to);
 
 			if (!other || !best || (is_closed(t, cpu) | !may_run_on(p, cpu)) ||
-			    !may_change(p, c, other, now) || !view_cpu(cpu, &view) ||
+			    !may_change(p, other, now) || !view_cpu(cpu, &view) ||
 			    !balance_change(&params, &here, &view))
 				continue;
 			if (to == own ||
@@ -156,7 +155,7 @@ KEEL_PART bool gives_place(struct task_struct *p __arg_trusted, u32 own, u64 now
 	other = cpu_state(with - 1);
 	if (!other || is_anybody_waiting_on(c, 1) || READ_ONCE(other->runnable) != 1 ||
 	    !may_run_on(p, with - 1) || is_closed(t, with - 1) ||
-	    !may_change(p, c, other, now) || !may_move(own, p, MOVE_ACTIVE, now))
+	    !may_change(p, other, now) || !may_move(own, p, MOVE_ACTIVE, now))
 		return false;
 	c->turn_until_ns = now + balance_turn_ns(&params, unlike(own), settings.online);
 	WRITE_ONCE(other->turn_until_ns,

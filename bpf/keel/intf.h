@@ -209,8 +209,8 @@ struct cpu_state {
 	u64 running_weight;	/* 0: nobody of ours runs */
 	u64 running_since_ns;
 	u64 deferred_ns;	/* the same of who has kept one waiting that it woke itself; 0: nobody */
-	u64 running_space;	/* its address space, or that of who ran last */
-	u64 quantum_ns;		/* how long who ran last did so at a stretch */
+	u64 running_space;	/* its address space, or that of who had one and ran last */
+	u64 quantum_ns;		/* how long that one did so at a stretch */
 	u64 preferred;		/* how often in a row siblings of that space were preferred */
 	u64 taken_since_ns;	/* a higher class has the CPU since then; 0: none */
 	u64 yielder;		/* who of ours gives up the CPU for this once; 0: nobody */
@@ -226,7 +226,7 @@ struct cpu_state {
 	u64 turn_at_ns;		/* when who runs here may look for one to change places with */
 	u64 turn_until_ns;	/* its turn lasts at least until then; written by who changes, too */
 	u64 change_with;	/* 1 + the CPU that the tick found for that; 0: none */
-	u64 running_cpus;	/* so many CPUs may who runs here, or ran last, use */
+	u64 running_cpus;	/* so many CPUs may who runs here, or ran last, use; 0: a kernel thread */
 	u64 overdue_on;		/* 1 + the CPU on which somebody is overdue, for a CPU that idles; atomic */
 	/* What balancing sums up: too large for the stack. */
 	struct group_view group, ours, busiest;

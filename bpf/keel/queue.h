@@ -204,7 +204,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	}
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
 		now = scx_bpf_now();
-		note_quantum(c, now);
+		note_quantum(prev, c, now);
 		/* Who gives way is no candidate, and charged when it stops. */
 		if (yielder == (u32)prev->pid && is_anybody_waiting_on(c, 1) && serve(own, false, 0)) {
 			note_served(own, c, 1);

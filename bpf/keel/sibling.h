@@ -56,19 +56,23 @@ static __always_inline bool publish(u32 cpu, u64 space)
 	return space;
 }
 
-/* How long who has the CPU has had it; kept when it gives it up. */
-static __always_inline void note_quantum(struct cpu_state *c, u64 now)
+/*
+ * How long who has the CPU has had it; kept when it gives it up. A kernel thread uses the address space
+ * that it finds: for siblings it has not been there.
+ */
+static __always_inline void note_quantum(struct task_struct *p, struct cpu_state *c, u64 now)
 {
-	c->quantum_ns = now - c->running_since_ns;
+	if (space_of(p))
+		c->quantum_ns = now - c->running_since_ns;
 }
 
-/* A task of this space runs from now on. Another one ends the preference of the last. */
+/* A task of this space runs from now on; 0: a kernel thread. Another one ends the preference of the last. */
 static __always_inline void note_space(u32 cpu, struct cpu_state *c, u64 space)
 {
 	bool is_master;
 	u64 *at;
 
-	if (c->running_space == space)
+	if (!space || c->running_space == space)
 		return;
 	count(COUNT_SPACE_SWITCH);
 	c->running_space = space;

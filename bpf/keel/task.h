@@ -177,7 +177,7 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	if (settings.parts & PART_ACTIVE)
 		c->active_at_ns = now + ACTIVE_INTERVAL_NS;
 	if (settings.parts & PART_TURNS)
-		WRITE_ONCE(c->running_cpus, p->nr_cpus_allowed);
+		WRITE_ONCE(c->running_cpus, space_of(p) ? p->nr_cpus_allowed : 0);
 	t->seen_space = space_of(p);
 	note_space(cpu, c, t->seen_space);
 	note_running(c, t, now);
@@ -191,7 +191,7 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 
 	if (!t || !c)
 		return;
-	note_quantum(c, now);
+	note_quantum(p, c, now);
 	charge(p, t);
 	t->rested_since_ns = now;
 	note_ran(t, now - t->share_since_ns);

@@ -94,7 +94,7 @@ pub struct TaskPlan {
     pub ops: Arc<[Op]>,
     /// When it comes; `None`: when another task forks it.
     pub arrives_ns: Option<u64>,
-    /// Tasks of the same number share an address space.
+    /// Tasks of the same number share an address space; [`KERNEL`]: it has none.
     pub space: u32,
     /// Nice value, -20 to 19.
     pub nice: i32,
@@ -118,6 +118,9 @@ pub struct SharedMemory {
     /// What a thread writes in a ms of work.
     pub kib_per_ms: u32,
 }
+
+/// The address space of kernel threads, which use the one that they find.
+pub const KERNEL: u32 = u32::MAX;
 
 impl TaskPlan {
     /// A task of the default kind that comes at the start.
@@ -234,7 +237,8 @@ impl Workload {
 
     /// Lets all programs aggregate so (its `pid` does not count), or none.
     pub fn aggregate(&mut self, how: Option<Aggregation>) {
-        let mut spaces: Vec<u32> = self.tasks.iter().map(|task| task.space).collect();
+        let spaces = self.tasks.iter().map(|task| task.space);
+        let mut spaces: Vec<u32> = spaces.filter(|space| *space != KERNEL).collect();
         spaces.sort_unstable();
         spaces.dedup();
         let each = |space| how.map(|how| Aggregation { pid: space + 1, ..how });

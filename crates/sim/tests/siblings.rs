@@ -5,12 +5,14 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::build::with_fault;
 use common::{MS, Sim, paper};
 use evenkeel_keel::{Aggregation, Gate, Options, Order};
 use evenkeel_machine::Machine;
-use evenkeel_sim::program::{Op, TaskPlan, Workload};
-use evenkeel_sim::{Outcome, Scheduler};
+use evenkeel_sim::program::{KERNEL, Op, TaskPlan, Workload};
+use evenkeel_sim::{Mask, Outcome, Scheduler};
 
 /// Programs of several threads each, on CPUs that share a cache.
 const GROUPS: &str = "groups:programs=4,threads=8,work=40ms,rounds=4,pause=1ms";
@@ -144,6 +146,32 @@ fn an_index_that_forgets_somebody_is_noticed() {
     let outcome = Sim { workload, scheduler, ..Sim::new(machine) }.outcome();
     let named = |broken: &evenkeel_sim::Broken| broken.violation.invariant == "siblings_first";
     assert!(outcome.broken.iter().any(named), "{:?}", outcome.broken);
+}
+
+/// A kernel thread uses the address space that it finds: siblings go on after it as before, however
+/// often it comes and however short it is.
+#[test]
+fn kernel_threads_come_between_siblings_unnoticed() {
+    let others = |threads: bool| {
+        let mut workload = Workload::by_name(GROUPS, 1).unwrap();
+        workload.aggregate(Some(multiple(3)));
+        for cpu in (0..4).filter(|_| threads) {
+            let mut only = Mask::EMPTY;
+            only.set(cpu);
+            let turns = (0..500).flat_map(|_| [Op::Run(20_000), Op::Sleep(1_500_000)]);
+            workload.tasks.push(TaskPlan {
+                space: KERNEL,
+                allowed: Some(Arc::new(only)),
+                ..TaskPlan::new(format!("kworker{cpu}"), turns.collect())
+            });
+        }
+        let options = Options { order: Order::Ias, ..Options::default() };
+        let machine = Machine::preset("small").unwrap();
+        Sim { workload, ..Sim::keel_with(machine, options) }.run().switches_other
+    };
+    let (alone, beside) = (others(false), others(true));
+    println!("{alone} {beside}");
+    assert!(beside * 10 < alone * 15, "{alone} {beside}");
 }
 
 /// Programs that leave CPUs idle while the gate keeps tasks where they wait.

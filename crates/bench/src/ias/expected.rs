@@ -9,12 +9,13 @@ use evenkeel_machine::Machine;
 use evenkeel_sim::program::Workload;
 use evenkeel_sim::{FaultPlan, MAX_EVENTS, Outcome, Scheduler, Simulation};
 
+use super::round::{SETTLE, WATCH};
+
 /// The guest's CPUs and pairs.
 const MACHINE: &str = "name = \"guest\"\nkinds = [{ cpus = \"0-3\", capability = 1024 }]\n\
                        llcs = [\"0-1\", \"2-3\"]\ncosts = { scan_ns = 0 }\n";
 /// Nobody is done before it is over.
 const LOAD: &str = "memory:programs=10,threads=100,total=1000";
-const TIME_NS: u64 = 8_000_000_000;
 
 /// What it would bring.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,7 +45,7 @@ impl Exact {
 
 fn simulate(scheduler: Scheduler, aggregation: Option<Aggregation>) -> Result<Outcome> {
     let mut workload = Workload::by_name(LOAD, 1)?;
-    workload.duration_ns = TIME_NS;
+    workload.duration_ns = (SETTLE + WATCH).as_nanos() as u64;
     workload.aggregate(aggregation);
     let simulation = Simulation {
         machine: Machine::parse_toml(MACHINE, "the guest")?,
@@ -71,6 +72,7 @@ mod tests {
     #[test]
     fn aggregation_leaves_few_switches_and_much_company() {
         let Exact { reduction, co_scheduled } = Exact::simulate(3).unwrap();
+        println!("reduction {reduction:.3}, co-scheduled {co_scheduled:.3}");
         assert!((0.5..1.0).contains(&reduction), "{reduction}");
         assert!((0.5..1.0).contains(&co_scheduled), "{co_scheduled}");
     }

@@ -36,9 +36,9 @@ const ROLES: [u16; 4] = [0, 1, 2, 3];
 const CHILDREN: usize = 100;
 
 /// What a scheduler gets to order so many new threads, before anything is measured.
-const SETTLE: Duration = Duration::from_millis(300);
+pub const SETTLE: Duration = Duration::from_millis(300);
 /// How long it is watched who runs when: a turn of 250 threads takes a second.
-const WATCH: Duration = Duration::from_millis(2200);
+pub const WATCH: Duration = Duration::from_millis(2200);
 /// Between two looks at what has happened meanwhile.
 const LOOK: Duration = Duration::from_millis(250);
 const BUFFER_MIB: u32 = 16;

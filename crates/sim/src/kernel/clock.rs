@@ -3,6 +3,7 @@
 
 use crate::event::Event;
 use crate::observe::Level;
+use crate::program::KERNEL;
 
 use super::{FRACTION, Kernel, Life};
 
@@ -102,9 +103,9 @@ impl Kernel {
         let home = *t.home.get_or_insert(node);
         let (last, space, reason) = (t.last_cpu.replace(cpu), t.space, t.reason);
         let c = &mut self.cpus[cpu as usize];
-        let before = c.space.replace(space);
         let mut overhead = costs.switch_ns;
-        let other_space = before.is_some_and(|before| before != space);
+        let other_space =
+            space != KERNEL && c.space.replace(space).is_some_and(|before| before != space);
         if other_space {
             overhead += costs.space_ns;
         }

@@ -396,7 +396,7 @@ impl Kernel {
             let raw = RawTask {
                 pid: tid(index as u32) as i32,
                 // A process is its address space.
-                tgid: plan.space as i32 + 1,
+                tgid: plan.space.wrapping_add(1) as i32,
                 prio: DEFAULT_PRIO + plan.nice,
                 on_cpu: 0,
                 nr_cpus_allowed: allowed.count() as i32,
@@ -405,7 +405,7 @@ impl Kernel {
                     .and_then(|at| self.machine.nodes.get(at as usize))
                     .map_or(-1, |node| node.id as i32),
                 cpus_ptr: std::ptr::null(),
-                mm: plan.space as usize + 1,
+                mm: plan.space.wrapping_add(1) as usize,
                 sum_exec_runtime: 0,
                 flags: 0,
                 weight: weight_in_cgroup(plan.nice),

@@ -5,6 +5,7 @@ use evenkeel_invariants::{IDLE, Left, What};
 use evenkeel_keel::Image;
 
 use crate::event::Event;
+use crate::program::KERNEL;
 
 use super::queue::LAST;
 use super::{GLOBAL, Kernel, Life, thief_tid, tid};
@@ -213,6 +214,7 @@ impl Kernel {
     /// This task has the CPU from now on, or none of ours.
     pub(super) fn occupy(&mut self, cpu: u32, task: Option<u32>) {
         let space = task.map(|task| self.tasks[task as usize].space);
+        let space = space.filter(|space| *space != KERNEL);
         self.company.change(self.now, cpu, space);
         self.use_memory(cpu, task);
     }
