@@ -88,7 +88,8 @@ struct gate_view {
 	u32 reason;		/* enum move_reason */
 	u32 source_utilisation;	/* of the CPU that would be relieved, 0..=FULL */
 	u32 mean_utilisation;	/* of the CPUs that count, if gate_wants_mean(), 0..=FULL */
-	u32 task_share;		/* of the task: its share of running, 0..=FULL */
+	/* Of the task, if gate_weighs(): */
+	u32 task_share;		/* its share of running, 0..=FULL */
 	u64 task_above_ns;	/* how long that has been above the limit; 0: it was not */
 };
 
@@ -132,6 +133,21 @@ POLICY bool zone_is_above(const struct zone_knobs *zone, u32 share)
 	return (u64)share * 100 > zone_limit_pct(zone->level) * FULL;
 }
 
+/*
+ * Whether scores can change an answer: in the warm zone, its upper border excepted, to which none lifts
+ * anything over the limit, and below which none pushes what is above.
+ */
+POLICY bool zone_weighs(const struct zone_knobs *zone)
+{
+	return zone->weigh && (zone->level == ZONE_WARM_LOW || zone->level == ZONE_WARM_MID);
+}
+
+/* Whether the gate looks at the task's own share. */
+POLICY bool gate_weighs(const struct gate_params *params)
+{
+	return params->kind == GATE_ZONE && zone_weighs(params->zone);
+}
+
 /* Whether the gate looks at the mean of the CPUs at all. */
 POLICY bool gate_wants_mean(const struct gate_params *params)
 {
@@ -171,7 +187,7 @@ POLICY u64 zone_shifted(const struct zone_knobs *zone, u64 points, const struct 
 	u64 prize = (u64)zone->prize_score_pct * FULL, punish = (u64)zone->punish_score_pct * FULL;
 	u64 lowest = WARM_MIN_PCT * FULL, highest = WARM_MAX_PCT * FULL;
 
-	if (!zone->weigh || zone->level < ZONE_WARM_LOW || zone->level > ZONE_WARM_HIGH)
+	if (!zone_weighs(zone))
 		return points;
 	if (points < lowest || points > highest)
 		return points;

@@ -8,19 +8,42 @@
 
 _Static_assert(COUNT_GATE_PRIZED - COUNT_GATE_OPEN == GATE_VERDICTS - 1, "a counter a verdict");
 
-/* What the gate gets to see of a move of this task away from the CPU `source`. */
-static __always_inline struct gate_view gate_view(u32 source, struct task_state *t, u32 reason,
-						  u64 now)
+/* A question to the gate, with its answer: what has to be remembered if that counts. */
+struct gate_answer {
+	struct gate_view view;
+	u64 now;
+	u32 verdict;	/* enum gate_verdict */
+};
+
+/*
+ * The time for who asks at a wake-up. The kernel knows it there only by looking at the clock, which
+ * costs more than all else about an answer: a CPU of ours that is busy takes its last tick or switch
+ * for it instead.
+ */
+static __always_inline u64 about_now(struct cpu_state *c)
 {
-	struct gate_params params = gate_params();
-	struct cpu_state *from = cpu_state(source);
+	u64 ticked, switched;
+
+	if (c->idles || c->taken_since_ns)
+		return scx_bpf_now();
+	ticked = c->busy_since_ns;
+	switched = c->running_since_ns;
+	return ticked > switched ? ticked : switched;
+}
+
+/* What the gate gets to see of a move of this task away from a CPU. */
+static __always_inline struct gate_view gate_view(const struct gate_params *params,
+						  struct cpu_state *from, struct task_state *t,
+						  u32 reason, u64 now)
+{
 	struct gate_view view = { .reason = reason };
 
-	if (params.kind == GATE_ALWAYS || !from)
-		return view;
-	view.source_utilisation = utilisation_of(from, now);
+	view.source_utilisation = utilisation_lately(from, now);
 	view.mean_utilisation = READ_ONCE(machine.utilisation);
-	/* It waits or sleeps: that share falls. Clocks of two CPUs may differ a little. */
+	view.task_share = share_of(t->run_share);
+	if (!gate_weighs(params))
+		return view;
+	/* It waits or sleeps: its share falls. Clocks of two CPUs may differ a little. */
 	view.task_share = share_of(decayed_share(
 		t->run_share, now > t->share_since_ns ? now - t->share_since_ns : 0, false));
 	if (t->above_since_ns && now > t->above_since_ns)
@@ -28,20 +51,62 @@ static __always_inline struct gate_view gate_view(u32 source, struct task_state 
 	return view;
 }
 
+/* Asks the gate for a move away from a CPU. */
+static __always_inline struct gate_answer ask(struct cpu_state *from, struct task_state *t,
+					      u32 reason, u64 now)
+{
+	struct gate_params params = gate_params();
+	struct gate_answer answer = { .view = gate_view(&params, from, t, reason, now), .now = now };
+
+	answer.verdict = gate_may(&params, &answer.view);
+	return answer;
+}
+
+static __always_inline bool is_open(const struct gate_answer *answer)
+{
+	return answer->verdict < GATE_REFUSALS;
+}
+
 /*
- * What asks the gate is a part of its own: the verifier would follow each of its answers through all
- * turns of the loops in which it is asked.
+ * Lets an answer count, and keeps it for whoever asks why: with the CPU that executes this. (Not by
+ * count(): each call to the kernel would have all of the answer lie on the stack.)
+ */
+static __always_inline void note_answer(struct cpu_state *c, u32 source, struct task_struct *p,
+					const struct gate_answer *answer)
+{
+	u32 moves = is_open(answer) ? COUNT_MOVE_WAKE : COUNT_REFUSE_WAKE;
+	const struct gate_view *view = &answer->view;
+	struct keel_decision *decision;
+
+	c->counters[BOUNDED(COUNT_GATE_OPEN + answer->verdict, MAX_COUNTERS)]++;
+	c->counters[BOUNDED(moves + view->reason, MAX_COUNTERS)]++;
+	decision = &c->decision[BOUNDED(c->decided, MAX_DECISIONS)];
+	decision->at_ns = answer->now;
+	decision->above_ns = view->task_above_ns;
+	decision->pid = p->pid;
+	decision->source = source;
+	decision->reason = view->reason;
+	decision->verdict = answer->verdict;
+	decision->source_utilisation = view->source_utilisation;
+	decision->mean_utilisation = view->mean_utilisation;
+	decision->task_share = view->task_share;
+	c->decided++;
+}
+
+/*
+ * What asks the gate in a loop is a part of its own: the verifier would follow each of its answers
+ * through all turns.
  */
 KEEL_PART bool would_gate_open(struct task_struct *p __arg_trusted, u32 source, u32 reason, u64 now)
 {
-	struct gate_params params = gate_params();
+	struct cpu_state *from = cpu_state(source);
 	struct task_state *t = task_state(p);
-	struct gate_view view;
+	struct gate_answer answer;
 
-	if (!t)
+	if (!from || !t)
 		return 0;
-	view = gate_view(source, t, reason, now);
-	return gate_may(&params, &view) < GATE_REFUSALS;
+	answer = ask(from, t, reason, now);
+	return is_open(&answer);
 }
 
 /* Whether a move would be allowed, for who has not found yet where to. */
@@ -50,54 +115,41 @@ static __always_inline bool would_open(u32 source, struct task_struct *p, u32 re
 	return settings.gate == GATE_ALWAYS || would_gate_open(p, source, reason, now);
 }
 
-/* Keeps an answer for whoever asks why, with the CPU that executes this, as counters are. */
-static __always_inline void remember(struct cpu_state *c, u32 source, struct task_struct *p,
-				     const struct gate_view *view, u32 verdict, u64 now)
-{
-	struct keel_decision *decision;
-
-	decision = &c->decision[BOUNDED(c->decided, MAX_DECISIONS)];
-	decision->at_ns = now;
-	decision->above_ns = view->task_above_ns;
-	decision->pid = p->pid;
-	decision->source = source;
-	decision->reason = view->reason;
-	decision->verdict = verdict;
-	decision->source_utilisation = view->source_utilisation;
-	decision->mean_utilisation = view->mean_utilisation;
-	decision->task_share = view->task_share;
-	c->decided++;
-}
-
-/* Asks the gate for a move away from `source`, and counts the answer. */
+/* Asks the gate for a move away from `source`, and lets the answer count. */
 KEEL_PART bool ask_gate(struct task_struct *p __arg_trusted, u32 source, u32 reason, u64 now)
 {
-	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
-	struct gate_params params = gate_params();
+	struct cpu_state *c, *from = cpu_state(source);
 	struct task_state *t = task_state(p);
-	enum gate_verdict verdict;
-	struct gate_view view;
-	bool open;
+	struct gate_answer answer;
 
-	if (!c || !t)
+	if (!from || !t)
 		return 0;
-	view = gate_view(source, t, reason, now);
-	verdict = gate_may(&params, &view);
-	open = verdict < GATE_REFUSALS;
-	/* Not by count(): each call to the kernel would have all of the view lie on the stack. */
-	c->counters[BOUNDED(COUNT_GATE_OPEN + verdict, MAX_COUNTERS)]++;
-	c->counters[BOUNDED((open ? COUNT_MOVE_WAKE : COUNT_REFUSE_WAKE) + reason, MAX_COUNTERS)]++;
-	remember(c, source, p, &view, verdict, now);
-	return open;
+	answer = ask(from, t, reason, now);
+	/* Last, because there is little stack here, and everything before would have to lie on it. */
+	c = cpu_state(bpf_get_smp_processor_id());
+	if (!c)
+		return 0;
+	note_answer(c, source, p, &answer);
+	return is_open(&answer);
+}
+
+/* A move that a gate allows which never refuses any; `c` is of the CPU that executes this. */
+static __always_inline void count_open(struct cpu_state *c, u32 reason)
+{
+	c->counters[COUNT_GATE_OPEN]++;
+	c->counters[BOUNDED(COUNT_MOVE_WAKE + reason, MAX_COUNTERS)]++;
 }
 
 /* The same; a gate that never refuses is not asked. */
 static __always_inline bool may_move(u32 source, struct task_struct *p, u32 reason, u64 now)
 {
+	struct cpu_state *c;
+
 	if (settings.gate != GATE_ALWAYS)
 		return ask_gate(p, source, reason, now);
-	count(COUNT_GATE_OPEN);
-	count(COUNT_MOVE_WAKE + reason);
+	c = cpu_state(bpf_get_smp_processor_id());
+	if (c)
+		count_open(c, reason);
 	return true;
 }
 

@@ -110,6 +110,17 @@ static __always_inline u32 utilisation_of(struct cpu_state *c, u64 now)
 	return share_of(decayed_share(c->busy_share, now > since ? now - since : 0, busy));
 }
 
+/*
+ * The same for who decides by it all the time: of a CPU that is busy with tasks of ours, as of its last
+ * tick or switch, which needs no looking at clocks and no arithmetic.
+ */
+static __always_inline u32 utilisation_lately(struct cpu_state *c, u64 now)
+{
+	if (READ_ONCE(c->idles) || READ_ONCE(c->taken_since_ns))
+		return utilisation_of(c, now);
+	return share_of(READ_ONCE(c->busy_share));
+}
+
 static __always_inline bool is_idle(struct cpu_state *c)
 {
 	return !READ_ONCE(c->runnable) && !READ_ONCE(c->taken_since_ns);

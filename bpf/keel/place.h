@@ -134,31 +134,12 @@ static __always_inline u32 claim_better(struct task_struct *p, u32 memory, u32 c
 	return better;
 }
 
-/*
- * Whether a waking task stays because the gate would refuse all moves: then no other
- * CPU is claimed, only to be told that it is not wanted.
- */
-static __always_inline bool stays(struct task_struct *p, struct task_state *t, s32 prev,
-				  u32 *claimed, u64 now)
-{
-	if (settings.gate == GATE_ALWAYS || !may_run_on(p, prev))
-		return false;
-	if (scx_bpf_test_and_clear_cpu_idle(prev)) {
-		*claimed = prev;
-		return true;
-	}
-	return !would_open(prev, p, MOVE_WAKE, now) && !may_move(prev, p, MOVE_WAKE, now);
-}
-
 /* An idle CPU near `prev`, claimed, and then `is_free` is set; or another CPU. */
 static __always_inline s32 find_idle(struct task_struct *p, struct task_state *t, s32 prev,
 				     u64 wake_flags, bool *is_free)
 {
 	s32 idle;
 
-	/* Nobody idles: the kernel would look for long and find nobody. */
-	if (!is_any(&idle_cpus))
-		return prev;
 	/* It knows nothing of the shield. */
 	if (!t->barred)
 		return scx_bpf_select_cpu_dfl(p, prev, wake_flags, is_free);
@@ -171,21 +152,38 @@ static __always_inline s32 find_idle(struct task_struct *p, struct task_state *t
  * The CPU for a task that wakes: the one that it ran on, an idle one near it (the
  * kernel's choice), or the waker's. `claimed` is an idle CPU that nobody else will
  * be given now, NO_CPU if there is none.
+ *
+ * A gate is asked once, and about nobody who can do no better than stay: where CPUs idle, before any is
+ * claimed, which would only be told that it is not wanted; where none does, if the waker's is better.
  */
 static __always_inline u32 place_waking(struct task_struct *p, struct task_state *t, s32 prev,
-					u64 wake_flags, u32 *claimed, u64 now)
+					u64 wake_flags, u32 *claimed)
 {
 	u32 waker = bpf_get_smp_processor_id(), memory = memory_of(p, t);
-	struct cpu_state *own = cpu_state(waker);
+	struct cpu_state *own = cpu_state(waker), *from = cpu_state(prev);
+	bool is_any_idle = is_any(&idle_cpus), was_asked = false, is_free = false;
+	struct gate_answer answer;
 	struct cpu_view best;
-	bool is_free = false;
 	s32 near;
 
 	*claimed = NO_CPU;
-	if (stays(p, t, prev, claimed, now))
+	if (!own || !from)
 		return prev;
-	near = find_idle(p, t, prev, wake_flags, &is_free);
-	if (!own || !view_cpu(prev, &best))
+	if (settings.gate != GATE_ALWAYS && is_any_idle && may_run_on(p, prev)) {
+		if (READ_ONCE(from->idles) && scx_bpf_test_and_clear_cpu_idle(prev)) {
+			*claimed = prev;
+			return prev;
+		}
+		answer = ask(from, t, MOVE_WAKE, about_now(own));
+		was_asked = true;
+		if (!is_open(&answer)) {
+			note_answer(own, prev, p, &answer);
+			return prev;
+		}
+	}
+	/* If nobody idles, the kernel would look for long and find nobody. */
+	near = is_any_idle ? find_idle(p, t, prev, wake_flags, &is_free) : prev;
+	if (!view_cpu(prev, &best))
 		return near;
 	best.idle = false;
 	best.far = far_of(memory, prev);
@@ -199,9 +197,17 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 	else if (may_run_on(p, waker) && !is_closed(t, waker))
 		consider(&best, waker, memory, false,
 			 wake_flags & SCX_WAKE_SYNC ? own->running_weight : 0);
-	if (best.cpu != prev && may_run_on(p, prev) && !may_move(prev, p, MOVE_WAKE, now))
-		best.cpu = prev;
-	return best.cpu;
+	/* Who may not stay must go. */
+	if (best.cpu == prev || !may_run_on(p, prev))
+		return best.cpu;
+	if (settings.gate == GATE_ALWAYS) {
+		count_open(own, MOVE_WAKE);
+		return best.cpu;
+	}
+	if (!was_asked)
+		answer = ask(from, t, MOVE_WAKE, about_now(own));
+	note_answer(own, prev, p, &answer);
+	return is_open(&answer) ? best.cpu : prev;
 }
 
 /* Where the task stays if nobody moves it: on this CPU, or on the nearest that it is not kept off. */
@@ -221,8 +227,6 @@ static __always_inline u32 leave_shield(struct task_struct *p, struct task_state
 s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 {
 	struct task_state *t = task_state(p);
-	/* Only a gate asks for the time. */
-	u64 now = settings.gate == GATE_ALWAYS ? 0 : scx_bpf_now();
 	u32 cpu, claimed = NO_CPU;
 	struct cpu_state *c;
 
@@ -233,12 +237,12 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (wake_flags & SCX_WAKE_FORK) {
 		cpu = place_new(p, t, prev);
 		c = cpu_state(prev);
-		if (c && cpu != prev && !may_place(prev, p, MOVE_FORK, now))
+		if (c && cpu != prev && !may_place(prev, p, MOVE_FORK, about_now(c)))
 			cpu = prev;
 		if (scx_bpf_test_and_clear_cpu_idle(cpu))
 			claimed = cpu;
 	} else {
-		cpu = place_waking(p, t, prev, wake_flags, &claimed, now);
+		cpu = place_waking(p, t, prev, wake_flags, &claimed);
 	}
 	if (claimed != NO_CPU && claimed != cpu) {
 		/* Claimed and not wanted: it must look itself, or it would be forgotten as idle. */

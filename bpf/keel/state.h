@@ -109,6 +109,9 @@ static __always_inline bool is_any(struct cpu_bits *bits)
 {
 	u64 words = 0;
 
+	/* Of what it takes out, the conditions are left. */
+	if (settings.cpus <= 64)
+		return READ_ONCE(bits->word[0]);
 #pragma GCC unroll 16
 	for (u32 i = 0; i < MAX_CPUS / 64; i++)
 		if (i * 64 < settings.cpus)

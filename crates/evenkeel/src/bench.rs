@@ -82,6 +82,7 @@ fn in_turn(args: TurnArgs) -> Result<guest::Options> {
         executable: own_program()?,
         clocks: args.clocks,
         rounds: args.rounds,
+        only: guest::Only { contestants: args.contestants, figures: args.figures },
         json: args.json,
         markdown: args.markdown,
         from: args.from,

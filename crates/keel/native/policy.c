@@ -86,6 +86,13 @@ u32 test_gate_may(u32 kind, const struct zone_knobs *zone, const struct gate_vie
 	return gate_may(&params, view);
 }
 
+u32 test_gate_weighs(u32 kind, const struct zone_knobs *zone)
+{
+	struct gate_params params = { .kind = kind, .zone = zone };
+
+	return gate_weighs(&params);
+}
+
 u32 test_gate_concerns(u32 reason, u64 max_idle_wait_ns)
 {
 	return gate_concerns(reason, max_idle_wait_ns);

@@ -33,7 +33,7 @@ const FULL: u32 = 1024;
 /// One answer of the gate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When, on the kernel's clock since the boot, in ns.
+    /// When, on the kernel's clock since the boot, in ns; of a wake-up as of the last tick or switch.
     pub at_ns: u64,
     /// The CPU that asked.
     pub cpu: u32,
@@ -47,13 +47,14 @@ pub struct Decision {
     pub reason: String,
     /// The rule that answered.
     pub verdict: String,
-    /// How busy the CPU was that the task would leave, in percent.
+    /// How busy the CPU was that the task would leave, in percent; as of its last tick if it was.
     pub source_pct: u32,
     /// How busy the CPUs were on average, in percent; 0 where the gate does not look at it.
     pub mean_pct: u32,
-    /// How much of its CPU the task used lately, in percent.
+    /// How much of its CPU the task used lately, in percent: until it was asked about where scores
+    /// count, and else until it last stopped.
     pub task_pct: u32,
-    /// For how long that has been above the zone's limit, in ms; 0: it was not.
+    /// For how long that has been above the zone's limit, in ms; 0: it was not, or scores do not count.
     pub above_ms: u64,
 }
 

@@ -42,6 +42,25 @@ fn who_is_new_is_placed_in_the_quiet_zone_too() {
     assert!(strict.1 > 0 && strict.0 < moved, "{strict:?}, else {moved}");
 }
 
+/// Where no CPU idles and the waker's is no better, there is nothing to allow or to refuse.
+#[test]
+fn the_gate_is_not_asked_about_who_can_only_stay() {
+    let asked = |cpus| {
+        let simulation = quiet(cpus, "hot", IdleWait::default()).simulation();
+        let counters = Report::new(&simulation, &simulation.run().unwrap()).counters;
+        (counters["refuse_wake"], counters["gate_quiet"] + counters["gate_busy"])
+    };
+    assert_eq!(asked(1), (0, 0));
+    // Elsewhere each answer is of one question.
+    let simulation = quiet(4, "warm-mid", IdleWait::default()).simulation();
+    let counters = Report::new(&simulation, &simulation.run().unwrap()).counters;
+    let sum = |prefix: &str| -> u64 {
+        counters.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, count)| count).sum()
+    };
+    assert!(counters["refuse_wake"] > 0, "{counters:?}");
+    assert_eq!(sum("move_") + sum("refuse_"), sum("gate_") + counters["ungated"], "{counters:?}");
+}
+
 #[test]
 fn whom_the_gate_keeps_waits_for_ever_where_that_is_wanted() {
     let idle_ms = |wait| {

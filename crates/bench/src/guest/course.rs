@@ -10,7 +10,7 @@ use evenkeel_vm::Guest;
 
 use super::lab::{self, Lab};
 use super::table::Series;
-use super::{Clock, Experiment, Figures};
+use super::{Clock, Experiment, Figures, Only};
 use crate::accounts::Accounts;
 use crate::capability::{display::Display, lab::usable_cpus};
 use crate::interleave::Progress;
@@ -44,10 +44,11 @@ pub struct Outcome {
 pub fn run(
     experiment: &Experiment,
     executable: &Path,
+    only: &Only,
     clocks: &[Clock],
     rounds: usize,
 ) -> Result<Outcome> {
-    let lab = Lab::new(executable, experiment)?;
+    let lab = Lab::new(executable, experiment, only)?;
     let display = Display::new();
     for sentence in &lab.said {
         display.say(sentence);
@@ -55,6 +56,7 @@ pub fn run(
     let mut course = Course {
         planned: rounds * lab.contestants.len() * clocks.len(),
         experiment,
+        only,
         lab,
         display,
         accounts: Accounts::open(),
@@ -74,6 +76,7 @@ pub fn run(
 
 struct Course<'a> {
     experiment: &'a Experiment,
+    only: &'a Only,
     lab: Lab,
     display: Display,
     accounts: Accounts,
@@ -137,7 +140,7 @@ impl Course<'_> {
         self.display.message(&format!("booting the {} machine", clock.name()));
         let mut guest = self.lab.boot(clock)?;
         if let Some(baseline) = self.lab.contestants.first() {
-            lab::round(&mut guest, clock, self.experiment, &baseline.name)?;
+            lab::round(&mut guest, clock, self.experiment, self.only, &baseline.name)?;
         }
         Ok(guest)
     }
@@ -163,7 +166,7 @@ impl Course<'_> {
                 done: self.done - 1,
                 planned: self.planned,
             });
-            match lab::round(guest, series.clock, self.experiment, contestant) {
+            match lab::round(guest, series.clock, self.experiment, self.only, contestant) {
                 Ok(figures) => drop(round.insert(contestant.clone(), figures)),
                 // Nobody can go on in a guest that is lost.
                 Err(error) if error.is::<evenkeel_vm::Error>() => {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::contestant::AtWork;
-use super::{Contestant, Experiment};
+use super::{Contestant, Experiment, Only};
 
 /// What an experiment finds there.
 pub struct Inside<'a> {
@@ -13,16 +13,23 @@ pub struct Inside<'a> {
     pub cpus: usize,
     /// Time is instructions: what callbacks cost can be measured.
     pub costs: bool,
+    /// Which figures are asked for; others may be given, too.
+    pub only: &'a Only,
 }
 
 /// Measures everything under this contestant, and says it on standard output.
 ///
 /// # Errors
 /// The scheduler or a program cannot be started, fails, or ends before its time.
-pub fn play(experiment: &Experiment, contestant: &Contestant, costs: bool) -> Result<i32> {
+pub fn play(
+    experiment: &Experiment,
+    contestant: &Contestant,
+    only: &Only,
+    costs: bool,
+) -> Result<i32> {
     let cpus = std::thread::available_parallelism()?.get();
     let scheduler = AtWork::start(contestant)?;
-    let measured = (experiment.measure)(&Inside { contestant, cpus, costs });
+    let measured = (experiment.measure)(&Inside { contestant, cpus, costs, only });
     // A scheduler that was thrown out is the cause of whatever else went wrong.
     scheduler.end()?;
     let figures = measured?;

@@ -8,7 +8,7 @@ use evenkeel_vm::{Guest, Initramfs, Job, Kernel, Machine};
 use super::clock::Clock;
 use super::contestant::{self, Contestant, Scheduler};
 use super::storm::TRUE;
-use super::{Experiment, Figures};
+use super::{Experiment, Figures, Only};
 
 /// The oldest kernel that the keel supports, as tests/vm/kernels calls it.
 const KERNEL: &str = "6.18";
@@ -29,7 +29,7 @@ impl Lab {
     ///
     /// # Errors
     /// There is no kernel, or a program's libraries are missing.
-    pub fn new(executable: &Path, experiment: &Experiment) -> Result<Self> {
+    pub fn new(executable: &Path, experiment: &Experiment, only: &Only) -> Result<Self> {
         let mut lab = Self {
             said: Vec::new(),
             contestants: Vec::new(),
@@ -45,7 +45,8 @@ impl Lab {
                 lab.said.push(format!("{program} is not installed: scripts/setup keel does it"));
             }
         }
-        for contestant in &experiment.contestants {
+        let takes_part = |one: &&Contestant| only.has(experiment, &one.name);
+        for contestant in experiment.contestants.iter().filter(takes_part) {
             if contestant.scheduler == Scheduler::Peer {
                 match contestant::built(&evenkeel_vm::cache(), &contestant.name) {
                     Ok(path) => {
@@ -91,20 +92,23 @@ pub fn round(
     guest: &mut Guest,
     clock: Clock,
     experiment: &Experiment,
+    only: &Only,
     contestant: &str,
 ) -> Result<Figures> {
     let words = ["/init", "bench", experiment.name, "--inside", contestant];
     let costs = (clock == Clock::Counted).then_some("--costs");
-    let command = words.into_iter().chain(costs).map(str::to_owned).collect();
+    let command = words.into_iter().chain(costs).map(str::to_owned).chain(only.arguments());
+    let command = command.collect();
     let ending = guest.run(Job { command, limit_s: experiment.limit_s })?;
     if !ending.is_clean() {
         bail!("{ending}");
     }
-    let figures: Figures = serde_json::from_str(ending.stdout.trim())
+    let mut figures: Figures = serde_json::from_str(ending.stdout.trim())
         .with_context(|| format!("the guest does not give figures: {}", ending.stdout))?;
     let is_unlisted = |name: &&String| experiment.metric(name).is_none();
-    match figures.keys().find(is_unlisted) {
-        Some(unknown) => bail!("the guest gives a figure {unknown:?} that is not listed"),
-        None => Ok(figures),
+    if let Some(unknown) = figures.keys().find(is_unlisted) {
+        bail!("the guest gives a figure {unknown:?} that is not listed");
     }
+    figures.retain(|name, _| only.wants(name));
+    Ok(figures)
 }

@@ -76,6 +76,8 @@ pub enum Wanted {
     Less(f64, &'static str),
     /// At most so much more than this contestant has.
     AtMostMore(f64, &'static str),
+    /// The same for each of those that this other figure counts.
+    AtMostMoreEach(f64, &'static str, &'static str),
     /// At least this part of the way from what the first one has to what the second one has, where
     /// that is less.
     Way(f64, &'static str, &'static str),
@@ -92,6 +94,9 @@ impl Wanted {
             Self::Ratio(least, whom) => format!(">= {least:.2} times {whom}"),
             Self::Less(most, whom) => format!(">= {whom} - {most}"),
             Self::AtMostMore(most, whom) => format!("<= {whom} + {most}"),
+            Self::AtMostMoreEach(most, whom, each) => {
+                format!("<= {whom} + {most} for each of {each}")
+            }
             Self::Way(least, from, to) => format!(">= {least} of the way from {from} to {to}"),
             Self::AtLeast(least) => format!(">= {least}"),
             Self::AtMost(most) => format!("<= {most}"),
@@ -104,6 +109,7 @@ impl Wanted {
             Self::Ratio(_, whom)
             | Self::Less(_, whom)
             | Self::AtMostMore(_, whom)
+            | Self::AtMostMoreEach(_, whom, _)
             | Self::Way(_, whom, _) => Some(whom),
             Self::AtLeast(_) | Self::AtMost(_) => None,
         }

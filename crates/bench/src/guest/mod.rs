@@ -7,6 +7,7 @@
 //! | `clock` | the machines, by what their clocks count |
 //! | `contestant` | who schedules |
 //! | `metric` | what is measured, and what is wanted of whom |
+//! | `only` | which part of it |
 //! | `lab` | what the guests are made of |
 //! | `course` | the rounds, on the host |
 //! | `inside` | one round, in the guest |
@@ -25,6 +26,7 @@ pub mod hogs;
 mod inside;
 mod lab;
 mod metric;
+mod only;
 mod page;
 pub mod storm;
 mod table;
@@ -40,6 +42,7 @@ pub use clock::Clock;
 pub use contestant::Contestant;
 pub use inside::{Inside, number_after};
 pub use metric::{Aim, Kind, Metric, Wanted};
+pub use only::Only;
 pub use table::{AimRow, Reached, Row};
 
 use crate::interrupt;
@@ -100,6 +103,8 @@ pub struct Options {
     pub clocks: Vec<Clock>,
     /// Rounds.
     pub rounds: Option<usize>,
+    /// Which contestants and figures.
+    pub only: Only,
     /// Where to write the rows as JSON.
     pub json: Option<PathBuf>,
     /// Where to write the Markdown page.
@@ -143,7 +148,8 @@ pub struct Report {
 /// A name is unknown, a file cannot be written, or no machine can be booted.
 pub fn run(experiment: &Experiment, options: &Options) -> Result<i32> {
     if let Some(name) = &options.inside {
-        return inside::play(experiment, experiment.contestant(name)?, options.costs);
+        let contestant = experiment.contestant(name)?;
+        return inside::play(experiment, contestant, &options.only, options.costs);
     }
     let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
     let (json, markdown) = (prepare(&options.json)?, prepare(&options.markdown)?);
@@ -185,7 +191,8 @@ fn measure(experiment: &Experiment, options: &Options) -> Result<Report> {
         bail!("--rounds 0 measures nothing: give at least 1, better 10");
     }
     let clocks = if options.clocks.is_empty() { experiment.clocks } else { &options.clocks };
-    let outcome = course::run(experiment, &options.executable, clocks, rounds)?;
+    options.only.check(experiment)?;
+    let outcome = course::run(experiment, &options.executable, &options.only, clocks, rounds)?;
     let all = &outcome.series;
     let failed = all.iter().flat_map(|series| {
         let on = series.clock.name();
@@ -235,6 +242,12 @@ mod tests {
         let unknown = Options { inside: Some("nobody".into()), ..Options::default() };
         let error = run(&experiment(), &unknown).unwrap_err().to_string();
         assert!(error.contains("nobody") && error.contains("eevdf"), "{error}");
+        let only = Only { contestants: vec!["nobody".into()], figures: Vec::new() };
+        let error = run(&experiment(), &Options { only, ..Options::default() }).unwrap_err();
+        assert!(error.to_string().contains("nobody"), "{error}");
+        let only = Only { contestants: Vec::new(), figures: vec!["nothing".into()] };
+        let error = run(&experiment(), &Options { only, ..Options::default() }).unwrap_err();
+        assert!(error.to_string().contains("nothing"), "{error}");
     }
 
     #[test]

@@ -35,6 +35,19 @@ impl Series {
         estimate(&more)
     }
 
+    /// How much more it has for each of those that another figure of its own counts, in the rounds in
+    /// which there are any.
+    fn more_each(&self, metric: &Metric, aim: &Aim, whom: &str, each: &str) -> Option<Estimate> {
+        let [base, ours] = [whom, aim.contestant].map(|who| self.figures(who, metric.name));
+        let count = self.figures(aim.contestant, each);
+        let more = |((base, ours), count): ((Option<f64>, Option<f64>), Option<f64>)| {
+            let count = count.filter(|count| *count > 0.0)?;
+            Some((ours? - base?) / count)
+        };
+        let more: Vec<f64> = base.into_iter().zip(ours).zip(count).filter_map(more).collect();
+        estimate(&more)
+    }
+
     /// How much of the way from one contestant to another a third one has gone, in the rounds in which
     /// there is a way.
     fn way(&self, metric: &Metric, aim: &Aim, from: &str, to: &str) -> Option<Estimate> {
@@ -183,6 +196,9 @@ fn aim_row(series: &Series, metric: &Metric, aim: &Aim) -> AimRow {
         Wanted::AtMostMore(most, whom) => {
             (series.more(metric, aim, whom), Box::new(move |found| found <= most))
         }
+        Wanted::AtMostMoreEach(most, whom, each) => {
+            (series.more_each(metric, aim, whom, each), Box::new(move |found| found <= most))
+        }
         Wanted::Way(least, from, to) => {
             (series.way(metric, aim, from, to), Box::new(move |found| found >= least))
         }
@@ -298,6 +314,27 @@ mod tests {
         assert_eq!((aim.found, aim.reached), (Some(100.0), Reached::Reached));
         let reached = keel("cost", wanted, &[1000.0; 10], &[1200.0; 10]).1.reached;
         assert_eq!(reached, Reached::Missed);
+    }
+
+    #[test]
+    fn so_much_more_for_each_is_allowed() {
+        let series = |often: f64| {
+            let figures = |cost: f64| {
+                let both = [("cost", cost), ("often", often)];
+                Figures::from(both.map(|(name, value)| (name.to_owned(), value)))
+            };
+            let round = [("eevdf", 1000.0), ("keel", 1030.0)]
+                .map(|(who, cost)| (who.to_owned(), figures(cost)));
+            let contestants = round.iter().map(|(who, _)| who.clone()).collect();
+            let rounds = vec![BTreeMap::from(round); 10];
+            Series { clock: Clock::Counted, contestants, rounds, failed: BTreeMap::new() }
+        };
+        let wanted = Wanted::AtMostMoreEach(60.0, "eevdf", "often");
+        let aim = |often| aims(&experiment("cost", wanted), &[series(often)]).remove(0);
+        assert_eq!((aim(0.5).found, aim(0.5).reached), (Some(60.0), Reached::Reached));
+        assert_eq!((aim(0.25).found, aim(0.25).reached), (Some(120.0), Reached::Missed));
+        assert_eq!((aim(0.0).found, aim(0.0).reached), (None, Reached::Undecided));
+        assert_eq!(aim(0.5).wanted, "<= eevdf + 60 for each of often");
     }
 
     #[test]

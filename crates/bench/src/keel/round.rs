@@ -82,13 +82,14 @@ fn sharing(cpus: usize, figures: &mut Figures) -> Result<()> {
 }
 
 /// With a stopwatch around each callback: a run of its own, because that takes time, too. Callbacks are
-/// those of the scheduler whose names begin with `prefix`; without hackbench nothing is measured.
+/// those of the scheduler whose names begin with `prefix`; without hackbench nothing is measured. Returns
+/// how often select_cpu was called.
 ///
 /// # Errors
 /// The kernel refuses a stopwatch, or hackbench fails.
-pub fn costs(prefix: &str, cpus: usize, figures: &mut Figures) -> Result<()> {
+pub fn costs(prefix: &str, cpus: usize, figures: &mut Figures) -> Result<u64> {
     if !Path::new(HACKBENCH).exists() {
-        return Ok(());
+        return Ok(0);
     }
     let own_ns = Stopwatch::own_ns()?;
     let around = |callback: &str| Stopwatch::around(&format!("{prefix}_{callback}"));
@@ -98,8 +99,12 @@ pub fn costs(prefix: &str, cpus: usize, figures: &mut Figures) -> Result<()> {
         (metric::DISPATCH, around("dispatch")?),
     ];
     hackbench(cpus)?;
+    let mut chosen = 0;
     for (name, stopwatch) in stopwatches {
         let cost: Cost = stopwatch.cost()?;
+        if name == metric::SELECT_CPU {
+            chosen = cost.calls + cost.interrupted;
+        }
         if let Some(each_ns) = cost.each_ns() {
             figures.insert(name.to_owned(), each_ns - own_ns);
         }
@@ -109,7 +114,7 @@ pub fn costs(prefix: &str, cpus: usize, figures: &mut Figures) -> Result<()> {
     {
         figures.insert(metric::ENQUEUE_DISPATCH.to_owned(), enqueue + dispatch);
     }
-    Ok(())
+    Ok(chosen)
 }
 
 /// In s.

@@ -50,6 +50,11 @@ impl Load {
     /// Where all levels are compared: there they differ most.
     pub const LEVELS: [Self; 1] = [Self::Percent(60)];
 
+    /// Whether a figure by this name is measured beside it.
+    pub fn has(self, figure: &str) -> bool {
+        figure.ends_with(&format!("-{self}"))
+    }
+
     fn percent(self) -> u32 {
         match self {
             Self::Percent(percent) => percent,

@@ -8,7 +8,7 @@ use evenkeel_control::{Request, ask};
 use evenkeel_keel::Statistics;
 
 use super::background::{Background, Load};
-use super::{ALWAYS, COLD, ENQUEUE_DISPATCH, HIGH, SELECT_CPU, STILL, urgent};
+use super::{ALWAYS, ASKED, COLD, ENQUEUE_DISPATCH, HIGH, METRICS, SELECT_CPU, STILL, urgent};
 use crate::guest::{Figures, Inside, contestant::EEVDF};
 use crate::keel;
 
@@ -31,16 +31,32 @@ pub fn measure(inside: &Inside) -> Result<Figures> {
     }
     let mut figures = Figures::new();
     for load in loads(name) {
+        if !METRICS.iter().any(|one| load.has(one.name) && inside.only.wants(one.name)) {
+            continue;
+        }
         let background = Background::start(*load, inside.cpus, name == STILL)?;
         beside(*load, &background, inside, &mut figures)?;
     }
-    if let Some(prefix) = inside.contestant.callbacks().filter(|_| [ALWAYS, COLD].contains(&name)) {
-        let mut costs = Figures::new();
-        keel::callback_costs(prefix, inside.cpus, &mut costs)?;
-        costs.retain(|name, _| [SELECT_CPU, ENQUEUE_DISPATCH].contains(&name.as_str()));
-        figures.extend(costs);
+    let is_costly =
+        [ALWAYS, COLD].contains(&name) && COSTS.iter().any(|one| inside.only.wants(one));
+    if let Some(prefix) = inside.contestant.callbacks().filter(|_| is_costly) {
+        costs(prefix, inside, &mut figures)?;
     }
     Ok(figures)
+}
+
+/// What callbacks cost while all CPUs are busy.
+const COSTS: [&str; 3] = [SELECT_CPU, ENQUEUE_DISPATCH, ASKED];
+
+fn costs(prefix: &str, inside: &Inside, figures: &mut Figures) -> Result<()> {
+    let answers = || counted(|name| ["move_wake", "refuse_wake"].contains(&name));
+    let before = answers()?;
+    let chosen = keel::callback_costs(prefix, inside.cpus, figures)?;
+    figures.retain(|name, _| METRICS.iter().any(|metric| metric.name == name));
+    if chosen > 0 {
+        figures.insert(ASKED.to_owned(), (answers()? - before) / chosen as f64);
+    }
+    Ok(())
 }
 
 /// The loads beside which somebody is measured. A round takes minutes, so only those beside all of whom
@@ -61,7 +77,7 @@ fn beside(
 ) -> Result<()> {
     std::thread::sleep(SETTLE);
     let is_keel = inside.contestant.name != EEVDF;
-    let tries = || if is_keel { tries() } else { Ok(0.0) };
+    let tries = || if is_keel { counted(|name| name.starts_with("try_")) } else { Ok(0.0) };
     let (begun, before, tried) = (Instant::now(), background.done(), tries()?);
     let sleepers = urgent::Sleepers::start(inside.cpus)?;
     let real_time = urgent::real_time()?;
@@ -83,10 +99,10 @@ fn beside(
     Ok(())
 }
 
-/// How often the keel has looked for tasks to move.
-fn tries() -> Result<f64> {
+/// What the keel has counted so far, by the names of the counters.
+fn counted(is_meant: impl Fn(&str) -> bool) -> Result<f64> {
     let answer = ask(Path::new(SOCKET), &Request::new("stats"))?;
     let statistics: Statistics = serde_json::from_value(answer)?;
-    let looked = statistics.counters.iter().filter(|(name, _)| name.starts_with("try_"));
-    Ok(looked.map(|(_, count)| *count as f64).sum())
+    let meant = statistics.counters.iter().filter(|(name, _)| is_meant(name));
+    Ok(meant.map(|(_, count)| *count as f64).sum())
 }

@@ -195,6 +195,13 @@ pub struct TurnArgs {
     /// Rounds: how often each contestant has its turn [default: 10].
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
+    /// Only these contestants, and the first one, with which all are compared.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub contestants: Vec<String>,
+    /// Only these figures, or those whose names begin so: what no figure needs is not run, where that
+    /// can be told.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub figures: Vec<String>,
     /// Write the rows as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -202,7 +209,8 @@ pub struct TurnArgs {
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
     /// Measure nothing: show the report that an earlier --json wrote (with --markdown, as a page).
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["clocks", "rounds"])]
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["clocks", "rounds", "contestants", "figures"])]
     pub from: Option<PathBuf>,
     /// Only measure one round under this contestant (run in the guest by the command itself).
     #[arg(long, value_name = "CONTESTANT", hide = true)]

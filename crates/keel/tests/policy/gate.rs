@@ -248,6 +248,22 @@ proptest! {
         prop_assert!(opens(&zone, &wild));
     }
 
+    /// What the core need not find out changes nothing.
+    #[test]
+    fn a_gate_that_does_not_weigh_does_not_look_at_the_task(
+        zone in any_zone(),
+        view in any_view(),
+        other in any_view(),
+    ) {
+        let (task_share, task_above_ns) = (other.task_share, other.task_above_ns);
+        let changed = GateView { task_share, task_above_ns, ..view };
+        if !weighs(GATE_ZONE, &zone) {
+            prop_assert_eq!(verdict(GATE_ZONE, &zone, &view), verdict(GATE_ZONE, &zone, &changed));
+        }
+        prop_assert!(!weighs(GATE_ALWAYS, &zone));
+        prop_assert_eq!(weighs(GATE_ZONE, &zone), zone.weigh == 1 && [LOW, MID].contains(&zone.level));
+    }
+
     #[test]
     fn the_busier_the_more_open(zone in any_zone(), view in any_view(), more in 0..=FULL) {
         let busier = GateView {

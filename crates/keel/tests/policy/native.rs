@@ -212,6 +212,7 @@ mod raw {
         pub safe fn test_order_gives_way(ran_ns: u64) -> u32;
         pub safe fn test_order_protects(slice_ns: u64, ran_ns: u64) -> u32;
         pub safe fn test_gate_may(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
+        pub safe fn test_gate_weighs(kind: u32, zone: &ZoneKnobs) -> u32;
         pub safe fn test_gate_concerns(reason: u32, max_idle_wait_ns: u64) -> u32;
         pub fn test_gate_mean(zone: &ZoneKnobs, cpus: *const u32, idle: *const u8, n: u32) -> u32;
         pub safe fn test_gate_above_since(
@@ -334,6 +335,10 @@ pub fn protects(slice_ns: u64, ran_ns: u64) -> bool {
 
 pub fn verdict(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32 {
     raw::test_gate_may(kind, zone, view)
+}
+
+pub fn weighs(kind: u32, zone: &ZoneKnobs) -> bool {
+    raw::test_gate_weighs(kind, zone) != 0
 }
 
 /// The mean of the CPUs that count, each given by its utilisation and whether it idles.
