@@ -40,7 +40,9 @@
  * the paper does not balance at all in the quiet zone, not even new tasks (section 3),
  * nor while somebody waits and a CPU idles: that is `--strict` here. Else new tasks are
  * placed as with `always`, because where they once are they stay in the quiet zone, and
- * waiting is bounded by `--max-idle-wait`.
+ * waiting is bounded by `--max-idle-wait`. And whom the gate keeps, as it wakes, from a CPU that idles
+ * takes its own from whoever is behind it at once (order_preempt_kept()), so that it is not the urgent
+ * ones who pay for moves that are saved.
  */
 #ifndef EVENKEEL_GATE_H
 #define EVENKEEL_GATE_H

@@ -235,6 +235,15 @@ POLICY bool order_preempt(const struct order_params *params, u64 waking, u64 run
 	return vruntime_before(waking + order_granularity_ns(params), running);
 }
 
+/*
+ * The same for whom the gate keeps here although another CPU idles, where it would run now: while CPUs
+ * idle, to switch sooner costs nobody his turn.
+ */
+POLICY bool order_preempt_kept(u64 waking, u64 running)
+{
+	return vruntime_before(waking, running);
+}
+
 /* Whether who has had the CPU for so long keeps it, for now, from whom it has just woken itself. */
 POLICY bool order_protects(const struct order_params *params, u64 ran_ns)
 {

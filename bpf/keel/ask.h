@@ -153,6 +153,12 @@ static __always_inline bool may_move(u32 source, struct task_struct *p, u32 reas
 	return true;
 }
 
+/* Whether nothing is to make up for what the gate refuses. */
+static __always_inline bool is_strict(void)
+{
+	return READ_ONCE(tunables.max_idle_wait_ns) == IDLE_WAIT_NEVER;
+}
+
 /* Liveness: who has waited for so long goes to a CPU that idles, whatever the gate says. */
 static __always_inline bool is_overdue(struct task_state *t, u64 now)
 {

@@ -178,6 +178,7 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 		was_asked = true;
 		if (!is_open(&answer)) {
 			note_answer(own, prev, p, &answer);
+			t->kept = !is_strict();
 			return prev;
 		}
 	}

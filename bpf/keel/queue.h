@@ -9,8 +9,11 @@ static __always_inline void alert(u32 cpu, struct cpu_state *c, struct task_stat
 {
 	struct order_params params = order_params();
 	bool is_own = cpu == bpf_get_smp_processor_id();
-	u64 since_ns;
+	bool is_kept = settings.gate != GATE_ALWAYS && t->kept;
+	u64 since_ns, running;
 
+	if (is_kept)
+		t->kept = 0;
 	/*
 	 * Atomic for the barrier: either a CPU that is about to idle sees the task in its queue,
 	 * or we see that nobody runs there.
@@ -28,7 +31,9 @@ static __always_inline void alert(u32 cpu, struct cpu_state *c, struct task_stat
 	if (!(flags & SCX_ENQ_WAKEUP))
 		return;
 	since_ns = READ_ONCE(c->running_since_ns);
-	if (!order_preempt(&params, t->vruntime, running_vruntime(c, now)))
+	running = running_vruntime(c, now);
+	if (is_kept ? !order_preempt_kept(t->vruntime, running) :
+		      !order_preempt(&params, t->vruntime, running))
 		return;
 	/* What runs here wakes it, unless that is an interrupt's doing. */
 	if (is_own && order_protects(&params, now - since_ns) && !in_interrupt()) {

@@ -67,6 +67,11 @@ u32 test_order_preempt(u64 slice_ns, u64 waking, u64 running)
 	return order_preempt(&params, waking, running);
 }
 
+u32 test_order_preempt_kept(u64 waking, u64 running)
+{
+	return order_preempt_kept(waking, running);
+}
+
 u32 test_order_gives_way(u64 ran_ns)
 {
 	return order_gives_way(ran_ns);

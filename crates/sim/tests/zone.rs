@@ -61,6 +61,21 @@ fn the_gate_is_not_asked_about_who_can_only_stay() {
     assert_eq!(sum("move_") + sum("refuse_"), sum("gate_") + counters["ungated"], "{counters:?}");
 }
 
+/// Who is kept from a CPU that idles need not be far ahead of who runs on its own: unless strict.
+#[test]
+fn whom_the_gate_keeps_goes_before_who_is_behind_it() {
+    let kept = |wait| {
+        let workload = Workload::by_name("background:cpus=4,pct=40,work=300us", 1).unwrap();
+        let simulation = Sim { workload, ..quiet(4, "hot", wait) }.simulation();
+        let counters = Report::new(&simulation, &simulation.run().unwrap()).counters;
+        (counters["preempt"], counters["refuse_wake"])
+    };
+    let (preempted, refused) = kept(IdleWait::default());
+    assert!(2 * preempted > refused, "{preempted} {refused}");
+    let (preempted, refused) = kept(IdleWait::NEVER);
+    assert!(2 * preempted < refused, "{preempted} {refused}");
+}
+
 #[test]
 fn whom_the_gate_keeps_waits_for_ever_where_that_is_wanted() {
     let idle_ms = |wait| {

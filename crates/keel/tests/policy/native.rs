@@ -209,6 +209,7 @@ mod raw {
         pub safe fn test_order_publishes(choice: u32, sibling: &Candidate) -> u32;
         pub safe fn test_order_affinity(kind: u32, task_space: u64, running_space: u64) -> u32;
         pub safe fn test_order_preempt(slice_ns: u64, waking: u64, running: u64) -> u32;
+        pub safe fn test_order_preempt_kept(waking: u64, running: u64) -> u32;
         pub safe fn test_order_gives_way(ran_ns: u64) -> u32;
         pub safe fn test_order_protects(slice_ns: u64, ran_ns: u64) -> u32;
         pub safe fn test_gate_may(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
@@ -327,6 +328,10 @@ pub fn preempt(slice_ns: u64, waking: u64, running: u64) -> bool {
 
 pub fn gives_way(ran_ns: u64) -> bool {
     raw::test_order_gives_way(ran_ns) != 0
+}
+
+pub fn preempts_kept(waking: u64, running: u64) -> bool {
+    raw::test_order_preempt_kept(waking, running) != 0
 }
 
 pub fn protects(slice_ns: u64, ran_ns: u64) -> bool {

@@ -86,6 +86,9 @@ fn who_has_slept_for_long_takes_the_cpu_and_who_has_not_does_not() {
     // With short slices, the granularity is a quarter of them.
     assert!(!preempt(400_000, clock, clock + 100_000));
     assert!(preempt(400_000, clock, clock + 100_001));
+    // Whom the gate keeps from a CPU that idles needs no more than to be ahead.
+    assert!(preempts_kept(clock, clock + 1) && preempts_kept(u64::MAX, 0));
+    assert!(!preempts_kept(clock, clock) && !preempts_kept(clock + 1, clock));
 }
 
 /// Runs tasks of these weights on one CPU, each for a slice when it is its turn, as
