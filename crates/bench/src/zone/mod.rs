@@ -50,8 +50,8 @@ macro_rules! metrics {
                 "computations of the background"),
         )+
         Metric::new(SELECT_CPU, Kind::Cost,
-            "one call of select_cpu, in instructions, during hackbench: all CPUs are busy, so that a \
-             gate refuses nothing"),
+            "one call of select_cpu, in instructions, during hackbench: most of the time all CPUs are \
+             busy, so that a gate refuses little"),
         Metric::new(ENQUEUE_DISPATCH, Kind::Cost, "one call of enqueue and one of dispatch there"),
         Metric::new(ASKED, Kind::Factor,
             "answers of the gate that counted there, for each call of select_cpu: one that is always \
@@ -166,7 +166,9 @@ removes is the first of these less `warm-high`, by that difference. Where moves 
 told from chance, that is not defined, and the aim stays undecided.
 - What asking the gate costs is what a call of select_cpu, and one of enqueue and one of dispatch, take \
 more under `cold` than under `always`; each asks it once at most where nobody waits. select_cpu does not \
-ask where a task cannot do better than stay, so what all calls take more is also shown by the answer.
+ask where a task cannot do better than stay, so what all calls take more is also shown by the answer. That \
+is a balance and not what the question alone takes: who is refused need not look for an idle CPU, and tasks \
+that stay find other CPUs than those that move.
 ";
 
 #[cfg(test)]
