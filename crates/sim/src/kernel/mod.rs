@@ -166,6 +166,8 @@ struct Task {
     /// How often each Repeat has gone back, by its place.
     repeats: Vec<(usize, u64)>,
     timers: Vec<u64>,
+    /// How often it has sent or received: what a kernel counts as writing and reading.
+    calls: u64,
     allowed: Mask,
 }
 
@@ -438,6 +440,7 @@ impl Kernel {
                 at: 0,
                 repeats: Vec::new(),
                 timers: Vec::new(),
+                calls: 0,
                 times: balancer::TaskTimes::default(),
                 rng: stream(self.seed, index),
             });
