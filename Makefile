@@ -18,6 +18,8 @@
 #                   docs/benchmarks-free.md
 #   make bench-sim  how fast the simulator is; writes docs/benchmarks-sim.md
 #   make bench-zone urgent tasks under the keel's gate, in a virtual machine; writes docs/benchmarks-zone.md
+#   make bench-refill  what it costs to refill caches on this machine (some minutes, on a machine that does
+#                   nothing else); writes docs/benchmarks-refill.md and crates/machine/presets/measured.toml
 #   make bench-sais packets steered by every policy and by the kernel (half an hour); writes target/sais.json
 #   make install    install under PREFIX (/usr/local), with man pages and completions
 #   make uninstall  take that away again
@@ -42,7 +44,7 @@ UNITS := evenkeel.service evenkeel-keel.service
 NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
-.PHONY: demo test native-test vm-test vm-soak vm-mutate sim-soak fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-sais install uninstall
+.PHONY: demo test native-test vm-test vm-soak vm-mutate sim-soak fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-refill bench-sais install uninstall
 
 demo: build
 	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
@@ -138,6 +140,10 @@ bench-sim: build
 	$(BINARY) sim bench --json target/sim.json --markdown docs/benchmarks-sim.md
 
 # Real programs are left out, and said to be, where they cannot be fetched.
+bench-refill: build
+	$(BINARY) bench refill --json target/refill.json --machine crates/machine/presets/measured.toml \
+		--markdown docs/benchmarks-refill.md
+
 bench-sais: build vm-setup
 	-@scripts/programs
 	$(AS_ROOT) $(BINARY) bench sais --json target/sais.json

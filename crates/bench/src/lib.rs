@@ -9,6 +9,7 @@
 //! - [`ias`]: what sibling aggregation costs, and what it brings together.
 //! - [`balance`]: programs on unequal CPUs, under the keel and the user-level balancer.
 //! - [`free`]: free runs of the simulator beside those of a real kernel.
+//! - [`refill`]: what it costs to fill caches again, and what the simulator has for it.
 //! - [`sais`]: packets processed where their data is wanted, against the kernel's ways.
 //! - [`repro`]: the papers' figures and tables, measured again.
 //! - [`programs`]: the parallel programs that are measured, compiled from C and embedded.
@@ -40,6 +41,7 @@ pub mod output;
 pub mod plan_cost;
 mod private_daemon;
 pub mod programs;
+pub mod refill;
 pub mod report;
 pub mod repro;
 pub mod sais;

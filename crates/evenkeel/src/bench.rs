@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use evenkeel_bench::{
-    balance, capability, daemon_cost, free, guest, ias, keel, make_noise, plan_cost, repro, sais,
-    zone,
+    balance, capability, daemon_cost, free, guest, ias, keel, make_noise, plan_cost, refill, repro,
+    sais, zone,
 };
 
 use crate::cli::{
-    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, ReproArgs,
-    SaisBenchArgs, TurnArgs,
+    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, RefillArgs, ReproArgs,
+    SaisBenchArgs, Stranger, TurnArgs,
 };
 
 /// Runs the part that was asked for. Returns the exit code.
@@ -30,6 +30,10 @@ pub fn main(args: BenchArgs) -> Result<i32> {
         BenchPart::Ias(turns) => ias::run(&in_turn(turns)?),
         BenchPart::Noise(args) => make_noise::run(&noise(args)),
         BenchPart::Plan(args) => plan_cost::run(&cost(args)?),
+        BenchPart::Refill(RefillArgs { stranger: Some(Stranger { cpu, kib }), .. }) => {
+            refill::be_stranger(cpu, kib)
+        }
+        BenchPart::Refill(args) => refill::run(&caches(args)?),
         BenchPart::Sais(args) => sais::run(&packets(args)?),
         BenchPart::Daemon(args) => {
             daemon_cost::run(&daemon_cost::Options { executable: own_program()?, json: args.json })
@@ -110,6 +114,18 @@ fn cost(args: PlanArgs) -> Result<plan_cost::Options> {
         json: args.json,
         size: args.size.map(|size| (size.cpus, size.tasks)),
         crowd: args.crowd,
+    })
+}
+
+fn caches(args: RefillArgs) -> Result<refill::Options> {
+    Ok(refill::Options {
+        executable: own_program()?,
+        quick: args.quick,
+        from: args.from,
+        json: args.json,
+        machine: args.machine,
+        markdown: args.markdown,
+        command: command_line(),
     })
 }
 

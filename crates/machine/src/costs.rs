@@ -82,6 +82,11 @@ costs! {
     cache_kib: 0,
     /// Fetching a KiB that the last-level cache does not hold.
     fetch_ns: 300,
+    /// What a core's own caches hold, in KiB, where threads say how much memory they use; 0: that costs
+    /// nothing.
+    near_kib: 0,
+    /// Fetching a KiB that they do not hold from the last-level cache.
+    near_fetch_ns: 300,
     /// What a CPU has of its core while an SMT sibling is busy, in percent.
     smt_pct: 60,
     /// How much of what another node is farther away slows down a task that does nothing but use its
@@ -120,7 +125,7 @@ impl Costs {
                 "smt_pct" => (1, 100),
                 "remote_pct" => (0, 1000),
                 "irq_accounting" => (0, 1),
-                "cache_kib" => (0, 1 << 30),
+                "cache_kib" | "near_kib" => (0, 1 << 30),
                 _ => (0, MAX_NS),
             };
             if !(least..=most).contains(&value) {

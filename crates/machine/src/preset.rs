@@ -1,16 +1,17 @@
-//! Machines that come with evenkeel: those of paper 002 and a few common shapes, as machine files
-//! in `presets/`.
+//! Machines that come with evenkeel: those of paper 002, a few common shapes, and one whose costs were
+//! measured, as machine files in `presets/`.
 
 use crate::{Error, Machine};
 
 /// The name and the file of every preset.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("amc1", include_str!("../presets/amc1.toml")),
     ("amc2", include_str!("../presets/amc2.toml")),
     ("amc3", include_str!("../presets/amc3.toml")),
     ("small", include_str!("../presets/small.toml")),
     ("hybrid", include_str!("../presets/hybrid.toml")),
     ("server", include_str!("../presets/server.toml")),
+    ("measured", include_str!("../presets/measured.toml")),
 ];
 
 /// The names of the presets.
@@ -48,7 +49,7 @@ mod tests {
         let error = Machine::preset("amc4").unwrap_err().to_string();
         assert_eq!(
             error,
-            "no machine preset \"amc4\": the presets are amc1, amc2, amc3, small, hybrid, server"
+            "no machine preset \"amc4\": the presets are amc1, amc2, amc3, small, hybrid, server, measured"
         );
     }
 

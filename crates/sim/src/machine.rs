@@ -101,6 +101,11 @@ impl Layout {
         self.place(cpu).map_or(&Mask::EMPTY, |place| &self.caches[place.cache])
     }
 
+    /// The number of its core: the core's first CPU.
+    pub fn core(&self, cpu: u32) -> Option<usize> {
+        self.place(cpu).map(|place| place.core as usize)
+    }
+
     /// The number of its last-level cache.
     pub fn cache(&self, cpu: u32) -> Option<usize> {
         self.place(cpu).map(|place| place.cache)

@@ -286,3 +286,27 @@ fn a_lone_thread_among_a_thousand_siblings_gets_its_turns() {
         assert!(done_ns <= bound_ns * 11 / 10, "{bonus_ms} ms: {done_ns} of {bound_ns}");
     }
 }
+
+/// Two programs on one CPU, each of which uses so many KiB; what fetching them took, in KiB, and how often
+/// the CPU turned to the other one. Its caches hold 2000.
+fn fetched_kib(kib: u64) -> (u64, u64) {
+    let mut machine = paper(1);
+    (machine.costs.near_kib, machine.costs.near_fetch_ns) = (2000, 100);
+    let text = format!("groups:programs=2,threads=1,work=20ms,rounds=5,pause=0ms,kib={kib}");
+    let workload = Workload::by_name(&text, 1).unwrap();
+    let outcome = Sim { workload, ..Sim::keel(machine) }.run();
+    assert!(outcome.switches_other > 4);
+    (outcome.overhead_ns / 100, outcome.switches_other)
+}
+
+#[test]
+fn a_cores_own_caches_are_filled_again_after_somebody_else_had_them() {
+    assert_eq!(fetched_kib(0).0, 0);
+    // Both fit: each is fetched once.
+    assert_eq!(fetched_kib(900).0, 2 * 900);
+    // They do not: all but 200 has to go each time.
+    let (kib, switches) = fetched_kib(1800);
+    assert_eq!(kib, 2 * 1800 + (switches - 1) * 1600);
+    // What does not even fit alone is fetched in every pass anyway.
+    assert_eq!(fetched_kib(2001).0, 0);
+}

@@ -41,9 +41,57 @@ pub enum BenchPart {
     /// The same programs run freely under the keel on a real kernel, in virtual machines, and in the
     /// simulator: what each thread got, compared.
     Free(TurnArgs),
+    /// What it costs to fill a core's caches again after another address space or on another CPU, on this
+    /// machine, and what the simulator's machine has for that (a minute).
+    Refill(RefillArgs),
     /// Packets processed where their data is wanted, against the kernel's ways: in memory and between
     /// network namespaces.
     Sais(SaisBenchArgs),
+}
+
+/// `evenkeel bench refill`.
+#[derive(Debug, Args)]
+pub struct RefillArgs {
+    /// In some seconds: few sizes, few turns, no certainty.
+    #[arg(long, conflicts_with = "from")]
+    pub quick: bool,
+    /// Measure nothing: fit and show what an earlier --json wrote.
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// Write points and fits as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write this machine with the costs that were fitted as a machine file (the simulator's preset
+    /// `measured` is crates/machine/presets/measured.toml).
+    #[arg(long, value_name = "FILE")]
+    pub machine: Option<PathBuf>,
+    /// Write everything as a Markdown page.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Only be a process on this CPU that walks over so many KiB when told to (run by the command
+    /// itself).
+    #[arg(long, value_name = "CPU:KIB", hide = true)]
+    pub stranger: Option<Stranger>,
+}
+
+/// `1:4096`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stranger {
+    /// Where it runs.
+    pub cpu: u32,
+    /// What it walks over.
+    pub kib: usize,
+}
+
+impl std::str::FromStr for Stranger {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text
+            .split_once(':')
+            .and_then(|(cpu, kib)| Some(Self { cpu: cpu.parse().ok()?, kib: kib.parse().ok()? }));
+        numbers.ok_or_else(|| "expected a CPU and KiB, like 1:4096".to_owned())
+    }
 }
 
 /// `evenkeel bench sais`.

@@ -4,40 +4,46 @@
 //!
 //! What aggregation is for shows in the *pace* of a space: the work that it gets done for its time on
 //! CPUs. Work is counted in units that the kernel shows: a thread that goes to sleep has done one (served
-//! a request, passed a barrier). Of threads that never sleep nothing is known, and nothing is done.
+//! a request, passed a barrier), and so has one that reads or writes. The more frequent of the two counts:
+//! threads of a busy server find the next request waiting, and how often they sleep then says how the
+//! scheduler has them take turns, not what they get done. Of threads that do neither nothing is known, and
+//! nothing is done.
 //!
 //! A multiplier (bonus type 1) is tried against the one that holds by turns, a window each, in the order
 //! A B B A A B ..., so that what changes by itself meets both. It is taken when the mean of the pairs
-//! says by a t-test that it is better, and dropped when it is worse, or not better after the most pairs
-//! that are made. So it climbs from rung to rung as long as that pays. A window lasts until enough
-//! units were seen: whoever does little is looked at less often. After a climb the pace is watched: if it
-//! falls, and from time to time anyway, no bonus at all is tried again, and taken unless it is worse.
+//! says by a t-test that it is better, and dropped when it is worse, when it can hardly be better, or when
+//! it is not after the most pairs that are made. From none the first step goes to the top, because the more
+//! there is to see, the fewer pairs it takes, and while a trial lasts half of the time goes to the worse one;
+//! if that does not pay, the next step ends a rung below. From time to time the rung below the one that holds
+//! is tried, and taken unless it is worse: it is fairer. A window lasts until enough units were seen: whoever
+//! does little is looked at less often. When the pace falls, no bonus at all is tried at once.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Multipliers, from none on; the largest is the bound. They are few, because each step up costs a trial.
-pub const RUNGS: [u64; 3] = [0, 4, 16];
-/// Units that a window must see, ...
-const WINDOW_UNITS: u64 = 250;
+/// Multipliers, from none on; the largest is the bound. They are few, because each step costs a trial.
+pub const RUNGS: [u64; 3] = [0, 16, TOP];
+const TOP: u64 = 64;
+/// Units that a window of a trial must see, and one without, by which it is known whether the pace has
+/// fallen, ...
+const WINDOW_UNITS: u64 = 100;
+const REST_UNITS: u64 = 400;
 /// ... in this time at most; otherwise too little happens to say anything.
 const WINDOW_MAX_NS: u64 = 20_000_000_000;
 /// A space that uses less than a part of one CPU is bound by something else.
 const LEAST_SHARE: u64 = 4;
+/// After so many windows in a row in which nothing was to be seen nothing can be said.
+const SILENT: u32 = 3;
 /// Pairs of windows that decide, at least and at most.
-const PAIRS: std::ops::RangeInclusive<usize> = 4..=24;
+const PAIRS: std::ops::RangeInclusive<usize> = 6..=60;
 /// What is smaller than this is not worth a bonus.
 const LEAST_GAIN: f64 = 0.01;
-/// Student's t that a decision needs, by the number of pairs from the least on: chance has it once in a
-/// thousand cases, and so once in about a hundred trials, of which each looks so often.
-const CERTAIN: [f64; 21] = [
-    10.2, 7.17, 5.89, 5.21, 4.79, 4.50, 4.30, 4.14, 4.02, 3.93, 3.85, 3.79, 3.73, 3.69, 3.65, 3.61,
-    3.58, 3.55, 3.53, 3.50, 3.48,
-];
-/// Pairs after which a mean gain below a fifth of [`LEAST_GAIN`] ends a trial.
-const FUTILE: usize = 6;
+/// A trial ends when the mean gain and so many standard errors are together less than that.
+const FUTILE_ERRORS: f64 = 1.5;
+/// Student's t that is enough when no more pairs are made: chance has it once in a hundred cases.
+const LAST_CERTAIN: f64 = 2.4;
 /// Between two looks: while something is tried, while something was found out, and otherwise.
 const TRIAL_LOOK_NS: u64 = 250_000_000;
 const REST_LOOK_NS: u64 = 1_000_000_000;
@@ -61,8 +67,10 @@ pub struct Seen {
     pub threads: u32,
     /// How long they ran together, in ns.
     pub run_ns: u64,
-    /// How often they went to sleep or ended: units of work.
-    pub units: u64,
+    /// How often they went to sleep or ended.
+    pub sleeps: u64,
+    /// How often they read or wrote.
+    pub calls: u64,
 }
 
 /// Why a multiplier was changed.
@@ -109,7 +117,8 @@ impl fmt::Display for Why {
             }
             Self::NoGain { other } => write!(f, "{other}x was not certainly better"),
             Self::Nothing => f.write_str(
-                "nothing to be seen: fewer than two threads at work, hardly any, or none that sleeps",
+                "nothing to be seen: fewer than two threads at work, hardly any, or none that sleeps, reads or \
+                 writes",
             ),
         }
     }
@@ -159,12 +168,20 @@ impl Auto {
     }
 }
 
+/// What counts as work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Sleep,
+    Call,
+}
+
 /// What was seen in a window so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     wall_ns: u64,
     run_ns: u64,
-    units: u64,
+    sleeps: u64,
+    calls: u64,
     /// The most threads at work at a time.
     threads: u32,
 }
@@ -173,19 +190,42 @@ impl Window {
     fn add(&mut self, window_ns: u64, seen: &Seen) {
         self.wall_ns += window_ns;
         self.run_ns += seen.run_ns;
-        self.units += seen.units;
+        self.sleeps += seen.sleeps;
+        self.calls += seen.calls;
         self.threads = self.threads.max(seen.threads);
     }
 
-    fn pace(&self) -> f64 {
-        self.units as f64 / self.run_ns.max(1) as f64
+    /// Of which there are more.
+    fn unit(&self) -> Unit {
+        if self.calls > self.sleeps { Unit::Call } else { Unit::Sleep }
+    }
+
+    fn units(&self, unit: Unit) -> u64 {
+        match unit {
+            Unit::Sleep => self.sleeps,
+            Unit::Call => self.calls,
+        }
+    }
+
+    /// Whether something was to be seen.
+    fn shows(&self) -> bool {
+        let is_busy = self.run_ns >= self.wall_ns / LEAST_SHARE;
+        self.units(self.unit()) >= WINDOW_UNITS && self.threads >= 2 && is_busy
+    }
+
+    /// Never 0, so that paces have ratios.
+    fn pace(&self, unit: Unit) -> f64 {
+        self.units(unit).max(1) as f64 / self.run_ns.max(1) as f64
     }
 }
 
 /// Two multipliers by turns.
 #[derive(Debug, Clone)]
 struct Trial {
+    /// Whether the other one is the larger one.
+    is_upwards: bool,
     other: u64,
+    unit: Unit,
     /// Paces of the windows with the one that holds, and with the other one.
     held: Vec<f64>,
     tried: Vec<f64>,
@@ -198,35 +238,53 @@ enum Verdict {
     NoGain,
 }
 
+/// Student's t that a decision after so many pairs needs: chance has it once in a thousand cases on either
+/// side, and so once in about a hundred trials, of which each looks so often.
+fn certain(pairs: usize) -> f64 {
+    const FEW: [f64; 19] = [
+        5.89, 5.21, 4.79, 4.50, 4.30, 4.14, 4.02, 3.93, 3.85, 3.79, 3.73, 3.69, 3.65, 3.61, 3.58,
+        3.55, 3.53, 3.50, 3.48,
+    ];
+    let at = pairs.saturating_sub(*PAIRS.start());
+    // From there on it is as good as that of the normal distribution and a part for what is uncertain.
+    FEW.get(at).copied().unwrap_or(3.09 + 9.0 / pairs as f64)
+}
+
 impl Trial {
     /// Whether the next window is the other one's: A B B A A B B A ...
     fn is_others_turn(&self) -> bool {
         matches!((self.held.len() + self.tried.len()) % 4, 1 | 2)
     }
 
-    /// The mean gain of the pairs, and t.
+    /// After whole pairs, if they are enough: how many, the mean of the logarithms of their gains (a part
+    /// more and a part less are alike in these), and its standard error.
     fn gain(&self) -> Option<(usize, f64, f64)> {
         let pairs = self.held.iter().zip(&self.tried);
-        let gains: Vec<f64> = pairs.map(|(held, tried)| tried / held - 1.0).collect();
+        let gains: Vec<f64> = pairs.map(|(held, tried)| (tried / held).ln()).collect();
         if self.held.len() != self.tried.len() || !PAIRS.contains(&gains.len()) {
             return None;
         }
         let n = gains.len() as f64;
         let mean = gains.iter().sum::<f64>() / n;
         let variance = gains.iter().map(|gain| (gain - mean).powi(2)).sum::<f64>() / (n - 1.0);
-        // Paces that are all the same are certain.
-        let t = mean / (variance / n).sqrt().max(f64::MIN_POSITIVE);
-        Some((gains.len(), mean, t))
+        Some((gains.len(), mean, (variance / n).sqrt()))
     }
 
     fn verdict(&self) -> Option<Verdict> {
-        let (pairs, mean, t) = self.gain()?;
-        let certain = CERTAIN.get(pairs - PAIRS.start()).copied()?;
-        if mean >= LEAST_GAIN && t >= certain {
-            Some(Verdict::Better(100.0 * mean))
-        } else if mean <= -LEAST_GAIN && t <= -certain {
-            Some(Verdict::Worse(-100.0 * mean))
-        } else if pairs == *PAIRS.end() || (pairs >= FUTILE && mean.abs() < LEAST_GAIN / 5.0) {
+        let (pairs, mean, error) = self.gain()?;
+        let is_last = pairs == *PAIRS.end();
+        let wanted = if is_last { LAST_CERTAIN } else { certain(pairs) };
+        let is_certain = mean.abs() >= wanted * error;
+        let gain = mean.exp() - 1.0;
+        // What the larger one of the two is worth.
+        let worth = if self.is_upwards { mean } else { -mean };
+        // A multiplier that was found to be better once stays, unless it seems to be so no more.
+        let stays = is_last && !self.is_upwards && worth >= LEAST_GAIN;
+        if gain >= LEAST_GAIN && is_certain {
+            Some(Verdict::Better(100.0 * gain))
+        } else if gain <= -LEAST_GAIN && (is_certain || stays) {
+            Some(Verdict::Worse(-100.0 * gain))
+        } else if is_last || worth + FUTILE_ERRORS * error < LEAST_GAIN {
             Some(Verdict::NoGain)
         } else {
             None
@@ -247,10 +305,12 @@ struct Tuner {
     /// Windows until the next trial, and how many it will be then.
     rest: u32,
     next_rest: u32,
-    /// It was taken instead of a smaller one just now: perhaps a larger one is better still.
-    climbs: bool,
+    /// Windows in a row in which nothing was to be seen.
+    silent: u32,
+    /// Where the next step up from none ends.
+    next_up: u64,
     /// The pace when the multiplier was taken, and for how many windows it has been lower.
-    pace: Option<f64>,
+    pace: Option<(Unit, f64)>,
     fallen: u32,
 }
 
@@ -264,16 +324,17 @@ impl Default for Tuner {
             trial: None,
             rest: 0,
             next_rest: REST,
-            climbs: false,
+            silent: 0,
+            next_up: TOP,
             pace: None,
             fallen: 0,
         }
     }
 }
 
-/// The next rung above a multiplier.
-fn above(multiplier: u64) -> Option<u64> {
-    RUNGS.into_iter().find(|rung| *rung > multiplier)
+/// The rung below a multiplier; none below none.
+fn below(multiplier: u64) -> u64 {
+    RUNGS.into_iter().rev().find(|rung| *rung < multiplier).unwrap_or(0)
 }
 
 impl Tuner {
@@ -283,38 +344,50 @@ impl Tuner {
             return None;
         }
         self.window.add(window_ns, seen);
-        let Window { wall_ns, run_ns, units, threads } = self.window;
-        if units < WINDOW_UNITS && wall_ns < WINDOW_MAX_NS {
+        let window = self.window;
+        let wanted = if self.trial.is_some() { WINDOW_UNITS } else { REST_UNITS };
+        if window.units(window.unit()) < wanted && window.wall_ns < WINDOW_MAX_NS {
             return None;
         }
-        let pace = self.window.pace();
         self.window = Window::default();
         let set = self.set;
-        let change = self.judge(pace, units, threads, run_ns >= wall_ns / LEAST_SHARE);
-        self.settle_ns = if self.set == set { 0 } else { wall_ns / SETTLE };
+        let change = self.judge(&window);
+        self.settle_ns = if self.set == set { 0 } else { window.wall_ns / SETTLE };
         change
     }
 
     /// A window is over.
-    fn judge(&mut self, pace: f64, units: u64, threads: u32, is_busy: bool) -> Option<(u64, Why)> {
-        if units < WINDOW_UNITS || threads < 2 || !is_busy {
+    fn judge(&mut self, window: &Window) -> Option<(u64, Why)> {
+        self.silent = if window.shows() { 0 } else { self.silent + 1 };
+        if (1..SILENT).contains(&self.silent) {
+            // Whose threads run in a row has pauses: that alone means nothing.
+            return None;
+        }
+        if self.silent > 0 {
             // Who is at the edge of that is not to be tried again and again.
             let had_any = self.held > 0 || self.trial.is_some();
             let (rest, next_rest) = match had_any {
                 true => (self.next_rest, (self.next_rest * 2).min(MOST_REST)),
                 false => (self.rest, self.next_rest),
             };
-            *self = Self { set: self.set, rest, next_rest, ..Self::default() };
+            let Self { held, set, next_up, .. } = *self;
+            *self = Self { set, rest, next_rest, next_up, ..Self::default() };
+            if held > 0 {
+                // To be told even where none was just tried against it.
+                self.set = 0;
+                return Some((0, Why::Nothing));
+            }
             return self.change(0, Why::Nothing);
         }
         match self.trial.take() {
-            Some(trial) => self.compare(trial, pace),
-            None => self.hold(pace),
+            Some(trial) => self.compare(trial, window),
+            None => self.hold(window),
         }
     }
 
     /// A window of a trial is over.
-    fn compare(&mut self, mut trial: Trial, pace: f64) -> Option<(u64, Why)> {
+    fn compare(&mut self, mut trial: Trial, window: &Window) -> Option<(u64, Why)> {
+        let pace = window.pace(trial.unit);
         if self.set == trial.other {
             trial.tried.push(pace);
         } else {
@@ -328,48 +401,55 @@ impl Tuner {
             return self.change(next, Why::Tried { against });
         };
         let held = self.held;
+        if trial.is_upwards && !matches!(verdict, Verdict::Better(_)) {
+            // The other rungs have their turns, too.
+            self.next_up = if below(other) > 0 { below(other) } else { TOP };
+        }
         match verdict {
             Verdict::Better(gain_pct) => {
-                self.take(other, pace_of(&trial.tried));
-                self.climbs = other > held && above(other).is_some();
+                self.take(other, trial.unit, &trial.tried);
                 self.change(other, Why::Better { than: held, gain_pct })
             }
             Verdict::Worse(loss_pct) => {
-                self.take(held, pace_of(&trial.held));
+                self.take(held, trial.unit, &trial.held);
                 self.change(held, Why::Worse { other, loss_pct })
             }
             // Without a difference the smaller one is fairer.
             Verdict::NoGain => {
                 let fairer = held.min(other);
-                let pace = pace_of(if fairer == held { &trial.held } else { &trial.tried });
-                self.take(fairer, pace);
+                let paces = if fairer == held { &trial.held } else { &trial.tried };
+                self.take(fairer, trial.unit, paces);
                 self.change(fairer, Why::NoGain { other: held.max(other) })
             }
         }
     }
 
-    fn take(&mut self, multiplier: u64, pace: f64) {
+    fn take(&mut self, multiplier: u64, unit: Unit, paces: &[f64]) {
         self.held = multiplier;
-        self.pace = Some(pace);
+        self.pace = Some((unit, paces.iter().sum::<f64>() / paces.len().max(1) as f64));
         self.fallen = 0;
-        self.climbs = false;
         self.rest = self.next_rest;
         self.next_rest = (self.next_rest * 2).min(MOST_REST);
     }
 
     /// A window without a trial is over.
-    fn hold(&mut self, pace: f64) -> Option<(u64, Why)> {
-        let has_fallen = self.pace.is_some_and(|before| pace < before * FALL);
+    fn hold(&mut self, window: &Window) -> Option<(u64, Why)> {
+        let falls = |(unit, before): (Unit, f64)| window.pace(unit) < before * FALL;
+        let has_fallen = self.pace.is_some_and(falls);
         self.fallen = if has_fallen { self.fallen + 1 } else { 0 };
         let is_doubtful = self.held > 0 && self.fallen >= FALLEN;
         self.rest = self.rest.saturating_sub(1);
-        if self.rest > 0 && !is_doubtful && !self.climbs {
+        if self.rest > 0 && !is_doubtful {
             return None;
         }
-        // What has just climbed climbs on; what has rested is held against none.
-        let upwards = self.held == 0 || self.climbs;
-        let other = above(self.held).filter(|_| upwards).unwrap_or(0);
-        self.trial = Some(Trial { other, held: vec![pace], tried: Vec::new() });
+        let other = match self.held {
+            0 => self.next_up,
+            _ if is_doubtful => 0,
+            held => below(held),
+        };
+        let (is_upwards, unit) = (other > self.held, window.unit());
+        let held = vec![window.pace(unit)];
+        self.trial = Some(Trial { is_upwards, other, unit, held, tried: Vec::new() });
         self.change(other, Why::Tried { against: self.held })
     }
 
@@ -380,10 +460,6 @@ impl Tuner {
         self.set = multiplier;
         Some((multiplier, why))
     }
-}
-
-fn pace_of(windows: &[f64]) -> f64 {
-    windows.iter().sum::<f64>() / windows.len().max(1) as f64
 }
 
 #[cfg(test)]

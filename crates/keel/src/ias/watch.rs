@@ -1,5 +1,6 @@
 //! What can be seen of a real machine's address spaces, for [`super::auto`]: the run time of each thread
-//! and how often it has gone to sleep, from /proc. Only processes of several threads that use a part of a
+//! and how often it has gone to sleep, and how often the process has read and written (those system calls;
+//! what is received and sent is not counted by kernels), from /proc. Only processes of several threads that use a part of a
 //! CPU are looked at thread by thread.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,8 @@ struct Totals {
 #[derive(Debug, Clone, Default)]
 struct Before {
     ticks: u64,
+    /// System calls that read or wrote, up to now.
+    calls: u64,
     /// By thread, if it was busy.
     threads: Option<BTreeMap<i32, Totals>>,
 }
@@ -71,10 +74,16 @@ impl Watch {
             let passed = before.as_ref().map_or(0, |before| ticks.saturating_sub(before.ticks));
             let is_busy = passed as f64 >= least_ticks;
             let threads = is_busy.then(|| threads(&process));
+            let earlier_calls = before.as_ref().map_or(0, |before| before.calls);
             let earlier = before.and_then(|before| before.threads);
+            let calls = if is_busy { calls(&process) } else { 0 };
             // Who is idle for a while shows nothing, which is something, too.
-            seen.push(seen_of(known.0, threads.as_ref(), earlier.as_ref()));
-            now.insert(known, Before { ticks, threads });
+            let mut of_space = seen_of(known.0, threads.as_ref(), earlier.as_ref());
+            if of_space.run_ns > 0 {
+                of_space.calls = calls.saturating_sub(earlier_calls);
+            }
+            seen.push(of_space);
+            now.insert(known, Before { ticks, calls, threads });
         }
         self.before = now;
         self.tunings.retain(|pid, _| seen.iter().any(|seen| seen.space == u64::from(*pid)));
@@ -87,6 +96,11 @@ impl Watch {
 /// The name of a process for good.
 pub(super) fn known(stat: &Stat) -> Option<Known> {
     Some((u32::try_from(stat.pid).ok()?, stat.starttime))
+}
+
+/// How often a process has read and written; 0 where the kernel does not count it.
+fn calls(process: &Process) -> u64 {
+    process.io().map_or(0, |io| io.syscr + io.syscw)
 }
 
 /// Of each thread of a process what it has had.
@@ -113,7 +127,7 @@ fn seen_of(
         let before = before.get(tid).copied().unwrap_or_default();
         let run_ns = now.run_ns.saturating_sub(before.run_ns);
         seen.run_ns += run_ns;
-        seen.units += now.sleeps.saturating_sub(before.sleeps);
+        seen.sleeps += now.sleeps.saturating_sub(before.sleeps);
         seen.threads += u32::from(run_ns > 0);
     }
     seen
@@ -131,7 +145,7 @@ mod tests {
         let before = BTreeMap::from([(1, totals(100, 5)), (2, totals(50, 7)), (9, totals(1, 1))]);
         let now = BTreeMap::from([(1, totals(160, 9)), (2, totals(50, 7)), (3, totals(40, 2))]);
         let seen = seen_of(77, Some(&now), Some(&before));
-        assert_eq!(seen, Seen { space: 77, threads: 2, run_ns: 100, units: 6 });
+        assert_eq!(seen, Seen { space: 77, threads: 2, run_ns: 100, sleeps: 6, calls: 0 });
         let nothing = Seen { space: 77, ..Seen::default() };
         assert_eq!(seen_of(77, Some(&now), None), nothing);
         assert_eq!(seen_of(77, None, Some(&before)), nothing);
@@ -159,6 +173,20 @@ mod tests {
         drop(give);
         sleeper.join().unwrap();
         assert!(threads(&process).values().any(|one| one.run_ns > 0));
+    }
+
+    #[test]
+    fn reads_and_writes_of_a_process_are_the_kernels() {
+        use std::io::Write;
+        let process = Process::myself().unwrap();
+        if process.io().is_err() {
+            println!("this kernel does not count them");
+            return;
+        }
+        let before = calls(&process);
+        let mut nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+        (0..100).for_each(|_| nowhere.write_all(b"x").unwrap());
+        assert!(calls(&process) >= before + 100);
     }
 
     #[test]

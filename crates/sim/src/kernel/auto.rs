@@ -13,8 +13,8 @@ use super::{Kernel, Life};
 pub(super) struct Helper {
     auto: Auto,
     since_ns: u64,
-    /// By task: how long it had run, and how often it had slept or ended.
-    before: Vec<(u64, u64)>,
+    /// By task: how long it had run, how often it had slept or ended, and how often sent or received.
+    before: Vec<(u64, u64, u64)>,
     /// What it has told the keel of each space, by process.
     told: BTreeMap<u32, Aggregation>,
     /// All that it has changed, and when.
@@ -34,7 +34,7 @@ impl Kernel {
         self.helper = Some(Helper {
             auto,
             since_ns: 0,
-            before: vec![(0, 0); self.tasks.len()],
+            before: vec![(0, 0, 0); self.tasks.len()],
             told: BTreeMap::new(),
             changes: Vec::new(),
         });
@@ -62,7 +62,8 @@ impl Kernel {
         let mut seen: BTreeMap<u32, Seen> = BTreeMap::new();
         for (task, before) in self.tasks.iter().zip(&mut helper.before) {
             let has_ended = task.life == Life::Dead;
-            let now = (task.times.ran_ns, u64::from(task.sleeps) + u64::from(has_ended));
+            let sleeps = u64::from(task.sleeps) + u64::from(has_ended);
+            let now = (task.times.ran_ns, sleeps, task.calls);
             let earlier = std::mem::replace(before, now);
             if matches!(task.life, Life::New) || (has_ended && now == earlier) {
                 continue;
@@ -71,8 +72,11 @@ impl Kernel {
                 .entry(task.space)
                 .or_insert(Seen { space: u64::from(task.space), ..Seen::default() });
             of_space.run_ns += now.0 - earlier.0;
-            of_space.units += now.1 - earlier.1;
-            of_space.threads += u32::from(matches!(task.life, Life::Waits | Life::Runs));
+            of_space.sleeps += now.1 - earlier.1;
+            of_space.calls += now.2 - earlier.2;
+            // As /proc has it: who slept at this very moment may have run all the time before.
+            let wants_to = matches!(task.life, Life::Waits | Life::Runs);
+            of_space.threads += u32::from(wants_to || now.0 > earlier.0);
         }
         let seen: Vec<Seen> = seen.into_values().collect();
         for change in helper.auto.look(window_ns, &seen) {

@@ -1,4 +1,9 @@
-//! What the last-level caches hold of the memory that address spaces share, and what is missing there.
+//! What caches hold of the memory that address spaces share, and what is missing there.
+//!
+//! A core's own caches are simple: who comes fetches what the last-level cache has to give it, unless it is
+//! still there; what has not been used for longest has to go. (`evenkeel bench refill` measures that on the
+//! host. That others have written to it meanwhile is left out, and so is memory that is larger than these
+//! caches, which is fetched in every pass whoever runs in between.) The rest is about the last-level caches.
 //!
 //! Address spaces that run under a cache at the same time have an equal part of it each; of memory that is
 //! larger than that, the rest is fetched in every pass. Who comes fetches what is not there of its part,
@@ -122,11 +127,18 @@ impl Kernel {
     pub(super) fn fetch_ns(&mut self, cpu: u32, task: u32) -> u64 {
         let costs = self.machine.costs;
         let t = &self.tasks[task as usize];
-        let (Some(memory), Some(cache)) = (t.memory, self.layout.cache(cpu)) else { return 0 };
-        if costs.cache_kib == 0 {
-            return 0;
+        let Some(memory) = t.memory else { return 0 };
+        let mut ns = 0;
+        if let Some(core) = self.layout.core(cpu).filter(|_| costs.near_kib > 0) {
+            let kib = self.near_caches.fetch_kib(core, t.space, memory, costs.near_kib);
+            // What does not fit is fetched in every pass anyway.
+            let fits = u64::from(memory.kib) <= costs.near_kib;
+            ns += if fits { kib * costs.near_fetch_ns } else { 0 };
         }
-        self.caches.fetch_kib(cache, t.space, memory, costs.cache_kib) * costs.fetch_ns
+        if let Some(cache) = self.layout.cache(cpu).filter(|_| costs.cache_kib > 0) {
+            ns += self.caches.fetch_kib(cache, t.space, memory, costs.cache_kib) * costs.fetch_ns;
+        }
+        ns
     }
 
     /// What a task has to fetch all the time, in thousandths of its work.

@@ -10,7 +10,7 @@
 //! | `queue` | tasks get into queues and out of them; wake-ups |
 //! | `idle` | which CPUs idle, and which of them a task gets |
 //! | `clock` | the time that passes for who runs: progress, ticks |
-//! | `cache` | what last-level caches hold of shared memory |
+//! | `cache` | what caches hold of shared memory |
 //! | `company` | how much slaves run what their master runs |
 //! | `change` | affinity, nice, cgroups, capability |
 //! | `hotplug` | CPUs come and go, and the scheduler is loaded anew |
@@ -168,6 +168,8 @@ struct Task {
     /// How often each Repeat has gone back, by its place.
     repeats: Vec<(usize, u64)>,
     timers: Vec<u64>,
+    /// How often it has sent or received: what a kernel counts as writing and reading.
+    calls: u64,
     allowed: Mask,
 }
 
@@ -245,6 +247,8 @@ pub(crate) struct Kernel {
     workload: Arc<Workload>,
     sync: steps::Objects,
     caches: cache::Caches,
+    /// Each core's own, by the core's first CPU.
+    near_caches: cache::Caches,
     company: company::Company,
     balancer: Option<balancer::Balancer>,
     watch: Option<capability::Watch>,
@@ -300,6 +304,8 @@ impl Kernel {
         let online = Mask::from(&machine.online());
         let idle = idle::IdleCpus::new(&layout, &online);
         let caches = cache::Caches::new(layout.caches(), machine_cpus);
+        // Who runs under them at the same time is one, or SMT siblings: that does not count.
+        let near_caches = cache::Caches::new(machine_cpus, 0);
         let functions = if records { recorder::FUNCTIONS } else { kfuncs::FUNCTIONS };
         let instance = scheduler.load(machine, functions)?;
         let mut kernel = Box::new(Self {
@@ -320,6 +326,7 @@ impl Kernel {
             thieves_ran: BTreeMap::new(),
             sync: steps::Objects::new(workload),
             caches,
+            near_caches,
             company: company::Company::new(&workload.roles(machine)),
             balancer: simulation
                 .balancer
@@ -436,6 +443,7 @@ impl Kernel {
                 at: 0,
                 repeats: Vec::new(),
                 timers: Vec::new(),
+                calls: 0,
                 times: balancer::TaskTimes::default(),
                 rng: stream(self.seed, index),
             });

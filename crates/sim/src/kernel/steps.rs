@@ -138,6 +138,7 @@ impl Kernel {
                 Step::On
             }
             Op::Send(channel) => {
+                t.calls += 1;
                 let channel = &mut self.sync.channels[channel];
                 match channel.waiting.pop_front() {
                     Some(other) => self.wake_other(other, cpu),
@@ -146,6 +147,7 @@ impl Kernel {
                 Step::On
             }
             Op::Receive(channel) => {
+                t.calls += 1;
                 let channel = &mut self.sync.channels[channel];
                 if channel.items > 0 {
                     channel.items -= 1;

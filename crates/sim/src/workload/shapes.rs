@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use crate::program::{Op, TaskPlan, Workload, parse_time};
+use crate::program::{Op, SharedMemory, TaskPlan, Workload, parse_time};
 
 use super::paper002::{Reading, TABLES, Table};
 use super::paper003;
@@ -33,8 +33,9 @@ pub const SHAPES: [(&str, &str, &str); 10] = [
     ),
     (
         "groups",
-        "programs=4,threads=8,work=50ms,rounds=4,pause=5ms",
-        "programs of several threads each, which work and sleep by turns",
+        "programs=4,threads=8,work=50ms,rounds=4,pause=5ms,kib=0",
+        "programs of several threads each, which work and sleep by turns (kib: of its memory all threads of \
+         a program use so much, if caches count)",
     ),
     (
         "background",
@@ -270,10 +271,14 @@ fn groups(numbers: &Numbers) -> Result<Workload, WorkloadError> {
     let threads = numbers.count("threads", 1, MAX_TASKS as u64 / 1000)?;
     let rounds = numbers.count("rounds", 1, 1_000_000)?;
     let (work, pause) = (numbers.time("work")?, numbers.time("pause")?);
+    let kib = numbers.count("kib", 0, 1 << 26)? as u32;
     let ops =
         vec![Op::RunAbout(work), Op::SleepAbout(pause), Op::Repeat { to: 0, times: rounds - 1 }];
+    // All of it in every ms: it is the caches that count, not how often it is used.
+    let memory = (kib > 0).then_some(SharedMemory { kib, kib_per_ms: kib });
     let tasks = (0..programs * threads).map(|at| TaskPlan {
         space: (at / threads) as u32,
+        memory,
         ..TaskPlan::new(format!("p{}t{}", at / threads, at % threads), ops.clone())
     });
     Ok(Workload { tasks: tasks.collect(), ..Workload::default() })

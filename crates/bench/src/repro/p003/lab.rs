@@ -24,6 +24,8 @@ pub enum Bonus {
     Ns(u64),
     /// So many times what ran last: its type 1.
     Times(u64),
+    /// The helper thread finds it, for each program.
+    Auto,
 }
 
 /// A scheduler, and how programs aggregate under it.
@@ -58,23 +60,24 @@ impl Contestant {
     fn scheduler(&self) -> Result<Scheduler> {
         let order = if self.bonus == Bonus::None { Order::Fair } else { Order::Ias };
         let slice = Slice::from_us(SLICE_US)?;
-        let options = Options { order, slice, ..Options::default() };
+        let mut options = Options { order, slice, ..Options::default() };
+        options.ias.auto = self.bonus == Bonus::Auto;
         Ok(if self.is_exact { Scheduler::Exact(options) } else { Scheduler::Keel(options) })
     }
 
     fn aggregation(&self) -> Option<Aggregation> {
         let (bonus_type, bonus_value) = match self.bonus {
-            Bonus::None => return None,
+            Bonus::None | Bonus::Auto => return None,
             Bonus::Ns(ns) => (0, ns),
             Bonus::Times(times) => (1, times),
         };
         Some(Aggregation { pid: 0, agg: 1, bonus_type, bonus_value, limit: 0 })
     }
 
-    /// The bonus in ms, what ran last having had a whole slice.
+    /// The bonus in ms, what ran last having had a whole slice; 0 of one that is not known before.
     pub fn bonus_ms(&self) -> f64 {
         match self.bonus {
-            Bonus::None => 0.0,
+            Bonus::None | Bonus::Auto => 0.0,
             Bonus::Ns(ns) => ns as f64 / 1e6,
             Bonus::Times(times) => times as f64 * slice_ms(),
         }
@@ -120,6 +123,36 @@ impl Lab {
         machine: &Machine,
         contestants: &[Contestant],
     ) -> Result<Seen> {
+        self.simulate_seeds(workloads, machine, contestants, self.seeds)
+    }
+
+    /// A load that takes long, for a quick run: a part of its rounds or requests.
+    pub fn shortened(&self, load: &str) -> String {
+        const PART: u64 = 50;
+        if !self.is_quick {
+            return load.to_owned();
+        }
+        let numbers = load.split(',').map(|number| match number.split_once('=') {
+            Some((name @ ("rounds" | "requests"), count)) => {
+                let count = count.parse::<u64>().map_or(1, |count| (count / PART).max(1));
+                format!("{name}={count}")
+            }
+            _ => number.to_owned(),
+        });
+        numbers.collect::<Vec<_>>().join(",")
+    }
+
+    /// The same with at most so many seeds of each.
+    ///
+    /// # Errors
+    /// As [`Self::simulate`].
+    pub fn simulate_seeds(
+        &self,
+        workloads: &[String],
+        machine: &Machine,
+        contestants: &[Contestant],
+        most_seeds: u64,
+    ) -> Result<Seen> {
         let mut seen = Seen { machine: machine.name.clone(), runs: BTreeMap::new() };
         for who in contestants {
             let mut machine = machine.clone();
@@ -132,7 +165,7 @@ impl Lab {
                 schedulers: vec![who.scheduler()?],
                 aggregation: who.aggregation(),
                 together: who.is_one_group.then(|| "node".to_owned()),
-                seeds: 1..self.seeds + 1,
+                seeds: 1..self.seeds.min(most_seeds) + 1,
             };
             seen.runs.insert(who.clone(), self.simulator.run(&grid)?);
         }
@@ -280,6 +313,14 @@ mod tests {
         assert_eq!(quad.llc_cpus(quad.cpu(3).unwrap().llc).to_string(), "2-3");
         assert_eq!((quad.costs.cache_kib, quad.costs.fetch_ns), (3072, 1190));
         assert_eq!(touch(), 11_160);
+    }
+
+    #[test]
+    fn quick_runs_have_a_part_of_the_rounds() {
+        let load = "groups:programs=4,rounds=1000,pause=2ms";
+        let lab = |is_quick| Lab::new(is_quick, None).unwrap();
+        assert_eq!(lab(false).shortened(load), load);
+        assert_eq!(lab(true).shortened(load), "groups:programs=4,rounds=20,pause=2ms");
     }
 
     #[test]
