@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use evenkeel_keel::{Aggregation, Auto, Seen, Tuning};
 
 use crate::event::Event;
+use crate::program::KERNEL;
 
 use super::{Kernel, Life};
 
@@ -65,7 +66,10 @@ impl Kernel {
             let sleeps = u64::from(task.sleeps) + u64::from(has_ended);
             let now = (task.times.ran_ns, sleeps, task.calls);
             let earlier = std::mem::replace(before, now);
-            if matches!(task.life, Life::New) || (has_ended && now == earlier) {
+            if matches!(task.life, Life::New)
+                || (has_ended && now == earlier)
+                || task.space == KERNEL
+            {
                 continue;
             }
             let of_space = seen
