@@ -71,13 +71,15 @@ KEEL_PART u32 turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 		bpf_for(position, first, first + domain.cpus) {
 			u32 cpu = cpu_at(position);
 			struct cpu_state *other = cpu_state(cpu), *best = cpu_state(to);
+			u64 theirs, least;
 
 			if (!other || !best || (is_closed(t, cpu) | !may_run_on(p, cpu)) ||
 			    !may_change(p, other, now) || !view_cpu(cpu, &view) ||
 			    !balance_change(&params, &here, &view))
 				continue;
-			if (to == own ||
-			    READ_ONCE(other->turn_until_ns) < READ_ONCE(best->turn_until_ns))
+			theirs = READ_ONCE(other->turn_until_ns);
+			least = READ_ONCE(best->turn_until_ns);
+			if (to == own || theirs < least)
 				to = cpu;
 		}
 		if (to != own)

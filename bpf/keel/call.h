@@ -10,8 +10,9 @@
 /* The slaves of the master `own` have this role. */
 static __always_inline bool is_slave_of(u32 cpu, u32 own)
 {
-	return cpu != own && READ_ONCE(roles.role[BOUNDED(cpu, MAX_CPUS)]) ==
-				     (READ_ONCE(roles.role[BOUNDED(own, MAX_CPUS)]) | 1);
+	u32 master = READ_ONCE(roles.role[BOUNDED(own, MAX_CPUS)]);
+
+	return cpu != own && READ_ONCE(roles.role[BOUNDED(cpu, MAX_CPUS)]) == (master | 1);
 }
 
 /* One idle slave for each sibling that waits here, as long as there are both. */

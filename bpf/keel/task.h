@@ -65,14 +65,18 @@ static __always_inline void bring_home(struct task_state *t, u32 cpu, struct cpu
 {
 	struct cpu_state *from = t->home == cpu ? to : cpu_state(t->home);
 	struct order_params params = order_params();
+	u64 clock, tasks;
 
 	if (!from)
 		return;
-	if (t->is_new)
-		t->vruntime = order_place_new(&params, READ_ONCE(to->clock),
-					      READ_ONCE(to->runnable) + 1);
-	else
+	if (t->is_new) {
+		/* One after the other, as in place_between(). */
+		clock = READ_ONCE(to->clock);
+		tasks = READ_ONCE(to->runnable) + 1;
+		t->vruntime = order_place_new(&params, clock, tasks);
+	} else {
 		t->vruntime = place_between(from, to, t->vruntime, place);
+	}
 	t->is_new = 0;
 	t->home = cpu;
 }
@@ -91,9 +95,10 @@ static __always_inline void charge(struct task_struct *p, struct task_state *t)
 static __always_inline u64 running_vruntime(struct cpu_state *c, u64 now)
 {
 	u64 since_ns = READ_ONCE(c->running_since_ns);
+	u64 vruntime = READ_ONCE(c->running_vruntime);
+	u64 weight = READ_ONCE(c->running_weight);
 
-	return order_charge(READ_ONCE(c->running_vruntime), now - since_ns,
-			    READ_ONCE(c->running_weight));
+	return order_charge(vruntime, now - since_ns, weight);
 }
 
 /* 32 times the half-life of utilisation: what a task is like shows over a second. */
