@@ -352,8 +352,6 @@ KEEL_PART int rescue(u32 own, u64 now)
 			continue;
 		scx_bpf_dsq_move_set_slice(THIS_ITERATOR, READ_ONCE(tunables.slice_ns));
 		if (scx_bpf_dsq_move(THIS_ITERATOR, p, SCX_DSQ_LOCAL, 0)) {
-			/* It does not wait here any more, and who is chosen next is somebody else. */
-			unlist(p, t);
 			count(COUNT_RESCUE);
 			break;
 		}
