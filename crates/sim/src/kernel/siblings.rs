@@ -20,6 +20,8 @@ impl Kernel {
         if options.is_none_or(|options| options.order != Order::Ias)
             || self.instance.host.hazards != 0
             || self.dsqs[dsq].0 != u64::from(cpu)
+            // Somebody was rescued and goes first: what follows is not the next turn of who ran.
+            || !self.cpus[cpu as usize].local.is_empty()
         {
             return;
         }
