@@ -139,11 +139,11 @@ bench-free: build
 bench-sim: build
 	$(BINARY) sim bench --json target/sim.json --markdown docs/benchmarks-sim.md
 
-# Real programs are left out, and said to be, where they cannot be fetched.
 bench-refill: build
 	$(BINARY) bench refill --json target/refill.json --machine crates/machine/presets/measured.toml \
 		--markdown docs/benchmarks-refill.md
 
+# Real programs are left out, and said to be, where they cannot be fetched.
 bench-sais: build vm-setup
 	-@scripts/programs
 	$(AS_ROOT) $(BINARY) bench sais --json target/sais.json
