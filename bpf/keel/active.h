@@ -55,12 +55,11 @@ static __always_inline bool may_change(struct task_struct *p, struct cpu_state *
 KEEL_PART u32 turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 {
 	struct balance_params params = balance_params();
-	struct cpu_state *c = cpu_state(own);
 	struct task_state *t = task_state(p);
 	struct cpu_view here, view;
 	u32 level, position, to = own;
 
-	if (!c || !t || !view_cpu(own, &here))
+	if (!t || !view_cpu(own, &here))
 		return own;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);

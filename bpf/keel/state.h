@@ -110,7 +110,7 @@ static __always_inline bool is_any(struct cpu_bits *bits)
 {
 	u64 words = 0;
 
-	/* Of what it takes out, the conditions are left. */
+	/* On most machines: of the words that the verifier takes out, it leaves the comparisons. */
 	if (settings.cpus <= 64)
 		return READ_ONCE(bits->word[0]);
 #pragma GCC unroll 16

@@ -87,7 +87,7 @@ difference, and sysbench's own takes minutes to start there.
 - CPUs 0 and 1 are a group, and CPUs 2 and 3 (`set_ias_alloc 0 1 2 3`); under the other contestants the same \
 pairs are looked at.
 - The aims for switches and company are eight tenths of what the simulator gives for the keel's own code, on \
-the same load; there it is checked that no sibling is passed over whom its bonus lets run (`siblings_first`).
+the same load and for as long.
 - The aim for waits, bonus + slice x siblings on the CPU, is the issue's. With 250 busy threads on a CPU a \
 turn of all of them takes 250 slices, so `fair` misses it as well, and so would every fair scheduler.
 ";

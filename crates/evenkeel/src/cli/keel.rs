@@ -65,8 +65,8 @@ pub struct SchedOptions {
     /// tasks and a hypervisor take of them [default: it is less by that].
     #[arg(long)]
     pub static_capacity: bool,
-    /// With --order ias: how many waiting tasks of an address space are kept in order on each CPU
-    /// [default: 128, the most].
+    /// With --order ias: how many waiting tasks of an address space are kept in order on each CPU, and how
+    /// many of another CPU's queue are looked at by who fetches one [default: 128, the most].
     #[arg(long, value_name = "N")]
     pub ias_window: Option<Window>,
     /// With --order ias: which slaves are told at once what their master aggregates: none, idle (those

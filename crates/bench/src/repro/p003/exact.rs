@@ -81,8 +81,8 @@ pub fn measure(lab: &Lab) -> Result<Part> {
             "`{load}`: the keel knows the siblings that wait on a CPU by an index, up to 128 in a row of it; \
              `exact` is the same code where who pulls tasks looks at whole queues, and looking is free. In \
              every simulation with a bonus in ns it is checked that no queue's head gets the CPU before a \
-             sibling that the bonus lets run (`siblings_first`). A bonus of 10M, and 1, 3 and 5 times what \
-             ran last (slices of {} ms).",
+             sibling that the bonus lets run (`siblings_first`; not in the turn after a rescue). A bonus of \
+             10M, and 1, 3 and 5 times what ran last (slices of {} ms).",
             slice_ms()
         ),
         findings,
