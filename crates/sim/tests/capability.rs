@@ -1,12 +1,13 @@
-//! What real-time tasks and interrupts take of a CPU is missing from its capability while they do, in
-//! the whole keel.
+//! The balance policy `capability` in the whole keel: what real-time tasks and interrupts take of a CPU
+//! is missing from its capability while they do, and machines of any kind are balanced.
 
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
 use evenkeel_keel::{Balance, Options};
-use evenkeel_sim::program::{Interrupts, Thief};
+use evenkeel_machine::Machine;
+use evenkeel_sim::program::{Change, Interrupts, TaskPlan, Thief};
 use evenkeel_sim::{Report, Times};
 
 use common::{MS, Sim, hog, paper};
@@ -46,4 +47,63 @@ fn a_cpu_of_which_much_is_taken_carries_less() {
 fn where_nothing_is_taken_nothing_changes() {
     let calm = |is_static| fairness(Balance::Capability, is_static, |sim| sim);
     assert_eq!(calm(false), calm(true));
+}
+
+/// No invariant is broken there, and all work is done: two hogs for each CPU, the last
+/// half of which have memory on the last node.
+fn is_balanced(text: &str, disturb: impl Fn(Sim) -> Sim) {
+    let machine =
+        Machine::parse_toml(text, "odd").unwrap_or_else(|error| panic!("{text}: {error}"));
+    let (cpus, last_node) = (machine.cpus.len(), machine.nodes.len().checked_sub(1));
+    for parts in ["", "active,home,cost,turns"] {
+        let parts = parts.parse().unwrap();
+        let options = Options { balance: Balance::Capability, parts, ..Options::default() };
+        let far = TaskPlan { home: last_node.map(|node| node as u32), ..hog(50 * MS) };
+        let sim =
+            Sim::keel_with(machine.clone(), options).tasks(cpus, hog(50 * MS)).tasks(cpus, far);
+        let worked =
+            disturb(sim).run().accounts.iter().map(|account| account.worked_ns).sum::<u64>();
+        assert_eq!(worked, 2 * cpus as u64 * 50 * MS, "{text}");
+    }
+}
+
+#[test]
+fn any_machine_is_balanced() {
+    for (cpus, kinds) in [
+        (1, r#"{ cpus = "0", capability = 1024 }"#),
+        (4, r#"{ cpus = "0-3", capability = 1024 }"#),
+        (4, r#"{ cpus = "0", capability = 1024 }, { cpus = "1-3", capability = 1 }"#),
+        (1024, r#"{ cpus = "0-511", capability = 1024 }, { cpus = "512-1023", capability = 300 }"#),
+    ] {
+        is_balanced(&format!("name = \"{cpus}\"\nkinds = [{kinds}]\n"), |sim| sim);
+    }
+}
+
+#[test]
+fn so_are_nodes_at_any_distance() {
+    // In no order, one of them without CPUs, and the way back is longer than the way there.
+    let text = r#"
+name = "odd"
+kinds = [{ cpus = "0-1", capability = 400 }, { cpus = "2-3", capability = 1024 }]
+nodes = [
+  { id = 0, cpus = "2-3", distances = [10, 40, 15] },
+  { id = 1, cpus = "", distances = [12, 10, 30] },
+  { id = 3, cpus = "0-1", distances = [22, 11, 10] },
+]
+"#;
+    is_balanced(text, |sim| sim);
+}
+
+#[test]
+fn so_are_cpus_whose_speed_changes_every_millisecond() {
+    let text = r#"
+name = "restless"
+kinds = [{ cpus = "0-3", capability = 1024 }]
+"#;
+    is_balanced(text, |mut sim| {
+        let capability = |at: u64| [0, 1, 300, 1024][(at % 4) as usize];
+        let change = |at| Change::Capability { cpu: at as u32 % 3, capability: capability(at) };
+        sim.workload.changes.extend((1..200).map(|at| (at * MS, change(at))));
+        sim
+    });
 }

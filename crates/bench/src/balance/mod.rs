@@ -50,7 +50,7 @@ static METRICS: [Metric; 5] = [
         STAGGERED,
         Kind::Time,
         "a busy thread for each CPU, the second with twice the work of the first, and so \
-                      on: until the last one ends",
+                      on, until the last one ends; and again with the most work for the first",
     ),
     Metric::new(
         STAGGERED_EFFICIENCY,

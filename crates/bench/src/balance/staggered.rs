@@ -1,5 +1,7 @@
 //! Hogs that end one after the other: as many as there are CPUs, the second with twice the work of the
 //! first, and so on. A fast CPU must never idle while a slow one works (ARM LISA's StaggeredFinishes).
+//! Then again the other way round: nobody knows who has most to do, and a scheduler that leaves threads
+//! where they begin must neither gain nor lose by which of them does.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::guest::hogs::compute;
 
-/// What became of the hogs.
+/// What became of the hogs of one go.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hogs {
     /// When each had done its work, in s since all began, sorted.
@@ -18,19 +20,23 @@ pub struct Hogs {
     pub cpu_s: f64,
 }
 
-/// Is the hogs, and prints the [`Hogs`] as JSON. The unit of work is [`compute`].
+/// Is the hogs, and prints what became of both goes as JSON. The unit of work is [`compute`].
 ///
 /// # Errors
 /// A thread cannot be started.
 pub fn be(work: u64) -> Result<i32> {
-    let hogs = finish(work, std::thread::available_parallelism()?.get())?;
-    println!("{}", serde_json::to_string(&hogs)?);
+    let hogs = std::thread::available_parallelism()?.get() as u64;
+    println!(
+        "{}",
+        serde_json::to_string(&[finish(work, 1..=hogs)?, finish(work, (1..=hogs).rev())?])?
+    );
     Ok(0)
 }
 
-fn finish(work: u64, hogs: usize) -> Result<Hogs> {
+/// Hogs that begin in this order, each with so many times the work.
+fn finish(work: u64, shares: impl Iterator<Item = u64>) -> Result<Hogs> {
     let begun = Instant::now();
-    let threads: Vec<_> = (1..=hogs as u64)
+    let threads: Vec<_> = shares
         .map(|share| {
             let hog = move || {
                 (0..share * work).for_each(|_| compute());
@@ -63,20 +69,23 @@ impl Hogs {
         self.finishes_s.last().copied().unwrap_or_default()
     }
 
-    /// The CPU time that they had, by what as many of the fastest CPUs had to give as there still were
-    /// hogs. `capabilities`: of each CPU, 1 is all of its time. A part of CPU time is as good as
-    /// another: what an emulated CPU gets done in it changes with the host's speed, for who ran
-    /// early and who ran late, and says nothing of a scheduler.
-    pub fn efficiency(&self, capabilities: &[f64]) -> f64 {
-        let mut fastest = capabilities.to_vec();
-        fastest.sort_unstable_by(|a, b| b.total_cmp(a));
+    /// What as many of the fastest CPUs had to give as there still were hogs, in s of CPU time.
+    fn possible_s(&self, fastest: &[f64]) -> f64 {
         let since = std::iter::once(&0.0).chain(&self.finishes_s);
         let stretches = since.zip(&self.finishes_s).map(|(from, to)| to - from);
         let left = (1..=self.finishes_s.len()).rev();
-        let given =
-            stretches.zip(left).map(|(time, hogs)| time * fastest.iter().take(hogs).sum::<f64>());
-        self.cpu_s / given.sum::<f64>()
+        stretches.zip(left).map(|(time, hogs)| time * fastest.iter().take(hogs).sum::<f64>()).sum()
     }
+}
+
+/// The CPU time that the hogs of all goes had, by what they could have had. `capabilities`: of each CPU,
+/// 1 is all of its time. A part of CPU time is as good as another: what an emulated CPU gets done in it
+/// changes with the host's speed, for who ran early and who ran late, and says nothing of a scheduler.
+pub fn efficiency(goes: &[Hogs], capabilities: &[f64]) -> f64 {
+    let mut fastest = capabilities.to_vec();
+    fastest.sort_unstable_by(|a, b| b.total_cmp(a));
+    let had: f64 = goes.iter().map(|hogs| hogs.cpu_s).sum();
+    had / goes.iter().map(|hogs| hogs.possible_s(&fastest)).sum::<f64>()
 }
 
 #[cfg(test)]
@@ -90,15 +99,20 @@ mod tests {
     #[test]
     fn efficiency_by_hand() {
         // Both for a second, then the fast one alone for another.
-        assert_eq!(hogs(&[1.0, 2.0], 2.5).efficiency(&[0.5, 1.0]), 1.0);
-        assert_eq!(hogs(&[2.0, 2.0], 1.5).efficiency(&[1.0, 0.5]), 0.5);
+        assert_eq!(efficiency(&[hogs(&[1.0, 2.0], 2.5)], &[0.5, 1.0]), 1.0);
+        assert_eq!(efficiency(&[hogs(&[2.0, 2.0], 1.5)], &[1.0, 0.5]), 0.5);
         // More hogs than CPUs.
-        assert_eq!(hogs(&[1.0, 2.0, 3.0], 3.0).efficiency(&[1.0]), 1.0);
+        assert_eq!(efficiency(&[hogs(&[1.0, 2.0, 3.0], 3.0)], &[1.0]), 1.0);
+        // Two goes: 2.5 of 2.5, and 3 of 4.5.
+        assert_eq!(
+            efficiency(&[hogs(&[1.0, 2.0], 2.5), hogs(&[1.0, 4.0], 3.0)], &[0.5, 1.0]),
+            5.5 / 7.0
+        );
     }
 
     #[test]
     fn all_hogs_end_in_order_and_have_had_cpu_time() {
-        let hogs = finish(20, 3).unwrap();
+        let hogs = finish(20, (1..=3).rev()).unwrap();
         assert_eq!(hogs.finishes_s.len(), 3);
         assert!(hogs.finishes_s.is_sorted() && hogs.finishes_s[0] > 0.0, "{hogs:?}");
         assert!(hogs.cpu_s > 0.0 && hogs.took_s() >= hogs.finishes_s[0]);

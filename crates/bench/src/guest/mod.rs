@@ -216,22 +216,30 @@ fn measure(experiment: &Experiment, options: &Options) -> Result<Report> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn experiment() -> Experiment {
-        Experiment {
+impl Experiment {
+    /// One to test with: its contestants and figures, and nothing is ever measured.
+    fn sample(contestants: Vec<Contestant>, metrics: &'static [Metric]) -> Self {
+        Self {
             name: "test",
-            title: "Test",
-            contestants: vec![Contestant::eevdf()],
-            metrics: &[],
+            title: "Benchmarks: a test",
+            contestants,
+            metrics,
             aims: Vec::new(),
             programs: &[],
             clocks: &Clock::ALL,
             limit_s: 1,
-            reading: "",
+            reading: "- More of it.\n",
             measure: |_| Ok(Figures::new()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn experiment() -> Experiment {
+        Experiment::sample(vec![Contestant::eevdf()], &[])
     }
 
     #[test]

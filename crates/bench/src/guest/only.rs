@@ -57,23 +57,13 @@ impl Only {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Clock, Contestant, Figures};
+    use super::super::Contestant;
     use super::*;
 
     #[test]
     fn the_baseline_is_always_there_and_beginnings_name_figures() {
-        let experiment = Experiment {
-            name: "test",
-            title: "Test",
-            contestants: ["a", "b", "c"].map(|name| Contestant::keel(name, "", "")).to_vec(),
-            metrics: &[],
-            aims: Vec::new(),
-            programs: &[],
-            clocks: &Clock::ALL,
-            limit_s: 1,
-            reading: "",
-            measure: |_| Ok(Figures::new()),
-        };
+        let contestants = ["a", "b", "c"].map(|name| Contestant::keel(name, "", ""));
+        let experiment = Experiment::sample(contestants.to_vec(), &[]);
         let all = Only::default();
         assert!(
             all.has(&experiment, "c") && all.wants("wake-p99-40") && all.arguments().is_empty()

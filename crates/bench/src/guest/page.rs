@@ -183,22 +183,14 @@ fn list<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Contestant, Figures, Kind, Metric};
+    use super::super::{Contestant, Kind, Metric};
     use super::*;
 
     fn experiment() -> Experiment {
-        Experiment {
-            name: "test",
-            title: "Benchmarks: a test",
-            contestants: vec![Contestant::eevdf(), Contestant::keel("keel", "", "ours")],
-            metrics: &[Metric { name: "wake", kind: Kind::Time, explanation: "until it runs" }],
-            aims: Vec::new(),
-            programs: &[],
-            clocks: &Clock::ALL,
-            limit_s: 1,
-            reading: "- More of it.\n",
-            measure: |_| Ok(Figures::new()),
-        }
+        const METRICS: [Metric; 1] =
+            [Metric { name: "wake", kind: Kind::Time, explanation: "until it runs" }];
+        let ours = Contestant::keel("keel", "", "ours");
+        Experiment::sample(vec![Contestant::eevdf(), ours], &METRICS)
     }
 
     fn report() -> Report {

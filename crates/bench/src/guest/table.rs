@@ -242,18 +242,9 @@ mod tests {
     ];
 
     fn experiment(metric: &'static str, wanted: Wanted) -> Experiment {
-        Experiment {
-            name: "test",
-            title: "Test",
-            contestants: vec![Contestant::eevdf(), Contestant::keel("keel", "", "")],
-            metrics: &METRICS,
-            aims: vec![Aim { contestant: "keel", metric, wanted }],
-            programs: &[],
-            clocks: &Clock::ALL,
-            limit_s: 1,
-            reading: "",
-            measure: |_| Ok(Figures::new()),
-        }
+        let contestants = vec![Contestant::eevdf(), Contestant::keel("keel", "", "")];
+        let aims = vec![Aim { contestant: "keel", metric, wanted }];
+        Experiment { aims, ..Experiment::sample(contestants, &METRICS) }
     }
 
     /// The keel's row and what became of the aim, after ten rounds or fewer.

@@ -6,7 +6,8 @@ use crate::mask::Mask;
 use crate::observe::Reason;
 use crate::program::Change;
 
-use super::{DEFAULT_PRIO, Kernel, Life, weight_in_cgroup};
+use super::start::{DEFAULT_PRIO, weight_in_cgroup};
+use super::{Kernel, Life};
 
 /// `DEQUEUE_SAVE` and `ENQUEUE_RESTORE`.
 const FOR_A_MOMENT: u64 = 2;
