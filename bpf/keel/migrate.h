@@ -23,6 +23,7 @@ static __always_inline struct balance_params idle_params(u32 own)
 
 	if (params.kind == BALANCE_COUNT)
 		return params;
+	refresh_machine();
 	params.faster = faster_than(own);
 	params.tasks = READ_ONCE(machine.tasks);
 	return params;
@@ -174,6 +175,8 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 			continue;
 		search->quota -= min_u64(search->quota, view.weight);
 		search->taken++;
+		if (reason == MOVE_IDLE)
+			break;
 	}
 	return 0;
 }
@@ -213,7 +216,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason)
 /* An idle CPU looks for work, in the smallest domain first. Returns whether it found any. */
 KEEL_PART bool balance_idle(u32 own)
 {
-	struct balance_params params = idle_params(own);
+	struct balance_params params;
 	struct cpu_state *c = cpu_state(own);
 	u64 overdue_on;
 	struct cpu_view view;
@@ -226,6 +229,7 @@ KEEL_PART bool balance_idle(u32 own)
 	overdue_on = __sync_lock_test_and_set(&c->overdue_on, 0);
 	if (overdue_on && pull(own, overdue_on - 1, MAX_LOAD, MOVE_IDLE))
 		return 1;
+	params = idle_params(own);
 	view_own(own, c, &view);
 	view.idle = true;
 	bpf_for(level, 0, settings.levels) {

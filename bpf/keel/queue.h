@@ -197,7 +197,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	note_returned(c);
 	yielder = c->yielder;
 	c->yielder = 0;
-	if (settings.gate != GATE_ALWAYS || settings.balance != BALANCE_COUNT)
+	if (settings.gate != GATE_ALWAYS)
 		refresh_machine();
 	if (c->balance_due) {
 		c->balance_due = 0;
@@ -220,7 +220,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	if (t) {
 		charge(prev, t);
 		if (lets_go(prev, t, c) ||
-		    (settings.parts & PART_TURNS && gives_place(prev, own, now))) {
+		    (settings.parts & PART_TURNS && c->change_with && gives_place(prev, own, now))) {
 			note_idle(own, c);
 			return;
 		}
