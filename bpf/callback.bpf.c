@@ -38,15 +38,21 @@ int before(void *context)
 SEC("fexit")
 int after(void *context)
 {
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = bpf_ktime_get_ns(), length, steps;
 	struct callback *c = own_calls();
 
 	/* It was already running when we came. */
 	if (!c || !c->begun_ns)
 		return 0;
-	if (now - c->begun_ns < LONGEST_CALL_NS) {
+	length = now - c->begun_ns;
+	if (length < LONGEST_CALL_NS) {
 		c->calls++;
-		c->total_ns += now - c->begun_ns;
+		c->total_ns += length;
+		steps = length / LENGTH_STEP_NS;
+		/* The verifier does not follow divisions. */
+		barrier_var(steps);
+		if (steps < LENGTHS)
+			c->by_length[steps]++;
 	} else {
 		c->interrupted++;
 	}

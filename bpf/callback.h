@@ -7,7 +7,10 @@
  * No callback takes this long; where one seems to, another CPU was executed meanwhile. (The longest
  * look at all of a long queue, at a hundred instructions a task.)
  */
-#define LONGEST_CALL_NS 10000ULL
+#define LONGEST_CALL_NS (LENGTHS * LENGTH_STEP_NS)
+/* Calls are told apart by steps as long as this. */
+#define LENGTH_STEP_NS 20ULL
+#define LENGTHS 512
 
 /* The calls on one CPU. */
 struct callback {
@@ -15,6 +18,7 @@ struct callback {
 	__u64 calls;
 	__u64 total_ns;
 	__u64 interrupted;	/* calls that are not in the two above */
+	__u32 by_length[LENGTHS];	/* those that are, by how many steps long they were */
 };
 
 #endif

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use super::staggered::{Hogs, efficiency};
 use super::{
     BARRIER, BARRIER_EFFICIENCY, BOTH, ENQUEUE_DISPATCH, RUN, STAGGERED, STAGGERED_EFFICIENCY,
+    USUAL,
 };
 use crate::command::{run, set_threads};
 use crate::guest::{Figures, Inside};
@@ -43,7 +44,7 @@ fn costs(inside: &Inside) -> Result<Figures> {
     let mut figures = Figures::new();
     if let Some(prefix) = inside.contestant.callbacks() {
         keel::callback_costs(prefix, inside.cpus, &mut figures)?;
-        figures.retain(|name, _| name == ENQUEUE_DISPATCH);
+        figures.retain(|name, _| [ENQUEUE_DISPATCH, USUAL].contains(&name.as_str()));
     }
     Ok(figures)
 }

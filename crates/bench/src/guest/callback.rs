@@ -27,18 +27,23 @@ const NAME_BYTES: usize = 15;
 const LOOKS: usize = 20;
 const LOOK: Duration = Duration::from_millis(10);
 
-/// `struct callback` of bpf/callback.h.
+/// `LENGTHS` and `LENGTH_STEP_NS` of bpf/callback.h.
+const LENGTHS: usize = 512;
+const LENGTH_STEP_NS: u64 = 20;
+
+/// `struct callback` of it.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
 struct Calls {
     begun_ns: u64,
     calls: u64,
     total_ns: u64,
     interrupted: u64,
+    by_length: [u32; LENGTHS],
 }
 
 /// What a callback's calls took on all CPUs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cost {
     /// Calls that were measured.
     pub calls: u64,
@@ -46,12 +51,40 @@ pub struct Cost {
     pub total_ns: u64,
     /// Calls during which the emulator executed another CPU: not among the others.
     pub interrupted: u64,
+    /// How many of those that were measured took so many steps.
+    by_length: [u64; LENGTHS],
+}
+
+impl Default for Cost {
+    fn default() -> Self {
+        Self { calls: 0, total_ns: 0, interrupted: 0, by_length: [0; LENGTHS] }
+    }
 }
 
 impl Cost {
-    /// What one call takes, in ns; `None` if there was none.
+    /// What one call takes on the average, in ns; `None` if there was none.
     pub fn each_ns(&self) -> Option<f64> {
         (self.calls > 0).then(|| self.total_ns as f64 / self.calls as f64)
+    }
+
+    /// What half of the calls take at most, in ns, to about 20; `None` if there was none.
+    pub fn median_ns(&self) -> Option<f64> {
+        let mut longer = self.calls.div_ceil(2);
+        let steps = self.by_length.iter().position(|calls| {
+            let is_there = longer <= *calls;
+            longer = longer.saturating_sub(*calls);
+            is_there && *calls > 0
+        })?;
+        Some((steps as f64 + 0.5) * LENGTH_STEP_NS as f64)
+    }
+
+    fn add(&mut self, calls: &Calls) {
+        self.calls += calls.calls;
+        self.total_ns += calls.total_ns;
+        self.interrupted += calls.interrupted;
+        for (all, here) in self.by_length.iter_mut().zip(calls.by_length) {
+            *all += u64::from(here);
+        }
     }
 }
 
@@ -126,9 +159,7 @@ impl Stopwatch {
                 .get(..size)
                 .and_then(|bytes| try_pod_read_unaligned(bytes).ok())
                 .context("the stopwatch's records have another size")?;
-            cost.calls += calls.calls;
-            cost.total_ns += calls.total_ns;
-            cost.interrupted += calls.interrupted;
+            cost.add(&calls);
         }
         Ok(cost)
     }
@@ -161,6 +192,22 @@ mod tests {
     #[test]
     fn a_mean_of_nothing_is_none() {
         assert_eq!(Cost::default().each_ns(), None);
-        assert_eq!(Cost { calls: 4, total_ns: 10, interrupted: 1 }.each_ns(), Some(2.5));
+        assert_eq!(Cost { calls: 4, total_ns: 10, ..Cost::default() }.each_ns(), Some(2.5));
+    }
+
+    #[test]
+    fn the_median_is_of_all_cpus_and_not_moved_by_few_long_calls() {
+        assert_eq!(Cost::default().median_ns(), None);
+        let mut cost = Cost::default();
+        for (step, times) in [(25, 3), (30, 2), (511, 1)] {
+            let mut calls = Calls::zeroed();
+            calls.calls = u64::from(times);
+            calls.by_length[step] = times;
+            cost.add(&calls);
+        }
+        assert_eq!((cost.calls, cost.median_ns()), (6, Some(510.0)));
+        cost.by_length[30] += 2;
+        cost.calls += 2;
+        assert_eq!(cost.median_ns(), Some(610.0));
     }
 }

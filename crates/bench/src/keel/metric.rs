@@ -34,9 +34,11 @@ pub const ENQUEUE: &str = "enqueue";
 pub const DISPATCH: &str = "dispatch";
 /// Both together.
 pub const ENQUEUE_DISPATCH: &str = "enqueue-dispatch";
+/// The same of calls of the usual length.
+pub const USUAL: &str = "enqueue-dispatch-p50";
 
 /// All of them, in the order of the report.
-pub static METRICS: [Metric; 15] = [
+pub static METRICS: [Metric; 16] = [
     Metric::new(
         HACKBENCH,
         Kind::Time,
@@ -82,6 +84,12 @@ pub static METRICS: [Metric; 15] = [
     Metric::new(ENQUEUE, Kind::Cost, "one call of enqueue"),
     Metric::new(DISPATCH, Kind::Cost, "one call of dispatch"),
     Metric::new(ENQUEUE_DISPATCH, Kind::Cost, "one call of each of the last two"),
+    Metric::new(
+        USUAL,
+        Kind::Cost,
+        "the median of enqueue's calls and that of dispatch's: what most calls cost, where the mean is \
+         that of many short ones and a few that fetch tasks from other CPUs",
+    ),
 ];
 
 /// What the keel is to reach.

@@ -104,20 +104,24 @@ pub fn costs(prefix: &str, cpus: usize, figures: &mut Figures) -> Result<u64> {
         (metric::DISPATCH, around("dispatch")?),
     ];
     hackbench(cpus, MEASURED_LOOPS)?;
-    let mut chosen = 0;
+    let (mut chosen, mut usual) = (0, 0.0);
     for (name, stopwatch) in stopwatches {
         let cost: Cost = stopwatch.cost()?;
         if name == metric::SELECT_CPU {
             chosen = cost.calls + cost.interrupted;
         }
-        if let Some(each_ns) = cost.each_ns() {
+        if let (Some(each_ns), Some(median_ns)) = (cost.each_ns(), cost.median_ns()) {
             figures.insert(name.to_owned(), each_ns - own_ns);
+            if name != metric::SELECT_CPU {
+                usual += median_ns - own_ns;
+            }
         }
     }
     if let (Some(enqueue), Some(dispatch)) =
         (figures.get(metric::ENQUEUE), figures.get(metric::DISPATCH))
     {
         figures.insert(metric::ENQUEUE_DISPATCH.to_owned(), enqueue + dispatch);
+        figures.insert(metric::USUAL.to_owned(), usual);
     }
     Ok(chosen)
 }

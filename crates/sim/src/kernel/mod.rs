@@ -53,7 +53,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::marker::PhantomPinned;
 use std::sync::Arc;
 
-use evenkeel_invariants::{What, weight_of_nice};
 use evenkeel_keel::tape::Entry;
 use evenkeel_machine::Machine;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -65,7 +64,6 @@ use crate::mask::{MAX_CPUS, Mask};
 use crate::native::{HostError, Instance, RawGroup, RawNode, RawTask};
 use crate::observe::{Level, Observer, Reason};
 use crate::program::{Op, SharedMemory, Workload};
-use crate::random::stream;
 use crate::run::{Outcome, Simulation};
 use crate::scheduler::Scheduler;
 
