@@ -202,7 +202,7 @@ struct keel_search {
 
 /* A CPU's state; written by itself unless said otherwise. */
 struct cpu_state {
-	u64 clock;		/* smallest vruntime that the queue has let run */
+	u64 clock;		/* smallest vruntime that the queue has let run, or would have by `fair` */
 	u64 load;		/* weights of its runnable tasks; atomic */
 	u64 runnable;		/* how many they are; atomic */
 	u64 running_vruntime;	/* of who runs, as of running_since_ns */

@@ -177,6 +177,7 @@ static __always_inline struct selection choose(u32 own, struct cpu_state *c,
 
 	if (settings.order == ORDER_IAS && head.exists) {
 		fair = order_keeps(runs, head) ? runs.vruntime : head.vruntime;
+		advance_clock(c, fair);
 		find_sibling(&sibling, own, c->running_space, fair);
 		follow = published_to(own);
 		if (follow != c->running_space)

@@ -154,7 +154,10 @@ fn an_index_that_forgets_somebody_is_noticed() {
 fn kernel_threads_come_between_siblings_unnoticed() {
     let others = |threads: bool| {
         let mut workload = Workload::by_name(GROUPS, 1).unwrap();
-        workload.aggregate(Some(multiple(3)));
+        // Not a multiple of what ran last: that is less where somebody comes in between.
+        let bonus_value = 12 * MS;
+        let how = Aggregation { pid: 0, agg: 1, bonus_type: 0, bonus_value, limit: 0 };
+        workload.aggregate(Some(how));
         for cpu in (0..4).filter(|_| threads) {
             let mut only = Mask::EMPTY;
             only.set(cpu);
@@ -285,6 +288,29 @@ fn a_lone_thread_among_a_thousand_siblings_gets_its_turns() {
         let done_ns = done_ns(bonus_ms);
         assert!(done_ns <= bound_ns * 11 / 10, "{bonus_ms} ms: {done_ns} of {bound_ns}");
     }
+}
+
+/// Preferred siblings are ahead of everybody else, and who wakes meanwhile is none of them: it waits until
+/// they are as far ahead as they may be, and not also for all those who have fallen behind.
+#[test]
+fn who_wakes_does_not_queue_behind_those_who_have_fallen_behind() {
+    const THREADS: usize = 20;
+    const BONUS_NS: u64 = 100 * MS;
+    const TIMES: u64 = 40;
+    let of = |space, ops| TaskPlan { space, ..TaskPlan::new("thread", ops) };
+    let hog = |space| of(space, vec![Op::Run(MS), Op::Goto(0)]);
+    let mut tasks: Vec<TaskPlan> = [0, 1].map(|space| vec![hog(space); THREADS]).concat();
+    let times = (0..TIMES).flat_map(|_| [Op::Sleep(97 * MS), Op::Run(MS)]);
+    tasks.push(of(2, times.collect()));
+    let how = Aggregation { pid: 1, agg: 1, bonus_type: 0, bonus_value: BONUS_NS, limit: 0 };
+    let duration_ns = 200_000 * MS;
+    let workload = Workload { tasks, aggregations: vec![how], duration_ns, ..Workload::default() };
+    let options = Options { order: Order::Ias, ..Options::default() };
+    let outcome = Sim { workload, ..Sim::keel_with(paper(1), options) }.run();
+    let waited_ns = outcome.accounts.last().unwrap().ended_ns.unwrap() / TIMES - 98 * MS;
+    // They sprint for half of the time, and half of a sprint is to come.
+    let sprint_ns = THREADS as u64 * BONUS_NS;
+    assert!(waited_ns < sprint_ns / 2, "{waited_ns} of {sprint_ns}");
 }
 
 /// Two programs on one CPU, each of which uses so many KiB; what fetching them took, in KiB, and how often
