@@ -18,7 +18,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Program {
     /// `static_loop --work N [--phases K]`: pure computation of N units of about 1 ms of a core in
-    /// all, `schedule(static)`, K barriers. Prints `static_loop seconds=... checksum=...`.
+    /// all, `schedule(static)`, K barriers. Prints `static_loop seconds=... computed=... checksum=...`.
     StaticLoop,
     /// `ep --class S|W|A|B`: NPB's EP. Prints `ep class=A seconds=... verification=SUCCESSFUL`
     /// (or `FAILED`, with exit code 1).
@@ -197,6 +197,8 @@ mod tests {
             let line = run(&programs, Program::StaticLoop, threads, args);
             field(&line, "checksum").unwrap().to_owned()
         };
+        let line = run(&programs, Program::StaticLoop, 2, &["--work", "31"]);
+        assert!(field(&line, "computed").unwrap().parse::<f64>().unwrap() > 0.0, "{line}");
         let one = checksum(1, &["--work", "31"]);
         for threads in 1..=3 {
             for phases in ["1", "5", "31"] {

@@ -44,8 +44,8 @@ static METRICS: [Metric; 6] = [
     Metric::new(
         BARRIER_EFFICIENCY,
         Kind::Index,
-        "its work, by what all CPUs could have done in that time: 1 is the pace of the \
-                      average CPU",
+        "the CPU time in which it computed, by what all CPUs had to give in that time: 1 is the \
+                      pace of the average CPU",
     ),
     Metric::new(
         STAGGERED,
@@ -142,8 +142,8 @@ fn aims() -> Vec<Aim> {
 
 const READING: &str = "\
 - On the timed machine a real-time thread takes half of CPU 1, a millisecond of two. What it really took \
-is measured; for the program with barriers, also what undisturbed CPUs do before it and after it in the \
-same round: from both follows what the CPUs could have done.
+is measured: from it follows what the CPUs had to give. Efficiencies are parts of CPU time, because what an \
+emulated CPU gets done in it changes with the host's speed.
 - On the counted machine nothing is taken of the CPUs, and only costs are measured, in instructions.
 ";
 

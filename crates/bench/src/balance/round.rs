@@ -28,8 +28,6 @@ const WORK: u64 = 4800;
 const PHASES: u64 = 10;
 /// Of the hog with the least, in computations.
 const HOG_WORK: u64 = 200_000;
-/// Where only the speed is measured: a part in so many.
-const SAMPLE: u64 = 4;
 
 /// Measures everything under the contestant that is at work.
 ///
@@ -53,16 +51,11 @@ fn programs(inside: &Inside) -> Result<Figures> {
     let programs = Installed::new()?;
     let balanced = [RUN, BOTH].contains(&inside.contestant.name.as_str());
     let job = Job { programs: &programs, cpus: inside.cpus, balanced };
-    // Of one CPU that nobody disturbs, a second, before and after: hosts change. Nothing is balanced there.
-    let calm = Job { balanced: false, ..job };
-    let before = calm.barrier(WORK / SAMPLE)?.1;
     let (barrier, taken) = beside_a_thief(|| job.barrier(WORK))?;
-    let after = calm.barrier(WORK / SAMPLE)?.1;
-    let speed = (before + after) / 2.0 / inside.cpus as f64;
-    let possible = speed * capabilities(inside.cpus, taken).iter().sum::<f64>();
+    let possible_s = barrier.took_s * capabilities(inside.cpus, taken).iter().sum::<f64>();
     let mut figures = Figures::from([
-        (BARRIER.to_owned(), barrier.0),
-        (BARRIER_EFFICIENCY.to_owned(), WORK as f64 / barrier.0 / possible),
+        (BARRIER.to_owned(), barrier.took_s),
+        (BARRIER_EFFICIENCY.to_owned(), barrier.computed_s / possible_s),
     ]);
     let (hogs, taken) = beside_a_thief(|| job.hogs(HOG_WORK))?;
     figures.insert(STAGGERED.to_owned(), hogs.iter().map(Hogs::took_s).sum());
@@ -96,17 +89,24 @@ struct Job<'a> {
     balanced: bool,
 }
 
+/// What became of the program with barriers.
+struct Barrier {
+    took_s: f64,
+    /// The CPU time that its threads had for computing, and not for waiting for each other.
+    computed_s: f64,
+}
+
 impl Job<'_> {
-    /// The time in s, and the units of work in one.
-    fn barrier(&self, work: u64) -> Result<(f64, f64)> {
+    fn barrier(&self, work: u64) -> Result<Barrier> {
         let program = self.programs.path(Program::StaticLoop).into_os_string();
         let (work_word, phases) = (work.to_string(), PHASES.to_string());
         let words = ["--work", &work_word, "--phases", &phases].map(OsString::from);
         let said = self.said(std::iter::once(program).chain(words))?;
-        let seconds: f64 = field(&said, "seconds")
-            .and_then(|seconds| seconds.parse().ok())
-            .with_context(|| format!("static_loop does not say how long it took: {said}"))?;
-        Ok((seconds, work as f64 / seconds))
+        let seconds = |name| {
+            let value = field(&said, name).and_then(|seconds| seconds.parse().ok());
+            value.with_context(|| format!("static_loop does not say {name}: {said}"))
+        };
+        Ok(Barrier { took_s: seconds("seconds")?, computed_s: seconds("computed")? })
     }
 
     fn hogs(&self, work: u64) -> Result<Vec<Hogs>> {
