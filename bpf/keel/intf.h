@@ -202,7 +202,7 @@ struct keel_search {
 
 /* A CPU's state; written by itself unless said otherwise. */
 struct cpu_state {
-	u64 clock;		/* smallest vruntime that the queue has let run, or would have by `fair` */
+	u64 clock;		/* smallest vruntime that the queue has let run in its turn */
 	u64 load;		/* weights of its runnable tasks; atomic */
 	u64 runnable;		/* how many they are; atomic */
 	u64 running_vruntime;	/* of who runs, as of running_since_ns */
@@ -212,6 +212,7 @@ struct cpu_state {
 	u64 running_space;	/* its address space, or that of who had one and ran last */
 	u64 quantum_ns;		/* how long that one did so at a stretch */
 	u64 preferred;		/* how often in a row siblings of that space were preferred */
+	u64 is_ahead;		/* 1: who runs next is preferred to others that wait */
 	u64 taken_since_ns;	/* a higher class has the CPU since then; 0: none */
 	u64 yielder;		/* who of ours gives up the CPU for this once; 0: nobody */
 	u64 idles;		/* 1: nobody of ours runs, and nobody was found */

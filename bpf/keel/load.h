@@ -13,13 +13,6 @@
 #define MAX_TAKEN_NS 10000000ULL
 #define TAKEN_LOAD (MAX_LOAD >> 10)
 
-/* Nobody whom the queue would let run by the order `fair` is behind this vruntime. It never goes back. */
-static __always_inline void advance_clock(struct cpu_state *c, u64 vruntime)
-{
-	if (vruntime_before(c->clock, vruntime))
-		WRITE_ONCE(c->clock, vruntime);
-}
-
 static __always_inline void add_load(struct cpu_state *c, u64 weight)
 {
 	__sync_fetch_and_add(&c->load, weight);

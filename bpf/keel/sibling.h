@@ -162,6 +162,7 @@ KEEL_PART bool take_sibling(u32 own, u64 space, u64 key, u64 vruntime, u32 pid)
 struct selection {
 	enum order_choice choice;
 	u64 space;
+	u64 fair;	/* the vruntime of who would by the order `fair` */
 	struct sibling sibling;
 	bool is_news;	/* a master has published its running space, and not before */
 };
@@ -173,16 +174,16 @@ static __always_inline struct selection choose(u32 own, struct cpu_state *c,
 	struct sibling sibling = {}, published = {};
 	struct order_params params = order_params();
 	struct selection selection;
-	u64 follow = 0, fair;
+	u64 follow = 0, fair = 0;
 
 	if (settings.order == ORDER_IAS && head.exists) {
 		fair = order_keeps(runs, head) ? runs.vruntime : head.vruntime;
-		advance_clock(c, fair);
 		find_sibling(&sibling, own, c->running_space, fair);
 		follow = published_to(own);
 		if (follow != c->running_space)
 			find_sibling(&published, own, follow, fair);
 	}
+	selection.fair = fair;
 	selection.choice = order_pick(&params, runs, head, sibling.as, published.as);
 	selection.space = selection.choice == CHOOSE_PUBLISHED ? follow : c->running_space;
 	selection.sibling = selection.choice == CHOOSE_PUBLISHED ? published : sibling;
@@ -204,6 +205,7 @@ static __always_inline bool take(u32 own, struct cpu_state *c, struct selection 
 			count(selection.choice == CHOOSE_SIBLING ? COUNT_AGGREGATE : COUNT_FOLLOW);
 			note_space(own, c, selection.space);
 			c->preferred++;
+			c->is_ahead = vruntime_before(selection.fair, selection.sibling.as.vruntime);
 			return true;
 		}
 		if (keeps)

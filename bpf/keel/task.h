@@ -140,13 +140,14 @@ static __always_inline void note_share(struct task_state *t, u64 now, bool ran)
 
 /*
  * The task has the CPU from now on: as the one with the smallest vruntime, unless it is preferred to
- * others that wait. Then the clock stays with these (choose()): who comes is placed by it, and would be
- * behind all of them otherwise.
+ * others that wait. Then the clock stays with these: who comes is placed by it, and would be behind all
+ * of them otherwise.
  */
 static __always_inline void note_running(struct cpu_state *c, struct task_state *t, u64 now)
 {
-	if (settings.order == ORDER_FAIR || !is_anybody_waiting_on(c, 1))
-		advance_clock(c, t->vruntime);
+	if (!c->is_ahead && vruntime_before(c->clock, t->vruntime))
+		WRITE_ONCE(c->clock, t->vruntime);
+	c->is_ahead = 0;
 	c->running_vruntime = t->vruntime;
 	c->running_since_ns = now;
 	WRITE_ONCE(c->running_weight, t->weight);

@@ -156,6 +156,7 @@ pub(crate) struct RawCpuState {
     pub running_space: u64,
     pub quantum_ns: u64,
     pub preferred: u64,
+    pub is_ahead: u64,
     pub taken_since_ns: u64,
     pub yielder: u64,
     pub idles: u64,

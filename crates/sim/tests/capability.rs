@@ -49,11 +49,10 @@ fn where_nothing_is_taken_nothing_changes() {
     assert_eq!(calm(false), calm(true));
 }
 
-/// No invariant is broken there, and all work is done: two hogs for each CPU, the last
-/// half of which have memory on the last node.
+/// No invariant is broken there, and all work is done: of two hogs for each CPU, the memory of one is on the
+/// last node.
 fn is_balanced(text: &str, disturb: impl Fn(Sim) -> Sim) {
-    let machine =
-        Machine::parse_toml(text, "odd").unwrap_or_else(|error| panic!("{text}: {error}"));
+    let machine = Machine::parse_toml(text, "odd").unwrap();
     let (cpus, last_node) = (machine.cpus.len(), machine.nodes.len().checked_sub(1));
     for parts in ["", "active,home,cost,turns"] {
         let parts = parts.parse().unwrap();

@@ -37,7 +37,7 @@ const LEAST_SHARE: u64 = 4;
 /// After so many windows in a row in which nothing was to be seen nothing can be said.
 const SILENT: u32 = 3;
 /// Pairs of windows that decide, at least and at most.
-const PAIRS: std::ops::RangeInclusive<usize> = 6..=60;
+const PAIRS: std::ops::RangeInclusive<usize> = 4..=60;
 /// What is smaller than this is not worth a bonus.
 const LEAST_GAIN: f64 = 0.01;
 /// A trial ends when the mean gain and so many standard errors are together less than that.
@@ -241,9 +241,9 @@ enum Verdict {
 /// Student's t that a decision after so many pairs needs: chance has it once in a thousand cases on either
 /// side, and so once in about a hundred trials, of which each looks so often.
 fn certain(pairs: usize) -> f64 {
-    const FEW: [f64; 19] = [
-        5.89, 5.21, 4.79, 4.50, 4.30, 4.14, 4.02, 3.93, 3.85, 3.79, 3.73, 3.69, 3.65, 3.61, 3.58,
-        3.55, 3.53, 3.50, 3.48,
+    const FEW: [f64; 21] = [
+        10.21, 7.17, 5.89, 5.21, 4.79, 4.50, 4.30, 4.14, 4.02, 3.93, 3.85, 3.79, 3.73, 3.69, 3.65,
+        3.61, 3.58, 3.55, 3.53, 3.50, 3.48,
     ];
     let at = pairs.saturating_sub(*PAIRS.start());
     // From there on it is as good as that of the normal distribution and a part for what is uncertain.
