@@ -175,8 +175,6 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 			continue;
 		search->quota -= min_u64(search->quota, view.weight);
 		search->taken++;
-		if (reason == MOVE_IDLE)
-			break;
 	}
 	return 0;
 }
