@@ -149,7 +149,7 @@ KEEL_PART bool gives_place(struct task_struct *p __arg_trusted, u32 own, u64 now
 	struct task_state *t = task_state(p);
 	u64 with;
 
-	if (!c || !t || !c->change_with)
+	if (!c || !t)
 		return false;
 	with = c->change_with;
 	c->change_with = 0;

@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::accounts::{self, Accounts, CpuTimes, Window};
 use crate::interrupt;
 use crate::noise::gap::{GapPriority, measure};
-use crate::noise::{Noise, NoiseConfig, NoiseError, NoiseKind, Running};
+use crate::noise::{Noise, NoiseConfig, NoiseError, NoiseKind, Running, on_cpu};
 
 /// The accounting may be off by so many points (hundredths of the CPU).
 pub const MARGIN_POINTS: f64 = 2.0;
@@ -80,12 +80,16 @@ impl Verified {
     }
 }
 
+/// Whether the generator's own measure and the gap probe's can both be right, in % of the CPU.
+fn agree(own_pct: f64, gap_pct: f64) -> bool {
+    (own_pct - gap_pct).abs() <= 2.0 * MARGIN_POINTS
+}
+
 /// How far what was seen is from the truth, in points, with sign: from the nearer of the two
 /// measures and nothing between them where they agree within two margins, else from the generator's
 /// own. All in % of the CPU.
 fn distance(seen_pct: f64, own_pct: f64, gap_pct: f64) -> f64 {
-    let agree = (own_pct - gap_pct).abs() <= 2.0 * MARGIN_POINTS;
-    let other_pct = if agree { gap_pct } else { own_pct };
+    let other_pct = if agree(own_pct, gap_pct) { gap_pct } else { own_pct };
     seen_pct - seen_pct.clamp(own_pct.min(other_pct), own_pct.max(other_pct))
 }
 
@@ -167,17 +171,21 @@ struct Seen {
 }
 
 impl Probe<'_> {
-    /// The middle one of several measurements, by the error of the accounting. A generator's own
-    /// measure varies, too: that of udp, which knows what a send costs from before and after only,
-    /// by two points.
+    /// The middle one of several measurements, by the error of the accounting, of those that tell
+    /// most: in which others took little and the two measures agree, if there is any. A generator's
+    /// own measure varies, too: that of udp, which knows what a send costs from before and after only,
+    /// by two points; that of a fine softirq noise by seven when the host is slow for a moment.
     fn middle(&mut self, kind: NoiseKind, config: NoiseConfig) -> Result<Verified> {
         let mut rows = Vec::new();
         for _ in 0..TRIES {
             rows.push(self.once(kind, config)?);
         }
         let is_calm = |row: &Verified| row.foreign_pct <= MAX_FOREIGN_PCT;
-        if rows.iter().any(is_calm) {
-            rows.retain(is_calm);
+        let is_certain = |row: &Verified| agree(row.own_pct, row.gap_pct);
+        for tells_most in [&is_calm as &dyn Fn(&Verified) -> bool, &is_certain] {
+            if rows.iter().any(tells_most) {
+                rows.retain(tells_most);
+            }
         }
         let error = |row: &Verified| row.cbinfo_error.unwrap_or(row.procfs_error);
         rows.sort_by(|a, b| error(a).total_cmp(&error(b)));
@@ -187,6 +195,10 @@ impl Probe<'_> {
 
     fn once(&mut self, kind: NoiseKind, config: NoiseConfig) -> Result<Verified> {
         interrupt::check()?;
+        if let Some(cbinfo) = self.accounts.cbinfo() {
+            // Here and now: virtual CPUs differ in it, and by half within minutes.
+            on_cpu(self.cpu, || cbinfo.settle_interrupt_cost())??;
+        }
         let quiet = self.see(QUIET_WINDOW, None)?;
         let running = Noise::start(kind, self.cpu, config)?;
         let noisy = self.see(NOISY_WINDOW, Some(&running));

@@ -13,6 +13,7 @@ mod staggered;
 use anyhow::Result;
 
 use crate::guest::{self, Aim, Clock, Contestant, Experiment, Kind, Metric, Wanted};
+use crate::keel::{ENQUEUE_DISPATCH, USUAL};
 
 /// The keel as it takes CPUs for equal.
 const COUNT: &str = "count";
@@ -31,8 +32,6 @@ const BARRIER: &str = "barrier";
 const BARRIER_EFFICIENCY: &str = "barrier-efficiency";
 const STAGGERED: &str = "staggered";
 const STAGGERED_EFFICIENCY: &str = "staggered-efficiency";
-const ENQUEUE_DISPATCH: &str = "enqueue-dispatch";
-const USUAL: &str = "enqueue-dispatch-p50";
 
 static METRICS: [Metric; 6] = [
     Metric::new(

@@ -7,13 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::staggered::{Hogs, efficiency};
-use super::{
-    BARRIER, BARRIER_EFFICIENCY, BOTH, ENQUEUE_DISPATCH, RUN, STAGGERED, STAGGERED_EFFICIENCY,
-    USUAL,
-};
+use super::{BARRIER, BARRIER_EFFICIENCY, BOTH, RUN, STAGGERED, STAGGERED_EFFICIENCY};
 use crate::command::{run, set_threads};
 use crate::guest::{Figures, Inside};
-use crate::keel;
+use crate::keel::{self, ENQUEUE_DISPATCH, USUAL};
 use crate::noise::{Noise, NoiseConfig, NoiseKind};
 use crate::programs::{Installed, Program, field};
 

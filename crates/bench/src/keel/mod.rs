@@ -11,6 +11,7 @@ mod round;
 
 use anyhow::{Result, bail};
 
+pub use metric::{ENQUEUE_DISPATCH, USUAL};
 pub use round::{HACKBENCH, costs as callback_costs};
 
 use crate::guest::{self, Clock, Contestant, Experiment};

@@ -28,6 +28,8 @@ use evenkeel_machine::CpuSet;
 use serde::Serialize;
 use thiserror::Error;
 
+pub use self::thread::on_cpu;
+
 /// The largest part of a CPU that a generator may take.
 pub const MAX_DUTY: f64 = 0.5;
 /// The shortest period, in µs: below it the timer's own cost would be a large part of the duty.

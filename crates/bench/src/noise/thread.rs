@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use evenkeel_machine::CpuSet;
-use nix::sched::{CpuSet as Mask, sched_setaffinity};
+use nix::sched::{CpuSet as Mask, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
@@ -19,6 +19,21 @@ pub(super) fn pin(cpu: u32) -> Result<(), NoiseError> {
     let mut cpus = CpuSet::new();
     cpus.insert(cpu);
     pin_to(&cpus)
+}
+
+/// Does something while the calling thread runs on this CPU only; afterwards it may run where it
+/// might before.
+///
+/// # Errors
+/// The thread may not be pinned, or not be let go again.
+pub fn on_cpu<T>(cpu: u32, work: impl FnOnce() -> T) -> Result<T, NoiseError> {
+    let failed = |e| NoiseError::failed("cannot tell where a thread may run", e);
+    let before = sched_getaffinity(Pid::from_raw(0)).map_err(failed)?;
+    pin(cpu)?;
+    let done = work();
+    sched_setaffinity(Pid::from_raw(0), &before)
+        .map_err(|e| NoiseError::failed("cannot let a thread go again", e))?;
+    Ok(done)
 }
 
 /// Lets the calling thread run on these CPUs only.

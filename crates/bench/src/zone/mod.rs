@@ -15,6 +15,7 @@ use anyhow::Result;
 
 use crate::guest::contestant::EEVDF;
 use crate::guest::{self, Aim, Clock, Contestant, Experiment, Kind, Metric, Wanted};
+use crate::keel::ENQUEUE_DISPATCH;
 
 /// The keel that may balance at any time.
 const ALWAYS: &str = "always";
@@ -26,7 +27,6 @@ const HIGH: &str = "warm-high";
 const COLD: &str = "cold";
 
 const SELECT_CPU: &str = "select-cpu";
-const ENQUEUE_DISPATCH: &str = "enqueue-dispatch";
 /// How often select_cpu asks the gate.
 const ASKED: &str = "gate-asked";
 
