@@ -31,9 +31,9 @@
 #include "keel/ask.h"
 #include "keel/shield.h"
 #include "keel/migrate.h"
-#include "keel/active.h"
 #include "keel/call.h"
 #include "keel/place.h"
+#include "keel/active.h"
 #include "keel/evict.h"
 #include "keel/queue.h"
 #include "keel/tick.h"
@@ -59,6 +59,9 @@ s32 KEEL_OPS_S(keel_init)
 		if (error)
 			return error;
 	}
+	/* Those that never run anything of ours do nothing, for all that we know. */
+	bpf_for(cpu, 0, settings.online)
+		set_bit(&idle_cpus, cpu_at(cpu));
 	return 0;
 }
 

@@ -195,6 +195,15 @@ POLICY bool balance_heavier(const struct balance_params *params, const struct gr
 }
 
 /*
+ * Whether an idle CPU does not even look for somebody who waits: whoever there is has room on faster
+ * ones (paper 002, 4.1.3; Algorithm 1, lines 2 and 3).
+ */
+POLICY bool balance_abstains(const struct balance_params *params)
+{
+	return params->kind == BALANCE_CAPABILITY && params->faster && params->tasks <= params->faster;
+}
+
+/*
  * How much load the CPU `own` pulls from the busiest CPU of a group; 0: none.
  * `shared`: both share a cache.
  */
@@ -215,7 +224,7 @@ POLICY u64 balance_quota(const struct balance_params *params, const struct group
 
 		return balance_has(params, PART_BARE) || theirs * 100 > ours * pct ? even : 0;
 	}
-	if (params->kind == BALANCE_CAPABILITY && to < from && params->tasks <= params->faster)
+	if (to < from && balance_abstains(params))
 		return 0;
 	/*
 	 * Somebody waits there although this CPU has nothing to do: at least the one, unless
@@ -240,6 +249,26 @@ enum task_score {
 	SCORE_FIRST,
 	SCORE_SIBLING,		/* belongs with what the pulling CPU's group runs */
 };
+
+/*
+ * The share of running in the time that a task does not wait, over about a second: of all that there was
+ * of it (`known_ns`) until that is so long, then of what is lately. `value` after `ns` more in which it
+ * ran or slept; both in the unit of decayed_share().
+ */
+#define BOUND_SHIFT 5
+#define BOUND_NS (1ULL << (HALF_LIFE_SHIFT + BOUND_SHIFT))
+POLICY u32 balance_bound_share(u32 value, u64 known_ns, u64 ns, bool ran)
+{
+	u64 full = (u64)FULL << 10;
+
+	known_ns = min_u64(known_ns, BOUND_NS);
+	if (known_ns == BOUND_NS)
+		return decayed_share(value, ns >> BOUND_SHIFT, ran);
+	ns = min_u64(ns, BOUND_NS);
+	if (!ns)
+		return value;
+	return (u32)((min_u64(value, full) * known_ns + (ran ? full * ns : 0)) / (known_ns + ns));
+}
 
 /*
  * Whether a task is bound by the CPU, given its share of running in the time that it
@@ -328,8 +357,8 @@ POLICY bool balance_home(const struct balance_params *params, const struct cpu_v
 POLICY bool balance_active(const struct balance_params *params, const struct cpu_view *best,
 			   const struct cpu_view *candidate)
 {
-	u64 here = balance_capability(params, best->capability);
-	u64 there = balance_capability(params, candidate->capability);
+	u64 here = balance_pace(params, best, true);
+	u64 there = balance_pace(params, candidate, true);
 
 	return candidate->idle && there * 100 > here * (best->idle ? 100 : ACTIVE_PCT);
 }

@@ -13,10 +13,12 @@ KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own)
 	struct balance_params params = balance_params();
 	struct task_state *t = task_state(p);
 	struct cpu_view best;
-	u32 level, position;
+	u32 level, position, memory;
 
 	if (!t || !view_cpu(own, &best))
 		return own;
+	memory = memory_of(p, t);
+	best.far = far_of(memory, own);
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
 		u32 first = range_at(domain.first_range).first;
@@ -27,8 +29,9 @@ KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own)
 			u32 cpu = cpu_at(position);
 			struct cpu_view view;
 
-			if (may_run_on(p, cpu) && !is_closed(t, cpu) && view_cpu(cpu, &view) &&
-			    balance_active(&params, &best, &view))
+			if (is_closed(t, cpu) || !view_place(p, memory, cpu, &view))
+				continue;
+			if (balance_active(&params, &best, &view))
 				best = view;
 		}
 		if (best.cpu != own)

@@ -24,7 +24,9 @@ static __always_inline struct balance_params idle_params(u32 own)
 	if (params.kind == BALANCE_COUNT)
 		return params;
 	refresh_machine();
+	/* Any of them may be shielded: then they are for nobody. */
 	params.faster = faster_than(own);
+	params.faster -= min_u64(params.faster, READ_ONCE(tunables.shielded));
 	params.tasks = READ_ONCE(machine.tasks);
 	return params;
 }
@@ -146,7 +148,8 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 			break;
 		search->budget--;
 		t = task_state(p);
-		if (!t || (is_closed(t, own) | !may_run_on(p, own)))
+		if (!t || (is_closed(t, own) | !may_run_on(p, own)) ||
+		    (search->overdue && !is_overdue(t, now)))
 			continue;
 		view.weight = t->counted_weight;
 		view.rested_ns = now - t->rested_since_ns;
@@ -173,17 +176,18 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 			continue;
 		if (!hand_over(THIS_ITERATOR, p, t, source, own))
 			continue;
-		search->quota -= min_u64(search->quota, view.weight);
+		search->quota -= min_u64(search->quota, search->overdue ? MAX_LOAD : view.weight);
 		search->taken++;
 	}
 	return 0;
 }
 
 /*
- * Moves waiting tasks from the queue of `source` to that of `own`; whether there were any. A part of
- * its own, because Linux 6.18's verifier loses track of registers where it is inlined three times.
+ * Moves waiting tasks from the queue of `source` to that of `own`, or only one who is overdue; whether
+ * there were any. A part of its own, because Linux 6.18's verifier loses track of registers where it is
+ * inlined three times.
  */
-KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason)
+KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, bool overdue)
 {
 	struct cpu_state *c = cpu_state(own);
 	u64 now = scx_bpf_now();
@@ -195,6 +199,7 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason)
 	c->search.follow = published_to(own);
 	c->search.others = 0;
 	c->search.taken = 0;
+	c->search.overdue = overdue;
 	/* Whoever is none has a search of its own: a CPU must not stay idle for want of siblings. */
 	if (settings.order == ORDER_IAS && c->search.follow) {
 		c->search.budget = READ_ONCE(tunables.sibling_window);
@@ -216,23 +221,28 @@ KEEL_PART bool balance_idle(u32 own)
 {
 	struct balance_params params;
 	struct cpu_state *c = cpu_state(own);
-	u64 overdue_on;
+	u64 overdue_on, quota;
 	struct cpu_view view;
 	bool taken = false;
 	u32 level, i;
 
 	if (!c || !is_any(&waiting_cpus))
 		return 0;
-	count(COUNT_TRY_IDLE);
 	overdue_on = __sync_lock_test_and_set(&c->overdue_on, 0);
-	if (overdue_on && pull(own, overdue_on - 1, MAX_LOAD, MOVE_IDLE))
-		return 1;
+	/* Liveness, whatever the policy thinks of it: just who is overdue, and one of them. */
+	if (overdue_on) {
+		count(COUNT_TRY_IDLE);
+		if (pull(own, overdue_on - 1, MAX_LOAD, MOVE_IDLE, true))
+			return 1;
+	}
 	params = idle_params(own);
 	view_own(own, c, &view);
 	view.idle = true;
+	if (balance_abstains(&params))
+		return 0;
+	count(COUNT_TRY_IDLE);
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
-		u64 quota;
 
 		c->busiest = GROUP_NONE;
 		bpf_for(i, 0, domain.ranges) {
@@ -248,16 +258,32 @@ KEEL_PART bool balance_idle(u32 own)
 		}
 		quota = balance_quota(&params, &c->busiest, &view, domain.shared);
 		if (quota)
-			taken = pull(own, c->busiest.busiest, quota, MOVE_IDLE);
+			taken = pull(own, c->busiest.busiest, quota, MOVE_IDLE, false);
 		if (taken)
 			break;
 	}
 	return taken;
 }
 
+/* Who looks for all of a group that `own` is one of: the first that is at work. */
+KEEL_PART u32 leader_of(u32 first, u32 count, u32 own)
+{
+	u32 position;
+
+	bpf_for(position, first, first + count) {
+		u32 cpu = cpu_at(position);
+		struct cpu_state *c = cpu_state(cpu);
+
+		if (cpu == own || (c && READ_ONCE(c->running_weight) && !READ_ONCE(c->taken_since_ns)))
+			return cpu;
+	}
+	return own;
+}
+
 /*
  * A busy CPU looks for more load than it has itself, in each domain whose time has
- * come. For a group of several CPUs, the first one does it.
+ * come. For a group of several CPUs, the first one that is at work does it: idle ones look by
+ * themselves, and have no tick.
  */
 KEEL_PART int balance_periodic(u32 own, u64 now)
 {
@@ -270,7 +296,7 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 		return 0;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
-		u32 first = own;
+		u32 leader = own;
 		u64 quota;
 
 		if (!domain.ranges)
@@ -287,18 +313,18 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 			sum_group(&c->group, range.first, range.count, NULL, NULL);
 			if (holds(range, position_of(own))) {
 				c->ours = c->group;
-				first = c->ours.first;
+				leader = leader_of(range.first, range.count, own);
 			} else if (c->group.busiest != NO_CPU &&
 				   balance_heavier(&params, &c->group, &c->busiest)) {
 				c->busiest = c->group;
 			}
 		}
-		if (first != own || !balance_heavier(&params, &c->busiest, &c->ours))
+		if (leader != own || !balance_heavier(&params, &c->busiest, &c->ours))
 			continue;
 		view_own(own, c, &view);
 		quota = balance_quota(&params, &c->busiest, &view, domain.shared);
 		if (quota)
-			pull(own, c->busiest.busiest, quota, MOVE_PERIODIC);
+			pull(own, c->busiest.busiest, quota, MOVE_PERIODIC, false);
 	}
 	return 0;
 }

@@ -134,6 +134,22 @@ static __always_inline u32 claim_better(struct task_struct *p, u32 memory, u32 c
 	return better;
 }
 
+/* Whether a task that has used up its slice on a CPU is better off on one that idles. */
+static __always_inline bool is_better_off(struct task_struct *p, struct task_state *t, u32 own, u32 idle)
+{
+	u32 memory = memory_of(p, t);
+	struct cpu_view best;
+
+	if (!view_cpu(own, &best))
+		return true;
+	best.idle = false;
+	best.far = far_of(memory, own);
+	/* It is a part of the load that it would leave behind. */
+	best.load -= min_u64(best.load, t->counted_weight);
+	consider(&best, idle, memory, true, 0);
+	return best.cpu == idle;
+}
+
 /* An idle CPU near `prev`, claimed, and then `is_free` is set; or another CPU. */
 static __always_inline s32 find_idle(struct task_struct *p, struct task_state *t, s32 prev,
 				     u64 wake_flags, bool *is_free)

@@ -78,9 +78,10 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 	idle = pick_idle(p, t, own);
 	if (idle < 0 || idle == own)
 		return own;
+	idle = claim_better(p, memory_of(p, t), idle);
 	if (pushed_off)
 		count_ungated(MOVE_IDLE);
-	else if (!may_move(own, p, MOVE_IDLE, now)) {
+	else if (!is_better_off(p, t, own, idle) || !may_move(own, p, MOVE_IDLE, now)) {
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return own;
 	}

@@ -48,7 +48,8 @@ struct task_state {
 	u64 rested_since_ns;	/* when it last stopped running */
 	u64 run_share;		/* decayed_share() as of share_since_ns */
 	u64 share_since_ns;
-	u64 bound_share;	/* the same of the time that it does not wait, over seconds */
+	u64 bound_share;	/* the same of the time that it does not wait: balance_bound_share() */
+	u64 bound_known_ns;	/* how much of that time there was, up to BOUND_NS */
 	u64 slept_since_ns;	/* it sleeps since then, for bound_share; 0: it does not */
 	u64 above_since_ns;	/* that share is above the gate's limit; 0: it is not */
 	u64 space;		/* its address space when it was last placed */
@@ -81,8 +82,8 @@ struct cpu_bits {
 
 /* CPUs with somebody waiting in their queue. */
 struct cpu_bits waiting_cpus;
-/* CPUs that idle. Those that never ran anything of ours do, for all that we know. */
-struct cpu_bits idle_cpus = { .word = { [0 ... MAX_CPUS / 64 - 1] = ~0ULL } };
+/* CPUs that idle. */
+struct cpu_bits idle_cpus;
 
 static __always_inline void set_bit(struct cpu_bits *bits, u32 cpu)
 {

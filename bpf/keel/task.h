@@ -101,8 +101,12 @@ static __always_inline u64 running_vruntime(struct cpu_state *c, u64 now)
 	return order_charge(vruntime, now - since_ns, weight);
 }
 
-/* 32 times the half-life of utilisation: what a task is like shows over a second. */
-#define BOUND_SHIFT 5
+/* Lets a time count in which the task ran, or slept. */
+static __always_inline void note_bound(struct task_state *t, u64 ns, bool ran)
+{
+	t->bound_share = balance_bound_share(t->bound_share, t->bound_known_ns, ns, ran);
+	t->bound_known_ns = min_u64(t->bound_known_ns + ns, BOUND_NS);
+}
 
 /* Lets the time up to now count as slept, if it was. */
 static __always_inline void note_awake(struct task_state *t, u64 now)
@@ -112,8 +116,7 @@ static __always_inline void note_awake(struct task_state *t, u64 now)
 	if (settings.balance != BALANCE_CAPABILITY || !since)
 		return;
 	t->slept_since_ns = 0;
-	t->bound_share = decayed_share(t->bound_share, now > since ? (now - since) >> BOUND_SHIFT : 0,
-				       false);
+	note_bound(t, now > since ? now - since : 0, false);
 }
 
 /* Lets it count as run. */
@@ -121,7 +124,7 @@ static __always_inline void note_ran(struct task_state *t, u64 ran_ns)
 {
 	if (settings.balance != BALANCE_CAPABILITY)
 		return;
-	t->bound_share = decayed_share(t->bound_share, ran_ns >> BOUND_SHIFT, true);
+	note_bound(t, ran_ns, true);
 	t->bound = balance_bound(share_of(t->bound_share), t->bound);
 }
 
@@ -184,10 +187,15 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	note_returned(c);
 	note_busy(cpu, c, now);
 	note_memory(t, space_of(p), cpu);
-	if (settings.parts & PART_ACTIVE)
+	/* What the tick found was for who ran before. */
+	if (settings.parts & PART_ACTIVE) {
 		c->active_at_ns = now + ACTIVE_INTERVAL_NS;
-	if (settings.parts & PART_TURNS)
+		c->leave_to = 0;
+	}
+	if (settings.parts & PART_TURNS) {
+		c->change_with = 0;
 		WRITE_ONCE(c->running_cpus, space_of(p) ? p->nr_cpus_allowed : 0);
+	}
 	t->seen_space = space_of(p);
 	note_space(cpu, c, t->seen_space);
 	note_running(c, t, now);

@@ -33,6 +33,7 @@ static __always_inline void wake_idle(u32 own, u64 now)
 		idle = pick_idle(p, t, own);
 		if (idle < 0)
 			continue;
+		idle = claim_better(p, memory_of(p, t), idle);
 		to = cpu_state(idle);
 		if (!to || !is_overdue(t, now)) {
 			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);

@@ -150,6 +150,16 @@ u32 test_balance_fits(u64 quota, u64 weight, u32 taken)
 	return balance_fits(&params, quota, weight, taken);
 }
 
+u32 test_balance_bound_share(u32 value, u64 known_ns, u64 ns, u32 ran)
+{
+	return balance_bound_share(value, known_ns, ns, ran);
+}
+
+u32 test_balance_abstains(const struct balance_params *params)
+{
+	return balance_abstains(params);
+}
+
 u32 test_balance_bound(u32 share, u32 bound)
 {
 	return balance_bound(share, bound);

@@ -175,7 +175,7 @@ pub(crate) struct RawCpuState {
     pub overdue_on: u64,
     pub groups: [RawGroup; 3],
     /// `struct keel_search`: its fields.
-    pub search: [u64; 6],
+    pub search: [u64; 7],
     pub counters: [u64; MAX_COUNTERS],
     pub decided: u64,
     pub decision: [RawDecision; MAX_DECISIONS],

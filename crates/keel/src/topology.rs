@@ -213,15 +213,19 @@ fn node_levels(machine: &Machine, online: &[&Cpu], room: usize) -> Vec<Level> {
     levels
 }
 
-/// How far each node's memory is from each other node's CPUs, of those that have room.
+/// How far each node's memory is from each other node's CPUs; nothing is known of any where a node's
+/// number has no room: the scheduler would take it for another one.
 fn distances(machine: &Machine) -> Vec<u8> {
     let mut table = vec![0; MAX_NODES * MAX_NODES];
     let numbers: Vec<usize> = machine.nodes.iter().map(|node| node.id as usize).collect();
+    if numbers.iter().any(|number| *number >= MAX_NODES) {
+        return table;
+    }
     for node in &machine.nodes {
         let cpus_at = node.id as usize;
         for (memory_at, distance) in numbers.iter().zip(&node.distances) {
             let at = memory_at * MAX_NODES + cpus_at;
-            if let Some(slot) = table.get_mut(at).filter(|_| cpus_at < MAX_NODES) {
+            if let Some(slot) = table.get_mut(at) {
                 *slot = u8::try_from(*distance).unwrap_or(u8::MAX);
             }
         }

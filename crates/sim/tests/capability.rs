@@ -5,10 +5,13 @@
 
 mod common;
 
-use evenkeel_keel::{Balance, Options};
-use evenkeel_machine::Machine;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use evenkeel_keel::{Balance, Options, Slice};
+use evenkeel_machine::{Costs, Machine};
 use evenkeel_sim::program::{Change, Interrupts, TaskPlan, Thief};
-use evenkeel_sim::{Report, Times};
+use evenkeel_sim::{Mask, Report, Times};
 
 use common::{MS, Sim, hog, paper};
 
@@ -47,6 +50,89 @@ fn a_cpu_of_which_much_is_taken_carries_less() {
 fn where_nothing_is_taken_nothing_changes() {
     let calm = |is_static| fairness(Balance::Capability, is_static, |sim| sim);
     assert_eq!(calm(false), calm(true));
+}
+
+/// By its file's text; nothing costs anything there.
+fn machine(text: &str) -> Machine {
+    let text = format!("name = \"machine\"\n{text}");
+    Machine { costs: Costs::none(), ..Machine::parse_toml(&text, "machine").unwrap() }
+}
+
+/// These CPUs.
+fn cpus(cpus: RangeInclusive<u32>) -> Arc<Mask> {
+    let mut mask = Mask::EMPTY;
+    cpus.for_each(|cpu| mask.set(cpu));
+    Arc::new(mask)
+}
+
+/// Who may run on these only.
+fn hog_on(allowed: RangeInclusive<u32>, ns: u64) -> TaskPlan {
+    TaskPlan { allowed: Some(cpus(allowed)), ..hog(ns) }
+}
+
+/// The policy decides who goes to a CPU that idles, at the end of a slice, too: it was whoever came by.
+#[test]
+fn nobody_leaves_for_a_cpu_that_is_too_slow() {
+    let takes = |slow: u32| {
+        let kinds = format!(
+            "kinds = [{{ cpus = \"0\", capability = 1024 }}, {{ cpus = \"1-3\", capability = {slow} }}]"
+        );
+        let options = Options { balance: Balance::Capability, ..Options::default() };
+        let outcome = Sim::keel_with(machine(&kinds), options).tasks(2, hog(100 * MS)).run();
+        let ran_ns = outcome.accounts.iter().map(|account| account.ran_ns).sum::<u64>();
+        (outcome.time_ns / MS, ran_ns / MS)
+    };
+    // What is done on the fast CPU takes as long as it says.
+    assert_eq!(takes(200), (200, 200), "a turn of two is worth two and a half times as much");
+    let (time_ms, ran_ms) = takes(700);
+    assert!(time_ms < 150 && ran_ms > 220, "it is worth less: {time_ms} ms, {ran_ms} ms");
+}
+
+/// Only who has waited for too long goes to an idle CPU whatever the policy says: it was everybody.
+#[test]
+fn an_idle_cpu_takes_one_who_is_overdue_and_not_all() {
+    let kinds = r#"kinds = [{ cpus = "0", capability = 1024 }, { cpus = "1", capability = 100 }]"#;
+    let slice = Slice::from_us(20_000).unwrap();
+    let options = Options { balance: Balance::Capability, slice, ..Options::default() };
+    let sim = Sim::keel_with(machine(kinds), options).tasks(4, hog(100 * MS)).simulation();
+    let report = Report::new(&sim, &sim.run().unwrap());
+    assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+    assert_eq!(report.counters["move_idle"], 1, "who comes first has not ended yet");
+}
+
+/// Who waits for long goes to a slow CPU although there are as few tasks as fast CPUs: it may not use
+/// those.
+#[test]
+fn a_slow_cpu_helps_whom_the_faster_ones_cannot() {
+    let machine = machine(
+        r#"kinds = [{ cpus = "0,2-3", capability = 1024 }, { cpus = "1", capability = 800 }]"#,
+    );
+    let options = Options { balance: Balance::Capability, ..Options::default() };
+    let outcome = Sim::keel_with(machine, options).tasks(2, hog_on(0..=1, 200 * MS)).run();
+    assert!(outcome.time_ns < 300 * MS, "one after the other takes 400 ms: {}", outcome.time_ns);
+}
+
+/// A group's first CPU idles, because nobody there may use it: the next one balances for it.
+#[test]
+fn the_first_cpu_at_work_balances_for_its_group() {
+    let machine = machine(
+        r#"
+kinds = [{ cpus = "0-3", capability = 1024 }]
+nodes = [
+  { id = 0, cpus = "0-1", distances = [10, 20] },
+  { id = 1, cpus = "2-3", distances = [20, 10] },
+]
+"#,
+    );
+    let mut sim = Sim::keel(machine).tasks(6, hog_on(2..=3, 600 * MS));
+    sim = sim.task(hog_on(1..=1, 6_000 * MS));
+    let widen = |task| (50 * MS, Change::Affinity { task, allowed: cpus(1..=3) });
+    sim.workload.changes.extend((0..6).map(widen));
+    let outcome = sim.run();
+    let ended = outcome.accounts.iter().take(6).map(|account| account.ended_ns.unwrap());
+    // Two CPUs need 1,800 ms for them, three 1,400 with the seventh.
+    let last_ms = ended.max().unwrap() / MS;
+    assert!(last_ms < 1_600, "{last_ms}");
 }
 
 /// No invariant is broken there, and all work is done: of two hogs for each CPU, the memory of one is on the

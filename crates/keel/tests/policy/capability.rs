@@ -80,6 +80,37 @@ fn bound_is_who_hardly_sleeps_with_hysteresis() {
     assert!(bound(pct(42), true) && !bound(pct(40), true));
 }
 
+/// Known from the first burst on: the paper's processes have ended before a second is over.
+#[test]
+fn what_a_task_is_like_shows_at_once_and_for_a_second() {
+    const MS: u64 = 1_000_000;
+    let after = |bursts: &[(u64, bool)]| {
+        let (mut share, mut known_ns) = (0, 0);
+        for &(ns, ran) in bursts {
+            share = bound_share(share, known_ns, ns, ran);
+            known_ns += ns;
+        }
+        f64::from(share) / f64::from(FULL << 10)
+    };
+    let is = |share: f64, wanted: f64| assert!((share - wanted).abs() < 0.01, "{share}, {wanted}");
+    is(after(&[(10 * MS, true)]), 1.0);
+    is(after(&[(10 * MS, true), (30 * MS, false)]), 0.25);
+    is(after(&[(10 * MS, true), (30 * MS, false)].repeat(20)), 0.25);
+    // After that, what is lately counts: half of it is forgotten in a second.
+    is(after(&[(1_100 * MS, true), (1_074 * MS, false)]), 0.5);
+    assert!(after(&[(1_100 * MS, true), (10_000 * MS, false)]) < 0.01);
+}
+
+/// "systemwide task to speed core ratio is <= 1 and current core is a normal core": lines 2 and 3.
+#[test]
+fn a_slow_cpu_does_not_look_while_there_is_room_on_faster_ones() {
+    let few = BalanceParams { tasks: 4, faster: 4, ..MANY };
+    assert!(few.abstains());
+    assert!(!BalanceParams { tasks: 5, ..few }.abstains(), "one too many");
+    assert!(!BalanceParams { tasks: 0, faster: 0, ..few }.abstains(), "none is faster");
+    assert!(!BalanceParams { kind: 0, ..few }.abstains(), "count knows no faster ones");
+}
+
 /// "a least loaded core will be allocated".
 #[test]
 fn a_waking_task_goes_where_it_gets_most() {

@@ -240,6 +240,8 @@ mod raw {
             shared: u32,
         ) -> u64;
         pub safe fn test_balance_fits(quota: u64, weight: u64, taken: u32) -> u32;
+        pub safe fn test_balance_bound_share(value: u32, known_ns: u64, ns: u64, ran: u32) -> u32;
+        pub safe fn test_balance_abstains(params: &BalanceParams) -> u32;
         pub safe fn test_balance_bound(share: u32, bound: u32) -> u32;
         pub safe fn test_balance_task_score(
             params: &BalanceParams,
@@ -403,9 +405,18 @@ impl BalanceParams {
         raw::test_balance_task_score(self, task, from, to)
     }
 
+    pub fn abstains(&self) -> bool {
+        raw::test_balance_abstains(self) != 0
+    }
+
     pub fn home(&self, best: &CpuView, candidate: &CpuView) -> bool {
         raw::test_balance_home(self, best, candidate) != 0
     }
+}
+
+/// The share of running, in the unit of [`decayed_share`].
+pub fn bound_share(value: u32, known_ns: u64, ns: u64, ran: bool) -> u32 {
+    raw::test_balance_bound_share(value, known_ns, ns, u32::from(ran))
 }
 
 pub fn bound(share: u32, bound: bool) -> bool {

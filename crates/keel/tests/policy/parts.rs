@@ -99,6 +99,9 @@ fn who_runs_alone_leaves_for_a_faster_cpu_that_idles() {
     let nearly = CpuView { capability: FULL * 9 / 10, ..cpu(0, 1) };
     assert!(!ACTIVE.active(&nearly, &idle));
     assert!(ACTIVE.active(&CpuView { idle: true, ..nearly }, &idle));
+    // A CPU twice as fast is none where its memory is twice as far.
+    let (near, far) = (CpuView { far: 10, ..here }, CpuView { far: 20, ..idle });
+    assert!(!ACTIVE.active(&near, &far) && ACTIVE.active(&near, &CpuView { far: 10, ..idle }));
 }
 
 #[test]
