@@ -31,6 +31,18 @@ fn shown(topology: &Topology, cpu: u32) -> Vec<String> {
         .collect()
 }
 
+/// A domain that is larger than a node holds the nodes that are nearest, counted from the CPU on.
+fn assert_nearest(machine: &Machine, cpu: u32, span: &CpuSet) {
+    let node_of = |cpu: u32| machine.cpus.iter().find(|other| other.id == cpu).unwrap().node;
+    let own = node_of(cpu);
+    let is_larger = span.iter().any(|other| node_of(other) != own);
+    let far = |other: u32| machine.distance(own, node_of(other)).unwrap();
+    let farthest = span.iter().map(far).max().unwrap();
+    for outside in machine.online().difference(span).iter().filter(|_| is_larger) {
+        assert!(far(outside) > farthest, "CPU {outside} is nearer to CPU {cpu} than {span} is");
+    }
+}
+
 /// What the keel relies on.
 fn assert_rules(machine: &Machine, topology: &Topology) {
     let online = machine.online();
@@ -54,9 +66,18 @@ fn assert_rules(machine: &Machine, topology: &Topology) {
             });
             assert!(inside.is_subset(&span) && inside != span, "domains grow");
             assert_eq!(usize::from(raw.domain[level].cpus), span.len());
+            assert_nearest(machine, cpu, &span);
             inside = span;
         }
         assert!(online.len() == 1 || inside == online, "the largest domain holds all");
+    }
+    // From the CPUs of one to the memory of the other, whatever the way back is.
+    let numbers = || machine.nodes.iter().map(|node| node.id);
+    for from in numbers() {
+        for to in numbers() {
+            let told = topology.distances[to as usize * MAX_NODES + from as usize];
+            assert_eq!(Some(u32::from(told)), machine.distance(from, to), "from {from} to {to}");
+        }
     }
 }
 
@@ -92,23 +113,29 @@ fn cores_with_and_without_siblings() {
 
 #[test]
 fn asymmetric_distances_and_many_levels() {
-    // A line of twelve nodes: eleven distances, more than there are levels.
+    // A ring of twelve nodes with one direction, which are numbered in no order: eleven distances, more
+    // than there are levels, and the way back is another one than the way there.
+    let place = |node: u32| node * 5 % 12;
+    let steps = |from: u32, to: u32| (place(to) + 12 - place(from)) % 12;
     let nodes: Vec<String> = (0..12_u32)
         .map(|from| {
-            let distances = (0..12_u32).map(|to| (10 + from.abs_diff(to)).to_string());
+            let distances = (0..12_u32).map(|to| (10 + steps(from, to)).to_string());
             let distances: Vec<String> = distances.collect();
             format!("{{ id = {from}, cpus = \"{from}\", distances = [{}] }}", distances.join(", "))
         })
         .collect();
     let text = format!(
-        "name = \"line\"\nkinds = [{{ cpus = \"0-11\", capability = 1024 }}]\nnodes = [{}]\n",
+        "name = \"ring\"\nkinds = [{{ cpus = \"0-11\", capability = 1024 }}]\nnodes = [{}]\n",
         nodes.join(", ")
     );
-    let machine = Machine::parse_toml(&text, "line").unwrap();
+    let machine = Machine::parse_toml(&text, "ring").unwrap();
     let topology = topology(&machine);
     assert_eq!(topology.levels as usize, MAX_LEVELS);
     assert_rules(&machine, &topology);
-    assert_eq!(shown(&topology, 4)[0], "3 / 4 / 5");
+    assert_eq!(machine.distance(4, 9), Some(11));
+    assert_eq!(machine.distance(9, 4), Some(21));
+    // The next one on the ring, and not the one before.
+    assert_eq!(shown(&topology, 4)[..2], ["4 / 9", "2 / 4 / 9"]);
     assert_eq!(topology.cpus[0].domain[MAX_LEVELS - 1].cpus, 12);
 }
 
