@@ -64,6 +64,62 @@ fn packets_are_measured_and_written() {
     }
 }
 
+/// What the cells of paper 002 are called in a row, for whoever reads these files.
+const CELL_FIELDS: [&str; 10] = [
+    "ci95",
+    "gain_algorithm1_pct",
+    "gain_ours_pct",
+    "optimum_ms",
+    "paper_gain_pct",
+    "paper_tat_unaware_ms",
+    "processes",
+    "system",
+    "tat_unaware_ms",
+    "workload",
+];
+/// Those of them that were simulated many times.
+const JUDGED: [&str; 3] = ["gain_algorithm1_pct", "gain_ours_pct", "tat_unaware_ms"];
+
+#[test]
+fn cells_are_simulated_and_written() {
+    let host = Host::new();
+    let (json, docs) = (host.path("002.json"), host.path("docs"));
+    std::fs::create_dir(&docs).unwrap();
+    let mut command = host.command(EVENKEEL);
+    command.args(["repro", "002", "--quick", "--json"]).arg(&json).arg("--docs").arg(&docs);
+    let run = output(&mut command);
+    assert!(run.status.success(), "{run:?}");
+    assert_eq!(ids(&json), ["tables", "fit", "slices", "causes", "layouts"]);
+    let study: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let rows = study["parts"][0]["rows"].as_array().unwrap();
+    assert!((1..=30).contains(&rows.len()), "{} cells", rows.len());
+    let mut cells = std::collections::BTreeSet::new();
+    for row in rows {
+        let row = row.as_object().unwrap();
+        let names: std::collections::BTreeSet<&str> = row.keys().map(String::as_str).collect();
+        assert!(names.iter().eq(CELL_FIELDS.iter()), "{row:?}");
+        let number = |name: &str| row[name].as_f64().unwrap();
+        for name in ["paper_tat_unaware_ms", "tat_unaware_ms", "optimum_ms"] {
+            assert!(number(name) > 0.0, "{name}: {row:?}");
+        }
+        assert!(number("optimum_ms") < number("tat_unaware_ms"), "{row:?}");
+        for name in JUDGED {
+            let interval = row["ci95"][name].as_array().unwrap();
+            let [least, most] = [0, 1].map(|at: usize| interval[at].as_f64().unwrap());
+            assert!((least..=most).contains(&number(name)), "{name}: {row:?}");
+        }
+        let words = ["system", "workload"].map(|name| row[name].as_str().unwrap().to_owned());
+        cells.insert((words, row["processes"].as_u64().unwrap()));
+    }
+    assert_eq!(cells.len(), rows.len(), "a cell twice: {cells:?}");
+    for system in ["AMC1", "AMC2", "AMC3"] {
+        assert!(cells.iter().any(|([of, _], _)| of == system), "{system}: {cells:?}");
+    }
+    let page = std::fs::read_to_string(docs.join("002.md")).unwrap();
+    assert!(page.contains("(002/amc1-w1-gain.svg)"), "{page}");
+    assert!(docs.join("002/amc1-w1-gain.svg").exists());
+}
+
 #[test]
 fn what_does_not_exist_is_refused_before_anything_is_measured() {
     let host = Host::new();
