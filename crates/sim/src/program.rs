@@ -192,6 +192,9 @@ pub enum Change {
         /// 0..=1024; at least 1.
         capability: u32,
     },
+    /// A scheduler that wants to know is told that so much is left of each CPU, 0..=1024, whatever it
+    /// really does.
+    Told(Vec<u32>),
     /// From now on these CPUs take only who may run nowhere else.
     Shield(Shield),
     /// A task may run on these CPUs only.

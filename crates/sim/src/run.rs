@@ -143,7 +143,7 @@ impl Simulation {
             return Err(RecordError::Scheduler(self.scheduler.to_string()));
         };
         let untold = |(_, change): &(u64, Change)| {
-            matches!(change, Change::Hotplug { .. } | Change::Shield(_))
+            matches!(change, Change::Hotplug { .. } | Change::Told(_) | Change::Shield(_))
         };
         if self.faults != FaultPlan::default() || self.workload.changes.iter().any(untold) {
             return Err(RecordError::Faults);

@@ -185,10 +185,36 @@ fn so_are_cpus_whose_speed_changes_every_millisecond() {
 name = "restless"
 kinds = [{ cpus = "0-3", capability = 1024 }]
 "#;
+    // What CPUs do and what is said of them changes at once, to nothing and to all as well, and what is
+    // said need not be true.
     is_balanced(text, |mut sim| {
         let capability = |at: u64| [0, 1, 300, 1024][(at % 4) as usize];
-        let change = |at| Change::Capability { cpu: at as u32 % 3, capability: capability(at) };
-        sim.workload.changes.extend((1..200).map(|at| (at * MS, change(at))));
+        let told = |at: u64| match at % 7 {
+            0 => vec![0; 4],
+            1 => vec![1024; 4],
+            _ => (0..4).map(|cpu| capability(at + cpu)).collect(),
+        };
+        for at in 1..200 {
+            let cpu = at as u32 % 3;
+            let change = Change::Capability { cpu, capability: capability(at) };
+            sim.workload.changes.push((at * MS, change));
+            sim.workload.changes.push((at * MS, Change::Told(told(at))));
+        }
         sim
     });
+}
+
+#[test]
+fn what_is_told_counts_for_who_asked() {
+    // Of two CPUs a quarter is said to be left, though they are as fast as the others.
+    let told = |mut sim: Sim| {
+        let each = |at| (at * MS, Change::Told(vec![1024, 1024, 256, 256]));
+        sim.workload.changes.extend((1..1_000).map(each));
+        sim
+    };
+    let calm = fairness(Balance::Capability, true, |sim| sim);
+    assert_eq!(fairness(Balance::Capability, true, told), calm);
+    let misled = fairness(Balance::Capability, false, told);
+    println!("{calm:?} {misled:?}");
+    assert!(misled.0 < calm.0 - 0.05, "{calm:?} {misled:?}");
 }

@@ -10,6 +10,9 @@ use super::{End, Kernel};
 /// Between two looks.
 pub(super) const INTERVAL_NS: u64 = Capabilities::INTERVAL.as_nanos() as u64;
 
+/// Nothing is taken of a CPU.
+const WHOLE: u64 = 1024;
+
 /// Who tells it.
 pub(super) struct Watch {
     capabilities: Capabilities,
@@ -41,12 +44,25 @@ impl Kernel {
 
     /// Tells anything that could be: of each CPU nothing is taken, something, or all of it.
     pub(super) fn tell_anything(&mut self) {
-        const WHOLE: u64 = 1024;
-        let Some(mut capabilities) = self.untouched() else { return };
-        for cpu in 0..self.cpus.len() as u32 {
+        if self.untouched().is_none() {
+            return;
+        }
+        let left = |_| {
             let taken = [0, self.hazards.below(WHOLE), WHOLE][self.hazards.below(3) as usize];
+            (WHOLE - taken) as u32
+        };
+        let left: Vec<u32> = (0..self.cpus.len()).map(left).collect();
+        self.tell_left(&left);
+    }
+
+    /// Tells how much is left of each CPU.
+    pub(super) fn tell_left(&mut self, left: &[u32]) {
+        let Some(mut capabilities) = self.untouched() else { return };
+        for (cpu, left) in left.iter().enumerate() {
             // It is smoothed.
-            (0..32).for_each(|_| capabilities.note(cpu, taken, WHOLE));
+            (0..32).for_each(|_| {
+                capabilities.note(cpu as u32, WHOLE.saturating_sub(u64::from(*left)), WHOLE);
+            });
         }
         let record = capabilities.news().unwrap_or_else(|| capabilities.record());
         self.tell_capabilities(&record);

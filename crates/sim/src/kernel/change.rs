@@ -35,6 +35,7 @@ impl Kernel {
                     self.rate_anew(*cpu);
                 }
             }
+            Change::Told(left) => self.tell_left(left),
             Change::Shield(shield) => self.set_shield(shield),
             Change::Affinity { task, allowed } if known(task) => {
                 self.set_affinity(*task as u32, allowed);
