@@ -3,8 +3,9 @@
 //! It runs above everything else (SCHED_FIFO, the highest priority), so that it can say that it is
 //! alive and end what is out of time whatever a scheduler under test does to ordinary tasks.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -31,13 +32,13 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 /// What a job's last processes get to end by themselves.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What is mounted where: type and place. What a kernel lacks is left out.
+/// What is mounted where: type and place. What a kernel lacks is left out. Nothing is at /tmp, which is
+/// memory as all of a guest's root is: the programs may come from a checkout there, under their own paths.
 const MOUNTS: &[(&str, &str)] = &[
     ("devtmpfs", "/dev"),
     ("proc", "/proc"),
     ("sysfs", "/sys"),
     ("tmpfs", "/run"),
-    ("tmpfs", "/tmp"),
     ("tmpfs", "/dev/shm"),
     ("devpts", "/dev/pts"),
     ("cgroup2", "/sys/fs/cgroup"),
@@ -97,6 +98,10 @@ fn mount_all() {
         if made.is_err() || mounted.is_err() {
             let _ = writeln!(std::io::stderr(), "evenkeel-vm: no {kind} at {place}");
         }
+    }
+    // As everybody expects it.
+    if std::fs::set_permissions("/tmp", Permissions::from_mode(0o1777)).is_err() {
+        let _ = writeln!(std::io::stderr(), "evenkeel-vm: not everybody may write to /tmp");
     }
 }
 
