@@ -44,13 +44,16 @@ UNITS := evenkeel.service evenkeel-keel.service
 NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
-.PHONY: demo test native-test vm-test vm-soak vm-mutate sim-soak fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-refill bench-sais install uninstall
+.PHONY: demo test native-test vm-test vm-test-if-fetched vm-soak vm-mutate sim-soak fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-refill bench-sais install uninstall
 
 demo: build
 	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
 
-# Where the kernels cannot be fetched, what needs them is left out, and said to be.
 test: native-test
+	@$(MAKE) --no-print-directory vm-test-if-fetched
+
+# Where the kernels cannot be fetched, what needs them is left out, and said to be.
+vm-test-if-fetched:
 	@if $(MAKE) --no-print-directory vm-setup; then $(MAKE) --no-print-directory vm-test; else \
 		echo 'make test: the tests in virtual machines are LEFT OUT: see above what could not be fetched'; fi
 
