@@ -133,6 +133,9 @@ fn killed_again_and_again() {
     });
 }
 
+/// How often CPUs go or come at least: each of three is off once.
+const SWITCHES: u32 = 6;
+
 /// It is loaded anew each time.
 fn cpus_that_go_and_come() {
     let mut keel = Keel::start(&[]);
@@ -140,12 +143,16 @@ fn cpus_that_go_and_come() {
     // A CPU that is off idles, whoever waits.
     watched(Limits { idle_grace_ns: 0, ..ROUGH }, |witness| {
         let crowd = restless(50);
-        for round in 0..6 {
+        let end = Instant::now() + boots::duration();
+        let mut round = 0;
+        // To the end all are back.
+        while round < SWITCHES || round % 2 == 1 || Instant::now() < end {
             let before = loads();
             let change = || switch(1 + round / 2 % others, round % 2 == 1);
             witness.while_cpus_change(change).unwrap();
             keel.wait_enabled(before);
             witness.look().unwrap();
+            round += 1;
         }
         crowd.end();
     });
