@@ -114,13 +114,16 @@ fn limits_are_warned_of() {
     assert!(said.contains("cpu.max"), "{said}");
 }
 
+/// How often at least, however slow the guest is.
+const KILLS: u32 = 20;
+
 /// Each time the kernel's own scheduler takes over, and nobody is lost between the two.
 fn killed_again_and_again() {
     watched(ROUGH, |witness| {
         let crowd = restless(50);
         let end = Instant::now() + boots::duration();
         let mut kills = 0;
-        while kills < 5 || Instant::now() < end {
+        while kills < KILLS || Instant::now() < end {
             kills += 1;
             let mut keel = Keel::start(&[]);
             std::thread::sleep(Duration::from_millis(20));
