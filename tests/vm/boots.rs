@@ -62,6 +62,7 @@ static BOOTS: &[Boot] = &[
         tests: &[
             invariants::KERNEL,
             invariants::KEEL,
+            invariants::CAPABILITY,
             keel::SHORT,
             keel::LONG,
             keel::LOADED_OFTEN,

@@ -38,6 +38,15 @@ pub const KERNEL: &[Test] = tests_of!("kernel", Scheduler::Kernel);
 pub const KERNEL_EXACT: &[Test] = exact_tests_of!("kernel", Scheduler::Kernel);
 pub const KEEL_EXACT: &[Test] = exact_tests_of!("keel", Scheduler::Keel);
 pub const KEEL: &[Test] = tests_of!("keel", Scheduler::Keel);
+pub const CAPABILITY: &[Test] = tests_of!("capability", UNEQUAL);
+
+/// CPUs that count as unequal, with all that the balance policy can do about it, and a gate that is always
+/// open.
+const UNEQUAL: Scheduler = Scheduler::With(&[
+    "--balance=capability",
+    "--parts=home,cost,active,turns",
+    "--capacity=0-1=1024,2-3=512",
+]);
 
 /// Hogs of three weights that share a CPU.
 fn weights(scheduler: Scheduler) {

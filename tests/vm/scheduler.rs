@@ -139,6 +139,15 @@ pub enum Scheduler {
 }
 
 impl Scheduler {
+    /// Whether it has the gate `always`, which is the plain one.
+    fn is_always_open(self) -> bool {
+        match self {
+            Self::Kernel => false,
+            Self::Keel => true,
+            Self::With(flags) => !flags.iter().any(|flag| flag.starts_with("--gate")),
+        }
+    }
+
     /// Runs `load` under it; it must be the same scheduler to the end.
     pub fn under(self, load: impl FnOnce()) {
         let keel = match self {
@@ -151,7 +160,7 @@ impl Scheduler {
         assert_eq!(state(), "enabled", "the keel was thrown out");
         let counters = keel.counters();
         let mut sums = SUMS.to_vec();
-        if self == Self::Keel {
+        if self.is_always_open() {
             sums.extend(ALWAYS_OPEN);
         }
         let broken = counters_add_up(&counters_before, &counters, &sums, 0);
