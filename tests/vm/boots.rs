@@ -51,7 +51,7 @@ static BOOTS: &[Boot] = &[
         kernel: "6.1",
         topology: || Topology::flat(3),
         execution: Execution::Fastest,
-        tests: &[user_level::TESTS, hotplug::TESTS, sais::OLD],
+        tests: &[user_level::TESTS, keel::WITHOUT, hotplug::TESTS, sais::OLD],
     },
     // The oldest one that the keel supports.
     Boot {
@@ -88,14 +88,14 @@ static BOOTS: &[Boot] = &[
         kernel: "7.0",
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
-        tests: &[keel::SHORT, keel::HOTPLUG, policies::SHORT, sais::TESTS],
+        tests: &[keel::SHORT, keel::NEWER, policies::SHORT, sais::TESTS],
     },
     Boot {
         name: "7.2",
         kernel: "7.2",
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
-        tests: &[keel::SHORT, keel::HOTPLUG, policies::SHORT, sais::TESTS],
+        tests: &[keel::SHORT, keel::NEWER, policies::SHORT, sais::TESTS],
     },
 ];
 

@@ -1,6 +1,7 @@
 //! The keel as a guest of a real kernel: it comes, goes, is killed, thrown out, and finds CPUs gone.
 
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,9 +23,15 @@ pub const SHORT: &[Test] = &[
     Test { name: "keel::a_fault_ends_it_with_a_report", run: a_fault_ends_it_with_a_report },
 ];
 
-/// On kernels that have no boot for these.
-pub const HOTPLUG: &[Test] =
-    &[Test { name: "keel::cpus_that_go_and_come", run: cpus_that_go_and_come }];
+/// On newer kernels: what these do otherwise than the oldest.
+pub const NEWER: &[Test] = &[
+    Test { name: "keel::cpus_that_go_and_come", run: cpus_that_go_and_come },
+    Test { name: "keel::a_cpu_that_is_taken_is_left", run: a_cpu_that_is_taken_is_left },
+];
+
+/// On a kernel without sched_ext.
+pub const WITHOUT: &[Test] =
+    &[Test { name: "keel::a_kernel_without_sched_ext", run: a_kernel_without_sched_ext }];
 
 /// Where a scheduler may come and go any number of times.
 pub const LOADED_OFTEN: &[Test] = &[
@@ -73,6 +80,23 @@ fn is_the_only_one() {
     assert!(said.contains("keel"), "{said}");
     assert_eq!((state().as_str(), loads()), ("enabled", before));
     assert_eq!(keel.end().0, Some(0));
+}
+
+/// Who tries hears what is missing, what to do about it, and gets the exit code for that; the doctor says
+/// the same.
+fn a_kernel_without_sched_ext() {
+    assert!(!Path::new("/sys/kernel/sched_ext").exists(), "this kernel has it");
+    for flags in [&["sched"][..], &["sched", "--load-only"]] {
+        let output = output(Command::new(EVENKEEL).args(flags).stdin(Stdio::null()));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{flags:?}: {said}");
+        for words in ["this kernel has no sched_ext", "run one from 6.18 on"] {
+            assert!(said.contains(words), "{flags:?}: {said}");
+        }
+    }
+    let doctor = output(Command::new(EVENKEEL).arg("doctor").stdin(Stdio::null()));
+    let said = text(&doctor.stdout);
+    assert!(said.contains("the kernel has no sched_ext"), "{said}");
 }
 
 /// With the reason and an exit code of its own, and nothing is loaded.

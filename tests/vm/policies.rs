@@ -36,12 +36,13 @@ const FLAGS: &[&str] = &[
 const PAPERS: Scheduler = Scheduler::With(FLAGS);
 
 /// On every kernel.
-pub const SHORT: &[Test] =
-    &[Test { name: "policies::the_papers_are_accepted", run: the_papers_are_accepted }];
+pub const SHORT: &[Test] = &[
+    Test { name: "policies::the_papers_are_accepted", run: the_papers_are_accepted },
+    Test { name: "policies::all_are_accepted", run: all_are_accepted },
+];
 
 /// On the kernel of all tests.
 pub const TESTS: &[Test] = &[
-    Test { name: "policies::all_are_accepted", run: all_are_accepted },
     Test { name: "policies::knobs_turn_while_it_runs", run: knobs_turn_while_it_runs },
     Test { name: "policies::the_gate_refuses_and_opens", run: the_gate_refuses_and_opens },
     Test { name: "policies::siblings_are_preferred", run: siblings_are_preferred },
