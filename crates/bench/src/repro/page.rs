@@ -32,7 +32,7 @@ fn write_page(study: &Study, text: &mut String) -> fmt::Result {
         text,
         "\n*Reproduced* and *not reproduced* are about the paper's statements, *reached* and \
          *missed* about our own aims; a *substitute* shows the same thing in another way, and says \
-         how. Values are medians with their 95 % interval (the range, with fewer than 6 runs); \
+         how; *reported* is what neither the paper nor we set a mark for. Values are medians with their 95 % interval (the range, with fewer than 6 runs); \
          contestants ran in turn and are compared run by run (paired t test on the logarithms, \
          Holm's correction over the rows of a part)."
     )?;

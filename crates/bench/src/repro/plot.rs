@@ -6,8 +6,9 @@ use plotters::prelude::*;
 use super::study::{Panel, Point};
 
 const SIZE: (u32, u32) = (640, 400);
-/// Distinct also for those who do not see red and green as different (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
+/// Distinct also for those who do not see red and green as different (Okabe and Ito, but grey for their yellow,
+/// which is hard to see on white).
+const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 0, 0),
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
@@ -15,6 +16,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(213, 94, 0),
     RGBColor(0, 114, 178),
     RGBColor(204, 121, 167),
+    RGBColor(128, 128, 128),
 ];
 /// Room above the highest value and below the lowest, as a share of what is between them.
 const HEADROOM: f64 = 0.1;

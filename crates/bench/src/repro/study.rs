@@ -61,6 +61,8 @@ pub enum Status {
     Reached,
     /// The same, and missed.
     Missed,
+    /// Nobody said what it should be: it is told.
+    Reported,
 }
 
 impl Status {
@@ -73,6 +75,7 @@ impl Status {
             Self::Cannot => "cannot",
             Self::Reached => "reached",
             Self::Missed => "missed",
+            Self::Reported => "reported",
         }
     }
 

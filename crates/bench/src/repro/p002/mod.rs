@@ -11,15 +11,19 @@
 //! | `fit` | the reading of what the paper leaves open |
 //! | `tables` | the paper's tables: the 30 cells |
 //! | `slices` | the same at other lengths of a slice |
-//! | `causes` | what the gain comes from |
+//! | `figures` | what else a balancer does to a cell, and who is worse |
+//! | `parts` | what each part of the keel brings |
+//! | `causes` | the paper's cause of its gain, and what takes it away here |
 //! | `layouts` | where the speed cores sit |
 //! | `optimum` | what no balancer can do better |
 
 mod causes;
 mod contestant;
+mod figures;
 mod fit;
 mod layouts;
 mod optimum;
+mod parts;
 mod runs;
 mod slices;
 mod tables;
@@ -32,10 +36,11 @@ const TITLE: &str = "Mehta, Kanungo: Capability Aware Dynamic Load Balancer for 
                      Multicore Processors";
 
 /// All parts, and what makes them.
-const PARTS: [(&str, Measure<Lab>); 5] = [
+const PARTS: [(&str, Measure<Lab>); 6] = [
     ("tables", tables::measure),
     ("fit", fit::measure),
     ("slices", slices::measure),
+    ("parts", parts::measure),
     ("causes", causes::measure),
     ("layouts", layouts::measure),
 ];

@@ -15,6 +15,8 @@ const SEEDS: u64 = 30;
 const QUICK_SEEDS: u64 = 2;
 /// The slice that was fitted (see `fit`), in us.
 pub const SLICE_US: u64 = 120_000;
+/// The paper's machines, the smallest first.
+pub const SYSTEMS: [&str; 3] = ["amc1", "amc2", "amc3"];
 
 /// One of the paper's 30 cells.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +103,7 @@ impl Lab {
                 schedulers.push(contestant.scheduler(*slice_us)?);
             }
         }
-        for system in ["amc1", "amc2", "amc3"] {
+        for system in SYSTEMS {
             let here = cells.iter().filter(|cell| cell.table.system == system);
             let mut machine = Machine::preset(system)?;
             change(&mut machine)?;
@@ -183,6 +185,11 @@ pub fn panel(
         places: cells.iter().map(|cell| cell.row.processes.to_string()).collect(),
         series: series.into_iter().map(|(name, points)| Series { name, points }).collect(),
     }
+}
+
+/// A table as the page calls it.
+pub fn name_of(table: &Table) -> String {
+    format!("{} {}", table.system.to_uppercase(), table.workload.to_uppercase())
 }
 
 /// The cells of one machine.
