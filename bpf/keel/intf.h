@@ -17,7 +17,7 @@
 #define MAX_LEVELS 8
 /* The groups of all domains together. */
 #define MAX_RANGES 16384
-/* Of nodes with higher numbers no distances are known. */
+/* Where a node has a higher number, no distances are known. */
 #define MAX_NODES 64
 
 /* Fixed at load: what is not chosen is pruned by the verifier. */

@@ -168,3 +168,12 @@ fn too_many_cpus_are_refused() {
     let machine = Machine::parse_toml(&text, "large").unwrap();
     assert_rules(&machine, &topology(&machine));
 }
+
+#[test]
+fn a_node_without_room_is_not_taken_for_another() {
+    let text = "name = \"sparse\"\nkinds = [{ cpus = \"0-1\", capability = 1024 }]\nnodes = [\n\
+                { id = 0, cpus = \"0\", distances = [10, 20] },\n\
+                { id = 64, cpus = \"1\", distances = [20, 10] },\n]\n";
+    let topology = topology(&Machine::parse_toml(text, "sparse").unwrap());
+    assert!(topology.distances.iter().all(|distance| *distance == 0), "nothing is known");
+}
