@@ -27,9 +27,9 @@
  * counts half (lines 10, 15). A pull leaves both CPUs with the same of it, so that
  * in the paper's example a normal core takes 2 of 8 and not 4 (4.1.1). Who goes to a
  * faster CPU is bound by the CPU, who goes to a slower one waits for I/O (4.1.2).
- * While there are no more tasks than CPUs faster than this one, it takes none from
- * these (4.1.3, line 2). New and waking tasks go where one task more makes the least
- * load, so to an idle fast CPU before an idle slow one.
+ * While there are no more tasks than CPUs faster than this one, it does not look for
+ * any when it idles (4.1.3, lines 2 and 3). New and waking tasks go where one task more
+ * makes the least load, so to an idle fast CPU before an idle slow one.
  *
  * The paper leaves open where a new task goes and how strict line 40 is: PART_PLAIN
  * places as `count` does, PART_BARE pulls at any difference. Two parts are ours.
@@ -38,10 +38,11 @@
  * who comes nearer to its memory is pulled first. PART_COST: a busy CPU pulls nobody
  * who would get less there than its turns are worth where it waits. (An idle one
  * does: its time is lost otherwise, and somebody's turns come sooner.)
- * PART_ACTIVE: who runs alone on a slow CPU leaves for a faster one that idles (lines
- * 24 and 35 of Algorithm 1); without it only tasks that wait are moved. PART_TURNS:
- * threads of one program that each have a CPU for themselves take turns on the faster
- * ones: who waits for all of them at a barrier waits for the average and not the slowest.
+ * PART_ACTIVE: who runs alone on a slow CPU leaves for one that idles and on which it
+ * gets more (lines 24 and 35 of Algorithm 1); without it only tasks that wait are moved.
+ * PART_TURNS: threads of one program that each have a CPU for themselves take turns on
+ * the faster ones: who waits for all of them at a barrier waits for the average and not
+ * the slowest.
  *
  * It departs from the paper where that leaves more than one reading: the threshold
  * of a quarter (an eighth) stays, where line 40 has a bare "<". And nobody keeps the
@@ -224,8 +225,6 @@ POLICY u64 balance_quota(const struct balance_params *params, const struct group
 
 		return balance_has(params, PART_BARE) || theirs * 100 > ours * pct ? even : 0;
 	}
-	if (to < from && balance_abstains(params))
-		return 0;
 	/*
 	 * Somebody waits there although this CPU has nothing to do: at least the one, unless
 	 * its turns there are worth more.

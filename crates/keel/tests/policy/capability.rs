@@ -45,20 +45,6 @@ fn a_core_twice_as_fast_counts_half() {
     assert!(!COUNT.heavier(&COUNT.sum(&[normal(0, 3)]), &COUNT.sum(&[cpu(1, 5)])));
 }
 
-/// 4.1.3: "it does not execute on idle slower cores till the task/speed core ratio does not become more
-/// than 1."
-#[test]
-fn slow_cores_idle_in_peace_while_fast_ones_suffice() {
-    let few = BalanceParams { kind: 1, parts: 0, faster: 4, tasks: 4 };
-    let more = BalanceParams { tasks: 5, ..few };
-    assert_eq!(pulls(&few, cpu(0, 3), normal(1, 0)), 0);
-    assert_eq!(pulls(&more, cpu(0, 3), normal(1, 0)), 1);
-    // A fast one takes whoever waits, from whomever; and a slow one from its like.
-    let fastest = BalanceParams { faster: 0, ..few };
-    assert_eq!(pulls(&fastest, normal(1, 2), cpu(0, 0)), 1);
-    assert_eq!(pulls(&few, normal(1, 2), normal(2, 0)), 1);
-}
-
 /// 4.1.1, 4.1.2: "priority is given to CPU bound tasks" on speed cores; "IO bound processes are
 /// preferred for migration by the normal core".
 #[test]
@@ -101,14 +87,18 @@ fn what_a_task_is_like_shows_at_once_and_for_a_second() {
     assert!(after(&[(1_100 * MS, true), (10_000 * MS, false)]) < 0.01);
 }
 
-/// "systemwide task to speed core ratio is <= 1 and current core is a normal core": lines 2 and 3.
+/// 4.1.3: "it does not execute on idle slower cores till the task/speed core ratio does not become more
+/// than 1"; lines 2 and 3.
 #[test]
-fn a_slow_cpu_does_not_look_while_there_is_room_on_faster_ones() {
+fn slow_cores_idle_in_peace_while_fast_ones_suffice() {
     let few = BalanceParams { tasks: 4, faster: 4, ..MANY };
     assert!(few.abstains());
     assert!(!BalanceParams { tasks: 5, ..few }.abstains(), "one too many");
     assert!(!BalanceParams { tasks: 0, faster: 0, ..few }.abstains(), "none is faster");
     assert!(!BalanceParams { kind: 0, ..few }.abstains(), "count knows no faster ones");
+    // Then it takes one, and a fast one takes whoever waits, from whomever.
+    assert_eq!(pulls(&MANY, cpu(0, 3), normal(1, 0)), 1);
+    assert_eq!(pulls(&MANY, normal(1, 2), cpu(0, 0)), 1);
 }
 
 /// "a least loaded core will be allocated".
