@@ -33,3 +33,25 @@ proptest! {
         prop_assert_eq!(verdict(GATE_ZONE, &zone, &view), answers[1]);
     }
 }
+
+/// docs/policies.md says which rule decides what: all of these are there, in the header that it names.
+#[test]
+fn the_documented_rules_are_there() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+    let read = |path: &str| std::fs::read_to_string(format!("{root}{path}")).unwrap();
+    let page = read("docs/policies.md");
+    let section = page.split("\n## ").find(|part| part.starts_with("Which rule decides what"));
+    let mut rules = 0;
+    for row in section.unwrap().lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let cells: Vec<&str> = row.split('|').collect();
+        let header = cells[3].split(['[', ']', ' ']).find(|word| word.ends_with(".h")).unwrap();
+        let header = read(&format!("policy/{header}"));
+        for rule in cells[2].split('`').skip(1).step_by(2) {
+            let defined =
+                |line: &str| line.starts_with("POLICY") && line.contains(&format!(" {rule}("));
+            assert!(header.lines().any(defined), "{rule}: {row}");
+            rules += 1;
+        }
+    }
+    assert!(rules > 20, "{rules}");
+}
