@@ -30,8 +30,8 @@ pub const ALGORITHM_WHOLE: Contestant = aware("Algorithm 1 with lines 24 and 35"
 /// The same, new processes placed as the classic balancer does.
 pub const ALGORITHM_WHOLE_PLAIN: Contestant =
     aware("Algorithm 1 with lines 24 and 35, plain placement", "plain,active");
-/// Ours.
-pub const OURS: Contestant = aware("ours", "home,cost");
+/// Ours: all parts that are meant for processes of one thread.
+pub const OURS: Contestant = aware("ours", "home,cost,active");
 
 /// A part that the keel has besides Algorithm 1: with it and without it.
 #[derive(Debug, Clone, Copy)]
@@ -52,25 +52,25 @@ pub const ABLATIONS: [Ablation; 4] = [
         part: "home",
         is_ours: true,
         alone: aware("home alone", "home"),
-        otherwise: aware("ours without home", "cost"),
+        otherwise: aware("ours without home", "cost,active"),
     },
     Ablation {
         part: "cost",
         is_ours: true,
         alone: aware("cost alone", "cost"),
-        otherwise: aware("ours without cost", "home"),
+        otherwise: aware("ours without cost", "home,active"),
     },
     Ablation {
         part: "active",
-        is_ours: false,
+        is_ours: true,
         alone: aware("active alone (lines 24 and 35)", "active"),
-        otherwise: aware("ours with active", "home,cost,active"),
+        otherwise: aware("ours without active", "home,cost"),
     },
     Ablation {
         part: "turns",
         is_ours: false,
         alone: aware("turns alone", "turns"),
-        otherwise: aware("ours with turns", "home,cost,turns"),
+        otherwise: aware("ours with turns", "home,cost,active,turns"),
     },
 ];
 

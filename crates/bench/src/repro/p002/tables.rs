@@ -153,7 +153,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
              gain is what the mean turn-around time is shorter than under the unaware balancer, in \
              percent of that, seed by seed. *Algorithm 1* places new processes by load per capability, \
              *plain placement* as the unaware balancer does (the paper says \"a least loaded core\"). \
-             *Ours* is Algorithm 1 with the parts home and cost: it knows on which node each process's \
+             *Ours* is Algorithm 1 with the parts home, cost and active: it knows on which node each process's \
              memory is, from its fork on. The paper's balancers do not ask for it, and a real kernel does \
              not know it of a new program (see home, below). The optima are of CPUs that cost nothing \
              with all memory near: nobody can reach them.\n\n\
