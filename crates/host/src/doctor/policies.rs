@@ -27,7 +27,7 @@ fn recommended(machine: &Machine) -> Recommendation {
     };
     match (differ(|cpu| cpu.capability), differ(|cpu| cpu.node)) {
         (true, true) => Recommendation {
-            command: "evenkeel sched --balance capability --parts home,cost",
+            command: "evenkeel sched --balance capability --parts home,cost,active",
             because: "its CPUs are not equally fast, and its memory is in nodes",
         },
         (true, false) => Recommendation {
@@ -64,9 +64,9 @@ mod tests {
             // Two nodes, all of one kind.
             ("server", "evenkeel sched"),
             ("hybrid", "evenkeel sched --balance capability"),
-            ("amc1", "evenkeel sched --balance capability --parts home,cost"),
-            ("amc2", "evenkeel sched --balance capability --parts home,cost"),
-            ("amc3", "evenkeel sched --balance capability --parts home,cost"),
+            ("amc1", "evenkeel sched --balance capability --parts home,cost,active"),
+            ("amc2", "evenkeel sched --balance capability --parts home,cost,active"),
+            ("amc3", "evenkeel sched --balance capability --parts home,cost,active"),
         ] {
             assert_eq!(command(&Machine::preset(name).unwrap()), expected, "{name}");
         }

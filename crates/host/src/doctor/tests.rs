@@ -293,7 +293,11 @@ fn what_keeps_schedulers_from_being_loaded() {
     assert_eq!((ext.state, ext.found.as_str()), (State::Limited, "available, without BTF"));
     facts.machine = Machine::preset("amc1").map_err(|why| why.to_string());
     let policies = find(&facts, CheckName::Policies);
-    assert!(policies.found.starts_with("evenkeel sched --balance capability --parts home,cost: "));
+    assert!(
+        policies
+            .found
+            .starts_with("evenkeel sched --balance capability --parts home,cost,active: ")
+    );
     assert!(policies.found.ends_with("(docs/choosing.md)"), "{policies:?}");
     facts.system.sched_ext = None;
     assert!(checks(&facts).iter().all(|check| check.name != CheckName::Policies));
