@@ -89,7 +89,7 @@ fn cells_are_simulated_and_written() {
     command.args(["repro", "002", "--quick", "--json"]).arg(&json).arg("--docs").arg(&docs);
     let run = output(&mut command);
     assert!(run.status.success(), "{run:?}");
-    assert_eq!(ids(&json), ["tables", "fit", "slices", "causes", "layouts"]);
+    assert_eq!(ids(&json), ["tables", "fit", "slices", "parts", "causes", "layouts"]);
     let study: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let rows = study["parts"][0]["rows"].as_array().unwrap();
     assert!((1..=30).contains(&rows.len()), "{} cells", rows.len());
