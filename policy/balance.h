@@ -27,8 +27,8 @@
  * counts half (lines 10, 15). A pull leaves both CPUs with the same of it, so that
  * in the paper's example a normal core takes 2 of 8 and not 4 (4.1.1). Who goes to a
  * faster CPU is bound by the CPU, who goes to a slower one waits for I/O (4.1.2).
- * While there are no more tasks than CPUs faster than this one, it does not look for
- * any when it idles (4.1.3, lines 2 and 3). New and waking tasks go where one task more
+ * While there are no more tasks than CPUs faster than this one, it takes none when it
+ * idles (4.1.3, lines 2 and 3). New and waking tasks go where one task more
  * makes the least load, so to an idle fast CPU before an idle slow one.
  *
  * The paper leaves open where a new task goes and how strict line 40 is: PART_PLAIN
@@ -196,8 +196,8 @@ POLICY bool balance_heavier(const struct balance_params *params, const struct gr
 }
 
 /*
- * Whether an idle CPU does not even look for somebody who waits: whoever there is has room on faster
- * ones (paper 002, 4.1.3; Algorithm 1, lines 2 and 3).
+ * Whether an idle CPU leaves those who wait where they are: there is room for all on faster ones
+ * (paper 002, 4.1.3; Algorithm 1, lines 2 and 3).
  */
 POLICY bool balance_abstains(const struct balance_params *params)
 {
@@ -259,14 +259,12 @@ enum task_score {
 POLICY u32 balance_bound_share(u32 value, u64 known_ns, u64 ns, bool ran)
 {
 	u64 full = (u64)FULL << 10;
+	u64 known = min_u64(known_ns, BOUND_NS), first = min_u64(ns, BOUND_NS - known);
+	u64 mean = min_u64(value, full);
 
-	known_ns = min_u64(known_ns, BOUND_NS);
-	if (known_ns == BOUND_NS)
-		return decayed_share(value, ns >> BOUND_SHIFT, ran);
-	ns = min_u64(ns, BOUND_NS);
-	if (!ns)
-		return value;
-	return (u32)((min_u64(value, full) * known_ns + (ran ? full * ns : 0)) / (known_ns + ns));
+	if (first)
+		mean = (mean * known + (ran ? full * first : 0)) / (known + first);
+	return decayed_share((u32)mean, (ns - first) >> BOUND_SHIFT, ran);
 }
 
 /*

@@ -40,7 +40,7 @@ enum move_reason {
 	MOVE_IDLE,	/* an idle CPU pulls */
 	MOVE_PERIODIC,	/* a busy CPU pulls, once an interval */
 	MOVE_AGGREGATE,	/* an idle CPU pulls a sibling of what its group runs */
-	MOVE_ACTIVE,	/* who runs alone leaves for a more capable CPU that idles */
+	MOVE_ACTIVE,	/* who runs alone leaves for a CPU that idles and on which it gets more */
 	MOVE_REASONS,
 };
 

@@ -30,7 +30,7 @@ KEEL_PART int send_off(u32 own)
 
 	bpf_for_each(scx_dsq, p, own, 0) {
 		struct task_state *t;
-		u32 cpu;
+		u32 idle, cpu;
 
 		if (!budget)
 			break;
@@ -41,11 +41,16 @@ KEEL_PART int send_off(u32 own)
 		note_barred(p, t);
 		if (!is_closed(t, own))
 			continue;
-		cpu = open_cpu(p, own, true);
+		idle = open_cpu(p, own, true);
+		cpu = idle == NO_CPU ? open_cpu(p, own, false) : idle;
 		if (cpu == NO_CPU)
-			cpu = open_cpu(p, own, false);
-		if (cpu == NO_CPU || !hand_over(THIS_ITERATOR, p, t, own, cpu))
 			continue;
+		if (!hand_over(THIS_ITERATOR, p, t, own, cpu)) {
+			/* Claimed and not wanted: it must look itself, or it would be forgotten as idle. */
+			if (idle != NO_CPU)
+				scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+			continue;
+		}
 		count(COUNT_SHIELD);
 		set_bit(&waiting_cpus, cpu);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);

@@ -126,6 +126,13 @@ static __always_inline bool is_idle(struct cpu_state *c)
 	return !READ_ONCE(c->runnable) && !READ_ONCE(c->taken_since_ns);
 }
 
+static __always_inline bool is_taken(u32 cpu)
+{
+	struct cpu_state *c = cpu_state(cpu);
+
+	return c && READ_ONCE(c->taken_since_ns);
+}
+
 static __always_inline bool is_gone(struct cpu_state *c)
 {
 	u64 since = READ_ONCE(c->taken_since_ns), now;

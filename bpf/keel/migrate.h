@@ -24,7 +24,7 @@ static __always_inline struct balance_params idle_params(u32 own)
 	if (params.kind == BALANCE_COUNT)
 		return params;
 	refresh_machine();
-	/* Any of them may be shielded: then they are for nobody. */
+	/* Any shielded CPU may be one of them, and is for nobody: rather too few. */
 	params.faster = faster_than(own);
 	params.faster -= min_u64(params.faster, READ_ONCE(tunables.shielded));
 	params.tasks = READ_ONCE(machine.tasks);
@@ -223,24 +223,21 @@ KEEL_PART bool balance_idle(u32 own)
 	struct cpu_state *c = cpu_state(own);
 	u64 overdue_on, quota;
 	struct cpu_view view;
-	bool taken = false;
+	bool abstains, taken = false;
 	u32 level, i;
 
 	if (!c || !is_any(&waiting_cpus))
 		return 0;
 	overdue_on = __sync_lock_test_and_set(&c->overdue_on, 0);
 	/* Liveness, whatever the policy thinks of it: just who is overdue, and one of them. */
-	if (overdue_on) {
-		count(COUNT_TRY_IDLE);
-		if (pull(own, overdue_on - 1, MAX_LOAD, MOVE_IDLE, true))
-			return 1;
-	}
+	count(COUNT_TRY_IDLE);
+	if (overdue_on && pull(own, overdue_on - 1, MAX_LOAD, MOVE_IDLE, true))
+		return 1;
 	params = idle_params(own);
 	view_own(own, c, &view);
 	view.idle = true;
-	if (balance_abstains(&params))
-		return 0;
-	count(COUNT_TRY_IDLE);
+	/* Then, too, it looks: a CPU that a higher class has does not ask anybody to. */
+	abstains = balance_abstains(&params);
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
 
@@ -258,14 +255,15 @@ KEEL_PART bool balance_idle(u32 own)
 		}
 		quota = balance_quota(&params, &c->busiest, &view, domain.shared);
 		if (quota)
-			taken = pull(own, c->busiest.busiest, quota, MOVE_IDLE, false);
+			taken = pull(own, c->busiest.busiest, quota, MOVE_IDLE,
+				     abstains && !is_taken(c->busiest.busiest));
 		if (taken)
 			break;
 	}
 	return taken;
 }
 
-/* Who looks for all of a group that `own` is one of: the first that is at work. */
+/* Who looks for all of a group that `own` is one of: the first that is at work, and not shielded. */
 KEEL_PART u32 leader_of(u32 first, u32 count, u32 own)
 {
 	u32 position;
@@ -274,7 +272,8 @@ KEEL_PART u32 leader_of(u32 first, u32 count, u32 own)
 		u32 cpu = cpu_at(position);
 		struct cpu_state *c = cpu_state(cpu);
 
-		if (cpu == own || (c && READ_ONCE(c->running_weight) && !READ_ONCE(c->taken_since_ns)))
+		if (cpu == own || (c && READ_ONCE(c->running_weight) &&
+				   !READ_ONCE(c->taken_since_ns) && !is_shielded(cpu)))
 			return cpu;
 	}
 	return own;

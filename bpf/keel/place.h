@@ -134,7 +134,7 @@ static __always_inline u32 claim_better(struct task_struct *p, u32 memory, u32 c
 	return better;
 }
 
-/* Whether a task that has used up its slice on a CPU is better off on one that idles. */
+/* Whether a task that ran on a CPU, and would wait there now, is better off on one that idles. */
 static __always_inline bool is_better_off(struct task_struct *p, struct task_state *t, u32 own, u32 idle)
 {
 	u32 memory = memory_of(p, t);
@@ -144,8 +144,9 @@ static __always_inline bool is_better_off(struct task_struct *p, struct task_sta
 		return true;
 	best.idle = false;
 	best.far = far_of(memory, own);
-	/* It is a part of the load that it would leave behind. */
-	best.load -= min_u64(best.load, t->counted_weight);
+	/* It is a part of the load that it would leave behind, unless something about it was changed. */
+	if (READ_ONCE(t->counted_on) == own + 1)
+		best.load -= min_u64(best.load, t->counted_weight);
 	consider(&best, idle, memory, true, 0);
 	return best.cpu == idle;
 }

@@ -16,11 +16,13 @@ static __always_inline void wake_idle(u32 own, u64 now)
 {
 	struct task_struct *p;
 	struct cpu_state *to;
+	bool was_one = false;
 	u32 seen = 0;
 
 	/* Who is overdue may stand behind many whom the gate keeps. */
 	bpf_for_each(scx_dsq, p, own, 0) {
 		struct task_state *t;
+		bool overdue;
 		s32 idle;
 
 		if (++seen > READ_ONCE(tunables.scan_limit))
@@ -28,19 +30,19 @@ static __always_inline void wake_idle(u32 own, u64 now)
 		t = task_state(p);
 		if (t)
 			note_barred(p, t);
-		if (!t || (!is_overdue(t, now) && !would_open(own, p, MOVE_IDLE, now)))
+		overdue = t && is_overdue(t, now);
+		if (!t || (!overdue && (was_one || !would_open(own, p, MOVE_IDLE, now))))
 			continue;
 		idle = pick_idle(p, t, own);
 		if (idle < 0)
 			continue;
 		idle = claim_better(p, memory_of(p, t), idle);
 		to = cpu_state(idle);
-		if (!to || !is_overdue(t, now)) {
-			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
-			break;
-		}
 		/* By itself it looks at the busiest CPU only, whose tasks the gate may keep there. */
-		WRITE_ONCE(to->overdue_on, own + 1);
+		if (to && overdue)
+			WRITE_ONCE(to->overdue_on, own + 1);
+		else
+			was_one = true;
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 	}
 }

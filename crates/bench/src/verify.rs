@@ -187,9 +187,9 @@ impl Probe<'_> {
                 rows.retain(tells_most);
             }
         }
-        let error = |row: &Verified| row.cbinfo_error.unwrap_or(row.procfs_error);
+        let error = |row: &Verified| row.cbinfo_error.unwrap_or(row.procfs_error).abs();
         rows.sort_by(|a, b| error(a).total_cmp(&error(b)));
-        let middle = rows.len() / 2;
+        let middle = rows.len().saturating_sub(1) / 2;
         rows.into_iter().nth(middle).context("nothing was measured")
     }
 

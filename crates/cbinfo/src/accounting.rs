@@ -154,28 +154,28 @@ impl Cbinfo {
     }
 
     /// Lets every interrupt count with what it costs outside its tracepoints: measured now, which
-    /// takes 2 ms. Done once when it is opened. In a virtual machine that cost changes with what the
+    /// takes 2 ms; what is known already stays where that fails. Done once when it is opened. In a virtual machine that cost changes with what the
     /// host does otherwise, so whoever counts many interrupts may ask for it again.
     ///
     /// # Errors
     /// The kernel refuses a setting.
     pub fn settle_interrupt_cost(&mut self) -> Result<(), Error> {
         // What is accounted meanwhile is what the tracepoints enclose, and no more.
-        self.settings.interrupt_cost_ns = 0;
+        let before = std::mem::take(&mut self.settings.interrupt_cost_ns);
         self.write_settings()?;
         let stolen_ns = |cpu| {
             let noise = self.counters.read(cpu).noise;
             noise.irq_ns + noise.softirq_ns
         };
-        match interrupt_cost::measure(stolen_ns) {
+        let cost_ns = interrupt_cost::measure(stolen_ns);
+        match cost_ns {
             None => tracing::debug!("the cost of an interrupt could not be measured"),
             Some(cost_ns) => {
-                tracing::debug!(cost_ns, "cost of an interrupt outside its tracepoints");
-                self.settings.interrupt_cost_ns = cost_ns as u32;
-                self.write_settings()?;
+                tracing::debug!(cost_ns, "cost of an interrupt outside its tracepoints")
             }
         }
-        Ok(())
+        self.settings.interrupt_cost_ns = cost_ns.map_or(before, |cost_ns| cost_ns as u32);
+        self.write_settings()
     }
 
     fn attach(&mut self) -> Result<(), Error> {

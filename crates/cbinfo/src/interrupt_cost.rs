@@ -26,7 +26,7 @@ const MIN_GAPS: usize = 12;
 /// A larger cost, in ns, is a mistake of the measurement.
 const MAX_COST_NS: u64 = 50_000;
 
-/// The cost of an interrupt in ns: the lower quartile of two dozen, since what disturbs them only
+/// The cost of an interrupt in ns: the lower quartile of two dozen, since what disturbs them mostly
 /// adds. `None` where no timer can be had or too few interrupts were seen. `stolen_ns` gives what was
 /// accounted so far as interrupts and softirqs of a CPU.
 pub(crate) fn measure(stolen_ns: impl Fn(u32) -> u64) -> Option<u64> {
@@ -48,8 +48,14 @@ pub(crate) fn measure(stolen_ns: impl Fn(u32) -> u64) -> Option<u64> {
         cpu = current_cpu()?;
         accounted = stolen_ns(cpu);
         let seen = accounted.saturating_sub(accounted_before);
-        if cpu == cpu_before && seen > 0 && gap >= SHORTEST_GAP_NS {
+        let is_here = cpu == cpu_before;
+        if is_here && seen > 0 && gap >= SHORTEST_GAP_NS {
             costs.push(gap.saturating_sub(seen));
+        }
+        if is_here && seen == 0 && now - started < MISSED_NS {
+            // A slow clock, or something else than an interrupt: the timer still runs.
+            last = monotonic_ns();
+            continue;
         }
         start(&timer)?;
         // What that took is no gap.

@@ -8,7 +8,7 @@ mod common;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use evenkeel_keel::{Balance, Options, Slice};
+use evenkeel_keel::{Balance, Options, Shield, Slice};
 use evenkeel_machine::{Costs, Machine};
 use evenkeel_sim::program::{Change, Interrupts, TaskPlan, Thief};
 use evenkeel_sim::{Mask, Report, Times};
@@ -100,39 +100,69 @@ fn an_idle_cpu_takes_one_who_is_overdue_and_not_all() {
     assert_eq!(report.counters["move_idle"], 1, "who comes first has not ended yet");
 }
 
-/// Who waits for long goes to a slow CPU although there are as few tasks as fast CPUs: it may not use
-/// those.
+/// Who waits for too long goes to a slow CPU although there are as few tasks as fast CPUs: it may not use
+/// those. And although nobody asks that CPU to look: a real-time task has the other one.
 #[test]
 fn a_slow_cpu_helps_whom_the_faster_ones_cannot() {
-    let machine = machine(
-        r#"kinds = [{ cpus = "0,2-3", capability = 1024 }, { cpus = "1", capability = 800 }]"#,
-    );
-    let options = Options { balance: Balance::Capability, ..Options::default() };
-    let outcome = Sim::keel_with(machine, options).tasks(2, hog_on(0..=1, 200 * MS)).run();
-    assert!(outcome.time_ns < 300 * MS, "one after the other takes 400 ms: {}", outcome.time_ns);
+    let kinds = |slow: &str| {
+        let fast = if slow == "1" { "0,2-3" } else { "0-3" };
+        machine(&format!(
+            "kinds = [{{ cpus = \"{fast}\", capability = 1024 }}, \
+             {{ cpus = \"{slow}\", capability = 300 }}]"
+        ))
+    };
+    let capability = |slice_us| Options {
+        balance: Balance::Capability,
+        slice: Slice::from_us(slice_us).unwrap(),
+        static_capacity: true,
+        ..Options::default()
+    };
+    let report = |sim: Sim| {
+        let simulation = sim.simulation();
+        let report = Report::new(&simulation, &simulation.run().unwrap());
+        assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+        report
+    };
+    let waits = Sim::keel_with(kinds("1"), capability(20_000)).tasks(2, hog_on(0..=1, 200 * MS));
+    assert!(report(waits).counters["ungated"] > 0);
+    // Who waits on CPU 4 may use CPU 5 from 22 ms on, and when that idles at 24 ms, it looks once.
+    let thief = Thief { cpu: 4, run_ns: 5_000 * MS, period_ns: 10_000 * MS, from_ns: 20 * MS };
+    let mut taken = Sim::keel_with(kinds("4-5"), capability(4_000)).thief(thief);
+    taken = taken.task(hog_on(5..=5, 7 * MS)).tasks(2, hog_on(4..=4, 30 * MS));
+    let widen = |task| (22 * MS, Change::Affinity { task, allowed: cpus(4..=5) });
+    taken.workload.changes.extend([1, 2].map(widen));
+    let report = report(taken);
+    assert!(report.makespan_ms < 1_000.0, "{} ms", report.makespan_ms);
 }
 
-/// A group's first CPU idles, because nobody there may use it: the next one balances for it.
+/// A group's first CPU idles, because nobody there may use it, or works but is shielded: the next one
+/// balances for it.
 #[test]
 fn the_first_cpu_at_work_balances_for_its_group() {
-    let machine = machine(
-        r#"
+    let nodes = r#"
 kinds = [{ cpus = "0-3", capability = 1024 }]
 nodes = [
   { id = 0, cpus = "0-1", distances = [10, 20] },
   { id = 1, cpus = "2-3", distances = [20, 10] },
 ]
-"#,
-    );
-    let mut sim = Sim::keel(machine).tasks(6, hog_on(2..=3, 600 * MS));
-    sim = sim.task(hog_on(1..=1, 6_000 * MS));
-    let widen = |task| (50 * MS, Change::Affinity { task, allowed: cpus(1..=3) });
-    sim.workload.changes.extend((0..6).map(widen));
-    let outcome = sim.run();
-    let ended = outcome.accounts.iter().take(6).map(|account| account.ended_ns.unwrap());
-    // Two CPUs need 1,800 ms for them, three 1,400 with the seventh.
-    let last_ms = ended.max().unwrap() / MS;
-    assert!(last_ms < 1_600, "{last_ms}");
+"#;
+    for shield in ["", "0"] {
+        let shield = if shield.is_empty() { Shield::default() } else { shield.parse().unwrap() };
+        let is_shielded = !shield.is_none();
+        let options = Options { shield, ..Options::default() };
+        let mut sim = Sim::keel_with(machine(nodes), options).tasks(6, hog_on(2..=3, 600 * MS));
+        sim = sim.task(hog_on(1..=1, 6_000 * MS));
+        if is_shielded {
+            sim = sim.task(hog_on(0..=0, 6_000 * MS));
+        }
+        let widen = |task| (50 * MS, Change::Affinity { task, allowed: cpus(1..=3) });
+        sim.workload.changes.extend((0..6).map(widen));
+        let outcome = sim.run();
+        let ended = outcome.accounts.iter().take(6).map(|account| account.ended_ns.unwrap());
+        // Two CPUs need 1,800 ms for them, three 1,400 with the seventh.
+        let last_ms = ended.max().unwrap() / MS;
+        assert!(last_ms < 1_600, "{last_ms}, shielded: {is_shielded}");
+    }
 }
 
 /// No invariant is broken there, and all work is done: of two hogs for each CPU, the memory of one is on the

@@ -84,7 +84,9 @@ fn what_a_task_is_like_shows_at_once_and_for_a_second() {
     is(after(&[(10 * MS, true), (30 * MS, false)].repeat(20)), 0.25);
     // After that, what is lately counts: half of it is forgotten in a second.
     is(after(&[(1_100 * MS, true), (1_074 * MS, false)]), 0.5);
-    assert!(after(&[(1_100 * MS, true), (10_000 * MS, false)]) < 0.01);
+    for ran_ms in [1_000, 1_100] {
+        assert!(after(&[(ran_ms * MS, true), (10_000 * MS, false)]) < 0.01);
+    }
 }
 
 /// 4.1.3: "it does not execute on idle slower cores till the task/speed core ratio does not become more

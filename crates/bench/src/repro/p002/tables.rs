@@ -29,7 +29,7 @@ const READINGS: [&str; 6] = [
     "In *Algorithm 1*: load counts by capability (lines 10, 15, 20, 31), a pull leaves both CPUs with the \
      same of it (4.1.1, line 44), processes bound by the CPU go to speed cores first and others to normal \
      ones (4.1.2 i), and while there are no more processes than speed cores an idle normal core takes \
-     none from these (4.1.3, line 2).",
+     none (4.1.3, lines 2 and 3), but who has waited for 10 ms.",
     "Not in it: lines 24 and 35, which migrate all processes, so also who runs, to speed cores while there \
      are no more processes than these. *Algorithm 1 with lines 24 and 35* has them as the part `active`: \
      who runs alone leaves for a faster CPU that idles, however many processes there are. To the letter \
@@ -40,8 +40,8 @@ const READINGS: [&str; 6] = [
     "Idle balancing: the paper's classic balancer starts at the parent domain and Algorithm 1 at memory \
      access level 1. Here both start at the lowest level, so that this difference is in no gain.",
     "Who balances a group: the paper has its first idle core do it, speed cores first, or else its first \
-     core (4.1.4, lines 8 and 14). Here every CPU that goes idle looks for itself, and besides a group's \
-     first CPU does it periodically.",
+     core (4.1.4, lines 8 and 14). Here every CPU that goes idle looks for itself, and besides the \
+     first of a group's CPUs that is at work does it periodically.",
     "Threads of one process on similar cores (4.1.2 ii): not in any of them; each process here has one \
      thread.",
 ];
