@@ -28,8 +28,8 @@
  * in the paper's example a normal core takes 2 of 8 and not 4 (4.1.1). Who goes to a
  * faster CPU is bound by the CPU, who goes to a slower one waits for I/O (4.1.2).
  * While there are no more tasks than CPUs faster than this one, it takes none when it
- * idles (4.1.3, lines 2 and 3). New and waking tasks go where one task more
- * makes the least load, so to an idle fast CPU before an idle slow one.
+ * idles (4.1.3, lines 2 and 3). New and waking tasks go where one task more makes the
+ * least load, so to an idle fast CPU before an idle slow one.
  *
  * The paper leaves open where a new task goes and how strict line 40 is: PART_PLAIN
  * places as `count` does, PART_BARE pulls at any difference. Two parts are ours.

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Moving who runs, which CPUs that idle do not: they look for tasks that wait. Who runs alone on a CPU
- * that is not the fastest leaves for one that idles and on which it gets more, or changes places with who runs alone on an unequal one. The
- * tick finds the CPU, `dispatch` lets the task go, and `enqueue` puts it there.
+ * that is not the fastest leaves for one that idles and on which it gets more, or changes places with who
+ * runs alone on an unequal one. The tick finds the CPU, `dispatch` lets the task go, and `enqueue` puts
+ * it there.
  */
 #ifndef EVENKEEL_KEEL_ACTIVE_H
 #define EVENKEEL_KEEL_ACTIVE_H

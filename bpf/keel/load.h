@@ -126,6 +126,7 @@ static __always_inline bool is_idle(struct cpu_state *c)
 	return !READ_ONCE(c->runnable) && !READ_ONCE(c->taken_since_ns);
 }
 
+/* Whether a higher class has the CPU. */
 static __always_inline bool is_taken(u32 cpu)
 {
 	struct cpu_state *c = cpu_state(cpu);

@@ -228,15 +228,15 @@ KEEL_PART bool balance_idle(u32 own)
 
 	if (!c || !is_any(&waiting_cpus))
 		return 0;
-	overdue_on = __sync_lock_test_and_set(&c->overdue_on, 0);
-	/* Liveness, whatever the policy thinks of it: just who is overdue, and one of them. */
 	count(COUNT_TRY_IDLE);
+	/* Liveness, whatever the policy thinks of it: just who is overdue, and one of them. */
+	overdue_on = __sync_lock_test_and_set(&c->overdue_on, 0);
 	if (overdue_on && pull(own, overdue_on - 1, MAX_LOAD, MOVE_IDLE, true))
 		return 1;
 	params = idle_params(own);
 	view_own(own, c, &view);
 	view.idle = true;
-	/* Then, too, it looks: a CPU that a higher class has does not ask anybody to. */
+	/* It looks even so: a CPU that a higher class has does not ask anybody to. */
 	abstains = balance_abstains(&params);
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);

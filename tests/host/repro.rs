@@ -129,6 +129,7 @@ fn what_does_not_exist_is_refused_before_anything_is_measured() {
         (&["repro", "001", "--parts", "figure-99"], "figure-14"),
         (&["repro", "000", "--from", "/no/such"], "/no/such"),
         (&["repro", "000", "--json", "/no/such/file"], "/no/such/file"),
+        (&["repro", "002", "--quick", "--check"], "--quick"),
     ] {
         let run = output(host.command(EVENKEEL).args(args));
         assert_eq!(run.status.code(), Some(2), "{run:?}");

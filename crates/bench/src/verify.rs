@@ -174,7 +174,7 @@ impl Probe<'_> {
     /// The middle one of several measurements, by the error of the accounting, of those that tell
     /// most: in which others took little and the two measures agree, if there is any. A generator's
     /// own measure varies, too: that of udp, which knows what a send costs from before and after only,
-    /// by two points; that of a fine softirq noise by seven when the host is slow for a moment.
+    /// by two points; that of a fine softirq noise by more when the host is slow for a moment.
     fn middle(&mut self, kind: NoiseKind, config: NoiseConfig) -> Result<Verified> {
         let mut rows = Vec::new();
         for _ in 0..TRIES {

@@ -153,9 +153,10 @@ impl Cbinfo {
         Ok(cbinfo)
     }
 
-    /// Lets every interrupt count with what it costs outside its tracepoints: measured now, which
-    /// takes 2 ms; what is known already stays where that fails. Done once when it is opened. In a virtual machine that cost changes with what the
-    /// host does otherwise, so whoever counts many interrupts may ask for it again.
+    /// Lets every interrupt count with what it costs outside its tracepoints: measured now, on the CPU
+    /// of the caller, which takes 2 ms; what is known already stays where that fails. Done once when it
+    /// is opened. In a virtual machine that cost changes with what the host does otherwise, so whoever
+    /// counts many interrupts may ask for it again.
     ///
     /// # Errors
     /// The kernel refuses a setting.

@@ -4,7 +4,7 @@
 //! lie the entry code, in a virtual machine the exits to the hypervisor and back, and after the
 //! last tracepoint the way to the task again: 1 µs on bare metal, several µs in a virtual machine.
 //! At 10,000 interrupts a second that is a large part of a CPU. No tracepoint encloses it, so it is
-//! measured once: a timer interrupts this thread, which does nothing but read the clock, and of
+//! measured apart: a timer interrupts this thread, which does nothing but read the clock, and of
 //! each gap that it sees the part that was accounted is taken off.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -117,8 +117,8 @@ mod tests {
         assert!(cost.is_none_or(|cost| cost >= SHORTEST_GAP_NS - 1), "{cost:?}");
     }
 
-    /// A periodic timer that fired while nobody looked was silent from then on: on a slow host every
-    /// other measurement failed.
+    /// A periodic timer that fired while nobody looked was silent from then on: on a slow host many
+    /// measurements failed.
     #[test]
     fn an_interrupt_that_was_missed_does_not_end_the_measurement() {
         const TIMES: usize = 50;

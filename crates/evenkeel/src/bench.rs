@@ -145,10 +145,9 @@ fn noise(args: NoiseArgs) -> make_noise::Options {
     }
 }
 
-/// The command line as one would type it: the program by its name, not by where it lies.
+/// The command line as one would type it: the program by its name, wherever this file lies and whatever a
+/// copy of it is called.
 fn command_line() -> String {
-    let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    let program = words.next().unwrap_or_default();
-    let name = Path::new(&program).file_name().map(|name| name.to_string_lossy().into_owned());
-    std::iter::once(name.unwrap_or(program)).chain(words).collect::<Vec<_>>().join(" ")
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    std::iter::once(env!("CARGO_BIN_NAME").to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }

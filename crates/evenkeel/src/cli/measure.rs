@@ -286,7 +286,8 @@ pub struct ReproArgs {
     /// One short run of everything: shows that it works, decides nothing (one or two minutes).
     #[arg(long, conflicts_with = "runs")]
     pub quick: bool,
-    /// Fail (exit code 1) where an aim was missed, and name it.
+    /// Fail (exit code 1) where an aim was missed, and name it. Not with --quick: so few runs prove
+    /// nothing, and their findings are dropped.
     #[arg(long, conflicts_with = "quick")]
     pub check: bool,
     /// Take the parts that are not measured now from what an earlier --json wrote.

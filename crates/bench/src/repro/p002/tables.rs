@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_has_the_agreed_fields() {
+    fn a_cell_has_its_figures_and_the_page_its_readings() {
         let lab = Lab::new(true, None).unwrap();
         let part = measure(&lab).unwrap();
         assert_eq!((part.rows.len(), part.panels.len()), (6, 30));
@@ -385,23 +385,6 @@ mod tests {
             "the short form has one row"
         );
         let row = part.rows[0].as_object().unwrap();
-        let mut keys: Vec<&str> = row.keys().map(String::as_str).collect();
-        keys.sort_unstable();
-        assert_eq!(
-            keys,
-            [
-                "ci95",
-                "gain_algorithm1_pct",
-                "gain_ours_pct",
-                "optimum_ms",
-                "paper_gain_pct",
-                "paper_tat_unaware_ms",
-                "processes",
-                "system",
-                "tat_unaware_ms",
-                "workload",
-            ]
-        );
         assert_eq!((&row["system"], &row["workload"]), (&"AMC1".into(), &"W1".into()));
         assert_eq!(row["ci95"].as_object().unwrap().len(), 3);
         let (unaware, optimum) = (&row["tat_unaware_ms"], &row["optimum_ms"]);
