@@ -78,6 +78,43 @@ fn strangers_and_equals_do_not_change_places() {
     assert_eq!(takes(&simulation(paper(4), "turns", "barrier:tasks=4,work=50ms,rounds=10")).1, 0);
 }
 
+/// Two busy threads, one with twice the work of the other, beside a thief that has half of CPU 1, in this
+/// order of arrival: when each has ended, in ms.
+fn hogs(parts: &str, shares: [u64; 2]) -> [f64; 2] {
+    let mut simulation = simulation(paper(2), parts, "hogs");
+    let task = |share| TaskPlan {
+        space: 0,
+        ..TaskPlan::new("hog".to_owned(), vec![Op::Run(share * 1_300 * MS)])
+    };
+    simulation.workload = Arc::new(Workload {
+        tasks: shares.into_iter().map(task).collect(),
+        thieves: vec![Thief { cpu: 1, run_ns: MS, period_ns: 2 * MS, from_ns: 0 }],
+        ..Workload::default()
+    });
+    let report = Report::new(&simulation, &simulation.run().unwrap());
+    assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+    [2.0 * report.tat.mean_ms - report.tat.max_ms, report.tat.max_ms]
+}
+
+/// What sharing costs where nobody waits for anybody (`evenkeel bench balance`, staggered). Whoever lets
+/// each stay where it began wins as much as he loses by who that was.
+#[test]
+fn who_shares_ends_earlier_on_average_and_the_last_one_later() {
+    let both = |parts| [[1, 2], [2, 1]].map(|shares| hogs(parts, shares));
+    let ([plain, turns], work) = (["active", "active,turns"].map(both), 3.0 * 1_300.0);
+    println!("plain {plain:?}, turns {turns:?}");
+    for [first, last] in plain.into_iter().chain(turns) {
+        assert!(
+            work / (1.5 * first + (last - first)) > 0.999,
+            "the fast CPU idled: {first} {last}"
+        );
+    }
+    let turnaround = |goes: [[f64; 2]; 2]| goes.concat().iter().sum::<f64>();
+    let last = |goes: [[f64; 2]; 2]| goes[0][1] + goes[1][1];
+    assert!(turnaround(turns) < 0.985 * turnaround(plain));
+    assert!(last(turns) < last(plain) * 2.333 / 2.25 * 1.01);
+}
+
 /// Two programs of four threads each, which meet at barriers of their own, on four fast and four slow
 /// CPUs; threads of both arrive by turns. When the last of each has ended, in ms, the later one first.
 /// `apart`: each program has CPUs of one kind.
