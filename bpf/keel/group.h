@@ -124,10 +124,13 @@ KEEL_PART int show_group(u32 slot, u64 weight)
 /* A task that becomes runnable adds to its group. */
 static __always_inline void group_count(struct task_struct *p, struct task_state *t)
 {
-	struct group_state *g = group_state(t->group);
+	struct group_state *g;
 
 	t->grouped_weight = 0;
-	if (t->group == ROOT_GROUP || !g)
+	if (t->group == ROOT_GROUP)
+		return;
+	g = group_state(t->group);
+	if (!g)
 		return;
 	t->grouped_weight = scaled_weight(p->scx.weight);
 	if (!__sync_fetch_and_add(&g->active, t->grouped_weight))
@@ -136,9 +139,12 @@ static __always_inline void group_count(struct task_struct *p, struct task_state
 
 static __always_inline void group_uncount(struct task_state *t)
 {
-	struct group_state *g = group_state(t->group);
+	struct group_state *g;
 
-	if (!t->grouped_weight || !g)
+	if (!t->grouped_weight)
+		return;
+	g = group_state(t->group);
+	if (!g)
 		return;
 	if (__sync_fetch_and_sub(&g->active, t->grouped_weight) == t->grouped_weight)
 		show_group(t->group, 0);
