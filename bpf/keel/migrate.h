@@ -228,7 +228,7 @@ KEEL_PART bool balance_idle(u32 own)
 
 	if (!c || !is_any(&waiting_cpus))
 		return 0;
-	count(COUNT_TRY_IDLE);
+	count_on(c, COUNT_TRY_IDLE);
 	/* Liveness, whatever the policy thinks of it: just who is overdue, and one of them. */
 	overdue_on = __sync_lock_test_and_set(&c->overdue_on, 0);
 	if (overdue_on && pull(own, overdue_on - 1, MAX_LOAD, MOVE_IDLE, true))
@@ -304,7 +304,7 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 			continue;
 		c->balance_at_ns[BOUNDED(level, MAX_LEVELS)] =
 			now + domain.cpus * BUSY_FACTOR * NS_PER_MS;
-		count(COUNT_TRY_PERIODIC);
+		count_on(c, COUNT_TRY_PERIODIC);
 		c->busiest = c->ours = GROUP_NONE;
 		bpf_for(i, 0, domain.ranges) {
 			struct cpu_range range = range_at(domain.first_range + i);
@@ -379,7 +379,7 @@ KEEL_PART int rescue(u32 own, u64 now)
 			continue;
 		scx_bpf_dsq_move_set_slice(THIS_ITERATOR, READ_ONCE(tunables.slice_ns));
 		if (scx_bpf_dsq_move(THIS_ITERATOR, p, SCX_DSQ_LOCAL, 0)) {
-			count(COUNT_RESCUE);
+			count_on(c, COUNT_RESCUE);
 			break;
 		}
 	}

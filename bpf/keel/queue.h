@@ -159,21 +159,19 @@ static __always_inline struct order_candidate head_of(u32 cpu)
 }
 
 /*
- * Gives the CPU to who is next in its queue, unless who ran goes on (`keeps`, with this
- * vruntime). A part of its own: the stacks of all callees add up.
+ * Gives the CPU to whom the policy chooses: who is next in its queue, unless who ran goes on (`keeps`, with
+ * this vruntime); whether anybody got it. A part of its own: the stacks of all callees add up.
  */
-KEEL_PART bool serve(u32 own, bool keeps, u64 vruntime)
+KEEL_PART bool serve_chosen(u32 own, bool keeps, u64 vruntime)
 {
 	struct order_candidate runs = { .exists = keeps, .vruntime = vruntime };
-	struct selection selection = { .choice = CHOOSE_HEAD };
-	struct order_params params = order_params();
 	struct cpu_state *c = cpu_state(own);
+	struct selection selection;
 	bool goes_on, is_served;
 
 	if (!c)
 		return 0;
-	if (!order_is_head(&params, runs))
-		selection = choose(own, c, runs, head_of(own));
+	selection = choose(own, c, runs, head_of(own));
 	goes_on = selection.choice <= CHOOSE_PREV;
 	is_served = !goes_on && take(own, c, selection, keeps);
 	if (selection.is_news)
@@ -184,6 +182,21 @@ KEEL_PART bool serve(u32 own, bool keeps, u64 vruntime)
 	if (is_anybody_waiting_on(c, keeps))
 		send_back(own);
 	return 0;
+}
+
+/* The same, and at once where there is nothing to choose. */
+static __always_inline bool serve(u32 own, struct cpu_state *c, bool keeps, u64 vruntime)
+{
+	struct order_candidate runs = { .exists = keeps, .vruntime = vruntime };
+	struct order_params params = order_params();
+
+	if (!order_is_head(&params, runs))
+		return serve_chosen(own, keeps, vruntime);
+	if (take_head(own, c))
+		return true;
+	if (is_anybody_waiting_on(c, 0))
+		send_back(own);
+	return false;
 }
 
 void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
@@ -212,7 +225,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		now = scx_bpf_now();
 		note_quantum(prev, c, now);
 		/* Who gives way is no candidate, and charged when it stops. */
-		if (yielder == (u32)prev->pid && is_anybody_waiting_on(c, 1) && serve(own, false, 0)) {
+		if (yielder == (u32)prev->pid && is_anybody_waiting_on(c, 1) && serve(own, c, false, 0)) {
 			note_served(own, c, 1);
 			return;
 		}
@@ -230,14 +243,14 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	}
 	/* Nobody waits here: perhaps elsewhere. Who ran is no reason to look there. */
 	if (is_anybody_waiting_on(c, t != NULL) || (!t && balance_idle(own))) {
-		if (serve(own, keeps, vruntime)) {
+		if (serve(own, c, keeps, vruntime)) {
 			note_served(own, c, 1);
 			return;
 		}
 	}
 	note_served(own, c, t != NULL);
 	if (t) {
-		count(COUNT_KEEP);
+		count_on(c, COUNT_KEEP);
 		note_running(c, t, now);
 		WRITE_ONCE(c->lodges, !keeps);
 		set_slice(prev, READ_ONCE(tunables.slice_ns));

@@ -192,6 +192,15 @@ static __always_inline struct selection choose(u32 own, struct cpu_state *c,
 	return selection;
 }
 
+/* Gives the CPU to the head of its queue; whether anybody was there. */
+static __always_inline bool take_head(u32 own, struct cpu_state *c)
+{
+	if (!scx_bpf_dsq_move_to_local(own))
+		return false;
+	count_on(c, COUNT_SWITCH);
+	return true;
+}
+
 /*
  * Gives the CPU to who was chosen from its queue; whether anybody was there. `keeps`:
  * who ran may go on if somebody else was faster.
@@ -202,7 +211,7 @@ static __always_inline bool take(u32 own, struct cpu_state *c, struct selection 
 	if (selection.choice == CHOOSE_SIBLING || selection.choice == CHOOSE_PUBLISHED) {
 		if (take_sibling(own, selection.space, selection.sibling.key,
 				 selection.sibling.as.vruntime, selection.sibling.pid)) {
-			count(selection.choice == CHOOSE_SIBLING ? COUNT_AGGREGATE : COUNT_FOLLOW);
+			count_on(c, selection.choice == CHOOSE_SIBLING ? COUNT_AGGREGATE : COUNT_FOLLOW);
 			note_space(own, c, selection.space);
 			c->preferred++;
 			c->is_ahead = vruntime_before(selection.fair, selection.sibling.as.vruntime);
@@ -211,10 +220,7 @@ static __always_inline bool take(u32 own, struct cpu_state *c, struct selection 
 		if (keeps)
 			return false;
 	}
-	if (!scx_bpf_dsq_move_to_local(own))
-		return false;
-	count(COUNT_SWITCH);
-	return true;
+	return take_head(own, c);
 }
 
 #endif

@@ -131,18 +131,28 @@ static __always_inline struct task_state *task_state(struct task_struct *p)
 	return bpf_task_storage_get(&tasks, p, 0, 0);
 }
 
+/* For who has the state of the CPU that executes this at hand, as a CPU's own dispatch does. */
+static __always_inline void count_on(struct cpu_state *c, u32 counter)
+{
+	c->counters[BOUNDED(counter, MAX_COUNTERS)]++;
+}
+
 /* By the CPU that executes this, so that no two ever count in one place. */
+static __always_inline void count(u32 counter)
+{
+	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
+
+	if (c)
+		count_on(c, counter);
+}
+
+/* The same so many times. */
 static __always_inline void count_many(u32 counter, u64 times)
 {
 	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
 
 	if (c)
 		c->counters[BOUNDED(counter, MAX_COUNTERS)] += times;
-}
-
-static __always_inline void count(u32 counter)
-{
-	count_many(counter, 1);
 }
 
 static __always_inline struct order_params order_params(void)
