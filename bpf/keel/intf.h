@@ -222,6 +222,7 @@ struct cpu_state {
 	u64 balance_at_ns[MAX_LEVELS];
 	u64 balance_due;	/* set by the tick, done in dispatch */
 	u64 rescue_at_ns;
+	u64 look_at_ns;		/* the next of these two: before, a tick needs no look at them */
 	u64 active_at_ns;	/* when who runs here may look for a CPU on which it gets more */
 	u64 leave_to;		/* 1 + the CPU that the tick found for who runs here; 0: none */
 	u64 lodges;		/* 1: who runs here is to leave, and cannot: nobody takes its place */

@@ -291,19 +291,28 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 	struct cpu_view view;
 	u32 level, i;
 
-	if (!c || is_shielded(own))
+	if (!c)
 		return 0;
+	/* Once it is not, all of this is due. */
+	if (is_shielded(own)) {
+		c->look_at_ns = now;
+		return 0;
+	}
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
 		u32 leader = own;
-		u64 quota;
+		u64 quota, at;
 
 		if (!domain.ranges)
 			continue;
-		if (now < c->balance_at_ns[BOUNDED(level, MAX_LEVELS)])
+		at = c->balance_at_ns[BOUNDED(level, MAX_LEVELS)];
+		if (now < at) {
+			c->look_at_ns = min_u64(c->look_at_ns, at);
 			continue;
-		c->balance_at_ns[BOUNDED(level, MAX_LEVELS)] =
-			now + domain.cpus * BUSY_FACTOR * NS_PER_MS;
+		}
+		at = now + domain.cpus * BUSY_FACTOR * NS_PER_MS;
+		c->balance_at_ns[BOUNDED(level, MAX_LEVELS)] = at;
+		c->look_at_ns = min_u64(c->look_at_ns, at);
 		count_on(c, COUNT_TRY_PERIODIC);
 		c->busiest = c->ours = GROUP_NONE;
 		bpf_for(i, 0, domain.ranges) {

@@ -199,6 +199,15 @@ static __always_inline bool serve(u32 own, struct cpu_state *c, bool keeps, u64 
 	return false;
 }
 
+/* What a busy CPU does now and then, and when it has to look at that again. */
+static __always_inline void look_around(u32 own, struct cpu_state *c, u64 now)
+{
+	c->look_at_ns = now + RESCUE_INTERVAL_NS;
+	balance_periodic(own, now);
+	rescue(own, now);
+	c->look_at_ns = min_u64(c->look_at_ns, c->rescue_at_ns);
+}
+
 void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 {
 	struct cpu_state *c = cpu_state(own);
@@ -218,8 +227,8 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		now = scx_bpf_now();
 		if (is_shielded(own))
 			send_off(own);
-		balance_periodic(own, now);
-		rescue(own, now);
+		if (now >= c->look_at_ns)
+			look_around(own, c, now);
 	}
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
 		now = scx_bpf_now();
