@@ -144,17 +144,28 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 		take_turn(own, cpu);
 }
 
+/* The first of the queue that a new iterator goes through. */
+static __always_inline struct order_candidate first_of(struct bpf_iter_scx_dsq *queue)
+{
+	struct task_struct *p = bpf_iter_scx_dsq_next(queue);
+	struct order_candidate head = {};
+
+	if (p) {
+		head.exists = true;
+		head.vruntime = p->scx.dsq_vtime;
+	}
+	return head;
+}
+
 /* The first of a CPU's queue. */
 static __always_inline struct order_candidate head_of(u32 cpu)
 {
-	struct order_candidate head = {};
-	struct task_struct *p;
+	struct bpf_iter_scx_dsq queue;
+	struct order_candidate head;
 
-	bpf_for_each(scx_dsq, p, cpu, 0) {
-		head.exists = true;
-		head.vruntime = p->scx.dsq_vtime;
-		break;
-	}
+	bpf_iter_scx_dsq_new(&queue, cpu, 0);
+	head = first_of(&queue);
+	bpf_iter_scx_dsq_destroy(&queue);
 	return head;
 }
 
@@ -166,14 +177,18 @@ KEEL_PART bool serve_chosen(u32 own, bool keeps, u64 vruntime)
 {
 	struct order_candidate runs = { .exists = keeps, .vruntime = vruntime };
 	struct cpu_state *c = cpu_state(own);
+	struct bpf_iter_scx_dsq queue;
 	struct selection selection;
 	bool goes_on, is_served;
 
 	if (!c)
 		return 0;
-	selection = choose(own, c, runs, head_of(own));
+	/* One to see the head and to take a sibling: the kernel looks the queue up for each. */
+	bpf_iter_scx_dsq_new(&queue, own, 0);
+	selection = choose(own, c, runs, first_of(&queue));
 	goes_on = selection.choice <= CHOOSE_PREV;
-	is_served = !goes_on && take(own, c, selection, keeps);
+	is_served = !goes_on && take(&queue, own, c, selection, keeps);
+	bpf_iter_scx_dsq_destroy(&queue);
 	if (selection.is_news)
 		call_slaves(own, c->running_space);
 	if (goes_on || is_served)

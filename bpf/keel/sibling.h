@@ -117,8 +117,7 @@ KEEL_PART int find_sibling(struct sibling *found, u32 cpu, u64 space, u64 fair)
 	if (!row)
 		return 0;
 	entry = row_best(&row->row, tag_of(best.key), &looked);
-	count(COUNT_SEARCH);
-	count_many(COUNT_SEARCHED, looked);
+	count_search(looked);
 	best.as.exists = entry.pid;
 	best.as.vruntime = entry.vruntime;
 	best.pid = entry.pid;
@@ -129,22 +128,18 @@ KEEL_PART int find_sibling(struct sibling *found, u32 cpu, u64 space, u64 fair)
 
 /*
  * Gives the CPU to a sibling that the index has named; whether it was there. One that does not wait
- * as it says, the index forgets.
+ * as it says, the index forgets. `queue`: an iterator of the CPU's queue.
  */
-KEEL_PART bool take_sibling(u32 own, u64 space, u64 key, u64 vruntime, u32 pid)
+static __always_inline bool take_sibling(struct bpf_iter_scx_dsq *queue, u32 own, u64 space, u64 key,
+					 u64 vruntime, u32 pid)
 {
 	struct task_struct *p = bpf_task_from_pid(pid);
 	bool is_taken = false, is_listed = false;
 
 	if (p) {
 		/* Another task may have its number by now. */
-		if (space_of(p) == space && p->scx.dsq_vtime == vruntime && may_run_on(p, own)) {
-			struct bpf_iter_scx_dsq queue;
-
-			bpf_iter_scx_dsq_new(&queue, own, 0);
-			is_taken = scx_bpf_dsq_move(&queue, p, SCX_DSQ_LOCAL, 0);
-			bpf_iter_scx_dsq_destroy(&queue);
-		}
+		if (space_of(p) == space && p->scx.dsq_vtime == vruntime && may_run_on(p, own))
+			is_taken = scx_bpf_dsq_move(queue, p, SCX_DSQ_LOCAL, 0);
 		if (!is_taken) {
 			struct task_state *t = task_state(p);
 
@@ -205,11 +200,11 @@ static __always_inline bool take_head(u32 own, struct cpu_state *c)
  * Gives the CPU to who was chosen from its queue; whether anybody was there. `keeps`:
  * who ran may go on if somebody else was faster.
  */
-static __always_inline bool take(u32 own, struct cpu_state *c, struct selection selection,
-				 bool keeps)
+static __always_inline bool take(struct bpf_iter_scx_dsq *queue, u32 own, struct cpu_state *c,
+				 struct selection selection, bool keeps)
 {
 	if (selection.choice == CHOOSE_SIBLING || selection.choice == CHOOSE_PUBLISHED) {
-		if (take_sibling(own, selection.space, selection.sibling.key,
+		if (take_sibling(queue, own, selection.space, selection.sibling.key,
 				 selection.sibling.as.vruntime, selection.sibling.pid)) {
 			count_on(c, selection.choice == CHOOSE_SIBLING ? COUNT_AGGREGATE : COUNT_FOLLOW);
 			note_space(own, c, selection.space);

@@ -146,13 +146,15 @@ static __always_inline void count(u32 counter)
 		count_on(c, counter);
 }
 
-/* The same so many times. */
-static __always_inline void count_many(u32 counter, u64 times)
+/* A search in the index of siblings that looked at so many entries. */
+static __always_inline void count_search(u32 looked)
 {
 	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
 
-	if (c)
-		c->counters[BOUNDED(counter, MAX_COUNTERS)] += times;
+	if (!c)
+		return;
+	count_on(c, COUNT_SEARCH);
+	c->counters[COUNT_SEARCHED] += looked;
 }
 
 static __always_inline struct order_params order_params(void)
