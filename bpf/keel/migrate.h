@@ -353,9 +353,11 @@ KEEL_PART int send_back(u32 own)
 		if (!budget)
 			break;
 		budget--;
+		/* Nearly all belong here: of these nothing is looked up. */
+		if (cpu == own || may_run_on(p, own))
+			continue;
 		t = task_state(p);
-		if (!t || cpu == own || may_run_on(p, own) ||
-		    !hand_over(THIS_ITERATOR, p, t, own, cpu))
+		if (!t || !hand_over(THIS_ITERATOR, p, t, own, cpu))
 			continue;
 		count(COUNT_SEND_BACK);
 		set_bit(&waiting_cpus, cpu);

@@ -175,7 +175,7 @@ static __always_inline struct selection choose(u32 own, struct cpu_state *c,
 		fair = order_keeps(runs, head) ? runs.vruntime : head.vruntime;
 		find_sibling(&sibling, own, c->running_space, fair);
 		follow = published_to(own);
-		if (follow != c->running_space)
+		if (follow && follow != c->running_space)
 			find_sibling(&published, own, follow, fair);
 	}
 	selection.fair = fair;
