@@ -5,7 +5,7 @@
 mod common;
 
 use common::build::compile_other;
-use common::{MS, Sim, paper};
+use common::{MS, Sim, hog, only, paper};
 use evenkeel_sim::program::{Op, TaskPlan};
 use evenkeel_sim::{FaultPlan, Scheduler};
 
@@ -43,4 +43,17 @@ fn not_by_who_looks_and_takes_at_once() {
 #[test]
 fn nor_where_callbacks_run_one_after_the_other() {
     assert_eq!(failures(&[], FaultPlan::default()), 0);
+}
+
+/// Where nothing else is to come before the end, what is under way goes on all the same, and not only then.
+#[test]
+fn what_is_under_way_goes_on_when_nothing_else_is_to_come() {
+    let mut sim = Sim::keel(paper(2)).task(TaskPlan { allowed: only(1), ..hog(3_000 * MS) });
+    sim.faults = PAUSES;
+    sim.workload.duration_ns = 4_000 * MS;
+    for seed in SEEDS {
+        let outcome = Sim { seed, ..sim.clone() }.run();
+        let ran = outcome.accounts[0].ran_ns / MS;
+        assert_eq!(ran, 3_000, "seed {seed}");
+    }
 }

@@ -361,6 +361,11 @@ impl Kernel {
             }
             let last = self.workload.duration_ns;
             if last > 0 && next.is_some_and(|next| next > last) {
+                if self.flights.any() {
+                    // What they lead to may still be in time.
+                    self.land();
+                    continue;
+                }
                 self.now = self.workload.duration_ns;
                 break;
             }
