@@ -94,29 +94,28 @@ static __always_inline void refresh_weight(struct task_struct *p, struct task_st
 }
 
 /*
- * The group adds this weight to its parent from now on: its own when it becomes
- * active, 0 when nothing is active in it any more. Goes on upwards as long as that
- * makes the parent active or inactive, too.
+ * A group adds its weight to its parent while anything is active in it, and so on upwards. Whoever changes
+ * that says so, several at the same time perhaps: the one who says it last looks again.
  */
-KEEL_PART int show_group(u32 slot, u64 weight)
+KEEL_PART int show_group(u32 slot)
 {
-	int depth;
+	int step;
 
-	bpf_for(depth, 0, MAX_DEPTH) {
+	bpf_for(step, 0, 2 * MAX_DEPTH) {
 		struct group_state *g = group_state(slot), *parent;
-		u64 added, before;
+		u64 weight, added;
 
 		if (slot == ROOT_GROUP || !g)
 			break;
+		weight = READ_ONCE(g->active) ? READ_ONCE(g->weight) : 0;
+		if (READ_ONCE(g->shown) == weight)
+			break;
 		added = weight - __sync_lock_test_and_set(&g->shown, weight);
-		slot = g->parent;
-		parent = group_state(slot);
-		if (slot == ROOT_GROUP || !parent || !added)
-			break;
-		before = __sync_fetch_and_add(&parent->active, added);
-		if (weight ? before : before + added)
-			break;
-		weight = weight ? parent->weight : 0;
+		parent = group_state(g->parent);
+		if (g->parent != ROOT_GROUP && parent)
+			__sync_fetch_and_add(&parent->active, added);
+		if (weight == (READ_ONCE(g->active) ? READ_ONCE(g->weight) : 0))
+			slot = g->parent;
 	}
 	return 0;
 }
@@ -134,7 +133,7 @@ static __always_inline void group_count(struct task_struct *p, struct task_state
 		return;
 	t->grouped_weight = scaled_weight(p->scx.weight);
 	if (!__sync_fetch_and_add(&g->active, t->grouped_weight))
-		show_group(t->group, g->weight);
+		show_group(t->group);
 }
 
 static __always_inline void group_uncount(struct task_state *t)
@@ -147,7 +146,7 @@ static __always_inline void group_uncount(struct task_state *t)
 	if (!g)
 		return;
 	if (__sync_fetch_and_sub(&g->active, t->grouped_weight) == t->grouped_weight)
-		show_group(t->group, 0);
+		show_group(t->group);
 	t->grouped_weight = 0;
 }
 
@@ -236,9 +235,8 @@ void KEEL_OPS(keel_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 
 	if (slot == ROOT_GROUP || !g || g->id != cgrp->kn->id)
 		return;
-	g->weight = scaled_weight(weight);
-	if (READ_ONCE(g->shown))
-		show_group(slot, g->weight);
+	WRITE_ONCE(g->weight, scaled_weight(weight));
+	show_group(slot);
 }
 
 void KEEL_OPS(keel_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us,
