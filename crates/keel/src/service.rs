@@ -28,8 +28,9 @@ use crate::statistics::Statistics;
 
 /// How often the kernel is asked whether it still runs the keel.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often the processes are looked through for programs that are to aggregate.
-const ADOPT: Duration = Duration::from_secs(1);
+/// How often is looked for what need not be known at once: programs that are to aggregate, and limits that
+/// are not kept.
+const CHORES: Duration = Duration::from_secs(1);
 /// Loads in a row that may be for nothing because CPUs come and go meanwhile.
 const MAX_ATTEMPTS: u32 = 20;
 
@@ -92,6 +93,7 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
         earlier: Statistics::default(),
         shown: Statistics::default(),
         restarts: 0,
+        limits: 0,
         recorder: None,
         watch: None,
     };
@@ -102,7 +104,6 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
         let options = &state.options;
         tell_systemd(&[sd_notify::NotifyState::Ready]);
         tracing::info!("{}/{}/{} schedules", options.order, options.gate, options.balance);
-        state.warn_of_limits(&scheduler)?;
         let started = Instant::now();
         let exit = state.watch(service, &mut scheduler, &mut server, &signals)?;
         state.earlier = state.statistics(&scheduler)?;
@@ -142,6 +143,8 @@ struct State {
     /// When the last line was shown.
     shown: Statistics,
     restarts: u64,
+    /// How often a cgroup was given a limit that the keel does not enforce, as far as it was warned of.
+    limits: u64,
     /// If it is to be recorded.
     recorder: Option<Recorder>,
     /// What CPUs can do, if that matters and can be seen.
@@ -216,7 +219,7 @@ impl State {
         signals: &SignalFd,
     ) -> Result<Option<Exit>, ServiceError> {
         let mut show_at = service.stats.map(|every| Instant::now() + every);
-        let mut adopt_at = Instant::now();
+        let mut chores_at = Instant::now();
         let mut is_left = false;
         loop {
             let mut readable = server.poll_fds();
@@ -237,9 +240,12 @@ impl State {
                 return Ok(Some(exit));
             }
             self.ias.prune(scheduler)?;
-            if self.options.order == Order::Ias && Instant::now() >= adopt_at {
-                self.ias.adopt(scheduler);
-                adopt_at = Instant::now() + ADOPT;
+            if Instant::now() >= chores_at {
+                if self.options.order == Order::Ias {
+                    self.ias.adopt(scheduler);
+                }
+                self.warn_of_limits(scheduler)?;
+                chores_at = Instant::now() + CHORES;
             }
             self.ias.help(scheduler);
             self.relief.relieve(scheduler.lodgers(self.options.shield.cpus())?);
@@ -260,15 +266,17 @@ impl State {
         }
     }
 
-    /// What cgroups were promised and do not get.
-    fn warn_of_limits(&self, scheduler: &Scheduler) -> Result<(), LoadError> {
+    /// What cgroups were promised and do not get, each time that one more is promised it.
+    fn warn_of_limits(&mut self, scheduler: &Scheduler) -> Result<(), LoadError> {
         let counters = self.statistics(scheduler)?.counters;
-        if counters.get(UNLIMITED).is_some_and(|count| *count > 0) {
+        let limits = counters.get(UNLIMITED).copied().unwrap_or_default();
+        if limits > self.limits {
             tracing::warn!(
                 "cgroups with cpu.max: the keel honours cpu.weight, but enforces no cpu.max; they \
                  may use more than that while it runs"
             );
         }
+        self.limits = limits;
         Ok(())
     }
 

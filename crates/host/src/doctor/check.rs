@@ -34,6 +34,8 @@ pub enum CheckName {
     Cpuset,
     /// Restriction by a cgroup's CPU bandwidth.
     Quota,
+    /// CPU bandwidths of cgroups, which the keel does not enforce.
+    CpuMax,
     /// CPUs taken out of load balancing.
     Isolated,
     /// SMT, kinds of cores, NUMA, and where speeds come from.
@@ -72,6 +74,7 @@ impl CheckName {
             Self::Cpus => "CPUs",
             Self::Cpuset => "cpuset",
             Self::Quota => "CPU quota",
+            Self::CpuMax => "cpu.max",
             Self::Isolated => "isolated CPUs",
             Self::Topology => "topology",
             Self::RunTime => "run time",

@@ -5,6 +5,7 @@ use evenkeel_machine::Machine;
 
 use super::Facts;
 use super::check::{Check, CheckName};
+use super::surroundings::has_room_for_the_keel;
 
 /// Where the figures behind the rules are.
 const FIGURES: &str = "docs/choosing.md";
@@ -41,10 +42,9 @@ fn recommended(machine: &Machine) -> Recommendation {
     }
 }
 
-/// The check of this concern; none where the keel cannot run.
+/// The check of this concern; none where the keel cannot be loaded.
 pub(super) fn check(facts: &Facts) -> Option<Check> {
-    let machine = facts.machine.as_ref().ok()?;
-    facts.system.sched_ext.as_ref()?;
+    let machine = facts.machine.as_ref().ok().filter(|_| has_room_for_the_keel(facts))?;
     let Recommendation { command, because } = recommended(machine);
     Some(Check::ok(CheckName::Policies, format!("{command}: {because} ({FIGURES})")))
 }

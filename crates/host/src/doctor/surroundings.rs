@@ -11,6 +11,9 @@ use super::system::{Frequency, MOVERS};
 /// A CPU whose frequency is capped below this share of its highest is named.
 const CAPPED_SHARE: f64 = 0.95;
 
+/// What the keel's name begins with, where the kernel says which scheduler is loaded.
+const KEEL: &str = "evenkeel";
+
 /// The checks of this concern, in the order in which they are shown.
 pub(super) fn all(facts: &Facts) -> Vec<Check> {
     [
@@ -18,6 +21,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Check> {
         Some(services(facts)),
         Some(sched_ext(facts)),
         policies::check(facts),
+        cpu_max(facts),
         autogroup(facts),
         frequency(&facts.system.frequencies),
     ]
@@ -93,6 +97,25 @@ fn sched_ext(facts: &Facts) -> Check {
                 .remedy("stop it if evenkeel run does not help (systemctl stop scx, or its loader)")
         }
     }
+}
+
+/// Whether the keel runs, or nothing is in the way of loading it but a privilege.
+pub(super) fn has_room_for_the_keel(facts: &Facts) -> bool {
+    let is_free = facts.system.sched_ext.as_ref().is_some_and(|ext| {
+        ext.state == "disabled" || ext.ops.as_deref().is_some_and(|name| name.starts_with(KEEL))
+    });
+    is_free && facts.system.has_btf && facts.process.malformed_functions.is_empty()
+}
+
+fn cpu_max(facts: &Facts) -> Option<Check> {
+    let groups = &facts.system.limited_groups;
+    let example = groups.first().filter(|_| has_room_for_the_keel(facts))?;
+    let found = format!("{} with a limit, as {example}", count(groups.len(), "cgroup"));
+    Some(
+        Check::limited(CheckName::CpuMax, found)
+            .means("the keel enforces none: under evenkeel sched they may use more than that")
+            .remedy("use cpu.weight, which the keel honours, or evenkeel run instead of the keel"),
+    )
 }
 
 fn autogroup(facts: &Facts) -> Option<Check> {

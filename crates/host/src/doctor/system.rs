@@ -21,6 +21,9 @@ pub(super) const MOVERS: &[(&str, &str)] = &[
     ("slurmstepd", "binds tasks of a job to CPUs"),
 ];
 
+/// Levels of cgroups that are looked at (the keel's MAX_DEPTH).
+const MAX_DEPTH: usize = 8;
+
 /// What the files say.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct System {
@@ -40,6 +43,8 @@ pub struct System {
     pub container: Option<String>,
     /// The CPU bandwidth that the cgroup may use, in CPUs.
     pub quota_cpus: Option<f64>,
+    /// Cgroups whose CPU bandwidth is limited, by their paths below the mount, sorted.
+    pub limited_groups: BTreeSet<String>,
     /// Command names of running services that move tasks or interrupts.
     pub services: BTreeSet<String>,
     /// Whether processes of other users are hidden (hidepid).
@@ -107,6 +112,7 @@ impl System {
             initial_pid_namespace: namespace.map(|link| link == Path::new(INITIAL_PID_NAMESPACE)),
             container: files.container(),
             quota_cpus: files.quota_cpus(),
+            limited_groups: files.limited_groups(),
             services,
             hides_processes,
             sched_ext: files
@@ -184,6 +190,28 @@ impl Files<'_> {
             }
         }
         tightest
+    }
+
+    /// Of the unified hierarchy, as deep as the keel looks at groups.
+    fn limited_groups(&self) -> BTreeSet<String> {
+        let bases = ["sys/fs/cgroup", "sys/fs/cgroup/unified"].map(|base| self.root.join(base));
+        let mut limited = BTreeSet::new();
+        for base in bases.iter().filter(|base| base.join("cgroup.controllers").exists()) {
+            let mut level = vec![base.clone()];
+            for _ in 0..MAX_DEPTH {
+                let entries =
+                    level.iter().filter_map(|group| fs::read_dir(group).ok()).flatten().flatten();
+                let is_group =
+                    |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+                level = entries.filter(is_group).map(|entry| entry.path()).collect();
+                let with_limit = level.iter().filter(|group| self.quota_of(group).is_some());
+                let path = |group: &PathBuf| {
+                    group.strip_prefix(base).map(|path| path.display().to_string())
+                };
+                limited.extend(with_limit.filter_map(|group| path(group).ok()));
+            }
+        }
+        limited
     }
 
     fn quota_of(&self, group: &Path) -> Option<f64> {

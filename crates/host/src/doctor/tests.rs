@@ -269,6 +269,13 @@ fn another_scheduler_and_services_are_named() {
     assert_eq!(services.found, "irqbalance (moves interrupts between CPUs)");
     assert!(services.remedy.unwrap().ends_with("systemctl stop irqbalance"));
     assert!(find(&facts, CheckName::Autogroup).meaning.unwrap().contains("nice"));
+    let recommends =
+        |facts: &Facts| checks(facts).iter().any(|check| check.name == CheckName::Policies);
+    assert!(!recommends(&facts), "what would be refused");
+    let ours = stock("ours")
+        .with("sys/kernel/sched_ext/state", "enabled\n")
+        .with("sys/kernel/sched_ext/root/ops", "evenkeel\n");
+    assert!(recommends(&self::facts(&ours)));
     is_well_formed(&checks(&facts));
 
     fs::remove_dir_all(root.0.join("proc/1")).unwrap();
@@ -276,6 +283,22 @@ fn another_scheduler_and_services_are_named() {
     assert!(root.read().hides_processes);
     fs::remove_dir_all(root.0.join("sys/kernel/sched_ext")).unwrap();
     assert_eq!(root.read().sched_ext, None);
+}
+
+#[test]
+fn limits_that_the_keel_does_not_enforce() {
+    let root = stock("limits")
+        .with("sys/fs/cgroup/cgroup.controllers", "cpu\n")
+        .with("sys/fs/cgroup/system.slice/cpu.max", "max 100000\n")
+        .with("sys/fs/cgroup/system.slice/web.service/cpu.max", "50000 100000\n")
+        .with("sys/fs/cgroup/user.slice/cpu.max", "150000 100000\n");
+    let mut facts = facts(&root);
+    let limits = find(&facts, CheckName::CpuMax);
+    assert_eq!(limits.found, "2 cgroups with a limit, as system.slice/web.service");
+    is_well_formed(&checks(&facts));
+    // Where the keel cannot run, it does not matter.
+    facts.system.sched_ext = None;
+    assert!(checks(&facts).iter().all(|check| check.name != CheckName::CpuMax));
 }
 
 #[test]
@@ -291,6 +314,10 @@ fn what_keeps_schedulers_from_being_loaded() {
     facts.system.has_btf = false;
     let ext = find(&facts, CheckName::SchedExt);
     assert_eq!((ext.state, ext.found.as_str()), (State::Limited, "available, without BTF"));
+    let recommends =
+        |facts: &Facts| checks(facts).iter().any(|check| check.name == CheckName::Policies);
+    assert!(!recommends(&facts), "what cannot be loaded");
+    facts.system.has_btf = true;
     facts.machine = Machine::preset("amc1").map_err(|why| why.to_string());
     let policies = find(&facts, CheckName::Policies);
     assert!(
@@ -300,7 +327,7 @@ fn what_keeps_schedulers_from_being_loaded() {
     );
     assert!(policies.found.ends_with("(docs/choosing.md)"), "{policies:?}");
     facts.system.sched_ext = None;
-    assert!(checks(&facts).iter().all(|check| check.name != CheckName::Policies));
+    assert!(!recommends(&facts), "what cannot be loaded");
     assert!(find(&facts, CheckName::SchedExt).remedy.unwrap().contains("6.18"));
     is_well_formed(&checks(&facts));
 }
