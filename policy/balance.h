@@ -87,7 +87,7 @@ struct balance_params {
 /* Who runs moves only where it is faster by a quarter: that pays for what it leaves in caches. */
 #define ACTIVE_PCT 125
 /* A turn on a CPU for which nobody queues. Far longer than a move, far shorter than most phases. */
-#define TURN_NS 8000000ULL
+#define TURN_NS 16000000ULL
 /* Loads are far smaller (1024 CPUs, each a million nice-0 tasks); larger ones count as this. */
 #define MAX_LOAD (1ULL << 55)
 /* The same for one CPU. */

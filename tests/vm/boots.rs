@@ -66,6 +66,7 @@ static BOOTS: &[Boot] = &[
             keel::SHORT,
             keel::LONG,
             keel::LOADED_OFTEN,
+            keel::UNEQUAL_LONG,
             unequal::TESTS,
         ],
     },
@@ -84,7 +85,12 @@ static BOOTS: &[Boot] = &[
         // that idles hears nothing before: neither ticks nor kicks would come in time.
         topology: || Topology::flat(1),
         execution: Execution::Counted,
-        tests: &[invariants::KERNEL_EXACT, invariants::KEEL_EXACT, replay::EXACT],
+        tests: &[
+            invariants::KERNEL_EXACT,
+            invariants::KEEL_EXACT,
+            invariants::CAPABILITY_EXACT,
+            replay::EXACT,
+        ],
     },
     // Newer ones.
     Boot {
@@ -104,8 +110,7 @@ static BOOTS: &[Boot] = &[
 ];
 
 /// Only run when asked for: `make demo-vm`; by name and with `--ignored`, the other tapes; and `make
-/// vm-soak`, on four memory nodes with one CPU
-/// each and with two.
+/// vm-soak`, on four memory nodes with one CPU each and with two.
 static ON_DEMAND: &[Boot] = &[
     Boot {
         name: "demo",
@@ -126,14 +131,14 @@ static ON_DEMAND: &[Boot] = &[
         kernel: "6.18",
         topology: || Topology::ring(4, 1),
         execution: Execution::Fastest,
-        tests: &[invariants::KEEL, keel::LOADED_OFTEN],
+        tests: &[invariants::KEEL, invariants::CAPABILITY, keel::LOADED_OFTEN],
     },
     Boot {
         name: "soak-8",
         kernel: "6.18",
         topology: || Topology::ring(4, 2),
         execution: Execution::Fastest,
-        tests: &[invariants::KEEL, keel::LOADED_OFTEN],
+        tests: &[invariants::KEEL, invariants::CAPABILITY, keel::LOADED_OFTEN],
     },
 ];
 

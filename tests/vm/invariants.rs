@@ -38,15 +38,15 @@ pub const KERNEL: &[Test] = tests_of!("kernel", Scheduler::Kernel);
 pub const KERNEL_EXACT: &[Test] = exact_tests_of!("kernel", Scheduler::Kernel);
 pub const KEEL_EXACT: &[Test] = exact_tests_of!("keel", Scheduler::Keel);
 pub const KEEL: &[Test] = tests_of!("keel", Scheduler::Keel);
-pub const CAPABILITY: &[Test] = tests_of!("capability", UNEQUAL);
+pub const CAPABILITY: &[Test] = tests_of!("capability", Scheduler::With(UNEQUAL));
+pub const CAPABILITY_EXACT: &[Test] = exact_tests_of!("capability", Scheduler::With(&UNEQUAL_ONE));
 
-/// CPUs that count as unequal, with all that the balance policy can do about it, and a gate that is always
-/// open.
-const UNEQUAL: Scheduler = Scheduler::With(&[
-    "--balance=capability",
-    "--parts=home,cost,active,turns",
-    "--capacity=0-1=1024,2-3=512",
-]);
+/// All that the balance policy can do.
+const PARTS: [&str; 2] = ["--balance=capability", "--parts=home,cost,active,turns"];
+/// CPUs that count as unequal, with all that the policy can do about it, and a gate that is always open.
+pub const UNEQUAL: &[&str] = &[PARTS[0], PARTS[1], "--capacity=0-1=1024,2-3=512"];
+/// The same for a guest with one CPU.
+const UNEQUAL_ONE: [&str; 3] = [PARTS[0], PARTS[1], "--capacity=0=512"];
 
 /// Hogs of three weights that share a CPU.
 fn weights(scheduler: Scheduler) {

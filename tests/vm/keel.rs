@@ -11,6 +11,7 @@ use evenkeel_journal::affinity;
 use evenkeel_witness::{FAULT, report_fault};
 
 use crate::hotplug::switch;
+use crate::invariants::UNEQUAL;
 use crate::scheduler::{Keel, loads, state};
 use crate::storms::*;
 use crate::support::{EVENKEEL, NOBODY, all, just, output, text, wait_for};
@@ -26,8 +27,8 @@ pub const SHORT: &[Test] = &[
 
 /// On newer kernels: what these do otherwise than the oldest.
 pub const NEWER: &[Test] = &[
-    Test { name: "keel::cpus_that_go_and_come", run: cpus_that_go_and_come },
-    Test { name: "keel::a_cpu_that_is_taken_is_left", run: a_cpu_that_is_taken_is_left },
+    Test { name: "keel::cpus_that_go_and_come", run: || cpus_that_go_and_come(&[]) },
+    Test { name: "keel::a_cpu_that_is_taken_is_left", run: || a_cpu_that_is_taken_is_left(&[]) },
 ];
 
 /// On a kernel without sched_ext.
@@ -36,8 +37,17 @@ pub const WITHOUT: &[Test] =
 
 /// Where a scheduler may come and go any number of times.
 pub const LOADED_OFTEN: &[Test] = &[
-    Test { name: "keel::cpus_that_go_and_come", run: cpus_that_go_and_come },
+    Test { name: "keel::cpus_that_go_and_come", run: || cpus_that_go_and_come(&[]) },
     Test { name: "keel::killed_again_and_again", run: killed_again_and_again },
+];
+
+/// With CPUs that are not equal, and all that the balance policy can do about that.
+pub const UNEQUAL_LONG: &[Test] = &[
+    Test { name: "capability::cpus_that_go_and_come", run: || cpus_that_go_and_come(UNEQUAL) },
+    Test {
+        name: "capability::a_cpu_that_is_taken_is_left",
+        run: || a_cpu_that_is_taken_is_left(UNEQUAL),
+    },
 ];
 
 /// On the kernel of all tests.
@@ -46,7 +56,7 @@ pub const LONG: &[Test] = &[
     Test { name: "keel::nonsense_is_refused", run: nonsense_is_refused },
     Test { name: "keel::limits_are_warned_of", run: limits_are_warned_of },
     Test { name: "keel::sysrq_ends_it", run: sysrq_ends_it },
-    Test { name: "keel::a_cpu_that_is_taken_is_left", run: a_cpu_that_is_taken_is_left },
+    Test { name: "keel::a_cpu_that_is_taken_is_left", run: || a_cpu_that_is_taken_is_left(&[]) },
     Test { name: "keel::a_stall_ends_it_with_a_report", run: a_stall_ends_it_with_a_report },
 ];
 
@@ -167,8 +177,8 @@ fn killed_again_and_again() {
 const SWITCHES: u32 = 6;
 
 /// It is loaded anew each time.
-fn cpus_that_go_and_come() {
-    let mut keel = Keel::start(&[]);
+fn cpus_that_go_and_come(flags: &[&str]) {
+    let mut keel = Keel::start(flags);
     let others = all().len() as u32 - 1;
     // A CPU that is off idles, whoever waits.
     watched(Limits { idle_grace_ns: 0, ..ROUGH }, |witness| {
@@ -191,9 +201,9 @@ fn cpus_that_go_and_come() {
 }
 
 /// Who is pushed off by a real-time task that stays goes on elsewhere, and not when that one is done.
-fn a_cpu_that_is_taken_is_left() {
+fn a_cpu_that_is_taken_is_left(flags: &[&str]) {
     std::fs::write("/proc/sys/kernel/sched_rt_runtime_us", "-1").unwrap();
-    let keel = Keel::start(&[]);
+    let keel = Keel::start(flags);
     let mut hogs = Threads::default();
     all().iter().for_each(|_| hogs.start(|| spin(Duration::from_millis(1))));
     std::thread::sleep(Duration::from_millis(500));

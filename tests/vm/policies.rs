@@ -45,6 +45,7 @@ pub const SHORT: &[Test] = &[
 pub const TESTS: &[Test] = &[
     Test { name: "policies::knobs_turn_while_it_runs", run: knobs_turn_while_it_runs },
     Test { name: "policies::the_gate_refuses_and_opens", run: the_gate_refuses_and_opens },
+    Test { name: "policies::a_level_that_is_set_holds", run: a_level_that_is_set_holds },
     Test { name: "policies::siblings_are_preferred", run: siblings_are_preferred },
     Test { name: "policies::a_configuration_names_programs", run: a_configuration_names_programs },
     Test { name: "policies::the_helper_tries_and_tells", run: the_helper_tries_and_tells },
@@ -161,6 +162,34 @@ fn the_gate_refuses_and_opens() {
         hogs.end();
     });
     assert!(busy["gate_busy"] > 0, "{busy:?}");
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// CPUs that are busy for about half of the time are above the limit of the cold zone, and below that of
+/// warm-high: who wants to move there may, and may not when that level is set.
+fn a_level_that_is_set_holds() {
+    let keel = Keel::start(&["--gate", "zone", "--zone", "cold", "--strict"]);
+    let mut threads = Threads::default();
+    for _ in 0..crate::support::all().len() * 3 / 2 {
+        threads.start(|| {
+            spin(Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(5));
+        });
+    }
+    let answers = || {
+        let counters = counted(&keel, || std::thread::sleep(Duration::from_secs(2)));
+        (counters["gate_busy"], counters["gate_quiet"])
+    };
+    // Until utilisations are what they will be.
+    answers();
+    let (allowed, refused) = answers();
+    assert!(allowed > refused, "under cold {allowed} moves were allowed, {refused} refused");
+    said(&["zone", "set", "balance_level", "3"]);
+    let (allowed, refused) = answers();
+    assert!(refused > allowed, "under warm-high {allowed} moves were allowed, {refused} refused");
+    let explained = said(&["explain", "--keel", "--last", "100"]);
+    assert!(explained.contains("refused: the utilisation is not above"), "{explained}");
+    threads.end();
     assert_eq!(keel.end().0, Some(0));
 }
 

@@ -143,9 +143,9 @@ const LOOKS_A_STAGE: usize = 150;
 /// count`), all looks after the first end find it so, a third of them all.
 const MOST_IDLE_PCT: usize = 10;
 
-/// A hog on each CPU: whichever ends, those that are left have the fast CPUs, however often, and soon.
-fn fast_cpus_do_not_idle() {
-    let keel = Keel::start(&[UNEQUAL, &["--parts", "active"]].concat());
+/// A hog on each CPU, of which those end first that have the fast ones: whichever ends, those that are left
+/// have the fast CPUs, however often, and soon.
+fn stagger() {
     let mut hogs: Vec<Threads> = all().iter().map(|_| hog()).collect();
     let tid_of = |hogs: &Threads| hogs.tids[0];
     let cpus = |hogs: &[Threads]| hogs.iter().map(|hog| cpu_of(tid_of(hog))).collect::<Vec<_>>();
@@ -153,7 +153,6 @@ fn fast_cpus_do_not_idle() {
     wait_for("a hog on each fast CPU", || has_all_fast(&hogs));
     let (mut looks, mut idle) = (0, 0);
     while hogs.len() > 1 {
-        // Those that have the fast CPUs are first to end.
         let first = hogs.iter().position(|hog| is_on_a_fast_cpu(&tid_of(hog))).unwrap_or(0);
         hogs.remove(first).end();
         for _ in 0..LOOKS_A_STAGE {
@@ -170,6 +169,11 @@ fn fast_cpus_do_not_idle() {
     assert!(idle * 100 <= looks * MOST_IDLE_PCT, "{idle} of {looks} looks");
     wait_for("the last one on a fast CPU", || is_on_a_fast_cpu(&tid_of(&hogs[0])));
     hogs.remove(0).end();
+}
+
+fn fast_cpus_do_not_idle() {
+    let keel = Keel::start(&[UNEQUAL, &["--parts", "active"]].concat());
+    stagger();
     assert_eq!(keel.end().0, Some(0));
 }
 
@@ -190,18 +194,7 @@ fn nor_beside_a_thief() {
         let capabilities = keel.capabilities();
         SLOW.iter().all(|slow| capabilities[*slow as usize] * 2 < capabilities[0])
     });
-    let hogs = SLOW.map(|_| hog());
-    for (hog, cpu) in hogs.iter().zip(SLOW) {
-        affinity::set(hog.tids[0], &just(cpu)).unwrap();
-    }
-    wait_for("a hog beside each thief", || hogs.iter().all(|hog| !is_on_a_fast_cpu(&hog.tids[0])));
-    for hog in &hogs {
-        affinity::set(hog.tids[0], &all()).unwrap();
-    }
-    wait_for("both on the CPUs that nobody takes", || {
-        FAST.iter().all(|cpu| hogs.iter().any(|hog| cpu_of(hog.tids[0]) == *cpu))
-    });
-    hogs.into_iter().for_each(Threads::end);
+    stagger();
     thieves.end();
     assert_eq!(keel.end().0, Some(0));
 }

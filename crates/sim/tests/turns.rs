@@ -7,7 +7,7 @@ mod common;
 
 use std::sync::Arc;
 
-use evenkeel_keel::{Balance, Options};
+use evenkeel_keel::{Balance, Options, Slice};
 use evenkeel_machine::{Costs, Machine};
 use evenkeel_sim::program::{Op, TaskPlan, Thief, Workload};
 use evenkeel_sim::{Mask, Report, Simulation};
@@ -24,8 +24,12 @@ fn unequal(fast: u32, slow: u32) -> Machine {
 }
 
 fn simulation(machine: Machine, parts: &str, workload: &str) -> Simulation {
+    sliced(machine, parts, workload, Slice::default())
+}
+
+fn sliced(machine: Machine, parts: &str, workload: &str, slice: Slice) -> Simulation {
     let parts = parts.parse().unwrap();
-    let options = Options { balance: Balance::Capability, parts, ..Options::default() };
+    let options = Options { balance: Balance::Capability, parts, slice, ..Options::default() };
     let workload = Workload::by_name(workload, 1).unwrap();
     Sim { workload, ..Sim::keel_with(machine, options) }.simulation()
 }
@@ -50,10 +54,22 @@ fn a_program_runs_at_the_average_of_its_cpus() {
         println!("{fast}+{slow}: {plain} {turns} {efficiency} {moves}");
         assert!(efficiency > 0.92, "{fast}+{slow}: {turns} ms, {efficiency}");
         assert!(turns < 0.95 * plain, "{fast}+{slow}: {turns} ms, without {plain} ms");
-        // Each turn is 8 ms at least, and moves one who runs.
-        let changes = turns / 8.0 * f64::from(fast.min(slow)) + f64::from(10 * slow);
+        // Each turn is 16 ms at least, and moves one who runs.
+        let changes = turns / 16.0 * f64::from(fast.min(slow)) + f64::from(10 * slow);
         assert!(moves > 20 && moves as f64 <= changes, "{moves}, at most {changes}");
     }
+}
+
+/// Who comes in turn need not wait until who is there has used up its slice.
+#[test]
+fn they_change_places_at_once_however_long_slices_are() {
+    let slice = Slice::from_us(100_000).unwrap();
+    let mut simulation = sliced(unequal(1, 1), "turns", "barrier:tasks=2,work=2s,rounds=1", slice);
+    // Otherwise both look at the same instant, and both go.
+    simulation.faults.late_ns = MS;
+    let (took, moves) = takes(&simulation);
+    println!("{moves} changes, {took} ms");
+    assert!(moves > 100 && took < 1.02 * 2_000.0 / 0.75, "{moves} changes, {took} ms");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use evenkeel_sim::program::Workload;
 use evenkeel_sim::{FaultPlan, MAX_EVENTS, Report, STRICT, Simulation};
 
 use super::contestant::{Contestant, UNAWARE};
-use super::runs::{Cell, Lab, SLICE_US, mean, median, tat};
+use super::runs::{Cell, Lab, SLICE_US, median, tat};
 use crate::interrupt;
 
 /// Seeds: these simulations run one after the other.
@@ -45,11 +45,11 @@ fn time_ms(cell: &Cell, machine: &Machine, contestant: &Contestant, seed: u64) -
     Ok(tat(&report))
 }
 
-/// The mean of the cells' median gains over the unaware balancer, for each contestant.
+/// The cells' median gains over the unaware balancer, for each contestant.
 ///
 /// # Errors
 /// Something cannot be simulated.
-pub fn mean_gains_pct(lab: &Lab, cells: &[Cell], contestants: &[Contestant]) -> Result<Vec<f64>> {
+pub fn gains_pct(lab: &Lab, cells: &[Cell], contestants: &[Contestant]) -> Result<Vec<Vec<f64>>> {
     let mut gains = vec![Vec::new(); contestants.len()];
     for cell in cells {
         let machine = Machine::preset(cell.table.system)?;
@@ -62,7 +62,7 @@ pub fn mean_gains_pct(lab: &Lab, cells: &[Cell], contestants: &[Contestant]) -> 
         }
         gains.iter_mut().zip(&of_cell).for_each(|(all, gains)| all.push(median(gains)));
     }
-    Ok(gains.into_iter().map(mean).collect())
+    Ok(gains)
 }
 
 #[cfg(test)]
@@ -87,6 +87,6 @@ mod tests {
     fn who_is_unaware_gains_nothing_over_itself() {
         let lab = Lab::new(true, None).unwrap();
         let cells = &lab.cells()[..1];
-        assert_eq!(mean_gains_pct(&lab, cells, &[UNAWARE]).unwrap(), [0.0]);
+        assert_eq!(gains_pct(&lab, cells, &[UNAWARE]).unwrap(), [[0.0]]);
     }
 }
