@@ -39,7 +39,8 @@ static __always_inline struct gate_view gate_view(const struct gate_params *para
 	struct gate_view view = { .reason = reason };
 
 	view.source_utilisation = utilisation_lately(from, now);
-	view.mean_utilisation = READ_ONCE(machine.utilisation);
+	if (gate_wants_mean(params))
+		view.mean_utilisation = READ_ONCE(machine.utilisation);
 	view.task_share = share_of(t->run_share);
 	if (!gate_weighs(params))
 		return view;

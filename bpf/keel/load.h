@@ -193,6 +193,18 @@ KEEL_PART int refresh_machine(void)
 	return 0;
 }
 
+/* The same, for a gate that goes by the mean. */
+static __always_inline void refresh_mean(void)
+{
+	struct gate_params params;
+
+	if (settings.gate == GATE_ALWAYS)
+		return;
+	params = gate_params();
+	if (gate_wants_mean(&params))
+		refresh_machine();
+}
+
 static __always_inline u32 capability_of(u32 cpu)
 {
 	return READ_ONCE(capabilities.cpu[BOUNDED(cpu, MAX_CPUS)].now);

@@ -235,8 +235,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	note_returned(c);
 	yielder = c->yielder;
 	c->yielder = 0;
-	if (settings.gate != GATE_ALWAYS)
-		refresh_machine();
+	refresh_mean();
 	if (c->balance_due) {
 		c->balance_due = 0;
 		now = scx_bpf_now();

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use evenkeel_keel::IasSettings;
+use evenkeel_keel::{IasSettings, Zone};
 use serde::Deserialize;
 
 use crate::cli::{DaemonOptions, RunOptions, SchedOptions, ZoneOptions};
@@ -40,15 +40,7 @@ pub fn load(asked_for: Option<&Path>) -> Result<Config> {
         .map(|base| base.join("evenkeel/config.toml"));
     let system = read_if_allowed(Path::new("/etc/evenkeel/config.toml"))?.unwrap_or_default();
     let user = user.map(|path| read_if_allowed(&path)).transpose()?.flatten().unwrap_or_default();
-    let mut zone = system.zone;
-    zone.extend(user.zone);
-    Ok(Config {
-        run: user.run.or(system.run),
-        daemon: user.daemon.or(system.daemon),
-        sched: user.sched.or(system.sched),
-        zone,
-        ias: user.ias.or(system.ias),
-    })
+    Ok(user.or(system))
 }
 
 /// A file that nobody asked for may be out of reach: HOME still is root's after `setpriv`.
@@ -65,12 +57,48 @@ fn read_if_allowed(path: &Path) -> Result<Option<Config>> {
 
 fn read(path: &Path) -> Result<Option<Config>> {
     match std::fs::read_to_string(path) {
-        Ok(text) => match toml::from_str(&text) {
-            Ok(config) => Ok(Some(config)),
-            Err(error) => bail!("{}: {error}", path.display()),
-        },
+        Ok(text) => parse(&text).map(Some).with_context(|| format!("{}", path.display())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("{}", path.display())),
+    }
+}
+
+fn parse(text: &str) -> Result<Config> {
+    let mut config: Config = toml::from_str(text)?;
+    config.zone = by_main_names(config.zone)?;
+    Ok(config)
+}
+
+/// The knobs by the paper's main names, whichever of its spellings are used: two of one are told apart by
+/// nobody. A name that no knob has stays, to be refused when knobs are turned.
+fn by_main_names(knobs: ZoneOptions) -> Result<ZoneOptions> {
+    let mut named = ZoneOptions::new();
+    for (spelling, value) in knobs {
+        let name = Zone::name_of(&spelling).map_or_else(|| spelling.clone(), str::to_owned);
+        if named.insert(name.clone(), value).is_some() {
+            bail!(
+                "table [zone]: {name} is set twice, once as another of its spellings: leave one out"
+            );
+        }
+    }
+    Ok(named)
+}
+
+impl Config {
+    /// What is set here, and for the rest what is set in `other`.
+    fn or(self, mut other: Self) -> Self {
+        // The level has two words, too: the nearer file counts, whichever it uses.
+        if self.sched.zone.is_some() {
+            other.zone.remove(Zone::LEVEL);
+        }
+        other.zone.extend(self.zone);
+        Self {
+            run: self.run.or(other.run),
+            daemon: self.daemon.or(other.daemon),
+            sched: self.sched.or(other.sched),
+            zone: other.zone,
+            ias: self.ias.or(other.ias),
+        }
     }
 }
 
@@ -156,6 +184,19 @@ mod tests {
         assert_eq!(both.max_idle_wait.map(|wait| wait.to_string()), Some("5ms".to_owned()));
         assert!(!both.strict, "the nearer word counts");
         assert_eq!(both.zone.map(|level| level.to_string()), Some("warm-high".to_owned()));
+    }
+
+    #[test]
+    fn a_knob_is_the_same_by_all_its_spellings() {
+        let config = |text: &str| parse(text).unwrap();
+        let system = || config("[zone]\nbalance_level = 2\nbalance_cpus_avg_enable = 0\n");
+        let both = config("[zone]\nbal_cpus_avg_enable = 1\n").or(system());
+        assert_eq!(both.zone["bal_cpus_avg_enable"].as_integer(), Some(1), "{:?}", both.zone);
+        assert_eq!((both.zone.len(), both.zone["balance_level"].as_integer()), (2, Some(2)));
+        let both = config("[sched]\nzone = \"hot\"\n").or(system());
+        assert!(!both.zone.contains_key("balance_level"), "the system's level: {:?}", both.zone);
+        let why = parse("[zone]\nbalance_cpus_avg_enable = 0\nbal_cpus_avg_enable = 1\n");
+        assert!(format!("{:#}", why.unwrap_err()).contains("set twice"));
     }
 
     #[test]

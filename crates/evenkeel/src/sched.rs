@@ -9,7 +9,7 @@ use evenkeel_control::{AskError, Request, ask};
 use evenkeel_journal::runtime_dir;
 use evenkeel_keel::{
     Exit, ExitKind, Gate, IasOptions, IdleWait, Options, Order, Scheduler, Service, ServiceError,
-    Statistics, grouped, run,
+    Statistics, Zone, grouped, run,
 };
 use evenkeel_machine::Machine;
 
@@ -90,7 +90,8 @@ fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
     }
     turn_knobs(&mut options, &config.zone)?;
     // A flag wins over all that files say of the level.
-    if let Some(level) = flags.zone.or(set.zone.filter(|_| !config.zone.contains_key(LEVEL))) {
+    if let Some(level) = flags.zone.or(set.zone.filter(|_| !config.zone.contains_key(Zone::LEVEL)))
+    {
         if options.gate != Gate::Zone {
             bail!(
                 "--zone {level}: the keel would run with --gate {}; add --gate zone",
@@ -101,9 +102,6 @@ fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
     }
     Ok(options)
 }
-
-/// The knob of the level, which has a flag of its own, too.
-const LEVEL: &str = "balance_level";
 
 /// The knobs of table `[zone]`; they rest while another gate runs.
 fn turn_knobs(options: &mut Options, knobs: &ZoneOptions) -> Result<()> {

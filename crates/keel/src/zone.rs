@@ -58,6 +58,9 @@ impl Default for Zone {
 }
 
 impl Zone {
+    /// The knob of the level, which has a flag of its own, too (`--zone`).
+    pub const LEVEL: &str = LEVEL;
+
     /// The names of all knobs.
     pub fn names() -> impl Iterator<Item = &'static str> {
         KNOBS.iter().map(|knob| knob.name)
