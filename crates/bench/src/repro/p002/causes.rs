@@ -36,8 +36,12 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     Ok(Part {
         title: "Where Algorithm 1's gain comes from, and where it goes".into(),
         method: "The paper says that the gain \"attributes mainly to the reduced idle load balancing \
-                 overheads\". Here attempts are counted by kind, and their price is changed. Then what we \
-                 take for the causes of Algorithm 1's losses is removed, each alone and both together. \
+                 overheads\". Here attempts are counted by kind, and their price is changed. An attempt \
+                 is a look while somebody waits somewhere; one that then leaves all where they are \
+                 (lines 2 and 3) is one, too, and pays for it, since it looks for who is overdue. Where \
+                 nobody waits, nobody looks: what lines 2 and 3 would save of walks that find nobody, \
+                 which classic Linux makes, is not in these figures. Then what we take for the causes \
+                 of Algorithm 1's losses is removed, each alone and both together. \
                  Processes take turns: balanced they all end late, unbalanced some end early; so slices \
                  are made as long as a process needs on a speed core, or on any core. And who runs on a \
                  slow core stays there while speed cores idle; so lines 24 and 35 are put in."
