@@ -48,10 +48,15 @@ pub enum AskError {
 /// # Errors
 /// All of [`AskError`].
 pub fn ask(path: &Path, request: &Request) -> Result<Value, AskError> {
-    let stream = UnixStream::connect(path)
-        .map_err(|source| AskError::Nobody { path: path.to_owned(), source })?;
-    let answer = exchange(stream, request)
-        .map_err(|source| AskError::Broken { path: path.to_owned(), source })?;
+    let connect = || {
+        UnixStream::connect(path)
+            .map_err(|source| AskError::Nobody { path: path.to_owned(), source })
+    };
+    let answer = exchange(connect()?, request).map_err(|source| match connect() {
+        // It was there, and has ended meanwhile.
+        Err(nobody) => nobody,
+        Ok(_) => AskError::Broken { path: path.to_owned(), source },
+    })?;
     answer.into_result().map_err(|(errno, why)| AskError::Refused { errno, why })
 }
 

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -154,6 +154,29 @@ fn a_user_gets_only_his_share_of_connections() {
     let refused = ask(&service.path(), &Request::new("who")).unwrap_err();
     assert!(refused.to_string().contains("too many connections"), "{refused}");
     drop(held);
+}
+
+/// A service that ends before it answers is gone, and one that hangs up is not.
+#[test]
+fn who_ends_while_asked_is_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let asked = |ends: bool| {
+        let listener = UnixListener::bind(&path).unwrap();
+        let answer = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| ask(&path, &Request::new("who")));
+            let (connection, _) = listener.accept().unwrap();
+            let listener = Some(listener).filter(|_| !ends);
+            drop(connection);
+            let answer = asking.join().unwrap();
+            drop(listener);
+            answer
+        });
+        std::fs::remove_file(&path).unwrap();
+        answer.unwrap_err()
+    };
+    assert!(matches!(asked(true), AskError::Nobody { .. }));
+    assert!(matches!(asked(false), AskError::Broken { .. }));
 }
 
 #[test]
