@@ -227,7 +227,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 {
 	struct cpu_state *c = cpu_state(own);
 	struct task_state *t = NULL;
-	u64 now, yielder, vruntime = 0;
+	u64 now = 0, yielder, vruntime = 0;
 	bool keeps = false;
 
 	if (!c)
