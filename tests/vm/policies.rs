@@ -183,9 +183,11 @@ fn a_level_that_is_set_holds() {
     // Until utilisations are what they will be.
     answers();
     let (allowed, refused) = answers();
+    println!("cold: {allowed} allowed, {refused} refused");
     assert!(allowed > refused, "under cold {allowed} moves were allowed, {refused} refused");
     said(&["zone", "set", "balance_level", "3"]);
     let (allowed, refused) = answers();
+    println!("warm-high: {allowed} allowed, {refused} refused");
     assert!(refused > allowed, "under warm-high {allowed} moves were allowed, {refused} refused");
     let explained = said(&["explain", "--keel", "--last", "100"]);
     assert!(explained.contains("refused: the utilisation is not above"), "{explained}");

@@ -69,8 +69,11 @@ fn parse(text: &str) -> Result<Config> {
     Ok(config)
 }
 
-/// The knobs by the paper's main names, whichever of its spellings are used: two of one are told apart by
-/// nobody. A name that no knob has stays, to be refused when knobs are turned.
+/// The knobs by the paper's main names, whichever of its spellings are used, so that the nearer file wins by
+/// any of them. A name that no knob has stays, to be refused when knobs are turned.
+///
+/// # Errors
+/// A knob is set by two of its spellings.
 fn by_main_names(knobs: ZoneOptions) -> Result<ZoneOptions> {
     let mut named = ZoneOptions::new();
     for (spelling, value) in knobs {

@@ -152,10 +152,11 @@ const READING: &str = "\
 - On the timed machine a real-time thread takes half of CPU 1, a millisecond of two. What it really took \
 is measured: from it follows what the CPUs had to give. Efficiencies are parts of CPU time, because what an \
 emulated CPU gets done in it changes with the host's speed.
-- Hogs that take turns on the fast CPU all get on at the pace of the average. Whoever lets each stay where it \
-began wins as much as he loses, by who that was; on average over both the first hog ends at 1.5 times its \
-work and the last one at 2.25, and with turns at 1.33 and 2.33: so turns let hogs end 2 % earlier on average, \
-and the last one 3.6 % later (`crates/sim/tests/turns.rs`).
+- Hogs that take turns on the fast CPU all get on at the pace of the average; whoever lets each stay where it \
+began wins or loses by who has more to do. By arithmetic, in units of what the smaller one takes on the fast \
+CPU, and on average of both goes: the first ends at 1.5 and the last at 2.25 where they stay, at 1.33 and \
+2.33 with turns. So hogs end 2 % earlier on average with turns, and the last one 3.6 % later \
+(`cargo test -p evenkeel-sim --test turns -- --nocapture`).
 - On the counted machine nothing is taken of the CPUs, and only costs are measured, in instructions.
 ";
 
