@@ -135,11 +135,23 @@ static __always_inline void end_write(struct cpu_account *c)
 	__sync_fetch_and_add(&c->sequence, 1);
 }
 
+/*
+ * The time between two readings of the clock, which need not come in their order: a softirq that has
+ * read it may be interrupted, other CPUs' clocks may be ahead, and where the kernel adjusts the clock
+ * it may go back by some ns. What lies before `then` is accounted already.
+ */
+static __always_inline u64 passed_ns(u64 then, u64 now)
+{
+	return now > then ? now - then : 0;
+}
+
 /* Sums the stretch that ends now and begins the next one. Call inside a write. */
 static __always_inline void turn_to(struct cpu_account *c, u64 activity, u64 now)
 {
 	u64 old = c->activity;
 
+	if (now < c->since_ns)
+		now = c->since_ns;
 	/* The mask tells the verifier what the enum says. */
 	if (c->since_ns && old < CPU_ACTIVITIES)
 		c->sum_ns[old & 7] += now - c->since_ns;
@@ -267,8 +279,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (fair && is_ksoftirqd(next))
 		fair--;
 	if (c->switched_ns) {
-		c->fair_runnable_ns += c->fair_runnable * (now - c->switched_ns);
-		c->rt_runnable_ns += c->rt_runnable * (now - c->switched_ns);
+		c->fair_runnable_ns += c->fair_runnable * passed_ns(c->switched_ns, now);
+		c->rt_runnable_ns += c->rt_runnable * passed_ns(c->switched_ns, now);
 	}
 	c->fair_runnable = fair;
 	c->rt_runnable = rt;
@@ -281,7 +293,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	}
 	if (arriving) {
 		if (arriving->waiting_since_ns)
-			arriving->wait_ns += now - arriving->waiting_since_ns;
+			arriving->wait_ns += passed_ns(arriving->waiting_since_ns, now);
 		arriving->waiting_since_ns = 0;
 		arriving->switches++;
 	}
@@ -323,7 +335,7 @@ int BPF_PROG(on_wakeup_new, struct task_struct *task)
  */
 static __always_inline u64 interrupt_start_ns(const struct cpu_account *c, u64 now)
 {
-	u64 open = now > c->since_ns ? now - c->since_ns : 0;
+	u64 open = passed_ns(c->since_ns, now);
 	u64 cost = settings.interrupt_cost_ns;
 
 	return now - (cost < open ? cost : open);
@@ -467,7 +479,7 @@ static __always_inline void read_account(struct task_struct *task, const struct 
 	for (i = 0; i < MAX_READS; i++) {
 		u64 before = *(const volatile u64 *)&c->sequence;
 		u64 followed = c->sum_ns[CPU_FOLLOWED], stolen = stolen_ns(c);
-		u64 open = now > c->since_ns ? now - c->since_ns : 0;
+		u64 open = passed_ns(c->since_ns, now);
 
 		*account = *t;
 		if (c->activity == CPU_FOLLOWED)
@@ -515,8 +527,8 @@ int list_tasks(struct bpf_iter__task *ctx)
 		read_account(task, t, c, now, &record.account);
 	else
 		record.account = *t;
-	if (t->waiting_since_ns && !record.running && t->waiting_since_ns < now)
-		record.account.wait_ns += now - t->waiting_since_ns;
+	if (t->waiting_since_ns && !record.running)
+		record.account.wait_ns += passed_ns(t->waiting_since_ns, now);
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;
 }

@@ -468,3 +468,51 @@ pub(crate) fn monotonic_ns() -> u64 {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As if an interrupt that came after a softirq or the scheduler had read the clock had been accounted
+    /// first: a sum went below what it was, and below zero where there was little in it.
+    #[test]
+    fn no_sum_goes_back() {
+        const AHEAD_NS: u64 = 50_000_000;
+        if let Err(why) = support() {
+            println!("SKIPPED: {why}");
+            return;
+        }
+        let cbinfo = Cbinfo::open(&[]).unwrap();
+        let copies = || {
+            let raw = (0..cbinfo.counters.cpus as usize).map(|cpu| {
+                // SAFETY: inside the mapping; the programs write each aligned word in one piece.
+                unsafe { cbinfo.counters.base.as_ptr().add(cpu).read_volatile() }
+            });
+            raw.collect::<Vec<_>>()
+        };
+        let before = copies();
+        let ahead_ns = monotonic_ns() + AHEAD_NS;
+        for cpu in 0..cbinfo.counters.cpus {
+            // SAFETY: as above.
+            unsafe {
+                let raw = cbinfo.counters.base.as_ptr().add(cpu as usize);
+                (&raw mut (*raw).since_ns).write_volatile(ahead_ns);
+                (&raw mut (*raw).switched_ns).write_volatile(ahead_ns);
+            }
+        }
+        let events = |raw: &[RawCpu]| raw.iter().map(|cpu| cpu.events).sum::<u64>();
+        let (mut last, start) = (before.clone(), monotonic_ns());
+        // Until all of that is past.
+        while monotonic_ns() < start + 2 * AHEAD_NS {
+            let now = copies();
+            for (last, now) in last.iter().zip(&now) {
+                let sums = |raw: &RawCpu| [raw.sum_ns.as_slice(), &[raw.fair_runnable_ns]].concat();
+                for (last, now) in sums(last).into_iter().zip(sums(now)) {
+                    assert!(last <= now, "{last} ns, then {now} ns");
+                }
+            }
+            last = now;
+        }
+        assert!(events(&last) > events(&before));
+    }
+}

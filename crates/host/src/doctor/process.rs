@@ -127,8 +127,8 @@ mod tests {
 
     #[test]
     fn journals_of_the_living_and_of_the_dead() {
-        let dir = std::env::temp_dir().join(format!("evenkeel-doctor-{}", std::process::id()));
-        let folder = dir.join("journal");
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("journal");
         std::fs::create_dir_all(&folder).unwrap();
         let own = TaskRef::own_process().unwrap();
         let alive = format!("{}-{}.jsonl", own.tid, own.start_time_ticks);
@@ -136,11 +136,10 @@ mod tests {
         for name in [alive.as_str(), &reused, "nonsense.jsonl", "1-1.damaged", "2-2.tmp"] {
             std::fs::write(folder.join(name), "").unwrap();
         }
-        let journals = Journals::read(&dir);
-        std::fs::remove_dir_all(&dir).unwrap();
+        let journals = Journals::read(dir.path());
         assert_eq!(journals.live, 1);
         assert_eq!(journals.left, [folder.join(reused), folder.join("nonsense.jsonl")]);
-        assert_eq!(Journals::read(&dir), Journals::default());
+        assert_eq!(Journals::read(&dir.path().join("absent")), Journals::default());
     }
 
     #[test]

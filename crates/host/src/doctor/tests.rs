@@ -2,7 +2,7 @@
 //! a container's cpuset, irqbalance.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use evenkeel_cbinfo::{RunTimeExcludes, Unsupported};
 use evenkeel_machine::{CpuSet, Machine, SpeedOrigin};
@@ -11,44 +11,39 @@ use super::*;
 use crate::summary::CpuSummary;
 
 /// A root directory of its own, gone with the test.
-struct Root(PathBuf);
+struct Root(tempfile::TempDir);
 
 impl Root {
-    fn new(test: &str) -> Self {
-        let name = format!("evenkeel-doctor-{test}-{}", std::process::id());
-        let root = Self(std::env::temp_dir().join(name));
-        fs::create_dir_all(&root.0).unwrap();
-        root
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     fn with(self, path: &str, content: &str) -> Self {
-        let path = self.0.join(path);
+        let path = self.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
         self
     }
 
     fn in_pid_namespace(self, inode: &str) -> Self {
-        let directory = self.0.join("proc/self/ns");
+        let directory = self.path().join("proc/self/ns");
         fs::create_dir_all(&directory).unwrap();
         std::os::unix::fs::symlink(format!("pid:[{inode}]"), directory.join("pid")).unwrap();
         self
     }
 
     fn read(&self) -> System {
-        System::read(&self.0)
-    }
-}
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        System::read(self.path())
     }
 }
 
 /// What a stock machine shows.
-fn stock(test: &str) -> Root {
-    Root::new(test)
+fn stock() -> Root {
+    Root::new()
         .with("proc/sys/kernel/osrelease", "6.18.15-amd64\n")
         .with("proc/sys/kernel/arch", "x86_64\n")
         .with("proc/stat", "cpu 0 0 0 0\n")
@@ -103,7 +98,7 @@ fn is_well_formed(checks: &[Check]) {
 
 #[test]
 fn a_stock_machine_is_fine() {
-    let root = stock("stock");
+    let root = stock();
     let facts = facts(&root);
     let checks = checks(&facts);
     is_well_formed(&checks);
@@ -116,7 +111,7 @@ fn a_stock_machine_is_fine() {
 
 #[test]
 fn an_empty_root_is_reported_and_not_an_error() {
-    let root = Root::new("empty");
+    let root = Root::new();
     assert_eq!(root.read(), System::default());
     let mut facts = facts(&root);
     facts.machine = Err("nothing there".to_owned());
@@ -134,8 +129,8 @@ fn an_empty_root_is_reported_and_not_an_error() {
 
 #[test]
 fn without_btf_it_works_by_proc() {
-    let root = stock("btf");
-    fs::remove_file(root.0.join("sys/kernel/btf/vmlinux")).unwrap();
+    let root = stock();
+    fs::remove_file(root.path().join("sys/kernel/btf/vmlinux")).unwrap();
     let mut facts = facts(&root);
     facts.process.bpf = Err(Unsupported::NoBtf);
     facts.exact = Some(Err(Unsupported::NoBtf.to_string()));
@@ -150,7 +145,7 @@ fn without_btf_it_works_by_proc() {
 
 #[test]
 fn without_privilege_it_works_by_proc() {
-    let root = stock("privilege");
+    let root = stock();
     let mut facts = facts(&root);
     facts.process.bpf = Err(Unsupported::NoPrivilege);
     facts.process.may_place_others = false;
@@ -169,8 +164,7 @@ fn without_privilege_it_works_by_proc() {
 
 #[test]
 fn bpf_that_is_refused_in_the_act_names_lockdown() {
-    let root = stock("lockdown")
-        .with("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
+    let root = stock().with("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
     let mut facts = facts(&root);
     facts.exact = Some(Err("cbinfo: loading: Operation not permitted".to_owned()));
     let bpf = find(&facts, CheckName::Bpf);
@@ -181,7 +175,7 @@ fn bpf_that_is_refused_in_the_act_names_lockdown() {
 
 #[test]
 fn it_says_which_kind_of_kernel_this_is() {
-    let root = stock("irqtime");
+    let root = stock();
     let mut facts = facts(&root);
     let mut told = |irq: Option<bool>| {
         facts.process.excludes = irq.map(|irq| RunTimeExcludes { irq, steal: false });
@@ -203,7 +197,7 @@ fn it_says_which_kind_of_kernel_this_is() {
 
 #[test]
 fn one_cpu_is_nothing_to_balance() {
-    let root = stock("one");
+    let root = stock();
     let mut facts = facts(&root);
     facts.process.affinity = CpuSet::first(1);
     let cpus = find(&facts, CheckName::Cpus);
@@ -217,12 +211,12 @@ fn one_cpu_is_nothing_to_balance() {
 
 #[test]
 fn a_container_with_a_cpuset_and_a_quota() {
-    let root = stock("container")
+    let root = stock()
         .with("run/.containerenv", "engine=podman\n")
         .with("proc/self/cgroup", "0::/machine/box\n")
         .with("sys/fs/cgroup/machine/cpu.max", "150000 100000\n")
         .with("sys/fs/cgroup/machine/box/cpu.max", "max 100000\n");
-    fs::remove_file(root.0.join("proc/self/ns/pid")).unwrap();
+    fs::remove_file(root.path().join("proc/self/ns/pid")).unwrap();
     let root = root.in_pid_namespace("4026532000");
     let mut facts = facts(&root);
     facts.machine = Machine::preset("hybrid").map_err(|why| why.to_string());
@@ -245,7 +239,7 @@ fn a_container_with_a_cpuset_and_a_quota() {
 fn the_quota_of_the_first_cgroup_version() {
     let groups = "4:memory:/x\n2:cpu,cpuacct:/job\n0::/\n";
     let group = "sys/fs/cgroup/cpu,cpuacct/job";
-    let root = Root::new("v1")
+    let root = Root::new()
         .with("proc/self/cgroup", groups)
         .with(&format!("{group}/cpu.cfs_quota_us"), "50000\n")
         .with(&format!("{group}/cpu.cfs_period_us"), "100000\n");
@@ -256,7 +250,7 @@ fn the_quota_of_the_first_cgroup_version() {
 
 #[test]
 fn another_scheduler_and_services_are_named() {
-    let root = stock("others")
+    let root = stock()
         .with("sys/kernel/sched_ext/state", "enabled\n")
         .with("sys/kernel/sched_ext/root/ops", "lavd\n")
         .with("proc/812/comm", "irqbalance\n")
@@ -272,22 +266,22 @@ fn another_scheduler_and_services_are_named() {
     let recommends =
         |facts: &Facts| checks(facts).iter().any(|check| check.name == CheckName::Policies);
     assert!(!recommends(&facts), "what would be refused");
-    let ours = stock("ours")
+    let ours = stock()
         .with("sys/kernel/sched_ext/state", "enabled\n")
         .with("sys/kernel/sched_ext/root/ops", "evenkeel\n");
     assert!(recommends(&self::facts(&ours)));
     is_well_formed(&checks(&facts));
 
-    fs::remove_dir_all(root.0.join("proc/1")).unwrap();
-    fs::remove_dir_all(root.0.join("proc/812")).unwrap();
+    fs::remove_dir_all(root.path().join("proc/1")).unwrap();
+    fs::remove_dir_all(root.path().join("proc/812")).unwrap();
     assert!(root.read().hides_processes);
-    fs::remove_dir_all(root.0.join("sys/kernel/sched_ext")).unwrap();
+    fs::remove_dir_all(root.path().join("sys/kernel/sched_ext")).unwrap();
     assert_eq!(root.read().sched_ext, None);
 }
 
 #[test]
 fn limits_that_the_keel_does_not_enforce() {
-    let root = stock("limits")
+    let root = stock()
         .with("sys/fs/cgroup/cgroup.controllers", "cpu\n")
         .with("sys/fs/cgroup/system.slice/cpu.max", "max 100000\n")
         .with("sys/fs/cgroup/system.slice/web.service/cpu.max", "50000 100000\n")
@@ -303,7 +297,7 @@ fn limits_that_the_keel_does_not_enforce() {
 
 #[test]
 fn what_keeps_schedulers_from_being_loaded() {
-    let root = stock("unloadable");
+    let root = stock();
     let mut facts = facts(&root);
     assert_eq!(find(&facts, CheckName::SchedExt).state, State::Ok);
     facts.process.malformed_functions = vec!["scx_bpf_now".to_owned()];
@@ -337,7 +331,7 @@ fn frequencies_are_judged_where_they_can_be_read() {
     let set = |root: Root, cpu: u32, name: &str, value: &str| {
         root.with(&format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/{name}"), value)
     };
-    let mut root = stock("frequency");
+    let mut root = stock();
     for cpu in 0..2 {
         for (name, value) in [
             ("scaling_governor", "powersave"),
@@ -359,7 +353,7 @@ fn frequencies_are_judged_where_they_can_be_read() {
 
 #[test]
 fn what_killed_runs_left_and_what_cannot_be_written() {
-    let root = stock("journal");
+    let root = stock();
     let mut facts = facts(&root);
     facts.process.journals = Journals { live: 1, left: vec!["/run/x.jsonl".into()] };
     let left = find(&facts, CheckName::LeftBehind);
@@ -377,7 +371,7 @@ fn limits_that_hinder() {
         Max file size             1024                 unlimited            bytes\n\
         Max open files            16                   1048576              files\n\
         Max locked memory         65536                65536                bytes\n";
-    let root = stock("limits").with("proc/self/limits", limits);
+    let root = stock().with("proc/self/limits", limits);
     let check = find(&facts(&root), CheckName::Limits);
     assert_eq!(check.found, "at most 16 open files, files of 1024 bytes");
     let root = root.with("proc/sys/kernel/osrelease", "5.10.0-28-amd64\n");
@@ -388,7 +382,7 @@ fn limits_that_hinder() {
 
 #[test]
 fn speeds_are_summed_up() {
-    let root = stock("speeds");
+    let root = stock();
     let mut facts = facts(&root);
     let mut machine = small("0=1,1=0.5");
     facts.machine = Ok(machine.clone());
