@@ -77,6 +77,7 @@ struct sched_ext_ops keel_ops = {
 	.yield = (void *)keel_yield,
 	.cpu_acquire = (void *)keel_cpu_acquire,
 	.cpu_release = (void *)keel_cpu_release,
+	.update_idle = (void *)keel_update_idle,
 	.init_task = (void *)keel_init_task,
 	.exit_task = (void *)keel_exit_task,
 	.enable = (void *)keel_enable,

@@ -13,6 +13,7 @@
 #include <bpf/bpf_core_read.h>
 
 #include <interrupt.h>
+#include <realtime.h>
 
 #include "recorder.h"
 
@@ -189,8 +190,12 @@ static __always_inline void fill(u32 id, struct tape_entry *entry, const struct 
 		entry->values[1] = all->is[2];
 		break;
 	case CB_STOPPING:
+	case CB_UPDATE_IDLE:
 		/* A bool: above its byte is anything. */
 		entry->values[0] = (bool)(all->is[1] & 0xff);
+		break;
+	case CB_DISPATCH:
+		entry->values[0] = is_awaited_by_real_time();
 		break;
 	case CB_ENQUEUE:
 		entry->values[0] = all->is[1];
@@ -240,6 +245,7 @@ static __always_inline u64 task_of(u32 id, const struct arguments *all)
 	case CB_INIT:
 	case CB_CPU_ACQUIRE:
 	case CB_CPU_RELEASE:
+	case CB_UPDATE_IDLE:
 	case CB_CGROUP_INIT:
 	case CB_CGROUP_EXIT:
 	case CB_CGROUP_SET_WEIGHT:
@@ -332,6 +338,7 @@ CALLBACK(cgroup_exit, CB_CGROUP_EXIT, 0)
 CALLBACK(cgroup_move, CB_CGROUP_MOVE, 0)
 CALLBACK(cgroup_set_weight, CB_CGROUP_SET_WEIGHT, 0)
 CALLBACK(init, CB_INIT, RETURNED)
+CALLBACK(update_idle, CB_UPDATE_IDLE, 0)
 
 /* A call, if it is the keel's. */
 static __always_inline struct tape_entry *begin_call(u32 id, const void *task)

@@ -31,6 +31,7 @@ enum tape_callback {
 	CB_CGROUP_MOVE,
 	CB_CGROUP_SET_WEIGHT,
 	CB_INIT,
+	CB_UPDATE_IDLE,
 };
 
 enum tape_function {

@@ -44,10 +44,14 @@
  * the faster ones: who waits for all of them at a barrier waits for the average and not
  * the slowest.
  *
+ * "All threads of a particular process are kept on similar cores, speed cores if possible"
+ * (4.1.2 ii), and the paper does not say how: PART_SIMILAR has two who each have a CPU for
+ * themselves change places where that leaves the program that has more on the faster ones
+ * with more still. With PART_ACTIVE, PART_TURNS do the same for programs with barriers, and
+ * for a program of more threads than there are similar CPUs (crates/sim/tests/turns.rs).
+ *
  * It departs from the paper where that leaves more than one reading: the threshold
- * of a quarter (an eighth) stays, where line 40 has a bare "<". And nobody keeps the
- * threads of a process on CPUs of one kind (4.1.2 ii): PART_TURNS and PART_ACTIVE do for
- * programs with barriers what that is for (crates/sim/tests/turns.rs).
+ * of a quarter (an eighth) stays, where line 40 has a bare "<".
  */
 #ifndef EVENKEEL_BALANCE_H
 #define EVENKEEL_BALANCE_H
@@ -68,7 +72,10 @@ enum balance_part {
 	PART_BARE = 8,	/* a busy CPU pulls at any difference of loads */
 	PART_ACTIVE = 16,	/* who runs alone leaves for a faster CPU that idles */
 	PART_TURNS = 32,	/* threads of a program that run alone take turns on unequal CPUs */
+	PART_SIMILAR = 64,	/* those of two programs change places until each has similar CPUs */
 };
+/* The parts by which who runs alone changes places. */
+#define PARTS_CHANGE (PART_TURNS | PART_SIMILAR)
 
 struct balance_params {
 	u32 kind;	/* enum balance_kind */
@@ -360,15 +367,35 @@ POLICY bool balance_active(const struct balance_params *params, const struct cpu
 	return candidate->idle && there * 100 > here * (best->idle ? 100 : ACTIVE_PCT);
 }
 
+/* Whether a CPU is faster by so much that who runs is moved for it. */
+POLICY bool balance_is_faster(const struct balance_params *params, const struct cpu_view *fast,
+			      const struct cpu_view *slow)
+{
+	u64 here = balance_capability(params, slow->capability);
+	u64 there = balance_capability(params, fast->capability);
+
+	return there * 100 > here * ACTIVE_PCT;
+}
+
 /* Whether who runs alone on one of two CPUs and who does on the other are to change places. */
 POLICY bool balance_change(const struct balance_params *params, const struct cpu_view *a,
 			   const struct cpu_view *b)
 {
-	u64 here = balance_capability(params, a->capability);
-	u64 there = balance_capability(params, b->capability);
-
 	return balance_has(params, PART_TURNS) && a->runnable == 1 && b->runnable == 1 &&
-	       (there * 100 > here * ACTIVE_PCT || here * 100 > there * ACTIVE_PCT);
+	       (balance_is_faster(params, b, a) || balance_is_faster(params, a, b));
+}
+
+/*
+ * Whether who runs alone on `own` is to change places with a thread of another program that does on
+ * `fast`: of those that are faster than this one, its program has `ours`, and the other one has `theirs`.
+ * Never back: the sum of the squares of such numbers grows with each change. Of two programs that have as
+ * many, just one comes first.
+ */
+POLICY bool balance_gather(const struct balance_params *params, const struct cpu_view *own,
+			   const struct cpu_view *fast, u32 ours, u32 theirs, bool first)
+{
+	return balance_has(params, PART_SIMILAR) && own->runnable == 1 && fast->runnable == 1 &&
+	       balance_is_faster(params, fast, own) && (ours > theirs || (ours == theirs && first));
 }
 
 /*

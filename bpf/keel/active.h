@@ -2,7 +2,7 @@
 /*
  * Moving who runs, which CPUs that idle do not: they look for tasks that wait. Who runs alone on a CPU
  * that is not the fastest leaves for one that idles and on which it gets more, or changes places with who
- * runs alone on an unequal one. The tick finds the CPU, `dispatch` lets the task go, and `enqueue` puts
+ * runs alone on an unequal one: in turn, or so that each program has similar CPUs. The tick finds the CPU, `dispatch` lets the task go, and `enqueue` puts
  * it there.
  */
 #ifndef EVENKEEL_KEEL_ACTIVE_H
@@ -42,14 +42,15 @@ KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own)
 }
 
 /*
- * Whether who has another CPU could come here in turn: a thread of the same program, which may use
- * as many CPUs, and has been there for long enough.
+ * Whether who has another CPU could come here in exchange: a thread of this program, which has been
+ * there for long enough. One of p's own program may use as many CPUs, one of another may use all.
  */
-static __always_inline bool may_change(struct task_struct *p, struct cpu_state *other, u64 now)
+static __always_inline bool may_change(struct task_struct *p, struct cpu_state *other, u64 space, u64 now)
 {
-	return READ_ONCE(other->running_space) == space_of(p) &&
-	       READ_ONCE(other->running_cpus) == (u64)p->nr_cpus_allowed &&
-	       now >= READ_ONCE(other->turn_until_ns);
+	u64 cpus = READ_ONCE(other->running_cpus);
+
+	return READ_ONCE(other->running_space) == space && now >= READ_ONCE(other->turn_until_ns) &&
+	       (space == space_of(p) ? cpus == (u64)p->nr_cpus_allowed : cpus >= settings.online);
 }
 
 /*
@@ -77,7 +78,7 @@ KEEL_PART u32 turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 			u64 theirs, least;
 
 			if (!other || !best || (is_closed(t, cpu) | !may_run_on(p, cpu)) ||
-			    !may_change(p, other, now) || !view_cpu(cpu, &view) ||
+			    !may_change(p, other, space_of(p), now) || !view_cpu(cpu, &view) ||
 			    !balance_change(&params, &here, &view))
 				continue;
 			theirs = READ_ONCE(other->turn_until_ns);
@@ -89,6 +90,64 @@ KEEL_PART u32 turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 			break;
 	}
 	return to;
+}
+
+/* How many threads of the program that runs on `whose` run on CPUs that are faster than `own`. */
+KEEL_PART u32 count_on_faster(u32 whose, u32 own)
+{
+	struct balance_params params = balance_params();
+	struct cpu_state *its = cpu_state(whose);
+	struct cpu_view here, view;
+	u32 position, found = 0;
+	u64 space;
+
+	if (!its || !view_cpu(own, &here))
+		return 0;
+	space = READ_ONCE(its->running_space);
+	bpf_for(position, 0, settings.online) {
+		u32 cpu = cpu_at(position);
+		struct cpu_state *c = cpu_state(cpu);
+
+		if (c && READ_ONCE(c->running_weight) && READ_ONCE(c->running_space) == space &&
+		    view_cpu(cpu, &view) && balance_is_faster(&params, &view, &here))
+			found++;
+	}
+	return found;
+}
+
+/*
+ * The CPU with whose program that of who runs on `own` is to change places, so that each has more
+ * similar CPUs; one program is looked at a time, and the next one the next time.
+ */
+KEEL_PART u32 gather_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
+{
+	struct balance_params params = balance_params();
+	struct cpu_state *c = cpu_state(own);
+	struct task_state *t = task_state(p);
+	struct cpu_view here, view;
+	u32 step, ours, theirs;
+
+	if (!c || !t || is_shielded(own) || !view_cpu(own, &here))
+		return own;
+	ours = count_on_faster(own, own);
+	bpf_for(step, 0, settings.online) {
+		u32 position = (c->gather_from + step) % settings.online, cpu = cpu_at(position);
+		struct cpu_state *other = cpu_state(cpu);
+		u64 space;
+
+		if (!other)
+			continue;
+		space = READ_ONCE(other->running_space);
+		if (space == space_of(p) || (is_closed(t, cpu) | !may_run_on(p, cpu)) ||
+		    READ_ONCE(other->running_weight) > t->weight ||
+		    !may_change(p, other, space, now) || !view_cpu(cpu, &view) ||
+		    !balance_is_faster(&params, &view, &here))
+			continue;
+		c->gather_from = position + 1;
+		theirs = count_on_faster(cpu, own);
+		return balance_gather(&params, &here, &view, ours, theirs, space_of(p) < space) ? cpu : own;
+	}
+	return own;
 }
 
 /* Has who runs here leave if it is alone and better off elsewhere. */
@@ -108,19 +167,25 @@ static __always_inline void look_for_better(struct task_struct *p, struct task_s
 	set_slice(p, 0);
 }
 
-/* Has who runs here change places if it is alone, and somebody's turn has come. */
-static __always_inline void look_for_turn(struct task_struct *p, struct task_state *t, u32 own,
+/* Has who runs here change places if it is alone, and somebody's turn has come, or belongs elsewhere. */
+static __always_inline void look_for_exchange(struct task_struct *p, struct task_state *t, u32 own,
 					  struct cpu_state *c, u64 now)
 {
-	u32 cpu;
+	struct cpu_state *other;
+	u32 cpu = own;
 
-	if (!(settings.parts & PART_TURNS) || now < c->turn_until_ns || now < c->turn_at_ns ||
+	if (!(settings.parts & PARTS_CHANGE) || now < c->turn_until_ns || now < c->turn_at_ns ||
 	    c->leave_to || is_anybody_waiting_on(c, 1))
 		return;
 	c->turn_at_ns = now + ACTIVE_INTERVAL_NS / 2;
-	cpu = turn_target(p, own, now);
-	if (cpu == own || !would_open(own, p, MOVE_ACTIVE, now))
+	if (settings.parts & PART_TURNS)
+		cpu = turn_target(p, own, now);
+	if (settings.parts & PART_SIMILAR && cpu == own && space_of(p) && faster_than(own))
+		cpu = gather_target(p, own, now);
+	other = cpu_state(cpu);
+	if (cpu == own || !other || !would_open(own, p, MOVE_ACTIVE, now))
 		return;
+	c->change_space = READ_ONCE(other->running_space);
 	c->change_with = cpu + 1;
 	set_slice(p, 0);
 }
@@ -143,7 +208,7 @@ static __always_inline bool lets_go(struct task_struct *p, struct task_state *t,
 }
 
 /*
- * Whether its turn here is over, and that of somebody else begins; both stay for a while then. A part
+ * Whether who ran here changes places with somebody else, as the tick found; both stay for a while then. A part
  * of its own: what it needs of the stack, `dispatch` need not keep.
  */
 KEEL_PART bool gives_place(struct task_struct *p __arg_trusted, u32 own, u64 now)
@@ -160,7 +225,7 @@ KEEL_PART bool gives_place(struct task_struct *p __arg_trusted, u32 own, u64 now
 	other = cpu_state(with - 1);
 	if (!other || is_anybody_waiting_on(c, 1) || READ_ONCE(other->runnable) != 1 ||
 	    !may_run_on(p, with - 1) || is_closed(t, with - 1) ||
-	    !may_change(p, other, now) || !may_move(own, p, MOVE_ACTIVE, now))
+	    !may_change(p, other, c->change_space, now) || !may_move(own, p, MOVE_ACTIVE, now))
 		return false;
 	c->turn_until_ns = now + balance_turn_ns(&params, unlike(own), settings.online);
 	WRITE_ONCE(other->turn_until_ns,

@@ -229,6 +229,8 @@ struct cpu_state {
 	u64 turn_at_ns;		/* when who runs here may look for one to change places with */
 	u64 turn_until_ns;	/* its turn lasts at least until then; written by who changes, too */
 	u64 change_with;	/* 1 + the CPU that the tick found for that; 0: none */
+	u64 change_space;	/* the address space of who ran there then */
+	u64 gather_from;	/* the position from which on it looks for another program's next */
 	u64 running_cpus;	/* so many CPUs may who runs here, or ran last, use; 0: a kernel thread */
 	u64 overdue_on;		/* 1 + the CPU on which somebody is overdue, for a CPU that idles; atomic */
 	/* What balancing sums up: too large for the stack. */

@@ -127,7 +127,7 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	bring_home(t, cpu, to, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
-	if (settings.parts & PART_TURNS && is_turn)
+	if (settings.parts & PARTS_CHANGE && is_turn)
 		place_first(t, cpu);
 	count_task(p, t, cpu, to);
 	if (pushed_off)
@@ -140,7 +140,7 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	scx_bpf_dsq_insert_vtime(p, cpu, READ_ONCE(tunables.slice_ns), t->vruntime, flags);
 	set_bit(&waiting_cpus, cpu);
 	alert(cpu, to, t, flags, now);
-	if (settings.parts & PART_TURNS && is_turn)
+	if (settings.parts & PARTS_CHANGE && is_turn)
 		take_turn(own, cpu);
 }
 
@@ -232,6 +232,12 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 
 	if (!c)
 		return;
+	/*
+	 * The kernel asks before it looks who else wants the CPU. Where that preempts nobody of ours, whoever
+	 * was put onto the CPU would stay behind it, out of everybody's reach, and the kernel would not say so.
+	 */
+	if (!prev && is_awaited_by_real_time())
+		return;
 	note_returned(c);
 	yielder = c->yielder;
 	c->yielder = 0;
@@ -257,7 +263,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	if (t) {
 		charge(prev, t);
 		if (lets_go(prev, t, c) ||
-		    (settings.parts & PART_TURNS && c->change_with && gives_place(prev, own, now))) {
+		    (settings.parts & PARTS_CHANGE && c->change_with && gives_place(prev, own, now))) {
 			note_idle(own, c);
 			return;
 		}

@@ -62,7 +62,7 @@ struct task_state {
 	u32 memory;		/* 1 + the node on which its program first ran; 0: it has not yet */
 	u32 pushed_off;		/* a higher class took its CPU */
 	u32 leaves_to;		/* 1 + the CPU that it was taken off its own for; 0: none */
-	u32 is_turn;		/* and that to change places */
+	u32 is_turn;		/* and that to change places with who runs there */
 	u32 kept;		/* as it wakes, the gate keeps it from a CPU that idles */
 	u32 barred;		/* may run on CPUs that are not shielded, and so on no shielded one */
 	u32 listed_on;		/* 1 + the CPU in whose queue it waits, by the index of siblings; 0: none; atomic */

@@ -192,7 +192,7 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 		c->active_at_ns = now + ACTIVE_INTERVAL_NS;
 		c->leave_to = 0;
 	}
-	if (settings.parts & PART_TURNS) {
+	if (settings.parts & PARTS_CHANGE) {
 		c->change_with = 0;
 		WRITE_ONCE(c->running_cpus, space_of(p) ? p->nr_cpus_allowed : 0);
 	}

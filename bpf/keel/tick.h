@@ -82,7 +82,7 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 		t->seen_space = space_of(p);
 		look_for_better(p, t, own, c, now);
 		end_lodging(p, t, own);
-		look_for_turn(p, t, own, c, now);
+		look_for_exchange(p, t, own, c, now);
 	}
 	update_utilisation(c, now, true);
 	set_frequency(own, c);
@@ -109,6 +109,18 @@ void KEEL_OPS(keel_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 		return;
 	note_taken(c, now);
 	scx_bpf_reenqueue_local();
+}
+
+/*
+ * The CPU leaves idling, or begins to. For whom it leaves that, `running` tells if it is one of ours, and
+ * nobody if it is not: so a higher class has it until then, or until it looks for work again.
+ */
+void KEEL_OPS(keel_update_idle, s32 cpu, bool idle)
+{
+	struct cpu_state *c = cpu_state(cpu);
+
+	if (c && !idle)
+		note_taken(c, scx_bpf_now());
 }
 
 /*

@@ -42,7 +42,7 @@ pub const CAPABILITY: &[Test] = tests_of!("capability", Scheduler::With(UNEQUAL)
 pub const CAPABILITY_EXACT: &[Test] = exact_tests_of!("capability", Scheduler::With(&UNEQUAL_ONE));
 
 /// All that the balance policy can do.
-const PARTS: [&str; 2] = ["--balance=capability", "--parts=home,cost,active,turns"];
+const PARTS: [&str; 2] = ["--balance=capability", "--parts=home,cost,active,turns,similar"];
 /// CPUs that count as unequal, with all that the policy can do about it, and a gate that is always open.
 pub const UNEQUAL: &[&str] = &[PARTS[0], PARTS[1], "--capacity=0-1=1024,2-3=512"];
 /// The same for a guest with one CPU.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_invariants::Limits;
 use evenkeel_journal::affinity;
+use evenkeel_machine::CpuSet;
 use evenkeel_witness::{FAULT, report_fault};
 
 use crate::hotplug::switch;
@@ -200,20 +201,34 @@ fn cpus_that_go_and_come(flags: &[&str]) {
     assert_eq!(code, Some(0), "{said}");
 }
 
-/// Who is pushed off by a real-time task that stays goes on elsewhere, and not when that one is done.
+/// Who is pushed off by a real-time task that stays goes on elsewhere, and not when that one is done; and so
+/// does who comes to a CPU that idled when it was taken.
 fn a_cpu_that_is_taken_is_left(flags: &[&str]) {
     std::fs::write("/proc/sys/kernel/sched_rt_runtime_us", "-1").unwrap();
     let keel = Keel::start(flags);
     let mut hogs = Threads::default();
     all().iter().for_each(|_| hogs.start(|| spin(Duration::from_millis(1))));
     std::thread::sleep(Duration::from_millis(500));
-    for taking in [Taking::AsItWakes, Taking::AsItRuns].repeat(3) {
+    for taking in [Taking::AsItWakes, Taking::AsItRuns, Taking::FromNobody].repeat(3) {
+        let may_use = |cpus: &CpuSet| {
+            hogs.tids.iter().for_each(|tid| affinity::set(*tid, cpus).unwrap());
+        };
+        let mut late = Threads::default();
+        if taking == Taking::FromNobody {
+            may_use(&all().iter().filter(|cpu| *cpu != 1).collect());
+        }
         let thief = thief_on(1, taking);
-        let read = || hogs.tids.iter().map(|tid| cpu_time_ns(*tid)).collect::<Vec<_>>();
+        if taking == Taking::FromNobody {
+            may_use(&all());
+            late.start(|| spin(Duration::from_millis(1)));
+        }
+        let tids = || hogs.tids.iter().chain(&late.tids);
+        let read = || tids().map(|tid| cpu_time_ns(*tid)).collect::<Vec<_>>();
         let before = read();
         std::thread::sleep(Duration::from_secs(2));
         let got: Vec<u64> = read().iter().zip(before).map(|(now, then)| now - then).collect();
         thief.end();
+        late.end();
         // They should have got the same, but the emulator's CPUs are not equally fast.
         let (least, most) = (got.iter().min().unwrap(), got.iter().max().unwrap());
         assert!(*least > most / 4, "{taking:?}: somebody was left behind: {got:?} ns");
@@ -230,6 +245,8 @@ enum Taking {
     AsItWakes,
     /// It runs there, and becomes a real-time task.
     AsItRuns,
+    /// It preempts nobody.
+    FromNobody,
 }
 
 /// A real-time task that never lets go of the CPU; it has it when this returns.
@@ -242,7 +259,7 @@ fn thief_on(cpu: u32, taking: Taking) -> Threads {
             let own = nix::unistd::gettid().as_raw();
             affinity::set(own, &just(cpu)).unwrap();
             set_real_time(own, 10);
-            if taking == Taking::AsItWakes {
+            if taking != Taking::AsItRuns {
                 std::thread::sleep(Duration::from_millis(10));
             }
             sender.send(()).unwrap();

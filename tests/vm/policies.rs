@@ -76,7 +76,7 @@ pub fn refused(arguments: &[&str]) -> String {
 /// With all that they can do besides, which asks most of the verifier.
 fn the_papers_are_accepted() {
     let everything = FLAGS.iter().map(|flag| match *flag {
-        "--parts=home,cost" => "--parts=home,cost,active,turns",
+        "--parts=home,cost" => "--parts=home,cost,active,turns,similar",
         other => other,
     });
     said(&["sched", "--load-only"].into_iter().chain(everything).collect::<Vec<_>>());

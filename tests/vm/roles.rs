@@ -15,6 +15,7 @@ pub fn play(name: &str) {
         "victim" => crate::storms::play_victim(),
         "siblings" => crate::policies::play_siblings(),
         "pool" => crate::policies::play_pool(),
+        "pair" => crate::unequal::play_pair(),
         "changeling" => crate::policies::play_changeling(),
         "hog" => crate::storms::play_hog(),
         other => panic!("no role is called {other}"),

@@ -1,12 +1,15 @@
 //! Unequal CPUs on a real kernel: which of them carry more, who gets the fast ones, and that none of these
 //! idles while a slow one works.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use evenkeel_journal::affinity;
 
 use crate::Test;
 use crate::policies::{counted, refused};
+use crate::roles::role;
 use crate::scheduler::Keel;
 use crate::storms::*;
 use crate::support::{all, just, wait_for};
@@ -25,6 +28,7 @@ pub const TESTS: &[Test] = &[
     Test { name: "unequal::what_is_taken_is_missing", run: what_is_taken_is_missing },
     Test { name: "unequal::who_runs_alone_leaves_a_slow_cpu", run: who_runs_alone_leaves },
     Test { name: "unequal::threads_take_turns", run: threads_take_turns },
+    Test { name: "unequal::programs_have_similar_cpus", run: programs_have_similar_cpus },
     Test { name: "unequal::fast_cpus_do_not_idle", run: fast_cpus_do_not_idle },
     Test { name: "unequal::nor_beside_a_thief", run: nor_beside_a_thief },
     Test { name: "unequal::who_computes_gets_the_fast_cpus", run: who_computes_gets_them },
@@ -116,9 +120,66 @@ fn threads_take_turns() {
     }
 }
 
+/// A program of two threads that only compute, until its input ends.
+pub fn play_pair() {
+    let mut threads = Threads::default();
+    (0..2).for_each(|_| threads.start(|| spin(Duration::from_millis(10))));
+    for tid in &threads.tids {
+        println!("{tid}");
+    }
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
+    threads.end();
+}
+
+/// Such a program, and its threads.
+fn pair() -> (Child, [i32; 2]) {
+    let command = role("pair");
+    let mut process = Command::new(command[0]);
+    let process = process.args(&command[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut pair = process.spawn().unwrap();
+    let mut said = BufReader::new(pair.stdout.take().unwrap()).lines();
+    let tids = [(); 2].map(|()| said.next().unwrap().unwrap().parse().unwrap());
+    (pair, tids)
+}
+
+/// In so many of the looks, in percent, each program's threads are on CPUs of one kind. Where nobody brings
+/// them together, they stay as they are put at first: in none.
+const SIMILAR_PCT: usize = 50;
+
+/// Two programs of two threads, each with one on a fast CPU and one on a slow one at first: one has both fast
+/// CPUs then, and the other one both slow ones.
+fn programs_have_similar_cpus() {
+    let keel = Keel::start(&[UNEQUAL, &["--parts", "similar"]].concat());
+    let programs = [pair(), pair()];
+    for ((_, tids), cpus) in programs.iter().zip([[0, 2], [1, 3]]) {
+        for (tid, cpu) in tids.iter().zip(cpus) {
+            affinity::set(*tid, &just(cpu)).unwrap();
+        }
+    }
+    let fast = |tids: &[i32; 2]| tids.iter().filter(|tid| is_on_a_fast_cpu(tid)).count();
+    let is_split = || programs.iter().all(|(_, tids)| fast(tids) == 1);
+    wait_for("each program on unequal CPUs", is_split);
+    let tids = || programs.iter().flat_map(|(_, tids)| tids);
+    tids().for_each(|tid| affinity::set(*tid, &all()).unwrap());
+    let is_similar = || programs.iter().all(|(_, tids)| fast(tids) != 1);
+    wait_for("each program on similar CPUs", is_similar);
+    let mut similar = 0;
+    for _ in 0..LOOKS {
+        std::thread::sleep(Duration::from_millis(20));
+        similar += usize::from(is_similar());
+    }
+    println!("on similar CPUs in {similar} of {LOOKS} looks");
+    assert!(similar * 100 >= LOOKS * SIMILAR_PCT, "{similar} of {LOOKS} looks");
+    for (mut program, _) in programs {
+        drop(program.stdin.take());
+        assert!(program.wait().unwrap().success());
+    }
+    assert_eq!(keel.end().0, Some(0));
+}
+
 /// Where a thread runs, or ran last.
 fn cpu_of(tid: i32) -> u32 {
-    let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap();
     // Its name may have blanks; the 39th field is the 37th behind it.
     let (_, rest) = stat.rsplit_once(") ").unwrap();
     rest.split(' ').nth(36).unwrap().parse().unwrap()

@@ -37,6 +37,7 @@ struct bpf_iter_num {
 #include <bpf/bpf_core_read.h>
 
 #include "interrupt.h"
+#include "realtime.h"
 
 #define KEEL_OPS(name, args...) SEC("struct_ops/" #name) BPF_PROG(name, ##args)
 /* Of callbacks that may sleep. */
@@ -159,6 +160,7 @@ struct sched_ext_ops {
 	bool (*yield)(struct task_struct *, struct task_struct *);
 	void (*cpu_acquire)(s32, struct scx_cpu_acquire_args *);
 	void (*cpu_release)(s32, struct scx_cpu_release_args *);
+	void (*update_idle)(s32, bool);
 	s32 (*init_task)(struct task_struct *, struct scx_init_task_args *);
 	void (*exit_task)(struct task_struct *, struct scx_exit_task_args *);
 	void (*enable)(struct task_struct *);

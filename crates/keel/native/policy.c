@@ -195,6 +195,12 @@ u32 test_balance_active(const struct balance_params *params, const struct cpu_vi
 	return balance_active(params, best, candidate);
 }
 
+u32 test_balance_gather(const struct balance_params *params, const struct cpu_view *own,
+			const struct cpu_view *fast, u32 ours, u32 theirs, u32 first)
+{
+	return balance_gather(params, own, fast, ours, theirs, first);
+}
+
 u32 test_balance_change(const struct balance_params *params, const struct cpu_view *a,
 			const struct cpu_view *b)
 {

@@ -66,6 +66,10 @@ impl Image {
         })
     }
 
+    /// `SCX_OPS_KEEP_BUILTIN_IDLE`, of its flags: the kernel keeps account of CPUs that idle, although the
+    /// keel hears of them.
+    const OPS_KEEP_BUILTIN_IDLE: u64 = 1 << 0;
+
     /// `SCX_OPS_ENQ_LAST`, of these: who runs alone at the end of its slice is enqueued like others.
     /// Otherwise the kernel itself keeps it running.
     pub const OPS_ENQ_LAST: u64 = 1 << 1;
@@ -76,7 +80,8 @@ impl Image {
     pub fn flags(&self) -> u64 {
         let settings = bytemuck::try_pod_read_unaligned(&self.settings);
         let settings: RawSettings = settings.unwrap_or_else(|_| RawSettings::zeroed());
-        if Parts::from_bits(settings.parts).move_who_runs() { Self::OPS_ENQ_LAST } else { 0 }
+        let is_last_ours = Parts::from_bits(settings.parts).move_who_runs();
+        Self::OPS_KEEP_BUILTIN_IDLE | if is_last_ours { Self::OPS_ENQ_LAST } else { 0 }
     }
 
     /// Entries of the map `sibling_rows`: rows of the index of siblings. Only an order that asks it has
@@ -187,11 +192,11 @@ mod tests {
         assert_eq!(image.cpus, 32);
         assert_eq!(image.settings.len(), size_of::<RawSettings>());
         assert_eq!(image.tunables.len(), size_of::<RawTunables>());
-        assert_eq!(image.flags(), 0);
+        assert_eq!(image.flags(), 1);
         let parts = "home,active".parse().unwrap();
         let active = Options { balance: Balance::Capability, parts, ..Options::default() };
-        assert_eq!(Image::new(&machine, &active).unwrap().flags(), Image::OPS_ENQ_LAST);
+        assert_eq!(Image::new(&machine, &active).unwrap().flags(), 1 | Image::OPS_ENQ_LAST);
         let without = Options { balance: Balance::Count, ..active };
-        assert_eq!(Image::new(&machine, &without).unwrap().flags(), 0);
+        assert_eq!(Image::new(&machine, &without).unwrap().flags(), 1);
     }
 }

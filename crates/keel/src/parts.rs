@@ -12,17 +12,27 @@ use crate::options::{OptionError, from_text};
 const ACTIVE: u32 = 16;
 /// `PART_TURNS`.
 const TURNS: u32 = 32;
+/// `PART_SIMILAR`.
+const SIMILAR: u32 = 64;
 
 /// The parts by name, and what each is in `enum balance_part` of `policy/balance.h`.
-const PARTS: [(&str, u32); 6] =
-    [("home", 1), ("cost", 2), ("plain", 4), ("bare", 8), ("active", ACTIVE), ("turns", TURNS)];
+const PARTS: [(&str, u32); 7] = [
+    ("home", 1),
+    ("cost", 2),
+    ("plain", 4),
+    ("bare", 8),
+    ("active", ACTIVE),
+    ("turns", TURNS),
+    ("similar", SIMILAR),
+];
 
 /// A set of parts, like `home,cost`; nothing is none.
 ///
 /// `home`: memory's distance counts. `cost`: no pull that costs a task more than it gains. `plain`: new
 /// and waking tasks are placed as if CPUs were equal. `bare`: a busy CPU pulls at any difference of
 /// loads. `active`: who runs alone on a slow CPU leaves for a faster one that idles. `turns`: threads of a
-/// program that run alone take turns on unequal CPUs. Without effect on `count`.
+/// program that run alone take turns on unequal CPUs. `similar`: those of two programs change places until
+/// each program has similar CPUs. Without effect on `count`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Parts {
@@ -42,7 +52,7 @@ impl Parts {
 
     /// Whether who runs alone may be asked to leave.
     pub(crate) fn move_who_runs(self) -> bool {
-        self.bits & (ACTIVE | TURNS) != 0
+        self.bits & (ACTIVE | TURNS | SIMILAR) != 0
     }
 
     /// Whether there is none.

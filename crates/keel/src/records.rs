@@ -172,6 +172,8 @@ pub(crate) struct RawCpuState {
     pub turn_at_ns: u64,
     pub turn_until_ns: u64,
     pub change_with: u64,
+    pub change_space: u64,
+    pub gather_from: u64,
     pub running_cpus: u64,
     pub overdue_on: u64,
     pub groups: [RawGroup; 3],

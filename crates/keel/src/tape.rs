@@ -82,7 +82,7 @@ numbered! {
         SelectCpu,
         /// Flags, whether an interrupt does it.
         Enqueue,
-        /// The task: who ran.
+        /// Whether a real-time task is about to have the CPU; the task: who ran.
         Dispatch,
         /// A tick has come.
         Tick,
@@ -116,6 +116,8 @@ numbered! {
         CgroupSetWeight,
         /// The keel begins.
         Init,
+        /// Whether the CPU begins to idle, or ends.
+        UpdateIdle,
     }
 }
 

@@ -153,6 +153,7 @@ struct sched_ext_ops {
 	bool (*yield)(struct task_struct *, struct task_struct *);
 	void (*cpu_acquire)(s32, struct scx_cpu_acquire_args *);
 	void (*cpu_release)(s32, struct scx_cpu_release_args *);
+	void (*update_idle)(s32, bool);
 	s32 (*init_task)(struct task_struct *, struct scx_init_task_args *);
 	void (*exit_task)(struct task_struct *, struct scx_exit_task_args *);
 	void (*enable)(struct task_struct *);
@@ -198,7 +199,7 @@ struct sim_host {
 	u32 cpu;	/* that the callback runs on */
 	u32 hazards;	/* 1: calls may fail; 2: others may come in between */
 	u32 in_interrupt;	/* 1: the callback is an interrupt's doing, and not a task's */
-	u32 pad;
+	u32 awaited_by_real_time;	/* 1: such a task is about to have the CPU */
 	bool (*fails)(void *);
 	void (*pause)(void *);
 	void *(*allocate)(void *, u64 bytes);
@@ -321,6 +322,11 @@ static inline u32 bpf_get_smp_processor_id(void)
 static inline bool in_interrupt(void)
 {
 	return sim_host->in_interrupt;
+}
+
+static inline bool is_awaited_by_real_time(void)
+{
+	return sim_host->awaited_by_real_time;
 }
 
 static inline s32 scx_bpf_task_cpu(const struct task_struct *p)

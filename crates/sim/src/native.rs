@@ -165,6 +165,7 @@ pub(crate) struct Ops {
     pub r#yield: Option<unsafe extern "C" fn(Task, Task) -> bool>,
     pub cpu_acquire: Option<unsafe extern "C" fn(i32, *const c_void)>,
     pub cpu_release: Option<unsafe extern "C" fn(i32, *const c_void)>,
+    pub update_idle: Option<unsafe extern "C" fn(i32, bool)>,
     pub init_task: Option<unsafe extern "C" fn(Task, *const InitTaskArgs) -> i32>,
     pub exit_task: Option<unsafe extern "C" fn(Task, *const c_void)>,
     pub enable: Option<unsafe extern "C" fn(Task)>,
@@ -196,7 +197,7 @@ pub(crate) struct Host {
     pub cpu: u32,
     pub hazards: u32,
     pub in_interrupt: u32,
-    pub pad: u32,
+    pub awaited_by_real_time: u32,
     pub functions: HostFunctions,
 }
 
@@ -316,7 +317,7 @@ impl Instance {
             cpu: 0,
             hazards: 0,
             in_interrupt: 0,
-            pad: 0,
+            awaited_by_real_time: 0,
             functions,
         });
         // SAFETY: the symbols have these types in native/kernel.h and bpf/keel/state.h; what is

@@ -222,7 +222,10 @@ impl Player {
                     self.instance.host.in_interrupt = second as u32;
                     ops.enqueue.map(|f| f(task, first)).map(|()| 0)
                 }
-                Callback::Dispatch => ops.dispatch.map(|f| f(cpu, task)).map(|()| 0),
+                Callback::Dispatch => {
+                    self.instance.host.awaited_by_real_time = first as u32;
+                    ops.dispatch.map(|f| f(cpu, task)).map(|()| 0)
+                }
                 Callback::Tick => ops.tick.map(|f| f(task)).map(|()| 0),
                 Callback::Running => ops.running.map(|f| f(task)).map(|()| 0),
                 Callback::Stopping => ops.stopping.map(|f| f(task, first != 0)).map(|()| 0),
@@ -250,6 +253,7 @@ impl Player {
                 Callback::CgroupSetWeight => {
                     ops.cgroup_set_weight.map(|f| f(group, second as u32)).map(|()| 0)
                 }
+                Callback::UpdateIdle => ops.update_idle.map(|f| f(cpu, first != 0)).map(|()| 0),
                 Callback::Init => ops.init.map(|f| f() as u32 as u64),
             }
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{MS, Sim, hog, only, paper};
 use evenkeel_invariants::Limits;
 use evenkeel_keel::{Balance, Gate, Options, Order, Parts, Slice};
-use evenkeel_machine::Machine;
+use evenkeel_machine::{Costs, Machine};
 use evenkeel_sim::program::{Change, GroupPlan, Op, TaskPlan, Thief};
 use evenkeel_sim::{Level, Mask, Reason, STRICT, Scheduler};
 
@@ -111,6 +111,38 @@ fn who_loses_its_cpu_to_a_real_time_task_goes_elsewhere() {
     // 350 ms of work are left on one CPU from 50 ms on.
     assert!(outcome.time_ns < 420 * MS, "{}", outcome.time_ns);
     assert!(outcome.counters["thief"] > 0);
+}
+
+/// The kernel tells a scheduler who takes a CPU from one of its tasks, and not who takes one that idles.
+#[test]
+fn nobody_is_left_with_a_real_time_task_that_took_an_idle_cpu() {
+    let thief = Thief { cpu: 1, run_ns: 900 * MS, period_ns: 1000 * MS, from_ns: 5 * MS };
+    let late = TaskPlan { arrives_ns: Some(20 * MS), ..hog(100 * MS) };
+    let outcome = Sim::keel(paper(2)).tasks(1, hog(600 * MS)).tasks(1, late).thief(thief).run();
+    // Both share CPU 0.
+    let waited_ns = outcome.accounts[1].waited_ns;
+    assert!(waited_ns < 150 * MS, "{waited_ns}");
+}
+
+/// A CPU that idles has been told of somebody, and looks when a real-time task has just come to it, too.
+#[test]
+fn nobody_is_put_behind_a_real_time_task() {
+    let machine = paper(2);
+    let machine = Machine { costs: Costs { kick_ns: 50_000, ..machine.costs }, ..machine };
+    let thief = Thief { cpu: 1, run_ns: 900 * MS, period_ns: 1000 * MS, from_ns: 50 * MS + 20_000 };
+    let mut sim = Sim::keel(machine).tasks(2, TaskPlan { allowed: only(0), ..hog(300 * MS) });
+    let mut both = Mask::EMPTY;
+    (0..2).for_each(|cpu| both.set(cpu));
+    let allowed = Arc::new(both);
+    // One of them waits, and is to have CPU 1 at once.
+    sim.workload.changes = (0..2)
+        .map(|task| (50 * MS, Change::Affinity { task, allowed: Arc::clone(&allowed) }))
+        .collect();
+    let outcome = sim.thief(thief).run();
+    // Both share CPU 0 all the same.
+    for account in &outcome.accounts[..2] {
+        assert!(account.waited_ns < 350 * MS, "{}", account.waited_ns);
+    }
 }
 
 #[test]

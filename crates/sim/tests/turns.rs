@@ -1,5 +1,5 @@
-//! The part `turns` of the balance policy, in the whole keel: threads of a program run at the average of
-//! their CPUs, although nobody idles and nobody waits.
+//! The parts `turns` and `similar` of the balance policy, in the whole keel: threads of a program run at the
+//! average of their CPUs, or on CPUs of one kind, although nobody idles and nobody waits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -162,18 +162,29 @@ fn two_programs(parts: &str, apart: bool) -> [f64; 2] {
     [last, 2.0 * report.tat.mean_ms - last]
 }
 
-/// Paper 002 has the threads of a process on similar CPUs, on fast ones if possible. That one of two
-/// programs has the fast ones, and the other has them next, comes about by itself: who waits at a
-/// barrier leaves its CPU to whoever is late, and threads change places within their program only.
+/// Paper 002 has the threads of a process on similar CPUs, on fast ones if possible. With turns that comes
+/// about by itself: who waits at a barrier leaves its CPU to whoever is late, and threads change places
+/// within their program only.
 #[test]
-fn turns_do_for_programs_what_similar_cpus_would() {
-    let [apart, mixed, turns] = [("", true), ("active", false), ("active,turns", false)]
-        .map(|(parts, apart)| two_programs(parts, apart));
-    println!("apart {apart:?}, mixed {mixed:?}, turns {turns:?}");
+fn one_program_has_the_fast_cpus_and_the_other_has_them_next() {
+    let apart = two_programs("", true);
+    let [mixed, turns, similar, alone] = ["active", "active,turns", "active,similar", "similar"]
+        .map(|parts| two_programs(parts, false));
+    println!(
+        "apart {apart:?}, mixed {mixed:?}, turns {turns:?}, similar {similar:?} and {alone:?}"
+    );
     assert_eq!(apart, [4_000.0, 2_000.0]);
+    for (end, apart) in alone.iter().zip(apart) {
+        assert!(
+            *end < 1.03 * apart,
+            "each has its CPUs, and who comes next gets no others: {alone:?}"
+        );
+    }
     // If the second moved up when the first has ended.
     let best = [3_000.0, 2_000.0];
     let mean = |ends: [f64; 2]| ends.iter().sum::<f64>() / 2.0;
-    assert!(mean(turns) < 1.05 * mean(best) && turns[0] < 1.05 * best[0], "{turns:?}");
-    assert!(mean(turns) < 0.9 * mean(mixed), "no better than without: {turns:?} {mixed:?}");
+    for ends in [turns, similar] {
+        assert!(mean(ends) < 1.05 * mean(best) && ends[0] < 1.05 * best[0], "{ends:?}");
+        assert!(mean(ends) < 0.9 * mean(mixed), "no better than without: {ends:?} {mixed:?}");
+    }
 }

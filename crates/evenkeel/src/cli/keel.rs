@@ -51,7 +51,8 @@ pub struct SchedOptions {
     /// With --balance capability: what it does besides: home (memory's distance counts), cost (no pull
     /// that costs more than it gains), plain (new tasks are placed as by count), bare (pulls at any
     /// difference), active (who runs alone leaves for a faster CPU that idles), turns (threads of a
-    /// program that run alone take turns on unequal CPUs) [default: none].
+    /// program that run alone take turns on unequal CPUs), similar (those of two programs change places
+    /// until each program has similar CPUs) [default: none].
     #[arg(long, value_name = "LIST")]
     pub parts: Option<Parts>,
     /// How long a task runs before others get their turn, in microseconds [default: 4000].

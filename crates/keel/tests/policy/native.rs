@@ -37,7 +37,7 @@ pub struct GroupView {
 pub struct BalanceParams {
     /// 0: count, 1: capability.
     pub kind: u32,
-    /// home 1, cost 2, plain 4, bare 8, active 16, turns 32.
+    /// home 1, cost 2, plain 4, bare 8, active 16, turns 32, similar 64.
     pub parts: u32,
     pub faster: u32,
     pub tasks: u32,
@@ -265,6 +265,14 @@ mod raw {
             candidate: &CpuView,
         ) -> u32;
         pub safe fn test_balance_change(params: &BalanceParams, a: &CpuView, b: &CpuView) -> u32;
+        pub safe fn test_balance_gather(
+            params: &BalanceParams,
+            own: &CpuView,
+            fast: &CpuView,
+            ours: u32,
+            theirs: u32,
+            first: u32,
+        ) -> u32;
         pub safe fn test_balance_turn_ns(unlike: u32, cpus: u32) -> u64;
         pub safe fn test_balance_pays(
             params: &BalanceParams,
@@ -375,6 +383,17 @@ impl BalanceParams {
 
     pub fn change(&self, a: &CpuView, b: &CpuView) -> bool {
         raw::test_balance_change(self, a, b) != 0
+    }
+
+    /// `[ours, theirs]` are how many each program has on faster CPUs.
+    pub fn gather(
+        &self,
+        own: &CpuView,
+        fast: &CpuView,
+        [ours, theirs]: [u32; 2],
+        first: bool,
+    ) -> bool {
+        raw::test_balance_gather(self, own, fast, ours, theirs, u32::from(first)) != 0
     }
 
     pub fn pays(&self, from: &CpuView, to: &CpuView, weight: u64) -> bool {

@@ -14,7 +14,8 @@ const AS_COUNT: BalanceParams = BalanceParams { parts: 4, ..PLAIN };
 const BARE: BalanceParams = BalanceParams { parts: 8, ..PLAIN };
 const ACTIVE: BalanceParams = BalanceParams { parts: 16, ..PLAIN };
 const TURNS: BalanceParams = BalanceParams { parts: 32, ..PLAIN };
-const COUNT: BalanceParams = BalanceParams { kind: 0, parts: 63, faster: 0, tasks: 1_000 };
+const SIMILAR: BalanceParams = BalanceParams { parts: 64, ..PLAIN };
+const COUNT: BalanceParams = BalanceParams { kind: 0, parts: 127, faster: 0, tasks: 1_000 };
 
 /// Ten times as far as it is slower: 12 is a fifth slower.
 fn far(distance: u32, cpu: CpuView) -> CpuView {
@@ -112,6 +113,62 @@ fn who_run_alone_on_unequal_cpus_change_places() {
     assert!(!TURNS.change(&fast, &slow(cpu(1, 2))), "somebody waits there");
     assert!(!TURNS.change(&fast, &slow(cpu(1, 0))), "nobody is there");
     assert!(!TURNS.change(&fast, &CpuView { capability: FULL * 9 / 10, ..alone }));
+}
+
+#[test]
+fn programs_gather_on_cpus_of_one_kind() {
+    let (fast, own) = (cpu(0, 1), slow(cpu(1, 1)));
+    for (has, first, goes) in [
+        ([2, 1], false, true),
+        ([1, 1], true, true),
+        // Otherwise both would go, and come back.
+        ([1, 1], false, false),
+        ([1, 2], true, false),
+        // Of programs of one thread each none belongs anywhere.
+        ([0, 1], true, false),
+    ] {
+        assert_eq!(SIMILAR.gather(&own, &fast, has, first), goes, "{has:?} {first}");
+        assert!(!PLAIN.gather(&own, &fast, has, first) && !TURNS.gather(&own, &fast, has, first));
+        assert!(!SIMILAR.gather(&fast, &own, has, first), "to a slower one");
+        assert!(!SIMILAR.gather(&own, &cpu(0, 2), has, first), "somebody waits there");
+        assert!(!SIMILAR.gather(&slow(cpu(1, 2)), &fast, has, first), "somebody waits here");
+    }
+    assert!(!COUNT.gather(&own, &fast, [2, 1], true));
+}
+
+proptest! {
+    /// Programs with so many threads on fast CPUs, and so many on slow ones: any two change places as long
+    /// as they may, in any order. It ends, and then one at most has threads of both kinds.
+    #[test]
+    fn gathering_ends(
+        threads in prop::collection::vec([0u32..6, 0u32..6], 2..6),
+        order in prop::collection::vec((0usize..6, 0usize..6), 1..400),
+    ) {
+        let (fast, own) = (cpu(0, 1), slow(cpu(1, 1)));
+        let (count, most) = (threads.len(), threads.iter().flatten().sum::<u32>());
+        let (mut programs, mut changes) = (threads, 0);
+        let mut go = |p: usize, q: usize| {
+            let (ours, theirs) = (programs[p], programs[q]);
+            let goes = p != q
+                && ours[1] > 0
+                && theirs[0] > 0
+                && SIMILAR.gather(&own, &fast, [ours[0], theirs[0]], p < q);
+            if goes {
+                programs[p] = [ours[0] + 1, ours[1] - 1];
+                programs[q] = [theirs[0] - 1, theirs[1] + 1];
+                changes += 1;
+            }
+            goes
+        };
+        for (p, q) in order {
+            go(p % count, q % count);
+        }
+        while (0..count * count).any(|pair| go(pair / count, pair % count)) {}
+        // Each adds 2 to a sum of squares of at most that.
+        prop_assert!(changes <= most * most / 2, "{changes} changes");
+        let split = programs.iter().filter(|[fast, slow]| *fast > 0 && *slow > 0);
+        prop_assert!(split.count() <= 1, "{programs:?}");
+    }
 }
 
 #[test]

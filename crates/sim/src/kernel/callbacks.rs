@@ -119,8 +119,12 @@ impl Kernel {
         let raw = prev.map_or(std::ptr::null_mut(), |prev| self.raw(prev));
         let counts = self.machine.costs.balance_ns > 0;
         let before = if counts { self.instance.attempts(cpu) } else { 0 };
-        let call = Call { callback: Callback::Dispatch, task: prev, arguments: NONE };
+        let c = &self.cpus[cpu as usize];
+        let is_awaited = c.curr.is_none() && c.thief.is_none() && !c.thieves.is_empty();
+        let arguments = [is_awaited.into(), 0, 0, 0, 0];
+        let call = Call { callback: Callback::Dispatch, task: prev, arguments };
         let outside = self.enter(cpu, None, Some(call));
+        self.instance.host.awaited_by_real_time = is_awaited.into();
         // SAFETY: see call_select_cpu().
         unsafe { callback(cpu as i32, raw) };
         self.leave(outside, 0);
@@ -204,6 +208,17 @@ impl Kernel {
         let outside = self.enter(cpu, None, Some(call));
         // SAFETY: see call_select_cpu(); the scheduler knows nothing of what the arguments hold.
         unsafe { callback(cpu as i32, std::ptr::null()) };
+        self.leave(outside, 0);
+    }
+
+    /// Tells the scheduler that the CPU begins to idle, or ends.
+    pub(super) fn call_update_idle(&mut self, cpu: u32, idle: bool) {
+        let Some(callback) = self.instance.ops.update_idle else { return };
+        let arguments = [idle.into(), 0, 0, 0, 0];
+        let call = Call { callback: Callback::UpdateIdle, task: None, arguments };
+        let outside = self.enter(cpu, None, Some(call));
+        // SAFETY: see call_select_cpu().
+        unsafe { callback(cpu as i32, idle) };
         self.leave(outside, 0);
     }
 

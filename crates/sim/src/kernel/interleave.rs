@@ -154,13 +154,13 @@ impl Kernel {
         }
         let host = &self.instance.host;
         let (context, cpu, direct) = (host.context, host.cpu, self.direct);
-        let in_interrupt = host.in_interrupt;
+        let (in_interrupt, awaited) = (host.in_interrupt, host.awaited_by_real_time);
         // SAFETY: it is the one of the handler that runs, which lives as long as this call.
         unsafe { here.as_ref() }.suspend(());
         self.flights.here = Some(here);
         self.direct = direct;
         let host = &mut *self.instance.host;
         (host.context, host.cpu, host.now_ns) = (context, cpu, self.now);
-        host.in_interrupt = in_interrupt;
+        (host.in_interrupt, host.awaited_by_real_time) = (in_interrupt, awaited);
     }
 }

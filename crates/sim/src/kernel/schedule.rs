@@ -166,6 +166,7 @@ impl Kernel {
             Some(prev) => self.put_prev(cpu, prev, next, left),
             None if prev_thief.is_none() => {
                 self.idle.clear(cpu, &self.layout, &self.online);
+                self.call_update_idle(cpu, false);
             }
             None => {}
         }
@@ -203,7 +204,10 @@ impl Kernel {
         };
         match next {
             Next::Task(next) => self.set_next(cpu, next),
-            Next::Idle => self.set_idle(cpu),
+            Next::Idle => {
+                self.set_idle(cpu);
+                self.call_update_idle(cpu, true);
+            }
             Next::Thief(_) => self.cpus[cpu as usize].thief_since = self.now,
         }
         if was_busy != (next != Next::Idle) {
