@@ -13,6 +13,7 @@ struct gate_answer {
 	struct gate_view view;
 	u64 now;
 	u32 verdict;	/* enum gate_verdict */
+	u32 level;	/* enum zone_level */
 };
 
 /*
@@ -60,6 +61,7 @@ static __always_inline struct gate_answer ask(struct cpu_state *from, struct tas
 	struct gate_answer answer = { .view = gate_view(&params, from, t, reason, now), .now = now };
 
 	answer.verdict = gate_may(&params, &answer.view);
+	answer.level = params.zone->level;
 	return answer;
 }
 
@@ -91,6 +93,8 @@ static __always_inline void note_answer(struct cpu_state *c, u32 source, struct 
 	decision->source_utilisation = view->source_utilisation;
 	decision->mean_utilisation = view->mean_utilisation;
 	decision->task_share = view->task_share;
+	decision->level = answer->level;
+	decision->limit_pct = zone_limit_pct(answer->level);
 	c->decided++;
 }
 

@@ -182,7 +182,8 @@ struct keel_decision {
 	u32 source_utilisation;
 	u32 mean_utilisation;
 	u32 task_share;
-	u32 pad;
+	u16 level;		/* enum zone_level */
+	u16 limit_pct;
 };
 /* How many each CPU keeps; a power of two. */
 #define MAX_DECISIONS 8

@@ -76,7 +76,14 @@ static BOOTS: &[Boot] = &[
         kernel: "6.18",
         topology: || Topology::numa(2, 2),
         execution: Execution::Fastest,
-        tests: &[policies::SHORT, policies::TESTS, shield::TESTS, sais::TESTS],
+        tests: &[
+            policies::SHORT,
+            policies::TESTS,
+            policies::STORMS,
+            invariants::COMBINED,
+            shield::TESTS,
+            sais::TESTS,
+        ],
     },
     Boot {
         name: "6.18-counted",
@@ -131,15 +138,28 @@ static ON_DEMAND: &[Boot] = &[
         kernel: "6.18",
         topology: || Topology::ring(4, 1),
         execution: Execution::Fastest,
-        tests: &[invariants::KEEL, invariants::CAPABILITY, keel::LOADED_OFTEN],
+        tests: SOAKED,
     },
     Boot {
         name: "soak-8",
         kernel: "6.18",
         topology: || Topology::ring(4, 2),
         execution: Execution::Fastest,
-        tests: &[invariants::KEEL, invariants::CAPABILITY, keel::LOADED_OFTEN],
+        tests: SOAKED,
     },
+];
+
+/// What `make vm-soak` runs: all storms under all combinations of policies.
+const SOAKED: &[&[Test]] = &[
+    invariants::KEEL,
+    invariants::CAPABILITY,
+    invariants::SOAKED[0],
+    invariants::SOAKED[1],
+    invariants::SOAKED[2],
+    invariants::SOAKED[3],
+    invariants::SOAKED[4],
+    policies::STORMS,
+    keel::LOADED_OFTEN,
 ];
 
 impl Boot {

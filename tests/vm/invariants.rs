@@ -48,6 +48,31 @@ pub const UNEQUAL: &[&str] = &[PARTS[0], PARTS[1], "--capacity=0-1=1024,2-3=512"
 /// The same for a guest with one CPU.
 const UNEQUAL_ONE: [&str; 3] = [PARTS[0], PARTS[1], "--capacity=0=512"];
 
+/// The combinations of policies that are neither the plain ones, nor capability alone, nor all papers' at
+/// once (`policies.rs`).
+const IAS: &[&str] = &["--order=ias"];
+const ZONE: &[&str] = &["--gate=zone", "--zone=hot"];
+const IAS_ZONE: &[&str] = &[IAS[0], ZONE[0], ZONE[1]];
+const IAS_CAPABILITY: &[&str] = &[IAS[0], PARTS[0], PARTS[1]];
+const ZONE_CAPABILITY: &[&str] = &[ZONE[0], ZONE[1], PARTS[0], PARTS[1]];
+
+/// In short.
+pub const COMBINED: &[Test] = &[
+    Test { name: "ias::a_crowd", run: || crowd(Scheduler::With(IAS), 100) },
+    Test { name: "zone::a_crowd", run: || crowd(Scheduler::With(ZONE), 100) },
+    Test { name: "ias-zone::a_crowd", run: || crowd(Scheduler::With(IAS_ZONE), 100) },
+    Test { name: "ias-capability::a_crowd", run: || crowd(Scheduler::With(IAS_CAPABILITY), 100) },
+    Test { name: "zone-capability::a_crowd", run: || crowd(Scheduler::With(ZONE_CAPABILITY), 100) },
+];
+/// And whole.
+pub const SOAKED: [&[Test]; 5] = [
+    tests_of!("ias", Scheduler::With(IAS)),
+    tests_of!("zone", Scheduler::With(ZONE)),
+    tests_of!("ias-zone", Scheduler::With(IAS_ZONE)),
+    tests_of!("ias-capability", Scheduler::With(IAS_CAPABILITY)),
+    tests_of!("zone-capability", Scheduler::With(ZONE_CAPABILITY)),
+];
+
 /// Hogs of three weights that share a CPU.
 fn weights(scheduler: Scheduler) {
     // The lightest of them has a thirteenth of the CPU: it waits through twelve turns.

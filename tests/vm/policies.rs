@@ -50,6 +50,10 @@ pub const TESTS: &[Test] = &[
     Test { name: "policies::a_configuration_names_programs", run: a_configuration_names_programs },
     Test { name: "policies::the_helper_tries_and_tells", run: the_helper_tries_and_tells },
     Test { name: "policies::impossible_aggregation_is_refused", run: impossible_aggregation },
+];
+
+/// All papers' answers at once.
+pub const STORMS: &[Test] = &[
     Test { name: "policies::hogs", run: || hogs(PAPERS, ROUGH) },
     Test { name: "policies::a_crowd", run: || crowd(PAPERS, 200) },
     Test { name: "policies::fork_and_exec", run: || fork_and_exec(PAPERS) },
@@ -165,14 +169,14 @@ fn the_gate_refuses_and_opens() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// CPUs that are busy for about half of the time are above the limit of the cold zone, and below that of
-/// warm-high: who wants to move there may, and may not when that level is set.
+/// CPUs that are busy for more than half of the time (for less on a busy host, where who sleeps oversleeps)
+/// are above the limit of the cold zone, and below that of warm-high: who wants to move there may, and may not when that level is set.
 fn a_level_that_is_set_holds() {
     let keel = Keel::start(&["--gate", "zone", "--zone", "cold", "--strict"]);
     let mut threads = Threads::default();
     for _ in 0..crate::support::all().len() * 3 / 2 {
         threads.start(|| {
-            spin(Duration::from_millis(2));
+            spin(Duration::from_millis(4));
             std::thread::sleep(Duration::from_millis(5));
         });
     }
@@ -190,7 +194,8 @@ fn a_level_that_is_set_holds() {
     println!("warm-high: {allowed} allowed, {refused} refused");
     assert!(refused > allowed, "under warm-high {allowed} moves were allowed, {refused} refused");
     let explained = said(&["explain", "--keel", "--last", "100"]);
-    assert!(explained.contains("refused: the utilisation is not above"), "{explained}");
+    let why = "refused: the utilisation is not above the zone's limit (warm-high: 80 %, CPU ";
+    assert!(explained.contains(why), "{explained}");
     threads.end();
     assert_eq!(keel.end().0, Some(0));
 }

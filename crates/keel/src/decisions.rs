@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::records::{RawCpuState, RawDecision};
+use crate::zone::LEVELS;
 
 /// `enum move_reason` of `policy/views.h`, as the words after "to move task 7, which".
 const REASONS: [&str; 7] = [
@@ -47,6 +48,10 @@ pub struct Decision {
     pub reason: String,
     /// The rule that answered.
     pub verdict: String,
+    /// The zone's level then.
+    pub level: String,
+    /// Its limit, in percent.
+    pub limit_pct: u32,
     /// How busy the CPU was that the task would leave, in percent; as of its last tick if it was.
     pub source_pct: u32,
     /// How busy the CPUs were on average, in percent; 0 where the gate does not look at it.
@@ -72,6 +77,8 @@ impl Decision {
             allowed: raw.verdict < REFUSALS,
             reason: word(&REASONS, raw.reason),
             verdict: word(&VERDICTS, raw.verdict),
+            level: word(&LEVELS, raw.level.into()),
+            limit_pct: raw.limit_pct.into(),
             source_pct: pct(raw.source_utilisation),
             mean_pct: pct(raw.mean_utilisation),
             task_pct: pct(raw.task_share),
@@ -84,13 +91,15 @@ impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:.3} s, CPU {}: to move task {}, which {}, from CPU {}: {} (CPU {}: {} %",
+            "{:.3} s, CPU {}: to move task {}, which {}, from CPU {}: {} ({}: {} %, CPU {}: {} %",
             self.at_ns as f64 / 1e9,
             self.cpu,
             self.pid,
             self.reason,
             self.source,
             self.verdict,
+            self.level,
+            self.limit_pct,
             self.source,
             self.source_pct,
         )?;
@@ -151,6 +160,8 @@ mod tests {
             reason: 3,
             verdict: 4,
             source_utilisation: 522,
+            level: 2,
+            limit_pct: 50,
             task_share: 1000,
             ..RawDecision::zeroed()
         };
@@ -161,8 +172,8 @@ mod tests {
         assert_eq!(
             decisions[1].to_string(),
             "2.500 s, CPU 0: to move task 7, which waited while a CPU was idle, from CPU 1: \
-             refused: not above the zone's limit without the task's points (CPU 1: 50 %, task 97 % \
-             and above the limit for 6000 ms)"
+             refused: not above the zone's limit without the task's points (warm-mid: 50 %, \
+             CPU 1: 50 %, task 97 % and above the limit for 6000 ms)"
         );
     }
 }

@@ -130,7 +130,8 @@ pub(crate) struct RawDecision {
     pub source_utilisation: u32,
     pub mean_utilisation: u32,
     pub task_share: u32,
-    pub pad: u32,
+    pub level: u16,
+    pub limit_pct: u16,
 }
 
 /// `struct group_view` of `policy/balance.h`.

@@ -43,7 +43,7 @@ const KNOBS: [Knob; 8] = [
 ];
 
 /// The levels' names, by number.
-const LEVELS: [&str; 5] = ["cold", "warm-low", "warm-mid", "warm-high", "hot"];
+pub(crate) const LEVELS: [&str; 5] = ["cold", "warm-low", "warm-mid", "warm-high", "hot"];
 
 /// When the gate `zone` opens: a value for each knob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
