@@ -7,8 +7,8 @@
 #   make vm-test    the tests on real kernels in virtual machines (ONLY=6.18 picks by name)
 #   make vm-soak    the schedulers' tests there for SOAK_MINUTES (30) on 4 CPUs, and again on 8
 #   make vm-mutate  takes each guard out of the keel in turn: which test notices? (half an hour)
-#   make sim-soak   the scheduler in the simulator, SIM_EVENTS (100 million) events under faults, with
-#                   sanitizers
+#   make sim-soak   the scheduler in the simulator, SIM_EVENTS (100 million) events under faults, or
+#                   SIM_SECONDS of them, with sanitizers
 #   make fuzz       the readers of workloads and machines, FUZZ (10 million) texts from FUZZ_SEED (1)
 #   make bench      all benchmarks, in full (half an hour); writes docs/benchmarks.md
 #   make bench-keel the keel beside other schedulers, in virtual machines; writes docs/benchmarks-keel.md
@@ -36,8 +36,10 @@ SOAK_MINUTES ?= 30
 # What `make fuzz` does.
 FUZZ ?= 10000000
 FUZZ_SEED ?= 1
-# How long `make sim-soak` lasts.
+# How long `make sim-soak` lasts, in events or in seconds, what is over first, and its first world.
 SIM_EVENTS ?= 100000000
+SIM_SECONDS ?= 86400
+SIM_SEED ?= 1
 SIM_KEEL := $(CURDIR)/target/keel-sanitized.so
 UNITS := evenkeel.service evenkeel-keel.service
 # Commands of the papers' names: evenkeel under another one.
@@ -101,15 +103,16 @@ sim-soak: setup
 	cc -std=gnu17 -O1 -g -Wall -Werror -fno-strict-aliasing -fPIC -shared -Wl,-Bsymbolic \
 		-fsanitize=address,undefined -fno-sanitize-recover=all -I crates/sim/native \
 		-o $(SIM_KEEL) bpf/keel.bpf.c
-	CLANG=$$(scripts/clang) cargo test -p evenkeel-sim --locked --test faults --no-run
-	EVENKEEL_SIM_KEEL=$(SIM_KEEL) EVENKEEL_SIM_EVENTS=$(SIM_EVENTS) ASAN_OPTIONS=detect_leaks=0 \
-		CLANG=$$(scripts/clang) cargo test -p evenkeel-sim --locked --test faults \
+	CLANG=$$(scripts/clang) cargo test --workspace --locked --test faults --no-run
+	EVENKEEL_SIM_KEEL=$(SIM_KEEL) EVENKEEL_SIM_EVENTS=$(SIM_EVENTS) EVENKEEL_SIM_SECONDS=$(SIM_SECONDS) \
+		EVENKEEL_SIM_SEED=$(SIM_SEED) ASAN_OPTIONS=detect_leaks=0 \
+		CLANG=$$(scripts/clang) cargo test --workspace --locked --test faults \
 		--config "target.'cfg(all())'.runner = ['env', 'LD_PRELOAD=$$(cc -print-file-name=libasan.so)']" \
 		-- --ignored --nocapture soak
 
 fuzz: setup
 	EVENKEEL_FUZZ=$(FUZZ) EVENKEEL_FUZZ_SEED=$(FUZZ_SEED) CLANG=$$(scripts/clang) \
-		cargo test -p evenkeel-sim --locked --test fuzz -- --nocapture
+		cargo test --workspace --locked --test fuzz -- --nocapture
 
 vm-setup: setup
 	@scripts/setup vm

@@ -55,6 +55,11 @@ impl Parts {
         self.bits & (ACTIVE | TURNS | SIMILAR) != 0
     }
 
+    /// All of them by name.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        PARTS.into_iter().map(|(name, _)| name)
+    }
+
     /// Whether there is none.
     pub fn is_empty(self) -> bool {
         self.bits == 0
@@ -62,7 +67,7 @@ impl Parts {
 }
 
 pub(crate) fn known_parts() -> String {
-    PARTS.map(|(name, _)| name).join(", ")
+    Parts::names().collect::<Vec<_>>().join(", ")
 }
 
 impl fmt::Display for Parts {

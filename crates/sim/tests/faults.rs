@@ -12,8 +12,8 @@ use evenkeel_sim::FaultPlan;
 fn nobody_is_lost_whatever_goes_wrong() {
     let keel = keel_build();
     let (mut events, mut restarts) = (0, 0);
-    // All combinations of policies are among these.
-    for seed in 0..32 {
+    // All combinations of policies, five times.
+    for seed in 0..40 {
         let simulation = simulation(seed, keel.as_deref());
         let outcome = simulation.run().unwrap();
         if let Some(complaint) = complaint(&simulation, &outcome) {
@@ -56,29 +56,54 @@ fn faults_are_part_of_the_seed() {
     assert_ne!(without_failures, hash(&simulation), "others come in between");
 }
 
-/// `make sim-soak`: so many events.
+/// A whole number from outside.
+fn setting(name: &str, usual: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(value) => value.parse().unwrap_or_else(|_| panic!("{name}={value}: expected a number")),
+        Err(_) => usual,
+    }
+}
+
+/// `make sim-soak`: so many events, or seeds for so many seconds.
 #[test]
 #[ignore = "takes long: make sim-soak"]
 fn soak() {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    /// Seeds from one line that says how far it is to the next.
+    const LINE: u64 = 100;
     let keel = keel_build();
-    let wanted = std::env::var("EVENKEEL_SIM_EVENTS").unwrap().parse::<u64>().unwrap();
-    let next = std::sync::atomic::AtomicU64::new(1);
-    let events = std::sync::atomic::AtomicU64::new(0);
+    let (wanted, first) = (setting("EVENKEEL_SIM_EVENTS", 0), setting("EVENKEEL_SIM_SEED", 1));
+    let lasts = std::time::Duration::from_secs(setting("EVENKEEL_SIM_SECONDS", u64::MAX));
+    let start = std::time::Instant::now();
+    let (next, events) = (AtomicU64::new(first), AtomicU64::new(0));
+    let one = |seed| {
+        let simulation = simulation(seed, keel.as_deref());
+        let outcome = simulation.run().unwrap();
+        if let Some(complaint) = complaint(&simulation, &outcome) {
+            panic!("{complaint}");
+        }
+        let events = events.fetch_add(outcome.events, Relaxed) + outcome.events;
+        if seed % LINE == 0 {
+            println!("seed {seed}: {events} events");
+        }
+    };
     let jobs = std::thread::available_parallelism().unwrap().get();
-    use std::sync::atomic::Ordering::Relaxed;
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
-                while events.load(Relaxed) < wanted {
-                    let simulation = simulation(next.fetch_add(1, Relaxed), keel.as_deref());
-                    let outcome = simulation.run().unwrap();
-                    if let Some(complaint) = complaint(&simulation, &outcome) {
-                        panic!("{complaint}");
-                    }
-                    events.fetch_add(outcome.events, Relaxed);
+                while events.load(Relaxed) < wanted && start.elapsed() < lasts {
+                    let seed = next.fetch_add(1, Relaxed);
+                    // A sanitizer says in the thread of which name it has found something.
+                    std::thread::scope(|scope| {
+                        let named = std::thread::Builder::new().name(format!("seed {seed}"));
+                        named.spawn_scoped(scope, || one(seed)).unwrap();
+                    });
                 }
             });
         }
     });
-    println!("{} events, {} seeds", events.load(Relaxed), next.load(Relaxed) - 1);
+    let (events, last) = (events.into_inner(), next.into_inner() - 1);
+    println!("{events} events, seeds {first} to {last}");
+    // All combinations of policies, each several times.
+    assert!(last - first >= 64, "seeds {first} to {last}: give it more time");
 }

@@ -1,9 +1,11 @@
 //! A world in which everything goes wrong, by its seed.
 
-use evenkeel_keel::{Aggregation, Balance, Gate, Options, Order, Slice};
+use evenkeel_keel::{Aggregation, Balance, Gate, Options, Order, Parts, Slice};
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::{Change, GroupPlan, Interrupts, Op, TaskPlan, Thief, Workload};
 use evenkeel_sim::{FaultPlan, Outcome, Scheduler, Simulation, TORTURE, history};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::MS;
 
@@ -39,18 +41,53 @@ fn tasks(cpus: usize) -> Vec<TaskPlan> {
         .collect()
 }
 
-/// The simulation of this seed.
-pub fn simulation(seed: u64, keel: Option<&[u8]>) -> Simulation {
-    let all = |at: u64, of: usize| (seed / at) as usize % of;
-    let machine = Machine::preset(MACHINES[all(1, MACHINES.len())]).unwrap();
-    let options = Options {
-        order: Order::ALL[all(4, Order::ALL.len())],
-        gate: Gate::ALL[all(8, Gate::ALL.len())],
-        balance: Balance::ALL[all(16, Balance::ALL.len())],
-        parts: ["", "home,cost", "plain,bare", "active,turns"][all(2, 4)].parse().unwrap(),
-        slice: Slice::from_us([4_000, 500, 50_000][all(4, 3)]).unwrap(),
+/// What a world is like: each choice is drawn by itself, so that all go together with all.
+struct Draw(Xoshiro256PlusPlus);
+
+impl Draw {
+    fn below(&mut self, bound: usize) -> usize {
+        (self.0.next_u64() % bound as u64) as usize
+    }
+
+    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())].clone()
+    }
+}
+
+/// The keel's options in the world of this seed: eight seeds in a row have all combinations of policies.
+fn options(seed: u64, draw: &mut Draw) -> Options {
+    let at = |place: u64| (seed / place) as usize % 2;
+    let mut options = Options {
+        order: Order::ALL[at(1)],
+        gate: Gate::ALL[at(2)],
+        balance: Balance::ALL[at(4)],
+        slice: Slice::from_us(draw.one(&[4_000, 500, 50_000])).unwrap(),
         ..Options::default()
     };
+    let parts: Vec<&str> = Parts::names().filter(|_| draw.below(2) == 1).collect();
+    let window = draw.one(&["1", "4", "64"]);
+    let kick = draw.one(&["none", "idle", "busy"]);
+    let level = draw.one(&["cold", "warm-low", "warm-mid", "warm-high", "hot"]);
+    let auto = draw.below(4) == 0;
+    if options.balance == Balance::Capability {
+        options.parts = parts.join(",").parse().unwrap();
+    }
+    if options.order == Order::Ias {
+        options.set_parameter("ias_window", window).unwrap();
+        options.set_parameter("ias_kick", kick).unwrap();
+        options.ias.auto = auto;
+    }
+    if options.gate == Gate::Zone {
+        options.set_parameter("zone", level).unwrap();
+    }
+    options
+}
+
+/// The simulation of this seed.
+pub fn simulation(seed: u64, keel: Option<&[u8]>) -> Simulation {
+    let mut draw = Draw(Xoshiro256PlusPlus::seed_from_u64(seed));
+    let options = options(seed, &mut draw);
+    let machine = Machine::preset(draw.one(&MACHINES)).unwrap();
     let cpus = machine.cpus.len() as u32;
     let thief = |cpu| Thief { cpu, run_ns: 13 * MS, period_ns: 41 * MS, from_ns: 3 * MS };
     let group = |weight, parent| GroupPlan { name: "group".to_owned(), weight, parent };
@@ -65,16 +102,17 @@ pub fn simulation(seed: u64, keel: Option<&[u8]>) -> Simulation {
         duration_ns: LASTS_MS * MS,
         ..Workload::default()
     };
-    // In every other world CPUs are shielded, others then, and none.
+    // In half of the worlds CPUs are shielded, others then, and none.
     let shield =
         |at: u64, cpus: &str| (at * LASTS_MS / 5 * MS, Change::Shield(cpus.parse().unwrap()));
-    if all(32, 2) == 1 {
+    if draw.below(2) == 1 {
         workload.changes = vec![shield(1, "0"), shield(2, "1-1000"), shield(4, "none")];
     }
     let bonus = |bonus_type, bonus_value| {
         Some(Aggregation { pid: 0, agg: 1, bonus_type, bonus_value, limit: 3 })
     };
-    workload.aggregate([None, bonus(0, 20 * MS), bonus(1, 3)][all(8, 3)]);
+    let aggregation = draw.one(&[None, bonus(0, 20 * MS), bonus(1, 3)]);
+    workload.aggregate(aggregation.filter(|_| !options.ias.auto));
     Simulation {
         machine,
         scheduler: match keel {
