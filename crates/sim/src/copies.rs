@@ -4,6 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::io::Write;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::slice;
@@ -25,6 +26,8 @@ pub(crate) struct Loaded {
     /// What it was made from.
     bytes: Box<[u8]>,
     variables: Vec<Variables>,
+    /// Where its code is.
+    pub code: Range<usize>,
     /// Open as long as it is loaded, so that no other one gets the same name.
     _file: OwnedFd,
 }
@@ -78,8 +81,8 @@ impl Loaded {
             let place = place.into_raw();
             (library, place)
         };
-        let variables = variables_of(place as usize);
-        Ok(Self { library, bytes: bytes.into(), variables, _file: file })
+        let Parts { variables, code, .. } = parts_of(place as usize);
+        Ok(Self { library, bytes: bytes.into(), variables, code, _file: file })
     }
 
     /// What simulations have written is gone. (Records that are constants for its compiler may lie
@@ -95,17 +98,18 @@ impl Loaded {
 }
 
 /// What the loader says of the object that has a variable at this address.
-struct Search {
+struct Parts {
     address: usize,
-    found: Vec<Variables>,
+    variables: Vec<Variables>,
+    code: Range<usize>,
 }
 
-/// The variables of the loaded object of which one is at this address.
-fn variables_of(address: usize) -> Vec<Variables> {
-    let mut search = Search { address, found: Vec::new() };
+/// The loaded object of which a variable is at this address.
+fn parts_of(address: usize) -> Parts {
+    let mut parts = Parts { address, variables: Vec::new(), code: 0..0 };
     // SAFETY: the function takes what is passed to it, and that outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
-    search.found
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut parts).cast()) };
+    parts
 }
 
 /// Called by the loader for each object; 1: enough.
@@ -113,7 +117,7 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mu
     const PAGE: usize = 4096;
     const WORD: usize = size_of::<u64>();
     // SAFETY: the loader's record and our own, for as long as this call.
-    let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
+    let (info, parts) = unsafe { (&*info, &mut *data.cast::<Parts>()) };
     // SAFETY: the loader says how many there are.
     let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let range = |header: &libc::Elf64_Phdr| {
@@ -123,7 +127,7 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mu
     let written = || {
         headers.iter().filter(|one| one.p_type == libc::PT_LOAD && one.p_flags & libc::PF_W != 0)
     };
-    if !written().any(|one| range(one).contains(&search.address)) {
+    if !written().any(|one| range(one).contains(&parts.address)) {
         return 0;
     }
     // The loader has closed the pages that only itself writes.
@@ -136,9 +140,12 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mu
         if let Some(start) = NonNull::new(start as *mut u64).filter(|_| words > 0) {
             // SAFETY: the segment is mapped, and nobody writes it yet.
             let initially = (0..words).map(|at| unsafe { start.add(at).read_volatile() }).collect();
-            search.found.push(Variables { start, initially });
+            parts.variables.push(Variables { start, initially });
         }
     }
+    let runs =
+        |one: &&libc::Elf64_Phdr| one.p_type == libc::PT_LOAD && one.p_flags & libc::PF_X != 0;
+    parts.code = headers.iter().find(runs).map_or(0..0, range);
     1
 }
 

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `run` | one simulation, from its input to its outcome |
 //! | `kernel` | the kernel as a scheduler knows it; has a table of its own |
-//! | `native` | a scheduler as a shared object |
+//! | `native`, `copies` | a scheduler as a shared object; its copies, one for each simulation |
+//! | `lockup` | a scheduler that does not come back is given up |
 //! | `scheduler` | which scheduler |
 //! | `event`, `dsq`, `mask` | what happens when; queues; sets of CPUs |
 //! | `machine` | which CPUs are near which |
@@ -26,6 +27,7 @@ mod copies;
 mod dsq;
 mod event;
 mod kernel;
+mod lockup;
 mod machine;
 mod mask;
 mod native;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 use evenkeel_keel::Image;
@@ -387,6 +388,11 @@ impl Instance {
                 ptr::copy_nonoverlapping(record.as_ptr(), place.as_ptr().cast(), record.len())
             }
         }
+    }
+
+    /// Where its code is.
+    pub fn code(&self) -> Range<usize> {
+        self.copy.as_ref().map_or(0..0, |copy| copy.code.clone())
     }
 
     /// What the scheduler counted, by name.

@@ -14,6 +14,7 @@ pub(super) struct Outside {
     cpu: u32,
     direct: Option<u32>,
     scanned: u64,
+    within: Option<Callback>,
     call: Option<Call>,
 }
 
@@ -43,8 +44,10 @@ impl Kernel {
             cpu: host.cpu,
             direct: self.direct,
             scanned: host.scanned,
+            within: self.within,
             call,
         };
+        self.within = call.map(|call| call.callback);
         host.context = context;
         host.now_ns = self.now;
         host.cpu = cpu;
@@ -64,6 +67,7 @@ impl Kernel {
         host.cpu = outside.cpu;
         host.now_ns = self.now;
         self.direct = outside.direct;
+        self.within = outside.within;
         self.cpus[cpu as usize].callbacks -= 1;
         self.spend(cpu, scanned * self.machine.costs.scan_ns);
     }
@@ -225,6 +229,7 @@ impl Kernel {
     /// Whether the scheduler takes the task on.
     pub(super) fn call_init_task(&mut self, task: u32, fork: bool, cpu: u32) -> bool {
         let Some(callback) = self.instance.ops.init_task else { return true };
+        self.lockup.progress();
         let group = self.tasks[task as usize].group;
         let args = InitTaskArgs { fork, cgroup: &raw const *self.groups[group].raw };
         let raw = self.raw(task);

@@ -126,7 +126,10 @@ impl Kernel {
     fn restart(&mut self, queued: &[u32]) {
         let usage = (self.instance.host.calls, self.instance.host.scanned);
         match self.scheduler.load(&self.machine, kfuncs::FUNCTIONS) {
-            Ok(instance) => self.instance = instance,
+            Ok(instance) => {
+                self.instance = instance;
+                self.lockup.set_scheduler(&mut self.instance);
+            }
             Err(why) => {
                 self.end = Some(super::End::Host(why.to_string()));
                 return;

@@ -48,6 +48,14 @@ impl Flights {
     pub fn any(&self) -> bool {
         !self.open.is_empty()
     }
+
+    /// None of them will go on: the scheduler hangs.
+    pub fn abandon(&mut self) {
+        for mut flight in self.open.drain(..) {
+            // SAFETY: what is on its stack is the scheduler's, or the kernel's, which has ended.
+            unsafe { flight.handler.force_reset() };
+        }
+    }
 }
 
 impl Kernel {
@@ -62,6 +70,7 @@ impl Kernel {
         let Some((time, event)) = self.agenda.pop() else { return };
         self.now = self.now.max(time);
         self.observer.events += 1;
+        self.lockup.progress();
         self.look_ahead();
         if self.hazards.pauses() {
             self.take_off(time, event);
@@ -148,6 +157,7 @@ impl Kernel {
     /// A point in a callback where other CPUs may go on. (This one may not: it has its interrupts
     /// off, and so has whoever holds a lock.)
     pub(super) fn let_others_in(&mut self) {
+        self.lockup.called();
         let Some(here) = self.flights.here else { return };
         if self.end.is_some() || !self.hazards.lets_others_in() {
             return;
@@ -155,10 +165,12 @@ impl Kernel {
         let host = &self.instance.host;
         let (context, cpu, direct) = (host.context, host.cpu, self.direct);
         let (in_interrupt, awaited) = (host.in_interrupt, host.awaited_by_real_time);
+        let within = self.within;
         // SAFETY: it is the one of the handler that runs, which lives as long as this call.
         unsafe { here.as_ref() }.suspend(());
         self.flights.here = Some(here);
         self.direct = direct;
+        self.within = within;
         let host = &mut *self.instance.host;
         (host.context, host.cpu, host.now_ns) = (context, cpu, self.now);
         (host.in_interrupt, host.awaited_by_real_time) = (in_interrupt, awaited);

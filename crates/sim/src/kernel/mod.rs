@@ -51,14 +51,16 @@ mod tell;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::marker::PhantomPinned;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-use evenkeel_keel::tape::Entry;
+use evenkeel_keel::tape::{Callback, Entry};
 use evenkeel_machine::Machine;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::dsq::{Dsq, Place};
 use crate::event::{Agenda, Event};
+use crate::lockup::Detector;
 use crate::machine::Layout;
 use crate::mask::{MAX_CPUS, Mask};
 use crate::native::{HostError, Instance, RawGroup, RawNode, RawTask};
@@ -232,6 +234,10 @@ pub(crate) struct Kernel {
     layout: Layout,
     scheduler: Scheduler,
     instance: Instance,
+    /// Whether it hangs.
+    lockup: Arc<Detector>,
+    /// Which of its callbacks is being called.
+    within: Option<Callback>,
     /// Whose select_cpu or enqueue is being called.
     direct: Option<u32>,
     /// What the scheduler is told and what it does, if that is recorded.
@@ -314,6 +320,8 @@ impl Kernel {
             machine: machine.clone(),
             layout,
             scheduler: scheduler.clone(),
+            lockup: Arc::new(Detector::default()),
+            within: None,
             instance,
             direct: None,
             tape: records.then(Vec::new),
@@ -348,12 +356,39 @@ impl Kernel {
         kernel.make_groups();
         kernel.make_tasks();
         kernel.plan_all();
-        kernel.start_scheduler();
         Ok(kernel)
     }
 
     /// Lets things happen until all tasks have ended, the time is over, or something went wrong.
     pub fn run(&mut self, max_events: u64) {
+        if self.watched(move |kernel| kernel.let_happen(max_events)) {
+            return;
+        }
+        let (cpu, within) = (self.instance.host.cpu, self.within);
+        let within = within.map_or_else(String::new, |within| format!(" in {within:?}"));
+        self.broken(format!("soft lockup - CPU {cpu} is stuck{within}: it does not come back"));
+        self.flights.abandon();
+    }
+
+    /// Whether this has come to its end: the scheduler may hang in it.
+    fn watched(&mut self, work: impl FnOnce(&mut Self) + 'static) -> bool {
+        self.lockup.set_scheduler(&mut self.instance);
+        let lockup = self.lockup.clone();
+        let kernel = NonNull::from(&mut *self);
+        let work = move || {
+            let mut kernel = kernel;
+            // SAFETY: the kernel waits here for the end; see its pin.
+            work(unsafe { kernel.as_mut() });
+        };
+        // SAFETY: the kernel outlives the call, and ends if it does not come to its end.
+        unsafe { lockup.watch(work) }.unwrap_or_else(|why| {
+            self.end = Some(End::Host(format!("a stack and a timer for a simulation: {why}")));
+            true
+        })
+    }
+
+    fn let_happen(&mut self, max_events: u64) {
+        self.start_scheduler();
         while self.end.is_none() && self.live > 0 {
             let next = self.agenda.next_ns();
             if next.is_none() && !self.flights.any() {
@@ -431,7 +466,8 @@ impl Kernel {
     /// What came of it, and what was recorded.
     pub fn finish(mut self: Box<Self>) -> (Outcome, Vec<Entry>) {
         if matches!(self.end, Some(End::Scheduler(_))) {
-            self.call_dump();
+            // Who hangs may do so there, too.
+            self.watched(Self::call_dump);
         }
         let wants = |task: &&Task| matches!(task.life, Life::Waits | Life::Runs);
         let runnable = self.tasks.iter().filter(wants).count() as u64;
