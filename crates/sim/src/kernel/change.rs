@@ -51,6 +51,7 @@ impl Kernel {
 
     /// Takes a task out of its queue or off its CPU for a moment, while something about it changes.
     pub(super) fn while_dequeued(&mut self, task: u32, change: impl FnOnce(&mut Self)) {
+        self.wait_for_task(task);
         let life = self.tasks[task as usize].life;
         if !matches!(life, Life::Waits | Life::Runs) {
             change(self);
@@ -71,6 +72,17 @@ impl Kernel {
         }
         self.cpus[cpu as usize].locks -= 1;
         self.arm(cpu);
+    }
+
+    /// Until nobody holds the lock of the runqueue that the task is in.
+    fn wait_for_task(&mut self, task: u32) {
+        loop {
+            let cpu = self.tasks[task as usize].raw.cpu;
+            self.wait_for(cpu);
+            if self.tasks[task as usize].raw.cpu == cpu {
+                return;
+            }
+        }
     }
 
     pub(super) fn set_affinity(&mut self, task: u32, allowed: &Mask) {
@@ -100,16 +112,25 @@ impl Kernel {
 
     /// A waiting task that may not use its CPU any more goes to another one.
     pub(super) fn requeue_elsewhere(&mut self, task: u32) {
-        let from = self.tasks[task as usize].raw.cpu;
+        self.wait_for_task(task);
+        let t = &self.tasks[task as usize];
+        let from = t.raw.cpu;
+        if t.life != Life::Waits || t.allowed.has(from) {
+            return;
+        }
         let to = self.fallback(task, from);
         self.unlink(task);
         let t = &mut self.tasks[task as usize];
         t.raw.flags &= !QUEUED;
         t.reason = Reason::Change;
+        // On its way between two runqueues: nobody else finds it.
+        t.life = Life::Waking;
         self.move_to_cpu(task, to);
-        self.cpus[to as usize].locks += 1;
-        self.enqueue(task, 0, from);
-        self.cpus[to as usize].locks -= 1;
+        if self.cpus[to as usize].is_held() {
+            self.deferred.push(Event::Activate { task, flags: 0 });
+        } else {
+            self.activate(task, 0, from);
+        }
     }
 
     /// A running task that may not use its CPU any more is taken off it by a thread of the kernel.

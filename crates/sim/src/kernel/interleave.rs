@@ -92,7 +92,9 @@ impl Kernel {
 
     /// Everything that is under way comes to its end.
     pub(super) fn land(&mut self) {
-        while let Some(flight) = self.flights.open.pop() {
+        // By turns: one may wait for another.
+        while !self.flights.open.is_empty() {
+            let flight = self.flights.open.remove(0);
             self.fly(flight);
         }
     }
@@ -159,9 +161,24 @@ impl Kernel {
     pub(super) fn let_others_in(&mut self) {
         self.lockup.called();
         let Some(here) = self.flights.here else { return };
-        if self.end.is_some() || !self.hazards.lets_others_in() {
-            return;
+        if self.end.is_none() && self.hazards.lets_others_in() {
+            self.wait(here);
         }
+    }
+
+    /// Until nobody holds the lock of this CPU's runqueue: for who is not on that CPU, and holds no other
+    /// lock.
+    pub(super) fn wait_for(&mut self, cpu: u32) {
+        while let (true, Some(here)) = (self.cpus[cpu as usize].is_held(), self.flights.here) {
+            if self.end.is_some() {
+                return;
+            }
+            self.wait(here);
+        }
+    }
+
+    /// Others go on, and this one later.
+    fn wait(&mut self, here: NonNull<Yielder<(), ()>>) {
         let host = &self.instance.host;
         let (context, cpu, direct) = (host.context, host.cpu, self.direct);
         let (in_interrupt, awaited) = (host.in_interrupt, host.awaited_by_real_time);

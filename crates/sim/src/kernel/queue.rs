@@ -122,7 +122,7 @@ impl Kernel {
     }
 
     /// A task gets into its CPU's runqueue; `from` is the CPU that does that.
-    fn activate(&mut self, task: u32, flags: u16, from: u32) {
+    pub(super) fn activate(&mut self, task: u32, flags: u16, from: u32) {
         let cpu = self.tasks[task as usize].raw.cpu;
         self.cpus[cpu as usize].locks += 1;
         let mut enqueue = if flags & EVENT_WAKEUP != 0 { WAKEUP } else { 0 };

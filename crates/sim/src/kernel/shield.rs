@@ -62,10 +62,12 @@ impl Kernel {
 
     /// Does something while a thread of the kernel's own, or one that is pinned there, has the CPU.
     pub(super) fn while_stopped(&mut self, cpu: u32, step: impl FnOnce(&mut Self)) {
+        self.wait_for(cpu);
         self.cpus[cpu as usize].thieves.insert(0, STOPPER);
         self.tell(cpu, What::Wakeup { task: thief_tid(STOPPER, cpu) });
         self.schedule(cpu, Left::Runnable);
         step(self);
+        self.wait_for(cpu);
         self.cpus[cpu as usize].thieves.retain(|thief| *thief != STOPPER);
         self.schedule(cpu, Left::Runnable);
     }
