@@ -1,5 +1,6 @@
 //! The simulator from the command line.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::support::*;
@@ -75,6 +76,56 @@ fn sweeps_are_compared() {
     let done = output(&mut sim(&host, &["compare", &short, &long]));
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     assert!(text(&done.stdout).contains("better"), "{}", text(&done.stdout));
+}
+
+/// Simulations of a sweep are made by processes of their own: what a keel that crashes takes with it is one
+/// run, which is named, and tried again by the next sweep.
+#[test]
+fn a_keel_that_crashes_loses_one_run_of_a_sweep() {
+    let host = Host::new();
+    let [source, keel, marker, out] =
+        ["keel.c", "keel.so", "marker", "rows"].map(|name| host.path(name));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // The first one that is loaded while the marker is there crashes, and takes the marker with it.
+    let program = format!(
+        "#include \"{}\"\n\
+         int unlink(const char *);\n\
+         static __attribute__((constructor)) void crash(void)\n\
+         {{ if (!unlink(\"{}\")) __builtin_trap(); }}\n",
+        root.join("bpf/keel.bpf.c").display(),
+        marker.display()
+    );
+    std::fs::write(&source, program).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args([
+        "-std=gnu17",
+        "-O1",
+        "-fno-strict-aliasing",
+        "-fPIC",
+        "-shared",
+        "-Wl,-Bsymbolic",
+        "-I",
+    ]);
+    cc.arg(root.join("crates/sim/native")).arg("-o").arg(&keel).arg(&source);
+    let compiled = output(&mut cc);
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    std::fs::write(&marker, "").unwrap();
+    let files = ["--keel", keel.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let words = ["sweep", "hogs:tasks=3,work=5ms", "--seeds", "9", "--jobs", "2"];
+    let sweep = || output(&mut sim(&host, &[&words[..], &files].concat()));
+    let done = sweep();
+    let said = text(&done.stdout);
+    assert_eq!(done.status.code(), Some(1), "{said}{}", text(&done.stderr));
+    assert!(said.starts_with("8 runs; 8 rows"), "{said}");
+    assert!(
+        said.contains("hogs:tasks=3,work=5ms on small under fair/always/count, seed "),
+        "{said}"
+    );
+    assert!(said.contains("its process ended: signal: "), "{said}");
+    assert!(said.contains("1 lost; the same command tries again"), "{said}");
+    let done = sweep();
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    assert!(text(&done.stdout).starts_with("1 runs; 9 rows"), "{}", text(&done.stdout));
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! `evenkeel sim`: from flags to a simulation. What it does is in the crate of its name.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -15,8 +17,8 @@ use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
 use evenkeel_sim::{
-    FaultPlan, Figure, Grid, Report, Row, STRICT, Scheduler, Simulation, Speed, SpeedAim, TORTURE,
-    bench, compare_rows, history, picture, read_rows, replay, sweep, trace,
+    FaultPlan, Figure, Grid, Report, Row, STRICT, Scheduler, Simulation, Speed, SpeedAim, Swept,
+    TORTURE, Workers, bench, compare_rows, history, picture, read_rows, replay, sweep, trace, work,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -192,23 +194,45 @@ fn run(args: &SimRunArgs) -> Result<i32> {
     Ok(BROKEN)
 }
 
+/// Those of a sweep.
+fn sweep_schedulers(args: &SimSweepArgs) -> Result<Vec<Scheduler>> {
+    let all = schedulers(&args.policies)?.into_iter();
+    all.map(|scheduler| match (&args.keel, scheduler) {
+        (Some(path), Scheduler::Keel(options)) => built(&options, path),
+        (_, scheduler) => Ok(scheduler),
+    })
+    .collect()
+}
+
 fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
     let machines = args.machines.iter().map(|name| machine(name, &args.costs));
     let grid = Grid {
         workloads: args.workloads.clone(),
         machines: machines.collect::<Result<_>>()?,
-        schedulers: schedulers(&args.policies)?,
+        schedulers: sweep_schedulers(args)?,
         aggregation: aggregation(&args.policies)?,
         together: args.policies.groups.clone(),
         seeds: 1..args.seeds + 1,
     };
+    if args.worker {
+        work(&grid, std::io::stdin().lock(), std::io::stdout().lock())?;
+        return Ok(0);
+    }
     let jobs =
         args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    // The same command once more, which finds the same grid.
+    let program = std::env::current_exe().context("cannot find this program's file")?;
+    let worker = || {
+        let mut command = Command::new(&program);
+        command.args(std::env::args_os().skip(1)).arg("--worker");
+        command
+    };
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left") {
         bar.set_style(style);
     }
-    let done = sweep(&grid, args.shard, jobs, &args.out, |done, of| {
+    let workers = Workers::Processes(jobs, &worker);
+    let Swept { done, lost } = sweep(&grid, args.shard, workers, &args.out, |done, of| {
         bar.set_length(of as u64);
         bar.set_position(done as u64);
     })?;
@@ -232,7 +256,13 @@ fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
             why.map_or("", |why| why)
         );
     }
-    Ok(if bad.is_empty() { 0 } else { BROKEN })
+    for lost in &lost {
+        println!("{lost}");
+    }
+    if !lost.is_empty() {
+        println!("{} lost; the same command tries again", lost.len());
+    }
+    Ok(if bad.is_empty() && lost.is_empty() { 0 } else { BROKEN })
 }
 
 fn compare(args: &SimCompareArgs) -> Result<i32> {
@@ -298,19 +328,29 @@ fn run_bench(args: &SimBenchArgs) -> Result<i32> {
     let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
     let (json, markdown) = (prepare(&args.json)?, prepare(&args.markdown)?);
     let dir = tempfile::tempdir().context("cannot make a directory for the rows of a sweep")?;
-    let speeds = bench(dir.path(), |what| {
-        let _ = writeln!(std::io::stderr(), "measuring: {what}");
+    let program = std::env::current_exe().context("cannot find this program's file")?;
+    let worker = |words: &[&OsStr]| {
+        let mut command = Command::new(&program);
+        command.args(["sim", "sweep"]).args(words).arg("--worker");
+        command
+    };
+    let speeds = bench(dir.path(), worker, |what| {
+        if !args.quiet {
+            let _ = writeln!(std::io::stderr(), "measuring: {what}");
+        }
     })?;
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(Speed::HEADER);
     table.add_rows(speeds.speeds.iter().map(Speed::cells));
-    println!("{table}");
-    println!("a pass of the reference loop: {:.2} ns", speeds.reference_ns);
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(["figure", "wanted", "found", "reached"]);
-    table.add_rows(speeds.aims().iter().map(SpeedAim::cells));
-    println!("{table}");
+    if !args.quiet {
+        println!("{table}");
+        println!("a pass of the reference loop: {:.2} ns", speeds.reference_ns);
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.set_header(SpeedAim::HEADER);
+        table.add_rows(speeds.aims().iter().map(SpeedAim::cells));
+        println!("{table}");
+    }
     if let Some(output) = json {
         output.write(&(serde_json::to_string_pretty(&speeds)? + "\n"))?;
     }

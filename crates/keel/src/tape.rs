@@ -271,7 +271,14 @@ pub struct Tape {
 const ONE_CPU: &str = "name = \"one\"\nkinds = [{ cpus = \"0\", capability = 1024 }]\n";
 
 /// How a file begins: its kind, and the layout's number.
-const MAGIC: [u8; 16] = *b"evenkeel tape 03";
+const MAGIC: [u8; 16] = *b"evenkeel tape 04";
+
+/// What stands behind that: a number of all bytes that follow. (FNV-1a.)
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
 
 impl Tape {
     /// Writes it down.
@@ -280,7 +287,7 @@ impl Tape {
     /// [`TapeError::File`].
     pub fn write(&self, path: &Path) -> Result<(), TapeError> {
         let file_error = |source| TapeError::File { path: path.to_owned(), source };
-        let mut bytes = MAGIC.to_vec();
+        let mut bytes = Vec::new();
         bytes.extend_from_slice(&self.image.cpus.to_le_bytes());
         let Image { settings, topology, tunables, capabilities, .. } = &self.image;
         let name = self.scheduler.as_bytes();
@@ -289,7 +296,12 @@ impl Tape {
             bytes.extend_from_slice(part);
         }
         bytes.extend_from_slice(bytemuck::cast_slice(&self.entries));
-        std::fs::File::create(path).and_then(|mut file| file.write_all(&bytes)).map_err(file_error)
+        let beginning = [&MAGIC[..], &checksum(&bytes).to_le_bytes()].concat();
+        let write = |mut file: std::fs::File| {
+            file.write_all(&beginning)?;
+            file.write_all(&bytes)
+        };
+        std::fs::File::create(path).and_then(write).map_err(file_error)
     }
 
     /// Reads one.
@@ -309,6 +321,9 @@ impl Tape {
         if magic != MAGIC {
             return Err("it does not begin like one, or is of another version".to_owned());
         }
+        let mut sum = [0; size_of::<u64>()];
+        bytes.read_exact(&mut sum).map_err(short)?;
+        let is_whole = checksum(bytes) == u64::from_le_bytes(sum);
         let number = |bytes: &mut &[u8]| {
             let mut number = [0; 4];
             bytes.read_exact(&mut number).map_err(short)?;
@@ -341,6 +356,9 @@ impl Tape {
         }
         if !bytes.len().is_multiple_of(size_of::<Entry>()) {
             return Err("it ends within an entry".to_owned());
+        }
+        if !is_whole {
+            return Err("its checksum is another one: it was damaged, or cut short".to_owned());
         }
         let entries = bytes.chunks_exact(size_of::<Entry>()).map(bytemuck::pod_read_unaligned);
         Ok(Self { scheduler, image, entries: entries.collect() })

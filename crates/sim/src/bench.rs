@@ -2,9 +2,11 @@
 //! machine's CPUs, who else wants these taken out, and each is given as a ratio to a reference loop, too,
 //! that ran in the same process between them.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,7 @@ use crate::program::{Op, TaskPlan, Workload};
 use crate::run::{MAX_EVENTS, Outcome, Simulation};
 use crate::scheduler::Scheduler;
 use crate::sweep::{Grid, Shard, SweepError, sweep};
+use crate::workers::Workers;
 
 /// Rounds, the contestants by turns; medians are taken.
 const ROUNDS: usize = 5;
@@ -72,9 +75,9 @@ pub struct Speeds {
     pub large_by_small: f64,
     /// Memory of the process while it held 1,024 CPUs with 10,000 tasks, in MiB.
     pub resident_mib: f64,
-    /// Threads that the sweep used.
+    /// Processes that the sweep used.
     pub jobs: usize,
-    /// How much faster than on one thread it was.
+    /// How much faster than with one it was.
     pub sweep_speed_up: f64,
 }
 
@@ -87,26 +90,37 @@ pub struct SpeedAim {
     pub wanted: String,
     /// How much it was.
     pub found: f64,
+    /// Of a speed: passes of the reference loop that take as long as an event.
+    pub reference_passes: Option<f64>,
     /// Whether that is as wanted.
     pub reached: bool,
 }
 
 impl SpeedAim {
     fn at_least(figure: &str, least: f64, found: f64) -> Self {
-        let wanted = format!(">= {least}");
-        Self { figure: figure.to_owned(), wanted, found, reached: found >= least }
+        let (figure, wanted) = (figure.to_owned(), format!(">= {least}"));
+        Self { figure, wanted, found, reference_passes: None, reached: found >= least }
     }
 
     fn at_most(figure: &str, most: f64, found: f64) -> Self {
-        let wanted = format!("<= {most}");
-        Self { figure: figure.to_owned(), wanted, found, reached: found <= most }
+        let (figure, wanted) = (figure.to_owned(), format!("<= {most}"));
+        Self { figure, wanted, found, reference_passes: None, reached: found <= most }
     }
 
+    fn of(self, speed: Option<&Speed>) -> Self {
+        Self { reference_passes: speed.map(|speed| speed.reference_passes), ..self }
+    }
+
+    /// The heads of the columns of [`SpeedAim::cells`].
+    pub const HEADER: [&str; 5] =
+        ["figure", "wanted", "found", "an event in reference passes", "reached"];
+
     /// As cells of a table.
-    pub fn cells(&self) -> [String; 4] {
+    pub fn cells(&self) -> [String; 5] {
         let found = format!("{:.*}", if self.found < 10.0 { 2 } else { 0 }, self.found);
         let reached = if self.reached { "reached" } else { "missed" };
-        [self.figure.clone(), self.wanted.clone(), found, reached.to_owned()]
+        let passes = self.reference_passes.map_or("-".to_owned(), |passes| format!("{passes:.1}"));
+        [self.figure.clone(), self.wanted.clone(), found, passes, reached.to_owned()]
     }
 }
 
@@ -139,8 +153,10 @@ impl Speeds {
                 "ns an event of the engine takes, with a trivial scheduler",
                 100.0,
                 engine.map_or(f64::INFINITY, |engine| engine.ns_per_event),
-            ),
-            SpeedAim::at_least("million events a second, the keel on 128 CPUs", 2.0, millions),
+            )
+            .of(engine),
+            SpeedAim::at_least("million events a second, the keel on 128 CPUs", 2.0, millions)
+                .of(keel),
             SpeedAim::at_least(
                 "events a second on 1,024 CPUs, by those on 128 with as many tasks for each CPU",
                 0.5,
@@ -166,8 +182,8 @@ impl Speeds {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "| {} |", cells.join(" | "));
         };
-        row(&["figure", "wanted", "found", "reached"].map(str::to_owned));
-        row(&["---", "---:", "---:", "---"].map(str::to_owned));
+        row(&SpeedAim::HEADER.map(str::to_owned));
+        row(&["---", "---:", "---:", "---:", "---"].map(str::to_owned));
         self.aims().iter().for_each(|aim| row(&aim.cells()));
         let _ = writeln!(
             text,
@@ -188,6 +204,11 @@ impl Speeds {
 
 /// Equal CPUs, eight to a cache and 32 to a node.
 fn machine(cpus: u32) -> Result<Machine, evenkeel_machine::Error> {
+    Machine::parse_toml(&machine_text(cpus), "bench")
+}
+
+/// It as a file.
+fn machine_text(cpus: u32) -> String {
     let nodes = cpus.div_ceil(32);
     let list = |first: u32, count: u32| format!("{first}-{}", first + count - 1);
     let caches: Vec<String> =
@@ -200,14 +221,13 @@ fn machine(cpus: u32) -> Result<Machine, evenkeel_machine::Error> {
             format!("{{ id = {node}, cpus = \"{cpus}\", distances = [{}] }}", distances.join(", "))
         })
         .collect();
-    let text = format!(
+    format!(
         "name = \"{cpus} CPUs\"\nkinds = [{{ cpus = \"{}\", capability = 1024 }}]\nllcs = [{}]\n\
          nodes = [{}]\n",
         list(0, cpus),
         caches.join(", "),
         rows.join(", ")
-    );
-    Machine::parse_toml(&text, "bench")
+    )
 }
 
 /// Tasks that work and sleep by turns.
@@ -226,9 +246,16 @@ fn workload(tasks: usize, ms: u64) -> Workload {
 
 /// Measures everything; `note` hears what comes next.
 ///
+/// `worker` makes a process that does [`work`](crate::work) with the grid that these words of `sim sweep`
+/// stand for.
+///
 /// # Errors
 /// [`SweepError`], among them that there is no room for the rows in `dir`.
-pub fn bench(dir: &Path, mut note: impl FnMut(&str)) -> Result<Speeds, SweepError> {
+pub fn bench(
+    dir: &Path,
+    worker: impl Fn(&[&OsStr]) -> Command + Sync,
+    mut note: impl FnMut(&str),
+) -> Result<Speeds, SweepError> {
     let keel = || Scheduler::Keel(Options::default());
     // The same simulated time for all: a start costs as much of each.
     let contestants = [
@@ -287,7 +314,7 @@ pub fn bench(dir: &Path, mut note: impl FnMut(&str)) -> Result<Speeds, SweepErro
         found.map_or(0.0, |speed| speed.events_per_s)
     };
     let large_by_small = of(LARGE as usize) / of(128);
-    let (jobs, sweep_speed_up) = sweep_speed_up(dir, &mut note)?;
+    let (jobs, sweep_speed_up) = sweep_speed_up(dir, &worker, &mut note)?;
     Ok(Speeds { reference_ns, speeds, large_by_small, resident_mib, jobs, sweep_speed_up })
 }
 
@@ -318,22 +345,47 @@ fn resident_mib() -> f64 {
     kib.unwrap_or_default() / 1024.0
 }
 
-/// A sweep of small runs on one thread and on all.
-fn sweep_speed_up(dir: &Path, note: &mut impl FnMut(&str)) -> Result<(usize, f64), SweepError> {
+/// A sweep of small runs by one process and by as many as there are CPUs.
+fn sweep_speed_up(
+    dir: &Path,
+    worker: &(impl Fn(&[&OsStr]) -> Command + Sync),
+    note: &mut impl FnMut(&str),
+) -> Result<(usize, f64), SweepError> {
+    const WORKLOAD: &str = "hogs:tasks=12,work=40ms";
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let file = dir.join("machine.toml");
+    std::fs::write(&file, machine_text(32))
+        .map_err(|source| SweepError::Rows { path: file.clone(), source })?;
     let grid = Grid {
-        workloads: vec!["hogs:tasks=12,work=40ms".to_owned()],
-        machines: vec![machine(32)?],
+        workloads: vec![WORKLOAD.to_owned()],
+        machines: vec![Machine::from_toml(&file)?],
         schedulers: vec![Scheduler::Keel(Options::default())],
         aggregation: None,
         together: None,
-        seeds: 0..RUNS,
+        seeds: 1..RUNS + 1,
     };
+    let seeds = RUNS.to_string();
+    let out = dir.join("rows.jsonl");
+    let words: [&OsStr; 7] = [
+        WORKLOAD.as_ref(),
+        "--machine".as_ref(),
+        file.as_ref(),
+        "--seeds".as_ref(),
+        seeds.as_ref(),
+        "--out".as_ref(),
+        out.as_ref(),
+    ];
+    let command = || worker(&words);
     let time = |jobs: usize, round: usize| -> Result<f64, SweepError> {
         let out = dir.join(format!("rows-{jobs}-{round}.jsonl"));
         let start = Instant::now();
-        sweep(&grid, Shard { index: 1, of: 1 }, jobs, &out, |_, _| {})?;
-        Ok(start.elapsed().as_secs_f64())
+        let workers = Workers::Processes(jobs, &command);
+        let swept = sweep(&grid, Shard { index: 1, of: 1 }, workers, &out, |_, _| {})?;
+        let took = start.elapsed().as_secs_f64();
+        match swept.lost.into_iter().next() {
+            Some(lost) => Err(SweepError::Worker(std::io::Error::other(lost.to_string()))),
+            None => Ok(took),
+        }
     };
     note(&format!("sweeps of {RUNS} runs"));
     let mut ratios = Vec::new();
@@ -377,15 +429,15 @@ mod tests {
         let reached: Vec<bool> = speeds().aims().iter().map(|aim| aim.reached).collect();
         // 640 ns are 1.56 million events a second, of the smaller machine.
         assert_eq!(reached, [true, false, true, true, false]);
-        assert_eq!(speeds().aims()[1].cells()[1..], [">= 2", "1.56", "missed"]);
+        assert_eq!(speeds().aims()[1].cells()[1..], [">= 2", "1.56", "320.0", "missed"]);
     }
 
     #[test]
     fn the_page_has_all_figures() {
         let text = speeds().markdown();
         for part in [
-            "| >= 0.5 | 0.80 | reached |",
-            "| <= 512 | 513 | missed |",
+            "| >= 0.5 | 0.80 | - | reached |",
+            "| <= 512 | 513 | - | missed |",
             "2.00 ns",
             "| keel | 1024 | 800 |",
         ] {

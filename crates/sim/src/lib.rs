@@ -19,7 +19,7 @@
 //! | `report`, `perfetto`, `picture` | what is said of a simulation: figures, a trace, a picture |
 //! | `play` | the same workload with real threads, to compare a simulation with |
 //! | `replay` | what a scheduler was told is told to it again |
-//! | `sweep`, `compare`, `bench` | many simulations; two sweeps compared; how fast it is |
+//! | `sweep`, `workers`, `compare`, `bench` | many simulations; who makes them; two sweeps compared; how fast it is |
 
 mod bench;
 mod compare;
@@ -42,6 +42,7 @@ mod report;
 mod run;
 mod scheduler;
 mod sweep;
+mod workers;
 mod workload;
 
 pub use bench::{Speed, SpeedAim, Speeds, bench};
@@ -57,5 +58,6 @@ pub use replay::{Difference, ReplayError, Replayed, replay};
 pub use report::{Migrations, Report, Times, history};
 pub use run::{MAX_EVENTS, Outcome, RecordError, Simulation};
 pub use scheduler::Scheduler;
-pub use sweep::{Grid, Row, Shard, SweepError, read as read_rows, sweep};
+pub use sweep::{Grid, Lost, Row, Shard, SweepError, Swept, read as read_rows, sweep};
+pub use workers::{Workers, work};
 pub use workload::{MAX_TASKS, SHAPES, WorkloadError, paper002};

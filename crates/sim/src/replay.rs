@@ -22,6 +22,9 @@ pub enum ReplayError {
     /// Callbacks that end without having begun, or the like.
     #[error("entry {0} of the tape comes where it cannot: it was damaged, or cut at its beginning")]
     Order(usize),
+    /// A callback with a task or a cgroup of which nothing was said before.
+    #[error("{0}: the tape says nothing of {1}: it was damaged, or cut at its beginning")]
+    Unknown(String, String),
     /// The scheduler cannot be loaded.
     #[error(transparent)]
     Host(#[from] HostError),
@@ -77,7 +80,8 @@ impl std::fmt::Display for Replayed {
 /// Tells a tape to the scheduler: to the keel as it is, or as somebody else has built it.
 ///
 /// # Errors
-/// [`ReplayError::Host`]: it cannot be loaded. [`ReplayError::Order`]: the tape makes no sense.
+/// [`ReplayError::Host`]: it cannot be loaded. [`ReplayError::Order`], [`ReplayError::Unknown`]: the tape
+/// makes no sense.
 pub fn replay(tape: &Tape, scheduler: &Scheduler) -> Result<Replayed, ReplayError> {
     let (calls, overlapping) = calls(&tape.entries)?;
     let instance = scheduler.load_image(&tape.image, FUNCTIONS)?;
@@ -88,10 +92,14 @@ pub fn replay(tape: &Tape, scheduler: &Scheduler) -> Result<Replayed, ReplayErro
         left: Vec::new(),
         at: String::new(),
         result: Replayed { overlapping, ..Replayed::default() },
+        unknown: None,
         _pinned: PhantomPinned,
     });
     for call in calls {
         player.call(call);
+        if let Some((place, unknown)) = player.unknown.take() {
+            return Err(ReplayError::Unknown(place, unknown));
+        }
         if player.result.difference.is_some() {
             break;
         }
@@ -171,6 +179,8 @@ struct Player {
     /// The innermost one.
     at: String,
     result: Replayed,
+    /// A callback, and of what it is that nothing is known of.
+    unknown: Option<(String, String)>,
     /// The scheduler's calls come back to it while it waits for a callback.
     _pinned: PhantomPinned,
 }
@@ -193,11 +203,37 @@ impl Player {
         let outside = (host.cpu, host.now_ns);
         (host.context, host.cpu, host.now_ns) = (context, enter.cpu.into(), enter.values[LAST]);
         self.see_world();
-        let returned = self.enter(callback, &enter);
-        self.finish(&leave, returned);
+        if let Some(unknown) = self.unknown_to(callback, &enter) {
+            let place = format!("callback {}, {}", self.result.callbacks, self.at);
+            self.unknown.get_or_insert((place, unknown));
+        } else {
+            let returned = self.enter(callback, &enter);
+            self.finish(&leave, returned);
+        }
         self.left.pop();
         self.at = outer;
         (self.instance.host.cpu, self.instance.host.now_ns) = outside;
+    }
+
+    /// What a callback needs to know of, and is not there.
+    fn unknown_to(&self, callback: Callback, enter: &Entry) -> Option<String> {
+        use Callback::*;
+        let [first, second, ..] = enter.values;
+        let is_of_task = !matches!(
+            callback,
+            Dispatch | CpuAcquire | CpuRelease | CgroupInit | CgroupExit | CgroupSetWeight | Init
+        );
+        let groups = match callback {
+            InitTask => vec![second],
+            CgroupExit | CgroupSetWeight => vec![first],
+            CgroupMove => vec![first, second],
+            _ => Vec::new(),
+        };
+        if is_of_task && !self.tasks.contains_key(&enter.task) {
+            return Some(format!("task {}", enter.task));
+        }
+        let unknown = groups.into_iter().find(|group| !self.groups.contains_key(group));
+        unknown.map(|group| format!("cgroup {group}"))
     }
 
     /// The callback itself.

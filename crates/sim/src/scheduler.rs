@@ -33,11 +33,11 @@ impl Scheduler {
         machine: &Machine,
         functions: HostFunctions,
     ) -> Result<Instance, HostError> {
-        let (options, bytes) = match self {
-            Self::Fifo => return Instance::load("fifo", FIFO, functions, None),
-            Self::Plain(name, bytes) => return Instance::load(name, bytes, functions, None),
-            Self::Keel(options) | Self::Exact(options) => (options, KEEL),
-            Self::Built(options, bytes) => (options, &**bytes),
+        let bytes = self.object();
+        let options = match self {
+            Self::Fifo => return Instance::load("fifo", bytes, functions, None),
+            Self::Plain(name, _) => return Instance::load(name, bytes, functions, None),
+            Self::Keel(options) | Self::Exact(options) | Self::Built(options, _) => options,
         };
         let mut image = Image::new(machine, options)?;
         if matches!(self, Self::Exact(_)) {
@@ -46,6 +46,15 @@ impl Scheduler {
         let mut instance = Instance::load("keel", bytes, functions, Some(&image))?;
         instance.set_record("roles", &Image::role_record(&Image::default_roles(machine)))?;
         Ok(instance)
+    }
+
+    /// The shared object.
+    pub(crate) fn object(&self) -> &[u8] {
+        match self {
+            Self::Fifo => FIFO,
+            Self::Keel(_) | Self::Exact(_) => KEEL,
+            Self::Plain(_, bytes) | Self::Built(_, bytes) => bytes,
+        }
     }
 
     /// A copy that is given what another one was given.

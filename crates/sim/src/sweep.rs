@@ -1,7 +1,7 @@
 //! Many simulations: a grid of workloads, machines and schedulers by a range of seeds. One line of
 //! JSON a run, so that a sweep can be taken up where it was left, and spread by any job engine.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, Write};
 use std::ops::Range;
@@ -20,6 +20,7 @@ use crate::program::Workload;
 use crate::report::{Report, scheduler_name};
 use crate::run::{MAX_EVENTS, Simulation};
 use crate::scheduler::Scheduler;
+use crate::workers::{Ended, Worker, Workers};
 use crate::workload::WorkloadError;
 
 /// Why a sweep cannot be made.
@@ -42,6 +43,28 @@ pub enum SweepError {
         /// What the system said.
         source: io::Error,
     },
+    /// A row of the file is of something else that has the same names.
+    #[error(
+        "rows {path}:{line}: {run}: made of another input (the machine's costs, the workload's file, a \
+         knob, another keel); write to another file"
+    )]
+    OtherInput {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// The run.
+        run: String,
+    },
+    /// A worker's process cannot be started, or does not answer as one.
+    #[error("a worker of the sweep: {0}")]
+    Worker(io::Error),
+    /// What it has simulated is another run.
+    #[error("a file that the sweep depends on was changed meanwhile: start it again")]
+    Changed,
+    /// It cannot simulate a run.
+    #[error("{0}")]
+    Refused(String),
     /// A line of the file is not a row.
     #[error("rows {path}:{line}: {why}; expected a file that `sim sweep --out` wrote")]
     Line {
@@ -99,119 +122,217 @@ pub struct Grid {
 pub struct Row {
     /// The length of a slice, in microseconds; 0 for a scheduler without.
     pub slice_us: u64,
+    /// A number of all that it depends on: two rows with the same one are of the same run.
+    #[serde(default)]
+    pub input: String,
     /// Its figures.
     #[serde(flatten)]
     pub report: Report,
 }
 
-/// What tells a row from all others.
-type Key = (String, String, String, u64, u64);
+/// What a run is called: workload, machine, scheduler, slice and seed. What these names stand for may
+/// change, and is in a row's `input`.
+type Name = (String, String, String, u64, u64);
 
 impl Row {
-    fn key(&self) -> Key {
+    fn name(&self) -> Name {
         let Report { workload, machine, scheduler, seed, .. } = &self.report;
         (workload.clone(), machine.clone(), scheduler.clone(), self.slice_us, *seed)
     }
+
+    pub(crate) fn is_of(&self, run: &Run) -> bool {
+        self.input == run.input && self.report.seed == run.seed
+    }
+}
+
+/// A run that is to be made.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    workload: String,
+    machine: Machine,
+    scheduler: Scheduler,
+    seed: u64,
+    input: String,
 }
 
 impl Grid {
     /// All runs, in the grid's order: seeds vary fastest.
-    pub fn runs(&self) -> Vec<(String, Machine, Scheduler, u64)> {
+    pub(crate) fn runs(&self) -> Result<Vec<Run>, SweepError> {
         let mut runs = Vec::new();
         for workload in &self.workloads {
             for machine in &self.machines {
                 for scheduler in &self.schedulers {
-                    let run = |seed| (workload.clone(), machine.clone(), scheduler.clone(), seed);
+                    let input = self.input(workload, machine, scheduler)?;
+                    let run = |seed| Run {
+                        workload: workload.clone(),
+                        machine: machine.clone(),
+                        scheduler: scheduler.clone(),
+                        seed,
+                        input: input.clone(),
+                    };
                     runs.extend(self.seeds.clone().map(run));
                 }
             }
         }
-        runs
+        Ok(runs)
+    }
+
+    /// A number of all that a run depends on, but its seed: the machine with its costs, what is in the
+    /// workload's file, the scheduler's options and its code, and which simulator it was.
+    fn input(
+        &self,
+        workload: &str,
+        machine: &Machine,
+        scheduler: &Scheduler,
+    ) -> Result<String, SweepError> {
+        let file = Workload::text_of(workload)?;
+        let Self { aggregation, together, .. } = self;
+        let options = scheduler.options();
+        let all = format!(
+            "{} {workload} {file:?} {machine:?} {scheduler} {options:?} {aggregation:?} {together:?}",
+            env!("CARGO_PKG_VERSION")
+        );
+        // FNV-1a.
+        let hash = all.bytes().chain(scheduler.object().iter().copied());
+        let hash = hash.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        Ok(format!("{hash:016x}"))
     }
 }
 
-/// Simulates what of the grid belongs to the shard and is not in the file yet, on `jobs` threads,
-/// and appends the rows. Returns how many it did. `progress` hears how many are done, and of how
-/// many.
+/// A run that came to no end, because its process did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// Which.
+    pub run: String,
+    /// How the process ended.
+    pub why: String,
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: its process ended: {}", self.run, self.why)
+    }
+}
+
+/// What came of a sweep.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Runs that were made now.
+    pub done: usize,
+    /// Those that were not, and will be tried again by the next sweep into the same file.
+    pub lost: Vec<Lost>,
+}
+
+/// Simulates what of the grid belongs to the shard and is not in the file yet, and appends the rows.
+/// `progress` hears how many are done, and of how many.
 ///
 /// # Errors
 /// [`SweepError`]; rows that were written stay.
 pub fn sweep(
     grid: &Grid,
     shard: Shard,
-    jobs: usize,
+    workers: Workers<'_>,
     out: &Path,
     mut progress: impl FnMut(usize, usize),
-) -> Result<usize, SweepError> {
+) -> Result<Swept, SweepError> {
     let rows_error = |source: io::Error| SweepError::Rows { path: out.to_owned(), source };
     let mut file = open(out).map_err(rows_error)?;
-    let known: BTreeSet<Key> = read(out)?.iter().map(Row::key).collect();
-    let mine = grid.runs().into_iter().enumerate();
-    let todo: Vec<_> = mine
-        .filter(|(at, _)| at % shard.of == shard.index - 1)
-        .map(|(_, run)| run)
-        .filter(|(workload, machine, scheduler, seed)| {
-            let key = (
-                workload.clone(),
-                machine.name.clone(),
-                scheduler_name(scheduler, grid.aggregation.as_ref(), grid.together.as_deref()),
-                scheduler.slice_us(),
-                *seed,
-            );
-            !known.contains(&key)
-        })
-        .collect();
+    let mut known: BTreeMap<Name, (usize, String)> = BTreeMap::new();
+    for (at, row) in read(out)?.into_iter().enumerate() {
+        known.insert(row.name(), (at + 1, row.input));
+    }
+    let mut todo = Vec::new();
+    for (at, run) in grid.runs()?.into_iter().enumerate() {
+        if at % shard.of != shard.index - 1 {
+            continue;
+        }
+        match known.get(&run.name(grid)) {
+            None => todo.push((at, run)),
+            Some((_, input)) if *input == run.input => {}
+            Some((line, _)) => {
+                let (path, line, run) = (out.to_owned(), *line, run.to_string());
+                return Err(SweepError::OtherInput { path, line, run });
+            }
+        }
+    }
     let next = AtomicUsize::new(0);
-    let mut done = 0;
+    let mut swept = Swept::default();
     progress(0, todo.len());
     std::thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel();
-        for _ in 0..jobs.clamp(1, todo.len().max(1)) {
+        for _ in 0..workers.count().clamp(1, todo.len().max(1)) {
             let (sender, next, todo) = (sender.clone(), &next, &todo);
             scope.spawn(move || {
-                while let Some(run) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let line = simulate(run, grid).and_then(|row| {
-                        let mut line = serde_json::to_vec(&row)
-                            .map_err(|why| rows_error(io::Error::from(why)))?;
-                        line.push(b'\n');
-                        Ok(line)
-                    });
+                let mut worker = Worker::new(workers);
+                while let Some((at, run)) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let ended = worker.simulate(grid, *at, run).map(|ended| (run, ended));
                     // Who hears nobody any more has nothing left to do.
-                    if sender.send(line).is_err() {
+                    if sender.send(ended).is_err() {
                         break;
                     }
                 }
             });
         }
         drop(sender);
-        for line in receiver {
-            file.write_all(&line?).map_err(rows_error)?;
-            done += 1;
-            progress(done, todo.len());
+        for ended in receiver {
+            match ended? {
+                (_, Ended::Row(row)) => {
+                    let mut line =
+                        serde_json::to_vec(&row).map_err(|why| rows_error(io::Error::from(why)))?;
+                    line.push(b'\n');
+                    file.write_all(&line).map_err(rows_error)?;
+                    swept.done += 1;
+                }
+                (run, Ended::Lost(why)) => swept.lost.push(Lost { run: run.to_string(), why }),
+            }
+            progress(swept.done + swept.lost.len(), todo.len());
         }
-        Ok(done)
+        Ok(swept)
     })
 }
 
-fn simulate(run: &(String, Machine, Scheduler, u64), grid: &Grid) -> Result<Row, SweepError> {
-    let (name, machine, scheduler, seed) = run;
-    let mut workload = Workload::by_name(name, *seed)?;
-    workload.aggregate(grid.aggregation);
-    workload.together = grid.together.clone();
-    workload.check(machine)?;
-    let simulation = Simulation {
-        machine: machine.clone(),
-        scheduler: scheduler.clone(),
-        balancer: None,
-        workload: Arc::new(workload),
-        faults: FaultPlan::default(),
-        seed: *seed,
-        limits: Some(STRICT),
-        records: false,
-        max_events: MAX_EVENTS,
-    };
-    let outcome = simulation.run()?;
-    Ok(Row { slice_us: scheduler.slice_us(), report: Report::new(&simulation, &outcome) })
+impl std::fmt::Display for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { workload, machine, scheduler, seed, .. } = self;
+        write!(f, "{workload} on {} under {scheduler}, seed {seed}", machine.name)
+    }
+}
+
+impl Run {
+    fn name(&self, grid: &Grid) -> Name {
+        let aggregation = grid.aggregation.as_ref();
+        (
+            self.workload.clone(),
+            self.machine.name.clone(),
+            scheduler_name(&self.scheduler, aggregation, grid.together.as_deref()),
+            self.scheduler.slice_us(),
+            self.seed,
+        )
+    }
+
+    pub(crate) fn simulate(&self, grid: &Grid) -> Result<Row, SweepError> {
+        let Self { workload, machine, scheduler, seed, input } = self;
+        let mut workload = Workload::by_name(workload, *seed)?;
+        workload.aggregate(grid.aggregation);
+        workload.together = grid.together.clone();
+        workload.check(machine)?;
+        let simulation = Simulation {
+            machine: machine.clone(),
+            scheduler: scheduler.clone(),
+            balancer: None,
+            workload: Arc::new(workload),
+            faults: FaultPlan::default(),
+            seed: *seed,
+            limits: Some(STRICT),
+            records: false,
+            max_events: MAX_EVENTS,
+        };
+        let outcome = simulation.run()?;
+        let report = Report::new(&simulation, &outcome);
+        Ok(Row { slice_us: scheduler.slice_us(), input: input.clone(), report })
+    }
 }
 
 /// Opens the file for more rows. A last line without an end was cut off with its run: it goes.

@@ -6,7 +6,7 @@ mod common;
 
 use common::build::{compile, with_fault};
 use common::{MS, Sim, hog, only, paper};
-use evenkeel_keel::tape::Tape;
+use evenkeel_keel::tape::{Entry, Kind, Tape};
 use evenkeel_keel::{Balance, Gate, Options, Order};
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::{Change, GroupPlan, Op, TaskPlan, Thief, Workload};
@@ -96,8 +96,39 @@ fn a_tape_can_be_kept() {
         let error = Tape::read(&path).unwrap_err().to_string();
         assert!(error.contains(why) && error.contains("tape"), "{error}");
     }
+    // Cut between two entries, or with any bit turned.
+    let refused = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        Tape::read(&path).unwrap_err().to_string()
+    };
+    let why = refused(&bytes[..bytes.len() - size_of::<Entry>()]);
+    assert!(why.contains("its checksum is another one"), "{why}");
+    for at in (0..bytes.len()).step_by(bytes.len() / 97) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        let why = refused(&damaged);
+        assert!(why.contains("tape: it ") || why.contains("tape: its checksum"), "{at}: {why}");
+    }
     std::fs::write(&path, b"something else altogether").unwrap();
     assert!(Tape::read(&path).unwrap_err().to_string().contains("does not begin like one"));
+}
+
+#[test]
+fn what_a_tape_does_not_say_is_asked_for() {
+    let tape = recorded(&busy(paper(3)));
+    let error = |entries: Vec<Entry>| {
+        let tape = Tape { entries, ..tape.clone() };
+        replay(&tape, &Scheduler::Keel(Options::default())).unwrap_err().to_string()
+    };
+    // Without all that is said of tasks; without the first callback's begin; with an entry of no kind.
+    let of_tasks = |entry: &&Entry| entry.kind != Kind::Task as u8;
+    let untold = error(tape.entries.iter().filter(of_tasks).copied().collect());
+    assert!(untold.contains("the tape says nothing of task 1: it was damaged"), "{untold}");
+    let cut = error(tape.entries[1..].to_vec());
+    assert!(cut.contains("entry 0 of the tape comes where it cannot"), "{cut}");
+    let mut odd = tape.entries.clone();
+    odd[7].kind = 77;
+    assert!(error(odd).contains("entry 7 of the tape comes where it cannot"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use evenkeel_keel::{Options, Slice};
 use evenkeel_machine::Machine;
-use evenkeel_sim::{Figure, Grid, Row, Scheduler, Shard, compare_rows, read_rows, sweep};
+use evenkeel_sim::{Figure, Grid, Row, Scheduler, Shard, Workers, compare_rows, read_rows, sweep};
 use evenkeel_stats::Verdict;
 
 const ALL: Shard = Shard { index: 1, of: 1 };
@@ -27,8 +27,9 @@ fn grid(slices_us: &[u64], seeds: u64) -> Grid {
 }
 
 fn swept(grid: &Grid, shard: Shard, jobs: usize, out: &Path) -> (usize, Vec<Row>) {
-    let done = sweep(grid, shard, jobs, out, |_, _| {}).unwrap();
-    (done, read_rows(out).unwrap())
+    let swept = sweep(grid, shard, Workers::Threads(jobs), out, |_, _| {}).unwrap();
+    assert_eq!(swept.lost, []);
+    (swept.done, read_rows(out).unwrap())
 }
 
 fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
@@ -73,8 +74,42 @@ fn what_is_no_row_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows");
     std::fs::write(&path, "{}\n").unwrap();
-    let why = sweep(&grid(&[4000], 1), ALL, 1, &path, |_, _| {}).unwrap_err().to_string();
+    let why = refused(&grid(&[4000], 1), &path);
     assert!(why.contains("rows:1: missing field"), "{why}");
+}
+
+fn refused(grid: &Grid, out: &Path) -> String {
+    sweep(grid, ALL, Workers::Threads(1), out, |_, _| {}).unwrap_err().to_string()
+}
+
+#[test]
+fn rows_of_another_input_are_not_taken_for_these() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, file) = (dir.path().join("rows"), dir.path().join("load.json"));
+    let load = |ms: u32| {
+        let text = format!("{{ \"tasks\": {{ \"a\": {{ \"loop\": 2, \"run\": {ms}000 }} }} }}");
+        std::fs::write(&file, text).unwrap();
+    };
+    load(5);
+    let mut grid = grid(&[4000], 1);
+    grid.workloads = vec![file.to_str().unwrap().to_owned()];
+    assert_eq!(swept(&grid, ALL, 1, &out).0, 1);
+    assert_eq!(swept(&grid, ALL, 1, &out).0, 0);
+    let mut costs = grid.clone();
+    costs.machines[0].costs.switch_ns += 1;
+    let mut slower = grid.clone();
+    slower.machines[0].cpus[1].capability = 512;
+    let mut capacity = grid.clone();
+    let options = Options { static_capacity: true, ..Options::default() };
+    capacity.schedulers = vec![Scheduler::Keel(options)];
+    for other in [costs, slower, capacity] {
+        let why = refused(&other, &out);
+        assert!(why.contains("rows:1: ") && why.contains("made of another input"), "{why}");
+    }
+    load(6);
+    assert!(refused(&grid, &out).contains("made of another input"));
+    load(5);
+    assert_eq!(swept(&grid, ALL, 1, &out).0, 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 use evenkeel_keel::Aggregation;
 use evenkeel_machine::Machine;
-use evenkeel_sim::{Grid, Report, Scheduler, Shard, read_rows, sweep};
+use evenkeel_sim::{Grid, Report, Scheduler, Shard, Workers, read_rows, sweep};
 
 use super::Options;
 use super::study::{Part, Study};
@@ -57,7 +57,7 @@ impl Simulator {
         crate::interrupt::check()?;
         self.sweeps.set(self.sweeps.get() + 1);
         let rows = self.dir.path().join(format!("{}.jsonl", self.sweeps.get()));
-        sweep(grid, Shard { index: 1, of: 1 }, self.jobs, &rows, |_, _| {})?;
+        sweep(grid, Shard { index: 1, of: 1 }, Workers::Threads(self.jobs), &rows, |_, _| {})?;
         let mut runs = Runs::default();
         for row in read_rows(&rows)? {
             let report = row.report;

@@ -183,9 +183,15 @@ pub struct SimSweepArgs {
     /// Only this part of all runs, like 2/8.
     #[arg(long, value_name = "I/N", default_value = "1/1")]
     pub shard: Shard,
-    /// Runs at once [default: as many as there are CPUs].
+    /// Runs at once, each in a process of its own [default: as many as there are CPUs].
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
+    /// Be such a process.
+    #[arg(long, hide = true)]
+    pub worker: bool,
+    /// The keel as a shared object of its own (for mutation tests).
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub keel: Option<PathBuf>,
 }
 
 /// `evenkeel sim compare`.
@@ -233,6 +239,9 @@ pub struct SimBenchArgs {
     /// Write them as a Markdown page.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    /// Print nothing.
+    #[arg(short, long)]
+    pub quiet: bool,
 }
 
 #[cfg(test)]

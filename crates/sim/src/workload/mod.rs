@@ -80,18 +80,24 @@ impl Workload {
         }
     }
 
+    /// What is in the file of a workload that is one.
+    ///
+    /// # Errors
+    /// [`WorkloadError::Read`], [`WorkloadError::Size`].
+    pub(crate) fn text_of(name: &str) -> Result<Option<String>, WorkloadError> {
+        let shape = name.split(':').next();
+        if SHAPES.iter().any(|(known, _, _)| shape == Some(known)) {
+            return Ok(None);
+        }
+        read(Path::new(name)).map(Some)
+    }
+
     /// A file in rt-app's format.
     ///
     /// # Errors
     /// [`WorkloadError::Read`], [`WorkloadError::Size`], [`WorkloadError::Field`].
     pub fn from_rt_app(path: &Path) -> Result<Self, WorkloadError> {
-        let error = |source| WorkloadError::Read { path: path.to_owned(), source };
-        let bytes = std::fs::metadata(path).map_err(error)?.len();
-        if bytes > MAX_FILE_BYTES {
-            return Err(WorkloadError::Size { path: path.to_owned(), bytes });
-        }
-        let text = std::fs::read_to_string(path).map_err(error)?;
-        rtapp::parse(&text, &path.display().to_string())
+        rtapp::parse(&read(path)?, &path.display().to_string())
     }
 
     /// The text of such a file; `file` is what errors call it.
@@ -155,4 +161,14 @@ impl Workload {
         }
         Ok(())
     }
+}
+
+/// A file, if it is not too long.
+fn read(path: &Path) -> Result<String, WorkloadError> {
+    let error = |source| WorkloadError::Read { path: path.to_owned(), source };
+    let bytes = std::fs::metadata(path).map_err(error)?.len();
+    if bytes > MAX_FILE_BYTES {
+        return Err(WorkloadError::Size { path: path.to_owned(), bytes });
+    }
+    std::fs::read_to_string(path).map_err(error)
 }
