@@ -351,7 +351,7 @@ fn sweep_speed_up(
     worker: &(impl Fn(&[&OsStr]) -> Command + Sync),
     note: &mut impl FnMut(&str),
 ) -> Result<(usize, f64), SweepError> {
-    const WORKLOAD: &str = "hogs:tasks=12,work=40ms";
+    const WORKLOAD: &str = "arrivals:tasks=100";
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let file = dir.join("machine.toml");
     std::fs::write(&file, machine_text(32))

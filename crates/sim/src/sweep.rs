@@ -266,12 +266,16 @@ pub fn sweep(
             let (sender, next, todo) = (sender.clone(), &next, &todo);
             scope.spawn(move || {
                 let mut worker = Worker::new(workers);
-                while let Some((at, run)) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let ended = worker.simulate(grid, *at, run).map(|ended| (run, ended));
+                let take = || todo.get(next.fetch_add(1, Ordering::Relaxed));
+                let mut this = take();
+                while let Some(run) = this {
+                    let then = take();
+                    let ended = worker.simulate(grid, run, then.map(|(at, _)| *at));
                     // Who hears nobody any more has nothing left to do.
-                    if sender.send(ended).is_err() {
+                    if sender.send(ended.map(|ended| (&run.1, ended))).is_err() {
                         break;
                     }
+                    this = then;
                 }
             });
         }

@@ -56,8 +56,13 @@ impl<'a> Worker<'a> {
         Self { workers, process: None }
     }
 
-    /// Simulates the run at this place of the grid.
-    pub fn simulate(&mut self, grid: &Grid, at: usize, run: &Run) -> Result<Ended, SweepError> {
+    /// Simulates this run of the grid. `then`: the place of the one that will be wanted next.
+    pub fn simulate(
+        &mut self,
+        grid: &Grid,
+        (at, run): &(usize, Run),
+        then: Option<usize>,
+    ) -> Result<Ended, SweepError> {
         let Workers::Processes(_, command) = self.workers else {
             return Ok(Ended::Row(Box::new(run.simulate(grid)?)));
         };
@@ -65,7 +70,12 @@ impl<'a> Worker<'a> {
             Some(process) => process,
             None => Process::start(command()).map_err(SweepError::Worker)?,
         };
-        let Some(line) = process.ask(at) else {
+        // It is told of the next one before it is done with this, and waits for nobody.
+        process.ask(*at);
+        if let Some(then) = then {
+            process.ask(then);
+        }
+        let Some(line) = process.answer() else {
             return Ok(Ended::Lost(process.end()));
         };
         self.process = Some(process);
@@ -83,6 +93,8 @@ struct Process {
     child: Child,
     requests: Option<UnixStream>,
     answers: BufReader<ChildStdout>,
+    /// What it was asked for last.
+    asked: Option<usize>,
 }
 
 impl Process {
@@ -91,15 +103,26 @@ impl Process {
         command.stdin(OwnedFd::from(input)).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let answers = child.stdout.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
-        Ok(Self { child, requests: Some(requests), answers: BufReader::new(answers) })
+        let answers = BufReader::new(answers);
+        Ok(Self { child, requests: Some(requests), answers, asked: None })
     }
 
-    /// Its answer; none: it has ended.
-    fn ask(&mut self, at: usize) -> Option<Vec<u8>> {
+    /// Asks it for the run at this place, unless that was done before. Places only grow.
+    fn ask(&mut self, at: usize) {
+        if let Some(requests) =
+            self.requests.as_ref().filter(|_| self.asked.is_none_or(|last| last < at))
+        {
+            // A socket, because one that nobody reads any more can be written to without a signal. That
+            // it has ended is found when it does not answer.
+            let text = format!("{at}\n");
+            let _ = send(requests.as_raw_fd(), text.as_bytes(), MsgFlags::MSG_NOSIGNAL);
+            self.asked = Some(at);
+        }
+    }
+
+    /// Its next answer; none: it has ended.
+    fn answer(&mut self) -> Option<Vec<u8>> {
         let mut line = Vec::new();
-        // A socket, because one that nobody reads any more can be written to without a signal.
-        let requests = self.requests.as_ref()?.as_raw_fd();
-        send(requests, format!("{at}\n").as_bytes(), MsgFlags::MSG_NOSIGNAL).ok()?;
         self.answers.read_until(b'\n', &mut line).ok()?;
         line.ends_with(b"\n").then_some(line)
     }
