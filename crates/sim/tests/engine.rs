@@ -7,7 +7,7 @@ mod common;
 
 use common::{MS, Sim, hog, paper};
 use evenkeel_sim::program::{Interrupts, Op, TaskPlan, Thief};
-use evenkeel_sim::{Level, Reason, Scheduler};
+use evenkeel_sim::{End, Level, Reason, Scheduler};
 
 #[test]
 fn one_task_takes_its_time() {
@@ -32,6 +32,19 @@ fn two_tasks_on_one_cpu_take_turns_of_a_slice() {
     // Slices of 4 ms, ticks of 4 ms: 0 - 4, 8 - 12, 16 - 18 and 4 - 8, 12 - 16, 18 - 20.
     let ended: Vec<_> = outcome.accounts.iter().map(|task| task.ended_ns.unwrap()).collect();
     assert_eq!(ended, [18 * MS, 20 * MS]);
+}
+
+#[test]
+fn no_more_is_kept_than_there_is_room_for() {
+    let ops = vec![Op::Run(100), Op::Sleep(100), Op::Goto(0)];
+    let mut sim = Sim::new(paper(1)).task(TaskPlan::new("restless", ops));
+    sim.workload.duration_ns = 60_000 * MS;
+    let mut simulation = sim.simulation();
+    (simulation.records, simulation.limits) = (true, None);
+    let outcome = simulation.run().unwrap();
+    assert_eq!(outcome.end, Some(End::Kept));
+    let events = outcome.record.len();
+    assert!((4_000_000..4_000_100).contains(&events), "{events}");
 }
 
 #[test]

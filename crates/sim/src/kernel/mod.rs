@@ -77,6 +77,9 @@ const FRACTION: u32 = 20;
 /// Steps that a task may take without working in between.
 const MAX_STEPS: u32 = 10_000;
 
+/// Events that are kept of a simulation at most, and entries of a tape: some hundred MiB.
+pub const MAX_KEPT: usize = 4_000_000;
+
 /// Why a simulation ended before its workload did.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum End {
@@ -92,6 +95,12 @@ pub enum End {
     /// More events than were allowed.
     #[error("{0} events have happened, and it is not over: allow more by --max-events")]
     Events(u64),
+    /// More is to be kept than there is room for.
+    #[error(
+        "{MAX_KEPT} events are kept for a trace, a picture or a tape, and it is not over: simulate less at \
+         a time, or without these"
+    )]
+    Kept,
     /// The program itself could not go on.
     #[error("{0}")]
     Host(String),
@@ -406,6 +415,11 @@ impl Kernel {
             }
             if self.observer.events >= max_events {
                 self.end = Some(End::Events(max_events));
+                break;
+            }
+            let kept = self.observer.record.len().max(self.tape.as_ref().map_or(0, Vec::len));
+            if kept >= MAX_KEPT {
+                self.end = Some(End::Kept);
                 break;
             }
             self.proceed();
