@@ -391,7 +391,10 @@ impl Kernel {
         };
         // SAFETY: the kernel outlives the call, and ends if it does not come to its end.
         unsafe { lockup.watch(work) }.unwrap_or_else(|why| {
-            self.end = Some(End::Host(format!("a stack and a timer for a simulation: {why}")));
+            self.end = Some(End::Host(format!(
+                "a stack and a timer for a simulation: {why}; free memory, or raise the limit of pending \
+                 signals (ulimit -i)"
+            )));
             true
         })
     }
