@@ -334,7 +334,10 @@ int steer_paper(struct xdp_md *ctx)
 SEC("tp_btf/xdp_cpumap_enqueue")
 int BPF_PROG(on_enqueue, int map_id, unsigned int taken, unsigned int dropped)
 {
-	if (map_id == live.cpumap_id && dropped)
+	if (map_id != live.cpumap_id)
+		return 0;
+	count(COUNT_QUEUED, taken);
+	if (dropped)
 		count(COUNT_DROPPED, dropped);
 	return 0;
 }

@@ -159,13 +159,14 @@ enum sais_counter {
 	COUNT_HINT_FORGED,	/* one that was never issued for this connection */
 	COUNT_HINT_MALFORMED,	/* one of another length, or options that contradict themselves */
 	COUNT_HINTS_SENT,	/* packets that left with a hint */
+	COUNT_QUEUED,		/* put into the queue of the core that it was sent to */
 	COUNTERS,
 };
 
 /* A CPU's counters; written only by itself, in cache lines of its own. */
 struct sais_cpu {
 	u64 counters[COUNTERS];
-	u64 pad[5];
+	u64 pad[4];
 };
 
 /* What a server counts. crates/sais names them in this order. */

@@ -21,6 +21,7 @@ pub const TESTS: &[Test] = &[
     Test { name: "sais::hints_come_back_on_one_machine", run: hints_come_back_on_one_machine },
     Test { name: "sais::the_kernel_takes_every_program", run: the_kernel_takes_every_program },
     Test { name: "sais::a_cpu_that_goes_is_left", run: a_cpu_that_goes_is_left },
+    Test { name: "sais::a_cpu_is_left_before_it_goes", run: a_cpu_is_left_before_it_goes },
 ];
 
 fn an_old_kernel_is_told_from() {
@@ -151,5 +152,35 @@ fn a_cpu_that_goes_is_left() {
     let before = steering.core(1)["counters"]["processed"].as_u64().unwrap();
     transfer(0, 1);
     assert!(steering.core(1)["counters"]["processed"].as_u64().unwrap() > before);
+    steering.end();
+}
+
+/// The kernel's own word is enough: who steers does not even run meanwhile.
+fn a_cpu_is_left_before_it_goes() {
+    loopback_up();
+    let host = Host::new();
+    let steering = Steering::start(&host, &["--policy", "dedicated:1"]);
+    let count = |name: &str| {
+        let counts = [0, 1].map(|cpu| steering.core(cpu)["counters"][name].as_u64().unwrap());
+        counts.iter().sum::<u64>()
+    };
+    transfer(0, 0);
+    let steered = count("steered");
+    assert!(steered >= 100, "{steered}");
+    let pid = steering.child.id() as i32;
+    kill(pid, libc::SIGSTOP);
+    switch(1, false);
+    transfer(0, 0);
+    switch(1, true);
+    // It is there again, but nobody has said yet that it may be used.
+    transfer(0, 0);
+    kill(pid, libc::SIGCONT);
+    // What is under way when the first step is taken may still be sent there.
+    let (refused, more) = (count("refused"), count("steered") - steered);
+    assert!(refused >= 100 && more < 10, "{refused} refused, {more} more steered");
+    wait_for("the CPU to be used again", || {
+        transfer(0, 0);
+        count("steered") > steered + more
+    });
     steering.end();
 }

@@ -66,6 +66,8 @@ pub(crate) struct Auto {
     idle: u32,
     /// Intervals since there was use for the program.
     useless: u32,
+    /// Somebody may be steered for, but it is not known yet which cores have time left.
+    is_unsure: bool,
 }
 
 impl Auto {
@@ -86,6 +88,7 @@ impl Auto {
             received_bytes: HashMap::new(),
             idle: PATIENCE,
             useless: PATIENCE,
+            is_unsure: false,
         })
     }
 
@@ -96,7 +99,12 @@ impl Auto {
 
     /// Whether it is time to judge.
     pub(crate) fn is_due(&self) -> bool {
-        self.judged.elapsed() >= INTERVAL
+        self.judged.elapsed() >= if self.is_unsure { LOOK } else { INTERVAL }
+    }
+
+    /// Whether it judges again in a moment, and has to see who receives until then.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.is_unsure
     }
 
     /// Whether it is time to begin to look who receives.
@@ -136,10 +144,11 @@ impl Auto {
         let received = flows.iter().map(|(key, flow)| (*key, flow.received_bytes));
         self.received_bytes = received.collect();
         self.idle = if is_wanted { 0 } else { self.idle.saturating_add(1) };
+        self.is_unsure = self.idle < PATIENCE && self.load.is_none();
         if self.idle >= PATIENCE {
             (self.load, self.saturated) = (None, CpuSet::new());
-        } else if self.load.is_none() {
-            // Who has no time left is known when it is judged next.
+        } else if self.is_unsure {
+            // Who has no time left is known in a moment.
             self.load = Some(Load::watch()?);
             return Ok(false);
         }
@@ -236,6 +245,7 @@ mod tests {
             received_bytes: HashMap::new(),
             idle: 0,
             useless: PATIENCE,
+            is_unsure: false,
         }
     }
 
@@ -288,6 +298,17 @@ mod tests {
             assert!(!auto.judge(&flows, false).unwrap());
         }
         assert!(auto.load.is_none() && auto.saturated.is_empty());
+    }
+
+    #[test]
+    fn who_has_time_left_is_known_in_a_moment() {
+        let mut auto = Auto { judged: Instant::now() - 2 * LOOK, ..auto() };
+        assert!(!auto.is_due());
+        auto.is_unsure = true;
+        assert!(auto.is_due(), "it need not wait for the next interval");
+        // Of what it was unsure it is sure when it has judged with a load.
+        assert!(auto.judge(&[(RawKey::default(), flow(0, 2, 10 << 20))], false).unwrap());
+        assert!(!auto.is_unsure() && !auto.is_due());
     }
 
     #[test]

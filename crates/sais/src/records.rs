@@ -137,14 +137,14 @@ pub(crate) const SERVED_COUNTERS: [(&str, &str); 5] = [
 #[repr(C)]
 pub(crate) struct RawCpu {
     pub counters: [u64; COUNTERS.len()],
-    pub pad: [u64; 5],
+    pub pad: [u64; 4],
 }
 
 /// `cpus`: all of them.
 pub(crate) type RawCpus = [RawCpu; MAX_CPUS];
 
 /// `enum sais_counter`: name and meaning, in its order.
-pub(crate) const COUNTERS: [(&str, &str); 19] = [
+pub(crate) const COUNTERS: [(&str, &str); 20] = [
     ("steered", "sent to their consumer's core"),
     ("home", "arrived on their consumer's core by themselves"),
     ("kept", "went where those before them went, which had not all arrived"),
@@ -164,7 +164,12 @@ pub(crate) const COUNTERS: [(&str, &str); 19] = [
     ("hint_forged", "came with a hint that was never issued for their connection"),
     ("hint_malformed", "came with a hint of another length, or with options in disorder"),
     ("hints_sent", "left with a hint"),
+    ("queued", "put into the queue of the core that they were sent to"),
 ];
+/// `COUNT_PROCESSED`.
+pub(crate) const PROCESSED: usize = 11;
+/// `COUNT_QUEUED`.
+pub(crate) const QUEUED: usize = 19;
 /// `COUNT_HINT_ABSENT`.
 pub(crate) const HINT_ABSENT: usize = 13;
 /// `COUNT_PACKETS`: the first so many counters share all packets among them.
@@ -181,5 +186,11 @@ mod tests {
         assert_eq!(four.prefix_bits, 96 + 15);
         assert_eq!(four.address[10..], [0xff, 0xff, 198, 18, 0, 0]);
         assert_eq!((six.prefix_bits, &six.address[..5]), (32, &[0x20, 1, 0xd, 0xb8, 0][..]));
+    }
+
+    #[test]
+    fn counters_are_where_they_are_looked_for() {
+        let named = [PROCESSED, QUEUED, HINT_ABSENT].map(|which| COUNTERS[which].0);
+        assert_eq!(named, ["processed", "queued", "hint_absent"]);
     }
 }

@@ -130,6 +130,9 @@ pub fn run(service: &Service<'_>) -> Result<Ending, ServiceError> {
     let mut work = Attached { steering, guarded, allowed, load, silent, refused: None };
     let ended = run_in_foreground(&signals, &mut server, &mut work);
     // However it ended.
+    if let Err(why) = work.steering.take_off() {
+        tracing::warn!("{why}");
+    }
     for why in work.guarded.map(|guarded| guarded.close().errors).unwrap_or_default() {
         tracing::warn!("{why}");
     }
@@ -184,7 +187,8 @@ impl Work for Attached {
         if !self.steering.is_alive() {
             return Ok(false);
         }
-        let cores = self.allowed.intersection(&online_cpus()?);
+        let here = online_cpus()?.difference(&self.steering.leaving()?);
+        let cores = self.allowed.intersection(&here);
         if cores != *self.steering.cores() {
             let before = self.steering.cores();
             tracing::warn!("packets are now sent to CPUs {cores} (before: {before})");

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use bytemuck::Zeroable;
 use evenkeel_journal::GuardedSession;
@@ -22,8 +23,8 @@ use crate::measure::StripTimes;
 use crate::object::{Aligned, ObjectError, bpf, fill_peers, map, open};
 use crate::options::{Mode, Options, Policy, Wire, XdpMode};
 use crate::records::{
-    HINT_ABSENT, MAX_CPUS, RULE_ALLOWED, RULE_REFUSED, RawCpu, RawCpus, RawFlow, RawKey, RawLive,
-    RawSettings,
+    HINT_ABSENT, MAX_CPUS, PROCESSED, QUEUED, RULE_ALLOWED, RULE_REFUSED, RawCpu, RawCpus, RawFlow,
+    RawKey, RawLive, RawSettings,
 };
 use crate::statistics::{Core, Flow, Statistics, consumers};
 use crate::threads;
@@ -60,6 +61,8 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 
 const SETTINGS: &str = ".rodata.settings";
 const LIVE: &str = ".data.live";
+/// `leaving`: a byte for each CPU.
+const LEAVING: &str = ".data.leaving";
 const FLOWS: &str = "flows";
 const THREADS: &str = "threads";
 /// The object's variables that begin with 0, which are the counters; named after it.
@@ -76,6 +79,11 @@ const QUEUE_PACKETS: u32 = 4096;
 /// `MAX_FLOWS`. All connections are read from the kernel at once: libbpf-rs takes a batch that is not
 /// full for the last one, and the kernel fills none but the last to the brim.
 const BATCH: u32 = 131_072;
+/// Before the program is taken off, it is looked so often whether anything is still on its way through a
+/// steering thread, ...
+const LAST_LOOKS: u32 = 200;
+/// ... with this between two looks.
+const LAST_LOOK: Duration = Duration::from_millis(5);
 /// The tracepoints that not all kernels have.
 const HOOKS: [&str; 2] = ["sock_recv_length", "sock_send_length"];
 
@@ -100,6 +108,7 @@ pub struct Steering {
     cores: CpuSet,
     live: RawLive,
     live_map: MapHandle,
+    leaving: MapHandle,
     flows: MapHandle,
     threads: MapHandle,
     cpus: MapHandle,
@@ -134,6 +143,7 @@ impl Steering {
         }
         let mut steering = Self {
             live_map: map::<RawLive>(&object, LIVE)?,
+            leaving: map::<[u8; MAX_CPUS]>(&object, LEAVING)?,
             flows: map::<RawFlow>(&object, FLOWS)?,
             threads: map::<[u32; 2]>(&object, THREADS)?,
             cpus: map::<RawCpus>(&object, CPUS)?,
@@ -215,16 +225,63 @@ impl Steering {
         self.write_live()
     }
 
+    /// The CPUs that are about to go offline, or have gone since this was attached.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn leaving(&self) -> Result<CpuSet, SteeringError> {
+        let read = self.leaving.lookup(&[0; 4], MapFlags::ANY);
+        let read = read.map_err(bpf("reading which CPUs go"))?.unwrap_or_default();
+        Ok((0..).zip(read).filter(|(_, leaves)| *leaves != 0).map(|(cpu, _)| cpu).collect())
+    }
+
     fn write_live(&mut self) -> Result<(), SteeringError> {
-        self.live.rules.fill(RULE_REFUSED);
-        for core in self.cores.iter() {
-            if let Some(rule) = self.live.rules.get_mut(core as usize) {
-                *rule = self.auto.as_ref().map_or(RULE_ALLOWED, |auto| auto.rule(core));
+        loop {
+            let leaving = self.leaving()?;
+            self.live.rules.fill(RULE_REFUSED);
+            for core in self.cores.difference(&leaving).iter() {
+                if let Some(rule) = self.live.rules.get_mut(core as usize) {
+                    *rule = self.auto.as_ref().map_or(RULE_ALLOWED, |auto| auto.rule(core));
+                }
+            }
+            self.live_map
+                .update(&[0; 4], bytemuck::bytes_of(&self.live), MapFlags::ANY)
+                .map_err(bpf("writing which cores may be used"))?;
+            // A CPU that began to go meanwhile was refused before this allowed it again.
+            if leaving == self.leaving()? {
+                return Ok(());
             }
         }
-        self.live_map
-            .update(&[0; 4], bytemuck::bytes_of(&self.live), MapFlags::ANY)
-            .map_err(bpf("writing which cores may be used"))?;
+    }
+
+    /// Takes the program off the device, when nothing is on its way through a steering thread any more:
+    /// what came later would overtake it. A stream that gives no chance for that is not waited for long.
+    ///
+    /// # Errors
+    /// The kernel refused; the program is off all the same.
+    pub fn take_off(&mut self) -> Result<(), SteeringError> {
+        let Some(attachment) = self.attachment.take() else { return Ok(()) };
+        // Connections leave the threads as they change any core: when they overtake nothing by it.
+        let cores = std::mem::take(&mut self.cores);
+        let drained = self.write_live().and_then(|()| self.drain());
+        drop(attachment);
+        self.cores = cores;
+        drained?;
+        self.write_live()
+    }
+
+    /// Waits until the queues of all cores are empty and stay so.
+    fn drain(&self) -> Result<(), SteeringError> {
+        let mut before = None;
+        for _ in 0..LAST_LOOKS {
+            let counters = self.counters()?;
+            let sum = |which: usize| counters.iter().map(|cpu| cpu.counters[which]).sum::<u64>();
+            let (queued, processed) = (sum(QUEUED), sum(PROCESSED));
+            if queued == processed && before.replace(queued) == Some(queued) {
+                break;
+            }
+            std::thread::sleep(LAST_LOOK);
+        }
         Ok(())
     }
 
@@ -262,7 +319,8 @@ impl Steering {
         let judged = self.raw_flows().map(|flows| auto.judge(&flows, is_hidden));
         // Hints are issued, and who waits is seen, only while it is looked who receives.
         let is_useful = matches!(judged, Ok(Ok(true)));
-        auto.look(is_useful || is_hidden || self.mode == Mode::Hint || self.holds());
+        let looks_on = is_useful || is_hidden || auto.is_unsure();
+        auto.look(looks_on || self.mode == Mode::Hint || self.holds());
         auto.write(&mut self.live);
         self.auto = Some(auto);
         self.write_live()?;
@@ -273,7 +331,8 @@ impl Steering {
         if is_useful && self.attachment.is_none() {
             self.attachment = Some(put_on(&self.object, self.steer, &self.device, self.xdp)?);
             tracing::info!("{}: steering pays, and begins", self.device.name);
-        } else if !is_useful && self.attachment.take().is_some() {
+        } else if !is_useful && self.attachment.is_some() {
+            self.take_off()?;
             tracing::info!("{}: steering does not pay any more, and ends", self.device.name);
         }
         Ok(())

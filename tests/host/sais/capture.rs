@@ -82,6 +82,12 @@ impl Packet {
     }
 }
 
+/// A frame with these VLAN tags, the outer one first.
+pub fn with_tags(frame: &[u8], tags: &[[u8; 4]]) -> Vec<u8> {
+    let (addresses, rest) = frame.split_at(12);
+    [addresses, &tags.concat(), rest].concat()
+}
+
 /// The hint among TCP's options, read without our parser.
 fn hint(mut options: &[u8]) -> Option<[u8; 8]> {
     while let [kind, rest @ ..] = options {

@@ -1,16 +1,17 @@
 //! Whatever happens, traffic goes on and nothing is left; what is impossible is said exactly.
 
 use std::process::Output;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::net::{DEVICE, Network, PEER};
+use super::net::{DEVICE, Network, PEER, run_on};
 use super::traffic::{Client, Server, goes_on};
-use super::{Stage, Steering, attach, can_run, threads};
+use super::{Stage, Steering, attach, can_run, wait_no_threads};
 use crate::support::*;
 
 /// The program and the steering threads are gone some moments after the process.
-fn wait_nothing_is_left(network: &Network, threads_before: &[(u32, u32)]) {
+fn wait_nothing_is_left(network: &Network) {
     wait_for("the program to be taken off", || !network.is_taken());
-    wait_for("the steering threads to end", || threads() == threads_before);
+    wait_no_threads();
 }
 
 /// What it says when it cannot begin, with its exit code.
@@ -24,7 +25,6 @@ fn refusal(network: &Network, host: &Host, flags: &[&str]) -> (String, Option<i3
 fn however_it_ends_nothing_is_left_and_connections_live_on() {
     let Some(stage) = Stage::new("however_it_ends") else { return };
     let Stage { ref host, ref network, .. } = stage;
-    let threads_before = threads();
     network.client.within(|| {
         // One connection through all of it.
         let mut client = Client::connect(Network::address());
@@ -35,10 +35,38 @@ fn however_it_ends_nothing_is_left_and_connections_live_on() {
             goes_on(&mut client);
             assert!(steering.count("steered") + steering.count("home") > 0);
             assert_eq!(steering.end(signal), code);
-            wait_nothing_is_left(network, &threads_before);
+            wait_nothing_is_left(network);
             goes_on(&mut client);
         }
     });
+}
+
+/// Nothing overtakes what is still on its way through a steering thread when that is not used any more.
+#[test]
+fn a_stream_is_in_order_when_it_begins_and_when_it_ends() {
+    let Some(stage) = Stage::new("a_stream_is_in_order") else { return };
+    let Stage { consumer, ref host, ref network, .. } = stage;
+    const TIMES: usize = 10;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stream = scope.spawn(|| {
+            network.client.within(|| {
+                run_on(&just(consumer));
+                let mut client = Client::connect(Network::address());
+                while !is_over.load(Ordering::Relaxed) {
+                    client.fetch(64 << 20, consumer);
+                }
+            });
+        });
+        for _ in 0..TIMES {
+            let steering = Steering::start(host, network, &[]);
+            wait_for("packets", || steering.count("processed") > 1000);
+            assert_eq!(steering.end(libc::SIGTERM), Some(0));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        stream.join().unwrap();
+    });
+    assert_eq!(network.client.counter("TcpExt", "TCPOFOQueue"), 0);
 }
 
 #[test]

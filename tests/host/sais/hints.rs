@@ -14,16 +14,16 @@ use crate::support::*;
 
 const MEGABYTE: usize = 1 << 20;
 /// Hints for the test's networks only.
-const HINTS: [&str; 4] = ["--mode", "hint", "--peers", "198.18.0.0/15,2001:2::/48"];
+pub const HINTS: [&str; 4] = ["--mode", "hint", "--peers", "198.18.0.0/15,2001:2::/48"];
 
 /// `evenkeel sais serve /`, ended when it is dropped.
-struct Serving<'a> {
+pub struct Serving<'a> {
     host: &'a Host,
     child: Child,
 }
 
 impl<'a> Serving<'a> {
-    fn start(host: &'a Host, flags: &[&str]) -> Self {
+    pub fn start(host: &'a Host, flags: &[&str]) -> Self {
         let mut command = host.evenkeel([&["sais", "serve", "/"], flags].concat());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();

@@ -121,6 +121,11 @@ fn threads() -> Vec<(u32, u32)> {
     threads
 }
 
+/// Waits until there are none: they end some moments after who started them, of a test before, too.
+fn wait_no_threads() {
+    wait_for("the steering threads to end", || threads().is_empty());
+}
+
 /// A server behind a network whose packets arrive on the first of two CPUs, and no other test meanwhile.
 struct Stage {
     interrupts: u32,

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A CPU that is to go offline is left before it goes: at the first step that the kernel takes for
+ * that, when it still works. User space takes its steering thread away when it sees it.
+ */
+#ifndef EVENKEEL_SAIS_HOTPLUG_H
+#define EVENKEEL_SAIS_HOTPLUG_H
+
+/* 1: the CPU goes offline, or has gone; written here only. */
+u8 leaving[MAX_CPUS] SEC(".data.leaving");
+
+/* Each step from state `at` towards state `target`; the higher, the more of the CPU works. */
+SEC("tp_btf/cpuhp_enter")
+int BPF_PROG(on_hotplug, unsigned int cpu, int target, int at)
+{
+	bool is_leaving = target < at;
+
+	if (cpu >= MAX_CPUS)
+		return 0;
+	leaving[cpu] = is_leaving;
+	/* Who may be used again is for user space to say. */
+	if (is_leaving)
+		live.rules[cpu] = RULE_REFUSED;
+	return 0;
+}
+
+#endif
