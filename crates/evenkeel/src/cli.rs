@@ -354,6 +354,9 @@ pub struct ExplainArgs {
     /// What the running keel's gate answered last, and why.
     #[arg(long, conflicts_with = "pid")]
     pub keel: bool,
+    /// Only where the packets of each connection go, and why (as `evenkeel sais explain`).
+    #[arg(long, conflicts_with_all = ["pid", "keel", "last"])]
+    pub sais: bool,
     /// Only the last N decisions.
     #[arg(short, long, value_name = "N", default_value_t = 10)]
     pub last: usize,

@@ -10,6 +10,7 @@ use evenkeel_journal::{UndoOptions, runtime_dir};
 
 use crate::cli::{ExplainArgs, JsonArgs, UndoArgs};
 use crate::daemon;
+use crate::sais;
 use crate::sched::{ask_keel, keel_line};
 
 /// Where runs of this user are recorded, and for root also nothing else: each sees its own.
@@ -87,6 +88,9 @@ pub fn explain(args: &ExplainArgs) -> Result<i32> {
     if args.keel {
         return explain_keel(args);
     }
+    if args.sais {
+        return sais::explain(args.json);
+    }
     let mut records = records()?;
     if let Some(pid) = args.pid {
         records.retain(|record| record.root == pid || record.balancer.tid as u32 == pid);
@@ -100,6 +104,12 @@ pub fn explain(args: &ExplainArgs) -> Result<i32> {
     }
     if records.is_empty() {
         println!("No program runs under evenkeel: nothing to explain. (The keel: --keel)");
+    }
+    if args.pid.is_none()
+        && let Err(why) = sais::explain_if_any()
+    {
+        // What somebody else steers may not be for this user.
+        println!("connections: {why:#}");
     }
     for record in &records {
         println!("{}", headline(record));

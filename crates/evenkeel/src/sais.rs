@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use evenkeel_control::{Request, ask};
 use evenkeel_journal::{failpoint, runtime_dir};
+use evenkeel_machine::Machine;
 use evenkeel_sais::{
     Case, Ending, Flow, Options, ServeError, ServeOptions, Served, Service, ServiceError,
-    Statistics, run, serve, sockets,
+    Statistics, StripTimes, run, serve, sockets,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -38,7 +39,7 @@ pub fn main(args: SaisArgs) -> Result<i32> {
             Figures::Steered(statistics) => show(statistics),
             Figures::Served(served) => show_served(served),
         }),
-        SaisPart::Explain(args) => report("flows", args.json, explain),
+        SaisPart::Explain(args) => explain(args.json),
         SaisPart::Model(args) => model(&args),
     }
 }
@@ -120,12 +121,8 @@ fn say(what: &str) {
     let _ = writeln!(std::io::stderr(), "evenkeel: {what}");
 }
 
-/// Asks all who steer, and shows what they say.
-fn report<Answered: Serialize + DeserializeOwned>(
-    request: &str,
-    is_json: bool,
-    show: fn(&Answered),
-) -> Result<i32> {
+/// What all who steer answer to a request.
+fn answers<Answered: DeserializeOwned>(request: &str) -> Result<Vec<Answered>> {
     let mut answers: Vec<Answered> = Vec::new();
     // Whoever asks, it is mostly root who steers.
     let directories = BTreeSet::from([runtime_dir()?, PathBuf::from("/run/evenkeel")]);
@@ -137,6 +134,16 @@ fn report<Answered: Serialize + DeserializeOwned>(
             Err(why) => return Err(why.into()),
         }
     }
+    Ok(answers)
+}
+
+/// Asks all who steer, and shows what they say.
+fn report<Answered: Serialize + DeserializeOwned>(
+    request: &str,
+    is_json: bool,
+    show: fn(&Answered),
+) -> Result<i32> {
+    let answers: Vec<Answered> = answers(request)?;
     if is_json {
         println!("{}", serde_json::to_string_pretty(&answers)?);
         return Ok(0);
@@ -187,7 +194,24 @@ fn show(statistics: &Statistics) {
     }
 }
 
-fn explain(flows: &Vec<Flow>) {
+/// Of each connection, where its packets go and why.
+///
+/// # Errors
+/// Somebody who steers does not answer.
+pub fn explain(is_json: bool) -> Result<i32> {
+    report("flows", is_json, tell)
+}
+
+/// The same, where anybody steers; nothing otherwise.
+///
+/// # Errors
+/// Somebody who steers does not answer.
+pub fn explain_if_any() -> Result<()> {
+    answers("flows")?.iter().for_each(tell);
+    Ok(())
+}
+
+fn tell(flows: &Vec<Flow>) {
     for flow in flows {
         let path = flow.path.map_or_else(
             || "go up where they arrive".to_owned(),
@@ -200,14 +224,28 @@ fn explain(flows: &Vec<Flow>) {
     }
 }
 
+/// P and M, given or measured.
+fn strip_times(args: &ModelArgs) -> Result<(f64, f64)> {
+    if let (Some(process_us), Some(migrate_us)) = (args.process_us, args.migrate_us) {
+        return Ok((process_us, migrate_us));
+    }
+    let machine = Machine::from_sysfs(Path::new("/"))?;
+    let times = StripTimes::measure(&machine, &machine.online())?;
+    let migrate_us = args.migrate_us.or(times.across_us).or(times.within_us);
+    let migrate_us = migrate_us
+        .context("with a single core there is no other one to move strips to: give --migrate-us")?;
+    Ok((args.process_us.unwrap_or(times.process_us), migrate_us))
+}
+
 fn model(args: &ModelArgs) -> Result<i32> {
+    let (process_us, migrate_us) = strip_times(args)?;
     let case = Case {
         cores: args.cores,
         servers: args.servers,
         requests: args.requests,
         programs: args.programs,
-        process_us: args.process_us,
-        migrate_us: args.migrate_us,
+        process_us,
+        migrate_us,
         rest_us: args.rest_us,
     };
     let analysis = case.analyse()?;
@@ -217,9 +255,17 @@ fn model(args: &ModelArgs) -> Result<i32> {
     if args.json {
         let mut value = serde_json::to_value(analysis)?;
         value["most_requests_per_s"] = most_requests_per_s.into();
+        value["process_us"] = process_us.into();
+        value["migrate_us"] = migrate_us.into();
         println!("{}", serde_json::to_string_pretty(&value)?);
         return Ok(0);
     }
+    let of = |given: Option<f64>| if given.is_some() { "given" } else { "measured here" };
+    println!(
+        "a strip is processed in P = {process_us:.3} us ({}), moved in M = {migrate_us:.3} us ({})",
+        of(args.process_us),
+        of(args.migrate_us)
+    );
     println!("strips moved when balanced      (2)       {}", analysis.migrations);
     println!("balanced, at least          (3) (6)       {:.3} us", analysis.balanced_at_least_us);
     println!(

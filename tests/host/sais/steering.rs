@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use evenkeel_cbinfo::Cbinfo;
 
-use super::net::{Network, run_on};
+use super::capture::{Capture, send, with_tags};
+use super::hints::{HINTS, Serving};
+use super::net::{Network, PEER, run_on};
 use super::traffic::{Client, wander};
 use super::{Stage, Steering, threads};
 use crate::support::*;
@@ -124,4 +126,79 @@ fn each_policy_has_its_core() {
         assert_eq!(is_refused, flags.contains(&"--cpus") && flags[1] == "runner", "{flags:?}");
         assert_eq!(steering.end(libc::SIGTERM), Some(0));
     }
+}
+
+/// As they come from a card that leaves tags in packets. (Not all kernels would take such packets for
+/// their own; this one need not.)
+#[test]
+fn packets_with_vlan_tags_are_steered_too() {
+    let Some(stage) = Stage::new("packets_with_vlan_tags") else { return };
+    let Stage { interrupts, consumer, ref host, ref network, .. } = stage;
+    let _serving = Serving::start(host, &[]);
+    // Native mode sends bytes on as they are.
+    network.router.make_checksums(PEER);
+    const EACH: u64 = 1000;
+    const TAGS: [[u8; 4]; 2] = [[0x88, 0xa8, 0, 9], [0x81, 0, 0, 7]];
+    for (xdp, hints) in
+        [("generic", &[][..]), ("native", &[]), ("generic", &HINTS), ("native", &HINTS)]
+    {
+        let flags = [&["--xdp", xdp, "--policy", "runner"], hints].concat();
+        let steering = Steering::start(host, network, &flags);
+        network.client.within(|| {
+            run_on(&just(consumer));
+            let capture = Capture::start(&network.router, PEER);
+            let mut client = Client::connect(Network::address());
+            client.fetch(4 * MEGABYTE, consumer);
+            let sight = client.fetch(16 * MEGABYTE, consumer);
+            assert!(sight.share() >= 0.99, "{flags:?}: {sight:?}");
+            let (to_client, _) = capture.end(Network::address());
+            // The last one again, as it came, with its hint.
+            let option = to_client.last().unwrap().hint;
+            let option = option.map(|hint| [&[253, 12, 0xa1, 0xf5], &hint[..]].concat());
+            assert_eq!(option.is_some(), !hints.is_empty(), "{flags:?}");
+            let frame = to_client.last().unwrap().with_option(&option.unwrap_or_default());
+            for tags in [&TAGS[1..], &TAGS[..]] {
+                let count =
+                    || ["steered", "processed", "malformed"].map(|name| steering.count(name));
+                let (before, echoed) = (count(), steering.count("hint_echoed"));
+                let frame = with_tags(&frame, tags);
+                network.router.within(|| {
+                    run_on(&just(interrupts));
+                    send(PEER, &frame, EACH);
+                });
+                let is_there = || count()[1] >= before[1] + EACH;
+                wait_for("all of them to be processed", is_there);
+                let after = count();
+                let more: Vec<u64> = before.iter().zip(after).map(|(b, a)| a - b).collect();
+                assert_eq!(more, [EACH, EACH, 0], "{flags:?}, {tags:?}");
+                let echoed = steering.count("hint_echoed") - echoed;
+                assert_eq!(echoed, if hints.is_empty() { 0 } else { EACH }, "{flags:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn explain_tells_of_connections_too() {
+    let Some(stage) = Stage::new("explain_tells_of_connections") else { return };
+    let Stage { consumer, ref host, ref network, .. } = stage;
+    let said = |words: &[&str]| {
+        let run = output(&mut host.evenkeel(words));
+        assert!(run.status.success(), "{run:?}");
+        text(&run.stdout)
+    };
+    let nobody = said(&["explain"]);
+    assert_eq!(nobody.lines().count(), 1, "{nobody}");
+    let _steering = Steering::start(host, network, &[]);
+    network.client.within(|| {
+        run_on(&just(consumer));
+        let mut client = Client::connect(Network::address());
+        client.fetch(MEGABYTE, consumer);
+        let own = format!("(pid {}): ", std::process::id());
+        for words in [&["explain"][..], &["explain", "--sais"]] {
+            let said = said(words);
+            assert!(said.contains(&own) && said.contains("its packets"), "{words:?}: {said}");
+        }
+        assert_eq!(said(&["explain", "--sais", "--json"]), said(&["sais", "explain", "--json"]));
+    });
 }

@@ -119,12 +119,13 @@ pub struct ModelArgs {
     /// Programs that make them (N_P).
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub programs: u32,
-    /// Microseconds that processing a strip takes (P).
+    /// Microseconds that processing a strip takes (P) [default: measured on this machine].
     #[arg(long, value_name = "US")]
-    pub process_us: f64,
-    /// Microseconds that moving a strip to another core takes (M).
+    pub process_us: Option<f64>,
+    /// Microseconds that moving a strip to another core takes (M) [default: measured on this machine,
+    /// between cores without a common cache where there are such].
     #[arg(long, value_name = "US")]
-    pub migrate_us: f64,
+    pub migrate_us: Option<f64>,
     /// Microseconds that all the rest takes (T_R).
     #[arg(long, value_name = "US", default_value_t = 0.0)]
     pub rest_us: f64,
