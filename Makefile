@@ -20,7 +20,8 @@
 #   make bench-zone urgent tasks under the keel's gate, in a virtual machine; writes docs/benchmarks-zone.md
 #   make bench-refill  what it costs to refill caches on this machine (some minutes, on a machine that does
 #                   nothing else); writes docs/benchmarks-refill.md and crates/machine/presets/measured.toml
-#   make bench-sais packets steered by every policy and by the kernel (half an hour); writes target/sais.json
+#   make bench-sais packets steered by every policy and by the kernel (30 to 40 minutes); writes
+#                   docs/benchmarks-sais.md
 #   make install    install under PREFIX (/usr/local), with man pages and completions
 #   make uninstall  take that away again
 
@@ -167,7 +168,7 @@ bench-refill: build
 # Real programs are left out, and said to be, where they cannot be fetched.
 bench-sais: build vm-setup
 	-@scripts/programs
-	$(AS_ROOT) $(BINARY) bench sais --json target/sais.json
+	$(AS_ROOT) $(BINARY) bench sais --json target/sais.json --markdown docs/benchmarks-sais.md
 
 install: build
 	install -Dm755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/evenkeel

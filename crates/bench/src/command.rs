@@ -59,6 +59,25 @@ pub fn set_threads(command: &mut Command, threads: usize) {
     command.env("OMP_NUM_THREADS", threads.to_string());
 }
 
+/// Has what the command starts be told to end (SIGTERM) when the thread that starts it ends, whatever
+/// ends that.
+pub fn end_with_us(command: &mut Command) {
+    let us = std::process::id();
+    let end_with_us = move || {
+        // SAFETY: takes integers; asks the kernel to end this process with its parent.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // We may have ended before the kernel was asked.
+        if std::os::unix::process::parent_id() != us {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        Ok(())
+    };
+    // SAFETY: system calls; memory is allocated only to report an error.
+    unsafe { command.pre_exec(end_with_us) };
+}
+
 /// Starts the command and waits for its end.
 ///
 /// # Errors
@@ -78,15 +97,7 @@ impl Running {
         let output = tempfile::tempfile().context("cannot make a temporary file")?;
         let errors = tempfile::tempfile().context("cannot make a temporary file")?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(errors.try_clone()?);
-        let end_with_parent = || {
-            // SAFETY: takes integers; asks the kernel to end this process with its parent.
-            match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            }
-        };
-        // SAFETY: one system call; memory is allocated only to report an error.
-        unsafe { command.pre_exec(end_with_parent) };
+        end_with_us(command);
         let name = command.get_program().display().to_string();
         let start = Instant::now();
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;

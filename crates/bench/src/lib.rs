@@ -25,6 +25,7 @@
 pub mod accounts;
 pub mod balance;
 pub mod capability;
+mod cells;
 pub mod command;
 mod crowd;
 pub mod daemon_cost;

@@ -103,7 +103,9 @@ fn packets(args: SaisBenchArgs) -> Result<sais::Options> {
         parts: args.parts,
         inside: args.inside,
         quick: args.quick,
+        from: args.from,
         json: args.json,
+        markdown: args.markdown,
         command: command_line(),
     })
 }

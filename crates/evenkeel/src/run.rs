@@ -1,15 +1,14 @@
 //! `evenkeel run`: from flags to a run, and from its end to an exit code.
 
-use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use evenkeel_capability::{LagParameters, PaperParameters, Policy, Selection};
 use evenkeel_host::{AccountingChoice, Job, Options, Origin, Placement, calibrate, run};
-use evenkeel_journal::{SupervisorCommand, failpoint, runtime_dir};
+use evenkeel_journal::{SupervisorCommand, failpoint, runtime_dir, same_program};
 use evenkeel_machine::{CpuSet, Machine, SpeedSource};
 
 use crate::cli::{
@@ -189,8 +188,5 @@ pub fn machine(speed: SpeedSource) -> Option<Machine> {
 
 /// How to start the supervisor: this very program.
 pub fn supervisor(faults: &FaultArgs) -> SupervisorCommand {
-    fn same_program(journal: &Path) -> Option<(PathBuf, Vec<OsString>)> {
-        Some(("/proc/self/exe".into(), vec!["supervise".into(), journal.into()]))
-    }
     if faults.no_supervisor { |_| None } else { same_program }
 }

@@ -14,6 +14,11 @@ use crate::undo::UndoReport;
 /// without one.
 pub type SupervisorCommand = fn(&Path) -> Option<(PathBuf, Vec<OsString>)>;
 
+/// The usual one: this very program, as `evenkeel supervise`.
+pub fn same_program(journal: &Path) -> Option<(PathBuf, Vec<OsString>)> {
+    Some(("/proc/self/exe".into(), vec!["supervise".into(), journal.into()]))
+}
+
 /// A session that changes nothing before its supervisor watches.
 #[derive(Debug)]
 pub struct GuardedSession {

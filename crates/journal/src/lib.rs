@@ -45,7 +45,7 @@ pub use affinity::{AffinityError, Original};
 pub use cpuset::effective_cpuset;
 pub use directory::runtime_dir;
 pub use file::JournalError;
-pub use guarded::{GuardedSession, SupervisorCommand};
+pub use guarded::{GuardedSession, SupervisorCommand, same_program};
 pub use session::{PlaceError, Placed, Released, Session, SessionOptions, Style};
 pub use setting::{KeptSetting, SettingError, TurnedBack};
 pub use supervisor::{Supervisor, SupervisorError, supervise};

@@ -1,8 +1,10 @@
 //! `evenkeel bench sais` works, and leaves nothing.
 
+use std::process::Stdio;
+
 use serde_json::Value;
 
-use super::{can_run, threads};
+use super::{can_run, wait_no_threads};
 use crate::support::*;
 
 #[test]
@@ -16,6 +18,13 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
     let parts = ["--parts", "memory,network"];
     let words =
         [&["bench", "sais", "--quick", "--json", path.to_str().unwrap()], &parts[..]].concat();
+    let page = |words: &[&str]| {
+        let page = host.path("sais.md");
+        let words = [&["bench", "sais", "--markdown", page.to_str().unwrap()], words].concat();
+        let run = output(&mut host.evenkeel(words));
+        assert!(run.status.success(), "{run:?}");
+        std::fs::read_to_string(page).unwrap()
+    };
     let run = output(&mut host.evenkeel(words));
     assert!(run.status.success(), "{run:?}");
     let report: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -27,10 +36,16 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
         assert!(traffic["retransmitted"].as_f64().unwrap() >= 0.0, "{row}");
         let contestant = row["contestant"].as_str().unwrap();
         let is_steered = !["none", "rps", "rfs", "round robin"].contains(&contestant);
+        // By the kernel's word, whoever steers.
+        assert!(traffic["home_pct"].is_number(), "{row}");
+        let by_core = traffic["by_core_pct"].as_object().unwrap();
+        assert!(by_core.values().map(|share| share.as_f64().unwrap()).sum::<f64>() > 50.0, "{row}");
+        assert_eq!(traffic["steering_pct"].is_number(), is_steered, "{row}");
         // Auto mostly has no reason to steer.
         if !contestant.starts_with("auto") {
-            assert_eq!(traffic["home_pct"].is_number(), is_steered, "{row}");
+            assert_eq!(traffic["steered_home_pct"].is_number(), is_steered, "{row}");
             assert_eq!(traffic["hinted_pct"].is_number(), contestant.ends_with("hint"), "{row}");
+            assert!(!is_steered || traffic["steering_pct"] == 100.0, "{row}");
         }
     }
     let aims = report["aims"].as_array().unwrap();
@@ -38,6 +53,9 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
     for what in [
         "si-sais against si-irqbalance",
         "auto against none",
+        "auto against rfs",
+        "auto against least-loaded",
+        "segments out of order",
         "runner against dedicated:0",
         "who is pinned",
         "after the first round trip",
@@ -50,7 +68,46 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
         assert!(row["cpu_s_per_gb"].as_f64().unwrap() > 0.0, "{row}");
     }
     assert_eq!(std::fs::read_to_string(flow_table).unwrap(), before);
-    wait_for("the steering threads to end", || threads().is_empty());
+    wait_no_threads();
+    let page = page(&["--from", path.to_str().unwrap()]);
+    for part in ["| in memory, 1 applications | si-sais |", "| runner, hint |", "## Wanted"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+/// However it ends, and whatever it has going at that moment: the kernel's own steering, whose table is
+/// the whole machine's, or parts of ours in its namespaces.
+#[test]
+fn a_bench_that_is_killed_leaves_nothing() {
+    let Some(_) = can_run("a_bench_that_is_killed") else { return };
+    let host = Host::alone();
+    let flow_table = "/proc/sys/net/core/rps_sock_flow_entries";
+    let table = || std::fs::read_to_string(flow_table).unwrap();
+    let before = table();
+    let is_there = |field: &str| {
+        let said = text(&output(&mut host.evenkeel(["sais", "status", "--json"])).stdout);
+        said.contains(field)
+    };
+    let stages: [(&str, &dyn Fn() -> bool); 3] = [
+        ("the flow table", &|| table() != before),
+        ("who steers", &|| is_there("\"device\"")),
+        ("who serves", &|| is_there("\"cgroup\"")),
+    ];
+    for (stage, is_reached) in stages {
+        if stage == "the flow table" && before.trim() != "0" {
+            println!("a_bench_that_is_killed: {flow_table} is on already: not looked at");
+            continue;
+        }
+        let words = ["bench", "sais", "--quick", "--parts", "network"];
+        let mut bench = host.evenkeel(words).stdout(Stdio::null()).spawn().unwrap();
+        wait_for(stage, is_reached);
+        kill(bench.id() as i32, libc::SIGKILL);
+        assert!(!ended(&mut bench).success());
+        wait_for("the table to be as before", || table() == before);
+        wait_no_threads();
+        wait_for("all parts to end", || !is_there("{"));
+        // The journal is gone, and so are all processes: the host looks.
+    }
 }
 
 #[test]
@@ -65,4 +122,18 @@ fn what_the_model_needs_is_measured() {
     let report: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert!(report["strip_times"]["process_us"].as_f64().unwrap() > 0.0);
     assert_eq!(report["rows"].as_array().unwrap().len(), 0);
+
+    // And where it is not given, the model takes what is measured.
+    let model = |more: &[&str]| {
+        let words =
+            [&["sais", "model", "--cores", "8", "--servers", "48", "--json"], more].concat();
+        let run = output(&mut host.evenkeel(words));
+        assert!(run.status.success(), "{run:?}");
+        let value: Value = serde_json::from_slice(&run.stdout).unwrap();
+        ["process_us", "migrate_us"].map(|time| value[time].as_f64().unwrap())
+    };
+    let [process_us, migrate_us] = model(&[]);
+    assert!(process_us > 0.0 && migrate_us >= 0.0, "{process_us} {migrate_us}");
+    assert_eq!(model(&["--process-us", "2", "--migrate-us", "16"]), [2.0, 16.0]);
+    assert_eq!(model(&["--migrate-us", "0.125"])[1], 0.125);
 }

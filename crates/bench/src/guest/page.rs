@@ -3,17 +3,9 @@
 
 use std::fmt::{self, Write as _};
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::{AimRow, Clock, Experiment, Reached, Report, Row};
+use crate::cells::Cells;
 use crate::stats::Verdict;
-
-/// Cells as text, and which columns are numbers.
-struct Cells {
-    header: Vec<String>,
-    numbers: &'static [usize],
-    rows: Vec<Vec<String>>,
-}
 
 fn dash() -> String {
     "-".to_owned()
@@ -74,31 +66,6 @@ fn aims(report: &Report) -> Cells {
         header: header.map(str::to_owned).to_vec(),
         numbers: &[4],
         rows: report.aims.iter().map(cells).collect(),
-    }
-}
-
-impl Cells {
-    fn terminal(self) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(self.header);
-        table.add_rows(self.rows);
-        for (index, column) in table.column_iter_mut().enumerate() {
-            if self.numbers.contains(&index) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        table.to_string()
-    }
-
-    fn markdown(&self, text: &mut String) -> fmt::Result {
-        writeln!(text, "| {} |", self.header.join(" | "))?;
-        let rule = (0..self.header.len())
-            .map(|column| if self.numbers.contains(&column) { "---:" } else { "---" });
-        writeln!(text, "| {} |", rule.collect::<Vec<_>>().join(" | "))?;
-        for row in &self.rows {
-            writeln!(text, "| {} |", row.join(" | "))?;
-        }
-        Ok(())
     }
 }
 

@@ -19,7 +19,7 @@ use crate::report::MachineInfo;
 use crate::sais::contestant::Contestant;
 use crate::sais::parallel::Load;
 use crate::sais::table::{Row, SI_IRQBALANCE, SI_SAIS};
-use crate::sais::{Experiment, Measured, Read, memory_case};
+use crate::sais::{Experiment, Measured, Read, Times, memory_case};
 use crate::stats::Verdict;
 
 const TITLE: &str = "Zou, Sun, Ma, Duan: A source-aware interrupt scheduling for modern parallel I/O \
@@ -50,9 +50,11 @@ const SOURCE_AWARE: Contestant = Contestant::Flow("issuer");
 const MEBIBYTE: usize = 1 << 20;
 /// Runs of each contestant, and how long each lasts.
 const RUNS: usize = 6;
-const TIME: Duration = Duration::from_millis(700);
+const TIMES: Times =
+    Times { warm_up: Duration::from_millis(1500), measured: Duration::from_millis(700) };
 const QUICK_RUNS: usize = 2;
-const QUICK_TIME: Duration = Duration::from_millis(150);
+const QUICK_TIMES: Times =
+    Times { warm_up: Duration::from_millis(50), measured: Duration::from_millis(150) };
 
 /// How much of it is measured.
 struct Scale<'a> {
@@ -116,10 +118,10 @@ fn caches() -> Part {
 impl Scale<'_> {
     fn run(&self, applications: Vec<usize>, reads: Vec<Read>) -> Result<Measured> {
         let plan = Plan { initial_runs: self.runs, max_runs: self.runs, ..Plan::default() };
-        let time = if self.is_quick { QUICK_TIME } else { TIME };
+        let times = if self.is_quick { QUICK_TIMES } else { TIMES };
         let Self { executable, cpus, .. } = self;
         let experiment =
-            Experiment { executable, cpus, plan, time, applications, reads, programs: None };
+            Experiment { executable, cpus, plan, times, applications, reads, programs: None };
         experiment.measure()
     }
 

@@ -1,11 +1,11 @@
 //! What was wanted of SAIs, and whether the rows show it: reached, missed, or undecided.
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde::{Deserialize, Serialize};
 
 use super::contestant::Contestant;
 use super::placement::Placement;
 use super::table::{Row, SI_IRQBALANCE, SI_SAIS};
+use crate::cells::Cells;
 use crate::guest::Reached;
 use crate::interleave::{Measurement, Outcome};
 use crate::stats::{Comparison, Judged, Verdict, judge};
@@ -215,30 +215,10 @@ pub(super) fn of_placement(placement: &Placement) -> [Aim; 3] {
 
 /// What is wanted of packets in all cases.
 fn shares(rows: &[Row]) -> Vec<Aim> {
-    let mut aims = Vec::new();
+    let mut aims: Vec<Aim> = disorder(rows).into_iter().collect();
     let of = |name: String| rows.iter().filter(move |row| row.contestant == name);
-    let disordered = |name: &str| -> f64 {
-        let rows = of(name.to_owned());
-        rows.filter_map(|row| Some(row.traffic?.out_of_order)).sum()
-    };
-    if of(Contestant::Flow("runner").name()).any(|row| row.traffic.is_some()) {
-        let none = disordered("none");
-        let (flow, auto) = (disordered("runner"), disordered("auto"));
-        aims.push(Aim {
-            what: "segments out of order, medians of all cases added".into(),
-            found: format!("none {none:.0}, runner {flow:.0}, auto {auto:.0}"),
-            wanted: Some("no more than without steering".into()),
-            reached: match flow <= none && auto <= none {
-                true => Some(Reached::Reached),
-                // A cable that disorders by itself says little.
-                false if none > 0.0 => Some(Reached::Undecided),
-                false => Some(Reached::Missed),
-            },
-        });
-    }
     let predicted = |name: Contestant| {
-        let row = of(name.name()).find_map(|row| Some((row.case.clone(), row.traffic?)));
-        row.map(|(_, traffic)| traffic.predicted_pct)
+        of(name.name()).find_map(|row| Some(row.traffic.as_ref()?.predicted_pct))
     };
     let (flow, hint) = (Contestant::Flow("issuer"), Contestant::Hint("issuer"));
     aims.extend(predicted(flow).zip(predicted(hint)).map(|(flow, hint)| Aim {
@@ -250,12 +230,39 @@ fn shares(rows: &[Row]) -> Vec<Aim> {
     aims
 }
 
-/// For the terminal.
-pub(super) fn table(aims: &[Aim]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(["figure", "found", "wanted", "reached"]);
-    for aim in aims {
+/// What comes out of order under whoever steers, and what does so without anybody: in all runs of all
+/// cases, as a share of all segments, because not all have as many runs.
+fn disorder(rows: &[Row]) -> Option<Aim> {
+    let ours = |row: &&Row| row.traffic.as_ref().is_some_and(|all| all.steering_pct.is_some());
+    let nobody = |row: &&Row| row.contestant == Contestant::None.name();
+    let sum = |is_meant: &dyn Fn(&&Row) -> bool| -> (f64, f64) {
+        let meant = rows.iter().filter(is_meant).filter_map(|row| row.traffic.as_ref());
+        meant.fold((0.0, 0.0), |sum, all| (sum.0 + all.out_of_order, sum.1 + all.segments))
+    };
+    let (ours, nobody) = (sum(&ours), sum(&nobody));
+    if ours.1 == 0.0 || nobody.1 == 0.0 {
+        return None;
+    }
+    let is_more = ours.0 / ours.1 > nobody.0 / nobody.1;
+    Some(Aim {
+        what: "segments out of order, in all runs of all cases".into(),
+        found: format!(
+            "{:.0} of {:.0} where `sais` steers, {:.0} of {:.0} with nobody",
+            ours.0, ours.1, nobody.0, nobody.1
+        ),
+        wanted: Some("no more than with nobody".into()),
+        reached: Some(match is_more {
+            false => Reached::Reached,
+            // A cable that disorders by itself says little.
+            true if nobody.0 > 0.0 => Reached::Undecided,
+            true => Reached::Missed,
+        }),
+    })
+}
+
+/// For people.
+pub(super) fn table(aims: &[Aim]) -> Cells {
+    let cells = |aim: &Aim| {
         let reached = match aim.reached {
             Some(Reached::Reached) => "reached",
             Some(Reached::Missed) => "missed",
@@ -263,17 +270,19 @@ pub(super) fn table(aims: &[Aim]) -> String {
             None => "-",
         };
         let wanted = aim.wanted.as_deref().unwrap_or("-");
-        table.add_row([aim.what.as_str(), &aim.found, wanted, reached]);
+        [aim.what.as_str(), &aim.found, wanted, reached].map(str::to_owned).to_vec()
+    };
+    Cells {
+        header: ["figure", "found", "wanted", "reached"].map(str::to_owned).to_vec(),
+        numbers: &[1],
+        rows: aims.iter().map(cells).collect(),
     }
-    if let Some(column) = table.column_mut(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sais::traffic::Traffic;
 
     fn outcome(contestant: &str, seconds: f64, cpu_s: f64) -> Outcome {
         // Not quite equal, as nothing is that is measured.
@@ -322,8 +331,33 @@ mod tests {
         assert_eq!(reached("auto against least-loaded, goodput"), Some(Reached::Reached));
         assert_eq!(reached("runner against dedicated:0, goodput"), Some(Reached::Missed));
         assert_eq!(aims.len(), 4, "who takes no part is compared with nobody: {aims:?}");
-        let table = table(&aims);
+        let table = table(&aims).terminal();
         assert!(table.contains("1.500 (1.500 - 1.500), better"), "{table}");
         assert!(table.contains("1.053 (1.053 - 1.053), better"), "{table}");
+    }
+
+    #[test]
+    fn what_comes_out_of_order_is_added_over_all_runs_and_cases() {
+        let row = |contestant: &str, out_of_order, steering_pct| {
+            let traffic =
+                Traffic { out_of_order, segments: 1000.0, steering_pct, ..Traffic::default() };
+            let mut row = Row::new(&outcome(contestant, 1.0, 1.0), None);
+            row.traffic = Some(traffic);
+            row
+        };
+        let reached = |rows: &[Row]| disorder(rows).and_then(|aim| aim.reached);
+        let on = Some(100.0);
+        let mut rows = vec![row("none", 0.0, None), row("runner", 0.0, on), row("auto", 0.0, on)];
+        assert_eq!(reached(&rows), Some(Reached::Reached));
+        // Whoever of ours it is, and in whichever case; who is not ours does not matter.
+        rows.push(row("round robin", 70.0, None));
+        assert_eq!(reached(&rows), Some(Reached::Reached));
+        rows.push(row("issuer, hint", 1.0, on));
+        assert_eq!(reached(&rows), Some(Reached::Missed));
+        rows.push(row("none", 1.0, None));
+        assert_eq!(reached(&rows), Some(Reached::Reached), "1 of 3000 against 1 of 2000");
+        rows.push(row("auto", 9.0, on));
+        assert_eq!(reached(&rows), Some(Reached::Undecided));
+        assert_eq!(reached(&rows[..1]), None, "nobody steers");
     }
 }

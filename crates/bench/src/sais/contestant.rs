@@ -9,8 +9,9 @@ use evenkeel_machine::CpuSet;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::network::{DEVICE, FLOW_ENTRIES, FlowTable, Network};
+use super::network::{DEVICE, FLOW_ENTRIES, FlowTable, Namespace, Network};
 use super::scatter::Scatter;
+use crate::command::end_with_us;
 
 /// A contestant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,11 +47,20 @@ impl Contestant {
         Self::Hint("least-loaded"),
         Self::Hint("auto"),
     ];
-    /// Those that matter where the network limits, ...
-    pub const FEW: [Self; 4] =
-        [Self::None, Self::Flow("least-loaded"), Self::Flow("runner"), Self::Flow("auto")];
-    /// ... and where one thing is not as in the case in which all take part.
-    pub const FEWEST: [Self; 3] = [Self::None, Self::Flow("runner"), Self::Flow("auto")];
+    /// Those with whom `auto` is compared in every case, ...
+    pub const FEWEST: [Self; 4] =
+        [Self::None, Self::Rfs, Self::Flow("least-loaded"), Self::Flow("auto")];
+    /// ... with the runner and who he is compared with ...
+    pub const FEW: [Self; 6] = [
+        Self::None,
+        Self::Rfs,
+        Self::Flow("dedicated:0"),
+        Self::Flow("least-loaded"),
+        Self::Flow("runner"),
+        Self::Flow("auto"),
+    ];
+    /// ... and where the link is the bound, so that nobody can be better than balanced.
+    pub const SHAPED: [Self; 4] = [Self::None, Self::Rfs, Self::Flow("runner"), Self::Flow("auto")];
 
     /// Those of real programs.
     pub const PROGRAMS: [Self; 6] = [
@@ -81,7 +91,7 @@ impl Contestant {
     pub fn begin(self, executable: &Path, network: &Network, cpus: &CpuSet) -> Result<InCharge> {
         let attach = |flags: &[&str]| {
             let words = [&["sais", "attach", DEVICE], flags].concat();
-            network.client.within(|| Part::start(executable, &words))
+            Part::start(executable, &words, &network.client)
         };
         let mut in_charge = InCharge::default();
         match self {
@@ -97,7 +107,11 @@ impl Contestant {
             Self::Flow(policy) => in_charge._parts.push(attach(&["--policy", policy])?),
             Self::Hint(policy) => {
                 let peers = "198.18.1.0/24";
-                in_charge._parts.push(Part::start(executable, &["sais", "serve", "/"])?);
+                in_charge._parts.push(Part::start(
+                    executable,
+                    &["sais", "serve", "/"],
+                    &network.server,
+                )?);
                 let flags = ["--mode", "hint", "--peers", peers, "--policy", policy];
                 in_charge._parts.push(attach(&flags)?);
             }
@@ -119,8 +133,10 @@ struct Part(Child);
 
 impl Part {
     /// Waits until it says that it has begun.
-    fn start(executable: &Path, words: &[&str]) -> Result<Self> {
+    fn start(executable: &Path, words: &[&str], namespace: &Namespace) -> Result<Self> {
         let mut command = Command::new(executable);
+        namespace.place(&mut command);
+        end_with_us(&mut command);
         command.args(["--config", "/dev/null"]).args(words);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let child = command.spawn().context("cannot start evenkeel")?;

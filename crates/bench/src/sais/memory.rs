@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -16,16 +15,15 @@ use anyhow::{Context, Result, anyhow};
 use evenkeel_journal::affinity;
 use evenkeel_sais::STRIP_BYTES;
 
+use super::Transferred;
+
 /// Files, each with one strip of a transfer.
 const FILES: usize = 16;
 /// Strips in each file.
 const STRIPS: u64 = 64;
 
-/// Files in memory, removed when this is dropped.
-pub struct Files {
-    files: Vec<File>,
-    _directory: tempfile::TempDir,
-}
+/// Files in memory without names: they vanish with whoever has them open, whatever becomes of it.
+pub struct Files(Vec<File>);
 
 impl Files {
     /// Writes them, 64 MiB in all.
@@ -33,32 +31,27 @@ impl Files {
     /// # Errors
     /// There is no file system in memory, or no room.
     pub fn new() -> Result<Self> {
-        let memory = Path::new("/dev/shm");
-        let directory = tempfile::Builder::new().prefix("evenkeel-bench-").tempdir_in(memory);
-        let directory = directory.context("no file system in memory at /dev/shm")?;
         let strip = vec![7; STRIP_BYTES];
-        let make = |number| -> Result<File> {
-            let path = directory.path().join(format!("strips-{number}"));
-            let file = File::options().create_new(true).read(true).write(true).open(path)?;
+        let make = |_| -> Result<File> {
+            let file = tempfile::tempfile_in("/dev/shm");
+            let file = file.context("no file system in memory at /dev/shm")?;
             for strip_number in 0..STRIPS {
                 file.write_all_at(&strip, strip_number * STRIP_BYTES as u64)?;
             }
             Ok(file)
         };
-        let files = (0..FILES).map(make).collect::<Result<_>>()?;
-        Ok(Self { files, _directory: directory })
+        (0..FILES).map(make).collect::<Result<_>>().map(Self)
     }
 }
 
 /// A transfer on its way from reader to combiner.
 type Strips = Vec<Vec<u8>>;
 
-/// Pairs of threads, each reading and combining for so long, with the cores of reader and combiner;
-/// returns the bytes of all and the time.
+/// Pairs of threads, each reading and combining for so long, with the cores of reader and combiner.
 ///
 /// # Errors
 /// A file cannot be read, or a thread not be placed.
-pub fn run(files: &Files, pairs: &[(u32, u32)], time: Duration) -> Result<(u64, Duration)> {
+pub fn run(files: &Files, pairs: &[(u32, u32)], time: Duration) -> Result<Transferred> {
     let total = Mutex::new(0_u64);
     let start = Instant::now();
     let end = start + time;
@@ -85,7 +78,7 @@ pub fn run(files: &Files, pairs: &[(u32, u32)], time: Duration) -> Result<(u64, 
         Ok::<(), anyhow::Error>(())
     })?;
     let bytes = total.into_inner().map_err(|_| anyhow!("a thread of the benchmark has failed"))?;
-    Ok((bytes, start.elapsed()))
+    Ok(Transferred { bytes, time: start.elapsed(), ..Transferred::default() })
 }
 
 fn run_on(cpu: u32) -> Result<()> {
@@ -103,7 +96,7 @@ fn read(
     let mut number = 0;
     while Instant::now() < end {
         let Ok(mut strips) = empty.recv() else { break };
-        for (file, strip) in files.files.iter().zip(&mut strips) {
+        for (file, strip) in files.0.iter().zip(&mut strips) {
             file.read_exact_at(strip, number % STRIPS * STRIP_BYTES as u64)?;
         }
         number += 1;

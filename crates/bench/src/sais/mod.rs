@@ -11,19 +11,25 @@
 //! | `scatter` | one of them: each packet to the next core |
 //! | `programs` | nginx and iperf3 in its place |
 //! | `packet_cost` | what the program on the device takes for a packet, in instructions |
+//! | `arrivals` | on which cores packets are processed |
 //! | `traffic` | what happened to packets meanwhile |
 //! | `placement` | where the packets of one connection are processed, and whether hints come back |
 //! | `table` | what came of it |
 //! | `aims` | what was wanted, and whether it was reached |
+//! | `page` | the report as a page |
 //!
 //! Where the network is the bound, CPU time decides: of this process and of those that it starts (both
 //! ends of the cable), of the steering threads, and of all interrupts and softirqs on the machine.
+//!
+//! Before each run over a network everybody has the same time to warm up: `auto` judges once a second.
 
 mod aims;
+mod arrivals;
 pub(crate) mod contestant;
 mod memory;
 mod network;
 mod packet_cost;
+mod page;
 pub(crate) mod parallel;
 mod placement;
 mod programs;
@@ -52,6 +58,7 @@ use crate::output::Output;
 use crate::report::MachineInfo;
 
 use aims::Aim;
+use arrivals::Arrivals;
 use contestant::Contestant;
 use memory::Files;
 use network::Network;
@@ -67,11 +74,34 @@ const MORE_RUNS: usize = 4;
 /// From here on nothing is added.
 const BUDGET: Duration = Duration::from_secs(30 * 60);
 /// How long each run lasts.
-const TIME: Duration = Duration::from_millis(1000);
-const QUICK_TIME: Duration = Duration::from_millis(300);
+const TIMES: Times =
+    Times { warm_up: Duration::from_millis(1500), measured: Duration::from_millis(1000) };
+const QUICK_TIMES: Times =
+    Times { warm_up: Duration::from_millis(100), measured: Duration::from_millis(300) };
 /// What a run is expressed for: seconds for so many bytes.
 const GIGABYTE: f64 = 1e9;
 const KIBIBYTE: usize = 1 << 10;
+
+/// How long a run lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// Over a network, before it is measured: enough for `auto` to judge and to begin.
+    pub warm_up: Duration,
+    /// While it is measured.
+    pub measured: Duration,
+}
+
+/// What was transferred while it was measured.
+#[derive(Debug, Default)]
+pub(crate) struct Transferred {
+    bytes: u64,
+    time: Duration,
+    /// Where packets were processed, where the reader is ours to look.
+    arrivals: Arrivals,
+}
+
+/// To be called when warming up is over, and measuring begins.
+type Begin<'a> = dyn FnMut() + 'a;
 
 /// What can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,8 +155,12 @@ pub struct Options {
     pub inside: bool,
     /// The short form, which shows that it works and decides little.
     pub quick: bool,
+    /// Measure nothing: show what an earlier `json` holds.
+    pub from: Option<PathBuf>,
     /// Where to write the rows as JSON.
     pub json: Option<PathBuf>,
+    /// Where to write everything as a page.
+    pub markdown: Option<PathBuf>,
     /// The command line, for whoever wants to run it again.
     pub command: String,
 }
@@ -140,7 +174,40 @@ pub fn run(options: &Options) -> Result<i32> {
     if options.inside {
         return packet_cost::play();
     }
-    let json = options.json.as_deref().map(Output::prepare).transpose()?;
+    let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
+    let (json, markdown) = (prepare(&options.json)?, prepare(&options.markdown)?);
+    let report = match &options.from {
+        Some(path) => {
+            let report = load(path)?;
+            println!("{}", table::times(&report.strip_times));
+            report
+        }
+        None => {
+            let _watch = interrupt::watch();
+            match measure(options) {
+                _ if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
+                measured => measured?,
+            }
+        }
+    };
+    report.show();
+    if let Some(output) = json {
+        output.write(&serde_json::to_string_pretty(&report)?)?;
+    }
+    if let Some(output) = markdown {
+        output.write(&page::page(&report))?;
+    }
+    Ok(i32::from(report.rows.iter().any(|row| row.failed.is_some())))
+}
+
+fn load(path: &Path) -> Result<SaisReport> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&bytes).with_context(|| {
+        format!("{} is not what `evenkeel bench sais --json` writes; measure anew", path.display())
+    })
+}
+
+fn measure(options: &Options) -> Result<SaisReport> {
     let machine = Machine::from_sysfs(Path::new("/"))?;
     let cpus = machine.online();
     let strip_times = StripTimes::measure(&machine, &cpus)?;
@@ -155,17 +222,9 @@ pub fn run(options: &Options) -> Result<i32> {
         said: Vec::new(),
     };
     if !options.measure_pm {
-        let _watch = interrupt::watch();
-        match measure_all(options, &cpus, &mut report) {
-            _ if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
-            measured => measured?,
-        }
-        report.show();
+        measure_all(options, &cpus, &mut report)?;
     }
-    if let Some(output) = json {
-        output.write(&serde_json::to_string_pretty(&report)?)?;
-    }
-    Ok(i32::from(report.rows.iter().any(|row| row.failed.is_some())))
+    Ok(report)
 }
 
 fn measure_all(options: &Options, cpus: &CpuSet, report: &mut SaisReport) -> Result<()> {
@@ -195,7 +254,7 @@ fn measure_all(options: &Options, cpus: &CpuSet, report: &mut SaisReport) -> Res
         executable: &options.executable,
         cpus,
         plan,
-        time: if options.quick { QUICK_TIME } else { TIME },
+        times: if options.quick { QUICK_TIMES } else { TIMES },
         applications: if is_asked(Part::Memory) { vec![1, count, 2 * count] } else { Vec::new() },
         reads: if is_asked(Part::Network) { reads(options.quick, count) } else { Vec::new() },
         programs,
@@ -203,7 +262,7 @@ fn measure_all(options: &Options, cpus: &CpuSet, report: &mut SaisReport) -> Res
     let measured = experiment.measure()?;
     (report.rows, report.aims) = (measured.rows, measured.aims);
     if is_asked(Part::Network) {
-        let placement = placement::measure(&options.executable, cpus, experiment.time)?;
+        let placement = placement::measure(&options.executable, cpus, experiment.times.measured)?;
         report.aims.extend(aims::of_placement(&placement));
     }
     Ok(())
@@ -226,7 +285,7 @@ impl Read {
     }
 }
 
-/// About forty rows in all: a case in which everybody takes part, and others that differ from it in
+/// About fifty rows in all: a case in which everybody takes part, and others that differ from it in
 /// one thing each.
 fn reads(is_quick: bool, cpus: usize) -> Vec<Read> {
     let read = |gbit_per_s, servers, clients, kibibytes, contestants| Read {
@@ -235,6 +294,7 @@ fn reads(is_quick: bool, cpus: usize) -> Vec<Read> {
         contestants,
     };
     let (all, few, fewest) = (&Contestant::ALL[..], &Contestant::FEW[..], &Contestant::FEWEST[..]);
+    let shaped = &Contestant::SHAPED[..];
     if is_quick {
         return vec![read(None, 4, 1, 1024, all)];
     }
@@ -247,8 +307,8 @@ fn reads(is_quick: bool, cpus: usize) -> Vec<Read> {
         read(None, 8, 1, 128, fewest),
         read(None, 8, 1, 2048, fewest),
         read(None, 8, 2 * cpus, 1024, few),
-        read(Some(3), 8, 1, 1024, few),
-        read(Some(1), 8, 1, 1024, fewest),
+        read(Some(3), 8, 1, 1024, shaped),
+        read(Some(1), 8, 1, 1024, shaped),
     ]
 }
 
@@ -267,8 +327,7 @@ pub(crate) struct Experiment<'a> {
     pub executable: &'a Path,
     pub cpus: &'a CpuSet,
     pub plan: Plan,
-    /// How long each run lasts.
-    pub time: Duration,
+    pub times: Times,
     /// In memory, with so many applications.
     pub applications: Vec<usize>,
     pub reads: Vec<Read>,
@@ -302,7 +361,7 @@ impl Experiment<'_> {
         if cpus.len() < 2 {
             bail!("with a single CPU there is no other one to fetch data from: two are needed");
         }
-        let counted = |work: &mut dyn FnMut() -> Result<(u64, Duration)>| {
+        let counted = |work: &mut Work<'_>| {
             interrupt::check()?;
             count(&mut accounts.borrow_mut(), cpus.len(), work)
         };
@@ -310,8 +369,8 @@ impl Experiment<'_> {
         let over_network = |case: &str, who: Contestant, rate, read: &Transfer<'_>| {
             let network = Network::new(rate)?;
             let _in_charge = who.begin(self.executable, &network, self.cpus)?;
-            let measured = counted(&mut || read(&network))?;
-            let traffic = Traffic::read(&network, self.executable)?;
+            let (measured, arrivals) = counted(&mut |begin| read(&network, begin))?;
+            let traffic = Traffic::read(&network, self.executable, &arrivals)?;
             let key = (case.to_owned(), who.name());
             journeys.borrow_mut().entry(key).or_default().push(traffic);
             Ok(measured)
@@ -320,10 +379,14 @@ impl Experiment<'_> {
         for applications in self.applications.iter().copied() {
             let contestant = |name: &'static str, is_together| {
                 let (pairs, files) = (pairs(&cpus, applications, is_together), &files);
-                let (counted, time) = (&counted, self.time);
+                let (counted, time) = (&counted, self.times.measured);
+                let mut work = move |begin: &mut Begin<'_>| {
+                    begin();
+                    memory::run(files, &pairs, time)
+                };
                 interleave::Contestant {
                     name: name.into(),
-                    run: Box::new(move || counted(&mut || memory::run(files, &pairs, time))),
+                    run: Box::new(move || Ok(counted(&mut work)?.0)),
                 }
             };
             groups.push(Group {
@@ -338,15 +401,19 @@ impl Experiment<'_> {
         }
         let over_network: &OverNetwork<'_> = &over_network;
         for read in &self.reads {
-            let (load, time) = (read.load, self.time);
-            let transfer = move |network: &Network| parallel::read(network, load, time);
+            let (load, times) = (read.load, self.times);
+            let transfer = move |network: &Network, begin: &mut Begin<'_>| {
+                parallel::read(network, load, times, begin)
+            };
             let (rate, who) = (read.gbit_per_s, read.contestants);
             groups.push(group(read.case(), rate, who, Rc::new(transfer), over_network));
         }
         if let Some(programs) = &self.programs {
             for program in Program::ALL {
-                let time = self.time;
-                let transfer = move |network: &Network| programs.run(program, network, time);
+                let times = self.times;
+                let transfer = move |network: &Network, begin: &mut Begin<'_>| {
+                    programs.run(program, network, times, begin)
+                };
                 let (case, who) = (program.case().into(), &Contestant::PROGRAMS);
                 groups.push(group(case, None, who, Rc::new(transfer), over_network));
             }
@@ -362,15 +429,17 @@ impl Experiment<'_> {
         let (outcomes, journeys) = (outcomes?, journeys.into_inner());
         let row = |outcome: &interleave::Outcome| {
             let key = (outcome.case.clone(), outcome.contestant.clone());
-            Row::new(outcome, journeys.get(&key).and_then(|runs| Traffic::medians(runs)))
+            Row::new(outcome, journeys.get(&key).and_then(|runs| Traffic::of_runs(runs)))
         };
         let rows: Vec<Row> = outcomes.iter().map(row).collect();
         Ok(Measured { aims: aims::of(&outcomes, &rows, self.plan.looks()), rows, outcomes })
     }
 }
 
-/// Reads over a network; returns bytes and time.
-type Transfer<'a> = dyn Fn(&Network) -> Result<(u64, Duration)> + 'a;
+/// Does something, and says when it begins to count.
+type Work<'a> = dyn FnMut(&mut Begin<'_>) -> Result<Transferred> + 'a;
+/// Reads over a network.
+type Transfer<'a> = dyn Fn(&Network, &mut Begin<'_>) -> Result<Transferred> + 'a;
 /// Puts a contestant in charge of a network of this rate, and reads over it in this case.
 type OverNetwork<'a> =
     dyn Fn(&str, Contestant, Option<u32>, &Transfer<'_>) -> Result<Measurement> + 'a;
@@ -397,8 +466,8 @@ fn group<'a>(
 fn count(
     accounts: &mut Cbinfo,
     cpus: usize,
-    work: &mut dyn FnMut() -> Result<(u64, Duration)>,
-) -> Result<Measurement> {
+    work: &mut Work<'_>,
+) -> Result<(Measurement, Arrivals)> {
     // The steering threads are kernel threads, which nobody starts.
     for thread in procfs::process::all_processes()?.flatten() {
         let name = thread.stat().map(|stat| stat.comm).unwrap_or_default();
@@ -416,21 +485,24 @@ fn count(
         let ours: u64 = cpus.iter().map(ours).sum();
         (ours, cpus.iter().map(|cpu| cpu.foreign_ns).sum::<u64>())
     };
-    let (start, before) = (Instant::now(), sums(accounts));
-    let (bytes, time) = work()?;
+    let mut before = None;
+    let mut begin = || before = Some((Instant::now(), sums(accounts)));
+    let Transferred { bytes, time, arrivals } = work(&mut begin)?;
+    let (start, before) = before.context("nothing was begun")?;
     let (elapsed, after) = (start.elapsed(), sums(accounts));
     if bytes == 0 {
         bail!("nothing was read");
     }
     let gigabytes = bytes as f64 / GIGABYTE;
     let foreign_ns = after.1.saturating_sub(before.1) as f64;
-    Ok(Measurement {
+    let measurement = Measurement {
         seconds: time.as_secs_f64() / gigabytes,
-        // Connecting and closing are in the count, but hardly matter.
+        // Closing is in the count, but hardly matters.
         cpu_s: Some(after.0.saturating_sub(before.0) as f64 / 1e9 / gigabytes),
         foreign_pct: 100.0 * foreign_ns / (elapsed.as_nanos() as f64 * cpus as f64),
         ..Measurement::default()
-    })
+    };
+    Ok((measurement, arrivals))
 }
 
 #[cfg(test)]
@@ -444,10 +516,10 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_about_forty_and_have_names_of_their_own() {
+    fn rows_are_about_fifty_and_have_names_of_their_own() {
         let reads = reads(false, 2);
         let rows: usize = reads.iter().map(|read| read.contestants.len()).sum();
-        assert!((35..=45).contains(&rows), "{rows}");
+        assert!((45..=55).contains(&rows), "{rows}");
         let mut cases: Vec<String> = reads.iter().map(Read::case).collect();
         cases.sort();
         cases.dedup();

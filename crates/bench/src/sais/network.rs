@@ -2,13 +2,17 @@
 //! vanish with whoever made them, whatever becomes of it.
 
 use std::fs::{self, File};
-use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
+use evenkeel_journal::{
+    GuardedSession, Session, SessionOptions, runtime_dir, same_program, undo_earlier,
+};
 use evenkeel_machine::CpuSet;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -50,6 +54,19 @@ impl Namespace {
         };
         let done = thread::scope(|scope| scope.spawn(enter).join());
         done.map_err(|_| anyhow!("a thread of the benchmark has failed"))?
+    }
+
+    /// Has what a command starts be in the namespace. (The thread that starts it need not: it may live
+    /// longer than one of [`Self::within`], so that [`crate::command::end_with_us`] makes sense.)
+    pub fn place(&self, command: &mut Command) {
+        let namespace = self.0.as_raw_fd();
+        let enter = move || {
+            // SAFETY: the descriptor is open where the command is started, and this is a copy of that.
+            let namespace = unsafe { BorrowedFd::borrow_raw(namespace) };
+            Ok(setns(namespace, CloneFlags::CLONE_NEWNET)?)
+        };
+        // SAFETY: one system call.
+        unsafe { command.pre_exec(enter) };
     }
 
     fn ip(&self, words: &str) -> Result<()> {
@@ -128,11 +145,10 @@ impl Network {
     }
 }
 
-/// The table of receive flow steering, which is the whole machine's: what it was is written back
-/// when this is dropped, unless somebody else has changed it.
-pub struct FlowTable {
-    before: String,
-}
+/// The table of receive flow steering, which is the whole machine's: what it was is written to the
+/// journal, and back when this is dropped, or by the supervisor when we are killed, unless somebody else
+/// has changed it.
+pub struct FlowTable(Option<GuardedSession>);
 
 const FLOW_TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";
 /// Its size while receive flow steering is measured.
@@ -142,21 +158,27 @@ impl FlowTable {
     /// Makes it large enough.
     ///
     /// # Errors
-    /// The kernel refused.
-    pub fn enlarge() -> io::Result<Self> {
-        let before = fs::read_to_string(FLOW_TABLE)?;
-        fs::write(FLOW_TABLE, FLOW_ENTRIES.to_string())?;
-        Ok(Self { before })
+    /// There is no journal or no supervisor, or the kernel refused.
+    pub fn enlarge() -> Result<Self> {
+        let directory = runtime_dir()?;
+        undo_earlier(&directory);
+        let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        let options = SessionOptions { command: command.collect(), ..SessionOptions::default() };
+        let session = GuardedSession::new(Session::open(&directory, options)?, same_program);
+        // From here on it is closed whatever happens.
+        let mut table = Self(Some(session));
+        if let Some(session) = &mut table.0 {
+            session.guarded()?.turn(Path::new(FLOW_TABLE), &FLOW_ENTRIES.to_string())?;
+        }
+        Ok(table)
     }
 }
 
 impl Drop for FlowTable {
     fn drop(&mut self) {
-        let now = fs::read_to_string(FLOW_TABLE).unwrap_or_default();
-        if now.trim().parse() == Ok(FLOW_ENTRIES)
-            && let Err(why) = fs::write(FLOW_TABLE, self.before.trim())
-        {
-            tracing::warn!("{FLOW_TABLE} could not be set back to {}: {why}", self.before.trim());
+        let errors = self.0.take().map(|session| session.close().errors).unwrap_or_default();
+        for why in errors {
+            tracing::warn!("{why}");
         }
     }
 }

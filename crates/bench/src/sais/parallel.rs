@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,11 @@ use anyhow::{Context, Result, anyhow};
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 use evenkeel_sais::STRIP_BYTES;
+use nix::sched::sched_getcpu;
 
+use super::arrivals::Arrivals;
 use super::network::{Network, SERVER};
+use super::{Begin, Times, Transferred};
 
 const PORT: u16 = 9000;
 /// Nobody waits longer for a strip.
@@ -29,19 +32,30 @@ pub struct Load {
     pub transfer_bytes: usize,
 }
 
-/// Reads for so long; returns bytes and time.
+/// What becomes of a read.
+struct Course {
+    /// From here on transfers count.
+    is_measured: AtomicBool,
+    is_over: AtomicBool,
+}
+
+/// Reads for so long.
 ///
 /// # Errors
 /// The network refused, or somebody waited in vain.
-pub fn read(network: &Network, load: Load, time: Duration) -> Result<(u64, Duration)> {
+pub fn read(
+    network: &Network,
+    load: Load,
+    times: Times,
+    begin: &mut Begin<'_>,
+) -> Result<Transferred> {
     let listener = network
         .server
         .within(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("cannot listen"))?;
-    let is_over = AtomicBool::new(false);
-    let bytes = AtomicU64::new(0);
+    let course = Course { is_measured: AtomicBool::new(false), is_over: AtomicBool::new(false) };
     let connections = load.clients * load.servers;
     thread::scope(|scope| {
-        let (listener, bytes, is_over) = (&listener, &bytes, &is_over);
+        let (listener, course) = (&listener, &course);
         let server = scope.spawn(move || -> Result<()> {
             for _ in 0..connections {
                 let (stream, _) = listener.accept().context("cannot accept")?;
@@ -50,27 +64,28 @@ pub fn read(network: &Network, load: Load, time: Duration) -> Result<(u64, Durat
             }
             Ok(())
         });
-        let client = move || -> Result<()> {
+        let client = move || -> Result<(u64, Arrivals)> {
             network.client.enter()?;
-            let mut client = Client::connect(load)?;
-            while !is_over.load(Ordering::Relaxed) {
-                bytes.fetch_add(client.transfer()? as u64, Ordering::Relaxed);
-            }
-            Ok(())
+            Client::connect(load)?.read(course)
         };
         let clients: Vec<_> = (0..load.clients).map(|_| scope.spawn(client)).collect();
         let joined = server.join();
         // From here on all are connected.
-        let (start, before) = (Instant::now(), bytes.load(Ordering::Relaxed));
-        thread::sleep(time);
-        let (elapsed, read) = (start.elapsed(), bytes.load(Ordering::Relaxed) - before);
-        is_over.store(true, Ordering::Relaxed);
+        thread::sleep(times.warm_up);
+        begin();
+        let start = Instant::now();
+        course.is_measured.store(true, Ordering::Relaxed);
+        thread::sleep(times.measured);
+        course.is_over.store(true, Ordering::Relaxed);
+        let mut all = Transferred { time: start.elapsed(), ..Transferred::default() };
         let failed = |_| anyhow!("a thread of the benchmark has failed");
         for client in clients {
-            client.join().map_err(failed)??;
+            let (bytes, arrivals) = client.join().map_err(failed)??;
+            all.bytes += bytes;
+            all.arrivals.add(&arrivals);
         }
         joined.map_err(failed)??;
-        Ok((read, elapsed))
+        Ok(all)
     })
 }
 
@@ -91,6 +106,8 @@ struct Client {
     /// What a transfer becomes.
     whole: Vec<u8>,
     cipher: ChaCha20,
+    /// Where the last packet of each strip was processed.
+    arrivals: Arrivals,
 }
 
 impl Client {
@@ -106,12 +123,29 @@ impl Client {
             streams: (0..load.servers).map(connect).collect::<Result<_>>()?,
             whole: vec![0; load.transfer_bytes],
             cipher: ChaCha20::new(&[1; 32].into(), &[2; 12].into()),
+            arrivals: Arrivals::default(),
         })
+    }
+
+    /// Until it is over; returns what was read while it was measured.
+    fn read(mut self, course: &Course) -> Result<(u64, Arrivals)> {
+        let mut bytes = 0;
+        loop {
+            // What is under way when measuring begins counts, and what is when it ends does not.
+            let transferred = self.transfer()? as u64;
+            if course.is_over.load(Ordering::Relaxed) {
+                return Ok((bytes, self.arrivals));
+            }
+            match course.is_measured.load(Ordering::Relaxed) {
+                true => bytes += transferred,
+                false => self.arrivals = Arrivals::default(),
+            }
+        }
     }
 
     /// Strips from all servers in turn until the transfer is whole; then it is encrypted.
     fn transfer(&mut self) -> Result<usize> {
-        let Self { streams, whole, cipher } = self;
+        let Self { streams, whole, cipher, arrivals } = self;
         let round_bytes = streams.len() * STRIP_BYTES;
         for round in whole.chunks_mut(round_bytes) {
             for (stream, place) in streams.iter_mut().zip(round.chunks(STRIP_BYTES)) {
@@ -119,6 +153,7 @@ impl Client {
             }
             for (stream, place) in streams.iter_mut().zip(round.chunks_mut(STRIP_BYTES)) {
                 stream.read_exact(place).context("a strip did not come")?;
+                arrivals.look(stream, sched_getcpu()? as u32)?;
             }
         }
         cipher.apply_keystream(whole);

@@ -1,5 +1,5 @@
-//! Where the packets of one connection are processed, by the kernel's own word (`SO_INCOMING_CPU`, the
-//! CPU of the packet that arrived last), and whether hints come back, by what a server's device sends.
+//! Where the packets of one connection are processed whose consumer is pinned, or moves; and whether hints
+//! come back, by what a server's device sends.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -18,6 +18,7 @@ use nix::sys::socket::{
 };
 use nix::unistd::gettid;
 
+use super::arrivals::{Arrivals, share_pct};
 use super::contestant::Contestant;
 use super::network::{Network, SERVER};
 
@@ -68,8 +69,7 @@ pub(super) fn measure(executable: &Path, cpus: &CpuSet, time: Duration) -> Resul
 /// What was seen of a connection.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
-    home: u64,
-    away: u64,
+    arrivals: Arrivals,
     /// Packets of data with a hint, and without, after the first with one.
     hinted: u64,
     bare: u64,
@@ -77,19 +77,12 @@ struct Seen {
 
 impl Seen {
     fn home_pct(&self) -> Result<f64> {
-        share_pct(self.home, self.away)
+        share_pct(self.arrivals.home, self.arrivals.away)
     }
 
     fn hinted_pct(&self) -> Result<f64> {
         share_pct(self.hinted, self.bare)
     }
-}
-
-fn share_pct(yes: u64, no: u64) -> Result<f64> {
-    if yes + no == 0 {
-        bail!("no packets were seen");
-    }
-    Ok(100.0 * yes as f64 / (yes + no) as f64)
 }
 
 fn run_on(cpu: u32) -> Result<()> {
@@ -148,9 +141,9 @@ fn read(mut stream: TcpStream, stops: &[u32], time: Duration) -> Result<Seen> {
                     bail!("the server has closed the connection");
                 }
                 left = &mut left[bytes..];
-                let is_home = incoming_cpu(&stream)? == *cpu;
-                seen.home += u64::from(is_settled && is_home);
-                seen.away += u64::from(is_settled && !is_home);
+                if is_settled {
+                    seen.arrivals.look(&stream, *cpu)?;
+                }
             }
         }
         if start.elapsed() >= time {
@@ -158,26 +151,6 @@ fn read(mut stream: TcpStream, stops: &[u32], time: Duration) -> Result<Seen> {
         }
     }
     Ok(seen)
-}
-
-/// Where the last packet of a socket was processed.
-fn incoming_cpu(stream: &TcpStream) -> Result<u32> {
-    let mut cpu: libc::c_int = -1;
-    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `cpu` has room for `length` bytes.
-    let failed = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_INCOMING_CPU,
-            (&raw mut cpu).cast(),
-            &mut length,
-        )
-    };
-    if failed != 0 {
-        return Err(std::io::Error::last_os_error()).context("where packets arrive is not told");
-    }
-    Ok(cpu as u32)
 }
 
 /// All that the devices of a namespace send and receive, kept by the kernel until it is asked for.
@@ -263,11 +236,5 @@ mod tests {
         assert_eq!(is_hinted(&packet(PORT + 1, &hint, 5)), None, "another connection");
         assert_eq!(is_hinted(&packet(PORT, &hint, 5)[..40]), None, "cut off");
         assert_eq!(is_hinted(&[]), None);
-    }
-
-    #[test]
-    fn a_share_is_of_something() {
-        assert_eq!(share_pct(999, 1).unwrap(), 99.9);
-        assert!(share_pct(0, 0).is_err());
     }
 }

@@ -3,6 +3,7 @@
 //! each run, and ended after it.
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -13,11 +14,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::network::{Namespace, Network, SERVER};
+use super::network::{Network, SERVER};
+use super::{Begin, Times, Transferred};
+use crate::command::end_with_us;
 
 const PORT: u16 = 9080;
-/// What ab fetches over and over, in bytes.
-const FILE_BYTES: usize = 1 << 20;
 /// Connections of the client.
 const CONNECTIONS: &str = "4";
 /// A server listens by then.
@@ -91,7 +92,7 @@ impl Programs {
         command
     }
 
-    /// Transfers for so long, at least a second; returns bytes and time.
+    /// Transfers for so long, in whole seconds: once to warm up, and once more.
     ///
     /// # Errors
     /// A program cannot be started, or fails.
@@ -99,52 +100,77 @@ impl Programs {
         &self,
         program: Program,
         network: &Network,
-        time: Duration,
-    ) -> Result<(u64, Duration)> {
-        let seconds = time.as_secs().max(1).to_string();
+        times: Times,
+        begin: &mut Begin<'_>,
+    ) -> Result<Transferred> {
+        let transfer = match program {
+            Program::Nginx => Self::fetch,
+            Program::Iperf3 => Self::stream,
+        };
+        let _server = self.server(program, network)?;
+        transfer(self, network, &seconds(times.warm_up))?;
+        begin();
+        let (bytes, time) = transfer(self, network, &seconds(times.measured))?;
+        Ok(Transferred { bytes, time, ..Transferred::default() })
+    }
+
+    fn server(&self, program: Program, network: &Network) -> Result<Server> {
+        let port = PORT.to_string();
         match program {
-            Program::Nginx => self.fetch(network, &seconds),
-            Program::Iperf3 => self.stream(network, &seconds),
+            Program::Nginx => {
+                let binary = self.root.join("sbin/nginx").display().to_string();
+                let words = ["--mount", "sh", "-c", SERVE_FROM_MEMORY, &binary];
+                let mut command = Command::new("unshare");
+                command.args(words).env("LD_LIBRARY_PATH", &self.libraries);
+                Server::start(command, network, &nginx_conf())
+            }
+            Program::Iperf3 => {
+                Server::start(self.command("bin/iperf3", &["-s", "-p", &port]), network, "")
+            }
         }
     }
 
     fn fetch(&self, network: &Network, seconds: &str) -> Result<(u64, Duration)> {
-        let directory = tempfile::Builder::new().prefix("evenkeel-bench-").tempdir()?;
-        let place = directory.path();
-        fs::write(place.join("file"), vec![7; FILE_BYTES])?;
-        let configuration = place.join("nginx.conf");
-        fs::write(&configuration, nginx_conf(&place.display().to_string()))?;
-        let words = ["-c", &configuration.display().to_string(), "-e", "stderr"];
-        let _server = Server::start(self.command("sbin/nginx", &words), network)?;
         let address = format!("http://{SERVER}:{PORT}/file");
         let words = ["-q", "-k", "-t", seconds, "-n", "1000000", "-c", CONNECTIONS, &address];
-        said_by_ab(&self.client("bin/ab", &words, &network.client)?)
+        said_by_ab(&self.client("bin/ab", &words, network)?)
     }
 
     fn stream(&self, network: &Network, seconds: &str) -> Result<(u64, Duration)> {
-        let port = PORT.to_string();
-        let _server = Server::start(self.command("bin/iperf3", &["-s", "-p", &port]), network)?;
-        let server = SERVER.to_string();
+        let (server, port) = (SERVER.to_string(), PORT.to_string());
         let words = ["-c", &server, "-p", &port, "-R", "-t", seconds, "-P", CONNECTIONS, "-J"];
-        said_by_iperf3(&self.client("bin/iperf3", &words, &network.client)?)
+        said_by_iperf3(&self.client("bin/iperf3", &words, network)?)
     }
 
-    fn client(&self, name: &str, words: &[&str], namespace: &Namespace) -> Result<String> {
-        let run = namespace.within(|| Ok(self.command(name, words).output()?))?;
+    fn client(&self, name: &str, words: &[&str], network: &Network) -> Result<String> {
+        let mut command = self.command(name, words);
+        network.client.place(&mut command);
+        end_with_us(&mut command);
+        let run = command.output()?;
         let said = String::from_utf8_lossy(&run.stdout).into_owned();
         ensure!(run.status.success(), "{name}: {}: {said}", run.status);
         Ok(said)
     }
 }
 
+/// As programs are told it.
+fn seconds(time: Duration) -> String {
+    time.as_secs_f64().ceil().to_string()
+}
+
 /// A server in its namespace, ended when it is dropped.
 struct Server(Child);
 
 impl Server {
-    /// Waits until it listens.
-    fn start(mut command: Command, network: &Network) -> Result<Self> {
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut server = Self(network.server.within(|| Ok(command.spawn()?))?);
+    /// Waits until it listens; this is what it reads from its standard input.
+    fn start(mut command: Command, network: &Network, input: &str) -> Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        network.server.place(&mut command);
+        end_with_us(&mut command);
+        let mut server = Self(command.spawn()?);
+        if let Some(mut place) = server.0.stdin.take() {
+            place.write_all(input.as_bytes())?;
+        }
         let start = Instant::now();
         while !network.server.within(|| Ok(is_listening()))? {
             if let Some(status) = server.0.try_wait()? {
@@ -180,15 +206,19 @@ fn is_listening() -> bool {
     })
 }
 
-/// All that nginx would write lies in a directory that is removed.
-fn nginx_conf(place: &str) -> String {
+/// Has all that nginx reads and writes lie in a file system that nobody else sees, and that vanishes with
+/// it; its configuration comes by standard input.
+const SERVE_FROM_MEMORY: &str = "mount -t tmpfs evenkeel-bench /dev/shm && cat > /dev/shm/nginx.conf && \
+    head --bytes 1M /dev/zero > /dev/shm/file && exec \"$0\" -c /dev/shm/nginx.conf -e stderr";
+
+fn nginx_conf() -> String {
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|name| format!("    {name}_temp_path {place}/{name};\n"))
+        .map(|name| format!("    {name}_temp_path /dev/shm/{name};\n"))
         .concat();
     format!(
-        "daemon off;\nuser root;\nworker_processes 2;\npid {place}/pid;\nevents {{}}\nhttp {{\n    \
+        "daemon off;\nuser root;\nworker_processes 2;\npid /dev/shm/pid;\nevents {{}}\nhttp {{\n    \
          access_log off;\n    sendfile on;\n    keepalive_requests 10000000;\n{temporary}    \
-         server {{ listen {PORT}; root {place}; }}\n}}\n"
+         server {{ listen {PORT}; root /dev/shm; }}\n}}\n"
     )
 }
 

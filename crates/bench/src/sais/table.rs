@@ -1,12 +1,12 @@
 //! The report: its rows as JSON and as a table.
 
-use comfy_table::{CellAlignment, Table, presets};
 use evenkeel_sais::StripTimes;
 use serde::{Deserialize, Serialize};
 
 use super::aims::{self, Aim};
 use super::packet_cost::PacketCost;
 use super::traffic::Traffic;
+use crate::cells::Cells;
 use crate::interleave::Outcome;
 use crate::report::{MachineInfo, verdict_cell};
 use crate::stats::{Verdict, median};
@@ -16,7 +16,7 @@ pub const SI_IRQBALANCE: &str = "si-irqbalance";
 /// Combined on the same core.
 pub const SI_SAIS: &str = "si-sais";
 
-const HEADER: [&str; 13] = [
+const HEADER: [&str; 15] = [
     "case",
     "contestant",
     "MB/s",
@@ -25,14 +25,18 @@ const HEADER: [&str; 13] = [
     "verdict",
     "CPU-s/GB",
     "at home %",
+    "by core %",
+    "steers %",
     "predicted %",
     "resent",
     "disordered",
     "foreign %",
     "runs",
 ];
-/// From here on the columns are numbers.
-const FIRST_NUMBER: usize = 2;
+/// These columns are numbers.
+const NUMBERS: &[usize] = &[2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14];
+/// With more cores than that, their shares are to be found in the JSON only.
+const MAX_CORES: usize = 8;
 
 /// An experiment's result, as `--json` writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,7 +77,7 @@ pub struct Row {
     pub verdict: Option<Verdict>,
     /// CPU time of both ends, in s for a gigabyte: the median.
     pub cpu_s_per_gb: Option<f64>,
-    /// What happened to packets: medians of the runs; none in memory.
+    /// What happened to packets, in all runs; none in memory.
     #[serde(default)]
     pub traffic: Option<Traffic>,
     /// What others took of the machine meanwhile, in %: the median.
@@ -106,6 +110,43 @@ impl Row {
     }
 }
 
+impl Row {
+    fn cells(&self) -> Vec<String> {
+        let number = |value: Option<f64>, digits: usize| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+        };
+        let ci95 = self.vs_baseline_ci95.map(|[low, high]| format!("{low:.3} - {high:.3}"));
+        let traffic = self.traffic.as_ref();
+        let figure =
+            |figure: fn(&Traffic) -> Option<f64>, digits| number(traffic.and_then(figure), digits);
+        vec![
+            self.case.clone(),
+            self.contestant.clone(),
+            number(self.mb_per_s, 0),
+            number(self.vs_baseline, 3),
+            ci95.unwrap_or_else(|| "-".into()),
+            verdict_cell(self.failed.as_deref(), self.verdict).into(),
+            number(self.cpu_s_per_gb, 3),
+            // Where another program reads, only who steers knows.
+            figure(|all| all.home_pct.or(all.steered_home_pct), 2),
+            traffic.and_then(by_core).unwrap_or_else(|| "-".into()),
+            figure(|all| all.steering_pct, 0),
+            figure(|all| Some(all.predicted_pct), 0),
+            figure(|all| Some(all.retransmitted), 0),
+            figure(|all| Some(all.out_of_order), 0),
+            number(self.foreign_pct, 1),
+            self.runs.to_string(),
+        ]
+    }
+}
+
+/// The shares of the cores, the first one's first.
+fn by_core(traffic: &Traffic) -> Option<String> {
+    let shares = traffic.by_core_pct.values().map(|share| format!("{share:.0}"));
+    let is_short = (1..=MAX_CORES).contains(&traffic.by_core_pct.len());
+    is_short.then(|| shares.collect::<Vec<_>>().join(" / "))
+}
+
 /// What was measured of a strip, in a sentence.
 pub(super) fn times(times: &StripTimes) -> String {
     let us = |time: Option<f64>| time.map_or("-".into(), |us| format!("{us:.2} us"));
@@ -123,48 +164,34 @@ impl SaisReport {
     /// All of it for the terminal.
     pub(super) fn show(&self) {
         if !self.rows.is_empty() {
-            println!("{}", self.table());
+            println!("{}", self.table().terminal());
         }
         if !self.aims.is_empty() {
-            println!("{}", aims::table(&self.aims));
+            println!("{}", aims::table(&self.aims).terminal());
         }
-        let costs = self.packet_costs.iter().map(PacketCost::sentence);
-        for sentence in self.sentences().into_iter().chain(costs).chain(self.said.clone()) {
+        for sentence in self.remarks() {
             println!("{sentence}");
         }
     }
 
-    /// The rows as a table for the terminal.
-    pub fn table(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(HEADER);
-        let number = |value: Option<f64>, digits: usize| {
-            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
-        };
-        for row in &self.rows {
-            let ci95 = row.vs_baseline_ci95.map(|[low, high]| format!("{low:.3} - {high:.3}"));
-            table.add_row([
-                row.case.clone(),
-                row.contestant.clone(),
-                number(row.mb_per_s, 0),
-                number(row.vs_baseline, 3),
-                ci95.unwrap_or_else(|| "-".into()),
-                verdict_cell(row.failed.as_deref(), row.verdict).into(),
-                number(row.cpu_s_per_gb, 3),
-                number(row.traffic.and_then(|traffic| traffic.home_pct), 2),
-                number(row.traffic.map(|traffic| traffic.predicted_pct), 0),
-                number(row.traffic.map(|traffic| traffic.retransmitted), 0),
-                number(row.traffic.map(|traffic| traffic.out_of_order), 0),
-                number(row.foreign_pct, 1),
-                row.runs.to_string(),
-            ]);
+    /// What others took of the machine in the row where that is the most.
+    pub(super) fn worst_foreign_pct(&self) -> Option<f64> {
+        self.rows.iter().filter_map(|row| row.foreign_pct).reduce(f64::max)
+    }
+
+    /// What is said beside the tables.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        let costs = self.packet_costs.iter().map(PacketCost::sentence);
+        self.sentences().into_iter().chain(costs).chain(self.said.clone()).collect()
+    }
+
+    /// The rows.
+    pub(super) fn table(&self) -> Cells {
+        Cells {
+            header: HEADER.map(str::to_owned).to_vec(),
+            numbers: NUMBERS,
+            rows: self.rows.iter().map(Row::cells).collect(),
         }
-        for (index, column) in table.column_iter_mut().enumerate() {
-            if index >= FIRST_NUMBER {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        table.to_string()
     }
 
     /// Who was left out.
@@ -213,7 +240,26 @@ mod tests {
             ],
         };
         assert_eq!(report.sentences(), ["c: rps was left out: refused"]);
-        let table = report.table();
+        let table = report.table().terminal();
         assert!(table.contains("runner") && table.contains("0.500"), "{table}");
+    }
+
+    #[test]
+    fn where_packets_were_processed_is_said_of_each_row() {
+        let traffic = Traffic {
+            home_pct: Some(97.5),
+            steered_home_pct: Some(12.0),
+            by_core_pct: [(0, 2.5), (1, 97.5)].into(),
+            ..Traffic::default()
+        };
+        let seen = Row { traffic: Some(traffic.clone()), ..row("runner", None) };
+        assert_eq!(seen.cells()[7..10], ["97.50", "2 / 98", "-"]);
+        // Nobody looked but who steered.
+        let steered = Traffic { home_pct: None, by_core_pct: [].into(), ..traffic.clone() };
+        let steered = Row { traffic: Some(steered), ..row("runner", None) };
+        assert_eq!(steered.cells()[7..9], ["12.00", "-"]);
+        let many = (0..64).map(|core| (core, 100.0 / 64.0)).collect();
+        assert_eq!(by_core(&Traffic { by_core_pct: many, ..traffic }), None);
+        assert_eq!(HEADER.len(), seen.cells().len());
     }
 }

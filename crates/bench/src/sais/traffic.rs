@@ -1,5 +1,6 @@
-//! What happened to the packets of a run, by the kernel's own counters of the two namespaces, which
-//! begin with the run, and by those of the programs that steered.
+//! What happened to the packets of a run, warming up included: by the kernel's own counters of the two
+//! namespaces, which begin with the run, and by those of the programs that steered; and where they were
+//! processed while it was measured, by looks at the sockets.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,24 +12,37 @@ use evenkeel_sais::Statistics;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::arrivals::Arrivals;
 use super::network::{DEVICE, Namespace, Network};
 use crate::stats::median;
 
-/// Of one run, or the medians of several.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+/// Of one run, or of several.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Segments that the server sent again.
+    /// Segments that the server sent again: the median.
     pub retransmitted: f64,
-    /// Segments that the client received before those that they follow.
+    /// Segments that the client received before those that they follow: of all runs together, ...
     pub out_of_order: f64,
-    /// Of the segments that the client's sockets got (after GRO), those that took TCP's fast path
-    /// for expected headers, in %.
+    /// ... and all that its sockets got (after GRO).
+    pub segments: f64,
+    /// Of these segments, those that took TCP's fast path for expected headers, in %: the median.
     pub predicted_pct: f64,
-    /// Of the packets whose consumer is known, those that were processed on its core, in %; `None`
-    /// where nobody steered by consumers.
+    /// Of the strips, those whose last packet was processed on the core of who read it, in %: the
+    /// median; `None` where another program read.
     pub home_pct: Option<f64>,
-    /// In hint mode, of the packets whose consumer is known, those that came with a hint of ours, in %.
+    /// Of the strips, those whose last packet was processed on this core, in %: the median of those runs
+    /// in which it took part.
+    #[serde(default)]
+    pub by_core_pct: BTreeMap<u32, f64>,
+    /// Of the packets whose consumer is known to who steers, those that it had processed on its core, in
+    /// %: the median; `None` where nobody steered by consumers.
+    pub steered_home_pct: Option<f64>,
+    /// In hint mode, of the packets whose consumer is known, those that came with a hint of ours, in %:
+    /// the median.
     pub hinted_pct: Option<f64>,
+    /// Of the runs, those at whose end our program was on the device, in %: `auto` may have no use for
+    /// it. `None` where nobody steers.
+    pub steering_pct: Option<f64>,
 }
 
 impl Traffic {
@@ -36,7 +50,7 @@ impl Traffic {
     ///
     /// # Errors
     /// The kernel's counters cannot be read.
-    pub fn read(network: &Network, executable: &Path) -> Result<Self> {
+    pub(super) fn read(network: &Network, executable: &Path, arrivals: &Arrivals) -> Result<Self> {
         let (client, server) = (counters(&network.client)?, counters(&network.server)?);
         let of =
             |counters: &BTreeMap<String, f64>, name| counters.get(name).copied().unwrap_or(0.0);
@@ -46,26 +60,48 @@ impl Traffic {
         Ok(Self {
             retransmitted: of(&server, "RetransSegs"),
             out_of_order: of(&client, "TCPOFOQueue"),
+            segments: of(&client, "InSegs"),
             predicted_pct: share(predicted / of(&client, "InSegs").max(1.0)),
-            home_pct: statistics.as_ref().and_then(Statistics::share_at_home).map(share),
+            home_pct: arrivals.home_pct(),
+            by_core_pct: arrivals.by_core_pct(),
+            steered_home_pct: statistics.as_ref().and_then(Statistics::share_at_home).map(share),
             hinted_pct: statistics.as_ref().and_then(hinted).map(share),
+            steering_pct: statistics
+                .as_ref()
+                .map(|all| share(f64::from(u8::from(all.xdp != NOT_ON_DEVICE)))),
         })
     }
 
-    /// The middle of each figure; `None` without any run.
-    pub fn medians(runs: &[Self]) -> Option<Self> {
+    /// Of several runs; `None` without any.
+    pub fn of_runs(runs: &[Self]) -> Option<Self> {
         let of = |figure: fn(&Self) -> Option<f64>| {
             median(&runs.iter().filter_map(figure).collect::<Vec<f64>>())
         };
+        let sum = |figure: fn(&Self) -> f64| runs.iter().map(figure).sum::<f64>();
+        let looked: Vec<&Self> = runs.iter().filter(|run| !run.by_core_pct.is_empty()).collect();
+        let cores = looked.iter().flat_map(|run| run.by_core_pct.keys().copied());
+        let by_core = |core: u32| {
+            let share = |run: &&Self| run.by_core_pct.get(&core).copied().unwrap_or(0.0);
+            Some((core, median(&looked.iter().map(share).collect::<Vec<f64>>())?))
+        };
+        let steering: Vec<f64> = runs.iter().filter_map(|run| run.steering_pct).collect();
         Some(Self {
             retransmitted: of(|run| Some(run.retransmitted))?,
-            out_of_order: of(|run| Some(run.out_of_order))?,
+            out_of_order: sum(|run| run.out_of_order),
+            segments: sum(|run| run.segments),
             predicted_pct: of(|run| Some(run.predicted_pct))?,
             home_pct: of(|run| run.home_pct),
+            by_core_pct: cores.filter_map(by_core).collect(),
+            steered_home_pct: of(|run| run.steered_home_pct),
             hinted_pct: of(|run| run.hinted_pct),
+            steering_pct: (!steering.is_empty())
+                .then(|| steering.iter().sum::<f64>() / steering.len() as f64),
         })
     }
 }
+
+/// What `auto` says of its XDP mode while it has no use for the program.
+const NOT_ON_DEVICE: &str = "no";
 
 /// The counters of a namespace, those of TCP, by name.
 fn counters(namespace: &Namespace) -> Result<BTreeMap<String, f64>> {
@@ -118,12 +154,26 @@ mod tests {
     }
 
     #[test]
-    fn medians_are_of_those_that_say_something() {
-        let run = |out_of_order, home_pct| Traffic { out_of_order, home_pct, ..Traffic::default() };
-        let runs = [run(4.0, None), run(1.0, Some(99.0)), run(9.0, None)];
-        let medians = Traffic::medians(&runs).unwrap();
-        assert_eq!((medians.out_of_order, medians.home_pct), (4.0, Some(99.0)));
-        assert_eq!(medians.hinted_pct, None);
-        assert_eq!(Traffic::medians(&[]), None);
+    fn runs_are_summed_up_from_those_that_say_something() {
+        let run = |resent, home_pct, steering_pct| Traffic {
+            retransmitted: resent,
+            out_of_order: resent,
+            home_pct,
+            by_core_pct: [(resent as u32 % 2, 50.0 + resent)].into(),
+            steering_pct,
+            ..Traffic::default()
+        };
+        let runs = [
+            run(4.0, None, Some(0.0)),
+            run(1.0, Some(99.0), Some(100.0)),
+            run(9.0, None, Some(100.0)),
+        ];
+        let all = Traffic::of_runs(&runs).unwrap();
+        assert_eq!((all.retransmitted, all.home_pct), (4.0, Some(99.0)));
+        assert_eq!(all.hinted_pct, None);
+        // What came out of order is added, and how often it steered is a share of all.
+        assert_eq!((all.out_of_order, all.steering_pct.unwrap().round()), (14.0, 67.0));
+        assert_eq!(all.by_core_pct, [(0, 0.0), (1, 51.0)].into());
+        assert_eq!(Traffic::of_runs(&[]), None);
     }
 }

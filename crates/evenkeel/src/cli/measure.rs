@@ -110,9 +110,15 @@ pub struct SaisBenchArgs {
     /// In a minute or two: few rows, few runs, no certainty.
     #[arg(long, conflicts_with = "measure_pm")]
     pub quick: bool,
+    /// Measure nothing: show what an earlier --json wrote (with --markdown, as a page).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["measure_pm", "parts", "quick"])]
+    pub from: Option<PathBuf>,
     /// Write the rows as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write everything as a Markdown page.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
 }
 
 /// `evenkeel bench capability`.

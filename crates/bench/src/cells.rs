@@ -1,0 +1,45 @@
+//! A table of text, for terminals and for pages.
+
+use std::fmt::{self, Write as _};
+
+use comfy_table::{CellAlignment, Table, presets};
+
+/// Cells as text, and which columns are numbers.
+pub struct Cells {
+    /// Above the columns.
+    pub header: Vec<String>,
+    /// Columns that are aligned to the right.
+    pub numbers: &'static [usize],
+    /// Each as long as the header.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Cells {
+    /// For a terminal.
+    pub fn terminal(self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(self.header);
+        table.add_rows(self.rows);
+        for (index, column) in table.column_iter_mut().enumerate() {
+            if self.numbers.contains(&index) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table.to_string()
+    }
+
+    /// For a page.
+    ///
+    /// # Errors
+    /// None, into a String.
+    pub fn markdown(&self, text: &mut String) -> fmt::Result {
+        writeln!(text, "| {} |", self.header.join(" | "))?;
+        let rule = (0..self.header.len())
+            .map(|column| if self.numbers.contains(&column) { "---:" } else { "---" });
+        writeln!(text, "| {} |", rule.collect::<Vec<_>>().join(" | "))?;
+        for row in &self.rows {
+            writeln!(text, "| {} |", row.join(" | "))?;
+        }
+        Ok(())
+    }
+}
