@@ -187,13 +187,7 @@ impl Work for Attached {
         if !self.steering.is_alive() {
             return Ok(false);
         }
-        let here = online_cpus()?.difference(&self.steering.leaving()?);
-        let cores = self.allowed.intersection(&here);
-        if cores != *self.steering.cores() {
-            let before = self.steering.cores();
-            tracing::warn!("packets are now sent to CPUs {cores} (before: {before})");
-            self.steering.use_cores(&cores)?;
-        }
+        self.steering.follow_cpus(&self.allowed.intersection(&online_cpus()?))?;
         match self.steering.review(self.guarded.as_mut()) {
             // Somebody else has the device or a knob now: packets pass, and it may be had again later.
             Err(why @ (SteeringError::Attach(_) | SteeringError::FlowSteering(_))) => {
@@ -205,7 +199,8 @@ impl Work for Attached {
             self.steering.hold(guarded)?;
         }
         if let Some(load) = &mut self.load {
-            self.steering.rank(&load.ranking(&cores))?;
+            let ranking = load.ranking(self.steering.cores());
+            self.steering.rank(&ranking)?;
         }
         if let Some(silent) = &mut self.silent {
             for server in self.steering.silent_servers()? {

@@ -61,8 +61,8 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 
 const SETTINGS: &str = ".rodata.settings";
 const LIVE: &str = ".data.live";
-/// `leaving`: a byte for each CPU.
-const LEAVING: &str = ".data.leaving";
+/// `changes`: a number for each CPU, odd while it goes or is gone.
+const CHANGES: &str = ".data.changes";
 const FLOWS: &str = "flows";
 const THREADS: &str = "threads";
 /// The object's variables that begin with 0, which are the counters; named after it.
@@ -108,7 +108,9 @@ pub struct Steering {
     cores: CpuSet,
     live: RawLive,
     live_map: MapHandle,
-    leaving: MapHandle,
+    changes_map: MapHandle,
+    /// As `follow_cpus` saw them last.
+    changes: Vec<u32>,
     flows: MapHandle,
     threads: MapHandle,
     cpus: MapHandle,
@@ -143,7 +145,8 @@ impl Steering {
         }
         let mut steering = Self {
             live_map: map::<RawLive>(&object, LIVE)?,
-            leaving: map::<[u8; MAX_CPUS]>(&object, LEAVING)?,
+            changes_map: map::<[u32; MAX_CPUS]>(&object, CHANGES)?,
+            changes: vec![0; MAX_CPUS],
             flows: map::<RawFlow>(&object, FLOWS)?,
             threads: map::<[u32; 2]>(&object, THREADS)?,
             cpus: map::<RawCpus>(&object, CPUS)?,
@@ -225,21 +228,41 @@ impl Steering {
         self.write_live()
     }
 
-    /// The CPUs that are about to go offline, or have gone since this was attached.
+    /// Follows CPUs that have come or gone: from now on packets may be sent to those of `cores` that do
+    /// not go offline. A CPU that went and came back gets a thread anew.
     ///
     /// # Errors
     /// The kernel refused.
-    pub fn leaving(&self) -> Result<CpuSet, SteeringError> {
-        let read = self.leaving.lookup(&[0; 4], MapFlags::ANY);
+    pub fn follow_cpus(&mut self, cores: &CpuSet) -> Result<(), SteeringError> {
+        let changes = self.changes()?;
+        let pairs = (0..).zip(self.changes.iter().zip(&changes));
+        let changed = pairs.filter(|(_, (before, now))| before != now).map(|(cpu, _)| cpu);
+        let stayed = cores.difference(&changed.collect());
+        let cores = cores.difference(&leaving(&changes));
+        self.changes = changes;
+        for cores in [&stayed, &cores] {
+            if *cores != self.cores {
+                let before = &self.cores;
+                tracing::warn!("packets are now sent to CPUs {cores} (before: {before})");
+                self.use_cores(cores)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn changes(&self) -> Result<Vec<u32>, SteeringError> {
+        let read = self.changes_map.lookup(&[0; 4], MapFlags::ANY);
         let read = read.map_err(bpf("reading which CPUs go"))?.unwrap_or_default();
-        Ok((0..).zip(read).filter(|(_, leaves)| *leaves != 0).map(|(cpu, _)| cpu).collect())
+        let changes = read.chunks_exact(4).map(bytemuck::try_pod_read_unaligned).collect();
+        let changes: Result<Vec<u32>, _> = changes;
+        Ok(changes.map_err(|_| ObjectError::Mismatch(CHANGES))?)
     }
 
     fn write_live(&mut self) -> Result<(), SteeringError> {
         loop {
-            let leaving = self.leaving()?;
+            let changes = self.changes()?;
             self.live.rules.fill(RULE_REFUSED);
-            for core in self.cores.difference(&leaving).iter() {
+            for core in self.cores.difference(&leaving(&changes)).iter() {
                 if let Some(rule) = self.live.rules.get_mut(core as usize) {
                     *rule = self.auto.as_ref().map_or(RULE_ALLOWED, |auto| auto.rule(core));
                 }
@@ -248,7 +271,7 @@ impl Steering {
                 .update(&[0; 4], bytemuck::bytes_of(&self.live), MapFlags::ANY)
                 .map_err(bpf("writing which cores may be used"))?;
             // A CPU that began to go meanwhile was refused before this allowed it again.
-            if leaving == self.leaving()? {
+            if changes == self.changes()? {
                 return Ok(());
             }
         }
@@ -449,6 +472,11 @@ impl Steering {
         });
         Ok(flows.collect())
     }
+}
+
+/// The CPUs that go offline, or have gone.
+fn leaving(changes: &[u32]) -> CpuSet {
+    (0..).zip(changes).filter(|(_, changes)| *changes % 2 == 1).map(|(cpu, _)| cpu).collect()
 }
 
 /// The one of the programs that fits.
