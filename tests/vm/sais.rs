@@ -4,12 +4,15 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use evenkeel_journal::affinity;
 use serde_json::Value;
 
 use crate::Test;
 use crate::hotplug::switch;
+use crate::storms::{set_real_time, spin};
 use crate::support::*;
 
 /// On a kernel that does not tell when a thread receives.
@@ -20,6 +23,7 @@ pub const TESTS: &[Test] = &[
     Test { name: "sais::packets_go_to_their_consumer", run: packets_go_to_their_consumer },
     Test { name: "sais::hints_come_back_on_one_machine", run: hints_come_back_on_one_machine },
     Test { name: "sais::the_kernel_takes_every_program", run: the_kernel_takes_every_program },
+    Test { name: "sais::a_core_without_time_is_left", run: a_core_without_time_is_left },
     Test { name: "sais::a_cpu_that_goes_is_left", run: a_cpu_that_goes_is_left },
     Test { name: "sais::a_cpu_is_left_before_it_goes", run: a_cpu_is_left_before_it_goes },
 ];
@@ -54,6 +58,12 @@ impl<'a> Steering<'a> {
         let mut answers: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
         answers.retain(|answer| answer.get("device").is_some());
         answers[0]["cores"][cpu.to_string()].clone()
+    }
+
+    /// A counter of both CPUs together.
+    fn count(&self, name: &str) -> u64 {
+        let counts = [0, 1].map(|cpu| self.core(cpu)["counters"][name].as_u64().unwrap());
+        counts.iter().sum()
     }
 
     fn end(mut self) {
@@ -138,6 +148,58 @@ fn the_kernel_takes_every_program() {
     }
 }
 
+/// Runs from now on on CPU 1, before all ordinary tasks.
+fn be_urgent(priority: i32) {
+    let tid = nix::unistd::gettid().as_raw();
+    affinity::set(tid, &just(1)).unwrap();
+    set_real_time(tid, priority);
+}
+
+/// A steering thread comes before ordinary tasks; where real-time tasks leave it no time either, packets
+/// are processed where they arrive.
+fn a_core_without_time_is_left() {
+    loopback_up();
+    let host = Host::new();
+    // It would pay.
+    let steering = Steering::start(&host, &["--policy", "auto", "--strip-us", "100,1"]);
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            affinity::set(nix::unistd::gettid().as_raw(), &just(0)).unwrap();
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.read_exact(&mut [0]).is_ok() {
+                stream.write_all(&[7; 1 << 16]).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            be_urgent(2);
+            let mut stream = TcpStream::connect(address).unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                stream.write_all(&[1]).unwrap();
+                stream.read_exact(&mut [0; 1 << 16]).unwrap();
+            }
+        });
+        wait_for("it to steer", || steering.count("steered") > 100);
+        scope.spawn(|| {
+            be_urgent(1);
+            let start = Instant::now();
+            while !is_over.load(Ordering::Relaxed) && start.elapsed() < PATIENCE {
+                spin(Duration::from_millis(1));
+            }
+        });
+        wait_for("packets to be left where they arrive", || steering.count("left") > 0);
+        let before = ["left", "steered"].map(|name| steering.count(name));
+        wait_for("more of them", || steering.count("left") > before[0] + 100);
+        let more = steering.count("steered") - before[1];
+        assert!(more < 100, "{more} packets were still steered");
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(steering.count("dropped"), 0);
+    steering.end();
+}
+
 fn a_cpu_that_goes_is_left() {
     loopback_up();
     let host = Host::new();
@@ -160,10 +222,7 @@ fn a_cpu_is_left_before_it_goes() {
     loopback_up();
     let host = Host::new();
     let steering = Steering::start(&host, &["--policy", "dedicated:1"]);
-    let count = |name: &str| {
-        let counts = [0, 1].map(|cpu| steering.core(cpu)["counters"][name].as_u64().unwrap());
-        counts.iter().sum::<u64>()
-    };
+    let count = |name| steering.count(name);
     transfer(0, 0);
     let steered = count("steered");
     assert!(steered >= 100, "{steered}");

@@ -58,6 +58,7 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
         "segments out of order",
         "runner against dedicated:0",
         "who is pinned",
+        "of those sent in order",
         "after the first round trip",
     ] {
         assert!(is_about(what), "{what}: {aims:?}");

@@ -194,17 +194,23 @@ fn at_least(judged: &Judged, factor: f64) -> Reached {
 }
 
 /// What is wanted of one connection's packets.
-pub(super) fn of_placement(placement: &Placement) -> [Aim; 3] {
+pub(super) fn of_placement(placement: &Placement) -> [Aim; 4] {
     let aim = |what: &str, pct: f64, least_pct: f64| Aim {
         what: what.into(),
         found: format!("{pct:.2} %"),
         wanted: Some(format!("{least_pct} %")),
         reached: Some(if pct >= least_pct { Reached::Reached } else { Reached::Missed }),
     };
-    let Placement { pinned_pct, moved_pct, hinted_pct } = *placement;
+    let Placement { pinned_pct, moved_pct, disordered, segments, hinted_pct } = *placement;
     [
         aim("runner: packets on the core of their consumer, who is pinned", pinned_pct, PINNED_PCT),
         aim("runner: the same from 10 ms after the consumer has moved", moved_pct, MOVED_PCT),
+        Aim {
+            what: "runner: segments of both that came out of order, of those sent in order".into(),
+            found: format!("{disordered} of {segments}"),
+            wanted: Some("0".into()),
+            reached: Some(if disordered == 0 { Reached::Reached } else { Reached::Missed }),
+        },
         aim(
             "hint mode: of the data that left the server after the first round trip, with a hint",
             hinted_pct,
@@ -304,12 +310,13 @@ mod tests {
 
     #[test]
     fn packets_just_short_of_what_is_wanted_miss_it() {
-        let reached = |pinned_pct, moved_pct, hinted_pct| {
-            let aims = of_placement(&Placement { pinned_pct, moved_pct, hinted_pct });
-            aims.map(|aim| aim.reached == Some(Reached::Reached))
+        let reached = |pinned_pct, moved_pct, disordered, hinted_pct| {
+            let segments = 1000;
+            let found = Placement { pinned_pct, moved_pct, disordered, segments, hinted_pct };
+            of_placement(&found).map(|aim| aim.reached == Some(Reached::Reached))
         };
-        assert_eq!(reached(99.9, 99.0, 100.0), [true; 3]);
-        assert_eq!(reached(99.89, 98.99, 99.99), [false; 3]);
+        assert_eq!(reached(99.9, 99.0, 0, 100.0), [true; 4]);
+        assert_eq!(reached(99.89, 98.99, 1, 99.99), [false; 4]);
     }
 
     #[test]

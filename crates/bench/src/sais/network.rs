@@ -19,6 +19,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 /// The client's end of the cable.
 pub const DEVICE: &str = "client0";
+/// The server's.
+const SERVER_DEVICE: &str = "server0";
 /// The server's address.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 2);
 
@@ -84,14 +86,14 @@ impl Namespace {
         Ok(())
     }
 
-    /// Writes a knob of the client's receive queue, as its namespace's own /sys has it.
-    fn write_queue_knob(&self, name: &str, value: &str) -> Result<()> {
+    /// Writes a knob of a device's receive queue, as its namespace's own /sys has it.
+    fn write_queue_knob(&self, device: &str, name: &str, value: &str) -> Result<()> {
         self.within(|| {
             unshare(CloneFlags::CLONE_NEWNS)?;
             let none: Option<&str> = None;
             mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
             mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)?;
-            let path = format!("/sys/class/net/{DEVICE}/queues/rx-0/{name}");
+            let path = format!("/sys/class/net/{device}/queues/rx-0/{name}");
             fs::write(&path, value).with_context(|| format!("cannot write {path}"))
         })
     }
@@ -113,8 +115,8 @@ impl Network {
     pub fn new(gbit_per_s: Option<u32>) -> Result<Self> {
         let (client, server) = (Namespace::new()?, Namespace::new()?);
         let path = format!("/proc/{}/fd/{}", std::process::id(), server.0.as_raw_fd());
-        client.ip(&format!("link add {DEVICE} type veth peer name server0 netns {path}"))?;
-        for (namespace, device, end) in [(&client, DEVICE, 1), (&server, "server0", 2)] {
+        client.ip(&format!("link add {DEVICE} type veth peer name {SERVER_DEVICE} netns {path}"))?;
+        for (namespace, device, end) in [(&client, DEVICE, 1), (&server, SERVER_DEVICE, 2)] {
             namespace.ip(&format!("address add 198.18.1.{end}/24 dev {device}"))?;
             namespace.ip(&format!("link set {device} up"))?;
             if let Some(rate) = gbit_per_s {
@@ -132,8 +134,19 @@ impl Network {
     /// # Errors
     /// The kernel refused.
     pub fn spread(&self, cpus: &CpuSet) -> Result<()> {
-        let word = cpus.as_words().first().copied().unwrap_or(0);
-        self.client.write_queue_knob("rps_cpus", &format!("{word:x}"))
+        self.client.write_queue_knob(DEVICE, "rps_cpus", &mask(cpus))
+    }
+
+    /// Has all packets leave the server on one CPU, if its program runs there: as if they arrived by a
+    /// card with one queue, in the order in which they were sent. (What comes over such a cable is
+    /// processed where it was sent, and a server also sends where it is told of the ends of earlier
+    /// packets: on any CPU.)
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn keep_order(&self, sending: u32) -> Result<()> {
+        let sending = mask(&[sending].into_iter().collect());
+        self.server.write_queue_knob(SERVER_DEVICE, "rps_cpus", &sending)
     }
 
     /// Receive flow steering with so many entries; 0: off.
@@ -141,8 +154,13 @@ impl Network {
     /// # Errors
     /// The kernel refused.
     pub fn follow_flows(&self, entries: u32) -> Result<()> {
-        self.client.write_queue_knob("rps_flow_cnt", &entries.to_string())
+        self.client.write_queue_knob(DEVICE, "rps_flow_cnt", &entries.to_string())
     }
+}
+
+/// As knobs have it, of the first 64 CPUs.
+fn mask(cpus: &CpuSet) -> String {
+    format!("{:x}", cpus.as_words().first().copied().unwrap_or(0))
 }
 
 /// The table of receive flow steering, which is the whole machine's: what it was is written to the

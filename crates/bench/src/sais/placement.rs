@@ -1,5 +1,5 @@
-//! Where the packets of one connection are processed whose consumer is pinned, or moves; and whether hints
-//! come back, by what a server's device sends.
+//! Where the packets of one connection are processed whose consumer is pinned, or moves, and in which order
+//! they arrive; and whether hints come back, by what a server's device sends.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -21,6 +21,7 @@ use nix::unistd::gettid;
 use super::arrivals::{Arrivals, share_pct};
 use super::contestant::Contestant;
 use super::network::{Network, SERVER};
+use super::traffic::out_of_order;
 
 const PORT: u16 = 9001;
 /// Nobody waits longer for a strip.
@@ -41,6 +42,10 @@ pub(super) struct Placement {
     pub pinned_pct: f64,
     /// Of a consumer that moves, from 10 ms after each move on.
     pub moved_pct: f64,
+    /// Segments that came out of order to the two of them, ...
+    pub disordered: u64,
+    /// ... and all.
+    pub segments: u64,
     /// Of the packets of data that a server sends after the first round trip, those with a hint.
     pub hinted_pct: f64,
 }
@@ -55,13 +60,17 @@ pub(super) fn measure(executable: &Path, cpus: &CpuSet, time: Duration) -> Resul
     };
     let seen = |who: Contestant, stops: &[u32]| -> Result<Seen> {
         let network = Network::new(None)?;
+        network.keep_order(sending)?;
         let _in_charge = who.begin(executable, &network, cpus)?;
         consume(&network, sending, stops, time)
     };
     let (runner, hint) = (Contestant::Flow("runner"), Contestant::Hint("issuer"));
+    let (pinned, moved) = (seen(runner, &[consuming])?, seen(runner, &[consuming, sending])?);
     Ok(Placement {
-        pinned_pct: seen(runner, &[consuming])?.home_pct()?,
-        moved_pct: seen(runner, &[consuming, sending])?.home_pct()?,
+        pinned_pct: pinned.home_pct()?,
+        moved_pct: moved.home_pct()?,
+        disordered: pinned.disordered + moved.disordered,
+        segments: pinned.segments + moved.segments,
         hinted_pct: seen(hint, &[consuming])?.hinted_pct()?,
     })
 }
@@ -70,6 +79,8 @@ pub(super) fn measure(executable: &Path, cpus: &CpuSet, time: Duration) -> Resul
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     arrivals: Arrivals,
+    disordered: u64,
+    segments: u64,
     /// Packets of data with a hint, and without, after the first with one.
     hinted: u64,
     bare: u64,
@@ -110,6 +121,7 @@ fn consume(network: &Network, sending: u32, stops: &[u32], time: Duration) -> Re
         seen
     })?;
     (seen.hinted, seen.bare) = cable.hinted_and_bare();
+    (seen.disordered, seen.segments) = out_of_order(&network.client)?;
     Ok(seen)
 }
 

@@ -59,9 +59,9 @@ impl Traffic {
         let share = |share: f64| share * 100.0;
         Ok(Self {
             retransmitted: of(&server, "RetransSegs"),
-            out_of_order: of(&client, "TCPOFOQueue"),
-            segments: of(&client, "InSegs"),
-            predicted_pct: share(predicted / of(&client, "InSegs").max(1.0)),
+            out_of_order: of(&client, OUT_OF_ORDER),
+            segments: of(&client, SEGMENTS),
+            predicted_pct: share(predicted / of(&client, SEGMENTS).max(1.0)),
             home_pct: arrivals.home_pct(),
             by_core_pct: arrivals.by_core_pct(),
             steered_home_pct: statistics.as_ref().and_then(Statistics::share_at_home).map(share),
@@ -102,6 +102,21 @@ impl Traffic {
 
 /// What `auto` says of its XDP mode while it has no use for the program.
 const NOT_ON_DEVICE: &str = "no";
+
+/// Counters of the kernel.
+const SEGMENTS: &str = "InSegs";
+const OUT_OF_ORDER: &str = "TCPOFOQueue";
+
+/// Of the segments that a namespace received so far, those that came before others that they follow;
+/// and all of them.
+///
+/// # Errors
+/// The kernel's counters cannot be read.
+pub(super) fn out_of_order(namespace: &Namespace) -> Result<(u64, u64)> {
+    let counters = counters(namespace)?;
+    let of = |name| counters.get(name).copied().unwrap_or(0.0) as u64;
+    Ok((of(OUT_OF_ORDER), of(SEGMENTS)))
+}
 
 /// The counters of a namespace, those of TCP, by name.
 fn counters(namespace: &Namespace) -> Result<BTreeMap<String, f64>> {
