@@ -15,7 +15,7 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
     let before = std::fs::read_to_string(flow_table).unwrap();
     let path = host.path("sais.json");
     // Real programs take part where they were fetched.
-    let parts = ["--parts", "memory,network"];
+    let parts = ["--parts", "memory,network,placement"];
     let words =
         [&["bench", "sais", "--quick", "--json", path.to_str().unwrap()], &parts[..]].concat();
     let page = |words: &[&str]| {

@@ -94,6 +94,7 @@ fn pairs() -> Vec<Pair> {
     }
     let balanced = Contestant::Flow("least-loaded");
     pairs.push(pair(auto, balanced, Figure::Goodput, Want::Better));
+    pairs.push(pair(auto, balanced, Figure::CpuTime, Want::Better));
     let dedicated = Contestant::Flow("dedicated:0");
     let at_least = Want::AtLeast(VS_DEDICATED);
     pairs.push(pair(Contestant::Flow("runner"), dedicated, Figure::Goodput, at_least));
@@ -336,8 +337,9 @@ mod tests {
         assert_eq!(reached("auto against none, goodput"), Some(Reached::Reached));
         assert_eq!(reached("auto against none, CPU-s/GB"), Some(Reached::Missed));
         assert_eq!(reached("auto against least-loaded, goodput"), Some(Reached::Reached));
+        assert_eq!(reached("auto against least-loaded, CPU-s/GB"), Some(Reached::Missed));
         assert_eq!(reached("runner against dedicated:0, goodput"), Some(Reached::Missed));
-        assert_eq!(aims.len(), 4, "who takes no part is compared with nobody: {aims:?}");
+        assert_eq!(aims.len(), 5, "who takes no part is compared with nobody: {aims:?}");
         let table = table(&aims).terminal();
         assert!(table.contains("1.500 (1.500 - 1.500), better"), "{table}");
         assert!(table.contains("1.053 (1.053 - 1.053), better"), "{table}");

@@ -62,6 +62,7 @@ use arrivals::Arrivals;
 use contestant::Contestant;
 use memory::Files;
 use network::Network;
+use packet_cost::PacketCost;
 use parallel::Load;
 use programs::{Program, Programs};
 use traffic::Traffic;
@@ -110,6 +111,8 @@ pub enum Part {
     Memory,
     /// Parallel reads between two namespaces.
     Network,
+    /// Where the packets of one connection are processed, in which order, and whether hints come back.
+    Placement,
     /// Programs of the distribution between them.
     Programs,
     /// What a packet costs, in a virtual machine.
@@ -118,12 +121,14 @@ pub enum Part {
 
 impl Part {
     /// All, in the order in which they are measured.
-    pub const ALL: [Self; 4] = [Self::Memory, Self::Network, Self::Programs, Self::Packets];
+    pub const ALL: [Self; 5] =
+        [Self::Memory, Self::Network, Self::Placement, Self::Programs, Self::Packets];
 
     fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Network => "network",
+            Self::Placement => "placement",
             Self::Programs => "programs",
             Self::Packets => "packets",
         }
@@ -261,7 +266,8 @@ fn measure_all(options: &Options, cpus: &CpuSet, report: &mut SaisReport) -> Res
     };
     let measured = experiment.measure()?;
     (report.rows, report.aims) = (measured.rows, measured.aims);
-    if is_asked(Part::Network) {
+    report.aims.extend(report.packet_costs.iter().map(PacketCost::aim));
+    if is_asked(Part::Placement) {
         let placement = placement::measure(&options.executable, cpus, experiment.times.measured)?;
         report.aims.extend(aims::of_placement(&placement));
     }

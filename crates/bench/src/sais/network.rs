@@ -115,7 +115,8 @@ impl Network {
     pub fn new(gbit_per_s: Option<u32>) -> Result<Self> {
         let (client, server) = (Namespace::new()?, Namespace::new()?);
         let path = format!("/proc/{}/fd/{}", std::process::id(), server.0.as_raw_fd());
-        client.ip(&format!("link add {DEVICE} type veth peer name {SERVER_DEVICE} netns {path}"))?;
+        client
+            .ip(&format!("link add {DEVICE} type veth peer name {SERVER_DEVICE} netns {path}"))?;
         for (namespace, device, end) in [(&client, DEVICE, 1), (&server, SERVER_DEVICE, 2)] {
             namespace.ip(&format!("address add 198.18.1.{end}/24 dev {device}"))?;
             namespace.ip(&format!("link set {device} up"))?;

@@ -20,6 +20,9 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInpu
 use nix::unistd::gettid;
 use serde::{Deserialize, Serialize};
 
+use super::aims::Aim;
+use crate::guest::Reached;
+
 /// bpf/bare.bpf.c, compiled by build.rs.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bare.bpf.o"));
 
@@ -70,17 +73,22 @@ pub struct PacketCost {
 }
 
 impl PacketCost {
-    /// In a sentence.
-    pub fn sentence(&self) -> String {
+    /// Whether what was wanted was reached.
+    pub(super) fn aim(&self) -> Aim {
         let Self { mode, policy, total, find, redirect, ask, own, wanted_most, .. } = self;
         let kind = if self.is_redirected { "handed over" } else { "left where it is wanted" };
-        let verdict = if own <= wanted_most { "reached" } else { "missed" };
-        format!(
-            "A packet that is {kind} ({mode} mode, {policy}) takes {total} instructions: {own} of the \
-             program's own ({wanted_most} at most are wanted: {verdict}), and in the kernel {find} to \
-             find the connection, {ask} to ask where its consumer runs, {redirect} to choose the other \
-             core's queue."
-        )
+        let is_reached = own <= wanted_most;
+        Aim {
+            what: format!(
+                "instructions of our own program for a packet that is {kind}, {mode} mode, {policy}"
+            ),
+            found: format!(
+                "{own} (of {total}: in the kernel {find} to find the connection, {ask} to ask where its \
+                 consumer runs, {redirect} to choose a queue)"
+            ),
+            wanted: Some(format!("{wanted_most} at most")),
+            reached: Some(if is_reached { Reached::Reached } else { Reached::Missed }),
+        }
     }
 }
 
@@ -279,5 +287,29 @@ impl Bare {
             ensure!(output.return_value != XDP_ABORTED, "{name} does not do what it is for");
             Ok(output.duration.as_nanos() as u64)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_that_takes_more_than_is_wanted_misses_it() {
+        let cost = |own| PacketCost {
+            mode: "hint".into(),
+            policy: "issuer".into(),
+            is_redirected: true,
+            total: own + 297,
+            find: 259,
+            redirect: 38,
+            ask: 0,
+            own,
+            wanted_most: MOST_HINT,
+        };
+        let aims = [MOST_HINT, MOST_HINT + 1].map(|own| cost(own).aim());
+        assert!(aims[0].found.starts_with("120 (of 417: in the kernel 259 to find"), "{aims:?}");
+        let reached = aims.map(|aim| aim.reached);
+        assert_eq!(reached, [Some(Reached::Reached), Some(Reached::Missed)]);
     }
 }

@@ -181,8 +181,7 @@ impl SaisReport {
 
     /// What is said beside the tables.
     pub(super) fn remarks(&self) -> Vec<String> {
-        let costs = self.packet_costs.iter().map(PacketCost::sentence);
-        self.sentences().into_iter().chain(costs).chain(self.said.clone()).collect()
+        self.sentences().into_iter().chain(self.said.clone()).collect()
     }
 
     /// The rows.

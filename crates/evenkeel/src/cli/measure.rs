@@ -100,8 +100,10 @@ pub struct SaisBenchArgs {
     /// Only measure P and M of the paper's analysis, for `evenkeel sais model`.
     #[arg(long)]
     pub measure_pm: bool,
-    /// Only these parts: memory (strips in memory), network (parallel reads), programs (nginx and
-    /// iperf3, which `scripts/programs` fetches), packets (what a packet costs, in a virtual machine).
+    /// Only these parts: memory (strips in memory), network (parallel reads), placement (where and
+    /// in which order one connection's packets are processed, and whether hints come back; in seconds),
+    /// programs (nginx and iperf3, which `scripts/programs` fetches), packets (what a packet costs, in a
+    /// virtual machine).
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "measure_pm")]
     pub parts: Vec<SaisPart>,
     /// In the virtual machine: measure what a packet costs.
