@@ -173,6 +173,8 @@ fn a_core_without_time_is_left() {
     let steering = Steering::start(&host, &["--policy", "auto", "--strip-us", "100,1"]);
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
+    // Of packets that arrive on CPU 0: the requests come the other way.
+    let count = |name: &str| steering.core(0)["counters"][name].as_u64().unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _over = Over(&is_over);
@@ -193,7 +195,7 @@ fn a_core_without_time_is_left() {
                 std::thread::sleep(Duration::from_millis(4));
             }
         });
-        wait_for("it to steer", || steering.count("steered") > 100);
+        wait_for("it to steer", || count("steered") > 100);
         scope.spawn(|| {
             be_urgent(1);
             let start = Instant::now();
@@ -201,11 +203,11 @@ fn a_core_without_time_is_left() {
                 spin(Duration::from_millis(1));
             }
         });
-        wait_for("packets to be left where they arrive", || steering.count("left") > 0);
-        let before = ["left", "steered"].map(|name| steering.count(name));
-        wait_for("more of them", || steering.count("left") > before[0] + 100);
-        let more = steering.count("steered") - before[1];
-        assert!(more < 100, "{more} packets were still steered");
+        wait_for("packets to be left where they arrive", || count("left") > 0);
+        let before = ["left", "steered"].map(count);
+        wait_for("more of them", || count("left") > before[0] + 100);
+        let more = count("steered") - before[1];
+        assert!(more < 10, "{more} packets were still steered");
     });
     assert_eq!(steering.count("dropped"), 0);
     steering.end();

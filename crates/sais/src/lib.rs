@@ -16,6 +16,7 @@
 //! | `cgroup` | the cgroups by whose sockets hints are written |
 //! | `object` | a BPF object of ours in the kernel |
 //! | `records` | what `bpf/sais/intf.h` lays out |
+//! | `changes` | CPUs that go offline and come back |
 //! | `steering` | loaded, attached, fed, read |
 //! | `hold` | who waits for data stays on its core |
 //! | `flow_steering` | the kernel's own steering in the place of ours |
@@ -32,6 +33,7 @@
 mod attachment;
 mod auto;
 mod cgroup;
+mod changes;
 mod cost;
 mod device;
 mod flow_steering;

@@ -16,6 +16,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
 use crate::attachment::{AttachError, Attachment};
 use crate::auto::{Auto, AutoError};
 use crate::cgroup::{Cgroup, CgroupError};
+use crate::changes::{Change, Changes, leaving};
 use crate::device::Device;
 use crate::flow_steering::{FlowSteering, FlowSteeringError};
 use crate::hold::{Hold, HoldError};
@@ -61,8 +62,6 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 
 const SETTINGS: &str = ".rodata.settings";
 const LIVE: &str = ".data.live";
-/// `changes`: a number for each CPU, odd while it goes or is gone.
-const CHANGES: &str = ".data.changes";
 const FLOWS: &str = "flows";
 const THREADS: &str = "threads";
 /// The object's variables that begin with 0, which are the counters; named after it.
@@ -108,9 +107,7 @@ pub struct Steering {
     cores: CpuSet,
     live: RawLive,
     live_map: MapHandle,
-    changes_map: MapHandle,
-    /// As `follow_cpus` saw them last.
-    changes: Vec<u32>,
+    changes: Changes,
     flows: MapHandle,
     threads: MapHandle,
     cpus: MapHandle,
@@ -145,8 +142,7 @@ impl Steering {
         }
         let mut steering = Self {
             live_map: map::<RawLive>(&object, LIVE)?,
-            changes_map: map::<[u32; MAX_CPUS]>(&object, CHANGES)?,
-            changes: vec![0; MAX_CPUS],
+            changes: Changes::new(&object)?,
             flows: map::<RawFlow>(&object, FLOWS)?,
             threads: map::<[u32; 2]>(&object, THREADS)?,
             cpus: map::<RawCpus>(&object, CPUS)?,
@@ -234,12 +230,8 @@ impl Steering {
     /// # Errors
     /// The kernel refused.
     pub fn follow_cpus(&mut self, cores: &CpuSet) -> Result<(), SteeringError> {
-        let changes = self.changes()?;
-        let pairs = (0..).zip(self.changes.iter().zip(&changes));
-        let changed = pairs.filter(|(_, (before, now))| before != now).map(|(cpu, _)| cpu);
-        let stayed = cores.difference(&changed.collect());
-        let cores = cores.difference(&leaving(&changes));
-        self.changes = changes;
+        let Change { changed, leaving } = self.changes.since()?;
+        let (stayed, cores) = (cores.difference(&changed), cores.difference(&leaving));
         for cores in [&stayed, &cores] {
             if *cores != self.cores {
                 let before = &self.cores;
@@ -250,17 +242,9 @@ impl Steering {
         Ok(())
     }
 
-    fn changes(&self) -> Result<Vec<u32>, SteeringError> {
-        let read = self.changes_map.lookup(&[0; 4], MapFlags::ANY);
-        let read = read.map_err(bpf("reading which CPUs go"))?.unwrap_or_default();
-        let changes = read.chunks_exact(4).map(bytemuck::try_pod_read_unaligned).collect();
-        let changes: Result<Vec<u32>, _> = changes;
-        Ok(changes.map_err(|_| ObjectError::Mismatch(CHANGES))?)
-    }
-
     fn write_live(&mut self) -> Result<(), SteeringError> {
         loop {
-            let changes = self.changes()?;
+            let changes = self.changes.read()?;
             self.live.rules.fill(RULE_REFUSED);
             for core in self.cores.difference(&leaving(&changes)).iter() {
                 if let Some(rule) = self.live.rules.get_mut(core as usize) {
@@ -271,7 +255,7 @@ impl Steering {
                 .update(&[0; 4], bytemuck::bytes_of(&self.live), MapFlags::ANY)
                 .map_err(bpf("writing which cores may be used"))?;
             // A CPU that began to go meanwhile was refused before this allowed it again.
-            if changes == self.changes()? {
+            if changes == self.changes.read()? {
                 return Ok(());
             }
         }
@@ -472,11 +456,6 @@ impl Steering {
         });
         Ok(flows.collect())
     }
-}
-
-/// The CPUs that go offline, or have gone.
-fn leaving(changes: &[u32]) -> CpuSet {
-    (0..).zip(changes).filter(|(_, changes)| *changes % 2 == 1).map(|(cpu, _)| cpu).collect()
 }
 
 /// The one of the programs that fits.
