@@ -83,6 +83,7 @@ static BOOTS: &[Boot] = &[
             invariants::COMBINED,
             shield::TESTS,
             sais::TESTS,
+            sais::ONCE,
         ],
     },
     Boot {
