@@ -221,8 +221,8 @@ mod tests {
 
     #[test]
     fn packets_are_counted_once_and_their_share_is_of_those_with_a_consumer() {
-        let counters = [6, 1, 1, 1, 50, 60, 70, 1, 0, 9, 9, 9, 8, 8, 8, 8, 8, 8, 8];
-        let raw = RawCpu { counters, pad: [0; 5] };
+        let counters = [6, 1, 1, 1, 50, 60, 70, 1, 0, 9, 9, 9, 8, 8, 8, 8, 8, 8, 8, 9];
+        let raw = RawCpu { counters, pad: [0; 4] };
         let statistics = Statistics {
             cores: [(0, Core::new(true, &raw)), (5, Core::new(false, &raw))].into(),
             ..Statistics::default()
