@@ -57,6 +57,7 @@ fn packets_are_measured_and_written() {
     assert!(run.status.success(), "{run:?}");
     assert_eq!(ids(&json), ["one-gigabit", "figure-5", "figure-6", "figure-12", "figure-14"]);
     let page = std::fs::read_to_string(docs.join("001.md")).unwrap();
+    assert!(page.contains("- others, in the most disturbed row: "), "{page}");
     assert!(page.contains("no hardware counters here"), "{page}");
     for picture in ["goodput-1g", "cpu-1g", "goodput-3g", "goodput-clients", "figure-14"] {
         assert!(page.contains(&format!("(001/{picture}.svg)")), "{page}");

@@ -6,6 +6,7 @@
 //! the least loaded cores; here that is `sais attach --policy least-loaded`, which does so for each
 //! request.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
@@ -62,6 +63,8 @@ struct Scale<'a> {
     cpus: &'a CpuSet,
     is_quick: bool,
     runs: usize,
+    /// What others took of the machine in the row where that was the most, in %.
+    worst_foreign_pct: Cell<f64>,
 }
 
 /// Measures these parts; `so_far` gets the study after each of them, so that nothing is lost. A part
@@ -81,6 +84,7 @@ fn measure(
         cpus: &cpus,
         is_quick: options.quick,
         runs: options.runs.unwrap_or(usual),
+        worst_foreign_pct: Cell::new(0.0),
     };
     let mut study = Study {
         paper: PAPER.number.to_owned(),
@@ -99,6 +103,8 @@ fn measure(
         };
         crate::interrupt::check()?;
         study.parts.push(Part::measured(id, measured, scale.is_quick));
+        let worst = format!("{:.1} % of the CPU time", scale.worst_foreign_pct.get());
+        study.machine.notes.insert("others, in the most disturbed row".into(), worst);
         so_far(&study)?;
     }
     Ok(study)
@@ -122,7 +128,10 @@ impl Scale<'_> {
         let Self { executable, cpus, .. } = self;
         let experiment =
             Experiment { executable, cpus, plan, times, applications, reads, programs: None };
-        experiment.measure()
+        let measured = experiment.measure()?;
+        let foreign = measured.rows.iter().filter_map(|row| row.foreign_pct);
+        self.worst_foreign_pct.set(foreign.fold(self.worst_foreign_pct.get(), f64::max));
+        Ok(measured)
     }
 
     /// By the number of servers: goodput (figure 5), and CPU time for figures 8 to 11.
