@@ -221,7 +221,14 @@ impl Player {
         let [first, second, ..] = enter.values;
         let is_of_task = !matches!(
             callback,
-            Dispatch | CpuAcquire | CpuRelease | CgroupInit | CgroupExit | CgroupSetWeight | Init
+            Dispatch
+                | CpuAcquire
+                | CpuRelease
+                | UpdateIdle
+                | CgroupInit
+                | CgroupExit
+                | CgroupSetWeight
+                | Init
         );
         let groups = match callback {
             InitTask => vec![second],
