@@ -169,7 +169,7 @@ static __always_inline void look_for_better(struct task_struct *p, struct task_s
 
 /* Has who runs here change places if it is alone, and somebody's turn has come, or belongs elsewhere. */
 static __always_inline void look_for_exchange(struct task_struct *p, struct task_state *t, u32 own,
-					  struct cpu_state *c, u64 now)
+					      struct cpu_state *c, u64 now)
 {
 	struct cpu_state *other;
 	u32 cpu = own;

@@ -76,9 +76,14 @@ static __always_inline void recount_task(struct task_state *t, u32 from, u32 to)
 	add_load(c, t->counted_weight);
 }
 
-/* Lets the time up to now count as busy or idle. Called by the CPU itself. */
+/*
+ * Lets the time up to now count as busy or idle. Called by the CPU itself; of two callbacks in a row, the
+ * kernel may tell the later one an earlier time.
+ */
 static __always_inline void update_utilisation(struct cpu_state *c, u64 now, bool busy)
 {
+	if (now <= c->busy_since_ns)
+		return;
 	c->busy_share = decayed_share(c->busy_share, now - c->busy_since_ns, busy);
 	c->busy_since_ns = now;
 }

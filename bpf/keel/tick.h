@@ -113,13 +113,17 @@ void KEEL_OPS(keel_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 
 /*
  * The CPU leaves idling, or begins to. For whom it leaves that, `running` tells if it is one of ours, and
- * nobody if it is not: so a higher class has it until then, or until it looks for work again.
+ * nobody if it is not: so a higher class has it until then, or until it idles again.
  */
 void KEEL_OPS(keel_update_idle, s32 cpu, bool idle)
 {
 	struct cpu_state *c = cpu_state(cpu);
 
-	if (c && !idle)
+	if (!c)
+		return;
+	if (idle)
+		note_returned(c);
+	else
 		note_taken(c, scx_bpf_now());
 }
 
