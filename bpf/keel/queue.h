@@ -76,7 +76,8 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 	if (!pushed_off && !would_open(own, p, MOVE_IDLE, now))
 		return own;
 	idle = pick_idle(p, t, own);
-	if (idle < 0 || idle == own)
+	/* One that is just coming does not look into its queue before the keel is loaded anew for it. */
+	if (idle < 0 || idle == own || cpu_at(position_of(idle)) != (u32)idle)
 		return own;
 	idle = claim_better(p, memory_of(p, t), idle);
 	if (pushed_off)

@@ -61,15 +61,10 @@ static __always_inline u32 is_closed(struct task_state *t, u32 cpu)
 	return t->barred & is_shielded(cpu);
 }
 
-/*
- * An idle CPU for the task, near `from`, which nobody else will be given now; negative: none. Not one that
- * is just coming, for which the keel is loaded anew: it does not look into its queue before.
- */
+/* An idle CPU for the task, near `from`, which nobody else will be given now; negative: none. */
 static __always_inline s32 pick_idle(struct task_struct *p, struct task_state *t, u32 from)
 {
-	s32 idle = t->barred ? (s32)open_cpu(p, from, true) : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-
-	return idle < 0 || cpu_at(position_of(idle)) == (u32)idle ? idle : -1;
+	return t->barred ? (s32)open_cpu(p, from, true) : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 }
 
 #endif
