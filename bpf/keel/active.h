@@ -2,8 +2,8 @@
 /*
  * Moving who runs, which CPUs that idle do not: they look for tasks that wait. Who runs alone on a CPU
  * that is not the fastest leaves for one that idles and on which it gets more, or changes places with who
- * runs alone on an unequal one: in turn, or so that each program has similar CPUs. The tick finds the CPU, `dispatch` lets the task go, and `enqueue` puts
- * it there.
+ * runs alone on an unequal one: in turn, or so that each program has similar CPUs. The tick finds the CPU,
+ * `dispatch` lets the task go, and `enqueue` puts it there.
  */
 #ifndef EVENKEEL_KEEL_ACTIVE_H
 #define EVENKEEL_KEEL_ACTIVE_H
@@ -208,8 +208,8 @@ static __always_inline bool lets_go(struct task_struct *p, struct task_state *t,
 }
 
 /*
- * Whether who ran here changes places with somebody else, as the tick found; both stay for a while then. A part
- * of its own: what it needs of the stack, `dispatch` need not keep.
+ * Whether who ran here changes places with somebody else, as the tick found; both stay for a while then. A
+ * part of its own: what it needs of the stack, `dispatch` need not keep.
  */
 KEEL_PART bool gives_place(struct task_struct *p __arg_trusted, u32 own, u64 now)
 {
