@@ -14,8 +14,9 @@
  * 004 describe it (002, sections 1 and 2; kernel: kernel/sched/fair.c until 6.5):
  * load is the sum of weights; a CPU pulls from one whose load exceeds its own by a
  * quarter (an eighth where caches are shared, because a move there is cheap), half
- * the difference; an idle CPU pulls whenever somebody waits; tasks whose caches
- * have gone cold go first, and before them those that belong with what runs there.
+ * the difference; an idle CPU pulls whenever somebody waits, and one task, as preemptible
+ * kernels do; tasks whose caches have gone cold go first, and before them those that
+ * belong with what runs there.
  *
  * It departs from classic Linux where that keeps statistics of its own: group loads
  * are the sums at this moment, not averages over time; and an idle CPU looks from
@@ -247,6 +248,16 @@ POLICY bool balance_fits(const struct balance_params *params, u64 quota, u64 wei
 {
 	(void)params;
 	return quota && (taken ? weight : weight / 2) <= quota;
+}
+
+/*
+ * What is left of a quota after a task of this weight. An idle CPU takes one and looks again when that
+ * sleeps: the next would only wait there, and has it dearer to come from another CPU.
+ */
+POLICY u64 balance_left(const struct balance_params *params, u64 quota, u64 weight, bool idle)
+{
+	(void)params;
+	return idle || quota < weight ? 0 : quota - weight;
 }
 
 enum task_score {

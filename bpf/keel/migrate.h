@@ -176,7 +176,7 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 			continue;
 		if (!hand_over(THIS_ITERATOR, p, t, source, own))
 			continue;
-		search->quota -= min_u64(search->quota, search->overdue ? MAX_LOAD : view.weight);
+		search->quota = balance_left(&params, search->quota, view.weight, reason == MOVE_IDLE);
 		search->taken++;
 	}
 	return 0;

@@ -150,6 +150,13 @@ u32 test_balance_fits(u64 quota, u64 weight, u32 taken)
 	return balance_fits(&params, quota, weight, taken);
 }
 
+u64 test_balance_left(u64 quota, u64 weight, u32 idle)
+{
+	struct balance_params params = {};
+
+	return balance_left(&params, quota, weight, idle);
+}
+
 u32 test_balance_bound_share(u32 value, u64 known_ns, u64 ns, u32 ran)
 {
 	return balance_bound_share(value, known_ns, ns, ran);

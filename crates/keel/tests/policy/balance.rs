@@ -18,11 +18,15 @@ pub fn cpu(cpu: u32, tasks: u32) -> CpuView {
     }
 }
 
-/// How many nice-0 tasks a CPU pulls.
-pub fn pulled(mut quota: u64) -> u32 {
+/// How many nice-0 tasks a busy CPU pulls.
+pub fn pulled(quota: u64) -> u32 {
+    pulled_by(quota, false)
+}
+
+fn pulled_by(mut quota: u64, idle: bool) -> u32 {
     let mut taken = 0;
     while fits(quota, NICE_0, taken > 0) {
-        quota -= quota.min(NICE_0);
+        quota = left(quota, NICE_0, idle);
         taken += 1;
     }
     taken
@@ -49,6 +53,13 @@ fn a_quarter_more_is_an_imbalance_an_eighth_where_caches_are_shared() {
 #[test]
 fn three_tasks_on_two_cpus_take_turns() {
     assert_eq!(pulled(COUNT.quota(&COUNT.sum(&[cpu(0, 2)]), &cpu(1, 1), true)), 1);
+}
+
+#[test]
+fn an_idle_cpu_takes_one_and_a_busy_one_half_the_difference() {
+    let quota = COUNT.quota(&COUNT.sum(&[cpu(0, 10)]), &cpu(1, 0), false);
+    assert_eq!(pulled_by(quota, true), 1);
+    assert_eq!(pulled_by(quota, false), 5);
 }
 
 #[test]

@@ -240,6 +240,7 @@ mod raw {
             shared: u32,
         ) -> u64;
         pub safe fn test_balance_fits(quota: u64, weight: u64, taken: u32) -> u32;
+        pub safe fn test_balance_left(quota: u64, weight: u64, idle: u32) -> u64;
         pub safe fn test_balance_bound_share(value: u32, known_ns: u64, ns: u64, ran: u32) -> u32;
         pub safe fn test_balance_abstains(params: &BalanceParams) -> u32;
         pub safe fn test_balance_bound(share: u32, bound: u32) -> u32;
@@ -444,6 +445,11 @@ pub fn bound(share: u32, bound: bool) -> bool {
 
 pub fn fits(quota: u64, weight: u64, taken: bool) -> bool {
     raw::test_balance_fits(quota, weight, u32::from(taken)) != 0
+}
+
+/// What is left of a quota after a task of this weight.
+pub fn left(quota: u64, weight: u64, idle: bool) -> u64 {
+    raw::test_balance_left(quota, weight, u32::from(idle))
 }
 
 pub fn decayed_share(value: u32, ns: u64, busy: bool) -> u32 {
