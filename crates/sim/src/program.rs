@@ -225,6 +225,11 @@ pub enum Change {
         /// 1 to 10000.
         weight: u32,
     },
+    /// A cgroup that has neither tasks nor groups in it is removed, and made anew.
+    Renew {
+        /// By its number.
+        group: usize,
+    },
 }
 
 impl Workload {

@@ -85,3 +85,14 @@ fn a_task_that_is_moved_shares_with_those_there() {
     // A quarter, a quarter and a half; then a half, a quarter, a quarter.
     close(&shares(sim, 8000), &[37, 25, 37]);
 }
+
+/// There is room for 4,095 at a time.
+#[test]
+fn groups_that_come_and_go_leave_their_room_to_others() {
+    let mut sim = Sim::keel(paper(1)).task(member(1)).task(member(1));
+    sim.workload.groups = vec![group(100, 0), group(900, 0)];
+    sim.workload.changes = (0..5_000).map(|us| (us * 1_000, Change::Renew { group: 2 })).collect();
+    sim.workload.changes.push((4_000 * MS, Change::Group { task: 1, group: 2 }));
+    // Half each for 4 s; then by 1 : 9.
+    close(&shares(sim, 8000), &[30, 70]);
+}

@@ -11,7 +11,7 @@ use evenkeel_invariants::Limits;
 use evenkeel_keel::{Balance, Gate, Options, Order, Parts, Slice};
 use evenkeel_machine::{Costs, Machine};
 use evenkeel_sim::program::{Change, GroupPlan, Op, TaskPlan, Thief};
-use evenkeel_sim::{Level, Mask, Reason, STRICT, Scheduler};
+use evenkeel_sim::{End, Level, Mask, Reason, STRICT, Scheduler};
 
 fn ran_ms(outcome: &evenkeel_sim::Outcome) -> Vec<u64> {
     outcome.accounts.iter().map(|task| task.ran_ns / MS).collect()
@@ -314,4 +314,20 @@ fn who_is_pulled_over_does_not_catch_up_with_another_clock() {
     // What is left of its work is a fifth of a second, and it is one of six at most.
     let ended_ms = outcome.accounts[0].ended_ns.unwrap() / MS;
     assert!((2_600..4_000).contains(&ended_ms), "{ended_ms}");
+}
+
+/// What the keel says when the kernel's watchdog ends it: each CPU that has anybody, and each who waits.
+#[test]
+fn its_dump_names_who_waits_and_leaves_out_who_idles() {
+    let pinned = TaskPlan { allowed: only(0), ..hog(MS) };
+    let outcome = Sim::keel(paper(3))
+        .tasks(2, pinned)
+        .thief(Thief { cpu: 0, run_ns: 50_000 * MS, period_ns: 90_000 * MS, from_ns: 0 })
+        .outcome();
+    assert!(matches!(outcome.end, Some(End::Scheduler(_))), "{:?}", outcome.end);
+    let lines = |what: &str| outcome.dump.lines().filter(|line| line.contains(what)).count();
+    assert_eq!(lines("order=0 gate=0 balance=0"), 1, "{}", outcome.dump);
+    assert_eq!(lines(" runnable="), 1, "two of three CPUs idle: {}", outcome.dump);
+    assert_eq!(lines(" runnable=2 "), 1, "{}", outcome.dump);
+    assert_eq!(lines("home=0 counted_on=0"), 2, "{}", outcome.dump);
 }

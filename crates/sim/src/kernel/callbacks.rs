@@ -154,6 +154,12 @@ impl Kernel {
         self.call_task(callback, Callback::Enable, task, cpu);
     }
 
+    /// The task is not of the scheduler's class any more.
+    pub(super) fn call_disable(&mut self, task: u32, cpu: u32) {
+        let callback = self.instance.ops.disable;
+        self.call_task(callback, Callback::Disable, task, cpu);
+    }
+
     fn call_task(
         &mut self,
         callback: Option<unsafe extern "C" fn(*mut RawTask)>,
@@ -242,7 +248,9 @@ impl Kernel {
         refused == 0
     }
 
+    /// A task that was enabled once is disabled first.
     pub(super) fn call_exit_task(&mut self, task: u32, cpu: u32) {
+        self.call_disable(task, cpu);
         let Some(callback) = self.instance.ops.exit_task else { return };
         let raw = self.raw(task);
         let outside = self.enter(cpu, None, Some(of_task(Callback::ExitTask, task, 0)));
@@ -284,6 +292,17 @@ impl Kernel {
         let error = unsafe { callback(raw, &raw const args) };
         self.leave(outside, error as u32 as u64);
         error
+    }
+
+    pub(super) fn call_group_exit(&mut self, group: usize) {
+        let Some(callback) = self.instance.ops.cgroup_exit else { return };
+        let raw = &raw const *self.groups[group].raw;
+        let arguments = [self.group_id(group), 0, 0, 0, 0];
+        let call = Call { callback: Callback::CgroupExit, task: None, arguments };
+        let outside = self.enter(0, None, Some(call));
+        // SAFETY: see call_select_cpu(); groups live as long as the kernel.
+        unsafe { callback(raw) };
+        self.leave(outside, 0);
     }
 
     pub(super) fn call_group_move(&mut self, task: u32, from: usize, to: usize, cpu: u32) {

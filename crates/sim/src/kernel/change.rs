@@ -7,7 +7,7 @@ use crate::observe::Reason;
 use crate::program::Change;
 
 use super::start::{DEFAULT_PRIO, weight_in_cgroup};
-use super::{Kernel, Life};
+use super::{Group, Kernel, Life, Task};
 
 /// `DEQUEUE_SAVE` and `ENQUEUE_RESTORE`.
 const FOR_A_MOMENT: u64 = 2;
@@ -45,6 +45,7 @@ impl Kernel {
                 self.set_group(*task as u32, *group);
             }
             Change::Weight { group, weight } => self.set_group_weight(*group, *weight),
+            Change::Renew { group } => self.renew_group(*group),
             Change::Affinity { .. } | Change::Nice { .. } | Change::Group { .. } => {}
         }
     }
@@ -175,5 +176,25 @@ impl Kernel {
         }
         self.groups[group].weight = weight.clamp(1, 10_000);
         self.call_group_weight(group, weight.clamp(1, 10_000));
+    }
+
+    /// An empty group goes, and another one of the same name comes in its place.
+    fn renew_group(&mut self, group: usize) {
+        let holds = |task: &Task| task.group == group && task.life != Life::Dead;
+        let is_above = |other: &Group| other.parent == Some(group);
+        if group == 0
+            || group >= self.groups.len()
+            || self.groups.iter().any(is_above)
+            || self.tasks.iter().any(holds)
+        {
+            return;
+        }
+        self.call_group_exit(group);
+        self.last_group_id += 1;
+        self.groups[group].node.id = self.last_group_id;
+        let error = self.call_group_init(group);
+        if error != 0 {
+            self.broken(format!("cgroup_init failed with error {error}"));
+        }
     }
 }

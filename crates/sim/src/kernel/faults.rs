@@ -12,6 +12,9 @@ use crate::program::Change;
 
 use super::{FRACTION, Kernel, Life};
 
+/// That of a task of priority 50 of `SCHED_FIFO`.
+const REAL_TIME_PRIO: i32 = 49;
+
 /// What is to go wrong.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct FaultPlan {
@@ -112,9 +115,13 @@ impl Kernel {
                 let nice = self.hazards.below(40) as i32 - 20;
                 self.change(&Change::Nice { task, nice });
             }
-            60..75 => {
+            60..72 => {
                 let group = self.hazards.below(self.groups.len() as u64) as usize;
                 self.change(&Change::Group { task, group });
+            }
+            72..75 => {
+                let group = self.hazards.below(self.groups.len() as u64) as usize;
+                self.change(&Change::Renew { group });
             }
             75..82 => {
                 let group = self.hazards.below(self.groups.len() as u64) as usize;
@@ -159,8 +166,15 @@ impl Kernel {
         if matches!(self.tasks[task as usize].life, Life::New | Life::Dead | Life::Waking) {
             return;
         }
+        let runs = self.tasks[task as usize].life == Life::Runs;
         self.while_dequeued(task, |kernel| {
-            let cpu = kernel.tasks[task as usize].raw.cpu;
+            let raw = &mut kernel.tasks[task as usize].raw;
+            let (prio, cpu) = (raw.prio, raw.cpu);
+            // It keeps its CPU while it changes its class.
+            (raw.prio, raw.on_cpu) = (REAL_TIME_PRIO, runs.into());
+            kernel.call_disable(task, cpu);
+            kernel.tasks[task as usize].raw.prio = prio;
+            kernel.tasks[task as usize].raw.on_cpu = 0;
             kernel.call_enable(task, cpu);
         });
     }

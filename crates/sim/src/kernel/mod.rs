@@ -257,6 +257,8 @@ pub(crate) struct Kernel {
     tasks: Vec<Task>,
     dsqs: Vec<(u64, Dsq)>,
     groups: Vec<Group>,
+    /// The number of the one that was made last.
+    last_group_id: u64,
     /// What the real-time tasks have run, by number.
     thieves_ran: BTreeMap<u32, u64>,
     workload: Arc<Workload>,
@@ -340,6 +342,7 @@ impl Kernel {
             tasks: Vec::new(),
             dsqs: vec![(GLOBAL_ID, Dsq::default())],
             groups: Vec::new(),
+            last_group_id: 0,
             thieves_ran: BTreeMap::new(),
             sync: steps::Objects::new(workload),
             caches,

@@ -42,7 +42,8 @@ impl Kernel {
     pub(super) fn make_groups(&mut self) {
         let plans = self.workload.clone();
         let mut add = |weight, parent: usize| {
-            let node = Box::new(RawNode { id: self.groups.len() as u64 + 1 });
+            self.last_group_id += 1;
+            let node = Box::new(RawNode { id: self.last_group_id });
             let above = self.groups.get(parent).map(|group: &Group| &*group.raw);
             let raw = Box::new(RawGroup {
                 level: above.map_or(0, |above| above.level + 1),

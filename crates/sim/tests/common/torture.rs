@@ -96,7 +96,8 @@ pub fn simulation(seed: u64, keel: Option<&[u8]>) -> Simulation {
         tasks: tasks(cpus as usize),
         mutexes: 1,
         channels: 2,
-        groups: vec![group(100, 0), group(300, 1), group(10, 0)],
+        // The last one is empty but for who is put there.
+        groups: vec![group(100, 0), group(300, 1), group(10, 0), group(50, 3)],
         thieves: (0..cpus).step_by(5).map(thief).collect(),
         interrupts: vec![Interrupts { cpu: 0, run_ns: MS / 5, period_ns: MS }],
         duration_ns: LASTS_MS * MS,
