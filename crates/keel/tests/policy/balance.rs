@@ -99,6 +99,8 @@ fn a_waking_task_prefers_idle_then_near_then_clearly_less_loaded() {
     let near = CpuView { distance: 1, ..cpu(1, 0) };
     let far = CpuView { distance: 2, ..cpu(2, 0) };
     assert!(COUNT.home(&far, &near) && !COUNT.home(&near, &far));
+    let heavy = CpuView { idle: true, ..cpu(1, 9) };
+    assert!(COUNT.home(&cpu(0, 1), &heavy), "one that idles, whatever is counted on it");
     assert!(!COUNT.home(&cpu(0, 5), &cpu(1, 4)), "not by a quarter");
     assert!(COUNT.home(&cpu(0, 6), &cpu(1, 4)));
 }

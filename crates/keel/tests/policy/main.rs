@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod balance;
+mod bounds;
 mod capability;
 mod gate;
 mod ias;

@@ -308,12 +308,17 @@ pub fn charge(vruntime: u64, run_ns: u64, weight: u64) -> u64 {
 /// What `fair` picks.
 pub fn pick(prev: Option<u64>, head: Option<u64>) -> u32 {
     let none = Candidate::default();
-    raw::test_order_pick(ORDER_FAIR, &[Candidate::at(prev), Candidate::at(head), none, none])
+    pick_fair(&[Candidate::at(prev), Candidate::at(head), none, none])
 }
 
 /// What `ias` picks of who ran, the head, the sibling and the published one.
 pub fn pick_ias(from: &[Candidate; 4]) -> u32 {
     raw::test_order_pick(ORDER_IAS, from)
+}
+
+/// What `fair` picks of these.
+pub fn pick_fair(from: &[Candidate; 4]) -> u32 {
+    raw::test_order_pick(ORDER_FAIR, from)
 }
 
 /// Whether the queue's head runs whoever it is.

@@ -24,6 +24,16 @@ fn the_smallest_vruntime_runs_and_a_tie_is_no_switch() {
 }
 
 #[test]
+fn fair_knows_no_siblings() {
+    let sibling = Candidate { bonus: 100, ..Candidate::at(Some(20)) };
+    for prev in [None, Some(9), Some(30)] {
+        let (prev_at, head) = (Candidate::at(prev), Candidate::at(Some(10)));
+        assert_ne!(pick_ias(&[Candidate::at(None), head, sibling, sibling]), CHOOSE_HEAD);
+        assert_eq!(pick_fair(&[prev_at, head, sibling, sibling]), pick(prev, Some(10)));
+    }
+}
+
+#[test]
 fn a_new_task_starts_its_share_of_a_slice_late() {
     assert_eq!(place_new(SLICE_NS, 1_000, 1), 1_000 + SLICE_NS);
     assert_eq!(place_new(SLICE_NS, 1_000, 8), 1_000 + SLICE_NS / 8);
