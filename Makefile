@@ -9,6 +9,7 @@
 #   make vm-mutate  takes each guard out of the keel in turn: which test notices? (half an hour)
 #   make sim-soak   the scheduler in the simulator, SIM_EVENTS (100 million) events under faults, or
 #                   SIM_SECONDS of them, with sanitizers
+#   make decisions  records anew what the keel decides in crates/sim/tests/decisions.txt
 #   make fuzz       the readers of workloads and machines, FUZZ (10 million) texts from FUZZ_SEED (1)
 #   make bench      all benchmarks, in full (half an hour); writes docs/benchmarks.md
 #   make bench-keel the keel beside other schedulers, in virtual machines; writes docs/benchmarks-keel.md
@@ -47,7 +48,7 @@ UNITS := evenkeel.service evenkeel-keel.service
 NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
-.PHONY: demo test native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak vm-mutate sim-soak fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-refill bench-sais install uninstall
+.PHONY: demo test native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak vm-mutate sim-soak decisions fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-refill bench-sais install uninstall
 
 demo: build
 	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
@@ -110,6 +111,10 @@ sim-soak: setup
 		CLANG=$$(scripts/clang) cargo test --workspace --locked --test faults \
 		--config "target.'cfg(all())'.runner = ['env', 'LD_PRELOAD=$$(cc -print-file-name=libasan.so)']" \
 		-- --ignored --nocapture soak
+
+decisions: setup
+	EVENKEEL_RECORD_DECISIONS=1 CLANG=$$(scripts/clang) cargo test --workspace --locked --test decisions
+	@git diff --stat -- crates/sim/tests/decisions.txt
 
 fuzz: setup
 	EVENKEEL_FUZZ=$(FUZZ) EVENKEEL_FUZZ_SEED=$(FUZZ_SEED) CLANG=$$(scripts/clang) \

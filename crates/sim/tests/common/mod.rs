@@ -4,6 +4,7 @@
 
 pub mod build;
 pub mod torture;
+pub mod worlds;
 
 use std::sync::Arc;
 

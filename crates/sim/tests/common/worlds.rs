@@ -1,0 +1,388 @@
+//! Worlds in which what the keel decides is recorded (`decisions.txt`): calm ones, such in which everything
+//! goes wrong, and corners, each for something that seldom happens in the others. All are small.
+
+use std::sync::Arc;
+
+use evenkeel_keel::{Aggregation, Balance, Gate, Options, Order, Slice};
+use evenkeel_machine::{CpuSet, Machine};
+use evenkeel_sim::program::{Change, GroupPlan, Interrupts, KERNEL, Op, TaskPlan, Thief, Workload};
+use evenkeel_sim::{FaultPlan, Mask, Simulation};
+
+use super::torture;
+use super::{MS, Sim, hog, keel_build, only, paper};
+
+/// A world, and what it is called.
+pub struct World {
+    pub name: String,
+    pub simulation: Simulation,
+}
+
+/// All of them; names differ.
+pub fn all() -> Vec<World> {
+    [calm(), torture(), corners()].into_iter().flatten().collect()
+}
+
+/// Workloads and machines, each under all combinations of policies.
+const CALM: [(&str, &str); 4] = [
+    ("arrivals:tasks=80", "small"),
+    ("pool", "hybrid"),
+    ("groups:programs=8,threads=6,work=3ms,rounds=3,pause=2ms", "amc1"),
+    ("barrier:tasks=24,work=2ms,rounds=6", "small"),
+];
+
+fn calm() -> Vec<World> {
+    let mut all = Vec::new();
+    for (load, machine) in CALM {
+        for at in 0..8 {
+            let options = Options {
+                order: Order::ALL[at % 2],
+                gate: Gate::ALL[at / 2 % 2],
+                balance: Balance::ALL[at / 4],
+                ..Options::default()
+            };
+            let name = format!("{load} on {machine}: {}", policies(&options));
+            all.push(world(name, Machine::preset(machine).unwrap(), options, shape(load)));
+        }
+    }
+    all
+}
+
+/// Seeds of worlds in which everything goes wrong: of each kind some.
+const SEEDS: std::ops::Range<u64> = 0..64;
+const STEP: usize = 3;
+
+fn torture() -> Vec<World> {
+    let keel = keel_build();
+    let of_seed = |seed| {
+        let mut simulation = torture::simulation(seed, keel.as_deref());
+        // In half of them no call fails: then who wants to run must be counted rightly.
+        if seed % 2 == 1 {
+            simulation.faults.fail_one_in = 0;
+        }
+        World { name: format!("torture {seed} on {}", simulation.machine.name), simulation }
+    };
+    SEEDS.step_by(STEP).map(of_seed).collect()
+}
+
+/// What is rare elsewhere.
+fn corners() -> Vec<World> {
+    let mut all = Vec::new();
+    all.extend(failing());
+    all.extend(zones());
+    all.extend(aggregating());
+    all.extend(shielded());
+    all.extend(nested());
+    all.extend(large());
+    all.extend(waiting());
+    all
+}
+
+fn policies(options: &Options) -> String {
+    format!("{}/{}/{}", options.order, options.gate, options.balance)
+}
+
+fn shape(load: &str) -> Workload {
+    Workload::by_name(load, 1).unwrap()
+}
+
+fn world(name: String, machine: Machine, options: Options, workload: Workload) -> World {
+    let simulation = Sim { workload, ..Sim::keel_with(machine, options) }.simulation();
+    World { name, simulation }
+}
+
+/// Knobs as NAME=VALUE.
+fn turned(options: Options, knobs: &[&str]) -> Options {
+    let mut options = options;
+    for knob in knobs {
+        let (name, value) = knob.split_once('=').unwrap();
+        options.set_parameter(name, value).unwrap();
+    }
+    options
+}
+
+fn capable(parts: &str) -> Options {
+    let parts = parts.parse().unwrap();
+    Options { balance: Balance::Capability, parts, ..Options::default() }
+}
+
+/// Calls fail nearly ten times as often as in the others: each of the keel's answers to that. (Then tasks
+/// wait for longer than any rule allows.)
+fn failing() -> Vec<World> {
+    let keel = keel_build();
+    let of_seed = |seed| {
+        let mut simulation = torture::simulation(seed, keel.as_deref());
+        simulation.faults = FaultPlan { fail_one_in: 7, ..simulation.faults };
+        simulation.limits = None;
+        let mut workload = (*simulation.workload).clone();
+        workload.duration_ns = 250 * MS;
+        simulation.workload = workload.into();
+        World { name: format!("failing {seed} on {}", simulation.machine.name), simulation }
+    };
+    (200..216).map(of_seed).collect()
+}
+
+/// The gate's knobs, above all those that say whose utilisation counts and what scores are worth.
+fn zones() -> Vec<World> {
+    let knobs: [&[&str]; 8] = [
+        &["zone=warm-low", "bal_cpus_avg_enable=1"],
+        &["zone=warm-mid", "bal_cpus_avg_enable=1", "balance_idle_cal=1"],
+        &["zone=warm-high", "bal_cpus_avg_enable=1"],
+        &["zone=warm-low", "balance_weight_prize_time=20", "balance_weight_punish_time=20"],
+        &["zone=warm-mid", "balance_weight_prize_time=60", "balance_weight_punish_time=30"],
+        &["zone=warm-mid", "balance_weight_prize_time=40", "max_idle_wait=never"],
+        &["zone=warm-low", "balance_weight_enable=0"],
+        &["zone=hot", "balance_weight_prize_score=30"],
+    ];
+    let loads = ["arrivals:tasks=40", "pool", "background"];
+    let mut all = Vec::new();
+    for (at, knobs) in knobs.iter().enumerate() {
+        let options = Options {
+            gate: Gate::Zone,
+            balance: Balance::ALL[at % 2],
+            order: Order::ALL[at / 2 % 2],
+            ..Options::default()
+        };
+        let load = loads[at % loads.len()];
+        let name = format!("zone {load}: {} {}", policies(&options), knobs.join(" "));
+        let machine = Machine::preset(["small", "hybrid"][at % 2]).unwrap();
+        let mut workload = shape(load);
+        workload.duration_ns = 400 * MS;
+        all.push(world(name, machine, turned(options, knobs), workload));
+    }
+    all
+}
+
+/// CPUs under two last-level caches, in the first half of which each is twice as fast.
+fn two_kinds(each: u32) -> Machine {
+    let (half, all) = (each - 1, 2 * each - 1);
+    let text = format!(
+        "name = \"two-kinds\"\nllcs = [\"0-{half}\", \"{each}-{all}\"]\n\
+         kinds = [{{ cpus = \"0-{half}\", capability = 1024 }},\n\
+         {{ cpus = \"{each}-{all}\", capability = 512 }}]\n"
+    );
+    Machine::parse_toml(&text, "two-kinds").unwrap()
+}
+
+fn these(cpus: &str) -> Option<Arc<Mask>> {
+    Some(Arc::new(Mask::from(&cpus.parse::<CpuSet>().unwrap())))
+}
+
+/// Works and sleeps in turn, for ever.
+fn sleeper(name: &str, work_ns: u64, sleep_ns: u64) -> TaskPlan {
+    TaskPlan::new(name, vec![Op::RunAbout(work_ns), Op::SleepAbout(sleep_ns), Op::Goto(0)])
+}
+
+/// Programs that aggregate, of which some threads may not run everywhere, beside one that does not and
+/// threads of the kernel.
+fn aggregating() -> Vec<World> {
+    let bonus = |bonus_type, bonus_value, limit| Aggregation {
+        pid: 0,
+        agg: 1,
+        bonus_type,
+        bonus_value,
+        limit,
+    };
+    let kinds = [
+        (bonus(0, 30 * MS, 0), "ias_kick=idle", "ias_window=64", Gate::Always),
+        (bonus(1, 4, 3), "ias_kick=busy", "ias_window=64", Gate::Always),
+        (bonus(0, 5 * MS, 2), "ias_kick=busy", "ias_window=1", Gate::Zone),
+        (bonus(1, 9, 0), "ias_kick=idle", "ias_window=3", Gate::Always),
+        (bonus(0, 50 * MS, 0), "ias_kick=none", "ias_window=2", Gate::Zone),
+    ];
+    let mut all = Vec::new();
+    for (at, (how, kick, window, gate)) in kinds.into_iter().enumerate() {
+        for (sleep_ns, load) in [(MS, "busy"), (9 * MS, "idle")] {
+            let options = Options {
+                order: Order::Ias,
+                gate,
+                balance: Balance::ALL[at % 2],
+                ..Options::default()
+            };
+            let options = turned(options, &[kick, window]);
+            let mut tasks = Vec::new();
+            for thread in 0..30_u32 {
+                let ops = vec![
+                    Op::RunAbout(MS),
+                    Op::Barrier(thread as usize % 3),
+                    Op::SleepAbout(sleep_ns / (1 + u64::from(thread / 20))),
+                    Op::Goto(0),
+                ];
+                tasks.push(TaskPlan {
+                    space: thread % 3,
+                    allowed: (thread % 7 == 3).then(|| these("1-2,5")).flatten(),
+                    nice: [0, 0, 5][thread as usize % 3],
+                    ..TaskPlan::new("member", ops)
+                });
+            }
+            let alone = |space| TaskPlan { space, ..sleeper("other", MS / 3, sleep_ns) };
+            tasks.extend((0..4).map(|at| alone(10 + at)));
+            let mut workload = Workload { barriers: vec![10; 3], ..Workload::default() };
+            workload.tasks = tasks;
+            workload.aggregate(Some(how));
+            workload.aggregations.retain(|how| how.pid < 10);
+            workload.tasks.extend((0..6).map(|_| alone(KERNEL)));
+            workload.duration_ns = 150 * MS;
+            let name = format!("aggregating {load} {at}: {} {kick} {window}", policies(&options));
+            let mut world = world(name, two_kinds(4), options, workload);
+            // Others come in between, and interrupts wake.
+            world.simulation.faults.pause_one_in = if at % 2 == 1 { 40 } else { 0 };
+            all.push(world);
+        }
+    }
+    all
+}
+
+/// More in a queue than a search looks at, when its CPU is shielded, and who runs there may leave or not.
+fn shielded() -> Vec<World> {
+    let shield = |at_ms, cpus: &str| (at_ms * MS, Change::Shield(cpus.parse().unwrap()));
+    let mut all = Vec::new();
+    for (at, tasks) in [12_usize, 400, 400, 60].into_iter().enumerate() {
+        let options = Options {
+            slice: Slice::from_us([4_000, 4_000, 30_000, 1_000][at]).unwrap(),
+            order: Order::ALL[at % 2],
+            gate: Gate::ALL[at / 2],
+            ..capable(["", "active", "home,cost,active,turns", "turns,similar"][at])
+        };
+        let mut sim = Sim::keel_with(two_kinds(2), options.clone())
+            .tasks(tasks, TaskPlan { nice: 3, ..sleeper("guest", 3 * MS, MS) })
+            .tasks(3, TaskPlan { allowed: only(0), space: 1, ..sleeper("host", MS, 4 * MS) })
+            .tasks(2, TaskPlan { allowed: these("0-1"), space: 2, ..hog(40 * MS) })
+            .thief(Thief { cpu: 0, run_ns: MS, period_ns: 9 * MS, from_ns: 2 * MS });
+        sim.workload.changes =
+            vec![shield(10, "0"), shield(60, "0-1,3"), shield(100, "none"), shield(130, "1")];
+        sim.workload.duration_ns = 160 * MS;
+        let name = format!("shielded {tasks}, slice {}: {}", options.slice, policies(&options));
+        let mut world = World { name, simulation: sim.simulation() };
+        world.simulation.limits = None;
+        world.simulation.faults.pause_one_in = if at % 2 == 1 { 50 } else { 0 };
+        all.push(world);
+    }
+    all
+}
+
+/// cgroups within cgroups, more than are told apart and deeper than is counted.
+fn nested() -> Vec<World> {
+    let group = |weight, parent| GroupPlan { name: "group".to_owned(), weight, parent };
+    let member = |group, at: u64| TaskPlan {
+        group,
+        nice: [0, -20, 19][at as usize % 3],
+        ..sleeper("member", 3 * MS + at * MS / 7, MS)
+    };
+    let mut many = Sim::keel(paper(2));
+    many.workload.groups = (0..4_200).map(|at| group(100 + at as u32, at / 3)).collect();
+    many.workload.tasks = (0..12).map(|at| member(4_199 - 17 * at, at as u64)).collect();
+    // Of the first two one has a number of its own, and the other has not; then others take their place.
+    let renewed = [2_003, 4_197, 2_004, 2_006].map(|group| Change::Renew { group });
+    let moves = [(3, 2_003), (4, 4_197), (5, 2_004), (6, 2_006), (7, 2_007)];
+    let moved = moves.map(|(task, group)| Change::Group { task, group });
+    many.workload.changes = renewed
+        .into_iter()
+        .chain(moved)
+        .zip(1..)
+        .map(|(change, at)| (at * 9 * MS, change))
+        .collect();
+    let mut deep = Sim::keel(paper(2));
+    deep.workload.groups = (0..24)
+        .map(|at| group(20 + 90 * (at as u32 % 3), if at < 2 { 0 } else { at - 1 }))
+        .collect();
+    deep.workload.tasks = (0..24).map(|at| member(at, at as u64)).collect();
+    deep.workload.changes = (0..40)
+        .flat_map(|at| {
+            let (task, group) = (at % 24, at * 5 % 25);
+            let weight = Change::Weight { group: 1 + at % 24, weight: 1 + 250 * at as u32 };
+            [(at as u64 * 4 * MS, Change::Group { task, group }), (at as u64 * 5 * MS, weight)]
+        })
+        .collect();
+    let named = |name: &str, sim: Sim| {
+        let mut sim = sim;
+        sim.workload.duration_ns = 200 * MS;
+        World { name: name.to_owned(), simulation: sim.simulation() }
+    };
+    vec![named("4,200 cgroups", many), named("cgroups 12 deep", deep)]
+}
+
+/// Machines of more than 64 CPUs, and one with as many nodes as distances are known of.
+fn large() -> Vec<World> {
+    let mut text = "name = \"nodes\"\nkinds = [\n".to_owned();
+    for (from, capability) in [(0, 1024), (64, 700)] {
+        text += &format!("{{ cpus = \"{from}-{}\", capability = {capability} }},\n", from + 63);
+    }
+    text += "]\nnodes = [\n";
+    for node in 0..64_usize {
+        let far = |to: usize| if to == node { 10 } else { 11 + (to ^ node).ilog2() * 7 };
+        let distances: Vec<_> = (0..64).map(|to| far(to).to_string()).collect();
+        let distances = distances.join(", ");
+        text += &format!(
+            "{{ id = {node}, cpus = \"{}-{}\", memory_bytes = 1, distances = [{distances}] }},\n",
+            2 * node,
+            2 * node + 1
+        );
+    }
+    text += "]\n";
+    let nodes = Machine::parse_toml(&text, "nodes").unwrap();
+    let amc3 = Machine::preset("amc3").unwrap();
+    let load = |tasks: usize| {
+        let member = |at: usize| TaskPlan {
+            space: at as u32 / 3,
+            nice: [0, 5, -5][at % 3],
+            home: at.is_multiple_of(2).then_some(at as u32 % 8),
+            allowed: (at % 9 == 4).then(|| these("60-70,126")).flatten(),
+            ..sleeper("member", 2 * MS, MS * (at as u64 % 5))
+        };
+        Workload {
+            tasks: (0..tasks).map(member).collect(),
+            thieves: vec![Thief { cpu: 65, run_ns: 5 * MS, period_ns: 11 * MS, from_ns: MS }],
+            duration_ns: 40 * MS,
+            ..Workload::default()
+        }
+    };
+    let mut all = Vec::new();
+    for (at, parts) in
+        ["", "home", "home,cost,active", "turns,similar,active", "home,cost,bare,plain"]
+            .into_iter()
+            .enumerate()
+    {
+        let options =
+            Options { order: Order::ALL[at % 2], gate: Gate::ALL[at / 2 % 2], ..capable(parts) };
+        let (name, machine) = [("64 nodes", &nodes), ("amc3", &amc3)][at % 2];
+        let name = format!("{name}: {} {parts}", policies(&options));
+        all.push(world(name, machine.clone(), options, load([70, 200][at % 2])));
+    }
+    all
+}
+
+/// Who waits for so long that it is a matter of life; who yields; who wakes whom; and interrupts.
+fn waiting() -> Vec<World> {
+    let mut all = Vec::new();
+    for (at, tasks) in [3_usize, 90].into_iter().enumerate() {
+        let options = Options {
+            slice: Slice::from_us([4_000, 100_000][at]).unwrap(),
+            order: Order::ALL[at],
+            ..Options::default()
+        };
+        let mut sim = Sim::keel_with(paper(1), options)
+            .tasks(tasks, TaskPlan { nice: -20, space: 1, ..hog(100_000 * MS) })
+            .tasks(tasks, TaskPlan { nice: 19, space: 2, ..hog(100_000 * MS) });
+        sim.workload.duration_ns = 14_000 * MS;
+        let mut simulation = sim.simulation();
+        simulation.limits = None;
+        all.push(World { name: format!("{tasks} nice -20 and {tasks} nice 19"), simulation });
+    }
+    for (at, gate) in Gate::ALL.iter().enumerate() {
+        let ops = |more| vec![Op::RunAbout(MS / 4), more, Op::Run(MS / 9), Op::Yield, Op::Goto(0)];
+        let mut sim = Sim::keel_with(
+            two_kinds(2),
+            Options { gate: *gate, ..capable(["active", "home,cost"][at]) },
+        )
+        .tasks(3, TaskPlan { space: 1, ..TaskPlan::new("sends", ops(Op::Send(0))) })
+        .tasks(9, TaskPlan { space: 2, ..TaskPlan::new("receives", ops(Op::Receive(0))) })
+        .interrupts(Interrupts { cpu: 1, run_ns: MS / 5, period_ns: MS })
+        .thief(Thief { cpu: 2, run_ns: 25 * MS, period_ns: 60 * MS, from_ns: 3 * MS });
+        sim.workload.channels = 1;
+        sim.workload.duration_ns = 150 * MS;
+        let mut world = World { name: format!("messages: {gate}"), simulation: sim.simulation() };
+        world.simulation.faults.late_ns = 200_000;
+        all.push(world);
+    }
+    all
+}
