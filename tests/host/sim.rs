@@ -35,14 +35,23 @@ fn a_simulation_is_told_in_figures_traces_and_pictures() {
 fn nonsense_is_refused_by_name() {
     let host = Host::new();
     for (words, expected) in [
-        (&["run", "hogs", "--machine", "amc9"][..], "no machine preset \"amc9\""),
+        (&["run", "hogs", "--machine", "amc9"][..], "evenkeel: no machine preset \"amc9\""),
+        (&["run", "hogs", "--machine", "amc9"], "and there is no file of that name\n"),
         (&["run", "hogs:tasks=0"], "tasks=0: expected 1 to 100000"),
         (&["run", "/nonexistent.json"], "cannot read workload /nonexistent.json"),
+        // The cause, and just once.
+        (
+            &["run", "hgos"],
+            "hgos: No such file or directory (os error 2); shapes are hogs, barrier",
+        ),
         (&["run", "hogs", "--cost", "tea_ns=1"], "there is no such cost"),
         (&["run", "hogs", "--cost", "tick_ns=1"], "costs.tick_ns: is 1, must be"),
         (&["run", "hogs", "--thief", "9:1ms/2ms"], "CPU 9 is not online"),
         (&["run", "hogs", "--slice-us", "1000,2000"], "2 combinations of policies"),
-        (&["compare", "/nonexistent", "/nonexistent"], "rows /nonexistent"),
+        (
+            &["compare", "/nonexistent", "/nonexistent"],
+            "rows /nonexistent: No such file or directory (os error 2)\n",
+        ),
     ] {
         let done = output(&mut sim(&host, words));
         let said = text(&done.stderr);
@@ -66,7 +75,8 @@ fn sweeps_are_compared() {
     let host = Host::new();
     let rows = |name: &str, slice: &str| {
         let out = host.path(name).to_str().unwrap().to_owned();
-        let words = ["sweep", "arrivals:tasks=12,work=10ms", "--seeds", "6", "--out", &out];
+        let load = "arrivals:tasks=12,work=10ms";
+        let words = ["sweep", load, "--machine", "small,hybrid", "--seeds", "3", "--out", &out];
         let done = output(&mut sim(&host, &[&words[..], &["--slice-us", slice]].concat()));
         assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
         assert!(text(&done.stdout).starts_with("6 runs; 6 rows"), "{}", text(&done.stdout));

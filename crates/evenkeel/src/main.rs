@@ -36,10 +36,21 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code as u8),
         Err(error) => {
             // Not by eprintln, which panics when nobody reads.
-            let _ = writeln!(std::io::stderr(), "evenkeel: {error:#}");
+            let _ = writeln!(std::io::stderr(), "evenkeel: {}", in_full(&error));
             ExitCode::from(2)
         }
     }
+}
+
+/// An error with its causes; those that have been said with what they caused are not said again.
+fn in_full(error: &anyhow::Error) -> String {
+    let mut said = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !said.contains(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
 }
 
 /// The multi-call names: `chcb CMD` is `evenkeel run CMD`, `capability-balancer` is `evenkeel

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use comfy_table::{Table, presets};
 use evenkeel_bench::output::Output;
 use evenkeel_bench::report::MachineInfo;
@@ -48,7 +48,7 @@ fn machine(name: &str, costs: &CostArgs) -> Result<Machine> {
     let mut machine = if name == "host" {
         Machine::from_sysfs(Path::new("/"))?
     } else if PRESETS.contains(&name) || !Path::new(name).exists() {
-        Machine::preset(name).context("and there is no file of that name")?
+        Machine::preset(name).map_err(|why| anyhow!("{why}; and there is no file of that name"))?
     } else if Path::new(name).extension().is_some_and(|ending| ending == "xml") {
         Machine::from_hwloc(Path::new(name))?
     } else {
@@ -345,6 +345,10 @@ fn run_bench(args: &SimBenchArgs) -> Result<i32> {
     if !args.quiet {
         println!("{table}");
         println!("a pass of the reference loop: {:.2} ns", speeds.reference_ns);
+        println!(
+            "{} CPUs at once, without a sweep: {:.2}x the simulations of one, {:.2}x the reference loops",
+            speeds.jobs, speeds.simulations_gain, speeds.reference_gain
+        );
         let mut table = Table::new();
         table.load_style(presets::UTF8_HORIZONTAL_ONLY);
         table.set_header(SpeedAim::HEADER);

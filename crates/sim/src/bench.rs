@@ -32,8 +32,12 @@ const SIMULATED_MS: u64 = 1000;
 const TASKS_PER_CPU: usize = 10;
 /// Passes of the reference loop.
 const REFERENCE: u64 = 20_000_000;
-/// Runs of the sweeps that are timed.
+/// Runs of the sweeps that are timed, and of each thread that is timed beside them.
 const RUNS: u64 = 1000;
+const RUNS_BESIDE: u64 = 100;
+/// What is swept.
+const SWEPT: &str = "arrivals:tasks=100";
+const SWEPT_CPUS: u32 = 32;
 
 /// Of all contestants: what only the engine does, ...
 const ENGINE: &str = "engine alone (fifo)";
@@ -79,6 +83,11 @@ pub struct Speeds {
     pub jobs: usize,
     /// How much faster than with one it was.
     pub sweep_speed_up: f64,
+    /// How many times as much as one as many threads got done of the same simulations, without a sweep
+    /// around them: between the sweeps, and more than these cannot gain.
+    pub simulations_gain: f64,
+    /// The same of the reference loop, which needs nothing but its own registers.
+    pub reference_gain: f64,
 }
 
 /// What is wanted of a figure, and what was found.
@@ -189,8 +198,11 @@ impl Speeds {
             text,
             "\nThe reference loop: a step of a xorshift generator, each depending on the one before; a \
              pass took {:.2} ns. Times are CPU time, the medians of {ROUNDS} rounds in which all took \
-             turns; only sweeps are timed by the clock.\n",
-            self.reference_ns
+             turns; only sweeps, and what is said next, are timed by the clock.\n\nWhat a sweep can gain at \
+             most is the machine's: on {} CPUs at once, threads that share nothing got {:.2} times as much \
+             done as one alone of the same simulations, and {:.2} times of the reference loop, in the same \
+             rounds as the sweeps.\n",
+            self.reference_ns, self.jobs, self.simulations_gain, self.reference_gain
         );
         let mut row = |cells: &[String]| {
             let _ = writeln!(text, "| {} |", cells.join(" | "));
@@ -314,8 +326,17 @@ pub fn bench(
         found.map_or(0.0, |speed| speed.events_per_s)
     };
     let large_by_small = of(LARGE as usize) / of(128);
-    let (jobs, sweep_speed_up) = sweep_speed_up(dir, &worker, &mut note)?;
-    Ok(Speeds { reference_ns, speeds, large_by_small, resident_mib, jobs, sweep_speed_up })
+    let Gains { jobs, sweep, simulations, reference } = gains(dir, &worker, &mut note)?;
+    Ok(Speeds {
+        reference_ns,
+        speeds,
+        large_by_small,
+        resident_mib,
+        jobs,
+        sweep_speed_up: sweep,
+        simulations_gain: simulations,
+        reference_gain: reference,
+    })
 }
 
 /// What this thread has had of the CPUs, in ns.
@@ -345,19 +366,27 @@ fn resident_mib() -> f64 {
     kib.unwrap_or_default() / 1024.0
 }
 
-/// A sweep of small runs by one process and by as many as there are CPUs.
-fn sweep_speed_up(
+/// How many times as fast as one process or thread as many as there are CPUs were.
+struct Gains {
+    jobs: usize,
+    sweep: f64,
+    simulations: f64,
+    reference: f64,
+}
+
+/// A sweep of small runs by one process and by as many as there are CPUs, and, in the same rounds, what
+/// else these CPUs get done at once.
+fn gains(
     dir: &Path,
     worker: &(impl Fn(&[&OsStr]) -> Command + Sync),
     note: &mut impl FnMut(&str),
-) -> Result<(usize, f64), SweepError> {
-    const WORKLOAD: &str = "arrivals:tasks=100";
+) -> Result<Gains, SweepError> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let file = dir.join("machine.toml");
-    std::fs::write(&file, machine_text(32))
+    std::fs::write(&file, machine_text(SWEPT_CPUS))
         .map_err(|source| SweepError::Rows { path: file.clone(), source })?;
     let grid = Grid {
-        workloads: vec![WORKLOAD.to_owned()],
+        workloads: vec![SWEPT.to_owned()],
         machines: vec![Machine::from_toml(&file)?],
         schedulers: vec![Scheduler::Keel(Options::default())],
         aggregation: None,
@@ -367,7 +396,7 @@ fn sweep_speed_up(
     let seeds = RUNS.to_string();
     let out = dir.join("rows.jsonl");
     let words: [&OsStr; 7] = [
-        WORKLOAD.as_ref(),
+        SWEPT.as_ref(),
         "--machine".as_ref(),
         file.as_ref(),
         "--seeds".as_ref(),
@@ -376,7 +405,7 @@ fn sweep_speed_up(
         out.as_ref(),
     ];
     let command = || worker(&words);
-    let time = |jobs: usize, round: usize| -> Result<f64, SweepError> {
+    let sweep_s = |jobs: usize, round: usize| -> Result<f64, SweepError> {
         let out = dir.join(format!("rows-{jobs}-{round}.jsonl"));
         let start = Instant::now();
         let workers = Workers::Processes(jobs, &command);
@@ -388,11 +417,59 @@ fn sweep_speed_up(
         }
     };
     note(&format!("sweeps of {RUNS} runs"));
-    let mut ratios = Vec::new();
+    let simulations = swept_simulations()?;
+    let simulate = || {
+        for simulation in &simulations {
+            // That they work is seen from the sweep.
+            let _ = black_box(simulation.run());
+        }
+    };
+    let refer = || {
+        black_box(reference_ns());
+    };
+    let (mut sweeps, mut apart, mut references) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        ratios.push(time(1, round)? / time(jobs, round + ROUNDS)?);
+        // Each takes about as long as its neighbours, so that all have the same company.
+        sweeps.push(sweep_s(1, round)? / sweep_s(jobs, round + ROUNDS)?);
+        apart.push(gain(jobs, &simulate));
+        references.push(gain(jobs, &refer));
     }
-    Ok((jobs, median(&ratios).unwrap_or_default()))
+    let middle = |of: &[f64]| median(of).unwrap_or_default();
+    Ok(Gains {
+        jobs,
+        sweep: middle(&sweeps),
+        simulations: middle(&apart),
+        reference: middle(&references),
+    })
+}
+
+/// The first of the simulations that are swept.
+fn swept_simulations() -> Result<Vec<Simulation>, SweepError> {
+    let machine = machine(SWEPT_CPUS)?;
+    let of_seed = |seed| {
+        Ok(Simulation {
+            machine: machine.clone(),
+            scheduler: Scheduler::Keel(Options::default()),
+            balancer: None,
+            workload: Arc::new(Workload::by_name(SWEPT, seed)?),
+            faults: FaultPlan::default(),
+            seed,
+            limits: Some(STRICT),
+            records: false,
+            max_events: MAX_EVENTS,
+        })
+    };
+    (1..=RUNS_BESIDE).map(of_seed).collect()
+}
+
+/// How many times as much so many threads that work at the same time get done as one that works alone.
+fn gain(jobs: usize, work: &(impl Fn() + Sync)) -> f64 {
+    let time_s = |jobs: usize| {
+        let start = Instant::now();
+        std::thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
+        start.elapsed().as_secs_f64()
+    };
+    jobs as f64 * time_s(1) / time_s(jobs)
 }
 
 #[cfg(test)]
@@ -421,6 +498,8 @@ mod tests {
             resident_mib: 513.0,
             jobs: 2,
             sweep_speed_up: 1.8,
+            simulations_gain: 1.85,
+            reference_gain: 1.99,
         }
     }
 
@@ -440,6 +519,7 @@ mod tests {
             "| <= 512 | 513 | - | missed |",
             "2.00 ns",
             "| keel | 1024 | 800 |",
+            "on 2 CPUs at once, threads that share nothing got 1.85 times",
         ] {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }

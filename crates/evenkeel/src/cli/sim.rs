@@ -164,8 +164,13 @@ pub struct SimSweepArgs {
     /// Workloads, as for `sim run`.
     #[arg(required = true)]
     pub workloads: Vec<String>,
-    /// Machines, as for `sim run`; may be given several times.
-    #[arg(long = "machine", value_name = "MACHINE", default_value = "small")]
+    /// Machines, as for `sim run`, like amc2,server; may be given several times.
+    #[arg(
+        long = "machine",
+        value_name = "MACHINE",
+        value_delimiter = ',',
+        default_value = "small"
+    )]
     pub machines: Vec<String>,
     /// The schedulers: all combinations.
     #[command(flatten)]

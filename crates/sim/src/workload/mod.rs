@@ -23,7 +23,7 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// The file cannot be read.
-    #[error("cannot read workload {path}: {source}")]
+    #[error("cannot read workload {path}: {source}; shapes are {}", shapes::names())]
     Read {
         /// The file.
         path: PathBuf,

@@ -74,6 +74,11 @@ pub const SHAPES: [(&str, &str, &str); 10] = [
     ),
 ];
 
+/// Their names.
+pub(super) fn names() -> String {
+    SHAPES.map(|(name, _, _)| name).join(", ")
+}
+
 /// The numbers of a shape.
 pub(super) struct Numbers<'a> {
     text: &'a str,
