@@ -174,10 +174,13 @@ KEEL_PART int sum_machine(struct machine_sum *sum, u64 now)
 		return 0;
 	bpf_for(position, 0, settings.online) {
 		struct cpu_state *c = cpu_state(topology.cpu_at[BOUNDED(position, MAX_CPUS)]);
+		bool idle;
 
 		if (!c)
 			continue;
-		gate_cpu_step(&params, &sum->mean, utilisation_of(c, now), is_idle(c));
+		/* One after the other, as in place_between(). */
+		idle = is_idle(c);
+		gate_cpu_step(&params, &sum->mean, utilisation_of(c, now), idle);
 		sum->tasks += READ_ONCE(c->runnable);
 	}
 	return 0;

@@ -20,7 +20,8 @@ fn every_compiler_makes_the_same_keel() {
         compile("cc", &undefined),
         compile(&clang, &["-O2"]),
     ];
-    for seed in [1, 2, 3] {
+    // In the last one CPUs were once asked two things in an order that each compiler chose for itself.
+    for seed in [1, 2, 3, 30] {
         let expected = torture::simulation(seed, None).run().unwrap().hash;
         for (at, build) in builds.iter().enumerate() {
             let outcome = torture::simulation(seed, Some(build)).run().unwrap();
