@@ -49,8 +49,9 @@ impl Machine {
             nodes_limit: MAX_ELEMENTS,
             ..ParsingOptions::default()
         };
-        let document =
-            Document::parse_with_options(text, options).map_err(|why| syntax(why.to_string()))?;
+        let document = Document::parse_with_options(text, options).map_err(|why| {
+            syntax(format!("no XML: {why}: expected what `lstopo --of xml` writes"))
+        })?;
         let root = document.root_element();
         let version = root.attribute("version").unwrap_or("1");
         if root.tag_name().name() != "topology" || !version.starts_with("2.") {
@@ -72,6 +73,13 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn wrong(&self, field: &str, rule: impl Into<String>) -> Error {
         Error::Rule { file: self.file.to_owned(), field: field.to_owned(), rule: rule.into() }
+    }
+
+    /// The same, of an object: with its line.
+    fn wrong_at(&self, object: Node, field: &str, rule: impl Into<String>) -> Error {
+        let line = object.document().text_pos_at(object.range().start).row;
+        let file = format!("{}:{line}", self.file);
+        Error::Rule { file, field: field.to_owned(), rule: rule.into() }
     }
 
     /// All objects of a type.
@@ -214,7 +222,7 @@ impl<'a> Reader<'a> {
     fn number(&self, object: Node, kind: &str, name: &str) -> Result<u32, Error> {
         let text = object.attribute(name).unwrap_or_default();
         let rule = || format!("\"{text}\" is not a number: expected the system's");
-        text.parse().map_err(|_| self.wrong(&format!("{kind} {name}"), rule()))
+        text.parse().map_err(|_| self.wrong_at(object, &format!("{kind} {name}"), rule()))
     }
 
     /// The attribute `cpuset`: words of 32 bits, the highest first, like `0x0000000f,0xffffffff`.
@@ -225,7 +233,7 @@ impl<'a> Reader<'a> {
         let wrong = || {
             let rule =
                 format!("\"{text}\" is not a mask: expected words like 0x0000000f,0xffffffff");
-            self.wrong(&format!("{kind} cpuset"), rule)
+            self.wrong_at(object, &format!("{kind} cpuset"), rule)
         };
         let mut cpus = CpuSet::new();
         if text.is_empty() {

@@ -56,7 +56,7 @@ fn distances_and_kinds_are_taken() {
 #[test]
 fn nonsense_is_named() {
     for (text, expected) in [
-        ("", "machine file test.xml: "),
+        ("", "machine file test.xml: no XML: "),
         (
             "<topology version=\"1.0\"/>",
             "<topology> version 1.0: expected <topology version=\"2.x\">",
@@ -65,7 +65,7 @@ fn nonsense_is_named() {
         ("<topology version=\"2.0\"/>", "topology: has no object of type PU"),
         (
             "<topology version=\"2.0\"><object type=\"PU\" os_index=\"x\"/></topology>",
-            "PU os_index: \"x\" is not a number",
+            "test.xml:1: PU os_index: \"x\" is not a number",
         ),
         (
             "<topology version=\"2.0\"><object type=\"PU\" os_index=\"9000\"/></topology>",
