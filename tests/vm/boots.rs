@@ -195,6 +195,11 @@ pub fn duration() -> Duration {
     Duration::from_secs(*DURATION.get().unwrap())
 }
 
+/// Whether that is longer than in `make vm-test`; for tests in the guest.
+pub fn soaks() -> bool {
+    duration().as_secs() > DURATION_S
+}
+
 /// The guest that is running, and the name of its boot. One at a time in this process; `make vm-test` runs
 /// two of these, because the CPUs of a guest wait for each other much of the time.
 static RUNNING: Mutex<Option<(&str, Guest)>> = Mutex::new(None);

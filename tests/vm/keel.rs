@@ -152,16 +152,18 @@ fn limits_are_warned_of() {
     group.end();
 }
 
-/// How often at least, however slow the guest is.
-const KILLS: u32 = 20;
+/// How often at least, however slow the guest is: in `make vm-test`, and when it soaks.
+const KILLS: u32 = 5;
+const KILLS_SOAKING: u32 = 20;
 
 /// Each time the kernel's own scheduler takes over, and nobody is lost between the two.
 fn killed_again_and_again() {
     watched(ROUGH, |witness| {
         let crowd = restless(50);
         let end = Instant::now() + boots::duration();
+        let wanted = if boots::soaks() { KILLS_SOAKING } else { KILLS };
         let mut kills = 0;
-        while kills < KILLS || Instant::now() < end {
+        while kills < wanted || Instant::now() < end {
             kills += 1;
             let mut keel = Keel::start(&[]);
             std::thread::sleep(Duration::from_millis(20));
