@@ -84,7 +84,7 @@ pub struct Speeds {
     /// How much faster than with one it was.
     pub sweep_speed_up: f64,
     /// How many times as much as one as many threads got done of the same simulations, without a sweep
-    /// around them: between the sweeps, and more than these cannot gain.
+    /// around them, in the same rounds: on a machine that does nothing else no sweep gains more.
     pub simulations_gain: f64,
     /// The same of the reference loop, which needs nothing but its own registers.
     pub reference_gain: f64,
@@ -198,8 +198,8 @@ impl Speeds {
             text,
             "\nThe reference loop: a step of a xorshift generator, each depending on the one before; a \
              pass took {:.2} ns. Times are CPU time, the medians of {ROUNDS} rounds in which all took \
-             turns; only sweeps, and what is said next, are timed by the clock.\n\nWhat a sweep can gain at \
-             most is the machine's: on {} CPUs at once, threads that share nothing got {:.2} times as much \
+             turns; only sweeps, and what is said next, are timed by the clock.\n\nOn a machine \
+             that does nothing else no sweep can gain more than its CPUs do: on {} CPUs at once, threads that share nothing got {:.2} times as much \
              done as one alone of the same simulations, and {:.2} times of the reference loop, in the same \
              rounds as the sweeps.\n",
             self.reference_ns, self.jobs, self.simulations_gain, self.reference_gain
