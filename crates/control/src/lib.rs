@@ -9,11 +9,14 @@
 //! | `message` | requests and answers |
 //! | `server` | the socket's end in a service: bounded in all that others can fill |
 //! | `client` | asking |
+//! | `ias` | what programs ask of a keel: paper 003's two calls |
 
 mod client;
+mod ias;
 mod message;
 mod server;
 
 pub use client::{AskError, ask};
+pub use ias::{Ias, KEEL_SOCKET};
 pub use message::{Answer, Request};
 pub use server::{BindError, Peer, Server};

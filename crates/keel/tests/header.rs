@@ -1,12 +1,13 @@
 //! `include/evenkeel.h`: what a C program asks by it is what the control socket understands, and what
-//! it hears is the answer's error number.
+//! it hears is the answer's error number. What Rust programs ask is the same.
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use evenkeel_control::{Answer, Request, Server};
+use evenkeel_control::{Answer, AskError, Ias, Request, Server};
+use evenkeel_keel::{Aggregation, allocation_request};
 use nix::errno::Errno;
 use nix::poll::{PollTimeout, poll};
 use serde_json::json;
@@ -28,16 +29,23 @@ int main(int argc, char **argv)
 }
 "#;
 
+fn include() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include")
+}
+
 /// Compiles the program for a socket in `dir`.
 fn compile(dir: &Path) {
     std::fs::write(dir.join("program.c"), PROGRAM).unwrap();
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
+    compile_file(dir, &dir.join("program.c"));
+}
+
+fn compile_file(dir: &Path, source: &Path) {
     let output = Command::new("cc")
         .args(["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-O2"])
         .arg(format!("-DEVENKEEL_SOCKET=\"{}\"", dir.join("s").display()))
         .arg("-I")
-        .arg(include)
-        .arg(dir.join("program.c"))
+        .arg(include())
+        .arg(source)
         .arg("-o")
         .arg(dir.join("program"))
         .output()
@@ -86,6 +94,53 @@ fn both_calls_ask_and_hear() {
     let (code, asked) = serve(&mut server, run(&["alloc", "0", "1", "2", "3"]), &refusal);
     assert_eq!(code, Errno::EPERM as i32);
     assert_eq!(asked, [Request::new("ias_alloc").with("roles", vec![0, 1, 2, 3])]);
+}
+
+/// The example that comes with the header.
+#[test]
+fn the_example_does_what_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    compile_file(dir.path(), &include().join("examples/siblings.c"));
+    let program = || Command::new(dir.path().join("program"));
+    let alone = program().arg("77").output().unwrap();
+    let said = String::from_utf8_lossy(&alone.stderr);
+    assert_eq!(alone.status.code(), Some(1));
+    assert_eq!(said, "the keel does not run; start it with: evenkeel sched --order ias\n");
+    let mut server = Server::bind(&dir.path().join("s")).unwrap();
+    let child = program().arg("77").spawn().unwrap();
+    let (code, asked) = serve(&mut server, child, &Answer::ok(json!({})));
+    assert_eq!(code, 0);
+    let how = Aggregation { pid: 77, agg: 1, bonus_type: 1, bonus_value: 3, limit: 0 };
+    assert_eq!(asked, [how.request()]);
+}
+
+/// The same two calls of Rust programs.
+#[test]
+fn rust_programs_ask_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let keel = Ias::at(&socket);
+    assert!(matches!(keel.set_ias_alloc(&[0, 1]), Err(AskError::Nobody { .. })));
+    let mut server = Server::bind(&socket).unwrap();
+    let caller = std::thread::spawn(move || {
+        (keel.set_ias_agg(77, 1, 0, u64::MAX, 5), keel.set_ias_alloc(&[0, 1, 2, 3]))
+    });
+    let mut asked = Vec::new();
+    while asked.len() < 2 || !caller.is_finished() {
+        poll(&mut server.poll_fds(), PollTimeout::from(10_u8)).unwrap();
+        server.serve(|_, request| {
+            asked.push(request.clone());
+            match request.req.as_str() {
+                "ias_agg" => Answer::ok(json!({})),
+                _ => Answer::refused(Errno::EPERM, "only root"),
+            }
+        });
+    }
+    let (agg, alloc) = caller.join().unwrap();
+    assert!(agg.is_ok());
+    assert!(matches!(alloc, Err(AskError::Refused { errno, .. }) if errno == Errno::EPERM as i32));
+    let how = Aggregation { pid: 77, agg: 1, bonus_type: 0, bonus_value: u64::MAX, limit: 5 };
+    assert_eq!(asked, [how.request(), allocation_request(&[0, 1, 2, 3])]);
 }
 
 #[test]
