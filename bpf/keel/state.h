@@ -38,7 +38,7 @@ u64 ia_mm[MAX_CPUS];
 
 /* A task's state. Who touches it holds the lock of the task's runqueue, unless said otherwise. */
 struct task_state {
-	u64 seen_space;		/* its address space as of the last tick or start; user space reads it */
+	u64 seen_space;		/* its address space as of the last tick or start */
 	u64 vruntime;		/* by the clock of `home` */
 	u64 weight;		/* what it weighs now, the shares of its cgroups included */
 	u64 counted_weight;	/* what it adds to a CPU's load */

@@ -1,4 +1,4 @@
-//! Compiles `bpf/keel.bpf.c` and its recorder to the objects that the library carries, and for the
+//! Compiles `bpf/keel.bpf.c` and what stands beside it to the objects that the library carries, and for the
 //! tests the policies to functions of this process.
 
 use std::env;
@@ -11,12 +11,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..");
     build_object(&root, "keel")?;
     build_object(&root, "recorder")?;
+    build_object(&root, "space")?;
     build_policies(&root)?;
     for path in [
         "bpf/keel.bpf.c",
         "bpf/keel",
         "bpf/recorder.bpf.c",
         "bpf/recorder.h",
+        "bpf/space.bpf.c",
         "policy",
         "crates/keel/native",
     ] {

@@ -14,7 +14,7 @@ use crate::invariants::{crowd, fork_and_exec, hogs};
 use crate::roles::role;
 use crate::scheduler::{Keel, Scheduler, loads, state};
 use crate::storms::*;
-use crate::support::{EVENKEEL, NOBODY, output, text, wait_for};
+use crate::support::{EVENKEEL, NOBODY, kill, output, text, wait_for};
 use crate::watched::ROUGH;
 
 /// What a paper answers to each of the three questions, after the plain answer.
@@ -48,6 +48,7 @@ pub const TESTS: &[Test] = &[
     Test { name: "policies::a_level_that_is_set_holds", run: a_level_that_is_set_holds },
     Test { name: "policies::siblings_are_preferred", run: siblings_are_preferred },
     Test { name: "policies::a_configuration_names_programs", run: a_configuration_names_programs },
+    Test { name: "policies::settings_outlive_a_restart", run: settings_outlive_a_restart },
     Test { name: "policies::the_helper_tries_and_tells", run: the_helper_tries_and_tells },
     Test { name: "policies::impossible_aggregation_is_refused", run: impossible_aggregation },
 ];
@@ -309,8 +310,70 @@ fn a_configuration_names_programs() {
         |pid: Option<u32>| spaces().iter().any(|space| space["pid"].as_u64() == pid.map(u64::from));
     wait_for("one that comes later to be set", || is_set(newest));
     assert!(!is_set(processes.first().map(Child::id)), "it was switched off");
+    // It becomes another program, and that has the configured name again.
+    let mut changeling = started("changeling", 1);
+    let pid = Some(changeling[0].id());
+    wait_for("one more to be set", || is_set(pid));
+    changeling[0].stdin.as_mut().unwrap().write_all(b"now\n").unwrap();
+    let threads = || std::fs::read_dir(format!("/proc/{}/task", pid.unwrap())).unwrap().count();
+    wait_for("it to be another program", || threads() > 1);
+    // Who asks hears of nobody who is one no more.
+    wait_for("that to be set, too", || is_set(pid));
+    processes.extend(changeling);
+    signal_all(&processes, libc::SIGSTOP);
+    assert_eq!(keel.end().0, Some(0));
+    // The configuration holds whenever the keel runs, for those who were there before it, too.
+    let keel = Keel::start(&["--config", config, "--order", "ias"]);
+    signal_all(&processes, libc::SIGCONT);
+    wait_for("all to be set by the next keel", || spaces().len() == processes.len());
+    assert!(spaces().iter().all(|space| space["bonus_value"] == 2 && space["limit"] == 7));
     end_processes(processes);
     wait_for("what was set to end with the processes", || spaces().is_empty());
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// They stop, or go on: verifying the keel takes long beside busy threads.
+fn signal_all(processes: &[Child], signal: i32) {
+    processes.iter().for_each(|process| kill(process.id() as i32, signal));
+}
+
+/// The keel is loaded anew when CPUs come or go: what was set is set then, whatever the scheduling class of
+/// a program's first thread, and a group is there again with its CPUs.
+fn settings_outlive_a_restart() {
+    let mut keel = Keel::start(&["--order", "ias"]);
+    said(&["ias", "alloc", "0", "1", "2", "3"]);
+    let processes = started("siblings", 2);
+    for process in &processes {
+        said(&["ias", "set-agg", &process.id().to_string(), "1", "1", "5", "9"]);
+    }
+    // It waits for its input only.
+    let param = libc::sched_param { sched_priority: 1 };
+    let first = processes[0].id() as i32;
+    // SAFETY: reads a record that lives here.
+    assert_eq!(unsafe { libc::sched_setscheduler(first, libc::SCHED_FIFO, &raw const param) }, 0);
+    signal_all(&processes, libc::SIGSTOP);
+    let set = |what: &str| show()[what].clone();
+    let (roles, spaces) = (set("roles"), set("spaces"));
+    assert_eq!(spaces.as_array().unwrap().len(), 2);
+    let mut switched = |on: bool| {
+        let before = loads();
+        switch(3, on);
+        wait_for("the keel to be loaded anew", || loads() > before);
+        keel.wait_enabled(before);
+    };
+    switched(false);
+    assert_eq!(set("spaces"), spaces);
+    assert_eq!(set("roles"), serde_json::json!({"0": 0, "1": 1, "2": 2}));
+    let why = refused(&["ias", "alloc", "--groups", "0-1/2-3"]);
+    assert!(why.contains("groups \"0-1/2-3\": CPU 3 is not online"), "{why}");
+    let why = refused(&["ias", "alloc", "0", "1", "2", "3"]);
+    assert!(why.contains("4 roles, but 3 CPUs are online (0-2)"), "{why}");
+    switched(true);
+    assert_eq!((set("spaces"), set("roles")), (spaces, roles));
+    signal_all(&processes, libc::SIGCONT);
+    let preferred = counted(&keel, || std::thread::sleep(Duration::from_secs(2)));
+    assert!(preferred["aggregate"] > 0, "{preferred:?}");
+    end_processes(processes);
     assert_eq!(keel.end().0, Some(0));
 }
 
@@ -352,6 +415,24 @@ fn impossible_aggregation() {
         [state["roles"].clone(), state["spaces"].clone()]
     };
     let before = set();
+    let mut gone = started("siblings", 1);
+    let gone_pid = gone[0].id().to_string();
+    let threads = format!("/proc/{gone_pid}/task");
+    let tids = || {
+        std::fs::read_dir(&threads)
+            .unwrap()
+            .map(|task| text(task.unwrap().file_name().as_encoded_bytes()))
+    };
+    wait_for("a thread", || tids().count() > 1);
+    let thread = tids().find(|tid| *tid != gone_pid).unwrap();
+    let why = refused(&["ias", "set-agg", &thread, "1", "1", "3", "0"]);
+    assert!(
+        why.contains(&format!("process {thread}: there is none of this number; take one")),
+        "{why}"
+    );
+    end_processes(std::mem::take(&mut gone));
+    let why = refused(&["ias", "set-agg", &gone_pid, "1", "1", "3", "0"]);
+    assert!(why.contains(&format!("process {gone_pid}: there is none of this number")), "{why}");
     for (arguments, expected) in [
         (["99999", "1", "1", "3", "0"], "process 99999: there is none"),
         (["2", "1", "1", "3", "0"], "process 2 is a kernel thread"),

@@ -7,6 +7,7 @@ pub(crate) mod bonus;
 pub(crate) mod groups;
 pub(crate) mod options;
 pub(crate) mod programs;
+pub(crate) mod space;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +24,9 @@ use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 
 use self::auto::Tuning;
-use self::groups::{allocation, default_roles, grouped};
-use self::programs::{IasSettings, instances};
+use self::groups::{allocation, default_roles, grouped, present};
+use self::programs::{IasSettings, Instance, Preference, Program, instances};
+use self::space::{Owner, Space};
 use self::watch::{Known, Watch, known};
 use crate::options::Order;
 use crate::records::{MAX_SPACES, RawSpace};
@@ -37,7 +39,9 @@ pub enum IasError {
     #[error("the keel runs with --order {0}; start it with --order ias to aggregate threads")]
     NotIas(Order),
     /// No such process.
-    #[error("process {0}: there is none of this number (a thread's number is not its process's)")]
+    #[error(
+        "process {0}: there is none of this number; take one of `ps -e` (a thread's number is none)"
+    )]
     NoProcess(u32),
     /// Somebody else's.
     #[error("process {pid} belongs to user {owner}: only that user and root may set it")]
@@ -48,7 +52,10 @@ pub enum IasError {
         owner: u32,
     },
     /// It has no memory of its own.
-    #[error("process {0} is a kernel thread: it has no address space that siblings could share")]
+    #[error(
+        "process {0} is a kernel thread: it has no address space that siblings could share; take the process \
+         of a program"
+    )]
     KernelThread(u32),
     /// No value of an argument.
     #[error("{name} \"{value}\": expected {expected}")]
@@ -64,7 +71,7 @@ pub enum IasError {
     #[error("{MAX_SPACES} address spaces aggregate already: switch one off first")]
     TooMany,
     /// Roles are root's.
-    #[error("only root may set the roles of CPUs: they are everybody's")]
+    #[error("only root may set the roles of CPUs, because they are everybody's: ask as root")]
     NotRoot,
     /// A role for each CPU, no more and no less.
     #[error("{given} roles, but {cpus} CPUs are online ({online}): one number for each, in order")]
@@ -77,13 +84,13 @@ pub enum IasError {
         online: CpuSet,
     },
     /// A group that nobody leads.
-    #[error("role {role}: group {group} has slaves but no master (role {master})", role = 2 * .group + 1, master = 2 * .group)]
+    #[error("role {role}: group {group} has slaves but no master; give one of its CPUs role {master}", role = 2 * .group + 1, master = 2 * .group)]
     NoMaster {
         /// The group.
         group: u16,
     },
     /// A group that two CPUs lead.
-    #[error("role {role}: group {group} has two masters, CPUs {first} and {second}", role = 2 * .group)]
+    #[error("role {role}: group {group} has two masters, CPUs {first} and {second}; give all but one role {slave}", role = 2 * .group, slave = 2 * .group + 1)]
     TwoMasters {
         /// The group.
         group: u16,
@@ -133,6 +140,9 @@ pub struct Aggregation {
     pub limit: u64,
 }
 
+/// The kernel's PID_MAX_LIMIT: larger ones are not even asked for.
+const MAX_PID: u32 = 1 << 22;
+
 impl Aggregation {
     /// By the arguments' names, as text.
     ///
@@ -149,9 +159,12 @@ impl Aggregation {
             let number = value.parse().ok().filter(fits);
             number.ok_or(IasError::Value { name, value, expected })
         }
-        const NUMBER: &str = "a whole number of at most 64 bits";
+        const MOST: &str = "a whole number from 0 to 18446744073709551615";
+        const LIMIT: &str = "a whole number from 0 (no limit) to 18446744073709551615";
         Ok(Self {
-            pid: number("pid", get("pid"), "a process number", |pid| *pid > 0)?,
+            pid: number("pid", get("pid"), "a process's number, from 1 to 4194304", |pid| {
+                (1..=MAX_PID).contains(pid)
+            })?,
             agg: number("agg", get("agg"), "0 (off) or 1 (on)", |agg| *agg <= 1)?,
             bonus_type: number(
                 "bonus_type",
@@ -159,8 +172,8 @@ impl Aggregation {
                 "0 (ns of vruntime) or 1 (times what ran last)",
                 |kind| *kind <= 1,
             )?,
-            bonus_value: number("bonus_value", get("bonus_value"), NUMBER, |_| true)?,
-            limit: number("limit", get("limit"), NUMBER, |_| true)?,
+            bonus_value: number("bonus_value", get("bonus_value"), MOST, |_| true)?,
+            limit: number("limit", get("limit"), LIMIT, |_| true)?,
         })
     }
 
@@ -198,25 +211,27 @@ pub fn allocation_request(roles: &[u16]) -> Request {
 }
 
 /// An address space that was set.
-struct Space {
+struct Setting {
     aggregation: Aggregation,
     /// Tells when the process is gone, whoever has its number then.
     process: OwnedFd,
-    /// The keel's name for it.
-    space: u64,
+    space: Space,
 }
 
 /// All that was set; outlives a restart of the keel.
 #[derive(Default)]
 pub(crate) struct Ias {
-    spaces: Vec<Space>,
-    /// By CPU, as they were given while it ran; none were: those of the settings.
+    spaces: Vec<Setting>,
+    /// By CPU, as they were given while it ran, whoever is offline meanwhile; none were: those of the
+    /// settings.
     roles: Option<BTreeMap<u32, u16>>,
     /// What the configuration says.
     settings: IasSettings,
     /// Processes that were set because of their program, by number and start: each is only once, so
     /// that what somebody says of it afterwards holds.
     adopted: BTreeSet<Known>,
+    /// Of these was said that they could not be set, though their program is to aggregate.
+    left_out: BTreeSet<Known>,
     /// Processes of which somebody has said what they are to have: the helper leaves them alone.
     given: BTreeSet<Known>,
     /// The helper, if there is one.
@@ -289,24 +304,52 @@ impl Ias {
         if programs.is_empty() {
             return;
         }
-        let mut adopted = BTreeSet::new();
-        for (program, instance) in instances(programs.keys()) {
+        self.adopt_of(&programs, instances(programs.keys()), |ias, aggregation| {
+            ias.set(scheduler, None, aggregation)
+        });
+    }
+
+    /// The same of those that run now; `set` sets one.
+    fn adopt_of(
+        &mut self,
+        programs: &BTreeMap<Program, Preference>,
+        running: Vec<(&Program, Instance)>,
+        set: impl Fn(&mut Self, Aggregation) -> Result<(), IasError>,
+    ) {
+        let (mut adopted, mut left_out) = (BTreeSet::new(), BTreeSet::new());
+        for (program, instance) in running {
             let (pid, known) = (instance.pid, (instance.pid, instance.start));
-            adopted.insert(known);
-            let is_set = self.spaces.iter().any(|space| space.aggregation.pid == pid);
             let Some(preference) = programs.get(program) else { continue };
-            if is_set || self.adopted.contains(&known) {
+            let is_set = self.spaces.iter().any(|space| space.aggregation.pid == pid);
+            if is_set || self.adopted.contains(&known) || self.given.contains(&known) {
+                adopted.insert(known);
                 continue;
             }
-            match self.set(scheduler, None, preference.aggregation(pid)) {
-                Ok(()) => tracing::info!(
-                    "process {pid} runs {program}: it aggregates with bonus {}",
-                    preference.bonus
-                ),
-                Err(why) => tracing::warn!("{program} is to aggregate: {why}"),
+            match set(self, preference.aggregation(pid)) {
+                Ok(()) => {
+                    adopted.insert(known);
+                    let bonus = preference.bonus;
+                    tracing::info!(
+                        "process {pid} runs {program}: it aggregates with bonus {bonus}"
+                    );
+                }
+                // There may be room for it later, but that there is none need not be said each time.
+                Err(why) => {
+                    if !self.left_out.contains(&known) {
+                        tracing::warn!("{program} is to aggregate: {why}");
+                    }
+                    left_out.insert(known);
+                }
             }
         }
-        self.adopted = adopted;
+        (self.adopted, self.left_out) = (adopted, left_out);
+    }
+
+    /// The process has become another program: what the configuration says of that holds, and what was
+    /// said of the one before does not.
+    fn forget_who_was(&mut self, pid: u32) {
+        self.adopted.retain(|known| known.0 != pid);
+        self.given.retain(|known| known.0 != pid);
     }
 
     /// `set_ias_agg`: on behalf of `peer`, and all or nothing.
@@ -332,29 +375,34 @@ impl Ias {
     ) -> Result<(), IasError> {
         let pid = aggregation.pid;
         let process = open_process(pid)?;
-        // The number may have gone to somebody else before the file descriptor was there, not after.
         let owner = fs::metadata(PathBuf::from(format!("/proc/{pid}")));
         let owner = owner.map_err(|_| IasError::NoProcess(pid))?.uid();
-        if is_gone(&process) {
-            return Err(IasError::NoProcess(pid));
-        }
         if peer.is_some_and(|peer| !peer.may_steer(owner)) {
             return Err(IasError::Foreign { pid, owner });
         }
-        let space = scheduler.space_of(process.as_fd())?.ok_or(IasError::KernelThread(pid))?;
-        let before = self.spaces.iter().position(|known| known.space == space);
+        let space = match scheduler.space_of(pid)? {
+            Owner::Process(space) => space,
+            Owner::Kernel => return Err(IasError::KernelThread(pid)),
+            Owner::Nobody => return Err(IasError::NoProcess(pid)),
+        };
+        // The number may have gone to somebody else before the file descriptor was there, not after.
+        if is_gone(&process) {
+            return Err(IasError::NoProcess(pid));
+        }
+        let is_same = |known: &Setting| known.space.address == space.address;
+        let before = self.spaces.iter().position(is_same);
         if before.is_none() && self.spaces.len() >= MAX_SPACES {
             return Err(IasError::TooMany);
         }
         if aggregation.agg == 0 {
             if let Some(before) = before {
-                scheduler.forget_space(space)?;
+                scheduler.forget_space(space.address)?;
                 self.spaces.remove(before);
             }
             return Ok(());
         }
-        scheduler.set_space(space, &aggregation.raw())?;
-        let known = Space { aggregation, process, space };
+        scheduler.set_space(space.address, &aggregation.raw())?;
+        let known = Setting { aggregation, process, space };
         match before.and_then(|before| self.spaces.get_mut(before)) {
             Some(place) => *place = known,
             None => self.spaces.push(known),
@@ -365,15 +413,22 @@ impl Ias {
     /// Forgets who has ended or become another program.
     pub(crate) fn prune(&mut self, scheduler: &Scheduler) -> Result<(), LoadError> {
         let mut result = Ok(());
+        let mut changed = Vec::new();
         self.spaces.retain(|known| {
-            let now = scheduler.space_of(known.process.as_fd());
-            let stays =
-                !is_gone(&known.process) && matches!(now, Ok(Some(now)) if now == known.space);
-            if !stays && let Err(why) = scheduler.forget_space(known.space) {
+            let pid = known.aggregation.pid;
+            let now = scheduler.space_of(pid);
+            // In this order: as long as it is there, what was found is its own.
+            let is_gone = is_gone(&known.process);
+            let stays = !is_gone && matches!(now, Ok(Owner::Process(now)) if now == known.space);
+            if !stays && let Err(why) = scheduler.forget_space(known.space.address) {
                 result = Err(why);
+            }
+            if !stays && !is_gone {
+                changed.push(pid);
             }
             stays
         });
+        changed.into_iter().for_each(|pid| self.forget_who_was(pid));
         result
     }
 
@@ -390,20 +445,15 @@ impl Ias {
         Ok(())
     }
 
-    /// Tells a keel that was loaded anew what the last one knew. Roles of CPUs that are gone take
-    /// their groups with them; without any, CPUs that share a cache are a group.
+    /// Tells a keel that was loaded anew what the last one knew. Without any roles, CPUs that share a
+    /// cache are a group.
     pub(crate) fn restore(
-        &mut self,
+        &self,
         scheduler: &Scheduler,
         machine: &Machine,
     ) -> Result<(), LoadError> {
         for known in &self.spaces {
-            scheduler.set_space(known.space, &known.aggregation.raw())?;
-        }
-        if let Some(roles) = &mut self.roles {
-            roles.retain(|cpu, _| machine.online().contains(*cpu));
-            let masters: Vec<u16> = roles.values().copied().filter(|role| role % 2 == 0).collect();
-            roles.retain(|_, role| masters.contains(&(*role & !1)));
+            scheduler.set_space(known.space.address, &known.aggregation.raw())?;
         }
         scheduler.set_roles(&self.roles(machine))
     }
@@ -419,7 +469,8 @@ impl Ias {
             };
             roles.inspect_err(warn).ok()
         };
-        let given = self.roles.clone().or_else(settled);
+        let given = self.roles.as_ref().map(|roles| present(roles, &machine.online()));
+        let given = given.or_else(settled);
         given.unwrap_or_else(|| default_roles(machine))
     }
 
@@ -462,6 +513,66 @@ mod tests {
         Aggregation::parse(|name| Some(given[name].to_owned())).map_err(|why| why.to_string())
     }
 
+    fn machine(online: &str) -> Machine {
+        let mut machine = Machine::parse_toml(
+            "name = \"quad\"\nkinds = [{ cpus = \"0-3\", capability = 1024 }]\n",
+            "quad",
+        )
+        .unwrap();
+        let online: CpuSet = online.parse().unwrap();
+        machine.cpus.iter_mut().for_each(|cpu| cpu.online = online.contains(cpu.id));
+        machine
+    }
+
+    /// A CPU that goes takes no setting with it: when it is back, all is as it was.
+    #[test]
+    fn roles_outlive_cpus_that_go_and_come_back() {
+        let roles: BTreeMap<u32, u16> = [(0, 0), (1, 1), (2, 2), (3, 3)].into();
+        let ias = Ias { roles: Some(roles.clone()), ..Ias::default() };
+        assert_eq!(ias.roles(&machine("0-1,3")), [(0, 0), (1, 1)].into());
+        assert_eq!(ias.roles(&machine("0-3")), roles);
+    }
+
+    fn adopted(ias: &mut Ias, running: &[(u32, u64)], fails: bool) -> Vec<u32> {
+        let program: Program = "server".parse().unwrap();
+        let programs = [(program.clone(), Preference::default())].into();
+        let instance = |(pid, start): &(u32, u64)| Instance { pid: *pid, uid: 0, start: *start };
+        let running = running.iter().map(|known| (&program, instance(known))).collect();
+        let set = std::cell::RefCell::new(Vec::new());
+        ias.adopt_of(&programs, running, |_, aggregation| {
+            set.borrow_mut().push(aggregation.pid);
+            if fails { Err(IasError::TooMany) } else { Ok(()) }
+        });
+        set.into_inner()
+    }
+
+    #[test]
+    fn a_programs_processes_are_adopted_once_and_anew_after_an_exec() {
+        let mut ias = Ias::default();
+        assert_eq!(adopted(&mut ias, &[(7, 1), (8, 1)], false), [7, 8]);
+        assert_eq!(adopted(&mut ias, &[(7, 1), (8, 1)], false), [0; 0]);
+        // The number is another process's now.
+        assert_eq!(adopted(&mut ias, &[(7, 2), (8, 1)], false), [7]);
+        ias.forget_who_was(8);
+        assert_eq!(adopted(&mut ias, &[(7, 2), (8, 1)], false), [8]);
+    }
+
+    #[test]
+    fn who_finds_no_room_is_adopted_when_there_is_some() {
+        let mut ias = Ias::default();
+        assert_eq!(adopted(&mut ias, &[(7, 1)], true), [7]);
+        assert_eq!(adopted(&mut ias, &[(7, 1)], true), [7]);
+        assert_eq!(adopted(&mut ias, &[(7, 1)], false), [7]);
+        assert_eq!(adopted(&mut ias, &[(7, 1)], false), [0; 0]);
+    }
+
+    #[test]
+    fn what_somebody_has_said_before_is_not_adopted() {
+        let mut ias = Ias::default();
+        ias.given.insert((7, 1));
+        assert_eq!(adopted(&mut ias, &[(7, 1)], false), [0; 0]);
+    }
+
     #[test]
     fn the_papers_five_arguments() {
         let most = u64::MAX.to_string();
@@ -470,13 +581,24 @@ mod tests {
         assert_eq!((raw.process, raw.agg, raw.bonus_type), (7, 1, 0));
         assert_eq!((raw.bonus_value, raw.limit), (u64::MAX, 3));
         for (arguments, expected) in [
-            (["0", "1", "0", "1", "0"], "pid \"0\": expected a process number"),
+            (
+                ["0", "1", "0", "1", "0"],
+                "pid \"0\": expected a process's number, from 1 to 4194304",
+            ),
             (["x", "1", "0", "1", "0"], "pid \"x\""),
+            (["-1", "1", "0", "1", "0"], "pid \"-1\""),
+            (["4194305", "1", "0", "1", "0"], "pid \"4194305\""),
             (["7", "2", "0", "1", "0"], "agg \"2\": expected 0 (off) or 1 (on)"),
             (["7", "1", "2", "1", "0"], "bonus_type \"2\""),
             (["7", "1", "0", "18446744073709551616", "0"], "bonus_value \"18446744073709551616\""),
-            (["7", "1", "0", "-1", "0"], "bonus_value \"-1\""),
-            (["7", "1", "0", "1", ""], "limit \"\""),
+            (
+                ["7", "1", "0", "-1", "0"],
+                "bonus_value \"-1\": expected a whole number from 0 to 18446744073709551615",
+            ),
+            (
+                ["7", "1", "0", "1", ""],
+                "limit \"\": expected a whole number from 0 (no limit) to 18446744073709551615",
+            ),
         ] {
             let why = parse(arguments).unwrap_err();
             assert!(why.contains(expected), "{why}");

@@ -17,6 +17,7 @@
 //! | `ias::bonus` | how far siblings may run ahead, as people write it |
 //! | `ias::programs` | programs by name, and the processes that run one |
 //! | `ias::groups` | which CPUs aggregate together |
+//! | `ias::space` | which address space a process has |
 //! | `support` | what this kernel and this process can do |
 //! | `topology` | the machine as the keel sees it |
 //! | `capability` | what each CPU can do now, less what is taken of it |
@@ -53,7 +54,7 @@ pub use decisions::Decision;
 pub use exit::{Exit, ExitKind};
 pub use ias::auto::{Auto, Seen, Tuning, Why};
 pub use ias::bonus::Bonus;
-pub use ias::groups::grouped;
+pub use ias::groups::{MAX_ROLE, grouped};
 pub use ias::options::{IasOptions, Kick, Window};
 pub use ias::programs::{IasSettings, Instance, Preference, Program};
 pub use ias::{Aggregation, IasError, IasState, Search, allocation_request};

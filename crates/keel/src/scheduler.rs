@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use bytemuck::Zeroable;
@@ -12,8 +11,9 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenO
 
 use crate::exit::Exit;
 use crate::ias::groups::raw_roles;
+use crate::ias::space::{Owner, Spaces};
 use crate::image::{Image, tunables};
-use crate::options::Options;
+use crate::options::{Options, Order};
 use crate::recorder::{Recorder, RecorderError};
 use crate::records::{EXIT_PARTS, MAX_CPUS, RawCapability, RawCpuState, RawSpace, RawTunables};
 use crate::support::{Unsupported, log_libbpf, log_verified, support};
@@ -60,7 +60,6 @@ const CPUS: &str = "cpus";
 const SIBLING_ROWS: &str = "sibling_rows";
 const ROLES: &str = ".data.roles";
 const SPACES: &str = "spaces";
-const TASKS: &str = "tasks";
 const OPS: &str = "keel_ops";
 
 /// The keel in the kernel. Dropping it gives the machine back to the kernel's own scheduler.
@@ -76,7 +75,8 @@ pub struct Scheduler {
     cpus: MapHandle,
     roles: MapHandle,
     spaces: MapHandle,
-    tasks: MapHandle,
+    /// None: another order than `ias`, which does not care.
+    spaces_of: Option<Spaces>,
     /// The CPUs that were online when it was loaded.
     online: Vec<u32>,
 }
@@ -98,6 +98,8 @@ impl Scheduler {
         let object = open.load().map_err(bpf("loading: the kernel refused the scheduler"))?;
         log_verified();
         let online = machine.online().iter().collect();
+        let spaces_of = (options.order == Order::Ias).then(Spaces::load).transpose();
+        let spaces_of = spaces_of.map_err(bpf("loading what tells of address spaces"))?;
         let scheduler = Self {
             tuned: tunables(options),
             capabilities: map(&object, CAPABILITIES, size_of::<[RawCapability; MAX_CPUS]>())?,
@@ -106,7 +108,7 @@ impl Scheduler {
             cpus: map(&object, CPUS, size_of::<RawCpuState>())?,
             roles: map(&object, ROLES, size_of::<[u16; MAX_CPUS]>())?,
             spaces: map(&object, SPACES, size_of::<RawSpace>())?,
-            tasks: handle(&object, TASKS)?,
+            spaces_of,
             object,
             link: None,
             online,
@@ -167,17 +169,13 @@ impl Scheduler {
         self.tunables.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting parameters"))
     }
 
-    /// The keel's name for the address space of a process: the same one for all siblings, another
-    /// one after an exec. None: it has none, or was never seen.
+    /// Whose address space a process of this number has now.
     ///
     /// # Errors
     /// The kernel refused.
-    pub(crate) fn space_of(&self, process: BorrowedFd<'_>) -> Result<Option<u64>, LoadError> {
-        let state = self.tasks.lookup(&process.as_raw_fd().to_ne_bytes(), MapFlags::ANY);
-        let state = state.map_err(bpf("looking up a process"))?;
-        // `seen_space` is the first field of `struct task_state`.
-        let space = state.as_ref().and_then(|state| state.first_chunk()).copied();
-        Ok(space.map(u64::from_ne_bytes).filter(|space| *space != 0))
+    pub(crate) fn space_of(&self, process: u32) -> Result<Owner, LoadError> {
+        let Some(spaces) = &self.spaces_of else { return Ok(Owner::Nobody) };
+        spaces.of(process).map_err(bpf("looking up a process"))
     }
 
     /// The siblings of this space aggregate so from now on.

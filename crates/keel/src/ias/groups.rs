@@ -8,7 +8,7 @@ use super::IasError;
 use crate::records::{MAX_CPUS, NO_ROLE};
 
 /// The largest role.
-const MAX_ROLE: u16 = 2 * MAX_CPUS as u16 - 1;
+pub const MAX_ROLE: u16 = 2 * MAX_CPUS as u16 - 1;
 
 /// Checks the paper's list of roles: index is the CPU, 2k the master of group k, 2k + 1 a slave.
 pub(super) fn allocation(machine: &Machine, roles: &[u16]) -> Result<BTreeMap<u32, u16>, IasError> {
@@ -53,6 +53,15 @@ fn roles_of(groups: &[CpuSet]) -> BTreeMap<u32, u16> {
 /// CPUs that share a last-level cache are a group.
 pub(crate) fn default_roles(machine: &Machine) -> BTreeMap<u32, u16> {
     roles_of(&groups_by(machine, |cpu| cpu.llc))
+}
+
+/// What is left of roles while some of the CPUs are offline: a group without its master does nothing
+/// together.
+pub(super) fn present(roles: &BTreeMap<u32, u16>, online: &CpuSet) -> BTreeMap<u32, u16> {
+    let here =
+        || roles.iter().filter(|(cpu, _)| online.contains(**cpu)).map(|(cpu, role)| (*cpu, *role));
+    let masters: Vec<u16> = here().map(|(_, role)| role).filter(|role| role % 2 == 0).collect();
+    here().filter(|(_, role)| masters.contains(&(role & !1))).collect()
 }
 
 /// The record `roles` of `bpf/keel/intf.h`.
@@ -132,9 +141,25 @@ mod tests {
             why(&[0, 1, 2]),
             "3 roles, but 4 CPUs are online (0-3): one number for each, in order"
         );
-        assert_eq!(why(&[0, 1, 3, 3]), "role 3: group 1 has slaves but no master (role 2)");
-        assert_eq!(why(&[0, 1, 0, 1]), "role 0: group 0 has two masters, CPUs 0 and 2");
+        assert_eq!(
+            why(&[0, 1, 3, 3]),
+            "role 3: group 1 has slaves but no master; give one of its CPUs role 2"
+        );
+        assert_eq!(
+            why(&[0, 1, 0, 1]),
+            "role 0: group 0 has two masters, CPUs 0 and 2; give all but one role 1"
+        );
         assert_eq!(why(&[0, 1, 0xffff, 1]), "role \"65535\": expected 0 to 2047");
+    }
+
+    #[test]
+    fn a_group_rests_while_its_master_is_offline() {
+        let roles = [(0, 0), (1, 1), (2, 2), (3, 3)].into();
+        let present = |online: &str| present(&roles, &online.parse().unwrap());
+        assert_eq!(present("0-3"), roles);
+        assert_eq!(present("0-1,3"), [(0, 0), (1, 1)].into());
+        assert_eq!(present("0-2"), [(0, 0), (1, 1), (2, 2)].into());
+        assert_eq!(present("1,3"), [].into());
     }
 
     #[test]
