@@ -10,6 +10,7 @@ mod daemon;
 mod flags;
 mod fresh;
 mod hotplug;
+mod ias;
 mod job;
 mod journals;
 mod privilege;

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::unistd::Uid;
 
 use crate::cli::{IasArgs, IasCommand};
-use crate::sched::ask_keel;
+use crate::sched;
 
 /// Sets or shows.
 ///
@@ -34,10 +34,8 @@ pub fn main(args: &IasArgs) -> Result<i32> {
                 }
             }
         }
-        IasCommand::SetAgg { arguments } => {
-            let mut five: [&str; 5] = Default::default();
-            five.iter_mut().zip(arguments).for_each(|(place, argument)| *place = argument);
-            aggregate(five)
+        IasCommand::SetAgg { pid, agg, bonus_type, bonus_value, limit } => {
+            aggregate([pid, agg, bonus_type, bonus_value, limit])
         }
         IasCommand::Alloc { roles, groups: None } => allocate(roles),
         IasCommand::Alloc { groups: Some(groups), .. } => {
@@ -79,6 +77,10 @@ fn all_of(program: &Program, how: Preference, off: bool) -> Result<()> {
     let how = if off { "not aggregated".to_owned() } else { format!("bonus {}", how.bonus) };
     println!("{program}: {how}: {}", set.join(", "));
     Ok(())
+}
+
+fn ask_keel(request: &Request) -> Result<serde_json::Value> {
+    sched::ask_keel(request, "--order ias")
 }
 
 fn is_gone(why: &anyhow::Error) -> bool {

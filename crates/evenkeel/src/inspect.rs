@@ -123,7 +123,7 @@ pub fn explain(args: &ExplainArgs) -> Result<i32> {
 
 /// What the gate of the running keel answered last.
 fn explain_keel(args: &ExplainArgs) -> Result<i32> {
-    let answer = ask_keel(&Request::new("decisions"))?;
+    let answer = ask_keel(&Request::new("decisions"), "")?;
     let decisions: Vec<evenkeel_keel::Decision> = serde_json::from_value(answer)?;
     let last = &decisions[decisions.len().saturating_sub(args.last)..];
     if args.json {

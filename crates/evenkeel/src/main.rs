@@ -16,11 +16,13 @@ mod sched;
 mod sim;
 mod zone;
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Cli, Command};
@@ -30,7 +32,7 @@ fn main() -> ExitCode {
     if evenkeel_vm::is_init() {
         evenkeel_vm::serve();
     }
-    let cli = Cli::parse_from(arguments());
+    let cli = parse();
     start_logging(cli.verbose);
     match dispatch(cli) {
         Ok(code) => ExitCode::from(code as u8),
@@ -53,22 +55,47 @@ fn in_full(error: &anyhow::Error) -> String {
     said
 }
 
-/// The multi-call names: `chcb CMD` is `evenkeel run CMD`, `capability-balancer` is `evenkeel
-/// daemon` (paper 000, section 3.3), `set_ias_agg` and `set_ias_alloc` are `evenkeel ias set-agg` and
-/// `alloc` (paper 003, section 3).
-fn arguments() -> Vec<std::ffi::OsString> {
-    let mut arguments: Vec<_> = std::env::args_os().collect();
-    let name = arguments.first().map(std::path::PathBuf::from);
-    let name = name.as_ref().and_then(|path| path.file_name());
-    let command: &[&str] = match name.and_then(|name| name.to_str()) {
+/// The command line. The multi-call names: `chcb CMD` is `evenkeel run CMD`, `capability-balancer` is
+/// `evenkeel daemon` (paper 000, section 3.3), `set_ias_agg` and `set_ias_alloc` are `evenkeel ias set-agg`
+/// and `alloc` (paper 003, section 3).
+fn parse() -> Cli {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    let name = arguments.first().map(PathBuf::from);
+    let name = name.as_ref().and_then(|path| path.file_name()).and_then(|name| name.to_str());
+    let path: &[&str] = match name {
         Some("chcb") => &["run"],
         Some("capability-balancer") => &["daemon"],
         Some("set_ias_agg") => &["ias", "set-agg"],
         Some("set_ias_alloc") => &["ias", "alloc"],
         _ => &[],
     };
-    arguments.splice(1..1, command.iter().map(std::ffi::OsString::from));
-    arguments
+    let mut command = Cli::command();
+    if let (Some(name), [_, ..]) = (name, path) {
+        if let Some(usage) = usage(path, name) {
+            command = with_usage(command, path, &usage);
+        }
+        arguments.splice(..1, ["evenkeel"].iter().chain(path).map(OsString::from));
+    }
+    let matches = command.get_matches_from(arguments);
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// How a command is used that is called by a name of its own.
+fn usage(path: &[&str], name: &str) -> Option<String> {
+    let mut command = Cli::command();
+    command.build();
+    let of = |command, part: &&str| clap::Command::find_subcommand_mut(command, part);
+    let command = path.iter().try_fold(&mut command, of)?;
+    let usage = command.render_usage().to_string();
+    let rest = usage.strip_prefix(&format!("Usage: evenkeel {}", path.join(" ")))?;
+    Some(format!("{name}{rest}"))
+}
+
+fn with_usage(command: clap::Command, path: &[&str], usage: &str) -> clap::Command {
+    match path {
+        [] => command.override_usage(usage.to_owned()),
+        [first, rest @ ..] => command.mut_subcommand(first, |sub| with_usage(sub, rest, usage)),
+    }
 }
 
 fn start_logging(verbose: u8) {

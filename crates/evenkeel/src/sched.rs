@@ -112,14 +112,15 @@ fn turn_knobs(options: &mut Options, knobs: &ZoneOptions) -> Result<()> {
     Ok(())
 }
 
-/// Asks the keel that runs.
+/// Asks the keel that runs; `flags`: with which it has what is asked for.
 ///
 /// # Errors
 /// None runs, or it refuses.
-pub fn ask_keel(request: &Request) -> Result<serde_json::Value> {
+pub fn ask_keel(request: &Request, flags: &str) -> Result<serde_json::Value> {
     match ask(&running(), request) {
         Err(AskError::Nobody { .. }) => {
-            bail!("the keel does not run; start it with: evenkeel sched")
+            let start = format!("evenkeel sched {flags}");
+            bail!("the keel does not run; start it with: {}", start.trim_end())
         }
         answer => Ok(answer?),
     }
@@ -196,7 +197,7 @@ fn report(exit: &Exit) -> i32 {
 fn monitor(every: Duration) -> Result<i32> {
     let mut earlier: Option<Statistics> = None;
     loop {
-        let now: Statistics = serde_json::from_value(ask_keel(&Request::new("stats"))?)?;
+        let now: Statistics = serde_json::from_value(ask_keel(&Request::new("stats"), "")?)?;
         if let Some(earlier) = &earlier {
             match writeln!(std::io::stdout(), "{}", now.line_since(earlier)) {
                 // Whoever read it has seen enough.

@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 use crate::cli::{ZoneArgs, ZoneCommand};
 use crate::sched::ask_keel;
 
+/// How a keel is started that has these knobs.
+const ZONE: &str = "--gate zone";
 /// What the keel calls it.
 const SHIELD: &str = "shield";
 
@@ -25,7 +27,7 @@ pub fn main(args: &ZoneArgs) -> Result<i32> {
 
 fn get(knob: Option<&str>, json: bool) -> Result<i32> {
     let wanted = knob.map(main_name).transpose()?;
-    let answer: Map<String, Value> = serde_json::from_value(ask_keel(&Request::new("get"))?)?;
+    let answer: Map<String, Value> = serde_json::from_value(ask_keel(&Request::new("get"), ZONE)?)?;
     let (gate, rest): (Map<_, _>, Map<_, _>) =
         answer.into_iter().partition(|(name, _)| Zone::name_of(name).is_some());
     if gate.is_empty() {
@@ -50,15 +52,15 @@ fn get(knob: Option<&str>, json: bool) -> Result<i32> {
 
 fn set(knob: &str, value: &str) -> Result<i32> {
     let name = main_name(knob)?;
-    let answer = ask_keel(&Request::new("set").with(name, value))?;
+    let answer = ask_keel(&Request::new("set").with(name, value), ZONE)?;
     println!("{name} is {} now", answer[name]);
     Ok(0)
 }
 
 fn shield(cpus: Option<&Shield>) -> Result<i32> {
     let answer = match cpus {
-        None => ask_keel(&Request::new("get"))?,
-        Some(cpus) => ask_keel(&Request::new("set").with(SHIELD, cpus.to_string()))?,
+        None => ask_keel(&Request::new("get"), "")?,
+        Some(cpus) => ask_keel(&Request::new("set").with(SHIELD, cpus.to_string()), "")?,
     };
     println!("{}", answer[SHIELD].as_str().unwrap_or_default());
     Ok(0)

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use evenkeel_keel::{
-    Balance, Bonus, Capacities, Gate, IdleWait, Kick, Level, Order, Parts, Program, Shield, Slice,
-    Window,
+    Balance, Bonus, Capacities, Gate, IdleWait, Kick, Level, MAX_ROLE, Order, Parts, Program,
+    Shield, Slice, Window,
 };
 use serde::Deserialize;
 
@@ -148,7 +148,7 @@ pub enum IasCommand {
     Agg {
         /// The process. What is set holds for its address space, until it ends or runs another
         /// program.
-        #[arg(required_unless_present = "programs")]
+        #[arg(required_unless_present = "programs", allow_negative_numbers = true)]
         pid: Option<String>,
         /// All of one's own processes (root: all) that run this program now, by the name of its command
         /// or the path of its file; may be given several times.
@@ -165,18 +165,30 @@ pub enum IasCommand {
         #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
         limit: u64,
     },
-    /// The same in the paper's form: PID AGG BONUS_TYPE BONUS_VALUE LIMIT (`set_ias_agg`).
+    /// The same with the paper's five numbers (`set_ias_agg`).
     SetAgg {
-        /// Five numbers.
-        #[arg(num_args = 5, required = true, value_names =
-              ["PID", "AGG", "BONUS_TYPE", "BONUS_VALUE", "LIMIT"])]
-        arguments: Vec<String>,
+        /// The process.
+        #[arg(allow_negative_numbers = true)]
+        pid: String,
+        /// 1: its threads are aggregated; 0: not.
+        #[arg(allow_negative_numbers = true)]
+        agg: String,
+        /// 0: BONUS_VALUE is in ns of vruntime; 1: it multiplies what ran last on the CPU.
+        #[arg(allow_negative_numbers = true)]
+        bonus_type: String,
+        /// How far they may run ahead of others.
+        #[arg(allow_negative_numbers = true)]
+        bonus_value: String,
+        /// So often in a row on a CPU at most; 0: no limit.
+        #[arg(allow_negative_numbers = true)]
+        limit: String,
     },
     /// Say which CPUs aggregate together (`set_ias_alloc`): one number for each CPU, 2k for the
     /// master of group k, 2k+1 for its slaves.
     Alloc {
         /// The numbers, in the order of the CPUs.
-        #[arg(required_unless_present = "groups", value_name = "ROLE")]
+        #[arg(required_unless_present = "groups", value_name = "ROLE", allow_negative_numbers = true,
+              value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_ROLE)))]
         roles: Vec<u16>,
         /// Groups instead: those that share a last-level cache (llc), a level-2 cache (l2), a node, or
         /// CPUs like 0-3/4-7; the first CPU of each is the master.
