@@ -305,17 +305,16 @@ fn a_configuration_names_programs() {
     assert_eq!(show()["roles"], serde_json::json!({"0": 0, "1": 1, "2": 2, "3": 3}));
     said(&["ias", "agg", &processes[0].id().to_string(), "--off"]);
     processes.extend(started("siblings", 1));
-    let newest = processes.last().map(Child::id);
-    let is_set =
-        |pid: Option<u32>| spaces().iter().any(|space| space["pid"].as_u64() == pid.map(u64::from));
+    let is_set = |pid: u32| spaces().iter().any(|space| space["pid"] == pid);
+    let newest = processes.last().unwrap().id();
     wait_for("one that comes later to be set", || is_set(newest));
-    assert!(!is_set(processes.first().map(Child::id)), "it was switched off");
+    assert!(!is_set(processes[0].id()), "it was switched off");
     // It becomes another program, and that has the configured name again.
     let mut changeling = started("changeling", 1);
-    let pid = Some(changeling[0].id());
+    let pid = changeling[0].id();
     wait_for("one more to be set", || is_set(pid));
     changeling[0].stdin.as_mut().unwrap().write_all(b"now\n").unwrap();
-    let threads = || std::fs::read_dir(format!("/proc/{}/task", pid.unwrap())).unwrap().count();
+    let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count();
     wait_for("it to be another program", || threads() > 1);
     // Who asks hears of nobody who is one no more.
     wait_for("that to be set, too", || is_set(pid));
