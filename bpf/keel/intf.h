@@ -199,7 +199,7 @@ struct keel_search {
 	u64 others;	/* tasks of another choice that it has seen */
 	u64 taken;	/* tasks that it has taken */
 	u64 ungated;	/* 1: no gate is asked about whom it takes */
-	u64 overdue;	/* 1: it takes one task only, that has waited for too long */
+	u64 overdue;	/* 1: it takes only who has waited for too long */
 };
 
 /* A CPU's state; written by itself unless said otherwise. */
