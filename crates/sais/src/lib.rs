@@ -15,6 +15,7 @@
 //! | `attachment` | the program on the device |
 //! | `cgroup` | the cgroups by whose sockets hints are written |
 //! | `object` | a BPF object of ours in the kernel |
+//! | `program` | which of the programs, with which settings |
 //! | `records` | what `bpf/sais/intf.h` lays out |
 //! | `changes` | CPUs that go offline and come back |
 //! | `steering` | loaded, attached, fed, read |
@@ -44,6 +45,7 @@ mod measure;
 mod model;
 mod object;
 mod options;
+mod program;
 mod records;
 mod serve;
 mod service;

@@ -9,9 +9,7 @@ use std::time::Duration;
 use bytemuck::Zeroable;
 use evenkeel_journal::GuardedSession;
 use evenkeel_machine::CpuSet;
-use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::Typedef;
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 
 use crate::attachment::{AttachError, Attachment};
 use crate::auto::{Auto, AutoError};
@@ -22,10 +20,11 @@ use crate::flow_steering::{FlowSteering, FlowSteeringError};
 use crate::hold::{Hold, HoldError};
 use crate::measure::StripTimes;
 use crate::object::{Aligned, ObjectError, bpf, fill_peers, map, open};
-use crate::options::{Mode, Options, Policy, Wire, XdpMode};
+use crate::options::{Mode, Options, Policy, XdpMode};
+use crate::program::{STEER, THREADS, configure, steer_of, support};
 use crate::records::{
     HINT_ABSENT, MAX_CPUS, PROCESSED, QUEUED, RULE_ALLOWED, RULE_REFUSED, RawCpu, RawCpus, RawFlow,
-    RawKey, RawLive, RawSettings,
+    RawKey, RawLive,
 };
 use crate::statistics::{Core, Flow, Statistics, consumers};
 use crate::threads;
@@ -60,19 +59,13 @@ pub enum SteeringError {
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sais.bpf.o")));
 
-const SETTINGS: &str = ".rodata.settings";
 const LIVE: &str = ".data.live";
 const FLOWS: &str = "flows";
-const THREADS: &str = "threads";
 /// The object's variables that begin with 0, which are the counters; named after it.
 const CPUS: &str = "sais.bss";
-/// A program for each way to know where packets are wanted; one of them is loaded.
-const STEER: [&str; 3] = ["steer_flow", "steer_hint", "steer_paper"];
 /// Puts hints into packets; in hint mode only.
 const MESSAGE: &str = "message";
 
-/// Of IPv4 with the paper's byte, and of TCP.
-const PAPER_HEADERS_BYTES: u32 = 20 + 4 + 20;
 /// Packets that may wait for a steering thread: more than a connection has under way.
 const QUEUE_PACKETS: u32 = 4096;
 /// `MAX_FLOWS`. All connections are read from the kernel at once: libbpf-rs takes a batch that is not
@@ -83,8 +76,6 @@ const BATCH: u32 = 131_072;
 const LAST_LOOKS: u32 = 200;
 /// ... with this between two looks.
 const LAST_LOOK: Duration = Duration::from_millis(5);
-/// The tracepoints that not all kernels have.
-const HOOKS: [&str; 2] = ["sock_recv_length", "sock_send_length"];
 
 /// Packets of a device, steered. Dropping it ends that, and leaves nothing.
 pub struct Steering {
@@ -458,16 +449,6 @@ impl Steering {
     }
 }
 
-/// The one of the programs that fits.
-fn steer_of(options: &Options) -> &'static str {
-    let [flow, hint, paper] = STEER;
-    match (options.mode, options.wire) {
-        (Mode::Flow, _) => flow,
-        (Mode::Hint, Wire::Tcp) => hint,
-        (Mode::Hint, Wire::Paper) => paper,
-    }
-}
-
 /// Packets come from here on.
 fn put_on(
     object: &Object,
@@ -490,73 +471,6 @@ fn silent(flows: &[Flow]) -> BTreeSet<IpAddr> {
 fn name_of(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm"));
     name.map(|name| name.trim_end().to_owned()).unwrap_or_default()
-}
-
-/// Whether it can work here.
-fn support() -> Result<(), SteeringError> {
-    evenkeel_cbinfo::support().map_err(ObjectError::from)?;
-    let btf = Btf::from_vmlinux().map_err(bpf("reading the kernel's types"))?;
-    let is_missing = |hook: &&&str| {
-        let name = format!("btf_trace_{hook}");
-        btf.type_by_name::<Typedef<'_>>(&name).is_none()
-    };
-    match HOOKS.iter().find(is_missing) {
-        Some(hook) => Err(SteeringError::NoHook(hook)),
-        None => Ok(()),
-    }
-}
-
-/// Writes into the opened object what is fixed from then on.
-fn configure(
-    open: &mut OpenObject,
-    device: &Device,
-    options: &Options,
-    possible_cpus: u32,
-) -> Result<(), ObjectError> {
-    // The numbers are `enum core_policy`.
-    let (policy, dedicated) = match options.policy {
-        Policy::Issuer => (0, 0),
-        Policy::Runner => (1, 0),
-        Policy::LeastLoaded => (2, 0),
-        Policy::Dedicated(core) => (3, core),
-        Policy::Auto => (4, 0),
-    };
-    let settings = RawSettings {
-        hint_key: random_key().map_err(ObjectError::Random)?,
-        netns_cookie: device.netns_cookie,
-        policy,
-        dedicated,
-        mode: u32::from(options.mode == Mode::Hint),
-        wire: u32::from(options.wire == Wire::Paper),
-        paper_segment: device.mtu.saturating_sub(PAPER_HEADERS_BYTES),
-        hold: u32::from(options.hold.is_some()),
-    };
-    for mut program in open.progs_mut() {
-        let is_another = |name: &&str| *name != steer_of(options) && program.name() == *name;
-        if STEER.iter().any(is_another) {
-            program.set_autoload(false);
-        }
-    }
-    for mut map in open.maps_mut() {
-        match map.name().to_string_lossy().as_ref() {
-            SETTINGS => map
-                .set_initial_value(bytemuck::bytes_of(&settings))
-                .map_err(|_| ObjectError::Mismatch(SETTINGS))?,
-            THREADS => {
-                map.set_max_entries(possible_cpus).map_err(bpf("sizing the map of threads"))?;
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// What nobody else can guess.
-fn random_key() -> std::io::Result<[u64; 2]> {
-    let mut key = [0_u64; 2];
-    let bytes: &mut [u8] = bytemuck::bytes_of_mut(&mut key);
-    std::io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, bytes)?;
-    Ok(key)
 }
 
 #[cfg(test)]
