@@ -346,8 +346,8 @@ fn run_bench(args: &SimBenchArgs) -> Result<i32> {
         println!("{table}");
         println!("a pass of the reference loop: {:.2} ns", speeds.reference_ns);
         println!(
-            "{} CPUs at once, without a sweep: {:.2}x the simulations of one, {:.2}x the reference loops",
-            speeds.jobs, speeds.simulations_gain, speeds.reference_gain
+            "{} threads at once: {:.2}x the reference loops of one",
+            speeds.jobs, speeds.reference_gain
         );
         let mut table = Table::new();
         table.load_style(presets::UTF8_HORIZONTAL_ONLY);
