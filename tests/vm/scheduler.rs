@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use evenkeel_control::{Request, ask};
+use evenkeel_control::{KEEL_SOCKET, Request, ask};
 use evenkeel_invariants::{Sum, counters_add_up};
 
 use crate::support::{EVENKEEL, ended, kill, wait_for};
@@ -76,7 +76,7 @@ impl Keel {
 
     /// What it has counted so far.
     pub fn counters(&self) -> BTreeMap<String, u64> {
-        let answer = ask(Path::new("/run/evenkeel/keel.sock"), &Request::new("stats")).unwrap();
+        let answer = ask(Path::new(KEEL_SOCKET), &Request::new("stats")).unwrap();
         let counters = serde_json::from_value(answer["counters"].clone()).unwrap();
         assert_ne!(counters, BTreeMap::new(), "it counts nothing");
         counters
@@ -93,7 +93,7 @@ impl Keel {
     }
 
     fn of_each_cpu(&self, what: &str) -> Vec<u64> {
-        let answer = ask(Path::new("/run/evenkeel/keel.sock"), &Request::new("stats")).unwrap();
+        let answer = ask(Path::new(KEEL_SOCKET), &Request::new("stats")).unwrap();
         let cpus = answer["cpus"].as_object().unwrap().values();
         cpus.map(|cpu| cpu[what].as_u64().unwrap()).collect()
     }

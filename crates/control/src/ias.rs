@@ -17,6 +17,27 @@ use crate::message::Request;
 /// Where the machine's keel listens.
 pub const KEEL_SOCKET: &str = "/run/evenkeel/keel.sock";
 
+/// What [`Ias::set_ias_agg`] asks.
+pub fn aggregation_request(
+    pid: u32,
+    agg: u32,
+    bonus_type: u32,
+    bonus_value: u64,
+    limit: u64,
+) -> Request {
+    Request::new("ias_agg")
+        .with("pid", pid)
+        .with("agg", agg)
+        .with("bonus_type", bonus_type)
+        .with("bonus_value", bonus_value)
+        .with("limit", limit)
+}
+
+/// What [`Ias::set_ias_alloc`] asks.
+pub fn allocation_request(roles: &[u16]) -> Request {
+    Request::new("ias_alloc").with("roles", roles.to_vec())
+}
+
 /// A keel that runs.
 #[derive(Debug, Clone)]
 pub struct Ias {
@@ -49,9 +70,8 @@ impl Ias {
         bonus_value: u64,
         limit: u64,
     ) -> Result<(), AskError> {
-        let request = Request::new("ias_agg").with("pid", pid).with("agg", agg);
-        let request = request.with("bonus_type", bonus_type).with("bonus_value", bonus_value);
-        ask(&self.socket, &request.with("limit", limit)).map(drop)
+        let request = aggregation_request(pid, agg, bonus_type, bonus_value, limit);
+        ask(&self.socket, &request).map(drop)
     }
 
     /// One number for each CPU that is online: 2k for the master of group k, 2k + 1 for a slave of it. Root
@@ -60,6 +80,6 @@ impl Ias {
     /// # Errors
     /// No keel runs, or it refuses; nothing is changed then.
     pub fn set_ias_alloc(&self, roles: &[u16]) -> Result<(), AskError> {
-        ask(&self.socket, &Request::new("ias_alloc").with("roles", roles.to_vec())).map(drop)
+        ask(&self.socket, &allocation_request(roles)).map(drop)
     }
 }

@@ -17,6 +17,6 @@ mod message;
 mod server;
 
 pub use client::{AskError, ask};
-pub use ias::{Ias, KEEL_SOCKET};
+pub use ias::{Ias, KEEL_SOCKET, aggregation_request, allocation_request};
 pub use message::{Answer, Request};
 pub use server::{BindError, Peer, Server};

@@ -4,6 +4,7 @@
 
 pub mod auto;
 pub(crate) mod bonus;
+pub(crate) mod error;
 pub(crate) mod groups;
 pub(crate) mod options;
 pub(crate) mod programs;
@@ -16,114 +17,20 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use evenkeel_control::{Peer, Request};
-use evenkeel_machine::{CpuSet, Machine};
-use nix::errno::Errno;
+use evenkeel_control::{Peer, Request, aggregation_request};
+use evenkeel_machine::Machine;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 
 use self::auto::Tuning;
+use self::error::IasError;
 use self::groups::{allocation, default_roles, grouped, present};
 use self::programs::{IasSettings, Instance, Preference, Program, instances};
 use self::space::{Owner, Space};
 use self::watch::{Known, Watch, known};
-use crate::options::Order;
 use crate::records::{MAX_SPACES, RawSpace};
 use crate::scheduler::{LoadError, Scheduler};
-
-/// What cannot be told, and why.
-#[derive(Debug, thiserror::Error)]
-pub enum IasError {
-    /// Nothing aggregates.
-    #[error("the keel runs with --order {0}; start it with --order ias to aggregate threads")]
-    NotIas(Order),
-    /// No such process.
-    #[error(
-        "process {0}: there is none of this number; take one of `ps -e` (a thread's number is none)"
-    )]
-    NoProcess(u32),
-    /// Somebody else's.
-    #[error("process {pid} belongs to user {owner}: only that user and root may set it")]
-    Foreign {
-        /// The process.
-        pid: u32,
-        /// Whose it is.
-        owner: u32,
-    },
-    /// It has no memory of its own.
-    #[error(
-        "process {0} is a kernel thread: it has no address space that siblings could share; take the process \
-         of a program"
-    )]
-    KernelThread(u32),
-    /// No value of an argument.
-    #[error("{name} \"{value}\": expected {expected}")]
-    Value {
-        /// The argument.
-        name: &'static str,
-        /// As it was given.
-        value: String,
-        /// What it may be.
-        expected: &'static str,
-    },
-    /// Too many.
-    #[error("{MAX_SPACES} address spaces aggregate already: switch one off first")]
-    TooMany,
-    /// Roles are root's.
-    #[error("only root may set the roles of CPUs, because they are everybody's: ask as root")]
-    NotRoot,
-    /// A role for each CPU, no more and no less.
-    #[error("{given} roles, but {cpus} CPUs are online ({online}): one number for each, in order")]
-    Count {
-        /// How many were given.
-        given: usize,
-        /// How many CPUs there are.
-        cpus: usize,
-        /// Which.
-        online: CpuSet,
-    },
-    /// A group that nobody leads.
-    #[error("role {role}: group {group} has slaves but no master; give one of its CPUs role {master}", role = 2 * .group + 1, master = 2 * .group)]
-    NoMaster {
-        /// The group.
-        group: u16,
-    },
-    /// A group that two CPUs lead.
-    #[error("role {role}: group {group} has two masters, CPUs {first} and {second}; give all but one role {slave}", role = 2 * .group, slave = 2 * .group + 1)]
-    TwoMasters {
-        /// The group.
-        group: u16,
-        /// The first of them.
-        first: u32,
-        /// Another one.
-        second: u32,
-    },
-    /// A CPU in a list of groups cannot be had.
-    #[error("groups \"{text}\": {why}; expected llc, l2, node, or CPUs like 0-3/4-7")]
-    Groups {
-        /// As they were given.
-        text: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// The kernel refused.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-}
-
-impl IasError {
-    /// The error number that tells a program what kind it is.
-    pub(crate) fn errno(&self) -> Errno {
-        match self {
-            Self::NoProcess(_) => Errno::ESRCH,
-            Self::Foreign { .. } | Self::NotRoot => Errno::EPERM,
-            Self::TooMany => Errno::ENOSPC,
-            Self::Load(_) => Errno::EIO,
-            _ => Errno::EINVAL,
-        }
-    }
-}
 
 /// The arguments of `set_ias_agg`, in the paper's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,12 +86,7 @@ impl Aggregation {
 
     /// The call, for [`evenkeel_control::ask`] and the keel's control socket.
     pub fn request(&self) -> Request {
-        Request::new("ias_agg")
-            .with("pid", self.pid)
-            .with("agg", self.agg)
-            .with("bonus_type", self.bonus_type)
-            .with("bonus_value", self.bonus_value)
-            .with("limit", self.limit)
+        aggregation_request(self.pid, self.agg, self.bonus_type, self.bonus_value, self.limit)
     }
 
     /// The record of `bpf/keel/intf.h`, for whoever hosts the keel outside of the kernel.
@@ -202,12 +104,6 @@ impl Aggregation {
             pad: 0,
         }
     }
-}
-
-/// The call `set_ias_alloc`, for [`evenkeel_control::ask`] and the keel's control socket: one number for
-/// each CPU that is online, 2k for the master of group k, 2k + 1 for a slave of it.
-pub fn allocation_request(roles: &[u16]) -> Request {
-    Request::new("ias_alloc").with("roles", roles.to_vec())
 }
 
 /// An address space that was set.
@@ -505,6 +401,8 @@ fn is_gone(process: &OwnedFd) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_machine::CpuSet;
+
     use super::*;
 
     fn parse(arguments: [&str; 5]) -> Result<Aggregation, String> {

@@ -17,6 +17,7 @@
 //! | `ias::bonus` | how far siblings may run ahead, as people write it |
 //! | `ias::programs` | programs by name, and the processes that run one |
 //! | `ias::groups` | which CPUs aggregate together |
+//! | `ias::error` | why they cannot aggregate as somebody wants |
 //! | `ias::space` | which address space a process has |
 //! | `support` | what this kernel and this process can do |
 //! | `topology` | the machine as the keel sees it |
@@ -51,13 +52,15 @@ mod zone;
 
 pub use capability::Capabilities;
 pub use decisions::Decision;
+pub use evenkeel_control::allocation_request;
 pub use exit::{Exit, ExitKind};
 pub use ias::auto::{Auto, Seen, Tuning, Why};
 pub use ias::bonus::Bonus;
+pub use ias::error::IasError;
 pub use ias::groups::{MAX_ROLE, grouped};
 pub use ias::options::{IasOptions, Kick, Window};
 pub use ias::programs::{IasSettings, Instance, Preference, Program};
-pub use ias::{Aggregation, IasError, IasState, Search, allocation_request};
+pub use ias::{Aggregation, IasState, Search};
 pub use image::Image;
 pub use options::{Balance, Capacities, Gate, IdleWait, OptionError, Options, Order, Slice};
 pub use parts::Parts;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use evenkeel_control::{Request, ask};
+use evenkeel_control::{KEEL_SOCKET, Request, ask};
 use evenkeel_keel::{Aggregation, Statistics, allocation_request};
 use evenkeel_witness::Ear;
 
@@ -23,8 +23,6 @@ use crate::guest::{Figures, Inside, number_after};
 
 /// A program of the system, as one that has the machine to itself.
 pub const SYSBENCH: &str = "/usr/bin/sysbench";
-/// The keel of the guest, which is root's.
-const SOCKET: &str = "/run/evenkeel/keel.sock";
 
 /// Ten programs of a hundred threads: section 4.1.
 const PROGRAMS: usize = 10;
@@ -50,7 +48,7 @@ const BUFFER_MIB: u32 = 16;
 pub fn measure(inside: &Inside) -> Result<Figures> {
     let bonus = bonus(&inside.contestant.name);
     if bonus.is_some() {
-        ask(Path::new(SOCKET), &allocation_request(&ROLES))?;
+        ask(Path::new(KEEL_SOCKET), &allocation_request(&ROLES))?;
     }
     let mut figures = Figures::new();
     aggregate(&[std::process::id()], bonus)?;
@@ -76,7 +74,7 @@ fn aggregate(pids: &[u32], bonus: Option<u64>) -> Result<()> {
     let Some(bonus_value) = bonus else { return Ok(()) };
     for pid in pids {
         let how = Aggregation { pid: *pid, agg: 1, bonus_type: 1, bonus_value, limit: 0 };
-        ask(Path::new(SOCKET), &how.request())?;
+        ask(Path::new(KEEL_SOCKET), &how.request())?;
     }
     Ok(())
 }
@@ -181,7 +179,7 @@ impl Calls {
 }
 
 fn counters() -> Result<BTreeMap<String, u64>> {
-    let answer = ask(Path::new(SOCKET), &Request::new("stats"))?;
+    let answer = ask(Path::new(KEEL_SOCKET), &Request::new("stats"))?;
     let statistics: Statistics =
         serde_json::from_value(answer).context("the keel's statistics are of another version")?;
     Ok(statistics.counters)

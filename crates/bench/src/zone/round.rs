@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use evenkeel_control::{Request, ask};
+use evenkeel_control::{KEEL_SOCKET, Request, ask};
 use evenkeel_keel::Statistics;
 
 use super::background::{Background, Load};
@@ -17,8 +17,6 @@ pub const MEAN: &str = "warm-high-mean";
 
 /// Until a load is what it is: three half-lives of utilisation.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Where the keel answers in the guest.
-const SOCKET: &str = "/run/evenkeel/keel.sock";
 
 /// Measures everything under the contestant that is at work.
 ///
@@ -27,7 +25,7 @@ const SOCKET: &str = "/run/evenkeel/keel.sock";
 pub fn measure(inside: &Inside) -> Result<Figures> {
     let name = inside.contestant.name.as_str();
     if name == MEAN {
-        ask(Path::new(SOCKET), &Request::new("set").with("bal_cpus_avg_enable", 1))?;
+        ask(Path::new(KEEL_SOCKET), &Request::new("set").with("bal_cpus_avg_enable", 1))?;
     }
     let mut figures = Figures::new();
     for load in loads(name) {
@@ -101,7 +99,7 @@ fn beside(
 
 /// What the keel has counted so far, by the names of the counters.
 fn counted(is_meant: impl Fn(&str) -> bool) -> Result<f64> {
-    let answer = ask(Path::new(SOCKET), &Request::new("stats"))?;
+    let answer = ask(Path::new(KEEL_SOCKET), &Request::new("stats"))?;
     let statistics: Statistics = serde_json::from_value(answer)?;
     let meant = statistics.counters.iter().filter(|(name, _)| is_meant(name));
     Ok(meant.map(|(_, count)| *count as f64).sum())
