@@ -102,6 +102,7 @@ fn packets(args: SaisBenchArgs) -> Result<sais::Options> {
         measure_pm: args.measure_pm,
         parts: args.parts,
         inside: args.inside,
+        reader: args.reader,
         quick: args.quick,
         from: args.from,
         json: args.json,

@@ -165,7 +165,7 @@ impl Scale<'_> {
         })
     }
 
-    /// By the number of clients, which here are threads of one machine.
+    /// By the number of clients, which here are processes of one machine.
     fn clients(&self) -> Result<Part> {
         let clients: &[usize] = if self.is_quick { &[2] } else { &[1, 2, 4, 8] };
         let read = |clients: &usize| Read {
@@ -182,7 +182,7 @@ impl Scale<'_> {
             title: "Figure 12: several clients, 8 servers".to_owned(),
             method: format!(
                 "{METHOD} The paper's clients are machines with links of 3 Gb/s each; here they are \
-                 threads of one, and the cable between them and the servers is as fast as it goes."
+                 processes of one, and the cable between them and the servers is as fast as it goes."
             ),
             findings: vec![
                 faster(&rows, &cases, claim, "+20.46 % at most"),
@@ -233,9 +233,9 @@ impl Scale<'_> {
 }
 
 const METHOD: &str = "One client asks all servers for strips of 64 KiB, combines them to transfers of \
-                      1 MiB and encrypts these (ChaCha20). Client and servers are threads in two \
-                      network namespaces, so that they share the machine's CPUs: what one end saves \
-                      the other may use. CPU time is that of both ends, of the steering threads and of \
+                      1 MiB and encrypts these (ChaCha20). Client and servers are a process and \
+                      threads in two network namespaces, so that they share the machine's CPUs: what \
+                      one end saves the other may use. CPU time is that of both ends, of the steering threads and of \
                       all interrupts and softirqs.";
 
 fn row<'a>(rows: &'a [Row], case: &str, contestant: &str) -> Option<&'a Row> {

@@ -6,9 +6,10 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
 use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
 
 /// Looks at sockets, each after something was received.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Arrivals {
     /// Those that found the last packet processed on the core of who received it ...
     pub home: u64,

@@ -63,10 +63,11 @@ impl Contestant {
     pub const SHAPED: [Self; 4] = [Self::None, Self::Rfs, Self::Flow("runner"), Self::Flow("auto")];
 
     /// Those of real programs.
-    pub const PROGRAMS: [Self; 6] = [
+    pub const PROGRAMS: [Self; 7] = [
         Self::None,
         Self::Rfs,
         Self::Flow("dedicated:0"),
+        Self::Flow("least-loaded"),
         Self::Flow("runner"),
         Self::Flow("auto"),
         Self::Hint("issuer"),

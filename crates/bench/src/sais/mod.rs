@@ -49,6 +49,7 @@ use evenkeel_cbinfo::Cbinfo;
 use evenkeel_machine::{CpuSet, Machine};
 use evenkeel_sais::StripTimes;
 
+pub use parallel::Reader;
 pub use table::{Row, SaisReport};
 
 use crate::capability::display::Display;
@@ -158,6 +159,8 @@ pub struct Options {
     pub parts: Vec<Part>,
     /// In the virtual machine: measure what a packet costs.
     pub inside: bool,
+    /// Be a client of a parallel read.
+    pub reader: Option<Reader>,
     /// The short form, which shows that it works and decides little.
     pub quick: bool,
     /// Measure nothing: show what an earlier `json` holds.
@@ -178,6 +181,9 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<i32> {
     if options.inside {
         return packet_cost::play();
+    }
+    if let Some(reader) = options.reader {
+        return parallel::play(reader);
     }
     let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
     let (json, markdown) = (prepare(&options.json)?, prepare(&options.markdown)?);
@@ -407,9 +413,9 @@ impl Experiment<'_> {
         }
         let over_network: &OverNetwork<'_> = &over_network;
         for read in &self.reads {
-            let (load, times) = (read.load, self.times);
+            let (load, times, executable) = (read.load, self.times, self.executable);
             let transfer = move |network: &Network, begin: &mut Begin<'_>| {
-                parallel::read(network, load, times, begin)
+                parallel::read(network, executable, load, times, begin)
             };
             let (rate, who) = (read.gbit_per_s, read.contestants);
             groups.push(group(read.case(), rate, who, Rc::new(transfer), over_network));

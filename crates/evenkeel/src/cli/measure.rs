@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use evenkeel_bench::guest::Clock;
-use evenkeel_bench::sais::Part as SaisPart;
+use evenkeel_bench::sais::{Part as SaisPart, Reader};
 
 use super::Interval;
 
@@ -109,6 +109,9 @@ pub struct SaisBenchArgs {
     /// In the virtual machine: measure what a packet costs.
     #[arg(long, hide = true)]
     pub inside: bool,
+    /// Be a client of a parallel read, told by standard input when to count and when to end.
+    #[arg(long, value_name = "SERVERS:BYTES", hide = true)]
+    pub reader: Option<Reader>,
     /// In a minute or two: few rows, few runs, no certainty.
     #[arg(long, conflicts_with = "measure_pm")]
     pub quick: bool,
