@@ -17,7 +17,9 @@ struct row_entry {
 
 struct sibling_row {
 	u32 first;	/* place of the smallest vruntime; counts on and on */
-	u32 count;
+	volatile u32 count;
+	volatile u32 hole;	/* where the last one was that left, counted from the first */
+	u32 pad;
 	struct row_entry entry[ROW_PLACES];
 };
 
@@ -54,25 +56,29 @@ POLICY bool row_add(struct sibling_row *row, struct row_entry task, u32 room)
 /* Takes a task out, if it is there. */
 POLICY void row_remove(struct sibling_row *row, u32 pid)
 {
-	bool is_found = false;
 	u32 i;
 
-	if (row->count && row->entry[row_place(row->first)].pid == pid) {
+	for (i = 0; i < ROW_PLACES; i++) {
+		if (i >= row->count || row->entry[row_place(row->first + i)].pid == pid)
+			break;
+	}
+	if (i >= row->count || i >= ROW_PLACES)
+		return;
+	row->count--;
+	if (!i) {
 		row->first++;
-		row->count--;
 		return;
 	}
-	for (i = 0; i < ROW_PLACES; i++) {
-		struct row_entry *here = &row->entry[row_place(row->first + i)];
-
+	/*
+	 * By way of memory, like the count: of what is in a register the verifier knows where the first
+	 * loop ended, and follows the second one for each such place.
+	 */
+	row->hole = i;
+	for (i = row->hole; i < ROW_PLACES; i++) {
 		if (i >= row->count)
 			break;
-		is_found = is_found || here->pid == pid;
-		if (is_found)
-			*here = row->entry[row_place(row->first + i + 1)];
+		row->entry[row_place(row->first + i)] = row->entry[row_place(row->first + i + 1)];
 	}
-	if (is_found)
-		row->count--;
 }
 
 /*

@@ -123,13 +123,15 @@ pub const ROW_PLACES: usize = 128;
 pub struct Row {
     pub first: u32,
     pub count: u32,
+    hole: u32,
+    pad: u32,
     pub entry: [RowEntry; ROW_PLACES],
 }
 
 impl Row {
     /// Whose first place has this number.
     pub fn empty(first: u32) -> Self {
-        Self { first, count: 0, entry: [RowEntry::default(); ROW_PLACES] }
+        Self { first, count: 0, hole: 0, pad: 0, entry: [RowEntry::default(); ROW_PLACES] }
     }
 
     /// Returns whether nobody was left out.
