@@ -100,6 +100,8 @@ pub struct Outcome {
     pub waits: BTreeMap<u64, u64>,
     /// Tasks that the scheduler refused.
     pub unborn: u64,
+    /// The frequency that the scheduler asked for last, CPU by CPU, of 1,024. It changes nothing here.
+    pub frequencies: Vec<u32>,
     /// Times that the scheduler was loaded again.
     pub restarts: u64,
     /// Tasks that the user-level balancer moved.

@@ -50,6 +50,27 @@ fn weights_of_cgroups_are_honoured() {
     assert!(ran[0].abs_diff(6000) < 120, "{ran:?}");
 }
 
+/// A quarter more than what each CPU does, and no more than there is: as of ticks while somebody runs.
+#[test]
+fn frequencies_follow_utilisation() {
+    let busy = |cpu, busy_ms, idle_ms| {
+        let ops = vec![Op::Run(busy_ms * MS), Op::Sleep(idle_ms * MS), Op::Goto(0)];
+        TaskPlan { allowed: only(cpu), ..TaskPlan::new("busy", ops) }
+    };
+    let mut sim = Sim::keel(paper(4)).task(TaskPlan { allowed: only(0), ..hog(2000 * MS) });
+    // Ticks come every 4 ms, at another moment of each period.
+    for (cpu, busy_ms) in [(1, 9), (2, 6), (3, 3)] {
+        sim = sim.task(busy(cpu, busy_ms, 13 - busy_ms));
+    }
+    sim.workload.duration_ns = 1000 * MS;
+    let found = sim.run().frequencies;
+    for (found, (wanted, margin)) in
+        found.iter().zip([(1024, 0), (886, 100), (591, 100), (295, 100)])
+    {
+        assert!(found.abs_diff(wanted) <= margin, "{found} of {wanted}");
+    }
+}
+
 /// Each sleep is shorter than the wake-up granularity, so that is all that the hog has had.
 #[test]
 fn whom_a_timer_wakes_takes_the_cpu_from_a_hog() {

@@ -6,7 +6,7 @@ use crate::mask::Mask;
 use crate::native::{self, HostFunctions, RawIterator, RawTask};
 use crate::observe::Reason;
 
-use super::{Direct, GLOBAL, GLOBAL_ID, Kernel, LOCAL_ID, Life, Queue, tid};
+use super::{Direct, FULL_FREQUENCY, GLOBAL, GLOBAL_ID, Kernel, LOCAL_ID, Life, Queue, tid};
 
 pub(super) const FUNCTIONS: HostFunctions = HostFunctions {
     fails,
@@ -127,12 +127,13 @@ unsafe extern "C" fn kick_cpu(context: *mut c_void, cpu: i32, flags: u64) {
 }
 
 unsafe extern "C" fn cpuperf_set(context: *mut c_void, cpu: i32, perf: u32) {
-    const SCALE: u32 = 1024;
     // SAFETY: called from a callback.
     let kernel = unsafe { kernel(context) };
-    if !kernel.layout.has(cpu as u32) || perf > SCALE {
-        kernel.broken(format!("frequency {perf} of {SCALE} is asked for on CPU {cpu}"));
+    if !kernel.layout.has(cpu as u32) || perf > FULL_FREQUENCY {
+        kernel.broken(format!("frequency {perf} of {FULL_FREQUENCY} is asked for on CPU {cpu}"));
+        return;
     }
+    kernel.cpus[cpu as usize].frequency = perf;
 }
 
 unsafe extern "C" fn dsq_insert(

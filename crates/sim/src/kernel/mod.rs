@@ -74,6 +74,8 @@ pub use faults::{FaultPlan, Hazards};
 
 /// Work is kept in 2^-20 ns, so that no fraction is lost however often a stretch is cut.
 const FRACTION: u32 = 20;
+/// `SCX_CPUPERF_ONE`.
+const FULL_FREQUENCY: u32 = 1024;
 /// Steps that a task may take without working in between.
 const MAX_STEPS: u32 = 10_000;
 
@@ -213,6 +215,8 @@ struct Cpu {
     /// Progress in 2^-FRACTION ns for each ns.
     rate: u64,
     capability: u32,
+    /// What the scheduler asked for last, of FULL_FREQUENCY.
+    frequency: u32,
     /// The address space that ran here last.
     space: Option<u32>,
     /// Where the search for an idle CPU went on to last.
@@ -520,6 +524,7 @@ impl Kernel {
             together_ns: self.company.together_ns,
             same_space_ns: self.company.same_ns,
             unborn: observer.unborn,
+            frequencies: self.cpus.iter().map(|cpu| cpu.frequency).collect(),
             runnable,
             believed_runnable,
             restarts: observer.restarts,

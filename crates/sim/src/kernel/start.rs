@@ -3,7 +3,7 @@
 use evenkeel_invariants::{Left, What, weight_of_nice};
 
 use super::balancer::TaskTimes;
-use super::{Cpu, Group, Kernel, Life, Queue, Task, capability, shield, tid};
+use super::{Cpu, FULL_FREQUENCY, Group, Kernel, Life, Queue, Task, capability, shield, tid};
 use crate::event::Event;
 use crate::native::{RawGroup, RawNode, RawTask};
 use crate::observe::Reason;
@@ -27,6 +27,7 @@ impl Kernel {
             self.cpus.push(Cpu {
                 online,
                 capability: cpu.map_or(1, |cpu| cpu.capability),
+                frequency: FULL_FREQUENCY,
                 ..Cpu::default()
             });
             if online {
