@@ -217,7 +217,11 @@ static __always_inline u32 far_of(u32 memory, u32 cpu)
 	return topology.distance[BOUNDED(memory, MAX_NODES)][BOUNDED(node, MAX_NODES)];
 }
 
-static __always_inline bool may_run_on(struct task_struct *p, u32 cpu)
+/*
+ * A part of its own: each time that the verifier meets a pointer of the kernel's that is read from another
+ * it searches the kernel's types by name, which took half of the time to load.
+ */
+KEEL_PART bool may_run_on(struct task_struct *p __arg_trusted, u32 cpu)
 {
 	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
