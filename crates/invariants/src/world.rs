@@ -37,13 +37,21 @@ pub struct Task {
     pub allowed: Option<CpuSet>,
     /// When that was changed last.
     pub allowed_since_ns: u64,
+    /// The CPU that it had then, if any, until it has another.
+    pub caught_on: Option<u32>,
     /// How it competes, if that was heard.
     pub class: Option<Class>,
 }
 
 impl Task {
     fn unknown() -> Self {
-        Self { condition: Condition::Unknown, allowed: None, allowed_since_ns: 0, class: None }
+        Self {
+            condition: Condition::Unknown,
+            allowed: None,
+            allowed_since_ns: 0,
+            caught_on: None,
+            class: None,
+        }
     }
 
     /// Whether a fair scheduler answers for it.
@@ -156,6 +164,8 @@ impl World {
                 }
                 if *next != IDLE {
                     self.set(*next, Condition::Runs { cpu: event.cpu, since_ns: now });
+                    let known = self.known(*next);
+                    known.caught_on = known.caught_on.filter(|cpu| *cpu == event.cpu);
                 }
                 let cpu = event.cpu as usize;
                 if cpu >= self.cpus.len() {
@@ -172,6 +182,10 @@ impl World {
                 let known = self.known(*task);
                 known.allowed = Some(allowed.clone());
                 known.allowed_since_ns = now;
+                known.caught_on = match known.condition {
+                    Condition::Runs { cpu, .. } => Some(cpu),
+                    _ => None,
+                };
             }
             What::Class { task, class } => {
                 // Counted anew under its new class.
