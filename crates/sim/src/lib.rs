@@ -50,7 +50,7 @@ pub use compare::{Compared, Figure, compare_rows};
 pub use kernel::{Company, End, FaultPlan};
 pub use mask::Mask;
 pub use native::HostError;
-pub use observe::{Account, Broken, Level, Reason, STRICT, TORTURE};
+pub use observe::{Account, Broken, Closed, Level, Overhead, Reason, STRICT, TORTURE};
 pub use perfetto::trace;
 pub use picture::{MOST_CPUS, picture};
 pub use play::{PlayError, Share, play, shares};

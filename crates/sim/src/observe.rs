@@ -174,6 +174,51 @@ pub struct Broken {
     pub history: Vec<Event>,
 }
 
+/// What CPUs did instead of work, by what for, in ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Overhead {
+    /// Looking through domains and queues, and taking locks to move tasks.
+    pub balancing_ns: u64,
+    /// Filling caches again after a task went to another CPU.
+    pub refill_ns: u64,
+    /// Switches, and the caches that another address space or too little room has emptied.
+    pub switching_ns: u64,
+}
+
+impl Overhead {
+    /// Adds what one switch took.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.balancing_ns += other.balancing_ns;
+        self.refill_ns += other.refill_ns;
+        self.switching_ns += other.switching_ns;
+    }
+
+    /// All of it.
+    pub fn total_ns(self) -> u64 {
+        self.balancing_ns + self.refill_ns + self.switching_ns
+    }
+}
+
+/// How long CPUs are closed to whoever is urgent: they look for tasks and move them with interrupts off.
+/// Who is to wake up at any time finds a CPU within a stretch that takes L in L of all the time, and waits
+/// then for half of it; so squares are summed up, in ns^2.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Closed {
+    /// Of whole stretches.
+    pub all_ns2: u64,
+    /// Of what they would be if taking locks to move tasks took no time.
+    pub looking_ns2: u64,
+}
+
+impl Closed {
+    /// A stretch of looking, and of holding locks to move tasks.
+    pub fn add(&mut self, looking_ns: u64, moving_ns: u64) {
+        let square = |ns: u64| ns.saturating_mul(ns);
+        self.all_ns2 = self.all_ns2.saturating_add(square(looking_ns + moving_ns));
+        self.looking_ns2 = self.looking_ns2.saturating_add(square(looking_ns));
+    }
+}
+
 /// Everything that is observed in one simulation.
 pub(crate) struct Observer {
     pub events: u64,
@@ -182,7 +227,8 @@ pub(crate) struct Observer {
     pub restarts: u64,
     /// Tasks that the user-level balancer moved.
     pub moves: u64,
-    pub overhead_ns: u64,
+    pub overhead: Overhead,
+    pub closed: Closed,
     pub interrupt_ns: u64,
     pub dump: String,
     pub accounts: Vec<Account>,
@@ -215,7 +261,8 @@ impl Observer {
             unborn: 0,
             restarts: 0,
             moves: 0,
-            overhead_ns: 0,
+            overhead: Overhead::default(),
+            closed: Closed::default(),
             interrupt_ns: 0,
             dump: String::new(),
             accounts: vec![Account::default(); tasks],

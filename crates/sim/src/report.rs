@@ -108,8 +108,24 @@ pub struct Report {
     pub idle_while_waiting_ms: f64,
     /// Time of idle CPUs.
     pub idle_ms: f64,
-    /// Time of switches, searches and cold caches.
+    /// Time of switches, searches and cold caches: the next three together.
     pub overhead_ms: f64,
+    /// Time of looking through domains and queues for tasks, and of taking locks to move them.
+    #[serde(default)]
+    pub balancing_ms: f64,
+    /// Time of filling caches again after tasks went to another CPU.
+    #[serde(default)]
+    pub refill_ms: f64,
+    /// Time of switches, and of what another address space or too little room has driven out of caches.
+    #[serde(default)]
+    pub switching_ms: f64,
+    /// How long an urgent task that is to wake up at any time on any CPU waits on the average because that
+    /// CPU is looking for tasks or moving them, in ns.
+    #[serde(default)]
+    pub closed_ns: f64,
+    /// How much of that would not be if taking locks to move tasks took no time.
+    #[serde(default)]
+    pub closed_by_moves_ns: f64,
     /// Time that tasks had a CPU.
     #[serde(default)]
     pub ran_ms: f64,
@@ -164,6 +180,9 @@ impl Report {
             }
             rates.push(account.worked_ns as f64 / life.max(1) as f64);
         }
+        // All CPUs' time, in which somebody may be to wake up; he waits for half of a stretch.
+        let all_ns = (outcome.time_ns * simulation.machine.cpus.len() as u64).max(1) as f64;
+        let closed = |ns2: u64| ns2 as f64 / 2.0 / all_ns;
         let attempts =
             |(name, count): (&String, &u64)| Some((name.strip_prefix("try_")?.to_owned(), *count));
         let finished = tat.values().sum();
@@ -187,7 +206,12 @@ impl Report {
             fairness: jain(&rates),
             idle_while_waiting_ms: ms(outcome.idle_while_waiting_ns),
             idle_ms: ms(outcome.idle_ns),
-            overhead_ms: ms(outcome.overhead_ns),
+            overhead_ms: ms(outcome.overhead.total_ns()),
+            balancing_ms: ms(outcome.overhead.balancing_ns),
+            refill_ms: ms(outcome.overhead.refill_ns),
+            switching_ms: ms(outcome.overhead.switching_ns),
+            closed_ns: closed(outcome.closed.all_ns2),
+            closed_by_moves_ns: closed(outcome.closed.all_ns2 - outcome.closed.looking_ns2),
             ran_ms: ms(outcome.accounts.iter().map(|account| account.ran_ns).sum()),
             waited_ms: ms(outcome.accounts.iter().map(|account| account.waited_ns).sum()),
             switches_same_space: outcome.switches_same,
@@ -272,6 +296,16 @@ impl fmt::Display for Report {
             f,
             "CPU time      idle {:.3} ms, of that {:.3} while as many tasks waited;  overhead {:.3}",
             self.idle_ms, self.idle_while_waiting_ms, self.overhead_ms
+        )?;
+        writeln!(
+            f,
+            "of overhead   balancing {:.3}  refill {:.3}  switches {:.3} ms;  who is urgent waits for \
+             balancing {:.3} ns, {:.3} of them for moves",
+            self.balancing_ms,
+            self.refill_ms,
+            self.switching_ms,
+            self.closed_ns,
+            self.closed_by_moves_ns
         )?;
         writeln!(
             f,

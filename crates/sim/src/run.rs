@@ -11,7 +11,7 @@ use evenkeel_machine::Machine;
 
 use crate::kernel::{End, FaultPlan, Kernel};
 use crate::native::HostError;
-use crate::observe::{Account, Broken, Level, Observer, Reason, Watching};
+use crate::observe::{Account, Broken, Closed, Level, Observer, Overhead, Reason, Watching};
 use crate::program::{Change, Workload};
 use crate::scheduler::Scheduler;
 
@@ -89,7 +89,9 @@ pub struct Outcome {
     /// Time of idle CPUs.
     pub idle_ns: u64,
     /// Time that switches, searches and cold caches took.
-    pub overhead_ns: u64,
+    pub overhead: Overhead,
+    /// How long CPUs were closed to whoever is urgent, because they balanced.
+    pub closed: Closed,
     /// Time that slaves of a group (`Workload::together`) ran somebody while their master did.
     pub together_ns: u64,
     /// Of that, the time with the master's address space.

@@ -91,7 +91,7 @@ fn costs_add_up() {
     machine.costs.switch_ns = 1000;
     let outcome = Sim::new(machine).task(hog(10 * MS)).run();
     assert_eq!(outcome.time_ns, 10 * MS + 1000);
-    assert_eq!(outcome.overhead_ns, 1000);
+    assert_eq!(outcome.overhead.total_ns(), 1000);
 }
 
 #[test]

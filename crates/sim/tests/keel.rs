@@ -11,7 +11,7 @@ use evenkeel_invariants::Limits;
 use evenkeel_keel::{Balance, Gate, Options, Order, Parts, Slice};
 use evenkeel_machine::{Costs, Machine};
 use evenkeel_sim::program::{Change, GroupPlan, Op, TaskPlan, Thief};
-use evenkeel_sim::{End, Level, Mask, Reason, STRICT, Scheduler};
+use evenkeel_sim::{Closed, End, Level, Mask, Overhead, Reason, STRICT, Scheduler};
 
 fn ran_ms(outcome: &evenkeel_sim::Outcome) -> Vec<u64> {
     outcome.accounts.iter().map(|task| task.ran_ns / MS).collect()
@@ -310,11 +310,51 @@ fn what_is_looked_at_costs_time() {
     };
     machine.costs = evenkeel_machine::Costs::none();
     let free = outcome(&machine);
-    assert_eq!(free.overhead_ns, 0);
+    assert_eq!(free.overhead.total_ns(), 0);
     machine.costs.balance_ns = 100_000;
     let dear = outcome(&machine);
     let attempts = dear.counters["try_idle"] + dear.counters["try_periodic"];
-    assert!(dear.overhead_ns > 0 && dear.overhead_ns <= attempts * 100_000);
+    assert!(dear.overhead.total_ns() > 0 && dear.overhead.total_ns() <= attempts * 100_000);
+}
+
+/// What balancing costs directly, what caches do after moves, and how long CPUs are closed to whoever is
+/// urgent, are told apart from each other and from what switches cost.
+#[test]
+fn each_cost_is_counted_where_it_belongs() {
+    let ops =
+        || vec![Op::RunAbout(3 * MS), Op::SleepAbout(2 * MS), Op::Repeat { to: 0, times: 20 }];
+    let outcome = |name: &str| {
+        let mut machine = Machine::preset("server").unwrap();
+        machine.costs = evenkeel_machine::Costs::none();
+        machine.costs.set(name, 10_000, "test").unwrap();
+        let outcome = Sim::keel(machine).tasks(300, TaskPlan::new("worker", ops())).run();
+        let Overhead { balancing_ns, refill_ns, switching_ns } = outcome.overhead;
+        let Closed { all_ns2, looking_ns2 } = outcome.closed;
+        assert!(looking_ns2 <= all_ns2, "{name}");
+        [balancing_ns, refill_ns, switching_ns, looking_ns2, all_ns2 - looking_ns2]
+            .map(|cost| cost > 0)
+    };
+    // Looks close a CPU, moves two; what is done for the task that runs can be interrupted.
+    for (name, expected) in [
+        ("balance_ns", [true, false, false, true, false]),
+        ("scan_ns", [true, false, false, true, false]),
+        ("lock_ns", [true, false, false, false, true]),
+        ("refill_core_ns", [false, true, false, false, false]),
+        ("refill_cache_ns", [false, true, false, false, false]),
+        ("switch_ns", [false, false, true, false, false]),
+        ("kick_ns", [false; 5]),
+    ] {
+        assert_eq!(outcome(name), expected, "{name}");
+    }
+}
+
+/// A stretch with looks and locks is one; the CPU that a task is taken from is closed for itself.
+#[test]
+fn a_closed_stretch_is_squared_as_a_whole() {
+    let mut closed = Closed::default();
+    closed.add(3, 4);
+    closed.add(0, 2);
+    assert_eq!(closed, Closed { all_ns2: 49 + 4, looking_ns2: 9 });
 }
 
 /// The clock of a queue is as far as its tasks have got: who comes from another queue is put where it

@@ -242,7 +242,7 @@ fn siblings_share_what_a_cache_holds() {
     let share = |outcome: &Outcome| outcome.same_space_ns as f64 / outcome.together_ns as f64;
     assert!(share(&aggregated) > 3.0 * share(&fair), "{} {}", share(&aggregated), share(&fair));
     assert!(aggregated.time_ns < fair.time_ns, "{} {}", aggregated.time_ns, fair.time_ns);
-    assert!(aggregated.overhead_ns < fair.overhead_ns);
+    assert!(aggregated.overhead.total_ns() < fair.overhead.total_ns());
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn fetched_kib(kib: u64) -> (u64, u64) {
     let workload = Workload::by_name(&text, 1).unwrap();
     let outcome = Sim { workload, ..Sim::keel(machine) }.run();
     assert!(outcome.switches_other > 4);
-    (outcome.overhead_ns / 100, outcome.switches_other)
+    (outcome.overhead.total_ns() / 100, outcome.switches_other)
 }
 
 #[test]

@@ -6,9 +6,9 @@ mod common;
 
 use evenkeel_keel::{Gate, IdleWait, Level, Options};
 use evenkeel_sim::Report;
-use evenkeel_sim::program::Workload;
+use evenkeel_sim::program::{Op, TaskPlan, Thief, Workload};
 
-use common::{Sim, paper};
+use common::{MS, Sim, paper};
 
 fn quiet(cpus: u32, level: &str, max_idle_wait: IdleWait) -> Sim {
     let mut options = Options { gate: Gate::Zone, max_idle_wait, ..Options::default() };
@@ -40,6 +40,37 @@ fn who_is_new_is_placed_in_the_quiet_zone_too() {
     let ((moved, refused), strict) = (forks(IdleWait::default()), forks(IdleWait::NEVER));
     assert!(moved > 0 && refused == 0, "{moved} {refused}");
     assert!(strict.1 > 0 && strict.0 < moved, "{strict:?}, else {moved}");
+}
+
+/// The paper's three: "A task is newly created", "An idle task wakes up", "A running task belongs to the
+/// busiest scheduling group". Strictly, nobody moves for another reason or without being asked about.
+#[test]
+fn a_strict_gate_is_asked_on_each_of_the_three_occasions() {
+    let workload = Workload::by_name("background:cpus=16,pct=60,gap=0ms", 1).unwrap();
+    let simulation = Sim { workload, ..quiet(16, "hot", IdleWait::NEVER) }.simulation();
+    let counters = Report::new(&simulation, &simulation.run().unwrap()).counters;
+    for occasion in ["fork", "wake", "idle"] {
+        assert!(counters[&format!("refuse_{occasion}")] > 0, "{occasion}: {counters:?}");
+    }
+    assert_eq!(counters["ungated"], 0);
+}
+
+/// Who is on a CPU that idled until a real-time task took it leaves: no gate is asked, however little that
+/// CPU has been used, and however strict the gate is.
+#[test]
+fn a_real_time_task_on_a_cpu_that_idled_keeps_nobody_waiting() {
+    // It comes while CPU 0 idles, and stays for half a second, in the middle of which those wake who have
+    // been on either CPU.
+    let thief = Thief { cpu: 0, run_ns: 500 * MS, period_ns: 3000 * MS, from_ns: 100 * MS };
+    let ops = || vec![Op::Run(MS), Op::Sleep(200 * MS), Op::Repeat { to: 0, times: 5 }];
+    for wait in [IdleWait::default(), IdleWait::NEVER] {
+        let sim = Sim { workload: Workload::default(), ..quiet(2, "hot", wait) };
+        let sim = sim.tasks(2, TaskPlan::new("sleeper", ops())).thief(thief);
+        let simulation = sim.simulation();
+        let report = Report::new(&simulation, &simulation.run().unwrap());
+        assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+        assert!(report.wait.max_ms < 20.0, "{:?} under {wait:?}", report.wait);
+    }
 }
 
 /// Where no CPU idles and the waker's is no better, there is nothing to allow or to refuse.

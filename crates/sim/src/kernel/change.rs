@@ -71,7 +71,7 @@ impl Kernel {
             self.unlink(task);
             self.call_running(task, cpu);
         }
-        self.cpus[cpu as usize].locks -= 1;
+        self.unlock_queue(cpu);
         self.arm(cpu);
     }
 

@@ -2,7 +2,7 @@
 //! interrupts, and the watchdog.
 
 use crate::event::Event;
-use crate::observe::Level;
+use crate::observe::{Level, Overhead};
 use crate::program::KERNEL;
 
 use super::{FRACTION, Kernel, Life};
@@ -45,8 +45,22 @@ impl Kernel {
         task.work = task.work.saturating_sub(progress);
     }
 
-    /// The CPU has something else to do for so long.
+    /// The CPU looks for tasks for so long.
     pub(super) fn spend(&mut self, cpu: u32, ns: u64) {
+        self.balance_for(cpu, ns, 0);
+    }
+
+    /// The CPU moves a task that belongs to the runqueue of `from`, and holds the locks of both for that.
+    pub(super) fn spend_on_move(&mut self, cpu: u32, from: u32) {
+        let ns = self.machine.costs.lock_ns;
+        self.balance_for(cpu, 0, ns);
+        if from != cpu {
+            self.observer.closed.add(0, ns);
+        }
+    }
+
+    fn balance_for(&mut self, cpu: u32, looking_ns: u64, moving_ns: u64) {
+        let ns = looking_ns + moving_ns;
         if ns == 0 {
             return;
         }
@@ -54,8 +68,30 @@ impl Kernel {
         let c = &mut self.cpus[cpu as usize];
         if c.curr.is_some() || c.locks > 0 {
             c.overhead_ns += ns;
-            self.observer.overhead_ns += ns;
+            self.observer.overhead.balancing_ns += ns;
         }
+        c.looking_ns += looking_ns;
+        c.moving_ns += moving_ns;
+        if c.locks == 0 {
+            self.open(cpu);
+        }
+    }
+
+    /// A lock of the CPU's runqueue is let go.
+    pub(super) fn unlock_queue(&mut self, cpu: u32) {
+        let c = &mut self.cpus[cpu as usize];
+        c.locks -= 1;
+        if c.locks == 0 {
+            self.open(cpu);
+        }
+    }
+
+    /// From now on it lets itself be interrupted.
+    fn open(&mut self, cpu: u32) {
+        let c = &mut self.cpus[cpu as usize];
+        let (looking_ns, moving_ns) =
+            (std::mem::take(&mut c.looking_ns), std::mem::take(&mut c.moving_ns));
+        self.observer.closed.add(looking_ns, moving_ns);
     }
 
     /// Plans the end of what who runs there is at, unless something earlier is planned anyway.
@@ -103,16 +139,16 @@ impl Kernel {
         let home = *t.home.get_or_insert(node);
         let (last, space, reason) = (t.last_cpu.replace(cpu), t.space, t.reason);
         let c = &mut self.cpus[cpu as usize];
-        let mut overhead = costs.switch_ns;
+        let mut spent = Overhead { switching_ns: costs.switch_ns, ..Overhead::default() };
         let other_space =
             space != KERNEL && c.space.replace(space).is_some_and(|before| before != space);
         if other_space {
-            overhead += costs.space_ns;
+            spent.switching_ns += costs.space_ns;
         }
         match last {
             Some(last) if last != cpu => {
                 let level = self.level(last, cpu);
-                overhead += match level {
+                spent.refill_ns = match level {
                     Level::Same | Level::Core => 0,
                     Level::Cache => costs.refill_core_ns,
                     Level::Node => costs.refill_cache_ns,
@@ -120,15 +156,19 @@ impl Kernel {
                 };
                 self.observer.migrated(reason, level);
             }
-            Some(_) if other_space => overhead += costs.refill_space_ns,
+            Some(_) if other_space => spent.switching_ns += costs.refill_space_ns,
             _ => {}
         }
-        overhead += self.fetch_ns(cpu, task);
+        let fetch_ns = self.fetch_ns(cpu, task);
+        match last {
+            Some(last) if last != cpu => spent.refill_ns += fetch_ns,
+            _ => spent.switching_ns += fetch_ns,
+        }
         self.observer.switched(other_space);
-        self.observer.overhead_ns += overhead;
+        self.observer.overhead.add(spent);
         let rate = self.rate(cpu, task, home);
         let c = &mut self.cpus[cpu as usize];
-        c.overhead_ns += overhead;
+        c.overhead_ns += spent.total_ns();
         c.rate = rate;
         if !self.cpus[cpu as usize].tick_planned {
             self.plan_tick(cpu);
@@ -201,7 +241,7 @@ impl Kernel {
         self.update(cpu);
         self.cpus[cpu as usize].locks += 1;
         self.call_tick(curr, cpu);
-        self.cpus[cpu as usize].locks -= 1;
+        self.unlock_queue(cpu);
         self.plan_tick(cpu);
         if self.tasks[curr as usize].raw.slice == 0 {
             self.resched(cpu, cpu);

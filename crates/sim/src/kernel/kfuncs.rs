@@ -203,7 +203,7 @@ unsafe extern "C" fn dsq_move(
         kernel.tasks[task as usize].raw.slice = slice;
     }
     kernel.unlink(task);
-    kernel.spend(this, kernel.machine.costs.lock_ns);
+    kernel.spend_on_move(this, kernel.tasks[task as usize].raw.cpu);
     kernel.tasks[task as usize].reason = Reason::Pull;
     if to == LOCAL_ID {
         kernel.move_to_cpu(task, this);

@@ -211,6 +211,9 @@ struct Cpu {
     since: u64,
     /// To be spent on what is no work.
     overhead_ns: u64,
+    /// Of the stretch in which it cannot be interrupted: looking for tasks, and moving them.
+    looking_ns: u64,
+    moving_ns: u64,
     interrupt_ns: u64,
     /// Progress in 2^-FRACTION ns for each ns.
     rate: u64,
@@ -520,7 +523,8 @@ impl Kernel {
             switches_other: observer.switches_other,
             idle_while_waiting_ns: observer.idle_while_waiting_ns,
             idle_ns: observer.idle_ns,
-            overhead_ns: observer.overhead_ns,
+            overhead: observer.overhead,
+            closed: observer.closed,
             together_ns: self.company.together_ns,
             same_space_ns: self.company.same_ns,
             unborn: observer.unborn,

@@ -130,7 +130,7 @@ impl Kernel {
             enqueue |= CPU_SELECTED;
         }
         self.enqueue(task, enqueue, from);
-        self.cpus[cpu as usize].locks -= 1;
+        self.unlock_queue(cpu);
     }
 
     /// Into the runqueue of its CPU, which looks at it if it has nothing better to do.
@@ -265,7 +265,7 @@ impl Kernel {
             if self.tasks[task as usize].reason == Reason::Requeue {
                 self.tasks[task as usize].reason = Reason::Pull;
             }
-            self.spend(cpu, self.machine.costs.lock_ns);
+            self.spend_on_move(cpu, self.tasks[task as usize].raw.cpu);
             self.move_to_cpu(task, cpu);
         }
         self.push_local(task, false, cpu);

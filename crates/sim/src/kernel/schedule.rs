@@ -79,7 +79,7 @@ impl Kernel {
                 self.live -= 1;
             }
         }
-        self.cpus[cpu as usize].locks -= 1;
+        self.unlock_queue(cpu);
         self.arm(cpu);
     }
 
