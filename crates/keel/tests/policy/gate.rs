@@ -201,6 +201,55 @@ fn only_a_strict_gate_is_asked_about_who_is_new() {
     }
 }
 
+/// The second: "An idle task wakes up for scheduling." The third: "A running task belongs to the busiest
+/// scheduling group", from which an idle CPU pulls, or a busy one. Every gate is asked about both, and
+/// answers by the utilisation, whatever the occasion.
+#[test]
+fn who_wakes_and_who_is_in_the_busiest_group_are_asked_about_alike() {
+    for reason in [MOVE_WAKE, MOVE_IDLE, MOVE_PERIODIC] {
+        for max_idle_wait_ns in [u64::MAX, 10_000_000] {
+            assert!(concerns(reason, max_idle_wait_ns), "{reason}");
+        }
+        for (level, limit) in [(COLD, 30), (LOW, 30), (MID, 50), (HIGH, 80), (HOT, 80)] {
+            let at =
+                |percent| verdict(GATE_ZONE, &zone(level), &GateView { reason, ..busy(percent) });
+            assert_eq!((at(limit), at(limit + 1)), (QUIET, BUSY), "{reason} at level {level}");
+        }
+    }
+}
+
+/// "when a task in idle, newidle, or noactive state is rescheduled, we can make the case that does not
+/// execute load_balance() routine"; "it defers load-balancing when the current utilization of each CPU is
+/// not seriously imbalanced".
+#[test]
+fn a_cpu_that_is_to_idle_pulls_nobody_from_a_quiet_one() {
+    for level in [COLD, LOW, MID, HIGH, HOT] {
+        for percent in 0..=30 {
+            let view = GateView { reason: MOVE_IDLE, ..busy(percent) };
+            assert_eq!(
+                verdict(GATE_ZONE, &zone(level), &view),
+                QUIET,
+                "level {level}, {percent} %"
+            );
+        }
+    }
+}
+
+/// "it controls the worst-case scenario: one CPU load exceeds 100% even though other CPUs are not fully
+/// utilized": where a CPU's own load counts, somebody may leave one that is full, whatever his points.
+#[test]
+fn from_a_full_cpu_somebody_may_always_go() {
+    for level in [COLD, LOW, MID, HIGH, HOT] {
+        for above_ns in [0, 1, 9 * SECOND_NS] {
+            for reason in 0..MOVE_REASONS {
+                let knobs = ZoneKnobs { prize_score_pct: 50, ..zone(level) };
+                let view = GateView { reason, ..eager(100, above_ns) };
+                assert_eq!(verdict(GATE_ZONE, &knobs, &view), BUSY, "level {level}, {reason}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_time_above_the_limit_begins_and_ends() {
     let mid = zone(MID);

@@ -179,8 +179,11 @@ pub const CHOOSE_PUBLISHED: u32 = 4;
 pub const GATE_ALWAYS: u32 = 0;
 pub const GATE_ZONE: u32 = 1;
 /// `enum gate_verdict`.
+pub const MOVE_WAKE: u32 = 0;
 pub const MOVE_FORK: u32 = 1;
 pub const MOVE_EXEC: u32 = 2;
+pub const MOVE_IDLE: u32 = 3;
+pub const MOVE_PERIODIC: u32 = 4;
 pub const MOVE_REASONS: u32 = 7;
 
 pub const OPEN: u32 = 0;
