@@ -314,10 +314,10 @@ fn what_keeps_schedulers_from_being_loaded() {
     facts.system.has_btf = true;
     facts.machine = Machine::preset("amc1").map_err(|why| why.to_string());
     let policies = find(&facts, CheckName::Policies);
-    assert!(
-        policies
-            .found
-            .starts_with("evenkeel sched --balance capability --parts home,cost,active: ")
+    let (command, _) = policies.found.split_once(": ").unwrap();
+    assert_eq!(
+        command,
+        "evenkeel sched --order fair --gate always --balance capability --parts home,cost,active"
     );
     assert!(policies.found.ends_with("(docs/choosing.md)"), "{policies:?}");
     facts.system.sched_ext = None;
