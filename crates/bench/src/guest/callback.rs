@@ -67,6 +67,13 @@ impl Cost {
         (self.calls > 0).then(|| self.total_ns as f64 / self.calls as f64)
     }
 
+    /// What all calls take, in ns; measuring itself has added so much to each. Those that were interrupted
+    /// are as long as others: the emulator has interrupted them.
+    pub fn all_ns(&self, own_ns: f64) -> f64 {
+        let each = self.each_ns().map_or(0.0, |each| (each - own_ns).max(0.0));
+        each * (self.calls + self.interrupted) as f64
+    }
+
     /// What half of the calls take at most, in ns, to about 20; `None` if there was none.
     pub fn median_ns(&self) -> Option<f64> {
         let mut longer = self.calls.div_ceil(2);
@@ -76,6 +83,13 @@ impl Cost {
             is_there && *calls > 0
         })?;
         Some((steps as f64 + 0.5) * LENGTH_STEP_NS as f64)
+    }
+
+    /// The squares of what each call took, summed up, in ns^2; measuring itself has added so much to each.
+    pub fn squares_ns2(&self, own_ns: f64) -> f64 {
+        let length = |steps: usize| (steps as f64 + 0.5) * LENGTH_STEP_NS as f64 - own_ns;
+        let square = |(steps, calls): (usize, &u64)| *calls as f64 * length(steps).max(0.0).powi(2);
+        self.by_length.iter().enumerate().map(square).sum()
     }
 
     fn add(&mut self, calls: &Calls) {
@@ -100,7 +114,15 @@ impl Stopwatch {
     /// # Errors
     /// There is no such program, or the kernel lets nobody look at it.
     pub fn around(function: &str) -> Result<Self> {
-        Self::attach(find(function)?.as_fd(), function)
+        Self::within(function, function)
+    }
+
+    /// Around a function that this program calls, and that the compiler has not inlined.
+    ///
+    /// # Errors
+    /// As [`Self::around`], or it has no such function.
+    pub fn within(program: &str, function: &str) -> Result<Self> {
+        Self::attach(find(program)?.as_fd(), function)
     }
 
     fn attach(target: BorrowedFd<'_>, function: &str) -> Result<Self> {
@@ -209,5 +231,20 @@ mod tests {
         cost.by_length[30] += 2;
         cost.calls += 2;
         assert_eq!(cost.median_ns(), Some(610.0));
+    }
+
+    #[test]
+    fn calls_that_were_interrupted_count() {
+        let cost = Cost { calls: 3, total_ns: 3000, interrupted: 1, ..Cost::default() };
+        assert_eq!(cost.all_ns(100.0), 3600.0);
+        assert_eq!(Cost::default().all_ns(100.0), 0.0);
+    }
+
+    #[test]
+    fn squares_are_of_what_is_left_without_measuring() {
+        let mut cost = Cost::default();
+        (cost.by_length[0], cost.by_length[5]) = (3, 2);
+        assert_eq!(cost.squares_ns2(0.0), 3.0 * 100.0 + 2.0 * 110.0 * 110.0);
+        assert_eq!(cost.squares_ns2(60.0), 2.0 * 50.0 * 50.0);
     }
 }

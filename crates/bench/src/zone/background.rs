@@ -16,6 +16,7 @@ use nix::unistd::gettid;
 
 use crate::command::Running;
 use crate::guest::hogs::compute;
+use crate::keel::HACKBENCH;
 
 /// Threads for each CPU: together they want what the CPU is to be busy.
 const THREADS: usize = 2;
@@ -23,7 +24,8 @@ const THREADS: usize = 2;
 const PERIOD: Duration = Duration::from_micros(3_100);
 const LONGER: Duration = Duration::from_micros(370);
 
-/// A program that pesters a machine, if it is installed.
+/// Programs that pester a machine, if they are installed: [`HACKBENCH`] by threads that send each other
+/// messages.
 pub const STRESS: &str = "/usr/bin/stress-ng";
 
 /// How busy the CPUs are to be.
@@ -92,7 +94,7 @@ struct Shared {
 pub struct Background {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    _stress: Option<Running>,
+    _programs: Vec<Running>,
 }
 
 impl Background {
@@ -101,7 +103,8 @@ impl Background {
     /// # Errors
     /// A thread or a program cannot be started.
     pub fn start(load: Load, cpus: usize, still: bool) -> Result<Self> {
-        let mut background = Self { shared: Arc::default(), threads: Vec::new(), _stress: None };
+        let mut background =
+            Self { shared: Arc::default(), threads: Vec::new(), _programs: Vec::new() };
         for number in 0..THREADS * cpus {
             let shared = Arc::clone(&background.shared);
             let period = PERIOD + LONGER * number as u32;
@@ -112,12 +115,12 @@ impl Background {
                 .context("cannot start a thread of the background")?;
             background.threads.push(thread);
         }
-        if load == Load::Full && Path::new(STRESS).exists() {
-            let each = cpus.div_ceil(2).to_string();
-            let mut command = Command::new(STRESS);
-            command.args(["--quiet", "--temp-path", "/tmp", "--cpu", &each]);
-            command.args(["--io", "1", "--udp", "1", "--msg", "1", "--timeout", "600"]);
-            background._stress = Some(Running::start(&mut command)?);
+        if load == Load::Full {
+            for mut command in pests(cpus) {
+                if Path::new(command.get_program()).exists() {
+                    background._programs.push(Running::start(&mut command)?);
+                }
+            }
         }
         Ok(background)
     }
@@ -139,6 +142,18 @@ impl Drop for Background {
             let _ = thread.join();
         }
     }
+}
+
+/// What keeps CPUs, memory, disks, network and message queues busy until it is ended.
+fn pests(cpus: usize) -> [Command; 2] {
+    let mut stress = Command::new(STRESS);
+    stress.args(["--quiet", "--temp-path", "/tmp", "--cpu", &cpus.div_ceil(2).to_string()]);
+    stress.args(["--io", "1", "--udp", "1", "--msg", "1", "--timeout", "600"]);
+    let mut hackbench = Command::new(HACKBENCH);
+    // Threads, which end with their process; more loops than it has time for.
+    hackbench.args(["--threads", "--pipe", "--groups", "1", "--fds", &cpus.to_string()]);
+    hackbench.args(["--loops", "1000000000"]);
+    [stress, hackbench]
 }
 
 /// Works and sleeps in turn.

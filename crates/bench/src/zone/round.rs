@@ -8,8 +8,10 @@ use evenkeel_control::{KEEL_SOCKET, Request, ask};
 use evenkeel_keel::Statistics;
 
 use super::background::{Background, Load};
-use super::{ALWAYS, ASKED, COLD, ENQUEUE_DISPATCH, HIGH, METRICS, SELECT_CPU, STILL, urgent};
-use crate::guest::{Figures, Inside, contestant::EEVDF};
+use super::{
+    ALWAYS, ASKED, COLD, ENQUEUE_DISPATCH, HIGH, METRICS, SELECT_CPU, STILL, looks, urgent,
+};
+use crate::guest::{Figures, Inside, Metric, contestant::EEVDF};
 use crate::keel;
 
 /// The contestant for which the mean of all CPUs counts.
@@ -29,11 +31,25 @@ pub fn measure(inside: &Inside) -> Result<Figures> {
     }
     let mut figures = Figures::new();
     for load in loads(name) {
-        if !METRICS.iter().any(|one| load.has(one.name) && inside.only.wants(one.name)) {
+        let is_wanted = |one: &&Metric| load.has(one.name) && inside.only.wants(one.name);
+        let measured: Vec<&Metric> = METRICS.iter().filter(is_wanted).collect();
+        if measured.is_empty() {
             continue;
         }
         let background = Background::start(*load, inside.cpus, name == STILL)?;
-        beside(*load, &background, inside, &mut figures)?;
+        if measured.iter().any(|one| !is_of_looks(one.name)) {
+            beside(*load, &background, inside, &mut figures)?;
+        }
+        let is_watched = [ALWAYS, STILL, HIGH].contains(&name) && Load::BAND.contains(load);
+        let prefix = inside.contestant.callbacks().filter(|_| is_watched);
+        if let Some(prefix) = prefix
+            && measured.iter().any(|one| is_of_looks(one.name))
+        {
+            let seen = looks::watch(prefix, inside.cpus)?;
+            for (figure, value) in LOOKS.into_iter().zip([seen.direct, seen.delay, seen.moving]) {
+                figures.insert(format!("{figure}-{load}"), value);
+            }
+        }
     }
     let is_costly =
         [ALWAYS, COLD].contains(&name) && COSTS.iter().any(|one| inside.only.wants(one));
@@ -41,6 +57,13 @@ pub fn measure(inside: &Inside) -> Result<Figures> {
         costs(prefix, inside, &mut figures)?;
     }
     Ok(figures)
+}
+
+/// What looking for tasks takes.
+const LOOKS: [&str; 3] = ["direct", "delay", "moving"];
+
+fn is_of_looks(figure: &str) -> bool {
+    LOOKS.iter().any(|name| figure.starts_with(name))
 }
 
 /// What callbacks cost while all CPUs are busy.
