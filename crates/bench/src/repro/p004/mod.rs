@@ -6,20 +6,25 @@
 //! |---|---|
 //! | `contestant` | which gates take part |
 //! | `utilisation` | the gates over utilisation |
+//! | `costs` | what balancing costs there: directly, indirectly, and in latency |
 //! | `patience` | what it costs and saves to wait longer before the gate is not asked any more |
 //! | `workloads` | what the gate costs on the other papers' loads |
 //! | `combinations` | all eight combinations of the keel's policies |
 
 mod combinations;
 mod contestant;
+mod costs;
 mod patience;
 mod utilisation;
 mod workloads;
 
-use anyhow::Result;
+use std::cell::OnceCell;
+
+use anyhow::{Context, Result};
 use evenkeel_sim::Report;
 
 use contestant::WARM_HIGH_LEVEL;
+use utilisation::Seen;
 
 use super::simulated::{Measure, Simulated, Simulator};
 use super::study::Part;
@@ -32,9 +37,10 @@ const SEEDS: u64 = 5;
 const QUICK_SEEDS: u64 = 1;
 
 /// All parts, and what makes them.
-const PARTS: [(&str, Measure<Scale>); 5] = [
+const PARTS: [(&str, Measure<Scale>); 6] = [
     ("figure-7", |_| Ok(latency())),
     ("utilisation", utilisation::measure),
+    ("costs", costs::measure),
     ("patience", patience::measure),
     ("workloads", workloads::measure),
     ("combinations", combinations::measure),
@@ -60,6 +66,8 @@ struct Scale {
     simulator: Simulator,
     is_quick: bool,
     seeds: u64,
+    /// The gates over utilisation, once somebody wants them.
+    seen: OnceCell<Seen>,
 }
 
 impl Scale {
@@ -69,13 +77,28 @@ impl Scale {
             simulator: Simulator::new()?,
             is_quick: options.quick,
             seeds: options.runs.map_or(usual, |seeds| seeds as u64),
+            seen: OnceCell::new(),
         })
+    }
+
+    /// The gates over utilisation: simulated once, for all parts that are about them.
+    fn seen(&self) -> Result<&Seen> {
+        if self.seen.get().is_none() {
+            // It was empty.
+            let _ = self.seen.set(Seen::simulate(self)?);
+        }
+        self.seen.get().context("nothing was simulated over utilisation")
     }
 
     /// As for a look.
     #[cfg(test)]
     fn quick() -> Self {
-        Self { simulator: Simulator::new().unwrap(), is_quick: true, seeds: QUICK_SEEDS }
+        Self {
+            simulator: Simulator::new().unwrap(),
+            is_quick: true,
+            seeds: QUICK_SEEDS,
+            seen: OnceCell::new(),
+        }
     }
 }
 
@@ -91,8 +114,9 @@ fn latency() -> Part {
         "Figure 7: the latency of an urgent task",
         "at warm-high a pinned real-time task wakes up sooner under heavy load",
         "72 to 31 us on the average (2.3 times)",
-        "a simulated CPU is never kept from a real-time task by locks; how often anybody is moved, which \
-         is what the paper found behind it, stands with the part `utilisation`"
+        "a simulated real-time task takes its CPU at once; how often anybody is moved stands with the part \
+         `utilisation`, how long CPUs are closed to whoever is urgent because they balance, which is what \
+         the paper found behind it, with the part `costs`"
             .into(),
     )
 }

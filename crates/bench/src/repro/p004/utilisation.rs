@@ -54,8 +54,18 @@ pub(super) fn time_ms(report: &Report) -> f64 {
     report.makespan_ms
 }
 
+/// Until it gets a CPU, each time that a task wants one.
+pub(super) fn wait_ms(report: &Report) -> f64 {
+    report.wait.p99_ms
+}
+
 pub(super) fn response_ms(report: &Report) -> f64 {
     report.response.p99_ms
+}
+
+/// Moves that the gate was not asked about.
+fn ungated(report: &Report) -> f64 {
+    report.counters.get("ungated").map_or(0.0, |count| *count as f64)
 }
 
 fn idle_ms(report: &Report) -> f64 {
@@ -63,30 +73,60 @@ fn idle_ms(report: &Report) -> f64 {
 }
 
 /// What is shown of each size of machine.
-const SHOWN: [(&str, &str, Value); 4] = [
+const SHOWN: [(&str, &str, Value); 5] = [
     ("migrations", "migrations, 1/s", migrations),
     ("attempts", "looks for work elsewhere, 1/s", attempts),
+    ("wait", "p99 wait for a CPU, ms", wait_ms),
     ("response", "p99 from waking up to sleeping again, ms", response_ms),
     ("idle", "CPUs idle while as many tasks wait, ms", idle_ms),
 ];
 
 /// The runs, and where to find them.
-struct Seen {
+pub(super) struct Seen {
     runs: Runs,
-    cpus: Vec<u32>,
+    /// The machines, by size.
+    pub cpus: Vec<u32>,
 }
 
 impl Seen {
+    /// All gates on all machines at all utilisations.
+    pub fn simulate(scale: &Scale) -> Result<Self> {
+        let cpus = if scale.is_quick { QUICK_CPUS.to_vec() } else { CPUS.to_vec() };
+        let schedulers: Vec<_> = ALL.iter().map(Contestant::scheduler).collect::<Result<_>>()?;
+        let mut runs = Runs::default();
+        for cpus in &cpus {
+            runs.extend(scale.simulator.sweep(
+                UTILISATIONS_PCT.map(|pct| workload(*cpus, pct)).to_vec(),
+                vec![machine(*cpus)?],
+                schedulers.clone(),
+                None,
+                scale.seeds,
+            )?);
+        }
+        Ok(Self { runs, cpus })
+    }
+
     fn of(&self, cpus: u32, pct: u64, who: &Contestant, value: Value) -> Result<Vec<f64>> {
         let scheduler = who.scheduler()?;
         Ok(self.runs.of(&workload(cpus, pct), &cpus.to_string(), &scheduler, value))
     }
 
+    /// A figure in the band on all machines, run by run.
+    pub fn all_in_band(&self, who: &Contestant, value: Value) -> Result<Vec<f64>> {
+        let mut all = Vec::new();
+        for cpus in &self.cpus {
+            for pct in band() {
+                all.extend(self.of(*cpus, pct, who, value)?);
+            }
+        }
+        Ok(all)
+    }
+
     /// The medians of a figure by that of the gate that is always open, in the band, on all machines.
-    fn in_band(&self, who: &Contestant, value: Value) -> Result<Vec<f64>> {
+    pub fn in_band(&self, who: &Contestant, value: Value) -> Result<Vec<f64>> {
         let mut medians = Vec::new();
         for cpus in &self.cpus {
-            for pct in UTILISATIONS_PCT.into_iter().filter(|pct| BAND_PCT.contains(pct)) {
+            for pct in band() {
                 let ours = self.of(*cpus, pct, who, value)?;
                 let always = self.of(*cpus, pct, &ALWAYS, value)?;
                 medians.push(median(&ratios(&ours, &always)));
@@ -95,7 +135,8 @@ impl Seen {
         Ok(medians)
     }
 
-    fn panel(&self, cpus: u32, (id, y, value): (&str, &str, Value)) -> Result<Panel> {
+    /// A figure of all gates over utilisation, on the machine with so many CPUs.
+    pub fn panel(&self, cpus: u32, (id, y, value): (&str, &str, Value)) -> Result<Panel> {
         let mut series = Vec::new();
         for who in &ALL {
             let mut points = Vec::new();
@@ -115,8 +156,13 @@ impl Seen {
     }
 }
 
+/// Where the aims hold.
+fn band() -> impl Iterator<Item = u64> {
+    UTILISATIONS_PCT.into_iter().filter(|pct| BAND_PCT.contains(pct))
+}
+
 /// Smallest and largest.
-fn range(values: &[f64]) -> (f64, f64) {
+pub(super) fn range(values: &[f64]) -> (f64, f64) {
     values.iter().fold((f64::INFINITY, 0.0), |(low, high), value| (value.min(low), value.max(high)))
 }
 
@@ -125,33 +171,20 @@ fn range(values: &[f64]) -> (f64, f64) {
 /// # Errors
 /// Something cannot be simulated.
 pub fn measure(scale: &Scale) -> Result<Part> {
-    let cpus = if scale.is_quick { QUICK_CPUS.to_vec() } else { CPUS.to_vec() };
-    let mut seen = Seen { runs: Runs::default(), cpus };
-    let schedulers: Vec<_> = ALL.iter().map(Contestant::scheduler).collect::<Result<_>>()?;
-    for cpus in seen.cpus.clone() {
-        let workloads = UTILISATIONS_PCT.map(|pct| workload(cpus, pct)).to_vec();
-        let machines = vec![machine(cpus)?];
-        seen.runs.extend(scale.simulator.sweep(
-            workloads,
-            machines,
-            schedulers.clone(),
-            None,
-            scale.seeds,
-        )?);
-    }
+    let seen = scale.seen()?;
     let mut panels = Vec::new();
     for cpus in &seen.cpus {
         for shown in SHOWN {
             panels.push(seen.panel(*cpus, shown)?);
         }
     }
-    let (moved, times, waits) = (
-        seen.in_band(&WARM_HIGH, migrations)?,
-        seen.in_band(&WARM_HIGH, time_ms)?,
-        seen.in_band(&WARM_HIGH, response_ms)?,
-    );
+    let (moved, times) =
+        (seen.in_band(&WARM_HIGH, migrations)?, seen.in_band(&WARM_HIGH, time_ms)?);
+    let (waits, responses) =
+        (seen.in_band(&WARM_HIGH, wait_ms)?, seen.in_band(&WARM_HIGH, response_ms)?);
     let (strict_moved, strict_waits) =
         (seen.in_band(&STRICT, migrations)?, seen.in_band(&STRICT, response_ms)?);
+    let unasked: f64 = seen.all_in_band(&STRICT, ungated)?.iter().sum();
     let least_cut = 1.0 / range(&moved).1;
     let findings = vec![
         Finding {
@@ -169,24 +202,32 @@ pub fn measure(scale: &Scale) -> Result<Part> {
             status: Status::reached(range(&times).1 <= MOST_TIME),
         },
         Finding {
-            claim: "and p99 from waking up to sleeping again is no longer".into(),
+            claim: "and tasks' p99 wait for a CPU is no longer".into(),
             paper: format!("{MOST_WAIT} times at most (our aim)"),
-            ours: format!("{:.2} to {:.2} times", range(&waits).0, range(&waits).1),
+            ours: format!(
+                "{:.0} to {:.0} times: who found an idle CPU at once now waits for his own; p99 from waking \
+                 up to sleeping again {:.2} to {:.2} times",
+                range(&waits).0,
+                range(&waits).1,
+                range(&responses).0,
+                range(&responses).1
+            ),
             bound: "-".into(),
             status: Status::reached(range(&waits).1 <= MOST_WAIT),
         },
         Finding {
-            claim: "the paper's own way (strict) removes migrations where CPUs are not busy".into(),
-            paper: "no balancing at all in the quiet zone".into(),
+            claim: "the paper's own way (strict): nobody is moved in the quiet zone".into(),
+            paper: "no balancing at all there".into(),
             ours: format!(
-                "{:.2} to {:.2} times as many as always; p99 {:.2} to {:.2} times as long",
+                "{unasked:.0} moves without the gate's leave; {:.2} to {:.2} times as many migrations as \
+                 always; p99 from waking up to sleeping again {:.2} to {:.2} times as long",
                 range(&strict_moved).0,
                 range(&strict_moved).1,
                 range(&strict_waits).0,
                 range(&strict_waits).1
             ),
             bound: "-".into(),
-            status: Status::reproduced(range(&strict_moved).1 < range(&moved).1),
+            status: Status::reproduced(unasked == 0.0 && range(&strict_moved).1 <= 1.0 / CUT),
         },
     ];
     Ok(Part {
