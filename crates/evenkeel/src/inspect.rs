@@ -1,6 +1,7 @@
 //! `evenkeel status`, `explain` and `undo`: what runs, why it did what it did, and taking back what
 //! a killed run left.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
@@ -136,7 +137,24 @@ fn explain_keel(args: &ExplainArgs) -> Result<i32> {
     for decision in last {
         println!("{decision}");
     }
+    let statistics: evenkeel_keel::Statistics =
+        serde_json::from_value(ask_keel(&Request::new("stats"), "")?)?;
+    if let Some(line) = not_asked(&statistics.counters) {
+        println!("{line}");
+    }
     Ok(0)
+}
+
+/// The moves that stand behind no answer, if there were any.
+fn not_asked(counters: &BTreeMap<String, u64>) -> Option<String> {
+    let moves = counters.get("ungated").filter(|moves| **moves > 0)?;
+    let answers = counters.iter().filter(|(name, _)| name.starts_with("gate_"));
+    let answers: u64 = answers.map(|(_, count)| count).sum();
+    Some(format!(
+        "So far the gate answered {answers} times, and was not asked about {moves} moves: of who is new, \
+         waited for longer than --max-idle-wait while a CPU idled, lost its CPU to a real-time task, or was \
+         on one that is gone or shielded."
+    ))
 }
 
 /// One decision: the figures first, then what followed from them.
@@ -223,4 +241,23 @@ pub fn undo(args: &UndoArgs) -> Result<i32> {
         println!("Nothing to undo.");
     }
     Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_without_an_answer_are_told() {
+        let counters = |moves: u64| {
+            let all = [("gate_busy", 3), ("gate_quiet", 4), ("move_wake", 9), ("ungated", moves)];
+            BTreeMap::from(all.map(|(name, count)| (name.to_owned(), count)))
+        };
+        assert_eq!(not_asked(&counters(0)), None);
+        assert_eq!(not_asked(&BTreeMap::new()), None);
+        let line = not_asked(&counters(2)).unwrap();
+        assert!(
+            line.starts_with("So far the gate answered 7 times, and was not asked about 2 moves")
+        );
+    }
 }
