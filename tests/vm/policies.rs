@@ -44,6 +44,7 @@ pub const SHORT: &[Test] = &[
 /// On the kernel of all tests.
 pub const TESTS: &[Test] = &[
     Test { name: "policies::knobs_turn_while_it_runs", run: knobs_turn_while_it_runs },
+    Test { name: "policies::a_knob_turns_while_cpus_come_and_go", run: a_knob_turns_meanwhile },
     Test { name: "policies::the_gate_refuses_and_opens", run: the_gate_refuses_and_opens },
     Test { name: "policies::a_level_that_is_set_holds", run: a_level_that_is_set_holds },
     Test { name: "policies::siblings_are_preferred", run: siblings_are_preferred },
@@ -129,6 +130,31 @@ fn knobs_turn_while_it_runs() {
     assert_eq!(keel.end().0, Some(0));
     let keel = Keel::start(&[]);
     assert!(refused(&["zone", "set", "balance_level", "1"]).contains("runs with --gate always"));
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// Whatever is accepted while the keel is loaded anew for other CPUs holds, then and afterwards.
+fn a_knob_turns_meanwhile() {
+    let keel = Keel::start(&["--gate", "zone"]);
+    let level = || said(&["zone", "get", "balance_level"]);
+    let (mut turns, mut last) = (0_u32, level());
+    std::thread::scope(|scope| {
+        let cpus = scope.spawn(|| {
+            for on in [false, true, false, true] {
+                let before = loads();
+                switch(1, on);
+                wait_for("the keel to be loaded anew", || loads() > before && state() == "enabled");
+            }
+        });
+        while !cpus.is_finished() {
+            turns += 1;
+            last = (turns % 3 + 1).to_string();
+            said(&["zone", "set", "balance_level", &last]);
+            assert_eq!(level(), last);
+        }
+    });
+    assert!(turns > 0);
+    assert_eq!(level(), last, "after {turns} turns");
     assert_eq!(keel.end().0, Some(0));
 }
 
