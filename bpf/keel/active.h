@@ -43,14 +43,15 @@ KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own)
 
 /*
  * Whether who has another CPU could come here in exchange: a thread of this program, which has been
- * there for long enough. One of p's own program may use as many CPUs, one of another may use all.
+ * there for long enough. One of p's own program, `mine`, may use as many CPUs, one of another may use all.
  */
-static __always_inline bool may_change(struct task_struct *p, struct cpu_state *other, u64 space, u64 now)
+static __always_inline bool may_change(struct task_struct *p, struct cpu_state *other, u64 space, u64 mine,
+				       u64 now)
 {
 	u64 cpus = READ_ONCE(other->running_cpus);
 
 	return READ_ONCE(other->running_space) == space && now >= READ_ONCE(other->turn_until_ns) &&
-	       (space == space_of(p) ? cpus == (u64)p->nr_cpus_allowed : cpus >= settings.online);
+	       (space == mine ? cpus == (u64)p->nr_cpus_allowed : cpus >= settings.online);
 }
 
 /*
@@ -63,6 +64,7 @@ KEEL_PART u32 turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 	struct task_state *t = task_state(p);
 	struct cpu_view here, view;
 	u32 level, position, to = own;
+	u64 mine = space_of(p);
 
 	if (!t || !view_cpu(own, &here))
 		return own;
@@ -78,7 +80,7 @@ KEEL_PART u32 turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 			u64 theirs, least;
 
 			if (!other || !best || (is_closed(t, cpu) | !may_run_on(p, cpu)) ||
-			    !may_change(p, other, space_of(p), now) || !view_cpu(cpu, &view) ||
+			    !may_change(p, other, mine, mine, now) || !view_cpu(cpu, &view) ||
 			    !balance_change(&params, &here, &view))
 				continue;
 			theirs = READ_ONCE(other->turn_until_ns);
@@ -126,6 +128,7 @@ KEEL_PART u32 gather_target(struct task_struct *p __arg_trusted, u32 own, u64 no
 	struct task_state *t = task_state(p);
 	struct cpu_view here, view;
 	u32 step, ours, theirs;
+	u64 mine = space_of(p);
 
 	if (!c || !t || is_shielded(own) || !view_cpu(own, &here))
 		return own;
@@ -138,14 +141,14 @@ KEEL_PART u32 gather_target(struct task_struct *p __arg_trusted, u32 own, u64 no
 		if (!other)
 			continue;
 		space = READ_ONCE(other->running_space);
-		if (space == space_of(p) || (is_closed(t, cpu) | !may_run_on(p, cpu)) ||
+		if (space == mine || (is_closed(t, cpu) | !may_run_on(p, cpu)) ||
 		    READ_ONCE(other->running_weight) > t->weight ||
-		    !may_change(p, other, space, now) || !view_cpu(cpu, &view) ||
+		    !may_change(p, other, space, mine, now) || !view_cpu(cpu, &view) ||
 		    !balance_is_faster(&params, &view, &here))
 			continue;
 		c->gather_from = position + 1;
 		theirs = count_on_faster(cpu, own);
-		return balance_gather(&params, &here, &view, ours, theirs, space_of(p) < space) ? cpu : own;
+		return balance_gather(&params, &here, &view, ours, theirs, mine < space) ? cpu : own;
 	}
 	return own;
 }
@@ -225,7 +228,7 @@ KEEL_PART bool gives_place(struct task_struct *p __arg_trusted, u32 own, u64 now
 	other = cpu_state(with - 1);
 	if (!other || is_anybody_waiting_on(c, 1) || READ_ONCE(other->runnable) != 1 ||
 	    !may_run_on(p, with - 1) || is_closed(t, with - 1) ||
-	    !may_change(p, other, c->change_space, now) || !may_move(own, p, MOVE_ACTIVE, now))
+	    !may_change(p, other, c->change_space, space_of(p), now) || !may_move(own, p, MOVE_ACTIVE, now))
 		return false;
 	c->turn_until_ns = now + balance_turn_ns(&params, unlike(own), settings.online);
 	WRITE_ONCE(other->turn_until_ns,
