@@ -138,7 +138,9 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 	if (!to || !from)
 		return 0;
 	search = &to->search;
-	search->ungated = is_gone(from) || is_shielded(source);
+	/* Where a higher class has a CPU there is no tick, that would have somebody look again later. */
+	search->ungated = is_gone(from) || is_shielded(source) ||
+			  (settings.gate != GATE_ALWAYS && is_taken(source));
 	bpf_for_each(scx_dsq, p, source, SCX_DSQ_ITER_REV) {
 		struct task_view view;
 		struct task_state *t;

@@ -172,13 +172,15 @@ static __always_inline s32 find_idle(struct task_struct *p, struct task_state *t
  *
  * A gate is asked once, and about nobody who can do no better than stay: where CPUs idle, before any is
  * claimed, which would only be told that it is not wanted; where none does, if the waker's is better.
+ * Nor is it asked where a higher class has the CPU: nothing can be worse than to wait for that, and without
+ * a tick there nobody would be woken up to look.
  */
 static __always_inline u32 place_waking(struct task_struct *p, struct task_state *t, s32 prev,
 					u64 wake_flags, u32 *claimed)
 {
 	u32 waker = bpf_get_smp_processor_id(), memory = memory_of(p, t);
 	struct cpu_state *own = cpu_state(waker), *from = cpu_state(prev);
-	bool is_any_idle = is_any(&idle_cpus), was_asked = false, is_free = false;
+	bool is_any_idle = is_any(&idle_cpus), was_asked = false, is_free = false, is_away;
 	struct gate_answer answer;
 	struct cpu_view best;
 	s32 near;
@@ -186,7 +188,8 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 	*claimed = NO_CPU;
 	if (!own || !from)
 		return prev;
-	if (settings.gate != GATE_ALWAYS && is_any_idle && may_run_on(p, prev)) {
+	is_away = settings.gate != GATE_ALWAYS && READ_ONCE(from->taken_since_ns);
+	if (settings.gate != GATE_ALWAYS && !is_away && is_any_idle && may_run_on(p, prev)) {
 		if (READ_ONCE(from->idles) && scx_bpf_test_and_clear_cpu_idle(prev)) {
 			*claimed = prev;
 			return prev;
@@ -220,6 +223,10 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 		return best.cpu;
 	if (settings.gate == GATE_ALWAYS) {
 		count_open(own, MOVE_WAKE);
+		return best.cpu;
+	}
+	if (is_away) {
+		count_ungated(MOVE_WAKE);
 		return best.cpu;
 	}
 	if (!was_asked)
