@@ -50,6 +50,30 @@ fn weights_of_cgroups_are_honoured() {
     assert!(ran[0].abs_diff(6000) < 120, "{ran:?}");
 }
 
+/// Who is given the CPU because it has waited too long is the only one: whoever were put behind it would
+/// wait there for a slice, out of reach of CPUs that idle.
+#[test]
+fn who_is_rescued_keeps_nobody_else_waiting() {
+    let slice = Slice::from_us(32_000).unwrap();
+    let mut rescued = 0;
+    // At some time the others end while the light one has its turn.
+    for end_ms in (5000..5300).step_by(10) {
+        let hog = |nice, ms, allowed| TaskPlan { nice, allowed, ..hog(ms * MS) };
+        let mut sim = Sim::keel_with(paper(3), Options { slice, ..Options::default() })
+            .task(hog(-13, end_ms, only(1)))
+            .task(hog(-13, end_ms, only(2)))
+            .tasks(2, hog(-10, 10_000, None))
+            .task(hog(19, 10_000, only(0)));
+        sim.workload.duration_ns = 6000 * MS;
+        let outcome = sim.outcome();
+        // The light one is meant to wait for long here.
+        let idled = outcome.broken.iter().find(|it| it.violation.invariant != "bounded_wait");
+        assert_eq!(idled, None, "others end at {end_ms} ms");
+        rescued += outcome.counters["rescue"];
+    }
+    assert!(rescued > 0);
+}
+
 /// A quarter more than what each CPU does, and no more than there is: as of ticks while somebody runs.
 #[test]
 fn frequencies_follow_utilisation() {
