@@ -99,3 +99,81 @@ impl IasError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever asks is told what it was about, the rule and the remedy, word by word.
+    #[test]
+    fn what_is_said() {
+        let value = |name, value: &str, expected| IasError::Value {
+            name,
+            value: value.to_owned(),
+            expected,
+        };
+        for (error, text, errno) in [
+            (
+                IasError::NotIas(Order::Fair),
+                "the keel runs with --order fair; start it with --order ias to aggregate threads",
+                Errno::EINVAL,
+            ),
+            (
+                IasError::NoProcess(7),
+                "process 7: there is none of this number; take one of `ps -e` (a thread's number is none)",
+                Errno::ESRCH,
+            ),
+            (
+                IasError::Foreign { pid: 7, owner: 1000 },
+                "process 7 belongs to user 1000: only that user and root may set it",
+                Errno::EPERM,
+            ),
+            (
+                IasError::KernelThread(2),
+                "process 2 is a kernel thread: it has no address space that siblings could share; take the \
+                 process of a program",
+                Errno::EINVAL,
+            ),
+            (
+                value("agg", "2", "0 (off) or 1 (on)"),
+                "agg \"2\": expected 0 (off) or 1 (on)",
+                Errno::EINVAL,
+            ),
+            (
+                IasError::TooMany,
+                "1024 address spaces aggregate already: switch one off first",
+                Errno::ENOSPC,
+            ),
+            (
+                IasError::NotRoot,
+                "only root may set the roles of CPUs, because they are everybody's: ask as root",
+                Errno::EPERM,
+            ),
+            (
+                IasError::Count { given: 3, cpus: 4, online: "0-3".parse().unwrap() },
+                "3 roles, but 4 CPUs are online (0-3): one number for each, in order",
+                Errno::EINVAL,
+            ),
+            (
+                IasError::NoMaster { group: 2 },
+                "role 5: group 2 has slaves but no master; give one of its CPUs role 4",
+                Errno::EINVAL,
+            ),
+            (
+                IasError::TwoMasters { group: 1, first: 0, second: 3 },
+                "role 2: group 1 has two masters, CPUs 0 and 3; give all but one role 3",
+                Errno::EINVAL,
+            ),
+            (
+                IasError::Groups {
+                    text: "0-3/4-7".to_owned(),
+                    why: "CPU 7 is not online".to_owned(),
+                },
+                "groups \"0-3/4-7\": CPU 7 is not online; expected llc, l2, node, or CPUs like 0-3/4-7",
+                Errno::EINVAL,
+            ),
+        ] {
+            assert_eq!((error.to_string().as_str(), error.errno()), (text, errno));
+        }
+    }
+}
