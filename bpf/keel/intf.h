@@ -223,6 +223,7 @@ struct cpu_state {
 	u64 balance_at_ns[MAX_LEVELS];
 	u64 balance_due;	/* set by the tick, done in dispatch */
 	u64 rescue_at_ns;
+	u64 rescued;		/* 1: somebody has been given the CPU for that, once */
 	u64 look_at_ns;		/* the next of these two: before, a tick needs no look at them */
 	u64 active_at_ns;	/* when who runs here may look for a CPU on which it gets more */
 	u64 leave_to;		/* 1 + the CPU that the tick found for who runs here; 0: none */

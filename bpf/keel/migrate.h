@@ -369,10 +369,10 @@ KEEL_PART int send_back(u32 own)
 }
 
 /*
- * Liveness: who has waited too long in this CPU's queue runs next; whether there is somebody. The queue's
- * tail is where those are whose weight is so small that their turn does not come.
+ * Liveness: who has waited too long in this CPU's queue runs next; then `rescued` is set. The queue's tail
+ * is where those are whose weight is so small that their turn does not come.
  */
-KEEL_PART bool rescue(u32 own, u64 now)
+KEEL_PART int rescue(u32 own, u64 now)
 {
 	struct cpu_state *c = cpu_state(own);
 	u64 budget = READ_ONCE(tunables.scan_limit);
@@ -393,7 +393,8 @@ KEEL_PART bool rescue(u32 own, u64 now)
 		scx_bpf_dsq_move_set_slice(THIS_ITERATOR, READ_ONCE(tunables.slice_ns));
 		if (scx_bpf_dsq_move(THIS_ITERATOR, p, SCX_DSQ_LOCAL, 0)) {
 			count_on(c, COUNT_RESCUE);
-			return 1;
+			c->rescued = 1;
+			break;
 		}
 	}
 	return 0;

@@ -215,19 +215,13 @@ static __always_inline bool serve(u32 own, struct cpu_state *c, bool keeps, u64 
 	return false;
 }
 
-/*
- * What a busy CPU does now and then, and when it has to look at that again. Returns whether somebody was
- * given the CPU, who had waited too long.
- */
-static __always_inline bool look_around(u32 own, struct cpu_state *c, u64 now)
+/* What a busy CPU does now and then, and when it has to look at that again. */
+static __always_inline void look_around(u32 own, struct cpu_state *c, u64 now)
 {
-	bool is_rescued;
-
 	c->look_at_ns = now + RESCUE_INTERVAL_NS;
 	balance_periodic(own, now);
-	is_rescued = rescue(own, now);
+	rescue(own, now);
 	c->look_at_ns = min_u64(c->look_at_ns, c->rescue_at_ns);
-	return is_rescued;
 }
 
 void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
@@ -235,7 +229,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	struct cpu_state *c = cpu_state(own);
 	struct task_state *t = NULL;
 	u64 now = 0, yielder, vruntime = 0;
-	bool keeps = false, is_rescued = false;
+	bool keeps = false;
 
 	if (!c)
 		return;
@@ -255,23 +249,23 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		if (is_shielded(own))
 			send_off(own);
 		if (now >= c->look_at_ns)
-			is_rescued = look_around(own, c, now);
+			look_around(own, c, now);
+		/* A second one would wait behind who is rescued for a slice, out of everybody's reach. */
+		if (c->rescued) {
+			c->rescued = 0;
+			note_served(own, c, 1);
+			return;
+		}
 	}
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
 		now = scx_bpf_now();
 		note_quantum(prev, c, now);
 		/* Who gives way is no candidate, and charged when it stops. */
-		if (!is_rescued && yielder == (u32)prev->pid && is_anybody_waiting_on(c, 1) &&
-		    serve(own, c, false, 0)) {
+		if (yielder == (u32)prev->pid && is_anybody_waiting_on(c, 1) && serve(own, c, false, 0)) {
 			note_served(own, c, 1);
 			return;
 		}
 		t = task_state(prev);
-	}
-	/* A second one would wait behind the first for a slice, out of everybody's reach. */
-	if (is_rescued) {
-		note_served(own, c, 1);
-		return;
 	}
 	if (t) {
 		charge(prev, t);

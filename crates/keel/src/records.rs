@@ -166,6 +166,7 @@ pub(crate) struct RawCpuState {
     pub balance_at_ns: [u64; MAX_LEVELS],
     pub balance_due: u64,
     pub rescue_at_ns: u64,
+    pub rescued: u64,
     pub look_at_ns: u64,
     pub active_at_ns: u64,
     pub leave_to: u64,
