@@ -51,17 +51,17 @@ fn a_program_that_pins_itself_in_mid_run_is_let_go() {
     let host = Host::new();
     let mut worker = Worker::start(&host, &[&["-q"], &EAGER[..]].concat());
     worker.wait_moved(&host, 2);
-    // A choice that falls into the very moment of a move may be lost; see stop_while_it_waits.
-    let is_kept = (0..5).any(|_| {
+    let tid = worker.threads[0];
+    // A choice that falls into the very moment of a move may be lost (see stop_while_it_waits), and where
+    // it then is, it may be by chance: only who is not moved any more has been let go.
+    let is_let_go = (0..5).any(|_| {
         worker.ask(&x.to_string(), "pinned");
         host.wait_intervals(30);
-        mask(worker.threads[0]) == just(x)
+        let before = host.pins_of(tid);
+        host.wait_intervals(30);
+        host.pins_of(tid) == before && mask(tid) == just(x)
     });
-    assert!(is_kept);
-    let before = host.pins_of(worker.threads[0]);
-    host.wait_intervals(30);
-    assert_eq!(host.pins_of(worker.threads[0]), before, "it was moved again");
-    assert_eq!(mask(worker.threads[0]), just(x));
+    assert!(is_let_go, "each time it was moved again");
     assert!(worker.end().success());
 }
 
