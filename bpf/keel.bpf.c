@@ -32,6 +32,7 @@
 #include "keel/shield.h"
 #include "keel/migrate.h"
 #include "keel/call.h"
+#include "keel/fetch.h"
 #include "keel/place.h"
 #include "keel/active.h"
 #include "keel/evict.h"

@@ -44,10 +44,12 @@
  * times in a row here. So nobody falls behind by more than bonus and slice, and
  * without a bonus every pick is that of `fair`.
  *
- * It departs from the paper in three places. B and F may be the task that has run so
+ * It departs from the paper in four places. B and F may be the task that has run so
  * far: paper and classic Linux put it back into the queue before they choose. It is
  * nobody's sibling then, since it is a bonus for one's own that would let a lone
- * thread run on for ever longer. And the bonus is bounded, as everything is here.
+ * thread run on for ever longer. The bonus is bounded, as everything is here. And a
+ * slave that has no H fetches it from its master's queue, and gives another task for
+ * it, because the paper leaves it to chance whose siblings wait where.
  */
 #ifndef EVENKEEL_ORDER_H
 #define EVENKEEL_ORDER_H
@@ -119,6 +121,35 @@ POLICY u64 order_charge(u64 vruntime, u64 run_ns, u64 weight)
 	if (weight < MIN_WEIGHT)
 		weight = MIN_WEIGHT;
 	return vruntime + run * NICE_0_WEIGHT / weight;
+}
+
+/*
+ * How far those on a CPU have come on the average, which is between the least and the most, after one of
+ * them ran for `run_ns`; all of them together weigh `load`. Where siblings go first, queues are spread out,
+ * and their clocks stand still and then leap: two clocks do not tell which of two queues is further.
+ */
+POLICY u64 order_mean(u64 mean, u64 run_ns, u64 load, u64 least, u64 most)
+{
+	u64 run = min_u64(run_ns, ORDER_MAX_RUN_NS);
+	u64 come = mean + run * NICE_0_WEIGHT / (load < MIN_WEIGHT ? MIN_WEIGHT : load);
+
+	if (vruntime_before(come, least))
+		return least;
+	return vruntime_before(most, come) ? most : come;
+}
+
+/*
+ * Where in a queue a task goes that changes places with one of it: as far before or behind the mean `to` as
+ * it was where the mean is `from`, and among those that are there, none of whom is more than `spread`
+ * ahead of the clock.
+ */
+POLICY u64 order_exchange(u64 vruntime, u64 from, u64 to, u64 clock, u64 spread)
+{
+	u64 placed = to + (vruntime - from);
+
+	if (vruntime_before(placed, clock))
+		return clock;
+	return vruntime_before(clock + spread, placed) ? clock + spread : placed;
 }
 
 enum bonus_type {

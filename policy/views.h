@@ -39,7 +39,7 @@ enum move_reason {
 	MOVE_EXEC,	/* a new program is placed: its old caches are worth nothing */
 	MOVE_IDLE,	/* an idle CPU pulls */
 	MOVE_PERIODIC,	/* a busy CPU pulls, once an interval */
-	MOVE_AGGREGATE,	/* an idle CPU pulls a sibling of what its group runs */
+	MOVE_AGGREGATE,	/* a CPU fetches a sibling of what its group runs */
 	MOVE_ACTIVE,	/* who runs alone leaves for a CPU that idles and on which it gets more */
 	MOVE_REASONS,
 };

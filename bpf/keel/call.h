@@ -48,8 +48,13 @@ KEEL_PART int call_idle(u32 own, u64 space)
 /* The slaves that would run a sibling of their own queue now, and not what they run. */
 KEEL_PART int call_busy(u32 own, u64 space, u64 now)
 {
+	struct cpu_state *master = cpu_state(own);
+	struct known_space *wanted;
 	u32 position;
 
+	if (!master)
+		return 0;
+	wanted = known_space(master, KNOWN_RUNNING, space);
 	bpf_for(position, 0, settings.online) {
 		struct sibling sibling = {};
 		u32 cpu = cpu_at(position);
@@ -58,7 +63,7 @@ KEEL_PART int call_busy(u32 own, u64 space, u64 now)
 		if (!c || !is_slave_of(cpu, own) || !READ_ONCE(c->running_weight) ||
 		    READ_ONCE(c->running_space) == space || !is_anybody_waiting_on(c, 1))
 			continue;
-		find_sibling(&sibling, cpu, space, running_vruntime(c, now));
+		find_sibling(&sibling, wanted, cpu, running_vruntime(c, now));
 		if (!sibling.as.exists)
 			continue;
 		count(COUNT_KICK_BUSY);

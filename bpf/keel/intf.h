@@ -72,6 +72,21 @@ struct keel_space {
 	u32 pad;
 };
 
+/* What a CPU remembers of that, so that it need not look it up at every turn. */
+struct known_space {
+	u64 space;
+	u64 as_of;	/* `spaces_set` at that time */
+	u64 key;	/* of its siblings in the index */
+	struct aggregation aggregation;
+};
+
+/* Which one a CPU remembers. */
+enum known_which {
+	KNOWN_RUNNING,
+	KNOWN_PUBLISHED,
+	KNOWN_SPACES,
+};
+
 /* CPUs at consecutive positions. */
 struct cpu_range {
 	u16 first;
@@ -214,6 +229,8 @@ struct cpu_state {
 	u64 running_space;	/* its address space, or that of who had one and ran last */
 	u64 quantum_ns;		/* how long that one did so at a stretch */
 	u64 preferred;		/* how often in a row siblings of that space were preferred */
+	u64 mean;		/* how far those on it have come on the average: order_mean() */
+	u64 furthest;		/* and who has come furthest */
 	u64 is_ahead;		/* 1: who runs next is preferred to others that wait */
 	u64 taken_since_ns;	/* a higher class has the CPU since then; 0: none */
 	u64 yielder;		/* who of ours gives up the CPU for this once; 0: nobody */
@@ -238,6 +255,8 @@ struct cpu_state {
 	/* What balancing sums up: too large for the stack. */
 	struct group_view group, ours, busiest;
 	struct keel_search search;
+	u64 fetch;		/* whom a slave fetches from its master's queue: a pid */
+	struct known_space known[KNOWN_SPACES];
 	u64 counters[MAX_COUNTERS];
 	u64 decided;		/* decisions so far */
 	struct keel_decision decision[MAX_DECISIONS];	/* the last ones */

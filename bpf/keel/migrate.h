@@ -105,16 +105,13 @@ KEEL_PART bool pull_pays(u64 weight, u32 far_from, u32 far_to, u32 source, u32 o
 	return balance_pays(&params, &there, &here, weight);
 }
 
-/* Moves a waiting task from the queue of `source`, which the iterator goes through, to that of `target`. */
-static __always_inline bool hand_over(struct bpf_iter_scx_dsq *iterator, struct task_struct *p,
-				      struct task_state *t, u32 source, u32 target)
+/*
+ * Moves a waiting task from the queue of `source`, which the iterator goes through, to this place in that of
+ * `target`.
+ */
+static __always_inline bool hand_over_at(struct bpf_iter_scx_dsq *iterator, struct task_struct *p,
+					 struct task_state *t, u32 source, u32 target, u64 vruntime)
 {
-	struct cpu_state *from = cpu_state(source), *to = cpu_state(target);
-	u64 vruntime;
-
-	if (!from || !to)
-		return false;
-	vruntime = place_between(from, to, t->vruntime, PLACE_ARRIVE);
 	scx_bpf_dsq_move_set_vtime(iterator, vruntime);
 	if (!scx_bpf_dsq_move_vtime(iterator, p, target, 0))
 		return false;
@@ -124,6 +121,18 @@ static __always_inline bool hand_over(struct bpf_iter_scx_dsq *iterator, struct 
 		relist(t, p->pid, source, target);
 	recount_task(t, source, target);
 	return true;
+}
+
+/* The same, as far from the clock there as it was from the one here. */
+static __always_inline bool hand_over(struct bpf_iter_scx_dsq *iterator, struct task_struct *p,
+				      struct task_state *t, u32 source, u32 target)
+{
+	struct cpu_state *from = cpu_state(source), *to = cpu_state(target);
+
+	if (!from || !to)
+		return false;
+	return hand_over_at(iterator, p, t, source, target,
+			    place_between(from, to, t->vruntime, PLACE_ARRIVE));
 }
 
 /* Takes the tasks of one choice; how far it gets stands in the CPU's `search`. */

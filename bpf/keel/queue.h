@@ -170,11 +170,26 @@ static __always_inline struct order_candidate head_of(u32 cpu)
 	return head;
 }
 
+enum served {
+	SERVED_NOBODY,
+	SERVED,
+	SERVED_LATER,	/* a slave has nobody who may follow its master, and fetches somebody first */
+};
+
+/* Before whom a sibling would have to run that is fetched. */
+static __always_inline u64 fetched_before(const struct selection *selection)
+{
+	const struct order_candidate *sibling = &selection->sibling.as;
+
+	return sibling->exists && vruntime_before(sibling->vruntime, selection->fair) ?
+		       sibling->vruntime : selection->fair;
+}
+
 /*
  * Gives the CPU to whom the policy chooses: who is next in its queue, unless who ran goes on (`keeps`, with
  * this vruntime); whether anybody got it. A part of its own: the stacks of all callees add up.
  */
-KEEL_PART bool serve_chosen(u32 own, bool keeps, u64 vruntime)
+KEEL_PART int serve_once(u32 own, bool keeps, u64 vruntime, bool may_fetch)
 {
 	struct order_candidate runs = { .exists = keeps, .vruntime = vruntime };
 	struct cpu_state *c = cpu_state(own);
@@ -183,21 +198,42 @@ KEEL_PART bool serve_chosen(u32 own, bool keeps, u64 vruntime)
 	bool goes_on, is_served;
 
 	if (!c)
-		return 0;
+		return SERVED_NOBODY;
 	/* One to see the head and to take a sibling: the kernel looks the queue up for each. */
 	bpf_iter_scx_dsq_new(&queue, own, 0);
 	selection = choose(own, c, runs, first_of(&queue));
+	if (settings.order == ORDER_IAS && may_fetch && selection.is_alone) {
+		c->fetch = find_company(own, fetched_before(&selection));
+		if (c->fetch) {
+			bpf_iter_scx_dsq_destroy(&queue);
+			return SERVED_LATER;
+		}
+	}
 	goes_on = selection.choice <= CHOOSE_PREV;
 	is_served = !goes_on && take(&queue, own, c, selection, keeps);
 	bpf_iter_scx_dsq_destroy(&queue);
 	if (selection.is_news)
 		call_slaves(own, c->running_space);
 	if (goes_on || is_served)
-		return is_served;
+		return is_served ? SERVED : SERVED_NOBODY;
 	/* Somebody else was faster, or the head may not run here. */
 	if (is_anybody_waiting_on(c, keeps))
 		send_back(own);
-	return 0;
+	return SERVED_NOBODY;
+}
+
+/* The same for an order that may fetch somebody for it. */
+KEEL_PART bool serve_chosen(u32 own, bool keeps, u64 vruntime)
+{
+	int served = serve_once(own, keeps, vruntime, true);
+	struct cpu_state *c;
+
+	if (served != SERVED_LATER)
+		return served == SERVED;
+	c = cpu_state(own);
+	if (c)
+		fetch_sibling(own, c->fetch);
+	return serve_once(own, keeps, vruntime, false) == SERVED;
 }
 
 /* The same, and at once where there is nothing to choose. */
@@ -206,8 +242,10 @@ static __always_inline bool serve(u32 own, struct cpu_state *c, bool keeps, u64 
 	struct order_candidate runs = { .exists = keeps, .vruntime = vruntime };
 	struct order_params params = order_params();
 
-	if (!order_is_head(&params, runs))
+	if (settings.order == ORDER_IAS)
 		return serve_chosen(own, keeps, vruntime);
+	if (!order_is_head(&params, runs))
+		return serve_once(own, keeps, vruntime, false) == SERVED;
 	if (take_head(own, c))
 		return true;
 	if (is_anybody_waiting_on(c, 0))
@@ -268,7 +306,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		t = task_state(prev);
 	}
 	if (t) {
-		charge(prev, t);
+		charge(prev, t, c);
 		if (lets_go(prev, t, c) ||
 		    (settings.parts & PARTS_CHANGE && c->change_with && gives_place(prev, own, now))) {
 			note_idle(own, c);
@@ -284,6 +322,9 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 			return;
 		}
 	}
+	/* While a sibling was fetched, somebody may have taken it to another class. */
+	if (settings.order == ORDER_IAS && t && !(prev->scx.flags & SCX_TASK_QUEUED))
+		return;
 	note_served(own, c, t != NULL);
 	if (t) {
 		count_on(c, COUNT_KEEP);
@@ -291,7 +332,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		WRITE_ONCE(c->lodges, !keeps);
 		set_slice(prev, READ_ONCE(tunables.slice_ns));
 	} else {
-		publish(own, 0);
+		publish_nothing(own);
 		note_idle(own, c);
 	}
 }

@@ -33,8 +33,16 @@ struct {
 	__type(value, struct keel_space);
 } spaces SEC(".maps");
 
-/* What each group's master aggregates, 0: nothing. Only masters write it. */
-u64 ia_mm[MAX_CPUS];
+/* Counts how often user space has changed any of them, after it has. */
+u64 spaces_set SEC(".data.spaces_set");
+
+/* What a group's master aggregates, 0: nothing, and which CPU that was when it said so last. */
+struct published {
+	u64 space;
+	u64 master;
+};
+/* Of each group. Only masters write it. */
+struct published ia_mm[MAX_CPUS];
 
 /* A task's state. Who touches it holds the lock of the task's runqueue, unless said otherwise. */
 struct task_state {

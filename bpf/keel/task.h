@@ -81,13 +81,19 @@ static __always_inline void bring_home(struct task_state *t, u32 cpu, struct cpu
 	t->home = cpu;
 }
 
-/* Charges the task for what it has run since it was charged last. */
-static __always_inline void charge(struct task_struct *p, struct task_state *t)
+/* Charges the task, which runs on this CPU, for what it has run since it was charged last. */
+static __always_inline void charge(struct task_struct *p, struct task_state *t, struct cpu_state *c)
 {
 	u64 executed = p->se.sum_exec_runtime;
+	u64 run_ns = executed - t->executed_ns;
 
-	t->vruntime = order_charge(t->vruntime, executed - t->executed_ns, t->weight);
+	t->vruntime = order_charge(t->vruntime, run_ns, t->weight);
 	t->executed_ns = executed;
+	if (settings.order == ORDER_IAS) {
+		if (vruntime_before(c->furthest, t->vruntime))
+			WRITE_ONCE(c->furthest, t->vruntime);
+		WRITE_ONCE(c->mean, order_mean(c->mean, run_ns, READ_ONCE(c->load), c->clock, c->furthest));
+	}
 	refresh_weight(p, t);
 }
 
@@ -210,7 +216,7 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 	if (!t || !c)
 		return;
 	note_quantum(p, c, now);
-	charge(p, t);
+	charge(p, t, c);
 	t->rested_since_ns = now;
 	note_ran(t, now - t->share_since_ns);
 	note_share(t, now, true);

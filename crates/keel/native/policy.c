@@ -48,6 +48,16 @@ u64 test_order_bonus(const struct aggregation *space, u64 quantum_ns, u64 prefer
 	return order_bonus(space, quantum_ns, preferred);
 }
 
+u64 test_order_mean(u64 mean, u64 run_ns, u64 load, u64 least, u64 most)
+{
+	return order_mean(mean, run_ns, load, least, most);
+}
+
+u64 test_order_exchange(u64 vruntime, u64 from, u64 to, u64 clock, u64 spread)
+{
+	return order_exchange(vruntime, from, to, clock, spread);
+}
+
 u32 test_order_publishes(u32 choice, const struct order_candidate *sibling)
 {
 	return order_publishes((enum order_choice)choice, *sibling);

@@ -157,6 +157,8 @@ pub(crate) struct RawCpuState {
     pub running_space: u64,
     pub quantum_ns: u64,
     pub preferred: u64,
+    pub mean: u64,
+    pub furthest: u64,
     pub is_ahead: u64,
     pub taken_since_ns: u64,
     pub yielder: u64,
@@ -181,6 +183,9 @@ pub(crate) struct RawCpuState {
     pub groups: [RawGroup; 3],
     /// `struct keel_search`: its fields.
     pub search: [u64; 7],
+    pub fetch: u64,
+    /// Two `struct known_space`: their fields.
+    pub known: [[u64; 6]; 2],
     pub counters: [u64; MAX_COUNTERS],
     pub decided: u64,
     pub decision: [RawDecision; MAX_DECISIONS],
@@ -199,7 +204,10 @@ pub(crate) const COUNTERS: [(&str, &str); 42] = [
     ("move_exec", "Tasks moved to another CPU after they became another program"),
     ("move_idle", "Tasks moved to a CPU that was idle"),
     ("move_periodic", "Tasks moved to a busy CPU with less load"),
-    ("move_aggregate", "Tasks moved to an idle CPU whose group runs their address space"),
+    (
+        "move_aggregate",
+        "Tasks moved to a CPU whose group runs their address space, or given for one",
+    ),
     ("move_active", "Tasks that ran alone and left for a more capable CPU that was idle"),
     ("refuse_wake", "Moves at wake-up that the gate refused"),
     ("refuse_fork", "Moves at fork that the gate refused"),

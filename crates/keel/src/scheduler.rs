@@ -60,6 +60,7 @@ const CPUS: &str = "cpus";
 const SIBLING_ROWS: &str = "sibling_rows";
 const ROLES: &str = ".data.roles";
 const SPACES: &str = "spaces";
+const SPACES_SET: &str = ".data.spaces_set";
 const OPS: &str = "keel_ops";
 
 /// The keel in the kernel. Dropping it gives the machine back to the kernel's own scheduler.
@@ -75,6 +76,7 @@ pub struct Scheduler {
     cpus: MapHandle,
     roles: MapHandle,
     spaces: MapHandle,
+    spaces_set: MapHandle,
     /// None: another order than `ias`, which does not care.
     spaces_of: Option<Spaces>,
     /// The CPUs that were online when it was loaded.
@@ -108,6 +110,7 @@ impl Scheduler {
             cpus: map(&object, CPUS, size_of::<RawCpuState>())?,
             roles: map(&object, ROLES, size_of::<[u16; MAX_CPUS]>())?,
             spaces: map(&object, SPACES, size_of::<RawSpace>())?,
+            spaces_set: map(&object, SPACES_SET, size_of::<u64>())?,
             spaces_of,
             object,
             link: None,
@@ -185,7 +188,8 @@ impl Scheduler {
     pub(crate) fn set_space(&self, space: u64, how: &RawSpace) -> Result<(), LoadError> {
         let key = space.to_ne_bytes();
         let set = self.spaces.update(&key, bytemuck::bytes_of(how), MapFlags::ANY);
-        set.map_err(bpf("setting an address space"))
+        set.map_err(bpf("setting an address space"))?;
+        self.note_spaces_set()
     }
 
     /// They do not any more.
@@ -193,7 +197,18 @@ impl Scheduler {
     /// # Errors
     /// The kernel refused.
     pub(crate) fn forget_space(&self, space: u64) -> Result<(), LoadError> {
-        self.spaces.delete(&space.to_ne_bytes()).map_err(bpf("forgetting an address space"))
+        self.spaces.delete(&space.to_ne_bytes()).map_err(bpf("forgetting an address space"))?;
+        self.note_spaces_set()
+    }
+
+    /// What CPUs remember of address spaces holds no more.
+    fn note_spaces_set(&self) -> Result<(), LoadError> {
+        let before = self.spaces_set.lookup(&[0; 4], MapFlags::ANY);
+        let before = before.map_err(bpf("reading how often address spaces were set"))?;
+        let before = before.and_then(|bytes| bytemuck::try_pod_read_unaligned::<u64>(&bytes).ok());
+        let now = before.unwrap_or_default().wrapping_add(1).to_ne_bytes();
+        let noted = self.spaces_set.update(&[0; 4], &now, MapFlags::ANY);
+        noted.map_err(bpf("telling that an address space was set"))
     }
 
     /// Which CPUs aggregate together, and who leads; those without a role do so alone.

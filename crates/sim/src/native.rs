@@ -277,6 +277,8 @@ pub(crate) struct Instance {
     cpus: Option<NonNull<RawMap>>,
     /// The map of the address spaces that aggregate; only its address is used.
     spaces: Option<NonNull<c_void>>,
+    /// How often they were set.
+    spaces_set: Option<NonNull<u64>>,
     entries: u32,
     /// Its own as long as it lives.
     copy: Option<Loaded>,
@@ -329,7 +331,7 @@ impl Instance {
             *place.cast::<*mut Host>() = &raw mut *host;
             let ops = symbol(&format!("{name}_ops")).map_err(load_error)?.into_raw().cast::<Ops>();
             let mut ops = *ops;
-            let (mut cpus, mut spaces) = (None, None);
+            let (mut cpus, mut spaces, mut spaces_set) = (None, None, None);
             if let Some(image) = image {
                 for (name, bytes) in [
                     ("settings", &image.settings),
@@ -347,6 +349,8 @@ impl Instance {
                 ops.flags = image.flags();
                 cpus = NonNull::new(map);
                 spaces = NonNull::new(symbol("spaces").map_err(load_error)?.into_raw());
+                spaces_set =
+                    NonNull::new(symbol("spaces_set").map_err(load_error)?.into_raw().cast());
             }
             Ok(Self {
                 ops,
@@ -354,6 +358,7 @@ impl Instance {
                 memory: Memory::default(),
                 cpus,
                 spaces,
+                spaces_set,
                 entries: image.map_or(0, |image| image.cpus),
                 copy: Some(copy),
             })
@@ -387,6 +392,10 @@ impl Instance {
             unsafe {
                 ptr::copy_nonoverlapping(record.as_ptr(), place.as_ptr().cast(), record.len())
             }
+        }
+        if let Some(set) = self.spaces_set {
+            // SAFETY: it is a number of the copy that this has loaded, and nobody runs there now.
+            unsafe { *set.as_ptr() = (*set.as_ptr()).wrapping_add(1) }
         }
     }
 

@@ -8,7 +8,7 @@ mod common;
 use std::sync::Arc;
 
 use common::build::with_fault;
-use common::{MS, Sim, paper};
+use common::{MS, Sim, keel_build, paper};
 use evenkeel_keel::{Aggregation, Gate, Options, Order};
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::{KERNEL, Op, TaskPlan, Workload};
@@ -201,6 +201,67 @@ fn an_idle_slave_fetches_a_sibling_if_any_waits() {
     assert!(counters["move_aggregate"] > 0, "{counters:?}");
 }
 
+/// Programs whose threads have come to wait where they happened to: each starts its own while nothing else
+/// is to do, and all begin to do this at the same moment. Two groups of two CPUs.
+fn gathered(scheduler: Scheduler, how: Option<Aggregation>, sizes: [usize; 2], work: &[Op]) -> Sim {
+    const GATE: Op = Op::Wait { condition: 0, mutex: None };
+    let [programs, threads] = sizes;
+    let mut tasks = Vec::new();
+    for space in 0..programs as u32 {
+        let own = tasks.len() + 1..tasks.len() + threads;
+        let mut ops: Vec<Op> =
+            own.clone().flat_map(|task| [Op::Run(30_000), Op::Fork(task)]).collect();
+        let does = [&[GATE], work].concat();
+        ops.extend(does.iter().cloned());
+        let arrives_ns = Some(u64::from(space) * 20 * MS);
+        tasks.push(TaskPlan { space, arrives_ns, ..TaskPlan::new("first", ops) });
+        let ops = [&[Op::Run(20_000)], &does[..]].concat();
+        let other = TaskPlan { space, arrives_ns: None, ..TaskPlan::new("other", ops) };
+        tasks.extend(own.map(|_| other.clone()));
+    }
+    let gate = vec![Op::Sleep(300 * MS), Op::Broadcast(0)];
+    tasks.push(TaskPlan { space: programs as u32, ..TaskPlan::new("gate", gate) });
+    let mut workload = Workload { tasks, conditions: 1, ..Workload::default() };
+    workload.aggregate(how);
+    let text = "name = \"quad\"\nllcs = [\"0-1\", \"2-3\"]\n\
+                kinds = [{ cpus = \"0-3\", capability = 1024 }]\n";
+    let machine = Machine::parse_toml(text, "quad").unwrap();
+    Sim { workload, scheduler, ..Sim::new(machine) }
+}
+
+/// Ten of a hundred threads each, which are busy for forty seconds.
+fn crowded(options: Options, how: Option<Aggregation>) -> Outcome {
+    let mut sim = gathered(keel(options), how, [10, 100], &[Op::Run(50_000 * MS)]);
+    sim.workload.duration_ns = 40_300 * MS;
+    sim.run()
+}
+
+/// What the least and the most of the threads have run, in ms.
+fn extremes_ms(outcome: &Outcome) -> (u64, u64) {
+    let threads = &outcome.accounts[..outcome.accounts.len() - 1];
+    let ran = || threads.iter().map(|account| account.ran_ns / MS);
+    (ran().min().unwrap(), ran().max().unwrap())
+}
+
+/// A slave that has nobody of its master's program fetches one, and gives another for it.
+#[test]
+fn slaves_have_company_wherever_threads_wait() {
+    const BONUS_MS: u64 = 3 * 4;
+    let ias = || Options { order: Order::Ias, ..Options::default() };
+    let (plain, together) = (crowded(ias(), None), crowded(ias(), Some(multiple(3))));
+    let share = |outcome: &Outcome| outcome.same_space_ns as f64 / outcome.together_ns as f64;
+    println!("{:.3} -> {:.3}", share(&plain), share(&together));
+    assert_eq!(plain.counters["move_aggregate"], 0);
+    assert!(share(&plain) < 0.3 && share(&together) > 0.8);
+    // Nobody gains or loses by it more than siblings are ahead when it ends.
+    let (before, after) = (extremes_ms(&plain), extremes_ms(&together));
+    println!("{before:?} -> {after:?} ms");
+    assert!(after.0 + 2 * BONUS_MS >= before.0 && after.1 <= before.1 + 2 * BONUS_MS);
+    // The gate is asked about everybody who is exchanged.
+    let asked = crowded(Options { gate: Gate::Zone, ..ias() }, Some(multiple(3))).counters;
+    assert!(asked["move_aggregate"] > 0 && asked["gate_busy"] >= asked["move_aggregate"]);
+}
+
 /// Ten programs of many threads on four CPUs, two to a cache; caches hold less than a program uses.
 fn memory(scheduler: Scheduler, bonus: Option<u64>, together: Option<&str>) -> Outcome {
     let text = "name = \"quad\"\nllcs = [\"0-1\", \"2-3\"]\nkinds = [{ cpus = \"0-3\", capability = 1024 }]\n\
@@ -216,8 +277,15 @@ fn multiple(of: u64) -> Aggregation {
     Aggregation { pid: 0, agg: 1, bonus_type: 1, bonus_value: of, limit: 0 }
 }
 
+fn keel(options: Options) -> Scheduler {
+    match keel_build() {
+        Some(build) => Scheduler::Built(options, build),
+        None => Scheduler::Keel(options),
+    }
+}
+
 fn ias() -> Scheduler {
-    Scheduler::Keel(Options { order: Order::Ias, ..Options::default() })
+    keel(Options { order: Order::Ias, ..Options::default() })
 }
 
 #[test]

@@ -122,6 +122,18 @@ fn only_siblings_belong_together_and_only_under_ias() {
     assert_eq!(affinity(ORDER_FAIR, 7, 7), 0);
 }
 
+#[test]
+fn who_is_exchanged_keeps_what_it_is_behind_the_others() {
+    // It is 30 behind the mean of 1000, and then of 5000, where the clock is at 4900.
+    assert_eq!(exchange(970, 1000, 5000, 4900, 200), 4970);
+    assert_eq!(exchange(1030, 1000, 5000, 4900, 200), 5030);
+    // It is among those that are there, whatever it was where it comes from.
+    assert_eq!(exchange(800, 1000, 5000, 4900, 200), 4900);
+    assert_eq!(exchange(1800, 1000, 5000, 4900, 200), 5100);
+    // Over the end of the numbers.
+    assert_eq!(exchange(u64::MAX, 9, 5, u64::MAX - 9, 200), u64::MAX - 4);
+}
+
 /// A thread of a space, with what it has received.
 #[derive(Clone, Copy)]
 struct Thread {
@@ -267,6 +279,47 @@ proptest! {
             }
         });
         prop_assert!(worst <= most as i64, "{worst} > {most}");
+    }
+
+    /// However they take turns, whoever they are, and wherever the numbers end.
+    #[test]
+    fn the_mean_is_how_far_all_have_come(
+        start: u64,
+        weights in prop::collection::vec(NICE_0 / 4..4 * NICE_0, 1..20),
+        turns in prop::collection::vec((any::<prop::sample::Index>(), 0..SLICE_NS), 0..200),
+    ) {
+        let load: u64 = weights.iter().sum();
+        let mut vruntimes = vec![start; weights.len()];
+        let mut seen = start;
+        let lag = |vruntime: u64| vruntime.wrapping_sub(start);
+        for (who, run_ns) in &turns {
+            let who = who.index(weights.len());
+            vruntimes[who] = charge(vruntimes[who], *run_ns, weights[who]);
+            let order = || vruntimes.iter().copied();
+            let least = order().min_by_key(|vruntime| lag(*vruntime)).unwrap();
+            let most = order().max_by_key(|vruntime| lag(*vruntime)).unwrap();
+            seen = mean_of_all(seen, *run_ns, load, least, most);
+            prop_assert!(lag(least) <= lag(seen) && lag(seen) <= lag(most));
+        }
+        let weighed = |(vruntime, weight): (&u64, &u64)| lag(*vruntime) as f64 * *weight as f64;
+        let exact = vruntimes.iter().zip(&weights).map(weighed).sum::<f64>() / load as f64;
+        // Each turn may be off by the fraction of a ns, for who runs and for the mean.
+        prop_assert!((lag(seen) as f64 - exact).abs() <= 5.0 * turns.len() as f64 + 1.0);
+    }
+
+    #[test]
+    fn who_is_exchanged_is_among_those_who_are_there(
+        vruntime: u64, from: u64, to: u64, clock: u64, spread in 0..1_u64 << 40,
+    ) {
+        prop_assert!(exchange(vruntime, from, to, clock, spread).wrapping_sub(clock) <= spread);
+    }
+
+    #[test]
+    fn any_mean_is_between_the_least_and_the_most(
+        before: u64, run_ns: u64, load: u64, least: u64, spread in 0..1_u64 << 62,
+    ) {
+        let most = least.wrapping_add(spread);
+        prop_assert!(mean_of_all(before, run_ns, load, least, most).wrapping_sub(least) <= spread);
     }
 
     #[test]

@@ -211,6 +211,9 @@ mod raw {
         pub safe fn test_order_pick(kind: u32, from: &[Candidate; 4]) -> u32;
         pub safe fn test_order_is_head(kind: u32, prev: &Candidate) -> u32;
         pub safe fn test_order_bonus(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64;
+        pub safe fn test_order_mean(mean: u64, run: u64, load: u64, least: u64, most: u64) -> u64;
+        pub safe fn test_order_exchange(v: u64, from: u64, to: u64, clock: u64, spread: u64)
+        -> u64;
         pub safe fn test_order_publishes(choice: u32, sibling: &Candidate) -> u32;
         pub safe fn test_order_affinity(kind: u32, task_space: u64, running_space: u64) -> u32;
         pub safe fn test_order_preempt(slice_ns: u64, waking: u64, running: u64) -> u32;
@@ -333,6 +336,14 @@ pub fn is_head(kind: u32, prev: Option<u64>) -> bool {
 
 pub fn bonus(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64 {
     raw::test_order_bonus(space, quantum_ns, preferred)
+}
+
+pub fn mean_of_all(mean: u64, run_ns: u64, load: u64, least: u64, most: u64) -> u64 {
+    raw::test_order_mean(mean, run_ns, load, least, most)
+}
+
+pub fn exchange(vruntime: u64, from: u64, to: u64, clock: u64, spread: u64) -> u64 {
+    raw::test_order_exchange(vruntime, from, to, clock, spread)
 }
 
 pub fn publishes(choice: u32, sibling: &Candidate) -> bool {

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A slave in whose queue nobody waits of the address space that its master aggregates fetches the next one
+ * from the master's, and gives another task for it that weighs as much: so neither has more to do than
+ * before. Else it could follow only where a program's threads happen to wait on both, and nobody cares
+ * for that: who balances counts tasks. What each of the two is behind the others it is behind those where
+ * it comes to, so that nobody gains or loses by it (order_exchange()).
+ */
+#ifndef EVENKEEL_KEEL_FETCH_H
+#define EVENKEEL_KEEL_FETCH_H
+
+/* A slave looks at so many of its queue's first for one that it can give. */
+#define MAX_OFFERED 4
+
+/* Where in the queue of `to` a task of that of `from` goes, if one of these siblings is exchanged. */
+static __always_inline u64 exchanged(const struct known_space *wanted, struct cpu_state *from,
+				     struct cpu_state *to, u64 vruntime)
+{
+	u64 ahead = order_bonus(&wanted->aggregation, READ_ONCE(to->quantum_ns), 0);
+	/* One after the other, as in place_between(). */
+	u64 left = READ_ONCE(from->mean), reached = READ_ONCE(to->mean), clock = READ_ONCE(to->clock);
+
+	return order_exchange(vruntime, left, reached, clock, ahead + READ_ONCE(tunables.slice_ns));
+}
+
+/* The master whose siblings the slave `own` may fetch; itself: none. */
+static __always_inline u32 master_of(u32 own)
+{
+	bool is_master;
+	struct published *at = published_at(own, &is_master);
+	u32 master = at ? READ_ONCE(at->master) : own;
+
+	/* Roles may have changed, and whoever were given would wait for a real-time task there. */
+	return is_slave_of(own, master) && !is_taken(master) ? master : own;
+}
+
+/* What is known of the space that the master of `own` aggregates. */
+static __always_inline struct known_space *followed_by(u32 own, struct cpu_state *c)
+{
+	u64 follow = published_to(own);
+
+	return known_space(c, follow == c->running_space ? KNOWN_RUNNING : KNOWN_PUBLISHED, follow);
+}
+
+/* The sibling that would run next on a slave if it were fetched, before whom is at `before`; 0: nobody. */
+KEEL_PART u32 find_company(u32 own, u64 before)
+{
+	u32 master = master_of(own), looked;
+	struct cpu_state *from = cpu_state(master), *to = cpu_state(own);
+	struct order_candidate comes = { .exists = true };
+	struct keel_row *there, *here;
+	struct known_space *wanted;
+	struct row_entry entry;
+
+	if (!from || !to || master == own)
+		return 0;
+	wanted = followed_by(own, to);
+	comes.bonus = bonus_on(to, wanted);
+	if (!comes.bonus)
+		return 0;
+	there = row_of(master, wanted->key);
+	here = row_of(own, wanted->key);
+	/* Whom the index has no room for would not be found here, and come for nothing. */
+	if (!there || !here ||
+	    READ_ONCE(here->row.count) >= min_u64(READ_ONCE(tunables.sibling_window), ROW_PLACES))
+		return 0;
+	entry = row_best(&there->row, tag_of(wanted->key), &looked);
+	count_search(looked);
+	comes.vruntime = exchanged(wanted, from, to, entry.vruntime);
+	return order_beats(&comes, before) ? entry.pid : 0;
+}
+
+/* Moves this sibling from the master's queue to that of `own`, if it weighs as much as what is given for it. */
+KEEL_PART bool bring_sibling(const struct known_space *wanted, u32 own, u32 master, u32 pid, u64 weight)
+{
+	struct cpu_state *from = cpu_state(master), *to = cpu_state(own);
+	struct bpf_iter_scx_dsq queue;
+	struct task_struct *p;
+	struct task_state *t;
+	bool moved = false;
+
+	if (!wanted || !from || !to)
+		return 0;
+	p = bpf_task_from_pid(pid);
+	if (!p)
+		return 0;
+	t = task_state(p);
+	bpf_iter_scx_dsq_new(&queue, master, 0);
+	/* Another task may have its number by now. */
+	if (t && space_of(p) == wanted->space && t->counted_weight == weight && may_run_on(p, own) &&
+	    !is_closed(t, own) && may_move(master, p, MOVE_AGGREGATE, scx_bpf_now()))
+		moved = hand_over_at(&queue, p, t, master, own, exchanged(wanted, from, to, t->vruntime));
+	bpf_iter_scx_dsq_destroy(&queue);
+	bpf_task_release(p);
+	return moved;
+}
+
+/* Fetches this sibling from the master's queue, and gives the first for it who may go there. */
+KEEL_PART int fetch_sibling(u32 own, u32 pid)
+{
+	u32 master = master_of(own), offered = MAX_OFFERED;
+	struct cpu_state *from = cpu_state(own), *to = cpu_state(master);
+	struct known_space *wanted;
+	struct task_struct *p;
+
+	if (!from || !to || master == own)
+		return 0;
+	wanted = followed_by(own, from);
+	bpf_for_each(scx_dsq, p, own, 0) {
+		struct task_state *t = task_state(p);
+		u64 now = scx_bpf_now();
+
+		if (!offered--)
+			break;
+		if (!t || space_of(p) == wanted->space || !may_run_on(p, master) || is_closed(t, master) ||
+		    !would_open(own, p, MOVE_AGGREGATE, now))
+			continue;
+		if (bring_sibling(wanted, own, master, pid, t->counted_weight) &&
+		    may_move(own, p, MOVE_AGGREGATE, now) &&
+		    hand_over_at(THIS_ITERATOR, p, t, own, master,
+				 exchanged(wanted, from, to, t->vruntime))) {
+			set_bit(&waiting_cpus, master);
+			scx_bpf_kick_cpu(master, SCX_KICK_IDLE);
+		}
+		break;
+	}
+	return 0;
+}
+
+#endif
