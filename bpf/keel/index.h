@@ -101,6 +101,7 @@ static __always_inline void list(struct task_struct *p, struct task_state *t, u3
 	t->listed_as = sibling_key(READ_ONCE(t->listed_as), p->tgid);
 	if (!t->listed_as)
 		return;
+	WRITE_ONCE(t->listings, t->listings + 1);
 	__sync_lock_test_and_set(&t->listed_on, cpu + 1);
 	enter_row(cpu, t->listed_as, t->vruntime, p->pid);
 }
@@ -108,10 +109,18 @@ static __always_inline void list(struct task_struct *p, struct task_state *t, u3
 /* It waits in the queue of another CPU now, unless somebody has taken it out of that meanwhile. */
 KEEL_PART int relist(struct task_state *t, u32 pid, u32 from, u32 to)
 {
-	if (!t || __sync_val_compare_and_swap(&t->listed_on, from + 1, to + 1) != from + 1)
+	u32 listings;
+
+	if (!t)
+		return 0;
+	listings = READ_ONCE(t->listings);
+	if (__sync_val_compare_and_swap(&t->listed_on, from + 1, to + 1) != from + 1)
 		return 0;
 	leave_row(from, t->listed_as, pid);
 	enter_row(to, t->listed_as, t->vruntime, pid);
+	/* Who has taken it out of the queue since then did not find it in that row yet. */
+	if (READ_ONCE(t->listed_on) != to + 1 || READ_ONCE(t->listings) != listings)
+		leave_row(to, t->listed_as, pid);
 	return 0;
 }
 

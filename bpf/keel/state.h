@@ -73,6 +73,7 @@ struct task_state {
 	u32 is_turn;		/* and that to change places with who runs there */
 	u32 kept;		/* as it wakes, the gate keeps it from a CPU that idles */
 	u32 barred;		/* may run on CPUs that are not shielded, and so on no shielded one */
+	u32 listings;		/* how often it was entered there */
 	u32 listed_on;		/* 1 + the CPU in whose queue it waits, by the index of siblings; 0: none; atomic */
 };
 

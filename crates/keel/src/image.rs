@@ -12,7 +12,7 @@ use crate::capability::Capabilities;
 use crate::ias::groups::{default_roles, raw_roles};
 use crate::options::{Balance, Options, Order};
 use crate::parts::Parts;
-use crate::records::{COUNTERS, CPU_ROWS, RawCpuState, RawSettings, RawTunables};
+use crate::records::{COUNTERS, CPU_ROWS, RawCpuState, RawRow, RawSettings, RawTunables};
 use crate::statistics::Statistics;
 use crate::topology::{Topology, TopologyError};
 
@@ -141,6 +141,15 @@ impl Image {
     pub fn runnable(cpus: &[u8]) -> u64 {
         let state = |entry: &[u8]| bytemuck::pod_read_unaligned::<RawCpuState>(entry).runnable;
         cpus.chunks_exact(Self::CPU_STATE_BYTES).map(state).fold(0, u64::wrapping_add)
+    }
+
+    /// How long an entry of the map `sibling_rows` is.
+    pub const ROW_BYTES: usize = size_of::<RawRow>();
+
+    /// How many tasks stand in the index of siblings, from the entries of the map `sibling_rows`.
+    pub fn listed(rows: &[u8]) -> u64 {
+        let count = |row: &[u8]| bytemuck::pod_read_unaligned::<RawRow>(row).count;
+        rows.chunks_exact(Self::ROW_BYTES).map(count).map(u64::from).sum()
     }
 
     /// What was counted, by name, from the entries of the map `cpus`.

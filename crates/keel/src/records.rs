@@ -112,6 +112,19 @@ pub(crate) struct RawSpace {
     pub pad: u32,
 }
 
+/// `struct keel_row`.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawRow {
+    pub lock: u32,
+    pub pad: u32,
+    pub first: u32,
+    pub count: u32,
+    pub hole: u32,
+    pub end_pad: u32,
+    pub entry: [[u64; 2]; ROW_PLACES as usize],
+}
+
 /// `NO_ROLE`.
 pub(crate) const NO_ROLE: u16 = 0xffff;
 /// `MAX_SPACES`.

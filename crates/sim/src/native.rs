@@ -275,6 +275,8 @@ pub(crate) struct Instance {
     pub memory: Memory,
     /// The map of the CPUs' states, if it has one.
     cpus: Option<NonNull<RawMap>>,
+    /// The map of the index of siblings, if it has one.
+    rows: Option<NonNull<RawMap>>,
     /// The map of the address spaces that aggregate; only its address is used.
     spaces: Option<NonNull<c_void>>,
     /// How often they were set.
@@ -331,7 +333,7 @@ impl Instance {
             *place.cast::<*mut Host>() = &raw mut *host;
             let ops = symbol(&format!("{name}_ops")).map_err(load_error)?.into_raw().cast::<Ops>();
             let mut ops = *ops;
-            let (mut cpus, mut spaces, mut spaces_set) = (None, None, None);
+            let (mut cpus, mut rows, mut spaces, mut spaces_set) = (None, None, None, None);
             if let Some(image) = image {
                 for (name, bytes) in [
                     ("settings", &image.settings),
@@ -344,8 +346,9 @@ impl Instance {
                 }
                 let map = symbol("cpus").map_err(load_error)?.into_raw().cast::<RawMap>();
                 (*map).entries = image.cpus;
-                let rows = symbol("sibling_rows").map_err(load_error)?.into_raw().cast::<RawMap>();
-                (*rows).entries = image.sibling_rows();
+                let index = symbol("sibling_rows").map_err(load_error)?.into_raw().cast::<RawMap>();
+                (*index).entries = image.sibling_rows();
+                rows = NonNull::new(index);
                 ops.flags = image.flags();
                 cpus = NonNull::new(map);
                 spaces = NonNull::new(symbol("spaces").map_err(load_error)?.into_raw());
@@ -357,6 +360,7 @@ impl Instance {
                 host,
                 memory: Memory::default(),
                 cpus,
+                rows,
                 spaces,
                 spaces_set,
                 entries: image.map_or(0, |image| image.cpus),
@@ -414,6 +418,15 @@ impl Instance {
         self.cpu_states().map(Image::runnable)
     }
 
+    /// How many tasks stand in its index of siblings.
+    pub fn listed(&self) -> Option<u64> {
+        let rows = self.rows?;
+        // SAFETY: as in `cpu_states`, for the map's own number of entries.
+        let entries = unsafe { (*rows.as_ptr()).entries };
+        // SAFETY: so many there are.
+        unsafe { Self::storage(rows, entries, Image::ROW_BYTES) }.map(Image::listed)
+    }
+
     /// How often this CPU has looked for work elsewhere.
     pub fn attempts(&self, cpu: u32) -> u64 {
         self.state_of(cpu).map_or(0, Image::attempts)
@@ -430,12 +443,20 @@ impl Instance {
     }
 
     fn cpu_states(&self) -> Option<&[u8]> {
+        // SAFETY: the map was told that it has so many.
+        unsafe { Self::storage(self.cpus?, self.entries, Image::CPU_STATE_BYTES) }
+    }
+
+    /// A map's entries, if it was used.
+    ///
+    /// # Safety
+    /// It must be a map of the copy with so many entries of so many bytes.
+    unsafe fn storage<'a>(map: NonNull<RawMap>, entries: u32, bytes: usize) -> Option<&'a [u8]> {
         // SAFETY: the map is in the copy; its storage was allocated for this many entries, and the
         // scheduler does not run while it is read.
         unsafe {
-            let storage = NonNull::new((*self.cpus?.as_ptr()).storage)?;
-            let bytes = self.entries as usize * Image::CPU_STATE_BYTES;
-            Some(std::slice::from_raw_parts(storage.as_ptr(), bytes))
+            let storage = NonNull::new((*map.as_ptr()).storage)?;
+            Some(std::slice::from_raw_parts(storage.as_ptr(), entries as usize * bytes))
         }
     }
 }

@@ -112,6 +112,8 @@ pub struct Outcome {
     pub runnable: u64,
     /// ... and how many the scheduler takes them for, if it counts them.
     pub believed_runnable: Option<u64>,
+    /// Tasks that stand in the scheduler's index of siblings at the end, if it has one and used it.
+    pub listed: Option<u64>,
     /// The scheduler's own counters.
     pub counters: BTreeMap<String, u64>,
     /// Calls of the kernel's functions by the scheduler.

@@ -262,6 +262,33 @@ fn slaves_have_company_wherever_threads_wait() {
     assert!(asked["move_aggregate"] > 0 && asked["gate_busy"] >= asked["move_aggregate"]);
 }
 
+/// Whoever is moved may get the CPU there before it stands in the index, and then is in no queue any more,
+/// or in that one again. What comes in between does so here every other time.
+#[test]
+fn the_index_keeps_nobody_who_has_left_meanwhile() {
+    let left = |meanwhile: &str, looks_again: bool| {
+        let text = std::fs::read_to_string("../../bpf/keel/index.h").unwrap();
+        let after = "	leave_row(from, t->listed_as, pid);\n";
+        let end = text.split_once(after).unwrap().1.split_once("	return 0;").unwrap().0;
+        let (enters, _) = end.split_once("	/* Who has taken it out").unwrap();
+        let then = if looks_again { end } else { enters };
+        let other = format!("{after}	if (pid & 1) {{ {meanwhile} }}\n{then}");
+        let keel = with_fault("bpf/keel/index.h", &format!("{after}{end}"), &other);
+        let options = Options { order: Order::Ias, ..Options::default() };
+        let scheduler = Scheduler::Built(options, keel.into());
+        let outcome = gathered(scheduler, Some(multiple(3)), [4, 24], &[Op::Run(20 * MS)]).run();
+        assert!(outcome.counters["move_aggregate"] > 0 && outcome.runnable == 0);
+        outcome.listed.unwrap()
+    };
+    let leaves =
+        "if (__sync_lock_test_and_set(&t->listed_on, 0)) leave_row(to, t->listed_as, pid);";
+    let comes_back = "t->listings++; enter_row(to, t->listed_as, t->vruntime, pid);";
+    for meanwhile in [leaves, comes_back] {
+        assert_eq!(left(meanwhile, true), 0, "{meanwhile}");
+        assert!(left(meanwhile, false) > 0, "{meanwhile}");
+    }
+}
+
 /// Ten programs of many threads on four CPUs, two to a cache; caches hold less than a program uses.
 fn memory(scheduler: Scheduler, bonus: Option<u64>, together: Option<&str>) -> Outcome {
     let text = "name = \"quad\"\nllcs = [\"0-1\", \"2-3\"]\nkinds = [{ cpus = \"0-3\", capability = 1024 }]\n\

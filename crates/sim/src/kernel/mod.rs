@@ -499,6 +499,7 @@ impl Kernel {
         let wants = |task: &&Task| matches!(task.life, Life::Waits | Life::Runs);
         let runnable = self.tasks.iter().filter(wants).count() as u64;
         let believed_runnable = self.instance.runnable();
+        let listed = self.instance.listed();
         let (calls, scanned) = (self.instance.host.calls, self.instance.host.scanned);
         self.company.end(self.now);
         let mut observer = self.observer;
@@ -531,6 +532,7 @@ impl Kernel {
             frequencies: self.cpus.iter().map(|cpu| cpu.frequency).collect(),
             runnable,
             believed_runnable,
+            listed,
             restarts: observer.restarts,
             moves: observer.moves,
             calls,
