@@ -63,7 +63,7 @@ fn it_is_nearly_as_good_as_the_best_fixed_bonus_where_it_was_made() {
         ("groups:programs=6,threads=8,work=2ms,rounds=4000,pause=1ms", 200),
         ("groups:programs=4,threads=16,work=3ms,rounds=2000,pause=2ms", 1_000),
         ("groups:programs=3,threads=30,work=4ms,rounds=2000,pause=10ms", 500),
-        ("tiers:clients=100,web=20,database=20,think=20ms,requests=1000", 1_000),
+        ("tiers:clients=100,web=20,database=20,think=20ms,requests=2000", 1_000),
     ] {
         is_good(workload, &machine(refill_us));
     }
