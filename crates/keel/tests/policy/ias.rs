@@ -134,6 +134,16 @@ fn who_is_exchanged_keeps_what_it_is_behind_the_others() {
     assert_eq!(exchange(u64::MAX, 9, 5, u64::MAX - 9, 200), u64::MAX - 4);
 }
 
+#[test]
+fn a_mean_goes_by_what_all_weigh_and_has_its_bounds() {
+    assert_eq!(mean_of_all(1_000, 600, 3 * NICE_0, 0, 5_000), 1_200);
+    // Nobody is counted any more, or a clock has jumped.
+    assert_eq!(mean_of_all(0, MIN_WEIGHT, 0, 0, u64::MAX >> 1), NICE_0);
+    assert_eq!(mean_of_all(0, u64::MAX, NICE_0, 0, u64::MAX >> 1), 1 << 40);
+    assert_eq!(mean_of_all(1_000, 0, NICE_0, 1_500, 2_000), 1_500);
+    assert_eq!(mean_of_all(1_000, 0, NICE_0, 0, 900), 900);
+}
+
 /// A thread of a space, with what it has received.
 #[derive(Clone, Copy)]
 struct Thread {
