@@ -42,13 +42,9 @@ impl Acceleration {
         if let Some(works) = result_of(&boot, &known) {
             return Ok(if works { Self::Kvm } else { Self::Emulation });
         }
-        let machine = Machine {
-            kernel: kernel.clone(),
-            topology: Topology::flat(1),
-            initramfs: Initramfs::new(init)?,
-            acceleration: Self::Kvm,
-            silence: PROBE_LIMIT,
-        };
+        let initramfs = Initramfs::new(init)?;
+        let mut machine = Machine::new(kernel.clone(), Topology::flat(1), initramfs, Self::Kvm);
+        machine.silence = PROBE_LIMIT;
         let works = match machine.boot().and_then(crate::Guest::off) {
             Ok(_) => true,
             Err(Error::Silent { .. } | Error::Ended { .. }) => false,

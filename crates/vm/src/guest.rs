@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -18,6 +18,8 @@ use crate::{Ending, Error, Job, file};
 
 /// How much of a console an error shows, in lines.
 const CONSOLE_LINES: usize = 80;
+/// Whether it is given up is asked so often.
+const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// A guest that serves. Dropping it kills it.
 pub struct Guest {
@@ -26,6 +28,7 @@ pub struct Guest {
     qemu: Arc<Mutex<Child>>,
     keeper: Option<JoinHandle<()>>,
     silence: Duration,
+    give_up: fn() -> bool,
     /// Holds its console and its root directory.
     dir: TempDir,
 }
@@ -36,6 +39,7 @@ impl Guest {
         mut command: Command,
         dir: TempDir,
         silence: Duration,
+        give_up: fn() -> bool,
     ) -> Result<Self, Error> {
         let errors = dir.path().join("errors");
         let errors = File::create(&errors).map_err(file("cannot write", &errors))?;
@@ -56,7 +60,8 @@ impl Guest {
         let keeper = std::thread::spawn(move || keep(command, &started, &answer));
         let ended = || Error::Ended { console: String::new() };
         let (qemu, requests) = start.recv().map_err(|_| ended())??;
-        let mut guest = Self { requests, answers, qemu, keeper: Some(keeper), silence, dir };
+        let mut guest =
+            Self { requests, answers, qemu, keeper: Some(keeper), silence, give_up, dir };
         while guest.answer()? != Answer::Ready {}
         Ok(guest)
     }
@@ -64,7 +69,7 @@ impl Guest {
     /// Runs a command to its end.
     ///
     /// # Errors
-    /// When the guest ends or is stuck; it is lost then.
+    /// When the guest ends, is stuck or is given up; it is lost then.
     pub fn run(&mut self, job: Job) -> Result<Ending, Error> {
         self.ask(&Request::Run(job))?;
         loop {
@@ -77,7 +82,7 @@ impl Guest {
     /// Switches it off; returns all that its console showed.
     ///
     /// # Errors
-    /// When it is stuck.
+    /// When it is stuck or given up.
     pub fn off(mut self) -> Result<String, Error> {
         self.ask(&Request::Off)?;
         loop {
@@ -115,14 +120,23 @@ impl Guest {
     }
 
     fn answer(&mut self) -> Result<Answer, Error> {
-        match self.answers.recv_timeout(self.silence) {
-            Ok(answer) => Ok(answer),
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(Error::Ended { console: self.console_end() })
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                self.kill();
-                Err(Error::Silent { silence: self.silence, console: self.console_end() })
+        let start = Instant::now();
+        loop {
+            match self.answers.recv_timeout(ASK_EVERY.min(self.silence)) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::Ended { console: self.console_end() });
+                }
+                Err(RecvTimeoutError::Timeout) if (self.give_up)() => {
+                    self.kill();
+                    return Err(Error::GivenUp);
+                }
+                Err(RecvTimeoutError::Timeout) if start.elapsed() >= self.silence => {
+                    self.kill();
+                    let console = self.console_end();
+                    return Err(Error::Silent { silence: self.silence, console });
+                }
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
@@ -181,4 +195,34 @@ fn pass_on(stdout: ChildStdout, answers: &Sender<Answer>) {
 
 fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
     child.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::OnceLock;
+
+    use super::*;
+
+    /// Where a program that never answers says its number.
+    static SAID: OnceLock<PathBuf> = OnceLock::new();
+
+    fn said() -> Option<String> {
+        let text = std::fs::read_to_string(SAID.get()?).ok()?;
+        text.strip_suffix('\n').map(str::to_owned)
+    }
+
+    #[test]
+    fn who_is_given_up_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = SAID.get_or_init(|| dir.path().join("pid"));
+        let mut command = Command::new("sh");
+        command.arg("-c").arg("echo $$ > \"$0\"; exec sleep 1000").arg(file);
+        let console = tempfile::tempdir().unwrap();
+        let start = Guest::start(command, console, Duration::MAX, || said().is_some());
+        let Err(error) = start else { panic!("it has never said that it is ready") };
+        assert!(matches!(error, Error::GivenUp), "{error}");
+        let pid = said().unwrap();
+        assert!(!Path::new("/proc").join(&pid).exists(), "{pid} is still there");
+    }
 }

@@ -84,6 +84,9 @@ pub enum Error {
         /// The last lines of its console.
         console: String,
     },
+    /// Whoever waited for the guest gave up, and it was killed.
+    #[error("nobody waits for the guest any longer: it was killed")]
+    GivenUp,
     /// The guest ended by itself.
     #[error("the guest ended while it was needed; the end of its console:\n{console}")]
     Ended {

@@ -24,6 +24,8 @@ pub struct Machine {
     pub acceleration: Acceleration,
     /// A guest that says nothing for this much of the host's time is taken for stuck and killed.
     pub silence: Duration,
+    /// Asked while it is waited for: once this says so, it is killed.
+    pub give_up: fn() -> bool,
 }
 
 impl Machine {
@@ -34,13 +36,14 @@ impl Machine {
         initramfs: Initramfs,
         acceleration: Acceleration,
     ) -> Self {
-        Self { kernel, topology, initramfs, acceleration, silence: Duration::from_secs(90) }
+        let silence = Duration::from_secs(90);
+        Self { kernel, topology, initramfs, acceleration, silence, give_up: || false }
     }
 
     /// Boots it and waits until it serves.
     ///
     /// # Errors
-    /// Without QEMU, with an unreadable file, or when the guest ends or is stuck.
+    /// Without QEMU, with an unreadable file, or when the guest ends, is stuck or is given up.
     pub fn boot(&self) -> Result<Guest, Error> {
         let dir = tempfile::Builder::new().prefix("evenkeel-vm-").tempdir();
         let dir = dir.map_err(file("cannot create a directory in", &std::env::temp_dir()))?;
@@ -52,7 +55,8 @@ impl Machine {
             initramfs.copy(config, &Path::new("/boot").join(name));
         }
         initramfs.write(&archive)?;
-        Guest::start(self.command(&archive, &console_in(dir.path())), dir, self.silence)
+        let command = self.command(&archive, &console_in(dir.path()));
+        Guest::start(command, dir, self.silence, self.give_up)
     }
 
     fn command(&self, archive: &Path, console: &Path) -> Command {

@@ -9,6 +9,7 @@ use super::clock::Clock;
 use super::contestant::{self, Contestant, Scheduler};
 use super::storm::TRUE;
 use super::{Experiment, Figures, Only};
+use crate::interrupt;
 
 /// The oldest kernel that the keel supports, as tests/vm/kernels calls it.
 const KERNEL: &str = "6.18";
@@ -71,14 +72,15 @@ impl Lab {
     /// Boots a machine.
     ///
     /// # Errors
-    /// There is no emulator, or it does not come up.
+    /// There is no emulator, it does not come up, or somebody asked for the end.
     pub fn boot(&self, clock: Clock) -> Result<Guest> {
-        let machine = Machine::new(
+        let mut machine = Machine::new(
             self.kernel.clone(),
             clock.topology(),
             self.initramfs.clone(),
             clock.acceleration(),
         );
+        machine.give_up = || interrupt::asked().is_some();
         Ok(machine.boot()?)
     }
 }

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::aims::Aim;
 use crate::guest::Reached;
+use crate::interrupt;
 
 /// bpf/bare.bpf.c, compiled by build.rs.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bare.bpf.o"));
@@ -95,13 +96,14 @@ impl PacketCost {
 /// Boots the machine and has everything measured there.
 ///
 /// # Errors
-/// There is no emulator or no kernel, or something failed there.
+/// There is no emulator or no kernel, something failed there, or somebody asked for the end.
 pub fn measure(executable: &Path) -> Result<Vec<PacketCost>> {
     let mut initramfs = Initramfs::new(executable)?;
     let ip = PROGRAMS.map(Path::new).into_iter().find(|path| path.exists());
     initramfs.program(ip.context("no program `ip` (Debian's package iproute2)")?)?;
-    let machine =
+    let mut machine =
         Machine::new(Kernel::find(KERNEL)?, Topology::flat(2), initramfs, Acceleration::Counting);
+    machine.give_up = || interrupt::asked().is_some();
     let mut guest = machine.boot()?;
     let command = ["/init", "bench", "sais", "--inside"].map(str::to_owned).to_vec();
     let ending = guest.run(Job { command, limit_s: LIMIT_S })?;
