@@ -3,11 +3,12 @@
 //! It runs above everything else (SCHED_FIFO, the highest priority), so that it can say that it is
 //! alive and end what is out of time whatever a scheduler under test does to ordinary tasks.
 
+use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -138,6 +139,7 @@ fn run(job: &Job, line: &mut File) -> std::io::Result<Ending> {
         }
     };
     let deadline = Instant::now() + Duration::from_secs(job.limit_s.into());
+    let mut hanging = String::new();
     loop {
         if let Some(status) = reap(child) {
             ending.code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
@@ -145,6 +147,7 @@ fn run(job: &Job, line: &mut File) -> std::io::Result<Ending> {
         }
         if !ending.timed_out && Instant::now() > deadline {
             ending.timed_out = true;
+            hanging = what_threads_do();
             kill_all();
         }
         wait_for_child(HEARTBEAT);
@@ -163,6 +166,7 @@ fn run(job: &Job, line: &mut File) -> std::io::Result<Ending> {
         say(line, &Answer::Alive)?;
     }
     [ending.stdout, ending.stderr] = OUTPUTS.map(end_of);
+    ending.stderr.push_str(&hanging);
     Ok(ending)
 }
 
@@ -214,19 +218,44 @@ fn kill_all() {
     let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
 }
 
-/// The names of all programs that run beside this one.
-fn processes() -> Vec<String> {
+/// Where /proc tells of all programs that run beside this one.
+fn programs() -> impl Iterator<Item = PathBuf> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_name().to_str().is_some_and(|name| name != "1"))
         .filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit))
+        .map(|entry| entry.path())
         // Kernel threads and the dead have no program.
-        .filter(|entry| std::fs::read_link(entry.path().join("exe")).is_ok())
-        .map(|entry| {
-            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&words).replace('\0', " ").trim().to_owned()
-        })
-        .collect()
+        .filter(|path| std::fs::read_link(path.join("exe")).is_ok())
+}
+
+/// Their names.
+fn processes() -> Vec<String> {
+    let name = |path: PathBuf| {
+        let words = std::fs::read(path.join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).replace('\0', " ").trim().to_owned()
+    };
+    programs().map(name).collect()
+}
+
+/// Where in the kernel their threads are, for whoever wants to know why a job does not end: those that are
+/// in the same place together.
+fn what_threads_do() -> String {
+    let mut threads = BTreeMap::<String, Vec<String>>::new();
+    for program in programs() {
+        let tasks = std::fs::read_dir(program.join("task")).into_iter().flatten().flatten();
+        for task in tasks.map(|task| task.path()) {
+            let read = |name| std::fs::read_to_string(task.join(name)).unwrap_or_default();
+            let status = read("status");
+            let of = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
+            let [name, state, cpus] =
+                ["Name:", "State:", "Cpus_allowed_list:"].map(|key| of(key).unwrap_or("?").trim());
+            let place = format!("{name}, {state}, may use CPUs {cpus}\n{}", read("stack"));
+            let tid = task.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            threads.entry(place).or_default().push(tid);
+        }
+    }
+    threads.into_iter().map(|(place, tids)| format!("{}: {place}", tids.join(" "))).collect()
 }
 
 /// The end of an output, read as text.
@@ -243,4 +272,27 @@ fn end_of(path: &str) -> String {
         |error| format!("(cannot be read: {error})"),
         |bytes| String::from_utf8_lossy(&bytes).into_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_hangs_is_named() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let tid = child.id().to_string();
+        let name = Path::new("/proc").join(&tid).join("comm");
+        while std::fs::read_to_string(&name).unwrap() != "sleep\n" {
+            std::thread::yield_now();
+        }
+        let said = what_threads_do();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let is_named = |line: &str| {
+            line.split_once(": sleep, ")
+                .is_some_and(|(tids, _)| tids.split(' ').any(|one| one == tid))
+        };
+        assert!(said.lines().any(is_named), "{said}");
+    }
 }
