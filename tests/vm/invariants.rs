@@ -161,13 +161,12 @@ pub fn fork_and_exec(scheduler: Scheduler) {
             // Each exec costs a tenth of a second here: more of them are a test of patience.
             let mut processes = Processes::start(8);
             let mut random = Random::new(1);
-            let mut forks = Threads::default();
-            (0..2).for_each(|_| forks.start(short_child));
+            let mut forks = start("forks");
             for_a_while(witness, || {
                 processes.torment(&mut random);
                 std::thread::sleep(Duration::from_millis(5));
             });
-            forks.end();
+            end(&mut forks);
             processes.end();
         });
     });

@@ -17,6 +17,7 @@ pub fn play(name: &str) {
         "pool" => crate::policies::play_pool(),
         "pair" => crate::unequal::play_pair(),
         "changeling" => crate::policies::play_changeling(),
+        "forks" => crate::storms::play_forks(),
         "hog" => crate::storms::play_hog(),
         other => panic!("no role is called {other}"),
     }

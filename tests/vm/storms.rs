@@ -188,7 +188,11 @@ impl Group {
         let root = Path::new("/sys/fs/cgroup");
         std::fs::write(root.join("cgroup.subtree_control"), "+cpu").unwrap();
         let path = root.join(format!("weight-{weight}"));
-        std::fs::create_dir(&path).unwrap();
+        match std::fs::create_dir(&path) {
+            // A test that was killed has left it.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => made.unwrap(),
+        }
         let group = Self { path };
         group.set("cpu.weight", &weight.to_string());
         group
@@ -239,8 +243,18 @@ pub fn play_victim() {
     panic!("{}", Command::new(words[0]).args(&words[1..]).exec());
 }
 
+/// The role: two threads that fork without pause. Not in a test's own process: whoever looks at what has
+/// happened would take a page fault for whatever it writes after each fork, and never get to the end.
+pub fn play_forks() {
+    let forks = || loop {
+        short_child();
+    };
+    std::thread::spawn(forks);
+    forks();
+}
+
 /// Forks a child that ends at once, and waits for it.
-pub fn short_child() {
+fn short_child() {
     // SAFETY: the child only ends, which is allowed after a fork of a program with threads.
     match unsafe { nix::unistd::fork() }.unwrap() {
         nix::unistd::ForkResult::Child => {
