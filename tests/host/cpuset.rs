@@ -104,6 +104,14 @@ fn shrunk_and_grown() {
                 [x, y].iter().all(|cpu| pins.iter().filter(|pin| pin.1 == *cpu).count() > 2)
             });
         }
+        // Its own threads, too, whatever the cpuset was when they visited a CPU.
+        let threads = format!("/proc/{}/task", worker.evenkeel.id());
+        wait_for("evenkeel on both", || {
+            let tids =
+                std::fs::read_dir(&threads).unwrap().flatten().map(|entry| entry.file_name());
+            let masks = tids.map(|tid| mask(tid.to_str().unwrap().parse().unwrap()));
+            masks.filter(|mask| *mask != both).count() == 0
+        });
         worker.kill_evenkeel();
         wait_for("the supervisor's work", || host.journals().is_empty());
         assert!(worker.is_as(&both), "{placement}");

@@ -9,8 +9,8 @@
 //!   at once. A running one is moved by the kernel's migration thread, while we sleep and then
 //!   queue for a CPU.
 
-use evenkeel_journal::affinity;
-use evenkeel_machine::CpuSet;
+use evenkeel_journal::affinity::{self, AffinityError, Original};
+use evenkeel_journal::mask_in_cpuset;
 use nix::errno::Errno;
 
 /// The shortest that the kernel grants.
@@ -53,25 +53,32 @@ pub(crate) fn ask_for_short_slices() -> Result<(), Errno> {
 /// The calling thread's stay on a CPU; it may use all of its own CPUs again when this is dropped.
 pub(crate) struct Visit {
     tid: i32,
-    own: CpuSet,
+    own: Original,
 }
 
 impl Visit {
     /// Goes there. `None` if it may not be: then the move takes longer, and that is all.
     pub(crate) fn to(cpu: u32) -> Option<Self> {
         let tid = nix::unistd::gettid().as_raw();
-        let own = affinity::get(tid).ok()?;
-        if !own.contains(cpu) {
+        let (mask, effective) = mask_in_cpuset(tid).ok()?;
+        if !mask.contains(cpu) {
             return None;
         }
         affinity::set(tid, &std::iter::once(cpu).collect()).ok()?;
-        Some(Self { tid, own })
+        Some(Self { tid, own: Original::of(&mask, &effective) })
     }
 }
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        if let Err(error) = affinity::set(self.tid, &self.own) {
+        let back = match affinity::set(self.tid, &self.own.to_set()) {
+            // Its cpuset has lost all of them meanwhile: then the kernel gives all that it has, too.
+            Err(AffinityError::Impossible { .. }) => {
+                affinity::set(self.tid, &Original::All.to_set())
+            }
+            back => back,
+        };
+        if let Err(error) = back {
             tracing::warn!("evenkeel stays on one CPU: {error}");
         }
     }
@@ -85,6 +92,20 @@ mod tests {
     fn it_is_granted_or_ignored() {
         // On a thread of its own: the attribute stays with it.
         std::thread::spawn(|| ask_for_short_slices().unwrap()).join().unwrap();
+    }
+
+    #[test]
+    fn where_nobody_may_be_any_more_nobody_stays() {
+        let visitor = || {
+            let tid = nix::unistd::gettid().as_raw();
+            let own = affinity::get(tid).unwrap();
+            let mut visit = Visit::to(own.iter().next().unwrap()).unwrap();
+            // As if its cpuset had had other CPUs before.
+            visit.own = Original::Mask(std::iter::once(8000).collect());
+            drop(visit);
+            assert_eq!(affinity::get(tid).unwrap(), own);
+        };
+        std::thread::spawn(visitor).join().unwrap();
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub fn effective_cpuset(tid: i32) -> CpuSet {
 ///
 /// # Errors
 /// As [`affinity::get`].
-pub(crate) fn mask_in_cpuset(tid: i32) -> Result<(CpuSet, CpuSet), AffinityError> {
+pub fn mask_in_cpuset(tid: i32) -> Result<(CpuSet, CpuSet), AffinityError> {
     let mut mask = affinity::get(tid)?;
     let mut effective = effective_cpuset(tid);
     for _ in 0..LOOKS {

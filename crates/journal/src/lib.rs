@@ -42,7 +42,7 @@ mod task;
 mod undo;
 
 pub use affinity::{AffinityError, Original};
-pub use cpuset::effective_cpuset;
+pub use cpuset::{effective_cpuset, mask_in_cpuset};
 pub use directory::runtime_dir;
 pub use file::JournalError;
 pub use guarded::{GuardedSession, SupervisorCommand, same_program};
