@@ -120,6 +120,28 @@ static __always_inline bool would_open(u32 source, struct task_struct *p, u32 re
 	return settings.gate == GATE_ALWAYS || would_gate_open(p, source, reason, now);
 }
 
+/* Whether nothing is to make up for what the gate refuses. */
+static __always_inline bool is_strict(void)
+{
+	return READ_ONCE(tunables.max_idle_wait_ns) == IDLE_WAIT_NEVER;
+}
+
+/*
+ * Where a gate that does not look at the task has refused one, it would refuse all of that queue, and whoever
+ * goes through it need not ask again: what is left to look for is who is overdue, if anybody can be.
+ */
+static __always_inline void refuse_others(struct cpu_state *c, u32 reason)
+{
+	struct gate_params params = gate_params();
+
+	if (gate_weighs(&params))
+		return;
+	if (reason == MOVE_PERIODIC || is_strict())
+		c->search.quota = 0;
+	else
+		c->search.overdue = 1;
+}
+
 /* Asks the gate for a move away from `source`, and lets the answer count. */
 KEEL_PART bool ask_gate(struct task_struct *p __arg_trusted, u32 source, u32 reason, u64 now)
 {
@@ -135,7 +157,10 @@ KEEL_PART bool ask_gate(struct task_struct *p __arg_trusted, u32 source, u32 rea
 	if (!c)
 		return 0;
 	note_answer(c, source, p, &answer);
-	return is_open(&answer);
+	if (is_open(&answer))
+		return 1;
+	refuse_others(c, reason);
+	return 0;
 }
 
 /* A move that a gate allows which never refuses any; `c` is of the CPU that executes this. */
@@ -156,12 +181,6 @@ static __always_inline bool may_move(u32 source, struct task_struct *p, u32 reas
 	if (c)
 		count_open(c, reason);
 	return true;
-}
-
-/* Whether nothing is to make up for what the gate refuses. */
-static __always_inline bool is_strict(void)
-{
-	return READ_ONCE(tunables.max_idle_wait_ns) == IDLE_WAIT_NEVER;
 }
 
 /* Liveness: who has waited for so long goes to a CPU that idles, whatever the gate says. */

@@ -159,8 +159,8 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 			break;
 		search->budget--;
 		t = task_state(p);
-		if (!t || (is_closed(t, own) | !may_run_on(p, own)) ||
-		    (search->overdue && !is_overdue(t, now)))
+		if (!t || (search->overdue && !is_overdue(t, now)) ||
+		    (is_closed(t, own) | !may_run_on(p, own)))
 			continue;
 		view.weight = t->counted_weight;
 		view.rested_ns = now - t->rested_since_ns;
