@@ -92,6 +92,19 @@ fn the_gate_is_not_asked_about_who_can_only_stay() {
     assert_eq!(sum("move_") + sum("refuse_"), sum("gate_") + counters["ungated"], "{counters:?}");
 }
 
+/// A gate that looks at no task would say the same of all who wait there: a CPU that idles hears it once of
+/// each level.
+#[test]
+fn who_waits_behind_one_whom_the_gate_keeps_is_not_asked_about() {
+    for wait in [IdleWait::default(), IdleWait::NEVER] {
+        let workload = Workload::by_name("background:cpus=4,pct=60,gap=0ms", 1).unwrap();
+        let simulation = Sim { workload, ..quiet(4, "warm-high", wait) }.simulation();
+        let counters = Report::new(&simulation, &simulation.run().unwrap()).counters;
+        let (refused, tries) = (counters["refuse_idle"], counters["try_idle"]);
+        assert!(refused > 0 && refused <= tries, "{refused} {tries} under {wait:?}");
+    }
+}
+
 /// Who is kept from a CPU that idles need not be far ahead of who runs on its own: unless strict.
 #[test]
 fn whom_the_gate_keeps_goes_before_who_is_behind_it() {
