@@ -6,7 +6,7 @@
 #   make build      set up and build
 #   make vm-test    the tests on real kernels in virtual machines (ONLY=6.18 picks by name)
 #   make vm-soak    the schedulers' tests there for SOAK_MINUTES (30) on 4 CPUs, and again on 8
-#   make vm-mutate  takes each guard out of the keel in turn: which test notices? (half an hour)
+#   make vm-mutate  takes each guard out of the keel in turn: which test notices? (ten minutes)
 #   make sim-soak   the scheduler in the simulator, SIM_EVENTS (100 million) events under faults, or
 #                   SIM_SECONDS of them, with sanitizers
 #   make decisions  records anew what the keel decides in crates/sim/tests/decisions.txt
