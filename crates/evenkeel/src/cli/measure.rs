@@ -42,7 +42,7 @@ pub enum BenchPart {
     /// simulator: what each thread got, compared.
     Free(TurnArgs),
     /// What it costs to fill a core's caches again after another address space or on another CPU, on this
-    /// machine, and what the simulator's machine has for that (a minute).
+    /// machine, and what the simulator's machine has for that (some minutes).
     Refill(RefillArgs),
     /// Packets processed where their data is wanted, against the kernel's ways: in memory and between
     /// network namespaces.

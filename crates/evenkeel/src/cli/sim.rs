@@ -83,10 +83,11 @@ pub struct CostArgs {
 /// `evenkeel sim run`.
 #[derive(Debug, Args)]
 pub struct SimRunArgs {
-    /// A file in rt-app's format, or a shape with its numbers: hogs, barrier, pool, arrivals,
-    /// groups; for example barrier:tasks=8,work=10ms.
+    /// A file in rt-app's format, or a shape with its numbers: hogs, barrier, pool, arrivals, groups,
+    /// background, paper002, memory, spawn, tiers; for example barrier:tasks=8,work=10ms.
     pub workload: String,
-    /// A preset (amc1, amc2, amc3, small, hybrid, server, measured), a machine file, or `host`.
+    /// A preset (amc1, amc2, amc3, small, hybrid, server, measured), a machine file, hwloc's XML, or
+    /// `host`.
     #[arg(long, value_name = "MACHINE", default_value = "small")]
     pub machine: String,
     /// The scheduler.
