@@ -124,14 +124,13 @@ POLICY u64 order_charge(u64 vruntime, u64 run_ns, u64 weight)
 }
 
 /*
- * How far those on a CPU have come on the average, which is between the least and the most, after one of
- * them ran for `run_ns`; all of them together weigh `load`. Where siblings go first, queues are spread out,
- * and their clocks stand still and then leap: two clocks do not tell which of two queues is further.
+ * How far those on a CPU have come on the average, which is between the least and the most, after one of so
+ * many was `charged`. Where siblings go first, queues are spread out, and their clocks stand still and then
+ * leap: two clocks do not tell which of two queues is further.
  */
-POLICY u64 order_mean(u64 mean, u64 run_ns, u64 load, u64 least, u64 most)
+POLICY u64 order_mean(u64 mean, u64 charged, u64 tasks, u64 least, u64 most)
 {
-	u64 run = min_u64(run_ns, ORDER_MAX_RUN_NS);
-	u64 come = mean + run * NICE_0_WEIGHT / (load < MIN_WEIGHT ? MIN_WEIGHT : load);
+	u64 come = mean + charged / (tasks ? tasks : 1);
 
 	if (vruntime_before(come, least))
 		return least;
@@ -152,6 +151,15 @@ POLICY u64 order_exchange(u64 vruntime, u64 from, u64 to, u64 clock, u64 spread)
 	return vruntime_before(clock + spread, placed) ? clock + spread : placed;
 }
 
+/*
+ * Whether two tasks may change places, so that no CPU has more to do than before: to a quarter, because what a
+ * task gets of its cgroup's share is known as of when it was charged last.
+ */
+POLICY bool order_alike(u64 weight, u64 other)
+{
+	return weight <= other + other / 4 && other <= weight + weight / 4;
+}
+
 enum bonus_type {
 	BONUS_VRUNTIME,	/* bonus_value is in ns of vruntime */
 	BONUS_QUANTUM,	/* it multiplies what ran last */
@@ -167,17 +175,19 @@ struct aggregation {
 
 /*
  * The bonus of a space's siblings on a CPU where they have been preferred `preferred`
- * times in a row, and where `quantum_ns` ran last.
+ * times in a row, and where who ran last was charged `quantum`. That is in ns of vruntime, as all that it is
+ * compared with: by that siblings differ, whatever they weigh (paper 003, section 3, the first of its four
+ * reasons).
  */
-POLICY u64 order_bonus(const struct aggregation *space, u64 quantum_ns, u64 preferred)
+POLICY u64 order_bonus(const struct aggregation *space, u64 quantum, u64 preferred)
 {
 	if (!space->agg || (space->limit && preferred >= space->limit))
 		return 0;
 	if (space->bonus_type == BONUS_VRUNTIME)
 		return min_u64(space->bonus_value, ORDER_BOUND_NS);
-	if (quantum_ns && space->bonus_value > ORDER_BOUND_NS / quantum_ns)
+	if (quantum && space->bonus_value > ORDER_BOUND_NS / quantum)
 		return ORDER_BOUND_NS;
-	return space->bonus_value * quantum_ns;
+	return space->bonus_value * quantum;
 }
 
 struct order_candidate {

@@ -4,7 +4,7 @@
  * from the master's, and gives another task for it that weighs as much: so neither has more to do than
  * before. Else it could follow only where a program's threads happen to wait on both, and nobody cares
  * for that: who balances counts tasks. What each of the two is behind the others it is behind those where
- * it comes to, so that nobody gains or loses by it (order_exchange()).
+ * it comes to, but no more than any of them, so that nobody gains or loses by it (order_exchange()).
  */
 #ifndef EVENKEEL_KEEL_FETCH_H
 #define EVENKEEL_KEEL_FETCH_H
@@ -12,15 +12,19 @@
 /* A slave looks at so many of its queue's first for one that it can give. */
 #define MAX_OFFERED 4
 
-/* Where in the queue of `to` a task of that of `from` goes, if one of these siblings is exchanged. */
+/*
+ * Where in the queue of `to` a task of that of `from` goes, if one of these siblings is exchanged. Of those
+ * that are there nobody is further ahead of the clock than what a sibling may be, and a slice.
+ */
 static __always_inline u64 exchanged(const struct known_space *wanted, struct cpu_state *from,
-				     struct cpu_state *to, u64 vruntime)
+				     struct cpu_state *to, u64 vruntime, u64 weight)
 {
-	u64 ahead = order_bonus(&wanted->aggregation, READ_ONCE(to->quantum_ns), 0);
+	u64 ahead = order_bonus(&wanted->aggregation, READ_ONCE(to->quantum), 0);
 	/* One after the other, as in place_between(). */
 	u64 left = READ_ONCE(from->mean), reached = READ_ONCE(to->mean), clock = READ_ONCE(to->clock);
 
-	return order_exchange(vruntime, left, reached, clock, ahead + READ_ONCE(tunables.slice_ns));
+	return order_exchange(vruntime, left, reached, clock,
+			      order_charge(ahead, READ_ONCE(tunables.slice_ns), weight));
 }
 
 /* The master whose siblings the slave `own` may fetch; itself: none. */
@@ -42,7 +46,34 @@ static __always_inline struct known_space *followed_by(u32 own, struct cpu_state
 	return known_space(c, follow == c->running_space ? KNOWN_RUNNING : KNOWN_PUBLISHED, follow);
 }
 
-/* The sibling that would run next on a slave if it were fetched, before whom is at `before`; 0: nobody. */
+/* Whether a task still is a sibling that waits for the master, and may come. */
+static __always_inline bool may_come(const struct known_space *wanted, struct task_struct *p,
+				     struct task_state *t, u32 own, u32 master)
+{
+	return space_of(p) == wanted->space && READ_ONCE(t->listed_on) == master + 1 &&
+	       may_run_on(p, own) && !is_closed(t, own);
+}
+
+/* What the sibling of this number weighs; 0: it does not wait for the master any more, or may not come. */
+KEEL_PART u64 weight_of_company(const struct known_space *wanted, u32 own, u32 master, u32 pid)
+{
+	struct task_struct *p = bpf_task_from_pid(pid);
+	struct task_state *t;
+	u64 weight = 0;
+
+	if (!p)
+		return 0;
+	t = task_state(p);
+	if (t && wanted && may_come(wanted, p, t, own, master))
+		weight = READ_ONCE(t->weight);
+	bpf_task_release(p);
+	return weight;
+}
+
+/*
+ * The sibling that would run next on a slave if it were fetched, before whom is at `before`; 0: nobody. What
+ * it weighs stands with the slave then.
+ */
 KEEL_PART u32 find_company(u32 own, u64 before)
 {
 	u32 master = master_of(own), looked;
@@ -66,11 +97,16 @@ KEEL_PART u32 find_company(u32 own, u64 before)
 		return 0;
 	entry = row_best(&there->row, tag_of(wanted->key), &looked);
 	count_search(looked);
-	comes.vruntime = exchanged(wanted, from, to, entry.vruntime);
+	if (!entry.pid)
+		return 0;
+	to->fetch_weight = weight_of_company(wanted, own, master, entry.pid);
+	if (!to->fetch_weight)
+		return 0;
+	comes.vruntime = exchanged(wanted, from, to, entry.vruntime, to->fetch_weight);
 	return order_beats(&comes, before) ? entry.pid : 0;
 }
 
-/* Moves this sibling from the master's queue to that of `own`, if it weighs as much as what is given for it. */
+/* Moves this sibling from the master's queue to that of `own`. */
 KEEL_PART bool bring_sibling(const struct known_space *wanted, u32 own, u32 master, u32 pid, u64 weight)
 {
 	struct cpu_state *from = cpu_state(master), *to = cpu_state(own);
@@ -86,16 +122,17 @@ KEEL_PART bool bring_sibling(const struct known_space *wanted, u32 own, u32 mast
 		return 0;
 	t = task_state(p);
 	bpf_iter_scx_dsq_new(&queue, master, 0);
-	/* Another task may have its number by now. */
-	if (t && space_of(p) == wanted->space && t->counted_weight == weight && may_run_on(p, own) &&
-	    !is_closed(t, own) && may_move(master, p, MOVE_AGGREGATE, scx_bpf_now()))
-		moved = hand_over_at(&queue, p, t, master, own, exchanged(wanted, from, to, t->vruntime));
+	/* Another task may have its number by now, and another slave may have taken it. */
+	if (t && may_come(wanted, p, t, own, master) &&
+	    may_move(master, p, MOVE_AGGREGATE, scx_bpf_now()))
+		moved = hand_over_at(&queue, p, t, master, own,
+				     exchanged(wanted, from, to, t->vruntime, weight));
 	bpf_iter_scx_dsq_destroy(&queue);
 	bpf_task_release(p);
 	return moved;
 }
 
-/* Fetches this sibling from the master's queue, and gives the first for it who may go there. */
+/* Fetches this sibling from the master's queue, and gives for it the first who may go and weighs as much. */
 KEEL_PART int fetch_sibling(u32 own, u32 pid)
 {
 	u32 master = master_of(own), offered = MAX_OFFERED;
@@ -112,13 +149,14 @@ KEEL_PART int fetch_sibling(u32 own, u32 pid)
 
 		if (!offered--)
 			break;
-		if (!t || space_of(p) == wanted->space || !may_run_on(p, master) || is_closed(t, master) ||
+		if (!t || space_of(p) == wanted->space || !order_alike(t->weight, from->fetch_weight) ||
+		    !may_run_on(p, master) || is_closed(t, master) ||
 		    !would_open(own, p, MOVE_AGGREGATE, now))
 			continue;
-		if (bring_sibling(wanted, own, master, pid, t->counted_weight) &&
+		if (bring_sibling(wanted, own, master, pid, from->fetch_weight) &&
 		    may_move(own, p, MOVE_AGGREGATE, now) &&
 		    hand_over_at(THIS_ITERATOR, p, t, own, master,
-				 exchanged(wanted, from, to, t->vruntime))) {
+				 exchanged(wanted, from, to, t->vruntime, t->weight))) {
 			set_bit(&waiting_cpus, master);
 			scx_bpf_kick_cpu(master, SCX_KICK_IDLE);
 		}

@@ -227,7 +227,7 @@ struct cpu_state {
 	u64 running_since_ns;
 	u64 deferred_ns;	/* the same of who has kept one waiting that it woke itself; 0: nobody */
 	u64 running_space;	/* its address space, or that of who had one and ran last */
-	u64 quantum_ns;		/* how long that one did so at a stretch */
+	u64 quantum;		/* what that one was charged for it at a stretch, in ns of vruntime */
 	u64 preferred;		/* how often in a row siblings of that space were preferred */
 	u64 mean;		/* how far those on it have come on the average: order_mean() */
 	u64 furthest;		/* and who has come furthest */
@@ -256,6 +256,7 @@ struct cpu_state {
 	struct group_view group, ours, busiest;
 	struct keel_search search;
 	u64 fetch;		/* whom a slave fetches from its master's queue: a pid */
+	u64 fetch_weight;	/* and what it weighs */
 	struct known_space known[KNOWN_SPACES];
 	u64 counters[MAX_COUNTERS];
 	u64 decided;		/* decisions so far */

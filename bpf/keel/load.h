@@ -69,11 +69,27 @@ static __always_inline void count_task(struct task_struct *p, struct task_state 
 static __always_inline void recount_task(struct task_state *t, u32 from, u32 to)
 {
 	struct cpu_state *c = cpu_state(to);
+	u64 weight;
 
 	if (!c || __sync_val_compare_and_swap(&t->counted_on, from + 1, to + 1) != from + 1)
 		return;
-	sub_load(from, t->counted_weight);
-	add_load(c, t->counted_weight);
+	weight = READ_ONCE(t->counted_weight);
+	sub_load(from, weight);
+	add_load(c, weight);
+}
+
+/*
+ * A task that runs on this CPU adds to its load what it weighs now: its share of a cgroup's weight was
+ * another one when it came, with others beside it or none.
+ */
+static __always_inline void count_anew(struct task_state *t, u32 cpu, struct cpu_state *c)
+{
+	u64 counted = t->counted_weight;
+
+	if (t->weight == counted || READ_ONCE(t->counted_on) != cpu + 1)
+		return;
+	t->counted_weight = t->weight;
+	__sync_fetch_and_add(&c->load, t->weight - counted);
 }
 
 /*

@@ -306,7 +306,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		t = task_state(prev);
 	}
 	if (t) {
-		charge(prev, t, c);
+		charge(prev, t, own, c);
 		if (lets_go(prev, t, c) ||
 		    (settings.parts & PARTS_CHANGE && c->change_with && gives_place(prev, own, now))) {
 			note_idle(own, c);
@@ -322,8 +322,8 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 			return;
 		}
 	}
-	/* While a sibling was fetched, somebody may have taken it to another class. */
-	if (settings.order == ORDER_IAS && t && !(prev->scx.flags & SCX_TASK_QUEUED))
+	/* While others were moved, the kernel may have let go of it, and somebody taken it to another class. */
+	if (t && !(prev->scx.flags & SCX_TASK_QUEUED))
 		return;
 	note_served(own, c, t != NULL);
 	if (t) {

@@ -44,7 +44,7 @@ static __always_inline u64 published_to(u32 cpu)
  */
 static __always_inline bool publish_at(struct published *at, u32 cpu, u64 space)
 {
-	if (READ_ONCE(at->space) == space)
+	if (READ_ONCE(at->space) == space && READ_ONCE(at->master) == cpu)
 		return false;
 	WRITE_ONCE(at->master, cpu);
 	WRITE_ONCE(at->space, space);
@@ -65,13 +65,13 @@ static __always_inline void publish_nothing(u32 cpu)
 }
 
 /*
- * How long who has the CPU has had it; kept when it gives it up. A kernel thread uses the address space
- * that it finds: for siblings it has not been there.
+ * How long who has the CPU has had it, by its vruntime; kept when it gives it up. A kernel thread uses the
+ * address space that it finds: for siblings it has not been there.
  */
 static __always_inline void note_quantum(struct task_struct *p, struct cpu_state *c, u64 now)
 {
-	if (space_of(p))
-		c->quantum_ns = now - c->running_since_ns;
+	if (settings.order == ORDER_IAS && space_of(p))
+		c->quantum = order_charge(0, now - c->running_since_ns, c->running_weight);
 }
 
 /* A task of this space runs from now on; 0: a kernel thread. Another one ends the preference of the last. */
@@ -132,7 +132,7 @@ static __always_inline struct known_space *known_space(struct cpu_state *c, enum
 /* How far siblings of a space may run ahead on a CPU. */
 static __always_inline u64 bonus_on(struct cpu_state *c, const struct known_space *wanted)
 {
-	return order_bonus(&wanted->aggregation, c->quantum_ns,
+	return order_bonus(&wanted->aggregation, c->quantum,
 			   wanted->space == c->running_space ? c->preferred : 0);
 }
 

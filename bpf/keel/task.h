@@ -82,19 +82,20 @@ static __always_inline void bring_home(struct task_state *t, u32 cpu, struct cpu
 }
 
 /* Charges the task, which runs on this CPU, for what it has run since it was charged last. */
-static __always_inline void charge(struct task_struct *p, struct task_state *t, struct cpu_state *c)
+static __always_inline void charge(struct task_struct *p, struct task_state *t, u32 cpu, struct cpu_state *c)
 {
-	u64 executed = p->se.sum_exec_runtime;
-	u64 run_ns = executed - t->executed_ns;
+	u64 executed = p->se.sum_exec_runtime, before = t->vruntime;
 
-	t->vruntime = order_charge(t->vruntime, run_ns, t->weight);
+	t->vruntime = order_charge(before, executed - t->executed_ns, t->weight);
 	t->executed_ns = executed;
 	if (settings.order == ORDER_IAS) {
 		if (vruntime_before(c->furthest, t->vruntime))
 			WRITE_ONCE(c->furthest, t->vruntime);
-		WRITE_ONCE(c->mean, order_mean(c->mean, run_ns, READ_ONCE(c->load), c->clock, c->furthest));
+		WRITE_ONCE(c->mean, order_mean(c->mean, t->vruntime - before, READ_ONCE(c->runnable), c->clock,
+					       c->furthest));
 	}
 	refresh_weight(p, t);
+	count_anew(t, cpu, c);
 }
 
 /* The vruntime of who runs on a CPU, charged up to now. */
@@ -210,13 +211,14 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 {
 	struct task_state *t = task_state(p);
-	struct cpu_state *c = cpu_state(scx_bpf_task_cpu(p));
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct cpu_state *c = cpu_state(cpu);
 	u64 now = scx_bpf_now();
 
 	if (!t || !c)
 		return;
 	note_quantum(p, c, now);
-	charge(p, t, c);
+	charge(p, t, cpu, c);
 	t->rested_since_ns = now;
 	note_ran(t, now - t->share_since_ns);
 	note_share(t, now, true);

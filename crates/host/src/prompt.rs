@@ -9,7 +9,7 @@
 //!   at once. A running one is moved by the kernel's migration thread, while we sleep and then
 //!   queue for a CPU.
 
-use evenkeel_journal::affinity::{self, AffinityError, Original};
+use evenkeel_journal::affinity::{self, Original};
 use evenkeel_journal::mask_in_cpuset;
 use nix::errno::Errno;
 
@@ -71,14 +71,7 @@ impl Visit {
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        let back = match affinity::set(self.tid, &self.own.to_set()) {
-            // Its cpuset has lost all of them meanwhile: then the kernel gives all that it has, too.
-            Err(AffinityError::Impossible { .. }) => {
-                affinity::set(self.tid, &Original::All.to_set())
-            }
-            back => back,
-        };
-        if let Err(error) = back {
+        if let Err(error) = self.own.give_back(self.tid) {
             tracing::warn!("evenkeel stays on one CPU: {error}");
         }
     }
@@ -98,12 +91,12 @@ mod tests {
     fn where_nobody_may_be_any_more_nobody_stays() {
         let visitor = || {
             let tid = nix::unistd::gettid().as_raw();
-            let own = affinity::get(tid).unwrap();
+            let (own, cpuset) = mask_in_cpuset(tid).unwrap();
             let mut visit = Visit::to(own.iter().next().unwrap()).unwrap();
             // As if its cpuset had had other CPUs before.
             visit.own = Original::Mask(std::iter::once(8000).collect());
             drop(visit);
-            assert_eq!(affinity::get(tid).unwrap(), own);
+            assert_eq!(affinity::get(tid).unwrap(), cpuset);
         };
         std::thread::spawn(visitor).join().unwrap();
     }

@@ -211,7 +211,7 @@ impl Original {
     /// # Errors
     /// As [`set`]. A mask of which no CPU is left in the cpuset becomes "all", which is what the
     /// kernel itself makes of it.
-    pub(crate) fn give_back(&self, tid: i32) -> Result<(), AffinityError> {
+    pub fn give_back(&self, tid: i32) -> Result<(), AffinityError> {
         match set(tid, &self.to_set()) {
             Err(AffinityError::Impossible { .. }) if *self != Self::All => {
                 set(tid, &Self::All.to_set())

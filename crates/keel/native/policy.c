@@ -43,14 +43,14 @@ u32 test_order_is_head(u32 kind, const struct order_candidate *prev)
 	return order_is_head(&params, *prev);
 }
 
-u64 test_order_bonus(const struct aggregation *space, u64 quantum_ns, u64 preferred)
+u64 test_order_bonus(const struct aggregation *space, u64 quantum, u64 preferred)
 {
-	return order_bonus(space, quantum_ns, preferred);
+	return order_bonus(space, quantum, preferred);
 }
 
-u64 test_order_mean(u64 mean, u64 run_ns, u64 load, u64 least, u64 most)
+u64 test_order_mean(u64 mean, u64 charged, u64 tasks, u64 least, u64 most)
 {
-	return order_mean(mean, run_ns, load, least, most);
+	return order_mean(mean, charged, tasks, least, most);
 }
 
 u64 test_order_exchange(u64 vruntime, u64 from, u64 to, u64 clock, u64 spread)

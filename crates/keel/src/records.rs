@@ -168,7 +168,7 @@ pub(crate) struct RawCpuState {
     pub running_since_ns: u64,
     pub deferred_ns: u64,
     pub running_space: u64,
-    pub quantum_ns: u64,
+    pub quantum: u64,
     pub preferred: u64,
     pub mean: u64,
     pub furthest: u64,
@@ -197,6 +197,7 @@ pub(crate) struct RawCpuState {
     /// `struct keel_search`: its fields.
     pub search: [u64; 7],
     pub fetch: u64,
+    pub fetch_weight: u64,
     /// Two `struct known_space`: their fields.
     pub known: [[u64; 6]; 2],
     pub counters: [u64; MAX_COUNTERS],

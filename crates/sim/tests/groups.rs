@@ -96,3 +96,17 @@ fn groups_that_come_and_go_leave_their_room_to_others() {
     // Half each for 4 s; then by 1 : 9.
     close(&shares(sim, 8000), &[30, 70]);
 }
+
+/// Each of a cgroup's tasks counts as what it weighs now, and not as what it weighed when it came, with fewer
+/// beside it: else who came first would have a CPU alone, and the others would crowd on the rest.
+#[test]
+fn tasks_of_one_group_have_the_cpus_evenly() {
+    for tasks in [8, 32] {
+        let mut sim = Sim::keel(paper(4)).tasks(tasks, member(1));
+        sim.workload.groups = vec![group(100, 0)];
+        sim.workload.duration_ns = 8_000 * MS;
+        let ran = sim.run().accounts.iter().map(|account| account.ran_ns / MS).collect::<Vec<_>>();
+        let wanted = 4 * 8_000 / tasks as u64;
+        assert!(ran.iter().all(|ms| ms.abs_diff(wanted) < wanted / 4), "{ran:?}, wanted {wanted}");
+    }
+}

@@ -11,7 +11,7 @@ use common::build::with_fault;
 use common::{MS, Sim, keel_build, paper};
 use evenkeel_keel::{Aggregation, Gate, Options, Order};
 use evenkeel_machine::Machine;
-use evenkeel_sim::program::{KERNEL, Op, TaskPlan, Workload};
+use evenkeel_sim::program::{GroupPlan, KERNEL, Op, TaskPlan, Workload};
 use evenkeel_sim::{Mask, Outcome, Scheduler};
 
 /// Programs of several threads each, on CPUs that share a cache.
@@ -260,6 +260,35 @@ fn slaves_have_company_wherever_threads_wait() {
     // The gate is asked about everybody who is exchanged.
     let asked = crowded(Options { gate: Gate::Zone, ..ias() }, Some(multiple(3))).counters;
     assert!(asked["move_aggregate"] > 0 && asked["gate_busy"] >= asked["move_aggregate"]);
+}
+
+/// Neither a share of a cgroup, which for each of its tasks is as of when that came, nor a nice value keeps a
+/// slave from company, or has anybody gain or lose by it.
+#[test]
+fn slaves_have_company_whatever_threads_weigh() {
+    let group = |parent| GroupPlan { name: "group".to_owned(), weight: 100, parent };
+    // All in the first of them, each program in one of its own within that, or all less urgent.
+    let groups: Vec<_> = [0, 1, 1, 1, 1].map(group).into();
+    let changes: [fn(&mut TaskPlan); 3] =
+        [|task| task.group = 1, |task| task.group = 2 + task.space as usize, |task| task.nice = 10];
+    for change in changes {
+        let run = |how| {
+            let options = Options { order: Order::Ias, ..Options::default() };
+            let mut sim = gathered(keel(options), how, [4, 24], &[Op::Run(50_000 * MS)]);
+            let threads = sim.workload.tasks.len() - 1;
+            sim.workload.tasks[..threads].iter_mut().for_each(change);
+            sim.workload.groups.clone_from(&groups);
+            sim.workload.duration_ns = 10_300 * MS;
+            sim.run()
+        };
+        let (plain, together) = (run(None), run(Some(multiple(3))));
+        let share = |outcome: &Outcome| outcome.same_space_ns as f64 / outcome.together_ns as f64;
+        println!("{:.3} -> {:.3}", share(&plain), share(&together));
+        assert!(share(&plain) < 0.3 && share(&together) > 0.8);
+        let (before, after) = (extremes_ms(&plain), extremes_ms(&together));
+        println!("{before:?} -> {after:?} ms");
+        assert!(after.1 - after.0 <= 2 * (before.1 - before.0));
+    }
 }
 
 /// Whoever is moved may get the CPU there before it stands in the index, and then is in no queue any more,

@@ -122,14 +122,15 @@ impl Guest {
     fn answer(&mut self) -> Result<Answer, Error> {
         let start = Instant::now();
         loop {
+            // First: a guest that says something all the time is given up, too.
+            if (self.give_up)() {
+                self.kill();
+                return Err(Error::GivenUp);
+            }
             match self.answers.recv_timeout(ASK_EVERY.min(self.silence)) {
                 Ok(answer) => return Ok(answer),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Error::Ended { console: self.console_end() });
-                }
-                Err(RecvTimeoutError::Timeout) if (self.give_up)() => {
-                    self.kill();
-                    return Err(Error::GivenUp);
                 }
                 Err(RecvTimeoutError::Timeout) if start.elapsed() >= self.silence => {
                     self.kill();

@@ -210,8 +210,14 @@ mod raw {
         pub safe fn test_order_charge(vruntime: u64, run_ns: u64, weight: u64) -> u64;
         pub safe fn test_order_pick(kind: u32, from: &[Candidate; 4]) -> u32;
         pub safe fn test_order_is_head(kind: u32, prev: &Candidate) -> u32;
-        pub safe fn test_order_bonus(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64;
-        pub safe fn test_order_mean(mean: u64, run: u64, load: u64, least: u64, most: u64) -> u64;
+        pub safe fn test_order_bonus(space: &Aggregation, quantum: u64, preferred: u64) -> u64;
+        pub safe fn test_order_mean(
+            mean: u64,
+            charged: u64,
+            tasks: u64,
+            least: u64,
+            most: u64,
+        ) -> u64;
         pub safe fn test_order_exchange(v: u64, from: u64, to: u64, clock: u64, spread: u64)
         -> u64;
         pub safe fn test_order_publishes(choice: u32, sibling: &Candidate) -> u32;
@@ -334,12 +340,12 @@ pub fn is_head(kind: u32, prev: Option<u64>) -> bool {
     raw::test_order_is_head(kind, &Candidate::at(prev)) != 0
 }
 
-pub fn bonus(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64 {
-    raw::test_order_bonus(space, quantum_ns, preferred)
+pub fn bonus(space: &Aggregation, quantum: u64, preferred: u64) -> u64 {
+    raw::test_order_bonus(space, quantum, preferred)
 }
 
-pub fn mean_of_all(mean: u64, run_ns: u64, load: u64, least: u64, most: u64) -> u64 {
-    raw::test_order_mean(mean, run_ns, load, least, most)
+pub fn mean_of_all(mean: u64, charged: u64, tasks: u64, least: u64, most: u64) -> u64 {
+    raw::test_order_mean(mean, charged, tasks, least, most)
 }
 
 pub fn exchange(vruntime: u64, from: u64, to: u64, clock: u64, spread: u64) -> u64 {
