@@ -53,7 +53,7 @@ fn who_does_not_come_back_is_named() {
 
 #[test]
 fn a_keel_that_hangs_says_what_it_knows() {
-    let charge = "t->vruntime = order_charge(t->vruntime, run_ns, t->weight);";
+    let charge = "t->vruntime = order_charge(before, executed - t->executed_ns, t->weight);";
     let build = with_fault("bpf/keel/task.h", charge, "while (t->vruntime | 1) ;");
     let mut sim = Sim::keel(paper(2)).tasks(5, hog(50 * MS));
     sim.scheduler = Scheduler::Built(Options::default(), build.clone().into());

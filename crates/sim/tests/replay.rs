@@ -134,7 +134,7 @@ fn what_a_tape_does_not_say_is_asked_for() {
 #[test]
 fn the_first_decision_that_differs_is_named() {
     let tape = recorded(&busy(paper(3)));
-    let charge = "t->vruntime = order_charge(t->vruntime, run_ns, t->weight);";
+    let charge = "t->vruntime = order_charge(before, executed - t->executed_ns, t->weight);";
     let faulty = with_fault("bpf/keel/task.h", charge, "");
     let scheduler = Scheduler::Built(Options::default(), faulty.into());
     let difference = replayed(&tape, &scheduler).difference.unwrap();

@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// Where a program that never answers says its number.
+    /// Where a program that is never ready says its number.
     static SAID: OnceLock<PathBuf> = OnceLock::new();
 
     fn said() -> Option<String> {
@@ -217,13 +217,18 @@ mod tests {
     fn who_is_given_up_is_killed() {
         let dir = tempfile::tempdir().unwrap();
         let file = SAID.get_or_init(|| dir.path().join("pid"));
-        let mut command = Command::new("sh");
-        command.arg("-c").arg("echo $$ > \"$0\"; exec sleep 1000").arg(file);
-        let console = tempfile::tempdir().unwrap();
-        let start = Guest::start(command, console, Duration::MAX, || said().is_some());
-        let Err(error) = start else { panic!("it has never said that it is ready") };
-        assert!(matches!(error, Error::GivenUp), "{error}");
-        let pid = said().unwrap();
-        assert!(!Path::new("/proc").join(&pid).exists(), "{pid} is still there");
+        let alive = serde_json::to_string(&Answer::Alive).unwrap();
+        // One that says nothing, and one that says something all the time.
+        for does in ["exec sleep 1000", "while echo \"$1\"; do sleep 0.02; done"] {
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("echo $$ > \"$0\"; {does}")]).arg(file).arg(&alive);
+            let console = tempfile::tempdir().unwrap();
+            let start = Guest::start(command, console, Duration::MAX, || said().is_some());
+            let Err(error) = start else { panic!("it has never said that it is ready") };
+            assert!(matches!(error, Error::GivenUp), "{error}");
+            let pid = said().unwrap();
+            assert!(!Path::new("/proc").join(&pid).exists(), "{pid} is still there");
+            std::fs::remove_file(file).unwrap();
+        }
     }
 }

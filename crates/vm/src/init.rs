@@ -160,10 +160,10 @@ fn run(job: &Job, line: &mut File) -> std::io::Result<Ending> {
     }
     ending.left = processes();
     kill_all();
+    // In silence: where somebody does not die, whoever waits for us has to end this.
     while !processes().is_empty() {
         wait_for_child(Duration::from_millis(10));
         reap(child);
-        say(line, &Answer::Alive)?;
     }
     [ending.stdout, ending.stderr] = OUTPUTS.map(end_of);
     ending.stderr.push_str(&hanging);
