@@ -88,6 +88,10 @@ fn loopback_up() {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
+/// Of a transfer between two CPUs so many packets are sent from the first at least. Not all are: where one is
+/// acknowledged, the next ones are sent.
+const SENT: u64 = 20;
+
 /// Sends from CPU `from` to a consumer on CPU `to`.
 fn transfer(from: u32, to: u32) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -117,7 +121,7 @@ fn packets_go_to_their_consumer() {
     let steering = Steering::start(&host, &[]);
     transfer(0, 1);
     let processed = |cpu| steering.core(cpu)["counters"]["processed"].as_u64().unwrap();
-    assert!(processed(1) >= 100, "{}", processed(1));
+    assert!(processed(1) >= SENT, "{}", processed(1));
     steering.end();
 }
 
@@ -241,7 +245,7 @@ fn a_cpu_is_left_before_it_goes() {
     let count = |name| steering.count(name);
     transfer(0, 0);
     let steered = count("steered");
-    assert!(steered >= 100, "{steered}");
+    assert!(steered >= SENT, "{steered}");
     let pid = steering.child.id() as i32;
     kill(pid, libc::SIGSTOP);
     switch(1, false);
