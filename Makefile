@@ -13,7 +13,7 @@
 #   make fuzz       the readers of workloads and machines, FUZZ (10 million) texts from FUZZ_SEED (1)
 #   make bench      all benchmarks, in full (half an hour); writes docs/benchmarks.md
 #   make bench-keel the keel beside other schedulers, in virtual machines; writes docs/benchmarks-keel.md
-#   make bench-ias  sibling aggregation, in a virtual machine (a quarter of an hour); writes docs/benchmarks-ias.md
+#   make bench-ias  sibling aggregation, in a virtual machine (twenty minutes); writes docs/benchmarks-ias.md
 #   make bench-balance  programs on unequal CPUs, in virtual machines; writes docs/benchmarks-balance.md
 #   make bench-free the same programs on a real kernel, in virtual machines, and in the simulator; writes
 #                   docs/benchmarks-free.md

@@ -39,15 +39,17 @@
  *     (4) else G if  F.vruntime > G.vruntime - bonus, else F
  *
  * The bonus is what set_ias_agg has set for the address space that would get it
- * (section 3.1): a number of ns of vruntime, or so many times what ran last on this
- * CPU ran; nothing for a space that nobody set, or that has been preferred `limit`
+ * (section 3.1): a number of ns of vruntime, or so many times what who ran last on this
+ * CPU was charged; nothing for a space that nobody set, or that has been preferred `limit`
  * times in a row here. So nobody falls behind by more than bonus and slice, and
  * without a bonus every pick is that of `fair`.
  *
- * It departs from the paper in four places. B and F may be the task that has run so
+ * It departs from the paper in five places. B and F may be the task that has run so
  * far: paper and classic Linux put it back into the queue before they choose. It is
  * nobody's sibling then, since it is a bonus for one's own that would let a lone
- * thread run on for ever longer. The bonus is bounded, as everything is here. And a
+ * thread run on for ever longer. The bonus is bounded, as everything is here. What ran
+ * last counts by its vruntime, which is its time where tasks have nice 0 and no cgroup;
+ * where they weigh less, time would be no bonus beside their vruntimes. And a
  * slave that has no H fetches it from its master's queue, and gives another task for
  * it, because the paper leaves it to chance whose siblings wait where.
  */
@@ -162,7 +164,7 @@ POLICY bool order_alike(u64 weight, u64 other)
 
 enum bonus_type {
 	BONUS_VRUNTIME,	/* bonus_value is in ns of vruntime */
-	BONUS_QUANTUM,	/* it multiplies what ran last */
+	BONUS_QUANTUM,	/* it multiplies what ran last, in vruntime */
 };
 
 /* What set_ias_agg sets for an address space; without it, nothing is aggregated. */
@@ -176,7 +178,7 @@ struct aggregation {
 /*
  * The bonus of a space's siblings on a CPU where they have been preferred `preferred`
  * times in a row, and where who ran last was charged `quantum`. That is in ns of vruntime, as all that it is
- * compared with: by that siblings differ, whatever they weigh (paper 003, section 3, the first of its four
+ * compared with: by that siblings differ, whatever they weigh (paper 003, section 3.1, the first of its four
  * reasons).
  */
 POLICY u64 order_bonus(const struct aggregation *space, u64 quantum, u64 preferred)

@@ -128,7 +128,8 @@ static __always_inline bool is_strict(void)
 
 /*
  * Where a gate that does not look at the task has refused one, it would refuse all of that queue, and whoever
- * goes through it need not ask again: what is left to look for is who is overdue, if anybody can be.
+ * goes through it need not ask again: what is left to look for is who is overdue, if anybody can be. Here and
+ * not where they are gone through, because little of the stack is left there; nobody else reads it.
  */
 static __always_inline void refuse_others(struct cpu_state *c, u32 reason)
 {

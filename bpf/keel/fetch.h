@@ -107,7 +107,7 @@ KEEL_PART u32 find_company(u32 own, u64 before)
 }
 
 /* Moves this sibling from the master's queue to that of `own`. */
-KEEL_PART bool bring_sibling(const struct known_space *wanted, u32 own, u32 master, u32 pid, u64 weight)
+KEEL_PART bool bring_sibling(const struct known_space *wanted, u32 own, u32 master, u32 pid)
 {
 	struct cpu_state *from = cpu_state(master), *to = cpu_state(own);
 	struct bpf_iter_scx_dsq queue;
@@ -126,7 +126,7 @@ KEEL_PART bool bring_sibling(const struct known_space *wanted, u32 own, u32 mast
 	if (t && may_come(wanted, p, t, own, master) &&
 	    may_move(master, p, MOVE_AGGREGATE, scx_bpf_now()))
 		moved = hand_over_at(&queue, p, t, master, own,
-				     exchanged(wanted, from, to, t->vruntime, weight));
+				     exchanged(wanted, from, to, t->vruntime, t->weight));
 	bpf_iter_scx_dsq_destroy(&queue);
 	bpf_task_release(p);
 	return moved;
@@ -153,7 +153,7 @@ KEEL_PART int fetch_sibling(u32 own, u32 pid)
 		    !may_run_on(p, master) || is_closed(t, master) ||
 		    !would_open(own, p, MOVE_AGGREGATE, now))
 			continue;
-		if (bring_sibling(wanted, own, master, pid, from->fetch_weight) &&
+		if (bring_sibling(wanted, own, master, pid) &&
 		    may_move(own, p, MOVE_AGGREGATE, now) &&
 		    hand_over_at(THIS_ITERATOR, p, t, own, master,
 				 exchanged(wanted, from, to, t->vruntime, t->weight))) {

@@ -57,7 +57,7 @@ impl Ias {
     }
 
     /// The threads of the process `pid` are aggregated (`agg` 1) or not (0). `bonus_type` 0: `bonus_value`
-    /// is in ns of vruntime; 1: it multiplies what ran last on the CPU. They are preferred at most `limit`
+    /// is in ns of vruntime; 1: it multiplies what ran last on the CPU, in vruntime. They are preferred at most `limit`
     /// times in a row on a CPU; 0: no limit.
     ///
     /// # Errors

@@ -58,6 +58,11 @@ u64 test_order_exchange(u64 vruntime, u64 from, u64 to, u64 clock, u64 spread)
 	return order_exchange(vruntime, from, to, clock, spread);
 }
 
+u32 test_order_alike(u64 weight, u64 other)
+{
+	return order_alike(weight, other);
+}
+
 u32 test_order_publishes(u32 choice, const struct order_candidate *sibling)
 {
 	return order_publishes((enum order_choice)choice, *sibling);

@@ -173,7 +173,7 @@ pub enum IasCommand {
         /// 1: its threads are aggregated; 0: not.
         #[arg(allow_negative_numbers = true)]
         agg: String,
-        /// 0: BONUS_VALUE is in ns of vruntime; 1: it multiplies what ran last on the CPU.
+        /// 0: BONUS_VALUE is in ns of vruntime; 1: it multiplies what ran last on the CPU, in vruntime.
         #[arg(allow_negative_numbers = true)]
         bonus_type: String,
         /// How far they may run ahead of others.

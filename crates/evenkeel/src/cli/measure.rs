@@ -31,7 +31,7 @@ pub enum BenchPart {
     /// The keel against the kernel's own scheduler and its peers, in virtual machines.
     Keel(KeelArgs),
     /// Sibling aggregation (the keel's order `ias`) in a virtual machine: what it costs, what it brings
-    /// together, how long others wait for it (about a quarter of an hour with --rounds 3).
+    /// together, how long others wait for it (about twenty minutes with --rounds 6).
     Ias(TurnArgs),
     /// Programs on unequal CPUs under the keel, with and without capability, and under the user-level
     /// balancer, in virtual machines.

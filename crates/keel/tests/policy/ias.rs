@@ -135,6 +135,14 @@ fn who_is_exchanged_keeps_what_it_is_behind_the_others() {
 }
 
 #[test]
+fn who_changes_places_weighs_the_same_to_a_quarter() {
+    let pairs = [(1000, 1000), (1000, 1250), (1000, 1251), (1000, 800), (1000, 799), (1, 2)];
+    let expected = [true, true, false, true, false, false];
+    assert_eq!(pairs.map(|(weight, other)| alike(weight, other)), expected);
+    assert_eq!(pairs.map(|(weight, other)| alike(other, weight)), expected);
+}
+
+#[test]
 fn a_mean_goes_by_how_many_there_are_and_has_its_bounds() {
     assert_eq!(mean_of_all(1_000, 600, 3, 0, 5_000), 1_200);
     // Nobody is counted any more.

@@ -220,6 +220,7 @@ mod raw {
         ) -> u64;
         pub safe fn test_order_exchange(v: u64, from: u64, to: u64, clock: u64, spread: u64)
         -> u64;
+        pub safe fn test_order_alike(weight: u64, other: u64) -> u32;
         pub safe fn test_order_publishes(choice: u32, sibling: &Candidate) -> u32;
         pub safe fn test_order_affinity(kind: u32, task_space: u64, running_space: u64) -> u32;
         pub safe fn test_order_preempt(slice_ns: u64, waking: u64, running: u64) -> u32;
@@ -350,6 +351,10 @@ pub fn mean_of_all(mean: u64, charged: u64, tasks: u64, least: u64, most: u64) -
 
 pub fn exchange(vruntime: u64, from: u64, to: u64, clock: u64, spread: u64) -> u64 {
     raw::test_order_exchange(vruntime, from, to, clock, spread)
+}
+
+pub fn alike(weight: u64, other: u64) -> bool {
+    raw::test_order_alike(weight, other) != 0
 }
 
 pub fn publishes(choice: u32, sibling: &Candidate) -> bool {
