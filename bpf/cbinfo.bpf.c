@@ -468,9 +468,10 @@ int forget(struct bpf_iter__task *ctx)
 
 /*
  * The account of a task, with what it got on its CPU since it was switched in there. That
- * CPU goes on meanwhile: what was read counts if it wrote nothing in between.
+ * CPU goes on meanwhile: what was read counts if it wrote nothing in between. False where it never
+ * held still, as a virtual CPU that is stopped in mid-write does not.
  */
-static __always_inline void read_account(struct task_struct *task, const struct task_account *t,
+static __always_inline bool read_account(struct task_struct *task, const struct task_account *t,
 					 const struct cpu_account *c, u64 now,
 					 struct task_account *account)
 {
@@ -489,10 +490,11 @@ static __always_inline void read_account(struct task_struct *task, const struct 
 		if (c->current_tid == (u64)task->pid)
 			charge(account, c, followed, stolen, steal_ns(rq_of(task)));
 		if (!(before & 1) && *(const volatile u64 *)&c->sequence == before)
-			return;
+			return true;
 	}
-	/* It never held still: what is known for sure. */
+	/* What is known for sure. */
 	*account = *t;
+	return false;
 }
 
 /* Writes one struct task_record for each followed task. */
@@ -523,8 +525,9 @@ int list_tasks(struct bpf_iter__task *ctx)
 	record.cpu = cpu;
 	c = bpf_map_lookup_elem(&cpus, &cpu);
 	/* Of a task that runs now, the account lacks the time since its switch. */
+	record.whole = true;
 	if (record.running && c)
-		read_account(task, t, c, now, &record.account);
+		record.whole = read_account(task, t, c, now, &record.account);
 	else
 		record.account = *t;
 	if (t->waiting_since_ns && !record.running)

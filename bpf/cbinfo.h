@@ -67,6 +67,7 @@ struct task_record {
 	u64 runnable;		/* 1: running or waiting to */
 	u64 vruntime;		/* order in the runqueue */
 	u64 now_ns;
+	u64 whole;		/* 0: it runs, and what it got since its last switch is not in the account */
 	struct task_account account;
 };
 

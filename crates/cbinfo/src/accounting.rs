@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
 
 use libbpf_rs::{
     Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder,
@@ -277,11 +278,11 @@ impl Cbinfo {
     /// # Errors
     /// When the kernel cannot list its tasks.
     pub fn tasks(&mut self) -> Result<Vec<TaskAccount>, Error> {
-        let bytes = self.iterate("list_tasks")?;
-        let mut tasks: Vec<TaskAccount> = bytes
-            .chunks_exact(size_of::<RawTask>())
-            .map(|record| TaskAccount::from(&bytemuck::pod_read_unaligned::<RawTask>(record)))
-            .collect();
+        let records = whole(|| {
+            let records = self.iterate("list_tasks")?.chunks_exact(size_of::<RawTask>());
+            Ok(records.map(bytemuck::pod_read_unaligned::<RawTask>).collect())
+        })?;
+        let mut tasks: Vec<TaskAccount> = records.iter().map(TaskAccount::from).collect();
         tasks.sort_by_key(|task| task.tid);
         Ok(tasks)
     }
@@ -356,6 +357,22 @@ impl Cbinfo {
         iterator.read_to_end(&mut self.written).map_err(Error::Tasks)?;
         Ok(&self.written)
     }
+}
+
+/// What `read` gives, read again for a while where a CPU was writing all the time: a virtual CPU may
+/// have been stopped in mid-write, and then what a task got since its last switch, perhaps most of it,
+/// would be missing. After that, what is known: better than to wait for the hypervisor.
+fn whole(mut read: impl FnMut() -> Result<Vec<RawTask>, Error>) -> Result<Vec<RawTask>, Error> {
+    const READS: usize = 50;
+    const PAUSE: Duration = Duration::from_micros(200);
+    for _ in 1..READS {
+        let records = read()?;
+        if records.iter().all(|record| record.whole != 0) {
+            return Ok(records);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    read()
 }
 
 /// The child processes of all threads of `tgid`; none when it is gone.
@@ -472,6 +489,32 @@ pub(crate) fn monotonic_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A busy task was said to have run 0.73 of the time: its CPU had been stopped while it wrote.
+    #[test]
+    fn an_account_that_lacks_something_is_read_again() {
+        let record = |tid: u64, whole| {
+            let mut words = [0; size_of::<RawTask>() / size_of::<u64>()];
+            words[0] = tid;
+            let mut raw: RawTask = bytemuck::cast(words);
+            raw.whole = whole;
+            raw
+        };
+        let tids = |wholes: &[&[u64]]| {
+            let mut reads = 0;
+            let records = whole(|| {
+                let at = reads.min(wholes.len() - 1);
+                reads += 1;
+                Ok(wholes[at].iter().map(|whole| record(at as u64, *whole)).collect())
+            });
+            (records.unwrap().iter().map(|raw| TaskAccount::from(raw).tid).collect::<Vec<_>>(), reads)
+        };
+        assert_eq!(tids(&[&[]]), (vec![], 1));
+        assert_eq!(tids(&[&[1, 1]]), (vec![0, 0], 1));
+        assert_eq!(tids(&[&[1, 0], &[0, 1], &[1, 1]]), (vec![2, 2], 3));
+        // One that stays so is taken as it is, after a while.
+        assert_eq!(tids(&[&[0, 1]]), (vec![0, 0], 50));
+    }
 
     /// As if an interrupt that came after a softirq or the scheduler had read the clock had been accounted
     /// first: a sum went below what it was, and below zero where there was little in it.

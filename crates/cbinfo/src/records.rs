@@ -49,6 +49,7 @@ pub(crate) struct RawTask {
     runnable: u64,
     vruntime: u64,
     now_ns: u64,
+    pub whole: u64,
     program: u64,
     run_ns: u64,
     stolen_ns: u64,
@@ -178,6 +179,8 @@ pub struct TaskAccount {
     pub wait_ns: u64,
     /// Times that it was switched in.
     pub switches: u64,
+    /// When all this was so: nanoseconds of `CLOCK_MONOTONIC`.
+    pub now_ns: u64,
 }
 
 impl From<&RawTask> for TaskAccount {
@@ -196,6 +199,7 @@ impl From<&RawTask> for TaskAccount {
             received_ns: raw.received_ns,
             wait_ns: raw.wait_ns,
             switches: raw.switches,
+            now_ns: raw.now_ns,
         }
     }
 }
@@ -254,7 +258,7 @@ mod tests {
     #[test]
     fn layouts_match_the_header() {
         assert_eq!(size_of::<RawCpu>(), 256);
-        assert_eq!(size_of::<RawTask>(), 15 * 8);
+        assert_eq!(size_of::<RawTask>(), 16 * 8);
         assert_eq!(size_of::<RawEvent>(), 4 * 8);
     }
 
