@@ -150,7 +150,7 @@ fn noise(args: NoiseArgs) -> make_noise::Options {
 
 /// The command line as one would type it: the program by its name, wherever this file lies and whatever a
 /// copy of it is called.
-fn command_line() -> String {
+pub(crate) fn command_line() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     std::iter::once(env!("CARGO_BIN_NAME").to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }

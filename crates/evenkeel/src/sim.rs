@@ -22,6 +22,7 @@ use evenkeel_sim::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::bench::command_line;
 use crate::cli::{
     CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart,
     SimReplayArgs, SimRunArgs, SimSweepArgs,
@@ -361,8 +362,9 @@ fn run_bench(args: &SimBenchArgs) -> Result<i32> {
     if let Some(output) = markdown {
         let machine = MachineInfo::read();
         output.write(&format!(
-            "# Benchmarks: the simulator\n\nMeasured and written by `evenkeel sim bench --markdown`; do not \
-             edit. On {}, {} CPUs, Linux {}.\n\n{}",
+            "# Benchmarks: the simulator\n\nMeasured and written by `{}`; do not edit. On {}, {} CPUs, \
+             Linux {}.\n\n{}",
+            command_line(),
             machine.model,
             machine.cpus,
             machine.kernel,
