@@ -507,7 +507,10 @@ mod tests {
                 reads += 1;
                 Ok(wholes[at].iter().map(|whole| record(at as u64, *whole)).collect())
             });
-            (records.unwrap().iter().map(|raw| TaskAccount::from(raw).tid).collect::<Vec<_>>(), reads)
+            (
+                records.unwrap().iter().map(|raw| TaskAccount::from(raw).tid).collect::<Vec<_>>(),
+                reads,
+            )
         };
         assert_eq!(tids(&[&[]]), (vec![], 1));
         assert_eq!(tids(&[&[1, 1]]), (vec![0, 0], 1));
