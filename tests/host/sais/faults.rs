@@ -3,6 +3,8 @@
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use evenkeel_bench::noise::{Noise, NoiseConfig, NoiseKind};
+
 use super::net::{DEVICE, Network, PEER, run_on};
 use super::traffic::{Client, Server, goes_on};
 use super::{Stage, Steering, attach, can_run, wait_no_threads};
@@ -44,9 +46,17 @@ fn however_it_ends_nothing_is_left_and_connections_live_on() {
 /// Nothing overtakes what is still on its way through a steering thread when that is not used any more.
 #[test]
 fn a_stream_is_in_order_when_it_begins_and_when_it_ends() {
-    let Some(stage) = Stage::new("a_stream_is_in_order") else { return };
+    let test = "a_stream_is_in_order";
+    let Some(stage) = Stage::new(test) else { return };
     let Stage { consumer, ref host, ref network, .. } = stage;
     const TIMES: usize = 10;
+    // So that packets stand in the queue of the core for half of the time.
+    let config = NoiseConfig { busy_us: 5_000, period_us: 10_000, limit: PATIENCE };
+    let noise = match Noise::start(NoiseKind::Fifo, consumer, config) {
+        Ok(noise) => noise,
+        Err(why) if why.is_privilege() => return println!("{test}: skipped: {why}"),
+        Err(why) => panic!("{why}"),
+    };
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let stream = scope.spawn(|| {
@@ -66,6 +76,7 @@ fn a_stream_is_in_order_when_it_begins_and_when_it_ends() {
         is_over.store(true, Ordering::Relaxed);
         stream.join().unwrap();
     });
+    noise.stop().unwrap();
     assert_eq!(network.client.counter("TcpExt", "TCPOFOQueue"), 0);
 }
 

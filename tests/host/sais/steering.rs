@@ -74,9 +74,8 @@ fn a_stream_without_a_pause_is_not_overtaken_either() {
     let steering = Steering::start(host, network, &["--policy", "runner"]);
     network.client.within(|| {
         let mut client = Client::connect(Network::address());
-        let (bytes, mut pieces) = (256 * MEGABYTE, 0);
-        client.ask(bytes);
-        client.receive(bytes, |_| {
+        let mut pieces = 0;
+        client.stream(256 * MEGABYTE, |_| {
             pieces += 1;
             if pieces % 100 == 0 {
                 run_on(&just([interrupts, other][pieces / 100 % 2]));
