@@ -203,10 +203,16 @@ static __always_inline enum sais_counter apply_rule(struct sais_flow *flow, u32 
 /* The last that is done of a packet. */
 static __always_inline int send(u32 core)
 {
+	int action;
+
 	if (core == NO_CORE)
 		return XDP_PASS;
 	/* A core that went offline a moment ago has no thread: then the packet goes up here. */
-	return bpf_redirect_map(&threads, core, XDP_PASS);
+	action = bpf_redirect_map(&threads, core, XDP_PASS);
+	/* Not left to the tracepoint: on Linux 6.18 it was seen to miss all packets of a softirq. */
+	if (action == XDP_REDIRECT)
+		count(COUNT_QUEUED, 1);
+	return action;
 }
 
 /* Of a packet that is to go where those before it did not: there only if it overtakes none of them. */
@@ -334,10 +340,7 @@ int steer_paper(struct xdp_md *ctx)
 SEC("tp_btf/xdp_cpumap_enqueue")
 int BPF_PROG(on_enqueue, int map_id, unsigned int taken, unsigned int dropped)
 {
-	if (map_id != live.cpumap_id)
-		return 0;
-	count(COUNT_QUEUED, taken);
-	if (dropped)
+	if (dropped && map_id == live.cpumap_id)
 		count(COUNT_DROPPED, dropped);
 	return 0;
 }

@@ -164,8 +164,10 @@ pub(crate) const COUNTERS: [(&str, &str); 20] = [
     ("hint_forged", "came with a hint that was never issued for their connection"),
     ("hint_malformed", "came with a hint of another length, or with options in disorder"),
     ("hints_sent", "left with a hint"),
-    ("queued", "put into the queue of the core that they were sent to"),
+    ("queued", "handed to the queue of the core that they were sent to"),
 ];
+/// `COUNT_DROPPED`.
+pub(crate) const DROPPED: usize = 10;
 /// `COUNT_PROCESSED`.
 pub(crate) const PROCESSED: usize = 11;
 /// `COUNT_QUEUED`.
@@ -190,7 +192,7 @@ mod tests {
 
     #[test]
     fn counters_are_where_they_are_looked_for() {
-        let named = [PROCESSED, QUEUED, HINT_ABSENT].map(|which| COUNTERS[which].0);
-        assert_eq!(named, ["processed", "queued", "hint_absent"]);
+        let named = [DROPPED, PROCESSED, QUEUED, HINT_ABSENT].map(|which| COUNTERS[which].0);
+        assert_eq!(named, ["dropped", "processed", "queued", "hint_absent"]);
     }
 }

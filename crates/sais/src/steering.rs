@@ -23,8 +23,8 @@ use crate::object::{Aligned, ObjectError, bpf, fill_peers, map, open};
 use crate::options::{Mode, Options, Policy, XdpMode};
 use crate::program::{STEER, THREADS, configure, steer_of, support};
 use crate::records::{
-    HINT_ABSENT, MAX_CPUS, PROCESSED, QUEUED, RULE_ALLOWED, RULE_REFUSED, RawCpu, RawCpus, RawFlow,
-    RawKey, RawLive,
+    DROPPED, HINT_ABSENT, MAX_CPUS, PROCESSED, QUEUED, RULE_ALLOWED, RULE_REFUSED, RawCpu, RawCpus,
+    RawFlow, RawKey, RawLive,
 };
 use crate::statistics::{Core, Flow, Statistics, consumers};
 use crate::threads;
@@ -161,6 +161,8 @@ impl Steering {
         };
         let id = steering.threads.info().map_err(bpf("asking for a map's number"))?.info.id;
         steering.live.cpumap_id = id;
+        // Before any core may be used: by this number packets are counted, from the first one on.
+        steering.write_live()?;
         if let Some(auto) = &steering.auto {
             auto.write(&mut steering.live);
             // That it could be put there is known now.
@@ -274,12 +276,16 @@ impl Steering {
         for _ in 0..LAST_LOOKS {
             let counters = self.counters()?;
             let sum = |which: usize| counters.iter().map(|cpu| cpu.counters[which]).sum::<u64>();
-            let (queued, processed) = (sum(QUEUED), sum(PROCESSED));
-            if queued == processed && before.replace(queued) == Some(queued) {
-                break;
+            let (queued, done) = (sum(QUEUED), sum(PROCESSED) + sum(DROPPED));
+            if queued == done && before.replace(queued) == Some(queued) {
+                return Ok(());
             }
             std::thread::sleep(LAST_LOOK);
         }
+        tracing::warn!(
+            "{}: packets are on their way through steering threads still; later ones may overtake them",
+            self.device.name
+        );
         Ok(())
     }
 

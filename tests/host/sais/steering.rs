@@ -41,6 +41,10 @@ fn packets_are_processed_on_the_core_of_a_pinned_consumer() {
         assert!(right >= 999 * wrong && right >= 1000, "{address}: {right} {wrong}");
         assert_eq!(steering.count("dropped"), 0);
         assert_eq!(steering.count("malformed"), 0);
+        // Whether anything is under way still is read from these.
+        wait_for("all that is queued to be processed", || {
+            steering.count("queued") == steering.count("processed")
+        });
         let took_ns = |cpu: u32| -> u64 {
             let tasks = accounting.tasks().unwrap();
             tasks.iter().filter(|task| task.program == cpu + 1).map(|task| task.run_ns).sum()
