@@ -200,19 +200,17 @@ static __always_inline enum sais_counter apply_rule(struct sais_flow *flow, u32 
 	return wanted == here ? COUNT_HOME : COUNT_STEERED;
 }
 
-/* The last that is done of a packet. */
-static __always_inline int send(u32 core)
+/*
+ * Into the queue of a core. That is counted here and not by the tracepoint behind it, which Linux 6.18
+ * was seen not to tell us of for all packets of a softirq.
+ */
+static __always_inline int hand_over(struct sais_cpu *counts, u32 core, enum sais_counter verdict)
 {
-	int action;
-
-	if (core == NO_CORE)
-		return XDP_PASS;
 	/* A core that went offline a moment ago has no thread: then the packet goes up here. */
-	action = bpf_redirect_map(&threads, core, XDP_PASS);
-	/* Not left to the tracepoint: on Linux 6.18 it was seen to miss all packets of a softirq. */
-	if (action == XDP_REDIRECT)
-		count(COUNT_QUEUED, 1);
-	return action;
+	if (bpf_redirect_map(&threads, core, XDP_PASS) != XDP_REDIRECT)
+		return pass(COUNT_REFUSED);
+	counts->counters[verdict]++;
+	return XDP_REDIRECT;
 }
 
 /* Of a packet that is to go where those before it did not: there only if it overtakes none of them. */
@@ -220,17 +218,23 @@ static __noinline int change_path(struct xdp_md *ctx, struct sais_flow *flow, u3
 				  enum sais_counter verdict)
 {
 	u32 core = verdict == COUNT_STEERED ? wanted : NO_CORE;
+	struct sais_cpu *counts = &cpus[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
+	int action;
 
 	if (all_before_arrived(ctx)) {
 		flow->path = core;
-		count(COUNT_MOVED, 1);
+		counts->counters[COUNT_MOVED]++;
 	} else {
 		core = flow->path;
 		if (verdict != COUNT_DISTRUSTED)
 			verdict = core == wanted ? COUNT_STEERED : COUNT_KEPT;
 	}
-	count(verdict, 1);
-	return send(core);
+	if (core == NO_CORE)
+		return pass(verdict);
+	action = hand_over(counts, core, verdict);
+	if (action == XDP_REDIRECT && verdict != COUNT_STEERED)
+		counts->counters[COUNT_FOLLOWED]++;
+	return action;
 }
 
 /* To the core that waits for it; `worth` is that of its hint, COUNTERS where none is asked for. */
@@ -246,8 +250,10 @@ static __always_inline int direct(struct xdp_md *ctx, struct sais_flow *flow, u3
 		counts->counters[worth]++;
 	if (core != flow->path)
 		return change_path(ctx, flow, wanted, verdict);
+	if (verdict == COUNT_STEERED)
+		return hand_over(counts, core, COUNT_STEERED);
 	counts->counters[verdict]++;
-	return send(core);
+	return XDP_PASS;
 }
 
 /*

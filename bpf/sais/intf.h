@@ -159,7 +159,7 @@ enum sais_counter {
 	COUNT_HINT_FORGED,	/* one that was never issued for this connection */
 	COUNT_HINT_MALFORMED,	/* one of another length, or options that contradict themselves */
 	COUNT_HINTS_SENT,	/* packets that left with a hint */
-	COUNT_QUEUED,		/* handed to the queue of the core that it was sent to */
+	COUNT_FOLLOWED,		/* kept or distrusted, and handed to the core of those before it */
 	COUNTERS,
 };
 

@@ -164,14 +164,16 @@ pub(crate) const COUNTERS: [(&str, &str); 20] = [
     ("hint_forged", "came with a hint that was never issued for their connection"),
     ("hint_malformed", "came with a hint of another length, or with options in disorder"),
     ("hints_sent", "left with a hint"),
-    ("queued", "handed to the queue of the core that they were sent to"),
+    ("followed", "kept or distrusted, and handed to the core of those before them"),
 ];
+/// `COUNT_STEERED`.
+pub(crate) const STEERED: usize = 0;
 /// `COUNT_DROPPED`.
 pub(crate) const DROPPED: usize = 10;
 /// `COUNT_PROCESSED`.
 pub(crate) const PROCESSED: usize = 11;
-/// `COUNT_QUEUED`.
-pub(crate) const QUEUED: usize = 19;
+/// `COUNT_FOLLOWED`.
+pub(crate) const FOLLOWED: usize = 19;
 /// `COUNT_HINT_ABSENT`.
 pub(crate) const HINT_ABSENT: usize = 13;
 /// `COUNT_PACKETS`: the first so many counters share all packets among them.
@@ -192,7 +194,8 @@ mod tests {
 
     #[test]
     fn counters_are_where_they_are_looked_for() {
-        let named = [DROPPED, PROCESSED, QUEUED, HINT_ABSENT].map(|which| COUNTERS[which].0);
-        assert_eq!(named, ["dropped", "processed", "queued", "hint_absent"]);
+        let named =
+            [STEERED, DROPPED, PROCESSED, FOLLOWED, HINT_ABSENT].map(|which| COUNTERS[which].0);
+        assert_eq!(named, ["steered", "dropped", "processed", "followed", "hint_absent"]);
     }
 }

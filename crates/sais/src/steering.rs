@@ -23,8 +23,8 @@ use crate::object::{Aligned, ObjectError, bpf, fill_peers, map, open};
 use crate::options::{Mode, Options, Policy, XdpMode};
 use crate::program::{STEER, THREADS, configure, steer_of, support};
 use crate::records::{
-    DROPPED, HINT_ABSENT, MAX_CPUS, PROCESSED, QUEUED, RULE_ALLOWED, RULE_REFUSED, RawCpu, RawCpus,
-    RawFlow, RawKey, RawLive,
+    DROPPED, FOLLOWED, HINT_ABSENT, MAX_CPUS, PROCESSED, RULE_ALLOWED, RULE_REFUSED, RawCpu,
+    RawCpus, RawFlow, RawKey, RawLive, STEERED,
 };
 use crate::statistics::{Core, Flow, Statistics, consumers};
 use crate::threads;
@@ -276,7 +276,7 @@ impl Steering {
         for _ in 0..LAST_LOOKS {
             let counters = self.counters()?;
             let sum = |which: usize| counters.iter().map(|cpu| cpu.counters[which]).sum::<u64>();
-            let (queued, done) = (sum(QUEUED), sum(PROCESSED) + sum(DROPPED));
+            let (queued, done) = (sum(STEERED) + sum(FOLLOWED), sum(PROCESSED) + sum(DROPPED));
             if queued == done && before.replace(queued) == Some(queued) {
                 return Ok(());
             }

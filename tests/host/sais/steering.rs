@@ -42,8 +42,8 @@ fn packets_are_processed_on_the_core_of_a_pinned_consumer() {
         assert_eq!(steering.count("dropped"), 0);
         assert_eq!(steering.count("malformed"), 0);
         // Whether anything is under way still is read from these.
-        wait_for("all that is queued to be processed", || {
-            steering.count("queued") == steering.count("processed")
+        wait_for("all that is handed over to be processed", || {
+            steering.count("steered") + steering.count("followed") == steering.count("processed")
         });
         let took_ns = |cpu: u32| -> u64 {
             let tasks = accounting.tasks().unwrap();
