@@ -237,7 +237,7 @@ fn shares(rows: &[Row]) -> Vec<Aim> {
     aims
 }
 
-/// What comes out of order under whoever steers, and what does so without anybody: in all runs of all
+/// What is overtaken under whoever steers, and what is so without anybody: in all runs of all
 /// cases, as a share of all segments, because not all have as many runs.
 fn disorder(rows: &[Row]) -> Option<Aim> {
     let ours = |row: &&Row| row.traffic.as_ref().is_some_and(|all| all.steering_pct.is_some());
@@ -252,7 +252,7 @@ fn disorder(rows: &[Row]) -> Option<Aim> {
     }
     let is_more = ours.0 / ours.1 > nobody.0 / nobody.1;
     Some(Aim {
-        what: "segments out of order, in all runs of all cases".into(),
+        what: "segments that others overtook, in all runs of all cases".into(),
         found: format!(
             "{:.0} of {:.0} where `sais` steers, {:.0} of {:.0} with nobody",
             ours.0, ours.1, nobody.0, nobody.1

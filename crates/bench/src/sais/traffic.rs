@@ -21,7 +21,9 @@ use crate::stats::median;
 pub struct Traffic {
     /// Segments that the server sent again: the median.
     pub retransmitted: f64,
-    /// Segments that the client received before those that they follow: of all runs together, ...
+    /// Segments that others overtook, by what the client acknowledged to the server: of all runs
+    /// together. What a full socket or queue drops also lets the next ones come too early, but is sent
+    /// again, and not counted. ...
     pub out_of_order: f64,
     /// ... and all that its sockets got (after GRO).
     pub segments: f64,
@@ -59,7 +61,7 @@ impl Traffic {
         let share = |share: f64| share * 100.0;
         Ok(Self {
             retransmitted: of(&server, "RetransSegs"),
-            out_of_order: of(&client, OUT_OF_ORDER),
+            out_of_order: OVERTAKEN.map(|name| of(&server, name)).iter().sum(),
             segments: of(&client, SEGMENTS),
             predicted_pct: share(predicted / of(&client, SEGMENTS).max(1.0)),
             home_pct: arrivals.home_pct(),
@@ -106,6 +108,8 @@ const NOT_ON_DEVICE: &str = "no";
 /// Counters of the kernel.
 const SEGMENTS: &str = "InSegs";
 const OUT_OF_ORDER: &str = "TCPOFOQueue";
+/// By which of its options TCP found out.
+const OVERTAKEN: [&str; 2] = ["TCPSACKReorder", "TCPTSReorder"];
 
 /// Of the segments that a namespace received so far, those that came before others that they follow;
 /// and all of them.
