@@ -13,18 +13,18 @@ use evenkeel_journal::{
     GuardedSession, PlaceError, Placed, Released, Style, SupervisorError, TaskRef,
 };
 use evenkeel_machine::CpuSet;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
+use libbpf_rs::{MapHandle, Object};
 use serde::{Deserialize, Serialize};
 
-use crate::object::{ObjectError, bpf, map};
+use crate::object::{ObjectError, bpf, entries, map};
 use crate::records::RawReader;
 
 /// How often it is looked who waits.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
 /// How often threads that were born with a pin of ours are looked for, while anybody is held.
 const SWEEP: Duration = Duration::from_secs(1);
-/// `MAX_READERS`: all are read at once.
-const BATCH: u32 = 4096;
+/// `MAX_READERS`: threads that may wait at once.
+const MAX_READERS: u32 = 4096;
 const READERS: &str = "readers";
 
 /// Why threads are not held.
@@ -130,15 +130,7 @@ impl Hold {
     }
 
     fn read(&self) -> Result<Vec<(u32, RawReader)>, ObjectError> {
-        let entries = self
-            .readers
-            .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
-            .map_err(bpf("reading who waits for data"))?;
-        let reader = |(tid, reader): (Vec<u8>, Vec<u8>)| {
-            let tid: u32 = bytemuck::try_pod_read_unaligned(&tid).ok()?;
-            Some((tid, bytemuck::try_pod_read_unaligned(&reader).ok()?))
-        };
-        Ok(entries.filter_map(reader).collect())
+        entries(&self.readers, MAX_READERS).map_err(bpf("reading who waits for data"))
     }
 
     fn hold(

@@ -3,7 +3,7 @@
 use std::io;
 use std::mem::size_of;
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::{AnyBitPattern, Pod, Zeroable};
 use ipnet::IpNet;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
 
@@ -38,6 +38,9 @@ pub enum ObjectError {
     #[error("sais: no random key for the hints: {0}")]
     Random(io::Error),
 }
+
+/// Entries of a hash that are first read at once.
+const BATCH: u32 = 1024;
 
 pub(crate) fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> ObjectError {
     move |source| ObjectError::Bpf { what, source }
@@ -90,6 +93,31 @@ pub(crate) fn fill_peers(object: &Object, peers: &[IpNet]) -> Result<(), ObjectE
             .map_err(bpf("writing which peers there are"))?;
     }
     Ok(())
+}
+
+/// All entries of a hash that holds at most so many. The library takes a batch that is not full for the
+/// last one, and the kernel fills none but the last to the brim, so they must all be in one. There must be
+/// no place for all that there could be: to clear that much memory would drive the programs out of their
+/// caches.
+pub(crate) fn entries<Key: AnyBitPattern, Value: AnyBitPattern>(
+    hash: &MapHandle,
+    most: u32,
+) -> libbpf_rs::Result<Vec<(Key, Value)>> {
+    let mut batch = BATCH.min(most);
+    loop {
+        let read = hash.lookup_batch(batch, MapFlags::ANY, MapFlags::ANY)?;
+        let entries: Vec<(Key, Value)> = read
+            .filter_map(|(key, value)| {
+                let key = bytemuck::try_pod_read_unaligned(&key).ok()?;
+                Some((key, bytemuck::try_pod_read_unaligned(&value).ok()?))
+            })
+            .collect();
+        // The kernel ends early only where the next bucket does not fit, and none is nearly that long.
+        if entries.len() <= batch as usize / 2 || batch >= most {
+            return Ok(entries);
+        }
+        batch = (batch * 2).min(most);
+    }
 }
 
 /// One record of each CPU, from the only element of a map.

@@ -19,7 +19,7 @@ use crate::device::Device;
 use crate::flow_steering::{FlowSteering, FlowSteeringError};
 use crate::hold::{Hold, HoldError};
 use crate::measure::StripTimes;
-use crate::object::{Aligned, ObjectError, bpf, fill_peers, map, open};
+use crate::object::{Aligned, ObjectError, bpf, entries, fill_peers, map, open};
 use crate::options::{Mode, Options, Policy, XdpMode};
 use crate::program::{STEER, THREADS, configure, steer_of, support};
 use crate::records::{
@@ -68,9 +68,8 @@ const MESSAGE: &str = "message";
 
 /// Packets that may wait for a steering thread: more than a connection has under way.
 const QUEUE_PACKETS: u32 = 4096;
-/// `MAX_FLOWS`. All connections are read from the kernel at once: libbpf-rs takes a batch that is not
-/// full for the last one, and the kernel fills none but the last to the brim.
-const BATCH: u32 = 131_072;
+/// `MAX_FLOWS`: connections that are remembered.
+const MAX_FLOWS: u32 = 131_072;
 /// Before the program is taken off, it is looked so often whether anything is still on its way through a
 /// steering thread, ...
 const LAST_LOOKS: u32 = 200;
@@ -442,16 +441,7 @@ impl Steering {
     }
 
     pub(crate) fn raw_flows(&self) -> Result<Vec<(RawKey, RawFlow)>, SteeringError> {
-        let entries = self
-            .flows
-            .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
-            .map_err(bpf("reading the connections"))?;
-        let flows = entries.filter_map(|(key, flow)| {
-            let key: RawKey = bytemuck::try_pod_read_unaligned(&key).ok()?;
-            let flow: RawFlow = bytemuck::try_pod_read_unaligned(&flow).ok()?;
-            Some((key, flow))
-        });
-        Ok(flows.collect())
+        Ok(entries(&self.flows, MAX_FLOWS).map_err(bpf("reading the connections"))?)
     }
 }
 
@@ -504,7 +494,7 @@ mod tests {
         let options = Options { device: "lo".into(), ..Options::default() };
         let mut steering = Steering::attach(&device, &options, &CpuSet::first(1)).unwrap();
         const MADE: u32 = 200_000;
-        const REMEMBERED: usize = BATCH as usize;
+        const REMEMBERED: usize = MAX_FLOWS as usize;
         let none = RawFlow { core: 0, path: crate::records::NO_CORE, ..RawFlow::zeroed() };
         for number in 0..MADE {
             let mut key = RawKey { remote_port: [0, 80], local_port: [9, 9], ..RawKey::default() };
