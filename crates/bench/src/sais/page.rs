@@ -17,14 +17,16 @@ the other may use, and what one costs the other may lose.
 - *MB/s*: the median. *vs first*: of the case, the median of the rounds' ratios, with its 95 % interval \
 (the range, with fewer than 6 runs). *verdict*: a paired t test on the logarithms, corrected for the number \
 of rows (Holm).
-- *CPU-s/GB*: of both ends, the steering threads, and all interrupts and softirqs of the machine.
+- *CPU-s/GB*: of both ends, the steering threads, and all interrupts and softirqs of the machine. One \
+application in memory has one core with si-sais and two with si-irqbalance: what is saved shows here only.
 - *at home*: of the strips, those whose last packet was processed on the core of who read it, by the \
 kernel's word for the socket; of other programs, the packets whose consumer `sais` knows. *by core*: where \
 it was processed, core by core.
 - *steers*: in how many of the runs our program was on the device at their end: `auto` takes it off where \
 it has no use for it.
 - *predicted*: segments on TCP's fast path for expected headers. *resent*: the median of the runs. \
-*disordered*: all runs together.
+*disordered*: those that others overtook, by what TCP acknowledged (what follows a lost one was not \
+overtaken), in all runs together.
 - *foreign*: what other programs took of the machine meanwhile.
 - *reached*: the whole interval is as wanted; *missed*: none of it is.
 ";
