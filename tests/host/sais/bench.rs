@@ -55,7 +55,7 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
         "auto against none",
         "auto against rfs",
         "auto against least-loaded",
-        "segments out of order",
+        "segments that others overtook",
         "runner against dedicated:0",
         "who is pinned",
         "of those sent in order",
