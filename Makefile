@@ -9,25 +9,26 @@
 #   make vm-mutate  takes each guard out of the keel in turn: which test notices? (ten minutes)
 #   make sim-soak   the scheduler in the simulator, SIM_EVENTS (100 million) events under faults, or
 #                   SIM_SECONDS of them, with sanitizers
-#   make decisions  records anew what the keel decides in crates/sim/tests/decisions.txt
+#   make decisions  records anew what the keel decides in lab/sim/tests/decisions.txt
 #   make fuzz       the readers of workloads and machines, FUZZ (10 million) texts from FUZZ_SEED (1)
-#   make bench      all benchmarks, in full (half an hour); writes docs/benchmarks.md
-#   make bench-keel the keel beside other schedulers, in virtual machines; writes docs/benchmarks-keel.md
-#   make bench-ias  sibling aggregation, in a virtual machine (twenty minutes); writes docs/benchmarks-ias.md
-#   make bench-balance  programs on unequal CPUs, in virtual machines; writes docs/benchmarks-balance.md
+#   make bench      all benchmarks, in full (half an hour); writes docs/results/capability.md
+#   make bench-keel the keel beside other schedulers, in virtual machines; writes docs/results/keel.md
+#   make bench-ias  sibling aggregation, in a virtual machine (twenty minutes); writes docs/results/ias.md
+#   make bench-balance  programs on unequal CPUs, in virtual machines; writes docs/results/balance.md
 #   make bench-free the same programs on a real kernel, in virtual machines, and in the simulator; writes
-#                   docs/benchmarks-free.md
-#   make bench-sim  how fast the simulator is; writes docs/benchmarks-sim.md
-#   make bench-zone urgent tasks under the keel's gate, in a virtual machine; writes docs/benchmarks-zone.md
+#                   docs/results/free.md
+#   make bench-sim  how fast the simulator is; writes docs/results/sim.md
+#   make bench-zone urgent tasks under the keel's gate, in a virtual machine; writes docs/results/zone.md
 #   make bench-refill  what it costs to refill caches on this machine (some minutes, on a machine that does
-#                   nothing else); writes docs/benchmarks-refill.md and crates/machine/presets/measured.toml
+#                   nothing else); writes docs/results/refill.md and product/machine/presets/measured.toml
 #   make bench-sais packets steered by every policy and by the kernel (30 to 40 minutes); writes
-#                   docs/benchmarks-sais.md
+#                   docs/results/sais.md
 #   make install    install under PREFIX (/usr/local), with man pages and completions
 #   make uninstall  take that away again
 
 PREFIX ?= /usr/local
 BINARY := target/debug/evenkeel
+LAB := target/debug/evenkeel-lab
 # Loading BPF programs and real-time noise need root; building does not.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 # The test programs run as root, cargo as the user that calls it.
@@ -51,7 +52,7 @@ COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel
 .PHONY: demo test native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak vm-mutate sim-soak decisions fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-refill bench-sais install uninstall
 
 demo: build
-	$(AS_ROOT) $(BINARY) bench capability --demo --json target/demo.json
+	$(AS_ROOT) $(LAB) bench capability --demo --json target/demo.json
 
 test: native-test
 	@$(MAKE) --no-print-directory vm-test-if-fetched
@@ -61,11 +62,12 @@ vm-test-if-fetched:
 	@if $(MAKE) --no-print-directory vm-setup; then $(MAKE) --no-print-directory vm-test; else \
 		echo 'make test: the tests in virtual machines are LEFT OUT: see above what could not be fetched'; fi
 
-native-test: setup
+# The executables first: the tests start them (tests/build.rs), and cargo builds them for no test.
+native-test: build
 	CLANG=$$(scripts/clang) cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER) -- --skip vm::
 
 # Two guests at once, because one keeps little more than one CPU busy; what fails in one does not stop the other.
-vm-test: vm-setup
+vm-test: vm-setup build
 	CLANG=$$(scripts/clang) cargo test --workspace --locked --test vm --no-run
 ifeq ($(ONLY),)
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 vm-lane-1 vm-lane-2
@@ -88,23 +90,23 @@ build: setup
 setup:
 	@scripts/setup
 
-demo-vm: vm-setup
+demo-vm: vm-setup build
 	CLANG=$$(scripts/clang) cargo test --workspace --locked --test vm -- --ignored --nocapture vm::demo
 
 # Half an hour on four CPUs, and as much on eight.
-vm-soak: vm-setup
+vm-soak: vm-setup build
 	EVENKEEL_SOAK_S=$$(($(SOAK_MINUTES) * 60)) CLANG=$$(scripts/clang) \
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::soak
 
-vm-mutate: vm-setup
+vm-mutate: vm-setup build
 	@CLANG=$$(scripts/clang) scripts/mutate-keel $(ONLY)
 
 # The keel is compiled with sanitizers, whose library must be loaded before all others; what Rust and
 # its runtime keep for ever is no leak.
 sim-soak: setup
 	cc -std=gnu17 -O1 -g -Wall -Werror -fno-strict-aliasing -fPIC -shared -Wl,-Bsymbolic \
-		-fsanitize=address,undefined -fno-sanitize-recover=all -I crates/sim/native \
-		-o $(SIM_KEEL) bpf/keel.bpf.c
+		-fsanitize=address,undefined -fno-sanitize-recover=all -I lab/sim/native \
+		-o $(SIM_KEEL) bpf/keel/keel.bpf.c
 	CLANG=$$(scripts/clang) cargo test --workspace --locked --test faults --no-run
 	EVENKEEL_SIM_KEEL=$(SIM_KEEL) EVENKEEL_SIM_EVENTS=$(SIM_EVENTS) EVENKEEL_SIM_SECONDS=$(SIM_SECONDS) \
 		EVENKEEL_SIM_SEED=$(SIM_SEED) ASAN_OPTIONS=detect_leaks=0 \
@@ -114,7 +116,7 @@ sim-soak: setup
 
 decisions: setup
 	EVENKEEL_RECORD_DECISIONS=1 CLANG=$$(scripts/clang) cargo test --workspace --locked --test decisions
-	@git diff --stat -- crates/sim/tests/decisions.txt
+	@git diff --stat -- lab/sim/tests/decisions.txt
 
 fuzz: setup
 	EVENKEEL_FUZZ=$(FUZZ) EVENKEEL_FUZZ_SEED=$(FUZZ_SEED) CLANG=$$(scripts/clang) \
@@ -130,57 +132,57 @@ lint: setup
 	CLANG=$$(scripts/clang) cargo clippy --workspace --all-targets --locked
 
 bench: build
-	$(AS_ROOT) $(BINARY) bench capability --json target/capability.json --markdown docs/benchmarks.md
+	$(AS_ROOT) $(LAB) bench capability --json target/capability.json --markdown docs/results/capability.md
 
 bench-keel: build
 	@scripts/setup keel
 	@scripts/emulator
 	@scripts/kernel 6.18
 	-@scripts/peers
-	$(BINARY) bench keel --json target/keel.json --markdown docs/benchmarks-keel.md
+	$(LAB) bench keel --json target/keel.json --markdown docs/results/keel.md
 
 bench-ias: build
 	@scripts/setup keel
 	@scripts/emulator
 	@scripts/kernel 6.18
-	$(BINARY) bench ias --rounds 6 --json target/ias.json --markdown docs/benchmarks-ias.md
+	$(LAB) bench ias --rounds 6 --json target/ias.json --markdown docs/results/ias.md
 
 bench-balance: build
 	@scripts/setup keel
 	@scripts/emulator
 	@scripts/kernel 6.18
-	$(BINARY) bench balance --json target/balance.json --markdown docs/benchmarks-balance.md
+	$(LAB) bench balance --json target/balance.json --markdown docs/results/balance.md
 
 bench-zone: build
 	@scripts/setup keel
 	@scripts/emulator
 	@scripts/kernel 6.18
-	$(BINARY) bench zone --rounds 6 --json target/zone.json --markdown docs/benchmarks-zone.md
+	$(LAB) bench zone --rounds 6 --json target/zone.json --markdown docs/results/zone.md
 
 bench-free: build
 	@scripts/setup keel
 	@scripts/emulator
 	@scripts/kernel 6.18
-	$(BINARY) bench free --json target/free.json --markdown docs/benchmarks-free.md
+	$(LAB) bench free --json target/free.json --markdown docs/results/free.md
 
 bench-sim: build
-	$(BINARY) sim bench --json target/sim.json --markdown docs/benchmarks-sim.md
+	$(LAB) sim bench --json target/sim.json --markdown docs/results/sim.md
 
 bench-refill: build
-	$(BINARY) bench refill --json target/refill.json --machine crates/machine/presets/measured.toml \
-		--markdown docs/benchmarks-refill.md
+	$(LAB) bench refill --json target/refill.json --machine product/machine/presets/measured.toml \
+		--markdown docs/results/refill.md
 
 # Real programs are left out, and said to be, where they cannot be fetched.
 bench-sais: build vm-setup
 	-@scripts/programs
-	$(AS_ROOT) $(BINARY) bench sais --json target/sais.json --markdown docs/benchmarks-sais.md
+	$(AS_ROOT) $(LAB) bench sais --json target/sais.json --markdown docs/results/sais.md
 
 install: build
 	install -Dm755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/evenkeel
 	for name in $(NAMES); do ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/$$name || exit 1; done
 	install -Dm644 include/evenkeel.h $(DESTDIR)$(PREFIX)/include/evenkeel.h
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	for unit in $(UNITS); do sed 's|/usr/local/bin|$(PREFIX)/bin|' systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
+	for unit in $(UNITS); do sed 's|/usr/local/bin|$(PREFIX)/bin|' packaging/systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
 	$(BINARY) generate man target/man
 	for page in target/man/*.1; do install -Dm644 $$page $(DESTDIR)$(PREFIX)/share/man/man1/$${page##*/} || exit 1; done
 	$(BINARY) generate completions target/completions

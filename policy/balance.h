@@ -49,7 +49,7 @@
  * (4.1.2 ii), and the paper does not say how: PART_SIMILAR has two who each have a CPU for
  * themselves change places where that leaves the program that has more on the faster ones
  * with more still. With PART_ACTIVE, PART_TURNS do the same for programs with barriers, and
- * for a program of more threads than there are similar CPUs (crates/sim/tests/turns.rs).
+ * for a program of more threads than there are similar CPUs (lab/sim/tests/turns.rs).
  *
  * It departs from the paper where that leaves more than one reading: the threshold
  * of a quarter (an eighth) stays, where line 40 has a bare "<".

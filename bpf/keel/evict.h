@@ -2,7 +2,7 @@
 /*
  * Who is on a CPU when that is shielded leaves it: who waits, at the CPU's next tick; who runs, then
  * too if anybody else is to run there. The kernel lets nobody go who is alone: that is noted, and user
- * space has a thread of its own run there for a moment (crates/keel/src/shield.rs).
+ * space has a thread of its own run there for a moment (product/keel/src/shield.rs).
  */
 #ifndef EVENKEEL_KEEL_EVICT_H
 #define EVENKEEL_KEEL_EVICT_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the keel and crates/keel say to each other. Records consist of fields of one
+ * What the keel and product/keel say to each other. Records consist of fields of one
  * size or are padded by hand, so that C and Rust agree without packing rules.
  */
 #ifndef EVENKEEL_KEEL_INTF_H
@@ -137,7 +137,7 @@ struct keel_capabilities {
 	struct cpu_capability cpu[MAX_CPUS];
 };
 
-/* What is counted, each by the CPU that does it. crates/keel names them in this order. */
+/* What is counted, each by the CPU that does it. product/keel names them in this order. */
 enum keel_counter {
 	COUNT_WAKE_IDLE,	/* woken straight onto an idle CPU */
 	COUNT_ENQUEUE,		/* put into a queue */

@@ -188,7 +188,7 @@ static __always_inline enum sais_counter apply_rule(struct sais_flow *flow, u32 
 	if (wanted >= MAX_CPUS)
 		return wanted == NO_CORE ? COUNT_DISTRUSTED : COUNT_REFUSED;
 	rule = live.rules[wanted];
-	/* The rules of crates/sais/src/auto.rs. */
+	/* The rules of product/sais/src/auto.rs. */
 	if (rule != RULE_ALLOWED) {
 		if (rule == RULE_REFUSED)
 			return COUNT_REFUSED;

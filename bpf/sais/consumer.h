@@ -61,7 +61,7 @@ static __always_inline void choose(struct sais_flow *flow, bool is_request)
 	}
 }
 
-/* The paper's process "bundled on the core which requested data": crates/sais/src/hold.rs. */
+/* The paper's process "bundled on the core which requested data": product/sais/src/hold.rs. */
 static __always_inline void has_asked(struct sais_flow *flow)
 {
 	u32 tid = flow->tid;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the SAIs programs and crates/sais say to each other. Records consist of fields of
+ * What the SAIs programs and product/sais say to each other. Records consist of fields of
  * one size or are padded by hand, so that C and Rust agree without packing rules.
  */
 #ifndef EVENKEEL_SAIS_INTF_H
@@ -134,7 +134,7 @@ struct sais_reader {
 	u32 outstanding;	/* connections on which nothing has come since a request */
 };
 
-/* What is counted, each by the CPU that does it. crates/sais names them in this order. */
+/* What is counted, each by the CPU that does it. product/sais names them in this order. */
 enum sais_counter {
 	/* Every packet that arrived at the device is one of these, on the CPU where it arrived: */
 	COUNT_STEERED,		/* sent to its consumer's core */
@@ -169,7 +169,7 @@ struct sais_cpu {
 	u64 pad[4];
 };
 
-/* What a server counts. crates/sais names them in this order. */
+/* What a server counts. product/sais names them in this order. */
 enum sais_served_counter {
 	SERVED_CONNECTIONS,	/* accepted from peers */
 	SERVED_HEARD,		/* packets that came with a hint */

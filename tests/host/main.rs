@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod abort;
+#[path = "../common/balancer.rs"]
 mod balancer;
 mod cpuset;
 mod daemon;
@@ -23,9 +24,11 @@ mod share;
 mod signals;
 mod sim;
 mod streams;
+#[path = "../common/support.rs"]
 mod support;
 mod terminal;
 mod transparency;
 mod user;
+#[path = "../common/worker.rs"]
 mod worker;
 mod working_set;

@@ -101,7 +101,7 @@ fn a_storm_of_short_threads() {
 
 /// Compiles the program that starts its pool late.
 fn late_pool(host: &Host) -> String {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/host/late_pool.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/host/late_pool.c");
     let program = Fresh::compile(host, source, "late_pool", &["-fopenmp"]);
     program.path
 }

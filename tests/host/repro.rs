@@ -1,4 +1,4 @@
-//! `evenkeel repro`: the short form runs all its machinery; what it writes is whole.
+//! `evenkeel-lab repro`: the short form runs all its machinery; what it writes is whole.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ fn parts_are_measured_joined_and_written() {
     let (first, second, docs) = (host.path("1.json"), host.path("2.json"), host.path("docs"));
     std::fs::create_dir(&docs).unwrap();
     let repro = |args: &[&str], json: &Path| {
-        let mut command = host.command(EVENKEEL);
+        let mut command = host.command(EVENKEEL_LAB);
         command.args(["repro", "000", "--quick"]).args(args).arg("--json").arg(json);
         let run = output(command.arg("--docs").arg(&docs));
         assert!(run.status.success(), "{run:?}");
@@ -51,7 +51,7 @@ fn packets_are_measured_and_written() {
     let host = Host::alone();
     let (json, docs) = (host.path("001.json"), host.path("docs"));
     std::fs::create_dir(&docs).unwrap();
-    let mut command = host.command(EVENKEEL);
+    let mut command = host.command(EVENKEEL_LAB);
     command.args(["repro", "001", "--quick", "--json"]).arg(&json).arg("--docs").arg(&docs);
     let run = output(&mut command);
     assert!(run.status.success(), "{run:?}");
@@ -86,7 +86,7 @@ fn cells_are_simulated_and_written() {
     let host = Host::new();
     let (json, docs) = (host.path("002.json"), host.path("docs"));
     std::fs::create_dir(&docs).unwrap();
-    let mut command = host.command(EVENKEEL);
+    let mut command = host.command(EVENKEEL_LAB);
     command.args(["repro", "002", "--quick", "--json"]).arg(&json).arg("--docs").arg(&docs);
     let run = output(&mut command);
     assert!(run.status.success(), "{run:?}");
@@ -132,7 +132,7 @@ fn what_does_not_exist_is_refused_before_anything_is_measured() {
         (&["repro", "000", "--json", "/no/such/file"], "/no/such/file"),
         (&["repro", "002", "--quick", "--check"], "--quick"),
     ] {
-        let run = output(host.command(EVENKEEL).args(args));
+        let run = output(host.command(EVENKEEL_LAB).args(args));
         assert_eq!(run.status.code(), Some(2), "{run:?}");
         assert!(text(&run.stderr).contains(word) && run.stdout.is_empty(), "{run:?}");
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::support::*;
 
 fn sim(host: &Host, words: &[&str]) -> Command {
-    host.evenkeel([&["sim"], words].concat())
+    host.evenkeel_lab([&["sim"], words].concat())
 }
 
 #[test]
@@ -95,14 +95,14 @@ fn a_keel_that_crashes_loses_one_run_of_a_sweep() {
     let host = Host::new();
     let [source, keel, marker, out] =
         ["keel.c", "keel.so", "marker", "rows"].map(|name| host.path(name));
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     // The first one that is loaded while the marker is there crashes, and takes the marker with it.
     let program = format!(
         "#include \"{}\"\n\
          int unlink(const char *);\n\
          static __attribute__((constructor)) void crash(void)\n\
          {{ if (!unlink(\"{}\")) __builtin_trap(); }}\n",
-        root.join("bpf/keel.bpf.c").display(),
+        root.join("bpf/keel/keel.bpf.c").display(),
         marker.display()
     );
     std::fs::write(&source, program).unwrap();
@@ -116,7 +116,7 @@ fn a_keel_that_crashes_loses_one_run_of_a_sweep() {
         "-Wl,-Bsymbolic",
         "-I",
     ]);
-    cc.arg(root.join("crates/sim/native")).arg("-o").arg(&keel).arg(&source);
+    cc.arg(root.join("lab/sim/native")).arg("-o").arg(&keel).arg(&source);
     let compiled = output(&mut cc);
     assert!(compiled.status.success(), "{}", text(&compiled.stderr));
     std::fs::write(&marker, "").unwrap();
@@ -145,7 +145,7 @@ fn a_tape_is_told_again() {
     let path = tape.to_str().unwrap();
     let words = ["run", "pool", "--machine", "small", "--order", "ias", "--tape", path];
     assert_eq!(output(&mut sim(&host, &words)).status.code(), Some(0));
-    let done = output(&mut sim(&host, &["replay", path]));
+    let done = output(&mut host.evenkeel_lab(["replay", path]));
     let said = text(&done.stdout);
     assert_eq!(done.status.code(), Some(0), "{said}");
     assert!(
@@ -155,7 +155,7 @@ fn a_tape_is_told_again() {
     // Cut in the middle of a callback, it is told up to there; damaged, it is refused.
     let bytes = std::fs::read(&tape).unwrap();
     std::fs::write(&tape, &bytes[..bytes.len() - 5]).unwrap();
-    let done = output(&mut sim(&host, &["replay", path]));
+    let done = output(&mut host.evenkeel_lab(["replay", path]));
     assert_eq!(done.status.code(), Some(2));
     assert!(text(&done.stderr).contains("ends within an entry"), "{}", text(&done.stderr));
 }

@@ -176,6 +176,7 @@ impl Boot {
         let kernel = Kernel::find(self.kernel)?;
         let mut initramfs = Initramfs::new(&own)?;
         initramfs.program(Path::new(support::EVENKEEL))?;
+        initramfs.program(Path::new(support::EVENKEEL_LAB))?;
         let acceleration = match (self.execution, Acceleration::fastest(&kernel, &own)?) {
             (Execution::Counted, _) => Acceleration::Counting,
             (_, fastest) => fastest,

@@ -8,13 +8,13 @@
 
 // What the tests on the live host use, too; not all of it is needed here.
 #[allow(dead_code)]
-#[path = "../host/balancer.rs"]
+#[path = "../common/balancer.rs"]
 mod balancer;
 #[allow(dead_code)]
-#[path = "../host/support.rs"]
+#[path = "../common/support.rs"]
 mod support;
 #[allow(dead_code)]
-#[path = "../host/worker.rs"]
+#[path = "../common/worker.rs"]
 mod worker;
 
 mod boots;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::Test;
 use crate::scheduler::Keel;
 use crate::storms::*;
-use crate::support::{EVENKEEL, output, text};
+use crate::support::{EVENKEEL_LAB, output, text};
 
 /// Where one CPU runs one callback after the other.
 pub const EXACT: &[Test] =
@@ -24,8 +24,8 @@ pub const ON_DEMAND: &[Test] = &[
 /// How long a load lasts.
 const LOAD: Duration = Duration::from_millis(500);
 
-fn evenkeel(arguments: &[&str]) -> (Option<i32>, String) {
-    let done = output(Command::new(EVENKEEL).args(arguments).stdin(Stdio::null()));
+fn lab(arguments: &[&str]) -> (Option<i32>, String) {
+    let done = output(Command::new(EVENKEEL_LAB).args(arguments).stdin(Stdio::null()));
     (done.status.code(), text(&done.stdout) + &text(&done.stderr))
 }
 
@@ -38,7 +38,7 @@ fn replayed(flags: &[&str], load: impl FnOnce()) {
     load();
     let (code, said) = keel.end();
     assert_eq!(code, Some(0), "{said}");
-    let (code, said) = evenkeel(&["sim", "replay", tape]);
+    let (code, said) = lab(&["replay", tape]);
     println!("{said}");
     assert_eq!(code, Some(0), "{said}");
     let callbacks = said.split(": ").nth(1).and_then(|rest| rest.split(' ').next());

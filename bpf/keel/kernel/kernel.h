@@ -178,7 +178,7 @@ struct sched_ext_ops {
 	u32 timeout_ms;
 	u32 exit_dump_len;
 	char name[128];
-	/* Set by crates/keel, which knows them as the last. */
+	/* Set by product/keel, which knows them as the last. */
 	u64 flags;
 	u64 hotplug_seq;
 };

@@ -1,4 +1,4 @@
-//! `evenkeel bench sais` works, and leaves nothing.
+//! `evenkeel-lab bench sais` works, and leaves nothing.
 
 use std::process::Stdio;
 
@@ -21,11 +21,11 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
     let page = |words: &[&str]| {
         let page = host.path("sais.md");
         let words = [&["bench", "sais", "--markdown", page.to_str().unwrap()], words].concat();
-        let run = output(&mut host.evenkeel(words));
+        let run = output(&mut host.evenkeel_lab(words));
         assert!(run.status.success(), "{run:?}");
         std::fs::read_to_string(page).unwrap()
     };
-    let run = output(&mut host.evenkeel(words));
+    let run = output(&mut host.evenkeel_lab(words));
     assert!(run.status.success(), "{run:?}");
     let report: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let rows = report["rows"].as_array().unwrap();
@@ -86,7 +86,7 @@ fn a_bench_that_is_killed_leaves_nothing() {
     let table = || std::fs::read_to_string(flow_table).unwrap();
     let before = table();
     let is_there = |field: &str| {
-        let said = text(&output(&mut host.evenkeel(["sais", "status", "--json"])).stdout);
+        let said = text(&output(&mut host.evenkeel_lab(["sais", "status", "--json"])).stdout);
         said.contains(field)
     };
     let stages: [(&str, &dyn Fn() -> bool); 3] = [
@@ -100,7 +100,7 @@ fn a_bench_that_is_killed_leaves_nothing() {
             continue;
         }
         let words = ["bench", "sais", "--quick", "--parts", "network"];
-        let mut bench = host.evenkeel(words).stdout(Stdio::null()).spawn().unwrap();
+        let mut bench = host.evenkeel_lab(words).stdout(Stdio::null()).spawn().unwrap();
         wait_for(stage, is_reached);
         kill(bench.id() as i32, libc::SIGKILL);
         assert!(!ended(&mut bench).success());
@@ -117,7 +117,7 @@ fn what_the_model_needs_is_measured() {
     let host = Host::new();
     let path = host.path("pm.json");
     let words = ["bench", "sais", "--measure-pm", "--json", path.to_str().unwrap()];
-    let run = output(&mut host.evenkeel(words));
+    let run = output(&mut host.evenkeel_lab(words));
     assert!(run.status.success(), "{run:?}");
     assert!(text(&run.stdout).starts_with("A strip of 64 KiB: P = "), "{run:?}");
     let report: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What cbinfo.bpf.c and product/cbinfo say to each other: record layouts, all in
+ * 64-bit words so that C and Rust agree without packing rules.
+ */
+#ifndef EVENKEEL_CBINFO_H
+#define EVENKEEL_CBINFO_H
+
+/* What a CPU is doing in a stretch of time between two events. */
+enum cpu_activity {
+	CPU_IDLE,
+	CPU_FOREIGN,	/* a fair-class task that nobody asked us to follow */
+	CPU_FOLLOWED,	/* a fair-class task of a followed program */
+	CPU_RT,		/* a real-time, deadline or stop-class task */
+	CPU_SOFTIRQ,	/* in any task's context, ksoftirqd's included */
+	CPU_IRQ,
+	CPU_ACTIVITIES,
+};
+
+/*
+ * One CPU's account, in an array map that user space maps and reads. Written only
+ * by its own CPU; `sequence` is odd while it is being written.
+ */
+struct cpu_account {
+	u64 sequence;
+	u64 since_ns;		/* start of the stretch that is not yet summed */
+	u64 activity;		/* enum cpu_activity of that stretch */
+	u64 current_tid;	/* 0: idle */
+	u64 sum_ns[CPU_ACTIVITIES];
+	/* Runnable tasks integrated over time: task-nanoseconds by class. */
+	u64 fair_runnable_ns;
+	u64 rt_runnable_ns;
+	u64 fair_runnable;	/* the value in force since switched_ns */
+	u64 rt_runnable;
+	u64 switched_ns;	/* last context switch */
+	/* As they stood when the current task was switched in. */
+	u64 followed_at_switch_ns;
+	u64 stolen_at_switch_ns;
+	u64 steal_at_switch_ns;
+	u64 steal_ns;		/* as of the last switch or tick, since steal_base_ns */
+	u64 steal_base_ns;	/* the kernel's figure, which counts since boot, when first seen */
+	u64 in_softirq;
+	u64 events;		/* tracepoint hits handled on this CPU */
+	u64 lost_events;	/* task events that found the ring buffer full */
+	u64 speed;		/* relative speed, 1..=1024; written by user space */
+	u64 pad[8];		/* to 256 bytes: no cache line is shared between CPUs */
+};
+
+/* One followed task, kept in the kernel's task-local storage. */
+struct task_account {
+	u64 program;		/* the number that user space gave to the followed program */
+	u64 run_ns;		/* on a CPU, what irq, softirq and steal took excluded */
+	u64 stolen_ns;		/* irq, softirq and steal while it was on a CPU */
+	u64 received_ns;	/* run_ns weighted with the CPU's speed / 1024 */
+	u64 wait_ns;		/* runnable, but not running */
+	u64 waiting_since_ns;	/* 0: not waiting */
+	u64 switches;		/* times switched in */
+};
+
+/* What the task iterator writes for each followed task. */
+struct task_record {
+	u64 tid;
+	u64 tgid;
+	u64 start_boottime_ns;
+	u64 cpu;
+	u64 running;		/* 1: on a CPU now */
+	u64 runnable;		/* 1: running or waiting to */
+	u64 vruntime;		/* order in the runqueue */
+	u64 now_ns;
+	u64 whole;		/* 0: it runs, and what it got since its last switch is not in the account */
+	struct task_account account;
+};
+
+/* Written by user space. */
+struct cbinfo_settings {
+	u32 follow_tgid;	/* the process whose tasks `follow` is to mark ... */
+	u32 follow_program;	/* ... as tasks of this program, or the one that `forget` is to forget */
+	u32 urgent_events;	/* wake user space at once for a fork or exec */
+	u32 interrupt_cost_ns;	/* what an interrupt takes outside its tracepoints */
+};
+
+enum task_event_kind {
+	TASK_FORK,
+	TASK_EXEC,
+	TASK_EXIT,
+};
+
+/* What the ring buffer carries. */
+struct task_event {
+	u64 kind;		/* enum task_event_kind */
+	u64 tid;
+	u64 tgid;
+	u64 parent_tid;		/* of a fork; otherwise 0 */
+};
+
+#endif

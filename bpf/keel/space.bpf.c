@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Which address space a process has now, for user space that is to say how its threads aggregate. What the
+ * keel itself sees of a task is as old as its last turn, and of other scheduling classes it sees nothing;
+ * /proc tells nobody that a process has become another program.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+/* The kernel's flag of its own threads. */
+#define PF_KTHREAD 0x00200000
+
+/* The fields of the kernel's own type that are read; relocated at load time. */
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct task_struct {
+	unsigned int flags;
+	__u64 self_exec_id;
+	struct mm_struct *mm;
+};
+#pragma clang attribute pop
+
+/* What is asked, and what is answered; `RawSpaceOf` in product/keel/src/ias/space.rs. */
+struct space_of {
+	__u32 pid;
+	__u32 exists;
+	__u64 is_kernel;
+	__u64 space;	/* the keel's name for it; 0: none (any more) */
+	__u64 exec;	/* changes with each exec; the memory of the old space may be the new one's */
+};
+
+extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym;
+extern void bpf_task_release(struct task_struct *p) __ksym;
+
+SEC("syscall")
+int space_of(struct space_of *asked)
+{
+	struct task_struct *p = bpf_task_from_pid(asked->pid);
+
+	if (!p)
+		return 0;
+	asked->exists = 1;
+	asked->is_kernel = !!(BPF_CORE_READ(p, flags) & PF_KTHREAD);
+	asked->space = (__u64)BPF_CORE_READ(p, mm);
+	asked->exec = BPF_CORE_READ(p, self_exec_id);
+	bpf_task_release(p);
+	return 0;
+}
+
+char _license[] SEC("license") = "GPL";

@@ -1,0 +1,177 @@
+//! `evenkeel-lab bench balance`: programs of as many threads as CPUs, on CPUs that are not equal, under the
+//! kernel's own scheduler, the keel with and without capability, the user-level balancer, and both
+//! together; and what capability costs.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `round` | how it is measured, in the guest |
+//! | `staggered` | hogs that end one after the other |
+
+mod round;
+mod staggered;
+
+use anyhow::Result;
+
+use crate::guest::{self, Aim, Clock, Contestant, Experiment, Kind, Metric, Wanted};
+use crate::keel::{ENQUEUE_DISPATCH, USUAL};
+
+/// The keel as it takes CPUs for equal.
+const COUNT: &str = "count";
+/// With all that serves threads which run.
+const CAPABILITY: &str = "capability";
+/// Without.
+const PLAIN: &str = "capability-plain";
+/// `evenkeel run` under the kernel's own scheduler.
+const RUN: &str = "run";
+/// `evenkeel run` under [`CAPABILITY`].
+const BOTH: &str = "both";
+
+const PARTS: &str = "--balance capability --parts active,turns";
+
+const BARRIER: &str = "barrier";
+const BARRIER_EFFICIENCY: &str = "barrier-efficiency";
+const STAGGERED: &str = "staggered";
+const STAGGERED_EFFICIENCY: &str = "staggered-efficiency";
+const STAGGERED_TURNAROUND: &str = "staggered-turnaround";
+
+static METRICS: [Metric; 7] = [
+    Metric::new(
+        BARRIER,
+        Kind::Time,
+        "a program with a thread on each CPU, which spin until all have come, ten times: so many \
+                      s it takes, start-up included",
+    ),
+    Metric::new(
+        BARRIER_EFFICIENCY,
+        Kind::Index,
+        "the CPU time in which it computed, by what all CPUs had to give in that time: 1 is the \
+                      pace of the average CPU",
+    ),
+    Metric::new(
+        STAGGERED,
+        Kind::Time,
+        "a busy thread for each CPU, the second with twice the work of the first, and so \
+                      on, until the last one ends; and again with the most work for the first",
+    ),
+    Metric::new(
+        STAGGERED_TURNAROUND,
+        Kind::Time,
+        "the same until one of them ends, on average (paper 002's measure)",
+    ),
+    Metric::new(
+        STAGGERED_EFFICIENCY,
+        Kind::Index,
+        "the CPU time that they had, by what as many of the fastest CPUs had to give as there \
+                      still were threads: 1 is no fast CPU idle while a slow one works",
+    ),
+    Metric::new(
+        ENQUEUE_DISPATCH,
+        Kind::Cost,
+        "a call of enqueue and one of dispatch during hackbench, in instructions",
+    ),
+    Metric::new(
+        USUAL,
+        Kind::Cost,
+        "the median of enqueue's calls and that of dispatch's: the mean is that of many short ones and a \
+         few that fetch tasks from other CPUs, of which no two runs have as many",
+    ),
+];
+
+/// Runs it, as [`guest::run`] does.
+///
+/// # Errors
+/// As there.
+pub fn run(options: &guest::Options) -> Result<i32> {
+    guest::run(&experiment(), options)
+}
+
+/// Is the staggered hogs: started by the experiment itself, in the guest.
+///
+/// # Errors
+/// A thread cannot be started.
+pub fn be_hogs(work: u64) -> Result<i32> {
+    staggered::be(work)
+}
+
+fn experiment() -> Experiment {
+    Experiment {
+        name: "balance",
+        title: "Benchmarks: unequal CPUs under the keel",
+        contestants: vec![
+            Contestant::eevdf(),
+            Contestant::keel(COUNT, "--balance count", "the keel that takes CPUs for equal"),
+            Contestant::keel(
+                PLAIN,
+                "--balance capability",
+                "the keel that goes by what each CPU can do, as the paper has it: only who waits is \
+                 moved",
+            ),
+            Contestant::keel(
+                CAPABILITY,
+                PARTS,
+                "the same with `--parts active,turns`: who runs is moved, too",
+            ),
+            Contestant {
+                name: RUN.to_owned(),
+                explanation: "`evenkeel run` under the kernel's own scheduler",
+                scheduler: guest::contestant::Scheduler::Kernel,
+            },
+            Contestant::keel(BOTH, PARTS, "`evenkeel run` under `capability`"),
+        ],
+        metrics: &METRICS,
+        aims: aims(),
+        programs: &[crate::keel::HACKBENCH],
+        clocks: &Clock::ALL,
+        limit_s: 300,
+        reading: READING,
+        measure: round::measure,
+    }
+}
+
+fn aims() -> Vec<Aim> {
+    let aim = |metric, wanted| Aim { contestant: CAPABILITY, metric, wanted };
+    let mut aims = vec![
+        aim(BARRIER_EFFICIENCY, Wanted::AtLeast(0.92)),
+        aim(STAGGERED_EFFICIENCY, Wanted::AtLeast(0.92)),
+        // Not worse, by a hundredth at most.
+        aim(BARRIER, Wanted::Ratio(0.99, COUNT)),
+        aim(BARRIER_EFFICIENCY, Wanted::Ratio(0.99, COUNT)),
+        aim(STAGGERED, Wanted::Ratio(0.99, COUNT)),
+        aim(STAGGERED_TURNAROUND, Wanted::Ratio(0.99, COUNT)),
+        aim(STAGGERED_EFFICIENCY, Wanted::Ratio(0.99, COUNT)),
+    ];
+    for metric in [ENQUEUE_DISPATCH, USUAL] {
+        for contestant in [PLAIN, CAPABILITY] {
+            aims.push(Aim { contestant, metric, wanted: Wanted::AtMostMore(150.0, COUNT) });
+        }
+    }
+    aims
+}
+
+const READING: &str = "\
+- On the timed machine a real-time thread takes half of CPU 1, a millisecond of two. What it really took \
+is measured: from it follows what the CPUs had to give. Efficiencies are parts of CPU time, because what an \
+emulated CPU gets done in it changes with the host's speed.
+- Hogs that take turns on the fast CPU all get on at the pace of the average; whoever lets each stay where it \
+began wins or loses by who has more to do. By arithmetic, in units of what the smaller one takes on the fast \
+CPU, and on average of both goes: the first ends at 1.5 and the last at 2.25 where they stay, at 1.33 and \
+2.33 with turns. So hogs end 2 % earlier on average with turns, and the last one 3.6 % later \
+(`cargo test -p evenkeel-sim --test turns -- --nocapture`).
+- On the counted machine nothing is taken of the CPUs, and only costs are measured, in instructions.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_wanted_is_measured_of_somebody() {
+        let experiment = experiment();
+        for aim in &experiment.aims {
+            assert!(experiment.metric(aim.metric).is_some(), "{aim:?}");
+            for who in [Some(aim.contestant), aim.wanted.against()].into_iter().flatten() {
+                assert!(experiment.contestants.iter().any(|one| one.name == who), "{aim:?}");
+            }
+        }
+    }
+}

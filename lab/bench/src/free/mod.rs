@@ -1,0 +1,153 @@
+//! `evenkeel-lab bench free`: the same programs run freely under the keel on a real kernel and in the
+//! simulator, and what each thread got is compared.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `load` | the programs |
+//! | `round` | both runs, in the guest |
+//! | `agreement` | how alike they are |
+
+mod agreement;
+mod load;
+mod round;
+
+use anyhow::Result;
+use evenkeel_keel::{Balance, Options, Order};
+
+use crate::guest::{self, Aim, Clock, Contestant, Experiment, Kind, Metric, Wanted};
+
+/// The keel with its plain policies.
+const FAIR: &str = "fair";
+/// The keel with sibling aggregation.
+const IAS: &str = "ias";
+/// The keel that goes by what each CPU can do.
+const CAPABILITY: &str = "capability";
+
+/// How the contestants are simulated.
+fn options(contestant: &str) -> Options {
+    match contestant {
+        IAS => Options { order: Order::Ias, ..Options::default() },
+        CAPABILITY => Options { balance: Balance::Capability, ..Options::default() },
+        _ => Options::default(),
+    }
+}
+
+static METRICS: [Metric; 20] = [
+    shares("weights-shares"),
+    alike("weights-migrations"),
+    real("weights-migrated"),
+    simulated("weights-simulated"),
+    shares("crowd-shares"),
+    alike("crowd-migrations"),
+    real("crowd-migrated"),
+    simulated("crowd-simulated"),
+    shares("periodic-shares"),
+    alike("periodic-migrations"),
+    real("periodic-migrated"),
+    simulated("periodic-simulated"),
+    shares("barrier-shares"),
+    alike("barrier-migrations"),
+    real("barrier-migrated"),
+    simulated("barrier-simulated"),
+    shares("pool-shares"),
+    alike("pool-migrations"),
+    real("pool-migrated"),
+    simulated("pool-simulated"),
+];
+
+const fn shares(name: &'static str) -> Metric {
+    let explanation = "the part of the CPU time that the simulator gives to the same threads as the \
+                       kernel does; of threads that do the same, the one that got most counts as the same";
+    Metric::new(name, Kind::Index, explanation)
+}
+
+const fn alike(name: &'static str) -> Metric {
+    let explanation = "how often threads were given to another CPU: the smaller number by the larger, or \
+                       by that of the threads where there are more of these";
+    Metric::new(name, Kind::Index, explanation)
+}
+
+const fn real(name: &'static str) -> Metric {
+    Metric::new(name, Kind::Frequency, "so often the kernel did")
+}
+
+const fn simulated(name: &'static str) -> Metric {
+    Metric::new(name, Kind::Frequency, "so often the simulator did")
+}
+
+/// Runs it, as [`guest::run`] does.
+///
+/// # Errors
+/// As there.
+pub fn run(options: &guest::Options) -> Result<i32> {
+    guest::run(&experiment(), options)
+}
+
+fn experiment() -> Experiment {
+    let contestants = vec![
+        Contestant::keel(FAIR, "", "`evenkeel sched` with its plain policies"),
+        Contestant::keel(IAS, "--order ias", "with the order `ias`"),
+        Contestant::keel(CAPABILITY, "--balance capability", "with the balance `capability`"),
+    ];
+    let aims = |contestant| {
+        METRICS.iter().filter(|metric| metric.kind == Kind::Index).map(move |metric| {
+            let least = if metric.name.ends_with("shares") { 0.95 } else { 0.8 };
+            Aim { contestant, metric: metric.name, wanted: Wanted::AtLeast(least) }
+        })
+    };
+    Experiment {
+        name: "free",
+        title: "Benchmarks: free runs of the simulator and of a real kernel",
+        aims: [FAIR, IAS, CAPABILITY].into_iter().flat_map(aims).collect(),
+        contestants,
+        metrics: &METRICS,
+        programs: &[],
+        clocks: &Clock::ALL,
+        limit_s: 300,
+        reading: READING,
+        measure: round::measure,
+    }
+}
+
+const READING: &str = "\
+- `weights`: busy threads of three nice values; `crowd`: threads that work and sleep at random; `periodic`: \
+threads that work a millisecond of ten, beside busy ones; `barrier`: threads that wait for each other, \
+beside a busy one; `pool`: clients and servers, beside busy threads. Real threads and simulated tasks do \
+the same work and draw the same random times; after a while to settle they are watched.
+- The simulated machine is the guest as its sysfs has it, with the simulator's usual costs: none of them was \
+fitted to the guest.
+- On the counted machine a CPU hears of what another one wants when the emulator executes it next, up to \
+some ms later; the simulator's kicks take 2 us. On the timed machine the host's noise is in it.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_figures_of_every_load_are_listed() {
+        let listed: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
+        let figures = ["shares", "migrations", "migrated", "simulated"];
+        let wanted: Vec<String> = load::all(2)
+            .iter()
+            .flat_map(|load| figures.map(|what| format!("{}-{what}", load.name)))
+            .collect();
+        assert_eq!(listed, wanted);
+        assert_eq!(experiment().aims.len(), 3 * 2 * 5);
+    }
+
+    #[test]
+    fn contestants_are_simulated_as_they_run() {
+        for contestant in experiment().contestants {
+            let guest::contestant::Scheduler::Keel(words) = &contestant.scheduler else {
+                panic!("{} cannot be simulated", contestant.name);
+            };
+            let options = options(&contestant.name);
+            let named = [options.order.to_string(), options.balance.to_string()];
+            let usual = [Order::default().to_string(), Balance::default().to_string()];
+            for (named, usual) in named.iter().zip(&usual) {
+                assert_eq!(words.contains(&named.as_str()), named != usual, "{words:?} {named}");
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What a scheduler's callbacks cost, call by call: lab/bpf/callback.bpf.c around each of them.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytemuck::{Pod, Zeroable, try_pod_read_unaligned};
+use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::{
+    Link, MapCore, MapFlags, Object, ObjectBuilder, Program, ProgramInput, ProgramType,
+};
+
+/// lab/bpf/callback.bpf.c, compiled by build.rs.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/callback.bpf.o"));
+
+/// Its program that does nothing.
+const NOTHING: &str = "nothing";
+/// How often that is called to learn what measuring takes.
+const EMPTY_CALLS: usize = 100;
+
+/// The kernel keeps so much of a program's name.
+const NAME_BYTES: usize = 15;
+
+/// How often the list of programs is looked through, and what lies between.
+const LOOKS: usize = 20;
+const LOOK: Duration = Duration::from_millis(10);
+
+/// `LENGTHS` and `LENGTH_STEP_NS` of lab/bpf/callback.h.
+const LENGTHS: usize = 512;
+const LENGTH_STEP_NS: u64 = 20;
+
+/// `struct callback` of it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+struct Calls {
+    begun_ns: u64,
+    calls: u64,
+    total_ns: u64,
+    interrupted: u64,
+    by_length: [u32; LENGTHS],
+}
+
+/// What a callback's calls took on all CPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cost {
+    /// Calls that were measured.
+    pub calls: u64,
+    /// What these took together, in ns.
+    pub total_ns: u64,
+    /// Calls during which the emulator executed another CPU: not among the others.
+    pub interrupted: u64,
+    /// How many of those that were measured took so many steps.
+    by_length: [u64; LENGTHS],
+}
+
+impl Default for Cost {
+    fn default() -> Self {
+        Self { calls: 0, total_ns: 0, interrupted: 0, by_length: [0; LENGTHS] }
+    }
+}
+
+impl Cost {
+    /// What one call takes on the average, in ns; `None` if there was none.
+    pub fn each_ns(&self) -> Option<f64> {
+        (self.calls > 0).then(|| self.total_ns as f64 / self.calls as f64)
+    }
+
+    /// What all calls take, in ns; measuring itself has added so much to each. Those that were interrupted
+    /// are as long as others: the emulator has interrupted them.
+    pub fn all_ns(&self, own_ns: f64) -> f64 {
+        let each = self.each_ns().map_or(0.0, |each| (each - own_ns).max(0.0));
+        each * (self.calls + self.interrupted) as f64
+    }
+
+    /// What half of the calls take at most, in ns, to about 20; `None` if there was none.
+    pub fn median_ns(&self) -> Option<f64> {
+        let mut longer = self.calls.div_ceil(2);
+        let steps = self.by_length.iter().position(|calls| {
+            let is_there = longer <= *calls;
+            longer = longer.saturating_sub(*calls);
+            is_there && *calls > 0
+        })?;
+        Some((steps as f64 + 0.5) * LENGTH_STEP_NS as f64)
+    }
+
+    /// The squares of what each call took, summed up, in ns^2; measuring itself has added so much to each.
+    pub fn squares_ns2(&self, own_ns: f64) -> f64 {
+        let length = |steps: usize| (steps as f64 + 0.5) * LENGTH_STEP_NS as f64 - own_ns;
+        let square = |(steps, calls): (usize, &u64)| *calls as f64 * length(steps).max(0.0).powi(2);
+        self.by_length.iter().enumerate().map(square).sum()
+    }
+
+    fn add(&mut self, calls: &Calls) {
+        self.calls += calls.calls;
+        self.total_ns += calls.total_ns;
+        self.interrupted += calls.interrupted;
+        for (all, here) in self.by_length.iter_mut().zip(calls.by_length) {
+            *all += u64::from(here);
+        }
+    }
+}
+
+/// Measures one callback as long as it lives.
+pub struct Stopwatch {
+    object: Object,
+    _links: Vec<Link>,
+}
+
+impl Stopwatch {
+    /// Around the loaded BPF program of a scheduler that is called `function` in its source.
+    ///
+    /// # Errors
+    /// There is no such program, or the kernel lets nobody look at it.
+    pub fn around(function: &str) -> Result<Self> {
+        Self::within(function, function)
+    }
+
+    /// Around a function that this program calls, and that the compiler has not inlined.
+    ///
+    /// # Errors
+    /// As [`Self::around`], or it has no such function.
+    pub fn within(program: &str, function: &str) -> Result<Self> {
+        Self::attach(find(program)?.as_fd(), function)
+    }
+
+    fn attach(target: BorrowedFd<'_>, function: &str) -> Result<Self> {
+        let cannot =
+            || format!("cannot measure {function}: the kernel refuses a program around it");
+        let mut open = ObjectBuilder::default().open_memory(OBJECT).with_context(cannot)?;
+        for mut program in open.progs_mut() {
+            if program.name() == NOTHING {
+                program.set_autoload(false);
+            } else {
+                program
+                    .set_attach_target(target.as_raw_fd(), Some(function.to_owned()))
+                    .with_context(cannot)?;
+            }
+        }
+        let object = open.load().with_context(cannot)?;
+        let around = object.progs_mut().filter(|program| program.name() != NOTHING);
+        let links: Result<Vec<Link>, _> = around.map(|program| program.attach_trace()).collect();
+        Ok(Self { _links: links.with_context(cannot)?, object })
+    }
+
+    /// What measuring itself adds to each call, in ns.
+    ///
+    /// # Errors
+    /// The kernel refuses a program of ours.
+    pub fn own_ns() -> Result<f64> {
+        let cannot = "cannot measure what measuring takes: the kernel refuses a program";
+        let mut open = ObjectBuilder::default().open_memory(OBJECT).context(cannot)?;
+        for mut program in open.progs_mut() {
+            let is_wanted = program.name() == NOTHING;
+            program.set_autoload(is_wanted);
+        }
+        let object = open.load().context(cannot)?;
+        let nothing = object.progs_mut().find(|program| program.name() == NOTHING);
+        let nothing = nothing.context(cannot)?;
+        let stopwatch = Self::attach(nothing.as_fd(), NOTHING)?;
+        for _ in 0..EMPTY_CALLS {
+            nothing.test_run(ProgramInput::default()).context(cannot)?;
+        }
+        stopwatch.cost()?.each_ns().context("nothing was measured around nothing")
+    }
+
+    /// What was measured so far.
+    ///
+    /// # Errors
+    /// The kernel does not show it.
+    pub fn cost(&self) -> Result<Cost> {
+        let map = self.object.maps().next().context("the stopwatch has no map")?;
+        let values = map
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?
+            .context("the stopwatch counts nothing")?;
+        let mut cost = Cost::default();
+        for value in &values {
+            let size = size_of::<Calls>();
+            let calls: Calls = value
+                .get(..size)
+                .and_then(|bytes| try_pod_read_unaligned(bytes).ok())
+                .context("the stopwatch's records have another size")?;
+            cost.add(&calls);
+        }
+        Ok(cost)
+    }
+}
+
+/// The newest program of a scheduler by this name.
+fn find(function: &str) -> Result<OwnedFd> {
+    let kept = OsStr::from_bytes(&function.as_bytes()[..function.len().min(NAME_BYTES)]);
+    let newest = || {
+        ProgInfoIter::default()
+            .filter(|info| info.ty == ProgramType::StructOps && info.name == kept)
+            .map(|info| info.id)
+            .max()
+    };
+    // The list ends early where a program before it goes meanwhile, as those of the last stopwatch do.
+    let id = (0..LOOKS).find_map(|_| {
+        newest().or_else(|| {
+            std::thread::sleep(LOOK);
+            None
+        })
+    });
+    let id = id.with_context(|| format!("no scheduler with a callback {function} is loaded"))?;
+    Ok(Program::fd_from_id(id)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_of_nothing_is_none() {
+        assert_eq!(Cost::default().each_ns(), None);
+        assert_eq!(Cost { calls: 4, total_ns: 10, ..Cost::default() }.each_ns(), Some(2.5));
+    }
+
+    #[test]
+    fn the_median_is_of_all_cpus_and_not_moved_by_few_long_calls() {
+        assert_eq!(Cost::default().median_ns(), None);
+        let mut cost = Cost::default();
+        for (step, times) in [(25, 3), (30, 2), (511, 1)] {
+            let mut calls = Calls::zeroed();
+            calls.calls = u64::from(times);
+            calls.by_length[step] = times;
+            cost.add(&calls);
+        }
+        assert_eq!((cost.calls, cost.median_ns()), (6, Some(510.0)));
+        cost.by_length[30] += 2;
+        cost.calls += 2;
+        assert_eq!(cost.median_ns(), Some(610.0));
+    }
+
+    #[test]
+    fn calls_that_were_interrupted_count() {
+        let cost = Cost { calls: 3, total_ns: 3000, interrupted: 1, ..Cost::default() };
+        assert_eq!(cost.all_ns(100.0), 3600.0);
+        assert_eq!(Cost::default().all_ns(100.0), 0.0);
+    }
+
+    #[test]
+    fn squares_are_of_what_is_left_without_measuring() {
+        let mut cost = Cost::default();
+        (cost.by_length[0], cost.by_length[5]) = (3, 2);
+        assert_eq!(cost.squares_ns2(0.0), 3.0 * 100.0 + 2.0 * 110.0 * 110.0);
+        assert_eq!(cost.squares_ns2(60.0), 2.0 * 50.0 * 50.0);
+    }
+}

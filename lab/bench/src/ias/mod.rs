@@ -1,0 +1,115 @@
+//! `evenkeel-lab bench ias`: sibling aggregation on a real kernel, in a virtual machine: what it costs, what
+//! it brings together, and how long others wait for it.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `metric` | what is measured, and what is wanted |
+//! | `expected` | what exact aggregation would bring together, simulated |
+//! | `round` | how it is measured, in the guest |
+//! | `crowd` | many address spaces of busy threads |
+//! | `sched` | who measures is not kept waiting by those whom it measures |
+//! | `turns` | who ran when: waits, switches, company |
+
+mod crowd;
+mod expected;
+mod metric;
+mod round;
+mod sched;
+mod turns;
+
+use anyhow::Result;
+
+use crate::guest::{self, Clock, Contestant, Experiment};
+
+/// The keel's baseline.
+const FAIR: &str = "fair";
+/// Every program aggregates with a bonus of 0.
+const BONUS_0: &str = "bonus-0";
+/// Every program aggregates with a bonus of [`MULTIPLE`].
+const IAS: &str = "ias";
+/// So many times what ran last.
+const MULTIPLE: u64 = 3;
+
+/// The bonus that programs get under this contestant; none: nobody may aggregate.
+fn bonus(contestant: &str) -> Option<u64> {
+    match contestant {
+        BONUS_0 => Some(0),
+        IAS => Some(MULTIPLE),
+        _ => None,
+    }
+}
+
+/// Runs it, as [`guest::run`] does.
+///
+/// # Errors
+/// As there.
+pub fn run(options: &guest::Options) -> Result<i32> {
+    // What is wanted is only asked for on the host: it takes a simulation.
+    let is_host = options.inside.is_none() && options.from.is_none();
+    let aims =
+        if is_host { metric::aims(&expected::Exact::simulate(MULTIPLE)?) } else { Vec::new() };
+    guest::run(&experiment(aims), options)
+}
+
+fn experiment(aims: Vec<guest::Aim>) -> Experiment {
+    Experiment {
+        name: "ias",
+        title: "Benchmarks: sibling aggregation",
+        contestants: vec![
+            Contestant::keel(FAIR, "--order fair", "`evenkeel sched` with its plain policies"),
+            Contestant::keel(
+                BONUS_0,
+                "--order ias",
+                "`evenkeel sched --order ias`, all programs with a bonus of 0",
+            ),
+            Contestant::keel(
+                IAS,
+                "--order ias",
+                "the same with a bonus of 3 times what ran last (`evenkeel ias agg PID --bonus 3x`)",
+            ),
+            Contestant::eevdf(),
+        ],
+        metrics: &metric::METRICS,
+        aims,
+        programs: &[round::SYSBENCH],
+        clocks: &[Clock::Counted],
+        limit_s: 120,
+        reading: READING,
+        measure: round::measure,
+    }
+}
+
+const READING: &str = "\
+- An emulator has no caches: what siblings gain by them does not show here. What does is who runs next to \
+whom, how often, and what it costs in instructions.
+- The ten programs only compute: in an emulator without caches what they would write to memory makes no \
+difference, and sysbench's own takes minutes to start there.
+- CPUs 0 and 1 are a group, and CPUs 2 and 3 (`set_ias_alloc 0 1 2 3`); under the other contestants the same \
+pairs are looked at.
+- The aims for switches and company are eight tenths of what the simulator gives for the keel's own code, on \
+the same load and for as long.
+- The aim for waits, bonus + slice x siblings on the CPU, is the issue's. With 250 busy threads on a CPU a \
+turn of all of them takes 250 slices, so `fair` misses it as well, and so would every fair scheduler.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_wanted_is_measured_of_somebody() {
+        let aims = metric::aims(&expected::Exact { reduction: 0.9, co_scheduled: 0.8 });
+        let experiment = experiment(aims);
+        for aim in &experiment.aims {
+            assert!(experiment.metric(aim.metric).is_some(), "{aim:?}");
+            let names = || experiment.contestants.iter().map(|one| one.name.as_str());
+            assert!(names().any(|name| name == aim.contestant), "{aim:?}");
+            assert!(aim.wanted.against().is_none_or(|whom| names().any(|name| name == whom)));
+        }
+    }
+
+    #[test]
+    fn only_ias_has_a_bonus() {
+        assert_eq!([FAIR, BONUS_0, IAS, "eevdf"].map(bonus), [None, Some(0), Some(3), None]);
+    }
+}

@@ -1,0 +1,207 @@
+//! What deciding costs: instructions of a plan on machines of 64 to 1,024 CPUs, and the time of a
+//! whole interval (snapshot and plan) with as many real threads as asked for.
+//!
+//! Instructions are counted by running this command under callgrind (Debian's `valgrind`), because
+//! they repeat exactly where times do not. Without valgrind the counts are left out, and that is
+//! said.
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use comfy_table::Table;
+use evenkeel_capability::{LagParameters, Plan, Policy, Snapshot, State, plan, synthetic};
+use evenkeel_host::{AccountingChoice, Freedom, Observer};
+use evenkeel_journal::affinity;
+use evenkeel_machine::Machine;
+use serde::Serialize;
+
+use crate::crowd::{self, Crowd};
+use crate::output::Output;
+use crate::stats::median;
+
+/// CPUs and tasks; about ten tasks a CPU.
+const SIZES: [(u32, u32); 5] = [(64, 625), (128, 1250), (256, 2500), (512, 5000), (1024, 10_000)];
+/// Rounds after which room has been made and lags are steady.
+const COLD_ROUNDS: u32 = 10;
+/// Rounds that are counted.
+const ROUNDS: u32 = 20;
+/// Threads of the program whose interval is timed.
+const CROWD: u32 = 10_000;
+/// How long the crowd may take to come together.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What to do.
+#[derive(Debug)]
+pub struct Options {
+    /// The program file of evenkeel.
+    /// Where to write the figures as JSON.
+    pub json: Option<PathBuf>,
+    /// Only plan for this size (CPUs, tasks), under callgrind.
+    pub size: Option<(u32, u32)>,
+    /// Only be a process with so many sleeping threads.
+    pub crowd: Option<u32>,
+}
+
+/// One size of machine.
+#[derive(Debug, Serialize)]
+struct Row {
+    cpus: u32,
+    tasks: u32,
+    /// Instructions of one plan; none where valgrind is missing.
+    instructions: Option<u64>,
+    /// The same per `tasks x log2(tasks)`: constant if growth is n log n.
+    per_task_log_task: Option<f64>,
+}
+
+/// All figures.
+#[derive(Debug, Serialize)]
+struct Report {
+    plans: Vec<Row>,
+    /// Threads of the program whose interval was timed.
+    interval_tasks: usize,
+    /// Median over the rounds, in milliseconds: taking the snapshot, and planning.
+    snapshot_ms: f64,
+    plan_ms: f64,
+    /// `cbinfo` or `procfs`.
+    accounting: String,
+}
+
+/// Runs the part that was asked for. Returns the exit code.
+///
+/// # Errors
+/// When a process cannot be started or observed, or the JSON file cannot be written.
+pub fn run(options: &Options) -> Result<i32> {
+    if let Some(threads) = options.crowd {
+        return crowd::be(threads);
+    }
+    if let Some((cpus, tasks)) = options.size {
+        rounds(cpus, tasks)?;
+        return Ok(0);
+    }
+    let output = options.json.as_deref().map(Output::prepare).transpose()?;
+    let mut plans = Vec::new();
+    for (cpus, tasks) in SIZES {
+        let instructions = count(cpus, tasks)?;
+        let scale = f64::from(tasks) * f64::from(tasks).log2();
+        let per_task_log_task = instructions.map(|count| count as f64 / scale);
+        plans.push(Row { cpus, tasks, instructions, per_task_log_task });
+    }
+    let report = interval(plans)?;
+    print(&report);
+    if let Some(output) = output {
+        output.write(&serde_json::to_string_pretty(&report)?)?;
+    }
+    Ok(0)
+}
+
+fn print(report: &Report) {
+    let mut table = Table::new();
+    table.set_header(["CPUs", "tasks", "instructions a plan", "per task x log2(tasks)"]);
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    for row in &report.plans {
+        table.add_row([
+            row.cpus.to_string(),
+            row.tasks.to_string(),
+            or_dash(row.instructions.map(|count| count.to_string())),
+            or_dash(row.per_task_log_task.map(|count| format!("{count:.1}"))),
+        ]);
+    }
+    println!("{table}");
+    if report.plans.iter().all(|row| row.instructions.is_none()) {
+        println!("Instructions were not counted: valgrind is not installed.");
+    }
+    println!(
+        "A whole interval with {} tasks on this machine: {:.1} ms for the snapshot ({}) of so many \
+         real threads, {:.1} ms for the plan of so many busy ones.",
+        report.interval_tasks, report.snapshot_ms, report.accounting, report.plan_ms
+    );
+}
+
+/// What callgrind looks at.
+#[inline(never)]
+fn measured_plan(snapshot: &Snapshot, state: &mut State) -> Result<Plan> {
+    Ok(plan(snapshot, state)?)
+}
+
+/// Plans for a made-up program that keeps every CPU busy. Returns the time of each plan in ms.
+fn rounds(cpus: u32, tasks: u32) -> Result<Vec<f64>> {
+    let mut snapshot = synthetic::snapshot(cpus, tasks, 1);
+    let mut state = State::new(Policy::Lag(LagParameters::default()));
+    for _ in 0..COLD_ROUNDS {
+        let plan = plan(&snapshot, &mut state)?;
+        synthetic::advance(&mut snapshot, &plan);
+    }
+    let mut plans_ms = Vec::new();
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        let plan = black_box(measured_plan(black_box(&snapshot), &mut state)?);
+        plans_ms.push(start.elapsed().as_secs_f64() * 1e3);
+        synthetic::advance(&mut snapshot, &plan);
+    }
+    Ok(plans_ms)
+}
+
+/// Instructions of one plan, averaged over the rounds.
+fn count(cpus: u32, tasks: u32) -> Result<Option<u64>> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--collect-atstart=no", "--callgrind-out-file=/dev/null"])
+        .arg("--toggle-collect=*plan_cost::measured_plan*")
+        .arg(crate::executable::own()?)
+        .args(["bench", "plan", "--size", &format!("{cpus}x{tasks}")])
+        .stdin(Stdio::null())
+        .output();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).context("cannot run valgrind"),
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    let collected = said
+        .lines()
+        .find_map(|line| line.split_once("Collected :"))
+        .and_then(|(_, count)| count.trim().parse::<u64>().ok());
+    match collected {
+        Some(total) if total > 0 => Ok(Some(total / u64::from(ROUNDS))),
+        _ => bail!("valgrind counted nothing:\n{said}"),
+    }
+}
+
+fn interval(plans: Vec<Row>) -> Result<Report> {
+    let crowd = Crowd::start(CROWD)?;
+    let machine = Machine::from_sysfs(Path::new("/"))?;
+    let mut observer = Observer::new(&machine, AccountingChoice::Auto)?;
+    let program = crowd.pid();
+    observer.follow(program, program)?;
+    let usable = machine.online();
+    let begun = Instant::now();
+    let mut snapshots_ms = Vec::new();
+    while snapshots_ms.len() < ROUNDS as usize {
+        if begun.elapsed() > PATIENCE {
+            bail!("{CROWD} threads did not come together: is there a limit (ulimit -u, pids.max)?");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let start = Instant::now();
+        let earlier = Rc::clone(observer.last());
+        observer.read()?;
+        let snapshot = observer.snapshot(&earlier, program, &usable, |id, _| Freedom {
+            allowed: affinity::get(id.tid as i32).unwrap_or_default(),
+            fixed: false,
+        });
+        if snapshot.is_some_and(|snapshot| snapshot.tasks.len() > CROWD as usize) {
+            snapshots_ms.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    drop(crowd);
+    let plans_ms = rounds(usable.len() as u32, CROWD)?;
+    Ok(Report {
+        plans,
+        interval_tasks: observer.last().programs.values().map(|one| one.tasks.len()).sum(),
+        snapshot_ms: median(&snapshots_ms).unwrap_or(0.0),
+        plan_ms: median(&plans_ms).unwrap_or(0.0),
+        accounting: format!("{:?}", observer.accounting()).to_lowercase(),
+    })
+}

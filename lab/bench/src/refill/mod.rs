@@ -1,0 +1,262 @@
+//! `evenkeel-lab bench refill`: what it costs to fill a core's caches again after another address space, or on
+//! another CPU, by the size of what a thread uses; and what the simulator's machine has for that, fitted to
+//! it. The order `ias` exists because of these costs, and its helper thread is judged by them.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `walk` | a working set, and a walk over it |
+//! | `others` | who has the CPU between two walks |
+//! | `measure` | the rounds, and the points that come of them |
+//! | `fit` | from points to costs |
+//! | `page` | both for people |
+
+mod fit;
+mod measure;
+mod others;
+mod page;
+mod walk;
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use evenkeel_machine::Machine;
+use serde::{Deserialize, Serialize};
+
+pub use others::be_stranger;
+
+use crate::interrupt;
+use crate::output::Output;
+use crate::report::MachineInfo;
+use fit::{Between, Fit};
+use measure::{Place, Point};
+use walk::Order;
+
+/// What the machine of the machine file is called, there and as a preset of the simulator.
+const NAME: &str = "measured";
+
+/// What is asked for.
+#[derive(Debug)]
+pub struct Options {
+    /// The program file of evenkeel.
+    /// A few sizes and turns only: shows that it works.
+    pub quick: bool,
+    /// Measure nothing: fit and show what an earlier run wrote here.
+    pub from: Option<PathBuf>,
+    /// Where to write everything as JSON.
+    pub json: Option<PathBuf>,
+    /// Where to write this machine, with the costs that were fitted, as a machine file.
+    pub machine: Option<PathBuf>,
+    /// Where to write it as a page.
+    pub markdown: Option<PathBuf>,
+    /// The command line.
+    pub command: String,
+}
+
+/// All of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Report {
+    machine: MachineInfo,
+    /// When it was measured: year, month and day, in UTC.
+    date: String,
+    command: String,
+    /// What the caches of the core hold.
+    near_kib: u64,
+    /// The two CPUs are this to each other.
+    between: Between,
+    points: Vec<Point>,
+    /// One for each order.
+    fits: Vec<Fit>,
+    /// This machine as a machine file, without the costs that are fitted.
+    host: String,
+}
+
+impl Report {
+    /// The machine file.
+    fn machine_file(&self) -> Result<String> {
+        let mut machine = Machine::parse_toml(&self.host, "host")?;
+        NAME.clone_into(&mut machine.name);
+        let fit = self.fits.iter().find(|fit| fit.order == fit::KEPT);
+        let fit = fit.context("nothing was fitted")?;
+        fit::apply(fit, self.near_kib, self.between, &mut machine);
+        Ok(page::provenance(self) + &machine.to_toml())
+    }
+
+    /// Which cost a thread pays that comes from the other CPU.
+    fn moved_cost(&self) -> &'static str {
+        match self.between {
+            Between::Threads | Between::Cores => "refill_core_ns",
+            Between::Caches => "refill_cache_ns",
+            Between::Nodes => "refill_node_ns",
+        }
+    }
+}
+
+/// Measures and fits, prints, and writes what was asked for. Returns the exit code.
+///
+/// # Errors
+/// Somebody cannot be started or pinned, the caches are not known, or a file cannot be read or written.
+pub fn run(options: &Options) -> Result<i32> {
+    let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
+    let json = prepare(&options.json)?;
+    let (machine, markdown) = (prepare(&options.machine)?, prepare(&options.markdown)?);
+    let _watch = interrupt::watch();
+    let report = match &options.from {
+        Some(path) => read(path)?,
+        None => match measure_all(options) {
+            Err(_) if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
+            report => report?,
+        },
+    };
+    println!("{}", page::terminal(&report));
+    if let Some(output) = json {
+        output.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
+    }
+    if let Some(output) = machine {
+        output.write(&report.machine_file()?)?;
+    }
+    if let Some(output) = markdown {
+        output.write(&page::page(&report))?;
+    }
+    Ok(0)
+}
+
+/// What was measured before, fitted anew.
+fn read(path: &Path) -> Result<Report> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut report: Report = serde_json::from_str(&text)
+        .with_context(|| format!("{} is not what bench refill --json writes", path.display()))?;
+    report.fits = fits(&report.points, report.near_kib)?;
+    Ok(report)
+}
+
+fn fits(points: &[Point], near_kib: u64) -> Result<Vec<Fit>> {
+    Order::ALL.into_iter().map(|order| fit::fit(points, order, near_kib)).collect()
+}
+
+fn measure_all(options: &Options) -> Result<Report> {
+    let place = Place::find()?;
+    let host = Machine::from_sysfs(Path::new("/"))?;
+    let between =
+        place.other.map_or(Between::Threads, |other| Between::of(&host, place.cpu, other));
+    let points = measure::measure(&place, options.quick)?;
+    Ok(Report {
+        machine: MachineInfo::read(),
+        date: date(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / 86_400),
+        command: options.command.clone(),
+        near_kib: place.near_kib,
+        between,
+        fits: fits(&points, place.near_kib)?,
+        points,
+        host: host.to_toml(),
+    })
+}
+
+/// The day with this number, counted from 1970-01-01.
+fn date(day: u64) -> String {
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let (mut year, mut left) = (1970, day);
+    while left >= 365 + u64::from(is_leap(year)) {
+        left -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if left < days {
+            break;
+        }
+        left -= days;
+        month += 1;
+    }
+    format!("{year}-{month:02}-{:02}", left + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::measure::Event;
+    use super::*;
+
+    fn report() -> Report {
+        let mut points = Vec::new();
+        for order in Order::ALL {
+            let slope = if order == Order::Scattered { 800.0 } else { 100.0 };
+            for kib in [4, 64, 1024, 4096] {
+                for (event, constant) in
+                    [(Event::Sibling, 0.0), (Event::Stranger, 2_000.0), (Event::Moved, 9_000.0)]
+                {
+                    let per_kib = if event == Event::Sibling { 0.0 } else { slope };
+                    let cost_ns = constant + per_kib * kib as f64;
+                    points.push(Point { order, kib, event, cost_ns, ..Point::default() });
+                }
+            }
+        }
+        Report {
+            machine: MachineInfo { model: "a processor".into(), cpus: 2, ..MachineInfo::default() },
+            date: date(20_000),
+            command: "evenkeel-lab bench refill".into(),
+            near_kib: 2048,
+            between: Between::Cores,
+            fits: fits(&points, 2048).unwrap(),
+            points,
+            host: Machine::preset("small").unwrap().to_toml(),
+        }
+    }
+
+    #[test]
+    fn days_have_dates() {
+        for (day, expected) in [
+            (0, "1970-01-01"),
+            (58, "1970-02-28"),
+            (59, "1970-03-01"),
+            (11_016, "2000-02-29"),
+            (19_722, "2023-12-31"),
+            (19_723, "2024-01-01"),
+            (20_779, "2026-11-22"),
+        ] {
+            assert_eq!(date(day), expected);
+        }
+    }
+
+    #[test]
+    fn the_machine_file_has_the_costs_and_where_they_come_from() {
+        let text = report().machine_file().unwrap();
+        for part in ["# Measured on 2024-10-04: a processor, 2 CPUs", "`evenkeel-lab bench refill`"] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        let costs = Machine::parse_toml(&text, "test").unwrap().costs;
+        assert_eq!((costs.near_kib, costs.near_fetch_ns), (2048, 800));
+        assert_eq!((costs.refill_space_ns, costs.refill_core_ns), (2_000, 9_000));
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_fitted_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let mut report = report();
+        std::fs::write(path("first.json"), serde_json::to_string(&report).unwrap()).unwrap();
+        let options = Options {
+            quick: false,
+            from: Some(path("first.json")),
+            json: Some(path("second.json")),
+            machine: Some(path("machine.toml")),
+            markdown: Some(path("page.md")),
+            command: String::new(),
+        };
+        assert_eq!(run(&options).unwrap(), 0);
+        let second = read(&path("second.json")).unwrap();
+        assert_eq!(second, report);
+        let machine = std::fs::read_to_string(path("machine.toml")).unwrap();
+        assert_eq!(machine, report.machine_file().unwrap());
+        let page = std::fs::read_to_string(path("page.md")).unwrap();
+        assert!(page.contains("| scattered | stranger | 64 |"), "{page}");
+        assert!(page.contains("800 ns for each KiB"), "{page}");
+        // A larger cache holds a point more.
+        report.near_kib = 4096;
+        std::fs::write(path("first.json"), serde_json::to_string(&report).unwrap()).unwrap();
+        assert_eq!(read(&path("first.json")).unwrap().fits[0].points, 8);
+    }
+}

@@ -1,0 +1,151 @@
+//! What was measured and fitted, for people: tables, and a page that is a pure function of the JSON.
+
+use std::fmt::{self, Write as _};
+
+use super::fit::Fit;
+use super::measure::Point;
+use super::{Report, fit};
+use crate::stats::Verdict;
+
+const HEADER: [&str; 9] = [
+    "lines",
+    "after",
+    "KiB",
+    "walk, us",
+    "refill, us",
+    "95 % interval",
+    "ns a KiB",
+    "model, us",
+    "verdict",
+];
+
+fn us(ns: f64) -> String {
+    format!("{:.2}", ns / 1e3)
+}
+
+fn cells(report: &Report, point: &Point) -> Vec<String> {
+    let Point { order, kib, event, cost_ns, ci95_ns: [lo, hi], walk_ns, verdict, .. } = point;
+    let fit = report.fits.iter().find(|fit| fit.order == *order);
+    let model = fit.and_then(|fit| fit.model_ns(*event, *kib, report.near_kib));
+    let verdict = match verdict {
+        Some(Verdict::Worse) => "longer",
+        Some(Verdict::Better) => "shorter",
+        Some(Verdict::Undecided) | None => "undecided",
+    };
+    vec![
+        order.name().to_owned(),
+        event.name().to_owned(),
+        kib.to_string(),
+        us(*walk_ns),
+        us(*cost_ns),
+        format!("{} - {}", us(*lo), us(*hi)),
+        format!("{:.0}", cost_ns / *kib as f64),
+        model.map_or_else(|| "-".to_owned(), us),
+        verdict.to_owned(),
+    ]
+}
+
+fn sentence(fit: &Fit) -> String {
+    let Fit { order, refill_space_ns, near_fetch_ns, points, residual, worst, .. } = fit;
+    let moved = match fit.refill_moved_ns {
+        Some(ns) => format!("{ns:.0} ns after another CPU, "),
+        None => String::new(),
+    };
+    format!(
+        "{}: {refill_space_ns:.0} ns after another address space, {moved}and {near_fetch_ns:.0} ns for each \
+         KiB ({points} points; root mean square of the relative errors {:.1} %, the largest {:+.1} %)",
+        order.name(),
+        100.0 * residual,
+        100.0 * worst
+    )
+}
+
+/// For the terminal.
+pub fn terminal(report: &Report) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY).set_header(HEADER);
+    table.add_rows(report.points.iter().map(|point| cells(report, point)));
+    let fits: Vec<String> = report.fits.iter().map(sentence).collect();
+    format!("{table}\n\n{}", fits.join("\n"))
+}
+
+/// What the machine file says of itself, as comments.
+pub fn provenance(report: &Report) -> String {
+    let Report { machine, date, command, .. } = report;
+    let mut text = format!(
+        "# The host, as the simulator has it: what refilling caches costs was measured there and fitted.\n\
+         # Written by `{command}`; do not edit.\n\
+         # Measured on {date}: {}, {} CPUs, Linux {}; {}.\n",
+        machine.model,
+        machine.cpus,
+        machine.kernel,
+        disturbance(report)
+    );
+    for fit in &report.fits {
+        let is_kept = fit.order == fit::KEPT;
+        let kept = if is_kept { "taken" } else { "not taken, for comparison" };
+        let _ = writeln!(text, "# Lines {} ({kept}).", sentence(fit));
+    }
+    text
+}
+
+/// How quiet it was.
+fn disturbance(report: &Report) -> String {
+    let worst = report.points.iter().map(|point| point.foreign_pct).fold(0.0, f64::max);
+    format!("in the most disturbed median turn other programs took {worst:.1} % of the CPU time")
+}
+
+/// The page.
+pub fn page(report: &Report) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_page(&mut text, report);
+    text
+}
+
+fn write_page(text: &mut String, report: &Report) -> fmt::Result {
+    let Report { machine, date, command, near_kib, .. } = report;
+    writeln!(text, "# Benchmarks: what it costs to refill caches\n")?;
+    writeln!(text, "Measured and written by `{command}` on {date}; do not edit.\n")?;
+    write!(text, "{}", machine.markdown())?;
+    writeln!(text, "- {}\n", disturbance(report))?;
+    writeln!(
+        text,
+        "A thread walks over memory of so many KiB: every line of 64 bytes once, each found in the one before, \
+         and written to. Then, on the same CPU, *sibling*: a thread of the same address space does the same \
+         with the same memory; *stranger*: a process with another address space walks over {} KiB, twice what \
+         the core's own caches hold ({near_kib} KiB); or *moved*: the thread itself goes to another CPU, walks \
+         there, and comes back to a CPU that has seen {} KiB of something else. *Refill* is what the next walk \
+         takes more than one after nothing of that.\n",
+        2 * near_kib,
+        2 * near_kib
+    )?;
+    writeln!(
+        text,
+        "Of the walks of a turn the tenth part is shorter than the one that counts: other programs, \
+         interrupts and other guests of the host only ever make a walk longer. Turns alternate, and those in \
+         which other programs took more than 5 % of the CPU time are repeated (but no more than every other one in all); shown are the medians of the \
+         turns with their 95 % interval. *Longer*: by a paired t test with Holm's correction over all rows.\n"
+    )?;
+    writeln!(text, "## The model\n")?;
+    writeln!(
+        text,
+        "The simulator's machine has three numbers for it: `refill_space_ns`, one for another CPU (here \
+         `{}`), and `near_fetch_ns` for each KiB of a program's memory, if the core's own caches hold it \
+         (`near_kib`, as sysfs says): what they do not is fetched in every pass anyway. They are fitted to the points up to {near_kib} KiB by least squares of \
+         relative errors; siblings cost nothing there. Lines that are walked {} are what \
+         `product/machine/presets/measured.toml` has; real programs are between the two.\n",
+        report.moved_cost(),
+        fit::KEPT.name()
+    )?;
+    for fit in &report.fits {
+        writeln!(text, "- {}", sentence(fit))?;
+    }
+    writeln!(text, "\n## All points\n")?;
+    writeln!(text, "| {} |", HEADER.join(" | "))?;
+    writeln!(text, "| --- | --- |{}", " ---: |".repeat(6) + " --- |")?;
+    for point in &report.points {
+        writeln!(text, "| {} |", cells(report, point).join(" | "))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! The command line of the laboratory: `evenkeel-lab` in its parts. The executable (`main.rs`) calls
+//! [`main`]; the project's tests parse the commands of the docs by [`cli`].
+
+mod bench;
+pub mod cli;
+mod sim;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{CommandFactory, Parser};
+use evenkeel::terminal;
+
+use crate::cli::{Cli, Command};
+
+/// Runs the command that this process was started for.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    terminal::start_logging(cli.verbose);
+    terminal::exit_code("evenkeel-lab", dispatch(cli))
+}
+
+fn dispatch(cli: Cli) -> Result<i32> {
+    if matches!(cli.command, Command::Sim(_) | Command::Replay(_)) {
+        terminal::end_at_a_broken_pipe();
+    }
+    match cli.command {
+        Command::Sim(args) => sim::main(*args),
+        Command::Replay(args) => sim::run_replay(&args),
+        Command::Bench(args) => bench::main(args),
+        Command::Noise(args) => bench::noise(args),
+        Command::Repro(args) => bench::repro(args),
+        Command::Generate(args) => evenkeel::generate::main(Cli::command(), &args),
+    }
+}

@@ -1,0 +1,374 @@
+//! `evenkeel-lab sim` and `replay`: from flags to a simulation. What it does is in the crate of its name.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use comfy_table::{Table, presets};
+use evenkeel_bench::output::Output;
+use evenkeel_bench::report::MachineInfo;
+use evenkeel_bench::stats::Verdict;
+use evenkeel_capability::{LagParameters, Policy};
+use evenkeel_keel::tape::Tape;
+use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
+use evenkeel_machine::{Costs, Machine, PRESETS};
+use evenkeel_sim::program::{Interrupts, Thief, Workload};
+use evenkeel_sim::{
+    FaultPlan, Figure, Grid, Report, Row, STRICT, Scheduler, Simulation, Speed, SpeedAim, Swept,
+    TORTURE, Workers, bench, compare_rows, history, picture, read_rows, replay, sweep, trace, work,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::bench::command_line;
+use crate::cli::{
+    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart,
+    SimReplayArgs, SimRunArgs, SimSweepArgs,
+};
+
+/// Exit code when a rule was broken, or the scheduler would have been thrown out.
+const BROKEN: i32 = 1;
+
+/// Runs the part that was asked for. Returns the exit code.
+///
+/// # Errors
+/// The machine, the workload or a flag makes no sense, or a file cannot be written.
+pub fn main(args: SimArgs) -> Result<i32> {
+    match args.part {
+        SimPart::Run(args) => run(&args),
+        SimPart::Sweep(args) => run_sweep(&args),
+        SimPart::Compare(args) => compare(&args),
+        SimPart::Bench(args) => run_bench(&args),
+    }
+}
+
+fn machine(name: &str, costs: &CostArgs) -> Result<Machine> {
+    let mut machine = if name == "host" {
+        Machine::from_sysfs(Path::new("/"))?
+    } else if PRESETS.contains(&name) || !Path::new(name).exists() {
+        Machine::preset(name).map_err(|why| anyhow!("{why}; and there is no file of that name"))?
+    } else if Path::new(name).extension().is_some_and(|ending| ending == "xml") {
+        Machine::from_hwloc(Path::new(name))?
+    } else {
+        Machine::from_toml(Path::new(name))?
+    };
+    if costs.no_costs {
+        machine.costs = Costs::none();
+    }
+    for cost in &costs.costs {
+        let Some((cost, value)) = cost.split_once('=') else {
+            bail!("--cost {cost}: expected NAME=VALUE, with one of {}", Costs::NAMES.join(", "));
+        };
+        let value = value.parse().with_context(|| format!("--cost {cost}={value}"))?;
+        machine.costs.set(cost, value, name)?;
+    }
+    Ok(machine)
+}
+
+/// All combinations of the policies that were given.
+fn schedulers(args: &PolicyArgs) -> Result<Vec<Scheduler>> {
+    if args.fifo {
+        return Ok(vec![Scheduler::Fifo]);
+    }
+    fn or_default<T: Copy + Default>(given: &[T]) -> Vec<T> {
+        if given.is_empty() { vec![T::default()] } else { given.to_vec() }
+    }
+    if let (Some(parts), false) = (args.parts.first(), args.balance.contains(&Balance::Capability))
+    {
+        bail!("--parts {parts}: only --balance capability has parts");
+    }
+    let mut all = Vec::new();
+    for order in or_default(&args.order) {
+        for gate in or_default(&args.gate) {
+            for balance in or_default(&args.balance) {
+                // `count` has no parts: it is there once.
+                let parts = match balance {
+                    Balance::Count => vec![Parts::default()],
+                    Balance::Capability => or_default(&args.parts),
+                };
+                for parts in parts {
+                    for slice in or_default(&args.slice_us) {
+                        let mut options =
+                            Options { order, gate, balance, parts, slice, ..Options::default() };
+                        if args.ias_auto {
+                            options.check_order("--ias-auto")?;
+                            options.ias.auto = true;
+                        }
+                        for knob in &args.knobs {
+                            let Some((name, value)) = knob.split_once('=') else {
+                                bail!("--knob {knob}: expected NAME=VALUE, like zone=warm-high");
+                            };
+                            options.set_parameter(name, value)?;
+                        }
+                        all.push(Scheduler::Keel(options));
+                    }
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// How all programs aggregate, if they do.
+fn aggregation(args: &PolicyArgs) -> Result<Option<Aggregation>> {
+    let Some(bonus) = args.bonus else { return Ok(None) };
+    if !args.order.contains(&Order::Ias) {
+        bail!("--bonus: only --order ias prefers siblings");
+    }
+    let (bonus_type, bonus_value) = bonus.type_and_value();
+    Ok(Some(Aggregation { pid: 0, agg: 1, bonus_type, bonus_value, limit: 0 }))
+}
+
+fn run(args: &SimRunArgs) -> Result<i32> {
+    let machine = machine(&args.machine, &args.costs)?;
+    let mut scheduler = match &schedulers(&args.policies)?[..] {
+        [one] => one.clone(),
+        several => bail!("{} combinations of policies: `sim sweep` runs them all", several.len()),
+    };
+    if let (Some(path), Scheduler::Keel(options)) = (&args.keel, &scheduler) {
+        scheduler = built(options, path)?;
+    }
+    let mut workload = Workload::by_name(&args.workload, args.seed)?;
+    workload.thieves.extend(args.thieves.iter().map(|theft| Thief {
+        cpu: theft.cpu,
+        run_ns: theft.run_ns,
+        period_ns: theft.period_ns,
+        from_ns: theft.period_ns,
+    }));
+    workload.interrupts.extend(args.interrupts.iter().map(|theft| Interrupts {
+        cpu: theft.cpu,
+        run_ns: theft.run_ns,
+        period_ns: theft.period_ns,
+    }));
+    workload.aggregate(aggregation(&args.policies)?);
+    workload.together = args.policies.groups.clone();
+    workload.check(&machine)?;
+    let json = args.json.as_deref().map(Output::prepare).transpose()?;
+    let svg = args.svg.as_deref().map(Output::prepare).transpose()?;
+    let faults = if args.faults { FaultPlan::ALL } else { FaultPlan::default() };
+    let simulation = Simulation {
+        machine,
+        scheduler,
+        balancer: args.balancer.then(|| Policy::Lag(LagParameters::default())),
+        workload: Arc::new(workload),
+        faults,
+        seed: args.seed,
+        limits: Some(if args.faults { TORTURE } else { STRICT }),
+        records: args.perfetto.is_some() || args.svg.is_some(),
+        max_events: args.max_events,
+    };
+    let outcome = match &args.tape {
+        None => simulation.run()?,
+        Some(path) => {
+            let (outcome, tape) = simulation.record()?;
+            tape.write(path)?;
+            outcome
+        }
+    };
+    let report = Report::new(&simulation, &outcome);
+    if let Some(path) = &args.perfetto {
+        std::fs::write(path, trace(&outcome.record, &simulation.workload))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(output) = svg {
+        let title = format!("{} on {} under {}", report.workload, report.machine, report.scheduler);
+        let svg = picture(&outcome.record, outcome.time_ns, &simulation.workload, &title);
+        output.write(&svg)?;
+    }
+    if let Some(output) = json {
+        output.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
+    }
+    print!("{report}");
+    if report.is_good() {
+        return Ok(0);
+    }
+    let mut stderr = std::io::stderr();
+    if let Some(end) = &report.end {
+        let _ = writeln!(stderr, "{}evenkeel: {end}", outcome.dump);
+    }
+    let _ = write!(stderr, "{}", history(&outcome, &simulation.workload));
+    let _ =
+        writeln!(stderr, "evenkeel: the same command, with --seed {}, does it again", args.seed);
+    Ok(BROKEN)
+}
+
+/// Those of a sweep.
+fn sweep_schedulers(args: &SimSweepArgs) -> Result<Vec<Scheduler>> {
+    let all = schedulers(&args.policies)?.into_iter();
+    all.map(|scheduler| match (&args.keel, scheduler) {
+        (Some(path), Scheduler::Keel(options)) => built(&options, path),
+        (_, scheduler) => Ok(scheduler),
+    })
+    .collect()
+}
+
+fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
+    let machines = args.machines.iter().map(|name| machine(name, &args.costs));
+    let grid = Grid {
+        workloads: args.workloads.clone(),
+        machines: machines.collect::<Result<_>>()?,
+        schedulers: sweep_schedulers(args)?,
+        aggregation: aggregation(&args.policies)?,
+        together: args.policies.groups.clone(),
+        seeds: 1..args.seeds + 1,
+    };
+    if args.worker {
+        work(&grid, std::io::stdin().lock(), std::io::stdout().lock())?;
+        return Ok(0);
+    }
+    let jobs =
+        args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    // The same command once more, which finds the same grid.
+    let program = std::env::current_exe().context("cannot find this program's file")?;
+    let worker = || {
+        let mut command = Command::new(&program);
+        command.args(std::env::args_os().skip(1)).arg("--worker");
+        command
+    };
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left") {
+        bar.set_style(style);
+    }
+    let workers = Workers::Processes(jobs, &worker);
+    let Swept { done, lost } = sweep(&grid, args.shard, workers, &args.out, |done, of| {
+        bar.set_length(of as u64);
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+    let rows = read_rows(&args.out)?;
+    let bad: Vec<&Row> = rows.iter().filter(|row| !row.report.is_good()).collect();
+    println!(
+        "{done} runs; {} rows in {}, {} of them bad",
+        rows.len(),
+        args.out.display(),
+        bad.len()
+    );
+    for Row { report, .. } in bad.iter().take(10) {
+        let why = report.end.iter().chain(&report.violations).next();
+        println!(
+            "{} on {} under {}, seed {}: {}",
+            report.workload,
+            report.machine,
+            report.scheduler,
+            report.seed,
+            why.map_or("", |why| why)
+        );
+    }
+    for lost in &lost {
+        println!("{lost}");
+    }
+    if !lost.is_empty() {
+        println!("{} lost; the same command tries again", lost.len());
+    }
+    Ok(if bad.is_empty() && lost.is_empty() { 0 } else { BROKEN })
+}
+
+fn compare(args: &SimCompareArgs) -> Result<i32> {
+    let figure = match args.by {
+        FigureName::Tat => Figure::Tat,
+        FigureName::Response => Figure::Response,
+        FigureName::Makespan => Figure::Makespan,
+        FigureName::Slowdown => Figure::Slowdown,
+    };
+    let rows = compare_rows(&read_rows(&args.before)?, &read_rows(&args.after)?, figure);
+    if rows.is_empty() {
+        bail!("nothing is in both: sweep the same workloads and machines");
+    }
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
+        "workload",
+        "machine",
+        "before",
+        "after",
+        "pairs",
+        "before / after",
+        "verdict",
+    ]);
+    for row in &rows {
+        let ratio = &row.judged.comparison.ratio;
+        let verdict = match row.judged.verdict {
+            Verdict::Better => "better",
+            Verdict::Worse => "worse",
+            Verdict::Undecided => "undecided",
+        };
+        table.add_row([
+            row.workload.clone(),
+            row.machine.clone(),
+            row.before.clone(),
+            row.after.clone(),
+            row.judged.comparison.pairs.to_string(),
+            format!("{:.4} ({:.4} - {:.4})", ratio.median, ratio.lo, ratio.hi),
+            verdict.to_owned(),
+        ]);
+    }
+    println!("{table}");
+    Ok(0)
+}
+
+/// The keel as somebody else has built it.
+fn built(options: &Options, path: &Path) -> Result<Scheduler> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Scheduler::Built(options.clone(), bytes.into()))
+}
+
+pub fn run_replay(args: &SimReplayArgs) -> Result<i32> {
+    let tape = Tape::read(&args.tape)?;
+    let scheduler = match &args.keel {
+        Some(path) => built(&Options::default(), path)?,
+        None => Scheduler::Keel(Options::default()),
+    };
+    let replayed = replay(&tape, &scheduler)?;
+    println!("{} under {}: {replayed}", args.tape.display(), tape.scheduler);
+    Ok(if replayed.difference.is_none() { 0 } else { BROKEN })
+}
+
+fn run_bench(args: &SimBenchArgs) -> Result<i32> {
+    let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
+    let (json, markdown) = (prepare(&args.json)?, prepare(&args.markdown)?);
+    let dir = tempfile::tempdir().context("cannot make a directory for the rows of a sweep")?;
+    let program = std::env::current_exe().context("cannot find this program's file")?;
+    let worker = |words: &[&OsStr]| {
+        let mut command = Command::new(&program);
+        command.args(["sim", "sweep"]).args(words).arg("--worker");
+        command
+    };
+    let speeds = bench(dir.path(), worker, |what| {
+        if !args.quiet {
+            let _ = writeln!(std::io::stderr(), "measuring: {what}");
+        }
+    })?;
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(Speed::HEADER);
+    table.add_rows(speeds.speeds.iter().map(Speed::cells));
+    if !args.quiet {
+        println!("{table}");
+        println!("a pass of the reference loop: {:.2} ns", speeds.reference_ns);
+        println!(
+            "{} threads at once: {:.2}x the reference loops of one",
+            speeds.jobs, speeds.reference_gain
+        );
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.set_header(SpeedAim::HEADER);
+        table.add_rows(speeds.aims().iter().map(SpeedAim::cells));
+        println!("{table}");
+    }
+    if let Some(output) = json {
+        output.write(&(serde_json::to_string_pretty(&speeds)? + "\n"))?;
+    }
+    if let Some(output) = markdown {
+        let machine = MachineInfo::read();
+        output.write(&format!(
+            "# Benchmarks: the simulator\n\nMeasured and written by `{}`; do not edit. On {}, {} CPUs, \
+             Linux {}.\n\n{}",
+            command_line(),
+            machine.model,
+            machine.cpus,
+            machine.kernel,
+            speeds.markdown()
+        ))?;
+    }
+    Ok(0)
+}

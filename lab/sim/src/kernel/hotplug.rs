@@ -1,0 +1,196 @@
+//! CPUs come and go. The kernel ends a scheduler that does not handle that itself with a request to
+//! be restarted, and product/keel does so: with the machine read anew, nothing else kept.
+
+use evenkeel_invariants::{IDLE, Left, What};
+use evenkeel_keel::Image;
+
+use crate::dsq::Dsq;
+use crate::mask::Mask;
+use crate::observe::Reason;
+
+use super::{End, GLOBAL_ID, Kernel, Life, kfuncs};
+
+/// `SCX_TASK_QUEUED`.
+const QUEUED: u32 = 1;
+
+impl Kernel {
+    /// The scheduler is told of the machine, the cgroups and nothing else; tasks are none yet.
+    pub(super) fn start_scheduler(&mut self) {
+        self.instance.host.hazards = 0;
+        let error = self.call_init();
+        if error != 0 {
+            self.broken(format!("init failed with error {error}"));
+        }
+        for group in 0..self.groups.len() {
+            let error = self.call_group_init(group);
+            if error != 0 {
+                self.broken(format!("cgroup_init failed with error {error}"));
+            }
+        }
+        for aggregation in &self.workload.aggregations {
+            // The keel's name of an address space is its number here, and so is its process's.
+            self.instance.aggregate(u64::from(aggregation.pid), &aggregation.record());
+        }
+        self.tell_again();
+        if self.workload.together.is_some() {
+            self.set_roles();
+        }
+        if self.watches_capabilities() {
+            self.watch_capabilities();
+        }
+        self.instance.host.hazards = self.hazards.bits();
+    }
+
+    /// The workload's own groups of CPUs, in place of those that share a cache.
+    fn set_roles(&mut self) {
+        let record = Image::role_record(&self.workload.roles(&self.machine));
+        if let Err(why) = self.instance.set_record("roles", &record) {
+            self.end = Some(End::Host(why.to_string()));
+        }
+    }
+
+    /// A CPU comes or goes. The last one stays.
+    pub(super) fn hotplug(&mut self, cpu: u32, online: bool) {
+        let is_last = !online && self.online.count() <= 1;
+        if !self.layout.has(cpu) || self.online.has(cpu) == online || is_last {
+            return;
+        }
+        let queued = self.end_scheduler();
+        if let Some(known) = self.machine.cpus.iter_mut().find(|known| known.id == cpu) {
+            known.online = online;
+        }
+        if online {
+            self.online.set(cpu);
+        } else {
+            self.empty(cpu);
+            self.online.clear(cpu);
+            self.idle.clear(cpu, &self.layout, &self.online);
+        }
+        self.cpus[cpu as usize].online = online;
+        self.cpus[cpu as usize].since = self.now;
+        self.restart(&queued);
+        if online {
+            self.set_idle(cpu);
+            self.resched(cpu, cpu);
+        }
+        self.idle.update_core(cpu, &self.layout, &self.online);
+        self.siblings_changed(cpu);
+        self.observer.restarts += 1;
+        self.observer.idle_cpus(online);
+    }
+
+    /// All tasks leave the scheduler. Returns who wants to run.
+    fn end_scheduler(&mut self) -> Vec<u32> {
+        self.instance.host.hazards = 0;
+        let mut queued = Vec::new();
+        for task in 0..self.tasks.len() as u32 {
+            let t = &self.tasks[task as usize];
+            let (life, cpu) = (t.life, t.raw.cpu);
+            if matches!(life, Life::Waits | Life::Runs) {
+                self.dequeue(task, 0);
+                queued.push(task);
+            }
+            if !matches!(life, Life::New | Life::Dead) {
+                self.call_exit_task(task, cpu);
+            }
+            self.tasks[task as usize].raw.storage = std::ptr::null_mut();
+            self.tasks[task as usize].direct = None;
+        }
+        self.observer.add_counters(self.instance.counters());
+        queued
+    }
+
+    /// Nobody runs on the CPU any more.
+    fn empty(&mut self, cpu: u32) {
+        self.update(cpu);
+        let c = &mut self.cpus[cpu as usize];
+        c.thieves.clear();
+        c.planned = None;
+        c.overhead_ns = 0;
+        c.resched = false;
+        c.space = None;
+        let (prev, thief) = (c.curr.take(), c.thief.take());
+        if prev.is_none() && thief.is_none() {
+            return;
+        }
+        if let Some(prev) = prev {
+            self.tasks[prev as usize].life = Life::Waits;
+        }
+        self.occupy(cpu, None);
+        let left = if prev.is_some() { Left::Runnable } else { Left::Asleep };
+        let (prev, charged_ns) = self.account_of(cpu, prev, thief);
+        self.tell(cpu, What::Switch { prev, left, charged_ns, next: IDLE });
+    }
+
+    /// A fresh scheduler takes over.
+    fn restart(&mut self, queued: &[u32]) {
+        let usage = (self.instance.host.calls, self.instance.host.scanned);
+        match self.scheduler.load(&self.machine, kfuncs::FUNCTIONS) {
+            Ok(instance) => {
+                self.instance = instance;
+                self.lockup.set_scheduler(&mut self.instance);
+            }
+            Err(why) => {
+                self.end = Some(super::End::Host(why.to_string()));
+                return;
+            }
+        }
+        (self.instance.host.calls, self.instance.host.scanned) = usage;
+        self.dsqs = vec![(GLOBAL_ID, Dsq::default())];
+        for c in &mut self.cpus {
+            c.local.clear();
+            c.released = false;
+        }
+        self.start_scheduler();
+        self.instance.host.hazards = 0;
+        for task in 0..self.tasks.len() as u32 {
+            let t = &self.tasks[task as usize];
+            if matches!(t.life, Life::New | Life::Dead) {
+                continue;
+            }
+            let cpu = t.raw.cpu;
+            if !self.call_init_task(task, false, cpu) {
+                self.broken(format!("init_task failed for {}", self.name(task)));
+            }
+            self.call_enable(task, cpu);
+        }
+        for task in queued {
+            self.take_over(*task);
+        }
+        // Whoever idles may have been given something.
+        for cpu in 0..self.cpus.len() as u32 {
+            let c = &self.cpus[cpu as usize];
+            if c.online && c.curr.is_none() && c.thief.is_none() {
+                self.resched(cpu, cpu);
+            }
+        }
+        self.instance.host.hazards = self.hazards.bits();
+    }
+
+    /// A task that wants to run comes under the fresh scheduler.
+    fn take_over(&mut self, task: u32) {
+        let t = &mut self.tasks[task as usize];
+        t.reason = Reason::Change;
+        t.queue = super::Queue::None;
+        let cpu = t.raw.cpu;
+        if t.life == Life::Waits {
+            if !self.may_run_here(task, cpu) {
+                let cpu = self.fallback(task, cpu);
+                self.move_to_cpu(task, cpu);
+            }
+            let cpu = self.tasks[task as usize].raw.cpu;
+            self.enqueue(task, 0, cpu);
+            return;
+        }
+        t.raw.flags |= QUEUED;
+        self.do_enqueue(task, 0, cpu);
+        self.unlink(task);
+        self.call_running(task, cpu);
+        self.arm(cpu);
+    }
+
+    /// All CPUs that there are, online or not.
+    pub(super) fn present(&self) -> Mask {
+        Mask::from(&self.machine.present())
+    }
+}

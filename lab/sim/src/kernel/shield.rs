@@ -1,0 +1,74 @@
+//! What product/keel does about shielded CPUs while the keel runs: it tells it which, and has a thread
+//! of its own run where somebody is to leave and is alone.
+
+use std::time::Duration;
+
+use evenkeel_invariants::{Left, What};
+use evenkeel_keel::{Image, Shield};
+
+use crate::event::Event;
+use crate::program::Change;
+use crate::scheduler::Scheduler;
+
+use super::{End, Kernel, STOPPER, thief_tid};
+
+/// Between two looks.
+pub(super) const INTERVAL_NS: u64 = Duration::from_millis(100).as_nanos() as u64;
+
+impl Kernel {
+    /// The CPUs that are shielded now.
+    pub(super) fn shield(&self) -> Option<&Shield> {
+        self.scheduler.options().map(|options| &options.shield)
+    }
+
+    /// Whether some ever are.
+    pub(super) fn is_ever_shielded(&self) -> bool {
+        let shields = |(_, change): &(u64, Change)| matches!(change, Change::Shield(_));
+        self.shield().is_some_and(|shield| !shield.is_none())
+            || self.workload.changes.iter().any(shields)
+    }
+
+    /// Others are from now on, for a scheduler that is loaded anew, too.
+    pub(super) fn set_shield(&mut self, shield: &Shield) {
+        let (Scheduler::Keel(options) | Scheduler::Exact(options) | Scheduler::Built(options, _)) =
+            &mut self.scheduler
+        else {
+            return;
+        };
+        options.shield = shield.clone();
+        let set = Image::new(&self.machine, options)
+            .map_err(Into::into)
+            .and_then(|image| self.instance.set_record("tunables", &image.tunables));
+        if let Err(why) = set {
+            self.end = Some(End::Host(why.to_string()));
+        }
+        self.tell_shield();
+    }
+
+    /// An interval is over.
+    pub(super) fn relief_event(&mut self) {
+        if self.wants_to_be_alone(Event::Relief) {
+            return;
+        }
+        let shielded: Vec<u32> =
+            self.shield().into_iter().flat_map(|shield| shield.cpus().iter()).collect();
+        for cpu in shielded {
+            if self.online.has(cpu) && self.instance.lodges(cpu) {
+                self.while_stopped(cpu, |_| {});
+            }
+        }
+        self.agenda.plan(self.now + INTERVAL_NS, Event::Relief);
+    }
+
+    /// Does something while a thread of the kernel's own, or one that is pinned there, has the CPU.
+    pub(super) fn while_stopped(&mut self, cpu: u32, step: impl FnOnce(&mut Self)) {
+        self.wait_for(cpu);
+        self.cpus[cpu as usize].thieves.insert(0, STOPPER);
+        self.tell(cpu, What::Wakeup { task: thief_tid(STOPPER, cpu) });
+        self.schedule(cpu, Left::Runnable);
+        step(self);
+        self.wait_for(cpu);
+        self.cpus[cpu as usize].thieves.retain(|thief| *thief != STOPPER);
+        self.schedule(cpu, Left::Runnable);
+    }
+}

@@ -1,0 +1,118 @@
+//! The helper thread of the order `ias` in the whole keel: what it finds by itself is nearly as good as
+//! the best fixed bonus, and it harms nobody. (`evenkeel-lab repro 003` judges it by more.)
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::Sim;
+use evenkeel_keel::{Aggregation, Options, Order, Tuning, Why};
+use evenkeel_machine::Machine;
+use evenkeel_sim::Outcome;
+use evenkeel_sim::program::Workload;
+
+/// Two CPUs; how long it takes to fill what is nearer than that after another space.
+fn machine(refill_us: u64) -> Machine {
+    let mut machine = Machine::preset("small").unwrap();
+    machine.costs.refill_space_ns = refill_us * 1_000;
+    if refill_us == 0 {
+        machine.costs.space_ns = 0;
+    }
+    machine
+}
+
+enum Bonus {
+    None,
+    Fixed(u64),
+    Auto,
+}
+
+fn run(workload: &str, machine: &Machine, bonus: Bonus) -> Outcome {
+    let mut options = Options { order: Order::Ias, ..Options::default() };
+    options.ias.auto = matches!(bonus, Bonus::Auto);
+    let mut workload = Workload::by_name(workload, 1).unwrap();
+    if let Bonus::Fixed(bonus_value) = bonus {
+        let how = Aggregation { pid: 0, agg: 1, bonus_type: 1, bonus_value, limit: 0 };
+        workload.aggregate(Some(how));
+    }
+    Sim { workload, ..Sim::keel_with(machine.clone(), options) }.run()
+}
+
+/// At most so much behind the best fixed bonus, and behind none.
+fn is_good(workload: &str, machine: &Machine) {
+    let fixed = [1, 4, 16, 64].map(|times| run(workload, machine, Bonus::Fixed(times)).time_ns);
+    let none = run(workload, machine, Bonus::None).time_ns;
+    let best = fixed.into_iter().fold(none, u64::min) as f64;
+    let auto = run(workload, machine, Bonus::Auto).time_ns as f64;
+    let (by_best, by_none) = (auto / best, auto / none as f64);
+    println!("{workload}: {by_best:.4} of the best, {by_none:.4} of none");
+    assert!(by_best <= 1.05 && by_none <= 1.01, "{workload}: {by_best} {by_none}");
+}
+
+/// What was decided, trials left out.
+fn decisions(outcome: &Outcome) -> Vec<Tuning> {
+    let changes = outcome.changes.iter().map(|(_, change)| *change);
+    changes.filter(|change| !matches!(change.why, Why::Tried { .. })).collect()
+}
+
+/// By these its constants were chosen, among others: where a switch to another address space is dear
+/// whatever it uses.
+#[test]
+fn it_is_nearly_as_good_as_the_best_fixed_bonus_where_it_was_made() {
+    for (workload, refill_us) in [
+        ("groups:programs=6,threads=8,work=2ms,rounds=4000,pause=1ms", 200),
+        ("groups:programs=4,threads=16,work=3ms,rounds=2000,pause=2ms", 1_000),
+        ("groups:programs=3,threads=30,work=4ms,rounds=2000,pause=10ms", 500),
+        ("tiers:clients=100,web=20,database=20,think=20ms,requests=2000", 1_000),
+    ] {
+        is_good(workload, &machine(refill_us));
+    }
+}
+
+/// Held out, on the machine whose costs were measured.
+#[test]
+fn it_is_nearly_as_good_as_the_best_fixed_bonus_elsewhere() {
+    for workload in [
+        "groups:programs=5,threads=10,work=1ms,rounds=4000,pause=1ms,kib=1400",
+        "tiers:clients=90,web=24,database=36,think=15ms,work=600us,query=600us,requests=1500,web_kib=1500,\
+         database_kib=1500",
+    ] {
+        is_good(workload, &Machine::preset("measured").unwrap());
+    }
+}
+
+#[test]
+fn where_siblings_share_nothing_it_harms_nobody() {
+    let workload = "groups:programs=6,threads=8,work=2ms,rounds=2000,pause=1ms";
+    let auto = run(workload, &machine(0), Bonus::Auto);
+    let none = run(workload, &machine(0), Bonus::None);
+    assert!(!auto.changes.is_empty(), "nothing was tried");
+    assert!(auto.time_ns as f64 <= 1.01 * none.time_ns as f64);
+}
+
+#[test]
+fn who_waits_for_io_most_of_the_time_is_left_alone() {
+    let workload = "groups:programs=6,threads=4,work=200us,rounds=2000,pause=20ms";
+    let auto = run(workload, &machine(200), Bonus::Auto);
+    assert_eq!(decisions(&auto), []);
+    assert_eq!(auto.time_ns, run(workload, &machine(200), Bonus::None).time_ns);
+}
+
+#[test]
+fn threads_that_never_sleep_show_nothing() {
+    let workload = "groups:programs=4,threads=4,work=20s,rounds=1,pause=0ms";
+    let auto = run(workload, &machine(200), Bonus::Auto);
+    assert_eq!(auto.changes, []);
+    assert_eq!(auto.hash, run(workload, &machine(200), Bonus::None).hash);
+}
+
+#[test]
+fn it_says_what_it_found_and_why() {
+    let workload = "groups:programs=4,threads=16,work=3ms,rounds=1000,pause=2ms";
+    let auto = run(workload, &machine(1_000), Bonus::Auto);
+    let better = |change: &Tuning| {
+        change.multiplier == 64
+            && matches!(change.why, Why::Better { than: 0, gain_pct } if gain_pct > 1.0)
+    };
+    assert!(decisions(&auto).iter().any(better), "{:?}", decisions(&auto));
+}

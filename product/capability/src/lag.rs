@@ -1,0 +1,209 @@
+//! The default policy: every task carries the effective capability it has received; the one
+//! furthest behind gets the most capable CPU next.
+//!
+//! Three steps an interval, each of which moves as little as it can:
+//!
+//! 1. *Room* (`lag/room.rs`): a task moves to another CPU when the program gets clearly more of
+//!    the machine that way (a CPU shared with a hog is better than an idle half), or as much while
+//!    the task gets clearly more. CPUs get unequal numbers of tasks when that equalises ECPT (3:1,
+//!    not only 2:2).
+//! 2. *Lag* (`lag/exchange.rs`): a task that is behind changes places with one that is ahead on a
+//!    faster CPU, when the lag is worth the two moves.
+//!
+//! Both look within a NUMA node first: on another one than its own a task keeps less of its pace, so
+//! what is to be had there must be so much more.
+//!
+//! 3. *Interval*: the faster the lag grows, and the nearer the end of a phase (`lag/phases.rs`), the
+//!    sooner the next look; at rest one second.
+//!
+//! A lag is made up for only within a phase (`lag/memory.rs`): when tasks have slept and wake again
+//! (a barrier), all start level. A task that sleeps more often than it could be moved gains
+//! nothing by being moved, so it only counts; where most are of that kind, nothing is exchanged.
+
+mod exchange;
+mod memory;
+mod phases;
+mod room;
+mod slots;
+
+pub(crate) use memory::LagState;
+
+use crate::plan::{Plan, Reason};
+use crate::snapshot::Snapshot;
+use slots::{Deal, above};
+
+/// What can be tuned. Every default is from measurements on the host (`evenkeel-lab bench capability`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LagParameters {
+    /// Shortest interval, in nanoseconds.
+    pub min_interval_ns: u64,
+    /// Longest interval, used at rest, in nanoseconds; never taken to be below the shortest.
+    pub max_interval_ns: u64,
+    /// Differences below this do not count as asymmetry, in parts per million: of the better rate
+    /// where two rates are compared, of the fastest CPU where it is about the program as a whole.
+    pub tolerance_ppm: u64,
+    /// What one move costs the task that is moved, in nanoseconds.
+    pub move_cost_ns: u64,
+    /// Share of its pace that a task loses on another NUMA node than the one where it was first
+    /// seen and its memory is taken to be, in parts per million: a guess, since how much of a
+    /// task's time goes to memory is not known.
+    pub remote_loss_ppm: u64,
+}
+
+impl Default for LagParameters {
+    fn default() -> Self {
+        Self {
+            min_interval_ns: 50_000_000,
+            max_interval_ns: 1_000_000_000,
+            tolerance_ppm: 60_000,
+            move_cost_ns: 100_000,
+            remote_loss_ppm: 200_000,
+        }
+    }
+}
+
+impl LagParameters {
+    /// The same for figures that come in clock ticks: intervals long enough, and differences large
+    /// enough, to mean something at 10 ms a tick.
+    pub fn for_ticks(&self) -> Self {
+        Self {
+            min_interval_ns: self.min_interval_ns.max(400_000_000),
+            max_interval_ns: self.max_interval_ns.max(400_000_000),
+            tolerance_ppm: self.tolerance_ppm.max(120_000),
+            ..*self
+        }
+    }
+
+    /// A fixed interval, in nanoseconds, instead of the dynamic one.
+    pub fn fixed(interval_ns: u64) -> Self {
+        Self { min_interval_ns: interval_ns, max_interval_ns: interval_ns, ..Self::default() }
+    }
+
+    /// What is left of a rate away from a task's own node.
+    fn remote_ppm(&self, ppm: u64) -> u64 {
+        ppm.saturating_mul(1_000_000 - self.remote_loss_ppm) / 1_000_000
+    }
+
+    /// What the exchange of two tasks costs.
+    fn exchange_cost_ns(&self) -> u64 {
+        self.move_cost_ns.saturating_mul(2)
+    }
+
+    /// What an exchange must bring.
+    fn worthwhile_ns(&self) -> u64 {
+        self.exchange_cost_ns().saturating_mul(GAIN_FACTOR)
+    }
+}
+
+/// A lag may grow to this much in one interval: with two CPUs at 100 % and 50 % that is the
+/// shortest interval.
+const LAG_PER_INTERVAL_NS: u64 = 25_000_000;
+/// A predicted gain must be this many times the cost.
+const GAIN_FACTOR: u64 = 4;
+/// Intervals in which an asymmetry must be seen before it is acted upon: small ones are often the
+/// bursts of somebody who is gone again.
+const CONFIRMATIONS: u32 = 3;
+/// For one that is this many times the tolerance, one less will do.
+const LARGE_FACTOR: u64 = 3;
+/// An asymmetry once acted upon counts as gone when it is below this share (in percent) of the
+/// tolerance, or one at its edge would be found, confirmed and forgotten for ever.
+const HYSTERESIS_PERCENT: u64 = 75;
+
+pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
+    state.smooth(snapshot);
+    let active = state.account(snapshot);
+    let parameters = state.parameters;
+    let tolerance_ppm = if state.asymmetric_rounds >= CONFIRMATIONS {
+        parameters.tolerance_ppm.saturating_mul(HYSTERESIS_PERCENT) / 100
+    } else {
+        parameters.tolerance_ppm
+    };
+    let mut deal = Deal::new(state.cpus(), active);
+    let (worst_ppm, best_ppm) = deal.worst_and_best_ppm();
+    let is_spread = above(best_ppm, worst_ppm, tolerance_ppm);
+    // What is smoothed keeps a burst for some intervals after it is gone.
+    let (latest_worst_ppm, latest_best_ppm) = deal.latest_worst_and_best_ppm();
+    let is_seen = !is_spread || above(latest_best_ppm, latest_worst_ppm, tolerance_ppm);
+    let spread_ppm = best_ppm.saturating_sub(worst_ppm);
+    let mut moves = room::make_room(&mut deal, &parameters);
+
+    let rest = if deal.slots.len() < 2 {
+        Some(Reason::OneCpu)
+    } else if deal.tasks.is_empty() {
+        Some(Reason::NoActiveTask)
+    } else if moves.is_empty() && !is_spread {
+        Some(Reason::Balanced { spread_ppm })
+    } else if deal.tasks.iter().all(|task| task.is_bound) {
+        Some(Reason::Bound)
+    } else {
+        None
+    };
+    if let Some(reason) = rest {
+        state.asymmetric_rounds = 0;
+        state.interval_ns = calmer(state);
+        return nothing(reason, state.interval_ns, spread_ppm);
+    }
+
+    if !is_seen && state.asymmetric_rounds < CONFIRMATIONS {
+        // Gone again.
+        state.asymmetric_rounds = 0;
+        state.interval_ns = calmer(state);
+        return nothing(Reason::Unconfirmed { spread_ppm }, state.interval_ns, spread_ppm);
+    }
+    let is_large =
+        !is_spread || above(best_ppm, worst_ppm, tolerance_ppm.saturating_mul(LARGE_FACTOR));
+    state.asymmetric_rounds = state.asymmetric_rounds.saturating_add(1);
+    if state.asymmetric_rounds < CONFIRMATIONS - u32::from(is_large) {
+        // Look again soon: it decides whether to act.
+        state.interval_ns = parameters.min_interval_ns;
+        return nothing(Reason::Unconfirmed { spread_ppm }, state.interval_ns, spread_ppm);
+    }
+    state.asymmetric_rounds = state.asymmetric_rounds.max(CONFIRMATIONS);
+
+    // The lag that will grow, with everyone where they will be.
+    let (worst_ppm, best_ppm) = deal.worst_and_best_ppm();
+    let calm_ns = calmer(state);
+    state.interval_ns = as_urgent_as(best_ppm.saturating_sub(worst_ppm), &parameters);
+    let mut reasons = Vec::new();
+    match deal.phase_ns() {
+        Some(phase_ns) => {
+            reasons.push(Reason::PhasesTooShort { phase_ns });
+            if moves.is_empty() {
+                // Nothing will come of looking more often.
+                state.interval_ns = calm_ns;
+            }
+        }
+        None => {
+            state.interval_ns =
+                state.phases.towards_the_end(state.interval_ns, parameters.min_interval_ns);
+            let exchange = exchange::Terms {
+                parameters: &parameters,
+                tolerance_ppm,
+                next_ns: state.interval_ns,
+            };
+            exchange.change_places(&deal, &mut moves, &mut reasons);
+            if moves.is_empty() && reasons.is_empty() {
+                reasons.push(Reason::Level { lag_ns: state.most_lag_ns() });
+            }
+        }
+    }
+    Plan { moves, reasons, interval_ns: state.interval_ns, spread_ppm }
+}
+
+fn nothing(reason: Reason, interval_ns: u64, spread_ppm: u64) -> Plan {
+    Plan { moves: vec![], reasons: vec![reason], interval_ns, spread_ppm }
+}
+
+/// Length of the next interval when there is nothing to do.
+fn calmer(state: &LagState) -> u64 {
+    let LagParameters { min_interval_ns, max_interval_ns, .. } = state.parameters;
+    state.interval_ns.saturating_mul(2).clamp(min_interval_ns, max_interval_ns)
+}
+
+/// Length of the next interval when rates differ by `spread_ppm`: the lag that grows in it is the
+/// same at any spread, and large enough to pay for an exchange.
+fn as_urgent_as(spread_ppm: u64, parameters: &LagParameters) -> u64 {
+    let lag_ns = LAG_PER_INTERVAL_NS.max(parameters.worthwhile_ns());
+    (lag_ns.saturating_mul(1_000_000) / spread_ppm.max(1))
+        .clamp(parameters.min_interval_ns, parameters.max_interval_ns)
+}

@@ -1,0 +1,131 @@
+//! The command line of the product: `evenkeel` in its parts. The executable (`main.rs`) only looks at
+//! what it was started with and calls [`main`]; the laboratory's executable shares [`terminal`], and the
+//! project's tests parse the commands of the docs by [`cli`].
+
+pub mod cli;
+mod config;
+mod daemon;
+mod doctor;
+pub mod generate;
+mod ias;
+mod inspect;
+mod job;
+mod run;
+mod sais;
+mod sched;
+pub mod terminal;
+mod zone;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::{CommandFactory, FromArgMatches};
+use evenkeel_host::Origin;
+
+use crate::cli::{Cli, Command};
+
+/// Runs the command that this process was started for. `origin` is what its streams and signals were
+/// before the Rust runtime began.
+pub fn main(origin: Origin) -> ExitCode {
+    let cli = parse();
+    terminal::start_logging(cli.verbose);
+    terminal::exit_code("evenkeel", dispatch(cli, origin))
+}
+
+/// The command line. The multi-call names: `chcb CMD` is `evenkeel run CMD`, `capability-balancer` is
+/// `evenkeel daemon` (paper 000, section 3.3), `set_ias_agg` and `set_ias_alloc` are `evenkeel ias set-agg`
+/// and `alloc` (paper 003, section 3).
+fn parse() -> Cli {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    let name = arguments.first().map(PathBuf::from);
+    let name = name.as_ref().and_then(|path| path.file_name()).and_then(|name| name.to_str());
+    let path: &[&str] = match name {
+        Some("chcb") => &["run"],
+        Some("capability-balancer") => &["daemon"],
+        Some("set_ias_agg") => &["ias", "set-agg"],
+        Some("set_ias_alloc") => &["ias", "alloc"],
+        _ => &[],
+    };
+    let mut command = Cli::command();
+    if let (Some(name), [_, ..]) = (name, path) {
+        if let Some(usage) = usage(path, name) {
+            command = with_usage(command, path, &usage);
+        }
+        arguments.splice(..1, ["evenkeel"].iter().chain(path).map(OsString::from));
+    }
+    let matches = command.get_matches_from(arguments);
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// How a command is used that is called by a name of its own.
+fn usage(path: &[&str], name: &str) -> Option<String> {
+    let mut command = Cli::command();
+    command.build();
+    let of = |command, part: &&str| clap::Command::find_subcommand_mut(command, part);
+    let command = path.iter().try_fold(&mut command, of)?;
+    let usage = command.render_usage().to_string();
+    let rest = usage.strip_prefix(&format!("Usage: evenkeel {}", path.join(" ")))?;
+    Some(format!("{name}{rest}"))
+}
+
+fn with_usage(command: clap::Command, path: &[&str], usage: &str) -> clap::Command {
+    match path {
+        [] => command.override_usage(usage.to_owned()),
+        [first, rest @ ..] => command.mut_subcommand(first, |sub| with_usage(sub, rest, usage)),
+    }
+}
+
+fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
+    let is_report = matches!(
+        cli.command,
+        Command::Status(_)
+            | Command::Explain(_)
+            | Command::Undo(_)
+            | Command::Join(_)
+            | Command::Leave(_)
+            | Command::Zone(_)
+            | Command::Ias(_)
+    );
+    if is_report && !origin.sigpipe_ignored {
+        terminal::end_at_a_broken_pipe();
+    }
+    match cli.command {
+        Command::Run(args) => {
+            let config = config::load(cli.config.as_deref())?;
+            run::main(args, config, origin)
+        }
+        Command::Daemon(args) => daemon::main(&args, cli.config.as_deref()),
+        Command::Join(args) => daemon::join_command(&args),
+        Command::Leave(args) => daemon::leave_command(&args),
+        Command::Supervise(args) => {
+            evenkeel_journal::supervise(&args.journal);
+            Ok(0)
+        }
+        Command::Status(args) => inspect::status(&args),
+        Command::Explain(args) => inspect::explain(&args),
+        Command::Undo(args) => inspect::undo(&args),
+        Command::Generate(args) => generate::main(Cli::command(), &args),
+        Command::Doctor(args) => doctor::main(args),
+        Command::Sched(args) => sched::main(&args, &config::load(cli.config.as_deref())?),
+        Command::Ias(args) => ias::main(&args),
+        Command::Zone(args) => zone::main(&args),
+        Command::Sais(args) => sais::main(args),
+        Command::Sim(args) => moved("sim", &args.words),
+        Command::Bench(args) => moved("bench", &args.words),
+        Command::Repro(args) => moved("repro", &args.words),
+    }
+}
+
+/// Says where a command of the laboratory went.
+fn moved(command: &str, words: &[OsString]) -> Result<i32> {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    // Noise and replay are commands of their own there.
+    let command = match (command, words.first().map(AsRef::as_ref)) {
+        ("bench", Some("noise")) | ("sim", Some("replay")) => String::new(),
+        _ => format!(" {command}"),
+    };
+    let words: String = words.iter().map(|word| format!(" {word}")).collect();
+    bail!("this is evenkeel-lab{command}{words}: the laboratory has an executable of its own")
+}
