@@ -174,12 +174,6 @@ static __noinline int pass(enum sais_counter why)
 	return XDP_PASS;
 }
 
-/* Whether handing over saves more than it costs. */
-static __always_inline bool pays(u32 here, u32 wanted)
-{
-	return live.domain[here] == live.domain[wanted] ? live.worth_within : live.worth_across;
-}
-
 /* What is to become of a packet that core `wanted` waits for. */
 static __always_inline enum sais_counter apply_rule(struct sais_flow *flow, u32 wanted, u32 here)
 {
@@ -188,12 +182,16 @@ static __always_inline enum sais_counter apply_rule(struct sais_flow *flow, u32 
 	if (wanted >= MAX_CPUS)
 		return wanted == NO_CORE ? COUNT_DISTRUSTED : COUNT_REFUSED;
 	rule = live.rules[wanted];
-	/* The rules of product/sais/src/auto.rs. */
 	if (rule != RULE_ALLOWED) {
+		enum auto_verdict verdict;
+
 		if (rule == RULE_REFUSED)
 			return COUNT_REFUSED;
 		note(&flow->arrived, here);
-		if (wanted != here && (rule == RULE_SATURATED || !pays(here, wanted)))
+		verdict = judge_auto(here, wanted, rule == RULE_SATURATED,
+				     live.domain[here] == live.domain[wanted], live.worth_within,
+				     live.worth_across);
+		if (verdict != AUTO_HOME && verdict != AUTO_STEER)
 			return COUNT_LEFT;
 	}
 	/* Where it is by itself, what a thread would do is done at once. */

@@ -18,6 +18,7 @@
 #include "paper.h"
 #include "messager.h"
 #include "consumer.h"
+#include "auto.h"
 #include "compose.h"
 #include "hotplug.h"
 

@@ -1,4 +1,5 @@
 //! Compiles `bpf/sais/sais.bpf.c` and `bpf/sais/sais-serve.bpf.c` to the objects that the library carries,
+//! the rule of `auto` to a function that the library calls,
 //! and for the tests what reads packets and tags hints to functions of a process.
 
 use std::env;
@@ -12,6 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for name in ["sais", "sais-serve"] {
         build_object(&root, name)?;
     }
+    build_rule();
     build_parser();
     for path in ["bpf/sais", "product/sais/native"] {
         println!("cargo:rerun-if-changed={}", root.join(path).display());
@@ -32,6 +34,14 @@ fn build_object(root: &Path, name: &str) -> Result<(), Box<dyn Error>> {
     builder.clang_args(["-Wall", "-Werror", "-mcpu=v3", "-I", &headers]);
     builder.build()?;
     Ok(())
+}
+
+/// The rule of `auto`, which the packet programs and this library share.
+fn build_rule() {
+    cc::Build::new()
+        .file("native/auto.c")
+        .flags(["-Wall", "-Wextra", "-Werror", "-ffreestanding"])
+        .compile("sais_auto");
 }
 
 /// Undefined behaviour is a trap, but for words at odd addresses, which the kernel allows: what no

@@ -1,9 +1,10 @@
 //! `--policy auto`: to the consumer's core, like `runner`, but only where that saves more than it
 //! costs. What the paper left open: how its four policies become one.
 //!
-//! A connection is left alone when its packets arrive right by themselves; when its consumer's core
-//! has no time left (a steering thread comes before all ordinary tasks, but not before interrupts and
-//! real-time tasks, and passing a packet on where it arrives costs nothing); and when fetching a strip from the other core's cache takes no
+//! The rule itself is bpf/sais/auto.h, which the programs apply to each packet. By it a connection is left
+//! alone when its packets arrive right by themselves; when its consumer's core has no time left (a steering
+//! thread comes before all ordinary tasks, but not before interrupts and real-time tasks, and passing a
+//! packet on where it arrives costs nothing); and when fetching a strip from the other core's cache takes no
 //! longer than handing it over to a thread on that core, both measured here at the start.
 //!
 //! While all connections are left alone, next to nothing is done: there is no program on the device
@@ -47,6 +48,26 @@ pub enum AutoError {
     /// Who has time left is not known.
     #[error(transparent)]
     Load(#[from] LoadError),
+}
+
+/// `enum auto_verdict` of bpf/sais/auto.h, in its order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Home,
+    Steer,
+    Saturated,
+    CostsMore,
+}
+
+unsafe extern "C" {
+    fn sais_judge_auto(
+        arrived: u32,
+        consumer: u32,
+        is_saturated: bool,
+        shares_cache: bool,
+        worth_within: bool,
+        worth_across: bool,
+    ) -> u32;
 }
 
 /// What connections are judged by.
@@ -139,7 +160,7 @@ impl Auto {
             received_bytes > 0 && received_bytes as f64 >= active_bytes
         };
         let active: Vec<&RawFlow> = flows.iter().filter(is_active).map(|(_, flow)| flow).collect();
-        let is_wanted = active.iter().any(|flow| is_hidden || self.figures(flow).is_ok());
+        let is_wanted = active.iter().any(|flow| is_hidden || self.explain(flow, false).is_ok());
         let is_useful = active.iter().any(|flow| is_hidden || self.reason(flow).is_ok());
         let received = flows.iter().map(|(key, flow)| (*key, flow.received_bytes));
         self.received_bytes = received.collect();
@@ -183,40 +204,60 @@ impl Auto {
         if self.saturated.contains(core) { RULE_SATURATED } else { RULE_JUDGED }
     }
 
-    /// Why packets of a connection are handed over (`Ok`), or left where they arrive (`Err`). The
-    /// programs judge each packet by the same rules.
+    /// Why packets of a connection are handed over (`Ok`), or left where they arrive (`Err`).
     pub(crate) fn reason(&self, flow: &RawFlow) -> Result<String, String> {
-        let (from, to) = (flow.arrived, flow.core);
-        if from != to && self.saturated.contains(to) {
-            return Err(format!(
-                "it is consumed on CPU {to}, which has no time left, so its packets are left on CPU \
-                 {from}"
-            ));
-        }
-        self.figures(flow)
+        self.explain(flow, self.saturated.contains(flow.core))
     }
 
-    /// The same, as if all cores had time.
-    fn figures(&self, flow: &RawFlow) -> Result<String, String> {
-        let (from, to) = (flow.arrived, flow.core);
-        if from == NO_CORE || to == NO_CORE {
+    /// The same for a consumer's CPU that is saturated, or is not.
+    fn explain(&self, flow: &RawFlow, is_saturated: bool) -> Result<String, String> {
+        let (arrived, consumer) = (flow.arrived, flow.core);
+        if arrived == NO_CORE || consumer == NO_CORE {
             return Err("it is not known yet where its packets arrive".into());
         }
-        if from == to {
-            return Err(format!("its packets arrive on CPU {to}, where it is consumed"));
+        let shares_cache = self.domains.get(&arrived) == self.domains.get(&consumer);
+        let verdict = self.judge_packets(arrived, consumer, is_saturated, shares_cache);
+        if verdict == Verdict::Home {
+            return Err(format!("its packets arrive on CPU {consumer}, where it is consumed"));
         }
-        let is_shared = self.domains.get(&from) == self.domains.get(&to);
-        let caches = if is_shared { "which shares a cache" } else { "which shares no cache" };
+        if verdict == Verdict::Saturated {
+            return Err(format!(
+                "it is consumed on CPU {consumer}, which has no time left, so its packets are left on \
+                 CPU {arrived}"
+            ));
+        }
         let (Some(migrate_us), Some(hand_over_us)) =
-            (self.times.migrate_us(is_shared), self.times.hand_over_us)
+            (self.times.migrate_us(shares_cache), self.times.hand_over_us)
         else {
-            return Err(format!("nothing was measured between CPUs {from} and {to}"));
+            return Err(format!("nothing was measured between CPUs {arrived} and {consumer}"));
         };
+        let caches = if shares_cache { "which shares a cache" } else { "which shares no cache" };
         let figures = format!(
-            "its packets arrive on CPU {from} and are consumed on CPU {to}, {caches}: fetching a strip \
-             takes {migrate_us:.1} us, handing it over {hand_over_us:.1} us"
+            "its packets arrive on CPU {arrived} and are consumed on CPU {consumer}, {caches}: fetching \
+             a strip takes {migrate_us:.1} us, handing it over {hand_over_us:.1} us"
         );
-        if self.times.pays(is_shared) { Ok(figures) } else { Err(figures) }
+        if verdict == Verdict::Steer { Ok(figures) } else { Err(figures) }
+    }
+
+    /// The rule that the programs apply to each packet, for one connection.
+    fn judge_packets(
+        &self,
+        arrived: u32,
+        consumer: u32,
+        is_saturated: bool,
+        shares_cache: bool,
+    ) -> Verdict {
+        let (within, across) = (self.times.pays(true), self.times.pays(false));
+        // SAFETY: a function of six integers without state (native/auto.c).
+        let verdict = unsafe {
+            sais_judge_auto(arrived, consumer, is_saturated, shares_cache, within, across)
+        };
+        match verdict {
+            0 => Verdict::Home,
+            1 => Verdict::Steer,
+            2 => Verdict::Saturated,
+            _ => Verdict::CostsMore,
+        }
     }
 }
 
