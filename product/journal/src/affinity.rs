@@ -1,5 +1,6 @@
-//! The CPU affinity of a thread: the only two system calls of the project that read or set one,
-//! with masks of any size and errors told apart, and what the user had before us.
+//! The CPU affinity of a thread: the only two system calls of the project that read or set one. Masks
+//! have any size, and each errno that a caller must tell apart has a variant of its own. [`Original`]
+//! is what a thread had before it was placed.
 
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::failpoint;
 
-/// Words that hold every CPU number that Linux can have.
+/// 64-bit words for every CPU number that Linux can have.
 const MAX_WORDS: usize = (MAX_CPU as usize + 1) / 64;
 
-/// Tries before a transient error is given to the caller.
+/// Tries before a transient error is returned.
 const TRIES: u32 = 5;
 
 /// Pause between two such tries.
@@ -26,9 +27,10 @@ pub enum AffinityError {
         /// The thread.
         tid: i32,
     },
-    /// EPERM: another user's thread.
+    /// EPERM: the thread belongs to another user.
     #[error(
-        "not allowed to change the CPU affinity of thread {tid}: it belongs to another user; run as that user or as root (CAP_SYS_NICE)"
+        "not allowed to change the CPU affinity of thread {tid}: it belongs to another user; run as \
+         that user or as root (CAP_SYS_NICE)"
     )]
     Forbidden {
         /// The thread.
@@ -36,16 +38,20 @@ pub enum AffinityError {
     },
     /// EINVAL: no CPU of the mask is online and in the thread's cpuset.
     #[error(
-        "thread {tid} cannot be put on CPUs {mask}: none of them is online and in its cpuset; choose among the CPUs of its cgroup (cpuset.cpus)"
+        "thread {tid} cannot be put on CPUs {mask}: none of them is online and in its cpuset; choose \
+         among the CPUs of its cgroup (cpuset.cpus)"
     )]
     Impossible {
         /// The thread.
         tid: i32,
-        /// What was asked for.
+        /// The mask that was asked for.
         mask: CpuSet,
     },
     /// EINTR, EAGAIN or ENOMEM, still after a few tries.
-    #[error("the kernel could not handle the CPU affinity of thread {tid} now ({}): try again later", errno_text(*.errno))]
+    #[error(
+        "the kernel could not handle the CPU affinity of thread {tid} now ({}): try again later",
+        errno_text(*.errno)
+    )]
     Transient {
         /// The thread.
         tid: i32,
@@ -84,13 +90,13 @@ fn classify(tid: i32, errno: i32, mask: &CpuSet) -> AffinityError {
     }
 }
 
-/// The CPUs that thread `tid` may run on now (its mask, without offline CPUs).
+/// The CPUs that thread `tid` may run on now: its mask without offline CPUs.
 ///
 /// # Errors
-/// [`AffinityError::Gone`] and the others but `Impossible`; `tid` must be positive.
+/// All of [`AffinityError`] but `Impossible`. A `tid` of 0 or less is `Gone`.
 pub fn get(tid: i32) -> Result<CpuSet, AffinityError> {
     if tid <= 0 {
-        // 0 would mean the calling thread: never what the name of a task means here.
+        // To the kernel, 0 means the calling thread; a task here is never named so.
         return Err(AffinityError::Gone { tid });
     }
     let mut words = [0u64; MAX_WORDS];
@@ -106,7 +112,7 @@ pub fn get(tid: i32) -> Result<CpuSet, AffinityError> {
                 words.as_mut_ptr().cast::<libc::c_ulong>(),
             )
         };
-        // The number of bytes that this kernel's masks have.
+        // The result is the size of this kernel's masks in bytes.
         if let Ok(bytes) = usize::try_from(result) {
             return Ok(CpuSet::from_words(&words[..bytes.div_ceil(8).min(MAX_WORDS)]));
         }
@@ -114,7 +120,7 @@ pub fn get(tid: i32) -> Result<CpuSet, AffinityError> {
         tries += 1;
         if !is_transient(errno) || tries >= TRIES {
             return Err(match errno {
-                // The buffer holds every CPU that Linux can have, so this is not its size.
+                // Not the size of the buffer, which holds every CPU that Linux can have.
                 libc::EINVAL => AffinityError::Refused { tid, errno },
                 errno => classify(tid, errno, &CpuSet::new()),
             });
@@ -124,12 +130,12 @@ pub fn get(tid: i32) -> Result<CpuSet, AffinityError> {
 }
 
 /// Sets the mask of thread `tid`. A thread that runs or waits on a CPU outside the mask has been
-/// moved when this returns; one that sleeps goes to an allowed CPU when it wakes up.
+/// migrated when this returns; a sleeping thread is placed on an allowed CPU when it wakes up.
 ///
-/// No journal is written here: outside this crate use [`crate::Session`].
+/// This writes no journal: use [`crate::Session`] for threads of other programs.
 ///
 /// # Errors
-/// All of [`AffinityError`]; transient ones only after a few tries.
+/// All of [`AffinityError`]; transient ones only after 5 tries.
 pub fn set(tid: i32, mask: &CpuSet) -> Result<(), AffinityError> {
     if tid <= 0 {
         return Err(AffinityError::Gone { tid });
@@ -147,7 +153,7 @@ pub fn set(tid: i32, mask: &CpuSet) -> Result<(), AffinityError> {
                 words.as_ptr().cast::<libc::c_ulong>(),
             )
         };
-        // Taken before the failpoint, whose own calls could change it.
+        // Read before the failpoint: its own calls could change it.
         let errno = errno();
         failpoint::hit("sched_setaffinity");
         if result == 0 {
@@ -161,24 +167,24 @@ pub fn set(tid: i32, mask: &CpuSet) -> Result<(), AffinityError> {
     }
 }
 
-/// What a thread was allowed before we touched it.
+/// The mask that a thread had before it was placed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Original {
-    /// Its whole cpuset. Given back as "all CPUs there can be", because since Linux 6.2 a list
-    /// would keep the mask from growing with its cpuset again.
+    /// Its whole cpuset. Given back as "all possible CPUs": since Linux 6.2 a list of the present ones
+    /// would keep the mask from growing with its cpuset.
     All,
-    /// Less than its cpuset: the user chose these CPUs.
+    /// A part of its cpuset: the user chose these CPUs.
     Mask(CpuSet),
 }
 
 impl Original {
-    /// What a thread with this mask in this cpuset has.
+    /// The original of a thread with this mask and the cpuset `effective`.
     pub fn of(mask: &CpuSet, effective: &CpuSet) -> Self {
         if effective.is_subset(mask) { Self::All } else { Self::Mask(mask.clone()) }
     }
 
-    /// Whether the user lets the thread run on this CPU.
+    /// Whether the user allows the thread this CPU.
     pub fn allows(&self, cpu: u32) -> bool {
         match self {
             Self::All => true,
@@ -186,7 +192,7 @@ impl Original {
         }
     }
 
-    /// The mask to set in order to give it back.
+    /// The mask to set in order to restore it.
     pub fn to_set(&self) -> CpuSet {
         match self {
             Self::All => CpuSet::first(MAX_CPU + 1),
@@ -194,23 +200,23 @@ impl Original {
         }
     }
 
-    /// The mask that the kernel shows for it while the thread's cpuset is `effective`.
+    /// The mask that the kernel shows after it is restored, while the thread's cpuset is `effective`.
     pub fn shown_in(&self, effective: &CpuSet) -> CpuSet {
         match self {
             Self::All => effective.clone(),
             Self::Mask(mask) => {
                 let both = mask.intersection(effective);
-                // The kernel falls back to the cpuset when nothing of the mask is left.
+                // The kernel falls back to the cpuset when no CPU of the mask is left.
                 if both.is_empty() { effective.clone() } else { both }
             }
         }
     }
 
-    /// Gives it back to thread `tid`.
+    /// Restores it for thread `tid`. A mask of which no CPU is left in the cpuset becomes "all", as the
+    /// kernel itself would make it.
     ///
     /// # Errors
-    /// As [`set`]. A mask of which no CPU is left in the cpuset becomes "all", which is what the
-    /// kernel itself makes of it.
+    /// As [`set`].
     pub fn give_back(&self, tid: i32) -> Result<(), AffinityError> {
         match set(tid, &self.to_set()) {
             Err(AffinityError::Impossible { .. }) if *self != Self::All => {
@@ -221,7 +227,7 @@ impl Original {
     }
 }
 
-/// The set of this one CPU.
+/// The set that has only this CPU.
 pub(crate) fn just(cpu: u32) -> CpuSet {
     [cpu].into_iter().collect()
 }
@@ -245,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_agrees() {
+    fn a_mask_that_was_set_is_read_back() {
         // SAFETY: gettid takes nothing and cannot fail.
         let tid = unsafe { libc::gettid() };
         let before = get(tid).unwrap();

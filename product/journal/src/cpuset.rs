@@ -1,6 +1,6 @@
 //! The CPUs that a thread's cgroup lets it use: `cpuset.cpus.effective` of cgroup v2, or
-//! `cpuset.effective_cpus` of v1, whichever hierarchy has the controller; without one, the online
-//! CPUs.
+//! `cpuset.effective_cpus` of v1, whichever hierarchy has the controller; without a controller, the
+//! online CPUs.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -9,27 +9,27 @@ use evenkeel_machine::CpuSet;
 
 use crate::affinity::{self, AffinityError};
 
-/// Where the kernel shows its CPUs.
+/// The kernel's directory of CPUs.
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// How often mask and cpuset are read until they are of the same moment.
-const LOOKS: usize = 3;
+/// How often mask and cpuset are read until they belong together.
+const MAX_READS: usize = 3;
 
 /// A mounted cgroup hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mount {
-    /// Directory of the hierarchy that is mounted there (a container may see only a part).
+    /// The directory of the hierarchy that is mounted (a container may see only a part).
     root: PathBuf,
-    /// Where.
+    /// Where it is mounted.
     point: PathBuf,
     /// Version 2.
-    unified: bool,
+    is_v2: bool,
 }
 
-/// CPUs that the cpuset of thread `tid` allows now, offline ones left out. Never empty on a
-/// running system; empty only if neither cgroup nor /sys can be read.
+/// The online CPUs that the cpuset of thread `tid` allows now. Empty only if neither cgroup nor /sys can
+/// be read.
 pub fn effective_cpuset(tid: i32) -> CpuSet {
-    // Mount points of cgroups do not change during a run; reading them costs more than the rest.
+    // Read once: cgroup mounts do not change during a run, and reading them costs more than the rest.
     static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
     let mounts = MOUNTS.get_or_init(|| {
         std::fs::read_to_string("/proc/self/mountinfo")
@@ -37,19 +37,19 @@ pub fn effective_cpuset(tid: i32) -> CpuSet {
             .unwrap_or_default()
     });
     let cgroup = std::fs::read_to_string(format!("/proc/{tid}/cgroup")).ok();
-    let in_cgroup = cgroup.and_then(|text| from_cgroup(&text, mounts));
+    let in_cgroup = cgroup.and_then(|text| find_cpuset(&text, mounts));
     only_online(in_cgroup, online())
 }
 
-/// The mask of thread `tid` and the CPUs that its cpuset allows, as they are at the same moment: what
-/// the cpuset has and the mask has not, somebody took out of the mask.
+/// The mask of thread `tid` and the CPUs that its cpuset allows, as of the same moment. So a CPU that is
+/// in the cpuset and not in the mask was taken out of the mask by a process.
 ///
 /// # Errors
 /// As [`affinity::get`].
 pub fn mask_in_cpuset(tid: i32) -> Result<(CpuSet, CpuSet), AffinityError> {
     let mut mask = affinity::get(tid)?;
     let mut effective = effective_cpuset(tid);
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_READS {
         if effective.is_subset(&mask) {
             break;
         }
@@ -65,12 +65,12 @@ pub fn mask_in_cpuset(tid: i32) -> Result<(CpuSet, CpuSet), AffinityError> {
     Ok((mask, effective))
 }
 
-/// Those of `cpus` that are just being switched on or off. The kernel calls them online for the
-/// longest part of that, but no mask that it shows has them (cpu_active_mask).
+/// Those of `cpus` that are just going online or offline. The kernel calls them online for the longest
+/// part of that, but leaves them out of every mask that it shows (cpu_active_mask).
 fn in_transition(root: &Path, cpus: &CpuSet) -> CpuSet {
     let read = |path: &str| std::fs::read_to_string(root.join(path)).ok();
-    // The last step of all, as in "236: online". (What the kernel calls a CPU's target says less:
-    // before 6.2 the one that the machine booted on has none.)
+    // The last hotplug state of all, as in "236: online". (A CPU's `hotplug/target` says less: before
+    // 6.2 the boot CPU has none.)
     let last_of = |steps: String| Some(steps.trim().lines().last()?.split_once(':')?.0.to_owned());
     let Some(last) = read("hotplug/states").and_then(last_of) else { return CpuSet::new() };
     let is_there =
@@ -78,7 +78,7 @@ fn in_transition(root: &Path, cpus: &CpuSet) -> CpuSet {
     cpus.iter().filter(|cpu| !is_there(cpu)).collect()
 }
 
-/// A cpuset names a CPU that went offline for some time still.
+/// Leaves out offline CPUs, which a cpuset still names for some time.
 fn only_online(in_cgroup: Option<CpuSet>, online: CpuSet) -> CpuSet {
     let Some(in_cgroup) = in_cgroup else { return online };
     let both = in_cgroup.intersection(&online);
@@ -94,8 +94,8 @@ fn read_list(path: &Path) -> Option<CpuSet> {
 }
 
 /// `text` is /proc/TID/cgroup: lines `ID:CONTROLLERS:PATH`, v2 being `0::PATH`.
-fn from_cgroup(text: &str, mounts: &[Mount]) -> Option<CpuSet> {
-    let mut unified = None;
+fn find_cpuset(text: &str, mounts: &[Mount]) -> Option<CpuSet> {
+    let mut v2_path = None;
     for line in text.lines() {
         let mut parts = line.splitn(3, ':');
         let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
@@ -103,19 +103,19 @@ fn from_cgroup(text: &str, mounts: &[Mount]) -> Option<CpuSet> {
             continue;
         };
         if controllers.split(',').any(|name| name == "cpuset") {
-            return lookup(path, mounts, false, &["cpuset.effective_cpus", "cpuset.cpus"]);
+            return look_up(path, mounts, false, &["cpuset.effective_cpus", "cpuset.cpus"]);
         }
         if controllers.is_empty() {
-            unified = Some(path);
+            v2_path = Some(path);
         }
     }
-    lookup(unified?, mounts, true, &["cpuset.cpus.effective"])
+    look_up(v2_path?, mounts, true, &["cpuset.cpus.effective"])
 }
 
-/// The first of `files` in the cgroup or, where the controller is not enabled that far down, in
-/// the nearest ancestor that has it.
-fn lookup(cgroup: &str, mounts: &[Mount], unified: bool, files: &[&str]) -> Option<CpuSet> {
-    for mount in mounts.iter().filter(|mount| mount.unified == unified) {
+/// The CPUs in the first of `files` of the cgroup or, where the controller is not enabled that far
+/// down, of the nearest ancestor that has it.
+fn look_up(cgroup: &str, mounts: &[Mount], is_v2: bool, files: &[&str]) -> Option<CpuSet> {
+    for mount in mounts.iter().filter(|mount| mount.is_v2 == is_v2) {
         let Ok(inside) = Path::new(cgroup).strip_prefix(&mount.root) else {
             continue;
         };
@@ -147,18 +147,18 @@ fn parse_mounts(text: &str) -> Vec<Mount> {
             let mut right = right.split(' ');
             let kind = right.next()?;
             let options = right.nth(1).unwrap_or_default();
-            let unified = kind == "cgroup2";
-            let v1 = kind == "cgroup" && options.split(',').any(|option| option == "cpuset");
-            (unified || v1).then(|| Mount {
+            let is_v2 = kind == "cgroup2";
+            let is_v1 = kind == "cgroup" && options.split(',').any(|option| option == "cpuset");
+            (is_v2 || is_v1).then(|| Mount {
                 root: unescape(root).into(),
                 point: unescape(point).into(),
-                unified,
+                is_v2,
             })
         })
         .collect()
 }
 
-/// mountinfo writes blanks and backslashes as three octal digits.
+/// mountinfo writes white space and backslashes as three octal digits.
 fn unescape(text: &str) -> String {
     let mut out = text.to_owned();
     for (code, plain) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
@@ -172,16 +172,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_of_both_versions() {
+    fn mounts_of_both_versions_are_parsed() {
         let text = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
             34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset\n\
             35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
             41 31 0:38 /a\\040b /sys/fs/cgroup/unified rw shared:1 - cgroup2 cgroup2 rw\n\
             nonsense\n";
-        let mount = |root: &str, point: &str, unified| Mount {
+        let mount = |root: &str, point: &str, is_v2| Mount {
             root: root.into(),
             point: point.into(),
-            unified,
+            is_v2,
         };
         assert_eq!(
             parse_mounts(text),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_and_their_ancestors() {
+    fn a_cpuset_is_found_in_both_versions_and_in_ancestors() {
         let dir = tempfile::tempdir().unwrap();
         let (v1, v2) = (dir.path().join("v1"), dir.path().join("v2"));
         std::fs::create_dir_all(v1.join("job")).unwrap();
@@ -202,10 +202,10 @@ mod tests {
         std::fs::write(v1.join("job/cpuset.effective_cpus"), "2-3\n").unwrap();
         std::fs::write(v2.join("user/cpuset.cpus.effective"), "4-5\n").unwrap();
         let mounts = [
-            Mount { root: "/".into(), point: v1, unified: false },
-            Mount { root: "/slice".into(), point: v2, unified: true },
+            Mount { root: "/".into(), point: v1, is_v2: false },
+            Mount { root: "/slice".into(), point: v2, is_v2: true },
         ];
-        let find = |text: &str| from_cgroup(text, &mounts).map(|set| set.to_string());
+        let find = |text: &str| find_cpuset(text, &mounts).map(|set| set.to_string());
         assert_eq!(find("3:cpuset,cpu:/job\n0::/slice/user"), Some("2-3".into()));
         assert_eq!(find("3:cpuset:/\n"), Some("0-7".into()));
         assert_eq!(find("1:cpu:/\n0::/slice/user/app\n"), Some("4-5".into()));
@@ -220,12 +220,12 @@ mod tests {
         let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
         assert_eq!(only_online(Some(cpus("0-3")), cpus("0,2-7")), cpus("0,2-3"));
         assert_eq!(only_online(None, cpus("0,2-7")), cpus("0,2-7"));
-        // Not to be read, or all gone: the cpuset is all that is known.
+        // No CPU is known to be online: the cpuset is all that is known.
         assert_eq!(only_online(Some(cpus("0-3")), CpuSet::new()), cpus("0-3"));
     }
 
     #[test]
-    fn cpus_that_come_and_go() {
+    fn cpus_that_go_online_or_offline_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
@@ -238,13 +238,13 @@ mod tests {
             std::fs::create_dir_all(&hotplug).unwrap();
             std::fs::write(hotplug.join("state"), format!("{step}\n")).unwrap();
         }
-        // CPU 0 cannot be switched here, so the kernel tells nothing of it.
+        // CPU 0 has no hotplug state here: it cannot go offline.
         assert_eq!(in_transition(root, &cpus("0-3")), cpus("2-3"));
         assert_eq!(in_transition(root, &cpus("0-2")), cpus("2"));
     }
 
     #[test]
-    fn this_host() {
+    fn the_mask_of_this_host_is_in_its_cpuset() {
         let tid = crate::task::own_pid();
         let set = effective_cpuset(tid);
         assert!(affinity::get(tid).unwrap().is_subset(&set), "{set}");

@@ -1,5 +1,5 @@
-//! Where journals lie, and that nobody but their owner can have put anything there: a directory
-//! of ours is no symbolic link, belongs to us, and others cannot write to it.
+//! Where journals lie. An undo acts on what it reads there, as root perhaps, so no other user may have
+//! put it there: the directory is no symbolic link, belongs to this user, and no other can write to it.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use crate::file::JournalError;
 
 /// The directory for this user's run-time state: `/run/evenkeel` for root,
-/// `$XDG_RUNTIME_DIR/evenkeel` for others, and where neither can be had `/tmp/evenkeel-UID`.
-/// It is created when it does not exist. Journals lie in its subdirectory `journal`.
+/// `$XDG_RUNTIME_DIR/evenkeel` for others, and `/tmp/evenkeel-UID` where that fails.
+/// It is created if it does not exist. Journals lie in its subdirectory `journal`.
 ///
 /// # Errors
-/// [`JournalError::Directory`] when even the last one cannot be had safely.
+/// [`JournalError::Directory`] if even the last one cannot be created safely.
 pub fn runtime_dir() -> Result<PathBuf, JournalError> {
     let uid = own_uid();
     let mut candidates = Vec::new();
@@ -20,7 +20,7 @@ pub fn runtime_dir() -> Result<PathBuf, JournalError> {
         candidates.push(PathBuf::from("/run/evenkeel"));
     }
     let xdg = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    // As root the variable often is the caller's (sudo -E): then its owner is not us.
+    // Under sudo -E the variable is the caller's: then another user owns the directory.
     if let Some(xdg) = xdg.filter(|path| path.is_absolute() && is_owned(path, uid)) {
         candidates.push(xdg.join("evenkeel"));
     }
@@ -35,7 +35,7 @@ pub fn runtime_dir() -> Result<PathBuf, JournalError> {
     Ok(last)
 }
 
-/// `dir/journal`, created with mode 0700 (together with `dir`) and checked.
+/// Creates (mode 0700, together with `dir`) and checks `dir/journal`.
 ///
 /// # Errors
 /// [`JournalError::Directory`].
@@ -46,7 +46,7 @@ pub(crate) fn journal_dir(dir: &Path) -> Result<PathBuf, JournalError> {
     Ok(path)
 }
 
-/// The effective user.
+/// The effective user id.
 pub(crate) fn own_uid() -> u32 {
     // SAFETY: geteuid takes nothing and cannot fail.
     unsafe { libc::geteuid() }
@@ -56,7 +56,7 @@ fn is_owned(path: &Path, uid: u32) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
 }
 
-/// Creates the directory if needed, and checks that only we can write to it.
+/// Creates the directory if needed, and checks that only this user can write to it.
 fn ensure(path: &Path, mode: u32) -> Result<(), JournalError> {
     let fail = |why: String| JournalError::Directory { path: path.to_owned(), why };
     match DirBuilder::new().mode(mode).create(path) {
@@ -67,17 +67,20 @@ fn ensure(path: &Path, mode: u32) -> Result<(), JournalError> {
     check(path).map_err(fail)
 }
 
-/// Whether a directory is ours alone; says what is wrong if not.
+/// Checks that only this user can write to a directory.
+///
+/// # Errors
+/// What is wrong, and what to do.
 pub(crate) fn check(path: &Path) -> Result<(), String> {
     let meta = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
     if !meta.is_dir() {
         return Err("it is not a directory; remove it".into());
     }
     if meta.uid() != own_uid() {
-        return Err(format!("it belongs to user {}, not to us; remove it", meta.uid()));
+        return Err(format!("it belongs to user {}, not to this user; remove it", meta.uid()));
     }
     if meta.mode() & 0o022 != 0 {
-        return Err(format!("others may write to it; run: chmod go-w {}", path.display()));
+        return Err(format!("other users may write to it; run: chmod go-w {}", path.display()));
     }
     Ok(())
 }
@@ -88,7 +91,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn ours_alone() {
+    fn a_directory_that_other_users_can_reach_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().join("evenkeel");
         let made = journal_dir(&base).unwrap();

@@ -1,7 +1,9 @@
-//! A journal on disk: created whole, appended to by one write a line, compacted by writing it anew
-//! and renaming. Readers and writers take turns by flock(2).
+//! A journal on disk. It appears under its name with its header in it; each entry is appended by one
+//! write(2); it is compacted by writing a new file and renaming it. Writer and undo lock it by
+//! flock(2).
 //!
-//! No fsync: /run lives in memory, and the boot id in the header voids what outlives a reboot.
+//! There is no fsync: /run is in memory, and the boot id in the header voids a journal that outlives a
+//! reboot.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -9,23 +11,23 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::entry::Entry;
 use crate::failpoint;
-use crate::record::Record;
 use crate::task::{TaskError, TaskRef};
 
-/// A file that has grown by this since it was last compacted is compacted, if not told otherwise.
+/// A journal is compacted when it has grown by this many bytes since the last time, by default.
 const COMPACT_BYTES: u64 = 512 * 1024;
 
-/// A file never grows beyond this, compacted or not.
+/// A journal never grows beyond this many bytes.
 pub(crate) const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// How long to wait while somebody else works on the file.
-const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// How long to wait for the lock.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a journal cannot be kept. Without one no affinity is changed: go on by observing only.
+/// Why there is no journal. Without one nothing is changed: observe only.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The directory cannot be had, or not safely.
+    /// The directory cannot be created, or another user could write to it.
     #[error("cannot keep a journal in {}: {why}", .path.display())]
     Directory {
         /// The directory.
@@ -33,45 +35,66 @@ pub enum JournalError {
         /// Why, and what to do.
         why: String,
     },
-    /// This process already has a session there.
-    #[error("{} exists: one session a process and directory; close the other one first", .path.display())]
+    /// This process already has a session in that directory.
+    #[error(
+        "{} exists: a process has at most one session in a directory; close the other one first",
+        .path.display()
+    )]
     AlreadyOpen {
         /// The file.
         path: PathBuf,
     },
     /// Creating, writing or renaming failed (full, read-only, ...).
-    #[error("cannot write the journal {}: {source}; no CPU affinity is changed without it: make room there or make it writable", .path.display())]
+    #[error(
+        "cannot write the journal {}: {source}; no CPU affinity is changed without it: make room there \
+         or make it writable",
+        .path.display()
+    )]
     Write {
         /// The file.
         path: PathBuf,
         /// Why not.
         source: std::io::Error,
     },
-    /// Somebody deleted it.
-    #[error("the journal {} was removed while in use; no CPU affinity is changed without it: start again", .path.display())]
+    /// Another process removed it.
+    #[error(
+        "the journal {} was removed while in use; no CPU affinity is changed without it: start again",
+        .path.display()
+    )]
     Removed {
         /// The file.
         path: PathBuf,
     },
-    /// It is as large as it may become, by our limit or by RLIMIT_FSIZE.
-    #[error("the journal {} may not grow beyond {limit_bytes} bytes; no CPU affinity is changed without it: raise `ulimit -f` or manage fewer threads", .path.display())]
+    /// It would exceed its largest size: 64 MiB, or RLIMIT_FSIZE if that is less.
+    #[error(
+        "the journal {} may not grow beyond {limit_bytes} bytes; no CPU affinity is changed without it: \
+         raise `ulimit -f` or balance fewer threads",
+        .path.display()
+    )]
     Full {
         /// The file.
         path: PathBuf,
-        /// The limit.
+        /// That size, in bytes.
         limit_bytes: u64,
     },
-    /// Another process works on it and does not end.
-    #[error("the journal {} stays locked by another process: end it (see: fuser {})", .path.display(), .path.display())]
+    /// Another process has held the lock for 10 s.
+    #[error(
+        "the journal {} stays locked by another process: end it (see: fuser {})",
+        .path.display(),
+        .path.display()
+    )]
     Locked {
         /// The file.
         path: PathBuf,
     },
-    /// /proc does not say who we are.
-    #[error("cannot tell who writes the journal: {0}")]
+    /// /proc does not identify this process.
+    #[error("cannot identify the process that writes the journal: {0}")]
     Identity(#[from] TaskError),
-    /// The boot id or the name space cannot be read.
-    #[error("cannot tell where the journal is valid: {}: {source}; is /proc mounted?", .path.display())]
+    /// The boot id or a namespace cannot be read.
+    #[error(
+        "cannot tell for which boot and namespaces the journal holds: {}: {source}; is /proc mounted?",
+        .path.display()
+    )]
     Validity {
         /// What was read.
         path: PathBuf,
@@ -80,30 +103,30 @@ pub enum JournalError {
     },
 }
 
-/// An open journal that belongs to this process.
+/// The open journal of this process.
 #[derive(Debug)]
 pub(crate) struct JournalFile {
     path: PathBuf,
     file: File,
-    /// Length after the last compaction.
+    /// Its length after the last compaction.
     base_bytes: u64,
-    /// How much it may grow from there.
+    /// How far it may grow from there before it is compacted.
     compact_bytes: u64,
 }
 
 impl JournalFile {
-    /// Creates the journal of a writer. It appears under its name with the header in it.
+    /// Creates the journal of `writer`, with its header.
     pub fn create(
         dir: &Path,
         writer: &TaskRef,
-        header: &Record,
+        header: &Entry,
         compact_bytes: Option<u64>,
     ) -> Result<Self, JournalError> {
         let path = dir.join(file_name(writer));
         if path.symlink_metadata().is_ok() {
             return Err(JournalError::AlreadyOpen { path });
         }
-        let file = write_anew(&path, &encode(&path, header)?)?;
+        let file = write_new(&path, &encode(&path, header)?)?;
         let base_bytes = file.metadata().map(|meta| meta.len()).unwrap_or(0);
         let compact_bytes = compact_bytes.unwrap_or(COMPACT_BYTES);
         Ok(Self { path, file, base_bytes, compact_bytes })
@@ -114,16 +137,16 @@ impl JournalFile {
         &self.path
     }
 
-    /// Writes a line. When this returns an error, the file is as before.
-    pub fn append(&mut self, record: &Record) -> Result<(), JournalError> {
-        let line = encode(&self.path, record)?;
+    /// Appends an entry. If this returns an error, the file is as before.
+    pub fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        let line = encode(&self.path, entry)?;
         let _lock = Lock::take(&self.file, &self.path)?;
         let fail = |source| JournalError::Write { path: self.path.clone(), source };
         let meta = self.file.metadata().map_err(fail)?;
         if meta.nlink() == 0 || !is_same(&self.path, &meta) {
             return Err(JournalError::Removed { path: self.path.clone() });
         }
-        // Writing beyond RLIMIT_FSIZE would be answered by a signal that ends the process.
+        // The kernel answers a write beyond RLIMIT_FSIZE by SIGXFSZ, which ends the process.
         let limit_bytes = MAX_BYTES.min(file_size_limit());
         if meta.len() + line.len() as u64 > limit_bytes {
             return Err(JournalError::Full { path: self.path.clone(), limit_bytes });
@@ -133,39 +156,39 @@ impl JournalFile {
         match written {
             Ok(n) if n == line.len() => Ok(()),
             result => {
-                // Take a partial line back, so that the next one starts on its own line.
+                // Remove a partial line, so that the next entry starts on a line of its own.
                 let _ = self.file.set_len(meta.len());
-                // A file system that takes only a part of a line is full.
+                // A file system that writes only a part of a line is full.
                 let full = std::io::Error::from_raw_os_error(libc::ENOSPC);
                 Err(fail(result.err().unwrap_or(full)))
             }
         }
     }
 
-    /// Whether it is time to compact.
+    /// Whether it has grown enough to be compacted.
     pub fn wants_compaction(&self) -> bool {
         self.file.metadata().is_ok_and(|meta| meta.len() > self.base_bytes + self.compact_bytes)
     }
 
-    /// Puts these lines in the place of all that were there.
-    pub fn replace(&mut self, records: &[Record]) -> Result<(), JournalError> {
+    /// Replaces all entries by these.
+    pub fn replace(&mut self, entries: &[Entry]) -> Result<(), JournalError> {
         let mut text = String::new();
-        for record in records {
-            text.push_str(&encode(&self.path, record)?);
+        for entry in entries {
+            text.push_str(&encode(&self.path, entry)?);
         }
         let lock = Lock::take(&self.file, &self.path)?;
         let meta = self.file.metadata();
         if !meta.is_ok_and(|meta| is_same(&self.path, &meta)) {
             return Err(JournalError::Removed { path: self.path.clone() });
         }
-        let anew = write_anew(&self.path, &text)?;
+        let file = write_new(&self.path, &text)?;
         drop(lock);
-        self.file = anew;
+        self.file = file;
         self.base_bytes = text.len() as u64;
         Ok(())
     }
 
-    /// Removes it, if it still is ours.
+    /// Removes it, if the path still names this file.
     pub fn remove(&self) -> std::io::Result<()> {
         match self.file.metadata() {
             Ok(meta) if is_same(&self.path, &meta) => remove(&self.path),
@@ -186,14 +209,14 @@ pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
     result
 }
 
-/// Appends a line to a journal that is not ours but locked by us.
-pub(crate) fn append_locked(file: &File, record: &Record) -> std::io::Result<()> {
-    let line = record.encode()?;
+/// Appends an entry to the journal of another writer, which the caller has locked.
+pub(crate) fn append_locked(file: &File, entry: &Entry) -> std::io::Result<()> {
+    let line = entry.encode()?;
     let len = file.metadata()?.len();
     if len + line.len() as u64 > file_size_limit() {
         return Err(std::io::ErrorKind::FileTooLarge.into());
     }
-    // A torn last line must not swallow this one.
+    // If the last line is torn, this entry must not become a part of it.
     let mut last = [b'\n'];
     if len > 0 {
         file.read_exact_at(&mut last, len - 1)?;
@@ -208,21 +231,21 @@ pub(crate) fn append_locked(file: &File, record: &Record) -> std::io::Result<()>
     Ok(())
 }
 
-fn encode(path: &Path, record: &Record) -> Result<String, JournalError> {
-    record
+fn encode(path: &Path, entry: &Entry) -> Result<String, JournalError> {
+    entry
         .encode()
         .map_err(|error| JournalError::Write { path: path.to_owned(), source: error.into() })
 }
 
-/// Writes `text` to a temporary file and renames it to `path`: whole or not at all.
-fn write_anew(path: &Path, text: &str) -> Result<File, JournalError> {
+/// Writes `text` to a temporary file and renames that to `path`: whole or not at all.
+fn write_new(path: &Path, text: &str) -> Result<File, JournalError> {
     let limit_bytes = MAX_BYTES.min(file_size_limit());
     if text.len() as u64 > limit_bytes {
         return Err(JournalError::Full { path: path.to_owned(), limit_bytes });
     }
     let temporary = path.with_extension("tmp");
     let attempt = || {
-        // Left over by an attempt that did not get to the end: nobody else uses our name.
+        // Left by an earlier attempt of this process: no other process uses this name.
         match std::fs::remove_file(&temporary) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -258,13 +281,13 @@ pub(crate) fn is_same(path: &Path, meta: &std::fs::Metadata) -> bool {
     path.symlink_metadata().is_ok_and(|now| (now.dev(), now.ino()) == (meta.dev(), meta.ino()))
 }
 
-/// An exclusive flock on an open file, given back when dropped.
+/// An exclusive flock(2) on an open file, released when dropped.
 pub(crate) struct Lock<'a>(&'a File);
 
 impl<'a> Lock<'a> {
-    /// Waits for the lock, but not for ever: its holder may be stopped.
+    /// Waits for the lock, for at most 10 s: its holder may be stopped.
     pub fn take(file: &'a File, path: &Path) -> Result<Self, JournalError> {
-        let deadline = Instant::now() + LOCK_WAIT;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(Self(file)),

@@ -1,56 +1,92 @@
-//! Every change to the system, written down before it is made, and taken back by whoever is still
-//! alive: the program itself ([`Session::close`]), its supervisor ([`supervise`]), or the next
-//! start and `evenkeel undo` ([`undo`]).
+//! The journal: every change that evenkeel makes to the system (a thread's CPU affinity, a setting of
+//! the kernel) can be undone, whatever kills evenkeel.
 //!
-//! This crate is also the one place in the project where a CPU affinity is read and set
-//! ([`affinity`]). Three contracts of the design live here: *Undo* (a mask is restored only if it
-//! still is what we wrote), *Yield* (what the user sets wins) and the half of *Transparent* that
-//! frees children which inherited a pin.
+//! # The life of a change
 //!
-//! | file | the one thing in it |
+//! 1. **Write.** The entry names the change and the value before it (its format is in
+//!    `entry.rs`; appended by `file.rs`). First, because a process can be killed between any two
+//!    steps: an entry without its change is harmless, a change without its entry could not be undone.
+//!    If the entry cannot be written, the change is not made.
+//! 2. **Act.** The affinity is set (`place.rs`, by `affinity.rs`) or the setting is written
+//!    (`session.rs`, by `setting.rs`).
+//! 3. **Verify.** The thread's mask is read again. If it is neither ours nor what it was, the user
+//!    changed it meanwhile: the thread is let go, and never placed again (`claim.rs`).
+//! 4. **Undo.** The value before is restored, but only if the system still has the value that was
+//!    written: a thread that its user re-pinned, or a setting that an administrator changed, stays as
+//!    it is. Threads and children that inherited a mask are freed as well (`inheritance.rs`).
+//!
+//! # What undoes it
+//!
+//! | the main process ... | undone by | file |
+//! |---|---|---|
+//! | exits, or gets SIGTERM | itself ([`Session::close`], also on drop) | `session.rs` |
+//! | is killed (`kill -9`, OOM, a crash) | its supervisor, which reads end of file | `supervisor.rs` |
+//! | is killed, its supervisor too | next start or `evenkeel undo`: [`undo`] | `undo.rs` |
+//!
+//! All of them run the same code, `undo.rs`, on the same state (`state.rs`): a living session has
+//! applied its entries as it wrote them, the others replay the file. Each undone change gets an entry of
+//! its own, so an undo that is killed itself is completed by the next. Each entry carries a checksum,
+//! and the header names boot and namespaces (`validity.rs`), so that no torn line and no reused process
+//! number is ever acted upon. A reboot undoes everything; the journal is void after it.
+//!
+//! The supervisor is started before the first change (`supervised.rs`): a process that changes nothing
+//! does not need one. For tests, `failpoint.rs` kills the process after any of these steps.
+//!
+//! # Files
+//!
+//! This crate is the only place of the project where a CPU affinity is read or set.
+//!
+//! | file | what it holds |
 //! |---|---|
-//! | `affinity` | the two system calls, and what the user had before us ([`affinity::Original`]) |
-//! | `task` | which thread is meant, proof against PID reuse |
+//! | `affinity` | the two system calls, and what a thread had before ([`affinity::Original`]) |
+//! | `task` | a thread's identity, proof against PID reuse |
 //! | `cpuset` | the CPUs that a thread's cgroup lets it use |
-//! | `directory` | where journals lie, and that nobody else can reach them |
-//! | `record` | one line of a journal, with its checksum |
+//! | `directory` | where journals lie, and why no other user can reach them |
+//! | `entry` | one line of a journal, with its checksum |
 //! | `file` | the journal on disk: append, lock, compact |
-//! | `ledger` | what the lines add up to: who is pinned, by whom, what before |
-//! | `adopter` | which process adopts orphans of ours |
-//! | `heritage` | which thread inherited a pin of ours |
-//! | `session` | placing and releasing |
-//! | `setting` | knobs of the kernel that are turned and turned back |
-//! | `guarded` | a session and the supervisor that goes with it |
-//! | `undo` | taking everything back |
-//! | `supervisor` | the process that does so when we are killed |
-//! | `failpoint` | dying on purpose after any of these steps, for tests |
+//! | `reaper` | which process adopts our orphans |
+//! | `validity` | the boot and the namespaces for which a journal holds |
+//! | `state` | what the entries add up to |
+//! | `inheritance` | which thread inherited a mask of ours |
+//! | `claim` | whether the mask that a thread has now is ours |
+//! | `setting` | reading, writing and restoring one setting |
+//! | `report` | what an undo did and could not do |
+//! | `undo` | restoring everything, from a session's state or from journals |
+//! | `session` | a process's open journal |
+//! | `place` | placing and releasing threads |
+//! | `supervisor` | the process that undoes when its writer is killed |
+//! | `supervised` | a session together with its supervisor |
+//! | `failpoint` | tests: the process kills itself at a chosen step |
 
-mod adopter;
 pub mod affinity;
+mod claim;
 mod cpuset;
 mod directory;
+mod entry;
 pub mod failpoint;
 mod file;
-mod guarded;
-mod heritage;
-mod ledger;
-mod record;
+mod inheritance;
+mod place;
+mod reaper;
+mod report;
 mod session;
 mod setting;
+mod state;
+mod supervised;
 mod supervisor;
 mod task;
 mod undo;
+mod validity;
 
 pub use affinity::{AffinityError, Original};
 pub use cpuset::{effective_cpuset, mask_in_cpuset};
 pub use directory::runtime_dir;
 pub use file::JournalError;
-pub use guarded::{GuardedSession, SupervisorCommand, same_program};
-pub use session::{PlaceError, Placed, Released, Session, SessionOptions, Style};
-pub use setting::{KeptSetting, SettingError, TurnedBack};
+pub use place::{PlaceError, Placed, Released, Style};
+pub use report::{Damage, Foreign, Kept, KeptSetting, UndoError, UndoReport};
+pub use session::{Session, SessionOptions};
+pub use setting::{RestoredSetting, SettingError};
+pub use supervised::{SupervisedSession, SupervisorCommand, same_program};
 pub use supervisor::{Supervisor, SupervisorError, supervise};
 pub use task::{TaskError, TaskRef};
-pub use undo::{
-    Damage, Foreign, Kept, UndoError, UndoOptions, UndoReport, undo, undo_earlier, undo_file,
-    writer_of,
-};
+pub use undo::{UndoOptions, undo, undo_earlier, undo_file, writer_of};

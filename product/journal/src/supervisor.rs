@@ -1,10 +1,14 @@
-//! The process that takes everything back when we are killed: it waits at the other end of a
-//! socket for a byte that says "done", or for the end of file that says "dead".
+//! The supervisor: the process that undoes the journal when its writer is killed.
 //!
-//! The socket is its standard input, so it needs no file descriptor number on its command line.
-//! It has its own session, ignores the signals of the terminal and of a polite shutdown, keeps
-//! nothing of ours open (a pipe that reads our output reaches its end when we and the program
-//! end), and holds no directory.
+//! Writer and supervisor share a socket pair. The supervisor waits on its end: the byte [`DONE`] means
+//! that the writer restored everything itself; end of file means that the writer was killed, whatever
+//! killed it, because the kernel closes the sockets of a process that ends. Then the supervisor runs
+//! [`undo_one`] on the journal and ends.
+//!
+//! Its socket is its standard input, so its command line needs no descriptor number. So that it
+//! outlives its writer, it has a session of its own and ignores the signals of the terminal and of a
+//! shutdown. So that it disturbs nothing, it keeps none of the writer's descriptors (the reader of the
+//! writer's output gets end of file when writer and program end), and its directory is `/`.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -15,18 +19,19 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::undo::{Mode, UndoReport, undo_one};
+use crate::report::UndoReport;
+use crate::undo::{Mode, undo_one};
 
-/// "I am there", from the supervisor.
+/// From the supervisor: it is ready.
 const READY: u8 = b'r';
-/// "All is taken back, end", to the supervisor.
+/// To the supervisor: everything is restored, exit.
 const DONE: u8 = b'd';
 
-/// How long a supervisor may take to start, or to end once told to.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a supervisor may take to start, or to exit once dismissed.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What it must survive: the terminal's signals, and a shutdown that comes before our own end.
-const IGNORED: [libc::c_int; 11] = [
+/// Signals of the terminal and of a shutdown: these may reach the supervisor before its writer ends.
+const IGNORED_SIGNALS: [libc::c_int; 11] = [
     libc::SIGHUP,
     libc::SIGINT,
     libc::SIGQUIT,
@@ -40,12 +45,14 @@ const IGNORED: [libc::c_int; 11] = [
     libc::SIGALRM,
 ];
 
-/// Why there is no supervisor. The journal still works: `evenkeel undo` does what it would do.
+/// Why there is no supervisor. The journal works without: `evenkeel undo` does what the supervisor
+/// would do.
 #[derive(Debug, thiserror::Error)]
 pub enum SupervisorError {
     /// It could not be started.
     #[error(
-        "cannot start the supervisor {exe}: {source}; without it, run `evenkeel undo` should evenkeel be killed"
+        "cannot start the supervisor {exe}: {source}; without it, run `evenkeel undo` if evenkeel is \
+         killed"
     )]
     Start {
         /// The program file.
@@ -53,9 +60,9 @@ pub enum SupervisorError {
         /// Why not.
         source: std::io::Error,
     },
-    /// It started and did not say that it is there.
+    /// It started, and was not ready within 10 s.
     #[error(
-        "the supervisor {exe} does not answer; without it, run `evenkeel undo` should evenkeel be killed"
+        "the supervisor {exe} does not answer; without it, run `evenkeel undo` if evenkeel is killed"
     )]
     Silent {
         /// The program file.
@@ -63,18 +70,18 @@ pub enum SupervisorError {
     },
 }
 
-/// A running supervisor. If this value (or this process) goes away without
-/// [`Supervisor::dismiss`], the supervisor undoes the journal.
+/// A running supervisor. If this value is dropped without [`Supervisor::dismiss`], or this process is
+/// killed, the supervisor undoes the journal.
 #[derive(Debug)]
 pub struct Supervisor {
     child: Child,
-    line: UnixStream,
+    socket: UnixStream,
 }
 
 impl Supervisor {
-    /// Starts `exe` with `args`, which must lead to [`supervise`] with this session's
-    /// [`crate::Session::journal_path`]; returns when it is ready. Start it before the first
-    /// thread is placed.
+    /// Starts `exe` with `args`, which must call [`supervise`] with the session's
+    /// [`crate::Session::journal_path`]; returns when the supervisor is ready. Call it before the first
+    /// change.
     ///
     /// # Errors
     /// All of [`SupervisorError`].
@@ -84,8 +91,8 @@ impl Supervisor {
     ) -> Result<Self, SupervisorError> {
         let name = exe.display().to_string();
         let fail = |source| SupervisorError::Start { exe: name.clone(), source };
-        // Both ends close on exec, so no program that we start holds the line open.
-        let (line, theirs) = UnixStream::pair().map_err(fail)?;
+        // Both ends close on exec, so no program that this process starts holds the socket open.
+        let (socket, theirs) = UnixStream::pair().map_err(fail)?;
         let mut command = Command::new(std::path::absolute(exe).map_err(fail)?);
         command
             .args(args)
@@ -97,43 +104,43 @@ impl Supervisor {
         // nothing.
         unsafe { command.pre_exec(detach) };
         let child = command.spawn().map_err(fail)?;
-        // Holds the supervisor's end: while it is open here, its death would go unnoticed.
+        // `command` holds the supervisor's end: while it is open here, the supervisor's death is unseen.
         drop(command);
-        let mut supervisor = Self { child, line };
+        let mut supervisor = Self { child, socket };
         let mut answer = [0];
-        let _ = supervisor.line.set_read_timeout(Some(PATIENCE));
-        match supervisor.line.read_exact(&mut answer) {
+        let _ = supervisor.socket.set_read_timeout(Some(TIMEOUT));
+        match supervisor.socket.read_exact(&mut answer) {
             Ok(()) if answer == [READY] => Ok(supervisor),
             _ => {
-                supervisor.end();
+                supervisor.kill();
                 Err(SupervisorError::Silent { exe: name })
             }
         }
     }
 
-    /// Its process number.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it is still there.
+    /// Whether it runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Sends it away without doing anything: all is taken back ([`crate::Session::close`] first).
+    /// Ends the supervisor without an undo: call [`crate::Session::close`] first.
     pub fn dismiss(mut self) {
-        // It may have been killed; then there is nobody to tell.
-        let _ = self.line.write_all(&[DONE]);
-        let deadline = Instant::now() + PATIENCE;
+        // If the supervisor was killed, this fails, and there is nothing to tell it.
+        let _ = self.socket.write_all(&[DONE]);
+        let deadline = Instant::now() + TIMEOUT;
         while self.is_running() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.end();
+        self.kill();
     }
 
-    /// Makes sure that it is gone: it may be stopped, or not be what we think it is.
-    fn end(&mut self) {
+    /// Kills it, because it may be stopped, or a program that never reads its input.
+    fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -143,16 +150,16 @@ impl Supervisor {
 fn detach() -> std::io::Result<()> {
     // SAFETY: setsid takes nothing; a freshly forked process is no group leader.
     unsafe { libc::setsid() };
-    for signal in IGNORED {
+    for signal in IGNORED_SIGNALS {
         // SAFETY: SIG_IGN is a valid disposition for each of these signals.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    // Descriptors that others left inheritable; ours close on exec anyway.
+    // Descriptors that the process's parents left inheritable; our own close on exec anyway.
     let flags = 1 << 2; // CLOSE_RANGE_CLOEXEC
     // SAFETY: three integers; the flag only marks descriptors.
     let result = unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, flags) };
     if result != 0 {
-        // Before Linux 5.11.
+        // The flag exists since Linux 5.11.
         for fd in 3..4096 {
             // SAFETY: marks a descriptor, or fails if there is none of that number.
             unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
@@ -161,16 +168,16 @@ fn detach() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The body of the supervisor: for the hidden command that [`Supervisor::start`] runs. Waits on
-/// standard input; returns `None` when dismissed, or the report of the undo.
+/// The supervisor's main loop, for the hidden command that [`Supervisor::start`] runs. Waits on
+/// standard input; returns `None` when dismissed, otherwise the report of the undo.
 pub fn supervise(journal: &Path) -> Option<UndoReport> {
-    // Started by hand, standard input is no socket: then the answer fails, and nothing is undone
-    // that a living writer still needs.
-    let mut line = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().ok()?);
-    line.write_all(&[READY]).ok()?;
+    // If started by hand, standard input is no socket: the answer fails, and the journal of a living
+    // writer is not undone.
+    let mut socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().ok()?);
+    socket.write_all(&[READY]).ok()?;
     let mut byte = [0];
     loop {
-        match line.read(&mut byte) {
+        match socket.read(&mut byte) {
             Ok(1) if byte == [DONE] => return None,
             Ok(1) => {}
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}

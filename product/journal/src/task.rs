@@ -1,5 +1,5 @@
-//! Which thread is meant: a thread number together with its start time, so that a number that the
-//! kernel gave to somebody else is never taken for the thread that had it before.
+//! A thread's identity: its number together with its start time, so that a number that the kernel has
+//! reused is never taken for the thread that had it before.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,26 +7,26 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// One thread of this boot, proof against PID reuse.
+/// A thread of this boot, proof against PID reuse.
 ///
-/// Its start time has the resolution of the kernel's clock ticks (1/100 s); for the same number to
-/// come back within one, all numbers would have to be used up in that time.
+/// The start time has the resolution of a clock tick (1/100 s). For a number to be reused within one,
+/// all other numbers would have to be used up in that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TaskRef {
-    /// Thread number.
+    /// Thread id.
     pub tid: i32,
-    /// Process number (of its thread group).
+    /// Process id (thread group id).
     pub tgid: i32,
-    /// Start time: clock ticks (`sysconf(_SC_CLK_TCK)`) since boot, field 22 of
+    /// Start time in clock ticks (`sysconf(_SC_CLK_TCK)`) since boot, field 22 of
     /// `/proc/TGID/task/TID/stat`.
     #[serde(rename = "start")]
     pub start_time_ticks: u64,
 }
 
-/// Why a thread cannot be named.
+/// Why a thread cannot be identified.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    /// It ended.
+    /// It has ended.
     #[error("thread {tid} has ended")]
     Gone {
         /// The thread.
@@ -40,7 +40,7 @@ pub enum TaskError {
         /// Why not.
         source: std::io::Error,
     },
-    /// /proc shows something else than Linux documents.
+    /// /proc has another format than proc(5) describes.
     #[error("{} does not have the form that proc(5) describes", .path.display())]
     Malformed {
         /// What was read.
@@ -90,12 +90,12 @@ impl TaskRef {
         if self.tid == self.tgid { Ok(*self) } else { Self::in_process(self.tgid, self.tgid) }
     }
 
-    /// Whether the very same thread still exists and has not ended (a zombie has).
+    /// Whether this thread still exists and has not ended. A zombie has ended.
     pub fn is_alive(&self) -> bool {
         self.stat().is_some()
     }
 
-    /// What /proc says of it, if it is still the same and has not ended.
+    /// Its stat in /proc, if this thread still exists and has not ended.
     pub(crate) fn stat(&self) -> Option<Stat> {
         Stat::read(self.tgid, self.tid)
             .ok()
@@ -113,7 +113,7 @@ impl fmt::Display for TaskRef {
     }
 }
 
-/// The calling process's number.
+/// The calling process's id.
 pub(crate) fn own_pid() -> i32 {
     // SAFETY: getpid takes nothing and cannot fail.
     unsafe { libc::getpid() }
@@ -124,9 +124,9 @@ pub(crate) fn own_pid() -> i32 {
 pub(crate) struct Stat {
     /// State letter; Z and X mean ended.
     pub state: char,
-    /// Parent process, 0 for none.
+    /// Parent process id, 0 for none.
     pub ppid: i32,
-    /// Session.
+    /// Session id.
     pub session: i32,
     /// Start time in clock ticks since boot.
     pub start_ticks: u64,
@@ -152,14 +152,14 @@ impl Stat {
         Some(Self { state, ppid, session, start_ticks })
     }
 
-    /// Zombie or dead.
+    /// Whether it is a zombie or dead.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 }
 
 fn read(tid: i32, path: &PathBuf) -> Result<String, TaskError> {
-    // A command name may be any bytes.
+    // A command name may hold any bytes.
     match std::fs::read(path) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
@@ -169,7 +169,7 @@ fn read(tid: i32, path: &PathBuf) -> Result<String, TaskError> {
     }
 }
 
-/// The numbers that a directory of /proc lists; none if it is gone or not readable.
+/// The numbers that a directory of /proc lists; none if it is gone or cannot be read.
 fn numbers(path: &str) -> Vec<i32> {
     std::fs::read_dir(path)
         .map(|entries| {
@@ -178,34 +178,39 @@ fn numbers(path: &str) -> Vec<i32> {
         .unwrap_or_default()
 }
 
-/// All threads of the machine that /proc shows: (process, thread).
+/// All threads that /proc shows, as (process id, thread id).
 pub(crate) fn all_threads() -> impl Iterator<Item = (i32, i32)> {
     numbers("/proc").into_iter().flat_map(|tgid| {
         numbers(&format!("/proc/{tgid}/task")).into_iter().map(move |tid| (tgid, tid))
     })
 }
 
-/// Processes as they were when first asked for: one consistent family tree for one sweep.
+/// Processes as they were when first read: one consistent tree for one sweep.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     seen: HashMap<i32, Option<Stat>>,
 }
 
 impl Processes {
-    /// What is known of a process; `None` if it does not exist.
+    /// The stat of a process; `None` if it does not exist.
     pub fn get(&mut self, pid: i32) -> Option<Stat> {
         *self.seen.entry(pid).or_insert_with(|| Stat::read(pid, pid).ok())
     }
 }
 
-/// Clock ticks a second of the start times in /proc.
+/// Clock ticks per second of the start times in /proc.
 pub(crate) fn ticks_per_second() -> u64 {
     // SAFETY: sysconf takes an integer and touches no memory of ours.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     u64::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
 }
 
-/// Nanoseconds since boot on the clock that start times in /proc are taken from.
+/// Length of such a tick in ns.
+pub(crate) fn tick_ns() -> u64 {
+    1_000_000_000 / ticks_per_second()
+}
+
+/// Nanoseconds of CLOCK_BOOTTIME, the clock of the start times in /proc.
 pub(crate) fn now_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel fills the one timespec that the pointer names; CLOCK_BOOTTIME always
@@ -230,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_itself_and_nobody_else() {
+    fn a_thread_is_told_apart_from_any_other() {
         // SAFETY: gettid takes nothing and cannot fail.
         let task = TaskRef::of(unsafe { libc::gettid() }).unwrap();
         assert_eq!(task.tgid, own_pid());
@@ -258,6 +263,6 @@ mod tests {
     #[test]
     fn start_times_are_on_our_clock() {
         let start = TaskRef::own_process().unwrap().start_time_ticks;
-        assert!(start <= now_ns() / (1_000_000_000 / ticks_per_second()));
+        assert!(start <= now_ns() / tick_ns());
     }
 }

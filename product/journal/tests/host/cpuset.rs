@@ -8,13 +8,13 @@ use evenkeel_machine::CpuSet;
 
 use crate::tools::*;
 
-/// A cpuset of our own, removed when dropped.
+/// A cpuset of the test's own, removed when dropped.
 struct Group {
     path: PathBuf,
 }
 
 impl Group {
-    /// Makes one in cgroup v1 or v2, whichever has the controller.
+    /// Creates one in cgroup v1 or v2, whichever has the controller.
     fn new(name: &str, cpus: &CpuSet) -> Result<Self, String> {
         let v1 = Path::new("/sys/fs/cgroup/cpuset");
         let (parent, unified) = if v1.join("cpuset.cpus").exists() {
@@ -55,7 +55,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Whoever is still in it goes home first.
+        // Processes that are still in it go back to the parent first.
         let home = self.path.parent().unwrap().join("cgroup.procs");
         for pid in
             std::fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default().lines()
@@ -78,7 +78,7 @@ fn group(test: &str, cpus: &CpuSet) -> Option<Group> {
     }
 }
 
-/// Since Linux 6.2 a mask comes back when its cpuset grows.
+/// Since Linux 6.2 a mask is restored when its cpuset grows.
 fn kernel_keeps_user_masks() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
@@ -95,13 +95,13 @@ fn only_cpus_of_the_cpuset_are_used() {
     let mut session = open(dir.path());
     let error = session.place(&sleeper.task, x, Style::Hard).unwrap_err();
     assert!(matches!(error, PlaceError::OutsideCpuset { .. }), "{error}");
-    // Its only CPU: a pin would keep it from growing.
+    // Its only CPU: a pin would keep the mask from growing.
     assert_eq!(session.place(&sleeper.task, y, Style::Hard).unwrap(), Placed::Unchanged);
 }
 
 #[test]
-fn a_cpuset_that_shrinks_is_not_a_user() {
-    let Some((x, y)) = two_cpus("a_cpuset_that_shrinks_is_not_a_user") else { return };
+fn a_cpuset_that_shrinks_is_not_taken_for_the_user() {
+    let Some((x, y)) = two_cpus("a_cpuset_that_shrinks_is_not_taken_for_the_user") else { return };
     let Some(group) = group("shrinks", &all()) else { return };
     let (dir, sleeper) = (directory(), Sleeper::new());
     group.join(sleeper.task.tid).unwrap();
@@ -109,7 +109,7 @@ fn a_cpuset_that_shrinks_is_not_a_user() {
     session.place(&sleeper.task, x, Style::Hard).unwrap();
     group.allow(&just(y)).unwrap();
     wait_for("the kernel's fallback", || sleeper.mask() == just(y));
-    // Not a re-pin: we still hold it, but have only this CPU.
+    // Not a change by the user: the session still holds the task, but this is its only CPU.
     assert!(matches!(
         session.place(&sleeper.task, x, Style::Hard),
         Err(PlaceError::OutsideCpuset { .. })
@@ -125,15 +125,15 @@ fn a_cpuset_that_shrinks_is_not_a_user() {
 }
 
 #[test]
-fn what_had_the_whole_cpuset_grows_with_it_again() {
-    let Some((x, y)) = two_cpus("what_had_the_whole_cpuset_grows") else { return };
+fn a_mask_of_the_whole_cpuset_grows_with_it_again() {
+    let Some((x, y)) = two_cpus("a_mask_of_the_whole_cpuset_grows_with_it_again") else { return };
     let Some(group) = group("grows", &all()) else { return };
     for style in [Style::Hard, Style::Soft] {
         let (dir, sleeper) = (directory(), Sleeper::new());
         group.join(sleeper.task.tid).unwrap();
         let mut session = open(dir.path());
         session.place(&sleeper.task, x, style).unwrap();
-        // Given back while the cpuset is small.
+        // Restored while the cpuset is small.
         group.allow(&just(y)).unwrap();
         let report = session.close();
         assert!(report.is_clean() && report.kept.is_empty(), "{report:?}");
@@ -148,7 +148,7 @@ fn what_had_the_whole_cpuset_grows_with_it_again() {
         group.allow(&all()).unwrap();
         wait_for("growing", || sleeper.mask() == all());
     }
-    // What the design avoids, shown to be real: a list does not grow.
+    // The problem that this avoids: a mask that is a list does not grow.
     if kernel_keeps_user_masks() {
         let sleeper = Sleeper::new();
         group.join(sleeper.task.tid).unwrap();

@@ -1,5 +1,5 @@
-//! The writer is killed after every single journal write and affinity call, each in turn; all
-//! masks are as before, by the supervisor or by `undo`.
+//! The writer is killed at each failpoint in turn: after each journal write, affinity call and change of
+//! a setting. Each time the supervisor or `undo` restores every mask and setting.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -8,8 +8,8 @@ use evenkeel_journal::{TaskRef, UndoOptions, affinity, undo};
 
 use crate::tools::*;
 
-/// Runs the writer until it is killed at no point any more.
-fn every_point(test: &str, supervised: bool) {
+/// Kills the writer at each failpoint, until it gets to its end.
+fn kill_at_every_point(test: &str, supervised: bool) {
     let Some((x, y)) = two_cpus(test) else { return };
     let dir = directory();
     let mut victim = Victim::new();
@@ -18,11 +18,13 @@ fn every_point(test: &str, supervised: bool) {
     affinity::set(bound.task.tid, &just(y)).unwrap();
     let tasks = [victim.worker, b.task, c, d, bound.task, victim.root];
     let list = tasks.map(|task| task.tid.to_string()).join(",");
-    let knobs = ["first", "second"].map(|name| dir.path().join(name));
-    knobs.iter().for_each(|knob| std::fs::write(knob, "0\n").unwrap());
+    let settings = ["first", "second"].map(|name| dir.path().join(name));
+    settings.iter().for_each(|setting| std::fs::write(setting, "0\n").unwrap());
     let is_as_before = || {
         tasks.iter().all(|task| mask(task.tid) == if *task == bound.task { just(y) } else { all() })
-            && knobs.iter().all(|knob| std::fs::read_to_string(knob).unwrap().trim() == "0")
+            && settings
+                .iter()
+                .all(|setting| std::fs::read_to_string(setting).unwrap().trim() == "0")
     };
     assert!(is_as_before());
     for point in 1.. {
@@ -40,15 +42,15 @@ fn every_point(test: &str, supervised: bool) {
             || is_as_before() && child.as_ref().is_none_or(|child| mask(child.0.tid) == all());
         let was_killed = output.status.signal() == Some(libc::SIGKILL);
         if supervised {
-            // Whether it is killed or not, the supervisor leaves nothing: but a writer that died
-            // before it had one leaves a journal of nothing, or part of one.
+            // The supervisor leaves nothing. But a writer that was killed before it started its
+            // supervisor leaves a journal without changes, or a part of one.
             wait_for("the supervisor", is_as_before);
         }
         let report = undo(dir.path(), UndoOptions::default());
         assert!(report.is_clean() && report.live.is_empty(), "point {point}: {report:?}");
         assert!(is_as_before(), "point {point}: {report:?}");
         if supervised {
-            wait_for("the journal's end", || journals(dir.path()).is_empty());
+            wait_for("the journal's removal", || journals(dir.path()).is_empty());
         } else {
             assert!(journals(dir.path()).is_empty(), "point {point}");
         }
@@ -67,15 +69,15 @@ fn every_point(test: &str, supervised: bool) {
 
 #[test]
 fn killed_at_every_point_then_undone() {
-    every_point("killed_at_every_point_then_undone", false);
+    kill_at_every_point("killed_at_every_point_then_undone", false);
 }
 
 #[test]
 fn killed_at_every_point_under_a_supervisor() {
-    every_point("killed_at_every_point_under_a_supervisor", true);
+    kill_at_every_point("killed_at_every_point_under_a_supervisor", true);
 }
 
-/// What adopts the child of a writer that dies is in the writer's session: as in a container, or
+/// The reaper that adopts the child of a killed writer is in the writer's session, as in a container or
 /// under a subreaper.
 #[test]
 fn killed_at_every_point_in_a_container() {
@@ -85,7 +87,7 @@ fn killed_at_every_point_in_a_container() {
         command
     };
     if !unshare().arg("true").status().is_ok_and(|status| status.success()) {
-        println!("killed_at_every_point_in_a_container: skipped: no PID name space of its own");
+        println!("killed_at_every_point_in_a_container: skipped: no PID namespace of its own");
         return;
     }
     let output = unshare()
@@ -118,7 +120,7 @@ impl Drop for Orphan {
 }
 
 #[test]
-fn an_undo_that_is_killed_is_done_by_the_next() {
+fn an_undo_that_is_killed_is_completed_by_the_next() {
     let Some((x, _)) = two_cpus("an_undo_that_is_killed") else { return };
     let dir = directory();
     let sleepers: Vec<Sleeper> = (0..3).map(|_| Sleeper::new()).collect();
@@ -147,8 +149,8 @@ fn an_undo_that_is_killed_is_done_by_the_next() {
 }
 
 #[test]
-fn many_undo_at_once() {
-    let Some((x, _)) = two_cpus("many_undo_at_once") else { return };
+fn many_undos_at_once_do_the_work_once() {
+    let Some((x, _)) = two_cpus("many_undos_at_once_do_the_work_once") else { return };
     let dir = directory();
     let sleepers: Vec<Sleeper> = (0..8).map(|_| Sleeper::new()).collect();
     for (index, sleeper) in sleepers.iter().enumerate() {
@@ -161,7 +163,7 @@ fn many_undo_at_once() {
             (0..4).map(|_| scope.spawn(|| undo(dir.path(), UndoOptions::default()))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    // Each was taken back once, by one of them, and nobody stumbled.
+    // Each was restored once, by one of them, and none reported an error.
     assert!(reports.iter().all(|report| report.is_clean()), "{reports:?}");
     assert_eq!(reports.iter().map(|report| report.restored.len()).sum::<usize>(), 8);
     assert!(sleepers.iter().all(|sleeper| sleeper.mask() == all()));

@@ -1,5 +1,5 @@
-//! Journals that are damaged, of another boot or name space, or not ours: what can be believed is
-//! done, the rest is named, and nothing is done that no line says.
+//! Journals that are damaged, of another boot or namespace, or of another user: valid entries are
+//! undone, all other lines are reported, and nothing is done that no valid entry says.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -34,7 +34,7 @@ fn the_lines_that_can_be_read_still_count() {
     assert_eq!(report.damaged.iter().map(|damage| damage.line).collect::<Vec<_>>(), [3, 4]);
     assert!(!report.is_clean() && report.errors.is_empty(), "{report:?}");
     assert_eq!((a.mask(), b.mask(), lost.mask()), (all(), all(), just(x)));
-    // Kept as evidence, and not complained about again.
+    // Kept as evidence, and not reported again.
     let evidence = path.with_extension("damaged");
     assert_eq!(journals(dir.path()), std::slice::from_ref(&evidence));
     assert!(report.damaged[0].to_string().starts_with(&format!("{}:3: ", evidence.display())));
@@ -59,8 +59,8 @@ fn a_torn_last_line_is_harmless() {
 }
 
 #[test]
-fn without_a_header_nothing_is_believed() {
-    let Some((x, _)) = two_cpus("without_a_header_nothing_is_believed") else { return };
+fn without_a_header_nothing_is_undone() {
+    let Some((x, _)) = two_cpus("without_a_header_nothing_is_undone") else { return };
     let (dir, a) = (directory(), pinned(x));
     for first in ["", "garbage\n", "\n"] {
         put(dir.path(), "1-1.jsonl", (first.to_owned() + &line(&pin(1, &a.task, x))).as_bytes());
@@ -72,7 +72,7 @@ fn without_a_header_nothing_is_believed() {
 }
 
 #[test]
-fn empty_and_huge() {
+fn empty_and_huge_journals_are_handled() {
     let dir = directory();
     put(dir.path(), "1-1.jsonl", b"");
     let report = undo(dir.path(), UndoOptions::default());
@@ -85,7 +85,7 @@ fn empty_and_huge() {
     assert!(report.errors[0].to_string().contains("bytes"), "{report:?}");
     std::fs::remove_file(&path).unwrap();
 
-    // Large, and all of it garbage: counted, not listed.
+    // Large, and nothing but garbage: counted, not listed.
     let text = line(&header()) + &"x\n".repeat(200_000) + &"y".repeat(1_000_000) + "\n";
     put(dir.path(), "1-3.jsonl", text.as_bytes());
     let report = undo(dir.path(), UndoOptions::default());
@@ -94,8 +94,8 @@ fn empty_and_huge() {
 }
 
 #[test]
-fn another_boot_or_name_space_is_another_machine() {
-    let Some((x, _)) = two_cpus("another_boot_or_name_space") else { return };
+fn a_journal_of_another_boot_or_namespace_is_not_undone() {
+    let Some((x, _)) = two_cpus("a_journal_of_another_boot_or_namespace") else { return };
     let (dir, a) = (directory(), pinned(x));
     let cases = [
         ("boot_id", serde_json::json!("00000000-0000-0000-0000-000000000000"), true),
@@ -123,8 +123,8 @@ fn another_boot_or_name_space_is_another_machine() {
 }
 
 #[test]
-fn what_others_put_there_is_left_alone() {
-    let Some((x, _)) = two_cpus("what_others_put_there_is_left_alone") else { return };
+fn what_other_users_put_there_is_left_alone() {
+    let Some((x, _)) = two_cpus("what_other_users_put_there_is_left_alone") else { return };
     let (dir, a) = (directory(), pinned(x));
     let text = line(&header()) + &line(&pin(1, &a.task, x));
     let elsewhere = dir.path().join("elsewhere");
@@ -137,7 +137,7 @@ fn what_others_put_there_is_left_alone() {
     assert!(elsewhere.exists() && a.mask() == just(x));
     std::fs::remove_file(&path).unwrap();
 
-    // A directory to which others can write.
+    // A directory to which other users can write.
     put(dir.path(), "1-1.jsonl", text.as_bytes());
     let journals = dir.path().join("journal");
     std::fs::set_permissions(&journals, PermissionsExt::from_mode(0o777)).unwrap();
@@ -146,11 +146,11 @@ fn what_others_put_there_is_left_alone() {
     assert_eq!(a.mask(), just(x));
     std::fs::set_permissions(&journals, PermissionsExt::from_mode(0o700)).unwrap();
 
-    // A file of another user, which only root can make here.
+    // A file of another user: only root can create it here.
     match std::os::unix::fs::chown(&path, Some(65533), None) {
         Ok(()) => {
             let report = undo(dir.path(), UndoOptions::default());
-            assert!(report.errors[0].to_string().contains("no file of ours"), "{report:?}");
+            assert!(report.errors[0].to_string().contains("not a file of ours"), "{report:?}");
             assert_eq!(a.mask(), just(x));
         }
         Err(error) => println!("a file of another user: skipped: {error}"),
@@ -161,10 +161,10 @@ fn what_others_put_there_is_left_alone() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 0, ..ProptestConfig::default() })]
 
-    /// However a journal is cut, shuffled and scribbled on: no panic, a task that it does not
-    /// name is not touched, and one that it names has either our mask or its own.
+    /// Journal fuzzing: no panic, a task that the journal does not name is not touched, and a task that
+    /// it names has either our mask or its own.
     #[test]
-    fn damage_never_does_what_no_line_says(
+    fn a_fuzzed_journal_changes_no_task_that_it_does_not_name(
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 1..6)
     ) {
         let cpus: Vec<u32> = all().iter().collect();

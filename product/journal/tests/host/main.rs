@@ -1,11 +1,11 @@
-//! The journal on the live host: real threads, real masks, processes that really are killed.
-//! Works as any user; what needs root or two CPUs says so when it is skipped.
+//! The journal on the live host: real threads, real masks, processes that are really killed. Runs as
+//! any user; a test that needs root or two CPUs says so when it is skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cpuset;
 mod crash;
 mod damage;
-mod heirs;
+mod inheritance;
 mod place;
 mod roles;
 mod setting;

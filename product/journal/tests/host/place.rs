@@ -1,4 +1,4 @@
-//! Placing and releasing; the user's own choice wins.
+//! Placing and releasing threads; a mask that the user sets wins.
 
 use evenkeel_journal::{
     JournalError, PlaceError, Placed, Released, Session, SessionOptions, Style, TaskRef,
@@ -43,8 +43,8 @@ fn hard_and_soft_and_back() {
 }
 
 #[test]
-fn dropping_the_session_takes_back() {
-    let Some((x, _)) = two_cpus("dropping_the_session_takes_back") else { return };
+fn dropping_the_session_restores_everything() {
+    let Some((x, _)) = two_cpus("dropping_the_session_restores_everything") else { return };
     let (dir, sleeper) = (directory(), Sleeper::new());
     let mut session = open(dir.path());
     session.place(&sleeper.task, x, Style::Hard).unwrap();
@@ -54,8 +54,10 @@ fn dropping_the_session_takes_back() {
 }
 
 #[test]
-fn a_user_who_goes_back_to_where_we_had_it_before_wins() {
-    let Some((x, y)) = two_cpus("a_user_who_goes_back") else { return };
+fn a_mask_of_the_user_wins_even_if_it_equals_an_earlier_pin() {
+    let Some((x, y)) = two_cpus("a_mask_of_the_user_wins_even_if_it_equals_an_earlier_pin") else {
+        return;
+    };
     let (dir, sleeper, bystander) = (directory(), Sleeper::new(), Sleeper::new());
     let mut session = open(dir.path());
     session.place(&sleeper.task, x, Style::Hard).unwrap();
@@ -65,7 +67,7 @@ fn a_user_who_goes_back_to_where_we_had_it_before_wins() {
         session.place(&sleeper.task, y, Style::Hard).unwrap(),
         Placed::Yielded { found: just(x), newly: true }
     );
-    // Whoever replays the journal knows it, too, once a later move shows that this one was made.
+    // An undo of the journal knows it, too, once a later entry proves that this move was made.
     let other = Sleeper::new();
     session.place(&other.task, x, Style::Hard).unwrap();
     session.place(&other.task, y, Style::Hard).unwrap();
@@ -78,8 +80,8 @@ fn a_user_who_goes_back_to_where_we_had_it_before_wins() {
 }
 
 #[test]
-fn a_user_who_pins_again_wins() {
-    let Some((x, y)) = two_cpus("a_user_who_pins_again_wins") else { return };
+fn a_user_that_pins_again_wins() {
+    let Some((x, y)) = two_cpus("a_user_that_pins_again_wins") else { return };
     let dir = directory();
     let mut session = open(dir.path());
     for style in [Style::Hard, Style::Soft] {
@@ -93,12 +95,12 @@ fn a_user_who_pins_again_wins() {
             );
         }
         assert!(session.has_yielded(&sleeper.task));
-        // Not even back to what we once wrote is it ours again.
+        // It stays the user's even if it equals what we once wrote.
         affinity::set(sleeper.task.tid, &just(x)).unwrap();
-        session.release_all();
+        session.restore_all();
         assert_eq!(sleeper.mask(), just(x));
     }
-    // Found out only at the end.
+    // Found only when the session closes.
     let sleeper = Sleeper::new();
     session.place(&sleeper.task, x, Style::Hard).unwrap();
     affinity::set(sleeper.task.tid, &just(y)).unwrap();
@@ -109,8 +111,8 @@ fn a_user_who_pins_again_wins() {
 }
 
 #[test]
-fn a_user_who_gives_all_cpus_wins_too() {
-    let Some((x, y)) = two_cpus("a_user_who_gives_all_cpus_wins_too") else { return };
+fn a_user_that_allows_all_cpus_wins_too() {
+    let Some((x, y)) = two_cpus("a_user_that_allows_all_cpus_wins_too") else { return };
     let (dir, sleeper) = (directory(), Sleeper::new());
     let mut session = open(dir.path());
     session.place(&sleeper.task, x, Style::Hard).unwrap();
@@ -122,8 +124,8 @@ fn a_user_who_gives_all_cpus_wins_too() {
 }
 
 #[test]
-fn the_users_mask_and_the_cpuset_bound_us() {
-    let Some((x, y)) = two_cpus("the_users_mask_and_the_cpuset_bound_us") else { return };
+fn the_users_mask_and_the_cpuset_are_respected() {
+    let Some((x, y)) = two_cpus("the_users_mask_and_the_cpuset_are_respected") else { return };
     let (dir, sleeper) = (directory(), Sleeper::new());
     affinity::set(sleeper.task.tid, &just(y)).unwrap();
     let mut session = open(dir.path());
@@ -143,7 +145,7 @@ fn the_users_mask_and_the_cpuset_bound_us() {
     let mut session = Session::open(dir.path(), options).unwrap();
     assert_eq!(session.place(&sleeper.task, x, Style::Hard).unwrap(), Placed::Pinned);
     assert_eq!(sleeper.mask(), just(x));
-    // What the user set last is what comes back.
+    // What the user set last is restored.
     affinity::set(sleeper.task.tid, &all()).unwrap();
     assert_eq!(session.place(&sleeper.task, x, Style::Hard).unwrap(), Placed::Pinned);
     assert!(session.close().is_clean());
@@ -151,8 +153,8 @@ fn the_users_mask_and_the_cpuset_bound_us() {
 }
 
 #[test]
-fn a_reused_number_is_somebody_else() {
-    let Some((x, _)) = two_cpus("a_reused_number_is_somebody_else") else { return };
+fn a_reused_number_is_another_thread() {
+    let Some((x, _)) = two_cpus("a_reused_number_is_another_thread") else { return };
     let (dir, sleeper) = (directory(), Sleeper::new());
     let other = TaskRef { start_time_ticks: sleeper.task.start_time_ticks - 1, ..sleeper.task };
     let mut session = open(dir.path());
@@ -162,7 +164,7 @@ fn a_reused_number_is_somebody_else() {
     assert_eq!(sleeper.mask(), all());
     drop(session);
 
-    // The stranger even has the mask that the one before it was given.
+    // The new thread even has the mask that the ended thread was given.
     affinity::set(sleeper.task.tid, &just(x)).unwrap();
     put(dir.path(), "1-1.jsonl", (line(&header()) + &line(&pin(1, &other, x))).as_bytes());
     let report = undo(dir.path(), UndoOptions::default());
@@ -188,14 +190,14 @@ fn a_thread_that_ends_is_no_error() {
 }
 
 #[test]
-fn two_sessions_at_once() {
-    let Some((x, y)) = two_cpus("two_sessions_at_once") else { return };
+fn two_sessions_leave_each_others_threads_alone() {
+    let Some((x, y)) = two_cpus("two_sessions_leave_each_others_threads_alone") else { return };
     let (one, two) = (directory(), directory());
     let (a, b) = (Sleeper::new(), Sleeper::new());
     let (mut first, mut second) = (open(one.path()), open(two.path()));
     first.place(&a.task, x, Style::Hard).unwrap();
     second.place(&b.task, y, Style::Hard).unwrap();
-    // Each sees what the other did as somebody else's choice.
+    // Each session takes the other's pin for the user's choice.
     assert!(matches!(
         second.place(&a.task, y, Style::Hard),
         Err(PlaceError::OutsideUserMask { .. })

@@ -1,5 +1,5 @@
-//! Processes that tests start: this program again, with one of these "tests" chosen by name. Run
-//! without their variable (`cargo test -- --ignored`) they do nothing.
+//! Roles: processes that tests start. Each is this program again, with one of these "tests" chosen by
+//! name. Without its variable (`cargo test -- --ignored`) a role does nothing.
 
 use std::io::{BufRead, Write};
 use std::os::unix::process::CommandExt;
@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use evenkeel_journal::{
-    JournalError, PlaceError, Placed, Session, SessionOptions, Style, Supervisor, TaskRef,
-    TurnedBack, UndoOptions, failpoint, supervise, undo,
+    JournalError, PlaceError, Placed, RestoredSetting, Session, SessionOptions, Style, Supervisor,
+    TaskRef, UndoOptions, failpoint, supervise, undo,
 };
 
 use crate::{slow_clone, tools};
@@ -63,7 +63,7 @@ fn victim() {
             "slow child" => {
                 let next_line = || {
                     say(0);
-                    // Nobody else reads just now, and nothing was read ahead.
+                    // No other thread reads now, and nothing was read ahead.
                     let mut byte = [0u8];
                     // SAFETY: one byte, into a buffer that lives across the call.
                     while unsafe { libc::read(0, byte.as_mut_ptr().cast(), 1) } == 1
@@ -85,14 +85,14 @@ fn supervisor() {
     let journal = std::env::var_os("EVENKEEL_TEST_JOURNAL");
     if let Some(journal) = journal {
         supervise(&PathBuf::from(journal));
-        // The harness would say so on standard output.
+        // Otherwise the test harness would write to standard output.
         std::process::exit(0);
     }
 }
 
 pub fn start_supervisor(journal: PathBuf) -> Supervisor {
-    // The one variable of this process that nobody else reads. (The role has one test thread; the
-    // harness's main thread waits for it.)
+    // No other thread of this process uses the environment: the role has one test thread, and the
+    // harness's main thread waits for it.
     // SAFETY: as said, no other thread reads or writes the environment now.
     unsafe { std::env::set_var("EVENKEEL_TEST_JOURNAL", journal) };
     let exe = std::env::current_exe().unwrap();
@@ -100,7 +100,7 @@ pub fn start_supervisor(journal: PathBuf) -> Supervisor {
     Supervisor::start(&exe, args).unwrap()
 }
 
-/// A session from begin to end that dies at the failpoint it is told.
+/// A session from beginning to end that is killed at failpoint AT.
 #[test]
 #[ignore = "a role"]
 fn writer() {
@@ -110,7 +110,7 @@ fn writer() {
     failpoint::arm(variable("AT").parse().unwrap());
     let options = SessionOptions {
         override_user: true,
-        // Compact all the time.
+        // Compacts at almost every entry.
         compact_bytes: Some(300),
         ..SessionOptions::default()
     };
@@ -126,10 +126,10 @@ fn writer() {
     let [x, y] = cpus[..] else { panic!("{cpus:?}") };
 
     session.add_program(&root).unwrap();
-    // Ordinary files stand for knobs of the kernel.
-    let knobs = ["first", "second"].map(|name| PathBuf::from(variable("DIR")).join(name));
-    assert!(session.turn(&knobs[0], "7").unwrap());
-    // A child that is born with a pin, and outlives us.
+    // Ordinary files stand for settings of the kernel.
+    let settings = ["first", "second"].map(|name| PathBuf::from(variable("DIR")).join(name));
+    assert!(session.change_setting(&settings[0], "7").unwrap());
+    // A child that inherits a pin, and outlives this process.
     let own = TaskRef::of(tid()).unwrap();
     session.add_program(&own.process().unwrap()).unwrap();
     session.place(&own, x, Style::Hard).unwrap();
@@ -137,15 +137,15 @@ fn writer() {
     sleeper.arg("600").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = sleeper.spawn().unwrap().id() as i32;
     say(child);
-    // Points at which no line names the child yet.
+    // Failpoints at which no entry names the child yet.
     assert_eq!(session.place(&d, x, Style::Soft).unwrap(), Placed::Moved);
     assert!(session.free_inherited(&TaskRef::of(child).unwrap()).unwrap());
     assert_eq!(session.place(&own, y, Style::Soft).unwrap(), Placed::Moved);
 
-    assert!(session.turn(&knobs[1], "8").unwrap());
-    assert_eq!(session.turn_back(&knobs[0]).unwrap(), TurnedBack::Restored);
-    assert!(session.turn(&knobs[0], "9").unwrap());
-    assert!(session.turn(&knobs[0], "10").unwrap());
+    assert!(session.change_setting(&settings[1], "8").unwrap());
+    assert_eq!(session.restore_setting(&settings[0]).unwrap(), RestoredSetting::Restored);
+    assert!(session.change_setting(&settings[0], "9").unwrap());
+    assert!(session.change_setting(&settings[0], "10").unwrap());
     assert_eq!(session.place(&a, x, Style::Hard).unwrap(), Placed::Pinned);
     assert_eq!(session.place(&b, y, Style::Soft).unwrap(), Placed::Moved);
     assert_eq!(session.place(&c, x, Style::Hard).unwrap(), Placed::Pinned);
@@ -163,7 +163,7 @@ fn writer() {
     std::process::exit(0);
 }
 
-/// An undo that dies at the failpoint it is told.
+/// An undo that is killed at failpoint AT.
 #[test]
 #[ignore = "a role"]
 fn undoer() {
@@ -176,7 +176,7 @@ fn undoer() {
     std::process::exit(0);
 }
 
-/// A session that pins one task and then waits to be killed.
+/// A session that pins one task and waits to be killed.
 #[test]
 #[ignore = "a role"]
 fn waiter() {
@@ -217,8 +217,8 @@ fn limited() {
     assert_eq!(sleeper.mask(), before);
     assert_eq!(std::fs::metadata(session.journal_path()).unwrap().len(), length);
     drop(sleeper);
-    println!("did it");
-    // No destructors: the test sees that a session that changed nothing leaves nothing to undo.
+    println!("passed");
+    // Without destructors: a session that changed nothing must leave nothing to undo.
     std::io::stdout().flush().unwrap();
     std::process::exit(0);
 }
@@ -246,7 +246,7 @@ fn full() {
             )
         }
     };
-    // SAFETY: flags only; a mount name space of our own that ends with us.
+    // SAFETY: flags only; the new mount namespace ends with this process.
     let apart = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
     // SAFETY: two C strings that live across the call, and null where none is needed.
     let private = apart
@@ -280,12 +280,12 @@ fn full() {
     assert!(matches!(&error, PlaceError::Journal(JournalError::Write { .. })), "{error}");
     assert!(error.to_string().contains("No space left"), "{error}");
     assert!(placed > 3);
-    // Where the last line that could be written says.
+    // The task is where the last entry that could be written says.
     assert_eq!(sleeper.mask(), tools::just(if placed % 2 == 1 { x } else { y }));
     // No torn line was left.
     let text = std::fs::read(session.journal_path()).unwrap();
     assert_eq!(text.last(), Some(&b'\n'));
-    // Giving back needs no space.
+    // Restoring needs no space.
     let report = session.close();
     assert!(report.is_clean(), "{report:?}");
     assert_eq!(report.restored, [sleeper.task]);
@@ -294,7 +294,7 @@ fn full() {
     assert_eq!(mount(libc::MS_REMOUNT | libc::MS_RDONLY, ""), 0);
     let error = Session::open(&path, SessionOptions::default()).unwrap_err();
     assert!(error.to_string().contains("Read-only"), "{error}");
-    println!("did it");
+    println!("passed");
     std::io::stdout().flush().unwrap();
     drop(sleeper);
     std::process::exit(0);

@@ -1,19 +1,19 @@
-//! Knobs of the kernel, for which ordinary files stand here: turned, turned back, and left to whoever
-//! turned them since. (Being killed in between: `crash`.)
+//! Settings of the kernel, for which ordinary files stand here: changed, restored, and left alone if
+//! another process has changed them since. (Kills in between: `crash`.)
 
 use std::fs;
 use std::path::Path;
 
-use evenkeel_journal::{SettingError, TurnedBack, UndoOptions, undo};
+use evenkeel_journal::{RestoredSetting, SettingError, UndoOptions, undo};
 
 use crate::tools::*;
 
-fn says(file: &Path) -> String {
+fn value(file: &Path) -> String {
     fs::read_to_string(file).unwrap().trim().to_owned()
 }
 
 #[test]
-fn what_we_turned_is_turned_back_and_nothing_else() {
+fn only_a_setting_that_still_is_ours_is_restored() {
     let dir = directory();
     let [ours, same, theirs, gone] =
         ["ours", "same", "theirs", "gone"].map(|name| dir.path().join(name));
@@ -21,68 +21,69 @@ fn what_we_turned_is_turned_back_and_nothing_else() {
     fs::write(&same, "4096\n").unwrap();
     let mut session = open(dir.path());
     for file in [&ours, &theirs, &gone] {
-        assert!(session.turn(file, "4096").unwrap());
-        assert_eq!(says(file), "4096");
+        assert!(session.change_setting(file, "4096").unwrap());
+        assert_eq!(value(file), "4096");
     }
-    // It said so already: not ours, and not turned back.
-    assert!(!session.turn(&same, "4096").unwrap());
-    assert_eq!(session.turn_back(&same).unwrap(), TurnedBack::NotHeld);
-    // Turned twice, and back to what it said before both.
-    assert!(session.turn(&ours, "8192").unwrap());
+    // It had that value already: not ours, and not restored.
+    assert!(!session.change_setting(&same, "4096").unwrap());
+    assert_eq!(session.restore_setting(&same).unwrap(), RestoredSetting::NotHeld);
+    // Changed twice, and restored to its value before both.
+    assert!(session.change_setting(&ours, "8192").unwrap());
     fs::write(&theirs, "16\n").unwrap();
     fs::remove_file(&gone).unwrap();
     let report = session.close();
     assert!(report.is_clean(), "{report:?}");
-    assert_eq!(report.turned_back, std::slice::from_ref(&ours));
+    assert_eq!(report.restored_settings, std::slice::from_ref(&ours));
     assert_eq!(
         (report.kept_settings[0].file.clone(), report.kept_settings.len()),
         (theirs.clone(), 1)
     );
     assert_eq!(report.kept_settings[0].found, "16");
-    assert_eq!([&ours, &same, &theirs].map(|file| says(file)), ["0", "4096", "16"]);
+    assert_eq!([&ours, &same, &theirs].map(|file| value(file)), ["0", "4096", "16"]);
     assert!(!gone.exists() && journals(dir.path()).is_empty());
 }
 
 #[test]
-fn one_at_a_time() {
+fn a_setting_is_changed_and_restored_again_and_again() {
     let dir = directory();
-    let file = dir.path().join("knob");
+    let file = dir.path().join("setting");
     fs::write(&file, "off\n").unwrap();
     let mut session = open(dir.path());
     for _ in 0..3 {
-        assert!(session.turn(&file, "on").unwrap());
-        assert_eq!(session.turn_back(&file).unwrap(), TurnedBack::Restored);
-        assert_eq!(says(&file), "off");
-        assert_eq!(session.turn_back(&file).unwrap(), TurnedBack::NotHeld);
+        assert!(session.change_setting(&file, "on").unwrap());
+        assert_eq!(session.restore_setting(&file).unwrap(), RestoredSetting::Restored);
+        assert_eq!(value(&file), "off");
+        assert_eq!(session.restore_setting(&file).unwrap(), RestoredSetting::NotHeld);
     }
-    assert!(session.turn(&file, "on").unwrap());
+    assert!(session.change_setting(&file, "on").unwrap());
     fs::write(&file, "else").unwrap();
-    let kept = TurnedBack::Kept { found: "else".into() };
-    assert_eq!(session.turn_back(&file).unwrap(), kept);
+    let kept = RestoredSetting::Kept { found: "else".into() };
+    assert_eq!(session.restore_setting(&file).unwrap(), kept);
     let report = session.close();
-    assert!(report.turned_back.is_empty() && report.kept_settings.is_empty(), "{report:?}");
-    assert_eq!(says(&file), "else");
+    assert!(report.restored_settings.is_empty() && report.kept_settings.is_empty(), "{report:?}");
+    assert_eq!(value(&file), "else");
 }
 
 #[test]
-fn what_cannot_be_turned_is_said_and_leaves_no_trace() {
+fn a_setting_that_cannot_be_changed_is_reported_and_leaves_no_entry() {
     let dir = directory();
     let mut session = open(dir.path());
-    let missing = session.turn(Path::new("/proc/sys/net/no_such_knob"), "1").unwrap_err();
+    let missing =
+        session.change_setting(Path::new("/proc/sys/net/no_such_setting"), "1").unwrap_err();
     assert!(matches!(missing, SettingError::Unreadable { .. }), "{missing}");
     assert!(missing.to_string().contains("cannot be read: No such file"), "{missing}");
-    // Nobody may write this one.
-    let refused = session.turn(Path::new("/proc/sys/kernel/ostype"), "1").unwrap_err();
+    // Not even root may write this one.
+    let refused = session.change_setting(Path::new("/proc/sys/kernel/ostype"), "1").unwrap_err();
     assert!(matches!(refused, SettingError::Refused { .. }), "{refused}");
     assert!(refused.to_string().contains("\"1\" was refused"), "{refused}");
     let report = session.close();
-    assert!(report.is_clean() && report.turned_back.is_empty(), "{report:?}");
+    assert!(report.is_clean() && report.restored_settings.is_empty(), "{report:?}");
 }
 
 #[test]
-fn a_knob_of_another_network_namespace_is_left_to_who_is_there() {
+fn a_setting_of_another_network_namespace_is_left_alone() {
     let dir = directory();
-    let file = dir.path().join("knob");
+    let file = dir.path().join("setting");
     fs::write(&file, "7\n").unwrap();
     let setting = serde_json::json!({"setting": {
         "file": file, "net_ns": 1, "before": "0", "set": "7", "time_ns": 5
@@ -92,6 +93,6 @@ fn a_knob_of_another_network_namespace_is_left_to_who_is_there() {
     let report = undo(dir.path(), UndoOptions::default());
     assert_eq!(report.errors.len(), 1, "{report:?}");
     assert!(report.errors[0].to_string().contains("another network namespace"), "{report:?}");
-    assert_eq!(says(&file), "7");
-    assert!(path.exists(), "it is undone there");
+    assert_eq!(value(&file), "7");
+    assert!(path.exists(), "it can be undone in its namespace");
 }

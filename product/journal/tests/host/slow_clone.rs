@@ -1,18 +1,18 @@
-//! A child that is made slowly: clone(2) stops in the middle, after the child has its parent's mask
-//! and before it has a start time. (On a busy machine the parent is moved there, and waits for its
-//! new CPU.) What stops it is a page that nobody has filled yet, into which the kernel is to write.
+//! A slow fork: clone(2) stops in the middle, after the child has its parent's mask and before it has a
+//! start time. (On a busy machine the parent may be migrated at that moment, and wait for its new CPU.)
+//! It stops at a page fault that userfaultfd(2) holds back: the kernel is to write to that page.
 
 use std::io::{Error, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Kernel's include/uapi/linux/userfaultfd.h, which libc does not have.
+// From the kernel's include/uapi/linux/userfaultfd.h; libc does not have them.
 const UFFD_API: u64 = 0xaa;
 const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
 const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
 const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
 const REGISTER_MODE_MISSING: u64 = 1;
 
-/// A page that stops who touches it.
+/// A page that stops every thread that touches it.
 struct Trap {
     /// Its address.
     page: usize,
@@ -32,7 +32,7 @@ impl Trap {
         if fd < 0 {
             return Err(Error::last_os_error());
         }
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, with no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -54,14 +54,14 @@ impl Trap {
         }
     }
 
-    /// Waits until somebody is stopped.
+    /// Waits until a thread is stopped.
     fn wait(&self) {
         let mut event = [0u8; 32];
         let mut file = std::fs::File::from(self.fd.try_clone().unwrap());
         assert_eq!(file.read(&mut event).unwrap(), event.len());
     }
 
-    /// Lets them go.
+    /// Lets the stopped threads continue.
     fn open(&self) {
         let (start, len) = (self.page as u64, self.bytes as u64);
         self.control(UFFDIO_ZEROPAGE, &mut [start, len, 0, 0]).unwrap();
@@ -70,16 +70,16 @@ impl Trap {
 
 impl Drop for Trap {
     fn drop(&mut self) {
-        // SAFETY: mapped by us, and used by nobody any more.
+        // SAFETY: mapped by `new`, and no longer used.
         unsafe { libc::munmap(self.page as *mut libc::c_void, self.bytes) };
     }
 }
 
-/// Makes a child that sleeps. Calls `stopped` while it is half made, which may take its time.
-/// Returns its number.
+/// Forks a child that sleeps, and returns its pid. Calls `stopped` in the middle of the fork, which may
+/// take any time.
 ///
 /// # Errors
-/// The kernel lets us stop nobody (that needs privilege).
+/// userfaultfd(2) is not allowed: it needs privilege.
 pub fn child(stopped: impl FnOnce() + Send) -> Result<i32, Error> {
     let trap = Trap::new()?;
     let page = trap.page;

@@ -1,4 +1,4 @@
-//! The supervisor: survives what its writer does not, and keeps nothing open.
+//! The supervisor: outlives its writer, and keeps none of the writer's descriptors.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -9,7 +9,7 @@ use evenkeel_journal::{Supervisor, SupervisorError, TaskRef, UndoOptions, undo};
 
 use crate::tools::*;
 
-/// A session in another process that holds one task; and the number of its supervisor.
+/// A session in another process that pins one task; and the pid of its supervisor.
 fn waiter(dir: &Path, task: &TaskRef, cpu: u32, supervised: bool) -> (Child, i32) {
     let mut command = role("waiter");
     command
@@ -38,8 +38,8 @@ fn kill(pid: i32, signal: i32) {
 }
 
 #[test]
-fn takes_back_when_the_writer_is_killed() {
-    let Some((x, _)) = two_cpus("takes_back_when_the_writer_is_killed") else { return };
+fn the_supervisor_undoes_when_the_writer_is_killed() {
+    let Some((x, _)) = two_cpus("the_supervisor_undoes_when_the_writer_is_killed") else { return };
     let (dir, sleeper) = (directory(), Sleeper::new());
     let (mut child, pid) = waiter(dir.path(), &sleeper.task, x, true);
     let supervisor = TaskRef::of(pid).unwrap();
@@ -47,7 +47,7 @@ fn takes_back_when_the_writer_is_killed() {
     // The writer is alive: `undo` leaves it alone.
     assert_eq!(undo(dir.path(), UndoOptions::default()).live.len(), 1);
 
-    // It is in a session of its own, in no directory of ours, and holds nothing but its line.
+    // It has a session of its own, is in `/`, and has nothing open but its socket.
     // SAFETY: an integer.
     assert_eq!(unsafe { libc::getsid(pid) }, pid);
     let link = |name: &str| std::fs::read_link(format!("/proc/{pid}/{name}")).unwrap();
@@ -55,7 +55,7 @@ fn takes_back_when_the_writer_is_killed() {
     assert_eq!(link("fd/1"), Path::new("/dev/null"));
     assert_eq!(link("fd/2"), Path::new("/dev/null"));
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap() {
-        // One that was open while the directory was read may be gone.
+        // A descriptor that was open while the directory was read may be closed.
         let Ok(target) = std::fs::read_link(entry.unwrap().path()) else { continue };
         let target = target.to_string_lossy().into_owned();
         assert!(target == "/dev/null" || target.starts_with("socket:"), "{target}");
@@ -66,18 +66,20 @@ fn takes_back_when_the_writer_is_killed() {
     }
     kill(-(child.id() as i32), libc::SIGHUP);
     child.kill().unwrap();
-    // Whoever reads the output gets to its end.
+    // The reader of the output gets end of file.
     let mut rest = Vec::new();
     child.stdout.take().unwrap().read_to_end(&mut rest).unwrap();
     child.wait().unwrap();
-    wait_for("the supervisor's work", || sleeper.mask() == all());
-    wait_for("the journal's end", || journals(dir.path()).is_empty());
-    wait_for("the supervisor's end", || !supervisor.is_alive());
+    wait_for("the supervisor's undo", || sleeper.mask() == all());
+    wait_for("the journal's removal", || journals(dir.path()).is_empty());
+    wait_for("the supervisor's exit", || !supervisor.is_alive());
 }
 
 #[test]
-fn undo_does_it_when_both_are_killed() {
-    let Some((x, _)) = two_cpus("undo_does_it_when_both_are_killed") else { return };
+fn undo_restores_when_writer_and_supervisor_are_killed() {
+    let Some((x, _)) = two_cpus("undo_restores_when_writer_and_supervisor_are_killed") else {
+        return;
+    };
     for supervised in [true, false] {
         let (dir, sleeper) = (directory(), Sleeper::new());
         let (mut child, pid) = waiter(dir.path(), &sleeper.task, x, supervised);
@@ -95,7 +97,7 @@ fn undo_does_it_when_both_are_killed() {
 }
 
 #[test]
-fn what_cannot_be_a_supervisor_is_named() {
+fn a_program_that_is_no_supervisor_is_an_error() {
     let error = Supervisor::start(Path::new("/no/such/file"), ["x"]).unwrap_err();
     assert!(matches!(error, SupervisorError::Start { .. }), "{error}");
     assert!(error.to_string().contains("evenkeel undo"), "{error}");

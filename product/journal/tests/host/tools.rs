@@ -1,4 +1,4 @@
-//! What all tests need: victims to be placed, waiting for a condition, and journals made by hand.
+//! What all tests need: tasks to place, waiting for a condition, and journals made by hand.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain for: {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -46,7 +46,7 @@ pub fn open(dir: &Path) -> Session {
     Session::open(dir, SessionOptions::default()).unwrap()
 }
 
-/// The files that journals left.
+/// The files in the directory of journals.
 pub fn journals(dir: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(dir.join("journal")) else { return vec![] };
     entries.map(|entry| entry.unwrap().path()).collect()
@@ -86,7 +86,7 @@ impl Drop for Sleeper {
     }
 }
 
-/// A process in a session of its own that makes threads and children on command.
+/// A process in a session of its own that forks threads and children on command.
 pub struct Victim {
     child: Child,
     input: ChildStdin,
@@ -122,7 +122,7 @@ impl Victim {
         loop {
             let mut line = String::new();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "the victim ended");
-            // The test harness prints, too.
+            // The test harness writes to it, too.
             if let Some((_, number)) = line.split_once("tid=") {
                 return number.trim().parse().unwrap();
             }
@@ -137,7 +137,7 @@ impl Victim {
         task
     }
 
-    /// A child that is half made while `stopped` runs; `None`: the kernel does not let us.
+    /// A child whose fork is held back while `stopped` runs; `None`: that needs privilege.
     pub fn make_slowly(&mut self, stopped: impl FnOnce()) -> Option<TaskRef> {
         writeln!(self.input, "slow child").unwrap();
         if self.answer() != 0 {
@@ -150,7 +150,7 @@ impl Victim {
         Some(task)
     }
 
-    /// The worker executes another program: it becomes the leader.
+    /// The worker calls exec(2): it becomes the leader.
     pub fn exec(&mut self) {
         writeln!(self.input, "exec").unwrap();
         let worker = self.worker;
@@ -171,7 +171,7 @@ impl Drop for Victim {
     }
 }
 
-/// A line of a journal as its format says, made without the code under test.
+/// An entry in the journal's format, encoded without the code under test.
 pub fn line(value: &Value) -> String {
     let text = value.to_string();
     let body = text.strip_suffix('}').unwrap();
@@ -205,7 +205,7 @@ pub fn pin(id: u64, task: &TaskRef, cpu: u32) -> Value {
         "original": "all", "replaces": null, "set": cpu.to_string(), "time_ns": 1}})
 }
 
-/// Puts a journal there.
+/// Writes a journal.
 pub fn put(dir: &Path, name: &str, content: &[u8]) -> PathBuf {
     use std::os::unix::fs::DirBuilderExt;
     let dir = dir.join("journal");
@@ -215,7 +215,7 @@ pub fn put(dir: &Path, name: &str, content: &[u8]) -> PathBuf {
     path
 }
 
-/// A directory of a test's own.
+/// A directory of the test's own.
 pub fn directory() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }

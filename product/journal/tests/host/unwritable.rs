@@ -1,4 +1,4 @@
-//! A journal that cannot be written: no affinity is changed, and the error says why.
+//! A journal that cannot be written: nothing is changed, and the error says why.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -9,8 +9,8 @@ use evenkeel_journal::{
 use crate::tools::*;
 
 #[test]
-fn removed_under_our_feet() {
-    let Some((x, y)) = two_cpus("removed_under_our_feet") else { return };
+fn a_journal_that_was_removed_stops_the_session() {
+    let Some((x, y)) = two_cpus("a_journal_that_was_removed_stops_the_session") else { return };
     let (dir, a, b) = (directory(), Sleeper::new(), Sleeper::new());
     let mut session = open(dir.path());
     session.place(&a.task, x, Style::Hard).unwrap();
@@ -20,15 +20,15 @@ fn removed_under_our_feet() {
         assert!(matches!(error, PlaceError::Journal(JournalError::Removed { .. })), "{error}");
     }
     assert_eq!((a.mask(), b.mask()), (just(x), all()));
-    // What was done is still taken back.
+    // What was done is still undone.
     let report = session.close();
     assert_eq!(report.restored, [a.task]);
     assert_eq!(a.mask(), all());
 }
 
 #[test]
-fn replaced_by_another_file() {
-    let Some((x, _)) = two_cpus("replaced_by_another_file") else { return };
+fn a_journal_that_was_replaced_stops_the_session() {
+    let Some((x, _)) = two_cpus("a_journal_that_was_replaced_stops_the_session") else { return };
     let (dir, a) = (directory(), Sleeper::new());
     let mut session = open(dir.path());
     let path = session.journal_path();
@@ -41,17 +41,19 @@ fn replaced_by_another_file() {
 }
 
 #[test]
-fn a_directory_that_may_not_be_written() {
+fn a_directory_that_cannot_be_written_is_an_error() {
     let dir = directory();
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o500)).unwrap();
     match Session::open(dir.path(), SessionOptions::default()) {
         Err(error) => assert!(matches!(error, JournalError::Directory { .. }), "{error}"),
-        Ok(_) => println!("a_directory_that_may_not_be_written: root may; see the test `full`"),
+        Ok(_) => println!(
+            "a_directory_that_cannot_be_written_is_an_error: root may; see the test `full`"
+        ),
     }
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
 }
 
-fn did_it(role_name: &str) {
+fn run_role(role_name: &str) {
     let dir = directory();
     let output = role(role_name).env("DIR", dir.path()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -59,7 +61,7 @@ fn did_it(role_name: &str) {
     if let Some(at) = text.find("skipped") {
         println!("{role_name}: {}", &text[at..]);
     } else {
-        assert!(text.contains("did it"), "{text}");
+        assert!(text.contains("passed"), "{text}");
     }
     let report = undo(dir.path(), UndoOptions::default());
     assert!(report.is_clean() && report.restored.is_empty(), "{report:?}");
@@ -67,13 +69,13 @@ fn did_it(role_name: &str) {
 }
 
 #[test]
-fn a_limit_on_file_sizes() {
-    did_it("limited");
+fn a_file_size_limit_stops_the_session() {
+    run_role("limited");
 }
 
 #[test]
-fn full_and_read_only_file_systems() {
-    if two_cpus("full_and_read_only_file_systems").is_some() {
-        did_it("full");
+fn a_full_or_read_only_file_system_stops_the_session() {
+    if two_cpus("a_full_or_read_only_file_system_stops_the_session").is_some() {
+        run_role("full");
     }
 }

@@ -1,66 +1,70 @@
-//! One line of a journal: a JSON object whose last member is the CRC-32 (IEEE, hexadecimal) of
-//! all text before that member, so that a torn or altered line is seen and never acted upon.
+//! One entry of a journal is one line: a JSON object. Its last member is the CRC-32 (IEEE, hexadecimal)
+//! of all text before that member. A torn or altered line does not match its checksum
+//! and is never acted upon.
 //!
 //! ```text
-//! {"header":{"version":1,"boot_id":"..","pid_ns":..,"writer":{..},"adopter":{..},"command":[..]},"sum":"1c291ca3"}
+//! {"header":{"version":1,"boot_id":"..","pid_ns":..,"writer":{..},"adopter":{..},..},"sum":"1c291ca3"}
 //! {"program":{"root":{"tid":7,"tgid":7,"start":99},"session":7},"sum":"..."}
 //! {"pin":{"id":1,"task":{..},"process":{..},"original":"all","replaces":null,"set":"1",..},"sum":"..."}
 //! {"restored":{"id":1,"time_ns":..},"sum":"..."}
 //! {"setting":{"file":"/proc/sys/..","net_ns":..,"before":"0","set":"1","time_ns":..},"sum":"..."}
 //! ```
+//!
+//! Every `time_ns` is nanoseconds of CLOCK_BOOTTIME, the clock of the start times in /proc.
+
+use std::path::PathBuf;
 
 use evenkeel_machine::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use crate::affinity::Original;
-use crate::setting::{Setting, SettingClosed};
 use crate::task::TaskRef;
 
-/// Version of the format; another one is left alone.
+/// Version of the format; a journal of another version is left alone.
 pub(crate) const VERSION: u32 = 1;
 
-/// Longest line that is believed to be ours, in bytes. Three lists of every second of 8,192 CPUs
-/// are 60 KiB.
+/// Longest line that is read, in bytes: three lists of every second of 8,192 CPUs are 60 KiB.
 pub(crate) const MAX_LINE_BYTES: usize = 256 * 1024;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Record {
+pub(crate) enum Entry {
     /// The first line.
     Header(Header),
-    /// A program that the session looks after.
+    /// A program that the session balances.
     Program(Program),
     /// An affinity that is about to be set.
     Pin(Pin),
-    /// The original was given back.
-    Restored(Closed),
-    /// Somebody else changed the mask: let go.
-    Yielded(Closed),
-    /// Compaction: what one process held before.
+    /// The thread has its own mask again.
+    Restored(PinEnd),
+    /// Another process changed the mask: the thread is let go.
+    Yielded(PinEnd),
+    /// Written by compaction: a mask that threads of one process had for a time.
     Held(Held),
-    /// A knob of the kernel that is about to be turned.
+    /// A setting that is about to be changed.
     Setting(Setting),
-    /// It was turned back, or somebody else has turned it.
-    SettingClosed(SettingClosed),
+    /// The setting was restored, or another process has changed it.
+    SettingClosed(SettingEnd),
 }
 
-/// Whose journal this is, and where it is valid.
+/// The writer of a journal, and where the journal is valid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Header {
     /// [`VERSION`].
     pub version: u32,
     /// `/proc/sys/kernel/random/boot_id`: void after a reboot.
     pub boot_id: String,
-    /// Inode of `/proc/self/ns/pid`: process numbers mean nothing in another one.
+    /// Inode of `/proc/self/ns/pid`: process numbers mean other processes elsewhere.
     pub pid_ns: u64,
-    /// Inode of `/proc/self/ns/time` (0: none): start times differ in another one.
+    /// Inode of `/proc/self/ns/time` (0: none): start times differ elsewhere.
     pub time_ns: u64,
-    /// The process that writes it.
+    /// The process that writes the journal.
     pub writer: TaskRef,
-    /// The process that adopts orphans of the writer and its programs, if that is known.
-    pub adopter: Option<TaskRef>,
-    /// Its command line, for people.
+    /// The process that adopts orphans of the writer and its programs, if it is known.
+    #[serde(rename = "adopter")]
+    pub reaper: Option<TaskRef>,
+    /// The writer's command line, for people.
     pub command: Vec<String>,
 }
 
@@ -69,62 +73,87 @@ pub(crate) struct Header {
 pub(crate) struct Program {
     /// The process.
     pub root: TaskRef,
-    /// Its session: orphans of the program keep it.
+    /// Its session id: orphans of the program keep it.
     pub session: i32,
 }
 
 /// Written before an affinity is set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pin {
-    /// Number of the task in this journal; the last pin of an id counts.
+    /// Number of the thread in this journal; the last pin of an id counts.
     pub id: u64,
     /// The thread.
     pub task: TaskRef,
     /// The leader of its process.
     pub process: TaskRef,
-    /// What the user gave it.
+    /// What the user gave the thread.
     pub original: Original,
-    /// The mask of ours that it has now and that this one replaces; none if it has its own.
+    /// The mask of ours that the thread has now and that this pin replaces; `None` if it has its
+    /// own.
     pub replaces: Option<CpuSet>,
     /// The mask that is set next.
     pub set: CpuSet,
-    /// Clock of `CLOCK_BOOTTIME`.
+    /// When the entry was written.
     pub time_ns: u64,
 }
 
 /// The end of a pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Closed {
-    /// Of the pin.
+pub(crate) struct PinEnd {
+    /// [`Pin::id`].
     pub id: u64,
-    /// Clock of `CLOCK_BOOTTIME`.
+    /// When the entry was written.
     pub time_ns: u64,
 }
 
-/// A mask that threads of one process held for a time: what a child may have inherited.
+/// A mask that threads of one process had for a time: what a child may have inherited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Held {
     /// The process.
     pub process: TaskRef,
     /// The mask.
     pub mask: CpuSet,
-    /// What its holder had before.
+    /// What the threads had before.
     pub original: Original,
-    /// Since when.
+    /// When the first thread got the mask.
     pub from_ns: u64,
-    /// Until when, if nobody holds it any more.
+    /// When the last thread lost it; meaningful only while `holders` is 0.
     pub until_ns: u64,
-    /// How many threads hold it now; not written, counted from the pins.
+    /// How many threads have the mask now; not written, counted from the pins.
     #[serde(skip)]
     pub holders: u32,
 }
 
-/// Start of the last member.
+/// Written before a setting of the kernel is changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Setting {
+    /// The file in /proc/sys or /sys.
+    pub file: PathBuf,
+    /// Inode of the writer's network namespace: the same path is another setting elsewhere.
+    pub net_ns: u64,
+    /// Its value before, without surrounding white space.
+    pub before: String,
+    /// The value that is written next.
+    pub set: String,
+    /// When the entry was written.
+    pub time_ns: u64,
+}
+
+/// The setting is no longer ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SettingEnd {
+    /// The file in /proc/sys or /sys.
+    pub file: PathBuf,
+    /// When the entry was written.
+    pub time_ns: u64,
+}
+
+/// Start of the last member, the checksum.
 const SUM_KEY: &str = ",\"sum\":\"";
-/// Length of the last member with the closing brace.
+/// Length of the last member with the closing brace, in bytes.
 const SUM_LEN: usize = SUM_KEY.len() + 8 + 2;
 
-impl Record {
+impl Entry {
     /// The line, with its line feed.
     ///
     /// # Errors
@@ -137,7 +166,10 @@ impl Record {
         Ok(line)
     }
 
-    /// The record of a line (without its line feed), or what is wrong with the line.
+    /// The entry of a line (without its line feed).
+    ///
+    /// # Errors
+    /// What is wrong with the line.
     pub fn decode(line: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(line).map_err(|_| "it is not text".to_owned())?;
         let body_len = text.len().checked_sub(SUM_LEN).ok_or("it is too short")?;
@@ -151,13 +183,13 @@ impl Record {
         if format!("{:08x}", crc32(body.as_bytes())) != sum {
             return Err("its checksum does not match: it is torn or was altered".into());
         }
-        let record: Self =
+        let entry: Self =
             serde_json::from_str(&format!("{body}}}")).map_err(|error| error.to_string())?;
-        record.check()?;
-        Ok(record)
+        entry.check()?;
+        Ok(entry)
     }
 
-    /// Thread number 0 would mean "the caller" to the kernel, and an empty mask nothing at all.
+    /// Refuses what the kernel would take for something else: thread number 0 means "the caller".
     fn check(&self) -> Result<(), String> {
         let tasks: Vec<&TaskRef> = match self {
             Self::Header(header) => vec![&header.writer],
@@ -214,24 +246,24 @@ pub(crate) mod tests {
         prop_oneof![Just(Original::All), mask().prop_map(Original::Mask)]
     }
 
-    pub(crate) fn record() -> impl Strategy<Value = Record> {
-        let closed = (any::<u64>(), any::<u64>()).prop_map(|(id, time_ns)| Closed { id, time_ns });
+    pub(crate) fn entry() -> impl Strategy<Value = Entry> {
+        let closed = (any::<u64>(), any::<u64>()).prop_map(|(id, time_ns)| PinEnd { id, time_ns });
         prop_oneof![
             (".*", any::<u64>(), task(), prop::collection::vec(".*", 0..4)).prop_map(
-                |(boot_id, pid_ns, writer, command)| Record::Header(Header {
+                |(boot_id, pid_ns, writer, command)| Entry::Header(Header {
                     version: VERSION,
                     boot_id,
                     pid_ns,
                     time_ns: pid_ns ^ 1,
                     writer,
-                    adopter: (pid_ns % 2 == 0).then_some(writer),
+                    reaper: (pid_ns % 2 == 0).then_some(writer),
                     command
                 })
             ),
             (task(), any::<i32>())
-                .prop_map(|(root, session)| Record::Program(Program { root, session })),
+                .prop_map(|(root, session)| Entry::Program(Program { root, session })),
             (any::<u64>(), task(), original(), prop::option::of(mask()), mask(), any::<u64>())
-                .prop_map(|(id, task, original, replaces, set, time_ns)| Record::Pin(Pin {
+                .prop_map(|(id, task, original, replaces, set, time_ns)| Entry::Pin(Pin {
                     id,
                     task,
                     process: task,
@@ -240,10 +272,10 @@ pub(crate) mod tests {
                     set,
                     time_ns
                 })),
-            closed.clone().prop_map(Record::Restored),
-            closed.prop_map(Record::Yielded),
+            closed.clone().prop_map(Entry::Restored),
+            closed.prop_map(Entry::Yielded),
             (".*", ".*", ".*", any::<u64>(), any::<u64>()).prop_map(
-                |(file, before, set, net_ns, time_ns)| Record::Setting(Setting {
+                |(file, before, set, net_ns, time_ns)| Entry::Setting(Setting {
                     file: file.into(),
                     net_ns,
                     before,
@@ -251,12 +283,12 @@ pub(crate) mod tests {
                     time_ns
                 })
             ),
-            (".*", any::<u64>()).prop_map(|(file, time_ns)| Record::SettingClosed(SettingClosed {
+            (".*", any::<u64>()).prop_map(|(file, time_ns)| Entry::SettingClosed(SettingEnd {
                 file: file.into(),
                 time_ns
             })),
             (task(), mask(), original(), any::<u64>(), any::<u64>()).prop_map(
-                |(process, mask, original, from_ns, until_ns)| Record::Held(Held {
+                |(process, mask, original, from_ns, until_ns)| Entry::Held(Held {
                     process,
                     mask,
                     original,
@@ -274,37 +306,37 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn numbers_that_mean_somebody_else_are_refused() {
+    fn process_number_0_is_refused() {
         let task = TaskRef { tid: 0, tgid: 5, start_time_ticks: 1 };
-        let line = Record::Program(Program { root: task, session: 1 }).encode().unwrap();
-        assert!(Record::decode(line.trim_end().as_bytes()).unwrap_err().contains("below 1"));
+        let line = Entry::Program(Program { root: task, session: 1 }).encode().unwrap();
+        assert!(Entry::decode(line.trim_end().as_bytes()).unwrap_err().contains("below 1"));
     }
 
     proptest! {
         #[test]
-        fn a_line_is_one_line_and_comes_back(record in record()) {
-            let line = record.encode().unwrap();
+        fn a_line_is_one_line_and_comes_back(entry in entry()) {
+            let line = entry.encode().unwrap();
             prop_assert_eq!(line.matches('\n').count(), 1);
             prop_assert!(line.len() <= MAX_LINE_BYTES);
             // A JSON object for other tools, too.
             prop_assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok());
-            prop_assert_eq!(Record::decode(line.trim_end_matches('\n').as_bytes()), Ok(record));
+            prop_assert_eq!(Entry::decode(line.trim_end_matches('\n').as_bytes()), Ok(entry));
         }
 
         #[test]
         fn an_altered_or_torn_line_is_never_believed(
-            record in record(), at in any::<prop::sample::Index>(), flip in 1u8..=255, cut in any::<bool>()
+            entry in entry(), at in any::<prop::sample::Index>(), flip in 1u8..=255, cut in any::<bool>()
         ) {
-            let mut line = record.encode().unwrap().into_bytes();
+            let mut line = entry.encode().unwrap().into_bytes();
             line.pop();
             let at = at.index(line.len());
             if cut { line.truncate(at) } else { line[at] ^= flip }
-            prop_assert!(Record::decode(&line).is_err());
+            prop_assert!(Entry::decode(&line).is_err());
         }
 
         #[test]
         fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Record::decode(&bytes);
+            let _ = Entry::decode(&bytes);
         }
     }
 }

@@ -1,37 +1,37 @@
-//! A journal session together with the supervisor that takes it back when we are killed.
+//! A session together with the supervisor that undoes its changes when this process is killed.
 //!
-//! The supervisor is started right before the first change: who changes nothing does not pay for
-//! one.
+//! The supervisor is started right before the first change: a process that changes nothing does not
+//! pay for one.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::report::UndoReport;
 use crate::session::Session;
 use crate::supervisor::{Supervisor, SupervisorError};
-use crate::undo::UndoReport;
 
-/// How to start the supervisor of the journal at the given path: program and arguments. `None`:
-/// without one.
+/// Gives the program and the arguments that start the supervisor of a journal; `None`: the session
+/// runs without a supervisor.
 pub type SupervisorCommand = fn(&Path) -> Option<(PathBuf, Vec<OsString>)>;
 
-/// The usual one: this very program, as `evenkeel supervise`.
+/// The usual command: this program itself, as `evenkeel supervise JOURNAL`.
 pub fn same_program(journal: &Path) -> Option<(PathBuf, Vec<OsString>)> {
     Some(("/proc/self/exe".into(), vec!["supervise".into(), journal.into()]))
 }
 
-/// A session that changes nothing before its supervisor watches.
+/// A session that changes nothing before its supervisor runs.
 #[derive(Debug)]
-pub struct GuardedSession {
+pub struct SupervisedSession {
     session: Session,
     command: SupervisorCommand,
     supervisor: Option<Supervisor>,
-    is_guarded: bool,
+    has_started: bool,
 }
 
-impl GuardedSession {
+impl SupervisedSession {
     /// Wraps an open session.
     pub fn new(session: Session, command: SupervisorCommand) -> Self {
-        Self { session, command, supervisor: None, is_guarded: false }
+        Self { session, command, supervisor: None, has_started: false }
     }
 
     /// The session, for everything but changes.
@@ -39,21 +39,21 @@ impl GuardedSession {
         &mut self.session
     }
 
-    /// The session, for changes: its supervisor watches from now on.
+    /// The session, for changes. The first call starts the supervisor and waits until it is ready.
     ///
     /// # Errors
-    /// All of [`SupervisorError`]: then nothing is to be changed.
-    pub fn guarded(&mut self) -> Result<&mut Session, SupervisorError> {
-        if !self.is_guarded {
+    /// All of [`SupervisorError`]: then change nothing.
+    pub fn supervised(&mut self) -> Result<&mut Session, SupervisorError> {
+        if !self.has_started {
             if let Some((program, arguments)) = (self.command)(&self.session.journal_path()) {
                 self.supervisor = Some(Supervisor::start(&program, arguments)?);
             }
-            self.is_guarded = true;
+            self.has_started = true;
         }
         Ok(&mut self.session)
     }
 
-    /// Takes everything back, and only then sends the supervisor away.
+    /// Restores everything, and dismisses the supervisor only after that.
     pub fn close(self) -> UndoReport {
         let report = self.session.close();
         if let Some(supervisor) = self.supervisor {

@@ -1,54 +1,53 @@
-//! Threads and children that are born with a pin of ours are freed; those that pin themselves are
-//! not.
+//! Threads and children that inherit a pin of ours are freed; those that pin themselves are not.
 
 use evenkeel_journal::{Placed, Released, Style, UndoOptions, affinity, undo_file};
 
 use crate::tools::*;
 
-/// Start times are told apart by ticks of the clock (1/100 s), and who is made within two seconds
-/// of the end of a pin may have been begun before it: what is made after this is made later.
-fn next_tick() {
+/// A thread that is created after this call does not count as a child of the time before it: start
+/// times have a resolution of 1/100 s, and a fork may have begun two seconds before a start time.
+fn wait_out_slack() {
     std::thread::sleep(std::time::Duration::from_millis(2_100));
 }
 
 #[test]
-fn heirs_are_freed_at_once_when_named() {
-    let Some((x, y)) = two_cpus("heirs_are_freed_at_once_when_named") else { return };
+fn children_that_inherited_are_freed_when_named() {
+    let Some((x, y)) = two_cpus("children_that_inherited_are_freed_when_named") else { return };
     let (dir, mut victim) = (directory(), Victim::new());
     let mut session = open(dir.path());
     session.add_program(&victim.root).unwrap();
     let before = victim.make("thread");
-    next_tick();
+    wait_out_slack();
     session.place(&victim.worker, x, Style::Hard).unwrap();
-    let heirs = [victim.make("thread"), victim.make("child"), victim.make("orphan")];
-    for heir in &heirs {
-        assert_eq!(mask(heir.tid), just(x), "it did not inherit");
-        assert_eq!(session.allowed_cpus(heir).unwrap(), all());
-        assert!(session.free_inherited(heir).unwrap());
-        assert!(!session.free_inherited(heir).unwrap());
-        assert_eq!(mask(heir.tid), all());
+    let children = [victim.make("thread"), victim.make("child"), victim.make("orphan")];
+    for child in &children {
+        assert_eq!(mask(child.tid), just(x), "it did not inherit");
+        assert_eq!(session.allowed_cpus(child).unwrap(), all());
+        assert!(session.free_inherited(child).unwrap());
+        assert!(!session.free_inherited(child).unwrap());
+        assert_eq!(mask(child.tid), all());
     }
     assert!(!session.free_inherited(&before).unwrap());
 
-    // Pinned by its user to the same CPU afterwards: not an heir.
-    affinity::set(heirs[0].tid, &just(x)).unwrap();
+    // Pinned by tchild user to the same CPU afterwards: not inherited.
+    affinity::set(children[0].tid, &just(x)).unwrap();
     affinity::set(before.tid, &just(x)).unwrap();
-    // A thread that is made while nobody there held this mask, and pins itself.
+    // A thread that is created while no thread of the process had this mask, and pins itself.
     session.place(&victim.worker, y, Style::Hard).unwrap();
-    next_tick();
+    wait_out_slack();
     let own = victim.make("thread");
     affinity::set(own.tid, &just(x)).unwrap();
     assert!(!session.free_inherited(&own).unwrap());
     session.close();
-    for pinned in [heirs[0], before, own] {
+    for pinned in [children[0], before, own] {
         assert_eq!(mask(pinned.tid), just(x), "{pinned}");
     }
     assert_eq!(mask(victim.worker.tid), all());
 }
 
 #[test]
-fn an_heir_that_was_long_in_the_making_is_freed() {
-    let test = "an_heir_that_was_long_in_the_making_is_freed";
+fn a_child_whose_fork_takes_long_is_freed() {
+    let test = "a_child_whose_fork_takes_long_is_freed";
     let Some((x, y)) = two_cpus(test) else { return };
     for next in [Some(y), None] {
         let (dir, mut victim) = (directory(), Victim::new());
@@ -56,42 +55,42 @@ fn an_heir_that_was_long_in_the_making_is_freed() {
         session.add_program(&victim.root).unwrap();
         session.place(&victim.worker, x, Style::Hard).unwrap();
         let worker = victim.worker;
-        let heir = victim.make_slowly(|| {
+        let child = victim.make_slowly(|| {
             match next {
                 Some(y) => {
                     assert_eq!(session.place(&worker, y, Style::Hard).unwrap(), Placed::Pinned)
                 }
                 None => assert_eq!(session.release(&worker).unwrap(), Released::Restored),
             }
-            // Longer than any call takes, and as a busy machine lets one wait.
+            // Longer than any call takes, as on a busy machine.
             std::thread::sleep(std::time::Duration::from_millis(200));
         });
-        let Some(heir) = heir else {
+        let Some(child) = child else {
             println!("{test}: skipped: it needs privilege (userfaultfd)");
             return;
         };
-        assert_eq!(mask(heir.tid), just(x), "it did not inherit");
+        assert_eq!(mask(child.tid), just(x), "it did not inherit");
         assert!(session.has_placed());
-        assert!(session.free_inherited(&heir).unwrap(), "{next:?}");
-        assert_eq!(mask(heir.tid), all());
+        assert!(session.free_inherited(&child).unwrap(), "{next:?}");
+        assert_eq!(mask(child.tid), all());
     }
 }
 
 #[test]
-fn an_heir_that_is_placed_gets_its_parents_mask_back() {
-    let Some((x, y)) = two_cpus("an_heir_that_is_placed") else { return };
+fn a_child_that_inherited_and_is_placed_gets_its_parents_mask_back() {
+    let Some((x, y)) = two_cpus("a_child_that_inherited_and_is_placed") else { return };
     let (dir, mut victim) = (directory(), Victim::new());
     let mut session = open(dir.path());
     session.place(&victim.worker, x, Style::Hard).unwrap();
-    let heir = victim.make("thread");
-    assert_eq!(session.place(&heir, y, Style::Hard).unwrap(), Placed::Pinned);
+    let child = victim.make("thread");
+    assert_eq!(session.place(&child, y, Style::Hard).unwrap(), Placed::Pinned);
     session.close();
-    assert_eq!(mask(heir.tid), all());
+    assert_eq!(mask(child.tid), all());
 }
 
 #[test]
-fn heirs_that_nobody_saw_are_found() {
-    let Some((x, _)) = two_cpus("heirs_that_nobody_saw_are_found") else { return };
+fn children_whose_fork_was_missed_are_found() {
+    let Some((x, _)) = two_cpus("children_whose_fork_was_missed_are_found") else { return };
     for by_file in [false, true] {
         let (dir, mut victim) = (directory(), Victim::new());
         let bystander = Sleeper::new();
@@ -99,7 +98,7 @@ fn heirs_that_nobody_saw_are_found() {
         let mut session = open(dir.path());
         session.add_program(&victim.root).unwrap();
         session.place(&victim.worker, x, Style::Hard).unwrap();
-        let heirs = [victim.make("thread"), victim.make("child"), victim.make("orphan")];
+        let children = [victim.make("thread"), victim.make("child"), victim.make("orphan")];
         let report = if by_file {
             let path = session.journal_path();
             let report = undo_file(&path, UndoOptions { force: true });
@@ -112,11 +111,11 @@ fn heirs_that_nobody_saw_are_found() {
         assert_eq!(report.restored, [victim.worker]);
         let mut freed = report.freed.clone();
         freed.sort();
-        let mut expected = heirs.to_vec();
+        let mut expected = children.to_vec();
         expected.sort();
         assert_eq!(freed, expected, "by file: {by_file}");
-        for heir in &heirs {
-            assert_eq!(mask(heir.tid), all());
+        for child in &children {
+            assert_eq!(mask(child.tid), all());
         }
         assert_eq!(bystander.mask(), just(x));
     }
@@ -125,7 +124,7 @@ fn heirs_that_nobody_saw_are_found() {
 #[test]
 fn exec_by_a_thread_is_freed_at_once_when_named() {
     let Some((x, y)) = two_cpus("exec_by_a_thread_is_freed_at_once") else { return };
-    // Whether or not the leader was placed before, and only what inherited a pin.
+    // Both with and without a leader that was placed before; only an inherited pin is ended.
     for leader_is_known in [false, true] {
         let (dir, mut victim) = (directory(), Victim::new());
         let mut session = open(dir.path());
@@ -138,7 +137,7 @@ fn exec_by_a_thread_is_freed_at_once_when_named() {
         assert_eq!(mask(victim.root.tid), just(x), "it did not inherit");
         assert!(session.free_after_exec(&victim.root).unwrap());
         assert_eq!(mask(victim.root.tid), all());
-        // Pinned by its user, and then another program: `taskset -c 1 COMMAND`.
+        // Pinned by its user before exec, as by `taskset -c 1 COMMAND`.
         affinity::set(victim.root.tid, &just(y)).unwrap();
         assert!(!session.free_after_exec(&victim.root).unwrap());
         session.close();
@@ -154,7 +153,7 @@ fn exec_by_a_thread_does_not_keep_its_pin() {
     session.place(&victim.root, y, Style::Hard).unwrap();
     session.place(&victim.worker, x, Style::Hard).unwrap();
     victim.exec();
-    // The leader's number, the worker's mask.
+    // Now it has the leader's number and the worker's mask.
     wait_for("the mask of the worker", || mask(victim.root.tid) == just(x));
     assert!(victim.root.is_alive());
     let report = session.close();

@@ -1,6 +1,8 @@
-//! Which process adopts orphans of ours: the nearest subreaper (prctl(2), PR_SET_CHILD_SUBREAPER)
-//! above us, or the first process. /proc does not say it, so it is tried out: a child of a child
-//! that ends sees who its parent becomes.
+//! Which process adopts orphans of this process: the nearest subreaper above it (prctl(2),
+//! PR_SET_CHILD_SUBREAPER), or the namespace's first process. The kernel calls it the reaper.
+//!
+//! /proc does not name the reaper, so it is tried out: a grandchild reads the number of its
+//! new parent after its own has ended. `inheritance` needs it to recognise orphans.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,23 +10,23 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::task::TaskRef;
 
-/// `None` if that cannot be found out: no process may be made, or the adopter cannot be seen from
-/// this name space.
-pub(crate) fn adopter() -> Option<TaskRef> {
+/// The reaper of this process; `None` if it cannot be found: no process may be forked, or the
+/// reaper is outside this PID namespace.
+pub(crate) fn find_reaper() -> Option<TaskRef> {
     let mut ends = [0; 2];
     // SAFETY: the kernel fills the two integers that the pointer names.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
         return None;
     }
-    // SAFETY: both were made just now, and nobody else has them.
+    // SAFETY: both were opened just now and have no other owner.
     let (read, write) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
-    // SAFETY: the child calls nothing but what signal-safety(7) allows, and does not return.
+    // SAFETY: the child calls only what signal-safety(7) allows, and does not return.
     let child = unsafe { libc::fork() };
     if child < 0 {
         return None;
     }
     if child == 0 {
-        leave_an_orphan(write.as_raw_fd());
+        leave_orphan(write.as_raw_fd());
     }
     drop(write);
     // SAFETY: our own child; no status is asked for.
@@ -36,8 +38,9 @@ pub(crate) fn adopter() -> Option<TaskRef> {
     TaskRef::of(i32::from_ne_bytes(pid)).ok()
 }
 
-/// The child: makes one of its own and ends.
-fn leave_an_orphan(to: libc::c_int) -> ! {
+/// Body of the child: forks a grandchild and exits. The grandchild writes the number of its new
+/// parent to `fd`.
+fn leave_orphan(fd: libc::c_int) -> ! {
     // SAFETY: system calls that signal-safety(7) allows, with integers and one buffer of our own.
     unsafe {
         let parent = libc::getpid();
@@ -49,7 +52,7 @@ fn leave_an_orphan(to: libc::c_int) -> ! {
                 now = libc::getppid();
             }
             let pid = now.to_ne_bytes();
-            libc::write(to, pid.as_ptr().cast(), pid.len());
+            libc::write(fd, pid.as_ptr().cast(), pid.len());
         }
         libc::_exit(0)
     }
@@ -61,17 +64,17 @@ mod tests {
     use crate::task::own_pid;
 
     #[test]
-    fn it_is_an_ancestor_and_a_subreaper_is_one() {
-        let found = adopter().unwrap();
+    fn the_reaper_is_an_ancestor_or_this_process_if_it_is_a_subreaper() {
+        let found = find_reaper().unwrap();
         assert!(found.is_alive() && found.tid != own_pid());
-        // In a process of its own: the other tests' orphans are not to come here.
-        // SAFETY: the child ends by _exit, and the other threads' locks that it meets are none:
-        // what it calls takes no lock but the allocator's, which fork leaves usable.
+        // In a process of its own, so that it does not adopt the other tests' orphans.
+        // SAFETY: the child ends by _exit, and takes no lock but the allocator's, which fork leaves
+        // usable.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: integers only.
             let is_set = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } == 0;
-            let is_own = adopter().is_some_and(|adopter| adopter.tid == own_pid());
+            let is_own = find_reaper().is_some_and(|reaper| reaper.tid == own_pid());
             // SAFETY: ends this process only.
             unsafe { libc::_exit(if is_set && is_own { 0 } else { 1 }) };
         }

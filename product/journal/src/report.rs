@@ -1,0 +1,136 @@
+//! What an undo did and what it could not do: the answer of every path that restores the system,
+//! from [`crate::Session::close`] to `evenkeel undo`. Data only.
+
+use std::path::{Path, PathBuf};
+
+use evenkeel_machine::CpuSet;
+use serde::Serialize;
+
+use crate::task::TaskRef;
+
+/// Damaged lines that a report lists; further ones are only counted.
+const MAX_LISTED_DAMAGE: usize = 100;
+
+/// What was restored and what was not.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct UndoReport {
+    /// Threads that evenkeel placed and that have their own mask again.
+    pub restored: Vec<TaskRef>,
+    /// Threads that inherited a pin and were freed.
+    pub freed: Vec<TaskRef>,
+    /// Threads that another process gave another mask since the pin: left as they are.
+    pub kept: Vec<Kept>,
+    /// Threads that had their own mask already.
+    pub unchanged: Vec<TaskRef>,
+    /// Threads that have ended.
+    pub gone: Vec<TaskRef>,
+    /// Settings that have the value again that they had before.
+    #[serde(rename = "turned_back")]
+    pub restored_settings: Vec<PathBuf>,
+    /// Settings that were changed by another process since: left as they are.
+    pub kept_settings: Vec<KeptSetting>,
+    /// Journals of another boot (removed), or of another namespace or version (left alone).
+    pub foreign: Vec<Foreign>,
+    /// Journals of living writers: left to them.
+    pub live: Vec<PathBuf>,
+    /// The first damaged lines, at most 100.
+    pub damaged: Vec<Damage>,
+    /// How many lines are damaged, the unlisted ones included.
+    pub damaged_lines: u64,
+    /// What could not be done.
+    pub errors: Vec<UndoError>,
+}
+
+/// A thread that another process gave another mask.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Kept {
+    /// The thread.
+    pub task: TaskRef,
+    /// The mask that it has.
+    pub found: CpuSet,
+}
+
+/// A setting that was changed by another process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KeptSetting {
+    /// The file in /proc/sys or /sys.
+    pub file: PathBuf,
+    /// The value that it has.
+    pub found: String,
+}
+
+/// A journal that is not valid here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Foreign {
+    /// The journal.
+    pub path: PathBuf,
+    /// Why it is not valid here, and what to do.
+    pub why: String,
+    /// Whether it was removed.
+    pub removed: bool,
+}
+
+/// A line with a wrong checksum or content: it was not acted upon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{}:{line}: this line of the journal is damaged and was skipped: {why}", .path.display())]
+pub struct Damage {
+    /// The journal; if it was renamed, its new name.
+    pub path: PathBuf,
+    /// The line's number, from 1.
+    pub line: u64,
+    /// What is wrong with the line.
+    pub why: String,
+}
+
+/// Something that could not be restored or removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{}{why}", subject(.path.as_deref(), .task.as_ref()))]
+pub struct UndoError {
+    /// The journal or setting, if the error is about one.
+    pub path: Option<PathBuf>,
+    /// The thread, if the error is about one.
+    pub task: Option<TaskRef>,
+    /// What failed, why, and what to do.
+    pub why: String,
+}
+
+impl UndoReport {
+    /// Whether nothing needs a user's attention: no error and no damaged line.
+    pub fn is_clean(&self) -> bool {
+        self.errors.is_empty() && self.damaged_lines == 0
+    }
+
+    /// Appends another report.
+    pub fn merge(&mut self, other: Self) {
+        self.restored.extend(other.restored);
+        self.freed.extend(other.freed);
+        self.kept.extend(other.kept);
+        self.unchanged.extend(other.unchanged);
+        self.gone.extend(other.gone);
+        self.restored_settings.extend(other.restored_settings);
+        self.kept_settings.extend(other.kept_settings);
+        self.foreign.extend(other.foreign);
+        self.live.extend(other.live);
+        self.damaged.extend(other.damaged);
+        self.damaged_lines += other.damaged_lines;
+        self.errors.extend(other.errors);
+    }
+
+    pub(crate) fn add_error(&mut self, path: Option<&Path>, task: Option<TaskRef>, why: String) {
+        self.errors.push(UndoError { path: path.map(Path::to_owned), task, why });
+    }
+
+    pub(crate) fn add_damage(&mut self, path: &Path, line: u64, why: String) {
+        self.damaged_lines += 1;
+        if self.damaged.len() < MAX_LISTED_DAMAGE {
+            self.damaged.push(Damage { path: path.to_owned(), line, why });
+        }
+    }
+}
+
+/// The subject of an error, with colons: the path, the thread, both or neither.
+fn subject(path: Option<&Path>, task: Option<&TaskRef>) -> String {
+    let path = path.map(|path| format!("{}: ", path.display()));
+    let task = task.map(|task| format!("{task}: "));
+    path.unwrap_or_default() + &task.unwrap_or_default()
+}
