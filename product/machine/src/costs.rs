@@ -1,16 +1,15 @@
-//! What scheduling costs on a machine, as far as a simulation is to take it into account. Each cost
-//! is switched off by 0.
+//! What scheduling costs on a machine, for simulations. A cost of 0 is switched off.
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::error::Error;
 
 /// No single cost may be longer: 1 s.
 const MAX_NS: u64 = 1_000_000_000;
 
 macro_rules! costs {
     ($($(#[$doc:meta])* $name:ident: $default:literal),+ $(,)?) => {
-        /// Times are in ns of a CPU, whatever its capability.
+        /// Costs of scheduling. Times are in ns of a CPU, whatever its capability.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub struct Costs {
@@ -24,10 +23,10 @@ macro_rules! costs {
         }
 
         impl Costs {
-            /// The names of all of them.
+            /// The names of all costs.
             pub const NAMES: &[&str] = &[$(stringify!($name)),+];
 
-            /// The cost of this name.
+            /// The cost of this name; `None` if there is none.
             pub fn get(&self, name: &str) -> Option<u64> {
                 match name {
                     $(stringify!($name) => Some(self.$name),)+
@@ -38,7 +37,7 @@ macro_rules! costs {
             /// Sets the cost of this name.
             ///
             /// # Errors
-            /// There is none, or no cost can be so high; the error names `file`.
+            /// [`Error::Rule`] for an unknown name or a value out of range; it names `file`.
             pub fn set(&mut self, name: &str, value: u64, file: &str) -> Result<(), Error> {
                 match name {
                     $(stringify!($name) => self.$name = value,)+
@@ -59,15 +58,15 @@ costs! {
     tick_ns: 4_000_000,
     /// A switch from one task to another.
     switch_ns: 1_500,
-    /// More for a switch to another address space.
+    /// Added for a switch to another address space.
     space_ns: 1_000,
-    /// From asking another CPU to choose anew until it does.
+    /// From a kick of another CPU until that CPU schedules.
     kick_ns: 2_000,
-    /// Looking through a domain for work.
+    /// Searching a domain for a task to pull.
     balance_ns: 1_000,
     /// Looking at one entry of a queue.
     scan_ns: 50,
-    /// Taking another CPU's lock to move a task.
+    /// Taking another CPU's lock to migrate a task.
     lock_ns: 200,
     /// Filling the caches again on another core that shares the last one.
     refill_core_ns: 10_000,
@@ -77,38 +76,35 @@ costs! {
     refill_node_ns: 100_000,
     /// Filling them where another address space ran in between.
     refill_space_ns: 5_000,
-    /// What a last-level cache holds, in KiB, where threads say how much memory they use; 0: that costs
-    /// nothing.
+    /// Size of a last-level cache in KiB, for threads that declare how much memory they use; 0: off.
     cache_kib: 0,
     /// Fetching a KiB that the last-level cache does not hold.
     fetch_ns: 300,
-    /// What a core's own caches hold, in KiB, where threads say how much memory they use; 0: that costs
-    /// nothing.
+    /// Size of a core's own caches in KiB, for threads that declare how much memory they use; 0: off.
     near_kib: 0,
-    /// Fetching a KiB that they do not hold from the last-level cache.
+    /// Fetching a KiB that a core's own caches do not hold from the last-level cache.
     near_fetch_ns: 300,
-    /// What a CPU has of its core while an SMT sibling is busy, in percent.
+    /// Speed of a CPU while an SMT sibling is busy, in % of its full speed.
     smt_pct: 60,
-    /// How much of what another node is farther away slows down a task that does nothing but use its
-    /// memory, in percent: with 100, a distance of 20 means half the speed.
+    /// How much a remote node slows down a task that only uses memory, in % of the distance beyond the
+    /// local one: with 100, a distance of 20 means half the speed.
     remote_pct: 30,
-    /// 1: the time of interrupts is not charged to the task that they interrupt
-    /// (CONFIG_IRQ_TIME_ACCOUNTING).
+    /// 1: interrupt time is not charged to the interrupted task (CONFIG_IRQ_TIME_ACCOUNTING).
     irq_accounting: 0,
 }
 
 impl Costs {
-    /// No cost at all but the ticks': a machine as on paper.
+    /// No cost but the tick's length: an ideal machine.
     pub fn none() -> Self {
         let zero = Self::NAMES.iter().fold(Self::default(), |mut costs, name| {
-            // The names are its own.
+            // Ignored: `tick_ns` and `smt_pct` must not be 0, and are set below.
             let _ = costs.set(name, 0, "");
             costs
         });
         Self { tick_ns: Self::default().tick_ns, smt_pct: 100, ..zero }
     }
 
-    /// Whether all are in bounds.
+    /// Checks that all costs are in range.
     ///
     /// # Errors
     /// [`Error::Rule`] for the first one that is not.
@@ -141,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cost_goes_by_its_name() {
+    fn every_cost_is_read_and_set_by_its_name() {
         let mut costs = Costs::default();
         for name in Costs::NAMES {
             let value = costs.get(name).unwrap();

@@ -20,7 +20,7 @@ pub struct CpuSet {
     words: Vec<u64>,
 }
 
-/// A CPU list that the kernel would not accept either.
+/// Why a text is not a CPU list. The kernel refuses the same.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CpuListError {
     /// Not a number, or not `FIRST-LAST`.
@@ -45,7 +45,7 @@ impl CpuSet {
         (0..n).collect()
     }
 
-    /// Adds a CPU.
+    /// Adds a CPU, 0..=[`MAX_CPU`].
     pub fn insert(&mut self, cpu: u32) {
         let word = cpu as usize / 64;
         if word >= self.words.len() {
@@ -54,7 +54,7 @@ impl CpuSet {
         self.words[word] |= 1 << (cpu % 64);
     }
 
-    /// Takes a CPU out, if it is there.
+    /// Removes a CPU, if it is in the set.
     pub fn remove(&mut self, cpu: u32) {
         if let Some(word) = self.words.get_mut(cpu as usize / 64) {
             *word &= !(1 << (cpu % 64));
@@ -219,7 +219,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn kernel_lists() {
+    fn the_kernels_lists_are_read() {
         for (list, cpus) in [
             ("", vec![]),
             ("0", vec![0]),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_named() {
+    fn malformed_lists_are_refused() {
         assert_eq!("a".parse::<CpuSet>(), Err(CpuListError::Syntax("a".into())));
         assert_eq!("0-".parse::<CpuSet>(), Err(CpuListError::Syntax("0-".into())));
         assert_eq!("1,,2".parse::<CpuSet>(), Err(CpuListError::Syntax("".into())));
@@ -251,7 +251,7 @@ mod tests {
         }
 
         #[test]
-        fn algebra(a in prop::collection::btree_set(0u32..200, 0..40),
+        fn set_algebra_agrees_with_btree_sets(a in prop::collection::btree_set(0u32..200, 0..40),
                    b in prop::collection::btree_set(0u32..200, 0..40)) {
             let (x, y): (CpuSet, CpuSet) = (a.iter().copied().collect(), b.iter().copied().collect());
             prop_assert_eq!(x.intersection(&y), a.intersection(&b).copied().collect());

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::cpuset::CpuSet;
 use crate::speed::SpeedOrigin;
 
 /// Why no machine could be made from a sysfs, a file, a preset or a list of speeds.
@@ -14,7 +15,7 @@ pub enum Error {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What it holds (shortened to 80 characters).
+        /// Its content, shortened to 80 characters.
         found: String,
         /// What it should hold.
         rule: &'static str,
@@ -75,7 +76,7 @@ pub enum Error {
         /// The CPU.
         cpu: u32,
         /// The CPUs that there are.
-        present: crate::CpuSet,
+        present: CpuSet,
     },
     /// A speed is zero, negative, infinite or not a number.
     #[error("speed of CPU {cpu} is {value}: a speed is a finite number above 0, like 0.5")]

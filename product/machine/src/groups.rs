@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::CpuSet;
+use crate::cpuset::CpuSet;
 
 /// A division of CPUs into groups; each group is named by its lowest CPU.
 pub(crate) struct Groups {

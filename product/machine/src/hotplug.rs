@@ -1,14 +1,15 @@
-//! CPUs that come while somebody works with a machine that was read before.
+//! Hotplug: a machine that was read before is read again after CPUs came or went.
 
 use std::path::Path;
 
-use crate::{Error, Machine, SpeedOrigin, SpeedSource};
+use crate::error::Error;
+use crate::machine::Machine;
+use crate::speed::{SpeedOrigin, SpeedSource};
 
 impl Machine {
-    /// This machine as `root` shows it now: of a CPU that was offline the kernel tells only then
-    /// which core, cache and node it belongs to, and how fast it is. Speeds come from where they
-    /// came from before, or from the best source that has all of them now; those that were given or
-    /// measured stay.
+    /// This machine as `root` shows it now. The kernel shows a CPU's core, cache, node and speed only
+    /// while it is online. Speeds come from the same source as before, or from the best source that has
+    /// all of them now; given or measured speeds stay.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
-//! Machines from hwloc's XML (`lstopo --of xml`), versions 2.x: the form in which machines are usually
-//! passed around. Taken from it are CPUs, cores, last-level caches, NUMA nodes with their memory and
-//! distances, and of the kinds of CPUs their frequencies. hwloc says nothing of how fast a CPU is
-//! otherwise, so CPUs without frequencies are taken for equal.
+//! Machines from hwloc's XML (`lstopo --of xml`), versions 2.x: the usual form in which descriptions of
+//! machines are exchanged. CPUs, cores, caches, NUMA nodes with their memory and distances, and the
+//! frequencies of the kinds of CPUs are read. hwloc has no other figure of speed, so CPUs without a
+//! frequency are taken as equal.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,12 +9,15 @@ use std::path::Path;
 
 use roxmltree::{Document, Node, ParsingOptions};
 
-use crate::file::{File, FileNode, Kind};
-use crate::{CoreType, CpuSet, Error, LOCAL_DISTANCE, Machine, REMOTE_DISTANCE};
+use crate::cpuset::{CpuSet, MAX_CPU};
+use crate::error::Error;
+use crate::machine::{LOCAL_DISTANCE, Machine, REMOTE_DISTANCE};
+use crate::machine_file::{self, File, FileNode, Kind};
+use crate::speed::CoreType;
 
-/// The largest file that is read: that of a machine with 8192 CPUs has about a third of it.
+/// The largest file that is read, in bytes: three times that of a machine with 8192 CPUs.
 const MAX_BYTES: u64 = 16 << 20;
-/// The most elements.
+/// The largest number of XML elements that is read.
 const MAX_ELEMENTS: u32 = 1 << 20;
 const KHZ_PER_MHZ: u64 = 1000;
 
@@ -56,12 +59,13 @@ impl Machine {
         let version = root.attribute("version").unwrap_or("1");
         if root.tag_name().name() != "topology" || !version.starts_with("2.") {
             return Err(syntax(format!(
-                "<{}> version {version}: expected <topology version=\"2.x\">, as `lstopo --of xml` writes it",
+                "<{}> version {version}: expected <topology version=\"2.x\">, as `lstopo --of xml` \
+                 writes it",
                 root.tag_name().name()
             )));
         }
         let reader = Reader { root, file };
-        crate::file::machine(file, reader.content(name)?)
+        machine_file::machine(file, reader.content(name)?)
     }
 }
 
@@ -75,7 +79,7 @@ impl<'a> Reader<'a> {
         Error::Rule { file: self.file.to_owned(), field: field.to_owned(), rule: rule.into() }
     }
 
-    /// The same, of an object: with its line.
+    /// As `wrong`, with the line of the object.
     fn wrong_at(&self, object: Node, field: &str, rule: impl Into<String>) -> Error {
         let line = object.document().text_pos_at(object.range().start).row;
         let file = format!("{}:{line}", self.file);
@@ -95,15 +99,15 @@ impl<'a> Reader<'a> {
         let mut l2s: BTreeMap<usize, CpuSet> = BTreeMap::new();
         for unit in self.objects("PU") {
             let cpu = self.number(unit, "PU", "os_index")?;
-            if cpu > crate::MAX_CPU {
-                return Err(self.wrong("PU os_index", format!("{cpu} is above {}", crate::MAX_CPU)));
+            if cpu > MAX_CPU {
+                return Err(self.wrong("PU os_index", format!("{cpu} is above {}", MAX_CPU)));
             }
             cpus.insert(cpu);
             let kinds = || unit.ancestors().filter(|one| one.has_tag_name("object"));
             if let Some(core) = kinds().find(|one| one.attribute("type") == Some("Core")) {
                 cores.entry(position(core)).or_default().insert(cpu);
             }
-            // The outermost one is the last level.
+            // The outermost cache is the last level.
             if let Some(cache) = kinds().filter(is_cache).last() {
                 caches.entry(position(cache)).or_default().insert(cpu);
             }
@@ -133,7 +137,7 @@ impl<'a> Reader<'a> {
                 let of = |node: &Node| node.attribute("name") == Some(name);
                 kind.children().find(of).and_then(|node| node.attribute("value"))
             };
-            // What no object stands for is offline, and in no other kind.
+            // A CPU without an object is offline. A CPU that an earlier kind has stays in that kind.
             let here = self.cpu_set(kind, "cpukind")?.intersection(&rest);
             rest = rest.difference(&here);
             if here.is_empty() {
@@ -161,7 +165,7 @@ impl<'a> Reader<'a> {
         let mut nodes = Vec::new();
         let mut rest = cpus.clone();
         for node in self.objects("NUMANode") {
-            // Of two kinds of memory at the same CPUs the first is their node; the other has none.
+            // Where two kinds of memory are near the same CPUs, the CPUs belong to the first node.
             let here = self.cpu_set(node, "NUMANode")?.intersection(&rest);
             rest = rest.difference(&here);
             nodes.push(FileNode {
@@ -185,7 +189,7 @@ impl<'a> Reader<'a> {
         Ok(nodes)
     }
 
-    /// Between nodes by their numbers, as firmware has them.
+    /// The firmware's distances between nodes, by their numbers.
     fn distances(&self) -> Result<BTreeMap<(u32, u32), u32>, Error> {
         let is_latency = |node: &Node| {
             node.has_tag_name("distances2")
@@ -221,14 +225,14 @@ impl<'a> Reader<'a> {
 
     fn number(&self, object: Node, kind: &str, name: &str) -> Result<u32, Error> {
         let text = object.attribute(name).unwrap_or_default();
-        let rule = || format!("\"{text}\" is not a number: expected the system's");
+        let rule = || format!("\"{text}\" is not a number: expected the kernel's");
         text.parse().map_err(|_| self.wrong_at(object, &format!("{kind} {name}"), rule()))
     }
 
     /// The attribute `cpuset`: words of 32 bits, the highest first, like `0x0000000f,0xffffffff`.
     fn cpu_set(&self, object: Node, kind: &str) -> Result<CpuSet, Error> {
         const WORD_BITS: u32 = 32;
-        const MAX_WORDS: usize = (crate::MAX_CPU / WORD_BITS) as usize + 1;
+        const MAX_WORDS: usize = (MAX_CPU / WORD_BITS) as usize + 1;
         let text = object.attribute("cpuset").unwrap_or_default();
         let wrong = || {
             let rule =
@@ -255,12 +259,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Which object it is.
+/// Identifies an object: its position in the text.
 fn position(object: Node) -> usize {
     object.range().start
 }
 
-/// A cache of data, of level 2 or more: what is below is a core's own.
+/// Whether it is a data cache of level 2 or more. (Level 1 belongs to a core.)
 fn is_cache(object: &Node) -> bool {
     matches!(object.attribute("type"), Some("L2Cache" | "L3Cache" | "L4Cache" | "L5Cache"))
 }

@@ -1,185 +1,41 @@
-//! What a machine is: its CPUs with SMT, caches, NUMA nodes and capability, read from a sysfs
-//! ([`Machine::from_sysfs`]), from a file ([`Machine::from_toml`]) or taken from a preset
-//! ([`Machine::preset`]). Pure data; nothing but the named files is read, nothing is written.
+//! The machine: its CPUs with SMT, caches, NUMA nodes and capability, read from a sysfs
+//! ([`Machine::from_sysfs`]), from a file ([`Machine::from_toml`], [`Machine::from_hwloc`]) or taken from
+//! a preset ([`Machine::preset`]). Reads only the named files, and writes nothing.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `machine` | the machine: CPUs, nodes, distances |
+//! | `cpuset` | a set of CPUs, and the kernel's list format |
+//! | `speed` | what is known about the speed of a CPU |
+//! | `capability` | from speeds to capabilities, and `--speed` |
+//! | `costs` | what scheduling costs, for simulations |
+//! | `groups` | cores and cache domains from "shares with" sets |
+//! | `sysfs` | machines from /sys and /proc, or a dump of them |
+//! | `hotplug` | the same machine read again after CPUs came or went |
+//! | `machine_file` | machines from and to TOML files |
+//! | `preset` | machines that come with evenkeel |
+//! | `hwloc` | machines from `lstopo --of xml` |
+//! | `error` | what can be wrong with any of these |
 //!
 //! `scx_utils::Topology` is not used here because it reads one process-wide root and sizes its
 //! masks by the live machine, so that it can read neither fixtures nor presets.
 
+mod capability;
 mod costs;
 mod cpuset;
 mod error;
-mod file;
 mod groups;
 mod hotplug;
 mod hwloc;
+mod machine;
+mod machine_file;
 mod preset;
 mod speed;
 mod sysfs;
 
-use serde::{Deserialize, Serialize};
-
 pub use costs::Costs;
 pub use cpuset::{CpuListError, CpuSet, MAX_CPU};
 pub use error::Error;
+pub use machine::{Cpu, LOCAL_DISTANCE, MAX_DISTANCE, Machine, Node, REMOTE_DISTANCE};
 pub use preset::PRESETS;
-pub use speed::{CAPABILITY_SCALE, SpeedOrigin, SpeedSource};
-
-/// The distance of a node to itself: the kernel's `LOCAL_DISTANCE`.
-pub const LOCAL_DISTANCE: u32 = 10;
-/// The distance to any other node where nothing is known: the kernel's `REMOTE_DISTANCE`.
-pub const REMOTE_DISTANCE: u32 = 20;
-/// The largest distance: firmware and kernel keep it in 8 bits.
-pub const MAX_DISTANCE: u32 = 255;
-
-/// A machine: all CPUs that are present (online or not) and all NUMA nodes.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Machine {
-    /// What to call it in reports: the preset, the file's `name`, or the directory's name.
-    pub name: String,
-    /// Where the capabilities of the CPUs come from.
-    pub speed: SpeedOrigin,
-    /// The CPUs, ascending by id; at least one is online.
-    pub cpus: Vec<Cpu>,
-    /// The NUMA nodes, ascending by id; at least one.
-    pub nodes: Vec<Node>,
-    /// What scheduling costs there, for simulations; of a real machine nothing is known but the
-    /// defaults.
-    pub costs: Costs,
-}
-
-/// A logical CPU.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Cpu {
-    /// The kernel's number, 0..=[`MAX_CPU`].
-    pub id: u32,
-    /// Whether it runs tasks at all.
-    pub online: bool,
-    /// Whether it was taken out of load balancing by the administrator (`isolcpus=` or an
-    /// isolated cpuset partition): nothing may be moved to it unasked.
-    pub isolated: bool,
-    /// The physical core: the lowest CPU of `siblings`, so unique in the machine.
-    pub core: u32,
-    /// The SMT siblings including this CPU. While a CPU is offline the kernel does not say what
-    /// it belongs to, so in a machine from sysfs it stands alone.
-    pub siblings: CpuSet,
-    /// The domain of the last-level cache: the lowest CPU that shares it, so unique in the machine.
-    pub llc: u32,
-    /// The domain of the level-2 cache: the lowest CPU that shares it; `None`: nothing is known of it.
-    pub l2: Option<u32>,
-    /// The id of its NUMA node.
-    pub node: u32,
-    /// Relative speed in 1..=[`CAPABILITY_SCALE`], where the fastest online CPU has
-    /// [`CAPABILITY_SCALE`].
-    pub capability: u32,
-    /// The figures that capability can be taken from.
-    pub sources: SpeedSources,
-}
-
-/// What the machine says about the speed of a CPU; `None` where it says nothing (or zero).
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct SpeedSources {
-    /// `cpu_capacity` of sysfs: relative, about 1024 for the fastest.
-    pub cpu_capacity: Option<u32>,
-    /// `acpi_cppc/highest_perf`: relative, on the firmware's scale. Never set on AMD.
-    pub cppc_highest_perf: Option<u32>,
-    /// `cpufreq/cpuinfo_max_freq` in kHz, boost included where the driver knows it.
-    pub max_freq_khz: Option<u64>,
-    /// `bogomips` of `/proc/cpuinfo`.
-    pub bogomips: Option<f64>,
-    /// The kind of core on a hybrid Intel machine.
-    pub core_type: Option<CoreType>,
-}
-
-/// The kinds of cores of hybrid Intel machines, by their PMU in `/sys/devices`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CoreType {
-    /// `cpu_core`: a P-core.
-    Performance,
-    /// `cpu_atom`: an E-core.
-    Efficient,
-    /// `cpu_lowpower`: an E-core outside of the compute tile.
-    LowPower,
-}
-
-/// A NUMA node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Node {
-    /// The kernel's number; numbers need not be consecutive.
-    pub id: u32,
-    /// Its CPUs, offline ones included; empty for a node that is only memory.
-    pub cpus: CpuSet,
-    /// Its memory in bytes, where known.
-    pub memory_bytes: Option<u64>,
-    /// Distances to all nodes in the order of [`Machine::nodes`], each
-    /// [`LOCAL_DISTANCE`]..=[`MAX_DISTANCE`]; [`LOCAL_DISTANCE`] to itself.
-    pub distances: Vec<u32>,
-}
-
-impl Machine {
-    /// The CPU with this id, if it is present.
-    pub fn cpu(&self, id: u32) -> Option<&Cpu> {
-        let index = self.cpus.binary_search_by_key(&id, |cpu| cpu.id).ok()?;
-        self.cpus.get(index)
-    }
-
-    /// The node with this id.
-    pub fn node(&self, id: u32) -> Option<&Node> {
-        self.nodes.iter().find(|node| node.id == id)
-    }
-
-    /// All CPUs that are present.
-    pub fn present(&self) -> CpuSet {
-        self.cpus.iter().map(|cpu| cpu.id).collect()
-    }
-
-    /// The CPUs that run tasks.
-    pub fn online(&self) -> CpuSet {
-        self.cpus.iter().filter(|cpu| cpu.online).map(|cpu| cpu.id).collect()
-    }
-
-    /// The CPUs that nothing may be moved to unasked.
-    pub fn isolated(&self) -> CpuSet {
-        self.cpus.iter().filter(|cpu| cpu.isolated).map(|cpu| cpu.id).collect()
-    }
-
-    /// The CPUs of a last-level cache domain ([`Cpu::llc`]); empty if there is no such domain.
-    pub fn llc_cpus(&self, llc: u32) -> CpuSet {
-        self.cpus.iter().filter(|cpu| cpu.llc == llc).map(|cpu| cpu.id).collect()
-    }
-
-    /// The number of physical cores with at least one CPU online.
-    pub fn online_cores(&self) -> usize {
-        let cores: CpuSet = self.cpus.iter().filter(|cpu| cpu.online).map(|cpu| cpu.core).collect();
-        cores.len()
-    }
-
-    /// Whether two online CPUs share a core.
-    pub fn is_smt(&self) -> bool {
-        self.online_cores() < self.online().len()
-    }
-
-    /// Whether online CPUs differ in capability.
-    pub fn is_asymmetric(&self) -> bool {
-        let mut online = self.cpus.iter().filter(|cpu| cpu.online).map(|cpu| cpu.capability);
-        let first = online.next();
-        online.any(|capability| Some(capability) != first)
-    }
-
-    /// The distance between two nodes by id, in [`LOCAL_DISTANCE`]..=[`MAX_DISTANCE`]; `None` if
-    /// either does not exist.
-    pub fn distance(&self, from: u32, to: u32) -> Option<u32> {
-        let to = self.nodes.iter().position(|node| node.id == to)?;
-        self.node(from)?.distances.get(to).copied()
-    }
-
-    /// The distinct distances between nodes in ascending order, the local one first: the memory
-    /// access levels of paper 002.
-    pub fn distance_levels(&self) -> Vec<u32> {
-        let mut levels: Vec<u32> =
-            self.nodes.iter().flat_map(|node| node.distances.iter().copied()).collect();
-        levels.sort_unstable();
-        levels.dedup();
-        levels
-    }
-}
+pub use speed::{CAPABILITY_SCALE, CoreType, SpeedOrigin, SpeedSource, SpeedSources};

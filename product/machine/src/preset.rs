@@ -1,7 +1,8 @@
-//! Machines that come with evenkeel: those of paper 002, a few common shapes, and one whose costs were
-//! measured, as machine files in `presets/`.
+//! Presets: machines that come with evenkeel, as machine files in `presets/`. Those of paper 002, a few
+//! common shapes, and one with measured costs.
 
-use crate::{Error, Machine};
+use crate::error::Error;
+use crate::machine::Machine;
 
 /// The name and the file of every preset.
 const FILES: [(&str, &str); 7] = [
@@ -42,7 +43,8 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CpuSet, SpeedOrigin};
+    use crate::cpuset::CpuSet;
+    use crate::speed::SpeedOrigin;
 
     #[test]
     fn unknown_names_list_the_known_ones() {
@@ -79,7 +81,7 @@ mod tests {
                     let near: Vec<usize> =
                         (0..nodes).filter(|to| node.distances[*to] <= *level).collect();
                     assert_eq!(near.len(), *size, "{name} node {} level {level}", node.id);
-                    // Groups are aligned: everybody in one sees the same one.
+                    // Groups are aligned: all nodes of a group see the same group.
                     assert_eq!(near[0], node.id as usize / size * size);
                 }
             }

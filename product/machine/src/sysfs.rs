@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::costs::Costs;
+use crate::cpuset::{CpuSet, MAX_CPU};
+use crate::error::Error;
 use crate::groups::Groups;
-use crate::{
-    CAPABILITY_SCALE, CoreType, Costs, Cpu, CpuSet, Error, LOCAL_DISTANCE, MAX_CPU, MAX_DISTANCE,
-    Machine, Node, REMOTE_DISTANCE, SpeedOrigin, SpeedSource, SpeedSources,
-};
+use crate::machine::{Cpu, LOCAL_DISTANCE, MAX_DISTANCE, Machine, Node, REMOTE_DISTANCE};
+use crate::speed::{CAPABILITY_SCALE, CoreType, SpeedOrigin, SpeedSource, SpeedSources};
 
 impl Machine {
     /// Reads `root`/sys/devices/system/{cpu,node} and `root`/proc/{cpuinfo,meminfo}; the live
@@ -138,7 +139,7 @@ impl Sysfs<'_> {
         Ok(None)
     }
 
-    /// By level, the CPUs that share the cache for data with `cpu`, which included.
+    /// By cache level, the CPUs that share the data cache of that level with `cpu`, itself included.
     fn caches(&self, cpu: u32) -> Result<BTreeMap<u64, CpuSet>, Error> {
         let directory = format!("sys/devices/system/cpu/cpu{cpu}/cache");
         let mut caches = BTreeMap::new();
@@ -204,13 +205,14 @@ impl Sysfs<'_> {
             let memory_bytes = self.memory(&format!("{path}/meminfo"))?;
             nodes.push(Node { id, cpus, memory_bytes, distances: self.distances(&path)? });
         }
-        // Offline CPUs, and CPUs of a node that is not online, are listed nowhere.
+        // No node lists offline CPUs, or CPUs of an offline node.
         let first = nodes.iter().position(|node| !node.cpus.is_empty()).unwrap_or(0);
         if let Some(node) = nodes.get_mut(first) {
             node.cpus = node.cpus.union(&unplaced);
         }
-        // Firmware lies now and then: like the kernel, drop the whole table if a row is impossible.
-        if !nodes.iter().enumerate().all(|(at, node)| valid_row(&node.distances, at, ids.len())) {
+        // Firmware can be wrong: like the kernel, drop the whole table if a row is impossible.
+        if !nodes.iter().enumerate().all(|(at, node)| is_valid_row(&node.distances, at, ids.len()))
+        {
             for (at, node) in nodes.iter_mut().enumerate() {
                 node.distances = vec![REMOTE_DISTANCE; ids.len()];
                 node.distances[at] = LOCAL_DISTANCE;
@@ -254,8 +256,8 @@ impl Sysfs<'_> {
         ];
         // On AMD and Hygon, highest_perf is not a speed: with preferred cores it is a rank (166,
         // 171, ... 255) that tells equal cores apart and would make a symmetric machine look up to
-        // a third asymmetric; so it is not even read, lest somebody takes it for one.
-        let ranks = cpuinfo.contains("AuthenticAMD")
+        // a third asymmetric. So it is not even read.
+        let is_rank = cpuinfo.contains("AuthenticAMD")
             || cpuinfo.contains("HygonGenuine")
             || self.root.join("sys/devices/system/cpu/amd_pstate").is_dir();
         let mut sources = BTreeMap::new();
@@ -265,14 +267,14 @@ impl Sysfs<'_> {
                 .iter()
                 .find(|(_, cpus)| cpus.as_ref().is_some_and(|cpus| cpus.contains(cpu)))
                 .map(|(kind, _)| *kind);
-            let highest_perf = match ranks {
+            let highest_perf = match is_rank {
                 true => None,
-                false => self.small_figure(&format!("{directory}/acpi_cppc/highest_perf"))?,
+                false => self.number_32(&format!("{directory}/acpi_cppc/highest_perf"))?,
             };
             sources.insert(
                 cpu,
                 SpeedSources {
-                    cpu_capacity: self.small_figure(&format!("{directory}/cpu_capacity"))?,
+                    cpu_capacity: self.number_32(&format!("{directory}/cpu_capacity"))?,
                     cppc_highest_perf: highest_perf,
                     max_freq_khz: self
                         .number(&format!("{directory}/cpufreq/cpuinfo_max_freq"))?
@@ -285,8 +287,8 @@ impl Sysfs<'_> {
         Ok(sources)
     }
 
-    /// A figure of 32 bits; zero means that the firmware does not say.
-    fn small_figure(&self, path: &str) -> Result<Option<u32>, Error> {
+    /// A number of 32 bits; zero means that the firmware does not know.
+    fn number_32(&self, path: &str) -> Result<Option<u32>, Error> {
         let Some(value) = self.number(path)?.filter(|value| *value > 0) else { return Ok(None) };
         u32::try_from(value).map(Some).map_err(|_| {
             let found = value.to_string();
@@ -355,7 +357,7 @@ impl Sysfs<'_> {
     }
 }
 
-fn valid_row(distances: &[u32], at: usize, nodes: usize) -> bool {
+fn is_valid_row(distances: &[u32], at: usize, nodes: usize) -> bool {
     distances.len() == nodes
         && distances.get(at) == Some(&LOCAL_DISTANCE)
         && distances.iter().all(|distance| (LOCAL_DISTANCE..=MAX_DISTANCE).contains(distance))
@@ -406,7 +408,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks() {
+    fn a_cpu_mask_is_parsed_or_refused() {
         assert_eq!(parse_mask("f"), Some(CpuSet::first(4)));
         assert_eq!(parse_mask("0001,00000002").unwrap().to_string(), "1,32");
         assert_eq!(parse_mask("00000000,00000000"), Some(CpuSet::new()));
@@ -418,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn bogomips_of_several_architectures() {
+    fn bogomips_are_read_on_several_architectures() {
         let x86 = "processor\t: 0\nbogomips\t: 5387.00\n\nprocessor\t: 1\nbogomips\t: 0.00\n";
         assert_eq!(bogomips(x86), [(0, 5387.0)].into_iter().collect());
         let arm = "Processor\t: ARMv7 rev 4\nprocessor\t: 2\nBogoMIPS\t: 38.40\n";

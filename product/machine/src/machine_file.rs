@@ -1,7 +1,6 @@
 //! Machine files: one readable TOML file that describes a machine, in both directions.
 //!
-//! CPUs are listed by ranges, and only what is not obvious needs to be said, so a machine with 128
-//! CPUs stays short:
+//! CPUs are listed by ranges, and most fields have a default, so a machine with 128 CPUs stays short:
 //!
 //! ```toml
 //! name = "example"
@@ -28,13 +27,14 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::costs::Costs;
+use crate::cpuset::CpuSet;
+use crate::error::Error;
 use crate::groups::Groups;
-use crate::{
-    CAPABILITY_SCALE, CoreType, Costs, Cpu, CpuSet, Error, LOCAL_DISTANCE, MAX_DISTANCE, Machine,
-    Node, SpeedOrigin, SpeedSource, SpeedSources,
-};
+use crate::machine::{Cpu, LOCAL_DISTANCE, MAX_DISTANCE, Machine, Node};
+use crate::speed::{CAPABILITY_SCALE, CoreType, SpeedOrigin, SpeedSource, SpeedSources};
 
-/// What a file says.
+/// The content of a file.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
@@ -82,7 +82,7 @@ pub(crate) struct FileNode {
 
 impl Machine {
     /// Reads a machine file: the fields that [`Machine::to_toml`] writes, of which only `name` and
-    /// `kinds` are needed (`src/file.rs` begins with an example of all, and their defaults).
+    /// `kinds` are needed (`src/machine_file.rs` begins with an example of all, and their defaults).
     ///
     /// # Errors
     ///
@@ -224,7 +224,7 @@ pub(crate) fn machine(file: &str, content: File) -> Result<Machine, Error> {
     Reader { file, content }.machine()
 }
 
-/// A file whose fields have the right types, on its way to a machine that keeps the rules.
+/// Checks the rules of a file's content, and builds the machine.
 struct Reader<'a> {
     file: &'a str,
     content: File,
