@@ -1,18 +1,49 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * cbinfo: where each CPU's time goes, and what each followed task got of it.
+ * cbinfo: where each CPU's time goes, and what each followed task got of it. The
+ * paper's kernel module (000, section 3.3) as BPF. product/cbinfo loads it, attaches
+ * it and reads its accounts; it changes nothing in the kernel.
  *
- * The paper's kernel module (000, section 3.3) as BPF. Tick-based accounting
- * cannot see a thief that hides between ticks, so every stretch of time between
- * two events is summed by timestamp, under what the CPU was doing in it. A stretch
- * belongs to one activity only; interrupts nest over softirqs over tasks, and
- * what they take is not the task's. Time of a virtual machine's CPU that the
- * hypervisor gave to others ("steal") has no event: it is what the kernel's own
- * clock of the runqueue left out, and only as good as what the hypervisor tells.
+ * 1. Stretches. Accounting by ticks does not see an interrupt that runs between two
+ *    ticks. So the time between two events is a stretch, measured by timestamps, and
+ *    belongs to one activity: what the CPU did in it (enum cpu_activity). Each event
+ *    ends a stretch and begins the next (begin_stretch). The sums of a CPU's
+ *    stretches are its whole time.
  *
- * Nothing here relies on having seen the beginning of a thing: the programs may
- * be attached in mid-interrupt, and every context switch starts from a clean
- * state (no kernel without PREEMPT_RT switches tasks inside irq or softirq).
+ * 2. Nesting. Interrupts nest over softirqs, and softirqs over tasks. An entry begins
+ *    a stretch of its own activity; an exit returns to what was below: the softirq,
+ *    if one is open (in_softirq), else the current task. So the time that an
+ *    interrupt takes is never its task's. What an interrupt costs before its first
+ *    tracepoint and after its last one is measured by user space
+ *    (interrupt_cost_ns), and moved from the task to the interrupt.
+ *
+ * 3. Beginnings that were missed. The programs may be attached in the middle of an
+ *    interrupt. Every context switch starts from a clean state: without PREEMPT_RT no
+ *    kernel switches tasks inside an interrupt or a softirq.
+ *
+ * 4. Steal. Time of a virtual CPU that the hypervisor gave to others has no event. It
+ *    is what the kernel's clock of the runqueue left out (prev_steal_time_rq), only
+ *    as exact as what the hypervisor tells, and is known at switches and exits.
+ *
+ * 5. Followed tasks. A task is followed if it has an account in the kernel's task
+ *    storage, which ends with the task. At a switch, the task that leaves is charged
+ *    what the CPU gave to followed tasks since the task was switched in, less steal;
+ *    and the task that arrives ends its waiting, which began at its wake-up or
+ *    preemption.
+ *
+ * 6. Forks. A child of a followed task is followed from its fork on. Forks, execs and
+ *    exits go to user space through a ring buffer, because a child inherits the
+ *    affinity of its parent and may have to be freed from it. On request
+ *    (urgent_events), a fork or exec wakes user space at once.
+ *
+ * 7. Reading. User space maps the accounts of the CPUs. Each is written only by its
+ *    own CPU, with an odd sequence number meanwhile, so a reader sees if it read in
+ *    the middle of a write and reads again. The accounts of tasks are written out by
+ *    an iterator (list_tasks), which adds what a running task got since its switch.
+ *
+ * In the order of a task's life: on_fork, on_wakeup_new, on_switch, on_wakeup,
+ * on_exec, on_exit. Interrupts: irq_entry, irq_exit, softirq_entry, softirq_exit. From
+ * user space: follow_tasks, list_tasks, forget_tasks.
  */
 #include <stdbool.h>
 #include <linux/bpf.h>
@@ -28,7 +59,7 @@ typedef __u64 u64;
 #define PF_KTHREAD 0x00200000	/* kernel: include/linux/sched.h */
 #define TASK_COMM_LEN 16
 
-/* The fields of the kernel's own types that we read; relocated at load time. */
+/* The fields of the kernel's types that are read here; relocated at load time. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct cfs_rq;
 
@@ -63,12 +94,12 @@ struct dl_rq {
 };
 
 struct cfs_rq {
-	unsigned int h_nr_runnable;	/* since 6.14: tasks that want to run */
+	unsigned int h_nr_runnable;	/* since 6.14: runnable tasks */
 	struct rq *rq;
 };
 
-/* Until 6.13 the same under another name; 6.12 and 6.13 count in it tasks that
- * have gone to sleep and wait to be taken off ("delayed"). */
+/* Until 6.13 the count has another name; in 6.12 and 6.13 it includes tasks that sleep
+ * but are not dequeued yet ("delayed"). */
 struct cfs_rq___until_6_13 {
 	unsigned int h_nr_running;
 	unsigned int h_nr_delayed;
@@ -85,8 +116,8 @@ struct rq {
 
 struct seq_file;
 
-/* The beginnings of these two do not change (a promise of the kernel to BPF programs), so they need
- * no relocation. */
+/* The kernel promises BPF programs that the beginnings of these two do not change, so they
+ * need no relocation. */
 struct bpf_iter_meta {
 	struct seq_file *seq;
 };
@@ -118,7 +149,7 @@ struct {
 
 struct cbinfo_settings settings;
 
-static __always_inline struct cpu_account *this_cpu(void)
+static __always_inline struct cpu_account *this_cpu_account(void)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 
@@ -136,23 +167,24 @@ static __always_inline void end_write(struct cpu_account *c)
 }
 
 /*
- * The time between two readings of the clock, which need not come in their order: a softirq that has
- * read it may be interrupted, other CPUs' clocks may be ahead, and where the kernel adjusts the clock
- * it may go back by some ns. What lies before `then` is accounted already.
+ * The time from `then` to `now`; 0 if `now` is earlier, because what lies before `then`
+ * is accounted already. Readings of the clock need not be in order: a softirq may be
+ * interrupted after it has read the clock, the clock of another CPU may be ahead, and
+ * the kernel may adjust the clock back by some ns.
  */
-static __always_inline u64 passed_ns(u64 then, u64 now)
+static __always_inline u64 elapsed_ns(u64 then, u64 now)
 {
 	return now > then ? now - then : 0;
 }
 
-/* Sums the stretch that ends now and begins the next one. Call inside a write. */
-static __always_inline void turn_to(struct cpu_account *c, u64 activity, u64 now)
+/* Sums the stretch that ends now, and begins the next one. Call inside a write. */
+static __always_inline void begin_stretch(struct cpu_account *c, u64 activity, u64 now)
 {
 	u64 old = c->activity;
 
 	if (now < c->since_ns)
 		now = c->since_ns;
-	/* The mask tells the verifier what the enum says. */
+	/* The mask proves to the verifier that the index is in bounds. */
 	if (c->since_ns && old < CPU_ACTIVITIES)
 		c->sum_ns[old & 7] += now - c->since_ns;
 	c->since_ns = now;
@@ -171,8 +203,8 @@ static __always_inline u64 stolen_ns(const struct cpu_account *c)
  */
 static __always_inline const struct rq *rq_of(const struct task_struct *task)
 {
-	/* By probing reads: for each pointer that is followed otherwise, the verifier searches all
-	 * types of the kernel, a millisecond each time. */
+	/* By probing reads: for each pointer that is followed directly, the verifier searches all
+	 * types of the kernel, which takes a millisecond. */
 	return BPF_CORE_READ(task, se.cfs_rq, rq);
 }
 
@@ -183,9 +215,9 @@ static __always_inline u64 steal_ns(const struct rq *rq)
 	return BPF_CORE_READ(rq, prev_steal_time_rq);
 }
 
-static __always_inline void note_steal(struct cpu_account *c, u64 steal)
+static __always_inline void update_steal(struct cpu_account *c, u64 steal)
 {
-	/* Zero is as good a base as any: then there was none before. */
+	/* A base of zero is right, too: then there was no steal before. */
 	if (!c->steal_base_ns)
 		c->steal_base_ns = steal;
 	c->steal_ns = steal - c->steal_base_ns;
@@ -204,7 +236,7 @@ static __always_inline bool is_ksoftirqd(const struct task_struct *task)
 	return true;
 }
 
-static __always_inline u64 fair_runnable(const struct rq *rq)
+static __always_inline u64 count_fair_runnable(const struct rq *rq)
 {
 	const struct cfs_rq___until_6_13 *old;
 	u64 running;
@@ -218,7 +250,7 @@ static __always_inline u64 fair_runnable(const struct rq *rq)
 	return running;
 }
 
-static __always_inline u64 task_activity(struct task_struct *task, bool followed)
+static __always_inline u64 classify_task(struct task_struct *task, bool followed)
 {
 	if (!task->pid)
 		return CPU_IDLE;
@@ -227,13 +259,14 @@ static __always_inline u64 task_activity(struct task_struct *task, bool followed
 	return followed ? CPU_FOLLOWED : CPU_FOREIGN;
 }
 
-/* Adds to `t` what its task got on this CPU since it was switched in. */
+/* Adds to `t` what its task got on this CPU since it was switched in: `followed`, `stolen` and
+ * `steal` are the sums of the CPU now. */
 static __always_inline void charge(struct task_account *t, const struct cpu_account *c,
 				   u64 followed, u64 stolen, u64 steal)
 {
 	u64 run = followed - c->followed_at_switch_ns;
 
-	/* Switched in before we looked: what was stolen before is nothing to this task. */
+	/* If the switch was not seen, its steal is unknown: charge none. */
 	steal = c->steal_at_switch_ns ? steal - c->steal_at_switch_ns : 0;
 	if (steal > run)
 		steal = run;
@@ -261,7 +294,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 {
 	const struct rq *rq = rq_of(next);
 	struct task_account *leaving, *arriving;
-	struct cpu_account *c = this_cpu();
+	struct cpu_account *c = this_cpu_account();
 	u64 now = bpf_ktime_get_ns();
 	u64 rt, fair;
 
@@ -271,16 +304,16 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	arriving = bpf_task_storage_get(&tasks, next, 0, 0);
 
 	begin_write(c);
-	turn_to(c, task_activity(next, arriving), now);
+	begin_stretch(c, classify_task(next, arriving), now);
 
 	rt = BPF_CORE_READ(rq, rt.rt_nr_running) + BPF_CORE_READ(rq, dl.dl_nr_running);
-	fair = fair_runnable(rq);
-	/* ksoftirqd's time is counted as softirq; it must not count as a competitor too. */
+	fair = count_fair_runnable(rq);
+	/* ksoftirqd's time counts as softirq, so ksoftirqd must not count as a task as well. */
 	if (fair && is_ksoftirqd(next))
 		fair--;
 	if (c->switched_ns) {
-		c->fair_runnable_ns += c->fair_runnable * passed_ns(c->switched_ns, now);
-		c->rt_runnable_ns += c->rt_runnable * passed_ns(c->switched_ns, now);
+		c->fair_runnable_ns += c->fair_runnable * elapsed_ns(c->switched_ns, now);
+		c->rt_runnable_ns += c->rt_runnable * elapsed_ns(c->switched_ns, now);
 	}
 	c->fair_runnable = fair;
 	c->rt_runnable = rt;
@@ -288,19 +321,19 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 
 	if (leaving) {
 		charge(leaving, c, c->sum_ns[CPU_FOLLOWED], stolen_ns(c), steal_ns(rq));
-		/* Preempted, not asleep: it waits from now on. */
+			/* If it was preempted, it waits from now on; if not, it sleeps. */
 		leaving->waiting_since_ns = preempt || !prev_state ? now : 0;
 	}
 	if (arriving) {
 		if (arriving->waiting_since_ns)
-			arriving->wait_ns += passed_ns(arriving->waiting_since_ns, now);
+			arriving->wait_ns += elapsed_ns(arriving->waiting_since_ns, now);
 		arriving->waiting_since_ns = 0;
 		arriving->switches++;
 	}
 	c->followed_at_switch_ns = c->sum_ns[CPU_FOLLOWED];
 	c->stolen_at_switch_ns = stolen_ns(c);
 	c->steal_at_switch_ns = steal_ns(rq);
-	note_steal(c, c->steal_at_switch_ns);
+	update_steal(c, c->steal_at_switch_ns);
 	c->current_tid = next->pid;
 	c->in_softirq = 0;
 	end_write(c);
@@ -330,71 +363,71 @@ int BPF_PROG(on_wakeup_new, struct task_struct *task)
 }
 
 /*
- * When the CPU left what it was doing for the interrupt whose tracepoint is hit now. The way back,
- * which is part of the cost, is counted here, too.
+ * When the CPU left its task for the interrupt that is at its entry tracepoint now. The
+ * cost includes the way back to the task, so that is counted here as well.
  */
-static __always_inline u64 interrupt_start_ns(const struct cpu_account *c, u64 now)
+static __always_inline u64 estimate_interrupt_start_ns(const struct cpu_account *c, u64 now)
 {
-	u64 open = passed_ns(c->since_ns, now);
+	u64 open = elapsed_ns(c->since_ns, now);
 	u64 cost = settings.interrupt_cost_ns;
 
 	return now - (cost < open ? cost : open);
 }
 
-static __always_inline int interrupt(u64 activity, bool entry)
+static __always_inline int account_interrupt(u64 activity, bool entry)
 {
-	struct cpu_account *c = this_cpu();
+	struct cpu_account *c = this_cpu_account();
 	u64 now = bpf_ktime_get_ns();
 
 	if (!c)
 		return 0;
 	begin_write(c);
-	/* One that interrupts a softirq or an interrupt takes nothing that is not counted so. */
+	/* In a softirq or another interrupt there is no task to take the cost from. */
 	if (entry && activity == CPU_IRQ && c->activity < CPU_SOFTIRQ)
-		now = interrupt_start_ns(c, now);
+		now = estimate_interrupt_start_ns(c, now);
 	if (activity == CPU_SOFTIRQ)
 		c->in_softirq = entry;
 	if (!entry) {
 		struct task_struct *task = bpf_get_current_task_btf();
 
 		activity = c->in_softirq ? CPU_SOFTIRQ :
-			task_activity(task, bpf_task_storage_get(&tasks, task, 0, 0));
-		note_steal(c, steal_ns(rq_of(task)));
-		/* No switch has told yet who runs here: who did when we came may stay for long. */
+			classify_task(task, bpf_task_storage_get(&tasks, task, 0, 0));
+		update_steal(c, steal_ns(rq_of(task)));
+		/* No switch was seen yet: the task that ran when this was attached may run for long. */
 		if (!c->switched_ns)
 			c->current_tid = task->pid;
 	}
-	turn_to(c, activity, now);
+	begin_stretch(c, activity, now);
 	end_write(c);
 	return 0;
 }
 
 /*
- * Raw tracepoints, so that one verified program serves all tracepoints of its kind;
- * user space attaches them (and knows which tracepoints this architecture has).
+ * Raw tracepoints, so that one verified program serves all tracepoints of its kind. User
+ * space attaches them, because it knows which tracepoints this architecture has.
  */
 SEC("raw_tp")
 int softirq_entry(void *ctx)
 {
-	return interrupt(CPU_SOFTIRQ, true);
+	return account_interrupt(CPU_SOFTIRQ, true);
 }
 
 SEC("raw_tp")
 int softirq_exit(void *ctx)
 {
-	return interrupt(CPU_SOFTIRQ, false);
+	return account_interrupt(CPU_SOFTIRQ, false);
 }
 
 SEC("raw_tp")
 int irq_entry(void *ctx)
 {
-	return interrupt(CPU_IRQ, true);
+	return account_interrupt(CPU_IRQ, true);
 }
 
 SEC("raw_tp")
 int irq_exit(void *ctx)
 {
-	return interrupt(CPU_IRQ, false);
+	return account_interrupt(CPU_IRQ, false);
 }
 
 SEC("tp_btf/sched_process_fork")
@@ -402,7 +435,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	struct task_account *of_parent = bpf_task_storage_get(&tasks, parent, 0, 0);
 	struct task_account account = {};
-	struct cpu_account *c = this_cpu();
+	struct cpu_account *c = this_cpu_account();
 
 	if (!of_parent || !c)
 		return 0;
@@ -415,7 +448,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task)
 {
-	struct cpu_account *c = this_cpu();
+	struct cpu_account *c = this_cpu_account();
 
 	if (c && bpf_task_storage_get(&tasks, task, 0, 0))
 		send_event(c, TASK_EXEC, task->pid, task->tgid, 0);
@@ -425,16 +458,16 @@ int BPF_PROG(on_exec, struct task_struct *task)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
-	struct cpu_account *c = this_cpu();
+	struct cpu_account *c = this_cpu_account();
 
 	if (c && bpf_task_storage_get(&tasks, task, 0, 0))
 		send_event(c, TASK_EXIT, task->pid, task->tgid, 0);
 	return 0;
 }
 
-/* Marks the tasks of process `settings.follow_tgid`, and writes each one's id. */
+/* Follows the tasks of process `settings.follow_tgid`, and writes the id of each. */
 SEC("iter/task")
-int follow(struct bpf_iter__task *ctx)
+int follow_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_account account = { .program = settings.follow_program };
 	struct task_struct *task = ctx->task;
@@ -448,9 +481,9 @@ int follow(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Ends the accounting of every task of program `settings.follow_program`. */
+/* Stops following the tasks of program `settings.follow_program`. */
 SEC("iter/task")
-int forget(struct bpf_iter__task *ctx)
+int forget_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct task_account *t;
@@ -463,13 +496,14 @@ int forget(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Another CPU that is read while it writes is read again, at most so often. */
+/* How often an account is read that its CPU writes at the same time. */
 #define MAX_READS 8
 
 /*
- * The account of a task, with what it got on its CPU since it was switched in there. That
- * CPU goes on meanwhile: what was read counts if it wrote nothing in between. False where it never
- * held still, as a virtual CPU that is stopped in mid-write does not.
+ * Copies the account of a task and adds what the task got on its CPU since it was switched
+ * in there. That CPU goes on meanwhile: a reading is valid if the CPU wrote nothing in
+ * between. False if no reading was valid, for example because a virtual CPU is stopped in
+ * mid-write: then the copy lacks the time since the switch.
  */
 static __always_inline bool read_account(struct task_struct *task, const struct task_account *t,
 					 const struct cpu_account *c, u64 now,
@@ -480,7 +514,7 @@ static __always_inline bool read_account(struct task_struct *task, const struct 
 	for (i = 0; i < MAX_READS; i++) {
 		u64 before = *(const volatile u64 *)&c->sequence;
 		u64 followed = c->sum_ns[CPU_FOLLOWED], stolen = stolen_ns(c);
-		u64 open = passed_ns(c->since_ns, now);
+		u64 open = elapsed_ns(c->since_ns, now);
 
 		*account = *t;
 		if (c->activity == CPU_FOLLOWED)
@@ -492,17 +526,16 @@ static __always_inline bool read_account(struct task_struct *task, const struct 
 		if (!(before & 1) && *(const volatile u64 *)&c->sequence == before)
 			return true;
 	}
-	/* What is known for sure. */
 	*account = *t;
 	return false;
 }
 
-/* Writes one struct task_record for each followed task. */
+/* Writes a struct task_reading for each followed task. */
 SEC("iter/task")
 int list_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
-	struct task_record record = {};
+	struct task_reading reading = {};
 	struct task_account *t;
 	struct cpu_account *c;
 	u32 cpu;
@@ -514,25 +547,25 @@ int list_tasks(struct bpf_iter__task *ctx)
 	if (!t)
 		return 0;
 	now = bpf_ktime_get_ns();
-	record.tid = task->pid;
-	record.tgid = task->tgid;
-	record.start_boottime_ns = task->start_boottime;
-	record.running = task->on_cpu != 0;
-	record.runnable = record.running || !task->__state;
-	record.vruntime = task->se.vruntime;
-	record.now_ns = now;
+	reading.tid = task->pid;
+	reading.tgid = task->tgid;
+	reading.start_boottime_ns = task->start_boottime;
+	reading.running = task->on_cpu != 0;
+	reading.runnable = reading.running || !task->__state;
+	reading.vruntime = task->se.vruntime;
+	reading.now_ns = now;
 	cpu = task->thread_info.cpu;
-	record.cpu = cpu;
+	reading.cpu = cpu;
 	c = bpf_map_lookup_elem(&cpus, &cpu);
-	/* Of a task that runs now, the account lacks the time since its switch. */
-	record.whole = true;
-	if (record.running && c)
-		record.whole = read_account(task, t, c, now, &record.account);
+	/* The account of a running task lacks the time since its switch. */
+	reading.whole = true;
+	if (reading.running && c)
+		reading.whole = read_account(task, t, c, now, &reading.account);
 	else
-		record.account = *t;
-	if (t->waiting_since_ns && !record.running)
-		record.account.wait_ns += passed_ns(t->waiting_since_ns, now);
-	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
+		reading.account = *t;
+	if (t->waiting_since_ns && !reading.running)
+		reading.account.wait_ns += elapsed_ns(t->waiting_since_ns, now);
+	bpf_seq_write(ctx->meta->seq, &reading, sizeof(reading));
 	return 0;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What cbinfo.bpf.c and product/cbinfo say to each other: record layouts, all in
- * 64-bit words so that C and Rust agree without packing rules.
+ * The layouts that cbinfo.bpf.c and product/cbinfo (layout.rs) share. All fields are
+ * 64-bit words, or pairs of 32-bit words, so that C and Rust agree without packing
+ * rules. Times named _ns are ns of CLOCK_MONOTONIC or sums of them.
  */
 #ifndef EVENKEEL_CBINFO_H
 #define EVENKEEL_CBINFO_H
@@ -9,7 +10,7 @@
 /* What a CPU is doing in a stretch of time between two events. */
 enum cpu_activity {
 	CPU_IDLE,
-	CPU_FOREIGN,	/* a fair-class task that nobody asked us to follow */
+	CPU_FOREIGN,	/* a fair-class task that is not followed */
 	CPU_FOLLOWED,	/* a fair-class task of a followed program */
 	CPU_RT,		/* a real-time, deadline or stop-class task */
 	CPU_SOFTIRQ,	/* in any task's context, ksoftirqd's included */
@@ -33,17 +34,17 @@ struct cpu_account {
 	u64 fair_runnable;	/* the value in force since switched_ns */
 	u64 rt_runnable;
 	u64 switched_ns;	/* last context switch */
-	/* As they stood when the current task was switched in. */
+	/* The sums when the current task was switched in. */
 	u64 followed_at_switch_ns;
 	u64 stolen_at_switch_ns;
 	u64 steal_at_switch_ns;
 	u64 steal_ns;		/* as of the last switch or tick, since steal_base_ns */
-	u64 steal_base_ns;	/* the kernel's figure, which counts since boot, when first seen */
-	u64 in_softirq;
+	u64 steal_base_ns;	/* the kernel's figure (since boot) when it was first read */
+	u64 in_softirq;		/* 1: a softirq is open */
 	u64 events;		/* tracepoint hits handled on this CPU */
 	u64 lost_events;	/* task events that found the ring buffer full */
 	u64 speed;		/* relative speed, 1..=1024; written by user space */
-	u64 pad[8];		/* to 256 bytes: no cache line is shared between CPUs */
+	u64 pad[8];		/* to 256 bytes: CPUs share no cache line */
 };
 
 /* One followed task, kept in the kernel's task-local storage. */
@@ -52,29 +53,29 @@ struct task_account {
 	u64 run_ns;		/* on a CPU, what irq, softirq and steal took excluded */
 	u64 stolen_ns;		/* irq, softirq and steal while it was on a CPU */
 	u64 received_ns;	/* run_ns weighted with the CPU's speed / 1024 */
-	u64 wait_ns;		/* runnable, but not running */
+	u64 wait_ns;		/* runnable, but not on a CPU */
 	u64 waiting_since_ns;	/* 0: not waiting */
 	u64 switches;		/* times switched in */
 };
 
-/* What the task iterator writes for each followed task. */
-struct task_record {
+/* What list_tasks writes for each followed task. */
+struct task_reading {
 	u64 tid;
 	u64 tgid;
 	u64 start_boottime_ns;
 	u64 cpu;
 	u64 running;		/* 1: on a CPU now */
-	u64 runnable;		/* 1: running or waiting to */
-	u64 vruntime;		/* order in the runqueue */
-	u64 now_ns;
-	u64 whole;		/* 0: it runs, and what it got since its last switch is not in the account */
+	u64 runnable;		/* 1: running or waiting for a CPU */
+	u64 vruntime;		/* of the fair class, in ns */
+	u64 now_ns;		/* when this was read */
+	u64 whole;		/* 0: the account lacks the time since the last switch */
 	struct task_account account;
 };
 
-/* Written by user space. */
+/* Written by user space, read by the programs. */
 struct cbinfo_settings {
-	u32 follow_tgid;	/* the process whose tasks `follow` is to mark ... */
-	u32 follow_program;	/* ... as tasks of this program, or the one that `forget` is to forget */
+	u32 follow_tgid;	/* follow_tasks: the process */
+	u32 follow_program;	/* follow_tasks, forget_tasks: the program */
 	u32 urgent_events;	/* wake user space at once for a fork or exec */
 	u32 interrupt_cost_ns;	/* what an interrupt takes outside its tracepoints */
 };

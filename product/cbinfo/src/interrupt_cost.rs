@@ -1,47 +1,46 @@
 //! What an interrupt costs a CPU outside its tracepoints.
 //!
-//! Between the moment when the CPU leaves a task for an interrupt and the tracepoint that says so
-//! lie the entry code, in a virtual machine the exits to the hypervisor and back, and after the
-//! last tracepoint the way to the task again: 1 µs on bare metal, several µs in a virtual machine.
-//! At 10,000 interrupts a second that is a large part of a CPU. No tracepoint encloses it, so it is
-//! measured apart: a timer interrupts this thread, which does nothing but read the clock, and of
-//! each gap that it sees the part that was accounted is taken off.
+//! When a CPU leaves a task for an interrupt, the entry code runs before the first tracepoint, and the
+//! way back to the task comes after the last one; in a virtual machine both may exit to the hypervisor.
+//! That takes 1 µs on bare metal and several µs in a virtual machine: at 10,000 interrupts a second, a
+//! large part of a CPU. No tracepoint encloses it, so it is measured: a timer interrupts a thread that
+//! only reads the clock; the cost is the gap that the thread sees, less what was accounted of it.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::accounting::monotonic_ns;
+use crate::clock::monotonic_ns;
 
-/// From the start of the timer to its interrupt.
+/// From the start of the timer to its interrupt, in ns.
 const PERIOD_NS: i64 = 50_000;
-/// Nothing was seen for so long, in ns: the interrupt came while we did not look.
+/// After this many ns without a gap, the interrupt was missed.
 const MISSED_NS: u64 = 4 * PERIOD_NS as u64;
-/// So many gaps are enough.
-const GAPS: usize = 24;
-/// What no measurement takes longer than, in ns; one that nobody disturbs takes 2 ms.
-const LONGEST_NS: u64 = 50_000_000;
-/// Two readings of the clock lie less apart than this, in ns, and no interrupt is as short.
-const SHORTEST_GAP_NS: u64 = 500;
-/// Fewer gaps say nothing.
+/// The number of gaps that is measured.
+const MAX_GAPS: usize = 24;
+/// The measurement ends after this time, in ns. Undisturbed it takes 2 ms.
+const TIMEOUT_NS: u64 = 50_000_000;
+/// The shortest gap, in ns: two readings of the clock are closer, and every interrupt is longer.
+const MIN_GAP_NS: u64 = 500;
+/// With fewer gaps there is no figure.
 const MIN_GAPS: usize = 12;
-/// A larger cost, in ns, is a mistake of the measurement.
+/// A larger cost, in ns, is a measuring error.
 const MAX_COST_NS: u64 = 50_000;
 
-/// The cost of an interrupt in ns: the lower quartile of two dozen, since what disturbs them mostly
-/// adds. `None` where no timer can be had or too few interrupts were seen. `stolen_ns` gives what was
-/// accounted so far as interrupts and softirqs of a CPU.
+/// Measures the cost of an interrupt in ns: the lower quartile of 24 gaps, because disturbances mostly
+/// lengthen a gap. `None` if there is no timer, or too few interrupts were seen. `stolen_ns` returns the
+/// time of a CPU that is accounted as interrupts and softirqs so far.
 pub(crate) fn measure(stolen_ns: impl Fn(u32) -> u64) -> Option<u64> {
     let timer = create_timer()?;
     let mut costs = Vec::new();
     let mut cpu = current_cpu()?;
     let mut accounted = stolen_ns(cpu);
-    start(&timer)?;
+    start_timer(&timer)?;
     let mut last = monotonic_ns();
-    let (mut started, end) = (last, last + LONGEST_NS);
-    while last < end && costs.len() < GAPS {
+    let (mut started, end) = (last, last + TIMEOUT_NS);
+    while last < end && costs.len() < MAX_GAPS {
         let now = monotonic_ns();
         let gap = now - last;
         last = now;
-        if gap < SHORTEST_GAP_NS && now - started < MISSED_NS {
+        if gap < MIN_GAP_NS && now - started < MISSED_NS {
             continue;
         }
         let (cpu_before, accounted_before) = (cpu, accounted);
@@ -49,16 +48,16 @@ pub(crate) fn measure(stolen_ns: impl Fn(u32) -> u64) -> Option<u64> {
         accounted = stolen_ns(cpu);
         let seen = accounted.saturating_sub(accounted_before);
         let is_here = cpu == cpu_before;
-        if is_here && seen > 0 && gap >= SHORTEST_GAP_NS {
+        if is_here && seen > 0 && gap >= MIN_GAP_NS {
             costs.push(gap.saturating_sub(seen));
         }
         if is_here && seen == 0 && now - started < MISSED_NS {
-            // A slow clock, or something else than an interrupt: the timer still runs.
+            // A slow reading of the clock, or a disturbance of another kind: the timer still runs.
             last = monotonic_ns();
             continue;
         }
-        start(&timer)?;
-        // What that took is no gap.
+        start_timer(&timer)?;
+        // The time of that call is no gap.
         last = monotonic_ns();
         started = last;
     }
@@ -72,7 +71,7 @@ fn current_cpu() -> Option<u32> {
     u32::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
-/// A timer that wakes nobody.
+/// A timer that wakes no thread: only its interrupt is wanted.
 fn create_timer() -> Option<OwnedFd> {
     // SAFETY: a plain system call; a non-negative result is a descriptor that we own.
     unsafe {
@@ -82,9 +81,9 @@ fn create_timer() -> Option<OwnedFd> {
     }
 }
 
-/// Lets the timer interrupt this CPU, once, a period from now: a periodic one comes at its own times,
-/// also while we do not look, and then waits to be read.
-fn start(timer: &OwnedFd) -> Option<()> {
+/// Lets the timer interrupt this CPU once, a period from now. A periodic timer would also fire while
+/// this thread is not measuring, and then wait to be read.
+fn start_timer(timer: &OwnedFd) -> Option<()> {
     let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let period = libc::timespec { tv_sec: 0, tv_nsec: PERIOD_NS };
     let when = libc::itimerspec { it_interval: once, it_value: period };
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_accounted_is_taken_off() {
+    fn what_is_accounted_is_subtracted() {
         // Nothing was accounted, so no gap is known to be an interrupt.
         assert_eq!(measure(|_| 0), None);
         // More was accounted than any gap is long.
@@ -109,18 +108,18 @@ mod tests {
             accounted.get()
         });
         assert!(matches!(cost, None | Some(0)), "{cost:?}");
-        // Almost nothing was: then the cost is a whole interrupt.
+        // Almost nothing was accounted: then the cost is the whole gap.
         let cost = measure(|_| {
             accounted.set(accounted.get() + 1);
             accounted.get()
         });
-        assert!(cost.is_none_or(|cost| cost >= SHORTEST_GAP_NS - 1), "{cost:?}");
+        assert!(cost.is_none_or(|cost| cost >= MIN_GAP_NS - 1), "{cost:?}");
     }
 
-    /// A periodic timer that fired while nobody looked was silent from then on: on a slow host every
+    /// Regression: a periodic timer that fired unseen was silent from then on, and on a slow host every
     /// third measurement failed.
     #[test]
-    fn an_interrupt_that_was_missed_does_not_end_the_measurement() {
+    fn a_missed_interrupt_does_not_end_the_measurement() {
         const TIMES: usize = 50;
         let measured = || {
             let accounted = std::cell::Cell::new(0);
@@ -130,7 +129,7 @@ mod tests {
             })
         };
         let known = (0..TIMES).filter(|_| measured().is_some()).count();
-        // Some meet a machine that is busy with others, or whose host is.
+        // Some are disturbed by other load, on this machine or on its host.
         assert!(known >= TIMES * 5 / 6, "{known} of {TIMES}");
     }
 }

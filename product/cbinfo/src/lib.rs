@@ -2,16 +2,27 @@
 //!
 //! The paper's kernel module `cbinfo` (000, section 3.3) for stock kernels: where each CPU's time
 //! goes ([`CpuAccount`]), and what each task of a followed program got of it ([`TaskAccount`]).
-//! Needs CAP_BPF and CAP_PERFMON (or root) and a kernel with BTF. Everything that it attaches
-//! vanishes with the process.
+//! Needs CAP_BPF and CAP_PERFMON (or root) and a kernel with BTF. The kernel detaches everything when
+//! the process ends. How it works is described at the head of `bpf/cbinfo/cbinfo.bpf.c`.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `accounting` | loading and attaching the BPF object, following programs, reading |
+//! | `counters` | the mapped accounts of the CPUs |
+//! | `layout` | the structs that BPF and Rust share, and the accounts made of them |
+//! | `interrupt_cost` | measuring what an interrupt costs outside its tracepoints |
+//! | `support` | whether this kernel and this process can do it |
+//! | `clock` | the clock of the accounting |
 
 mod accounting;
+mod clock;
+mod counters;
 mod interrupt_cost;
-mod records;
+mod layout;
 mod support;
 
 pub use accounting::{Cbinfo, Cost, Error};
-pub use records::{CpuAccount, Noise, TaskAccount, TaskEvent};
+pub use layout::{CpuAccount, Noise, TaskAccount, TaskEvent};
 pub use support::{
     INITIAL_PID_NAMESPACE, RunTimeExcludes, Unsupported, run_time_excludes, support,
 };

@@ -1,5 +1,5 @@
-//! What this kernel and this process can do for exact accounting, and what the kernel's own run
-//! time already leaves out.
+//! Whether this kernel and this process can do exact accounting, and what the kernel's own run time
+//! already leaves out.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,7 +9,7 @@ use libbpf_rs::PrintLevel;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
 
-/// Why exact accounting is not to be had here, each with its remedy.
+/// Why exact accounting does not work here; each says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
     /// The kernel was built without type information.
@@ -42,7 +42,7 @@ const CAP_BPF: u32 = 39;
 /// Whether [`Cbinfo`](crate::Cbinfo) can work here.
 ///
 /// # Errors
-/// The first thing that is missing.
+/// The first requirement that is not met.
 pub fn support() -> Result<(), Unsupported> {
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(Unsupported::NoBtf);
@@ -72,19 +72,19 @@ fn may_load(capabilities: u64) -> bool {
     has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))
 }
 
-/// What the kernel leaves out of a task's run time (`/proc/PID/schedstat`) by itself.
+/// What the kernel itself leaves out of a task's run time (`/proc/PID/schedstat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunTimeExcludes {
-    /// Interrupt and softirq time: kernels with `CONFIG_IRQ_TIME_ACCOUNTING`. Their scheduler
-    /// sees softirq theft, others do not.
+    /// Interrupt and softirq time: kernels with `CONFIG_IRQ_TIME_ACCOUNTING`. Only their scheduler sees
+    /// theft by softirqs.
     pub irq: bool,
     /// The hypervisor's steal: kernels with `CONFIG_PARAVIRT_TIME_ACCOUNTING`.
     pub steal: bool,
 }
 
-/// Probes the running kernel: its runqueue has a field for each of the two exactly when the option
-/// is on (kernel: `kernel/sched/sched.h`, `struct rq`). Without BTF, its configuration is asked.
-/// `None` where neither can be read.
+/// Probes the running kernel: its runqueue has a field for each of the two exactly when the option is on
+/// (kernel: `kernel/sched/sched.h`, `struct rq`). Without BTF, the kernel's configuration in /boot is
+/// read. `None` if neither can be read.
 pub fn run_time_excludes() -> Option<RunTimeExcludes> {
     let built = from_btf().or_else(|| {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
@@ -94,21 +94,21 @@ pub fn run_time_excludes() -> Option<RunTimeExcludes> {
     Some(RunTimeExcludes { irq: built.irq && !is_irq_time_off(&command_line), ..built })
 }
 
-/// Whether a kernel that could account for interrupts was told not to (kernel:
+/// Whether the command line switches the accounting of interrupts off (kernel:
 /// Documentation/admin-guide/kernel-parameters.txt, `tsc=`).
 fn is_irq_time_off(command_line: &str) -> bool {
     command_line.split_whitespace().any(|word| word == "tsc=noirqtime")
 }
 
-/// What libbpf has to say goes to our log: what fails is told by our own errors.
-pub(crate) fn log_libbpf() {
+/// Sends libbpf's messages to our log as debug messages: our own errors report what fails.
+pub(crate) fn redirect_libbpf_log() {
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
         tracing::debug!("libbpf: {}", text.trim_end());
     })));
 }
 
 fn from_btf() -> Option<RunTimeExcludes> {
-    log_libbpf();
+    redirect_libbpf_log();
     let btf = Btf::from_vmlinux().ok()?;
     let runqueue = btf.type_by_name::<Struct<'_>>("rq")?;
     let has = |field: &str| runqueue.iter().any(|member| member.name == Some(OsStr::new(field)));
@@ -138,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_built_in_can_be_off() {
+    fn the_command_line_can_switch_irq_accounting_off() {
         assert!(is_irq_time_off("root=/dev/vda1 tsc=noirqtime quiet\n"));
         assert!(!is_irq_time_off("root=/dev/vda1 tsc=reliable quiet\n"));
     }
 
     #[test]
-    fn configuration_lines_are_whole_lines() {
+    fn only_a_whole_line_sets_an_option() {
         let config = "CONFIG_IRQ_TIME_ACCOUNTING=y\n# CONFIG_PARAVIRT_TIME_ACCOUNTING is not set\n";
         assert_eq!(from_config(config), RunTimeExcludes { irq: true, steal: false });
     }

@@ -1,6 +1,6 @@
-//! The accounting on this very kernel: does it add up, does it follow a program whole?
+//! The accounting on this kernel: times add up, and a program is followed with all its tasks.
 //!
-//! Needs the privilege to load BPF programs; says so and passes where that is missing.
+//! Needs the privilege to load BPF programs; without it, says so and passes.
 
 // In a test a panic is the report, in its helpers too.
 #![allow(clippy::unwrap_used)]
@@ -18,7 +18,7 @@ fn open() -> Option<Cbinfo> {
     Some(Cbinfo::open(&[]).unwrap())
 }
 
-/// A child that is killed and collected, whatever becomes of the test.
+/// A child that is killed and waited for, however the test ends.
 struct Guard(Child);
 
 impl Drop for Guard {
@@ -34,14 +34,14 @@ fn shell(script: &str) -> Guard {
     Guard(command.stderr(Stdio::null()).spawn().unwrap())
 }
 
-/// Polls until `condition` gives something, for at most half a minute.
+/// Polls until `condition` returns a value, for at most 30 s.
 fn until<T>(mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         if let Some(found) = condition() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited in vain");
+        assert!(Instant::now() < deadline, "timed out");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -62,7 +62,7 @@ fn every_nanosecond_of_a_cpu_belongs_to_one_activity() {
     let (after, outer_ns) = (cbinfo.cpus(), outer.elapsed().as_nanos() as f64);
     for (then, now) in before.iter().zip(&after).take(online) {
         let all_ns = (all_ns(now) - all_ns(then)) as f64;
-        // The accounts were read somewhere between the two, whatever stopped this thread meanwhile.
+        // The accounts were read somewhere between the two, however long this thread was stopped.
         assert!(
             (0.95 * inner_ns..1.05 * outer_ns).contains(&all_ns),
             "CPU {}: {all_ns} ns of {inner_ns} to {outer_ns}",
@@ -74,9 +74,9 @@ fn every_nanosecond_of_a_cpu_belongs_to_one_activity() {
 }
 
 #[test]
-fn a_program_is_followed_through_fork_and_exec_to_its_end() {
+fn a_program_is_followed_through_fork_and_exec_to_its_exit() {
     let Some(mut cbinfo) = open() else { return };
-    // Waits for a line, then forks a child that becomes another program.
+    // Waits for a line, then forks a child that calls exec.
     let mut parent = shell("read line; sleep 60 & wait");
     let root = parent.0.id();
     assert_eq!(cbinfo.follow(root, root).unwrap(), 1);
@@ -87,7 +87,7 @@ fn a_program_is_followed_through_fork_and_exec_to_its_end() {
     let child = until(|| {
         events.extend(cbinfo.events().unwrap());
         events.iter().find_map(|event| match event {
-            // Its own exec may still be on its way when spawn returns.
+            // The parent's own exec may come after spawn has returned.
             TaskEvent::Exec { tgid } if *tgid != root => Some(*tgid),
             _ => None,
         })
@@ -111,7 +111,7 @@ fn a_program_is_followed_through_fork_and_exec_to_its_end() {
 }
 
 #[test]
-fn of_several_programs_one_can_be_forgotten() {
+fn one_of_several_programs_can_be_forgotten() {
     let Some(mut cbinfo) = open() else { return };
     let programs = [shell("sleep 60 & wait"), shell("sleep 60 & wait")];
     let roots = programs.each_ref().map(|program| program.0.id());
@@ -124,7 +124,7 @@ fn of_several_programs_one_can_be_forgotten() {
     }
     cbinfo.forget(roots[0]).unwrap();
     assert_eq!(roots.map(|root| tasks_of(&mut cbinfo, root)), [0, 2]);
-    // And back again.
+    // And it can be followed again.
     assert_eq!(cbinfo.follow(roots[0], roots[0]).unwrap(), 2);
     assert_eq!(roots.map(|root| tasks_of(&mut cbinfo, root)), [2, 2]);
 }
@@ -135,23 +135,23 @@ fn a_busy_task_runs_waits_or_is_stolen_from_all_the_time() {
     let spinner = shell("while :; do :; done");
     cbinfo.follow(spinner.0.id(), 1).unwrap();
     let look = |cbinfo: &mut Cbinfo| -> TaskAccount { cbinfo.tasks().unwrap()[0] };
-    // From its first switch on everything is known.
+    // From its first switch on, all its time is accounted.
     until(|| (look(&mut cbinfo).run_ns > 20_000_000).then_some(()));
     let before = look(&mut cbinfo);
     std::thread::sleep(Duration::from_millis(400));
     let after = look(&mut cbinfo);
     let total = |task: &TaskAccount| task.run_ns + task.stolen_ns + task.wait_ns;
-    // By the same clock, read at the same moment: whatever stops this thread in between does not count.
+    // By the clock of the readings: it does not matter how long this thread is stopped in between.
     let elapsed_ns = after.now_ns - before.now_ns;
     let share = (total(&after) - total(&before)) as f64 / elapsed_ns as f64;
     assert!((0.9..1.1).contains(&share), "{share}: {before:?} {after:?}");
     assert!(after.runnable);
-    // On CPUs of full speed what it received is what it ran.
+    // On CPUs of full speed, received time is run time.
     assert_eq!(after.received_ns - before.received_ns, after.run_ns - before.run_ns);
 }
 
 #[test]
-fn speed_weighs_what_a_task_receives() {
+fn speed_weights_what_a_task_receives() {
     if support().is_err() {
         open();
         return;
@@ -175,13 +175,13 @@ fn the_cost_of_an_event_is_counted() {
     let cost = cbinfo.cost();
     drop(statistics);
     let ns_per_run = cost.run_ns / cost.runs;
-    // An order of magnitude: a hundred nanoseconds, not a hundred microseconds.
+    // The order of magnitude: 100 ns, not 100 us.
     assert!((10..100_000).contains(&ns_per_run), "{cost:?}");
 }
 
 #[test]
-fn nothing_takes_more_than_there_was() {
-    // Bugs that this found: steal counted since boot, and an interrupt whose end was not seen.
+fn no_cause_takes_more_time_than_passed() {
+    // Regressions: steal was counted since boot, and the exit of an interrupt was missed.
     for _ in 0..5 {
         let Some(cbinfo) = open() else { return };
         let start = Instant::now();

@@ -1,8 +1,8 @@
-//! The records that `bpf/cbinfo/cbinfo.h` lays out, and what the rest of evenkeel sees of them.
+//! The layouts of `bpf/cbinfo/cbinfo.h`, and the accounts that the rest of evenkeel sees of them.
 
 use bytemuck::{Pod, Zeroable};
 
-/// How many activities a CPU's time is divided into (`enum cpu_activity`).
+/// `enum cpu_activity`: what a CPU's time is divided into.
 const ACTIVITIES: usize = 6;
 const IDLE: usize = 0;
 const FOREIGN: usize = 1;
@@ -37,7 +37,7 @@ pub(crate) struct RawCpu {
     pub pad: [u64; 8],
 }
 
-/// `struct task_record` of `bpf/cbinfo/cbinfo.h`, its `struct task_account` flattened.
+/// `struct task_reading` of `bpf/cbinfo/cbinfo.h`, its `struct task_account` flattened.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct RawTask {
@@ -107,23 +107,24 @@ pub struct CpuAccount {
     pub cpu: u32,
     /// Time taken from the tasks.
     pub noise: Noise,
-    /// Nothing to run.
+    /// Time without a task to run.
     pub idle_ns: u64,
     /// Fair-class tasks of followed programs (steal included).
     pub followed_ns: u64,
     /// Other fair-class tasks (steal included).
     pub foreign_ns: u64,
-    /// Runnable fair-class tasks, running one included, integrated over time (task-nanoseconds).
+    /// Runnable fair-class tasks, the running one included, integrated over time: task-nanoseconds.
     pub fair_runnable_ns: u64,
     /// The same for real-time and deadline tasks.
     pub rt_runnable_ns: u64,
     /// Events accounted on this CPU.
     pub events: u64,
-    /// Task events that were lost because nobody read them in time.
+    /// Task events that were lost because the ring buffer was full.
     pub lost_events: u64,
 }
 
 impl CpuAccount {
+    /// The account up to `now_ns` (CLOCK_MONOTONIC): the stretch that is still open is included.
     pub(crate) fn from_raw(cpu: u32, raw: &RawCpu, now_ns: u64) -> Self {
         let mut sum = raw.sum_ns;
         if let Some(open) = sum.get_mut(raw.activity as usize) {
@@ -150,7 +151,7 @@ impl CpuAccount {
     }
 }
 
-/// What a task of a followed program got since it was first seen.
+/// What a task of a followed program got since it is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskAccount {
     /// Thread id.
@@ -161,25 +162,25 @@ pub struct TaskAccount {
     pub program: u32,
     /// When the thread was started, in nanoseconds since boot: tells a reused thread id apart.
     pub start_boottime_ns: u64,
-    /// CPU that it is on or was on last.
+    /// The CPU that it is on, or was on last.
     pub cpu: u32,
-    /// On a CPU at this moment.
+    /// Whether it is on a CPU now.
     pub running: bool,
-    /// Running or waiting to.
+    /// Whether it runs or waits for a CPU.
     pub runnable: bool,
-    /// Order in the runqueue of a fair-class task: the smaller runs first.
+    /// Its vruntime in the fair class, in ns: the smaller runs first.
     pub vruntime: u64,
-    /// Time on a CPU, without what irq, softirq and steal took meanwhile.
+    /// Time on a CPU in ns, without what irq, softirq and steal took meanwhile.
     pub run_ns: u64,
-    /// What irq, softirq and steal took while it was on a CPU.
+    /// What irq, softirq and steal took while it was on a CPU, in ns.
     pub stolen_ns: u64,
-    /// `run_ns`, each part weighted with the relative speed (n/1024) of the CPU it was on.
+    /// `run_ns`, each part weighted with the relative speed (n/1024) of its CPU.
     pub received_ns: u64,
-    /// Time runnable but not running.
+    /// Time runnable but not running, in ns.
     pub wait_ns: u64,
-    /// Times that it was switched in.
+    /// How often it was switched in.
     pub switches: u64,
-    /// When all this was so: nanoseconds of `CLOCK_MONOTONIC`.
+    /// The time of this account: ns of `CLOCK_MONOTONIC`.
     pub now_ns: u64,
 }
 
@@ -207,16 +208,16 @@ impl From<&RawTask> for TaskAccount {
 /// Something that a task of a followed program did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskEvent {
-    /// A thread or process was born; its affinity is its parent's.
+    /// A thread or process was forked; it has the affinity of the thread that forked it.
     Fork {
-        /// Thread id of the newborn.
+        /// The new thread id.
         tid: u32,
         /// Its process; equal to `tid` for a new process.
         tgid: u32,
-        /// The thread that made it.
+        /// The thread that forked it.
         parent_tid: u32,
     },
-    /// A process became another program.
+    /// A process called exec(2).
     Exec {
         /// Its process.
         tgid: u32,
@@ -229,7 +230,7 @@ pub enum TaskEvent {
 }
 
 impl TaskEvent {
-    /// `None` for a record that no version of `cbinfo.bpf.c` writes.
+    /// `None` for a kind that no version of `cbinfo.bpf.c` writes.
     pub(crate) fn from_raw(raw: &RawEvent) -> Option<Self> {
         let (tid, tgid) = (raw.tid as u32, raw.tgid as u32);
         match raw.kind {
