@@ -1,9 +1,9 @@
-//! The two calls of the IAS scheduler (Yamada, Kusakabe, section 3) for Rust programs, as `evenkeel.h` has
-//! them for those in C: they ask the keel that runs (`evenkeel sched --order ias`).
+//! The two calls of the IAS scheduler (Yamada, Kusakabe, section 3) for Rust programs; `evenkeel.h` has
+//! them for C programs. They ask the running keel (`evenkeel sched --order ias`).
 //!
 //! ```no_run
 //! # fn main() -> Result<(), evenkeel_control::AskError> {
-//! // My threads run ahead by 3 times what ran last.
+//! // Prefer siblings that are behind by at most 3 times the last run.
 //! evenkeel_control::Ias::default().set_ias_agg(std::process::id(), 1, 1, 3, 0)?;
 //! # Ok(())
 //! # }
@@ -14,10 +14,10 @@ use std::path::PathBuf;
 use crate::client::{AskError, ask};
 use crate::message::Request;
 
-/// Where the machine's keel listens.
+/// The socket of the machine's keel.
 pub const KEEL_SOCKET: &str = "/run/evenkeel/keel.sock";
 
-/// What [`Ias::set_ias_agg`] asks.
+/// The request of [`Ias::set_ias_agg`].
 pub fn aggregation_request(
     pid: u32,
     agg: u32,
@@ -33,12 +33,12 @@ pub fn aggregation_request(
         .with("limit", limit)
 }
 
-/// What [`Ias::set_ias_alloc`] asks.
+/// The request of [`Ias::set_ias_alloc`].
 pub fn allocation_request(roles: &[u16]) -> Request {
     Request::new("ias_alloc").with("roles", roles.to_vec())
 }
 
-/// A keel that runs.
+/// A running keel.
 #[derive(Debug, Clone)]
 pub struct Ias {
     socket: PathBuf,
@@ -51,17 +51,18 @@ impl Default for Ias {
 }
 
 impl Ias {
-    /// The one that listens there.
+    /// The keel that listens at `socket`.
     pub fn at(socket: impl Into<PathBuf>) -> Self {
         Self { socket: socket.into() }
     }
 
-    /// The threads of the process `pid` are aggregated (`agg` 1) or not (0). `bonus_type` 0: `bonus_value`
-    /// is in ns of vruntime; 1: it multiplies what ran last on the CPU, in vruntime. They are preferred at most `limit`
-    /// times in a row on a CPU; 0: no limit.
+    /// Aggregates the threads of process `pid` (`agg` 1), or ends that (`agg` 0). The bonus says how far
+    /// a sibling may be behind and still be preferred: `bonus_type` 0: `bonus_value` ns of vruntime;
+    /// 1: `bonus_value` times the last run on the CPU. On a CPU, siblings are preferred at most `limit`
+    /// times in a row; 0: no limit.
     ///
     /// # Errors
-    /// No keel runs, or it refuses; nothing is changed then.
+    /// All of [`AskError`]: no keel runs, or it refuses. Nothing is changed then.
     pub fn set_ias_agg(
         &self,
         pid: u32,
@@ -74,11 +75,11 @@ impl Ias {
         ask(&self.socket, &request).map(drop)
     }
 
-    /// One number for each CPU that is online: 2k for the master of group k, 2k + 1 for a slave of it. Root
-    /// only.
+    /// Sets the groups of CPUs. `roles` has one number for each online CPU: 2k for the master of group k,
+    /// 2k + 1 for a slave of it. Root only.
     ///
     /// # Errors
-    /// No keel runs, or it refuses; nothing is changed then.
+    /// All of [`AskError`]: no keel runs, or it refuses. Nothing is changed then.
     pub fn set_ias_alloc(&self, roles: &[u16]) -> Result<(), AskError> {
         ask(&self.socket, &allocation_request(roles)).map(drop)
     }

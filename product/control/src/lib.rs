@@ -1,15 +1,15 @@
-//! The control socket: JSON lines between a running evenkeel and who steers or watches it.
+//! The control socket: JSON lines between a running evenkeel and the programs that control or watch it.
 //!
-//! One request a line, one answer a line, in the convention of sched-ext's `scx_stats`, so that its
-//! clients can read our statistics, too. Who asks is known by the kernel's word for it (peer
-//! credentials), never by his own.
+//! One request per line, one answer per line, in the convention of sched-ext's `scx_stats`, so that its
+//! clients can read evenkeel's statistics, too. The user and the process that ask are known from the
+//! kernel (peer credentials), never from the request.
 //!
-//! | file | the one thing in it |
+//! | file | what it holds |
 //! |---|---|
 //! | `message` | requests and answers |
-//! | `server` | the socket's end in a service: bounded in all that others can fill |
-//! | `client` | asking |
-//! | `ias` | what programs ask of a keel: paper 003's two calls |
+//! | `server` | the service's end: everything that clients can fill is bounded |
+//! | `client` | the client's end: sends a request and waits for the answer |
+//! | `ias` | paper 003's two calls, for programs that ask a running keel |
 
 mod client;
 mod ias;

@@ -1,4 +1,4 @@
-//! Requests and answers, one JSON object a line:
+//! Requests and answers, one JSON object per line:
 //!
 //! ```text
 //! {"req":"join","args":{"pid":1234}}
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 /// The longest line, in bytes, that is read as a request.
 pub(crate) const MAX_REQUEST_BYTES: usize = 64 * 1024;
 
-/// What somebody wants.
+/// A request to a service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -29,19 +29,19 @@ impl Request {
         Self { req: name.to_owned(), args: Map::new() }
     }
 
-    /// The same with one argument more.
+    /// Adds an argument.
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.args.insert(name.to_owned(), value.into());
         self
     }
 }
 
-/// What he gets.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     /// 0, or an error number of errno(3).
     pub errno: i32,
-    /// `resp`: the result, or why there is none.
+    /// `resp`: the result, or why the request is refused.
     pub args: Map<String, Value>,
 }
 
@@ -51,7 +51,7 @@ impl Answer {
         Self::new(0, result.into())
     }
 
-    /// A refusal: what and why, and what to do.
+    /// A refusal: what is refused, why, and what to do.
     pub fn refused(errno: nix::errno::Errno, why: impl std::fmt::Display) -> Self {
         Self::new(errno as i32, Value::String(why.to_string()))
     }
@@ -60,10 +60,10 @@ impl Answer {
         Self { errno, args: std::iter::once(("resp".to_owned(), resp)).collect() }
     }
 
-    /// The result, or the reason of the refusal with its error number.
+    /// The result.
     ///
     /// # Errors
-    /// It was refused.
+    /// The request was refused: the error number and the reason.
     pub fn into_result(mut self) -> Result<Value, (i32, String)> {
         let resp = self.args.remove("resp").unwrap_or_default();
         match (self.errno, resp) {
@@ -74,8 +74,8 @@ impl Answer {
     }
 }
 
-/// As a line to be sent. (Nothing that these types hold cannot be written as JSON.)
-pub(crate) fn line(message: &impl Serialize) -> Vec<u8> {
+/// Encodes a message as a line. Cannot fail: all that these types hold has a JSON form.
+pub(crate) fn encode_line(message: &impl Serialize) -> Vec<u8> {
     let mut bytes = serde_json::to_vec(message).unwrap_or_default();
     bytes.push(b'\n');
     bytes
@@ -88,7 +88,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_convention_of_scx_stats() {
+    fn messages_follow_the_convention_of_scx_stats() {
         let request: Request =
             serde_json::from_str(r#"{"req":"stats","args":{"target":"top"}}"#).unwrap();
         assert_eq!(request, Request::new("stats").with("target", "top"));
@@ -105,7 +105,7 @@ mod tests {
         let refused = Answer::refused(Errno::EPERM, "not yours");
         assert_eq!(refused.clone().into_result(), Err((Errno::EPERM as i32, "not yours".into())));
         assert_eq!(Answer::ok(3).into_result(), Ok(json!(3)));
-        let bytes = line(&refused);
+        let bytes = encode_line(&refused);
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1);
     }
 }

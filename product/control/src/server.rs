@@ -1,7 +1,6 @@
-//! The service's end of the socket. It never waits: whoever owns it polls its descriptors together
-//! with everything else that he waits for, and then lets it [serve](Server::serve). Everything
-//! that others can fill (connections, lines, answers that nobody reads) is bounded, and no user can
-//! take another one's share.
+//! The service's end of the socket. It never blocks: the service polls the server's descriptors together
+//! with everything else that it waits for, and then calls [`Server::serve`]. Everything that clients can
+//! fill (connections, lines, unread answers) is bounded, and a user cannot take another user's share.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -14,28 +13,28 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
-use crate::message::{Answer, MAX_REQUEST_BYTES, Request, line};
+use crate::message::{Answer, MAX_REQUEST_BYTES, Request, encode_line};
 
 /// Connections of one user.
-const MAX_PER_USER: usize = 16;
-/// Connections in all; root's are not counted, so that somebody can always look what is wrong.
+const MAX_CLIENTS_PER_USER: usize = 16;
+/// Connections of all users but root, which can always connect to see what is wrong.
 const MAX_CLIENTS: usize = 128;
-/// Requests of one connection that are answered before it is the others' turn.
+/// Requests of one connection that are answered before the next connection has its turn.
 const MAX_PER_TURN: usize = 8;
-/// Answers that wait to be read by one client, in bytes: who does not read gets no more.
+/// Unread answers of one client, in bytes: beyond that, its requests wait.
 const MAX_UNREAD_BYTES: usize = 4 * 1024 * 1024;
 
-/// Who asks, by the kernel's word: the process that connected.
+/// The process that connected, as the kernel identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its effective user.
+    /// Its effective user id.
     pub uid: u32,
-    /// Its number when it connected, 0 if it cannot be seen from this PID name space.
+    /// Its pid when it connected; 0 if it is not visible from this PID namespace.
     pub pid: i32,
 }
 
 impl Peer {
-    /// Whether he may steer what belongs to `uid`.
+    /// Whether it may control what belongs to user `uid`: root and that user may.
     pub fn may_steer(&self, uid: u32) -> bool {
         self.uid == 0 || self.uid == uid
     }
@@ -45,12 +44,12 @@ impl Peer {
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another service answers there.
-    #[error("{}: another one is running already; end it first, or ask it (evenkeel status)", .path.display())]
+    #[error("{}: another service is running already; end it first, or ask it (evenkeel status)", .path.display())]
     Busy {
         /// The socket.
         path: PathBuf,
     },
-    /// Something that is not a socket lies there.
+    /// The path is not a socket.
     #[error("{}: not a socket; remove it", .path.display())]
     NotASocket {
         /// The file.
@@ -66,7 +65,7 @@ pub enum BindError {
     },
 }
 
-/// The listening socket and everybody who is connected; dropping it removes the socket.
+/// The listening socket and its connections. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct Server {
     listener: UnixListener,
@@ -78,15 +77,17 @@ pub struct Server {
 struct Client {
     stream: UnixStream,
     peer: Peer,
+    /// Received and not yet handled.
     received: Vec<u8>,
+    /// Answers that are not sent yet.
     unread: Vec<u8>,
-    /// Nothing more is read from it; it is gone when it has its answers.
+    /// No more is read from it; it is closed when its answers are sent.
     is_ending: bool,
 }
 
 impl Server {
-    /// Listens at `path`, which everybody may connect to. What a service that was killed left
-    /// there is replaced.
+    /// Listens at `path`, to which every user may connect. Replaces the socket of a service that was
+    /// killed.
     ///
     /// # Errors
     /// All of [`BindError`].
@@ -104,12 +105,12 @@ impl Server {
         }
         let listener = UnixListener::bind(path).map_err(system)?;
         listener.set_nonblocking(true).map_err(system)?;
-        // Who may do what is decided by request and peer, not by the file.
+        // Permission is decided by request and peer, not by the file.
         fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(system)?;
         Ok(Self { listener, path: path.to_owned(), clients: Vec::new() })
     }
 
-    /// What to poll for: a change on any of these is a reason to call [`Server::serve`].
+    /// The descriptors to poll: call [`Server::serve`] when any of them is ready.
     pub fn poll_fds(&self) -> Vec<PollFd<'_>> {
         let listener = PollFd::new(self.listener.as_fd(), PollFlags::POLLIN);
         let clients = self.clients.iter().map(|client| {
@@ -121,12 +122,12 @@ impl Server {
         std::iter::once(listener).chain(clients).collect()
     }
 
-    /// Takes what has come, answers it by `handle`, and sends what can be sent. Never waits. True
-    /// if requests were left for the next turn.
+    /// Accepts connections, answers the requests that have come by `handle`, and sends what can be sent.
+    /// Never blocks. True if requests are left: call it again without waiting.
     pub fn serve(&mut self, mut handle: impl FnMut(&Peer, &Request) -> Answer) -> bool {
         self.accept();
         let mut is_left = false;
-        self.clients.retain_mut(|client| match client.turn(&mut handle) {
+        self.clients.retain_mut(|client| match client.serve(&mut handle) {
             Ok(left) => {
                 is_left |= left;
                 !(client.is_ending && client.unread.is_empty())
@@ -154,9 +155,11 @@ impl Server {
             let uid = client.peer.uid;
             let of_user = self.clients.iter().filter(|client| client.peer.uid == uid).count();
             let of_users = self.clients.iter().filter(|client| client.peer.uid != 0).count();
-            if uid != 0 && (of_user >= MAX_PER_USER || of_users >= MAX_CLIENTS) {
-                let why = format!("too many connections: close one ({MAX_PER_USER} a user)");
-                client.unread = line(&Answer::refused(Errno::EAGAIN, why));
+            if uid != 0 && (of_user >= MAX_CLIENTS_PER_USER || of_users >= MAX_CLIENTS) {
+                let why = format!(
+                    "too many connections: close one (at most {MAX_CLIENTS_PER_USER} per user)"
+                );
+                client.unread = encode_line(&Answer::refused(Errno::EAGAIN, why));
                 // Closed at once: an answer that cannot be sent now is not kept.
                 let _ = client.send();
                 continue;
@@ -168,7 +171,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Not there any more: somebody tidied up.
+        // An error means that another process has removed it.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -189,8 +192,8 @@ impl Client {
         self.unread.len() > MAX_UNREAD_BYTES
     }
 
-    /// Whether whole requests are left.
-    fn turn(&mut self, handle: &mut impl FnMut(&Peer, &Request) -> Answer) -> io::Result<bool> {
+    /// Gives the client a turn: reads, answers, sends. True if whole requests are left.
+    fn serve(&mut self, handle: &mut impl FnMut(&Peer, &Request) -> Answer) -> io::Result<bool> {
         if !self.is_ending {
             self.receive()?;
         }
@@ -207,11 +210,11 @@ impl Client {
                     format!("not a request like {{\"req\":\"status\",\"args\":{{}}}}: {why}"),
                 ),
             };
-            self.unread.extend(line(&answer));
+            self.unread.extend(encode_line(&answer));
         }
         if self.received.len() >= MAX_REQUEST_BYTES && !self.received.contains(&b'\n') {
             let why = format!("a request is one line of at most {MAX_REQUEST_BYTES} bytes");
-            self.unread.extend(line(&Answer::refused(Errno::EMSGSIZE, why)));
+            self.unread.extend(encode_line(&Answer::refused(Errno::EMSGSIZE, why)));
             self.received.clear();
             self.is_ending = true;
         }

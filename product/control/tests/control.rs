@@ -1,4 +1,4 @@
-//! The socket with real connections: answers, nonsense, floods, and who is who.
+//! The socket with real connections: answers, malformed requests, floods, and peers.
 
 // In a test a panic is the report, in its helpers too.
 #![allow(clippy::unwrap_used)]
@@ -57,7 +57,7 @@ impl Drop for Service {
 
 fn answer(peer: &Peer, request: &Request) -> Answer {
     match request.req.as_str() {
-        "who" => Answer::ok(json!({"uid": peer.uid, "pid": peer.pid})),
+        "peer" => Answer::ok(json!({"uid": peer.uid, "pid": peer.pid})),
         "echo" => Answer::ok(request.args.clone()),
         "much" => Answer::ok("x".repeat(3 * 1024 * 1024)),
         other => Answer::refused(Errno::ENOSYS, format!("{other}: no such request")),
@@ -77,11 +77,11 @@ fn next(reader: &mut impl BufRead) -> Answer {
 }
 
 #[test]
-fn who_asks_is_the_kernels_word() {
+fn the_peer_is_identified_by_the_kernel() {
     let service = Service::start();
-    let who = ask(&service.path(), &Request::new("who")).unwrap();
-    assert_eq!(who["uid"], nix::unistd::geteuid().as_raw());
-    assert_eq!(who["pid"], std::process::id());
+    let peer = ask(&service.path(), &Request::new("peer")).unwrap();
+    assert_eq!(peer["uid"], nix::unistd::geteuid().as_raw());
+    assert_eq!(peer["pid"], std::process::id());
     let refused = ask(&service.path(), &Request::new("fly")).unwrap_err();
     assert!(matches!(&refused, AskError::Refused { errno, .. } if *errno == Errno::ENOSYS as i32));
     assert_eq!(refused.to_string(), "fly: no such request");
@@ -104,7 +104,7 @@ fn many_requests_on_one_connection_are_answered_in_order() {
     assert!(ask(&service.path(), &Request::new("echo")).is_ok());
     stream.write_all(b"ho\"}\n").unwrap();
     assert_eq!(next(&mut reader).into_result().unwrap(), json!({}));
-    // What was asked before the end is still answered.
+    // A request before end of file is still answered.
     stream.write_all(b"{\"req\":\"echo\"}\n").unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(next(&mut reader).errno, 0);
@@ -112,59 +112,60 @@ fn many_requests_on_one_connection_are_answered_in_order() {
 }
 
 #[test]
-fn nonsense_is_answered_and_harms_nobody() {
+fn malformed_requests_are_answered_and_disturb_no_other_client() {
     let service = Service::start();
     let (mut stream, mut reader) = connect(&service.path());
-    for nonsense in [&b"\n"[..], b"{}\n", b"[1]\n", b"\xff\xfe\0\n", b"{\"req\":1}\n", b"GET /\r\n"]
+    for malformed in
+        [&b"\n"[..], b"{}\n", b"[1]\n", b"\xff\xfe\0\n", b"{\"req\":1}\n", b"GET /\r\n"]
     {
-        stream.write_all(nonsense).unwrap();
+        stream.write_all(malformed).unwrap();
         let (errno, why) = next(&mut reader).into_result().unwrap_err();
         assert_eq!(errno, Errno::EINVAL as i32);
         assert!(why.starts_with("not a request like {\"req\":\"status\""), "{why}");
     }
-    // A line without an end.
+    // A line that does not end.
     let sent = stream.write_all(&[b'x'; 200_000]);
     let answer = next(&mut reader);
     assert_eq!(answer.errno, Errno::EMSGSIZE as i32, "{answer:?} {sent:?}");
-    assert!(ask(&service.path(), &Request::new("who")).is_ok());
+    assert!(ask(&service.path(), &Request::new("peer")).is_ok());
 }
 
 #[test]
-fn who_does_not_read_keeps_nobody_waiting() {
+fn a_client_that_does_not_read_delays_no_other() {
     let service = Service::start();
     let (mut lazy, _reader) = connect(&service.path());
     lazy.write_all("{\"req\":\"much\"}\n".repeat(50).as_bytes()).unwrap();
     for _ in 0..20 {
-        assert!(ask(&service.path(), &Request::new("who")).is_ok());
+        assert!(ask(&service.path(), &Request::new("peer")).is_ok());
     }
 }
 
 #[test]
-fn a_user_gets_only_his_share_of_connections() {
+fn a_user_gets_only_its_share_of_connections() {
     let service = Service::start();
     if nix::unistd::geteuid().is_root() {
-        // Root is never turned away.
+        // Root is never refused.
         let held: Vec<UnixStream> =
             (0..200).map(|_| UnixStream::connect(service.path()).unwrap()).collect();
-        assert!(ask(&service.path(), &Request::new("who")).is_ok());
+        assert!(ask(&service.path(), &Request::new("peer")).is_ok());
         drop(held);
         return;
     }
     let held: Vec<UnixStream> = (0..16).map(|_| connect(&service.path()).0).collect();
-    let refused = ask(&service.path(), &Request::new("who")).unwrap_err();
+    let refused = ask(&service.path(), &Request::new("peer")).unwrap_err();
     assert!(refused.to_string().contains("too many connections"), "{refused}");
     drop(held);
 }
 
-/// A service that ends before it answers is gone, and one that hangs up is not.
+/// A service that ends before it answers is reported as absent, one that closes the connection is not.
 #[test]
-fn who_ends_while_asked_is_nobody() {
+fn a_service_that_ends_before_its_answer_is_reported_as_absent() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let asked = |ends: bool| {
         let listener = UnixListener::bind(&path).unwrap();
         let answer = std::thread::scope(|scope| {
-            let asking = scope.spawn(|| ask(&path, &Request::new("who")));
+            let asking = scope.spawn(|| ask(&path, &Request::new("peer")));
             let (connection, _) = listener.accept().unwrap();
             let listener = Some(listener).filter(|_| !ends);
             drop(connection);
@@ -175,21 +176,21 @@ fn who_ends_while_asked_is_nobody() {
         std::fs::remove_file(&path).unwrap();
         answer.unwrap_err()
     };
-    assert!(matches!(asked(true), AskError::Nobody { .. }));
+    assert!(matches!(asked(true), AskError::NoService { .. }));
     assert!(matches!(asked(false), AskError::Broken { .. }));
 }
 
 #[test]
-fn one_service_at_a_time() {
+fn a_socket_has_one_service_at_a_time() {
     let service = Service::start();
     let again = Server::bind(&service.path()).unwrap_err();
     assert!(matches!(again, BindError::Busy { .. }), "{again}");
-    assert!(ask(&service.path(), &Request::new("who")).is_ok());
+    assert!(ask(&service.path(), &Request::new("peer")).is_ok());
 
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
-    assert!(matches!(ask(&path, &Request::new("who")).unwrap_err(), AskError::Nobody { .. }));
-    // Left by one that was killed.
+    assert!(matches!(ask(&path, &Request::new("peer")).unwrap_err(), AskError::NoService { .. }));
+    // The socket of a service that was killed.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     drop(Server::bind(&path).unwrap());
     assert!(!path.exists());
