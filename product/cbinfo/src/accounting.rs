@@ -154,9 +154,9 @@ impl Cbinfo {
     }
 
     /// Measures what an interrupt costs outside its tracepoints, on the CPU of the caller, and adds that
-    /// to each interrupt from now on. Takes about 2 ms, at most 50 ms; if it fails, the last figure stays.
-    /// [`Cbinfo::open`] does it once. In a virtual machine the cost changes with the load of the host:
-    /// call it again where many interrupts are counted.
+    /// to each interrupt from now on. Takes about 2 ms, at most 50 ms; if it fails, the last figure
+    /// stays. [`Cbinfo::open`] does it once. In a virtual machine the cost changes with the load of the
+    /// host: call it again where many interrupts are counted.
     ///
     /// # Errors
     /// The kernel refuses a setting.

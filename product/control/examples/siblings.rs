@@ -1,5 +1,5 @@
-//! A program that asks the keel to aggregate its own threads while they work: they run one after the other
-//! on a CPU, and at the same time on CPUs that share a cache. Run it by
+//! A program that asks the keel to aggregate its own threads while they work: they run one after the
+//! other on a CPU, and at the same time on CPUs that share a cache. Run it by
 //! `cargo run -p evenkeel-control --example siblings`.
 
 use std::thread;

@@ -75,8 +75,8 @@ impl Ias {
         ask(&self.socket, &request).map(drop)
     }
 
-    /// Sets the groups of CPUs. `roles` has one number for each online CPU: 2k for the master of group k,
-    /// 2k + 1 for a slave of it. Root only.
+    /// Sets the groups of CPUs. `roles` has one number for each online CPU: 2k for the master of group
+    /// k, 2k + 1 for a slave of it. Root only.
     ///
     /// # Errors
     /// All of [`AskError`]: no keel runs, or it refuses. Nothing is changed then.

@@ -44,7 +44,10 @@ impl Peer {
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another service answers there.
-    #[error("{}: another service is running already; end it first, or ask it (evenkeel status)", .path.display())]
+    #[error(
+        "{}: another service is running already; end it first, or ask it (evenkeel status)",
+        .path.display()
+    )]
     Busy {
         /// The socket.
         path: PathBuf,

@@ -3,15 +3,15 @@
 //!
 //! # The life of a change
 //!
-//! 1. **Write.** The entry names the change and the value before it (its format is in
-//!    `entry.rs`; appended by `file.rs`). First, because a process can be killed between any two
-//!    steps: an entry without its change is harmless, a change without its entry could not be undone.
-//!    If the entry cannot be written, the change is not made.
-//! 2. **Act.** The affinity is set (`place.rs`, by `affinity.rs`) or the setting is written
+//! 1. **Write** the entry: the change, and the value before it (`entry.rs`; appended by `file.rs`). It
+//!    comes first because a process can be killed between any two steps: an entry without its change
+//!    is harmless, a change without its entry could not be undone. If the entry cannot be written,
+//!    the change is not made.
+//! 2. **Act**: the affinity is set (`place.rs`, by `affinity.rs`) or the setting is written
 //!    (`session.rs`, by `setting.rs`).
-//! 3. **Verify.** The thread's mask is read again. If it is neither ours nor what it was, the user
+//! 3. **Verify**: the thread's mask is read again. If it is neither ours nor what it was, the user
 //!    changed it meanwhile: the thread is let go, and never placed again (`claim.rs`).
-//! 4. **Undo.** The value before is restored, but only if the system still has the value that was
+//! 4. **Undo**: the value before is restored, but only if the system still has the value that was
 //!    written: a thread that its user re-pinned, or a setting that an administrator changed, stays as
 //!    it is. Threads and children that inherited a mask are freed as well (`inheritance.rs`).
 //!
@@ -21,7 +21,7 @@
 //! |---|---|---|
 //! | exits, or gets SIGTERM | itself ([`Session::close`], also on drop) | `session.rs` |
 //! | is killed (`kill -9`, OOM, a crash) | its supervisor, which reads end of file | `supervisor.rs` |
-//! | is killed, its supervisor too | next start or `evenkeel undo`: [`undo`] | `undo.rs` |
+//! | is killed, its supervisor too | next start or `evenkeel undo`: [`undo()`] | `undo.rs` |
 //!
 //! All of them run the same code, `undo.rs`, on the same state (`state.rs`): a living session has
 //! applied its entries as it wrote them, the others replay the file. Each undone change gets an entry of

@@ -1,6 +1,6 @@
 //! The machine: its CPUs with SMT, caches, NUMA nodes and capability, read from a sysfs
-//! ([`Machine::from_sysfs`]), from a file ([`Machine::from_toml`], [`Machine::from_hwloc`]) or taken from
-//! a preset ([`Machine::preset`]). Reads only the named files, and writes nothing.
+//! ([`Machine::from_sysfs`]), from a file ([`Machine::from_toml`], [`Machine::from_hwloc`]) or taken
+//! from a preset ([`Machine::preset`]). Reads only the named files, and writes nothing.
 //!
 //! | file | what it holds |
 //! |---|---|

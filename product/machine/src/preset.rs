@@ -51,7 +51,8 @@ mod tests {
         let error = Machine::preset("amc4").unwrap_err().to_string();
         assert_eq!(
             error,
-            "no machine preset \"amc4\": the presets are amc1, amc2, amc3, small, hybrid, server, measured"
+            "no machine preset \"amc4\": the presets are amc1, amc2, amc3, small, hybrid, server, \
+             measured"
         );
     }
 

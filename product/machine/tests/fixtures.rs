@@ -1,4 +1,4 @@
-//! What is read from the sysfs of real machines is what is really in them.
+//! The sysfs of real machines is read as these machines are.
 
 #![allow(clippy::unwrap_used, reason = "a failing test helper shall panic")]
 
@@ -41,7 +41,7 @@ fn every_fixture_and_preset_keeps_the_rules() {
 }
 
 #[test]
-fn intel_hybrid_lakefield() {
+fn intel_hybrid_lakefield_is_read() {
     let machine = read("intel-hybrid-lakefield");
     assert_eq!((machine.cpus.len(), machine.online_cores(), machine.nodes.len()), (5, 5, 1));
     assert!(machine.is_asymmetric() && !machine.is_smt());
@@ -64,7 +64,7 @@ fn intel_hybrid_lakefield() {
 }
 
 #[test]
-fn newer_kernels_tell_the_core_types_of_a_hybrid() {
+fn newer_kernels_show_the_core_types_of_a_hybrid() {
     let (root, _) = unpack("intel-hybrid-lakefield");
     for (kind, cpus) in [("cpu_core", "4\n"), ("cpu_atom", "0-3\n")] {
         fs::create_dir_all(root.path().join("sys/devices").join(kind)).unwrap();
@@ -77,13 +77,13 @@ fn newer_kernels_tell_the_core_types_of_a_hybrid() {
 }
 
 #[test]
-fn intel_smt_nehalem() {
+fn intel_smt_nehalem_is_read() {
     let machine = read("intel-smt-nehalem");
     assert_eq!((machine.cpus.len(), machine.online_cores(), machine.nodes.len()), (8, 4, 1));
     assert!(machine.is_smt() && !machine.is_asymmetric());
     assert_eq!(cpu(&machine, 5).siblings.to_string(), "1,5");
     assert_eq!((cpu(&machine, 5).core, cpu(&machine, 5).llc), (1, 0));
-    // Only 5 of 8 CPUs tell their frequency: no source is good enough.
+    // Only 5 of 8 CPUs have a frequency: no source is complete.
     assert_eq!(machine.speed, SpeedOrigin::Equal);
     assert!(machine.with_speed(&SpeedSource::MaxFrequency).is_err());
     // The firmware says 0.
@@ -91,13 +91,13 @@ fn intel_smt_nehalem() {
 }
 
 #[test]
-fn offline_cpus() {
+fn cpus_of_an_offline_node_belong_to_another_node() {
     let machine = read("offline-cpus");
     assert_eq!((machine.cpus.len(), machine.online_cores()), (24, 17));
     assert_eq!(machine.online().to_string(), "4-20");
     assert!(machine.isolated().is_empty());
     assert!(!machine.is_smt() && !machine.is_asymmetric());
-    // Node 0 is offline: its CPUs go to the one that is left, but their cache is their own.
+    // Node 0 is offline: its CPUs belong to the other node, but have a cache of their own.
     assert_eq!(machine.nodes.len(), 1);
     assert_eq!((machine.nodes[0].id, &machine.nodes[0].distances), (1, &vec![10]));
     assert_eq!(cpu(&machine, 4).node, 1);
@@ -107,7 +107,7 @@ fn offline_cpus() {
 }
 
 #[test]
-fn amd_numa_sparse() {
+fn amd_numa_with_sparse_nodes_is_read() {
     let machine = read("amd-numa-sparse");
     assert_eq!((machine.cpus.len(), machine.online_cores(), machine.nodes.len()), (48, 48, 8));
     let ids: Vec<u32> = machine.nodes.iter().map(|node| node.id).collect();
@@ -137,15 +137,15 @@ fn amd_cppc_is_a_rank_and_not_read() {
 }
 
 #[test]
-fn power9_memory_nodes() {
+fn power9_memory_nodes_have_no_cpus() {
     let machine = read("power9-memory-nodes");
     assert_eq!((machine.cpus.len(), machine.online_cores(), machine.nodes.len()), (32, 8, 8));
     assert_eq!(machine.online().to_string(), "0-15,88-103");
     assert!(machine.is_smt() && !machine.is_asymmetric());
     assert_eq!(cpu(&machine, 95).siblings.to_string(), "92-95");
-    // Two cores share a last-level cache; here only masks tell.
+    // Two cores share a last-level cache; this kernel shows only masks.
     assert_eq!(machine.llc_cpus(cpu(&machine, 95).llc).to_string(), "88-95");
-    // The node's list goes up to 87, most of which are not there.
+    // The node's list goes up to 87; most of these CPUs are not present.
     assert_eq!(machine.nodes[0].cpus.to_string(), "0-15");
     let only_memory = machine.nodes.iter().filter(|node| node.cpus.is_empty());
     assert!(only_memory.clone().all(|node| node.memory_bytes == Some(15 << 30)));
@@ -154,7 +154,7 @@ fn power9_memory_nodes() {
 }
 
 #[test]
-fn fake_capacity_numa() {
+fn cpu_capacity_comes_before_frequency() {
     let machine = read("fake-capacity-numa");
     assert_eq!((machine.cpus.len(), machine.online_cores(), machine.nodes.len()), (24, 12, 6));
     assert!(machine.is_asymmetric() && machine.is_smt());
@@ -172,7 +172,7 @@ fn fake_capacity_numa() {
 }
 
 #[test]
-fn arm_two_cores() {
+fn arm_without_caches_is_bounded_by_its_package() {
     let machine = read("arm-two-cores");
     assert_eq!((machine.cpus.len(), machine.online_cores(), machine.nodes.len()), (2, 2, 1));
     assert!(!machine.is_smt() && !machine.is_asymmetric());
@@ -185,7 +185,7 @@ fn arm_two_cores() {
 }
 
 #[test]
-fn isolated_cpus_and_old_null() {
+fn isolated_cpus_are_read_and_an_old_null_is_none() {
     let (root, _) = unpack("intel-smt-nehalem");
     let isolated = root.path().join("sys/devices/system/cpu/isolated");
     for (content, cpus) in [("2-3\n", "2-3"), ("(null)\n", ""), ("\n", "")] {
@@ -195,7 +195,7 @@ fn isolated_cpus_and_old_null() {
 }
 
 #[test]
-fn without_lists_directories_tell_what_is_there() {
+fn without_lists_the_directories_show_which_cpus_are_present() {
     let (root, _) = unpack("intel-smt-nehalem");
     let cpus = root.path().join("sys/devices/system/cpu");
     fs::remove_file(cpus.join("present")).unwrap();
@@ -237,13 +237,13 @@ fn an_empty_root_is_no_machine() {
 }
 
 #[test]
-fn the_live_machine() {
+fn the_live_machine_keeps_the_rules() {
     let machine = Machine::from_sysfs("/".as_ref()).unwrap();
     assert_eq!(machine.name, "host");
     assert_rules(&machine);
 }
 
-/// What the kernel hides of a CPU while that is offline.
+/// Removes what the kernel does not show while a CPU is offline.
 fn take_offline(root: &Path, cpu: u32, online: &str) {
     let cpus = root.join("sys/devices/system/cpu");
     fs::write(cpus.join("online"), online).unwrap();
@@ -261,7 +261,7 @@ fn bring_online(root: &Path, cpu: u32, online: &str) {
 }
 
 #[test]
-fn a_cpu_that_comes_online_is_known_then() {
+fn a_cpu_that_comes_online_is_read_then() {
     let (root, _) = unpack("intel-hybrid-lakefield");
     let whole = Machine::from_sysfs(root.path()).unwrap();
     take_offline(root.path(), 4, "0-3\n");
@@ -274,7 +274,7 @@ fn a_cpu_that_comes_online_is_known_then() {
     assert_eq!((&again.name, again.speed), (&without.name, SpeedOrigin::Cppc));
     assert_rules(&again);
 
-    // What the user says of it stays, and what another source said is asked for again.
+    // A speed that the user gave stays; a speed from another source is read again.
     let given = without.with_speed(&SpeedSource::Given([(0, 0.5), (4, 0.25)].into())).unwrap();
     let again = given.read_again(root.path()).unwrap();
     assert_eq!((capabilities(&again), again.speed), (capabilities(&given), SpeedOrigin::Given));

@@ -1,4 +1,4 @@
-//! hwloc's XML: what `lstopo` writes is read, and what it cannot have written is refused by name.
+//! hwloc's XML: what `lstopo` writes is read, and anything else is refused with the field and the rule.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,8 +7,8 @@ use std::path::Path;
 use evenkeel_machine::{CoreType, Error, Machine};
 use proptest::prelude::*;
 
-/// Made by `lstopo -i "pack:2 numa:1(memory=8GB) l3:2 core:2 pu:2" --of xml` (hwloc 2.9), without what
-/// is not read.
+/// Made by `lstopo -i "pack:2 numa:1(memory=8GB) l3:2 core:2 pu:2" --of xml` (hwloc 2.9), without the
+/// parts that are not read.
 const TWO_PACKAGES: &str = include_str!("../../../tests/fixtures/machines/hwloc/two-packages.xml");
 
 fn parse(text: &str) -> Result<Machine, Error> {
@@ -20,7 +20,7 @@ fn wrong(text: &str) -> String {
 }
 
 #[test]
-fn what_lstopo_writes_is_a_machine() {
+fn the_xml_of_lstopo_is_read() {
     let machine = parse(TWO_PACKAGES).unwrap();
     assert_eq!((machine.cpus.len(), machine.nodes.len(), machine.online_cores()), (16, 2, 8));
     assert!(machine.is_smt() && !machine.is_asymmetric());
@@ -34,8 +34,9 @@ fn what_lstopo_writes_is_a_machine() {
 }
 
 #[test]
-fn distances_and_kinds_are_taken() {
-    let more = "<distances2 type=\"NUMANode\" nbobjs=\"2\" kind=\"5\" name=\"NUMALatency\" indexing=\"os\">\
+fn distances_and_kinds_are_read() {
+    let more = "<distances2 type=\"NUMANode\" nbobjs=\"2\" kind=\"5\" name=\"NUMALatency\" \
+                indexing=\"os\">\
                 <indexes length=\"4\">1 0 </indexes>\
                 <u64values length=\"6\">10 31 </u64values><u64values length=\"6\">32 10</u64values>\
                 </distances2>\
@@ -54,7 +55,7 @@ fn distances_and_kinds_are_taken() {
 }
 
 #[test]
-fn nonsense_is_named() {
+fn malformed_files_are_refused_with_field_and_rule() {
     for (text, expected) in [
         ("", "machine file test.xml: no XML: "),
         (
@@ -110,7 +111,7 @@ fn nonsense_is_named() {
 }
 
 #[test]
-fn files_are_bounded() {
+fn large_files_are_refused() {
     let missing = Machine::from_hwloc(Path::new("/no/such.xml")).unwrap_err().to_string();
     assert!(missing.starts_with("cannot read machine file /no/such.xml"), "{missing}");
     let directory = tempfile::tempdir().unwrap();
@@ -124,7 +125,7 @@ fn files_are_bounded() {
 }
 
 proptest! {
-    /// Whatever happens to a file, it is a machine or an error.
+    /// Parser fuzzing: any text is a machine or an error.
     #[test]
     fn mutilated_files_are_refused_or_read(
         cut in 0..TWO_PACKAGES.len(),

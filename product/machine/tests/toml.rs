@@ -1,5 +1,5 @@
-//! Machine files: what is refused, and in which words; round trips of any machine; and sysfs with
-//! any content.
+//! Machine files: which are refused, and with which message; round trips of any machine; and a sysfs
+//! with any content.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn a_file_can_be_short() {
+fn most_fields_of_a_file_have_defaults() {
     let machine = Machine::parse_toml("name = 'x'\nkinds = [{ cpus = '0-3' }]", "x").unwrap();
     assert_eq!((machine.cpus.len(), machine.nodes.len()), (4, 1));
     assert_eq!((machine.speed, machine.is_asymmetric()), (SpeedOrigin::Equal, false));
@@ -96,7 +96,7 @@ fn wrong_files_are_refused_with_file_field_and_rule() {
 }
 
 #[test]
-fn files_on_disk() {
+fn a_file_on_disk_is_read_or_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("m.toml");
     assert!(matches!(Machine::from_toml(&path), Err(Error::Read { .. })));
@@ -108,7 +108,7 @@ fn files_on_disk() {
     assert!(error.contains("m.toml"), "{error}");
 }
 
-/// What is drawn for one CPU: core, cache and node it belongs to, and its state and figures.
+/// Random properties of a CPU: its core, cache and node, its state and its figures.
 type Drawn =
     (u32, usize, bool, bool, u32, (Option<u32>, Option<u32>, Option<u64>, Option<f64>, u8));
 
@@ -123,7 +123,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     (0u32..20, 0usize..5, any::<bool>(), any::<bool>(), 1u32..=1024, figures)
 }
 
-/// Any machine: CPUs with gaps, cores of any size, two caches a node, nodes without CPUs.
+/// Any machine: CPU numbers with gaps, cores of any size, two caches per node, nodes without CPUs.
 fn machines() -> impl Strategy<Value = Machine> {
     let distances = prop::collection::vec(10u32..=255, 25);
     let memory = prop::collection::vec(prop::option::of(0u64..1 << 62), 5);
@@ -198,7 +198,9 @@ proptest! {
     }
 
     #[test]
-    fn no_file_panics(text in "(name = 'x'\n)?(kinds|nodes|cores| = |\\[|\\]|\\{|cpus|'0-3'|,|\n){0,20}") {
+    fn no_file_panics(
+        text in "(name = 'x'\n)?(kinds|nodes|cores| = |\\[|\\]|\\{|cpus|'0-3'|,|\n){0,20}"
+    ) {
         let _ = Machine::parse_toml(&text, "x");
     }
 }
@@ -229,7 +231,7 @@ fn no_sysfs_content_panics() {
             if let Ok(machine) = Machine::from_sysfs(root.path()) {
                 assert_rules(&machine);
             }
-            // In reverse: the same file may have been changed twice.
+            // In reverse, because the same file may have been changed twice.
             for (file, content) in before.into_iter().rev() {
                 match content {
                     Ok(content) => fs::write(file, content).unwrap(),

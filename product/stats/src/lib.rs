@@ -24,14 +24,14 @@
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// The chance of one wrong verdict in a report.
+/// The largest chance of even one wrong verdict in a report.
 pub const ALPHA: f64 = 0.05;
-/// The level of intervals.
+/// The probability with which an interval holds the true median.
 pub const LEVEL: f64 = 0.95;
 /// Undecided rows get no more than this many runs.
 pub const MAX_RUNS: usize = 15;
-/// A ratio that is known to be this close to 1 is as good as equal: more runs cannot change what a
-/// user would do.
+/// A ratio that is known to be this close to 1 is taken as equal: more runs cannot change what a user
+/// would do.
 pub const AS_GOOD_AS_EQUAL: f64 = 0.01;
 
 /// A median and the interval that holds the true one with probability `coverage`.
@@ -54,12 +54,12 @@ impl Estimate {
     }
 }
 
-/// The median of some values; `None` of none, or if one is not a number.
+/// The median; `None` if there are no values, or one is not finite.
 pub fn median(values: &[f64]) -> Option<f64> {
     sorted(values).map(|values| middle(&values))
 }
 
-/// The median and its interval; `None` of no values, or if one is not finite.
+/// The median and its interval; `None` if there are no values, or one is not finite.
 pub fn estimate(values: &[f64]) -> Option<Estimate> {
     let values = sorted(values)?;
     let (lo, hi, coverage) = interval(&values);
@@ -112,43 +112,43 @@ fn interval(sorted: &[f64]) -> (f64, f64, f64) {
     (lo, hi, LEVEL)
 }
 
-/// What is known of `ours` against `default`.
+/// What is known of a contestant against the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Faster than the default.
+    /// Faster than the baseline.
     Better,
-    /// Slower than the default.
+    /// Slower than the baseline.
     Worse,
-    /// Not known from these runs.
+    /// These runs do not show which.
     Undecided,
 }
 
 /// Two series of times of the same rounds, compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
-    /// The pairs.
+    /// The number of pairs.
     pub pairs: usize,
-    /// default / ours: above 1 ours is faster.
+    /// baseline / ours: above 1, ours is faster.
     pub ratio: Estimate,
-    /// The mean of ln(default / ours): its sign is the direction of the test.
+    /// The mean of ln(baseline / ours): its sign is the direction of the test.
     pub mean_log_ratio: f64,
     /// Two-sided p of the paired t test on the logarithms, before any correction; 1 below 2 pairs.
     pub p_value: f64,
 }
 
-/// Compares paired times (any unit, the same for both): `default[i]` and `ours[i]` are of one
-/// round. `None` if the series are empty, of different length, or hold a time that is not a
-/// positive finite number.
-pub fn compare(default: &[f64], ours: &[f64]) -> Option<Comparison> {
-    if default.len() != ours.len() {
+/// Compares paired times (any unit, the same for both): `baseline[i]` and `ours[i]` are of one round.
+/// `None` if the series are empty, differ in length, or hold a time that is not a positive finite
+/// number.
+pub fn compare(baseline: &[f64], ours: &[f64]) -> Option<Comparison> {
+    if baseline.len() != ours.len() {
         return None;
     }
-    if default.iter().chain(ours).any(|time| !(time.is_finite() && *time > 0.0)) {
+    if baseline.iter().chain(ours).any(|time| !(time.is_finite() && *time > 0.0)) {
         return None;
     }
     // A difference of logarithms, not the logarithm of a quotient: it is exactly antisymmetric.
-    let logs: Vec<f64> = default.iter().zip(ours).map(|(d, o)| d.ln() - o.ln()).collect();
+    let logs: Vec<f64> = baseline.iter().zip(ours).map(|(b, o)| b.ln() - o.ln()).collect();
     let of_logs = estimate(&logs)?;
     Some(Comparison {
         pairs: logs.len(),
@@ -246,7 +246,7 @@ fn verdict(comparison: &Comparison, adjusted_p: f64) -> Verdict {
 }
 
 impl Judged {
-    /// Whether more runs may tell more: undecided, fewer than [`MAX_RUNS`], and not already known
+    /// Whether more runs may decide the row: undecided, fewer than [`MAX_RUNS`], and not already known
     /// to be within 1 % of equal.
     pub fn needs_more_runs(&self) -> bool {
         let ratio = &self.comparison.ratio;
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn medians() {
+    fn medians_of_odd_even_and_invalid_values() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[f64::NAN, 1.0]), None);
         assert_eq!(median(&[7.0]), Some(7.0));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals() {
+    fn intervals_are_interpolated_to_95_percent() {
         // 5 values: the range, and 93.75 % said.
         let five = estimate(&[5.0, 1.0, 4.0, 2.0, 3.0]).unwrap();
         assert_eq!(five, Estimate { median: 3.0, lo: 1.0, hi: 5.0, coverage: 0.9375 });
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn holm_by_hand() {
+    fn holm_agrees_with_a_calculation_by_hand() {
         // Sorted 0.01 0.02 0.03 0.04: times 4 3 2 1 = 0.04 0.06 0.06 0.04 -> never decreasing.
         let adjusted = holm(&[0.04, 0.01, 0.03, 0.02]);
         for (got, want) in adjusted.iter().zip([0.06, 0.04, 0.06, 0.06]) {
@@ -341,11 +341,11 @@ mod tests {
     }
 
     #[test]
-    fn ratios_and_verdicts() {
-        // Default 1.27 times as long, a spread of 1 %, 5 pairs: clear even among 25 rows.
-        let default = [3.18, 3.20, 3.16, 3.22, 3.19];
+    fn a_clear_ratio_decides_and_a_noisy_one_does_not() {
+        // The baseline takes 1.27 times as long, a spread of 1 %, 5 pairs: clear even among 25 rows.
+        let baseline = [3.18, 3.20, 3.16, 3.22, 3.19];
         let ours = [2.50, 2.51, 2.52, 2.49, 2.50];
-        let clear = compare(&default, &ours).unwrap();
+        let clear = compare(&baseline, &ours).unwrap();
         close(clear.ratio.median, 1.275, 0.002);
         assert_eq!(clear.pairs, 5);
         let noise = compare(&[1.0, 1.1, 0.9, 1.05, 0.97], &[1.02, 1.0, 1.0, 0.97, 1.01]).unwrap();
@@ -360,20 +360,20 @@ mod tests {
 
     #[test]
     fn one_wild_pair_does_not_decide() {
-        let mut default = [1.0; 7];
-        default[3] = 3.0;
-        let one = compare(&default, &[1.0; 7]).unwrap();
+        let mut baseline = [1.0; 7];
+        baseline[3] = 3.0;
+        let one = compare(&baseline, &[1.0; 7]).unwrap();
         assert_eq!(judge(&[one], 1)[0].verdict, Verdict::Undecided);
-        // Even where the mean says otherwise than the median: force the p.
+        // Not even where mean and median are on different sides: p is forced here.
         assert_eq!(verdict(&one, 0.0), Verdict::Undecided);
     }
 
     #[test]
     fn enough_runs_are_enough() {
         let same = |n: usize, spread: f64| {
-            let default: Vec<f64> =
+            let baseline: Vec<f64> =
                 (0..n).map(|i| 1.0 + spread * (i % 3) as f64 - spread).collect();
-            judge(&[compare(&default, &vec![1.0; n]).unwrap()], 1)[0]
+            judge(&[compare(&baseline, &vec![1.0; n]).unwrap()], 1)[0]
         };
         assert!(same(7, 0.1).needs_more_runs());
         assert!(!same(15, 0.1).needs_more_runs());
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_times_are_refused() {
         assert!(compare(&[], &[]).is_none());
         assert!(compare(&[1.0], &[1.0, 2.0]).is_none());
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
