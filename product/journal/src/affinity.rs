@@ -228,7 +228,7 @@ impl Original {
 }
 
 /// The set that has only this CPU.
-pub(crate) fn just(cpu: u32) -> CpuSet {
+pub(crate) fn single_cpu(cpu: u32) -> CpuSet {
     [cpu].into_iter().collect()
 }
 
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn errors_are_told_apart() {
-        let mask = just(3);
+        let mask = single_cpu(3);
         for (errno, expected) in [
             (libc::ESRCH, AffinityError::Gone { tid: 7 }),
             (libc::EPERM, AffinityError::Forbidden { tid: 7 }),
@@ -256,12 +256,12 @@ mod tests {
         let tid = unsafe { libc::gettid() };
         let before = get(tid).unwrap();
         assert!(!before.is_empty());
-        let one = just(before.iter().next().unwrap());
+        let one = single_cpu(before.iter().next().unwrap());
         set(tid, &one).unwrap();
         assert_eq!(get(tid).unwrap(), one);
         set(tid, &Original::All.to_set()).unwrap();
         assert_eq!(get(tid).unwrap(), before);
-        assert!(set(tid, &just(MAX_CPU)).unwrap_err().to_string().contains("cpuset"));
+        assert!(set(tid, &single_cpu(MAX_CPU)).unwrap_err().to_string().contains("cpuset"));
         assert!(matches!(set(tid, &CpuSet::new()), Err(AffinityError::Impossible { .. })));
         assert_eq!(get(0), Err(AffinityError::Gone { tid: 0 }));
         assert_eq!(set(-1, &before), Err(AffinityError::Gone { tid: -1 }));

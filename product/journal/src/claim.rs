@@ -73,7 +73,7 @@ fn is_ours(pin: &Pin, current: &CpuSet, effective: &CpuSet) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::affinity::just;
+    use crate::affinity::single_cpu;
     use crate::entry::{Entry, PinEnd};
 
     fn task(tid: i32) -> TaskRef {
@@ -87,8 +87,8 @@ mod tests {
             task: task(id as i32),
             process: task(0),
             original: Original::All,
-            replaces: replaces.map(just),
-            set: just(set),
+            replaces: replaces.map(single_cpu),
+            set: single_cpu(set),
             time_ns,
         })
     }

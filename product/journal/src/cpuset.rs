@@ -38,7 +38,7 @@ pub fn effective_cpuset(tid: i32) -> CpuSet {
     });
     let cgroup = std::fs::read_to_string(format!("/proc/{tid}/cgroup")).ok();
     let in_cgroup = cgroup.and_then(|text| find_cpuset(&text, mounts));
-    only_online(in_cgroup, online())
+    drop_offline(in_cgroup, online_cpus())
 }
 
 /// The mask of thread `tid` and the CPUs that its cpuset allows, as of the same moment. So a CPU that is
@@ -53,7 +53,7 @@ pub fn mask_in_cpuset(tid: i32) -> Result<(CpuSet, CpuSet), AffinityError> {
         if effective.is_subset(&mask) {
             break;
         }
-        let moving = in_transition(Path::new(CPUS), &effective.difference(&mask));
+        let moving = find_in_transition(Path::new(CPUS), &effective.difference(&mask));
         effective = effective.difference(&moving);
         let again = affinity::get(tid)?;
         if again == mask {
@@ -67,7 +67,7 @@ pub fn mask_in_cpuset(tid: i32) -> Result<(CpuSet, CpuSet), AffinityError> {
 
 /// Those of `cpus` that are just going online or offline. The kernel calls them online for the longest
 /// part of that, but leaves them out of every mask that it shows (cpu_active_mask).
-fn in_transition(root: &Path, cpus: &CpuSet) -> CpuSet {
+fn find_in_transition(root: &Path, cpus: &CpuSet) -> CpuSet {
     let read = |path: &str| std::fs::read_to_string(root.join(path)).ok();
     // The last hotplug state of all, as in "236: online". (A CPU's `hotplug/target` says less: before
     // 6.2 the boot CPU has none.)
@@ -79,13 +79,13 @@ fn in_transition(root: &Path, cpus: &CpuSet) -> CpuSet {
 }
 
 /// Leaves out offline CPUs, which a cpuset still names for some time.
-fn only_online(in_cgroup: Option<CpuSet>, online: CpuSet) -> CpuSet {
+fn drop_offline(in_cgroup: Option<CpuSet>, online: CpuSet) -> CpuSet {
     let Some(in_cgroup) = in_cgroup else { return online };
     let both = in_cgroup.intersection(&online);
     if both.is_empty() { in_cgroup } else { both }
 }
 
-fn online() -> CpuSet {
+fn online_cpus() -> CpuSet {
     read_list(&Path::new(CPUS).join("online")).unwrap_or_default()
 }
 
@@ -218,10 +218,10 @@ mod tests {
     #[test]
     fn offline_cpus_are_left_out() {
         let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
-        assert_eq!(only_online(Some(cpus("0-3")), cpus("0,2-7")), cpus("0,2-3"));
-        assert_eq!(only_online(None, cpus("0,2-7")), cpus("0,2-7"));
+        assert_eq!(drop_offline(Some(cpus("0-3")), cpus("0,2-7")), cpus("0,2-3"));
+        assert_eq!(drop_offline(None, cpus("0,2-7")), cpus("0,2-7"));
         // No CPU is known to be online: the cpuset is all that is known.
-        assert_eq!(only_online(Some(cpus("0-3")), CpuSet::new()), cpus("0-3"));
+        assert_eq!(drop_offline(Some(cpus("0-3")), CpuSet::new()), cpus("0-3"));
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
-        assert_eq!(in_transition(root, &cpus("0-3")), CpuSet::new());
+        assert_eq!(find_in_transition(root, &cpus("0-3")), CpuSet::new());
         std::fs::create_dir(root.join("hotplug")).unwrap();
         std::fs::write(root.join("hotplug/states"), "  0: offline\n235: a:b\n236: online\n")
             .unwrap();
@@ -239,8 +239,8 @@ mod tests {
             std::fs::write(hotplug.join("state"), format!("{step}\n")).unwrap();
         }
         // CPU 0 has no hotplug state here: it cannot go offline.
-        assert_eq!(in_transition(root, &cpus("0-3")), cpus("2-3"));
-        assert_eq!(in_transition(root, &cpus("0-2")), cpus("2"));
+        assert_eq!(find_in_transition(root, &cpus("0-3")), cpus("2-3"));
+        assert_eq!(find_in_transition(root, &cpus("0-2")), cpus("2"));
     }
 
     #[test]

@@ -25,13 +25,13 @@ pub fn runtime_dir() -> Result<PathBuf, JournalError> {
         candidates.push(xdg.join("evenkeel"));
     }
     for path in &candidates {
-        match ensure(path, if uid == 0 { 0o755 } else { 0o700 }) {
+        match ensure_private(path, if uid == 0 { 0o755 } else { 0o700 }) {
             Ok(()) => return Ok(path.clone()),
             Err(error) => tracing::debug!(%error, "trying the next directory"),
         }
     }
     let last = PathBuf::from(format!("/tmp/evenkeel-{uid}"));
-    ensure(&last, 0o700)?;
+    ensure_private(&last, 0o700)?;
     Ok(last)
 }
 
@@ -40,9 +40,9 @@ pub fn runtime_dir() -> Result<PathBuf, JournalError> {
 /// # Errors
 /// [`JournalError::Directory`].
 pub(crate) fn journal_dir(dir: &Path) -> Result<PathBuf, JournalError> {
-    ensure(dir, if own_uid() == 0 { 0o755 } else { 0o700 })?;
+    ensure_private(dir, if own_uid() == 0 { 0o755 } else { 0o700 })?;
     let path = dir.join("journal");
-    ensure(&path, 0o700)?;
+    ensure_private(&path, 0o700)?;
     Ok(path)
 }
 
@@ -57,21 +57,21 @@ fn is_owned(path: &Path, uid: u32) -> bool {
 }
 
 /// Creates the directory if needed, and checks that only this user can write to it.
-fn ensure(path: &Path, mode: u32) -> Result<(), JournalError> {
+fn ensure_private(path: &Path, mode: u32) -> Result<(), JournalError> {
     let fail = |why: String| JournalError::Directory { path: path.to_owned(), why };
     match DirBuilder::new().mode(mode).create(path) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(fail(error.to_string())),
     }
-    check(path).map_err(fail)
+    check_is_private(path).map_err(fail)
 }
 
 /// Checks that only this user can write to a directory.
 ///
 /// # Errors
 /// What is wrong, and what to do.
-pub(crate) fn check(path: &Path) -> Result<(), String> {
+pub(crate) fn check_is_private(path: &Path) -> Result<(), String> {
     let meta = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
     if !meta.is_dir() {
         return Err("it is not a directory; remove it".into());

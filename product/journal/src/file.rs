@@ -143,7 +143,7 @@ impl JournalFile {
         let _lock = Lock::take(&self.file, &self.path)?;
         let fail = |source| JournalError::Write { path: self.path.clone(), source };
         let meta = self.file.metadata().map_err(fail)?;
-        if meta.nlink() == 0 || !is_same(&self.path, &meta) {
+        if meta.nlink() == 0 || !is_same_file(&self.path, &meta) {
             return Err(JournalError::Removed { path: self.path.clone() });
         }
         // The kernel answers a write beyond RLIMIT_FSIZE by SIGXFSZ, which ends the process.
@@ -178,7 +178,7 @@ impl JournalFile {
         }
         let lock = Lock::take(&self.file, &self.path)?;
         let meta = self.file.metadata();
-        if !meta.is_ok_and(|meta| is_same(&self.path, &meta)) {
+        if !meta.is_ok_and(|meta| is_same_file(&self.path, &meta)) {
             return Err(JournalError::Removed { path: self.path.clone() });
         }
         let file = write_new(&self.path, &text)?;
@@ -191,7 +191,7 @@ impl JournalFile {
     /// Removes it, if the path still names this file.
     pub fn remove(&self) -> std::io::Result<()> {
         match self.file.metadata() {
-            Ok(meta) if is_same(&self.path, &meta) => remove(&self.path),
+            Ok(meta) if is_same_file(&self.path, &meta) => remove_journal(&self.path),
             _ => Ok(()),
         }
     }
@@ -203,7 +203,7 @@ pub(crate) fn file_name(writer: &TaskRef) -> String {
 }
 
 /// Removes a journal.
-pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
+pub(crate) fn remove_journal(path: &Path) -> std::io::Result<()> {
     let result = std::fs::remove_file(path);
     failpoint::hit("journal removed");
     result
@@ -277,7 +277,7 @@ fn file_size_limit() -> u64 {
 }
 
 /// Whether `path` still names the file of `meta`.
-pub(crate) fn is_same(path: &Path, meta: &std::fs::Metadata) -> bool {
+pub(crate) fn is_same_file(path: &Path, meta: &std::fs::Metadata) -> bool {
     path.symlink_metadata().is_ok_and(|now| (now.dev(), now.ino()) == (meta.dev(), meta.ino()))
 }
 

@@ -7,7 +7,7 @@
 use evenkeel_machine::CpuSet;
 use serde::{Deserialize, Serialize};
 
-use crate::affinity::{self, AffinityError, Original, just};
+use crate::affinity::{self, AffinityError, Original, single_cpu};
 use crate::claim::Claim;
 use crate::cpuset::{effective_cpuset, mask_in_cpuset};
 use crate::entry::{Entry, Pin, PinEnd, Program};
@@ -168,7 +168,7 @@ impl Session {
             let allowed = original.shown_in(&look.effective);
             return Err(PlaceError::OutsideUserMask { task: *task, cpu, allowed });
         }
-        let target = just(cpu);
+        let target = single_cpu(cpu);
         let is_held = pin_state == Some(PinState::Pinned);
         if look.current == target && (replaces.is_none() || (is_held && style == Style::Hard)) {
             return Ok(Placed::Unchanged);

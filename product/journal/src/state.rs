@@ -306,7 +306,7 @@ fn may_live_on_by_exec(pin: &Pin) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::affinity::just;
+    use crate::affinity::single_cpu;
 
     fn task(tid: i32) -> TaskRef {
         // Far above any real number: nothing of the host is touched by these tests.
@@ -319,8 +319,8 @@ mod tests {
             task: task(id as i32),
             process: task(0),
             original: Original::All,
-            replaces: replaces.map(just),
-            set: just(set),
+            replaces: replaces.map(single_cpu),
+            set: single_cpu(set),
             time_ns,
         })
     }
@@ -332,7 +332,8 @@ mod tests {
         state.apply(&pin(2, None, 2, 15));
         state.apply(&pin(1, Some(2), 3, 20));
         let find = |state: &JournalState, cpu: u32| {
-            let held = state.held_by(&task(0)).iter().find(|held| held.mask == just(cpu)).cloned();
+            let held =
+                state.held_by(&task(0)).iter().find(|held| held.mask == single_cpu(cpu)).cloned();
             held.map(|held| (held.from_ns, held.until_ns, held.holders))
         };
         assert_eq!(find(&state, 2), Some((10, 20, 1)));
@@ -340,7 +341,7 @@ mod tests {
         state.apply(&Entry::Restored(PinEnd { id: 2, time_ns: 40 }));
         state.apply(&Entry::Restored(PinEnd { id: 2, time_ns: 50 }));
         assert_eq!(find(&state, 2), Some((10, 40, 0)));
-        assert!(state.has_set_mask(&just(2)) && !state.has_set_mask(&just(1)));
+        assert!(state.has_set_mask(&single_cpu(2)) && !state.has_set_mask(&single_cpu(1)));
     }
 
     #[test]
@@ -370,7 +371,7 @@ mod tests {
                 process: own,
                 original: Original::All,
                 replaces: None,
-                set: just(round % 2),
+                set: single_cpu(round % 2),
                 time_ns: 10 + u64::from(round),
             };
             state.apply(&Entry::Pin(mine));

@@ -170,7 +170,7 @@ fn read(tid: i32, path: &PathBuf) -> Result<String, TaskError> {
 }
 
 /// The numbers that a directory of /proc lists; none if it is gone or cannot be read.
-fn numbers(path: &str) -> Vec<i32> {
+fn list_numbers(path: &str) -> Vec<i32> {
     std::fs::read_dir(path)
         .map(|entries| {
             entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
@@ -180,8 +180,8 @@ fn numbers(path: &str) -> Vec<i32> {
 
 /// All threads that /proc shows, as (process id, thread id).
 pub(crate) fn all_threads() -> impl Iterator<Item = (i32, i32)> {
-    numbers("/proc").into_iter().flat_map(|tgid| {
-        numbers(&format!("/proc/{tgid}/task")).into_iter().map(move |tid| (tgid, tid))
+    list_numbers("/proc").into_iter().flat_map(|tgid| {
+        list_numbers(&format!("/proc/{tgid}/task")).into_iter().map(move |tid| (tgid, tid))
     })
 }
 

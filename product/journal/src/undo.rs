@@ -3,7 +3,7 @@
 //! A journal's undo ([`undo_one`]) goes like this:
 //! 1. lock the journal, and make sure that it is a file of ours ([`undo_locked`]);
 //! 2. leave it alone if its writer lives, or if it is of another boot or namespace (`validity`);
-//! 3. parse it; damaged lines are skipped and reported ([`parse`]);
+//! 3. parse it; damaged lines are skipped and reported ([`parse_entries`]);
 //! 4. replay it, and give every thread its own mask back, if the thread still has ours ([`restore_all`],
 //!    by the rule in `claim`); free threads that inherited a mask; restore settings;
 //! 5. append an entry for each thread that is done, so that an undo that is killed itself is completed
@@ -22,9 +22,9 @@ use evenkeel_machine::CpuSet;
 use crate::affinity::{self, AffinityError};
 use crate::claim::Claim;
 use crate::cpuset::{effective_cpuset, mask_in_cpuset};
-use crate::directory::{check, own_uid};
+use crate::directory::{check_is_private, own_uid};
 use crate::entry::{Entry, MAX_LINE_BYTES, Pin, PinEnd, Setting, SettingEnd};
-use crate::file::{Lock, MAX_BYTES, append_locked, is_same, remove};
+use crate::file::{Lock, MAX_BYTES, append_locked, is_same_file, remove_journal};
 use crate::report::{Kept, KeptSetting, UndoError, UndoReport};
 use crate::setting::RestoredSetting;
 use crate::state::JournalState;
@@ -69,7 +69,7 @@ pub fn undo(dir: &Path, options: UndoOptions) -> UndoReport {
     {
         return report;
     }
-    if let Err(why) = check(&dir) {
+    if let Err(why) = check_is_private(&dir) {
         report.add_error(Some(&dir), None, why);
         return report;
     }
@@ -86,7 +86,7 @@ pub fn undo(dir: &Path, options: UndoOptions) -> UndoReport {
             Some("jsonl") => report.merge(undo_file(&path, options)),
             // Left by a writer that was killed while it created or compacted its journal.
             Some("tmp") if writer_of(&path).is_some_and(|writer| !writer.is_alive()) => {
-                if let Err(error) = remove(&path)
+                if let Err(error) = remove_journal(&path)
                     && error.kind() != std::io::ErrorKind::NotFound
                 {
                     report.add_error(Some(&path), None, format!("cannot remove it: {error}"));
@@ -123,7 +123,7 @@ pub(crate) fn undo_one(path: &Path, mode: Mode) -> UndoReport {
     let mut report = UndoReport::default();
     // While this waits for the lock, the journal may be replaced (compaction) or removed (another undo).
     for _ in 0..MAX_LOCK_TRIES {
-        let file = match open(path) {
+        let file = match open_journal(path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return report,
             Err(error) => {
@@ -139,7 +139,7 @@ pub(crate) fn undo_one(path: &Path, mode: Mode) -> UndoReport {
             }
         };
         let meta = file.metadata();
-        if meta.as_ref().is_ok_and(|meta| is_same(path, meta)) {
+        if meta.as_ref().is_ok_and(|meta| is_same_file(path, meta)) {
             if let Err(why) = undo_locked(path, &file, mode, &mut report) {
                 report.add_error(Some(path), None, why);
             }
@@ -151,7 +151,7 @@ pub(crate) fn undo_one(path: &Path, mode: Mode) -> UndoReport {
     report
 }
 
-fn open(path: &Path) -> std::io::Result<File> {
+fn open_journal(path: &Path) -> std::io::Result<File> {
     // Follow no symbolic link, and do not wait for the other end of a pipe that was planted there.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let writable = OpenOptions::new().read(true).append(true).custom_flags(flags).open(path);
@@ -195,13 +195,13 @@ fn undo_locked(
         return Ok(());
     }
     if bytes.is_empty() {
-        return clear(path);
+        return remove_with_temporary(path);
     }
 
-    let (entries, has_damage) = parse(path, &bytes, report);
+    let (entries, has_damage) = parse_entries(path, &bytes, report);
     let Some(Entry::Header(header)) = entries.first() else {
         // Without a header it is unknown for which boot and namespace these process numbers hold.
-        keep_evidence(path, report)?;
+        rename_damaged(path, report)?;
         return Err(
             "it has no valid first line, so nothing in it can be trusted; check CPU affinities by hand \
              (taskset -p PID)"
@@ -211,7 +211,7 @@ fn undo_locked(
     if let Some(foreign) = find_mismatch(path, header) {
         let removed = foreign.removed;
         report.foreign.push(foreign);
-        return if removed { clear(path) } else { Ok(()) };
+        return if removed { remove_with_temporary(path) } else { Ok(()) };
     }
     let is_alive = header.writer.is_alive() && mode != Mode::WriterIsGone;
     if is_alive && mode == Mode::DeadOnly {
@@ -231,12 +231,12 @@ fn undo_locked(
         // Something is left to restore, or the writer goes on.
         return Ok(());
     }
-    if has_damage { keep_evidence(path, report) } else { clear(path) }
+    if has_damage { rename_damaged(path, report) } else { remove_with_temporary(path) }
 }
 
 /// The valid entries, and whether any other line is damaged. A last line without its line feed does
 /// not count as damage here, though it is reported: what it announces was never done.
-fn parse(path: &Path, bytes: &[u8], report: &mut UndoReport) -> (Vec<Entry>, bool) {
+fn parse_entries(path: &Path, bytes: &[u8], report: &mut UndoReport) -> (Vec<Entry>, bool) {
     let mut entries = Vec::new();
     let mut has_damage = false;
     let ends_whole = bytes.ends_with(b"\n");
@@ -267,16 +267,16 @@ fn parse(path: &Path, bytes: &[u8], report: &mut UndoReport) -> (Vec<Entry>, boo
     (entries, has_damage)
 }
 
-fn clear(path: &Path) -> Result<(), String> {
+fn remove_with_temporary(path: &Path) -> Result<(), String> {
     // Left by a writer that was killed while it compacted its journal.
     let _ = std::fs::remove_file(path.with_extension("tmp"));
-    remove(path).map_err(|error| {
+    remove_journal(path).map_err(|error| {
         format!("everything is restored, but the journal cannot be removed: {error}")
     })
 }
 
 /// Renames a damaged journal: it is reported only once, and its owner can still read it.
-fn keep_evidence(path: &Path, report: &mut UndoReport) -> Result<(), String> {
+fn rename_damaged(path: &Path, report: &mut UndoReport) -> Result<(), String> {
     let kept = path.with_extension("damaged");
     std::fs::rename(path, &kept)
         .map_err(|error| format!("cannot rename it to {}: {error}", kept.display()))?;
