@@ -130,7 +130,7 @@ POLICY u32 balance_capability(const struct balance_params *params, u32 capabilit
 }
 
 /* Whether the policy does this, too. */
-POLICY bool balance_has(const struct balance_params *params, enum balance_part part)
+POLICY bool balance_has_part(const struct balance_params *params, enum balance_part part)
 {
 	return params->kind != BALANCE_COUNT && params->parts & part;
 }
@@ -147,24 +147,24 @@ POLICY u32 balance_pace(const struct balance_params *params, const struct cpu_vi
 }
 
 /* As what kind of CPUs new and waking tasks see them. */
-POLICY struct balance_params balance_placing(const struct balance_params *params)
+POLICY struct balance_params balance_placing_params(const struct balance_params *params)
 {
 	struct balance_params placing = *params;
 
-	if (balance_has(params, PART_PLAIN))
+	if (balance_has_part(params, PART_PLAIN))
 		placing.kind = BALANCE_COUNT;
 	return placing;
 }
 
 /* Whether load a on capability a is more than load b on capability b. */
-POLICY bool balance_denser(u64 load_a, u32 capability_a, u64 load_b, u32 capability_b)
+POLICY bool balance_is_denser(u64 load_a, u32 capability_a, u64 load_b, u32 capability_b)
 {
 	return min_u64(load_a, MAX_CPU_LOAD) * capability_b >
 	       min_u64(load_b, MAX_CPU_LOAD) * capability_a;
 }
 
 /* Adds a CPU to its group. */
-POLICY void balance_cpu_step(const struct balance_params *params, struct group_view *group,
+POLICY void balance_add_cpu(const struct balance_params *params, struct group_view *group,
 			     const struct cpu_view *cpu)
 {
 	u32 capability = balance_capability(params, cpu->capability);
@@ -177,7 +177,7 @@ POLICY void balance_cpu_step(const struct balance_params *params, struct group_v
 	if (group->first == NO_CPU)
 		group->first = cpu->cpu;
 	if (cpu->waiting &&
-	    (group->busiest == NO_CPU || balance_denser(cpu->load, capability, group->busiest_load,
+	    (group->busiest == NO_CPU || balance_is_denser(cpu->load, capability, group->busiest_load,
 							group->busiest_capability))) {
 		group->busiest = cpu->cpu;
 		group->busiest_capability = capability;
@@ -191,7 +191,7 @@ POLICY void balance_cpu_step(const struct balance_params *params, struct group_v
  * carries none. Capabilities matter while nobody has anything to do, too: then the
  * group that would carry one task more worse is the heavier one.
  */
-POLICY bool balance_heavier(const struct balance_params *params, const struct group_view *a,
+POLICY bool balance_is_heavier(const struct balance_params *params, const struct group_view *a,
 			    const struct group_view *b)
 {
 	u64 more = params->kind == BALANCE_COUNT ? 0 : NICE_0_WEIGHT;
@@ -207,7 +207,7 @@ POLICY bool balance_heavier(const struct balance_params *params, const struct gr
  * Whether an idle CPU leaves those who wait where they are: there is room for all on faster ones
  * (paper 002, 4.1.3; Algorithm 1, lines 2 and 3).
  */
-POLICY bool balance_abstains(const struct balance_params *params)
+POLICY bool balance_should_abstain(const struct balance_params *params)
 {
 	return params->kind == BALANCE_CAPABILITY && params->faster && params->tasks <= params->faster;
 }
@@ -216,35 +216,35 @@ POLICY bool balance_abstains(const struct balance_params *params)
  * How much load the CPU `own` pulls from the busiest CPU of a group; 0: none.
  * `shared`: both share a cache.
  */
-POLICY u64 balance_quota(const struct balance_params *params, const struct group_view *busiest,
+POLICY u64 balance_pull_quota(const struct balance_params *params, const struct group_view *busiest,
 			 const struct cpu_view *own, bool shared)
 {
-	u64 to = balance_capability(params, own->capability), from = busiest->busiest_capability;
+	u64 own_capability = balance_capability(params, own->capability), src_capability = busiest->busiest_capability;
 	/* Each multiplied by what the other one can do. */
-	u64 theirs = min_u64(busiest->busiest_load, MAX_CPU_LOAD) * to;
-	u64 ours = min_u64(own->load, MAX_CPU_LOAD) * from;
+	u64 src_scaled = min_u64(busiest->busiest_load, MAX_CPU_LOAD) * own_capability;
+	u64 own_scaled = min_u64(own->load, MAX_CPU_LOAD) * src_capability;
 	u64 even;
 
 	if (busiest->busiest == NO_CPU || busiest->busiest == own->cpu)
 		return 0;
-	even = theirs > ours ? (theirs - ours) / (from + to) : 0;
+	even = src_scaled > own_scaled ? (src_scaled - own_scaled) / (src_capability + own_capability) : 0;
 	if (!own->idle) {
 		u64 pct = shared ? IMBALANCE_SHARED_PCT : IMBALANCE_PCT;
 
-		return balance_has(params, PART_BARE) || theirs * 100 > ours * pct ? even : 0;
+		return balance_has_part(params, PART_BARE) || src_scaled * 100 > own_scaled * pct ? even : 0;
 	}
 	/*
 	 * Somebody waits there although this CPU has nothing to do: at least the one, unless
 	 * its turns there are worth more.
 	 */
-	return even || to < from ? even : 1;
+	return even || own_capability < src_capability ? even : 1;
 }
 
 /*
  * Whether a task of this weight fits into what is left of a quota. The first one
  * (nothing is `taken` yet) may be twice as large, so that 3 tasks on 2 CPUs take turns.
  */
-POLICY bool balance_fits(const struct balance_params *params, u64 quota, u64 weight, bool taken)
+POLICY bool balance_may_take(const struct balance_params *params, u64 quota, u64 weight, bool taken)
 {
 	(void)params;
 	return quota && (taken ? weight : weight / 2) <= quota;
@@ -254,7 +254,7 @@ POLICY bool balance_fits(const struct balance_params *params, u64 quota, u64 wei
  * What is left of a quota after a task of this weight. An idle CPU takes one and looks again when that
  * sleeps: the next would only wait there, and has it dearer to come from another CPU.
  */
-POLICY u64 balance_left(const struct balance_params *params, u64 quota, u64 weight, bool idle)
+POLICY u64 balance_reduce_quota(const struct balance_params *params, u64 quota, u64 weight, bool idle)
 {
 	(void)params;
 	return idle || quota < weight ? 0 : quota - weight;
@@ -270,11 +270,11 @@ enum task_score {
 /*
  * The share of running in the time that a task does not wait, over about a second: of all that there was
  * of it (`known_ns`) until that is so long, then of what is lately. `value` after `ns` more in which it
- * ran or slept; both in the unit of decayed_share().
+ * ran or slept; both in the unit of decay_share().
  */
 #define BOUND_SHIFT 5
 #define BOUND_NS (1ULL << (HALF_LIFE_SHIFT + BOUND_SHIFT))
-POLICY u32 balance_bound_share(u32 value, u64 known_ns, u64 ns, bool ran)
+POLICY u32 balance_update_bound_share(u32 value, u64 known_ns, u64 ns, bool ran)
 {
 	u64 full = (u64)FULL << 10;
 	u64 known = min_u64(known_ns, BOUND_NS), first = min_u64(ns, BOUND_NS - known);
@@ -282,28 +282,28 @@ POLICY u32 balance_bound_share(u32 value, u64 known_ns, u64 ns, bool ran)
 
 	if (first)
 		mean = (mean * known + (ran ? full * first : 0)) / (known + first);
-	return decayed_share((u32)mean, (ns - first) >> BOUND_SHIFT, ran);
+	return decay_share((u32)mean, (ns - first) >> BOUND_SHIFT, ran);
 }
 
 /*
  * Whether a task is bound by the CPU, given its share of running in the time that it
  * does not wait, and whether it was so far.
  */
-POLICY bool balance_bound(u32 share, bool bound)
+POLICY bool balance_is_cpu_bound(u32 share, bool bound)
 {
 	return share * 100 > (bound ? UNBOUND_PCT : BOUND_PCT) * FULL;
 }
 
 /* Which waiting tasks to take first, from a CPU that can do `from` to one that can do `to`. */
-POLICY enum task_score balance_task_score(const struct balance_params *params,
-					  const struct task_view *task, u32 from, u32 to)
+POLICY enum task_score balance_score_task(const struct balance_params *params,
+					  const struct task_view *task, u32 src_capability, u32 dst_capability)
 {
 	if (task->affinity)
 		return SCORE_SIBLING;
-	if (balance_has(params, PART_HOME) && task->far_from != task->far_to)
-		return task->far_to < task->far_from ? SCORE_FIRST : SCORE_SECOND;
-	if (params->kind == BALANCE_CAPABILITY && from != to)
-		return task->bound == (to > from) ? SCORE_FIRST : SCORE_SECOND;
+	if (balance_has_part(params, PART_HOME) && task->far_src != task->far_dst)
+		return task->far_dst < task->far_src ? SCORE_FIRST : SCORE_SECOND;
+	if (params->kind == BALANCE_CAPABILITY && src_capability != dst_capability)
+		return task->bound == (dst_capability > src_capability) ? SCORE_FIRST : SCORE_SECOND;
 	return task->rested_ns < CACHE_HOT_NS ? SCORE_SECOND : SCORE_FIRST;
 }
 
@@ -311,31 +311,31 @@ POLICY enum task_score balance_task_score(const struct balance_params *params,
  * Whether a task of this weight that waits on `from` gets at least as much on `to` as its
  * turns are worth where it is.
  */
-POLICY bool balance_pays(const struct balance_params *params, const struct cpu_view *from,
-			 const struct cpu_view *to, u64 weight)
+POLICY bool balance_should_pull(const struct balance_params *params, const struct cpu_view *src,
+			 const struct cpu_view *dst, u64 weight)
 {
-	if (!balance_has(params, PART_COST))
+	if (!balance_has_part(params, PART_COST))
 		return true;
-	return min_u64(from->load, MAX_CPU_LOAD) * balance_pace(params, to, true) >=
-	       min_u64(to->load + weight, MAX_CPU_LOAD) * balance_pace(params, from, true);
+	return min_u64(src->load, MAX_CPU_LOAD) * balance_pace(params, dst, true) >=
+	       min_u64(dst->load + weight, MAX_CPU_LOAD) * balance_pace(params, src, true);
 }
 
 /*
  * Whether a new task is better off on `candidate` than on `best`: an idle CPU would pull it
  * anyway; of two idle or two busy ones the one where it gets most; of two such ones the first.
  */
-POLICY bool balance_place(const struct balance_params *params, const struct cpu_view *best,
+POLICY bool balance_is_better_for_new(const struct balance_params *params, const struct cpu_view *best,
 			  const struct cpu_view *candidate)
 {
-	bool far = balance_has(params, PART_HOME);
-	u64 there = min_u64(best->load + NICE_0_WEIGHT, MAX_CPU_LOAD) *
+	bool far = balance_has_part(params, PART_HOME);
+	u64 best_scaled = min_u64(best->load + NICE_0_WEIGHT, MAX_CPU_LOAD) *
 		    balance_pace(params, candidate, far);
-	u64 here = min_u64(candidate->load + NICE_0_WEIGHT, MAX_CPU_LOAD) *
+	u64 candidate_scaled = min_u64(candidate->load + NICE_0_WEIGHT, MAX_CPU_LOAD) *
 		   balance_pace(params, best, far);
 
 	if (candidate->idle != best->idle)
 		return candidate->idle;
-	return here < there;
+	return candidate_scaled < best_scaled;
 }
 
 /*
@@ -344,23 +344,23 @@ POLICY bool balance_place(const struct balance_params *params, const struct cpu_
  * slower than its turns on the other; of two idle ones the faster, then the nearer;
  * a busy one must have less to do by a quarter.
  */
-POLICY bool balance_home(const struct balance_params *params, const struct cpu_view *best,
+POLICY bool balance_is_better_for_waking(const struct balance_params *params, const struct cpu_view *best,
 			 const struct cpu_view *candidate)
 {
 	u64 more = params->kind == BALANCE_COUNT ? 0 : NICE_0_WEIGHT;
-	bool far = balance_has(params, PART_HOME);
-	u64 there = min_u64(best->load + more, MAX_CPU_LOAD) * balance_pace(params, candidate, far);
-	u64 here = min_u64(candidate->load + more, MAX_CPU_LOAD) * balance_pace(params, best, far);
+	bool far = balance_has_part(params, PART_HOME);
+	u64 best_scaled = min_u64(best->load + more, MAX_CPU_LOAD) * balance_pace(params, candidate, far);
+	u64 candidate_scaled = min_u64(candidate->load + more, MAX_CPU_LOAD) * balance_pace(params, best, far);
 
 	if (candidate->idle != best->idle) {
 		if (params->kind == BALANCE_COUNT)
 			return candidate->idle;
-		return candidate->idle ? here <= there : here < there;
+		return candidate->idle ? candidate_scaled <= best_scaled : candidate_scaled < best_scaled;
 	}
 	if (!candidate->idle)
-		return here * IMBALANCE_PCT < there * 100;
-	if (params->kind == BALANCE_CAPABILITY && here != there)
-		return here < there;
+		return candidate_scaled * IMBALANCE_PCT < best_scaled * 100;
+	if (params->kind == BALANCE_CAPABILITY && candidate_scaled != best_scaled)
+		return candidate_scaled < best_scaled;
 	return candidate->affinity > best->affinity ||
 	       (candidate->affinity == best->affinity && candidate->distance < best->distance);
 }
@@ -369,7 +369,7 @@ POLICY bool balance_home(const struct balance_params *params, const struct cpu_v
  * Whether who runs alone is better off on `candidate` than on `best`, the better one so far (at
  * first the CPU that it runs on, the only one that does not idle).
  */
-POLICY bool balance_active(const struct balance_params *params, const struct cpu_view *best,
+POLICY bool balance_is_better_for_running(const struct balance_params *params, const struct cpu_view *best,
 			   const struct cpu_view *candidate)
 {
 	u64 here = balance_pace(params, best, true);
@@ -389,10 +389,10 @@ POLICY bool balance_is_faster(const struct balance_params *params, const struct 
 }
 
 /* Whether who runs alone on one of two CPUs and who does on the other are to change places. */
-POLICY bool balance_change(const struct balance_params *params, const struct cpu_view *a,
+POLICY bool balance_should_take_turns(const struct balance_params *params, const struct cpu_view *a,
 			   const struct cpu_view *b)
 {
-	return balance_has(params, PART_TURNS) && a->runnable == 1 && b->runnable == 1 &&
+	return balance_has_part(params, PART_TURNS) && a->runnable == 1 && b->runnable == 1 &&
 	       (balance_is_faster(params, b, a) || balance_is_faster(params, a, b));
 }
 
@@ -402,10 +402,10 @@ POLICY bool balance_change(const struct balance_params *params, const struct cpu
  * Never back: the sum of the squares of such numbers grows with each change. Of two programs that have as
  * many, just one comes first.
  */
-POLICY bool balance_gather(const struct balance_params *params, const struct cpu_view *own,
+POLICY bool balance_should_gather(const struct balance_params *params, const struct cpu_view *own,
 			   const struct cpu_view *fast, u32 ours, u32 theirs, bool first)
 {
-	return balance_has(params, PART_SIMILAR) && own->runnable == 1 && fast->runnable == 1 &&
+	return balance_has_part(params, PART_SIMILAR) && own->runnable == 1 && fast->runnable == 1 &&
 	       balance_is_faster(params, fast, own) && (ours > theirs || (ours == theirs && first));
 }
 

@@ -41,7 +41,7 @@
  * nor while somebody waits and a CPU idles: that is `--strict` here. Else new tasks are
  * placed as with `always`, because where they once are they stay in the quiet zone, and
  * waiting is bounded by `--max-idle-wait`. And whom the gate keeps, as it wakes, from a CPU that idles
- * takes its own from whoever is behind it at once (order_preempt_kept()), so that it is not the urgent
+ * takes its own from whoever is behind it at once (order_should_preempt_kept()), so that it is not the urgent
  * ones who pay for moves that are saved.
  */
 #ifndef EVENKEEL_GATE_H
@@ -89,8 +89,8 @@ struct gate_params {
 struct gate_view {
 	u32 reason;		/* enum move_reason */
 	u32 source_utilisation;	/* of the CPU that would be relieved, 0..=FULL */
-	u32 mean_utilisation;	/* of the CPUs that count, if gate_wants_mean(), 0..=FULL */
-	/* Of the task, if gate_weighs(): */
+	u32 mean_utilisation;	/* of the CPUs that count, if gate_is_by_mean(), 0..=FULL */
+	/* Of the task, if gate_has_scores(): */
 	u32 task_share;		/* its share of running, 0..=FULL */
 	u64 task_above_ns;	/* how long that has been above the limit; 0: it was not */
 };
@@ -116,7 +116,7 @@ struct gate_mean {
 #define IDLE_WAIT_NEVER (~0ULL)
 
 /* Whether the gate is asked about such moves, or they are none. */
-POLICY bool gate_concerns(u32 reason, u64 max_idle_wait_ns)
+POLICY bool gate_is_asked(u32 reason, u64 max_idle_wait_ns)
 {
 	return max_idle_wait_ns == IDLE_WAIT_NEVER || (reason != MOVE_FORK && reason != MOVE_EXEC);
 }
@@ -139,25 +139,25 @@ POLICY bool zone_is_above(const struct zone_knobs *zone, u32 share)
  * Whether scores can change an answer: in the warm zone, its upper border excepted, to which none lifts
  * anything over the limit, and below which none pushes what is above.
  */
-POLICY bool zone_weighs(const struct zone_knobs *zone)
+POLICY bool zone_has_scores(const struct zone_knobs *zone)
 {
 	return zone->weigh && (zone->level == ZONE_WARM_LOW || zone->level == ZONE_WARM_MID);
 }
 
 /* Whether the gate looks at the task's own share. */
-POLICY bool gate_weighs(const struct gate_params *params)
+POLICY bool gate_has_scores(const struct gate_params *params)
 {
-	return params->kind == GATE_ZONE && zone_weighs(params->zone);
+	return params->kind == GATE_ZONE && zone_has_scores(params->zone);
 }
 
 /* Whether the gate looks at the mean of the CPUs at all. */
-POLICY bool gate_wants_mean(const struct gate_params *params)
+POLICY bool gate_is_by_mean(const struct gate_params *params)
 {
 	return params->kind == GATE_ZONE && params->zone->use_mean;
 }
 
 /* Adds a CPU to the mean. */
-POLICY void gate_cpu_step(const struct gate_params *params, struct gate_mean *mean,
+POLICY void gate_add_cpu(const struct gate_params *params, struct gate_mean *mean,
 			  u32 utilisation, bool idle)
 {
 	if (params->kind == GATE_ALWAYS || (idle && !params->zone->count_idle))
@@ -167,7 +167,7 @@ POLICY void gate_cpu_step(const struct gate_params *params, struct gate_mean *me
 }
 
 /* The mean of none is nothing: everybody idles. */
-POLICY u32 gate_mean(const struct gate_mean *mean)
+POLICY u32 gate_calc_mean(const struct gate_mean *mean)
 {
 	return mean->cpus ? mean->utilisation / mean->cpus : 0;
 }
@@ -176,7 +176,7 @@ POLICY u32 gate_mean(const struct gate_mean *mean)
  * Since when a task's share of running has been above the limit, 0 if it is not; asked
  * whenever the task stops running, because then its share is as high as it gets.
  */
-POLICY u64 gate_above_since(const struct gate_params *params, u64 since_ns, u32 share, u64 now)
+POLICY u64 gate_update_above_since(const struct gate_params *params, u64 since_ns, u32 share, u64 now)
 {
 	if (params->kind == GATE_ALWAYS || !zone_is_above(params->zone, share))
 		return 0;
@@ -184,12 +184,12 @@ POLICY u64 gate_above_since(const struct gate_params *params, u64 since_ns, u32 
 }
 
 /* The utilisation in percent times FULL, shifted by the task's score. */
-POLICY u64 zone_shifted(const struct zone_knobs *zone, u64 points, const struct gate_view *view)
+POLICY u64 zone_shift_by_score(const struct zone_knobs *zone, u64 points, const struct gate_view *view)
 {
 	u64 prize = (u64)zone->prize_score_pct * FULL, punish = (u64)zone->punish_score_pct * FULL;
 	u64 lowest = WARM_MIN_PCT * FULL, highest = WARM_MAX_PCT * FULL;
 
-	if (!zone_weighs(zone))
+	if (!zone_has_scores(zone))
 		return points;
 	if (points < lowest || points > highest)
 		return points;
@@ -203,7 +203,7 @@ POLICY u64 zone_shifted(const struct zone_knobs *zone, u64 points, const struct 
 	return points;
 }
 
-POLICY enum gate_verdict gate_may(const struct gate_params *params, const struct gate_view *view)
+POLICY enum gate_verdict gate_judge_move(const struct gate_params *params, const struct gate_view *view)
 {
 	const struct zone_knobs *zone = params->zone;
 	u64 points, shifted, limit;
@@ -212,7 +212,7 @@ POLICY enum gate_verdict gate_may(const struct gate_params *params, const struct
 		return GATE_OPEN;
 	limit = zone_limit_pct(zone->level) * FULL;
 	points = (u64)(zone->use_mean ? view->mean_utilisation : view->source_utilisation) * 100;
-	shifted = zone_shifted(zone, points, view);
+	shifted = zone_shift_by_score(zone, points, view);
 	if (shifted > limit)
 		return points > limit ? GATE_BUSY : GATE_PUNISHED;
 	return points > limit ? GATE_PRIZED : GATE_QUIET;

@@ -100,16 +100,16 @@ POLICY u64 order_place_new(const struct order_params *params, u64 clock, u64 tas
 }
 
 /* Where in the queue whose clock is `to` a task goes that was at `vruntime` by the clock `from`. */
-POLICY u64 order_place(const struct order_params *params, u64 vruntime, u64 from, u64 to,
+POLICY u64 order_place(const struct order_params *params, u64 vruntime, u64 src_clock, u64 dst_clock,
 		       enum order_place place)
 {
 	u64 credit = place == PLACE_WAKE ? order_credit_ns(params) : ORDER_BOUND_NS;
-	u64 placed = to + (vruntime - from);
+	u64 placed = dst_clock + (vruntime - src_clock);
 
-	if (vruntime_before(placed, to - credit))
-		return to - credit;
-	if (vruntime_before(to + ORDER_BOUND_NS, placed))
-		return to + ORDER_BOUND_NS;
+	if (is_vruntime_before(placed, dst_clock - credit))
+		return dst_clock - credit;
+	if (is_vruntime_before(dst_clock + ORDER_BOUND_NS, placed))
+		return dst_clock + ORDER_BOUND_NS;
 	return placed;
 }
 
@@ -130,13 +130,13 @@ POLICY u64 order_charge(u64 vruntime, u64 run_ns, u64 weight)
  * many was `charged`. Where siblings go first, queues are spread out, and their clocks stand still and then
  * leap: two clocks do not tell which of two queues is further.
  */
-POLICY u64 order_mean(u64 mean, u64 charged, u64 tasks, u64 least, u64 most)
+POLICY u64 order_update_mean(u64 mean, u64 charged, u64 tasks, u64 least, u64 most)
 {
 	u64 come = mean + charged / (tasks ? tasks : 1);
 
-	if (vruntime_before(come, least))
+	if (is_vruntime_before(come, least))
 		return least;
-	return vruntime_before(most, come) ? most : come;
+	return is_vruntime_before(most, come) ? most : come;
 }
 
 /*
@@ -144,20 +144,20 @@ POLICY u64 order_mean(u64 mean, u64 charged, u64 tasks, u64 least, u64 most)
  * it was where the mean is `from`, and among those that are there, none of whom is more than `spread`
  * ahead of the clock.
  */
-POLICY u64 order_exchange(u64 vruntime, u64 from, u64 to, u64 clock, u64 spread)
+POLICY u64 order_place_exchanged(u64 vruntime, u64 src_mean, u64 dst_mean, u64 dst_clock, u64 spread)
 {
-	u64 placed = to + (vruntime - from);
+	u64 placed = dst_mean + (vruntime - src_mean);
 
-	if (vruntime_before(placed, clock))
-		return clock;
-	return vruntime_before(clock + spread, placed) ? clock + spread : placed;
+	if (is_vruntime_before(placed, dst_clock))
+		return dst_clock;
+	return is_vruntime_before(dst_clock + spread, placed) ? dst_clock + spread : placed;
 }
 
 /*
  * Whether two tasks may change places, so that no CPU has more to do than before: to a quarter, because what a
  * task gets of its cgroup's share is known as of when it was charged last.
  */
-POLICY bool order_alike(u64 weight, u64 other)
+POLICY bool order_is_similar_weight(u64 weight, u64 other)
 {
 	return weight <= other + other / 4 && other <= weight + weight / 4;
 }
@@ -181,7 +181,7 @@ struct aggregation {
  * compared with: by that siblings differ, whatever they weigh (paper 003, section 3.1, the first of its four
  * reasons).
  */
-POLICY u64 order_bonus(const struct aggregation *space, u64 quantum, u64 preferred)
+POLICY u64 order_calc_bonus(const struct aggregation *space, u64 quantum, u64 preferred)
 {
 	if (!space->agg || (space->limit && preferred >= space->limit))
 		return 0;
@@ -195,14 +195,14 @@ POLICY u64 order_bonus(const struct aggregation *space, u64 quantum, u64 preferr
 struct order_candidate {
 	bool exists;
 	u64 vruntime;
-	u64 bonus;	/* of siblings: order_bonus() */
+	u64 bonus;	/* of siblings: order_calc_bonus() */
 };
 
 /* Whether a candidate runs before what has this vruntime, with its bonus. */
-POLICY bool order_beats(const struct order_candidate *candidate, u64 vruntime)
+POLICY bool order_is_preferred(const struct order_candidate *candidate, u64 vruntime)
 {
 	return candidate->exists &&
-	       vruntime_before(candidate->vruntime - candidate->bonus, vruntime);
+	       is_vruntime_before(candidate->vruntime - candidate->bonus, vruntime);
 }
 
 enum order_choice {
@@ -214,16 +214,16 @@ enum order_choice {
 };
 
 /* Whether who runs goes on under `fair`. It is charged already, and wins a tie: a switch costs. */
-POLICY bool order_keeps(struct order_candidate prev, struct order_candidate head)
+POLICY bool order_should_keep_prev(struct order_candidate prev, struct order_candidate head)
 {
-	return prev.exists && !(head.exists && vruntime_before(head.vruntime, prev.vruntime));
+	return prev.exists && !(head.exists && is_vruntime_before(head.vruntime, prev.vruntime));
 }
 
 /*
  * Whether the queue's head runs next, whoever that is: then nobody needs to look at it. (Under
  * `ias` there may be others to choose from.)
  */
-POLICY bool order_is_head(const struct order_params *params, struct order_candidate prev)
+POLICY bool order_is_head_next(const struct order_params *params, struct order_candidate prev)
 {
 	return params->kind == ORDER_FAIR && !prev.exists;
 }
@@ -234,24 +234,24 @@ POLICY enum order_choice order_pick(const struct order_params *params,
 				    struct order_candidate sibling,
 				    struct order_candidate published)
 {
-	bool keep = order_keeps(prev, head);
+	bool keep = order_should_keep_prev(prev, head);
 	u64 fair = keep ? prev.vruntime : head.vruntime;
 
 	if (!head.exists)
 		return keep ? CHOOSE_PREV : CHOOSE_NONE;
 	if (params->kind == ORDER_FAIR)
 		return keep ? CHOOSE_PREV : CHOOSE_HEAD;
-	if (order_beats(&published, fair) &&
-	    (!sibling.exists || order_beats(&published, sibling.vruntime)))
+	if (order_is_preferred(&published, fair) &&
+	    (!sibling.exists || order_is_preferred(&published, sibling.vruntime)))
 		return CHOOSE_PUBLISHED;
 	/* Who runs is of the same space as its siblings, and need not make room for them. */
-	if (!keep && order_beats(&sibling, fair))
+	if (!keep && order_is_preferred(&sibling, fair))
 		return CHOOSE_SIBLING;
 	return keep ? CHOOSE_PREV : CHOOSE_HEAD;
 }
 
 /* Whether a master that chose so aggregates, so that its slaves are to follow. */
-POLICY bool order_publishes(enum order_choice choice, struct order_candidate sibling)
+POLICY bool order_should_publish(enum order_choice choice, struct order_candidate sibling)
 {
 	return choice == CHOOSE_SIBLING ||
 	       (choice == CHOOSE_PREV && sibling.exists && sibling.bonus);
@@ -267,28 +267,28 @@ POLICY u64 order_granularity_ns(const struct order_params *params)
  * Whether who yields gives way after it has had the CPU for so long. Else tasks that yield all the
  * time would switch all the time, and that takes longer than what they do in between.
  */
-POLICY bool order_gives_way(u64 ran_ns)
+POLICY bool order_should_yield(u64 ran_ns)
 {
 	return ran_ns >= ORDER_YIELD_NS;
 }
 
 /* Whether a task that wakes is to take the CPU from who runs there (charged up to now). */
-POLICY bool order_preempt(const struct order_params *params, u64 waking, u64 running)
+POLICY bool order_should_preempt(const struct order_params *params, u64 waking, u64 running)
 {
-	return vruntime_before(waking + order_granularity_ns(params), running);
+	return is_vruntime_before(waking + order_granularity_ns(params), running);
 }
 
 /*
  * The same for whom the gate keeps here although another CPU idles, where it would run now: while CPUs
  * idle, to switch sooner costs nobody his turn.
  */
-POLICY bool order_preempt_kept(u64 waking, u64 running)
+POLICY bool order_should_preempt_kept(u64 waking, u64 running)
 {
-	return vruntime_before(waking, running);
+	return is_vruntime_before(waking, running);
 }
 
 /* Whether who has had the CPU for so long keeps it, for now, from whom it has just woken itself. */
-POLICY bool order_protects(const struct order_params *params, u64 ran_ns)
+POLICY bool order_is_protected(const struct order_params *params, u64 ran_ns)
 {
 	return ran_ns < order_granularity_ns(params);
 }

@@ -61,14 +61,14 @@ struct cpu_view {
 struct task_view {
 	u64 weight;
 	u64 rested_ns;	/* since it last ran: the longer, the colder its caches */
-	bool bound;	/* balance_bound(): by the CPU, and not by I/O */
+	bool bound;	/* balance_is_cpu_bound(): by the CPU, and not by I/O */
 	u32 affinity;	/* order_affinity() of the task and what the pulling CPU's group runs */
-	u32 far_from;	/* how far its memory is from the CPU where it waits; 0: not known */
-	u32 far_to;	/* and from the one that pulls */
+	u32 far_src;	/* how far its memory is from the CPU where it waits; 0: not known */
+	u32 far_dst;	/* and from the one that pulls */
 };
 
 /* Whether a comes before b. vruntimes wrap: all that counts is which way is shorter. */
-POLICY bool vruntime_before(u64 a, u64 b)
+POLICY bool is_vruntime_before(u64 a, u64 b)
 {
 	return (a - b) >> 63;
 }
@@ -85,7 +85,7 @@ POLICY u64 min_u64(u64 a, u64 b)
  */
 #define HALF_LIFE_SHIFT 25	/* 2^25 ns = 33.6 ms */
 
-POLICY u32 decayed_share(u32 value, u64 ns, bool busy)
+POLICY u32 decay_share(u32 value, u64 ns, bool busy)
 {
 	u64 halvings = ns >> HALF_LIFE_SHIFT;
 	u64 part = ns & ((1ULL << HALF_LIFE_SHIFT) - 1);
@@ -97,7 +97,7 @@ POLICY u32 decayed_share(u32 value, u64 ns, bool busy)
 	return (u32)(busy ? full - away : away);
 }
 
-/* The share that decayed_share() keeps, in 0..=FULL. */
+/* The share that decay_share() keeps, in 0..=FULL. */
 POLICY u32 share_of(u32 value)
 {
 	return value >> 10;

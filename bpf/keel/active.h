@@ -9,7 +9,7 @@
 #define EVENKEEL_KEEL_ACTIVE_H
 
 /* The CPU that who runs on `own` is best off on, from the smallest domain up. */
-KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own)
+KEEL_PART u32 find_active_target(struct task_struct *p __arg_trusted, u32 own)
 {
 	struct balance_params params = balance_params();
 	struct task_state *t = task_state(p);
@@ -18,8 +18,8 @@ KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own)
 
 	if (!t || !view_cpu(own, &best))
 		return own;
-	memory = memory_of(p, t);
-	best.far = far_of(memory, own);
+	memory = memory_node_of(p, t);
+	best.far = distance_of(memory, own);
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
 		u32 first = range_at(domain.first_range).first;
@@ -30,9 +30,9 @@ KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own)
 			u32 cpu = cpu_at(position);
 			struct cpu_view view;
 
-			if (is_closed(t, cpu) || !view_place(p, memory, cpu, &view))
+			if (is_closed(t, cpu) || !view_allowed_cpu(p, memory, cpu, &view))
 				continue;
-			if (balance_active(&params, &best, &view))
+			if (balance_is_better_for_running(&params, &best, &view))
 				best = view;
 		}
 		if (best.cpu != own)
@@ -45,7 +45,7 @@ KEEL_PART u32 active_target(struct task_struct *p __arg_trusted, u32 own)
  * Whether who has another CPU could come here in exchange: a thread of this program, which has been
  * there for long enough. One of p's own program, `mine`, may use as many CPUs, one of another may use all.
  */
-static __always_inline bool may_change(struct task_struct *p, struct cpu_state *other, u64 space, u64 mine,
+static __always_inline bool may_exchange(struct task_struct *p, struct cpu_state *other, u64 space, u64 mine,
 				       u64 now)
 {
 	u64 cpus = READ_ONCE(other->running_cpus);
@@ -58,12 +58,12 @@ static __always_inline bool may_change(struct task_struct *p, struct cpu_state *
  * The CPU with which who runs on `own` is to change places: where somebody has been for the longest
  * time, from the smallest domain up.
  */
-KEEL_PART u32 turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
+KEEL_PART u32 find_turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 {
 	struct balance_params params = balance_params();
 	struct task_state *t = task_state(p);
 	struct cpu_view here, view;
-	u32 level, position, to = own;
+	u32 level, position, best_cpu = own;
 	u64 mine = space_of(p);
 
 	if (!t || !view_cpu(own, &here))
@@ -76,36 +76,36 @@ KEEL_PART u32 turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 			continue;
 		bpf_for(position, first, first + domain.cpus) {
 			u32 cpu = cpu_at(position);
-			struct cpu_state *other = cpu_state(cpu), *best = cpu_state(to);
+			struct cpu_state *other = cpu_state(cpu), *best = cpu_state(best_cpu);
 			u64 theirs, least;
 
 			if (!other || !best || (is_closed(t, cpu) | !may_run_on(p, cpu)) ||
-			    !may_change(p, other, mine, mine, now) || !view_cpu(cpu, &view) ||
-			    !balance_change(&params, &here, &view))
+			    !may_exchange(p, other, mine, mine, now) || !view_cpu(cpu, &view) ||
+			    !balance_should_take_turns(&params, &here, &view))
 				continue;
 			theirs = READ_ONCE(other->turn_until_ns);
 			least = READ_ONCE(best->turn_until_ns);
-			if (to == own || theirs < least)
-				to = cpu;
+			if (best_cpu == own || theirs < least)
+				best_cpu = cpu;
 		}
-		if (to != own)
+		if (best_cpu != own)
 			break;
 	}
-	return to;
+	return best_cpu;
 }
 
 /* How many threads of the program that runs on `whose` run on CPUs that are faster than `own`. */
-KEEL_PART u32 count_on_faster(u32 whose, u32 own)
+KEEL_PART u32 count_program_on_faster(u32 program_cpu, u32 own)
 {
 	struct balance_params params = balance_params();
-	struct cpu_state *its = cpu_state(whose);
+	struct cpu_state *program_state = cpu_state(program_cpu);
 	struct cpu_view here, view;
 	u32 position, found = 0;
 	u64 space;
 
-	if (!its || !view_cpu(own, &here))
+	if (!program_state || !view_cpu(own, &here))
 		return 0;
-	space = READ_ONCE(its->running_space);
+	space = READ_ONCE(program_state->running_space);
 	bpf_for(position, 0, settings.online) {
 		u32 cpu = cpu_at(position);
 		struct cpu_state *c = cpu_state(cpu);
@@ -121,7 +121,7 @@ KEEL_PART u32 count_on_faster(u32 whose, u32 own)
  * The CPU with whose program that of who runs on `own` is to change places, so that each has more
  * similar CPUs; one program is looked at a time, and the next one the next time.
  */
-KEEL_PART u32 gather_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
+KEEL_PART u32 find_gather_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 {
 	struct balance_params params = balance_params();
 	struct cpu_state *c = cpu_state(own);
@@ -132,7 +132,7 @@ KEEL_PART u32 gather_target(struct task_struct *p __arg_trusted, u32 own, u64 no
 
 	if (!c || !t || is_shielded(own) || !view_cpu(own, &here))
 		return own;
-	ours = count_on_faster(own, own);
+	ours = count_program_on_faster(own, own);
 	bpf_for(step, 0, settings.online) {
 		u32 position = (c->gather_from + step) % settings.online, cpu = cpu_at(position);
 		struct cpu_state *other = cpu_state(cpu);
@@ -143,27 +143,27 @@ KEEL_PART u32 gather_target(struct task_struct *p __arg_trusted, u32 own, u64 no
 		space = READ_ONCE(other->running_space);
 		if (space == mine || (is_closed(t, cpu) | !may_run_on(p, cpu)) ||
 		    READ_ONCE(other->running_weight) > t->weight ||
-		    !may_change(p, other, space, mine, now) || !view_cpu(cpu, &view) ||
+		    !may_exchange(p, other, space, mine, now) || !view_cpu(cpu, &view) ||
 		    !balance_is_faster(&params, &view, &here))
 			continue;
 		c->gather_from = position + 1;
-		theirs = count_on_faster(cpu, own);
-		return balance_gather(&params, &here, &view, ours, theirs, mine < space) ? cpu : own;
+		theirs = count_program_on_faster(cpu, own);
+		return balance_should_gather(&params, &here, &view, ours, theirs, mine < space) ? cpu : own;
 	}
 	return own;
 }
 
 /* Has who runs here leave if it is alone and better off elsewhere. */
-static __always_inline void look_for_better(struct task_struct *p, struct task_state *t, u32 own,
+static __always_inline void check_active_migration(struct task_struct *p, struct task_state *t, u32 own,
 					    struct cpu_state *c, u64 now)
 {
 	u32 cpu;
 
-	if (!(settings.parts & PART_ACTIVE) || !faster_than(own) || now < c->active_at_ns ||
-	    is_anybody_waiting_on(c, 1) || !is_any(&idle_cpus))
+	if (!(settings.parts & PART_ACTIVE) || !count_faster(own) || now < c->active_at_ns ||
+	    has_waiters(c, 1) || !has_any_bit(&idle_cpus))
 		return;
 	c->active_at_ns = now + ACTIVE_INTERVAL_NS;
-	cpu = active_target(p, own);
+	cpu = find_active_target(p, own);
 	if (cpu == own || !may_move(own, p, MOVE_ACTIVE, now))
 		return;
 	c->leave_to = cpu + 1;
@@ -171,22 +171,22 @@ static __always_inline void look_for_better(struct task_struct *p, struct task_s
 }
 
 /* Has who runs here change places if it is alone, and somebody's turn has come, or belongs elsewhere. */
-static __always_inline void look_for_exchange(struct task_struct *p, struct task_state *t, u32 own,
+static __always_inline void check_exchange(struct task_struct *p, struct task_state *t, u32 own,
 					      struct cpu_state *c, u64 now)
 {
 	struct cpu_state *other;
 	u32 cpu = own;
 
 	if (!(settings.parts & PARTS_CHANGE) || now < c->turn_until_ns || now < c->turn_at_ns ||
-	    c->leave_to || is_anybody_waiting_on(c, 1))
+	    c->leave_to || has_waiters(c, 1))
 		return;
 	c->turn_at_ns = now + ACTIVE_INTERVAL_NS / 2;
 	if (settings.parts & PART_TURNS)
-		cpu = turn_target(p, own, now);
-	if (settings.parts & PART_SIMILAR && cpu == own && space_of(p) && faster_than(own))
-		cpu = gather_target(p, own, now);
+		cpu = find_turn_target(p, own, now);
+	if (settings.parts & PART_SIMILAR && cpu == own && space_of(p) && count_faster(own))
+		cpu = find_gather_target(p, own, now);
 	other = cpu_state(cpu);
-	if (cpu == own || !other || !would_open(own, p, MOVE_ACTIVE, now))
+	if (cpu == own || !other || !may_move_uncounted(own, p, MOVE_ACTIVE, now))
 		return;
 	c->change_space = READ_ONCE(other->running_space);
 	c->change_with = cpu + 1;
@@ -194,19 +194,19 @@ static __always_inline void look_for_exchange(struct task_struct *p, struct task
 }
 
 /* Whether who ran is let go; then nobody keeps it here, and it is enqueued. */
-static __always_inline bool lets_go(struct task_struct *p, struct task_state *t,
+static __always_inline bool should_migrate(struct task_struct *p, struct task_state *t,
 				    struct cpu_state *c)
 {
-	u64 to = c->leave_to;
+	u64 dst = c->leave_to;
 
-	if (!(settings.parts & PART_ACTIVE) || !to)
+	if (!(settings.parts & PART_ACTIVE) || !dst)
 		return false;
 	c->leave_to = 0;
 	/* Since the tick anything may have changed: mask, shield, whoever is there. */
-	if (is_anybody_waiting_on(c, 1) || !may_run_on(p, to - 1) || is_closed(t, to - 1) ||
-	    !scx_bpf_test_and_clear_cpu_idle(to - 1))
+	if (has_waiters(c, 1) || !may_run_on(p, dst - 1) || is_closed(t, dst - 1) ||
+	    !scx_bpf_test_and_clear_cpu_idle(dst - 1))
 		return false;
-	t->leaves_to = to;
+	t->leaves_to = dst;
 	return true;
 }
 
@@ -214,7 +214,7 @@ static __always_inline bool lets_go(struct task_struct *p, struct task_state *t,
  * Whether who ran here changes places with somebody else, as the tick found; both stay for a while then. A
  * part of its own: what it needs of the stack, `dispatch` need not keep.
  */
-KEEL_PART bool gives_place(struct task_struct *p __arg_trusted, u32 own, u64 now)
+KEEL_PART bool should_exchange(struct task_struct *p __arg_trusted, u32 own, u64 now)
 {
 	struct balance_params params = balance_params();
 	struct cpu_state *c = cpu_state(own), *other;
@@ -226,20 +226,20 @@ KEEL_PART bool gives_place(struct task_struct *p __arg_trusted, u32 own, u64 now
 	with = c->change_with;
 	c->change_with = 0;
 	other = cpu_state(with - 1);
-	if (!other || is_anybody_waiting_on(c, 1) || READ_ONCE(other->runnable) != 1 ||
+	if (!other || has_waiters(c, 1) || READ_ONCE(other->runnable) != 1 ||
 	    !may_run_on(p, with - 1) || is_closed(t, with - 1) ||
-	    !may_change(p, other, c->change_space, space_of(p), now) || !may_move(own, p, MOVE_ACTIVE, now))
+	    !may_exchange(p, other, c->change_space, space_of(p), now) || !may_move(own, p, MOVE_ACTIVE, now))
 		return false;
-	c->turn_until_ns = now + balance_turn_ns(&params, unlike(own), settings.online);
+	c->turn_until_ns = now + balance_turn_ns(&params, count_unlike(own), settings.online);
 	WRITE_ONCE(other->turn_until_ns,
-		   now + balance_turn_ns(&params, unlike(with - 1), settings.online));
+		   now + balance_turn_ns(&params, count_unlike(with - 1), settings.online));
 	t->leaves_to = with;
 	t->is_turn = 1;
 	return true;
 }
 
 /* Who comes in turn is not behind who is there: that one has run since the clock was set. */
-static __always_inline void place_first(struct task_state *t, u32 cpu)
+static __always_inline void place_at_clock(struct task_state *t, u32 cpu)
 {
 	struct cpu_state *c = cpu_state(cpu);
 	u64 clock;
@@ -247,12 +247,12 @@ static __always_inline void place_first(struct task_state *t, u32 cpu)
 	if (!c)
 		return;
 	clock = READ_ONCE(c->clock);
-	if (vruntime_before(clock, t->vruntime))
+	if (is_vruntime_before(clock, t->vruntime))
 		t->vruntime = clock;
 }
 
 /* It goes before who is there, and that one comes here. */
-static __always_inline void take_turn(u32 own, u32 cpu)
+static __always_inline void kick_exchange_partner(u32 own, u32 cpu)
 {
 	struct cpu_state *other = cpu_state(cpu);
 

@@ -8,14 +8,14 @@
 #define EVENKEEL_KEEL_EVICT_H
 
 /* The CPU for a task that the shield keeps off `own`: an idle one near it, or the least loaded. */
-static __always_inline u32 place_off(struct task_struct *p, struct task_state *t, u32 own)
+static __always_inline u32 place_off_shield(struct task_struct *p, struct task_state *t, u32 own)
 {
-	u32 idle = open_cpu(p, own, true), open;
+	u32 idle = find_open_cpu(p, own, true), open;
 
 	count(COUNT_SHIELD);
 	if (idle != NO_CPU)
 		return idle;
-	open = open_cpu(p, own, false);
+	open = find_open_cpu(p, own, false);
 	return open == NO_CPU ? own : place_new(p, t, open);
 }
 
@@ -23,7 +23,7 @@ static __always_inline u32 place_off(struct task_struct *p, struct task_state *t
  * Those in this CPU's queue whom the shield keeps off it go to an idle CPU or else to the nearest;
  * balancing does the rest. (Looking for the least loaded one takes more stack than there is here.)
  */
-KEEL_PART int send_off(u32 own)
+KEEL_PART int evict_waiters(u32 own)
 {
 	u64 budget = READ_ONCE(tunables.scan_limit);
 	struct task_struct *p;
@@ -38,14 +38,14 @@ KEEL_PART int send_off(u32 own)
 		t = task_state(p);
 		if (!t)
 			continue;
-		note_barred(p, t);
+		refresh_barred(p, t);
 		if (!is_closed(t, own))
 			continue;
-		idle = open_cpu(p, own, true);
-		cpu = idle == NO_CPU ? open_cpu(p, own, false) : idle;
+		idle = find_open_cpu(p, own, true);
+		cpu = idle == NO_CPU ? find_open_cpu(p, own, false) : idle;
 		if (cpu == NO_CPU)
 			continue;
-		if (!hand_over(THIS_ITERATOR, p, t, own, cpu)) {
+		if (!move_waiter(THIS_ITERATOR, p, t, own, cpu)) {
 			/* Claimed and not wanted: it must look itself, or it would be forgotten as idle. */
 			if (idle != NO_CPU)
 				scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
@@ -59,11 +59,11 @@ KEEL_PART int send_off(u32 own)
 }
 
 /* At the tick: who runs on a shielded CPU ends its slice if it is to leave. */
-static __always_inline void end_lodging(struct task_struct *p, struct task_state *t, u32 own)
+static __always_inline void evict_running(struct task_struct *p, struct task_state *t, u32 own)
 {
 	if (!is_shielded(own))
 		return;
-	note_barred(p, t);
+	refresh_barred(p, t);
 	if (t->barred)
 		set_slice(p, 0);
 }

@@ -4,7 +4,7 @@
  * from the master's, and gives another task for it that weighs as much: so neither has more to do than
  * before. Else it could follow only where a program's threads happen to wait on both, and nobody cares
  * for that: who balances counts tasks. What each of the two is behind the others it is behind those where
- * it comes to, but no more than any of them, so that nobody gains or loses by it (order_exchange()).
+ * it comes to, but no more than any of them, so that nobody gains or loses by it (order_place_exchanged()).
  */
 #ifndef EVENKEEL_KEEL_FETCH_H
 #define EVENKEEL_KEEL_FETCH_H
@@ -16,38 +16,38 @@
  * Where in the queue of `to` a task of that of `from` goes, if one of these siblings is exchanged. Of those
  * that are there nobody is further ahead of the clock than what a sibling may be, and a slice.
  */
-static __always_inline u64 exchanged(const struct known_space *wanted, struct cpu_state *from,
-				     struct cpu_state *to, u64 vruntime, u64 weight)
+static __always_inline u64 place_exchanged(const struct known_space *wanted, struct cpu_state *src,
+				     struct cpu_state *dst, u64 vruntime, u64 weight)
 {
-	u64 ahead = order_bonus(&wanted->aggregation, READ_ONCE(to->quantum), 0);
-	/* One after the other, as in place_between(). */
-	u64 left = READ_ONCE(from->mean), reached = READ_ONCE(to->mean), clock = READ_ONCE(to->clock);
+	u64 ahead = order_calc_bonus(&wanted->aggregation, READ_ONCE(dst->quantum), 0);
+	/* One after the other, as in convert_vruntime(). */
+	u64 src_mean = READ_ONCE(src->mean), dst_mean = READ_ONCE(dst->mean), dst_clock = READ_ONCE(dst->clock);
 
-	return order_exchange(vruntime, left, reached, clock,
+	return order_place_exchanged(vruntime, src_mean, dst_mean, dst_clock,
 			      order_charge(ahead, READ_ONCE(tunables.slice_ns), weight));
 }
 
 /* The master whose siblings the slave `own` may fetch; itself: none. */
-static __always_inline u32 master_of(u32 own)
+static __always_inline u32 find_master(u32 own)
 {
 	bool is_master;
-	struct published *at = published_at(own, &is_master);
+	struct published *at = find_publication(own, &is_master);
 	u32 master = at ? READ_ONCE(at->master) : own;
 
 	/* Roles may have changed, and whoever were given would wait for a real-time task there. */
-	return is_slave_of(own, master) && !is_taken(master) ? master : own;
+	return is_slave_of(own, master) && !is_cpu_taken(master) ? master : own;
 }
 
 /* What is known of the space that the master of `own` aggregates. */
-static __always_inline struct known_space *followed_by(u32 own, struct cpu_state *c)
+static __always_inline struct known_space *get_followed_known(u32 own, struct cpu_state *c)
 {
-	u64 follow = published_to(own);
+	u64 follow = get_followed_space(own);
 
-	return known_space(c, follow == c->running_space ? KNOWN_RUNNING : KNOWN_PUBLISHED, follow);
+	return get_known_space(c, follow == c->running_space ? KNOWN_RUNNING : KNOWN_PUBLISHED, follow);
 }
 
 /* Whether a task still is a sibling that waits for the master, and may come. */
-static __always_inline bool may_come(const struct known_space *wanted, struct task_struct *p,
+static __always_inline bool may_fetch(const struct known_space *wanted, struct task_struct *p,
 				     struct task_state *t, u32 own, u32 master)
 {
 	return space_of(p) == wanted->space && READ_ONCE(t->listed_on) == master + 1 &&
@@ -55,7 +55,7 @@ static __always_inline bool may_come(const struct known_space *wanted, struct ta
 }
 
 /* What the sibling of this number weighs; 0: it does not wait for the master any more, or may not come. */
-KEEL_PART u64 weight_of_company(const struct known_space *wanted, u32 own, u32 master, u32 pid)
+KEEL_PART u64 weigh_fetch_candidate(const struct known_space *wanted, u32 own, u32 master, u32 pid)
 {
 	struct task_struct *p = bpf_task_from_pid(pid);
 	struct task_state *t;
@@ -64,7 +64,7 @@ KEEL_PART u64 weight_of_company(const struct known_space *wanted, u32 own, u32 m
 	if (!p)
 		return 0;
 	t = task_state(p);
-	if (t && wanted && may_come(wanted, p, t, own, master))
+	if (t && wanted && may_fetch(wanted, p, t, own, master))
 		weight = READ_ONCE(t->weight);
 	bpf_task_release(p);
 	return weight;
@@ -74,48 +74,48 @@ KEEL_PART u64 weight_of_company(const struct known_space *wanted, u32 own, u32 m
  * The sibling that would run next on a slave if it were fetched, before whom is at `before`; 0: nobody. What
  * it weighs stands with the slave then.
  */
-KEEL_PART u32 find_company(u32 own, u64 before)
+KEEL_PART u32 find_fetch_candidate(u32 own, u64 before)
 {
-	u32 master = master_of(own), looked;
-	struct cpu_state *from = cpu_state(master), *to = cpu_state(own);
+	u32 master = find_master(own), looked;
+	struct cpu_state *master_state = cpu_state(master), *slave_state = cpu_state(own);
 	struct order_candidate comes = { .exists = true };
 	struct keel_row *there, *here;
 	struct known_space *wanted;
 	struct row_entry entry;
 
-	if (!from || !to || master == own)
+	if (!master_state || !slave_state || master == own)
 		return 0;
-	wanted = followed_by(own, to);
-	comes.bonus = bonus_on(to, wanted);
+	wanted = get_followed_known(own, slave_state);
+	comes.bonus = get_bonus(slave_state, wanted);
 	if (!comes.bonus)
 		return 0;
-	there = row_of(master, wanted->key);
-	here = row_of(own, wanted->key);
+	there = find_row(master, wanted->key);
+	here = find_row(own, wanted->key);
 	/* Whom the index has no room for would not be found here, and come for nothing. */
 	if (!there || !here ||
 	    READ_ONCE(here->row.count) >= min_u64(READ_ONCE(tunables.sibling_window), ROW_PLACES))
 		return 0;
-	entry = row_best(&there->row, tag_of(wanted->key), &looked);
+	entry = row_find_first(&there->row, tag_of(wanted->key), &looked);
 	count_search(looked);
 	if (!entry.pid)
 		return 0;
-	to->fetch_weight = weight_of_company(wanted, own, master, entry.pid);
-	if (!to->fetch_weight)
+	slave_state->fetch_weight = weigh_fetch_candidate(wanted, own, master, entry.pid);
+	if (!slave_state->fetch_weight)
 		return 0;
-	comes.vruntime = exchanged(wanted, from, to, entry.vruntime, to->fetch_weight);
-	return order_beats(&comes, before) ? entry.pid : 0;
+	comes.vruntime = place_exchanged(wanted, master_state, slave_state, entry.vruntime, slave_state->fetch_weight);
+	return order_is_preferred(&comes, before) ? entry.pid : 0;
 }
 
 /* Moves this sibling from the master's queue to that of `own`. */
-KEEL_PART bool bring_sibling(const struct known_space *wanted, u32 own, u32 master, u32 pid)
+KEEL_PART bool move_sibling(const struct known_space *wanted, u32 own, u32 master, u32 pid)
 {
-	struct cpu_state *from = cpu_state(master), *to = cpu_state(own);
+	struct cpu_state *master_state = cpu_state(master), *slave_state = cpu_state(own);
 	struct bpf_iter_scx_dsq queue;
 	struct task_struct *p;
 	struct task_state *t;
 	bool moved = false;
 
-	if (!wanted || !from || !to)
+	if (!wanted || !master_state || !slave_state)
 		return 0;
 	p = bpf_task_from_pid(pid);
 	if (!p)
@@ -123,10 +123,10 @@ KEEL_PART bool bring_sibling(const struct known_space *wanted, u32 own, u32 mast
 	t = task_state(p);
 	bpf_iter_scx_dsq_new(&queue, master, 0);
 	/* Another task may have its number by now, and another slave may have taken it. */
-	if (t && may_come(wanted, p, t, own, master) &&
+	if (t && may_fetch(wanted, p, t, own, master) &&
 	    may_move(master, p, MOVE_AGGREGATE, scx_bpf_now()))
-		moved = hand_over_at(&queue, p, t, master, own,
-				     exchanged(wanted, from, to, t->vruntime, t->weight));
+		moved = move_waiter_at(&queue, p, t, master, own,
+				     place_exchanged(wanted, master_state, slave_state, t->vruntime, t->weight));
 	bpf_iter_scx_dsq_destroy(&queue);
 	bpf_task_release(p);
 	return moved;
@@ -135,28 +135,28 @@ KEEL_PART bool bring_sibling(const struct known_space *wanted, u32 own, u32 mast
 /* Fetches this sibling from the master's queue, and gives for it the first who may go and weighs as much. */
 KEEL_PART int fetch_sibling(u32 own, u32 pid)
 {
-	u32 master = master_of(own), offered = MAX_OFFERED;
-	struct cpu_state *from = cpu_state(own), *to = cpu_state(master);
+	u32 master = find_master(own), offered = MAX_OFFERED;
+	struct cpu_state *slave_state = cpu_state(own), *master_state = cpu_state(master);
 	struct known_space *wanted;
 	struct task_struct *p;
 
-	if (!from || !to || master == own)
+	if (!slave_state || !master_state || master == own)
 		return 0;
-	wanted = followed_by(own, from);
+	wanted = get_followed_known(own, slave_state);
 	bpf_for_each(scx_dsq, p, own, 0) {
 		struct task_state *t = task_state(p);
 		u64 now = scx_bpf_now();
 
 		if (!offered--)
 			break;
-		if (!t || space_of(p) == wanted->space || !order_alike(t->weight, from->fetch_weight) ||
+		if (!t || space_of(p) == wanted->space || !order_is_similar_weight(t->weight, slave_state->fetch_weight) ||
 		    !may_run_on(p, master) || is_closed(t, master) ||
-		    !would_open(own, p, MOVE_AGGREGATE, now))
+		    !may_move_uncounted(own, p, MOVE_AGGREGATE, now))
 			continue;
-		if (bring_sibling(wanted, own, master, pid) &&
+		if (move_sibling(wanted, own, master, pid) &&
 		    may_move(own, p, MOVE_AGGREGATE, now) &&
-		    hand_over_at(THIS_ITERATOR, p, t, own, master,
-				 exchanged(wanted, from, to, t->vruntime, t->weight))) {
+		    move_waiter_at(THIS_ITERATOR, p, t, own, master,
+				 place_exchanged(wanted, slave_state, master_state, t->vruntime, t->weight))) {
 			set_bit(&waiting_cpus, master);
 			scx_bpf_kick_cpu(master, SCX_KICK_IDLE);
 		}

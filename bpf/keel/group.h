@@ -50,7 +50,7 @@ static __always_inline struct group_state *group_state(u32 slot)
 	return bpf_map_lookup_elem(&groups, &slot);
 }
 
-static __always_inline u32 slot_of(struct cgroup *cgrp)
+static __always_inline u32 find_slot(struct cgroup *cgrp)
 {
 	u64 id = cgrp->kn->id;
 	u32 *slot;
@@ -68,7 +68,7 @@ static __always_inline u64 scaled_weight(u64 weight)
 }
 
 /* What a task of this weight weighs in its groups' shares. */
-KEEL_PART u64 weight_in_groups(u64 weight, u32 slot)
+KEEL_PART u64 weigh_in_groups(u64 weight, u32 slot)
 {
 	int depth;
 
@@ -90,14 +90,14 @@ static __always_inline void refresh_weight(struct task_struct *p, struct task_st
 {
 	u64 weight = scaled_weight(p->scx.weight);
 
-	t->weight = t->group == ROOT_GROUP ? weight : weight_in_groups(weight, t->group);
+	t->weight = t->group == ROOT_GROUP ? weight : weigh_in_groups(weight, t->group);
 }
 
 /*
  * A group adds its weight to its parent while anything is active in it, and so on upwards. Whoever changes
  * that says so, several at the same time perhaps: the one who says it last looks again.
  */
-KEEL_PART int show_group(u32 slot)
+KEEL_PART int propagate_group_weight(u32 slot)
 {
 	int step;
 
@@ -121,7 +121,7 @@ KEEL_PART int show_group(u32 slot)
 }
 
 /* A task that becomes runnable adds to its group. */
-static __always_inline void group_count(struct task_struct *p, struct task_state *t)
+static __always_inline void count_in_group(struct task_struct *p, struct task_state *t)
 {
 	struct group_state *g;
 
@@ -133,10 +133,10 @@ static __always_inline void group_count(struct task_struct *p, struct task_state
 		return;
 	t->grouped_weight = scaled_weight(p->scx.weight);
 	if (!__sync_fetch_and_add(&g->active, t->grouped_weight))
-		show_group(t->group);
+		propagate_group_weight(t->group);
 }
 
-static __always_inline void group_uncount(struct task_state *t)
+static __always_inline void uncount_in_group(struct task_state *t)
 {
 	struct group_state *g;
 
@@ -146,12 +146,12 @@ static __always_inline void group_uncount(struct task_state *t)
 	if (!g)
 		return;
 	if (__sync_fetch_and_sub(&g->active, t->grouped_weight) == t->grouped_weight)
-		show_group(t->group);
+		propagate_group_weight(t->group);
 	t->grouped_weight = 0;
 }
 
 /* A free slot, now taken; ROOT_GROUP if there is none. */
-KEEL_PART u32 take_slot(void)
+KEEL_PART u32 claim_slot(void)
 {
 	u32 slot;
 
@@ -168,7 +168,7 @@ KEEL_PART u32 take_slot(void)
 #define MAX_QUOTA_US (1ULL << 44)
 
 /* cpu.max is not enforced: it is counted, so that whoever watches can warn of it. */
-static __always_inline void note_quota(u64 quota_us)
+static __always_inline void count_unenforced_quota(u64 quota_us)
 {
 	if (quota_us < MAX_QUOTA_US)
 		count(COUNT_UNLIMITED);
@@ -183,13 +183,13 @@ s32 KEEL_OPS_S(keel_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_arg
 
 	if (!cgrp->level)
 		return 0;
-	note_quota(args->bw_quota_us);
+	count_unenforced_quota(args->bw_quota_us);
 	above = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
 	if (!above)
 		return 0;
-	parent = slot_of(above);
+	parent = find_slot(above);
 	bpf_cgroup_release(above);
-	slot = take_slot();
+	slot = claim_slot();
 	g = group_state(slot);
 	if (slot == ROOT_GROUP || !g) {
 		/* No slot left: it counts as its parent. */
@@ -210,7 +210,7 @@ void KEEL_OPS(keel_cgroup_exit, struct cgroup *cgrp)
 {
 	u64 id = cgrp->kn->id;
 	struct group_state *g;
-	u32 slot = slot_of(cgrp);
+	u32 slot = find_slot(cgrp);
 
 	bpf_map_delete_elem(&group_slots, &id);
 	g = group_state(slot);
@@ -220,29 +220,29 @@ void KEEL_OPS(keel_cgroup_exit, struct cgroup *cgrp)
 }
 
 /* The task is not queued anywhere meanwhile, so that it is not counted. */
-void KEEL_OPS(keel_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
+void KEEL_OPS(keel_cgroup_move, struct task_struct *p, struct cgroup *src, struct cgroup *dst)
 {
 	struct task_state *t = task_state(p);
 
 	if (t)
-		t->group = slot_of(to);
+		t->group = find_slot(dst);
 }
 
 void KEEL_OPS(keel_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 {
-	u32 slot = slot_of(cgrp);
+	u32 slot = find_slot(cgrp);
 	struct group_state *g = group_state(slot);
 
 	if (slot == ROOT_GROUP || !g || g->id != cgrp->kn->id)
 		return;
 	WRITE_ONCE(g->weight, scaled_weight(weight));
-	show_group(slot);
+	propagate_group_weight(slot);
 }
 
 void KEEL_OPS(keel_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us,
 	      u64 burst_us)
 {
-	note_quota(quota_us);
+	count_unenforced_quota(quota_us);
 }
 
 #endif

@@ -5,7 +5,7 @@
  * wait there. Each CPU has rows; spaces that fall into one row share it.
  *
  * It only says where to look. Tasks come and go without a lock that it shares with the queues, so who
- * is found is looked at again before it gets the CPU (take_sibling()), and whoever is not found waits
+ * is found is looked at again before it gets the CPU (dispatch_sibling()), and whoever is not found waits
  * for its turn in the queue like everybody else.
  */
 #ifndef EVENKEEL_KEEL_INDEX_H
@@ -42,33 +42,33 @@ static __always_inline u32 tag_of(u64 key)
 	return key >> (ROW_SHIFT - 32);
 }
 
-static __always_inline struct keel_row *row_of(u32 cpu, u64 key)
+static __always_inline struct keel_row *find_row(u32 cpu, u64 key)
 {
 	u32 row = cpu * CPU_ROWS + (key >> ROW_SHIFT);
 
 	return bpf_map_lookup_elem(&sibling_rows, &row);
 }
 
-KEEL_PART int enter_row(u32 cpu, u64 key, u64 vruntime, u32 pid)
+KEEL_PART int insert_row_entry(u32 cpu, u64 key, u64 vruntime, u32 pid)
 {
 	struct row_entry task = { .vruntime = vruntime, .tag = tag_of(key), .pid = pid };
 	u32 room = min_u64(READ_ONCE(tunables.sibling_window), ROW_PLACES);
-	struct keel_row *row = row_of(cpu, key);
+	struct keel_row *row = find_row(cpu, key);
 	bool has_room;
 
 	if (!row)
 		return 0;
 	bpf_spin_lock(&row->lock);
-	has_room = row_add(&row->row, task, room);
+	has_room = row_insert(&row->row, task, room);
 	bpf_spin_unlock(&row->lock);
 	if (!has_room)
 		count(COUNT_WINDOW);
 	return 0;
 }
 
-KEEL_PART int leave_row(u32 cpu, u64 key, u32 pid)
+KEEL_PART int remove_row_entry(u32 cpu, u64 key, u32 pid)
 {
-	struct keel_row *row = row_of(cpu, key);
+	struct keel_row *row = find_row(cpu, key);
 
 	if (!row)
 		return 0;
@@ -79,7 +79,7 @@ KEEL_PART int leave_row(u32 cpu, u64 key, u32 pid)
 }
 
 /* The task does not wait any more. */
-static __always_inline void unlist(struct task_struct *p, struct task_state *t)
+static __always_inline void index_remove(struct task_struct *p, struct task_state *t)
 {
 	u32 on;
 
@@ -87,15 +87,15 @@ static __always_inline void unlist(struct task_struct *p, struct task_state *t)
 		return;
 	on = __sync_lock_test_and_set(&t->listed_on, 0);
 	if (on)
-		leave_row(on - 1, t->listed_as, p->pid);
+		remove_row_entry(on - 1, t->listed_as, p->pid);
 }
 
 /* It waits in the queue of this CPU. */
-static __always_inline void list(struct task_struct *p, struct task_state *t, u32 cpu)
+static __always_inline void index_insert(struct task_struct *p, struct task_state *t, u32 cpu)
 {
 	if (settings.order != ORDER_IAS)
 		return;
-	unlist(p, t);
+	index_remove(p, t);
 	/* By way of memory, because the verifier lets nobody calculate with a pointer. */
 	WRITE_ONCE(t->listed_as, space_of(p));
 	t->listed_as = sibling_key(READ_ONCE(t->listed_as), p->tgid);
@@ -103,24 +103,24 @@ static __always_inline void list(struct task_struct *p, struct task_state *t, u3
 		return;
 	WRITE_ONCE(t->listings, t->listings + 1);
 	__sync_lock_test_and_set(&t->listed_on, cpu + 1);
-	enter_row(cpu, t->listed_as, t->vruntime, p->pid);
+	insert_row_entry(cpu, t->listed_as, t->vruntime, p->pid);
 }
 
 /* It waits in the queue of another CPU now, unless somebody has taken it out of that meanwhile. */
-KEEL_PART int relist(struct task_state *t, u32 pid, u32 from, u32 to)
+KEEL_PART int index_move(struct task_state *t, u32 pid, u32 src_cpu, u32 dst_cpu)
 {
 	u32 listings;
 
 	if (!t)
 		return 0;
 	listings = READ_ONCE(t->listings);
-	if (__sync_val_compare_and_swap(&t->listed_on, from + 1, to + 1) != from + 1)
+	if (__sync_val_compare_and_swap(&t->listed_on, src_cpu + 1, dst_cpu + 1) != src_cpu + 1)
 		return 0;
-	leave_row(from, t->listed_as, pid);
-	enter_row(to, t->listed_as, t->vruntime, pid);
+	remove_row_entry(src_cpu, t->listed_as, pid);
+	insert_row_entry(dst_cpu, t->listed_as, t->vruntime, pid);
 	/* Who has taken it out of the queue since then did not find it in that row yet. */
-	if (READ_ONCE(t->listed_on) != to + 1 || READ_ONCE(t->listings) != listings)
-		leave_row(to, t->listed_as, pid);
+	if (READ_ONCE(t->listed_on) != dst_cpu + 1 || READ_ONCE(t->listings) != listings)
+		remove_row_entry(dst_cpu, t->listed_as, pid);
 	return 0;
 }
 

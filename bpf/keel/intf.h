@@ -229,13 +229,13 @@ struct cpu_state {
 	u64 running_space;	/* its address space, or that of who had one and ran last */
 	u64 quantum;		/* what that one was charged for it at a stretch, in ns of vruntime */
 	u64 preferred;		/* how often in a row siblings of that space were preferred */
-	u64 mean;		/* how far those on it have come on the average: order_mean() */
+	u64 mean;		/* how far those on it have come on the average: order_update_mean() */
 	u64 furthest;		/* and who has come furthest */
 	u64 is_ahead;		/* 1: who runs next is preferred to others that wait */
 	u64 taken_since_ns;	/* a higher class has the CPU since then; 0: none */
 	u64 yielder;		/* who of ours gives up the CPU for this once; 0: nobody */
 	u64 idles;		/* 1: nobody of ours runs, and nobody was found */
-	u64 busy_share;		/* decayed_share() as of busy_since_ns */
+	u64 busy_share;		/* decay_share() as of busy_since_ns */
 	u64 busy_since_ns;
 	u64 balance_at_ns[MAX_LEVELS];
 	u64 balance_due;	/* set by the tick, done in dispatch */

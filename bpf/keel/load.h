@@ -37,7 +37,7 @@ static __always_inline void uncount_task(struct task_state *t)
 	if (!on)
 		return;
 	sub_load(on - 1, t->counted_weight);
-	group_uncount(t);
+	uncount_in_group(t);
 }
 
 /* The task, runnable, adds to this CPU's load and to no other's. */
@@ -53,7 +53,7 @@ static __always_inline void count_task(struct task_struct *p, struct task_state 
 		if (on)
 			sub_load(on - 1, t->counted_weight);
 	} else {
-		group_count(p, t);
+		count_in_group(p, t);
 		refresh_weight(p, t);
 		t->counted_weight = t->weight;
 		__sync_lock_test_and_set(&t->counted_on, cpu + 1);
@@ -66,15 +66,15 @@ static __always_inline void count_task(struct task_struct *p, struct task_state 
  * its runqueue: it may have been dequeued since by who holds that, and then is
  * counted rightly already.
  */
-static __always_inline void recount_task(struct task_state *t, u32 from, u32 to)
+static __always_inline void recount_task(struct task_state *t, u32 src_cpu, u32 dst_cpu)
 {
-	struct cpu_state *c = cpu_state(to);
+	struct cpu_state *c = cpu_state(dst_cpu);
 	u64 weight;
 
-	if (!c || __sync_val_compare_and_swap(&t->counted_on, from + 1, to + 1) != from + 1)
+	if (!c || __sync_val_compare_and_swap(&t->counted_on, src_cpu + 1, dst_cpu + 1) != src_cpu + 1)
 		return;
 	weight = READ_ONCE(t->counted_weight);
-	sub_load(from, weight);
+	sub_load(src_cpu, weight);
 	add_load(c, weight);
 }
 
@@ -82,7 +82,7 @@ static __always_inline void recount_task(struct task_state *t, u32 from, u32 to)
  * A task that runs on this CPU adds to its load what it weighs now: its share of a cgroup's weight was
  * another one when it came, with others beside it or none.
  */
-static __always_inline void count_anew(struct task_state *t, u32 cpu, struct cpu_state *c)
+static __always_inline void recount_weight(struct task_state *t, u32 cpu, struct cpu_state *c)
 {
 	u64 counted = t->counted_weight;
 
@@ -100,7 +100,7 @@ static __always_inline void update_utilisation(struct cpu_state *c, u64 now, boo
 {
 	if (now <= c->busy_since_ns)
 		return;
-	c->busy_share = decayed_share(c->busy_share, now - c->busy_since_ns, busy);
+	c->busy_share = decay_share(c->busy_share, now - c->busy_since_ns, busy);
 	c->busy_since_ns = now;
 }
 
@@ -128,14 +128,14 @@ static __always_inline u32 utilisation_of(struct cpu_state *c, u64 now)
 	bool busy = !READ_ONCE(c->idles) || READ_ONCE(c->taken_since_ns);
 
 	/* The CPU may have written while we read: then no time has passed. */
-	return share_of(decayed_share(c->busy_share, now > since ? now - since : 0, busy));
+	return share_of(decay_share(c->busy_share, now > since ? now - since : 0, busy));
 }
 
 /*
  * The same for who decides by it all the time: of a CPU that is busy with tasks of ours, as of its last
  * tick or switch, which needs no looking at clocks and no arithmetic.
  */
-static __always_inline u32 utilisation_lately(struct cpu_state *c, u64 now)
+static __always_inline u32 utilisation_as_of_tick(struct cpu_state *c, u64 now)
 {
 	if (READ_ONCE(c->idles) || READ_ONCE(c->taken_since_ns))
 		return utilisation_of(c, now);
@@ -148,14 +148,14 @@ static __always_inline bool is_idle(struct cpu_state *c)
 }
 
 /* Whether a higher class has the CPU. */
-static __always_inline bool is_taken(u32 cpu)
+static __always_inline bool is_cpu_taken(u32 cpu)
 {
 	struct cpu_state *c = cpu_state(cpu);
 
 	return c && READ_ONCE(c->taken_since_ns);
 }
 
-static __always_inline bool is_gone(struct cpu_state *c)
+static __always_inline bool is_cpu_gone(struct cpu_state *c)
 {
 	u64 since = READ_ONCE(c->taken_since_ns), now;
 
@@ -194,9 +194,9 @@ KEEL_PART int sum_machine(struct machine_sum *sum, u64 now)
 
 		if (!c)
 			continue;
-		/* One after the other, as in place_between(). */
+		/* One after the other, as in convert_vruntime(). */
 		idle = is_idle(c);
-		gate_cpu_step(&params, &sum->mean, utilisation_of(c, now), idle);
+		gate_add_cpu(&params, &sum->mean, utilisation_of(c, now), idle);
 		sum->tasks += READ_ONCE(c->runnable);
 	}
 	return 0;
@@ -212,7 +212,7 @@ KEEL_PART int refresh_machine(void)
 	    __sync_val_compare_and_swap(&machine.at_ns, at, now) != at)
 		return 0;
 	sum_machine(&sum, now);
-	WRITE_ONCE(machine.utilisation, gate_mean(&sum.mean));
+	WRITE_ONCE(machine.utilisation, gate_calc_mean(&sum.mean));
 	WRITE_ONCE(machine.tasks, sum.tasks);
 	return 0;
 }
@@ -225,7 +225,7 @@ static __always_inline void refresh_mean(void)
 	if (settings.gate == GATE_ALWAYS)
 		return;
 	params = gate_params();
-	if (gate_wants_mean(&params))
+	if (gate_is_by_mean(&params))
 		refresh_machine();
 }
 
@@ -235,21 +235,21 @@ static __always_inline u32 capability_of(u32 cpu)
 }
 
 /* How many CPUs can do more. */
-static __always_inline u32 faster_than(u32 cpu)
+static __always_inline u32 count_faster(u32 cpu)
 {
 	return READ_ONCE(capabilities.cpu[BOUNDED(cpu, MAX_CPUS)].faster);
 }
 
 /* How many can do more; of the fastest ones, how many can do less. */
-static __always_inline u32 unlike(u32 cpu)
+static __always_inline u32 count_unlike(u32 cpu)
 {
-	u32 faster = faster_than(cpu);
+	u32 faster = count_faster(cpu);
 
 	return faster ? faster : READ_ONCE(capabilities.cpu[BOUNDED(cpu, MAX_CPUS)].slower);
 }
 
 /* What a policy sees of a CPU that no higher class has, as the one that executes this. */
-static __always_inline void view_own(u32 cpu, struct cpu_state *c, struct cpu_view *view)
+static __always_inline void view_cpu_state(u32 cpu, struct cpu_state *c, struct cpu_view *view)
 {
 	view->cpu = cpu;
 	view->load = READ_ONCE(c->load);
@@ -269,8 +269,8 @@ static __always_inline bool view_cpu(u32 cpu, struct cpu_view *view)
 
 	if (!c)
 		return false;
-	view_own(cpu, c, view);
-	if (is_gone(c))
+	view_cpu_state(cpu, c, view);
+	if (is_cpu_gone(c))
 		view->load = TAKEN_LOAD;
 	return true;
 }
@@ -279,7 +279,7 @@ static __always_inline bool view_cpu(u32 cpu, struct cpu_view *view)
  * Whether somebody waits in the CPU's queue, or is about to: `runs` of its tasks (0 or 1) do not.
  * Cheaper than the queue's length, which the kernel looks up by the queue's number.
  */
-static __always_inline bool is_anybody_waiting_on(struct cpu_state *c, u32 runs)
+static __always_inline bool has_waiters(struct cpu_state *c, u32 runs)
 {
 	return READ_ONCE(c->runnable) > runs;
 }
@@ -287,11 +287,11 @@ static __always_inline bool is_anybody_waiting_on(struct cpu_state *c, u32 runs)
 /* Called by the CPU that owns the queue, so that only it clears the hint. */
 static __always_inline void note_served(u32 cpu, struct cpu_state *c, u32 runs)
 {
-	if (!has_bit(&waiting_cpus, cpu) || is_anybody_waiting_on(c, runs))
+	if (!has_bit(&waiting_cpus, cpu) || has_waiters(c, runs))
 		return;
 	clear_bit(&waiting_cpus, cpu);
 	/* Somebody may have come in between, and seen the hint still set. */
-	if (is_anybody_waiting_on(c, runs))
+	if (has_waiters(c, runs))
 		set_bit(&waiting_cpus, cpu);
 }
 

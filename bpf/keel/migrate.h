@@ -17,7 +17,7 @@
 #define NS_PER_MS 1000000ULL
 
 /* What the policy needs to know when an idle CPU looks for work. */
-static __always_inline struct balance_params idle_params(u32 own)
+static __always_inline struct balance_params get_idle_params(u32 own)
 {
 	struct balance_params params = balance_params();
 
@@ -25,13 +25,13 @@ static __always_inline struct balance_params idle_params(u32 own)
 		return params;
 	refresh_machine();
 	/* Any shielded CPU may be one of them, and is for nobody: rather too few. */
-	params.faster = faster_than(own);
+	params.faster = count_faster(own);
 	params.faster -= min_u64(params.faster, READ_ONCE(tunables.shielded));
 	params.tasks = READ_ONCE(machine.tasks);
 	return params;
 }
 
-static __always_inline bool holds(struct cpu_range range, u32 position)
+static __always_inline bool has_position(struct cpu_range range, u32 position)
 {
 	return position - range.first < range.count;
 }
@@ -51,7 +51,7 @@ static __always_inline struct cpu_range range_at(u32 index)
  * A CPU counts in its group's sum unless the task that is to be placed may not use it. Where there is
  * none, a shielded one counts only while somebody waits there: it takes no part in balancing otherwise.
  */
-static __always_inline void sum_cpu(const struct balance_params *params, struct group_view *sum, u32 cpu,
+static __always_inline void add_cpu_to_sum(const struct balance_params *params, struct group_view *sum, u32 cpu,
 				    struct task_struct *p, struct task_state *t)
 {
 	struct cpu_view view;
@@ -59,7 +59,7 @@ static __always_inline void sum_cpu(const struct balance_params *params, struct 
 	if (p && (!may_run_on(p, cpu) || (t && is_closed(t, cpu))))
 		return;
 	if (view_cpu(cpu, &view) && (p || view.waiting || !is_shielded(cpu)))
-		balance_cpu_step(params, sum, &view);
+		balance_add_cpu(params, sum, &view);
 }
 
 /* Sums up a group, for a task that is to be placed or for none. */
@@ -72,15 +72,15 @@ KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count,
 	if (!sum)
 		return 0;
 	if (p)
-		params = balance_placing(&params);
+		params = balance_placing_params(&params);
 	*sum = GROUP_NONE;
 	/* The most frequent case; a loop's beginning and end are calls to the kernel. */
 	if (count == 1) {
-		sum_cpu(&params, sum, cpu_at(first), p, t);
+		add_cpu_to_sum(&params, sum, cpu_at(first), p, t);
 		return 0;
 	}
 	bpf_for(position, first, first + count)
-		sum_cpu(&params, sum, cpu_at(position), p, t);
+		add_cpu_to_sum(&params, sum, cpu_at(position), p, t);
 	return 0;
 }
 
@@ -88,69 +88,69 @@ KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count,
  * Whether a task of this weight that waits gets at least as much where it is pulled to. A part of its
  * own: what it needs of the stack, the search for tasks need not keep.
  */
-KEEL_PART bool pull_pays(u64 weight, u32 far_from, u32 far_to, u32 source, u32 own)
+KEEL_PART bool should_pull_task(u64 weight, u32 far_src, u32 far_dst, u32 src_cpu, u32 dst_cpu)
 {
 	struct balance_params params = balance_params();
-	struct cpu_state *to = cpu_state(own), *from = cpu_state(source);
-	struct cpu_view there, here;
+	struct cpu_state *dst = cpu_state(dst_cpu), *src = cpu_state(src_cpu);
+	struct cpu_view src_view, dst_view;
 
-	if (!to || !from)
+	if (!dst || !src)
 		return 1;
-	there.load = READ_ONCE(from->load);
-	there.capability = capability_of(source);
-	there.far = far_from;
-	here.load = READ_ONCE(to->load);
-	here.capability = capability_of(own);
-	here.far = far_to;
-	return balance_pays(&params, &there, &here, weight);
+	src_view.load = READ_ONCE(src->load);
+	src_view.capability = capability_of(src_cpu);
+	src_view.far = far_src;
+	dst_view.load = READ_ONCE(dst->load);
+	dst_view.capability = capability_of(dst_cpu);
+	dst_view.far = far_dst;
+	return balance_should_pull(&params, &src_view, &dst_view, weight);
 }
 
 /*
  * Moves a waiting task from the queue of `source`, which the iterator goes through, to this place in that of
  * `target`.
  */
-static __always_inline bool hand_over_at(struct bpf_iter_scx_dsq *iterator, struct task_struct *p,
-					 struct task_state *t, u32 source, u32 target, u64 vruntime)
+static __always_inline bool move_waiter_at(struct bpf_iter_scx_dsq *iterator, struct task_struct *p,
+					 struct task_state *t, u32 src_cpu, u32 dst_cpu, u64 vruntime)
 {
 	scx_bpf_dsq_move_set_vtime(iterator, vruntime);
-	if (!scx_bpf_dsq_move_vtime(iterator, p, target, 0))
+	if (!scx_bpf_dsq_move_vtime(iterator, p, dst_cpu, 0))
 		return false;
 	t->vruntime = vruntime;
-	t->home = target;
+	t->home = dst_cpu;
 	if (settings.order == ORDER_IAS)
-		relist(t, p->pid, source, target);
-	recount_task(t, source, target);
+		index_move(t, p->pid, src_cpu, dst_cpu);
+	recount_task(t, src_cpu, dst_cpu);
 	return true;
 }
 
 /* The same, as far from the clock there as it was from the one here. */
-static __always_inline bool hand_over(struct bpf_iter_scx_dsq *iterator, struct task_struct *p,
-				      struct task_state *t, u32 source, u32 target)
+static __always_inline bool move_waiter(struct bpf_iter_scx_dsq *iterator, struct task_struct *p,
+				      struct task_state *t, u32 src_cpu, u32 dst_cpu)
 {
-	struct cpu_state *from = cpu_state(source), *to = cpu_state(target);
+	struct cpu_state *src = cpu_state(src_cpu), *dst = cpu_state(dst_cpu);
 
-	if (!from || !to)
+	if (!src || !dst)
 		return false;
-	return hand_over_at(iterator, p, t, source, target,
-			    place_between(from, to, t->vruntime, PLACE_ARRIVE));
+	return move_waiter_at(iterator, p, t, src_cpu, dst_cpu,
+			    convert_vruntime(src, dst, t->vruntime, PLACE_ARRIVE));
 }
 
 /* Takes the tasks of one choice; how far it gets stands in the CPU's `search`. */
-KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
+KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted, u32 reason, u64 now)
 {
 	struct balance_params params = balance_params();
 	struct order_params order = order_params();
-	struct cpu_state *to = cpu_state(own), *from = cpu_state(source);
+	struct cpu_state *dst = cpu_state(own), *src = cpu_state(src_cpu);
 	struct keel_search *search;
 	struct task_struct *p;
 
-	if (!to || !from)
+	if (!dst || !src)
 		return 0;
-	search = &to->search;
+	search = &dst->search;
 	/* Where a higher class has a CPU there is no tick, that would have somebody look again later. */
-	search->ungated = is_gone(from) || is_shielded(source) ||
-			  (settings.gate != GATE_ALWAYS && is_taken(source));
-	bpf_for_each(scx_dsq, p, source, SCX_DSQ_ITER_REV) {
+	search->ungated = is_cpu_gone(src) || is_shielded(src_cpu) ||
+			  (settings.gate != GATE_ALWAYS && is_cpu_taken(src_cpu));
+	bpf_for_each(scx_dsq, p, src_cpu, SCX_DSQ_ITER_REV) {
 		struct task_view view;
 		struct task_state *t;
 		u32 why, memory;
@@ -165,29 +165,29 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
 		view.weight = t->counted_weight;
 		view.rested_ns = now - t->rested_since_ns;
 		view.bound = t->bound;
-		memory = memory_of(p, t);
-		view.far_from = far_of(memory, source);
-		view.far_to = far_of(memory, own);
+		memory = memory_node_of(p, t);
+		view.far_src = distance_of(memory, src_cpu);
+		view.far_dst = distance_of(memory, own);
 		view.affinity = order_affinity(&order, space_of(p), search->follow);
 		why = reason == MOVE_IDLE && view.affinity ? MOVE_AGGREGATE : reason;
-		if (balance_task_score(&params, &view, capability_of(source), capability_of(own)) !=
+		if (balance_score_task(&params, &view, capability_of(src_cpu), capability_of(own)) !=
 		    wanted) {
 			search->others++;
 			if (reason != MOVE_IDLE || wanted != SCORE_FIRST ||
 			    search->others < MAX_SECOND_CHOICES)
 				continue;
 		}
-		if (!balance_fits(&params, search->quota, view.weight, search->taken))
+		if (!balance_may_take(&params, search->quota, view.weight, search->taken))
 			continue;
 		if (search->ungated || (reason == MOVE_IDLE && is_overdue(t, now)))
-			count_ungated(why);
+			count_ungated_move(why);
 		else if ((reason != MOVE_IDLE && settings.parts & PART_COST &&
-			  !pull_pays(view.weight, view.far_from, view.far_to, source, own)) ||
-			 !may_move(source, p, why, now))
+			  !should_pull_task(view.weight, view.far_src, view.far_dst, src_cpu, own)) ||
+			 !may_move(src_cpu, p, why, now))
 			continue;
-		if (!hand_over(THIS_ITERATOR, p, t, source, own))
+		if (!move_waiter(THIS_ITERATOR, p, t, src_cpu, own))
 			continue;
-		search->quota = balance_left(&params, search->quota, view.weight, reason == MOVE_IDLE);
+		search->quota = balance_reduce_quota(&params, search->quota, view.weight, reason == MOVE_IDLE);
 		search->taken++;
 	}
 	return 0;
@@ -198,7 +198,7 @@ KEEL_PART int pull_choice(u32 own, u32 source, u32 wanted, u32 reason, u64 now)
  * there were any. A part of its own, because Linux 6.18's verifier loses track of registers where it is
  * inlined three times.
  */
-KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, bool overdue)
+KEEL_PART bool pull_tasks(u32 own, u32 src_cpu, u64 quota, u32 reason, bool overdue)
 {
 	struct cpu_state *c = cpu_state(own);
 	u64 now = scx_bpf_now();
@@ -207,20 +207,20 @@ KEEL_PART bool pull(u32 own, u32 source, u64 quota, u32 reason, bool overdue)
 		return 0;
 	/* One by one: a record to be copied would lie on the stack, of which there is little. */
 	c->search.quota = quota;
-	c->search.follow = published_to(own);
+	c->search.follow = get_followed_space(own);
 	c->search.others = 0;
 	c->search.taken = 0;
 	c->search.overdue = overdue;
 	/* Whoever is none has a search of its own: a CPU must not stay idle for want of siblings. */
 	if (settings.order == ORDER_IAS && c->search.follow) {
 		c->search.budget = READ_ONCE(tunables.sibling_window);
-		pull_choice(own, source, SCORE_SIBLING, reason, now);
+		pull_by_score(own, src_cpu, SCORE_SIBLING, reason, now);
 		c->search.others = 0;
 	}
 	c->search.budget = READ_ONCE(tunables.scan_limit);
-	pull_choice(own, source, SCORE_FIRST, reason, now);
+	pull_by_score(own, src_cpu, SCORE_FIRST, reason, now);
 	if (c->search.others && !c->search.taken)
-		pull_choice(own, source, SCORE_SECOND, reason, now);
+		pull_by_score(own, src_cpu, SCORE_SECOND, reason, now);
 	if (!c->search.taken)
 		return 0;
 	set_bit(&waiting_cpus, own);
@@ -237,18 +237,18 @@ KEEL_PART bool balance_idle(u32 own)
 	bool abstains, taken = false;
 	u32 level, i;
 
-	if (!c || !is_any(&waiting_cpus))
+	if (!c || !has_any_bit(&waiting_cpus))
 		return 0;
 	count_on(c, COUNT_TRY_IDLE);
 	/* Liveness, whatever the policy thinks of it: just who is overdue, and one of them. */
 	overdue_on = __sync_lock_test_and_set(&c->overdue_on, 0);
-	if (overdue_on && pull(own, overdue_on - 1, MAX_LOAD, MOVE_IDLE, true))
+	if (overdue_on && pull_tasks(own, overdue_on - 1, MAX_LOAD, MOVE_IDLE, true))
 		return 1;
-	params = idle_params(own);
-	view_own(own, c, &view);
+	params = get_idle_params(own);
+	view_cpu_state(own, c, &view);
 	view.idle = true;
 	/* It looks even so: a CPU that a higher class has does not ask anybody to. */
-	abstains = balance_abstains(&params);
+	abstains = balance_should_abstain(&params);
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
 
@@ -256,18 +256,18 @@ KEEL_PART bool balance_idle(u32 own)
 		bpf_for(i, 0, domain.ranges) {
 			struct cpu_range range = range_at(domain.first_range + i);
 
-			if (holds(range, position_of(own)))
+			if (has_position(range, position_of(own)))
 				continue;
 			if (range.count == 1 && !has_bit(&waiting_cpus, cpu_at(range.first)))
 				continue;
 			sum_group(&c->group, range.first, range.count, NULL, NULL);
-			if (c->group.busiest != NO_CPU && balance_heavier(&params, &c->group, &c->busiest))
+			if (c->group.busiest != NO_CPU && balance_is_heavier(&params, &c->group, &c->busiest))
 				c->busiest = c->group;
 		}
-		quota = balance_quota(&params, &c->busiest, &view, domain.shared);
+		quota = balance_pull_quota(&params, &c->busiest, &view, domain.shared);
 		if (quota)
-			taken = pull(own, c->busiest.busiest, quota, MOVE_IDLE,
-				     abstains && !is_taken(c->busiest.busiest));
+			taken = pull_tasks(own, c->busiest.busiest, quota, MOVE_IDLE,
+				     abstains && !is_cpu_taken(c->busiest.busiest));
 		if (taken)
 			break;
 	}
@@ -275,7 +275,7 @@ KEEL_PART bool balance_idle(u32 own)
 }
 
 /* Who looks for all of a group that `own` is one of: the first that is at work, and not shielded. */
-KEEL_PART u32 leader_of(u32 first, u32 count, u32 own)
+KEEL_PART u32 find_leader(u32 first, u32 count, u32 own)
 {
 	u32 position;
 
@@ -330,20 +330,20 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 			struct cpu_range range = range_at(domain.first_range + i);
 
 			sum_group(&c->group, range.first, range.count, NULL, NULL);
-			if (holds(range, position_of(own))) {
+			if (has_position(range, position_of(own))) {
 				c->ours = c->group;
-				leader = leader_of(range.first, range.count, own);
+				leader = find_leader(range.first, range.count, own);
 			} else if (c->group.busiest != NO_CPU &&
-				   balance_heavier(&params, &c->group, &c->busiest)) {
+				   balance_is_heavier(&params, &c->group, &c->busiest)) {
 				c->busiest = c->group;
 			}
 		}
-		if (leader != own || !balance_heavier(&params, &c->busiest, &c->ours))
+		if (leader != own || !balance_is_heavier(&params, &c->busiest, &c->ours))
 			continue;
-		view_own(own, c, &view);
-		quota = balance_quota(&params, &c->busiest, &view, domain.shared);
+		view_cpu_state(own, c, &view);
+		quota = balance_pull_quota(&params, &c->busiest, &view, domain.shared);
 		if (quota)
-			pull(own, c->busiest.busiest, quota, MOVE_PERIODIC, false);
+			pull_tasks(own, c->busiest.busiest, quota, MOVE_PERIODIC, false);
 	}
 	return 0;
 }
@@ -352,7 +352,7 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
  * Liveness: who waits here and may not run here goes back to its own CPU. A task can be tied to that
  * (the kernel's migrate_disable()) in the moment when another one pulls it over.
  */
-KEEL_PART int send_back(u32 own)
+KEEL_PART int send_strays_back(u32 own)
 {
 	u64 budget = READ_ONCE(tunables.scan_limit);
 	struct task_struct *p;
@@ -368,7 +368,7 @@ KEEL_PART int send_back(u32 own)
 		if (cpu == own || may_run_on(p, own))
 			continue;
 		t = task_state(p);
-		if (!t || !hand_over(THIS_ITERATOR, p, t, own, cpu))
+		if (!t || !move_waiter(THIS_ITERATOR, p, t, own, cpu))
 			continue;
 		count(COUNT_SEND_BACK);
 		set_bit(&waiting_cpus, cpu);
@@ -381,7 +381,7 @@ KEEL_PART int send_back(u32 own)
  * Liveness: who has waited too long in this CPU's queue runs next; then `rescued` is set. The queue's tail
  * is where those are whose weight is so small that their turn does not come.
  */
-KEEL_PART int rescue(u32 own, u64 now)
+KEEL_PART int rescue_waiter(u32 own, u64 now)
 {
 	struct cpu_state *c = cpu_state(own);
 	u64 budget = READ_ONCE(tunables.scan_limit);
@@ -390,7 +390,7 @@ KEEL_PART int rescue(u32 own, u64 now)
 	if (!c || now < c->rescue_at_ns)
 		return 0;
 	c->rescue_at_ns = now + RESCUE_INTERVAL_NS;
-	send_back(own);
+	send_strays_back(own);
 	bpf_for_each(scx_dsq, p, own, SCX_DSQ_ITER_REV) {
 		struct task_state *t = task_state(p);
 

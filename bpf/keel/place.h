@@ -8,126 +8,126 @@
  * loops keep the number only, and look at it again: each field that they kept, the verifier would
  * follow through every turn.
  */
-KEEL_PART bool view_place(struct task_struct *p __arg_trusted, u32 memory, u32 cpu,
+KEEL_PART bool view_allowed_cpu(struct task_struct *p __arg_trusted, u32 memory, u32 cpu,
 			  struct cpu_view *view)
 {
 	if (!view || !may_run_on(p, cpu) || !view_cpu(cpu, view))
 		return false;
-	view->far = far_of(memory, cpu);
+	view->far = distance_of(memory, cpu);
 	return true;
 }
 
 /* The CPU on which a new task or program gets most, its memory's distance counted. */
-KEEL_PART u32 place_near(struct task_struct *p __arg_trusted, u32 from)
+KEEL_PART u32 place_new_by_memory(struct task_struct *p __arg_trusted, u32 prev)
 {
 	struct balance_params params = balance_params();
 	struct task_state *t = task_state(p);
-	u32 position, memory, to = from;
+	u32 position, memory, best_cpu = prev;
 
 	if (!t)
-		return from;
-	memory = memory_of(p, t);
-	if (!may_run_on(p, from))
-		return from;
+		return prev;
+	memory = memory_node_of(p, t);
+	if (!may_run_on(p, prev))
+		return prev;
 	bpf_for(position, 0, settings.online) {
 		struct cpu_view best, view;
 
-		if (!is_closed(t, cpu_at(position)) && view_place(p, memory, to, &best) &&
-		    view_place(p, memory, cpu_at(position), &view) &&
-		    balance_place(&params, &best, &view))
-			to = view.cpu;
+		if (!is_closed(t, cpu_at(position)) && view_allowed_cpu(p, memory, best_cpu, &best) &&
+		    view_allowed_cpu(p, memory, cpu_at(position), &view) &&
+		    balance_is_better_for_new(&params, &best, &view))
+			best_cpu = view.cpu;
 	}
-	return to;
+	return best_cpu;
 }
 
 /*
  * The CPU for a new task or program: from the largest domain down, into the least
  * loaded group each time; its own where that is as good.
  */
-KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, struct task_state *t, u32 from)
+KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, struct task_state *t, u32 prev)
 {
-	struct balance_params params = balance_params(), placing = balance_placing(&params);
-	u32 cpu = from, step, i;
+	struct balance_params params = balance_params(), placing = balance_placing_params(&params);
+	u32 cpu = prev, step, i;
 
 	if (settings.parts & PART_HOME)
-		return place_near(p, from);
+		return place_new_by_memory(p, prev);
 	bpf_for(step, 0, settings.levels) {
 		struct keel_domain domain = domain_of(cpu, settings.levels - 1 - step);
 		struct group_view least = GROUP_NONE;
-		u32 there = cpu;
+		u32 least_cpu = cpu;
 
 		bpf_for(i, 0, domain.ranges) {
 			struct cpu_range range = range_at(domain.first_range + i);
 			struct group_view group;
-			bool is_own = holds(range, position_of(cpu));
+			bool is_own = has_position(range, position_of(cpu));
 
 			sum_group(&group, range.first, range.count, p, t);
 			if (!group.cpus)
 				continue;
-			if (!least.cpus || balance_heavier(&placing, &least, &group) ||
-			    (is_own && !balance_heavier(&placing, &group, &least))) {
+			if (!least.cpus || balance_is_heavier(&placing, &least, &group) ||
+			    (is_own && !balance_is_heavier(&placing, &group, &least))) {
 				least = group;
-				there = is_own ? cpu : group.first;
+				least_cpu = is_own ? cpu : group.first;
 			}
 		}
-		cpu = there;
+		cpu = least_cpu;
 	}
 	return cpu;
 }
 
 /* The better of `best` and another CPU for a task that wakes. */
-static __always_inline void consider(struct cpu_view *best, u32 cpu, u32 memory, bool idle,
+static __always_inline void consider_cpu(struct cpu_view *best, u32 cpu, u32 memory, bool idle,
 				     u64 relief)
 {
-	struct balance_params params = balance_params(), placing = balance_placing(&params);
+	struct balance_params params = balance_params(), placing = balance_placing_params(&params);
 	struct cpu_view view;
 
 	if (cpu == best->cpu || !view_cpu(cpu, &view))
 		return;
 	view.distance = 1;
-	view.far = far_of(memory, cpu);
+	view.far = distance_of(memory, cpu);
 	view.idle = idle;
 	view.load -= min_u64(view.load, relief);
-	if (balance_home(&placing, best, &view))
+	if (balance_is_better_for_waking(&placing, best, &view))
 		*best = view;
 }
 
 /* The idle CPU that a task is best off on, among those that it may use; at least `first`. */
-KEEL_PART u32 best_idle(struct task_struct *p __arg_trusted, u32 first)
+KEEL_PART u32 find_best_idle(struct task_struct *p __arg_trusted, u32 first)
 {
 	struct balance_params params = balance_params();
 	struct task_state *t = task_state(p);
-	u32 position, memory, to = first;
+	u32 position, memory, best_cpu = first;
 
 	if (!t)
 		return first;
-	memory = memory_of(p, t);
+	memory = memory_node_of(p, t);
 	if (!may_run_on(p, first))
 		return first;
 	bpf_for(position, 0, settings.online) {
 		struct cpu_view best, view;
 
-		if (is_closed(t, cpu_at(position)) || !view_place(p, memory, to, &best) ||
-		    !view_place(p, memory, cpu_at(position), &view) || !view.idle)
+		if (is_closed(t, cpu_at(position)) || !view_allowed_cpu(p, memory, best_cpu, &best) ||
+		    !view_allowed_cpu(p, memory, cpu_at(position), &view) || !view.idle)
 			continue;
 		best.idle = true;
-		if (balance_home(&params, &best, &view))
-			to = view.cpu;
+		if (balance_is_better_for_waking(&params, &best, &view))
+			best_cpu = view.cpu;
 	}
-	return to;
+	return best_cpu;
 }
 
 /* Instead of the idle CPU that the kernel has chosen, a better one if there is any. */
-static __always_inline u32 claim_better(struct task_struct *p, u32 memory, u32 claimed)
+static __always_inline u32 claim_better_idle(struct task_struct *p, u32 memory, u32 claimed)
 {
 	u32 better;
 
 	if (settings.balance == BALANCE_COUNT || settings.parts & PART_PLAIN || claimed == NO_CPU)
 		return claimed;
-	if (!faster_than(claimed) &&
-	    (!(settings.parts & PART_HOME) || far_of(memory, claimed) <= NEAR))
+	if (!count_faster(claimed) &&
+	    (!(settings.parts & PART_HOME) || distance_of(memory, claimed) <= NEAR))
 		return claimed;
-	better = best_idle(p, claimed);
+	better = find_best_idle(p, claimed);
 	if (better == claimed || !scx_bpf_test_and_clear_cpu_idle(better))
 		return claimed;
 	scx_bpf_kick_cpu(claimed, SCX_KICK_IDLE);
@@ -135,24 +135,24 @@ static __always_inline u32 claim_better(struct task_struct *p, u32 memory, u32 c
 }
 
 /* Whether a task that ran on a CPU, and would wait there now, is better off on one that idles. */
-static __always_inline bool is_better_off(struct task_struct *p, struct task_state *t, u32 own, u32 idle)
+static __always_inline bool is_better_off_on(struct task_struct *p, struct task_state *t, u32 own, u32 idle)
 {
-	u32 memory = memory_of(p, t);
+	u32 memory = memory_node_of(p, t);
 	struct cpu_view best;
 
 	if (!view_cpu(own, &best))
 		return true;
 	best.idle = false;
-	best.far = far_of(memory, own);
+	best.far = distance_of(memory, own);
 	/* It is a part of the load that it would leave behind, unless something about it was changed. */
 	if (READ_ONCE(t->counted_on) == own + 1)
 		best.load -= min_u64(best.load, t->counted_weight);
-	consider(&best, idle, memory, true, 0);
+	consider_cpu(&best, idle, memory, true, 0);
 	return best.cpu == idle;
 }
 
 /* An idle CPU near `prev`, claimed, and then `is_free` is set; or another CPU. */
-static __always_inline s32 find_idle(struct task_struct *p, struct task_state *t, s32 prev,
+static __always_inline s32 claim_idle_near(struct task_struct *p, struct task_state *t, s32 prev,
 				     u64 wake_flags, bool *is_free)
 {
 	s32 idle;
@@ -160,7 +160,7 @@ static __always_inline s32 find_idle(struct task_struct *p, struct task_state *t
 	/* It knows nothing of the shield. */
 	if (!t->barred)
 		return scx_bpf_select_cpu_dfl(p, prev, wake_flags, is_free);
-	idle = pick_idle(p, t, prev);
+	idle = claim_idle(p, t, prev);
 	*is_free = idle >= 0;
 	return *is_free ? idle : prev;
 }
@@ -178,71 +178,71 @@ static __always_inline s32 find_idle(struct task_struct *p, struct task_state *t
 static __always_inline u32 place_waking(struct task_struct *p, struct task_state *t, s32 prev,
 					u64 wake_flags, u32 *claimed)
 {
-	u32 waker = bpf_get_smp_processor_id(), memory = memory_of(p, t);
-	struct cpu_state *own = cpu_state(waker), *from = cpu_state(prev);
-	bool is_any_idle = is_any(&idle_cpus), was_asked = false, is_free = false, is_away;
+	u32 waker = bpf_get_smp_processor_id(), memory = memory_node_of(p, t);
+	struct cpu_state *waker_state = cpu_state(waker), *src = cpu_state(prev);
+	bool is_any_idle = has_any_bit(&idle_cpus), was_asked = false, is_free = false, is_src_taken;
 	struct gate_answer answer;
 	struct cpu_view best;
 	s32 near;
 
 	*claimed = NO_CPU;
-	if (!own || !from)
+	if (!waker_state || !src)
 		return prev;
-	is_away = settings.gate != GATE_ALWAYS && READ_ONCE(from->taken_since_ns);
-	if (settings.gate != GATE_ALWAYS && !is_away && is_any_idle && may_run_on(p, prev)) {
-		if (READ_ONCE(from->idles) && scx_bpf_test_and_clear_cpu_idle(prev)) {
+	is_src_taken = settings.gate != GATE_ALWAYS && READ_ONCE(src->taken_since_ns);
+	if (settings.gate != GATE_ALWAYS && !is_src_taken && is_any_idle && may_run_on(p, prev)) {
+		if (READ_ONCE(src->idles) && scx_bpf_test_and_clear_cpu_idle(prev)) {
 			*claimed = prev;
 			return prev;
 		}
-		answer = ask(from, t, MOVE_WAKE, about_now(own));
+		answer = judge_move(src, t, MOVE_WAKE, cheap_now(waker_state));
 		was_asked = true;
-		if (!is_open(&answer)) {
-			note_answer(own, prev, p, &answer);
-			t->kept = !is_strict();
+		if (!is_answer_open(&answer)) {
+			count_answer(waker_state, prev, p, &answer);
+			t->kept = !is_gate_strict();
 			return prev;
 		}
 	}
 	/* If nobody idles, the kernel would look for long and find nobody. */
-	near = is_any_idle ? find_idle(p, t, prev, wake_flags, &is_free) : prev;
+	near = is_any_idle ? claim_idle_near(p, t, prev, wake_flags, &is_free) : prev;
 	if (!view_cpu(prev, &best))
 		return near;
 	best.idle = false;
-	best.far = far_of(memory, prev);
+	best.far = distance_of(memory, prev);
 	/* "Free" also is the CPU of a waker that says it will sleep: it is not yet. */
-	if (is_free && (near != waker || is_idle(own)))
-		*claimed = claim_better(p, memory, near);
+	if (is_free && (near != waker || is_idle(waker_state)))
+		*claimed = claim_better_idle(p, memory, near);
 	if (*claimed == prev)
 		return prev;
 	if (*claimed != NO_CPU)
-		consider(&best, *claimed, memory, true, 0);
+		consider_cpu(&best, *claimed, memory, true, 0);
 	else if (may_run_on(p, waker) && !is_closed(t, waker))
-		consider(&best, waker, memory, false,
-			 wake_flags & SCX_WAKE_SYNC ? own->running_weight : 0);
+		consider_cpu(&best, waker, memory, false,
+			 wake_flags & SCX_WAKE_SYNC ? waker_state->running_weight : 0);
 	/* Who may not stay must go. */
 	if (best.cpu == prev || !may_run_on(p, prev))
 		return best.cpu;
 	if (settings.gate == GATE_ALWAYS) {
-		count_open(own, MOVE_WAKE);
+		count_open_move(waker_state, MOVE_WAKE);
 		return best.cpu;
 	}
-	if (is_away) {
-		count_ungated(MOVE_WAKE);
+	if (is_src_taken) {
+		count_ungated_move(MOVE_WAKE);
 		return best.cpu;
 	}
 	if (!was_asked)
-		answer = ask(from, t, MOVE_WAKE, about_now(own));
-	note_answer(own, prev, p, &answer);
-	return is_open(&answer) ? best.cpu : prev;
+		answer = judge_move(src, t, MOVE_WAKE, cheap_now(waker_state));
+	count_answer(waker_state, prev, p, &answer);
+	return is_answer_open(&answer) ? best.cpu : prev;
 }
 
 /* Where the task stays if nobody moves it: on this CPU, or on the nearest that it is not kept off. */
-static __always_inline u32 leave_shield(struct task_struct *p, struct task_state *t, u32 cpu)
+static __always_inline u32 find_unshielded(struct task_struct *p, struct task_state *t, u32 cpu)
 {
 	u32 open;
 
 	if (!is_closed(t, cpu))
 		return cpu;
-	open = open_cpu(p, cpu, false);
+	open = find_open_cpu(p, cpu, false);
 	if (open == NO_CPU)
 		return cpu;
 	count(COUNT_SHIELD);
@@ -257,12 +257,12 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 
 	if (!t)
 		return prev;
-	note_barred(p, t);
-	prev = leave_shield(p, t, prev);
+	refresh_barred(p, t);
+	prev = find_unshielded(p, t, prev);
 	if (wake_flags & SCX_WAKE_FORK) {
 		cpu = place_new(p, t, prev);
 		c = cpu_state(prev);
-		if (c && cpu != prev && !may_place(prev, p, MOVE_FORK, about_now(c)))
+		if (c && cpu != prev && !may_place(prev, p, MOVE_FORK, cheap_now(c)))
 			cpu = prev;
 		if (scx_bpf_test_and_clear_cpu_idle(cpu))
 			claimed = cpu;
@@ -277,7 +277,7 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	c = cpu_state(cpu);
 	if (claimed == NO_CPU || !c)
 		return cpu;
-	bring_home(t, cpu, c, PLACE_WAKE);
+	place_vruntime(t, cpu, c, PLACE_WAKE);
 	count_task(p, t, cpu, c);
 	count(COUNT_WAKE_IDLE);
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, READ_ONCE(tunables.slice_ns), 0);

@@ -4,7 +4,7 @@
 #define EVENKEEL_KEEL_QUEUE_H
 
 /* Has the CPU look at its queue now, if it is idle or who runs there has to give way. */
-static __always_inline void alert(u32 cpu, struct cpu_state *c, struct task_state *t, u64 flags,
+static __always_inline void kick_or_preempt(u32 cpu, struct cpu_state *c, struct task_state *t, u64 flags,
 				  u64 now)
 {
 	struct order_params params = order_params();
@@ -31,12 +31,12 @@ static __always_inline void alert(u32 cpu, struct cpu_state *c, struct task_stat
 	if (!(flags & SCX_ENQ_WAKEUP))
 		return;
 	since_ns = READ_ONCE(c->running_since_ns);
-	running = running_vruntime(c, now);
-	if (is_kept ? !order_preempt_kept(t->vruntime, running) :
-		      !order_preempt(&params, t->vruntime, running))
+	running = get_running_vruntime(c, now);
+	if (is_kept ? !order_should_preempt_kept(t->vruntime, running) :
+		      !order_should_preempt(&params, t->vruntime, running))
 		return;
 	/* What runs here wakes it, unless that is an interrupt's doing. */
-	if (is_own && order_protects(&params, now - since_ns) && !in_interrupt()) {
+	if (is_own && order_is_protected(&params, now - since_ns) && !in_interrupt()) {
 		c->deferred_ns = since_ns;
 		return;
 	}
@@ -49,7 +49,7 @@ static __always_inline void alert(u32 cpu, struct cpu_state *c, struct task_stat
  * the end of its slice, after an exec, after its affinity, class or cgroup changed,
  * or because a real-time task took its CPU.
  */
-static __always_inline u32 place_anew(struct task_struct *p, struct task_state *t, u32 own,
+static __always_inline u32 place_at_enqueue(struct task_struct *p, struct task_state *t, u32 own,
 				      bool pushed_off, u64 now)
 {
 	s32 idle;
@@ -59,7 +59,7 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 		return own;
 	if (is_closed(t, own)) {
 		t->space = space_of(p);
-		return place_off(p, t, own);
+		return place_off_shield(p, t, own);
 	}
 	if (t->space != space_of(p)) {
 		t->space = space_of(p);
@@ -70,19 +70,19 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 		scx_bpf_test_and_clear_cpu_idle(cpu);
 		return cpu;
 	}
-	if (!is_any(&idle_cpus))
+	if (!has_any_bit(&idle_cpus))
 		return own;
 	/* Nothing can be worse than to wait for a real-time task: no gate is asked. */
-	if (!pushed_off && !would_open(own, p, MOVE_IDLE, now))
+	if (!pushed_off && !may_move_uncounted(own, p, MOVE_IDLE, now))
 		return own;
-	idle = pick_idle(p, t, own);
+	idle = claim_idle(p, t, own);
 	/* One that is just coming does not look into its queue before the keel is loaded anew for it. */
 	if (idle < 0 || idle == own || cpu_at(position_of(idle)) != (u32)idle)
 		return own;
-	idle = claim_better(p, memory_of(p, t), idle);
+	idle = claim_better_idle(p, memory_node_of(p, t), idle);
 	if (pushed_off)
-		count_ungated(MOVE_IDLE);
-	else if (!is_better_off(p, t, own, idle) || !may_move(own, p, MOVE_IDLE, now)) {
+		count_ungated_move(MOVE_IDLE);
+	else if (!is_better_off_on(p, t, own, idle) || !may_move(own, p, MOVE_IDLE, now)) {
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return own;
 	}
@@ -90,7 +90,7 @@ static __always_inline u32 place_anew(struct task_struct *p, struct task_state *
 }
 
 /* A task that there is nothing about, or no place for: the kernel's global queue takes it. */
-static __always_inline void enqueue_unknown(struct task_struct *p, u32 own, u64 flags)
+static __always_inline void enqueue_globally(struct task_struct *p, u32 own, u64 flags)
 {
 	count(COUNT_NO_STATE);
 	scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, READ_ONCE(tunables.slice_ns), flags);
@@ -105,14 +105,14 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	u32 own = scx_bpf_task_cpu(p), cpu = own;
 	u64 now = scx_bpf_now();
 	bool pushed_off, is_turn;
-	struct cpu_state *to;
+	struct cpu_state *dst;
 
 	if (!t) {
-		enqueue_unknown(p, own, flags);
+		enqueue_globally(p, own, flags);
 		return;
 	}
-	note_awake(t, now);
-	note_barred(p, t);
+	note_wakeup(t, now);
+	refresh_barred(p, t);
 	pushed_off = flags & SCX_ENQ_REENQ || t->pushed_off;
 	t->pushed_off = 0;
 	is_turn = t->is_turn;
@@ -121,144 +121,36 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 		cpu = t->leaves_to - 1;
 		t->leaves_to = 0;
 	} else if (!(flags & SCX_ENQ_CPU_SELECTED) || is_closed(t, own))
-		cpu = place_anew(p, t, own, pushed_off, now);
-	to = cpu_state(cpu);
-	if (!to) {
-		enqueue_unknown(p, own, flags);
+		cpu = place_at_enqueue(p, t, own, pushed_off, now);
+	dst = cpu_state(cpu);
+	if (!dst) {
+		enqueue_globally(p, own, flags);
 		return;
 	}
-	bring_home(t, cpu, to, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
+	place_vruntime(t, cpu, dst, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
 	if (settings.parts & PARTS_CHANGE && is_turn)
-		place_first(t, cpu);
-	count_task(p, t, cpu, to);
+		place_at_clock(t, cpu);
+	count_task(p, t, cpu, dst);
 	if (pushed_off)
 		count(COUNT_THIEF);
 	else
-		note_leaving(p, t);
+		note_dequeued(p, t);
 	t->waiting_since_ns = now;
 	count(COUNT_ENQUEUE);
-	list(p, t, cpu);
+	index_insert(p, t, cpu);
 	scx_bpf_dsq_insert_vtime(p, cpu, READ_ONCE(tunables.slice_ns), t->vruntime, flags);
 	set_bit(&waiting_cpus, cpu);
-	alert(cpu, to, t, flags, now);
+	kick_or_preempt(cpu, dst, t, flags, now);
 	if (settings.parts & PARTS_CHANGE && is_turn)
-		take_turn(own, cpu);
-}
-
-/* The first of the queue that a new iterator goes through. */
-static __always_inline struct order_candidate first_of(struct bpf_iter_scx_dsq *queue)
-{
-	struct task_struct *p = bpf_iter_scx_dsq_next(queue);
-	struct order_candidate head = {};
-
-	if (p) {
-		head.exists = true;
-		head.vruntime = p->scx.dsq_vtime;
-	}
-	return head;
-}
-
-/* The first of a CPU's queue. */
-static __always_inline struct order_candidate head_of(u32 cpu)
-{
-	struct bpf_iter_scx_dsq queue;
-	struct order_candidate head;
-
-	bpf_iter_scx_dsq_new(&queue, cpu, 0);
-	head = first_of(&queue);
-	bpf_iter_scx_dsq_destroy(&queue);
-	return head;
-}
-
-enum served {
-	SERVED_NOBODY,
-	SERVED,
-	SERVED_LATER,	/* a slave has nobody who may follow its master, and fetches somebody first */
-};
-
-/* Before whom a sibling would have to run that is fetched. */
-static __always_inline u64 fetched_before(const struct selection *selection)
-{
-	const struct order_candidate *sibling = &selection->sibling.as;
-
-	return sibling->exists && vruntime_before(sibling->vruntime, selection->fair) ?
-		       sibling->vruntime : selection->fair;
-}
-
-/*
- * Gives the CPU to whom the policy chooses: who is next in its queue, unless who ran goes on (`keeps`, with
- * this vruntime); whether anybody got it. A part of its own: the stacks of all callees add up.
- */
-KEEL_PART int serve_once(u32 own, bool keeps, u64 vruntime, bool may_fetch)
-{
-	struct order_candidate runs = { .exists = keeps, .vruntime = vruntime };
-	struct cpu_state *c = cpu_state(own);
-	struct bpf_iter_scx_dsq queue;
-	struct selection selection;
-	bool goes_on, is_served;
-
-	if (!c)
-		return SERVED_NOBODY;
-	/* One to see the head and to take a sibling: the kernel looks the queue up for each. */
-	bpf_iter_scx_dsq_new(&queue, own, 0);
-	selection = choose(own, c, runs, first_of(&queue));
-	if (settings.order == ORDER_IAS && may_fetch && selection.is_alone) {
-		c->fetch = find_company(own, fetched_before(&selection));
-		if (c->fetch) {
-			bpf_iter_scx_dsq_destroy(&queue);
-			return SERVED_LATER;
-		}
-	}
-	goes_on = selection.choice <= CHOOSE_PREV;
-	is_served = !goes_on && take(&queue, own, c, selection, keeps);
-	bpf_iter_scx_dsq_destroy(&queue);
-	if (selection.is_news)
-		call_slaves(own, c->running_space);
-	if (goes_on || is_served)
-		return is_served ? SERVED : SERVED_NOBODY;
-	/* Somebody else was faster, or the head may not run here. */
-	if (is_anybody_waiting_on(c, keeps))
-		send_back(own);
-	return SERVED_NOBODY;
-}
-
-/* The same for an order that may fetch somebody for it. */
-KEEL_PART bool serve_chosen(u32 own, bool keeps, u64 vruntime)
-{
-	int served = serve_once(own, keeps, vruntime, true);
-	struct cpu_state *c;
-
-	if (served != SERVED_LATER)
-		return served == SERVED;
-	c = cpu_state(own);
-	if (c)
-		fetch_sibling(own, c->fetch);
-	return serve_once(own, keeps, vruntime, false) == SERVED;
-}
-
-/* The same, and at once where there is nothing to choose. */
-static __always_inline bool serve(u32 own, struct cpu_state *c, bool keeps, u64 vruntime)
-{
-	struct order_candidate runs = { .exists = keeps, .vruntime = vruntime };
-	struct order_params params = order_params();
-
-	if (settings.order == ORDER_IAS)
-		return serve_chosen(own, keeps, vruntime);
-	if (!order_is_head(&params, runs))
-		return serve_once(own, keeps, vruntime, false) == SERVED;
-	if (take_head(own, c))
-		return true;
-	if (is_anybody_waiting_on(c, 0))
-		send_back(own);
-	return false;
+		kick_exchange_partner(own, cpu);
 }
 
 /* What a busy CPU does now and then, and when it has to look at that again. */
-static __always_inline void look_around(u32 own, struct cpu_state *c, u64 now)
+static __always_inline void balance_and_rescue(u32 own, struct cpu_state *c, u64 now)
 {
 	c->look_at_ns = now + RESCUE_INTERVAL_NS;
 	balance_periodic(own, now);
-	rescue(own, now);
+	rescue_waiter(own, now);
 	c->look_at_ns = min_u64(c->look_at_ns, c->rescue_at_ns);
 }
 
@@ -285,9 +177,9 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		c->balance_due = 0;
 		now = scx_bpf_now();
 		if (is_shielded(own))
-			send_off(own);
+			evict_waiters(own);
 		if (now >= c->look_at_ns)
-			look_around(own, c, now);
+			balance_and_rescue(own, c, now);
 		/* A second one would wait behind who is rescued for a slice, out of everybody's reach. */
 		if (c->rescued) {
 			c->rescued = 0;
@@ -299,16 +191,16 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		now = scx_bpf_now();
 		note_quantum(prev, c, now);
 		/* Who gives way is no candidate, and charged when it stops. */
-		if (yielder == (u32)prev->pid && is_anybody_waiting_on(c, 1) && serve(own, c, false, 0)) {
+		if (yielder == (u32)prev->pid && has_waiters(c, 1) && serve_cpu(own, c, false, 0)) {
 			note_served(own, c, 1);
 			return;
 		}
 		t = task_state(prev);
 	}
 	if (t) {
-		charge(prev, t, own, c);
-		if (lets_go(prev, t, c) ||
-		    (settings.parts & PARTS_CHANGE && c->change_with && gives_place(prev, own, now))) {
+		charge_task(prev, t, own, c);
+		if (should_migrate(prev, t, c) ||
+		    (settings.parts & PARTS_CHANGE && c->change_with && should_exchange(prev, own, now))) {
 			note_idle(own, c);
 			return;
 		}
@@ -316,8 +208,8 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		vruntime = t->vruntime;
 	}
 	/* Nobody waits here: perhaps elsewhere. Who ran is no reason to look there. */
-	if (is_anybody_waiting_on(c, t != NULL) || (!t && balance_idle(own))) {
-		if (serve(own, c, keeps, vruntime)) {
+	if (has_waiters(c, t != NULL) || (!t && balance_idle(own))) {
+		if (serve_cpu(own, c, keeps, vruntime)) {
 			note_served(own, c, 1);
 			return;
 		}
@@ -332,7 +224,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		WRITE_ONCE(c->lodges, !keeps);
 		set_slice(prev, READ_ONCE(tunables.slice_ns));
 	} else {
-		publish_nothing(own);
+		unpublish_space(own);
 		note_idle(own, c);
 	}
 }

@@ -23,32 +23,32 @@ struct sibling_row {
 	struct row_entry entry[ROW_PLACES];
 };
 
-POLICY u32 row_place(u32 place)
+POLICY u32 row_slot(u32 place)
 {
 	return place & (ROW_PLACES - 1);
 }
 
 /* Puts a task where it belongs, behind its equals; the last one gives way if `room` are there. */
-POLICY bool row_add(struct sibling_row *row, struct row_entry task, u32 room)
+POLICY bool row_insert(struct sibling_row *row, struct row_entry task, u32 room)
 {
 	bool is_full = row->count >= room;
 	u32 end, i;
 
 	if (is_full) {
 		end = row->first + row->count - 1;
-		if (!row->count || !vruntime_before(task.vruntime, row->entry[row_place(end)].vruntime))
+		if (!row->count || !is_vruntime_before(task.vruntime, row->entry[row_slot(end)].vruntime))
 			return false;
 		row->count--;
 	}
 	end = row->first + row->count;
 	for (i = 0; i < ROW_PLACES; i++) {
-		struct row_entry *before = &row->entry[row_place(end - i - 1)];
+		struct row_entry *before = &row->entry[row_slot(end - i - 1)];
 
-		if (i >= row->count || !vruntime_before(task.vruntime, before->vruntime))
+		if (i >= row->count || !is_vruntime_before(task.vruntime, before->vruntime))
 			break;
-		row->entry[row_place(end - i)] = *before;
+		row->entry[row_slot(end - i)] = *before;
 	}
-	row->entry[row_place(end - i)] = task;
+	row->entry[row_slot(end - i)] = task;
 	row->count++;
 	return !is_full;
 }
@@ -59,7 +59,7 @@ POLICY void row_remove(struct sibling_row *row, u32 pid)
 	u32 i;
 
 	for (i = 0; i < ROW_PLACES; i++) {
-		if (i >= row->count || row->entry[row_place(row->first + i)].pid == pid)
+		if (i >= row->count || row->entry[row_slot(row->first + i)].pid == pid)
 			break;
 	}
 	if (i >= row->count || i >= ROW_PLACES)
@@ -77,7 +77,7 @@ POLICY void row_remove(struct sibling_row *row, u32 pid)
 	for (i = row->hole; i < ROW_PLACES; i++) {
 		if (i >= row->count)
 			break;
-		row->entry[row_place(row->first + i)] = row->entry[row_place(row->first + i + 1)];
+		row->entry[row_slot(row->first + i)] = row->entry[row_slot(row->first + i + 1)];
 	}
 }
 
@@ -85,13 +85,13 @@ POLICY void row_remove(struct sibling_row *row, u32 pid)
  * The first one with this tag; `looked`: how many were looked at. Whoever changes the row meanwhile
  * may have it miss one or see one twice: what it finds is a hint.
  */
-POLICY struct row_entry row_best(const struct sibling_row *row, u32 tag, u32 *looked)
+POLICY struct row_entry row_find_first(const struct sibling_row *row, u32 tag, u32 *looked)
 {
 	struct row_entry none = {};
 	u32 i;
 
 	for (i = 0; i < ROW_PLACES; i++) {
-		const struct row_entry *entry = &row->entry[row_place(row->first + i)];
+		const struct row_entry *entry = &row->entry[row_slot(row->first + i)];
 
 		if (i >= row->count)
 			break;

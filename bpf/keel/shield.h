@@ -17,9 +17,9 @@ static __always_inline u32 is_shielded(u32 cpu)
  * The nearest CPU, `from` and those behind it first, that the task may use and that is not shielded;
  * NO_CPU if there is none. `claims`: an idle one only, which nobody else will be given now.
  */
-KEEL_PART u32 open_cpu(struct task_struct *p __arg_trusted, u32 from, bool claims)
+KEEL_PART u32 find_open_cpu(struct task_struct *p __arg_trusted, u32 near, bool claims)
 {
-	u32 first = position_of(from), online = settings.online, i;
+	u32 first = position_of(near), online = settings.online, i;
 
 	bpf_for(i, 0, online) {
 		u32 position = first + i;
@@ -34,20 +34,20 @@ KEEL_PART u32 open_cpu(struct task_struct *p __arg_trusted, u32 from, bool claim
 }
 
 /* Finds out whether shielded CPUs are closed to the task: there are others that it may use. */
-KEEL_PART int judge_barred(struct task_struct *p __arg_trusted)
+KEEL_PART int update_barred(struct task_struct *p __arg_trusted)
 {
 	struct task_state *t = task_state(p);
 
 	if (t)
-		t->barred = p->nr_cpus_allowed > 1 && open_cpu(p, 0, false) != NO_CPU;
+		t->barred = p->nr_cpus_allowed > 1 && find_open_cpu(p, 0, false) != NO_CPU;
 	return 0;
 }
 
 /* The same, again and again, because its mask and the shield may change. */
-static __always_inline void note_barred(struct task_struct *p, struct task_state *t)
+static __always_inline void refresh_barred(struct task_struct *p, struct task_state *t)
 {
 	if (READ_ONCE(tunables.shielded))
-		judge_barred(p);
+		update_barred(p);
 	else
 		t->barred = 0;
 }
@@ -62,9 +62,9 @@ static __always_inline u32 is_closed(struct task_state *t, u32 cpu)
 }
 
 /* An idle CPU for the task, near `from`, which nobody else will be given now; negative: none. */
-static __always_inline s32 pick_idle(struct task_struct *p, struct task_state *t, u32 from)
+static __always_inline s32 claim_idle(struct task_struct *p, struct task_state *t, u32 near)
 {
-	return t->barred ? (s32)open_cpu(p, from, true) : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	return t->barred ? (s32)find_open_cpu(p, near, true) : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 }
 
 #endif

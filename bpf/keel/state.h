@@ -54,9 +54,9 @@ struct task_state {
 	u64 executed_ns;	/* the kernel's sum_exec_runtime, up to which it is charged */
 	u64 waiting_since_ns;	/* 0: is in no queue */
 	u64 rested_since_ns;	/* when it last stopped running */
-	u64 run_share;		/* decayed_share() as of share_since_ns */
+	u64 run_share;		/* decay_share() as of share_since_ns */
 	u64 share_since_ns;
-	u64 bound_share;	/* the same of the time that it does not wait: balance_bound_share() */
+	u64 bound_share;	/* the same of the time that it does not wait: balance_update_bound_share() */
 	u64 bound_known_ns;	/* how much of that time there was, up to BOUND_NS */
 	u64 slept_since_ns;	/* it sleeps since then, for bound_share; 0: it does not */
 	u64 above_since_ns;	/* that share is above the gate's limit; 0: it is not */
@@ -66,7 +66,7 @@ struct task_state {
 	u32 counted_on;		/* 1 + the CPU whose load it adds to; 0: sleeps; atomic */
 	u32 group;		/* its cgroup's slot */
 	u32 is_new;		/* not placed in any queue yet */
-	u32 bound;		/* balance_bound() */
+	u32 bound;		/* balance_is_cpu_bound() */
 	u32 memory;		/* 1 + the node on which its program first ran; 0: it has not yet */
 	u32 pushed_off;		/* a higher class took its CPU */
 	u32 leaves_to;		/* 1 + the CPU that it was taken off its own for; 0: none */
@@ -116,7 +116,7 @@ static __always_inline bool has_bit(struct cpu_bits *bits, u32 cpu)
 }
 
 /* Unrolled, because the verifier takes out what is beyond the machine's CPUs. */
-static __always_inline bool is_any(struct cpu_bits *bits)
+static __always_inline bool has_any_bit(struct cpu_bits *bits)
 {
 	u64 words = 0;
 
@@ -205,7 +205,7 @@ static __always_inline u32 node_of(u32 cpu)
 
 /* The node that a task's memory is on: the kernel's word, or else where it first ran. */
 #define NO_NODE (~0U)
-static __always_inline u32 memory_of(struct task_struct *p, struct task_state *t)
+static __always_inline u32 memory_node_of(struct task_struct *p, struct task_state *t)
 {
 	s32 preferred;
 
@@ -216,7 +216,7 @@ static __always_inline u32 memory_of(struct task_struct *p, struct task_state *t
 }
 
 /* How far that is from a CPU; 0: not known. */
-static __always_inline u32 far_of(u32 memory, u32 cpu)
+static __always_inline u32 distance_of(u32 memory, u32 cpu)
 {
 	u32 node = node_of(cpu);
 

@@ -9,7 +9,7 @@ s32 KEEL_OPS_S(keel_init_task, struct task_struct *p, struct scx_init_task_args 
 
 	if (!t)
 		return -ENOMEM;
-	t->group = slot_of(args->cgroup);
+	t->group = find_slot(args->cgroup);
 	return 0;
 }
 
@@ -26,11 +26,11 @@ void KEEL_OPS(keel_enable, struct task_struct *p)
 }
 
 /* It is in no queue any more, and has not run: the kernel took it out. */
-static __always_inline void note_leaving(struct task_struct *p, struct task_state *t)
+static __always_inline void note_dequeued(struct task_struct *p, struct task_state *t)
 {
 	if (t->waiting_since_ns)
 		count(COUNT_LEAVE);
-	unlist(p, t);
+	index_remove(p, t);
 	t->waiting_since_ns = 0;
 }
 
@@ -46,60 +46,60 @@ void KEEL_OPS(keel_exit_task, struct task_struct *p, struct scx_exit_task_args *
  * Where in the queue of `to` a task goes that has this vruntime in that of `from`. The clocks are
  * read one after the other: compilers differ in the order of arguments, and a simulation must not.
  */
-static __always_inline u64 place_between(struct cpu_state *from, struct cpu_state *to, u64 vruntime,
+static __always_inline u64 convert_vruntime(struct cpu_state *src, struct cpu_state *dst, u64 vruntime,
 					 enum order_place place)
 {
 	struct order_params params = order_params();
-	u64 left = READ_ONCE(from->clock);
-	u64 reached = READ_ONCE(to->clock);
+	u64 src_clock = READ_ONCE(src->clock);
+	u64 dst_clock = READ_ONCE(dst->clock);
 
-	return order_place(&params, vruntime, left, reached, place);
+	return order_place(&params, vruntime, src_clock, dst_clock, place);
 }
 
 /*
  * Gives the task a place in the queue of `cpu`, relative to the clock there what it
  * was to the clock at home.
  */
-static __always_inline void bring_home(struct task_state *t, u32 cpu, struct cpu_state *to,
+static __always_inline void place_vruntime(struct task_state *t, u32 cpu, struct cpu_state *dst,
 				       enum order_place place)
 {
-	struct cpu_state *from = t->home == cpu ? to : cpu_state(t->home);
+	struct cpu_state *src = t->home == cpu ? dst : cpu_state(t->home);
 	struct order_params params = order_params();
 	u64 clock, tasks;
 
-	if (!from)
+	if (!src)
 		return;
 	if (t->is_new) {
-		/* One after the other, as in place_between(). */
-		clock = READ_ONCE(to->clock);
-		tasks = READ_ONCE(to->runnable) + 1;
+		/* One after the other, as in convert_vruntime(). */
+		clock = READ_ONCE(dst->clock);
+		tasks = READ_ONCE(dst->runnable) + 1;
 		t->vruntime = order_place_new(&params, clock, tasks);
 	} else {
-		t->vruntime = place_between(from, to, t->vruntime, place);
+		t->vruntime = convert_vruntime(src, dst, t->vruntime, place);
 	}
 	t->is_new = 0;
 	t->home = cpu;
 }
 
 /* Charges the task, which runs on this CPU, for what it has run since it was charged last. */
-static __always_inline void charge(struct task_struct *p, struct task_state *t, u32 cpu, struct cpu_state *c)
+static __always_inline void charge_task(struct task_struct *p, struct task_state *t, u32 cpu, struct cpu_state *c)
 {
 	u64 executed = p->se.sum_exec_runtime, before = t->vruntime;
 
 	t->vruntime = order_charge(before, executed - t->executed_ns, t->weight);
 	t->executed_ns = executed;
 	if (settings.order == ORDER_IAS) {
-		if (vruntime_before(c->furthest, t->vruntime))
+		if (is_vruntime_before(c->furthest, t->vruntime))
 			WRITE_ONCE(c->furthest, t->vruntime);
-		WRITE_ONCE(c->mean, order_mean(c->mean, t->vruntime - before, READ_ONCE(c->runnable), c->clock,
+		WRITE_ONCE(c->mean, order_update_mean(c->mean, t->vruntime - before, READ_ONCE(c->runnable), c->clock,
 					       c->furthest));
 	}
 	refresh_weight(p, t);
-	count_anew(t, cpu, c);
+	recount_weight(t, cpu, c);
 }
 
 /* The vruntime of who runs on a CPU, charged up to now. */
-static __always_inline u64 running_vruntime(struct cpu_state *c, u64 now)
+static __always_inline u64 get_running_vruntime(struct cpu_state *c, u64 now)
 {
 	u64 since_ns = READ_ONCE(c->running_since_ns);
 	u64 vruntime = READ_ONCE(c->running_vruntime);
@@ -109,42 +109,42 @@ static __always_inline u64 running_vruntime(struct cpu_state *c, u64 now)
 }
 
 /* Lets a time count in which the task ran, or slept. */
-static __always_inline void note_bound(struct task_state *t, u64 ns, bool ran)
+static __always_inline void note_bound_time(struct task_state *t, u64 ns, bool ran)
 {
-	t->bound_share = balance_bound_share(t->bound_share, t->bound_known_ns, ns, ran);
+	t->bound_share = balance_update_bound_share(t->bound_share, t->bound_known_ns, ns, ran);
 	t->bound_known_ns = min_u64(t->bound_known_ns + ns, BOUND_NS);
 }
 
 /* Lets the time up to now count as slept, if it was. */
-static __always_inline void note_awake(struct task_state *t, u64 now)
+static __always_inline void note_wakeup(struct task_state *t, u64 now)
 {
 	u64 since = t->slept_since_ns;
 
 	if (settings.balance != BALANCE_CAPABILITY || !since)
 		return;
 	t->slept_since_ns = 0;
-	note_bound(t, now > since ? now - since : 0, false);
+	note_bound_time(t, now > since ? now - since : 0, false);
 }
 
 /* Lets it count as run. */
-static __always_inline void note_ran(struct task_state *t, u64 ran_ns)
+static __always_inline void note_run_time(struct task_state *t, u64 ran_ns)
 {
 	if (settings.balance != BALANCE_CAPABILITY)
 		return;
-	note_bound(t, ran_ns, true);
-	t->bound = balance_bound(share_of(t->bound_share), t->bound);
+	note_bound_time(t, ran_ns, true);
+	t->bound = balance_is_cpu_bound(share_of(t->bound_share), t->bound);
 }
 
 /* Lets the time up to now count as run or not, for a gate that looks at it. */
-static __always_inline void note_share(struct task_state *t, u64 now, bool ran)
+static __always_inline void update_run_share(struct task_state *t, u64 now, bool ran)
 {
 	struct gate_params gate = gate_params();
 
 	if (gate.kind != GATE_ALWAYS)
-		t->run_share = decayed_share(t->run_share, now - t->share_since_ns, ran);
+		t->run_share = decay_share(t->run_share, now - t->share_since_ns, ran);
 	t->share_since_ns = now;
 	if (ran)
-		t->above_since_ns = gate_above_since(&gate, t->above_since_ns,
+		t->above_since_ns = gate_update_above_since(&gate, t->above_since_ns,
 						     share_of(t->run_share), now);
 }
 
@@ -155,7 +155,7 @@ static __always_inline void note_share(struct task_state *t, u64 now, bool ran)
  */
 static __always_inline void note_running(struct cpu_state *c, struct task_state *t, u64 now)
 {
-	if (!c->is_ahead && vruntime_before(c->clock, t->vruntime))
+	if (!c->is_ahead && is_vruntime_before(c->clock, t->vruntime))
 		WRITE_ONCE(c->clock, t->vruntime);
 	c->is_ahead = 0;
 	c->running_vruntime = t->vruntime;
@@ -164,7 +164,7 @@ static __always_inline void note_running(struct cpu_state *c, struct task_state 
 }
 
 /* A program's memory is on the node where it first runs. */
-static __always_inline void note_memory(struct task_state *t, u64 space, u32 cpu)
+static __always_inline void note_first_node(struct task_state *t, u64 space, u32 cpu)
 {
 	if (settings.parts & (PART_HOME | PART_COST) && (!t->memory || t->seen_space != space))
 		t->memory = node_of(cpu) + 1;
@@ -184,16 +184,16 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 		return;
 	/* Some come past our queues: by the kernel's hand, or by the global queue. */
 	if (t->home != cpu || t->is_new)
-		bring_home(t, cpu, c, PLACE_ARRIVE);
+		place_vruntime(t, cpu, c, PLACE_ARRIVE);
 	count_task(p, t, cpu, c);
 	t->executed_ns = p->se.sum_exec_runtime;
 	t->waiting_since_ns = 0;
-	unlist(p, t);
-	note_awake(t, now);
-	note_share(t, now, false);
+	index_remove(p, t);
+	note_wakeup(t, now);
+	update_run_share(t, now, false);
 	note_returned(c);
 	note_busy(cpu, c, now);
-	note_memory(t, space_of(p), cpu);
+	note_first_node(t, space_of(p), cpu);
 	/* What the tick found was for who ran before. */
 	if (settings.parts & PART_ACTIVE) {
 		c->active_at_ns = now + ACTIVE_INTERVAL_NS;
@@ -204,7 +204,7 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 		WRITE_ONCE(c->running_cpus, space_of(p) ? p->nr_cpus_allowed : 0);
 	}
 	t->seen_space = space_of(p);
-	note_space(cpu, c, t->seen_space);
+	note_space_switch(cpu, c, t->seen_space);
 	note_running(c, t, now);
 }
 
@@ -218,10 +218,10 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 	if (!t || !c)
 		return;
 	note_quantum(p, c, now);
-	charge(p, t, cpu, c);
+	charge_task(p, t, cpu, c);
 	t->rested_since_ns = now;
-	note_ran(t, now - t->share_since_ns);
-	note_share(t, now, true);
+	note_run_time(t, now - t->share_since_ns);
+	update_run_share(t, now, true);
 	WRITE_ONCE(c->running_weight, 0);
 	WRITE_ONCE(c->lodges, 0);
 	/*
@@ -241,7 +241,7 @@ void KEEL_OPS(keel_quiescent, struct task_struct *p, u64 flags)
 
 	if (!t)
 		return;
-	note_leaving(p, t);
+	note_dequeued(p, t);
 	uncount_task(t);
 	if (settings.balance == BALANCE_CAPABILITY)
 		t->slept_since_ns = scx_bpf_now();
@@ -253,8 +253,8 @@ bool KEEL_OPS(keel_yield, struct task_struct *p, struct task_struct *to)
 	struct cpu_state *c = cpu_state(scx_bpf_task_cpu(p));
 
 	/* Without anybody to give way to, it goes on. */
-	if (!c || !is_anybody_waiting_on(c, 1) ||
-	    !order_gives_way(scx_bpf_now() - c->running_since_ns))
+	if (!c || !has_waiters(c, 1) ||
+	    !order_should_yield(scx_bpf_now() - c->running_since_ns))
 		return false;
 	c->yielder = p->pid;
 	set_slice(p, 0);

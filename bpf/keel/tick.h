@@ -12,11 +12,11 @@
  * Idle CPUs do not look by themselves: the tick of a busy one that has too much wakes one up, if
  * it may take somebody; one for each task that is overdue.
  */
-static __always_inline void wake_idle(u32 own, u64 now)
+static __always_inline void kick_idle_cpus(u32 own, u64 now)
 {
 	struct task_struct *p;
-	struct cpu_state *to;
-	bool was_one = false;
+	struct cpu_state *idle_state;
+	bool was_kicked = false;
 	u32 seen = 0;
 
 	/* Who is overdue may stand behind many whom the gate keeps. */
@@ -29,32 +29,32 @@ static __always_inline void wake_idle(u32 own, u64 now)
 			break;
 		t = task_state(p);
 		if (t)
-			note_barred(p, t);
+			refresh_barred(p, t);
 		overdue = t && is_overdue(t, now);
-		if (!t || (!overdue && (was_one || !would_open(own, p, MOVE_IDLE, now))))
+		if (!t || (!overdue && (was_kicked || !may_move_uncounted(own, p, MOVE_IDLE, now))))
 			continue;
-		idle = pick_idle(p, t, own);
+		idle = claim_idle(p, t, own);
 		if (idle < 0)
 			continue;
-		idle = claim_better(p, memory_of(p, t), idle);
-		to = cpu_state(idle);
+		idle = claim_better_idle(p, memory_node_of(p, t), idle);
+		idle_state = cpu_state(idle);
 		/* By itself it looks at the busiest CPU only, whose tasks the gate may keep there. */
-		if (to && overdue)
-			WRITE_ONCE(to->overdue_on, own + 1);
+		if (idle_state && overdue)
+			WRITE_ONCE(idle_state->overdue_on, own + 1);
 		else
-			was_one = true;
+			was_kicked = true;
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 	}
 }
 
 /* Whom who runs has woken and kept waiting takes the CPU now, if it still is to. */
-static __always_inline void look_again(struct task_struct *p, u32 own, struct cpu_state *c, u64 now)
+static __always_inline void preempt_deferred(struct task_struct *p, u32 own, struct cpu_state *c, u64 now)
 {
 	struct order_params params = order_params();
-	struct order_candidate head = head_of(own);
+	struct order_candidate head = peek_head(own);
 
 	c->deferred_ns = 0;
-	if (!head.exists || !order_preempt(&params, head.vruntime, running_vruntime(c, now)))
+	if (!head.exists || !order_should_preempt(&params, head.vruntime, get_running_vruntime(c, now)))
 		return;
 	count(COUNT_PREEMPT);
 	set_slice(p, 0);
@@ -80,9 +80,9 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 	t = task_state(p);
 	if (t) {
 		t->seen_space = space_of(p);
-		look_for_better(p, t, own, c, now);
-		end_lodging(p, t, own);
-		look_for_exchange(p, t, own, c, now);
+		check_active_migration(p, t, own, c, now);
+		evict_running(p, t, own);
+		check_exchange(p, t, own, c, now);
 	}
 	update_utilisation(c, now, true);
 	set_frequency(own, c);
@@ -91,9 +91,9 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 	if (p->scx.slice < SLICE_REST_NS)
 		set_slice(p, 0);
 	if (c->deferred_ns == c->running_since_ns)
-		look_again(p, own, c, now);
-	if (is_anybody_waiting_on(c, 1) && is_any(&idle_cpus))
-		wake_idle(own, now);
+		preempt_deferred(p, own, c, now);
+	if (has_waiters(c, 1) && has_any_bit(&idle_cpus))
+		kick_idle_cpus(own, now);
 }
 
 /*

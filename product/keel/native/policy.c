@@ -36,36 +36,36 @@ u32 test_order_pick(u32 kind, const struct order_candidate *from)
 	return order_pick(&params, from[0], from[1], from[2], from[3]);
 }
 
-u32 test_order_is_head(u32 kind, const struct order_candidate *prev)
+u32 test_order_is_head_next(u32 kind, const struct order_candidate *prev)
 {
 	struct order_params params = { .kind = kind, .slice_ns = 4000000 };
 
-	return order_is_head(&params, *prev);
+	return order_is_head_next(&params, *prev);
 }
 
-u64 test_order_bonus(const struct aggregation *space, u64 quantum, u64 preferred)
+u64 test_order_calc_bonus(const struct aggregation *space, u64 quantum, u64 preferred)
 {
-	return order_bonus(space, quantum, preferred);
+	return order_calc_bonus(space, quantum, preferred);
 }
 
-u64 test_order_mean(u64 mean, u64 charged, u64 tasks, u64 least, u64 most)
+u64 test_order_update_mean(u64 mean, u64 charged, u64 tasks, u64 least, u64 most)
 {
-	return order_mean(mean, charged, tasks, least, most);
+	return order_update_mean(mean, charged, tasks, least, most);
 }
 
-u64 test_order_exchange(u64 vruntime, u64 from, u64 to, u64 clock, u64 spread)
+u64 test_order_place_exchanged(u64 vruntime, u64 from, u64 to, u64 clock, u64 spread)
 {
-	return order_exchange(vruntime, from, to, clock, spread);
+	return order_place_exchanged(vruntime, from, to, clock, spread);
 }
 
-u32 test_order_alike(u64 weight, u64 other)
+u32 test_order_is_similar_weight(u64 weight, u64 other)
 {
-	return order_alike(weight, other);
+	return order_is_similar_weight(weight, other);
 }
 
-u32 test_order_publishes(u32 choice, const struct order_candidate *sibling)
+u32 test_order_should_publish(u32 choice, const struct order_candidate *sibling)
 {
-	return order_publishes((enum order_choice)choice, *sibling);
+	return order_should_publish((enum order_choice)choice, *sibling);
 }
 
 u32 test_order_affinity(u32 kind, u64 task_space, u64 running_space)
@@ -75,65 +75,65 @@ u32 test_order_affinity(u32 kind, u64 task_space, u64 running_space)
 	return order_affinity(&params, task_space, running_space);
 }
 
-u32 test_order_preempt(u64 slice_ns, u64 waking, u64 running)
+u32 test_order_should_preempt(u64 slice_ns, u64 waking, u64 running)
 {
 	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
 
-	return order_preempt(&params, waking, running);
+	return order_should_preempt(&params, waking, running);
 }
 
-u32 test_order_preempt_kept(u64 waking, u64 running)
+u32 test_order_should_preempt_kept(u64 waking, u64 running)
 {
-	return order_preempt_kept(waking, running);
+	return order_should_preempt_kept(waking, running);
 }
 
-u32 test_order_gives_way(u64 ran_ns)
+u32 test_order_should_yield(u64 ran_ns)
 {
-	return order_gives_way(ran_ns);
+	return order_should_yield(ran_ns);
 }
 
-u32 test_order_protects(u64 slice_ns, u64 ran_ns)
+u32 test_order_is_protected(u64 slice_ns, u64 ran_ns)
 {
 	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
 
-	return order_protects(&params, ran_ns);
+	return order_is_protected(&params, ran_ns);
 }
 
-u32 test_gate_may(u32 kind, const struct zone_knobs *zone, const struct gate_view *view)
+u32 test_gate_judge_move(u32 kind, const struct zone_knobs *zone, const struct gate_view *view)
 {
 	struct gate_params params = { .kind = kind, .zone = zone };
 
-	return gate_may(&params, view);
+	return gate_judge_move(&params, view);
 }
 
-u32 test_gate_weighs(u32 kind, const struct zone_knobs *zone)
+u32 test_gate_has_scores(u32 kind, const struct zone_knobs *zone)
 {
 	struct gate_params params = { .kind = kind, .zone = zone };
 
-	return gate_weighs(&params);
+	return gate_has_scores(&params);
 }
 
-u32 test_gate_concerns(u32 reason, u64 max_idle_wait_ns)
+u32 test_gate_is_asked(u32 reason, u64 max_idle_wait_ns)
 {
-	return gate_concerns(reason, max_idle_wait_ns);
+	return gate_is_asked(reason, max_idle_wait_ns);
 }
 
-u32 test_gate_mean(const struct zone_knobs *zone, const u32 *cpus, const unsigned char *idle, u32 n)
+u32 test_gate_calc_mean(const struct zone_knobs *zone, const u32 *cpus, const unsigned char *idle, u32 n)
 {
 	struct gate_params params = { .kind = GATE_ZONE, .zone = zone };
 	struct gate_mean mean = { 0 };
 	u32 i;
 
 	for (i = 0; i < n; i++)
-		gate_cpu_step(&params, &mean, cpus[i], idle[i]);
-	return gate_mean(&mean);
+		gate_add_cpu(&params, &mean, cpus[i], idle[i]);
+	return gate_calc_mean(&mean);
 }
 
-u64 test_gate_above_since(const struct zone_knobs *zone, u64 since_ns, u32 share, u64 now)
+u64 test_gate_update_above_since(const struct zone_knobs *zone, u64 since_ns, u32 share, u64 now)
 {
 	struct gate_params params = { .kind = GATE_ZONE, .zone = zone };
 
-	return gate_above_since(&params, since_ns, share, now);
+	return gate_update_above_since(&params, since_ns, share, now);
 }
 
 void test_balance_sum(const struct balance_params *params, struct group_view *group,
@@ -143,90 +143,90 @@ void test_balance_sum(const struct balance_params *params, struct group_view *gr
 
 	*group = GROUP_NONE;
 	for (i = 0; i < count; i++)
-		balance_cpu_step(params, group, &cpus[i]);
+		balance_add_cpu(params, group, &cpus[i]);
 }
 
-u32 test_balance_heavier(const struct balance_params *params, const struct group_view *a,
+u32 test_balance_is_heavier(const struct balance_params *params, const struct group_view *a,
 			 const struct group_view *b)
 {
-	return balance_heavier(params, a, b);
+	return balance_is_heavier(params, a, b);
 }
 
-u64 test_balance_quota(const struct balance_params *params, const struct group_view *busiest,
+u64 test_balance_pull_quota(const struct balance_params *params, const struct group_view *busiest,
 		       const struct cpu_view *own, u32 shared)
 {
-	return balance_quota(params, busiest, own, shared);
+	return balance_pull_quota(params, busiest, own, shared);
 }
 
-u32 test_balance_fits(u64 quota, u64 weight, u32 taken)
+u32 test_balance_may_take(u64 quota, u64 weight, u32 taken)
 {
 	struct balance_params params = { .kind = BALANCE_COUNT };
 
-	return balance_fits(&params, quota, weight, taken);
+	return balance_may_take(&params, quota, weight, taken);
 }
 
-u64 test_balance_left(u64 quota, u64 weight, u32 idle)
+u64 test_balance_reduce_quota(u64 quota, u64 weight, u32 idle)
 {
 	struct balance_params params = {};
 
-	return balance_left(&params, quota, weight, idle);
+	return balance_reduce_quota(&params, quota, weight, idle);
 }
 
-u32 test_balance_bound_share(u32 value, u64 known_ns, u64 ns, u32 ran)
+u32 test_balance_update_bound_share(u32 value, u64 known_ns, u64 ns, u32 ran)
 {
-	return balance_bound_share(value, known_ns, ns, ran);
+	return balance_update_bound_share(value, known_ns, ns, ran);
 }
 
-u32 test_balance_abstains(const struct balance_params *params)
+u32 test_balance_should_abstain(const struct balance_params *params)
 {
-	return balance_abstains(params);
+	return balance_should_abstain(params);
 }
 
-u32 test_balance_bound(u32 share, u32 bound)
+u32 test_balance_is_cpu_bound(u32 share, u32 bound)
 {
-	return balance_bound(share, bound);
+	return balance_is_cpu_bound(share, bound);
 }
 
-u32 test_balance_task_score(const struct balance_params *params, const struct task_view *task,
+u32 test_balance_score_task(const struct balance_params *params, const struct task_view *task,
 			    u32 from, u32 to)
 {
-	return balance_task_score(params, task, from, to);
+	return balance_score_task(params, task, from, to);
 }
 
-u32 test_balance_home(const struct balance_params *params, const struct cpu_view *best,
+u32 test_balance_is_better_for_waking(const struct balance_params *params, const struct cpu_view *best,
 		      const struct cpu_view *candidate)
 {
-	return balance_home(params, best, candidate);
+	return balance_is_better_for_waking(params, best, candidate);
 }
 
-u32 test_balance_place(const struct balance_params *params, const struct cpu_view *best,
+u32 test_balance_is_better_for_new(const struct balance_params *params, const struct cpu_view *best,
 		       const struct cpu_view *candidate)
 {
-	return balance_place(params, best, candidate);
+	return balance_is_better_for_new(params, best, candidate);
 }
 
-u32 test_balance_pays(const struct balance_params *params, const struct cpu_view *from,
+u32 test_balance_should_pull(const struct balance_params *params, const struct cpu_view *from,
 		      const struct cpu_view *to, u64 weight)
 {
-	return balance_pays(params, from, to, weight);
+	return balance_should_pull(params, from, to, weight);
 }
 
-u32 test_balance_active(const struct balance_params *params, const struct cpu_view *best,
+u32 test_balance_is_better_for_running(const struct balance_params *params, const struct cpu_view *best,
 			const struct cpu_view *candidate)
 {
-	return balance_active(params, best, candidate);
+	return balance_is_better_for_running(params, best, candidate);
 }
 
-u32 test_balance_gather(const struct balance_params *params, const struct cpu_view *own,
+u32 test_balance_should_gather(const struct balance_params *params, const struct cpu_view *own,
 			const struct cpu_view *fast, u32 ours, u32 theirs, u32 first)
 {
-	return balance_gather(params, own, fast, ours, theirs, first);
+	return balance_should_gather(params, own, fast, ours, theirs, first);
 }
 
-u32 test_balance_change(const struct balance_params *params, const struct cpu_view *a,
+u32 test_balance_should_take_turns(const struct balance_params *params, const struct cpu_view *a,
 			const struct cpu_view *b)
 {
-	return balance_change(params, a, b);
+	return balance_should_take_turns(params, a, b);
 }
 
 u64 test_balance_turn_ns(u32 unlike, u32 cpus)
@@ -236,19 +236,19 @@ u64 test_balance_turn_ns(u32 unlike, u32 cpus)
 	return balance_turn_ns(&params, unlike, cpus);
 }
 
-u32 test_balance_placing(const struct balance_params *params)
+u32 test_balance_placing_params(const struct balance_params *params)
 {
-	return balance_placing(params).kind;
+	return balance_placing_params(params).kind;
 }
 
-u32 test_decayed_share(u32 value, u64 ns, u32 busy)
+u32 test_decay_share(u32 value, u64 ns, u32 busy)
 {
-	return decayed_share(value, ns, busy);
+	return decay_share(value, ns, busy);
 }
 
-u32 test_row_add(struct sibling_row *row, const struct row_entry *task, u32 room)
+u32 test_row_insert(struct sibling_row *row, const struct row_entry *task, u32 room)
 {
-	return row_add(row, *task, room);
+	return row_insert(row, *task, room);
 }
 
 void test_row_remove(struct sibling_row *row, u32 pid)
@@ -257,10 +257,10 @@ void test_row_remove(struct sibling_row *row, u32 pid)
 }
 
 /* Returns how many it has looked at. */
-u32 test_row_best(const struct sibling_row *row, u32 tag, struct row_entry *best)
+u32 test_row_find_first(const struct sibling_row *row, u32 tag, struct row_entry *best)
 {
 	u32 looked;
 
-	*best = row_best(row, tag, &looked);
+	*best = row_find_first(row, tag, &looked);
 	return looked;
 }

@@ -51,8 +51,8 @@ pub struct TaskView {
     pub rested_ns: u64,
     pub bound: bool,
     pub affinity: u32,
-    pub far_from: u32,
-    pub far_to: u32,
+    pub far_src: u32,
+    pub far_dst: u32,
 }
 
 /// `struct order_candidate`.
@@ -136,7 +136,7 @@ impl Row {
 
     /// Returns whether nobody was left out.
     pub fn add(&mut self, task: RowEntry, room: u32) -> bool {
-        raw::test_row_add(self, &task, room) != 0
+        raw::test_row_insert(self, &task, room) != 0
     }
 
     pub fn remove(&mut self, pid: u32) {
@@ -146,7 +146,7 @@ impl Row {
     /// The first with this tag, and how many were looked at.
     pub fn best(&self, tag: u32) -> (Option<RowEntry>, u32) {
         let mut best = RowEntry::default();
-        let looked = raw::test_row_best(self, tag, &mut best);
+        let looked = raw::test_row_find_first(self, tag, &mut best);
         (Some(best).filter(|best| best.pid != 0), looked)
     }
 
@@ -209,29 +209,29 @@ mod raw {
         pub safe fn test_order_place_new(slice_ns: u64, clock: u64, tasks: u64) -> u64;
         pub safe fn test_order_charge(vruntime: u64, run_ns: u64, weight: u64) -> u64;
         pub safe fn test_order_pick(kind: u32, from: &[Candidate; 4]) -> u32;
-        pub safe fn test_order_is_head(kind: u32, prev: &Candidate) -> u32;
-        pub safe fn test_order_bonus(space: &Aggregation, quantum: u64, preferred: u64) -> u64;
-        pub safe fn test_order_mean(
+        pub safe fn test_order_is_head_next(kind: u32, prev: &Candidate) -> u32;
+        pub safe fn test_order_calc_bonus(space: &Aggregation, quantum: u64, preferred: u64) -> u64;
+        pub safe fn test_order_update_mean(
             mean: u64,
             charged: u64,
             tasks: u64,
             least: u64,
             most: u64,
         ) -> u64;
-        pub safe fn test_order_exchange(v: u64, from: u64, to: u64, clock: u64, spread: u64)
+        pub safe fn test_order_place_exchanged(v: u64, from: u64, to: u64, clock: u64, spread: u64)
         -> u64;
-        pub safe fn test_order_alike(weight: u64, other: u64) -> u32;
-        pub safe fn test_order_publishes(choice: u32, sibling: &Candidate) -> u32;
+        pub safe fn test_order_is_similar_weight(weight: u64, other: u64) -> u32;
+        pub safe fn test_order_should_publish(choice: u32, sibling: &Candidate) -> u32;
         pub safe fn test_order_affinity(kind: u32, task_space: u64, running_space: u64) -> u32;
-        pub safe fn test_order_preempt(slice_ns: u64, waking: u64, running: u64) -> u32;
-        pub safe fn test_order_preempt_kept(waking: u64, running: u64) -> u32;
-        pub safe fn test_order_gives_way(ran_ns: u64) -> u32;
-        pub safe fn test_order_protects(slice_ns: u64, ran_ns: u64) -> u32;
-        pub safe fn test_gate_may(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
-        pub safe fn test_gate_weighs(kind: u32, zone: &ZoneKnobs) -> u32;
-        pub safe fn test_gate_concerns(reason: u32, max_idle_wait_ns: u64) -> u32;
-        pub fn test_gate_mean(zone: &ZoneKnobs, cpus: *const u32, idle: *const u8, n: u32) -> u32;
-        pub safe fn test_gate_above_since(
+        pub safe fn test_order_should_preempt(slice_ns: u64, waking: u64, running: u64) -> u32;
+        pub safe fn test_order_should_preempt_kept(waking: u64, running: u64) -> u32;
+        pub safe fn test_order_should_yield(ran_ns: u64) -> u32;
+        pub safe fn test_order_is_protected(slice_ns: u64, ran_ns: u64) -> u32;
+        pub safe fn test_gate_judge_move(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
+        pub safe fn test_gate_has_scores(kind: u32, zone: &ZoneKnobs) -> u32;
+        pub safe fn test_gate_is_asked(reason: u32, max_idle_wait_ns: u64) -> u32;
+        pub fn test_gate_calc_mean(zone: &ZoneKnobs, cpus: *const u32, idle: *const u8, n: u32) -> u32;
+        pub safe fn test_gate_update_above_since(
             zone: &ZoneKnobs,
             since_ns: u64,
             share: u32,
@@ -243,45 +243,45 @@ mod raw {
             cpus: *const CpuView,
             count: u32,
         );
-        pub safe fn test_balance_heavier(
+        pub safe fn test_balance_is_heavier(
             params: &BalanceParams,
             a: &GroupView,
             b: &GroupView,
         ) -> u32;
-        pub safe fn test_balance_quota(
+        pub safe fn test_balance_pull_quota(
             params: &BalanceParams,
             busiest: &GroupView,
             own: &CpuView,
             shared: u32,
         ) -> u64;
-        pub safe fn test_balance_fits(quota: u64, weight: u64, taken: u32) -> u32;
-        pub safe fn test_balance_left(quota: u64, weight: u64, idle: u32) -> u64;
-        pub safe fn test_balance_bound_share(value: u32, known_ns: u64, ns: u64, ran: u32) -> u32;
-        pub safe fn test_balance_abstains(params: &BalanceParams) -> u32;
-        pub safe fn test_balance_bound(share: u32, bound: u32) -> u32;
-        pub safe fn test_balance_task_score(
+        pub safe fn test_balance_may_take(quota: u64, weight: u64, taken: u32) -> u32;
+        pub safe fn test_balance_reduce_quota(quota: u64, weight: u64, idle: u32) -> u64;
+        pub safe fn test_balance_update_bound_share(value: u32, known_ns: u64, ns: u64, ran: u32) -> u32;
+        pub safe fn test_balance_should_abstain(params: &BalanceParams) -> u32;
+        pub safe fn test_balance_is_cpu_bound(share: u32, bound: u32) -> u32;
+        pub safe fn test_balance_score_task(
             params: &BalanceParams,
             task: &TaskView,
             from: u32,
             to: u32,
         ) -> u32;
-        pub safe fn test_balance_home(
+        pub safe fn test_balance_is_better_for_waking(
             params: &BalanceParams,
             best: &CpuView,
             candidate: &CpuView,
         ) -> u32;
-        pub safe fn test_balance_place(
+        pub safe fn test_balance_is_better_for_new(
             params: &BalanceParams,
             best: &CpuView,
             candidate: &CpuView,
         ) -> u32;
-        pub safe fn test_balance_active(
+        pub safe fn test_balance_is_better_for_running(
             params: &BalanceParams,
             best: &CpuView,
             candidate: &CpuView,
         ) -> u32;
-        pub safe fn test_balance_change(params: &BalanceParams, a: &CpuView, b: &CpuView) -> u32;
-        pub safe fn test_balance_gather(
+        pub safe fn test_balance_should_take_turns(params: &BalanceParams, a: &CpuView, b: &CpuView) -> u32;
+        pub safe fn test_balance_should_gather(
             params: &BalanceParams,
             own: &CpuView,
             fast: &CpuView,
@@ -290,17 +290,17 @@ mod raw {
             first: u32,
         ) -> u32;
         pub safe fn test_balance_turn_ns(unlike: u32, cpus: u32) -> u64;
-        pub safe fn test_balance_pays(
+        pub safe fn test_balance_should_pull(
             params: &BalanceParams,
             from: &CpuView,
             to: &CpuView,
             weight: u64,
         ) -> u32;
-        pub safe fn test_balance_placing(params: &BalanceParams) -> u32;
-        pub safe fn test_row_add(row: &mut Row, task: &RowEntry, room: u32) -> u32;
+        pub safe fn test_balance_placing_params(params: &BalanceParams) -> u32;
+        pub safe fn test_row_insert(row: &mut Row, task: &RowEntry, room: u32) -> u32;
         pub safe fn test_row_remove(row: &mut Row, pid: u32);
-        pub safe fn test_row_best(row: &Row, tag: u32, best: &mut RowEntry) -> u32;
-        pub safe fn test_decayed_share(value: u32, ns: u64, busy: u32) -> u32;
+        pub safe fn test_row_find_first(row: &Row, tag: u32, best: &mut RowEntry) -> u32;
+        pub safe fn test_decay_share(value: u32, ns: u64, busy: u32) -> u32;
     }
 }
 
@@ -338,27 +338,27 @@ pub fn pick_fair(from: &[Candidate; 4]) -> u32 {
 
 /// Whether the queue's head runs whoever it is.
 pub fn is_head(kind: u32, prev: Option<u64>) -> bool {
-    raw::test_order_is_head(kind, &Candidate::at(prev)) != 0
+    raw::test_order_is_head_next(kind, &Candidate::at(prev)) != 0
 }
 
 pub fn bonus(space: &Aggregation, quantum: u64, preferred: u64) -> u64 {
-    raw::test_order_bonus(space, quantum, preferred)
+    raw::test_order_calc_bonus(space, quantum, preferred)
 }
 
 pub fn mean_of_all(mean: u64, charged: u64, tasks: u64, least: u64, most: u64) -> u64 {
-    raw::test_order_mean(mean, charged, tasks, least, most)
+    raw::test_order_update_mean(mean, charged, tasks, least, most)
 }
 
 pub fn exchange(vruntime: u64, from: u64, to: u64, clock: u64, spread: u64) -> u64 {
-    raw::test_order_exchange(vruntime, from, to, clock, spread)
+    raw::test_order_place_exchanged(vruntime, from, to, clock, spread)
 }
 
 pub fn alike(weight: u64, other: u64) -> bool {
-    raw::test_order_alike(weight, other) != 0
+    raw::test_order_is_similar_weight(weight, other) != 0
 }
 
 pub fn publishes(choice: u32, sibling: &Candidate) -> bool {
-    raw::test_order_publishes(choice, sibling) != 0
+    raw::test_order_should_publish(choice, sibling) != 0
 }
 
 pub fn affinity(kind: u32, task_space: u64, running_space: u64) -> u32 {
@@ -366,27 +366,27 @@ pub fn affinity(kind: u32, task_space: u64, running_space: u64) -> u32 {
 }
 
 pub fn preempt(slice_ns: u64, waking: u64, running: u64) -> bool {
-    raw::test_order_preempt(slice_ns, waking, running) != 0
+    raw::test_order_should_preempt(slice_ns, waking, running) != 0
 }
 
 pub fn gives_way(ran_ns: u64) -> bool {
-    raw::test_order_gives_way(ran_ns) != 0
+    raw::test_order_should_yield(ran_ns) != 0
 }
 
 pub fn preempts_kept(waking: u64, running: u64) -> bool {
-    raw::test_order_preempt_kept(waking, running) != 0
+    raw::test_order_should_preempt_kept(waking, running) != 0
 }
 
 pub fn protects(slice_ns: u64, ran_ns: u64) -> bool {
-    raw::test_order_protects(slice_ns, ran_ns) != 0
+    raw::test_order_is_protected(slice_ns, ran_ns) != 0
 }
 
 pub fn verdict(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32 {
-    raw::test_gate_may(kind, zone, view)
+    raw::test_gate_judge_move(kind, zone, view)
 }
 
 pub fn weighs(kind: u32, zone: &ZoneKnobs) -> bool {
-    raw::test_gate_weighs(kind, zone) != 0
+    raw::test_gate_has_scores(kind, zone) != 0
 }
 
 /// The mean of the CPUs that count, each given by its utilisation and whether it idles.
@@ -394,28 +394,28 @@ pub fn mean(zone: &ZoneKnobs, cpus: &[(u32, bool)]) -> u32 {
     let (shares, idle): (Vec<u32>, Vec<u8>) =
         cpus.iter().map(|(share, idle)| (*share, u8::from(*idle))).unzip();
     // SAFETY: the function reads as many of both as there are.
-    unsafe { raw::test_gate_mean(zone, shares.as_ptr(), idle.as_ptr(), cpus.len() as u32) }
+    unsafe { raw::test_gate_calc_mean(zone, shares.as_ptr(), idle.as_ptr(), cpus.len() as u32) }
 }
 
 pub fn concerns(reason: u32, max_idle_wait_ns: u64) -> bool {
-    raw::test_gate_concerns(reason, max_idle_wait_ns) != 0
+    raw::test_gate_is_asked(reason, max_idle_wait_ns) != 0
 }
 
 pub fn above_since(zone: &ZoneKnobs, since_ns: u64, share: u32, now: u64) -> u64 {
-    raw::test_gate_above_since(zone, since_ns, share, now)
+    raw::test_gate_update_above_since(zone, since_ns, share, now)
 }
 
 impl BalanceParams {
     pub fn place(&self, best: &CpuView, candidate: &CpuView) -> bool {
-        raw::test_balance_place(self, best, candidate) != 0
+        raw::test_balance_is_better_for_new(self, best, candidate) != 0
     }
 
     pub fn active(&self, best: &CpuView, candidate: &CpuView) -> bool {
-        raw::test_balance_active(self, best, candidate) != 0
+        raw::test_balance_is_better_for_running(self, best, candidate) != 0
     }
 
     pub fn change(&self, a: &CpuView, b: &CpuView) -> bool {
-        raw::test_balance_change(self, a, b) != 0
+        raw::test_balance_should_take_turns(self, a, b) != 0
     }
 
     /// `[ours, theirs]` are how many each program has on faster CPUs.
@@ -426,16 +426,16 @@ impl BalanceParams {
         [ours, theirs]: [u32; 2],
         first: bool,
     ) -> bool {
-        raw::test_balance_gather(self, own, fast, ours, theirs, u32::from(first)) != 0
+        raw::test_balance_should_gather(self, own, fast, ours, theirs, u32::from(first)) != 0
     }
 
     pub fn pays(&self, from: &CpuView, to: &CpuView, weight: u64) -> bool {
-        raw::test_balance_pays(self, from, to, weight) != 0
+        raw::test_balance_should_pull(self, from, to, weight) != 0
     }
 
     /// The kind of balancing by which tasks are placed.
     pub fn placing(&self) -> u32 {
-        raw::test_balance_placing(self)
+        raw::test_balance_placing_params(self)
     }
 
     pub fn sum(&self, cpus: &[CpuView]) -> GroupView {
@@ -446,44 +446,44 @@ impl BalanceParams {
     }
 
     pub fn heavier(&self, a: &GroupView, b: &GroupView) -> bool {
-        raw::test_balance_heavier(self, a, b) != 0
+        raw::test_balance_is_heavier(self, a, b) != 0
     }
 
     pub fn quota(&self, busiest: &GroupView, own: &CpuView, shared: bool) -> u64 {
-        raw::test_balance_quota(self, busiest, own, u32::from(shared))
+        raw::test_balance_pull_quota(self, busiest, own, u32::from(shared))
     }
 
     pub fn task_score(&self, task: &TaskView, from: u32, to: u32) -> u32 {
-        raw::test_balance_task_score(self, task, from, to)
+        raw::test_balance_score_task(self, task, from, to)
     }
 
     pub fn abstains(&self) -> bool {
-        raw::test_balance_abstains(self) != 0
+        raw::test_balance_should_abstain(self) != 0
     }
 
     pub fn home(&self, best: &CpuView, candidate: &CpuView) -> bool {
-        raw::test_balance_home(self, best, candidate) != 0
+        raw::test_balance_is_better_for_waking(self, best, candidate) != 0
     }
 }
 
 /// The share of running, in the unit of [`decayed_share`].
 pub fn bound_share(value: u32, known_ns: u64, ns: u64, ran: bool) -> u32 {
-    raw::test_balance_bound_share(value, known_ns, ns, u32::from(ran))
+    raw::test_balance_update_bound_share(value, known_ns, ns, u32::from(ran))
 }
 
 pub fn bound(share: u32, bound: bool) -> bool {
-    raw::test_balance_bound(share, u32::from(bound)) != 0
+    raw::test_balance_is_cpu_bound(share, u32::from(bound)) != 0
 }
 
 pub fn fits(quota: u64, weight: u64, taken: bool) -> bool {
-    raw::test_balance_fits(quota, weight, u32::from(taken)) != 0
+    raw::test_balance_may_take(quota, weight, u32::from(taken)) != 0
 }
 
 /// What is left of a quota after a task of this weight.
 pub fn left(quota: u64, weight: u64, idle: bool) -> u64 {
-    raw::test_balance_left(quota, weight, u32::from(idle))
+    raw::test_balance_reduce_quota(quota, weight, u32::from(idle))
 }
 
 pub fn decayed_share(value: u32, ns: u64, busy: bool) -> u32 {
-    raw::test_decayed_share(value, ns, u32::from(busy))
+    raw::test_decay_share(value, ns, u32::from(busy))
 }

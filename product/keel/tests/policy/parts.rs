@@ -57,7 +57,7 @@ fn a_waking_task_goes_to_its_memory() {
 #[test]
 fn who_comes_nearer_to_its_memory_is_pulled_first() {
     let task =
-        |far_from, far_to| TaskView { far_from, far_to, rested_ns: 0, ..TaskView::default() };
+        |far_src, far_dst| TaskView { far_src, far_dst, rested_ns: 0, ..TaskView::default() };
     let score = |params: &BalanceParams, task| params.task_score(&task, FULL, FULL);
     assert_eq!(score(&HOME, task(20, 10)), SCORE_FIRST);
     assert_eq!(score(&HOME, TaskView { rested_ns: u64::MAX, ..task(10, 20) }), SCORE_SECOND);

@@ -16,9 +16,9 @@ static __always_inline bool is_slave_of(u32 cpu, u32 own)
 }
 
 /* One idle slave for each sibling that waits here, as long as there are both. */
-KEEL_PART int call_idle(u32 own, u64 space)
+KEEL_PART int kick_idle_slaves(u32 own, u64 space)
 {
-	struct keel_space *wanted = space_state(space);
+	struct keel_space *wanted = find_space(space);
 	u64 budget = READ_ONCE(tunables.sibling_window);
 	struct task_struct *p;
 	u32 next = 0, position;
@@ -46,7 +46,7 @@ KEEL_PART int call_idle(u32 own, u64 space)
 }
 
 /* The slaves that would run a sibling of their own queue now, and not what they run. */
-KEEL_PART int call_busy(u32 own, u64 space, u64 now)
+KEEL_PART int kick_busy_slaves(u32 own, u64 space, u64 now)
 {
 	struct cpu_state *master = cpu_state(own);
 	struct known_space *wanted;
@@ -54,16 +54,16 @@ KEEL_PART int call_busy(u32 own, u64 space, u64 now)
 
 	if (!master)
 		return 0;
-	wanted = known_space(master, KNOWN_RUNNING, space);
+	wanted = get_known_space(master, KNOWN_RUNNING, space);
 	bpf_for(position, 0, settings.online) {
 		struct sibling sibling = {};
 		u32 cpu = cpu_at(position);
 		struct cpu_state *c = cpu_state(cpu);
 
 		if (!c || !is_slave_of(cpu, own) || !READ_ONCE(c->running_weight) ||
-		    READ_ONCE(c->running_space) == space || !is_anybody_waiting_on(c, 1))
+		    READ_ONCE(c->running_space) == space || !has_waiters(c, 1))
 			continue;
-		find_sibling(&sibling, wanted, cpu, running_vruntime(c, now));
+		find_sibling(&sibling, wanted, cpu, get_running_vruntime(c, now));
 		if (!sibling.as.exists)
 			continue;
 		count(COUNT_KICK_BUSY);
@@ -72,14 +72,14 @@ KEEL_PART int call_busy(u32 own, u64 space, u64 now)
 	return 0;
 }
 
-static __always_inline void call_slaves(u32 own, u64 space)
+static __always_inline void kick_slaves(u32 own, u64 space)
 {
 	u64 kick = READ_ONCE(tunables.sibling_kick);
 
-	if (kick >= KICK_IDLE && is_any(&idle_cpus))
-		call_idle(own, space);
+	if (kick >= KICK_IDLE && has_any_bit(&idle_cpus))
+		kick_idle_slaves(own, space);
 	if (kick >= KICK_BUSY)
-		call_busy(own, space, scx_bpf_now());
+		kick_busy_slaves(own, space, scx_bpf_now());
 }
 
 #endif

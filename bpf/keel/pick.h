@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* HEAD */
+#ifndef EVENKEEL_KEEL_PICK_H
+#define EVENKEEL_KEEL_PICK_H
+
+/* The first of the queue that a new iterator goes through. */
+static __always_inline struct order_candidate peek_iterator(struct bpf_iter_scx_dsq *queue)
+{
+	struct task_struct *p = bpf_iter_scx_dsq_next(queue);
+	struct order_candidate head = {};
+
+	if (p) {
+		head.exists = true;
+		head.vruntime = p->scx.dsq_vtime;
+	}
+	return head;
+}
+
+/* The first of a CPU's queue. */
+static __always_inline struct order_candidate peek_head(u32 cpu)
+{
+	struct bpf_iter_scx_dsq queue;
+	struct order_candidate head;
+
+	bpf_iter_scx_dsq_new(&queue, cpu, 0);
+	head = peek_iterator(&queue);
+	bpf_iter_scx_dsq_destroy(&queue);
+	return head;
+}
+
+/*
+ * Gives the CPU to a sibling that the index has named; whether it was there. One that does not wait
+ * as it says, the index forgets. `queue`: an iterator of the CPU's queue.
+ */
+static __always_inline bool dispatch_sibling(struct bpf_iter_scx_dsq *queue, u32 own,
+					 const struct known_space *wanted, u64 vruntime, u32 pid)
+{
+	struct task_struct *p = bpf_task_from_pid(pid);
+	bool is_taken = false, is_listed = false;
+
+	if (p) {
+		/* Another task may have its number by now. */
+		if (space_of(p) == wanted->space && p->scx.dsq_vtime == vruntime && may_run_on(p, own))
+			is_taken = scx_bpf_dsq_move(queue, p, SCX_DSQ_LOCAL, 0);
+		if (!is_taken) {
+			struct task_state *t = task_state(p);
+
+			is_listed = t && READ_ONCE(t->listed_on) == own + 1 &&
+				    t->listed_as == wanted->key && t->vruntime == vruntime;
+		}
+		bpf_task_release(p);
+	}
+	if (!is_taken && !is_listed)
+		remove_row_entry(own, wanted->key, pid);
+	return is_taken;
+}
+
+/* Who runs next on a CPU. */
+struct selection {
+	enum order_choice choice;
+	u64 fair;	/* the vruntime of who would by the order `fair` */
+	struct sibling sibling;
+	bool is_alone;	/* a slave has nobody who may follow its master */
+	bool is_news;	/* a master has published its running space, and not before */
+};
+
+static __always_inline struct selection pick_next(u32 own, struct cpu_state *c,
+					       struct order_candidate runs,
+					       struct order_candidate head)
+{
+	struct sibling sibling = {}, published = {};
+	struct order_params params = order_params();
+	struct selection selection;
+	struct published *at = NULL;
+	u64 follow = 0, fair = 0;
+	bool is_master = false;
+
+	if (settings.order == ORDER_IAS)
+		at = find_publication(own, &is_master);
+	if (settings.order == ORDER_IAS && head.exists) {
+		fair = order_should_keep_prev(runs, head) ? runs.vruntime : head.vruntime;
+		find_sibling(&sibling, get_known_space(c, KNOWN_RUNNING, c->running_space), own, fair);
+		follow = at && !is_master ? READ_ONCE(at->space) : 0;
+		if (follow && follow != c->running_space)
+			find_sibling(&published, get_known_space(c, KNOWN_PUBLISHED, follow), own, fair);
+	}
+	selection.fair = fair;
+	selection.choice = order_pick(&params, runs, head, sibling.as, published.as);
+	selection.is_alone = follow && (follow == c->running_space ? selection.choice == CHOOSE_HEAD :
+								      !published.as.exists);
+	selection.sibling = selection.choice == CHOOSE_PUBLISHED ? published : sibling;
+	selection.is_news = at && is_master &&
+			    publish_space(at, own, order_should_publish(selection.choice, sibling.as) ?
+							 c->running_space : 0);
+	return selection;
+}
+
+/* Gives the CPU to the head of its queue; whether anybody was there. */
+static __always_inline bool dispatch_head(u32 own, struct cpu_state *c)
+{
+	if (!scx_bpf_dsq_move_to_local(own))
+		return false;
+	count_on(c, COUNT_SWITCH);
+	return true;
+}
+
+/*
+ * Gives the CPU to who was chosen from its queue; whether anybody was there. `keeps`:
+ * who ran may go on if somebody else was faster.
+ */
+static __always_inline bool dispatch_selection(struct bpf_iter_scx_dsq *queue, u32 own, struct cpu_state *c,
+				 struct selection selection, bool keeps)
+{
+	if (selection.choice == CHOOSE_SIBLING || selection.choice == CHOOSE_PUBLISHED) {
+		bool follows = selection.choice == CHOOSE_PUBLISHED;
+		struct known_space *wanted = &c->known[follows ? KNOWN_PUBLISHED : KNOWN_RUNNING];
+
+		if (dispatch_sibling(queue, own, wanted, selection.sibling.as.vruntime,
+				 selection.sibling.pid)) {
+			count_on(c, follows ? COUNT_FOLLOW : COUNT_AGGREGATE);
+			note_space_switch(own, c, wanted->space);
+			c->preferred++;
+			c->is_ahead = is_vruntime_before(selection.fair, selection.sibling.as.vruntime);
+			return true;
+		}
+		if (keeps)
+			return false;
+	}
+	return dispatch_head(own, c);
+}
+
+enum served {
+	SERVED_NONE,
+	SERVED,
+	SERVED_AFTER_FETCH,	/* a slave has nobody who may follow its master, and fetches somebody first */
+};
+
+/* Before whom a sibling would have to run that is fetched. */
+static __always_inline u64 find_fetch_bound(const struct selection *selection)
+{
+	const struct order_candidate *sibling = &selection->sibling.as;
+
+	return sibling->exists && is_vruntime_before(sibling->vruntime, selection->fair) ?
+		       sibling->vruntime : selection->fair;
+}
+
+/*
+ * Gives the CPU to whom the policy chooses: who is next in its queue, unless who ran goes on (`keeps`, with
+ * this vruntime); whether anybody got it. A part of its own: the stacks of all callees add up.
+ */
+KEEL_PART int serve_cpu_once(u32 own, bool keeps, u64 vruntime, bool may_fetch)
+{
+	struct order_candidate runs = { .exists = keeps, .vruntime = vruntime };
+	struct cpu_state *c = cpu_state(own);
+	struct bpf_iter_scx_dsq queue;
+	struct selection selection;
+	bool goes_on, is_served;
+
+	if (!c)
+		return SERVED_NONE;
+	/* One to see the head and to take a sibling: the kernel looks the queue up for each. */
+	bpf_iter_scx_dsq_new(&queue, own, 0);
+	selection = pick_next(own, c, runs, peek_iterator(&queue));
+	if (settings.order == ORDER_IAS && may_fetch && selection.is_alone) {
+		c->fetch = find_fetch_candidate(own, find_fetch_bound(&selection));
+		if (c->fetch) {
+			bpf_iter_scx_dsq_destroy(&queue);
+			return SERVED_AFTER_FETCH;
+		}
+	}
+	goes_on = selection.choice <= CHOOSE_PREV;
+	is_served = !goes_on && dispatch_selection(&queue, own, c, selection, keeps);
+	bpf_iter_scx_dsq_destroy(&queue);
+	if (selection.is_news)
+		kick_slaves(own, c->running_space);
+	if (goes_on || is_served)
+		return is_served ? SERVED : SERVED_NONE;
+	/* Somebody else was faster, or the head may not run here. */
+	if (has_waiters(c, keeps))
+		send_strays_back(own);
+	return SERVED_NONE;
+}
+
+/* The same for an order that may fetch somebody for it. */
+KEEL_PART bool serve_cpu_by_pick(u32 own, bool keeps, u64 vruntime)
+{
+	int served = serve_cpu_once(own, keeps, vruntime, true);
+	struct cpu_state *c;
+
+	if (served != SERVED_AFTER_FETCH)
+		return served == SERVED;
+	c = cpu_state(own);
+	if (c)
+		fetch_sibling(own, c->fetch);
+	return serve_cpu_once(own, keeps, vruntime, false) == SERVED;
+}
+
+/* The same, and at once where there is nothing to choose. */
+static __always_inline bool serve_cpu(u32 own, struct cpu_state *c, bool keeps, u64 vruntime)
+{
+	struct order_candidate runs = { .exists = keeps, .vruntime = vruntime };
+	struct order_params params = order_params();
+
+	if (settings.order == ORDER_IAS)
+		return serve_cpu_by_pick(own, keeps, vruntime);
+	if (!order_is_head_next(&params, runs))
+		return serve_cpu_once(own, keeps, vruntime, false) == SERVED;
+	if (dispatch_head(own, c))
+		return true;
+	if (has_waiters(c, 0))
+		send_strays_back(own);
+	return false;
+}
+
+#endif
