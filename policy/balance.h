@@ -2,57 +2,65 @@
 /*
  * What is load, which tasks move, and where to?
  *
- * Domains are nested: SMT siblings in a core, cores in a cache domain, cache
- * domains in a node, nodes by distance. A domain consists of groups. When a CPU
- * balances a domain, the core (bpf/keel) folds over the CPUs of each group
- * (`cpu_step`), compares the groups (`group_step`), and pulls from the busiest CPU
- * of the busiest group as much as `quota` says, the tasks of the best `task_score`
- * first. Where a waking task goes, `home` decides, one candidate after the other;
- * a new one descends into the least loaded group, domain by domain.
+ * Domains are nested: SMT siblings in a core, cores in an LLC, LLCs in a node, nodes by distance. A
+ * domain consists of groups. When a CPU balances a domain, the core (bpf/keel) folds over the CPUs
+ * of each group (balance_add_cpu), compares the groups (balance_is_heavier), and pulls from the
+ * busiest CPU of the busiest group as much as balance_pull_quota says, the tasks of the best
+ * balance_score_task first. A waking task goes to the best of a few candidates
+ * (balance_is_better_for_waking). A new task descends into the least loaded group, domain by
+ * domain.
  *
- * `count`: CPUs are equal. This is the balancer of classic Linux as papers 002 and
- * 004 describe it (002, sections 1 and 2; kernel: kernel/sched/fair.c until 6.5):
- * load is the sum of weights; a CPU pulls from one whose load exceeds its own by a
- * quarter (an eighth where caches are shared, because a move there is cheap), half
- * the difference; an idle CPU pulls whenever somebody waits, and one task, as preemptible
- * kernels do; tasks whose caches have gone cold go first, and before them those that
- * belong with what runs there.
+ * `count`: CPUs are equal. This is the balancer of classic Linux as papers 002 and 004 describe it
+ * (002, sections 1 and 2; kernel: kernel/sched/fair.c until 6.5). Load is the sum of weights. A
+ * busy CPU pulls half the difference from a CPU whose load exceeds its own by a quarter, or by an
+ * eighth where they share caches, because a move is cheap there. An idle CPU pulls one task
+ * whenever any task waits, as preemptible kernels do. Siblings of what runs there go first, then
+ * tasks whose caches are cold.
  *
- * It departs from classic Linux where that keeps statistics of its own: group loads
- * are the sums at this moment, not averages over time; and an idle CPU looks from
- * the lowest domain up for *waiting* tasks, without estimating whether a search is
- * worth its time, because here it is skipped when nobody waits anywhere.
+ * `count` departs from classic Linux where that keeps statistics: group loads are the sums at this
+ * moment, not averages over time; and an idle CPU looks from the lowest domain up for *waiting*
+ * tasks without an estimate whether the search is worth its time, because here it is skipped when
+ * no task waits anywhere.
  *
- * `capability`: paper 002, section 4.1 and Algorithm 1, for any capabilities rather
- * than two kinds of cores. Load is load per capability: that of a core twice as fast
- * counts half (lines 10, 15). A pull leaves both CPUs with the same of it, so that
- * in the paper's example a normal core takes 2 of 8 and not 4 (4.1.1). Who goes to a
- * faster CPU is bound by the CPU, who goes to a slower one waits for I/O (4.1.2).
- * While there are no more tasks than CPUs faster than this one, it takes none when it
- * idles (4.1.3, lines 2 and 3). New and waking tasks go where one task more makes the
- * least load, so to an idle fast CPU before an idle slow one.
+ * `capability`: paper 002, section 4.1 and Algorithm 1, for any capabilities rather than two kinds
+ * of cores:
  *
- * The paper leaves open where a new task goes and how strict line 40 is: PART_PLAIN
- * places as `count` does, PART_BARE pulls at any difference. Two parts are ours.
- * PART_HOME: a task gets less of a CPU that is far from its memory, in proportion to
- * the distance as firmware has it; new and waking tasks go where they get most, and
- * who comes nearer to its memory is pulled first. PART_COST: a busy CPU pulls nobody
- * who would get less there than its turns are worth where it waits. (An idle one
- * does: its time is lost otherwise, and somebody's turns come sooner.)
- * PART_ACTIVE: who runs alone on a slow CPU leaves for one that idles and on which it
- * gets more (lines 24 and 35 of Algorithm 1); without it only tasks that wait are moved.
- * PART_TURNS: threads of one program that each have a CPU for themselves take turns on
- * the faster ones: who waits for all of them at a barrier waits for the average and not
- * the slowest.
+ * - Load is load per capability: the load of a core twice as fast counts half (lines 10, 15).
+ * - A pull leaves both CPUs with the same load per capability, so that in the paper's example a
+ *   normal
+ * core takes 2 of 8 and not 4 (4.1.1).
+ * - CPU-bound tasks go to faster CPUs first, I/O-bound tasks to slower ones (4.1.2).
+ * - While there are no more tasks than CPUs faster than an idle one, that takes none (4.1.3, lines
+ *   2, 3).
+ * - New and waking tasks go where one task more makes the least load per capability, so to an idle
+ *   fast
+ * CPU before an idle slow one.
  *
- * "All threads of a particular process are kept on similar cores, speed cores if possible"
- * (4.1.2 ii), and the paper does not say how: PART_SIMILAR has two who each have a CPU for
- * themselves change places where that leaves the program that has more on the faster ones
- * with more still. With PART_ACTIVE, PART_TURNS do the same for programs with barriers, and
- * for a program of more threads than there are similar CPUs (lab/sim/tests/turns.rs).
+ * The paper leaves open where a new task goes and how strict line 40 is: PART_PLAIN places as
+ * `count` does, PART_BARE pulls at any difference. "All threads of a particular process are kept on
+ * similar cores, speed cores if possible" (4.1.2 ii), but the paper does not say how: PART_SIMILAR
+ * exchanges two tasks that each have a CPU for themselves, where that gives the program with more
+ * of the faster CPUs still more of them. PART_ACTIVE is lines 24 and 35 of Algorithm 1: a task that
+ * runs alone on a slow CPU leaves for an idle CPU on which it gets more. Without it only waiting
+ * tasks migrate.
  *
- * It departs from the paper where that leaves more than one reading: the threshold
- * of a quarter (an eighth) stays, where line 40 has a bare "<".
+ * Three parts are ours:
+ *
+ * - PART_HOME: a CPU far from a task's memory counts for less, in proportion to the distance that
+ *   the
+ * firmware reports. New and waking tasks go where they get most, and tasks that come nearer to
+ * their memory are pulled first.
+ * - PART_COST: a busy CPU does not pull a task that would get less there than its turns are worth
+ *   where
+ * it waits. (An idle CPU does: its time is lost otherwise, and another task's turns come sooner.)
+ * - PART_TURNS: threads of one program that each have a CPU for themselves take turns on the faster
+ * ones, so that a barrier waits for the average and not for the slowest CPU.
+ *
+ * PART_ACTIVE and PART_TURNS together serve programs with barriers, and programs of more threads
+ * than there are similar CPUs, as PART_SIMILAR serves the others (lab/sim/tests/turns.rs).
+ *
+ * `capability` departs from the paper where it leaves more than one reading: the threshold of a
+ * quarter (an eighth) stays, where line 40 has a bare "<".
  */
 #ifndef EVENKEEL_BALANCE_H
 #define EVENKEEL_BALANCE_H
@@ -65,55 +73,61 @@ enum balance_kind {
 	BALANCE_KINDS,
 };
 
-/* What `capability` does besides, or otherwise. */
+/* What `capability` does in addition or differently. */
 enum balance_part {
-	PART_HOME = 1,	/* memory's distance counts */
+	PART_HOME = 1,	/* the distance of a task's memory counts */
 	PART_COST = 2,	/* no pull that costs a task more than it gains */
 	PART_PLAIN = 4,	/* new and waking tasks are placed as if CPUs were equal */
 	PART_BARE = 8,	/* a busy CPU pulls at any difference of loads */
-	PART_ACTIVE = 16,	/* who runs alone leaves for a faster CPU that idles */
+	PART_ACTIVE = 16,	/* a task that runs alone leaves for a faster idle CPU */
 	PART_TURNS = 32,	/* threads of a program that run alone take turns on unequal CPUs */
-	PART_SIMILAR = 64,	/* those of two programs change places until each has similar CPUs */
+	PART_SIMILAR = 64,	/* threads of two programs are exchanged until each has similar CPUs */
 };
-/* The parts by which who runs alone changes places. */
+/* The parts that exchange two running tasks. */
 #define PARTS_CHANGE (PART_TURNS | PART_SIMILAR)
 
 struct balance_params {
 	u32 kind;	/* enum balance_kind */
 	u32 parts;	/* of enum balance_part */
-	u32 faster;	/* CPUs of more capability than the one that balances */
-	u32 tasks;	/* that run or wait, on all CPUs */
+	u32 faster;	/* how many CPUs have more capability than the balancing one */
+	u32 tasks;	/* how many run or wait, on all CPUs */
 };
 
 /* No CPU. */
 #define NO_CPU (~0U)
-/* A busy CPU pulls from one with this many percent of its own load or more. */
+/* A busy CPU pulls from a CPU whose load is more than this percentage of its own. */
 #define IMBALANCE_PCT 125
 #define IMBALANCE_SHARED_PCT 112
-/* Who ran less than this ago still has its data in the caches (sysctl_sched_migration_cost). */
+/* A task that ran less than this ago is cache-hot (sysctl_sched_migration_cost). */
 #define CACHE_HOT_NS 500000ULL
-/* Who runs moves only where it is faster by a quarter: that pays for what it leaves in caches. */
+/* A running task migrates only to a CPU faster by a quarter: that pays for the caches it leaves. */
 #define ACTIVE_PCT 125
-/* A turn on a CPU for which nobody queues. Far longer than a move, far shorter than most phases. */
+/*
+ * How long a turn is where no other task wants the CPU. Far longer than a move, far shorter than
+ * most phases.
+ */
 #define TURN_NS 16000000ULL
-/* Loads are far smaller (1024 CPUs, each a million nice-0 tasks); larger ones count as this. */
+/*
+ * Loads above this count as this. Real ones are far smaller (1024 CPUs, each a million nice-0
+ * tasks).
+ */
 #define MAX_LOAD (1ULL << 55)
 /* The same for one CPU. */
 #define MAX_CPU_LOAD (MAX_LOAD >> 10)
-/* Who has been running for more than this share of the time that it did not wait is bound by the CPU. */
+/* A task is CPU-bound when it ran for more than this share of the time that it did not wait. */
 #define BOUND_PCT 60U
-/* And stays so until it is less than this. */
+/* It stays CPU-bound while the share is more than this. */
 #define UNBOUND_PCT 40U
 
-/* A group of CPUs, summed up. Start from GROUP_NONE. */
+/* The sum of a group of CPUs. Start from GROUP_NONE. */
 struct group_view {
 	u64 load;
 	u32 cpus;
 	u32 runnable;
 	u32 waiting;
-	u32 capability;		/* summed */
+	u32 capability;		/* the sum */
 	u32 first;		/* the first of its CPUs, or NO_CPU */
-	u32 busiest;		/* of its CPUs with somebody waiting, or NO_CPU */
+	u32 busiest;		/* the busiest of its CPUs where a task waits, or NO_CPU */
 	u32 busiest_waiting;
 	u32 busiest_capability;
 	u64 busiest_load;
@@ -121,7 +135,7 @@ struct group_view {
 
 #define GROUP_NONE ((struct group_view){ .first = NO_CPU, .busiest = NO_CPU })
 
-/* What a CPU can do, in the policy's eyes. */
+/* A CPU's capability as the policy counts it. */
 POLICY u32 balance_capability(const struct balance_params *params, u32 capability)
 {
 	if (params->kind == BALANCE_COUNT || capability > FULL)
@@ -129,13 +143,13 @@ POLICY u32 balance_capability(const struct balance_params *params, u32 capabilit
 	return capability ? capability : 1;
 }
 
-/* Whether the policy does this, too. */
+/* Whether the policy has this part. */
 POLICY bool balance_has_part(const struct balance_params *params, enum balance_part part)
 {
 	return params->kind != BALANCE_COUNT && params->parts & part;
 }
 
-/* What a task gets of a CPU that it has for itself, its memory's distance counted or not. */
+/* What a task gets of a CPU that it has for itself, with or without its memory's distance. */
 POLICY u32 balance_pace(const struct balance_params *params, const struct cpu_view *cpu, bool far)
 {
 	u32 pace = balance_capability(params, cpu->capability);
@@ -146,7 +160,7 @@ POLICY u32 balance_pace(const struct balance_params *params, const struct cpu_vi
 	return pace ? pace : 1;
 }
 
-/* As what kind of CPUs new and waking tasks see them. */
+/* The parameters for the placement of new and waking tasks. */
 POLICY struct balance_params balance_placing_params(const struct balance_params *params)
 {
 	struct balance_params placing = *params;
@@ -156,7 +170,7 @@ POLICY struct balance_params balance_placing_params(const struct balance_params 
 	return placing;
 }
 
-/* Whether load a on capability a is more than load b on capability b. */
+/* Whether load a on capability a is more, per capability, than load b on capability b. */
 POLICY bool balance_is_denser(u64 load_a, u32 capability_a, u64 load_b, u32 capability_b)
 {
 	return min_u64(load_a, MAX_CPU_LOAD) * capability_b >
@@ -187,9 +201,9 @@ POLICY void balance_add_cpu(const struct balance_params *params, struct group_vi
 }
 
 /*
- * Whether a carries more load than b, by what their CPUs can do. An empty group
- * carries none. Capabilities matter while nobody has anything to do, too: then the
- * group that would carry one task more worse is the heavier one.
+ * Whether a carries more load per capability than b. An empty group carries none. Capabilities
+ * matter while all CPUs are idle, too: then the group is heavier that would carry one more task
+ * worse.
  */
 POLICY bool balance_is_heavier(const struct balance_params *params, const struct group_view *a,
 			    const struct group_view *b)
@@ -204,8 +218,8 @@ POLICY bool balance_is_heavier(const struct balance_params *params, const struct
 }
 
 /*
- * Whether an idle CPU leaves those who wait where they are: there is room for all on faster ones
- * (paper 002, 4.1.3; Algorithm 1, lines 2 and 3).
+ * Whether an idle CPU leaves waiting tasks where they are: the faster CPUs have room for all of
+ * them (paper 002, 4.1.3; Algorithm 1, lines 2 and 3).
  */
 POLICY bool balance_should_abstain(const struct balance_params *params)
 {
@@ -213,14 +227,14 @@ POLICY bool balance_should_abstain(const struct balance_params *params)
 }
 
 /*
- * How much load the CPU `own` pulls from the busiest CPU of a group; 0: none.
- * `shared`: both share a cache.
+ * How much load the CPU `own` pulls from the busiest CPU of a group; 0: none. `shared`: both share
+ * a cache.
  */
 POLICY u64 balance_pull_quota(const struct balance_params *params, const struct group_view *busiest,
 			 const struct cpu_view *own, bool shared)
 {
 	u64 own_capability = balance_capability(params, own->capability), src_capability = busiest->busiest_capability;
-	/* Each multiplied by what the other one can do. */
+	/* Each load is multiplied by the other CPU's capability. */
 	u64 src_scaled = min_u64(busiest->busiest_load, MAX_CPU_LOAD) * own_capability;
 	u64 own_scaled = min_u64(own->load, MAX_CPU_LOAD) * src_capability;
 	u64 even;
@@ -234,15 +248,15 @@ POLICY u64 balance_pull_quota(const struct balance_params *params, const struct 
 		return balance_has_part(params, PART_BARE) || src_scaled * 100 > own_scaled * pct ? even : 0;
 	}
 	/*
-	 * Somebody waits there although this CPU has nothing to do: at least the one, unless
-	 * its turns there are worth more.
+	 * A task waits there although this CPU is idle: pull at least that one, unless its turns
+	 * there are worth more.
 	 */
 	return even || own_capability < src_capability ? even : 1;
 }
 
 /*
- * Whether a task of this weight fits into what is left of a quota. The first one
- * (nothing is `taken` yet) may be twice as large, so that 3 tasks on 2 CPUs take turns.
+ * Whether a task of this weight fits into what is left of a quota. The first task (nothing is
+ * `taken` yet) may be twice as large, so that 3 tasks on 2 CPUs take turns.
  */
 POLICY bool balance_may_take(const struct balance_params *params, u64 quota, u64 weight, bool taken)
 {
@@ -251,8 +265,8 @@ POLICY bool balance_may_take(const struct balance_params *params, u64 quota, u64
 }
 
 /*
- * What is left of a quota after a task of this weight. An idle CPU takes one and looks again when that
- * sleeps: the next would only wait there, and has it dearer to come from another CPU.
+ * What is left of a quota after a task of this weight. An idle CPU takes one task, and looks again
+ * when that sleeps: a second one would only wait there, and its next migration would cost more.
  */
 POLICY u64 balance_reduce_quota(const struct balance_params *params, u64 quota, u64 weight, bool idle)
 {
@@ -261,16 +275,16 @@ POLICY u64 balance_reduce_quota(const struct balance_params *params, u64 quota, 
 }
 
 enum task_score {
-	SCORE_STAY,		/* not to be moved */
-	SCORE_SECOND,		/* if the quota is not reached otherwise */
+	SCORE_STAY,		/* does not move */
+	SCORE_SECOND,		/* moves if the others do not fill the quota */
 	SCORE_FIRST,
-	SCORE_SIBLING,		/* belongs with what the pulling CPU's group runs */
+	SCORE_SIBLING,		/* a sibling of what the pulling CPU's group runs */
 };
 
 /*
- * The share of running in the time that a task does not wait, over about a second: of all that there was
- * of it (`known_ns`) until that is so long, then of what is lately. `value` after `ns` more in which it
- * ran or slept; both in the unit of decay_share().
+ * A task's share of run time in the time that it does not wait, over about a second: the mean of
+ * the first BOUND_NS (`known_ns` of it so far), then a decayed share. Returns `value` after `ns`
+ * more in which the task ran or slept; both in the unit of decay_share().
  */
 #define BOUND_SHIFT 5
 #define BOUND_NS (1ULL << (HALF_LIFE_SHIFT + BOUND_SHIFT))
@@ -286,15 +300,15 @@ POLICY u32 balance_update_bound_share(u32 value, u64 known_ns, u64 ns, bool ran)
 }
 
 /*
- * Whether a task is bound by the CPU, given its share of running in the time that it
- * does not wait, and whether it was so far.
+ * Whether a task is CPU-bound, by its share of run time in the time that it does not wait. With
+ * hysteresis: `bound` is the answer so far.
  */
 POLICY bool balance_is_cpu_bound(u32 share, bool bound)
 {
 	return share * 100 > (bound ? UNBOUND_PCT : BOUND_PCT) * FULL;
 }
 
-/* Which waiting tasks to take first, from a CPU that can do `from` to one that can do `to`. */
+/* Which waiting tasks to pull first, from a CPU of `src_capability` to one of `dst_capability`. */
 POLICY enum task_score balance_score_task(const struct balance_params *params,
 					  const struct task_view *task, u32 src_capability, u32 dst_capability)
 {
@@ -308,8 +322,8 @@ POLICY enum task_score balance_score_task(const struct balance_params *params,
 }
 
 /*
- * Whether a task of this weight that waits on `from` gets at least as much on `to` as its
- * turns are worth where it is.
+ * Whether a task of this weight that waits on `src` gets at least as much on `dst` as its turns on
+ * `src` are worth.
  */
 POLICY bool balance_should_pull(const struct balance_params *params, const struct cpu_view *src,
 			 const struct cpu_view *dst, u64 weight)
@@ -321,8 +335,9 @@ POLICY bool balance_should_pull(const struct balance_params *params, const struc
 }
 
 /*
- * Whether a new task is better off on `candidate` than on `best`: an idle CPU would pull it
- * anyway; of two idle or two busy ones the one where it gets most; of two such ones the first.
+ * Whether a new task is better off on `candidate` than on `best`. An idle CPU wins, because it
+ * would pull the task anyway. Of two idle or two busy ones the CPU wins on which the task gets
+ * more; in a tie the first.
  */
 POLICY bool balance_is_better_for_new(const struct balance_params *params, const struct cpu_view *best,
 			  const struct cpu_view *candidate)
@@ -339,10 +354,10 @@ POLICY bool balance_is_better_for_new(const struct balance_params *params, const
 }
 
 /*
- * Whether a waking task is better off on `candidate` than on `best`, the better one
- * so far (at first the CPU that it ran on last). An idle CPU is, as long as it is not
- * slower than its turns on the other; of two idle ones the faster, then the nearer;
- * a busy one must have less to do by a quarter.
+ * Whether a waking task is better off on `candidate` than on `best`, the best CPU so far (at first
+ * the one that it ran on last). An idle CPU wins unless it is slower than the task's turns on the
+ * busy one; of two idle ones the faster, then the nearer; a busy one must have less load by a
+ * quarter.
  */
 POLICY bool balance_is_better_for_waking(const struct balance_params *params, const struct cpu_view *best,
 			 const struct cpu_view *candidate)
@@ -366,8 +381,8 @@ POLICY bool balance_is_better_for_waking(const struct balance_params *params, co
 }
 
 /*
- * Whether who runs alone is better off on `candidate` than on `best`, the better one so far (at
- * first the CPU that it runs on, the only one that does not idle).
+ * Whether a task that runs alone is better off on `candidate` than on `best`, the best CPU so far
+ * (at first the one that it runs on, the only one that is not idle).
  */
 POLICY bool balance_is_better_for_running(const struct balance_params *params, const struct cpu_view *best,
 			   const struct cpu_view *candidate)
@@ -378,7 +393,7 @@ POLICY bool balance_is_better_for_running(const struct balance_params *params, c
 	return candidate->idle && there * 100 > here * (best->idle ? 100 : ACTIVE_PCT);
 }
 
-/* Whether a CPU is faster by so much that who runs is moved for it. */
+/* Whether a CPU is so much faster that a running task migrates for it. */
 POLICY bool balance_is_faster(const struct balance_params *params, const struct cpu_view *fast,
 			      const struct cpu_view *slow)
 {
@@ -388,7 +403,7 @@ POLICY bool balance_is_faster(const struct balance_params *params, const struct 
 	return there * 100 > here * ACTIVE_PCT;
 }
 
-/* Whether who runs alone on one of two CPUs and who does on the other are to change places. */
+/* Whether the tasks that run alone on these two CPUs are exchanged, to take turns. */
 POLICY bool balance_should_take_turns(const struct balance_params *params, const struct cpu_view *a,
 			   const struct cpu_view *b)
 {
@@ -397,10 +412,10 @@ POLICY bool balance_should_take_turns(const struct balance_params *params, const
 }
 
 /*
- * Whether who runs alone on `own` is to change places with a thread of another program that does on
- * `fast`: of those that are faster than this one, its program has `ours`, and the other one has `theirs`.
- * Never back: the sum of the squares of such numbers grows with each change. Of two programs that have as
- * many, just one comes first.
+ * Whether the task that runs alone on `own` is exchanged with a thread of another program that runs
+ * alone on `fast`. Of the CPUs that are faster than `own`, its program has `ours` and the other one
+ * has `theirs`. No ping-pong: the sum of the squares of such numbers grows with each exchange. Of
+ * two programs that have as many, `first` is true for just one.
  */
 POLICY bool balance_should_gather(const struct balance_params *params, const struct cpu_view *own,
 			   const struct cpu_view *fast, u32 ours, u32 theirs, bool first)
@@ -410,8 +425,8 @@ POLICY bool balance_should_gather(const struct balance_params *params, const str
 }
 
 /*
- * How long a turn is on a CPU than which `unlike` of `cpus` can do more, or less: where many want
- * the places of few, or go there, it takes as many turns until each was there.
+ * How long a turn is on a CPU to which `unlike` of `cpus` are unequal (faster ones, or slower ones
+ * for the fastest). Where many tasks want the places of few, a turn is longer by that ratio.
  */
 POLICY u64 balance_turn_ns(const struct balance_params *params, u32 unlike, u32 cpus)
 {

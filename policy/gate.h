@@ -2,19 +2,17 @@
 /*
  * When may load be balanced?
  *
- * Moving a task costs time to look for it, cold caches, and the latency of others.
- * The gate is asked before every move that is optional, with its reason, and may
- * refuse it. It is not asked where a move is a matter of life: a task whose CPU was
- * taken by a real-time task or went offline, whose affinity changed, or that has
- * waited too long (see bpf/keel/migrate.h). So no gate can let a task starve. Nor is it
- * asked, unless it is strict, where nothing is moved: a new task or program leaves no warm
- * caches and no queue behind.
+ * A migration costs the time of the search, cold caches, and latency of other tasks. The core asks
+ * the gate before every optional move, with its reason, and the gate may refuse. The core does not
+ * ask where liveness needs the move: for a task whose CPU was taken by a real-time task or went
+ * offline, a task whose affinity changed, or a task that waited too long (bpf/keel/ask_gate.h,
+ * migrate.h). So no gate can starve a task. Unless the gate is strict, the core does not ask for
+ * new tasks and programs either: they leave no warm caches and no queue behind.
  *
- * `always`: yes. This is classic Linux, and what the other policies are measured
- * against.
+ * `always`: yes. This is classic Linux, and what the other gates are measured against.
  *
- * `zone`: paper 004, section 3. Load is balanced only where the utilisation exceeds
- * the limit of the level that was chosen:
+ * `zone`: paper 004, section 3. Load is balanced only where the utilisation exceeds the limit of
+ * the configured level:
  *
  *     0 cold zone        30 %
  *     1 warm low spot    30 %    scores
@@ -22,27 +20,31 @@
  *     3 warm high spot   80 %    scores
  *     4 hot zone         80 %
  *
- * What is compared is the utilisation of the CPU that would be relieved (in the
- * paper's example "local CPU1" is the one that a task leaves), or, if so chosen, the
- * mean of all CPUs, in which idle ones count or do not. In the warm zone it is
- * shifted by the task's score (3.1.3, figure 5): a task whose own use of its CPU has
- * been above the limit for 5 s keeps its CPU (5 points less: a prize), one that has
- * been so for a shorter time is moved more easily (5 points more: a punishment). A
- * score shifts nothing out of the band from 30 to 80 %, nor what lies outside.
+ * The utilisation is that of the source CPU (in the paper's example "local CPU1" is the one that a
+ * task leaves) or, if so configured, the mean of all CPUs, in which idle CPUs count or not. In the
+ * warm zone it is shifted by the task's score (3.1.3, figure 5). A task whose own use of its CPU
+ * was above the limit for 5 s keeps its CPU: 5 points less, a prize. A task that was above it for a
+ * shorter time migrates more easily: 5 points more, a punishment. A score shifts nothing out of the
+ * band from 30 to 80 %, and nothing outside of it.
  *
- * From that band follows that no score changes an answer at the high spot: what is
- * at most 80 % stays at most 80 %, and the limit is 80 %. So levels 3 and 4 answer
- * alike; the paper says as much ("the task of high spot cannot go up any more").
+ * So no score changes an answer at the high spot: what is at most 80 % stays at most 80 %, and the
+ * limit is 80 %. Levels 3 and 4 answer alike; the paper says as much ("the task of high spot cannot
+ * go up any more").
  *
- * Departures: the paper reads its 5 s from the task's entry in /proc, we let a share
- * that halves every 32 ms stay above the limit for as long. The times of prize and
- * punishment are two knobs there, as here; a task between both gets no points. And
- * the paper does not balance at all in the quiet zone, not even new tasks (section 3),
- * nor while somebody waits and a CPU idles: that is `--strict` here. Else new tasks are
- * placed as with `always`, because where they once are they stay in the quiet zone, and
- * waiting is bounded by `--max-idle-wait`. And whom the gate keeps, as it wakes, from a CPU that idles
- * takes its own from whoever is behind it at once (order_should_preempt_kept()), so that it is not the urgent
- * ones who pay for moves that are saved.
+ * `zone` departs from the paper in four places:
+ *
+ * 1. The paper reads its 5 s from the task's entry in /proc. Here, a share that halves every 33.6
+ *    ms
+ * stays above the limit for as long.
+ * 2. The times of prize and punishment are two knobs, as in the paper; a task between both gets no
+ * points.
+ * 3. In the quiet zone the paper never balances: no new tasks (section 3), and no waiting task
+ *    while a
+ * CPU idles. That is `--strict` here. Otherwise new tasks are placed as with `always`, because in
+ * the quiet zone they stay where they are placed, and `--max-idle-wait` bounds the waiting time.
+ * 4. A waking task that the gate keeps from an idle CPU preempts on its own CPU as soon as the
+ *    running
+ * task is behind it (order_should_preempt_kept()), so that urgent tasks do not pay for saved moves.
  */
 #ifndef EVENKEEL_GATE_H
 #define EVENKEEL_GATE_H
@@ -64,20 +66,20 @@ enum zone_level {
 	ZONE_HOT,
 };
 
-/* The warm zone, in percent: scores stay within. */
+/* The warm zone, in percent: scores shift within it. */
 #define WARM_MIN_PCT 30U
 #define WARM_MID_PCT 50U
 #define WARM_MAX_PCT 80U
 
-/* What can be set of the zones while the scheduler runs. */
+/* The knobs of `zone`; they may change while the scheduler runs. */
 struct zone_knobs {
 	u32 level;		/* enum zone_level */
-	u32 use_mean;		/* 1: the mean of all CPUs counts; 0: the CPU to be relieved */
+	u32 use_mean;		/* 1: the mean of all CPUs counts; 0: the source CPU */
 	u32 count_idle;		/* 1: idle CPUs count in the mean */
 	u32 weigh;		/* 1: scores count */
 	u32 prize_score_pct;	/* taken off, in points of utilisation */
 	u32 punish_score_pct;	/* put on top */
-	u64 prize_time_ns;	/* above the limit for so long or longer: prize */
+	u64 prize_time_ns;	/* above the limit for at least so long: prize */
 	u64 punish_time_ns;	/* above the limit for less: punishment */
 };
 
@@ -88,40 +90,40 @@ struct gate_params {
 
 struct gate_view {
 	u32 reason;		/* enum move_reason */
-	u32 source_utilisation;	/* of the CPU that would be relieved, 0..=FULL */
+	u32 source_utilisation;	/* of the source CPU, 0..=FULL */
 	u32 mean_utilisation;	/* of the CPUs that count, if gate_is_by_mean(), 0..=FULL */
-	/* Of the task, if gate_has_scores(): */
-	u32 task_share;		/* its share of running, 0..=FULL */
-	u64 task_above_ns;	/* how long that has been above the limit; 0: it was not */
+	/* The task, if gate_has_scores(): */
+	u32 task_share;		/* its share of run time, 0..=FULL */
+	u64 task_above_ns;	/* how long that share has been above the limit; 0: it is not */
 };
 
-/* The answer and its reason in one code; what is not below GATE_REFUSALS is a refusal. */
+/* The answer and its reason in one code; codes from GATE_REFUSALS on are refusals. */
 enum gate_verdict {
 	GATE_OPEN,		/* always */
 	GATE_BUSY,		/* the utilisation is above the limit */
-	GATE_PUNISHED,		/* it is with the task's points */
+	GATE_PUNISHED,		/* with the points the utilisation is above the limit */
 	GATE_REFUSALS,
 	GATE_QUIET = GATE_REFUSALS,	/* the utilisation is not above the limit */
-	GATE_PRIZED,		/* it is, but not without the task's points */
+	GATE_PRIZED,		/* the utilisation is above the limit, with the points it is not */
 	GATE_VERDICTS,
 };
 
-/* All CPUs' utilisation, summed up. Start from zeros. */
+/* The sum of all CPUs' utilisation. Start from zeros. */
 struct gate_mean {
 	u32 utilisation;
 	u32 cpus;
 };
 
-/* `max_idle_wait_ns` of who may wait for ever: the gate is strict. */
+/* The `max_idle_wait_ns` of a strict gate: a task may wait for ever. */
 #define IDLE_WAIT_NEVER (~0ULL)
 
-/* Whether the gate is asked about such moves, or they are none. */
+/* Whether the core asks the gate about moves for this reason. */
 POLICY bool gate_is_asked(u32 reason, u64 max_idle_wait_ns)
 {
 	return max_idle_wait_ns == IDLE_WAIT_NEVER || (reason != MOVE_FORK && reason != MOVE_EXEC);
 }
 
-/* Above how many percent the gate opens. */
+/* The percentage above which the gate opens. */
 POLICY u32 zone_limit_pct(u32 level)
 {
 	if (level == ZONE_WARM_MID)
@@ -136,21 +138,21 @@ POLICY bool zone_is_above(const struct zone_knobs *zone, u32 share)
 }
 
 /*
- * Whether scores can change an answer: in the warm zone, its upper border excepted, to which none lifts
- * anything over the limit, and below which none pushes what is above.
+ * Whether scores can change an answer: in the warm zone except at its upper border. There no score
+ * lifts a utilisation over the limit, and none pushes a higher one below.
  */
 POLICY bool zone_has_scores(const struct zone_knobs *zone)
 {
 	return zone->weigh && (zone->level == ZONE_WARM_LOW || zone->level == ZONE_WARM_MID);
 }
 
-/* Whether the gate looks at the task's own share. */
+/* Whether the gate needs the task's own share. */
 POLICY bool gate_has_scores(const struct gate_params *params)
 {
 	return params->kind == GATE_ZONE && zone_has_scores(params->zone);
 }
 
-/* Whether the gate looks at the mean of the CPUs at all. */
+/* Whether the gate needs the mean of the CPUs. */
 POLICY bool gate_is_by_mean(const struct gate_params *params)
 {
 	return params->kind == GATE_ZONE && params->zone->use_mean;
@@ -166,15 +168,15 @@ POLICY void gate_add_cpu(const struct gate_params *params, struct gate_mean *mea
 	mean->cpus++;
 }
 
-/* The mean of none is nothing: everybody idles. */
+/* The mean of no CPUs is 0: all idle. */
 POLICY u32 gate_calc_mean(const struct gate_mean *mean)
 {
 	return mean->cpus ? mean->utilisation / mean->cpus : 0;
 }
 
 /*
- * Since when a task's share of running has been above the limit, 0 if it is not; asked
- * whenever the task stops running, because then its share is as high as it gets.
+ * Since when a task's share of run time has been above the limit; 0: it is not. Called whenever the
+ * task stops, because then its share is at its highest.
  */
 POLICY u64 gate_update_above_since(const struct gate_params *params, u64 since_ns, u32 share, u64 now)
 {
@@ -193,7 +195,7 @@ POLICY u64 zone_shift_by_score(const struct zone_knobs *zone, u64 points, const 
 		return points;
 	if (points < lowest || points > highest)
 		return points;
-	/* It may have slept since it was above. */
+	/* The task may have slept since it was above. */
 	if (!view->task_above_ns || !zone_is_above(zone, view->task_share))
 		return points;
 	if (view->task_above_ns >= zone->prize_time_ns)

@@ -2,56 +2,74 @@
 /*
  * Which task runs next on this CPU?
  *
- * Every task has a vruntime: the time that it ran, divided by its weight. Each CPU
- * has a queue in the order of vruntime and a clock, the smallest vruntime that it
- * has let run, which never goes back. What a task is ahead or behind is only known
- * relative to the clock of its queue, and that difference is what it takes along
- * to another CPU.
+ * Every task has a vruntime: the time that it ran, divided by its weight. Each CPU has a queue in
+ * the order of vruntime, and a clock: the smallest vruntime that the queue let run, which never
+ * goes back. Whether a task is ahead or behind has a meaning only relative to the clock of its
+ * queue. A task keeps that difference when it migrates to another CPU.
  *
- * `fair`: the smallest vruntime runs. This is the fair scheduler of classic Linux
- * (until 6.5), in the words of its source: a new task starts late by its share of a
- * slice (START_DEBIT), so that forking does not pay; a waking one is at most half a
- * slice ahead of the queue (GENTLE_FAIR_SLEEPERS), so that sleeping is rewarded
- * but cannot be saved up; it preempts who runs if it is the wake-up granularity
- * ahead of that one: so who has slept for long always does, and tasks that wake
- * each other do not take turns faster than they get work done.
+ * `fair`: the task with the smallest vruntime runs. This is the fair scheduler of classic Linux
+ * (until 6.5), in the words of its source:
  *
- * It departs from classic Linux in four places. Who yields gives way only after it has had the
- * CPU for as long as a switch takes (ORDER_YIELD_NS; sched_yield(2) leaves it open). Whom a task
- * wakes itself cannot take its CPU before it has had that for the wake-up granularity
- * (ORDER_GRANULARITY_NS): else who wakes many others is stopped by each of them in turn. Such a
- * one is looked at again at the next tick; whom an interrupt wakes does not wait. How far a task
- * may be behind the clock, and so wait, is bounded (ORDER_BOUND_NS), because a kernel that hosts
- * schedulers takes those down that let a task wait for 30 s. And a task that has
- * used up its slice is a candidate with what it would be charged: the queue's head
- * runs only if it really is behind it. (A scheduler that always takes the head
- * gives two tasks of weights 3:1 turns 1:1.)
+ * - A new task starts late by its share of a slice (START_DEBIT), so that forking does not pay.
+ * - A waking task is at most half a slice ahead of its queue (GENTLE_FAIR_SLEEPERS), so that sleep
+ * is rewarded but cannot be saved up.
+ * - A waking task preempts the running task if it is ahead of it by the wake-up granularity. So a
+ *   task
+ * that slept for long always preempts, and tasks that wake each other do not switch faster than
+ * they get work done.
  *
- * `ias`: paper 003, section 2.2. Threads of one address space are siblings, and run
- * one after the other on a CPU, and at the same time on the CPUs of a group, as far
- * as a bonus lets them. With B what `fair` would run, C the best sibling of who ran,
- * E who ran on a slave, F, G, H the same and the best of the space that the group's
- * master has published:
+ * `fair` departs from classic Linux in four places:
+ *
+ * 1. A task that yields gives way only after it had the CPU for as long as a switch takes
+ * (ORDER_YIELD_NS). sched_yield(2) leaves this open.
+ * 2. A task cannot be preempted by its own wakee before it had the CPU for the wake-up granularity
+ * (ORDER_GRANULARITY_NS): otherwise each wakee in turn would stop a task that wakes many. The next
+ * tick decides again. A task that an interrupt wakes does not wait.
+ * 3. The distance between a task and its queue's clock is bounded (ORDER_BOUND_NS), and with it the
+ * waiting time: the kernel ends a scheduler that lets a task wait for 30 s.
+ * 4. A task that used up its slice is a candidate with its charged vruntime: the queue's head runs
+ *    only
+ * if it is behind that. (A scheduler that always takes the head gives two tasks of weights 3:1
+ * turns of 1:1.)
+ *
+ * `ias`: paper 003, section 2.2. Threads of one address space are siblings. As far as a bonus
+ * allows, siblings run one after the other on a CPU, and at the same time on the CPUs of a group.
+ * With
+ *
+ *     B  the task that `fair` would run
+ *     C  the best sibling of the task that ran
+ *     E  the task that ran on a slave
+ *     F  the task that `fair` would run on the slave
+ *     G  the best sibling of E
+ *     H  the best task of the space that the group's master published
+ *
+ * the rules are
  *
  *     (1) C runs if  B.vruntime > C.vruntime - bonus
  *     (2) H runs if  F.vruntime > H.vruntime - bonus  and
  *     (3)            G.vruntime > H.vruntime - bonus  (true without a G)
  *     (4) else G if  F.vruntime > G.vruntime - bonus, else F
  *
- * The bonus is what set_ias_agg has set for the address space that would get it
- * (section 3.1): a number of ns of vruntime, or so many times what who ran last on this
- * CPU was charged; nothing for a space that nobody set, or that has been preferred `limit`
- * times in a row here. So nobody falls behind by more than bonus and slice, and
- * without a bonus every pick is that of `fair`.
+ * The bonus is what set_ias_agg set for the preferred address space (section 3.1): ns of vruntime,
+ * or a multiple of what the last run on this CPU was charged. It is 0 for a space that was never
+ * set, or that was preferred `limit` times in a row on this CPU. So no task falls behind by more
+ * than bonus and slice, and without a bonus every pick is that of `fair`.
  *
- * It departs from the paper in five places. B and F may be the task that has run so
- * far: paper and classic Linux put it back into the queue before they choose. It is
- * nobody's sibling then, since it is a bonus for one's own that would let a lone
- * thread run on for ever longer. The bonus is bounded, as everything is here. What ran
- * last counts by its vruntime, which is its time where tasks have nice 0 and no cgroup;
- * where they weigh less, time would be no bonus beside their vruntimes. And a
- * slave that has no H fetches it from its master's queue, and gives another task for
- * it, because the paper leaves it to chance whose siblings wait where.
+ * `ias` departs from the paper in five places:
+ *
+ * 1. B and F may be the task that has run so far: paper and classic Linux put that task back into
+ *    the
+ * queue before they pick.
+ * 2. In that case it gets no bonus as a sibling: a bonus for itself would let a lone thread run
+ *    longer
+ * and longer.
+ * 3. The bonus is bounded (ORDER_BOUND_NS).
+ * 4. The last run counts in vruntime. For tasks of nice 0 outside cgroups this is time; for tasks
+ *    of
+ * less weight, a bonus in time would be nothing beside their vruntimes.
+ * 5. A slave that has no H fetches it from its master's queue and gives another task in exchange:
+ *    the
+ * paper leaves it to chance which siblings wait where.
  */
 #ifndef EVENKEEL_ORDER_H
 #define EVENKEEL_ORDER_H
@@ -71,35 +89,36 @@ struct order_params {
 
 /* How far from its queue's clock a task can be, either way. */
 #define ORDER_BOUND_NS 10000000000ULL
-/* The longest run that is charged at once; longer ones are a clock that jumped. */
+/* The longest run that is charged at once; a longer one is a clock that jumped. */
 #define ORDER_MAX_RUN_NS (1ULL << 40)
-/* A task has to be this much further ahead than who runs to take the CPU from it. */
+/* A waking task must be ahead of the running one by this much to preempt it. */
 #define ORDER_GRANULARITY_NS 1000000ULL
 
-/* Who yields has had the CPU for this long before it gives way: about what a switch takes. */
+/* A task that yields gives way after it had the CPU for this long: about what a switch takes. */
 #define ORDER_YIELD_NS 10000ULL
 
 enum order_place {
-	PLACE_WAKE,	/* slept */
-	PLACE_ARRIVE,	/* runnable, and moved here */
+	PLACE_WAKE,	/* the task slept */
+	PLACE_ARRIVE,	/* the task is runnable and migrated here */
 };
 
-/* How far ahead of its queue's clock a task is at most that has slept. */
+/* How far ahead of its queue's clock a task is at most after it slept. */
 POLICY u64 order_credit_ns(const struct order_params *params)
 {
 	return min_u64(params->slice_ns, ORDER_BOUND_NS) / 2;
 }
 
 /*
- * Where in the queue with this clock a task goes that was forked, or comes from another scheduling
- * class; it is one of `tasks` on the CPU. A whole slice each would make it wait for as many slices.
+ * The vruntime, by this queue's clock, of a task that was forked or comes from another scheduling
+ * class, as one of `tasks` on the CPU. With a whole slice of debit each, a task would wait for as
+ * many slices as tasks were forked.
  */
 POLICY u64 order_place_new(const struct order_params *params, u64 clock, u64 tasks)
 {
 	return clock + min_u64(params->slice_ns, ORDER_BOUND_NS) / (tasks ? tasks : 1);
 }
 
-/* Where in the queue whose clock is `to` a task goes that was at `vruntime` by the clock `from`. */
+/* The vruntime in the destination queue of a task that had `vruntime` in the source queue. */
 POLICY u64 order_place(const struct order_params *params, u64 vruntime, u64 src_clock, u64 dst_clock,
 		       enum order_place place)
 {
@@ -126,8 +145,8 @@ POLICY u64 order_charge(u64 vruntime, u64 run_ns, u64 weight)
 }
 
 /*
- * How far those on a CPU have come on the average, which is between the least and the most, after one of so
- * many was `charged`. Where siblings go first, queues are spread out, and their clocks stand still and then
+ * The mean vruntime of the tasks on a CPU, bounded by the smallest and the largest, after one of
+ * `tasks` was `charged`. Where siblings go first, vruntimes spread, and clocks stand still and then
  * leap: two clocks do not tell which of two queues is further.
  */
 POLICY u64 order_update_mean(u64 mean, u64 charged, u64 tasks, u64 least, u64 most)
@@ -140,9 +159,9 @@ POLICY u64 order_update_mean(u64 mean, u64 charged, u64 tasks, u64 least, u64 mo
 }
 
 /*
- * Where in a queue a task goes that changes places with one of it: as far before or behind the mean `to` as
- * it was where the mean is `from`, and among those that are there, none of whom is more than `spread`
- * ahead of the clock.
+ * The vruntime in the destination queue of a task that is exchanged: as far from the mean there as
+ * from the mean in the source queue, and within the vruntimes there, which reach from the clock to
+ * `spread` ahead of it.
  */
 POLICY u64 order_place_exchanged(u64 vruntime, u64 src_mean, u64 dst_mean, u64 dst_clock, u64 spread)
 {
@@ -154,8 +173,8 @@ POLICY u64 order_place_exchanged(u64 vruntime, u64 src_mean, u64 dst_mean, u64 d
 }
 
 /*
- * Whether two tasks may change places, so that no CPU has more to do than before: to a quarter, because what a
- * task gets of its cgroup's share is known as of when it was charged last.
+ * Whether two tasks may be exchanged without more load for either CPU. A difference of a quarter is
+ * allowed, because a task's share of its cgroup is known only as of its last charge.
  */
 POLICY bool order_is_similar_weight(u64 weight, u64 other)
 {
@@ -164,7 +183,7 @@ POLICY bool order_is_similar_weight(u64 weight, u64 other)
 
 enum bonus_type {
 	BONUS_VRUNTIME,	/* bonus_value is in ns of vruntime */
-	BONUS_QUANTUM,	/* it multiplies what ran last, in vruntime */
+	BONUS_QUANTUM,	/* bonus_value multiplies the last run, in vruntime */
 };
 
 /* What set_ias_agg sets for an address space; without it, nothing is aggregated. */
@@ -176,10 +195,9 @@ struct aggregation {
 };
 
 /*
- * The bonus of a space's siblings on a CPU where they have been preferred `preferred`
- * times in a row, and where who ran last was charged `quantum`. That is in ns of vruntime, as all that it is
- * compared with: by that siblings differ, whatever they weigh (paper 003, section 3.1, the first of its four
- * reasons).
+ * The bonus, in ns of vruntime, of a space's siblings on a CPU where they were preferred
+ * `preferred` times in a row and the last run was charged `quantum`. In vruntime, because siblings
+ * of any weight differ by that (paper 003, section 3.1, the first of its four reasons).
  */
 POLICY u64 order_calc_bonus(const struct aggregation *space, u64 quantum, u64 preferred)
 {
@@ -198,7 +216,7 @@ struct order_candidate {
 	u64 bonus;	/* of siblings: order_calc_bonus() */
 };
 
-/* Whether a candidate runs before what has this vruntime, with its bonus. */
+/* Whether a candidate, with its bonus, runs before this vruntime. */
 POLICY bool order_is_preferred(const struct order_candidate *candidate, u64 vruntime)
 {
 	return candidate->exists &&
@@ -207,28 +225,31 @@ POLICY bool order_is_preferred(const struct order_candidate *candidate, u64 vrun
 
 enum order_choice {
 	CHOOSE_NONE,
-	CHOOSE_PREV,		/* who runs goes on */
+	CHOOSE_PREV,		/* the running task goes on */
 	CHOOSE_HEAD,		/* the queue's head */
-	CHOOSE_SIBLING,		/* the best sibling of who ran, on this CPU */
+	CHOOSE_SIBLING,		/* the best sibling, on this CPU, of the task that ran */
 	CHOOSE_PUBLISHED,	/* the best sibling, on this CPU, of what the group's master runs */
 };
 
-/* Whether who runs goes on under `fair`. It is charged already, and wins a tie: a switch costs. */
+/*
+ * Whether the running task goes on under `fair`. It is charged already, and wins a tie: a switch
+ * costs.
+ */
 POLICY bool order_should_keep_prev(struct order_candidate prev, struct order_candidate head)
 {
 	return prev.exists && !(head.exists && is_vruntime_before(head.vruntime, prev.vruntime));
 }
 
 /*
- * Whether the queue's head runs next, whoever that is: then nobody needs to look at it. (Under
- * `ias` there may be others to choose from.)
+ * Whether the queue's head runs next, whatever its vruntime: then the core need not look at it.
+ * (Under `ias` there may be other candidates.)
  */
 POLICY bool order_is_head_next(const struct order_params *params, struct order_candidate prev)
 {
 	return params->kind == ORDER_FAIR && !prev.exists;
 }
 
-/* Who runs next. */
+/* Picks the next task. */
 POLICY enum order_choice order_pick(const struct order_params *params,
 				    struct order_candidate prev, struct order_candidate head,
 				    struct order_candidate sibling,
@@ -244,58 +265,62 @@ POLICY enum order_choice order_pick(const struct order_params *params,
 	if (order_is_preferred(&published, fair) &&
 	    (!sibling.exists || order_is_preferred(&published, sibling.vruntime)))
 		return CHOOSE_PUBLISHED;
-	/* Who runs is of the same space as its siblings, and need not make room for them. */
+	/*
+	 * The running task is of the same space as its siblings, and need not make room for them.
+	 */
 	if (!keep && order_is_preferred(&sibling, fair))
 		return CHOOSE_SIBLING;
 	return keep ? CHOOSE_PREV : CHOOSE_HEAD;
 }
 
-/* Whether a master that chose so aggregates, so that its slaves are to follow. */
+/* Whether a master with this choice aggregates, so that its slaves are to follow. */
 POLICY bool order_should_publish(enum order_choice choice, struct order_candidate sibling)
 {
 	return choice == CHOOSE_SIBLING ||
 	       (choice == CHOOSE_PREV && sibling.exists && sibling.bonus);
 }
 
-/* How much of a slice makes a difference when a task wakes. */
+/* The lead by which a waking task preempts, at most a quarter of a slice. */
 POLICY u64 order_granularity_ns(const struct order_params *params)
 {
 	return min_u64(params->slice_ns / 4, ORDER_GRANULARITY_NS);
 }
 
 /*
- * Whether who yields gives way after it has had the CPU for so long. Else tasks that yield all the
- * time would switch all the time, and that takes longer than what they do in between.
+ * Whether a task that yields gives way after it had the CPU for so long. Otherwise tasks that
+ * always yield would switch all the time, which takes longer than their work in between.
  */
 POLICY bool order_should_yield(u64 ran_ns)
 {
 	return ran_ns >= ORDER_YIELD_NS;
 }
 
-/* Whether a task that wakes is to take the CPU from who runs there (charged up to now). */
+/* Whether a waking task preempts the running one (charged up to now). */
 POLICY bool order_should_preempt(const struct order_params *params, u64 waking, u64 running)
 {
 	return is_vruntime_before(waking + order_granularity_ns(params), running);
 }
 
 /*
- * The same for whom the gate keeps here although another CPU idles, where it would run now: while CPUs
- * idle, to switch sooner costs nobody his turn.
+ * Preemption check for a task that the gate kept local although another CPU idles, where it would
+ * run now: while CPUs idle, an early switch costs no task its turn.
  */
 POLICY bool order_should_preempt_kept(u64 waking, u64 running)
 {
 	return is_vruntime_before(waking, running);
 }
 
-/* Whether who has had the CPU for so long keeps it, for now, from whom it has just woken itself. */
+/*
+ * Whether a task that had the CPU for so long keeps it, for now, from a task that it woke itself.
+ */
 POLICY bool order_is_protected(const struct order_params *params, u64 ran_ns)
 {
 	return ran_ns < order_granularity_ns(params);
 }
 
 /*
- * How much a task belongs with what runs on a CPU or is published there, by their
- * address spaces (0: not at all, or none).
+ * How much a task belongs with what runs on a CPU or is published there, by their address spaces
+ * (0: not at all, or no space).
  */
 POLICY u32 order_affinity(const struct order_params *params, u64 task_space, u64 running_space)
 {
