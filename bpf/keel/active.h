@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Moving who runs, which CPUs that idle do not: they look for tasks that wait. Who runs alone on a CPU
- * that is not the fastest leaves for one that idles and on which it gets more, or changes places with who
- * runs alone on an unequal one: in turn, or so that each program has similar CPUs. The tick finds the CPU,
- * `dispatch` lets the task go, and `enqueue` puts it there.
+ * Active migration: moves a *running* task (idle CPUs pull only waiting ones). A task that runs
+ * alone on a CPU that is not the fastest leaves for an idle CPU on which it gets more, or is
+ * exchanged with a task that runs alone on an unequal CPU: in turns, or so that each program has
+ * similar CPUs. The tick finds the CPU, dispatch lets the task go, and enqueue puts it there.
  */
 #ifndef EVENKEEL_KEEL_ACTIVE_H
 #define EVENKEEL_KEEL_ACTIVE_H
 
-/* The CPU that who runs on `own` is best off on, from the smallest domain up. */
+/*
+ * The idle CPU that is best for the task running on `own`, from the smallest domain up; `own`:
+ * none.
+ */
 KEEL_PART u32 find_active_target(struct task_struct *p __arg_trusted, u32 own)
 {
 	struct balance_params params = balance_params();
@@ -42,8 +45,9 @@ KEEL_PART u32 find_active_target(struct task_struct *p __arg_trusted, u32 own)
 }
 
 /*
- * Whether who has another CPU could come here in exchange: a thread of this program, which has been
- * there for long enough. One of p's own program, `mine`, may use as many CPUs, one of another may use all.
+ * Whether the task that runs on another CPU could come here in exchange: it belongs to the program
+ * `space`, and its turn there is over. In p's own program, `mine`, it may use as many CPUs as p; in
+ * another one all.
  */
 static __always_inline bool may_exchange(struct task_struct *p, struct cpu_state *other, u64 space, u64 mine,
 				       u64 now)
@@ -55,8 +59,8 @@ static __always_inline bool may_exchange(struct task_struct *p, struct cpu_state
 }
 
 /*
- * The CPU with which who runs on `own` is to change places: where somebody has been for the longest
- * time, from the smallest domain up.
+ * The CPU for an exchange in turns with the task that runs on `own`: the one whose turn ended
+ * first, from the smallest domain up.
  */
 KEEL_PART u32 find_turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 {
@@ -94,7 +98,10 @@ KEEL_PART u32 find_turn_target(struct task_struct *p __arg_trusted, u32 own, u64
 	return best_cpu;
 }
 
-/* How many threads of the program that runs on `whose` run on CPUs that are faster than `own`. */
+/*
+ * How many threads of the program that runs on `program_cpu` run on CPUs that are faster than
+ * `own`.
+ */
 KEEL_PART u32 count_program_on_faster(u32 program_cpu, u32 own)
 {
 	struct balance_params params = balance_params();
@@ -118,8 +125,8 @@ KEEL_PART u32 count_program_on_faster(u32 program_cpu, u32 own)
 }
 
 /*
- * The CPU with whose program that of who runs on `own` is to change places, so that each has more
- * similar CPUs; one program is looked at a time, and the next one the next time.
+ * The CPU for an exchange between programs, so that each gets more similar CPUs. One program is
+ * examined at a time, and the next one the next time.
  */
 KEEL_PART u32 find_gather_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
 {
@@ -153,7 +160,7 @@ KEEL_PART u32 find_gather_target(struct task_struct *p __arg_trusted, u32 own, u
 	return own;
 }
 
-/* Has who runs here leave if it is alone and better off elsewhere. */
+/* At the tick: has the running task leave if it is alone and better off on an idle CPU. */
 static __always_inline void check_active_migration(struct task_struct *p, struct task_state *t, u32 own,
 					    struct cpu_state *c, u64 now)
 {
@@ -170,7 +177,10 @@ static __always_inline void check_active_migration(struct task_struct *p, struct
 	set_slice(p, 0);
 }
 
-/* Has who runs here change places if it is alone, and somebody's turn has come, or belongs elsewhere. */
+/*
+ * At the tick: has the running task exchanged if it is alone, and a turn is due or its program
+ * gains similar CPUs.
+ */
 static __always_inline void check_exchange(struct task_struct *p, struct task_state *t, u32 own,
 					      struct cpu_state *c, u64 now)
 {
@@ -193,7 +203,10 @@ static __always_inline void check_exchange(struct task_struct *p, struct task_st
 	set_slice(p, 0);
 }
 
-/* Whether who ran is let go; then nobody keeps it here, and it is enqueued. */
+/*
+ * Whether the task that ran migrates to the idle CPU that the tick found, now claimed. If so it is
+ * not kept here, and the kernel enqueues it.
+ */
 static __always_inline bool should_migrate(struct task_struct *p, struct task_state *t,
 				    struct cpu_state *c)
 {
@@ -202,17 +215,17 @@ static __always_inline bool should_migrate(struct task_struct *p, struct task_st
 	if (!(settings.parts & PART_ACTIVE) || !dst)
 		return false;
 	c->leave_to = 0;
-	/* Since the tick anything may have changed: mask, shield, whoever is there. */
+	/* Since the tick all of this may have changed: mask, shield, and other tasks. */
 	if (has_waiters(c, 1) || !may_run_on(p, dst - 1) || is_closed(t, dst - 1) ||
 	    !scx_bpf_test_and_clear_cpu_idle(dst - 1))
 		return false;
-	t->leaves_to = dst;
+	t->migrate_to = dst;
 	return true;
 }
 
 /*
- * Whether who ran here changes places with somebody else, as the tick found; both stay for a while then. A
- * part of its own: what it needs of the stack, `dispatch` need not keep.
+ * Whether the task that ran here is exchanged, as the tick found; then a new turn begins on both
+ * CPUs. A function of its own: its stack does not add to that of dispatch.
  */
 KEEL_PART bool should_exchange(struct task_struct *p __arg_trusted, u32 own, u64 now)
 {
@@ -233,12 +246,12 @@ KEEL_PART bool should_exchange(struct task_struct *p __arg_trusted, u32 own, u64
 	c->turn_until_ns = now + balance_turn_ns(&params, count_unlike(own), settings.online);
 	WRITE_ONCE(other->turn_until_ns,
 		   now + balance_turn_ns(&params, count_unlike(with - 1), settings.online));
-	t->leaves_to = with;
+	t->migrate_to = with;
 	t->is_turn = 1;
 	return true;
 }
 
-/* Who comes in turn is not behind who is there: that one has run since the clock was set. */
+/* Puts an exchanged task before the task that runs there, which has run since the clock was set. */
 static __always_inline void place_at_clock(struct task_state *t, u32 cpu)
 {
 	struct cpu_state *c = cpu_state(cpu);
@@ -251,14 +264,14 @@ static __always_inline void place_at_clock(struct task_state *t, u32 cpu)
 		t->vruntime = clock;
 }
 
-/* It goes before who is there, and that one comes here. */
+/* The exchanged task preempts the one that runs there, and that one comes here. */
 static __always_inline void kick_exchange_partner(u32 own, u32 cpu)
 {
 	struct cpu_state *other = cpu_state(cpu);
 
 	if (!other)
 		return;
-	/* If nobody of ours has the CPU, who waits there is fetched. */
+	/* If no task of our class runs there, this CPU pulls the task that waits there. */
 	if (READ_ONCE(other->running_weight))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	else

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Asking the gate: what it is told, who counts and remembers what it said, and which
- * moves it is not asked about.
+ * Asking the gate: builds its view of a move, counts and keeps its answers, and says which moves it
+ * is not asked about.
  */
 #ifndef EVENKEEL_KEEL_ASK_H
 #define EVENKEEL_KEEL_ASK_H
 
 _Static_assert(COUNT_GATE_PRIZED - COUNT_GATE_OPEN == GATE_VERDICTS - 1, "a counter a verdict");
 
-/* A question to the gate, with its answer: what has to be remembered if that counts. */
+/* A question to the gate and its answer, kept until it is known whether the answer counts. */
 struct gate_answer {
 	struct gate_view view;
 	u64 now;
@@ -17,9 +17,9 @@ struct gate_answer {
 };
 
 /*
- * The time for who asks at a wake-up. The kernel knows it there only by looking at the clock, which
- * costs more than all else about an answer: a CPU of ours that is busy takes its last tick or switch
- * for it instead.
+ * A cheap clock for the wake-up path. There scx_bpf_now() has to read the hardware clock, which
+ * costs more than the rest of an answer. A CPU that is busy with our tasks takes its last tick or
+ * switch instead.
  */
 static __always_inline u64 cheap_now(struct cpu_state *c)
 {
@@ -32,7 +32,7 @@ static __always_inline u64 cheap_now(struct cpu_state *c)
 	return ticked > switched ? ticked : switched;
 }
 
-/* What the gate gets to see of a move of this task away from a CPU. */
+/* The gate's view of a migration of this task away from `src`. */
 static __always_inline struct gate_view make_gate_view(const struct gate_params *params,
 						  struct cpu_state *src, struct task_state *t,
 						  u32 reason, u64 now)
@@ -45,7 +45,7 @@ static __always_inline struct gate_view make_gate_view(const struct gate_params 
 	view.task_share = share_of(t->run_share);
 	if (!gate_has_scores(params))
 		return view;
-	/* It waits or sleeps: its share falls. Clocks of two CPUs may differ a little. */
+	/* The task waits or sleeps, so its share falls. Clocks of two CPUs may differ a little. */
 	view.task_share = share_of(decay_share(
 		t->run_share, now > t->share_since_ns ? now - t->share_since_ns : 0, false));
 	if (t->above_since_ns && now > t->above_since_ns)
@@ -53,7 +53,7 @@ static __always_inline struct gate_view make_gate_view(const struct gate_params 
 	return view;
 }
 
-/* Asks the gate for a move away from a CPU. */
+/* Asks the gate about a migration away from `src`, without counting the answer. */
 static __always_inline struct gate_answer judge_move(struct cpu_state *src, struct task_state *t,
 					      u32 reason, u64 now)
 {
@@ -71,8 +71,8 @@ static __always_inline bool is_answer_open(const struct gate_answer *answer)
 }
 
 /*
- * Lets an answer count, and keeps it for whoever asks why: with the CPU that executes this. (Not by
- * count(): each call to the kernel would have all of the answer lie on the stack.)
+ * Counts an answer and keeps it for `explain`, on the executing CPU. (Not with count(): each call
+ * to the kernel would put the whole answer on the stack.)
  */
 static __always_inline void count_answer(struct cpu_state *c, u32 src_cpu, struct task_struct *p,
 					const struct gate_answer *answer)
@@ -99,7 +99,7 @@ static __always_inline void count_answer(struct cpu_state *c, u32 src_cpu, struc
 }
 
 /*
- * What asks the gate in a loop is a part of its own: the verifier would follow each of its answers
+ * A function of its own, as all that asks the gate in a loop: the verifier would follow each answer
  * through all turns.
  */
 KEEL_PART bool ask_gate_uncounted(struct task_struct *p __arg_trusted, u32 src_cpu, u32 reason, u64 now)
@@ -114,22 +114,22 @@ KEEL_PART bool ask_gate_uncounted(struct task_struct *p __arg_trusted, u32 src_c
 	return is_answer_open(&answer);
 }
 
-/* Whether a move would be allowed, for who has not found yet where to. */
+/* Whether a migration would be allowed, before its destination is known. */
 static __always_inline bool may_move_uncounted(u32 src_cpu, struct task_struct *p, u32 reason, u64 now)
 {
 	return settings.gate == GATE_ALWAYS || ask_gate_uncounted(p, src_cpu, reason, now);
 }
 
-/* Whether nothing is to make up for what the gate refuses. */
+/* Whether the user chose that no waiting time overrides the gate (`--strict`). */
 static __always_inline bool is_gate_strict(void)
 {
 	return READ_ONCE(tunables.max_idle_wait_ns) == IDLE_WAIT_NEVER;
 }
 
 /*
- * Where a gate that does not look at the task has refused one, it would refuse all of that queue, and whoever
- * goes through it need not ask again: what is left to look for is who is overdue, if anybody can be. Here and
- * not where they are gone through, because little of the stack is left there; nobody else reads it.
+ * Narrows the CPU's search after a refusal. A gate that does not look at the task would refuse
+ * every task of that queue, so the search does not ask again: it goes on only for overdue tasks, if
+ * there can be any. Here and not in the loop over the queue, because little stack is left there.
  */
 static __always_inline void narrow_search(struct cpu_state *c, u32 reason)
 {
@@ -143,7 +143,7 @@ static __always_inline void narrow_search(struct cpu_state *c, u32 reason)
 		c->search.overdue = 1;
 }
 
-/* Asks the gate for a move away from `source`, and lets the answer count. */
+/* Asks the gate about a migration away from `src_cpu`, and counts the answer. */
 KEEL_PART bool ask_gate_counted(struct task_struct *p __arg_trusted, u32 src_cpu, u32 reason, u64 now)
 {
 	struct cpu_state *c, *src = cpu_state(src_cpu);
@@ -153,7 +153,9 @@ KEEL_PART bool ask_gate_counted(struct task_struct *p __arg_trusted, u32 src_cpu
 	if (!src || !t)
 		return 0;
 	answer = judge_move(src, t, reason, now);
-	/* Last, because there is little stack here, and everything before would have to lie on it. */
+	/*
+	 * Last, because there is little stack, and all that comes before would have to lie on it.
+	 */
 	c = cpu_state(bpf_get_smp_processor_id());
 	if (!c)
 		return 0;
@@ -164,14 +166,14 @@ KEEL_PART bool ask_gate_counted(struct task_struct *p __arg_trusted, u32 src_cpu
 	return 0;
 }
 
-/* A move that a gate allows which never refuses any; `c` is of the CPU that executes this. */
+/* Counts a migration under a gate that never refuses; `c` is the executing CPU's. */
 static __always_inline void count_open_move(struct cpu_state *c, u32 reason)
 {
 	c->counters[COUNT_GATE_OPEN]++;
 	c->counters[BOUNDED(COUNT_MOVE_WAKE + reason, MAX_COUNTERS)]++;
 }
 
-/* The same; a gate that never refuses is not asked. */
+/* Asks the gate and counts the answer, except under a gate that never refuses. */
 static __always_inline bool may_move(u32 src_cpu, struct task_struct *p, u32 reason, u64 now)
 {
 	struct cpu_state *c;
@@ -184,7 +186,7 @@ static __always_inline bool may_move(u32 src_cpu, struct task_struct *p, u32 rea
 	return true;
 }
 
-/* Liveness: who has waited for so long goes to a CPU that idles, whatever the gate says. */
+/* Liveness: a task that waited for so long goes to an idle CPU, whatever the gate says. */
 static __always_inline bool is_overdue(struct task_state *t, u64 now)
 {
 	u64 since = t->waiting_since_ns;
@@ -192,14 +194,14 @@ static __always_inline bool is_overdue(struct task_state *t, u64 now)
 	return now > since && now - since > READ_ONCE(tunables.max_idle_wait_ns);
 }
 
-/* A move that the gate is not asked about. */
+/* Counts a migration that the gate is not asked about. */
 static __always_inline void count_ungated_move(u32 reason)
 {
 	count(COUNT_UNGATED);
 	count(COUNT_MOVE_WAKE + reason);
 }
 
-/* Whether who is new may be placed elsewhere. */
+/* Whether a new task or program may be placed elsewhere. */
 static __always_inline bool may_place(u32 src_cpu, struct task_struct *p, enum move_reason reason,
 				      u64 now)
 {

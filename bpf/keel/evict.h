@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Who is on a CPU when that is shielded leaves it: who waits, at the CPU's next tick; who runs, then
- * too if anybody else is to run there. The kernel lets nobody go who is alone: that is noted, and user
- * space has a thread of its own run there for a moment (product/keel/src/shield.rs).
+ * Evicting tasks from a CPU that was shielded: a waiting task leaves at the CPU's next tick, and so
+ * does the running task if another one is to run there. The kernel does not deschedule a task that
+ * is alone: the keel notes that (`lodges`), and user space has a thread of its own run there for a
+ * moment (product/keel/src/shield.rs).
  */
 #ifndef EVENKEEL_KEEL_EVICT_H
 #define EVENKEEL_KEEL_EVICT_H
@@ -20,8 +21,9 @@ static __always_inline u32 place_off_shield(struct task_struct *p, struct task_s
 }
 
 /*
- * Those in this CPU's queue whom the shield keeps off it go to an idle CPU or else to the nearest;
- * balancing does the rest. (Looking for the least loaded one takes more stack than there is here.)
+ * Moves the tasks in this CPU's queue that the shield keeps off to an idle CPU, or else to the
+ * nearest one; balancing does the rest. (A search for the least loaded CPU takes more stack than
+ * there is here.)
  */
 KEEL_PART int evict_waiters(u32 own)
 {
@@ -46,7 +48,9 @@ KEEL_PART int evict_waiters(u32 own)
 		if (cpu == NO_CPU)
 			continue;
 		if (!move_waiter(THIS_ITERATOR, p, t, own, cpu)) {
-			/* Claimed and not wanted: it must look itself, or it would be forgotten as idle. */
+			/*
+			 * Claimed but not used: without a kick the CPU would stay idle and claimed.
+			 */
 			if (idle != NO_CPU)
 				scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 			continue;
@@ -58,7 +62,7 @@ KEEL_PART int evict_waiters(u32 own)
 	return 0;
 }
 
-/* At the tick: who runs on a shielded CPU ends its slice if it is to leave. */
+/* At the tick: ends the slice of a task that is to leave this shielded CPU. */
 static __always_inline void evict_running(struct task_struct *p, struct task_state *t, u32 own)
 {
 	if (!is_shielded(own))

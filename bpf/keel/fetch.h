@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A slave in whose queue nobody waits of the address space that its master aggregates fetches the next one
- * from the master's, and gives another task for it that weighs as much: so neither has more to do than
- * before. Else it could follow only where a program's threads happen to wait on both, and nobody cares
- * for that: who balances counts tasks. What each of the two is behind the others it is behind those where
- * it comes to, but no more than any of them, so that nobody gains or loses by it (order_place_exchanged()).
+ * Fetching a sibling. A slave whose queue has no task of the space that its master aggregates
+ * fetches the next one from the master's queue, and gives another task of the same weight in
+ * exchange, so that neither CPU gets more load. Otherwise a slave could follow only where a
+ * program's threads happen to wait on both CPUs: the balancer counts tasks, not spaces. Each of the
+ * two tasks keeps its distance from the mean vruntime of its queue, within the vruntimes that wait
+ * there (order_place_exchanged()), so that neither gains or loses by the exchange.
  */
 #ifndef EVENKEEL_KEEL_FETCH_H
 #define EVENKEEL_KEEL_FETCH_H
 
-/* A slave looks at so many of its queue's first for one that it can give. */
+/* A slave looks at so many tasks, from its queue's head on, for one that it can give. */
 #define MAX_OFFERED 4
 
 /*
- * Where in the queue of `to` a task of that of `from` goes, if one of these siblings is exchanged. Of those
- * that are there nobody is further ahead of the clock than what a sibling may be, and a slice.
+ * The vruntime in the queue of `dst` of a task from the queue of `src`, of which one is a sibling
+ * that is exchanged. No task there is further ahead of the clock than a sibling's bonus and a
+ * slice.
  */
 static __always_inline u64 place_exchanged(const struct known_space *wanted, struct cpu_state *src,
 				     struct cpu_state *dst, u64 vruntime, u64 weight)
@@ -27,18 +29,21 @@ static __always_inline u64 place_exchanged(const struct known_space *wanted, str
 			      order_charge(ahead, READ_ONCE(tunables.slice_ns), weight));
 }
 
-/* The master whose siblings the slave `own` may fetch; itself: none. */
+/* The master from which the slave `own` may fetch siblings; `own` itself: none. */
 static __always_inline u32 find_master(u32 own)
 {
 	bool is_master;
 	struct published *at = find_publication(own, &is_master);
 	u32 master = at ? READ_ONCE(at->master) : own;
 
-	/* Roles may have changed, and whoever were given would wait for a real-time task there. */
+	/*
+	 * Roles may have changed, and a task given to a CPU that a higher class has would wait for
+	 * that.
+	 */
 	return is_slave_of(own, master) && !is_cpu_taken(master) ? master : own;
 }
 
-/* What is known of the space that the master of `own` aggregates. */
+/* What is set for the space that the master of `own` aggregates. */
 static __always_inline struct known_space *get_followed_known(u32 own, struct cpu_state *c)
 {
 	u64 follow = get_followed_space(own);
@@ -46,7 +51,7 @@ static __always_inline struct known_space *get_followed_known(u32 own, struct cp
 	return get_known_space(c, follow == c->running_space ? KNOWN_RUNNING : KNOWN_PUBLISHED, follow);
 }
 
-/* Whether a task still is a sibling that waits for the master, and may come. */
+/* Whether a task still is a sibling that waits on the master, and may come. */
 static __always_inline bool may_fetch(const struct known_space *wanted, struct task_struct *p,
 				     struct task_state *t, u32 own, u32 master)
 {
@@ -54,7 +59,10 @@ static __always_inline bool may_fetch(const struct known_space *wanted, struct t
 	       may_run_on(p, own) && !is_closed(t, own);
 }
 
-/* What the sibling of this number weighs; 0: it does not wait for the master any more, or may not come. */
+/*
+ * The weight of the sibling with this pid; 0: it does not wait on the master any more, or may not
+ * come.
+ */
 KEEL_PART u64 weigh_fetch_candidate(const struct known_space *wanted, u32 own, u32 master, u32 pid)
 {
 	struct task_struct *p = bpf_task_from_pid(pid);
@@ -71,8 +79,8 @@ KEEL_PART u64 weigh_fetch_candidate(const struct known_space *wanted, u32 own, u
 }
 
 /*
- * The sibling that would run next on a slave if it were fetched, before whom is at `before`; 0: nobody. What
- * it weighs stands with the slave then.
+ * The pid of the sibling that, if it were fetched, would run on the slave before vruntime `before`;
+ * 0: none. Its weight is kept in the slave's `fetch_weight`.
  */
 KEEL_PART u32 find_fetch_candidate(u32 own, u64 before)
 {
@@ -91,7 +99,7 @@ KEEL_PART u32 find_fetch_candidate(u32 own, u64 before)
 		return 0;
 	there = find_row(master, wanted->key);
 	here = find_row(own, wanted->key);
-	/* Whom the index has no room for would not be found here, and come for nothing. */
+	/* Without room in the index, the sibling would not be found here, and come in vain. */
 	if (!there || !here ||
 	    READ_ONCE(here->row.count) >= min_u64(READ_ONCE(tunables.sibling_window), ROW_PLACES))
 		return 0;
@@ -122,7 +130,7 @@ KEEL_PART bool move_sibling(const struct known_space *wanted, u32 own, u32 maste
 		return 0;
 	t = task_state(p);
 	bpf_iter_scx_dsq_new(&queue, master, 0);
-	/* Another task may have its number by now, and another slave may have taken it. */
+	/* Another task may have this pid by now, and another slave may have fetched the sibling. */
 	if (t && may_fetch(wanted, p, t, own, master) &&
 	    may_move(master, p, MOVE_AGGREGATE, scx_bpf_now()))
 		moved = move_waiter_at(&queue, p, t, master, own,
@@ -132,7 +140,10 @@ KEEL_PART bool move_sibling(const struct known_space *wanted, u32 own, u32 maste
 	return moved;
 }
 
-/* Fetches this sibling from the master's queue, and gives for it the first who may go and weighs as much. */
+/*
+ * Fetches this sibling from the master's queue, and gives the first task in exchange that may go
+ * and has a similar weight.
+ */
 KEEL_PART int fetch_sibling(u32 own, u32 pid)
 {
 	u32 master = find_master(own), offered = MAX_OFFERED;

@@ -1,31 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * cpu.weight of cgroups. A group competes in its parent like one task of the
- * group's weight, and what it gets is shared by its runnable tasks and child groups
- * by their weights. So a task weighs
+ * cpu.weight of cgroups. A group competes in its parent like one task of the group's weight. Its
+ * runnable tasks and child groups share what it gets, by their weights. So a task weighs
  *
- *     its own weight x product over its groups of (group's weight / what is active in it)
+ *     its own weight x product over its groups of (group's weight / active weight in it)
  *
- * the root group excepted. Groups are kept in slots; the root has slot 0, and tasks
- * in it are not counted anywhere.
+ * without the root group. Each group has a slot. The root has slot 0, and tasks in it are not
+ * counted in any group.
  */
 #ifndef EVENKEEL_KEEL_GROUP_H
 #define EVENKEEL_KEEL_GROUP_H
 
-/* Groups that can be told apart; further ones count as their parents. */
+/* The maximum number of groups with a slot; further ones count as their parents. */
 #define MAX_GROUPS 4096
 #define ROOT_GROUP 0
-/* Levels of groups that count. */
+/* The maximum number of levels that count. */
 #define MAX_DEPTH 8
-/* cpu.weight of a group, and the kernel's weight of a task, that nobody changed. */
+/* The default cpu.weight of a group, and the kernel's weight of a nice-0 task. */
 #define DEFAULT_WEIGHT 100
 
 struct group_state {
-	u64 id;		/* the cgroup's */
+	u64 id;		/* of the cgroup */
 	u64 weight;	/* in NICE_0_WEIGHT */
 	u64 active;	/* weights of its runnable tasks and active child groups; atomic */
-	u64 shown;	/* what it adds to the parent's `active`; atomic */
-	u32 parent;	/* slot */
+	u64 shown;	/* what the group adds to the parent's `active`; atomic */
+	u32 parent;	/* slot of the parent */
 	u32 used;	/* atomic */
 };
 
@@ -36,7 +35,7 @@ struct {
 	__type(value, struct group_state);
 } groups SEC(".maps");
 
-/* The slots by cgroup id. */
+/* The slots, by cgroup id. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_GROUPS);
@@ -61,13 +60,13 @@ static __always_inline u32 find_slot(struct cgroup *cgrp)
 	return slot ? *slot : ROOT_GROUP;
 }
 
-/* A weight as the kernel gives it (1..=10000, 100 for nice 0) in NICE_0_WEIGHT. */
+/* Converts the kernel's weight (1..=10000, 100 for nice 0) to units of NICE_0_WEIGHT. */
 static __always_inline u64 scaled_weight(u64 weight)
 {
 	return weight * NICE_0_WEIGHT / DEFAULT_WEIGHT;
 }
 
-/* What a task of this weight weighs in its groups' shares. */
+/* The weight of a task after its groups' shares. */
 KEEL_PART u64 weigh_in_groups(u64 weight, u32 slot)
 {
 	int depth;
@@ -79,7 +78,10 @@ KEEL_PART u64 weigh_in_groups(u64 weight, u32 slot)
 		if (slot == ROOT_GROUP || !g)
 			break;
 		active = READ_ONCE(g->active);
-		/* Both are at most 100 x NICE_0_WEIGHT, and nothing weighs more than all together. */
+		/*
+		 * Both are at most 100 x NICE_0_WEIGHT, and no member weighs more than all members
+		 * together.
+		 */
 		weight = active > weight ? weight * g->weight / active : g->weight;
 		slot = g->parent;
 	}
@@ -94,8 +96,8 @@ static __always_inline void refresh_weight(struct task_struct *p, struct task_st
 }
 
 /*
- * A group adds its weight to its parent while anything is active in it, and so on upwards. Whoever changes
- * that says so, several at the same time perhaps: the one who says it last looks again.
+ * A group adds its weight to its parent while a task is active in it, and so on upwards. Several
+ * CPUs may change `active` at the same time: the last one to write `shown` checks again.
  */
 KEEL_PART int propagate_group_weight(u32 slot)
 {
@@ -120,7 +122,7 @@ KEEL_PART int propagate_group_weight(u32 slot)
 	return 0;
 }
 
-/* A task that becomes runnable adds to its group. */
+/* A task that becomes runnable adds its weight to its group. */
 static __always_inline void count_in_group(struct task_struct *p, struct task_state *t)
 {
 	struct group_state *g;
@@ -150,7 +152,7 @@ static __always_inline void uncount_in_group(struct task_state *t)
 	t->grouped_weight = 0;
 }
 
-/* A free slot, now taken; ROOT_GROUP if there is none. */
+/* Claims a free slot; ROOT_GROUP: there is none. */
 KEEL_PART u32 claim_slot(void)
 {
 	u32 slot;
@@ -164,10 +166,10 @@ KEEL_PART u32 claim_slot(void)
 	return ROOT_GROUP;
 }
 
-/* Larger ones are the kernel's way to say that there is none. */
+/* Larger quotas are the kernel's way to say that there is none. */
 #define MAX_QUOTA_US (1ULL << 44)
 
-/* cpu.max is not enforced: it is counted, so that whoever watches can warn of it. */
+/* cpu.max is not enforced. It is counted, so that user space can warn. */
 static __always_inline void count_unenforced_quota(u64 quota_us)
 {
 	if (quota_us < MAX_QUOTA_US)
@@ -192,7 +194,7 @@ s32 KEEL_OPS_S(keel_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_arg
 	slot = claim_slot();
 	g = group_state(slot);
 	if (slot == ROOT_GROUP || !g) {
-		/* No slot left: it counts as its parent. */
+		/* No slot left: the group counts as its parent. */
 		bpf_map_update_elem(&group_slots, &id, &parent, BPF_ANY);
 		return 0;
 	}
@@ -214,12 +216,12 @@ void KEEL_OPS(keel_cgroup_exit, struct cgroup *cgrp)
 
 	bpf_map_delete_elem(&group_slots, &id);
 	g = group_state(slot);
-	/* One without a slot of its own shows its parent's, which stays. */
+	/* A group without a slot of its own has its parent's, which stays. */
 	if (slot != ROOT_GROUP && g && g->id == id)
 		g->used = 0;
 }
 
-/* The task is not queued anywhere meanwhile, so that it is not counted. */
+/* The task is in no queue meanwhile, so it is not counted in either group. */
 void KEEL_OPS(keel_cgroup_move, struct task_struct *p, struct cgroup *src, struct cgroup *dst)
 {
 	struct task_state *t = task_state(p);

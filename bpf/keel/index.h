@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The index of siblings: who waits in each CPU's queue, by address space and in the order of vruntime,
- * so that the best sibling is found without a walk through the queue, however many programs and tasks
- * wait there. Each CPU has rows; spaces that fall into one row share it.
+ * The index of siblings: the tasks that wait in each CPU's queue, by address space and in the order
+ * of vruntime. It finds the best sibling without a walk through the queue, however many programs
+ * and tasks wait there. Each CPU has rows; spaces whose keys fall into one row share it.
  *
- * It only says where to look. Tasks come and go without a lock that it shares with the queues, so who
- * is found is looked at again before it gets the CPU (dispatch_sibling()), and whoever is not found waits
- * for its turn in the queue like everybody else.
+ * The index is a hint. It shares no lock with the queues, so a task that it names is checked again
+ * before it gets the CPU (dispatch_sibling()), and a task that it misses waits for its turn in the
+ * queue like every other task.
  */
 #ifndef EVENKEEL_KEEL_INDEX_H
 #define EVENKEEL_KEEL_INDEX_H
 
 #include "row.h"
 
-/* Which bits of a key choose the row. */
+/* The upper bits of a key, from this one on, choose the row. */
 #define ROW_SHIFT 58
 _Static_assert(CPU_ROWS == 1ULL << (64 - ROW_SHIFT), "a row a value of these bits");
 
@@ -25,15 +25,19 @@ struct keel_row {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MAX_CPUS * CPU_ROWS);	/* set at load to those of the machine's CPUs */
+	/* set at load to the rows of the machine's CPUs */
+	__uint(max_entries, MAX_CPUS * CPU_ROWS);
 	__type(key, u32);
 	__type(value, struct keel_row);
 } sibling_rows SEC(".maps");
 
-/* What siblings share, well mixed: the first bits choose the row, the next the tag. 0: of no space. */
+/*
+ * The key that siblings share, well mixed: the upper bits choose the row, the next ones the tag. 0:
+ * no space.
+ */
 static __always_inline u64 sibling_key(u64 space, u32 process)
 {
-	/* 2^64 by the golden ratio (Knuth, The Art of Computer Programming 3, 6.4). */
+	/* 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming 3, 6.4). */
 	return space ? (space ^ (u64)process << 40) * 0x9e3779b97f4a7c15ULL | 1 : 0;
 }
 
@@ -78,7 +82,7 @@ KEEL_PART int remove_row_entry(u32 cpu, u64 key, u32 pid)
 	return 0;
 }
 
-/* The task does not wait any more. */
+/* Removes a task that does not wait any more. */
 static __always_inline void index_remove(struct task_struct *p, struct task_state *t)
 {
 	u32 on;
@@ -90,13 +94,13 @@ static __always_inline void index_remove(struct task_struct *p, struct task_stat
 		remove_row_entry(on - 1, t->listed_as, p->pid);
 }
 
-/* It waits in the queue of this CPU. */
+/* Inserts a task that waits in the queue of this CPU. */
 static __always_inline void index_insert(struct task_struct *p, struct task_state *t, u32 cpu)
 {
 	if (settings.order != ORDER_IAS)
 		return;
 	index_remove(p, t);
-	/* By way of memory, because the verifier lets nobody calculate with a pointer. */
+	/* Through memory, because the verifier forbids arithmetic on a pointer. */
 	WRITE_ONCE(t->listed_as, space_of(p));
 	t->listed_as = sibling_key(READ_ONCE(t->listed_as), p->tgid);
 	if (!t->listed_as)
@@ -106,7 +110,7 @@ static __always_inline void index_insert(struct task_struct *p, struct task_stat
 	insert_row_entry(cpu, t->listed_as, t->vruntime, p->pid);
 }
 
-/* It waits in the queue of another CPU now, unless somebody has taken it out of that meanwhile. */
+/* Moves a task that migrated to the queue of another CPU, unless it has left that meanwhile. */
 KEEL_PART int index_move(struct task_state *t, u32 pid, u32 src_cpu, u32 dst_cpu)
 {
 	u32 listings;
@@ -118,7 +122,7 @@ KEEL_PART int index_move(struct task_state *t, u32 pid, u32 src_cpu, u32 dst_cpu
 		return 0;
 	remove_row_entry(src_cpu, t->listed_as, pid);
 	insert_row_entry(dst_cpu, t->listed_as, t->vruntime, pid);
-	/* Who has taken it out of the queue since then did not find it in that row yet. */
+	/* Code that removed the task in between did not find it in the new row yet. */
 	if (READ_ONCE(t->listed_on) != dst_cpu + 1 || READ_ONCE(t->listings) != listings)
 		remove_row_entry(dst_cpu, t->listed_as, pid);
 	return 0;

@@ -1,86 +1,89 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the keel and product/keel say to each other. Records consist of fields of one
- * size or are padded by hand, so that C and Rust agree without packing rules.
+ * The interface between the keel and product/keel. Each struct consists of fields of one size or is
+ * padded by hand, so that C and Rust agree without packing rules. product/keel/src/records.rs has
+ * the Rust twins.
  */
 #ifndef EVENKEEL_KEEL_INTF_H
 #define EVENKEEL_KEEL_INTF_H
 
 /*
- * Limits are powers of two, so that an index is bounded by a mask: compilers remove
- * comparisons that the verifier would need.
+ * Limits are powers of two, so that a mask bounds an index: compilers remove comparisons that the
+ * verifier would need.
  */
 #define BOUNDED(index, limit) ((index) & ((limit) - 1))
-/* The most CPUs: the one limit that everything else follows. */
+/* The maximum number of CPUs; the other limits follow from it. */
 #define MAX_CPUS 1024
-/* SMT, cache, node, and the distances between nodes. */
+/* SMT, LLC, node, and the distances between nodes. */
 #define MAX_LEVELS 8
-/* The groups of all domains together. */
+/* The maximum number of groups, of all domains together. */
 #define MAX_RANGES 16384
-/* Where a node has a higher number, no distances are known. */
+/* Distances of nodes with higher numbers are not known. */
 #define MAX_NODES 64
 
-/* Fixed at load: what is not chosen is pruned by the verifier. */
+/* Fixed at load: the verifier prunes what is not chosen. */
 struct keel_settings {
 	u32 order;	/* enum order_kind */
 	u32 gate;	/* enum gate_kind */
 	u32 balance;	/* enum balance_kind */
 	u32 cpus;	/* CPU numbers are below this */
-	u32 levels;	/* of domains, at most MAX_LEVELS */
+	u32 levels;	/* levels of domains, at most MAX_LEVELS */
 	u32 online;	/* positions are below this */
 	u32 parts;	/* of enum balance_part */
 	u32 pad;
 };
 
-/* May be changed while the keel runs. */
+/* These may change while the keel runs. */
 struct keel_tunables {
 	u64 slice_ns;
-	u64 scan_limit;	/* entries of a queue that are looked at in one search */
-	u64 max_idle_wait_ns;	/* who waits longer while a CPU idles goes there, ungated */
-	u64 sibling_window;	/* tasks that a row of the index holds, and that a search in another queue looks at */
+	u64 scan_limit;	/* entries of a queue that one search looks at */
+	u64 max_idle_wait_ns;	/* while a CPU idles, a task that waits longer goes there, ungated */
+	/* entries of a row of the index, and of a search in another CPU's queue */
+	u64 sibling_window;
 	u64 sibling_kick;	/* enum sibling_kick */
-	u64 zone_at;	/* which of the two holds; the other is written, then this is changed */
+	u64 zone_at;	/* the index of the valid one; the other is written, then this changes */
 	struct zone_knobs zone[2];
-	u64 shielded;	/* how many CPUs are */
-	u64 shield[MAX_CPUS / 64];	/* a bit a CPU: it takes only who may run nowhere else */
+	u64 shielded;	/* how many CPUs are shielded */
+	/* one bit for each CPU: 1: it takes only tasks that may run nowhere else */
+	u64 shield[MAX_CPUS / 64];
 };
 
-/* Which slaves are told at once that their master aggregates another address space. */
+/* Which slaves the master kicks when it begins to aggregate another address space. */
 enum sibling_kick {
-	KICK_NOBODY,
-	KICK_IDLE,	/* those that idle while a sibling waits in the master's queue */
-	KICK_BUSY,	/* and those that would run a sibling of their own queue now */
+	KICK_NONE,
+	KICK_IDLE,	/* idle ones, while a sibling waits in the master's queue */
+	KICK_BUSY,	/* also busy ones that would run a sibling from their own queue now */
 };
 
 /*
- * The groups of CPUs that aggregate together (set_ias_alloc): 2k is the master of
- * group k, 2k+1 a slave. May be changed while the keel runs.
+ * The groups of CPUs that aggregate together (set_ias_alloc): 2k is the master of group k, 2k+1 a
+ * slave of it. May change while the keel runs.
  */
 #define NO_ROLE 0xffff
 struct keel_roles {
 	u16 role[MAX_CPUS];
 };
-/* Address spaces that may aggregate at a time. */
+/* The maximum number of address spaces that aggregate at a time. */
 #define MAX_SPACES 1024
-/* Rows of a CPU in the index of siblings. */
+/* A CPU's rows in the index of siblings. */
 #define CPU_ROWS 64
 
-/* By address space: what set_ias_agg set, and for whom. */
+/* By address space: what set_ias_agg set, and for which process. */
 struct keel_space {
 	struct aggregation aggregation;
-	u32 process;	/* whose space it is: a number may come again for another one */
+	u32 process;	/* the process of this space: another process may get the same address later */
 	u32 pad;
 };
 
-/* What a CPU remembers of that, so that it need not look it up at every turn. */
+/* A CPU's copy of keel_space, so that it need not look that up at every pick. */
 struct known_space {
 	u64 space;
-	u64 as_of;	/* `spaces_set` at that time */
-	u64 key;	/* of its siblings in the index */
+	u64 as_of;	/* the value of `spaces_set` when it was copied */
+	u64 key;	/* the key of the space's siblings in the index */
 	struct aggregation aggregation;
 };
 
-/* Which one a CPU remembers. */
+/* The spaces of which a CPU keeps a copy. */
 enum known_which {
 	KNOWN_RUNNING,
 	KNOWN_PUBLISHED,
@@ -94,8 +97,8 @@ struct cpu_range {
 };
 
 /*
- * A CPU's domain at one level: groups, which are ranges of positions. Without ranges
- * where it would be a single group (a core without SMT siblings).
+ * A CPU's domain at one level: its groups, which are ranges of positions. It has no ranges where it
+ * would be a single group (a core without SMT siblings).
  */
 struct keel_domain {
 	u16 first_range;
@@ -104,32 +107,31 @@ struct keel_domain {
 	u16 shared;	/* 1: its CPUs share a cache */
 };
 
-/* Where a CPU stands. */
+/* A CPU's place in the machine. */
 struct keel_cpu {
 	u16 position;
-	u16 node;	/* its number */
-	struct keel_domain domain[MAX_LEVELS];	/* the smallest first */
+	u16 node;	/* the number of its NUMA node */
+	struct keel_domain domain[MAX_LEVELS];	/* the smallest domain first */
 };
 
 /*
- * The machine. CPUs are numbered by position as well: those of a core, a cache, a
- * node are neighbours, so that every group is a range.
+ * The machine. CPUs are also numbered by position: the CPUs of a core, an LLC, a node are
+ * neighbours, so that every group is a range.
  */
 struct keel_topology {
 	u16 cpu_at[MAX_CPUS];
 	struct keel_cpu cpu[MAX_CPUS];
 	struct cpu_range range[MAX_RANGES];
-	u8 distance[MAX_NODES][MAX_NODES];	/* of memory, by number; 0: not known */
+	u8 distance[MAX_NODES][MAX_NODES];	/* distance of memory, by node number; 0: not known */
 };
 
 /*
- * What a CPU can do now, which changes: less than what it is made for where interrupts,
- * real-time tasks or a hypervisor take a part of its time.
+ * A CPU's capability. It changes: interrupts, real-time tasks and a hypervisor take time of a CPU.
  */
 struct cpu_capability {
 	u16 now;	/* 0..=1024 */
-	u16 faster;	/* how many CPUs can do more */
-	u16 slower;	/* how many can do less */
+	u16 faster;	/* how many CPUs have more */
+	u16 slower;	/* how many CPUs have less */
 	u16 pad;
 };
 
@@ -137,22 +139,22 @@ struct keel_capabilities {
 	struct cpu_capability cpu[MAX_CPUS];
 };
 
-/* What is counted, each by the CPU that does it. product/keel names them in this order. */
+/* The counters; each CPU counts what it does itself. product/keel names them in this order. */
 enum keel_counter {
-	COUNT_WAKE_IDLE,	/* woken straight onto an idle CPU */
-	COUNT_ENQUEUE,		/* put into a queue */
-	COUNT_LEAVE,		/* left a queue without a turn: it was changed, moved or killed */
-	COUNT_SWITCH,		/* the queue's head was given the CPU */
-	COUNT_KEEP,		/* who ran used up a slice and runs on */
-	COUNT_PREEMPT,		/* a waking task took the CPU from who ran */
-	COUNT_MOVE_WAKE,	/* moved: by enum move_reason */
+	COUNT_WAKE_IDLE,	/* a waking task was put straight onto an idle CPU */
+	COUNT_ENQUEUE,		/* a task was put into a queue */
+	COUNT_LEAVE,		/* a task left a queue without a turn: it was changed, moved or killed */
+	COUNT_SWITCH,		/* the queue's head got the CPU */
+	COUNT_KEEP,		/* the running task used up a slice and goes on */
+	COUNT_PREEMPT,		/* a waking task preempted the running one */
+	COUNT_MOVE_WAKE,	/* migrations, by enum move_reason */
 	COUNT_MOVE_FORK,
 	COUNT_MOVE_EXEC,
 	COUNT_MOVE_IDLE,
 	COUNT_MOVE_PERIODIC,
 	COUNT_MOVE_AGGREGATE,
 	COUNT_MOVE_ACTIVE,
-	COUNT_REFUSE_WAKE,	/* refused by the gate: by enum move_reason */
+	COUNT_REFUSE_WAKE,	/* migrations that the gate refused, by enum move_reason */
 	COUNT_REFUSE_FORK,
 	COUNT_REFUSE_EXEC,
 	COUNT_REFUSE_IDLE,
@@ -160,38 +162,38 @@ enum keel_counter {
 	COUNT_REFUSE_AGGREGATE,
 	COUNT_REFUSE_ACTIVE,
 	COUNT_TRY_IDLE,		/* an idle CPU looked for work */
-	COUNT_TRY_PERIODIC,	/* a busy CPU looked for work, once a domain */
-	COUNT_RESCUE,		/* taken although no policy asked for it: waited too long */
-	COUNT_SEND_BACK,	/* moved back to its own CPU, the only one that it may use */
-	COUNT_THIEF,		/* a higher class took the CPU, and its task was let go */
-	COUNT_NO_STATE,		/* a task without state of ours: the global queue takes it */
+	COUNT_TRY_PERIODIC,	/* a busy CPU looked for work, once for each domain */
+	COUNT_RESCUE,		/* a task ran out of turn because it had waited too long */
+	COUNT_SEND_BACK,	/* a task migrated back to its own CPU, the only one that it may use */
+	COUNT_THIEF,		/* a higher class took the CPU, and its task was enqueued elsewhere */
+	COUNT_NO_STATE,		/* a task without task_state went to the global queue */
 	COUNT_UNLIMITED,	/* a cgroup was given a cpu.max, which the keel does not enforce */
-	COUNT_GATE_OPEN,	/* the gate's answers: by enum gate_verdict */
+	COUNT_GATE_OPEN,	/* the gate's answers, by enum gate_verdict */
 	COUNT_GATE_BUSY,
 	COUNT_GATE_PUNISHED,
 	COUNT_GATE_QUIET,
 	COUNT_GATE_PRIZED,
-	COUNT_UNGATED,		/* moved without asking the gate: a matter of life */
-	COUNT_AGGREGATE,	/* a sibling of who ran was preferred to the queue's head */
-	COUNT_FOLLOW,		/* a sibling of what the group's master runs was */
-	COUNT_WINDOW,		/* a task found no room in the index of siblings, or another one lost its own to it */
-	COUNT_SPACE_SWITCH,	/* another address space than before runs */
-	COUNT_SEARCH,		/* the index was asked for a sibling */
-	COUNT_SEARCHED,		/* an entry was looked at for that */
-	COUNT_KICK_IDLE,	/* a slave that idled was told what its master aggregates */
-	COUNT_KICK_BUSY,	/* one that ran something else was */
-	COUNT_SHIELD,		/* sent off a shielded CPU, or kept off it */
+	COUNT_UNGATED,		/* a migration for liveness, without asking the gate */
+	COUNT_AGGREGATE,	/* a sibling of the task that ran was preferred to the queue's head */
+	COUNT_FOLLOW,		/* a sibling of what the group's master runs was preferred */
+	COUNT_WINDOW,		/* a row of the index was full, and one task is not in it */
+	COUNT_SPACE_SWITCH,	/* the CPU switched to another address space */
+	COUNT_SEARCH,		/* a sibling was looked for in the index */
+	COUNT_SEARCHED,		/* an entry was looked at in such a search */
+	COUNT_KICK_IDLE,	/* the master kicked an idle slave */
+	COUNT_KICK_BUSY,	/* the master kicked a busy slave */
+	COUNT_SHIELD,		/* a task was sent off a shielded CPU, or kept off it */
 	COUNTERS,
 };
-/* Room for them, in a power of two. */
+/* Room for them, a power of two. */
 #define MAX_COUNTERS 64
 
-/* One answer of the gate and what it was made from. */
+/* One answer of the gate and its inputs. */
 struct keel_decision {
 	u64 at_ns;
 	u64 above_ns;
 	u32 pid;
-	u32 source;		/* the CPU that would be relieved */
+	u32 source;		/* the CPU that the task would leave */
 	u32 reason;		/* enum move_reason */
 	u32 verdict;		/* enum gate_verdict */
 	u32 source_utilisation;
@@ -200,77 +202,81 @@ struct keel_decision {
 	u16 level;		/* enum zone_level */
 	u16 limit_pct;
 };
-/* How many each CPU keeps; a power of two. */
+/* How many of them each CPU keeps; a power of two. */
 #define MAX_DECISIONS 8
 
 /*
- * How far a CPU has got in a search for tasks to take. In memory, because the verifier follows what
- * is on the stack through every turn of a loop, for each value that it can have.
+ * The state of a CPU's search for tasks to pull. It is in a map and not on the stack, because the
+ * verifier follows each value on the stack through every turn of a loop.
  */
 struct keel_search {
-	u64 budget;	/* tasks that it may still look at */
-	u64 quota;	/* load that it still wants */
+	u64 budget;	/* tasks that the search may still look at */
+	u64 quota;	/* load that the CPU still wants */
 	u64 follow;	/* the space that its group's master aggregates; 0: none */
-	u64 others;	/* tasks of another choice that it has seen */
-	u64 taken;	/* tasks that it has taken */
-	u64 ungated;	/* 1: no gate is asked about whom it takes */
-	u64 overdue;	/* 1: it takes only who has waited for too long */
+	u64 others;	/* tasks of another score that the search has seen */
+	u64 taken;	/* tasks that it has pulled */
+	u64 ungated;	/* 1: the gate is not asked */
+	u64 overdue;	/* 1: only overdue tasks are pulled */
 };
 
-/* A CPU's state; written by itself unless said otherwise. */
+/* A CPU's state; only the CPU itself writes it, unless said otherwise. */
 struct cpu_state {
-	u64 clock;		/* smallest vruntime that the queue has let run in its turn */
+	u64 clock;		/* smallest vruntime that the queue let run in its turn */
 	u64 load;		/* weights of its runnable tasks; atomic */
-	u64 runnable;		/* how many they are; atomic */
-	u64 running_vruntime;	/* of who runs, as of running_since_ns */
-	u64 running_weight;	/* 0: nobody of ours runs */
+	u64 runnable;		/* how many tasks these are; atomic */
+	u64 running_vruntime;	/* of the running task, as of running_since_ns */
+	u64 running_weight;	/* 0: no task of our class runs */
 	u64 running_since_ns;
-	u64 deferred_ns;	/* the same of who has kept one waiting that it woke itself; 0: nobody */
-	u64 running_space;	/* its address space, or that of who had one and ran last */
-	u64 quantum;		/* what that one was charged for it at a stretch, in ns of vruntime */
+	/* running_since_ns of a task that deferred its own wakee's preemption; 0: none */
+	u64 deferred_ns;
+	/* the running task's address space; of a kernel thread, the last one before */
+	u64 running_space;
+	/* what a task of that space was last charged for one run, in ns of vruntime */
+	u64 quantum;
 	u64 preferred;		/* how often in a row siblings of that space were preferred */
-	u64 mean;		/* how far those on it have come on the average: order_update_mean() */
-	u64 furthest;		/* and who has come furthest */
-	u64 is_ahead;		/* 1: who runs next is preferred to others that wait */
-	u64 taken_since_ns;	/* a higher class has the CPU since then; 0: none */
-	u64 yielder;		/* who of ours gives up the CPU for this once; 0: nobody */
-	u64 idles;		/* 1: nobody of ours runs, and nobody was found */
+	u64 mean;		/* mean vruntime of the tasks on this CPU: order_update_mean() */
+	u64 furthest;		/* the largest vruntime that was charged here */
+	u64 is_ahead;		/* 1: the next task to run is preferred to others that wait */
+	u64 taken_since_ns;	/* since when a higher class has the CPU; 0: none has */
+	u64 yielder;		/* pid of the task that yields, for one dispatch; 0: none */
+	u64 idles;		/* 1: no task of our class runs, and none was found */
 	u64 busy_share;		/* decay_share() as of busy_since_ns */
 	u64 busy_since_ns;
 	u64 balance_at_ns[MAX_LEVELS];
-	u64 balance_due;	/* set by the tick, done in dispatch */
+	u64 balance_due;	/* set by the tick, served by dispatch */
 	u64 rescue_at_ns;
-	u64 rescued;		/* 1: somebody has been given the CPU for that, once */
-	u64 look_at_ns;		/* the next of these two: before, a tick needs no look at them */
-	u64 active_at_ns;	/* when who runs here may look for a CPU on which it gets more */
-	u64 leave_to;		/* 1 + the CPU that the tick found for who runs here; 0: none */
-	u64 lodges;		/* 1: who runs here is to leave, and cannot: nobody takes its place */
-	u64 turn_at_ns;		/* when who runs here may look for one to change places with */
-	u64 turn_until_ns;	/* its turn lasts at least until then; written by who changes, too */
-	u64 change_with;	/* 1 + the CPU that the tick found for that; 0: none */
-	u64 change_space;	/* the address space of who ran there then */
-	u64 gather_from;	/* the position from which on it looks for another program's next */
-	u64 running_cpus;	/* so many CPUs may who runs here, or ran last, use; 0: a kernel thread */
-	u64 overdue_on;		/* 1 + the CPU on which somebody is overdue, for a CPU that idles; atomic */
-	/* What balancing sums up: too large for the stack. */
+	u64 rescued;		/* 1: rescue_waiter() gave the CPU to a task; cleared by dispatch */
+	u64 look_at_ns;		/* the next periodic balancing or rescue is not before this */
+	u64 active_at_ns;	/* when the running task may look for a CPU on which it gets more */
+	u64 leave_to;		/* 1 + the CPU that the tick found for the running task; 0: none */
+	u64 lodges;		/* 1: a task that is to leave runs on, because no other task is here */
+	u64 turn_at_ns;		/* when the running task may look for an exchange */
+	/* the turn lasts at least until then; an exchanging CPU writes it, too */
+	u64 turn_until_ns;
+	u64 change_with;	/* 1 + the CPU that the tick found for an exchange; 0: none */
+	u64 change_space;	/* the address space that ran on that CPU then */
+	u64 gather_from;	/* the position where the next search for another program's CPU begins */
+	u64 running_cpus;	/* how many CPUs the last running task may use; 0: a kernel thread */
+	u64 overdue_on;		/* 1 + the CPU where a task is overdue, for an idle CPU; atomic */
+	/* The sums of balancing: too large for the stack. */
 	struct group_view group, ours, busiest;
 	struct keel_search search;
-	u64 fetch;		/* whom a slave fetches from its master's queue: a pid */
-	u64 fetch_weight;	/* and what it weighs */
+	u64 fetch;		/* pid of the task that a slave fetches from its master's queue */
+	u64 fetch_weight;	/* the weight of that task */
 	struct known_space known[KNOWN_SPACES];
 	u64 counters[MAX_COUNTERS];
-	u64 decided;		/* decisions so far */
-	struct keel_decision decision[MAX_DECISIONS];	/* the last ones */
+	u64 decided;		/* how many decisions so far */
+	struct keel_decision decision[MAX_DECISIONS];	/* the latest ones */
 };
 
-/* Why the keel ended, as the kernel says. */
+/* Why the keel ended, by the kernel's words. */
 #define REASON_BYTES 128
 #define MESSAGE_BYTES 1024
 #define DUMP_BYTES 32768
 
 struct keel_exit {
-	u64 code;	/* of a request to end */
-	u32 kind;	/* the kernel's enum scx_exit_kind; written last; 0: it runs */
+	u64 code;	/* of a request to end the scheduler */
+	u32 kind;	/* the kernel's enum scx_exit_kind; written last; 0: the keel runs */
 	u32 pad;
 	char reason[REASON_BYTES];
 	char message[MESSAGE_BYTES];

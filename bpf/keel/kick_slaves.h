@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A master that begins to aggregate an address space calls its slaves, which would see it only when
- * they choose next: those that idle come for a sibling that waits, as idle CPUs pull; those that run
- * something else choose anew, if that would be a sibling.
+ * A master that begins to aggregate an address space kicks its slaves, which would otherwise see it
+ * only at their next pick. An idle slave comes to pull a waiting sibling, as idle CPUs pull. A busy
+ * slave picks again if the pick would be a sibling.
  */
 #ifndef EVENKEEL_KEEL_CALL_H
 #define EVENKEEL_KEEL_CALL_H
 
-/* The slaves of the master `own` have this role. */
+/* Whether `cpu` is a slave of the master `own`. */
 static __always_inline bool is_slave_of(u32 cpu, u32 own)
 {
 	u32 master = READ_ONCE(roles.role[BOUNDED(own, MAX_CPUS)]);
@@ -15,7 +15,7 @@ static __always_inline bool is_slave_of(u32 cpu, u32 own)
 	return cpu != own && !(master & 1) && READ_ONCE(roles.role[BOUNDED(cpu, MAX_CPUS)]) == (master | 1);
 }
 
-/* One idle slave for each sibling that waits here, as long as there are both. */
+/* Kicks one idle slave for each sibling that waits here, while there are both. */
 KEEL_PART int kick_idle_slaves(u32 own, u64 space)
 {
 	struct keel_space *wanted = find_space(space);
@@ -45,7 +45,9 @@ KEEL_PART int kick_idle_slaves(u32 own, u64 space)
 	return 0;
 }
 
-/* The slaves that would run a sibling of their own queue now, and not what they run. */
+/*
+ * Kicks the busy slaves that run another space, and would now pick a sibling from their own queue.
+ */
 KEEL_PART int kick_busy_slaves(u32 own, u64 space, u64 now)
 {
 	struct cpu_state *master = cpu_state(own);

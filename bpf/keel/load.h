@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Load and utilisation of CPUs: who is counted where, and what the policies see of it. What needs the
- * time only now and then asks for it then: that costs as much as all the rest of a short callback.
+ * Load and utilisation of CPUs: which tasks count where, and what the policies see of a CPU.
+ * Functions that need the time only sometimes ask for it only then: it costs as much as the rest of
+ * a short callback.
  */
 #ifndef EVENKEEL_KEEL_LOAD_H
 #define EVENKEEL_KEEL_LOAD_H
 
 /*
- * Liveness: a CPU that a higher class has had for longer than this is gone for us. It counts as
- * heavier than any other, so that whoever is busy pulls what waits there, and no gate is asked.
+ * Liveness: a CPU that a higher class has had for longer than this counts as gone. It looks heavier
+ * than any other, so that busy CPUs pull what waits there, and the gate is not asked.
  */
 #define MAX_TAKEN_NS 10000000ULL
 #define TAKEN_LOAD (MAX_LOAD >> 10)
@@ -29,7 +30,7 @@ static __always_inline void sub_load(u32 cpu, u64 weight)
 	__sync_fetch_and_sub(&c->runnable, 1);
 }
 
-/* The task does not add to any CPU's load any more. */
+/* Removes the task from the load of its CPU. */
 static __always_inline void uncount_task(struct task_state *t)
 {
 	u32 on = __sync_lock_test_and_set(&t->counted_on, 0);
@@ -40,7 +41,7 @@ static __always_inline void uncount_task(struct task_state *t)
 	uncount_in_group(t);
 }
 
-/* The task, runnable, adds to this CPU's load and to no other's. */
+/* Adds the runnable task to the load of this CPU and of no other. */
 static __always_inline void count_task(struct task_struct *p, struct task_state *t, u32 cpu,
 				       struct cpu_state *c)
 {
@@ -62,9 +63,8 @@ static __always_inline void count_task(struct task_struct *p, struct task_state 
 }
 
 /*
- * The same for a task that was taken from the queue of `from` without the lock of
- * its runqueue: it may have been dequeued since by who holds that, and then is
- * counted rightly already.
+ * The same for a task that was moved from the queue of `src_cpu` without the lock of its runqueue.
+ * A CPU with that lock may have dequeued it since; then it is counted correctly already.
  */
 static __always_inline void recount_task(struct task_state *t, u32 src_cpu, u32 dst_cpu)
 {
@@ -79,8 +79,8 @@ static __always_inline void recount_task(struct task_state *t, u32 src_cpu, u32 
 }
 
 /*
- * A task that runs on this CPU adds to its load what it weighs now: its share of a cgroup's weight was
- * another one when it came, with others beside it or none.
+ * Updates the load by a running task's present weight: its share of its cgroup changes as other
+ * tasks of the group come and go.
  */
 static __always_inline void recount_weight(struct task_state *t, u32 cpu, struct cpu_state *c)
 {
@@ -93,8 +93,8 @@ static __always_inline void recount_weight(struct task_state *t, u32 cpu, struct
 }
 
 /*
- * Lets the time up to now count as busy or idle. Called by the CPU itself; of two callbacks in a row, the
- * kernel may tell the later one an earlier time.
+ * Counts the time up to now as busy or idle. Called by the CPU itself. The kernel may tell the
+ * later of two callbacks an earlier time.
  */
 static __always_inline void update_utilisation(struct cpu_state *c, u64 now, bool busy)
 {
@@ -104,7 +104,7 @@ static __always_inline void update_utilisation(struct cpu_state *c, u64 now, boo
 	c->busy_since_ns = now;
 }
 
-/* A higher class has the CPU from now on. Called by the CPU itself, or with its lock. */
+/* A higher class has the CPU from now on. Called by the CPU itself, or with its runqueue lock. */
 static __always_inline void note_taken(struct cpu_state *c, u64 now)
 {
 	if (READ_ONCE(c->taken_since_ns))
@@ -113,7 +113,7 @@ static __always_inline void note_taken(struct cpu_state *c, u64 now)
 	WRITE_ONCE(c->taken_since_ns, now);
 }
 
-/* The CPU is ours again. */
+/* The higher class has left the CPU. */
 static __always_inline void note_returned(struct cpu_state *c)
 {
 	if (!READ_ONCE(c->taken_since_ns))
@@ -127,13 +127,13 @@ static __always_inline u32 utilisation_of(struct cpu_state *c, u64 now)
 	u64 since = READ_ONCE(c->busy_since_ns);
 	bool busy = !READ_ONCE(c->idles) || READ_ONCE(c->taken_since_ns);
 
-	/* The CPU may have written while we read: then no time has passed. */
+	/* The CPU may have updated the share meanwhile: then no time has passed. */
 	return share_of(decay_share(c->busy_share, now > since ? now - since : 0, busy));
 }
 
 /*
- * The same for who decides by it all the time: of a CPU that is busy with tasks of ours, as of its last
- * tick or switch, which needs no looking at clocks and no arithmetic.
+ * A cheap variant for the gate: of a CPU that is busy with tasks of our class, as of its last tick
+ * or switch, without a look at the clock and without arithmetic.
  */
 static __always_inline u32 utilisation_as_of_tick(struct cpu_state *c, u64 now)
 {
@@ -165,22 +165,24 @@ static __always_inline bool is_cpu_gone(struct cpu_state *c)
 	return now > since && now - since > MAX_TAKEN_NS;
 }
 
-/* How old what is known of all CPUs together may be: a quarter of utilisation's half-life. */
+/* The maximum age of the sums over all CPUs: a quarter of the half-life of utilisation. */
 #define MACHINE_INTERVAL_NS (1ULL << (HALF_LIFE_SHIFT - 2))
 
 struct machine_sum {
-	struct gate_mean mean;	/* of the CPUs that the gate wants to count */
-	u32 tasks;		/* that run or wait */
+	struct gate_mean mean;	/* of the CPUs that count for the gate */
+	u32 tasks;		/* how many run or wait */
 };
 
-/* Written by whoever finds it too old. */
+/* Written by the CPU that finds it too old. */
 struct machine_state {
 	u64 at_ns;		/* atomic */
 	u32 utilisation;
 	u32 tasks;
 } machine;
 
-/* Sums up the CPUs. (By a pointer: values of its own the verifier would count up to 1024.) */
+/*
+ * Sums up the CPUs. (Through a pointer: the verifier would count values on the stack up to 1024.)
+ */
 KEEL_PART int sum_machine(struct machine_sum *sum, u64 now)
 {
 	struct gate_params params = gate_params();
@@ -202,7 +204,7 @@ KEEL_PART int sum_machine(struct machine_sum *sum, u64 now)
 	return 0;
 }
 
-/* All CPUs together. */
+/* Updates the sums over all CPUs, if they are too old. */
 KEEL_PART int refresh_machine(void)
 {
 	u64 at = READ_ONCE(machine.at_ns), now = scx_bpf_now();
@@ -217,7 +219,7 @@ KEEL_PART int refresh_machine(void)
 	return 0;
 }
 
-/* The same, for a gate that goes by the mean. */
+/* The same, if the gate goes by the mean. */
 static __always_inline void refresh_mean(void)
 {
 	struct gate_params params;
@@ -234,13 +236,13 @@ static __always_inline u32 capability_of(u32 cpu)
 	return READ_ONCE(capabilities.cpu[BOUNDED(cpu, MAX_CPUS)].now);
 }
 
-/* How many CPUs can do more. */
+/* How many CPUs have more capability. */
 static __always_inline u32 count_faster(u32 cpu)
 {
 	return READ_ONCE(capabilities.cpu[BOUNDED(cpu, MAX_CPUS)].faster);
 }
 
-/* How many can do more; of the fastest ones, how many can do less. */
+/* How many CPUs have more capability or, for the fastest ones, less. */
 static __always_inline u32 count_unlike(u32 cpu)
 {
 	u32 faster = count_faster(cpu);
@@ -248,7 +250,7 @@ static __always_inline u32 count_unlike(u32 cpu)
 	return faster ? faster : READ_ONCE(capabilities.cpu[BOUNDED(cpu, MAX_CPUS)].slower);
 }
 
-/* What a policy sees of a CPU that no higher class has, as the one that executes this. */
+/* The policies' view of a CPU that no higher class has had for long, from that CPU. */
 static __always_inline void view_cpu_state(u32 cpu, struct cpu_state *c, struct cpu_view *view)
 {
 	view->cpu = cpu;
@@ -262,7 +264,7 @@ static __always_inline void view_cpu_state(u32 cpu, struct cpu_state *c, struct 
 	view->idle = is_idle(c);
 }
 
-/* What it sees of any CPU. False: there is no such CPU. */
+/* The policies' view of any CPU. False: there is no such CPU. */
 static __always_inline bool view_cpu(u32 cpu, struct cpu_view *view)
 {
 	struct cpu_state *c = cpu_state(cpu);
@@ -276,21 +278,21 @@ static __always_inline bool view_cpu(u32 cpu, struct cpu_view *view)
 }
 
 /*
- * Whether somebody waits in the CPU's queue, or is about to: `runs` of its tasks (0 or 1) do not.
- * Cheaper than the queue's length, which the kernel looks up by the queue's number.
+ * Whether a task waits in the CPU's queue, or is about to: `runs` (0 or 1) of the CPU's tasks do
+ * not wait. Cheaper than the queue's length, which the kernel looks up by the queue's number.
  */
 static __always_inline bool has_waiters(struct cpu_state *c, u32 runs)
 {
 	return READ_ONCE(c->runnable) > runs;
 }
 
-/* Called by the CPU that owns the queue, so that only it clears the hint. */
+/* Clears the hint that tasks wait. Called only by the CPU that owns the queue. */
 static __always_inline void note_served(u32 cpu, struct cpu_state *c, u32 runs)
 {
 	if (!has_bit(&waiting_cpus, cpu) || has_waiters(c, runs))
 		return;
 	clear_bit(&waiting_cpus, cpu);
-	/* Somebody may have come in between, and seen the hint still set. */
+	/* A task may have come in between, and its enqueue may have seen the hint still set. */
 	if (has_waiters(c, runs))
 		set_bit(&waiting_cpus, cpu);
 }
@@ -305,7 +307,7 @@ static __always_inline void note_idle(u32 cpu, struct cpu_state *c)
 	set_bit(&idle_cpus, cpu);
 }
 
-/* It has again. */
+/* The CPU runs a task of our class again. */
 static __always_inline void note_busy(u32 cpu, struct cpu_state *c, u64 now)
 {
 	if (!c->idles)

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Moving tasks that wait: who looks where, how often, and what is moved although no
- * policy asks for it. How much and which, the balance policy decides; whether, the gate.
+ * Migration of waiting tasks: which CPU looks where and how often, and what migrates for liveness.
+ * The balance policy decides how much and which tasks, the gate whether.
  */
 #ifndef EVENKEEL_KEEL_MIGRATE_H
 #define EVENKEEL_KEEL_MIGRATE_H
 
-/* Who has waited longer than this runs next, whatever the order says. */
+/* A task that waited longer than this runs next, whatever the order says. */
 #define MAX_WAIT_NS 5000000000ULL
 /* An idle CPU that has seen so many tasks of the second choice takes any. */
 #define MAX_SECOND_CHOICES 4
-/* How often each CPU looks for such. */
+/* How often each CPU looks for tasks to rescue. */
 #define RESCUE_INTERVAL_NS 1000000000ULL
-/* A busy CPU balances a domain once in so many ms for each of its CPUs (kernel: sd->busy_factor). */
+/*
+ * A busy CPU balances a domain every so many ms, times the number of its CPUs (kernel:
+ * sd->busy_factor).
+ */
 #define BUSY_FACTOR 16
 #define NS_PER_MS 1000000ULL
 
-/* What the policy needs to know when an idle CPU looks for work. */
+/* The policy's parameters when an idle CPU looks for work. */
 static __always_inline struct balance_params get_idle_params(u32 own)
 {
 	struct balance_params params = balance_params();
@@ -24,7 +27,10 @@ static __always_inline struct balance_params get_idle_params(u32 own)
 	if (params.kind == BALANCE_COUNT)
 		return params;
 	refresh_machine();
-	/* Any shielded CPU may be one of them, and is for nobody: rather too few. */
+	/*
+	 * Some of the faster CPUs may be shielded, so all shielded ones are subtracted: this may
+	 * undercount.
+	 */
 	params.faster = count_faster(own);
 	params.faster -= min_u64(params.faster, READ_ONCE(tunables.shielded));
 	params.tasks = READ_ONCE(machine.tasks);
@@ -48,8 +54,9 @@ static __always_inline struct cpu_range range_at(u32 index)
 }
 
 /*
- * A CPU counts in its group's sum unless the task that is to be placed may not use it. Where there is
- * none, a shielded one counts only while somebody waits there: it takes no part in balancing otherwise.
+ * Adds a CPU to its group's sum. For a task that is to be placed, only CPUs that it may use count.
+ * Otherwise a shielded CPU counts only while a task waits there: it takes no other part in
+ * balancing.
  */
 static __always_inline void add_cpu_to_sum(const struct balance_params *params, struct group_view *sum, u32 cpu,
 				    struct task_struct *p, struct task_state *t)
@@ -62,7 +69,7 @@ static __always_inline void add_cpu_to_sum(const struct balance_params *params, 
 		balance_add_cpu(params, sum, &view);
 }
 
-/* Sums up a group, for a task that is to be placed or for none. */
+/* Sums up a group, for a task that is to be placed or (NULL) for a pull. */
 KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count,
 			struct task_struct *p __arg_trusted __arg_nullable, struct task_state *t)
 {
@@ -74,7 +81,7 @@ KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count,
 	if (p)
 		params = balance_placing_params(&params);
 	*sum = GROUP_NONE;
-	/* The most frequent case; a loop's beginning and end are calls to the kernel. */
+	/* The most frequent case: the beginning and end of a loop are calls to the kernel. */
 	if (count == 1) {
 		add_cpu_to_sum(&params, sum, cpu_at(first), p, t);
 		return 0;
@@ -85,8 +92,8 @@ KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count,
 }
 
 /*
- * Whether a task of this weight that waits gets at least as much where it is pulled to. A part of its
- * own: what it needs of the stack, the search for tasks need not keep.
+ * Whether a waiting task of this weight gets at least as much on `dst_cpu`. A function of its own:
+ * its stack does not add to that of the search.
  */
 KEEL_PART bool should_pull_task(u64 weight, u32 far_src, u32 far_dst, u32 src_cpu, u32 dst_cpu)
 {
@@ -106,8 +113,8 @@ KEEL_PART bool should_pull_task(u64 weight, u32 far_src, u32 far_dst, u32 src_cp
 }
 
 /*
- * Moves a waiting task from the queue of `source`, which the iterator goes through, to this place in that of
- * `target`.
+ * Moves a waiting task from the queue of `src_cpu`, of which `iterator` is, to that of `dst_cpu`,
+ * with this vruntime.
  */
 static __always_inline bool move_waiter_at(struct bpf_iter_scx_dsq *iterator, struct task_struct *p,
 					 struct task_state *t, u32 src_cpu, u32 dst_cpu, u64 vruntime)
@@ -123,7 +130,7 @@ static __always_inline bool move_waiter_at(struct bpf_iter_scx_dsq *iterator, st
 	return true;
 }
 
-/* The same, as far from the clock there as it was from the one here. */
+/* The same, with the vruntime that keeps its distance from the queue's clock. */
 static __always_inline bool move_waiter(struct bpf_iter_scx_dsq *iterator, struct task_struct *p,
 				      struct task_state *t, u32 src_cpu, u32 dst_cpu)
 {
@@ -135,7 +142,7 @@ static __always_inline bool move_waiter(struct bpf_iter_scx_dsq *iterator, struc
 			    convert_vruntime(src, dst, t->vruntime, PLACE_ARRIVE));
 }
 
-/* Takes the tasks of one choice; how far it gets stands in the CPU's `search`. */
+/* Pulls the tasks of one score; the CPU's `search` keeps how far it gets. */
 KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted, u32 reason, u64 now)
 {
 	struct balance_params params = balance_params();
@@ -147,7 +154,10 @@ KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted, u32 reason, u64 no
 	if (!dst || !src)
 		return 0;
 	search = &dst->search;
-	/* Where a higher class has a CPU there is no tick, that would have somebody look again later. */
+	/*
+	 * Where a higher class has a CPU there is no tick that would make another CPU look again
+	 * later.
+	 */
 	search->ungated = is_cpu_gone(src) || is_shielded(src_cpu) ||
 			  (settings.gate != GATE_ALWAYS && is_cpu_taken(src_cpu));
 	bpf_for_each(scx_dsq, p, src_cpu, SCX_DSQ_ITER_REV) {
@@ -194,9 +204,9 @@ KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted, u32 reason, u64 no
 }
 
 /*
- * Moves waiting tasks from the queue of `source` to that of `own`, or only one who is overdue; whether
- * there were any. A part of its own, because Linux 6.18's verifier loses track of registers where it is
- * inlined three times.
+ * Pulls waiting tasks from the queue of `src_cpu` to that of `own`, or only one that is overdue;
+ * false: there was none. A function of its own, because Linux 6.18's verifier loses track of
+ * registers where it is inlined three times.
  */
 KEEL_PART bool pull_tasks(u32 own, u32 src_cpu, u64 quota, u32 reason, bool overdue)
 {
@@ -205,13 +215,16 @@ KEEL_PART bool pull_tasks(u32 own, u32 src_cpu, u64 quota, u32 reason, bool over
 
 	if (!c)
 		return 0;
-	/* One by one: a record to be copied would lie on the stack, of which there is little. */
+	/* Field by field: a whole struct would be on the stack, of which there is little. */
 	c->search.quota = quota;
 	c->search.follow = get_followed_space(own);
 	c->search.others = 0;
 	c->search.taken = 0;
 	c->search.overdue = overdue;
-	/* Whoever is none has a search of its own: a CPU must not stay idle for want of siblings. */
+	/*
+	 * Tasks that are no siblings get a search of their own: a CPU must not stay idle for want
+	 * of siblings.
+	 */
 	if (settings.order == ORDER_IAS && c->search.follow) {
 		c->search.budget = READ_ONCE(tunables.sibling_window);
 		pull_by_score(own, src_cpu, SCORE_SIBLING, reason, now);
@@ -227,7 +240,7 @@ KEEL_PART bool pull_tasks(u32 own, u32 src_cpu, u64 quota, u32 reason, bool over
 	return 1;
 }
 
-/* An idle CPU looks for work, in the smallest domain first. Returns whether it found any. */
+/* An idle CPU looks for work, in the smallest domain first; false: it found none. */
 KEEL_PART bool balance_idle(u32 own)
 {
 	struct balance_params params;
@@ -240,14 +253,17 @@ KEEL_PART bool balance_idle(u32 own)
 	if (!c || !has_any_bit(&waiting_cpus))
 		return 0;
 	count_on(c, COUNT_TRY_IDLE);
-	/* Liveness, whatever the policy thinks of it: just who is overdue, and one of them. */
+	/* Liveness, whatever the policy says: one overdue task, and only that. */
 	overdue_on = __sync_lock_test_and_set(&c->overdue_on, 0);
 	if (overdue_on && pull_tasks(own, overdue_on - 1, MAX_LOAD, MOVE_IDLE, true))
 		return 1;
 	params = get_idle_params(own);
 	view_cpu_state(own, c, &view);
 	view.idle = true;
-	/* It looks even so: a CPU that a higher class has does not ask anybody to. */
+	/*
+	 * It searches all the same, for overdue tasks: a CPU that a higher class has does not kick
+	 * any CPU.
+	 */
 	abstains = balance_should_abstain(&params);
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -274,7 +290,7 @@ KEEL_PART bool balance_idle(u32 own)
 	return taken;
 }
 
-/* Who looks for all of a group that `own` is one of: the first that is at work, and not shielded. */
+/* The CPU that balances for the whole group of `own`: the first that is busy and not shielded. */
 KEEL_PART u32 find_leader(u32 first, u32 count, u32 own)
 {
 	u32 position;
@@ -291,9 +307,8 @@ KEEL_PART u32 find_leader(u32 first, u32 count, u32 own)
 }
 
 /*
- * A busy CPU looks for more load than it has itself, in each domain whose time has
- * come. For a group of several CPUs, the first one that is at work does it: idle ones look by
- * themselves, and have no tick.
+ * A busy CPU looks for more load than its own, in each domain whose time has come. In a group of
+ * several CPUs only the first busy one does so: idle CPUs look by themselves, and have no tick.
  */
 KEEL_PART int balance_periodic(u32 own, u64 now)
 {
@@ -304,7 +319,7 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 
 	if (!c)
 		return 0;
-	/* Once it is not, all of this is due. */
+	/* All of this is due when the shield ends. */
 	if (is_shielded(own)) {
 		c->look_at_ns = now;
 		return 0;
@@ -349,8 +364,8 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 }
 
 /*
- * Liveness: who waits here and may not run here goes back to its own CPU. A task can be tied to that
- * (the kernel's migrate_disable()) in the moment when another one pulls it over.
+ * Liveness: moves waiting tasks that may not run here back to their own CPU. The kernel can pin a
+ * task to its CPU (migrate_disable()) at the moment when another CPU pulls it.
  */
 KEEL_PART int send_strays_back(u32 own)
 {
@@ -364,7 +379,7 @@ KEEL_PART int send_strays_back(u32 own)
 		if (!budget)
 			break;
 		budget--;
-		/* Nearly all belong here: of these nothing is looked up. */
+		/* Nearly all tasks belong here: for these nothing is looked up. */
 		if (cpu == own || may_run_on(p, own))
 			continue;
 		t = task_state(p);
@@ -378,8 +393,9 @@ KEEL_PART int send_strays_back(u32 own)
 }
 
 /*
- * Liveness: who has waited too long in this CPU's queue runs next; then `rescued` is set. The queue's tail
- * is where those are whose weight is so small that their turn does not come.
+ * Liveness: a task that waited too long in this CPU's queue runs next; then `rescued` is set. The
+ * search begins at the tail, where tasks are whose weight is so small that their turn does not
+ * come.
  */
 KEEL_PART int rescue_waiter(u32 own, u64 now)
 {

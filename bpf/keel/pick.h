@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* HEAD */
+/*
+ * The pick: which task runs next on a CPU. The core offers the order policy up to four candidates:
+ * the task that has run so far, the queue's head, and the best waiting siblings of what ran here
+ * and of what the group's master published. Then it gives the CPU to the task that the policy
+ * picks. keel_dispatch() (queue.h) calls serve_cpu() here. A pick never takes a task from another
+ * CPU's queue, except that a slave may fetch a sibling from its master's (fetch.h).
+ */
 #ifndef EVENKEEL_KEEL_PICK_H
 #define EVENKEEL_KEEL_PICK_H
 
-/* The first of the queue that a new iterator goes through. */
+/* The first task of the queue of a new iterator, as a candidate. */
 static __always_inline struct order_candidate peek_iterator(struct bpf_iter_scx_dsq *queue)
 {
 	struct task_struct *p = bpf_iter_scx_dsq_next(queue);
@@ -16,7 +22,7 @@ static __always_inline struct order_candidate peek_iterator(struct bpf_iter_scx_
 	return head;
 }
 
-/* The first of a CPU's queue. */
+/* The first task of a CPU's queue, as a candidate. */
 static __always_inline struct order_candidate peek_head(u32 cpu)
 {
 	struct bpf_iter_scx_dsq queue;
@@ -29,8 +35,8 @@ static __always_inline struct order_candidate peek_head(u32 cpu)
 }
 
 /*
- * Gives the CPU to a sibling that the index has named; whether it was there. One that does not wait
- * as it says, the index forgets. `queue`: an iterator of the CPU's queue.
+ * Gives the CPU to a sibling that the index named; false: it was not there. If it does not wait as
+ * the index says, it is removed from the index. `queue`: an iterator of the CPU's queue.
  */
 static __always_inline bool dispatch_sibling(struct bpf_iter_scx_dsq *queue, u32 own,
 					 const struct known_space *wanted, u64 vruntime, u32 pid)
@@ -39,7 +45,7 @@ static __always_inline bool dispatch_sibling(struct bpf_iter_scx_dsq *queue, u32
 	bool is_taken = false, is_listed = false;
 
 	if (p) {
-		/* Another task may have its number by now. */
+		/* Another task may have this pid by now. */
 		if (space_of(p) == wanted->space && p->scx.dsq_vtime == vruntime && may_run_on(p, own))
 			is_taken = scx_bpf_dsq_move(queue, p, SCX_DSQ_LOCAL, 0);
 		if (!is_taken) {
@@ -55,17 +61,17 @@ static __always_inline bool dispatch_sibling(struct bpf_iter_scx_dsq *queue, u32
 	return is_taken;
 }
 
-/* Who runs next on a CPU. */
+/* The policy's pick on a CPU, with what is needed to dispatch it. */
 struct selection {
 	enum order_choice choice;
-	u64 fair;	/* the vruntime of who would by the order `fair` */
+	u64 fair;	/* the vruntime of the task that `fair` would pick */
 	struct sibling sibling;
-	bool is_alone;	/* a slave has nobody who may follow its master */
-	bool is_news;	/* a master has published its running space, and not before */
+	bool should_fetch;	/* a slave has no task to follow its master with */
+	bool has_published;	/* a master has just begun to publish its running space */
 };
 
 static __always_inline struct selection pick_next(u32 own, struct cpu_state *c,
-					       struct order_candidate runs,
+					       struct order_candidate prev,
 					       struct order_candidate head)
 {
 	struct sibling sibling = {}, published = {};
@@ -78,24 +84,24 @@ static __always_inline struct selection pick_next(u32 own, struct cpu_state *c,
 	if (settings.order == ORDER_IAS)
 		at = find_publication(own, &is_master);
 	if (settings.order == ORDER_IAS && head.exists) {
-		fair = order_should_keep_prev(runs, head) ? runs.vruntime : head.vruntime;
+		fair = order_should_keep_prev(prev, head) ? prev.vruntime : head.vruntime;
 		find_sibling(&sibling, get_known_space(c, KNOWN_RUNNING, c->running_space), own, fair);
 		follow = at && !is_master ? READ_ONCE(at->space) : 0;
 		if (follow && follow != c->running_space)
 			find_sibling(&published, get_known_space(c, KNOWN_PUBLISHED, follow), own, fair);
 	}
 	selection.fair = fair;
-	selection.choice = order_pick(&params, runs, head, sibling.as, published.as);
-	selection.is_alone = follow && (follow == c->running_space ? selection.choice == CHOOSE_HEAD :
+	selection.choice = order_pick(&params, prev, head, sibling.as, published.as);
+	selection.should_fetch = follow && (follow == c->running_space ? selection.choice == CHOOSE_HEAD :
 								      !published.as.exists);
 	selection.sibling = selection.choice == CHOOSE_PUBLISHED ? published : sibling;
-	selection.is_news = at && is_master &&
+	selection.has_published = at && is_master &&
 			    publish_space(at, own, order_should_publish(selection.choice, sibling.as) ?
 							 c->running_space : 0);
 	return selection;
 }
 
-/* Gives the CPU to the head of its queue; whether anybody was there. */
+/* Gives the CPU to the head of its queue; false: the queue was empty. */
 static __always_inline bool dispatch_head(u32 own, struct cpu_state *c)
 {
 	if (!scx_bpf_dsq_move_to_local(own))
@@ -105,8 +111,8 @@ static __always_inline bool dispatch_head(u32 own, struct cpu_state *c)
 }
 
 /*
- * Gives the CPU to who was chosen from its queue; whether anybody was there. `keeps`:
- * who ran may go on if somebody else was faster.
+ * Gives the CPU to the task that was picked from its queue; false: there was none. `keeps`: the
+ * task that ran may go on if the picked one is gone.
  */
 static __always_inline bool dispatch_selection(struct bpf_iter_scx_dsq *queue, u32 own, struct cpu_state *c,
 				 struct selection selection, bool keeps)
@@ -132,10 +138,10 @@ static __always_inline bool dispatch_selection(struct bpf_iter_scx_dsq *queue, u
 enum served {
 	SERVED_NONE,
 	SERVED,
-	SERVED_AFTER_FETCH,	/* a slave has nobody who may follow its master, and fetches somebody first */
+	SERVED_AFTER_FETCH,	/* no pick yet: the slave fetches a sibling first */
 };
 
-/* Before whom a sibling would have to run that is fetched. */
+/* The vruntime before which a fetched sibling would have to run. */
 static __always_inline u64 find_fetch_bound(const struct selection *selection)
 {
 	const struct order_candidate *sibling = &selection->sibling.as;
@@ -145,12 +151,12 @@ static __always_inline u64 find_fetch_bound(const struct selection *selection)
 }
 
 /*
- * Gives the CPU to whom the policy chooses: who is next in its queue, unless who ran goes on (`keeps`, with
- * this vruntime); whether anybody got it. A part of its own: the stacks of all callees add up.
+ * Picks a task and gives it the CPU, unless the task that ran goes on (`keeps`, with this
+ * vruntime). A function of its own: the stacks of all callees add up.
  */
 KEEL_PART int serve_cpu_once(u32 own, bool keeps, u64 vruntime, bool may_fetch)
 {
-	struct order_candidate runs = { .exists = keeps, .vruntime = vruntime };
+	struct order_candidate prev = { .exists = keeps, .vruntime = vruntime };
 	struct cpu_state *c = cpu_state(own);
 	struct bpf_iter_scx_dsq queue;
 	struct selection selection;
@@ -158,10 +164,13 @@ KEEL_PART int serve_cpu_once(u32 own, bool keeps, u64 vruntime, bool may_fetch)
 
 	if (!c)
 		return SERVED_NONE;
-	/* One to see the head and to take a sibling: the kernel looks the queue up for each. */
+	/*
+	 * One iterator to see the head and to take a sibling: the kernel looks the queue up for
+	 * each.
+	 */
 	bpf_iter_scx_dsq_new(&queue, own, 0);
-	selection = pick_next(own, c, runs, peek_iterator(&queue));
-	if (settings.order == ORDER_IAS && may_fetch && selection.is_alone) {
+	selection = pick_next(own, c, prev, peek_iterator(&queue));
+	if (settings.order == ORDER_IAS && may_fetch && selection.should_fetch) {
 		c->fetch = find_fetch_candidate(own, find_fetch_bound(&selection));
 		if (c->fetch) {
 			bpf_iter_scx_dsq_destroy(&queue);
@@ -171,17 +180,17 @@ KEEL_PART int serve_cpu_once(u32 own, bool keeps, u64 vruntime, bool may_fetch)
 	goes_on = selection.choice <= CHOOSE_PREV;
 	is_served = !goes_on && dispatch_selection(&queue, own, c, selection, keeps);
 	bpf_iter_scx_dsq_destroy(&queue);
-	if (selection.is_news)
+	if (selection.has_published)
 		kick_slaves(own, c->running_space);
 	if (goes_on || is_served)
 		return is_served ? SERVED : SERVED_NONE;
-	/* Somebody else was faster, or the head may not run here. */
+	/* Another CPU was faster, or the head may not run here. */
 	if (has_waiters(c, keeps))
 		send_strays_back(own);
 	return SERVED_NONE;
 }
 
-/* The same for an order that may fetch somebody for it. */
+/* The same, and fetches a sibling first where the order asks for it. */
 KEEL_PART bool serve_cpu_by_pick(u32 own, bool keeps, u64 vruntime)
 {
 	int served = serve_cpu_once(own, keeps, vruntime, true);
@@ -195,15 +204,18 @@ KEEL_PART bool serve_cpu_by_pick(u32 own, bool keeps, u64 vruntime)
 	return serve_cpu_once(own, keeps, vruntime, false) == SERVED;
 }
 
-/* The same, and at once where there is nothing to choose. */
+/*
+ * Gives the CPU to the next task from its queue; false: none, or the task that ran goes on. Takes
+ * the head at once where there is no other candidate.
+ */
 static __always_inline bool serve_cpu(u32 own, struct cpu_state *c, bool keeps, u64 vruntime)
 {
-	struct order_candidate runs = { .exists = keeps, .vruntime = vruntime };
+	struct order_candidate prev = { .exists = keeps, .vruntime = vruntime };
 	struct order_params params = order_params();
 
 	if (settings.order == ORDER_IAS)
 		return serve_cpu_by_pick(own, keeps, vruntime);
-	if (!order_is_head_next(&params, runs))
+	if (!order_is_head_next(&params, prev))
 		return serve_cpu_once(own, keeps, vruntime, false) == SERVED;
 	if (dispatch_head(own, c))
 		return true;

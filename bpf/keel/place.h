@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Where a task goes that wakes, is new, or has become a new program. */
+/* Placement: the CPU for a task that wakes, is new, or has become a new program. */
 #ifndef EVENKEEL_KEEL_PLACE_H
 #define EVENKEEL_KEEL_PLACE_H
 
 /*
- * What a policy sees of a CPU that a task may be placed on. False: it may not. Of the best one so far
- * loops keep the number only, and look at it again: each field that they kept, the verifier would
- * follow through every turn.
+ * The policies' view of a CPU that a task may be placed on. False: it may not. Of the best CPU so
+ * far loops keep only the number, and view it again: the verifier would follow each field that they
+ * kept through every turn.
  */
 KEEL_PART bool view_allowed_cpu(struct task_struct *p __arg_trusted, u32 memory, u32 cpu,
 			  struct cpu_view *view)
@@ -17,7 +17,7 @@ KEEL_PART bool view_allowed_cpu(struct task_struct *p __arg_trusted, u32 memory,
 	return true;
 }
 
-/* The CPU on which a new task or program gets most, its memory's distance counted. */
+/* The CPU on which a new task or program gets most, with its memory's distance. */
 KEEL_PART u32 place_new_by_memory(struct task_struct *p __arg_trusted, u32 prev)
 {
 	struct balance_params params = balance_params();
@@ -41,8 +41,8 @@ KEEL_PART u32 place_new_by_memory(struct task_struct *p __arg_trusted, u32 prev)
 }
 
 /*
- * The CPU for a new task or program: from the largest domain down, into the least
- * loaded group each time; its own where that is as good.
+ * The CPU for a new task or program: from the largest domain down, into the least loaded group each
+ * time; its own group where that is as good.
  */
 KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, struct task_state *t, u32 prev)
 {
@@ -75,7 +75,7 @@ KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, struct task_state *
 	return cpu;
 }
 
-/* The better of `best` and another CPU for a task that wakes. */
+/* Replaces `best` by another CPU if a waking task is better off there. */
 static __always_inline void consider_cpu(struct cpu_view *best, u32 cpu, u32 memory, bool idle,
 				     u64 relief)
 {
@@ -92,7 +92,7 @@ static __always_inline void consider_cpu(struct cpu_view *best, u32 cpu, u32 mem
 		*best = view;
 }
 
-/* The idle CPU that a task is best off on, among those that it may use; at least `first`. */
+/* The idle CPU that is best for a task, among those that it may use; `first` if none is better. */
 KEEL_PART u32 find_best_idle(struct task_struct *p __arg_trusted, u32 first)
 {
 	struct balance_params params = balance_params();
@@ -117,7 +117,7 @@ KEEL_PART u32 find_best_idle(struct task_struct *p __arg_trusted, u32 first)
 	return best_cpu;
 }
 
-/* Instead of the idle CPU that the kernel has chosen, a better one if there is any. */
+/* Replaces a claimed idle CPU by a better one, if there is any. */
 static __always_inline u32 claim_better_idle(struct task_struct *p, u32 memory, u32 claimed)
 {
 	u32 better;
@@ -134,7 +134,7 @@ static __always_inline u32 claim_better_idle(struct task_struct *p, u32 memory, 
 	return better;
 }
 
-/* Whether a task that ran on a CPU, and would wait there now, is better off on one that idles. */
+/* Whether a task that would wait on CPU `own` is better off on an idle one. */
 static __always_inline bool is_better_off_on(struct task_struct *p, struct task_state *t, u32 own, u32 idle)
 {
 	u32 memory = memory_node_of(p, t);
@@ -144,20 +144,23 @@ static __always_inline bool is_better_off_on(struct task_struct *p, struct task_
 		return true;
 	best.idle = false;
 	best.far = distance_of(memory, own);
-	/* It is a part of the load that it would leave behind, unless something about it was changed. */
+	/*
+	 * The task is a part of the load that it would leave behind, unless it is not counted there
+	 * now.
+	 */
 	if (READ_ONCE(t->counted_on) == own + 1)
 		best.load -= min_u64(best.load, t->counted_weight);
 	consider_cpu(&best, idle, memory, true, 0);
 	return best.cpu == idle;
 }
 
-/* An idle CPU near `prev`, claimed, and then `is_free` is set; or another CPU. */
+/* An idle CPU near `prev`, claimed (then `is_free` is set), or another CPU. */
 static __always_inline s32 claim_idle_near(struct task_struct *p, struct task_state *t, s32 prev,
 				     u64 wake_flags, bool *is_free)
 {
 	s32 idle;
 
-	/* It knows nothing of the shield. */
+	/* The kernel's own choice knows nothing of the shield. */
 	if (!t->barred)
 		return scx_bpf_select_cpu_dfl(p, prev, wake_flags, is_free);
 	idle = claim_idle(p, t, prev);
@@ -166,14 +169,14 @@ static __always_inline s32 claim_idle_near(struct task_struct *p, struct task_st
 }
 
 /*
- * The CPU for a task that wakes: the one that it ran on, an idle one near it (the
- * kernel's choice), or the waker's. `claimed` is an idle CPU that nobody else will
- * be given now, NO_CPU if there is none.
+ * The CPU for a waking task: the one that it ran on, an idle one near it (the kernel's choice), or
+ * the waker's. `claimed`: the idle CPU that was claimed, NO_CPU if there is none.
  *
- * A gate is asked once, and about nobody who can do no better than stay: where CPUs idle, before any is
- * claimed, which would only be told that it is not wanted; where none does, if the waker's is better.
- * Nor is it asked where a higher class has the CPU: nothing can be worse than to wait for that, and without
- * a tick there nobody would be woken up to look.
+ * The gate is asked at most once, and only about tasks that could do better than stay. Where CPUs
+ * are idle, it is asked before any is claimed, so that none is claimed in vain; where none is, only
+ * if the waker's CPU is better. It is not asked where a higher class has the task's CPU: a longer
+ * wait there is worse than any migration, and without a tick no other CPU would be woken to pull
+ * the task.
  */
 static __always_inline u32 place_waking(struct task_struct *p, struct task_state *t, s32 prev,
 					u64 wake_flags, u32 *claimed)
@@ -202,13 +205,13 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 			return prev;
 		}
 	}
-	/* If nobody idles, the kernel would look for long and find nobody. */
+	/* Without idle CPUs, the kernel would search in vain. */
 	near = is_any_idle ? claim_idle_near(p, t, prev, wake_flags, &is_free) : prev;
 	if (!view_cpu(prev, &best))
 		return near;
 	best.idle = false;
 	best.far = distance_of(memory, prev);
-	/* "Free" also is the CPU of a waker that says it will sleep: it is not yet. */
+	/* The kernel calls the CPU of a waker that is about to sleep free, too: it is not yet. */
 	if (is_free && (near != waker || is_idle(waker_state)))
 		*claimed = claim_better_idle(p, memory, near);
 	if (*claimed == prev)
@@ -218,7 +221,7 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 	else if (may_run_on(p, waker) && !is_closed(t, waker))
 		consider_cpu(&best, waker, memory, false,
 			 wake_flags & SCX_WAKE_SYNC ? waker_state->running_weight : 0);
-	/* Who may not stay must go. */
+	/* A task that may not stay must go. */
 	if (best.cpu == prev || !may_run_on(p, prev))
 		return best.cpu;
 	if (settings.gate == GATE_ALWAYS) {
@@ -235,7 +238,10 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 	return is_answer_open(&answer) ? best.cpu : prev;
 }
 
-/* Where the task stays if nobody moves it: on this CPU, or on the nearest that it is not kept off. */
+/*
+ * The CPU where the task stays unless it is placed: this one, or the nearest that is not closed to
+ * it.
+ */
 static __always_inline u32 find_unshielded(struct task_struct *p, struct task_state *t, u32 cpu)
 {
 	u32 open;
@@ -270,7 +276,7 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		cpu = place_waking(p, t, prev, wake_flags, &claimed);
 	}
 	if (claimed != NO_CPU && claimed != cpu) {
-		/* Claimed and not wanted: it must look itself, or it would be forgotten as idle. */
+		/* Claimed but not used: without a kick the CPU would stay idle and claimed. */
 		scx_bpf_kick_cpu(claimed, SCX_KICK_IDLE);
 		return cpu;
 	}

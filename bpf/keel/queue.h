@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Tasks go into a CPU's queue, and out of it onto the CPU. */
+/*
+ * A CPU's queue: enqueue puts a task into it, and dispatch gives the CPU its next task. The queue
+ * is the DSQ whose id is the CPU's number, in the order of vruntime.
+ */
 #ifndef EVENKEEL_KEEL_QUEUE_H
 #define EVENKEEL_KEEL_QUEUE_H
 
-/* Has the CPU look at its queue now, if it is idle or who runs there has to give way. */
+/*
+ * After an enqueue: kicks the CPU if it is idle, and preempts its running task if the woken one is
+ * ahead by enough.
+ */
 static __always_inline void kick_or_preempt(u32 cpu, struct cpu_state *c, struct task_state *t, u64 flags,
 				  u64 now)
 {
@@ -15,14 +21,15 @@ static __always_inline void kick_or_preempt(u32 cpu, struct cpu_state *c, struct
 	if (is_kept)
 		t->kept = 0;
 	/*
-	 * Atomic for the barrier: either a CPU that is about to idle sees the task in its queue,
-	 * or we see that nobody runs there.
+	 * Atomic for the barrier, against a lost wake-up: either a CPU that is about to idle sees
+	 * the task in its queue, or this CPU sees that no task runs there.
 	 */
 	if (!__sync_fetch_and_add(&c->running_weight, 0)) {
 		/*
-		 * The CPU that executes this turns to its queue by itself. No other does, not even
-		 * the one that the kernel enqueues on: only for who wakes it has that CPU look. And it
-		 * has turned already if it enqueues the last one that it had.
+		 * The executing CPU turns to its queue by itself, unless this enqueue was the last
+		 * thing it did before idling (SCX_ENQ_LAST). No other CPU does, not even the one
+		 * that the kernel enqueues on: the kernel reschedules that CPU only for a task that
+		 * wakes there.
 		 */
 		if (!is_own || flags & SCX_ENQ_LAST)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
@@ -35,7 +42,7 @@ static __always_inline void kick_or_preempt(u32 cpu, struct cpu_state *c, struct
 	if (is_kept ? !order_should_preempt_kept(t->vruntime, running) :
 		      !order_should_preempt(&params, t->vruntime, running))
 		return;
-	/* What runs here wakes it, unless that is an interrupt's doing. */
+	/* The running task woke it, unless an interrupt did. */
 	if (is_own && order_is_protected(&params, now - since_ns) && !in_interrupt()) {
 		c->deferred_ns = since_ns;
 		return;
@@ -45,9 +52,8 @@ static __always_inline void kick_or_preempt(u32 cpu, struct cpu_state *c, struct
 }
 
 /*
- * The CPU for a task that the kernel enqueues without having asked select_cpu: at
- * the end of its slice, after an exec, after its affinity, class or cgroup changed,
- * or because a real-time task took its CPU.
+ * The CPU for a task that the kernel enqueues without select_cpu: at the end of its slice, after an
+ * exec, after a change of its affinity, class or cgroup, or because a real-time task took its CPU.
  */
 static __always_inline u32 place_at_enqueue(struct task_struct *p, struct task_state *t, u32 own,
 				      bool pushed_off, u64 now)
@@ -66,17 +72,23 @@ static __always_inline u32 place_at_enqueue(struct task_struct *p, struct task_s
 		cpu = place_new(p, t, own);
 		if (cpu == own || !may_place(own, p, MOVE_EXEC, now))
 			return own;
-		/* Whether it is idle or not: it is looked for below, by its queue. */
+		/* Idle or not: the kick below finds out. */
 		scx_bpf_test_and_clear_cpu_idle(cpu);
 		return cpu;
 	}
 	if (!has_any_bit(&idle_cpus))
 		return own;
-	/* Nothing can be worse than to wait for a real-time task: no gate is asked. */
+	/*
+	 * A task that was pushed off needs no gate: nothing is worse than to wait for a real-time
+	 * task.
+	 */
 	if (!pushed_off && !may_move_uncounted(own, p, MOVE_IDLE, now))
 		return own;
 	idle = claim_idle(p, t, own);
-	/* One that is just coming does not look into its queue before the keel is loaded anew for it. */
+	/*
+	 * A CPU that is just coming online does not look into its queue before the keel is loaded
+	 * anew.
+	 */
 	if (idle < 0 || idle == own || cpu_at(position_of(idle)) != (u32)idle)
 		return own;
 	idle = claim_better_idle(p, memory_node_of(p, t), idle);
@@ -89,7 +101,7 @@ static __always_inline u32 place_at_enqueue(struct task_struct *p, struct task_s
 	return idle;
 }
 
-/* A task that there is nothing about, or no place for: the kernel's global queue takes it. */
+/* A task without state, or without a CPU: it goes to the kernel's global queue. */
 static __always_inline void enqueue_globally(struct task_struct *p, u32 own, u64 flags)
 {
 	count(COUNT_NO_STATE);
@@ -117,9 +129,9 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 	t->pushed_off = 0;
 	is_turn = t->is_turn;
 	t->is_turn = 0;
-	if (t->leaves_to) {
-		cpu = t->leaves_to - 1;
-		t->leaves_to = 0;
+	if (t->migrate_to) {
+		cpu = t->migrate_to - 1;
+		t->migrate_to = 0;
 	} else if (!(flags & SCX_ENQ_CPU_SELECTED) || is_closed(t, own))
 		cpu = place_at_enqueue(p, t, own, pushed_off, now);
 	dst = cpu_state(cpu);
@@ -145,7 +157,7 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 		kick_exchange_partner(own, cpu);
 }
 
-/* What a busy CPU does now and then, and when it has to look at that again. */
+/* What a busy CPU does from time to time; sets when that is due again. */
 static __always_inline void balance_and_rescue(u32 own, struct cpu_state *c, u64 now)
 {
 	c->look_at_ns = now + RESCUE_INTERVAL_NS;
@@ -164,8 +176,9 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	if (!c)
 		return;
 	/*
-	 * The kernel asks before it looks who else wants the CPU. Where that preempts nobody of ours, whoever
-	 * was put onto the CPU would stay behind it, out of everybody's reach, and the kernel would not say so.
+	 * The kernel calls dispatch before it asks the higher classes. If no task of ours is
+	 * preempted, a task that was put onto the CPU would stay behind the real-time task, out of
+	 * reach of other CPUs, and the kernel would not call cpu_release.
 	 */
 	if (!prev && is_awaited_by_real_time())
 		return;
@@ -180,7 +193,10 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 			evict_waiters(own);
 		if (now >= c->look_at_ns)
 			balance_and_rescue(own, c, now);
-		/* A second one would wait behind who is rescued for a slice, out of everybody's reach. */
+		/*
+		 * A second task would wait behind the rescued one for a slice, out of reach of
+		 * other CPUs.
+		 */
 		if (c->rescued) {
 			c->rescued = 0;
 			note_served(own, c, 1);
@@ -190,7 +206,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
 		now = scx_bpf_now();
 		note_quantum(prev, c, now);
-		/* Who gives way is no candidate, and charged when it stops. */
+		/* The task that yields is no candidate; it is charged when it stops. */
 		if (yielder == (u32)prev->pid && has_waiters(c, 1) && serve_cpu(own, c, false, 0)) {
 			note_served(own, c, 1);
 			return;
@@ -207,14 +223,17 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		keeps = !is_closed(t, own);
 		vruntime = t->vruntime;
 	}
-	/* Nobody waits here: perhaps elsewhere. Who ran is no reason to look there. */
+	/* If no task waits here, look elsewhere; not if the task that ran can go on. */
 	if (has_waiters(c, t != NULL) || (!t && balance_idle(own))) {
 		if (serve_cpu(own, c, keeps, vruntime)) {
 			note_served(own, c, 1);
 			return;
 		}
 	}
-	/* While others were moved, the kernel may have let go of it, and somebody taken it to another class. */
+	/*
+	 * While tasks were moved, the runqueue's lock may have been dropped, and `prev` dequeued or
+	 * changed to another class.
+	 */
 	if (t && !(prev->scx.flags & SCX_TASK_QUEUED))
 		return;
 	note_served(own, c, t != NULL);

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A row of the index of siblings (index.h): tasks in the order of vruntime, in a ring, because most
- * leave at the front and come at the end. Freestanding like a policy, and tested like one.
+ * A row of the index of siblings (index.h): tasks in the order of vruntime. It is a ring, because
+ * most tasks leave at the front and come at the end. Freestanding like a policy, and tested like
+ * one.
  */
 #ifndef EVENKEEL_KEEL_ROW_H
 #define EVENKEEL_KEEL_ROW_H
 
-/* A row's places; a power of two. */
+/* The capacity of a row; a power of two. */
 #define ROW_PLACES 128
 
 struct row_entry {
 	u64 vruntime;
-	u32 tag;	/* whose sibling it is, of all that share the row */
+	u32 tag;	/* bits of the sibling key: tells apart the spaces that share a row */
 	u32 pid;	/* 0: none */
 };
 
 struct sibling_row {
-	u32 first;	/* place of the smallest vruntime; counts on and on */
+	u32 first;	/* position of the smallest vruntime; monotonic, masked on access */
 	volatile u32 count;
-	volatile u32 hole;	/* where the last one was that left, counted from the first */
+	volatile u32 hole;	/* where row_remove() removed, relative to `first` */
 	u32 pad;
 	struct row_entry entry[ROW_PLACES];
 };
@@ -28,7 +29,10 @@ POLICY u32 row_slot(u32 place)
 	return place & (ROW_PLACES - 1);
 }
 
-/* Puts a task where it belongs, behind its equals; the last one gives way if `room` are there. */
+/*
+ * Inserts a task in order, behind its equals. If `room` tasks are there already, the last one gives
+ * way.
+ */
 POLICY bool row_insert(struct sibling_row *row, struct row_entry task, u32 room)
 {
 	bool is_full = row->count >= room;
@@ -53,7 +57,7 @@ POLICY bool row_insert(struct sibling_row *row, struct row_entry task, u32 room)
 	return !is_full;
 }
 
-/* Takes a task out, if it is there. */
+/* Removes a task, if it is there. */
 POLICY void row_remove(struct sibling_row *row, u32 pid)
 {
 	u32 i;
@@ -70,8 +74,8 @@ POLICY void row_remove(struct sibling_row *row, u32 pid)
 		return;
 	}
 	/*
-	 * By way of memory, like the count: of what is in a register the verifier knows where the first
-	 * loop ended, and follows the second one for each such place.
+	 * In memory, like the count: in a register, the verifier would know for each turn of the
+	 * first loop where it ended, and follow the second loop for each.
 	 */
 	row->hole = i;
 	for (i = row->hole; i < ROW_PLACES; i++) {
@@ -82,8 +86,8 @@ POLICY void row_remove(struct sibling_row *row, u32 pid)
 }
 
 /*
- * The first one with this tag; `looked`: how many were looked at. Whoever changes the row meanwhile
- * may have it miss one or see one twice: what it finds is a hint.
+ * The first entry with this tag; `looked`: how many entries were looked at. A concurrent change may
+ * make it miss one entry or see one twice: the result is a hint.
  */
 POLICY struct row_entry row_find_first(const struct sibling_row *row, u32 tag, u32 *looked)
 {

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The shield: CPUs that take only who may run nowhere else, so that what is pinned there, above all a
- * real-time task, has them for itself. It is no policy: whoever is kept off is kept off by all of
- * them. And it loses nobody: who may use shielded CPUs only runs there as if there were no shield.
+ * The shield: CPUs that take only tasks that may run nowhere else, so that what is pinned there,
+ * above all a real-time task, has them for itself. It is not a policy: it holds whatever the
+ * policies say. It strands no task: a task that may use shielded CPUs only runs there as if there
+ * were no shield.
  */
 #ifndef EVENKEEL_KEEL_SHIELD_H
 #define EVENKEEL_KEEL_SHIELD_H
 
-/* 0 or 1. */
+/* 0 or 1, for is_closed(). */
 static __always_inline u32 is_shielded(u32 cpu)
 {
 	return READ_ONCE(tunables.shield[BOUNDED(cpu, MAX_CPUS) / 64]) >> (cpu & 63) & 1;
 }
 
 /*
- * The nearest CPU, `from` and those behind it first, that the task may use and that is not shielded;
- * NO_CPU if there is none. `claims`: an idle one only, which nobody else will be given now.
+ * The nearest unshielded CPU that the task may use, searched from `near` upwards by position;
+ * NO_CPU: there is none. `claims`: only an idle one, and claims it.
  */
 KEEL_PART u32 find_open_cpu(struct task_struct *p __arg_trusted, u32 near, bool claims)
 {
@@ -33,7 +34,7 @@ KEEL_PART u32 find_open_cpu(struct task_struct *p __arg_trusted, u32 near, bool 
 	return NO_CPU;
 }
 
-/* Finds out whether shielded CPUs are closed to the task: there are others that it may use. */
+/* Finds out whether the task may use any unshielded CPU: then shielded ones are closed to it. */
 KEEL_PART int update_barred(struct task_struct *p __arg_trusted)
 {
 	struct task_state *t = task_state(p);
@@ -43,7 +44,7 @@ KEEL_PART int update_barred(struct task_struct *p __arg_trusted)
 	return 0;
 }
 
-/* The same, again and again, because its mask and the shield may change. */
+/* Repeated, because the task's mask and the shield may change. */
 static __always_inline void refresh_barred(struct task_struct *p, struct task_state *t)
 {
 	if (READ_ONCE(tunables.shielded))
@@ -53,15 +54,15 @@ static __always_inline void refresh_barred(struct task_struct *p, struct task_st
 }
 
 /*
- * Whether the shield keeps the task off a CPU, as far as was found out last. (Without a branch: the
- * verifier would follow both ways through all turns of a loop.)
+ * Whether the shield keeps the task off a CPU, as of the last refresh_barred(). (Without a branch:
+ * the verifier would follow both ways through all turns of a loop.)
  */
 static __always_inline u32 is_closed(struct task_state *t, u32 cpu)
 {
 	return t->barred & is_shielded(cpu);
 }
 
-/* An idle CPU for the task, near `from`, which nobody else will be given now; negative: none. */
+/* Claims an idle CPU for the task, near `near`; negative: there is none. */
 static __always_inline s32 claim_idle(struct task_struct *p, struct task_state *t, u32 near)
 {
 	return t->barred ? (s32)find_open_cpu(p, near, true) : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Siblings: threads of one address space. Which space a CPU prefers, what its group's
- * master publishes, and who runs next for that.
+ * Siblings: threads of one address space. Keeps which space a CPU runs and prefers, and what a
+ * group's master publishes, and finds the best sibling for a pick. pick.h picks.
  */
 #ifndef EVENKEEL_KEEL_SIBLING_H
 #define EVENKEEL_KEEL_SIBLING_H
 
-/* What set_ias_agg set for the space, if that still is of the process it was set for. */
+/* What set_ias_agg set for the space, if anything. */
 static __always_inline struct keel_space *find_space(u64 space)
 {
 	return space ? bpf_map_lookup_elem(&spaces, &space) : NULL;
@@ -17,7 +17,9 @@ static __always_inline bool is_sibling(struct task_struct *p, u64 space, u32 pro
 	return space_of(p) == space && (u32)p->tgid == process;
 }
 
-/* Where the CPU's group publishes, and whether the CPU is its master; NULL: in no group. */
+/*
+ * Where the CPU's group publishes, and whether the CPU is its master; NULL: the CPU is in no group.
+ */
 static __always_inline struct published *find_publication(u32 cpu, bool *is_master)
 {
 	u32 role = READ_ONCE(roles.role[BOUNDED(cpu, MAX_CPUS)]);
@@ -26,7 +28,7 @@ static __always_inline struct published *find_publication(u32 cpu, bool *is_mast
 	return role == NO_ROLE ? NULL : &ia_mm[BOUNDED(role >> 1, MAX_CPUS)];
 }
 
-/* The space that the master of this CPU's group aggregates, for its slaves; 0: none. */
+/* The space that this slave's master aggregates; 0: none, or not a slave. */
 static __always_inline u64 get_followed_space(u32 cpu)
 {
 	struct published *at;
@@ -39,8 +41,7 @@ static __always_inline u64 get_followed_space(u32 cpu)
 }
 
 /*
- * A master tells its slaves what it aggregates; 0: nothing. Returns whether there is something that it did
- * not aggregate before.
+ * Publishes what a master aggregates (0: nothing). Returns whether that is a space, and a change.
  */
 static __always_inline bool publish_space(struct published *at, u32 cpu, u64 space)
 {
@@ -51,7 +52,7 @@ static __always_inline bool publish_space(struct published *at, u32 cpu, u64 spa
 	return space;
 }
 
-/* A CPU that idles aggregates nothing. */
+/* An idle master aggregates nothing. */
 static __always_inline void unpublish_space(u32 cpu)
 {
 	struct published *at;
@@ -65,8 +66,8 @@ static __always_inline void unpublish_space(u32 cpu)
 }
 
 /*
- * How long who has the CPU has had it, by its vruntime; kept when it gives it up. A kernel thread uses the
- * address space that it finds: for siblings it has not been there.
+ * Keeps what the running task's turn was charged, in vruntime. A kernel thread borrows the address
+ * space that it finds, and does not count.
  */
 static __always_inline void note_quantum(struct task_struct *p, struct cpu_state *c, u64 now)
 {
@@ -74,7 +75,10 @@ static __always_inline void note_quantum(struct task_struct *p, struct cpu_state
 		c->quantum = order_charge(0, now - c->running_since_ns, c->running_weight);
 }
 
-/* A task of this space runs from now on; 0: a kernel thread. Another one ends the preference of the last. */
+/*
+ * A task of this space runs from now on (0: a kernel thread). Another space ends the preference of
+ * the last.
+ */
 static __always_inline void note_space_switch(u32 cpu, struct cpu_state *c, u64 space)
 {
 	struct published *at;
@@ -87,20 +91,20 @@ static __always_inline void note_space_switch(u32 cpu, struct cpu_state *c, u64 
 	c->preferred = 0;
 	if (settings.order != ORDER_IAS)
 		return;
-	/* What came past our queue is no aggregation. */
+	/* A task of another space, that did not come by a pick, ends the aggregation. */
 	at = find_publication(cpu, &is_master);
 	if (at && is_master && READ_ONCE(at->space) && READ_ONCE(at->space) != space)
 		WRITE_ONCE(at->space, 0);
 }
 
-/* Who may run next because it is a sibling. */
+/* A sibling as a candidate, and its pid. */
 struct sibling {
 	struct order_candidate as;
 	u32 pid;
 	u32 pad;
 };
 
-/* Looks up what is set for a space; where nothing is, its siblings have no bonus. */
+/* Copies what is set for a space; where nothing is set, its siblings have no bonus. */
 KEEL_PART int look_up_space(struct known_space *known, u64 space, u64 as_of)
 {
 	struct keel_space *set = find_space(space);
@@ -117,7 +121,7 @@ KEEL_PART int look_up_space(struct known_space *known, u64 space, u64 as_of)
 	return 0;
 }
 
-/* What is set for a space, as far as this CPU knows, which is `c`. */
+/* What is set for a space, from the copy of this CPU, `c`. */
 static __always_inline struct known_space *get_known_space(struct cpu_state *c, enum known_which which,
 						       u64 space)
 {
@@ -137,8 +141,8 @@ static __always_inline u64 get_bonus(struct cpu_state *c, const struct known_spa
 }
 
 /*
- * The sibling with the smallest vruntime that waits for a CPU, if its bonus lets it run before `fair`.
- * `found` is of nobody before.
+ * Finds the sibling with the smallest vruntime that waits in a CPU's queue, if its bonus lets it
+ * run before vruntime `fair`. Otherwise `found`, empty before, stays so.
  */
 KEEL_PART int find_sibling(struct sibling *found, const struct known_space *wanted, u32 cpu, u64 fair)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The life of a task: it appears, gets into a queue, runs, stops, sleeps, ends. */
+/* The life of a task: it appears, gets a place in a queue, runs, stops, sleeps, ends. */
 #ifndef EVENKEEL_KEEL_TASK_H
 #define EVENKEEL_KEEL_TASK_H
 
@@ -13,7 +13,7 @@ s32 KEEL_OPS_S(keel_init_task, struct task_struct *p, struct scx_init_task_args 
 	return 0;
 }
 
-/* It comes into our class: new, or from a real-time class. */
+/* The task joins our class: it is new, or comes from another class. */
 void KEEL_OPS(keel_enable, struct task_struct *p)
 {
 	struct task_state *t = task_state(p);
@@ -25,7 +25,7 @@ void KEEL_OPS(keel_enable, struct task_struct *p)
 	t->executed_ns = p->se.sum_exec_runtime;
 }
 
-/* It is in no queue any more, and has not run: the kernel took it out. */
+/* The task is in no queue any more. If it waited, the kernel took it out without a turn. */
 static __always_inline void note_dequeued(struct task_struct *p, struct task_state *t)
 {
 	if (t->waiting_since_ns)
@@ -43,8 +43,8 @@ void KEEL_OPS(keel_exit_task, struct task_struct *p, struct scx_exit_task_args *
 }
 
 /*
- * Where in the queue of `to` a task goes that has this vruntime in that of `from`. The clocks are
- * read one after the other: compilers differ in the order of arguments, and a simulation must not.
+ * Converts a vruntime by the clock of `src` to one by the clock of `dst`. The clocks are read one
+ * after the other: compilers differ in the order of arguments, and a simulation must not.
  */
 static __always_inline u64 convert_vruntime(struct cpu_state *src, struct cpu_state *dst, u64 vruntime,
 					 enum order_place place)
@@ -57,8 +57,8 @@ static __always_inline u64 convert_vruntime(struct cpu_state *src, struct cpu_st
 }
 
 /*
- * Gives the task a place in the queue of `cpu`, relative to the clock there what it
- * was to the clock at home.
+ * Gives the task a vruntime for the queue of `cpu`: relative to the clock there what it was to the
+ * clock at home.
  */
 static __always_inline void place_vruntime(struct task_state *t, u32 cpu, struct cpu_state *dst,
 				       enum order_place place)
@@ -81,7 +81,7 @@ static __always_inline void place_vruntime(struct task_state *t, u32 cpu, struct
 	t->home = cpu;
 }
 
-/* Charges the task, which runs on this CPU, for what it has run since it was charged last. */
+/* Charges the task, which runs on this CPU, for its run time since the last charge. */
 static __always_inline void charge_task(struct task_struct *p, struct task_state *t, u32 cpu, struct cpu_state *c)
 {
 	u64 executed = p->se.sum_exec_runtime, before = t->vruntime;
@@ -98,7 +98,7 @@ static __always_inline void charge_task(struct task_struct *p, struct task_state
 	recount_weight(t, cpu, c);
 }
 
-/* The vruntime of who runs on a CPU, charged up to now. */
+/* The vruntime of the task that runs on a CPU, charged up to now. */
 static __always_inline u64 get_running_vruntime(struct cpu_state *c, u64 now)
 {
 	u64 since_ns = READ_ONCE(c->running_since_ns);
@@ -108,14 +108,14 @@ static __always_inline u64 get_running_vruntime(struct cpu_state *c, u64 now)
 	return order_charge(vruntime, now - since_ns, weight);
 }
 
-/* Lets a time count in which the task ran, or slept. */
+/* Counts `ns` in which the task ran or slept. */
 static __always_inline void note_bound_time(struct task_state *t, u64 ns, bool ran)
 {
 	t->bound_share = balance_update_bound_share(t->bound_share, t->bound_known_ns, ns, ran);
 	t->bound_known_ns = min_u64(t->bound_known_ns + ns, BOUND_NS);
 }
 
-/* Lets the time up to now count as slept, if it was. */
+/* Counts the time up to now as sleep, if the task slept. */
 static __always_inline void note_wakeup(struct task_state *t, u64 now)
 {
 	u64 since = t->slept_since_ns;
@@ -126,7 +126,7 @@ static __always_inline void note_wakeup(struct task_state *t, u64 now)
 	note_bound_time(t, now > since ? now - since : 0, false);
 }
 
-/* Lets it count as run. */
+/* Counts run time. */
 static __always_inline void note_run_time(struct task_state *t, u64 ran_ns)
 {
 	if (settings.balance != BALANCE_CAPABILITY)
@@ -135,7 +135,7 @@ static __always_inline void note_run_time(struct task_state *t, u64 ran_ns)
 	t->bound = balance_is_cpu_bound(share_of(t->bound_share), t->bound);
 }
 
-/* Lets the time up to now count as run or not, for a gate that looks at it. */
+/* Counts the time up to now as run time or not, for a gate that looks at it. */
 static __always_inline void update_run_share(struct task_state *t, u64 now, bool ran)
 {
 	struct gate_params gate = gate_params();
@@ -149,9 +149,9 @@ static __always_inline void update_run_share(struct task_state *t, u64 now, bool
 }
 
 /*
- * The task has the CPU from now on: as the one with the smallest vruntime, unless it is preferred to
- * others that wait. Then the clock stays with these: who comes is placed by it, and would be behind all
- * of them otherwise.
+ * The task has the CPU from now on. The queue's clock advances to its vruntime, unless it was
+ * preferred to others that wait. Otherwise tasks that arrive, which are placed by the clock, would
+ * be behind all of these.
  */
 static __always_inline void note_running(struct cpu_state *c, struct task_state *t, u64 now)
 {
@@ -163,14 +163,16 @@ static __always_inline void note_running(struct cpu_state *c, struct task_state 
 	WRITE_ONCE(c->running_weight, t->weight);
 }
 
-/* A program's memory is on the node where it first runs. */
+/* Notes a program's memory as being on the node where the program first runs. */
 static __always_inline void note_first_node(struct task_state *t, u64 space, u32 cpu)
 {
 	if (settings.parts & (PART_HOME | PART_COST) && (!t->memory || t->seen_space != space))
 		t->memory = node_of(cpu) + 1;
 }
 
-/* Who runs alone has had its CPU for so long before it looks for another, and looks no more often. */
+/*
+ * How long a task that runs alone has its CPU before it looks for another, and between two looks.
+ */
 #define ACTIVE_INTERVAL_NS 8000000ULL
 
 void KEEL_OPS(keel_running, struct task_struct *p)
@@ -182,7 +184,7 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 
 	if (!t || !c)
 		return;
-	/* Some come past our queues: by the kernel's hand, or by the global queue. */
+	/* Some tasks come past our queues: by the kernel's local or global queue. */
 	if (t->home != cpu || t->is_new)
 		place_vruntime(t, cpu, c, PLACE_ARRIVE);
 	count_task(p, t, cpu, c);
@@ -194,7 +196,7 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	note_returned(c);
 	note_busy(cpu, c, now);
 	note_first_node(t, space_of(p), cpu);
-	/* What the tick found was for who ran before. */
+	/* The tick found that for the task that ran before. */
 	if (settings.parts & PART_ACTIVE) {
 		c->active_at_ns = now + ACTIVE_INTERVAL_NS;
 		c->leave_to = 0;
@@ -225,8 +227,9 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 	WRITE_ONCE(c->running_weight, 0);
 	WRITE_ONCE(c->lodges, 0);
 	/*
-	 * With a slice left, it is put at the head of the local queue, where no other CPU can get at
-	 * it, and not always is cpu_release called then. Without, it is enqueued.
+	 * With a slice left, the kernel puts the task at the head of the local queue, where no
+	 * other CPU can get at it, and it does not always call cpu_release then. Without a slice,
+	 * the kernel enqueues it.
 	 */
 	if (runnable && p->scx.slice) {
 		t->pushed_off = 1;
@@ -234,7 +237,7 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 	}
 }
 
-/* It sleeps, or leaves the queues for a moment while something about it is changed. */
+/* The task sleeps, or leaves the queues for a moment while the kernel changes it. */
 void KEEL_OPS(keel_quiescent, struct task_struct *p, u64 flags)
 {
 	struct task_state *t = task_state(p);
@@ -247,12 +250,14 @@ void KEEL_OPS(keel_quiescent, struct task_struct *p, u64 flags)
 		t->slept_since_ns = scx_bpf_now();
 }
 
-/* Whoever waits goes first, unless it is too early for that; nobody waits: it runs on. */
+/*
+ * sched_yield(2): the waiting tasks go first, unless it is too early; without any, the task runs
+ * on.
+ */
 bool KEEL_OPS(keel_yield, struct task_struct *p, struct task_struct *to)
 {
 	struct cpu_state *c = cpu_state(scx_bpf_task_cpu(p));
 
-	/* Without anybody to give way to, it goes on. */
 	if (!c || !has_waiters(c, 1) ||
 	    !order_should_yield(scx_bpf_now() - c->running_since_ns))
 		return false;

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What happens without anybody asking: the tick, and real-time tasks that take the CPU. */
+/*
+ * What happens without a request from a task: the tick, and higher classes that take the CPU and
+ * return it.
+ */
 #ifndef EVENKEEL_KEEL_TICK_H
 #define EVENKEEL_KEEL_TICK_H
 
-/* Smaller ones are real-time tasks' (kernel: include/linux/sched/prio.h). */
+/* Smaller priorities are real-time (kernel: include/linux/sched/prio.h). */
 #define MAX_RT_PRIO 100
-/* The rest of a slice that is not worth a tick. */
+/* The rest of a slice that is not worth another tick. */
 #define SLICE_REST_NS 500000
 
 /*
- * Idle CPUs do not look by themselves: the tick of a busy one that has too much wakes one up, if
- * it may take somebody; one for each task that is overdue.
+ * Idle CPUs do not search by themselves: the tick of a CPU where tasks wait kicks one idle CPU, if
+ * a task may leave, and one for each overdue task.
  */
 static __always_inline void kick_idle_cpus(u32 own, u64 now)
 {
@@ -19,7 +22,7 @@ static __always_inline void kick_idle_cpus(u32 own, u64 now)
 	bool was_kicked = false;
 	u32 seen = 0;
 
-	/* Who is overdue may stand behind many whom the gate keeps. */
+	/* An overdue task may stand behind many tasks that the gate keeps here. */
 	bpf_for_each(scx_dsq, p, own, 0) {
 		struct task_state *t;
 		bool overdue;
@@ -38,7 +41,10 @@ static __always_inline void kick_idle_cpus(u32 own, u64 now)
 			continue;
 		idle = claim_better_idle(p, memory_node_of(p, t), idle);
 		idle_state = cpu_state(idle);
-		/* By itself it looks at the busiest CPU only, whose tasks the gate may keep there. */
+		/*
+		 * On its own an idle CPU looks only at the busiest CPU, whose tasks the gate may
+		 * keep there.
+		 */
 		if (idle_state && overdue)
 			WRITE_ONCE(idle_state->overdue_on, own + 1);
 		else
@@ -47,7 +53,7 @@ static __always_inline void kick_idle_cpus(u32 own, u64 now)
 	}
 }
 
-/* Whom who runs has woken and kept waiting takes the CPU now, if it still is to. */
+/* Preempts the running task, if a preemption by its own wakee was deferred and still is due. */
 static __always_inline void preempt_deferred(struct task_struct *p, u32 own, struct cpu_state *c, u64 now)
 {
 	struct order_params params = order_params();
@@ -60,7 +66,7 @@ static __always_inline void preempt_deferred(struct task_struct *p, u32 own, str
 	set_slice(p, 0);
 }
 
-/* Frequency follows utilisation with a quarter to spare, as the kernel's schedutil does. */
+/* Frequency follows utilisation with a quarter to spare, as with the kernel's schedutil. */
 static __always_inline void set_frequency(u32 cpu, struct cpu_state *c)
 {
 	u32 wanted = share_of(c->busy_share) * 5 / 4;
@@ -87,7 +93,10 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 	update_utilisation(c, now, true);
 	set_frequency(own, c);
 	c->balance_due = 1;
-	/* Slices end at ticks only: one that is all but used up would have another whole one. */
+	/*
+	 * Slices end only at ticks: a slice that is all but used up would last for another whole
+	 * tick.
+	 */
 	if (p->scx.slice < SLICE_REST_NS)
 		set_slice(p, 0);
 	if (c->deferred_ns == c->running_since_ns)
@@ -97,8 +106,8 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 }
 
 /*
- * A higher class takes the CPU. Who was about to run stands in the local queue, where no other CPU
- * can get at it: it is enqueued anew.
+ * A higher class takes the CPU. A task that was about to run is in the local queue, out of reach of
+ * other CPUs: it is enqueued again.
  */
 void KEEL_OPS(keel_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
@@ -112,8 +121,8 @@ void KEEL_OPS(keel_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 }
 
 /*
- * The CPU leaves idling, or begins to. For whom it leaves that, `running` tells if it is one of ours, and
- * nobody if it is not: so a higher class has it until then, or until it idles again.
+ * The CPU becomes idle, or busy. If it becomes busy with a task of our class, keel_running()
+ * follows; otherwise a higher class has it until then, or until it is idle again.
  */
 void KEEL_OPS(keel_update_idle, s32 cpu, bool idle)
 {
@@ -128,8 +137,8 @@ void KEEL_OPS(keel_update_idle, s32 cpu, bool idle)
 }
 
 /*
- * A task is ours no more. One that has become real-time while it ran has taken its CPU, and the
- * kernel does not say so otherwise: nobody was preempted.
+ * A task leaves our class. If it became real-time while it ran, it has taken its CPU, and the
+ * kernel does not call cpu_release: it was not preempted.
  */
 void KEEL_OPS(keel_disable, struct task_struct *p)
 {
