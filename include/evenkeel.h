@@ -2,7 +2,7 @@
 /*
  * The two calls of the IAS scheduler (Yamada, Kusakabe, section 3) for C programs: they ask the keel
  * that runs (`evenkeel sched --order ias`) through its control socket. Both return 0, or a negative
- * error number: -ENOENT or -ECONNREFUSED without a keel, -EPERM for what belongs to somebody else,
+ * error number: -ENOENT or -ECONNREFUSED without a keel, -EPERM for what belongs to another user,
  * -ESRCH for no such process, -EINVAL for a value that cannot be or another order policy.
  *
  *	#include <evenkeel.h>
@@ -63,9 +63,9 @@ static inline int evenkeel_ask(const char *request)
 }
 
 /*
- * The threads of the process `pid` are aggregated (`agg` 1) or not (0). `bonus_type` 0: `bonus_value`
- * is in ns of vruntime; 1: it multiplies what ran last on the CPU, in vruntime. They are preferred at most
- * `limit` times in a row on a CPU; 0: no limit.
+ * The threads of the process `pid` are aggregated (`agg` 1) or not (0). `bonus_type` 0:
+ * `bonus_value` is in ns of vruntime; 1: it multiplies what ran last on the CPU, in vruntime. They
+ * are preferred at most `limit` times in a row on a CPU; 0: no limit.
  */
 static inline int set_ias_agg(pid_t pid, int agg, int bonus_type, unsigned long long bonus_value,
 			      unsigned long long limit)

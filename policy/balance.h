@@ -12,10 +12,10 @@
  *
  * `count`: CPUs are equal. This is the balancer of classic Linux as papers 002 and 004 describe it
  * (002, sections 1 and 2; kernel: kernel/sched/fair.c until 6.5). Load is the sum of weights. A
- * busy CPU pulls half the difference from a CPU whose load exceeds its own by a quarter, or by an
- * eighth where they share caches, because a move is cheap there. An idle CPU pulls one task
+ * busy CPU pulls half the difference from a CPU with a load that exceeds its own by a quarter, or
+ * by an eighth where they share caches, because a move is cheap there. An idle CPU pulls one task
  * whenever any task waits, as preemptible kernels do. Siblings of what runs there go first, then
- * tasks whose caches are cold.
+ * tasks with cold caches.
  *
  * `count` departs from classic Linux where that keeps statistics: group loads are the sums at this
  * moment, not averages over time; and an idle CPU looks from the lowest domain up for *waiting*
@@ -27,14 +27,12 @@
  *
  * - Load is load per capability: the load of a core twice as fast counts half (lines 10, 15).
  * - A pull leaves both CPUs with the same load per capability, so that in the paper's example a
- *   normal
- * core takes 2 of 8 and not 4 (4.1.1).
+ *   normal core takes 2 of 8 and not 4 (4.1.1).
  * - CPU-bound tasks go to faster CPUs first, I/O-bound tasks to slower ones (4.1.2).
  * - While there are no more tasks than CPUs faster than an idle one, that takes none (4.1.3, lines
  *   2, 3).
  * - New and waking tasks go where one task more makes the least load per capability, so to an idle
- *   fast
- * CPU before an idle slow one.
+ *   fast CPU before an idle slow one.
  *
  * The paper leaves open where a new task goes and how strict line 40 is: PART_PLAIN places as
  * `count` does, PART_BARE pulls at any difference. "All threads of a particular process are kept on
@@ -47,14 +45,13 @@
  * Three parts are ours:
  *
  * - PART_HOME: a CPU far from a task's memory counts for less, in proportion to the distance that
- *   the
- * firmware reports. New and waking tasks go where they get most, and tasks that come nearer to
- * their memory are pulled first.
+ *   the firmware reports. New and waking tasks go where they get most, and tasks that come nearer
+ *   to their memory are pulled first.
  * - PART_COST: a busy CPU does not pull a task that would get less there than its turns are worth
- *   where
- * it waits. (An idle CPU does: its time is lost otherwise, and another task's turns come sooner.)
+ *   where it waits. (An idle CPU does: its time is lost otherwise, and another task's turns come
+ *   sooner.)
  * - PART_TURNS: threads of one program that each have a CPU for themselves take turns on the faster
- * ones, so that a barrier waits for the average and not for the slowest CPU.
+ *   ones, so that a barrier waits for the average and not for the slowest CPU.
  *
  * PART_ACTIVE and PART_TURNS together serve programs with barriers, and programs of more threads
  * than there are similar CPUs, as PART_SIMILAR serves the others (lab/sim/tests/turns.rs).
@@ -95,7 +92,7 @@ struct balance_params {
 
 /* No CPU. */
 #define NO_CPU (~0U)
-/* A busy CPU pulls from a CPU whose load is more than this percentage of its own. */
+/* A busy CPU pulls from a CPU with a load of more than this percentage of its own. */
 #define IMBALANCE_PCT 125
 #define IMBALANCE_SHARED_PCT 112
 /* A task that ran less than this ago is cache-hot (sysctl_sched_migration_cost). */
@@ -179,7 +176,7 @@ POLICY bool balance_is_denser(u64 load_a, u32 capability_a, u64 load_b, u32 capa
 
 /* Adds a CPU to its group. */
 POLICY void balance_add_cpu(const struct balance_params *params, struct group_view *group,
-			     const struct cpu_view *cpu)
+			    const struct cpu_view *cpu)
 {
 	u32 capability = balance_capability(params, cpu->capability);
 
@@ -192,7 +189,7 @@ POLICY void balance_add_cpu(const struct balance_params *params, struct group_vi
 		group->first = cpu->cpu;
 	if (cpu->waiting &&
 	    (group->busiest == NO_CPU || balance_is_denser(cpu->load, capability, group->busiest_load,
-							group->busiest_capability))) {
+							   group->busiest_capability))) {
 		group->busiest = cpu->cpu;
 		group->busiest_capability = capability;
 		group->busiest_load = cpu->load;
@@ -206,7 +203,7 @@ POLICY void balance_add_cpu(const struct balance_params *params, struct group_vi
  * worse.
  */
 POLICY bool balance_is_heavier(const struct balance_params *params, const struct group_view *a,
-			    const struct group_view *b)
+			       const struct group_view *b)
 {
 	u64 more = params->kind == BALANCE_COUNT ? 0 : NICE_0_WEIGHT;
 
@@ -231,9 +228,10 @@ POLICY bool balance_should_abstain(const struct balance_params *params)
  * a cache.
  */
 POLICY u64 balance_pull_quota(const struct balance_params *params, const struct group_view *busiest,
-			 const struct cpu_view *own, bool shared)
+			      const struct cpu_view *own, bool shared)
 {
-	u64 own_capability = balance_capability(params, own->capability), src_capability = busiest->busiest_capability;
+	u64 own_capability = balance_capability(params, own->capability);
+	u64 src_capability = busiest->busiest_capability;
 	/* Each load is multiplied by the other CPU's capability. */
 	u64 src_scaled = min_u64(busiest->busiest_load, MAX_CPU_LOAD) * own_capability;
 	u64 own_scaled = min_u64(own->load, MAX_CPU_LOAD) * src_capability;
@@ -241,11 +239,13 @@ POLICY u64 balance_pull_quota(const struct balance_params *params, const struct 
 
 	if (busiest->busiest == NO_CPU || busiest->busiest == own->cpu)
 		return 0;
-	even = src_scaled > own_scaled ? (src_scaled - own_scaled) / (src_capability + own_capability) : 0;
+	even = src_scaled > own_scaled ?
+	       (src_scaled - own_scaled) / (src_capability + own_capability) : 0;
 	if (!own->idle) {
 		u64 pct = shared ? IMBALANCE_SHARED_PCT : IMBALANCE_PCT;
 
-		return balance_has_part(params, PART_BARE) || src_scaled * 100 > own_scaled * pct ? even : 0;
+		return balance_has_part(params, PART_BARE) || src_scaled * 100 > own_scaled * pct ?
+		       even : 0;
 	}
 	/*
 	 * A task waits there although this CPU is idle: pull at least that one, unless its turns
@@ -310,7 +310,8 @@ POLICY bool balance_is_cpu_bound(u32 share, bool bound)
 
 /* Which waiting tasks to pull first, from a CPU of `src_capability` to one of `dst_capability`. */
 POLICY enum task_score balance_score_task(const struct balance_params *params,
-					  const struct task_view *task, u32 src_capability, u32 dst_capability)
+					  const struct task_view *task, u32 src_capability,
+					  u32 dst_capability)
 {
 	if (task->affinity)
 		return SCORE_SIBLING;
@@ -326,7 +327,7 @@ POLICY enum task_score balance_score_task(const struct balance_params *params,
  * `src` are worth.
  */
 POLICY bool balance_should_pull(const struct balance_params *params, const struct cpu_view *src,
-			 const struct cpu_view *dst, u64 weight)
+				const struct cpu_view *dst, u64 weight)
 {
 	if (!balance_has_part(params, PART_COST))
 		return true;
@@ -340,7 +341,7 @@ POLICY bool balance_should_pull(const struct balance_params *params, const struc
  * more; in a tie the first.
  */
 POLICY bool balance_is_better_for_new(const struct balance_params *params, const struct cpu_view *best,
-			  const struct cpu_view *candidate)
+				      const struct cpu_view *candidate)
 {
 	bool far = balance_has_part(params, PART_HOME);
 	u64 best_scaled = min_u64(best->load + NICE_0_WEIGHT, MAX_CPU_LOAD) *
@@ -359,18 +360,22 @@ POLICY bool balance_is_better_for_new(const struct balance_params *params, const
  * busy one; of two idle ones the faster, then the nearer; a busy one must have less load by a
  * quarter.
  */
-POLICY bool balance_is_better_for_waking(const struct balance_params *params, const struct cpu_view *best,
-			 const struct cpu_view *candidate)
+POLICY bool balance_is_better_for_waking(const struct balance_params *params,
+					 const struct cpu_view *best,
+					 const struct cpu_view *candidate)
 {
 	u64 more = params->kind == BALANCE_COUNT ? 0 : NICE_0_WEIGHT;
 	bool far = balance_has_part(params, PART_HOME);
-	u64 best_scaled = min_u64(best->load + more, MAX_CPU_LOAD) * balance_pace(params, candidate, far);
-	u64 candidate_scaled = min_u64(candidate->load + more, MAX_CPU_LOAD) * balance_pace(params, best, far);
+	u64 best_scaled = min_u64(best->load + more, MAX_CPU_LOAD) *
+			  balance_pace(params, candidate, far);
+	u64 candidate_scaled = min_u64(candidate->load + more, MAX_CPU_LOAD) *
+			       balance_pace(params, best, far);
 
 	if (candidate->idle != best->idle) {
 		if (params->kind == BALANCE_COUNT)
 			return candidate->idle;
-		return candidate->idle ? candidate_scaled <= best_scaled : candidate_scaled < best_scaled;
+		return candidate->idle ? candidate_scaled <= best_scaled :
+					 candidate_scaled < best_scaled;
 	}
 	if (!candidate->idle)
 		return candidate_scaled * IMBALANCE_PCT < best_scaled * 100;
@@ -384,8 +389,9 @@ POLICY bool balance_is_better_for_waking(const struct balance_params *params, co
  * Whether a task that runs alone is better off on `candidate` than on `best`, the best CPU so far
  * (at first the one that it runs on, the only one that is not idle).
  */
-POLICY bool balance_is_better_for_running(const struct balance_params *params, const struct cpu_view *best,
-			   const struct cpu_view *candidate)
+POLICY bool balance_is_better_for_running(const struct balance_params *params,
+					  const struct cpu_view *best,
+					  const struct cpu_view *candidate)
 {
 	u64 here = balance_pace(params, best, true);
 	u64 there = balance_pace(params, candidate, true);
@@ -405,7 +411,7 @@ POLICY bool balance_is_faster(const struct balance_params *params, const struct 
 
 /* Whether the tasks that run alone on these two CPUs are exchanged, to take turns. */
 POLICY bool balance_should_take_turns(const struct balance_params *params, const struct cpu_view *a,
-			   const struct cpu_view *b)
+				      const struct cpu_view *b)
 {
 	return balance_has_part(params, PART_TURNS) && a->runnable == 1 && b->runnable == 1 &&
 	       (balance_is_faster(params, b, a) || balance_is_faster(params, a, b));
@@ -418,7 +424,7 @@ POLICY bool balance_should_take_turns(const struct balance_params *params, const
  * two programs that have as many, `first` is true for just one.
  */
 POLICY bool balance_should_gather(const struct balance_params *params, const struct cpu_view *own,
-			   const struct cpu_view *fast, u32 ours, u32 theirs, bool first)
+				  const struct cpu_view *fast, u32 ours, u32 theirs, bool first)
 {
 	return balance_has_part(params, PART_SIMILAR) && own->runnable == 1 && fast->runnable == 1 &&
 	       balance_is_faster(params, fast, own) && (ours > theirs || (ours == theirs && first));

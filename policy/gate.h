@@ -4,8 +4,8 @@
  *
  * A migration costs the time of the search, cold caches, and latency of other tasks. The core asks
  * the gate before every optional move, with its reason, and the gate may refuse. The core does not
- * ask where liveness needs the move: for a task whose CPU was taken by a real-time task or went
- * offline, a task whose affinity changed, or a task that waited too long (bpf/keel/ask_gate.h,
+ * ask where liveness needs the move: for a task that lost its CPU to a real-time task or to
+ * hotplug, a task with a new affinity mask, or a task that waited too long (bpf/keel/ask_gate.h,
  * migrate.h). So no gate can starve a task. Unless the gate is strict, the core does not ask for
  * new tasks and programs either: they leave no warm caches and no queue behind.
  *
@@ -34,17 +34,16 @@
  * `zone` departs from the paper in four places:
  *
  * 1. The paper reads its 5 s from the task's entry in /proc. Here, a share that halves every 33.6
- *    ms
- * stays above the limit for as long.
+ *    ms stays above the limit for as long.
  * 2. The times of prize and punishment are two knobs, as in the paper; a task between both gets no
- * points.
+ *    points.
  * 3. In the quiet zone the paper never balances: no new tasks (section 3), and no waiting task
- *    while a
- * CPU idles. That is `--strict` here. Otherwise new tasks are placed as with `always`, because in
- * the quiet zone they stay where they are placed, and `--max-idle-wait` bounds the waiting time.
+ *    while a CPU idles. That is `--strict` here. Otherwise new tasks are placed as with `always`,
+ *    because in the quiet zone they stay where they are placed, and `--max-idle-wait` bounds the
+ *    waiting time.
  * 4. A waking task that the gate keeps from an idle CPU preempts on its own CPU as soon as the
- *    running
- * task is behind it (order_should_preempt_kept()), so that urgent tasks do not pay for saved moves.
+ *    running task is behind it (order_should_preempt_kept()), so that urgent tasks do not pay for
+ *    saved moves.
  */
 #ifndef EVENKEEL_GATE_H
 #define EVENKEEL_GATE_H
@@ -160,7 +159,7 @@ POLICY bool gate_is_by_mean(const struct gate_params *params)
 
 /* Adds a CPU to the mean. */
 POLICY void gate_add_cpu(const struct gate_params *params, struct gate_mean *mean,
-			  u32 utilisation, bool idle)
+			 u32 utilisation, bool idle)
 {
 	if (params->kind == GATE_ALWAYS || (idle && !params->zone->count_idle))
 		return;

@@ -12,25 +12,23 @@
  *
  * - A new task starts late by its share of a slice (START_DEBIT), so that forking does not pay.
  * - A waking task is at most half a slice ahead of its queue (GENTLE_FAIR_SLEEPERS), so that sleep
- * is rewarded but cannot be saved up.
+ *   is rewarded but cannot be saved up.
  * - A waking task preempts the running task if it is ahead of it by the wake-up granularity. So a
- *   task
- * that slept for long always preempts, and tasks that wake each other do not switch faster than
- * they get work done.
+ *   task that slept for long always preempts, and tasks that wake each other do not switch faster
+ *   than they get work done.
  *
  * `fair` departs from classic Linux in four places:
  *
  * 1. A task that yields gives way only after it had the CPU for as long as a switch takes
- * (ORDER_YIELD_NS). sched_yield(2) leaves this open.
+ *    (ORDER_YIELD_NS). sched_yield(2) leaves this open.
  * 2. A task cannot be preempted by its own wakee before it had the CPU for the wake-up granularity
- * (ORDER_GRANULARITY_NS): otherwise each wakee in turn would stop a task that wakes many. The next
- * tick decides again. A task that an interrupt wakes does not wait.
+ *    (ORDER_GRANULARITY_NS): otherwise each wakee in turn would stop a task that wakes many. The
+ *    next tick decides again. A task that an interrupt wakes does not wait.
  * 3. The distance between a task and its queue's clock is bounded (ORDER_BOUND_NS), and with it the
- * waiting time: the kernel ends a scheduler that lets a task wait for 30 s.
+ *    waiting time: the kernel ends a scheduler that lets a task wait for 30 s.
  * 4. A task that used up its slice is a candidate with its charged vruntime: the queue's head runs
- *    only
- * if it is behind that. (A scheduler that always takes the head gives two tasks of weights 3:1
- * turns of 1:1.)
+ *    only if it is behind that. (A scheduler that always takes the head gives two tasks of weights
+ *    3:1 turns of 1:1.)
  *
  * `ias`: paper 003, section 2.2. Threads of one address space are siblings. As far as a bonus
  * allows, siblings run one after the other on a CPU, and at the same time on the CPUs of a group.
@@ -58,18 +56,14 @@
  * `ias` departs from the paper in five places:
  *
  * 1. B and F may be the task that has run so far: paper and classic Linux put that task back into
- *    the
- * queue before they pick.
+ *    the queue before they pick.
  * 2. In that case it gets no bonus as a sibling: a bonus for itself would let a lone thread run
- *    longer
- * and longer.
+ *    longer and longer.
  * 3. The bonus is bounded (ORDER_BOUND_NS).
  * 4. The last run counts in vruntime. For tasks of nice 0 outside cgroups this is time; for tasks
- *    of
- * less weight, a bonus in time would be nothing beside their vruntimes.
+ *    of less weight, a bonus in time would be nothing beside their vruntimes.
  * 5. A slave that has no H fetches it from its master's queue and gives another task in exchange:
- *    the
- * paper leaves it to chance which siblings wait where.
+ *    the paper leaves it to chance which siblings wait where.
  */
 #ifndef EVENKEEL_ORDER_H
 #define EVENKEEL_ORDER_H

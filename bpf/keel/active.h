@@ -49,8 +49,8 @@ KEEL_PART u32 find_active_target(struct task_struct *p __arg_trusted, u32 own)
  * `space`, and its turn there is over. In p's own program, `mine`, it may use as many CPUs as p; in
  * another one all.
  */
-static __always_inline bool may_exchange(struct task_struct *p, struct cpu_state *other, u64 space, u64 mine,
-				       u64 now)
+static __always_inline bool may_exchange(struct task_struct *p, struct cpu_state *other, u64 space,
+					 u64 mine, u64 now)
 {
 	u64 cpus = READ_ONCE(other->running_cpus);
 
@@ -59,7 +59,7 @@ static __always_inline bool may_exchange(struct task_struct *p, struct cpu_state
 }
 
 /*
- * The CPU for an exchange in turns with the task that runs on `own`: the one whose turn ended
+ * The CPU for an exchange in turns with the task that runs on `own`: the one where the turn ended
  * first, from the smallest domain up.
  */
 KEEL_PART u32 find_turn_target(struct task_struct *p __arg_trusted, u32 own, u64 now)
@@ -155,14 +155,15 @@ KEEL_PART u32 find_gather_target(struct task_struct *p __arg_trusted, u32 own, u
 			continue;
 		c->gather_from = position + 1;
 		theirs = count_program_on_faster(cpu, own);
-		return balance_should_gather(&params, &here, &view, ours, theirs, mine < space) ? cpu : own;
+		return balance_should_gather(&params, &here, &view, ours, theirs, mine < space) ?
+			cpu : own;
 	}
 	return own;
 }
 
 /* At the tick: has the running task leave if it is alone and better off on an idle CPU. */
 static __always_inline void check_active_migration(struct task_struct *p, struct task_state *t, u32 own,
-					    struct cpu_state *c, u64 now)
+						   struct cpu_state *c, u64 now)
 {
 	u32 cpu;
 
@@ -182,7 +183,7 @@ static __always_inline void check_active_migration(struct task_struct *p, struct
  * gains similar CPUs.
  */
 static __always_inline void check_exchange(struct task_struct *p, struct task_state *t, u32 own,
-					      struct cpu_state *c, u64 now)
+					   struct cpu_state *c, u64 now)
 {
 	struct cpu_state *other;
 	u32 cpu = own;
@@ -208,7 +209,7 @@ static __always_inline void check_exchange(struct task_struct *p, struct task_st
  * not kept here, and the kernel enqueues it.
  */
 static __always_inline bool should_migrate(struct task_struct *p, struct task_state *t,
-				    struct cpu_state *c)
+					   struct cpu_state *c)
 {
 	u64 dst = c->leave_to;
 
@@ -241,7 +242,8 @@ KEEL_PART bool should_exchange(struct task_struct *p __arg_trusted, u32 own, u64
 	other = cpu_state(with - 1);
 	if (!other || has_waiters(c, 1) || READ_ONCE(other->runnable) != 1 ||
 	    !may_run_on(p, with - 1) || is_closed(t, with - 1) ||
-	    !may_exchange(p, other, c->change_space, space_of(p), now) || !may_move(own, p, MOVE_ACTIVE, now))
+	    !may_exchange(p, other, c->change_space, space_of(p), now) ||
+	    !may_move(own, p, MOVE_ACTIVE, now))
 		return false;
 	c->turn_until_ns = now + balance_turn_ns(&params, count_unlike(own), settings.online);
 	WRITE_ONCE(other->turn_until_ns,

@@ -34,8 +34,8 @@ static __always_inline u64 cheap_now(struct cpu_state *c)
 
 /* The gate's view of a migration of this task away from `src`. */
 static __always_inline struct gate_view make_gate_view(const struct gate_params *params,
-						  struct cpu_state *src, struct task_state *t,
-						  u32 reason, u64 now)
+						       struct cpu_state *src, struct task_state *t,
+						       u32 reason, u64 now)
 {
 	struct gate_view view = { .reason = reason };
 
@@ -55,7 +55,7 @@ static __always_inline struct gate_view make_gate_view(const struct gate_params 
 
 /* Asks the gate about a migration away from `src`, without counting the answer. */
 static __always_inline struct gate_answer judge_move(struct cpu_state *src, struct task_state *t,
-					      u32 reason, u64 now)
+						     u32 reason, u64 now)
 {
 	struct gate_params params = gate_params();
 	struct gate_answer answer = { .view = make_gate_view(&params, src, t, reason, now), .now = now };
@@ -75,7 +75,7 @@ static __always_inline bool is_answer_open(const struct gate_answer *answer)
  * to the kernel would put the whole answer on the stack.)
  */
 static __always_inline void count_answer(struct cpu_state *c, u32 src_cpu, struct task_struct *p,
-					const struct gate_answer *answer)
+					 const struct gate_answer *answer)
 {
 	u32 moves = is_answer_open(answer) ? COUNT_MOVE_WAKE : COUNT_REFUSE_WAKE;
 	const struct gate_view *view = &answer->view;

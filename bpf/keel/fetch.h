@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Fetching a sibling. A slave whose queue has no task of the space that its master aggregates
+ * Fetching a sibling. A slave without a waiting task of the space that its master aggregates
  * fetches the next one from the master's queue, and gives another task of the same weight in
  * exchange, so that neither CPU gets more load. Otherwise a slave could follow only where a
  * program's threads happen to wait on both CPUs: the balancer counts tasks, not spaces. Each of the
@@ -19,14 +19,16 @@
  * slice.
  */
 static __always_inline u64 place_exchanged(const struct known_space *wanted, struct cpu_state *src,
-				     struct cpu_state *dst, u64 vruntime, u64 weight)
+					   struct cpu_state *dst, u64 vruntime, u64 weight)
 {
 	u64 ahead = order_calc_bonus(&wanted->aggregation, READ_ONCE(dst->quantum), 0);
 	/* One after the other, as in convert_vruntime(). */
-	u64 src_mean = READ_ONCE(src->mean), dst_mean = READ_ONCE(dst->mean), dst_clock = READ_ONCE(dst->clock);
+	u64 src_mean = READ_ONCE(src->mean);
+	u64 dst_mean = READ_ONCE(dst->mean);
+	u64 dst_clock = READ_ONCE(dst->clock);
 
 	return order_place_exchanged(vruntime, src_mean, dst_mean, dst_clock,
-			      order_charge(ahead, READ_ONCE(tunables.slice_ns), weight));
+				     order_charge(ahead, READ_ONCE(tunables.slice_ns), weight));
 }
 
 /* The master from which the slave `own` may fetch siblings; `own` itself: none. */
@@ -53,7 +55,7 @@ static __always_inline struct known_space *get_followed_known(u32 own, struct cp
 
 /* Whether a task still is a sibling that waits on the master, and may come. */
 static __always_inline bool may_fetch(const struct known_space *wanted, struct task_struct *p,
-				     struct task_state *t, u32 own, u32 master)
+				      struct task_state *t, u32 own, u32 master)
 {
 	return space_of(p) == wanted->space && READ_ONCE(t->listed_on) == master + 1 &&
 	       may_run_on(p, own) && !is_closed(t, own);
@@ -110,7 +112,8 @@ KEEL_PART u32 find_fetch_candidate(u32 own, u64 before)
 	slave_state->fetch_weight = weigh_fetch_candidate(wanted, own, master, entry.pid);
 	if (!slave_state->fetch_weight)
 		return 0;
-	comes.vruntime = place_exchanged(wanted, master_state, slave_state, entry.vruntime, slave_state->fetch_weight);
+	comes.vruntime = place_exchanged(wanted, master_state, slave_state, entry.vruntime,
+					 slave_state->fetch_weight);
 	return order_is_preferred(&comes, before) ? entry.pid : 0;
 }
 
@@ -134,7 +137,8 @@ KEEL_PART bool move_sibling(const struct known_space *wanted, u32 own, u32 maste
 	if (t && may_fetch(wanted, p, t, own, master) &&
 	    may_move(master, p, MOVE_AGGREGATE, scx_bpf_now()))
 		moved = move_waiter_at(&queue, p, t, master, own,
-				     place_exchanged(wanted, master_state, slave_state, t->vruntime, t->weight));
+				       place_exchanged(wanted, master_state, slave_state, t->vruntime,
+						       t->weight));
 	bpf_iter_scx_dsq_destroy(&queue);
 	bpf_task_release(p);
 	return moved;
@@ -160,14 +164,16 @@ KEEL_PART int fetch_sibling(u32 own, u32 pid)
 
 		if (!offered--)
 			break;
-		if (!t || space_of(p) == wanted->space || !order_is_similar_weight(t->weight, slave_state->fetch_weight) ||
+		if (!t || space_of(p) == wanted->space ||
+		    !order_is_similar_weight(t->weight, slave_state->fetch_weight) ||
 		    !may_run_on(p, master) || is_closed(t, master) ||
 		    !may_move_uncounted(own, p, MOVE_AGGREGATE, now))
 			continue;
 		if (move_sibling(wanted, own, master, pid) &&
 		    may_move(own, p, MOVE_AGGREGATE, now) &&
 		    move_waiter_at(THIS_ITERATOR, p, t, own, master,
-				 place_exchanged(wanted, slave_state, master_state, t->vruntime, t->weight))) {
+				   place_exchanged(wanted, slave_state, master_state, t->vruntime,
+						   t->weight))) {
 			set_bit(&waiting_cpus, master);
 			scx_bpf_kick_cpu(master, SCX_KICK_IDLE);
 		}

@@ -2,7 +2,7 @@
 /*
  * The index of siblings: the tasks that wait in each CPU's queue, by address space and in the order
  * of vruntime. It finds the best sibling without a walk through the queue, however many programs
- * and tasks wait there. Each CPU has rows; spaces whose keys fall into one row share it.
+ * and tasks wait there. Each CPU has rows; spaces with keys that fall into one row share it.
  *
  * The index is a hint. It shares no lock with the queues, so a task that it names is checked again
  * before it gets the CPU (dispatch_sibling()), and a task that it misses waits for its turn in the

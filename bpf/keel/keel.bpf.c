@@ -1,19 +1,93 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The keel: one scheduler, three policies.
+ * The keel: one sched_ext scheduler, three policies. policy/ decides (values in, a value out); this
+ * folder holds the queues, the loops and the state, and guarantees what no policy can veto. This
+ * file names the callbacks; the others implement them.
  *
- * Each CPU has a queue ordered by vruntime (a dispatch queue whose id is the CPU's
- * number). A task goes into the queue of the CPU that is chosen for it (place.h,
- * queue.h), waits there unless another CPU pulls it over (migrate.h), and is given
- * the CPU by `dispatch` (queue.h), which asks the order policy to choose between
- * the queue's head and who has run so far.
+ * 1. Queues and clocks. Each CPU has a dispatch queue (DSQ) with its number, in the order of
+ * vruntime, and a clock: the smallest vruntime that the queue let run. A task that migrates keeps
+ * its distance from the clock, not its vruntime (convert_vruntime() in task.h). A task is charged
+ * by its run time when it stops and when dispatch considers it again, never by slices. The weight
+ * is the task's share within its cgroups.
  *
- * What must never go wrong is done here, and no policy can veto it: affinity,
- * re-enqueueing what a real-time task pushed off its CPU, waking idle CPUs, and
- * that nobody waits for ever. Policies (policy/) see values and return values.
+ * 2. Place. A waking task goes to the CPU that it ran on, to an idle one near it, or to the waker's
+ * (place.h). A new task or program descends from the machine into the least loaded group. An idle
+ * CPU is claimed before a task is placed on it; a CPU that is claimed but not used is kicked,
+ * because the claim cleared its bit in the kernel's idle mask. On a claimed CPU the task goes
+ * straight to the local DSQ, otherwise into the CPU's queue.
  *
- * CPU hotplug: the kernel ends a scheduler that does not handle it itself with a
- * request to be restarted, and product/keel does so, with the machine read anew.
+ * 3. Pick. Dispatch charges the task that ran, and the order policy picks between that task, the
+ * queue's head and, under `ias`, two siblings (pick.h). Siblings come from an index beside the
+ * queues (index.h), which is only a hint: the task is checked when it is taken. A waking task that
+ * is far enough ahead preempts the running one (kick_or_preempt() in queue.h).
+ *
+ * 4. Migrate. Balancing pulls: a CPU that finds no task pulls one, smallest domain first; a busy
+ * CPU pulls in dispatch, at intervals that grow with the domain (migrate.h). Two paths move tasks
+ * otherwise: active migration takes a running task to an idle or unequal CPU (active.h), and a
+ * slave exchanges a task for a sibling from its master's queue (fetch.h). Eviction from a shielded
+ * CPU pushes (evict.h).
+ *
+ * 5. Gate. Before each optional migration the gate policy is asked (ask_gate.h). Each CPU counts
+ * the answers and keeps the latest ones for `explain`. A move for liveness does not ask, and is
+ * counted as ungated.
+ *
+ * 6. Liveness. No task moves outside its mask: each move checks it, and a task that was pinned
+ * while it moved is sent back (send_strays_back() in migrate.h). A task that waited for 5 s runs
+ * next (rescue_waiter()); one that waited for `max_idle_wait_ns` while a CPU idles goes there. A
+ * task that a higher class pushes off its CPU is enqueued again, and a CPU that was taken for 10 ms
+ * looks heavier than any other. Tasks that may run elsewhere stay off shielded CPUs (shield.h).
+ *
+ * 7. Cgroups. A group competes in its parent like one task of its cpu.weight (group.h). cpu.max is
+ * not enforced, only counted.
+ *
+ * 8. Hotplug. The keel has no hotplug callbacks, so the kernel ends it with a request to restart
+ * when a CPU comes or goes. product/keel reads the machine again and reloads the keel. Offline CPUs have
+ * a queue too, for tasks that run on a new CPU before that.
+ *
+ * 9. Traps of sched_ext:
+ *
+ * - Dispatch is called with the previous task still queued when its slice is used up. If no other
+ *   task is dispatched, the kernel lets it go on. So it is a candidate of the pick, and gets its
+ *   slice there.
+ * - With SCX_OPS_ENQ_LAST (set for active migration) the kernel instead enqueues the last task of a
+ *   CPU, unless dispatch refilled its slice. That CPU is about to idle, and must be kicked to see
+ *   its queue.
+ * - An idle CPU does not call dispatch until it is kicked. So an enqueue kicks (after a barrier
+ *   against a lost wake-up), and the tick of a CPU where tasks wait kicks idle CPUs
+ *   (kick_idle_cpus() in tick.h).
+ * - A slice ends at a tick only: one that is nearly used up at a tick would last until the next.
+ * - A task that a higher class preempts with a slice left goes to the head of the local DSQ, out of
+ *   reach of other CPUs. Without a slice it is enqueued: so its slice is set to 0 when it stops.
+ * - cpu_release is not called where the higher class finds the CPU idle, or the running task
+ *   changes class. update_idle and disable tell instead (tick.h).
+ * - Dispatch is called before the higher classes are asked. A task put onto the CPU then would be
+ *   stuck behind a real-time task (is_awaited_by_real_time()).
+ * - Moving tasks from other queues can drop the runqueue's lock: the previous task may be gone
+ *   afterwards.
+ * - A task that waits for `timeout_ms` ends the scheduler, so vruntimes are bounded
+ *   (ORDER_BOUND_NS).
+ *
+ * The callbacks, in the order of a task's life:
+ *
+ *     keel_init                      here        creates the queues
+ *     keel_cgroup_init, _exit        group.h     a cgroup gets a slot, and loses it
+ *     keel_init_task, keel_enable    task.h      a task appears, and joins the class
+ *     keel_select_cpu                place.h     a task wakes, or is new: chooses its CPU
+ *     keel_enqueue                   queue.h     a task goes into a queue; kicks or preempts its CPU
+ *     keel_dispatch                  queue.h     a CPU needs a task: pick.h, migrate.h, active.h
+ *     keel_running                   task.h      a task gets the CPU
+ *     keel_tick                      tick.h      each tick: active.h, evict.h, deferred preemption
+ *     keel_yield                     task.h      sched_yield(2)
+ *     keel_stopping                  task.h      a task gives up the CPU: charges it
+ *     keel_quiescent                 task.h      a task sleeps, or is changed
+ *     keel_cpu_release, _acquire     tick.h      a higher class takes the CPU, and returns it
+ *     keel_update_idle               tick.h      a CPU becomes idle, or busy
+ *     keel_cgroup_move, _set_weight, _set_bandwidth
+ *                                    group.h     a task changes groups; a group changes
+ *     keel_disable                   tick.h      a task leaves the class
+ *     keel_exit_task                 task.h      a task ends
+ *     keel_dump, _dump_cpu, _dump_task, keel_exit
+ *                                    report.h    what the keel tells about its end
  */
 #include <kernel.h>
 
@@ -52,7 +126,7 @@ s32 KEEL_OPS_S(keel_init)
 		struct cpu_state *c = cpu_state(cpu);
 		s32 error;
 
-		/* Offline ones, too: one that comes runs tasks before the keel is loaded anew. */
+		/* Offline CPUs, too: a new CPU runs tasks before the keel is reloaded. */
 		if (!c)
 			continue;
 		c->busy_since_ns = now;
@@ -61,7 +135,7 @@ s32 KEEL_OPS_S(keel_init)
 		if (error)
 			return error;
 	}
-	/* Those that never run anything of ours do nothing, for all that we know. */
+	/* CPUs that never run a task of our class are idle, as far as the keel knows. */
 	bpf_for(cpu, 0, settings.online)
 		set_bit(&idle_cpus, cpu_at(cpu));
 	return 0;

@@ -12,7 +12,8 @@ static __always_inline bool is_slave_of(u32 cpu, u32 own)
 {
 	u32 master = READ_ONCE(roles.role[BOUNDED(own, MAX_CPUS)]);
 
-	return cpu != own && !(master & 1) && READ_ONCE(roles.role[BOUNDED(cpu, MAX_CPUS)]) == (master | 1);
+	return cpu != own && !(master & 1) &&
+	       READ_ONCE(roles.role[BOUNDED(cpu, MAX_CPUS)]) == (master | 1);
 }
 
 /* Kicks one idle slave for each sibling that waits here, while there are both. */

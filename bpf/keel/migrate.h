@@ -58,8 +58,9 @@ static __always_inline struct cpu_range range_at(u32 index)
  * Otherwise a shielded CPU counts only while a task waits there: it takes no other part in
  * balancing.
  */
-static __always_inline void add_cpu_to_sum(const struct balance_params *params, struct group_view *sum, u32 cpu,
-				    struct task_struct *p, struct task_state *t)
+static __always_inline void add_cpu_to_sum(const struct balance_params *params,
+					   struct group_view *sum, u32 cpu,
+					   struct task_struct *p, struct task_state *t)
 {
 	struct cpu_view view;
 
@@ -117,7 +118,7 @@ KEEL_PART bool should_pull_task(u64 weight, u32 far_src, u32 far_dst, u32 src_cp
  * with this vruntime.
  */
 static __always_inline bool move_waiter_at(struct bpf_iter_scx_dsq *iterator, struct task_struct *p,
-					 struct task_state *t, u32 src_cpu, u32 dst_cpu, u64 vruntime)
+					   struct task_state *t, u32 src_cpu, u32 dst_cpu, u64 vruntime)
 {
 	scx_bpf_dsq_move_set_vtime(iterator, vruntime);
 	if (!scx_bpf_dsq_move_vtime(iterator, p, dst_cpu, 0))
@@ -132,14 +133,14 @@ static __always_inline bool move_waiter_at(struct bpf_iter_scx_dsq *iterator, st
 
 /* The same, with the vruntime that keeps its distance from the queue's clock. */
 static __always_inline bool move_waiter(struct bpf_iter_scx_dsq *iterator, struct task_struct *p,
-				      struct task_state *t, u32 src_cpu, u32 dst_cpu)
+					struct task_state *t, u32 src_cpu, u32 dst_cpu)
 {
 	struct cpu_state *src = cpu_state(src_cpu), *dst = cpu_state(dst_cpu);
 
 	if (!src || !dst)
 		return false;
 	return move_waiter_at(iterator, p, t, src_cpu, dst_cpu,
-			    convert_vruntime(src, dst, t->vruntime, PLACE_ARRIVE));
+			      convert_vruntime(src, dst, t->vruntime, PLACE_ARRIVE));
 }
 
 /* Pulls the tasks of one score; the CPU's `search` keeps how far it gets. */
@@ -197,7 +198,8 @@ KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted, u32 reason, u64 no
 			continue;
 		if (!move_waiter(THIS_ITERATOR, p, t, src_cpu, own))
 			continue;
-		search->quota = balance_reduce_quota(&params, search->quota, view.weight, reason == MOVE_IDLE);
+		search->quota = balance_reduce_quota(&params, search->quota, view.weight,
+						     reason == MOVE_IDLE);
 		search->taken++;
 	}
 	return 0;
@@ -277,13 +279,14 @@ KEEL_PART bool balance_idle(u32 own)
 			if (range.count == 1 && !has_bit(&waiting_cpus, cpu_at(range.first)))
 				continue;
 			sum_group(&c->group, range.first, range.count, NULL, NULL);
-			if (c->group.busiest != NO_CPU && balance_is_heavier(&params, &c->group, &c->busiest))
+			if (c->group.busiest != NO_CPU &&
+			    balance_is_heavier(&params, &c->group, &c->busiest))
 				c->busiest = c->group;
 		}
 		quota = balance_pull_quota(&params, &c->busiest, &view, domain.shared);
 		if (quota)
 			taken = pull_tasks(own, c->busiest.busiest, quota, MOVE_IDLE,
-				     abstains && !is_cpu_taken(c->busiest.busiest));
+					   abstains && !is_cpu_taken(c->busiest.busiest));
 		if (taken)
 			break;
 	}
@@ -307,7 +310,7 @@ KEEL_PART u32 find_leader(u32 first, u32 count, u32 own)
 }
 
 /*
- * A busy CPU looks for more load than its own, in each domain whose time has come. In a group of
+ * A busy CPU looks for more load than its own, in each domain that is due. In a group of
  * several CPUs only the first busy one does so: idle CPUs look by themselves, and have no tick.
  */
 KEEL_PART int balance_periodic(u32 own, u64 now)
@@ -394,8 +397,7 @@ KEEL_PART int send_strays_back(u32 own)
 
 /*
  * Liveness: a task that waited too long in this CPU's queue runs next; then `rescued` is set. The
- * search begins at the tail, where tasks are whose weight is so small that their turn does not
- * come.
+ * search begins at the tail, where tasks are with so little weight that their turn does not come.
  */
 KEEL_PART int rescue_waiter(u32 own, u64 now)
 {

@@ -39,7 +39,7 @@ static __always_inline struct order_candidate peek_head(u32 cpu)
  * the index says, it is removed from the index. `queue`: an iterator of the CPU's queue.
  */
 static __always_inline bool dispatch_sibling(struct bpf_iter_scx_dsq *queue, u32 own,
-					 const struct known_space *wanted, u64 vruntime, u32 pid)
+					     const struct known_space *wanted, u64 vruntime, u32 pid)
 {
 	struct task_struct *p = bpf_task_from_pid(pid);
 	bool is_taken = false, is_listed = false;
@@ -71,8 +71,8 @@ struct selection {
 };
 
 static __always_inline struct selection pick_next(u32 own, struct cpu_state *c,
-					       struct order_candidate prev,
-					       struct order_candidate head)
+						  struct order_candidate prev,
+						  struct order_candidate head)
 {
 	struct sibling sibling = {}, published = {};
 	struct order_params params = order_params();
@@ -92,12 +92,13 @@ static __always_inline struct selection pick_next(u32 own, struct cpu_state *c,
 	}
 	selection.fair = fair;
 	selection.choice = order_pick(&params, prev, head, sibling.as, published.as);
-	selection.should_fetch = follow && (follow == c->running_space ? selection.choice == CHOOSE_HEAD :
-								      !published.as.exists);
+	selection.should_fetch = follow && (follow == c->running_space ?
+					    selection.choice == CHOOSE_HEAD :
+					    !published.as.exists);
 	selection.sibling = selection.choice == CHOOSE_PUBLISHED ? published : sibling;
 	selection.has_published = at && is_master &&
 			    publish_space(at, own, order_should_publish(selection.choice, sibling.as) ?
-							 c->running_space : 0);
+					  c->running_space : 0);
 	return selection;
 }
 
@@ -114,15 +115,16 @@ static __always_inline bool dispatch_head(u32 own, struct cpu_state *c)
  * Gives the CPU to the task that was picked from its queue; false: there was none. `keeps`: the
  * task that ran may go on if the picked one is gone.
  */
-static __always_inline bool dispatch_selection(struct bpf_iter_scx_dsq *queue, u32 own, struct cpu_state *c,
-				 struct selection selection, bool keeps)
+static __always_inline bool dispatch_selection(struct bpf_iter_scx_dsq *queue, u32 own,
+					       struct cpu_state *c, struct selection selection,
+					       bool keeps)
 {
 	if (selection.choice == CHOOSE_SIBLING || selection.choice == CHOOSE_PUBLISHED) {
 		bool follows = selection.choice == CHOOSE_PUBLISHED;
 		struct known_space *wanted = &c->known[follows ? KNOWN_PUBLISHED : KNOWN_RUNNING];
 
 		if (dispatch_sibling(queue, own, wanted, selection.sibling.as.vruntime,
-				 selection.sibling.pid)) {
+				     selection.sibling.pid)) {
 			count_on(c, follows ? COUNT_FOLLOW : COUNT_AGGREGATE);
 			note_space_switch(own, c, wanted->space);
 			c->preferred++;

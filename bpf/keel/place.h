@@ -9,7 +9,7 @@
  * kept through every turn.
  */
 KEEL_PART bool view_allowed_cpu(struct task_struct *p __arg_trusted, u32 memory, u32 cpu,
-			  struct cpu_view *view)
+				struct cpu_view *view)
 {
 	if (!view || !may_run_on(p, cpu) || !view_cpu(cpu, view))
 		return false;
@@ -77,7 +77,7 @@ KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, struct task_state *
 
 /* Replaces `best` by another CPU if a waking task is better off there. */
 static __always_inline void consider_cpu(struct cpu_view *best, u32 cpu, u32 memory, bool idle,
-				     u64 relief)
+					 u64 relief)
 {
 	struct balance_params params = balance_params(), placing = balance_placing_params(&params);
 	struct cpu_view view;
@@ -135,7 +135,8 @@ static __always_inline u32 claim_better_idle(struct task_struct *p, u32 memory, 
 }
 
 /* Whether a task that would wait on CPU `own` is better off on an idle one. */
-static __always_inline bool is_better_off_on(struct task_struct *p, struct task_state *t, u32 own, u32 idle)
+static __always_inline bool is_better_off_on(struct task_struct *p, struct task_state *t, u32 own,
+					     u32 idle)
 {
 	u32 memory = memory_node_of(p, t);
 	struct cpu_view best;
@@ -156,7 +157,7 @@ static __always_inline bool is_better_off_on(struct task_struct *p, struct task_
 
 /* An idle CPU near `prev`, claimed (then `is_free` is set), or another CPU. */
 static __always_inline s32 claim_idle_near(struct task_struct *p, struct task_state *t, s32 prev,
-				     u64 wake_flags, bool *is_free)
+					   u64 wake_flags, bool *is_free)
 {
 	s32 idle;
 
@@ -220,7 +221,7 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 		consider_cpu(&best, *claimed, memory, true, 0);
 	else if (may_run_on(p, waker) && !is_closed(t, waker))
 		consider_cpu(&best, waker, memory, false,
-			 wake_flags & SCX_WAKE_SYNC ? waker_state->running_weight : 0);
+			     wake_flags & SCX_WAKE_SYNC ? waker_state->running_weight : 0);
 	/* A task that may not stay must go. */
 	if (best.cpu == prev || !may_run_on(p, prev))
 		return best.cpu;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * A CPU's queue: enqueue puts a task into it, and dispatch gives the CPU its next task. The queue
- * is the DSQ whose id is the CPU's number, in the order of vruntime.
+ * is the DSQ with the CPU's number, in the order of vruntime.
  */
 #ifndef EVENKEEL_KEEL_QUEUE_H
 #define EVENKEEL_KEEL_QUEUE_H
@@ -10,8 +10,8 @@
  * After an enqueue: kicks the CPU if it is idle, and preempts its running task if the woken one is
  * ahead by enough.
  */
-static __always_inline void kick_or_preempt(u32 cpu, struct cpu_state *c, struct task_state *t, u64 flags,
-				  u64 now)
+static __always_inline void kick_or_preempt(u32 cpu, struct cpu_state *c, struct task_state *t,
+					    u64 flags, u64 now)
 {
 	struct order_params params = order_params();
 	bool is_own = cpu == bpf_get_smp_processor_id();
@@ -40,7 +40,7 @@ static __always_inline void kick_or_preempt(u32 cpu, struct cpu_state *c, struct
 	since_ns = READ_ONCE(c->running_since_ns);
 	running = get_running_vruntime(c, now);
 	if (is_kept ? !order_should_preempt_kept(t->vruntime, running) :
-		      !order_should_preempt(&params, t->vruntime, running))
+	    !order_should_preempt(&params, t->vruntime, running))
 		return;
 	/* The running task woke it, unless an interrupt did. */
 	if (is_own && order_is_protected(&params, now - since_ns) && !in_interrupt()) {
@@ -56,7 +56,7 @@ static __always_inline void kick_or_preempt(u32 cpu, struct cpu_state *c, struct
  * exec, after a change of its affinity, class or cgroup, or because a real-time task took its CPU.
  */
 static __always_inline u32 place_at_enqueue(struct task_struct *p, struct task_state *t, u32 own,
-				      bool pushed_off, u64 now)
+					    bool pushed_off, u64 now)
 {
 	s32 idle;
 	u32 cpu;
@@ -216,7 +216,8 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	if (t) {
 		charge_task(prev, t, own, c);
 		if (should_migrate(prev, t, c) ||
-		    (settings.parts & PARTS_CHANGE && c->change_with && should_exchange(prev, own, now))) {
+		    (settings.parts & PARTS_CHANGE && c->change_with &&
+		     should_exchange(prev, own, now))) {
 			note_idle(own, c);
 			return;
 		}

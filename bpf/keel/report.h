@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What is told when something went wrong: the state for the kernel's dump, and why the keel ended. */
+/* Reports: the keel's state for the kernel's dump, and why the keel ended. */
 #ifndef EVENKEEL_KEEL_REPORT_H
 #define EVENKEEL_KEEL_REPORT_H
 

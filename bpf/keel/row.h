@@ -40,7 +40,8 @@ POLICY bool row_insert(struct sibling_row *row, struct row_entry task, u32 room)
 
 	if (is_full) {
 		end = row->first + row->count - 1;
-		if (!row->count || !is_vruntime_before(task.vruntime, row->entry[row_slot(end)].vruntime))
+		if (!row->count ||
+		    !is_vruntime_before(task.vruntime, row->entry[row_slot(end)].vruntime))
 			return false;
 		row->count--;
 	}

@@ -123,7 +123,7 @@ KEEL_PART int look_up_space(struct known_space *known, u64 space, u64 as_of)
 
 /* What is set for a space, from the copy of this CPU, `c`. */
 static __always_inline struct known_space *get_known_space(struct cpu_state *c, enum known_which which,
-						       u64 space)
+							   u64 space)
 {
 	struct known_space *known = &c->known[which];
 	u64 as_of = READ_ONCE(spaces_set);
@@ -137,7 +137,7 @@ static __always_inline struct known_space *get_known_space(struct cpu_state *c, 
 static __always_inline u64 get_bonus(struct cpu_state *c, const struct known_space *wanted)
 {
 	return order_calc_bonus(&wanted->aggregation, c->quantum,
-			   wanted->space == c->running_space ? c->preferred : 0);
+				wanted->space == c->running_space ? c->preferred : 0);
 }
 
 /*

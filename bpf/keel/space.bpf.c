@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Which address space a process has now, for user space that is to say how its threads aggregate. What the
- * keel itself sees of a task is as old as its last turn, and of other scheduling classes it sees nothing;
- * /proc tells nobody that a process has become another program.
+ * The present address space of a process, for the user-space side of set_ias_agg. The keel itself
+ * knows a task's space only as of its last turn, and nothing of tasks in other scheduling classes;
+ * and /proc does not tell when a process has become another program.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -20,13 +20,13 @@ struct task_struct {
 };
 #pragma clang attribute pop
 
-/* What is asked, and what is answered; `RawSpaceOf` in product/keel/src/ias/space.rs. */
+/* The question and its answer; `RawSpaceOf` in product/keel/src/ias/space.rs. */
 struct space_of {
 	__u32 pid;
 	__u32 exists;
 	__u64 is_kernel;
-	__u64 space;	/* the keel's name for it; 0: none (any more) */
-	__u64 exec;	/* changes with each exec; the memory of the old space may be the new one's */
+	__u64 space;	/* the keel's identity of the space; 0: none (any more) */
+	__u64 exec;	/* changes with each exec; a new space may have the address of the old one */
 };
 
 extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym;

@@ -66,8 +66,8 @@ struct task_state {
 	u64 above_since_ns;	/* since when run_share is above the gate's limit; 0: it is not */
 	u64 space;		/* the address space when the task was last placed */
 	u64 listed_as;		/* its key in the index of siblings */
-	u32 home;		/* the CPU in whose queue the task is or last was */
-	u32 counted_on;		/* 1 + the CPU to whose load the task adds; 0: none, it sleeps; atomic */
+	u32 home;		/* the CPU of the queue where the task is or last was */
+	u32 counted_on;		/* 1 + the CPU where it counts as load; 0: it sleeps; atomic */
 	u32 group;		/* its cgroup's slot */
 	u32 is_new;		/* not in any queue yet */
 	u32 bound;		/* balance_is_cpu_bound() */
@@ -93,7 +93,7 @@ struct cpu_bits {
 	u64 word[MAX_CPUS / 64];
 };
 
-/* CPUs in whose queue a task waits. */
+/* CPUs where a task waits in the queue. */
 struct cpu_bits waiting_cpus;
 /* Idle CPUs. */
 struct cpu_bits idle_cpus;

@@ -47,7 +47,7 @@ void KEEL_OPS(keel_exit_task, struct task_struct *p, struct scx_exit_task_args *
  * after the other: compilers differ in the order of arguments, and a simulation must not.
  */
 static __always_inline u64 convert_vruntime(struct cpu_state *src, struct cpu_state *dst, u64 vruntime,
-					 enum order_place place)
+					    enum order_place place)
 {
 	struct order_params params = order_params();
 	u64 src_clock = READ_ONCE(src->clock);
@@ -61,7 +61,7 @@ static __always_inline u64 convert_vruntime(struct cpu_state *src, struct cpu_st
  * clock at home.
  */
 static __always_inline void place_vruntime(struct task_state *t, u32 cpu, struct cpu_state *dst,
-				       enum order_place place)
+					   enum order_place place)
 {
 	struct cpu_state *src = t->home == cpu ? dst : cpu_state(t->home);
 	struct order_params params = order_params();
@@ -82,7 +82,8 @@ static __always_inline void place_vruntime(struct task_state *t, u32 cpu, struct
 }
 
 /* Charges the task, which runs on this CPU, for its run time since the last charge. */
-static __always_inline void charge_task(struct task_struct *p, struct task_state *t, u32 cpu, struct cpu_state *c)
+static __always_inline void charge_task(struct task_struct *p, struct task_state *t, u32 cpu,
+					struct cpu_state *c)
 {
 	u64 executed = p->se.sum_exec_runtime, before = t->vruntime;
 
@@ -91,8 +92,9 @@ static __always_inline void charge_task(struct task_struct *p, struct task_state
 	if (settings.order == ORDER_IAS) {
 		if (is_vruntime_before(c->furthest, t->vruntime))
 			WRITE_ONCE(c->furthest, t->vruntime);
-		WRITE_ONCE(c->mean, order_update_mean(c->mean, t->vruntime - before, READ_ONCE(c->runnable), c->clock,
-					       c->furthest));
+		WRITE_ONCE(c->mean, order_update_mean(c->mean, t->vruntime - before,
+						      READ_ONCE(c->runnable), c->clock,
+						      c->furthest));
 	}
 	refresh_weight(p, t);
 	recount_weight(t, cpu, c);
@@ -145,7 +147,7 @@ static __always_inline void update_run_share(struct task_state *t, u64 now, bool
 	t->share_since_ns = now;
 	if (ran)
 		t->above_since_ns = gate_update_above_since(&gate, t->above_since_ns,
-						     share_of(t->run_share), now);
+							    share_of(t->run_share), now);
 }
 
 /*

@@ -42,8 +42,8 @@ static __always_inline void kick_idle_cpus(u32 own, u64 now)
 		idle = claim_better_idle(p, memory_node_of(p, t), idle);
 		idle_state = cpu_state(idle);
 		/*
-		 * On its own an idle CPU looks only at the busiest CPU, whose tasks the gate may
-		 * keep there.
+		 * On its own an idle CPU looks only at the busiest CPU, and the gate may keep the
+		 * tasks there.
 		 */
 		if (idle_state && overdue)
 			WRITE_ONCE(idle_state->overdue_on, own + 1);
@@ -54,7 +54,8 @@ static __always_inline void kick_idle_cpus(u32 own, u64 now)
 }
 
 /* Preempts the running task, if a preemption by its own wakee was deferred and still is due. */
-static __always_inline void preempt_deferred(struct task_struct *p, u32 own, struct cpu_state *c, u64 now)
+static __always_inline void preempt_deferred(struct task_struct *p, u32 own, struct cpu_state *c,
+					     u64 now)
 {
 	struct order_params params = order_params();
 	struct order_candidate head = peek_head(own);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * All that the keel uses of the kernel: types (only the fields that are read,
- * relocated at load time), constants and functions, with what differs between
- * kernels from 6.18 on kept in here.
+ * All that the keel uses of the kernel: types (only the fields that are read, relocated at load
+ * time), constants and functions. Differences between kernels, from 6.18 on, stay in here.
  *
- * A program that hosts the keel elsewhere (the simulator) puts a kernel.h of its
- * own before this one on the include path. What it forgets fails to compile.
+ * A program that hosts the keel elsewhere (the simulator) puts a kernel.h of its own before this
+ * one on the include path. A name that it lacks fails to compile.
  */
 #ifndef EVENKEEL_KERNEL_H
 #define EVENKEEL_KERNEL_H
@@ -20,7 +19,7 @@ typedef __u32 u32;
 typedef __s64 s64;
 typedef __u64 u64;
 
-/* The numbers of kernel: include/uapi/linux/bpf.h that are needed here. */
+/* The numbers of the kernel's include/uapi/linux/bpf.h that the keel needs. */
 #define BPF_MAP_TYPE_HASH 1
 #define BPF_MAP_TYPE_ARRAY 2
 #define BPF_MAP_TYPE_TASK_STORAGE 29
@@ -40,11 +39,11 @@ struct bpf_iter_num {
 #include "realtime.h"
 
 #define KEEL_OPS(name, args...) SEC("struct_ops/" #name) BPF_PROG(name, ##args)
-/* Of callbacks that may sleep. */
+/* For callbacks that may sleep. */
 #define KEEL_OPS_S(name, args...) SEC("struct_ops.s/" #name) BPF_PROG(name, ##args)
 
 /*
- * A function that the verifier looks at by itself, for any arguments, and not again for each call:
+ * A function that the verifier checks on its own, for any arguments, and not again for each call:
  * without such borders it would follow all paths through nested loops.
  */
 #define KEEL_PART __attribute__((noinline)) __weak
@@ -56,7 +55,7 @@ struct bpf_iter_num {
 
 struct mm_struct;
 
-/* Only passed on; without a body it would not be taken for the kernel's. */
+/* Only passed on; without a body the type would not match the kernel's. */
 struct cpumask {
 };
 
@@ -126,7 +125,7 @@ struct scx_dump_ctx {
 	u64 at_ns;
 };
 
-/* Named for their fields' sake only: relocated like the others. */
+/* Only for their fields: relocated like the others. */
 struct scx_bpf_dsq_insert_vtime_args {
 	u64 dsq_id;
 	u64 slice;
@@ -139,7 +138,7 @@ struct scx_bpf_dsq_insert_vtime_args {
 struct scx_cpu_acquire_args;
 struct scx_cpu_release_args;
 
-/* Of this name and size in a record, it is the kernel's lock. */
+/* In a struct, this name and size make it the kernel's lock. */
 struct bpf_spin_lock {
 	u32 val;
 };
@@ -148,7 +147,7 @@ struct bpf_iter_scx_dsq {
 	u64 __opaque[6];
 } __attribute__((aligned(8)));
 
-/* The callbacks that the keel supplies, and the settings that it makes. */
+/* The callbacks and settings of the keel. */
 struct sched_ext_ops {
 	s32 (*select_cpu)(struct task_struct *, s32, u64);
 	void (*enqueue)(struct task_struct *, u64);
@@ -178,12 +177,12 @@ struct sched_ext_ops {
 	u32 timeout_ms;
 	u32 exit_dump_len;
 	char name[128];
-	/* Set by product/keel, which knows them as the last. */
+	/* Set by product/keel just before the load. */
 	u64 flags;
 	u64 hotplug_seq;
 };
 
-/* Constants of sched_ext: relocated, because their values are not promised. */
+/* Constants of sched_ext: relocated, because their values are not stable. */
 enum scx_dsq_id_flags {
 	SCX_DSQ_GLOBAL = 0x8000000000000001ULL,
 	SCX_DSQ_LOCAL = 0x8000000000000002ULL,
@@ -251,14 +250,14 @@ void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
 struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
 void bpf_task_release(struct task_struct *p) __ksym;
 
-/* The node that a task's memory is on; -1: the kernel (or one without NUMA balancing) does not know. */
+/* The node of a task's memory; -1: the kernel (or one without NUMA balancing) does not know. */
 #define preferred_node(p)                                                                          \
 	(bpf_core_field_exists((p)->numa_preferred_nid) ? (p)->numa_preferred_nid : -1)
 
 /* The iterator of the innermost bpf_for_each(), for scx_bpf_dsq_move(). */
 #define THIS_ITERATOR (&___it)
 
-/* Prints into the report that the kernel makes when it throws a scheduler out. */
+/* Prints into the report that the kernel makes when it ends a scheduler. */
 #define scx_bpf_dump(fmt, args...)                                                                 \
 	({                                                                                         \
 		static char ___fmt[] = fmt;                                                        \
@@ -267,7 +266,7 @@ void bpf_task_release(struct task_struct *p) __ksym;
 	})
 
 /*
- * Functions that changed since 6.18. A name's last ___part is not compared with the kernel's
+ * Functions that changed since 6.18. The last ___part of a name is not compared with the kernel's
  * names; the kernel itself calls some new versions ___v2.
  */
 void scx_bpf_dsq_insert___v1(struct task_struct *p, u64 dsq_id, u64 slice,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Whether a real-time task is about to have this CPU, which idles: the kernel's own word. The runqueue is
- * reached through the idle task, because its symbol is hidden where the kernel lacks KALLSYMS_ALL.
+ * Whether a real-time task is about to run on this idle CPU, by the kernel's runqueue. The runqueue
+ * is reached through the idle task, because its symbol is hidden where the kernel lacks
+ * KALLSYMS_ALL.
  */
 #ifndef EVENKEEL_REALTIME_H
 #define EVENKEEL_REALTIME_H
@@ -10,7 +11,7 @@
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct rt_rq___realtime {
-	int rt_queued;	/* 1: it has tasks, and may run them */
+	int rt_queued;	/* 1: there are tasks, and they may run */
 };
 
 struct rq___realtime {
@@ -39,7 +40,10 @@ static __always_inline bool is_awaited_by_real_time(void)
 	if (!bpf_core_field_exists(struct sched_entity___realtime, cfs_rq) ||
 	    !bpf_core_field_exists(struct rt_rq___realtime, rt_queued))
 		return false;
-	/* Where a real-time task has it, the kernel may ask for who is to have a little of it all the same. */
+	/*
+	 * Only on an idle CPU. On one that a real-time task has, the kernel may still call for the
+	 * sched_ext task that is to have a little of it.
+	 */
 	return !current->pid && current->se.cfs_rq->rq->rt.rt_queued;
 }
 

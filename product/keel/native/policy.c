@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The policies as functions that the tests call: the very headers that the keel is
- * made of, compiled natively, undefined behaviour and all out-of-range shifts and
- * divisions made traps. The records are those of policy/, passed by pointer.
+ * The policies as functions for the tests: the same headers that the keel is made of, compiled
+ * natively, with undefined behaviour and all out-of-range shifts and divisions made traps. The
+ * structs are those of policy/, passed by pointer.
  */
 #include "../../../policy/order.h"
 #include "../../../policy/gate.h"
@@ -147,13 +147,13 @@ void test_balance_sum(const struct balance_params *params, struct group_view *gr
 }
 
 u32 test_balance_is_heavier(const struct balance_params *params, const struct group_view *a,
-			 const struct group_view *b)
+			    const struct group_view *b)
 {
 	return balance_is_heavier(params, a, b);
 }
 
 u64 test_balance_pull_quota(const struct balance_params *params, const struct group_view *busiest,
-		       const struct cpu_view *own, u32 shared)
+			    const struct cpu_view *own, u32 shared)
 {
 	return balance_pull_quota(params, busiest, own, shared);
 }
@@ -194,37 +194,37 @@ u32 test_balance_score_task(const struct balance_params *params, const struct ta
 }
 
 u32 test_balance_is_better_for_waking(const struct balance_params *params, const struct cpu_view *best,
-		      const struct cpu_view *candidate)
+				      const struct cpu_view *candidate)
 {
 	return balance_is_better_for_waking(params, best, candidate);
 }
 
 u32 test_balance_is_better_for_new(const struct balance_params *params, const struct cpu_view *best,
-		       const struct cpu_view *candidate)
+				   const struct cpu_view *candidate)
 {
 	return balance_is_better_for_new(params, best, candidate);
 }
 
 u32 test_balance_should_pull(const struct balance_params *params, const struct cpu_view *from,
-		      const struct cpu_view *to, u64 weight)
+			     const struct cpu_view *to, u64 weight)
 {
 	return balance_should_pull(params, from, to, weight);
 }
 
 u32 test_balance_is_better_for_running(const struct balance_params *params, const struct cpu_view *best,
-			const struct cpu_view *candidate)
+				       const struct cpu_view *candidate)
 {
 	return balance_is_better_for_running(params, best, candidate);
 }
 
 u32 test_balance_should_gather(const struct balance_params *params, const struct cpu_view *own,
-			const struct cpu_view *fast, u32 ours, u32 theirs, u32 first)
+			       const struct cpu_view *fast, u32 ours, u32 theirs, u32 first)
 {
 	return balance_should_gather(params, own, fast, ours, theirs, first);
 }
 
 u32 test_balance_should_take_turns(const struct balance_params *params, const struct cpu_view *a,
-			const struct cpu_view *b)
+				   const struct cpu_view *b)
 {
 	return balance_should_take_turns(params, a, b);
 }
@@ -256,7 +256,7 @@ void test_row_remove(struct sibling_row *row, u32 pid)
 	row_remove(row, pid);
 }
 
-/* Returns how many it has looked at. */
+/* Returns how many entries it looked at. */
 u32 test_row_find_first(const struct sibling_row *row, u32 tag, struct row_entry *best)
 {
 	u32 looked;
