@@ -15,7 +15,7 @@
 
 /*
  * The vruntime in the queue of `dst` of a task from the queue of `src`, of which one is a sibling
- * that is exchanged. No task there is further ahead of the clock than a sibling's bonus and a
+ * that is exchanged. No task there is further above the clock than a sibling's bonus and a
  * slice.
  */
 static __always_inline u64 place_exchanged(const struct known_space *wanted, struct cpu_state *src,

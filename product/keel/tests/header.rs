@@ -1,5 +1,5 @@
-//! `include/evenkeel.h`: what a C program asks by it is what the control socket understands, and what
-//! it hears is the answer's error number. What Rust programs ask is the same.
+//! `include/evenkeel.h`: a C program's requests are those of the control socket, and its return
+//! values are the error numbers of the answers. Rust programs send the same requests.
 
 #![allow(clippy::unwrap_used)]
 
@@ -69,14 +69,14 @@ fn serve(server: &mut Server, mut program: Child, answer: &Answer) -> (i32, Vec<
 }
 
 #[test]
-fn both_calls_ask_and_hear() {
+fn both_calls_send_a_request_and_return_its_errno() {
     let dir = tempfile::tempdir().unwrap();
     compile(dir.path());
     let run = |arguments: &[&str]| {
         Command::new(dir.path().join("program")).args(arguments).spawn().unwrap()
     };
     let alone = run(&[]).wait().unwrap();
-    assert_eq!(alone.code(), Some(Errno::ENOENT as i32), "nobody is there");
+    assert_eq!(alone.code(), Some(Errno::ENOENT as i32), "no keel runs");
 
     let mut server = Server::bind(&dir.path().join("s")).unwrap();
     let (code, asked) =
@@ -98,7 +98,7 @@ fn both_calls_ask_and_hear() {
 
 /// The example that comes with the header.
 #[test]
-fn the_example_does_what_it_says() {
+fn the_example_compiles_and_works() {
     let dir = tempfile::tempdir().unwrap();
     compile_file(dir.path(), &include().join("examples/siblings.c"));
     let program = || Command::new(dir.path().join("program"));
@@ -116,7 +116,7 @@ fn the_example_does_what_it_says() {
 
 /// The same two calls of Rust programs.
 #[test]
-fn rust_programs_ask_the_same() {
+fn rust_programs_send_the_same_requests() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let keel = Ias::at(&socket);
@@ -144,7 +144,7 @@ fn rust_programs_ask_the_same() {
 }
 
 #[test]
-fn as_many_roles_as_there_may_be() {
+fn roles_for_the_maximum_number_of_cpus() {
     let dir = tempfile::tempdir().unwrap();
     compile(dir.path());
     let roles: Vec<String> = (0..1024).map(|_| "65535".to_owned()).collect();

@@ -39,7 +39,7 @@ fn the_papers_example() {
 }
 
 #[test]
-fn a_quarter_more_is_an_imbalance_an_eighth_where_caches_are_shared() {
+fn a_quarter_more_is_an_imbalance_an_eighth_with_shared_caches() {
     let pulls = |theirs, ours, shared| {
         COUNT.quota(&COUNT.sum(&[cpu(0, theirs)]), &cpu(1, ours), shared) > 0
     };
@@ -56,28 +56,32 @@ fn three_tasks_on_two_cpus_take_turns() {
 }
 
 #[test]
-fn an_idle_cpu_takes_one_and_a_busy_one_half_the_difference() {
+fn an_idle_cpu_pulls_one_task_and_a_busy_one_half_the_difference() {
     let quota = COUNT.quota(&COUNT.sum(&[cpu(0, 10)]), &cpu(1, 0), false);
     assert_eq!(pulled_by(quota, true), 1);
     assert_eq!(pulled_by(quota, false), 5);
 }
 
 #[test]
-fn an_idle_cpu_takes_somebody_who_waits() {
-    // Even one that waits alone, behind a real-time task.
+fn an_idle_cpu_pulls_a_waiting_task() {
+    // Even a task that waits alone, behind a real-time task.
     let alone = CpuView { waiting: 1, ..cpu(0, 1) };
     assert_eq!(pulled(COUNT.quota(&COUNT.sum(&[alone]), &cpu(1, 0), false)), 1);
-    assert_eq!(pulled(COUNT.quota(&COUNT.sum(&[cpu(0, 1)]), &cpu(1, 0), false)), 0, "nobody waits");
+    assert_eq!(
+        pulled(COUNT.quota(&COUNT.sum(&[cpu(0, 1)]), &cpu(1, 0), false)),
+        0,
+        "no task waits"
+    );
     assert_eq!(COUNT.quota(&COUNT.sum(&[cpu(1, 5)]), &cpu(1, 0), false), 0, "its own queue");
 }
 
 #[test]
-fn a_group_is_summed_up_and_names_its_busiest_cpu() {
+fn a_group_sum_has_its_busiest_cpu() {
     let group = COUNT.sum(&[cpu(4, 1), cpu(5, 3), cpu(6, 2)]);
     assert_eq!((group.cpus, group.runnable, group.waiting), (3, 6, 3));
     assert_eq!((group.first, group.busiest, group.busiest_load), (4, 5, 3 * NICE_0));
-    let nobody = COUNT.sum(&[cpu(4, 1), cpu(5, 1)]);
-    assert_eq!(nobody.busiest, NO_CPU, "nobody waits: nothing to be taken");
+    let none_waits = COUNT.sum(&[cpu(4, 1), cpu(5, 1)]);
+    assert_eq!(none_waits.busiest, NO_CPU, "no task waits: none to pull");
     assert_eq!(COUNT.sum(&[]).first, NO_CPU);
 }
 
@@ -100,7 +104,7 @@ fn a_waking_task_prefers_idle_then_near_then_clearly_less_loaded() {
     let far = CpuView { distance: 2, ..cpu(2, 0) };
     assert!(COUNT.home(&far, &near) && !COUNT.home(&near, &far));
     let heavy = CpuView { idle: true, ..cpu(1, 9) };
-    assert!(COUNT.home(&cpu(0, 1), &heavy), "one that idles, whatever is counted on it");
+    assert!(COUNT.home(&cpu(0, 1), &heavy), "an idle CPU, whatever load is counted on it");
     assert!(!COUNT.home(&cpu(0, 5), &cpu(1, 4)), "not by a quarter");
     assert!(COUNT.home(&cpu(0, 6), &cpu(1, 4)));
 }
@@ -114,7 +118,7 @@ fn cold_tasks_go_first() {
 }
 
 #[test]
-fn count_takes_cpus_for_equal() {
+fn count_treats_cpus_as_equal() {
     let slow = |cpu: CpuView| CpuView { capability: 1, ..cpu };
     let busiest = COUNT.sum(&[cpu(0, 7)]);
     assert_eq!(COUNT.sum(&[slow(cpu(0, 7))]), busiest);
@@ -143,14 +147,14 @@ proptest! {
     fn any_views_are_defined(cpus in prop::collection::vec(any_cpu(), 0..64), own in any_cpu()) {
         let group = COUNT.sum(&cpus);
         let pull = COUNT.quota(&group, &own, false);
-        // Half of what is there at most, but one task whatever it weighs.
+        // At most half of the load there, or one task of any weight.
         prop_assert!(pull <= (group.busiest_load / 2).max(1));
         prop_assert_eq!(group.busiest == NO_CPU, cpus.iter().all(|cpu| cpu.waiting == 0));
         let _ = COUNT.home(&own, cpus.first().unwrap_or(&own));
     }
 
     #[test]
-    fn a_pull_never_turns_the_imbalance_round_by_more_than_a_task(
+    fn a_pull_reverses_the_imbalance_by_at_most_one_task(
         theirs in 0..2_000_u32,
         ours in 0..2_000_u32,
     ) {

@@ -1,4 +1,4 @@
-//! What lies beyond a bound counts as the bound: no product overflows, and turns a decision round.
+//! Values beyond a bound count as the bound, so that no overflow reverses a decision.
 
 use crate::balance::cpu;
 use crate::native::*;
@@ -8,7 +8,7 @@ const MAX_LOAD: u64 = 1 << 55;
 const MAX_CPU_LOAD: u64 = MAX_LOAD >> 10;
 const BALANCE_BOUND_NS: u64 = 1 << 30;
 
-/// Of a CPU: none, those of machines, those at the bound, and larger ones.
+/// Loads of a CPU: none, realistic ones, those at the bound, and larger ones.
 const LOADS: [u64; 8] = [
     0,
     NICE_0,
@@ -44,7 +44,7 @@ fn bounded(cpu: &CpuView) -> CpuView {
 }
 
 #[test]
-fn of_cpus_loads() {
+fn loads_of_cpus() {
     for (params, a) in kinds().flat_map(|params| cpus().into_iter().map(move |a| (params, a))) {
         for b in cpus() {
             let (a, b) = (a, CpuView { cpu: 9, ..b });
@@ -72,7 +72,7 @@ fn of_cpus_loads() {
 }
 
 #[test]
-fn of_groups_loads() {
+fn loads_of_groups() {
     let loads = [0, NICE_0, MAX_LOAD - NICE_0, MAX_LOAD - 1, MAX_LOAD, 1 << 60, 1 << 62];
     for params in kinds() {
         for (load_a, load_b) in loads.iter().flat_map(|a| loads.map(|b| (*a, b))) {
@@ -95,7 +95,7 @@ fn of_groups_loads() {
 }
 
 #[test]
-fn of_shares_of_running() {
+fn shares_of_run_time() {
     let full = FULL << 10;
     for (known_ns, ns) in [(0, 1), (1 << 20, 1 << 20), (1 << 29, 1 << 28), (BALANCE_BOUND_NS, 5)] {
         for ran in [true, false] {
@@ -110,7 +110,7 @@ fn of_shares_of_running() {
 }
 
 #[test]
-fn of_times_in_the_order() {
+fn times_in_the_order_policy() {
     let clock = 1 << 50;
     for slice_ns in [2 * BOUND_NS, u64::MAX / 2, u64::MAX] {
         assert_eq!(place(slice_ns, 0, clock, clock, PLACE_WAKE), clock - BOUND_NS / 2);
@@ -121,7 +121,7 @@ fn of_times_in_the_order() {
             assert_eq!(charge(7, run_ns, weight), charge(7, 1 << 40, weight), "{run_ns} {weight}");
         }
     }
-    // However long a slice is, who is further ahead than the granularity takes the CPU.
+    // With any slice, a task ahead by more than the granularity preempts.
     for slice_ns in [4_000_000, 100_000_000, 1_000_000_000] {
         assert!(preempt(slice_ns, clock, clock + 1_000_001), "{slice_ns}");
         assert!(!preempt(slice_ns, clock, clock + 1_000_000), "{slice_ns}");

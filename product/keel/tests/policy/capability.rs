@@ -1,5 +1,5 @@
-//! `policy/balance.h`, the policy `capability`: load per capability. Sentences, lines and examples are
-//! those of paper 002, sections 2 and 4.1.
+//! `policy/balance.h`, the policy `capability`: load per capability. Sentences, lines and examples
+//! are those of paper 002, sections 2 and 4.1.
 
 use proptest::prelude::*;
 
@@ -60,15 +60,15 @@ fn the_right_kind_of_task_goes_first() {
 }
 
 #[test]
-fn bound_is_who_hardly_sleeps_with_hysteresis() {
+fn a_cpu_bound_task_hardly_sleeps_with_hysteresis() {
     let pct = |share: u32| share * FULL / 100;
     assert!(!bound(pct(60), false) && bound(pct(62), false));
     assert!(bound(pct(42), true) && !bound(pct(40), true));
 }
 
-/// Known from the first burst on: the paper's processes have ended before a second is over.
+/// The share is known from the first burst on: the paper's processes end within a second.
 #[test]
-fn what_a_task_is_like_shows_at_once_and_for_a_second() {
+fn a_task_is_classified_at_once_and_over_a_second() {
     const MS: u64 = 1_000_000;
     let after = |bursts: &[(u64, bool)]| {
         let (mut share, mut known_ns) = (0, 0);
@@ -82,23 +82,23 @@ fn what_a_task_is_like_shows_at_once_and_for_a_second() {
     is(after(&[(10 * MS, true)]), 1.0);
     is(after(&[(10 * MS, true), (30 * MS, false)]), 0.25);
     is(after(&[(10 * MS, true), (30 * MS, false)].repeat(20)), 0.25);
-    // After that, what is lately counts: half of it is forgotten in a second.
+    // After that the share decays: half of it is forgotten in a second.
     is(after(&[(1_100 * MS, true), (1_074 * MS, false)]), 0.5);
     for ran_ms in [1_000, 1_100] {
         assert!(after(&[(ran_ms * MS, true), (10_000 * MS, false)]) < 0.01);
     }
 }
 
-/// 4.1.3: "it does not execute on idle slower cores till the task/speed core ratio does not become more
-/// than 1"; lines 2 and 3.
+/// 4.1.3: "it does not execute on idle slower cores till the task/speed core ratio does not become
+/// more than 1"; lines 2 and 3.
 #[test]
-fn slow_cores_idle_in_peace_while_fast_ones_suffice() {
+fn slow_cores_pull_nothing_while_fast_ones_suffice() {
     let few = BalanceParams { tasks: 4, faster: 4, ..MANY };
     assert!(few.abstains());
     assert!(!BalanceParams { tasks: 5, ..few }.abstains(), "one too many");
     assert!(!BalanceParams { tasks: 0, faster: 0, ..few }.abstains(), "none is faster");
     assert!(!BalanceParams { kind: 0, ..few }.abstains(), "count knows no faster ones");
-    // Then it takes one, and a fast one takes whoever waits, from whomever.
+    // With more tasks it pulls one, and a fast CPU pulls any waiting task from any CPU.
     assert_eq!(pulls(&MANY, cpu(0, 3), normal(1, 0)), 1);
     assert_eq!(pulls(&MANY, normal(1, 2), cpu(0, 0)), 1);
 }
@@ -108,7 +108,7 @@ fn slow_cores_idle_in_peace_while_fast_ones_suffice() {
 fn a_waking_task_goes_where_it_gets_most() {
     // Both idle: the faster one. On the fast one beside another: as much as alone on the slow one.
     assert!(MANY.home(&normal(0, 0), &cpu(1, 0)) && !MANY.home(&cpu(1, 0), &normal(0, 0)));
-    assert!(MANY.home(&cpu(0, 1), &normal(1, 0)), "no worse, and nobody waits");
+    assert!(MANY.home(&cpu(0, 1), &normal(1, 0)), "no worse, and no task waits");
     let slowest = of(FULL / 4, cpu(1, 0));
     assert!(!MANY.home(&cpu(0, 1), &slowest), "a turn of two is worth more");
     assert!(MANY.home(&slowest, &cpu(0, 1)));
@@ -117,14 +117,14 @@ fn a_waking_task_goes_where_it_gets_most() {
 }
 
 #[test]
-fn an_idle_cpu_that_is_too_slow_takes_nobody() {
+fn an_idle_cpu_that_is_too_slow_pulls_nothing() {
     // Two on a whole core get half of it each; a tenth of a core is less.
     assert_eq!(pulls(&MANY, cpu(0, 2), of(FULL / 10, cpu(1, 0))), 0);
     assert_eq!(pulls(&MANY, cpu(0, 20), of(FULL / 10, cpu(1, 0))), 1, "of 1.8 that are its share");
 }
 
 #[test]
-fn absent_capabilities_are_small_ones() {
+fn a_missing_capability_counts_as_the_smallest() {
     let (none, most) = (of(0, cpu(0, 3)), of(u32::MAX, cpu(1, 0)));
     assert_eq!(MANY.sum(&[none]).capability, 1);
     assert_eq!(MANY.sum(&[most]).capability, FULL);
@@ -157,7 +157,7 @@ pub fn any_params() -> impl Strategy<Value = BalanceParams> {
 
 proptest! {
     #[test]
-    fn with_equal_capabilities_it_pulls_as_count_does(
+    fn with_equal_capabilities_pulls_equal_those_of_count(
         cpus in prop::collection::vec((0..2_000_u32, 0..1024_u32), 1..16),
         ours in 0..2_000_u32,
         capability in 1..=FULL,
@@ -181,7 +181,7 @@ proptest! {
         let taken = pulls(&MANY, of(from, cpu(0, theirs)), of(to, cpu(1, ours)));
         prop_assert!(taken <= theirs);
         if taken > 1 || (taken == 1 && ours > 0) {
-            // Without the last task, the CPU that pulled would still carry no more than the other.
+            // Without the last task, the pulling CPU would carry no more than the other one.
             let (left, right) = (u64::from(theirs - taken + 1), u64::from(ours + taken - 1));
             prop_assert!(left * u64::from(to) >= right * u64::from(from));
         }

@@ -36,7 +36,7 @@ fn busy(percent: u32) -> GateView {
     GateView { source_utilisation: pct(percent), ..GateView::default() }
 }
 
-/// A task whose own share has been above every limit for so long, on a CPU of this utilisation.
+/// A task with its own share above every limit for so long, on a CPU of this utilisation.
 fn eager(percent: u32, above_ns: u64) -> GateView {
     GateView { task_share: FULL, task_above_ns: above_ns, ..busy(percent) }
 }
@@ -46,7 +46,7 @@ fn opens(zone: &ZoneKnobs, view: &GateView) -> bool {
 }
 
 #[test]
-fn always_is_always() {
+fn the_gate_always_is_always_open() {
     for percent in [0, 30, 100] {
         assert_eq!(verdict(GATE_ALWAYS, &zone(HOT), &busy(percent)), OPEN);
     }
@@ -111,7 +111,7 @@ fn idle_cpus_count_in_the_mean_or_do_not() {
     let cpus = [(FULL, false), (FULL / 2, false), (FULL / 4, true), (FULL / 4, true)];
     assert_eq!(mean(&zone(MID), &cpus), FULL * 3 / 4);
     assert_eq!(mean(&ZoneKnobs { count_idle: 1, ..zone(MID) }, &cpus), FULL / 2);
-    assert_eq!(mean(&zone(MID), &[(5, true)]), 0, "nobody counts");
+    assert_eq!(mean(&zone(MID), &[(5, true)]), 0, "no CPU counts");
 }
 
 /// "If a task maintains the high value of the usage of CPU more than five seconds [...], kernel gives
@@ -119,7 +119,7 @@ fn idle_cpus_count_in_the_mean_or_do_not() {
 /// shorter than five seconds, kernel gives the task CPU usage score of 5"; "[5] elevates the
 /// load-balancing possibility [...], -5 aims to bring down" it.
 #[test]
-fn five_seconds_above_the_spot_turn_a_punishment_into_a_prize() {
+fn after_five_seconds_above_the_spot_a_punishment_becomes_a_prize() {
     let mid = zone(MID);
     assert_eq!(verdict(GATE_ZONE, &mid, &eager(48, 5 * SECOND_NS - 1)), PUNISHED);
     assert_eq!(verdict(GATE_ZONE, &mid, &eager(48, 5 * SECOND_NS)), QUIET);
@@ -132,7 +132,7 @@ fn five_seconds_above_the_spot_turn_a_punishment_into_a_prize() {
 
 /// Scores are for tasks above the spot only, and may be switched off.
 #[test]
-fn without_use_or_weights_there_is_no_score() {
+fn no_score_below_the_spot_or_without_weights() {
     for above_ns in [1, 9 * SECOND_NS] {
         for (percent, expected) in [(48, QUIET), (53, BUSY)] {
             let slept = GateView { task_share: pct(50), ..eager(percent, above_ns) };
@@ -145,7 +145,8 @@ fn without_use_or_weights_there_is_no_score() {
     }
 }
 
-/// "balance_weight_{prize|punish}_time" and "_score" are knobs; between the times there are no points.
+/// "balance_weight_{prize|punish}_time" and "_score" are knobs; between the times there are no
+/// points.
 #[test]
 fn times_and_points_are_knobs() {
     let knobs = ZoneKnobs {
@@ -192,7 +193,7 @@ fn scores_stay_within_the_warm_zone() {
 
 /// The first of three cases: "A task is newly created by the scheduler."
 #[test]
-fn only_a_strict_gate_is_asked_about_who_is_new() {
+fn only_a_strict_gate_is_asked_about_new_tasks() {
     let (never, soon) = (u64::MAX, 10_000_000);
     for reason in 0..MOVE_REASONS {
         assert!(concerns(reason, never), "{reason}");
@@ -201,11 +202,11 @@ fn only_a_strict_gate_is_asked_about_who_is_new() {
     }
 }
 
-/// The second: "An idle task wakes up for scheduling." The third: "A running task belongs to the busiest
-/// scheduling group", from which an idle CPU pulls, or a busy one. Every gate is asked about both, and
-/// answers by the utilisation, whatever the occasion.
+/// The second: "An idle task wakes up for scheduling." The third: "A running task belongs to the
+/// busiest scheduling group", from which an idle CPU pulls, or a busy one. Every gate is asked
+/// about both, and answers by the utilisation, whatever the occasion.
 #[test]
-fn who_wakes_and_who_is_in_the_busiest_group_are_asked_about_alike() {
+fn wake_ups_and_pulls_are_judged_alike() {
     for reason in [MOVE_WAKE, MOVE_IDLE, MOVE_PERIODIC] {
         for max_idle_wait_ns in [u64::MAX, 10_000_000] {
             assert!(concerns(reason, max_idle_wait_ns), "{reason}");
@@ -218,11 +219,11 @@ fn who_wakes_and_who_is_in_the_busiest_group_are_asked_about_alike() {
     }
 }
 
-/// "when a task in idle, newidle, or noactive state is rescheduled, we can make the case that does not
-/// execute load_balance() routine"; "it defers load-balancing when the current utilization of each CPU is
-/// not seriously imbalanced".
+/// "when a task in idle, newidle, or noactive state is rescheduled, we can make the case that does
+/// not execute load_balance() routine"; "it defers load-balancing when the current utilization of
+/// each CPU is not seriously imbalanced".
 #[test]
-fn a_cpu_that_is_to_idle_pulls_nobody_from_a_quiet_one() {
+fn a_cpu_about_to_idle_pulls_no_task_from_a_quiet_one() {
     for level in [COLD, LOW, MID, HIGH, HOT] {
         for percent in 0..=30 {
             let view = GateView { reason: MOVE_IDLE, ..busy(percent) };
@@ -235,10 +236,11 @@ fn a_cpu_that_is_to_idle_pulls_nobody_from_a_quiet_one() {
     }
 }
 
-/// "it controls the worst-case scenario: one CPU load exceeds 100% even though other CPUs are not fully
-/// utilized": where a CPU's own load counts, somebody may leave one that is full, whatever his points.
+/// "it controls the worst-case scenario: one CPU load exceeds 100% even though other CPUs are not
+/// fully utilized": where a CPU's own load counts, a task may leave a full one, whatever its
+/// points.
 #[test]
-fn from_a_full_cpu_somebody_may_always_go() {
+fn a_task_may_always_leave_a_full_cpu() {
     for level in [COLD, LOW, MID, HIGH, HOT] {
         for above_ns in [0, 1, 9 * SECOND_NS] {
             for reason in 0..MOVE_REASONS {
@@ -297,9 +299,9 @@ proptest! {
         prop_assert!(opens(&zone, &wild));
     }
 
-    /// What the core need not find out changes nothing.
+    /// Values that the core leaves out change nothing.
     #[test]
-    fn a_gate_that_does_not_weigh_does_not_look_at_the_task(
+    fn a_gate_without_scores_does_not_depend_on_the_task(
         zone in any_zone(),
         view in any_view(),
         other in any_view(),
@@ -333,7 +335,7 @@ proptest! {
         }
     }
 
-    /// It follows from the band: no score crosses its upper border, which is the limit.
+    /// A consequence of the band: no score crosses its upper border, which is the limit.
     #[test]
     fn the_high_spot_answers_like_the_hot_zone(knobs in any_zone(), view in any_view()) {
         let at = |level| opens(&ZoneKnobs { level, ..knobs }, &view);

@@ -21,14 +21,14 @@ fn sibling(vruntime: u64, bonus: u64) -> Candidate {
     Candidate { bonus, ..at(vruntime) }
 }
 
-pub const NOBODY: Candidate = Candidate { exists: false, vruntime: 0, bonus: 0 };
+pub const NONE: Candidate = Candidate { exists: false, vruntime: 0, bonus: 0 };
 
 /// Figure 2: A ran; B at 11 is the queue's head, C at 17 the best sibling of A. "If we set the
 /// priority bonus equal to or larger than 7 in Fig. 2, TAS will select thread C [...]. Otherwise, TAS
 /// selects thread B."
 #[test]
 fn figure_2() {
-    let chosen = |bonus| pick_ias(&[NOBODY, at(11), sibling(17, bonus), NOBODY]);
+    let chosen = |bonus| pick_ias(&[NONE, at(11), sibling(17, bonus), NONE]);
     assert_eq!(
         (6..=8).map(chosen).collect::<Vec<_>>(),
         [CHOOSE_HEAD, CHOOSE_SIBLING, CHOOSE_SIBLING]
@@ -36,7 +36,7 @@ fn figure_2() {
 }
 
 /// Figure 3 on the slave: E ran; F is the head, G the best sibling of E, H the best of `ia_mm`. Each
-/// row: F, G, H, the bonus of all, who runs by expressions (2), (3) and (4).
+/// row: F, G, H, the bonus of all, and the pick by expressions (2), (3) and (4).
 #[test]
 fn figure_3() {
     for (f, g, h, bonus, expected) in [
@@ -50,26 +50,26 @@ fn figure_3() {
         (10, 14, 13, 3, CHOOSE_HEAD),
         (10, 11, 20, 2, CHOOSE_SIBLING),
     ] {
-        let candidates = [NOBODY, at(f), sibling(g, bonus), sibling(h, bonus)];
+        let candidates = [NONE, at(f), sibling(g, bonus), sibling(h, bonus)];
         assert_eq!(pick_ias(&candidates), expected, "{f} {g} {h} with {bonus}");
     }
     // Where (2) holds and (3) does not: G's bonus is another one, it is the head itself.
-    let candidates = [NOBODY, at(10), sibling(3, 0), sibling(12, 5)];
+    let candidates = [NONE, at(10), sibling(3, 0), sibling(12, 5)];
     assert_eq!(pick_ias(&candidates), CHOOSE_SIBLING);
     // "a missing G makes (3) true"
-    assert_eq!(pick_ias(&[NOBODY, at(10), NOBODY, sibling(14, 5)]), CHOOSE_PUBLISHED);
-    assert_eq!(pick_ias(&[NOBODY, at(10), NOBODY, sibling(14, 4)]), CHOOSE_HEAD);
+    assert_eq!(pick_ias(&[NONE, at(10), NONE, sibling(14, 5)]), CHOOSE_PUBLISHED);
+    assert_eq!(pick_ias(&[NONE, at(10), NONE, sibling(14, 4)]), CHOOSE_HEAD);
 }
 
 #[test]
-fn who_ran_is_what_fair_would_run() {
+fn the_task_that_ran_can_be_what_fair_would_run() {
     // It has less than the head: siblings need no bonus against it, those of the master do.
-    assert_eq!(pick_ias(&[at(9), at(10), sibling(11, 5), NOBODY]), CHOOSE_PREV);
+    assert_eq!(pick_ias(&[at(9), at(10), sibling(11, 5), NONE]), CHOOSE_PREV);
     assert_eq!(pick_ias(&[at(9), at(10), sibling(11, 5), sibling(12, 5)]), CHOOSE_PUBLISHED);
     // It has more: B is the head.
-    assert_eq!(pick_ias(&[at(12), at(10), sibling(11, 5), NOBODY]), CHOOSE_SIBLING);
-    assert_eq!(pick_ias(&[at(9), NOBODY, NOBODY, NOBODY]), CHOOSE_PREV);
-    assert_eq!(pick_ias(&[NOBODY, NOBODY, NOBODY, NOBODY]), CHOOSE_NONE);
+    assert_eq!(pick_ias(&[at(12), at(10), sibling(11, 5), NONE]), CHOOSE_SIBLING);
+    assert_eq!(pick_ias(&[at(9), NONE, NONE, NONE]), CHOOSE_PREV);
+    assert_eq!(pick_ias(&[NONE, NONE, NONE, NONE]), CHOOSE_NONE);
 }
 
 /// "When the scheduler on master Core finds a chance of aggregating sibling threads, it sets [...]
@@ -79,7 +79,7 @@ fn a_master_publishes_what_it_aggregates() {
     let found = sibling(11, 5);
     assert!(publishes(CHOOSE_SIBLING, &found));
     assert!(publishes(CHOOSE_PREV, &found), "it aggregates already");
-    assert!(!publishes(CHOOSE_PREV, &NOBODY));
+    assert!(!publishes(CHOOSE_PREV, &NONE));
     assert!(!publishes(CHOOSE_PREV, &at(11)), "no bonus, no chance");
     for choice in [CHOOSE_NONE, CHOOSE_HEAD, CHOOSE_PUBLISHED] {
         assert!(!publishes(choice, &found));
@@ -93,7 +93,7 @@ fn both_kinds_of_bonus() {
     assert_eq!(bonus(&on(BONUS_VRUNTIME, 5_000), SLICE_NS, 0), 5_000);
     assert_eq!(bonus(&on(BONUS_QUANTUM, 3), SLICE_NS, 0), 3 * SLICE_NS);
     assert_eq!(bonus(&on(BONUS_QUANTUM, 3), 0, 0), 0);
-    // No overflow, and nobody waits for longer than anything may.
+    // No overflow, and no task waits for longer than the bound.
     for kind in [BONUS_VRUNTIME, BONUS_QUANTUM] {
         assert_eq!(bonus(&on(kind, u64::MAX), SLICE_NS, 0), BOUND_NS);
         assert_eq!(bonus(&on(kind, u64::MAX), 1, 0), BOUND_NS);
@@ -104,7 +104,7 @@ fn both_kinds_of_bonus() {
 /// "The kernel initializes the values of agg as 0"; "IAS does not give the priority bonus [...] when
 /// the number of aggregations exceeds limit".
 #[test]
-fn off_by_default_and_limited() {
+fn aggregation_is_off_by_default_and_limited() {
     let off = Aggregation { agg: 0, ..on(BONUS_VRUNTIME, 5_000) };
     assert_eq!(bonus(&off, SLICE_NS, 0), 0);
     let limited = Aggregation { limit: 2, ..on(BONUS_VRUNTIME, 5_000) };
@@ -116,26 +116,26 @@ fn off_by_default_and_limited() {
 }
 
 #[test]
-fn only_siblings_belong_together_and_only_under_ias() {
+fn only_siblings_have_affinity_and_only_under_ias() {
     assert_eq!([affinity(ORDER_IAS, 7, 7), affinity(ORDER_IAS, 7, 8)], [1, 0]);
     assert_eq!(affinity(ORDER_IAS, 0, 0), 0, "kernel threads have no space to share");
     assert_eq!(affinity(ORDER_FAIR, 7, 7), 0);
 }
 
 #[test]
-fn who_is_exchanged_keeps_what_it_is_behind_the_others() {
-    // It is 30 behind the mean of 1000, and then of 5000, where the clock is at 4900.
+fn an_exchanged_task_keeps_its_distance_from_the_mean() {
+    // It is 30 below the mean of 1000, and then of 5000, where the clock is at 4900.
     assert_eq!(exchange(970, 1000, 5000, 4900, 200), 4970);
     assert_eq!(exchange(1030, 1000, 5000, 4900, 200), 5030);
-    // It is among those that are there, whatever it was where it comes from.
+    // It is within the vruntimes that are there, wherever it was in the source queue.
     assert_eq!(exchange(800, 1000, 5000, 4900, 200), 4900);
     assert_eq!(exchange(1800, 1000, 5000, 4900, 200), 5100);
-    // Over the end of the numbers.
+    // Where vruntimes wrap.
     assert_eq!(exchange(u64::MAX, 9, 5, u64::MAX - 9, 200), u64::MAX - 4);
 }
 
 #[test]
-fn who_changes_places_weighs_the_same_to_a_quarter() {
+fn exchanged_tasks_weigh_the_same_to_a_quarter() {
     let pairs = [(1000, 1000), (1000, 1250), (1000, 1251), (1000, 800), (1000, 799), (1, 2)];
     let expected = [true, true, false, true, false, false];
     assert_eq!(pairs.map(|(weight, other)| alike(weight, other)), expected);
@@ -143,9 +143,9 @@ fn who_changes_places_weighs_the_same_to_a_quarter() {
 }
 
 #[test]
-fn a_mean_goes_by_how_many_there_are_and_has_its_bounds() {
+fn a_mean_is_over_all_tasks_and_bounded() {
     assert_eq!(mean_of_all(1_000, 600, 3, 0, 5_000), 1_200);
-    // Nobody is counted any more.
+    // No task is counted any more.
     assert_eq!(mean_of_all(1_000, 600, 0, 0, 5_000), 1_600);
     assert_eq!(mean_of_all(1_000, 0, 1, 1_500, 2_000), 1_500);
     assert_eq!(mean_of_all(1_000, 0, 1, 0, 900), 900);
@@ -158,8 +158,8 @@ struct Thread {
     vruntime: u64,
 }
 
-/// Runs threads on one CPU as `bpf/keel/sibling.h` does it, each for a slice when it is its turn.
-/// Calls `look` with who runs and all threads before each slice.
+/// Runs threads on one CPU by picks as in `bpf/keel/pick.h`, each for a slice. Calls `look` with
+/// the running thread and all threads before each slice.
 fn replay(
     spaces: &[usize],
     start: u64,
@@ -186,8 +186,7 @@ fn replay(
             bonus,
             ..Candidate::at(thread.map(|thread| threads[thread].vruntime))
         };
-        let from =
-            [at(threads[running].vruntime), candidate(head, 0), candidate(own, bonus), NOBODY];
+        let from = [at(threads[running].vruntime), candidate(head, 0), candidate(own, bonus), NONE];
         let (chosen, space) = (pick_ias(&from), threads[running].space);
         running = match chosen {
             CHOOSE_HEAD => head.unwrap(),
@@ -222,7 +221,7 @@ fn a_limit_ends_the_row() {
     let spaces = [0, 0, 0, 0, 1];
     let limited = Aggregation { limit: 2, ..on(BONUS_QUANTUM, 1_000) };
     let ran = replay(&spaces, 0, &limited, 500, |_, _| {});
-    assert!(ran.contains(&4), "whoever is no sibling runs in spite of a huge bonus");
+    assert!(ran.contains(&4), "a task without siblings runs in spite of a huge bonus");
     let lone = ran.iter().filter(|thread| **thread == 4).count();
     assert!(lone >= 500 / 8, "{lone} of 500");
 }
@@ -242,7 +241,7 @@ proptest! {
         queue.sort_unstable();
         let place = |lag: u64| start.wrapping_add(lag);
         let of_queue = |which: &prop::sample::Index| match queue.is_empty() {
-            true => NOBODY,
+            true => NONE,
             false => at(place(*which.get(&queue))),
         };
         let (prev, head) = (prev.map(place), queue.first().copied().map(place));
@@ -253,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_preferred_beyond_the_bonus(
+    fn no_task_is_preferred_beyond_the_bonus(
         start: u64,
         lags in prop::array::uniform4(0..1_u64 << 33),
         exist in prop::array::uniform4(any::<bool>()),
@@ -279,7 +278,8 @@ proptest! {
         }
     }
 
-    /// The virtual lag of a thread that waits: never more than the bonus and a slice behind who runs.
+    /// The virtual lag of a thread that waits: never more than the bonus and a slice behind the
+    /// running one.
     #[test]
     fn lags_are_bounded_by_bonus_and_slice(
         start: u64,
@@ -298,9 +298,9 @@ proptest! {
         prop_assert!(worst <= most as i64, "{worst} > {most}");
     }
 
-    /// However they take turns, whoever they are, and wherever the numbers end.
+    /// For any turns of any tasks, and where vruntimes wrap.
     #[test]
-    fn the_mean_is_how_far_all_have_come(
+    fn the_mean_is_the_mean_of_all_vruntimes(
         start: u64,
         weights in prop::collection::vec(NICE_0 / 4..4 * NICE_0, 1..20),
         turns in prop::collection::vec((any::<prop::sample::Index>(), 0..SLICE_NS), 0..200),
@@ -308,11 +308,11 @@ proptest! {
         let mut vruntimes = vec![start; weights.len()];
         let mut seen = start;
         let lag = |vruntime: u64| vruntime.wrapping_sub(start);
-        for (who, run_ns) in &turns {
-            let who = who.index(weights.len());
-            let before = vruntimes[who];
-            vruntimes[who] = charge(before, *run_ns, weights[who]);
-            let charged = vruntimes[who].wrapping_sub(before);
+        for (turn, run_ns) in &turns {
+            let task = turn.index(weights.len());
+            let before = vruntimes[task];
+            vruntimes[task] = charge(before, *run_ns, weights[task]);
+            let charged = vruntimes[task].wrapping_sub(before);
             let order = || vruntimes.iter().copied();
             let least = order().min_by_key(|vruntime| lag(*vruntime)).unwrap();
             let most = order().max_by_key(|vruntime| lag(*vruntime)).unwrap();
@@ -325,7 +325,7 @@ proptest! {
     }
 
     #[test]
-    fn who_is_exchanged_is_among_those_who_are_there(
+    fn an_exchanged_task_is_within_the_vruntimes_there(
         vruntime: u64, from: u64, to: u64, clock: u64, spread in 0..1_u64 << 40,
     ) {
         prop_assert!(exchange(vruntime, from, to, clock, spread).wrapping_sub(clock) <= spread);

@@ -1,4 +1,4 @@
-//! The policies' rules and properties, on the very headers that the keel is made of.
+//! The policies' rules and properties, tested on the same headers that the keel is made of.
 
 #![allow(clippy::unwrap_used)]
 

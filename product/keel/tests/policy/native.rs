@@ -1,4 +1,4 @@
-//! The policies as Rust sees them: `policy/*.h` through `native/policy.c`, with the same records.
+//! The policies as Rust sees them: `policy/*.h` through `native/policy.c`, with the same structs.
 
 /// `struct cpu_view`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -129,12 +129,12 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whose first place has this number.
+    /// Empty, with this first position.
     pub fn empty(first: u32) -> Self {
         Self { first, count: 0, hole: 0, pad: 0, entry: [RowEntry::default(); ROW_PLACES] }
     }
 
-    /// Returns whether nobody was left out.
+    /// Returns whether no task was left out.
     pub fn add(&mut self, task: RowEntry, room: u32) -> bool {
         raw::test_row_insert(self, &task, room) != 0
     }
@@ -150,7 +150,7 @@ impl Row {
         (Some(best).filter(|best| best.pid != 0), looked)
     }
 
-    /// Who is there, in order.
+    /// All entries, in order.
     pub fn tasks(&self) -> Vec<RowEntry> {
         let place = |at: u32| self.entry[self.first.wrapping_add(at) as usize % ROW_PLACES];
         (0..self.count).map(place).collect()
@@ -210,7 +210,8 @@ mod raw {
         pub safe fn test_order_charge(vruntime: u64, run_ns: u64, weight: u64) -> u64;
         pub safe fn test_order_pick(kind: u32, from: &[Candidate; 4]) -> u32;
         pub safe fn test_order_is_head_next(kind: u32, prev: &Candidate) -> u32;
-        pub safe fn test_order_calc_bonus(space: &Aggregation, quantum: u64, preferred: u64) -> u64;
+        pub safe fn test_order_calc_bonus(space: &Aggregation, quantum: u64, preferred: u64)
+        -> u64;
         pub safe fn test_order_update_mean(
             mean: u64,
             charged: u64,
@@ -218,8 +219,13 @@ mod raw {
             least: u64,
             most: u64,
         ) -> u64;
-        pub safe fn test_order_place_exchanged(v: u64, from: u64, to: u64, clock: u64, spread: u64)
-        -> u64;
+        pub safe fn test_order_place_exchanged(
+            v: u64,
+            from: u64,
+            to: u64,
+            clock: u64,
+            spread: u64,
+        ) -> u64;
         pub safe fn test_order_is_similar_weight(weight: u64, other: u64) -> u32;
         pub safe fn test_order_should_publish(choice: u32, sibling: &Candidate) -> u32;
         pub safe fn test_order_affinity(kind: u32, task_space: u64, running_space: u64) -> u32;
@@ -230,7 +236,12 @@ mod raw {
         pub safe fn test_gate_judge_move(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
         pub safe fn test_gate_has_scores(kind: u32, zone: &ZoneKnobs) -> u32;
         pub safe fn test_gate_is_asked(reason: u32, max_idle_wait_ns: u64) -> u32;
-        pub fn test_gate_calc_mean(zone: &ZoneKnobs, cpus: *const u32, idle: *const u8, n: u32) -> u32;
+        pub fn test_gate_calc_mean(
+            zone: &ZoneKnobs,
+            cpus: *const u32,
+            idle: *const u8,
+            n: u32,
+        ) -> u32;
         pub safe fn test_gate_update_above_since(
             zone: &ZoneKnobs,
             since_ns: u64,
@@ -256,7 +267,12 @@ mod raw {
         ) -> u64;
         pub safe fn test_balance_may_take(quota: u64, weight: u64, taken: u32) -> u32;
         pub safe fn test_balance_reduce_quota(quota: u64, weight: u64, idle: u32) -> u64;
-        pub safe fn test_balance_update_bound_share(value: u32, known_ns: u64, ns: u64, ran: u32) -> u32;
+        pub safe fn test_balance_update_bound_share(
+            value: u32,
+            known_ns: u64,
+            ns: u64,
+            ran: u32,
+        ) -> u32;
         pub safe fn test_balance_should_abstain(params: &BalanceParams) -> u32;
         pub safe fn test_balance_is_cpu_bound(share: u32, bound: u32) -> u32;
         pub safe fn test_balance_score_task(
@@ -280,7 +296,11 @@ mod raw {
             best: &CpuView,
             candidate: &CpuView,
         ) -> u32;
-        pub safe fn test_balance_should_take_turns(params: &BalanceParams, a: &CpuView, b: &CpuView) -> u32;
+        pub safe fn test_balance_should_take_turns(
+            params: &BalanceParams,
+            a: &CpuView,
+            b: &CpuView,
+        ) -> u32;
         pub safe fn test_balance_should_gather(
             params: &BalanceParams,
             own: &CpuView,
@@ -326,7 +346,7 @@ pub fn pick(prev: Option<u64>, head: Option<u64>) -> u32 {
     pick_fair(&[Candidate::at(prev), Candidate::at(head), none, none])
 }
 
-/// What `ias` picks of who ran, the head, the sibling and the published one.
+/// What `ias` picks of the task that ran, the head, the sibling and the published one.
 pub fn pick_ias(from: &[Candidate; 4]) -> u32 {
     raw::test_order_pick(ORDER_IAS, from)
 }
@@ -336,7 +356,7 @@ pub fn pick_fair(from: &[Candidate; 4]) -> u32 {
     raw::test_order_pick(ORDER_FAIR, from)
 }
 
-/// Whether the queue's head runs whoever it is.
+/// Whether the queue's head runs, whatever its vruntime.
 pub fn is_head(kind: u32, prev: Option<u64>) -> bool {
     raw::test_order_is_head_next(kind, &Candidate::at(prev)) != 0
 }
@@ -440,7 +460,7 @@ impl BalanceParams {
 
     pub fn sum(&self, cpus: &[CpuView]) -> GroupView {
         let mut group = GroupView::default();
-        // SAFETY: the function writes one record, and reads as many as there are.
+        // SAFETY: the function writes one struct, and reads as many as there are.
         unsafe { raw::test_balance_sum(self, &raw mut group, cpus.as_ptr(), cpus.len() as u32) };
         group
     }

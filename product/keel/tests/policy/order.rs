@@ -18,7 +18,7 @@ fn the_smallest_vruntime_runs_and_a_tie_is_no_switch() {
     assert_eq!(pick(None, Some(9)), CHOOSE_HEAD);
     assert_eq!(pick(Some(9), Some(8)), CHOOSE_HEAD);
     assert_eq!(pick(Some(9), Some(9)), CHOOSE_PREV);
-    // Over the end of the numbers: 2 comes after the largest.
+    // Where vruntimes wrap: 2 comes after the largest.
     assert_eq!(pick(Some(2), Some(u64::MAX)), CHOOSE_HEAD);
     assert_eq!(pick(Some(u64::MAX), Some(2)), CHOOSE_PREV);
 }
@@ -42,11 +42,11 @@ fn a_new_task_starts_its_share_of_a_slice_late() {
 }
 
 #[test]
-fn the_head_is_taken_unseen_only_if_any_head_would_be_picked() {
+fn the_head_is_taken_unseen_only_if_every_head_would_be_picked() {
     assert!(is_head(ORDER_FAIR, None));
     assert_eq!(pick(None, Some(0)), CHOOSE_HEAD);
     assert_eq!(pick(None, Some(u64::MAX)), CHOOSE_HEAD);
-    // Who ran may be ahead of it, and a sibling may have a bonus.
+    // The task that ran may be ahead of it, and a sibling may have a bonus.
     assert!(!is_head(ORDER_FAIR, Some(9)));
     assert!(!is_head(ORDER_IAS, None));
 }
@@ -55,13 +55,13 @@ fn the_head_is_taken_unseen_only_if_any_head_would_be_picked() {
 fn a_sleeper_is_half_a_slice_ahead_at_most() {
     let clock = 1 << 40;
     assert_eq!(place(SLICE_NS, 5, clock, clock, PLACE_WAKE), clock - SLICE_NS / 2);
-    // Who has slept for a moment only has no credit to lose.
+    // A task that slept only for a moment has no credit to lose.
     assert_eq!(place(SLICE_NS, clock - 10, clock, clock, PLACE_WAKE), clock - 10);
     assert_eq!(place(SLICE_NS, clock + 10, clock, clock, PLACE_WAKE), clock + 10);
 }
 
 #[test]
-fn what_is_ahead_or_behind_moves_along() {
+fn a_task_keeps_its_distance_from_the_clock() {
     assert_eq!(place(SLICE_NS, 130, 100, 900, PLACE_ARRIVE), 930);
     // A task that waits keeps its lead, even one larger than a sleeper's credit.
     let (from, to) = (1 << 40, 1 << 50);
@@ -69,7 +69,7 @@ fn what_is_ahead_or_behind_moves_along() {
 }
 
 #[test]
-fn who_has_just_got_the_cpu_keeps_it() {
+fn a_task_that_just_got_the_cpu_is_protected() {
     assert!(protects(SLICE_NS, 999_999));
     assert!(!protects(SLICE_NS, 1_000_000));
     assert!(protects(400_000, 99_999));
@@ -77,14 +77,14 @@ fn who_has_just_got_the_cpu_keeps_it() {
 }
 
 #[test]
-fn who_yields_gives_way_once_a_switch_pays() {
+fn a_task_that_yields_gives_way_once_a_switch_pays() {
     assert!(!gives_way(0));
     assert!(!gives_way(9_999));
     assert!(gives_way(10_000));
 }
 
 #[test]
-fn who_has_slept_for_long_takes_the_cpu_and_who_has_not_does_not() {
+fn only_a_task_that_slept_for_long_preempts() {
     let clock = 1 << 40;
     for slice_ns in [100_000, 400_000, SLICE_NS, 1_000_000_000] {
         let sleeper = place(slice_ns, 0, clock, clock, PLACE_WAKE);
@@ -96,13 +96,13 @@ fn who_has_slept_for_long_takes_the_cpu_and_who_has_not_does_not() {
     // With short slices, the granularity is a quarter of them.
     assert!(!preempt(400_000, clock, clock + 100_000));
     assert!(preempt(400_000, clock, clock + 100_001));
-    // Whom the gate keeps from a CPU that idles needs no more than to be ahead.
+    // A task that the gate keeps from an idle CPU needs no more than to be ahead.
     assert!(preempts_kept(clock, clock + 1) && preempts_kept(u64::MAX, 0));
     assert!(!preempts_kept(clock, clock) && !preempts_kept(clock + 1, clock));
 }
 
-/// Runs tasks of these weights on one CPU, each for a slice when it is its turn, as
-/// `bpf/keel/queue.h` does. Returns how long each ran.
+/// Runs tasks of these weights on one CPU by picks as in `bpf/keel/pick.h`, each for a slice.
+/// Returns how long each ran.
 fn replay(weights: &[u64], start: u64, slices: u32) -> Vec<u64> {
     let mut vruntimes = vec![start; weights.len()];
     let mut ran_ns = vec![0; weights.len()];
@@ -138,7 +138,7 @@ proptest! {
         let all: u64 = weights.iter().sum();
         for (weight, ran) in weights.iter().zip(ran_ns) {
             let due = f64::from(slices) * SLICE_NS as f64 * (*weight as f64 / all as f64);
-            // Nobody is more than the granularity of turns away from what is due.
+            // No task is further from its due share than the granularity of turns.
             let error = (ran as f64 - due).abs() / SLICE_NS as f64;
             prop_assert!(error < 3.0 * weights.len() as f64, "{error} slices off");
         }
@@ -172,7 +172,7 @@ proptest! {
         let paid = |weight| charge(vruntime, run_ns, weight).wrapping_sub(vruntime);
         prop_assert!(paid(weight) < 1 << 51);
         prop_assert!(paid(weight.saturating_add(more)) <= paid(weight));
-        // Within what is charged at once, nobody runs for nothing.
+        // Within the longest run that is charged at once, no run is free.
         if weight <= NICE_0 && run_ns > 0 {
             prop_assert!(paid(weight) >= run_ns.min(1 << 40));
         }

@@ -1,5 +1,5 @@
-//! `policy/balance.h`, the parts of `capability`: what memory's distance is worth, what a move must be
-//! worth, and the readings that paper 002 leaves open.
+//! `policy/balance.h`, the parts of `capability`: the distance of memory, the cost of moves, and
+//! what paper 002 leaves open.
 
 use proptest::prelude::*;
 
@@ -55,7 +55,7 @@ fn a_waking_task_goes_to_its_memory() {
 }
 
 #[test]
-fn who_comes_nearer_to_its_memory_is_pulled_first() {
+fn a_task_that_comes_nearer_to_its_memory_is_pulled_first() {
     let task =
         |far_src, far_dst| TaskView { far_src, far_dst, rested_ns: 0, ..TaskView::default() };
     let score = |params: &BalanceParams, task| params.task_score(&task, FULL, FULL);
@@ -65,11 +65,11 @@ fn who_comes_nearer_to_its_memory_is_pulled_first() {
     assert_eq!(score(&PLAIN, task(20, 10)), SCORE_SECOND);
     assert_eq!(score(&COUNT, task(20, 10)), SCORE_SECOND);
     let with_siblings = TaskView { affinity: 1, ..task(10, 20) };
-    assert_eq!(score(&HOME, with_siblings), SCORE_SIBLING, "the order's word comes first");
+    assert_eq!(score(&HOME, with_siblings), SCORE_SIBLING, "siblings come first");
 }
 
 #[test]
-fn nobody_moves_to_where_it_gets_less() {
+fn no_busy_cpu_pulls_a_task_that_gets_less_there() {
     const WEIGHT: u64 = 1 << 20;
     let (three, one) = (far(10, cpu(0, 3)), cpu(1, 1));
     // A third of a CPU here, half of one there.
@@ -92,10 +92,10 @@ fn a_bare_comparison_has_no_threshold() {
 }
 
 #[test]
-fn who_runs_alone_leaves_for_a_faster_cpu_that_idles() {
+fn a_task_that_runs_alone_leaves_for_a_faster_idle_cpu() {
     let (here, idle) = (slow(cpu(0, 1)), cpu(1, 0));
     assert!(ACTIVE.active(&here, &idle) && !ACTIVE.active(&idle, &here));
-    assert!(!ACTIVE.active(&here, &cpu(1, 1)), "somebody is there");
+    assert!(!ACTIVE.active(&here, &cpu(1, 1)), "a task runs there");
     // It must be faster by a quarter, and of two idle CPUs the faster one is the better.
     let nearly = CpuView { capability: FULL * 9 / 10, ..cpu(0, 1) };
     assert!(!ACTIVE.active(&nearly, &idle));
@@ -106,12 +106,12 @@ fn who_runs_alone_leaves_for_a_faster_cpu_that_idles() {
 }
 
 #[test]
-fn who_run_alone_on_unequal_cpus_change_places() {
+fn tasks_that_run_alone_on_unequal_cpus_are_exchanged() {
     let (fast, alone) = (cpu(0, 1), slow(cpu(1, 1)));
     assert!(TURNS.change(&fast, &alone) && TURNS.change(&alone, &fast));
     assert!(!PLAIN.change(&fast, &alone) && !ACTIVE.change(&fast, &alone));
-    assert!(!TURNS.change(&fast, &slow(cpu(1, 2))), "somebody waits there");
-    assert!(!TURNS.change(&fast, &slow(cpu(1, 0))), "nobody is there");
+    assert!(!TURNS.change(&fast, &slow(cpu(1, 2))), "a task waits there");
+    assert!(!TURNS.change(&fast, &slow(cpu(1, 0))), "no task is there");
     assert!(!TURNS.change(&fast, &CpuView { capability: FULL * 9 / 10, ..alone }));
 }
 
@@ -121,24 +121,25 @@ fn programs_gather_on_cpus_of_one_kind() {
     for (has, first, goes) in [
         ([2, 1], false, true),
         ([1, 1], true, true),
-        // Otherwise both would go, and come back.
+        // Otherwise both would go, and come back: ping-pong.
         ([1, 1], false, false),
         ([1, 2], true, false),
-        // Of programs of one thread each none belongs anywhere.
+        // A program of one thread has no CPUs to gather on.
         ([0, 1], true, false),
     ] {
         assert_eq!(SIMILAR.gather(&own, &fast, has, first), goes, "{has:?} {first}");
         assert!(!PLAIN.gather(&own, &fast, has, first) && !TURNS.gather(&own, &fast, has, first));
         assert!(!SIMILAR.gather(&fast, &own, has, first), "to a slower one");
-        assert!(!SIMILAR.gather(&own, &cpu(0, 2), has, first), "somebody waits there");
-        assert!(!SIMILAR.gather(&slow(cpu(1, 2)), &fast, has, first), "somebody waits here");
+        assert!(!SIMILAR.gather(&own, &cpu(0, 2), has, first), "a task waits there");
+        assert!(!SIMILAR.gather(&slow(cpu(1, 2)), &fast, has, first), "a task waits here");
     }
     assert!(!COUNT.gather(&own, &fast, [2, 1], true));
 }
 
 proptest! {
-    /// Programs with so many threads on fast CPUs, and so many on slow ones: any two change places as long
-    /// as they may, in any order. It ends, and then one at most has threads of both kinds.
+    /// Programs with so many threads on fast CPUs, and so many on slow ones: any two exchange
+    /// threads as long as the policy says, in any order. It ends, and then at most one has threads
+    /// on both kinds.
     #[test]
     fn gathering_ends(
         threads in prop::collection::vec([0u32..6, 0u32..6], 2..6),
@@ -172,26 +173,26 @@ proptest! {
 }
 
 #[test]
-fn a_turn_is_longer_where_more_want_the_place() {
+fn a_turn_is_longer_where_more_tasks_want_the_place() {
     let turn = turn_ns(1, 2);
     assert_eq!((turn_ns(1, 4), turn_ns(3, 4)), (3 * turn, turn));
     assert_eq!((turn_ns(4, 8), turn_ns(0, 8), turn_ns(9, 8)), (turn, turn, turn));
 }
 
 #[test]
-fn plain_placement_takes_cpus_for_equal() {
+fn plain_placement_treats_cpus_as_equal() {
     assert_eq!((AS_COUNT.placing(), PLAIN.placing(), HOME.placing()), (0, 1, 1));
 }
 
 proptest! {
     #[test]
-    fn places_are_changed_by_both_or_by_none(a in any_cpu(), b in any_cpu(), params in any_params()) {
+    fn an_exchange_is_agreed_on_by_both_cpus(a in any_cpu(), b in any_cpu(), params in any_params()) {
         prop_assert_eq!(params.change(&a, &b), params.change(&b, &a));
         prop_assert!(!COUNT.change(&a, &b), "count knows no unequal CPUs");
     }
 
     #[test]
-    fn nobody_leaves_back_and_forth(a in any_cpu(), b in any_cpu(), params in any_params()) {
+    fn active_migration_never_plays_ping_pong(a in any_cpu(), b in any_cpu(), params in any_params()) {
         let (runs, idles) = (|cpu| CpuView { idle: false, ..cpu }, |cpu| CpuView { idle: true, ..cpu });
         let leaves = |from, to| params.active(&runs(from), &idles(to));
         prop_assert!(!(leaves(a, b) && leaves(b, a)));

@@ -1,4 +1,4 @@
-//! `bpf/keel/row.h`: tasks in the order of vruntime, as a sorted list has them.
+//! `bpf/keel/row.h`: tasks in the order of vruntime, as in a sorted list.
 
 use proptest::prelude::*;
 
@@ -10,9 +10,9 @@ enum Step {
         vruntime: u64,
         tag: u32,
     },
-    /// Who stands at this place, counted from the front and round and round.
+    /// The task at this position from the front, modulo the length.
     Remove(usize),
-    /// Somebody who is not there.
+    /// A task that is not there.
     Miss,
 }
 
@@ -28,7 +28,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn it_is_a_sorted_list(
+    fn a_row_is_a_sorted_list(
         steps in steps(), base: u64, first: u32, room in 1u32..=ROW_PLACES as u32,
     ) {
         let (mut row, mut list) = (Row::empty(first), Vec::<RowEntry>::new());
@@ -62,11 +62,11 @@ proptest! {
 }
 
 #[test]
-fn a_smaller_room_leaves_out_who_is_last() {
+fn a_smaller_room_leaves_out_the_last_task() {
     let task = |vruntime, pid| RowEntry { vruntime, tag: 0, pid };
     let mut row = Row::empty(0);
     (1..=4).for_each(|pid| assert!(row.add(task(u64::from(pid) * 10, pid), 4)));
-    // The room has become smaller since: it empties by and by.
+    // The room is smaller now: the row shrinks by and by.
     assert!(!row.add(task(5, 9), 2));
     assert_eq!(row.tasks().iter().map(|task| task.pid).collect::<Vec<_>>(), [9, 1, 2, 3]);
     assert!(!row.add(task(50, 10), 2));

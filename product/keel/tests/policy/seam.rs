@@ -1,12 +1,12 @@
-//! The seam between the policies: each answers its own question. The functions share no state, so
-//! it is enough that no question in between changes another one's answer: identical views are
-//! replayed under other policies.
+//! The seam between the policies: each answers only its own question. The functions share no state,
+//! so it is enough to show that a question to one policy changes no answer of another: identical
+//! views are replayed under other policies.
 
 use proptest::prelude::*;
 
 use crate::balance::any_cpu;
 use crate::gate::{any_view, any_zone};
-use crate::ias::{NOBODY, at};
+use crate::ias::{NONE, at};
 use crate::native::*;
 
 const COUNT: BalanceParams = BalanceParams { kind: 0, parts: 0, faster: 0, tasks: 0 };
@@ -21,8 +21,9 @@ proptest! {
         zone in any_zone(),
         view in any_view(),
     ) {
-        let (picked, wanted) = (pick(Some(prev), Some(head)), COUNT.quota(&COUNT.sum(&cpus), &own, true));
-        let ordered = [at(prev), at(head), at(head), NOBODY].map(|it| Candidate { bonus: 9, ..it });
+        let picked = pick(Some(prev), Some(head));
+        let wanted = COUNT.quota(&COUNT.sum(&cpus), &own, true);
+        let ordered = [at(prev), at(head), at(head), NONE].map(|it| Candidate { bonus: 9, ..it });
         let preferred = pick_ias(&ordered);
         let answers = [GATE_ALWAYS, GATE_ZONE].map(|kind| verdict(kind, &zone, &view));
         prop_assert_eq!(answers[0], OPEN);
@@ -34,7 +35,7 @@ proptest! {
     }
 }
 
-/// docs/policies.md says which rule decides what: all of these are there, in the header that it names.
+/// Each rule in the table of docs/policies.md is in the header that the table names.
 #[test]
 fn the_documented_rules_are_there() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");

@@ -9,13 +9,13 @@ const HALF_LIFE_NS: u64 = 1 << 25;
 const WHOLE: u32 = FULL << 10;
 
 #[test]
-fn half_of_it_is_gone_after_a_half_life() {
+fn half_of_a_share_is_gone_after_a_half_life() {
     assert_eq!(decayed_share(WHOLE, HALF_LIFE_NS, false), WHOLE / 2);
     assert_eq!(decayed_share(0, HALF_LIFE_NS, true), WHOLE / 2);
     assert_eq!(decayed_share(0, 2 * HALF_LIFE_NS, true), WHOLE / 4 * 3);
     assert_eq!(decayed_share(WHOLE, 0, false), WHOLE);
     assert_eq!(decayed_share(123, u64::MAX, true), WHOLE);
-    assert_eq!(decayed_share(u32::MAX, 1, false), 0, "no share: taken for none");
+    assert_eq!(decayed_share(u32::MAX, 1, false), 0, "out of range: counts as none");
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_cpu_busy_half_of_the_time_settles_at_half() {
 
 proptest! {
     #[test]
-    fn never_outside_and_never_the_wrong_way(value in 0..=WHOLE, ns: u64, longer: u64) {
+    fn shares_stay_in_range_and_move_the_right_way(value in 0..=WHOLE, ns: u64, longer: u64) {
         let (idle, busy) = (decayed_share(value, ns, false), decayed_share(value, ns, true));
         prop_assert!(idle <= value && value <= busy && busy <= WHOLE);
         let ns_longer = ns.saturating_add(longer);
@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn near_the_true_curve(value in 0..=WHOLE, ns in 0..10 * HALF_LIFE_NS) {
+    fn shares_are_near_the_exact_curve(value in 0..=WHOLE, ns in 0..10 * HALF_LIFE_NS) {
         let exact = f64::from(value) * 0.5_f64.powf(ns as f64 / HALF_LIFE_NS as f64);
         let error = (f64::from(decayed_share(value, ns, false)) - exact).abs();
         prop_assert!(error <= exact * 0.0625 + 2.0, "{error}");
