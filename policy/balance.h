@@ -393,20 +393,20 @@ POLICY bool balance_is_better_for_running(const struct balance_params *params,
 					  const struct cpu_view *best,
 					  const struct cpu_view *candidate)
 {
-	u64 here = balance_pace(params, best, true);
-	u64 there = balance_pace(params, candidate, true);
+	u64 best_pace = balance_pace(params, best, true);
+	u64 candidate_pace = balance_pace(params, candidate, true);
 
-	return candidate->idle && there * 100 > here * (best->idle ? 100 : ACTIVE_PCT);
+	return candidate->idle && candidate_pace * 100 > best_pace * (best->idle ? 100 : ACTIVE_PCT);
 }
 
 /* Whether a CPU is so much faster that a running task migrates for it. */
 POLICY bool balance_is_faster(const struct balance_params *params, const struct cpu_view *fast,
 			      const struct cpu_view *slow)
 {
-	u64 here = balance_capability(params, slow->capability);
-	u64 there = balance_capability(params, fast->capability);
+	u64 slow_capability = balance_capability(params, slow->capability);
+	u64 fast_capability = balance_capability(params, fast->capability);
 
-	return there * 100 > here * ACTIVE_PCT;
+	return fast_capability * 100 > slow_capability * ACTIVE_PCT;
 }
 
 /* Whether the tasks that run alone on these two CPUs are exchanged, to take turns. */

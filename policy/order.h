@@ -154,7 +154,8 @@ POLICY u64 order_update_mean(u64 mean, u64 charged, u64 tasks, u64 least, u64 mo
 
 /*
  * The vruntime in the destination queue of a task that is exchanged: as far from the mean there as
- * from the mean in the source queue, and within the vruntimes there, which reach from the clock to `spread` above it.
+ * from the mean in the source queue, and within the vruntimes there, which reach from the clock to
+ * `spread` above it.
  */
 POLICY u64 order_place_exchanged(u64 vruntime, u64 src_mean, u64 dst_mean, u64 dst_clock, u64 spread)
 {

@@ -66,11 +66,11 @@ KEEL_PART u32 find_turn_target(struct task_struct *p __arg_trusted, u32 own, u64
 {
 	struct balance_params params = balance_params();
 	struct task_state *t = task_state(p);
-	struct cpu_view here, view;
+	struct cpu_view own_view, view;
 	u32 level, position, best_cpu = own;
 	u64 mine = space_of(p);
 
-	if (!t || !view_cpu(own, &here))
+	if (!t || !view_cpu(own, &own_view))
 		return own;
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
@@ -85,7 +85,7 @@ KEEL_PART u32 find_turn_target(struct task_struct *p __arg_trusted, u32 own, u64
 
 			if (!other || !best || (is_closed(t, cpu) | !may_run_on(p, cpu)) ||
 			    !may_exchange(p, other, mine, mine, now) || !view_cpu(cpu, &view) ||
-			    !balance_should_take_turns(&params, &here, &view))
+			    !balance_should_take_turns(&params, &own_view, &view))
 				continue;
 			theirs = READ_ONCE(other->turn_until_ns);
 			least = READ_ONCE(best->turn_until_ns);
@@ -106,11 +106,11 @@ KEEL_PART u32 count_program_on_faster(u32 program_cpu, u32 own)
 {
 	struct balance_params params = balance_params();
 	struct cpu_state *program_state = cpu_state(program_cpu);
-	struct cpu_view here, view;
+	struct cpu_view own_view, view;
 	u32 position, found = 0;
 	u64 space;
 
-	if (!program_state || !view_cpu(own, &here))
+	if (!program_state || !view_cpu(own, &own_view))
 		return 0;
 	space = READ_ONCE(program_state->running_space);
 	bpf_for(position, 0, settings.online) {
@@ -118,7 +118,7 @@ KEEL_PART u32 count_program_on_faster(u32 program_cpu, u32 own)
 		struct cpu_state *c = cpu_state(cpu);
 
 		if (c && READ_ONCE(c->running_weight) && READ_ONCE(c->running_space) == space &&
-		    view_cpu(cpu, &view) && balance_is_faster(&params, &view, &here))
+		    view_cpu(cpu, &view) && balance_is_faster(&params, &view, &own_view))
 			found++;
 	}
 	return found;
@@ -133,11 +133,11 @@ KEEL_PART u32 find_gather_target(struct task_struct *p __arg_trusted, u32 own, u
 	struct balance_params params = balance_params();
 	struct cpu_state *c = cpu_state(own);
 	struct task_state *t = task_state(p);
-	struct cpu_view here, view;
+	struct cpu_view own_view, view;
 	u32 step, ours, theirs;
 	u64 mine = space_of(p);
 
-	if (!c || !t || is_shielded(own) || !view_cpu(own, &here))
+	if (!c || !t || is_shielded(own) || !view_cpu(own, &own_view))
 		return own;
 	ours = count_program_on_faster(own, own);
 	bpf_for(step, 0, settings.online) {
@@ -151,11 +151,11 @@ KEEL_PART u32 find_gather_target(struct task_struct *p __arg_trusted, u32 own, u
 		if (space == mine || (is_closed(t, cpu) | !may_run_on(p, cpu)) ||
 		    READ_ONCE(other->running_weight) > t->weight ||
 		    !may_exchange(p, other, space, mine, now) || !view_cpu(cpu, &view) ||
-		    !balance_is_faster(&params, &view, &here))
+		    !balance_is_faster(&params, &view, &own_view))
 			continue;
 		c->gather_from = position + 1;
 		theirs = count_program_on_faster(cpu, own);
-		return balance_should_gather(&params, &here, &view, ours, theirs, mine < space) ?
+		return balance_should_gather(&params, &own_view, &view, ours, theirs, mine < space) ?
 			cpu : own;
 	}
 	return own;

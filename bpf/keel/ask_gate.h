@@ -3,8 +3,8 @@
  * Asking the gate: builds its view of a move, counts and keeps its answers, and says which moves it
  * is not asked about.
  */
-#ifndef EVENKEEL_KEEL_ASK_H
-#define EVENKEEL_KEEL_ASK_H
+#ifndef EVENKEEL_KEEL_ASK_GATE_H
+#define EVENKEEL_KEEL_ASK_GATE_H
 
 _Static_assert(COUNT_GATE_PRIZED - COUNT_GATE_OPEN == GATE_VERDICTS - 1, "a counter a verdict");
 

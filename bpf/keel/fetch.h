@@ -15,8 +15,7 @@
 
 /*
  * The vruntime in the queue of `dst` of a task from the queue of `src`, of which one is a sibling
- * that is exchanged. No task there is further above the clock than a sibling's bonus and a
- * slice.
+ * that is exchanged. No task there is further above the clock than a sibling's bonus and a slice.
  */
 static __always_inline u64 place_exchanged(const struct known_space *wanted, struct cpu_state *src,
 					   struct cpu_state *dst, u64 vruntime, u64 weight)
@@ -88,33 +87,33 @@ KEEL_PART u32 find_fetch_candidate(u32 own, u64 before)
 {
 	u32 master = find_master(own), looked;
 	struct cpu_state *master_state = cpu_state(master), *slave_state = cpu_state(own);
-	struct order_candidate comes = { .exists = true };
-	struct keel_row *there, *here;
+	struct order_candidate candidate = { .exists = true };
+	struct keel_row *master_row, *slave_row;
 	struct known_space *wanted;
 	struct row_entry entry;
 
 	if (!master_state || !slave_state || master == own)
 		return 0;
 	wanted = get_followed_known(own, slave_state);
-	comes.bonus = get_bonus(slave_state, wanted);
-	if (!comes.bonus)
+	candidate.bonus = get_bonus(slave_state, wanted);
+	if (!candidate.bonus)
 		return 0;
-	there = find_row(master, wanted->key);
-	here = find_row(own, wanted->key);
+	master_row = find_row(master, wanted->key);
+	slave_row = find_row(own, wanted->key);
 	/* Without room in the index, the sibling would not be found here, and come in vain. */
-	if (!there || !here ||
-	    READ_ONCE(here->row.count) >= min_u64(READ_ONCE(tunables.sibling_window), ROW_PLACES))
+	if (!master_row || !slave_row ||
+	    READ_ONCE(slave_row->row.count) >= min_u64(READ_ONCE(tunables.sibling_window), ROW_PLACES))
 		return 0;
-	entry = row_find_first(&there->row, tag_of(wanted->key), &looked);
+	entry = row_find_first(&master_row->row, tag_of(wanted->key), &looked);
 	count_search(looked);
 	if (!entry.pid)
 		return 0;
 	slave_state->fetch_weight = weigh_fetch_candidate(wanted, own, master, entry.pid);
 	if (!slave_state->fetch_weight)
 		return 0;
-	comes.vruntime = place_exchanged(wanted, master_state, slave_state, entry.vruntime,
+	candidate.vruntime = place_exchanged(wanted, master_state, slave_state, entry.vruntime,
 					 slave_state->fetch_weight);
-	return order_is_preferred(&comes, before) ? entry.pid : 0;
+	return order_is_preferred(&candidate, before) ? entry.pid : 0;
 }
 
 /* Moves this sibling from the master's queue to that of `own`. */

@@ -4,16 +4,16 @@
  * only at their next pick. An idle slave comes to pull a waiting sibling, as idle CPUs pull. A busy
  * slave picks again if the pick would be a sibling.
  */
-#ifndef EVENKEEL_KEEL_CALL_H
-#define EVENKEEL_KEEL_CALL_H
+#ifndef EVENKEEL_KEEL_KICK_SLAVES_H
+#define EVENKEEL_KEEL_KICK_SLAVES_H
 
-/* Whether `cpu` is a slave of the master `own`. */
-static __always_inline bool is_slave_of(u32 cpu, u32 own)
+/* Whether `cpu` is a slave of this master. */
+static __always_inline bool is_slave_of(u32 cpu, u32 master)
 {
-	u32 master = READ_ONCE(roles.role[BOUNDED(own, MAX_CPUS)]);
+	u32 role = READ_ONCE(roles.role[BOUNDED(master, MAX_CPUS)]);
 
-	return cpu != own && !(master & 1) &&
-	       READ_ONCE(roles.role[BOUNDED(cpu, MAX_CPUS)]) == (master | 1);
+	return cpu != master && !(role & 1) &&
+	       READ_ONCE(roles.role[BOUNDED(cpu, MAX_CPUS)]) == (role | 1);
 }
 
 /* Kicks one idle slave for each sibling that waits here, while there are both. */
