@@ -67,6 +67,10 @@
  * - A task that waits for `timeout_ms` ends the scheduler, so vruntimes are bounded
  *   (ORDER_BOUND_NS).
  *
+ * Names: `own` is the CPU that decides, `src` and `dst` are the CPUs of a migration; `p` is the
+ * kernel's task, `t` our state of it, `c` our state of a CPU. A KEEL_PART is a function that the
+ * verifier checks on its own.
+ *
  * The callbacks, in the order of a task's life:
  *
  *     keel_init                      here        creates the queues
