@@ -9,11 +9,11 @@
 #include "../../../policy/balance.h"
 #include "../../../bpf/keel/row.h"
 
-u64 test_order_place(u64 slice_ns, u64 vruntime, u64 from, u64 to, u32 place)
+u64 test_order_place(u64 slice_ns, u64 vruntime, u64 src_clock, u64 dst_clock, u32 place)
 {
 	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
 
-	return order_place(&params, vruntime, from, to, (enum order_place)place);
+	return order_place(&params, vruntime, src_clock, dst_clock, (enum order_place)place);
 }
 
 u64 test_order_place_new(u64 slice_ns, u64 clock, u64 tasks)
@@ -29,11 +29,11 @@ u64 test_order_charge(u64 vruntime, u64 run_ns, u64 weight)
 }
 
 /* prev, head, sibling, published */
-u32 test_order_pick(u32 kind, const struct order_candidate *from)
+u32 test_order_pick(u32 kind, const struct order_candidate *candidates)
 {
 	struct order_params params = { .kind = kind, .slice_ns = 4000000 };
 
-	return order_pick(&params, from[0], from[1], from[2], from[3]);
+	return order_pick(&params, candidates[0], candidates[1], candidates[2], candidates[3]);
 }
 
 u32 test_order_is_head_next(u32 kind, const struct order_candidate *prev)
@@ -53,9 +53,9 @@ u64 test_order_update_mean(u64 mean, u64 charged, u64 tasks, u64 least, u64 most
 	return order_update_mean(mean, charged, tasks, least, most);
 }
 
-u64 test_order_place_exchanged(u64 vruntime, u64 from, u64 to, u64 clock, u64 spread)
+u64 test_order_place_exchanged(u64 vruntime, u64 src_mean, u64 dst_mean, u64 dst_clock, u64 spread)
 {
-	return order_place_exchanged(vruntime, from, to, clock, spread);
+	return order_place_exchanged(vruntime, src_mean, dst_mean, dst_clock, spread);
 }
 
 u32 test_order_is_similar_weight(u64 weight, u64 other)
@@ -188,9 +188,9 @@ u32 test_balance_is_cpu_bound(u32 share, u32 bound)
 }
 
 u32 test_balance_score_task(const struct balance_params *params, const struct task_view *task,
-			    u32 from, u32 to)
+			    u32 src_capability, u32 dst_capability)
 {
-	return balance_score_task(params, task, from, to);
+	return balance_score_task(params, task, src_capability, dst_capability);
 }
 
 u32 test_balance_is_better_for_waking(const struct balance_params *params, const struct cpu_view *best,
@@ -205,10 +205,10 @@ u32 test_balance_is_better_for_new(const struct balance_params *params, const st
 	return balance_is_better_for_new(params, best, candidate);
 }
 
-u32 test_balance_should_pull(const struct balance_params *params, const struct cpu_view *from,
-			     const struct cpu_view *to, u64 weight)
+u32 test_balance_should_pull(const struct balance_params *params, const struct cpu_view *src,
+			     const struct cpu_view *dst, u64 weight)
 {
-	return balance_should_pull(params, from, to, weight);
+	return balance_should_pull(params, src, dst, weight);
 }
 
 u32 test_balance_is_better_for_running(const struct balance_params *params, const struct cpu_view *best,

@@ -205,10 +205,16 @@ mod raw {
 
     #[link(name = "keel_policy", kind = "dylib")]
     unsafe extern "C" {
-        pub safe fn test_order_place(slice_ns: u64, v: u64, from: u64, to: u64, place: u32) -> u64;
+        pub safe fn test_order_place(
+            slice_ns: u64,
+            v: u64,
+            src_clock: u64,
+            dst_clock: u64,
+            place: u32,
+        ) -> u64;
         pub safe fn test_order_place_new(slice_ns: u64, clock: u64, tasks: u64) -> u64;
         pub safe fn test_order_charge(vruntime: u64, run_ns: u64, weight: u64) -> u64;
-        pub safe fn test_order_pick(kind: u32, from: &[Candidate; 4]) -> u32;
+        pub safe fn test_order_pick(kind: u32, candidates: &[Candidate; 4]) -> u32;
         pub safe fn test_order_is_head_next(kind: u32, prev: &Candidate) -> u32;
         pub safe fn test_order_calc_bonus(space: &Aggregation, quantum: u64, preferred: u64)
         -> u64;
@@ -221,9 +227,9 @@ mod raw {
         ) -> u64;
         pub safe fn test_order_place_exchanged(
             v: u64,
-            from: u64,
-            to: u64,
-            clock: u64,
+            src_mean: u64,
+            dst_mean: u64,
+            dst_clock: u64,
             spread: u64,
         ) -> u64;
         pub safe fn test_order_is_similar_weight(weight: u64, other: u64) -> u32;
@@ -278,8 +284,8 @@ mod raw {
         pub safe fn test_balance_score_task(
             params: &BalanceParams,
             task: &TaskView,
-            from: u32,
-            to: u32,
+            src_capability: u32,
+            dst_capability: u32,
         ) -> u32;
         pub safe fn test_balance_is_better_for_waking(
             params: &BalanceParams,
@@ -312,8 +318,8 @@ mod raw {
         pub safe fn test_balance_turn_ns(unlike: u32, cpus: u32) -> u64;
         pub safe fn test_balance_should_pull(
             params: &BalanceParams,
-            from: &CpuView,
-            to: &CpuView,
+            src: &CpuView,
+            dst: &CpuView,
             weight: u64,
         ) -> u32;
         pub safe fn test_balance_placing_params(params: &BalanceParams) -> u32;
@@ -328,8 +334,8 @@ pub fn turn_ns(unlike: u32, cpus: u32) -> u64 {
     raw::test_balance_turn_ns(unlike, cpus)
 }
 
-pub fn place(slice_ns: u64, vruntime: u64, from: u64, to: u64, place: u32) -> u64 {
-    raw::test_order_place(slice_ns, vruntime, from, to, place)
+pub fn place(slice_ns: u64, vruntime: u64, src_clock: u64, dst_clock: u64, place: u32) -> u64 {
+    raw::test_order_place(slice_ns, vruntime, src_clock, dst_clock, place)
 }
 
 pub fn place_new(slice_ns: u64, clock: u64, tasks: u64) -> u64 {
@@ -347,13 +353,13 @@ pub fn pick(prev: Option<u64>, head: Option<u64>) -> u32 {
 }
 
 /// What `ias` picks of the task that ran, the head, the sibling and the published one.
-pub fn pick_ias(from: &[Candidate; 4]) -> u32 {
-    raw::test_order_pick(ORDER_IAS, from)
+pub fn pick_ias(candidates: &[Candidate; 4]) -> u32 {
+    raw::test_order_pick(ORDER_IAS, candidates)
 }
 
 /// What `fair` picks of these.
-pub fn pick_fair(from: &[Candidate; 4]) -> u32 {
-    raw::test_order_pick(ORDER_FAIR, from)
+pub fn pick_fair(candidates: &[Candidate; 4]) -> u32 {
+    raw::test_order_pick(ORDER_FAIR, candidates)
 }
 
 /// Whether the queue's head runs, whatever its vruntime.
@@ -369,8 +375,8 @@ pub fn mean_of_all(mean: u64, charged: u64, tasks: u64, least: u64, most: u64) -
     raw::test_order_update_mean(mean, charged, tasks, least, most)
 }
 
-pub fn exchange(vruntime: u64, from: u64, to: u64, clock: u64, spread: u64) -> u64 {
-    raw::test_order_place_exchanged(vruntime, from, to, clock, spread)
+pub fn exchange(vruntime: u64, src_mean: u64, dst_mean: u64, dst_clock: u64, spread: u64) -> u64 {
+    raw::test_order_place_exchanged(vruntime, src_mean, dst_mean, dst_clock, spread)
 }
 
 pub fn alike(weight: u64, other: u64) -> bool {
@@ -449,8 +455,8 @@ impl BalanceParams {
         raw::test_balance_should_gather(self, own, fast, ours, theirs, u32::from(first)) != 0
     }
 
-    pub fn pays(&self, from: &CpuView, to: &CpuView, weight: u64) -> bool {
-        raw::test_balance_should_pull(self, from, to, weight) != 0
+    pub fn pays(&self, src: &CpuView, dst: &CpuView, weight: u64) -> bool {
+        raw::test_balance_should_pull(self, src, dst, weight) != 0
     }
 
     /// The kind of balancing by which tasks are placed.
@@ -473,8 +479,8 @@ impl BalanceParams {
         raw::test_balance_pull_quota(self, busiest, own, u32::from(shared))
     }
 
-    pub fn task_score(&self, task: &TaskView, from: u32, to: u32) -> u32 {
-        raw::test_balance_score_task(self, task, from, to)
+    pub fn task_score(&self, task: &TaskView, src_capability: u32, dst_capability: u32) -> u32 {
+        raw::test_balance_score_task(self, task, src_capability, dst_capability)
     }
 
     pub fn abstains(&self) -> bool {
