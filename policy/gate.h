@@ -22,10 +22,10 @@
  *
  * The utilisation is that of the source CPU (in the paper's example "local CPU1" is the one that a
  * task leaves) or, if so configured, the mean of all CPUs, in which idle CPUs count or not. In the
- * warm zone it is shifted by the task's score (3.1.3, figure 5). A task whose own use of its CPU
- * was above the limit for 5 s keeps its CPU: 5 points less, a prize. A task that was above it for a
- * shorter time migrates more easily: 5 points more, a punishment. A score shifts nothing out of the
- * band from 30 to 80 %, and nothing outside of it.
+ * warm zone it is shifted by the task's score (3.1.3, figure 5). A task that used its CPU above the
+ * limit for 5 s keeps it: 5 points less, a prize. A task that was above it for a shorter time
+ * migrates more easily: 5 points more, a punishment. A score shifts nothing out of the band from 30
+ * to 80 %, and nothing outside of it.
  *
  * So no score changes an answer at the high spot: what is at most 80 % stays at most 80 %, and the
  * limit is 80 %. Levels 3 and 4 answer alike; the paper says as much ("the task of high spot cannot

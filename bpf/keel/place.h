@@ -18,17 +18,17 @@ KEEL_PART bool view_allowed_cpu(struct task_struct *p __arg_trusted, u32 memory,
 }
 
 /* The CPU on which a new task or program gets most, with its memory's distance. */
-KEEL_PART u32 place_new_by_memory(struct task_struct *p __arg_trusted, u32 prev)
+KEEL_PART u32 place_new_by_memory(struct task_struct *p __arg_trusted, u32 start_cpu)
 {
 	struct balance_params params = balance_params();
 	struct task_state *t = task_state(p);
-	u32 position, memory, best_cpu = prev;
+	u32 position, memory, best_cpu = start_cpu;
 
 	if (!t)
-		return prev;
+		return start_cpu;
 	memory = memory_node_of(p, t);
-	if (!may_run_on(p, prev))
-		return prev;
+	if (!may_run_on(p, start_cpu))
+		return start_cpu;
 	bpf_for(position, 0, settings.online) {
 		struct cpu_view best, view;
 
@@ -44,13 +44,13 @@ KEEL_PART u32 place_new_by_memory(struct task_struct *p __arg_trusted, u32 prev)
  * The CPU for a new task or program: from the largest domain down, into the least loaded group each
  * time; its own group where that is as good.
  */
-KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, struct task_state *t, u32 prev)
+KEEL_PART u32 place_new(struct task_struct *p __arg_trusted, struct task_state *t, u32 start_cpu)
 {
 	struct balance_params params = balance_params(), placing = balance_placing_params(&params);
-	u32 cpu = prev, step, i;
+	u32 cpu = start_cpu, step, i;
 
 	if (settings.parts & PART_HOME)
-		return place_new_by_memory(p, prev);
+		return place_new_by_memory(p, start_cpu);
 	bpf_for(step, 0, settings.levels) {
 		struct keel_domain domain = domain_of(cpu, settings.levels - 1 - step);
 		struct group_view least = GROUP_NONE;
