@@ -21,6 +21,7 @@
 #   make bench-zone urgent tasks under the keel's gate, in a virtual machine; writes docs/results/zone.md
 #   make bench-refill  what it costs to refill caches on this machine (some minutes, on a machine that does
 #                   nothing else); writes docs/results/refill.md and product/machine/presets/measured.toml
+#   make results-index  lists the pages of docs/results, and which are older than what they measure
 #   make bench-sais packets steered by every policy and by the kernel (30 to 40 minutes); writes
 #                   docs/results/sais.md
 #   make install    install under PREFIX (/usr/local), with man pages and completions
@@ -49,7 +50,7 @@ UNITS := evenkeel.service evenkeel-keel.service
 NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
 
-.PHONY: demo test native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak vm-mutate sim-soak decisions fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-refill bench-sais install uninstall
+.PHONY: demo test native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak vm-mutate sim-soak decisions fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-refill bench-sais results-index install uninstall
 
 demo: build
 	$(AS_ROOT) $(LAB) bench capability --demo --json target/demo.json
@@ -176,6 +177,10 @@ bench-refill: build
 bench-sais: build vm-setup
 	-@scripts/programs
 	$(AS_ROOT) $(LAB) bench sais --json target/sais.json --markdown docs/results/sais.md
+
+# Needs the whole history: it compares commits.
+results-index:
+	@scripts/results-index
 
 install: build
 	install -Dm755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/evenkeel
