@@ -1,31 +1,5 @@
-# The two commands that everybody needs are `make demo` and `make test`.
-#
-#   make demo       set up, build, and show the main job on this machine (about three minutes)
-#   make demo-vm    show the keel beside the kernel's own scheduler, in a virtual machine (two minutes)
-#   make test       set up, build, and pass every test, those in virtual machines included
-#   make build      set up and build
-#   make vm-test    the tests on real kernels in virtual machines (ONLY=6.18 picks by name)
-#   make vm-soak    the schedulers' tests there for SOAK_MINUTES (30) on 4 CPUs, and again on 8
-#   make vm-mutate  takes each guard out of the keel in turn: which test notices? (ten minutes)
-#   make sim-soak   the scheduler in the simulator, SIM_EVENTS (100 million) events under faults, or
-#                   SIM_SECONDS of them, with sanitizers
-#   make decisions  records anew what the keel decides in lab/sim/tests/decisions.txt
-#   make fuzz       the readers of workloads and machines, FUZZ (10 million) texts from FUZZ_SEED (1)
-#   make bench      all benchmarks, in full (half an hour); writes docs/results/capability.md
-#   make bench-keel the keel beside other schedulers, in virtual machines; writes docs/results/keel.md
-#   make bench-ias  sibling aggregation, in a virtual machine (twenty minutes); writes docs/results/ias.md
-#   make bench-balance  programs on unequal CPUs, in virtual machines; writes docs/results/balance.md
-#   make bench-free the same programs on a real kernel, in virtual machines, and in the simulator; writes
-#                   docs/results/free.md
-#   make bench-sim  how fast the simulator is; writes docs/results/sim.md
-#   make bench-zone urgent tasks under the keel's gate, in a virtual machine; writes docs/results/zone.md
-#   make bench-refill  what it costs to refill caches on this machine (some minutes, on a machine that does
-#                   nothing else); writes docs/results/refill.md and product/machine/presets/measured.toml
-#   make results-index  lists the pages of docs/results, and which are older than what they measure
-#   make bench-sais packets steered by every policy and by the kernel (30 to 40 minutes); writes
-#                   docs/results/sais.md
-#   make install    install under PREFIX (/usr/local), with man pages and completions
-#   make uninstall  take that away again
+# How evenkeel is built, tested, measured and installed. `make help` lists the targets; `make demo` and
+# `make test` are the two that are needed first.
 
 PREFIX ?= /usr/local
 BINARY := target/debug/evenkeel
@@ -40,34 +14,53 @@ SOAK_MINUTES ?= 30
 # What `make fuzz` does.
 FUZZ ?= 10000000
 FUZZ_SEED ?= 1
-# How long `make sim-soak` lasts, in events or in seconds, what is over first, and its first world.
+# How long `make sim-soak` lasts, in events or in seconds, whichever is reached first, and its first
+# seed.
 SIM_EVENTS ?= 100000000
 SIM_SECONDS ?= 86400
 SIM_SEED ?= 1
 SIM_KEEL := $(CURDIR)/target/keel-sanitized.so
 UNITS := evenkeel.service evenkeel-keel.service
-# Commands of the papers' names: evenkeel under another one.
+# The papers' names of commands, which are links to evenkeel.
 NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
-COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel fish/vendor_completions.d/evenkeel.fish
+COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel \
+	fish/vendor_completions.d/evenkeel.fish
 
-.PHONY: demo test native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak vm-mutate sim-soak decisions fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-refill bench-sais results-index install uninstall
+.PHONY: help demo test tidy native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak \
+	vm-mutate sim-soak decisions fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance \
+	bench-ias bench-zone bench-free bench-sim bench-refill bench-sais results-index \
+	install uninstall
 
+## make help           list the targets
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+## make demo           set up, build, and show the main job on this machine (three minutes)
 demo: build
 	$(AS_ROOT) $(LAB) bench capability --demo --json target/demo.json
 
+## make test           set up, build, and pass every test, those in virtual machines included
 test: native-test
 	@$(MAKE) --no-print-directory vm-test-if-fetched
 
-# Where the kernels cannot be fetched, what needs them is left out, and said to be.
+# Where the kernels cannot be fetched, the tests that need them are left out, and the last line says so.
 vm-test-if-fetched:
 	@if $(MAKE) --no-print-directory vm-setup; then $(MAKE) --no-print-directory vm-test; else \
 		echo 'make test: the tests in virtual machines are LEFT OUT: see above what could not be fetched'; fi
 
-# The executables first: the tests start them (tests/build.rs), and cargo builds them for no test.
+## make native-test    all tests but those in virtual machines
+# The executables are built first: the tests start them (tests/build.rs), and cargo does not build
+# them for a test.
 native-test: build
 	CLANG=$$(scripts/clang) cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER) -- --skip vm::
 
-# Two guests at once, because one keeps little more than one CPU busy; what fails in one does not stop the other.
+## make tidy           check the project's own files: lengths, words, links, commands, dependencies
+tidy: setup
+	CLANG=$$(scripts/clang) cargo test -p evenkeel-tests --test tidy --locked
+
+## make vm-test        the tests on real kernels in virtual machines (ONLY=6.18 picks by name)
+# Two guests run at once, because one keeps little more than one CPU busy. A failure in one of them
+# does not stop the other.
 vm-test: vm-setup build
 	CLANG=$$(scripts/clang) cargo test --workspace --locked --test vm --no-run
 ifeq ($(ONLY),)
@@ -76,7 +69,8 @@ else
 	CLANG=$$(scripts/clang) cargo test --workspace --locked --test vm -- $(ONLY)
 endif
 
-VM_LANE = @bash -o pipefail -c 'CLANG=$$(scripts/clang) cargo test --workspace --locked --test vm -- "$$@" 2>&1 | \
+VM_LANE = @bash -o pipefail -c 'CLANG=$$(scripts/clang) \
+	cargo test --workspace --locked --test vm -- "$$@" 2>&1 | \
 	sed --unbuffered "s/^/$@: /"' $@
 
 vm-lane-1:
@@ -85,25 +79,32 @@ vm-lane-1:
 vm-lane-2:
 	$(VM_LANE) --skip vm::6.18:: --skip vm::7.
 
+## make build          set up and build
 build: setup
 	CLANG=$$(scripts/clang) cargo build --workspace --locked
 
+## make setup          install the packages that building and testing need
 setup:
 	@scripts/setup
 
+## make demo-vm        show the keel beside the kernel's own scheduler, in a virtual machine (two
+##                     minutes)
 demo-vm: vm-setup build
 	CLANG=$$(scripts/clang) cargo test --workspace --locked --test vm -- --ignored --nocapture vm::demo
 
-# Half an hour on four CPUs, and as much on eight.
+## make vm-soak        the schedulers' tests there for SOAK_MINUTES (30) on 4 CPUs, and again on 8
 vm-soak: vm-setup build
 	EVENKEEL_SOAK_S=$$(($(SOAK_MINUTES) * 60)) CLANG=$$(scripts/clang) \
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::soak
 
+## make vm-mutate      take out each guard of the keel in turn: which test notices? (ten minutes)
 vm-mutate: vm-setup build
 	@CLANG=$$(scripts/clang) scripts/mutate-keel $(ONLY)
 
-# The keel is compiled with sanitizers, whose library must be loaded before all others; what Rust and
-# its runtime keep for ever is no leak.
+## make sim-soak       the keel in the simulator for SIM_EVENTS (100 million) events under faults, or
+##                     SIM_SECONDS of them, with sanitizers
+# The keel is compiled with sanitizers. Their library must be loaded before all others, and memory
+# that Rust's runtime never frees is no leak.
 sim-soak: setup
 	cc -std=gnu17 -O1 -g -Wall -Werror -fno-strict-aliasing -fPIC -shared -Wl,-Bsymbolic \
 		-fsanitize=address,undefined -fno-sanitize-recover=all -I lab/sim/native \
@@ -115,10 +116,13 @@ sim-soak: setup
 		--config "target.'cfg(all())'.runner = ['env', 'LD_PRELOAD=$$(cc -print-file-name=libasan.so)']" \
 		-- --ignored --nocapture soak
 
+## make decisions      record anew what the keel decides in lab/sim/tests/decisions.txt
 decisions: setup
 	EVENKEEL_RECORD_DECISIONS=1 CLANG=$$(scripts/clang) cargo test --workspace --locked --test decisions
 	@git diff --stat -- lab/sim/tests/decisions.txt
 
+## make fuzz           fuzz the parsers of workloads and machines: FUZZ (10 million) texts, from
+##                     FUZZ_SEED (1) on
 fuzz: setup
 	EVENKEEL_FUZZ=$(FUZZ) EVENKEEL_FUZZ_SEED=$(FUZZ_SEED) CLANG=$$(scripts/clang) \
 		cargo test --workspace --locked --test fuzz -- --nocapture
@@ -128,13 +132,18 @@ vm-setup: setup
 	@scripts/emulator
 	@scripts/kernel
 
+## make lint           formatting and lints
 lint: setup
 	cargo fmt --all --check
 	CLANG=$$(scripts/clang) cargo clippy --workspace --all-targets --locked
 
+## make bench          the benchmark of `evenkeel run` in full (half an hour); writes
+##                     docs/results/capability.md
 bench: build
 	$(AS_ROOT) $(LAB) bench capability --json target/capability.json --markdown docs/results/capability.md
 
+## make bench-keel     the keel beside other schedulers, in virtual machines; writes
+##                     docs/results/keel.md
 bench-keel: build
 	@scripts/setup keel
 	@scripts/emulator
@@ -142,46 +151,61 @@ bench-keel: build
 	-@scripts/peers
 	$(LAB) bench keel --json target/keel.json --markdown docs/results/keel.md
 
+## make bench-ias      sibling aggregation, in a virtual machine (twenty minutes); writes
+##                     docs/results/ias.md
 bench-ias: build
 	@scripts/setup keel
 	@scripts/emulator
 	@scripts/kernel 6.18
 	$(LAB) bench ias --rounds 6 --json target/ias.json --markdown docs/results/ias.md
 
+## make bench-balance  programs on unequal CPUs, in virtual machines; writes docs/results/balance.md
 bench-balance: build
 	@scripts/setup keel
 	@scripts/emulator
 	@scripts/kernel 6.18
 	$(LAB) bench balance --json target/balance.json --markdown docs/results/balance.md
 
+## make bench-zone     urgent tasks under the keel's gate, in a virtual machine; writes
+##                     docs/results/zone.md
 bench-zone: build
 	@scripts/setup keel
 	@scripts/emulator
 	@scripts/kernel 6.18
 	$(LAB) bench zone --rounds 6 --json target/zone.json --markdown docs/results/zone.md
 
+## make bench-free     programs under the keel on a real kernel, in virtual machines, and in the
+##                     simulator; writes docs/results/free.md
 bench-free: build
 	@scripts/setup keel
 	@scripts/emulator
 	@scripts/kernel 6.18
 	$(LAB) bench free --json target/free.json --markdown docs/results/free.md
 
+## make bench-sim      how fast the simulator is; writes docs/results/sim.md
 bench-sim: build
 	$(LAB) sim bench --json target/sim.json --markdown docs/results/sim.md
 
+## make bench-refill   what it costs to refill caches on this machine (some minutes, on a machine that
+##                     does nothing else); writes docs/results/refill.md and
+##                     product/machine/presets/measured.toml
 bench-refill: build
 	$(LAB) bench refill --json target/refill.json --machine product/machine/presets/measured.toml \
 		--markdown docs/results/refill.md
 
-# Real programs are left out, and said to be, where they cannot be fetched.
+## make bench-sais     packets steered by every policy and by the kernel (30 to 40 minutes); writes
+##                     docs/results/sais.md
+# Real programs are left out where they cannot be fetched; the page says so.
 bench-sais: build vm-setup
 	-@scripts/programs
 	$(AS_ROOT) $(LAB) bench sais --json target/sais.json --markdown docs/results/sais.md
 
+## make results-index  list the pages of docs/results, and which are older than what they measure
 # Needs the whole history: it compares commits.
 results-index:
 	@scripts/results-index
 
+## make install        install under PREFIX (/usr/local), with man pages and completions
 install: build
 	install -Dm755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/evenkeel
 	for name in $(NAMES); do ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/$$name || exit 1; done
@@ -195,6 +219,7 @@ install: build
 	install -Dm644 target/completions/_evenkeel $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_evenkeel
 	install -Dm644 target/completions/evenkeel.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish
 
+## make uninstall      remove what `make install` has installed
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,evenkeel $(NAMES))
 	rm -f $(DESTDIR)$(PREFIX)/include/evenkeel.h
