@@ -1,5 +1,5 @@
 //! What all tests need: a runtime directory of their own, commands that run in it, waiting for a
-//! condition, and a guard that at the end nothing is left.
+//! condition, and a guard that fails a test that leaves something behind.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr};
@@ -9,17 +9,53 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::sync::{OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_journal::affinity;
 use evenkeel_machine::CpuSet;
 
-/// The binary under test.
+/// The product's executable, which is under test.
 pub const EVENKEEL: &str = env!("EVENKEEL");
 
 /// The laboratory's executable.
 pub const EVENKEEL_LAB: &str = env!("EVENKEEL_LAB");
+
+/// Fails with the remedy where an executable is missing or older than its sources: cargo does not
+/// build them for the tests. A guest has no sources; there, only their existence is checked.
+pub fn check_executables() {
+    static CHECKED: OnceLock<()> = OnceLock::new();
+    CHECKED.get_or_init(|| {
+        let product = ["product", "policy", "bpf"];
+        check_executable(EVENKEEL, &product);
+        check_executable(EVENKEEL_LAB, &[&product[..], &["lab"]].concat());
+    });
+}
+
+fn check_executable(path: &str, folders: &[&str]) {
+    let Ok(built) = std::fs::metadata(path).and_then(|file| file.modified()) else {
+        panic!("there is no {path}: run `make build` first");
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let newest = folders.iter().filter_map(|folder| newest_source(&root.join(folder))).max();
+    if let Some((_, source)) = newest.filter(|(changed, _)| *changed > built) {
+        panic!("{path} is older than {}: run `make build` first", source.display());
+    }
+}
+
+/// The source below a folder that was changed last. Tests and examples are no part of the executables.
+fn newest_source(folder: &Path) -> Option<(SystemTime, PathBuf)> {
+    let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let newest_of = |path: PathBuf| {
+        let name = path.file_name()?.to_str()?;
+        if path.is_dir() {
+            return (!matches!(name, "tests" | "examples")).then(|| newest_source(&path))?;
+        }
+        let is_source = name.ends_with(".rs") || name.ends_with(".c") || name.ends_with(".h");
+        is_source.then(|| Some((path.metadata().ok()?.modified().ok()?, path)))?
+    };
+    entries.filter_map(newest_of).max()
+}
 
 /// Moves tasks at every opportunity: two busy CPUs are never quite equal.
 pub const EAGER: [&str; 4] = ["--policy", "paper", "--interval", "20ms"];
@@ -30,7 +66,7 @@ const MARK: &str = "EVENKEEL_TEST_HOST";
 /// Longer than anything takes, on however busy a machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The user that tests without privilege run as: nobody.
+/// The user `nobody`, as which tests without privilege run.
 pub const NOBODY: u32 = 65534;
 
 /// Waits for a condition; nothing here depends on how long it takes.
@@ -71,7 +107,7 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Whether the test can run; says so if not.
+/// Whether this process is root; if not, says that the test is skipped.
 pub fn needs_root(test: &str) -> bool {
     if !is_root() {
         println!("{test}: skipped: it needs root");
@@ -92,9 +128,9 @@ enum Turn {
     Alone { _lock: RwLockWriteGuard<'static, ()> },
 }
 
-/// A test's own world: a temporary directory that evenkeel takes for its runtime directory. When
-/// it is dropped, no process, journal or record may be left, and the test's own affinity must be
-/// what it was.
+/// The surroundings of one test: a temporary directory that evenkeel takes for its runtime directory.
+/// When this is dropped, no process, journal or status file may be left, and the test's own affinity
+/// must be what it was.
 pub struct Host {
     dir: tempfile::TempDir,
     own_mask: CpuSet,
@@ -114,6 +150,7 @@ impl Host {
     }
 
     fn with(turn: Turn) -> Self {
+        check_executables();
         // Under nohup, or behind a shell's &, all programs of a test would inherit these as ignored.
         for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
             // SAFETY: sets the default, which runs no code of ours.
@@ -132,13 +169,13 @@ impl Host {
         self.dir.path().join(name)
     }
 
-    /// Where journals and records lie.
+    /// Where journals and status files lie.
     pub fn runtime(&self) -> PathBuf {
         self.path("run/evenkeel")
     }
 
-    /// A command in this world. For root /run is the test's own, in a mount name space of the
-    /// process; anyone else has XDG_RUNTIME_DIR.
+    /// A command in these surroundings. As root it sees the test's own /run, in a mount namespace of the
+    /// process; as another user it has XDG_RUNTIME_DIR.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command
@@ -295,8 +332,9 @@ const POLL: libc::c_long = libc::SYS_poll;
 #[cfg(not(target_arch = "x86_64"))]
 const POLL: libc::c_long = libc::SYS_ppoll;
 
-/// Stops evenkeel while it waits for its next interval. Between its look at a thread and its call
-/// somebody else's choice is lost to the call, which nothing that the kernel offers can prevent.
+/// Stops evenkeel while it waits for its next interval. Elsewhere it may stand between reading a
+/// thread's mask and setting it; a mask that the user sets in that window is overwritten, and the kernel
+/// offers nothing against that.
 pub fn stop_while_it_waits(evenkeel: i32) {
     wait_for("evenkeel to wait", || {
         kill(evenkeel, libc::SIGSTOP);
@@ -310,7 +348,7 @@ pub fn stop_while_it_waits(evenkeel: i32) {
     });
 }
 
-/// Runs between fork and exec: system calls only.
+/// Mounts the test's directory on /run. Called between fork and exec: system calls only.
 fn put_on_run(run: &CString) -> std::io::Result<()> {
     let check = |result: libc::c_int| {
         if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
@@ -331,7 +369,7 @@ pub fn output(command: &mut Command) -> Output {
     output_of(command, &[])
 }
 
-/// The same with bytes on its standard input.
+/// Like [`output`], with bytes on the standard input.
 pub fn output_of(command: &mut Command, input: &[u8]) -> Output {
     if !input.is_empty() {
         command.stdin(Stdio::piped());
@@ -340,7 +378,7 @@ pub fn output_of(command: &mut Command, input: &[u8]) -> Output {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Who does not read its input breaks the pipe.
+            // A program that does not read its input breaks the pipe.
             let _ = stdin.map(|mut stdin| stdin.write_all(input));
         });
         let stdout = scope.spawn(move || drain(stdout.unwrap()));
@@ -400,12 +438,12 @@ pub fn state(pid: i32) -> char {
     stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
 }
 
-/// `evenkeel` with arguments as the user nobody, without groups or privilege.
+/// `evenkeel` with arguments as the user `nobody`, without groups or privilege.
 pub fn as_nobody(host: &Host, arguments: &[&str]) -> Command {
     by_nobody(host, &[&[EVENKEEL], arguments].concat())
 }
 
-/// Puts `setpriv` before a command: the user nobody, without groups or privilege.
+/// Puts `setpriv` before a command: the user `nobody`, without groups or privilege.
 pub fn by_nobody(host: &Host, words: &[&str]) -> Command {
     let mut command = host.command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(words);

@@ -1,5 +1,5 @@
-//! A program under evenkeel that keeps CPUs busy and does as it is told: the role [`worker`], and
-//! the handle that a test has of it.
+//! A program under evenkeel that keeps CPUs busy and obeys orders: the role [`worker`], and the handle
+//! that a test has of it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -44,12 +44,12 @@ impl Worker {
         worker
     }
 
-    /// What it says next under this name.
+    /// The value that the worker prints next under this name.
     pub fn answer(&self, name: &str) -> String {
         loop {
             let line = self.lines.recv_timeout(Duration::from_secs(90));
             let line = line.unwrap_or_else(|why| panic!("no answer \"{name}\": {why}"));
-            // The test harness around the role speaks, too, and ends no line.
+            // The test harness around the role prints, too, and does not end its line.
             if let Some((_, said)) = line.split_once(&format!("@{name}=")) {
                 return said.to_owned();
             }
@@ -76,7 +76,7 @@ impl Worker {
         }
     }
 
-    /// Lets it end, and says how evenkeel ended.
+    /// Lets the worker end, and returns how evenkeel ended.
     pub fn end(mut self) -> ExitStatus {
         self.let_end();
         ended(&mut self.evenkeel)
@@ -99,7 +99,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Without its standard input it ends.
+        // The worker ends when its standard input does.
         self.let_end();
         if std::thread::panicking() {
             let _ = self.evenkeel.kill();
@@ -133,8 +133,8 @@ pub fn worker() {
     let pinned = std::env::var("PINNED").is_ok();
     let parent = nix::unistd::getppid().as_raw();
     if pinned {
-        // Threads that pin themselves when a pin of ours has moved them there already cannot be
-        // told from heirs of that pin: evenkeel looks again when all of them have done it.
+        // A thread that pins itself to the CPU to which we have just pinned it cannot be told from one
+        // that inherited our pin. So evenkeel is stopped until all of them are pinned.
         kill(parent, libc::SIGSTOP);
         wait_for("evenkeel's stop", || state(parent) == 'T');
     }
@@ -164,9 +164,9 @@ pub fn worker() {
         kill(parent, libc::SIGCONT);
     }
     if std::env::var("YOUNG").is_err() {
-        // A program that has just started is not pinned, so that nothing would be seen of it. And
-        // who pins itself the moment it is born cannot be told from an heir of a pin of ours: here
-        // that has happened before anything is moved.
+        // evenkeel does not move a program that has just started, so a test would see nothing. And a
+        // thread that pins itself right after its start cannot be told from one that inherited a pin of
+        // ours: here the threads have done so before anything is moved.
         std::thread::sleep(Duration::from_millis(600));
     }
     start.wait();

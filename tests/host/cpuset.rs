@@ -1,5 +1,5 @@
-//! A cpuset that shrinks and grows in mid-run: nothing is ever placed outside, and what was moved
-//! grows again.
+//! A cpuset that shrinks and grows in mid-run: no task is placed outside it, and tasks that were moved
+//! get back the CPUs that it gains.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -61,14 +61,16 @@ impl Drop for Group {
 }
 
 #[test]
-fn shrunk_and_grown() {
-    let Some((x, y)) = two_cpus("shrunk_and_grown") else { return };
+fn a_cpuset_that_shrinks_and_grows_is_followed() {
+    let Some((x, y)) = two_cpus("a_cpuset_that_shrinks_and_grows_is_followed") else { return };
     let both = [x, y].into_iter().collect::<evenkeel_machine::CpuSet>();
     for placement in ["hard", "soft"] {
         let host = Host::new();
         let group = match Group::new(&host) {
             Ok(group) => group,
-            Err(why) => return println!("shrunk_and_grown: skipped: {why}"),
+            Err(why) => {
+                return println!("a_cpuset_that_shrinks_and_grows_is_followed: skipped: {why}");
+            }
         };
         group.allow(&both.to_string());
         let procs =
@@ -76,7 +78,7 @@ fn shrunk_and_grown() {
         let flags = [&["--placement", placement], &EAGER[..]].concat();
         let mut command = host.run(&flags, &role("worker"));
         let fd = std::os::fd::AsRawFd::as_raw_fd(&procs);
-        // "0" is whoever writes it.
+        // "0" stands for the process that writes it.
         // SAFETY: one system call with a static buffer.
         let join = move || match unsafe { libc::write(fd, c"0".as_ptr().cast(), 1) } {
             1 => Ok(()),
@@ -92,7 +94,7 @@ fn shrunk_and_grown() {
             wait_for("the kernel", || worker.is_as(&just(only)));
             let before = host.pins().len();
             host.wait_intervals(20);
-            // A move that was under way may still have had its line.
+            // A move that was under way may still have been written to the journal.
             let late: Vec<_> =
                 host.pins().split_off(before).into_iter().filter(|(_, cpu)| *cpu != only).collect();
             assert!(late.len() <= 2, "{placement}: placed outside: {late:?}");
@@ -104,7 +106,7 @@ fn shrunk_and_grown() {
                 [x, y].iter().all(|cpu| pins.iter().filter(|pin| pin.1 == *cpu).count() > 2)
             });
         }
-        // Its own threads, too, whatever the cpuset was when they visited a CPU.
+        // evenkeel's own threads, too, whatever the cpuset was when they visited a CPU.
         let threads = format!("/proc/{}/task", worker.evenkeel.id());
         wait_for("evenkeel on both", || {
             let tids =
@@ -115,7 +117,7 @@ fn shrunk_and_grown() {
         worker.kill_evenkeel();
         wait_for("the supervisor's work", || host.journals().is_empty());
         assert!(worker.is_as(&both), "{placement}");
-        // Not pinned to what they are now: they follow the cpuset.
+        // The threads are not pinned to these CPUs: they follow the cpuset.
         group.allow(&x.to_string());
         wait_for("shrinking", || worker.is_as(&just(x)));
         group.allow(&both.to_string());
@@ -130,9 +132,9 @@ fn shrunk_and_grown() {
 }
 
 #[test]
-fn only_these_cpus() {
-    let Some((x, y)) = two_cpus("only_these_cpus") else { return };
-    // --cpus is a wish of the user, as a cpuset is one of the admin.
+fn no_task_leaves_the_cpus_that_the_user_allows() {
+    let Some((x, y)) = two_cpus("no_task_leaves_the_cpus_that_the_user_allows") else { return };
+    // The flag --cpus holds like a cpuset, which the administrator sets.
     let host = Host::new();
     let list = x.to_string();
     let flags = [&["-q", "--cpus", &list], &EAGER[..]].concat();

@@ -1,5 +1,5 @@
-//! The daemon with real programs: who may join and leave, what is left when it is killed, stopped,
-//! started again or fed nonsense.
+//! The daemon with real programs: which of them may join and leave, and what is left when the daemon is
+//! killed, stopped, started again or sent malformed requests.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::balancer::{Daemon, lone_worker};
 use crate::roles::role;
+use crate::running_daemon::{Daemon, lone_worker};
 use crate::support::*;
 use crate::worker::Worker;
 
@@ -52,10 +52,10 @@ fn a_program_joins_is_moved_and_leaves() {
         for worker in [&one, &two] {
             worker.wait_moved(&host, 2);
         }
-        // Joining twice is joining once.
+        // A second join changes nothing.
         assert!(output(&mut host.evenkeel(["join", &one.pid.to_string()])).status.success());
         assert_eq!(joined(&host).len(), 2);
-        // And so is joining as a child of one that has joined.
+        // Nor does the join of a child of a program that has joined.
         let child: i32 = one.ask("orphan", "orphan").parse().unwrap();
         assert!(output(&mut host.evenkeel(["join", &child.to_string()])).status.success());
         assert_eq!(joined(&host).len(), 2);
@@ -76,7 +76,7 @@ fn a_program_joins_is_moved_and_leaves() {
 
 #[test]
 fn run_joins_and_without_a_daemon_balances_itself() {
-    if two_cpus("run_joins").is_none() {
+    if two_cpus("run_joins_and_without_a_daemon_balances_itself").is_none() {
         return;
     }
     let host = Host::new();
@@ -98,8 +98,8 @@ fn run_joins_and_without_a_daemon_balances_itself() {
 }
 
 #[test]
-fn by_name_and_by_cgroup() {
-    if two_cpus("by_name_and_by_cgroup").is_none() {
+fn programs_join_by_name_and_by_cgroup() {
+    if two_cpus("programs_join_by_name_and_by_cgroup").is_none() {
         return;
     }
     let host = Host::new();
@@ -119,7 +119,7 @@ fn by_name_and_by_cgroup() {
     wait_for("their end to be seen", || host.status().is_empty());
 
     let Some(group) = Cgroup::new("evenkeel-test-join") else {
-        println!("by_name_and_by_cgroup: skipped in part: no cgroup can be made");
+        println!("programs_join_by_name_and_by_cgroup: skipped in part: no cgroup can be made");
         daemon.end();
         return;
     };
@@ -129,11 +129,11 @@ fn by_name_and_by_cgroup() {
     group.take_in(one.pid);
     assert!(output(&mut host.evenkeel(["join", "--cgroup", &path])).status.success());
     one.wait_moved(&host, 2);
-    // Who comes later joins, too.
+    // A process that enters the cgroup later joins, too.
     group.take_in(two.pid);
     two.wait_moved(&host, 2);
     assert_eq!(joined(&host), [one.pid as u32]);
-    // The cgroup is deleted when they have ended.
+    // The cgroup is deleted when its processes have ended.
     assert!(one.end().success() && two.end().success());
     group.remove();
     wait_for("its end to be seen", || host.status().is_empty());
@@ -172,12 +172,12 @@ impl Drop for Cgroup {
 }
 
 #[test]
-fn who_may_not_join() {
+fn joins_that_are_refused_say_why() {
     let host = Host::new();
     says(&mut host.evenkeel(["join", "2"]), 2, "is the service running?");
     let daemon = Daemon::start(&host, &[]);
     let own = daemon.pid().to_string();
-    for (who, why) in [
+    for (program, why) in [
         (&["1"][..], "system's first process"),
         (&[own.as_str()], "is the balancer"),
         (&["999999999"], "there is no process"),
@@ -186,7 +186,7 @@ fn who_may_not_join() {
         (&["--cgroup", "/no/such/cgroup"], "there is no cgroup"),
         (&["--cgroup", "/"], "is the whole system"),
     ] {
-        says(&mut host.evenkeel([&["join"], who].concat()), 2, why);
+        says(&mut host.evenkeel([&["join"], program].concat()), 2, why);
     }
     if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
         says(&mut host.evenkeel(["join", "2"]), 2, "kernel thread");
@@ -198,8 +198,8 @@ fn who_may_not_join() {
 }
 
 #[test]
-fn a_foreign_user_neither_sees_nor_steers() {
-    if !needs_root("a_foreign_user_neither_sees_nor_steers") {
+fn a_user_neither_sees_nor_steers_programs_of_others() {
+    if !needs_root("a_user_neither_sees_nor_steers_programs_of_others") {
         return;
     }
     let host = Host::new();
@@ -213,7 +213,7 @@ fn a_foreign_user_neither_sees_nor_steers() {
     assert_eq!(text(&status.stdout).trim(), "[]", "{status:?}");
     assert_eq!(joined(&host), [ours.pid as u32]);
     assert!(ours.end().success());
-    // What is his own may join, and he sees it.
+    // The user's own program may join, and the user sees it.
     let mut his = host.command("setpriv");
     his.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "600"]);
     let mut his = his.spawn().unwrap();
@@ -229,13 +229,13 @@ fn a_foreign_user_neither_sees_nor_steers() {
 }
 
 #[test]
-fn killed_at_every_point_no_affinity_is_left() {
-    if two_cpus("killed_at_every_point_no_affinity_is_left").is_none() {
+fn a_daemon_killed_at_any_point_leaves_no_affinity() {
+    if two_cpus("a_daemon_killed_at_any_point_leaves_no_affinity").is_none() {
         return;
     }
     let host = Host::new();
     let worker = lone_worker(&host);
-    // So many points are passed before a daemon has moved both threads several times.
+    // A daemon passes so many points before it has moved both threads several times.
     for point in 1..=40 {
         let at = point.to_string();
         let flags = [&["--abort-at", &at][..], &HARD, &EAGER].concat();
@@ -243,7 +243,7 @@ fn killed_at_every_point_no_affinity_is_left() {
         let socket = host.runtime().join("daemon.sock");
         let request = format!("{}\n", json!({"req": "join", "args": {"pid": worker.pid}}));
         wait_for("the daemon's end", || {
-            // Whether it has joined before it dies is up to the point.
+            // Whether the program has joined before the daemon dies depends on the point.
             if let Ok(mut stream) = UnixStream::connect(&socket) {
                 let _ = stream.write_all(request.as_bytes());
                 let _ = stream.read(&mut [0; 1]);
@@ -253,7 +253,7 @@ fn killed_at_every_point_no_affinity_is_left() {
         wait_for("the supervisor's work", || worker.is_as(&all()));
         host.undo();
         assert!(worker.is_as(&all()) && host.journals().is_empty(), "point {point}");
-        // The next one is to begin anew.
+        // The next daemon begins without a list of programs.
         let _ = std::fs::remove_file(host.runtime().join("daemon.json"));
     }
     assert!(worker.end().success());
@@ -262,7 +262,7 @@ fn killed_at_every_point_no_affinity_is_left() {
 
 #[test]
 fn a_new_daemon_goes_on_with_the_programs_of_the_last_one() {
-    if two_cpus("a_new_daemon_goes_on").is_none() {
+    if two_cpus("a_new_daemon_goes_on_with_the_programs_of_the_last_one").is_none() {
         return;
     }
     let host = Host::new();
@@ -274,14 +274,14 @@ fn a_new_daemon_goes_on_with_the_programs_of_the_last_one() {
         assert!(output(&mut host.evenkeel(["join", &pid.to_string()])).status.success());
     }
     worker.wait_moved(&host, 2);
-    // Killed, while one program runs and another one ends.
+    // The daemon is killed; one program runs on, and another one ends meanwhile.
     daemon.child.kill().unwrap();
     daemon.child.wait().unwrap();
     gone.kill().unwrap();
     gone.wait().unwrap();
     wait_for("the supervisor's work", || host.journals().is_empty() && worker.is_as(&all()));
     drop(daemon);
-    // The socket that it left is no news for whoever asks.
+    // A command that finds the socket of a killed daemon reports no error.
     let status = output(&mut host.evenkeel(["status"]));
     assert!(status.status.success() && status.stderr.is_empty(), "{status:?}");
     let daemon = Daemon::start(&host, &flags);
@@ -289,20 +289,20 @@ fn a_new_daemon_goes_on_with_the_programs_of_the_last_one() {
     worker.wait_moved(&host, 2);
     daemon.end();
     assert!(worker.is_as(&all()));
-    // Ended in order: the same.
+    // The same when the daemon ends in order.
     let daemon = Daemon::start(&host, &flags);
     assert_eq!(joined(&host), [worker.pid as u32]);
     assert!(worker.end().success());
     wait_for("its end to be seen", || host.status().is_empty());
     daemon.end();
-    // The list may be damaged.
+    // A damaged list does not keep a daemon from starting.
     std::fs::write(host.runtime().join("daemon.json"), "[{").unwrap();
     Daemon::start(&host, &["-q"][..0]).end();
 }
 
 #[test]
-fn stopped_for_a_while_and_read_again() {
-    if two_cpus("stopped_for_a_while").is_none() {
+fn a_stopped_daemon_goes_on_and_reads_its_configuration_again() {
+    if two_cpus("a_stopped_daemon_goes_on_and_reads_its_configuration_again").is_none() {
         return;
     }
     let host = Host::new();
@@ -340,8 +340,8 @@ fn stopped_for_a_while_and_read_again() {
 }
 
 #[test]
-fn nonsense_and_floods_keep_nobody_from_being_balanced() {
-    if two_cpus("nonsense_and_floods").is_none() {
+fn malformed_requests_and_floods_do_not_stop_the_balancing() {
+    if two_cpus("malformed_requests_and_floods_do_not_stop_the_balancing").is_none() {
         return;
     }
     let host = Host::new();
@@ -364,7 +364,7 @@ fn nonsense_and_floods_keep_nobody_from_being_balanced() {
     assert_eq!(stats["args"]["resp"]["programs"], 1, "{stats}");
     let meta = daemon.ask(&json!({"req": "stats_meta"}));
     assert!(meta["args"]["resp"]["evenkeel"]["fields"]["moves"].is_object(), "{meta}");
-    // Many connections that say nothing, or too much.
+    // Many connections that send nothing, or too much.
     let held: Vec<UnixStream> =
         (0..100).map(|_| UnixStream::connect(&daemon.socket).unwrap()).collect();
     for mut stream in &held {
@@ -380,10 +380,10 @@ fn nonsense_and_floods_keep_nobody_from_being_balanced() {
 }
 
 #[test]
-fn metrics_on_loopback() {
+fn metrics_are_served_on_loopback() {
     let host = Host::new();
     says(&mut host.evenkeel(["daemon", "--metrics", "0.0.0.0:0"]), 2, "not a loopback address");
-    // Any port that is free now; another one in the rare case that it no longer is.
+    // A port that is free now; another one in the rare case that it is taken before the daemon has it.
     let daemon = (0..5).find_map(|_| {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut child = host.evenkeel(["daemon", "--metrics", &port.to_string()]).spawn().unwrap();
@@ -404,7 +404,7 @@ fn metrics_on_loopback() {
         page
     };
     assert!(page().contains("evenkeel_programs 0"), "{}", page());
-    // Of the CPUs it tells once it has looked at them.
+    // Figures of CPUs are there once the daemon has read them.
     let lost = "evenkeel_lost_seconds_total{cpu=\"0\",cause=\"softirq\"}";
     wait_for("what CPUs lost", || page().contains(lost));
     daemon.end();

@@ -1,5 +1,5 @@
-//! CPUs that go offline and come online in mid-run, by a sysfs of the test's own: evenkeel sees it,
-//! the kernel's scheduler does not.
+//! CPUs that go offline and come online in mid-run, in a sysfs file of the test's own: evenkeel sees the
+//! change, the kernel's scheduler does not.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -29,14 +29,14 @@ impl Online {
         online
     }
 
-    /// In one write of one length, so that nobody ever reads a part.
+    /// Writes the list in one piece of fixed length, so that a reader never sees a part of it.
     fn set(&self, cpus: &CpuSet) {
         let list = format!("{:<20}\n", cpus.to_string());
         self.file.write_all_at(list.as_bytes(), 0).unwrap();
     }
 
-    /// Lays it over the system's. To be called for a command of [`Host`], which has a mount name
-    /// space of its own.
+    /// Mounts the file over the system's for a command of [`Host`], which has a mount namespace of
+    /// its own.
     fn show_to(&self, command: &mut Command) {
         let ours = self.path.clone();
         let cover = move || {
@@ -52,7 +52,7 @@ impl Online {
     }
 }
 
-/// Waits until the only run has told this, later than at `after_ns`; when that was.
+/// Waits until the only run has reported `what` later than `after_ns`, and returns when it did.
 fn wait_told(host: &Host, what: &str, after_ns: u64) -> u64 {
     let mut told_ns = None;
     wait_for(what, || {
@@ -68,8 +68,8 @@ fn wait_told(host: &Host, what: &str, after_ns: u64) -> u64 {
 }
 
 #[test]
-fn gone_and_back() {
-    let test = "gone_and_back";
+fn a_cpu_that_goes_is_left_and_used_again_when_it_is_back() {
+    let test = "a_cpu_that_goes_is_left_and_used_again_when_it_is_back";
     let Some((x, y)) = two_cpus(test).filter(|_| needs_root(test)) else { return };
     let (one, both) = (just(x), [x, y].into_iter().collect::<CpuSet>());
     let (gone, back) = (
@@ -80,7 +80,8 @@ fn gone_and_back() {
         let host = Host::new();
         let online = Online::new(&host, &one);
         let json = host.path("json");
-        // Often enough for many moves, seldom enough that what was said can still be asked for.
+        // The interval is short enough for many moves, and long enough that what was reported is
+        // still kept.
         let flags =
             ["--policy", "paper", "--interval", "100ms", "--placement", placement, "--json"];
         let flags = [&flags[..], &[json.to_str().unwrap()]].concat();
@@ -90,7 +91,7 @@ fn gone_and_back() {
         host.wait_intervals(20);
         assert_eq!(host.pins(), [], "{placement}: moved, though there is one CPU only");
 
-        // Offline when evenkeel read the machine, and back again later.
+        // The CPU is offline when evenkeel reads the machine, and comes back later.
         let mut last_ns = 0;
         for _ in 0..2 {
             online.set(&both);
@@ -123,8 +124,8 @@ fn gone_and_back() {
 }
 
 #[test]
-fn killed_while_a_cpu_is_gone() {
-    let test = "killed_while_a_cpu_is_gone";
+fn a_run_killed_while_a_cpu_is_offline_is_undone() {
+    let test = "a_run_killed_while_a_cpu_is_offline_is_undone";
     let Some((x, y)) = two_cpus(test).filter(|_| needs_root(test)) else { return };
     for placement in ["hard", "soft"] {
         let host = Host::new();

@@ -1,4 +1,5 @@
-//! Journals that are damaged, of another boot, or cannot be written: said, and the program runs.
+//! Journals that are damaged, of another boot, or cannot be written: evenkeel says so, and the program
+//! runs.
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ fn left_behind(host: &Host) -> (Worker, PathBuf, String) {
     (worker, path, text)
 }
 
-/// A line with its sum made right again.
+/// A line with its checksum computed anew.
 fn summed(line: &str) -> String {
     let (body, _) = line.rsplit_once(",\"sum\":").unwrap();
     let crc = !body.bytes().fold(!0u32, |crc, byte| {
@@ -43,7 +44,7 @@ fn summed(line: &str) -> String {
 }
 
 #[test]
-fn nothing_of_it_can_be_read() {
+fn an_unreadable_journal_is_reported_and_the_program_runs() {
     let host = Host::new();
     for said_by_undo in [false, true] {
         let path = put(&host, "1-1.jsonl", "garbage\nmore garbage\n");
@@ -55,15 +56,17 @@ fn nothing_of_it_can_be_read() {
         let said = text(&run.stderr);
         assert_eq!(run.status.code(), Some(if said_by_undo { 1 } else { 4 }), "{said}");
         assert!(said.contains("/evenkeel/journal/1-1.") && said.contains("taskset"), "{said}");
-        // Said once.
+        // It is reported once.
         only_summary(&output(&mut host.run(&[], &["true"])));
         std::fs::remove_file(path.with_extension("damaged")).unwrap();
     }
 }
 
 #[test]
-fn a_line_of_it_is_damaged() {
-    let Some(_) = two_cpus("a_line_of_it_is_damaged") else { return };
+fn a_damaged_line_of_a_journal_is_left_out_and_the_rest_counts() {
+    let Some(_) = two_cpus("a_damaged_line_of_a_journal_is_left_out_and_the_rest_counts") else {
+        return;
+    };
     for said_by_undo in [false, true] {
         let host = Host::new();
         let (worker, path, journal) = left_behind(&host);
@@ -80,15 +83,15 @@ fn a_line_of_it_is_damaged() {
         let kept = path.with_extension("damaged");
         let name = kept.file_name().unwrap().to_str().unwrap();
         assert!(said.contains(&format!("/evenkeel/journal/{name}:3: ")), "{said}");
-        // The rest of it counted.
+        // The other lines were undone.
         assert!(worker.is_as(&all()));
         std::fs::remove_file(kept).unwrap();
     }
 }
 
 #[test]
-fn it_is_of_another_boot() {
-    let Some((x, _)) = two_cpus("it_is_of_another_boot") else { return };
+fn a_journal_of_another_boot_changes_nothing() {
+    let Some((x, _)) = two_cpus("a_journal_of_another_boot_changes_nothing") else { return };
     for said_by_undo in [false, true] {
         let host = Host::new();
         let (worker, path, journal) = left_behind(&host);
@@ -97,7 +100,7 @@ fn it_is_of_another_boot() {
         assert_ne!(journal, elsewhere);
         std::fs::remove_file(&path).unwrap();
         put(&host, "1-1.jsonl", &elsewhere.lines().map(summed).collect::<String>());
-        // The numbers in it mean somebody else.
+        // Its thread numbers may belong to other threads by now.
         let tid = worker.threads[0];
         affinity::set(tid, &just(x)).unwrap();
         let mut command = match said_by_undo {
@@ -113,10 +116,12 @@ fn it_is_of_another_boot() {
     }
 }
 
-/// As nobody, in a runtime directory that cannot be written.
+/// As the user `nobody`, in a runtime directory that cannot be written.
 #[test]
-fn it_cannot_be_written() {
-    if !needs_root("it_cannot_be_written") || two_cpus("it_cannot_be_written").is_none() {
+fn without_a_journal_no_task_is_moved() {
+    if !needs_root("without_a_journal_no_task_is_moved")
+        || two_cpus("without_a_journal_no_task_is_moved").is_none()
+    {
         return;
     }
     let host = Host::new();
@@ -128,7 +133,7 @@ fn it_cannot_be_written() {
     command.stderr(std::process::Stdio::piped());
     let mut worker = Worker::start_by(&mut command, 2);
     let mut stderr = worker.evenkeel.stderr.take().unwrap();
-    // Long enough that a thread would have been moved: its processor time tells.
+    // By their processor time, the threads ran for long enough to be moved.
     wait_for("some work", || ticks(worker.threads[0]) > 50 && ticks(worker.threads[1]) > 50);
     assert!(worker.is_as(&all()));
     assert_eq!(worker.ask("spawn nproc", "printed"), all().iter().count().to_string());

@@ -1,26 +1,26 @@
-//! The real `evenkeel` binary on the live host: what it promises to the programs that it runs, to
-//! their users and to the machine. Works as any user; what needs root, two CPUs or a tool that is
-//! not there says so when it is skipped. Nothing asserts on how long something takes.
+//! The real executables on the live host: what `evenkeel` promises to the programs that it runs, to
+//! their users and to the machine. The tests run as any user; one that needs root, two CPUs or a tool
+//! that is missing says so when it is skipped. No test asserts on how long something takes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod abort;
-#[path = "../common/balancer.rs"]
-mod balancer;
+mod compiled;
 mod cpuset;
 mod daemon;
-mod flags;
-mod fresh;
 mod hotplug;
-mod ias;
-mod job;
+mod invalid_options;
 mod journals;
+mod kill_points;
+mod mpi_job;
+mod papers_commands;
 mod privilege;
 mod programs;
+mod quotas;
 mod report;
 mod repro;
 mod roles;
+#[path = "../common/running_daemon.rs"]
+mod running_daemon;
 mod sais;
-mod share;
 mod signals;
 mod sim;
 mod streams;
@@ -28,7 +28,7 @@ mod streams;
 mod support;
 mod terminal;
 mod transparency;
-mod user;
+mod user_masks;
 #[path = "../common/worker.rs"]
 mod worker;
 mod working_set;

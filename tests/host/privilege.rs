@@ -1,4 +1,5 @@
-//! Without privilege, without BPF, and in name spaces of its own: evenkeel works, or says why not.
+//! Without privilege, without BPF, and in namespaces of its own, evenkeel works, or says why it
+//! does not.
 
 use std::process::Output;
 
@@ -23,13 +24,15 @@ fn as_nobody_it_falls_back_to_proc() {
     let said = said(&run, 3, "65534\n");
     only_summary(&run);
     assert!(said.contains("figures from /proc"), "{said}");
-    // What is missing, and not just that something is.
+    // The message names what is missing.
     assert!(said.contains("CAP_BPF") || said.contains("root"), "{said}");
 }
 
 #[test]
 fn as_nobody_tasks_are_moved_too() {
-    if !needs_root("as_nobody_tasks_are_moved_too") || two_cpus("as_nobody").is_none() {
+    if !needs_root("as_nobody_tasks_are_moved_too")
+        || two_cpus("as_nobody_tasks_are_moved_too").is_none()
+    {
         return;
     }
     for placement in ["hard", "soft"] {
@@ -47,8 +50,8 @@ fn as_nobody_tasks_are_moved_too() {
 }
 
 #[test]
-fn exact_accounting_that_is_demanded_and_not_to_be_had() {
-    if !needs_root("exact_accounting_that_is_demanded") {
+fn exact_accounting_that_cannot_be_had_is_refused() {
+    if !needs_root("exact_accounting_that_cannot_be_had_is_refused") {
         return;
     }
     let host = Host::new();
@@ -64,7 +67,8 @@ fn as_nobody_with_the_home_of_root() {
     if !needs_root("as_nobody_with_the_home_of_root") {
         return;
     }
-    // As `setpriv` and `su` without `-` leave it: a file that may not be looked for is not there.
+    // `setpriv`, and `su` without `-`, leave HOME as it was. A file in a directory that may not be
+    // searched counts as missing.
     let host = Host::new();
     let closed = host.path("closed");
     std::fs::create_dir(&closed).unwrap();
@@ -77,8 +81,8 @@ fn as_nobody_with_the_home_of_root() {
 }
 
 #[test]
-fn name_spaces_of_its_own() {
-    if !needs_root("name_spaces_of_its_own") {
+fn a_run_works_in_name_spaces_of_its_own() {
+    if !needs_root("a_run_works_in_name_spaces_of_its_own") {
         return;
     }
     for flags in [
@@ -114,7 +118,7 @@ fn tasks_in_a_pid_name_space_are_moved_or_it_is_said_why_not() {
     }
     let host = Host::new();
     let json = host.path("json");
-    // evenkeel is process 1 there, which the kernel treats differently.
+    // evenkeel is process 1 there, for which the kernel ignores signals without a handler.
     let flags = ["-p", "-f", "--mount-proc", EVENKEEL, "run", "--json", json.to_str().unwrap()];
     let mut command = host.command("unshare");
     command.args(flags).args(EAGER).arg("--").args(role("storm"));
@@ -128,8 +132,8 @@ fn tasks_in_a_pid_name_space_are_moved_or_it_is_said_why_not() {
 }
 
 #[test]
-fn without_proc() {
-    if !needs_root("without_proc") {
+fn a_run_without_proc_says_what_is_missing() {
+    if !needs_root("a_run_without_proc_says_what_is_missing") {
         return;
     }
     let host = Host::new();

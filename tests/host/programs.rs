@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::fresh::Fresh;
+use crate::compiled::Compiled;
 use crate::roles::role;
 use crate::support::*;
 use crate::worker::{Worker, lines_of};
@@ -22,7 +22,7 @@ fn until_all() -> String {
 }
 
 #[test]
-fn one_that_ends_at_once() {
+fn a_program_that_ends_at_once_ends_as_without_evenkeel() {
     let host = Host::new();
     for flags in [&[][..], &["--accounting", "procfs"], &["--placement", "hard"], &["--dry-run"]] {
         for _ in 0..5 {
@@ -36,13 +36,13 @@ fn one_that_ends_at_once() {
 }
 
 #[test]
-fn one_that_execs() {
-    let Some(_) = two_cpus("one_that_execs") else { return };
+fn a_task_that_execs_sees_all_cpus() {
+    let Some(_) = two_cpus("a_task_that_execs_sees_all_cpus") else { return };
     for placement in ["soft", "hard"] {
         let host = Host::new();
         let mut worker = Worker::start(&host, &eager(placement));
         worker.wait_moved(&host, 2);
-        // The moved thread becomes the new program, which keeps its process number.
+        // The moved thread executes the new program, which keeps the process number.
         worker.tell(&format!("exec {}; echo @became=$n,$$; read x; exit 6", until_all()));
         assert_eq!(worker.answer("became"), format!("{},{}", count(), worker.pid), "{placement}");
         wait_for("its own freedom", || mask(worker.pid) == all());
@@ -51,8 +51,8 @@ fn one_that_execs() {
 }
 
 #[test]
-fn one_that_execs_busily_is_moved_again() {
-    let Some(_) = two_cpus("one_that_execs_busily_is_moved_again") else { return };
+fn a_task_that_execs_is_moved_again() {
+    let Some(_) = two_cpus("a_task_that_execs_is_moved_again") else { return };
     let host = Host::new();
     let mut worker = Worker::start(&host, &eager("soft"));
     worker.wait_moved(&host, 1);
@@ -64,8 +64,8 @@ fn one_that_execs_busily_is_moved_again() {
 }
 
 #[test]
-fn children_of_a_moved_thread() {
-    let Some(_) = two_cpus("children_of_a_moved_thread") else { return };
+fn children_of_a_moved_thread_see_all_cpus() {
+    let Some(_) = two_cpus("children_of_a_moved_thread_see_all_cpus") else { return };
     for placement in ["soft", "hard"] {
         let host = Host::new();
         let mut worker = Worker::start(&host, &eager(placement));
@@ -82,8 +82,8 @@ fn children_of_a_moved_thread() {
 }
 
 #[test]
-fn a_storm_of_short_threads() {
-    let Some(_) = two_cpus("a_storm_of_short_threads") else { return };
+fn short_threads_by_the_thousand_see_all_cpus() {
+    let Some(_) = two_cpus("short_threads_by_the_thousand_see_all_cpus") else { return };
     for (placement, accounting) in [("soft", "auto"), ("hard", "auto"), ("hard", "procfs")] {
         let host = Host::new();
         let flags = [&["--placement", placement, "--accounting", accounting], &EAGER[..]].concat();
@@ -102,14 +102,14 @@ fn a_storm_of_short_threads() {
 /// Compiles the program that starts its pool late.
 fn late_pool(host: &Host) -> String {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/host/late_pool.c");
-    let program = Fresh::compile(host, source, "late_pool", &["-fopenmp"]);
+    let program = Compiled::compile(host, source, "late_pool", &["-fopenmp"]);
     program.path
 }
 
 #[test]
-fn an_openmp_pool_after_a_move() {
-    let Some(_) = two_cpus("an_openmp_pool_after_a_move") else { return };
-    // Hard placement, too: a lone compute thread is not pinned, just because of this.
+fn an_openmp_pool_that_starts_after_a_move_has_full_size() {
+    let Some(_) = two_cpus("an_openmp_pool_that_starts_after_a_move_has_full_size") else { return };
+    // Under hard placement, too: a lone compute thread is not pinned, for exactly this reason.
     for placement in ["soft", "hard"] {
         let host = Host::new();
         let program = late_pool(&host);
@@ -126,11 +126,11 @@ fn an_openmp_pool_after_a_move() {
 }
 
 #[test]
-fn openmp_pools_of_two_pinned_processes() {
-    let Some(_) = two_cpus("openmp_pools_of_two_pinned_processes") else { return };
-    // Both really are pinned when they start their pools. libgomp has counted the CPUs when it was
-    // loaded, so the pools are of full size, and their threads are freed. What hard placement
-    // cannot promise, and soft does: a runtime that is *loaded* only now counts one CPU.
+fn openmp_pools_of_two_pinned_processes_have_full_size() {
+    let Some(_) = two_cpus("openmp_pools_of_two_pinned_processes_have_full_size") else { return };
+    // Both processes are pinned when they start their pools. libgomp counted the CPUs when it was
+    // loaded, so the pools have full size, and their threads are given all CPUs. A runtime that is
+    // *loaded* only now would count one CPU under hard placement, and all under soft.
     let host = Host::new();
     let program = late_pool(&host);
     let script = format!("'{program}' <&3 & '{program}' <&3 & wait");
@@ -149,25 +149,30 @@ fn openmp_pools_of_two_pinned_processes() {
 }
 
 #[test]
-fn a_java_virtual_machine_after_a_move() {
-    let Some(_) = two_cpus("a_java_virtual_machine_after_a_move") else { return };
+fn a_java_virtual_machine_that_starts_after_a_move_sees_all_cpus() {
+    let Some(_) = two_cpus("a_java_virtual_machine_that_starts_after_a_move_sees_all_cpus") else {
+        return;
+    };
     if !Command::new("java").arg("-version").output().is_ok_and(|run| run.status.success()) {
-        println!("a_java_virtual_machine_after_a_move: skipped: there is no java");
+        println!(
+            "a_java_virtual_machine_that_starts_after_a_move_sees_all_cpus: skipped: there is no java"
+        );
         return;
     }
     for placement in ["soft", "hard"] {
         let host = Host::new();
         let mut worker = Worker::start(&host, &eager(placement));
         worker.wait_moved(&host, 2);
-        // As the machine counts them itself when it sizes its pools. It is a compute thread, too:
-        // placed while it counts, it sees one CPU. That is rare; to be born with a pin is not.
+        // The CPUs as the virtual machine counts them when it sizes its pools. Its thread is a compute
+        // thread, and sees one CPU if it is being placed at that moment. That is rare; to inherit a pin
+        // would not be.
         let java = "java -XX:+UseSerialGC -Xmx64m -XshowSettings:system -version";
         let count_of = "sed -n 's/.*Effective CPU Count: *//p'";
         let order = format!("spawn {java} 2>&1 | {count_of}");
         let tries = (1..=10).find(|_| worker.ask(&order, "printed") == count());
         println!("{placement}: all CPUs at try {tries:?}");
         assert!(tries.is_some(), "{placement}: it never sees all CPUs");
-        // The launcher itself, moved, becomes the virtual machine.
+        // The launcher is moved, and then executes the virtual machine.
         let again =
             format!("while n=$({java} 2>&1 | {count_of}); [ $n != {} ]; do :; done", count());
         worker.tell(&format!("exec {again}; echo @java=$n"));

@@ -1,5 +1,5 @@
-//! What evenkeel says of a run: the summary, as line and as JSON, while it runs and at its end; and
-//! two runs at once.
+//! What evenkeel reports of a run: the summary as a line and as JSON, the status while it runs, its
+//! decisions; and two runs at once.
 
 use evenkeel_bench::noise::{Noise, NoiseConfig, NoiseKind};
 use serde_json::Value;
@@ -13,7 +13,7 @@ fn json(path: &std::path::Path) -> Value {
 }
 
 #[test]
-fn the_summary_as_json() {
+fn the_summary_is_whole_as_json() {
     let host = Host::new();
     let path = host.path("summary.json");
     let flags = [&["-q", "--json", path.to_str().unwrap()], &EAGER[..]].concat();
@@ -39,7 +39,7 @@ fn the_summary_as_json() {
 }
 
 #[test]
-fn a_summary_that_cannot_be_written() {
+fn a_summary_that_cannot_be_written_is_an_error() {
     let host = Host::new();
     for path in ["/no/such/directory/file", "/"] {
         let run = output(&mut host.run(&["-q", "--json", path], &["sh", "-c", "echo ran; exit 8"]));
@@ -47,7 +47,7 @@ fn a_summary_that_cannot_be_written() {
         assert_eq!(text(&run.stdout), "ran\n");
         assert!(text(&run.stderr).starts_with(&format!("evenkeel: {path}: ")), "{run:?}");
     }
-    // As JSON there is one even if nothing was balanced, because the command could not be started.
+    // The JSON file is written even if the command could not be started and nothing was balanced.
     let path = host.path("none.json");
     let flags = ["--json", path.to_str().unwrap()];
     assert_eq!(output(&mut host.run(&flags, &["/no/such"])).status.code(), Some(127));
@@ -66,7 +66,7 @@ fn a_dry_run_moves_nothing() {
         command.stderr(std::process::Stdio::piped());
         let mut worker = Worker::start_by(&mut command, 2);
         let mut stderr = worker.evenkeel.stderr.take().unwrap();
-        // Beside other load two CPUs can be equal for a while.
+        // Beside other load two CPUs can be equally fast for a while.
         wait_for("a proposal", || {
             host.wait_intervals(10);
             let run = &host.status()[0];
@@ -125,7 +125,7 @@ fn a_disturbed_cpu_makes_the_default_policy_move() {
     let mut worker = Worker::start_by(&mut command, 2);
     let mut stderr = worker.evenkeel.stderr.take().unwrap();
     worker.wait_moved(&host, 3);
-    // Softly: every thread has all CPUs again.
+    // Placement is soft: every thread has all CPUs again.
     worker.let_end();
     let mut said = String::new();
     std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
@@ -139,8 +139,8 @@ fn a_disturbed_cpu_makes_the_default_policy_move() {
 }
 
 #[test]
-fn two_runs_at_once() {
-    let Some(_) = two_cpus("two_runs_at_once") else { return };
+fn two_runs_do_not_disturb_each_other() {
+    let Some(_) = two_cpus("two_runs_do_not_disturb_each_other") else { return };
     let host = Host::new();
     let hard = [&["-q", "--placement", "hard"], &EAGER[..]].concat();
     let soft = [&["-q"], &EAGER[..]].concat();
@@ -164,18 +164,18 @@ fn two_runs_at_once() {
             assert!(text(&run.stdout).contains(&pid), "{command}: {}", text(&run.stdout));
         }
     }
-    // One of them, by its program or by its balancer.
+    // One of the runs, named by its program or by its balancer.
     for pid in [second.pid, second.pid_of_evenkeel()] {
         let run = output(&mut host.evenkeel(["explain", "--last", "3", &pid.to_string()]));
         let said = text(&run.stdout);
         assert!(said.contains(&format!("(pid {},", second.pid)), "{said}");
         assert!(!said.contains(&format!("(pid {},", first.pid)), "{said}");
     }
-    // An undo leaves living ones alone.
+    // `undo` does not touch runs that are alive.
     let report = host.undo();
     assert_eq!(report["live"].as_array().unwrap().len(), 2, "{report}");
     assert_eq!(report["restored"].as_array().unwrap().len(), 0, "{report}");
-    // The end of one, even a hard one, is nothing to the other.
+    // When one run ends, even by SIGKILL, the other is not disturbed.
     first.kill_evenkeel();
     wait_for("the first journal's end", || host.journals().len() == 1);
     assert!(first.is_as(&all()));

@@ -65,7 +65,7 @@ fn packets_are_measured_and_written() {
     }
 }
 
-/// What the cells of paper 002 are called in a row, for whoever reads these files.
+/// The names of the cells of paper 002, in order; readers of these files rely on them.
 const CELL_FIELDS: [&str; 10] = [
     "ci95",
     "gain_algorithm1_pct",
@@ -78,7 +78,7 @@ const CELL_FIELDS: [&str; 10] = [
     "tat_unaware_ms",
     "workload",
 ];
-/// Those of them that were simulated many times.
+/// The cells that are simulated many times.
 const JUDGED: [&str; 3] = ["gain_algorithm1_pct", "gain_ours_pct", "tat_unaware_ms"];
 
 #[test]

@@ -1,5 +1,5 @@
-//! Processes that tests start: this program again, with one of these "tests" chosen by name. Run
-//! without their variable (`cargo test -- --ignored`) they do nothing.
+//! Processes that tests start: this program again, with one of these "tests" chosen by name. Without
+//! the variable EVENKEEL_TEST_ROLE (`cargo test -- --ignored`) they do nothing.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -46,7 +46,7 @@ fn worker() {
 #[ignore = "a role"]
 fn caller() {
     if is_meant("caller") {
-        crate::share::caller();
+        crate::quotas::caller();
     }
 }
 
@@ -86,7 +86,7 @@ fn counter() {
         }
     }
     static LOG: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(1);
-    // With a terminal on standard output, a file takes the words.
+    // Where standard output is a terminal, the words go to a file.
     if let Some(path) = std::env::var_os("LOG") {
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
         LOG.store(file.as_raw_fd(), std::sync::atomic::Ordering::Relaxed);
@@ -113,7 +113,7 @@ fn counter() {
     // SAFETY: the buffer lives across the call.
     unsafe { libc::write(log, ready.as_ptr().cast(), ready.len()) };
     let mut line = String::new();
-    // A background process of a terminal gets an error and no end.
+    // For a background process, reading from the terminal fails; that is not the end of the input.
     while std::io::stdin().read_line(&mut line).is_ok_and(|length| length > 0) {
         line.clear();
     }

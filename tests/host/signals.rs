@@ -1,4 +1,4 @@
-//! Signals that are sent to evenkeel by number, stopping it and its program, and killing it.
+//! Signals that are sent to evenkeel, stops of evenkeel and of its program, and SIGKILL.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
@@ -26,7 +26,7 @@ impl Counter {
         counter
     }
 
-    /// The next number that it says under this name.
+    /// The next number that the program prints under this name.
     fn next(&self, name: &str) -> i32 {
         loop {
             let line = self.lines.recv_timeout(Duration::from_secs(90)).unwrap();
@@ -44,7 +44,7 @@ impl Counter {
 #[test]
 fn each_signal_reaches_the_program_once() {
     let host = Host::new();
-    // By somebody in the same process group, as a shell script is, and by somebody outside.
+    // Sent from the same process group, as by a shell script, and from outside.
     for group in [None, Some(0)] {
         let mut command = host.run(&["-q"], &role("counter"));
         if let Some(group) = group {
@@ -56,7 +56,7 @@ fn each_signal_reaches_the_program_once() {
             counter.send(signal);
             assert_eq!(counter.next("got"), signal, "group {group:?}");
         }
-        // Had one of them come twice, it would be the next.
+        // A signal that came twice would be the next one.
         counter.send(libc::SIGTERM);
         assert_eq!(counter.next("got"), libc::SIGTERM);
         assert_eq!(ended(&mut counter.evenkeel).code(), Some(7));
@@ -64,19 +64,19 @@ fn each_signal_reaches_the_program_once() {
 }
 
 #[test]
-fn a_script_can_end_it() {
+fn a_script_can_end_a_run() {
     let host = Host::new();
     let script = format!("'{EVENKEEL}' run -q -- sleep 600 & kill -TERM $!; wait $!; echo $?");
     let output = output(host.command("sh").args(["-c", &script]));
     assert_eq!(text(&output.stdout), "143\n");
-    // `timeout --foreground` signals its child and nobody else.
+    // `timeout --foreground` signals its child only.
     let mut command = host.command("timeout");
     command.args(["--foreground", "0.2", EVENKEEL, "run", "-q", "--", "sleep", "600"]);
     assert_eq!(ended(&mut command.spawn().unwrap()).code(), Some(124));
 }
 
 #[test]
-fn what_the_program_sends_to_its_group_it_gets_once() {
+fn a_signal_of_the_program_to_its_group_arrives_once() {
     let host = Host::new();
     let script = "n=0; trap 'n=$((n+1))' USR1; kill -USR1 0; sleep 0.2; kill -USR1 0; \
                   sleep 0.2; echo $n";
@@ -86,7 +86,7 @@ fn what_the_program_sends_to_its_group_it_gets_once() {
 }
 
 #[test]
-fn the_program_dies_of_it_and_so_do_we() {
+fn evenkeel_dies_of_the_signal_that_killed_the_program() {
     let host = Host::new();
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1] {
         let mut child = host.run(&["-q"], &["sh", "-c", "echo; exec sleep 600"]);
@@ -99,23 +99,23 @@ fn the_program_dies_of_it_and_so_do_we() {
 }
 
 #[test]
-fn ended_by_a_signal_while_tasks_are_pinned() {
-    let Some(_) = two_cpus("ended_by_a_signal_while_tasks_are_pinned") else { return };
+fn a_run_ended_by_a_signal_leaves_no_task_pinned() {
+    let Some(_) = two_cpus("a_run_ended_by_a_signal_leaves_no_task_pinned") else { return };
     let host = Host::new();
     let mut worker = Worker::start(&host, &[&["-q", "--placement", "hard"], &EAGER[..]].concat());
     let orphan: i32 = worker.ask("orphan", "orphan").parse().unwrap();
     worker.wait_moved(&host, 2);
     kill(worker.pid_of_evenkeel(), libc::SIGTERM);
     assert_eq!(ended(&mut worker.evenkeel).signal(), Some(libc::SIGTERM));
-    // The program has ended, what it left behind is free.
+    // The program has ended, and the process that it left behind has all CPUs.
     assert_eq!(mask(orphan), all());
     assert!(host.journals().is_empty());
     kill(orphan, libc::SIGKILL);
 }
 
 #[test]
-fn evenkeel_alone_is_stopped_for_a_while() {
-    let Some(_) = two_cpus("evenkeel_alone_is_stopped_for_a_while") else { return };
+fn a_stopped_evenkeel_does_not_stop_the_program() {
+    let Some(_) = two_cpus("a_stopped_evenkeel_does_not_stop_the_program") else { return };
     let host = Host::new();
     let mut worker = Worker::start(&host, &[&["-q", "--placement", "hard"], &EAGER[..]].concat());
     worker.wait_moved(&host, 2);
@@ -123,7 +123,7 @@ fn evenkeel_alone_is_stopped_for_a_while() {
         kill(worker.pid_of_evenkeel(), libc::SIGSTOP);
         wait_for("its stop", || state(worker.pid_of_evenkeel()) == 'T');
         let before = host.pins().len();
-        // The program goes on: it answers (and this takes many intervals).
+        // The program goes on: it answers. (This takes many intervals.)
         assert_eq!(worker.ask("spawn sleep 0.3; echo here", "printed"), "here");
         assert_eq!(host.pins().len(), before);
         kill(worker.pid_of_evenkeel(), libc::SIGCONT);
@@ -133,13 +133,13 @@ fn evenkeel_alone_is_stopped_for_a_while() {
 }
 
 #[test]
-fn the_program_alone_is_stopped_for_a_while() {
+fn a_stopped_program_goes_on_when_it_is_continued() {
     let host = Host::new();
     let mut counter = Counter::start(&mut host.run(&["-q"], &role("counter")));
     for _ in 0..3 {
         kill(counter.pid, libc::SIGSTOP);
         wait_for("its stop", || state(counter.pid) == 'T');
-        // Without a terminal nobody waits for us to stop, and nobody would continue us.
+        // Without a terminal no shell waits for evenkeel to stop, and none would continue it.
         kill(counter.pid, libc::SIGCONT);
         assert_eq!(counter.next("got"), libc::SIGCONT);
         counter.send(libc::SIGUSR1);
@@ -150,8 +150,8 @@ fn the_program_alone_is_stopped_for_a_while() {
 }
 
 #[test]
-fn evenkeel_is_killed() {
-    let Some(_) = two_cpus("evenkeel_is_killed") else { return };
+fn a_killed_evenkeel_is_undone_by_its_supervisor() {
+    let Some(_) = two_cpus("a_killed_evenkeel_is_undone_by_its_supervisor") else { return };
     for placement in ["hard", "soft"] {
         let host = Host::new();
         let flags = [&["-q", "--placement", placement], &EAGER[..]].concat();
@@ -159,14 +159,14 @@ fn evenkeel_is_killed() {
         worker.wait_moved(&host, 3);
         wait_for("a record", || !host.records().is_empty());
         worker.kill_evenkeel();
-        // By the supervisor: masks, and the journal.
+        // The supervisor restores the masks and removes the journal.
         wait_for("the masks", || worker.is_as(&all()));
         wait_for("the journal's end", || host.journals().is_empty());
         let report = host.undo();
         assert_eq!(report["restored"].as_array().unwrap().len(), 0, "{report}");
         assert!(host.status().is_empty());
         assert!(host.records().is_empty());
-        // The program runs on, and the next run finds nothing to mind.
+        // The program runs on, and the next run finds nothing to undo.
         assert_eq!(worker.ask("spawn nproc", "printed"), all().iter().count().to_string());
         only_summary(&output(&mut host.run(&[], &["true"])));
         assert!(worker.is_as(&all()));
@@ -174,8 +174,11 @@ fn evenkeel_is_killed() {
 }
 
 #[test]
-fn evenkeel_and_its_supervisor_are_killed() {
-    let Some(_) = two_cpus("evenkeel_and_its_supervisor_are_killed") else { return };
+fn a_killed_evenkeel_and_supervisor_are_undone_by_the_next_command() {
+    let Some(_) = two_cpus("a_killed_evenkeel_and_supervisor_are_undone_by_the_next_command")
+    else {
+        return;
+    };
     for next_run in [false, true] {
         let host = Host::new();
         let flags = [&["-q", "--no-supervisor", "--placement", "hard"], &EAGER[..]].concat();
@@ -191,7 +194,7 @@ fn evenkeel_and_its_supervisor_are_killed() {
             let output = output(&mut host.run(&[], &["true"]));
             assert!(output.status.success());
         } else {
-            // Other threads than the busy ones may be pinned, too.
+            // Threads besides the busy ones may be pinned, too.
             assert!(host.undo()["restored"].as_array().unwrap().len() >= pinned);
         }
         assert!(worker.is_as(&all()));

@@ -10,7 +10,7 @@ fn sim(host: &Host, words: &[&str]) -> Command {
 }
 
 #[test]
-fn a_simulation_is_told_in_figures_traces_and_pictures() {
+fn a_simulation_is_reported_in_figures_traces_and_pictures() {
     let host = Host::new();
     let (json, trace, svg) = (host.path("json"), host.path("trace"), host.path("svg"));
     let files = [&json, &trace, &svg].map(|path| path.to_str().unwrap());
@@ -26,20 +26,20 @@ fn a_simulation_is_told_in_figures_traces_and_pictures() {
     assert!(said.contains(report["hash"].as_str().unwrap()), "{said}");
     assert!(std::fs::read_to_string(&svg).unwrap().contains("thread0"));
     assert!(!std::fs::read(&trace).unwrap().is_empty());
-    // The same again, by any other process.
+    // Another process computes the same.
     let again = output(&mut sim(&host, &words));
     assert_eq!(text(&again.stdout), said);
 }
 
 #[test]
-fn nonsense_is_refused_by_name() {
+fn invalid_arguments_of_sim_are_refused_by_name() {
     let host = Host::new();
     for (words, expected) in [
         (&["run", "hogs", "--machine", "amc9"][..], "evenkeel-lab: no machine preset \"amc9\""),
         (&["run", "hogs", "--machine", "amc9"], "and there is no file of that name\n"),
         (&["run", "hogs:tasks=0"], "tasks=0: expected 1 to 100000"),
         (&["run", "/nonexistent.json"], "cannot read workload /nonexistent.json"),
-        // The cause, and just once.
+        // The error names the cause once.
         (
             &["run", "hgos"],
             "hgos: No such file or directory (os error 2); shapes are hogs, barrier",
@@ -88,15 +88,15 @@ fn sweeps_are_compared() {
     assert!(text(&done.stdout).contains("better"), "{}", text(&done.stdout));
 }
 
-/// Simulations of a sweep are made by processes of their own: what a keel that crashes takes with it is one
-/// run, which is named, and tried again by the next sweep.
+/// Each simulation of a sweep runs in a process of its own: a keel that crashes loses one run, which is
+/// named, and which the next sweep tries again.
 #[test]
 fn a_keel_that_crashes_loses_one_run_of_a_sweep() {
     let host = Host::new();
     let [source, keel, marker, out] =
         ["keel.c", "keel.so", "marker", "rows"].map(|name| host.path(name));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    // The first one that is loaded while the marker is there crashes, and takes the marker with it.
+    // The first keel that is loaded while the marker exists removes the marker and crashes.
     let program = format!(
         "#include \"{}\"\n\
          int unlink(const char *);\n\
@@ -139,7 +139,7 @@ fn a_keel_that_crashes_loses_one_run_of_a_sweep() {
 }
 
 #[test]
-fn a_tape_is_told_again() {
+fn a_tape_is_replayed() {
     let host = Host::new();
     let tape = host.path("tape");
     let path = tape.to_str().unwrap();
@@ -152,7 +152,7 @@ fn a_tape_is_told_again() {
         said.contains("under ias/always/count: ") && said.contains("results the same"),
         "{said}"
     );
-    // Cut in the middle of a callback, it is told up to there; damaged, it is refused.
+    // A tape that ends in the middle of a callback is replayed up to there; a damaged one is refused.
     let bytes = std::fs::read(&tape).unwrap();
     std::fs::write(&tape, &bytes[..bytes.len() - 5]).unwrap();
     let done = output(&mut host.evenkeel_lab(["replay", path]));

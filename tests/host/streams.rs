@@ -10,7 +10,7 @@ use evenkeel_bench::programs::{Installed, Program, field};
 use crate::support::*;
 use crate::transparency::{assert_same, both};
 
-/// Bytes of every value, in no order.
+/// Bytes of every value, in pseudo-random order.
 fn noise(length: usize) -> Vec<u8> {
     let mut value = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = || {
@@ -38,13 +38,13 @@ fn binary_data_passes_through() {
 }
 
 #[test]
-fn a_shell_pipeline() {
+fn a_shell_pipeline_works_in_each_part() {
     let host = Host::new();
     let script = "seq 1 100000 | sort -rn | head -3";
     let (plain, ours) = both(&host, &["sh", "-c", script], |_| {});
     assert_same(script, &plain, &ours);
     assert_eq!(text(&ours.stdout), "100000\n99999\n99998\n");
-    // Each part under evenkeel.
+    // Each part of the pipeline runs under evenkeel.
     let run = format!("'{EVENKEEL}' run -q --");
     let script = format!("{run} seq 1 100000 | {run} sort -rn | {run} head -3");
     let output = output(host.command("sh").args(["-c", &script]));
@@ -53,7 +53,7 @@ fn a_shell_pipeline() {
 }
 
 #[test]
-fn an_openmp_program() {
+fn an_openmp_program_prints_the_same() {
     let host = Host::new();
     let programs = Installed::new().unwrap();
     let path = programs.path(Program::StaticLoop);
@@ -63,7 +63,7 @@ fn an_openmp_program() {
     });
     assert_eq!(wait_status(plain.status), wait_status(ours.status));
     assert!(ours.stderr.is_empty(), "{}", text(&ours.stderr));
-    // But for the times that it measures itself.
+    // The same but for the times that the program measures.
     let without_times = |bytes: &[u8]| {
         ["seconds", "computed"].iter().fold(text(bytes), |line, name| {
             let value = field(&line, name).unwrap().to_owned();
@@ -105,7 +105,7 @@ fn closed_streams_stay_closed() {
         }
         assert_eq!(seen[0], seen[1], "closed: {closed:?}");
     }
-    // A program that minds.
+    // A program that fails when a stream is closed.
     let (plain, ours) = both(&host, &["cat"], |command| close(command, 0));
     assert_same("cat <&-", &plain, &ours);
     assert_eq!(ours.status.code(), Some(1));
@@ -114,7 +114,7 @@ fn closed_streams_stay_closed() {
     assert_eq!(ours.status.code(), Some(1));
 }
 
-/// A pipe that nobody reads.
+/// The writing end of a pipe that has no reader.
 fn broken_pipe() -> OwnedFd {
     let (read, write) = std::io::pipe().unwrap();
     drop(read);
@@ -122,7 +122,7 @@ fn broken_pipe() -> OwnedFd {
 }
 
 #[test]
-fn a_broken_pipe_kills_as_without_us() {
+fn a_broken_pipe_kills_as_without_evenkeel() {
     let host = Host::new();
     for ignored in [false, true] {
         let run = |command: &mut Command| {
@@ -148,9 +148,9 @@ fn a_broken_pipe_kills_as_without_us() {
 }
 
 #[test]
-fn nobody_reads_our_own_words() {
+fn messages_that_are_not_read_do_not_change_the_end() {
     let host = Host::new();
-    // A summary, decisions and a warning that nobody reads are no reason to end otherwise.
+    // A summary, decisions and a warning that cannot be written do not change the exit code.
     let damaged = host.runtime().join("journal");
     for flags in [&[][..], &["--explain", "-vv", "--interval", "20ms"]] {
         let mut command = host.run(flags, &["sh", "-c", "sleep 0.3; exit 9"]);
@@ -160,7 +160,7 @@ fn nobody_reads_our_own_words() {
     assert!(damaged.exists());
     let mut command = host.run(&[], &["/no/such/command"]);
     assert_eq!(ended(&mut command.stderr(broken_pipe()).spawn().unwrap()).code(), Some(127));
-    // What is meant for a pipe ends as any other tool does.
+    // A command whose output is meant for a pipe ends as other tools do.
     for command in ["status", "explain", "undo"] {
         let mut command = host.evenkeel([command]);
         let status =
@@ -170,9 +170,9 @@ fn nobody_reads_our_own_words() {
 }
 
 #[test]
-fn the_program_gives_up_its_output_early() {
+fn an_output_that_the_program_closes_early_is_closed() {
     let host = Host::new();
-    // Whoever reads gets to the end then, and not when the program ends.
+    // The reader sees the end of the stream then, and not when the program ends.
     let mut command = host.run(&["-q"], &["sh", "-c", "echo word; exec >&-; read line"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
@@ -184,9 +184,9 @@ fn the_program_gives_up_its_output_early() {
 }
 
 #[test]
-fn the_program_gives_up_its_input_early() {
+fn an_input_that_the_program_closes_early_is_closed() {
     let host = Host::new();
-    // Whoever writes gets the signal then.
+    // The writer gets SIGPIPE then.
     let script = format!("yes | '{EVENKEEL}' run -q -- sh -c 'exec <&-; exec sleep 600'");
     let mut writer = host.command("sh");
     let mut shell = writer.args(["-c", &script]).process_group(0).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! Ctrl-C and Ctrl-Z in a real terminal, under something that does with jobs what a shell does.
+//! Ctrl-C and Ctrl-Z in a real terminal, under a process that handles jobs as a shell does.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -100,7 +100,7 @@ fn ctrl_c_comes_once() {
         for times in 1..=3 {
             terminal.press(CTRL_C);
             wait_for("the signal", || terminal.got(libc::SIGINT) == times);
-            // What evenkeel passed on before this would have arrived before this.
+            // A signal that evenkeel had passed on would have arrived before this one.
             kill(terminal.job(), libc::SIGUSR1);
             wait_for("the mark", || terminal.got(libc::SIGUSR1) == times);
             assert_eq!(terminal.got(libc::SIGINT), times);
@@ -117,7 +117,7 @@ fn ctrl_z_stops_both_and_fg_continues_both() {
         let terminal = Terminal::new(with_evenkeel);
         for times in 1..=3 {
             terminal.press(CTRL_Z);
-            // The shell sees its child stopped; so is the program.
+            // The shell sees its child stopped, and the program is stopped, too.
             wait_for("the shell's view", || terminal.said("stopped") == times);
             assert_eq!(state(terminal.job()), 'T');
             assert_eq!(state(terminal.program()), 'T');

@@ -1,5 +1,5 @@
-//! A program under evenkeel starts as without it, in every respect that it can ask for, and its
-//! end is told as without it.
+//! A program under evenkeel starts as without it, in every respect that it can query, and its end is
+//! reported as without it.
 
 use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
@@ -38,7 +38,7 @@ fn same(host: &Host, program: &[&str], prepare: impl Fn(&mut Command)) -> String
 }
 
 #[test]
-fn exit_codes() {
+fn exit_codes_are_passed_on() {
     let host = Host::new();
     for code in 0..=255 {
         let script = format!("exit {code}");
@@ -51,7 +51,7 @@ fn exit_codes() {
 }
 
 #[test]
-fn a_command_that_is_not_there() {
+fn a_missing_command_ends_with_127() {
     let host = Host::new();
     for name in ["evenkeel-no-such-command", "./no/such/command", ""] {
         let output = output(&mut host.run(&[], &[name]));
@@ -63,8 +63,8 @@ fn a_command_that_is_not_there() {
 }
 
 #[test]
-fn a_directory_of_path_that_may_not_be_searched() {
-    if !needs_root("a_directory_of_path_that_may_not_be_searched") {
+fn a_directory_of_path_that_may_not_be_searched_is_skipped() {
+    if !needs_root("a_directory_of_path_that_may_not_be_searched_is_skipped") {
         return;
     }
     let host = Host::new();
@@ -79,7 +79,7 @@ fn a_directory_of_path_that_may_not_be_searched() {
 }
 
 #[test]
-fn a_command_that_cannot_be_executed() {
+fn a_command_that_cannot_be_executed_ends_with_126() {
     let host = Host::new();
     let plain = host.path("plain");
     std::fs::write(&plain, "#!/bin/sh\nexit 0\n").unwrap();
@@ -113,9 +113,9 @@ fn a_script_without_an_interpreter_line_runs() {
 }
 
 #[test]
-fn killed_by_each_signal() {
+fn a_program_killed_by_a_signal_is_reported_so() {
     let host = Host::new();
-    // All that end a process by default, real-time ones included.
+    // All signals that end a process by default, real-time signals included.
     let fatal = (1..=31).filter(|signal| !(17..=23).contains(signal) && *signal != 28);
     for signal in fatal.chain([34, 40, 64]) {
         let script = format!("kill -{signal} $$; sleep 600");
@@ -124,14 +124,14 @@ fn killed_by_each_signal() {
         assert_eq!(ours.status.signal(), Some(signal), "{ours:?}");
         assert!(ours.stderr.is_empty(), "{ours:?}");
     }
-    // What a shell makes of it.
+    // The exit code that a shell reports.
     let script = format!("'{EVENKEEL}' run -q -- sh -c 'kill -TERM $$'; echo $?");
     let output = output(host.command("sh").args(["-c", &script]));
     assert_eq!(text(&output.stdout), "143\n");
 }
 
 #[test]
-fn environment_and_directory() {
+fn environment_and_directory_stay() {
     let host = Host::new();
     let odd = OsStr::from_bytes(b"\xff\xfe = \n");
     let printed = same(&host, &["env", "-0"], |command| {
@@ -146,7 +146,7 @@ fn environment_and_directory() {
 }
 
 #[test]
-fn arguments() {
+fn arguments_are_passed_on_unchanged() {
     let host = Host::new();
     let words: [&OsStr; 9] = [
         OsStr::new(""),
@@ -171,7 +171,7 @@ fn arguments() {
         assert_same("arguments", &plain, &ours);
         assert_eq!(plain.stdout.iter().filter(|byte| **byte == 0).count(), words.len());
     }
-    // By the paper's name, flags of ours come first, too.
+    // Under the paper's name `chcb`, our flags come first, too.
     let name = host.path("chcb");
     std::os::unix::fs::symlink(EVENKEEL, &name).unwrap();
     let output = output(host.command(&name).args(["-q", "echo", "-n", "-v"]));
@@ -179,11 +179,11 @@ fn arguments() {
 }
 
 #[test]
-fn limits_umask_and_priority() {
+fn limits_umask_and_priority_stay() {
     let host = Host::new();
     let script = "umask; ulimit -a; nice; cat /proc/self/oom_score_adj /proc/self/cgroup; \
-                  cut -d' ' -f5,6,7,8 /proc/self/stat; grep -v -e ^Pid: -e ^Tgid: -e ^NSpid: -e ^NStgid -e ^FDSize \
-                  -e ^PPid -e ^Vm -e ^Rss -e ^voluntary -e ^nonvol -e ^SigQ -e ^Hugetlb \
+                  cut -d' ' -f5,6,7,8 /proc/self/stat; \
+                  grep -v -e ^Pid: -e ^Tgid: -e ^NSpid: -e ^NStgid -e ^FDSize -e ^PPid -e ^Vm -e ^Rss -e ^voluntary -e ^nonvol -e ^SigQ -e ^Hugetlb \
                   -e ^Ngid -e ^TracerPid -e ^Name /proc/self/status; readlink /proc/self/ns/[!m]*";
     same(&host, &["bash", "-c", script], |command| {
         let set = || {
@@ -234,13 +234,13 @@ fn prepare(command: &mut Command, signals: Signals<'_>) {
 }
 
 #[test]
-fn signal_dispositions_and_mask() {
+fn signal_dispositions_and_mask_stay() {
     let host = Host::new();
     let mut seen = Vec::new();
     for signals in [
         Signals::default(),
         Signals { ignored: &[libc::SIGPIPE], ..Default::default() },
-        // nohup; a parent that does not want to hear of its children; what a shell does for `&`.
+        // As nohup does; as a parent that ignores SIGCHLD; as a shell does for `&`.
         Signals { ignored: &[libc::SIGHUP], ..Default::default() },
         Signals { ignored: &[libc::SIGCHLD], ..Default::default() },
         Signals { ignored: &[libc::SIGINT, libc::SIGQUIT], ..Default::default() },
@@ -258,7 +258,7 @@ fn signal_dispositions_and_mask() {
 }
 
 #[test]
-fn inherited_descriptors() {
+fn inherited_descriptors_stay_open() {
     let host = Host::new();
     let file = std::fs::File::create(host.path("extra")).unwrap();
     let fd = file.as_raw_fd();
@@ -270,7 +270,7 @@ fn inherited_descriptors() {
             unsafe {
                 for to in [7, 63] {
                     libc::dup2(fd, to);
-                    // It is one of them already: then it still would be closed.
+                    // Where the descriptor has that number already, its close-on-exec flag would stay.
                     libc::fcntl(to, libc::F_SETFD, 0);
                 }
             }

@@ -1,5 +1,5 @@
-//! The paper's `cache` selection on the live host: the working sets of a program's processes are
-//! read, and the explanation of each move names them.
+//! The paper's `cache` selection on the live host: evenkeel reads the working sets of a program's
+//! processes, and the explanation of each move names them.
 
 use std::io::Read;
 use std::process::Stdio;

@@ -1,5 +1,5 @@
-//! Which tests run on which kernel and machine; boots these, and maps what the guests say to named
-//! results.
+//! Lists which tests run on which kernel and machine, boots these, and maps what the guests report to
+//! named results.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,8 +19,8 @@ pub const TEST: &str = "test";
 
 /// No test takes longer than this and its duration in a guest that works, however slow it is.
 const LIMIT_S: u64 = 360;
-/// What lasts as long as one likes lasts this long, unless $EVENKEEL_SOAK_S gives seconds for all tests of a
-/// boot together.
+/// A load without an end of its own lasts this long, unless $EVENKEEL_SOAK_S gives seconds for all
+/// tests of a boot together.
 const DURATION_S: u64 = 6;
 const SOAK: &str = "EVENKEEL_SOAK_S";
 
@@ -38,14 +38,14 @@ struct Boot {
 /// How a guest's CPUs are executed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Execution {
-    /// As fast as it goes here.
+    /// As fast as the emulator can.
     Fastest,
     /// Instructions are counted: the clock of a guest with one CPU is exact, and slow.
     Counted,
 }
 
 static BOOTS: &[Boot] = &[
-    // Debian 12's own kernel, for what needs no sched_ext.
+    // Debian 12's own kernel, for tests that need no sched_ext.
     Boot {
         name: "6.1",
         kernel: "6.1",
@@ -89,8 +89,9 @@ static BOOTS: &[Boot] = &[
     Boot {
         name: "6.18-counted",
         kernel: "6.18",
-        // More would take turns, which QEMU before 8.1 ends when the host does something, and a CPU
-        // that idles hears nothing before: neither ticks nor kicks would come in time.
+        // Several CPUs would take turns. QEMU before 8.1 ends a turn only when the host does
+        // something, and an idle CPU gets no interrupt before: neither ticks nor kicks would come
+        // in time.
         topology: || Topology::flat(1),
         execution: Execution::Counted,
         tests: &[
@@ -151,8 +152,8 @@ static ON_DEMAND: &[Boot] = &[
 ];
 
 /// What `make vm-soak` runs: all storms under all combinations of policies, and before them under the
-/// kernel's own scheduler: where that breaks a rule, the host starves the guest, and nothing is said about
-/// ours.
+/// kernel's own scheduler. Where that one breaks a rule, the host starves the guest, and the keel is not
+/// judged.
 const SOAKED: &[&[Test]] = &[
     invariants::KERNEL,
     invariants::KEEL,
@@ -172,6 +173,7 @@ impl Boot {
     }
 
     fn machine(&self) -> Result<Machine, evenkeel_vm::Error> {
+        support::check_executables();
         let own = std::env::current_exe().unwrap();
         let kernel = Kernel::find(self.kernel)?;
         let mut initramfs = Initramfs::new(&own)?;
@@ -185,7 +187,7 @@ impl Boot {
     }
 }
 
-/// Runs one test; called in the guest. `duration_s`: of what lasts as long as one likes.
+/// Runs one test; called in the guest. `duration_s` is for loads without an end of their own.
 pub fn run_in_guest(name: &str, duration_s: Option<&str>) {
     DURATION.set(duration_s.unwrap().parse().unwrap()).unwrap();
     let test = BOOTS.iter().chain(ON_DEMAND).flat_map(Boot::tests).find(|test| test.name == name);
@@ -194,7 +196,7 @@ pub fn run_in_guest(name: &str, duration_s: Option<&str>) {
 
 static DURATION: OnceLock<u64> = OnceLock::new();
 
-/// How long what lasts as long as one likes is to last; for tests in the guest.
+/// How long a load without an end of its own lasts; for tests in the guest.
 pub fn duration() -> Duration {
     Duration::from_secs(*DURATION.get().unwrap())
 }
@@ -204,8 +206,8 @@ pub fn soaks() -> bool {
     duration().as_secs() > DURATION_S
 }
 
-/// The guest that is running, and the name of its boot. One at a time in this process; `make vm-test` runs
-/// two of these, because the CPUs of a guest wait for each other much of the time.
+/// The guest that is running, and the name of its boot. One at a time in this process; `make
+/// vm-test` runs two of these, because the CPUs of a guest wait for each other much of the time.
 static RUNNING: Mutex<Option<(&str, Guest)>> = Mutex::new(None);
 
 /// Runs the tests that the command line names.
@@ -260,18 +262,18 @@ fn run_test(boot: &'static Boot, name: &'static str, duration_s: u64) -> Result<
     let result = try_test(boot, name, duration_s).map_err(Failed::from);
     let took = (boot.name, name, start.elapsed());
     TIMES.lock().unwrap_or_else(PoisonError::into_inner).push(took);
-    // At once, and not only when all have ended: that may be long after.
+    // Printed at once: the end of all tests may be long after.
     if let Err(failed) = &result {
         println!("{}", failed.message().unwrap_or_default());
     }
     result
 }
 
-/// A kernel that patches itself, as it does whenever a scheduler comes or goes, has CPUs trap on what
-/// is being patched. Emulated at the same time, one can still trap when that is over, and the kernel does
-/// not know why: nothing that a scheduler does can bring that about.
+/// A sign of the emulator's own fault. A kernel patches itself whenever a scheduler comes or goes,
+/// and has CPUs trap on what is being patched. In an emulator a CPU can still trap when that is
+/// over, and the kernel does not know why. No scheduler can bring that about.
 const EMULATOR_LATE: &str = "Oops: int3";
-/// So often a test is begun again that lost its guest by that.
+/// How often a test that lost its guest by that is begun again.
 const MAX_LOST: usize = 2;
 
 /// Runs a test in the guest of its boot, in another one if the emulator loses that.
@@ -297,7 +299,7 @@ fn try_once(boot: &'static Boot, name: &str, duration_s: u64) -> Result<(), Stri
         }
     };
     let shown = guest.console().len();
-    // One of its seconds takes several of the host.
+    // A second of the guest takes several of the host.
     let is_slow = boot.execution == Execution::Counted;
     let duration_s = if is_slow { duration_s.div_ceil(2) } else { duration_s };
     let command = ["/init", TEST, name, &duration_s.to_string()].map(str::to_owned).to_vec();
@@ -319,7 +321,7 @@ fn try_once(boot: &'static Boot, name: &str, duration_s: u64) -> Result<(), Stri
     }
 }
 
-/// What a kernel says when something is wrong with it.
+/// The line of the console in which the kernel reports a fault.
 fn complaint(console: &str) -> Option<&str> {
     let words = ["BUG:", "WARNING:", "Oops", "blocked for more than", "detected stall"];
     console.lines().find(|line| words.iter().any(|word| line.contains(word)))

@@ -1,5 +1,5 @@
-//! `make demo-vm`: the keel beside the kernel's own scheduler, for those without a kernel that could
-//! run it. An impression, no benchmark: the guest is emulated.
+//! `make demo-vm`: the keel beside the kernel's own scheduler, for users without a kernel that could run
+//! it. It gives an impression and is no benchmark: the guest is emulated.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -20,9 +20,9 @@ const ROUNDS: usize = 3;
 
 /// What one round shows.
 struct Figures {
-    /// Loops of one hog more than there are CPUs, together.
+    /// Loops of all hogs together, of which there is one more than CPUs.
     work: f64,
-    /// How evenly they got on: 1 is even, 1 / count is all for one.
+    /// Jain's index of their loops: 1 is even, 1 / count is all for one.
     evenness: f64,
     /// What nice 0 got beside nice 5 on one CPU; by weight 3.06.
     ratio: f64,
@@ -103,12 +103,12 @@ fn words(time: Duration) -> f64 {
     let count = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&count);
     let mut threads = Threads::default();
-    // An end that sees the other gone ends, too.
+    // A thread whose pipe is closed ends, too.
     let pass = |from: OwnedFd, to: OwnedFd, count: Option<Arc<AtomicU64>>| {
         move || {
             let mut word = [0];
             if nix::unistd::read(&from, &mut word).unwrap() == 1 {
-                // SAFETY: one byte that exists. Nobody may be there to read it any more.
+                // SAFETY: one byte that exists. (The reading end may be closed already.)
                 unsafe { libc::write(to.as_raw_fd(), word.as_ptr().cast(), 1) };
                 if let Some(count) = &count {
                     count.fetch_add(1, Ordering::Relaxed);

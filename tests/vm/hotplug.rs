@@ -1,4 +1,4 @@
-//! CPUs that go and come back under a running balancer: for real, as no other place here allows.
+//! CPUs that go offline and come back under a running balancer. Only in a guest can they really go.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,16 +8,22 @@ use evenkeel_journal::{
 };
 
 use crate::Test;
-use crate::balancer::Daemon;
 use crate::roles::role;
+use crate::running_daemon::Daemon;
 use crate::support::*;
 use crate::worker::Worker;
 
 pub const TESTS: &[Test] = &[
     Test { name: "hotplug::run_carries_on", run: run_carries_on },
     Test { name: "hotplug::the_daemon_carries_on", run: the_daemon_carries_on },
-    Test { name: "hotplug::a_cpu_that_flaps_unseen", run: a_cpu_that_flaps_unseen },
-    Test { name: "hotplug::the_cpu_of_a_sleeper_goes", run: the_cpu_of_a_sleeper_goes },
+    Test {
+        name: "hotplug::a_cpu_that_flaps_unseen_leaves_masks_in_order",
+        run: a_cpu_that_flaps_unseen_leaves_masks_in_order,
+    },
+    Test {
+        name: "hotplug::a_sleeper_whose_cpu_goes_keeps_its_mask",
+        run: a_sleeper_whose_cpu_goes_keeps_its_mask,
+    },
 ];
 
 /// The default policy: besides exchanging tasks it fills CPUs that have become idle.
@@ -56,15 +62,15 @@ impl Drop for Hog {
     }
 }
 
-/// Waits for this many more moves, whoever is moved; returns them.
+/// Waits for this many more moves of any thread; returns them.
 fn more_moves(host: &Host, count: usize) -> Vec<(i32, u32)> {
     let since = host.pins().len();
     wait_for("moves", || host.pins().len() >= since + count);
     host.pins().split_off(since)
 }
 
-/// Takes away a CPU that a thread was pinned to, sees that the others are used on, gives it back,
-/// and sees that it is used again.
+/// Takes away a CPU that a thread was pinned to, checks that the others are used on, gives it back, and
+/// checks that it is used again.
 fn take_away_and_give_back(host: &Host, worker: &Worker) {
     let before = all();
     // CPU 0 cannot be switched off.
@@ -73,18 +79,18 @@ fn take_away_and_give_back(host: &Host, worker: &Worker) {
     let gone = last().unwrap();
     switch(gone, false);
     assert_eq!(all(), before.difference(&just(gone)));
-    // Which plan was made before it went nobody can say: what counts is where it leads.
+    // A plan may have been made before the CPU went: what counts is where the threads are in the end.
     more_moves(host, 4);
     let moves = more_moves(host, 8);
     assert!(moves.iter().all(|(_, cpu)| *cpu != gone), "CPU {gone} is off: {moves:?}");
     assert!(worker.threads.iter().all(|tid| !mask(*tid).is_empty()), "a thread can run nowhere");
 
     switch(gone, true);
-    // The kernel puts it there later, and before 6.2 leaves it out of what is given back until then.
+    // The kernel adds the CPU to masks later, and before 6.2 leaves it out of masks that are restored.
     wait_for("its place in the cpuset", || effective_cpuset(worker.threads[0]).contains(gone));
-    // By us, or by the kernel where it may.
+    // evenkeel places threads there, or the kernel does.
     wait_for("its use", || worker.threads.iter().any(|tid| runs_on(*tid) == gone));
-    // Nobody is kept from it: pinned by us for now, or free to use all.
+    // No thread is kept from it: each is pinned by us for now, or may use all CPUs.
     let is_free = |tid: &i32| mask(*tid).len() == 1 || mask(*tid) == before;
     wait_for("masks that have it again", || worker.threads.iter().all(is_free));
 }
@@ -104,7 +110,7 @@ fn run_carries_on() {
         let flags = [&["-q", "--placement", placement], &LAG[..]].concat();
         let mut worker = Worker::start_by(&mut host.run(&flags, &role("worker")), THREADS);
         take_away_and_give_back(&host, &worker);
-        // Killed, so that the program outlives it and can be looked at.
+        // evenkeel is killed, so that the program outlives it and its masks can be read.
         worker.kill_evenkeel();
         wait_for("the masks", || worker.is_as(&all()));
         wait_for("the journal's end", || host.journals().is_empty());
@@ -128,10 +134,10 @@ fn the_daemon_carries_on() {
     assert!(worker.end().success());
 }
 
-/// Off and on again before the balancer can see it: the kernel has taken our pin back, which cannot
-/// be told from a user who did, so that thread is let go. The others are moved on, and all masks are
-/// in order in the end.
-fn a_cpu_that_flaps_unseen() {
+/// The CPU goes off and on again before the balancer can see it. The kernel has widened the pinned mask,
+/// which cannot be told from a user's change, so that thread is let go. The others are moved on, and all
+/// masks are in order in the end.
+fn a_cpu_that_flaps_unseen_leaves_masks_in_order() {
     let _hog = Hog::start();
     let host = Host::new();
     let flags = [&["-q", "--placement", "hard"], &LAG[..]].concat();
@@ -157,9 +163,9 @@ fn a_cpu_that_flaps_unseen() {
     worker.let_end();
 }
 
-/// The kernel widens the mask of a task whose CPU goes when that wakes up, not before: until then it
-/// has no CPU at all. It is ours all the same.
-fn the_cpu_of_a_sleeper_goes() {
+/// When a sleeping task's CPU goes, the kernel widens the task's mask only at its wake-up: until then it
+/// has no CPU at all. The pin counts as ours all the same.
+fn a_sleeper_whose_cpu_goes_keeps_its_mask() {
     let host = Host::new();
     let sleeper = Sleeper::start();
     let mut session = Session::open(&host.runtime(), SessionOptions::default()).unwrap();

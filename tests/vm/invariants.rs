@@ -43,13 +43,13 @@ pub const CAPABILITY_EXACT: &[Test] = exact_tests_of!("capability", Scheduler::W
 
 /// All that the balance policy can do.
 const PARTS: [&str; 2] = ["--balance=capability", "--parts=home,cost,active,turns,similar"];
-/// CPUs that count as unequal, with all that the policy can do about it, and a gate that is always open.
+/// CPUs that count as unequal, with all parts of the balance policy, and a gate that is always open.
 pub const UNEQUAL: &[&str] = &[PARTS[0], PARTS[1], "--capacity=0-1=1024,2-3=512"];
 /// The same for a guest with one CPU.
 const UNEQUAL_ONE: [&str; 3] = [PARTS[0], PARTS[1], "--capacity=0=512"];
 
-/// The combinations of policies that are neither the plain ones, nor capability alone, nor all papers' at
-/// once (`policies.rs`).
+/// The combinations of policies that are neither the plain ones, nor capability alone, nor all
+/// papers' at once (`policies.rs`).
 const IAS: &[&str] = &["--order=ias"];
 const ZONE: &[&str] = &["--gate=zone", "--zone=hot"];
 const IAS_ZONE: &[&str] = &[IAS[0], ZONE[0], ZONE[1]];
@@ -75,7 +75,7 @@ pub const SOAKED: [&[Test]; 5] = [
 
 /// Hogs of three weights that share a CPU.
 fn weights(scheduler: Scheduler) {
-    // The lightest of them has a thirteenth of the CPU: it waits through twelve turns.
+    // The lightest hog has a thirteenth of the CPU: it waits through twelve turns.
     let limits = Limits { wait_ns: 4 * EXACT.wait_ns, ..EXACT };
     scheduler.under(|| {
         let findings = watched(limits, |witness| {
@@ -93,7 +93,7 @@ fn weights(scheduler: Scheduler) {
     });
 }
 
-/// A hog in a group of three times the weight of another's, which is shared by two: 6:1:1.
+/// One hog in a group, and two in another group of a third of the weight: they get 6:1:1.
 fn group_weights(scheduler: Scheduler) {
     scheduler.under(|| {
         let groups = [Group::new(300), Group::new(100)];
@@ -104,7 +104,7 @@ fn group_weights(scheduler: Scheduler) {
             hog
         });
         let read = || [0, 1, 2].map(|index: usize| cpu_time_ns(hogs[index].id() as i32));
-        // Until all of them are where they belong.
+        // Waits until all hogs are in their groups.
         std::thread::sleep(Duration::from_millis(200));
         let before = read();
         std::thread::sleep(boots::duration());
@@ -121,7 +121,7 @@ fn group_weights(scheduler: Scheduler) {
     });
 }
 
-/// One more hog than CPUs: whoever waits must get its turn, and no CPU may be left out.
+/// One more hog than CPUs: each waiting hog must get its turn, and no CPU may be left out.
 pub fn hogs(scheduler: Scheduler, limits: Limits) {
     scheduler.under(|| {
         let findings = watched(limits, |witness| {
@@ -144,7 +144,7 @@ pub fn crowd(scheduler: Scheduler, count: u64) {
             let tormentors = torment(&crowd.tids, 4);
             for_a_while(witness, rest);
             tormentors.end();
-            // So that they all hear that it is over.
+            // All threads then see that the test is over.
             for tid in &crowd.tids {
                 set_real_time(*tid, 0);
             }
@@ -158,7 +158,7 @@ pub fn crowd(scheduler: Scheduler, count: u64) {
 pub fn fork_and_exec(scheduler: Scheduler) {
     scheduler.under(|| {
         watched(ROUGH, |witness| {
-            // Each exec costs a tenth of a second here: more of them are a test of patience.
+            // Each exec costs a tenth of a second here, so few of them are enough.
             let mut processes = Processes::start(8);
             let mut random = Random::new(1);
             let mut forks = start("forks");
@@ -174,7 +174,7 @@ pub fn fork_and_exec(scheduler: Scheduler) {
 
 /// Real-time tasks that leave a twentieth of each CPU.
 fn real_time_hogs(scheduler: Scheduler) {
-    // Whoever waits may have to wait for these, and a CPU that they leave for a moment is idle.
+    // Waiting tasks may have to wait for these, and a CPU that they leave for a moment is idle.
     let limits = Limits { wait_ns: 10 * ROUGH.wait_ns, ..ROUGH };
     scheduler.under(|| {
         watched(limits, |witness| {

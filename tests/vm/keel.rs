@@ -1,4 +1,4 @@
-//! The keel as a guest of a real kernel: it comes, goes, is killed, thrown out, and finds CPUs gone.
+//! The keel on a real kernel: it is loaded, ends, is killed or ended by the kernel, and finds CPUs gone.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -26,7 +26,7 @@ pub const SHORT: &[Test] = &[
     Test { name: "keel::a_fault_ends_it_with_a_report", run: a_fault_ends_it_with_a_report },
 ];
 
-/// On newer kernels: what these do otherwise than the oldest.
+/// On newer kernels: what differs there from the oldest.
 pub const NEWER: &[Test] = &[
     Test { name: "keel::cpus_that_go_and_come", run: || cpus_that_go_and_come(&[]) },
     Test { name: "keel::a_cpu_that_is_taken_is_left", run: || a_cpu_that_is_taken_is_left(&[]) },
@@ -36,10 +36,13 @@ pub const NEWER: &[Test] = &[
 pub const WITHOUT: &[Test] =
     &[Test { name: "keel::a_kernel_without_sched_ext", run: a_kernel_without_sched_ext }];
 
-/// Where a scheduler may come and go any number of times.
+/// On kernels where a scheduler may come and go any number of times.
 pub const LOADED_OFTEN: &[Test] = &[
     Test { name: "keel::cpus_that_go_and_come", run: || cpus_that_go_and_come(&[]) },
-    Test { name: "keel::killed_again_and_again", run: killed_again_and_again },
+    Test {
+        name: "keel::no_task_is_lost_when_it_is_killed_again_and_again",
+        run: no_task_is_lost_when_it_is_killed_again_and_again,
+    },
 ];
 
 /// With CPUs that are not equal, and all that the balance policy can do about that.
@@ -53,9 +56,9 @@ pub const UNEQUAL_LONG: &[Test] = &[
 
 /// On the kernel of all tests.
 pub const LONG: &[Test] = &[
-    Test { name: "keel::is_the_only_one", run: is_the_only_one },
-    Test { name: "keel::nonsense_is_refused", run: nonsense_is_refused },
-    Test { name: "keel::limits_are_warned_of", run: limits_are_warned_of },
+    Test { name: "keel::a_second_keel_is_refused", run: a_second_keel_is_refused },
+    Test { name: "keel::invalid_options_are_refused", run: invalid_options_are_refused },
+    Test { name: "keel::cgroup_limits_are_warned_of", run: cgroup_limits_are_warned_of },
     Test { name: "keel::sysrq_ends_it", run: sysrq_ends_it },
     Test { name: "keel::a_cpu_that_is_taken_is_left", run: || a_cpu_that_is_taken_is_left(&[]) },
     Test { name: "keel::a_stall_ends_it_with_a_report", run: a_stall_ends_it_with_a_report },
@@ -82,8 +85,8 @@ fn comes_and_goes() {
     }
 }
 
-/// Another one is refused, says who is there, and harms nobody.
-fn is_the_only_one() {
+/// A second keel is refused, names the one that runs, and does not disturb it.
+fn a_second_keel_is_refused() {
     let keel = Keel::start(&[]);
     let before = loads();
     let second = output(Command::new(EVENKEEL).arg("sched").stdin(Stdio::null()));
@@ -94,8 +97,8 @@ fn is_the_only_one() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// Who tries hears what is missing, what to do about it, and gets the exit code for that; the doctor says
-/// the same.
+/// The error says what is missing and what to do about it, and has an exit code of its own; `evenkeel
+/// doctor` says the same.
 fn a_kernel_without_sched_ext() {
     assert!(!Path::new("/sys/kernel/sched_ext").exists(), "this kernel has it");
     for flags in [&["sched"][..], &["sched", "--load-only"]] {
@@ -111,8 +114,8 @@ fn a_kernel_without_sched_ext() {
     assert!(said.contains("the kernel has no sched_ext"), "{said}");
 }
 
-/// With the reason and an exit code of its own, and nothing is loaded.
-fn nonsense_is_refused() {
+/// The refusal has its reason and an exit code of its own, and nothing is loaded.
+fn invalid_options_are_refused() {
     let before = loads();
     for (flags, code, reason) in [
         (["--order", "best"], 2, "there is no such order policy"),
@@ -132,8 +135,8 @@ fn nonsense_is_refused() {
     assert_eq!((state().as_str(), loads()), ("disabled", before));
 }
 
-/// The keel does not enforce cpu.max: whoever set one hears of it.
-fn limits_are_warned_of() {
+/// The keel does not enforce cpu.max: it warns of cgroups that have one.
+fn cgroup_limits_are_warned_of() {
     let group = Group::new(100);
     let limit = |text: &str| group.set("cpu.max", text);
     limit("50000 100000");
@@ -156,8 +159,8 @@ fn limits_are_warned_of() {
 const KILLS: u32 = 5;
 const KILLS_SOAKING: u32 = 20;
 
-/// Each time the kernel's own scheduler takes over, and nobody is lost between the two.
-fn killed_again_and_again() {
+/// Each time the kernel's own scheduler takes over, and no task is lost between the two.
+fn no_task_is_lost_when_it_is_killed_again_and_again() {
     watched(ROUGH, |witness| {
         let crowd = restless(50);
         let end = Instant::now() + boots::duration();
@@ -183,12 +186,12 @@ const SWITCHES: u32 = 6;
 fn cpus_that_go_and_come(flags: &[&str]) {
     let mut keel = Keel::start(flags);
     let others = all().len() as u32 - 1;
-    // A CPU that is off idles, whoever waits.
+    // A CPU that is off idles, though tasks wait.
     watched(Limits { idle_grace_ns: 0, ..ROUGH }, |witness| {
         let crowd = restless(50);
         let end = Instant::now() + boots::duration();
         let mut round = 0;
-        // To the end all are back.
+        // In the end all CPUs are back.
         while round < SWITCHES || round % 2 == 1 || Instant::now() < end {
             let before = loads();
             let change = || switch(1 + round / 2 % others, round % 2 == 1);
@@ -203,24 +206,24 @@ fn cpus_that_go_and_come(flags: &[&str]) {
     assert_eq!(code, Some(0), "{said}");
 }
 
-/// Who is pushed off by a real-time task that stays goes on elsewhere, and not when that one is done; and so
-/// does who comes to a CPU that idled when it was taken.
+/// A task that a real-time task pushes off its CPU goes on elsewhere, before the real-time task is
+/// done. So does a task that comes to a CPU that idled when the real-time task took it.
 fn a_cpu_that_is_taken_is_left(flags: &[&str]) {
     std::fs::write("/proc/sys/kernel/sched_rt_runtime_us", "-1").unwrap();
     let keel = Keel::start(flags);
     let mut hogs = Threads::default();
     all().iter().for_each(|_| hogs.start(|| spin(Duration::from_millis(1))));
     std::thread::sleep(Duration::from_millis(500));
-    for taking in [Taking::AsItWakes, Taking::AsItRuns, Taking::FromNobody].repeat(3) {
+    for taking in [Taking::AsItWakes, Taking::AsItRuns, Taking::WhileItIdles].repeat(3) {
         let may_use = |cpus: &CpuSet| {
             hogs.tids.iter().for_each(|tid| affinity::set(*tid, cpus).unwrap());
         };
         let mut late = Threads::default();
-        if taking == Taking::FromNobody {
+        if taking == Taking::WhileItIdles {
             may_use(&all().iter().filter(|cpu| *cpu != 1).collect());
         }
         let thief = thief_on(1, taking);
-        if taking == Taking::FromNobody {
+        if taking == Taking::WhileItIdles {
             may_use(&all());
             late.start(|| spin(Duration::from_millis(1)));
         }
@@ -231,24 +234,24 @@ fn a_cpu_that_is_taken_is_left(flags: &[&str]) {
         let got: Vec<u64> = read().iter().zip(before).map(|(now, then)| now - then).collect();
         thief.end();
         late.end();
-        // They should have got the same, but the emulator's CPUs are not equally fast.
+        // The tasks should have got the same, but the emulator's CPUs are not equally fast.
         let (least, most) = (got.iter().min().unwrap(), got.iter().max().unwrap());
-        assert!(*least > most / 4, "{taking:?}: somebody was left behind: {got:?} ns");
+        assert!(*least > most / 4, "{taking:?}: a task was left behind: {got:?} ns");
     }
     hogs.end();
     std::fs::write("/proc/sys/kernel/sched_rt_runtime_us", "950000").unwrap();
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// How a real-time task comes to have a CPU: the kernel tells a scheduler of the first way only.
+/// How a real-time task takes a CPU; the kernel tells a scheduler of the first way only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Taking {
-    /// It preempts who runs there.
+    /// It preempts the task that runs there.
     AsItWakes,
-    /// It runs there, and becomes a real-time task.
+    /// It runs there as an ordinary task, and becomes a real-time task.
     AsItRuns,
-    /// It preempts nobody.
-    FromNobody,
+    /// The CPU idles.
+    WhileItIdles,
 }
 
 /// A real-time task that never lets go of the CPU; it has it when this returns.
@@ -273,8 +276,8 @@ fn thief_on(cpu: u32, taking: Taking) -> Threads {
     thief
 }
 
-/// Nobody can schedule on a CPU that a real-time task never leaves: the kernel notices after half a
-/// minute, and ends the keel, not the task.
+/// No scheduler can run tasks on a CPU that a real-time task never leaves: the kernel notices after
+/// half a minute, and ends the keel, not the task.
 fn a_stall_ends_it_with_a_report() {
     std::fs::write("/proc/sys/kernel/sched_rt_runtime_us", "-1").unwrap();
     let mut keel = Keel::start(&[]);
@@ -293,7 +296,8 @@ fn a_stall_ends_it_with_a_report() {
     assert!(said.contains("stall"), "{said}");
 }
 
-/// What the kernel takes for a fault ends the keel: it says why, and shows how things stood.
+/// What the kernel takes for a fault ends the keel, which reports the reason and the state of its
+/// queues.
 fn a_fault_ends_it_with_a_report() {
     let mut keel = Keel::start(&[]);
     let crowd = restless(20);
@@ -306,7 +310,7 @@ fn a_fault_ends_it_with_a_report() {
     }
 }
 
-/// The administrator's way out, whatever a scheduler does. That is no fault.
+/// SysRq-S ends any scheduler at the administrator's wish. That is no fault.
 fn sysrq_ends_it() {
     let mut keel = Keel::start(&[]);
     std::fs::write("/proc/sysrq-trigger", "S").unwrap();

@@ -8,8 +8,8 @@
 
 // What the tests on the live host use, too; not all of it is needed here.
 #[allow(dead_code)]
-#[path = "../common/balancer.rs"]
-mod balancer;
+#[path = "../common/running_daemon.rs"]
+mod running_daemon;
 #[allow(dead_code)]
 #[path = "../common/support.rs"]
 mod support;

@@ -1,5 +1,5 @@
-//! The papers' policies on a real kernel: all combinations load, knobs turn, and none of them breaks
-//! an invariant under loads that make schedulers fail.
+//! The papers' policies on a real kernel: all combinations load, knobs can be turned, and no invariant
+//! breaks under loads that make schedulers fail.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,14 +17,14 @@ use crate::storms::*;
 use crate::support::{EVENKEEL, NOBODY, kill, output, text, wait_for};
 use crate::watched::ROUGH;
 
-/// What a paper answers to each of the three questions, after the plain answer.
+/// The flags of each of the three policies: the plain one, then the paper's.
 const ANSWERS: [(&str, [&str; 2]); 3] = [
     ("--order", ["fair", "ias"]),
     ("--gate", ["always", "zone"]),
     ("--balance", ["count", "capability"]),
 ];
 
-/// All papers' answers at once, and of the gate the level that refuses most.
+/// All papers' policies at once, with the gate at the level that refuses most.
 const FLAGS: &[&str] = &[
     "--order=ias",
     "--gate=zone",
@@ -38,7 +38,7 @@ const PAPERS: Scheduler = Scheduler::With(FLAGS);
 /// On every kernel.
 pub const SHORT: &[Test] = &[
     Test { name: "policies::the_papers_are_accepted", run: the_papers_are_accepted },
-    Test { name: "policies::all_are_accepted", run: all_are_accepted },
+    Test { name: "policies::all_combinations_are_accepted", run: all_combinations_are_accepted },
 ];
 
 /// On the kernel of all tests.
@@ -50,7 +50,10 @@ pub const TESTS: &[Test] = &[
     Test { name: "policies::siblings_are_preferred", run: siblings_are_preferred },
     Test { name: "policies::a_configuration_names_programs", run: a_configuration_names_programs },
     Test { name: "policies::settings_outlive_a_restart", run: settings_outlive_a_restart },
-    Test { name: "policies::the_helper_tries_and_tells", run: the_helper_tries_and_tells },
+    Test {
+        name: "policies::the_helper_tries_a_bonus_and_reports_it",
+        run: the_helper_tries_a_bonus_and_reports_it,
+    },
     Test { name: "policies::impossible_aggregation_is_refused", run: impossible_aggregation },
 ];
 
@@ -65,21 +68,21 @@ fn evenkeel(arguments: &[&str]) -> Output {
     output(Command::new(EVENKEEL).args(arguments).stdin(Stdio::null()))
 }
 
-/// What a command says that must succeed.
+/// The output of a command that must succeed.
 pub fn said(arguments: &[&str]) -> String {
     let output = evenkeel(arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
     text(&output.stdout).trim().to_owned()
 }
 
-/// What a command complains of that must not succeed.
+/// The error of a command that must be refused.
 pub fn refused(arguments: &[&str]) -> String {
     let output = evenkeel(arguments);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stdout));
     text(&output.stderr)
 }
 
-/// With all that they can do besides, which asks most of the verifier.
+/// All options of the papers' policies are on, which demands most of the verifier.
 fn the_papers_are_accepted() {
     let everything = FLAGS.iter().map(|flag| match *flag {
         "--parts=home,cost" => "--parts=home,cost,active,turns,similar",
@@ -88,7 +91,7 @@ fn the_papers_are_accepted() {
     said(&["sched", "--load-only"].into_iter().chain(everything).collect::<Vec<_>>());
 }
 
-fn all_are_accepted() {
+fn all_combinations_are_accepted() {
     for choice in 0..1 << ANSWERS.len() {
         let flags = ANSWERS
             .iter()
@@ -120,7 +123,7 @@ fn knobs_turn_while_it_runs() {
         assert!(refused(&["zone", "set", knob, value]).contains(expected));
         assert_eq!(knobs(), before, "{knob} changed something");
     }
-    // They outlive a restart for other CPUs.
+    // The values outlive a restart for other CPUs.
     let loads_before = loads();
     switch(1, false);
     wait_for("the keel to be loaded anew", || loads() > loads_before && state() == "enabled");
@@ -133,7 +136,7 @@ fn knobs_turn_while_it_runs() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// Whatever is accepted while the keel is loaded anew for other CPUs holds, then and afterwards.
+/// A value that is accepted while the keel is loaded anew for other CPUs holds from then on.
 fn a_knob_turns_meanwhile() {
     let keel = Keel::start(&["--gate", "zone"]);
     let level = || said(&["zone", "get", "balance_level"]);
@@ -196,8 +199,9 @@ fn the_gate_refuses_and_opens() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// CPUs that are busy for more than half of the time (for less on a busy host, where who sleeps oversleeps)
-/// are above the limit of the cold zone, and below that of warm-high: who wants to move there may, and may not when that level is set.
+/// CPUs that are busy for more than half of the time (for less on a busy host, where sleeping tasks
+/// oversleep) are above the limit of level `cold`, and below that of `warm-high`: tasks may move
+/// there under the first level, and may not under the second.
 fn a_level_that_is_set_holds() {
     let keel = Keel::start(&["--gate", "zone", "--zone", "cold", "--strict"]);
     let mut threads = Threads::default();
@@ -211,7 +215,7 @@ fn a_level_that_is_set_holds() {
         let counters = counted(&keel, || std::thread::sleep(Duration::from_secs(2)));
         (counters["gate_busy"], counters["gate_quiet"])
     };
-    // Until utilisations are what they will be.
+    // Waits until the utilisations have settled.
     answers();
     let (allowed, refused) = answers();
     println!("cold: {allowed} allowed, {refused} refused");
@@ -281,8 +285,8 @@ fn show() -> serde_json::Value {
     serde_json::from_str(&said(&["ias", "show", "--json"])).unwrap()
 }
 
-/// With a bonus, a CPU runs threads of one process in a row, and slaves follow their master; what was
-/// set ends with the process.
+/// With a bonus, a CPU runs threads of one process in a row, and slaves follow their master. The setting
+/// ends with the process.
 fn siblings_are_preferred() {
     let keel = Keel::start(&["--order", "ias"]);
     said(&["ias", "alloc", "0", "1", "2", "3"]);
@@ -317,8 +321,8 @@ fn siblings_are_preferred() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// What the configuration says of a program holds for the processes that run it, until they end or
-/// somebody says something else.
+/// The configuration of a program holds for the processes that run it, until they end or a user sets
+/// something else.
 fn a_configuration_names_programs() {
     let config = "/tmp/config.toml";
     let text = "[ias]\ngroups = \"0-1/2-3\"\n[ias.programs.siblings]\nbonus = \"2x\"\nlimit = 7\n";
@@ -335,19 +339,19 @@ fn a_configuration_names_programs() {
     let newest = processes.last().unwrap().id();
     wait_for("one that comes later to be set", || is_set(newest));
     assert!(!is_set(processes[0].id()), "it was switched off");
-    // It becomes another program, and that has the configured name again.
+    // The process executes another program, which has the configured name again.
     let mut changeling = started("changeling", 1);
     let pid = changeling[0].id();
     wait_for("one more to be set", || is_set(pid));
     changeling[0].stdin.as_mut().unwrap().write_all(b"now\n").unwrap();
     let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count();
     wait_for("it to be another program", || threads() > 1);
-    // Who asks hears of nobody who is one no more.
+    // `ias show` no longer lists processes that have become another program.
     wait_for("that to be set, too", || is_set(pid));
     processes.extend(changeling);
     signal_all(&processes, libc::SIGSTOP);
     assert_eq!(keel.end().0, Some(0));
-    // The configuration holds whenever the keel runs, for those who were there before it, too.
+    // The configuration also holds for processes that were there before the keel.
     let keel = Keel::start(&["--config", config, "--order", "ias"]);
     signal_all(&processes, libc::SIGCONT);
     wait_for("all to be set by the next keel", || spaces().len() == processes.len());
@@ -357,13 +361,13 @@ fn a_configuration_names_programs() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// They stop, or go on: verifying the keel takes long beside busy threads.
+/// Stops or continues processes: verifying the keel takes long beside busy threads.
 fn signal_all(processes: &[Child], signal: i32) {
     processes.iter().for_each(|process| kill(process.id() as i32, signal));
 }
 
-/// The keel is loaded anew when CPUs come or go: what was set is set then, whatever the scheduling class of
-/// a program's first thread, and a group is there again with its CPUs.
+/// The keel is loaded anew when CPUs come or go. Settings are kept, whatever the scheduling class of a
+/// program's first thread is, and a group is there again when its CPUs are.
 fn settings_outlive_a_restart() {
     let mut keel = Keel::start(&["--order", "ias"]);
     said(&["ias", "alloc", "0", "1", "2", "3"]);
@@ -371,7 +375,7 @@ fn settings_outlive_a_restart() {
     for process in &processes {
         said(&["ias", "set-agg", &process.id().to_string(), "1", "1", "5", "9"]);
     }
-    // It waits for its input only.
+    // This process only waits for its input.
     let param = libc::sched_param { sched_priority: 1 };
     let first = processes[0].id() as i32;
     // SAFETY: reads a record that lives here.
@@ -402,9 +406,9 @@ fn settings_outlive_a_restart() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// The helper sees what threads get done, tries a bonus, and tells so; what somebody has set it leaves
-/// alone.
-fn the_helper_tries_and_tells() {
+/// The helper measures what threads get done, tries a bonus, and reports it; a bonus that a user has set
+/// stays.
+fn the_helper_tries_a_bonus_and_reports_it() {
     let keel = Keel::start(&["--order", "ias", "--ias-auto"]);
     let pools = started("pool", 2);
     let [tried, given] = [&pools[0], &pools[1]].map(|pool| pool.id().to_string());
@@ -425,7 +429,7 @@ fn the_helper_tries_and_tells() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// Each complaint is exact, and nothing is changed.
+/// Each error is exact, and nothing is changed.
 fn impossible_aggregation() {
     assert!(refused(&["ias", "show"]).contains("the keel does not run"));
     let keel = Keel::start(&[]);
@@ -434,7 +438,7 @@ fn impossible_aggregation() {
     );
     assert_eq!(keel.end().0, Some(0));
     let keel = Keel::start(&["--order", "ias"]);
-    // What was set; searches go on meanwhile.
+    // What was set before; the helper's searches go on meanwhile.
     let set = || {
         let state = show();
         [state["roles"].clone(), state["spaces"].clone()]
@@ -480,8 +484,8 @@ fn impossible_aggregation() {
         assert!(why.contains(expected), "{why}");
     }
     assert!(refused(&["ias", "alloc", "--groups", "0-1/2-7"]).contains("CPU 4 is not online"));
-    let nobody = refused(&["ias", "agg", "--program", "no-such-program"]);
-    assert!(nobody.contains("no process runs no-such-program"), "{nobody}");
+    let error = refused(&["ias", "agg", "--program", "no-such-program"]);
+    assert!(error.contains("no process runs no-such-program"), "{error}");
     for (arguments, expected) in [
         (
             &["ias", "set-agg", "1", "1", "1", "3", "0"][..],
@@ -502,7 +506,7 @@ fn impossible_aggregation() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// What was set holds for the address space, and not for the number of the process.
+/// A setting holds for the address space, and not for the process number.
 fn what_becomes_another_program_is_forgotten() {
     let mut changeling = started("changeling", 1);
     let spaces = || show()["spaces"].as_array().unwrap().len();

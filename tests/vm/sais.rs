@@ -1,4 +1,5 @@
-//! Steering packets on stock kernels: the programs fit each, and CPUs that go are left.
+//! Steering packets on stock kernels: every kernel accepts the programs, and CPUs that go offline are no
+//! longer steered to.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -17,21 +18,29 @@ use crate::support::*;
 
 /// On a kernel that does not tell when a thread receives.
 pub const OLD: &[Test] =
-    &[Test { name: "sais::an_old_kernel_is_told_from", run: an_old_kernel_is_told_from }];
+    &[Test { name: "sais::an_old_kernel_is_recognised", run: an_old_kernel_is_recognised }];
 
-/// On one kernel: what they are about is not in the kernel.
-pub const ONCE: &[Test] =
-    &[Test { name: "sais::a_core_without_time_is_left", run: a_core_without_time_is_left }];
+/// On one kernel: the kernel has no part in what is tested.
+pub const ONCE: &[Test] = &[Test {
+    name: "sais::a_core_without_time_is_not_steered_to",
+    run: a_core_without_time_is_not_steered_to,
+}];
 
 pub const TESTS: &[Test] = &[
     Test { name: "sais::packets_go_to_their_consumer", run: packets_go_to_their_consumer },
     Test { name: "sais::hints_come_back_on_one_machine", run: hints_come_back_on_one_machine },
-    Test { name: "sais::the_kernel_takes_every_program", run: the_kernel_takes_every_program },
-    Test { name: "sais::a_cpu_that_goes_is_left", run: a_cpu_that_goes_is_left },
-    Test { name: "sais::a_cpu_is_left_before_it_goes", run: a_cpu_is_left_before_it_goes },
+    Test { name: "sais::the_kernel_accepts_every_program", run: the_kernel_accepts_every_program },
+    Test {
+        name: "sais::a_cpu_that_went_is_not_steered_to",
+        run: a_cpu_that_went_is_not_steered_to,
+    },
+    Test {
+        name: "sais::a_cpu_is_not_steered_to_before_it_goes",
+        run: a_cpu_is_not_steered_to_before_it_goes,
+    },
 ];
 
-fn an_old_kernel_is_told_from() {
+fn an_old_kernel_is_recognised() {
     let host = Host::new();
     let run = output(&mut host.evenkeel(["sais", "attach", "lo"]));
     let wanted = "evenkeel: this kernel has no tracepoint sock_recv_length, by which consumers are \
@@ -88,8 +97,8 @@ fn loopback_up() {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Of a transfer between two CPUs so many packets are sent from the first at least. Not all are: where one is
-/// acknowledged, the next ones are sent.
+/// At least so many packets of a transfer are sent from the first CPU. Not all of them are: the
+/// next ones are sent from the CPU on which a packet is acknowledged.
 const SENT: u64 = 20;
 
 /// Sends from CPU `from` to a consumer on CPU `to`.
@@ -125,7 +134,7 @@ fn packets_go_to_their_consumer() {
     steering.end();
 }
 
-/// Client and server are on one machine, and each part leaves the other's packets alone.
+/// With client and server on one machine, neither part touches the packets of the other.
 fn hints_come_back_on_one_machine() {
     loopback_up();
     let host = Host::new();
@@ -142,12 +151,13 @@ fn hints_come_back_on_one_machine() {
     steering.end();
 }
 
-/// Those that the others do not run: what is not chosen is cut off before the verifier judges the rest.
-fn the_kernel_takes_every_program() {
+/// Loads the programs that the other tests do not run: code of options that are off is cut off
+/// before the verifier judges the rest.
+fn the_kernel_accepts_every_program() {
     loopback_up();
     let host = Host::new();
     let hints = ["--mode", "hint", "--peers", "127.0.0.0/8"];
-    // Both times are given, so that nothing is measured.
+    // Both times are given, so that `sais` measures none.
     let auto = ["--policy", "auto", "--strip-us", "100,1"];
     let paper = ["--wire", "paper"];
     for flags in [&auto[..], &[hints, auto].concat(), &[&hints[..], &paper[..]].concat()] {
@@ -155,14 +165,14 @@ fn the_kernel_takes_every_program() {
     }
 }
 
-/// Runs from now on on CPU 1, before all ordinary tasks.
+/// Makes the calling thread a real-time task on CPU 1.
 fn be_urgent(priority: i32) {
     let tid = nix::unistd::gettid().as_raw();
     affinity::set(tid, &just(1)).unwrap();
     set_real_time(tid, priority);
 }
 
-/// Set when this is dropped: also where a test fails, whose threads then end, too.
+/// Set when this is dropped, so that the threads of a test that fails end, too.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -173,14 +183,14 @@ impl Drop for Over<'_> {
 
 /// A steering thread comes before ordinary tasks; where real-time tasks leave it no time either, packets
 /// are processed where they arrive.
-fn a_core_without_time_is_left() {
+fn a_core_without_time_is_not_steered_to() {
     loopback_up();
     let host = Host::new();
-    // It would pay.
+    // By these times steering would pay.
     let steering = Steering::start(&host, &["--policy", "auto", "--strip-us", "100,1"]);
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    // Of packets that arrive on CPU 0: the requests come the other way.
+    // Counts packets that arrive on CPU 0; the requests go the other way.
     let count = |name: &str| steering.core(0)["counters"][name].as_u64().unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -198,7 +208,7 @@ fn a_core_without_time_is_left() {
             while !is_over.load(Ordering::Relaxed) {
                 stream.write_all(&[1]).unwrap();
                 stream.read_exact(&mut [0; 1 << 16]).unwrap();
-                // It does not take the core's time itself.
+                // The consumer does not take the core's time itself.
                 std::thread::sleep(Duration::from_millis(4));
             }
         });
@@ -220,7 +230,7 @@ fn a_core_without_time_is_left() {
     steering.end();
 }
 
-fn a_cpu_that_goes_is_left() {
+fn a_cpu_that_went_is_not_steered_to() {
     loopback_up();
     let host = Host::new();
     let steering = Steering::start(&host, &[]);
@@ -237,8 +247,8 @@ fn a_cpu_that_goes_is_left() {
     steering.end();
 }
 
-/// The kernel's own word is enough: who steers does not even run meanwhile.
-fn a_cpu_is_left_before_it_goes() {
+/// The kernel's own notice is enough: the steering process does not even run meanwhile.
+fn a_cpu_is_not_steered_to_before_it_goes() {
     loopback_up();
     let host = Host::new();
     let steering = Steering::start(&host, &["--policy", "dedicated:1"]);
@@ -251,10 +261,10 @@ fn a_cpu_is_left_before_it_goes() {
     switch(1, false);
     transfer(0, 0);
     switch(1, true);
-    // It is there again, but nobody has said yet that it may be used.
+    // The CPU is there again, but the steering process has not yet allowed its use.
     transfer(0, 0);
     kill(pid, libc::SIGCONT);
-    // What is under way when the first step is taken may still be sent there.
+    // Packets that are under way at the first step may still be sent there.
     let (refused, more) = (count("refused"), count("steered") - steered);
     assert!(refused >= 100 && more < 10, "{refused} refused, {more} more steered");
     wait_for("the CPU to be used again", || {

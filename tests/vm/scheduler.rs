@@ -1,4 +1,4 @@
-//! Who schedules during a test.
+//! The scheduler of a test: the kernel's own, or the keel with some flags.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::support::{EVENKEEL, ended, kill, wait_for};
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
 
-/// What the kernel says about sched_ext: enabled, disabled or on its way.
+/// The state of sched_ext: enabled, disabled or in between.
 pub fn state() -> String {
     std::fs::read_to_string(STATE).unwrap().trim().to_owned()
 }
@@ -22,7 +22,7 @@ pub fn loads() -> u64 {
     count.trim().parse().unwrap()
 }
 
-/// What the keel's counters add up to when a load has ended: whoever was put into a queue got its
+/// Checks the keel's counters when a load has ended: every task that was put into a queue got its
 /// turn or left. (A few of the kernel's own threads may wait, or have left between getting the turn
 /// and running.) And every task is known.
 const SUMS: [Sum; 2] = [
@@ -34,7 +34,7 @@ const SUMS: [Sum; 2] = [
     never("no_state"),
 ];
 
-/// And of a keel with the gate `always`.
+/// Checks the counters of a keel with the gate `always`.
 const ALWAYS_OPEN: [Sum; 7] = [
     never("refuse_wake"),
     never("refuse_fork"),
@@ -69,12 +69,12 @@ impl Keel {
         wait_for("the keel", || {
             let ended = self.process.try_wait().unwrap();
             assert!(ended.is_none(), "the keel ended: {}", self.said());
-            // The kernel counts it a little later than it says so.
+            // The kernel counts a load a little after it says that the scheduler is enabled.
             state() == "enabled" && loads() > loads_before
         });
     }
 
-    /// What it has counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> BTreeMap<String, u64> {
         let answer = ask(Path::new(KEEL_SOCKET), &Request::new("stats")).unwrap();
         let counters = serde_json::from_value(answer["counters"].clone()).unwrap();
@@ -87,7 +87,7 @@ impl Keel {
         self.of_each_cpu("runnable")
     }
 
-    /// What each CPU can do.
+    /// The capability of each CPU.
     pub fn capabilities(&self) -> Vec<u64> {
         self.of_each_cpu("capability")
     }
@@ -98,13 +98,13 @@ impl Keel {
         cpus.map(|cpu| cpu[what].as_u64().unwrap()).collect()
     }
 
-    /// Ends it as a user does, and returns its exit code and what it said.
+    /// Ends the keel as a user does, and returns its exit code and its output.
     pub fn end(mut self) -> (Option<i32>, String) {
         kill(self.process.id() as i32, libc::SIGTERM);
         self.wait()
     }
 
-    /// Waits for its own end.
+    /// Waits until the keel ends by itself.
     pub fn wait(&mut self) -> (Option<i32>, String) {
         let code = ended(&mut self.process).code();
         assert_eq!(state(), "disabled");
@@ -148,7 +148,7 @@ impl Scheduler {
         }
     }
 
-    /// Runs `load` under it; it must be the same scheduler to the end.
+    /// Runs `load` under this scheduler, which must stay the same to the end.
     pub fn under(self, load: impl FnOnce()) {
         let keel = match self {
             Self::Kernel => return load(),
@@ -157,7 +157,7 @@ impl Scheduler {
         };
         let (loads_before, counters_before) = (loads(), keel.counters());
         load();
-        assert_eq!(state(), "enabled", "the keel was thrown out");
+        assert_eq!(state(), "enabled", "the kernel ended the keel");
         let counters = keel.counters();
         let mut sums = SUMS.to_vec();
         if self.is_always_open() {

@@ -17,12 +17,15 @@ use crate::watched::{ROUGH, watched};
 
 /// On the kernel of all tests.
 pub const TESTS: &[Test] = &[
-    Test { name: "shield::work_leaves_and_comes_back", run: work_leaves_and_comes_back },
-    Test { name: "shield::it_outlives_a_restart", run: it_outlives_a_restart },
+    Test {
+        name: "shield::work_leaves_shielded_cpus_and_comes_back",
+        run: work_leaves_shielded_cpus_and_comes_back,
+    },
+    Test { name: "shield::the_shield_outlives_a_restart", run: the_shield_outlives_a_restart },
 ];
 
 /// One hog for each CPU, each alone, and one more that is pinned to CPU 2.
-fn work_leaves_and_comes_back() {
+fn work_leaves_shielded_cpus_and_comes_back() {
     assert!(refused(&["zone", "shield", "3"]).contains("the keel does not run"));
     let keel = Keel::start(&["--gate", "zone", "--zone", "hot", "--shield", "3"]);
     watched(ROUGH, |witness| {
@@ -55,7 +58,7 @@ fn work_leaves_and_comes_back() {
 }
 
 /// And what cannot be shielded changes nothing.
-fn it_outlives_a_restart() {
+fn the_shield_outlives_a_restart() {
     let flag = |cpus| refused(&["sched", "--shield", cpus]);
     assert!(flag("0-3").contains("these are all CPUs that are online; leave at least one"));
     let keel = Keel::start(&["--gate", "zone", "--shield", "1-2"]);

@@ -1,5 +1,6 @@
-//! Loads that make schedulers fail: crowds whose masks, weights, classes, cgroups and programs change
-//! all the time, real-time hogs, forks without end. Each runs for a while and leaves nothing.
+//! Loads that make schedulers fail: crowds with masks, weights, classes, cgroups and programs that
+//! change all the time, real-time hogs, forks without end. Each runs for a while and leaves
+//! nothing.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use nix::unistd::Pid;
 use crate::roles::role;
 use crate::support::{all, ended, just, wait_for};
 
-/// Numbers that look random, the same ones each time.
+/// Pseudo-random numbers, the same ones each time.
 pub struct Random(u64);
 
 impl Random {
@@ -49,7 +50,7 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Starts another one; `step` is repeated to the end.
+    /// Starts another thread, which repeats `step` to the end.
     pub fn start(&mut self, mut step: impl FnMut() + Send + 'static) {
         let end = Arc::clone(&self.end);
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -69,14 +70,14 @@ impl Threads {
     }
 }
 
-/// Works for a while. Not by spin_loop(): where instructions are counted a pause is one, and takes
-/// the emulator as long as a thousand others.
+/// Computes for a while. Not by spin_loop(): where instructions are counted, a pause counts as one
+/// and takes the emulator as long as a thousand others.
 pub fn spin(time: Duration) {
     let end = Instant::now() + time;
     while Instant::now() < end {}
 }
 
-/// The role: works until it is killed.
+/// The role: computes until it is killed.
 pub fn play_hog() {
     loop {
         spin(Duration::from_secs(1));
@@ -118,7 +119,7 @@ pub fn restless(count: u64) -> Threads {
     threads
 }
 
-/// While `crowd` lives, changes masks, weights and classes of its members.
+/// Changes masks, weights and classes of the members of `crowd` while they live.
 pub fn torment(crowd: &[i32], tormentors: u64) -> Threads {
     let mut threads = Threads::default();
     let cpus = all();
@@ -127,7 +128,7 @@ pub fn torment(crowd: &[i32], tormentors: u64) -> Threads {
         threads.start(move || {
             let tid = crowd[random.below(crowd.len() as u64) as usize];
             match random.below(4) {
-                // It may just be ending.
+                // The member may just be ending.
                 0 | 1 => drop(affinity::set(tid, &random.some_of(&cpus))),
                 2 => set_nice(tid, random.below(40) as i32 - 20),
                 _ => set_real_time(tid, random.below(2) as i32),
@@ -151,7 +152,7 @@ impl Processes {
         Self { groups, children: (0..count).map(|_| start("victim")).collect() }
     }
 
-    /// Does something to one of them.
+    /// Moves, stops, continues or kills one of the processes.
     pub fn torment(&mut self, random: &mut Random) {
         let index = random.below(self.children.len() as u64) as usize;
         let pid = Pid::from_raw(self.children[index].id() as i32);
@@ -183,13 +184,13 @@ pub struct Group {
 }
 
 impl Group {
-    /// Of this weight; there is no other of the same.
+    /// Makes a cgroup of this weight; a weight is used once.
     pub fn new(weight: u32) -> Self {
         let root = Path::new("/sys/fs/cgroup");
         std::fs::write(root.join("cgroup.subtree_control"), "+cpu").unwrap();
         let path = root.join(format!("weight-{weight}"));
         match std::fs::create_dir(&path) {
-            // A test that was killed has left it.
+            // A killed test may have left it.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             made => made.unwrap(),
         }
@@ -226,13 +227,13 @@ pub fn end(process: &mut Child) {
     ended(process);
 }
 
-/// What a thread has had of the CPUs so far.
+/// The time that a thread has run so far.
 pub fn cpu_time_ns(tid: i32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).unwrap();
     text.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// The role: works a little, forks a child that ends at once, and becomes itself anew.
+/// The role: computes a little, forks a child that ends at once, and executes itself anew.
 pub fn play_victim() {
     for _ in 0..5 {
         spin(Duration::from_millis(1));
@@ -243,8 +244,9 @@ pub fn play_victim() {
     panic!("{}", Command::new(words[0]).args(&words[1..]).exec());
 }
 
-/// The role: two threads that fork without pause. Not in a test's own process: whoever looks at what has
-/// happened would take a page fault for whatever it writes after each fork, and never get to the end.
+/// The role: two threads that fork without pause. Not in a test's own process: after each fork, the
+/// thread that reads the witness would take a page fault for all that it writes, and never get to
+/// the end.
 pub fn play_forks() {
     let forks = || loop {
         short_child();

@@ -1,5 +1,5 @@
-//! Unequal CPUs on a real kernel: which of them carry more, who gets the fast ones, and that none of these
-//! idles while a slow one works.
+//! Unequal CPUs on a real kernel: fast CPUs carry more, the right tasks get them, and none of them idles
+//! while a slow one works.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -19,22 +19,37 @@ const UNEQUAL: &[&str] =
     &["--balance", "capability", "--capacity", "0-1=1024,2-3=512", "--static-capacity"];
 const FAST: [u32; 2] = [0, 1];
 const SLOW: [u32; 2] = [2, 3];
-/// How often it is looked where threads are.
+/// How often a test reads where threads are.
 const LOOKS: usize = 60;
 
 /// On the kernel of all tests.
 pub const TESTS: &[Test] = &[
     Test { name: "unequal::fast_cpus_carry_more", run: fast_cpus_carry_more },
-    Test { name: "unequal::what_is_taken_is_missing", run: what_is_taken_is_missing },
-    Test { name: "unequal::who_runs_alone_leaves_a_slow_cpu", run: who_runs_alone_leaves },
-    Test { name: "unequal::threads_take_turns", run: threads_take_turns },
-    Test { name: "unequal::programs_have_similar_cpus", run: programs_have_similar_cpus },
+    Test {
+        name: "unequal::time_that_is_taken_lowers_the_capability",
+        run: time_that_is_taken_lowers_the_capability,
+    },
+    Test {
+        name: "unequal::a_task_alone_on_a_slow_cpu_leaves_it",
+        run: a_task_alone_on_a_slow_cpu_leaves_it,
+    },
+    Test {
+        name: "unequal::threads_take_turns_on_the_fast_cpus",
+        run: threads_take_turns_on_the_fast_cpus,
+    },
+    Test {
+        name: "unequal::threads_of_a_program_get_similar_cpus",
+        run: threads_of_a_program_get_similar_cpus,
+    },
     Test { name: "unequal::fast_cpus_do_not_idle", run: fast_cpus_do_not_idle },
-    Test { name: "unequal::nor_beside_a_thief", run: nor_beside_a_thief },
-    Test { name: "unequal::who_computes_gets_the_fast_cpus", run: who_computes_gets_them },
+    Test {
+        name: "unequal::fast_cpus_do_not_idle_beside_a_thief",
+        run: fast_cpus_do_not_idle_beside_a_thief,
+    },
+    Test { name: "unequal::hogs_get_the_fast_cpus", run: hogs_get_the_fast_cpus },
 ];
 
-/// Twelve hogs on CPUs of which two are twice as fast as the others: these get eight of them.
+/// Twelve hogs on four CPUs, two of them twice as fast as the others: the fast CPUs get eight hogs.
 fn fast_cpus_carry_more() {
     let keel = Keel::start(UNEQUAL);
     let mut hogs = Threads::default();
@@ -47,17 +62,17 @@ fn fast_cpus_carry_more() {
         fast.push(runnable[0] + runnable[1]);
     }
     fast.sort_unstable();
-    // Taken for equal they would carry six; a guest's own threads come and go.
+    // CPUs that count as equal would carry six; a guest's own threads come and go.
     assert!(fast[fast.len() / 2] >= 7, "{fast:?}");
     hogs.end();
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// Of a CPU that a real-time task has for three quarters of the time a quarter is left, and all when
-/// that has gone.
-fn what_is_taken_is_missing() {
+/// A CPU that a real-time task has for three quarters of the time has a quarter of its capability
+/// left, and all of it when the task has gone.
+fn time_that_is_taken_lowers_the_capability() {
     let keel = Keel::start(&["--balance", "capability"]);
-    // The host takes a part of all of them.
+    // The host takes a part of all CPUs.
     let is_less = || {
         let capabilities = keel.capabilities();
         capabilities[2] * 2 < capabilities[0]
@@ -82,8 +97,9 @@ fn what_is_taken_is_missing() {
     assert_eq!(still.end().0, Some(0));
 }
 
-/// A hog that may use one slow CPU only is alone there, and goes to a fast one as soon as it may.
-fn who_runs_alone_leaves() {
+/// A hog is alone on the one slow CPU that it may use, and goes to a fast CPU as soon as its mask
+/// allows it.
+fn a_task_alone_on_a_slow_cpu_leaves_it() {
     let refusal = refused(&["sched", "--parts", "active"]);
     assert!(refusal.contains("use --balance capability"), "{refusal}");
     for (active, leaves) in [(&[][..], false), (&["--parts", "active"][..], true)] {
@@ -104,7 +120,7 @@ fn who_runs_alone_leaves() {
 }
 
 /// The threads of a program that has one for each CPU change places where CPUs are unequal.
-fn threads_take_turns() {
+fn threads_take_turns_on_the_fast_cpus() {
     for (turns, change) in [(&[][..], false), (&["--parts", "turns"][..], true)] {
         let keel = Keel::start(&[UNEQUAL, turns].concat());
         let counters = counted(&keel, || {
@@ -142,13 +158,13 @@ fn pair() -> (Child, [i32; 2]) {
     (pair, tids)
 }
 
-/// In so many of the looks, in percent, each program's threads are on CPUs of one kind. Where nobody brings
-/// them together, they stay as they are put at first: in none.
+/// In at least so many of the looks, in percent, each program's threads are on CPUs of one kind.
+/// Without the part `similar` they stay where they are put at first: in none of the looks.
 const SIMILAR_PCT: usize = 50;
 
-/// Two programs of two threads, each with one on a fast CPU and one on a slow one at first: one has both fast
-/// CPUs then, and the other one both slow ones.
-fn programs_have_similar_cpus() {
+/// Two programs begin with one thread on a fast CPU and one on a slow CPU each. In the end one
+/// program has both fast CPUs, and the other one both slow CPUs.
+fn threads_of_a_program_get_similar_cpus() {
     let keel = Keel::start(&[UNEQUAL, &["--parts", "similar"]].concat());
     let programs = [pair(), pair()];
     for ((_, tids), cpus) in programs.iter().zip([[0, 2], [1, 3]]) {
@@ -177,10 +193,10 @@ fn programs_have_similar_cpus() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// Where a thread runs, or ran last.
+/// The CPU on which a thread runs, or ran last.
 fn cpu_of(tid: i32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap();
-    // Its name may have blanks; the 39th field is the 37th behind it.
+    // The name may have blanks; the 39th field is the 37th behind it.
     let (_, rest) = stat.rsplit_once(") ").unwrap();
     rest.split(' ').nth(36).unwrap().parse().unwrap()
 }
@@ -196,16 +212,17 @@ fn hog() -> Threads {
     hog
 }
 
-/// After each end of a hog it is looked so often where the others are.
+/// How often the test reads where the others are after each end of a hog.
 const LOOKS_A_STAGE: usize = 150;
-/// In so many of these looks, in percent, a fast CPU may be found without a hog while a slow one has one. Who
-/// is alone on a slow CPU leaves it at one of its next ticks, a few ms later: one look after each end. The
-/// rest is for an emulator whose CPUs stand still for some 100 ms. Where nobody makes them leave (`--balance
-/// count`), all looks after the first end find it so, a third of them all.
+/// In so many of these looks, in percent, a fast CPU may have no hog while a slow one has one. A
+/// task that is alone on a slow CPU leaves it at one of its next ticks, a few ms later: one look
+/// after each end. The rest is for an emulator that lets CPUs stand still for some 100 ms. Under
+/// `--balance count`, which moves no running task, all looks after the first end find it so, a
+/// third of all looks.
 const MOST_IDLE_PCT: usize = 10;
 
-/// A hog on each CPU, of which those end first that have the fast ones: whichever ends, those that are left
-/// have the fast CPUs, however often, and soon.
+/// A hog on each CPU; those on the fast CPUs end first. After each end the hogs that are left soon
+/// have the fast CPUs.
 fn stagger() {
     let mut hogs: Vec<Threads> = all().iter().map(|_| hog()).collect();
     let tid_of = |hogs: &Threads| hogs.tids[0];
@@ -238,8 +255,8 @@ fn fast_cpus_do_not_idle() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// The same with CPUs that are slow because a real-time task has them for three quarters of the time.
-fn nor_beside_a_thief() {
+/// The same where CPUs are slow because a real-time task has them for three quarters of the time.
+fn fast_cpus_do_not_idle_beside_a_thief() {
     let keel = Keel::start(&["--balance", "capability", "--parts", "active"]);
     let mut thieves = Threads::default();
     for cpu in SLOW {
@@ -260,9 +277,9 @@ fn nor_beside_a_thief() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// As many hogs as fast CPUs beside threads that sleep most of the time: wherever they begin, the hogs
-/// come to the fast CPUs, and the others make do with the slow ones.
-fn who_computes_gets_them() {
+/// As many hogs as fast CPUs, beside threads that sleep most of the time: wherever they begin, the
+/// hogs come to the fast CPUs, and the others stay on the slow ones.
+fn hogs_get_the_fast_cpus() {
     let keel = Keel::start(&[UNEQUAL, &["--parts", "active"]].concat());
     let (mut hogs, mut sleepers) = (Threads::default(), Threads::default());
     for cpu in SLOW {
@@ -286,8 +303,8 @@ fn who_computes_gets_them() {
     }
     let [computes, sleeps] = [(computes, &hogs), (sleeps, &sleepers)]
         .map(|(seen, threads)| seen as f64 / (LOOKS * threads.tids.len()) as f64);
-    println!("on the fast CPUs: {computes:.2} of who computes, {sleeps:.2} of who sleeps");
-    // Anywhere alike they would be where all CPUs are equal to them.
+    println!("on the fast CPUs: {computes:.2} of the hogs, {sleeps:.2} of the sleepers");
+    // If all CPUs counted as equal, the hogs would be on all of them alike.
     assert!(computes > 1.5 * sleeps, "{computes} {sleeps}");
     hogs.end();
     sleepers.end();

@@ -1,10 +1,11 @@
-//! What needs no sched_ext, on Debian 12's own kernel: accounting, `evenkeel run`, the daemon, undo.
+//! The parts that need no sched_ext, on Debian 12's own kernel: accounting, `evenkeel run`, the
+//! daemon and undo.
 
 use evenkeel_cbinfo::Cbinfo;
 use serde_json::Value;
 
 use crate::Test;
-use crate::balancer::{Daemon, lone_worker};
+use crate::running_daemon::{Daemon, lone_worker};
 use crate::support::*;
 use crate::worker::Worker;
 
@@ -20,10 +21,13 @@ pub const TESTS: &[Test] = &[
     },
     Test { name: "user_level::a_killed_run_is_undone", run: a_killed_run_is_undone },
     Test {
-        name: "user_level::what_two_dead_left_undo_takes_back",
-        run: what_two_dead_left_undo_takes_back,
+        name: "user_level::undo_takes_back_what_a_killed_run_and_supervisor_left",
+        run: undo_takes_back_what_a_killed_run_and_supervisor_left,
     },
-    Test { name: "user_level::the_daemon_balances_who_joins", run: the_daemon_balances_who_joins },
+    Test {
+        name: "user_level::the_daemon_balances_a_program_that_joins",
+        run: the_daemon_balances_a_program_that_joins,
+    },
 ];
 
 const HARD: [&str; 6] = ["--placement", "hard", "--policy", "paper", "--interval", "20ms"];
@@ -80,7 +84,7 @@ fn a_killed_run_is_undone() {
     worker.let_end();
 }
 
-fn what_two_dead_left_undo_takes_back() {
+fn undo_takes_back_what_a_killed_run_and_supervisor_left() {
     let host = Host::new();
     let mut worker = Worker::start(&host, &[&["-q", "--no-supervisor"], &HARD[..]].concat());
     worker.wait_moved(&host, 1);
@@ -94,7 +98,7 @@ fn what_two_dead_left_undo_takes_back() {
     worker.let_end();
 }
 
-fn the_daemon_balances_who_joins() {
+fn the_daemon_balances_a_program_that_joins() {
     let host = Host::new();
     let daemon = Daemon::start(&host, &[&["--placement", "hard"], &EAGER[..]].concat());
     let worker = lone_worker(&host);

@@ -1,4 +1,5 @@
-//! Runs a load under the eyes of the witness: whatever it is that schedules, no invariant may break.
+//! Runs a load while the witness reports its events to the checkers: no invariant may break, under any
+//! scheduler.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,8 @@ use crate::boots;
 
 const MS: u64 = 1_000_000;
 
-/// What an emulator on a busy host allows: its CPUs stand still for some 100 ms now and then,
-/// between any two instructions. A task that is lost, a mask that is ignored or a CPU that is
-/// forgotten shows beyond any limit.
+/// Limits that hold in an emulator on a busy host, where a CPU may stand still for some 100 ms
+/// between any two instructions. A lost task, an ignored mask or a forgotten CPU exceeds any limit.
 pub const ROUGH: Limits = Limits {
     wait_ns: 5000 * MS,
     wait_per_task_ns: 50 * MS,
@@ -25,7 +25,7 @@ pub const ROUGH: Limits = Limits {
     charge_slack_ns: 5000 * MS,
 };
 
-/// Where instructions of one CPU are counted the host does not matter, and a millisecond is one.
+/// Where the instructions of one CPU are counted, the host does not matter, and times are exact.
 pub const EXACT: Limits = Limits {
     wait_ns: 100 * MS,
     wait_per_task_ns: 20 * MS,
@@ -39,7 +39,7 @@ pub const EXACT: Limits = Limits {
     charge_slack_ns: 5 * MS,
 };
 
-/// Events of some ten seconds fit in; who runs longer looks at them in between.
+/// Events of some ten seconds fit in; a longer load has them read in between.
 const BUFFER_MIB: u32 = 128;
 
 /// Runs `load` and returns what was seen of it; fails if an invariant was broken.
@@ -63,7 +63,7 @@ pub fn watched(limits: Limits, load: impl FnOnce(&Witness)) -> Findings {
     findings
 }
 
-/// Calls `step` again and again, for as long as a test takes, and looks at what was seen meanwhile.
+/// Calls `step` again and again, for as long as a test takes, and has the events checked meanwhile.
 pub fn for_a_while(witness: &Witness, mut step: impl FnMut()) {
     let end = Instant::now() + boots::duration();
     while Instant::now() < end {
@@ -75,7 +75,7 @@ pub fn for_a_while(witness: &Witness, mut step: impl FnMut()) {
     }
 }
 
-/// For loads that need nobody to go on.
+/// A step for loads that go on by themselves.
 pub fn rest() {
     std::thread::sleep(Duration::from_millis(100));
 }

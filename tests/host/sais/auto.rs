@@ -1,4 +1,4 @@
-//! `--policy auto`: steers where that pays by the figures, and nowhere else.
+//! `--policy auto`: steers where its figures say that steering pays, and nowhere else.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -9,27 +9,28 @@ use super::{Stage, Steering};
 use crate::support::*;
 
 const MEGABYTE: usize = 1 << 20;
-/// Fetching takes long, handing over does not, and the other way round.
+/// Times by which steering pays: fetching data takes long, handing a packet over does not. And the
+/// reverse.
 const PAYS: [&str; 4] = ["--policy", "auto", "--strip-us", "100,1"];
 const DOES_NOT: [&str; 4] = ["--policy", "auto", "--strip-us", "1,100"];
 
 #[test]
-fn what_is_measured_decides() {
-    let Some(stage) = Stage::new("what_is_measured_decides") else { return };
+fn measured_times_decide_whether_auto_steers() {
+    let Some(stage) = Stage::new("measured_times_decide_whether_auto_steers") else { return };
     let Stage { interrupts, consumer, ref host, ref network, .. } = stage;
     let steering = Steering::start(host, network, &["--policy", "auto"]);
     let times = &steering.status()["strip_times"];
     assert!(times["process_us"].as_f64().unwrap() > 0.0, "{times}");
     assert!(steering.said.contains("no XDP until steering pays"), "{}", steering.said);
     let time = |name: &str| times[name].as_f64();
-    // The two may be siblings, share a cache, or neither: whichever was measured.
+    // The two CPUs may be SMT siblings, share a cache, or neither: one of the two times was measured.
     let migrate_us = time("within_us").or(time("across_us"));
     let pays = migrate_us.zip(time("hand_over_us")).is_some_and(|(fetch, hand)| fetch > hand);
     network.client.within(|| {
         run_on(&just(consumer));
         let mut client = Client::connect(Network::address());
         let start = Instant::now();
-        // Longer than it takes to judge.
+        // This takes longer than the policy needs to decide.
         while start.elapsed().as_secs() < 3 {
             client.fetch(MEGABYTE, consumer);
         }
@@ -41,11 +42,13 @@ fn what_is_measured_decides() {
 }
 
 #[test]
-fn it_begins_when_it_pays_and_ends_when_it_does_not() {
-    let Some(stage) = Stage::new("it_begins_when_it_pays") else { return };
+fn steering_begins_when_it_pays_and_ends_when_it_does_not() {
+    let Some(stage) = Stage::new("steering_begins_when_it_pays_and_ends_when_it_does_not") else {
+        return;
+    };
     let Stage { consumer, ref host, ref network, .. } = stage;
     let steering = Steering::start(host, network, &PAYS);
-    assert!(!network.is_taken(), "there is nobody to steer for yet");
+    assert!(!network.is_taken(), "no thread receives yet");
     network.client.within(|| {
         run_on(&just(consumer));
         let mut client = Client::connect(Network::address());
@@ -59,14 +62,14 @@ fn it_begins_when_it_pays_and_ends_when_it_does_not() {
         let reason = steering.flows()[0]["reason"].as_str().unwrap().to_owned();
         assert!(reason.contains("fetching a strip takes 100.0 us"), "{reason}");
     });
-    // Nobody receives any more.
+    // No thread receives any more.
     wait_for("the program to be taken off", || !network.is_taken());
     assert_eq!(network.client.counter("TcpExt", "TCPOFOQueue"), 0);
 }
 
 #[test]
 fn where_it_does_not_pay_nothing_is_on_the_device() {
-    let Some(stage) = Stage::new("where_it_does_not_pay") else { return };
+    let Some(stage) = Stage::new("where_it_does_not_pay_nothing_is_on_the_device") else { return };
     let Stage { consumer, ref host, ref network, .. } = stage;
     let steering = Steering::start(host, network, &DOES_NOT);
     network.client.within(|| {
@@ -85,12 +88,14 @@ fn where_it_does_not_pay_nothing_is_on_the_device() {
 
 #[test]
 fn on_a_saturated_core_steering_threads_do_not_starve() {
-    let Some(stage) = Stage::new("on_a_saturated_core") else { return };
+    let Some(stage) = Stage::new("on_a_saturated_core_steering_threads_do_not_starve") else {
+        return;
+    };
     let Stage { consumer, ref host, ref network, .. } = stage;
     let steering = Steering::start(host, network, &PAYS);
     let is_ending = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // One CPU's worth of work, for as long as the test lasts.
+        // A hog keeps the CPU busy for as long as the test lasts.
         scope.spawn(|| {
             run_on(&just(consumer));
             let start = Instant::now();
@@ -108,7 +113,7 @@ fn on_a_saturated_core_steering_threads_do_not_starve() {
             client.fetch(4 * MEGABYTE, consumer);
             let sight = client.fetch(64 * MEGABYTE, consumer);
             assert!(sight.share() >= 0.99, "{sight:?}");
-            // None waited for so long that its queue was full.
+            // No packet waited until its queue was full.
             assert_eq!(steering.count("dropped"), 0);
         });
         is_ending.store(true, Ordering::Relaxed);

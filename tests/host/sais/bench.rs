@@ -1,4 +1,4 @@
-//! `evenkeel-lab bench sais` works, and leaves nothing.
+//! `evenkeel-lab bench sais` measures every contestant, and leaves nothing behind.
 
 use std::process::Stdio;
 
@@ -9,7 +9,9 @@ use crate::support::*;
 
 #[test]
 fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
-    let Some(_) = can_run("the_quick_form_measures") else { return };
+    let Some(_) = can_run("the_quick_form_measures_every_contestant_and_leaves_nothing") else {
+        return;
+    };
     let host = Host::alone();
     let flow_table = "/proc/sys/net/core/rps_sock_flow_entries";
     let before = std::fs::read_to_string(flow_table).unwrap();
@@ -36,12 +38,12 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
         assert!(traffic["retransmitted"].as_f64().unwrap() >= 0.0, "{row}");
         let contestant = row["contestant"].as_str().unwrap();
         let is_steered = !["none", "rps", "rfs", "round robin"].contains(&contestant);
-        // By the kernel's word, whoever steers.
+        // Where packets were processed is the kernel's word, under every contestant.
         assert!(traffic["home_pct"].is_number(), "{row}");
         let by_core = traffic["by_core_pct"].as_object().unwrap();
         assert!(by_core.values().map(|share| share.as_f64().unwrap()).sum::<f64>() > 50.0, "{row}");
         assert_eq!(traffic["steering_pct"].is_number(), is_steered, "{row}");
-        // Auto mostly has no reason to steer.
+        // The policy auto mostly has no reason to steer.
         if !contestant.starts_with("auto") {
             assert_eq!(traffic["steered_home_pct"].is_number(), is_steered, "{row}");
             assert_eq!(traffic["hinted_pct"].is_number(), contestant.ends_with("hint"), "{row}");
@@ -76,11 +78,11 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
     }
 }
 
-/// However it ends, and whatever it has going at that moment: the kernel's own steering, whose table is
-/// the whole machine's, or parts of ours in its namespaces.
+/// It is killed while it uses the kernel's own steering, which has one table for the whole machine, and
+/// while parts of ours run in its namespaces.
 #[test]
 fn a_bench_that_is_killed_leaves_nothing() {
-    let Some(_) = can_run("a_bench_that_is_killed") else { return };
+    let Some(_) = can_run("a_bench_that_is_killed_leaves_nothing") else { return };
     let host = Host::alone();
     let flow_table = "/proc/sys/net/core/rps_sock_flow_entries";
     let table = || std::fs::read_to_string(flow_table).unwrap();
@@ -91,8 +93,8 @@ fn a_bench_that_is_killed_leaves_nothing() {
     };
     let stages: [(&str, &dyn Fn() -> bool); 3] = [
         ("the flow table", &|| table() != before),
-        ("who steers", &|| is_there("\"device\"")),
-        ("who serves", &|| is_there("\"cgroup\"")),
+        ("the steering part", &|| is_there("\"device\"")),
+        ("the serving part", &|| is_there("\"cgroup\"")),
     ];
     for (stage, is_reached) in stages {
         if stage == "the flow table" && before.trim() != "0" {
@@ -107,13 +109,13 @@ fn a_bench_that_is_killed_leaves_nothing() {
         wait_for("the table to be as before", || table() == before);
         wait_no_threads();
         wait_for("all parts to end", || !is_there("{"));
-        // The journal is gone, and so are all processes: the host looks.
+        // `Host` checks that no journal and no process is left.
     }
 }
 
 #[test]
 fn what_the_model_needs_is_measured() {
-    let Some(_) = can_run("what_the_model_needs") else { return };
+    let Some(_) = can_run("what_the_model_needs_is_measured") else { return };
     let host = Host::new();
     let path = host.path("pm.json");
     let words = ["bench", "sais", "--measure-pm", "--json", path.to_str().unwrap()];
@@ -124,7 +126,7 @@ fn what_the_model_needs_is_measured() {
     assert!(report["strip_times"]["process_us"].as_f64().unwrap() > 0.0);
     assert_eq!(report["rows"].as_array().unwrap().len(), 0);
 
-    // And where it is not given, the model takes what is measured.
+    // Where the times are not given, the model takes the measured ones.
     let model = |more: &[&str]| {
         let words =
             [&["sais", "model", "--cores", "8", "--servers", "48", "--json"], more].concat();

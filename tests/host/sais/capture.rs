@@ -1,4 +1,4 @@
-//! What goes over a cable, captured at one of its ends (AF_PACKET), and frames put onto it.
+//! Captures what goes over a cable, at one of its ends (AF_PACKET), and sends frames.
 
 use std::io::ErrorKind;
 use std::mem::{size_of, zeroed};

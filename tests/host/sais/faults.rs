@@ -1,4 +1,5 @@
-//! Whatever happens, traffic goes on and nothing is left; what is impossible is said exactly.
+//! Steering that ends in any way leaves the traffic going and nothing else behind. Requests that
+//! cannot be met are refused with the exact reason.
 
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,13 +11,13 @@ use super::traffic::{Client, Server, goes_on};
 use super::{Stage, Steering, attach, can_run, wait_no_threads};
 use crate::support::*;
 
-/// The program and the steering threads are gone some moments after the process.
+/// Waits until the program and the steering threads are gone, some moments after the process.
 fn wait_nothing_is_left(network: &Network) {
     wait_for("the program to be taken off", || !network.is_taken());
     wait_no_threads();
 }
 
-/// What it says when it cannot begin, with its exit code.
+/// The error of a steering that cannot begin, and its exit code.
 fn refusal(network: &Network, host: &Host, flags: &[&str]) -> (String, Option<i32>) {
     let run: Output = network.client.within(|| output(&mut attach(host, flags)));
     assert_eq!(text(&run.stdout), "");
@@ -25,10 +26,12 @@ fn refusal(network: &Network, host: &Host, flags: &[&str]) -> (String, Option<i3
 
 #[test]
 fn however_it_ends_nothing_is_left_and_connections_live_on() {
-    let Some(stage) = Stage::new("however_it_ends") else { return };
+    let Some(stage) = Stage::new("however_it_ends_nothing_is_left_and_connections_live_on") else {
+        return;
+    };
     let Stage { ref host, ref network, .. } = stage;
     network.client.within(|| {
-        // One connection through all of it.
+        // One connection lives through all of it.
         let mut client = Client::connect(Network::address());
         let ends = [(libc::SIGTERM, Some(0)), (libc::SIGINT, Some(0)), (libc::SIGKILL, None)];
         for (signal, code) in ends {
@@ -43,14 +46,15 @@ fn however_it_ends_nothing_is_left_and_connections_live_on() {
     });
 }
 
-/// Nothing overtakes what is still on its way through a steering thread when that is not used any more.
+/// No packet overtakes those that are still on their way through a steering thread that is not used any
+/// more.
 #[test]
 fn a_stream_is_in_order_when_it_begins_and_when_it_ends() {
     let test = "a_stream_is_in_order";
     let Some(stage) = Stage::new(test) else { return };
     let Stage { consumer, ref host, ref network, .. } = stage;
     const TIMES: usize = 10;
-    // So that packets stand in the queue of the core for half of the time.
+    // Packets then wait in the queue of the core for half of the time.
     let config = NoiseConfig { busy_us: 5_000, period_us: 10_000, limit: PATIENCE };
     let noise = match Noise::start(NoiseKind::Fifo, consumer, config) {
         Ok(noise) => noise,
@@ -81,8 +85,8 @@ fn a_stream_is_in_order_when_it_begins_and_when_it_ends() {
 }
 
 #[test]
-fn the_link_goes_down_and_up() {
-    let Some(stage) = Stage::new("the_link_goes_down_and_up") else { return };
+fn a_link_that_goes_down_and_up_is_steered_on() {
+    let Some(stage) = Stage::new("a_link_that_goes_down_and_up_is_steered_on") else { return };
     let Stage { ref host, ref network, .. } = stage;
     let steering = Steering::start(host, network, &[]);
     network.client.within(|| {
@@ -98,14 +102,14 @@ fn the_link_goes_down_and_up() {
 }
 
 #[test]
-fn the_device_goes() {
-    let Some((interrupts, _)) = can_run("the_device_goes") else { return };
+fn a_device_that_goes_ends_the_steering() {
+    let Some((interrupts, _)) = can_run("a_device_that_goes_ends_the_steering") else { return };
     let host = Host::alone();
     let network = Network::new(interrupts);
     let run = std::thread::scope(|scope| {
         let run = scope.spawn(|| network.client.within(|| output(&mut attach(&host, &[]))));
         wait_for("the program", || network.is_taken());
-        // With its peer, as when the peer's namespace is deleted.
+        // The device goes with its peer, as when the peer's namespace is deleted.
         network.router.ip(&format!("link delete {PEER}"));
         run.join().unwrap()
     });
@@ -115,15 +119,18 @@ fn the_device_goes() {
 }
 
 #[test]
-fn the_namespace_at_the_other_end_is_deleted() {
-    let Some((interrupts, _)) = can_run("the_namespace_at_the_other_end") else { return };
+fn a_deleted_namespace_at_the_other_end_ends_the_steering() {
+    let Some((interrupts, _)) = can_run("a_deleted_namespace_at_the_other_end_ends_the_steering")
+    else {
+        return;
+    };
     let host = Host::alone();
     let Network { client, router, server } = Network::new(interrupts);
     let run = std::thread::scope(|scope| {
         let run = scope.spawn(|| client.within(|| output(&mut attach(&host, &[]))));
         let words = format!("-details link show {DEVICE}");
         wait_for("the program", || client.ip(&words).contains("xdp"));
-        // Nothing else holds it.
+        // Nothing else holds the namespace.
         drop(router);
         run.join().unwrap()
     });
@@ -133,15 +140,15 @@ fn the_namespace_at_the_other_end_is_deleted() {
 }
 
 #[test]
-fn who_comes_second_is_refused() {
-    let Some((interrupts, _)) = can_run("who_comes_second_is_refused") else { return };
+fn a_second_attach_is_refused() {
+    let Some((interrupts, _)) = can_run("a_second_attach_is_refused") else { return };
     let host = Host::alone();
     let network = Network::new(interrupts);
     let steering = Steering::start(&host, &network, &[]);
     let (said, code) = refusal(&network, &host, &[]);
     assert_eq!(code, Some(2));
     assert!(said.contains("another one is running already"), "{said}");
-    // From a runtime directory in which nobody steers, as somebody else's program is met.
+    // From a runtime directory without a steering, the program counts as foreign.
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().display();
     let script = format!("mount --bind {dir} /run && exec {EVENKEEL} sais attach {DEVICE}");
@@ -155,8 +162,10 @@ fn who_comes_second_is_refused() {
 }
 
 #[test]
-fn what_is_impossible_is_said() {
-    let Some((interrupts, _)) = can_run("what_is_impossible_is_said") else { return };
+fn impossible_requests_are_refused_with_the_reason() {
+    let Some((interrupts, _)) = can_run("impossible_requests_are_refused_with_the_reason") else {
+        return;
+    };
     let host = Host::alone();
     let network = Network::new(interrupts);
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
@@ -173,7 +182,8 @@ fn what_is_impossible_is_said() {
             &["--policy", "dedicated:900"],
             2,
             format!(
-                "evenkeel: dedicated:900: packets may only be sent to CPUs {online}; choose one of these\n"
+                "evenkeel: dedicated:900: packets may only be sent to CPUs {online}; \
+                 choose one of these\n"
             ),
         ),
         (
@@ -203,8 +213,8 @@ fn what_is_impossible_is_said() {
         in_client(&["sais", "attach", "lo", "--xdp", "native"]),
         (wanted.to_owned(), Some(3))
     );
-    let mut nobody = as_nobody(&host, &["sais", "attach", DEVICE]);
-    let run = network.client.within(|| output(&mut nobody));
+    let mut unprivileged = as_nobody(&host, &["sais", "attach", DEVICE]);
+    let run = network.client.within(|| output(&mut unprivileged));
     let wanted = "evenkeel: no privilege to load BPF programs (needs CAP_BPF and CAP_PERFMON): run \
                   as root or with sudo\n";
     assert_eq!((text(&run.stderr).as_str(), run.status.code()), (wanted, Some(3)));
@@ -212,15 +222,15 @@ fn what_is_impossible_is_said() {
 }
 
 #[test]
-fn the_mode_is_chosen_and_said() {
-    let Some((interrupts, _)) = can_run("the_mode_is_chosen_and_said") else { return };
+fn the_xdp_mode_is_chosen_and_reported() {
+    let Some((interrupts, _)) = can_run("the_xdp_mode_is_chosen_and_reported") else { return };
     let host = Host::alone();
     let network = Network::new(interrupts);
     let steering = Steering::start(&host, &network, &[]);
     assert!(steering.said.contains("generic XDP: its peer leaves checksums"), "{}", steering.said);
     assert_eq!(steering.status()["xdp"], "generic");
     drop(steering);
-    // Native, where the peer was told to make its checksums at once.
+    // Native mode, where the peer was told to make its checksums at once.
     network.router.make_checksums(PEER);
     let _server = Server::start(&network.server, interrupts);
     let steering = Steering::start(&host, &network, &["--xdp", "native"]);

@@ -49,7 +49,9 @@ impl Drop for Serving<'_> {
 
 #[test]
 fn hints_come_back_and_all_counters_agree_with_the_cable() {
-    let Some(stage) = Stage::new("hints_come_back") else { return };
+    let Some(stage) = Stage::new("hints_come_back_and_all_counters_agree_with_the_cable") else {
+        return;
+    };
     let Stage { consumer, ref host, ref network, .. } = stage;
     for address in Network::addresses() {
         let serving = Serving::start(host, &["--peers", "198.18.0.0/24,2001:2::/64"]);
@@ -65,7 +67,7 @@ fn hints_come_back_and_all_counters_agree_with_the_cable() {
             }
             assert_eq!(steering.flows()[0]["echoes"], true);
         });
-        // Of the connection only.
+        // The counters are those of the connection only.
         let (to_client, to_server) = capture.end(address);
         let sent: Vec<[u8; 8]> = to_server.iter().filter_map(|packet| packet.hint).collect();
         let hint = *sent.first().unwrap();
@@ -80,12 +82,12 @@ fn hints_come_back_and_all_counters_agree_with_the_cable() {
         let late = to_client[..first].iter().map(|packet| packet.payload).sum::<usize>();
         assert!(late <= 1, "{late} bytes of data came before any hint");
 
-        // And all three agree: this side, the other, and the cable.
+        // All three agree: the client, the server, and the cable.
         let hinted = to_client.iter().filter(|packet| packet.hint.is_some()).count() as u64;
         wait_for("the last packets", || steering.count("hint_echoed") == hinted);
         assert_eq!(serving.count("echoed"), hinted);
         assert_eq!(steering.count("hints_sent"), sent.len() as u64);
-        // While the server's socket is busy, the kernel makes one of acknowledgements that are alike.
+        // While the server's socket is busy, the kernel merges equal acknowledgements.
         assert!((1..=sent.len() as u64).contains(&serving.count("heard")));
         assert_eq!(serving.count("connections"), 1);
         assert_eq!(serving.count("malformed"), 0);
@@ -100,7 +102,7 @@ fn hints_come_back_and_all_counters_agree_with_the_cable() {
 
 #[test]
 fn hints_follow_a_consumer_that_moves() {
-    let Some(stage) = Stage::new("hints_follow_a_consumer") else { return };
+    let Some(stage) = Stage::new("hints_follow_a_consumer_that_moves") else { return };
     let Stage { interrupts, consumer: other, ref host, ref network, .. } = stage;
     let _serving = Serving::start(host, &[]);
     let steering = Steering::start(host, network, &[&HINTS[..], &["--policy", "runner"]].concat());
@@ -112,7 +114,7 @@ fn hints_follow_a_consumer_that_moves() {
     });
     assert!(sight.share() >= 0.99, "{sight:?}");
     assert!(sight.right > 500, "{sight:?}");
-    // What was under way when it moved came with the hint before, and was nothing else.
+    // Packets that were under way at the move came with the hint before, and count as late only.
     assert!(steering.count("hint_stale") > 0);
     assert_eq!(steering.count("hint_replayed") + steering.count("hint_forged"), 0);
     assert_eq!(network.client.counter("TcpExt", "TCPOFOQueue"), 0);
@@ -120,7 +122,11 @@ fn hints_follow_a_consumer_that_moves() {
 
 #[test]
 fn a_server_that_serves_no_hints_is_named_and_its_packets_are_steered_all_the_same() {
-    let Some(stage) = Stage::new("a_server_that_serves_no_hints") else { return };
+    let Some(stage) = Stage::new(
+        "a_server_that_serves_no_hints_is_named_and_its_packets_are_steered_all_the_same",
+    ) else {
+        return;
+    };
     let Stage { consumer, ref host, ref network, .. } = stage;
     let mut command = super::attach(host, &HINTS);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -136,7 +142,7 @@ fn a_server_that_serves_no_hints_is_named_and_its_packets_are_steered_all_the_sa
         assert_eq!(flow["echoes"], false);
         let reason = flow["reason"].as_str().unwrap();
         assert!(reason.contains("has sent no hint back"), "{reason}");
-        // While the connection lives, its server is named, and once.
+        // While the connection lives, its server is named once.
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
         assert!(line.contains("198.18.1.2 sends no hints back"), "{line}");
@@ -146,8 +152,8 @@ fn a_server_that_serves_no_hints_is_named_and_its_packets_are_steered_all_the_sa
 }
 
 #[test]
-fn who_is_no_peer_gets_no_hints() {
-    let Some(stage) = Stage::new("who_is_no_peer") else { return };
+fn hosts_that_are_no_peers_get_no_hints() {
+    let Some(stage) = Stage::new("hosts_that_are_no_peers_get_no_hints") else { return };
     let Stage { consumer, ref host, ref network, .. } = stage;
     // Neither is the server a peer of the client, nor then the client one of the server.
     let cases = [("10.0.0.0/8", "0.0.0.0/0", false), ("198.18.0.0/15", "10.0.0.0/8", true)];
@@ -169,7 +175,7 @@ fn who_is_no_peer_gets_no_hints() {
 
 #[test]
 fn bad_hints_are_counted_by_kind_and_steer_nothing() {
-    let Some(stage) = Stage::new("bad_hints_are_counted") else { return };
+    let Some(stage) = Stage::new("bad_hints_are_counted_by_kind_and_steer_nothing") else { return };
     let Stage { interrupts, consumer, ref host, ref network, .. } = stage;
     let _serving = Serving::start(host, &[]);
     let steering = Steering::start(host, network, &[&HINTS[..], &["--policy", "runner"]].concat());
@@ -225,8 +231,8 @@ fn bad_hints_are_counted_by_kind_and_steer_nothing() {
 }
 
 #[test]
-fn a_flood_of_forged_hints_disturbs_nobody() {
-    let Some(stage) = Stage::new("a_flood_of_forged_hints") else { return };
+fn a_flood_of_forged_hints_disturbs_no_connection() {
+    let Some(stage) = Stage::new("a_flood_of_forged_hints_disturbs_no_connection") else { return };
     let Stage { consumer, ref host, ref network, .. } = stage;
     let _serving = Serving::start(host, &[]);
     let steering = Steering::start(host, network, &HINTS);
@@ -253,7 +259,7 @@ fn a_flood_of_forged_hints_disturbs_nobody() {
         client.fetch(MEGABYTE, consumer);
         assert!(steering.count("hint_echoed") > before, "good hints are still believed");
     });
-    // Each was counted, but for those that a full queue of the kernel dropped before.
+    // Each hint was counted, but for those that a full queue of the kernel dropped before.
     let forged = steering.count("hint_forged");
     assert!(forged > FLOOD / 10 && forged <= FLOOD, "{forged}");
     assert_eq!(steering.count("hint_replayed") + steering.count("hint_malformed"), 0);
@@ -261,7 +267,7 @@ fn a_flood_of_forged_hints_disturbs_nobody() {
 
 #[test]
 fn connections_survive_the_end_of_the_serving() {
-    let Some(stage) = Stage::new("connections_survive_the_end") else { return };
+    let Some(stage) = Stage::new("connections_survive_the_end_of_the_serving") else { return };
     let Stage { consumer, ref host, ref network, .. } = stage;
     let serving = Serving::start(host, &[]);
     let steering = Steering::start(host, network, &HINTS);
@@ -280,13 +286,16 @@ fn connections_survive_the_end_of_the_serving() {
         });
         let passed = steering.count("distrusted");
         client.fetch(4 * MEGABYTE, consumer);
-        assert!(steering.count("distrusted") > passed, "they go up as if nobody steered");
+        assert!(steering.count("distrusted") > passed, "they go up as without steering");
     });
 }
 
 #[test]
 fn the_papers_byte_comes_back_and_is_taken_off() {
-    let Some((interrupts, consumer)) = can_run("the_papers_byte") else { return };
+    let Some((interrupts, consumer)) = can_run("the_papers_byte_comes_back_and_is_taken_off")
+    else {
+        return;
+    };
     let host = Host::alone();
     let network = Network::direct();
     let _server = Server::start(&network.server, interrupts);
@@ -316,7 +325,7 @@ fn the_papers_byte_comes_back_and_is_taken_off() {
         wait_for("the last packets", || steering.count("hint_echoed") == hinted);
         assert_eq!((serving.count("echoed"), serving.count("no_room")), (hinted, 0));
 
-        // Cores that were never issued, of which one does not even exist.
+        // Cores that were never issued; one of them does not exist.
         let last = to_client.last().unwrap();
         for core in [31, interrupts as u8] {
             let before = ["hint_forged", "distrusted"].map(|name| steering.count(name));
@@ -324,7 +333,7 @@ fn the_papers_byte_comes_back_and_is_taken_off() {
             wait_for("forged ones", || steering.count("hint_forged") == before[0] + 100);
             assert_eq!(steering.count("distrusted"), before[1] + 100);
         }
-        // It moves: what comes with the core before is late, and nothing worse.
+        // The consumer moves: packets with the core before count as late only.
         run_on(&just(interrupts));
         client.fetch(4 * MEGABYTE, interrupts);
         let stale = steering.count("hint_stale");
@@ -338,8 +347,10 @@ fn the_papers_byte_comes_back_and_is_taken_off() {
 }
 
 #[test]
-fn what_hints_need_is_said() {
-    let Some((interrupts, _)) = can_run("what_hints_need_is_said") else { return };
+fn missing_requirements_of_hints_are_reported() {
+    let Some((interrupts, _)) = can_run("missing_requirements_of_hints_are_reported") else {
+        return;
+    };
     let host = Host::alone();
     let network = Network::new(interrupts);
     let said = |words: &[&str]| {
@@ -361,20 +372,20 @@ fn what_hints_need_is_said() {
     let (why, code) = said(&["sais", "serve", "/proc"]);
     assert!(why.contains("/proc: not a cgroup of version 2"), "{why}");
     assert_eq!(code, Some(3));
-    let mut nobody = as_nobody(&host, &["sais", "serve", "/"]);
-    let run = output(&mut nobody);
+    let mut unprivileged = as_nobody(&host, &["sais", "serve", "/"]);
+    let run = output(&mut unprivileged);
     assert!(text(&run.stderr).contains("no privilege to load BPF programs"), "{run:?}");
     assert_eq!(run.status.code(), Some(3));
 }
 
 #[test]
 fn a_cgroup_that_goes_ends_the_serving() {
-    if can_run("a_cgroup_that_goes").is_none() {
+    if can_run("a_cgroup_that_goes_ends_the_serving").is_none() {
         return;
     }
     let host = Host::alone();
     let Some(root) = cgroup2() else {
-        println!("a_cgroup_that_goes: skipped: no cgroup2 is mounted");
+        println!("a_cgroup_that_goes_ends_the_serving: skipped: no cgroup2 is mounted");
         return;
     };
     let group = Group::new(&root);

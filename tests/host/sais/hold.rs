@@ -1,5 +1,5 @@
-//! `--hold`: who waits for data stays where it asked, and has its own CPUs again when the data is
-//! there, or when nobody is left who would give them back.
+//! `--hold`: a thread that waits for data stays on the CPU where it asked. It gets its own mask
+//! back when the data is there, and when evenkeel has been killed.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,8 @@ const PORT: u16 = 9001;
 /// Longer than any test.
 const LONG: [&str; 3] = ["--policy", "issuer", "--hold=3600"];
 
-/// A thread that asks when it is told to, and waits for the answer; this is the server.
+/// A thread that sends a request when it is told to, and waits for the answer. This struct is the
+/// server.
 struct Waiter {
     tid: i32,
     stream: TcpStream,
@@ -49,7 +50,7 @@ impl Waiter {
         mask(self.tid)
     }
 
-    /// It asks, and waits from then on.
+    /// Has the thread send a request, and wait from then on.
     fn ask(&mut self) {
         self.ask.as_ref().unwrap().send(()).unwrap();
         self.stream.read_exact(&mut [0]).unwrap();
@@ -60,7 +61,7 @@ impl Waiter {
         wait_for("it to be held", || self.mask().len() == 1);
     }
 
-    /// It gets its answer.
+    /// Sends the answer.
     fn answer(&mut self) {
         self.stream.write_all(&[7]).unwrap();
         self.answered.recv().unwrap();
@@ -77,7 +78,7 @@ impl Drop for Waiter {
     }
 }
 
-/// Until nobody asks it to, or the server has gone.
+/// Requests and waits until the test is over, or the server is gone.
 fn wait(mut stream: TcpStream, asked: &Receiver<()>, answer: &Sender<()>) {
     while asked.recv().is_ok() {
         if stream.write_all(&[1]).is_err() || stream.read_exact(&mut [0]).is_err() {
@@ -92,8 +93,10 @@ fn holds(steering: &Steering, what: &str) -> u64 {
 }
 
 #[test]
-fn who_waits_is_held_until_the_answer_comes() {
-    let Some((interrupts, _)) = can_run("who_waits_is_held") else { return };
+fn a_waiting_thread_is_held_until_the_answer_comes() {
+    let Some((interrupts, _)) = can_run("a_waiting_thread_is_held_until_the_answer_comes") else {
+        return;
+    };
     let host = Host::alone();
     let network = Network::new(interrupts);
     let steering = Steering::start(&host, &network, &LONG);
@@ -105,15 +108,15 @@ fn who_waits_is_held_until_the_answer_comes() {
     }
     wait_for("the count", || holds(&steering, "held") == 0);
     assert_eq!((holds(&steering, "holds"), holds(&steering, "timed_out")), (3, 0));
-    // And at the end, too.
+    // At the end of the steering, too.
     waiter.ask_and_be_held();
     assert_eq!(steering.end(libc::SIGTERM), Some(0));
     assert_eq!(waiter.mask(), all());
 }
 
 #[test]
-fn who_waits_in_vain_is_let_go() {
-    let Some((interrupts, _)) = can_run("who_waits_in_vain") else { return };
+fn a_thread_that_waits_too_long_is_let_go() {
+    let Some((interrupts, _)) = can_run("a_thread_that_waits_too_long_is_let_go") else { return };
     let host = Host::alone();
     let network = Network::new(interrupts);
     let steering = Steering::start(&host, &network, &["--policy", "runner", "--hold"]);
@@ -131,8 +134,10 @@ fn who_waits_in_vain_is_let_go() {
 }
 
 #[test]
-fn what_its_user_sets_meanwhile_wins() {
-    let Some((interrupts, other)) = can_run("what_its_user_sets_meanwhile") else { return };
+fn a_mask_that_the_user_sets_meanwhile_stays() {
+    let Some((interrupts, other)) = can_run("a_mask_that_the_user_sets_meanwhile_stays") else {
+        return;
+    };
     let host = Host::alone();
     let network = Network::new(interrupts);
     let steering = Steering::start(&host, &network, &LONG);
@@ -144,7 +149,7 @@ fn what_its_user_sets_meanwhile_wins() {
     waiter.answer();
     wait_for("it to be let go", || holds(&steering, "yielded") == 1);
     assert_eq!(waiter.mask(), chosen);
-    // It is not touched again.
+    // The mask is not changed again.
     waiter.ask();
     waiter.answer();
     assert_eq!(steering.end(libc::SIGTERM), Some(0));
@@ -152,8 +157,10 @@ fn what_its_user_sets_meanwhile_wins() {
 }
 
 #[test]
-fn a_thread_that_is_born_meanwhile_is_freed() {
-    let Some((interrupts, _)) = can_run("a_thread_that_is_born_meanwhile") else { return };
+fn a_thread_that_a_held_thread_starts_is_not_held() {
+    let Some((interrupts, _)) = can_run("a_thread_that_a_held_thread_starts_is_not_held") else {
+        return;
+    };
     let host = Host::alone();
     let network = Network::new(interrupts);
     let _steering = Steering::start(&host, &network, &LONG);
@@ -164,7 +171,7 @@ fn a_thread_that_is_born_meanwhile_is_freed() {
         let mut client = TcpStream::connect((Network::address(), PORT)).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         client.write_all(&[1]).unwrap();
-        // It waits, but does something else meanwhile.
+        // One thread waits, and starts another one meanwhile.
         wait_for("it to be held", || own().len() == 1);
         let heir = thread::spawn(move || {
             let is_born_held = own().len() == 1;
@@ -178,8 +185,12 @@ fn a_thread_that_is_born_meanwhile_is_freed() {
 }
 
 #[test]
-fn who_is_held_when_it_is_killed_is_freed_by_the_supervisor_or_by_undo() {
-    let Some((interrupts, _)) = can_run("who_is_held_when_it_is_killed") else { return };
+fn threads_held_by_a_killed_steering_are_freed_by_the_supervisor_or_by_undo() {
+    let Some((interrupts, _)) =
+        can_run("threads_held_by_a_killed_steering_are_freed_by_the_supervisor_or_by_undo")
+    else {
+        return;
+    };
     let host = Host::alone();
     let network = Network::new(interrupts);
     let mut waiter = Waiter::new(&network);
@@ -188,7 +199,7 @@ fn who_is_held_when_it_is_killed_is_freed_by_the_supervisor_or_by_undo() {
     assert_eq!(steering.end(libc::SIGKILL), None);
     wait_for("the supervisor", || waiter.mask() == all());
     waiter.answer();
-    // Where both are killed.
+    // The steering and its supervisor are both killed.
     let flags = [&LONG[..], &["--no-supervisor"]].concat();
     let steering = Steering::start(&host, &network, &flags);
     waiter.ask_and_be_held();

@@ -1,4 +1,5 @@
-//! Packets on the core of who waits for them: `evenkeel sais` between two network namespaces.
+//! `evenkeel sais` between two network namespaces: packets are processed on the core of the thread that
+//! waits for them.
 
 mod auto;
 mod bench;
@@ -24,7 +25,7 @@ use crate::support::*;
 struct Steering<'a> {
     host: &'a Host,
     child: Child,
-    /// What it said when it began.
+    /// The first line that it printed.
     said: String,
 }
 
@@ -36,7 +37,7 @@ impl<'a> Steering<'a> {
         Self::spawn(host, network, command)
     }
 
-    /// The same of a command that is made already.
+    /// Starts a command that is made already, and waits until it steers.
     fn spawn(host: &'a Host, network: &Network, mut command: Command) -> Self {
         let mut child = network.client.within(|| command.spawn().unwrap());
         let mut said = String::new();
@@ -64,7 +65,7 @@ impl<'a> Steering<'a> {
         let output = output(&mut self.host.evenkeel(["sais", "explain", "--json"]));
         assert!(output.status.success(), "{output:?}");
         let answers: Vec<Vec<Value>> = serde_json::from_slice(&output.stdout).unwrap();
-        // Servers answer, too, and know of none.
+        // Serving parts answer, too, and have no flows.
         answers.concat()
     }
 
@@ -84,7 +85,7 @@ impl<'a> Steering<'a> {
 
 impl Drop for Steering<'_> {
     fn drop(&mut self) {
-        // Its number is its own only until its end is collected.
+        // The process number stays valid only until the child is waited for.
         if let Ok(None) = self.child.try_wait() {
             kill(self.pid(), libc::SIGTERM);
             let _ = self.child.wait();
@@ -121,12 +122,14 @@ fn threads() -> Vec<(u32, u32)> {
     threads
 }
 
-/// Waits until there are none: they end some moments after who started them, of a test before, too.
+/// Waits until there are none: they end some moments after the process that started them, perhaps
+/// that of an earlier test.
 fn wait_no_threads() {
     wait_for("the steering threads to end", || threads().is_empty());
 }
 
-/// A server behind a network whose packets arrive on the first of two CPUs, and no other test meanwhile.
+/// A server, and a network that has packets arrive on the first of two CPUs. No other test runs
+/// meanwhile.
 struct Stage {
     interrupts: u32,
     consumer: u32,

@@ -1,5 +1,5 @@
-//! A client and a server with a router between them, each a network namespace without a name: they
-//! vanish with the test, whatever becomes of it.
+//! A client and a server with a router between them, each in a network namespace without a name: the
+//! namespaces vanish with the test, however it ends.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -140,8 +140,8 @@ impl Network {
         Self { client, router, server }
     }
 
-    /// Client and server at the two ends of one cable, and a router that nobody needs: routers take
-    /// the paper's byte for a malformed option.
+    /// Client and server at the two ends of one cable, beside a router without a task: routers take the
+    /// paper's byte for a malformed option.
     pub fn direct() -> Self {
         let [client, router, server] = [(); 3].map(|()| Namespace::new());
         let path = server.path();
@@ -158,7 +158,7 @@ impl Network {
         IpAddr::from([198, 18, 1, 2])
     }
 
-    /// The same, and by IPv6.
+    /// The server's addresses, IPv4 and IPv6.
     pub fn addresses() -> [IpAddr; 2] {
         [Self::address(), "2001:2:0:1::2".parse().unwrap()]
     }

@@ -1,4 +1,4 @@
-//! `--manage-rfs`: the kernel's own flow steering is turned on where that pays, and back.
+//! `--manage-rfs`: the kernel's own flow steering is turned on where it pays, and off again.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use crate::support::*;
 const TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";
 const MEGABYTE: usize = 1 << 20;
 
-/// A device in the machine's own network namespace, to a server in another: the table of flows is
-/// seen nowhere else. It vanishes when this is dropped, and with the server's namespace.
+/// A device in the machine's own network namespace, which alone has the table of flows, and a server in
+/// another namespace. The device vanishes when this is dropped, and with the server's namespace.
 struct Cable {
     device: String,
     net: u8,
@@ -100,9 +100,14 @@ fn consume_until_it_steers(cable: &Cable, consumer: u32) {
 
 #[test]
 fn knobs_are_turned_where_steering_pays_and_back_whatever_happens() {
-    let Some((interrupts, consumer)) = can_run("knobs_are_turned") else { return };
+    let Some((interrupts, consumer)) =
+        can_run("knobs_are_turned_where_steering_pays_and_back_whatever_happens")
+    else {
+        return;
+    };
     if !std::path::Path::new(TABLE).exists() || says(TABLE) != "0" {
-        println!("knobs_are_turned: skipped: {TABLE} is not this machine's own to turn, or on");
+        let test = "knobs_are_turned_where_steering_pays_and_back_whatever_happens";
+        println!("{test}: skipped: {TABLE} is not this machine's own to turn, or on");
         return;
     }
     let host = Host::alone();
@@ -110,7 +115,7 @@ fn knobs_are_turned_where_steering_pays_and_back_whatever_happens() {
     let _server = Server::start(&cable.server, interrupts);
     let is_off = || says(cable.knob()) == "0" && says(TABLE) == "0";
 
-    // By itself, at its end.
+    // The process turns it back at its end.
     let managing = Managing::start(&host, &cable, &[]);
     consume_until_it_steers(&cable, consumer);
     assert_eq!((says(cable.knob()), says(TABLE)), ("32768".into(), "32768".into()));
@@ -119,13 +124,13 @@ fn knobs_are_turned_where_steering_pays_and_back_whatever_happens() {
     assert_eq!(managing.end(libc::SIGTERM), Some(0));
     assert!(is_off());
 
-    // By its supervisor.
+    // The supervisor turns it back.
     let managing = Managing::start(&host, &cable, &[]);
     consume_until_it_steers(&cable, consumer);
     assert_eq!(managing.end(libc::SIGKILL), None);
     wait_for("the supervisor", is_off);
 
-    // By `evenkeel undo`, which leaves what an administrator has set meanwhile.
+    // `evenkeel undo` turns it back, but leaves what an administrator has set meanwhile.
     let managing = Managing::start(&host, &cable, &["--no-supervisor"]);
     consume_until_it_steers(&cable, consumer);
     assert_eq!(managing.end(libc::SIGKILL), None);
@@ -137,8 +142,8 @@ fn knobs_are_turned_where_steering_pays_and_back_whatever_happens() {
 }
 
 #[test]
-fn where_the_table_cannot_be_seen_that_is_said() {
-    let Some(_) = can_run("where_the_table_cannot_be_seen") else { return };
+fn a_table_that_cannot_be_seen_is_reported() {
+    let Some(_) = can_run("a_table_that_cannot_be_seen_is_reported") else { return };
     let host = Host::alone();
     let elsewhere = Namespace::new();
     let words = ["sais", "attach", "lo", "--policy", "auto", "--manage-rfs"];

@@ -15,7 +15,9 @@ const MEGABYTE: usize = 1 << 20;
 
 #[test]
 fn packets_are_processed_on_the_core_of_a_pinned_consumer() {
-    let Some(stage) = Stage::new("packets_are_processed") else { return };
+    let Some(stage) = Stage::new("packets_are_processed_on_the_core_of_a_pinned_consumer") else {
+        return;
+    };
     let Stage { interrupts, consumer, ref host, ref network, .. } = stage;
     for address in Network::addresses() {
         let steering = Steering::start(host, network, &["--policy", "runner"]);
@@ -34,14 +36,14 @@ fn packets_are_processed_on_the_core_of_a_pinned_consumer() {
             assert_eq!(flows[0]["received_bytes"], 256 * MEGABYTE);
             sight
         });
-        // By the kernel's word for where they were processed, by ours, and by the time it took.
+        // The kernel's word for where packets were processed, our counters and the time taken all agree.
         assert!(sight.share() >= 0.999, "{address}: {sight:?}");
         let [right, wrong] = [["steered", "home"], ["kept", "refused"]]
             .map(|names| names.map(|name| steering.count(name)).iter().sum::<u64>());
         assert!(right >= 999 * wrong && right >= 1000, "{address}: {right} {wrong}");
         assert_eq!(steering.count("dropped"), 0);
         assert_eq!(steering.count("malformed"), 0);
-        // Whether anything is under way still is read from these.
+        // These counters tell whether anything is still under way.
         wait_for("all that is handed over to be processed", || {
             steering.count("steered") + steering.count("followed") == steering.count("processed")
         });
@@ -55,8 +57,11 @@ fn packets_are_processed_on_the_core_of_a_pinned_consumer() {
 }
 
 #[test]
-fn a_consumer_is_followed_and_nothing_overtakes() {
-    let Some(stage) = Stage::new("a_consumer_is_followed") else { return };
+fn a_consumer_that_moves_is_followed_and_no_packet_overtakes() {
+    let Some(stage) = Stage::new("a_consumer_that_moves_is_followed_and_no_packet_overtakes")
+    else {
+        return;
+    };
     let Stage { interrupts, consumer: other, ref host, ref network, .. } = stage;
     let steering = Steering::start(host, network, &["--policy", "runner"]);
     const MOVES: usize = 60;
@@ -73,7 +78,9 @@ fn a_consumer_is_followed_and_nothing_overtakes() {
 
 #[test]
 fn a_stream_without_a_pause_is_not_overtaken_either() {
-    let Some(stage) = Stage::new("a_stream_without_a_pause") else { return };
+    let Some(stage) = Stage::new("a_stream_without_a_pause_is_not_overtaken_either") else {
+        return;
+    };
     let Stage { interrupts, consumer: other, ref host, ref network, .. } = stage;
     let steering = Steering::start(host, network, &["--policy", "runner"]);
     network.client.within(|| {
@@ -96,13 +103,13 @@ fn each_policy_has_its_core() {
     let Stage { interrupts, consumer: other, ref host, ref network, .. } = stage;
     let dedicated = format!("dedicated:{other}");
     let only = other.to_string();
-    // Flags; where it sends the request, where it receives; where packets then are processed.
+    // Flags; the CPU that sends the request; the CPU that receives; the CPU that then processes packets.
     let cases: [(&[&str], u32, u32, u32); 6] = [
         (&["--policy", "issuer"], other, interrupts, other),
         (&["--policy", "issuer"], interrupts, other, interrupts),
         (&["--policy", "runner"], interrupts, other, other),
         (&["--policy", &dedicated], interrupts, interrupts, other),
-        // Of a single core that is allowed, that one is the least loaded.
+        // If a single core is allowed, it is the least loaded.
         (&["--policy", "least-loaded", "--cpus", &only], interrupts, interrupts, other),
         // The consumer's core is not allowed: the packets stay where they arrive.
         (&["--policy", "runner", "--cpus", &interrupts.to_string()], other, other, interrupts),
@@ -131,14 +138,14 @@ fn each_policy_has_its_core() {
     }
 }
 
-/// As they come from a card that leaves tags in packets. (Not all kernels would take such packets for
-/// their own; this one need not.)
+/// A card may leave tags in packets. (Not all kernels would accept such packets; this test does not need
+/// that.)
 #[test]
 fn packets_with_vlan_tags_are_steered_too() {
-    let Some(stage) = Stage::new("packets_with_vlan_tags") else { return };
+    let Some(stage) = Stage::new("packets_with_vlan_tags_are_steered_too") else { return };
     let Stage { interrupts, consumer, ref host, ref network, .. } = stage;
     let _serving = Serving::start(host, &[]);
-    // Native mode sends bytes on as they are.
+    // Native mode passes bytes on unchanged.
     network.router.make_checksums(PEER);
     const EACH: u64 = 1000;
     const TAGS: [[u8; 4]; 2] = [[0x88, 0xa8, 0, 9], [0x81, 0, 0, 7]];
@@ -155,7 +162,7 @@ fn packets_with_vlan_tags_are_steered_too() {
             let sight = client.fetch(16 * MEGABYTE, consumer);
             assert!(sight.share() >= 0.99, "{flags:?}: {sight:?}");
             let (to_client, _) = capture.end(Network::address());
-            // The last one again, as it came, with its hint.
+            // The last packet is sent again as it came, with its hint.
             let option = to_client.last().unwrap().hint;
             let option = option.map(|hint| [&[253, 12, 0xa1, 0xf5], &hint[..]].concat());
             assert_eq!(option.is_some(), !hints.is_empty(), "{flags:?}");
@@ -182,16 +189,16 @@ fn packets_with_vlan_tags_are_steered_too() {
 }
 
 #[test]
-fn explain_tells_of_connections_too() {
-    let Some(stage) = Stage::new("explain_tells_of_connections") else { return };
+fn explain_shows_connections() {
+    let Some(stage) = Stage::new("explain_shows_connections") else { return };
     let Stage { consumer, ref host, ref network, .. } = stage;
     let said = |words: &[&str]| {
         let run = output(&mut host.evenkeel(words));
         assert!(run.status.success(), "{run:?}");
         text(&run.stdout)
     };
-    let nobody = said(&["explain"]);
-    assert_eq!(nobody.lines().count(), 1, "{nobody}");
+    let nothing = said(&["explain"]);
+    assert_eq!(nothing.lines().count(), 1, "{nothing}");
     let _steering = Steering::start(host, network, &[]);
     network.client.within(|| {
         run_on(&just(consumer));

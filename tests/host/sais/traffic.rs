@@ -1,5 +1,5 @@
-//! A server that sends what it is asked for, and a client that consumes it and looks on which CPU
-//! its packets arrived: by the kernel's own word (SO_INCOMING_CPU), not by ours.
+//! A server that sends as many bytes as a client asks for, and a client that consumes them and reads on
+//! which CPU its packets were processed: by the kernel's own word (SO_INCOMING_CPU), not by ours.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -54,7 +54,7 @@ impl Drop for Server {
     }
 }
 
-/// Until the client closes.
+/// Answers requests until the client closes.
 fn answer(mut stream: TcpStream) {
     stream.set_nonblocking(false).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -101,10 +101,10 @@ impl Client {
         client
     }
 
-    /// For many times what may be under way ([`Client::stream`]). A socket without room drops segments,
-    /// and the next ones are out of order though nothing overtook them. How much a sender may send is
-    /// guessed from the room that segments took before, and they take twice as much from when generic
-    /// XDP makes each one piece of memory.
+    /// Gives the socket room for many times what may be under way ([`Client::stream`]). A socket without
+    /// room drops segments, and the next ones are out of order though nothing overtook them. The kernel
+    /// estimates how much a sender may send from the room that earlier segments took, and segments take
+    /// twice as much once generic XDP makes each one piece of memory.
     fn make_room(&self) {
         let bytes: libc::c_int = 32 << 20;
         // SAFETY: `bytes` is as long as it is said to be.
@@ -201,7 +201,7 @@ pub fn wander(client: &mut Client, cpus: [u32; 2], moves: usize, stay: Duration)
     sight
 }
 
-/// The server answers (within [`PATIENCE`]).
+/// Checks that the server still answers (within [`PATIENCE`]).
 pub fn goes_on(client: &mut Client) {
     client.ask(CHUNK);
     client.receive(CHUNK, |_| {});

@@ -1,4 +1,4 @@
-//! What the user chose wins: threads that are pinned before or during a run.
+//! The user's choice wins: threads that are pinned before or during a run.
 
 use std::process::Stdio;
 
@@ -9,8 +9,9 @@ use crate::roles::role;
 use crate::support::*;
 use crate::worker::Worker;
 
-/// Stops evenkeel, gives its first thread the CPU that we did not put it on, and continues.
-/// Returns that CPU. (To the very CPU that we put it on: nobody can tell that from ours.)
+/// Stops evenkeel, pins the worker's first thread to the CPU where evenkeel did not place it, and
+/// continues evenkeel. Returns that CPU. (A pin to the same CPU could not be told from evenkeel's
+/// own.)
 fn repin(worker: &Worker, x: u32, y: u32) -> u32 {
     let evenkeel = worker.pid_of_evenkeel();
     stop_while_it_waits(evenkeel);
@@ -31,7 +32,7 @@ fn a_thread_that_is_pinned_in_mid_run_is_let_go() {
         worker.wait_moved(&host, 2);
         let chosen = repin(&worker, x, y);
         let (tid, other) = (worker.threads[0], worker.threads[1]);
-        // From its first look on.
+        // From the first interval on.
         host.wait_intervals(10);
         let before = host.pins_of(tid);
         host.wait_intervals(40);
@@ -47,13 +48,14 @@ fn a_thread_that_is_pinned_in_mid_run_is_let_go() {
 
 #[test]
 fn a_program_that_pins_itself_in_mid_run_is_let_go() {
-    let Some((x, _)) = two_cpus("a_program_that_pins_itself_in_mid_run") else { return };
+    let Some((x, _)) = two_cpus("a_program_that_pins_itself_in_mid_run_is_let_go") else { return };
     let host = Host::new();
     let mut worker = Worker::start(&host, &[&["-q"], &EAGER[..]].concat());
     worker.wait_moved(&host, 2);
     let tid = worker.threads[0];
-    // A choice that falls into the very moment of a move may be lost (see stop_while_it_waits), and where
-    // it then is, it may be by chance: only who is not moved any more has been let go.
+    // A mask that is set in the very moment of a move may be overwritten (see stop_while_it_waits),
+    // and the thread may be on its CPU by chance: only a thread that is not moved any more has been
+    // let go.
     let is_let_go = (0..5).any(|_| {
         worker.ask(&x.to_string(), "pinned");
         host.wait_intervals(30);
@@ -67,7 +69,9 @@ fn a_program_that_pins_itself_in_mid_run_is_let_go() {
 
 #[test]
 fn with_override_it_is_moved_and_gets_its_users_mask_back() {
-    let Some((x, y)) = two_cpus("with_override_it_is_moved") else { return };
+    let Some((x, y)) = two_cpus("with_override_it_is_moved_and_gets_its_users_mask_back") else {
+        return;
+    };
     for placement in ["hard", "soft"] {
         let host = Host::new();
         let flags = [&["-q", "--override", "--placement", placement], &EAGER[..]].concat();
@@ -87,7 +91,9 @@ fn with_override_it_is_moved_and_gets_its_users_mask_back() {
 
 #[test]
 fn threads_that_were_pinned_from_the_start_are_never_moved() {
-    let Some((x, y)) = two_cpus("threads_that_were_pinned_from_the_start") else { return };
+    let Some((x, y)) = two_cpus("threads_that_were_pinned_from_the_start_are_never_moved") else {
+        return;
+    };
     for placement in ["hard", "soft"] {
         let host = Host::new();
         let flags = [&["-q", "--placement", placement], &EAGER[..]].concat();
@@ -103,8 +109,12 @@ fn threads_that_were_pinned_from_the_start_are_never_moved() {
 }
 
 #[test]
-fn with_override_even_these_are_moved_and_get_their_masks_back() {
-    let Some((x, y)) = two_cpus("with_override_even_these_are_moved") else { return };
+fn with_override_threads_pinned_from_the_start_are_moved_and_get_their_masks_back() {
+    let Some((x, y)) =
+        two_cpus("with_override_threads_pinned_from_the_start_are_moved_and_get_their_masks_back")
+    else {
+        return;
+    };
     for placement in ["hard", "soft"] {
         let host = Host::new();
         let flags = [&["-q", "--override", "--placement", placement], &EAGER[..]].concat();
@@ -121,12 +131,12 @@ fn with_override_even_these_are_moved_and_get_their_masks_back() {
 
 #[test]
 fn openmp_threads_that_are_bound_are_never_moved() {
-    let Some(_) = two_cpus("openmp_threads_that_are_bound") else { return };
+    let Some(_) = two_cpus("openmp_threads_that_are_bound_are_never_moved") else { return };
     let host = Host::new();
     let programs = Installed::new().unwrap();
     let path = programs.path(Program::StaticLoop);
-    // The program stops evenkeel until the test has seen its threads: what is not bound yet may be
-    // moved.
+    // The program stops evenkeel until the test has seen its threads: a thread that is not bound
+    // yet may be moved.
     let script = "kill -STOP $PPID; exec \"$0\" --work 1000000";
     for is_bound in [true, false] {
         let flags = [&["-q"], &EAGER[..]].concat();

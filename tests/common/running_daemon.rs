@@ -11,7 +11,7 @@ use crate::roles::role;
 use crate::support::*;
 use crate::worker::Worker;
 
-/// A running daemon; ended when dropped.
+/// A running daemon; it is killed when this is dropped.
 pub struct Daemon {
     pub child: Child,
     pub socket: PathBuf,
@@ -33,7 +33,7 @@ impl Daemon {
         self.child.id() as i32
     }
 
-    /// One line there, one line back.
+    /// Sends a request of one line and returns the answer, one line too.
     pub fn ask(&self, request: &Value) -> Value {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
         writeln!(stream, "{request}").unwrap();
@@ -57,7 +57,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A worker that nobody balances yet.
+/// A worker that is not balanced yet.
 pub fn lone_worker(host: &Host) -> Worker {
     let words = role("worker");
     Worker::start_by(host.command(words[0]).args(&words[1..]), 2)

@@ -17,14 +17,14 @@ fn rank(host: &Host, flags: &[&str], number: u32) -> Worker {
 
 #[test]
 fn ranks_of_a_job_are_balanced_together_by_one() {
-    if two_cpus("ranks_of_a_job_are_balanced_together").is_none() {
+    if two_cpus("ranks_of_a_job_are_balanced_together_by_one").is_none() {
         return;
     }
     for placement in ["hard", "soft"] {
         let host = Host::new();
         let flags = [&["--placement", placement][..], &EAGER].concat();
         let ranks = [0, 1].map(|number| rank(&host, &flags, number));
-        // One alone has nobody to change places with.
+        // A single rank has no other to exchange places with.
         for rank in &ranks {
             rank.wait_moved(&host, 2);
         }
@@ -33,7 +33,7 @@ fn ranks_of_a_job_are_balanced_together_by_one() {
         assert!(ranks.iter().any(|rank| runs[0]["root"] == rank.pid), "{runs:?}");
         let [first, second] = ranks;
         assert!(first.end().success());
-        // The one that is left is balanced on, whichever of them had started the balancer.
+        // The remaining rank is balanced on, whichever of the two had started the balancer.
         assert_eq!(host.status().len(), 1);
         assert!(second.end().success());
         wait_for("the end of the job's balancer", || host.journals().is_empty());
@@ -58,12 +58,12 @@ fn the_balancer_keeps_no_launcher_waiting() {
     }
     assert!(output(&mut command).status.success());
     drop(ranks);
-    // The balancer is still there, for ranks to come, but this has ended.
+    // The balancer still waits for further ranks, but the command has ended.
     let mut fds = [PollFd::new(launcher.as_fd(), PollFlags::POLLHUP)];
     assert_eq!(
         poll(&mut fds, PollTimeout::from(3000u16)),
         Ok(1),
-        "somebody holds the launcher's pipe"
+        "a process holds the launcher's pipe"
     );
     assert!(!host.journals().is_empty(), "the job's balancer has ended already");
 }

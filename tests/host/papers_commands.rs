@@ -1,5 +1,6 @@
-//! `set_ias_agg` and `set_ias_alloc` under their own names: what they ask of a keel, what they say to
-//! nonsense, and where no keel runs. (What a keel says to it, tests/vm/policies.rs knows.)
+//! `set_ias_agg` and `set_ias_alloc` under their own names: the requests that they send to a keel, and
+//! their errors for invalid arguments and where no keel runs. (A real keel's answers are in
+//! tests/vm/policies.rs.)
 
 use std::path::PathBuf;
 use std::process::Output;
@@ -24,7 +25,7 @@ fn call(host: &Host, name: &str, arguments: &[&str]) -> Output {
     output(host.command(named(host, name)).args(arguments))
 }
 
-/// What it complains of.
+/// The error of a command that must be refused.
 fn refusal(host: &Host, name: &str, arguments: &[&str]) -> String {
     let called = call(host, name, arguments);
     let said = text(&called.stderr);
@@ -33,7 +34,7 @@ fn refusal(host: &Host, name: &str, arguments: &[&str]) -> String {
     said
 }
 
-/// What is asked of a keel meanwhile, which says yes to all.
+/// The requests that a keel gets meanwhile; this one grants all of them.
 fn asked(host: &Host, name: &'static str, arguments: &[&str]) -> Vec<Request> {
     std::fs::create_dir_all(host.runtime()).unwrap();
     let mut server = Server::bind(&host.runtime().join("keel.sock")).unwrap();
@@ -51,7 +52,7 @@ fn asked(host: &Host, name: &'static str, arguments: &[&str]) -> Vec<Request> {
 }
 
 #[test]
-fn both_ask_what_the_paper_says() {
+fn the_papers_commands_send_the_papers_requests() {
     let host = Host::new();
     let how = Aggregation { pid: 77, agg: 1, bonus_type: 0, bonus_value: u64::MAX, limit: 5 };
     let arguments = ["77", "1", "0", "18446744073709551615", "5"];
@@ -60,7 +61,7 @@ fn both_ask_what_the_paper_says() {
     assert_eq!(asked(&host, "set_ias_alloc", &roles), [allocation_request(&[0, 1, 2, 3])]);
 }
 
-/// Who has no keel hears how one is started that can do this.
+/// The error tells how to start a keel that has the policy.
 #[test]
 fn without_a_keel_they_say_how_to_start_it() {
     let host = Host::new();
@@ -72,9 +73,9 @@ fn without_a_keel_they_say_how_to_start_it() {
     assert_eq!(refusal(&host, "evenkeel", &["zone", "get"]), zone);
 }
 
-/// Each complaint names the argument, the rule, and what may stand there.
+/// Each error names the argument, its value, and what may stand there.
 #[test]
-fn nonsense_is_named() {
+fn invalid_arguments_are_refused_by_name() {
     let host = Host::new();
     let most = "expected a whole number from 0 to 18446744073709551615";
     for (arguments, expected) in [
@@ -106,7 +107,7 @@ fn nonsense_is_named() {
     }
 }
 
-/// Who calls one of them hears how that one is used, not some other command.
+/// `--help` and errors show the usage of the command under the name by which it was called.
 #[test]
 fn usage_is_told_by_the_name_that_was_called() {
     let host = Host::new();

@@ -1,5 +1,5 @@
-//! What users and programs can take of a daemon: a share each, however much they ask for, and nothing
-//! that grows.
+//! What users and programs can take of a daemon: each user a fixed share, however much is asked for; and
+//! its memory and journal do not grow.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -7,16 +7,16 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::balancer::Daemon;
 use crate::roles::role;
+use crate::running_daemon::Daemon;
 use crate::support::*;
 use crate::worker::lines_of;
 
 /// Connections that one user may have at a time.
 const SHARE: usize = 16;
-/// Joins (and as many leaves): enough for a journal that is never made smaller to show.
+/// Joins (and as many leaves): enough to notice a journal that is never compacted.
 const JOINS: u32 = 5_000;
-/// The journal is made smaller when it has grown by 512 KiB; what is left then is small here.
+/// The journal is compacted when it has grown by 512 KiB; little is left then here.
 const MOST_JOURNAL_BYTES: u64 = 640 * 1024;
 /// What an allocator may keep or give back.
 const MOST_GROWTH_KIB: u64 = 1024;
@@ -28,12 +28,12 @@ pub fn caller() {
     let asked: Vec<UnixStream> = (0..3 * SHARE)
         .map(|_| {
             let mut stream = UnixStream::connect(&path).unwrap();
-            // Who is turned away at once cannot write.
+            // A connection that is refused at once cannot be written to.
             let _ = writeln!(stream, "{}", json!({"req": "stats"}));
             stream
         })
         .collect();
-    // Who is turned away is told why.
+    // A refused connection is told why.
     let is_answered = |stream: &&UnixStream| {
         let mut line = String::new();
         BufReader::new(*stream).read_line(&mut line).unwrap();
@@ -41,13 +41,13 @@ pub fn caller() {
     };
     say("answered", asked.iter().filter(is_answered).count());
     let _ = std::io::stdin().lines().next();
-    // Nobody reads what the test harness would say at its end.
+    // The pipe of what the test harness would print at its end is closed by then.
     std::process::exit(0);
 }
 
 #[test]
 fn an_ordinary_user_has_a_share_of_the_connections() {
-    if !needs_root("an_ordinary_user_has_a_share") {
+    if !needs_root("an_ordinary_user_has_a_share_of_the_connections") {
         return;
     }
     let host = Host::new();
@@ -63,18 +63,18 @@ fn an_ordinary_user_has_a_share_of_the_connections() {
         });
         (caller, answered)
     };
-    // Two callers are one user, and what the first one holds the second one does not get.
+    // Two callers are one user: what the first one holds, the second one does not get.
     let (mut first, answered) = call();
     assert_eq!(answered, Some(SHARE));
     let (mut second, answered) = call();
     assert_eq!(answered, Some(0));
-    // It is nobody else's share that is used up.
+    // The shares of other users are not used up.
     assert!(daemon.ask(&json!({"req": "stats"}))["errno"].as_i64().unwrap_or(0) == 0);
     for caller in [&mut first, &mut second] {
         drop(caller.stdin.take());
         assert!(ended(caller).success());
     }
-    // As soon as the daemon has seen that they are gone.
+    // The share is free as soon as the daemon has seen that the callers are gone.
     wait_for("the share to be free again", || {
         let (mut third, answered) = call();
         drop(third.stdin.take());

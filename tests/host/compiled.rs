@@ -4,12 +4,12 @@ use std::process::Command;
 
 use crate::support::*;
 
-pub struct Fresh {
+pub struct Compiled {
     pub path: String,
 }
 
-impl Fresh {
-    /// By the C compiler that the build needs anyway.
+impl Compiled {
+    /// Compiles with the C compiler that the build needs anyway.
     pub fn compile(host: &Host, source: &str, name: &str, flags: &[&str]) -> Self {
         let path = host.path(name).to_str().unwrap().to_owned();
         let mut compiler = Command::new("cc");

@@ -1,5 +1,5 @@
-//! Nonsense in flags and configuration files: exit code 2, what is wrong by name, the rule and the
-//! remedy; and the command is not started.
+//! Invalid flags and configuration files: exit code 2, and an error that names what is wrong, the rule
+//! and the remedy. The command is not started.
 
 use crate::support::*;
 
@@ -15,7 +15,7 @@ fn refusal(host: &Host, flags: &[&str]) -> String {
 }
 
 #[test]
-fn flags() {
+fn invalid_flags_are_refused_with_the_rule_and_the_remedy() {
     let host = Host::new();
     let cases: &[(&[&str], &[&str])] = &[
         (&["--no-such-flag"], &["--no-such-flag", "Usage"]),
@@ -58,14 +58,14 @@ fn flags() {
 }
 
 #[test]
-fn a_speed_for_a_cpu_that_is_not_there() {
+fn a_speed_for_an_absent_cpu_is_refused() {
     let host = Host::new();
     let said = refusal(&host, &["--speed", "4000=1.0"]);
     assert!(said.contains("--speed") && said.contains("4000"), "{said}");
 }
 
 #[test]
-fn no_command() {
+fn a_missing_command_is_refused() {
     let host = Host::new();
     for arguments in [&["run"][..], &["run", "-q", "--"], &["run", "--policy", "lag"]] {
         let run = output(&mut host.evenkeel(arguments));
@@ -83,7 +83,7 @@ fn no_command() {
 }
 
 #[test]
-fn configuration_files() {
+fn invalid_configuration_files_are_refused_by_line() {
     let host = Host::new();
     let file = host.path("config.toml");
     let cases: &[(&str, &[&str])] = &[
@@ -113,13 +113,13 @@ fn configuration_files() {
     std::fs::write(&file, b"\xff\xfe").unwrap();
     let said = refusal(&host, &["--config", file.to_str().unwrap()]);
     assert!(said.contains("config.toml") && said.contains("UTF-8"), "{said}");
-    // The user's own, found without being asked for.
+    // The user's own file is found without --config.
     let own = host.path("home/.config/evenkeel");
     std::fs::create_dir_all(&own).unwrap();
     std::fs::write(own.join("config.toml"), "[run]\nplacement = \"firm\"\n").unwrap();
     let said = refusal(&host, &[]);
     assert!(said.contains("evenkeel/config.toml") && said.contains("firm"), "{said}");
-    // A flag does not make a broken file whole, but wins over a good one.
+    // A flag does not excuse a broken file, but wins over a good one.
     std::fs::write(own.join("config.toml"), "[run]\nplacement = \"hard\"\n").unwrap();
     for (flags, expected) in [(&[][..], "hard"), (&["--placement", "soft"], "soft")] {
         let json = host.path("json");

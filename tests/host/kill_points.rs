@@ -1,5 +1,6 @@
-//! evenkeel is killed at its first, second, third ... journal write or affinity call, each in turn,
-//! until a run gets to its end: all masks are as before, by the supervisor or by `evenkeel undo`.
+//! Kills evenkeel at its first, second, third ... journal write or affinity call, each in a run of its
+//! own, until a run reaches its end. Afterwards all masks are as before: the supervisor, or `evenkeel
+//! undo`, has restored them.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -9,15 +10,15 @@ use crate::worker::Worker;
 
 /// After this many moves the program ends, so that the points of the end are among the first.
 const MOVES: usize = 4;
-/// A run that has not come to its end by then never does.
+/// A run that has more points than this never reaches its end.
 const MAX_POINTS: u64 = 80;
 
-fn every_point(test: &str, placement: &str, supervised: bool) {
+fn kill_at_every_point(test: &str, placement: &str, supervised: bool) {
     let Some(_) = two_cpus(test) else { return };
     let host = Host::new();
     let (mut killed, mut killed_with_pins, mut narrow) = (0, 0, 0);
     for point in 1.. {
-        assert!(point <= MAX_POINTS, "it never gets to its end");
+        assert!(point <= MAX_POINTS, "no run reached its end");
         let at = point.to_string();
         let mut flags = vec!["-q", "--placement", placement, "--abort-at", &at];
         flags.extend(EAGER);
@@ -40,7 +41,8 @@ fn every_point(test: &str, placement: &str, supervised: bool) {
             status = worker.evenkeel.try_wait().unwrap();
             status.is_some() || most >= MOVES
         });
-        // Killed in mid-run the program is alive to be looked at; else it ends now.
+        // If evenkeel was killed in mid-run, the program is alive and its masks can be read; else
+        // it ends now.
         let was_alive = status.is_some();
         if !was_alive {
             worker.let_end();
@@ -53,7 +55,7 @@ fn every_point(test: &str, placement: &str, supervised: bool) {
         };
         if supervised {
             wait_for(&format!("the supervisor at point {point}"), is_as_before);
-            // One that was killed before it had a supervisor leaves a journal that says nothing.
+            // A run that was killed before it had a supervisor leaves a journal without a pin.
             wait_for("the journal's end", || {
                 host.journals().is_empty() || host.pins().is_empty() && was_killed
             });
@@ -87,21 +89,21 @@ fn every_point(test: &str, placement: &str, supervised: bool) {
 }
 
 #[test]
-fn hard_by_the_supervisor() {
-    every_point("hard_by_the_supervisor", "hard", true);
+fn hard_pins_of_a_killed_run_are_undone_by_its_supervisor() {
+    kill_at_every_point("hard_pins_of_a_killed_run_are_undone_by_its_supervisor", "hard", true);
 }
 
 #[test]
-fn soft_by_the_supervisor() {
-    every_point("soft_by_the_supervisor", "soft", true);
+fn soft_pins_of_a_killed_run_are_undone_by_its_supervisor() {
+    kill_at_every_point("soft_pins_of_a_killed_run_are_undone_by_its_supervisor", "soft", true);
 }
 
 #[test]
-fn hard_by_undo() {
-    every_point("hard_by_undo", "hard", false);
+fn hard_pins_of_a_killed_run_are_undone_by_undo() {
+    kill_at_every_point("hard_pins_of_a_killed_run_are_undone_by_undo", "hard", false);
 }
 
 #[test]
-fn soft_by_undo() {
-    every_point("soft_by_undo", "soft", false);
+fn soft_pins_of_a_killed_run_are_undone_by_undo() {
+    kill_at_every_point("soft_pins_of_a_killed_run_are_undone_by_undo", "soft", false);
 }
