@@ -183,7 +183,8 @@ fn limits_umask_and_priority_stay() {
     let host = Host::new();
     let script = "umask; ulimit -a; nice; cat /proc/self/oom_score_adj /proc/self/cgroup; \
                   cut -d' ' -f5,6,7,8 /proc/self/stat; \
-                  grep -v -e ^Pid: -e ^Tgid: -e ^NSpid: -e ^NStgid -e ^FDSize -e ^PPid -e ^Vm -e ^Rss -e ^voluntary -e ^nonvol -e ^SigQ -e ^Hugetlb \
+                  grep -v -e ^Pid: -e ^Tgid: -e ^NSpid: -e ^NStgid -e ^FDSize -e ^PPid \
+                  -e ^Vm -e ^Rss -e ^voluntary -e ^nonvol -e ^SigQ -e ^Hugetlb \
                   -e ^Ngid -e ^TracerPid -e ^Name /proc/self/status; readlink /proc/self/ns/[!m]*";
     same(&host, &["bash", "-c", script], |command| {
         let set = || {
