@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Reports a fault of the sched_ext scheduler that runs, as the kernel itself does and as any BPF
- * program may: for tests of what happens then.
+ * Reports a fault of the running sched_ext scheduler, as the kernel itself and any BPF program may do.
+ * For tests of what happens then: lab/witness/src/fault.rs runs it.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The witness: writes down what happens to tasks and CPUs, for the checkers in
- * lab/invariants. It decides nothing and forgets nothing: what found the buffer
- * full is counted.
+ * The witness: reports what happens to tasks and CPUs, for the checkers in
+ * lab/invariants. lab/witness/src/tracer.rs loads it and reads its ring buffer. It
+ * never changes a decision. Events that find the buffer full are counted.
  *
- * One ring buffer for all CPUs, so that the order in it is the order of things:
- * each event is written while the kernel holds the lock of the runqueue that it is
- * about, or that of the task.
+ * All CPUs share one ring buffer, so that its order is the order in which things
+ * happened: each event is written while the kernel holds the lock of the runqueue
+ * or of the task that the event is about.
  */
 #include <stdbool.h>
 #include <linux/bpf.h>
@@ -52,8 +52,9 @@ struct {
 
 u64 lost;
 
+/* `subject` is the task that the mask, group and priorities are of: see witness_event. */
 static __always_inline struct witness_event *begin(u32 kind, const struct task_struct *task,
-						   const struct task_struct *who)
+						   const struct task_struct *subject)
 {
 	struct witness_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
@@ -68,11 +69,11 @@ static __always_inline struct witness_event *begin(u32 kind, const struct task_s
 	event->other = 0;
 	event->left = 0;
 	event->charged_ns = 0;
-	event->allowed = BPF_CORE_READ(who, cpus_ptr, bits[0]);
-	event->group = (u64)BPF_CORE_READ(who, sched_task_group);
-	event->policy = BPF_CORE_READ(who, policy);
-	event->prio = BPF_CORE_READ(who, prio);
-	event->static_prio = BPF_CORE_READ(who, static_prio);
+	event->allowed = BPF_CORE_READ(subject, cpus_ptr, bits[0]);
+	event->group = (u64)BPF_CORE_READ(subject, sched_task_group);
+	event->policy = BPF_CORE_READ(subject, policy);
+	event->prio = BPF_CORE_READ(subject, prio);
+	event->static_prio = BPF_CORE_READ(subject, static_prio);
 	return event;
 }
 
@@ -81,7 +82,7 @@ static __always_inline void end(struct witness_event *event)
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
-/* The state alone does not tell: a signal keeps a task on the runqueue that was about to sleep. */
+/* The state alone does not tell: a task that was about to sleep stays queued if a signal is pending. */
 static __always_inline u32 how_it_left(const struct task_struct *prev, unsigned int state)
 {
 	bool delayed = bpf_core_field_exists(prev->se.sched_delayed) &&
@@ -89,7 +90,7 @@ static __always_inline u32 how_it_left(const struct task_struct *prev, unsigned 
 
 	if (state & TASK_DEAD)
 		return WITNESS_DEAD;
-	/* An int until 7.1, a byte since 7.2: read as wide as it is here. */
+	/* An int until 7.1, a byte since 7.2: read in the running kernel's width. */
 	return BPF_CORE_READ_BITFIELD_PROBED(prev, on_rq) == ON_RQ_QUEUED && !delayed ?
 		       WITNESS_RUNNABLE :
 		       WITNESS_ASLEEP;
@@ -110,7 +111,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	return 0;
 }
 
-static __always_inline int plain(u32 kind, const struct task_struct *task, u32 other)
+static __always_inline int report(u32 kind, const struct task_struct *task, u32 other)
 {
 	struct witness_event *event = begin(kind, task, task);
 
@@ -124,26 +125,26 @@ static __always_inline int plain(u32 kind, const struct task_struct *task, u32 o
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_wakeup, struct task_struct *task)
 {
-	return plain(WITNESS_WAKEUP, task, 0);
+	return report(WITNESS_WAKEUP, task, 0);
 }
 
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(on_wakeup_new, struct task_struct *task)
 {
-	return plain(WITNESS_WAKEUP, task, 0);
+	return report(WITNESS_WAKEUP, task, 0);
 }
 
 SEC("tp_btf/sched_migrate_task")
 int BPF_PROG(on_migrate, struct task_struct *task, int to)
 {
-	return plain(WITNESS_MIGRATE, task, to);
+	return report(WITNESS_MIGRATE, task, to);
 }
 
-/* Where all classes write the new mask down. */
+/* All scheduling classes store a new mask there. */
 SEC("fexit/set_cpus_allowed_common")
 int BPF_PROG(on_affinity, struct task_struct *task, struct affinity_context *how)
 {
-	return plain(WITNESS_AFFINITY, task, 0);
+	return report(WITNESS_AFFINITY, task, 0);
 }
 
 SEC("tp_btf/sched_process_fork")
@@ -161,7 +162,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
-	return plain(WITNESS_EXIT, task, 0);
+	return report(WITNESS_EXIT, task, 0);
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What witness.bpf.c tells lab/witness: one record for each event, all of a size.
+ * What witness.bpf.c reports to lab/witness: one struct of fixed size for each event. Its Rust twin is
+ * lab/witness/src/raw_event.rs.
  */
 #ifndef EVENKEEL_WITNESS_H
 #define EVENKEEL_WITNESS_H
@@ -23,9 +24,9 @@ enum witness_left {
 
 struct witness_event {
 	u64 time_ns;
-	/* Of the one who goes on from here: other of a switch or fork, task of all else. */
+	/* From here to static_prio: of `other` in a switch or fork, of `task` in all other events. */
 	u64 allowed;		/* the first 64 CPUs of its mask */
-	u64 group;		/* its task group, as a number without a meaning */
+	u64 group;		/* its cgroup, as a number that only tells groups apart */
 	u32 policy;
 	u32 prio;		/* in effect now */
 	u32 static_prio;	/* 120 + nice */

@@ -1,11 +1,13 @@
-//! Nobody runs where it may not: a CPU never turns to a task that is not allowed there, and a task
-//! whose mask is taken away from under it leaves. Until it does, its CPU may be interrupted by a higher
-//! class and turn to it again: the kernel writes the mask first and sends the stopper after, and has
-//! whom it interrupts go on where it was (kernel: `affine_move_task()`, `put_prev_task_scx()`).
+//! No task runs on a CPU that its mask excludes. A CPU never switches to such a task, and a running task
+//! whose new mask excludes its CPU leaves within the grace.
+//!
+//! Until it leaves, a higher class may preempt it and its CPU may switch back to it: the kernel writes the
+//! mask first and sends the stopper thread afterwards, and a preempted task stays at the head of its local
+//! queue (kernel: `affine_move_task()`, `put_prev_task_scx()`).
 
 use crate::event::{Event, IDLE, Tid, What};
-use crate::watch::{Findings, Invariant, Limits};
-use crate::world::{Condition, World};
+use crate::findings::{Checker, Findings, Limits};
+use crate::state::{Condition, State};
 
 const NAME: &str = "affinity_at_every_instant";
 
@@ -18,9 +20,9 @@ impl AffinityAtEveryInstant {
         Self { limits }
     }
 
-    /// Whoever runs on a CPU where it has not been allowed for too long.
-    fn judge_stay(&self, task: Tid, now: u64, world: &World, found: &mut Findings) {
-        let Some(known) = world.task(task) else { return };
+    /// Judges how long a running task has stayed on a CPU that its mask excludes.
+    fn judge_stay(&self, task: Tid, now: u64, state: &State, found: &mut Findings) {
+        let Some(known) = state.task(task) else { return };
         let (Condition::Runs { cpu, since_ns }, Some(allowed)) = (known.condition, &known.allowed)
         else {
             return;
@@ -29,35 +31,36 @@ impl AffinityAtEveryInstant {
         if !allowed.contains(cpu) && stayed > self.limits.affinity_grace_ns {
             let ms = stayed / 1_000_000;
             let what = format!("task {task} stayed on CPU {cpu} for {ms} ms; it may use {allowed}");
-            found.broken(NAME, now, what);
+            found.add_violation(NAME, now, what);
         }
     }
 }
 
-impl Invariant for AffinityAtEveryInstant {
-    fn see(&mut self, event: &Event, world: &World, found: &mut Findings) {
+impl Checker for AffinityAtEveryInstant {
+    fn see(&mut self, event: &Event, state: &State, found: &mut Findings) {
         let What::Switch { prev, next, .. } = event.what else { return };
         if prev != IDLE {
-            self.judge_stay(prev, event.time_ns, world, found);
+            self.judge_stay(prev, event.time_ns, state, found);
         }
         if next == IDLE || next == prev {
             return;
         }
-        let Some(known) = world.task(next) else { return };
+        let Some(known) = state.task(next) else { return };
         let since_ns = event.time_ns.saturating_sub(known.allowed_since_ns);
         if known.caught_on == Some(event.cpu) && since_ns <= self.limits.affinity_grace_ns {
             return;
         }
         if let Some(allowed) = known.allowed.as_ref().filter(|them| !them.contains(event.cpu)) {
-            let what = format!("CPU {} turns to task {next}, which may use {allowed}", event.cpu);
-            found.broken(NAME, event.time_ns, what);
+            let what =
+                format!("CPU {} switches to task {next}, which may use {allowed}", event.cpu);
+            found.add_violation(NAME, event.time_ns, what);
         }
     }
 
-    fn end(&mut self, time_ns: u64, world: &World, found: &mut Findings) {
-        let running: Vec<Tid> = world.cpus().filter_map(|cpu| Some(world.on(cpu)?.0)).collect();
+    fn end(&mut self, time_ns: u64, state: &State, found: &mut Findings) {
+        let running: Vec<Tid> = state.cpus().filter_map(|cpu| Some(state.on(cpu)?.0)).collect();
         for task in running {
-            self.judge_stay(task, time_ns, world, found);
+            self.judge_stay(task, time_ns, state, found);
         }
     }
 }
@@ -65,14 +68,14 @@ impl Invariant for AffinityAtEveryInstant {
 #[cfg(test)]
 mod tests {
     use crate::event::Left::*;
-    use crate::script::*;
+    use crate::test_events::*;
 
     #[test]
-    fn where_it_may() {
+    fn a_task_may_run_where_its_mask_allows() {
         let events = [
             affinity(0, 7, "0-1"),
             switch(1, 1, 0, Runnable, 7),
-            // Narrowed while it runs there: it leaves.
+            // Its mask is narrowed while it runs, and it leaves.
             affinity(2, 7, "0"),
             switch(3, 1, 7, Runnable, 0),
             switch(4, 0, 0, Runnable, 7),
@@ -81,13 +84,13 @@ mod tests {
     }
 
     #[test]
-    fn where_it_may_not() {
+    fn a_switch_to_a_task_outside_its_mask_is_a_violation() {
         let events = [affinity(0, 7, "0"), switch(1, 1, 0, Runnable, 7)];
         assert_eq!(broken_by(&events, 2), ["affinity_at_every_instant"]);
     }
 
     #[test]
-    fn where_it_was_caught() {
+    fn a_preempted_task_may_return_within_the_grace() {
         let caught = [
             affinity(0, 7, "0-1"),
             switch(1, 1, 0, Runnable, 7),
@@ -97,7 +100,7 @@ mod tests {
             switch(5, 1, 7, Runnable, 0),
         ];
         assert!(broken_by(&caught, 9).is_empty());
-        // Not when the stopper ought to have come, and not once it has been elsewhere.
+        // Not once the grace is over, and not once it ran on another CPU.
         let mut late = caught.clone();
         (late[4].time_ns, late[5].time_ns) = (ms(8), ms(9));
         assert_eq!(broken_by(&late, 9), ["affinity_at_every_instant"]);
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_than_it_may() {
+    fn staying_beyond_the_grace_is_a_violation() {
         let stays = [
             affinity(0, 7, "0-1"),
             switch(1, 1, 0, Runnable, 7),
@@ -119,7 +122,7 @@ mod tests {
             switch(8, 1, 7, Runnable, 0),
         ];
         assert_eq!(broken_by(&stays, 9), ["affinity_at_every_instant"]);
-        // The same, where the stream ends before it leaves.
+        // Also when the stream ends before it leaves.
         assert_eq!(broken_by(&stays[..3], 8), ["affinity_at_every_instant"]);
     }
 }

@@ -1,27 +1,27 @@
-//! A scheduler's own counters agree with each other: none ever shrinks, and what is counted by reason
-//! adds up to what is counted as a whole.
+//! A scheduler's own counters agree with each other: none ever shrinks, and the counters by reason add up to
+//! the total.
 
 use std::collections::BTreeMap;
 
-use crate::watch::Violation;
+use crate::findings::Violation;
 
 const NAME: &str = "counters_add_up";
 
-/// Counters whose sum another one is.
+/// A counter that is the sum of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sum {
-    /// The whole.
+    /// The sum.
     pub total: &'static str,
-    /// Its parts; without any it stays 0.
+    /// Its parts; without any, the total must stay 0.
     pub parts: &'static [&'static str],
-    /// What happened between reading one and the other may be in one only: this much at most.
+    /// How far both may differ, because they are not read at the same instant.
     pub slack: u64,
 }
 
 /// Compares two readings of a scheduler's counters, the later one taken at `time_ns`.
 ///
-/// A counter that a sum names and that is not there is a violation, too: otherwise a renamed one
-/// would never be looked at again.
+/// A counter that a sum names and that does not exist is a violation, too: otherwise a renamed counter
+/// would silently stop being checked.
 pub fn counters_add_up(
     earlier: &BTreeMap<String, u64>,
     later: &BTreeMap<String, u64>,
@@ -74,25 +74,28 @@ mod tests {
     }
 
     #[test]
-    fn they_agree() {
+    fn counters_that_agree_are_accepted() {
         assert!(check(counters(1, 1, 2), counters(2, 3, 5)).is_empty());
-        assert!(check(counters(1, 1, 2), counters(2, 3, 6)).is_empty(), "one was just counted");
+        assert!(
+            check(counters(1, 1, 2), counters(2, 3, 6)).is_empty(),
+            "a difference within the slack"
+        );
     }
 
     #[test]
-    fn one_shrinks() {
+    fn a_counter_that_shrinks_is_a_violation() {
         let found = check(counters(2, 1, 3), counters(1, 2, 3));
         assert_eq!(found, ["counter pull fell from 2 to 1"]);
     }
 
     #[test]
-    fn the_whole_is_not_its_parts() {
+    fn a_total_that_differs_from_its_parts_is_a_violation() {
         let found = check(counters(0, 0, 0), counters(2, 3, 7));
         assert_eq!(found, ["pull + push = 5, but moves = 7"]);
     }
 
     #[test]
-    fn what_never_happens() {
+    fn a_total_without_parts_must_stay_zero() {
         let never = Sum { total: "moves", parts: &[], slack: 0 };
         let of = |moves| counters_add_up(&counters(0, 0, 0), &counters(0, 0, moves), &[never], 1);
         assert!(of(0).is_empty());
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_not_there() {
+    fn a_missing_counter_is_a_violation() {
         let mut later = counters(2, 3, 5);
         later.remove("push");
         let found = check(counters(0, 0, 0), later);

@@ -1,4 +1,4 @@
-//! What happens to tasks and CPUs, one event at a time.
+//! The events of a stream: what happens to tasks and CPUs, one event at a time.
 
 use evenkeel_machine::CpuSet;
 
@@ -8,7 +8,7 @@ pub type Tid = u32;
 /// The number of every CPU's idle task.
 pub const IDLE: Tid = 0;
 
-/// Something that happened.
+/// Something that happened to a task or a CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// On a clock that all CPUs share.
@@ -22,9 +22,9 @@ pub struct Event {
 /// How a task was when it left its CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// It wants to go on.
+    /// Still runnable: it was preempted or its slice ended.
     Runnable,
-    /// It waits for something to happen.
+    /// Asleep: it waits for something other than a CPU.
     Asleep,
     /// It will never run again.
     Dead,
@@ -35,59 +35,59 @@ pub enum Left {
 pub enum Class {
     /// By its weight (1024: nice 0).
     Fair {
-        /// Its share is in proportion to it, ...
+        /// Its share is in proportion to its weight, ...
         weight: u32,
-        /// ... among the tasks of its group (any number; of groups one says nothing).
+        /// ... among the tasks of its cgroup. The number only tells groups apart; nothing is known of how
+        /// groups share among each other.
         group: u64,
     },
-    /// Real-time, deadline, idle priority: by other rules than a fair scheduler's.
+    /// Real-time, deadline or idle priority: not by a fair scheduler's rules.
     Other,
 }
 
 /// The kinds of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// A task that slept wants to run. (One that did not sleep may be woken, too: then it means
-    /// nothing.)
+    /// A task that slept becomes runnable. (A wake-up of a task that does not sleep means nothing.)
     Wakeup {
-        /// Who.
+        /// The wakee.
         task: Tid,
     },
-    /// The CPU turns from one task to another.
+    /// A context switch from one task to another.
     Switch {
-        /// Who ran.
+        /// The task that ran.
         prev: Tid,
         /// How it left.
         left: Left,
-        /// All CPU time that the kernel has charged it with.
+        /// All CPU time that the kernel has charged it with so far.
         charged_ns: u64,
-        /// Who runs now.
+        /// The task that runs from now on.
         next: Tid,
     },
-    /// A task that does not run was given to another CPU.
+    /// A task that does not run was migrated to another CPU's runqueue.
     Migrate {
-        /// Who.
+        /// The task.
         task: Tid,
-        /// Where to.
+        /// The destination CPU.
         to: u32,
     },
     /// From now on a task may run on these CPUs only.
     Affinity {
-        /// Who.
+        /// The task.
         task: Tid,
-        /// All that it may run on.
+        /// All CPUs that it may run on.
         allowed: CpuSet,
     },
     /// From now on a task competes like this.
     Class {
-        /// Who.
+        /// The task.
         task: Tid,
-        /// How.
+        /// How it competes.
         class: Class,
     },
-    /// From now on these CPUs take only who may run nowhere else.
+    /// From now on these CPUs run only tasks that may run nowhere else.
     Shield {
-        /// All that are shielded.
+        /// All shielded CPUs.
         cpus: CpuSet,
     },
     /// A new task.
@@ -97,7 +97,7 @@ pub enum What {
     },
     /// A task has begun to end; it still runs for a while.
     Exit {
-        /// Who.
+        /// The task.
         task: Tid,
     },
 }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_of_nice_is_worth_a_quarter() {
+    fn each_nice_step_changes_the_weight_by_a_quarter() {
         assert_eq!(weight_of_nice(0), 1024);
         for nice in -20..19 {
             let (more, less) = (weight_of_nice(nice), weight_of_nice(nice + 1));

@@ -1,39 +1,44 @@
-//! What must hold of every scheduler at every moment, checked against the stream of its events.
+//! Checkers: rules that must hold under every scheduler at every moment, checked against the stream of
+//! scheduling events.
 //!
-//! The stream comes from a real kernel (the witness in a virtual machine) or from the simulator; the
-//! checkers cannot tell which. A [`Watch`] takes one event after the other, keeps the [`World`] that
-//! they add up to, and asks each checker what it makes of the next one:
+//! The stream comes from a real kernel (lab/witness, in a virtual machine) or from the simulator (lab/sim);
+//! the checkers cannot tell which. A [`Watch`] takes one event after the other. It keeps the [`State`] that
+//! all events so far add up to, and shows both to each checker:
 //!
-//! | file | what holds |
-//! |---|---|
-//! | `no_lost_task` | a task runs in one place, only when it may, and whoever wakes runs in the end |
-//! | `bounded_wait` | nobody waits longer than its turn can take |
-//! | `affinity_at_every_instant` | nobody runs where it may not |
-//! | `work_conservation` | no CPU idles while somebody who may run there waits |
-//! | `shield_kept` | nobody has a shielded CPU who may run on another one |
-//! | `weights_honoured` | who shares a CPU shares it by weight |
-//! | `run_times_add_up` | what the kernel charges is the time on a CPU |
-//! | `counters_add_up` | a scheduler's own counters agree with each other |
+//! | checker | what must hold | judged at |
+//! |---|---|---|
+//! | `no_lost_task` | a task runs on one CPU at a time, and only if it was woken and is not dead | each switch to a task |
+//! | `bounded_wait` | no fair task waits longer than its turn can take | each switch to a task, since it became runnable |
+//! | `affinity_at_every_instant` | no task runs on a CPU that its mask excludes | each switch, since the mask changed last |
+//! | `work_conservation` | no CPU idles while a fair task that may run there waits | each switch to a task, since it became runnable |
+//! | `shield_kept` | no fair task occupies a shielded CPU if it may run on another one | each switch from a task, since the shield, the mask or the switch to it |
+//! | `weights_honoured` | tasks that share a CPU share it by weight | each switch, once a window is over |
+//! | `run_times_add_up` | the kernel charges a task the time that it had a CPU | the end of a task or of the stream, since the task's first switch |
+//! | `counters_add_up` | a scheduler's own counters agree with each other | two readings of the counters; needs no stream |
 //!
-//! Pure: no I/O, no clock. A stream may begin in the middle of things: what is not known is not
-//! judged.
+//! Every checker judges once more at the end of the stream. `findings` holds what a checker is, its limits
+//! and its findings; `event` the events; `state` what they add up to.
+//!
+//! Pure: no I/O, no clock. A stream may begin at any time: what it has not shown yet is not judged.
 
 mod affinity_at_every_instant;
 mod bounded_wait;
 mod counters_add_up;
 mod event;
-mod ids;
+mod findings;
+mod id_map;
 mod no_lost_task;
 mod run_times_add_up;
-#[cfg(test)]
-mod script;
 mod shield_kept;
+mod state;
+#[cfg(test)]
+mod test_events;
 mod watch;
 mod weights_honoured;
 mod work_conservation;
-mod world;
 
 pub use counters_add_up::{Sum, counters_add_up};
 pub use event::{Class, Event, IDLE, Left, Tid, What, weight_of_nice};
-pub use watch::{Findings, Limits, Violation, Watch};
-pub use world::{Condition, Task, World};
+pub use findings::{Findings, Limits, Violation};
+pub use state::{Condition, State, Task};
+pub use watch::Watch;

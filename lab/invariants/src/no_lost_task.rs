@@ -1,54 +1,56 @@
-//! A task runs in one place, and only when it may: not twice, not asleep, not dead. And whoever runs
-//! is who the CPU turned to. (Who waits for ever is `bounded_wait`'s.)
+//! A task runs on one CPU at a time, and only if it was woken and is not dead. The task that leaves a CPU is
+//! the one that the CPU switched to. (A task that waits for ever is found by `bounded_wait`.)
 
 use crate::event::{Event, IDLE, What};
-use crate::watch::{Findings, Invariant};
-use crate::world::{Condition, World};
+use crate::findings::{Checker, Findings};
+use crate::state::{Condition, State};
 
 const NAME: &str = "no_lost_task";
 
 pub(crate) struct NoLostTask;
 
-impl Invariant for NoLostTask {
-    fn see(&mut self, event: &Event, world: &World, found: &mut Findings) {
+impl Checker for NoLostTask {
+    fn see(&mut self, event: &Event, state: &State, found: &mut Findings) {
         let What::Switch { prev, next, .. } = event.what else { return };
-        if world.is_changing() {
+        if state.is_changing() {
             return;
         }
-        let mut broken = |what| found.broken(NAME, event.time_ns, what);
+        let mut broken = |what| found.add_violation(NAME, event.time_ns, what);
         let cpu = event.cpu;
-        if let Some((known, _)) = world.on(cpu)
+        if let Some((known, _)) = state.on(cpu)
             && known != prev
         {
-            broken(format!("CPU {cpu} turned to task {known}, but task {prev} left it"));
+            broken(format!("CPU {cpu} switched to task {known}, but task {prev} left it"));
         }
         if next == IDLE || next == prev {
             return;
         }
-        match world.task(next).map(|task| task.condition) {
+        match state.task(next).map(|task| task.condition) {
             Some(Condition::Runs { cpu: other, .. }) if other != cpu => {
-                broken(format!("task {next} runs on CPU {other}, and CPU {cpu} turns to it, too"));
+                broken(format!(
+                    "task {next} runs on CPU {other}, and CPU {cpu} switches to it, too"
+                ));
             }
             Some(Condition::Sleeps) => {
-                broken(format!("CPU {cpu} turns to task {next}, which nobody has woken"));
+                broken(format!("CPU {cpu} switches to task {next}, which was not woken"));
             }
             Some(Condition::Dead) => {
-                broken(format!("CPU {cpu} turns to task {next}, which is dead"))
+                broken(format!("CPU {cpu} switches to task {next}, which is dead"))
             }
             _ => {}
         }
     }
 
-    fn end(&mut self, _: u64, _: &World, _: &mut Findings) {}
+    fn end(&mut self, _: u64, _: &State, _: &mut Findings) {}
 }
 
 #[cfg(test)]
 mod tests {
     use crate::event::Left::*;
-    use crate::script::*;
+    use crate::test_events::*;
 
     #[test]
-    fn a_life_as_it_should_be() {
+    fn a_tasks_whole_life_is_accepted() {
         let life = [
             fork(0, 7),
             wake(1, 7),
@@ -66,38 +68,38 @@ mod tests {
     }
 
     #[test]
-    fn in_two_places() {
+    fn a_task_on_two_cpus_is_a_violation() {
         let twice = [switch(1, 0, 0, Runnable, 7), switch(2, 1, 0, Runnable, 7)];
         assert_eq!(broken_by(&twice, 3), ["no_lost_task"]);
     }
 
     #[test]
-    fn run_in_its_sleep() {
+    fn a_switch_to_a_sleeping_task_is_a_violation() {
         let asleep = [switch(1, 0, 7, Asleep, 0), switch(2, 1, 0, Runnable, 7)];
         assert_eq!(broken_by(&asleep, 3), ["no_lost_task"]);
     }
 
     #[test]
-    fn run_after_death() {
+    fn a_switch_to_a_dead_task_is_a_violation() {
         let dead = [switch(1, 0, 7, Dead, 0), switch(2, 1, 0, Runnable, 7)];
         assert_eq!(broken_by(&dead, 3), ["no_lost_task"]);
     }
 
     #[test]
-    fn woken_unseen_while_cpus_come_and_go() {
+    fn a_wakeup_may_be_missing_while_cpus_come_and_go() {
         let mut watch = crate::Watch::new(limits());
         watch.see(&switch(1, 0, 7, Asleep, 0));
         watch.cpus_change(true);
         watch.see(&switch(2, 1, 0, Runnable, 7));
         watch.cpus_change(false);
-        // From now on all is seen again.
+        // From now on no event is missing.
         watch.see(&switch(3, 1, 7, Asleep, 0));
         watch.see(&switch(4, 0, 0, Runnable, 7));
         assert_eq!(watch.end(ms(5)).count, 1);
     }
 
     #[test]
-    fn another_one_leaves_than_came() {
+    fn a_task_that_leaves_without_having_come_is_a_violation() {
         let mixed = [switch(1, 0, 0, Runnable, 7), switch(2, 0, 8, Runnable, 0)];
         assert_eq!(broken_by(&mixed, 3), ["no_lost_task"]);
     }

@@ -1,14 +1,14 @@
-//! What the kernel charges a task is the time that it had a CPU: nobody runs for nothing, nobody pays
-//! for others. And no CPU's time runs backwards.
+//! The kernel charges a task the time that it had a CPU: no more and no less. And no CPU's time runs
+//! backwards.
 
 use crate::event::{Event, IDLE, Tid, What};
-use crate::ids::IdMap;
-use crate::watch::{Findings, Invariant, Limits};
-use crate::world::World;
+use crate::findings::{Checker, Findings, Limits};
+use crate::id_map::IdMap;
+use crate::state::State;
 
 const NAME: &str = "run_times_add_up";
 
-/// A task's account since it was first seen to leave a CPU.
+/// A task's charged and observed run time since it first left a CPU.
 struct Account {
     charged_at_first_ns: u64,
     charged_ns: u64,
@@ -33,7 +33,7 @@ impl RunTimesAddUp {
                 account.charged_ns = charged;
                 account.seen_ns += ran;
             })
-            // Of its first run the beginning may lie before the stream.
+            // Its first run may have begun before the stream.
             .or_insert(Account { charged_at_first_ns: charged, charged_ns: charged, seen_ns: 0 });
     }
 
@@ -50,13 +50,13 @@ impl RunTimesAddUp {
                 us(seen),
                 us(charged)
             );
-            found.broken(NAME, now, what);
+            found.add_violation(NAME, now, what);
         }
     }
 }
 
-impl Invariant for RunTimesAddUp {
-    fn see(&mut self, event: &Event, world: &World, found: &mut Findings) {
+impl Checker for RunTimesAddUp {
+    fn see(&mut self, event: &Event, state: &State, found: &mut Findings) {
         let (now, cpu) = (event.time_ns, event.cpu);
         match event.what {
             What::Switch { prev, charged_ns, .. } => {
@@ -64,14 +64,14 @@ impl Invariant for RunTimesAddUp {
                 if last > now {
                     let what =
                         format!("time runs backwards on CPU {cpu}: {now} ns after {last} ns");
-                    found.broken(NAME, now, what);
+                    found.add_violation(NAME, now, what);
                 }
-                let Some((who, from)) = world.on(cpu) else { return };
-                if prev != IDLE && who == prev {
+                let Some((running, from)) = state.on(cpu) else { return };
+                if prev != IDLE && running == prev {
                     self.charge(prev, now.saturating_sub(from), charged_ns);
                 }
             }
-            // The number is another task's from now on.
+            // The number belongs to another task from now on.
             What::Fork { child } => {
                 self.judge(child, now, found);
                 self.accounts.remove(&child);
@@ -80,7 +80,7 @@ impl Invariant for RunTimesAddUp {
         }
     }
 
-    fn end(&mut self, time_ns: u64, _: &World, found: &mut Findings) {
+    fn end(&mut self, time_ns: u64, _: &State, found: &mut Findings) {
         let mut tasks: Vec<Tid> = self.accounts.keys().copied().collect();
         tasks.sort_unstable();
         for task in tasks {
@@ -93,9 +93,9 @@ impl Invariant for RunTimesAddUp {
 mod tests {
     use super::*;
     use crate::event::Left::*;
-    use crate::script::*;
+    use crate::test_events::*;
 
-    /// Runs of 5 ms, each charged with so many.
+    /// Ten runs of 5 ms, each charged with `charge` ms.
     fn runs(charge: u64) -> Vec<Event> {
         let run = |n: u64| {
             [
@@ -107,15 +107,15 @@ mod tests {
     }
 
     #[test]
-    fn charged_with_what_it_had() {
+    fn a_charge_of_the_run_time_is_accepted() {
         assert!(broken_by(&runs(5), 100).is_empty());
     }
 
     #[test]
-    fn charged_with_less_or_more() {
+    fn a_charge_of_less_or_more_is_a_violation() {
         assert_eq!(broken_by(&runs(4), 100), ["run_times_add_up"]);
         assert_eq!(broken_by(&runs(6), 100), ["run_times_add_up"]);
-        // Also when its number has gone to another task meanwhile.
+        // Also when its number went to another task meanwhile.
         let dead = [runs(4), vec![fork(100, 7)]].concat();
         assert_eq!(broken_by(&dead, 101), ["run_times_add_up"]);
         let reborn = [runs(5), vec![fork(100, 7)], runs(5)].concat();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_runs_backwards() {
+    fn time_that_runs_backwards_is_a_violation() {
         let events = [switch(5, 0, 0, Runnable, 7), switch(4, 0, 7, Runnable, 0)];
         assert_eq!(broken_by(&events, 6), ["run_times_add_up"]);
     }

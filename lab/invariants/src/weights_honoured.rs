@@ -1,15 +1,15 @@
-//! Who shares a CPU shares it by weight. Judged where nothing else decides: among fair tasks of one
-//! group that may use just this one CPU, and that want to run all the time.
+//! Tasks that share a CPU share it by weight. Judged where nothing but the weight decides: among fair tasks
+//! of one cgroup that are pinned to one CPU and runnable all the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::{Class, Event, IDLE, Left, Tid, What};
-use crate::watch::{Findings, Invariant, Limits};
-use crate::world::{Task, World};
+use crate::findings::{Checker, Findings, Limits};
+use crate::state::{State, Task};
 
 const NAME: &str = "weights_honoured";
 
-/// A group's tasks that may use one CPU only. Judged window by window.
+/// The tasks of one cgroup that are pinned to one CPU. Judged window by window.
 #[derive(Default)]
 struct Share {
     since_ns: u64,
@@ -18,9 +18,9 @@ struct Share {
 
 struct Member {
     weight: u32,
-    /// Since when it has wanted to run.
+    /// Since when it is runnable.
     joined_ns: u64,
-    /// In this window.
+    /// Its run time in this window.
     ran_ns: u64,
 }
 
@@ -35,14 +35,14 @@ impl WeightsHonoured {
         Self { limits, shares: BTreeMap::new() }
     }
 
-    /// A task wants to run.
-    fn join(&mut self, tid: Tid, world: &World, now: u64) {
-        let Some((place, weight)) = world.task(tid).and_then(only_place) else { return };
+    /// A task becomes runnable.
+    fn join(&mut self, tid: Tid, state: &State, now: u64) {
+        let Some((place, weight)) = state.task(tid).and_then(only_place) else { return };
         let share = self.shares.entry(place).or_default();
         share.members.entry(tid).or_insert(Member { weight, joined_ns: now, ran_ns: 0 });
     }
 
-    /// It no longer does, or on other terms.
+    /// A task is no longer runnable, or its mask or weight changed.
     fn leave(&mut self, tid: Tid) {
         for share in self.shares.values_mut() {
             share.members.remove(&tid);
@@ -57,8 +57,8 @@ impl WeightsHonoured {
         }
     }
 
-    /// Judges the windows of a CPU that are over.
-    fn turn(&mut self, cpu: u32, now: u64, found: &mut Findings) {
+    /// Judges the windows of a CPU that are over, and begins new ones.
+    fn end_windows(&mut self, cpu: u32, now: u64, found: &mut Findings) {
         for (_, share) in self.shares.range_mut((cpu, 0)..=(cpu, u64::MAX)) {
             if now.saturating_sub(share.since_ns) >= self.limits.share_window_ns {
                 judge(&self.limits, cpu, share, now, found);
@@ -77,7 +77,7 @@ fn judge(limits: &Limits, cpu: u32, share: &Share, now: u64, found: &mut Finding
     let count = judged().count();
     found.shares_judged += u64::from(count > 1);
     for (tid, member) in share.members.iter().filter(|(_, member)| all_along(member)) {
-        // At most the window: small enough for any weight.
+        // `ran` is at most the window, so the product fits.
         let due = ran * u64::from(member.weight) / weights.max(1);
         let room = due * limits.share_tolerance_pct / 100 + limits.share_slack_ns;
         if member.ran_ns.abs_diff(due) > room {
@@ -90,12 +90,12 @@ fn judge(limits: &Limits, cpu: u32, share: &Share, now: u64, found: &mut Finding
                 ms(member.ran_ns),
                 ms(due)
             );
-            found.broken(NAME, now, what);
+            found.add_violation(NAME, now, what);
         }
     }
 }
 
-/// The one CPU that a fair task may use with its group, and its weight; none for all others.
+/// The CPU that a fair task is pinned to with its cgroup, and its weight; none for all other tasks.
 fn only_place(task: &Task) -> Option<((u32, u64), u32)> {
     let Some(Class::Fair { weight, group }) = task.class else { return None };
     let mut cpus = task.allowed.as_ref()?.iter();
@@ -103,25 +103,25 @@ fn only_place(task: &Task) -> Option<((u32, u64), u32)> {
     cpus.next().is_none().then_some(((cpu, group), weight))
 }
 
-impl Invariant for WeightsHonoured {
-    fn see(&mut self, event: &Event, world: &World, found: &mut Findings) {
+impl Checker for WeightsHonoured {
+    fn see(&mut self, event: &Event, state: &State, found: &mut Findings) {
         let (now, cpu) = (event.time_ns, event.cpu);
         match event.what {
             What::Switch { prev, left, next, .. } => {
-                if let Some((who, from)) = world.on(cpu)
-                    && who == prev
+                if let Some((running, from)) = state.on(cpu)
+                    && running == prev
                 {
                     self.ran(prev, cpu, from, now);
                 }
                 if left != Left::Runnable {
                     self.leave(prev);
                 }
-                self.turn(cpu, now, found);
+                self.end_windows(cpu, now, found);
                 if next != IDLE {
-                    self.join(next, world, now);
+                    self.join(next, state, now);
                 }
             }
-            What::Wakeup { task } => self.join(task, world, now),
+            What::Wakeup { task } => self.join(task, state, now),
             What::Affinity { task, .. } | What::Class { task, .. } | What::Exit { task } => {
                 self.leave(task);
             }
@@ -129,13 +129,13 @@ impl Invariant for WeightsHonoured {
         }
     }
 
-    fn end(&mut self, time_ns: u64, world: &World, found: &mut Findings) {
+    fn end(&mut self, time_ns: u64, state: &State, found: &mut Findings) {
         let cpus: BTreeSet<u32> = self.shares.keys().map(|(cpu, _)| *cpu).collect();
         for cpu in cpus {
-            if let Some((who, from)) = world.on(cpu) {
-                self.ran(who, cpu, from, time_ns);
+            if let Some((running, from)) = state.on(cpu) {
+                self.ran(running, cpu, from, time_ns);
             }
-            self.turn(cpu, time_ns, found);
+            self.end_windows(cpu, time_ns, found);
         }
     }
 }
@@ -144,7 +144,7 @@ impl Invariant for WeightsHonoured {
 mod tests {
     use super::*;
     use crate::event::Left::*;
-    use crate::script::*;
+    use crate::test_events::*;
 
     /// Two tasks on CPU 0, one with three times the weight, for two seconds in turns of `a` and `b`
     /// milliseconds.
@@ -168,26 +168,26 @@ mod tests {
     }
 
     fn is_broken(events: &[Event]) -> bool {
-        // These streams say nothing of what the kernel charges.
+        // run_times_add_up finds violations here, too: these streams hold no charges.
         broken_by(events, 2300).contains(&NAME)
     }
 
     #[test]
-    fn by_weight() {
+    fn shares_by_weight_are_accepted() {
         assert!(!is_broken(&share(9, 3)));
         let mut watch = crate::Watch::new(limits());
         share(9, 3).iter().for_each(|event| watch.see(event));
-        assert_eq!(watch.end(ms(2300)).shares_judged, 2, "it was looked at");
+        assert_eq!(watch.end(ms(2300)).shares_judged, 2, "both windows were judged");
     }
 
     #[test]
-    fn not_by_weight() {
+    fn equal_shares_of_unequal_weights_are_a_violation() {
         assert!(is_broken(&share(6, 6)));
     }
 
     #[test]
-    fn who_comes_for_a_moment_changes_nothing() {
-        // Pinned there, too, as the kernel's own threads are.
+    fn a_short_visitor_does_not_disturb_the_judgement() {
+        // The visitor is pinned there, too, as kernel threads are.
         let mut events = vec![fair(0, 9), affinity(0, 9, "0")];
         for event in share(9, 3) {
             let time = event.time_ns / 1_000_000;
@@ -200,20 +200,20 @@ mod tests {
             }
         }
         assert!(!is_broken(&events));
-        // For a second one of them has the CPU alone.
+        // For one second one of them has the CPU alone.
         events.retain(|event| event.time_ns <= ms(1104) || event.time_ns > ms(2112));
         assert!(is_broken(&events));
     }
 
     #[test]
-    fn groups_share_by_other_rules() {
+    fn tasks_of_different_cgroups_are_not_compared() {
         let mut events = share(6, 6);
         events[0] = at(0, What::Class { task: 7, class: Class::Fair { weight: 3072, group: 1 } });
         assert!(!is_broken(&events));
     }
 
     #[test]
-    fn who_may_go_elsewhere_is_not_judged() {
+    fn tasks_that_are_not_pinned_are_not_judged() {
         let mut events = share(6, 6);
         events[2] = affinity(0, 7, "0-1");
         assert!(!is_broken(&events));

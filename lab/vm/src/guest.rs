@@ -1,8 +1,13 @@
 //! A running guest, seen from the host.
+//!
+//! A thread of its own starts QEMU, passes on the guest's answers, and reaps QEMU. The caller's thread writes
+//! requests and waits for answers: while it waits it asks whether to give up, and it kills a guest that says
+//! nothing for too long.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,20 +17,20 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::emulator::QEMU;
-use crate::machine::console_in;
 use crate::protocol::{Answer, Request};
 use crate::{Ending, Error, Job, file};
 
 /// How much of a console an error shows, in lines.
 const CONSOLE_LINES: usize = 80;
-/// Whether it is given up is asked so often.
+/// How often the caller is asked whether to give up.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// A guest that serves. Dropping it kills it.
+/// A guest that is ready to run commands. Dropping it kills it.
 pub struct Guest {
     requests: ChildStdin,
     answers: Receiver<Answer>,
     qemu: Arc<Mutex<Child>>,
+    /// The thread that started QEMU.
     keeper: Option<JoinHandle<()>>,
     silence: Duration,
     give_up: fn() -> bool,
@@ -44,8 +49,8 @@ impl Guest {
         let errors = dir.path().join("errors");
         let errors = File::create(&errors).map_err(file("cannot write", &errors))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
-        // Whatever becomes of us, no guest stays. The kernel takes the *thread* that started it for
-        // its parent, so one thread both starts it and stays until it has ended.
+        // QEMU must not outlive this process. PR_SET_PDEATHSIG acts when the *thread* that started QEMU
+        // ends, so that thread stays until QEMU has ended.
         // SAFETY: one system call with plain numbers between fork and exec.
         unsafe {
             command.pre_exec(|| {
@@ -69,7 +74,7 @@ impl Guest {
     /// Runs a command to its end.
     ///
     /// # Errors
-    /// When the guest ends, is stuck or is given up; it is lost then.
+    /// The guest ended, is stuck or was given up; it is lost then.
     pub fn run(&mut self, job: Job) -> Result<Ending, Error> {
         self.ask(&Request::Run(job))?;
         loop {
@@ -79,10 +84,10 @@ impl Guest {
         }
     }
 
-    /// Switches it off; returns all that its console showed.
+    /// Powers it off; returns all that its console showed.
     ///
     /// # Errors
-    /// When it is stuck or given up.
+    /// It is stuck or was given up.
     pub fn off(mut self) -> Result<String, Error> {
         self.ask(&Request::Off)?;
         loop {
@@ -94,7 +99,7 @@ impl Guest {
         }
     }
 
-    /// The emulator's process, for whoever accounts for CPU time.
+    /// QEMU's process, for measuring its CPU time.
     pub fn pid(&self) -> u32 {
         lock(&self.qemu).id()
     }
@@ -113,7 +118,7 @@ impl Guest {
     }
 
     fn ask(&mut self, request: &Request) -> Result<(), Error> {
-        // It has no map with keys that are no strings, so this cannot fail.
+        // All maps in it have strings as keys, so this cannot fail.
         let mut line = serde_json::to_vec(request).unwrap_or_default();
         line.push(b'\n');
         self.requests.write_all(&line).map_err(|_| Error::Ended { console: self.console_end() })
@@ -122,7 +127,7 @@ impl Guest {
     fn answer(&mut self) -> Result<Answer, Error> {
         let start = Instant::now();
         loop {
-            // First: a guest that says something all the time is given up, too.
+            // First, because a guest that always says something must be given up, too.
             if (self.give_up)() {
                 self.kill();
                 return Err(Error::GivenUp);
@@ -153,7 +158,7 @@ impl Drop for Guest {
     fn drop(&mut self) {
         self.kill();
         if let Some(keeper) = self.keeper.take() {
-            // It only ever panics where memory ends.
+            // It panics only when memory is exhausted.
             let _ = keeper.join();
         }
     }
@@ -161,7 +166,7 @@ impl Drop for Guest {
 
 type Started = (Arc<Mutex<Child>>, ChildStdin);
 
-/// Starts QEMU, passes on what the guest says until it has ended, and reaps it.
+/// Starts QEMU, passes on the guest's answers until QEMU has ended, and reaps it.
 fn keep(mut command: Command, started: &Sender<Result<Started, Error>>, answers: &Sender<Answer>) {
     let mut child = match command.spawn() {
         Ok(child) => child,
@@ -173,11 +178,11 @@ fn keep(mut command: Command, started: &Sender<Result<Started, Error>>, answers:
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let child = Arc::new(Mutex::new(child));
     if let (Some(stdin), Some(stdout)) = (stdin, stdout) {
-        // Who started us waits for it.
+        // Guest::start() waits for this.
         let _ = started.send(Ok((Arc::clone(&child), stdin)));
         pass_on(stdout, answers);
     }
-    // Its output has ended, so it is ending, too.
+    // Its output has ended, so it is about to end.
     if let Err(error) = lock(&child).wait() {
         tracing::warn!("cannot wait for {QEMU}: {error}");
     }
@@ -187,11 +192,16 @@ fn pass_on(stdout: ChildStdout, answers: &Sender<Answer>) {
     for line in BufReader::new(stdout).split(b'\n') {
         let Ok(line) = line else { return };
         match serde_json::from_slice(&line) {
-            // Nobody listens any more when the guest is dropped.
+            // Sending fails once the guest is dropped.
             Ok(answer) => drop(answers.send(answer)),
-            Err(error) => tracing::debug!("the guest says what nobody understands: {error}"),
+            Err(error) => tracing::debug!("the guest sent a line that is no answer: {error}"),
         }
     }
+}
+
+/// Where a guest's console is written, in its directory.
+pub(crate) fn console_in(dir: &Path) -> PathBuf {
+    dir.join("console")
 }
 
 fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
@@ -200,12 +210,11 @@ fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
     use std::sync::OnceLock;
 
     use super::*;
 
-    /// Where a program that is never ready says its number.
+    /// The file to which a program that is never ready writes its pid.
     static SAID: OnceLock<PathBuf> = OnceLock::new();
 
     fn said() -> Option<String> {
@@ -214,17 +223,17 @@ mod tests {
     }
 
     #[test]
-    fn who_is_given_up_is_killed() {
+    fn a_guest_that_is_given_up_is_killed() {
         let dir = tempfile::tempdir().unwrap();
         let file = SAID.get_or_init(|| dir.path().join("pid"));
         let alive = serde_json::to_string(&Answer::Alive).unwrap();
-        // One that says nothing, and one that says something all the time.
+        // One guest says nothing, the other one says all the time that it is alive.
         for does in ["exec sleep 1000", "while echo \"$1\"; do sleep 0.02; done"] {
             let mut command = Command::new("sh");
             command.args(["-c", &format!("echo $$ > \"$0\"; {does}")]).arg(file).arg(&alive);
             let console = tempfile::tempdir().unwrap();
             let start = Guest::start(command, console, Duration::MAX, || said().is_some());
-            let Err(error) = start else { panic!("it has never said that it is ready") };
+            let Err(error) = start else { panic!("it never said that it is ready") };
             assert!(matches!(error, Error::GivenUp), "{error}");
             let pid = said().unwrap();
             assert!(!Path::new("/proc").join(&pid).exists(), "{pid} is still there");

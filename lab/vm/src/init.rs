@@ -1,7 +1,12 @@
-//! The first process in the guest: mounts what programs expect, then serves the host.
+//! The first process in the guest: mounts the file systems that programs expect, then serves the host's
+//! requests one after the other ([`serve`]).
 //!
-//! It runs above everything else (SCHED_FIFO, the highest priority), so that it can say that it is
-//! alive and end what is out of time whatever a scheduler under test does to ordinary tasks.
+//! For each job it starts the command with its output in two files under /run, reports every two seconds
+//! that it is alive, kills the command when its time is over, kills what the command left behind, and sends
+//! how it ended together with the output. It inherits all orphans, and reaps them.
+//!
+//! It runs with SCHED_FIFO at the highest priority, so that a scheduler under test, which has ordinary tasks
+//! only, can neither silence it nor keep it from killing a command.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
@@ -23,18 +28,18 @@ use crate::initramfs::MARK;
 use crate::protocol::{Answer, Request};
 use crate::{Ending, Job};
 
-/// The host's end of this line is QEMU's standard input and output.
+/// The second serial line. Its other end is QEMU's standard input and output.
 const LINE: &str = "/dev/ttyS1";
 const OUTPUTS: [&str; 2] = ["/run/stdout", "/run/stderr"];
-/// Of an output that is longer, this much of its end is passed on.
+/// How much of an output is sent at most: its end.
 const OUTPUT_BYTES: u64 = 1 << 20;
-/// How often the host hears that the guest is alive.
+/// How often `Alive` is sent while a job runs.
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// What a job's last processes get to end by themselves.
+/// How long the processes that a job left behind may take to end by themselves.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What is mounted where: type and place. What a kernel lacks is left out. Nothing is at /tmp, which is
-/// memory as all of a guest's root is: the programs may come from a checkout there, under their own paths.
+/// File systems by type and place. A type that the kernel lacks is skipped. Nothing is mounted at /tmp: the
+/// whole root is in memory anyway, and the initramfs may hold programs of a checkout below /tmp.
 const MOUNTS: &[(&str, &str)] = &[
     ("devtmpfs", "/dev"),
     ("proc", "/proc"),
@@ -48,28 +53,28 @@ const MOUNTS: &[(&str, &str)] = &[
     ("tracefs", "/sys/kernel/tracing"),
 ];
 
-/// Whether this process is the first of a guest that this crate has booted.
+/// Whether this process is the first one of a guest that this crate booted.
 pub fn is_init() -> bool {
     std::process::id() == 1 && Path::new(MARK).exists()
 }
 
-/// Serves the host until it says that the guest is to be switched off. Does not return.
+/// Serves the host's requests until `Off`, then powers the guest off. Does not return.
 pub fn serve() -> ! {
     if let Err(error) = try_serve() {
-        // On the console: there is nobody else to tell.
+        // On the console: the line to the host has failed.
         let _ = writeln!(std::io::stderr(), "evenkeel-vm: {error}");
     }
-    // Pending output on the line gets out.
+    // Flushes pending output.
     nix::unistd::sync();
     let Err(error) = reboot(RebootMode::RB_POWER_OFF);
-    let _ = writeln!(std::io::stderr(), "evenkeel-vm: cannot switch off: {error}");
+    let _ = writeln!(std::io::stderr(), "evenkeel-vm: cannot power off: {error}");
     std::process::exit(1);
 }
 
 fn try_serve() -> std::io::Result<()> {
     mount_all();
-    rise();
-    // Blocked, so that it can be waited for with a limit.
+    set_highest_priority();
+    // Blocked, so that sigtimedwait() can wait for it.
     let children: SigSet = [Signal::SIGCHLD].into_iter().collect();
     children.thread_block()?;
 
@@ -78,13 +83,13 @@ fn try_serve() -> std::io::Result<()> {
     cfmakeraw(&mut settings);
     tcsetattr(&line, SetArg::TCSANOW, &settings)?;
     let requests = BufReader::new(line.try_clone()?);
-    say(&mut line, &Answer::Ready)?;
+    send(&mut line, &Answer::Ready)?;
     for request in requests.lines() {
         match serde_json::from_str(&request?)? {
             Request::Off => return Ok(()),
             Request::Run(job) => {
                 let ending = run(&job, &mut line)?;
-                say(&mut line, &Answer::Ended(ending))?;
+                send(&mut line, &Answer::Ended(ending))?;
             }
         }
     }
@@ -100,29 +105,31 @@ fn mount_all() {
             let _ = writeln!(std::io::stderr(), "evenkeel-vm: no {kind} at {place}");
         }
     }
-    // As everybody expects it.
+    // World-writable and sticky, as programs expect.
     if std::fs::set_permissions("/tmp", Permissions::from_mode(0o1777)).is_err() {
-        let _ = writeln!(std::io::stderr(), "evenkeel-vm: not everybody may write to /tmp");
+        let _ = writeln!(std::io::stderr(), "evenkeel-vm: /tmp is not world-writable");
     }
 }
 
-/// Puts this process above all others; its children start as ordinary ones.
-fn rise() {
+/// SCHED_FIFO at the highest priority for this process; its children start as ordinary tasks.
+fn set_highest_priority() {
     let highest = libc::sched_param { sched_priority: 99 };
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: a valid place for the parameters of a plain system call.
     if unsafe { libc::sched_setscheduler(0, policy, &highest) } != 0 {
-        let _ = writeln!(std::io::stderr(), "evenkeel-vm: cannot rise above the others");
+        let _ =
+            writeln!(std::io::stderr(), "evenkeel-vm: cannot get the highest real-time priority");
     }
 }
 
-fn say(line: &mut File, answer: &Answer) -> std::io::Result<()> {
+fn send(line: &mut File, answer: &Answer) -> std::io::Result<()> {
     let mut text = serde_json::to_vec(answer)?;
     text.push(b'\n');
     line.write_all(&text)
 }
 
-/// Runs a job to its end, ends what it left, and reports. The error is one of the line.
+/// Runs a job to its end, kills the processes that it left behind, and reports. Errors are those of the line
+/// to the host.
 fn run(job: &Job, line: &mut File) -> std::io::Result<Ending> {
     let mut ending = Ending {
         code: 127,
@@ -139,7 +146,7 @@ fn run(job: &Job, line: &mut File) -> std::io::Result<Ending> {
         }
     };
     let deadline = Instant::now() + Duration::from_secs(job.limit_s.into());
-    let mut hanging = String::new();
+    let mut hanging_threads = String::new();
     loop {
         if let Some(status) = reap(child) {
             ending.code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
@@ -147,11 +154,11 @@ fn run(job: &Job, line: &mut File) -> std::io::Result<Ending> {
         }
         if !ending.timed_out && Instant::now() > deadline {
             ending.timed_out = true;
-            hanging = what_threads_do();
+            hanging_threads = describe_threads();
             kill_all();
         }
         wait_for_child(HEARTBEAT);
-        say(line, &Answer::Alive)?;
+        send(line, &Answer::Alive)?;
     }
     let deadline = Instant::now() + GRACE;
     while Instant::now() < deadline && !processes().is_empty() {
@@ -160,13 +167,13 @@ fn run(job: &Job, line: &mut File) -> std::io::Result<Ending> {
     }
     ending.left = processes();
     kill_all();
-    // In silence: where somebody does not die, whoever waits for us has to end this.
+    // Without `Alive`: if a process cannot be killed, the host ends the silent guest.
     while !processes().is_empty() {
         wait_for_child(Duration::from_millis(10));
         reap(child);
     }
     [ending.stdout, ending.stderr] = OUTPUTS.map(end_of);
-    ending.stderr.push_str(&hanging);
+    ending.stderr.push_str(&hanging_threads);
     Ok(ending)
 }
 
@@ -181,11 +188,12 @@ fn start(job: &Job) -> std::io::Result<Pid> {
         .stdout(stdout?)
         .stderr(stderr?)
         .spawn()?;
-    // Reaped by its number with all the others.
+    // reap() reaps it by its pid, with all orphans.
     Ok(Pid::from_raw(child.id() as i32))
 }
 
-/// Reaps whoever has ended: the first process inherits all orphans. Returns the end of `child`.
+/// Reaps all processes that have ended: the first process inherits orphans. Returns the status of `child` if it
+/// is among them.
 fn reap(child: Pid) -> Option<ExitStatus> {
     let mut end = None;
     loop {
@@ -202,48 +210,48 @@ fn reap(child: Pid) -> Option<ExitStatus> {
     }
 }
 
-/// Returns when a child has ended, or after this time.
+/// Waits until a child has ended, for `limit` at most.
 fn wait_for_child(limit: Duration) {
     let limit = libc::timespec {
         tv_sec: limit.as_secs() as libc::time_t,
         tv_nsec: libc::c_long::from(limit.subsec_nanos() as i32),
     };
     let children: SigSet = [Signal::SIGCHLD].into_iter().collect();
-    // SAFETY: valid places for the set and the limit; no information about the signal is wanted.
+    // SAFETY: the set and the limit are valid; a null pointer for the signal's information is allowed.
     unsafe { libc::sigtimedwait(children.as_ref(), std::ptr::null_mut(), &limit) };
 }
 
 fn kill_all() {
-    // All but this one: there is nobody left when that fails.
+    // All processes but this one. It fails only if there are none.
     let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
 }
 
-/// Where /proc tells of all programs that run beside this one.
-fn programs() -> impl Iterator<Item = PathBuf> {
+/// The directories in /proc of all processes beside this one.
+fn process_dirs() -> impl Iterator<Item = PathBuf> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_name().to_str().is_some_and(|name| name != "1"))
         .filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit))
         .map(|entry| entry.path())
-        // Kernel threads and the dead have no program.
+        // Kernel threads and zombies have no executable.
         .filter(|path| std::fs::read_link(path.join("exe")).is_ok())
 }
 
-/// Their names.
+/// Their command lines.
 fn processes() -> Vec<String> {
     let name = |path: PathBuf| {
         let words = std::fs::read(path.join("cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&words).replace('\0', " ").trim().to_owned()
     };
-    programs().map(name).collect()
+    process_dirs().map(name).collect()
 }
 
-/// Where in the kernel their threads are, for whoever wants to know why a job does not end: those that are
-/// in the same place together.
-fn what_threads_do() -> String {
+/// What all threads wait for, to find out why a job does not end: their names, states, masks and kernel
+/// stacks. Threads for which all of these are the same share an entry.
+fn describe_threads() -> String {
     let mut threads = BTreeMap::<String, Vec<String>>::new();
-    for program in programs() {
-        let tasks = std::fs::read_dir(program.join("task")).into_iter().flatten().flatten();
+    for dir in process_dirs() {
+        let tasks = std::fs::read_dir(dir.join("task")).into_iter().flatten().flatten();
         for task in tasks.map(|task| task.path()) {
             let read = |name| std::fs::read_to_string(task.join(name)).unwrap_or_default();
             let status = read("status");
@@ -279,14 +287,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_hangs_is_named() {
+    fn a_hanging_thread_is_described() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let tid = child.id().to_string();
         let name = Path::new("/proc").join(&tid).join("comm");
         while std::fs::read_to_string(&name).unwrap() != "sleep\n" {
             std::thread::yield_now();
         }
-        let said = what_threads_do();
+        let said = describe_threads();
         child.kill().unwrap();
         child.wait().unwrap();
         let is_named = |line: &str| {

@@ -12,10 +12,10 @@ use lddtree::DependencyAnalyzer;
 
 use crate::{Error, file};
 
-/// Shows the first process that it runs in a guest of ours, and in no container.
+/// This file shows the first process that it runs in a guest of this crate, not in a container.
 pub(crate) const MARK: &str = "/evenkeel-vm";
 
-/// Mount points and what programs take for granted.
+/// Mount points, and directories that programs expect.
 const DIRECTORIES: &[&str] =
     &["/dev", "/etc", "/proc", "/root", "/run", "/sys", "/tmp", "/var", "/usr", "/usr/bin"];
 
@@ -30,16 +30,16 @@ enum Entry {
     Text(Vec<u8>),
 }
 
-/// What a guest finds in its root directory.
+/// The files in a guest.
 #[derive(Debug, Clone)]
 pub struct Initramfs {
-    /// By absolute path in the guest. Sorted, so a directory stands before what lies in it.
+    /// By absolute path in the guest. Sorted, so that a directory precedes its entries.
     entries: BTreeMap<PathBuf, Entry>,
 }
 
 impl Initramfs {
-    /// With `init` as the program of the first process; it must call [`crate::serve`] when
-    /// [`crate::is_init`] says so.
+    /// With `init` as the program of the first process. It must call [`crate::serve`] when
+    /// [`crate::is_init`] returns true.
     ///
     /// # Errors
     /// When its libraries cannot be found.
@@ -53,7 +53,7 @@ impl Initramfs {
             archive.entries.insert(PathBuf::from(name), device);
         }
         archive.text(MARK, "");
-        // For programs that ask who they are, and for the user that tests without privilege use.
+        // For programs that look up their user, and for tests without privilege.
         archive
             .text("/etc/passwd", "root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n");
         archive.text("/etc/group", "root:x:0:\nnogroup:x:65534:\n");
@@ -64,7 +64,7 @@ impl Initramfs {
     /// Adds a program under its own path, with its libraries.
     ///
     /// # Errors
-    /// When these cannot be found.
+    /// When the libraries cannot be found.
     pub fn program(&mut self, path: &Path) -> Result<(), Error> {
         self.program_as(path, path)
     }
@@ -72,7 +72,7 @@ impl Initramfs {
     /// Adds a program under another path, with its libraries.
     ///
     /// # Errors
-    /// When these cannot be found.
+    /// When the libraries cannot be found.
     pub fn program_as(&mut self, program: &Path, path: &Path) -> Result<(), Error> {
         let failed = |why: String| Error::Libraries { program: program.to_owned(), why };
         let tree = DependencyAnalyzer::default()
@@ -110,12 +110,12 @@ impl Initramfs {
     /// Writes the archive.
     ///
     /// # Errors
-    /// When a file cannot be read, or the archive not be written.
+    /// When a file cannot be read, or the archive cannot be written.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
         let archive = File::create(path).map_err(file("cannot write", path))?;
         let mut archive = BufWriter::new(archive);
         for (number, (name, entry)) in (1..).zip(&self.entries) {
-            // The kernel wants them relative to the root.
+            // The kernel expects names relative to the root.
             let name = name.strip_prefix("/").unwrap_or(name).to_string_lossy();
             let head = NewcBuilder::new(&name).ino(number).nlink(1);
             let nothing = |head: NewcBuilder, archive| head.write(archive, 0).finish();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_comes_with_its_libraries_and_their_directories() {
+    fn a_program_brings_its_libraries_and_their_directories() {
         let dir = tempfile::tempdir().unwrap();
         let own = std::env::current_exe().unwrap();
         let mut archive = Initramfs::new(&own).unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named() {
+    fn the_error_of_a_missing_program_names_it() {
         let error = Initramfs::new(Path::new("/no/such/program")).unwrap_err().to_string();
         assert!(error.contains("/no/such/program"), "{error}");
     }

@@ -1,20 +1,21 @@
-//! Kernels in the cache that `scripts/kernel` fills.
+//! Kernels in the cache. `scripts/kernel` fetches them.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use crate::{Error, file};
+use crate::Error;
+use crate::cache::cache;
 
 /// A kernel that can be booted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
-    /// As `tests/vm/kernels` calls it: 6.18.
+    /// Its name in `tests/vm/kernels`: 6.18.
     pub name: String,
-    /// The package that it came from: the build in full.
+    /// The package that it came from, which names the exact build.
     pub package: String,
     /// Its compressed image.
     pub image: PathBuf,
-    /// What it was configured with, by the name that it has in /boot; not all packages have it.
+    /// Its build configuration, named as in /boot. Not all packages have it.
     pub config: Option<PathBuf>,
 }
 
@@ -22,7 +23,7 @@ impl Kernel {
     /// Looks a kernel up by its name.
     ///
     /// # Errors
-    /// [`Error::NoKernel`] when nobody has fetched it.
+    /// [`Error::NoKernel`] if it is not in the cache.
     pub fn find(name: &str) -> Result<Self, Error> {
         Self::find_in(cache(), name)
     }
@@ -33,7 +34,7 @@ impl Kernel {
         if !image.exists() {
             return Err(Error::NoKernel { name: name.to_owned(), cache: cache.join("kernels") });
         }
-        // Put there by hand, it may have no package.
+        // A kernel that was put there by hand may have no package.
         let package = std::fs::read_to_string(dir.join("package")).unwrap_or_default();
         let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
         let config =
@@ -46,39 +47,19 @@ fn is_config(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b"config-")
 }
 
-/// The directory of what is expensive to get and may be thrown away: kernels, peers.
-pub fn cache() -> PathBuf {
-    let from = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    from("XDG_CACHE_HOME")
-        .or_else(|| from("HOME").map(|home| home.join(".cache")))
-        .unwrap_or_else(std::env::temp_dir)
-        .join("evenkeel")
-}
-
-/// Writes a small file of the cache whole or not at all.
-pub(crate) fn remember(name: &str, text: &str) -> Result<(), Error> {
-    let dir = cache();
-    std::fs::create_dir_all(&dir).map_err(file("cannot create", &dir))?;
-    let path = dir.join(name);
-    let temporary = tempfile::NamedTempFile::new_in(&dir).map_err(file("cannot write to", &dir))?;
-    std::fs::write(temporary.path(), text).map_err(file("cannot write", temporary.path()))?;
-    temporary.persist(&path).map_err(|error| file("cannot write", &path)(error.error))?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_that_is_not_there_is_named_with_its_remedy() {
+    fn the_error_of_a_missing_kernel_names_it_and_its_remedy() {
         let dir = tempfile::tempdir().unwrap();
         let error = Kernel::find_in(dir.path().to_owned(), "6.18").unwrap_err().to_string();
         assert!(error.contains("scripts/kernel 6.18"), "{error}");
     }
 
     #[test]
-    fn a_kernel_is_found_with_its_package_or_without() {
+    fn a_kernel_is_found_with_or_without_package_and_config() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("kernels/6.18");
         std::fs::create_dir_all(&place).unwrap();

@@ -1,101 +1,61 @@
 //! Boots a real kernel in QEMU and runs commands there: for tests, benchmarks and demonstrations.
 //!
-//! One program is both sides. On the host it builds an initramfs of itself, the files that it names
-//! and the libraries that these need, and boots a kernel with it; in the guest, where it is the
-//! first process ([`is_init`]), it serves what the host asks for ([`serve`]): run a command, say how
-//! that ended. A guest that falls silent is killed, and the error shows its console.
+//! One program is both sides. On the host it packs itself, the files that it names and their libraries into
+//! an initramfs and boots a kernel with it. In the guest the same program is the first process: its `main`
+//! asks [`is_init`] and calls [`serve`].
+//!
+//! One command, from the host into the guest and back:
+//!
+//! 1. The caller describes a [`Machine`]: kernel, topology, initramfs, acceleration. [`Machine::boot`] writes
+//!    the initramfs (`initramfs`), makes QEMU's command line (`machine`) and starts QEMU (`guest`). QEMU's
+//!    standard input and output are the guest's second serial line; the first one is its console, a file.
+//! 2. In the guest, `init` mounts the file systems, opens the second serial line and writes `"ready"`
+//!    (`protocol`). [`Machine::boot`] returns a [`Guest`].
+//! 3. [`Guest::run`] writes a request, `{"run":{"command":[...],"limit_s":N}}`, one line of JSON.
+//! 4. `init` starts the command with its output in files, and writes `"alive"` every two seconds. It kills
+//!    the command when its time is over.
+//! 5. When the command has ended, `init` kills the processes that it left behind and writes
+//!    `{"ended":{...}}`: exit code, output, leftovers. [`Guest::run`] returns that as an [`Ending`].
+//! 6. [`Guest::off`] writes `"off"`, and `init` powers the guest off. A guest that says nothing for too long
+//!    is killed instead, and the error shows the end of its console.
 //!
 //! | file | the one thing in it |
 //! |---|---|
-//! | `kernel` | kernels in the cache that `scripts/kernel` fills |
-//! | `topology` | the machine as code: CPUs, threads, NUMA nodes, distances, memory |
+//! | `cache` | the cache directory, which `scripts/kernel` and others fill |
+//! | `kernel` | kernels in the cache |
+//! | `topology` | the guest's machine: CPUs, threads, NUMA nodes, distances, memory |
 //! | `initramfs` | files, programs and their libraries as a cpio archive |
-//! | `acceleration` | KVM where it was seen to work, else emulation |
-//! | `emulator` | QEMU: the one that `scripts/emulator` has fetched, else the installed one |
-//! | `machine` | its command line |
+//! | `acceleration` | KVM, emulation or counted instructions, as QEMU's arguments |
+//! | `probe` | finds the fastest acceleration that works on this host |
+//! | `emulator` | which QEMU: the one that `scripts/emulator` has fetched, else the installed one |
+//! | `machine` | QEMU's command line, and booting |
 //! | `guest` | a running guest, seen from the host |
-//! | `protocol` | what host and guest say to each other |
+//! | `protocol` | the messages between host and guest |
 //! | `init` | the first process in the guest |
+//! | `error` | what can go wrong |
 
 mod acceleration;
+mod cache;
 mod emulator;
+mod error;
 mod guest;
 mod init;
 mod initramfs;
 mod kernel;
 mod machine;
+mod probe;
 mod protocol;
 mod topology;
 
 pub use acceleration::Acceleration;
+pub use cache::cache;
+pub use error::Error;
 pub use guest::Guest;
 pub use init::{is_init, serve};
 pub use initramfs::Initramfs;
-pub use kernel::{Kernel, cache};
+pub use kernel::Kernel;
 pub use machine::Machine;
 pub use protocol::{Ending, Job};
 pub use topology::Topology;
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-/// Why a guest could not be had, or was lost.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Nobody has fetched this kernel.
-    #[error("no kernel {name} in {cache}: run scripts/kernel {name}", cache = .cache.display())]
-    NoKernel {
-        /// As tests/vm/kernels calls it.
-        name: String,
-        /// The directory where it should be.
-        cache: PathBuf,
-    },
-    /// There is no emulator.
-    #[error("cannot start {command}: {source}: install qemu-system-x86 (scripts/setup does)")]
-    NoQemu {
-        /// The program that was looked for.
-        command: &'static str,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// A file of the host could not be read or written.
-    #[error("{what} {path}: {source}", path = .path.display())]
-    File {
-        /// What was to be done with it.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// The libraries of a program could not be found.
-    #[error("cannot tell which libraries {program} needs: {why}", program = .program.display())]
-    Libraries {
-        /// The program.
-        program: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// The guest said nothing for too long, and was killed.
-    #[error("the guest said nothing for {} s and was killed; the end of its console:\n{console}", .silence.as_secs())]
-    Silent {
-        /// How long it was waited for.
-        silence: Duration,
-        /// The last lines of its console.
-        console: String,
-    },
-    /// Whoever waited for the guest gave up, and it was killed.
-    #[error("nobody waits for the guest any longer: it was killed")]
-    GivenUp,
-    /// The guest ended by itself.
-    #[error("the guest ended while it was needed; the end of its console:\n{console}")]
-    Ended {
-        /// The last lines of its console.
-        console: String,
-    },
-}
-
-fn file(what: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::File { what, path, source }
-}
+use error::file;

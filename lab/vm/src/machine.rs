@@ -1,35 +1,37 @@
-//! The emulator's command line.
+//! The machine that a guest runs on: its parts, QEMU's command line, and booting.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::{Acceleration, Error, Guest, Initramfs, Kernel, Topology, emulator, file};
+use crate::emulator;
+use crate::guest::{Guest, console_in};
+use crate::{Acceleration, Error, Initramfs, Kernel, Topology, file};
 
-/// The console shows the kernel's warnings; an oops ends the guest. Nothing that takes the
-/// emulator's slowness for a fault of the kernel, and no groups that nobody asked for.
+/// The console shows the kernel's warnings; an oops ends the guest. Watchdogs are off, because they take
+/// the emulator's slowness for a fault of the kernel, and so are automatic task groups.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off \
      nowatchdog noautogroup tsc=reliable no_timer_check rdinit=/init";
 
 /// A machine that can be booted any number of times.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// What is booted.
+    /// The kernel.
     pub kernel: Kernel,
     /// CPUs, nodes and memory.
     pub topology: Topology,
-    /// The root directory.
+    /// The files in the guest.
     pub initramfs: Initramfs,
-    /// Who executes it.
+    /// How instructions are executed.
     pub acceleration: Acceleration,
-    /// A guest that says nothing for this much of the host's time is taken for stuck and killed.
+    /// A guest that says nothing for this long, in the host's time, counts as stuck and is killed.
     pub silence: Duration,
-    /// Asked while it is waited for: once this says so, it is killed.
+    /// Asked while the host waits for the guest: when it returns true, the guest is killed.
     pub give_up: fn() -> bool,
 }
 
 impl Machine {
-    /// A machine with a silence that only a stuck guest keeps.
+    /// A machine whose guest counts as stuck after 90 s of silence.
     pub fn new(
         kernel: Kernel,
         topology: Topology,
@@ -40,17 +42,17 @@ impl Machine {
         Self { kernel, topology, initramfs, acceleration, silence, give_up: || false }
     }
 
-    /// Boots it and waits until it serves.
+    /// Boots it and waits until the guest is ready.
     ///
     /// # Errors
-    /// Without QEMU, with an unreadable file, or when the guest ends, is stuck or is given up.
+    /// There is no QEMU, a file cannot be read, or the guest ended, is stuck or was given up.
     pub fn boot(&self) -> Result<Guest, Error> {
         let dir = tempfile::Builder::new().prefix("evenkeel-vm-").tempdir();
         let dir = dir.map_err(file("cannot create a directory in", &std::env::temp_dir()))?;
         let archive = dir.path().join("initramfs");
         let mut initramfs = self.initramfs.clone();
         if let Some(config) = &self.kernel.config {
-            // Where programs look for it.
+            // Programs look for it in /boot.
             let name = config.file_name().unwrap_or_default();
             initramfs.copy(config, &Path::new("/boot").join(name));
         }
@@ -79,9 +81,4 @@ impl Machine {
             .args(["-serial", "stdio"]);
         command
     }
-}
-
-/// Where a guest's console is written, in its directory.
-pub(crate) fn console_in(dir: &Path) -> std::path::PathBuf {
-    dir.join("console")
 }

@@ -1,54 +1,59 @@
-//! What host and guest say to each other: one line of JSON each time, over a serial line of its own
-//! (the console has the other).
+//! The messages between host and guest: one line of JSON each, over the guest's second serial line (the first
+//! one is its console).
+//!
+//! The guest begins with `Ready`. The host then sends one request at a time. While a job runs the guest sends
+//! `Alive` every two seconds, and at its end `Ended`. After `Off` it sends nothing more.
 
 use serde::{Deserialize, Serialize};
 
-/// The host's side.
+/// What the host sends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
+    /// Run this job.
     Run(Job),
+    /// Power off.
     Off,
 }
 
-/// The guest's side.
+/// What the guest sends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// It has booted.
+    /// It has booted and takes requests.
     Ready,
-    /// It is still there.
+    /// A job is still running.
     Alive,
-    /// A job is done.
+    /// A job has ended.
     Ended(Ending),
 }
 
-/// A command for the guest.
+/// A command to run in the guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// After this much of the guest's own time it is killed, in seconds.
+    /// The command is killed after this many seconds of the guest's own time.
     pub limit_s: u32,
 }
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ending {
-    /// Its exit code, or 128 and the signal that killed it, as shells have it.
+    /// Its exit code, or 128 plus the signal that killed it, as in shells.
     pub code: i32,
-    /// The limit was reached.
+    /// Whether it was killed because its time was over.
     pub timed_out: bool,
-    /// What it wrote to standard output; of very much the end.
+    /// The end of its standard output: 1 MiB at most.
     pub stdout: String,
-    /// What it wrote to standard error; of very much the end.
+    /// The end of its standard error: 1 MiB at most.
     pub stderr: String,
-    /// The names of processes that it left behind; they have been killed.
+    /// The command lines of processes that it left behind. They were killed.
     pub left: Vec<String>,
 }
 
 impl Ending {
-    /// Ended by itself, with success, and left nothing.
+    /// Whether it ended by itself, with success, and left no process behind.
     pub fn is_clean(&self) -> bool {
         self.code == 0 && !self.timed_out && self.left.is_empty()
     }
@@ -75,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_survive_the_line() {
+    fn a_request_survives_encoding_as_one_line() {
         let command = vec!["a b".to_owned(), "\"quoted\"\n".to_owned()];
         let request = Request::Run(Job { command, limit_s: 3 });
         let line = serde_json::to_string(&request).unwrap();
@@ -84,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_behind_is_no_clean_end() {
+    fn leftovers_timeouts_and_failures_are_no_clean_end() {
         let clean = Ending {
             code: 0,
             timed_out: false,

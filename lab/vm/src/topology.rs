@@ -1,8 +1,8 @@
-//! The machine as code: CPUs, threads, NUMA nodes, distances, memory.
+//! The guest's CPUs, hardware threads, NUMA nodes, distances and memory, as QEMU's arguments.
 
 use std::ffi::OsString;
 
-/// What a guest's machine looks like. All nodes are alike, and each is one socket.
+/// The hardware of a guest. All nodes are alike, and each node is one socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     /// NUMA nodes, at least 1.
@@ -13,8 +13,7 @@ pub struct Topology {
     pub threads_per_core: u32,
     /// Memory of all nodes together, in MiB.
     pub memory_mib: u32,
-    /// `distances[a][b]` as the kernel shows them (10: here, 20: next door); empty: 20 between any
-    /// two.
+    /// `distances[a][b]` as the kernel shows them (10: the same node); empty: 20 between any two nodes.
     pub distances: Vec<Vec<u8>>,
 }
 
@@ -24,12 +23,12 @@ impl Topology {
         Self::numa(1, cpus)
     }
 
-    /// Several nodes of single-threaded cores, all as far from each other.
+    /// Several nodes of single-threaded cores, all at the same distance from each other.
     pub fn numa(nodes: u32, cores_per_node: u32) -> Self {
         Self { nodes, cores_per_node, threads_per_core: 1, memory_mib: 2048, distances: Vec::new() }
     }
 
-    /// A ring of nodes: the farther round, the greater the distance (10, 20, 30 for four).
+    /// A ring of nodes: each step along the ring adds 10 to the distance (10, 20, 30 with four nodes).
     pub fn ring(nodes: u32, cores_per_node: u32) -> Self {
         let steps = |a: u32, b: u32| {
             let apart = a.abs_diff(b);
@@ -40,7 +39,7 @@ impl Topology {
         Self { distances: (0..nodes).map(row).collect(), ..Self::numa(nodes, cores_per_node) }
     }
 
-    /// Hardware threads of the machine.
+    /// The number of CPUs.
     pub fn cpus(&self) -> u32 {
         self.nodes * self.cpus_per_node()
     }
@@ -49,7 +48,7 @@ impl Topology {
         self.cores_per_node * self.threads_per_core
     }
 
-    /// The arguments that make QEMU build it.
+    /// QEMU's arguments.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mut words = vec![
             "-m".to_owned(),
@@ -63,7 +62,7 @@ impl Topology {
                 self.threads_per_core
             ),
         ];
-        // Without nodes of its own the machine has no NUMA at all, as most small ones.
+        // With one node the guest has no NUMA at all, like most small machines.
         if self.nodes > 1 {
             let memory = self.memory_mib / self.nodes;
             for node in 0..self.nodes {
@@ -96,12 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn one_node_has_no_numa() {
+    fn a_machine_of_one_node_has_no_numa() {
         assert_eq!(line(&Topology::flat(4)), "-m 2048M -smp 4,sockets=1,cores=4,threads=1");
     }
 
     #[test]
-    fn threads_count_as_cpus_of_their_node() {
+    fn hardware_threads_count_as_cpus_of_their_node() {
         let smt = Topology { threads_per_core: 2, ..Topology::numa(2, 2) };
         assert_eq!(smt.cpus(), 8);
         assert!(line(&smt).contains("-smp 8,sockets=2,cores=2,threads=2"), "{}", line(&smt));
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_is_farthest_on_the_other_side() {
+    fn the_opposite_node_of_a_ring_is_the_farthest() {
         let ring = Topology::ring(4, 1);
         let row = |a: usize| ring.distances[a].clone();
         assert_eq!(row(0), [10, 20, 30, 20]);

@@ -1,15 +1,15 @@
-//! Has the kernel throw out the `sched_ext` scheduler that runs, as it does when that one is at fault.
+//! Makes the kernel end the running `sched_ext` scheduler, as it does when a scheduler is at fault.
 
 use libbpf_rs::{ObjectBuilder, ProgramInput};
 
-use crate::{Aligned, Error, bpf};
+use crate::object::{Aligned, Error, bpf};
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/fault.bpf.o")));
 
-/// What the kernel is told, and tells the scheduler.
+/// The message that is reported to the kernel, and that the kernel passes to the scheduler.
 pub const FAULT: &str = "a fault made for a test";
 
-/// Reports [`FAULT`]. The kernel takes over at once; the scheduler hears of it later.
+/// Reports [`FAULT`]. The kernel takes all tasks back at once; the scheduler's user space learns of it later.
 ///
 /// # Errors
 /// Without BTF, `sched_ext` or privilege.

@@ -1,15 +1,23 @@
-//! Sees what a kernel's scheduler does, by BPF, as the stream of events that invariants are checked
-//! against.
+//! The witness: shows the checkers of lab/invariants what a real kernel's scheduler does.
 //!
-//! For tests in a virtual machine: it writes down every context switch of the whole machine. Masks
-//! are followed for the first 64 CPUs.
+//! For tests in a virtual machine: its BPF programs (lab/bpf/witness.bpf.c) report every context switch of
+//! the whole machine. Masks are followed for the first 64 CPUs.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `tracer` | the BPF programs, their ring buffer, and the stream of events from it |
+//! | `raw_event` | from the ring buffer's C struct to events |
+//! | `fault` | reports a fault of the running sched_ext scheduler to the kernel |
+//! | `object` | alignment and errors of the BPF objects |
 
-mod ear;
 mod fault;
-mod records;
+mod object;
+mod raw_event;
+mod tracer;
 
-pub use ear::Ear;
 pub use fault::{FAULT, report_fault};
+pub use object::Error;
+pub use tracer::Tracer;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,43 +25,9 @@ use std::rc::Rc;
 use evenkeel_invariants::{Event, Findings, Limits, Watch, What};
 use evenkeel_machine::CpuSet;
 
-/// Why there is no witness, or it saw only a part.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// libbpf or the kernel refused.
-    #[error("witness: {what}: {source}")]
-    Bpf {
-        /// The step that failed.
-        what: &'static str,
-        /// What libbpf says.
-        source: libbpf_rs::Error,
-    },
-    /// A part of the object that this version needs is not in it.
-    #[error("witness: the BPF object has no {0}: rebuild evenkeel")]
-    Missing(&'static str),
-    /// What was seen has gaps, so nothing can be said about it.
-    #[error(
-        "witness: {lost} of {seen} events found the buffer full, so nothing is certain: take more memory or look more often"
-    )]
-    Lost {
-        /// Events that were not written down.
-        lost: u64,
-        /// Events that were.
-        seen: u64,
-    },
-}
-
-fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
-    move |source| Error::Bpf { what, source }
-}
-
-/// The object's bytes, aligned as an ELF file must be.
-#[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
-
-/// A witness that looks on. Dropping it detaches everything.
+/// Traced events, shown to all checkers. Dropping it detaches everything.
 pub struct Witness {
-    ear: Ear,
+    tracer: Tracer,
     seen: Rc<RefCell<Seen>>,
 }
 
@@ -63,32 +37,32 @@ struct Seen {
 }
 
 impl Witness {
-    /// Begins to look on. The buffer holds `buffer_mib` MiB (a power of two) of events that nobody
-    /// has looked at yet, about 10,000 each.
+    /// Begins to trace. The ring buffer holds `buffer_mib` MiB (a power of two) of unread events, about
+    /// 10,000 in each MiB.
     ///
     /// # Errors
     /// Without BTF, BPF trampolines or privilege.
     pub fn open(limits: Limits, buffer_mib: u32) -> Result<Self, Error> {
         let seen = Seen { watch: Watch::new(limits), last_ns: 0 };
         let seen = Rc::new(RefCell::new(seen));
-        let told = Rc::clone(&seen);
-        let ear = Ear::open(buffer_mib, move |event| {
-            let mut seen = told.borrow_mut();
+        let shown = Rc::clone(&seen);
+        let tracer = Tracer::open(buffer_mib, move |event| {
+            let mut seen = shown.borrow_mut();
             seen.last_ns = event.time_ns;
             seen.watch.see(event);
         })?;
-        Ok(Self { ear, seen })
+        Ok(Self { tracer, seen })
     }
 
-    /// Looks at what has happened so far: takes a while after much has.
+    /// Shows the checkers all events so far. Takes long if there are many.
     ///
     /// # Errors
     /// When the buffer cannot be read.
     pub fn look(&self) -> Result<(), Error> {
-        self.ear.look()
+        self.tracer.look()
     }
 
-    /// Does something by which CPUs come or go. Nobody sees what a CPU does that is not online.
+    /// Runs `step`, by which CPUs come or go. The kernel does not trace a CPU that is not online.
     ///
     /// # Errors
     /// As [`Witness::look`].
@@ -101,7 +75,7 @@ impl Witness {
         Ok(())
     }
 
-    /// From now on these CPUs take only who may run nowhere else.
+    /// Tells the checkers that these CPUs run only tasks that may run nowhere else from now on.
     ///
     /// # Errors
     /// As [`Witness::look`].
@@ -113,14 +87,14 @@ impl Witness {
         Ok(())
     }
 
-    /// Stops looking on, and says what was found.
+    /// Stops tracing, and returns what the checkers found.
     ///
     /// # Errors
-    /// [`Error::Lost`] when something was missed.
+    /// [`Error::Lost`] when events were lost.
     pub fn end(self) -> Result<Findings, Error> {
-        let Self { ear, seen } = self;
-        ear.end()?;
-        // The ear held the other half.
+        let Self { tracer, seen } = self;
+        tracer.end()?;
+        // The tracer held the other reference.
         let Some(seen) = Rc::into_inner(seen) else { return Err(Error::Missing("end")) };
         let Seen { watch, last_ns, .. } = seen.into_inner();
         Ok(watch.end(last_ns))

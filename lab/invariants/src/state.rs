@@ -1,28 +1,28 @@
-//! What the events so far add up to: who runs where, who waits since when.
+//! What the events so far add up to: which task runs on which CPU, and which waits since when.
 
 use evenkeel_machine::CpuSet;
 
 use crate::event::{Class, Event, IDLE, Left, Tid, What};
-use crate::ids::IdMap;
+use crate::id_map::IdMap;
 
 /// What a task does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
-    /// Nothing was heard of it that tells.
+    /// No event has shown it yet.
     Unknown,
-    /// It has this CPU, since then.
+    /// It runs on a CPU.
     Runs {
         /// The CPU.
         cpu: u32,
-        /// When it got it.
+        /// When it got the CPU.
         since_ns: u64,
     },
-    /// It wants a CPU, since then.
+    /// It is runnable and waits for a CPU.
     Waits {
         /// When it began to wait.
         since_ns: u64,
     },
-    /// It waits for something else.
+    /// It sleeps.
     Sleeps,
     /// It will never run again.
     Dead,
@@ -33,13 +33,13 @@ pub enum Condition {
 pub struct Task {
     /// What it does.
     pub condition: Condition,
-    /// Where it may run, if that was heard.
+    /// The CPUs that it may run on, if an event said so.
     pub allowed: Option<CpuSet>,
-    /// When that was changed last.
+    /// When its mask changed last.
     pub allowed_since_ns: u64,
-    /// The CPU that it had then, if any, until it has another.
+    /// The CPU that it ran on when its mask changed, until it runs on another one.
     pub caught_on: Option<u32>,
-    /// How it competes, if that was heard.
+    /// How it competes, if an event said so.
     pub class: Option<Class>,
 }
 
@@ -54,12 +54,12 @@ impl Task {
         }
     }
 
-    /// Whether a fair scheduler answers for it.
+    /// Whether a fair scheduler schedules it.
     pub fn is_fair(&self) -> bool {
         matches!(self.class, Some(Class::Fair { .. }))
     }
 
-    /// Since when it waits, if it does.
+    /// Since when it waits for a CPU, if it does.
     pub fn waits_since(&self) -> Option<u64> {
         match self.condition {
             Condition::Waits { since_ns } => Some(since_ns),
@@ -68,38 +68,38 @@ impl Task {
     }
 }
 
-/// All tasks and CPUs.
+/// What is known of all tasks and CPUs.
 #[derive(Debug, Clone, Default)]
-pub struct World {
+pub struct State {
     tasks: IdMap<Task>,
-    /// Who has each CPU, and since when, if that was heard.
+    /// The task that runs on each CPU, and since when; none: no event of this CPU yet.
     cpus: Vec<Option<(Tid, u64)>>,
     /// Fair tasks that run or wait.
     runnable: usize,
-    /// CPUs come or go.
+    /// Whether CPUs come or go right now.
     is_changing: bool,
-    /// CPUs that take only who may run nowhere else, and since when.
+    /// CPUs that run only tasks that may run nowhere else, and since when.
     shield: CpuSet,
     shield_since_ns: u64,
 }
 
-impl World {
+impl State {
     /// What is known of a task.
     pub fn task(&self, tid: Tid) -> Option<&Task> {
         self.tasks.get(&tid)
     }
 
-    /// All tasks of which something is known.
+    /// All tasks that events have named.
     pub fn tasks(&self) -> impl Iterator<Item = (Tid, &Task)> {
         self.tasks.iter().map(|(tid, task)| (*tid, task))
     }
 
-    /// Who has a CPU, and since when.
+    /// The task that runs on a CPU, and since when.
     pub fn on(&self, cpu: u32) -> Option<(Tid, u64)> {
         self.cpus.get(cpu as usize).copied().flatten()
     }
 
-    /// All CPUs that were heard of.
+    /// All CPUs that events have named.
     pub fn cpus(&self) -> impl Iterator<Item = u32> {
         (0..).zip(&self.cpus).filter_map(|(cpu, on)| on.map(|_| cpu))
     }
@@ -114,7 +114,7 @@ impl World {
         self.shield_since_ns
     }
 
-    /// Whether the shield keeps a task off a CPU: it may run on another one that was heard of.
+    /// Whether the shield keeps a task off a CPU: the task may run on another CPU that events have named.
     pub fn is_closed(&self, task: &Task, cpu: u32) -> bool {
         if !self.shield.contains(cpu) {
             return false;
@@ -123,13 +123,13 @@ impl World {
         task.allowed.as_ref().is_some_and(|allowed| allowed.iter().any(is_open))
     }
 
-    /// Whether CPUs come or go: then not all that happens is in the stream.
+    /// Whether CPUs come or go right now: then events are missing from the stream.
     pub fn is_changing(&self) -> bool {
         self.is_changing
     }
 
-    /// CPUs begin to come or go, or have done so. Who slept may have been woken unseen by then, and
-    /// any CPU have turned to somebody else.
+    /// CPUs begin to come or go, or have done so. Wake-ups and switches may be missing from the stream
+    /// meanwhile: whether a sleeping task still sleeps, and which task a CPU runs, is unknown afterwards.
     pub(crate) fn set_changing(&mut self, is_changing: bool) {
         self.is_changing = is_changing;
         self.cpus.clear();
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// Takes an event into account.
+    /// Adds an event.
     pub(crate) fn apply(&mut self, event: &Event) {
         let now = event.time_ns;
         match &event.what {
@@ -188,14 +188,14 @@ impl World {
                 };
             }
             What::Class { task, class } => {
-                // Counted anew under its new class.
+                // It leaves the count of runnable tasks, and returns to it if its new class is fair.
                 let condition = self.known(*task).condition;
                 self.set(*task, Condition::Unknown);
                 self.known(*task).class = Some(*class);
                 self.set(*task, condition);
             }
             What::Fork { child } => {
-                // Numbers are used again.
+                // The kernel reuses the numbers of dead tasks.
                 self.set(*child, Condition::Unknown);
                 self.tasks.insert(*child, Task::unknown());
             }
@@ -221,62 +221,68 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::*;
+    use crate::test_events::*;
 
-    fn world(events: &[Event]) -> World {
-        let mut world = World::default();
-        events.iter().for_each(|event| world.apply(event));
-        world
+    fn state_after(events: &[Event]) -> State {
+        let mut state = State::default();
+        events.iter().for_each(|event| state.apply(event));
+        state
     }
 
-    fn condition(world: &World, tid: Tid) -> Condition {
-        world.task(tid).unwrap().condition
+    fn condition(state: &State, tid: Tid) -> Condition {
+        state.task(tid).unwrap().condition
     }
 
     #[test]
-    fn a_task_wakes_runs_waits_and_sleeps() {
+    fn a_tasks_condition_follows_its_wakeups_and_switches() {
         let mut events = vec![fair(0, 7), wake(1, 7)];
-        assert_eq!(condition(&world(&events), 7), Condition::Waits { since_ns: ms(1) });
+        assert_eq!(condition(&state_after(&events), 7), Condition::Waits { since_ns: ms(1) });
         events.push(switch(2, 0, 0, Left::Runnable, 7));
-        assert_eq!(condition(&world(&events), 7), Condition::Runs { cpu: 0, since_ns: ms(2) });
-        // Woken while it runs: nothing new.
+        assert_eq!(
+            condition(&state_after(&events), 7),
+            Condition::Runs { cpu: 0, since_ns: ms(2) }
+        );
+        // A wake-up while it runs changes nothing.
         events.push(wake(3, 7));
-        assert_eq!(condition(&world(&events), 7), Condition::Runs { cpu: 0, since_ns: ms(2) });
+        assert_eq!(
+            condition(&state_after(&events), 7),
+            Condition::Runs { cpu: 0, since_ns: ms(2) }
+        );
         events.push(switch(4, 0, 7, Left::Runnable, 0));
-        assert_eq!(condition(&world(&events), 7), Condition::Waits { since_ns: ms(4) });
-        assert_eq!(world(&events).runnable(), 1);
+        assert_eq!(condition(&state_after(&events), 7), Condition::Waits { since_ns: ms(4) });
+        assert_eq!(state_after(&events).runnable(), 1);
         events.push(switch(5, 0, 0, Left::Runnable, 7));
         events.push(switch(6, 0, 7, Left::Asleep, 0));
-        assert_eq!(condition(&world(&events), 7), Condition::Sleeps);
-        assert_eq!(world(&events).runnable(), 0);
-        assert_eq!(world(&events).on(0), Some((IDLE, ms(6))));
+        assert_eq!(condition(&state_after(&events), 7), Condition::Sleeps);
+        assert_eq!(state_after(&events).runnable(), 0);
+        assert_eq!(state_after(&events).on(0), Some((IDLE, ms(6))));
     }
 
     #[test]
-    fn after_cpus_came_or_went_only_who_waits_is_known() {
+    fn hotplug_makes_all_but_waiting_tasks_unknown() {
         let asleep = [fair(0, 7), switch(1, 0, 7, Left::Asleep, 8)];
-        let mut world = world(&[&asleep[..], &[fair(0, 9), wake(2, 9)]].concat());
-        world.set_changing(true);
-        assert!(world.is_changing());
-        world.set_changing(false);
-        assert_eq!(condition(&world, 7), Condition::Unknown);
-        assert_eq!(condition(&world, 9), Condition::Waits { since_ns: ms(2) });
-        assert_eq!((world.on(0), world.runnable()), (None, 1));
+        let mut state = state_after(&[&asleep[..], &[fair(0, 9), wake(2, 9)]].concat());
+        state.set_changing(true);
+        assert!(state.is_changing());
+        state.set_changing(false);
+        assert_eq!(condition(&state, 7), Condition::Unknown);
+        assert_eq!(condition(&state, 9), Condition::Waits { since_ns: ms(2) });
+        assert_eq!((state.on(0), state.runnable()), (None, 1));
     }
 
     #[test]
-    fn a_number_that_is_used_again_is_another_task() {
+    fn a_reused_number_is_another_task() {
         let events = [fair(0, 7), affinity(0, 7, "1"), switch(1, 0, 7, Left::Dead, 0), fork(2, 7)];
-        assert_eq!(world(&events).task(7), Some(&Task::unknown()));
+        assert_eq!(state_after(&events).task(7), Some(&Task::unknown()));
     }
 
     #[test]
-    fn only_fair_tasks_count() {
+    fn only_fair_tasks_count_as_runnable() {
         let mut events = vec![wake(1, 7), fair(2, 7)];
-        assert_eq!(world(&events).runnable(), 1, "its class was heard after it woke");
+        assert_eq!(state_after(&events).runnable(), 1, "its class became known after it woke");
         events.push(at(3, What::Class { task: 7, class: Class::Other }));
-        assert_eq!(world(&events).runnable(), 0);
+        assert_eq!(state_after(&events).runnable(), 0);
         events.push(switch(4, 0, 7, Left::Asleep, 0));
-        assert_eq!(world(&events).runnable(), 0);
+        assert_eq!(state_after(&events).runnable(), 0);
     }
 }

@@ -1,9 +1,10 @@
-//! Hand-made streams for tests: times in milliseconds.
+//! Events for tests, in one line each: times are in milliseconds.
 
 use evenkeel_machine::CpuSet;
 
 use crate::event::{Class, Event, Left, Tid, What};
-use crate::watch::{Limits, Watch};
+use crate::findings::Limits;
+use crate::watch::Watch;
 
 pub fn ms(time: u64) -> u64 {
     time * 1_000_000
@@ -41,13 +42,13 @@ pub fn switch(time: u64, cpu: u32, prev: Tid, left: Left, next: Tid) -> Event {
     charged(time, cpu, prev, left, 0, next)
 }
 
-/// With what the kernel has charged `prev` so far, in milliseconds.
+/// A switch that says what the kernel has charged `prev` so far, in milliseconds.
 pub fn charged(time: u64, cpu: u32, prev: Tid, left: Left, charged: u64, next: Tid) -> Event {
     let what = What::Switch { prev, left, charged_ns: ms(charged), next };
     Event { time_ns: ms(time), cpu, what }
 }
 
-/// Tight limits: 10 ms and 1 ms a task for a wait, 5 ms of grace.
+/// Tight limits: a wait of 10 ms and 1 ms more for each task, 5 ms of grace.
 pub fn limits() -> Limits {
     Limits {
         wait_ns: ms(10),
@@ -63,7 +64,7 @@ pub fn limits() -> Limits {
     }
 }
 
-/// The names of the invariants that a stream breaks, each once.
+/// The names of the checkers that find a violation in a stream, each once.
 pub fn broken_by(events: &[Event], end: u64) -> Vec<&'static str> {
     let mut watch = Watch::new(limits());
     events.iter().for_each(|event| watch.see(event));

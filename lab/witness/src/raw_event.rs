@@ -1,5 +1,5 @@
-//! From the witness's records (lab/bpf/witness.h) to events: what a record says about its task that was
-//! not known yet becomes an event of its own, before it.
+//! From the ring buffer's C struct (lab/bpf/witness.h) to events. Each raw event carries its task's mask and
+//! class; where these are new, they become events of their own, before the event itself.
 
 use std::collections::HashMap;
 
@@ -32,48 +32,48 @@ const MIGRATE: u32 = 2;
 const FORK: u32 = 4;
 const EXIT: u32 = 5;
 
-/// Below this a task is a real-time one, by its own choice or by inheritance.
+/// A task below this priority is a real-time task, by its own policy or by inheritance.
 const MAX_RT_PRIO: u32 = 100;
-/// SCHED_OTHER, SCHED_BATCH, SCHED_EXT. (SCHED_IDLE runs by the same rules, but hardly.)
+/// SCHED_OTHER, SCHED_BATCH, SCHED_EXT. (SCHED_IDLE runs by the same rules, but hardly ever.)
 const FAIR: [u32; 3] = [0, 3, 7];
 
-/// Remembers what was said about each task.
+/// Remembers the mask and class that were last passed on for each task.
 #[derive(Default)]
 pub(crate) struct Reader {
     known: HashMap<Tid, (u64, Class)>,
 }
 
 impl Reader {
-    /// Passes on what a record says.
+    /// Passes on the events of one raw event.
     pub fn read(&mut self, raw: &RawEvent, mut pass_on: impl FnMut(Event)) {
-        let mut say = |what| pass_on(Event { time_ns: raw.time_ns, cpu: raw.cpu, what });
+        let mut emit = |what| pass_on(Event { time_ns: raw.time_ns, cpu: raw.cpu, what });
         let subject = if matches!(raw.kind, SWITCH | FORK) { raw.other } else { raw.task };
         if raw.kind == FORK {
             self.known.remove(&subject);
-            say(What::Fork { child: subject });
+            emit(What::Fork { child: subject });
         }
         if subject != IDLE {
             let class = class_of(raw);
             let before = self.known.insert(subject, (raw.allowed, class));
             if before.is_none_or(|(allowed, _)| allowed != raw.allowed) {
                 let allowed = CpuSet::from_words(&[raw.allowed]);
-                say(What::Affinity { task: subject, allowed });
+                emit(What::Affinity { task: subject, allowed });
             }
             if before.is_none_or(|(_, before)| before != class) {
-                say(What::Class { task: subject, class });
+                emit(What::Class { task: subject, class });
             }
         }
         match raw.kind {
-            SWITCH => say(What::Switch {
+            SWITCH => emit(What::Switch {
                 prev: raw.task,
                 left: left_of(raw),
                 charged_ns: raw.charged_ns,
                 next: raw.other,
             }),
-            WAKEUP => say(What::Wakeup { task: raw.task }),
-            MIGRATE => say(What::Migrate { task: raw.task, to: raw.other }),
-            EXIT => say(What::Exit { task: raw.task }),
-            // A change of affinity was said above, if it was one.
+            WAKEUP => emit(What::Wakeup { task: raw.task }),
+            MIGRATE => emit(What::Migrate { task: raw.task, to: raw.other }),
+            EXIT => emit(What::Exit { task: raw.task }),
+            // A change of affinity was passed on above, if the mask is new.
             _ => {}
         }
     }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_said_first_and_once() {
+    fn a_new_mask_or_class_is_passed_on_once_and_first() {
         let mut reader = Reader::default();
         let class = Class::Fair { weight: 1024, group: 0 };
         let allowed = |list: &str| list.parse::<CpuSet>().unwrap();
@@ -142,19 +142,19 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_is_about_who_comes() {
+    fn a_switch_carries_the_next_tasks_mask_and_class() {
         let mut reader = Reader::default();
         let raw = RawEvent { prio: 98, left: 1, charged_ns: 5, ..record(SWITCH, 7, 8) };
         let said = read(&mut reader, &raw);
         assert_eq!(said[1], What::Class { task: 8, class: Class::Other });
         let switch = What::Switch { prev: 7, left: Left::Asleep, charged_ns: 5, next: 8 };
         assert_eq!(said[2], switch);
-        // Of the idle task nothing is said.
+        // The idle task has no mask and no class.
         assert_eq!(read(&mut reader, &record(SWITCH, 8, 0)).len(), 1);
     }
 
     #[test]
-    fn batch_and_ext_are_fair_and_idle_is_not() {
+    fn batch_and_ext_tasks_are_fair_and_idle_priority_is_not() {
         let of = |policy| class_of(&RawEvent { policy, ..record(WAKEUP, 7, 0) });
         let fair = Class::Fair { weight: 1024, group: 0 };
         assert_eq!([of(0), of(3), of(7)], [fair; 3]);

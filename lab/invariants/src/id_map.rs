@@ -1,5 +1,5 @@
-//! Maps by number: of tasks, of CPUs. Their numbers are not chosen by anybody who would want them to
-//! collide, so that a multiplication is hash enough.
+//! Hash maps keyed by the number of a task or a CPU. No adversary chooses these numbers, so a
+//! multiplication is hash enough.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -21,7 +21,7 @@ impl Hasher for IdHasher {
 
     fn write_u32(&mut self, id: u32) {
         let product = u64::from(id).wrapping_mul(GOLDEN);
-        // The table takes its place from the lower bits, and a product's upper ones are the good ones.
+        // The table uses the lower bits, but the upper bits of a product are mixed better.
         self.0 = product ^ product >> 32;
     }
 
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_in_a_row_are_spread() {
+    fn consecutive_numbers_hash_to_different_slots() {
         let place = |id: u32| {
             let mut hasher = IdHasher::default();
             hasher.write_u32(id);

@@ -1,5 +1,5 @@
-//! Hears what the whole machine's scheduler does: BPF programs write it down, and whoever listens is told
-//! of it, event by event.
+//! Traces what the whole machine's scheduler does: BPF programs write events into a ring buffer, and a
+//! callback gets them one by one.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,35 +7,36 @@ use std::rc::Rc;
 use evenkeel_invariants::Event;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
 
-use crate::records::{RawEvent, Reader};
-use crate::{Aligned, Error, bpf};
+use crate::object::{Aligned, Error, bpf};
+use crate::raw_event::{RawEvent, Reader};
 
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/witness.bpf.o")));
 
-/// As long as it lives, what happens is written down. Dropping it detaches everything.
-pub struct Ear {
+/// The attached BPF programs and their ring buffer. Dropping it detaches everything.
+pub struct Tracer {
     object: Object,
     links: Vec<Link>,
     events: RingBuffer<'static>,
-    heard: Rc<RefCell<Heard>>,
+    sink: Rc<RefCell<Sink>>,
 }
 
-struct Heard {
-    /// All programs are there.
-    is_whole: bool,
-    records: u64,
+/// What becomes of the events that are read from the ring buffer.
+struct Sink {
+    /// Whether all programs are attached: events before that are dropped.
+    is_complete: bool,
+    passed_on: u64,
     reader: Reader,
-    tell: Box<dyn FnMut(&Event)>,
+    on_event: Box<dyn FnMut(&Event)>,
 }
 
-impl Ear {
-    /// Begins to listen; `tell` is told of each event at the next [`Ear::look`]. The buffer holds
-    /// `buffer_mib` MiB (a power of two) of events that nobody has looked at yet, about 10,000 each.
+impl Tracer {
+    /// Begins to trace; `on_event` gets each event at the next [`Tracer::look`]. The ring buffer holds
+    /// `buffer_mib` MiB (a power of two) of unread events, about 10,000 in each MiB.
     ///
     /// # Errors
     /// Without BTF, BPF trampolines or privilege.
-    pub fn open(buffer_mib: u32, tell: impl FnMut(&Event) + 'static) -> Result<Self, Error> {
+    pub fn open(buffer_mib: u32, on_event: impl FnMut(&Event) + 'static) -> Result<Self, Error> {
         let mut open = ObjectBuilder::default()
             .name("witness")
             .and_then(|builder| builder.open_memory(&OBJECT.0))
@@ -46,38 +47,38 @@ impl Ear {
             }
         }
         let object = open.load().map_err(bpf("loading"))?;
-        let heard = Rc::new(RefCell::new(Heard {
-            is_whole: false,
-            records: 0,
+        let sink = Rc::new(RefCell::new(Sink {
+            is_complete: false,
+            passed_on: 0,
             reader: Reader::default(),
-            tell: Box::new(tell),
+            on_event: Box::new(on_event),
         }));
         let events = {
             let map = object.maps().find(|map| map.name() == "events");
             let map = map.ok_or(Error::Missing("events"))?;
-            let heard = Rc::clone(&heard);
+            let sink = Rc::clone(&sink);
             let mut builder = RingBufferBuilder::new();
             builder
                 .add(&map, move |bytes| {
                     if let Ok(raw) = bytemuck::try_pod_read_unaligned::<RawEvent>(bytes) {
-                        heard.borrow_mut().hear(&raw);
+                        sink.borrow_mut().take(&raw);
                     }
                     0
                 })
                 .map_err(bpf("opening the events"))?;
             builder.build().map_err(bpf("opening the events"))?
         };
-        let mut ear = Self { object, links: Vec::new(), events, heard };
-        for program in ear.object.progs_mut() {
-            ear.links.push(program.attach().map_err(bpf("attaching"))?);
+        let mut tracer = Self { object, links: Vec::new(), events, sink };
+        for program in tracer.object.progs_mut() {
+            tracer.links.push(program.attach().map_err(bpf("attaching"))?);
         }
-        // What came while some were not there yet has gaps.
-        ear.look()?;
-        ear.heard.borrow_mut().is_whole = true;
-        Ok(ear)
+        // Events from before the last program was attached have gaps: they are dropped.
+        tracer.look()?;
+        tracer.sink.borrow_mut().is_complete = true;
+        Ok(tracer)
     }
 
-    /// Passes on what has happened so far: takes a while after much has.
+    /// Passes on all events so far. Takes long if there are many.
     ///
     /// # Errors
     /// When the buffer cannot be read.
@@ -85,16 +86,16 @@ impl Ear {
         self.events.consume().map_err(bpf("reading the events"))
     }
 
-    /// Passes on the rest, and stops listening.
+    /// Passes on the remaining events, and stops tracing.
     ///
     /// # Errors
-    /// [`Error::Lost`] when something was missed.
+    /// [`Error::Lost`] when events were lost.
     pub fn end(self) -> Result<(), Error> {
-        // Before the first of the programs goes, for the same reason.
+        // Before the first program is detached: later events would have gaps, too.
         self.look()?;
         match self.lost()? {
             0 => Ok(()),
-            lost => Err(Error::Lost { lost, seen: self.heard.borrow().records }),
+            lost => Err(Error::Lost { lost, seen: self.sink.borrow().passed_on }),
         }
     }
 
@@ -103,19 +104,19 @@ impl Ear {
         let value = bss
             .ok_or(Error::Missing("counter"))?
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(bpf("reading what was lost"))?;
+            .map_err(bpf("reading the number of lost events"))?;
         let bytes = value.as_deref().and_then(|bytes| bytes.first_chunk::<8>());
         bytes.map(|bytes| u64::from_ne_bytes(*bytes)).ok_or(Error::Missing("counter"))
     }
 }
 
-impl Heard {
-    fn hear(&mut self, raw: &RawEvent) {
-        if !self.is_whole {
+impl Sink {
+    fn take(&mut self, raw: &RawEvent) {
+        if !self.is_complete {
             return;
         }
-        self.records += 1;
-        let Self { reader, tell, .. } = self;
-        reader.read(raw, |event| tell(&event));
+        self.passed_on += 1;
+        let Self { reader, on_event, .. } = self;
+        reader.read(raw, |event| on_event(&event));
     }
 }
