@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use evenkeel_stats::{Judged, compare, judge};
 
+use crate::grid::Row;
 use crate::report::Report;
-use crate::sweep::Row;
 
 /// By which figure two runs are compared; less is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

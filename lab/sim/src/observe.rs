@@ -5,64 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use evenkeel_invariants::{Event, Findings, IDLE, Left, Limits, Violation, Watch, What};
 
-use crate::kernel::THIEF_TIDS;
-
-/// How far a task went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// Nowhere.
-    Same,
-    /// To an SMT sibling.
-    Core,
-    /// To another core that shares the last-level cache.
-    Cache,
-    /// To another cache of the node.
-    Node,
-    /// To another node: how many distances are smaller than this one.
-    Remote(u8),
-}
-
-impl std::fmt::Display for Level {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Same => f.write_str("same"),
-            Self::Core => f.write_str("core"),
-            Self::Cache => f.write_str("cache"),
-            Self::Node => f.write_str("node"),
-            Self::Remote(level) => write!(f, "remote{level}"),
-        }
-    }
-}
-
-/// Why a task runs on another CPU than before: what last decided where it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// It is new.
-    Fork,
-    /// It woke up.
-    Wake,
-    /// Its slice was over, and it was put into another CPU's queue.
-    Requeue,
-    /// Another CPU took it.
-    Pull,
-    /// A real-time task had taken its CPU.
-    Thief,
-    /// Somebody changed something about it, or about the CPUs.
-    Change,
-}
-
-impl std::fmt::Display for Reason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Fork => "fork",
-            Self::Wake => "wake",
-            Self::Requeue => "requeue",
-            Self::Pull => "pull",
-            Self::Thief => "thief",
-            Self::Change => "change",
-        })
-    }
-}
+use crate::histogram::Histogram;
+use crate::outcome::{Account, Broken, Closed, Overhead, Reason};
+use crate::tid::THIEF_TIDS;
+use crate::topology::Level;
 
 /// What is written down besides the figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,152 +19,9 @@ pub struct Watching {
     pub records: bool,
 }
 
-/// Rules for a simulation without faults: the clock is exact, and so are the rules.
-pub const STRICT: Limits = Limits {
-    wait_ns: 1_000_000_000,
-    wait_per_task_ns: 100_000_000,
-    affinity_grace_ns: 1_000_000,
-    idle_grace_ns: 20_000_000,
-    // Two looks of the loader, a tick and a slice.
-    shield_grace_ns: 250_000_000,
-    share_window_ns: 2_000_000_000,
-    share_tolerance_pct: 5,
-    share_slack_ns: 50_000_000,
-    charge_tolerance_pct: 0,
-    charge_slack_ns: 0,
-};
-
-/// Rules for a simulation in which everything goes wrong: CPUs come and go, kicks are late, masks and
-/// weights change all the time. What must hold even then: nobody is lost, nobody runs where it may
-/// not, everybody gets a turn, run times add up.
-pub const TORTURE: Limits = Limits {
-    wait_ns: 10_000_000_000,
-    wait_per_task_ns: 500_000_000,
-    affinity_grace_ns: 1_000_000,
-    idle_grace_ns: 0,
-    shield_grace_ns: u64::MAX,
-    share_window_ns: u64::MAX,
-    share_tolerance_pct: 100,
-    share_slack_ns: u64::MAX / 2,
-    charge_tolerance_pct: 0,
-    charge_slack_ns: 0,
-};
-
-/// What a task has been through.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Account {
-    /// When it came.
-    pub arrived_ns: Option<u64>,
-    /// When it ended.
-    pub ended_ns: Option<u64>,
-    /// How long it had a CPU.
-    pub ran_ns: u64,
-    /// How long it waited for one.
-    pub waited_ns: u64,
-    /// What it worked, in ns of a CPU of full capability with near memory and warm caches.
-    pub worked_ns: u64,
-    /// Since when it runs or waits.
-    since_ns: u64,
-    waits: bool,
-    /// When it last woke.
-    woke_ns: u64,
-}
-
 /// Events kept for the report of a violation; of each task's at most this many are shown.
 const KEPT: usize = 8192;
 const SHOWN: usize = 50;
-/// Times are sorted into so many classes for each power of two; below twice that they are
-/// exact.
-const CLASSES: u64 = 32;
-
-/// The class of a time.
-fn class_of(ns: u64) -> usize {
-    let shift = u64::from(ns.checked_ilog2().unwrap_or_default().saturating_sub(CLASSES.ilog2()));
-    (shift * CLASSES + (ns >> shift)) as usize
-}
-
-/// The smallest time of a class.
-fn least_of(class: usize) -> u64 {
-    let shift = (class as u64 / CLASSES).saturating_sub(1);
-    (class as u64 - shift * CLASSES) << shift
-}
-
-/// How often what time was seen, exact to a 32nd.
-#[derive(Debug, Default)]
-pub(crate) struct Histogram(Vec<u64>);
-
-impl Histogram {
-    fn add(&mut self, ns: u64) {
-        let class = class_of(ns);
-        if self.0.len() <= class {
-            self.0.resize(class + 1, 0);
-        }
-        self.0[class] += 1;
-    }
-
-    /// By time.
-    pub fn times(&self) -> BTreeMap<u64, u64> {
-        let counted = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
-        counted.map(|(class, count)| (least_of(class), *count)).collect()
-    }
-}
-
-/// A rule that was broken, and how it came to that.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
-    /// The rule.
-    pub violation: Violation,
-    /// The number of the event at which it was noticed.
-    pub event: u64,
-    /// The last events of the tasks involved, oldest first.
-    pub history: Vec<Event>,
-}
-
-/// What CPUs did instead of work, by what for, in ns.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Overhead {
-    /// Looking through domains and queues, and taking locks to move tasks.
-    pub balancing_ns: u64,
-    /// Filling caches again after a task went to another CPU.
-    pub refill_ns: u64,
-    /// Switches, and the caches that another address space or too little room has emptied.
-    pub switching_ns: u64,
-}
-
-impl Overhead {
-    /// Adds what one switch took.
-    pub(crate) fn add(&mut self, other: Self) {
-        self.balancing_ns += other.balancing_ns;
-        self.refill_ns += other.refill_ns;
-        self.switching_ns += other.switching_ns;
-    }
-
-    /// All of it.
-    pub fn total_ns(self) -> u64 {
-        self.balancing_ns + self.refill_ns + self.switching_ns
-    }
-}
-
-/// How long CPUs are closed to whoever is urgent: they look for tasks and move them with interrupts off.
-/// Who is to wake up at any time finds a CPU within a stretch that takes L in L of all the time, and waits
-/// then for half of it; so squares are summed up, in ns^2.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Closed {
-    /// Of whole stretches.
-    pub all_ns2: u64,
-    /// Of what they would be if taking locks to move tasks took no time.
-    pub looking_ns2: u64,
-}
-
-impl Closed {
-    /// A stretch of looking, and of holding locks to move tasks.
-    pub fn add(&mut self, looking_ns: u64, moving_ns: u64) {
-        let square = |ns: u64| ns.saturating_mul(ns);
-        self.all_ns2 = self.all_ns2.saturating_add(square(looking_ns + moving_ns));
-        self.looking_ns2 = self.looking_ns2.saturating_add(square(looking_ns));
-    }
-}
-
 /// Everything that is observed in one simulation.
 pub(crate) struct Observer {
     pub events: u64,
@@ -485,23 +288,5 @@ fn involves(what: &What, tasks: &[u32]) -> bool {
         | What::Exit { task } => tasks.contains(task),
         What::Fork { child } => tasks.contains(child),
         What::Shield { .. } => true,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn classes_are_a_32nd_wide() {
-        let mut last = 0;
-        for ns in (0..70).chain([100, 1_000, 1_023, 1_024, 999_999, 1 << 40, u64::MAX]) {
-            let class = class_of(ns);
-            let least = least_of(class);
-            assert!(least <= ns && ns - least <= ns / 32, "{ns} in {class} from {least}");
-            assert!(class >= last, "{ns}");
-            last = class;
-        }
-        assert!((0..64).all(|ns| least_of(class_of(ns)) == ns));
     }
 }

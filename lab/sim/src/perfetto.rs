@@ -5,8 +5,8 @@
 use evenkeel_invariants::{Event, IDLE, Left, What};
 use prost::Message;
 
-use crate::kernel::THIEF_TIDS;
 use crate::program::Workload;
+use crate::tid::THIEF_TIDS;
 
 /// `perfetto.protos.Trace`.
 #[derive(Clone, PartialEq, Message)]

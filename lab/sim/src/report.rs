@@ -6,9 +6,10 @@ use std::fmt;
 use evenkeel_keel::{Aggregation, Tuning, Why};
 use serde::{Deserialize, Serialize};
 
+use crate::outcome::Outcome;
 use crate::program::Workload;
-use crate::run::{Outcome, Simulation};
 use crate::scheduler::Scheduler;
+use crate::simulation::Simulation;
 
 /// Times in ms: mean, median, 99th percentile and the largest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]

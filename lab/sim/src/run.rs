@@ -1,45 +1,16 @@
 //! One simulation, from its input to its outcome.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use evenkeel_capability::Policy;
-use evenkeel_invariants::{Event, Findings, Limits};
+use evenkeel_invariants::Limits;
 use evenkeel_keel::tape::{MOST_CPUS, Tape};
-use evenkeel_keel::{Gate, IdleWait, Image, Tuning};
-use evenkeel_machine::Machine;
+use evenkeel_keel::{Gate, IdleWait, Image};
 
-use crate::kernel::{End, FaultPlan, Kernel};
-use crate::native::HostError;
-use crate::observe::{Account, Broken, Closed, Level, Observer, Overhead, Reason, Watching};
-use crate::program::{Change, Workload};
+use crate::host_error::HostError;
+use crate::kernel::Kernel;
+use crate::observe::{Observer, Watching};
+use crate::outcome::Outcome;
+use crate::program::Change;
 use crate::scheduler::Scheduler;
-
-/// Events that a simulation may take unless it is allowed more.
-pub const MAX_EVENTS: u64 = 1_000_000_000;
-
-/// What is simulated.
-#[derive(Debug, Clone)]
-pub struct Simulation {
-    /// On which machine.
-    pub machine: Machine,
-    /// Under which scheduler.
-    pub scheduler: Scheduler,
-    /// The user-level balancer on top, if any; all tasks are its program.
-    pub balancer: Option<Policy>,
-    /// What happens there.
-    pub workload: Arc<Workload>,
-    /// What goes wrong.
-    pub faults: FaultPlan,
-    /// All that is random depends on it.
-    pub seed: u64,
-    /// The rules that the scheduler is held to; `None`: none (for measuring the engine alone).
-    pub limits: Option<Limits>,
-    /// Whether all events are to be kept.
-    pub records: bool,
-    /// More events end it.
-    pub max_events: u64,
-}
+use crate::simulation::{FaultPlan, Simulation};
 
 /// Why a simulation cannot be recorded.
 #[derive(Debug, thiserror::Error)]
@@ -59,73 +30,6 @@ pub enum RecordError {
     /// The scheduler cannot be loaded.
     #[error(transparent)]
     Host(#[from] HostError),
-}
-
-/// What came of it.
-#[derive(Debug, Clone)]
-pub struct Outcome {
-    /// The time that it took, in the simulation.
-    pub time_ns: u64,
-    /// Events of the engine.
-    pub events: u64,
-    /// A number that two simulations share only if everything happened in the same way.
-    pub hash: u64,
-    /// Why it ended before its workload did.
-    pub end: Option<End>,
-    /// What the checkers say.
-    pub findings: Option<Findings>,
-    /// The rules that were broken, and how it came to that.
-    pub broken: Vec<Broken>,
-    /// What each task has been through, in the workload's order.
-    pub accounts: Vec<Account>,
-    /// Who ran on another CPU than before: why, and how far away.
-    pub migrations: BTreeMap<(Reason, Level), u64>,
-    /// Switches to a task of the same address space as who ran there before.
-    pub switches_same: u64,
-    /// Switches to another address space.
-    pub switches_other: u64,
-    /// Time of idle CPUs while as many tasks waited, whether these may run there or not.
-    pub idle_while_waiting_ns: u64,
-    /// Time of idle CPUs.
-    pub idle_ns: u64,
-    /// Time that switches, searches and cold caches took.
-    pub overhead: Overhead,
-    /// How long CPUs were closed to whoever is urgent, because they balanced.
-    pub closed: Closed,
-    /// Time that slaves of a group (`Workload::together`) ran somebody while their master did.
-    pub together_ns: u64,
-    /// Of that, the time with the master's address space.
-    pub same_space_ns: u64,
-    /// How often tasks took how long from waking up to sleeping again (exact to a 32nd).
-    pub responses: BTreeMap<u64, u64>,
-    /// How often they waited how long for a CPU, each time (exact to a 32nd).
-    pub waits: BTreeMap<u64, u64>,
-    /// Tasks that the scheduler refused.
-    pub unborn: u64,
-    /// The frequency that the scheduler asked for last, CPU by CPU, of 1,024. It changes nothing here.
-    pub frequencies: Vec<u32>,
-    /// Times that the scheduler was loaded again.
-    pub restarts: u64,
-    /// Tasks that the user-level balancer moved.
-    pub moves: u64,
-    /// Tasks that run or wait at the end, ...
-    pub runnable: u64,
-    /// ... and how many the scheduler takes them for, if it counts them.
-    pub believed_runnable: Option<u64>,
-    /// Tasks that stand in the scheduler's index of siblings at the end, if it has one and used it.
-    pub listed: Option<u64>,
-    /// The scheduler's own counters.
-    pub counters: BTreeMap<String, u64>,
-    /// Calls of the kernel's functions by the scheduler.
-    pub calls: u64,
-    /// Entries of queues that it looked at.
-    pub scanned: u64,
-    /// All events, if they were to be kept.
-    pub record: Vec<Event>,
-    /// What the scheduler has to say to its end.
-    pub dump: String,
-    /// What the helper thread (`--ias-auto`) has changed, and when.
-    pub changes: Vec<(u64, Tuning)>,
 }
 
 impl Simulation {

@@ -6,7 +6,9 @@ use evenkeel_keel::{Image, Options};
 use evenkeel_machine::Machine;
 use serde_json::Value;
 
-use crate::native::{HostError, HostFunctions, Instance};
+use crate::abi::HostFunctions;
+use crate::host_error::HostError;
+use crate::native::Instance;
 
 pub(crate) static KEEL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/keel.so"));
 pub(crate) static FIFO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fifo.so"));

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use nix::sys::socket::{MsgFlags, send};
 use serde::{Deserialize, Serialize};
 
-use crate::sweep::{Grid, Row, Run, SweepError};
+use crate::grid::{Grid, Row, Run, SweepError};
 
 /// Who simulates.
 #[derive(Clone, Copy)]

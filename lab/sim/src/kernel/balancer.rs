@@ -4,47 +4,13 @@
 
 use evenkeel_capability::{CpuView, Policy, Snapshot, State, TaskId, TaskView, plan};
 
-use crate::event::Event;
+use crate::agenda::Event;
 use crate::mask::Mask;
+use crate::outcome::End;
+use crate::tid::tid;
 
-use super::{End, FRACTION, Kernel, Life, Queue, tid};
-
-/// Where a CPU's time has gone.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct CpuTimes {
-    pub idle_ns: u64,
-    pub taken_ns: u64,
-    pub interrupted_ns: u64,
-}
-
-/// What a task has had.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct TaskTimes {
-    pub ran_ns: u64,
-    pub stolen_ns: u64,
-    /// Of the best CPU, in 1/1024 ns.
-    pub received: u64,
-    pub switches: u64,
-    waited_ns: u64,
-    worked_ns: u64,
-    /// Of the next ns worked, in 2^-FRACTION.
-    part: u64,
-}
-
-impl TaskTimes {
-    /// It has worked so much, in 2^-FRACTION ns.
-    #[inline]
-    pub fn work(&mut self, work: u64) {
-        let work = self.part + work;
-        self.worked_ns += work >> FRACTION;
-        self.part = work & ((1 << FRACTION) - 1);
-    }
-
-    /// What it worked, in ns of a CPU of full capability with near memory and warm caches.
-    pub fn worked_ns(&self) -> u64 {
-        self.worked_ns
-    }
-}
+use super::times::{CpuTimes, TaskTimes};
+use super::{Kernel, Life, Queue};
 
 /// The balancer and what it knew at the end of the last interval.
 pub(super) struct Balancer {
@@ -111,8 +77,8 @@ impl Kernel {
             let rt_ns = times.taken_ns - before.taken_ns;
             cpus.push(CpuView {
                 cpu,
-                core: self.layout.siblings(cpu).first().copied().unwrap_or(cpu),
-                node: self.layout.node(cpu),
+                core: self.topology.siblings(cpu).first().copied().unwrap_or(cpu),
+                node: self.topology.node(cpu),
                 speed: self.cpus[cpu as usize].capability.clamp(1, 1024),
                 noise_ns: times.interrupted_ns - before.interrupted_ns,
                 rt_ns,
@@ -128,7 +94,8 @@ impl Kernel {
             }
             let waited_ns = self.observer.waited_ns(task, self.now);
             let t = &self.tasks[task as usize];
-            let times = TaskTimes { waited_ns, ..t.times };
+            let mut times = t.times;
+            times.waited_ns = waited_ns;
             let before = std::mem::replace(&mut balancer.tasks[task as usize], times);
             tasks.push(TaskView {
                 id: TaskId { tid: tid(task), start: 0 },

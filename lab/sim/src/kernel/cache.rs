@@ -112,7 +112,7 @@ impl Kernel {
             let t = &self.tasks[task as usize];
             t.memory.map(|_| t.space)
         });
-        let Some(cache) = self.layout.cache(cpu) else { return };
+        let Some(cache) = self.topology.cache(cpu) else { return };
         if !self.caches.change(cpu as usize, cache, space) {
             return;
         }
@@ -129,13 +129,13 @@ impl Kernel {
         let t = &self.tasks[task as usize];
         let Some(memory) = t.memory else { return 0 };
         let mut ns = 0;
-        if let Some(core) = self.layout.core(cpu).filter(|_| costs.near_kib > 0) {
+        if let Some(core) = self.topology.core(cpu).filter(|_| costs.near_kib > 0) {
             let kib = self.near_caches.fetch_kib(core, t.space, memory, costs.near_kib);
             // What does not fit is fetched in every pass anyway.
             let fits = u64::from(memory.kib) <= costs.near_kib;
             ns += if fits { kib * costs.near_fetch_ns } else { 0 };
         }
-        if let Some(cache) = self.layout.cache(cpu).filter(|_| costs.cache_kib > 0) {
+        if let Some(cache) = self.topology.cache(cpu).filter(|_| costs.cache_kib > 0) {
             ns += self.caches.fetch_kib(cache, t.space, memory, costs.cache_kib) * costs.fetch_ns;
         }
         ns
@@ -146,7 +146,7 @@ impl Kernel {
         const NS_PER_MS: u64 = 1_000_000;
         let costs = &self.machine.costs;
         let t = &self.tasks[task as usize];
-        let (Some(memory), Some(cache)) = (t.memory, self.layout.cache(cpu)) else { return 0 };
+        let (Some(memory), Some(cache)) = (t.memory, self.topology.cache(cpu)) else { return 0 };
         if costs.cache_kib == 0 {
             return 0;
         }

@@ -3,7 +3,7 @@
 
 use evenkeel_keel::tape::Callback;
 
-use crate::native::{GroupInitArgs, InitTaskArgs, RawTask};
+use crate::abi::{GroupInitArgs, InitTaskArgs, RawTask};
 
 use super::schedule::DEFAULT_SLICE_NS;
 use super::{Direct, Kernel, LOCAL_ID};
@@ -98,7 +98,7 @@ impl Kernel {
         let chosen = unsafe { callback(raw, prev as i32, flags) };
         self.leave(outside, chosen as u32 as u64);
         match u32::try_from(chosen) {
-            Ok(chosen) if self.layout.has(chosen) => chosen,
+            Ok(chosen) if self.topology.has(chosen) => chosen,
             _ => {
                 self.broken(format!("select_cpu chose CPU {chosen}, which does not exist"));
                 prev

@@ -1,12 +1,12 @@
 //! What somebody changes about a task, a cgroup or a CPU (kernel: `sched_change_begin`,
 //! `affine_move_task`, `migration_cpu_stop`).
 
-use crate::event::Event;
+use crate::agenda::Event;
 use crate::mask::Mask;
-use crate::observe::Reason;
+use crate::outcome::Reason;
 use crate::program::Change;
 
-use super::start::{DEFAULT_PRIO, weight_in_cgroup};
+use super::boot::{DEFAULT_PRIO, weight_in_cgroup};
 use super::{Group, Kernel, Life, Task};
 
 /// `DEQUEUE_SAVE` and `ENQUEUE_RESTORE`.
@@ -96,7 +96,7 @@ impl Kernel {
             t.allowed = allowed.clone();
             t.raw.nr_cpus_allowed = allowed.count() as i32;
             if t.life != Life::New {
-                kernel.tell_affinity(task);
+                kernel.emit_affinity(task);
             }
         });
         let t = &self.tasks[task as usize];
@@ -152,7 +152,7 @@ impl Kernel {
             t.raw.weight = weight_in_cgroup(nice);
             t.raw.prio = DEFAULT_PRIO + nice;
             if !matches!(t.life, Life::New | Life::Dead) {
-                kernel.tell_class(task);
+                kernel.emit_class(task);
             }
         });
     }
@@ -166,7 +166,7 @@ impl Kernel {
             let from = std::mem::replace(&mut t.group, group);
             let cpu = t.raw.cpu;
             kernel.call_group_move(task, from, group, cpu);
-            kernel.tell_class(task);
+            kernel.emit_class(task);
         });
     }
 

@@ -6,34 +6,15 @@ use std::sync::Arc;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use crate::event::Event;
+use crate::agenda::Event;
 use crate::mask::Mask;
 use crate::program::Change;
+use crate::simulation::FaultPlan;
 
 use super::{FRACTION, Kernel, Life};
 
 /// That of a task of priority 50 of `SCHED_FIFO`.
 const REAL_TIME_PRIO: i32 = 49;
-
-/// What is to go wrong.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct FaultPlan {
-    /// Of so many calls that may be refused, about one is; 0: none.
-    pub fail_one_in: u32,
-    /// At one of so many points where others could come in between, they do; 0: never.
-    pub pause_one_in: u32,
-    /// Kicks, wake-ups and ticks are up to so much late, and overtake each other.
-    pub late_ns: u64,
-    /// Something about a task or a CPU is changed about this often, and what all CPUs are said to be
-    /// able to do; 0: never.
-    pub change_ns: u64,
-}
-
-impl FaultPlan {
-    /// All of it, as hard as a scheduler must be able to bear.
-    pub const ALL: Self =
-        Self { fail_one_in: 61, pause_one_in: 23, late_ns: 300_000, change_ns: 700_000 };
-}
 
 /// The faults of one simulation.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use evenkeel_keel::Image;
 
 use crate::dsq::Dsq;
 use crate::mask::Mask;
-use crate::observe::Reason;
+use crate::outcome::Reason;
 
 use super::{End, GLOBAL_ID, Kernel, Life, kfuncs};
 
@@ -52,7 +52,7 @@ impl Kernel {
     /// A CPU comes or goes. The last one stays.
     pub(super) fn hotplug(&mut self, cpu: u32, online: bool) {
         let is_last = !online && self.online.count() <= 1;
-        if !self.layout.has(cpu) || self.online.has(cpu) == online || is_last {
+        if !self.topology.has(cpu) || self.online.has(cpu) == online || is_last {
             return;
         }
         let queued = self.end_scheduler();
@@ -64,7 +64,7 @@ impl Kernel {
         } else {
             self.empty(cpu);
             self.online.clear(cpu);
-            self.idle.clear(cpu, &self.layout, &self.online);
+            self.idle.clear(cpu, &self.topology, &self.online);
         }
         self.cpus[cpu as usize].online = online;
         self.cpus[cpu as usize].since = self.now;
@@ -73,7 +73,7 @@ impl Kernel {
             self.set_idle(cpu);
             self.resched(cpu, cpu);
         }
-        self.idle.update_core(cpu, &self.layout, &self.online);
+        self.idle.update_core(cpu, &self.topology, &self.online);
         self.siblings_changed(cpu);
         self.observer.restarts += 1;
         self.observer.idle_cpus(online);
@@ -119,7 +119,7 @@ impl Kernel {
         self.occupy(cpu, None);
         let left = if prev.is_some() { Left::Runnable } else { Left::Asleep };
         let (prev, charged_ns) = self.account_of(cpu, prev, thief);
-        self.tell(cpu, What::Switch { prev, left, charged_ns, next: IDLE });
+        self.emit(cpu, What::Switch { prev, left, charged_ns, next: IDLE });
     }
 
     /// A fresh scheduler takes over.

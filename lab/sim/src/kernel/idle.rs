@@ -1,7 +1,7 @@
 //! Which CPUs idle, and which of them a task gets (kernel: `ext_idle.c`).
 
-use crate::machine::Layout;
 use crate::mask::Mask;
+use crate::topology::Topology;
 
 use super::Kernel;
 
@@ -17,9 +17,9 @@ pub(super) struct IdleCpus {
 
 impl IdleCpus {
     /// All that are online.
-    pub fn new(layout: &Layout, online: &Mask) -> Self {
+    pub fn new(topology: &Topology, online: &Mask) -> Self {
         let mut idle = Self { cpus: online.clone(), cores: Mask::EMPTY };
-        (0..layout.cpus() as u32).for_each(|cpu| idle.update_core(cpu, layout, online));
+        (0..topology.cpus() as u32).for_each(|cpu| idle.update_core(cpu, topology, online));
         idle
     }
 
@@ -27,22 +27,22 @@ impl IdleCpus {
         self.cpus.has(cpu)
     }
 
-    pub fn set(&mut self, cpu: u32, layout: &Layout, online: &Mask) {
+    pub fn set(&mut self, cpu: u32, topology: &Topology, online: &Mask) {
         self.cpus.set(cpu);
-        self.update_core(cpu, layout, online);
+        self.update_core(cpu, topology, online);
     }
 
-    pub fn clear(&mut self, cpu: u32, layout: &Layout, online: &Mask) {
+    pub fn clear(&mut self, cpu: u32, topology: &Topology, online: &Mask) {
         self.cpus.clear(cpu);
-        self.update_core(cpu, layout, online);
+        self.update_core(cpu, topology, online);
     }
 
     /// A core idles when all of its CPUs do that are online.
-    pub fn update_core(&mut self, cpu: u32, layout: &Layout, online: &Mask) {
-        if !layout.has_smt() {
+    pub fn update_core(&mut self, cpu: u32, topology: &Topology, online: &Mask) {
+        if !topology.has_smt() {
             return;
         }
-        let siblings = layout.siblings(cpu);
+        let siblings = topology.siblings(cpu);
         let all = siblings.iter().all(|sibling| self.cpus.has(*sibling) || !online.has(*sibling));
         for sibling in siblings {
             if all && self.cpus.has(*sibling) {
@@ -54,39 +54,39 @@ impl IdleCpus {
     }
 
     /// Takes an idle CPU, so that nobody else gets it; whether it was idle.
-    pub fn claim(&mut self, cpu: u32, layout: &Layout) -> bool {
+    pub fn claim(&mut self, cpu: u32, topology: &Topology) -> bool {
         if !self.cpus.has(cpu) {
             return false;
         }
         self.cpus.clear(cpu);
-        if layout.has_smt() {
-            layout.siblings(cpu).iter().for_each(|sibling| self.cores.clear(*sibling));
+        if topology.has_smt() {
+            topology.siblings(cpu).iter().for_each(|sibling| self.cores.clear(*sibling));
         }
         true
     }
 
     /// Takes any idle CPU of a core that idles, among those in both sets, from the one behind `last`
     /// on; that then is the last one.
-    fn claim_core(&mut self, sets: [&Mask; 2], last: &mut u32, layout: &Layout) -> Option<u32> {
-        if !layout.has_smt() {
+    fn claim_core(&mut self, sets: [&Mask; 2], last: &mut u32, topology: &Topology) -> Option<u32> {
+        if !topology.has_smt() {
             return None;
         }
         let found = Mask::first_common([sets[0], sets[1], &self.cores], *last + 1)?;
-        self.claim(found, layout);
+        self.claim(found, topology);
         *last = found;
         Some(found)
     }
 
     /// The same for any idle CPU.
-    fn claim_any(&mut self, sets: [&Mask; 2], last: &mut u32, layout: &Layout) -> Option<u32> {
+    fn claim_any(&mut self, sets: [&Mask; 2], last: &mut u32, topology: &Topology) -> Option<u32> {
         if self.cpus.is_empty() {
             return None;
         }
-        if let Some(found) = self.claim_core(sets, last, layout) {
+        if let Some(found) = self.claim_core(sets, last, topology) {
             return Some(found);
         }
         let found = Mask::first_common([sets[0], sets[1], &self.cpus], *last + 1)?;
-        self.claim(found, layout);
+        self.claim(found, topology);
         *last = found;
         Some(found)
     }
@@ -96,26 +96,26 @@ impl Kernel {
     /// The CPU idles from now on, or still does after having looked for work.
     pub(super) fn set_idle(&mut self, cpu: u32) {
         if self.online.has(cpu) {
-            self.idle.set(cpu, &self.layout, &self.online);
+            self.idle.set(cpu, &self.topology, &self.online);
         }
     }
 
     /// Any idle CPU that the task may use, in an idle core if there is one.
     pub(super) fn pick_idle(&mut self, allowed: &Mask) -> Option<u32> {
         let last = &mut self.cpus[self.instance.host.cpu as usize].distributed;
-        self.idle.claim_any([allowed, allowed], last, &self.layout)
+        self.idle.claim_any([allowed, allowed], last, &self.topology)
     }
 
     /// The kernel's choice for a waking task: its last CPU, a near one, or any one; idle, and claimed
     /// for it.
     pub(super) fn select_cpu_default(&mut self, task: u32, prev: u32, flags: u64) -> Option<u32> {
         let allowed = &self.tasks[task as usize].allowed;
-        let (layout, idle) = (&self.layout, &mut self.idle);
+        let (topology, idle) = (&self.topology, &mut self.idle);
         let waker = self.instance.host.cpu;
         let prev_allowed = allowed.has(prev);
         if flags & SYNC != 0 {
-            let near = layout.shares_cache(waker, prev);
-            if near && prev_allowed && idle.claim(prev, layout) {
+            let near = topology.shares_cache(waker, prev);
+            if near && prev_allowed && idle.claim(prev, topology) {
                 return Some(prev);
             }
             let waker_is_free = self.cpus[waker as usize].local.is_empty();
@@ -124,18 +124,18 @@ impl Kernel {
             }
         }
         let last = &mut self.cpus[waker as usize].distributed;
-        let areas = [layout.cache_mask(prev), layout.node_mask(prev), allowed];
-        if prev_allowed && idle.cores.has(prev) && idle.claim(prev, layout) {
+        let areas = [topology.cache_mask(prev), topology.node_mask(prev), allowed];
+        if prev_allowed && idle.cores.has(prev) && idle.claim(prev, topology) {
             return Some(prev);
         }
-        let in_core = |area: &&Mask| idle.claim_core([area, allowed], last, layout);
+        let in_core = |area: &&Mask| idle.claim_core([area, allowed], last, topology);
         if let Some(cpu) = areas.iter().find_map(in_core) {
             return Some(cpu);
         }
-        if prev_allowed && idle.claim(prev, layout) {
+        if prev_allowed && idle.claim(prev, topology) {
             return Some(prev);
         }
-        areas.iter().find_map(|area| idle.claim_any([area, allowed], last, layout))
+        areas.iter().find_map(|area| idle.claim_any([area, allowed], last, topology))
     }
 
     /// The first CPU that is online, from this one on.

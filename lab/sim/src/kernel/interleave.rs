@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-use crate::event::Event;
+use crate::agenda::Event;
 
 use super::{End, Kernel};
 

@@ -2,11 +2,12 @@
 
 use std::ffi::{c_char, c_void};
 
+use crate::abi::{self, HostFunctions, RawIterator, RawTask};
 use crate::mask::Mask;
-use crate::native::{self, HostFunctions, RawIterator, RawTask};
-use crate::observe::Reason;
+use crate::outcome::Reason;
+use crate::tid::tid;
 
-use super::{Direct, FULL_FREQUENCY, GLOBAL, GLOBAL_ID, Kernel, LOCAL_ID, Life, Queue, tid};
+use super::{Direct, FULL_FREQUENCY, GLOBAL, GLOBAL_ID, Kernel, LOCAL_ID, Life, Queue};
 
 pub(super) const FUNCTIONS: HostFunctions = HostFunctions {
     fails,
@@ -113,13 +114,13 @@ unsafe extern "C" fn pick_idle_cpu(context: *mut c_void, allowed: *const Mask) -
 unsafe extern "C" fn test_and_clear_idle(context: *mut c_void, cpu: i32) -> bool {
     // SAFETY: called from a callback.
     let kernel = unsafe { kernel(context) };
-    kernel.idle.claim(cpu as u32, &kernel.layout)
+    kernel.idle.claim(cpu as u32, &kernel.topology)
 }
 
 unsafe extern "C" fn kick_cpu(context: *mut c_void, cpu: i32, flags: u64) {
     // SAFETY: called from a callback.
     let kernel = unsafe { kernel(context) };
-    if !kernel.layout.has(cpu as u32) {
+    if !kernel.topology.has(cpu as u32) {
         kernel.broken(format!("CPU {cpu} is kicked, which does not exist"));
         return;
     }
@@ -129,7 +130,7 @@ unsafe extern "C" fn kick_cpu(context: *mut c_void, cpu: i32, flags: u64) {
 unsafe extern "C" fn cpuperf_set(context: *mut c_void, cpu: i32, perf: u32) {
     // SAFETY: called from a callback.
     let kernel = unsafe { kernel(context) };
-    if !kernel.layout.has(cpu as u32) || perf > FULL_FREQUENCY {
+    if !kernel.topology.has(cpu as u32) || perf > FULL_FREQUENCY {
         kernel.broken(format!("frequency {perf} of {FULL_FREQUENCY} is asked for on CPU {cpu}"));
         return;
     }
@@ -269,7 +270,7 @@ unsafe extern "C" fn find_task(context: *mut c_void, pid: i32) -> *mut RawTask {
 
 unsafe extern "C" fn dump(context: *mut c_void, line: *const c_char) {
     // SAFETY: called from a callback, with a string.
-    let (kernel, line) = unsafe { (kernel(context), native::text(line)) };
+    let (kernel, line) = unsafe { (kernel(context), abi::text(line)) };
     kernel.observer.dump.push_str(&line);
 }
 

@@ -26,228 +26,69 @@
 //! | `interleave` | callbacks that are under way at the same time |
 //! | `ahead` | what the next event needs is fetched |
 
-mod ahead;
-mod auto;
 mod balancer;
+mod boot;
 mod cache;
 mod callbacks;
-mod capability;
+mod capability_feed;
 mod change;
-mod clock;
-mod company;
+mod coscheduling;
+mod emit;
 mod faults;
 mod hotplug;
+mod ias_auto;
 mod idle;
 mod interleave;
 mod kfuncs;
+mod kick;
+mod prefetch;
+mod progress;
 mod queue;
 mod recorder;
 mod schedule;
 mod shield;
-mod siblings;
-mod start;
+mod siblings_first;
+mod state;
 mod steps;
-mod tell;
+mod tick;
+mod times;
+mod wakeup;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::marker::PhantomPinned;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use evenkeel_keel::tape::{Callback, Entry};
 use evenkeel_machine::Machine;
-use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::dsq::{Dsq, Place};
-use crate::event::{Agenda, Event};
+use crate::agenda::{Agenda, Event};
+use crate::dsq::Dsq;
+use crate::host_error::HostError;
 use crate::lockup::Detector;
-use crate::machine::Layout;
 use crate::mask::{MAX_CPUS, Mask};
-use crate::native::{HostError, Instance, RawGroup, RawNode, RawTask};
-use crate::observe::{Level, Observer, Reason};
-use crate::program::{Op, SharedMemory, Workload};
-use crate::run::{Outcome, Simulation};
+use crate::native::Instance;
+use crate::observe::Observer;
+use crate::outcome::{End, MAX_KEPT, Outcome};
+use crate::program::Workload;
 use crate::scheduler::Scheduler;
+use crate::simulation::Simulation;
+use crate::topology::{Level, Topology};
 
-pub use company::Company;
-pub use faults::{FaultPlan, Hazards};
+use faults::Hazards;
+use state::{Cpu, Direct, Group, Life, Queue, Task};
+use times::FRACTION;
 
-/// Work is kept in 2^-20 ns, so that no fraction is lost however often a stretch is cut.
-const FRACTION: u32 = 20;
+pub use coscheduling::CoScheduling;
+
 /// `SCX_CPUPERF_ONE`.
 const FULL_FREQUENCY: u32 = 1024;
-/// Steps that a task may take without working in between.
-const MAX_STEPS: u32 = 10_000;
-
-/// Events that are kept of a simulation at most, and entries of a tape: some hundred MiB.
-pub const MAX_KEPT: usize = 4_000_000;
-
-/// Why a simulation ended before its workload did.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum End {
-    /// The kernel would have thrown the scheduler out.
-    #[error("the kernel would have ended the scheduler: {0}")]
-    Scheduler(String),
-    /// A task loops without working.
-    #[error("task {task} took {MAX_STEPS} steps without working: let it run or sleep in its loop")]
-    Busy {
-        /// Its name.
-        task: String,
-    },
-    /// More events than were allowed.
-    #[error("{0} events have happened, and it is not over: allow more by --max-events")]
-    Events(u64),
-    /// More is to be kept than there is room for.
-    #[error(
-        "{MAX_KEPT} events are kept for a trace, a picture or a tape, and it is not over: simulate less at \
-         a time, or without these"
-    )]
-    Kept,
-    /// The program itself could not go on.
-    #[error("{0}")]
-    Host(String),
-    /// Nothing will ever happen again, and not all tasks have ended.
-    #[error("{waiting} tasks sleep, and nobody will ever wake them: {example} is one")]
-    Deadlock {
-        /// How many.
-        waiting: usize,
-        /// The name of one.
-        example: String,
-    },
-}
-
-/// Where a task is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Life {
-    /// Not born yet.
-    New,
-    Asleep,
-    /// Woken, not in a runqueue yet.
-    Waking,
-    /// In a runqueue, and does not run.
-    Waits,
-    Runs,
-    Dead,
-}
-
-/// In which queue a task stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Queue {
-    None,
-    /// A CPU's local queue: the task's own CPU.
-    Local,
-    /// A queue of the scheduler's, or the global one.
-    Dsq(usize, Place),
-}
-
-/// A dispatch that was asked for in select_cpu or enqueue, done at the end of that.
-#[derive(Debug, Clone, Copy)]
-struct Direct {
-    dsq: u64,
-    vtime: u64,
-    is_ordered: bool,
-}
-
-/// All of them are made at the start and stay where they are, because the scheduler is given the
-/// addresses of `raw` and `allowed`. In the order of use: with many tasks, each line of the cache that
-/// an event touches is fetched from far away.
-#[repr(C, align(64))]
-struct Task {
-    raw: RawTask,
-    /// What is left of its stretch of work, in 2^-FRACTION ns.
-    work: u64,
-    queue: Queue,
-    life: Life,
-    /// Why it is where it is.
-    reason: Reason,
-    /// How often it has slept: a wake-up that was planned for another sleep is void.
-    sleeps: u32,
-    /// When it was last put into a runqueue or stopped: what the watchdog goes by.
-    runnable_at: u64,
-    ops: Arc<[Op]>,
-    at: usize,
-    /// Its own random numbers, so that what it does does not depend on who else is there.
-    rng: Xoshiro256PlusPlus,
-    /// The CPU that it last ran on.
-    last_cpu: Option<u32>,
-    home: Option<u32>,
-    space: u32,
-    memory_pct: u32,
-    memory: Option<SharedMemory>,
-    times: balancer::TaskTimes,
-    direct: Option<Direct>,
-    nice: i32,
-    group: usize,
-    /// How often each Repeat has gone back, by its place.
-    repeats: Vec<(usize, u64)>,
-    timers: Vec<u64>,
-    /// How often it has sent or received: what a kernel counts as writing and reading.
-    calls: u64,
-    allowed: Mask,
-}
-
-#[derive(Debug, Default)]
-struct Cpu {
-    online: bool,
-    curr: Option<u32>,
-    local: VecDeque<u32>,
-    /// Somebody's callbacks hold its lock (only seen where others may come in between).
-    locks: u32,
-    /// Callbacks run on it, with interrupts off.
-    callbacks: u32,
-    resched: bool,
-    in_balance: bool,
-    /// The scheduler was told that a higher class has the CPU.
-    released: bool,
-    /// Real-time tasks that want it, and the one that has it.
-    thieves: Vec<u16>,
-    thief: Option<u16>,
-    /// Since when the one that has it does.
-    thief_since: u64,
-    tick_planned: bool,
-    /// When who runs there is done at the earliest, as planned; earlier plans are void.
-    planned: Option<u64>,
-    /// Up to when time has been accounted.
-    since: u64,
-    /// To be spent on what is no work.
-    overhead_ns: u64,
-    /// Of the stretch in which it cannot be interrupted: looking for tasks, and moving them.
-    looking_ns: u64,
-    moving_ns: u64,
-    interrupt_ns: u64,
-    /// Progress in 2^-FRACTION ns for each ns.
-    rate: u64,
-    capability: u32,
-    /// What the scheduler asked for last, of FULL_FREQUENCY.
-    frequency: u32,
-    /// The address space that ran here last.
-    space: Option<u32>,
-    /// Where the search for an idle CPU went on to last.
-    distributed: u32,
-    times: balancer::CpuTimes,
-}
-
-impl Cpu {
-    /// Whether nothing can happen on it now.
-    fn is_held(&self) -> bool {
-        self.locks > 0 || self.callbacks > 0
-    }
-}
-
-struct Group {
-    raw: Box<RawGroup>,
-    node: Box<RawNode>,
-    /// The one that it is in; none for the root.
-    parent: Option<usize>,
-    weight: u32,
-}
-
 /// A running simulation.
 pub(crate) struct Kernel {
     now: u64,
     agenda: Agenda,
     machine: Machine,
-    layout: Layout,
+    topology: Topology,
     scheduler: Scheduler,
     instance: Instance,
     /// Whether it hangs.
@@ -273,10 +114,10 @@ pub(crate) struct Kernel {
     caches: cache::Caches,
     /// Each core's own, by the core's first CPU.
     near_caches: cache::Caches,
-    company: company::Company,
+    coscheduling: CoScheduling,
     balancer: Option<balancer::Balancer>,
-    watch: Option<capability::Watch>,
-    helper: Option<auto::Helper>,
+    watch: Option<capability_feed::Watch>,
+    helper: Option<ias_auto::Helper>,
     live: usize,
     hazards: Hazards,
     /// What must wait until who holds a lock is done.
@@ -297,23 +138,6 @@ const GLOBAL: usize = 0;
 const GLOBAL_ID: u64 = 0x8000_0000_0000_0001;
 const LOCAL_ID: u64 = 0x8000_0000_0000_0002;
 
-/// A task's number for whoever watches.
-pub(crate) fn tid(task: u32) -> u32 {
-    task + 1
-}
-
-/// Real-time tasks have numbers of their own, ...
-pub(crate) const THIEF_TIDS: u32 = 1 << 30;
-/// ... and so has the kernel's own thread on each CPU that moves tasks which run there: it is above
-/// all classes.
-const STOPPER: u16 = u16::MAX;
-const STOPPER_TIDS: u32 = THIEF_TIDS + (1 << 16);
-
-/// Who a higher class has on this CPU.
-fn thief_tid(thief: u16, cpu: u32) -> u32 {
-    if thief == STOPPER { STOPPER_TIDS + cpu } else { THIEF_TIDS + u32::from(thief) }
-}
-
 impl Kernel {
     /// A machine that has just been started, with everything planned.
     /// `records`: what the scheduler is told and what it does is written down.
@@ -323,11 +147,11 @@ impl Kernel {
         records: bool,
     ) -> Result<Box<Self>, HostError> {
         let Simulation { machine, scheduler, workload, seed, .. } = simulation;
-        let layout = Layout::new(machine);
-        let machine_cpus = layout.cpus();
+        let topology = Topology::new(machine);
+        let machine_cpus = topology.cpus();
         let online = Mask::from(&machine.online());
-        let idle = idle::IdleCpus::new(&layout, &online);
-        let caches = cache::Caches::new(layout.caches(), machine_cpus);
+        let idle = idle::IdleCpus::new(&topology, &online);
+        let caches = cache::Caches::new(topology.caches(), machine_cpus);
         // Who runs under them at the same time is one, or SMT siblings: that does not count.
         let near_caches = cache::Caches::new(machine_cpus, 0);
         let functions = if records { recorder::FUNCTIONS } else { kfuncs::FUNCTIONS };
@@ -336,7 +160,7 @@ impl Kernel {
             now: 0,
             agenda: Agenda::default(),
             machine: machine.clone(),
-            layout,
+            topology,
             scheduler: scheduler.clone(),
             lockup: Arc::new(Detector::default()),
             within: None,
@@ -354,7 +178,7 @@ impl Kernel {
             sync: steps::Objects::new(workload),
             caches,
             near_caches,
-            company: company::Company::new(&workload.roles(machine)),
+            coscheduling: CoScheduling::new(&workload.roles(machine)),
             balancer: simulation
                 .balancer
                 .clone()
@@ -487,7 +311,7 @@ impl Kernel {
 
     /// How far apart two CPUs are.
     fn level(&self, from: u32, to: u32) -> Level {
-        self.layout.level(from, to)
+        self.topology.level(from, to)
     }
 
     /// What came of it, and what was recorded.
@@ -501,7 +325,7 @@ impl Kernel {
         let believed_runnable = self.instance.runnable();
         let listed = self.instance.listed();
         let (calls, scanned) = (self.instance.host.calls, self.instance.host.scanned);
-        self.company.end(self.now);
+        self.coscheduling.end(self.now);
         let mut observer = self.observer;
         for (account, task) in observer.accounts.iter_mut().zip(&self.tasks) {
             account.worked_ns = task.times.worked_ns();
@@ -526,8 +350,8 @@ impl Kernel {
             idle_ns: observer.idle_ns,
             overhead: observer.overhead,
             closed: observer.closed,
-            together_ns: self.company.together_ns,
-            same_space_ns: self.company.same_ns,
+            together_ns: self.coscheduling.together_ns,
+            same_space_ns: self.coscheduling.same_ns,
             unborn: observer.unborn,
             frequencies: self.cpus.iter().map(|cpu| cpu.frequency).collect(),
             runnable,

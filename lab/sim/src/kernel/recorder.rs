@@ -5,8 +5,8 @@ use std::ffi::c_void;
 
 use evenkeel_keel::tape::{Entry, Function, Kind, LAST, TaskView, VALUES};
 
+use crate::abi::{HostFunctions, RawIterator, RawTask};
 use crate::mask::Mask;
-use crate::native::{HostFunctions, RawIterator, RawTask};
 
 use super::Kernel;
 use super::callbacks::Call;

@@ -4,11 +4,13 @@
 use evenkeel_invariants::{IDLE, Left, What};
 use evenkeel_keel::Image;
 
-use crate::event::Event;
+use crate::agenda::Event;
+use crate::outcome::Reason;
 use crate::program::KERNEL;
+use crate::tid::{thief_tid, tid};
 
 use super::queue::LAST;
-use super::{GLOBAL, Kernel, Life, thief_tid, tid};
+use super::{GLOBAL, Kernel, Life};
 
 /// Rounds of dispatch without a task that can run, after which the CPU asks itself again.
 const DISPATCH_ROUNDS: u32 = 32;
@@ -27,27 +29,6 @@ enum Next {
 }
 
 impl Kernel {
-    /// The CPU is to choose anew, as soon as it hears of it.
-    pub(super) fn resched(&mut self, cpu: u32, from: u32) {
-        let c = &mut self.cpus[cpu as usize];
-        if c.resched || !c.online {
-            return;
-        }
-        c.resched = true;
-        let far = if cpu == from { 0 } else { self.machine.costs.kick_ns };
-        let delay = far + self.hazards.delay();
-        self.agenda.plan(self.now + delay, Event::Resched { cpu: cpu as u16 });
-    }
-
-    pub(super) fn resched_event(&mut self, cpu: u32) {
-        let c = &self.cpus[cpu as usize];
-        if c.is_held() {
-            self.deferred.push(Event::Resched { cpu: cpu as u16 });
-        } else if c.resched {
-            self.schedule(cpu, Left::Runnable);
-        }
-    }
-
     /// Chooses who runs on the CPU from now on. `left`: what who runs there now does.
     pub(super) fn schedule(&mut self, cpu: u32, left: Left) {
         self.update(cpu);
@@ -165,7 +146,7 @@ impl Kernel {
         match prev {
             Some(prev) => self.put_prev(cpu, prev, next, left),
             None if prev_thief.is_none() => {
-                self.idle.clear(cpu, &self.layout, &self.online);
+                self.idle.clear(cpu, &self.topology, &self.online);
                 self.call_update_idle(cpu, false);
             }
             None => {}
@@ -188,7 +169,7 @@ impl Kernel {
             Next::Task(next) => tid(next),
             Next::Thief(next) => thief_tid(next, cpu),
         };
-        self.tell(
+        self.emit(
             cpu,
             What::Switch {
                 prev: prev_tid,
@@ -219,7 +200,7 @@ impl Kernel {
     pub(super) fn occupy(&mut self, cpu: u32, task: Option<u32>) {
         let space = task.map(|task| self.tasks[task as usize].space);
         let space = space.filter(|space| *space != KERNEL);
-        self.company.change(self.now, cpu, space);
+        self.coscheduling.change(self.now, cpu, space);
         self.use_memory(cpu, task);
     }
 
@@ -253,7 +234,7 @@ impl Kernel {
                 // A higher class has come.
                 self.push_local(prev, true, cpu);
             } else {
-                t.reason = crate::observe::Reason::Requeue;
+                t.reason = Reason::Requeue;
                 let flags = if next == Next::Idle { LAST } else { 0 };
                 self.do_enqueue(prev, flags, cpu);
             }
@@ -289,7 +270,7 @@ impl Kernel {
                 return;
             }
             c.thieves.push(index);
-            self.tell(cpu, What::Wakeup { task: thief_tid(index, cpu) });
+            self.emit(cpu, What::Wakeup { task: thief_tid(index, cpu) });
         } else {
             c.thieves.retain(|other| *other != index);
         }

@@ -6,11 +6,12 @@ use std::time::Duration;
 use evenkeel_invariants::{Left, What};
 use evenkeel_keel::{Image, Shield};
 
-use crate::event::Event;
+use crate::agenda::Event;
 use crate::program::Change;
 use crate::scheduler::Scheduler;
+use crate::tid::{STOPPER, thief_tid};
 
-use super::{End, Kernel, STOPPER, thief_tid};
+use super::{End, Kernel};
 
 /// Between two looks.
 pub(super) const INTERVAL_NS: u64 = Duration::from_millis(100).as_nanos() as u64;
@@ -42,7 +43,7 @@ impl Kernel {
         if let Err(why) = set {
             self.end = Some(End::Host(why.to_string()));
         }
-        self.tell_shield();
+        self.emit_shield();
     }
 
     /// An interval is over.
@@ -64,7 +65,7 @@ impl Kernel {
     pub(super) fn while_stopped(&mut self, cpu: u32, step: impl FnOnce(&mut Self)) {
         self.wait_for(cpu);
         self.cpus[cpu as usize].thieves.insert(0, STOPPER);
-        self.tell(cpu, What::Wakeup { task: thief_tid(STOPPER, cpu) });
+        self.emit(cpu, What::Wakeup { task: thief_tid(STOPPER, cpu) });
         self.schedule(cpu, Left::Runnable);
         step(self);
         self.wait_for(cpu);

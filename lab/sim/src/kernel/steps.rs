@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 use evenkeel_invariants::{Left, What};
 use rand_xoshiro::rand_core::Rng;
 
-use crate::event::Event;
+use crate::agenda::Event;
+use crate::outcome::MAX_STEPS;
 use crate::program::{MAX_NS, Op, Workload};
 use crate::random::about;
+use crate::tid::tid;
 
-use super::{End, FRACTION, Kernel, MAX_STEPS, tid};
+use super::{End, FRACTION, Kernel};
 
 /// A mutex.
 #[derive(Debug, Default)]
@@ -61,7 +63,7 @@ impl Kernel {
         for _ in 0..MAX_STEPS {
             let t = &mut self.tasks[task as usize];
             let Some(op) = t.ops.get(t.at).cloned() else {
-                self.tell(cpu, What::Exit { task: tid(task) });
+                self.emit(cpu, What::Exit { task: tid(task) });
                 self.schedule(cpu, Left::Dead);
                 return;
             };

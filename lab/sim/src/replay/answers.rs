@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_void};
 use evenkeel_keel::tape::Function;
 
 use super::Player;
+use crate::abi::{HostFunctions, RawIterator, RawTask};
 use crate::mask::Mask;
-use crate::native::{HostFunctions, RawIterator, RawTask};
 
 pub(super) const FUNCTIONS: HostFunctions = HostFunctions {
     fails,

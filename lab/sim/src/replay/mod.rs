@@ -10,8 +10,10 @@ use std::ptr;
 
 use evenkeel_keel::tape::{Callback, Entry, Function, Kind, LAST, Tape, TaskView, VALUES};
 
+use crate::abi::{GroupInitArgs, InitTaskArgs, RawGroup, RawNode, RawTask};
+use crate::host_error::HostError;
 use crate::mask::Mask;
-use crate::native::{GroupInitArgs, HostError, InitTaskArgs, Instance, RawGroup, RawNode, RawTask};
+use crate::native::Instance;
 use crate::scheduler::Scheduler;
 
 use answers::FUNCTIONS;

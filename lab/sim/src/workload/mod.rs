@@ -1,5 +1,6 @@
 //! Workloads: from files in rt-app's format, and by a shape and its numbers.
 
+mod numbers;
 pub mod paper002;
 mod paper003;
 mod rtapp;

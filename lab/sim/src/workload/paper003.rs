@@ -10,7 +10,7 @@ use crate::mask::Mask;
 use crate::program::{Op, SharedMemory, TaskPlan, Workload};
 use crate::random::about;
 
-use super::shapes::Numbers;
+use super::numbers::Numbers;
 use super::{MAX_TASKS, WorkloadError};
 
 const KIB_PER_MIB: u64 = 1 << 10;
@@ -121,11 +121,10 @@ pub fn tiers(numbers: &Numbers) -> Result<Workload, WorkloadError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shapes::parse;
     use super::*;
 
     fn shape(text: &str) -> Workload {
-        parse(text, 1).unwrap().unwrap()
+        Workload::by_name(text, 1).unwrap()
     }
 
     #[test]

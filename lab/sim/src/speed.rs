@@ -16,12 +16,13 @@ use evenkeel_stats::median;
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::kernel::FaultPlan;
-use crate::observe::STRICT;
+use crate::grid::{Grid, SweepError};
+use crate::limits::STRICT;
+use crate::outcome::Outcome;
 use crate::program::{Op, TaskPlan, Workload};
-use crate::run::{MAX_EVENTS, Outcome, Simulation};
 use crate::scheduler::Scheduler;
-use crate::sweep::{Grid, Shard, SweepError, sweep};
+use crate::simulation::{FaultPlan, MAX_EVENTS, Simulation};
+use crate::sweep::{Shard, sweep};
 use crate::workers::Workers;
 
 /// Rounds, the contestants by turns; medians are taken.

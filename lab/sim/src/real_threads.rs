@@ -14,9 +14,9 @@ use nix::unistd::gettid;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;
 
-use crate::kernel::tid;
 use crate::program::{Op, TaskPlan, Workload};
 use crate::random::{about, stream};
+use crate::tid::tid;
 
 /// What a task has had in a while.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

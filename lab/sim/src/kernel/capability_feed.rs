@@ -3,7 +3,7 @@
 
 use evenkeel_keel::Capabilities;
 
-use crate::event::Event;
+use crate::agenda::Event;
 
 use super::{End, Kernel};
 

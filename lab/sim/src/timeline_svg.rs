@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 use evenkeel_invariants::{Event, IDLE, What};
 
-use crate::kernel::THIEF_TIDS;
 use crate::perfetto::name_of;
 use crate::program::Workload;
+use crate::tid::THIEF_TIDS;
 
 const WIDTH: u64 = 960;
 const LEFT: u64 = 60;

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use crate::native::HostError;
+use crate::host_error::HostError;
 
 /// Copies that nobody uses.
 static IDLE: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
@@ -152,7 +152,7 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::HOST;
+    use crate::abi::HOST;
     use crate::scheduler::{FIFO, KEEL};
 
     #[test]

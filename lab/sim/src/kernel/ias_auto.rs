@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_keel::{Aggregation, Auto, Seen, Tuning};
 
-use crate::event::Event;
+use crate::agenda::Event;
 use crate::program::KERNEL;
 
 use super::{Kernel, Life};

@@ -3,11 +3,37 @@
 use evenkeel_machine::{LOCAL_DISTANCE, Machine};
 
 use crate::mask::Mask;
-use crate::observe::Level;
+
+/// How far a task went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nowhere.
+    Same,
+    /// To an SMT sibling.
+    Core,
+    /// To another core that shares the last-level cache.
+    Cache,
+    /// To another cache of the node.
+    Node,
+    /// To another node: how many distances are smaller than this one.
+    Remote(u8),
+}
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Same => f.write_str("same"),
+            Self::Core => f.write_str("core"),
+            Self::Cache => f.write_str("cache"),
+            Self::Node => f.write_str("node"),
+            Self::Remote(level) => write!(f, "remote{level}"),
+        }
+    }
+}
 
 /// Who shares what with whom. CPUs that are offline are in it, too.
 #[derive(Debug, Clone)]
-pub(crate) struct Layout {
+pub(crate) struct Topology {
     /// By CPU number; none where there is no CPU.
     places: Vec<Option<Place>>,
     caches: Vec<Mask>,
@@ -27,10 +53,10 @@ struct Place {
     node: usize,
 }
 
-impl Layout {
+impl Topology {
     pub fn new(machine: &Machine) -> Self {
         let size = machine.cpus.iter().map(|cpu| cpu.id as usize + 1).max().unwrap_or_default();
-        let mut layout = Self {
+        let mut topology = Self {
             places: vec![None; size],
             caches: Vec::new(),
             nodes: vec![Mask::EMPTY; machine.nodes.len()],
@@ -45,25 +71,26 @@ impl Layout {
             let key = (cpu.node, cpu.llc);
             let cache = keys.iter().position(|known| *known == key).unwrap_or_else(|| {
                 keys.push(key);
-                layout.caches.push(Mask::EMPTY);
+                topology.caches.push(Mask::EMPTY);
                 keys.len() - 1
             });
-            layout.caches[cache].set(cpu.id);
-            layout.nodes[node].set(cpu.id);
+            topology.caches[cache].set(cpu.id);
+            topology.nodes[node].set(cpu.id);
             let siblings: Vec<u32> = cpu.siblings.iter().collect();
-            layout.has_smt |= siblings.len() > 1;
-            layout.places[cpu.id as usize] = Some(Place { core: cpu.core, siblings, cache, node });
+            topology.has_smt |= siblings.len() > 1;
+            topology.places[cpu.id as usize] =
+                Some(Place { core: cpu.core, siblings, cache, node });
         }
         let distances = machine.distance_levels();
         for node in &machine.nodes {
             for distance in &node.distances {
                 let farther = u64::from(distance.saturating_sub(LOCAL_DISTANCE));
-                layout.farther_milli.push(farther * 1000 / u64::from(LOCAL_DISTANCE));
+                topology.farther_milli.push(farther * 1000 / u64::from(LOCAL_DISTANCE));
                 let smaller = distances.iter().filter(|other| *other < distance).count();
-                layout.levels.push(smaller as u8);
+                topology.levels.push(smaller as u8);
             }
         }
-        layout
+        topology
     }
 
     /// CPU numbers are below this.
@@ -155,7 +182,7 @@ mod tests {
 
     #[test]
     fn near_and_far() {
-        let server = Layout::new(&Machine::preset("server").unwrap());
+        let server = Topology::new(&Machine::preset("server").unwrap());
         assert_eq!(server.cpus(), 128);
         assert!(server.has_smt());
         for (to, level) in [
@@ -169,7 +196,7 @@ mod tests {
         }
         assert_eq!(server.cache_mask(0).to_set().to_string(), "0-7,64-71");
         assert_eq!((server.farther_milli(0, 0), server.farther_milli(0, 1)), (0, 2200));
-        let amc3 = Layout::new(&Machine::preset("amc3").unwrap());
+        let amc3 = Topology::new(&Machine::preset("amc3").unwrap());
         assert_eq!(amc3.level(0, 127), Level::Remote(5));
         assert_eq!(amc3.level(0, 4), Level::Remote(1));
         assert!(!amc3.has(128));

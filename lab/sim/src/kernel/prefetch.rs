@@ -1,7 +1,7 @@
 //! What the next event will touch is fetched while this one is handled: of many tasks most lie in no near
 //! cache. Changes nothing but the time that it takes.
 
-use crate::event::Event;
+use crate::agenda::Event;
 
 use super::{Cpu, Kernel, Task};
 

@@ -15,9 +15,9 @@ struct Group {
     since_ns: u64,
 }
 
-/// All of them, and the time that they have been in company.
+/// All of them, and the time that they have been in coscheduling.
 #[derive(Debug, Default)]
-pub struct Company {
+pub struct CoScheduling {
     groups: Vec<Group>,
     /// By CPU, where it is in a group.
     group_of: Vec<Option<usize>>,
@@ -29,11 +29,11 @@ pub struct Company {
     pub same_ns: u64,
 }
 
-impl Company {
+impl CoScheduling {
     /// With these roles: 2k is the master of group k, 2k + 1 a slave of it.
     pub fn new(roles: &BTreeMap<u32, u16>) -> Self {
         let size = roles.keys().last().map_or(0, |last| *last as usize + 1);
-        let mut company =
+        let mut coscheduling =
             Self { group_of: vec![None; size], spaces: vec![None; size], ..Self::default() };
         for (master, role) in roles.iter().filter(|(_, role)| *role % 2 == 0) {
             let is_slave = |(_, other): &(&u32, &u16)| **other == role + 1;
@@ -41,11 +41,11 @@ impl Company {
             let (master, slaves) = (*master as usize, slaves.collect());
             let group = Group { master, slaves, busy: 0, same: 0, since_ns: 0 };
             for cpu in group.slaves.iter().chain([&group.master]) {
-                company.group_of[*cpu] = Some(company.groups.len());
+                coscheduling.group_of[*cpu] = Some(coscheduling.groups.len());
             }
-            company.groups.push(group);
+            coscheduling.groups.push(group);
         }
-        company
+        coscheduling
     }
 
     /// From now on somebody of this address space runs on the CPU, or nobody.
@@ -91,23 +91,23 @@ mod tests {
 
     #[test]
     fn slaves_are_compared_with_their_own_master() {
-        let mut company = Company::new(&[(0, 0), (1, 1), (2, 2), (3, 3)].into());
+        let mut coscheduling = CoScheduling::new(&[(0, 0), (1, 1), (2, 2), (3, 3)].into());
         for (cpu, space) in [(0, 7), (1, 7), (2, 8), (3, 7)] {
-            company.change(0, cpu, Some(space));
+            coscheduling.change(0, cpu, Some(space));
         }
-        company.change(10, 3, Some(8));
-        company.change(15, 0, None);
-        company.end(20);
+        coscheduling.change(10, 3, Some(8));
+        coscheduling.change(15, 0, None);
+        coscheduling.end(20);
         // Group 0: together for 15, all of it the same; group 1: for 20, the last 10 of it.
-        assert_eq!((company.together_ns, company.same_ns), (15 + 20, 15 + 10));
+        assert_eq!((coscheduling.together_ns, coscheduling.same_ns), (15 + 20, 15 + 10));
     }
 
     #[test]
-    fn cpus_without_a_role_are_in_no_company() {
-        let mut company = Company::new(&[(0, 0)].into());
-        company.change(0, 0, Some(1));
-        company.change(0, 5, Some(1));
-        company.end(10);
-        assert_eq!(company.together_ns, 0);
+    fn cpus_without_a_role_are_in_no_coscheduling() {
+        let mut coscheduling = CoScheduling::new(&[(0, 0)].into());
+        coscheduling.change(0, 0, Some(1));
+        coscheduling.change(0, 5, Some(1));
+        coscheduling.end(10);
+        assert_eq!(coscheduling.together_ns, 0);
     }
 }

@@ -2,12 +2,13 @@
 
 use evenkeel_invariants::{Left, What, weight_of_nice};
 
-use super::balancer::TaskTimes;
-use super::{Cpu, FULL_FREQUENCY, Group, Kernel, Life, Queue, Task, capability, shield, tid};
-use crate::event::Event;
-use crate::native::{RawGroup, RawNode, RawTask};
-use crate::observe::Reason;
+use super::times::TaskTimes;
+use super::{Cpu, FULL_FREQUENCY, Group, Kernel, Life, Queue, Task, capability_feed, shield};
+use crate::abi::{RawGroup, RawNode, RawTask};
+use crate::agenda::Event;
+use crate::outcome::Reason;
 use crate::random::stream;
+use crate::tid::tid;
 
 /// A task's priority at nice 0 (kernel: include/linux/sched/prio.h).
 pub(super) const DEFAULT_PRIO: i32 = 120;
@@ -21,7 +22,7 @@ pub(super) fn weight_in_cgroup(nice: i32) -> u32 {
 
 impl Kernel {
     pub(super) fn make_cpus(&mut self) {
-        for id in 0..self.layout.cpus() as u32 {
+        for id in 0..self.topology.cpus() as u32 {
             let cpu = self.machine.cpu(id);
             let online = cpu.is_some_and(|cpu| cpu.online);
             self.cpus.push(Cpu {
@@ -138,11 +139,11 @@ impl Kernel {
             self.agenda.plan(balancer.first_interval_ns(), Event::Balance);
         }
         if self.watches_capabilities() {
-            self.agenda.plan(capability::INTERVAL_NS, Event::Capabilities);
+            self.agenda.plan(capability_feed::INTERVAL_NS, Event::Capabilities);
         }
         self.start_helper();
         if self.is_ever_shielded() {
-            self.tell_shield();
+            self.emit_shield();
             self.agenda.plan(shield::INTERVAL_NS, Event::Relief);
         }
         self.plan_watchdog();
