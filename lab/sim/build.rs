@@ -1,5 +1,5 @@
-//! Compiles the keel, unchanged, and the trivial scheduler natively, against the simulator's twin of
-//! the kernel's part: each becomes a shared object that the library carries.
+//! Compiles the unchanged keel and the trivial scheduler natively against `native/kernel.h`. The
+//! library carries each as a shared object.
 
 use std::env;
 use std::error::Error;

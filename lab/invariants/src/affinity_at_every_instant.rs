@@ -1,9 +1,9 @@
 //! No task runs on a CPU that its mask excludes. A CPU never switches to such a task, and a running task
 //! whose new mask excludes its CPU leaves within the grace.
 //!
-//! Until it leaves, a higher class may preempt it and its CPU may switch back to it: the kernel writes the
-//! mask first and sends the stopper thread afterwards, and a preempted task stays at the head of its local
-//! queue (kernel: `affine_move_task()`, `put_prev_task_scx()`).
+//! Until it leaves, a higher class may preempt it and its CPU may switch back to it: the kernel writes
+//! the mask first and sends the stopper thread afterwards, and a preempted task stays at the head of
+//! its local queue (kernel: `affine_move_task()`, `put_prev_task_scx()`).
 
 use crate::event::{Event, IDLE, Tid, What};
 use crate::findings::{Checker, Findings, Limits};

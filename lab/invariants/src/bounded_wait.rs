@@ -1,4 +1,5 @@
-//! No fair task waits longer than its turn can take: a fixed time, and a turn for each other runnable task.
+//! No fair task waits longer than its turn can take: a fixed time, and a turn for each other runnable
+//! task.
 
 use crate::event::{Event, IDLE, Tid, What};
 use crate::findings::{Checker, Findings, Limits};

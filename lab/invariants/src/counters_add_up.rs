@@ -1,5 +1,5 @@
-//! A scheduler's own counters agree with each other: none ever shrinks, and the counters by reason add up to
-//! the total.
+//! A scheduler's own counters agree with each other: none ever shrinks, and the counters by reason add
+//! up to the total.
 
 use std::collections::BTreeMap;
 

@@ -37,8 +37,8 @@ pub enum Class {
     Fair {
         /// Its share is in proportion to its weight, ...
         weight: u32,
-        /// ... among the tasks of its cgroup. The number only tells groups apart; nothing is known of how
-        /// groups share among each other.
+        /// ... among the tasks of its cgroup. The number only tells groups apart; nothing is known of
+        /// how groups share among each other.
         group: u64,
     },
     /// Real-time, deadline or idle priority: not by a fair scheduler's rules.

@@ -13,8 +13,8 @@ pub struct Limits {
     pub wait_per_task_ns: u64,
     /// A running task may stay on a CPU that it must leave for this long.
     pub affinity_grace_ns: u64,
-    /// A CPU may idle this long while a task waits for it; 0: not checked (where CPUs come and go, or the
-    /// policy lets them idle).
+    /// A CPU may idle this long while a task waits for it; 0: not checked (where CPUs come and go, or
+    /// the policy lets them idle).
     pub idle_grace_ns: u64,
     /// A task that must leave a shielded CPU may stay there for this long.
     pub shield_grace_ns: u64,

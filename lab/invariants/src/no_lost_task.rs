@@ -1,5 +1,5 @@
-//! A task runs on one CPU at a time, and only if it was woken and is not dead. The task that leaves a CPU is
-//! the one that the CPU switched to. (A task that waits for ever is found by `bounded_wait`.)
+//! A task runs on one CPU at a time, and only if it was woken and is not dead. The task that leaves a
+//! CPU is the one that the CPU switched to. (A task that waits for ever is found by `bounded_wait`.)
 
 use crate::event::{Event, IDLE, What};
 use crate::findings::{Checker, Findings};

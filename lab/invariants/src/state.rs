@@ -114,7 +114,8 @@ impl State {
         self.shield_since_ns
     }
 
-    /// Whether the shield keeps a task off a CPU: the task may run on another CPU that events have named.
+    /// Whether the shield keeps a task off a CPU: the task may run on another CPU that events have
+    /// named.
     pub fn is_closed(&self, task: &Task, cpu: u32) -> bool {
         if !self.shield.contains(cpu) {
             return false;
@@ -129,7 +130,8 @@ impl State {
     }
 
     /// CPUs begin to come or go, or have done so. Wake-ups and switches may be missing from the stream
-    /// meanwhile: whether a sleeping task still sleeps, and which task a CPU runs, is unknown afterwards.
+    /// meanwhile: whether a sleeping task still sleeps, and which task a CPU runs, is unknown
+    /// afterwards.
     pub(crate) fn set_changing(&mut self, is_changing: bool) {
         self.is_changing = is_changing;
         self.cpus.clear();

@@ -1,5 +1,5 @@
-//! Tasks that share a CPU share it by weight. Judged where nothing but the weight decides: among fair tasks
-//! of one cgroup that are pinned to one CPU and runnable all the time.
+//! Tasks that share a CPU share it by weight. Judged where nothing but the weight decides: among fair
+//! tasks of one cgroup that are pinned to one CPU and runnable all the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 

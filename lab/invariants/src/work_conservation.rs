@@ -8,8 +8,8 @@ use crate::state::{State, Task};
 
 const NAME: &str = "work_conservation";
 
-/// How many long idle periods of each CPU are remembered. A task that waits through more of them has also
-/// waited through one that is remembered.
+/// How many long idle periods of each CPU are remembered. A task that waits through more of them has
+/// also waited through one that is remembered.
 const REMEMBERED: usize = 64;
 
 pub(crate) struct WorkConservation {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A scheduler that does next to nothing, hosted like the keel: one queue for all CPUs, first come,
- * first served. It shows what the engine costs by itself, and what a test can foretell.
+ * A trivial scheduler, loaded like the keel: one queue for all CPUs, first come, first served. Tests use
+ * it because its schedule can be computed by hand; `sim bench` uses it to measure the engine alone.
  */
 #include <kernel.h>
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The kernel's part, for compiling the keel natively: the twin of
- * bpf/keel/kernel/kernel.h, with the same names and the simulator behind them. That
- * this compiles proves that the keel uses nothing else, and nothing that only BPF has.
+ * The kernel's interface for compiling the keel natively: the twin of
+ * bpf/keel/kernel/kernel.h, with the same names and the simulator behind them. That the
+ * keel compiles against it proves that the keel uses nothing else, and nothing that only
+ * BPF has.
  *
- * A scheduler becomes a shared object of its own, and each simulation loads its own
- * copy: the data are the instance's. All that it knows of the outside is `sim_host`,
- * which lab/sim/src/native.rs lays out in the same way and sets.
+ * A scheduler becomes a shared object, and each simulation loads its own copy, so that
+ * global variables are private to it. Its only way out is `sim_host`, which the simulator
+ * sets. lab/sim/src/abi.rs holds the Rust twins of the structs here.
  */
 #ifndef EVENKEEL_KERNEL_H
 #define EVENKEEL_KERNEL_H
@@ -30,10 +31,10 @@ typedef unsigned long long u64;
 #define BPF_ANY 0
 #define ENOMEM 12
 
-/* Every record of a map begins with its type, and that with what the simulator keeps of it. */
+/* Every map variable begins with this: what the simulator keeps of the map. */
 struct sim_map {
 	char *storage;
-	u32 entries;	/* set by the loader; 0: as the source says */
+	u32 entries;	/* set at load; 0: max_entries of the source */
 	u32 pad;
 };
 
@@ -51,7 +52,7 @@ struct sim_map {
 #define KEEL_OPS_S(name, args...) name(args)
 #define KEEL_PART static __attribute__((noinline, unused))
 
-/* Bits as in the kernel: CPUs, by number. */
+/* One bit for each CPU, as in the kernel. */
 #define SIM_CPUS 1024
 struct cpumask {
 	u64 bits[SIM_CPUS / 64];
@@ -80,7 +81,7 @@ struct task_struct {
 	struct mm_struct *mm;
 	struct sched_entity se;
 	struct sched_ext_entity scx;
-	/* The simulator's own: */
+	/* Only in the simulator: */
 	void *storage;
 	u32 cpu;
 	u32 index;
@@ -93,7 +94,7 @@ struct kernfs_node {
 struct cgroup {
 	int level;
 	struct kernfs_node *kn;
-	/* The simulator's own: */
+	/* Only in the simulator: */
 	struct cgroup *parent;
 };
 
@@ -132,12 +133,12 @@ struct bpf_iter_num {
 	s32 next, end;
 };
 
-/* Where an iteration stands: behind (vtime, seq), which need not be queued any more. */
+/* The position of an iteration: behind (vtime, seq), an entry that may have been removed. */
 struct bpf_iter_scx_dsq {
 	u64 dsq_id;
 	u64 flags;
 	u64 vtime, seq;
-	u64 last_seq;	/* what came into the queue later is not seen */
+	u64 last_seq;	/* later insertions are skipped */
 	u64 slice, new_vtime;
 	u32 begun, set;
 };
@@ -190,16 +191,16 @@ struct sched_ext_ops {
 
 #define preferred_node(p) ((p)->numa_preferred_nid)
 
-/* What the simulator supplies: data that are read directly, and functions. */
+/* What the simulator provides: data that are read directly, and functions. */
 struct sim_host {
 	void *context;
 	u64 now_ns;
-	u64 calls;	/* of the kernel's functions, counted here */
-	u64 scanned;	/* entries of queues that were looked at */
-	u32 cpu;	/* that the callback runs on */
-	u32 hazards;	/* 1: calls may fail; 2: others may come in between */
-	u32 in_interrupt;	/* 1: the callback is an interrupt's doing, and not a task's */
-	u32 awaited_by_real_time;	/* 1: such a task is about to have the CPU */
+	u64 calls;	/* of kernel functions, counted in this header */
+	u64 scanned;	/* entries of DSQs that were visited */
+	u32 cpu;	/* on which the callback runs */
+	u32 hazards;	/* 1: calls may fail; 2: callbacks interleave */
+	u32 in_interrupt;	/* 1: an interrupt causes the callback, not a task */
+	u32 awaited_by_real_time;	/* 1: a real-time task is about to take the CPU */
 	bool (*fails)(void *);
 	void (*pause)(void *);
 	void *(*allocate)(void *, u64 bytes);
@@ -231,13 +232,13 @@ static inline void sim_pause(void)
 		sim_host->pause(sim_host->context);
 }
 
-/* Before every call that may be refused. */
+/* Before every call that may fail. */
 static inline bool sim_fails(void)
 {
 	return __builtin_expect(sim_host->hazards & 1, 0) && sim_host->fails(sim_host->context);
 }
 
-/* A call of the kernel's function `f`. */
+/* A call of the kernel function `f`. */
 #define SIM_CALL(f, args...) (sim_pause(), sim_host->calls++, sim_host->f(sim_host->context, ##args))
 
 #define READ_ONCE(x) (*({ sim_pause(); (volatile typeof(x) *)&(x); }))
@@ -278,7 +279,7 @@ static inline void *sim_array(struct sim_map *map, u32 index, u32 entries, u64 b
 	return map->storage + index * bytes;
 }
 
-/* Looks up (0), makes (1) or deletes (2) an entry. Keys have at most eight bytes. */
+/* Looks up (0), creates (1) or deletes (2) an entry. Keys have at most eight bytes. */
 static inline void *sim_hash(struct sim_map *map, const void *wanted, u64 key_bytes,
 			     u64 value_bytes, u32 what)
 {
@@ -370,7 +371,7 @@ static inline void bpf_task_release(struct task_struct *p)
 	(void)p;
 }
 
-/* Whoever holds one does not pause. */
+/* The keel calls nothing that pauses while it holds a spin lock, so these need no code. */
 struct bpf_spin_lock {
 	u32 val;
 };
@@ -454,7 +455,7 @@ static inline void set_slice(struct task_struct *p, u64 slice)
 	p->scx.slice = slice;
 }
 
-/* Iterators. What a move sets holds for the next move only. */
+/* Iterators. A set slice or vtime holds for the next move only. */
 #define SIM_SET_SLICE 1
 #define SIM_SET_VTIME 2
 
@@ -515,7 +516,7 @@ static inline __attribute__((format(printf, 1, 2))) void scx_bpf_dump(const char
 
 #define THIS_ITERATOR (&___it)
 
-/* Iterators are cleaned up however the loop is left. */
+/* Iterators are destroyed however the loop is left. */
 #define bpf_for_each(type, cur, args...)                                                           \
 	for (struct bpf_iter_##type ___it __attribute__((cleanup(bpf_iter_##type##_destroy))),     \
 	     *___once __attribute__((unused)) = (bpf_iter_##type##_new(&___it, args), &___it);     \

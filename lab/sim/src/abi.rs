@@ -1,4 +1,4 @@
-//! The C structs of `native/kernel.h`, as Rust lays them out.
+//! The C structs and functions of `native/kernel.h`, and their Rust twins.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
@@ -14,16 +14,16 @@ pub(crate) struct RawTask {
     pub prio: i32,
     pub on_cpu: i32,
     pub nr_cpus_allowed: i32,
-    /// The node that its memory is on by the kernel's word; -1: it does not know.
+    /// The NUMA node that its memory is on; -1: unknown.
     pub numa_preferred_nid: i32,
     pub cpus_ptr: *const Mask,
-    /// An address space's number, never an address.
+    /// The number of its address space, never an address.
     pub mm: usize,
     pub sum_exec_runtime: u64,
     pub flags: u32,
     pub weight: u32,
     pub slice: u64,
-    /// By which it stands, or stood last, in a queue.
+    /// The vtime by which it is, or last was, ordered in a DSQ.
     pub dsq_vtime: u64,
     pub storage: *mut c_void,
     pub cpu: u32,
@@ -31,7 +31,7 @@ pub(crate) struct RawTask {
 }
 
 impl RawTask {
-    /// One of which nothing is known.
+    /// All fields zero, the NUMA node unknown.
     pub const EMPTY: Self = Self {
         pid: 0,
         tgid: 0,
@@ -106,12 +106,12 @@ impl RawIterator {
         (self.set & SET_SLICE != 0).then_some(self.slice)
     }
 
-    /// The same of its vtime.
+    /// The vtime that the next move gives its task, if one was set.
     pub fn vtime_set(&self) -> Option<u64> {
         (self.set & SET_VTIME != 0).then_some(self.new_vtime)
     }
 
-    /// All that says where a move goes: what a recording holds of it.
+    /// The arguments of a move, as a tape records them.
     pub fn move_arguments(&self, to: u64, is_ordered: bool) -> [u64; 6] {
         let (slice, vtime) = (self.slice_set().unwrap_or(0), self.vtime_set().unwrap_or(0));
         [self.dsq_id, to, self.set.into(), slice, vtime, is_ordered.into()]
@@ -171,7 +171,7 @@ pub(crate) struct Host {
     pub functions: HostFunctions,
 }
 
-/// The functions of `struct sim_host`; `crate::kernel::kfuncs` has them.
+/// The functions of `struct sim_host`. The kernel, its recorder and the replay each provide a set.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct HostFunctions {
@@ -199,10 +199,10 @@ pub(crate) struct HostFunctions {
 /// The variable by which a scheduler finds its host.
 pub(crate) const HOST: &str = "sim_host";
 
-/// The text at a C string that the scheduler passed.
+/// The text of a C string that the scheduler passed.
 ///
 /// # Safety
-/// It must be a string with an end.
+/// It must be terminated by a zero byte.
 pub(crate) unsafe fn text(text: *const c_char) -> String {
     // SAFETY: as the caller says.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()

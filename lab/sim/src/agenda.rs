@@ -1,41 +1,42 @@
-//! What will happen when: one agenda, in the order of time, and at the same time as it was planned.
+//! The queue of future events, in the order of time; events of the same time in the order in which they
+//! were planned.
 
 use std::collections::BTreeMap;
 
-/// Something that will happen.
+/// An event of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
-    /// Who runs there may be done with its stretch of work.
+    /// The task that runs there may have completed its stretch of work.
     Complete { cpu: u16 },
     /// The tick of a busy CPU.
     Tick { cpu: u16 },
-    /// The CPU is asked to choose anew.
+    /// The CPU is asked to reschedule.
     Resched { cpu: u16 },
     /// A kick arrives, with its flags.
     Kick { cpu: u16, flags: u8 },
-    /// A task wakes: its time has come, or who woke it was on this CPU.
+    /// A task wakes up: its timer on this CPU expired, or a task on this CPU wakes it.
     Wake { task: u32, cpu: u16, sleep: u32 },
-    /// A woken task gets into the runqueue chosen for it.
+    /// A woken task enters the runqueue chosen for it.
     Activate { task: u32, flags: u16 },
     /// A new task.
     Arrive { task: u32 },
-    /// A real-time task takes its CPU, or lets it go.
+    /// A real-time task takes its CPU, or releases it.
     Thief { index: u16, takes: bool },
     /// An interrupt.
     Interrupt { index: u16 },
-    /// A change from outside.
+    /// A change of a task, a cgroup or a CPU from outside.
     Change { index: u32 },
     /// An interval of the user-level balancer is over.
     Balance,
-    /// What CPUs can do is looked at.
+    /// User space measures the capability of CPUs.
     Capabilities,
-    /// The helper thread looks at address spaces.
+    /// The helper thread of `--ias-auto` measures address spaces.
     Help,
-    /// Who is to leave a shielded CPU is looked for.
+    /// User space looks for tasks that must leave shielded CPUs.
     Relief,
-    /// The kernel looks for tasks that wait for too long.
+    /// The watchdog looks for tasks that wait for too long.
     Watchdog,
-    /// Something unpleasant is made to happen.
+    /// A random change is made, where faults are wanted.
     Fault,
 }
 
@@ -45,20 +46,22 @@ impl Event {
     }
 }
 
-/// An event and its time. Those of the same time stand in the order in which they were planned, in every
-/// slot: what was planned while it was far away has been filed there before anything else is.
+/// A time and its event. In every slot, events of the same time are in the order in which they were
+/// planned: an event that was far away when it was planned is filed into its slot before any later one
+/// is.
 type Entry = (u64, Event);
 
-/// A wheel has so many slots, in a power of two.
+/// A wheel has 2^10 slots.
 const SLOT_BITS: u32 = 10;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// The slots of the first wheel are of 2^10 ns, those of the second are turns of the first (1 ms),
-/// and turns of the second (1 s) are far away.
+/// A slot of the first wheel is 2^12 ns. A slot of the second wheel is one turn of the first (4 ms).
+/// What is farther away than the current turn of the second wheel (4 s) is kept in a map.
 const NEAR: u32 = 12;
 const LATER: u32 = NEAR + SLOT_BITS;
 const FAR: u32 = LATER + SLOT_BITS;
 
-/// One turn of slots, which of them hold anything, and which words say so.
+/// A wheel of slots. `held` marks the slots that hold events, `words` the words of `held` that are not
+/// zero.
 #[derive(Debug)]
 struct Wheel {
     slots: Vec<Vec<Entry>>,
@@ -79,7 +82,7 @@ impl Wheel {
         self.words |= 1 << (slot / 64);
     }
 
-    /// The first slot that holds something, no longer marked as such.
+    /// The first slot that holds events; its mark is cleared.
     #[inline]
     fn first(&mut self) -> Option<usize> {
         let word = self.words.trailing_zeros() as usize;
@@ -92,21 +95,21 @@ impl Wheel {
     }
 }
 
-/// All that is planned: a calendar of two wheels and what is farther away. An event is touched three
-/// times, however many there are. Slots that are over hold nothing, because nothing is planned for
-/// earlier than what is under way.
+/// All planned events: a calendar queue of two wheels, and a map for what is farther away. An event is
+/// moved at most three times, however many events there are. Past slots are empty, because no event is
+/// planned for a time before the current slot.
 #[derive(Debug)]
 pub(crate) struct Agenda {
-    /// What is under way, in order, ...
+    /// The events of the current slot, in order, ...
     now: Vec<Entry>,
-    /// ... of which so many have happened.
+    /// ... of which this many have happened.
     done: usize,
-    /// Its slot of the first wheel, counted from the beginning of time.
+    /// The current slot of the first wheel, counted from time 0.
     slot: u64,
     near: Wheel,
     later: Wheel,
     far: BTreeMap<u64, Vec<Entry>>,
-    /// How many of them will make a task run that does not want to now.
+    /// How many planned events make a task runnable.
     wakes: usize,
 }
 
@@ -125,8 +128,8 @@ impl Default for Agenda {
 }
 
 impl Agenda {
-    /// At `time_ns`, behind all that was planned for then before. What should have been already comes
-    /// next.
+    /// Plans an event for `time_ns`, after all events that are already planned for that time. An event
+    /// for the past comes next.
     #[inline]
     pub fn plan(&mut self, time_ns: u64, event: Event) {
         self.wakes += usize::from(event.wakes());
@@ -152,7 +155,7 @@ impl Agenda {
         }
     }
 
-    /// Goes on to the next slot that holds something, if nothing is under way.
+    /// Goes on to the next slot that holds events, if the current one is done.
     #[inline]
     fn turn(&mut self) {
         while self.done == self.now.len() {
@@ -160,7 +163,7 @@ impl Agenda {
             self.done = 0;
             if let Some(slot) = self.near.first() {
                 self.slot = (self.slot & !(SLOTS as u64 - 1)) | slot as u64;
-                // The buffers change places: both are used again.
+                // Swapped, so that both buffers are reused.
                 std::mem::swap(&mut self.now, &mut self.near.slots[slot]);
                 if self.now.len() > 1 {
                     self.now.sort_by_key(|(time, _)| *time);
@@ -168,7 +171,8 @@ impl Agenda {
             } else if let Some(slot) = self.later.first() {
                 let turn = self.slot >> (2 * SLOT_BITS) << SLOT_BITS | slot as u64;
                 self.slot = turn << SLOT_BITS;
-                // Its buffer goes: a thousand of them, each as large as it ever was, would stay.
+                // Its buffer is freed: a thousand buffers would keep the largest size that each ever
+                // had.
                 let entries = std::mem::take(&mut self.later.slots[slot]);
                 entries.into_iter().for_each(|entry| self.file(entry));
             } else if let Some((turn, entries)) = self.far.pop_first() {
@@ -180,14 +184,14 @@ impl Agenda {
         }
     }
 
-    /// When the next thing happens.
+    /// The time of the next event.
     #[inline]
     pub fn next_ns(&mut self) -> Option<u64> {
         self.turn();
         self.now.get(self.done).map(|(time, ..)| *time)
     }
 
-    /// The next thing.
+    /// Removes the next event.
     #[inline]
     pub fn pop(&mut self) -> Option<(u64, Event)> {
         self.turn();
@@ -197,13 +201,13 @@ impl Agenda {
         Some((time, event))
     }
 
-    /// What follows soon, if that is known without a search.
+    /// The next event of the current slot, if there is one.
     #[inline]
-    pub fn coming(&self) -> Option<Event> {
+    pub fn peek_current_slot(&self) -> Option<Event> {
         self.now.get(self.done).map(|(_, event)| *event)
     }
 
-    /// Whether anything is planned that makes a task run.
+    /// Whether any planned event makes a task runnable.
     pub fn wakes_any(&self) -> bool {
         self.wakes > 0
     }
@@ -216,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_time_and_then_as_planned() {
+    fn events_come_by_time_and_then_in_the_order_of_planning() {
         let mut agenda = Agenda::default();
         for (time, cpu) in [(5, 1), (3, 2), (5, 0), (3, 9), (4, 4)] {
             agenda.plan(time, Event::Resched { cpu });
@@ -231,10 +235,12 @@ mod tests {
     }
 
     proptest! {
-        /// However far away: what comes is what a sorted list would give, while more is planned from
-        /// what has come on.
+        /// Events at any distance come in the order that a sorted list gives, also while more are
+        /// planned.
         #[test]
-        fn as_a_sorted_list(plans in prop::collection::vec((0u32..42, any::<u64>(), 0usize..3), 1..200)) {
+        fn the_order_is_that_of_a_sorted_list(
+            plans in prop::collection::vec((0u32..42, any::<u64>(), 0usize..3), 1..200),
+        ) {
             let mut agenda = Agenda::default();
             let mut sorted: Vec<(u64, u32)> = Vec::new();
             let mut now = 0;

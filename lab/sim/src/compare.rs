@@ -1,4 +1,4 @@
-//! Two sweeps, compared: run by run of the same workload, machine and seed.
+//! Compares two sweeps, run by run with the same workload, machine and seed.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use evenkeel_stats::{Judged, compare, judge};
 use crate::grid::Row;
 use crate::report::Report;
 
-/// By which figure two runs are compared; less is better.
+/// The figure by which runs are compared; less is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
     /// The mean turn-around time.
     Tat,
     /// The 99th percentile of the response times.
     Response,
-    /// The time until all is done.
+    /// The time until all tasks have ended.
     Makespan,
     /// The mean slowdown.
     Slowdown,
@@ -31,7 +31,7 @@ impl Figure {
     }
 }
 
-/// A workload on a machine, under a scheduler of the one sweep and one of the other.
+/// A workload on a machine, under one scheduler of each sweep.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compared {
     /// The workload.
@@ -40,9 +40,9 @@ pub struct Compared {
     pub machine: String,
     /// The scheduler and slice of the first sweep.
     pub before: String,
-    /// Those of the second.
+    /// The scheduler and slice of the second sweep.
     pub after: String,
-    /// What is known: a ratio above 1 says that the second one is better.
+    /// The verdict: a ratio above 1 says that the second one is better.
     pub judged: Judged,
 }
 
@@ -51,7 +51,7 @@ type Series = BTreeMap<(String, String), BTreeMap<String, BTreeMap<u64, f64>>>;
 
 fn series(rows: &[Row], figure: Figure) -> Series {
     let mut series = Series::new();
-    // A run that ended early says nothing of how long it takes.
+    // A run that ended early does not show how long it takes.
     for row in rows.iter().filter(|row| row.report.is_good()) {
         let report = &row.report;
         let slice = if row.slice_us > 0 { format!(" {} us", row.slice_us) } else { String::new() };
@@ -65,7 +65,7 @@ fn series(rows: &[Row], figure: Figure) -> Series {
     series
 }
 
-/// Compares all that is in both, paired by seed; rows are judged together.
+/// Compares all that is in both sweeps, paired by seed, and judges all rows together.
 pub fn compare_rows(before: &[Row], after: &[Row], figure: Figure) -> Vec<Compared> {
     let (before, after) = (series(before, figure), series(after, figure));
     let mut found = Vec::new();

@@ -1,18 +1,19 @@
-//! Dispatch queues: tasks in the order of their vtime, or as they came.
+//! Dispatch queues (kernel: `struct scx_dispatch_q`): tasks in the order of their vtime, or of their
+//! arrival.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-/// Where a task stands in a queue.
+/// A task's position in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub vtime: u64,
-    /// Which came first, of all that ever came into this queue.
+    /// Numbers all insertions into this queue.
     pub seq: u64,
 }
 
 impl Place {
-    /// vtimes wrap: all that counts is which way is shorter (kernel: `time_before64`).
+    /// vtimes wrap, so only the sign of their difference counts (kernel: `time_before64`).
     fn compare(self, other: Place) -> Ordering {
         match self.vtime.wrapping_sub(other.vtime) as i64 {
             0 => self.seq.cmp(&other.seq),
@@ -21,10 +22,10 @@ impl Place {
     }
 }
 
-/// A queue. One that is filled without vtimes is in the order of arrival.
+/// A queue. If all vtimes are 0 it is in the order of arrival.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Dsq {
-    /// In order.
+    /// Sorted.
     entries: VecDeque<(Place, u32)>,
     seq: u64,
 }
@@ -34,16 +35,16 @@ impl Dsq {
         self.entries.len()
     }
 
-    /// The number of the last task that came.
+    /// The number of the last insertion.
     pub fn last_seq(&self) -> u64 {
         self.seq
     }
 
-    /// Puts a task where its vtime belongs, behind its equals.
+    /// Inserts a task by its vtime, behind equal ones.
     pub fn insert(&mut self, task: u32, vtime: u64) -> Place {
         self.seq += 1;
         let place = Place { vtime, seq: self.seq };
-        // Most come at the end.
+        // Most tasks are inserted at the end.
         match self.entries.back() {
             Some((last, _)) if last.compare(place).is_gt() => {
                 let at = self.position(place);
@@ -54,14 +55,14 @@ impl Dsq {
         place
     }
 
-    /// Where this place is, or would be.
+    /// The index of this place, or where it would be inserted.
     fn position(&self, place: Place) -> usize {
         self.entries.partition_point(|(other, _)| other.compare(place).is_lt())
     }
 
-    /// Takes out who stands there.
+    /// Removes the task at this place.
     pub fn remove(&mut self, place: Place) -> Option<u32> {
-        // Most leave from the head.
+        // Most tasks are removed from the head.
         if self.entries.front().is_some_and(|(first, _)| *first == place) {
             return self.entries.pop_front().map(|(_, task)| task);
         }
@@ -78,8 +79,8 @@ impl Dsq {
         self.entries.iter().copied()
     }
 
-    /// Who stands next behind `after` (before it, if `backwards`), or at the very end, of those that
-    /// came up to `last_seq`.
+    /// The next task behind `after` (before it, if `backwards`), or the first one, among the insertions
+    /// up to `last_seq`.
     pub fn next(
         &self,
         after: Option<Place>,
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn by_vtime_and_among_equals_by_arrival() {
+    fn tasks_are_ordered_by_vtime_and_then_by_arrival() {
         let mut dsq = Dsq::default();
         for (task, vtime) in [(1, 30), (2, 10), (3, 20), (4, 10), (5, 30)] {
             dsq.insert(task, vtime);
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn vtimes_wrap() {
+    fn the_order_survives_wrapping_vtimes() {
         let mut dsq = Dsq::default();
         for (task, vtime) in [(1, 5), (2, u64::MAX - 5), (3, 0)] {
             dsq.insert(task, vtime);
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn who_left_is_not_found_again() {
+    fn a_task_is_removed_only_once() {
         let mut dsq = Dsq::default();
         let places: Vec<Place> = (0..5).map(|task| dsq.insert(task, 7)).collect();
         assert_eq!(dsq.remove(places[2]), Some(2));
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_iteration_survives_changes_and_does_not_see_new_ones() {
+    fn an_iteration_survives_removals_and_skips_later_insertions() {
         let mut dsq = Dsq::default();
         let places: Vec<Place> =
             (0..4).map(|task| dsq.insert(task, u64::from(task) * 10)).collect();
@@ -148,7 +149,7 @@ mod tests {
         dsq.remove(places[1]);
         dsq.insert(9, 15);
         let second = dsq.next(Some(first.0), false, seen_up_to).unwrap();
-        assert_eq!(second.1, 2, "1 has left, and 9 is new");
+        assert_eq!(second.1, 2, "task 1 was removed, and task 9 was inserted later");
         let back = dsq.next(None, true, seen_up_to).unwrap();
         assert_eq!(back.1, 3);
         assert_eq!(dsq.next(Some(back.0), true, seen_up_to).unwrap().1, 2);

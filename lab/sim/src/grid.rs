@@ -20,27 +20,27 @@ use crate::workload::WorkloadError;
 /// Why a sweep cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// A workload makes no sense, or does not go with a machine.
+    /// A workload is malformed, or does not fit a machine.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// A machine makes no sense.
+    /// A machine is malformed.
     #[error(transparent)]
     Machine(#[from] evenkeel_machine::Error),
     /// A scheduler cannot be loaded.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The file of the rows.
+    /// The file of rows cannot be read or written.
     #[error("rows {path}: {source}")]
     Rows {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// What the system says.
         source: io::Error,
     },
-    /// A row of the file is of something else that has the same names.
+    /// A row of the file is of a run with the same name but another input.
     #[error(
-        "rows {path}:{line}: {run}: made of another input (the machine's costs, the workload's file, a \
-         knob, another keel); write to another file"
+        "rows {path}:{line}: {run}: made of another input (the machine's costs, the workload's file, an \
+         option, another keel); write to another file"
     )]
     OtherInput {
         /// The file.
@@ -50,13 +50,13 @@ pub enum SweepError {
         /// The run.
         run: String,
     },
-    /// A worker's process cannot be started, or does not answer as one.
+    /// A worker process cannot be started, or its answer is malformed.
     #[error("a worker of the sweep: {0}")]
     Worker(io::Error),
-    /// What it has simulated is another run.
+    /// A worker process has simulated another input than this process wants.
     #[error("a file that the sweep depends on was changed meanwhile: start it again")]
     Changed,
-    /// It cannot simulate a run.
+    /// A worker process cannot simulate a run.
     #[error("{0}")]
     Refused(String),
     /// A line of the file is not a row.
@@ -71,7 +71,7 @@ pub enum SweepError {
     },
 }
 
-/// What is swept over.
+/// The runs of a sweep: all combinations.
 #[derive(Debug, Clone)]
 pub struct Grid {
     /// Workloads by name: a shape, or a file.
@@ -80,21 +80,21 @@ pub struct Grid {
     pub machines: Vec<Machine>,
     /// Schedulers.
     pub schedulers: Vec<Scheduler>,
-    /// How all programs aggregate under the order `ias`, if they do (its `pid` does not count).
+    /// How all programs aggregate under the order `ias`, if they do (its `pid` is ignored).
     pub aggregation: Option<Aggregation>,
-    /// CPUs that aggregate together, as `evenkeel ias alloc --groups` takes them; none: those that share a
-    /// last-level cache.
+    /// The groups of CPUs that aggregate together, as in `evenkeel ias alloc --groups`; none: CPUs that
+    /// share a last-level cache.
     pub together: Option<String>,
-    /// Each with all of these seeds.
+    /// Seeds.
     pub seeds: Range<u64>,
 }
 
-/// A run of a sweep: where it stands in the grid, and its figures.
+/// The row of a run: its place in the grid, and its figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The length of a slice, in microseconds; 0 for a scheduler without.
+    /// The slice in microseconds; 0: the scheduler has no such option.
     pub slice_us: u64,
-    /// A number of all that it depends on: two rows with the same one are of the same run.
+    /// A hash of all input but the seed: rows with the same hash and seed are of the same run.
     #[serde(default)]
     pub input: String,
     /// Its figures.
@@ -102,8 +102,8 @@ pub struct Row {
     pub report: Report,
 }
 
-/// What a run is called: workload, machine, scheduler, slice and seed. What these names stand for may
-/// change, and is in a row's `input`.
+/// A run's name: workload, machine, scheduler, slice and seed. What these names stand for may change;
+/// that is what a row's `input` is for.
 pub(crate) type Name = (String, String, String, u64, u64);
 
 impl Row {
@@ -117,7 +117,7 @@ impl Row {
     }
 }
 
-/// A run that is to be made.
+/// A run to be simulated.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
     workload: String,
@@ -128,7 +128,7 @@ pub(crate) struct Run {
 }
 
 impl Grid {
-    /// All runs, in the grid's order: seeds vary fastest.
+    /// All runs in the grid's order: seeds vary fastest.
     pub(crate) fn runs(&self) -> Result<Vec<Run>, SweepError> {
         let mut runs = Vec::new();
         for workload in &self.workloads {
@@ -149,8 +149,8 @@ impl Grid {
         Ok(runs)
     }
 
-    /// A number of all that a run depends on, but its seed: the machine with its costs, what is in the
-    /// workload's file, the scheduler's options and its code, and which simulator it was.
+    /// A hash of all that a run depends on but its seed: the machine with its costs, the content of the
+    /// workload's file, the scheduler's options and code, and the version of the simulator.
     fn input(
         &self,
         workload: &str,

@@ -1,9 +1,8 @@
-//! Times by how often each was seen, exact to a 32nd.
+//! A histogram of times, exact to a 32nd.
 
 use std::collections::BTreeMap;
 
-/// Times are sorted into so many classes for each power of two; below twice that they are
-/// exact.
+/// The number of classes for each power of two. Times below twice that are exact.
 const CLASSES: u64 = 32;
 
 /// The class of a time.
@@ -18,7 +17,7 @@ fn least_of(class: usize) -> u64 {
     (class as u64 - shift * CLASSES) << shift
 }
 
-/// How often what time was seen, exact to a 32nd.
+/// How often each time was seen, by class.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram(Vec<u64>);
 
@@ -31,7 +30,7 @@ impl Histogram {
         self.0[class] += 1;
     }
 
-    /// By time.
+    /// The smallest time of each class that was seen, and how often it was.
     pub fn times(&self) -> BTreeMap<u64, u64> {
         let counted = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
         counted.map(|(class, count)| (least_of(class), *count)).collect()
@@ -43,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_a_32nd_wide() {
+    fn a_class_is_at_most_a_32nd_wide() {
         let mut last = 0;
         for ns in (0..70).chain([100, 1_000, 1_023, 1_024, 999_999, 1 << 40, u64::MAX]) {
             let class = class_of(ns);

@@ -3,23 +3,23 @@
 /// Why a scheduler could not be hosted.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// No room for its copy.
+    /// There is no room for its copy.
     #[error("a copy of scheduler {name}: {source}; free memory or file descriptors")]
     Copy {
-        /// Which.
+        /// The scheduler.
         name: String,
-        /// The system's word.
+        /// What the system says.
         source: std::io::Error,
     },
-    /// It does not fit the machine.
+    /// The machine's topology does not fit the scheduler.
     #[error(transparent)]
     Topology(#[from] evenkeel_keel::TopologyError),
-    /// It is no shared object for this simulator.
+    /// It is not a shared object for this simulator.
     #[error("scheduler {name}: {source}; build it against lab/sim/native/kernel.h")]
     Load {
-        /// Which.
+        /// The scheduler.
         name: String,
-        /// The loader's word.
+        /// What the loader says.
         source: libloading::Error,
     },
 }

@@ -1,25 +1,32 @@
-//! The keel's own source on machines that nobody has: a deterministic simulator.
+//! A deterministic simulator: runs the keel's own source on simulated machines.
 //!
-//! A [`Simulation`] is a pure function of its input: machine, workload, scheduler, faults and seed. The
-//! scheduler is the unmodified `bpf/keel/keel.bpf.c`, compiled natively against `native/kernel.h`, and each
-//! simulation has a copy of it to itself. `docs/simulator.md` says what is modelled and what is not.
+//! A [`Simulation`] is a pure function of its input: a world (machine, workload, faults, seed) and a
+//! scheduler. The scheduler is the unmodified `bpf/keel/keel.bpf.c`, compiled natively against
+//! `native/kernel.h`; each simulation has its own copy. `docs/simulator.md` says what is modelled and
+//! what is not.
 //!
 //! | file | the one thing in it |
 //! |---|---|
-//! | `run` | one simulation, from its input to its outcome |
-//! | `kernel` | the kernel as a scheduler knows it; has a table of its own |
-//! | `native`, `copies` | a scheduler as a shared object; its copies, one for each simulation |
-//! | `lockup` | a scheduler that does not come back is given up |
-//! | `scheduler` | which scheduler |
-//! | `event`, `dsq`, `mask` | what happens when; queues; sets of CPUs |
-//! | `machine` | which CPUs are near which |
+//! | `simulation`, `outcome`, `run` | the input; what came of it; from the one to the other |
+//! | `limits` | how strictly the checkers judge |
+//! | `kernel` | the model of the kernel; its own table maps each file to the kernel's functions |
+//! | `agenda` | the queue of future events |
+//! | `dsq`, `mask` | dispatch queues; CPU masks |
+//! | `topology`, `tid` | distances between CPUs; task numbers |
 //! | `program` | what tasks do: the language of workloads |
 //! | `workload` | workloads from files and by shape |
-//! | `observe` | every event goes through it: figures, hash, checkers, record |
-//! | `report`, `perfetto`, `picture` | what is said of a simulation: figures, a trace, a picture |
-//! | `play` | the same workload with real threads, to compare a simulation with |
-//! | `replay` | what a scheduler was told is told to it again |
-//! | `sweep`, `workers`, `compare`, `bench` | many simulations; who makes them; two sweeps compared; how fast it is |
+//! | `random` | random numbers that are the same on every machine |
+//! | `scheduler` | which scheduler is simulated |
+//! | `native`, `abi` | a scheduler as a shared object; the C structs that it uses |
+//! | `object_pool`, `host_error` | reuses loaded copies; why a scheduler cannot be loaded |
+//! | `lockup` | ends a scheduler that does not return from a callback |
+//! | `observe`, `histogram` | every event passes through it: figures, hash, checkers, record |
+//! | `report`, `perfetto`, `timeline_svg` | figures; a trace for Perfetto; a timeline as SVG |
+//! | `real_threads` | the same workload with threads of this machine, to compare a simulation with |
+//! | `replay` | replays a tape to a scheduler and compares its decisions |
+//! | `grid`, `sweep`, `workers` | many simulations: which ones, and in which threads or processes |
+//! | `compare` | two sweeps compared |
+//! | `speed` | how fast the simulator is |
 
 mod abi;
 mod agenda;

@@ -2,13 +2,13 @@
 
 use evenkeel_invariants::Limits;
 
-/// Rules for a simulation without faults: the clock is exact, and so are the rules.
+/// Limits for a simulation without faults: the clock is exact, and so are the rules.
 pub const STRICT: Limits = Limits {
     wait_ns: 1_000_000_000,
     wait_per_task_ns: 100_000_000,
     affinity_grace_ns: 1_000_000,
     idle_grace_ns: 20_000_000,
-    // Two looks of the loader, a tick and a slice.
+    // Two intervals of the relief, a tick and a slice.
     shield_grace_ns: 250_000_000,
     share_window_ns: 2_000_000_000,
     share_tolerance_pct: 5,
@@ -17,9 +17,9 @@ pub const STRICT: Limits = Limits {
     charge_slack_ns: 0,
 };
 
-/// Rules for a simulation in which everything goes wrong: CPUs come and go, kicks are late, masks and
-/// weights change all the time. What must hold even then: nobody is lost, nobody runs where it may
-/// not, everybody gets a turn, run times add up.
+/// Limits for a simulation with all faults: CPUs come and go, kicks are late, masks and weights change
+/// all the time. What must hold even then: no task is lost, no task runs outside its mask, each task
+/// gets a turn, and run times add up.
 pub const TORTURE: Limits = Limits {
     wait_ns: 10_000_000_000,
     wait_per_task_ns: 500_000_000,

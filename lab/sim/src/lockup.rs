@@ -1,10 +1,12 @@
-//! A scheduler that does not come back from a callback: the kernel's soft lockup detector would notice, and
-//! so does this. What may hang runs on a stack of its own; a timer of the thread's CPU time looks whether
-//! anything has happened meanwhile, and if it has not, that stack is left for good: at once if the processor
-//! is in the scheduler's code, and otherwise as soon as the scheduler calls us.
+//! Ends a scheduler that does not return from a callback, as the kernel's soft lockup detector would.
 //!
-//! Only the scheduler's own frames and those of who called it are left: C without destructors, and a kernel
-//! that ends right then.
+//! Code that may hang runs on a stack of its own. A timer of the thread's CPU time checks whether
+//! anything has happened since it last went off. If nothing has for a second, that stack is abandoned:
+//! at once if the timer interrupted the scheduler's code, else as soon as the scheduler calls a
+//! function of the kernel.
+//!
+//! The abandoned frames are those of the scheduler and of its callers: C code without destructors, and a
+//! simulated kernel that ends right then.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -24,42 +26,43 @@ use nix::unistd::gettid;
 
 use crate::native::Instance;
 
-/// How often it looks, in CPU time ...
+/// How often the timer goes off, in CPU time.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// ... and how often nothing may have happened: the longest callbacks take some milliseconds.
+/// After so many intervals without progress the scheduler hangs: the longest callbacks take some
+/// milliseconds.
 const PATIENCE: u64 = 10;
-/// As much as a thread has.
+/// The size of a thread's stack.
 const STACK_BYTES: usize = 2 << 20;
-/// In `hazards`: the scheduler calls `pause` wherever others could come in between.
+/// In `hazards`: the scheduler calls `pause` wherever other CPUs could intervene.
 const PAUSES: u32 = 2;
-/// Nobody else here uses it.
+/// Not used for anything else in this process.
 const SIGNAL: Signal = Signal::SIGVTALRM;
 
 thread_local! {
-    /// The detector of what this thread does.
+    /// The detector of the simulation that this thread runs.
     static DETECTOR: Cell<*const Detector> = const { Cell::new(ptr::null()) };
 }
 
-/// What it goes by.
+/// What the signal handler knows of a simulation.
 #[derive(Debug, Default)]
 pub(crate) struct Detector {
-    /// How much has happened.
+    /// Counts events and callbacks: it grows unless the scheduler hangs.
     progress: AtomicU64,
-    /// Where the scheduler's code is.
+    /// The address range of the scheduler's code.
     code: (AtomicUsize, AtomicUsize),
-    /// What it knew at its last look, and how often that was the same.
+    /// `progress` when the timer last went off, and for how many intervals it has been the same.
     known: AtomicU64,
     same: AtomicU64,
-    /// The progress at which the scheduler hangs, and this plus one; 0: it does not.
+    /// The progress at which the scheduler hangs, plus one; 0: it does not hang.
     stuck_at: AtomicU64,
     /// `hazards` of `struct sim_host`.
     hazards: AtomicPtr<u32>,
-    /// Where the stack is left.
+    /// Suspends the stack that may hang.
     way_out: AtomicPtr<c_void>,
 }
 
 impl Detector {
-    /// The scheduler that may hang is this one.
+    /// Watches this scheduler from now on.
     pub fn set_scheduler(&self, instance: &mut Instance) {
         let code = instance.code();
         self.code.0.store(code.start, Relaxed);
@@ -67,20 +70,21 @@ impl Detector {
         self.hazards.store(&raw mut instance.host.hazards, Relaxed);
     }
 
-    /// Something has happened: an event, or the scheduler was told of another task.
+    /// An event has happened, or the scheduler was told of another task.
     #[inline]
     pub fn progress(&self) {
         // Only this thread writes it.
         self.progress.store(self.progress.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Does it, and says whether it has come to its end.
+    /// Does `work` on a stack of its own. Returns whether it ended; if not, the scheduler hangs.
     ///
     /// # Errors
-    /// There is no room for a stack, or no timer.
+    /// There is no memory for a stack, or no timer.
     ///
     /// # Safety
-    /// What `work` refers to outlives the call, and may be left by it wherever the scheduler is called.
+    /// What `work` refers to must outlive the call, and `work` may be abandoned in any call of the
+    /// scheduler.
     pub unsafe fn watch<F: FnOnce() + 'static>(self: &Arc<Self>, work: F) -> nix::Result<bool> {
         install()?;
         let stack = DefaultStack::new(STACK_BYTES).map_err(|_| nix::Error::ENOMEM)?;
@@ -98,22 +102,22 @@ impl Detector {
         drop(timer);
         let has_ended = matches!(result, CoroutineResult::Return(()));
         if !has_ended {
-            // SAFETY: what is on its stack is left as the caller allows, and nobody goes on there.
+            // SAFETY: the caller allows its frames to be abandoned, and it is never resumed.
             unsafe { coroutine.force_reset() };
         }
         Ok(has_ended)
     }
 
-    /// The scheduler calls us: if it hangs, this does not come back.
+    /// The scheduler calls a function of the kernel. If it hangs, this does not return.
     #[inline]
     pub fn called(&self) {
         let stuck_at = self.stuck_at.load(Relaxed);
         if stuck_at > 0 && stuck_at == self.progress.load(Relaxed) + 1 {
-            self.leave();
+            self.abandon();
         }
     }
 
-    fn leave(&self) {
+    fn abandon(&self) {
         let way_out = self.way_out.swap(ptr::null_mut(), Relaxed).cast::<Yielder<(), ()>>();
         if let Some(way_out) = NonNull::new(way_out) {
             // SAFETY: the coroutine that it belongs to runs, or waits for one that runs within it.
@@ -121,9 +125,8 @@ impl Detector {
         }
     }
 
-    /// Looks whether nothing has happened for so long that nothing will; the processor was in code at this
-    /// address.
-    fn look(&self, at: usize) {
+    /// Checks for progress; the timer interrupted code at this address.
+    fn check(&self, at: usize) {
         let progress = self.progress.load(Relaxed);
         let same = if self.known.swap(progress, Relaxed) == progress {
             self.same.load(Relaxed) + 1
@@ -136,11 +139,11 @@ impl Detector {
         }
         let code = self.code.0.load(Relaxed)..self.code.1.load(Relaxed);
         if code.contains(&at) {
-            // What was interrupted is the scheduler: nobody holds anything of the program's libraries.
-            self.leave();
+            // The scheduler was interrupted, so no lock of this program's libraries is held.
+            self.abandon();
         } else if let Some(hazards) = NonNull::new(self.hazards.load(Relaxed)) {
             self.stuck_at.store(progress + 1, Relaxed);
-            // SAFETY: it is that of the scheduler's host, which lives as long as what is watched.
+            // SAFETY: it belongs to the scheduler's host, which outlives the watched work.
             unsafe { hazards.write(hazards.read() | PAUSES) };
         }
     }
@@ -155,25 +158,25 @@ fn timer() -> nix::Result<Timer> {
     Ok(timer)
 }
 
-/// The signal's handler is installed, once. It may not come back, so the signal is not held off in it.
+/// Installs the signal handler, once. The handler may not return, so the signal is not blocked in it.
 fn install() -> nix::Result<()> {
     static INSTALLED: OnceLock<nix::Result<()>> = OnceLock::new();
     let install = || {
         let flags = SaFlags::SA_SIGINFO | SaFlags::SA_NODEFER | SaFlags::SA_RESTART;
-        let action = SigAction::new(SigHandler::SigAction(look), flags, SigSet::empty());
-        // SAFETY: the handler does nothing but what may be done in one: see there.
+        let action = SigAction::new(SigHandler::SigAction(on_timer), flags, SigSet::empty());
+        // SAFETY: the handler only uses atomics, and switches stacks where check() says that it may.
         unsafe { sigaction(SIGNAL, &action) }.map(drop)
     };
     *INSTALLED.get_or_init(install)
 }
 
 /// The timer has gone off.
-extern "C" fn look(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: whoever put it there waits for what this thread does.
+extern "C" fn on_timer(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: watch() put it there, and resets it before the detector can go.
     let Some(detector) = (unsafe { DETECTOR.get().as_ref() }) else { return };
-    // SAFETY: the kernel's record of what was interrupted.
+    // SAFETY: the kernel passes the interrupted context.
     let at = unsafe { interrupted_at(&*context.cast()) };
-    detector.look(at);
+    detector.check(at);
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! Sets of CPUs as the hosted scheduler sees them: `struct cpumask` of `native/kernel.h`.
+//! CPU masks as the simulated scheduler sees them: `struct cpumask` of `native/kernel.h`.
 
 use evenkeel_machine::CpuSet;
 
@@ -6,7 +6,7 @@ use evenkeel_machine::CpuSet;
 pub const MAX_CPUS: usize = 1024;
 const WORDS: usize = MAX_CPUS / 64;
 
-/// Some CPUs.
+/// A set of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct Mask {
@@ -14,16 +14,16 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// None.
+    /// No CPU.
     pub const EMPTY: Self = Self { words: [0; WORDS] };
 
-    /// Whether this CPU is one of them.
+    /// Whether this CPU is in the mask.
     #[inline]
     pub fn has(&self, cpu: u32) -> bool {
         self.words.get(cpu as usize / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }
 
-    /// Adds a CPU; numbers that cannot be are left out.
+    /// Adds a CPU; numbers that are too large are ignored.
     #[inline]
     pub fn set(&mut self, cpu: u32) {
         if let Some(word) = self.words.get_mut(cpu as usize / 64) {
@@ -31,7 +31,7 @@ impl Mask {
         }
     }
 
-    /// Takes a CPU out.
+    /// Removes a CPU.
     #[inline]
     pub fn clear(&mut self, cpu: u32) {
         if let Some(word) = self.words.get_mut(cpu as usize / 64) {
@@ -39,12 +39,12 @@ impl Mask {
         }
     }
 
-    /// How many they are.
+    /// The number of CPUs.
     pub fn count(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// The CPUs in all of these sets, from `start` on upwards and around; the first of them.
+    /// The first CPU that is in all of these masks, searching upwards from `start` and wrapping around.
     #[inline]
     pub fn first_common<const N: usize>(sets: [&Mask; N], start: u32) -> Option<u32> {
         let start = start as usize % MAX_CPUS;
@@ -64,30 +64,30 @@ impl Mask {
         None
     }
 
-    /// Whether no CPU is in it.
+    /// Whether the mask holds no CPU.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.words.iter().fold(0, |all, word| all | word) == 0
     }
 
-    /// Whether any CPU is in both.
+    /// Whether a CPU is in both masks.
     pub fn intersects(&self, other: &Mask) -> bool {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
 
-    /// CPUs 0 to 63, as bits.
+    /// CPUs 0 to 63 as bits.
     pub(crate) fn first_word(&self) -> u64 {
         self.words[0]
     }
 
-    /// These of CPUs 0 to 63.
+    /// A mask of CPUs 0 to 63.
     pub(crate) fn from_word(word: u64) -> Self {
         let mut mask = Self::EMPTY;
         mask.words[0] = word;
         mask
     }
 
-    /// As a set of the machine's.
+    /// The same as a `CpuSet`.
     pub fn to_set(&self) -> CpuSet {
         CpuSet::from_words(&self.words)
     }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_and_back() {
+    fn a_mask_keeps_the_set_that_it_is_made_from() {
         for list in ["0", "0-3,63-64,1023", "5,700"] {
             let mask = mask(list);
             assert_eq!(mask.to_set().to_string(), list);
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn the_search_goes_around() {
+    fn the_search_wraps_around() {
         let (a, b) = (mask("3,70,200"), mask("3,200,900"));
         for (start, found) in [(0, 3), (3, 3), (4, 200), (200, 200), (201, 3), (1023, 3)] {
             assert_eq!(Mask::first_common([&a, &b], start), Some(found), "{start}");
         }
         assert_eq!(Mask::first_common([&a, &mask("4")], 7), None);
         assert!(a.intersects(&b) && !a.intersects(&mask("4")));
-        // Below its start in the very word that it began with.
+        // The only CPU is below `start`, in the same word.
         assert_eq!(Mask::first_common([&mask("3")], 4), Some(3));
     }
 }

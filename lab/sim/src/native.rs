@@ -1,5 +1,5 @@
-//! A scheduler as a shared object: the records of `native/kernel.h`, and loading a copy of its own
-//! for each simulation.
+//! A scheduler as a shared object: each simulation has a loaded copy of its own. The keel gets its
+//! settings and topology before it starts, as libbpf does it; its counters are read from its maps.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ use crate::object_pool::{self, Loaded};
 #[derive(Default)]
 pub(crate) struct Memory {
     blocks: Vec<Box<[u64]>>,
-    /// Hash maps' values, by map and key.
+    /// The values of hash maps, by map and key.
     values: BTreeMap<(usize, u64), Box<[u64]>>,
 }
 
@@ -59,21 +59,21 @@ pub(crate) struct Instance {
     pub ops: Ops,
     pub host: Box<Host>,
     pub memory: Memory,
-    /// The map of the CPUs' states, if it has one.
+    /// The map of CPU states; none: the scheduler is not the keel.
     cpus: Option<NonNull<RawMap>>,
-    /// The map of the index of siblings, if it has one.
+    /// The map of the sibling index, if there is one.
     rows: Option<NonNull<RawMap>>,
     /// The map of the address spaces that aggregate; only its address is used.
     spaces: Option<NonNull<c_void>>,
-    /// How often they were set.
+    /// The counter of changes to that map.
     spaces_set: Option<NonNull<u64>>,
     entries: u32,
-    /// Its own as long as it lives.
+    /// Its own until it is dropped.
     copy: Option<Loaded>,
 }
 
-// SAFETY: its pointers lead to its own copy and its own memory, and nothing of it is shared between
-// threads: it only goes from one to another.
+// SAFETY: its pointers lead to its own copy and its own memory. It moves between threads, but is never
+// shared.
 unsafe impl Send for Instance {}
 
 impl Drop for Instance {
@@ -85,8 +85,8 @@ impl Drop for Instance {
 }
 
 impl Instance {
-    /// Loads a copy of the shared object in `bytes`. A scheduler that is to be told about the machine
-    /// gets `image`.
+    /// Loads a copy of the shared object in `bytes`. The keel gets `image`: its settings and the
+    /// machine.
     pub fn load(
         name: &str,
         bytes: &[u8],
@@ -152,14 +152,14 @@ impl Instance {
         }
     }
 
-    /// Sets a record that is set from outside while the scheduler runs.
+    /// Overwrites a global variable that user space sets while the scheduler runs.
     ///
     /// # Errors
-    /// The scheduler has no such record.
+    /// The scheduler has no such variable.
     pub fn set_record(&mut self, record: &str, bytes: &[u8]) -> Result<(), HostError> {
         let load_error = |source| HostError::Load { name: "keel".to_owned(), source };
-        // SAFETY: the record is as long as that of product/keel, whose tests compare them; it is data,
-        // and whoever reads it meanwhile does so by whole words.
+        // SAFETY: the variable is as long as its twin in product/keel, whose tests compare them. It is
+        // data, and the scheduler reads it by whole words.
         unsafe {
             let Some(copy) = &self.copy else { return Ok(()) };
             let symbol = copy.library.get::<*mut c_void>(record.as_bytes());
@@ -169,8 +169,8 @@ impl Instance {
         Ok(())
     }
 
-    /// Lets the threads of an address space aggregate: `record` is what user space would put into the
-    /// scheduler's map.
+    /// Lets the threads of an address space aggregate: `record` is the value that user space would put
+    /// into the map `spaces`.
     pub fn aggregate(&mut self, space: u64, record: &[u8]) {
         let Some(map) = self.spaces else { return };
         let place = self.memory.hash(map.as_ptr() as usize, space, record.len() as u64, 1);
@@ -181,41 +181,41 @@ impl Instance {
             }
         }
         if let Some(set) = self.spaces_set {
-            // SAFETY: it is a number of the copy that this has loaded, and nobody runs there now.
+            // SAFETY: it is a variable of this copy, whose code does not run now.
             unsafe { *set.as_ptr() = (*set.as_ptr()).wrapping_add(1) }
         }
     }
 
-    /// Where its code is.
+    /// The address range of its code.
     pub fn code(&self) -> Range<usize> {
         self.copy.as_ref().map_or(0..0, |copy| copy.code.clone())
     }
 
-    /// What the scheduler counted, by name.
+    /// The scheduler's counters by name.
     pub fn counters(&self) -> BTreeMap<String, u64> {
         self.cpu_states().map(Image::counters).unwrap_or_default()
     }
 
-    /// How many tasks the scheduler takes for runnable.
+    /// How many tasks the scheduler counts as runnable.
     pub fn runnable(&self) -> Option<u64> {
         self.cpu_states().map(Image::runnable)
     }
 
-    /// How many tasks stand in its index of siblings.
+    /// How many tasks its sibling index holds.
     pub fn listed(&self) -> Option<u64> {
         let rows = self.rows?;
-        // SAFETY: as in `cpu_states`, for the map's own number of entries.
+        // SAFETY: the map is in the copy.
         let entries = unsafe { (*rows.as_ptr()).entries };
-        // SAFETY: so many there are.
+        // SAFETY: the map has that many entries.
         unsafe { Self::storage(rows, entries, Image::ROW_BYTES) }.map(Image::listed)
     }
 
-    /// How often this CPU has looked for work elsewhere.
+    /// How often this CPU has tried to pull tasks from other CPUs.
     pub fn attempts(&self, cpu: u32) -> u64 {
         self.state_of(cpu).map_or(0, Image::attempts)
     }
 
-    /// Whether somebody runs on this CPU whom the shield keeps off it, alone.
+    /// Whether a task that the shield bars from this CPU runs there, alone.
     pub fn lodges(&self, cpu: u32) -> bool {
         self.state_of(cpu).is_some_and(Image::lodges)
     }
@@ -226,14 +226,14 @@ impl Instance {
     }
 
     fn cpu_states(&self) -> Option<&[u8]> {
-        // SAFETY: the map was told that it has so many.
+        // SAFETY: load() gave the map this number of entries.
         unsafe { Self::storage(self.cpus?, self.entries, Image::CPU_STATE_BYTES) }
     }
 
-    /// A map's entries, if it was used.
+    /// A map's entries, if the scheduler has used the map.
     ///
     /// # Safety
-    /// It must be a map of the copy with so many entries of so many bytes.
+    /// `map` must be a map of the copy with `entries` entries of `bytes` bytes.
     unsafe fn storage<'a>(map: NonNull<RawMap>, entries: u32, bytes: usize) -> Option<&'a [u8]> {
         // SAFETY: the map is in the copy; its storage was allocated for this many entries, and the
         // scheduler does not run while it is read.
@@ -244,17 +244,17 @@ impl Instance {
     }
 }
 
-/// Writes over a record of the copy. Some are constants for its compiler, so that their pages are
-/// read-only: libbpf, too, fills them in before the program starts.
+/// Overwrites a global variable of the copy. Some are `const`, so that their pages are read-only:
+/// libbpf, too, sets these before the program starts.
 ///
 /// # Safety
-/// `to` must be the start of a record of at least as many bytes.
+/// `to` must be the start of a variable of at least as many bytes.
 unsafe fn write_over(to: *mut u8, bytes: &[u8]) -> nix::Result<()> {
     const PAGE: usize = 4096;
     let start = to as usize & !(PAGE - 1);
     let length = (to as usize + bytes.len()).next_multiple_of(PAGE) - start;
     let pages = to.wrapping_sub(to as usize - start);
-    // SAFETY: the pages hold the record, so they are mapped; they are private to this copy.
+    // SAFETY: the pages hold the variable, so they are mapped; they are private to this copy.
     unsafe {
         if let Some(pages) = NonNull::new(pages.cast()) {
             mprotect(pages, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;

@@ -1,5 +1,5 @@
-//! Whoever watches: every event goes through here, into the figures, the hash, the checkers and the
-//! record.
+//! The observer: every scheduling event passes through it, into the figures, the hash, the checkers and
+//! the record.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,25 +10,25 @@ use crate::outcome::{Account, Broken, Closed, Overhead, Reason};
 use crate::tid::THIEF_TIDS;
 use crate::topology::Level;
 
-/// What is written down besides the figures.
+/// What is observed besides the figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watching {
-    /// The rules that the stream is held to; `None`: not looked at.
+    /// How strictly the checkers judge; `None`: no checkers.
     pub limits: Option<Limits>,
-    /// Whether all events are kept, for a trace.
+    /// Whether all events are kept, for a trace or a timeline.
     pub records: bool,
 }
 
-/// Events kept for the report of a violation; of each task's at most this many are shown.
+/// How many events are kept for the history of a violation, and how many of these are shown.
 const KEPT: usize = 8192;
 const SHOWN: usize = 50;
-/// Everything that is observed in one simulation.
+/// All that is observed of one simulation.
 pub(crate) struct Observer {
     pub events: u64,
     pub consumed: u64,
     pub unborn: u64,
     pub restarts: u64,
-    /// Tasks that the user-level balancer moved.
+    /// Moves of the user-level balancer.
     pub moves: u64,
     pub overhead: Overhead,
     pub closed: Closed,
@@ -38,11 +38,11 @@ pub(crate) struct Observer {
     pub migrations: BTreeMap<(Reason, Level), u64>,
     pub switches_same: u64,
     pub switches_other: u64,
-    /// Of idle CPUs while tasks waited, one for each: their time.
+    /// Idle time of CPUs while as many tasks waited.
     pub idle_while_waiting_ns: u64,
     pub idle_ns: u64,
     pub responses: Histogram,
-    /// How long tasks waited for a CPU, each time.
+    /// Times of waiting for a CPU.
     pub waits: Histogram,
     pub record: Vec<Event>,
     pub broken: Vec<Broken>,
@@ -89,7 +89,7 @@ impl Observer {
         }
     }
 
-    /// Something happened.
+    /// A scheduling event.
     pub fn event(&mut self, time_ns: u64, cpu: u32, what: What) {
         self.pass(time_ns);
         self.mix(time_ns);
@@ -166,7 +166,7 @@ impl Observer {
         }
     }
 
-    /// How long a task has waited for a CPU up to now.
+    /// How long a task has waited for a CPU so far.
     pub fn waited_ns(&self, task: u32, now: u64) -> u64 {
         let Some(account) = self.accounts.get(task as usize) else { return 0 };
         let waits = if account.waits { now - account.since_ns } else { 0 };
@@ -175,7 +175,7 @@ impl Observer {
 
     fn switch(&mut self, now: u64, prev: u32, left: Left, next: u32) {
         if prev == IDLE && next == IDLE {
-            // A CPU that begins its life idle.
+            // A CPU that begins idle at boot.
             self.idle += 1;
             return;
         }
@@ -222,7 +222,7 @@ impl Observer {
         }
     }
 
-    /// A CPU has come, idle, or has gone after it idled.
+    /// An idle CPU has come online (`more`) or gone offline.
     pub fn idle_cpus(&mut self, more: bool) {
         self.idle = if more { self.idle + 1 } else { self.idle.saturating_sub(1) };
     }
@@ -233,7 +233,8 @@ impl Observer {
         }
     }
 
-    /// `at_once`: the last event has to do with it.
+    /// Keeps a violation with the last events of its tasks. `at_once`: the last event caused it, so its
+    /// tasks count, too.
     pub fn note(&mut self, violation: Violation, at_once: bool) {
         let numbers = violation.what.split("task ").skip(1).filter_map(|rest| {
             let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -258,7 +259,7 @@ impl Observer {
         self.broken.push(Broken { violation, event: self.events, history });
     }
 
-    /// The simulation is over. Returns what the checkers found, and the hash of all that happened.
+    /// The simulation is over. Returns what the checkers found, and the hash of all events.
     pub fn end(&mut self, now: u64, counters: BTreeMap<String, u64>) -> (Option<Findings>, u64) {
         self.pass(now.max(self.at_ns));
         self.add_counters(counters);
@@ -272,7 +273,7 @@ impl Observer {
         (findings, self.hash)
     }
 
-    /// What the scheduler counted.
+    /// The scheduler's counters.
     pub fn counters(&self) -> &BTreeMap<String, u64> {
         &self.counters
     }

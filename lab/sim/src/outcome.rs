@@ -7,16 +7,16 @@ use evenkeel_keel::Tuning;
 
 use crate::topology::Level;
 
-/// Steps that a task may take without working in between.
+/// How many ops a task may take without working in between.
 pub(crate) const MAX_STEPS: u32 = 10_000;
 
-/// Events that are kept of a simulation at most, and entries of a tape: some hundred MiB.
+/// The most events, or entries of a tape, that are kept of a simulation: some hundred MiB.
 pub const MAX_KEPT: usize = 4_000_000;
 
 /// Why a simulation ended before its workload did.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum End {
-    /// The kernel would have thrown the scheduler out.
+    /// The kernel would have ended the scheduler.
     #[error("the kernel would have ended the scheduler: {0}")]
     Scheduler(String),
     /// A task loops without working.
@@ -25,109 +25,109 @@ pub enum End {
         /// Its name.
         task: String,
     },
-    /// More events than were allowed.
+    /// The limit of events was reached.
     #[error("{0} events have happened, and it is not over: allow more by --max-events")]
     Events(u64),
-    /// More is to be kept than there is room for.
+    /// The record or the tape is full.
     #[error(
-        "{MAX_KEPT} events are kept for a trace, a picture or a tape, and it is not over: simulate less at \
-         a time, or without these"
+        "{MAX_KEPT} events are kept for a trace, a timeline or a tape, and it is not over: simulate \
+         less at a time, or without these"
     )]
     Kept,
-    /// The program itself could not go on.
+    /// The simulator itself could not go on.
     #[error("{0}")]
     Host(String),
-    /// Nothing will ever happen again, and not all tasks have ended.
-    #[error("{waiting} tasks sleep, and nobody will ever wake them: {example} is one")]
+    /// Tasks sleep, and no planned event will wake one.
+    #[error("{waiting} tasks sleep, and nothing will ever wake them: {example} is one")]
     Deadlock {
-        /// How many.
+        /// How many tasks sleep.
         waiting: usize,
-        /// The name of one.
+        /// The name of one of them.
         example: String,
     },
 }
 
-/// What came of it.
+/// A simulation's outcome.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// The time that it took, in the simulation.
+    /// The simulated time.
     pub time_ns: u64,
     /// Events of the engine.
     pub events: u64,
-    /// A number that two simulations share only if everything happened in the same way.
+    /// A hash of all events: two simulations share it only if the same happened in both.
     pub hash: u64,
     /// Why it ended before its workload did.
     pub end: Option<End>,
-    /// What the checkers say.
+    /// What the checkers found.
     pub findings: Option<Findings>,
-    /// The rules that were broken, and how it came to that.
+    /// The broken rules, each with its history.
     pub broken: Vec<Broken>,
-    /// What each task has been through, in the workload's order.
+    /// The times of each task, in the workload's order.
     pub accounts: Vec<Account>,
-    /// Who ran on another CPU than before: why, and how far away.
+    /// How often a task ran on another CPU than before, by reason and distance.
     pub migrations: BTreeMap<(Reason, Level), u64>,
-    /// Switches to a task of the same address space as who ran there before.
+    /// Switches to a task of the same address space as the task before.
     pub switches_same: u64,
     /// Switches to another address space.
     pub switches_other: u64,
-    /// Time of idle CPUs while as many tasks waited, whether these may run there or not.
+    /// Idle time of CPUs while as many tasks waited, whether these may run there or not.
     pub idle_while_waiting_ns: u64,
-    /// Time of idle CPUs.
+    /// Idle time of all CPUs.
     pub idle_ns: u64,
-    /// Time that switches, searches and cold caches took.
+    /// The cost of switches, searches and cold caches.
     pub overhead: Overhead,
-    /// How long CPUs were closed to whoever is urgent, because they balanced.
+    /// How long CPUs balanced with interrupts off.
     pub closed: Closed,
-    /// Time that slaves of a group (`Workload::together`) ran somebody while their master did.
+    /// Time that slaves of a group (`Workload::together`) were busy while their master was.
     pub together_ns: u64,
-    /// Of that, the time with the master's address space.
+    /// Of that, the time in which they ran the master's address space.
     pub same_space_ns: u64,
-    /// How often tasks took how long from waking up to sleeping again (exact to a 32nd).
+    /// Times from a wake-up to the next sleep, by how often each occurred (exact to a 32nd).
     pub responses: BTreeMap<u64, u64>,
-    /// How often they waited how long for a CPU, each time (exact to a 32nd).
+    /// Times of waiting for a CPU, by how often each occurred (exact to a 32nd).
     pub waits: BTreeMap<u64, u64>,
-    /// Tasks that the scheduler refused.
+    /// Tasks that the scheduler refused in init_task.
     pub unborn: u64,
-    /// The frequency that the scheduler asked for last, CPU by CPU, of 1,024. It changes nothing here.
+    /// The frequency that the scheduler last requested for each CPU, 0..=1024. It has no effect here.
     pub frequencies: Vec<u32>,
-    /// Times that the scheduler was loaded again.
+    /// How often the scheduler was loaded again.
     pub restarts: u64,
-    /// Tasks that the user-level balancer moved.
+    /// Moves of the user-level balancer.
     pub moves: u64,
-    /// Tasks that run or wait at the end, ...
+    /// Runnable tasks at the end, ...
     pub runnable: u64,
-    /// ... and how many the scheduler takes them for, if it counts them.
+    /// ... and how many the scheduler counts, if it does.
     pub believed_runnable: Option<u64>,
-    /// Tasks that stand in the scheduler's index of siblings at the end, if it has one and used it.
+    /// Tasks in the keel's sibling index at the end, if the index was used.
     pub listed: Option<u64>,
     /// The scheduler's own counters.
     pub counters: BTreeMap<String, u64>,
     /// Calls of the kernel's functions by the scheduler.
     pub calls: u64,
-    /// Entries of queues that it looked at.
+    /// Entries of DSQs that it looked at.
     pub scanned: u64,
-    /// All events, if they were to be kept.
+    /// All events, if they were kept.
     pub record: Vec<Event>,
-    /// What the scheduler has to say to its end.
+    /// The dump of a scheduler that the kernel would have ended.
     pub dump: String,
-    /// What the helper thread (`--ias-auto`) has changed, and when.
+    /// The changes of the helper thread of `--ias-auto`, and when it made each.
     pub changes: Vec<(u64, Tuning)>,
 }
 
-/// Why a task runs on another CPU than before: what last decided where it is.
+/// Why a task runs on another CPU than before: the last thing that chose its CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// It is new.
     Fork,
     /// It woke up.
     Wake,
-    /// Its slice was over, and it was put into another CPU's queue.
+    /// Its slice ended, and it was enqueued in another CPU's DSQ.
     Requeue,
-    /// Another CPU took it.
+    /// Another CPU pulled it.
     Pull,
     /// A real-time task had taken its CPU.
     Thief,
-    /// Somebody changed something about it, or about the CPUs.
+    /// The task or a CPU was changed from outside.
     Change,
 }
 
@@ -144,18 +144,18 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// What a task has been through.
+/// The times of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Account {
-    /// When it came.
+    /// When it was forked.
     pub arrived_ns: Option<u64>,
     /// When it ended.
     pub ended_ns: Option<u64>,
     /// How long it had a CPU.
     pub ran_ns: u64,
-    /// How long it waited for one.
+    /// How long it waited for a CPU.
     pub waited_ns: u64,
-    /// What it worked, in ns of a CPU of full capability with near memory and warm caches.
+    /// The work that it did, in ns of a CPU of full capability with near memory and warm caches.
     pub worked_ns: u64,
     /// Since when it runs or waits.
     pub(crate) since_ns: u64,
@@ -164,10 +164,10 @@ pub struct Account {
     pub(crate) woke_ns: u64,
 }
 
-/// A rule that was broken, and how it came to that.
+/// A broken rule and its history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
-    /// The rule.
+    /// The violation.
     pub violation: Violation,
     /// The number of the event at which it was noticed.
     pub event: u64,
@@ -175,14 +175,14 @@ pub struct Broken {
     pub history: Vec<Event>,
 }
 
-/// What CPUs did instead of work, by what for, in ns.
+/// The time that CPUs spent on scheduling instead of work, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overhead {
-    /// Looking through domains and queues, and taking locks to move tasks.
+    /// Searching domains and DSQs, and taking locks to move tasks.
     pub balancing_ns: u64,
-    /// Filling caches again after a task went to another CPU.
+    /// Refilling caches after a migration.
     pub refill_ns: u64,
-    /// Switches, and the caches that another address space or too little room has emptied.
+    /// Context switches, and refilling caches that another address space or too little room emptied.
     pub switching_ns: u64,
 }
 
@@ -194,25 +194,25 @@ impl Overhead {
         self.switching_ns += other.switching_ns;
     }
 
-    /// All of it.
+    /// The sum.
     pub fn total_ns(self) -> u64 {
         self.balancing_ns + self.refill_ns + self.switching_ns
     }
 }
 
-/// How long CPUs are closed to whoever is urgent: they look for tasks and move them with interrupts off.
-/// Who is to wake up at any time finds a CPU within a stretch that takes L in L of all the time, and waits
-/// then for half of it; so squares are summed up, in ns^2.
+/// How long CPUs search for tasks and move them with interrupts off, which delays urgent wake-ups. A
+/// wake-up at a random time falls into a closed stretch of length L with a probability in proportion to
+/// L, and then waits L/2 on average. So the squares of the stretches are summed, in ns^2.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Closed {
-    /// Of whole stretches.
+    /// The squares of the stretches.
     pub all_ns2: u64,
-    /// Of what they would be if taking locks to move tasks took no time.
+    /// The same if taking locks to move tasks took no time.
     pub looking_ns2: u64,
 }
 
 impl Closed {
-    /// A stretch of looking, and of holding locks to move tasks.
+    /// Adds a stretch of searching and of holding locks to move tasks.
     pub fn add(&mut self, looking_ns: u64, moving_ns: u64) {
         let square = |ns: u64| ns.saturating_mul(ns);
         self.all_ns2 = self.all_ns2.saturating_add(square(looking_ns + moving_ns));

@@ -1,6 +1,6 @@
-//! A simulation as a trace for Perfetto's viewer (ui.perfetto.dev): the kernel's scheduling events,
-//! as if ftrace had recorded them. The messages are the parts that are needed of
-//! `protos/perfetto/trace/trace.proto`, with its numbers.
+//! A simulation as a trace for Perfetto's viewer (ui.perfetto.dev): its scheduling events as if ftrace
+//! had recorded them. The messages are the needed parts of `protos/perfetto/trace/trace.proto`, with
+//! its numbers.
 
 use evenkeel_invariants::{Event, IDLE, Left, What};
 use prost::Message;
@@ -87,10 +87,10 @@ const REAL_TIME: i32 = 49;
 const RUNNABLE: i64 = 0;
 const SLEEPING: i64 = 1;
 const DEAD: i64 = 16;
-/// Whose packets they are: any number but 0.
+/// The writer of the packets: any number but 0.
 const SEQUENCE: u32 = 1;
 
-/// The name of a task number, as traces and pictures show it.
+/// The name of the task with this number, for traces, timelines and histories.
 pub(crate) fn name_of(tid: u32, workload: &Workload) -> String {
     if tid == IDLE {
         return "swapper".to_owned();
@@ -106,7 +106,7 @@ fn priority(tid: u32) -> i32 {
     if tid >= THIEF_TIDS { REAL_TIME } else { FAIR }
 }
 
-/// The bytes of a trace of these events.
+/// Encodes these events as a trace.
 pub fn trace(events: &[Event], workload: &Workload) -> Vec<u8> {
     let cpus = events.iter().map(|event| event.cpu + 1).max().unwrap_or_default();
     let mut bundles: Vec<Vec<FtraceEvent>> = vec![Vec::new(); cpus as usize];
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use crate::program::{Op, TaskPlan};
 
-    /// The fields of a message as the wire has them: number and content.
+    /// The fields of an encoded message: number and content.
     fn fields(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
         let mut found = Vec::new();
         while !bytes.is_empty() {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_is_where_the_schema_has_it() {
+    fn events_have_the_field_numbers_of_the_schema() {
         let workload =
             Workload { tasks: vec![TaskPlan::new("hog", vec![Op::Run(1)])], ..Workload::default() };
         let switch = What::Switch { prev: 1, left: Left::Asleep, charged_ns: 9, next: IDLE };

@@ -1,4 +1,4 @@
-//! What tasks do: a small language that all workloads are translated into.
+//! What tasks do: a small language into which all workloads are translated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,101 +29,102 @@ pub fn parse_time(text: &str) -> Option<u64> {
 /// One step of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    /// Work for so many ns of a CPU of full capability with warm caches and near memory.
+    /// Work that takes this many ns on a CPU of full capability with warm caches and near memory.
     Run(u64),
-    /// The same for a time drawn anew each time, exponentially distributed around this mean.
+    /// Work for a time that is drawn anew each time, exponentially distributed with this mean in ns.
     RunAbout(u64),
-    /// Sleep for so many ns.
+    /// Sleep for this many ns.
     Sleep(u64),
-    /// The same for a time drawn as with [`Op::RunAbout`].
+    /// Sleep for a time that is drawn as in [`Op::RunAbout`].
     SleepAbout(u64),
-    /// Sleep until a period after the last time that this timer of the task went off.
+    /// Sleep until one period after this timer of the task last expired.
     Timer {
         /// Which of the task's timers.
         timer: usize,
-        /// In ns.
+        /// Its period.
         period_ns: u64,
     },
-    /// Wait until as many tasks have come here as take part.
+    /// Wait until all members have reached this barrier.
     Barrier(usize),
-    /// Get a mutex.
+    /// Lock a mutex.
     Lock(usize),
-    /// Give it back.
+    /// Unlock a mutex.
     Unlock(usize),
-    /// Wait for a signal of this condition, without the mutex meanwhile, if one is named. (The
-    /// translation lets [`Op::Lock`] follow.)
+    /// Wait for a signal of a condition, and release the mutex meanwhile, if one is named. (The
+    /// translation adds an [`Op::Lock`] behind it.)
     Wait {
         /// The condition.
         condition: usize,
-        /// The mutex that is given back.
+        /// The mutex that is released.
         mutex: Option<usize>,
     },
-    /// Wake one who waits for a condition, if there is any.
+    /// Wake one task that waits for a condition, if there is one.
     Signal(usize),
-    /// Wake all who wait for it.
+    /// Wake all tasks that wait for a condition.
     Broadcast(usize),
-    /// Put something into a channel: wakes one who waits for it.
+    /// Put an item into a channel: wakes one task that waits for it.
     Send(usize),
-    /// Take something out of a channel; wait until there is something.
+    /// Take an item out of a channel; wait until there is one.
     Receive(usize),
-    /// Let others run.
+    /// Yield the CPU.
     Yield,
-    /// From now on run on these CPUs only.
+    /// Set its own mask.
     Affinity(Arc<Mask>),
-    /// From now on have this nice value.
+    /// Set its own nice value.
     Nice(i32),
-    /// Start a task; it gets the program of this number.
+    /// Fork the task of this number in the workload.
     Fork(usize),
-    /// Go back to an op, so many times; then on, and the count begins anew.
+    /// Go back to an op this many times; then go on, and reset the count.
     Repeat {
         /// The op.
         to: usize,
-        /// How often.
+        /// How many times.
         times: u64,
     },
-    /// Go to an op, for ever.
+    /// Go to an op, always.
     Goto(usize),
 }
 
 /// A task and what it does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPlan {
-    /// What reports call it.
+    /// Its name in reports.
     pub name: Arc<str>,
-    /// What it does; it ends at the end.
+    /// Its ops. After the last one it exits.
     pub ops: Arc<[Op]>,
-    /// When it comes; `None`: when another task forks it.
+    /// When it is forked; `None`: another task forks it.
     pub arrives_ns: Option<u64>,
-    /// Tasks of the same number share an address space; [`KERNEL`]: it has none.
+    /// Its address space: tasks of the same number share one; [`KERNEL`]: it has none.
     pub space: u32,
     /// Nice value, -20 to 19.
     pub nice: i32,
-    /// Where it may run; `None`: everywhere.
+    /// Its mask; `None`: all CPUs.
     pub allowed: Option<Arc<Mask>>,
     /// How much of its speed depends on its memory, in percent.
     pub memory_pct: u8,
-    /// The node that its memory is on; `None`: the one where it first runs.
+    /// The node of its memory; `None`: the node where it first runs.
     pub home: Option<u32>,
     /// Its cgroup, by number; 0: the root.
     pub group: usize,
-    /// The memory that the threads of its address space write to, all to the same; none that counts.
+    /// The memory that all threads of its address space write to; none: too little to matter.
     pub memory: Option<SharedMemory>,
 }
 
-/// Memory that all threads of an address space use, over and over from its beginning to its end.
+/// Memory that all threads of an address space write, repeatedly from its beginning to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedMemory {
     /// Its size.
     pub kib: u32,
-    /// What a thread writes in a ms of work.
+    /// How much a thread writes in 1 ms of work.
     pub kib_per_ms: u32,
 }
 
-/// The address space of kernel threads, which use the one that they find.
+/// The address space of kernel threads: they have none of their own and use the one that ran before
+/// them.
 pub const KERNEL: u32 = u32::MAX;
 
 impl TaskPlan {
-    /// A task of the default kind that comes at the start.
+    /// A task with defaults that is forked at the start.
     pub fn new(name: impl Into<Arc<str>>, ops: Vec<Op>) -> Self {
         Self {
             name: name.into(),
@@ -143,89 +144,89 @@ impl TaskPlan {
 /// A cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupPlan {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// cpu.weight, 1 to 10000.
     pub weight: u32,
-    /// The group that it is in, by number; 0: the root.
+    /// Its parent by number; 0: the root.
     pub parent: usize,
 }
 
-/// A real-time task that takes a CPU now and then.
+/// A real-time task that takes a CPU periodically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thief {
     /// The CPU.
     pub cpu: u32,
-    /// Each time for so long.
+    /// For how long each time.
     pub run_ns: u64,
-    /// So often.
+    /// Its period.
     pub period_ns: u64,
-    /// The first time.
+    /// When it first takes the CPU.
     pub from_ns: u64,
 }
 
-/// Interrupts on a CPU.
+/// Periodic interrupts on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupts {
     /// The CPU.
     pub cpu: u32,
-    /// Each takes so long.
+    /// How long each takes.
     pub run_ns: u64,
-    /// One comes so often.
+    /// Their period.
     pub period_ns: u64,
 }
 
-/// Something that somebody does to the machine or to a task.
+/// A change of a task, a cgroup or a CPU from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A CPU comes or goes.
+    /// A CPU goes online or offline.
     Hotplug {
         /// The CPU.
         cpu: u32,
-        /// Whether it comes.
+        /// Whether it goes online.
         online: bool,
     },
-    /// A CPU is faster or slower from now on.
+    /// A CPU has another capability from now on.
     Capability {
         /// The CPU.
         cpu: u32,
         /// 0..=1024; at least 1.
         capability: u32,
     },
-    /// A scheduler that wants to know is told that so much is left of each CPU, 0..=1024, whatever it
-    /// really does.
+    /// User space tells the keel that this much is left of each CPU, 0..=1024, true or not. (Ignored
+    /// unless the keel uses measured capabilities.)
     Told(Vec<u32>),
-    /// From now on these CPUs take only who may run nowhere else.
+    /// From now on these CPUs run only tasks that may run nowhere else.
     Shield(Shield),
-    /// A task may run on these CPUs only.
+    /// A task gets another mask.
     Affinity {
         /// By its place in the workload.
         task: usize,
         /// The CPUs.
         allowed: Arc<Mask>,
     },
-    /// A task has another nice value.
+    /// A task gets another nice value.
     Nice {
         /// By its place in the workload.
         task: usize,
         /// -20 to 19.
         nice: i32,
     },
-    /// A task goes to another cgroup.
+    /// A task moves to another cgroup.
     Group {
         /// By its place in the workload.
         task: usize,
         /// By its number.
         group: usize,
     },
-    /// A cgroup has another weight.
+    /// A cgroup gets another weight.
     Weight {
         /// By its number.
         group: usize,
         /// 1 to 10000.
         weight: u32,
     },
-    /// A cgroup that has neither tasks nor groups in it is removed, and made anew.
+    /// An empty cgroup is removed, and created again under the same name.
     Renew {
         /// By its number.
         group: usize,
@@ -233,8 +234,8 @@ pub enum Change {
 }
 
 impl Workload {
-    /// The role of each CPU, as set_ias_alloc would have it. (That the groups are possible is checked with
-    /// the workload; where CPUs have gone meanwhile, those that share a cache are a group.)
+    /// The role of each CPU, as set_ias_alloc would assign it. (Workload::check() has checked the
+    /// groups. If CPUs have gone offline since, CPUs that share a cache are a group.)
     pub(crate) fn roles(&self, machine: &Machine) -> BTreeMap<u32, u16> {
         let own = self.together.as_deref().and_then(|groups| grouped(machine, groups).ok());
         match own {
@@ -243,7 +244,7 @@ impl Workload {
         }
     }
 
-    /// Lets all programs aggregate so (its `pid` does not count), or none.
+    /// Lets all programs aggregate like this (its `pid` is ignored), or none.
     pub fn aggregate(&mut self, how: Option<Aggregation>) {
         let spaces = self.tasks.iter().map(|task| task.space);
         let mut spaces: Vec<u32> = spaces.filter(|space| *space != KERNEL).collect();
@@ -254,35 +255,34 @@ impl Workload {
     }
 }
 
-/// Everything that happens on a machine.
+/// Everything that happens on a simulated machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// What reports call it.
+    /// Its name in reports.
     pub name: String,
-    /// All tasks that there will be, those that others fork included.
+    /// All tasks, including those that other tasks fork.
     pub tasks: Vec<TaskPlan>,
-    /// How many tasks take part in each barrier.
+    /// The number of members of each barrier.
     pub barriers: Vec<u32>,
-    /// How many mutexes there are.
+    /// The number of mutexes.
     pub mutexes: usize,
-    /// How many conditions there are.
+    /// The number of conditions.
     pub conditions: usize,
-    /// How many channels there are.
+    /// The number of channels.
     pub channels: usize,
-    /// cgroups; the root, which has number 0, is not listed.
+    /// The cgroups from number 1 on. The root has number 0 and is not listed.
     pub groups: Vec<GroupPlan>,
-    /// Address spaces whose threads aggregate under the order `ias`: process numbers are 1 + that of the
-    /// space.
+    /// The address spaces that aggregate under the order `ias`. The pid of a space is its number plus 1.
     pub aggregations: Vec<Aggregation>,
-    /// CPUs that aggregate together, as `evenkeel ias alloc --groups` takes them; none: those that share
-    /// a last-level cache.
+    /// The groups of CPUs that aggregate together, as in `evenkeel ias alloc --groups`; none: CPUs that
+    /// share a last-level cache.
     pub together: Option<String>,
     /// Real-time tasks.
     pub thieves: Vec<Thief>,
     /// Interrupts.
     pub interrupts: Vec<Interrupts>,
-    /// What is changed when.
+    /// Changes from outside, and when they are made.
     pub changes: Vec<(u64, Change)>,
-    /// When it is over at the latest; 0: when all tasks have ended.
+    /// When the simulation ends at the latest; 0: when all tasks have ended.
     pub duration_ns: u64,
 }

@@ -1,5 +1,5 @@
-//! The same program with real threads, on this machine and under whoever schedules it: what a free run of
-//! the simulator is compared with. Both give a [`Share`] for each task.
+//! Plays a workload with threads of this process, under the real scheduler of this machine: a
+//! simulation is compared with that. Both give a [`Share`] for each task.
 
 use std::hint::black_box;
 use std::io;
@@ -18,37 +18,37 @@ use crate::program::{Op, TaskPlan, Workload};
 use crate::random::{about, stream};
 use crate::tid::tid;
 
-/// What a task has had in a while.
+/// A task's run time and migrations during an interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Share {
     /// Time on a CPU.
     pub ran_ns: u64,
-    /// How often it was given to another CPU than the one that it was on.
+    /// How often it was migrated to another CPU.
     pub migrations: u64,
 }
 
-/// Why a program cannot be played.
+/// Why a workload cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// It is more than threads that come at the start and do what threads can do here.
+    /// It holds a task or an op that this file does not support.
     #[error(
         "workload {0}: {1} cannot be played with real threads: use run, sleep, barrier, send, receive, \
-         yield and goto, and tasks that come at the start and may run everywhere"
+         yield and goto, and tasks that start at once and may run on all CPUs"
     )]
     Unplayable(String, String),
-    /// No thread could be started, or it could not be given its nice value.
+    /// A thread could not be started, or its nice value could not be set.
     #[error(
         "a thread of the workload: {0}; allow more threads, or run as root for nice values below 0"
     )]
     Thread(io::Error),
-    /// What the kernel says of a thread cannot be read.
+    /// The kernel does not say how often a thread was migrated.
     #[error(
-        "/proc/self/task/{0}/sched says no nr_migrations: the kernel must have CONFIG_SCHED_DEBUG"
+        "/proc/self/task/{0}/sched has no nr_migrations: the kernel must have CONFIG_SCHED_DEBUG"
     )]
     Unreadable(i32),
 }
 
-/// What each task has in `lasts`, after it has had `settles` to find its place.
+/// Plays a workload; returns the share of each task during `lasts`, after all ran for `settles`.
 ///
 /// # Errors
 /// [`PlayError`].
@@ -59,36 +59,36 @@ pub fn play(
     lasts: Duration,
 ) -> Result<Vec<Share>, PlayError> {
     check(workload)?;
-    let stage = Arc::new(Stage::new(workload));
-    let mut cast = Cast { stage: stage.clone(), threads: Vec::new() };
+    let shared = Arc::new(Shared::new(workload));
+    let mut threads = Threads { shared: shared.clone(), threads: Vec::new() };
     for (index, plan) in workload.tasks.iter().enumerate() {
-        let actor = Actor {
-            stage: stage.clone(),
+        let player = Player {
+            shared: shared.clone(),
             plan: plan.clone(),
             rng: stream(seed, index),
             repeats: vec![0; plan.ops.len()],
         };
-        cast.engage(actor)?;
+        threads.spawn(player)?;
     }
-    *stage.curtain.enter() = true;
-    stage.curtain.changed.notify_all();
+    *shared.started.lock() = true;
+    shared.started.changed.notify_all();
     std::thread::sleep(settles);
-    let before = cast.shares()?;
+    let before = threads.shares()?;
     std::thread::sleep(lasts);
-    let after = cast.shares()?;
+    let after = threads.shares()?;
     Ok(before.iter().zip(&after).map(|(before, after)| after.since(before)).collect())
 }
 
-/// The same of a simulation whose events were kept, between these two times.
+/// The share of each task of a simulation with kept events, between two times.
 pub fn shares(tasks: usize, record: &[Event], from_ns: u64, to_ns: u64) -> Vec<Share> {
     let mut shares = vec![Share::default(); tasks];
-    let of = |shares: &mut Vec<Share>, who: u32, change: &dyn Fn(&mut Share)| {
-        let at = who.checked_sub(tid(0)).map(|at| at as usize);
+    let of = |shares: &mut Vec<Share>, task: u32, change: &dyn Fn(&mut Share)| {
+        let at = task.checked_sub(tid(0)).map(|at| at as usize);
         if let Some(share) = at.and_then(|at| shares.get_mut(at)) {
             change(share);
         }
     };
-    // Who has each CPU, and since when.
+    // The task that runs on each CPU, and since when.
     let mut on: Vec<(u32, u64)> = Vec::new();
     let time_on = |since: u64, until: u64| until.min(to_ns).saturating_sub(since.max(from_ns));
     for event in record {
@@ -99,8 +99,8 @@ pub fn shares(tasks: usize, record: &[Event], from_ns: u64, to_ns: u64) -> Vec<S
                 if cpu >= on.len() {
                     on.resize(cpu + 1, (0, 0));
                 }
-                let (who, since) = std::mem::replace(&mut on[cpu], (next, now));
-                of(&mut shares, who, &|share| share.ran_ns += time_on(since, now));
+                let (task, since) = std::mem::replace(&mut on[cpu], (next, now));
+                of(&mut shares, task, &|share| share.ran_ns += time_on(since, now));
             }
             What::Migrate { task, .. } if (from_ns..to_ns).contains(&now) => {
                 of(&mut shares, task, &|share| share.migrations += 1);
@@ -108,8 +108,8 @@ pub fn shares(tasks: usize, record: &[Event], from_ns: u64, to_ns: u64) -> Vec<S
             _ => {}
         }
     }
-    for (who, since) in on {
-        of(&mut shares, who, &|share| share.ran_ns += time_on(since, to_ns));
+    for (task, since) in on {
+        of(&mut shares, task, &|share| share.ran_ns += time_on(since, to_ns));
     }
     shares
 }
@@ -122,9 +122,9 @@ impl Share {
         }
     }
 
-    /// What a thread of this process has had up to now.
+    /// The share of a thread of this process so far.
     fn of(thread: i32) -> Result<Self, PlayError> {
-        // The clock of a thread by its number (kernel: CPUCLOCK_PERTHREAD_MASK, CPUCLOCK_SCHED).
+        // The CPU clock of a thread by its tid (kernel: CPUCLOCK_PERTHREAD_MASK, CPUCLOCK_SCHED).
         let clock = ClockId::from_raw((!thread << 3) | 6);
         let ran = clock_gettime(clock).map_err(|errno| PlayError::Thread(errno.into()))?;
         let said = std::fs::read_to_string(format!("/proc/self/task/{thread}/sched"));
@@ -144,7 +144,7 @@ fn check(workload: &Workload) -> Result<(), PlayError> {
         && workload.interrupts.is_empty()
         && workload.changes.is_empty())
     {
-        return refuse("what real-time tasks, interrupts and others do to it".to_owned());
+        return refuse("a real-time task, an interrupt or a change from outside".to_owned());
     }
     for plan in &workload.tasks {
         if plan.arrives_ns != Some(0) || plan.allowed.is_some() || plan.group != 0 {
@@ -172,7 +172,7 @@ fn check(workload: &Workload) -> Result<(), PlayError> {
     Ok(())
 }
 
-/// Where threads meet: they wait there until something is so, or all is over.
+/// A state that threads wait on until it changes, or until the play is over.
 #[derive(Default)]
 struct Place<T> {
     state: Mutex<T>,
@@ -180,7 +180,7 @@ struct Place<T> {
 }
 
 impl<T> Place<T> {
-    fn enter(&self) -> MutexGuard<'_, T> {
+    fn lock(&self) -> MutexGuard<'_, T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -188,15 +188,15 @@ impl<T> Place<T> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody waits here any more, because all is over.
-    fn leave(&self) {
-        // Who has just seen that it is not over waits when the lock is free.
-        drop(self.enter());
+    /// Wakes all waiting threads, because the play is over.
+    fn release(&self) {
+        // A thread that has just seen that it is not over holds the lock until it waits.
+        drop(self.lock());
         self.changed.notify_all();
     }
 }
 
-/// Who has come to a barrier, and how often all had.
+/// The state of a barrier: how many threads wait, and how often all have come.
 #[derive(Default)]
 struct Gathering {
     waiting: u32,
@@ -204,18 +204,18 @@ struct Gathering {
 }
 
 /// What all threads share.
-struct Stage {
-    /// All begin together, when it is open.
-    curtain: Place<bool>,
+struct Shared {
+    /// All threads start together, when this becomes true.
+    started: Place<bool>,
     over: AtomicBool,
     barriers: Vec<(u32, Place<Gathering>)>,
     channels: Vec<Place<u64>>,
 }
 
-impl Stage {
+impl Shared {
     fn new(workload: &Workload) -> Self {
         Self {
-            curtain: Place::default(),
+            started: Place::default(),
             over: AtomicBool::new(false),
             barriers: workload.barriers.iter().map(|size| (*size, Place::default())).collect(),
             channels: (0..workload.channels).map(|_| Place::default()).collect(),
@@ -226,32 +226,32 @@ impl Stage {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// All threads come to their end, wherever they wait.
+    /// Ends all threads, wherever they wait.
     fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
-        self.curtain.leave();
-        self.barriers.iter().for_each(|(_, place)| place.leave());
-        self.channels.iter().for_each(Place::leave);
+        self.started.release();
+        self.barriers.iter().for_each(|(_, place)| place.release());
+        self.channels.iter().for_each(Place::release);
     }
 }
 
 /// The threads. They end when this is dropped.
-struct Cast {
-    stage: Arc<Stage>,
+struct Threads {
+    shared: Arc<Shared>,
     threads: Vec<(JoinHandle<()>, i32)>,
 }
 
-impl Cast {
-    fn engage(&mut self, actor: Actor) -> Result<(), PlayError> {
+impl Threads {
+    fn spawn(&mut self, player: Player) -> Result<(), PlayError> {
         let (tell, told) = mpsc::channel();
         let begin = move || {
             let thread = gettid().as_raw();
-            let ready = set_nice(thread, actor.plan.nice).map(|()| thread);
+            let ready = set_nice(thread, player.plan.nice).map(|()| thread);
             let plays = ready.is_ok();
-            // Nobody listens any more when that fails.
+            // The receiver outlives this.
             let _ = tell.send(ready);
             if plays {
-                actor.act();
+                player.play();
             }
         };
         let handle = std::thread::Builder::new().spawn(begin).map_err(PlayError::Thread)?;
@@ -265,45 +265,45 @@ impl Cast {
     }
 }
 
-impl Drop for Cast {
+impl Drop for Threads {
     fn drop(&mut self) {
-        self.stage.end();
+        self.shared.end();
         for (handle, _) in self.threads.drain(..) {
-            // They have nothing to panic about.
+            // Nothing in play() panics.
             let _ = handle.join();
         }
     }
 }
 
-/// A thread and what it does.
-struct Actor {
-    stage: Arc<Stage>,
+/// One thread and its ops.
+struct Player {
+    shared: Arc<Shared>,
     plan: TaskPlan,
     rng: Xoshiro256PlusPlus,
     /// How often each Repeat has gone back.
     repeats: Vec<u64>,
 }
 
-impl Actor {
-    /// From the beginning to its end, or until all is over.
-    fn act(mut self) {
-        let stage = self.stage.clone();
-        stage.wait_for_curtain(|open| open);
+impl Player {
+    /// Executes all ops, or stops when the play is over.
+    fn play(mut self) {
+        let shared = self.shared.clone();
+        shared.wait_for_start(|started| started);
         let mut at = 0;
-        while let Some(op) = self.plan.ops.get(at).filter(|_| !stage.is_over()) {
+        while let Some(op) = self.plan.ops.get(at).filter(|_| !shared.is_over()) {
             let here = at;
             at += 1;
             match *op {
-                Op::Run(ns) => stage.work(ns),
-                Op::RunAbout(mean) => stage.work(about(mean, self.rng.next_u64())),
+                Op::Run(ns) => shared.work(ns),
+                Op::RunAbout(mean) => shared.work(about(mean, self.rng.next_u64())),
                 Op::Sleep(ns) => std::thread::sleep(Duration::from_nanos(ns)),
                 Op::SleepAbout(mean) => {
                     let ns = about(mean, self.rng.next_u64());
                     std::thread::sleep(Duration::from_nanos(ns));
                 }
-                Op::Barrier(barrier) => stage.gather(barrier),
-                Op::Send(channel) => stage.send(channel),
-                Op::Receive(channel) => stage.receive(channel),
+                Op::Barrier(barrier) => shared.wait_at_barrier(barrier),
+                Op::Send(channel) => shared.send(channel),
+                Op::Receive(channel) => shared.receive(channel),
                 Op::Yield => std::thread::yield_now(),
                 Op::Repeat { to, times } => {
                     let count = &mut self.repeats[here];
@@ -313,25 +313,25 @@ impl Actor {
                     }
                 }
                 Op::Goto(to) => at = to,
-                // check() lets no others come this far.
+                // check() has refused all other ops.
                 _ => break,
             }
         }
-        // What it has had can be asked for only as long as it is there.
-        stage.wait_for_curtain(|_| false);
+        // Its share can be read only while the thread exists.
+        shared.wait_for_start(|_| false);
     }
 }
 
-impl Stage {
-    /// Until the curtain is as wanted, or all is over.
-    fn wait_for_curtain(&self, is_wanted: fn(bool) -> bool) {
-        let mut open = self.curtain.enter();
-        while !is_wanted(*open) && !self.is_over() {
-            open = self.curtain.wait(open);
+impl Shared {
+    /// Waits until `is_wanted` holds for `started`, or the play is over.
+    fn wait_for_start(&self, is_wanted: fn(bool) -> bool) {
+        let mut started = self.started.lock();
+        while !is_wanted(*started) && !self.is_over() {
+            started = self.started.wait(started);
         }
     }
 
-    /// Uses so much CPU time, of this thread's.
+    /// Uses this much CPU time of this thread.
     fn work(&self, ns: u64) {
         const STEPS: u32 = 500;
         let end = own_time() + Duration::from_nanos(ns);
@@ -342,9 +342,9 @@ impl Stage {
         }
     }
 
-    fn gather(&self, barrier: usize) {
+    fn wait_at_barrier(&self, barrier: usize) {
         let Some((size, place)) = self.barriers.get(barrier) else { return };
-        let mut gathering = place.enter();
+        let mut gathering = place.lock();
         if gathering.waiting + 1 == *size {
             gathering.waiting = 0;
             gathering.rounds += 1;
@@ -360,13 +360,13 @@ impl Stage {
 
     fn send(&self, channel: usize) {
         let Some(place) = self.channels.get(channel) else { return };
-        *place.enter() += 1;
+        *place.lock() += 1;
         place.changed.notify_one();
     }
 
     fn receive(&self, channel: usize) {
         let Some(place) = self.channels.get(channel) else { return };
-        let mut items = place.enter();
+        let mut items = place.lock();
         while *items == 0 && !self.is_over() {
             items = place.wait(items);
         }
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_what_lies_between_two_times() {
+    fn simulated_shares_cover_only_the_interval() {
         let record = [
             switch(0, 0, IDLE, tid(0)),
             switch(0, 1, IDLE, tid(1)),
@@ -421,9 +421,9 @@ mod tests {
         assert_eq!(found, [share(5, 0), share(2 + 5, 1)]);
     }
 
-    /// All kinds of steps; each thread gets through its program or is let go where it waits.
+    /// All kinds of ops; each thread ends its program, or is released where it waits.
     #[test]
-    fn real_threads_do_what_is_planned() {
+    fn real_threads_play_all_supported_ops() {
         let hog = TaskPlan::new("hog", vec![Op::Run(MS), Op::Yield, Op::Goto(0)]);
         let member = vec![Op::RunAbout(MS / 10), Op::Barrier(0), Op::Repeat { to: 0, times: 3 }];
         let server = vec![Op::Receive(0), Op::Run(MS / 10), Op::Send(1), Op::Goto(0)];
@@ -444,7 +444,7 @@ mod tests {
             ..Workload::default()
         };
         let settles = Duration::from_millis(5);
-        // However slow the machine is: until the hog has run.
+        // Repeated until the hog has run, because the machine may be slow.
         let found = (0..1000)
             .map(|_| play(&workload, 1, settles, Duration::from_millis(20)).unwrap())
             .find(|shares| shares[0].ran_ns > 0)
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_threads_cannot_do_here_is_refused() {
+    fn unsupported_tasks_and_ops_are_refused() {
         let plan = |op| TaskPlan::new("thread", vec![op]);
         let late = TaskPlan { arrives_ns: None, ..plan(Op::Yield) };
         for (task, said) in [(plan(Op::Lock(0)), "Lock(0) of task thread"), (late, "task thread")] {

@@ -1,4 +1,4 @@
-//! What is said of a simulation: figures for people and for programs.
+//! The figures of a simulation, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,16 +18,16 @@ pub struct Times {
     pub count: u64,
     /// Their mean.
     pub mean_ms: f64,
-    /// Half of them are at most this.
+    /// The median.
     pub median_ms: f64,
-    /// 99 of 100 are at most this.
+    /// The 99th percentile.
     pub p99_ms: f64,
-    /// None is larger.
+    /// The maximum.
     pub max_ms: f64,
 }
 
 impl Times {
-    /// Of times by how often each occurs.
+    /// From a histogram: times in ns by how often each occurs.
     fn of(times: &BTreeMap<u64, u64>) -> Self {
         let count: u64 = times.values().sum();
         let sum: f64 = times.iter().map(|(ns, times)| *ns as f64 * *times as f64).sum();
@@ -52,7 +52,7 @@ fn ms(ns: u64) -> f64 {
 /// Migrations of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Migrations {
-    /// Why: what last decided where the task is.
+    /// Why: the last thing that chose the task's CPU.
     pub reason: String,
     /// How far.
     pub level: String,
@@ -60,17 +60,18 @@ pub struct Migrations {
     pub count: u64,
 }
 
-/// What was found out of an address space, and what for.
+/// A decision of the helper thread about an address space.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// When.
     pub at_ms: f64,
-    /// The space and what it has from then on; whose trials are left out.
+    /// The space, its bonus from then on, and why.
     #[serde(flatten)]
     pub change: Tuning,
 }
 
 fn found(changes: &[(u64, Tuning)]) -> Vec<Found> {
+    // Trials are left out.
     let decided = changes.iter().filter(|(_, change)| !matches!(change.why, Why::Tried { .. }));
     decided.map(|(at, change)| Found { at_ms: ms(*at), change: *change }).collect()
 }
@@ -96,53 +97,55 @@ pub struct Report {
     pub tat: Times,
     /// From waking up to sleeping again.
     pub response: Times,
-    /// From being put into a queue to getting a CPU.
+    /// From becoming runnable to getting a CPU.
     #[serde(default)]
     pub wait: Times,
-    /// Turn-around time by what it would be alone on the best CPU; the mean of the tasks.
+    /// Turn-around time divided by that alone on the best CPU: the mean of the tasks.
     pub slowdown_mean: f64,
-    /// The largest.
+    /// The largest slowdown.
     pub slowdown_max: f64,
-    /// Jain's index of the tasks' progress rates: 1 if all are equal, 1/n if only one of n gets on.
+    /// Jain's index of the tasks' progress rates: 1 if all are equal, 1/n if only one of n makes
+    /// progress.
     pub fairness: f64,
-    /// Time of idle CPUs while as many tasks waited.
+    /// Idle time of CPUs while as many tasks waited.
     pub idle_while_waiting_ms: f64,
-    /// Time of idle CPUs.
+    /// Idle time of all CPUs.
     pub idle_ms: f64,
-    /// Time of switches, searches and cold caches: the next three together.
+    /// The cost of switches, searches and cold caches: the sum of the next three.
     pub overhead_ms: f64,
-    /// Time of looking through domains and queues for tasks, and of taking locks to move them.
+    /// The cost of searching domains and DSQs for tasks, and of taking locks to move them.
     #[serde(default)]
     pub balancing_ms: f64,
-    /// Time of filling caches again after tasks went to another CPU.
+    /// The cost of refilling caches after migrations.
     #[serde(default)]
     pub refill_ms: f64,
-    /// Time of switches, and of what another address space or too little room has driven out of caches.
+    /// The cost of switches, and of refilling caches that another address space or too little room
+    /// emptied.
     #[serde(default)]
     pub switching_ms: f64,
-    /// How long an urgent task that is to wake up at any time on any CPU waits on the average because that
-    /// CPU is looking for tasks or moving them, in ns.
+    /// How long an urgent wake-up at a random time on a random CPU waits on average because that CPU
+    /// searches for tasks or moves them with interrupts off.
     #[serde(default)]
     pub closed_ns: f64,
-    /// How much of that would not be if taking locks to move tasks took no time.
+    /// The part of `closed_ns` that is due to taking locks to move tasks.
     #[serde(default)]
     pub closed_by_moves_ns: f64,
-    /// Time that tasks had a CPU.
+    /// Run time of all tasks.
     #[serde(default)]
     pub ran_ms: f64,
-    /// Time that tasks waited for a CPU.
+    /// Time that all tasks waited for a CPU.
     pub waited_ms: f64,
     /// Switches to another task of the same address space.
     pub switches_same_space: u64,
     /// Switches to another address space.
     pub switches_other_space: u64,
-    /// The part of the time, 0 to 1, in which slaves of a group ran their master's address space, of all
-    /// in which both ran somebody; 0 without such time.
+    /// Of the time in which a slave and its group's master were both busy, the part, 0..=1, in which
+    /// the slave ran the master's address space; 0 without such time.
     #[serde(default)]
     pub co_scheduled: f64,
-    /// Who ran on another CPU than before.
+    /// How often a task ran on another CPU than before.
     pub migrations: Vec<Migrations>,
-    /// How often CPUs looked for work elsewhere, by the scheduler's counters.
+    /// How often CPUs tried to pull tasks, by the scheduler's counters.
     pub attempts: BTreeMap<String, u64>,
     /// All of the scheduler's counters.
     pub counters: BTreeMap<String, u64>,
@@ -150,14 +153,14 @@ pub struct Report {
     pub events: u64,
     /// Calls of the kernel's functions for each event.
     pub calls_per_event: f64,
-    /// What the helper thread of `--ias-auto` has found out.
+    /// The decisions of the helper thread of `--ias-auto`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub found: Vec<Found>,
-    /// Times that the scheduler was loaded again.
+    /// How often the scheduler was loaded again.
     pub restarts: u64,
-    /// Tasks that the user-level balancer moved.
+    /// Moves of the user-level balancer.
     pub balancer_moves: u64,
-    /// A number that two simulations share only if everything happened in the same way.
+    /// A hash of all events: two simulations share it only if the same happened in both.
     pub hash: String,
     /// Why it ended before its workload did.
     pub end: Option<String>,
@@ -166,7 +169,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of what came of a simulation.
+    /// The report of an outcome.
     pub fn new(simulation: &Simulation, outcome: &Outcome) -> Self {
         let mut tat = BTreeMap::new();
         let (mut slowdowns, mut rates) = (Vec::new(), Vec::new());
@@ -181,7 +184,7 @@ impl Report {
             }
             rates.push(account.worked_ns as f64 / life.max(1) as f64);
         }
-        // All CPUs' time, in which somebody may be to wake up; he waits for half of a stretch.
+        // A wake-up may come at any time on any CPU, and waits for half of a closed stretch.
         let all_ns = (outcome.time_ns * simulation.machine.cpus.len() as u64).max(1) as f64;
         let closed = |ns2: u64| ns2 as f64 / 2.0 / all_ns;
         let attempts =
@@ -240,13 +243,14 @@ impl Report {
         }
     }
 
-    /// Whether it ended as it should, and no rule was broken.
+    /// Whether the workload ended or its time was over, and no rule was broken.
     pub fn is_good(&self) -> bool {
         self.end.is_none() && self.violations.is_empty()
     }
 }
 
-/// What reports call a scheduler under which all programs aggregate so, or none, on groups of these CPUs.
+/// The name of a scheduler in reports, with the aggregation of all programs and the groups of CPUs, if
+/// any.
 pub(crate) fn scheduler_name(
     scheduler: &Scheduler,
     aggregation: Option<&Aggregation>,
@@ -300,8 +304,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "of overhead   balancing {:.3}  refill {:.3}  switches {:.3} ms;  who is urgent waits for \
-             balancing {:.3} ns, {:.3} of them for moves",
+            "of overhead   balancing {:.3}  refill {:.3}  switches {:.3} ms;  an urgent wake-up waits \
+             for balancing {:.3} ns, {:.3} of them for moves",
             self.balancing_ms,
             self.refill_ms,
             self.switching_ms,
@@ -339,7 +343,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// How it came to a broken rule: the events of the tasks involved, one a line.
+/// The history of each broken rule: the events of the tasks involved, one on each line.
 pub fn history(outcome: &Outcome, workload: &Workload) -> String {
     use std::fmt::Write;
     let mut text = String::new();
@@ -368,7 +372,7 @@ fn line_of(what: &evenkeel_invariants::What, workload: &Workload) -> String {
         What::Switch { prev, left, next, .. } => {
             format!("switches from {} ({left:?}) to {}", name(prev), name(next))
         }
-        What::Migrate { task, to } => format!("{} goes to CPU {to}", name(task)),
+        What::Migrate { task, to } => format!("{} migrates to CPU {to}", name(task)),
         What::Affinity { task, allowed } => format!("{} may use {allowed}", name(task)),
         What::Class { task, class } => format!("{} is {class:?}", name(task)),
         What::Fork { child } => format!("forks {}", name(child)),
@@ -382,7 +386,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_are_those_of_the_sorted_times() {
+    fn percentiles_are_those_of_the_sorted_times() {
         let times: BTreeMap<u64, u64> = (1..=100).map(|at| (at * 1_000_000, 1)).collect();
         let times = Times::of(&times);
         assert_eq!((times.count, times.mean_ms), (100, 50.5));

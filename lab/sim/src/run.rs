@@ -1,4 +1,4 @@
-//! One simulation, from its input to its outcome.
+//! Runs one simulation, from its input to its outcome, and records a tape of it.
 
 use evenkeel_invariants::Limits;
 use evenkeel_keel::tape::{MOST_CPUS, Tape};
@@ -15,16 +15,15 @@ use crate::simulation::{FaultPlan, Simulation};
 /// Why a simulation cannot be recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// What is recorded of a task's mask ends there.
+    /// A tape holds masks of a limited number of CPUs.
     #[error(
         "{0} has {1} CPU numbers, and a tape holds masks of {MOST_CPUS}: take a smaller machine"
     )]
     TooManyCpus(String, u32),
-    /// What comes in between of a callback, a scheduler that is loaded anew or told something else is
-    /// not on a tape.
+    /// A tape holds no interleaved callbacks, no restart of the scheduler and no settings that change.
     #[error("a tape is recorded without faults, CPUs that come or go, and a shield that changes")]
     Faults,
-    /// Only the keel is.
+    /// Only the keel can be recorded.
     #[error("scheduler {0} cannot be recorded: only the keel can")]
     Scheduler(String),
     /// The scheduler cannot be loaded.
@@ -33,18 +32,17 @@ pub enum RecordError {
 }
 
 impl Simulation {
-    /// Simulates it.
+    /// Runs it.
     ///
     /// # Errors
-    /// [`HostError`]: the scheduler cannot be loaded. What goes wrong in the simulation is in its
-    /// outcome.
+    /// [`HostError`]: the scheduler cannot be loaded. Failures within the simulation are in its outcome.
     pub fn run(&self) -> Result<Outcome, HostError> {
         let mut kernel = self.begin(false)?;
         kernel.run(self.max_events);
         Ok(kernel.finish().0)
     }
 
-    /// The same, with all that the scheduler is told and does written down.
+    /// Runs it, and records all callbacks and calls of the scheduler on a tape.
     ///
     /// # Errors
     /// [`RecordError`].
@@ -69,14 +67,14 @@ impl Simulation {
     }
 
     fn begin(&self, records: bool) -> Result<Box<Kernel>, HostError> {
-        // Whom interrupts are not charged to is charged less than the time on the CPU.
+        // With IRQ accounting a task is charged less than its time on the CPU.
         let uncharged =
             self.machine.costs.irq_accounting == 1 && !self.workload.interrupts.is_empty();
-        // A CPU that is not there is not idle.
+        // With hotplug, work conservation is not judged: an offline CPU is not idle.
         let hotplug = |(_, change): &(u64, Change)| matches!(change, Change::Hotplug { .. });
         let goes = self.workload.changes.iter().any(hotplug);
-        // Nor is one that the gate keeps idle as long as it may: who is overdue is found at a tick, 64
-        // of them on a CPU, so that of a very large crowd some wait for twice as long.
+        // The gate may keep a CPU idle for `max_idle_wait`. Overdue tasks are found at a tick, 64 on
+        // each CPU, so that in a very large crowd some wait for twice as long.
         let zone = self.scheduler.options().filter(|options| options.gate == Gate::Zone);
         let gated_ns = zone.map_or(0, |options| options.max_idle_wait.ns());
         let is_free = goes || gated_ns == IdleWait::NEVER.ns();

@@ -1,4 +1,4 @@
-//! Which scheduler is simulated.
+//! The schedulers that can be simulated.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ pub(crate) static FIFO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fifo.s
 /// A scheduler, ready to be loaded any number of times.
 #[derive(Debug, Clone)]
 pub enum Scheduler {
-    /// One queue, first come, first served.
+    /// One queue for all CPUs, first come, first served.
     Fifo,
-    /// Another one that is told nothing about the machine: its name, which is that of its operations
-    /// without `_ops`, and itself, as a shared object against `native/kernel.h`.
+    /// A scheduler without settings: its name (its `struct sched_ext_ops` is NAME_ops), and its shared
+    /// object, built against `native/kernel.h`.
     Plain(String, Arc<[u8]>),
     /// The keel with these policies.
     Keel(Options),
-    /// The same with searches that go through whole queues: a reference for what their bound costs.
+    /// The keel with unbounded searches of its queues: the reference for what the bound costs.
     Exact(Options),
-    /// The keel as somebody else has compiled it: a shared object against `native/kernel.h`.
+    /// Another build of the keel: a shared object, built against `native/kernel.h`.
     Built(Options, Arc<[u8]>),
 }
 
@@ -59,7 +59,7 @@ impl Scheduler {
         }
     }
 
-    /// A copy that is given what another one was given.
+    /// A keel with the image of a recorded one.
     pub(crate) fn load_image(
         &self,
         image: &Image,
@@ -73,7 +73,7 @@ impl Scheduler {
 }
 
 impl Scheduler {
-    /// How the keel runs; none: it is another scheduler.
+    /// The keel's options; none: it is another scheduler.
     pub fn options(&self) -> Option<&Options> {
         match self {
             Self::Fifo | Self::Plain(..) => None,
@@ -81,7 +81,7 @@ impl Scheduler {
         }
     }
 
-    /// The length of a slice, in microseconds; 0: not set from outside.
+    /// The slice in microseconds; 0: it cannot be set.
     pub fn slice_us(&self) -> u64 {
         self.options().map_or(0, |options| options.slice.us())
     }
@@ -103,7 +103,7 @@ impl std::fmt::Display for Scheduler {
                 if !options.parts.is_empty() {
                     write!(f, "+{}", options.parts)?;
                 }
-                // Knobs that are not as by default; slices are told apart by themselves.
+                // Parameters that differ from their defaults. The slice is a column of its own.
                 let usual = Options {
                     order: options.order,
                     gate: options.gate,

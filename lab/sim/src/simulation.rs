@@ -1,4 +1,5 @@
-//! What is simulated: the whole input.
+//! The input of a simulation: a world (machine, workload, faults, seed), a scheduler, and what is
+//! observed.
 
 use std::sync::Arc;
 
@@ -9,48 +10,48 @@ use evenkeel_machine::Machine;
 use crate::program::Workload;
 use crate::scheduler::Scheduler;
 
-/// Events that a simulation may take unless it is allowed more.
+/// How many events a simulation may take by default.
 pub const MAX_EVENTS: u64 = 1_000_000_000;
 
-/// What is simulated.
+/// A simulation's input.
 #[derive(Debug, Clone)]
 pub struct Simulation {
-    /// On which machine.
+    /// The machine.
     pub machine: Machine,
-    /// Under which scheduler.
+    /// The scheduler.
     pub scheduler: Scheduler,
-    /// The user-level balancer on top, if any; all tasks are its program.
+    /// The user-level balancer on top, if any. All tasks are its program.
     pub balancer: Option<Policy>,
-    /// What happens there.
+    /// The workload.
     pub workload: Arc<Workload>,
-    /// What goes wrong.
+    /// The injected faults.
     pub faults: FaultPlan,
-    /// All that is random depends on it.
+    /// The seed of everything random.
     pub seed: u64,
-    /// The rules that the scheduler is held to; `None`: none (for measuring the engine alone).
+    /// How strictly the checkers judge; `None`: no checkers (for measuring the engine alone).
     pub limits: Option<Limits>,
-    /// Whether all events are to be kept.
+    /// Whether all events are kept in the outcome.
     pub records: bool,
-    /// More events end it.
+    /// The simulation ends after this many events.
     pub max_events: u64,
 }
 
-/// What is to go wrong.
+/// The faults that are injected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct FaultPlan {
-    /// Of so many calls that may be refused, about one is; 0: none.
+    /// About one of this many calls that may fail does; 0: none.
     pub fail_one_in: u32,
-    /// At one of so many points where others could come in between, they do; 0: never.
+    /// At about one of this many points where other CPUs could intervene, they do; 0: never.
     pub pause_one_in: u32,
-    /// Kicks, wake-ups and ticks are up to so much late, and overtake each other.
+    /// Kicks, wake-ups and ticks are late by at most this, and overtake each other.
     pub late_ns: u64,
-    /// Something about a task or a CPU is changed about this often, and what all CPUs are said to be
-    /// able to do; 0: never.
+    /// Mean time between random changes of a task, a cgroup or a CPU, and of the capabilities that user
+    /// space reports; 0: no changes.
     pub change_ns: u64,
 }
 
 impl FaultPlan {
-    /// All of it, as hard as a scheduler must be able to bear.
+    /// All faults, as often as a scheduler must survive them.
     pub const ALL: Self =
         Self { fail_one_in: 61, pause_one_in: 23, late_ns: 300_000, change_ns: 700_000 };
 }

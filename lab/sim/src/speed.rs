@@ -1,6 +1,6 @@
-//! How fast the simulator is, what it needs, and what is wanted of it. Times are of the thread on this
-//! machine's CPUs, who else wants these taken out, and each is given as a ratio to a reference loop, too,
-//! that ran in the same process between them.
+//! Measures how fast the simulator is, against aims. Times are CPU time of the thread, so that other
+//! load does not count. Each is also given as a ratio to a reference loop that runs in turn with the
+//! contestants.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -25,41 +25,41 @@ use crate::simulation::{FaultPlan, MAX_EVENTS, Simulation};
 use crate::sweep::{Shard, sweep};
 use crate::workers::Workers;
 
-/// Rounds, the contestants by turns; medians are taken.
+/// Rounds in which all contestants take turns; medians are reported.
 const ROUNDS: usize = 5;
-/// What each simulates.
+/// Simulated time of each run.
 const SIMULATED_MS: u64 = 1000;
 /// Tasks for each CPU.
 const TASKS_PER_CPU: usize = 10;
 /// Passes of the reference loop.
 const REFERENCE: u64 = 20_000_000;
-/// Runs of the sweeps that are timed.
+/// Runs of each timed sweep.
 const RUNS: u64 = 1000;
-/// What is swept.
+/// The workload of the sweeps.
 const SWEPT: &str = "arrivals:tasks=100";
 const SWEPT_CPUS: u32 = 32;
 
-/// Of all contestants: what only the engine does, ...
+/// The contestants: the engine alone, ...
 const ENGINE: &str = "engine alone (fifo)";
 /// ... and with the keel.
 const KEEL: &str = "keel";
 /// CPUs of the large machine.
 const LARGE: u32 = 1024;
 
-/// A simulator's speed on one kind of machine.
+/// The simulator's speed with one scheduler on one machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Speed {
-    /// What ran.
+    /// The contestant.
     pub name: String,
     /// CPUs of the simulated machine.
     pub cpus: usize,
-    /// Whether all events went through the checkers.
+    /// Whether the checkers saw all events.
     pub checked: bool,
-    /// Events of the engine in a run.
+    /// Events of one run.
     pub events: u64,
     /// CPU time of an event.
     pub ns_per_event: f64,
-    /// Events in a second.
+    /// Events per second.
     pub events_per_s: f64,
     /// Passes of the reference loop that take as long as an event.
     pub reference_passes: f64,
@@ -67,39 +67,39 @@ pub struct Speed {
     pub calls_per_event: f64,
 }
 
-/// All that is measured.
+/// All measured figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Speeds {
-    /// Time of a pass of the reference loop: a step of a xorshift generator, each depending on the
-    /// one before.
+    /// Time of a pass of the reference loop: a step of a xorshift generator that depends on the step
+    /// before.
     pub reference_ns: f64,
-    /// By what ran.
+    /// By contestant.
     pub speeds: Vec<Speed>,
-    /// Events in a second with 1,024 CPUs by those with 128, as many tasks for each CPU.
+    /// Events per second with 1,024 CPUs divided by those with 128, at the same number of tasks per CPU.
     pub large_by_small: f64,
-    /// Memory of the process while it held 1,024 CPUs with 10,000 tasks, in MiB.
+    /// Peak memory of the process with 1,024 CPUs and 10,000 tasks.
     pub resident_mib: f64,
-    /// Processes that the sweep used.
+    /// Processes of the parallel sweep.
     pub jobs: usize,
-    /// How much faster than with one it was.
+    /// Its speed-up over one process.
     pub sweep_speed_up: f64,
-    /// How many times as much as one as many threads got done of the reference loop, which needs nothing but
-    /// its own registers, in the same rounds: what the CPUs can give at most.
+    /// The speed-up of the reference loop with as many threads, in the same rounds. The loop uses
+    /// registers only, so this is the most that the CPUs can give.
     pub reference_gain: f64,
 }
 
-/// What is wanted of a figure, and what was found.
+/// The aim of a figure, and the measured value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SpeedAim {
     /// The figure.
     pub figure: String,
-    /// At least or at most how much.
+    /// The bound.
     pub wanted: String,
-    /// How much it was.
+    /// The measured value.
     pub found: f64,
-    /// Of a speed: passes of the reference loop that take as long as an event.
+    /// For a speed: passes of the reference loop that take as long as an event.
     pub reference_passes: Option<f64>,
-    /// Whether that is as wanted.
+    /// Whether the aim is reached.
     pub reached: bool,
 }
 
@@ -150,7 +150,7 @@ impl Speed {
 }
 
 impl Speeds {
-    /// What is wanted of them.
+    /// The aims.
     pub fn aims(&self) -> Vec<SpeedAim> {
         let of = |name: &str| self.speeds.iter().find(|speed| speed.name == name);
         let (engine, keel) = (of(ENGINE), of(KEEL));
@@ -170,19 +170,19 @@ impl Speeds {
                 self.large_by_small,
             ),
             SpeedAim::at_least(
-                "times as fast is a sweep of 1,000 small runs on two CPUs as on one",
+                "times as fast: a sweep of 1,000 small runs on two CPUs, by one CPU",
                 1.8,
                 self.sweep_speed_up,
             ),
             SpeedAim::at_most(
-                "MiB are held by 1,024 CPUs with 10,000 tasks",
+                "MiB of memory with 1,024 CPUs and 10,000 tasks",
                 512.0,
                 self.resident_mib,
             ),
         ]
     }
 
-    /// All of it as a page of Markdown, but for what it is called and who wrote it.
+    /// All figures as a page of Markdown, without its title and origin.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
         let mut row = |cells: &[String]| {
@@ -194,11 +194,11 @@ impl Speeds {
         self.aims().iter().for_each(|aim| row(&aim.cells()));
         let _ = writeln!(
             text,
-            "\nThe reference loop: a step of a xorshift generator, each depending on the one before; a \
-             pass took {:.2} ns. Times are CPU time, the medians of {ROUNDS} rounds in which all took \
-             turns; only sweeps, and what is said next, are timed by the clock.\n\n{} threads at once got \
-             {:.2} times as much of the reference loop done as one alone, in the same rounds as the sweeps: \
-             no more is to be had of the CPUs.\n",
+            "\nA pass of the reference loop is a step of a xorshift generator that depends on the \
+             step before; a pass took {:.2} ns. Times are CPU time: medians of {ROUNDS} rounds in \
+             which all contestants took turns. Only the sweeps and the next figure are wall-clock \
+             time.\n\n{} threads at once got {:.2} times as much of the reference loop done as one \
+             alone, in the same rounds as the sweeps: the CPUs cannot give more.\n",
             self.reference_ns, self.jobs, self.reference_gain
         );
         let mut row = |cells: &[String]| {
@@ -216,7 +216,7 @@ fn machine(cpus: u32) -> Result<Machine, evenkeel_machine::Error> {
     Machine::parse_toml(&machine_text(cpus), "bench")
 }
 
-/// It as a file.
+/// The same machine as the text of a machine file.
 fn machine_text(cpus: u32) -> String {
     let nodes = cpus.div_ceil(32);
     let list = |first: u32, count: u32| format!("{first}-{}", first + count - 1);
@@ -239,7 +239,7 @@ fn machine_text(cpus: u32) -> String {
     )
 }
 
-/// Tasks that work and sleep by turns.
+/// Tasks that work and sleep in turn.
 fn workload(tasks: usize, ms: u64) -> Workload {
     const MS: u64 = 1_000_000;
     let ops = vec![Op::RunAbout(MS), Op::SleepAbout(8 * MS), Op::Goto(0)];
@@ -253,20 +253,20 @@ fn workload(tasks: usize, ms: u64) -> Workload {
     }
 }
 
-/// Measures everything; `note` hears what comes next.
+/// Measures all figures; `note` gets what is measured next.
 ///
-/// `worker` makes a process that does [`work`](crate::work) with the grid that these words of `sim sweep`
-/// stand for.
+/// `worker` makes a command that calls [`work`](crate::work) with the grid of these arguments of `sim
+/// sweep`.
 ///
 /// # Errors
-/// [`SweepError`], among them that there is no room for the rows in `dir`.
+/// [`SweepError`], also if the rows cannot be written to `dir`.
 pub fn bench(
     dir: &Path,
     worker: impl Fn(&[&OsStr]) -> Command + Sync,
     mut note: impl FnMut(&str),
 ) -> Result<Speeds, SweepError> {
     let keel = || Scheduler::Keel(Options::default());
-    // The same simulated time for all: a start costs as much of each.
+    // The same simulated time for all, so that start-up costs the same share of each.
     let contestants = [
         (ENGINE, Scheduler::Fifo, 128, false),
         (KEEL, keel(), 128, false),
@@ -335,7 +335,7 @@ pub fn bench(
     })
 }
 
-/// What this thread has had of the CPUs, in ns.
+/// The CPU time of this thread in ns.
 fn cpu_ns() -> f64 {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
     time.unwrap_or_default().as_nanos() as f64
@@ -354,7 +354,7 @@ fn reference_ns() -> f64 {
     (cpu_ns() - start) / REFERENCE as f64
 }
 
-/// What the process has had in memory at most.
+/// The peak memory of this process.
 fn resident_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -362,15 +362,14 @@ fn resident_mib() -> f64 {
     kib.unwrap_or_default() / 1024.0
 }
 
-/// How many times as fast as one process or thread as many as there are CPUs were.
+/// Speed-ups of as many processes or threads as there are CPUs, over one.
 struct Gains {
     jobs: usize,
     sweep: f64,
     reference: f64,
 }
 
-/// A sweep of small runs by one process and by as many as there are CPUs, and, in the same rounds, what these
-/// CPUs can give.
+/// Measures the speed-up of a sweep of small runs, and in the same rounds that of the reference loop.
 fn gains(
     dir: &Path,
     worker: &(impl Fn(&[&OsStr]) -> Command + Sync),
@@ -414,7 +413,7 @@ fn gains(
     note(&format!("sweeps of {RUNS} runs"));
     let (mut sweeps, mut references) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        // Each takes about as long as its neighbours, so that all have the same company.
+        // Adjacent in time, so that other load on the machine is the same for both.
         sweeps.push(sweep_s(1, round)? / sweep_s(jobs, round + ROUNDS)?);
         references.push(reference_gain(jobs));
     }
@@ -422,8 +421,7 @@ fn gains(
     Ok(Gains { jobs, sweep: middle(&sweeps), reference: middle(&references) })
 }
 
-/// How many times as much of the reference loop so many threads that work at the same time get done as one
-/// that works alone.
+/// The speed-up of the reference loop with this many threads over one.
 fn reference_gain(jobs: usize) -> f64 {
     let work = || {
         black_box(reference_ns());
@@ -467,9 +465,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_is_reached_or_missed() {
+    fn aims_are_reached_or_missed_by_their_bounds() {
         let reached: Vec<bool> = speeds().aims().iter().map(|aim| aim.reached).collect();
-        // 640 ns are 1.56 million events a second, of the smaller machine.
+        // The keel on 128 CPUs: 640 ns are 1.56 million events a second.
         assert_eq!(reached, [true, false, true, true, false]);
         assert_eq!(speeds().aims()[1].cells()[1..], [">= 2", "1.56", "320.0", "missed"]);
     }

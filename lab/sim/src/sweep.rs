@@ -1,5 +1,5 @@
-//! Many simulations: a grid of workloads, machines and schedulers by a range of seeds. One line of
-//! JSON a run, so that a sweep can be taken up where it was left, and spread by any job engine.
+//! Simulates a grid of workloads, machines, schedulers and seeds. Each run is one line of JSON, so that
+//! an interrupted sweep can be resumed, and any job engine can spread it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -11,12 +11,12 @@ use std::sync::mpsc;
 use crate::grid::{Grid, Name, Row, SweepError};
 use crate::workers::{Ended, Worker, Workers};
 
-/// One part of a sweep that was spread over several.
+/// One part of a sweep that is spread over several jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
     /// From 1.
     pub index: usize,
-    /// How many there are.
+    /// The number of parts.
     pub of: usize,
 }
 
@@ -33,10 +33,10 @@ impl std::str::FromStr for Shard {
     }
 }
 
-/// A run that came to no end, because its process did.
+/// A run that was lost because its process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
-    /// Which.
+    /// The run.
     pub run: String,
     /// How the process ended.
     pub why: String,
@@ -48,17 +48,17 @@ impl std::fmt::Display for Lost {
     }
 }
 
-/// What came of a sweep.
+/// The result of a sweep.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Runs that were made now.
+    /// The number of runs that were simulated.
     pub done: usize,
-    /// Those that were not, and will be tried again by the next sweep into the same file.
+    /// Lost runs. The next sweep into the same file tries them again.
     pub lost: Vec<Lost>,
 }
 
-/// Simulates what of the grid belongs to the shard and is not in the file yet, and appends the rows.
-/// `progress` hears how many are done, and of how many.
+/// Simulates all runs of the shard that are not in the file yet, and appends their rows. `progress`
+/// gets how many are done, and of how many.
 ///
 /// # Errors
 /// [`SweepError`]; rows that were written stay.
@@ -103,7 +103,7 @@ pub fn sweep(
                 while let Some(run) = this {
                     let then = take();
                     let ended = worker.simulate(grid, run, then.map(|(at, _)| *at));
-                    // Who hears nobody any more has nothing left to do.
+                    // The receiver is gone after an error.
                     if sender.send(ended.map(|ended| (&run.1, ended))).is_err() {
                         break;
                     }
@@ -129,7 +129,7 @@ pub fn sweep(
     })
 }
 
-/// Opens the file for more rows. A last line without an end was cut off with its run: it goes.
+/// Opens the file for more rows. A last line without a newline is incomplete and is removed.
 fn open(path: &Path) -> io::Result<File> {
     let mut file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
     let text = fs::read(path)?;

@@ -1,5 +1,5 @@
-//! A simulation as a picture: a row for each CPU, time from left to right, a colour for each address
-//! space. SVG, by hand: rectangles and text are all that it takes.
+//! A simulation as a timeline in SVG: a row for each CPU, time from left to right, a colour for each
+//! address space.
 
 use std::fmt::Write;
 
@@ -13,15 +13,15 @@ const WIDTH: u64 = 960;
 const LEFT: u64 = 60;
 const ROW: u64 = 14;
 const TOP: u64 = 24;
-/// More CPUs than this are not drawn.
+/// At most this many CPUs are drawn.
 pub const MOST_CPUS: usize = 128;
-/// Colours that can be told apart, by most people and in most prints (Okabe and Ito's, without
+/// Colours that are distinguishable with colour blindness and in print (by Okabe and Ito, without
 /// black).
 const COLOURS: [&str; 7] =
     ["#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#0072b2", "#d55e00"];
 const REAL_TIME: &str = "#404040";
 
-/// A stretch of time that somebody had a CPU.
+/// A stretch of time in which a task had a CPU.
 struct Stretch {
     cpu: u32,
     from_ns: u64,
@@ -49,7 +49,7 @@ fn stretches(events: &[Event], end_ns: u64) -> Vec<Stretch> {
     found
 }
 
-/// The text of the picture.
+/// Draws the timeline.
 pub fn picture(events: &[Event], end_ns: u64, workload: &Workload, title: &str) -> String {
     let end_ns = end_ns.max(1);
     let stretches = stretches(events, end_ns);
@@ -133,7 +133,7 @@ mod tests {
     use crate::program::TaskPlan;
 
     #[test]
-    fn who_ran_when_is_drawn() {
+    fn each_run_of_a_task_is_drawn() {
         let switch = |time_ns, prev, next| Event {
             time_ns,
             cpu: 2,

@@ -1,21 +1,22 @@
-//! The machine as the kernel looks at it: which CPUs are near which, in tables.
+//! The distances between CPUs, in tables: cores, last-level caches, nodes (kernel: sched domains,
+//! `ext_idle.c`).
 
 use evenkeel_machine::{LOCAL_DISTANCE, Machine};
 
 use crate::mask::Mask;
 
-/// How far a task went.
+/// How far apart two CPUs are: how far a task migrated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Nowhere.
+    /// The same CPU.
     Same,
-    /// To an SMT sibling.
+    /// SMT siblings.
     Core,
-    /// To another core that shares the last-level cache.
+    /// Cores that share the last-level cache.
     Cache,
-    /// To another cache of the node.
+    /// Caches of one node.
     Node,
-    /// To another node: how many distances are smaller than this one.
+    /// Two nodes: the number of distances of the machine that are smaller.
     Remote(u8),
 }
 
@@ -31,16 +32,16 @@ impl std::fmt::Display for Level {
     }
 }
 
-/// Who shares what with whom. CPUs that are offline are in it, too.
+/// Which CPUs share a core, a cache or a node. Offline CPUs are included.
 #[derive(Debug, Clone)]
 pub(crate) struct Topology {
-    /// By CPU number; none where there is no CPU.
+    /// By CPU number; none: there is no such CPU.
     places: Vec<Option<Place>>,
     caches: Vec<Mask>,
     nodes: Vec<Mask>,
-    /// By pairs of nodes, how much farther than the own node, in thousandths of that.
+    /// By pairs of nodes: how much farther than the own node, in thousandths of the local distance.
     farther_milli: Vec<u64>,
-    /// By pairs of nodes, how many distances are smaller.
+    /// By pairs of nodes: how many distances are smaller.
     levels: Vec<u8>,
     has_smt: bool,
 }
@@ -93,7 +94,7 @@ impl Topology {
         topology
     }
 
-    /// CPU numbers are below this.
+    /// All CPU numbers are below this.
     pub fn cpus(&self) -> usize {
         self.places.len()
     }
@@ -128,7 +129,7 @@ impl Topology {
         self.place(cpu).map_or(&Mask::EMPTY, |place| &self.caches[place.cache])
     }
 
-    /// The number of its core: the core's first CPU.
+    /// The number of its core: that of the core's first CPU.
     pub fn core(&self, cpu: u32) -> Option<usize> {
         self.place(cpu).map(|place| place.core as usize)
     }
@@ -138,7 +139,7 @@ impl Topology {
         self.place(cpu).map(|place| place.cache)
     }
 
-    /// How many last-level caches there are.
+    /// The number of last-level caches.
     pub fn caches(&self) -> usize {
         self.caches.len()
     }
@@ -148,12 +149,12 @@ impl Topology {
         self.place(cpu).map_or(&Mask::EMPTY, |place| &self.nodes[place.node])
     }
 
-    /// Its node, by place in the machine.
+    /// Its node, by position in the machine.
     pub fn node(&self, cpu: u32) -> u32 {
         self.place(cpu).map_or(0, |place| place.node as u32)
     }
 
-    /// How much farther a node is than the CPU's own, in thousandths of that.
+    /// How much farther a node is than the CPU's own node, in thousandths of the local distance.
     pub fn farther_milli(&self, cpu: u32, node: u32) -> u64 {
         let at = self.node(cpu) as usize * self.nodes.len() + node as usize;
         self.farther_milli.get(at).copied().unwrap_or_default()
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_and_far() {
+    fn levels_and_distances_follow_the_machine() {
         let server = Topology::new(&Machine::preset("server").unwrap());
         assert_eq!(server.cpus(), 128);
         assert!(server.has_smt());

@@ -1,5 +1,8 @@
-//! Who simulates the runs of a sweep: threads of this process, or processes of their own, so that a
-//! scheduler that crashes takes one run with it and no other.
+//! Simulates the runs of a sweep in threads of this process, or in worker processes, so that a
+//! scheduler that crashes loses only its own run.
+//!
+//! A worker process gets the same grid on its command line. It reads places in the grid from its
+//! standard input, one on each line, and writes an answer to each as a line of JSON.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,17 +14,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::grid::{Grid, Row, Run, SweepError};
 
-/// Who simulates.
+/// Where runs are simulated.
 #[derive(Clone, Copy)]
 pub enum Workers<'a> {
-    /// So many threads of this process.
+    /// In this many threads of this process.
     Threads(usize),
-    /// So many processes that this starts, each of which does [`work`] with the same grid.
+    /// In this many processes, which the command starts. Each calls [`work`] with the same grid.
     Processes(usize, &'a (dyn Fn() -> Command + Sync)),
 }
 
 impl Workers<'_> {
-    /// How many there are.
+    /// The number of workers.
     pub(crate) fn count(&self) -> usize {
         match self {
             Self::Threads(count) | Self::Processes(count, _) => *count,
@@ -29,23 +32,23 @@ impl Workers<'_> {
     }
 }
 
-/// What a process says of a run that it was asked for, in a line of JSON.
+/// A worker process's answer, a line of JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
     Row(Box<Row>),
-    /// Why it cannot be simulated.
+    /// Why the run cannot be simulated.
     Refused(String),
 }
 
-/// What came of a run.
+/// The result of a run.
 pub(crate) enum Ended {
     Row(Box<Row>),
-    /// Its process ended, and how.
+    /// Its process ended: how.
     Lost(String),
 }
 
-/// One of the workers.
+/// One worker.
 pub(crate) struct Worker<'a> {
     workers: Workers<'a>,
     process: Option<Process>,
@@ -56,7 +59,7 @@ impl<'a> Worker<'a> {
         Self { workers, process: None }
     }
 
-    /// Simulates this run of the grid. `then`: the place of the one that will be wanted next.
+    /// Simulates this run of the grid. `then`: the place of the next run.
     pub fn simulate(
         &mut self,
         grid: &Grid,
@@ -70,7 +73,7 @@ impl<'a> Worker<'a> {
             Some(process) => process,
             None => Process::start(command()).map_err(SweepError::Worker)?,
         };
-        // It is told of the next one before it is done with this, and waits for nobody.
+        // The next run is requested before this one is done, so that the process never waits.
         process.ask(*at);
         if let Some(then) = then {
             process.ask(then);
@@ -88,12 +91,12 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// A process that simulates.
+/// A worker process, seen from its parent.
 struct Process {
     child: Child,
     requests: Option<UnixStream>,
     answers: BufReader<ChildStdout>,
-    /// What it was asked for last.
+    /// The place that was requested last.
     asked: Option<usize>,
 }
 
@@ -107,20 +110,20 @@ impl Process {
         Ok(Self { child, requests: Some(requests), answers, asked: None })
     }
 
-    /// Asks it for the run at this place, unless that was done before. Places only grow.
+    /// Requests the run at this place, unless it was requested before. Places only grow.
     fn ask(&mut self, at: usize) {
         if let Some(requests) =
             self.requests.as_ref().filter(|_| self.asked.is_none_or(|last| last < at))
         {
-            // A socket, because one that nobody reads any more can be written to without a signal. That
-            // it has ended is found when it does not answer.
+            // A socket, because writing to a closed one can be told not to raise SIGPIPE. answer()
+            // notices that the process has ended.
             let text = format!("{at}\n");
             let _ = send(requests.as_raw_fd(), text.as_bytes(), MsgFlags::MSG_NOSIGNAL);
             self.asked = Some(at);
         }
     }
 
-    /// Its next answer; none: it has ended.
+    /// Its next answer; none: the process has ended.
     fn answer(&mut self) -> Option<Vec<u8>> {
         let mut line = Vec::new();
         self.answers.read_until(b'\n', &mut line).ok()?;
@@ -136,16 +139,16 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Who is asked for nothing more ends.
+        // The process ends at the end of its input.
         self.requests = None;
         let _ = self.child.wait();
     }
 }
 
-/// What a worker's process does: the runs that it is asked for by their places in the grid, one a line.
+/// The worker process: simulates the runs whose places in the grid it reads, and writes the answers.
 ///
 /// # Errors
-/// [`SweepError::Worker`]: whoever asks is gone.
+/// [`SweepError::Worker`]: the parent process is gone.
 pub fn work(
     grid: &Grid,
     requests: impl BufRead,

@@ -1,4 +1,4 @@
-//! The user-level balancer with its own code, on top of the schedulers.
+//! The user-level balancer on top of the keel.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use evenkeel_sim::program::Interrupts;
 
 #[test]
 fn two_threads_run_at_the_average_of_their_cpus() {
-    // CPU 0 loses half to interrupts, which the scheduler does not see.
+    // CPU 0 loses half of its time to interrupts, which the scheduler does not see.
     let source = Interrupts { cpu: 0, run_ns: MS, period_ns: 2 * MS };
     let sim = Sim::keel(paper(2)).tasks(2, hog(3_000 * MS)).interrupts(source);
     let alone = sim.run();
@@ -23,7 +23,7 @@ fn two_threads_run_at_the_average_of_their_cpus() {
 }
 
 #[test]
-fn where_all_is_equal_nothing_is_moved() {
+fn nothing_is_moved_on_equal_cpus() {
     let sim = Sim::keel(paper(4)).tasks(4, hog(2_000 * MS));
     let balanced = Sim { balancer: Some(Policy::Lag(LagParameters::default())), ..sim }.run();
     assert_eq!((balanced.moves, balanced.time_ns), (0, 2_000 * MS));

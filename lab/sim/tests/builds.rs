@@ -1,5 +1,5 @@
-//! The keel is the same whoever compiles it: the same seed gives the same history under all
-//! compilers and options, with sanitizers, too; and the engine does so in every build of its own.
+//! The same seed gives the same history with every compiler and its options, with sanitizers, and in
+//! every build of the engine.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,9 +10,9 @@ use common::{MS, Sim, paper, torture};
 use evenkeel_sim::program::{Op, TaskPlan};
 
 #[test]
-fn every_compiler_makes_the_same_keel() {
+fn every_build_of_the_keel_gives_the_same_history() {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
-    // What is undefined traps, so that nobody needs a sanitizer's library here.
+    // Undefined behaviour traps, so that no sanitizer library is needed.
     let undefined = ["-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
     let builds = [
         compile("cc", &["-O0"]),
@@ -20,7 +20,7 @@ fn every_compiler_makes_the_same_keel() {
         compile("cc", &undefined),
         compile(&clang, &["-O2"]),
     ];
-    // In the last one CPUs were once asked two things in an order that each compiler chose for itself.
+    // Seed 30 once differed: the order of two calls in one expression was up to the compiler.
     for seed in [1, 2, 3, 30] {
         let expected = torture::simulation(seed, None).run().unwrap().hash;
         for (at, build) in builds.iter().enumerate() {
@@ -35,10 +35,9 @@ fn the_keel_compiles_with_sanitizers() {
     compile("cc", &["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover"]);
 }
 
-/// A number that was computed once, by one build on one machine. It changes with the engine, and
-/// with nothing else.
+/// The hash was computed once, by one build on one machine. It changes only with the engine.
 #[test]
-fn every_build_of_the_engine_makes_the_same_history() {
+fn every_build_of_the_engine_gives_the_same_history() {
     let ops = vec![
         Op::RunAbout(3 * MS),
         Op::SleepAbout(2 * MS),

@@ -1,5 +1,5 @@
-//! The balance policy `capability` in the whole keel: what real-time tasks and interrupts take of a CPU
-//! is missing from its capability while they do, and machines of any kind are balanced.
+//! The balance policy `capability` in the whole keel: time that real-time tasks and interrupts take
+//! reduces a CPU's capability, and machines of any kind are balanced.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use evenkeel_sim::{Mask, Report, Times};
 
 use common::{MS, Sim, hog, paper};
 
-/// Twelve hogs on four CPUs: how equal their progress is, and their times.
+/// Twelve hogs on four CPUs: the fairness of their progress, and their turn-around times.
 fn fairness(balance: Balance, static_capacity: bool, disturb: impl Fn(Sim) -> Sim) -> (f64, Times) {
     let options = Options { balance, static_capacity, ..Options::default() };
     let sim = disturb(Sim::keel_with(paper(4), options).tasks(12, hog(1_000 * MS)));
@@ -26,8 +26,8 @@ fn fairness(balance: Balance, static_capacity: bool, disturb: impl Fn(Sim) -> Si
 }
 
 #[test]
-fn a_cpu_of_which_much_is_taken_carries_less() {
-    // For half of the time somebody has CPUs 0 and 1, by turns of 5 ms.
+fn a_cpu_that_loses_time_gets_less_load() {
+    // CPUs 0 and 1 lose half of their time.
     let by_thieves = |sim: Sim| {
         let thief = |cpu| Thief { cpu, run_ns: 5 * MS, period_ns: 10 * MS, from_ns: 0 };
         sim.thief(thief(0)).thief(thief(1))
@@ -47,32 +47,32 @@ fn a_cpu_of_which_much_is_taken_carries_less() {
 }
 
 #[test]
-fn where_nothing_is_taken_nothing_changes() {
+fn measured_and_static_capabilities_agree_on_a_calm_machine() {
     let calm = |is_static| fairness(Balance::Capability, is_static, |sim| sim);
     assert_eq!(calm(false), calm(true));
 }
 
-/// By its file's text; nothing costs anything there.
+/// A machine by the text of its file, without costs.
 fn machine(text: &str) -> Machine {
     let text = format!("name = \"machine\"\n{text}");
     Machine { costs: Costs::none(), ..Machine::parse_toml(&text, "machine").unwrap() }
 }
 
-/// These CPUs.
+/// A mask of these CPUs.
 fn cpus(cpus: RangeInclusive<u32>) -> Arc<Mask> {
     let mut mask = Mask::EMPTY;
     cpus.for_each(|cpu| mask.set(cpu));
     Arc::new(mask)
 }
 
-/// Who may run on these only.
+/// A hog with this mask.
 fn hog_on(allowed: RangeInclusive<u32>, ns: u64) -> TaskPlan {
     TaskPlan { allowed: Some(cpus(allowed)), ..hog(ns) }
 }
 
-/// The policy decides who goes to a CPU that idles, at the end of a slice, too: it was whoever came by.
+/// The policy also decides about an idle CPU at the end of a slice. (Once any task went there.)
 #[test]
-fn nobody_leaves_for_a_cpu_that_is_too_slow() {
+fn a_task_leaves_for_an_idle_cpu_only_if_that_is_fast_enough() {
     let takes = |slow: u32| {
         let kinds = format!(
             "kinds = [{{ cpus = \"0\", capability = 1024 }}, {{ cpus = \"1-3\", capability = {slow} }}]"
@@ -82,28 +82,32 @@ fn nobody_leaves_for_a_cpu_that_is_too_slow() {
         let ran_ns = outcome.accounts.iter().map(|account| account.ran_ns).sum::<u64>();
         (outcome.time_ns / MS, ran_ns / MS)
     };
-    // What is done on the fast CPU takes as long as it says.
-    assert_eq!(takes(200), (200, 200), "a turn of two is worth two and a half times as much");
+    // All work is done on the fast CPU if run time equals work.
+    assert_eq!(takes(200), (200, 200), "half of the fast CPU is worth more than the slow CPU");
     let (time_ms, ran_ms) = takes(700);
-    assert!(time_ms < 150 && ran_ms > 220, "it is worth less: {time_ms} ms, {ran_ms} ms");
+    assert!(
+        time_ms < 150 && ran_ms > 220,
+        "half of the fast CPU is worth less than the slow CPU: {time_ms} ms, {ran_ms} ms"
+    );
 }
 
-/// Only who has waited for too long goes to an idle CPU whatever the policy says: it was everybody.
+/// Only a task that is overdue goes to an idle CPU against the policy. (Once all tasks did.)
 #[test]
-fn an_idle_cpu_takes_one_who_is_overdue_and_not_all() {
+fn an_idle_slow_cpu_takes_only_the_overdue_task() {
     let kinds = r#"kinds = [{ cpus = "0", capability = 1024 }, { cpus = "1", capability = 100 }]"#;
     let slice = Slice::from_us(20_000).unwrap();
     let options = Options { balance: Balance::Capability, slice, ..Options::default() };
     let sim = Sim::keel_with(machine(kinds), options).tasks(4, hog(100 * MS)).simulation();
     let report = Report::new(&sim, &sim.run().unwrap());
     assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
-    assert_eq!(report.counters["move_idle"], 1, "who comes first has not ended yet");
+    assert_eq!(report.counters["move_idle"], 1, "moves to the idle CPU: only the overdue task");
 }
 
-/// Who waits for too long goes to a slow CPU although there are as few tasks as fast CPUs: it may not use
-/// those. And although nobody asks that CPU to look: a real-time task has the other one.
+/// An overdue task goes to a slow CPU although there are no more tasks than fast CPUs, if its mask
+/// excludes these; and although no kick asks the slow CPU to look, because a real-time task runs on the
+/// other one.
 #[test]
-fn a_slow_cpu_helps_whom_the_faster_ones_cannot() {
+fn a_slow_cpu_takes_a_task_that_the_fast_ones_cannot() {
     let kinds = |slow: &str| {
         let fast = if slow == "1" { "0,2-3" } else { "0-3" };
         machine(&format!(
@@ -125,7 +129,7 @@ fn a_slow_cpu_helps_whom_the_faster_ones_cannot() {
     };
     let waits = Sim::keel_with(kinds("1"), capability(20_000)).tasks(2, hog_on(0..=1, 200 * MS));
     assert!(report(waits).counters["ungated"] > 0);
-    // Who waits on CPU 4 may use CPU 5 from 22 ms on, and when that idles at 24 ms, it looks once.
+    // Tasks that wait on CPU 4 may use CPU 5 from 22 ms on. When CPU 5 idles at 24 ms, it looks once.
     let thief = Thief { cpu: 4, run_ns: 5_000 * MS, period_ns: 10_000 * MS, from_ns: 20 * MS };
     let mut taken = Sim::keel_with(kinds("4-5"), capability(4_000)).thief(thief);
     taken = taken.task(hog_on(5..=5, 7 * MS)).tasks(2, hog_on(4..=4, 30 * MS));
@@ -135,10 +139,10 @@ fn a_slow_cpu_helps_whom_the_faster_ones_cannot() {
     assert!(report.makespan_ms < 1_000.0, "{} ms", report.makespan_ms);
 }
 
-/// A group's first CPU idles, because nobody there may use it, or works but is shielded: the next one
-/// balances for it.
+/// If a group's first CPU idles because no task may use it, or is busy but shielded, the next CPU
+/// balances for the group.
 #[test]
-fn the_first_cpu_at_work_balances_for_its_group() {
+fn the_first_usable_cpu_balances_for_its_group() {
     let nodes = r#"
 kinds = [{ cpus = "0-3", capability = 1024 }]
 nodes = [
@@ -165,9 +169,9 @@ nodes = [
     }
 }
 
-/// No invariant is broken there, and all work is done: of two hogs for each CPU, the memory of one is on the
-/// last node.
-fn is_balanced(text: &str, disturb: impl Fn(Sim) -> Sim) {
+/// Checks that no rule is broken and all work is done with two hogs per CPU, one of which has its
+/// memory on the last node.
+fn assert_all_work_done(text: &str, disturb: impl Fn(Sim) -> Sim) {
     let machine = Machine::parse_toml(text, "odd").unwrap();
     let (cpus, last_node) = (machine.cpus.len(), machine.nodes.len().checked_sub(1));
     for parts in ["", "active,home,cost,turns"] {
@@ -183,20 +187,20 @@ fn is_balanced(text: &str, disturb: impl Fn(Sim) -> Sim) {
 }
 
 #[test]
-fn any_machine_is_balanced() {
+fn machines_of_any_size_and_speed_are_balanced() {
     for (cpus, kinds) in [
         (1, r#"{ cpus = "0", capability = 1024 }"#),
         (4, r#"{ cpus = "0-3", capability = 1024 }"#),
         (4, r#"{ cpus = "0", capability = 1024 }, { cpus = "1-3", capability = 1 }"#),
         (1024, r#"{ cpus = "0-511", capability = 1024 }, { cpus = "512-1023", capability = 300 }"#),
     ] {
-        is_balanced(&format!("name = \"{cpus}\"\nkinds = [{kinds}]\n"), |sim| sim);
+        assert_all_work_done(&format!("name = \"{cpus}\"\nkinds = [{kinds}]\n"), |sim| sim);
     }
 }
 
 #[test]
-fn so_are_nodes_at_any_distance() {
-    // In no order, one of them without CPUs, and the way back is longer than the way there.
+fn nodes_at_any_distance_are_balanced() {
+    // Unordered, one node without CPUs, and distances that differ by direction.
     let text = r#"
 name = "odd"
 kinds = [{ cpus = "0-1", capability = 400 }, { cpus = "2-3", capability = 1024 }]
@@ -206,18 +210,17 @@ nodes = [
   { id = 3, cpus = "0-1", distances = [22, 11, 10] },
 ]
 "#;
-    is_balanced(text, |sim| sim);
+    assert_all_work_done(text, |sim| sim);
 }
 
 #[test]
-fn so_are_cpus_whose_speed_changes_every_millisecond() {
+fn cpus_with_changing_speeds_are_balanced() {
     let text = r#"
 name = "restless"
 kinds = [{ cpus = "0-3", capability = 1024 }]
 "#;
-    // What CPUs do and what is said of them changes at once, to nothing and to all as well, and what is
-    // said need not be true.
-    is_balanced(text, |mut sim| {
+    // Every millisecond a CPU's speed and the reported capabilities change; the reports may be wrong.
+    assert_all_work_done(text, |mut sim| {
         let capability = |at: u64| [0, 1, 300, 1024][(at % 4) as usize];
         let told = |at: u64| match at % 7 {
             0 => vec![0; 4],
@@ -235,8 +238,8 @@ kinds = [{ cpus = "0-3", capability = 1024 }]
 }
 
 #[test]
-fn what_is_told_counts_for_who_asked() {
-    // Of two CPUs a quarter is said to be left, though they are as fast as the others.
+fn reported_capabilities_count_unless_capacity_is_static() {
+    // Two CPUs are reported to have a quarter left, although all are equally fast.
     let told = |mut sim: Sim| {
         let each = |at| (at * MS, Change::Told(vec![1024, 1024, 256, 256]));
         sim.workload.changes.extend((1..1_000).map(each));

@@ -1,5 +1,5 @@
-//! A scheduler with a fault is caught, and it is told how it came to that. (`scripts/mutate` makes
-//! all such faults in turn; these are one of each kind.)
+//! A keel with a fault is caught, and the report shows the history of the violation. (`scripts/mutate`
+//! makes all such faults in turn; here is one of each kind.)
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use evenkeel_machine::CpuSet;
 use evenkeel_sim::program::{Change, TaskPlan, Thief};
 use evenkeel_sim::{Mask, Outcome, Scheduler, history};
 
-/// What is said of a simulation, all of it.
+/// All that is reported of a simulation.
 fn told(sim: &Sim, outcome: &Outcome) -> String {
     let end = outcome.end.as_ref().map(ToString::to_string).unwrap_or_default();
     end + &outcome.dump + &history(outcome, &sim.workload)
@@ -26,7 +26,7 @@ fn built(sim: Sim, build: Vec<u8>) -> Sim {
 }
 
 #[test]
-fn time_that_nobody_is_charged_for() {
+fn run_time_that_is_not_charged_is_caught() {
     let charge = "t->vruntime = order_charge(before, executed - t->executed_ns, t->weight);";
     let build = with_fault("bpf/keel/task.h", charge, "");
     let nice = |nice| TaskPlan { nice, allowed: only(0), ..hog(100_000 * MS) };
@@ -38,12 +38,12 @@ fn time_that_nobody_is_charged_for() {
     assert!(told.contains("switches from"), "{told}");
     let longest = outcome.broken.iter().map(|broken| broken.history.len()).max().unwrap();
     assert!((2..=50).contains(&longest), "{longest}");
-    // It does it again.
+    // The same again.
     assert_eq!(sim.outcome().broken, outcome.broken);
 }
 
 #[test]
-fn a_queue_that_nobody_looks_at() {
+fn an_insertion_into_an_unknown_queue_is_caught() {
     let insert =
         "scx_bpf_dsq_insert_vtime(p, cpu, READ_ONCE(tunables.slice_ns), t->vruntime, flags);";
     let lost = "scx_bpf_dsq_insert_vtime(p, 77, 0, t->vruntime, flags);";
@@ -53,11 +53,11 @@ fn a_queue_that_nobody_looks_at() {
     );
     let told = told(&sim, &sim.outcome());
     assert!(told.contains("is put into queue 0x4d, which does not exist"), "{told}");
-    assert!(told.contains("keel: order=0 gate=0 balance=0"), "its dump is shown: {told}");
+    assert!(told.contains("keel: order=0 gate=0 balance=0"), "the dump is missing: {told}");
 }
 
 #[test]
-fn a_cpu_that_does_not_exist() {
+fn the_choice_of_an_unknown_cpu_is_caught() {
     let returned = "if (!t)\n\t\treturn prev;";
     let build = with_fault("bpf/keel/place.h", returned, "return 5000;");
     let sim = built(Sim::keel(paper(2)).tasks(3, hog(50 * MS)), build);
@@ -66,7 +66,7 @@ fn a_cpu_that_does_not_exist() {
 }
 
 #[test]
-fn an_idle_cpu_that_nobody_wakes() {
+fn a_missing_kick_of_an_idle_cpu_is_caught() {
     let kick = "if (!is_own || flags & SCX_ENQ_LAST)\n\t\t\tscx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);";
     let build = with_fault("bpf/keel/queue.h", kick, ";");
     let thief = Thief { cpu: 0, run_ns: 400 * MS, period_ns: 1_000 * MS, from_ns: 50 * MS };
@@ -76,7 +76,7 @@ fn an_idle_cpu_that_nobody_wakes() {
 }
 
 #[test]
-fn a_count_that_is_wrong_when_others_come_in_between() {
+fn a_wrong_count_of_runnable_tasks_is_caught() {
     let atomic = "u32 on = __sync_lock_test_and_set(&t->counted_on, 0);";
     let build = with_fault(
         "bpf/keel/load.h",
@@ -94,10 +94,10 @@ fn a_count_that_is_wrong_when_others_come_in_between() {
 }
 
 #[test]
-fn a_shield_that_nobody_keeps() {
+fn a_shield_that_is_not_kept_is_caught() {
     let lodging = "if (t->barred)\n\t\tset_slice(p, 0);";
     let build = with_fault("bpf/keel/evict.h", lodging, "");
-    // Its end would do it, too, if it were near.
+    // The end of a short slice would evict the task, too.
     let slice = Slice::from_us(Slice::MAX_US).unwrap();
     let options = Options { shield: "1".parse().unwrap(), slice, ..Options::default() };
     let widened = Change::Affinity { task: 1, allowed: Arc::new(Mask::from(&CpuSet::first(2))) };

@@ -1,7 +1,8 @@
-//! What the keel decides in worlds of all kinds is recorded in `decisions.txt`: a change of the keel, of a
-//! policy or of the simulator that changes any of it shows there what. `make decisions` records it anew.
+//! The keel's decisions in worlds of all kinds are recorded in `decisions.txt`. A change of the keel, a
+//! policy or the simulator that changes any decision fails here and shows which. `make decisions`
+//! records them again.
 //!
-//! No rule is broken in any of these worlds either, whatever is recorded.
+//! These tests also check that no rule is broken in any of these worlds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,12 +18,12 @@ use common::torture::complaint;
 use common::worlds::{self, World};
 use evenkeel_sim::Outcome;
 
-/// Set by `make decisions`: record, and do not compare.
+/// Set by `make decisions`: record instead of comparing.
 const RECORDS: &str = "EVENKEEL_RECORD_DECISIONS";
-/// How another build of the keel ends that breaks no rule and decides otherwise: so `scripts/mutate` tells
-/// the two apart.
+/// The exit code if another build of the keel breaks no rule but decides differently: `scripts/mutate`
+/// tells the two apart.
 const DIFFERS: i32 = 3;
-/// Of so many worlds that differ it is said in what.
+/// At most this many differing worlds are shown.
 const MOST_SHOWN: usize = 12;
 const WIDTH: usize = 110;
 
@@ -34,7 +35,7 @@ const HEAD: &str = "\
 # left out that are 0.
 ";
 
-/// What is recorded of a world, by name, in order.
+/// The recorded figures of a world: names and values, in order.
 type Record = Vec<(String, String)>;
 
 fn record(outcome: &Outcome) -> Record {
@@ -56,7 +57,8 @@ fn record(outcome: &Outcome) -> Record {
     record
 }
 
-/// It ends well, no rule is broken, and where no call fails all who want to run are counted rightly.
+/// Checks that the world ends well, that no rule is broken, and that the keel counts runnable tasks
+/// correctly if no call fails.
 fn decided(world: &World) -> Record {
     let outcome = world.simulation.run().unwrap();
     assert_eq!(complaint(&world.simulation, &outcome), None, "{}", world.name);
@@ -66,7 +68,7 @@ fn decided(world: &World) -> Record {
     record(&outcome)
 }
 
-/// Of all worlds, in their order; on all CPUs at once.
+/// The records of all worlds, in their order; computed on all CPUs.
 fn decided_everywhere(worlds: &[World]) -> Vec<Record> {
     let next = AtomicUsize::new(0);
     let records = Mutex::new(vec![Record::new(); worlds.len()]);
@@ -83,7 +85,7 @@ fn decided_everywhere(worlds: &[World]) -> Vec<Record> {
     records.into_inner().unwrap()
 }
 
-/// A block for each world: its name, and below it what was recorded, in lines that are not too long.
+/// A block for each world: its name, and its figures below in wrapped lines.
 fn print(worlds: &[World], records: &[Record]) -> String {
     let mut text = HEAD.to_owned();
     for (world, record) in worlds.iter().zip(records) {
@@ -101,7 +103,7 @@ fn print(worlds: &[World], records: &[Record]) -> String {
     text
 }
 
-/// The same, read.
+/// Reads the same back.
 fn parse(text: &str) -> BTreeMap<String, BTreeMap<String, String>> {
     let mut known = BTreeMap::<_, BTreeMap<_, _>>::new();
     let mut world = String::new();
@@ -120,7 +122,7 @@ fn parse(text: &str) -> BTreeMap<String, BTreeMap<String, String>> {
     known
 }
 
-/// In what a world differs from what is recorded of it.
+/// The figures of a world that differ from its record.
 fn difference(known: &BTreeMap<String, String>, now: &Record) -> String {
     let now: BTreeMap<_, _> = now.iter().cloned().collect();
     let mut names: Vec<_> = known.keys().chain(now.keys()).collect();
@@ -136,7 +138,7 @@ fn difference(known: &BTreeMap<String, String>, now: &Record) -> String {
         .join(", ")
 }
 
-/// What is to be said if something is decided otherwise than it was recorded.
+/// A message, if any world differs from its record.
 fn differences(known: &str, worlds: &[World], records: &[Record]) -> Option<String> {
     let mut known = parse(known);
     let mut lines = Vec::new();
@@ -155,8 +157,8 @@ fn differences(known: &str, worlds: &[World], records: &[Record]) -> Option<Stri
     let (count, shown) = (lines.len(), lines.len().min(MOST_SHOWN));
     (count > 0).then(|| {
         format!(
-            "{count} worlds are decided otherwise than lab/sim/tests/decisions.txt says:\n\n{}\n{}\n\
-             If that is what your change is for, run `make decisions`, and look at what it changes there.",
+            "{count} worlds are decided differently from lab/sim/tests/decisions.txt:\n\n{}\n{}\n\
+             If your change intends that, run `make decisions`, and review what it changes there.",
             lines[..shown].join("\n"),
             if shown < count { format!("... and {} more\n", count - shown) } else { String::new() },
         )
@@ -183,7 +185,7 @@ fn the_keel_decides_as_recorded() {
 }
 
 #[test]
-fn a_difference_is_told_by_world_and_number() {
+fn a_difference_is_reported_by_world_and_figure() {
     let world = |name: &str| World {
         name: name.to_owned(),
         simulation: common::Sim::new(common::paper(1)).simulation(),

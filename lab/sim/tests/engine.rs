@@ -1,5 +1,4 @@
-//! The engine under a scheduler that does next to nothing: what must happen can be foretold to the
-//! nanosecond.
+//! The engine under a trivial scheduler: what must happen is known to the nanosecond.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +9,7 @@ use evenkeel_sim::program::{Interrupts, Op, TaskPlan, Thief};
 use evenkeel_sim::{End, Level, Reason, Scheduler};
 
 #[test]
-fn one_task_takes_its_time() {
+fn one_task_runs_for_exactly_its_work() {
     let outcome = Sim::new(paper(1)).task(hog(10 * MS)).run();
     assert_eq!(outcome.time_ns, 10 * MS);
     assert_eq!(outcome.accounts[0].ran_ns, 10 * MS);
@@ -35,7 +34,7 @@ fn two_tasks_on_one_cpu_take_turns_of_a_slice() {
 }
 
 #[test]
-fn no_more_is_kept_than_there_is_room_for() {
+fn a_full_record_ends_the_simulation() {
     let ops = vec![Op::Run(100), Op::Sleep(100), Op::Goto(0)];
     let mut sim = Sim::new(paper(1)).task(TaskPlan::new("restless", ops));
     sim.workload.duration_ns = 60_000 * MS;
@@ -55,17 +54,17 @@ fn tasks_spread_over_idle_cpus() {
 }
 
 #[test]
-fn work_is_conserved() {
+fn run_idle_and_work_times_add_up() {
     let outcome = Sim::new(paper(4)).tasks(7, hog(10 * MS)).run();
     let worked: u64 = outcome.accounts.iter().map(|task| task.worked_ns).sum();
     assert_eq!(worked, 70 * MS);
     let ran: u64 = outcome.accounts.iter().map(|task| task.ran_ns).sum();
-    assert_eq!(ran, 70 * MS, "without costs, running is working");
+    assert_eq!(ran, 70 * MS, "without costs, run time is work");
     assert_eq!(ran + outcome.idle_ns, 4 * outcome.time_ns);
 }
 
 #[test]
-fn a_thief_takes_the_cpu_and_gives_it_back() {
+fn a_real_time_task_delays_the_task_by_its_run_time() {
     let thief = Thief { cpu: 0, run_ns: 3 * MS, period_ns: 100 * MS, from_ns: 5 * MS };
     let outcome = Sim::new(paper(1)).task(hog(10 * MS)).thief(thief).run();
     assert_eq!(outcome.time_ns, 13 * MS);
@@ -73,7 +72,7 @@ fn a_thief_takes_the_cpu_and_gives_it_back() {
 }
 
 #[test]
-fn interrupts_cost_time_that_is_charged_or_not() {
+fn interrupts_delay_a_task_with_and_without_irq_accounting() {
     let source = Interrupts { cpu: 0, run_ns: MS, period_ns: 4 * MS };
     for accounting in [0, 1] {
         let mut machine = paper(1);
@@ -86,7 +85,7 @@ fn interrupts_cost_time_that_is_charged_or_not() {
 }
 
 #[test]
-fn costs_add_up() {
+fn the_cost_of_a_switch_delays_the_task() {
     let mut machine = paper(1);
     machine.costs.switch_ns = 1000;
     let outcome = Sim::new(machine).task(hog(10 * MS)).run();
@@ -95,7 +94,7 @@ fn costs_add_up() {
 }
 
 #[test]
-fn siblings_share_their_core() {
+fn smt_siblings_share_their_core() {
     let mut machine = evenkeel_machine::Machine::preset("server").unwrap();
     machine.costs = evenkeel_machine::Costs { smt_pct: 60, ..evenkeel_machine::Costs::none() };
     let pinned = |cpu| TaskPlan { allowed: common::only(cpu), ..hog(6 * MS) };
@@ -128,7 +127,7 @@ fn a_barrier_waits_for_the_last() {
 }
 
 #[test]
-fn mutexes_conditions_and_channels() {
+fn mutexes_conditions_and_channels_block_and_wake() {
     let mut sim = Sim::new(paper(4))
         .tasks(3, TaskPlan::new("locker", vec![Op::Lock(0), Op::Run(2 * MS), Op::Unlock(0)]))
         .task(TaskPlan::new(
@@ -142,16 +141,16 @@ fn mutexes_conditions_and_channels() {
     let outcome = sim.run();
     let ended = |task: usize| outcome.accounts[task].ended_ns.unwrap();
     assert_eq!([ended(0), ended(1), ended(2)], [2 * MS, 4 * MS, 6 * MS]);
-    assert_eq!(ended(3), 2 * MS, "the server has served both");
+    assert_eq!(ended(3), 2 * MS, "the server has served both clients");
     assert_eq!(ended(6), 9 * MS);
 }
 
 #[test]
-fn who_waits_for_nobody_is_reported() {
+fn a_deadlock_is_reported() {
     let mut sim = Sim::new(paper(1)).task(TaskPlan::new("lonely", vec![Op::Receive(0)]));
     sim.workload.channels = 1;
     let end = sim.outcome().end.unwrap().to_string();
-    assert_eq!(end, "1 tasks sleep, and nobody will ever wake them: lonely is one");
+    assert_eq!(end, "1 tasks sleep, and nothing will ever wake them: lonely is one");
 }
 
 #[test]
@@ -162,8 +161,8 @@ fn a_loop_without_work_is_reported() {
 }
 
 #[test]
-fn migrations_are_told_apart() {
-    // Woken from CPU 1, where it may not stay.
+fn a_migration_is_counted_by_reason_and_distance() {
+    // It starts on CPU 0, and then sets its mask to CPU 1.
     let ops = vec![Op::Run(MS), Op::Affinity(common::only(1).unwrap()), Op::Run(MS)];
     let outcome = Sim::new(paper(2)).task(TaskPlan::new("mover", ops)).run();
     assert_eq!(outcome.migrations, [((Reason::Change, Level::Cache), 1)].into());
@@ -172,7 +171,7 @@ fn migrations_are_told_apart() {
 
 #[test]
 fn a_task_that_waits_for_too_long_ends_the_scheduler() {
-    // A real-time task never lets the CPU go.
+    // A real-time task never releases the CPU.
     let thief = Thief { cpu: 0, run_ns: 100_000 * MS, period_ns: 200_000 * MS, from_ns: MS };
     let outcome = Sim::new(paper(1)).task(hog(10 * MS)).thief(thief).outcome();
     let end = outcome.end.unwrap().to_string();
@@ -184,7 +183,7 @@ fn a_task_that_waits_for_too_long_ends_the_scheduler() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_history() {
+fn the_seed_determines_the_history() {
     let sim = |seed| {
         let ops = vec![Op::RunAbout(MS), Op::SleepAbout(MS), Op::Repeat { to: 0, times: 50 }];
         let mut sim = Sim::new(paper(4)).tasks(9, TaskPlan::new("random", ops));
@@ -196,7 +195,7 @@ fn the_same_seed_gives_the_same_history() {
 }
 
 #[test]
-fn simulations_do_not_touch_each_other() {
+fn parallel_simulations_do_not_affect_each_other() {
     let sim = || Sim::keel(paper(4)).tasks(9, hog(20 * MS)).run().hash;
     let alone = sim();
     let together: Vec<u64> = std::thread::scope(|scope| {
@@ -209,11 +208,11 @@ fn simulations_do_not_touch_each_other() {
 }
 
 #[test]
-fn what_a_scheduler_does_not_say_the_kernel_decides() {
+fn the_kernel_schedules_for_a_scheduler_without_callbacks() {
     let built = common::build::compile_other("lab/sim/tests/schedulers/empty.c", &[]);
     let mut sim = Sim::new(paper(2)).tasks(3, hog(10 * MS));
     sim.scheduler = Scheduler::Plain("empty".to_owned(), built.into());
-    // Each of the first two gets an idle CPU at once, the third one of them for what is left.
+    // The first two tasks get idle CPUs at once; the third one follows on one of these.
     assert_eq!(sim.run().time_ns, 20 * MS);
     assert_eq!(sim.run().idle_while_waiting_ns, 0);
 }

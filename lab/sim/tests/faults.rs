@@ -1,4 +1,4 @@
-//! Everything goes wrong, and the keel loses nobody.
+//! With all faults injected the keel loses no task.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use evenkeel_sim::FaultPlan;
 use evenkeel_sim::program::Change;
 
 #[test]
-fn nobody_is_lost_whatever_goes_wrong() {
+fn no_rule_is_broken_under_all_faults() {
     let keel = keel_build();
     let (mut events, mut restarts) = (0, 0);
     // All combinations of policies, five times.
@@ -29,12 +29,12 @@ fn nobody_is_lost_whatever_goes_wrong() {
 }
 
 #[test]
-fn who_wants_to_run_is_counted_rightly_whoever_comes_in_between() {
+fn runnable_tasks_are_counted_correctly_under_interleaving() {
     let keel = keel_build();
     let mut runnable = 0;
     for seed in 1..=8 {
         let mut simulation = simulation(seed, keel.as_deref());
-        // A call that fails may leave a count wrong; nothing else may.
+        // Only a failed call may leave the count wrong.
         simulation.faults.fail_one_in = 0;
         let outcome = simulation.run().unwrap();
         if let Some(complaint) = complaint(&simulation, &outcome) {
@@ -46,13 +46,13 @@ fn who_wants_to_run_is_counted_rightly_whoever_comes_in_between() {
     assert!(runnable > 8, "{runnable}");
 }
 
-/// Who takes tasks off CPUs, or out of their queues, waits for whoever is in the middle of something there.
+/// A handler that takes tasks off CPUs or out of queues waits until the locks of these are free.
 #[test]
-fn who_is_taken_off_a_cpu_is_in_the_middle_of_nothing() {
+fn no_rule_is_broken_when_tasks_are_evicted_from_many_cpus_at_once() {
     let keel = keel_build();
     for seed in 40..56 {
         let mut simulation = simulation(seed, keel.as_deref());
-        // Who runs on shielded CPUs is taken off all of them at the same time, every 100 ms.
+        // Every 100 ms, tasks are evicted from all shielded CPUs at the same time.
         let shield = |ms: u64, cpus: &str| (ms * MS, Change::Shield(cpus.parse().unwrap()));
         let by_turns =
             (1..6).flat_map(|at| [shield(100 * at - 2, "1-1000"), shield(100 * at + 40, "0")]);
@@ -65,7 +65,7 @@ fn who_is_taken_off_a_cpu_is_in_the_middle_of_nothing() {
 }
 
 #[test]
-fn faults_are_part_of_the_seed() {
+fn the_seed_determines_the_faults() {
     let mut simulation = simulation(2, None);
     let hash = |simulation: &evenkeel_sim::Simulation| simulation.run().unwrap().hash;
     let first = hash(&simulation);
@@ -74,20 +74,20 @@ fn faults_are_part_of_the_seed() {
     let without_failures = hash(&simulation);
     assert_ne!(first, without_failures);
     simulation.faults.pause_one_in = 0;
-    assert_ne!(without_failures, hash(&simulation), "others come in between");
+    assert_ne!(without_failures, hash(&simulation), "callbacks interleave");
 }
 
-/// A whole number from outside.
+/// A whole number from the environment.
 fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |value| value.parse().unwrap())
 }
 
-/// `make sim-soak`: so many events, or seeds for so many seconds.
+/// `make sim-soak`: seeds for a number of events or seconds.
 #[test]
 #[ignore = "takes long: make sim-soak"]
 fn soak() {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    /// Seeds from one line that says how far it is to the next.
+    /// Progress is printed after this many seeds.
     const LINE: u64 = 100;
     let keel = keel_build();
     let (wanted, first) = (setting("EVENKEEL_SIM_EVENTS", 0), setting("EVENKEEL_SIM_SEED", 1));
@@ -109,12 +109,12 @@ fn soak() {
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
-                // All combinations of policies in any case.
+                // At least eight seeds: all combinations of policies.
                 while next.load(Relaxed) < first + 8
                     || (events.load(Relaxed) < wanted && start.elapsed() < lasts)
                 {
                     let seed = next.fetch_add(1, Relaxed);
-                    // A sanitizer says in the thread of which name it has found something.
+                    // A sanitizer names the thread in which it found something.
                     std::thread::scope(|scope| {
                         let named = std::thread::Builder::new().name(format!("seed {seed}"));
                         named.spawn_scoped(scope, || one(seed)).unwrap();

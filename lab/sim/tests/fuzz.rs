@@ -1,6 +1,6 @@
-//! Files and texts that people write, mutilated: a workload or a machine, or an error that names what is
-//! wrong, and never a panic. The same seed makes the same texts; EVENKEEL_FUZZ says how many, from
-//! which EVENKEEL_FUZZ_SEED (`make fuzz`: ten million).
+//! Parser fuzzing: a malformed file or text gives a workload, a machine or an error that names what is
+//! wrong, and never a panic. The same seed gives the same texts. EVENKEEL_FUZZ sets their number,
+//! EVENKEEL_FUZZ_SEED the seed (`make fuzz`: ten million).
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,14 +8,15 @@ use evenkeel_machine::Machine;
 use evenkeel_sim::program::Workload;
 use evenkeel_sim::{MAX_TASKS, SHAPES};
 
-/// As many as a test has time for.
+/// The number of texts by default.
 const EXECUTIONS: u64 = 100_000;
 
 const RT_APP: &str = r#"{ "global": { "duration": 2, "default_policy": "SCHED_OTHER" }, "tasks": {
   "a": { "instance": 2, "loop": 3, "run": 2000, "sleep": 1000, "cpus": [0], "priority": -5 },
   "b": { "loop": -1, "lock": "m", "wait": { "ref": "c", "mutex": "m" }, "unlock": "m",
          "timer": { "ref": "unique", "period": 10000 }, "taskgroup": "/x/y" },
-  "d": { "phases": { "p": { "loop": 2, "run": 5, "suspend": "a" }, "q": { "resume": "a", "fork": "b" } } },
+  "d": { "phases": { "p": { "loop": 2, "run": 5, "suspend": "a" },
+                     "q": { "resume": "a", "fork": "b" } } },
   "e": { "loop": 1, "barrier": "end", "signal": "c", "broad": "c", "yield": "", "runtime": 7 } } }"#;
 const MACHINE: &str = r#"name = "example"
 offline = "7"
@@ -33,7 +34,7 @@ nodes = [
 costs = { switch_ns = 1500, remote_pct = 30 }
 "#;
 const HWLOC: &str = include_str!("../../../tests/fixtures/machines/hwloc/two-packages.xml");
-/// What is put in between: what texts are made of, and numbers at their bounds.
+/// What is inserted: syntax, and numbers at their bounds.
 const WORDS: [&str; 24] = [
     "{",
     "}",
@@ -61,7 +62,7 @@ const WORDS: [&str; 24] = [
     "\u{e9}",
 ];
 
-/// Which reader, and the texts that it begins with.
+/// Each text to begin with, and its reader.
 fn corpus() -> Vec<(usize, String)> {
     let mut corpus = vec![(0, RT_APP.to_owned()), (2, MACHINE.to_owned()), (3, HWLOC.to_owned())];
     for (name, numbers, _) in SHAPES {
@@ -71,11 +72,11 @@ fn corpus() -> Vec<(usize, String)> {
     corpus
 }
 
-/// Whether the text was taken. What is taken keeps the limits.
+/// Returns whether the text was accepted. What is accepted must keep the limits.
 fn read(reader: usize, text: &str) -> bool {
     match reader {
         0 => taken(Workload::parse_rt_app(text, "fuzz")),
-        // What is no shape is the name of a file.
+        // Any other text is the name of a file.
         1 if SHAPES.iter().any(|(name, _, _)| text.split(':').next() == Some(name)) => {
             taken(Workload::by_name(text, 1))
         }
@@ -123,13 +124,13 @@ impl Random {
         (self.0 >> 11) as usize % bound.max(1)
     }
 
-    /// A place in the text where a character begins.
+    /// An index in the text where a character begins.
     fn place(&mut self, text: &str) -> usize {
         let at = self.below(text.len() + 1);
         (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default()
     }
 
-    /// A part of it, mostly short.
+    /// A range of it, mostly short.
     fn part(&mut self, text: &str) -> std::ops::Range<usize> {
         let start = self.place(text);
         let most = [4, 16, 200][self.below(3)];
@@ -138,7 +139,7 @@ impl Random {
         start..end
     }
 
-    fn mutilate(&mut self, text: &mut String) {
+    fn malform(&mut self, text: &mut String) {
         match self.below(5) {
             0 => {
                 let part = self.part(text);
@@ -155,7 +156,7 @@ impl Random {
                 text.replace_range(part, WORDS[self.below(WORDS.len())]);
             }
             3 => {
-                // Another digit for one that is there.
+                // Replaces a digit.
                 let start = self.place(text);
                 if let Some(at) = text[start..].find(|c: char| c.is_ascii_digit()) {
                     let digit = self.below(10).to_string();
@@ -182,7 +183,7 @@ fn no_text_breaks_a_reader() {
         let (reader, text) = &corpus[random.below(corpus.len())];
         let mut text = text.clone();
         for _ in 0..=random.below(3) {
-            random.mutilate(&mut text);
+            random.malform(&mut text);
         }
         let result = std::panic::catch_unwind(|| read(*reader, &text));
         let taken =
@@ -190,14 +191,14 @@ fn no_text_breaks_a_reader() {
         seen[*reader][usize::from(taken)] += 1;
     }
     println!("{executions} texts; refused and taken: {seen:?}");
-    // Neither all refused at the first character nor all taken.
+    // Each reader must have both refused and accepted texts.
     for [refused, taken] in seen {
         assert!(refused.min(taken) > executions / 200, "{seen:?}");
     }
 }
 
 #[test]
-fn what_the_corpus_begins_with_is_good() {
+fn every_text_of_the_corpus_is_accepted() {
     for (reader, text) in corpus() {
         assert!(read(reader, &text), "{text}");
     }

@@ -1,4 +1,4 @@
-//! The keel itself, as it is, on machines that are not there.
+//! The whole keel on simulated machines: shares, wake-ups, balancing, hotplug, real-time tasks, costs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +26,7 @@ fn equal_tasks_share_equally() {
 }
 
 #[test]
-fn weights_are_honoured() {
+fn tasks_share_a_cpu_by_weight() {
     let nice = |nice| TaskPlan { nice, allowed: only(0), ..hog(100_000 * MS) };
     let mut sim = Sim::keel(paper(2)).task(nice(0)).task(nice(5));
     sim.workload.duration_ns = 8000 * MS;
@@ -39,7 +39,7 @@ fn weights_are_honoured() {
 }
 
 #[test]
-fn weights_of_cgroups_are_honoured() {
+fn cgroups_share_a_cpu_by_weight() {
     let member = |group| TaskPlan { group, ..hog(100_000 * MS) };
     let mut sim = Sim::keel(paper(1)).task(member(1)).tasks(3, member(2));
     sim.workload.groups = [("one", 300), ("three", 100)]
@@ -50,13 +50,13 @@ fn weights_of_cgroups_are_honoured() {
     assert!(ran[0].abs_diff(6000) < 120, "{ran:?}");
 }
 
-/// Who is given the CPU because it has waited too long is the only one: whoever were put behind it would
-/// wait there for a slice, out of reach of CPUs that idle.
+/// A rescue moves a single task to the local DSQ. A second task there would wait for a slice, out of
+/// reach of idle CPUs.
 #[test]
-fn who_is_rescued_keeps_nobody_else_waiting() {
+fn a_rescue_keeps_no_other_task_waiting() {
     let slice = Slice::from_us(32_000).unwrap();
     let mut rescued = 0;
-    // At some time the others end while the light one has its turn.
+    // At some of these times the others end while the light task has its turn.
     for end_ms in (5000..5300).step_by(10) {
         let hog = |nice, ms, allowed| TaskPlan { nice, allowed, ..hog(ms * MS) };
         let mut sim = Sim::keel_with(paper(3), Options { slice, ..Options::default() })
@@ -66,7 +66,7 @@ fn who_is_rescued_keeps_nobody_else_waiting() {
             .task(hog(19, 10_000, only(0)));
         sim.workload.duration_ns = 6000 * MS;
         let outcome = sim.outcome();
-        // The light one is meant to wait for long here.
+        // The light task is meant to wait for long here.
         let idled = outcome.broken.iter().find(|it| it.violation.invariant != "bounded_wait");
         assert_eq!(idled, None, "others end at {end_ms} ms");
         rescued += outcome.counters["rescue"];
@@ -74,7 +74,8 @@ fn who_is_rescued_keeps_nobody_else_waiting() {
     assert!(rescued > 0);
 }
 
-/// A quarter more than what each CPU does, and no more than there is: as of ticks while somebody runs.
+/// The requested frequency is the utilisation plus a quarter, at most the maximum. It is updated at
+/// ticks of busy CPUs.
 #[test]
 fn frequencies_follow_utilisation() {
     let busy = |cpu, busy_ms, idle_ms| {
@@ -82,7 +83,7 @@ fn frequencies_follow_utilisation() {
         TaskPlan { allowed: only(cpu), ..TaskPlan::new("busy", ops) }
     };
     let mut sim = Sim::keel(paper(4)).task(TaskPlan { allowed: only(0), ..hog(2000 * MS) });
-    // Ticks come every 4 ms, at another moment of each period.
+    // The period of 13 ms is no multiple of the tick, so that ticks hit all parts of it.
     for (cpu, busy_ms) in [(1, 9), (2, 6), (3, 3)] {
         sim = sim.task(busy(cpu, busy_ms, 13 - busy_ms));
     }
@@ -95,9 +96,9 @@ fn frequencies_follow_utilisation() {
     }
 }
 
-/// Each sleep is shorter than the wake-up granularity, so that is all that the hog has had.
+/// Each sleep is shorter than the wake-up granularity, so the hog is never ahead by more than that.
 #[test]
-fn whom_a_timer_wakes_takes_the_cpu_from_a_hog() {
+fn a_task_that_a_timer_wakes_preempts_a_hog() {
     let wakes = 400;
     let ops = vec![Op::Run(MS / 10), Op::Sleep(MS / 2), Op::Repeat { to: 0, times: wakes }];
     let outcome =
@@ -109,7 +110,7 @@ fn whom_a_timer_wakes_takes_the_cpu_from_a_hog() {
 }
 
 #[test]
-fn who_wakes_another_runs_on_but_not_for_its_whole_slice() {
+fn the_wakee_preempts_its_waker_at_the_next_tick() {
     let (messages, slice_ms) = (50, 40);
     let waker = vec![
         Op::Sleep(MS),
@@ -132,7 +133,7 @@ fn who_wakes_another_runs_on_but_not_for_its_whole_slice() {
 }
 
 #[test]
-fn who_yields_all_the_time_gives_way_every_ten_microseconds() {
+fn a_task_that_always_yields_is_switched_every_ten_microseconds() {
     let yielder = vec![Op::Run(1000), Op::Yield, Op::Repeat { to: 0, times: 10_000 }];
     let outcome = Sim::keel(paper(1)).tasks(2, TaskPlan::new("yielder", yielder)).run();
     // 20 ms of work in all.
@@ -141,7 +142,7 @@ fn who_yields_all_the_time_gives_way_every_ten_microseconds() {
 }
 
 #[test]
-fn nobody_idles_while_somebody_waits() {
+fn no_cpu_idles_while_tasks_wait() {
     let outcome = Sim::keel(paper(4)).tasks(13, hog(100 * MS)).run();
     // 13 x 100 ms on 4 CPUs; at the end they cannot all be busy.
     assert!(outcome.time_ns < 360 * MS, "{}", outcome.time_ns);
@@ -150,7 +151,7 @@ fn nobody_idles_while_somebody_waits() {
 }
 
 #[test]
-fn who_loses_its_cpu_to_a_real_time_task_goes_elsewhere() {
+fn a_task_that_a_real_time_task_preempts_migrates() {
     let thief = Thief { cpu: 0, run_ns: 400 * MS, period_ns: 1000 * MS, from_ns: 50 * MS };
     let outcome = Sim::keel(paper(2)).tasks(2, hog(200 * MS)).thief(thief).run();
     // 350 ms of work are left on one CPU from 50 ms on.
@@ -158,9 +159,10 @@ fn who_loses_its_cpu_to_a_real_time_task_goes_elsewhere() {
     assert!(outcome.counters["thief"] > 0);
 }
 
-/// The kernel tells a scheduler who takes a CPU from one of its tasks, and not who takes one that idles.
+/// The kernel calls cpu_release when a real-time task preempts a task, but not when it takes an idle
+/// CPU.
 #[test]
-fn nobody_is_left_with_a_real_time_task_that_took_an_idle_cpu() {
+fn no_task_stays_on_a_cpu_that_a_real_time_task_took_while_idle() {
     let thief = Thief { cpu: 1, run_ns: 900 * MS, period_ns: 1000 * MS, from_ns: 5 * MS };
     let late = TaskPlan { arrives_ns: Some(20 * MS), ..hog(100 * MS) };
     let outcome = Sim::keel(paper(2)).tasks(1, hog(600 * MS)).tasks(1, late).thief(thief).run();
@@ -169,9 +171,9 @@ fn nobody_is_left_with_a_real_time_task_that_took_an_idle_cpu() {
     assert!(waited_ns < 150 * MS, "{waited_ns}");
 }
 
-/// A CPU that idles has been told of somebody, and looks when a real-time task has just come to it, too.
+/// An idle CPU is kicked for a waiting task, and a real-time task takes it before it looks.
 #[test]
-fn nobody_is_put_behind_a_real_time_task() {
+fn no_task_is_pulled_behind_a_real_time_task() {
     let machine = paper(2);
     let machine = Machine { costs: Costs { kick_ns: 50_000, ..machine.costs }, ..machine };
     let thief = Thief { cpu: 1, run_ns: 900 * MS, period_ns: 1000 * MS, from_ns: 50 * MS + 20_000 };
@@ -179,7 +181,7 @@ fn nobody_is_put_behind_a_real_time_task() {
     let mut both = Mask::EMPTY;
     (0..2).for_each(|cpu| both.set(cpu));
     let allowed = Arc::new(both);
-    // One of them waits, and is to have CPU 1 at once.
+    // One of them waits, and its new mask allows CPU 1 at once.
     sim.workload.changes = (0..2)
         .map(|task| (50 * MS, Change::Affinity { task, allowed: Arc::clone(&allowed) }))
         .collect();
@@ -191,7 +193,7 @@ fn nobody_is_put_behind_a_real_time_task() {
 }
 
 #[test]
-fn a_cpu_that_goes_leaves_nobody_behind() {
+fn no_task_is_lost_when_a_cpu_goes_offline() {
     let mut sim = Sim::keel(paper(4)).tasks(8, hog(100 * MS));
     sim.workload.changes = vec![
         (30 * MS, Change::Hotplug { cpu: 2, online: false }),
@@ -203,7 +205,7 @@ fn a_cpu_that_goes_leaves_nobody_behind() {
 }
 
 #[test]
-fn affinity_is_kept_while_it_changes() {
+fn changing_masks_are_kept() {
     let mut sim = Sim::keel(paper(4)).tasks(6, hog(50 * MS));
     for (at, (task, cpu)) in (1..).zip([(0, 3), (1, 3), (2, 0), (0, 1), (5, 2), (0, 0)]) {
         let allowed = only(cpu).unwrap();
@@ -214,7 +216,7 @@ fn affinity_is_kept_while_it_changes() {
 }
 
 #[test]
-fn the_machines_of_paper_002_are_kept_busy() {
+fn preset_machines_are_kept_busy() {
     for name in ["amc1", "amc2", "amc3", "small", "server", "hybrid"] {
         let machine = Machine::preset(name).unwrap();
         let (cpus, nodes) = (machine.cpus.len(), machine.nodes.len());
@@ -225,13 +227,13 @@ fn the_machines_of_paper_002_are_kept_busy() {
         assert!(lost * 100 < busy, "{name}: {lost} of {busy} ns");
         let remote = |(_, level): &&(Reason, Level)| matches!(level, Level::Remote(_));
         let is_any_remote = outcome.migrations.keys().any(|key| remote(&key));
-        assert!(is_any_remote || !name.starts_with("amc"), "{name}: nobody went to another node");
+        assert!(is_any_remote || !name.starts_with("amc"), "{name}: no task went to another node");
         assert!(!is_any_remote || nodes > 1, "{name} has one node");
     }
 }
 
 #[test]
-fn every_combination_of_policies_keeps_the_rules() {
+fn every_combination_of_policies_keeps_all_rules() {
     let ops =
         || vec![Op::RunAbout(3 * MS), Op::SleepAbout(2 * MS), Op::Repeat { to: 0, times: 20 }];
     for name in ["amc1", "hybrid"] {
@@ -288,8 +290,8 @@ fn with(options: Options, machine: Machine) -> Sim {
 }
 
 #[test]
-fn who_runs_alone_on_a_slow_cpu_goes_to_a_fast_one_that_idles() {
-    // A fast CPU of "hybrid" is no faster than a slow one while its sibling works.
+fn active_migration_moves_a_lone_task_to_an_idle_fast_cpu() {
+    // A fast CPU of "hybrid" is no faster than a slow one while its SMT sibling is busy.
     for (name, most_pct) in [("amc1", 90), ("hybrid", 100)] {
         let machine = Machine::preset(name).unwrap();
         let run = |active| {
@@ -299,7 +301,7 @@ fn who_runs_alone_on_a_slow_cpu_goes_to_a_fast_one_that_idles() {
                 ..Options::default()
             };
             let mut sim = with(options, machine.clone());
-            // One a CPU, and half of them are done long before the others.
+            // One task per CPU, half of which end long before the others.
             let work = (0..machine.cpus.len()).map(|at| hog([100 * MS, 300 * MS][at % 2]));
             sim.workload.tasks = work.collect();
             sim.run()
@@ -313,7 +315,7 @@ fn who_runs_alone_on_a_slow_cpu_goes_to_a_fast_one_that_idles() {
 }
 
 #[test]
-fn who_may_use_slow_cpus_only_stays() {
+fn active_migration_leaves_a_task_that_may_use_slow_cpus_only() {
     let options =
         Options { balance: Balance::Capability, parts: parts(true), ..Options::default() };
     let machine = Machine::preset("amc1").unwrap();
@@ -325,7 +327,7 @@ fn who_may_use_slow_cpus_only_stays() {
 }
 
 #[test]
-fn what_is_looked_at_costs_time() {
+fn searches_cost_time() {
     let mut machine = Machine::preset("amc1").unwrap();
     let ops =
         || vec![Op::RunAbout(3 * MS), Op::SleepAbout(2 * MS), Op::Repeat { to: 0, times: 20 }];
@@ -341,10 +343,10 @@ fn what_is_looked_at_costs_time() {
     assert!(dear.overhead.total_ns() > 0 && dear.overhead.total_ns() <= attempts * 100_000);
 }
 
-/// What balancing costs directly, what caches do after moves, and how long CPUs are closed to whoever is
-/// urgent, are told apart from each other and from what switches cost.
+/// Balancing, refilled caches after migrations, stretches with interrupts off, and switches are counted
+/// apart.
 #[test]
-fn each_cost_is_counted_where_it_belongs() {
+fn each_cost_is_counted_under_its_cause() {
     let ops =
         || vec![Op::RunAbout(3 * MS), Op::SleepAbout(2 * MS), Op::Repeat { to: 0, times: 20 }];
     let outcome = |name: &str| {
@@ -358,7 +360,7 @@ fn each_cost_is_counted_where_it_belongs() {
         [balancing_ns, refill_ns, switching_ns, looking_ns2, all_ns2 - looking_ns2]
             .map(|cost| cost > 0)
     };
-    // Looks close a CPU, moves two; what is done for the task that runs can be interrupted.
+    // Searches and moves happen with interrupts off; what the running task pays for can be interrupted.
     for (name, expected) in [
         ("balance_ns", [true, false, false, true, false]),
         ("scan_ns", [true, false, false, true, false]),
@@ -372,7 +374,8 @@ fn each_cost_is_counted_where_it_belongs() {
     }
 }
 
-/// A stretch with looks and locks is one; the CPU that a task is taken from is closed for itself.
+/// Searches and moves of one stretch are squared together; the source CPU of a move has a stretch of
+/// its own.
 #[test]
 fn a_closed_stretch_is_squared_as_a_whole() {
     let mut closed = Closed::default();
@@ -381,10 +384,10 @@ fn a_closed_stretch_is_squared_as_a_whole() {
     assert_eq!(closed, Closed { all_ns2: 49 + 4, looking_ns2: 9 });
 }
 
-/// The clock of a queue is as far as its tasks have got: who comes from another queue is put where it
-/// stood there, or it would have the CPU for itself until it had caught up.
+/// Each DSQ has its own clock. A task that is pulled from another DSQ keeps its distance to the clock;
+/// otherwise it would have the CPU for itself until it had caught up.
 #[test]
-fn who_is_pulled_over_does_not_catch_up_with_another_clock() {
+fn a_pulled_task_keeps_its_distance_to_the_clock() {
     let alone = TaskPlan { allowed: only(0), ..hog(2_200 * MS) };
     let crowded = TaskPlan { allowed: only(1), ..hog(4_000 * MS) };
     let mut sim = Sim::keel(paper(2)).task(alone).tasks(10, crowded);
@@ -392,18 +395,18 @@ fn who_is_pulled_over_does_not_catch_up_with_another_clock() {
     both.set(0);
     both.set(1);
     let both = Arc::new(both);
-    // Two seconds later five may leave the crowd.
+    // After two seconds five tasks may leave the crowd.
     let widened = |task| (2_000 * MS, Change::Affinity { task, allowed: Arc::clone(&both) });
     sim.workload.changes = (1..6).map(widened).collect();
     let outcome = sim.run();
-    // What is left of its work is a fifth of a second, and it is one of six at most.
+    // A fifth of a second of its work is left, and it shares with five tasks at most.
     let ended_ms = outcome.accounts[0].ended_ns.unwrap() / MS;
     assert!((2_600..4_000).contains(&ended_ms), "{ended_ms}");
 }
 
-/// What the keel says when the kernel's watchdog ends it: each CPU that has anybody, and each who waits.
+/// The keel's dump when the watchdog ends it names each CPU with runnable tasks, and each waiting task.
 #[test]
-fn its_dump_names_who_waits_and_leaves_out_who_idles() {
+fn the_dump_names_waiting_tasks_and_leaves_out_idle_cpus() {
     let pinned = TaskPlan { allowed: only(0), ..hog(MS) };
     let outcome = Sim::keel(paper(3))
         .tasks(2, pinned)
@@ -412,7 +415,7 @@ fn its_dump_names_who_waits_and_leaves_out_who_idles() {
     assert!(matches!(outcome.end, Some(End::Scheduler(_))), "{:?}", outcome.end);
     let lines = |what: &str| outcome.dump.lines().filter(|line| line.contains(what)).count();
     assert_eq!(lines("order=0 gate=0 balance=0"), 1, "{}", outcome.dump);
-    assert_eq!(lines(" runnable="), 1, "two of three CPUs idle: {}", outcome.dump);
+    assert_eq!(lines(" runnable="), 1, "lines of CPUs; two of three CPUs idle: {}", outcome.dump);
     assert_eq!(lines(" runnable=2 "), 1, "{}", outcome.dump);
     assert_eq!(lines("home=0 counted_on=0"), 2, "{}", outcome.dump);
 }

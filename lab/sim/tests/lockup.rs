@@ -1,4 +1,4 @@
-//! A scheduler that does not come back from a callback is given up, as the kernel would do it.
+//! A scheduler that does not return from a callback is ended, as by the kernel's soft lockup detector.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ fn why(outcome: &Outcome) -> String {
 }
 
 #[test]
-fn who_does_not_come_back_is_named() {
+fn a_hanging_callback_is_ended_and_named() {
     assert_eq!(spinning(&[], false).end, None);
     let is_stuck = |options: &[&str], pauses, place: &str| {
         let outcome = spinning(options, pauses);
@@ -42,17 +42,17 @@ fn who_does_not_come_back_is_named() {
     assert_eq!(is_stuck(&["-DINIT"], false, "CPU 0 is stuck in Init").events, 0);
     let first = is_stuck(&["-DNOTHING"], false, "stuck in Dispatch");
     let again = is_stuck(&["-DNOTHING"], false, "stuck in Dispatch");
-    // What came before it is the same each time.
+    // The history up to the lockup is the same each time.
     assert_eq!((first.hash, first.end), (again.hash, again.end));
     is_stuck(&["-DCALLS"], false, "stuck in Dispatch");
     is_stuck(&["-DWAITS"], false, "stuck in Dispatch");
-    // While others come in between: these go on, and then nothing else is left.
+    // With interleaving, other handlers go on until only the hanging one is left.
     is_stuck(&["-DWAITS"], true, "stuck in Dispatch");
     is_stuck(&["-DNOTHING"], true, "stuck in Dispatch");
 }
 
 #[test]
-fn a_keel_that_hangs_says_what_it_knows() {
+fn a_hanging_keel_still_dumps_its_state() {
     let charge = "t->vruntime = order_charge(before, executed - t->executed_ns, t->weight);";
     let build = with_fault("bpf/keel/task.h", charge, "while (t->vruntime | 1) ;");
     let mut sim = Sim::keel(paper(2)).tasks(5, hog(50 * MS));
@@ -60,7 +60,7 @@ fn a_keel_that_hangs_says_what_it_knows() {
     let outcome = sim.outcome();
     assert!(why(&outcome).contains("soft lockup"), "{}", why(&outcome));
     assert!(outcome.dump.contains("keel: order=0 gate=0 balance=0"), "{}", outcome.dump);
-    // In a world where everything goes wrong, too; and the next simulation is none the worse for it.
+    // Also with all faults; and the next simulation is not affected.
     let outcome = torture::simulation(1, Some(&build)).run().unwrap();
     assert!(why(&outcome).contains("soft lockup"), "{}", why(&outcome));
     Sim::keel(paper(2)).tasks(5, hog(50 * MS)).run();

@@ -1,5 +1,5 @@
-//! The parts of the balance policy `capability`, in the whole keel: what they do shows where memory is
-//! dear, and not where it is not.
+//! The parts of the balance policy `capability` in the whole keel: `home` and `cost` take effect where
+//! distant memory is expensive.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,14 +31,14 @@ fn report(cell: &str, remote_pct: u64, balance: Balance, parts: &str) -> Report 
 const CELL: &str = "paper002:system=amc3,table=w1,processes=200";
 
 #[test]
-fn near_its_memory_a_program_ends_earlier() {
+fn home_shortens_turn_around_where_distance_costs() {
     let (away, home) = (
         report(CELL, 100, Balance::Capability, ""),
         report(CELL, 100, Balance::Capability, "home"),
     );
-    // On the average a node drawn at random is 1.8 times as far.
+    // On average a random node is 1.8 times as far.
     assert!(home.tat.mean_ms < 0.8 * away.tat.mean_ms, "{} {}", home.tat.mean_ms, away.tat.mean_ms);
-    // Where distance costs nothing there is nothing to gain, and little to lose.
+    // Where distance costs nothing there is nothing to gain and little to lose.
     let (away, home) =
         (report(CELL, 0, Balance::Capability, ""), report(CELL, 0, Balance::Capability, "home"));
     let ratio = home.tat.mean_ms / away.tat.mean_ms;
@@ -46,14 +46,14 @@ fn near_its_memory_a_program_ends_earlier() {
 }
 
 #[test]
-fn a_busy_cpu_pulls_less_where_it_costs() {
+fn cost_makes_a_busy_cpu_pull_less() {
     let moved = |parts| report(CELL, 100, Balance::Capability, parts).counters["move_periodic"];
     let (all, paying) = (moved("home"), moved("home,cost"));
     assert!(paying < all, "{paying} {all}");
 }
 
 #[test]
-fn readings_of_the_paper_differ() {
+fn each_reading_of_the_paper_decides_differently() {
     let many = "paper002:system=amc3,table=w1,processes=500";
     let hash = |balance, parts| report(many, 100, balance, parts).hash;
     let hashes = ["", "plain", "bare", "cost"].map(|parts| hash(Balance::Capability, parts));
@@ -62,5 +62,9 @@ fn readings_of_the_paper_differ() {
         hashes.len(),
         "{hashes:?}"
     );
-    assert_eq!(hash(Balance::Count, ""), hash(Balance::Count, "home,cost"), "count has no parts");
+    assert_eq!(
+        hash(Balance::Count, ""),
+        hash(Balance::Count, "home,cost"),
+        "the policy count ignores parts"
+    );
 }

@@ -1,4 +1,4 @@
-//! Callbacks of several CPUs are under way at the same time: what goes wrong only then is found.
+//! Interleaved callbacks of several CPUs: races show that cannot happen otherwise.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,9 +9,10 @@ use common::{MS, Sim, hog, only, paper};
 use evenkeel_sim::program::{Op, TaskPlan};
 use evenkeel_sim::{FaultPlan, Scheduler};
 
-/// Of so many seeds those under which CPUs that must exclude each other do not.
+/// The seeds of each test.
 const SEEDS: std::ops::Range<u64> = 1..33;
 
+/// Under how many seeds two CPUs are in the exclusive section at once.
 fn failures(options: &[&str], faults: FaultPlan) -> usize {
     let built = compile_other("lab/sim/tests/schedulers/trylock.c", options);
     let ops = vec![Op::RunAbout(MS / 4), Op::SleepAbout(MS / 4), Op::Repeat { to: 0, times: 200 }];
@@ -30,24 +31,24 @@ fn failures(options: &[&str], faults: FaultPlan) -> usize {
 const PAUSES: FaultPlan = FaultPlan { fail_one_in: 0, pause_one_in: 4, late_ns: 0, change_ns: 0 };
 
 #[test]
-fn two_who_look_before_either_takes_it() {
+fn a_check_before_a_separate_set_races() {
     let found = failures(&[], PAUSES);
     assert!(found > 16, "under {found} seeds of 32");
 }
 
 #[test]
-fn not_by_who_looks_and_takes_at_once() {
+fn an_atomic_test_and_set_does_not_race() {
     assert_eq!(failures(&["-DATOMIC"], PAUSES), 0);
 }
 
 #[test]
-fn nor_where_callbacks_run_one_after_the_other() {
+fn without_interleaving_there_is_no_race() {
     assert_eq!(failures(&[], FaultPlan::default()), 0);
 }
 
-/// Where nothing else is to come before the end, what is under way goes on all the same, and not only then.
+/// Handlers in flight are resumed although no other event is planned before the end.
 #[test]
-fn what_is_under_way_goes_on_when_nothing_else_is_to_come() {
+fn handlers_in_flight_are_resumed_when_no_event_is_planned() {
     let mut sim = Sim::keel(paper(2)).task(TaskPlan { allowed: only(1), ..hog(3_000 * MS) });
     sim.faults = PAUSES;
     sim.workload.duration_ns = 4_000 * MS;

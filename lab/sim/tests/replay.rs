@@ -1,4 +1,4 @@
-//! What a scheduler was told is told to it again: it decides the same, and another one does not.
+//! Tapes: the recorded keel decides the same in a replay, and a keel with a fault does not.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use evenkeel_machine::Machine;
 use evenkeel_sim::program::{Change, GroupPlan, Op, TaskPlan, Thief, Workload};
 use evenkeel_sim::{FaultPlan, RecordError, Replayed, Scheduler, replay};
 
-/// Something of everything: sleepers, hogs, groups, real-time tasks, changes.
+/// Sleepers, hogs, cgroups, a real-time task and changes.
 fn busy(machine: Machine) -> Sim {
     let ops = vec![Op::RunAbout(2 * MS), Op::SleepAbout(3 * MS), Op::Repeat { to: 0, times: 30 }];
     let worker = |at: usize| TaskPlan {
@@ -52,7 +52,7 @@ fn replayed(tape: &Tape, scheduler: &Scheduler) -> Replayed {
 }
 
 #[test]
-fn every_combination_of_policies_decides_the_same_again() {
+fn every_combination_of_policies_replays_the_same_decisions() {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let other = compile(&clang, &["-O1"]);
     for order in Order::ALL {
@@ -62,7 +62,7 @@ fn every_combination_of_policies_decides_the_same_again() {
                     order: *order,
                     gate: *gate,
                     balance: *balance,
-                    // Nobody tells the keel anything while it is recorded.
+                    // A tape holds no settings that change.
                     static_capacity: true,
                     ..Options::default()
                 };
@@ -80,7 +80,7 @@ fn every_combination_of_policies_decides_the_same_again() {
 }
 
 #[test]
-fn a_tape_can_be_kept() {
+fn a_tape_survives_its_file_and_damage_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tape");
     let tape = recorded(&busy(paper(3)));
@@ -96,7 +96,7 @@ fn a_tape_can_be_kept() {
         let error = Tape::read(&path).unwrap_err().to_string();
         assert!(error.contains(why) && error.contains("tape"), "{error}");
     }
-    // Cut between two entries, or with any bit turned.
+    // Cut between two entries, or with any bit flipped.
     let refused = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
         Tape::read(&path).unwrap_err().to_string()
@@ -114,13 +114,13 @@ fn a_tape_can_be_kept() {
 }
 
 #[test]
-fn what_a_tape_does_not_say_is_asked_for() {
+fn an_incomplete_tape_is_refused() {
     let tape = recorded(&busy(paper(3)));
     let error = |entries: Vec<Entry>| {
         let tape = Tape { entries, ..tape.clone() };
         replay(&tape, &Scheduler::Keel(Options::default())).unwrap_err().to_string()
     };
-    // Without all that is said of tasks; without the first callback's begin; with an entry of no kind.
+    // Without descriptions of tasks; without the begin of the first callback; with an entry of no kind.
     let of_tasks = |entry: &&Entry| entry.kind != Kind::Task as u8;
     let untold = error(tape.entries.iter().filter(of_tasks).copied().collect());
     assert!(untold.contains("the tape says nothing of task 1: it was damaged"), "{untold}");
@@ -138,7 +138,7 @@ fn the_first_decision_that_differs_is_named() {
     let faulty = with_fault("bpf/keel/task.h", charge, "");
     let scheduler = Scheduler::Built(Options::default(), faulty.into());
     let difference = replayed(&tape, &scheduler).difference.unwrap();
-    // The first place where a vruntime shows is the queue that somebody is put into.
+    // A vruntime first shows when a task is inserted into a DSQ.
     let text = difference.to_string();
     assert!(text.contains("recorded Insert of task"), "{text}");
     assert!(text.contains("Enqueue on CPU"), "{text}");
@@ -146,7 +146,7 @@ fn the_first_decision_that_differs_is_named() {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_said() {
+fn errors_name_what_cannot_be_recorded() {
     let error = |sim: Sim| sim.simulation().record().unwrap_err();
     assert!(matches!(error(Sim::new(paper(1)).task(hog(MS))), RecordError::Scheduler(_)));
     let faults = Sim { faults: FaultPlan::ALL, ..Sim::keel(paper(2)).task(hog(MS)) };

@@ -1,6 +1,6 @@
-//! Shielded CPUs in the whole keel: all that may run elsewhere leaves them, stays away and comes back;
-//! nobody else is touched, and nobody is lost. Two rules are checked throughout: that nobody stays
-//! there for long who may run elsewhere, and that no other CPU idles while somebody waits.
+//! Shielded CPUs in the whole keel: tasks that may run elsewhere leave them, stay away, and come back
+//! when the shield falls. Other tasks are not affected, and no task is lost. Two checkers run
+//! throughout: `shield_kept` and `work_conservation`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,6 +25,7 @@ fn shielded(text: &str) -> Options {
     Options { shield: shield(text), ..Options::default() }
 }
 
+/// A mask of these CPUs.
 fn these(cpus: &str) -> Option<Arc<Mask>> {
     Some(Arc::new(Mask::from(&cpus.parse::<CpuSet>().unwrap())))
 }
@@ -35,7 +36,7 @@ fn sleeper(work_ms: u64, sleep_ms: u64) -> TaskPlan {
     TaskPlan::new("sleeper", ops)
 }
 
-/// Everything that happened; no rule was broken.
+/// All events of the simulation; checks that no rule was broken.
 fn recorded(sim: &Sim) -> Vec<Event> {
     let mut simulation = sim.simulation();
     simulation.records = true;
@@ -57,7 +58,7 @@ fn guests(events: &[Event], cpus: &str, from_ms: u64, to_ms: u64, tasks: u32) ->
 }
 
 #[test]
-fn work_leaves_and_comes_back() {
+fn tasks_leave_shielded_cpus_and_come_back() {
     for hogs in [2, 4, 11] {
         let mut sim = Sim::keel(paper(4)).tasks(hogs, hog(1_000 * MS)).tasks(3, sleeper(1, 3));
         sim.workload.duration_ns = 900 * MS;
@@ -68,15 +69,15 @@ fn work_leaves_and_comes_back() {
         let events = recorded(&sim);
         let tasks = hogs as u32 + 3;
         assert!(!guests(&events, "2-3", 0, 50, tasks).is_empty());
-        // Who runs alone has to wait for the loader.
+        // A task that runs alone leaves at the next relief of user space.
         assert_eq!(guests(&events, "2-3", 310, 600, tasks), BTreeSet::new(), "{hogs} hogs");
         assert!(!guests(&events, "2-3", 600, 900, tasks).is_empty(), "{hogs} hogs");
     }
 }
 
-/// From the start on nobody gets there: not by waking, forking, pulling, or at a slice's end.
+/// From the start on no task gets there: not by a wake-up, a fork, a pull, or at the end of a slice.
 #[test]
-fn all_policies_stay_away() {
+fn every_combination_of_policies_keeps_the_shield() {
     for choice in 0..8 {
         let parts = ["", "home,cost,active"][usize::from(choice > 5)].parse().unwrap();
         let options = Options {
@@ -103,9 +104,9 @@ fn all_policies_stay_away() {
     }
 }
 
-/// Who may use shielded CPUs only runs there as if there were no shield, and is spread over them.
+/// Tasks that may use shielded CPUs only run there as without a shield, and are spread over them.
 #[test]
-fn who_may_run_nowhere_else_stays() {
+fn tasks_that_may_run_nowhere_else_stay_on_shielded_cpus() {
     let pinned = |task: TaskPlan, allowed| TaskPlan { allowed, ..task };
     let mut sim = Sim::keel(paper(4))
         .task(pinned(hog(400 * MS), only(3)))
@@ -120,10 +121,10 @@ fn who_may_run_nowhere_else_stays() {
     assert!(on("2") > 0 && on("3") > 1, "{} {}", on("2"), on("3"));
 }
 
-/// A gate that refuses everything cannot keep somebody on a shielded CPU, and a mask that changes
-/// counts at once.
+/// A gate that refuses everything cannot keep a task on a shielded CPU, and a changed mask counts at
+/// once.
 #[test]
-fn no_gate_is_asked_and_masks_may_change() {
+fn eviction_ignores_the_gate_and_follows_changed_masks() {
     let mut options = Options { gate: Gate::Zone, max_idle_wait: IdleWait::NEVER, ..shielded("3") };
     options.zone.set_level("hot".parse().unwrap());
     let mut sim = Sim::keel_with(paper(4), options)
@@ -140,9 +141,9 @@ fn no_gate_is_asked_and_masks_may_change() {
     assert_eq!(guests(&events, "0-2", 100, 700, 2).len(), 2);
 }
 
-/// Who waits on a CPU that a real-time task keeps is fetched by others: it never ticks.
+/// Tasks that wait behind a real-time task are pulled by other CPUs: the CPU itself does not tick.
 #[test]
-fn behind_a_real_time_task_nobody_is_forgotten() {
+fn tasks_behind_a_real_time_task_leave_a_shielded_cpu() {
     let thief = Thief { cpu: 1, run_ns: 400 * MS, period_ns: 1_000 * MS, from_ns: 45 * MS };
     let mut sim = Sim::keel(paper(2)).tasks(6, hog(1_000 * MS)).thief(thief);
     sim.workload.duration_ns = 700 * MS;
@@ -152,9 +153,9 @@ fn behind_a_real_time_task_nobody_is_forgotten() {
     assert_eq!(guests(&events, "1", 310, 700, 6), BTreeSet::new());
 }
 
-/// The shield outlives the restart for other CPUs; where it would leave none it holds nobody off.
+/// The shield outlives restarts by hotplug. While it would leave no CPU, it bars no task.
 #[test]
-fn cpus_come_and_go_behind_it() {
+fn the_shield_survives_hotplug() {
     let mut sim = Sim::keel_with(paper(3), shielded("1-2")).tasks(4, hog(2_000 * MS));
     sim.workload.duration_ns = 1_000 * MS;
     let hotplug = |at, cpu, online| (at * MS, Change::Hotplug { cpu, online });

@@ -1,5 +1,5 @@
-//! The order `ias` in the whole keel: siblings run in a row, and at the same time where caches are
-//! shared, as long as the bonus lets them.
+//! The order `ias` in the whole keel: siblings run one after the other on a CPU, and at the same time
+//! on CPUs that share a cache, as far as the bonus allows.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,7 +33,7 @@ fn run(order: Order, bonus_ms: Option<u64>, limit: u64) -> Outcome {
 }
 
 #[test]
-fn siblings_run_in_a_row() {
+fn aggregation_halves_switches_between_address_spaces() {
     let (plain, aggregated) = (run(Order::Ias, None, 0), run(Order::Ias, Some(50), 0));
     assert!(aggregated.counters["aggregate"] > 0);
     assert!(
@@ -45,20 +45,20 @@ fn siblings_run_in_a_row() {
 }
 
 #[test]
-fn a_larger_bonus_brings_more_of_them_together() {
+fn a_larger_bonus_means_fewer_switches_between_address_spaces() {
     let others: Vec<u64> =
         [1, 5, 20].map(|ms| run(Order::Ias, Some(ms), 0).switches_other).to_vec();
     assert!(others.is_sorted_by(|less, more| less > more), "{others:?}");
 }
 
 #[test]
-fn a_limit_lets_others_in_between() {
+fn a_limit_means_more_switches_between_address_spaces() {
     let (limited, free) = (run(Order::Ias, Some(80), 2), run(Order::Ias, Some(80), 0));
     assert!(limited.switches_other > free.switches_other);
 }
 
 #[test]
-fn slaves_follow_what_their_master_aggregates() {
+fn slaves_follow_their_masters_address_space() {
     let options = Options { order: Order::Ias, ..Options::default() };
     let mut workload = Workload::by_name(GROUPS, 1).unwrap();
     workload.aggregate(Some(Aggregation {
@@ -68,22 +68,23 @@ fn slaves_follow_what_their_master_aggregates() {
         bonus_value: 6,
         limit: 0,
     }));
-    // Eight CPUs that share two caches: groups by the default roles.
-    let text = "name = \"two\"\nllcs = [\"0-3\", \"4-7\"]\nkinds = [{ cpus = \"0-7\", capability = 1024 }]\n";
+    // Eight CPUs under two caches: two groups by the default roles.
+    let text = "name = \"two\"\nllcs = [\"0-3\", \"4-7\"]\n\
+                kinds = [{ cpus = \"0-7\", capability = 1024 }]\n";
     let machine = Machine::parse_toml(text, "two").unwrap();
     let outcome = Sim { workload, ..Sim::keel_with(machine, options) }.run();
     assert!(outcome.counters["follow"] > 0);
 }
 
 #[test]
-fn who_is_not_named_is_not_preferred() {
+fn programs_without_a_bonus_or_under_fair_do_not_aggregate() {
     let (ias, fair) = (run(Order::Ias, None, 0), run(Order::Fair, Some(50), 0));
     assert_eq!((ias.counters["aggregate"], ias.counters["follow"]), (0, 0));
     assert_eq!((fair.counters["aggregate"], fair.counters["follow"]), (0, 0));
 }
 
-/// Runs on four CPUs that share a cache, every program with this bonus of ns; knobs as NAME=VALUE.
-fn knobbed(workload: &str, gate: Gate, bonus_ms: u64, knobs: &[&str]) -> Outcome {
+/// Four CPUs that share a cache, every program with this bonus; parameters as NAME=VALUE.
+fn run_with(workload: &str, gate: Gate, bonus_ms: u64, knobs: &[&str]) -> Outcome {
     let mut options = Options { order: Order::Ias, gate, ..Options::default() };
     for knob in knobs {
         let (name, value) = knob.split_once('=').unwrap();
@@ -105,10 +106,10 @@ fn knobbed(workload: &str, gate: Gate, bonus_ms: u64, knobs: &[&str]) -> Outcome
 const CROWD: &str = "groups:programs=10,threads=100,work=20ms,rounds=3,pause=0ms";
 
 #[test]
-fn the_index_has_room_for_all_and_a_small_one_brings_less_together() {
+fn the_default_index_has_room_for_all_and_a_small_one_aggregates_less() {
     for bonus_ms in [1, 10, 50] {
-        let run = |knobs: &[&str]| knobbed(CROWD, Gate::Always, bonus_ms, knobs);
-        let fair = knobbed(CROWD, Gate::Always, 0, &[]).switches_other;
+        let run = |knobs: &[&str]| run_with(CROWD, Gate::Always, bonus_ms, knobs);
+        let fair = run_with(CROWD, Gate::Always, 0, &[]).switches_other;
         let (whole, narrow) = (run(&[]), run(&["ias_window=1"]));
         assert_eq!(whole.counters["window"], 0);
         assert!(narrow.counters["window"] > 0);
@@ -118,20 +119,21 @@ fn the_index_has_room_for_all_and_a_small_one_brings_less_together() {
 }
 
 #[test]
-fn a_search_looks_at_few_however_many_wait() {
+fn a_search_is_bounded_however_many_tasks_wait() {
     for programs in [10, 500] {
         let threads = 1000 / programs;
         let load =
             format!("groups:programs={programs},threads={threads},work=20ms,rounds=3,pause=0ms");
-        let counters = knobbed(&load, Gate::Always, 10, &[]).counters;
+        let counters = run_with(&load, Gate::Always, 10, &[]).counters;
         assert!(counters["searched"] < 16 * counters["search"], "{programs}: {counters:?}");
         assert!(counters["aggregate"] > 0);
     }
 }
 
-/// Everywhere else simulations end without a violation: here somebody is found who is passed over.
+/// In all other tests simulations end without a violation. Here the checker finds a sibling that is
+/// passed over.
 #[test]
-fn an_index_that_forgets_somebody_is_noticed() {
+fn an_index_that_loses_tasks_is_caught() {
     let forgets = with_fault(
         "bpf/keel/index.h",
         "	enter_row(cpu, t->listed_as, t->vruntime, p->pid);\n",
@@ -148,13 +150,13 @@ fn an_index_that_forgets_somebody_is_noticed() {
     assert!(outcome.broken.iter().any(named), "{:?}", outcome.broken);
 }
 
-/// A kernel thread uses the address space that it finds: siblings go on after it as before, however
-/// often it comes and however short it is.
+/// A kernel thread uses the address space that ran before it: siblings go on after it as before,
+/// however often it runs.
 #[test]
-fn kernel_threads_come_between_siblings_unnoticed() {
+fn kernel_threads_do_not_end_a_run_of_siblings() {
     let others = |threads: bool| {
         let mut workload = Workload::by_name(GROUPS, 1).unwrap();
-        // Not a multiple of what ran last: that is less where somebody comes in between.
+        // Not a multiple of the last run: interrupted runs are shorter.
         let bonus_value = 12 * MS;
         let how = Aggregation { pid: 0, agg: 1, bonus_type: 0, bonus_value, limit: 0 };
         workload.aggregate(Some(how));
@@ -177,32 +179,32 @@ fn kernel_threads_come_between_siblings_unnoticed() {
     assert!(beside * 10 < alone * 15, "{alone} {beside}");
 }
 
-/// Programs that leave CPUs idle while the gate keeps tasks where they wait.
+/// Programs that leave CPUs idle while the gate keeps waiting tasks where they are.
 const SLEEPERS: &str = "groups:programs=4,threads=8,work=5ms,rounds=100,pause=100ms";
 
 #[test]
-fn who_is_called_when_a_master_begins_to_aggregate() {
-    let called = |gate, workload, kick| {
+fn ias_kick_selects_which_slaves_are_kicked() {
+    let kicked = |gate, workload, kick| {
         let knobs: &[&str] = if gate == Gate::Zone { &[kick, "zone=hot"] } else { &[kick] };
-        let counters = knobbed(workload, gate, 50, knobs).counters;
+        let counters = run_with(workload, gate, 50, knobs).counters;
         (counters["kick_idle"], counters["kick_busy"])
     };
-    assert_eq!(called(Gate::Zone, SLEEPERS, "ias_kick=none"), (0, 0));
-    let (idle, busy) = called(Gate::Zone, SLEEPERS, "ias_kick=idle");
+    assert_eq!(kicked(Gate::Zone, SLEEPERS, "ias_kick=none"), (0, 0));
+    let (idle, busy) = kicked(Gate::Zone, SLEEPERS, "ias_kick=idle");
     assert!(idle > 0 && busy == 0, "{idle} {busy}");
-    assert_eq!(called(Gate::Always, GROUPS, "ias_kick=idle").1, 0);
-    assert!(called(Gate::Always, GROUPS, "ias_kick=busy").1 > 0);
+    assert_eq!(kicked(Gate::Always, GROUPS, "ias_kick=idle").1, 0);
+    assert!(kicked(Gate::Always, GROUPS, "ias_kick=busy").1 > 0);
 }
 
 #[test]
-fn an_idle_slave_fetches_a_sibling_if_any_waits() {
-    // With more programs than CPUs, siblings of what the master runs are few among those that wait.
-    let counters = knobbed(SLEEPERS, Gate::Zone, 50, &["zone=cold"]).counters;
+fn an_idle_slave_fetches_a_waiting_sibling() {
+    // With more programs than CPUs, few of the waiting tasks are siblings of the master's task.
+    let counters = run_with(SLEEPERS, Gate::Zone, 50, &["zone=cold"]).counters;
     assert!(counters["move_aggregate"] > 0, "{counters:?}");
 }
 
-/// Programs whose threads have come to wait where they happened to: each starts its own while nothing else
-/// is to do, and all begin to do this at the same moment. Two groups of two CPUs.
+/// Programs whose threads wait on random CPUs: each program forks its threads while the machine is
+/// idle, and all threads begin `work` at the same moment. Two groups of two CPUs.
 fn gathered(scheduler: Scheduler, how: Option<Aggregation>, sizes: [usize; 2], work: &[Op]) -> Sim {
     const GATE: Op = Op::Wait { condition: 0, mutex: None };
     let [programs, threads] = sizes;
@@ -229,23 +231,23 @@ fn gathered(scheduler: Scheduler, how: Option<Aggregation>, sizes: [usize; 2], w
     Sim { workload, scheduler, ..Sim::new(machine) }
 }
 
-/// Ten of a hundred threads each, which are busy for forty seconds.
+/// Ten programs of a hundred threads each, busy for forty seconds.
 fn crowded(options: Options, how: Option<Aggregation>) -> Outcome {
     let mut sim = gathered(keel(options), how, [10, 100], &[Op::Run(50_000 * MS)]);
     sim.workload.duration_ns = 40_300 * MS;
     sim.run()
 }
 
-/// What the least and the most of the threads have run, in ms.
+/// The least and the largest run time of all threads, in ms.
 fn extremes_ms(outcome: &Outcome) -> (u64, u64) {
     let threads = &outcome.accounts[..outcome.accounts.len() - 1];
     let ran = || threads.iter().map(|account| account.ran_ns / MS);
     (ran().min().unwrap(), ran().max().unwrap())
 }
 
-/// A slave that has nobody of its master's program fetches one, and gives another for it.
+/// A slave whose DSQ holds no thread of its master's program fetches one, in exchange for another task.
 #[test]
-fn slaves_have_company_wherever_threads_wait() {
+fn slaves_run_their_masters_program_wherever_its_threads_wait() {
     const BONUS_MS: u64 = 3 * 4;
     let ias = || Options { order: Order::Ias, ..Options::default() };
     let (plain, together) = (crowded(ias(), None), crowded(ias(), Some(multiple(3))));
@@ -253,21 +255,21 @@ fn slaves_have_company_wherever_threads_wait() {
     println!("{:.3} -> {:.3}", share(&plain), share(&together));
     assert_eq!(plain.counters["move_aggregate"], 0);
     assert!(share(&plain) < 0.3 && share(&together) > 0.8);
-    // Nobody gains or loses by it more than siblings are ahead when it ends.
+    // No thread gains or loses more than the lead of siblings at the end.
     let (before, after) = (extremes_ms(&plain), extremes_ms(&together));
     println!("{before:?} -> {after:?} ms");
     assert!(after.0 + 2 * BONUS_MS >= before.0 && after.1 <= before.1 + 2 * BONUS_MS);
-    // The gate is asked about everybody who is exchanged.
+    // The gate is asked about each exchanged task.
     let asked = crowded(Options { gate: Gate::Zone, ..ias() }, Some(multiple(3))).counters;
     assert!(asked["move_aggregate"] > 0 && asked["gate_busy"] >= asked["move_aggregate"]);
 }
 
-/// Neither a share of a cgroup, which for each of its tasks is as of when that came, nor a nice value keeps a
-/// slave from company, or has anybody gain or lose by it.
+/// Neither cgroups, in which a task's weight is that of its arrival, nor nice values keep slaves from
+/// running their master's program, or let a thread gain or lose by it.
 #[test]
-fn slaves_have_company_whatever_threads_weigh() {
+fn slaves_run_their_masters_program_whatever_threads_weigh() {
     let group = |parent| GroupPlan { name: "group".to_owned(), weight: 100, parent };
-    // All in the first of them, each program in one of its own within that, or all less urgent.
+    // All in the first cgroup; each program in a nested cgroup of its own; or all at nice 10.
     let groups: Vec<_> = [0, 1, 1, 1, 1].map(group).into();
     let changes: [fn(&mut TaskPlan); 3] =
         [|task| task.group = 1, |task| task.group = 2 + task.space as usize, |task| task.nice = 10];
@@ -291,10 +293,10 @@ fn slaves_have_company_whatever_threads_weigh() {
     }
 }
 
-/// Whoever is moved may get the CPU there before it stands in the index, and then is in no queue any more,
-/// or in that one again. What comes in between does so here every other time.
+/// A moved task may run before it is entered in the destination's index. Then it is in no DSQ any more,
+/// or in the same one again. Here that happens to every other task.
 #[test]
-fn the_index_keeps_nobody_who_has_left_meanwhile() {
+fn the_index_does_not_keep_tasks_that_left_during_a_move() {
     let left = |meanwhile: &str, looks_again: bool| {
         let text = std::fs::read_to_string("../../bpf/keel/index.h").unwrap();
         let after = "	leave_row(from, t->listed_as, pid);\n";
@@ -318,9 +320,11 @@ fn the_index_keeps_nobody_who_has_left_meanwhile() {
     }
 }
 
-/// Ten programs of many threads on four CPUs, two to a cache; caches hold less than a program uses.
+/// Ten programs of many threads on four CPUs, two under each cache; a cache holds less than a program
+/// uses.
 fn memory(scheduler: Scheduler, bonus: Option<u64>, together: Option<&str>) -> Outcome {
-    let text = "name = \"quad\"\nllcs = [\"0-1\", \"2-3\"]\nkinds = [{ cpus = \"0-3\", capability = 1024 }]\n\
+    let text = "name = \"quad\"\nllcs = [\"0-1\", \"2-3\"]\n\
+                kinds = [{ cpus = \"0-3\", capability = 1024 }]\n\
                 costs = { cache_kib = 3072, scan_ns = 0 }";
     let mut workload = Workload::by_name("memory:threads=40,total=2", 1).unwrap();
     workload.aggregate(bonus.map(multiple));
@@ -345,7 +349,7 @@ fn ias() -> Scheduler {
 }
 
 #[test]
-fn without_a_bonus_everything_happens_as_under_fair() {
+fn without_a_bonus_ias_has_the_history_of_fair() {
     let fair = memory(Scheduler::Keel(Options::default()), None, None);
     assert_eq!(memory(ias(), Some(0), None).hash, fair.hash);
     assert_ne!(memory(ias(), Some(1), None).hash, fair.hash);
@@ -360,7 +364,7 @@ fn without_a_bonus_everything_happens_as_under_fair() {
 }
 
 #[test]
-fn siblings_share_what_a_cache_holds() {
+fn aggregation_saves_cache_refills() {
     let fair = memory(Scheduler::Keel(Options::default()), None, None);
     let aggregated = memory(ias(), Some(3), None);
     let share = |outcome: &Outcome| outcome.same_space_ns as f64 / outcome.together_ns as f64;
@@ -370,8 +374,8 @@ fn siblings_share_what_a_cache_holds() {
 }
 
 #[test]
-fn groups_are_those_that_were_asked_for() {
-    // One group over both caches: its slaves follow across them, and find less there.
+fn groups_follow_the_workloads_setting() {
+    // One group over both caches: slaves follow across caches and have more misses.
     let (two, one) = (memory(ias(), Some(3), None), memory(ias(), Some(3), Some("node")));
     assert_eq!(memory(ias(), Some(3), Some("0-1/2-3")).hash, two.hash);
     assert!(one.together_ns > two.together_ns, "three slaves, not two");
@@ -379,17 +383,17 @@ fn groups_are_those_that_were_asked_for() {
 }
 
 #[test]
-fn searches_without_an_end_miss_nobody() {
+fn neither_exact_nor_bounded_searches_miss_a_task() {
     let exact = Scheduler::Exact(Options { order: Order::Ias, ..Options::default() });
     let (exact, bounded) = (memory(exact, Some(3), None), memory(ias(), Some(3), None));
     assert_eq!(exact.counters["window"], 0);
     assert_eq!(bounded.counters["window"], 0);
 }
 
-/// A lone thread among a thousand siblings falls behind by the bonus and a slice, and by no more: so it
-/// has done its work when none of those with whom it shares a CPU has had more than that besides.
+/// A lone thread among a thousand siblings falls behind by at most the bonus and a slice. So it ends
+/// before any sibling on its CPU is further ahead than that.
 #[test]
-fn a_lone_thread_among_a_thousand_siblings_gets_its_turns() {
+fn a_lone_thread_among_a_thousand_siblings_falls_behind_by_at_most_the_bonus() {
     const CPUS: u64 = 4;
     const SIBLINGS: u64 = 1_000;
     const WORK_NS: u64 = 60 * MS;
@@ -414,10 +418,10 @@ fn a_lone_thread_among_a_thousand_siblings_gets_its_turns() {
     }
 }
 
-/// Preferred siblings are ahead of everybody else, and who wakes meanwhile is none of them: it waits until
-/// they are as far ahead as they may be, and not also for all those who have fallen behind.
+/// Preferred siblings run ahead of all other tasks. A task that wakes up meanwhile waits until their
+/// bonus is used up, but not also for all tasks that have fallen behind.
 #[test]
-fn who_wakes_does_not_queue_behind_those_who_have_fallen_behind() {
+fn a_wakee_does_not_wait_behind_tasks_that_fell_behind() {
     const THREADS: usize = 20;
     const BONUS_NS: u64 = 100 * MS;
     const TIMES: u64 = 40;
@@ -432,13 +436,13 @@ fn who_wakes_does_not_queue_behind_those_who_have_fallen_behind() {
     let options = Options { order: Order::Ias, ..Options::default() };
     let outcome = Sim { workload, ..Sim::keel_with(paper(1), options) }.run();
     let waited_ns = outcome.accounts.last().unwrap().ended_ns.unwrap() / TIMES - 98 * MS;
-    // They sprint for half of the time, and half of a sprint is to come.
+    // Preferred runs take half of the time, and on average half of one is still to come.
     let sprint_ns = THREADS as u64 * BONUS_NS;
     assert!(waited_ns < sprint_ns / 2, "{waited_ns} of {sprint_ns}");
 }
 
-/// Two programs on one CPU, each of which uses so many KiB; what fetching them took, in KiB, and how often
-/// the CPU turned to the other one. Its caches hold 2000.
+/// Two programs on one CPU, each of which uses this many KiB; the caches hold 2000. Returns how many
+/// KiB were refilled, and how often the CPU switched between the programs.
 fn fetched_kib(kib: u64) -> (u64, u64) {
     let mut machine = paper(1);
     (machine.costs.near_kib, machine.costs.near_fetch_ns) = (2000, 100);
@@ -450,13 +454,13 @@ fn fetched_kib(kib: u64) -> (u64, u64) {
 }
 
 #[test]
-fn a_cores_own_caches_are_filled_again_after_somebody_else_had_them() {
+fn a_cores_own_caches_are_refilled_after_another_program() {
     assert_eq!(fetched_kib(0).0, 0);
     // Both fit: each is fetched once.
     assert_eq!(fetched_kib(900).0, 2 * 900);
-    // They do not: all but 200 has to go each time.
+    // They do not fit together: all but 200 KiB is evicted each time.
     let (kib, switches) = fetched_kib(1800);
     assert_eq!(kib, 2 * 1800 + (switches - 1) * 1600);
-    // What does not even fit alone is fetched in every pass anyway.
+    // Memory that does not even fit alone misses in every pass, with or without switches.
     assert_eq!(fetched_kib(2001).0, 0);
 }

@@ -1,4 +1,4 @@
-//! Sweeps are taken up where they were left, can be spread, and are compared run by run.
+//! Sweeps resume where they were interrupted, can be spread over jobs, and are compared run by run.
 
 #![allow(clippy::unwrap_used)]
 
@@ -38,7 +38,7 @@ fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
 }
 
 #[test]
-fn a_sweep_goes_on_where_it_was_left() {
+fn an_interrupted_sweep_resumes() {
     let dir = tempfile::tempdir().unwrap();
     let (whole, cut) = (dir.path().join("whole"), dir.path().join("cut"));
     let (done, rows) = swept(&grid(&[4000], 6), ALL, 1, &whole);
@@ -49,12 +49,12 @@ fn a_sweep_goes_on_where_it_was_left() {
     std::fs::write(&cut, format!("{}\n{}\n{}", lines[0], lines[1], &lines[2][..40])).unwrap();
     let (done, again) = swept(&grid(&[4000], 6), ALL, 2, &cut);
     assert_eq!(done, 4);
-    assert_eq!(sorted(again), sorted(rows), "and on two threads it is the same");
+    assert_eq!(sorted(again), sorted(rows), "rows of two threads are those of one");
     assert_eq!(swept(&grid(&[4000], 6), ALL, 1, &cut).0, 0);
 }
 
 #[test]
-fn shards_make_the_whole() {
+fn all_shards_together_make_the_whole_sweep() {
     let dir = tempfile::tempdir().unwrap();
     let mut parts = Vec::new();
     for index in 1..=3 {
@@ -70,7 +70,7 @@ fn shards_make_the_whole() {
 }
 
 #[test]
-fn what_is_no_row_is_named() {
+fn a_malformed_row_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows");
     std::fs::write(&path, "{}\n").unwrap();
@@ -83,7 +83,7 @@ fn refused(grid: &Grid, out: &Path) -> String {
 }
 
 #[test]
-fn rows_of_another_input_are_not_taken_for_these() {
+fn rows_of_another_input_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (out, file) = (dir.path().join("rows"), dir.path().join("load.json"));
     let load = |ms: u32| {
@@ -117,7 +117,7 @@ fn runs_are_compared_seed_by_seed() {
     let dir = tempfile::tempdir().unwrap();
     let rows = |name: &str, slice: u64| swept(&grid(&[slice], 8), ALL, 2, &dir.path().join(name)).1;
     let (short, long) = (rows("short", 500), rows("long", 100_000));
-    // Long slices let programs finish one after the other: fewer of them wait for the end.
+    // With long slices programs end one after the other, so the mean turn-around time is shorter.
     let compared = compare_rows(&short, &long, Figure::Tat);
     assert_eq!(compared.len(), 1);
     assert_eq!(compared[0].judged.comparison.pairs, 8);

@@ -1,5 +1,5 @@
-//! The parts `turns` and `similar` of the balance policy, in the whole keel: threads of a program run at the
-//! average of their CPUs, or on CPUs of one kind, although nobody idles and nobody waits.
+//! The parts `turns` and `similar` of the balance policy in the whole keel: threads of a program run at
+//! the average of their CPUs, or on CPUs of one kind, although no CPU idles and no task waits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,7 @@ fn sliced(machine: Machine, parts: &str, workload: &str, slice: Slice) -> Simula
     Sim { workload, ..Sim::keel_with(machine, options) }.simulation()
 }
 
-/// How long it takes, in ms, and how often somebody who ran was moved.
+/// The time until all tasks have ended in ms, and the number of active migrations.
 fn takes(simulation: &Simulation) -> (f64, u64) {
     let report = Report::new(simulation, &simulation.run().unwrap());
     assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
@@ -42,30 +42,30 @@ fn takes(simulation: &Simulation) -> (f64, u64) {
 }
 
 #[test]
-fn a_program_runs_at_the_average_of_its_cpus() {
+fn turns_run_a_program_at_the_average_of_its_cpus() {
     for (fast, slow) in [(1, 1), (1, 3), (3, 1), (4, 4)] {
         let tasks = fast + slow;
         let workload = format!("barrier:tasks={tasks},work=200ms,rounds=10");
         let run = |parts| takes(&simulation(unequal(fast, slow), parts, &workload));
         let average = f64::from(2 * fast + slow) / f64::from(2 * tasks);
-        // At the end of a round, who is late leaves for a fast CPU.
+        // Also with `active` alone, late threads leave for fast CPUs at the end of a round.
         let ((plain, _), (turns, moves)) = (run("active"), run("active,turns"));
         let efficiency = 2_000.0 / average / turns;
         println!("{fast}+{slow}: {plain} {turns} {efficiency} {moves}");
         assert!(efficiency > 0.92, "{fast}+{slow}: {turns} ms, {efficiency}");
         assert!(turns < 0.95 * plain, "{fast}+{slow}: {turns} ms, without {plain} ms");
-        // Each turn is 16 ms at least, and moves one who runs.
+        // Each turn is 16 ms at least, and migrates one running thread.
         let changes = turns / 16.0 * f64::from(fast.min(slow)) + f64::from(10 * slow);
         assert!(moves > 20 && moves as f64 <= changes, "{moves}, at most {changes}");
     }
 }
 
-/// Who comes in turn need not wait until who is there has used up its slice.
+/// The exchange of two threads preempts the other one instead of waiting for the end of its slice.
 #[test]
-fn they_change_places_at_once_however_long_slices_are() {
+fn turns_do_not_wait_for_the_end_of_slices() {
     let slice = Slice::from_us(100_000).unwrap();
     let mut simulation = sliced(unequal(1, 1), "turns", "barrier:tasks=2,work=2s,rounds=1", slice);
-    // Otherwise both look at the same instant, and both go.
+    // Without lateness both CPUs look at the same instant, and both threads migrate.
     simulation.faults.late_ns = MS;
     let (took, moves) = takes(&simulation);
     println!("{moves} changes, {took} ms");
@@ -73,7 +73,7 @@ fn they_change_places_at_once_however_long_slices_are() {
 }
 
 #[test]
-fn so_it_does_beside_a_thief() {
+fn turns_run_a_program_at_the_average_beside_a_real_time_task() {
     let run = |parts| {
         let mut simulation = simulation(paper(2), parts, "barrier:tasks=2,work=200ms,rounds=10");
         let mut workload = (*simulation.workload).clone();
@@ -87,15 +87,15 @@ fn so_it_does_beside_a_thief() {
 }
 
 #[test]
-fn strangers_and_equals_do_not_change_places() {
+fn turns_leave_other_programs_and_equal_cpus_alone() {
     let machine = unequal(2, 2);
     // Programs of one thread each.
     assert_eq!(takes(&simulation(machine, "turns", "hogs:tasks=4,work=500ms")).1, 0);
     assert_eq!(takes(&simulation(paper(4), "turns", "barrier:tasks=4,work=50ms,rounds=10")).1, 0);
 }
 
-/// Two busy threads, one with twice the work of the other, beside a thief that has half of CPU 1, in this
-/// order of arrival: when each has ended, in ms.
+/// Two busy threads with these shares of work, in this order of arrival, beside a real-time task that
+/// has half of CPU 1: when each has ended, in ms.
 fn hogs(parts: &str, shares: [u64; 2]) -> [f64; 2] {
     let mut simulation = simulation(paper(2), parts, "hogs");
     let task = |share| TaskPlan {
@@ -112,10 +112,11 @@ fn hogs(parts: &str, shares: [u64; 2]) -> [f64; 2] {
     [2.0 * report.tat.mean_ms - report.tat.max_ms, report.tat.max_ms]
 }
 
-/// What sharing costs where nobody waits for anybody (`evenkeel-lab bench balance`, staggered). Whoever lets
-/// each stay where it began wins as much as he loses by who that was.
+/// The cost of turns for threads that do not wait for each other (`evenkeel-lab bench balance`,
+/// staggered). Without turns the result depends on which thread began on the fast CPU, so both orders
+/// are averaged.
 #[test]
-fn who_shares_ends_earlier_on_average_and_the_last_one_later() {
+fn turns_shorten_the_mean_turn_around_and_delay_the_last_thread_little() {
     let both = |parts| [[1, 2], [2, 1]].map(|shares| hogs(parts, shares));
     let ([plain, turns], work) = (["active", "active,turns"].map(both), 3.0 * 1_300.0);
     println!("plain {plain:?}, turns {turns:?}");
@@ -131,9 +132,9 @@ fn who_shares_ends_earlier_on_average_and_the_last_one_later() {
     assert!(last(turns) < last(plain) * 2.333 / 2.25 * 1.01);
 }
 
-/// Two programs of four threads each, which meet at barriers of their own, on four fast and four slow
-/// CPUs; threads of both arrive by turns. When the last of each has ended, in ms, the later one first.
-/// `apart`: each program has CPUs of one kind.
+/// Two programs of four threads each, each with its own barrier, on four fast and four slow CPUs;
+/// threads of both arrive in turn. When each program has ended, in ms, the later one first. `apart`:
+/// each program is pinned to CPUs of one kind.
 fn two_programs(parts: &str, apart: bool) -> [f64; 2] {
     let (threads, rounds) = (4, 20);
     let mut simulation = simulation(unequal(threads, threads), parts, "hogs");
@@ -162,11 +163,11 @@ fn two_programs(parts: &str, apart: bool) -> [f64; 2] {
     [last, 2.0 * report.tat.mean_ms - last]
 }
 
-/// Paper 002 has the threads of a process on similar CPUs, on fast ones if possible. With turns that comes
-/// about by itself: who waits at a barrier leaves its CPU to whoever is late, and threads change places
-/// within their program only.
+/// Paper 002 places the threads of a process on similar CPUs, on fast ones if possible. With turns that
+/// happens by itself: a thread that waits at a barrier leaves its CPU to a late one, and threads
+/// exchange CPUs only within their program.
 #[test]
-fn one_program_has_the_fast_cpus_and_the_other_has_them_next() {
+fn turns_and_similar_give_each_program_cpus_of_one_kind() {
     let apart = two_programs("", true);
     let [mixed, turns, similar, alone] = ["active", "active,turns", "active,similar", "similar"]
         .map(|parts| two_programs(parts, false));
@@ -175,12 +176,9 @@ fn one_program_has_the_fast_cpus_and_the_other_has_them_next() {
     );
     assert_eq!(apart, [4_000.0, 2_000.0]);
     for (end, apart) in alone.iter().zip(apart) {
-        assert!(
-            *end < 1.03 * apart,
-            "each has its CPUs, and who comes next gets no others: {alone:?}"
-        );
+        assert!(*end < 1.03 * apart, "each program keeps CPUs of one kind: {alone:?}");
     }
-    // If the second moved up when the first has ended.
+    // The second program moves to the fast CPUs when the first has ended.
     let best = [3_000.0, 2_000.0];
     let mean = |ends: [f64; 2]| ends.iter().sum::<f64>() / 2.0;
     for ends in [turns, similar] {

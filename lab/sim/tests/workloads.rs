@@ -1,4 +1,4 @@
-//! rt-app's files, and what is said of bad ones.
+//! Reading rt-app's files, and the errors for malformed ones.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn threads_phases_and_loops() {
+fn threads_phases_and_loops_become_ops() {
     let workload = read(
         r#"{
         /* comments, trailing commas and double names are all in rt-app's own examples */
@@ -53,7 +53,7 @@ fn threads_phases_and_loops() {
 }
 
 #[test]
-fn threads_that_wait_for_each_other_get_there() {
+fn threads_that_wait_for_each_other_all_end() {
     let workload = read(
         r#"{ "tasks": {
             "a": { "loop": 3, "run": 1000, "resume": "b", "suspend" },
@@ -74,10 +74,10 @@ fn threads_that_wait_for_each_other_get_there() {
     assert_eq!(outcome.accounts[3].ended_ns, Some(5 * MS));
 }
 
-/// Found by fuzzing: forks were looked for where a phase of no rounds had been, and only in a thread's
-/// first instance.
+/// Found by fuzzing: forks were once searched in a phase of zero rounds, and in the first instance of a
+/// thread only.
 #[test]
-fn forks_are_found_wherever_they_end_up() {
+fn forks_are_resolved_in_all_instances_and_dropped_with_empty_phases() {
     let workload = read(
         r#"{ "tasks": {
             "d": { "loop": 1, "phases": { "p": { "loop": 0, "run": 5, "fork": "e" },
@@ -91,7 +91,11 @@ fn forks_are_found_wherever_they_end_up() {
     assert_eq!(ops(1), ops(2));
     assert_eq!(ops(2)[1], Op::Fork(3));
     let arrivals: Vec<_> = workload.tasks.iter().map(|task| task.arrives_ns.is_some()).collect();
-    assert_eq!(arrivals, [true, true, true, false], "who is never forked comes by itself");
+    assert_eq!(
+        arrivals,
+        [true, true, true, false],
+        "a thread that is never forked starts by itself"
+    );
     let why = refused(
         "{ \"tasks\": { \"a\": { \"fork\": \"b\" }, \"b\": { \"instance\": 0, \"run\": 1 } } }",
     );
@@ -109,7 +113,7 @@ fn a_timer_keeps_its_period() {
 }
 
 #[test]
-fn cgroups_are_made_with_those_above_them() {
+fn a_cgroup_is_created_with_its_ancestors() {
     let workload = read(
         r#"{ "tasks": { "a": { "taskgroup": "/x/y", "loop": 1, "run": 1 },
                         "b": { "taskgroup": "/x", "loop": 1, "run": 1 } } }"#,
@@ -120,7 +124,7 @@ fn cgroups_are_made_with_those_above_them() {
 }
 
 #[test]
-fn what_is_wrong_is_named_by_line_and_field() {
+fn errors_name_line_and_field() {
     for (text, expected) in [
         ("", "file:1: the file: expected an object with \"tasks\""),
         ("{\n\n  \"tasks\": {\n }}", "file:3: tasks: is empty"),
@@ -150,25 +154,31 @@ fn what_is_wrong_is_named_by_line_and_field() {
 }
 
 #[test]
-fn a_workload_must_go_with_the_machine() {
+fn a_workload_that_names_missing_cpus_is_refused() {
     let workload = read("{ \"tasks\": { \"a\": { \"cpus\": [5], \"loop\": 1, \"run\": 1 } } }");
     let why = workload.check(&paper(2)).unwrap_err().to_string();
     assert_eq!(why, "workload file: task a may use CPUs 5; machine paper has 0-1");
     workload.check(&paper(6)).unwrap();
 }
 
+/// Names of events and of other fields, and their values.
+const NAME: &str = "(run|sleep|lock|unlock|wait|timer|suspend|resume|fork|barrier|cpus|loop|phases|x)\
+                    [0-9]?";
+const VALUE: &str = "(-?[0-9]{1,20}|\"[ab]\"|\\[[0-9,]{0,5}\\]|\
+                     \\{\"ref\":\"a\",\"period\":5,\"mutex\":\"m\"\\}|\\{\"run\":1\\})";
+
 proptest! {
-    /// Whatever the text: a workload or a reason, never a panic.
+    /// Any text gives a workload or an error, never a panic.
     #[test]
     fn no_text_breaks_the_reader(text in "[\\[\\]{}:,\"a-z0-9 \\n-]{0,200}") {
         let _ = Workload::parse_rt_app(&text, "file");
         let _ = Workload::by_name(&text, 1);
     }
 
-    /// The same for texts that look like workloads.
+    /// The same for texts that resemble workloads.
     #[test]
     fn no_workload_breaks_the_reader(
-        events in prop::collection::vec(("(run|sleep|lock|unlock|wait|timer|suspend|resume|fork|barrier|cpus|loop|phases|x)[0-9]?", "(-?[0-9]{1,20}|\"[ab]\"|\\[[0-9,]{0,5}\\]|\\{\"ref\":\"a\",\"period\":5,\"mutex\":\"m\"\\}|\\{\"run\":1\\})"), 0..6),
+        events in prop::collection::vec((NAME, VALUE), 0..6),
     ) {
         let events: Vec<String> =
             events.iter().map(|(name, value)| format!("\"{name}\": {value}")).collect();

@@ -1,4 +1,4 @@
-//! The gate `zone` in the whole keel: it may keep a task waiting while a CPU idles, and not for long.
+//! The gate `zone` in the whole keel: it may keep a task waiting while a CPU idles, but not for long.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,24 +13,24 @@ use common::{MS, Sim, paper};
 fn quiet(cpus: u32, level: &str, max_idle_wait: IdleWait) -> Sim {
     let mut options = Options { gate: Gate::Zone, max_idle_wait, ..Options::default() };
     options.zone.set_level(level.parse::<Level>().unwrap());
-    // All are there at once, on CPUs that are quiet.
+    // All tasks arrive at once, and CPUs are in the quiet zone.
     let workload = Workload::by_name(&format!("background:cpus={cpus},pct=20,gap=0ms"), 1).unwrap();
     Sim { workload, ..Sim::keel_with(paper(cpus), options) }
 }
 
 #[test]
-fn nobody_waits_for_long_while_a_cpu_idles() {
+fn the_gate_keeps_no_task_waiting_beyond_max_idle_wait() {
     for cpus in [4, 16, 64] {
         for level in ["cold", "warm-mid", "hot"] {
-            // That it is not longer than the patience and the usual grace is checked.
+            // The checkers judge by max_idle_wait and the usual grace.
             quiet(cpus, level, IdleWait::default()).run();
         }
     }
 }
 
-/// Kept where they come to be, they would stay there as long as the gate says so.
+/// New tasks that the gate kept on their parent's CPU would stay there as long as the zone is quiet.
 #[test]
-fn who_is_new_is_placed_in_the_quiet_zone_too() {
+fn new_tasks_are_placed_in_the_quiet_zone_unless_strict() {
     let forks = |wait| {
         let simulation = quiet(16, "hot", wait).simulation();
         let report = Report::new(&simulation, &simulation.run().unwrap());
@@ -42,8 +42,9 @@ fn who_is_new_is_placed_in_the_quiet_zone_too() {
     assert!(strict.1 > 0 && strict.0 < moved, "{strict:?}, else {moved}");
 }
 
-/// The paper's three: "A task is newly created", "An idle task wakes up", "A running task belongs to the
-/// busiest scheduling group". Strictly, nobody moves for another reason or without being asked about.
+/// The paper's three occasions: "A task is newly created", "An idle task wakes up", "A running task
+/// belongs to the busiest scheduling group". A strict gate is asked on each, and no task moves without
+/// it.
 #[test]
 fn a_strict_gate_is_asked_on_each_of_the_three_occasions() {
     let workload = Workload::by_name("background:cpus=16,pct=60,gap=0ms", 1).unwrap();
@@ -55,12 +56,12 @@ fn a_strict_gate_is_asked_on_each_of_the_three_occasions() {
     assert_eq!(counters["ungated"], 0);
 }
 
-/// Who is on a CPU that idled until a real-time task took it leaves: no gate is asked, however little that
-/// CPU has been used, and however strict the gate is.
+/// Tasks leave a CPU that a real-time task took while it was idle. No gate is asked, however low the
+/// CPU's utilisation and however strict the gate.
 #[test]
-fn a_real_time_task_on_a_cpu_that_idled_keeps_nobody_waiting() {
-    // It comes while CPU 0 idles, and stays for half a second. Soon after it, those wake who have been on
-    // either CPU, while its utilisation is that of a quiet one.
+fn no_task_waits_behind_a_real_time_task_that_took_an_idle_cpu() {
+    // It takes CPU 0 while that idles, for half a second. Soon after, the sleepers wake up, and the
+    // utilisation of CPU 0 is still in the quiet zone.
     let thief = Thief { cpu: 0, run_ns: 500 * MS, period_ns: 3000 * MS, from_ns: 198 * MS };
     let ops = || vec![Op::Run(MS), Op::Sleep(200 * MS), Op::Repeat { to: 0, times: 5 }];
     for wait in [IdleWait::default(), IdleWait::NEVER] {
@@ -73,16 +74,16 @@ fn a_real_time_task_on_a_cpu_that_idled_keeps_nobody_waiting() {
     }
 }
 
-/// Where no CPU idles and the waker's is no better, there is nothing to allow or to refuse.
+/// Where no CPU idles and the waker's CPU is no better, there is nothing to allow or refuse.
 #[test]
-fn the_gate_is_not_asked_about_who_can_only_stay() {
+fn the_gate_is_not_asked_about_tasks_that_can_only_stay() {
     let asked = |cpus| {
         let simulation = quiet(cpus, "hot", IdleWait::default()).simulation();
         let counters = Report::new(&simulation, &simulation.run().unwrap()).counters;
         (counters["refuse_wake"], counters["gate_quiet"] + counters["gate_busy"])
     };
     assert_eq!(asked(1), (0, 0));
-    // Elsewhere each answer is of one question.
+    // With more CPUs, each question has one answer.
     let simulation = quiet(4, "warm-mid", IdleWait::default()).simulation();
     let counters = Report::new(&simulation, &simulation.run().unwrap()).counters;
     let sum = |prefix: &str| -> u64 {
@@ -92,10 +93,10 @@ fn the_gate_is_not_asked_about_who_can_only_stay() {
     assert_eq!(sum("move_") + sum("refuse_"), sum("gate_") + counters["ungated"], "{counters:?}");
 }
 
-/// A gate that looks at no task would say the same of all who wait there: a CPU that idles hears it once of
-/// each level.
+/// The gate does not depend on the task, so its verdict is the same for all tasks that wait on a CPU:
+/// an idle CPU asks once for each level.
 #[test]
-fn who_waits_behind_one_whom_the_gate_keeps_is_not_asked_about() {
+fn an_idle_cpu_asks_the_gate_once_for_each_level() {
     for wait in [IdleWait::default(), IdleWait::NEVER] {
         let workload = Workload::by_name("background:cpus=4,pct=60,gap=0ms", 1).unwrap();
         let simulation = Sim { workload, ..quiet(4, "warm-high", wait) }.simulation();
@@ -105,9 +106,9 @@ fn who_waits_behind_one_whom_the_gate_keeps_is_not_asked_about() {
     }
 }
 
-/// Who is kept from a CPU that idles need not be far ahead of who runs on its own: unless strict.
+/// A task that the gate keeps from an idle CPU preempts by a smaller margin, unless the gate is strict.
 #[test]
-fn whom_the_gate_keeps_goes_before_who_is_behind_it() {
+fn a_task_that_the_gate_keeps_local_preempts_earlier() {
     let kept = |wait| {
         let workload = Workload::by_name("background:cpus=4,pct=40,work=300us", 1).unwrap();
         let simulation = Sim { workload, ..quiet(4, "hot", wait) }.simulation();
@@ -121,7 +122,7 @@ fn whom_the_gate_keeps_goes_before_who_is_behind_it() {
 }
 
 #[test]
-fn whom_the_gate_keeps_waits_for_ever_where_that_is_wanted() {
+fn a_strict_gate_keeps_cpus_idle_for_longer() {
     let idle_ms = |wait| {
         let simulation = quiet(4, "hot", wait).simulation();
         let outcome = simulation.run().unwrap();

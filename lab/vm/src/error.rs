@@ -41,7 +41,10 @@ pub enum Error {
         why: String,
     },
     /// The guest said nothing for too long, and was killed.
-    #[error("the guest said nothing for {} s and was killed; the end of its console:\n{console}", .silence.as_secs())]
+    #[error(
+        "the guest said nothing for {} s and was killed; the end of its console:\n{console}",
+        .silence.as_secs()
+    )]
     Silent {
         /// How long it said nothing.
         silence: Duration,

@@ -1,8 +1,8 @@
 //! A running guest, seen from the host.
 //!
-//! A thread of its own starts QEMU, passes on the guest's answers, and reaps QEMU. The caller's thread writes
-//! requests and waits for answers: while it waits it asks whether to give up, and it kills a guest that says
-//! nothing for too long.
+//! A thread of its own starts QEMU, passes on the guest's answers, and reaps QEMU. The caller's thread
+//! writes requests and waits for answers: while it waits it asks whether to give up, and it kills a
+//! guest that says nothing for too long.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};

@@ -1,12 +1,12 @@
 //! The first process in the guest: mounts the file systems that programs expect, then serves the host's
 //! requests one after the other ([`serve`]).
 //!
-//! For each job it starts the command with its output in two files under /run, reports every two seconds
-//! that it is alive, kills the command when its time is over, kills what the command left behind, and sends
-//! how it ended together with the output. It inherits all orphans, and reaps them.
+//! For each job it starts the command with its output in two files under /run, reports every two
+//! seconds that it is alive, kills the command when its time is over, kills what the command left
+//! behind, and sends how it ended together with the output. It inherits all orphans, and reaps them.
 //!
-//! It runs with SCHED_FIFO at the highest priority, so that a scheduler under test, which has ordinary tasks
-//! only, can neither silence it nor keep it from killing a command.
+//! It runs with SCHED_FIFO at the highest priority, so that a scheduler under test, which has ordinary
+//! tasks only, can neither silence it nor keep it from killing a command.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
@@ -38,8 +38,8 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 /// How long the processes that a job left behind may take to end by themselves.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// File systems by type and place. A type that the kernel lacks is skipped. Nothing is mounted at /tmp: the
-/// whole root is in memory anyway, and the initramfs may hold programs of a checkout below /tmp.
+/// File systems by type and place. A type that the kernel lacks is skipped. Nothing is mounted at /tmp:
+/// the whole root is in memory anyway, and the initramfs may hold programs of a checkout below /tmp.
 const MOUNTS: &[(&str, &str)] = &[
     ("devtmpfs", "/dev"),
     ("proc", "/proc"),
@@ -128,8 +128,8 @@ fn send(line: &mut File, answer: &Answer) -> std::io::Result<()> {
     line.write_all(&text)
 }
 
-/// Runs a job to its end, kills the processes that it left behind, and reports. Errors are those of the line
-/// to the host.
+/// Runs a job to its end, kills the processes that it left behind, and reports. Errors are those of the
+/// line to the host.
 fn run(job: &Job, line: &mut File) -> std::io::Result<Ending> {
     let mut ending = Ending {
         code: 127,
@@ -192,8 +192,8 @@ fn start(job: &Job) -> std::io::Result<Pid> {
     Ok(Pid::from_raw(child.id() as i32))
 }
 
-/// Reaps all processes that have ended: the first process inherits orphans. Returns the status of `child` if it
-/// is among them.
+/// Reaps all processes that have ended: the first process inherits orphans. Returns the status of
+/// `child` if it is among them.
 fn reap(child: Pid) -> Option<ExitStatus> {
     let mut end = None;
     loop {

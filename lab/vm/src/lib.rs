@@ -1,23 +1,24 @@
 //! Boots a real kernel in QEMU and runs commands there: for tests, benchmarks and demonstrations.
 //!
-//! One program is both sides. On the host it packs itself, the files that it names and their libraries into
-//! an initramfs and boots a kernel with it. In the guest the same program is the first process: its `main`
-//! asks [`is_init`] and calls [`serve`].
+//! One program is both sides. On the host it packs itself, the files that it names and their libraries
+//! into an initramfs and boots a kernel with it. In the guest the same program is the first process:
+//! its `main` asks [`is_init`] and calls [`serve`].
 //!
 //! One command, from the host into the guest and back:
 //!
-//! 1. The caller describes a [`Machine`]: kernel, topology, initramfs, acceleration. [`Machine::boot`] writes
-//!    the initramfs (`initramfs`), makes QEMU's command line (`machine`) and starts QEMU (`guest`). QEMU's
-//!    standard input and output are the guest's second serial line; the first one is its console, a file.
+//! 1. The caller describes a [`Machine`]: kernel, topology, initramfs, acceleration. [`Machine::boot`]
+//!    writes the initramfs (`initramfs`), makes QEMU's command line (`machine`) and starts QEMU
+//!    (`guest`). QEMU's standard input and output are the guest's second serial line; the first one is
+//!    its console, a file.
 //! 2. In the guest, `init` mounts the file systems, opens the second serial line and writes `"ready"`
 //!    (`protocol`). [`Machine::boot`] returns a [`Guest`].
 //! 3. [`Guest::run`] writes a request, `{"run":{"command":[...],"limit_s":N}}`, one line of JSON.
-//! 4. `init` starts the command with its output in files, and writes `"alive"` every two seconds. It kills
-//!    the command when its time is over.
+//! 4. `init` starts the command with its output in files, and writes `"alive"` every two seconds. It
+//!    kills the command when its time is over.
 //! 5. When the command has ended, `init` kills the processes that it left behind and writes
 //!    `{"ended":{...}}`: exit code, output, leftovers. [`Guest::run`] returns that as an [`Ending`].
-//! 6. [`Guest::off`] writes `"off"`, and `init` powers the guest off. A guest that says nothing for too long
-//!    is killed instead, and the error shows the end of its console.
+//! 6. [`Guest::off`] writes `"off"`, and `init` powers the guest off. A guest that says nothing for too
+//!    long is killed instead, and the error shows the end of its console.
 //!
 //! | file | the one thing in it |
 //! |---|---|

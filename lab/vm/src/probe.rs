@@ -1,7 +1,7 @@
 //! Finds the fastest acceleration that works on this host.
 //!
-//! That /dev/kvm exists says little: there are hosts with a device that boots no stock kernel. So a guest is
-//! booted once with KVM, and the result is remembered until the host reboots.
+//! That /dev/kvm exists says little: there are hosts with a device that boots no stock kernel. So a
+//! guest is booted once with KVM, and the result is remembered until the host reboots.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,8 +16,8 @@ const DEVICE: &str = "/dev/kvm";
 const RESULT: &str = "kvm";
 
 impl Acceleration {
-    /// The fastest that works here. Boots `kernel` with `init` under KVM, unless that was tried since the
-    /// host booted.
+    /// The fastest that works here. Boots `kernel` with `init` under KVM, unless that was tried since
+    /// the host booted.
     ///
     /// # Errors
     /// There is no QEMU, or a file cannot be read or written. It is no error that KVM does not work.

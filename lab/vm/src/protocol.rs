@@ -1,8 +1,8 @@
-//! The messages between host and guest: one line of JSON each, over the guest's second serial line (the first
-//! one is its console).
+//! The messages between host and guest: one line of JSON each, over the guest's second serial line (the
+//! first one is its console).
 //!
-//! The guest begins with `Ready`. The host then sends one request at a time. While a job runs the guest sends
-//! `Alive` every two seconds, and at its end `Ended`. After `Off` it sends nothing more.
+//! The guest begins with `Ready`. The host then sends one request at a time. While a job runs the guest
+//! sends `Alive` every two seconds, and at its end `Ended`. After `Off` it sends nothing more.
 
 use serde::{Deserialize, Serialize};
 

@@ -9,7 +9,8 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 /// The message that is reported to the kernel, and that the kernel passes to the scheduler.
 pub const FAULT: &str = "a fault made for a test";
 
-/// Reports [`FAULT`]. The kernel takes all tasks back at once; the scheduler's user space learns of it later.
+/// Reports [`FAULT`]. The kernel takes all tasks back at once; the scheduler's user space learns of it
+/// later.
 ///
 /// # Errors
 /// Without BTF, `sched_ext` or privilege.

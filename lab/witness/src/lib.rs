@@ -1,7 +1,7 @@
 //! The witness: shows the checkers of lab/invariants what a real kernel's scheduler does.
 //!
-//! For tests in a virtual machine: its BPF programs (lab/bpf/witness.bpf.c) report every context switch of
-//! the whole machine. Masks are followed for the first 64 CPUs.
+//! For tests in a virtual machine: its BPF programs (lab/bpf/witness.bpf.c) report every context switch
+//! of the whole machine. Masks are followed for the first 64 CPUs.
 //!
 //! | file | the one thing in it |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! From the ring buffer's C struct (lab/bpf/witness.h) to events. Each raw event carries its task's mask and
-//! class; where these are new, they become events of their own, before the event itself.
+//! From the ring buffer's C struct (lab/bpf/witness.h) to events. Each raw event carries its task's
+//! mask and class; where these are new, they become events of their own, before the event itself.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,7 @@
-//! The user-level balancer on top of the scheduler, with its own code: `capability::plan` gets a
-//! snapshot of all tasks at the end of each interval, and its moves are carried out as the host does
-//! it with soft placement (the mask is narrowed to the target, and given back at once).
+//! The user-level balancer on top of the scheduler: product/capability's own `plan()` gets a snapshot
+//! of all tasks at the end of each interval. Its moves are carried out by soft placement, as
+//! product/host does: the mask is narrowed to the destination CPU and restored at once. Left out is the
+//! time that the balancer takes.
 
 use evenkeel_capability::{CpuView, Policy, Snapshot, State, TaskId, TaskView, plan};
 
@@ -12,7 +13,7 @@ use crate::tid::tid;
 use super::times::{CpuTimes, TaskTimes};
 use super::{Kernel, Life, Queue};
 
-/// The balancer and what it knew at the end of the last interval.
+/// The balancer and its readings at the end of the last interval.
 pub(super) struct Balancer {
     state: State,
     since_ns: u64,
@@ -38,7 +39,7 @@ impl Balancer {
 impl Kernel {
     /// An interval is over.
     pub(super) fn balance_event(&mut self) {
-        if self.wants_to_be_alone(Event::Balance) {
+        if self.defer_unless_alone(Event::Balance) {
             return;
         }
         let Some(mut balancer) = self.balancer.take() else { return };
@@ -64,7 +65,7 @@ impl Kernel {
         self.set_affinity(task, &own);
     }
 
-    /// What has happened since the last one.
+    /// What happened since the last snapshot.
     fn snapshot(&mut self, balancer: &mut Balancer) -> Snapshot {
         let online = self.online.to_set();
         let interval_ns = (self.now - balancer.since_ns).max(1);

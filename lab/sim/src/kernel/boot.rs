@@ -1,4 +1,4 @@
-//! The machine as it has just been started: its CPUs, groups and tasks, and all that is planned for them.
+//! The machine at boot: its CPUs, cgroups and tasks, and the events that are known from the start.
 
 use evenkeel_invariants::{Left, What, weight_of_nice};
 

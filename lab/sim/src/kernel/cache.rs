@@ -1,14 +1,14 @@
-//! What caches hold of the memory that address spaces share, and what is missing there.
+//! What caches hold of the memory that the threads of an address space share, and what misses cost.
 //!
-//! A core's own caches are simple: who comes fetches what the last-level cache has to give it, unless it is
-//! still there; what has not been used for longest has to go. (`evenkeel-lab bench refill` measures that on the
-//! host. That others have written to it meanwhile is left out, and so is memory that is larger than these
-//! caches, which is fetched in every pass whoever runs in between.) The rest is about the last-level caches.
+//! A core's own caches: a task that begins to run refills what is missing of its memory, and the least
+//! recently used memory is evicted. (`evenkeel-lab bench refill` measures that on the host.) Left out:
+//! writes by other cores, and memory that is larger than these caches, which misses in every pass
+//! anyway.
 //!
-//! Address spaces that run under a cache at the same time have an equal part of it each; of memory that is
-//! larger than that, the rest is fetched in every pass. Who comes fetches what is not there of its part,
-//! at once. All threads write: a space that runs under several caches finds of its memory there what the
-//! others have not written since, one of as many parts as there are caches.
+//! Last-level caches: address spaces that run under one cache at the same time have equal parts of it.
+//! A task that begins to run refills what is missing of its space's part at once. Memory beyond that
+//! part misses in every pass. All threads write: if a space runs under n caches, each holds valid
+//! copies of one n-th of its memory.
 
 use crate::program::SharedMemory;
 
@@ -16,10 +16,10 @@ use super::Kernel;
 
 const MILLI: u64 = 1000;
 
-/// One cache.
+/// A cache.
 #[derive(Debug, Default)]
 struct Cache {
-    /// The spaces that run under it, and on how many of its CPUs.
+    /// The spaces that run under it, each with the number of its CPUs there.
     running: Vec<(u32, u32)>,
     /// What it holds of each space, in KiB, least recently used first.
     held: Vec<(u32, u64)>,
@@ -35,22 +35,22 @@ impl Cache {
     }
 }
 
-/// All of them.
+/// All caches of one level.
 #[derive(Debug, Default)]
 pub(super) struct Caches {
     caches: Vec<Cache>,
-    /// By CPU, whose memory is used there.
+    /// The space that runs on each CPU.
     uses: Vec<Option<u32>>,
 }
 
 impl Caches {
-    /// For so many caches and CPUs.
+    /// Caches for this many CPUs.
     pub fn new(caches: usize, cpus: usize) -> Self {
         Self { caches: (0..caches).map(|_| Cache::default()).collect(), uses: vec![None; cpus] }
     }
 
-    /// The CPU of this cache uses the memory of another space from now on, or none. Returns whether it did
-    /// not before.
+    /// From now on a CPU of this cache uses the memory of this space, or of none. Returns whether that
+    /// is a change.
     fn change(&mut self, cpu: usize, cache: usize, space: Option<u32>) -> bool {
         let Some(before) = self.uses.get_mut(cpu) else { return false };
         if *before == space {
@@ -67,7 +67,7 @@ impl Caches {
             Some((_, cpus)) => *cpus += 1,
             None => running.push((space, 1)),
         }
-        // What caches hold of it where it does not run is out of date once it is written here.
+        // Writes here invalidate the copies in caches under which the space does not run.
         let others = self.caches.iter_mut().enumerate().filter(|(at, _)| *at != cache);
         for (_, other) in others.filter(|(_, other)| !other.runs(space)) {
             other.held.retain(|(held, _)| *held != space);
@@ -75,7 +75,7 @@ impl Caches {
         true
     }
 
-    /// What has to be fetched for a space that has come, in KiB.
+    /// How many KiB a space that begins to run has to refill.
     fn fetch_kib(&mut self, cache: usize, space: u32, memory: SharedMemory, cache_kib: u64) -> u64 {
         let cache = &mut self.caches[cache];
         let wanted = u64::from(memory.kib).min(cache.part_kib(cache_kib));
@@ -93,7 +93,7 @@ impl Caches {
         wanted.saturating_sub(before)
     }
 
-    /// How much of what a space's threads use is not in the cache, in thousandths.
+    /// The part of a space's memory that misses in every pass, in thousandths.
     fn missing_milli(&self, cache: usize, space: u32, memory: SharedMemory, cache_kib: u64) -> u64 {
         let part = self.caches[cache].part_kib(cache_kib);
         let kib = u64::from(memory.kib).max(1);
@@ -103,7 +103,7 @@ impl Caches {
 }
 
 impl Kernel {
-    /// This task runs on the CPU from now on, or none with memory that counts.
+    /// From now on this task runs on the CPU, or none.
     pub(super) fn use_memory(&mut self, cpu: u32, task: Option<u32>) {
         if self.machine.costs.cache_kib == 0 {
             return;
@@ -118,12 +118,12 @@ impl Kernel {
         }
         for other in 0..self.cpus.len() as u32 {
             if other != cpu && self.caches.uses[other as usize].is_some() {
-                self.rate_anew(other);
+                self.update_rate(other);
             }
         }
     }
 
-    /// What a task that begins to run has to fetch first, in ns.
+    /// How long a task that begins to run takes to refill caches.
     pub(super) fn fetch_ns(&mut self, cpu: u32, task: u32) -> u64 {
         let costs = self.machine.costs;
         let t = &self.tasks[task as usize];
@@ -131,7 +131,7 @@ impl Kernel {
         let mut ns = 0;
         if let Some(core) = self.topology.core(cpu).filter(|_| costs.near_kib > 0) {
             let kib = self.near_caches.fetch_kib(core, t.space, memory, costs.near_kib);
-            // What does not fit is fetched in every pass anyway.
+            // Memory that does not fit misses in every pass anyway.
             let fits = u64::from(memory.kib) <= costs.near_kib;
             ns += if fits { kib * costs.near_fetch_ns } else { 0 };
         }
@@ -141,7 +141,7 @@ impl Kernel {
         ns
     }
 
-    /// What a task has to fetch all the time, in thousandths of its work.
+    /// How much longer work takes because of permanent misses, in thousandths.
     pub(super) fn missing_milli(&self, cpu: u32, task: u32) -> u64 {
         const NS_PER_MS: u64 = 1_000_000;
         let costs = &self.machine.costs;
@@ -172,29 +172,41 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_a_cache_has_a_part_of_it() {
+    fn spaces_that_share_a_cache_have_equal_parts() {
         let missing = |spaces, cache| caches(spaces).missing_milli(cache, 1, LARGE, CACHE_KIB);
         assert_eq!(missing([Some(1), None, None, None], 0), 250, "alone");
-        assert_eq!(missing([Some(1), Some(1), None, None], 0), 250, "with a sibling");
-        assert_eq!(missing([Some(1), Some(2), None, None], 0), 625, "with another one");
-        assert_eq!(missing([Some(1), Some(1), Some(2), Some(2)], 0), 250, "another cache's");
-        assert_eq!(missing([Some(1), Some(1), Some(1), Some(1)], 1), 625, "written elsewhere, too");
+        assert_eq!(
+            missing([Some(1), Some(1), None, None], 0),
+            250,
+            "with a thread of its own space"
+        );
+        assert_eq!(missing([Some(1), Some(2), None, None], 0), 625, "with another space");
+        assert_eq!(
+            missing([Some(1), Some(1), Some(2), Some(2)], 0),
+            250,
+            "the other space is under another cache"
+        );
+        assert_eq!(
+            missing([Some(1), Some(1), Some(1), Some(1)], 1),
+            625,
+            "the space also writes under another cache"
+        );
     }
 
     #[test]
-    fn what_is_held_is_fetched_once_and_pushed_out_by_others() {
+    fn memory_is_refilled_once_and_after_an_eviction() {
         let mut caches = caches([Some(1), None, None, None]);
         let small = SharedMemory { kib: 2000, kib_per_ms: 1000 };
         assert_eq!(caches.fetch_kib(0, 1, small, CACHE_KIB), 2000);
-        assert_eq!(caches.fetch_kib(0, 1, small, CACHE_KIB), 0, "it is there");
+        assert_eq!(caches.fetch_kib(0, 1, small, CACHE_KIB), 0, "it is still cached");
         caches.change(0, 0, Some(2));
         assert_eq!(caches.fetch_kib(0, 2, small, CACHE_KIB), 2000);
         caches.change(0, 0, Some(1));
-        assert_eq!(caches.fetch_kib(0, 1, small, CACHE_KIB), 1000, "half of it had to go");
+        assert_eq!(caches.fetch_kib(0, 1, small, CACHE_KIB), 1000, "half of it was evicted");
     }
 
     #[test]
-    fn what_is_written_elsewhere_is_fetched_anew() {
+    fn memory_that_was_written_elsewhere_is_refilled() {
         let mut caches = caches([Some(1), None, None, None]);
         caches.fetch_kib(0, 1, LARGE, CACHE_KIB);
         caches.change(0, 0, None);

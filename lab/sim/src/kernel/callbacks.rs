@@ -1,5 +1,6 @@
-//! The scheduler is called: each callback with the state of the world that it may see, and the time
-//! that it takes afterwards.
+//! The kernel calls the scheduler (kernel: `SCX_CALL_OP`): each callback with its context, and the cost
+//! of the searches that it made. Left out: the run time of callbacks themselves, and the kernel's own
+//! argument structs, of which the keel reads nothing.
 
 use evenkeel_keel::tape::Callback;
 
@@ -8,7 +9,7 @@ use crate::abi::{GroupInitArgs, InitTaskArgs, RawTask};
 use super::schedule::DEFAULT_SLICE_NS;
 use super::{Direct, Kernel, LOCAL_ID};
 
-/// What held before a callback, in which another one may be called, and which that was.
+/// What is restored after a callback, because callbacks nest.
 pub(super) struct Outside {
     context: *mut std::ffi::c_void,
     cpu: u32,
@@ -26,7 +27,7 @@ pub(super) struct Call {
     pub arguments: [u64; 5],
 }
 
-/// Without other arguments.
+/// No other arguments.
 const NONE: [u64; 5] = [0; 5];
 
 fn of_task(callback: Callback, task: u32, first: u64) -> Call {
@@ -34,7 +35,7 @@ fn of_task(callback: Callback, task: u32, first: u64) -> Call {
 }
 
 impl Kernel {
-    /// From now on the scheduler runs, on this CPU, and may call us.
+    /// From now on the scheduler runs on this CPU, and may call kernel functions.
     #[inline]
     fn enter(&mut self, cpu: u32, direct: Option<u32>, call: Option<Call>) -> Outside {
         let context = (&raw mut *self).cast();
@@ -83,7 +84,7 @@ impl Kernel {
         let call = self.instance.ops.select_cpu.map(|_| call);
         let outside = self.enter(cpu, Some(task), call);
         let Some(callback) = self.instance.ops.select_cpu else {
-            // The kernel's own choice, and straight onto an idle CPU.
+            // The kernel's default: an idle CPU gets the task directly.
             let found = self.select_cpu_default(task, prev, flags);
             self.leave(outside, 0);
             if found.is_some() {
@@ -93,14 +94,14 @@ impl Kernel {
             }
             return found.unwrap_or(prev);
         };
-        // SAFETY: of all callbacks: the task lives as long as the kernel, and the scheduler calls
-        // back by the context that was just set.
+        // SAFETY: of all callbacks: the task lives as long as the kernel, and the scheduler calls kernel
+        // functions with the context that was just set.
         let chosen = unsafe { callback(raw, prev as i32, flags) };
         self.leave(outside, chosen as u32 as u64);
         match u32::try_from(chosen) {
             Ok(chosen) if self.topology.has(chosen) => chosen,
             _ => {
-                self.broken(format!("select_cpu chose CPU {chosen}, which does not exist"));
+                self.end_at_fault(format!("select_cpu chose CPU {chosen}, which does not exist"));
                 prev
             }
         }
@@ -154,7 +155,7 @@ impl Kernel {
         self.call_task(callback, Callback::Enable, task, cpu);
     }
 
-    /// The task is not of the scheduler's class any more.
+    /// The task leaves the scheduler's class.
     pub(super) fn call_disable(&mut self, task: u32, cpu: u32) {
         let callback = self.instance.ops.disable;
         self.call_task(callback, Callback::Disable, task, cpu);
@@ -207,7 +208,7 @@ impl Kernel {
         self.leave(outside, yielded.into());
     }
 
-    /// Tells the scheduler that a higher class has taken the CPU, or has let it go.
+    /// cpu_release: a higher class has taken the CPU; cpu_acquire: it has released the CPU.
     pub(super) fn call_higher_class(&mut self, cpu: u32, takes: bool) {
         let ops = &self.instance.ops;
         let Some(callback) = (if takes { ops.cpu_release } else { ops.cpu_acquire }) else {
@@ -216,12 +217,12 @@ impl Kernel {
         let which = if takes { Callback::CpuRelease } else { Callback::CpuAcquire };
         let call = Call { callback: which, task: None, arguments: NONE };
         let outside = self.enter(cpu, None, Some(call));
-        // SAFETY: see call_select_cpu(); the scheduler knows nothing of what the arguments hold.
+        // SAFETY: see call_select_cpu(); native/kernel.h does not define the struct of the arguments.
         unsafe { callback(cpu as i32, std::ptr::null()) };
         self.leave(outside, 0);
     }
 
-    /// Tells the scheduler that the CPU begins to idle, or ends.
+    /// The CPU begins or ceases to idle.
     pub(super) fn call_update_idle(&mut self, cpu: u32, idle: bool) {
         let Some(callback) = self.instance.ops.update_idle else { return };
         let arguments = [idle.into(), 0, 0, 0, 0];
@@ -232,7 +233,7 @@ impl Kernel {
         self.leave(outside, 0);
     }
 
-    /// Whether the scheduler takes the task on.
+    /// Returns whether the scheduler accepts the task.
     pub(super) fn call_init_task(&mut self, task: u32, fork: bool, cpu: u32) -> bool {
         let Some(callback) = self.instance.ops.init_task else { return true };
         self.lockup.progress();
@@ -248,13 +249,13 @@ impl Kernel {
         refused == 0
     }
 
-    /// A task that was enabled once is disabled first.
+    /// A task is always enabled here, so it is disabled first.
     pub(super) fn call_exit_task(&mut self, task: u32, cpu: u32) {
         self.call_disable(task, cpu);
         let Some(callback) = self.instance.ops.exit_task else { return };
         let raw = self.raw(task);
         let outside = self.enter(cpu, None, Some(of_task(Callback::ExitTask, task, 0)));
-        // SAFETY: see call_select_cpu(); the scheduler knows nothing of what the arguments hold.
+        // SAFETY: see call_select_cpu(); native/kernel.h does not define the struct of the arguments.
         unsafe { callback(raw, std::ptr::null()) };
         self.leave(outside, 0);
     }
@@ -269,7 +270,7 @@ impl Kernel {
         error
     }
 
-    /// A group's number for the scheduler.
+    /// A cgroup's id.
     fn group_id(&self, group: usize) -> u64 {
         self.groups[group].node.id
     }
@@ -328,7 +329,7 @@ impl Kernel {
         self.leave(outside, 0);
     }
 
-    /// The scheduler writes down its state, CPU by CPU and task by task.
+    /// The scheduler dumps its state, CPU by CPU and task by task.
     pub(super) fn call_dump(&mut self) {
         self.instance.host.hazards = 0;
         let ops = self.instance.ops;

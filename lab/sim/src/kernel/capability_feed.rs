@@ -1,5 +1,6 @@
-//! What user space tells the keel while it runs: what each CPU can do, less what real-time tasks and
-//! interrupts take of it. It is product/keel's own code that finds it out.
+//! Measured capabilities: user space measures what real-time tasks and interrupts take of each CPU, and
+//! passes what is left to the keel. product/keel's own code computes it; modelled are the times that it
+//! reads.
 
 use evenkeel_keel::Capabilities;
 
@@ -7,43 +8,44 @@ use crate::agenda::Event;
 
 use super::{End, Kernel};
 
-/// Between two looks.
+/// Between two measurements.
 pub(super) const INTERVAL_NS: u64 = Capabilities::INTERVAL.as_nanos() as u64;
 
-/// Nothing is taken of a CPU.
+/// The share of a CPU of which nothing is taken.
 const WHOLE: u64 = 1024;
 
-/// Who tells it.
+/// The measuring code and its last readings.
 pub(super) struct Watch {
     capabilities: Capabilities,
-    /// What has been taken of each CPU up to the last look.
+    /// What had been taken of each CPU at the last measurement.
     taken_ns: Vec<u64>,
     since_ns: u64,
 }
 
 impl Kernel {
-    /// Where nothing is taken there is nothing to tell, and on a tape nobody does.
+    /// Whether capabilities are measured: not if nothing is taken of any CPU, and not on a tape.
     pub(super) fn watches_capabilities(&self) -> bool {
         let is_noisy = !self.workload.thieves.is_empty() || !self.workload.interrupts.is_empty();
         is_noisy && self.tape.is_none() && self.untouched().is_some()
     }
 
-    /// Of the CPUs that are there, nothing being taken; `None`: the scheduler does not want to know.
+    /// The capabilities of all online CPUs with nothing taken; `None`: the options do not use measured
+    /// ones.
     fn untouched(&self) -> Option<Capabilities> {
         let options =
             self.scheduler.options().filter(|options| Capabilities::are_wanted(options))?;
         Some(Capabilities::new(&self.machine, options))
     }
 
-    /// From now on, for the CPUs that are there.
+    /// Begins to measure the online CPUs.
     pub(super) fn watch_capabilities(&mut self) {
         let Some(capabilities) = self.untouched() else { return };
         let taken_ns = (0..self.cpus.len() as u32).map(|cpu| self.taken_ns(cpu)).collect();
         self.watch = Some(Watch { capabilities, taken_ns, since_ns: self.now });
     }
 
-    /// Tells anything that could be: of each CPU nothing is taken, something, or all of it.
-    pub(super) fn tell_anything(&mut self) {
+    /// Passes random capabilities: of each CPU nothing, something or everything is taken.
+    pub(super) fn pass_random_capabilities(&mut self) {
         if self.untouched().is_none() {
             return;
         }
@@ -52,23 +54,23 @@ impl Kernel {
             (WHOLE - taken) as u32
         };
         let left: Vec<u32> = (0..self.cpus.len()).map(left).collect();
-        self.tell_left(&left);
+        self.pass_shares(&left);
     }
 
-    /// Tells how much is left of each CPU.
-    pub(super) fn tell_left(&mut self, left: &[u32]) {
+    /// Passes the given share of each CPU to the keel.
+    pub(super) fn pass_shares(&mut self, left: &[u32]) {
         let Some(mut capabilities) = self.untouched() else { return };
         for (cpu, left) in left.iter().enumerate() {
-            // It is smoothed.
+            // Measurements are smoothed: so many bring the average close to the given share.
             (0..32).for_each(|_| {
                 capabilities.note(cpu as u32, WHOLE.saturating_sub(u64::from(*left)), WHOLE);
             });
         }
         let record = capabilities.news().unwrap_or_else(|| capabilities.record());
-        self.tell_capabilities(&record);
+        self.pass_capabilities(&record);
     }
 
-    fn tell_capabilities(&mut self, record: &[u8]) {
+    fn pass_capabilities(&mut self, record: &[u8]) {
         if let Err(why) = self.instance.set_record("capabilities", record) {
             self.end = Some(End::Host(why.to_string()));
         }
@@ -82,7 +84,7 @@ impl Kernel {
 
     /// An interval is over.
     pub(super) fn capability_event(&mut self) {
-        if self.wants_to_be_alone(Event::Capabilities) {
+        if self.defer_unless_alone(Event::Capabilities) {
             return;
         }
         let Some(mut watch) = self.watch.take() else { return };
@@ -94,7 +96,7 @@ impl Kernel {
             watch.capabilities.note(cpu, now_ns - before_ns, window_ns);
         }
         if let Some(record) = watch.capabilities.news() {
-            self.tell_capabilities(&record);
+            self.pass_capabilities(&record);
         }
         self.watch = Some(watch);
         self.agenda.plan(self.now + INTERVAL_NS, Event::Capabilities);

@@ -1,5 +1,6 @@
-//! What somebody changes about a task, a cgroup or a CPU (kernel: `sched_change_begin`,
-//! `affine_move_task`, `migration_cpu_stop`).
+//! Changes of a task, a cgroup or a CPU from outside (kernel: `sched_change_begin()`,
+//! `affine_move_task()`, `migration_cpu_stop()`): a task leaves its queue or CPU for the moment of a
+//! change. Left out: throttled cgroups (`cpu.max`).
 
 use crate::agenda::Event;
 use crate::mask::Mask;
@@ -10,13 +11,13 @@ use super::boot::{DEFAULT_PRIO, weight_in_cgroup};
 use super::{Group, Kernel, Life, Task};
 
 /// `DEQUEUE_SAVE` and `ENQUEUE_RESTORE`.
-const FOR_A_MOMENT: u64 = 2;
+const SAVE_RESTORE: u64 = 2;
 /// `SCX_TASK_QUEUED`.
 const QUEUED: u32 = 1;
 
 impl Kernel {
     pub(super) fn change_event(&mut self, index: u32) {
-        if self.wants_to_be_alone(Event::Change { index }) {
+        if self.defer_unless_alone(Event::Change { index }) {
             return;
         }
         let change = self.workload.changes.get(index as usize).map(|(_, change)| change.clone());
@@ -32,10 +33,10 @@ impl Kernel {
             Change::Capability { cpu, capability } => {
                 if let Some(c) = self.cpus.get_mut(*cpu as usize) {
                     c.capability = (*capability).max(1);
-                    self.rate_anew(*cpu);
+                    self.update_rate(*cpu);
                 }
             }
-            Change::Told(left) => self.tell_left(left),
+            Change::Told(left) => self.pass_shares(left),
             Change::Shield(shield) => self.set_shield(shield),
             Change::Affinity { task, allowed } if known(task) => {
                 self.set_affinity(*task as u32, allowed);
@@ -50,7 +51,7 @@ impl Kernel {
         }
     }
 
-    /// Takes a task out of its queue or off its CPU for a moment, while something about it changes.
+    /// Takes a task out of its queue or off its CPU while `change` is made.
     pub(super) fn while_dequeued(&mut self, task: u32, change: impl FnOnce(&mut Self)) {
         self.wait_for_task(task);
         let life = self.tasks[task as usize].life;
@@ -61,12 +62,12 @@ impl Kernel {
         let cpu = self.tasks[task as usize].raw.cpu;
         self.update(cpu);
         self.cpus[cpu as usize].locks += 1;
-        self.dequeue(task, FOR_A_MOMENT);
+        self.dequeue(task, SAVE_RESTORE);
         change(self);
         let t = &mut self.tasks[task as usize];
         t.raw.flags |= QUEUED;
         t.reason = Reason::Change;
-        self.do_enqueue(task, FOR_A_MOMENT, cpu);
+        self.do_enqueue(task, SAVE_RESTORE, cpu);
         if life == Life::Runs {
             self.unlink(task);
             self.call_running(task, cpu);
@@ -75,7 +76,7 @@ impl Kernel {
         self.arm(cpu);
     }
 
-    /// Until nobody holds the lock of the runqueue that the task is in.
+    /// Waits until the lock of the task's runqueue is free.
     fn wait_for_task(&mut self, task: u32) {
         loop {
             let cpu = self.tasks[task as usize].raw.cpu;
@@ -87,7 +88,7 @@ impl Kernel {
     }
 
     pub(super) fn set_affinity(&mut self, task: u32, allowed: &Mask) {
-        // What is not there cannot be used, and a task without any CPU cannot be.
+        // The kernel refuses a mask without online CPUs.
         if !allowed.intersects(&self.online) || self.tasks[task as usize].life == Life::Dead {
             return;
         }
@@ -111,7 +112,7 @@ impl Kernel {
         }
     }
 
-    /// A waiting task that may not use its CPU any more goes to another one.
+    /// Moves a waiting task that its new mask excludes from its CPU.
     pub(super) fn requeue_elsewhere(&mut self, task: u32) {
         self.wait_for_task(task);
         let t = &self.tasks[task as usize];
@@ -124,7 +125,7 @@ impl Kernel {
         let t = &mut self.tasks[task as usize];
         t.raw.flags &= !QUEUED;
         t.reason = Reason::Change;
-        // On its way between two runqueues: nobody else finds it.
+        // Between two runqueues, so that no other CPU finds it.
         t.life = Life::Waking;
         self.move_to_cpu(task, to);
         if self.cpus[to as usize].is_held() {
@@ -134,7 +135,7 @@ impl Kernel {
         }
     }
 
-    /// A running task that may not use its CPU any more is taken off it by a thread of the kernel.
+    /// The stopper thread takes a running task off a CPU that its new mask excludes.
     fn stop_and_move(&mut self, task: u32, cpu: u32) {
         self.while_stopped(cpu, |kernel| {
             let t = &kernel.tasks[task as usize];
@@ -178,7 +179,7 @@ impl Kernel {
         self.call_group_weight(group, weight.clamp(1, 10_000));
     }
 
-    /// An empty group goes, and another one of the same name comes in its place.
+    /// Removes an empty cgroup, and creates another one of the same name.
     fn renew_group(&mut self, group: usize) {
         let holds = |task: &Task| task.group == group && task.life != Life::Dead;
         let is_above = |other: &Group| other.parent == Some(group);
@@ -194,7 +195,7 @@ impl Kernel {
         self.groups[group].node.id = self.last_group_id;
         let error = self.call_group_init(group);
         if error != 0 {
-            self.broken(format!("cgroup_init failed with error {error}"));
+            self.end_at_fault(format!("cgroup_init failed with error {error}"));
         }
     }
 }

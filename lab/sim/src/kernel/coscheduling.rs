@@ -1,5 +1,5 @@
-//! How much slaves run what their group's master runs (paper 003: that is what groups are for). Groups are
-//! looked at under every scheduler, whether it aggregates or not.
+//! How long the slaves of a group run the address space of their master: the purpose of groups in paper
+//! 003. It is measured under every scheduler, whether it aggregates or not.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,29 @@ use std::collections::BTreeMap;
 struct Group {
     master: usize,
     slaves: Vec<usize>,
-    /// Slaves that run somebody, and those of them that run the master's address space.
+    /// The number of busy slaves, and of those that run the master's address space.
     busy: u64,
     same: u64,
-    /// Up to when time has been counted.
+    /// The time up to which the sums are counted.
     since_ns: u64,
 }
 
-/// All of them, and the time that they have been in coscheduling.
+/// All groups, and the sums of their times.
 #[derive(Debug, Default)]
 pub struct CoScheduling {
     groups: Vec<Group>,
-    /// By CPU, where it is in a group.
+    /// The group of each CPU, if it has one.
     group_of: Vec<Option<usize>>,
-    /// By CPU, the address space that runs there.
+    /// The address space that runs on each CPU.
     spaces: Vec<Option<u32>>,
-    /// Time that slaves ran somebody while their master did.
+    /// Time that slaves were busy while their master was.
     pub together_ns: u64,
-    /// Of that, with the master's address space.
+    /// Of that, the time in which they ran the master's address space.
     pub same_ns: u64,
 }
 
 impl CoScheduling {
-    /// With these roles: 2k is the master of group k, 2k + 1 a slave of it.
+    /// Groups by the roles of CPUs: role 2k is the master of group k, 2k + 1 a slave of it.
     pub fn new(roles: &BTreeMap<u32, u16>) -> Self {
         let size = roles.keys().last().map_or(0, |last| *last as usize + 1);
         let mut coscheduling =
@@ -48,7 +48,7 @@ impl CoScheduling {
         coscheduling
     }
 
-    /// From now on somebody of this address space runs on the CPU, or nobody.
+    /// From now on a task of this address space runs on the CPU, or none.
     pub fn change(&mut self, now_ns: u64, cpu: u32, space: Option<u32>) {
         let cpu = cpu as usize;
         let Some(group) = self.group_of.get(cpu).copied().flatten() else { return };
@@ -69,7 +69,7 @@ impl CoScheduling {
         group.same = group.same + is_same(space) - is_same(before);
     }
 
-    /// It is over.
+    /// Counts the time up to the end.
     pub fn end(&mut self, now_ns: u64) {
         (0..self.groups.len()).for_each(|group| self.count(group, now_ns));
     }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slaves_are_compared_with_their_own_master() {
+    fn slaves_are_compared_with_the_master_of_their_group() {
         let mut coscheduling = CoScheduling::new(&[(0, 0), (1, 1), (2, 2), (3, 3)].into());
         for (cpu, space) in [(0, 7), (1, 7), (2, 8), (3, 7)] {
             coscheduling.change(0, cpu, Some(space));
@@ -98,12 +98,13 @@ mod tests {
         coscheduling.change(10, 3, Some(8));
         coscheduling.change(15, 0, None);
         coscheduling.end(20);
-        // Group 0: together for 15, all of it the same; group 1: for 20, the last 10 of it.
+        // Group 0: both busy for 15, always with the same space; group 1: for 20, for the last 10 of
+        // these.
         assert_eq!((coscheduling.together_ns, coscheduling.same_ns), (15 + 20, 15 + 10));
     }
 
     #[test]
-    fn cpus_without_a_role_are_in_no_coscheduling() {
+    fn cpus_without_a_role_do_not_count() {
         let mut coscheduling = CoScheduling::new(&[(0, 0)].into());
         coscheduling.change(0, 0, Some(1));
         coscheduling.change(0, 5, Some(1));

@@ -1,4 +1,4 @@
-//! What whoever watches is told of the kernel.
+//! Shows scheduling events to the observer: the same events that the witness traces on a real kernel.
 
 use evenkeel_invariants::{Class, What, weight_of_nice};
 
@@ -7,7 +7,7 @@ use crate::tid::tid;
 use super::Kernel;
 
 impl Kernel {
-    /// Tells whoever watches.
+    /// Shows an event to the observer.
     pub(super) fn emit(&mut self, cpu: u32, what: What) {
         self.observer.event(self.now, cpu, what);
     }

@@ -1,5 +1,5 @@
-//! What is made to go wrong: calls fail, others come in between, kicks and timers are late, and
-//! somebody changes tasks and CPUs all the time. All of it by the seed.
+//! Injects faults, by the seed: calls fail, callbacks interleave, kicks and timers are late, and tasks,
+//! cgroups and CPUs change all the time.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::simulation::FaultPlan;
 
 use super::{FRACTION, Kernel, Life};
 
-/// That of a task of priority 50 of `SCHED_FIFO`.
+/// The priority of a `SCHED_FIFO` task of priority 50, as the kernel counts.
 const REAL_TIME_PRIO: i32 = 49;
 
 /// The faults of one simulation.
@@ -24,7 +24,7 @@ pub struct Hazards {
 }
 
 impl Hazards {
-    /// By this seed.
+    /// Faults by this seed.
     pub fn new(plan: FaultPlan, seed: u64) -> Self {
         Self { plan, rng: Xoshiro256PlusPlus::seed_from_u64(!seed) }
     }
@@ -46,12 +46,12 @@ impl Hazards {
         self.one_in(self.plan.fail_one_in)
     }
 
-    /// Whether callbacks may be interrupted by others at all.
+    /// Whether callbacks interleave at all.
     pub(super) fn pauses(&self) -> bool {
         self.plan.pause_one_in > 0
     }
 
-    /// Whether they are at this point.
+    /// Whether they interleave at this point.
     pub(super) fn lets_others_in(&mut self) -> bool {
         self.one_in(self.plan.pause_one_in)
     }
@@ -60,12 +60,12 @@ impl Hazards {
         self.rng.next_u64() >> 63 == 0
     }
 
-    /// How much longer a kick takes.
+    /// How late a kick is.
     pub(super) fn delay(&mut self) -> u64 {
         self.lateness()
     }
 
-    /// How much too late a timer goes off: mostly not at all.
+    /// How late a timer expires: mostly 0.
     pub(super) fn lateness(&mut self) -> u64 {
         if self.plan.late_ns == 0 || !self.one_in(4) { 0 } else { self.below(self.plan.late_ns) }
     }
@@ -80,16 +80,16 @@ impl Kernel {
         }
     }
 
-    /// Something unpleasant happens to somebody.
+    /// Makes a random change.
     pub(super) fn fault(&mut self) {
-        if self.wants_to_be_alone(Event::Fault) {
+        if self.defer_unless_alone(Event::Fault) {
             return;
         }
-        self.tell_anything();
+        self.pass_random_capabilities();
         let task = self.hazards.below(self.tasks.len() as u64) as usize;
         match self.hazards.below(100) {
             0..40 => {
-                let allowed = Arc::new(self.some_cpus());
+                let allowed = Arc::new(self.random_mask());
                 self.change(&Change::Affinity { task, allowed });
             }
             40..60 => {
@@ -109,7 +109,7 @@ impl Kernel {
                 let weight = 1 + self.hazards.below(10_000) as u32;
                 self.change(&Change::Weight { group, weight });
             }
-            82..90 => self.leave_and_come_back(task as u32),
+            82..90 => self.change_class_and_back(task as u32),
             90..93 => self.kill(task as u32),
             93..96 => {
                 let cpu = self.hazards.below(self.cpus.len() as u64) as u32;
@@ -125,8 +125,8 @@ impl Kernel {
         self.plan_fault();
     }
 
-    /// Any CPUs: all, a few, or one, and at least one that is online.
-    fn some_cpus(&mut self) -> Mask {
+    /// A random mask: all CPUs, a few, or one; at least one is online.
+    fn random_mask(&mut self) -> Mask {
         let present = self.present();
         let odds = [1, 2, 4, 64][self.hazards.below(4) as usize];
         let mut some = Mask::EMPTY;
@@ -142,8 +142,8 @@ impl Kernel {
         some
     }
 
-    /// A task goes to a real-time class and is back at once.
-    fn leave_and_come_back(&mut self, task: u32) {
+    /// A task switches to a real-time class and back at once.
+    fn change_class_and_back(&mut self, task: u32) {
         if matches!(self.tasks[task as usize].life, Life::New | Life::Dead | Life::Waking) {
             return;
         }
@@ -151,7 +151,7 @@ impl Kernel {
         self.while_dequeued(task, |kernel| {
             let raw = &mut kernel.tasks[task as usize].raw;
             let (prio, cpu) = (raw.prio, raw.cpu);
-            // It keeps its CPU while it changes its class.
+            // It keeps its CPU meanwhile.
             (raw.prio, raw.on_cpu) = (REAL_TIME_PRIO, runs.into());
             kernel.call_disable(task, cpu);
             kernel.tasks[task as usize].raw.prio = prio;
@@ -160,7 +160,7 @@ impl Kernel {
         });
     }
 
-    /// A task ends as soon as it has a CPU.
+    /// Kills a task: it exits as soon as it has a CPU.
     fn kill(&mut self, task: u32) {
         let t = &mut self.tasks[task as usize];
         if matches!(t.life, Life::New | Life::Dead) {

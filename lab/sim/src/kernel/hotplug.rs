@@ -1,5 +1,6 @@
-//! CPUs come and go. The kernel ends a scheduler that does not handle that itself with a request to
-//! be restarted, and product/keel does so: with the machine read anew, nothing else kept.
+//! CPUs come and go (kernel: `handle_hotplug()`, `scx_enable()`, `scx_disable()`). A scheduler without
+//! hotplug callbacks is ended with a request to restart. product/keel does that: it reads the machine
+//! again, and keeps nothing else. Left out: the time that a restart takes.
 
 use evenkeel_invariants::{IDLE, Left, What};
 use evenkeel_keel::Image;
@@ -14,24 +15,25 @@ use super::{End, GLOBAL_ID, Kernel, Life, kfuncs};
 const QUEUED: u32 = 1;
 
 impl Kernel {
-    /// The scheduler is told of the machine, the cgroups and nothing else; tasks are none yet.
+    /// Initializes the scheduler and its cgroups, and applies the settings of user space. It has no
+    /// tasks yet.
     pub(super) fn start_scheduler(&mut self) {
         self.instance.host.hazards = 0;
         let error = self.call_init();
         if error != 0 {
-            self.broken(format!("init failed with error {error}"));
+            self.end_at_fault(format!("init failed with error {error}"));
         }
         for group in 0..self.groups.len() {
             let error = self.call_group_init(group);
             if error != 0 {
-                self.broken(format!("cgroup_init failed with error {error}"));
+                self.end_at_fault(format!("cgroup_init failed with error {error}"));
             }
         }
         for aggregation in &self.workload.aggregations {
-            // The keel's name of an address space is its number here, and so is its process's.
+            // The key of an address space is the pid of its process here.
             self.instance.aggregate(u64::from(aggregation.pid), &aggregation.record());
         }
-        self.tell_again();
+        self.restore_aggregations();
         if self.workload.together.is_some() {
             self.set_roles();
         }
@@ -41,7 +43,7 @@ impl Kernel {
         self.instance.host.hazards = self.hazards.bits();
     }
 
-    /// The workload's own groups of CPUs, in place of those that share a cache.
+    /// Sets the workload's own groups of CPUs, instead of CPUs that share a cache.
     fn set_roles(&mut self) {
         let record = Image::role_record(&self.workload.roles(&self.machine));
         if let Err(why) = self.instance.set_record("roles", &record) {
@@ -49,7 +51,7 @@ impl Kernel {
         }
     }
 
-    /// A CPU comes or goes. The last one stays.
+    /// A CPU goes online or offline. The last one cannot go offline.
     pub(super) fn hotplug(&mut self, cpu: u32, online: bool) {
         let is_last = !online && self.online.count() <= 1;
         if !self.topology.has(cpu) || self.online.has(cpu) == online || is_last {
@@ -62,7 +64,7 @@ impl Kernel {
         if online {
             self.online.set(cpu);
         } else {
-            self.empty(cpu);
+            self.vacate(cpu);
             self.online.clear(cpu);
             self.idle.clear(cpu, &self.topology, &self.online);
         }
@@ -74,12 +76,12 @@ impl Kernel {
             self.resched(cpu, cpu);
         }
         self.idle.update_core(cpu, &self.topology, &self.online);
-        self.siblings_changed(cpu);
+        self.update_smt_siblings(cpu);
         self.observer.restarts += 1;
         self.observer.idle_cpus(online);
     }
 
-    /// All tasks leave the scheduler. Returns who wants to run.
+    /// All tasks leave the scheduler. Returns the runnable ones.
     fn end_scheduler(&mut self) -> Vec<u32> {
         self.instance.host.hazards = 0;
         let mut queued = Vec::new();
@@ -100,8 +102,8 @@ impl Kernel {
         queued
     }
 
-    /// Nobody runs on the CPU any more.
-    fn empty(&mut self, cpu: u32) {
+    /// Takes the running task off the CPU.
+    fn vacate(&mut self, cpu: u32) {
         self.update(cpu);
         let c = &mut self.cpus[cpu as usize];
         c.thieves.clear();
@@ -122,7 +124,7 @@ impl Kernel {
         self.emit(cpu, What::Switch { prev, left, charged_ns, next: IDLE });
     }
 
-    /// A fresh scheduler takes over.
+    /// Loads a new copy of the scheduler, which takes all tasks.
     fn restart(&mut self, queued: &[u32]) {
         let usage = (self.instance.host.calls, self.instance.host.scanned);
         match self.scheduler.load(&self.machine, kfuncs::FUNCTIONS) {
@@ -150,14 +152,14 @@ impl Kernel {
             }
             let cpu = t.raw.cpu;
             if !self.call_init_task(task, false, cpu) {
-                self.broken(format!("init_task failed for {}", self.name(task)));
+                self.end_at_fault(format!("init_task failed for {}", self.name(task)));
             }
             self.call_enable(task, cpu);
         }
         for task in queued {
             self.take_over(*task);
         }
-        // Whoever idles may have been given something.
+        // Idle CPUs may have got tasks.
         for cpu in 0..self.cpus.len() as u32 {
             let c = &self.cpus[cpu as usize];
             if c.online && c.curr.is_none() && c.thief.is_none() {
@@ -167,7 +169,7 @@ impl Kernel {
         self.instance.host.hazards = self.hazards.bits();
     }
 
-    /// A task that wants to run comes under the fresh scheduler.
+    /// The new scheduler gets a runnable task.
     fn take_over(&mut self, task: u32) {
         let t = &mut self.tasks[task as usize];
         t.reason = Reason::Change;
@@ -189,7 +191,7 @@ impl Kernel {
         self.arm(cpu);
     }
 
-    /// All CPUs that there are, online or not.
+    /// All CPUs of the machine, online or not.
     pub(super) fn present(&self) -> Mask {
         Mask::from(&self.machine.present())
     }

@@ -1,5 +1,6 @@
-//! The helper thread of the order `ias` (`--ias-auto`): it sees what user space can see of a real machine,
-//! and its own code in product/keel decides.
+//! The helper thread of `--ias-auto`: product/keel's own code decides which address spaces aggregate.
+//! Modelled is what it reads: run times, sleeps and calls of each process, as /proc shows them. Left
+//! out is the time that the helper itself takes.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +11,22 @@ use crate::program::KERNEL;
 
 use super::{Kernel, Life};
 
-/// It, and what it knew at its last look.
+/// The helper and its last readings.
 pub(super) struct Helper {
     auto: Auto,
     since_ns: u64,
-    /// By task: how long it had run, how often it had slept or ended, and how often sent or received.
+    /// By task: run time, number of sleeps and ends, number of calls.
     before: Vec<(u64, u64, u64)>,
-    /// What it has told the keel of each space, by process.
+    /// The aggregation that it has set for each process.
     told: BTreeMap<u32, Aggregation>,
-    /// All that it has changed, and when.
+    /// All its changes, and when it made each.
     pub changes: Vec<(u64, Tuning)>,
 }
 
 impl Kernel {
-    /// Whether there is one, and its first look.
+    /// Starts the helper, if the options want it.
     pub(super) fn start_helper(&mut self) {
-        // A tape holds what the scheduler is told by the kernel, and nobody else tells it anything.
+        // A tape holds callbacks of the kernel only: while it is recorded, user space changes nothing.
         let is_wanted = self.scheduler.options().is_some_and(|options| options.ias.auto);
         if !is_wanted || self.tape.is_some() {
             return;
@@ -42,16 +43,16 @@ impl Kernel {
         self.agenda.plan(first_ns, Event::Help);
     }
 
-    /// A scheduler that was loaded anew is told what the last one was.
-    pub(super) fn tell_again(&mut self) {
+    /// Sets all aggregations again after the scheduler was loaded again.
+    pub(super) fn restore_aggregations(&mut self) {
         for how in self.helper.iter().flat_map(|helper| helper.told.values()) {
             self.instance.aggregate(u64::from(how.pid), &how.record());
         }
     }
 
-    /// It looks.
+    /// One interval of the helper is over.
     pub(super) fn help_event(&mut self) {
-        if self.wants_to_be_alone(Event::Help) {
+        if self.defer_unless_alone(Event::Help) {
             return;
         }
         let Some(mut helper) = self.helper.take() else { return };
@@ -78,9 +79,9 @@ impl Kernel {
             of_space.run_ns += now.0 - earlier.0;
             of_space.sleeps += now.1 - earlier.1;
             of_space.calls += now.2 - earlier.2;
-            // As /proc has it: who slept at this very moment may have run all the time before.
-            let wants_to = matches!(task.life, Life::Waits | Life::Runs);
-            of_space.threads += u32::from(wants_to || now.0 > earlier.0);
+            // As in /proc: a thread that sleeps right now may have run all the time before.
+            let is_runnable = matches!(task.life, Life::Waits | Life::Runs);
+            of_space.threads += u32::from(is_runnable || now.0 > earlier.0);
         }
         let seen: Vec<Seen> = seen.into_values().collect();
         for change in helper.auto.look(window_ns, &seen) {

@@ -1,4 +1,5 @@
-//! Which CPUs idle, and which of them a task gets (kernel: `ext_idle.c`).
+//! Idle masks, and the default choice of a CPU (kernel: `ext_idle.c`, `scx_select_cpu_dfl()`). Left
+//! out: idle masks per node.
 
 use crate::mask::Mask;
 use crate::topology::Topology;
@@ -8,10 +9,10 @@ use super::Kernel;
 /// `SCX_WAKE_SYNC`.
 const SYNC: u64 = 16;
 
-/// The idle CPUs that nobody has claimed.
+/// The idle CPUs that are not claimed.
 pub(super) struct IdleCpus {
     cpus: Mask,
-    /// Those of them whose whole core idles; not kept where no core has two CPUs.
+    /// Those of them whose whole core idles; unused without SMT.
     cores: Mask,
 }
 
@@ -37,7 +38,7 @@ impl IdleCpus {
         self.update_core(cpu, topology, online);
     }
 
-    /// A core idles when all of its CPUs do that are online.
+    /// A core idles when all its online CPUs do.
     pub fn update_core(&mut self, cpu: u32, topology: &Topology, online: &Mask) {
         if !topology.has_smt() {
             return;
@@ -53,7 +54,7 @@ impl IdleCpus {
         }
     }
 
-    /// Takes an idle CPU, so that nobody else gets it; whether it was idle.
+    /// Claims an idle CPU, so that no other task gets it. Returns whether it was idle.
     pub fn claim(&mut self, cpu: u32, topology: &Topology) -> bool {
         if !self.cpus.has(cpu) {
             return false;
@@ -65,8 +66,8 @@ impl IdleCpus {
         true
     }
 
-    /// Takes any idle CPU of a core that idles, among those in both sets, from the one behind `last`
-    /// on; that then is the last one.
+    /// Claims an idle CPU of an idle core, among the CPUs in both masks. The search begins behind
+    /// `last`, and updates it.
     fn claim_core(&mut self, sets: [&Mask; 2], last: &mut u32, topology: &Topology) -> Option<u32> {
         if !topology.has_smt() {
             return None;
@@ -77,7 +78,7 @@ impl IdleCpus {
         Some(found)
     }
 
-    /// The same for any idle CPU.
+    /// Claims any idle CPU, if possible of an idle core.
     fn claim_any(&mut self, sets: [&Mask; 2], last: &mut u32, topology: &Topology) -> Option<u32> {
         if self.cpus.is_empty() {
             return None;
@@ -93,21 +94,21 @@ impl IdleCpus {
 }
 
 impl Kernel {
-    /// The CPU idles from now on, or still does after having looked for work.
+    /// The CPU idles from now on, or still idles after it looked for tasks.
     pub(super) fn set_idle(&mut self, cpu: u32) {
         if self.online.has(cpu) {
             self.idle.set(cpu, &self.topology, &self.online);
         }
     }
 
-    /// Any idle CPU that the task may use, in an idle core if there is one.
+    /// Claims any idle CPU of this mask, if possible of an idle core.
     pub(super) fn pick_idle(&mut self, allowed: &Mask) -> Option<u32> {
         let last = &mut self.cpus[self.instance.host.cpu as usize].distributed;
         self.idle.claim_any([allowed, allowed], last, &self.topology)
     }
 
-    /// The kernel's choice for a waking task: its last CPU, a near one, or any one; idle, and claimed
-    /// for it.
+    /// The kernel's default choice for a waking task: an idle CPU, claimed for it. Its last CPU first,
+    /// then a near one, then any.
     pub(super) fn select_cpu_default(&mut self, task: u32, prev: u32, flags: u64) -> Option<u32> {
         let allowed = &self.tasks[task as usize].allowed;
         let (topology, idle) = (&self.topology, &mut self.idle);
@@ -138,7 +139,7 @@ impl Kernel {
         areas.iter().find_map(|area| idle.claim_any([area, allowed], last, topology))
     }
 
-    /// The first CPU that is online, from this one on.
+    /// The first online CPU from this one on.
     pub(super) fn online_from(&self, cpu: u32) -> Option<u32> {
         Mask::first_common([&self.online], cpu)
     }

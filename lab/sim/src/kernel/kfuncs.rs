@@ -1,4 +1,6 @@
-//! The scheduler calls: the functions of `struct sim_host`.
+//! The scheduler calls the kernel: the functions of `struct sim_host` (kernel: the `scx_bpf_*`
+//! functions in `ext.c`). A call that the real kernel would answer by ending the scheduler ends it
+//! here, too.
 
 use std::ffi::{c_char, c_void};
 
@@ -37,8 +39,8 @@ const BACKWARDS: u64 = 1 << 16;
 /// The kernel that the scheduler calls.
 ///
 /// # Safety
-/// `context` must be the one that was set when the callback began that this is called from: then the
-/// kernel waits there, and nobody else uses it.
+/// `context` must be the one that was set when the calling callback began: then the kernel waits for
+/// that callback and is not used otherwise.
 unsafe fn kernel<'a>(context: *mut c_void) -> &'a mut Kernel {
     // SAFETY: as the caller says.
     unsafe { &mut *context.cast::<Kernel>() }
@@ -51,7 +53,7 @@ unsafe extern "C" fn fails(context: *mut c_void) -> bool {
 
 unsafe extern "C" fn pause(context: *mut c_void) {
     // SAFETY: called from a callback.
-    unsafe { kernel(context) }.let_others_in();
+    unsafe { kernel(context) }.pause_point();
 }
 
 unsafe extern "C" fn allocate(context: *mut c_void, bytes: u64) -> *mut c_void {
@@ -95,7 +97,7 @@ unsafe extern "C" fn select_cpu_dfl(
     flags: u64,
     is_idle: *mut bool,
 ) -> i32 {
-    // SAFETY: called from a callback, with a task of ours and a place for the answer.
+    // SAFETY: called from a callback, with a valid task and a valid place for the answer.
     unsafe {
         let (kernel, task) = (kernel(context), (*task).index);
         let found = kernel.select_cpu_default(task, prev as u32, flags);
@@ -121,7 +123,7 @@ unsafe extern "C" fn kick_cpu(context: *mut c_void, cpu: i32, flags: u64) {
     // SAFETY: called from a callback.
     let kernel = unsafe { kernel(context) };
     if !kernel.topology.has(cpu as u32) {
-        kernel.broken(format!("CPU {cpu} is kicked, which does not exist"));
+        kernel.end_at_fault(format!("CPU {cpu} is kicked, which does not exist"));
         return;
     }
     kernel.plan_kick(cpu as u32, flags);
@@ -131,7 +133,9 @@ unsafe extern "C" fn cpuperf_set(context: *mut c_void, cpu: i32, perf: u32) {
     // SAFETY: called from a callback.
     let kernel = unsafe { kernel(context) };
     if !kernel.topology.has(cpu as u32) || perf > FULL_FREQUENCY {
-        kernel.broken(format!("frequency {perf} of {FULL_FREQUENCY} is asked for on CPU {cpu}"));
+        kernel.end_at_fault(format!(
+            "frequency {perf} of {FULL_FREQUENCY} is asked for on CPU {cpu}"
+        ));
         return;
     }
     kernel.cpus[cpu as usize].frequency = perf;
@@ -146,16 +150,16 @@ unsafe extern "C" fn dsq_insert(
     _flags: u64,
     is_ordered: bool,
 ) {
-    // SAFETY: called from a callback, with a task of ours.
+    // SAFETY: called from a callback, with a valid task.
     let (kernel, task) = unsafe { (kernel(context), (*task).index) };
     let direct = kernel.direct == Some(task);
     let known = &mut kernel.tasks[task as usize];
     if direct && known.direct.is_some() {
-        kernel.broken(format!("{} is dispatched twice", kernel.name(task)));
+        kernel.end_at_fault(format!("{} is dispatched twice", kernel.name(task)));
         return;
     }
     if !direct {
-        // Somebody else was faster: the kernel lets such a dispatch go unheard.
+        // Another CPU was faster: the kernel ignores such a dispatch.
         return;
     }
     if slice > 0 {
@@ -174,13 +178,14 @@ unsafe extern "C" fn dsq_move(
     to: u64,
     is_ordered: bool,
 ) -> bool {
-    // SAFETY: called from a callback, with its iterator and a task of ours.
+    // SAFETY: called from a callback, with its iterator and a valid task.
     let (kernel, iterator, task) = unsafe { (kernel(context), &mut *iterator, (*task).index) };
     let (slice, vtime) = (iterator.slice_set(), iterator.vtime_set());
     iterator.set = 0;
     let Some(from) = kernel.find_dsq(iterator.dsq_id) else { return false };
     let known = &kernel.tasks[task as usize];
-    // Gone, or come back since the iteration began, or its runqueue is locked by somebody else.
+    // It may have left, or come back since the iteration began, or another CPU holds its runqueue's
+    // lock.
     let stays = matches!(known.queue, Queue::Dsq(dsq, place)
         if dsq == from && place.seq <= iterator.last_seq);
     let this = kernel.instance.host.cpu;
@@ -190,11 +195,11 @@ unsafe extern "C" fn dsq_move(
     if to == LOCAL_ID {
         if !kernel.may_run_here(task, this) {
             let name = kernel.name(task);
-            kernel.broken(format!("{name} is moved to CPU {this}, which it may not use"));
+            kernel.end_at_fault(format!("{name} is moved to CPU {this}, which it may not use"));
             return false;
         }
     } else if kernel.find_dsq(to).is_none() {
-        kernel.broken(format!(
+        kernel.end_at_fault(format!(
             "{} is moved to queue {to:#x}, which does not exist",
             kernel.name(task)
         ));
@@ -224,7 +229,7 @@ unsafe extern "C" fn move_to_local(context: *mut c_void, id: u64) -> bool {
     match kernel.find_dsq(id) {
         Some(dsq) => kernel.consume(cpu, dsq),
         None => {
-            kernel.broken(format!("queue {id:#x} is to be emptied, which does not exist"));
+            kernel.end_at_fault(format!("queue {id:#x} is to be emptied, which does not exist"));
             false
         }
     }
@@ -275,12 +280,12 @@ unsafe extern "C" fn dump(context: *mut c_void, line: *const c_char) {
 }
 
 impl Kernel {
-    /// A queue's number by its id.
+    /// The index of a DSQ by its id.
     pub(super) fn find_dsq(&self, id: u64) -> Option<usize> {
         if id == GLOBAL_ID {
             return Some(GLOBAL);
         }
-        // The scheduler's queues mostly are its CPUs' numbers, made in that order.
+        // Most schedulers create DSQs with the ids of CPUs, in that order.
         let guess = (id as usize).saturating_add(1);
         if self.dsqs.get(guess).is_some_and(|(known, _)| *known == id) {
             return Some(guess);

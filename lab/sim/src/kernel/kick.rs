@@ -1,4 +1,5 @@
-//! Kicks, and asking a CPU to reschedule.
+//! Kicks, and asking a CPU to reschedule (kernel: `scx_bpf_kick_cpu()`, `kick_cpus_irq_workfn()`,
+//! `resched_curr()`). A kick of another CPU arrives after `kick_ns`. Left out: `SCX_KICK_WAIT`.
 
 use evenkeel_invariants::Left;
 
@@ -6,12 +7,12 @@ use crate::agenda::Event;
 
 use super::Kernel;
 
-/// Kicks: `SCX_KICK_IDLE`, `SCX_KICK_PREEMPT`.
+/// `SCX_KICK_IDLE`, `SCX_KICK_PREEMPT`.
 const KICK_IDLE: u64 = 1;
 const KICK_PREEMPT: u64 = 2;
 
 impl Kernel {
-    /// The CPU is to choose anew, as soon as it hears of it.
+    /// Asks a CPU to reschedule; the interrupt comes from CPU `from`.
     pub(super) fn resched(&mut self, cpu: u32, from: u32) {
         let c = &mut self.cpus[cpu as usize];
         if c.resched || !c.online {
@@ -60,7 +61,7 @@ impl Kernel {
         {
             self.tasks[curr as usize].raw.slice = 0;
         }
-        // From another CPU in any case, for all that is known here.
+        // As from another CPU: the kicking one is not known here.
         self.resched(cpu, u32::MAX);
     }
 }

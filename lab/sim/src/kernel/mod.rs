@@ -1,30 +1,53 @@
-//! The kernel as a sched_ext scheduler knows it: runqueues, dispatch queues, idle CPUs, kicks, ticks,
-//! and the order in which callbacks come. Modelled on Linux 6.18, kernel/sched/ext.c.
+//! A model of the Linux kernel as a sched_ext scheduler sees it, after Linux 6.18: runqueues, dispatch
+//! queues, idle masks, kicks, ticks, and the order of callbacks.
 //!
-//! | file | the one thing in it |
+//! | file | models | in the kernel |
+//! |---|---|---|
+//! | `state` | tasks, runqueues, cgroups | `task_struct`, `rq`, `cgroup` |
+//! | `boot` | CPUs, cgroups and tasks at the start | `sched_init()` |
+//! | `callbacks` | the kernel calls the scheduler | `SCX_CALL_OP` in `ext.c` |
+//! | `kfuncs` | the scheduler calls the kernel | the `scx_bpf_*` functions in `ext.c` |
+//! | `wakeup` | new tasks and wake-ups | `wake_up_new_task()`, `try_to_wake_up()` |
+//! | `queue` | DSQs | `do_enqueue_task()`, `dequeue_task_scx()`, `consume_dispatch_q()` |
+//! | `schedule` | a CPU picks its next task | `__schedule()`, `balance_one()`, `pick_task_scx()` |
+//! | `kick` | kicks, and asking a CPU to reschedule | `scx_bpf_kick_cpu()`, `resched_curr()` |
+//! | `tick` | ticks, interrupts, the watchdog | `task_tick_scx()`, `scx_watchdog_workfn()` |
+//! | `idle` | idle masks | `ext_idle.c` |
+//! | `change` | affinity, nice, cgroups | `sched_change_begin()`, `affine_move_task()` |
+//! | `hotplug` | CPUs come and go; restarts | `handle_hotplug()`, `scx_enable()`, `scx_disable()` |
+//!
+//! The hardware and what runs on it:
+//!
+//! | file | models |
 //! |---|---|
-//! | `start` | the machine as the workload wants it, and what is planned for it |
-//! | `callbacks` | the scheduler is called, and what that costs |
-//! | `kfuncs` | the scheduler calls |
-//! | `recorder` | both written down |
-//! | `schedule` | a CPU chooses who runs next |
-//! | `queue` | tasks get into queues and out of them; wake-ups |
-//! | `idle` | which CPUs idle, and which of them a task gets |
-//! | `clock` | the time that passes for who runs: progress, ticks |
-//! | `cache` | what caches hold of shared memory |
-//! | `company` | how much slaves run what their master runs |
-//! | `change` | affinity, nice, cgroups, capability |
-//! | `hotplug` | CPUs come and go, and the scheduler is loaded anew |
-//! | `steps` | what tasks do between stretches of work |
-//! | `balancer` | the user-level balancer on top |
-//! | `capability` | what user space tells the keel of the CPUs while it runs |
-//! | `shield` | what it does about shielded CPUs |
-//! | `siblings` | whether siblings get what their bonus promises |
-//! | `auto` | what user space finds out about address spaces, and tells the keel |
-//! | `tell` | what whoever watches is told |
-//! | `faults` | calls that fail, delays, changes |
-//! | `interleave` | callbacks that are under way at the same time |
-//! | `ahead` | what the next event needs is fetched |
+//! | `progress` | how fast a running task makes progress, and what does not count as progress |
+//! | `times` | where the time of CPUs and tasks went |
+//! | `cache` | what caches hold of the memory that threads share |
+//! | `steps` | the ops of tasks between stretches of work: sleeps, barriers, mutexes, channels |
+//!
+//! User space. Its code is the product's own; only what it reads and writes is modelled:
+//!
+//! | file | runs the code of |
+//! |---|---|
+//! | `balancer` | product/capability: the user-level balancer |
+//! | `capability_feed` | product/keel: measured capabilities of CPUs, passed to the keel |
+//! | `shield` | product/keel: shielded CPUs, and taking lone tasks off them |
+//! | `ias_auto` | product/keel: the helper thread of `--ias-auto` |
+//!
+//! The simulator's own:
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `emit` | shows scheduling events to the observer |
+//! | `recorder` | records callbacks and calls on a tape |
+//! | `siblings_first` | a checker of the order `ias` that needs to see the queues |
+//! | `coscheduling` | how long slaves run the address space of their master |
+//! | `faults` | injects faults, by the seed |
+//! | `interleave` | callbacks of several CPUs in flight at the same time |
+//! | `prefetch` | fetches what the next event needs into the cache |
+//!
+//! Not modelled: core scheduling, per-node idle masks, deadline tasks, proxy execution, throttled
+//! cgroups.
 
 mod balancer;
 mod boot;
@@ -91,13 +114,13 @@ pub(crate) struct Kernel {
     topology: Topology,
     scheduler: Scheduler,
     instance: Instance,
-    /// Whether it hangs.
+    /// Detects a scheduler that hangs.
     lockup: Arc<Detector>,
-    /// Which of its callbacks is being called.
+    /// The callback that is being called.
     within: Option<Callback>,
-    /// Whose select_cpu or enqueue is being called.
+    /// The task of the select_cpu or enqueue that is being called: it may be dispatched directly.
     direct: Option<u32>,
-    /// What the scheduler is told and what it does, if that is recorded.
+    /// Callbacks and calls, if they are recorded.
     tape: Option<Vec<Entry>>,
     cpus: Vec<Cpu>,
     online: Mask,
@@ -105,42 +128,43 @@ pub(crate) struct Kernel {
     tasks: Vec<Task>,
     dsqs: Vec<(u64, Dsq)>,
     groups: Vec<Group>,
-    /// The number of the one that was made last.
+    /// The id of the cgroup that was created last.
     last_group_id: u64,
-    /// What the real-time tasks have run, by number.
+    /// The run time of each real-time task, by number.
     thieves_ran: BTreeMap<u32, u64>,
     workload: Arc<Workload>,
     sync: steps::Objects,
     caches: cache::Caches,
-    /// Each core's own, by the core's first CPU.
+    /// Each core's own caches, by the core's first CPU.
     near_caches: cache::Caches,
     coscheduling: CoScheduling,
     balancer: Option<balancer::Balancer>,
     watch: Option<capability_feed::Watch>,
     helper: Option<ias_auto::Helper>,
+    /// Tasks that have not ended.
     live: usize,
     hazards: Hazards,
-    /// What must wait until who holds a lock is done.
+    /// Events that wait until the lock that they need is released.
     deferred: Vec<Event>,
-    /// Events that are under way at the same time.
+    /// Events in flight.
     flights: interleave::Flights,
     end: Option<End>,
     seed: u64,
     observer: Observer,
-    /// Callbacks that are under way at the same time all have a `&mut Kernel`, each up to where it
-    /// waits: what is pinned is not taken to be theirs alone by the compiler.
+    /// All events in flight hold a `&mut Kernel` while they are suspended. The pin keeps the compiler
+    /// from assuming that each of these is unique.
     _pinned: PhantomPinned,
 }
 
-/// The global queue's number in `dsqs`.
+/// The index of the global DSQ in `dsqs`.
 const GLOBAL: usize = 0;
-/// Its id: `SCX_DSQ_GLOBAL`, `SCX_DSQ_LOCAL`.
+/// `SCX_DSQ_GLOBAL`, `SCX_DSQ_LOCAL`.
 const GLOBAL_ID: u64 = 0x8000_0000_0000_0001;
 const LOCAL_ID: u64 = 0x8000_0000_0000_0002;
 
 impl Kernel {
-    /// A machine that has just been started, with everything planned.
-    /// `records`: what the scheduler is told and what it does is written down.
+    /// A machine that has just booted, with all known events planned.
+    /// `records`: callbacks and calls are recorded.
     pub fn new(
         simulation: &Simulation,
         observer: Observer,
@@ -152,7 +176,7 @@ impl Kernel {
         let online = Mask::from(&machine.online());
         let idle = idle::IdleCpus::new(&topology, &online);
         let caches = cache::Caches::new(topology.caches(), machine_cpus);
-        // Who runs under them at the same time is one, or SMT siblings: that does not count.
+        // No CPUs: sharing a core between SMT siblings is not modelled here.
         let near_caches = cache::Caches::new(machine_cpus, 0);
         let functions = if records { recorder::FUNCTIONS } else { kfuncs::FUNCTIONS };
         let instance = scheduler.load(machine, functions)?;
@@ -202,38 +226,38 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Lets things happen until all tasks have ended, the time is over, or something went wrong.
+    /// Runs until all tasks have ended, the time is over, or something went wrong.
     pub fn run(&mut self, max_events: u64) {
-        if self.watched(move |kernel| kernel.let_happen(max_events)) {
+        if self.watched(move |kernel| kernel.run_events(max_events)) {
             return;
         }
         let (cpu, within) = (self.instance.host.cpu, self.within);
         let within = within.map_or_else(String::new, |within| format!(" in {within:?}"));
-        self.broken(format!("soft lockup - CPU {cpu} is stuck{within}: it does not come back"));
+        self.end_at_fault(format!("soft lockup - CPU {cpu} is stuck{within}: it does not return"));
         self.flights.abandon();
     }
 
-    /// Whether this has come to its end: the scheduler may hang in it.
+    /// Does `work`, in which the scheduler may hang. Returns whether it ended.
     fn watched(&mut self, work: impl FnOnce(&mut Self) + 'static) -> bool {
         self.lockup.set_scheduler(&mut self.instance);
         let lockup = self.lockup.clone();
         let kernel = NonNull::from(&mut *self);
         let work = move || {
             let mut kernel = kernel;
-            // SAFETY: the kernel waits here for the end; see its pin.
+            // SAFETY: the kernel is not used here until `work` has ended; see its pin.
             work(unsafe { kernel.as_mut() });
         };
-        // SAFETY: the kernel outlives the call, and ends if it does not come to its end.
+        // SAFETY: the kernel outlives the call, and is not run on if `work` is abandoned.
         unsafe { lockup.watch(work) }.unwrap_or_else(|why| {
             self.end = Some(End::Host(format!(
-                "a stack and a timer for a simulation: {why}; free memory, or raise the limit of pending \
-                 signals (ulimit -i)"
+                "a stack and a timer for a simulation: {why}; free memory, or raise the limit of \
+                 pending signals (ulimit -i)"
             )));
             true
         })
     }
 
-    fn let_happen(&mut self, max_events: u64) {
+    fn run_events(&mut self, max_events: u64) {
         self.start_scheduler();
         while self.end.is_none() && self.live > 0 {
             let next = self.agenda.next_ns();
@@ -243,8 +267,8 @@ impl Kernel {
             let last = self.workload.duration_ns;
             if last > 0 && next.is_some_and(|next| next > last) {
                 if self.flights.any() {
-                    // What they lead to may still be in time.
-                    self.land();
+                    // They may plan events that are still in time.
+                    self.finish_flights();
                     continue;
                 }
                 self.now = self.workload.duration_ns;
@@ -259,9 +283,9 @@ impl Kernel {
                 self.end = Some(End::Kept);
                 break;
             }
-            self.proceed();
+            self.step();
         }
-        self.land();
+        self.finish_flights();
     }
 
     fn deadlock(&self) -> End {
@@ -270,9 +294,9 @@ impl Kernel {
         End::Deadlock { waiting: waiting().count(), example }
     }
 
-    /// An event is handled that was planned for `time`.
-    fn happen(&mut self, time: u64, event: Event) {
-        // A task that wakes another does so while it runs, and not by an event of its own.
+    /// Handles an event that was planned for `time`.
+    fn handle(&mut self, time: u64, event: Event) {
+        // Wake-ups by timers are interrupts. A wake-up by a running task is not an event of its own.
         let wakes = matches!(event, Event::Wake { .. } | Event::Activate { .. });
         self.instance.host.in_interrupt = wakes.into();
         match event {
@@ -295,8 +319,8 @@ impl Kernel {
         }
     }
 
-    /// A rule of sched_ext was broken: the kernel would end the scheduler.
-    fn broken(&mut self, what: String) {
+    /// The scheduler broke a rule of sched_ext: the kernel would end it.
+    fn end_at_fault(&mut self, what: String) {
         if self.end.is_none() {
             self.end = Some(End::Scheduler(what));
         }
@@ -314,10 +338,10 @@ impl Kernel {
         self.topology.level(from, to)
     }
 
-    /// What came of it, and what was recorded.
+    /// The outcome, and the recorded tape.
     pub fn finish(mut self: Box<Self>) -> (Outcome, Vec<Entry>) {
         if matches!(self.end, Some(End::Scheduler(_))) {
-            // Who hangs may do so there, too.
+            // A scheduler that hangs may hang there, too.
             self.watched(Self::call_dump);
         }
         let wants = |task: &&Task| matches!(task.life, Life::Waits | Life::Runs);

@@ -1,5 +1,5 @@
-//! What the next event will touch is fetched while this one is handled: of many tasks most lie in no near
-//! cache. Changes nothing but the time that it takes.
+//! Prefetches the memory that the next event will touch while this one is handled: with many tasks,
+//! most are in no near cache. It changes nothing but the time that a simulation takes.
 
 use crate::agenda::Event;
 
@@ -7,8 +7,8 @@ use super::{Cpu, Kernel, Task};
 
 impl Kernel {
     #[inline]
-    pub(super) fn look_ahead(&self) {
-        match self.agenda.coming() {
+    pub(super) fn prefetch_next(&self) {
+        match self.agenda.peek_current_slot() {
             Some(Event::Wake { task, .. } | Event::Activate { task, .. }) => {
                 self.tasks.get(task as usize).map(fetch_task);
             }
@@ -23,13 +23,13 @@ impl Kernel {
     }
 }
 
-/// All but the CPUs that it may use, of which one word is enough.
+/// All of a task but its mask, of which one word is enough.
 #[inline]
 fn fetch_task(task: &Task) {
     fetch(task, std::mem::offset_of!(Task, allowed));
 }
 
-/// The first bytes of something.
+/// Prefetches the first bytes of `what`.
 #[inline]
 fn fetch<T>(what: &T, bytes: usize) {
     #[cfg(target_arch = "x86_64")]

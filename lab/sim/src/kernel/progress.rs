@@ -1,5 +1,6 @@
-//! The time that passes for who runs: progress at the CPU's rate, what is no progress, ticks,
-//! interrupts, and the watchdog.
+//! The run time of tasks: progress at the CPU's rate, and overhead, which is no progress (kernel:
+//! `update_curr_scx()` for the charged time). The rate models capability, SMT, distant memory and cache
+//! misses; left out are frequencies that change and contention for memory bandwidth.
 
 use crate::agenda::Event;
 use crate::outcome::Overhead;
@@ -9,7 +10,7 @@ use crate::topology::Level;
 use super::{FRACTION, Kernel, Life};
 
 impl Kernel {
-    /// Accounts the time up to now to who runs on the CPU.
+    /// Accounts the time up to now to the task that runs on the CPU.
     pub(super) fn update(&mut self, cpu: u32) {
         let now = self.now;
         let c = &mut self.cpus[cpu as usize];
@@ -46,16 +47,16 @@ impl Kernel {
         task.work = task.work.saturating_sub(progress);
     }
 
-    /// The CPU looks for tasks for so long.
+    /// The CPU searches for tasks for this long.
     pub(super) fn spend(&mut self, cpu: u32, ns: u64) {
         self.balance_for(cpu, ns, 0);
     }
 
-    /// The CPU moves a task that belongs to the runqueue of `from`, and holds the locks of both for that.
-    pub(super) fn spend_on_move(&mut self, cpu: u32, from: u32) {
+    /// The CPU moves a task from the runqueue of `src`, and holds the locks of both meanwhile.
+    pub(super) fn spend_on_move(&mut self, cpu: u32, src: u32) {
         let ns = self.machine.costs.lock_ns;
         self.balance_for(cpu, 0, ns);
-        if from != cpu {
+        if src != cpu {
             self.observer.closed.add(0, ns);
         }
     }
@@ -74,28 +75,28 @@ impl Kernel {
         c.looking_ns += looking_ns;
         c.moving_ns += moving_ns;
         if c.locks == 0 {
-            self.open(cpu);
+            self.end_closed_stretch(cpu);
         }
     }
 
-    /// A lock of the CPU's runqueue is let go.
+    /// Releases a lock of the CPU's runqueue.
     pub(super) fn unlock_queue(&mut self, cpu: u32) {
         let c = &mut self.cpus[cpu as usize];
         c.locks -= 1;
         if c.locks == 0 {
-            self.open(cpu);
+            self.end_closed_stretch(cpu);
         }
     }
 
-    /// From now on it lets itself be interrupted.
-    fn open(&mut self, cpu: u32) {
+    /// The CPU enables interrupts again.
+    fn end_closed_stretch(&mut self, cpu: u32) {
         let c = &mut self.cpus[cpu as usize];
         let (looking_ns, moving_ns) =
             (std::mem::take(&mut c.looking_ns), std::mem::take(&mut c.moving_ns));
         self.observer.closed.add(looking_ns, moving_ns);
     }
 
-    /// Plans the end of what who runs there is at, unless something earlier is planned anyway.
+    /// Plans the end of the running task's stretch of work, unless an earlier check is planned already.
     pub(super) fn arm(&mut self, cpu: u32) {
         let c = &mut self.cpus[cpu as usize];
         let Some(curr) = c.curr else { return };
@@ -107,7 +108,7 @@ impl Kernel {
         }
     }
 
-    /// A planned end has come.
+    /// The planned end of a stretch of work has come.
     pub(super) fn complete(&mut self, cpu: u32, time: u64) {
         let c = &mut self.cpus[cpu as usize];
         if c.planned != Some(time) {
@@ -115,7 +116,7 @@ impl Kernel {
         }
         c.planned = None;
         if c.is_held() {
-            // Whoever holds the lock plans anew at the end.
+            // The holder of the lock plans again when it is done.
             return;
         }
         let Some(curr) = c.curr else { return };
@@ -129,7 +130,7 @@ impl Kernel {
         }
     }
 
-    /// A task begins to run on a CPU: what it has to fetch, and how fast it goes.
+    /// A task begins to run on a CPU: the cost of the switch, refilled caches, and the rate.
     pub(super) fn begin(&mut self, cpu: u32, task: u32) {
         let costs = self.machine.costs;
         let node = self.topology.node(cpu);
@@ -176,7 +177,7 @@ impl Kernel {
         }
     }
 
-    /// Progress in 2^-FRACTION ns for each ns.
+    /// Progress in 2^-FRACTION ns per ns.
     fn rate(&self, cpu: u32, task: u32, home: u32) -> u64 {
         const CAPABILITY_BITS: u32 = 10;
         const MILLI: u64 = 1000;
@@ -201,8 +202,8 @@ impl Kernel {
         c.curr.is_some() || c.thief.is_some()
     }
 
-    /// The rate of who runs there has changed.
-    pub(super) fn rate_anew(&mut self, cpu: u32) {
+    /// Sets the rate of the running task after a change.
+    pub(super) fn update_rate(&mut self, cpu: u32) {
         let Some(curr) = self.cpus[cpu as usize].curr else { return };
         self.update(cpu);
         let home = self.tasks[curr as usize].home.unwrap_or_default();
@@ -211,15 +212,15 @@ impl Kernel {
         self.arm(cpu);
     }
 
-    /// The CPU has become busy or idle: its SMT siblings have less or more of the core.
-    pub(super) fn siblings_changed(&mut self, cpu: u32) {
+    /// The CPU has become busy or idle: its SMT siblings get less or more of the core.
+    pub(super) fn update_smt_siblings(&mut self, cpu: u32) {
         if !self.topology.has_smt() {
             return;
         }
         for index in 0..self.topology.siblings(cpu).len() {
             let sibling = self.topology.siblings(cpu)[index];
             if sibling != cpu {
-                self.rate_anew(sibling);
+                self.update_rate(sibling);
             }
         }
     }

@@ -1,5 +1,6 @@
-//! Tasks get into queues and out of them; wake-ups (kernel: `try_to_wake_up`, `enqueue_task_scx`,
-//! `do_enqueue_task`, `dequeue_task_scx`, `consume_dispatch_q`).
+//! Enqueue, dequeue, and tasks in DSQs (kernel: `enqueue_task_scx()`, `do_enqueue_task()`,
+//! `dequeue_task_scx()`, `dispatch_enqueue()`, `consume_dispatch_q()`). Left out: tasks that a
+//! scheduler keeps in BPF structures instead of a DSQ, and the bypass mode.
 
 use evenkeel_invariants::What;
 
@@ -17,7 +18,7 @@ pub(super) const LAST: u64 = 1 << 41;
 /// `SCX_TASK_QUEUED`.
 const QUEUED: u32 = 1;
 impl Kernel {
-    /// Into the runqueue of its CPU, which looks at it if it has nothing better to do.
+    /// Enqueues a task in the runqueue of its CPU, which reschedules if it is idle.
     pub(super) fn enqueue(&mut self, task: u32, flags: u64, from: u32) {
         let t = &mut self.tasks[task as usize];
         t.life = Life::Waits;
@@ -31,7 +32,7 @@ impl Kernel {
         }
     }
 
-    /// Asks the scheduler where a task of a runqueue belongs, unless it has said so already.
+    /// Asks the scheduler for the DSQ of a task, unless the task was dispatched directly.
     pub(super) fn do_enqueue(&mut self, task: u32, flags: u64, from: u32) {
         let cpu = self.tasks[task as usize].raw.cpu;
         if !self.cpus[cpu as usize].online {
@@ -49,12 +50,13 @@ impl Kernel {
         }
         match self.tasks[task as usize].direct.take() {
             Some(direct) => self.link(task, direct, from),
-            // The scheduler keeps it to itself, and must dispatch it later: none of ours does so.
-            None => self.broken(format!("{} is enqueued nowhere", self.name(task))),
+            // A scheduler may keep a task and dispatch it later. That is not modelled: the keel never
+            // does it.
+            None => self.end_at_fault(format!("{} is enqueued nowhere", self.name(task))),
         }
     }
 
-    /// Out of the runqueue, whether it runs or waits. It is the caller's to say what it does then.
+    /// Takes a running or waiting task out of its runqueue. The caller sets its new state.
     pub(super) fn dequeue(&mut self, task: u32, flags: u64) {
         let t = &self.tasks[task as usize];
         let cpu = t.raw.cpu;
@@ -72,7 +74,7 @@ impl Kernel {
         self.unlink(task);
     }
 
-    /// Into a queue.
+    /// Inserts a task into a DSQ.
     pub(super) fn link(&mut self, task: u32, direct: Direct, from: u32) {
         if direct.dsq == LOCAL_ID {
             self.push_local(task, false, from);
@@ -80,7 +82,7 @@ impl Kernel {
         }
         let Some(dsq) = self.find_dsq(direct.dsq) else {
             let name = self.name(task);
-            self.broken(format!(
+            self.end_at_fault(format!(
                 "{name} is put into queue {:#x}, which does not exist",
                 direct.dsq
             ));
@@ -91,7 +93,7 @@ impl Kernel {
         self.tasks[task as usize].queue = Queue::Dsq(dsq, place);
     }
 
-    /// Into the local queue of its CPU, which `from` tells if it idles.
+    /// Inserts a task into the local DSQ of its CPU. `from` is the CPU that does it.
     pub(super) fn push_local(&mut self, task: u32, first: bool, from: u32) {
         let t = &mut self.tasks[task as usize];
         t.queue = Queue::Local;
@@ -107,7 +109,7 @@ impl Kernel {
         }
     }
 
-    /// Out of the queue that it is in.
+    /// Removes a task from its DSQ.
     pub(super) fn unlink(&mut self, task: u32) {
         let t = &mut self.tasks[task as usize];
         let cpu = t.raw.cpu as usize;
@@ -115,7 +117,7 @@ impl Kernel {
             Queue::None => {}
             Queue::Local => {
                 let local = &mut self.cpus[cpu].local;
-                // Most leave from the head.
+                // Most tasks are removed from the head.
                 if local.front() == Some(&task) {
                     local.pop_front();
                 } else if let Some(at) = local.iter().position(|other| *other == task) {
@@ -128,8 +130,8 @@ impl Kernel {
         }
     }
 
-    /// The first task of a queue that may run on the CPU goes to its local queue; whether there was
-    /// any.
+    /// Moves the first task of a DSQ that may run on the CPU to its local DSQ. Returns whether there
+    /// was one.
     pub(super) fn consume(&mut self, cpu: u32, dsq: usize) -> bool {
         if self.dsqs[dsq].1.len() == 0 {
             return false;
@@ -157,7 +159,7 @@ impl Kernel {
         true
     }
 
-    /// Who waits in the local queue is enqueued anew: a higher class has the CPU.
+    /// Enqueues all tasks of the local DSQ again, because a higher class has the CPU.
     pub(super) fn reenqueue_local(&mut self, cpu: u32) {
         let waiting: Vec<u32> = self.cpus[cpu as usize].local.iter().copied().collect();
         for task in waiting {
@@ -167,7 +169,7 @@ impl Kernel {
         }
     }
 
-    /// From now on it belongs to this CPU's runqueue.
+    /// Moves a task to this CPU's runqueue.
     pub(super) fn move_to_cpu(&mut self, task: u32, cpu: u32) {
         let raw = &mut self.tasks[task as usize].raw;
         if raw.cpu != cpu {
@@ -180,13 +182,13 @@ impl Kernel {
         self.tasks[task as usize].allowed.has(cpu) && self.online.has(cpu)
     }
 
-    /// Whether somebody other than who runs on CPU `this` holds the lock of a CPU's runqueue.
+    /// Whether another CPU than `this` holds the lock of a CPU's runqueue.
     pub(super) fn is_locked_by_others(&self, cpu: u32, this: u32) -> bool {
         cpu != this && self.cpus[cpu as usize].locks > 0
     }
 
-    /// A CPU that the task may use. Where there is none any more, it may use all (kernel:
-    /// `select_fallback_rq`).
+    /// An online CPU of the task's mask. If there is none, the mask is widened to all CPUs (kernel:
+    /// `select_fallback_rq()`).
     pub(super) fn fallback(&mut self, task: u32, near: u32) -> u32 {
         let allowed = &self.tasks[task as usize].allowed;
         if let Some(cpu) = Mask::first_common([allowed, &self.online], near) {

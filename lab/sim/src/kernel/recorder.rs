@@ -1,5 +1,5 @@
-//! Writes down what the scheduler is told and what it does: at the begin and end of each callback, and
-//! around each of the kernel's functions that it calls. Without a recording, none of these is called.
+//! Records a tape: the begin and end of each callback, and each call of a kernel function. Without a
+//! recording, none of these functions is used.
 
 use std::ffi::c_void;
 
@@ -12,7 +12,7 @@ use super::Kernel;
 use super::callbacks::Call;
 use super::kfuncs::FUNCTIONS as PLAIN;
 
-/// The plain functions, with what must be known of them written down.
+/// The functions of `kfuncs`, each followed by an entry on the tape.
 pub(super) const FUNCTIONS: HostFunctions = HostFunctions {
     create_dsq,
     nr_queued,
@@ -78,7 +78,7 @@ impl Kernel {
         self.note(Entry::new(Kind::Leave, call.callback as u8, cpu, task, values));
     }
 
-    /// What a task looks like now.
+    /// Records a task as the scheduler sees it now.
     fn note_task(&mut self, task: u32) {
         let t = &self.tasks[task as usize];
         let raw = &t.raw;
@@ -116,10 +116,10 @@ fn given<const N: usize>(arguments: [u64; N]) -> [u64; VALUES - 1] {
     all
 }
 
-/// Writes down a call.
+/// Records a call.
 ///
 /// # Safety
-/// `context` must be what the scheduler was given, and this be called from a callback.
+/// `context` must be what the scheduler got, and this must be called from a callback.
 unsafe fn note(
     context: *mut c_void,
     function: Function,
@@ -131,7 +131,7 @@ unsafe fn note(
     unsafe { &mut *context.cast::<Kernel>() }.note_call(function, task, given, answer);
 }
 
-// SAFETY: of all the functions below: they get what the plain ones get, and pass it on first.
+// SAFETY: of all functions below: they pass all arguments on to the plain functions first.
 
 unsafe extern "C" fn create_dsq(context: *mut c_void, id: u64) -> i32 {
     // SAFETY: see above.
@@ -227,7 +227,7 @@ unsafe extern "C" fn dsq_move(
     to: u64,
     is_ordered: bool,
 ) -> bool {
-    // SAFETY: see above. What was set is taken by the move.
+    // SAFETY: see above. The move resets what was set for it, so its arguments are read first.
     unsafe {
         let given = (*iterator).move_arguments(to, is_ordered);
         let answer = (PLAIN.dsq_move)(context, iterator, task, to, is_ordered);

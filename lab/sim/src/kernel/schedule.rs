@@ -1,5 +1,6 @@
-//! A CPU chooses who runs next (kernel: `__schedule`, `balance_one`, `pick_task_scx`,
-//! `put_prev_task_scx`, `set_next_task_scx`).
+//! A CPU picks its next task (kernel: `__schedule()`, `balance_one()`, `pick_task_scx()`,
+//! `put_prev_task_scx()`, `set_next_task_scx()`). Real-time tasks stand for all higher classes. Left
+//! out: core scheduling, and the fair class beside sched_ext.
 
 use evenkeel_invariants::{IDLE, Left, What};
 use evenkeel_keel::Image;
@@ -12,15 +13,15 @@ use crate::tid::{thief_tid, tid};
 use super::queue::LAST;
 use super::{GLOBAL, Kernel, Life};
 
-/// Rounds of dispatch without a task that can run, after which the CPU asks itself again.
+/// After this many rounds of dispatch without a task that can run, the CPU reschedules itself.
 const DISPATCH_ROUNDS: u32 = 32;
-/// What the kernel gives a task that comes without a slice.
+/// The slice of a task that has none: `SCX_SLICE_DFL`.
 pub(super) const DEFAULT_SLICE_NS: u64 = 20_000_000;
 
 /// `SCX_DEQ_SLEEP`.
 const SLEEPS: u64 = 1;
 
-/// Who runs next.
+/// What runs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Idle,
@@ -29,7 +30,7 @@ enum Next {
 }
 
 impl Kernel {
-    /// Chooses who runs on the CPU from now on. `left`: what who runs there now does.
+    /// Picks the next task of the CPU and switches to it. `left`: how the current task leaves.
     pub(super) fn schedule(&mut self, cpu: u32, left: Left) {
         self.update(cpu);
         let c = &mut self.cpus[cpu as usize];
@@ -65,7 +66,7 @@ impl Kernel {
     }
 
     fn pick(&mut self, cpu: u32, prev: Option<u32>, prev_thief: Option<u16>, left: Left) -> Next {
-        // A real-time task that goes on does not even look at the lower classes.
+        // While a real-time task goes on, lower classes are not asked.
         let wanted = self.cpus[cpu as usize].thieves.first().copied();
         if wanted.is_some() && prev_thief == wanted {
             return wanted.map_or(Next::Idle, Next::Thief);
@@ -88,7 +89,7 @@ impl Kernel {
         Next::Task(next)
     }
 
-    /// Sees to it that the local queue holds somebody, if there is anybody; whether `prev` goes on.
+    /// Fills the local DSQ, if there is a task for it. Returns whether `prev` goes on.
     fn balance(&mut self, cpu: u32, prev: Option<u32>, prev_queued: bool) -> bool {
         if self.cpus[cpu as usize].released {
             self.call_higher_class(cpu, false);
@@ -131,7 +132,8 @@ impl Kernel {
             }
             self.cpus[cpu as usize].in_balance = false;
         }
-        // Nobody else: who ran goes on, slice or not, unless the scheduler decides that, too.
+        // No other task: `prev` goes on, with or without slice, unless the scheduler set
+        // SCX_OPS_ENQ_LAST.
         prev_queued && self.instance.ops.flags & Image::OPS_ENQ_LAST == 0
     }
 
@@ -192,11 +194,11 @@ impl Kernel {
             Next::Thief(_) => self.cpus[cpu as usize].thief_since = self.now,
         }
         if was_busy != (next != Next::Idle) {
-            self.siblings_changed(cpu);
+            self.update_smt_siblings(cpu);
         }
     }
 
-    /// This task has the CPU from now on, or none of ours.
+    /// From now on this task of the workload runs on the CPU, or none.
     pub(super) fn occupy(&mut self, cpu: u32, task: Option<u32>) {
         let space = task.map(|task| self.tasks[task as usize].space);
         let space = space.filter(|space| *space != KERNEL);
@@ -204,7 +206,7 @@ impl Kernel {
         self.use_memory(cpu, task);
     }
 
-    /// The number of who leaves the CPU, and all that it has been charged with.
+    /// The number of the task that leaves the CPU, and its charged time.
     pub(super) fn account_of(
         &mut self,
         cpu: u32,
@@ -223,7 +225,7 @@ impl Kernel {
         }
     }
 
-    /// Who ran does so no longer.
+    /// The current task stops running.
     fn put_prev(&mut self, cpu: u32, prev: u32, next: Next, left: Left) {
         if left == Left::Runnable {
             self.call_stopping(prev, true, cpu);
@@ -231,7 +233,7 @@ impl Kernel {
             t.life = Life::Waits;
             t.runnable_at = self.now;
             if t.raw.slice > 0 {
-                // A higher class has come.
+                // A higher class preempts it.
                 self.push_local(prev, true, cpu);
             } else {
                 t.reason = Reason::Requeue;
@@ -245,14 +247,14 @@ impl Kernel {
         }
     }
 
-    /// A task has the CPU from now on.
+    /// A task begins to run.
     pub(super) fn set_next(&mut self, cpu: u32, next: u32) {
         self.unlink(next);
         self.begin(cpu, next);
         self.call_running(next, cpu);
     }
 
-    /// A real-time task takes its CPU, or lets it go.
+    /// A real-time task takes its CPU, or releases it.
     pub(super) fn thief_event(&mut self, index: u16, takes: bool) {
         let Some(thief) = self.workload.thieves.get(usize::from(index)).copied() else { return };
         let cpu = thief.cpu;
@@ -265,7 +267,7 @@ impl Kernel {
             self.agenda.plan(self.now + thief.run_ns, Event::Thief { index, takes: false });
             let period = thief.period_ns.max(thief.run_ns + 1);
             self.agenda.plan(self.now + period, Event::Thief { index, takes: true });
-            // It cannot come where there is no CPU, and waits no longer than it would run.
+            // On an offline CPU it skips this period.
             if !c.online {
                 return;
             }

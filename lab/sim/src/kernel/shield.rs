@@ -1,5 +1,6 @@
-//! What product/keel does about shielded CPUs while the keel runs: it tells it which, and has a thread
-//! of its own run where somebody is to leave and is alone.
+//! Shielded CPUs in user space: product/keel passes the shield to the keel. Every 100 ms it runs a
+//! pinned thread on each shielded CPU where a barred task runs alone, because such a task never
+//! reschedules by itself.
 
 use std::time::Duration;
 
@@ -13,23 +14,23 @@ use crate::tid::{STOPPER, thief_tid};
 
 use super::{End, Kernel};
 
-/// Between two looks.
+/// Between two reliefs.
 pub(super) const INTERVAL_NS: u64 = Duration::from_millis(100).as_nanos() as u64;
 
 impl Kernel {
-    /// The CPUs that are shielded now.
+    /// The current shield.
     pub(super) fn shield(&self) -> Option<&Shield> {
         self.scheduler.options().map(|options| &options.shield)
     }
 
-    /// Whether some ever are.
+    /// Whether CPUs are shielded at any time.
     pub(super) fn is_ever_shielded(&self) -> bool {
         let shields = |(_, change): &(u64, Change)| matches!(change, Change::Shield(_));
         self.shield().is_some_and(|shield| !shield.is_none())
             || self.workload.changes.iter().any(shields)
     }
 
-    /// Others are from now on, for a scheduler that is loaded anew, too.
+    /// Changes the shield, also for schedulers that are loaded later.
     pub(super) fn set_shield(&mut self, shield: &Shield) {
         let (Scheduler::Keel(options) | Scheduler::Exact(options) | Scheduler::Built(options, _)) =
             &mut self.scheduler
@@ -48,7 +49,7 @@ impl Kernel {
 
     /// An interval is over.
     pub(super) fn relief_event(&mut self) {
-        if self.wants_to_be_alone(Event::Relief) {
+        if self.defer_unless_alone(Event::Relief) {
             return;
         }
         let shielded: Vec<u32> =
@@ -61,7 +62,7 @@ impl Kernel {
         self.agenda.plan(self.now + INTERVAL_NS, Event::Relief);
     }
 
-    /// Does something while a thread of the kernel's own, or one that is pinned there, has the CPU.
+    /// Does `step` while the stopper thread, or a thread that is pinned there, has the CPU.
     pub(super) fn while_stopped(&mut self, cpu: u32, step: impl FnOnce(&mut Self)) {
         self.wait_for(cpu);
         self.cpus[cpu as usize].thieves.insert(0, STOPPER);

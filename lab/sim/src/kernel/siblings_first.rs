@@ -1,26 +1,26 @@
-//! Whether siblings get what their bonus promises (paper 003, expression (1)): the head of a queue gets
-//! its CPU only if no sibling of who ran there waits in the queue that the bonus lets run before it.
-//! Judged where that is known from outside: the bonus is a number of ns without a limit, the index had
-//! room for all, and nobody comes in between callbacks.
+//! A checker of the order `ias` (paper 003, expression (1)): the head of a DSQ gets the CPU only if no
+//! sibling of the task that ran there waits in the DSQ and goes first by its bonus. It is not in
+//! lab/invariants because it must see the DSQs. Judged where the rule is exact: the bonus is a number
+//! of ns without a limit, the sibling index had room for all tasks, and callbacks do not interleave.
 
 use evenkeel_invariants::Violation;
 use evenkeel_keel::{Aggregation, Order};
 
 use super::{Kernel, Queue};
 
-/// What reports call it.
+/// Its name in reports.
 const SIBLINGS_FIRST: &str = "siblings_first";
-/// The keel's counter of tasks that its index had no room for.
+/// The keel's counter of tasks for which the sibling index had no room.
 const LEFT_OUT: &str = "window";
 
 impl Kernel {
-    /// This task, the head of the CPU's queue, is given the CPU.
+    /// Judges that this task, the head of the CPU's DSQ, gets the CPU.
     pub(super) fn judge_head(&mut self, cpu: u32, dsq: usize, head: u32) {
         let options = self.scheduler.options();
         if options.is_none_or(|options| options.order != Order::Ias)
             || self.instance.host.hazards != 0
             || self.dsqs[dsq].0 != u64::from(cpu)
-            // Somebody was rescued and goes first: what follows is not the next turn of who ran.
+            // A rescued task goes first, so this task does not follow the one that ran.
             || !self.cpus[cpu as usize].local.is_empty()
         {
             return;

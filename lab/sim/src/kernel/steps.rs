@@ -1,4 +1,5 @@
-//! What tasks do between stretches of work: they sleep, wait for each other, wake each other, end.
+//! The ops of tasks between stretches of work: sleep, barriers, mutexes, conditions, channels, fork,
+//! exit. Left out: the cost of the system calls behind them, and priority inheritance.
 
 use std::collections::VecDeque;
 
@@ -20,14 +21,14 @@ struct Mutex {
     waiting: VecDeque<u32>,
 }
 
-/// A channel: what lies in it, and who waits for something.
+/// A channel: the number of its items, and the tasks that wait for one.
 #[derive(Debug, Default)]
 struct Channel {
     items: u64,
     waiting: VecDeque<u32>,
 }
 
-/// What tasks wait at.
+/// The objects that tasks wait for.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     barriers: Vec<Vec<u32>>,
@@ -47,18 +48,18 @@ impl Objects {
     }
 }
 
-/// What a step leads to.
+/// What follows an op.
 enum Step {
-    /// The next one follows at once.
+    /// The next op follows at once.
     On,
-    /// The task works, or looks again as soon as it has the CPU.
+    /// The task works, or goes on when it has the CPU again.
     Works,
     Blocks,
     Yields,
 }
 
 impl Kernel {
-    /// A task that has the CPU takes its next steps, up to where it works, waits or ends.
+    /// Executes the ops of a running task, up to where it works, blocks or exits.
     pub(super) fn advance(&mut self, task: u32, cpu: u32) {
         for _ in 0..MAX_STEPS {
             let t = &mut self.tasks[task as usize];
@@ -77,7 +78,7 @@ impl Kernel {
                     return self.schedule(cpu, Left::Runnable);
                 }
             }
-            // A step of its own may have cost it the CPU.
+            // Its own op may have cost it the CPU.
             if self.cpus[cpu as usize].curr != Some(task) {
                 return;
             }
@@ -103,7 +104,7 @@ impl Kernel {
                     t.timers.resize(timer + 1, self.now);
                 }
                 let next = t.timers[timer].saturating_add(period_ns);
-                // Whoever is late by whole periods begins anew.
+                // A timer that is late by whole periods restarts from now.
                 t.timers[timer] = next.max(self.now);
                 self.sleep(task, cpu, next.saturating_sub(self.now))
             }
@@ -205,7 +206,7 @@ impl Kernel {
         Step::On
     }
 
-    /// Gives a mutex to who has waited longest for it. One that somebody else has is left alone.
+    /// Passes a mutex to the task that has waited longest for it. Does nothing if another task owns it.
     fn unlock(&mut self, task: u32, cpu: u32, mutex: usize) {
         let mutex = &mut self.sync.mutexes[mutex];
         if mutex.owner != Some(task) {

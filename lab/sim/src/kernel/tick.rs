@@ -1,4 +1,6 @@
-//! Ticks, interrupts and the watchdog.
+//! Ticks, interrupts and the watchdog (kernel: `task_tick_scx()`, `scx_watchdog_workfn()`). A busy CPU
+//! ticks at multiples of the period; an idle one does not. Left out: `nohz_full`, softirqs and the time
+//! of the tick itself.
 
 use crate::agenda::Event;
 
@@ -31,7 +33,7 @@ impl Kernel {
         self.arm(cpu);
     }
 
-    /// An interrupt: who runs is not switched, but does not get on.
+    /// An interrupt: the running task is not switched, but makes no progress meanwhile.
     pub(super) fn interrupt(&mut self, index: u16) {
         let Some(source) = self.workload.interrupts.get(usize::from(index)).copied() else {
             return;
@@ -45,7 +47,7 @@ impl Kernel {
         self.agenda.plan(self.now + period, Event::Interrupt { index });
     }
 
-    /// How long a task may wait.
+    /// How long a task may wait before the watchdog ends the scheduler.
     fn timeout_ns(&self) -> u64 {
         const MOST_MS: u64 = 30_000;
         match u64::from(self.instance.ops.timeout_ms) {
@@ -58,7 +60,7 @@ impl Kernel {
         self.agenda.plan(self.now + self.timeout_ns() / 2, Event::Watchdog);
     }
 
-    /// Ends a scheduler that lets a task wait for too long, and a workload that waits for ever.
+    /// Ends a scheduler that lets a task wait for too long, and a workload that is deadlocked.
     pub(super) fn watchdog(&mut self) {
         let stalled = (0..self.tasks.len() as u32).find(|task| {
             let t = &self.tasks[*task as usize];
@@ -67,7 +69,7 @@ impl Kernel {
         if let Some(task) = stalled {
             let ms = (self.now - self.tasks[task as usize].runnable_at) / 1_000_000;
             let (secs, ms) = (ms / 1000, ms % 1000);
-            self.broken(format!(
+            self.end_at_fault(format!(
                 "runnable task stall ({} failed to run for {secs}.{ms:03}s)",
                 self.name(task)
             ));
@@ -78,11 +80,11 @@ impl Kernel {
         self.plan_watchdog();
     }
 
-    /// Whether nobody wants to run, and nothing that is planned will change that.
+    /// Whether no task is runnable and no planned event will change that.
     fn is_stuck(&self) -> bool {
-        let wants = |life| matches!(life, Life::Waking | Life::Waits | Life::Runs);
+        let is_runnable = |life| matches!(life, Life::Waking | Life::Waits | Life::Runs);
         !self.agenda.wakes_any()
             && self.deferred.is_empty()
-            && !self.tasks.iter().any(|task| wants(task.life))
+            && !self.tasks.iter().any(|task| is_runnable(task.life))
     }
 }

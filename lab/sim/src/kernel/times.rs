@@ -1,32 +1,34 @@
 //! Where the time of CPUs and tasks went.
 
-/// Work is kept in 2^-20 ns, so that no fraction is lost however often a stretch is cut.
+/// Work is counted in 2^-20 ns, so that no fraction is lost when a stretch is interrupted.
 pub(super) const FRACTION: u32 = 20;
 
-/// Where a CPU's time has gone.
+/// Where a CPU's time went.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CpuTimes {
     pub idle_ns: u64,
+    /// Real-time tasks.
     pub taken_ns: u64,
     pub interrupted_ns: u64,
 }
 
-/// What a task has had.
+/// The times of a task.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TaskTimes {
     pub ran_ns: u64,
+    /// Interrupts while it ran.
     pub stolen_ns: u64,
-    /// Of the best CPU, in 1/1024 ns.
+    /// Run time weighted by the capability of the CPU, in 1/1024 ns.
     pub received: u64,
     pub switches: u64,
     pub waited_ns: u64,
     worked_ns: u64,
-    /// Of the next ns worked, in 2^-FRACTION.
+    /// The fraction of the next ns of work, in 2^-FRACTION ns.
     part: u64,
 }
 
 impl TaskTimes {
-    /// It has worked so much, in 2^-FRACTION ns.
+    /// Adds work in 2^-FRACTION ns.
     #[inline]
     pub fn work(&mut self, work: u64) {
         let work = self.part + work;
@@ -34,7 +36,7 @@ impl TaskTimes {
         self.part = work & ((1 << FRACTION) - 1);
     }
 
-    /// What it worked, in ns of a CPU of full capability with near memory and warm caches.
+    /// The work that it did, in ns of a CPU of full capability with near memory and warm caches.
     pub fn worked_ns(&self) -> u64 {
         self.worked_ns
     }

@@ -1,4 +1,6 @@
-//! New tasks and wake-ups.
+//! New tasks and wake-ups (kernel: `wake_up_new_task()`, `try_to_wake_up()`): select_cpu runs on the
+//! waker's CPU, and the task then enters the chosen runqueue. Left out: the wake list of remote CPUs
+//! (`ttwu_queue`).
 
 use evenkeel_invariants::What;
 
@@ -9,24 +11,24 @@ use crate::tid::tid;
 use super::queue::{CPU_SELECTED, WAKEUP};
 use super::{Kernel, Life};
 
-/// As flags of an event: woken, and its CPU was chosen by select_cpu.
+/// Flags of Event::Activate: the task was woken; select_cpu chose its CPU.
 const EVENT_WAKEUP: u16 = 1;
 const EVENT_SELECTED: u16 = 2;
 /// `SCX_WAKE_FORK`, `SCX_WAKE_TTWU`.
 const WAKE_FORK: u64 = 4;
 const WAKE_TTWU: u64 = 8;
 impl Kernel {
-    /// A new task comes into being on a CPU, and wakes.
+    /// A task of the workload is forked.
     pub(super) fn arrive(&mut self, task: u32) {
-        if self.wants_to_be_alone(Event::Arrive { task }) {
+        if self.defer_unless_alone(Event::Arrive { task }) {
             return;
         }
-        // It is started from a CPU that everybody can start things from.
+        // Forked from the first online CPU.
         let Some(cpu) = self.online_from(0) else { return };
         self.fork(task, cpu);
     }
 
-    /// `cpu`: where its parent runs.
+    /// Forks a task; its parent runs on `cpu`.
     pub(super) fn fork(&mut self, task: u32, cpu: u32) {
         if self.tasks[task as usize].life != Life::New {
             return;
@@ -36,7 +38,7 @@ impl Kernel {
         self.emit_affinity(task);
         self.emit_class(task);
         if !self.call_init_task(task, true, cpu) {
-            // The kernel lets the fork fail.
+            // The kernel fails the fork.
             self.tasks[task as usize].life = Life::Dead;
             self.observer.unborn += 1;
             self.live -= 1;
@@ -47,7 +49,7 @@ impl Kernel {
         self.wake(task, cpu, WAKE_FORK);
     }
 
-    /// A task that was woken from a CPU, or whose time has come there.
+    /// Wakes a task, from a task or a timer on `cpu`. `sleep` is the sleep that it ends.
     pub(super) fn wake_event(&mut self, task: u32, cpu: u32, sleep: u32) {
         let t = &self.tasks[task as usize];
         if t.life == Life::Dead || t.sleeps != sleep {
@@ -55,7 +57,7 @@ impl Kernel {
         }
         let falls_asleep = t.life != Life::Asleep;
         if falls_asleep && !self.cpus[t.raw.cpu as usize].is_held() {
-            // It does not sleep at all: it was killed where it waited.
+            // It does not sleep: it was killed while it waited.
             return;
         }
         if falls_asleep || self.cpus[cpu as usize].is_held() {
@@ -110,7 +112,7 @@ impl Kernel {
         self.activate(task, flags, cpu);
     }
 
-    /// A task gets into its CPU's runqueue; `from` is the CPU that does that.
+    /// Enqueues a woken task in its CPU's runqueue; `from` is the CPU that does it.
     pub(super) fn activate(&mut self, task: u32, flags: u16, from: u32) {
         let cpu = self.tasks[task as usize].raw.cpu;
         self.cpus[cpu as usize].locks += 1;

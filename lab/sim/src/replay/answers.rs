@@ -1,4 +1,5 @@
-//! The kernel's functions, answered as the tape does.
+//! The kernel functions during a replay: each compares the call with the tape, and returns the recorded
+//! answer.
 
 use std::ffi::{c_char, c_void};
 
@@ -33,8 +34,8 @@ pub(super) const FUNCTIONS: HostFunctions = HostFunctions {
 /// The player that the scheduler calls.
 ///
 /// # Safety
-/// `context` must be what was set when the callback began that this is called from: then the player
-/// waits there, and nobody else uses it.
+/// `context` must be what was set when the calling callback began: then the player waits for that
+/// callback and is not used otherwise.
 unsafe fn player<'a>(context: *mut c_void) -> &'a mut Player {
     // SAFETY: as the caller says.
     unsafe { &mut *context.cast::<Player>() }
@@ -49,8 +50,8 @@ unsafe fn number(task: *mut RawTask) -> u64 {
     unsafe { u64::from((*task).index) }
 }
 
-// SAFETY: of all the functions below: they are called from callbacks, with the player's own tasks, and
-// with iterators and places of the scheduler's that live as long as the call.
+// SAFETY: of all functions below: they are called from callbacks, with the player's own tasks, and with
+// iterators and places of the scheduler that outlive the call.
 
 unsafe extern "C" fn fails(_: *mut c_void) -> bool {
     false
@@ -175,7 +176,7 @@ unsafe extern "C" fn move_to_local(context: *mut c_void, id: u64) -> bool {
 }
 
 unsafe extern "C" fn reenqueue_local(context: *mut c_void) {
-    // SAFETY: see above. Whoever is enqueued anew comes as callbacks within this one.
+    // SAFETY: see above. Tasks that are enqueued again are callbacks nested in this one.
     unsafe { player(context) }.answer(Function::ReenqueueLocal, 0, &[]);
 }
 

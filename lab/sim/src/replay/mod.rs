@@ -1,6 +1,6 @@
-//! A tape is told to a scheduler again: the same callbacks with the same tasks, and the same answers
-//! of the kernel's functions. What it decides must be what it decided then: which task goes into which
-//! queue, with which vruntime and slice; who is moved, who is kicked, what it returns.
+//! Replays a tape to a scheduler: the same callbacks with the same tasks, and the same answers of
+//! kernel functions. Its decisions must be the recorded ones: the DSQ, vruntime and slice of each
+//! inserted task, moves, kicks, and results of callbacks.
 
 mod answers;
 
@@ -21,10 +21,10 @@ use answers::FUNCTIONS;
 /// Why a tape cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// Callbacks that end without having begun, or the like.
+    /// Entries in an impossible order, such as the end of a callback that has not begun.
     #[error("entry {0} of the tape comes where it cannot: it was damaged, or cut at its beginning")]
     Order(usize),
-    /// A callback with a task or a cgroup of which nothing was said before.
+    /// A callback with a task or a cgroup that the tape has not described.
     #[error("{0}: the tape says nothing of {1}: it was damaged, or cut at its beginning")]
     Unknown(String, String),
     /// The scheduler cannot be loaded.
@@ -32,16 +32,16 @@ pub enum ReplayError {
     Host(#[from] HostError),
 }
 
-/// Where a scheduler did something else than on the tape.
+/// The place where the replay differs from the tape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The number of the callback, counted from 0.
     pub callback: usize,
-    /// Which one, on which CPU, when.
+    /// Its name, CPU and time.
     pub place: String,
-    /// What the tape has.
+    /// What the tape says.
     pub recorded: String,
-    /// What it did.
+    /// What the scheduler did.
     pub replayed: String,
 }
 
@@ -52,16 +52,16 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Callbacks that were called.
+    /// Callbacks that were replayed.
     pub callbacks: usize,
     /// Calls and results that were compared.
     pub compared: usize,
-    /// Callbacks that began while another CPU was in one: they were told one after the other.
+    /// Callbacks that began while another CPU was in one. They are replayed one after the other.
     pub overlapping: usize,
-    /// The first difference: where it ended.
+    /// The first difference, where the replay ended.
     pub difference: Option<Difference>,
 }
 
@@ -73,17 +73,17 @@ impl std::fmt::Display for Replayed {
             write!(f, "; {overlapping} began while another CPU was in one")?;
         }
         match difference {
-            Some(difference) => write!(f, "; then they part: {difference}"),
+            Some(difference) => write!(f, "; then they differ: {difference}"),
             None => Ok(()),
         }
     }
 }
 
-/// Tells a tape to the scheduler: to the keel as it is, or as somebody else has built it.
+/// Replays a tape to the built-in keel, or to another build of it.
 ///
 /// # Errors
-/// [`ReplayError::Host`]: it cannot be loaded. [`ReplayError::Order`], [`ReplayError::Unknown`]: the tape
-/// makes no sense.
+/// [`ReplayError::Host`]: the scheduler cannot be loaded. [`ReplayError::Order`],
+/// [`ReplayError::Unknown`]: the tape is malformed.
 pub fn replay(tape: &Tape, scheduler: &Scheduler) -> Result<Replayed, ReplayError> {
     let (calls, overlapping) = calls(&tape.entries)?;
     let instance = scheduler.load_image(&tape.image, FUNCTIONS)?;
@@ -110,7 +110,7 @@ pub fn replay(tape: &Tape, scheduler: &Scheduler) -> Result<Replayed, ReplayErro
     Ok(player.result)
 }
 
-/// A callback from its begin to its end.
+/// A recorded callback with all that happened in it.
 #[derive(Debug)]
 struct Call {
     enter: Entry,
@@ -118,16 +118,16 @@ struct Call {
     leave: Entry,
 }
 
-/// What happens within.
+/// What happens in a callback.
 #[derive(Debug)]
 enum Step {
     Entry(Entry),
-    /// Another callback of the same CPU.
+    /// A nested callback of the same CPU.
     Nested(Call),
 }
 
-/// Sorts entries by callback, in the order in which these begin. Returns how many began while another
-/// CPU was in one, too.
+/// Groups entries by callback, in the order in which callbacks begin. Also returns how many began while
+/// another CPU was in one.
 fn calls(entries: &[Entry]) -> Result<(Vec<Call>, usize), ReplayError> {
     let mut done: BTreeMap<usize, Call> = BTreeMap::new();
     let mut open: BTreeMap<u16, Vec<(usize, Entry, Vec<Step>)>> = BTreeMap::new();
@@ -157,7 +157,7 @@ fn calls(entries: &[Entry]) -> Result<(Vec<Call>, usize), ReplayError> {
             None => return Err(ReplayError::Order(at)),
         }
     }
-    // Who was in the middle of one when the recording ended is left out.
+    // A callback that had not ended when the recording did is left out.
     Ok((done.into_values().collect(), overlapping))
 }
 
@@ -176,14 +176,14 @@ struct Player {
     instance: Instance,
     tasks: BTreeMap<u64, Box<Task>>,
     groups: BTreeMap<u64, Box<Group>>,
-    /// What is left of the callbacks that are being called, the innermost last; each backwards.
+    /// The remaining steps of the nested callbacks, the innermost last; each list is reversed.
     left: Vec<Vec<Step>>,
-    /// The innermost one.
+    /// The innermost callback, in words.
     at: String,
     result: Replayed,
-    /// A callback, and of what it is that nothing is known of.
+    /// A callback and what it needs that the tape has not described.
     unknown: Option<(String, String)>,
-    /// The scheduler's calls come back to it while it waits for a callback.
+    /// The scheduler's calls use the player by its address while it waits for a callback.
     _pinned: PhantomPinned,
 }
 
@@ -204,7 +204,7 @@ impl Player {
         let host = &mut *self.instance.host;
         let outside = (host.cpu, host.now_ns);
         (host.context, host.cpu, host.now_ns) = (context, enter.cpu.into(), enter.values[LAST]);
-        self.see_world();
+        self.apply_entries();
         if let Some(unknown) = self.unknown_to(callback, &enter) {
             let place = format!("callback {}, {}", self.result.callbacks, self.at);
             self.unknown.get_or_insert((place, unknown));
@@ -217,7 +217,7 @@ impl Player {
         (self.instance.host.cpu, self.instance.host.now_ns) = outside;
     }
 
-    /// What a callback needs to know of, and is not there.
+    /// What a callback needs that the tape has not described.
     fn unknown_to(&self, callback: Callback, enter: &Entry) -> Option<String> {
         use Callback::*;
         let [first, second, ..] = enter.values;
@@ -245,7 +245,7 @@ impl Player {
         unknown.map(|group| format!("cgroup {group}"))
     }
 
-    /// The callback itself.
+    /// Calls the callback.
     fn enter(&mut self, callback: Callback, enter: &Entry) -> u64 {
         let [first, second, third, fourth, fifth, ..] = enter.values;
         let task = self.task(enter.task);
@@ -256,8 +256,8 @@ impl Player {
         }
         let group = self.group(if callback == Callback::InitTask { second } else { first });
         let other = self.group(second);
-        // SAFETY: tasks and groups live as long as the player, at the same places, and the arguments
-        // as long as the calls; the context was set by the caller.
+        // SAFETY: tasks and groups live as long as the player and never move; the arguments outlive the
+        // calls; the caller has set the context.
         unsafe {
             match callback {
                 Callback::SelectCpu => {
@@ -305,9 +305,9 @@ impl Player {
         .unwrap_or_default()
     }
 
-    /// What is left of the callback should be nothing, and its results as they were.
+    /// The callback has returned: no call may remain, and its results must be the recorded ones.
     fn finish(&mut self, leave: &Entry, returned: u64) {
-        self.see_world();
+        self.apply_entries();
         let left = self.left.last().and_then(|steps| steps.last());
         if let Some(Step::Entry(call)) = left {
             let recorded = described(call);
@@ -324,16 +324,16 @@ impl Player {
         }
     }
 
-    /// Only the first difference counts: what comes after it may be its consequence.
+    /// Keeps the first difference only: later ones may be its consequences.
     fn differ(&mut self, recorded: String, replayed: String) {
         let (callback, place) = (self.result.callbacks, self.at.clone());
         let difference = Difference { callback, place, recorded, replayed };
         self.result.difference.get_or_insert(difference);
     }
 
-    /// The scheduler calls a function. Returns what it answered then, and the task that it gave.
+    /// The scheduler calls a kernel function. Returns the recorded answer and the recorded task.
     fn answer(&mut self, function: Function, task: u64, given: &[u64]) -> (u64, u64) {
-        self.see_world();
+        self.apply_entries();
         let mut values = [0; VALUES];
         values[..given.len()].copy_from_slice(given);
         let mut asked = Entry::new(Kind::Call, function as u8, 0, task, values);
@@ -343,7 +343,7 @@ impl Player {
             return (0, 0);
         };
         self.result.compared += 1;
-        // What was answered is not what it did.
+        // Answers are not compared: they come from the tape.
         (asked.cpu, asked.values[LAST]) = (recorded.cpu, recorded.values[LAST]);
         if [Function::IterNext, Function::FindTask].contains(&function) {
             asked.task = recorded.task;
@@ -352,13 +352,12 @@ impl Player {
             self.differ(described(&recorded), described(&asked));
             return (0, 0);
         }
-        self.see_world();
+        self.apply_entries();
         (recorded.values[LAST], recorded.task)
     }
 
-    /// Up to the next call: what tasks look like from now on, the time, and callbacks within this
-    /// one.
-    fn see_world(&mut self) {
+    /// Applies all entries up to the next call: descriptions of tasks, the time, and nested callbacks.
+    fn apply_entries(&mut self) {
         loop {
             let steps = self.left.last_mut();
             let next = steps.and_then(|steps| {
@@ -378,6 +377,7 @@ impl Player {
         }
     }
 
+    /// The tape describes a task as the scheduler saw it.
     fn see_task(&mut self, entry: &Entry) {
         let view = TaskView::from(entry.values);
         let task = self.tasks.entry(entry.task).or_insert_with(|| {

@@ -1,73 +1,26 @@
-//! Workloads: from files in rt-app's format, and by a shape and its numbers.
+//! Workloads by name: a file in rt-app's format (`rtapp`), or a shape and its numbers (`catalogue`
+//! lists the shapes, `shapes`, `paper002` and `paper003` make them), and whether a workload fits a
+//! machine.
 
+mod catalogue;
+mod error;
 mod numbers;
 pub mod paper002;
 mod paper003;
 mod rtapp;
 mod shapes;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use evenkeel_machine::Machine;
 
 use crate::mask::MAX_CPUS;
-use crate::program::{MAX_NS, Op, Workload};
+use crate::program::{Op, Workload};
 
-pub use shapes::SHAPES;
+use error::MAX_FILE_BYTES;
 
-/// The most tasks of a workload.
-pub const MAX_TASKS: usize = 100_000;
-/// The largest file that is read.
-const MAX_FILE_BYTES: u64 = 16 << 20;
-
-/// What is wrong with a workload.
-#[derive(Debug, thiserror::Error)]
-pub enum WorkloadError {
-    /// The file cannot be read.
-    #[error("cannot read workload {path}: {source}; shapes are {}", shapes::names())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// Too much to be one.
-    #[error("workload {path} has {bytes} bytes: at most {MAX_FILE_BYTES} are read")]
-    Size {
-        /// The file.
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-    },
-    /// A field of a file.
-    #[error("{file}:{line}: {field}: {rule}")]
-    Field {
-        /// The file.
-        file: String,
-        /// Counted from 1.
-        line: usize,
-        /// With all that it is in.
-        field: String,
-        /// What was expected.
-        rule: String,
-    },
-    /// A shape.
-    #[error("workload \"{text}\": {rule}")]
-    Shape {
-        /// As it was given.
-        text: String,
-        /// What was expected.
-        rule: String,
-    },
-    /// It does not go with the machine.
-    #[error("workload {workload}: {rule}")]
-    Machine {
-        /// Its name.
-        workload: String,
-        /// What was expected.
-        rule: String,
-    },
-}
+pub use catalogue::SHAPES;
+pub use error::{MAX_TASKS, WorkloadError};
 
 impl Workload {
     /// The workload of this name: a shape (see [`SHAPES`]), or else a file in rt-app's format.
@@ -81,7 +34,7 @@ impl Workload {
         }
     }
 
-    /// What is in the file of a workload that is one.
+    /// The text of the workload's file; none: it is a shape.
     ///
     /// # Errors
     /// [`WorkloadError::Read`], [`WorkloadError::Size`].
@@ -101,7 +54,7 @@ impl Workload {
         rtapp::parse(&read(path)?, &path.display().to_string())
     }
 
-    /// The text of such a file; `file` is what errors call it.
+    /// The same from a text; `file` is its name in errors.
     ///
     /// # Errors
     /// [`WorkloadError::Field`].
@@ -109,11 +62,11 @@ impl Workload {
         rtapp::parse(text, file)
     }
 
-    /// Whether it can run on this machine.
+    /// Checks that it fits this machine.
     ///
     /// # Errors
-    /// [`WorkloadError::Machine`]: a CPU that it names does not exist or is offline, or there are too
-    /// many CPUs.
+    /// [`WorkloadError::Machine`]: a CPU, node or group that it names does not exist or is offline, or
+    /// the machine has too many CPUs.
     pub fn check(&self, machine: &Machine) -> Result<(), WorkloadError> {
         let wrong = |rule| Err(WorkloadError::Machine { workload: self.name.clone(), rule });
         if machine.cpus.iter().any(|cpu| cpu.id as usize >= MAX_CPUS) {
@@ -164,7 +117,7 @@ impl Workload {
     }
 }
 
-/// A file, if it is not too long.
+/// Reads a file, unless it is too large.
 fn read(path: &Path) -> Result<String, WorkloadError> {
     let error = |source| WorkloadError::Read { path: path.to_owned(), source };
     let bytes = std::fs::metadata(path).map_err(error)?.len();

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::program::parse_time;
 
-use super::WorkloadError;
+use super::error::WorkloadError;
 
-/// The numbers of a shape.
+/// The numbers of a shape by name.
 pub(super) struct Numbers<'a> {
     text: &'a str,
     values: BTreeMap<&'a str, &'a str>,

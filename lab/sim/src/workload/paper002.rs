@@ -1,11 +1,11 @@
-//! The workloads of paper 002 (Mehta, Kanungo), tables 1 to 3, and what the paper says became of them.
+//! The workloads of paper 002 (Mehta, Kanungo), tables 1 to 3, and the paper's results for them.
 //!
-//! From the paper: how many processes, their execution time, whether they are bound by the CPU, when
-//! they come. What it leaves open is read as follows. The execution time is that on a normal core (its
-//! speed cores are twice as fast), up to a common factor, `pace`, which is fitted. Each process is
-//! single-threaded, and its memory lies on a node drawn at random. In a mix every other process is
-//! bound by I/O: it works for half of its time and sleeps for the other half. "Varying" times are drawn
-//! evenly. "Random" arrivals are a Poisson process, and "almost the same time" is one that is dense.
+//! The paper gives the number of processes, their execution time, whether they are CPU-bound, and how
+//! they arrive. What it leaves open is read as follows. The execution time is that on a normal core
+//! (speed cores are twice as fast), up to a common factor `pace`, which is fitted. Each process is
+//! single-threaded, and its memory is on a random node. In a mix every other process is I/O-bound: it
+//! works for half of its time and sleeps for the other half. "Varying" times are uniformly distributed.
+//! "Random" arrivals are a Poisson process, and "almost the same time" is a dense one.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -13,14 +13,14 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use crate::program::{Op, TaskPlan, Workload};
 use crate::random::about;
 
-/// When processes come.
+/// How processes arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// All at once.
     Same,
     /// Shortly one after the other.
     AlmostSame,
-    /// At random.
+    /// At random times.
     Random,
 }
 
@@ -31,11 +31,11 @@ pub struct Table {
     pub system: &'static str,
     /// `w1` or `w2`.
     pub workload: &'static str,
-    /// Execution time of a process in ms: between these.
+    /// The least and the largest execution time of a process in ms.
     pub exec_ms: (u64, u64),
-    /// Whether some of them are bound by I/O.
+    /// Whether every other process is I/O-bound.
     pub is_mix: bool,
-    /// When they come.
+    /// How they arrive.
     pub arrival: Arrival,
     /// Nodes of the machine.
     pub nodes: u32,
@@ -43,14 +43,14 @@ pub struct Table {
     pub rows: [Row; 5],
 }
 
-/// What the paper says of so many processes.
+/// The paper's results for a number of processes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Row {
-    /// How many.
+    /// The number of processes.
     pub processes: u64,
-    /// Mean turn-around time under the balancer that takes CPUs for equal, in ms.
+    /// Mean turn-around time under the balancer that is unaware of capability.
     pub tat_unaware_ms: f64,
-    /// What the paper's balancer gains, in percent of that.
+    /// The gain of the paper's balancer, in percent of that.
     pub gain_pct: f64,
 }
 
@@ -152,15 +152,15 @@ pub static TABLES: [Table; 6] = [
     },
 ];
 
-/// What the paper leaves open.
+/// How the paper is read where it leaves a value open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
-    /// The time that an execution time of 100 takes on a speed core with near memory, with nothing to
-    /// disturb it. 50: as long as on a normal core at half the speed.
+    /// The time on an undisturbed speed core with near memory, in percent of the execution time. 50:
+    /// the execution time is that of a normal core of half the speed.
     pub pace_pct: u64,
     /// Mean time between two random arrivals, in ns.
     pub random_gap_ns: u64,
-    /// Mean time between two at almost the same time, in ns.
+    /// Mean time between two arrivals at almost the same time, in ns.
     pub almost_gap_ns: u64,
 }
 
@@ -170,7 +170,7 @@ impl Default for Reading {
     }
 }
 
-/// A process bound by I/O works for so long at a stretch, and sleeps for as long.
+/// How long an I/O-bound process works at a stretch; it then sleeps as long.
 const IO_BURST_NS: u64 = 5_000_000;
 
 impl Table {
@@ -179,7 +179,7 @@ impl Table {
         TABLES.iter().find(|table| (table.system, table.workload) == (system, workload))
     }
 
-    /// This many of its processes.
+    /// A workload of this many processes.
     pub fn workload(&self, processes: u64, reading: &Reading, seed: u64) -> Workload {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let gap_ns = match self.arrival {
@@ -208,7 +208,7 @@ impl Table {
     }
 }
 
-/// Work and sleep by turns, half of this time each.
+/// Work and sleep in turn, half of this time each.
 fn by_turns(ns: u64) -> Vec<Op> {
     let turns = (ns / (2 * IO_BURST_NS)).max(1);
     let burst = ns / (2 * turns);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cell_has_its_processes_on_its_machine() {
+    fn each_cell_makes_its_processes_for_its_machine() {
         for table in &TABLES {
             let machine = Machine::preset(table.system).unwrap();
             assert_eq!(machine.nodes.len(), table.nodes as usize);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_the_papers() {
+    fn times_and_arrivals_follow_the_paper() {
         let reading = Reading { pace_pct: 50, random_gap_ns: 3_000_000, ..Reading::default() };
         let fixed = Table::of("amc2", "w1").unwrap().workload(512, &reading, 1);
         assert!(fixed.tasks.iter().all(|task| work_ns(task) == 150_000_000));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_decides() {
+    fn the_seed_determines_the_workload() {
         let table = Table::of("amc3", "w2").unwrap();
         let make = |seed| table.workload(100, &Reading::default(), seed);
         assert_eq!(make(1), make(1));

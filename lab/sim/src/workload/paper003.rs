@@ -1,5 +1,5 @@
-//! The loads of paper 003: threads that write to a block of memory of their program's (sysbench memory),
-//! threads that are created and joined, and a web server with its database (RUBiS).
+//! The workloads of paper 003: threads that write to one block of memory of their program (sysbench
+//! memory), threads that are created and joined, and a web server with its database (RUBiS).
 
 use std::sync::Arc;
 
@@ -10,21 +10,22 @@ use crate::mask::Mask;
 use crate::program::{Op, SharedMemory, TaskPlan, Workload};
 use crate::random::about;
 
+use super::error::{MAX_TASKS, WorkloadError};
 use super::numbers::Numbers;
-use super::{MAX_TASKS, WorkloadError};
 
 const KIB_PER_MIB: u64 = 1 << 10;
 const KIB_PER_GIB: u64 = 1 << 20;
 const NS_PER_MS: u64 = 1_000_000;
 
-/// Channels: what is in them goes to who has waited longest for it.
+/// Channels: an item goes to the task that has waited longest.
 const REQUEST: usize = 0;
 const QUERY: usize = 1;
 const ROWS: usize = 2;
 const ANSWER: usize = 3;
 
-/// Section 4.1, table 3. Each thread writes its share of its program's total; that the real program hands
-/// it out block by block makes no difference to who runs when, as long as all get on alike.
+/// Section 4.1, table 3. Each thread writes its share of its program's total. The real program hands
+/// the total out block by block; while all threads progress alike that makes no difference to the
+/// schedule.
 pub fn memory(numbers: &Numbers, seed: u64) -> Result<Workload, WorkloadError> {
     let programs = numbers.count("programs", 1, 1000)?;
     let threads = numbers.count("threads", 1, MAX_TASKS as u64 / 1000)?;
@@ -72,8 +73,8 @@ pub fn spawn(numbers: &Numbers) -> Result<Workload, WorkloadError> {
     Ok(Workload { tasks, channels: 1, ..Workload::default() })
 }
 
-/// Section 2.3, "Effect of IAS on RUBiS benchmark": both servers have an address space each, with many
-/// threads; the clients are somewhere else and use no CPU.
+/// Section 2.3, "Effect of IAS on RUBiS benchmark": two servers, each an address space with many
+/// threads. The clients run elsewhere and use no CPU.
 pub fn tiers(numbers: &Numbers) -> Result<Workload, WorkloadError> {
     let most = MAX_TASKS as u64 / 4;
     let clients = numbers.count("clients", 1, most)?;
@@ -83,7 +84,7 @@ pub fn tiers(numbers: &Numbers) -> Result<Workload, WorkloadError> {
     let (work, query) = (numbers.time("work")?, numbers.time("query")?);
     let touch = numbers.count("touch", 1, 1 << 20)? as u32;
     let total = clients * requests;
-    // The `at`th of so many threads serves its share of all requests.
+    // Thread `at` of `threads` serves its share of all requests.
     let server = |name: &str, space: u32, kib: u64, threads: u64, at: u64, turn: &[Op]| {
         let share = total / threads + u64::from(at < total % threads);
         let mut ops = turn.to_vec();
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_write_their_totals_and_pairs_have_a_half_each() {
+    fn programs_write_their_totals_on_their_half_of_the_cpus() {
         let all = shape("memory:programs=10,threads=3,total=5,sizes=5,halves=4,touch=1024");
         assert_eq!(all.tasks.len(), 30);
         for program in 0..10 {
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_lives_at_a_time_beside_its_parent() {
+    fn a_parent_creates_and_joins_one_thread_at_a_time() {
         let all = shape("spawn:threads=3,work=1us");
         assert_eq!(all.tasks.iter().filter(|task| task.arrives_ns.is_some()).count(), 1);
         assert_eq!(all.tasks[0].ops[..3], [Op::Run(1000), Op::Fork(1), Op::Receive(0)]);
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn every_request_is_served_once_in_both_tiers() {
+    fn each_tier_serves_every_request_once() {
         let all = shape("tiers:clients=7,web=4,database=3,requests=5");
         for (name, threads) in [("web", 4), ("database", 3)] {
             let of = |task: &&TaskPlan| task.name.starts_with(name);

@@ -1,10 +1,10 @@
-//! rt-app's workload format, as its tutorial describes it: JSON with comments, events in the order
-//! in which they stand, a name with a number behind it for a second one of its kind (`run1`). Names
-//! that come twice are kept, as rt-app's own front end (workgen) does.
+//! Reads rt-app's workload format, as its tutorial describes it: JSON with comments. Events have the
+//! order of the file; a number behind a name tells events of the same kind apart (`run1`). Duplicate
+//! names are kept, as rt-app's front end (workgen) does.
 //!
-//! What rt-app does to a real machine and a model need not (logs, traces, locked memory,
-//! calibration) is read over. What would change the schedule and is not modelled is an error:
-//! nobody is to believe that it was simulated.
+//! Settings that do not concern a model (logs, traces, locked memory, calibration) are ignored.
+//! Settings that would change the schedule and are not modelled are errors, so that no result is
+//! mistaken for theirs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use crate::mask::{MAX_CPUS, Mask};
-use crate::program::{GroupPlan, Op, TaskPlan, Workload};
+use crate::program::{GroupPlan, MAX_NS, Op, TaskPlan, Workload};
 
-use super::{MAX_NS, MAX_TASKS, WorkloadError};
+use super::error::{MAX_TASKS, WorkloadError};
 
-/// Fields of `global` that have no meaning for a model.
+/// Fields of `global` that do not concern a model.
 const GLOBAL_UNUSED: [&str; 13] = [
     "calibration",
     "lock_pages",
@@ -34,14 +34,14 @@ const GLOBAL_UNUSED: [&str; 13] = [
     "pi_enabled",
     "default_policy",
 ];
-/// Policies that a fair scheduler answers for.
+/// Policies that a fair scheduler schedules.
 const POLICIES: [&str; 3] = ["SCHED_OTHER", "SCHED_BATCH", "SCHED_IDLE"];
-/// The weight of a cgroup that nobody changed.
+/// The default weight of a cgroup.
 const DEFAULT_WEIGHT: u32 = 100;
 
 type Result<T> = std::result::Result<T, WorkloadError>;
 
-/// A field of the file, and all that it is in.
+/// A field of the file with its path.
 #[derive(Clone)]
 struct Field<'f, 'a> {
     path: String,
@@ -53,13 +53,13 @@ impl<'f, 'a> Field<'f, 'a> {
         self.property.name.as_str()
     }
 
-    /// The event that it is: without the number that tells it from others of its kind.
+    /// The kind of its event: the name without the number.
     fn kind(&self) -> &'f str {
         self.name().trim_end_matches(|c: char| c.is_ascii_digit())
     }
 }
 
-/// A file on its way to a workload.
+/// The state of reading a file.
 struct Reader<'t> {
     file: &'t str,
     text: &'t str,
@@ -69,23 +69,23 @@ struct Reader<'t> {
     barriers: BTreeMap<String, usize>,
     timers: BTreeMap<String, usize>,
     groups: BTreeMap<String, usize>,
-    /// What is forked, by the numbers that the fork ops have meanwhile.
+    /// The forks. Until all threads are known, the number of a fork op is an index into this.
     forks: Vec<Fork>,
     /// The first task of each name.
     names: BTreeMap<String, usize>,
-    /// The thread that is read now.
+    /// The thread that is being read.
     thread: String,
 }
 
-/// Where a task is forked.
+/// A fork event.
 struct Fork {
-    /// Whom it starts.
+    /// The thread that it starts.
     name: String,
     line: usize,
     path: String,
 }
 
-/// What is known of a thread beside its events.
+/// A thread without its events.
 struct Thread {
     plan: TaskPlan,
     instances: u64,
@@ -185,7 +185,7 @@ impl Reader<'_> {
             match field.name() {
                 "tasks" => tasks = Some(field),
                 "global" => self.global(&field)?,
-                // They are made when they are named.
+                // Resources are created when events name them.
                 "resources" => {}
                 _ => {
                     return Err(
@@ -259,7 +259,7 @@ impl Reader<'_> {
             }
         }
         self.thread = field.name().to_owned();
-        // A timer that is called unique is each thread's own, and so are all others here.
+        // rt-app's timer "unique" is private to each thread. Here all timers are.
         self.timers.clear();
         let mut ops = Vec::new();
         match &phases {
@@ -281,7 +281,7 @@ impl Reader<'_> {
         self.add(field, thread, ops)
     }
 
-    /// A phase: its events, as often as it says, on the CPUs that it says.
+    /// A phase: its events, repeated by its loop count, on its CPUs.
     fn phase(&mut self, phase: &Field, plan: &TaskPlan, ops: &mut Vec<Op>) -> Result<()> {
         let fields = self.fields(&phase.path, self.object(phase)?);
         let mut allowed = None;
@@ -293,7 +293,7 @@ impl Reader<'_> {
                 _ => {}
             }
         }
-        // Without CPUs of its own it has the thread's, whatever the phase before had.
+        // A phase without CPUs of its own gets the thread's, not those of the phase before.
         match (&allowed, &plan.allowed) {
             (Some(own), _) => ops.push(Op::Affinity(own.clone())),
             (None, Some(thread)) if ops.iter().any(|op| matches!(op, Op::Affinity(_))) => {
@@ -350,7 +350,7 @@ impl Reader<'_> {
         if mask.count() == 0 { Err(rule()) } else { Ok(Arc::new(mask)) }
     }
 
-    /// A cgroup by its path; those above it are made, too.
+    /// A cgroup by its path; its ancestors are created, too.
     fn group(&mut self, field: &Field) -> Result<usize> {
         let path = self.text(field)?;
         let mut parent = 0;
@@ -415,20 +415,20 @@ impl Reader<'_> {
             "fork" => {
                 let name = self.text(field)?.to_owned();
                 let line = self.line(field.property.start());
-                // Its number stands for the thread until all threads are known.
+                // An index into `forks` until all threads are known.
                 ops.push(Op::Fork(self.forks.len()));
                 self.forks.push(Fork { name, line, path: field.path.clone() });
             }
             "mem" | "iorun" => {
                 return Err(self.wrong(
                     field,
-                    "is not modelled: what memory and devices do is not known; give a run or a sleep",
+                    "is not modelled: the time of memory and devices is unknown; use run or sleep",
                 ));
             }
             "exec" | "period" | "deadline" | "lock_order" | "resources" => {
                 return Err(self.wrong(
                     field,
-                    "is of the format before rt-app 1.0; write it with run, timer, lock and unlock",
+                    "is of the format before rt-app 1.0; use run, timer, lock and unlock",
                 ));
             }
             _ => return Err(self.wrong(field, "is no event of rt-app's that is modelled")),
@@ -458,7 +458,7 @@ impl Reader<'_> {
         Ok(Op::Timer { timer, period_ns })
     }
 
-    /// Waiting for a condition gives a mutex back meanwhile.
+    /// Waits for a condition, and releases the mutex meanwhile.
     fn wait(&mut self, field: &Field, ops: &mut Vec<Op>) -> Result<()> {
         let (mut condition, mut mutex) = (None, None);
         for part in self.fields(&field.path, self.object(field)?) {
@@ -489,14 +489,15 @@ impl Reader<'_> {
         condition
     }
 
-    /// What a thread that suspends itself waits for: the name, or its own one.
+    /// The condition of suspend and resume: the given name, or the thread's own.
     fn suspended(&mut self, field: &Field) -> Result<usize> {
         let own = self.thread.clone();
         let name = self.text(field)?;
         Ok(self.condition(if name.is_empty() { &own } else { name }))
     }
 
-    /// As many take part as name it. (Instances of one thread count once, as with rt-app.)
+    /// A barrier has as many members as events that name it. (Instances of one thread count once, as in
+    /// rt-app.)
     fn barrier(&mut self, field: &Field) -> Result<usize> {
         let next = self.barriers.len();
         let barrier = *self.barriers.entry(self.text(field)?.to_owned()).or_insert(next);
@@ -507,7 +508,7 @@ impl Reader<'_> {
         Ok(barrier)
     }
 
-    /// Forked threads are those of the file; they begin when they are forked.
+    /// Resolves the names of forked threads. A forked thread begins when it is forked.
     fn resolve_forks(&mut self) -> Result<()> {
         let mut children = Vec::new();
         for fork in &self.forks {
@@ -544,8 +545,8 @@ impl Reader<'_> {
     }
 }
 
-/// The text with an empty string for each `"suspend"` and `"yield"` that has no value, as rt-app's
-/// own front end makes it. Lines stay where they are.
+/// Adds an empty string to each `"suspend"` and `"yield"` without a value, as rt-app's front end does.
+/// Line numbers stay the same.
 fn with_values(text: &str) -> String {
     let mut whole = String::with_capacity(text.len());
     let mut rest = text;
@@ -564,7 +565,7 @@ fn with_values(text: &str) -> String {
     whole + rest
 }
 
-/// Has the ops from `start` on done `times` times; -1: for ever.
+/// Repeats the ops from `start` on `times` times; -1: for ever.
 fn repeat(ops: &mut Vec<Op>, start: usize, times: i64) {
     if ops.len() == start {
         return;

@@ -1,82 +1,15 @@
-//! Workloads by a shape and its numbers, like `barrier:tasks=8,work=10ms,rounds=20`.
+//! Makes workloads from a shape and its numbers, like `barrier:tasks=8,work=10ms,rounds=20`.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::program::{Op, SharedMemory, TaskPlan, Workload};
 
+use super::catalogue::SHAPES;
+use super::error::{MAX_TASKS, WorkloadError};
 use super::numbers::Numbers;
 use super::paper002::{Reading, TABLES, Table};
 use super::paper003;
-use super::{MAX_TASKS, WorkloadError};
-
-/// The shapes, their numbers with defaults, and what they are.
-pub const SHAPES: [(&str, &str, &str); 10] = [
-    ("hogs", "tasks=8,work=100ms", "tasks that only compute"),
-    (
-        "barrier",
-        "tasks=8,work=10ms,rounds=20,spread=0",
-        "threads of one program that meet at a barrier after each round of work (spread: percent of \
-         it that is drawn)",
-    ),
-    (
-        "pool",
-        "clients=16,servers=8,think=10ms,work=1ms,requests=50",
-        "clients that think, ask a pool of server threads and wait for the answer",
-    ),
-    (
-        "arrivals",
-        "tasks=100,gap=3ms,work=100ms,io=25,burst=5ms",
-        "programs that come one after the other at random; a part of them (io, in percent) sleeps \
-         as long as it works, burst by burst",
-    ),
-    (
-        "groups",
-        "programs=4,threads=8,work=50ms,rounds=4,pause=5ms,kib=0",
-        "programs of several threads each, which work and sleep by turns (kib: of its memory all threads of \
-         a program use so much, if caches count)",
-    ),
-    (
-        "background",
-        "cpus=4,pct=60,each=4,work=2ms,rounds=200,gap=500us",
-        "tasks that come one after the other, and work and sleep by turns, each turn of a length drawn \
-         anew, so many (each) for each CPU that together they want a part of it (pct: percent)",
-    ),
-    (
-        "paper002",
-        "system=amc1,table=w1,processes=100,pace=48,random=2ms,almost=20us",
-        "a cell of the tables of paper 002: processes of one burst each, for the machine of that name \
-         (pace: percent of the paper's time that they take on a speed core; random, almost: mean time \
-         between arrivals at random, and at almost the same time)",
-    ),
-    (
-        "memory",
-        "programs=10,threads=100,block=4,total=10,sizes=1,halves=0,touch=10000,gap=50us",
-        "programs whose threads all write to a block (MiB) of their program's, over and over, until together \
-         they have written so much (total: GiB; sizes: of the first of so many programs, the second writes \
-         twice as much, and so on; then again); halves: a number of CPUs of which each such row of programs \
-         has the lower or the upper half, by turns (0: all run anywhere); touch: KiB that a thread writes \
-         in a ms if the cache holds them; gap: mean time until a program creates its next thread",
-    ),
-    (
-        "spawn",
-        "threads=1000,work=20us",
-        "a program that creates a thread and waits for its end, again and again",
-    ),
-    (
-        "tiers",
-        "clients=200,web=100,database=100,think=50ms,work=1ms,query=2ms,requests=50,web_kib=2048,\
-         database_kib=2048,touch=300",
-        "clients that think, ask a web server's threads, which ask those of a database, and wait for the \
-         answer (work, query: mean times of a request there; web_kib, database_kib: what the threads of \
-         each write to; touch: KiB in a ms of work)",
-    ),
-];
-
-/// Their names.
-pub(super) fn names() -> String {
-    SHAPES.map(|(name, _, _)| name).join(", ")
-}
 
 /// The workload of this text, if it begins with the name of a shape.
 pub(super) fn parse(text: &str, seed: u64) -> Option<Result<Workload, WorkloadError>> {
@@ -135,8 +68,8 @@ fn pool(numbers: &Numbers) -> Result<Workload, WorkloadError> {
         (numbers.count("clients", 1, most)?, numbers.count("servers", 1, most)?);
     let requests = numbers.count("requests", 1, 1_000_000)?;
     let (think, work) = (numbers.time("think")?, numbers.time("work")?);
-    // Channel 0 takes requests, channel 1 answers. These are not addressed: the client that has
-    // waited longest takes the next one, so that all get as many as they asked for.
+    // Channel 0 holds requests, channel 1 answers. Answers have no address: the client that has waited
+    // longest takes the next one, so that each gets as many as it requested.
     let client = |at: u64| TaskPlan {
         space: 1,
         ..TaskPlan::new(
@@ -229,7 +162,7 @@ fn groups(numbers: &Numbers) -> Result<Workload, WorkloadError> {
     let kib = numbers.count("kib", 0, 1 << 26)? as u32;
     let ops =
         vec![Op::RunAbout(work), Op::SleepAbout(pause), Op::Repeat { to: 0, times: rounds - 1 }];
-    // All of it in every ms: it is the caches that count, not how often it is used.
+    // All of it in every ms: only what caches hold matters here, not how often it is used.
     let memory = (kib > 0).then_some(SharedMemory { kib, kib_per_ms: kib });
     let tasks = (0..programs * threads).map(|at| TaskPlan {
         space: (at / threads) as u32,
@@ -248,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_has_good_defaults() {
+    fn the_defaults_of_every_shape_make_a_workload() {
         for (name, defaults, _) in SHAPES {
             let plain = shape(name);
             assert!(!plain.tasks.is_empty());
@@ -258,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_taken() {
+    fn given_numbers_replace_defaults() {
         assert_eq!(shape("hogs:tasks=3").tasks.len(), 3);
         assert_eq!(*shape("hogs:work=2us").tasks[0].ops, [Op::Run(2_000)]);
         assert_eq!(shape("barrier:tasks=5").barriers, [5]);
@@ -276,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_named() {
+    fn errors_name_the_wrong_number() {
         for (text, expected) in [
             ("hogs:tasks=0", "tasks=0: expected 1 to 100000"),
             ("hogs:tasks=x", "tasks=x: expected 1"),

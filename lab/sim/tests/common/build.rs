@@ -1,14 +1,14 @@
-//! Schedulers as shared objects, compiled as a test wants them.
+//! Compiles schedulers as shared objects, with the options that a test needs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiled like this.
+/// The keel, compiled with these options.
 pub fn compile(compiler: &str, options: &[&str]) -> Vec<u8> {
     compile_in(&root(), "bpf/keel/keel.bpf.c", compiler, options)
 }
 
-/// Another scheduler.
+/// Another scheduler, compiled with these options.
 pub fn compile_other(source: &str, options: &[&str]) -> Vec<u8> {
     compile_in(&root(), source, "cc", &[&["-O1"], options].concat())
 }
@@ -17,7 +17,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// With a fault: in this file of the scheduler, one piece of text in place of another.
+/// The keel with a fault: in this file of its source, `fault` replaces `text`.
 pub fn with_fault(file: &str, text: &str, fault: &str) -> Vec<u8> {
     let root = root();
     let dir = tempfile::tempdir().unwrap();

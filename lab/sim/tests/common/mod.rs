@@ -1,4 +1,4 @@
-//! Machines, tasks and simulations in one line each.
+//! Machines, tasks and simulations in one line each, and the worlds of the tests.
 
 #![allow(dead_code)]
 
@@ -16,7 +16,7 @@ use evenkeel_sim::{FaultPlan, Mask, Outcome, STRICT, Scheduler, Simulation};
 
 pub const MS: u64 = 1_000_000;
 
-/// CPUs that share a cache, without any costs.
+/// A machine of equal CPUs that share a cache, without costs.
 pub fn paper(cpus: u32) -> Machine {
     let list = if cpus == 1 { "0".to_owned() } else { format!("0-{}", cpus - 1) };
     let text = format!("name = \"paper\"\nkinds = [{{ cpus = \"{list}\", capability = 1024 }}]\n");
@@ -28,20 +28,21 @@ pub fn hog(ns: u64) -> TaskPlan {
     TaskPlan::new("hog", vec![Op::Run(ns)])
 }
 
-/// Just this CPU.
+/// A mask of this CPU.
 pub fn only(cpu: u32) -> Option<Arc<Mask>> {
     let mut mask = Mask::EMPTY;
     mask.set(cpu);
     Some(Arc::new(mask))
 }
 
-/// The keel as somebody else has compiled it: with sanitizers, or with a fault of its own.
+/// Another build of the keel, named by EVENKEEL_SIM_KEEL: with sanitizers, or with a fault of
+/// `scripts/mutate`.
 pub fn keel_build() -> Option<Arc<[u8]>> {
     let path = std::env::var_os("EVENKEEL_SIM_KEEL")?;
     Some(std::fs::read(path).unwrap().into())
 }
 
-/// A simulation in the making.
+/// A simulation that is being built.
 #[derive(Clone)]
 pub struct Sim {
     pub machine: Machine,
@@ -105,12 +106,12 @@ impl Sim {
         }
     }
 
-    /// However it ends.
+    /// Runs it, however it ends.
     pub fn outcome(&self) -> Outcome {
         self.simulation().run().unwrap()
     }
 
-    /// It ends well, and no rule is broken.
+    /// Runs it, and checks that it ends well and no rule is broken.
     pub fn run(&self) -> Outcome {
         let outcome = self.outcome();
         assert_eq!(outcome.end, None, "{}", outcome.dump);

@@ -1,4 +1,4 @@
-//! A world in which everything goes wrong, by its seed.
+//! Random worlds with all faults, by their seeds.
 
 use evenkeel_keel::{Aggregation, Balance, Gate, Options, Order, Parts, Slice};
 use evenkeel_machine::Machine;
@@ -11,7 +11,7 @@ use super::MS;
 
 const MACHINES: [&str; 4] = ["small", "hybrid", "amc1", "server"];
 
-/// How long such a world lasts, in simulated time.
+/// The simulated time of such a world.
 const LASTS_MS: u64 = 600;
 
 fn tasks(cpus: usize) -> Vec<TaskPlan> {
@@ -41,7 +41,7 @@ fn tasks(cpus: usize) -> Vec<TaskPlan> {
         .collect()
 }
 
-/// What a world is like: each choice is drawn by itself, so that all go together with all.
+/// Draws a world's choices independently, so that all combinations occur.
 struct Draw(Xoshiro256PlusPlus);
 
 impl Draw {
@@ -54,7 +54,8 @@ impl Draw {
     }
 }
 
-/// The keel's options in the world of this seed: eight seeds in a row have all combinations of policies.
+/// The keel's options in the world of this seed. Eight consecutive seeds have all combinations of
+/// policies.
 fn options(seed: u64, draw: &mut Draw) -> Options {
     let at = |place: u64| (seed / place) as usize % 2;
     let mut options = Options {
@@ -96,14 +97,14 @@ pub fn simulation(seed: u64, keel: Option<&[u8]>) -> Simulation {
         tasks: tasks(cpus as usize),
         mutexes: 1,
         channels: 2,
-        // The last one is empty but for who is put there.
+        // The last one is empty unless a fault moves a task there.
         groups: vec![group(100, 0), group(300, 1), group(10, 0), group(50, 3)],
         thieves: (0..cpus).step_by(5).map(thief).collect(),
         interrupts: vec![Interrupts { cpu: 0, run_ns: MS / 5, period_ns: MS }],
         duration_ns: LASTS_MS * MS,
         ..Workload::default()
     };
-    // In half of the worlds CPUs are shielded, others then, and none.
+    // In half of the worlds CPUs are shielded, then other CPUs, and then none.
     let shield =
         |at: u64, cpus: &str| (at * LASTS_MS / 5 * MS, Change::Shield(cpus.parse().unwrap()));
     if draw.below(2) == 1 {
@@ -130,7 +131,7 @@ pub fn simulation(seed: u64, keel: Option<&[u8]>) -> Simulation {
     }
 }
 
-/// What is wrong with it; nothing if all is well.
+/// What went wrong in a simulation; none: nothing did.
 pub fn complaint(simulation: &Simulation, outcome: &Outcome) -> Option<String> {
     let end = outcome.end.as_ref().map(|end| format!("{end}\n{}", outcome.dump));
     let broken = (!outcome.broken.is_empty()).then(|| history(outcome, &simulation.workload));

@@ -1,5 +1,5 @@
-//! Worlds in which what the keel decides is recorded (`decisions.txt`): calm ones, such in which everything
-//! goes wrong, and corners, each for something that seldom happens in the others. All are small.
+//! The worlds in which the keel's decisions are recorded (`decisions.txt`): calm ones, random ones with
+//! all faults, and corner cases that the others seldom reach. All are small.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use evenkeel_sim::{FaultPlan, Mask, Simulation};
 use super::torture;
 use super::{MS, Sim, hog, keel_build, only, paper};
 
-/// A world, and what it is called.
+/// A world with its scheduler, and its name in `decisions.txt`.
 pub struct World {
     pub name: String,
     pub simulation: Simulation,
 }
 
-/// All of them; names differ.
+/// All worlds; their names are unique.
 pub fn all() -> Vec<World> {
     [calm(), torture(), corners()].into_iter().flatten().collect()
 }
@@ -47,7 +47,7 @@ fn calm() -> Vec<World> {
     all
 }
 
-/// Seeds of worlds in which everything goes wrong: of each kind some.
+/// Every third of these seeds makes a world with all faults.
 const SEEDS: std::ops::Range<u64> = 0..64;
 const STEP: usize = 3;
 
@@ -55,7 +55,7 @@ fn torture() -> Vec<World> {
     let keel = keel_build();
     let of_seed = |seed| {
         let mut simulation = torture::simulation(seed, keel.as_deref());
-        // In half of them no call fails: then who wants to run must be counted rightly.
+        // In half of them no call fails: then runnable tasks must be counted correctly.
         if seed % 2 == 1 {
             simulation.faults.fail_one_in = 0;
         }
@@ -64,7 +64,7 @@ fn torture() -> Vec<World> {
     SEEDS.step_by(STEP).map(of_seed).collect()
 }
 
-/// What is rare elsewhere.
+/// What is rare in the other worlds.
 fn corners() -> Vec<World> {
     let mut all = Vec::new();
     all.extend(failing());
@@ -90,8 +90,8 @@ fn world(name: String, machine: Machine, options: Options, workload: Workload) -
     World { name, simulation }
 }
 
-/// Knobs as NAME=VALUE.
-fn turned(options: Options, knobs: &[&str]) -> Options {
+/// Sets parameters, given as NAME=VALUE.
+fn with_parameters(options: Options, knobs: &[&str]) -> Options {
     let mut options = options;
     for knob in knobs {
         let (name, value) = knob.split_once('=').unwrap();
@@ -105,8 +105,8 @@ fn capable(parts: &str) -> Options {
     Options { balance: Balance::Capability, parts, ..Options::default() }
 }
 
-/// Calls fail nearly ten times as often as in the others: each of the keel's answers to that. (Then tasks
-/// wait for longer than any rule allows.)
+/// Calls fail nearly ten times as often as in the others, so that each of the keel's fallbacks is
+/// reached. (Tasks then wait for longer than any rule allows.)
 fn failing() -> Vec<World> {
     let keel = keel_build();
     let of_seed = |seed| {
@@ -121,7 +121,7 @@ fn failing() -> Vec<World> {
     (200..216).map(of_seed).collect()
 }
 
-/// The gate's knobs, above all those that say whose utilisation counts and what scores are worth.
+/// The gate's parameters, above all which CPUs' utilisation counts and the values of scores.
 fn zones() -> Vec<World> {
     let knobs: [&[&str]; 8] = [
         &["zone=warm-low", "bal_cpus_avg_enable=1"],
@@ -147,12 +147,12 @@ fn zones() -> Vec<World> {
         let machine = Machine::preset(["small", "hybrid"][at % 2]).unwrap();
         let mut workload = shape(load);
         workload.duration_ns = 400 * MS;
-        all.push(world(name, machine, turned(options, knobs), workload));
+        all.push(world(name, machine, with_parameters(options, knobs), workload));
     }
     all
 }
 
-/// CPUs under two last-level caches, in the first half of which each is twice as fast.
+/// CPUs under two last-level caches; those under the first cache are twice as fast.
 fn two_kinds(each: u32) -> Machine {
     let (half, all) = (each - 1, 2 * each - 1);
     let text = format!(
@@ -167,13 +167,13 @@ fn these(cpus: &str) -> Option<Arc<Mask>> {
     Some(Arc::new(Mask::from(&cpus.parse::<CpuSet>().unwrap())))
 }
 
-/// Works and sleeps in turn, for ever.
+/// A task that works and sleeps in turn, for ever.
 fn sleeper(name: &str, work_ns: u64, sleep_ns: u64) -> TaskPlan {
     TaskPlan::new(name, vec![Op::RunAbout(work_ns), Op::SleepAbout(sleep_ns), Op::Goto(0)])
 }
 
-/// Programs that aggregate, of which some threads may not run everywhere, beside one that does not and
-/// threads of the kernel.
+/// Programs that aggregate, some threads with narrow masks, beside programs that do not aggregate and
+/// kernel threads.
 fn aggregating() -> Vec<World> {
     let bonus = |bonus_type, bonus_value, limit| Aggregation {
         pid: 0,
@@ -198,7 +198,7 @@ fn aggregating() -> Vec<World> {
                 balance: Balance::ALL[at % 2],
                 ..Options::default()
             };
-            let options = turned(options, &[kick, window]);
+            let options = with_parameters(options, &[kick, window]);
             let mut tasks = Vec::new();
             for thread in 0..30_u32 {
                 let ops = vec![
@@ -224,7 +224,7 @@ fn aggregating() -> Vec<World> {
             workload.duration_ns = 150 * MS;
             let name = format!("aggregating {load} {at}: {} {kick} {window}", policies(&options));
             let mut world = world(name, two_kinds(4), options, workload);
-            // Others come in between, and interrupts wake.
+            // In every other world callbacks interleave.
             world.simulation.faults.pause_one_in = if at % 2 == 1 { 40 } else { 0 };
             all.push(world);
         }
@@ -232,7 +232,8 @@ fn aggregating() -> Vec<World> {
     all
 }
 
-/// More in a queue than a search looks at, when its CPU is shielded, and who runs there may leave or not.
+/// Longer queues than a search covers on CPUs that become shielded, with tasks that may and may not
+/// leave.
 fn shielded() -> Vec<World> {
     let shield = |at_ms, cpus: &str| (at_ms * MS, Change::Shield(cpus.parse().unwrap()));
     let mut all = Vec::new();
@@ -260,7 +261,7 @@ fn shielded() -> Vec<World> {
     all
 }
 
-/// cgroups within cgroups, more than are told apart and deeper than is counted.
+/// Nested cgroups: more than the keel tells apart, and deeper than it accounts for.
 fn nested() -> Vec<World> {
     let group = |weight, parent| GroupPlan { name: "group".to_owned(), weight, parent };
     let member = |group, at: u64| TaskPlan {
@@ -271,7 +272,8 @@ fn nested() -> Vec<World> {
     let mut many = Sim::keel(paper(2));
     many.workload.groups = (0..4_200).map(|at| group(100 + at as u32, at / 3)).collect();
     many.workload.tasks = (0..12).map(|at| member(4_199 - 17 * at, at as u64)).collect();
-    // Of the first two one has a number of its own, and the other has not; then others take their place.
+    // Of the first two groups one has an entry of its own and the other has none; then others take
+    // their entries.
     let renewed = [2_003, 4_197, 2_004, 2_006].map(|group| Change::Renew { group });
     let moves = [(3, 2_003), (4, 4_197), (5, 2_004), (6, 2_006), (7, 2_007)];
     let moved = moves.map(|(task, group)| Change::Group { task, group });
@@ -301,7 +303,7 @@ fn nested() -> Vec<World> {
     vec![named("4,200 cgroups", many), named("cgroups 12 deep", deep)]
 }
 
-/// Machines of more than 64 CPUs, and one with as many nodes as distances are known of.
+/// Machines of more than 64 CPUs, and one with the most nodes whose distances the keel knows.
 fn large() -> Vec<World> {
     let mut text = "name = \"nodes\"\nkinds = [\n".to_owned();
     for (from, capability) in [(0, 1024), (64, 700)] {
@@ -351,7 +353,7 @@ fn large() -> Vec<World> {
     all
 }
 
-/// Who waits for so long that it is a matter of life; who yields; who wakes whom; and interrupts.
+/// Tasks that wait until the rescue, tasks that yield, wake-ups by tasks, and interrupts.
 fn waiting() -> Vec<World> {
     let mut all = Vec::new();
     for (at, tasks) in [3_usize, 90].into_iter().enumerate() {

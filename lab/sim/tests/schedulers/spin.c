@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A scheduler that does not come back from a callback: its first one (-DINIT), or the tenth dispatch, where
- * it does nothing (-DNOTHING), calls the kernel (-DCALLS) or waits for another CPU that will never do
- * anything for it (-DWAITS). With none of these it does come back.
+ * A scheduler that hangs in a callback: in init (-DINIT), or in the tenth dispatch, where it spins (-DNOTHING),
+ * calls the kernel (-DCALLS) or waits for another CPU in vain (-DWAITS). With none of these it does not hang.
  */
 #include <kernel.h>
 

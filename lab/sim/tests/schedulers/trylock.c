@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A scheduler whose CPUs exclude each other from a section, rightly (with -DATOMIC) or by looking
- * first and taking it then. Two who look before either takes it are both inside; who comes and goes
- * while another one waits in there does no harm.
+ * A scheduler with an exclusive section, guarded by an atomic test-and-set (-DATOMIC) or by a check
+ * and a separate set. In the latter case two CPUs that check before either sets are both inside. The
+ * section detects a second CPU by the changed owner.
  */
 #include <kernel.h>
 
@@ -24,7 +24,7 @@ static bool try_lock(void)
 #endif
 }
 
-/* Everybody goes through the queue, whether a CPU idles or not. */
+/* Every task goes through the queue, also if a CPU is idle. */
 static s32 trylock_select_cpu(struct task_struct *p, s32 prev, u64 wake_flags)
 {
 	bool is_idle;
