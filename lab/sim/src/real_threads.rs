@@ -150,7 +150,7 @@ fn check(workload: &Workload) -> Result<(), PlayError> {
         if plan.arrives_ns != Some(0) || plan.allowed.is_some() || plan.group != 0 {
             return refuse(format!("task {}", plan.name));
         }
-        let playable = |op: &&Op| {
+        let is_unplayable = |op: &&Op| {
             !matches!(
                 op,
                 Op::Run(_)
@@ -165,7 +165,7 @@ fn check(workload: &Workload) -> Result<(), PlayError> {
                     | Op::Goto(_)
             )
         };
-        if let Some(op) = plan.ops.iter().find(playable) {
+        if let Some(op) = plan.ops.iter().find(is_unplayable) {
             return refuse(format!("{op:?} of task {}", plan.name));
         }
     }

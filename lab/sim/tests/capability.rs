@@ -21,7 +21,7 @@ fn fairness(balance: Balance, static_capacity: bool, disturb: impl Fn(Sim) -> Si
     let sim = disturb(Sim::keel_with(paper(4), options).tasks(12, hog(1_000 * MS)));
     let simulation = sim.simulation();
     let report = Report::new(&simulation, &simulation.run().unwrap());
-    assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+    assert!(report.is_good(), "end {:?}, violations {:?}", report.end, report.violations);
     (report.fairness, report.tat)
 }
 
@@ -42,7 +42,10 @@ fn a_cpu_that_loses_time_gets_less_load() {
         let seen = fairness(Balance::Capability, false, disturb);
         let unseen = fairness(Balance::Capability, true, disturb);
         println!("{name}: {seen:?} {unseen:?}");
-        assert!(seen.0 > 0.99 && seen.0 > unseen.0 + 0.01, "{name}: {seen:?} {unseen:?}");
+        assert!(
+            seen.0 > 0.99 && seen.0 > unseen.0 + 0.01,
+            "fairness under {name}: measured {seen:?}, static {unseen:?}"
+        );
     }
 }
 
@@ -99,7 +102,7 @@ fn an_idle_slow_cpu_takes_only_the_overdue_task() {
     let options = Options { balance: Balance::Capability, slice, ..Options::default() };
     let sim = Sim::keel_with(machine(kinds), options).tasks(4, hog(100 * MS)).simulation();
     let report = Report::new(&sim, &sim.run().unwrap());
-    assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+    assert!(report.is_good(), "end {:?}, violations {:?}", report.end, report.violations);
     assert_eq!(report.counters["move_idle"], 1, "moves to the idle CPU: only the overdue task");
 }
 
@@ -124,7 +127,7 @@ fn a_slow_cpu_takes_a_task_that_the_fast_ones_cannot() {
     let report = |sim: Sim| {
         let simulation = sim.simulation();
         let report = Report::new(&simulation, &simulation.run().unwrap());
-        assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+        assert!(report.is_good(), "end {:?}, violations {:?}", report.end, report.violations);
         report
     };
     let waits = Sim::keel_with(kinds("1"), capability(20_000)).tasks(2, hog_on(0..=1, 200 * MS));
@@ -165,7 +168,10 @@ nodes = [
         let ended = outcome.accounts.iter().take(6).map(|account| account.ended_ns.unwrap());
         // Two CPUs need 1,800 ms for them, three 1,400 with the seventh.
         let last_ms = ended.max().unwrap() / MS;
-        assert!(last_ms < 1_600, "{last_ms}, shielded: {is_shielded}");
+        assert!(
+            last_ms < 1_600,
+            "the last of six tasks ended at {last_ms} ms, shielded: {is_shielded}"
+        );
     }
 }
 
@@ -249,5 +255,5 @@ fn reported_capabilities_count_unless_capacity_is_static() {
     assert_eq!(fairness(Balance::Capability, true, told), calm);
     let misled = fairness(Balance::Capability, false, told);
     println!("{calm:?} {misled:?}");
-    assert!(misled.0 < calm.0 - 0.05, "{calm:?} {misled:?}");
+    assert!(misled.0 < calm.0 - 0.05, "fairness and times: calm {calm:?}, misled {misled:?}");
 }

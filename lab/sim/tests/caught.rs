@@ -37,7 +37,7 @@ fn run_time_that_is_not_charged_is_caught() {
     assert!(told.contains("weights_honoured"), "{told}");
     assert!(told.contains("switches from"), "{told}");
     let longest = outcome.broken.iter().map(|broken| broken.history.len()).max().unwrap();
-    assert!((2..=50).contains(&longest), "{longest}");
+    assert!((2..=50).contains(&longest), "the longest history has {longest} events");
     // The same again.
     assert_eq!(sim.outcome().broken, outcome.broken);
 }

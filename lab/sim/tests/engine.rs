@@ -43,7 +43,7 @@ fn a_full_record_ends_the_simulation() {
     let outcome = simulation.run().unwrap();
     assert_eq!(outcome.end, Some(End::Kept));
     let events = outcome.record.len();
-    assert!((4_000_000..4_000_100).contains(&events), "{events}");
+    assert!((4_000_000..4_000_100).contains(&events), "{events} events were kept");
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn runnable_tasks_are_counted_correctly_under_interleaving() {
         assert_eq!(outcome.believed_runnable, Some(outcome.runnable), "seed {seed}");
         runnable += outcome.runnable;
     }
-    assert!(runnable > 8, "{runnable}");
+    assert!(runnable > 8, "only {runnable} runnable tasks at the ends");
 }
 
 /// A handler that takes tasks off CPUs or out of queues waits until the locks of these are free.

@@ -193,7 +193,10 @@ fn no_text_breaks_a_reader() {
     println!("{executions} texts; refused and taken: {seen:?}");
     // Each reader must have both refused and accepted texts.
     for [refused, taken] in seen {
-        assert!(refused.min(taken) > executions / 200, "{seen:?}");
+        assert!(
+            refused.min(taken) > executions / 200,
+            "refused and accepted texts by reader: {seen:?}"
+        );
     }
 }
 

@@ -25,7 +25,7 @@ fn shares(sim: Sim, lasts_ms: u64) -> Vec<u64> {
 
 fn assert_close(shares: &[u64], due: &[u64]) {
     let far = shares.iter().zip(due).any(|(share, due)| share.abs_diff(*due) > 3);
-    assert!(!far && shares.len() == due.len(), "{shares:?}, not {due:?}");
+    assert!(!far && shares.len() == due.len(), "shares in percent {shares:?}, due {due:?}");
 }
 
 #[test]
@@ -109,6 +109,9 @@ fn tasks_of_one_group_share_the_cpus_evenly() {
         sim.workload.duration_ns = 8_000 * MS;
         let ran = sim.run().accounts.iter().map(|account| account.ran_ns / MS).collect::<Vec<_>>();
         let wanted = 4 * 8_000 / tasks as u64;
-        assert!(ran.iter().all(|ms| ms.abs_diff(wanted) < wanted / 4), "{ran:?}, wanted {wanted}");
+        assert!(
+            ran.iter().all(|ms| ms.abs_diff(wanted) < wanted / 4),
+            "run times {ran:?} ms, due {wanted} ms"
+        );
     }
 }

@@ -138,7 +138,7 @@ fn a_task_that_always_yields_is_switched_every_ten_microseconds() {
     let outcome = Sim::keel(paper(1)).tasks(2, TaskPlan::new("yielder", yielder)).run();
     // 20 ms of work in all.
     let switches = outcome.counters["switch"];
-    assert!((1900..=2100).contains(&switches), "{switches}");
+    assert!((1900..=2100).contains(&switches), "{switches} switches");
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn no_task_stays_on_a_cpu_that_a_real_time_task_took_while_idle() {
     let outcome = Sim::keel(paper(2)).tasks(1, hog(600 * MS)).tasks(1, late).thief(thief).run();
     // Both share CPU 0.
     let waited_ns = outcome.accounts[1].waited_ns;
-    assert!(waited_ns < 150 * MS, "{waited_ns}");
+    assert!(waited_ns < 150 * MS, "the late task waited {waited_ns} ns");
 }
 
 /// An idle CPU is kicked for a waiting task, and a real-time task takes it before it looks.
@@ -401,7 +401,7 @@ fn a_pulled_task_keeps_its_distance_to_the_clock() {
     let outcome = sim.run();
     // A fifth of a second of its work is left, and it shares with five tasks at most.
     let ended_ms = outcome.accounts[0].ended_ns.unwrap() / MS;
-    assert!((2_600..4_000).contains(&ended_ms), "{ended_ms}");
+    assert!((2_600..4_000).contains(&ended_ms), "the lone task ended at {ended_ms} ms");
 }
 
 /// The keel's dump when the watchdog ends it names each CPU with runnable tasks, and each waiting task.

@@ -37,19 +37,24 @@ fn home_shortens_turn_around_where_distance_costs() {
         report(CELL, 100, Balance::Capability, "home"),
     );
     // On average a random node is 1.8 times as far.
-    assert!(home.tat.mean_ms < 0.8 * away.tat.mean_ms, "{} {}", home.tat.mean_ms, away.tat.mean_ms);
+    assert!(
+        home.tat.mean_ms < 0.8 * away.tat.mean_ms,
+        "ms with home {}, without {}",
+        home.tat.mean_ms,
+        away.tat.mean_ms
+    );
     // Where distance costs nothing there is nothing to gain and little to lose.
     let (away, home) =
         (report(CELL, 0, Balance::Capability, ""), report(CELL, 0, Balance::Capability, "home"));
     let ratio = home.tat.mean_ms / away.tat.mean_ms;
-    assert!((0.8..1.2).contains(&ratio), "{ratio}");
+    assert!((0.8..1.2).contains(&ratio), "turn-around by that without home: {ratio}");
 }
 
 #[test]
 fn cost_makes_a_busy_cpu_pull_less() {
     let moved = |parts| report(CELL, 100, Balance::Capability, parts).counters["move_periodic"];
     let (all, paying) = (moved("home"), moved("home,cost"));
-    assert!(paying < all, "{paying} {all}");
+    assert!(paying < all, "moves with cost {paying}, without {all}");
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn tasks_that_may_run_nowhere_else_stay_on_shielded_cpus() {
     let events = recorded(&sim);
     assert_eq!(guests(&events, "2-3", 310, 600, 11), (1..=5).collect());
     let on = |cpu| guests(&events, cpu, 310, 600, 11).len();
-    assert!(on("2") > 0 && on("3") > 1, "{} {}", on("2"), on("3"));
+    assert!(on("2") > 0 && on("3") > 1, "tasks on CPU 2: {}, on CPU 3: {}", on("2"), on("3"));
 }
 
 /// A gate that refuses everything cannot keep a task on a shielded CPU, and a changed mask counts at

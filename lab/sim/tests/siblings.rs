@@ -38,7 +38,7 @@ fn aggregation_halves_switches_between_address_spaces() {
     assert!(aggregated.counters["aggregate"] > 0);
     assert!(
         2 * aggregated.switches_other < plain.switches_other,
-        "{} {}",
+        "switches between spaces: aggregated {}, plain {}",
         aggregated.switches_other,
         plain.switches_other
     );
@@ -48,7 +48,7 @@ fn aggregation_halves_switches_between_address_spaces() {
 fn a_larger_bonus_means_fewer_switches_between_address_spaces() {
     let others: Vec<u64> =
         [1, 5, 20].map(|ms| run(Order::Ias, Some(ms), 0).switches_other).to_vec();
-    assert!(others.is_sorted_by(|less, more| less > more), "{others:?}");
+    assert!(others.is_sorted_by(|less, more| less > more), "switches by bonus: {others:?}");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn ias_kick_selects_which_slaves_are_kicked() {
     };
     assert_eq!(kicked(Gate::Zone, SLEEPERS, "ias_kick=none"), (0, 0));
     let (idle, busy) = kicked(Gate::Zone, SLEEPERS, "ias_kick=idle");
-    assert!(idle > 0 && busy == 0, "{idle} {busy}");
+    assert!(idle > 0 && busy == 0, "kicked: {idle} idle slaves, {busy} busy ones");
     assert_eq!(kicked(Gate::Always, GROUPS, "ias_kick=idle").1, 0);
     assert!(kicked(Gate::Always, GROUPS, "ias_kick=busy").1 > 0);
 }
@@ -368,8 +368,18 @@ fn aggregation_saves_cache_refills() {
     let fair = memory(Scheduler::Keel(Options::default()), None, None);
     let aggregated = memory(ias(), Some(3), None);
     let share = |outcome: &Outcome| outcome.same_space_ns as f64 / outcome.together_ns as f64;
-    assert!(share(&aggregated) > 3.0 * share(&fair), "{} {}", share(&aggregated), share(&fair));
-    assert!(aggregated.time_ns < fair.time_ns, "{} {}", aggregated.time_ns, fair.time_ns);
+    assert!(
+        share(&aggregated) > 3.0 * share(&fair),
+        "co-scheduled: aggregated {}, fair {}",
+        share(&aggregated),
+        share(&fair)
+    );
+    assert!(
+        aggregated.time_ns < fair.time_ns,
+        "ns: aggregated {}, fair {}",
+        aggregated.time_ns,
+        fair.time_ns
+    );
     assert!(aggregated.overhead.total_ns() < fair.overhead.total_ns());
 }
 
@@ -379,7 +389,7 @@ fn groups_follow_the_workloads_setting() {
     let (two, one) = (memory(ias(), Some(3), None), memory(ias(), Some(3), Some("node")));
     assert_eq!(memory(ias(), Some(3), Some("0-1/2-3")).hash, two.hash);
     assert!(one.together_ns > two.together_ns, "three slaves, not two");
-    assert!(one.time_ns > two.time_ns, "{} {}", one.time_ns, two.time_ns);
+    assert!(one.time_ns > two.time_ns, "ns: one group {}, two groups {}", one.time_ns, two.time_ns);
 }
 
 #[test]
@@ -414,7 +424,10 @@ fn a_lone_thread_among_a_thousand_siblings_falls_behind_by_at_most_the_bonus() {
         let behind_ns = bonus_ms * MS + slice_ns;
         let bound_ns = (WORK_NS + behind_ns) * (SIBLINGS / CPUS + 1);
         let done_ns = done_ns(bonus_ms);
-        assert!(done_ns <= bound_ns * 11 / 10, "{bonus_ms} ms: {done_ns} of {bound_ns}");
+        assert!(
+            done_ns <= bound_ns * 11 / 10,
+            "bonus {bonus_ms} ms: ended at {done_ns} ns, bound {bound_ns} ns"
+        );
     }
 }
 
@@ -438,7 +451,10 @@ fn a_wakee_does_not_wait_behind_tasks_that_fell_behind() {
     let waited_ns = outcome.accounts.last().unwrap().ended_ns.unwrap() / TIMES - 98 * MS;
     // Preferred runs take half of the time, and on average half of one is still to come.
     let sprint_ns = THREADS as u64 * BONUS_NS;
-    assert!(waited_ns < sprint_ns / 2, "{waited_ns} of {sprint_ns}");
+    assert!(
+        waited_ns < sprint_ns / 2,
+        "the wakee waited {waited_ns} ns, a preferred run takes {sprint_ns} ns"
+    );
 }
 
 /// Two programs on one CPU, each of which uses this many KiB; the caches hold 2000. Returns how many

@@ -37,7 +37,7 @@ fn sliced(machine: Machine, parts: &str, workload: &str, slice: Slice) -> Simula
 /// The time until all tasks have ended in ms, and the number of active migrations.
 fn takes(simulation: &Simulation) -> (f64, u64) {
     let report = Report::new(simulation, &simulation.run().unwrap());
-    assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+    assert!(report.is_good(), "end {:?}, violations {:?}", report.end, report.violations);
     (report.tat.max_ms, report.counters["move_active"])
 }
 
@@ -52,11 +52,14 @@ fn turns_run_a_program_at_the_average_of_its_cpus() {
         let ((plain, _), (turns, moves)) = (run("active"), run("active,turns"));
         let efficiency = 2_000.0 / average / turns;
         println!("{fast}+{slow}: {plain} {turns} {efficiency} {moves}");
-        assert!(efficiency > 0.92, "{fast}+{slow}: {turns} ms, {efficiency}");
+        assert!(efficiency > 0.92, "{fast}+{slow}: {turns} ms, efficiency {efficiency}");
         assert!(turns < 0.95 * plain, "{fast}+{slow}: {turns} ms, without {plain} ms");
         // Each turn is 16 ms at least, and migrates one running thread.
         let changes = turns / 16.0 * f64::from(fast.min(slow)) + f64::from(10 * slow);
-        assert!(moves > 20 && moves as f64 <= changes, "{moves}, at most {changes}");
+        assert!(
+            moves > 20 && moves as f64 <= changes,
+            "{moves} active migrations, at most {changes}"
+        );
     }
 }
 
@@ -83,7 +86,7 @@ fn turns_run_a_program_at_the_average_beside_a_real_time_task() {
     };
     let ((plain, _), (turns, moves)) = (run(""), run("turns"));
     println!("{plain} {turns} {moves}");
-    assert!(2_000.0 / 0.75 / turns > 0.92, "{turns} ms; without {plain} ms");
+    assert!(2_000.0 / 0.75 / turns > 0.92, "with turns {turns} ms; without {plain} ms");
 }
 
 #[test]
@@ -108,7 +111,7 @@ fn hogs(parts: &str, shares: [u64; 2]) -> [f64; 2] {
         ..Workload::default()
     });
     let report = Report::new(&simulation, &simulation.run().unwrap());
-    assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+    assert!(report.is_good(), "end {:?}, violations {:?}", report.end, report.violations);
     [2.0 * report.tat.mean_ms - report.tat.max_ms, report.tat.max_ms]
 }
 
@@ -157,7 +160,7 @@ fn two_programs(parts: &str, apart: bool) -> [f64; 2] {
     simulation.workload =
         Arc::new(Workload { tasks, barriers: vec![threads; 2], ..Workload::default() });
     let report = Report::new(&simulation, &simulation.run().unwrap());
-    assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+    assert!(report.is_good(), "end {:?}, violations {:?}", report.end, report.violations);
     let last = report.tat.max_ms;
     // All threads of a program end together.
     [last, 2.0 * report.tat.mean_ms - last]

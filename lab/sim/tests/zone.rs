@@ -34,12 +34,15 @@ fn new_tasks_are_placed_in_the_quiet_zone_unless_strict() {
     let forks = |wait| {
         let simulation = quiet(16, "hot", wait).simulation();
         let report = Report::new(&simulation, &simulation.run().unwrap());
-        assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+        assert!(report.is_good(), "end {:?}, violations {:?}", report.end, report.violations);
         (report.counters["move_fork"], report.counters["refuse_fork"])
     };
     let ((moved, refused), strict) = (forks(IdleWait::default()), forks(IdleWait::NEVER));
-    assert!(moved > 0 && refused == 0, "{moved} {refused}");
-    assert!(strict.1 > 0 && strict.0 < moved, "{strict:?}, else {moved}");
+    assert!(moved > 0 && refused == 0, "forked tasks: {moved} moved, {refused} refused");
+    assert!(
+        strict.1 > 0 && strict.0 < moved,
+        "moved and refused by a strict gate: {strict:?}; moved otherwise: {moved}"
+    );
 }
 
 /// The paper's three occasions: "A task is newly created", "An idle task wakes up", "A running task
@@ -69,7 +72,7 @@ fn no_task_waits_behind_a_real_time_task_that_took_an_idle_cpu() {
         let sim = sim.tasks(2, TaskPlan::new("sleeper", ops())).thief(thief);
         let simulation = sim.simulation();
         let report = Report::new(&simulation, &simulation.run().unwrap());
-        assert!(report.is_good(), "{:?} {:?}", report.end, report.violations);
+        assert!(report.is_good(), "end {:?}, violations {:?}", report.end, report.violations);
         assert!(report.wait.max_ms < 20.0, "{:?} under {wait:?}", report.wait);
     }
 }
@@ -102,7 +105,10 @@ fn an_idle_cpu_asks_the_gate_once_for_each_level() {
         let simulation = Sim { workload, ..quiet(4, "warm-high", wait) }.simulation();
         let counters = Report::new(&simulation, &simulation.run().unwrap()).counters;
         let (refused, tries) = (counters["refuse_idle"], counters["try_idle"]);
-        assert!(refused > 0 && refused <= tries, "{refused} {tries} under {wait:?}");
+        assert!(
+            refused > 0 && refused <= tries,
+            "{refused} refusals in {tries} tries under {wait:?}"
+        );
     }
 }
 
@@ -116,9 +122,9 @@ fn a_task_that_the_gate_keeps_local_preempts_earlier() {
         (counters["preempt"], counters["refuse_wake"])
     };
     let (preempted, refused) = kept(IdleWait::default());
-    assert!(2 * preempted > refused, "{preempted} {refused}");
+    assert!(2 * preempted > refused, "{preempted} preemptions, {refused} refusals");
     let (preempted, refused) = kept(IdleWait::NEVER);
-    assert!(2 * preempted < refused, "{preempted} {refused}");
+    assert!(2 * preempted < refused, "{preempted} preemptions, {refused} refusals");
 }
 
 #[test]
@@ -129,5 +135,8 @@ fn a_strict_gate_keeps_cpus_idle_for_longer() {
         Report::new(&simulation, &outcome).idle_while_waiting_ms
     };
     let (bounded, strict) = (idle_ms(IdleWait::default()), idle_ms(IdleWait::NEVER));
-    assert!(strict > 1.3 * bounded, "{strict} {bounded}");
+    assert!(
+        strict > 1.3 * bounded,
+        "idle ms while tasks waited: strict {strict}, bounded {bounded}"
+    );
 }
