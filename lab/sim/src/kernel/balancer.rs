@@ -72,7 +72,7 @@ impl Kernel {
         balancer.since_ns = self.now;
         let mut cpus = Vec::with_capacity(online.len());
         for cpu in online.iter() {
-            self.update(cpu);
+            self.account_time(cpu);
             let times = self.cpus[cpu as usize].times;
             let before = std::mem::replace(&mut balancer.cpus[cpu as usize], times);
             let rt_ns = times.taken_ns - before.taken_ns;

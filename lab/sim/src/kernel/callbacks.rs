@@ -37,7 +37,7 @@ fn of_task(callback: Callback, task: u32, first: u64) -> Call {
 impl Kernel {
     /// From now on the scheduler runs on this CPU, and may call kernel functions.
     #[inline]
-    fn enter(&mut self, cpu: u32, direct: Option<u32>, call: Option<Call>) -> Outside {
+    fn enter_callback(&mut self, cpu: u32, direct: Option<u32>, call: Option<Call>) -> Outside {
         let context = (&raw mut *self).cast();
         let host = &mut *self.instance.host;
         let outside = Outside {
@@ -60,7 +60,7 @@ impl Kernel {
 
     /// The callback has returned.
     #[inline]
-    fn leave(&mut self, outside: Outside, returned: u64) {
+    fn leave_callback(&mut self, outside: Outside, returned: u64) {
         self.record_leave(outside.call, returned);
         let host = &mut *self.instance.host;
         let (cpu, scanned) = (host.cpu, host.scanned - outside.scanned);
@@ -70,7 +70,7 @@ impl Kernel {
         self.direct = outside.direct;
         self.within = outside.within;
         self.cpus[cpu as usize].callbacks -= 1;
-        self.spend(cpu, scanned * self.machine.costs.scan_ns);
+        self.spend_on_search(cpu, scanned * self.machine.costs.scan_ns);
     }
 
     pub(super) fn raw(&mut self, task: u32) -> *mut RawTask {
@@ -82,11 +82,11 @@ impl Kernel {
         let arguments = [u64::from(prev), flags, 0, 0, 0];
         let call = Call { callback: Callback::SelectCpu, task: Some(task), arguments };
         let call = self.instance.ops.select_cpu.map(|_| call);
-        let outside = self.enter(cpu, Some(task), call);
+        let outside = self.enter_callback(cpu, Some(task), call);
         let Some(callback) = self.instance.ops.select_cpu else {
             // The kernel's default: an idle CPU gets the task directly.
             let found = self.select_cpu_default(task, prev, flags);
-            self.leave(outside, 0);
+            self.leave_callback(outside, 0);
             if found.is_some() {
                 let t = &mut self.tasks[task as usize];
                 t.raw.slice = DEFAULT_SLICE_NS;
@@ -97,7 +97,7 @@ impl Kernel {
         // SAFETY: of all callbacks: the task lives as long as the kernel, and the scheduler calls kernel
         // functions with the context that was just set.
         let chosen = unsafe { callback(raw, prev as i32, flags) };
-        self.leave(outside, chosen as u32 as u64);
+        self.leave_callback(outside, chosen as u32 as u64);
         match u32::try_from(chosen) {
             Ok(chosen) if self.topology.has(chosen) => chosen,
             _ => {
@@ -113,10 +113,10 @@ impl Kernel {
         let in_interrupt = self.instance.host.in_interrupt.into();
         let arguments = [flags, in_interrupt, 0, 0, 0];
         let call = Call { callback: Callback::Enqueue, task: Some(task), arguments };
-        let outside = self.enter(cpu, Some(task), Some(call));
+        let outside = self.enter_callback(cpu, Some(task), Some(call));
         // SAFETY: see call_select_cpu().
         unsafe { callback(raw, flags) };
-        self.leave(outside, 0);
+        self.leave_callback(outside, 0);
     }
 
     pub(super) fn call_dispatch(&mut self, cpu: u32, prev: Option<u32>) {
@@ -128,14 +128,14 @@ impl Kernel {
         let is_awaited = c.curr.is_none() && c.thief.is_none() && !c.thieves.is_empty();
         let arguments = [is_awaited.into(), 0, 0, 0, 0];
         let call = Call { callback: Callback::Dispatch, task: prev, arguments };
-        let outside = self.enter(cpu, None, Some(call));
+        let outside = self.enter_callback(cpu, None, Some(call));
         self.instance.host.awaited_by_real_time = is_awaited.into();
         // SAFETY: see call_select_cpu().
         unsafe { callback(cpu as i32, raw) };
-        self.leave(outside, 0);
+        self.leave_callback(outside, 0);
         if counts {
             let attempts = self.instance.attempts(cpu).saturating_sub(before);
-            self.spend(cpu, attempts * self.machine.costs.balance_ns);
+            self.spend_on_search(cpu, attempts * self.machine.costs.balance_ns);
         }
     }
 
@@ -170,30 +170,34 @@ impl Kernel {
     ) {
         let Some(callback) = callback else { return };
         let raw = self.raw(task);
-        let outside = self.enter(cpu, None, Some(of_task(which, task, 0)));
+        let outside = self.enter_callback(cpu, None, Some(of_task(which, task, 0)));
         // SAFETY: see call_select_cpu().
         unsafe { callback(raw) };
-        self.leave(outside, 0);
+        self.leave_callback(outside, 0);
     }
 
     pub(super) fn call_stopping(&mut self, task: u32, runnable: bool, cpu: u32) {
         self.tasks[task as usize].raw.on_cpu = 0;
         let Some(callback) = self.instance.ops.stopping else { return };
         let raw = self.raw(task);
-        let outside =
-            self.enter(cpu, None, Some(of_task(Callback::Stopping, task, runnable.into())));
+        let outside = self.enter_callback(
+            cpu,
+            None,
+            Some(of_task(Callback::Stopping, task, runnable.into())),
+        );
         // SAFETY: see call_select_cpu().
         unsafe { callback(raw, runnable) };
-        self.leave(outside, 0);
+        self.leave_callback(outside, 0);
     }
 
     pub(super) fn call_quiescent(&mut self, task: u32, flags: u64, cpu: u32) {
         let Some(callback) = self.instance.ops.quiescent else { return };
         let raw = self.raw(task);
-        let outside = self.enter(cpu, None, Some(of_task(Callback::Quiescent, task, flags)));
+        let outside =
+            self.enter_callback(cpu, None, Some(of_task(Callback::Quiescent, task, flags)));
         // SAFETY: see call_select_cpu().
         unsafe { callback(raw, flags) };
-        self.leave(outside, 0);
+        self.leave_callback(outside, 0);
     }
 
     pub(super) fn call_yield(&mut self, task: u32, cpu: u32) {
@@ -202,10 +206,10 @@ impl Kernel {
             return;
         };
         let raw = self.raw(task);
-        let outside = self.enter(cpu, None, Some(of_task(Callback::Yield, task, 0)));
+        let outside = self.enter_callback(cpu, None, Some(of_task(Callback::Yield, task, 0)));
         // SAFETY: see call_select_cpu().
         let yielded = unsafe { callback(raw, std::ptr::null_mut()) };
-        self.leave(outside, yielded.into());
+        self.leave_callback(outside, yielded.into());
     }
 
     /// cpu_release: a higher class has taken the CPU; cpu_acquire: it has released the CPU.
@@ -216,10 +220,10 @@ impl Kernel {
         };
         let which = if takes { Callback::CpuRelease } else { Callback::CpuAcquire };
         let call = Call { callback: which, task: None, arguments: NONE };
-        let outside = self.enter(cpu, None, Some(call));
+        let outside = self.enter_callback(cpu, None, Some(call));
         // SAFETY: see call_select_cpu(); native/kernel.h does not define the struct of the arguments.
         unsafe { callback(cpu as i32, std::ptr::null()) };
-        self.leave(outside, 0);
+        self.leave_callback(outside, 0);
     }
 
     /// The CPU begins or ceases to idle.
@@ -227,10 +231,10 @@ impl Kernel {
         let Some(callback) = self.instance.ops.update_idle else { return };
         let arguments = [idle.into(), 0, 0, 0, 0];
         let call = Call { callback: Callback::UpdateIdle, task: None, arguments };
-        let outside = self.enter(cpu, None, Some(call));
+        let outside = self.enter_callback(cpu, None, Some(call));
         // SAFETY: see call_select_cpu().
         unsafe { callback(cpu as i32, idle) };
-        self.leave(outside, 0);
+        self.leave_callback(outside, 0);
     }
 
     /// Returns whether the scheduler accepts the task.
@@ -242,10 +246,10 @@ impl Kernel {
         let raw = self.raw(task);
         let arguments = [fork.into(), self.group_id(group), 0, 0, 0];
         let call = Call { callback: Callback::InitTask, task: Some(task), arguments };
-        let outside = self.enter(cpu, None, Some(call));
+        let outside = self.enter_callback(cpu, None, Some(call));
         // SAFETY: see call_select_cpu(); the arguments outlive the call.
         let refused = unsafe { callback(raw, &raw const args) };
-        self.leave(outside, refused as u32 as u64);
+        self.leave_callback(outside, refused as u32 as u64);
         refused == 0
     }
 
@@ -254,19 +258,19 @@ impl Kernel {
         self.call_disable(task, cpu);
         let Some(callback) = self.instance.ops.exit_task else { return };
         let raw = self.raw(task);
-        let outside = self.enter(cpu, None, Some(of_task(Callback::ExitTask, task, 0)));
+        let outside = self.enter_callback(cpu, None, Some(of_task(Callback::ExitTask, task, 0)));
         // SAFETY: see call_select_cpu(); native/kernel.h does not define the struct of the arguments.
         unsafe { callback(raw, std::ptr::null()) };
-        self.leave(outside, 0);
+        self.leave_callback(outside, 0);
     }
 
     pub(super) fn call_init(&mut self) -> i32 {
         let Some(callback) = self.instance.ops.init else { return 0 };
         let call = Call { callback: Callback::Init, task: None, arguments: NONE };
-        let outside = self.enter(0, None, Some(call));
+        let outside = self.enter_callback(0, None, Some(call));
         // SAFETY: see call_select_cpu().
         let error = unsafe { callback() };
-        self.leave(outside, error as u32 as u64);
+        self.leave_callback(outside, error as u32 as u64);
         error
     }
 
@@ -288,10 +292,10 @@ impl Kernel {
         let level = self.groups[group].raw.level as u64;
         let arguments = [self.group_id(group), level, parent, weight.into(), bw_quota_us];
         let call = Call { callback: Callback::CgroupInit, task: None, arguments };
-        let outside = self.enter(0, None, Some(call));
+        let outside = self.enter_callback(0, None, Some(call));
         // SAFETY: see call_select_cpu(); groups live as long as the kernel.
         let error = unsafe { callback(raw, &raw const args) };
-        self.leave(outside, error as u32 as u64);
+        self.leave_callback(outside, error as u32 as u64);
         error
     }
 
@@ -300,10 +304,10 @@ impl Kernel {
         let raw = &raw const *self.groups[group].raw;
         let arguments = [self.group_id(group), 0, 0, 0, 0];
         let call = Call { callback: Callback::CgroupExit, task: None, arguments };
-        let outside = self.enter(0, None, Some(call));
+        let outside = self.enter_callback(0, None, Some(call));
         // SAFETY: see call_select_cpu(); groups live as long as the kernel.
         unsafe { callback(raw) };
-        self.leave(outside, 0);
+        self.leave_callback(outside, 0);
     }
 
     pub(super) fn call_group_move(&mut self, task: u32, from: usize, to: usize, cpu: u32) {
@@ -312,10 +316,10 @@ impl Kernel {
         let call = Call { callback: Callback::CgroupMove, task: Some(task), arguments };
         let (from, to) = (&raw const *self.groups[from].raw, &raw const *self.groups[to].raw);
         let raw = self.raw(task);
-        let outside = self.enter(cpu, None, Some(call));
+        let outside = self.enter_callback(cpu, None, Some(call));
         // SAFETY: see call_select_cpu(); groups live as long as the kernel.
         unsafe { callback(raw, from, to) };
-        self.leave(outside, 0);
+        self.leave_callback(outside, 0);
     }
 
     pub(super) fn call_group_weight(&mut self, group: usize, weight: u32) {
@@ -323,10 +327,10 @@ impl Kernel {
         let raw = &raw const *self.groups[group].raw;
         let arguments = [self.group_id(group), weight.into(), 0, 0, 0];
         let call = Call { callback: Callback::CgroupSetWeight, task: None, arguments };
-        let outside = self.enter(0, None, Some(call));
+        let outside = self.enter_callback(0, None, Some(call));
         // SAFETY: see call_select_cpu(); groups live as long as the kernel.
         unsafe { callback(raw, weight) };
-        self.leave(outside, 0);
+        self.leave_callback(outside, 0);
     }
 
     /// The scheduler dumps its state, CPU by CPU and task by task.
@@ -334,7 +338,7 @@ impl Kernel {
         self.instance.host.hazards = 0;
         let ops = self.instance.ops;
         let now = self.now;
-        let outside = self.enter(0, None, None);
+        let outside = self.enter_callback(0, None, None);
         // SAFETY: see call_select_cpu(); the time outlives the calls.
         unsafe {
             if let Some(callback) = ops.dump {
@@ -355,6 +359,6 @@ impl Kernel {
                 }
             }
         }
-        self.leave(outside, 0);
+        self.leave_callback(outside, 0);
     }
 }

@@ -77,7 +77,7 @@ impl Kernel {
     }
 
     fn taken_ns(&mut self, cpu: u32) -> u64 {
-        self.update(cpu);
+        self.account_time(cpu);
         let times = self.cpus[cpu as usize].times;
         times.taken_ns + times.interrupted_ns
     }

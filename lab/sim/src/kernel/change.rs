@@ -53,14 +53,14 @@ impl Kernel {
 
     /// Takes a task out of its queue or off its CPU while `change` is made.
     pub(super) fn while_dequeued(&mut self, task: u32, change: impl FnOnce(&mut Self)) {
-        self.wait_for_task(task);
+        self.wait_for_lock_of_task(task);
         let life = self.tasks[task as usize].life;
         if !matches!(life, Life::Waits | Life::Runs) {
             change(self);
             return;
         }
         let cpu = self.tasks[task as usize].raw.cpu;
-        self.update(cpu);
+        self.account_time(cpu);
         self.cpus[cpu as usize].locks += 1;
         self.dequeue(task, SAVE_RESTORE);
         change(self);
@@ -69,18 +69,18 @@ impl Kernel {
         t.reason = Reason::Change;
         self.do_enqueue(task, SAVE_RESTORE, cpu);
         if life == Life::Runs {
-            self.unlink(task);
+            self.remove_from_dsq(task);
             self.call_running(task, cpu);
         }
         self.unlock_queue(cpu);
-        self.arm(cpu);
+        self.plan_completion(cpu);
     }
 
     /// Waits until the lock of the task's runqueue is free.
-    fn wait_for_task(&mut self, task: u32) {
+    fn wait_for_lock_of_task(&mut self, task: u32) {
         loop {
             let cpu = self.tasks[task as usize].raw.cpu;
-            self.wait_for(cpu);
+            self.wait_for_lock(cpu);
             if self.tasks[task as usize].raw.cpu == cpu {
                 return;
             }
@@ -114,14 +114,14 @@ impl Kernel {
 
     /// Moves a waiting task that its new mask excludes from its CPU.
     pub(super) fn requeue_elsewhere(&mut self, task: u32) {
-        self.wait_for_task(task);
+        self.wait_for_lock_of_task(task);
         let t = &self.tasks[task as usize];
         let from = t.raw.cpu;
         if t.life != Life::Waits || t.allowed.has(from) {
             return;
         }
         let to = self.fallback(task, from);
-        self.unlink(task);
+        self.remove_from_dsq(task);
         let t = &mut self.tasks[task as usize];
         t.raw.flags &= !QUEUED;
         t.reason = Reason::Change;

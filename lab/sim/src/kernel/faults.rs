@@ -81,7 +81,7 @@ impl Kernel {
     }
 
     /// Makes a random change.
-    pub(super) fn fault(&mut self) {
+    pub(super) fn make_random_change(&mut self) {
         if self.defer_unless_alone(Event::Fault) {
             return;
         }
@@ -172,8 +172,8 @@ impl Kernel {
         match life {
             Life::Asleep => self.wake_event(task, cpu, sleep),
             Life::Runs => {
-                self.update(cpu);
-                self.arm(cpu);
+                self.account_time(cpu);
+                self.plan_completion(cpu);
             }
             _ => {}
         }

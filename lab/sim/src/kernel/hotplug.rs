@@ -104,7 +104,7 @@ impl Kernel {
 
     /// Takes the running task off the CPU.
     fn vacate(&mut self, cpu: u32) {
-        self.update(cpu);
+        self.account_time(cpu);
         let c = &mut self.cpus[cpu as usize];
         c.thieves.clear();
         c.planned = None;
@@ -118,7 +118,7 @@ impl Kernel {
         if let Some(prev) = prev {
             self.tasks[prev as usize].life = Life::Waits;
         }
-        self.occupy(cpu, None);
+        self.set_running(cpu, None);
         let left = if prev.is_some() { Left::Runnable } else { Left::Asleep };
         let (prev, charged_ns) = self.account_of(cpu, prev, thief);
         self.emit(cpu, What::Switch { prev, left, charged_ns, next: IDLE });
@@ -157,7 +157,7 @@ impl Kernel {
             self.call_enable(task, cpu);
         }
         for task in queued {
-            self.take_over(*task);
+            self.adopt_task(*task);
         }
         // Idle CPUs may have got tasks.
         for cpu in 0..self.cpus.len() as u32 {
@@ -170,7 +170,7 @@ impl Kernel {
     }
 
     /// The new scheduler gets a runnable task.
-    fn take_over(&mut self, task: u32) {
+    fn adopt_task(&mut self, task: u32) {
         let t = &mut self.tasks[task as usize];
         t.reason = Reason::Change;
         t.queue = super::Queue::None;
@@ -186,9 +186,9 @@ impl Kernel {
         }
         t.raw.flags |= QUEUED;
         self.do_enqueue(task, 0, cpu);
-        self.unlink(task);
+        self.remove_from_dsq(task);
         self.call_running(task, cpu);
-        self.arm(cpu);
+        self.plan_completion(cpu);
     }
 
     /// All CPUs of the machine, online or not.

@@ -59,7 +59,7 @@ impl Kernel {
         let window_ns = self.now - helper.since_ns;
         helper.since_ns = self.now;
         for cpu in 0..self.cpus.len() as u32 {
-            self.update(cpu);
+            self.account_time(cpu);
         }
         let mut seen: BTreeMap<u32, Seen> = BTreeMap::new();
         for (task, before) in self.tasks.iter().zip(&mut helper.before) {

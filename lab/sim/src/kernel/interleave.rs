@@ -168,7 +168,7 @@ impl Kernel {
 
     /// Waits until the lock of this CPU's runqueue is free. The caller must not run on that CPU nor
     /// hold another lock.
-    pub(super) fn wait_for(&mut self, cpu: u32) {
+    pub(super) fn wait_for_lock(&mut self, cpu: u32) {
         while let (true, Some(here)) = (self.cpus[cpu as usize].is_held(), self.flights.here) {
             if self.end.is_some() {
                 return;

@@ -208,7 +208,7 @@ unsafe extern "C" fn dsq_move(
     if let Some(slice) = slice {
         kernel.tasks[task as usize].raw.slice = slice;
     }
-    kernel.unlink(task);
+    kernel.remove_from_dsq(task);
     kernel.spend_on_move(this, kernel.tasks[task as usize].raw.cpu);
     kernel.tasks[task as usize].reason = Reason::Pull;
     if to == LOCAL_ID {
@@ -217,7 +217,7 @@ unsafe extern "C" fn dsq_move(
     } else {
         let vtime = vtime.unwrap_or(0);
         kernel.tasks[task as usize].raw.dsq_vtime = vtime;
-        kernel.link(task, Direct { dsq: to, vtime, is_ordered }, this);
+        kernel.insert_into_dsq(task, Direct { dsq: to, vtime, is_ordered }, this);
     }
     true
 }

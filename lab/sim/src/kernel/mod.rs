@@ -288,7 +288,7 @@ impl Kernel {
         self.finish_flights();
     }
 
-    fn deadlock(&self) -> End {
+    fn deadlock_end(&self) -> End {
         let waiting = || (0..self.tasks.len()).filter(|task| self.tasks[*task].life != Life::Dead);
         let example = waiting().next().map_or_else(String::new, |task| self.name(task as u32));
         End::Deadlock { waiting: waiting().count(), example }
@@ -315,7 +315,7 @@ impl Kernel {
             Event::Help => self.help_event(),
             Event::Relief => self.relief_event(),
             Event::Watchdog => self.watchdog(),
-            Event::Fault => self.fault(),
+            Event::Fault => self.make_random_change(),
         }
     }
 

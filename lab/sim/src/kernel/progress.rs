@@ -11,7 +11,7 @@ use super::{FRACTION, Kernel, Life};
 
 impl Kernel {
     /// Accounts the time up to now to the task that runs on the CPU.
-    pub(super) fn update(&mut self, cpu: u32) {
+    pub(super) fn account_time(&mut self, cpu: u32) {
         let now = self.now;
         let c = &mut self.cpus[cpu as usize];
         let mut passed = now - c.since;
@@ -43,12 +43,12 @@ impl Kernel {
         task.times.ran_ns += passed;
         task.times.stolen_ns += interrupted;
         task.times.received += passed * u64::from(c.capability);
-        task.times.work(progress.min(task.work));
+        task.times.add_work(progress.min(task.work));
         task.work = task.work.saturating_sub(progress);
     }
 
     /// The CPU searches for tasks for this long.
-    pub(super) fn spend(&mut self, cpu: u32, ns: u64) {
+    pub(super) fn spend_on_search(&mut self, cpu: u32, ns: u64) {
         self.balance_for(cpu, ns, 0);
     }
 
@@ -66,7 +66,7 @@ impl Kernel {
         if ns == 0 {
             return;
         }
-        self.update(cpu);
+        self.account_time(cpu);
         let c = &mut self.cpus[cpu as usize];
         if c.curr.is_some() || c.locks > 0 {
             c.overhead_ns += ns;
@@ -97,7 +97,7 @@ impl Kernel {
     }
 
     /// Plans the end of the running task's stretch of work, unless an earlier check is planned already.
-    pub(super) fn arm(&mut self, cpu: u32) {
+    pub(super) fn plan_completion(&mut self, cpu: u32) {
         let c = &mut self.cpus[cpu as usize];
         let Some(curr) = c.curr else { return };
         let work = self.tasks[curr as usize].work;
@@ -120,18 +120,18 @@ impl Kernel {
             return;
         }
         let Some(curr) = c.curr else { return };
-        self.update(cpu);
+        self.account_time(cpu);
         let c = &self.cpus[cpu as usize];
         let is_done = c.overhead_ns == 0 && c.interrupt_ns == 0;
         if is_done && self.tasks[curr as usize].work == 0 {
-            self.advance(curr, cpu);
+            self.execute_ops(curr, cpu);
         } else {
-            self.arm(cpu);
+            self.plan_completion(cpu);
         }
     }
 
     /// A task begins to run on a CPU: the cost of the switch, refilled caches, and the rate.
-    pub(super) fn begin(&mut self, cpu: u32, task: u32) {
+    pub(super) fn begin_run(&mut self, cpu: u32, task: u32) {
         let costs = self.machine.costs;
         let node = self.topology.node(cpu);
         let t = &mut self.tasks[task as usize];
@@ -205,11 +205,11 @@ impl Kernel {
     /// Sets the rate of the running task after a change.
     pub(super) fn update_rate(&mut self, cpu: u32) {
         let Some(curr) = self.cpus[cpu as usize].curr else { return };
-        self.update(cpu);
+        self.account_time(cpu);
         let home = self.tasks[curr as usize].home.unwrap_or_default();
         let rate = self.rate(cpu, curr, home);
         self.cpus[cpu as usize].rate = rate;
-        self.arm(cpu);
+        self.plan_completion(cpu);
     }
 
     /// The CPU has become busy or idle: its SMT siblings get less or more of the core.

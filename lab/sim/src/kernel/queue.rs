@@ -49,7 +49,7 @@ impl Kernel {
             }
         }
         match self.tasks[task as usize].direct.take() {
-            Some(direct) => self.link(task, direct, from),
+            Some(direct) => self.insert_into_dsq(task, direct, from),
             // A scheduler may keep a task and dispatch it later. That is not modelled: the keel never
             // does it.
             None => self.end_at_fault(format!("{} is enqueued nowhere", self.name(task))),
@@ -64,18 +64,18 @@ impl Kernel {
             return;
         }
         if t.life == Life::Runs {
-            self.update(cpu);
+            self.account_time(cpu);
             self.call_stopping(task, false, cpu);
         }
         self.call_quiescent(task, flags, cpu);
         let t = &mut self.tasks[task as usize];
         t.raw.flags &= !QUEUED;
         t.direct = None;
-        self.unlink(task);
+        self.remove_from_dsq(task);
     }
 
     /// Inserts a task into a DSQ.
-    pub(super) fn link(&mut self, task: u32, direct: Direct, from: u32) {
+    pub(super) fn insert_into_dsq(&mut self, task: u32, direct: Direct, from: u32) {
         if direct.dsq == LOCAL_ID {
             self.push_local(task, false, from);
             return;
@@ -110,7 +110,7 @@ impl Kernel {
     }
 
     /// Removes a task from its DSQ.
-    pub(super) fn unlink(&mut self, task: u32) {
+    pub(super) fn remove_from_dsq(&mut self, task: u32) {
         let t = &mut self.tasks[task as usize];
         let cpu = t.raw.cpu as usize;
         match std::mem::replace(&mut t.queue, Queue::None) {
@@ -146,7 +146,7 @@ impl Kernel {
             return false;
         };
         self.judge_head(cpu, dsq, task);
-        self.unlink(task);
+        self.remove_from_dsq(task);
         if self.tasks[task as usize].raw.cpu != cpu {
             if self.tasks[task as usize].reason == Reason::Requeue {
                 self.tasks[task as usize].reason = Reason::Pull;
@@ -163,7 +163,7 @@ impl Kernel {
     pub(super) fn reenqueue_local(&mut self, cpu: u32) {
         let waiting: Vec<u32> = self.cpus[cpu as usize].local.iter().copied().collect();
         for task in waiting {
-            self.unlink(task);
+            self.remove_from_dsq(task);
             self.tasks[task as usize].reason = Reason::Thief;
             self.do_enqueue(task, REENQUEUE, cpu);
         }

@@ -32,7 +32,7 @@ enum Next {
 impl Kernel {
     /// Picks the next task of the CPU and switches to it. `left`: how the current task leaves.
     pub(super) fn schedule(&mut self, cpu: u32, left: Left) {
-        self.update(cpu);
+        self.account_time(cpu);
         let c = &mut self.cpus[cpu as usize];
         c.locks += 1;
         c.resched = false;
@@ -51,7 +51,7 @@ impl Kernel {
                 self.set_idle(cpu);
             }
         } else {
-            self.switch(cpu, prev, prev_thief, next, left);
+            self.switch_to(cpu, prev, prev_thief, next, left);
         }
         if let (Some(prev), true) = (prev, left != Left::Runnable) {
             let life = if left == Left::Dead { Life::Dead } else { Life::Asleep };
@@ -62,7 +62,7 @@ impl Kernel {
             }
         }
         self.unlock_queue(cpu);
-        self.arm(cpu);
+        self.plan_completion(cpu);
     }
 
     fn pick(&mut self, cpu: u32, prev: Option<u32>, prev_thief: Option<u16>, left: Left) -> Next {
@@ -137,7 +137,7 @@ impl Kernel {
         prev_queued && self.instance.ops.flags & Image::OPS_ENQ_LAST == 0
     }
 
-    fn switch(
+    fn switch_to(
         &mut self,
         cpu: u32,
         prev: Option<u32>,
@@ -153,7 +153,7 @@ impl Kernel {
             }
             None => {}
         }
-        self.update(cpu);
+        self.account_time(cpu);
         let c = &mut self.cpus[cpu as usize];
         let was_busy = prev.is_some() || prev_thief.is_some();
         (c.curr, c.thief) = match next {
@@ -180,7 +180,7 @@ impl Kernel {
                 next: next_tid,
             },
         );
-        self.occupy(cpu, if let Next::Task(next) = next { Some(next) } else { None });
+        self.set_running(cpu, if let Next::Task(next) = next { Some(next) } else { None });
         self.cpus[cpu as usize].overhead_ns = match next {
             Next::Idle => 0,
             _ => self.cpus[cpu as usize].overhead_ns,
@@ -199,7 +199,7 @@ impl Kernel {
     }
 
     /// From now on this task of the workload runs on the CPU, or none.
-    pub(super) fn occupy(&mut self, cpu: u32, task: Option<u32>) {
+    pub(super) fn set_running(&mut self, cpu: u32, task: Option<u32>) {
         let space = task.map(|task| self.tasks[task as usize].space);
         let space = space.filter(|space| *space != KERNEL);
         self.coscheduling.change(self.now, cpu, space);
@@ -249,8 +249,8 @@ impl Kernel {
 
     /// A task begins to run.
     pub(super) fn set_next(&mut self, cpu: u32, next: u32) {
-        self.unlink(next);
-        self.begin(cpu, next);
+        self.remove_from_dsq(next);
+        self.begin_run(cpu, next);
         self.call_running(next, cpu);
     }
 

@@ -64,12 +64,12 @@ impl Kernel {
 
     /// Does `step` while the stopper thread, or a thread that is pinned there, has the CPU.
     pub(super) fn while_stopped(&mut self, cpu: u32, step: impl FnOnce(&mut Self)) {
-        self.wait_for(cpu);
+        self.wait_for_lock(cpu);
         self.cpus[cpu as usize].thieves.insert(0, STOPPER);
         self.emit(cpu, What::Wakeup { task: thief_tid(STOPPER, cpu) });
         self.schedule(cpu, Left::Runnable);
         step(self);
-        self.wait_for(cpu);
+        self.wait_for_lock(cpu);
         self.cpus[cpu as usize].thieves.retain(|thief| *thief != STOPPER);
         self.schedule(cpu, Left::Runnable);
     }

@@ -60,7 +60,7 @@ enum Step {
 
 impl Kernel {
     /// Executes the ops of a running task, up to where it works, blocks or exits.
-    pub(super) fn advance(&mut self, task: u32, cpu: u32) {
+    pub(super) fn execute_ops(&mut self, task: u32, cpu: u32) {
         for _ in 0..MAX_STEPS {
             let t = &mut self.tasks[task as usize];
             let Some(op) = t.ops.get(t.at).cloned() else {
@@ -69,9 +69,9 @@ impl Kernel {
                 return;
             };
             t.at += 1;
-            match self.step_of(task, cpu, op) {
+            match self.execute_op(task, cpu, op) {
                 Step::On => {}
-                Step::Works => return self.arm(cpu),
+                Step::Works => return self.plan_completion(cpu),
                 Step::Blocks => return self.schedule(cpu, Left::Asleep),
                 Step::Yields => {
                     self.call_yield(task, cpu);
@@ -86,18 +86,18 @@ impl Kernel {
         self.end = Some(End::Busy { task: self.name(task) });
     }
 
-    fn step_of(&mut self, task: u32, cpu: u32, op: Op) -> Step {
+    fn execute_op(&mut self, task: u32, cpu: u32, op: Op) -> Step {
         let t = &mut self.tasks[task as usize];
         match op {
-            Op::Run(ns) => self.work(task, ns),
+            Op::Run(ns) => self.begin_work(task, ns),
             Op::RunAbout(mean) => {
                 let ns = about(mean, t.rng.next_u64());
-                self.work(task, ns)
+                self.begin_work(task, ns)
             }
-            Op::Sleep(ns) => self.sleep(task, cpu, ns),
+            Op::Sleep(ns) => self.begin_sleep(task, cpu, ns),
             Op::SleepAbout(mean) => {
                 let ns = about(mean, t.rng.next_u64());
-                self.sleep(task, cpu, ns)
+                self.begin_sleep(task, cpu, ns)
             }
             Op::Timer { timer, period_ns } => {
                 if t.timers.len() <= timer {
@@ -106,9 +106,9 @@ impl Kernel {
                 let next = t.timers[timer].saturating_add(period_ns);
                 // A timer that is late by whole periods restarts from now.
                 t.timers[timer] = next.max(self.now);
-                self.sleep(task, cpu, next.saturating_sub(self.now))
+                self.begin_sleep(task, cpu, next.saturating_sub(self.now))
             }
-            Op::Barrier(barrier) => self.barrier(task, cpu, barrier),
+            Op::Barrier(barrier) => self.wait_at_barrier(task, cpu, barrier),
             Op::Lock(mutex) => {
                 let mutex = &mut self.sync.mutexes[mutex];
                 if mutex.owner.is_none() {
@@ -119,13 +119,13 @@ impl Kernel {
                 Step::Blocks
             }
             Op::Unlock(mutex) => {
-                self.unlock(task, cpu, mutex);
+                self.unlock_mutex(task, cpu, mutex);
                 Step::On
             }
             Op::Wait { condition, mutex } => {
                 self.sync.conditions[condition].push_back(task);
                 if let Some(mutex) = mutex {
-                    self.unlock(task, cpu, mutex);
+                    self.unlock_mutex(task, cpu, mutex);
                 }
                 Step::Blocks
             }
@@ -172,7 +172,7 @@ impl Kernel {
                 self.fork(child as u32, cpu);
                 Step::On
             }
-            Op::Repeat { to, times } => self.repeat(task, to, times),
+            Op::Repeat { to, times } => self.execute_repeat(task, to, times),
             Op::Goto(to) => {
                 t.at = to;
                 Step::On
@@ -180,12 +180,12 @@ impl Kernel {
         }
     }
 
-    fn work(&mut self, task: u32, ns: u64) -> Step {
+    fn begin_work(&mut self, task: u32, ns: u64) -> Step {
         self.tasks[task as usize].work = ns.min(MAX_NS) << FRACTION;
         if ns > 0 { Step::Works } else { Step::On }
     }
 
-    fn sleep(&mut self, task: u32, cpu: u32, ns: u64) -> Step {
+    fn begin_sleep(&mut self, task: u32, cpu: u32, ns: u64) -> Step {
         if ns == 0 {
             return Step::On;
         }
@@ -195,7 +195,7 @@ impl Kernel {
         Step::Blocks
     }
 
-    fn barrier(&mut self, task: u32, cpu: u32, barrier: usize) -> Step {
+    fn wait_at_barrier(&mut self, task: u32, cpu: u32, barrier: usize) -> Step {
         let waiting = &mut self.sync.barriers[barrier];
         if waiting.len() as u32 + 1 < self.workload.barriers[barrier] {
             waiting.push(task);
@@ -207,7 +207,7 @@ impl Kernel {
     }
 
     /// Passes a mutex to the task that has waited longest for it. Does nothing if another task owns it.
-    fn unlock(&mut self, task: u32, cpu: u32, mutex: usize) {
+    fn unlock_mutex(&mut self, task: u32, cpu: u32, mutex: usize) {
         let mutex = &mut self.sync.mutexes[mutex];
         if mutex.owner != Some(task) {
             return;
@@ -218,7 +218,7 @@ impl Kernel {
         }
     }
 
-    fn repeat(&mut self, task: u32, to: usize, times: u64) -> Step {
+    fn execute_repeat(&mut self, task: u32, to: usize, times: u64) -> Step {
         let t = &mut self.tasks[task as usize];
         let here = t.at;
         let count = match t.repeats.iter_mut().find(|(at, _)| *at == here) {

@@ -22,7 +22,7 @@ impl Kernel {
         }
         c.tick_planned = false;
         let Some(curr) = c.curr else { return };
-        self.update(cpu);
+        self.account_time(cpu);
         self.cpus[cpu as usize].locks += 1;
         self.call_tick(curr, cpu);
         self.unlock_queue(cpu);
@@ -30,7 +30,7 @@ impl Kernel {
         if self.tasks[curr as usize].raw.slice == 0 {
             self.resched(cpu, cpu);
         }
-        self.arm(cpu);
+        self.plan_completion(cpu);
     }
 
     /// An interrupt: the running task is not switched, but makes no progress meanwhile.
@@ -39,7 +39,7 @@ impl Kernel {
             return;
         };
         if (source.cpu as usize) < self.cpus.len() {
-            self.update(source.cpu);
+            self.account_time(source.cpu);
             self.cpus[source.cpu as usize].interrupt_ns += source.run_ns;
             self.observer.interrupt_ns += source.run_ns;
         }
@@ -74,14 +74,14 @@ impl Kernel {
                 self.name(task)
             ));
         }
-        if self.is_stuck() {
-            self.end = Some(self.deadlock());
+        if self.is_deadlocked() {
+            self.end = Some(self.deadlock_end());
         }
         self.plan_watchdog();
     }
 
     /// Whether no task is runnable and no planned event will change that.
-    fn is_stuck(&self) -> bool {
+    fn is_deadlocked(&self) -> bool {
         let is_runnable = |life| matches!(life, Life::Waking | Life::Waits | Life::Runs);
         !self.agenda.wakes_any()
             && self.deferred.is_empty()

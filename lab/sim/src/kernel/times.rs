@@ -30,7 +30,7 @@ pub(super) struct TaskTimes {
 impl TaskTimes {
     /// Adds work in 2^-FRACTION ns.
     #[inline]
-    pub fn work(&mut self, work: u64) {
+    pub fn add_work(&mut self, work: u64) {
         let work = self.part + work;
         self.worked_ns += work >> FRACTION;
         self.part = work & ((1 << FRACTION) - 1);

@@ -66,10 +66,10 @@ impl Kernel {
         }
         let cpu = if self.cpus[cpu as usize].online { Some(cpu) } else { self.online_from(cpu) };
         let Some(cpu) = cpu else { return };
-        self.update(cpu);
+        self.account_time(cpu);
         self.tasks[task as usize].reason = Reason::Wake;
         self.wake(task, cpu, WAKE_TTWU);
-        self.arm(cpu);
+        self.plan_completion(cpu);
     }
 
     fn wake(&mut self, task: u32, waker: u32, flags: u64) {
