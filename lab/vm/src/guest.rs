@@ -127,7 +127,7 @@ impl Guest {
     fn answer(&mut self) -> Result<Answer, Error> {
         let start = Instant::now();
         loop {
-            // First, because a guest that always says something must be given up, too.
+            // First, because a guest that never falls silent must be given up, too.
             if (self.give_up)() {
                 self.kill();
                 return Err(Error::GivenUp);

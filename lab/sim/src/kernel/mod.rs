@@ -8,7 +8,7 @@
 //! | `callbacks` | the kernel calls the scheduler | `SCX_CALL_OP` in `ext.c` |
 //! | `kfuncs` | the scheduler calls the kernel | the `scx_bpf_*` functions in `ext.c` |
 //! | `wakeup` | new tasks and wake-ups | `wake_up_new_task()`, `try_to_wake_up()` |
-//! | `queue` | DSQs | `do_enqueue_task()`, `dequeue_task_scx()`, `consume_dispatch_q()` |
+//! | `queue` | enqueue, dequeue | `do_enqueue_task()`, `dequeue_task_scx()`, `consume_dispatch_q()` |
 //! | `schedule` | a CPU picks its next task | `__schedule()`, `balance_one()`, `pick_task_scx()` |
 //! | `kick` | kicks, and asking a CPU to reschedule | `scx_bpf_kick_cpu()`, `resched_curr()` |
 //! | `tick` | ticks, interrupts, the watchdog | `task_tick_scx()`, `scx_watchdog_workfn()` |
