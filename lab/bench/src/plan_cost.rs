@@ -5,6 +5,9 @@
 //! they repeat exactly where times do not. Without valgrind the counts are left out, and that is
 //! said.
 
+#[path = "../../../product/capability/tests/common/synthetic.rs"]
+mod synthetic;
+
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use comfy_table::Table;
-use evenkeel_capability::{LagParameters, Plan, Policy, Snapshot, State, plan, synthetic};
+use evenkeel_capability::{LagParameters, Plan, Policy, Snapshot, State, plan};
 use evenkeel_host::{AccountingChoice, Freedom, Observer};
 use evenkeel_journal::affinity;
 use evenkeel_machine::Machine;

@@ -3,12 +3,11 @@
 use crate::snapshot::{CpuView, Snapshot};
 
 impl CpuView {
-    /// Time in the interval that was there for fair-class tasks, weighted with the CPU's speed:
-    /// the share of its capability that noise *and* real-time tasks left (nanoseconds of the
-    /// fastest CPU).
+    /// Time in the interval that noise *and* real-time tasks left for fair-class tasks, weighted by
+    /// the CPU's speed (nanoseconds of the fastest CPU).
     ///
-    /// The paper counts a real-time task as a task like any other; for a fair-class program its
-    /// time is as lost as an interrupt's, so the `lag` policy uses this figure.
+    /// The paper counts a real-time task like any other task. For a fair-class program, the time of a
+    /// real-time task is as lost as that of an interrupt, so the `lag` policy uses this figure.
     pub fn effective_ns(&self, interval_ns: u64) -> u64 {
         self.weighted(interval_ns.saturating_sub(self.noise_ns.saturating_add(self.rt_ns)))
     }
@@ -24,10 +23,10 @@ impl CpuView {
     }
 }
 
-/// The paper's ECPT, equation 7: effective capability per task; the whole of it when there is no
+/// The paper's ECPT, equation 7: effective capability per task; all of it for a CPU without a
 /// task. `tasks_milli` is the (averaged) number of tasks in thousandths.
 pub fn ecpt(effective_ns: u64, tasks_milli: u64) -> u64 {
-    // Half a task on average still leaves a newcomer the whole CPU for the rest of the time.
+    // A CPU that is busy half of the time still gives a new task all of the other half.
     part(effective_ns, 1000, tasks_milli.max(1000))
 }
 
@@ -44,7 +43,7 @@ pub fn average_per_mille(snapshot: &Snapshot) -> u64 {
     (sum_ns * 1000 / whole_ns) as u64
 }
 
-/// `value` times `numerator` / `denominator`, whatever the values are.
+/// `value * numerator / denominator` without overflow or division by zero.
 pub(crate) fn part(value: u64, numerator: u64, denominator: u64) -> u64 {
     let wide = u128::from(value) * u128::from(numerator) / u128::from(denominator.max(1));
     u64::try_from(wide).unwrap_or(u64::MAX)
@@ -74,7 +73,7 @@ mod tests {
         assert_eq!(cpu(1024, 400, 0).effective_ns(1000), 600);
         assert_eq!(cpu(512, 400, 200).effective_ns(1000), 200);
         assert_eq!(cpu(512, 400, 200).paper_effective_ns(1000), 300);
-        // A clock that ran ahead must not wrap.
+        // Noise above the interval (clock skew) must not wrap.
         assert_eq!(cpu(1024, 1200, 0).effective_ns(1000), 0);
     }
 

@@ -1,10 +1,13 @@
 //! The paper's balancer, step for step (000, section 3.2).
 //!
-//! Departures, each forced: every CPU's ECPT is published before anybody decides (read literally,
-//! step 7 is skipped on the "go to 8" paths, so that only swappers would ever publish); the
-//! per-CPU balancers, which the paper serialises by one lock in no given order, run in ascending
-//! order of CPUs; a CPU was "recently" part of a migration if that happened after the asking
-//! balancer's own last turn; if the local side has no task, the swap is a one-sided pull.
+//! Departures from the paper, each forced:
+//!
+//! - The ECPT of every CPU is published before the first decision. Read literally, the "go to 8" paths
+//!   skip step 7, so that only CPUs that swap would ever publish.
+//! - The per-CPU balancers run in ascending order of CPUs. The paper serialises them by one lock, in no
+//!   given order.
+//! - A CPU was "recently" part of a migration if that was after the deciding balancer's own last turn.
+//! - Where the local CPU has no task, the swap becomes a one-sided pull.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +15,18 @@ use crate::figures::{ecpt, part};
 use crate::plan::{Move, Plan, Reason};
 use crate::snapshot::{CpuView, Snapshot, TaskView};
 
-/// Which task of a CPU is moved.
+/// Which task of a CPU migrates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selection {
-    /// The first in runqueue order: a task bounces over the CPUs, which avoids ping-pong.
+    /// The first in runqueue order: the moves go through all tasks, which avoids ping-pong.
     Fifo,
-    /// The one with the smallest working set. Tasks whose working set is unknown come last; those
-    /// with the same one (threads of a process have theirs together) in runqueue order.
+    /// The task with the smallest working set. Tasks with an unknown working set come last; tasks
+    /// with the same working set (the threads of one process share one) go by runqueue order.
     Cache,
 }
 
 impl Selection {
-    /// The working set of a task, where it is known and matters.
+    /// The working set of a task, where it is known and this selection uses it.
     fn working_set_bytes(self, task: &TaskView) -> Option<u64> {
         match self {
             Self::Fifo => None,
@@ -32,7 +35,7 @@ impl Selection {
     }
 }
 
-/// What the paper leaves to its user.
+/// The parameters that the paper leaves to the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaperParameters {
     /// The balance interval; the paper settles on one second.
@@ -69,8 +72,8 @@ impl PaperState {
 /// A CPU while the balancers take their turns.
 struct Queue<'a> {
     view: &'a CpuView,
-    /// Movable and immovable tasks of the program, in the order of selection; a task that was
-    /// moved in this round is not moved again.
+    /// The program's tasks, movable or not, in the order of selection. A task that arrived in this
+    /// round is not among them, so that it does not migrate twice.
     tasks: Vec<&'a TaskView>,
     arrived: u64,
     effective_ns: u64,
@@ -106,7 +109,7 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut PaperState) -> Plan {
     let mut moves = Vec::new();
     for local in 0..queues.len() {
         state.turn += 1;
-        // Step 3, free of division: own > mean.
+        // Step 3, without a division: own > mean.
         if u128::from(vector[local]) * u128::from(turns) <= sum {
             continue;
         }
@@ -121,14 +124,14 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut PaperState) -> Plan {
         let (here, there) = (queues[local].view.cpu, queues[remote].view.cpu);
         let Some(theirs) = queues[remote].select(here) else { continue };
         let ours = queues[local].select(there);
-        // A pull needs an empty side: one whose task has just been exchanged is not empty.
+        // A pull needs an empty CPU. A CPU with a task that has just arrived is not empty.
         if ours.is_none() && !queues[local].is_empty() {
             continue;
         }
         // Step 6.
         let (local_ecpt_ns, remote_ecpt_ns) = (vector[local], vector[remote]);
         let is_swap = ours.is_some();
-        let mut carry = |from: usize, index: usize, to: usize| {
+        let mut migrate = |from: usize, index: usize, to: usize| {
             let task = queues[from].tasks.remove(index);
             queues[to].arrived += 1;
             let (from, to) = (queues[from].view.cpu, queues[to].view.cpu);
@@ -140,9 +143,9 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut PaperState) -> Plan {
             };
             moves.push(Move { task: task.id, from, to, reason });
         };
-        carry(remote, theirs, local);
+        migrate(remote, theirs, local);
         if let Some(ours) = ours {
-            carry(local, ours, remote);
+            migrate(local, ours, remote);
         }
         queues[local].migrated = Some(turn);
         queues[remote].migrated = Some(turn);
@@ -151,7 +154,7 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut PaperState) -> Plan {
         vector[local] = queues[local].ecpt();
         sum += u128::from(vector[local]);
     }
-    // CPUs that are gone are forgotten.
+    // Forget CPUs that are gone.
     let migrated = |queue: &Queue<'_>| Some((queue.view.cpu, queue.migrated?));
     state.migrated = queues.iter().filter_map(migrated).collect();
 

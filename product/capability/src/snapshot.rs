@@ -1,9 +1,9 @@
-//! What a policy may see of the machine: one value, taken at the end of an interval.
+//! What a policy sees of the machine and the program: one value, taken at the end of an interval.
 
 use evenkeel_machine::CpuSet;
 use serde::{Deserialize, Serialize};
 
-/// A task, told apart from a later one that reuses its thread id.
+/// A task. The start time tells it from a later task with the same thread id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId {
     /// Thread id.
@@ -17,9 +17,9 @@ pub struct TaskId {
 pub struct CpuView {
     /// Logical CPU number.
     pub cpu: u32,
-    /// Physical core that it belongs to: CPUs with the same number are SMT siblings and share it.
+    /// Number of its physical core: CPUs with the same number are SMT siblings.
     pub core: u32,
-    /// NUMA node that it belongs to; 0 where there is one only.
+    /// NUMA node that it belongs to; 0 on a machine with one node.
     pub node: u32,
     /// Relative speed, 1..=1024: the fastest CPU of the machine has 1024 (paper: BogoMIPS).
     pub speed: u32,
@@ -27,7 +27,7 @@ pub struct CpuView {
     pub noise_ns: u64,
     /// Time that real-time and deadline tasks took.
     pub rt_ns: u64,
-    /// Time with nothing to run.
+    /// Time without a task to run.
     pub idle_ns: u64,
     /// Runnable fair-class tasks of *other* programs, averaged over the interval, in thousandths.
     pub foreign_milli: u32,
@@ -38,31 +38,31 @@ pub struct CpuView {
 /// One task of the program, over the interval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskView {
-    /// Who it is.
+    /// The task.
     pub id: TaskId,
     /// Process that it belongs to.
     pub process: u32,
     /// CPU that it is on.
     pub cpu: u32,
-    /// Its place in that CPU's runqueue: the smaller runs first (vruntime).
+    /// Its place in that CPU's runqueue: the smallest runs first (vruntime).
     pub queue: u64,
-    /// Time on a CPU in the interval, without what irq, softirq and steal took meanwhile.
+    /// Time on a CPU in the interval, less the time that irq, softirq and steal took meanwhile.
     pub run_ns: u64,
-    /// `run_ns` weighted with the speed (n/1024) of the CPUs that it ran on.
+    /// `run_ns` weighted by the speed (n/1024) of the CPUs that it ran on.
     pub received_ns: u64,
-    /// What irq, softirq and steal took while it was on a CPU.
+    /// Time that irq, softirq and steal took while it was on a CPU.
     pub stolen_ns: u64,
     /// Time runnable, but not running.
     pub wait_ns: u64,
-    /// Times that it was switched in.
+    /// How often it was switched in.
     pub switches: u32,
     /// Wants a CPU at this moment.
     pub runnable: bool,
-    /// CPUs that its user and its cpuset let it use.
+    /// CPUs that its mask and its cpuset allow.
     pub allowed: CpuSet,
-    /// May not be moved (its user pinned it, or it cannot be steered): it only counts.
+    /// It must not be moved: its user pinned it, or its mask cannot be set. It still counts as load.
     pub fixed: bool,
-    /// Memory that it referenced lately, where known (`cache` selection).
+    /// Memory that it referenced in the interval, where known (`cache` selection).
     pub working_set_bytes: Option<u64>,
 }
 
@@ -92,7 +92,7 @@ pub enum Invalid {
     /// Out of range.
     #[error("CPU {cpu} has speed {speed}: speeds are 1..=1024")]
     Speed {
-        /// Whose.
+        /// The CPU.
         cpu: u32,
         /// The value found.
         speed: u32,
@@ -100,7 +100,7 @@ pub enum Invalid {
 }
 
 impl TaskView {
-    /// Time that it wanted a CPU, in the interval.
+    /// Time in the interval in which it was runnable.
     pub fn demand_ns(&self) -> u64 {
         self.run_ns.saturating_add(self.stolen_ns).saturating_add(self.wait_ns)
     }
@@ -112,7 +112,7 @@ impl TaskView {
 }
 
 impl Snapshot {
-    /// Checks what every policy relies on.
+    /// Checks the properties that every policy relies on.
     ///
     /// # Errors
     /// The first contradiction.
@@ -120,7 +120,7 @@ impl Snapshot {
         if self.interval_ns == 0 {
             return Err(Invalid::EmptyInterval);
         }
-        // By sorting: a hash set would be seeded at random, and the answer would depend on the order.
+        // By sorting: a hash set is seeded at random, so the reported duplicate would vary.
         let mut cpus: Vec<(u32, u32)> = self.cpus.iter().map(|cpu| (cpu.cpu, cpu.speed)).collect();
         cpus.sort_unstable();
         for (index, &(cpu, speed)) in cpus.iter().enumerate() {

@@ -6,17 +6,20 @@ mod common;
 #[allow(dead_code, reason = "the rules of a machine are tested elsewhere")]
 #[path = "../../machine/tests/common/mod.rs"]
 mod fixtures;
+#[path = "common/synthetic.rs"]
+mod synthetic;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use common::{Dice, decide, task};
-use evenkeel_capability::synthetic::{INTERVAL_NS, advance};
 use evenkeel_capability::{
     CpuView, LagParameters, Move, PaperParameters, Plan, Policy, Reason, Snapshot, State, TaskView,
+    plan,
 };
 use evenkeel_machine::{CpuSet, Machine};
 use fixtures::read;
+use synthetic::{INTERVAL_NS, advance};
 
 fn all_machines() -> Vec<Machine> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/machines");
@@ -248,4 +251,25 @@ fn faster_cores_get_more_tasks() {
         cpus.map(|cpu| counts.get(&cpu.id).copied().unwrap_or(0)).collect::<Vec<usize>>()
     };
     assert!(of(true).iter().min() > of(false).iter().max(), "{counts:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_snapshot() {
+    assert_eq!(synthetic::snapshot(64, 625, 1), synthetic::snapshot(64, 625, 1));
+    assert_ne!(synthetic::snapshot(64, 625, 1), synthetic::snapshot(64, 625, 2));
+    assert_eq!(synthetic::snapshot(0, 0, 1).validate(), Ok(()));
+}
+
+#[test]
+fn lags_stay_small_on_a_large_machine() {
+    let mut snapshot = synthetic::snapshot(64, 625, 1);
+    let mut state = State::new(Policy::Lag(LagParameters::default()));
+    let mut lag_ns = 0;
+    for _ in 0..200 {
+        let plan = plan(&snapshot, &mut state).unwrap();
+        advance(&mut snapshot, &plan);
+        lag_ns = state.lags_ns().into_values().max().unwrap();
+    }
+    // 200 intervals of 100 ms and 10 tasks a CPU: without balancing the lags would be hundreds of ms.
+    assert!(lag_ns < 40_000_000, "{lag_ns}");
 }

@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::LagParameters;
+use super::parameters::LagParameters;
 use super::slots::{Deal, Dealt, above};
 use crate::plan::{Move, Reason};
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::LagParameters;
+use super::parameters::LagParameters;
 use super::phases::Phases;
 use crate::figures::part;
 use crate::snapshot::{Snapshot, TaskId, TaskView};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::LagParameters;
+use super::parameters::LagParameters;
 use super::slots::{Deal, above};
 use crate::plan::{Move, Reason};
 

@@ -1,22 +1,21 @@
-//! Machines and programs of any size, made up from a seed: for measuring what a plan costs where no
-//! such machine is at hand.
+//! Synthetic machines and programs of any size, generated from a seed. The tests of the policies use
+//! them, and so does `evenkeel-lab bench capability` (`lab/bench/src/plan_cost.rs`) to count what a plan
+//! costs on machines that are not at hand.
 //!
-//! Same seed, same snapshot. The tasks compute all the time, may go to any CPU, and receive what
-//! their CPU's noise and their neighbours leave them, so that [`crate::plan`] has all its work to
-//! do: CPUs of unequal capability, unequal numbers of tasks, every task with a lag of its own.
+//! The same seed gives the same snapshot. All tasks compute all the time, may run on any CPU, and
+//! receive what noise and the other tasks of their CPU leave. A policy then has all its work to do:
+//! CPUs of unequal capability, unequal numbers of tasks, and a different lag for each task.
 
 use std::collections::HashMap;
 
+use evenkeel_capability::{CpuView, Plan, Snapshot, TaskId, TaskView};
 use evenkeel_machine::CpuSet;
 
-use crate::plan::Plan;
-use crate::snapshot::{CpuView, Snapshot, TaskId, TaskView};
-
-/// Length of the interval of a made-up snapshot, in nanoseconds.
+/// Length of the interval of a synthetic snapshot, in nanoseconds.
 pub const INTERVAL_NS: u64 = 100_000_000;
 
-/// A program of `tasks` tasks on a machine of `cpus` CPUs, dealt out at random. Each CPU has lost 0
-/// to 60 % of its time to noise; every eighth one is shared with another program.
+/// A program of `tasks` tasks on a machine of `cpus` CPUs, placed at random. Noise has taken 0 to
+/// 60 % of each CPU's time, and every eighth CPU also runs another program.
 pub fn snapshot(cpus: u32, tasks: u32, seed: u64) -> Snapshot {
     let mut random = Random(seed);
     let views = (0..cpus).map(|cpu| CpuView {
@@ -52,8 +51,7 @@ pub fn snapshot(cpus: u32, tasks: u32, seed: u64) -> Snapshot {
     snapshot
 }
 
-/// The interval after `plan` was carried out: its tasks are where it sent them, and each receives
-/// what it does there.
+/// Turns the snapshot into that of the next interval, after the moves of `plan`.
 pub fn advance(snapshot: &mut Snapshot, plan: &Plan) {
     let moved: HashMap<TaskId, u32> = plan.moves.iter().map(|made| (made.task, made.to)).collect();
     for task in &mut snapshot.tasks {
@@ -62,7 +60,7 @@ pub fn advance(snapshot: &mut Snapshot, plan: &Plan) {
     fill(snapshot);
 }
 
-/// Shares each CPU out among its tasks.
+/// Divides each CPU evenly among its tasks.
 fn fill(snapshot: &mut Snapshot) {
     let mut counts: HashMap<u32, u64> = HashMap::new();
     for task in &snapshot.tasks {
@@ -94,32 +92,5 @@ impl Random {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % limit.max(1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{LagParameters, Policy, State, plan};
-
-    #[test]
-    fn same_seed_same_snapshot() {
-        assert_eq!(snapshot(64, 625, 1), snapshot(64, 625, 1));
-        assert_ne!(snapshot(64, 625, 1), snapshot(64, 625, 2));
-        assert_eq!(snapshot(0, 0, 1).validate(), Ok(()));
-    }
-
-    #[test]
-    fn a_large_machine_levels_off() {
-        let mut snapshot = snapshot(64, 625, 1);
-        let mut state = State::new(Policy::Lag(LagParameters::default()));
-        let mut lag_ns = 0;
-        for _ in 0..200 {
-            let plan = plan(&snapshot, &mut state).unwrap();
-            advance(&mut snapshot, &plan);
-            lag_ns = state.lags_ns().into_values().max().unwrap();
-        }
-        // 200 intervals of 100 ms, 10 tasks a CPU: unbalanced, the lags would be in the hundreds.
-        assert!(lag_ns < 40_000_000, "{lag_ns}");
     }
 }
