@@ -102,6 +102,13 @@ pub enum Reason {
     },
 }
 
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { task, from, to, reason } = self;
+        write!(f, "task {} from CPU {from} to CPU {to}: {reason}", task.tid)
+    }
+}
+
 impl Reason {
     /// The rule's name, as in JSON.
     pub fn rule(&self) -> &'static str {

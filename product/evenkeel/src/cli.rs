@@ -1,8 +1,10 @@
-//! The command line: every command, flag and help text. Man pages and shell completions are made
-//! from this definition. The keel's commands are in `keel`, those of packets in `sais`.
+//! The command line: all commands, options and help texts. Man pages and shell completions are generated from
+//! this definition. The commands of the keel are in `keel`, those for packets in `sais`, and arguments of
+//! several commands in `shared`.
 
 mod keel;
 mod sais;
+mod shared;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,6 +14,9 @@ use serde::Deserialize;
 
 pub use keel::{IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
+pub use shared::{FaultArgs, Interval, JsonArgs};
+
+use shared::process_number;
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
 #[derive(Debug, Parser)]
@@ -20,7 +25,7 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Log more: -v decisions, -vv details.
+    /// Log more: -v moves, -vv details.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
     /// Read this configuration file instead of /etc/evenkeel/config.toml and
@@ -34,49 +39,49 @@ pub struct Cli {
 pub enum Command {
     /// Run a parallel program at the average capability of its CPUs.
     Run(RunArgs),
-    /// Balance many programs: the service that they join by launch, number, name or cgroup.
+    /// Balance many programs: they join by launch, process number, name or cgroup.
     Daemon(DaemonArgs),
-    /// Have a running program balanced by the daemon.
+    /// Let a running program join the daemon.
     Join(JoinArgs),
-    /// Let a program that joined the daemon go.
+    /// End the balancing of a program by the daemon.
     Leave(LeaveArgs),
-    /// Say what works on this machine and what not, why, and what a program could gain now.
+    /// Check what works on this machine, and how unequal its CPUs are now.
     Doctor(DoctorArgs),
-    /// Show the programs that are being balanced.
+    /// Show the programs that are balanced.
     Status(JsonArgs),
-    /// Say why the last decisions went as they did.
+    /// Explain the last decisions.
     Explain(ExplainArgs),
-    /// Take back what a killed evenkeel left.
+    /// Undo what a killed evenkeel left.
     Undo(UndoArgs),
-    /// Run the whole machine under the keel, a scheduler of exchangeable policies (sched_ext).
+    /// Run the whole machine under the keel, a sched_ext scheduler with exchangeable policies.
     Sched(SchedArgs),
-    /// Say which threads run in a row and which CPUs follow each other (paper 003).
+    /// Set which threads run in a row and which CPUs follow each other (paper 003).
     Ias(IasArgs),
-    /// Look at and turn the knobs of a running keel's gate (paper 004).
+    /// Show and set the knobs of the running keel's gate, and its shield (paper 004).
     Zone(ZoneArgs),
-    /// Have packets processed on the core of the program that waits for them.
+    /// Steer packets to the core of the program that waits for them (paper 001).
     Sais(SaisArgs),
     /// Write man pages or shell completions into a directory (used by `make install`).
     #[command(hide = true)]
     Generate(GenerateArgs),
-    /// Watch over a journal on behalf of `run` (started by it).
+    /// Undo a journal when its balancer is killed (`run` and `daemon` start this).
     #[command(hide = true)]
     Supervise(SuperviseArgs),
-    /// Now a command of evenkeel-lab.
+    /// Moved to evenkeel-lab.
     #[command(hide = true, disable_help_flag = true)]
     Sim(MovedArgs),
-    /// Now a command of evenkeel-lab.
+    /// Moved to evenkeel-lab.
     #[command(hide = true, disable_help_flag = true)]
     Bench(MovedArgs),
-    /// Now a command of evenkeel-lab.
+    /// Moved to evenkeel-lab.
     #[command(hide = true, disable_help_flag = true)]
     Repro(MovedArgs),
 }
 
-/// The rest of a command line that belongs to another executable.
+/// The words of a command that moved to another executable.
 #[derive(Debug, Args)]
 pub struct MovedArgs {
-    /// Options and arguments, not looked at.
+    /// Options and arguments, not parsed.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub words: Vec<OsString>,
 }
@@ -87,20 +92,19 @@ pub struct RunArgs {
     /// How to balance.
     #[command(flatten)]
     pub options: RunOptions,
-    /// Observe, and say what would be done; change nothing.
+    /// Only observe, and report the moves; make none.
     #[arg(long)]
     pub dry_run: bool,
-    /// No summary line at the end.
+    /// Print no summary at the end.
     #[arg(short, long)]
     pub quiet: bool,
-    /// Write the summary as JSON.
+    /// Write the summary as JSON to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Print every decision with its reason to standard error.
+    /// Print every decision with its reasons to standard error.
     #[arg(long)]
     pub explain: bool,
-    /// Let the daemon balance it, together with the others that joined; without a daemon, or where
-    /// that refuses, it is balanced here.
+    /// Let the daemon balance the command; without a daemon, or if it refuses, balance it here.
     #[arg(long)]
     pub join: bool,
     /// For fault tests.
@@ -111,31 +115,19 @@ pub struct RunArgs {
     pub command: Vec<OsString>,
 }
 
-/// Faults on purpose.
-#[derive(Debug, Args)]
-pub struct FaultArgs {
-    /// Kill evenkeel at its n-th journal write or affinity call (fault tests).
-    #[arg(long, value_name = "N", hide = true, default_value_t = 0)]
-    pub abort_at: u64,
-    /// No supervisor process (fault tests).
-    #[arg(long, hide = true)]
-    pub no_supervisor: bool,
-}
-
 /// `evenkeel daemon`.
 #[derive(Debug, Args)]
 pub struct DaemonArgs {
     /// How to balance (in a configuration file: table `[run]`).
     #[command(flatten)]
     pub options: RunOptions,
-    /// Which programs join by themselves.
+    /// Standing rules and metrics.
     #[command(flatten)]
     pub daemon: DaemonOptions,
-    /// Observe, and say what would be done; change nothing.
+    /// Only observe, and report the moves; make none.
     #[arg(long)]
     pub dry_run: bool,
-    /// Listen there for the processes of one job, and end with it (started by `run` under an MPI
-    /// launcher).
+    /// Serve one MPI job at this socket and end with it (`run` under an MPI launcher starts this).
     #[arg(long, value_name = "SOCKET", hide = true)]
     pub job: Option<PathBuf>,
     /// For fault tests.
@@ -147,13 +139,13 @@ pub struct DaemonArgs {
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct DaemonOptions {
-    /// Programs whose command has this name join by themselves; may be given several times.
+    /// Let programs with this command name join by themselves; may be given several times.
     #[arg(long = "name", value_name = "NAME")]
     pub names: Vec<String>,
-    /// Whatever is in this cgroup joins by itself; may be given several times.
+    /// Let all processes of this cgroup join by themselves; may be given several times.
     #[arg(long = "cgroup", value_name = "PATH")]
     pub cgroups: Vec<String>,
-    /// Serve OpenMetrics at this loopback address, for example 127.0.0.1:9469 [default: nowhere].
+    /// Serve OpenMetrics at this loopback address, for example 127.0.0.1:9469 [default: off].
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<std::net::SocketAddr>,
 }
@@ -162,12 +154,13 @@ pub struct DaemonOptions {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct JoinArgs {
-    /// This process, its descendants, and all that they will start.
+    /// A process: it joins with its descendants and all that they will start.
+    #[arg(value_parser = process_number)]
     pub pid: Option<u32>,
-    /// All programs whose command has this name.
+    /// Let all programs with this command name join.
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// All that is in this cgroup, now and later, as one program.
+    /// Let all processes of this cgroup, now and later, join as one program.
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<String>,
 }
@@ -176,6 +169,7 @@ pub struct JoinArgs {
 #[derive(Debug, Args)]
 pub struct LeaveArgs {
     /// A process of the program.
+    #[arg(value_parser = process_number)]
     pub pid: u32,
 }
 
@@ -183,43 +177,39 @@ pub struct LeaveArgs {
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct RunOptions {
-    /// Who goes where: `lag` gives who is furthest behind the most capable CPU; `paper` swaps
-    /// tasks in the published eight steps [default: lag].
+    /// Choose the policy that decides the moves [default: lag].
     #[arg(long, value_enum)]
     pub policy: Option<PolicyName>,
-    /// Which task the paper's policy moves: `fifo` the first in the runqueue; `cache` the one whose
-    /// process referenced the least memory lately (threads of one process cannot be told apart).
-    /// That is measured, even with --dry-run, by wiping the kernel's notes of which pages are in
-    /// use: under memory pressure the kernel may then take the wrong ones [default: fifo].
+    /// Choose which task of a CPU the paper's policy moves [default: fifo].
+    ///
+    /// `cache` measures working sets, even with --dry-run: it clears the kernel's referenced bits of
+    /// the program's pages, and under memory pressure the kernel may then reclaim pages in use.
     #[arg(long, value_enum)]
     pub selection: Option<SelectionName>,
-    /// Balance interval, for example 100ms or 1s; without it, lag adapts between 50ms and 1s, and
-    /// paper uses 1s.
+    /// Set the balance interval, 1ms to 60s [default: lag adapts from 50ms to 1s, paper uses 1s].
     #[arg(long, value_name = "TIME")]
     pub interval: Option<Interval>,
-    /// `soft` moves a task and gives its mask back at once; `hard` pins it until the next move
-    /// [default: soft].
+    /// Choose how a task is moved [default: soft].
     #[arg(long, value_enum)]
     pub placement: Option<PlacementName>,
-    /// Where figures come from: exact from BPF (cbinfo), approximate from /proc, or the best that
-    /// is possible [default: auto].
+    /// Choose the source of the figures [default: auto].
     #[arg(long, value_enum)]
     pub accounting: Option<AccountingName>,
-    /// Use only these CPUs, for example 0-3,8.
+    /// Use only these CPUs, for example 0-3,8 [default: all that the cpuset allows].
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<String>,
-    /// Relative speed of the CPUs: auto, cpu-capacity, cppc, max-frequency, bogomips, calibrated
-    /// (measure now), or given like 0-3=1.0,4-7=0.5 [default: auto].
+    /// Choose the source of CPU speeds: auto, cpu-capacity, cppc, max-frequency, bogomips, calibrated
+    /// (measured now), or values like 0-3=1.0,4-7=0.5 [default: auto].
     #[arg(long, value_name = "SOURCE")]
     pub speed: Option<String>,
-    /// Move also tasks that their user pinned.
+    /// Also move tasks that their user pinned.
     #[arg(long = "override")]
     #[serde(rename = "override")]
     pub override_user: bool,
 }
 
 impl RunOptions {
-    /// The flags that say the same.
+    /// The flags with the same meaning.
     pub fn flags(&self) -> Vec<OsString> {
         fn name(value: &impl ValueEnum) -> Option<String> {
             Some(value.to_possible_value()?.get_name().to_owned())
@@ -249,9 +239,9 @@ impl RunOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyName {
-    /// Lag.
+    /// The thread that is furthest behind gets the fastest CPU.
     Lag,
-    /// The paper's steps.
+    /// CPUs swap tasks in the eight published steps (paper 000).
     Paper,
 }
 
@@ -259,9 +249,9 @@ pub enum PolicyName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SelectionName {
-    /// Runqueue order.
+    /// The first task in the runqueue.
     Fifo,
-    /// Smallest working set.
+    /// A task of the process that referenced the least memory lately.
     Cache,
 }
 
@@ -269,9 +259,9 @@ pub enum SelectionName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlacementName {
-    /// Move and let go.
+    /// Move the task, and give its own mask back at once.
     Soft,
-    /// Pin.
+    /// Pin the task until its next move.
     Hard,
 }
 
@@ -279,88 +269,44 @@ pub enum PlacementName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccountingName {
-    /// The best that is possible.
+    /// cbinfo where possible, else procfs.
     Auto,
-    /// Exact, by BPF.
+    /// Exact, by BPF; needs privileges.
     Cbinfo,
     /// Approximate, from /proc.
     Procfs,
 }
 
-/// A balance interval, 1 ms to 60 s.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Interval {
-    /// Nanoseconds.
-    pub ns: u64,
-}
-
-impl std::str::FromStr for Interval {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let unit_ns = match unit {
-            "us" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            _ => return Err("expected a whole number with unit, like 100ms or 1s".to_owned()),
-        };
-        let ns = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_ns));
-        match ns {
-            Some(ns @ 1_000_000..=60_000_000_000) => Ok(Self { ns }),
-            Some(_) => Err("out of range: an interval is 1ms to 60s".to_owned()),
-            None => Err("expected a whole number with unit, like 100ms or 1s".to_owned()),
-        }
-    }
-}
-
-impl TryFrom<String> for Interval {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse().map_err(|why| format!("interval \"{text}\": {why}"))
-    }
-}
-
 /// `evenkeel doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// As JSON, on standard output.
+    /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// How long to watch the CPUs.
+    /// Watch the CPUs for this long, 1ms to 60s.
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub watch: Interval,
-    /// Measure the speed of each CPU, too (20 ms each).
+    /// Also measure the speed of each CPU (20 ms each).
     #[arg(long)]
     pub calibrate: bool,
-}
-
-/// Commands that only report.
-#[derive(Debug, Args)]
-pub struct JsonArgs {
-    /// As JSON, on standard output.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// `evenkeel explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// Only this program: its first process, or its balancer.
+    #[arg(value_parser = process_number)]
     pub pid: Option<u32>,
-    /// What the running keel's gate answered last, and why.
+    /// Explain the last answers of the running keel's gate instead.
     #[arg(long, conflicts_with = "pid")]
     pub keel: bool,
-    /// Only where the packets of each connection go, and why (as `evenkeel sais explain`).
+    /// Explain only where packets go (as `evenkeel sais explain`).
     #[arg(long, conflicts_with_all = ["pid", "keel", "last"])]
     pub sais: bool,
-    /// Only the last N decisions.
+    /// Print only the last N decisions.
     #[arg(short, long, value_name = "N", default_value_t = 10)]
     pub last: usize,
-    /// As JSON, on standard output.
+    /// Print JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -368,10 +314,10 @@ pub struct ExplainArgs {
 /// `evenkeel undo`.
 #[derive(Debug, Args)]
 pub struct UndoArgs {
-    /// Also take back what living balancers did; they let go of these tasks.
+    /// Also undo the changes of live balancers, which then leave these tasks alone.
     #[arg(long)]
     pub force: bool,
-    /// As JSON, on standard output.
+    /// Print JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -379,17 +325,17 @@ pub struct UndoArgs {
 /// `evenkeel generate`.
 #[derive(Debug, Args)]
 pub struct GenerateArgs {
-    /// What.
+    /// What to generate.
     #[arg(value_enum)]
     pub what: Generated,
-    /// Where to.
+    /// The directory to write into.
     pub directory: PathBuf,
 }
 
 /// What can be generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Generated {
-    /// One man page a command.
+    /// One man page for each command.
     Man,
     /// Completions for bash, zsh and fish.
     Completions,
@@ -398,7 +344,7 @@ pub enum Generated {
 /// `evenkeel supervise`.
 #[derive(Debug, Args)]
 pub struct SuperviseArgs {
-    /// The journal to undo when the balancer dies.
+    /// The journal to undo when its balancer ends.
     pub journal: PathBuf,
 }
 
@@ -407,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_say_what_the_options_say() {
+    fn flags_and_options_have_the_same_meaning() {
         let words = [
             "evenkeel",
             "run",

@@ -1,5 +1,5 @@
-//! Configuration files: the flags of a command by the same names, in a table of its name. A flag
-//! on the command line wins over the user's file, that over the system's.
+//! Configuration files: the flags of a command under the same names, in a table named for the command. A flag
+//! on the command line wins over the user's file, and that over the system's file.
 
 use std::path::{Path, PathBuf};
 
@@ -25,14 +25,14 @@ pub struct Config {
     pub ias: IasSettings,
 }
 
-/// Reads the file that was asked for, or else the system's and the user's, which need not exist.
+/// Reads the file of `--config`, or else the system's and the user's file, which need not exist.
 ///
 /// # Errors
-/// When a file cannot be read or says something that no flag can say; names file, line and field.
+/// A file cannot be read, or a field is invalid; the error names file, line and field.
 pub fn load(asked_for: Option<&Path>) -> Result<Config> {
     if let Some(path) = asked_for {
         return read(path)?
-            .with_context(|| format!("{}: no such configuration file", path.display()));
+            .with_context(|| format!("{}: the configuration file does not exist", path.display()));
     }
     let user = std::env::var_os("XDG_CONFIG_HOME")
         .map(PathBuf::from)
@@ -43,14 +43,15 @@ pub fn load(asked_for: Option<&Path>) -> Result<Config> {
     Ok(user.or(system))
 }
 
-/// A file that nobody asked for may be out of reach: HOME still is root's after `setpriv`.
+/// A default file may be out of reach, since HOME is still that of root after `setpriv`: then it is left
+/// out, with a warning.
 fn read_if_allowed(path: &Path) -> Result<Option<Config>> {
     read(path).or_else(|error| {
         let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
         if kind != Some(std::io::ErrorKind::PermissionDenied) {
             return Err(error);
         }
-        tracing::warn!("{error:#}: this configuration is not used");
+        tracing::warn!("{error:#}: this configuration file is not used");
         Ok(None)
     })
 }
@@ -69,28 +70,26 @@ fn parse(text: &str) -> Result<Config> {
     Ok(config)
 }
 
-/// The knobs by the paper's main names, whichever of its spellings are used, so that the nearer file wins by
-/// any of them. A name that no knob has stays, to be refused when knobs are turned.
+/// Renames the knobs from any of the paper's spellings to its main names, so that the nearer file wins with
+/// any spelling. An unknown name stays, and is refused when the knobs are set.
 ///
 /// # Errors
-/// A knob is set by two of its spellings.
+/// A knob is set under two of its spellings.
 fn by_main_names(knobs: ZoneOptions) -> Result<ZoneOptions> {
     let mut named = ZoneOptions::new();
     for (spelling, value) in knobs {
         let name = Zone::name_of(&spelling).map_or_else(|| spelling.clone(), str::to_owned);
         if named.insert(name.clone(), value).is_some() {
-            bail!(
-                "table [zone]: {name} is set twice, once as another of its spellings: leave one out"
-            );
+            bail!("table [zone]: {name} is set twice, under two spellings: leave one out");
         }
     }
     Ok(named)
 }
 
 impl Config {
-    /// What is set here, and for the rest what is set in `other`.
+    /// The values that are set here and, for the rest, those of `other`.
     fn or(self, mut other: Self) -> Self {
-        // The level has two words, too: the nearer file counts, whichever it uses.
+        // The level has two names, too: the nearer file wins with either.
         if self.sched.zone.is_some() {
             other.zone.remove(Zone::LEVEL);
         }
@@ -106,7 +105,7 @@ impl Config {
 }
 
 impl RunOptions {
-    /// What is set here, and for the rest what is set in `other`.
+    /// The values that are set here and, for the rest, those of `other`.
     pub fn or(self, other: Self) -> Self {
         Self {
             policy: self.policy.or(other.policy),
@@ -122,7 +121,7 @@ impl RunOptions {
 }
 
 impl DaemonOptions {
-    /// What is set here, and for the rest what is set in `other`; lists are taken together.
+    /// The values that are set here and, for the rest, those of `other`; lists are joined.
     pub fn or(mut self, mut other: Self) -> Self {
         self.names.append(&mut other.names);
         self.cgroups.append(&mut other.cgroups);
@@ -131,9 +130,9 @@ impl DaemonOptions {
 }
 
 impl SchedOptions {
-    /// What is set here, and for the rest what is set in `other`.
+    /// The values that are set here and, for the rest, those of `other`.
     pub fn or(self, other: Self) -> Self {
-        // Two words for one thing: the nearer one counts, whichever it is.
+        // Two options set one value: the nearer one wins.
         let waits = self.strict || self.max_idle_wait.is_some();
         Self {
             order: self.order.or(other.order),
@@ -160,7 +159,7 @@ mod tests {
     use crate::cli::{Interval, PolicyName};
 
     #[test]
-    fn the_same_names_as_the_flags() {
+    fn options_have_the_names_of_the_flags() {
         let text = "[run]\npolicy = \"paper\"\ninterval = \"100ms\"\noverride = true\n";
         let config: Config = toml::from_str(text).unwrap();
         assert_eq!(config.run.policy, Some(PolicyName::Paper));
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keel_is_set_by_the_same_names() {
+    fn options_of_the_keel_have_the_names_of_the_flags() {
         let text = "[sched]\ngate = \"zone\"\nslice-us = 2000\nzone = \"warm-high\"\nstrict = true\n\
                     shield = \"2-3\"\ncapacity = \"0-1=512\"\n[zone]\nbalance_level = 2\nbal_cpus_avg_enable = 1\n";
         let config: Config = toml::from_str(text).unwrap();
@@ -185,12 +184,12 @@ mod tests {
         let near = SchedOptions { max_idle_wait: "5ms".parse().ok(), ..Default::default() };
         let both = near.or(config.sched);
         assert_eq!(both.max_idle_wait.map(|wait| wait.to_string()), Some("5ms".to_owned()));
-        assert!(!both.strict, "the nearer word counts");
+        assert!(!both.strict, "the nearer option wins");
         assert_eq!(both.zone.map(|level| level.to_string()), Some("warm-high".to_owned()));
     }
 
     #[test]
-    fn a_knob_is_the_same_by_all_its_spellings() {
+    fn all_spellings_of_a_knob_are_the_same_knob() {
         let config = |text: &str| parse(text).unwrap();
         let system = || config("[zone]\nbalance_level = 2\nbalance_cpus_avg_enable = 0\n");
         let both = config("[zone]\nbal_cpus_avg_enable = 1\n").or(system());
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_named_with_its_place() {
+    fn errors_name_the_invalid_value() {
         for (text, expected) in [
             ("[run]\npolcy = \"lag\"", "polcy"),
             ("[run]\npolicy = \"best\"", "best"),

@@ -1,5 +1,5 @@
-//! `evenkeel doctor`: what works on this machine, and what a program could gain from it now, as
-//! text of 80 columns or as JSON.
+//! `evenkeel doctor`: what works on this machine, and how unequal its CPUs are now, as text of 80 columns or
+//! as JSON.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
@@ -13,25 +13,25 @@ use evenkeel_machine::CAPABILITY_SCALE;
 
 use crate::cli::DoctorArgs;
 
-/// Columns that the text keeps within.
+/// Width of the text in columns.
 const WIDTH: u16 = 80;
-/// More CPUs than this are not listed one by one.
+/// Up to this many CPUs are all listed.
 const LISTED_CPUS: usize = 16;
-/// Of more CPUs, so many of the worst are shown.
+/// Of more CPUs, this many of the worst are listed.
 const WORST_CPUS: usize = 8;
 
-/// Examines the machine and says what was found. Returns 0 when `evenkeel run` can balance here
-/// (even if only by /proc), 1 when it cannot.
+/// Examines the machine and prints the report. Returns 0 when `evenkeel run` can balance here (even if only
+/// with /proc), 1 when it cannot.
 ///
 /// # Errors
-/// When standard output cannot be written to.
+/// Standard output cannot be written to.
 pub fn main(args: DoctorArgs) -> Result<i32> {
     let watch = Duration::from_nanos(args.watch.ns);
     let report = examine(&Request { watch, calibrate: args.calibrate });
     let text =
         if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { render(&report) };
     match std::io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever read it has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
     }
@@ -58,7 +58,7 @@ fn render(report: &Report) -> String {
     text
 }
 
-/// One row a check; what is not as it should be also says what that means and what to do.
+/// One row for each check. A check that is not `ok` also has its meaning and its remedy.
 fn checks(checks: &[Check]) -> Table {
     let mut table = plain();
     for check in checks {
@@ -99,7 +99,7 @@ fn asymmetry_now(asymmetry: &Asymmetry) -> String {
     let share = |capability: u32| f64::from(capability) * 100.0 / f64::from(CAPABILITY_SCALE);
     let _ = writeln!(
         text,
-        "Worst CPU {:.0} %, average {:.0} % of the fastest CPU undisturbed.",
+        "Worst CPU {:.0} %, average {:.0} % of the fastest CPU without disturbance.",
         share(asymmetry.min_capability),
         share(asymmetry.avg_capability)
     );
@@ -134,7 +134,7 @@ fn cpus(shown: &[&CpuNow]) -> Table {
     table
 }
 
-/// A table without lines, indented by the padding of its first column.
+/// A table without rules, indented by the padding of its first column.
 fn plain() -> Table {
     let mut table = Table::new();
     table
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_watched_says_why() {
+    fn the_report_says_why_the_cpus_were_not_watched() {
         let mut report = report(1);
         report.asymmetry = None;
         report.not_watched = Some("with one CPU there is nothing to compare".to_owned());

@@ -7,10 +7,10 @@ use clap_complete::Shell;
 
 use crate::cli::{GenerateArgs, Generated};
 
-/// Writes what was asked for of this command line into the directory, which is created.
+/// Writes the man pages or the completions of a command line into a directory, which is created.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// A file cannot be written.
 pub fn main(command: clap::Command, args: &GenerateArgs) -> Result<i32> {
     let directory = &args.directory;
     fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()))?;
@@ -18,7 +18,12 @@ pub fn main(command: clap::Command, args: &GenerateArgs) -> Result<i32> {
         Generated::Man => clap_mangen::generate_to(command, directory)?,
         Generated::Completions => {
             for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-                clap_complete::generate_to(shell, &mut command.clone(), command.get_name().to_owned(), directory)?;
+                clap_complete::generate_to(
+                    shell,
+                    &mut command.clone(),
+                    command.get_name().to_owned(),
+                    directory,
+                )?;
             }
         }
     }

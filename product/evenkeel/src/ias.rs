@@ -13,12 +13,12 @@ use nix::errno::Errno;
 use nix::unistd::Uid;
 
 use crate::cli::{IasArgs, IasCommand};
-use crate::sched;
+use crate::keel_client;
 
-/// Sets or shows.
+/// Sets or shows the aggregation.
 ///
 /// # Errors
-/// No keel runs, or it refuses; nothing is changed then.
+/// No keel runs, or it refuses. Then nothing has changed, but for `--program`, which says what it set.
 pub fn main(args: &IasArgs) -> Result<i32> {
     match &args.command {
         IasCommand::Agg { pid, programs, off, bonus, limit } => {
@@ -46,7 +46,7 @@ pub fn main(args: &IasArgs) -> Result<i32> {
     }
 }
 
-/// Sets all processes of a program that one may set, and says which they are.
+/// Sets all processes of a program that this user may set, and prints them.
 fn all_of(program: &Program, how: Preference, off: bool) -> Result<()> {
     let user = Uid::effective();
     let (own, others): (Vec<Instance>, Vec<Instance>) =
@@ -56,11 +56,13 @@ fn all_of(program: &Program, how: Preference, off: bool) -> Result<()> {
         let aggregation = Aggregation { agg: u32::from(!off), ..how.aggregation(pid) };
         match ask_keel(&aggregation.request()) {
             Ok(_) => set.push(pid.to_string()),
-            // It has ended meanwhile.
+            // The process has ended meanwhile.
             Err(why) if is_gone(&why) => {}
             Err(why) if set.is_empty() => return Err(why),
             Err(why) => {
-                return Err(why.context(format!("of {program} only {} were set", set.join(", "))));
+                return Err(
+                    why.context(format!("only processes {} of {program} were set", set.join(", ")))
+                );
             }
         }
     }
@@ -80,7 +82,7 @@ fn all_of(program: &Program, how: Preference, off: bool) -> Result<()> {
 }
 
 fn ask_keel(request: &Request) -> Result<serde_json::Value> {
-    sched::ask_keel(request, "--order ias")
+    keel_client::ask_keel(request, "--order ias")
 }
 
 fn is_gone(why: &anyhow::Error) -> bool {
@@ -90,7 +92,7 @@ fn is_gone(why: &anyhow::Error) -> bool {
     )
 }
 
-/// The paper's five arguments.
+/// Sets the aggregation of a process by the paper's five arguments.
 fn aggregate(arguments: [&str; 5]) -> Result<i32> {
     let names = ["pid", "agg", "bonus_type", "bonus_value", "limit"];
     let given = |name: &str| {
@@ -118,7 +120,7 @@ fn show(json: bool) -> Result<i32> {
         println!("CPU {cpu:<4} {kind} of group {}", role / 2);
     }
     if state.spaces.is_empty() {
-        println!("No process aggregates its threads (evenkeel ias agg PID).");
+        println!("No process aggregates its threads. Start with: evenkeel ias agg PID");
     }
     for space in &state.spaces {
         let bonus = match space.bonus_type {
@@ -127,12 +129,12 @@ fn show(json: bool) -> Result<i32> {
         };
         let limit = match space.limit {
             0 => String::new(),
-            limit => format!(", {limit} times in a row at most"),
+            limit => format!(", at most {limit} times in a row"),
         };
         println!("process {:<8} bonus {bonus}{limit}", space.pid);
     }
     match &state.found {
-        Some(found) if found.is_empty() => println!("ias-auto: nothing found out so far"),
+        Some(found) if found.is_empty() => println!("ias-auto: no result yet"),
         found => {
             for (pid, Tuning { multiplier, why, .. }) in found.iter().flatten() {
                 println!("ias-auto: process {pid} has {multiplier}x: {why}");
@@ -143,14 +145,14 @@ fn show(json: bool) -> Result<i32> {
     Ok(0)
 }
 
-/// What searches for siblings have cost and missed.
+/// A line about the cost of searches for siblings, and the siblings that they missed.
 fn costs(search: &Search) -> String {
     let Search { window, searches, searched, queued, missed } = *search;
     let each = searched as f64 / searches.max(1) as f64;
     let share = 100.0 * missed as f64 / queued.max(1) as f64;
     format!(
-        "{searches} searches looked at {each:.1} tasks each; {share:.1} % of {queued} that waited found no \
-         room among {window} (--ias-window)"
+        "{searches} searches read {each:.1} tasks each; {share:.1} % of {queued} waiters did not fit into the \
+         window of {window} (--ias-window)"
     )
 }
 
@@ -159,15 +161,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn searches_are_told_by_what_they_cost_and_miss() {
+    fn costs_and_misses_of_searches_are_reported() {
         let search = Search { window: 64, searches: 200, searched: 300, queued: 1000, missed: 7 };
         assert_eq!(
             costs(&search),
-            "200 searches looked at 1.5 tasks each; 0.7 % of 1000 that waited found no room among 64 \
+            "200 searches read 1.5 tasks each; 0.7 % of 1000 waiters did not fit into the window of 64 \
              (--ias-window)"
         );
-        assert!(
-            costs(&Search::default()).starts_with("0 searches looked at 0.0 tasks each; 0.0 %")
-        );
+        assert!(costs(&Search::default()).starts_with("0 searches read 0.0 tasks each; 0.0 %"));
     }
 }

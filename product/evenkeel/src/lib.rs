@@ -1,19 +1,39 @@
-//! The command line of the product: `evenkeel` in its parts. The executable (`main.rs`) only looks at
-//! what it was started with and calls [`main`]; the laboratory's executable shares [`terminal`], and the
-//! project's tests parse the commands of the docs by [`cli`].
+//! The command line of the product, `evenkeel`, one file for each command. The executable (`main.rs`) notes
+//! the state that it was started with and calls [`main`]. The laboratory's executable shares [`terminal`]
+//! and [`generate`], and the project's tests parse the commands in the docs by [`cli`].
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `cli` | the definition of all commands, options and help texts |
+//! | `config` | configuration files |
+//! | `balancing` | from options to values, for `run` and `daemon` |
+//! | `supervisor` | how the supervisor is started |
+//! | `decision_text` | a decision as text |
+//! | `daemon_client`, `keel_client` | requests to the daemon and to the keel |
+//! | `mpi_job` | ranks of an MPI job share a balancer |
+//! | `origin` | signals and streams before the Rust runtime changed them |
+//! | `terminal` | logging, errors and exit codes |
+//! | all others | the command of that name |
 
+mod balancing;
 pub mod cli;
 mod config;
 mod daemon;
+mod daemon_client;
+mod decision_text;
 mod doctor;
+mod explain;
 pub mod generate;
 mod ias;
-mod inspect;
-mod job;
+mod keel_client;
+mod mpi_job;
 mod run;
 mod sais;
 mod sched;
+mod status;
+mod supervisor;
 pub mod terminal;
+mod undo;
 mod zone;
 
 use std::ffi::OsString;
@@ -26,17 +46,17 @@ use evenkeel_host::Origin;
 
 use crate::cli::{Cli, Command};
 
-/// Runs the command that this process was started for. `origin` is what its streams and signals were
-/// before the Rust runtime began.
+/// Runs the command of this process. `origin` is the state of signals and streams before the Rust runtime
+/// changed it.
 pub fn main(origin: Origin) -> ExitCode {
     let cli = parse();
     terminal::start_logging(cli.verbose);
     terminal::exit_code("evenkeel", dispatch(cli, origin))
 }
 
-/// The command line. The multi-call names: `chcb CMD` is `evenkeel run CMD`, `capability-balancer` is
-/// `evenkeel daemon` (paper 000, section 3.3), `set_ias_agg` and `set_ias_alloc` are `evenkeel ias set-agg`
-/// and `alloc` (paper 003, section 3).
+/// Parses the command line. The executable has other names, from the papers: `chcb CMD` is `evenkeel run
+/// CMD`, `capability-balancer` is `evenkeel daemon` (paper 000, section 3.3), and `set_ias_agg` and
+/// `set_ias_alloc` are `evenkeel ias set-agg` and `alloc` (paper 003, section 3).
 fn parse() -> Cli {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     let name = arguments.first().map(PathBuf::from);
@@ -59,7 +79,7 @@ fn parse() -> Cli {
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// How a command is used that is called by a name of its own.
+/// The usage line of a command under another name.
 fn usage(path: &[&str], name: &str) -> Option<String> {
     let mut command = Cli::command();
     command.build();
@@ -103,9 +123,9 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
             evenkeel_journal::supervise(&args.journal);
             Ok(0)
         }
-        Command::Status(args) => inspect::status(&args),
-        Command::Explain(args) => inspect::explain(&args),
-        Command::Undo(args) => inspect::undo(&args),
+        Command::Status(args) => status::main(&args),
+        Command::Explain(args) => explain::main(&args),
+        Command::Undo(args) => undo::main(&args),
         Command::Generate(args) => generate::main(Cli::command(), &args),
         Command::Doctor(args) => doctor::main(args),
         Command::Sched(args) => sched::main(&args, &config::load(cli.config.as_deref())?),
@@ -118,10 +138,10 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
     }
 }
 
-/// Says where a command of the laboratory went.
+/// The error of a command that is now one of the laboratory.
 fn moved(command: &str, words: &[OsString]) -> Result<i32> {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-    // Noise and replay are commands of their own there.
+    // There, noise and replay are commands of their own.
     let command = match (command, words.first().map(AsRef::as_ref)) {
         ("bench", Some("noise")) | ("sim", Some("replay")) => String::new(),
         _ => format!(" {command}"),

@@ -1,4 +1,5 @@
-//! The executable `evenkeel`: what it was started with, and the command line (`lib.rs`).
+//! The executable `evenkeel`: notes the state that it was started with (`origin.rs`) and runs the command
+//! line (`lib.rs`).
 
 mod origin;
 

@@ -1,6 +1,6 @@
-//! What the process was started with: the Rust runtime ignores SIGPIPE and opens closed standard
-//! streams before `main`, but a command that we run must find them as we did. So they are looked
-//! at before the runtime starts.
+//! The state that the process was started with. The Rust runtime ignores SIGPIPE and opens closed standard
+//! streams before `main`, but the command of `evenkeel run` must inherit them unchanged. So they are noted
+//! before the runtime starts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,9 +11,9 @@ static CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = {
-    extern "C" fn look() {
-        // SAFETY: an all-zero sigaction is a valid place for the answer; nothing is changed.
+static NOTE: extern "C" fn() = {
+    extern "C" fn note() {
+        // SAFETY: an all-zero sigaction is a valid place for the answer; no disposition changes.
         let action = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut action);
@@ -26,10 +26,10 @@ static LOOK: extern "C" fn() = {
             closed.store(flags < 0, Ordering::Relaxed);
         }
     }
-    look
+    note
 };
 
-/// What this process was started with.
+/// The state that this process was started with.
 pub fn origin() -> Origin {
     Origin {
         sigpipe_ignored: SIGPIPE_IGNORED.load(Ordering::Relaxed),

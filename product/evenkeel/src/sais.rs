@@ -1,4 +1,5 @@
-//! `evenkeel sais`: packets are processed on the core of the program that waits for them.
+//! `evenkeel sais`: steers packets to the core of the program that waits for them, and shows what is
+//! steered.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -18,23 +19,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cli::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
-use crate::run::supervisor;
+use crate::supervisor;
 
-/// Exit code when the device or the cgroup vanished. (Nonsense in options gives 2, as everywhere.)
+/// Exit code when the device or the cgroup vanished. (Invalid options give 2, as everywhere.)
 const GONE: i32 = 1;
 /// Exit code when packets cannot be steered on this kernel, for this user, or at this device now.
 const IMPOSSIBLE: i32 = 3;
-const NOBODY: &str = "No packets are steered. Begin with: evenkeel sais attach DEVICE";
+const NOT_STEERED: &str = "No packets are steered. Start with: evenkeel sais attach DEVICE";
 
-/// Steers, or looks at those who do. Returns the exit code.
+/// Steers packets, or shows the steering of others. Returns the exit code.
 ///
 /// # Errors
-/// Nonsense in the options; signals or a control socket that cannot be had; no answer of somebody
-/// who steers.
+/// The options are invalid, signals or a control socket cannot be set up, or a running process does not
+/// answer.
 pub fn main(args: SaisArgs) -> Result<i32> {
     match args.part {
         SaisPart::Attach(args) => attach(args),
-        SaisPart::Serve(args) => give_back(args),
+        SaisPart::Serve(args) => send_hints_back(args),
         SaisPart::Status(args) => report::<Figures>("stats", args.json, |figures| match figures {
             Figures::Steered(statistics) => show(statistics),
             Figures::Served(served) => show_served(served),
@@ -44,7 +45,7 @@ pub fn main(args: SaisArgs) -> Result<i32> {
     }
 }
 
-/// What somebody did who steers, or who gives hints back.
+/// The statistics of a process that steers, or of one that sends hints back.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, try_from = "Value")]
 enum Figures {
@@ -63,13 +64,13 @@ impl TryFrom<Value> for Figures {
     }
 }
 
-fn give_back(args: ServeArgs) -> Result<i32> {
+fn send_hints_back(args: ServeArgs) -> Result<i32> {
     let ServeArgs { cgroup, peers, wire, device } = args;
     let options = ServeOptions { cgroup, peers, wire, device };
     match serve(&options, &runtime_dir()?) {
         Ok(Ending::Told) => Ok(0),
         Ok(Ending::Gone) => {
-            say(&format!("{}: the cgroup is gone: no hints go back", options.cgroup.display()));
+            say(&format!("{}: the cgroup is gone, so no hints go back", options.cgroup.display()));
             Ok(GONE)
         }
         Err(why @ (ServeError::Serving(_) | ServeError::Device(_))) => {
@@ -81,7 +82,7 @@ fn give_back(args: ServeArgs) -> Result<i32> {
 }
 
 fn show_served(served: &Served) {
-    println!("{}: clients' hints go back", served.cgroup.display());
+    println!("{}: hints of clients go back", served.cgroup.display());
     for (name, count) in &served.counters {
         println!("    {count} {name}: {}", Served::meaning(name).unwrap_or_default());
     }
@@ -89,7 +90,7 @@ fn show_served(served: &Served) {
 
 fn attach(args: AttachArgs) -> Result<i32> {
     failpoint::arm(args.faults.abort_at);
-    let supervisor = supervisor(&args.faults);
+    let supervisor = supervisor::command(&args.faults);
     let AttachArgs { device, mode, wire, peers, policy, cpus, xdp, manage_rfs, .. } = args;
     let (strip_times, hold) = (args.strip_us, args.hold.map(Duration::from_secs));
     let options =
@@ -103,7 +104,7 @@ fn attach(args: AttachArgs) -> Result<i32> {
         Ok(Ending::Told) => Ok(0),
         Ok(Ending::Gone) => {
             let name = &options.device;
-            say(&format!("{name}: the device is gone: nothing is steered any more"));
+            say(&format!("{name}: the device is gone, so no packets are steered"));
             Ok(GONE)
         }
         Err(
@@ -117,19 +118,19 @@ fn attach(args: AttachArgs) -> Result<i32> {
 }
 
 fn say(what: &str) {
-    // Not by eprintln, which panics when nobody reads.
+    // Not by eprintln, which panics when standard error is closed.
     let _ = writeln!(std::io::stderr(), "evenkeel: {what}");
 }
 
-/// What all who steer answer to a request.
+/// The answers to a request from all processes that steer or send hints back.
 fn answers<Answered: DeserializeOwned>(request: &str) -> Result<Vec<Answered>> {
     let mut answers: Vec<Answered> = Vec::new();
-    // Whoever asks, it is mostly root who steers.
+    // Mostly root steers, also where another user asks.
     let directories = BTreeSet::from([runtime_dir()?, PathBuf::from("/run/evenkeel")]);
     for socket in directories.iter().flat_map(|directory| sockets(directory)) {
         match ask(&socket, &Request::new(request)) {
             Ok(answer) => answers.push(serde_json::from_value(answer)?),
-            // It was killed; the next one there removes its socket.
+            // It was killed. The next process there removes the socket.
             Err(why @ evenkeel_control::AskError::Nobody { .. }) => tracing::debug!("{why}"),
             Err(why) => return Err(why.into()),
         }
@@ -137,7 +138,7 @@ fn answers<Answered: DeserializeOwned>(request: &str) -> Result<Vec<Answered>> {
     Ok(answers)
 }
 
-/// Asks all who steer, and shows what they say.
+/// Prints the answers to a request.
 fn report<Answered: Serialize + DeserializeOwned>(
     request: &str,
     is_json: bool,
@@ -149,7 +150,7 @@ fn report<Answered: Serialize + DeserializeOwned>(
         return Ok(0);
     }
     if answers.is_empty() {
-        println!("{NOBODY}");
+        println!("{NOT_STEERED}");
     }
     answers.iter().for_each(show);
     Ok(0)
@@ -160,7 +161,7 @@ fn show(statistics: &Statistics) {
     println!("{device}: {mode} mode, {policy}, {xdp} XDP ({reason}), {flows} connections");
     match statistics.share_at_home() {
         Some(share) => println!(
-            "    {} packets; of those with a known consumer {:.2} % were processed on its core",
+            "    {} packets; {:.2} % of those with a known consumer were processed on its core",
             statistics.packets(),
             share * 100.0
         ),
@@ -169,13 +170,13 @@ fn show(statistics: &Statistics) {
     for (number, core) in &statistics.cores {
         let counts = core.counters.iter().filter(|(_, count)| **count > 0);
         let counts: Vec<String> = counts.map(|(name, count)| format!("{count} {name}")).collect();
-        let allowed = if core.allowed { "" } else { " (not to be used)" };
+        let allowed = if core.allowed { "" } else { " (not allowed)" };
         println!("    CPU {number}{allowed}: {}", counts.join(", "));
     }
     if let Some(hold) = &statistics.hold {
         println!(
-            "    held on the core where they asked: {} threads now, {} times in all; {} times no answer \
-             came, {} times its user had chosen other CPUs, {} times it was refused",
+            "    threads held on the core where they asked: {} now, {} in all; {} got no answer in time, {} \
+             had a mask set by another process, {} could not be held",
             hold.held, hold.holds, hold.timed_out, hold.yielded, hold.refused
         );
     }
@@ -194,27 +195,27 @@ fn show(statistics: &Statistics) {
     }
 }
 
-/// Of each connection, where its packets go and why.
+/// Prints where the packets of each connection go, and why.
 ///
 /// # Errors
-/// Somebody who steers does not answer.
+/// A process that steers does not answer.
 pub fn explain(is_json: bool) -> Result<i32> {
-    report("flows", is_json, tell)
+    report("flows", is_json, show_flows)
 }
 
-/// The same, where anybody steers; nothing otherwise.
+/// The same as text; prints nothing where no packets are steered.
 ///
 /// # Errors
-/// Somebody who steers does not answer.
-pub fn explain_if_any() -> Result<()> {
-    answers("flows")?.iter().for_each(tell);
+/// A process that steers does not answer.
+pub fn explain_all() -> Result<()> {
+    answers("flows")?.iter().for_each(show_flows);
     Ok(())
 }
 
-fn tell(flows: &Vec<Flow>) {
+fn show_flows(flows: &Vec<Flow>) {
     for flow in flows {
         let path = flow.path.map_or_else(
-            || "go up where they arrive".to_owned(),
+            || "are processed where they arrive".to_owned(),
             |core| format!("go through the steering thread of CPU {core}"),
         );
         println!(
@@ -224,7 +225,7 @@ fn tell(flows: &Vec<Flow>) {
     }
 }
 
-/// P and M, given or measured.
+/// The times P and M of the model, given or measured, in microseconds.
 fn strip_times(args: &ModelArgs) -> Result<(f64, f64)> {
     if let (Some(process_us), Some(migrate_us)) = (args.process_us, args.migrate_us) {
         return Ok((process_us, migrate_us));
@@ -233,7 +234,7 @@ fn strip_times(args: &ModelArgs) -> Result<(f64, f64)> {
     let times = StripTimes::measure(&machine, &machine.online())?;
     let migrate_us = args.migrate_us.or(times.across_us).or(times.within_us);
     let migrate_us = migrate_us
-        .context("with a single core there is no other one to move strips to: give --migrate-us")?;
+        .context("this machine has one core, so M cannot be measured: give --migrate-us")?;
     Ok((args.process_us.unwrap_or(times.process_us), migrate_us))
 }
 
@@ -262,7 +263,7 @@ fn model(args: &ModelArgs) -> Result<i32> {
     }
     let of = |given: Option<f64>| if given.is_some() { "given" } else { "measured here" };
     println!(
-        "a strip is processed in P = {process_us:.3} us ({}), moved in M = {migrate_us:.3} us ({})",
+        "to process a strip takes P = {process_us:.3} us ({}), to move it M = {migrate_us:.3} us ({})",
         of(args.process_us),
         of(args.migrate_us)
     );

@@ -1,11 +1,11 @@
-//! `evenkeel sched`: the keel in the foreground, and looking at one that runs.
+//! `evenkeel sched`: runs the keel in the foreground, or prints the statistics of a keel that runs.
 
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use evenkeel_control::{AskError, Request, ask};
+use evenkeel_control::Request;
 use evenkeel_journal::runtime_dir;
 use evenkeel_keel::{
     Exit, ExitKind, Gate, IasOptions, IdleWait, Options, Order, Scheduler, Service, ServiceError,
@@ -15,17 +15,18 @@ use evenkeel_machine::Machine;
 
 use crate::cli::{SchedArgs, SchedOptions, ZoneOptions};
 use crate::config::Config;
+use crate::keel_client::{ask_keel, socket};
 
-/// Exit code when the kernel threw the keel out. (Nonsense in options gives 2, as everywhere.)
-const THROWN_OUT: i32 = 1;
+/// Exit code when the kernel ended the keel. (Invalid options give 2, as everywhere.)
+const ENDED_BY_KERNEL: i32 = 1;
 /// Exit code when the keel cannot run on this kernel or machine, for this user, or now.
 const IMPOSSIBLE: i32 = 3;
 
-/// Runs the keel until it is told to end, or the kernel ends it. Returns the exit code.
+/// Runs the keel until a signal or the kernel ends it. Returns the exit code.
 ///
 /// # Errors
-/// What is no matter of the scheduler: nonsense in the configuration, a control socket that cannot
-/// be had, signals that cannot be waited for.
+/// The configuration is invalid, or the control socket or signals cannot be set up. A keel that cannot run
+/// here gives an exit code instead.
 pub fn main(args: &SchedArgs, config: &Config) -> Result<i32> {
     if let Some(seconds) = args.monitor {
         return monitor(Duration::from_secs(seconds));
@@ -37,7 +38,7 @@ pub fn main(args: &SchedArgs, config: &Config) -> Result<i32> {
     if args.load_only {
         return load_only(&options);
     }
-    // What stands in the way of every scheduler is told before a directory is made for this one.
+    // Before a directory is made: no scheduler may be possible here.
     if let Err(why) = evenkeel_keel::support() {
         return Ok(impossible(&why));
     }
@@ -56,7 +57,7 @@ pub fn main(args: &SchedArgs, config: &Config) -> Result<i32> {
     }
 }
 
-/// What the flags say, and for the rest the configuration.
+/// The options from the flags and, for the rest, from the configuration.
 fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
     let set = flags.clone().or(config.sched.clone());
     let max_idle_wait = if set.strict { Some(IdleWait::NEVER) } else { set.max_idle_wait };
@@ -78,7 +79,7 @@ fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
         ..Options::default()
     };
     options.check_parts()?;
-    // What files say of another order than the one that runs rests.
+    // In a file, options of another order policy are ignored; as flags, they are an error.
     if flags.ias_window.is_some() {
         options.check_order("--ias-window")?;
     }
@@ -89,7 +90,7 @@ fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
         options.check_order("--ias-kick")?;
     }
     turn_knobs(&mut options, &config.zone)?;
-    // A flag wins over all that files say of the level.
+    // A flag wins over the level in files.
     if let Some(level) = flags.zone.or(set.zone.filter(|_| !config.zone.contains_key(Zone::LEVEL)))
     {
         if options.gate != Gate::Zone {
@@ -103,7 +104,7 @@ fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
     Ok(options)
 }
 
-/// The knobs of table `[zone]`; they rest while another gate runs.
+/// Sets the knobs of table `[zone]`; another gate ignores them.
 fn turn_knobs(options: &mut Options, knobs: &ZoneOptions) -> Result<()> {
     for (name, value) in knobs {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -112,54 +113,8 @@ fn turn_knobs(options: &mut Options, knobs: &ZoneOptions) -> Result<()> {
     Ok(())
 }
 
-/// Asks the keel that runs; `flags`: with which it has what is asked for.
-///
-/// # Errors
-/// None runs, or it refuses.
-pub fn ask_keel(request: &Request, flags: &str) -> Result<serde_json::Value> {
-    match ask(&running(), request) {
-        Err(AskError::Nobody { .. }) => {
-            let start = format!("evenkeel sched {flags}");
-            bail!("the keel does not run; start it with: {}", start.trim_end())
-        }
-        answer => Ok(answer?),
-    }
-}
-
-/// The control socket of the keel that runs: one's own, or the machine's.
-fn running() -> PathBuf {
-    let own = runtime_dir().map(|dir| socket(&dir)).ok().filter(|path| path.exists());
-    own.unwrap_or_else(|| socket(Path::new("/run/evenkeel")))
-}
-
-/// What the keel is doing, in a line; None: it does not run.
-///
-/// # Errors
-/// It runs and does not answer.
-pub fn keel_line() -> Result<Option<String>> {
-    let asked = |request| match ask(&running(), &Request::new(request)) {
-        Err(AskError::Nobody { .. }) => Ok(None),
-        answer => answer.map(Some),
-    };
-    let (Some(statistics), Some(parameters)) = (asked("stats")?, asked("get")?) else {
-        return Ok(None);
-    };
-    let statistics: Statistics = serde_json::from_value(statistics)?;
-    let mut line = format!("The keel schedules: {}", statistics.policies.join("/"));
-    for name in ["zone", "shield"] {
-        if let Some(value) = parameters[name].as_str() {
-            line += &format!(", {name} {value}");
-        }
-    }
-    Ok(Some(line))
-}
-
 fn machine() -> Result<Machine, evenkeel_machine::Error> {
     Machine::from_sysfs(Path::new("/"))
-}
-
-fn socket(dir: &Path) -> PathBuf {
-    dir.join("keel.sock")
 }
 
 fn load_only(options: &Options) -> Result<i32> {
@@ -175,12 +130,12 @@ fn load_only(options: &Options) -> Result<i32> {
 }
 
 fn impossible(why: &(impl std::error::Error + ?Sized)) -> i32 {
-    // Not by eprintln, which panics when nobody reads.
+    // Not by eprintln, which panics when standard error is closed.
     let _ = writeln!(std::io::stderr(), "evenkeel: {why}");
     IMPOSSIBLE
 }
 
-/// Says how the keel ended.
+/// Prints how the keel ended.
 fn report(exit: &Exit) -> i32 {
     let mut stderr = std::io::stderr();
     if !exit.dump.is_empty() {
@@ -190,7 +145,7 @@ fn report(exit: &Exit) -> i32 {
         writeln!(stderr, "evenkeel: the keel has ended: {exit}; the kernel's own scheduler runs");
     match exit.kind {
         ExitKind::Unloaded | ExitKind::SysRq => 0,
-        ExitKind::Restart | ExitKind::Fault => THROWN_OUT,
+        ExitKind::Restart | ExitKind::Fault => ENDED_BY_KERNEL,
     }
 }
 
@@ -200,7 +155,7 @@ fn monitor(every: Duration) -> Result<i32> {
         let now: Statistics = serde_json::from_value(ask_keel(&Request::new("stats"), "")?)?;
         if let Some(earlier) = &earlier {
             match writeln!(std::io::stdout(), "{}", now.line_since(earlier)) {
-                // Whoever read it has seen enough.
+                // The reader has closed the pipe.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(0),
                 other => other?,
             }

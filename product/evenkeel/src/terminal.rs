@@ -1,4 +1,4 @@
-//! What both executables do at the terminal: log, print an error, and end at a broken pipe.
+//! The terminal, for both executables: logging, errors and exit codes, broken pipes.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use tracing_subscriber::EnvFilter;
 
-/// Logs to standard error; `verbose` is how often `-v` was given. `EVENKEEL_LOG` overrides it.
+/// Logs to standard error at a level of the number of `-v`. `EVENKEEL_LOG` overrides it.
 pub fn start_logging(verbose: u8) {
     let level = match verbose {
         0 => "warn",
@@ -20,13 +20,13 @@ pub fn start_logging(verbose: u8) {
         .with_writer(std::io::stderr)
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
-        // With standard error broken, the logger would report that on standard error, and panic.
+        // With a broken standard error, the logger would report that there, and panic.
         .log_internal_errors(false)
         .without_time()
         .init();
 }
 
-/// The exit code of a command's outcome; an error is printed and gives 2.
+/// The exit code of a command; an error is printed and gives 2.
 pub fn exit_code(program: &str, outcome: Result<i32>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code as u8),
@@ -38,7 +38,7 @@ pub fn exit_code(program: &str, outcome: Result<i32>) -> ExitCode {
     }
 }
 
-/// An error with its causes, without the causes that the error itself repeats.
+/// An error with its causes, without those that its text already contains.
 fn in_full(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -49,7 +49,7 @@ fn in_full(error: &anyhow::Error) -> String {
     text
 }
 
-/// For commands that only print: a closed pipe ends them, as it ends any other tool.
+/// Lets a broken pipe end this process, as with any other tool: for commands that only print.
 pub fn end_at_a_broken_pipe() {
     // SAFETY: sets a disposition without a handler.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };

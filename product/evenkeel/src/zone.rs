@@ -1,4 +1,4 @@
-//! `evenkeel zone`: the knobs of a running keel's gate, and its shield.
+//! `evenkeel zone`: shows and sets the knobs of a running keel's gate, and its shield.
 
 use anyhow::{Result, bail};
 use evenkeel_control::Request;
@@ -6,17 +6,17 @@ use evenkeel_keel::{Gate, OptionError, Shield, Zone};
 use serde_json::{Map, Value};
 
 use crate::cli::{ZoneArgs, ZoneCommand};
-use crate::sched::ask_keel;
+use crate::keel_client::ask_keel;
 
-/// How a keel is started that has these knobs.
+/// The flags of a keel that has these knobs.
 const ZONE: &str = "--gate zone";
-/// What the keel calls it.
+/// The keel's name of the shield.
 const SHIELD: &str = "shield";
 
-/// Shows or turns knobs, or shields CPUs.
+/// Shows or sets knobs, or shields CPUs.
 ///
 /// # Errors
-/// No keel runs, or it refuses; nothing is changed then.
+/// No keel runs, or it refuses. Then nothing has changed.
 pub fn main(args: &ZoneArgs) -> Result<i32> {
     match &args.command {
         ZoneCommand::Get { knob, json } => get(knob.as_deref(), *json),

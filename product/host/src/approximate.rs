@@ -1,9 +1,9 @@
-//! Readings from /proc: approximate, for anyone.
+//! Readings from /proc: approximate, but without any privilege.
 //!
-//! /proc/stat counts in ticks, so a softirq thief that hides between them is not seen, and
-//! real-time tasks look like any others. A task's run time (`schedstat`) is exact but, without
-//! IRQ_TIME_ACCOUNTING, includes what softirqs stole. Competition is inferred: the share of a CPU
-//! that others took from tasks of ours which wanted it.
+//! /proc/stat counts in ticks, so softirq time between two ticks is not seen, and real-time tasks look
+//! like all others. The run time of a task (`schedstat`) is exact, but without IRQ_TIME_ACCOUNTING it
+//! includes the time that softirqs stole. Competition is inferred: it is the share of a CPU that the
+//! observed tasks wanted and did not get.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,12 @@ use evenkeel_capability::TaskId;
 use procfs::ProcError;
 use procfs::process::{Process, Task};
 
+use crate::clock::ns_per_tick;
 use crate::reading::{CpuReading, ProgramReading, Reading, TaskReading};
 
 pub(crate) struct Approximate {
     speeds: Vec<u32>,
-    /// The program of each process; a process stays in it when its parent dies.
+    /// The program of each process. A process stays in its program when its parent ends.
     processes: BTreeMap<i32, u32>,
     last: Reading,
 }
@@ -29,8 +30,8 @@ impl Approximate {
         self.speeds = speeds;
     }
 
-    /// From the next reading on, this process and its descendants belong to `program`, unless they
-    /// belong to another one.
+    /// Counts this process and its descendants for `program` from the next reading on, unless they belong
+    /// to another program.
     pub(crate) fn follow(&mut self, process: u32, program: u32) {
         self.processes.entry(process as i32).or_insert(program);
     }
@@ -52,7 +53,7 @@ impl Approximate {
                 let busy_ns = interval_ns.saturating_sub(not_tasks_ns);
                 let foreign_ns = busy_ns.saturating_sub(run_ns);
                 now.foreign_ns = earlier.foreign_ns + foreign_ns;
-                // How many others wait is not told: at least those who ran were runnable.
+                // /proc does not tell how many other tasks wait: at least the running one is runnable.
                 now.fair_runnable_ns = earlier.fair_runnable_ns + run_ns + wait_ns + foreign_ns;
             }
             cpus.insert(cpu, now);
@@ -71,13 +72,13 @@ impl Approximate {
                 Ok(threads) => threads,
                 Err(ProcError::NotFound(_)) => continue,
                 Err(why) => {
-                    // Still there as far as anybody knows: looked at again next time.
+                    // It may still be there: try again in the next reading.
                     tracing::debug!(pid, "cannot be read: {why}");
                     alive.entry(pid).or_insert(program);
                     continue;
                 }
             };
-            // A child of one program may have joined another one.
+            // A child of one program may have joined another program.
             let program = self.processes.get(&pid).copied().unwrap_or(program);
             if alive.insert(pid, program).is_some() {
                 continue;
@@ -126,14 +127,10 @@ fn children(thread: &Task) -> Vec<i32> {
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-fn ns_per_tick() -> u64 {
-    1_000_000_000 / procfs::ticks_per_second().max(1)
-}
-
-/// By CPU number. (The lines of /proc/stat are not to be counted: offline CPUs have none.)
+/// The times of each CPU, by its number. (Do not count the lines of /proc/stat: an offline CPU has none.)
 fn cpu_times(stat: &str) -> impl Iterator<Item = (u32, CpuReading)> {
     stat.lines().filter_map(|line| {
-        // The line of all CPUs together has no number.
+        // The line of the sum over all CPUs has no number.
         let mut words = line.strip_prefix("cpu")?.split(' ');
         let cpu = words.next()?.parse().ok()?;
         let mut times = words.map(|ticks| ticks.parse().unwrap_or(0) * ns_per_tick()).skip(3);
@@ -146,11 +143,12 @@ fn cpu_times(stat: &str) -> impl Iterator<Item = (u32, CpuReading)> {
     })
 }
 
+/// Time in which no task ran.
 fn taken(reading: &CpuReading) -> u64 {
     reading.irq_ns + reading.softirq_ns + reading.steal_ns + reading.idle_ns
 }
 
-/// What the observed tasks on one CPU did in the interval: (run, wait).
+/// Run time and wait time of the observed tasks on one CPU in the interval.
 fn observed_share(
     cpu: u32,
     now: &BTreeMap<u32, ProgramReading>,
@@ -175,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_belong_to_the_cpu_that_is_named() {
+    fn times_belong_to_the_cpu_in_the_line() {
         // CPU 1 is offline.
         let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 3 4 5 6 7 8 9 10\n\
             cpu2 10 0 30 40 0 60 70 80 0 0\nintr 5 0 1\nctxt 7\n";

@@ -1,6 +1,6 @@
-//! One look at the programs that are balanced: observe, decide, act, record. `run` balances one
-//! program, the daemon many; they share the accounting, the journal and every rule, but each has
-//! its own plan, in which the others are foreign.
+//! One round over the balanced programs: observe, decide, act, record. `run` balances one program, the
+//! daemon many. All programs of a balancer share its accounting, its journal and every rule, but each has
+//! its own plan, in which the tasks of the others are foreign load.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,42 +10,17 @@ use evenkeel_capability::{Plan, Policy, Snapshot, TaskId, plan};
 use evenkeel_cbinfo::TaskEvent;
 use evenkeel_journal::{GuardedSession, PlaceError, Placed, Session, Style, TaskRef, affinity};
 use evenkeel_machine::{CpuSet, Machine};
-use serde::{Deserialize, Serialize};
 
-use crate::guarded::{self, GuardedError};
-use crate::member::{Member, task_ref};
-use crate::observe::{Accounting, AccountingChoice, ObserveError, Observer, monotonic_ns};
+use crate::clock::{boottime_ns, monotonic_ns, start_ns};
+use crate::decision::{Decision, Refusal};
+use crate::observe::{Accounting, ObserveError, Observer};
+use crate::options::{Options, Placement};
+use crate::place::{GuardedError, place};
+use crate::program::{Program, task_ref};
 use crate::reading::{Freedom, TaskReading};
-use crate::record::Decision;
 use crate::summary::Totals;
 
-/// How tasks are put on CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Placement {
-    /// Moved, and free again at once: the program sees all its CPUs at all times.
-    #[default]
-    Soft,
-    /// Pinned until the next move, as the paper does it.
-    Hard,
-}
-
-/// How to balance.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Who goes where.
-    pub policy: Policy,
-    /// How.
-    pub placement: Placement,
-    /// Where the figures come from.
-    pub accounting: AccountingChoice,
-    /// Observe and say what would be done; change nothing.
-    pub dry_run: bool,
-    /// CPUs to use; `None`: all that the program's cpuset allows.
-    pub cpus: Option<CpuSet>,
-}
-
-/// Why a look failed.
+/// Why a round failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BalancerError {
     /// A program could not be observed.
@@ -53,17 +28,17 @@ pub enum BalancerError {
     Observe(#[from] ObserveError),
 }
 
-/// A program that is younger is still starting up, and may just be counting its CPUs: it is not
-/// pinned yet. (JVM and OpenMP count within their first tenth of a second of CPU time.)
+/// A process that is younger may still be counting its CPUs, so it is not pinned. (The JVM and OpenMP
+/// count within their first tenth of a second of CPU time.)
 const SETTLING_NS: u64 = 500_000_000;
-/// Refusals of one kind that are logged; more are only counted.
+/// Failed moves that are logged as warnings; more are only counted.
 const LOGGED_REFUSALS: u64 = 10;
 
-/// Programs that are due within this share of their interval are looked at together (and from then
-/// on, while they are at rest): one reading serves all of them.
+/// A program that is due within 1/2 of its interval joins a round that starts for another program: one
+/// reading then serves both, and they stay in step while they are at rest.
 const TOGETHER_SHARE: u64 = 2;
 
-/// Balances programs, each by a number of the caller's choice.
+/// Balances programs. The caller numbers them.
 pub struct Balancer {
     machine: Machine,
     observer: Observer,
@@ -71,18 +46,18 @@ pub struct Balancer {
     policy: Policy,
     options: Options,
     isolated: CpuSet,
-    members: BTreeMap<u32, Member>,
+    programs: BTreeMap<u32, Program>,
+    /// cbinfo reports forks at once.
     urgent: bool,
-    /// When processes became other programs, if that was lately.
+    /// When a process called exec, for the processes that did so lately.
     execs_ns: BTreeMap<u32, u64>,
 }
 
 impl Balancer {
-    /// Ready to balance; no program yet. Without a `session` (no journal could be written) it only
-    /// observes.
+    /// Starts without a program. Without a `session` (no journal can be written) it only observes.
     ///
     /// # Errors
-    /// When the machine cannot be observed.
+    /// The machine cannot be observed.
     pub fn new(
         machine: Machine,
         session: Option<GuardedSession>,
@@ -96,21 +71,21 @@ impl Balancer {
             options,
             isolated: machine.isolated(),
             machine,
-            members: BTreeMap::new(),
+            programs: BTreeMap::new(),
             urgent: false,
             execs_ns: BTreeMap::new(),
         })
     }
 
-    /// Takes a process and its descendants into program `program`, which begins with that if it
-    /// does not exist yet. Who belongs to another program stays with that.
+    /// Adds a process and its descendants to program `program`, which is created if need be. Processes
+    /// that belong to another program stay there.
     ///
     /// # Errors
-    /// It cannot be observed.
+    /// The process cannot be observed.
     pub fn join(&mut self, program: u32, process: &TaskRef) -> Result<(), BalancerError> {
         let session = self.session.as_mut().map(GuardedSession::session);
         match session.map(|session| session.add_program(process)) {
-            // One that has ended meanwhile is no fault.
+            // A process that has ended meanwhile is no error.
             None | Some(Ok(()) | Err(PlaceError::Gone { .. })) => {}
             Some(Err(why)) => {
                 tracing::warn!("{why}; tasks are not moved, only observed");
@@ -120,15 +95,15 @@ impl Balancer {
         self.observer.follow(process.tgid as u32, program)?;
         let now = Rc::clone(self.observer.read()?);
         let (machine, policy) = (&self.machine, &self.policy);
-        self.members.entry(program).or_insert_with(|| Member::new(machine, policy.clone(), &now));
+        self.programs.entry(program).or_insert_with(|| Program::new(machine, policy.clone(), &now));
         Ok(())
     }
 
-    /// Lets a program go: its tasks get their masks back. Says how it fared.
+    /// Stops balancing a program and gives its tasks their masks back. Returns its totals and decisions.
     pub fn leave(&mut self, program: u32) -> Option<(Totals, Vec<Decision>)> {
-        let member = self.members.remove(&program)?;
+        let left = self.programs.remove(&program)?;
         if let Err(why) = self.observer.read() {
-            tracing::debug!("its last tasks are not known: {why}");
+            tracing::debug!("tasks that started since the last reading are not known: {why}");
         }
         let tasks = self.observer.last().tasks_of(program);
         if let Some(session) = self.session.as_mut().map(GuardedSession::session) {
@@ -141,21 +116,20 @@ impl Balancer {
         if let Err(why) = self.observer.forget(program) {
             tracing::warn!("{why}");
         }
-        Some(member.into_results())
+        Some(left.into_results())
     }
 
-    /// When somebody is to be looked at next, on the monotonic clock; `None` without a program.
+    /// When the next round is due, on the monotonic clock; `None` without a program.
     pub fn due_ns(&self) -> Option<u64> {
-        self.members.values().map(|member| member.due_ns).min()
+        self.programs.values().map(|program| program.due_ns).min()
     }
 
-    /// Balances otherwise from now on. What a policy has learned is forgotten; where the figures
-    /// come from stays as it is.
+    /// Takes other options from now on. The policies start anew; the source of the figures stays.
     pub fn set_options(&mut self, options: Options) {
         self.policy = policy_for(self.observer.accounting(), &options.policy);
         self.options = options;
-        for member in self.members.values_mut() {
-            member.set_policy(self.policy.clone());
+        for program in self.programs.values_mut() {
+            program.set_policy(self.policy.clone());
         }
     }
 
@@ -164,55 +138,55 @@ impl Balancer {
         &mut self.observer
     }
 
-    /// What happened to a program so far.
+    /// The totals of a program so far.
     pub fn totals(&self, program: u32) -> Option<&Totals> {
-        self.members.get(&program).map(|member| &member.totals)
+        self.programs.get(&program).map(|program| &program.totals)
     }
 
     /// The last decisions about a program, oldest first.
     pub fn decisions(&self, program: u32) -> impl Iterator<Item = &Decision> {
-        self.members.get(&program).into_iter().flat_map(Member::decisions)
+        self.programs.get(&program).into_iter().flat_map(Program::decisions)
     }
 
-    /// Looks at the programs whose interval is over, decides and acts. Returns them.
+    /// Balances the programs whose interval is over. Returns their numbers.
     ///
     /// # Errors
-    /// When nothing can be observed. All that were due are looked at again later.
-    pub fn look(&mut self) -> Result<Vec<u32>, BalancerError> {
+    /// Nothing can be observed. The programs are tried again after their next interval.
+    pub fn balance_due(&mut self) -> Result<Vec<u32>, BalancerError> {
         self.handle_events()?;
-        let times = self.members.iter();
-        let times = times.map(|(program, member)| (*program, member.due_ns, member.interval_ns));
+        let times = self.programs.iter();
+        let times = times.map(|(number, program)| (*number, program.due_ns, program.interval_ns));
         let due = due_at(monotonic_ns(), times);
         if due.is_empty() {
             return Ok(due);
         }
         let mut result = self.observer.read().map(drop).map_err(BalancerError::from);
-        for program in &due {
-            let Some(mut member) = self.members.remove(program) else { continue };
+        for number in &due {
+            let Some(mut program) = self.programs.remove(number) else { continue };
             if result.is_ok() {
-                result = self.look_at(*program, &mut member);
+                result = self.balance(*number, &mut program);
             }
-            // From now and not from the last deadline: after a suspend nothing is to be caught up.
-            member.due_ns = monotonic_ns() + member.interval_ns;
-            self.members.insert(*program, member);
+            // From now and not from the last deadline: after a suspend there is nothing to catch up.
+            program.due_ns = monotonic_ns() + program.interval_ns;
+            self.programs.insert(*number, program);
         }
         result.map(|()| due)
     }
 
-    fn look_at(&mut self, program: u32, member: &mut Member) -> Result<(), BalancerError> {
-        member.interval_ns = member.state.first_interval_ns();
-        self.see_cpus(program, member);
-        let Some(mut snapshot) = self.snapshot(program, member) else { return Ok(()) };
+    fn balance(&mut self, number: u32, program: &mut Program) -> Result<(), BalancerError> {
+        program.interval_ns = program.state.first_interval_ns();
+        self.update_cpus(number, program);
+        let Some(mut snapshot) = self.snapshot(number, program) else { return Ok(()) };
         let now = Rc::clone(self.observer.last());
         if let Some(session) = self.session.as_mut().map(GuardedSession::session) {
-            member.free_newcomers(program, &now, session);
+            program.free_new_tasks(number, &now, session);
         }
-        member.last = now;
-        if let Some(working_sets) = &mut member.working_sets {
+        program.last = now;
+        if let Some(working_sets) = &mut program.working_sets {
             working_sets.measure(&mut snapshot);
         }
-        member.totals.add(&snapshot, self.observer.last());
-        let plan = match plan(&snapshot, &mut member.state) {
+        program.totals.add(&snapshot, self.observer.last());
+        let plan = match plan(&snapshot, &mut program.state) {
             Ok(plan) => plan,
             Err(invalid) => {
                 // The kernel's own lists contradict each other for a moment at times.
@@ -220,25 +194,25 @@ impl Balancer {
                 return Ok(());
             }
         };
-        let refused = self.act(&plan, &snapshot, &mut member.totals);
+        let refused = self.act(&plan, &snapshot, &mut program.totals);
         if !plan.moves.is_empty() {
-            // Even a soft move is a pin for a moment: who was born in it must not keep it.
+            // Even a soft move pins for a moment, and a thread that is born then inherits the pin.
             self.handle_events()?;
         }
-        member.interval_ns = plan.interval_ns;
-        member.remember(plan, &snapshot, refused);
+        program.interval_ns = plan.interval_ns;
+        program.remember(plan, &snapshot, refused);
         Ok(())
     }
 
-    /// Gives back every mask, and says how each program fared.
+    /// Gives back every mask. Returns the totals and decisions of each program.
     pub fn finish(mut self) -> BTreeMap<u32, (Totals, Vec<Decision>)> {
-        let mut members = std::mem::take(&mut self.members);
+        let mut programs = std::mem::take(&mut self.programs);
         match self.observer.read() {
             Ok(_) => {
-                for (program, member) in &mut members {
-                    self.see_cpus(*program, member);
-                    if let Some(snapshot) = self.snapshot(*program, member) {
-                        member.totals.add(&snapshot, self.observer.last());
+                for (number, program) in &mut programs {
+                    self.update_cpus(*number, program);
+                    if let Some(snapshot) = self.snapshot(*number, program) {
+                        program.totals.add(&snapshot, self.observer.last());
                     }
                 }
             }
@@ -246,21 +220,21 @@ impl Balancer {
         }
         if let Some(session) = self.session.take() {
             let report = session.close();
-            for member in members.values_mut() {
-                member.totals.kept = report.kept.len() as u64;
+            for program in programs.values_mut() {
+                program.totals.kept = report.kept.len() as u64;
             }
             for error in report.errors {
-                tracing::error!("{error}; run `evenkeel undo`");
+                tracing::error!("{error}; take it back with: evenkeel undo");
             }
         }
-        members.into_iter().map(|(program, member)| (program, member.into_results())).collect()
+        programs.into_iter().map(|(number, program)| (number, program.into_results())).collect()
     }
 
-    /// Frees what was born with, or carried into another program, a pin of ours. To be called as
-    /// soon as the observer's events are readable, and at each interval.
+    /// Gives tasks that inherited a pin of ours by fork, or kept it across exec, their own mask. Call it
+    /// as soon as the observer's events are readable, and in each round.
     ///
     /// # Errors
-    /// When the events cannot be read.
+    /// The events cannot be read.
     pub fn handle_events(&mut self) -> Result<(), BalancerError> {
         let events = self.observer.events()?;
         let now_ns = boottime_ns();
@@ -268,13 +242,13 @@ impl Balancer {
         for event in events {
             let session = self.session.as_mut().map(GuardedSession::session);
             let result = match (event, session) {
-                // However long ago it was that its parent carried a pin: who waits for a CPU in the
-                // middle of clone(2) has its child told of when it goes on.
+                // However long ago its parent was pinned: a parent that waits for a CPU in the middle
+                // of clone(2) has its child reported only when it runs on.
                 (TaskEvent::Fork { tid, tgid, .. }, Some(session)) if session.has_placed() => {
                     TaskRef::in_process(tgid as i32, tid as i32)
                         .map_or(Ok(false), |task| session.free_inherited(&task))
                 }
-                // The new program must see all CPUs; its thread has a new life before it.
+                // The new program must see all CPUs, and is starting up again.
                 (TaskEvent::Exec { tgid }, session) => {
                     self.execs_ns.insert(tgid, now_ns);
                     match (session, TaskRef::of(tgid as i32)) {
@@ -292,18 +266,18 @@ impl Balancer {
     }
 
     /// Follows CPUs that go offline or come online, or leave or enter the program's cpuset.
-    fn see_cpus(&mut self, program: u32, member: &mut Member) {
+    fn update_cpus(&mut self, number: u32, program: &mut Program) {
         let observer = &self.observer;
         let now = Rc::clone(observer.last());
-        if !member.see_cpus(program, &now, || observer.usable(program)) {
+        if !program.update_cpus(number, &now, || observer.usable(number)) {
             return;
         }
-        if member.cpus().iter().any(|cpu| !self.machine.cpu(cpu).is_some_and(|cpu| cpu.online)) {
+        if program.cpus().iter().any(|cpu| !self.machine.cpu(cpu).is_some_and(|cpu| cpu.online)) {
             self.read_machine_again();
-            member.totals.set_machine(&self.machine);
+            program.totals.set_machine(&self.machine);
         }
         let Some(session) = self.session.as_mut().map(GuardedSession::session) else { return };
-        for (id, task) in now.tasks_of(program).into_iter().flatten() {
+        for (id, task) in now.tasks_of(number).into_iter().flatten() {
             if let Err(why) = session.follow_cpus(&task_ref(*id, task.process)) {
                 tracing::warn!("{why}");
             }
@@ -317,12 +291,12 @@ impl Balancer {
                 self.isolated = machine.isolated();
                 self.machine = machine;
             }
-            Err(why) => tracing::warn!("{why}; what is new of the CPUs is not known"),
+            Err(why) => tracing::warn!("{why}; the new CPUs are not known"),
         }
     }
 
-    fn snapshot(&mut self, program: u32, member: &Member) -> Option<Snapshot> {
-        let allowed = member.cpus().difference(&self.isolated);
+    fn snapshot(&mut self, number: u32, program: &Program) -> Option<Snapshot> {
+        let allowed = program.cpus().difference(&self.isolated);
         let usable = match &self.options.cpus {
             Some(cpus) => allowed.intersection(cpus),
             None => allowed,
@@ -344,11 +318,11 @@ impl Balancer {
                 Err(_) => Freedom { allowed: CpuSet::new(), fixed: true },
             }
         };
-        self.observer.snapshot(&member.last, program, &usable, freedom)
+        self.observer.snapshot(&program.last, number, &usable, freedom)
     }
 
-    /// Carries out the plan. Returns what was refused and why.
-    fn act(&mut self, plan: &Plan, snapshot: &Snapshot, totals: &mut Totals) -> Vec<String> {
+    /// Makes the moves of the plan. Returns the moves that were not made.
+    fn act(&mut self, plan: &Plan, snapshot: &Snapshot, totals: &mut Totals) -> Vec<Refusal> {
         let mut refused = Vec::new();
         let mut is_pinned = false;
         if self.options.dry_run || plan.moves.is_empty() {
@@ -356,16 +330,16 @@ impl Balancer {
             return refused;
         }
         let Some(session) = &mut self.session else {
-            refused.push("no journal can be written, so nothing is moved".to_owned());
+            refused.push(Refusal::NoJournal);
             return refused;
         };
         let processes: BTreeMap<TaskId, u32> =
             snapshot.tasks.iter().map(|task| (task.id, task.process)).collect();
-        // A lone compute thread that is pinned would show one CPU to the pool that it starts next.
+        // A lone compute thread may be about to start a thread pool: pinned, it would count one CPU.
         let is_lone = snapshot.tasks.iter().filter(|task| task.runnable).count() < 2;
         let may_pin = self.options.placement == Placement::Hard && !is_lone;
         let now_ns = boottime_ns();
-        // By the age of the process: a new thread of an old one counts nothing any more.
+        // By the age of the process: a new thread of an old process has no CPUs left to count.
         let leaders: BTreeMap<u32, TaskId> =
             snapshot.tasks.iter().map(|task| (task.id.tid, task.id)).collect();
         for made in &plan.moves {
@@ -374,7 +348,7 @@ impl Balancer {
             let is_settling = self.execs_ns.contains_key(process)
                 || start_ns(*leaders.get(process).unwrap_or(&made.task)) + SETTLING_NS > now_ns;
             let style = if may_pin && !is_settling { Style::Hard } else { Style::Soft };
-            match guarded::place(session, &task, made.from, made.to, style) {
+            match place(session, &task, made.from, made.to, style) {
                 Ok(Placed::Pinned) => {
                     totals.count_move(&made.reason);
                     is_pinned = true;
@@ -384,14 +358,16 @@ impl Balancer {
                 Ok(Placed::Yielded { found, newly }) => {
                     if newly {
                         totals.yielded += 1;
-                        tracing::info!("{task} was given CPUs {found} by its user: let go");
+                        tracing::info!(
+                            "{task}: its user set CPUs {found}, so evenkeel no longer moves it"
+                        );
                     }
-                    refused.push(format!("{task}: its user chose CPUs {found}"));
+                    refused.push(Refusal::UserChose { task, cpus: found });
                 }
                 Err(GuardedError::Place(PlaceError::Gone { .. })) => {}
                 Err(error) => {
                     totals.refused += 1;
-                    // A cpuset or mask that changed since the last look is no fault of anybody's.
+                    // A cpuset or mask that changed since the reading is no error.
                     let is_rule = matches!(
                         error,
                         GuardedError::Place(
@@ -407,7 +383,7 @@ impl Balancer {
                         error,
                         GuardedError::Supervisor(_) | GuardedError::Place(PlaceError::Journal(_))
                     );
-                    refused.push(error.to_string());
+                    refused.push(Refusal::Failed(error.to_string()));
                     if fatal {
                         break;
                     }
@@ -420,7 +396,7 @@ impl Balancer {
         refused
     }
 
-    /// Once tasks are pinned, the kernel is to report forks at once.
+    /// Has cbinfo report forks at once: needed once tasks are pinned.
     fn set_urgent(&mut self) {
         self.urgent = true;
         if let Some(Err(error)) = self.observer.cbinfo().map(|cbinfo| cbinfo.set_urgent(true)) {
@@ -429,8 +405,8 @@ impl Balancer {
     }
 }
 
-/// The programs to look at now, of each of which is given when it is due and its interval: nobody
-/// before somebody is due, however often it is asked.
+/// The programs of the round that starts now, from each program's number, due time and interval. It is
+/// empty until the first program is due, however often it is called.
 fn due_at(now_ns: u64, times: impl Iterator<Item = (u32, u64, u64)> + Clone) -> Vec<u32> {
     if !times.clone().any(|(_, due_ns, _)| due_ns <= now_ns) {
         return Vec::new();
@@ -443,7 +419,7 @@ fn due_at(now_ns: u64, times: impl Iterator<Item = (u32, u64, u64)> + Clone) -> 
         .collect()
 }
 
-/// Figures that come in ticks need a policy that does not read too much into them.
+/// Figures in clock ticks are coarse: the policy then needs longer intervals and a larger tolerance.
 fn policy_for(accounting: Accounting, policy: &Policy) -> Policy {
     match (accounting, policy) {
         (Accounting::Procfs, Policy::Lag(parameters)) => Policy::Lag(parameters.for_ticks()),
@@ -451,24 +427,12 @@ fn policy_for(accounting: Accounting, policy: &Policy) -> Policy {
     }
 }
 
-/// The clock of start times.
-fn boottime_ns() -> u64 {
-    let since_boot = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
-        .map(std::time::Duration::from)
-        .unwrap_or_default();
-    since_boot.as_nanos() as u64
-}
-
-fn start_ns(id: TaskId) -> u64 {
-    id.start.saturating_mul(1_000_000_000 / procfs::ticks_per_second().max(1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn one_that_is_due_takes_others_along_and_nobody_is_looked_at_before() {
+    fn a_due_program_takes_others_along_and_no_round_starts_before() {
         let times = [(1, 1000, 100), (2, 1040, 100), (3, 1060, 100)];
         assert!(due_at(999, times.into_iter()).is_empty());
         assert_eq!(due_at(1000, times.into_iter()), [1, 2]);

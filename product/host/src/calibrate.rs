@@ -1,7 +1,7 @@
-//! Relative speeds of CPUs by measuring, for machines that do not tell.
+//! Relative speeds of CPUs by measurement, for machines that do not report them.
 //!
-//! The best of many short bursts counts: a burst that was disturbed by noise is slower, and noise
-//! must not be counted twice, once in the speed and once as noise.
+//! The fastest of many short bursts counts. Noise makes a burst slower, and noise must not count twice, in
+//! the speed and again in the capability.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -9,19 +9,19 @@ use std::time::Instant;
 use evenkeel_journal::{AffinityError, affinity};
 use evenkeel_machine::CpuSet;
 
-/// Bursts for each CPU; of about a millisecond each.
+/// Bursts for each CPU, of about a millisecond each.
 const BURSTS: u32 = 20;
 /// Rounds of the reference loop in a burst.
 const ROUNDS: u64 = 400_000;
 
-/// Work per second on each of `cpus`, in arbitrary units, comparable with each other. Takes about
-/// 20 ms a CPU; the CPUs are measured one after the other, so that siblings do not disturb each
+/// Measures the work per second on each of `cpus`, in an arbitrary unit that is the same for all. It takes
+/// about 20 ms a CPU. The CPUs are measured one after the other, so that SMT siblings do not disturb each
 /// other.
 ///
 /// # Errors
-/// When the calling process may not use one of the CPUs.
+/// The calling process may not use one of the CPUs.
 pub fn calibrate(cpus: &CpuSet) -> Result<BTreeMap<u32, f64>, AffinityError> {
-    // A thread of its own, so that the caller's affinity is never touched.
+    // On a thread of its own, so that the caller's mask is never changed.
     let measuring = std::thread::scope(|scope| {
         scope
             .spawn(|| {
@@ -35,7 +35,7 @@ pub fn calibrate(cpus: &CpuSet) -> Result<BTreeMap<u32, f64>, AffinityError> {
             })
             .join()
     });
-    // The thread has no way to panic; if it did, nothing was measured.
+    // The thread does not panic; if it did, there would be no measurement.
     measuring.unwrap_or_else(|_| Ok(BTreeMap::new()))
 }
 
@@ -43,7 +43,7 @@ fn best_burst() -> f64 {
     (0..BURSTS).map(|seed| burst(u64::from(seed))).fold(0.0, f64::max)
 }
 
-/// A chain of dependent integer operations: bound by the core, not by memory.
+/// Runs a chain of dependent integer operations: bound by the core, not by memory.
 fn burst(seed: u64) -> f64 {
     let start = Instant::now();
     let mut value = seed | 1;

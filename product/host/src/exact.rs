@@ -1,8 +1,9 @@
-//! Readings from cbinfo: exact, for whoever may load BPF programs.
+//! Readings from cbinfo: exact, but the process must be allowed to load BPF programs.
 
 use evenkeel_capability::TaskId;
 use evenkeel_cbinfo::{Cbinfo, Error, TaskAccount, TaskEvent};
 
+use crate::clock::ns_per_tick;
 use crate::reading::{CpuReading, ProgramReading, Reading, TaskReading};
 
 pub(crate) struct Exact {
@@ -12,10 +13,7 @@ pub(crate) struct Exact {
 
 impl Exact {
     pub(crate) fn open(speeds: &[u32]) -> Result<Self, Error> {
-        Ok(Self {
-            cbinfo: Cbinfo::open(speeds)?,
-            ns_per_tick: 1_000_000_000 / procfs::ticks_per_second().max(1),
-        })
+        Ok(Self { cbinfo: Cbinfo::open(speeds)?, ns_per_tick: ns_per_tick() })
     }
 
     pub(crate) fn cbinfo(&mut self) -> &mut Cbinfo {
@@ -46,7 +44,7 @@ impl Exact {
                 (account.cpu, reading)
             })
             .collect();
-        // In order: trees are built of that faster than task by task.
+        // Sorted: a tree is built faster from sorted tasks than task by task.
         let mut tasks = self.cbinfo.tasks()?;
         tasks.sort_unstable_by_key(|task| (task.program, task.tid));
         let of_programs = tasks.chunk_by(|one, next| one.program == next.program);
@@ -58,7 +56,7 @@ impl Exact {
     }
 
     fn task(&self, task: &TaskAccount) -> (TaskId, TaskReading) {
-        // The journal names tasks by /proc's start time, which is in ticks.
+        // The journal names a task by its start time in /proc, which is in ticks.
         let id = TaskId { tid: task.tid, start: task.start_boottime_ns / self.ns_per_tick };
         let reading = TaskReading {
             process: task.tgid,

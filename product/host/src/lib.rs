@@ -1,48 +1,58 @@
-//! The live Linux: observe what the CPUs give and the tasks get, act on a plan, and run a program
+//! The live Linux: observe what the CPUs give and the tasks get, move tasks by a plan, and run a command
 //! under that loop.
 //!
 //! | file | the one thing in it |
 //! |---|---|
-//! | `reading` | cumulative figures, and the snapshot between two of them |
+//! | `clock` | the clocks that are read |
+//! | `reading` | cumulative figures, and the snapshot between two readings |
 //! | `exact` | readings from cbinfo (BPF) |
-//! | `approximate` | readings from /proc, for whoever may not load BPF |
-//! | `observe` | which of the two, and which CPUs count |
+//! | `approximate` | readings from /proc, without privileges |
+//! | `observe` | the choice between these two, and the CPUs that a program may use |
 //! | `working_set` | how much memory each process referenced lately |
-//! | `member` | what is remembered of one program that is balanced |
-//! | `balancer` | observe, decide, act, record: one look |
-//! | `guarded` | placing under supervision, and promptly |
-//! | `prompt` | being run promptly, so that no pin lasts longer than it must |
-//! | `program` | a command as a child: its start, signals and end |
-//! | `supervise` | the loop around the two |
-//! | `summary` | what a run was like, for people and for programs |
-//! | `record` | what runs now and why it did what it did, for `status` and `explain` |
+//! | `options` | how to balance |
+//! | `decision` | moves and refusals with their reasons, as values and as text |
+//! | `summary` | how a run went, counted and printed |
+//! | `latency` | short waits for a CPU, so that no pin lasts longer than it must |
+//! | `place` | placing one task |
+//! | `program` | what is kept of one balanced program |
+//! | `balancer` | one round: observe, decide, act, record |
+//! | `status_file` | what a balancer publishes for `status` and `explain` |
+//! | `child` | the command of `run`: its start, signals and end |
+//! | `wait` | the sleep between two rounds |
+//! | `run` | the loop of `evenkeel run` |
 //! | `daemon` | the service that balances many programs |
-//! | `doctor` | what works here and why not, and the asymmetry now |
-//! | `calibrate` | relative speeds of CPUs by measuring |
+//! | `doctor` | what works on this machine and why not, and the asymmetry now |
+//! | `calibrate` | relative speeds of CPUs by measurement |
 
 mod approximate;
 mod balancer;
 mod calibrate;
+mod child;
+mod clock;
 pub mod daemon;
+mod decision;
 pub mod doctor;
 mod exact;
-mod guarded;
-mod member;
+mod latency;
 mod observe;
+mod options;
+mod place;
 mod program;
-mod prompt;
 mod reading;
-mod record;
+mod run;
+mod status_file;
 mod summary;
-mod supervise;
+mod wait;
 pub mod working_set;
 
-pub use balancer::{Balancer, BalancerError, Options, Placement};
+pub use balancer::{Balancer, BalancerError};
 pub use calibrate::calibrate;
-pub use guarded::GuardedError;
+pub use child::{Child, ChildError, End, Origin};
+pub use decision::{CpuChange, Decision, DecisionInWords, Refusal};
 pub use observe::{Accounting, AccountingChoice, ObserveError, Observer};
-pub use program::{End, Origin, Program, ProgramError};
+pub use options::{Options, Placement};
+pub use place::GuardedError;
 pub use reading::{CpuFacts, CpuReading, Freedom, ProgramReading, Reading, TaskReading};
-pub use record::{Decision, Record, RecordError, records};
+pub use run::{Launch, run};
+pub use status_file::{ProgramStatus, StatusFileError, read_status_files};
 pub use summary::{CpuSummary, Summary};
-pub use supervise::{Job, run};

@@ -1,4 +1,4 @@
-//! Which accounting is used, and which CPUs a program may use: the "observe" end of the balancer.
+//! The observer: takes readings from one of the two sources, and makes the snapshot of a program.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,39 +10,40 @@ use evenkeel_machine::{Cpu, CpuSet, Machine};
 use serde::{Deserialize, Serialize};
 
 use crate::approximate::Approximate;
+use crate::clock::monotonic_ns;
 use crate::exact::Exact;
 use crate::reading::{CpuFacts, Freedom, Reading, TaskReading};
 
-/// What is asked for.
+/// The source of figures that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccountingChoice {
-    /// cbinfo where possible, else procfs.
+    /// cbinfo where possible, else /proc.
     #[default]
     Auto,
-    /// BPF, or an error.
+    /// cbinfo, or an error.
     Cbinfo,
     /// /proc only.
     Procfs,
 }
 
-/// What is used.
+/// The source of figures in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accounting {
-    /// Exact, by BPF.
+    /// Exact, by BPF (cbinfo).
     Cbinfo,
     /// Approximate, from /proc.
     Procfs,
 }
 
-/// Why a program cannot be observed.
+/// Programs cannot be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
-    /// Exact accounting was demanded and is not to be had.
+    /// Exact accounting was asked for and is not possible.
     #[error(transparent)]
     Exact(#[from] evenkeel_cbinfo::Error),
-    /// Not even /proc.
+    /// /proc cannot be read.
     #[error("cannot read /proc: {0}; mount it (mount -t proc proc /proc)")]
     Procfs(#[from] procfs::ProcError),
 }
@@ -52,7 +53,7 @@ enum Source {
     Approximate(Approximate),
 }
 
-/// Observes programs: processes and everything that descends from them.
+/// Observes programs: processes and all their descendants.
 pub struct Observer {
     source: Source,
     why_not_exact: Option<String>,
@@ -62,10 +63,10 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Starts to observe the machine; no program yet.
+    /// Starts to observe the machine, without a program.
     ///
     /// # Errors
-    /// When `choice` demands what is not to be had, or /proc cannot be read.
+    /// `choice` asks for exact accounting and that is not possible, or /proc cannot be read.
     pub fn new(machine: &Machine, choice: AccountingChoice) -> Result<Self, ObserveError> {
         let speeds = speeds_of(machine);
         let exact = match choice {
@@ -83,7 +84,7 @@ impl Observer {
         Ok(observer)
     }
 
-    /// CPUs have come online: what they are is known only now.
+    /// Takes the properties of CPUs that have come online.
     pub fn set_machine(&mut self, machine: &Machine) {
         self.facts = facts_of(machine);
         let speeds = speeds_of(machine);
@@ -93,11 +94,11 @@ impl Observer {
         }
     }
 
-    /// From the next reading on, this process and its descendants belong to `program`, any number
-    /// of the caller's choice.
+    /// Counts this process and its descendants for `program` (a number of the caller's choice) from the
+    /// next reading on.
     ///
     /// # Errors
-    /// When the kernel cannot list its tasks.
+    /// The kernel cannot list its tasks.
     pub fn follow(&mut self, process: u32, program: u32) -> Result<(), ObserveError> {
         match &mut self.source {
             Source::Exact(exact) => drop(exact.cbinfo().follow(process, program)?),
@@ -106,10 +107,10 @@ impl Observer {
         Ok(())
     }
 
-    /// From the next reading on, there is no such program.
+    /// Stops observing `program` from the next reading on.
     ///
     /// # Errors
-    /// When the kernel cannot list its tasks.
+    /// The kernel cannot list its tasks.
     pub fn forget(&mut self, program: u32) -> Result<(), ObserveError> {
         match &mut self.source {
             Source::Exact(exact) => exact.cbinfo().forget(program)?,
@@ -118,7 +119,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Which accounting is used.
+    /// The source in use.
     pub fn accounting(&self) -> Accounting {
         match self.source {
             Source::Exact(_) => Accounting::Cbinfo,
@@ -126,12 +127,12 @@ impl Observer {
         }
     }
 
-    /// Why it is not the exact one.
+    /// Why accounting is not exact.
     pub fn why_not_exact(&self) -> Option<&str> {
         self.why_not_exact.as_deref()
     }
 
-    /// The exact accounting, if that is used.
+    /// The exact accounting, if it is in use.
     pub fn cbinfo(&mut self) -> Option<&mut Cbinfo> {
         match &mut self.source {
             Source::Exact(exact) => Some(exact.cbinfo()),
@@ -139,10 +140,10 @@ impl Observer {
         }
     }
 
-    /// What the program's tasks did since the last call, where the kernel tells.
+    /// Forks and execs of observed tasks since the last call; none with /proc.
     ///
     /// # Errors
-    /// When the events cannot be read.
+    /// The events cannot be read.
     pub fn events(&mut self) -> Result<Vec<TaskEvent>, ObserveError> {
         match &mut self.source {
             Source::Exact(exact) => Ok(exact.events()?),
@@ -155,13 +156,13 @@ impl Observer {
         &self.last
     }
 
-    /// CPUs that the program's cpuset allows at this moment; `None` if it has no process.
+    /// CPUs that the program's cpuset allows now; `None` if it has no process.
     pub fn usable(&self, program: u32) -> Option<CpuSet> {
         let first = self.last.programs.get(&program)?.tasks.values().next()?;
         Some(effective_cpuset(first.process as i32))
     }
 
-    /// What `program` met between `earlier` and the latest reading; `None` when no time has passed.
+    /// The snapshot of `program` from `earlier` to the latest reading; `None` when no time has passed.
     pub fn snapshot(
         &self,
         earlier: &Reading,
@@ -169,7 +170,7 @@ impl Observer {
         usable: &CpuSet,
         freedom: impl FnMut(TaskId, &TaskReading) -> Freedom,
     ) -> Option<Snapshot> {
-        // A CPU that sysfs did not show.
+        // For a CPU that sysfs does not show.
         let unknown = |core| CpuFacts { speed: 1024, core, node: 0 };
         let facts = |cpu: u32| self.facts.get(&cpu).copied().unwrap_or_else(|| unknown(cpu));
         self.last.since(earlier, program, usable, facts, freedom)
@@ -178,7 +179,7 @@ impl Observer {
     /// Takes a reading.
     ///
     /// # Errors
-    /// When the source cannot be read.
+    /// The source cannot be read.
     pub fn read(&mut self) -> Result<&Rc<Reading>, ObserveError> {
         let at_ns = monotonic_ns();
         let mut now = match &mut self.source {
@@ -206,12 +207,4 @@ fn facts_of(machine: &Machine) -> BTreeMap<u32, CpuFacts> {
         (*id, CpuFacts { speed: *capability, core: *core, node: *node })
     };
     machine.cpus.iter().map(facts).collect()
-}
-
-/// The clock that intervals are measured with.
-pub(crate) fn monotonic_ns() -> u64 {
-    let since_boot = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
-        .map(std::time::Duration::from)
-        .unwrap_or_default();
-    since_boot.as_nanos() as u64
 }

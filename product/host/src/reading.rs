@@ -1,12 +1,12 @@
-//! Cumulative figures of CPUs and tasks at one moment, from whatever source, and the snapshot
-//! between two such moments.
+//! Readings: cumulative figures of CPUs and tasks at one moment, the same for each source (`exact`,
+//! `approximate`), and the snapshot between two readings.
 
 use std::collections::BTreeMap;
 
 use evenkeel_capability::{CpuView, Snapshot, TaskId, TaskView};
 use evenkeel_machine::CpuSet;
 
-/// Everything that was counted up to one moment. Only differences mean something.
+/// All counters at one moment. Only differences between two readings mean something.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     /// Monotonic clock.
@@ -17,28 +17,28 @@ pub struct Reading {
     pub programs: BTreeMap<u32, ProgramReading>,
 }
 
-/// What a program got so far.
+/// The counters of a program.
 #[derive(Debug, Clone, Default)]
 pub struct ProgramReading {
     /// Its tasks.
     pub tasks: BTreeMap<TaskId, TaskReading>,
-    /// Time that its tasks were on each CPU, in nanoseconds. (What a task did since the reading
-    /// before counts where it was last.)
+    /// Time that its tasks were on each CPU, in nanoseconds. (The time since the reading before counts for
+    /// the CPU where the task is now.)
     pub used_ns: BTreeMap<u32, u64>,
 }
 
-/// Where a CPU's time went so far, in nanoseconds.
+/// Where a CPU's time went, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CpuReading {
     /// Interrupt handlers.
     pub irq_ns: u64,
     /// Softirqs.
     pub softirq_ns: u64,
-    /// The hypervisor's other guests.
+    /// The hypervisor, for other guests.
     pub steal_ns: u64,
     /// Real-time and deadline tasks.
     pub rt_ns: u64,
-    /// Nothing to run.
+    /// Idle.
     pub idle_ns: u64,
     /// Fair-class tasks of programs that are not observed.
     pub foreign_ns: u64,
@@ -50,36 +50,36 @@ pub struct CpuReading {
     pub rt_runnable_ns: u64,
 }
 
-/// What a task got so far.
+/// The counters of a task.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TaskReading {
     /// Its process.
     pub process: u32,
     /// CPU that it is on.
     pub cpu: u32,
-    /// Its place in the runqueue: the smaller runs first.
+    /// Its place in the runqueue: the smallest runs first.
     pub queue: u64,
-    /// Time on a CPU, without what was stolen meanwhile.
+    /// Time on a CPU, less what irq, softirq and steal took meanwhile.
     pub run_ns: u64,
-    /// What was stolen while it was on a CPU.
+    /// Time that irq, softirq and steal took while it was on a CPU.
     pub stolen_ns: u64,
-    /// `run_ns` weighted with speed.
+    /// `run_ns` weighted by the speed of the CPUs.
     pub received_ns: u64,
     /// Time runnable but not running.
     pub wait_ns: u64,
-    /// Times switched in.
+    /// How often it was switched in.
     pub switches: u64,
-    /// Wants a CPU now.
+    /// It is runnable now.
     pub runnable: bool,
 }
 
 impl TaskReading {
-    /// Time on a CPU, with what was stolen meanwhile.
+    /// Time on a CPU, all included.
     fn on_cpu_ns(&self) -> u64 {
         self.run_ns + self.stolen_ns
     }
 
-    /// Neither ran nor wanted to since `earlier`.
+    /// Whether it was not runnable for a moment since `earlier`.
     fn has_slept_since(&self, earlier: &Self) -> bool {
         !self.runnable
             && self.switches == earlier.switches
@@ -89,7 +89,7 @@ impl TaskReading {
 }
 
 impl ProgramReading {
-    /// Its tasks, each with what it had got at `earlier`: nothing, if it is new.
+    /// Its tasks, each with its counters at `earlier`: zero for a new task.
     fn tasks_since<'r>(
         &'r self,
         earlier: &'r Self,
@@ -104,7 +104,7 @@ impl ProgramReading {
     }
 }
 
-/// What does not change of a CPU.
+/// The properties of a CPU that do not change.
 #[derive(Debug, Clone, Copy)]
 pub struct CpuFacts {
     /// Relative speed, 1..=1024.
@@ -115,12 +115,12 @@ pub struct CpuFacts {
     pub node: u32,
 }
 
-/// What only the side that acts knows of a task.
+/// What a task may do, which only the acting side knows.
 #[derive(Debug, Clone, Default)]
 pub struct Freedom {
-    /// CPUs that its user lets it use.
+    /// CPUs that its user allows.
     pub allowed: CpuSet,
-    /// Must not be touched.
+    /// It must not be moved.
     pub fixed: bool,
 }
 
@@ -130,7 +130,7 @@ impl Reading {
         self.programs.get(&program).map(|now| &now.tasks)
     }
 
-    /// Whether no task of `program` ran or wanted to since `earlier`.
+    /// Whether no task of `program` was runnable since `earlier`.
     pub(crate) fn has_slept_since(&self, earlier: &Self, program: u32) -> bool {
         let nothing = ProgramReading::default();
         let then = earlier.programs.get(&program).unwrap_or(&nothing);
@@ -138,7 +138,7 @@ impl Reading {
         now.tasks_since(then).all(|(_, now, then)| now.has_slept_since(&then))
     }
 
-    /// Adds up on which CPUs the programs were, going on from the reading before.
+    /// Adds the time of each program on each CPU to the sums of the reading before.
     pub(crate) fn go_on_from(&mut self, earlier: &Self) {
         let nothing = ProgramReading::default();
         for (cpu, now) in &mut self.cpus {
@@ -161,10 +161,10 @@ impl Reading {
         }
     }
 
-    /// What `program` met in the interval from `earlier` to `self`, on the CPUs in `usable`, of which
-    /// `facts(cpu)` are known; `None` when no time has passed. Tasks that are new since `earlier`
-    /// are counted from zero; `freedom` says where each may go, and is not asked about those that
-    /// slept: nobody moves them. Other programs, observed or not, are foreign.
+    /// The snapshot of `program` for the interval from `earlier` to `self` on the CPUs in `usable`; `None`
+    /// when no time has passed. Tasks that are new since `earlier` are counted from zero. `freedom` is
+    /// asked where a task may go, but not for a task that slept, since no policy moves it. All other
+    /// programs, observed or not, are foreign.
     pub fn since(
         &self,
         earlier: &Self,
@@ -196,7 +196,7 @@ impl Reading {
                     runnable: now.runnable,
                     allowed: allowed.intersection(usable),
                     fixed,
-                    // Nothing that adds up: measured apart (`working_set`).
+                    // No counter: `working_set` fills it in.
                     working_set_bytes: None,
                 };
                 let own = own.entry(now.cpu).or_default();
@@ -239,7 +239,7 @@ impl Reading {
     }
 }
 
-/// What the program's tasks on one CPU did in an interval.
+/// What the program's own tasks did on one CPU in an interval.
 #[derive(Debug, Clone, Copy, Default)]
 struct Own {
     run_ns: u64,
@@ -250,11 +250,11 @@ struct Own {
 const CONTENDED_SHARE: u64 = 20;
 
 impl Own {
-    /// How many tasks of other programs compete on this CPU, integrated over the interval
-    /// (task-nanoseconds), as tasks of the program's own weight.
+    /// The tasks of other programs that compete on this CPU, integrated over the interval
+    /// (task-nanoseconds) and counted as tasks of the program's own weight.
     ///
-    /// Where they had to share, by what each side got: that is right for any weight (nice levels,
-    /// cgroups, autogroups). Elsewhere the number of runnable tasks must do.
+    /// Where the program had to wait, this comes from the time that each side got, which is right for any
+    /// weight (nice levels, cgroups, autogroups). Elsewhere it is the number of runnable tasks.
     fn competitors(self, interval_ns: u64, foreign_ns: u64, runnable_ns: u64) -> u64 {
         let demand_ns = self.run_ns + self.wait_ns;
         if self.wait_ns * CONTENDED_SHARE < interval_ns || self.run_ns == 0 {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_count_and_own_demand_is_not_foreign() {
+    fn a_snapshot_has_differences_and_own_demand_is_not_foreign() {
         let (earlier, later) = (reading(1000, 10, 500, 100), reading(2000, 410, 2100, 700));
         let snapshot = later.since(&earlier, PROGRAM, &CpuSet::first(2), facts, free).unwrap();
         assert_eq!(snapshot.interval_ns, 1000);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn who_slept_is_there_and_nobody_asks_where_it_may_go() {
+    fn a_task_that_slept_is_listed_and_its_freedom_is_not_asked() {
         let earlier = reading(1000, 0, 0, 100);
         let is_asked = |change: &dyn Fn(&mut TaskReading)| {
             let mut later = reading(2000, 0, 0, 100);
@@ -330,22 +330,22 @@ mod tests {
     }
 
     #[test]
-    fn competitors_are_weighed_by_what_they_got() {
+    fn competitors_are_weighed_by_the_time_that_they_got() {
         let own = |run_ns, wait_ns| Own { run_ns, wait_ns };
-        // One task of ours got half: there is one of equal weight.
+        // One task of the program got half: there is one competitor of equal weight.
         assert_eq!(own(500, 500).competitors(1000, 500, 2000), 1000);
         // It got a third: there are two, or one of double weight.
         assert_eq!(own(333, 666).competitors(1000, 666, 2000), 1998);
-        // Two of ours against one.
+        // Two tasks of the program against one.
         assert_eq!(own(666, 1334).competitors(1000, 334, 3000), 2000 * 334 / 666);
-        // Waited for a real-time task only.
+        // The program waited for a real-time task only.
         assert_eq!(own(500, 500).competitors(1000, 0, 1000), 0);
-        // None of ours is there: one runnable task is one competitor.
+        // The program has no task there: one runnable task is one competitor.
         assert_eq!(own(0, 0).competitors(1000, 1000, 1000), 1000);
     }
 
     #[test]
-    fn another_program_that_is_observed_is_foreign_all_the_same() {
+    fn another_observed_program_is_foreign() {
         let task =
             |cpu, run_ns, wait_ns| TaskReading { cpu, run_ns, wait_ns, ..Default::default() };
         let id = |tid| TaskId { tid, start: 1 };
@@ -359,13 +359,13 @@ mod tests {
             }
         };
         let start = reading(1000, task(0, 0, 0), task(1, 0, 0), 0);
-        // They share CPU 0, and theirs gets twice as much.
+        // Both share CPU 0, and the other program gets twice as much.
         let mut end = reading(2000, task(0, 300, 600), task(0, 600, 300), 1800);
         end.go_on_from(&start);
         let of = |program| end.since(&start, program, &CpuSet::first(2), facts, free).unwrap();
         assert_eq!(of(1).tasks.iter().map(|task| task.id.tid).collect::<Vec<_>>(), [7]);
         assert_eq!([of(1).cpus[0].foreign_milli, of(2).cpus[0].foreign_milli], [1800, 450]);
-        // Gone meanwhile: what it used before stays used.
+        // The other program has ended: the time that it used stays used.
         let mut later = reading(3000, task(0, 1300, 600), task(0, 0, 0), 2800);
         later.programs.remove(&2);
         later.go_on_from(&end);

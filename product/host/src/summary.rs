@@ -1,4 +1,5 @@
-//! What a run was like: counted while it runs, said in one line to people and as JSON to programs.
+//! How a run went: totals that are counted while it runs, and the summary at its end, which is printed as
+//! one line or as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,10 +7,10 @@ use std::rc::Rc;
 
 use evenkeel_capability::{Plan, Reason, Snapshot};
 use evenkeel_machine::Machine;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
-use crate::balancer::Placement;
 use crate::observe::Accounting;
+use crate::options::Placement;
 use crate::reading::{CpuReading, Reading};
 
 /// Figures that add up over the intervals of a run.
@@ -17,15 +18,15 @@ use crate::reading::{CpuReading, Reading};
 pub struct Totals {
     /// Tasks moved.
     pub moves: u64,
-    /// The same by the rule that decided.
+    /// The same by the rule that decided ([`Reason::rule`]).
     pub moves_by_rule: BTreeMap<&'static str, u64>,
-    /// Moves that a dry run would have made.
+    /// Moves that a dry run decided and did not make.
     pub proposed: u64,
-    /// Tasks let go because their user chose CPUs for them.
+    /// Tasks that are no longer moved because their user set their mask.
     pub yielded: u64,
     /// Moves that the kernel or a rule refused.
     pub refused: u64,
-    /// Tasks whose mask somebody else had changed at the end.
+    /// Tasks whose mask was not given back at the end, because another process had set it.
     pub kept: u64,
     /// Intervals.
     pub intervals: u64,
@@ -34,8 +35,8 @@ pub struct Totals {
     speeds: BTreeMap<u32, u32>,
     first: CpuFigures,
     last: Rc<Reading>,
-    /// Over intervals in which at least two tasks wanted a CPU: the time, what the worst CPU and
-    /// what the average CPU gave, and what the tasks got on average.
+    /// Sums over the intervals in which at least two tasks were runnable: the time, the capability of the
+    /// worst CPU, and the average capability.
     parallel_ns: u64,
     worst_ns: u64,
     average_ns: u64,
@@ -43,7 +44,7 @@ pub struct Totals {
     most_spread_ppm: u64,
 }
 
-/// What a reading says of the CPUs: the first one is kept for long, and need not keep its tasks.
+/// The CPUs of a reading, without its tasks: the first reading is kept for the whole run.
 #[derive(Debug, Clone)]
 struct CpuFigures {
     at_ns: u64,
@@ -72,7 +73,7 @@ impl Totals {
         }
     }
 
-    /// CPUs have come online: how fast they are is known only now.
+    /// Takes the speeds of CPUs that have come online.
     pub(crate) fn set_machine(&mut self, machine: &Machine) {
         self.speeds = speeds_of(machine);
     }
@@ -89,7 +90,7 @@ impl Totals {
         }
     }
 
-    /// A task was moved.
+    /// Counts a move.
     pub(crate) fn count_move(&mut self, reason: &Reason) {
         self.moves += 1;
         *self.moves_by_rule.entry(reason.rule()).or_default() += 1;
@@ -102,7 +103,7 @@ impl Totals {
         self.most_spread_ppm = self.most_spread_ppm.max(plan.spread_ppm);
     }
 
-    /// What each CPU gave and lost over the run.
+    /// Where the time of each CPU went over the run.
     pub fn cpus(&self) -> Vec<CpuSummary> {
         let elapsed_ns = self.last.at_ns.saturating_sub(self.first.at_ns);
         let none = CpuReading::default();
@@ -137,7 +138,7 @@ pub struct CpuSummary {
     pub cpu: u32,
     /// Relative speed, 1..=1024.
     pub speed: u32,
-    /// Length of the observation.
+    /// Length of the run.
     pub elapsed_ns: u64,
     /// Taken by interrupt handlers.
     pub irq_ns: u64,
@@ -145,21 +146,22 @@ pub struct CpuSummary {
     pub softirq_ns: u64,
     /// Taken by real-time and deadline tasks.
     pub rt_ns: u64,
-    /// Taken by the hypervisor's other guests.
+    /// Taken by the hypervisor for other guests.
     pub steal_ns: u64,
-    /// Unused.
+    /// Idle.
     pub idle_ns: u64,
 }
 
 impl CpuSummary {
-    /// What was left of it for ordinary tasks, as a share (0..=1) of the fastest CPU undisturbed.
+    /// Capability: what noise and real-time tasks left of its speed, 0..=1 (1 is the fastest CPU without
+    /// disturbance).
     pub fn capability(&self) -> f64 {
         let taken_ns = self.irq_ns + self.softirq_ns + self.rt_ns + self.steal_ns;
         let left = 1.0 - taken_ns as f64 / (self.elapsed_ns.max(1)) as f64;
         left.max(0.0) * f64::from(self.speed) / 1024.0
     }
 
-    /// The largest thief, by name, if it took more than a twentieth.
+    /// The largest cause of lost time, if it took more than 1/20.
     fn thief(&self) -> Option<&'static str> {
         [
             ("irq", self.irq_ns),
@@ -183,13 +185,13 @@ pub struct Summary {
     pub exit_code: i32,
     /// From its start to its end.
     pub elapsed_ns: u64,
-    /// Where the figures come from.
+    /// The source of the figures.
     pub accounting: Accounting,
-    /// Why not from cbinfo.
+    /// Why the source is not cbinfo.
     pub why_not_exact: Option<String>,
     /// How tasks were placed.
     pub placement: Placement,
-    /// Only observed.
+    /// The command was only observed.
     pub dry_run: bool,
     /// Intervals.
     pub intervals: u64,
@@ -198,29 +200,30 @@ pub struct Summary {
     pub cpu_changes: u64,
     /// Tasks moved.
     pub moves: u64,
-    /// Moves that a dry run would have made.
+    /// Moves that a dry run decided and did not make.
     pub proposed: u64,
-    /// Tasks let go because their user chose CPUs for them.
+    /// Tasks that are no longer moved because their user set their mask.
     pub yielded: u64,
-    /// Moves refused.
+    /// Moves that the kernel or a rule refused.
     pub refused: u64,
-    /// CPU time of evenkeel itself while it balanced.
+    /// CPU time of evenkeel while it balanced.
     pub own_cpu_ns: u64,
-    /// CPU time that setting it up and ending it took.
+    /// CPU time of evenkeel before and after that.
     pub startup_cpu_ns: u64,
-    /// Capability of the worst and of the average CPU while two or more tasks wanted one (0..=1).
+    /// Capability of the worst CPU while two or more tasks were runnable, 0..=1.
     pub worst: f64,
-    /// See `worst`.
+    /// Average capability of the CPUs in the same time, 0..=1.
     pub average: f64,
-    /// Largest difference of rates seen, 0..=1.
+    /// Largest difference between the rates of two CPUs, 0..=1.
     pub most_spread: f64,
-    /// Why (the last time) nothing was done.
-    pub reason: Option<String>,
+    /// Why no (more) tasks were moved in the last interval with such a reason. JSON has it as text.
+    #[serde(serialize_with = "in_words", skip_deserializing)]
+    pub reason: Option<Reason>,
     /// The CPUs.
     pub cpus: Vec<CpuSummary>,
 }
 
-/// What `Summary::new` cannot count itself.
+/// The facts of a run that [`Totals`] does not count.
 pub(crate) struct Run {
     pub command: Vec<String>,
     pub exit_code: i32,
@@ -257,12 +260,12 @@ impl Summary {
             worst: share(totals.worst_ns),
             average: share(totals.average_ns),
             most_spread: totals.most_spread_ppm as f64 / 1e6,
-            reason: totals.last_reason.as_ref().map(Reason::to_string),
+            reason: totals.last_reason.clone(),
             cpus: totals.cpus(),
         }
     }
 
-    /// What running at the average instead of the worst CPU is worth: the bound of any balancer.
+    /// The speed-up of running at the average capability instead of the worst: the bound of any balancer.
     pub fn bound(&self) -> f64 {
         if self.worst > 0.0 { self.average / self.worst } else { 1.0 }
     }
@@ -274,11 +277,12 @@ impl fmt::Display for Summary {
         let moved = if self.dry_run { self.proposed } else { self.moves };
         let verb = if self.dry_run { "would have moved" } else { "moved" };
         if self.intervals == 0 {
-            write!(f, "too short a run to balance")?;
+            write!(f, "the run was too short to balance")?;
         } else if moved == 0 {
-            write!(f, "{verb} nothing")?;
-            if let Some(reason) = &self.reason {
-                write!(f, ": {reason}")?;
+            match &self.reason {
+                Some(reason @ Reason::Balanced { .. }) => write!(f, "{reason}")?,
+                Some(reason) => write!(f, "no moves: {reason}")?,
+                None => write!(f, "no moves")?,
             }
         } else {
             let (worst, average) = (self.worst * 100.0, self.average * 100.0);
@@ -294,7 +298,7 @@ impl fmt::Display for Summary {
             write!(f, "; CPUs came or went {}", times(self.cpu_changes))?;
         }
         if self.accounting == Accounting::Procfs {
-            write!(f, " (figures from /proc: blind to softirq theft")?;
+            write!(f, " (figures from /proc, which does not show softirq theft")?;
             if let Some(why) = &self.why_not_exact {
                 write!(f, "; {why}")?;
             }
@@ -302,6 +306,10 @@ impl fmt::Display for Summary {
         }
         Ok(())
     }
+}
+
+fn in_words<S: Serializer>(reason: &Option<Reason>, serializer: S) -> Result<S::Ok, S::Error> {
+    reason.as_ref().map(Reason::to_string).serialize(serializer)
 }
 
 fn times(count: u64) -> String {

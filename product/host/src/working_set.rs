@@ -1,32 +1,32 @@
-//! Working sets: how much memory each process of the program referenced in one interval (paper 000,
-//! `cache` selection).
+//! Working sets: how much memory each process of a program referenced in one interval (paper 000, `cache`
+//! selection).
 //!
-//! The kernel notes in the page tables which pages are referenced. At the start of an interval the
-//! notes are wiped (`1` to /proc/PID/clear_refs), at its end those that were made since are counted
-//! (`Referenced` in /proc/PID/smaps_rollup). Anyone may do so with processes of their own.
+//! The kernel sets a referenced bit in the page table of each page that is used. At the start of an
+//! interval the bits are cleared (`1` to /proc/PID/clear_refs); at its end the bits that were set since are
+//! counted (`Referenced` in /proc/PID/smaps_rollup). A user may do so with their own processes.
 //!
-//! - Page tables belong to a process: its threads have one working set together.
-//! - The kernel's page reclaim reads the same notes: under memory pressure it takes pages whose
-//!   notes were just wiped for cold ones.
-//! - A page whose translation stays in the TLB all the time leaves no new note: the few pages that
-//!   are used most may be missing.
+//! - A page table belongs to a process, so all its threads share one working set.
+//! - Page reclaim reads the same bits: under memory pressure it takes pages with a bit that was just
+//!   cleared for cold pages.
+//! - A page with a translation that stays in the TLB sets no new bit: the few pages that are used most may
+//!   be missing.
 //!
-//! Both steps walk over all pages of the process: together about 25 ms a GiB of small pages, 0.2 ms
-//! of huge ones (6.18, virtual machine). So there is an allowance of CPU time; where it does not
-//! reach, each process waits for its turn, and its last figure stands until then.
+//! Both steps walk over all pages of the process: together about 25 ms for each GiB of small pages, 0.2 ms
+//! of huge pages (6.18, virtual machine). So there is an allowance of CPU time. Where it does not reach,
+//! the processes take turns, and each keeps its last figure until its next turn.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use evenkeel_capability::Snapshot;
-use nix::time::{ClockId, clock_gettime};
 use procfs::ProcError;
 use procfs::process::{ClearRefs, Process};
 
-/// Share of one CPU's time that may be spent: 1/100.
+use crate::clock::own_thread_cpu_time;
+
+/// Share of one CPU's time that may be spent on measuring: 1/100.
 const COST_SHARE: u64 = 100;
-/// A larger process is not measured: the program's page tables are locked for about 13 ms a GiB,
-/// and evenkeel has to keep its intervals.
+/// A larger process is not measured: each step locks its page table for about 13 ms a GiB, and evenkeel
+/// has to keep its intervals.
 const MAX_RESIDENT_BYTES: u64 = 4 << 30;
 
 /// The working sets of one program's processes.
@@ -35,34 +35,33 @@ pub(crate) struct WorkingSets {
     processes: BTreeMap<u32, Watch>,
     /// CPU time that may be spent now; below zero after a large process.
     allowance_ns: i64,
-    /// Looks so far.
-    looks: u64,
+    /// Rounds so far.
+    rounds: u64,
 }
 
-/// What is known of a process.
+/// The measurement of one process.
 #[derive(Debug, Clone, Copy, Default)]
 struct Watch {
     /// The last figure.
     bytes: Option<u64>,
-    /// Its notes were wiped when the interval began.
+    /// Its bits were cleared when the interval began.
     is_counting: bool,
-    /// The look at which its notes were last wiped.
-    wiped_at: u64,
-    /// It cannot be measured, and is not tried again.
+    /// The round in which its bits were last cleared.
+    cleared_at: u64,
+    /// It cannot be measured; do not try again.
     has_failed: bool,
 }
 
 impl WorkingSets {
     pub(crate) fn new() -> Self {
-        Self { processes: BTreeMap::new(), allowance_ns: 0, looks: 0 }
+        Self { processes: BTreeMap::new(), allowance_ns: 0, rounds: 0 }
     }
 
-    /// Counts what was referenced in the interval that has just ended, fills it in, and wipes for
-    /// the next interval. Processes that did not run are left as they are: what they reference is
-    /// seen when they have run.
+    /// Counts the memory that was referenced in the interval that has just ended, fills it into the
+    /// snapshot, and clears the bits for the next interval. A process that did not run is left as it is.
     pub(crate) fn measure(&mut self, snapshot: &mut Snapshot) {
-        self.looks += 1;
-        // What was overdrawn is owed from now on; what was not used is not saved up.
+        self.rounds += 1;
+        // An overdraft is paid back; unused allowance is not saved up.
         let earned_ns = (snapshot.interval_ns / COST_SHARE) as i64;
         self.allowance_ns = self.allowance_ns.saturating_add(earned_ns).min(earned_ns);
 
@@ -82,19 +81,19 @@ impl WorkingSets {
             }
         }
 
-        let wiped_at = |pid: &u32| self.processes.get(pid).map_or(0, |watch| watch.wiped_at);
-        let mut turns: Vec<(u64, u32)> = ran.keys().map(|pid| (wiped_at(pid), *pid)).collect();
+        let cleared_at = |pid: &u32| self.processes.get(pid).map_or(0, |watch| watch.cleared_at);
+        let mut turns: Vec<(u64, u32)> = ran.keys().map(|pid| (cleared_at(pid), *pid)).collect();
         turns.sort_unstable();
         for (_, pid) in turns {
             if self.allowance_ns <= 0 {
                 break;
             }
-            let look = self.looks;
+            let round = self.rounds;
             self.step(pid, |watch| {
-                watch.is_counting = wipe(pid)?;
-                watch.wiped_at = look;
+                watch.is_counting = clear(pid)?;
+                watch.cleared_at = round;
                 if !watch.is_counting {
-                    // Too large by now: an old figure would stand for ever.
+                    // It has grown too large: drop its figure, which would never change again.
                     watch.bytes = None;
                 }
                 Ok(())
@@ -107,27 +106,27 @@ impl WorkingSets {
         }
     }
 
-    /// One step of measuring a process, paid for from the allowance. A process that has ended, or is
-    /// not ours to look into, has no working set; that is no error.
+    /// Makes one step of measuring a process and takes its cost from the allowance. A process that has
+    /// ended, or that this user may not read, has no working set; that is no error.
     fn step(&mut self, pid: u32, step: impl FnOnce(&mut Watch) -> Result<(), ProcError>) {
         let Some(watch) = self.processes.get_mut(&pid).filter(|watch| !watch.has_failed) else {
             return;
         };
-        let begin = own_cpu_time();
+        let begin = own_thread_cpu_time();
         if let Err(why) = step(watch) {
             tracing::debug!("the working set of process {pid} is unknown: {why}");
             *watch = Watch { has_failed: true, ..Watch::default() };
         }
-        let cost_ns = own_cpu_time().saturating_sub(begin).as_nanos();
+        let cost_ns = own_thread_cpu_time().saturating_sub(begin).as_nanos();
         self.allowance_ns = self.allowance_ns.saturating_sub_unsigned(cost_ns as u64);
     }
 }
 
-/// Forgets what a process has referenced so far, unless it is too large (4 GiB): then `false`.
+/// Clears the referenced bits of a process; `false` if it is too large (4 GiB) to be measured.
 ///
 /// # Errors
-/// The process has ended, or is not ours to look into.
-pub fn wipe(pid: u32) -> Result<bool, ProcError> {
+/// The process has ended, or this user may not read it.
+pub fn clear(pid: u32) -> Result<bool, ProcError> {
     let process = Process::new(pid as i32)?;
     if process.statm()?.resident.saturating_mul(procfs::page_size()) > MAX_RESIDENT_BYTES {
         return Ok(false);
@@ -136,18 +135,13 @@ pub fn wipe(pid: u32) -> Result<bool, ProcError> {
     Ok(true)
 }
 
-/// Memory that a process has referenced since the last [`wipe`].
+/// Memory that a process has referenced since the last [`clear`].
 ///
 /// # Errors
-/// The process has ended, or is not ours to look into.
+/// The process has ended, or this user may not read it.
 pub fn referenced_bytes(pid: u32) -> Result<u64, ProcError> {
     let maps = Process::new(pid as i32)?.smaps_rollup()?.memory_map_rollup;
     Ok(maps.iter().filter_map(|map| map.extension.map.get("Referenced")).sum())
-}
-
-/// CPU time of the calling thread.
-fn own_cpu_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -163,8 +157,8 @@ mod tests {
     const PAGE: usize = 4096;
     const ROLE: &str = "EVENKEEL_TEST_TOUCHER";
 
-    /// A process that touches as many MiB of its memory as it is told; more than a TLB covers, so
-    /// that each touch leaves a note.
+    /// A process that touches as many MiB of its memory as it is told, more than a TLB covers, so that
+    /// each touch sets a bit.
     struct Toucher {
         process: Child,
         orders: ChildStdin,
@@ -247,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_touched_in_the_interval_counts() {
+    fn memory_that_was_touched_in_the_interval_counts() {
         let mut toucher = Toucher::start();
         let mut sets = WorkingSets::new();
         toucher.touch(64);
@@ -261,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_run_keeps_its_figure() {
+    fn a_process_that_did_not_run_keeps_its_figure() {
         let mut toucher = Toucher::start();
         let mut sets = WorkingSets::new();
         toucher.touch(64);
@@ -274,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_has_none() {
+    fn a_process_that_has_ended_has_no_working_set() {
         let mut toucher = Toucher::start();
         let mut sets = WorkingSets::new();
         toucher.touch(1);
@@ -291,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_allowance_is_small_processes_take_turns() {
+    fn processes_take_turns_with_a_small_allowance() {
         let mut touchers = [Toucher::start(), Toucher::start()];
         for toucher in &mut touchers {
             toucher.touch(64);
@@ -301,12 +295,12 @@ mod tests {
         // 10 us an interval: each process costs many of them.
         view.interval_ns = 10_000 * COST_SHARE;
         let mut turns = Vec::new();
-        for look in 1..10_000 {
+        for round in 1..10_000 {
             sets.measure(&mut view);
-            let wiped = sets.processes.iter().filter(|(_, watch)| watch.wiped_at == look);
-            let wiped: Vec<u32> = wiped.map(|(pid, _)| *pid).collect();
-            assert!(wiped.len() <= 1, "one is dear enough");
-            turns.extend(wiped);
+            let cleared = sets.processes.iter().filter(|(_, watch)| watch.cleared_at == round);
+            let cleared: Vec<u32> = cleared.map(|(pid, _)| *pid).collect();
+            assert!(cleared.len() <= 1, "one uses up the allowance");
+            turns.extend(cleared);
         }
         assert!(turns.len() > 4 && turns.len() < 2_000, "{}", turns.len());
         assert!(turns.windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");

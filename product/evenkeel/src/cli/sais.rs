@@ -1,4 +1,4 @@
-//! `evenkeel sais`: steering packets, and looking at who does.
+//! `evenkeel sais`: steers packets, and shows the steering.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use evenkeel_machine::CpuSet;
 use evenkeel_sais::{IpNet, Mode, Policy, StripTimes, Wire, XdpMode};
 
-use super::{FaultArgs, JsonArgs};
+use super::shared::{FaultArgs, JsonArgs};
 
 /// `evenkeel sais`.
 #[derive(Debug, Args)]
@@ -19,16 +19,15 @@ pub struct SaisArgs {
 /// Its parts.
 #[derive(Debug, Subcommand)]
 pub enum SaisPart {
-    /// Steer the packets that arrive at a network device; runs until it is ended, and leaves nothing.
+    /// Steer the packets that arrive at a network device, until a signal ends it.
     Attach(AttachArgs),
-    /// On a server: send clients' hints back, for `attach --mode hint`; runs until it is ended, and
-    /// leaves nothing.
+    /// On a server, send the hints of clients back, for `attach --mode hint`, until a signal ends it.
     Serve(ServeArgs),
-    /// Show how many packets went where.
+    /// Show how many packets each core processed.
     Status(JsonArgs),
-    /// Show for each connection which core its packets are sent to, and why.
+    /// Explain for each connection which core its packets go to.
     Explain(JsonArgs),
-    /// What the paper's equations (1) to (9) say of a parallel read.
+    /// Compute the paper's equations (1) to (9) for a parallel read.
     Model(ModelArgs),
 }
 
@@ -37,37 +36,36 @@ pub enum SaisPart {
 pub struct AttachArgs {
     /// The network device, in this network namespace.
     pub device: String,
-    /// From where it is known which core waits for a packet: `flow` from this machine's sockets,
-    /// `hint` from the packet, to which the server gave back what it was sent (the paper's way; it
-    /// needs `evenkeel sais serve` there).
+    /// Choose how the core that waits for a packet is known: `flow` from this machine's sockets, `hint`
+    /// from the packet (the paper's way; needs `evenkeel sais serve` on the server).
     #[arg(long, value_name = "MODE", default_value_t)]
     pub mode: Mode,
-    /// How servers give hints back: `tcp` in a TCP option, `paper` in a byte of IPv4 options, for
-    /// networks that nobody else uses.
+    /// Choose how servers send hints back: `tcp` in a TCP option, `paper` in a byte of IPv4 options (for
+    /// private networks).
     #[arg(long, value_name = "FORMAT", default_value_t)]
     pub wire: Wire,
-    /// Networks that hints may be sent to: they tell this machine's CPUs, and some networks drop
-    /// packets with options that they do not know.
+    /// Send hints only to these networks: hints reveal this machine's CPUs, and some networks drop packets
+    /// with unknown options.
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub peers: Vec<IpNet>,
-    /// Which core a packet is sent to: `issuer` where the last request was sent, `runner` where the
-    /// consumer runs now, `least-loaded` the least loaded when the request was sent,
-    /// `dedicated:CPU` always the same, `auto` as `runner` where that saves more than it costs.
+    /// Choose the core of a packet: `issuer` sent the last request, `runner` runs the consumer now,
+    /// `least-loaded` had the least load at the request, `dedicated:CPU` is always the same, `auto` is
+    /// `runner` where that saves more than it costs.
     #[arg(long, value_name = "POLICY", default_value_t)]
     pub policy: Policy,
-    /// For `--policy auto`: the microseconds that fetching a strip of 64 KiB from another core's cache
-    /// takes and those that handing it over takes, instead of what is measured at the start.
+    /// For `--policy auto`, give the microseconds to fetch 64 KiB from another core's cache and to hand
+    /// them over [default: measured at the start].
     #[arg(long, value_name = "FETCH,HAND_OVER")]
     pub strip_us: Option<StripTimes>,
-    /// Send packets to these CPUs only, for example 0-3,8 [default: all].
+    /// Steer packets to these CPUs only, for example 0-3,8 [default: all].
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
-    /// Where the kernel hands packets over: `native` in the driver, `generic` behind it, `auto` in
-    /// the driver where that loses nothing.
+    /// Choose where XDP runs: `native` in the driver, `generic` behind it, `auto` in the driver where that
+    /// loses nothing.
     #[arg(long, value_name = "MODE", default_value_t)]
     pub xdp: XdpMode,
-    /// Keep a thread that waits for data on the core where it asked, for no longer than so many
-    /// seconds without an answer (1 if none are given); with `--policy issuer`, `runner` or `auto`.
+    /// Hold a thread that waits for data on the core where it asked, for at most this many seconds without
+    /// an answer [default: off; 1 without a number]. With `--policy issuer`, `runner` or `auto`.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -77,8 +75,8 @@ pub struct AttachArgs {
         value_parser = clap::value_parser!(u64).range(1..=3600)
     )]
     pub hold: Option<u64>,
-    /// With `--policy auto`: where steering pays, turn the kernel's receive flow steering on instead
-    /// (net.core.rps_sock_flow_entries and the device's rps_flow_cnt), and back when it does not.
+    /// With `--policy auto`, turn on the kernel's receive flow steering where that pays, instead of
+    /// steering (net.core.rps_sock_flow_entries and the device's rps_flow_cnt), and off where it does not.
     #[arg(long)]
     pub manage_rfs: bool,
     /// For fault tests.
@@ -90,16 +88,16 @@ pub struct AttachArgs {
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// The cgroup (version 2) of the servers: its directory, or its name below the root; `/` is all
-    /// processes. It goes for connections that they accept from now on.
+    /// processes. It counts for connections that they accept from now on.
     pub cgroup: PathBuf,
-    /// Only for clients in these networks [default: all].
+    /// Send hints back only to clients in these networks [default: all].
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub peers: Vec<IpNet>,
-    /// How hints are given back, as the clients were told: `tcp` in a TCP option, `paper` in a byte of
+    /// Choose how hints go back, the same as on the clients: `tcp` in a TCP option, `paper` in a byte of
     /// IPv4 options.
     #[arg(long, value_name = "FORMAT", default_value_t)]
     pub wire: Wire,
-    /// For `--wire paper`: the network device by which packets leave to the clients.
+    /// For `--wire paper`, give the network device towards the clients.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
 }
@@ -107,35 +105,35 @@ pub struct ServeArgs {
 /// `evenkeel sais model`.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// Cores of the client (N_C).
+    /// Set the cores of the client (N_C).
     #[arg(long, value_name = "N")]
     pub cores: u32,
-    /// Servers, which return a strip each: a multiple of the cores (N_S).
+    /// Set the servers, a multiple of the cores; each returns one strip (N_S).
     #[arg(long, value_name = "N")]
     pub servers: u32,
-    /// Reads in all (N_R).
+    /// Set the number of reads (N_R).
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub requests: u32,
-    /// Programs that make them (N_P).
+    /// Set the number of programs that read (N_P).
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub programs: u32,
-    /// Microseconds that processing a strip takes (P) [default: measured on this machine].
+    /// Set the microseconds to process a strip (P) [default: measured on this machine].
     #[arg(long, value_name = "US")]
     pub process_us: Option<f64>,
-    /// Microseconds that moving a strip to another core takes (M) [default: measured on this machine,
-    /// between cores without a common cache where there are such].
+    /// Set the microseconds to move a strip to another core (M) [default: measured on this machine, between
+    /// cores without a common cache if possible].
     #[arg(long, value_name = "US")]
     pub migrate_us: Option<f64>,
-    /// Microseconds that all the rest takes (T_R).
+    /// Set the microseconds of all the rest (T_R).
     #[arg(long, value_name = "US", default_value_t = 0.0)]
     pub rest_us: f64,
-    /// Bytes of a strip, for the reads a second that the link can carry, equation (7).
+    /// Set the bytes of a strip, for the reads per second that the link can carry (equation 7).
     #[arg(long, value_name = "N", requires = "gbit_per_s", value_parser = clap::value_parser!(u64).range(1..))]
     pub strip_bytes: Option<u64>,
-    /// Bandwidth of the client's link.
+    /// Set the bandwidth of the client's link, in Gbit/s.
     #[arg(long, value_name = "N", requires = "strip_bytes")]
     pub gbit_per_s: Option<f64>,
-    /// As JSON, on standard output.
+    /// Print JSON.
     #[arg(long)]
     pub json: bool,
 }

@@ -1,5 +1,5 @@
-//! Who may join: what is asked for (a process, a name, a cgroup) becomes processes that may be
-//! balanced, or a refusal that says why.
+//! Admission: turns a process number, a name or a cgroup into processes that may be balanced for the
+//! requesting user, or into a refusal with its reason.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use nix::errno::Errno;
 use procfs::process::{Process, StatFlags};
 use serde::{Deserialize, Serialize};
 
-/// Where cgroups are mounted; one below is given as /proc/PID/cgroup shows it, or in full.
+/// The mount point of cgroups. A cgroup is named as /proc/PID/cgroup shows it, or by its full path.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// How a program came to be balanced.
+/// How a program joined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
@@ -22,10 +22,9 @@ pub enum How {
     Process,
     /// By the name of its command.
     Name(String),
-    /// As one of the processes of a job (the ranks of an MPI program on this machine), which are one
-    /// program together.
+    /// As an MPI job: its ranks on this machine are one program.
     Job(String),
-    /// All that is in this cgroup (its directory) now and later.
+    /// By cgroup (its directory): all processes in it, now and later.
     Cgroup(PathBuf),
 }
 
@@ -40,7 +39,7 @@ pub(crate) struct Candidate {
     pub command: Vec<String>,
 }
 
-/// Why somebody may not join, or not do that.
+/// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub(crate) struct Refusal {
@@ -56,13 +55,13 @@ pub(crate) fn refuse<T>(errno: Errno, why: impl Into<String>) -> Result<T, Refus
 pub(crate) fn process(pid: i32, peer: &Peer) -> Result<Candidate, Refusal> {
     let gone = || Refusal { errno: Errno::ESRCH, why: format!("there is no process {pid}") };
     if pid < 1 {
-        return refuse(Errno::EINVAL, format!("{pid} is not a process number: give 2 or more"));
+        return refuse(Errno::EINVAL, format!("{pid} is not a process number: they begin at 1"));
     }
     if pid == 1 {
         return refuse(
             Errno::EPERM,
-            "process 1 is the system's first process: everything would join with it; name the \
-             program itself",
+            "process 1 is the ancestor of all processes, and all would join with it: name the program's \
+             own process",
         );
     }
     let process = Process::new(pid).map_err(|_| gone())?;
@@ -71,23 +70,26 @@ pub(crate) fn process(pid: i32, peer: &Peer) -> Result<Candidate, Refusal> {
     if status.tgid != pid {
         return refuse(
             Errno::EINVAL,
-            format!("{pid} is a thread of process {}: join that", status.tgid),
+            format!("{pid} is a thread of process {}: give that number", status.tgid),
         );
     }
     let flags = StatFlags::from_bits_truncate(stat.flags);
     if flags.contains(StatFlags::PF_KTHREAD) {
         return refuse(
             Errno::EPERM,
-            format!("process {pid} ({}) is a kernel thread: the kernel's own to place", stat.comm),
+            format!("process {pid} ({}) is a kernel thread and cannot join", stat.comm),
         );
     }
-    if is_ancestor_of_us(pid) {
+    if is_own_ancestor(pid) {
         return refuse(
             Errno::EPERM,
-            format!("process {pid} ({}) is the balancer or started it: it cannot join", stat.comm),
+            format!(
+                "process {pid} ({}) is the balancer or an ancestor of it and cannot join",
+                stat.comm
+            ),
         );
     }
-    // Who runs with another user's rights is that user's, too.
+    // A set-user-id process belongs to both users.
     if !(peer.may_steer(status.ruid) && peer.may_steer(status.euid)) {
         return refuse(
             Errno::EPERM,
@@ -102,26 +104,26 @@ pub(crate) fn process(pid: i32, peer: &Peer) -> Result<Candidate, Refusal> {
     })
 }
 
-/// All processes whose command has this name and that `peer` may have balanced; not those whose
-/// ancestor is among them, which join with that.
+/// All processes with this command name that `peer` may have balanced. Descendants of such a process are
+/// left out, since they join with it.
 pub(crate) fn named(name: &str, peer: &Peer) -> Result<Vec<Candidate>, Refusal> {
     let program = name.parse::<Program>().ok().filter(|_| !name.contains('/'));
     let Some(program) = program else {
         return refuse(
             Errno::EINVAL,
-            format!("\"{name}\" is not the name of a command: give it without its directory"),
+            format!("\"{name}\" is not a command name: give it without its directory"),
         );
     };
     let all = procfs::process::all_processes().into_iter().flatten().flatten();
     let parents: BTreeMap<i32, (i32, bool)> = all
         .filter_map(|process| {
             let stat = process.stat().ok()?;
-            let is_meant = program.is_run_by(&process, &stat.comm);
-            Some((stat.pid, (stat.ppid, is_meant)))
+            let is_match = program.is_run_by(&process, &stat.comm);
+            Some((stat.pid, (stat.ppid, is_match)))
         })
         .collect();
-    let topmost = parents.iter().filter(|(_, (parent, is_meant))| {
-        *is_meant && !line(*parent, &parents).any(|(_, is_meant)| is_meant)
+    let topmost = parents.iter().filter(|(_, (parent, is_match))| {
+        *is_match && !ancestors(*parent, &parents).any(|(_, is_match)| is_match)
     });
     let (mut found, mut refusal) = (Vec::new(), None);
     for (pid, _) in topmost {
@@ -137,21 +139,21 @@ pub(crate) fn named(name: &str, peer: &Peer) -> Result<Vec<Candidate>, Refusal> 
     }
 }
 
-/// The processes above `pid`, which included, up to the first.
-fn line(
+/// The process `pid` and its ancestors.
+fn ancestors(
     pid: i32,
     parents: &BTreeMap<i32, (i32, bool)>,
 ) -> impl Iterator<Item = (i32, bool)> + use<'_> {
     let mut next = pid;
     std::iter::from_fn(move || {
-        let (parent, is_meant) = *parents.get(&next)?;
-        Some((std::mem::replace(&mut next, parent), is_meant))
+        let (parent, is_match) = *parents.get(&next)?;
+        Some((std::mem::replace(&mut next, parent), is_match))
     })
-    // More than any real line: the list was not taken at one moment and may be a circle.
+    // More than in any real tree: the list was not read at one moment and may contain a cycle.
     .take(256)
 }
 
-/// The directory of a cgroup, given in full or as /proc/PID/cgroup shows it.
+/// The directory of a cgroup that is named by its full path or as /proc/PID/cgroup shows it.
 pub(crate) fn cgroup_dir(name: &str) -> Result<PathBuf, Refusal> {
     let given = Path::new(name);
     if !given.is_absolute() || given.components().any(|part| part.as_os_str() == "..") {
@@ -164,7 +166,7 @@ pub(crate) fn cgroup_dir(name: &str) -> Result<PathBuf, Refusal> {
     if given == Path::new("/") || given == root {
         return refuse(
             Errno::EPERM,
-            "the root cgroup is the whole system: name the one of the program",
+            "the root cgroup holds all processes: name the cgroup of the program",
         );
     }
     let below = root.join(given.strip_prefix("/").unwrap_or(given));
@@ -173,14 +175,14 @@ pub(crate) fn cgroup_dir(name: &str) -> Result<PathBuf, Refusal> {
         .find(|dir| dir.starts_with(root) && dir.join("cgroup.procs").is_file());
     found.map_or_else(
         || {
-            let why = "/proc/PID/cgroup of its processes shows its name";
+            let why = "see /proc/PID/cgroup of its processes";
             refuse(Errno::ENOENT, format!("there is no cgroup {name}: {why}"))
         },
         Ok,
     )
 }
 
-/// The numbers of the processes in a cgroup and below it; none if it does not exist (any more).
+/// The process numbers in a cgroup and all cgroups below it; none if it does not exist.
 pub(crate) fn in_cgroup(dir: &Path) -> Vec<i32> {
     let list = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
     let mut found: Vec<i32> = list.lines().filter_map(|line| line.parse().ok()).collect();
@@ -191,7 +193,7 @@ pub(crate) fn in_cgroup(dir: &Path) -> Vec<i32> {
     found
 }
 
-fn is_ancestor_of_us(pid: i32) -> bool {
+fn is_own_ancestor(pid: i32) -> bool {
     let mut next = std::process::id() as i32;
     for _ in 0..256 {
         if next == pid {
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_join() {
+    fn processes_that_may_not_join_are_refused() {
         let root = Peer { uid: 0, pid: 0 };
         assert_eq!(errno(1, &root), Errno::EPERM);
         assert_eq!(errno(0, &root), Errno::EINVAL);
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn by_name_the_topmost_join() {
+    fn of_a_tree_of_one_name_the_topmost_process_joins() {
         let dir = tempfile::tempdir().unwrap();
         let name = "evenkeel-napper";
         let file = dir.path().join(name);
@@ -263,7 +265,7 @@ mod tests {
         let is_there = |found: &[Candidate]| {
             found.iter().map(|candidate| candidate.task.tid).collect::<Vec<_>>() == pids
         };
-        // Until its exec it still is us.
+        // Until exec it still has our name.
         let found = || named(name, &me()).is_ok_and(|found| is_there(&found));
         assert!((0..1000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(5));
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cgroup() {
+    fn names_that_are_no_cgroup_are_refused() {
         for name in ["", "app.service", "/../etc", "/no/such/cgroup"] {
             let refusal = cgroup_dir(name).unwrap_err();
             assert!(refusal.why.contains(name), "{refusal}");

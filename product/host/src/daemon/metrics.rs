@@ -1,4 +1,4 @@
-//! The figures over HTTP, for whoever collects metrics: on loopback only, and only where asked for.
+//! The metrics endpoint (HTTP): on loopback only, and only with `--metrics`.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,23 +10,23 @@ use super::statistics::Statistics;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Why there are no metrics.
+/// The metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsError {
-    /// Others than this machine could read them.
+    /// Other machines could read them at this address.
     #[error("{0} is not a loopback address: metrics are for 127.0.0.1 or [::1] only")]
     NotLoopback(SocketAddr),
-    /// The address cannot be had.
+    /// The server cannot listen at this address.
     #[error("cannot serve metrics at {address}: {why}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// Why.
         why: String,
     },
 }
 
-/// The running server; ends when dropped.
+/// The running server; dropping it ends it.
 pub(crate) struct Metrics {
     server: Arc<Server>,
     latest: Arc<Mutex<Statistics>>,
@@ -53,7 +53,7 @@ impl Metrics {
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = statistics;
     }
 
-    /// Where it listens.
+    /// The address that it listens at.
     #[cfg(test)]
     pub fn address(&self) -> Option<SocketAddr> {
         self.server.server_addr().to_ip()
@@ -81,7 +81,7 @@ fn answer_all(server: &Server, latest: &Mutex<Statistics>) {
         } else {
             Response::from_string("see /metrics\n").with_status_code(404)
         };
-        // Who asked may be gone.
+        // The client may be gone.
         let _ = request.respond(response);
     }
 }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_figures_and_nothing_else() {
+    fn the_endpoint_serves_the_latest_figures_and_nothing_else() {
         let metrics = Metrics::serve("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = metrics.address().unwrap();
         metrics.update(Statistics { programs: 7, ..Statistics::default() });
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_only() {
+    fn other_addresses_than_loopback_are_refused() {
         let refused = Metrics::serve("0.0.0.0:0".parse().unwrap()).map(drop).unwrap_err();
         assert!(refused.to_string().contains("not a loopback address"));
     }

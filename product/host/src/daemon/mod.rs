@@ -1,20 +1,22 @@
-//! The service that balances many programs: they join by launch, number, name or cgroup, and leave
-//! when they end or are told to (the paper's `capability-balancer`).
+//! The service that balances many programs (the paper's `capability-balancer`). Programs join by launch,
+//! process number, name or cgroup, and leave when they end or on request.
 //!
 //! | file | the one thing in it |
 //! |---|---|
-//! | `admission` | who may join, and who asks for it |
-//! | `programs` | who has joined |
-//! | `requests` | what can be asked through the socket |
-//! | `saved` | who had joined, for a daemon that is started again |
+//! | `settings` | what a reload can change |
+//! | `admission` | which processes may join, at the request of which user |
+//! | `saved` | the joined programs on disk, for the next daemon |
 //! | `statistics` | figures, as JSON and as OpenMetrics |
-//! | `metrics` | these over HTTP |
+//! | `metrics` | these figures over HTTP |
+//! | `programs` | the joined programs |
+//! | `requests` | the requests of the control socket |
 
 mod admission;
 mod metrics;
 mod programs;
 mod requests;
 mod saved;
+mod settings;
 mod statistics;
 
 use std::net::SocketAddr;
@@ -29,93 +31,82 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use crate::balancer::{Balancer, BalancerError, Options};
-use crate::observe::monotonic_ns;
-use crate::prompt::ask_for_short_slices;
-use crate::supervise::wait_readable;
+use crate::balancer::{Balancer, BalancerError};
+use crate::clock::monotonic_ns;
+use crate::latency::ask_for_short_slices;
+use crate::wait::wait_readable;
 
 pub use admission::How;
 pub use metrics::MetricsError;
+pub use settings::Settings;
 pub use statistics::Statistics;
 
 use metrics::Metrics;
 use programs::Programs;
 use saved::Saved;
 
-/// How often new programs of standing rules are looked for, and those that ended are let go.
-const HOUSEKEEPING_NS: u64 = 2_000_000_000;
+/// How often programs join by standing rules, and ended programs leave.
+const UPDATE_NS: u64 = 2_000_000_000;
 
-/// What can be changed while the daemon runs (SIGHUP).
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// How to balance.
-    pub options: Options,
-    /// Programs with these names join by themselves.
-    pub names: Vec<String>,
-    /// Whatever is in these cgroups joins by itself.
-    pub cgroups: Vec<String>,
-}
-
-/// Reads the settings again; an error is shown and the old ones stay in force.
+/// Reads the settings again; after an error, which is logged, the old settings stay in force.
 pub type Reload<'a> = dyn Fn() -> Result<Settings, String> + 'a;
 
-/// All that a daemon needs to know.
+/// The parameters of a daemon.
 pub struct Daemon<'a> {
-    /// Where socket, journal and list of programs lie.
+    /// The directory of the socket, the journal and the list of programs.
     pub dir: PathBuf,
-    /// How it starts.
+    /// The settings at the start.
     pub settings: Settings,
-    /// How it goes on.
+    /// Reads the settings for a reload.
     pub reload: &'a Reload<'a>,
-    /// Place even what its user pinned.
+    /// Move also tasks that their user pinned.
     pub override_user: bool,
     /// How to start the supervisor.
     pub supervisor: SupervisorCommand,
-    /// Where to serve metrics; nowhere without.
+    /// The address of the metrics endpoint; `None`: no endpoint.
     pub metrics: Option<SocketAddr>,
-    /// Where it listens; anywhere but at [`socket_path`] it serves one job, ends with that, and
-    /// takes nothing over.
+    /// The socket that it listens at. At any other socket than [`socket_path`] it serves one MPI job,
+    /// ends with that job, and continues with no programs of an earlier daemon.
     pub socket: PathBuf,
 }
 
-/// A daemon for one job waits for its first program for this time, and for another one after its
-/// last has ended.
+/// A daemon for one MPI job ends when it had no program for this long.
 const JOB_PATIENCE_NS: u64 = 5_000_000_000;
 
-/// Why a daemon does not run.
+/// The daemon cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// No socket.
+    /// It cannot listen at its socket.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// Nothing can be observed.
+    /// It cannot observe programs.
     #[error(transparent)]
     Balancer(#[from] BalancerError),
-    /// No metrics.
+    /// It cannot serve metrics.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
-    /// The kernel refused what every process needs.
+    /// A system call failed.
     #[error("cannot wait for signals: {0}")]
     System(#[from] Errno),
 }
 
-/// The socket of the daemon for everything, below its directory.
+/// The socket of a daemon that is not for one job, below its directory.
 pub fn socket_path(dir: &Path) -> PathBuf {
     dir.join("daemon.sock")
 }
 
-/// Runs until SIGTERM or SIGINT; then all masks are given back. Programs run on, and join again
-/// when the daemon is started again.
+/// Runs the daemon until SIGTERM or SIGINT, and then gives all masks back. The programs run on; the next
+/// daemon balances them again.
 ///
 /// # Errors
-/// [`DaemonError`]: it cannot start. That programs cannot be moved is no error: they are observed,
-/// and the log says why.
+/// [`DaemonError`]: it cannot start. Programs that cannot be moved are no error: they are observed, and
+/// the log says why.
 pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
     let signals = watch_signals()?;
     let is_for_job = daemon.socket != socket_path(&daemon.dir);
     let mut server = Server::bind(&daemon.socket)?;
     if let Err(why) = ask_for_short_slices() {
-        tracing::debug!("no short time slices: {why}");
+        tracing::debug!("evenkeel keeps its long slices: {why}");
     }
     undo_earlier(&daemon.dir);
     let session = open_session(&daemon);
@@ -123,7 +114,7 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
     let saved =
         if is_for_job { Saved::default() } else { Saved::load(&daemon.dir.join("daemon.json")) };
     let mut programs = Programs::new(balancer, daemon.settings.clone(), saved);
-    programs.take_over();
+    programs.continue_saved();
     let metrics = daemon.metrics.map(Metrics::serve).transpose()?;
     if let Some(metrics) = &metrics {
         metrics.update(programs.statistics());
@@ -135,17 +126,17 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
         format!("{:?}", programs.balancer().observer().accounting()).to_lowercase()
     );
 
-    let mut housekeeping_ns = 0;
+    let mut update_ns = 0;
     let mut idle_since_ns = monotonic_ns();
-    let mut is_left = false;
+    let mut has_more = false;
     loop {
-        if monotonic_ns() >= housekeeping_ns {
-            programs.keep_house();
+        if monotonic_ns() >= update_ns {
+            programs.update();
             if let Some(metrics) = &metrics {
                 metrics.update(programs.statistics());
             }
             let now_ns = monotonic_ns();
-            housekeeping_ns = now_ns + HOUSEKEEPING_NS;
+            update_ns = now_ns + UPDATE_NS;
             if !programs.is_empty() {
                 idle_since_ns = now_ns;
             } else if is_for_job && now_ns > idle_since_ns + JOB_PATIENCE_NS {
@@ -153,8 +144,8 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
                 return Ok(());
             }
         }
-        let due_ns = programs.balancer().due_ns().unwrap_or(u64::MAX).min(housekeeping_ns);
-        let left_ns = if is_left { 0 } else { due_ns.saturating_sub(monotonic_ns()) };
+        let due_ns = programs.balancer().due_ns().unwrap_or(u64::MAX).min(update_ns);
+        let left_ns = if has_more { 0 } else { due_ns.saturating_sub(monotonic_ns()) };
         let has_events = wait(&signals, &server, programs.balancer(), left_ns)?;
         while let Some(signal) = signals.read_signal()? {
             if signal.ssi_signo != Signal::SIGHUP as u32 {
@@ -167,8 +158,8 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
         if has_events && let Err(why) = programs.balancer().handle_events() {
             tracing::warn!("{why}");
         }
-        is_left = server.serve(|peer, request| requests::answer(&mut programs, peer, request));
-        if let Err(why) = programs.balancer().look() {
+        has_more = server.serve(|peer, request| requests::answer(&mut programs, peer, request));
+        if let Err(why) = programs.balancer().balance_due() {
             tracing::warn!("{why}");
         }
     }
@@ -201,7 +192,7 @@ fn open_session(daemon: &Daemon<'_>) -> Option<GuardedSession> {
     }
 }
 
-/// Sleeps until there is something to do. Whether tasks did something that must be handled at once.
+/// Sleeps until there is something to do. Returns whether there are events of tasks to handle.
 fn wait(
     signals: &SignalFd,
     server: &Server,
@@ -224,16 +215,16 @@ fn reload(daemon: &Daemon<'_>, programs: &mut Programs) {
     match (daemon.reload)() {
         Ok(settings) => {
             programs.set(settings);
-            tracing::info!("configuration read again");
+            tracing::info!("configuration reloaded");
         }
         Err(why) => tracing::error!("{why}; the old configuration stays in force"),
     }
     tell_systemd(&[sd_notify::NotifyState::Ready]);
 }
 
-/// Does nothing where systemd did not start us.
+/// Reports the daemon's state to systemd, if systemd started it.
 fn tell_systemd(state: &[sd_notify::NotifyState<'_>]) {
     if let Err(why) = sd_notify::notify(false, state) {
-        tracing::debug!("systemd is not told: {why}");
+        tracing::debug!("cannot report to systemd: {why}");
     }
 }

@@ -1,4 +1,4 @@
-//! Who has joined: from a request or a standing rule to a program that is balanced, until it ends.
+//! The joined programs: from a request or a standing rule, through balancing, to their end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,20 +7,21 @@ use evenkeel_control::Peer;
 use evenkeel_journal::TaskRef;
 use nix::errno::Errno;
 
-use super::Settings;
 use super::admission::{self, Candidate, How, Refusal, refuse};
 use super::saved::{Saved, SavedProgram};
+use super::settings::Settings;
 use super::statistics::Statistics;
 use crate::balancer::Balancer;
-use crate::record::Record;
+use crate::clock::own_cpu_ns;
+use crate::program::task_ref;
+use crate::status_file::ProgramStatus;
 use crate::summary::Totals;
-use crate::supervise::own_cpu_ns;
 
-/// Programs of one user: a bound for whoever joins in a loop.
+/// Most programs of one user: a bound for a user whose processes join in a loop.
 const MAX_PER_USER: usize = 512;
 
-/// The daemon itself: standing rules are the administrator's, who starts it.
-fn administrator() -> Peer {
+/// The user of the daemon itself, as whom standing rules apply.
+fn daemon_user() -> Peer {
     Peer { uid: nix::unistd::geteuid().as_raw(), pid: std::process::id() as i32 }
 }
 
@@ -33,14 +34,14 @@ pub(crate) struct Joined {
     pub root: TaskRef,
 }
 
-/// See the file's head.
+/// The joined programs and their balancer.
 pub(crate) struct Programs {
     balancer: Balancer,
     joined: BTreeMap<u32, Joined>,
     last_program: u32,
     settings: Settings,
     saved: Saved,
-    /// Figures of programs that have left.
+    /// Figures of the programs that have left.
     left: Statistics,
 }
 
@@ -60,8 +61,8 @@ impl Programs {
         &mut self.balancer
     }
 
-    /// Goes on with the programs of an earlier daemon that still run.
-    pub fn take_over(&mut self) {
+    /// Continues with the programs of an earlier daemon that still run.
+    pub fn continue_saved(&mut self) {
         for program in self.saved.programs().to_vec() {
             let SavedProgram { uid, how, command, root, processes } = program;
             let alive: Vec<TaskRef> = processes.into_iter().filter(TaskRef::is_alive).collect();
@@ -69,35 +70,36 @@ impl Programs {
             let root = if root.is_alive() { root } else { *first };
             let joined = Joined { uid, how, command, root };
             if let Err(why) = self.begin(joined, &alive) {
-                tracing::warn!("{root} is not taken over: {why}");
+                tracing::warn!("{root} of the earlier daemon is no longer balanced: {why}");
             }
         }
         if !self.joined.is_empty() {
-            tracing::info!("{} programs taken over", self.joined.len());
+            tracing::info!("continues with {} programs of the earlier daemon", self.joined.len());
         }
     }
 
-    /// Takes other settings.
+    /// Takes new settings.
     pub fn set(&mut self, settings: Settings) {
         self.balancer.set_options(settings.options.clone());
         self.settings = settings;
-        self.keep_house();
+        self.update();
     }
 
-    /// Finds who joins by a standing rule, follows who came into a cgroup, lets go who has ended.
-    pub fn keep_house(&mut self) {
-        let all = administrator();
+    /// Lets programs join by standing rules, adds new processes of joined cgroups, and ends the programs
+    /// that have no process left.
+    pub fn update(&mut self) {
+        let user = daemon_user();
         let Settings { names, cgroups, .. } = self.settings.clone();
         for name in &names {
-            // Who is refused is refused each time; that nobody is there is the usual case.
-            if let Err(why) = self.join_named(name, &all)
+            // Debug only: a refusal repeats each time, and a rule without a process is the usual case.
+            if let Err(why) = self.join_named(name, &user)
                 && why.errno != Errno::ESRCH
             {
                 tracing::debug!("{why}");
             }
         }
         for cgroup in &cgroups {
-            if let Err(why) = self.join_cgroup(cgroup, &all) {
+            if let Err(why) = self.join_cgroup(cgroup, &user) {
                 tracing::debug!("{why}");
             }
         }
@@ -110,7 +112,7 @@ impl Programs {
         let over: Vec<u32> =
             self.joined.keys().filter(|program| is_over(program)).copied().collect();
         for program in over {
-            // The last look may be older than the program.
+            // The last reading may be older than the program.
             if !self.joined.get(&program).is_some_and(|joined| joined.root.is_alive()) {
                 self.end_one(program);
             }
@@ -118,7 +120,7 @@ impl Programs {
         self.save();
     }
 
-    /// Everything that came into a joined cgroup from outside.
+    /// Adds processes that entered a joined cgroup from outside.
     fn follow_cgroups(&mut self) {
         let cgroups: Vec<(u32, u32, PathBuf)> = self
             .joined
@@ -129,7 +131,7 @@ impl Programs {
             })
             .collect();
         for (program, uid, dir) in cgroups {
-            for candidate in self.newcomers(&dir, &Peer { uid, pid: 0 }) {
+            for candidate in self.unjoined_in(&dir, &Peer { uid, pid: 0 }) {
                 if let Err(why) = self.balancer.join(program, &candidate.task) {
                     tracing::warn!("{why}");
                 }
@@ -137,8 +139,8 @@ impl Programs {
         }
     }
 
-    /// Who is in a cgroup, may be balanced, and belongs to no program yet.
-    fn newcomers(&mut self, dir: &Path, peer: &Peer) -> Vec<Candidate> {
+    /// The processes of a cgroup that may be balanced and belong to no program yet.
+    fn unjoined_in(&mut self, dir: &Path, peer: &Peer) -> Vec<Candidate> {
         let last = self.balancer.observer().last().clone();
         let tasks = last.programs.values().flat_map(|now| now.tasks.values());
         let known: BTreeSet<i32> = tasks.map(|task| task.process as i32).collect();
@@ -146,20 +148,19 @@ impl Programs {
         pids.filter_map(|pid| admission::process(pid, peer).ok()).collect()
     }
 
-    /// Looks who there is now: before somebody joins, so that no child of a program is taken for
-    /// one of its own.
+    /// Takes a reading before a process joins, so that a child of a joined program is known as such.
     pub fn refresh(&mut self) {
         if let Err(why) = self.balancer.observer().read() {
             tracing::warn!("{why}");
         }
     }
 
-    /// Whether nobody has joined.
+    /// Whether no program has joined.
     pub fn is_empty(&self) -> bool {
         self.joined.is_empty()
     }
 
-    /// Takes in the process of this number. The program that it belongs to now.
+    /// Lets a process join. Returns the program that it belongs to now.
     pub fn join_process(&mut self, pid: i32, peer: &Peer) -> Result<Vec<u32>, Refusal> {
         let candidate = admission::process(pid, peer)?;
         if let Some(program) = self.program_of(pid) {
@@ -168,12 +169,12 @@ impl Programs {
         Ok(vec![self.admit(candidate, How::Process)?])
     }
 
-    /// Takes in the process of this number as a part of a job of its user.
+    /// Lets a process join as a part of an MPI job of its user.
     pub fn join_job(&mut self, pid: i32, job: &str, peer: &Peer) -> Result<Vec<u32>, Refusal> {
         let candidate = admission::process(pid, peer)?;
         let how = How::Job(job.to_owned());
-        let is_meant = |joined: &Joined| joined.how == how && joined.uid == candidate.uid;
-        let known = self.joined.iter().find(|(_, joined)| is_meant(joined));
+        let is_this = |joined: &Joined| joined.how == how && joined.uid == candidate.uid;
+        let known = self.joined.iter().find(|(_, joined)| is_this(joined));
         let Some(program) = known.map(|(program, _)| *program) else {
             return Ok(vec![self.admit(candidate, how)?]);
         };
@@ -183,7 +184,7 @@ impl Programs {
         }
     }
 
-    /// Takes in every program whose command has this name.
+    /// Lets every program with this command name join.
     pub fn join_named(&mut self, name: &str, peer: &Peer) -> Result<Vec<u32>, Refusal> {
         let mut programs = Vec::new();
         for candidate in admission::named(name, peer)? {
@@ -195,18 +196,18 @@ impl Programs {
         Ok(programs)
     }
 
-    /// Takes in what is in a cgroup, as one program.
+    /// Lets all processes of a cgroup join as one program.
     pub fn join_cgroup(&mut self, name: &str, peer: &Peer) -> Result<Vec<u32>, Refusal> {
         let dir = admission::cgroup_dir(name)?;
         let how = How::Cgroup(dir.clone());
         if let Some((program, _)) = self.joined.iter().find(|(_, joined)| joined.how == how) {
             return Ok(vec![*program]);
         }
-        let found = self.newcomers(&dir, peer);
+        let found = self.unjoined_in(&dir, peer);
         let Some(first) = found.first() else {
             return refuse(
                 Errno::ESRCH,
-                format!("cgroup {name} has no process that you may have balanced"),
+                format!("cgroup {name} has no process of yours that can join"),
             );
         };
         self.check_share(peer.uid)?;
@@ -227,7 +228,9 @@ impl Programs {
         if uid != 0 && of_user >= MAX_PER_USER {
             return refuse(
                 Errno::EAGAIN,
-                format!("user {uid} has {MAX_PER_USER} programs here already: let one leave first"),
+                format!(
+                    "user {uid} has {MAX_PER_USER} programs here already: end one with evenkeel leave"
+                ),
             );
         }
         Ok(())
@@ -248,11 +251,11 @@ impl Programs {
         Ok(program)
     }
 
-    /// Lets a program go, if it is the peer's.
+    /// Ends balancing a program, if it is the peer's.
     pub fn leave(&mut self, program: u32, peer: &Peer) -> Result<(), Refusal> {
-        // Whose it is is nobody else's business: for him it does not exist.
+        // To another user, the program does not exist.
         if !self.joined.get(&program).is_some_and(|joined| peer.may_steer(joined.uid)) {
-            return refuse(Errno::ESRCH, format!("no program {program} of yours is balanced"));
+            return refuse(Errno::ESRCH, format!("you have no program {program} here"));
         }
         self.end_one(program);
         self.save();
@@ -268,7 +271,7 @@ impl Programs {
         }
     }
 
-    /// Gives everything back. The list of programs stays, for the next daemon.
+    /// Gives all masks back. The list of programs stays for the next daemon.
     pub fn end(mut self) {
         self.save();
         self.balancer.finish();
@@ -287,20 +290,20 @@ impl Programs {
             .filter(|program| self.joined.contains_key(program))
     }
 
-    /// The program of this number, if the peer may know of it.
+    /// The program of this number, if it is the peer's.
     pub fn get(&self, program: u32, peer: &Peer) -> Option<&Joined> {
         self.joined.get(&program).filter(|joined| peer.may_steer(joined.uid))
     }
 
-    /// What goes on, as far as it is the peer's.
-    pub fn records(&mut self, peer: &Peer) -> Vec<Record> {
+    /// The status of the peer's programs (of all, for root).
+    pub fn status(&mut self, peer: &Peer) -> Vec<ProgramStatus> {
         let accounting = self.balancer.observer().accounting();
         let Ok(balancer) = TaskRef::own_process() else { return Vec::new() };
         let options = &self.settings.options;
         let mine = self.joined.iter().filter(|(_, joined)| peer.may_steer(joined.uid));
         mine.filter_map(|(program, joined)| {
             let totals = self.balancer.totals(*program)?;
-            Some(Record {
+            Some(ProgramStatus {
                 balancer,
                 program: Some(*program),
                 root: joined.root.tgid as u32,
@@ -350,7 +353,7 @@ impl Programs {
             let tasks = last.tasks_of(*program);
             let leaders = tasks.into_iter().flatten().filter(|(id, task)| id.tid == task.process);
             let mut processes: BTreeSet<TaskRef> =
-                leaders.map(|(id, task)| crate::member::task_ref(*id, task.process)).collect();
+                leaders.map(|(id, task)| task_ref(*id, task.process)).collect();
             processes.insert(joined.root);
             SavedProgram {
                 uid: joined.uid,

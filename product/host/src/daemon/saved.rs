@@ -1,5 +1,5 @@
-//! Who had joined, on disk: a daemon that is started again goes on with the programs that still
-//! run. Threads carry no mask of ours then (the journal saw to that), so nothing is reset.
+//! The joined programs on disk, so that the next daemon continues with those that still run. Their tasks
+//! have their own masks by then (the journal saw to that), so there is nothing to reset.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::admission::How;
 
-/// A program as it is saved.
+/// A joined program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedProgram {
     pub uid: u32,
@@ -21,7 +21,7 @@ pub(crate) struct SavedProgram {
     pub processes: Vec<TaskRef>,
 }
 
-/// The file, and what it says; without a file nothing is kept.
+/// The file and its content. Without a path, nothing is saved.
 #[derive(Debug, Default)]
 pub(crate) struct Saved {
     path: Option<PathBuf>,
@@ -29,19 +29,25 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    /// What an earlier daemon wrote; one that cannot be read says nothing, and that is logged.
+    /// Reads the file of an earlier daemon. A file that cannot be read counts as empty, with a warning.
     pub fn load(path: &Path) -> Self {
         let text = match fs::read(path) {
             Ok(text) => text,
             Err(why) => {
                 if why.kind() != io::ErrorKind::NotFound {
-                    tracing::warn!("{}: {why}; no program is taken over", path.display());
+                    tracing::warn!(
+                        "{}: {why}; programs of the earlier daemon must join again",
+                        path.display()
+                    );
                 }
                 return Self { path: Some(path.to_owned()), written: Vec::new() };
             }
         };
         let written = serde_json::from_slice(&text).unwrap_or_else(|why| {
-            tracing::warn!("{}: {why}; no program is taken over", path.display());
+            tracing::warn!(
+                "{}: {why}; programs of the earlier daemon must join again",
+                path.display()
+            );
             Vec::new()
         });
         Self { path: Some(path.to_owned()), written }
@@ -51,7 +57,7 @@ impl Saved {
         &self.written
     }
 
-    /// Writes it, all or nothing, if it changed.
+    /// Replaces the file as a whole, if the programs changed.
     pub fn save(&mut self, programs: Vec<SavedProgram>) {
         let Some(path) = self.path.as_ref().filter(|_| programs != self.written) else { return };
         let new = path.with_extension("new");
@@ -63,7 +69,7 @@ impl Saved {
         match result {
             Ok(()) => self.written = programs,
             Err(why) => tracing::warn!(
-                "{}: {why}; a daemon that is started again would not know its programs",
+                "{}: {why}; after a restart of the daemon, programs must join again",
                 path.display()
             ),
         }
@@ -80,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_loaded_and_damage_is_nothing() {
+    fn a_saved_list_is_loaded_and_a_damaged_file_counts_as_empty() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("daemon.json");
         let mut saved = Saved::load(&path);

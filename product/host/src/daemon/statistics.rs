@@ -1,5 +1,5 @@
-//! What the daemon did and what the CPUs lost, as numbers: JSON for `scx_stats` clients, OpenMetrics
-//! for everybody else.
+//! Statistics of the daemon and of the time that the CPUs lost: as JSON for `scx_stats` clients, and as
+//! OpenMetrics for monitoring systems.
 
 use std::collections::BTreeMap;
 
@@ -11,34 +11,34 @@ use prometheus_client::registry::{Registry, Unit};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// All figures; those that count do so from the start of the daemon.
+/// All figures. Counters begin at the start of the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Statistics {
-    /// Programs now.
+    /// Joined programs now.
     pub programs: u64,
     /// Their tasks now.
     pub tasks: u64,
-    /// Intervals that ended, of all programs.
+    /// Intervals that ended, over all programs.
     pub intervals: u64,
     /// Moves by the rule that decided.
     pub moves: BTreeMap<&'static str, u64>,
-    /// Tasks that were let go because their user chose CPUs for them.
+    /// Tasks that are no longer moved because their user set their mask.
     pub yielded: u64,
     /// Moves that the kernel or a rule refused.
     pub refused: u64,
     /// CPU time of the daemon itself, in microseconds.
     pub own_cpu_us: u64,
-    /// By CPU and cause, what was lost to ordinary tasks, in microseconds.
+    /// Time lost to fair-class tasks by CPU and cause, in microseconds.
     pub lost_us: BTreeMap<u32, BTreeMap<&'static str, u64>>,
 }
 
-/// Name, meaning.
+/// Name and meaning of each field.
 const FIELDS: &[(&str, &str)] = &[
     ("programs", "Programs that are balanced now"),
     ("tasks", "Tasks of these programs now"),
     ("intervals", "Balance intervals that ended"),
     ("moves", "Tasks moved, by the rule that decided"),
-    ("yielded", "Tasks let go because their user chose CPUs for them"),
+    ("yielded", "Tasks no longer moved because their user set their mask"),
     ("refused", "Moves that the kernel or a rule refused"),
     ("own_cpu_us", "CPU time of the daemon itself, in microseconds"),
     ("lost_us", "CPU time lost to ordinary tasks by CPU and cause, in microseconds"),
@@ -49,7 +49,7 @@ fn help(name: &str) -> &'static str {
 }
 
 impl Statistics {
-    /// What `stats_meta` answers: the fields and their meaning, as `scx_stats` describes them.
+    /// The answer to `stats_meta`: the fields and their meaning in the form of `scx_stats`.
     pub(crate) fn meta() -> Value {
         let fields: BTreeMap<&str, Value> = FIELDS
             .iter()
@@ -58,7 +58,7 @@ impl Statistics {
         json!({"evenkeel": {"ident": "evenkeel", "top": null, "fields": fields}})
     }
 
-    /// In the OpenMetrics text format (OpenMetrics 1.0).
+    /// The figures in the OpenMetrics 1.0 text format.
     pub fn to_openmetrics(&self) -> String {
         let mut registry = Registry::with_prefix("evenkeel");
         let gauge = |registry: &mut Registry, name: &str, value: u64| {

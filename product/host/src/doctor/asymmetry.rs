@@ -1,4 +1,4 @@
-//! How unequal the CPUs are at this moment, and what that is worth to a parallel program.
+//! How unequal the CPUs are now, and the bound of what a parallel program can gain from balancing.
 
 use std::time::Duration;
 
@@ -8,35 +8,35 @@ use evenkeel_journal::affinity;
 use evenkeel_machine::{CpuSet, Machine};
 use serde::{Deserialize, Serialize};
 
-use super::checks::count;
+use super::check::count;
 use crate::observe::{Accounting, AccountingChoice, Observer};
 use crate::reading::{Freedom, Reading};
 use crate::summary::{CpuSummary, Totals};
 
-/// Time between the first sight of every CPU and the beginning of the watch.
+/// Time between the first reading of every CPU and the beginning of the watch.
 const SETTLE: Duration = Duration::from_millis(10);
-/// CPUs within this share (of the fastest one) of the worst are as bad as it.
+/// CPUs that differ from the worst CPU by at most this share (of the fastest) count as equally bad.
 const ALIKE: f64 = 0.03;
 /// A loss above this is named, in percent.
 const NAMED_PCT: f64 = 2.0;
-/// A CPU that is slower than the fastest by this is called slow, in percent: below it, measured
-/// speeds differ by chance.
+/// A CPU counts as slow from this much below the fastest, in percent; measured speeds differ by less than
+/// that by chance.
 const SLOWER_PCT: f64 = 5.0;
-/// Below this share nothing is left of a CPU, and no ratio to it means anything.
+/// Below this share, a ratio to the capability of a CPU has no meaning.
 const NOTHING_LEFT: f64 = 0.01;
-/// So many ordinary tasks on average are competitors.
+/// From this many runnable tasks on average, a CPU counts as shared.
 const COMPETITION: f64 = 0.3;
 
-/// What was seen on the CPUs over a while.
+/// The CPUs over the time that they were watched.
 #[derive(Debug, Clone)]
 pub struct Watched {
-    /// Where the figures come from.
+    /// The source of the figures.
     pub accounting: Accounting,
-    /// Why not from cbinfo.
+    /// Why the source is not cbinfo.
     pub why_not_exact: Option<String>,
     /// The CPUs, ascending.
     pub cpus: Vec<CpuSummary>,
-    /// Ordinary tasks that were runnable on each of `cpus` on average; empty if not known.
+    /// Average number of runnable fair-class tasks on each of `cpus`; empty if not known.
     pub runnable: Vec<f64>,
 }
 
@@ -53,24 +53,24 @@ pub struct CpuNow {
     pub softirq_pct: f64,
     /// Taken by real-time and deadline tasks; `null`: /proc does not tell.
     pub rt_pct: Option<f64>,
-    /// Taken by the hypervisor's other guests.
+    /// Taken by the hypervisor for other guests.
     pub steal_pct: f64,
-    /// Unused.
+    /// Idle.
     pub idle_pct: f64,
-    /// Ordinary tasks that were runnable on average; `null`: /proc does not tell.
+    /// Average number of runnable fair-class tasks; `null`: /proc does not tell.
     pub runnable: Option<f64>,
-    /// What is left for ordinary tasks, 0..=1024: 1024 is the fastest CPU, undisturbed.
+    /// Capability, 0..=1024: 1024 is the fastest CPU without disturbance.
     pub capability: u32,
 }
 
 /// How unequal the CPUs are now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Asymmetry {
-    /// Where the figures come from.
+    /// The source of the figures.
     pub accounting: Accounting,
     /// How long the CPUs were watched, in nanoseconds.
     pub watched_ns: u64,
-    /// The CPUs that a program started here may be balanced over, ascending.
+    /// The CPUs over which a program that is started here can be balanced, ascending.
     pub cpus: Vec<CpuNow>,
     /// Capability of the worst CPU, 0..=1024: the pace of a program with one thread per CPU.
     pub min_capability: u32,
@@ -81,20 +81,20 @@ pub struct Asymmetry {
     pub bound: Option<f64>,
     /// Whether the CPUs differ by more than the `lag` policy tolerates with this accounting.
     pub is_worth_balancing: bool,
-    /// All that in one sentence.
+    /// The result in one sentence.
     pub verdict: String,
-    /// What to bear in mind with it.
+    /// What limits that result.
     pub remarks: Vec<String>,
 }
 
-/// The machine alone is watched.
+/// The number of a program without tasks: only the CPUs are watched.
 const NO_PROGRAM: u32 = 0;
 
 impl Watched {
     /// Watches the CPUs in `usable` for this long.
     ///
     /// # Errors
-    /// When nothing can be observed, not even by /proc; says why.
+    /// Not even /proc can be read; the reason.
     pub fn new(machine: &Machine, usable: &CpuSet, watch: Duration) -> Result<Self, String> {
         let mut observer =
             Observer::new(machine, AccountingChoice::Auto).map_err(|why| why.to_string())?;
@@ -132,16 +132,16 @@ impl Watched {
     }
 }
 
-/// Runs for a moment on each CPU: accounting learns at a CPU's first switch what is runnable there
-/// and what the kernel's steal counter stood at, and a lone busy task would never make one.
+/// Runs for a moment on each CPU. Accounting learns what is runnable on a CPU, and its steal counter, at the
+/// first context switch there, and a lone busy task may never make one.
 fn visit(cpus: &CpuSet) {
-    // A thread of its own, so that our mask is never touched; its end is waited for.
+    // On a thread of its own, so that the caller's mask is not changed. The scope waits for its end.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let tid = nix::unistd::gettid().as_raw();
             for cpu in cpus.iter() {
                 if let Err(why) = affinity::set(tid, &std::iter::once(cpu).collect()) {
-                    tracing::debug!("CPU {cpu} is not visited: {why}");
+                    tracing::debug!("cannot run on CPU {cpu}: {why}");
                 }
             }
         });
@@ -161,7 +161,7 @@ fn runnable(cpu: &CpuSummary, first: &Reading, last: &Reading) -> f64 {
     at(last).saturating_sub(at(first)) as f64 / cpu.elapsed_ns.max(1) as f64
 }
 
-/// What it means. `excludes` is what the kernel's run time leaves out by itself.
+/// Judges the watched CPUs. `excludes` is what the kernel leaves out of run times.
 pub fn judge(watched: Watched, excludes: Option<RunTimeExcludes>) -> Asymmetry {
     let is_exact = watched.accounting == Accounting::Cbinfo;
     let cpus: Vec<CpuNow> = watched
@@ -185,11 +185,11 @@ pub fn judge(watched: Watched, excludes: Option<RunTimeExcludes>) -> Asymmetry {
     let verdict = match bound {
         _ if !is_worth_balancing => symmetric(average, is_exact),
         Some(bound) => {
-            format!("{}: a parallel program could run up to {bound:.2}x as fast.", plight(&worst))
+            format!("{}: a parallel program could run up to {bound:.2}x as fast.", causes(&worst))
         }
         None => format!(
-            "{}: next to nothing is left there; a parallel program could run many times as fast.",
-            plight(&worst)
+            "{}: next to nothing is left there, and a parallel program could run many times as fast.",
+            causes(&worst)
         ),
     };
     Asymmetry {
@@ -230,32 +230,32 @@ fn scaled(share: f64) -> u32 {
 
 fn symmetric(average: f64, is_exact: bool) -> String {
     let level = match average {
-        // All CPUs may be equally bad: that is no asymmetry, but worth a word.
+        // CPUs may be equally bad: no asymmetry, but the user should know.
         ..0.9 => format!(" (each CPU gives about {:.0} %)", average * 100.0),
         _ => String::new(),
     };
     if is_exact {
-        return format!("No asymmetry to speak of{level}: nothing to gain.");
+        return format!("The CPUs are equal{level}: balancing has nothing to gain.");
     }
-    format!("No asymmetry that /proc can show{level}: exact accounting may see more.")
+    format!("The CPUs are equal as far as /proc can show{level}: exact accounting may see more.")
 }
 
-/// What the worst CPUs suffer from: "CPU 0 loses 40 % to softirqs".
-fn plight(worst: &[&CpuNow]) -> String {
+/// Why the worst CPUs are the worst: "CPU 0 loses 40 % to softirqs".
+fn causes(worst: &[&CpuNow]) -> String {
     let cpus: CpuSet = worst.iter().map(|cpu| cpu.cpu).collect();
     let number = worst.len().max(1) as f64;
     let mean = |of: fn(&CpuNow) -> f64| worst.iter().map(|cpu| of(cpu)).sum::<f64>() / number;
-    let mut thieves = [
+    let mut losses_by_cause = [
         (mean(|cpu| cpu.irq_pct), "interrupts"),
         (mean(|cpu| cpu.softirq_pct), "softirqs"),
         (mean(|cpu| cpu.rt_pct.unwrap_or(0.0)), "real-time tasks"),
         (mean(|cpu| cpu.steal_pct), "the hypervisor"),
     ];
-    thieves.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let losses: Vec<String> = thieves
+    losses_by_cause.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let losses: Vec<String> = losses_by_cause
         .iter()
         .filter(|(pct, _)| *pct >= NAMED_PCT)
-        .map(|(pct, thief)| format!("{pct:.0} % to {thief}"))
+        .map(|(pct, cause)| format!("{pct:.0} % to {cause}"))
         .collect();
     let speed = mean(|cpu| f64::from(cpu.speed)) / f64::from(evenkeel_machine::CAPABILITY_SCALE);
     let one = worst.len() == 1;
@@ -283,18 +283,17 @@ fn remarks(
     let kernel_sees_irq = excludes.is_some_and(|excludes| excludes.irq);
     if watched.accounting == Accounting::Procfs {
         let trust = if kernel_sees_irq {
-            "Figures are from /proc: real-time tasks are not seen"
+            "Figures are from /proc, which does not show real-time tasks"
         } else {
-            "Figures are from /proc and not to be trusted: it counts in ticks, may show a thief \
-             as all or nothing, and does not show real-time tasks"
+            "Figures are from /proc and not to be trusted: it counts in ticks, may show lost time as all \
+             or nothing, and does not show real-time tasks"
         };
         remarks.push(format!("{trust} (the BPF check says why)."));
     }
     let softirq = cpus.iter().any(|cpu| cpu.softirq_pct + cpu.irq_pct >= NAMED_PCT);
     if is_worth && softirq && kernel_sees_irq {
         remarks.push(
-            "This kernel sees softirq theft by itself: the gain over its own balancing is smaller."
-                .to_owned(),
+            "This kernel sees softirq theft by itself: the gain over it is smaller.".to_owned(),
         );
     }
     let crowded: CpuSet = cpus
@@ -305,8 +304,8 @@ fn remarks(
     if !crowded.is_empty() {
         let tasks: f64 = cpus.iter().filter_map(|cpu| cpu.runnable).sum();
         remarks.push(format!(
-            "Other programs run on {} ({crowded}), {tasks:.1} tasks on average: they are not part \
-             of the figure above.",
+            "Other programs run on {} ({crowded}), {tasks:.1} tasks on average; the figure above leaves \
+             them out.",
             count(crowded.len(), "CPU")
         ));
     }

@@ -1,4 +1,4 @@
-//! What a check says: one thing that was looked at, in words that a user can act upon.
+//! The result of a check: what was found, what it means, and what the user can do.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// As it should.
+    /// It works.
     Ok,
-    /// It works, but less well, or not as one would expect.
+    /// It works less well than it could, or otherwise than expected.
     Limited,
     /// It is not there.
     Missing,
 }
 
-/// What is checked. The JSON form (`kernel`, `pid-namespace`, ...) is stable.
+/// The subject of a check. The JSON form (`kernel`, `pid-namespace`, ...) is stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckName {
@@ -24,9 +24,9 @@ pub enum CheckName {
     Proc,
     /// The kernel's type information.
     Btf,
-    /// Exact accounting by BPF may be started.
+    /// Exact accounting by BPF.
     Bpf,
-    /// Whether task ids are the kernel's.
+    /// The PID namespace: exact accounting needs the initial one.
     PidNamespace,
     /// CPUs to balance over.
     Cpus,
@@ -38,19 +38,19 @@ pub enum CheckName {
     CpuMax,
     /// CPUs taken out of load balancing.
     Isolated,
-    /// SMT, kinds of cores, NUMA, and where speeds come from.
+    /// SMT, speeds and their source, NUMA.
     Topology,
-    /// What the kernel's run time leaves out by itself.
+    /// What the kernel leaves out of the run time of tasks.
     RunTime,
     /// A journal can be written.
     Journal,
     /// Affinities can be set.
     Affinity,
-    /// Journals of runs that were killed.
+    /// Journals that killed balancers left.
     LeftBehind,
     /// Services that move tasks or interrupts.
     Services,
-    /// Schedulers in BPF.
+    /// sched_ext, and the scheduler that is loaded.
     SchedExt,
     /// Which of the keel's policies suit the machine.
     Policies,
@@ -63,7 +63,7 @@ pub enum CheckName {
 }
 
 impl CheckName {
-    /// What people read.
+    /// The title in the text output.
     pub fn title(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
@@ -91,20 +91,20 @@ impl CheckName {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// What.
+    /// The subject.
     pub name: CheckName,
     /// How well it works.
     pub state: State,
-    /// Whether `evenkeel run` cannot balance without it.
+    /// Whether `evenkeel run` needs it to balance.
     pub needed: bool,
-    /// What was found: for a state other than `ok`, the reason for it.
+    /// What was found; for a state other than `ok`, its reason.
     pub found: String,
-    /// What that means for a program under evenkeel; `null` where there is nothing to say.
+    /// What that means for a program under evenkeel; `null`: nothing.
     pub meaning: Option<String>,
-    /// What the user can do; `null` where nothing is to be done.
+    /// What the user can do; `null`: nothing.
     pub remedy: Option<String>,
 }
 
@@ -139,4 +139,9 @@ impl Check {
         self.needed = true;
         self
     }
+}
+
+/// "1 CPU", "2 CPUs".
+pub(super) fn count(n: usize, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }

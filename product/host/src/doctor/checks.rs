@@ -1,25 +1,26 @@
-//! From facts to checks: whether a program can be observed here and its tasks placed.
+//! From facts to checks: can programs be observed and tasks be placed here.
 
 use evenkeel_cbinfo::Unsupported;
 use evenkeel_machine::{CAPABILITY_SCALE, CpuSet, Machine, SpeedOrigin};
 
-use super::Facts;
-use super::check::{Check, CheckName};
+use super::check::{Check, CheckName, count};
+use super::facts::Facts;
 
 /// The oldest kernel that evenkeel is tested on: major and minor.
 const OLDEST_TESTED: (u32, u32) = (6, 1);
-/// Kinds of speed that are listed one by one; more are given as a range.
+/// Up to this many different speeds are listed one by one; more are printed as a range.
 const LISTED_SPEEDS: usize = 4;
-/// Files that accounting, journal and supervisor keep open, with room to spare.
+/// Open files that accounting, journal and supervisor need, with a margin.
 const OPEN_FILES: u64 = 128;
-/// A journal is made smaller when it has grown by 512 KiB: room for that and for a large program.
+/// File size that a journal needs: it is compacted after it has grown by 512 KiB, and a large program
+/// needs more.
 const FILE_SIZE_BYTES: u64 = 4 << 20;
-/// Before this version BPF maps counted as locked memory.
+/// Before this version, BPF maps counted as locked memory.
 const LOCKED_BPF_BEFORE: (u32, u32) = (5, 11);
-/// What the maps of cbinfo need of it, with room to spare.
+/// Locked memory that the maps of cbinfo need, with a margin.
 const LOCKED_BYTES: u64 = 16 << 20;
 
-/// The checks of this concern, in the order in which they are shown.
+/// The checks of this file, in the order in which they are shown.
 pub(super) fn all(facts: &Facts) -> Vec<Check> {
     let always = [
         kernel(facts),
@@ -47,8 +48,8 @@ fn kernel(facts: &Facts) -> Check {
     let found = format!("Linux {} {arch}", release.unwrap_or("of unknown release"));
     match release.and_then(version) {
         Some(version) if version < OLDEST_TESTED => Check::limited(CheckName::Kernel, found)
-            .means("older than the oldest that evenkeel is tested on (6.1): accounting may fail")
-            .remedy("run a kernel of 6.1 or newer"),
+            .means("evenkeel is tested on 6.1 and newer: accounting may fail here")
+            .remedy("run Linux 6.1 or newer"),
         _ if arch != "x86_64" => {
             Check::limited(CheckName::Kernel, found).means("evenkeel is tested on x86_64 only")
         }
@@ -66,15 +67,15 @@ fn proc(facts: &Facts) -> Check {
         .needed()
 }
 
-/// What is lost without exact accounting.
+/// The loss without exact accounting.
 fn approximate(facts: &Facts) -> &'static str {
     match facts.process.excludes {
         Some(excludes) if excludes.irq => {
-            "figures come from /proc: real-time tasks look like any others"
+            "figures come from /proc, where real-time tasks look like all others"
         }
         _ => {
-            "figures come from /proc: blind to softirq theft, and real-time tasks look like any \
-              others"
+            "figures come from /proc, which does not show softirq theft, and where real-time tasks \
+             look like all others"
         }
     }
 }
@@ -91,7 +92,7 @@ fn btf(facts: &Facts) -> Check {
 fn bpf(facts: &Facts) -> Check {
     match (&facts.process.bpf, &facts.exact) {
         (_, Some(Ok(()))) => Check::ok(CheckName::Bpf, "exact accounting works (it was started)"),
-        // The check of that name tells the rest.
+        // The check BTF tells the rest.
         (Err(Unsupported::NoBtf), _) => {
             Check::missing(CheckName::Bpf, "needs BTF").means("no exact accounting")
         }
@@ -108,8 +109,8 @@ fn bpf(facts: &Facts) -> Check {
             let check = Check::missing(CheckName::Bpf, why.as_str()).means(approximate(facts));
             match facts.system.lockdown.as_deref() {
                 Some("confidentiality") => check.remedy(
-                    "the kernel is locked down (confidentiality), which forbids BPF to read \
-                     kernel memory: boot with lockdown=integrity or none",
+                    "the kernel's lockdown (confidentiality) forbids BPF to read kernel memory: \
+                     boot with lockdown=integrity or none",
                 ),
                 _ => check.remedy("see why with: evenkeel -vv doctor"),
             }
@@ -125,7 +126,7 @@ fn pid_namespace(facts: &Facts) -> Check {
     match facts.system.initial_pid_namespace {
         Some(true) => Check::ok(name, format!("the machine's own{inside}")),
         Some(false) => Check::limited(name, format!("one of its own{inside}"))
-            .means("the kernel's task ids mean other tasks here: no exact accounting")
+            .means("the kernel's task ids mean other tasks here, so there is no exact accounting")
             .remedy("run evenkeel on the host, or the container with --pid=host"),
         None => Check::ok(name, format!("not known{inside}")),
     }
@@ -135,15 +136,15 @@ fn cpus(facts: &Facts) -> Check {
     let usable = facts.usable();
     let (cpuset, affinity) = (&facts.process.cpuset, &facts.process.affinity);
     let confined = !cpuset.is_subset(affinity);
-    let widen = format!("run from where all are allowed: taskset -pc {cpuset} $$");
+    let widen = format!("allow all CPUs to this shell: taskset -pc {cpuset} $$");
     let check = match usable.len() {
         0 => Check::missing(CheckName::Cpus, "no CPU may be used")
-            .means("nothing to balance over: programs run as without evenkeel"),
+            .means("there is no CPU to balance over: programs run as without evenkeel"),
         1 => Check::missing(CheckName::Cpus, format!("only CPU {usable} may be used"))
-            .means("with one CPU there is nothing to balance: programs run as without evenkeel"),
+            .means("one CPU leaves nothing to balance: programs run as without evenkeel"),
         count if confined => {
             Check::limited(CheckName::Cpus, format!("{count}: {usable}, by the affinity mask here"))
-                .means("programs started here inherit the mask: they are balanced within it")
+                .means("programs that are started here inherit the mask and are balanced within it")
         }
         count => Check::ok(CheckName::Cpus, format!("{count}: {usable}")),
     };
@@ -168,7 +169,7 @@ fn isolated(facts: &Facts) -> Option<Check> {
         return None;
     }
     let check = Check::limited(CheckName::Isolated, format!("CPUs {isolated}"))
-        .means("nothing is moved to them: whoever isolated them wants them left alone");
+        .means("no task is moved there: isolated CPUs are left alone");
     Some(check.remedy("boot without isolcpus=, or dissolve the isolated cpuset partition"))
 }
 
@@ -177,7 +178,7 @@ fn topology(facts: &Facts) -> Check {
         Ok(machine) => machine,
         Err(why) => {
             return Check::missing(CheckName::Topology, why.as_str())
-                .means("without knowing the CPUs nothing is balanced")
+                .means("nothing is balanced without knowing the CPUs")
                 .remedy("mount -t sysfs sysfs /sys")
                 .needed();
         }
@@ -191,7 +192,7 @@ fn topology(facts: &Facts) -> Check {
     );
     if machine.speed == SpeedOrigin::Equal {
         return Check::limited(CheckName::Topology, found + "; no speeds known")
-            .means("the CPUs are taken as equally fast")
+            .means("all CPUs count as equally fast")
             .remedy("if they are not: evenkeel run --speed calibrated")
             .needed();
     }
@@ -199,7 +200,7 @@ fn topology(facts: &Facts) -> Check {
     Check::ok(CheckName::Topology, found).needed()
 }
 
-/// Which CPUs are how fast.
+/// The speeds, with the CPUs of each.
 fn speeds(machine: &Machine) -> String {
     let mut capabilities: Vec<u32> =
         machine.cpus.iter().filter(|cpu| cpu.online).map(|cpu| cpu.capability).collect();
@@ -228,10 +229,10 @@ fn run_time(facts: &Facts) -> Check {
     let Some(excludes) = facts.process.excludes else {
         return Check::limited(
             CheckName::RunTime,
-            "cannot tell what the kernel's run time includes",
+            "not known: what the kernel's run time includes",
         )
-        .means("figures from /proc may include what softirqs stole")
-        .remedy("run a kernel with BTF, or put its configuration into /boot");
+        .means("run times from /proc may include softirq time")
+        .remedy("run a kernel with BTF, or put its configuration file into /boot");
     };
     match (excludes.irq, exact) {
         (true, _) => Check::limited(
@@ -239,20 +240,20 @@ fn run_time(facts: &Facts) -> Check {
             "leaves interrupt and softirq time out (IRQ_TIME_ACCOUNTING)",
         )
         .means(
-            "the kernel's own scheduler sees softirq theft too: the gain under softirq noise is \
-             smaller than on other kernels",
+            "the kernel's own scheduler sees softirq theft, too: under softirq noise, the gain is smaller \
+             than on other kernels",
         ),
         (false, true) => Check::ok(
             CheckName::RunTime,
-            "includes softirq time: the kernel is blind to its theft, evenkeel is not",
+            "includes softirq time: the kernel does not see softirq theft, evenkeel does",
         )
-        .means("without IRQ_TIME_ACCOUNTING the figures of /proc are not to be trusted; not used"),
+        .means("without IRQ_TIME_ACCOUNTING, figures of /proc are wrong; they are not used"),
         (false, false) => Check::limited(
             CheckName::RunTime,
-            "includes softirq time, and /proc counts it in ticks only",
+            "includes softirq time, which /proc counts in ticks only",
         )
-        .means("figures of /proc cannot be trusted: a thief between the ticks is not seen")
-        .remedy("make exact accounting possible (see BPF)"),
+        .means("figures of /proc cannot be trusted: softirq time between two ticks is not seen")
+        .remedy("make exact accounting possible: see BPF"),
     }
 }
 
@@ -260,8 +261,8 @@ fn journal(facts: &Facts) -> Check {
     match &facts.process.journal {
         Ok(dir) => Check::ok(CheckName::Journal, format!("{}", dir.display())).needed(),
         Err(why) => Check::missing(CheckName::Journal, why.as_str())
-            .means("no task is moved unless it is written down first: programs are only observed")
-            .remedy("make the directory writable, or point XDG_RUNTIME_DIR to one of yours")
+            .means("programs are only observed: each move must be in the journal first")
+            .remedy("make the directory writable, or set XDG_RUNTIME_DIR to a directory of yours")
             .needed(),
     }
 }
@@ -273,7 +274,7 @@ fn affinity(facts: &Facts) -> Check {
             Check::ok(name, "tasks of all users may be placed").needed()
         }
         Ok(()) => Check::ok(name, "your own tasks may be placed")
-            .means("enough for evenkeel run; tasks of other users need CAP_SYS_NICE")
+            .means("evenkeel run needs no more; tasks of other users need CAP_SYS_NICE")
             .needed(),
         Err(why) => Check::missing(name, why.as_str())
             .means("tasks cannot be moved: programs are only observed")
@@ -293,7 +294,7 @@ fn left_behind(facts: &Facts) -> Check {
     }
     let found = format!("{} of killed runs{live}", count(journals.left.len(), "journal"));
     Check::limited(CheckName::LeftBehind, found)
-        .means("tasks may still be pinned by them")
+        .means("they may have left tasks pinned")
         .remedy("evenkeel undo")
 }
 
@@ -317,14 +318,9 @@ fn limits(facts: &Facts) -> Check {
         remedies.push("ulimit -l unlimited".to_owned());
     }
     if found.is_empty() {
-        return Check::ok(CheckName::Limits, "none that hinders");
+        return Check::ok(CheckName::Limits, "none is too low");
     }
     Check::limited(CheckName::Limits, format!("at most {}", found.join(", ")))
-        .means("accounting or journal may fail under way")
+        .means("accounting or the journal may fail during a run")
         .remedy(remedies.join("; "))
-}
-
-/// "1 CPU", "2 CPUs".
-pub(super) fn count(n: usize, thing: &str) -> String {
-    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }

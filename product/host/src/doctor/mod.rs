@@ -1,23 +1,24 @@
-//! `evenkeel doctor`: what works on this machine and why not, and what a parallel program could
-//! gain from it now.
+//! `evenkeel doctor`: what works on this machine and why not, and how unequal its CPUs are now.
 //!
-//! Everything that is judged is a value first: [`System`] is read from /proc and /sys below any
-//! root directory, [`Process`] is what the kernel answers this very process. [`checks`] and
-//! [`judge`] are pure functions of these, so tests can present machines that nobody here has.
+//! All input is read into values first: [`System`] from /proc and /sys below any root directory,
+//! [`Process`] from the kernel's answers to this process. [`checks`] and [`judge`] are pure functions of
+//! these values, so that tests can present machines that are not at hand.
 //!
 //! | file | the one thing in it |
 //! |---|---|
-//! | `system` | facts that any root directory can show |
-//! | `process` | facts that only a live process can ask for |
-//! | `check` | what a check says |
-//! | `checks` | facts to checks: may we observe and act here at all |
-//! | `surroundings` | facts to checks: what else has a hand in it |
+//! | `system` | facts in the files of a root directory |
+//! | `process` | facts that the kernel tells a live process |
+//! | `facts` | both, and the machine |
+//! | `check` | the result of a check |
+//! | `checks` | facts to checks: can programs be observed and tasks be placed here |
+//! | `surroundings` | facts to checks: what else decides where tasks run and how fast |
 //! | `policies` | facts to checks: which of the keel's policies suit the machine |
-//! | `asymmetry` | watching the CPUs, and what their inequality is worth |
+//! | `asymmetry` | how unequal the CPUs are, and the bound of what balancing can gain |
 
 mod asymmetry;
 mod check;
 mod checks;
+mod facts;
 mod policies;
 mod process;
 mod surroundings;
@@ -33,6 +34,7 @@ use serde::{Deserialize, Serialize};
 
 pub use asymmetry::{Asymmetry, CpuNow, Watched, judge};
 pub use check::{Check, CheckName, State};
+pub use facts::Facts;
 pub use process::{Journals, Process};
 pub use system::{Frequency, Limits, SchedExt, System};
 
@@ -42,7 +44,7 @@ use crate::observe::Accounting;
 /// The version of [`Report`]'s JSON form: raised when a field changes its meaning or goes away.
 pub const FORMAT: u32 = 1;
 
-/// What is to be looked at.
+/// What to examine.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
     /// How long to watch the CPUs.
@@ -51,51 +53,29 @@ pub struct Request {
     pub calibrate: bool,
 }
 
-/// All that the checks are made of.
-#[derive(Debug, Clone)]
-pub struct Facts {
-    /// From /proc and /sys.
-    pub system: System,
-    /// From the kernel, about this process.
-    pub process: Process,
-    /// The machine, or why it cannot be read.
-    pub machine: Result<Machine, String>,
-    /// What came of trying exact accounting, or why it does not work; `None`: not tried.
-    pub exact: Option<Result<(), String>>,
-}
-
-impl Facts {
-    /// CPUs that a program started here may be balanced over: those of its cpuset and of the mask
-    /// that it inherits, without isolated ones.
-    pub fn usable(&self) -> CpuSet {
-        let isolated = self.machine.as_ref().map(Machine::isolated).unwrap_or_default();
-        self.process.cpuset.intersection(&self.process.affinity).difference(&isolated)
-    }
-}
-
-/// What `evenkeel doctor` found. Its JSON form is stable within one [`FORMAT`].
+/// The result of `evenkeel doctor`. Its JSON form is stable within one [`FORMAT`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
     pub format: u32,
     /// Whether `evenkeel run` can balance at all: no check with `needed` is `missing`.
     pub can_balance: bool,
-    /// What `evenkeel run` takes its figures from here.
+    /// The source of figures for `evenkeel run` here.
     pub accounting: Accounting,
-    /// CPUs that a program started here may be balanced over, as a list like `0-3,8`.
+    /// The CPUs over which a program that is started here can be balanced, as a list like `0-3,8`.
     pub usable: CpuSet,
-    /// What works and what not, in a fixed order; a check that does not apply here is left out.
+    /// The checks in a fixed order; a check that does not apply here is left out.
     pub checks: Vec<Check>,
-    /// The asymmetry at this moment; `null` when the CPUs were not watched.
+    /// The asymmetry now; `null` when the CPUs were not watched.
     pub asymmetry: Option<Asymmetry>,
     /// Why the CPUs were not watched.
     pub not_watched: Option<String>,
-    /// Why their speeds were not measured although that was asked for.
+    /// Why the speeds were not measured, with `--calibrate`.
     pub not_calibrated: Option<String>,
 }
 
-/// Looks at the live machine. Changes nothing that outlives it: affinities are tried out on
-/// threads of its own, and a journal is opened and removed again.
+/// Examines the live machine. No change outlives it: masks are set on threads of its own only, and the
+/// journal that it opens is removed again.
 pub fn examine(request: &Request) -> Report {
     let mut facts = Facts {
         system: System::read(Path::new("/")),
@@ -104,10 +84,10 @@ pub fn examine(request: &Request) -> Report {
         exact: None,
     };
     let usable = facts.usable();
-    // Before the CPUs are watched, so that our own bursts are not taken for a competitor.
+    // Before the CPUs are watched, so that these bursts do not count as a competitor.
     let not_calibrated = request.calibrate.then(|| measure_speeds(&mut facts, &usable)).flatten();
     let watched = match &facts.machine {
-        Err(why) => Err(format!("the machine cannot be read: {why}")),
+        Err(why) => Err(format!("the CPUs cannot be read: {why}")),
         Ok(_) if usable.len() < 2 => Err("with one CPU there is nothing to compare".to_owned()),
         Ok(machine) => Watched::new(machine, &usable, request.watch),
     };
@@ -142,12 +122,12 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
     all
 }
 
-/// Whether nothing is missing that balancing needs.
+/// Whether no needed check is missing.
 pub fn can_balance(checks: &[Check]) -> bool {
     !checks.iter().any(|check| check.needed && check.state == State::Missing)
 }
 
-/// Replaces the machine's speeds by measured ones; says why not if that fails.
+/// Replaces the machine's speeds by measured speeds. Returns why, if that fails.
 fn measure_speeds(facts: &mut Facts, usable: &CpuSet) -> Option<String> {
     let machine = facts.machine.as_ref().ok()?;
     let measured = calibrate(usable)

@@ -1,27 +1,26 @@
-//! Which of the keel's policies suit a machine: the rules of docs/choosing.md, as far as they go by the
-//! machine and not by what runs on it.
+//! Which of the keel's policies suit this machine: the rules of docs/choosing.md that depend on the machine
+//! and not on the programs.
 
 use evenkeel_machine::Machine;
 
-use super::Facts;
 use super::check::{Check, CheckName};
-use super::surroundings::has_room_for_the_keel;
+use super::facts::Facts;
 
-/// Where the figures behind the rules are.
+/// The page with the figures behind the rules.
 const FIGURES: &str = "docs/choosing.md";
 
-/// What is recommended, and why: an answer to each of the three questions.
+/// A recommendation for `--balance`, and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Recommendation {
-    /// `--balance`, with its parts: the answer that goes by the machine.
+    /// The value of `--balance`, with its parts.
     balance: &'static str,
-    /// What of the machine speaks for it.
+    /// The property of the machine that it follows from.
     because: &'static str,
 }
 
-/// The answers that go by what runs and not by the machine: the plain ones, and where others pay.
+/// The two answers that depend on the programs and not on the machine.
 const PLAIN: &str = "--order fair --gate always";
-const OTHERS: &str = "--order ias and --gate zone pay with some loads only";
+const OTHERS: &str = "--order ias and --gate zone help with some programs only";
 
 impl Recommendation {
     fn command(self) -> String {
@@ -29,7 +28,7 @@ impl Recommendation {
     }
 }
 
-/// For this machine, by its CPUs that are online.
+/// The recommendation for a machine, by its online CPUs.
 fn recommended(machine: &Machine) -> Recommendation {
     let online = || machine.cpus.iter().filter(|cpu| cpu.online);
     let differ = |of: fn(&evenkeel_machine::Cpu) -> u32| {
@@ -39,21 +38,18 @@ fn recommended(machine: &Machine) -> Recommendation {
     match (differ(|cpu| cpu.capability), differ(|cpu| cpu.node)) {
         (true, true) => Recommendation {
             balance: "capability --parts home,cost,active",
-            because: "its CPUs are not equally fast, and its memory is in nodes",
+            because: "its CPUs are not equally fast, and it has several NUMA nodes",
         },
         (true, false) => {
             Recommendation { balance: "capability", because: "its CPUs are not equally fast" }
         }
-        (false, _) => Recommendation {
-            balance: "count",
-            because: "its CPUs are equally fast, so that counting tasks loses nothing",
-        },
+        (false, _) => Recommendation { balance: "count", because: "its CPUs are equally fast" },
     }
 }
 
-/// The check of this concern; none where the keel cannot be loaded.
+/// The check; none where the keel cannot be loaded.
 pub(super) fn check(facts: &Facts) -> Option<Check> {
-    let machine = facts.machine.as_ref().ok().filter(|_| has_room_for_the_keel(facts))?;
+    let machine = facts.machine.as_ref().ok().filter(|_| facts.allow_the_keel())?;
     let recommended = recommended(machine);
     let (command, because) = (recommended.command(), recommended.because);
     Some(Check::ok(CheckName::Policies, format!("{command}: {because}; {OTHERS} ({FIGURES})")))
@@ -68,16 +64,16 @@ mod tests {
     }
 
     #[test]
-    fn all_three_questions_are_answered() {
+    fn a_recommendation_answers_all_three_questions() {
         let command = recommended(&Machine::preset("hybrid").unwrap()).command();
         assert_eq!(command, "evenkeel sched --order fair --gate always --balance capability");
     }
 
     #[test]
-    fn each_kind_of_machine_has_its_own() {
+    fn each_kind_of_machine_has_its_own_recommendation() {
         for (name, expected) in [
             ("small", "count"),
-            // Two nodes, all of one kind.
+            // Two nodes with CPUs of one kind.
             ("server", "count"),
             ("hybrid", "capability"),
             ("amc1", "capability --parts home,cost,active"),
@@ -89,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_online_counts() {
+    fn only_online_cpus_count() {
         let mut machine = Machine::preset("amc1").unwrap();
         let fast = |cpu: &evenkeel_machine::Cpu| cpu.capability == 1024;
         machine.cpus.iter_mut().for_each(|cpu| cpu.online = fast(cpu));

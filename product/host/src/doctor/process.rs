@@ -1,5 +1,4 @@
-//! Facts that only a live process can ask the kernel for: what it may do, and whether doing it
-//! works.
+//! Facts that the kernel tells this process: what it may do, and whether that works when it is tried.
 
 use std::path::{Path, PathBuf};
 
@@ -12,45 +11,45 @@ use evenkeel_machine::CpuSet;
 /// CAP_SYS_NICE (kernel: `include/uapi/linux/capability.h`).
 const CAP_SYS_NICE: u32 = 23;
 
-/// What the kernel answers this process.
+/// The kernel's answers to this process.
 #[derive(Debug, Clone)]
 pub struct Process {
-    /// Whether exact accounting may be started.
+    /// Whether this process may start exact accounting.
     pub bpf: Result<(), Unsupported>,
-    /// What the kernel's run time leaves out by itself, where that can be told.
+    /// What the kernel leaves out of run times, where that is known.
     pub excludes: Option<RunTimeExcludes>,
     /// Functions of sched_ext that the kernel's BTF describes wrongly: no scheduler can be loaded.
     pub malformed_functions: Vec<String>,
-    /// The CPUs of the cpuset that are online.
+    /// The online CPUs of the cpuset.
     pub cpuset: CpuSet,
-    /// The CPUs that this process may use, and whatever it starts.
+    /// The mask of this process, which its children inherit.
     pub affinity: CpuSet,
-    /// May place tasks of other users.
+    /// Whether it may place tasks of other users.
     pub may_place_others: bool,
-    /// Whether an affinity could be set.
+    /// Whether a mask could be set.
     pub placing: Result<(), String>,
-    /// Where journals lie, if one could be opened there.
+    /// The directory of journals, if one could be opened there.
     pub journal: Result<PathBuf, String>,
-    /// The journals that were there already.
+    /// The journals that were there before.
     pub journals: Journals,
 }
 
-/// Journals by what became of their writers.
+/// Journals of live and of dead balancers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Journals {
-    /// The writer is alive.
+    /// Number of journals with a live writer.
     pub live: usize,
-    /// The writer has ended without taking everything back.
+    /// Journals of writers that ended without undoing all.
     pub left: Vec<PathBuf>,
 }
 
 impl Process {
-    /// Asks and tries. Leaves nothing behind.
+    /// Asks the kernel and tries. Leaves no change behind.
     pub fn ask() -> Self {
         let tid = nix::unistd::gettid().as_raw();
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let dir = runtime_dir().map_err(|why| why.to_string());
-        // Looked at before we open one of our own.
+        // Before this process opens a journal of its own.
         let journals = dir.as_deref().map(Journals::read).unwrap_or_default();
         Self {
             bpf: evenkeel_cbinfo::support(),
@@ -72,7 +71,7 @@ fn has_capability(status: &str, capability: u32) -> bool {
     mask & (1 << capability) != 0
 }
 
-/// Sets a mask on a thread of its own, whose end takes it along.
+/// Sets a mask, on a thread of its own that ends at once.
 fn try_placing() -> Result<(), String> {
     let thread = std::thread::spawn(|| {
         let tid = nix::unistd::gettid().as_raw();
@@ -84,7 +83,7 @@ fn try_placing() -> Result<(), String> {
     }
 }
 
-/// Opens a journal as a run would, which tells more than looking at permissions, and removes it.
+/// Opens a journal as a run does, which tells more than permissions do, and removes it.
 fn try_journal(dir: PathBuf) -> Result<PathBuf, String> {
     let options = SessionOptions { command: vec!["doctor".to_owned()], ..Default::default() };
     let report = Session::open(&dir, options).map_err(|why| why.to_string())?.close();
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn journals_of_the_living_and_of_the_dead() {
+    fn journals_of_live_and_dead_writers_are_told_apart() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("journal");
         std::fs::create_dir_all(&folder).unwrap();
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn this_host_may_be_asked() {
+    fn asking_on_this_host_changes_no_mask() {
         let before = affinity::get(nix::unistd::gettid().as_raw()).unwrap();
         let process = Process::ask();
         assert!(process.affinity.is_subset(&process.cpuset));

@@ -1,20 +1,16 @@
-//! From facts to checks: what else on this machine has a hand in where tasks run and how fast.
+//! From facts to checks: what else on this machine decides where tasks run and how fast.
 
 use evenkeel_machine::CpuSet;
 
-use super::Facts;
-use super::check::{Check, CheckName};
-use super::checks::count;
+use super::check::{Check, CheckName, count};
+use super::facts::Facts;
 use super::policies;
 use super::system::{Frequency, MOVERS};
 
-/// A CPU whose frequency is capped below this share of its highest is named.
+/// A CPU with a frequency cap below this share of its highest frequency is named.
 const CAPPED_SHARE: f64 = 0.95;
 
-/// What the keel's name begins with, where the kernel says which scheduler is loaded.
-const KEEL: &str = "evenkeel";
-
-/// The checks of this concern, in the order in which they are shown.
+/// The checks of this file, in the order in which they are shown.
 pub(super) fn all(facts: &Facts) -> Vec<Check> {
     [
         quota(facts),
@@ -33,13 +29,13 @@ pub(super) fn all(facts: &Facts) -> Vec<Check> {
 fn quota(facts: &Facts) -> Option<Check> {
     let quota = facts.system.quota_cpus?;
     let usable = facts.usable().len();
-    let found = format!("the cgroup may use {quota:.2} CPUs' time");
+    let found = format!("the cgroup may use the time of {quota:.2} CPUs");
     if quota >= usable as f64 {
         return Some(Check::ok(CheckName::Quota, found));
     }
     Some(
         Check::limited(CheckName::Quota, found)
-            .means("busy programs are stopped for a part of each period, wherever they run")
+            .means("busy programs are throttled for a part of each period, on any CPU")
             .remedy("raise cpu.max of the cgroup (containers: --cpus)"),
     )
 }
@@ -62,25 +58,25 @@ fn services(facts: &Facts) -> Check {
     let stop: Vec<&str> = facts.system.services.iter().map(String::as_str).collect();
     Check::limited(CheckName::Services, running.join(", "))
         .means(
-            "what they change wins over evenkeel and is followed: tasks that they pin are let go, \
-             and the slow CPU may be another one from time to time",
+            "their changes win: evenkeel no longer moves tasks that they pin, and another CPU may become \
+             the slow one",
         )
-        .remedy(format!("nothing, or while measuring: systemctl stop {}", stop.join(" ")))
+        .remedy(format!("stop them while measuring: systemctl stop {}", stop.join(" ")))
 }
 
 fn sched_ext(facts: &Facts) -> Check {
     let name = CheckName::SchedExt;
     let Some(ext) = &facts.system.sched_ext else {
         return Check::missing(name, "the kernel has no sched_ext")
-            .means("not needed by evenkeel run; the keel (evenkeel sched) needs it")
+            .means("evenkeel sched (the keel) cannot run; evenkeel run does not need it")
             .remedy("run Linux 6.18 or newer with CONFIG_SCHED_CLASS_EXT=y");
     };
     let malformed = &facts.process.malformed_functions;
     if !malformed.is_empty() {
         let found = format!("the kernel's BTF describes {} wrongly", malformed.join(", "));
         return Check::limited(name, found)
-            .means("it was made by a pahole older than 1.26: no scheduler can be loaded")
-            .remedy("for evenkeel sched, run another build of the kernel");
+            .means("a pahole before 1.26 made it: no scheduler can be loaded")
+            .remedy("for evenkeel sched, run a kernel that was built with pahole 1.26 or newer");
     }
     match (ext.state.as_str(), &ext.ops) {
         ("disabled", _) if !facts.system.has_btf => Check::limited(name, "available, without BTF")
@@ -91,30 +87,22 @@ fn sched_ext(facts: &Facts) -> Check {
             let scheduler = ops.as_deref().unwrap_or("a scheduler without a name");
             Check::limited(name, format!("{scheduler} is loaded ({state})"))
                 .means(
-                    "it decides where tasks run: a moved task may not stay, and the gain may be \
-                     smaller than shown",
+                    "it decides where tasks run: it may move a task back, and the gain may be smaller \
+                     than shown",
                 )
-                .remedy("stop it if evenkeel run does not help (systemctl stop scx, or its loader)")
+                .remedy("stop it if evenkeel run does not help: systemctl stop scx, or end its loader")
         }
     }
 }
 
-/// Whether the keel runs, or nothing is in the way of loading it but a privilege.
-pub(super) fn has_room_for_the_keel(facts: &Facts) -> bool {
-    let is_free = facts.system.sched_ext.as_ref().is_some_and(|ext| {
-        ext.state == "disabled" || ext.ops.as_deref().is_some_and(|name| name.starts_with(KEEL))
-    });
-    is_free && facts.system.has_btf && facts.process.malformed_functions.is_empty()
-}
-
 fn cpu_max(facts: &Facts) -> Option<Check> {
     let groups = &facts.system.limited_groups;
-    let example = groups.first().filter(|_| has_room_for_the_keel(facts))?;
+    let example = groups.first().filter(|_| facts.allow_the_keel())?;
     let found = format!("{} with a limit, as {example}", count(groups.len(), "cgroup"));
     Some(
         Check::limited(CheckName::CpuMax, found)
-            .means("the keel enforces none: under evenkeel sched they may use more than that")
-            .remedy("use cpu.weight, which the keel honours, or evenkeel run instead of the keel"),
+            .means("the keel does not enforce cpu.max: under evenkeel sched, these cgroups may use more")
+            .remedy("use cpu.weight, which the keel honours, or use evenkeel run instead"),
     )
 }
 
@@ -124,12 +112,12 @@ fn autogroup(facts: &Facts) -> Option<Check> {
     }
     Some(
         Check::limited(CheckName::Autogroup, "on: sessions share each CPU equally")
-            .means("nice has no effect on tasks of other sessions (outside of CPU cgroups)")
+            .means("nice has no effect between sessions (outside of CPU cgroups)")
             .remedy("if you rely on nice: sysctl kernel.sched_autogroup_enabled=0"),
     )
 }
 
-/// Nothing is said where nothing can be read.
+/// None where no frequency can be read.
 fn frequency(frequencies: &[Frequency]) -> Option<Check> {
     if frequencies.is_empty() {
         return None;
@@ -157,11 +145,11 @@ fn frequency(frequencies: &[Frequency]) -> Option<Check> {
             .remedy("cpupower frequency-set -g schedutil")
     } else if !capped.is_empty() {
         Check::limited(name, format!("{found}; CPUs {capped} are capped (scaling_max_freq)"))
-            .means("they are slower than the speed that they are taken for")
+            .means("they are slower than evenkeel assumes")
             .remedy("evenkeel run --speed calibrated, or raise the cap")
     } else if governors.len() > 1 {
         Check::limited(name, found)
-            .means("CPUs under different governors may differ in speed, unknown to evenkeel")
+            .means("CPUs with different governors may differ in speed, which evenkeel does not see")
             .remedy("evenkeel run --speed calibrated, or one governor for all")
     } else {
         Check::ok(name, found)
@@ -175,8 +163,8 @@ fn is_capped(frequency: &Frequency) -> bool {
     }
 }
 
-/// In active mode intel_pstate and amd-pstate give the name another meaning: there it is the
-/// normal governor.
+/// Whether the governor `powersave` keeps the CPU at its lowest frequency. With intel_pstate and
+/// amd-pstate in active mode, `powersave` is the normal governor.
 fn is_slow(frequency: &Frequency) -> bool {
     let own_meaning = ["intel_pstate", "amd-pstate", "amd-pstate-epp", "amd_pstate_epp"];
     frequency.governor.as_deref() == Some("powersave")

@@ -1,5 +1,5 @@
-//! Facts that /proc and /sys show below any root directory: the live system's, or one that a test
-//! laid out. What cannot be read is not known, and never an error.
+//! Facts in /proc and /sys below any root directory: that of the live system, or one that a test laid out.
+//! A file that cannot be read leaves its fact unknown; it is never an error.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_cbinfo::INITIAL_PID_NAMESPACE;
 
-/// Command names (as in /proc/PID/comm, cut after 15 characters) of services that move tasks or
-/// interrupts or change how tasks share a CPU, and what they do.
+/// Services that move tasks or interrupts, or change how tasks share a CPU: command name (as in
+/// /proc/PID/comm, cut after 15 characters) and effect.
 pub(super) const MOVERS: &[(&str, &str)] = &[
     ("irqbalance", "moves interrupts between CPUs"),
     ("tuned", "sets affinities, interrupts and governors by profile"),
@@ -21,10 +21,10 @@ pub(super) const MOVERS: &[(&str, &str)] = &[
     ("slurmstepd", "binds tasks of a job to CPUs"),
 ];
 
-/// Levels of cgroups that are looked at (the keel's MAX_DEPTH).
+/// Levels of cgroups that are read (the keel's MAX_DEPTH).
 const MAX_DEPTH: usize = 8;
 
-/// What the files say.
+/// The facts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct System {
     /// Kernel release, like `6.18.44`.
@@ -33,17 +33,17 @@ pub struct System {
     pub arch: Option<String>,
     /// /proc/stat can be read.
     pub has_proc: bool,
-    /// The kernel carries its type information.
+    /// The kernel has type information (BTF).
     pub has_btf: bool,
     /// The kernel's lockdown mode: `none`, `integrity` or `confidentiality`.
     pub lockdown: Option<String>,
     /// Whether this process is in the initial PID namespace.
     pub initial_pid_namespace: Option<bool>,
-    /// The container manager, where one left a mark.
+    /// The container manager, where a marker file names it.
     pub container: Option<String>,
-    /// The CPU bandwidth that the cgroup may use, in CPUs.
+    /// The CPU bandwidth limit of the cgroup, in CPUs.
     pub quota_cpus: Option<f64>,
-    /// Cgroups whose CPU bandwidth is limited, by their paths below the mount, sorted.
+    /// Cgroups with a CPU bandwidth limit, by their paths below the mount point, sorted.
     pub limited_groups: BTreeSet<String>,
     /// Command names of running services that move tasks or interrupts.
     pub services: BTreeSet<String>,
@@ -53,7 +53,7 @@ pub struct System {
     pub sched_ext: Option<SchedExt>,
     /// Whether autogroup is on.
     pub autogroup: Option<bool>,
-    /// CPUs whose frequency the kernel steers, ascending.
+    /// CPUs with cpufreq, ascending.
     pub frequencies: Vec<Frequency>,
     /// Resource limits.
     pub limits: Limits,
@@ -62,7 +62,7 @@ pub struct System {
 /// /sys/kernel/sched_ext.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchedExt {
-    /// `disabled`, `enabled`, and what lies between.
+    /// `disabled`, `enabled`, and the states in between.
     pub state: String,
     /// The loaded scheduler's name.
     pub ops: Option<String>,
@@ -79,9 +79,9 @@ pub struct Frequency {
     pub driver: Option<String>,
     /// The hardware's highest frequency in kHz.
     pub max_khz: Option<u64>,
-    /// The highest that may be used now, in kHz.
+    /// The highest allowed frequency now, in kHz.
     pub cap_khz: Option<u64>,
-    /// Times that heat slowed the core down since boot.
+    /// How often heat throttled the core since boot.
     pub throttled: Option<u64>,
 }
 
@@ -97,8 +97,7 @@ pub struct Limits {
 }
 
 impl System {
-    /// Reads `root`/proc, `root`/sys and the marks that containers leave; the live system has the
-    /// root `/`.
+    /// Reads `root`/proc, `root`/sys and the marker files of containers; `/` is the live system.
     pub fn read(root: &Path) -> Self {
         let files = Files { root };
         let namespace = fs::read_link(root.join("proc/self/ns/pid")).ok();
@@ -156,7 +155,7 @@ impl Files<'_> {
     }
 
     fn container(&self) -> Option<String> {
-        // systemd-nspawn, podman, lxc: the interface of systemd's container documentation.
+        // systemd-nspawn, podman and lxc follow systemd's container interface.
         if let Some(manager) = self.text("run/systemd/container") {
             return Some(manager);
         }
@@ -166,7 +165,7 @@ impl Files<'_> {
             .map(|(_, manager)| manager.to_owned())
     }
 
-    /// The tightest bandwidth limit on the way from our cgroup to the top.
+    /// The tightest bandwidth limit from this process's cgroup up to the root.
     fn quota_cpus(&self) -> Option<f64> {
         let groups = self.text("proc/self/cgroup")?;
         let mut tightest: Option<f64> = None;
@@ -180,7 +179,7 @@ impl Files<'_> {
             } else {
                 continue;
             };
-            // Where the path is not ours to see, only the top of what is mounted counts.
+            // In a container the path may not be visible: then only the top of the mount counts.
             let inside = Path::new(path.trim_start_matches('/'));
             for group in inside.ancestors() {
                 for base in bases {
@@ -192,7 +191,7 @@ impl Files<'_> {
         tightest
     }
 
-    /// Of the unified hierarchy, as deep as the keel looks at groups.
+    /// Limited cgroups of the unified hierarchy, as deep as the keel reads cgroups.
     fn limited_groups(&self) -> BTreeSet<String> {
         let bases = ["sys/fs/cgroup", "sys/fs/cgroup/unified"].map(|base| self.root.join(base));
         let mut limited = BTreeSet::new();
@@ -229,13 +228,13 @@ impl Files<'_> {
         (quota > 0.0 && period > 0.0).then(|| quota / period)
     }
 
-    /// The running services that move tasks or interrupts. and whether others' processes are hidden.
+    /// The running services that move tasks or interrupts, and whether processes of other users are hidden.
     fn services(&self) -> (BTreeSet<String>, bool) {
         let pids = self.numbered("proc", "");
         let names = pids.iter().filter_map(|pid| self.text(&format!("proc/{pid}/comm")));
         let found = names.filter(|name| MOVERS.iter().any(|(mover, _)| name == mover)).collect();
-        // The first process always exists: if /proc has processes but not that one, some are
-        // hidden. (Process 1 of a PID namespace is one that we may see.)
+        // Process 1 always exists: if /proc has processes but not process 1, some are hidden. (Process 1
+        // of a PID namespace is visible inside.)
         (found, !pids.is_empty() && !pids.contains(&1))
     }
 

@@ -1,5 +1,5 @@
-//! Machines that nobody here has: a kernel without BTF, another scheduler, no privilege, one CPU,
-//! a container's cpuset, irqbalance.
+//! The checks on machines that are not at hand: a kernel without BTF, another scheduler, no privilege, one
+//! CPU, a container with a cpuset, irqbalance.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use evenkeel_machine::{CpuSet, Machine, SpeedOrigin};
 use super::*;
 use crate::summary::CpuSummary;
 
-/// A root directory of its own, gone with the test.
+/// A root directory that the test removes at its end.
 struct Root(tempfile::TempDir);
 
 impl Root {
@@ -41,7 +41,7 @@ impl Root {
     }
 }
 
-/// What a stock machine shows.
+/// The files of a stock machine.
 fn stock() -> Root {
     Root::new()
         .with("proc/sys/kernel/osrelease", "6.18.15-amd64\n")
@@ -82,7 +82,7 @@ fn find(facts: &Facts, name: CheckName) -> Check {
     checks(facts).into_iter().find(|check| check.name == name).unwrap()
 }
 
-/// Every check that is not as it should be says what that means, and nothing is said twice.
+/// Every check that is not `ok` has a meaning, and no subject is checked twice.
 fn is_well_formed(checks: &[Check]) {
     for check in checks {
         assert!(!check.found.is_empty(), "{check:?}");
@@ -106,7 +106,7 @@ fn a_stock_machine_is_fine() {
     let not_ok: Vec<&Check> = checks.iter().filter(|check| check.state != State::Ok).collect();
     assert!(not_ok.is_empty(), "{not_ok:?}");
     assert_eq!(find(&facts, CheckName::Kernel).found, "Linux 6.18.15-amd64 x86_64");
-    assert!(find(&facts, CheckName::RunTime).meaning.unwrap().contains("not to be trusted"));
+    assert!(find(&facts, CheckName::RunTime).meaning.unwrap().contains("are not used"));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn without_btf_it_works_by_proc() {
     facts.exact = Some(Err(Unsupported::NoBtf.to_string()));
     let btf = find(&facts, CheckName::Btf);
     assert_eq!(btf.state, State::Missing);
-    assert!(btf.meaning.unwrap().contains("blind to softirq theft"));
+    assert!(btf.meaning.unwrap().contains("does not show softirq theft"));
     assert!(btf.remedy.unwrap().contains("CONFIG_DEBUG_INFO_BTF"));
     assert_eq!(find(&facts, CheckName::Bpf).state, State::Missing);
     assert_eq!(find(&facts, CheckName::RunTime).state, State::Limited);
@@ -174,7 +174,7 @@ fn bpf_that_is_refused_in_the_act_names_lockdown() {
 }
 
 #[test]
-fn it_says_which_kind_of_kernel_this_is() {
+fn the_contents_of_run_times_are_reported() {
     let root = stock();
     let mut facts = facts(&root);
     let mut told = |irq: Option<bool>| {
@@ -186,23 +186,23 @@ fn it_says_which_kind_of_kernel_this_is() {
     assert!(found.contains("(IRQ_TIME_ACCOUNTING)") && meaning.contains("smaller"), "{found}");
     assert_eq!(state, State::Limited);
     let (state, found, meaning) = told(Some(false));
-    assert!(found.contains("the kernel is blind to its theft"), "{found}");
+    assert!(found.contains("the kernel does not see softirq theft"), "{found}");
     assert!(meaning.contains("without IRQ_TIME_ACCOUNTING"), "{meaning}");
     assert_eq!(state, State::Ok);
-    // Neither type information nor a configuration is there to tell.
+    // Neither BTF nor a configuration file tells.
     let (state, found, _) = told(None);
-    assert!(found.starts_with("cannot tell"), "{found}");
+    assert!(found.starts_with("not known"), "{found}");
     assert_eq!(state, State::Limited);
 }
 
 #[test]
-fn one_cpu_is_nothing_to_balance() {
+fn one_cpu_leaves_nothing_to_balance() {
     let root = stock();
     let mut facts = facts(&root);
     facts.process.affinity = CpuSet::first(1);
     let cpus = find(&facts, CheckName::Cpus);
     assert_eq!((cpus.state, cpus.found.as_str()), (State::Missing, "only CPU 0 may be used"));
-    assert_eq!(cpus.remedy.as_deref(), Some("run from where all are allowed: taskset -pc 0-1 $$"));
+    assert_eq!(cpus.remedy.as_deref(), Some("allow all CPUs to this shell: taskset -pc 0-1 $$"));
     assert!(!can_balance(&checks(&facts)));
 
     facts.process.cpuset = CpuSet::first(1);
@@ -265,7 +265,7 @@ fn another_scheduler_and_services_are_named() {
     assert!(find(&facts, CheckName::Autogroup).meaning.unwrap().contains("nice"));
     let recommends =
         |facts: &Facts| checks(facts).iter().any(|check| check.name == CheckName::Policies);
-    assert!(!recommends(&facts), "what would be refused");
+    assert!(!recommends(&facts), "no recommendation that would be refused");
     let ours = stock()
         .with("sys/kernel/sched_ext/state", "enabled\n")
         .with("sys/kernel/sched_ext/root/ops", "evenkeel\n");
@@ -280,7 +280,7 @@ fn another_scheduler_and_services_are_named() {
 }
 
 #[test]
-fn limits_that_the_keel_does_not_enforce() {
+fn cpu_limits_that_the_keel_does_not_enforce_are_reported() {
     let root = stock()
         .with("sys/fs/cgroup/cgroup.controllers", "cpu\n")
         .with("sys/fs/cgroup/system.slice/cpu.max", "max 100000\n")
@@ -290,13 +290,13 @@ fn limits_that_the_keel_does_not_enforce() {
     let limits = find(&facts, CheckName::CpuMax);
     assert_eq!(limits.found, "2 cgroups with a limit, as system.slice/web.service");
     is_well_formed(&checks(&facts));
-    // Where the keel cannot run, it does not matter.
+    // Not where the keel cannot run.
     facts.system.sched_ext = None;
     assert!(checks(&facts).iter().all(|check| check.name != CheckName::CpuMax));
 }
 
 #[test]
-fn what_keeps_schedulers_from_being_loaded() {
+fn obstacles_to_loading_a_scheduler_are_reported() {
     let root = stock();
     let mut facts = facts(&root);
     assert_eq!(find(&facts, CheckName::SchedExt).state, State::Ok);
@@ -310,7 +310,7 @@ fn what_keeps_schedulers_from_being_loaded() {
     assert_eq!((ext.state, ext.found.as_str()), (State::Limited, "available, without BTF"));
     let recommends =
         |facts: &Facts| checks(facts).iter().any(|check| check.name == CheckName::Policies);
-    assert!(!recommends(&facts), "what cannot be loaded");
+    assert!(!recommends(&facts), "no recommendation that cannot be loaded");
     facts.system.has_btf = true;
     facts.machine = Machine::preset("amc1").map_err(|why| why.to_string());
     let policies = find(&facts, CheckName::Policies);
@@ -321,7 +321,7 @@ fn what_keeps_schedulers_from_being_loaded() {
     );
     assert!(policies.found.ends_with("(docs/choosing.md)"), "{policies:?}");
     facts.system.sched_ext = None;
-    assert!(!recommends(&facts), "what cannot be loaded");
+    assert!(!recommends(&facts), "no recommendation that cannot be loaded");
     assert!(find(&facts, CheckName::SchedExt).remedy.unwrap().contains("6.18"));
     is_well_formed(&checks(&facts));
 }
@@ -352,7 +352,7 @@ fn frequencies_are_judged_where_they_can_be_read() {
 }
 
 #[test]
-fn what_killed_runs_left_and_what_cannot_be_written() {
+fn journals_of_killed_runs_and_an_unwritable_journal_are_reported() {
     let root = stock();
     let mut facts = facts(&root);
     facts.process.journals = Journals { live: 1, left: vec!["/run/x.jsonl".into()] };
@@ -366,7 +366,7 @@ fn what_killed_runs_left_and_what_cannot_be_written() {
 }
 
 #[test]
-fn limits_that_hinder() {
+fn resource_limits_that_are_too_low_are_reported() {
     let limits = "Limit          Soft Limit  Hard Limit  Units\n\
         Max file size             1024                 unlimited            bytes\n\
         Max open files            16                   1048576              files\n\
@@ -417,7 +417,7 @@ fn exact(cpus: &[CpuSummary]) -> Watched {
 const BLIND: Option<RunTimeExcludes> = Some(RunTimeExcludes { irq: false, steal: true });
 
 #[test]
-fn theft_is_worth_the_average_by_the_worst() {
+fn the_bound_of_theft_is_the_average_by_the_worst() {
     let asymmetry = judge(exact(&[cpu(0, 1024, 400, 0), cpu(1, 1024, 0, 0)]), BLIND);
     assert_eq!((asymmetry.min_capability, asymmetry.avg_capability), (614, 819));
     assert_eq!(asymmetry.bound, Some(1.333));
@@ -434,7 +434,7 @@ fn theft_is_worth_the_average_by_the_worst() {
 
 #[test]
 fn equal_cpus_gain_nothing() {
-    for (taken, words) in [(5, "No asymmetry to speak of: nothing"), (300, "about 70 %")] {
+    for (taken, words) in [(5, "The CPUs are equal: balancing has nothing"), (300, "about 70 %")] {
         let asymmetry = judge(exact(&[cpu(0, 1024, taken, 0), cpu(1, 1024, taken - 5, 0)]), BLIND);
         assert!(!asymmetry.is_worth_balancing);
         assert!(asymmetry.verdict.contains(words), "{}", asymmetry.verdict);
@@ -468,15 +468,15 @@ fn proc_is_not_trusted() {
     watched.why_not_exact = Some("no privilege".to_owned());
     watched.runnable.clear();
     let asymmetry = judge(watched, BLIND);
-    // What is seen is less than what ticks can tell from nothing.
+    // The difference is below the tolerance for figures in ticks.
     assert!(!asymmetry.is_worth_balancing);
-    assert!(asymmetry.verdict.contains("that /proc can show"));
+    assert!(asymmetry.verdict.contains("as far as /proc can show"));
     assert!(asymmetry.remarks[0].contains("not to be trusted"));
     assert!(asymmetry.cpus.iter().all(|cpu| cpu.rt_pct.is_none() && cpu.runnable.is_none()));
 }
 
 #[test]
-fn competitors_are_told() {
+fn competitors_are_reported() {
     let mut watched = exact(&[cpu(0, 1024, 0, 0), cpu(1, 1024, 0, 0)]);
     watched.runnable = vec![0.05, 2.0];
     let asymmetry = judge(watched, BLIND);

@@ -1,4 +1,4 @@
-//! The loop around a program: start it, balance it until it ends, give everything back.
+//! `evenkeel run`: start a command, balance it until it ends, give everything back.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,104 +8,104 @@ use evenkeel_journal::{
     GuardedSession, Session, SessionOptions, SupervisorCommand, TaskRef, undo_earlier,
 };
 use evenkeel_machine::Machine;
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{UsageWho, getrusage};
+use nix::poll::{PollFd, PollFlags};
 
-use crate::balancer::{Balancer, Options};
-use crate::observe::{Accounting, monotonic_ns};
-use crate::program::{End, Origin, Program, ProgramError};
-use crate::prompt::ask_for_short_slices;
-use crate::record::{Decision, Record, RecordFile};
+use crate::balancer::Balancer;
+use crate::child::{Child, ChildError, End, Origin};
+use crate::clock::{monotonic_ns, own_cpu_ns};
+use crate::decision::Decision;
+use crate::latency::ask_for_short_slices;
+use crate::observe::{Accounting, AccountingChoice};
+use crate::options::Options;
+use crate::status_file::{ProgramStatus, StatusFile};
 use crate::summary::{Run, Summary};
+use crate::wait::wait_readable;
 
-/// How often others are told what goes on ...
+/// How often the status file is written ...
 const PUBLISH_EVERY_NS: u64 = 1_000_000_000;
-/// ... and how often while nothing is moved: a file that is replaced costs more than a look.
+/// ... and how often while no task is moved: to replace a file costs more than a round.
 const PUBLISH_AT_REST_NS: u64 = 5_000_000_000;
 
 /// What a run needs to know besides how to balance.
 #[derive(Debug, Clone)]
-pub struct Job {
+pub struct Launch {
     /// The command and its arguments.
     pub command: Vec<OsString>,
-    /// What this process was started with, for the command to find.
+    /// The signals and streams that this process was started with, which the command inherits.
     pub origin: Origin,
-    /// Place even what its user pinned.
+    /// Move also tasks that their user pinned.
     pub override_user: bool,
-    /// Where journals and records lie.
+    /// The directory of journals and status files.
     pub dir: Option<PathBuf>,
     /// How to start the supervisor.
     pub supervisor: SupervisorCommand,
     /// Called with every decision as it is made (`--explain`).
-    pub tell: Option<fn(&Decision)>,
+    pub explain: Option<fn(&Decision)>,
 }
 
 /// Runs a command under the balancer until it ends. `machine` is called with the command's process
-/// number while that already runs, so that it does not wait for us; where it gives none, the command
-/// is not balanced here.
+/// number while the command already runs, so that the command does not wait for it. Where it returns
+/// none, this process does not balance the command.
 ///
 /// # Errors
-/// When the command cannot be started. That it cannot be balanced is no error: it runs on, and the
+/// The command cannot be started. A command that cannot be balanced is no error: it runs on, and the
 /// summary says why.
 pub fn run(
-    job: &Job,
+    launch: &Launch,
     options: Options,
     machine: impl FnOnce(u32) -> Option<Machine>,
-) -> Result<(End, Option<Summary>), ProgramError> {
-    let program = Program::start(&job.command, job.origin)?;
+) -> Result<(End, Option<Summary>), ChildError> {
+    let child = Child::start(&launch.command, launch.origin)?;
     let started_ns = monotonic_ns();
-    let mut balancing = machine(program.pid()).and_then(|machine| {
-        Balancing::start(job, options, machine, program.pid())
+    let mut balancing = machine(child.pid()).and_then(|machine| {
+        Balancing::start(launch, options, machine, child.pid())
             .inspect_err(|why| tracing::warn!("not balanced: {why}"))
             .ok()
     });
     let end = loop {
-        if let Some(end) = program.handle_signals()? {
+        if let Some(end) = child.handle_signals()? {
             break end;
         }
         match &mut balancing {
-            Some(balancing) => balancing.wait(&program)?,
-            None => {
-                wait_readable(&mut [PollFd::new(program.signal_fd(), PollFlags::POLLIN)], None)?
-            }
+            Some(balancing) => balancing.wait(&child)?,
+            None => wait_readable(&mut [PollFd::new(child.signal_fd(), PollFlags::POLLIN)], None)?,
         }
     };
     let elapsed_ns = monotonic_ns() - started_ns;
-    let summary = balancing.and_then(|balancing| balancing.finish(job, end, elapsed_ns));
+    let summary = balancing.and_then(|balancing| balancing.finish(launch, end, elapsed_ns));
     Ok((end, summary))
 }
 
 /// The balancer of a run with everything that keeps it safe.
 struct Balancing {
     balancer: Balancer,
-    record: Record,
-    file: Option<RecordFile>,
+    status: ProgramStatus,
+    file: Option<StatusFile>,
     startup_cpu_ns: u64,
     options: Options,
     publish_next_ns: u64,
-    tell: Option<fn(&Decision)>,
+    explain: Option<fn(&Decision)>,
 }
 
 impl Balancing {
     fn start(
-        job: &Job,
+        launch: &Launch,
         options: Options,
         machine: Machine,
         root: u32,
     ) -> Result<Self, Box<dyn std::error::Error>> {
         if let Err(why) = ask_for_short_slices() {
-            tracing::debug!("no short time slices: {why}");
+            tracing::debug!("evenkeel keeps its long slices: {why}");
         }
-        if let Some(dir) = &job.dir {
+        if let Some(dir) = &launch.dir {
             undo_earlier(dir);
         }
         let command: Vec<String> =
-            job.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let session = match Self::open_session(job, &options, &command) {
+            launch.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let session = match Self::open_session(launch, &options, &command) {
             Ok(session) => session,
             Err(why) => {
-                // A program that has ended meanwhile is no fault.
+                // A program that has ended meanwhile is no error.
                 if TaskRef::of(root as i32).is_ok_and(|task| task.is_alive()) {
                     tracing::warn!("{why}; tasks are not moved, only observed");
                 }
@@ -115,11 +115,11 @@ impl Balancing {
         let mut balancer = Balancer::new(machine, session, options.clone())?;
         balancer.join(root, &TaskRef::of(root as i32)?)?;
         let own = TaskRef::own_process()?;
-        let file = job.dir.as_deref().and_then(|dir| {
-            RecordFile::create(dir, &own).inspect_err(|why| tracing::debug!("{why}")).ok()
+        let file = launch.dir.as_deref().and_then(|dir| {
+            StatusFile::create(dir, &own).inspect_err(|why| tracing::debug!("{why}")).ok()
         });
         let accounting = balancer.observer().accounting();
-        let record = Record {
+        let status = ProgramStatus {
             balancer: own,
             program: None,
             root,
@@ -134,44 +134,44 @@ impl Balancing {
         };
         Ok(Self {
             balancer,
-            record,
+            status,
             file,
             startup_cpu_ns: own_cpu_ns(),
             options,
             publish_next_ns: 0,
-            tell: job.tell,
+            explain: launch.explain,
         })
     }
 
     fn open_session(
-        job: &Job,
+        launch: &Launch,
         options: &Options,
         command: &[String],
     ) -> Result<Option<GuardedSession>, Box<dyn std::error::Error>> {
         if options.dry_run {
             return Ok(None);
         }
-        let dir = job.dir.as_deref().ok_or("no directory for the journal")?;
+        let dir = launch.dir.as_deref().ok_or("no directory for the journal")?;
         let session = Session::open(
             dir,
             SessionOptions {
                 command: command.to_vec(),
-                override_user: job.override_user,
+                override_user: launch.override_user,
                 ..SessionOptions::default()
             },
         )?;
-        Ok(Some(GuardedSession::new(session, job.supervisor)))
+        Ok(Some(GuardedSession::new(session, launch.supervisor)))
     }
 
     /// Sleeps until there is something to do, and does it.
-    fn wait(&mut self, program: &Program) -> Result<(), ProgramError> {
+    fn wait(&mut self, child: &Child) -> Result<(), ChildError> {
         let due_ns = self.balancer.due_ns().unwrap_or(u64::MAX);
         let left_ns = due_ns.saturating_sub(monotonic_ns());
         if left_ns == 0 {
-            self.interval();
+            self.balance();
             return Ok(());
         }
-        let mut readable = vec![PollFd::new(program.signal_fd(), PollFlags::POLLIN)];
+        let mut readable = vec![PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
         if let Some(cbinfo) = self.balancer.observer().cbinfo() {
             readable.push(PollFd::new(cbinfo.event_fd(), PollFlags::POLLIN));
         }
@@ -183,52 +183,56 @@ impl Balancing {
         Ok(())
     }
 
-    fn interval(&mut self) {
-        if let Err(why) = self.balancer.look() {
+    fn balance(&mut self) {
+        if let Err(why) = self.balancer.balance_due() {
             tracing::warn!("{why}");
         }
-        let root = self.record.root;
-        if let (Some(tell), Some(decision)) = (self.tell, self.balancer.decisions(root).last()) {
-            tell(decision);
+        let root = self.status.root;
+        let decision = self.balancer.decisions(root).last();
+        if let (Some(explain), Some(decision)) = (self.explain, decision) {
+            explain(decision);
         }
         self.publish();
     }
 
-    /// Tells `status` and `explain`, but not at each look: writing costs more than deciding.
+    /// Writes the status file, but not in each round: writing costs more than deciding.
     fn publish(&mut self) {
         let now_ns = monotonic_ns();
         let Some(file) = &self.file else { return };
         if now_ns < self.publish_next_ns {
             return;
         }
-        let root = self.record.root;
+        let root = self.status.root;
         let Some(totals) = self.balancer.totals(root) else { return };
-        // The first time, too: then all is new.
-        let is_at_rest = totals.moves == self.record.moves && self.record.intervals > 0;
+        let is_at_rest = totals.moves == self.status.moves && self.status.intervals > 0;
         self.publish_next_ns =
             now_ns + if is_at_rest { PUBLISH_AT_REST_NS } else { PUBLISH_EVERY_NS };
-        self.record.intervals = totals.intervals;
-        self.record.moves = totals.moves;
-        self.record.cpus = totals.cpus();
-        self.record.decisions = self.balancer.decisions(root).cloned().collect();
-        if let Err(why) = file.write(&self.record) {
+        self.status.intervals = totals.intervals;
+        self.status.moves = totals.moves;
+        self.status.cpus = totals.cpus();
+        self.status.decisions = self.balancer.decisions(root).cloned().collect();
+        if let Err(why) = file.write(&self.status) {
             tracing::debug!("{why}");
         }
     }
 
-    fn finish(mut self, job: &Job, end: End, elapsed_ns: u64) -> Option<Summary> {
+    fn finish(mut self, launch: &Launch, end: End, elapsed_ns: u64) -> Option<Summary> {
         let accounting = self.balancer.observer().accounting();
         let why_not_exact = match (accounting, self.options.accounting) {
-            (Accounting::Procfs, crate::AccountingChoice::Auto) => {
+            (Accounting::Procfs, AccountingChoice::Auto) => {
                 self.balancer.observer().why_not_exact().map(str::to_owned)
             }
             _ => None,
         };
         let own_cpu_until_end_ns = own_cpu_ns();
-        let (totals, _) = self.balancer.finish().remove(&self.record.root)?;
+        let (totals, _) = self.balancer.finish().remove(&self.status.root)?;
         let startup_cpu_ns = self.startup_cpu_ns + (own_cpu_ns() - own_cpu_until_end_ns);
         let run = Run {
-            command: job.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            command: launch
+                .command
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
             exit_code: end.exit_code(),
             elapsed_ns,
             accounting,
@@ -240,26 +244,4 @@ impl Balancing {
         };
         Some(Summary::new(run, &totals))
     }
-}
-
-/// Waits until one of `fds` is readable or the time is over; a signal ends the wait early.
-pub(crate) fn wait_readable(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> Result<(), Errno> {
-    // Rounded up: a wait that ends too early would only be repeated.
-    let timeout = limit.map_or(PollTimeout::NONE, |limit| {
-        let ms = limit.as_nanos().div_ceil(1_000_000);
-        PollTimeout::try_from(i32::try_from(ms).unwrap_or(i32::MAX)).unwrap_or(PollTimeout::MAX)
-    });
-    match poll(fds, timeout) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// CPU time of this process so far.
-pub(crate) fn own_cpu_ns() -> u64 {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return 0 };
-    let ns = |time: nix::sys::time::TimeVal| {
-        (time.tv_sec() as u64) * 1_000_000_000 + (time.tv_usec() as u64) * 1000
-    };
-    ns(usage.user_time()) + ns(usage.system_time())
 }

@@ -1,5 +1,5 @@
-//! Ranks of an MPI program, each started by the launcher as `evenkeel run -- app`: one balancer on
-//! each machine serves all of them, so that they are balanced against each other.
+//! MPI jobs. The launcher starts each rank as `evenkeel run -- app`, and one balancer on each machine serves
+//! all ranks there, so that they are balanced as one program.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -11,25 +11,25 @@ use anyhow::Result;
 use evenkeel_control::{AskError, Request, ask};
 use evenkeel_journal::{TaskRef, runtime_dir};
 
-/// Variables that launchers set for each rank: MPICH's hydra (PMI), whatever speaks PMIx, Open MPI.
+/// Variables that launchers set for each rank: MPICH's hydra (PMI), launchers with PMIx, Open MPI.
 const RANK_VARIABLES: [&str; 3] = ["PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"];
 
-/// How long a balancer for a job may take to start.
+/// How long the balancer of a job may take to start.
 const START_PATIENCE: Duration = Duration::from_secs(3);
 const START_PAUSE: Duration = Duration::from_millis(20);
 
-/// A part of an MPI job on this machine: what the launcher's process tells of it.
-pub struct Job {
+/// The ranks of one MPI job on this machine.
+pub struct MpiJob {
     /// The same for all ranks here, and for no other job.
     name: String,
     socket: PathBuf,
 }
 
-impl Job {
-    /// If an MPI launcher started us.
+impl MpiJob {
+    /// The job of this process, if an MPI launcher started it.
     pub fn of_this_process() -> Option<Self> {
         RANK_VARIABLES.iter().find(|name| std::env::var_os(name).is_some())?;
-        // All ranks on a machine have one parent: the launcher's process there.
+        // All ranks on a machine have the same parent, the launcher's process there.
         let launcher = TaskRef::of(std::os::unix::process::parent_id() as i32).ok()?;
         let name = format!("job-{}-{}", launcher.tgid, launcher.start_time_ticks);
         let socket = runtime_dir().ok()?.join(format!("{name}.sock"));
@@ -40,11 +40,10 @@ impl Job {
         Request::new("join").with("pid", pid).with("job", self.name.as_str())
     }
 
-    /// Has a rank's process balanced together with the others. One balancer serves all ranks here:
-    /// whoever comes first starts it, with these options.
+    /// Lets a rank's process join the balancer of the job. The first rank starts it, with these options.
     ///
     /// # Errors
-    /// It cannot be started, or refuses.
+    /// The balancer cannot be started, or refuses.
     pub fn join(&self, pid: u32, options: &[OsString]) -> Result<()> {
         let deadline = Instant::now() + START_PATIENCE;
         let mut is_started = false;
@@ -56,7 +55,7 @@ impl Job {
             }
             if !is_started {
                 is_started = true;
-                // Ends by itself, with the job or because another rank's was first.
+                // It ends by itself: with the job, or because the balancer of another rank was first.
                 let mut daemon = Command::new("/proc/self/exe");
                 daemon
                     .arg("daemon")
@@ -76,12 +75,12 @@ impl Job {
     }
 }
 
-/// Keeps what the launcher gave this rank (its end of a connection, for one) from going on to a
-/// program that may outlive the rank: the launcher would wait for that, too.
+/// Marks the rank's descriptors (such as its connection to the launcher) to be closed by exec. The balancer
+/// may outlive the rank, and the launcher would wait for it.
 fn leave_the_launcher() -> std::io::Result<()> {
     const FIRST: libc::c_uint = 3;
-    // Not fatal where the kernel does not know the flag (before 5.11): the launcher waits then.
-    // SAFETY: three integers. Marks descriptors to be closed by exec, closes none of them now.
+    // Fails before Linux 5.11, which does not know the flag: the launcher then waits.
+    // SAFETY: a system call with three integers, which closes no descriptor now.
     unsafe {
         libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)
     };

@@ -1,25 +1,25 @@
-//! Placing under supervision, and promptly.
+//! The one place where the balancer places a task: under a supervisor, and with little latency.
 
 use evenkeel_journal::{GuardedSession, PlaceError, Placed, Style, SupervisorError, TaskRef};
 
-use crate::prompt::Visit;
+use crate::latency::Visit;
 
 /// Why a task was not placed.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardedError {
-    /// By a rule or by the kernel.
+    /// A rule forbids it, or the kernel refused.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// Because nobody would take it back.
-    #[error("nothing is moved without a supervisor: {0}")]
+    /// No supervisor runs, which would undo it if this process is killed.
+    #[error("no task is moved without a supervisor: {0}")]
     Supervisor(#[from] SupervisorError),
 }
 
-/// [`evenkeel_journal::Session::place`], under supervision, of a task that was last seen on CPU
-/// `from`.
+/// Places a task that was last seen on CPU `from` on CPU `cpu`
+/// ([`evenkeel_journal::Session::place`]).
 ///
 /// # Errors
-/// [`GuardedError`]; nothing was changed then.
+/// [`GuardedError`]; the task is then as it was.
 pub(crate) fn place(
     guarded: &mut GuardedSession,
     task: &TaskRef,

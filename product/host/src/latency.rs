@@ -1,19 +1,19 @@
-//! Being run promptly. A soft move is a pin for as long as it takes us to give the mask back, and
-//! a child of a pinned thread sees one CPU until we free it. On busy CPUs that is not the few
-//! microseconds of the calls but a whole time slice of whoever runs there (about 3 ms). Two means
-//! against it, neither of which needs privilege:
+//! Scheduling latency of the balancer itself. A soft move pins a task until the balancer gives its mask
+//! back, and a child of a pinned thread sees one CPU until the balancer frees it. On a busy CPU the
+//! balancer may lose the CPU in between, for a whole slice of another task (about 3 ms). Two means keep
+//! that short, and neither needs a privilege:
 //!
-//! - we ask for short slices of our own, so that our deadline is the earlier one (EEVDF, Linux
-//!   6.12; older kernels ignore it). Our share of the CPU stays the same;
-//! - a thread is moved from its own CPU ([`Visit`]): while we run there it only waits, and is moved
-//!   at once. A running one is moved by the kernel's migration thread, while we sleep and then
-//!   queue for a CPU.
+//! - Short slices for the balancer, so that its deadline is the earlier one (EEVDF, Linux 6.12; older
+//!   kernels ignore it). Its share of the CPU stays the same.
+//! - A task is moved from its own CPU ([`Visit`]). While the balancer runs there, the task waits and
+//!   migrates at once. A *running* task has to wait for the kernel's migration thread, and the balancer
+//!   sleeps until then and queues for a CPU again.
 
 use evenkeel_journal::affinity::{self, Original};
 use evenkeel_journal::mask_in_cpuset;
 use nix::errno::Errno;
 
-/// The shortest that the kernel grants.
+/// The shortest slice that the kernel grants.
 const SLICE_NS: u64 = 100_000;
 
 /// The first version of the kernel's `struct sched_attr`.
@@ -30,8 +30,8 @@ struct Attributes {
     period_ns: u64,
 }
 
-/// Asks for short time slices for the calling thread, if it is an ordinary one. Its children
-/// inherit them: to be called after the command was started.
+/// Asks for short slices for the calling thread, if it is of the fair class. Children inherit them, so
+/// call it after the command was started.
 pub(crate) fn ask_for_short_slices() -> Result<(), Errno> {
     let mut attributes = Attributes::default();
     let size = size_of::<Attributes>() as u32;
@@ -50,14 +50,15 @@ pub(crate) fn ask_for_short_slices() -> Result<(), Errno> {
     Ok(())
 }
 
-/// The calling thread's stay on a CPU; it may use all of its own CPUs again when this is dropped.
+/// A stay of the calling thread on one CPU. Dropped, it gives the thread its own mask back.
 pub(crate) struct Visit {
     tid: i32,
     own: Original,
 }
 
 impl Visit {
-    /// Goes there. `None` if it may not be: then the move takes longer, and that is all.
+    /// Moves the calling thread to a CPU. `None` where its mask forbids that: the move that follows then
+    /// only takes longer.
     pub(crate) fn to(cpu: u32) -> Option<Self> {
         let tid = nix::unistd::gettid().as_raw();
         let (mask, effective) = mask_in_cpuset(tid).ok()?;
@@ -72,7 +73,7 @@ impl Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         if let Err(error) = self.own.give_back(self.tid) {
-            tracing::warn!("evenkeel stays on one CPU: {error}");
+            tracing::warn!("evenkeel itself stays pinned to one CPU: {error}");
         }
     }
 }
@@ -82,18 +83,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_granted_or_ignored() {
-        // On a thread of its own: the attribute stays with it.
+    fn short_slices_are_granted_or_ignored() {
+        // On a thread of its own, which keeps the attribute.
         std::thread::spawn(|| ask_for_short_slices().unwrap()).join().unwrap();
     }
 
     #[test]
-    fn where_nobody_may_be_any_more_nobody_stays() {
+    fn a_visit_whose_mask_became_impossible_ends_in_the_cpuset() {
         let visitor = || {
             let tid = nix::unistd::gettid().as_raw();
             let (own, cpuset) = mask_in_cpuset(tid).unwrap();
             let mut visit = Visit::to(own.iter().next().unwrap()).unwrap();
-            // As if its cpuset had had other CPUs before.
+            // As if the cpuset had other CPUs when the visit began.
             visit.own = Original::Mask(std::iter::once(8000).collect());
             drop(visit);
             assert_eq!(affinity::get(tid).unwrap(), cpuset);
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_ends() {
+    fn a_visit_ends_in_the_own_mask() {
         let visitor = || {
             let own = affinity::get(nix::unistd::gettid().as_raw()).unwrap();
             for cpu in own.iter() {

@@ -1,0 +1,118 @@
+//! How `run` and `daemon` balance: from options to the values of `evenkeel-host`.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use evenkeel_capability::{LagParameters, PaperParameters, Policy, Selection};
+use evenkeel_host::{AccountingChoice, Options, Placement, calibrate};
+use evenkeel_machine::{CpuSet, Machine, SpeedSource};
+
+use crate::cli::{AccountingName, PlacementName, PolicyName, RunOptions, SelectionName};
+
+/// How to balance, from flags and configuration.
+///
+/// # Errors
+/// A value is invalid, or contradicts another one.
+pub fn balancing_options(options: &RunOptions, dry_run: bool) -> Result<Options> {
+    let policy = match options.policy.unwrap_or(PolicyName::Lag) {
+        PolicyName::Lag => {
+            if options.selection.is_some() {
+                bail!("--selection needs --policy paper: lag selects tasks by their lag alone");
+            }
+            Policy::Lag(
+                options.interval.map_or_else(LagParameters::default, |interval| {
+                    LagParameters::fixed(interval.ns)
+                }),
+            )
+        }
+        PolicyName::Paper => {
+            let default = PaperParameters::default();
+            Policy::Paper(PaperParameters {
+                interval_ns: options.interval.map_or(default.interval_ns, |interval| interval.ns),
+                selection: match options.selection {
+                    Some(SelectionName::Cache) => Selection::Cache,
+                    _ => Selection::Fifo,
+                },
+            })
+        }
+    };
+    Ok(Options {
+        policy,
+        placement: match options.placement {
+            Some(PlacementName::Hard) => Placement::Hard,
+            Some(PlacementName::Soft) => Placement::Soft,
+            None => Placement::default(),
+        },
+        accounting: match options.accounting {
+            Some(AccountingName::Cbinfo) => AccountingChoice::Cbinfo,
+            Some(AccountingName::Procfs) => AccountingChoice::Procfs,
+            Some(AccountingName::Auto) | None => AccountingChoice::Auto,
+        },
+        dry_run,
+        cpus: options.cpus.as_deref().map(cpu_list).transpose()?,
+    })
+}
+
+fn cpu_list(list: &str) -> Result<CpuSet> {
+    let cpus: CpuSet = list.parse().context("--cpus")?;
+    if cpus.is_empty() {
+        bail!("--cpus is empty: name at least one CPU, or leave it out for all");
+    }
+    check_online(&cpus).context("--cpus")?;
+    Ok(cpus)
+}
+
+/// # Errors
+/// A CPU does not exist or is offline.
+fn check_online(cpus: &CpuSet) -> Result<()> {
+    let online = online_cpus();
+    let missing = cpus.difference(&online);
+    // Without sysfs it is not known which CPUs there are.
+    if online.is_empty() || missing.is_empty() {
+        return Ok(());
+    }
+    let possible = listed_cpus("possible");
+    let absent = missing.difference(&possible);
+    let (named, what) =
+        if absent.is_empty() { (missing, "offline") } else { (absent, "missing here") };
+    let (noun, verb) = if named.len() == 1 { ("CPU", "is") } else { ("CPUs", "are") };
+    bail!("{noun} {named} {verb} {what}; online: {online}")
+}
+
+fn online_cpus() -> CpuSet {
+    listed_cpus("online")
+}
+
+/// A list of CPUs in sysfs; empty where it cannot be read.
+fn listed_cpus(name: &str) -> CpuSet {
+    std::fs::read_to_string(format!("/sys/devices/system/cpu/{name}"))
+        .ok()
+        .and_then(|list| list.parse().ok())
+        .unwrap_or_default()
+}
+
+/// The source of the CPUs' speeds.
+///
+/// # Errors
+/// The text names an unknown source, or a CPU that does not exist or is offline.
+pub fn speed_source(text: Option<&str>) -> Result<SpeedSource> {
+    Ok(match text {
+        None => SpeedSource::Auto,
+        Some("calibrated") => SpeedSource::Calibrated(calibrate(&online_cpus())?),
+        Some(text) => {
+            let source: SpeedSource = text.parse().context("--speed (besides `calibrated`)")?;
+            if let SpeedSource::Given(speeds) = &source {
+                check_online(&speeds.keys().copied().collect()).context("--speed")?;
+            }
+            source
+        }
+    })
+}
+
+/// The machine as sysfs shows it; `None`, with a warning, where sysfs cannot be read.
+pub fn machine(speed: SpeedSource) -> Option<Machine> {
+    let machine = Machine::from_sysfs(Path::new("/"))
+        .and_then(|machine| machine.with_speed(&speed))
+        .inspect_err(|why| tracing::warn!("{why}"));
+    machine.ok()
+}

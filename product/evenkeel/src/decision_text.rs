@@ -1,0 +1,41 @@
+//! A balancer's decision as lines of text, for `run --explain` and `explain`.
+
+use evenkeel_host::Decision;
+
+/// One decision: the figures first, then the moves and reasons that follow from them.
+pub fn describe(decision: &Decision) -> String {
+    let words = decision.in_words();
+    let cpus: Vec<String> = words
+        .cpus
+        .iter()
+        .map(|(cpu, per_mille, tasks)| {
+            let share = *per_mille as f64 / 10.0;
+            let plural = if *tasks == 1 { "" } else { "s" };
+            format!("CPU {cpu}: {share:.0} % for {tasks} task{plural}")
+        })
+        .collect();
+    let mut text = format!(
+        "  {:.3} s, after {:.0} ms: {}\n",
+        words.at_ns as f64 / 1e9,
+        words.interval_ns as f64 / 1e6,
+        cpus.join(", ")
+    );
+    for (lead, lines) in [
+        ("", &words.news),
+        ("moved ", &words.moves),
+        ("refused: ", &words.refused),
+        ("", &words.reasons),
+    ] {
+        for line in lines {
+            text += &format!("    {lead}{line}\n");
+        }
+    }
+    text
+}
+
+/// The same in one line, without the figures.
+pub fn summarise(decision: &Decision) -> String {
+    let words = decision.in_words();
+    let lines = [words.news, words.moves, words.refused, words.reasons].concat();
+    if lines.is_empty() { "no moves".to_owned() } else { lines.join("; ") }
+}

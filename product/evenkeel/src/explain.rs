@@ -1,0 +1,110 @@
+//! `evenkeel explain`: why the last decisions went as they did, of the balancer, the keel's gate and the
+//! steering of packets.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+use evenkeel_control::Request;
+use evenkeel_host::ProgramStatus;
+
+use crate::cli::ExplainArgs;
+use crate::decision_text::describe;
+use crate::keel_client::ask_keel;
+use crate::{sais, status};
+
+/// Explains what was asked for: by default, the decisions about all programs and the steering of all
+/// connections.
+///
+/// # Errors
+/// The status files cannot be read, no such program is balanced, or the keel does not answer.
+pub fn main(args: &ExplainArgs) -> Result<i32> {
+    if args.keel {
+        return explain_keel(args);
+    }
+    if args.sais {
+        return sais::explain(args.json);
+    }
+    let mut programs = status::read_all()?;
+    if let Some(pid) = args.pid {
+        programs.retain(|program| program.root == pid || program.balancer.tid as u32 == pid);
+        if programs.is_empty() {
+            bail!("no program with pid {pid} runs under evenkeel; list them: evenkeel status");
+        }
+    }
+    if args.json {
+        let words: Vec<_> = programs.iter().map(ProgramStatus::in_words).collect();
+        println!("{}", serde_json::to_string_pretty(&words)?);
+        return Ok(0);
+    }
+    if programs.is_empty() {
+        println!("No program runs under evenkeel: nothing to explain. (For the keel: --keel)");
+    }
+    if args.pid.is_none()
+        && let Err(why) = sais::explain_all()
+    {
+        // Another user's steering may be closed to this user.
+        println!("connections: {why:#}");
+    }
+    for program in &programs {
+        println!("{}", status::headline(program));
+        let skipped = program.decisions.len().saturating_sub(args.last);
+        for decision in program.decisions.iter().skip(skipped) {
+            print!("{}", describe(decision));
+        }
+    }
+    Ok(0)
+}
+
+/// Prints the last answers of the running keel's gate.
+fn explain_keel(args: &ExplainArgs) -> Result<i32> {
+    let answer = ask_keel(&Request::new("decisions"), "")?;
+    let decisions: Vec<evenkeel_keel::Decision> = serde_json::from_value(answer)?;
+    let last = &decisions[decisions.len().saturating_sub(args.last)..];
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(last)?);
+        return Ok(0);
+    }
+    if last.is_empty() {
+        println!("The keel's gate was not asked yet, or is always open (--gate always).");
+    }
+    for decision in last {
+        println!("{decision}");
+    }
+    let statistics: evenkeel_keel::Statistics =
+        serde_json::from_value(ask_keel(&Request::new("stats"), "")?)?;
+    if let Some(line) = ungated_moves(&statistics.counters) {
+        println!("{line}");
+    }
+    Ok(0)
+}
+
+/// A line about the moves that the gate was not asked about, if there were any.
+fn ungated_moves(counters: &BTreeMap<String, u64>) -> Option<String> {
+    let moves = counters.get("ungated").filter(|moves| **moves > 0)?;
+    let answers = counters.iter().filter(|(name, _)| name.starts_with("gate_"));
+    let answers: u64 = answers.map(|(_, count)| count).sum();
+    Some(format!(
+        "So far the gate answered {answers} times, and was not asked about {moves} moves: of tasks that \
+         were new, waited for longer than --max-idle-wait while a CPU idled, lost their CPU to a \
+         real-time task, or were on a CPU that is offline or shielded."
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_without_an_answer_are_reported() {
+        let counters = |moves: u64| {
+            let all = [("gate_busy", 3), ("gate_quiet", 4), ("move_wake", 9), ("ungated", moves)];
+            BTreeMap::from(all.map(|(name, count)| (name.to_owned(), count)))
+        };
+        assert_eq!(ungated_moves(&counters(0)), None);
+        assert_eq!(ungated_moves(&BTreeMap::new()), None);
+        let line = ungated_moves(&counters(2)).unwrap();
+        assert!(
+            line.starts_with("So far the gate answered 7 times, and was not asked about 2 moves")
+        );
+    }
+}

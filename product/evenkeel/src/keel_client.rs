@@ -1,0 +1,56 @@
+//! Requests to the keel that runs.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use evenkeel_control::{AskError, Request, ask};
+use evenkeel_journal::runtime_dir;
+use evenkeel_keel::Statistics;
+use serde_json::Value;
+
+/// The control socket of a keel, below its runtime directory.
+pub fn socket(dir: &Path) -> PathBuf {
+    dir.join("keel.sock")
+}
+
+/// The control socket of the user's own keel if there is one, else of the system's.
+fn running() -> PathBuf {
+    let own = runtime_dir().map(|dir| socket(&dir)).ok().filter(|path| path.exists());
+    own.unwrap_or_else(|| socket(Path::new("/run/evenkeel")))
+}
+
+/// Sends a request to the keel that runs. `flags` are the flags of a keel that has what is asked for.
+///
+/// # Errors
+/// No keel runs, or it refuses.
+pub fn ask_keel(request: &Request, flags: &str) -> Result<Value> {
+    match ask(&running(), request) {
+        Err(AskError::Nobody { .. }) => {
+            let start = format!("evenkeel sched {flags}");
+            bail!("the keel does not run; start it with: {}", start.trim_end())
+        }
+        answer => Ok(answer?),
+    }
+}
+
+/// A line about the keel that runs; `None`: no keel runs.
+///
+/// # Errors
+/// It runs and does not answer.
+pub fn status_line() -> Result<Option<String>> {
+    let asked = |request| match ask(&running(), &Request::new(request)) {
+        Err(AskError::Nobody { .. }) => Ok(None),
+        answer => answer.map(Some),
+    };
+    let (Some(statistics), Some(parameters)) = (asked("stats")?, asked("get")?) else {
+        return Ok(None);
+    };
+    let statistics: Statistics = serde_json::from_value(statistics)?;
+    let mut line = format!("The keel schedules: {}", statistics.policies.join("/"));
+    for name in ["zone", "shield"] {
+        if let Some(value) = parameters[name].as_str() {
+            line += &format!(", {name} {value}");
+        }
+    }
+    Ok(Some(line))
+}

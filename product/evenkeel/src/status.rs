@@ -1,0 +1,67 @@
+//! `evenkeel status`: the programs that are balanced.
+
+use anyhow::Result;
+use evenkeel_host::{Placement, ProgramStatus, read_status_files};
+use evenkeel_journal::runtime_dir;
+
+use crate::cli::JsonArgs;
+use crate::{daemon_client, decision_text, keel_client};
+
+/// Prints the keel that runs and each balanced program.
+///
+/// # Errors
+/// The status files cannot be read.
+pub fn main(args: &JsonArgs) -> Result<i32> {
+    let programs = read_all()?;
+    if args.json {
+        let words: Vec<_> = programs.iter().map(ProgramStatus::in_words).collect();
+        println!("{}", serde_json::to_string_pretty(&words)?);
+        return Ok(0);
+    }
+    if let Some(line) = keel_client::status_line()? {
+        println!("{line}");
+    }
+    if programs.is_empty() {
+        println!("No program runs under evenkeel. Start one with: evenkeel run -- CMD");
+    }
+    for program in &programs {
+        println!("{}", headline(program));
+        for cpu in &program.cpus {
+            let left = cpu.capability() * 100.0;
+            println!("    CPU {:<4} {left:>5.1} % left for the program", cpu.cpu);
+        }
+        if let Some(decision) = program.decisions.last() {
+            println!("    last: {}", decision_text::summarise(decision));
+        }
+    }
+    Ok(0)
+}
+
+/// The status of every balanced program of this user: those with a balancer of their own, and those of
+/// daemons.
+///
+/// # Errors
+/// The status files cannot be read.
+pub fn read_all() -> Result<Vec<ProgramStatus>> {
+    let mut programs = read_status_files(&runtime_dir()?)?;
+    programs.extend(daemon_client::read_status());
+    Ok(programs)
+}
+
+/// One line about a program.
+pub fn headline(program: &ProgramStatus) -> String {
+    let placement = match (program.dry_run, program.placement) {
+        (true, _) => "only observed",
+        (false, Placement::Soft) => "soft placement",
+        (false, Placement::Hard) => "hard placement",
+    };
+    let balancer = if program.program.is_some() { "daemon" } else { "balancer" };
+    format!(
+        "{} (pid {}, {balancer} {}): {placement}, {} moves in {} intervals",
+        program.command.join(" "),
+        program.root,
+        program.balancer.tid,
+        program.moves,
+        program.intervals
+    )
+}

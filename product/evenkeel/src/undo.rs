@@ -1,0 +1,58 @@
+//! `evenkeel undo`: takes back what a killed evenkeel left.
+
+use anyhow::Result;
+use evenkeel_journal::{UndoOptions, runtime_dir};
+
+use crate::cli::UndoArgs;
+
+/// Undoes all journals of this user, and prints what was done.
+///
+/// # Errors
+/// The journals cannot be found. Changes that cannot be undone give exit code 1.
+pub fn main(args: &UndoArgs) -> Result<i32> {
+    let report = evenkeel_journal::undo(&runtime_dir()?, UndoOptions { force: args.force });
+    let code = i32::from(!report.errors.is_empty());
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+        return Ok(code);
+    }
+    let freed = report.restored.len() + report.freed.len();
+    if freed > 0 {
+        println!("{freed} task(s) may use all their CPUs again.");
+    }
+    for kept in &report.kept {
+        println!("{}: left on CPUs {}, which another process set.", kept.task, kept.found);
+    }
+    for file in &report.turned_back {
+        println!("{}: set back to its earlier value.", file.display());
+    }
+    for kept in &report.kept_settings {
+        println!("{}: left at {}, which another process set.", kept.file.display(), kept.found);
+    }
+    for foreign in &report.foreign {
+        println!("{}: {}", foreign.path.display(), foreign.why);
+    }
+    for live in &report.live {
+        println!(
+            "{}: its balancer is alive and will undo it (--force: undo it now)",
+            live.display()
+        );
+    }
+    for damage in &report.damaged {
+        println!("{damage}");
+    }
+    for error in &report.errors {
+        eprintln!("evenkeel: {error}");
+    }
+    let is_silent = report.kept.is_empty()
+        && report.turned_back.is_empty()
+        && report.kept_settings.is_empty()
+        && report.foreign.is_empty()
+        && report.live.is_empty()
+        && report.damaged.is_empty()
+        && report.errors.is_empty();
+    if freed == 0 && is_silent {
+        println!("Nothing to undo.");
+    }
+    Ok(code)
+}

@@ -1,0 +1,267 @@
+//! The command of `evenkeel run` as a child process. Neither the command nor the process that waits for
+//! evenkeel (a shell, a script) must notice that evenkeel is in between.
+//!
+//! The command runs in evenkeel's process group with its terminal, files and environment, and with the
+//! signal dispositions that evenkeel was started with. Signals of the terminal (Ctrl-C, Ctrl-Z) reach it
+//! directly; signals that are sent to evenkeel alone are passed on. When the command stops, evenkeel
+//! stops; when it ends, evenkeel ends the same way, by exit code or by signal.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, raise, signal, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use nix::unistd::{Pid, getpgrp, tcgetpgrp};
+
+/// Signals that are passed on to the command.
+const FORWARDED: &[Signal] = &[
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGTSTP,
+    Signal::SIGTTIN,
+    Signal::SIGTTOU,
+    Signal::SIGCONT,
+    Signal::SIGWINCH,
+];
+
+/// The state that this process was started with and that the Rust runtime changed before `main`. The
+/// command gets it back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// SIGPIPE was ignored.
+    pub sigpipe_ignored: bool,
+    /// Which of standard input, output and error were closed.
+    pub closed: [bool; 3],
+}
+
+/// The command could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ChildError {
+    /// Exit code 127, as in a shell.
+    #[error("{command}: command not found")]
+    NotFound {
+        /// Its name.
+        command: String,
+    },
+    /// Exit code 126, as in a shell.
+    #[error("{command}: cannot be executed: {source}")]
+    NotExecutable {
+        /// Its name.
+        command: String,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+    /// A system call failed that does not depend on the command.
+    #[error("cannot start or wait for the command: {0}")]
+    System(#[from] Errno),
+}
+
+impl ChildError {
+    /// The exit code of a shell in this case.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotFound { .. } => 127,
+            Self::NotExecutable { .. } => 126,
+            Self::System(_) => 125,
+        }
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It exited with this code.
+    Exited(i32),
+    /// A signal of this number ended it; it may be a real-time signal.
+    Killed(i32),
+}
+
+impl End {
+    /// The exit code as a shell shows it: 128 + n for signal n.
+    pub fn exit_code(self) -> i32 {
+        match self {
+            Self::Exited(code) => code,
+            Self::Killed(signal) => 128 + signal,
+        }
+    }
+
+    /// Ends this process the same way. Returns the exit code where it did not end by a signal.
+    pub fn imitate(self) -> i32 {
+        if let Self::Killed(fatal) = self {
+            // No second core file beside that of the command.
+            let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+            // SAFETY: system calls on a signal number that the kernel gave us and a set of our
+            // own; no handler is involved.
+            unsafe {
+                let mut only: libc::sigset_t = std::mem::zeroed();
+                libc::sigemptyset(&mut only);
+                libc::sigaddset(&mut only, fatal);
+                libc::signal(fatal, libc::SIG_DFL);
+                libc::raise(fatal);
+                libc::sigprocmask(libc::SIG_UNBLOCK, &only, std::ptr::null_mut());
+            }
+        }
+        self.exit_code()
+    }
+}
+
+/// A running command.
+pub struct Child {
+    pid: Pid,
+    signals: SignalFd,
+}
+
+impl Child {
+    /// Starts `command` (not empty) with its arguments.
+    ///
+    /// # Errors
+    /// [`ChildError`]: the command does not run then.
+    pub fn start(command: &[OsString], origin: Origin) -> Result<Self, ChildError> {
+        let (name, arguments) = command.split_first().ok_or(Errno::EINVAL)?;
+        let mut watched = SigSet::empty();
+        watched.add(Signal::SIGCHLD);
+        FORWARDED.iter().for_each(|signal| watched.add(*signal));
+        let mut original = SigSet::empty();
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&watched), Some(&mut original))?;
+        let signals =
+            SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+
+        // Ignored (which is inherited), the kernel would not report how the command ends.
+        // SAFETY: sets a disposition without a handler.
+        let sigchld = unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
+
+        let mut child = Command::new(name);
+        child.args(arguments);
+        let restore = move || {
+            let ignored =
+                |is_ignored| if is_ignored { SigHandler::SigIgn } else { SigHandler::SigDfl };
+            // SAFETY: sets dispositions without a handler, which is async-signal-safe.
+            unsafe {
+                signal(Signal::SIGPIPE, ignored(origin.sigpipe_ignored))?;
+                signal(Signal::SIGCHLD, ignored(matches!(sigchld, SigHandler::SigIgn)))?;
+            }
+            for (fd, is_closed) in (0..).zip(origin.closed) {
+                if is_closed {
+                    // SAFETY: a standard stream of the child, which no code before exec uses.
+                    unsafe { libc::close(fd) };
+                }
+            }
+            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&original), None)?;
+            Ok(())
+        };
+        // SAFETY: `restore` makes system calls and allocates nothing.
+        unsafe { child.pre_exec(restore) };
+        let spawned = child.spawn().map_err(|source| why_not_started(name, source))?;
+        // `collect` waits for it by number, since std does not report stops.
+        Ok(Self { pid: Pid::from_raw(spawned.id() as i32), signals })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw() as u32
+    }
+
+    /// Readable when [`Child::handle_signals`] has something to do.
+    pub fn signal_fd(&self) -> BorrowedFd<'_> {
+        self.signals.as_fd()
+    }
+
+    /// Passes signals on, stops when the command stops, and returns how the command ended once it has.
+    ///
+    /// # Errors
+    /// The signals or the state of the command cannot be read.
+    pub fn handle_signals(&self) -> Result<Option<End>, ChildError> {
+        while let Some(info) = self.signals.read_signal()? {
+            let Ok(signal) = Signal::try_from(info.ssi_signo as i32) else { continue };
+            if signal != Signal::SIGCHLD && self.passes_on(&info) {
+                // Fails if the command has ended: `collect` sees that.
+                let _ = kill(self.pid, signal);
+            }
+        }
+        self.collect()
+    }
+
+    /// Signals of the kernel (Ctrl-C, Ctrl-Z, a hang-up) go to the whole process group, so the command has
+    /// them already. A signal that the command sends must not come back to it. Every other signal is meant
+    /// for the command. A `kill` of the whole group then reaches the command twice, which is the smaller
+    /// evil: a script that shares the group would otherwise lose its signal.
+    fn passes_on(&self, info: &siginfo) -> bool {
+        info.ssi_code <= 0 && info.ssi_pid as i32 != self.pid.as_raw()
+    }
+
+    fn collect(&self) -> Result<Option<End>, ChildError> {
+        loop {
+            let mut status = 0;
+            // SAFETY: the kernel writes one integer. Not by nix, which reports the end by a real-time
+            // signal as an error.
+            let result = unsafe {
+                libc::waitpid(self.pid.as_raw(), &mut status, libc::WNOHANG | libc::WUNTRACED)
+            };
+            match Errno::result(result) {
+                Ok(0) => return Ok(None),
+                Ok(_) if libc::WIFEXITED(status) => {
+                    return Ok(Some(End::Exited(libc::WEXITSTATUS(status))));
+                }
+                Ok(_) if libc::WIFSIGNALED(status) => {
+                    return Ok(Some(End::Killed(libc::WTERMSIG(status))));
+                }
+                Ok(_) if libc::WIFSTOPPED(status) && is_for_a_shell(libc::WSTOPSIG(status)) => {
+                    // The shell waits for evenkeel to stop, and continues evenkeel alone (or both).
+                    raise(Signal::SIGSTOP)?;
+                    let _ = kill(self.pid, Signal::SIGCONT);
+                }
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Whether the command stopped for a shell, which then waits for evenkeel to stop, too. That is so for the
+/// terminal's signals, and for SIGSTOP if the command has the terminal (editors stop themselves so). A
+/// process that merely pauses the command by SIGSTOP will continue the command alone, and evenkeel must
+/// not be stopped then.
+fn is_for_a_shell(stopped_by: i32) -> bool {
+    if [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&stopped_by) {
+        return true;
+    }
+    let foreground = File::open("/dev/tty").ok().and_then(|terminal| tcgetpgrp(terminal).ok());
+    foreground == Some(getpgrp())
+}
+
+fn why_not_started(name: &OsStr, source: io::Error) -> ChildError {
+    let command = name.to_string_lossy().into_owned();
+    match source.kind() {
+        // The kernel gives the same error for a script without its interpreter.
+        io::ErrorKind::NotFound if name.as_bytes().contains(&b'/') && Path::new(name).exists() => {
+            let why = "the interpreter that it names (#! line, or ELF loader) does not exist";
+            ChildError::NotExecutable { command, source: io::Error::new(source.kind(), why) }
+        }
+        io::ErrorKind::NotFound => ChildError::NotFound { command },
+        // execvp returns this when one directory of PATH cannot be searched and no other has the command.
+        io::ErrorKind::PermissionDenied if !is_anywhere(name) => ChildError::NotFound { command },
+        _ => ChildError::NotExecutable { command, source },
+    }
+}
+
+/// Whether the command exists in a directory of PATH, or is a path itself.
+fn is_anywhere(name: &OsStr) -> bool {
+    if name.as_bytes().contains(&b'/') {
+        return true;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(name).exists())
+}

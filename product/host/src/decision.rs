@@ -1,0 +1,193 @@
+//! Decisions: what the balancer did in one interval and why. They stay values until they are shown:
+//! [`Decision::in_words`] turns one into text, for people and for `--json`.
+
+use std::fmt;
+
+use evenkeel_capability::{Move, Plan, Reason, Snapshot, average_per_mille};
+use evenkeel_journal::TaskRef;
+use evenkeel_machine::CpuSet;
+use serde::{Deserialize, Serialize};
+
+/// What happened in one interval: the figures, the moves, the refusals, and the reasons.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Decision {
+    /// Monotonic clock.
+    pub at_ns: u64,
+    /// Length of the interval before it.
+    pub interval_ns: u64,
+    /// Average capability of the CPUs in that interval, in thousandths.
+    pub average_per_mille: u64,
+    /// For each CPU: its number, its capability (thousandths), and the program's tasks on it.
+    pub cpus: Vec<(u32, u64, usize)>,
+    /// CPUs that came or went since the decision before.
+    #[serde(default)]
+    pub news: Vec<CpuChange>,
+    /// The moves.
+    pub moves: Vec<Move>,
+    /// Why there were no moves, or no more of them.
+    pub reasons: Vec<Reason>,
+    /// The moves that were not made.
+    pub refused: Vec<Refusal>,
+}
+
+/// CPUs that the program lost or got while it ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuChange {
+    /// They went offline, or left the program's cpuset.
+    Gone(CpuSet),
+    /// They came online, or entered the program's cpuset.
+    Came(CpuSet),
+}
+
+/// Why a move was not made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refusal {
+    /// A change must be in the journal first, and none can be written.
+    NoJournal,
+    /// The task's user set its mask meanwhile, and the user's mask wins.
+    UserChose {
+        /// The task.
+        task: TaskRef,
+        /// The mask that was found.
+        cpus: CpuSet,
+    },
+    /// The kernel, the journal or the supervisor failed; their error in full.
+    Failed(String),
+}
+
+/// A decision as people read it. Its JSON form is what `status --json` and `explain --json` print.
+#[derive(Debug, Clone, Serialize)]
+pub struct DecisionInWords {
+    /// See [`Decision`].
+    pub at_ns: u64,
+    /// See [`Decision`].
+    pub interval_ns: u64,
+    /// See [`Decision`].
+    pub average_per_mille: u64,
+    /// See [`Decision`].
+    pub cpus: Vec<(u32, u64, usize)>,
+    /// One line for each change of CPUs.
+    pub news: Vec<String>,
+    /// One line for each move.
+    pub moves: Vec<String>,
+    /// One line for each reason.
+    pub reasons: Vec<String>,
+    /// One line for each refusal.
+    pub refused: Vec<String>,
+}
+
+impl Decision {
+    pub(crate) fn new(
+        at_ns: u64,
+        plan: Plan,
+        snapshot: &Snapshot,
+        news: Vec<CpuChange>,
+        refused: Vec<Refusal>,
+    ) -> Self {
+        let cpus = snapshot.cpus.iter().map(|cpu| {
+            let tasks = snapshot.tasks.iter().filter(|task| task.cpu == cpu.cpu && task.runnable);
+            let given = cpu.effective_ns(snapshot.interval_ns) * 1000 / snapshot.interval_ns.max(1);
+            (cpu.cpu, given, tasks.count())
+        });
+        Self {
+            at_ns,
+            interval_ns: snapshot.interval_ns,
+            average_per_mille: average_per_mille(snapshot),
+            cpus: cpus.collect(),
+            news,
+            moves: plan.moves,
+            reasons: plan.reasons,
+            refused,
+        }
+    }
+
+    /// Whether no CPU changed, no task was moved and no move was refused.
+    pub(crate) fn is_rest(&self) -> bool {
+        self.news.is_empty() && self.moves.is_empty() && self.refused.is_empty()
+    }
+
+    /// The same as text.
+    pub fn in_words(&self) -> DecisionInWords {
+        fn lines(values: &[impl fmt::Display]) -> Vec<String> {
+            values.iter().map(ToString::to_string).collect()
+        }
+        DecisionInWords {
+            at_ns: self.at_ns,
+            interval_ns: self.interval_ns,
+            average_per_mille: self.average_per_mille,
+            cpus: self.cpus.clone(),
+            news: lines(&self.news),
+            moves: lines(&self.moves),
+            reasons: lines(&self.reasons),
+            refused: lines(&self.refused),
+        }
+    }
+}
+
+impl fmt::Display for CpuChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (cpus, what) = match self {
+            Self::Gone(cpus) => (cpus, "gone: offline, or taken out of the cpuset"),
+            Self::Came(cpus) => (cpus, "there now"),
+        };
+        let (noun, verb) = if cpus.len() == 1 { ("CPU", "is") } else { ("CPUs", "are") };
+        write!(f, "{noun} {cpus} {verb} {what}")
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoJournal => write!(f, "no journal can be written, so no task is moved"),
+            Self::UserChose { task, cpus } => write!(f, "{task}: its user chose CPUs {cpus}"),
+            Self::Failed(why) => write!(f, "{why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_capability::TaskId;
+
+    #[test]
+    fn a_decision_survives_its_file_and_is_shown_as_text() {
+        let task = TaskRef { tid: 7, tgid: 7, start_time_ticks: 1 };
+        let decision = Decision {
+            at_ns: 5,
+            interval_ns: 4,
+            average_per_mille: 800,
+            cpus: vec![(0, 600, 1)],
+            news: vec![CpuChange::Gone(CpuSet::first(2))],
+            moves: vec![Move {
+                task: TaskId { tid: 7, start: 1 },
+                from: 0,
+                to: 1,
+                reason: Reason::Pull {
+                    local_ecpt_ns: 2_000_000,
+                    remote_ecpt_ns: 1_000_000,
+                    working_set_bytes: None,
+                },
+            }],
+            reasons: vec![Reason::OneCpu, Reason::Balanced { spread_ppm: 0 }],
+            refused: vec![
+                Refusal::NoJournal,
+                Refusal::UserChose { task, cpus: CpuSet::first(1) },
+                Refusal::Failed("no such CPU".to_owned()),
+            ],
+        };
+        let text = serde_json::to_string(&decision).unwrap();
+        let again: Decision = serde_json::from_str(&text).unwrap();
+        let (one, other) = (decision.in_words(), again.in_words());
+        assert_eq!(serde_json::to_value(&one).unwrap(), serde_json::to_value(&other).unwrap());
+        assert_eq!(one.news, ["CPUs 0-1 are gone: offline, or taken out of the cpuset"]);
+        assert!(
+            one.moves[0].starts_with("task 7 from CPU 0 to CPU 1: pull: ECPT 2.0 ms"),
+            "{one:?}"
+        );
+        assert_eq!(one.reasons[1], "no moves needed: CPUs within 1 % of each other");
+        assert_eq!(one.refused[2], "no such CPU");
+    }
+}

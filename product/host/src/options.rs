@@ -1,0 +1,34 @@
+//! How programs are balanced: what a command line or a configuration chooses, for `run` and the daemon
+//! alike.
+
+use evenkeel_capability::Policy;
+use evenkeel_machine::CpuSet;
+use serde::{Deserialize, Serialize};
+
+use crate::observe::AccountingChoice;
+
+/// How tasks are placed on CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// Migrate the task and give its own mask back at once: the program sees all its CPUs at all times.
+    #[default]
+    Soft,
+    /// Pin the task until its next move, as in the paper.
+    Hard,
+}
+
+/// How to balance.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The policy that decides the moves.
+    pub policy: Policy,
+    /// How the moves are made.
+    pub placement: Placement,
+    /// The source of the figures.
+    pub accounting: AccountingChoice,
+    /// Observe and report the moves; make none.
+    pub dry_run: bool,
+    /// CPUs to use; `None`: all that the program's cpuset allows.
+    pub cpus: Option<CpuSet>,
+}

@@ -1,0 +1,135 @@
+//! Status files: what a balancer publishes about its program for `status` and `explain`, one small file
+//! for each balancer.
+//!
+//! It is a file and not a socket, so that a balancer that is busy, stopped or dying can still be looked
+//! at, at no cost to it. The file lies beside the journal, is replaced as a whole, and is removed at the
+//! end. A file whose balancer is dead is ignored and removed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use evenkeel_journal::TaskRef;
+use serde::{Deserialize, Serialize};
+
+use crate::decision::{Decision, DecisionInWords};
+use crate::observe::Accounting;
+use crate::options::Placement;
+use crate::summary::CpuSummary;
+
+/// A balanced program, as its balancer publishes it. `D` is a decision: a value, or in words.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProgramStatus<D = Decision> {
+    /// The balancer's process.
+    pub balancer: TaskRef,
+    /// The program's number in the daemon; `None`: the balancer is `evenkeel run`.
+    pub program: Option<u32>,
+    /// The program's first process.
+    pub root: u32,
+    /// Its command line.
+    pub command: Vec<String>,
+    /// The source of the figures.
+    pub accounting: Accounting,
+    /// How tasks are placed.
+    pub placement: Placement,
+    /// The program is only observed.
+    pub dry_run: bool,
+    /// Intervals so far.
+    pub intervals: u64,
+    /// Moves so far.
+    pub moves: u64,
+    /// The CPUs so far.
+    pub cpus: Vec<CpuSummary>,
+    /// The last decisions, oldest first.
+    pub decisions: Vec<D>,
+}
+
+impl ProgramStatus {
+    /// The same with decisions as text: what `--json` prints.
+    pub fn in_words(&self) -> ProgramStatus<DecisionInWords> {
+        ProgramStatus {
+            balancer: self.balancer,
+            program: self.program,
+            root: self.root,
+            command: self.command.clone(),
+            accounting: self.accounting,
+            placement: self.placement,
+            dry_run: self.dry_run,
+            intervals: self.intervals,
+            moves: self.moves,
+            cpus: self.cpus.clone(),
+            decisions: self.decisions.iter().map(Decision::in_words).collect(),
+        }
+    }
+}
+
+/// A status file cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", .path.display())]
+pub struct StatusFileError {
+    /// The file or its folder.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+fn folder(dir: &Path) -> PathBuf {
+    dir.join("run")
+}
+
+/// The status file of one balancer; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct StatusFile {
+    path: PathBuf,
+}
+
+impl StatusFile {
+    pub(crate) fn create(dir: &Path, balancer: &TaskRef) -> Result<Self, StatusFileError> {
+        let folder = folder(dir);
+        fs::create_dir_all(&folder)
+            .map_err(|source| StatusFileError { path: folder.clone(), source })?;
+        Ok(Self { path: folder.join(format!("{}.json", balancer.tid)) })
+    }
+
+    pub(crate) fn write(&self, status: &ProgramStatus) -> Result<(), StatusFileError> {
+        let fail = |source| StatusFileError { path: self.path.clone(), source };
+        let text = serde_json::to_vec(status).map_err(|error| fail(error.into()))?;
+        let new = self.path.with_extension("new");
+        fs::write(&new, text).map_err(fail)?;
+        fs::rename(&new, &self.path).map_err(fail)
+    }
+}
+
+impl Drop for StatusFile {
+    fn drop(&mut self) {
+        // Fails where it was never written. One that stays is ignored, since its balancer is dead.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The status of every program with a balancer of its own that is alive, by the balancer's process
+/// number. Files of dead balancers are removed.
+///
+/// # Errors
+/// The folder exists but cannot be read. Single damaged files are left out.
+pub fn read_status_files(dir: &Path) -> Result<Vec<ProgramStatus>, StatusFileError> {
+    let folder = folder(dir);
+    let entries = match fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(StatusFileError { path: folder, source }),
+    };
+    let mut found = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let Ok(bytes) = fs::read(&path) else { continue };
+        match serde_json::from_slice::<ProgramStatus>(&bytes) {
+            Ok(status) if status.balancer.is_alive() => found.push(status),
+            Ok(_) => {
+                let _ = fs::remove_file(&path);
+            }
+            Err(error) => tracing::warn!("{}: {error}", path.display()),
+        }
+    }
+    found.sort_by_key(|status| status.balancer.tid);
+    Ok(found)
+}
