@@ -40,7 +40,7 @@ fn a_program_joins_is_moved_and_leaves() {
             let pid = worker.pid.to_string();
             let answer = output(&mut host.evenkeel(["join", &pid]));
             assert!(
-                text(&answer.stdout).contains(&format!("(pid {pid}) is balanced")),
+                text(&answer.stdout).contains(&format!("(pid {pid}) joined the daemon")),
                 "{answer:?}"
             );
         }
@@ -174,24 +174,24 @@ impl Drop for Cgroup {
 #[test]
 fn joins_that_are_refused_say_why() {
     let host = Host::new();
-    says(&mut host.evenkeel(["join", "2"]), 2, "is the service running?");
+    says(&mut host.evenkeel(["join", "2"]), 2, "no daemon runs; start one: evenkeel daemon");
     let daemon = Daemon::start(&host, &[]);
     let own = daemon.pid().to_string();
     for (program, why) in [
-        (&["1"][..], "system's first process"),
+        (&["1"][..], "ancestor of all processes"),
         (&[own.as_str()], "is the balancer"),
         (&["999999999"], "there is no process"),
         (&["--name", "evenkeel-no-such-program"], "no program named"),
-        (&["--name", "/bin/sh"], "not the name of a command"),
+        (&["--name", "/bin/sh"], "is not a command name"),
         (&["--cgroup", "/no/such/cgroup"], "there is no cgroup"),
-        (&["--cgroup", "/"], "is the whole system"),
+        (&["--cgroup", "/"], "holds all processes"),
     ] {
         says(&mut host.evenkeel([&["join"], program].concat()), 2, why);
     }
     if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
         says(&mut host.evenkeel(["join", "2"]), 2, "kernel thread");
     }
-    says(&mut host.evenkeel(["leave", "2"]), 2, "is not balanced here");
+    says(&mut host.evenkeel(["leave", "2"]), 2, "has not joined");
     says(&mut host.evenkeel(["daemon"]), 2, "another one is running already");
     assert!(host.status().is_empty());
     daemon.end();
@@ -208,7 +208,7 @@ fn a_user_neither_sees_nor_steers_programs_of_others() {
     let pid = ours.pid.to_string();
     assert!(output(&mut host.evenkeel(["join", &pid])).status.success());
     says(&mut as_nobody(&host, &["join", &pid]), 2, "not to you");
-    says(&mut as_nobody(&host, &["leave", &pid]), 2, "of yours is balanced");
+    says(&mut as_nobody(&host, &["leave", &pid]), 2, "you have no program");
     let status = output(&mut as_nobody(&host, &["status", "--json"]));
     assert_eq!(text(&status.stdout).trim(), "[]", "{status:?}");
     assert_eq!(joined(&host), [ours.pid as u32]);

@@ -114,7 +114,7 @@ fn a_device_that_goes_ends_the_steering() {
         run.join().unwrap()
     });
     assert_eq!(run.status.code(), Some(1));
-    let wanted = "evenkeel: client0: the device is gone: nothing is steered any more\n";
+    let wanted = "evenkeel: client0: the device is gone, so no packets are steered\n";
     assert_eq!(text(&run.stderr), wanted);
 }
 

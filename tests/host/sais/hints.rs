@@ -400,7 +400,7 @@ fn a_cgroup_that_goes_ends_the_serving() {
         run.join().unwrap()
     });
     assert_eq!(run.status.code(), Some(1));
-    assert!(text(&run.stderr).ends_with("the cgroup is gone: no hints go back\n"), "{run:?}");
+    assert!(text(&run.stderr).ends_with("the cgroup is gone, so no hints go back\n"), "{run:?}");
 }
 
 /// A cgroup that is removed when this is dropped.

@@ -136,8 +136,8 @@ fn knobs_are_turned_where_steering_pays_and_back_whatever_happens() {
     assert_eq!(managing.end(libc::SIGKILL), None);
     std::fs::write(cable.knob(), "4096").unwrap();
     let undone = text(&output(&mut host.evenkeel(["undo"])).stdout);
-    assert!(undone.contains(&format!("{TABLE}: set back to what it was.")), "{undone}");
-    assert!(undone.contains("rps_flow_cnt: left at 4096, which somebody else chose."), "{undone}");
+    assert!(undone.contains(&format!("{TABLE}: set back to its earlier value.")), "{undone}");
+    assert!(undone.contains("rps_flow_cnt: left at 4096, which another process set."), "{undone}");
     assert_eq!((says(cable.knob()), says(TABLE)), ("4096".into(), "0".into()));
 }
 
