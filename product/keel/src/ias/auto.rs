@@ -260,7 +260,7 @@ impl Trial {
     /// more and a part less are alike in these), and its standard error.
     fn gain(&self) -> Option<(usize, f64, f64)> {
         let pairs = self.held.iter().zip(&self.tried);
-        let gains: Vec<f64> = pairs.map(|(held, tried)| (tried / held).ln()).collect();
+        let gains: Vec<f64> = pairs.map(|(held, tried)| libm::log(tried / held)).collect();
         if self.held.len() != self.tried.len() || !PAIRS.contains(&gains.len()) {
             return None;
         }
@@ -275,7 +275,7 @@ impl Trial {
         let is_last = pairs == *PAIRS.end();
         let wanted = if is_last { LAST_CERTAIN } else { certain(pairs) };
         let is_certain = mean.abs() >= wanted * error;
-        let gain = mean.exp() - 1.0;
+        let gain = libm::exp(mean) - 1.0;
         // What the larger one of the two is worth.
         let worth = if self.is_upwards { mean } else { -mean };
         // A multiplier that was found to be better once stays, unless it seems to be so no more.
