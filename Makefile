@@ -2,8 +2,10 @@
 # `make test` are the two that are needed first.
 
 PREFIX ?= /usr/local
-BINARY := target/debug/evenkeel
 LAB := target/debug/evenkeel-lab
+# What is installed.
+RELEASE := target/release
+EXECUTABLES := evenkeel evenkeel-lab
 # Loading BPF programs and real-time noise need root; building does not.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 # The test programs run as root, cargo as the user that calls it.
@@ -23,13 +25,13 @@ SIM_KEEL := $(CURDIR)/target/keel-sanitized.so
 UNITS := evenkeel.service evenkeel-keel.service
 # The papers' names of commands, which are links to evenkeel.
 NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
-COMPLETIONS := bash-completion/completions/evenkeel zsh/site-functions/_evenkeel \
-	fish/vendor_completions.d/evenkeel.fish
+COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name) \
+	zsh/site-functions/_$(name) fish/vendor_completions.d/$(name).fish)
 
 .PHONY: help demo test tidy native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak \
 	vm-mutate sim-soak decisions fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance \
-	bench-ias bench-zone bench-free bench-sim bench-refill bench-sais results-index \
-	install uninstall
+	bench-ias bench-zone bench-free bench-sim bench-refill bench-sais results-index release \
+	check-release install uninstall
 
 ## make help           list the targets
 help:
@@ -205,23 +207,34 @@ bench-sais: build vm-setup
 results-index:
 	@scripts/results-index
 
-## make install        install under PREFIX (/usr/local), with man pages and completions
-install: build
-	install -Dm755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/evenkeel
+## make release        build both executables as they are installed: optimised and stripped
+release: setup
+	CLANG=$$(scripts/clang) cargo build --release --locked $(addprefix -p ,$(EXECUTABLES))
+
+## make check-release  check size, start-up time and libraries of the release binary of evenkeel
+check-release: release
+	scripts/check-release $(RELEASE)/evenkeel
+
+## make install        build the release, and install it under PREFIX (/usr/local)
+install: release
+	for name in $(EXECUTABLES); do install -Dm755 $(RELEASE)/$$name $(DESTDIR)$(PREFIX)/bin/$$name || exit 1; done
 	for name in $(NAMES); do ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/$$name || exit 1; done
 	install -Dm644 include/evenkeel.h $(DESTDIR)$(PREFIX)/include/evenkeel.h
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for unit in $(UNITS); do sed 's|/usr/local/bin|$(PREFIX)/bin|' packaging/systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
-	$(BINARY) generate man target/man
+	rm -rf target/man target/completions
+	for name in $(EXECUTABLES); do \
+		$(RELEASE)/$$name generate man target/man || exit 1; \
+		$(RELEASE)/$$name generate completions target/completions || exit 1; \
+		install -Dm644 target/completions/$$name.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$name || exit 1; \
+		install -Dm644 target/completions/_$$name $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$name || exit 1; \
+		install -Dm644 target/completions/$$name.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$name.fish || exit 1; \
+	done
 	for page in target/man/*.1; do install -Dm644 $$page $(DESTDIR)$(PREFIX)/share/man/man1/$${page##*/} || exit 1; done
-	$(BINARY) generate completions target/completions
-	install -Dm644 target/completions/evenkeel.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/evenkeel
-	install -Dm644 target/completions/_evenkeel $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_evenkeel
-	install -Dm644 target/completions/evenkeel.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish
 
 ## make uninstall      remove what `make install` has installed
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,evenkeel $(NAMES))
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(EXECUTABLES) $(NAMES))
 	rm -f $(DESTDIR)$(PREFIX)/include/evenkeel.h
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/system/,$(UNITS))
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel.1 $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel-*.1
