@@ -1,4 +1,4 @@
-//! The policies in a closed loop with the model of a machine: what a program gains in the end.
+//! The policies in a closed loop with the model of a machine: what a program gains.
 
 #![allow(clippy::expect_used, reason = "tests")]
 
@@ -52,8 +52,8 @@ fn reasons(outcome: &Outcome) -> impl Iterator<Item = &Reason> {
     outcome.plans.iter().flat_map(|(_, plan)| &plan.reasons)
 }
 
-/// Lag against static placement and against the best conceivable schedule.
-fn insist(machine: &[Core], program: &Program) {
+/// Checks lag against static placement and against the best possible schedule.
+fn check(machine: &[Core], program: &Program) {
     let alone = run(machine, program, None, constant);
     let balanced = run(machine, program, Some(lag()), constant);
     let reached = efficiency(machine, program, &balanced);
@@ -70,7 +70,7 @@ fn insist(machine: &[Core], program: &Program) {
 fn two_cpus_run_at_their_average() {
     for percents in [[100, 60], [60, 100], [100, 50], [100, 40], [100, 20], [70, 50]] {
         for tasks in 1..=5 {
-            insist(&cores(&percents), &long(tasks));
+            check(&cores(&percents), &long(tasks));
         }
     }
 }
@@ -80,7 +80,7 @@ fn four_and_eight_cpus_run_at_their_average() {
     for (n, count) in [(4, 12), (8, 6)] {
         for machine in machines(n, count) {
             for tasks in 1..=2 * n as usize + 1 {
-                insist(&machine, &long(tasks));
+                check(&machine, &long(tasks));
             }
         }
     }
@@ -89,20 +89,20 @@ fn four_and_eight_cpus_run_at_their_average() {
 #[test]
 fn slow_cores_are_as_good_as_noise() {
     let slow = Core { speed: 512, ..core(100) };
-    insist(&[core(100), slow], &long(2));
-    insist(&[core(100), core(100), slow, Core { left_ppm: 700_000, ..slow }], &long(4));
+    check(&[core(100), slow], &long(2));
+    check(&[core(100), core(100), slow, Core { left_ppm: 700_000, ..slow }], &long(4));
 }
 
 #[test]
 fn programs_that_spin_at_their_barrier_gain_as_much() {
     let program = Program { sleeps: false, ..long(2) };
-    insist(&cores(&[100, 60]), &program);
-    insist(&cores(&[100, 50]), &program);
-    insist(&cores(&[100, 80, 60, 40]), &Program { sleeps: false, ..long(4) });
+    check(&cores(&[100, 60]), &program);
+    check(&cores(&[100, 50]), &program);
+    check(&cores(&[100, 80, 60, 40]), &Program { sleeps: false, ..long(4) });
 }
 
 #[test]
-fn a_symmetric_machine_sees_no_move_and_comes_to_rest() {
+fn a_symmetric_machine_has_no_moves_and_comes_to_rest() {
     for (n, tasks) in [(2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (2, 1), (4, 3)] {
         for percent in [100, 70] {
             let machine = vec![core(percent); n];
@@ -120,15 +120,15 @@ fn paper_at_100_ms_reaches_the_average_of_two_cpus() {
         let machine = cores(&percents);
         let outcome = run(&machine, &long(2), Some(paper(100)), constant);
         assert!(efficiency(&machine, &long(2), &outcome) >= 0.95);
-        // It swaps at every interval.
+        // It swaps in every interval.
         assert_eq!(outcome.moves(), 2 * outcome.plans.len());
     }
 }
 
 #[test]
-fn phases_that_are_too_short_are_left_alone_and_it_says_so() {
+fn phases_that_are_too_short_are_left_alone_with_that_reason() {
     for percents in [vec![100, 60], vec![100, 40], vec![100, 50, 100, 70]] {
-        // A phase lasts 15 ms: that is how long the worst CPU needs.
+        // A phase lasts 15 ms, the time that the worst CPU needs.
         let worst = percents.iter().min().copied().unwrap_or(0);
         let program = Program {
             tasks: percents.len(),
@@ -138,10 +138,13 @@ fn phases_that_are_too_short_are_left_alone_and_it_says_so() {
         };
         let outcome = run(&cores(&percents), &program, Some(lag()), constant);
         assert_eq!(outcome.moves(), 0, "{percents:?}");
-        let short = |reason: &&Reason| matches!(reason, Reason::PhasesTooShort { phase_ns } if (10 * MS..25 * MS).contains(phase_ns));
+        let short = |reason: &&Reason| {
+            let Reason::PhasesTooShort { phase_ns } = reason else { return false };
+            (10 * MS..25 * MS).contains(phase_ns)
+        };
         let count = reasons(&outcome).filter(short).count();
         assert!(count > 0 && count + 1 == outcome.plans.len(), "{percents:?}");
-        // Nothing to do: no need to look often.
+        // Without moves there is no need for short intervals.
         assert_eq!(outcome.plans.last().expect("it took long").1.interval_ns, 1_000 * MS);
     }
 }
@@ -159,7 +162,7 @@ fn phases_of_many_intervals_are_balanced_each() {
 }
 
 #[test]
-fn a_look_comes_shortly_before_the_end_of_a_phase_once_the_length_is_learned() {
+fn an_interval_ends_shortly_before_the_end_of_a_phase_of_known_length() {
     // 25 ms of lag at 20 %: otherwise every 125 ms.
     let machine = cores(&[100, 80]);
     for work_ms in [1_777, 1_900, 2_050] {
@@ -176,8 +179,8 @@ fn a_look_comes_shortly_before_the_end_of_a_phase_once_the_length_is_learned() {
 }
 
 #[test]
-fn tasks_reach_the_end_of_a_phase_together_once_the_length_is_learned() {
-    // At intervals that know nothing of phases this is 96.6 %.
+fn tasks_reach_the_end_of_a_phase_of_known_length_together() {
+    // With intervals that ignore phases this is 96.6 %.
     let machine = cores(&[100, 100, 100, 60]);
     let lengths_ms: Vec<u64> = (600..1_200).step_by(24).collect();
     let reached = lengths_ms.iter().map(|length_ms| {
@@ -236,8 +239,8 @@ fn tasks_that_start_on_one_cpu_spread_at_once() {
 }
 
 #[test]
-fn a_slow_idle_cpu_is_used_when_there_are_tasks_enough() {
-    // Two on the fast CPU get 50 % each, one on each 70 % in turn.
+fn a_slow_idle_cpu_is_used_when_there_are_enough_tasks() {
+    // Two tasks on the fast CPU get 50 % each; one on each CPU, in turn, 70 %.
     let machine = cores(&[100, 40]);
     let outcome = run_from(&machine, &long(2), &[0, 0], Some(lag()), constant);
     assert!(efficiency(&machine, &long(2), &outcome) >= 0.95);
@@ -246,10 +249,10 @@ fn a_slow_idle_cpu_is_used_when_there_are_tasks_enough() {
 #[test]
 fn a_hog_makes_the_tasks_take_turns() {
     let machine = [Core { hogs: 1, ..core(100) }, core(100)];
-    insist(&machine, &long(2));
+    check(&machine, &long(2));
     let outcome = run(&machine, &long(2), Some(lag()), constant);
     assert!(outcome.moves() > 20);
-    // The hog is not squeezed by sending a third task to its CPU.
+    // No third task moves to the CPU of the hog.
     let outcome = run(&machine, &long(4), Some(lag()), constant);
     assert!(outcome.plans[..outcome.plans.len() - 4].iter().all(|(_, plan)| {
         plan.moves.iter().all(|made| !matches!(made.reason, Reason::MoreRoom { .. }))
@@ -257,7 +260,7 @@ fn a_hog_makes_the_tasks_take_turns() {
 }
 
 #[test]
-fn a_capability_that_changes_sides_is_followed() {
+fn a_capability_that_moves_to_another_cpu_is_followed() {
     let machine = cores(&[100, 50]);
     let swap = |now_ns: u64, cores: &mut [Core]| {
         let first = (now_ns / (700 * MS)).is_multiple_of(2);
@@ -296,7 +299,7 @@ fn an_asymmetry_that_appears_late_is_found() {
 }
 
 #[test]
-fn noise_in_the_figures_alone_moves_nothing() {
+fn jitter_of_the_figures_causes_no_moves() {
     let mut dice = Dice(7);
     let jitter = move |_: u64, cores: &mut [Core]| {
         for core in cores {
@@ -310,7 +313,7 @@ fn noise_in_the_figures_alone_moves_nothing() {
 }
 
 #[test]
-fn an_asymmetry_at_the_edge_of_the_tolerance_does_not_flicker() {
+fn an_asymmetry_at_the_edge_of_the_tolerance_is_confirmed_once() {
     // 93 to 94.5 % against 100 %: the tolerance of 6 % is crossed again and again.
     let mut dice = Dice(8);
     let jitter = move |_: u64, cores: &mut [Core]| {
@@ -325,7 +328,7 @@ fn an_asymmetry_at_the_edge_of_the_tolerance_does_not_flicker() {
 }
 
 #[test]
-fn a_dear_move_makes_exchanges_rarer_but_not_none() {
+fn costly_moves_make_exchanges_rarer_but_not_none() {
     let machine = cores(&[100, 60]);
     let program = Program { work_ns: 8_000 * MS, ..long(2) };
     let moves = |move_cost_ns| {

@@ -1,4 +1,4 @@
-//! The rules of the `lag` policy, one at a time, on hand-made snapshots.
+//! The rules of the `lag` policy, one at a time, on snapshots that the tests build.
 
 #![allow(clippy::expect_used, reason = "tests")]
 
@@ -36,7 +36,7 @@ fn hogged(number: u32, hogs_milli: u32) -> CpuView {
 }
 
 #[test]
-fn an_asymmetry_must_last_before_anything_is_done() {
+fn an_asymmetry_must_last_before_a_task_is_moved() {
     let view = snapshot(vec![cpu(0), noisy(1, 60)], vec![task(1, 0), received(task(2, 1), 60)]);
     let mut state = lag();
     let first = decide(&view, &mut state);
@@ -44,9 +44,10 @@ fn an_asymmetry_must_last_before_anything_is_done() {
     assert_eq!(first.interval_ns, 50 * MS);
     let second = decide(&view, &mut state);
     assert_eq!(moves(&second), [(2, 1, 0), (1, 0, 1)]);
-    assert!(
-        matches!(second.moves[0].reason, Reason::Behind { lag_ns, from_ppm: 600_000, to_ppm: 1_000_000 } if lag_ns == 80 * MS)
-    );
+    assert!(matches!(
+        second.moves[0].reason,
+        Reason::Behind { lag_ns, from_ppm: 600_000, to_ppm: 1_000_000 } if lag_ns == 80 * MS
+    ));
     assert!(matches!(second.moves[1].reason, Reason::Ahead { lead_ns, .. } if lead_ns == 80 * MS));
     // 25 ms of lag at 40 %.
     assert_eq!(second.interval_ns, 62_500_000);
@@ -54,7 +55,7 @@ fn an_asymmetry_must_last_before_anything_is_done() {
 }
 
 #[test]
-fn where_it_rests_and_what_it_says() {
+fn a_plan_without_moves_has_a_reason() {
     let table = [
         (vec![cpu(0)], vec![task(1, 0)], Reason::OneCpu),
         (vec![], vec![], Reason::OneCpu),
@@ -67,13 +68,13 @@ fn where_it_rests_and_what_it_says() {
             vec![task(1, 0), task(2, 1)],
             Reason::Balanced { spread_ppm: 50_000 },
         ),
-        // A single task on the best CPU, a slower one idle.
+        // A single task on the best CPU; a slower CPU idles.
         (vec![cpu(0), noisy(1, 60)], vec![task(1, 0)], Reason::Balanced { spread_ppm: 0 }),
-        // One each on the better two of three.
+        // One task on each of the better two of three CPUs.
         (vec![noisy(0, 80), noisy(1, 60), noisy(2, 80)], vec![task(1, 0), task(2, 2)], {
             Reason::Balanced { spread_ppm: 0 }
         }),
-        // Two may not move, and one has nowhere to go.
+        // Two tasks may not move, and one has no other CPU.
         (vec![cpu(0), noisy(1, 60)], vec![fixed(task(1, 0)), fixed(task(2, 1))], Reason::Bound),
         (vec![cpu(0), noisy(1, 60)], vec![allowed(task(2, 1), &[1, 7])], Reason::Bound),
     ];
@@ -105,7 +106,7 @@ fn the_tolerance_is_a_share_of_the_rate() {
 }
 
 #[test]
-fn unequal_counts_where_that_equalises_the_rates() {
+fn counts_become_unequal_where_that_equalises_the_rates() {
     // 100 % and 33 %: three to one, from two to two.
     let view = snapshot(
         vec![cpu(0), noisy(1, 33)],
@@ -121,17 +122,17 @@ fn unequal_counts_where_that_equalises_the_rates() {
 
 #[test]
 fn an_idle_cpu_is_used_though_it_is_slow() {
-    // Two share the fast one: on the slow one the program gets 140 % instead of 100 %.
+    // Two share the fast CPU: with the slow CPU the program gets 140 % instead of 100 %.
     let view = snapshot(vec![cpu(0), noisy(1, 40)], vec![task(1, 0), received(task(2, 0), 50)]);
-    // To less than it had goes the one that is ahead.
+    // The task that is ahead moves to the lower rate.
     assert_eq!(moves(&second(&view)), [(1, 0, 1)]);
-    // One of hardly any use is left alone.
+    // A CPU with hardly any capability stays idle.
     let view = snapshot(vec![cpu(0), noisy(1, 4)], vec![task(1, 0), task(2, 0)]);
     assert_eq!(moves(&second(&view)), []);
 }
 
 #[test]
-fn a_share_with_a_hog_is_better_than_half_a_cpu_but_hogs_are_not_squeezed() {
+fn a_cpu_shared_with_a_hog_is_used_but_not_by_a_second_task() {
     let view = snapshot(vec![hogged(0, 1000), cpu(1)], vec![task(1, 1), task(2, 1)]);
     assert_eq!(moves(&second(&view)), [(1, 1, 0)]);
     let tasks = vec![task(1, 0), task(2, 0), task(3, 1), task(4, 1)];
@@ -140,8 +141,9 @@ fn a_share_with_a_hog_is_better_than_half_a_cpu_but_hogs_are_not_squeezed() {
 }
 
 #[test]
-fn two_that_are_behind_do_not_pass_the_fastest_cpu_to_and_fro() {
-    // Task 1 is last, 2 next to last and on the fastest CPU; 3 has run away on the second fastest.
+fn two_tasks_that_are_behind_do_not_play_ping_pong_on_the_fastest_cpu() {
+    // Task 1 is last; task 2 is next to last, on the fastest CPU; task 3 is far ahead on the second
+    // fastest.
     let view = snapshot(
         vec![noisy(0, 30), cpu(1), noisy(2, 95)],
         vec![received(task(1, 0), 30), received(task(2, 1), 40), received(task(3, 2), 95)],
@@ -150,7 +152,7 @@ fn two_that_are_behind_do_not_pass_the_fastest_cpu_to_and_fro() {
 }
 
 #[test]
-fn one_that_may_go_nowhere_faster_does_not_stand_in_the_way() {
+fn a_task_without_a_faster_cpu_does_not_block_the_others() {
     // Task 1 is furthest behind but may only use the slow CPUs.
     let view = snapshot(
         vec![noisy(0, 50), noisy(1, 50), cpu(2), cpu(3)],
@@ -165,10 +167,10 @@ fn one_that_may_go_nowhere_faster_does_not_stand_in_the_way() {
 }
 
 #[test]
-fn a_pair_that_is_not_worth_it_does_not_keep_others_from_it() {
+fn a_pair_that_is_not_worth_its_moves_does_not_block_the_others() {
     let dear = LagParameters { move_cost_ns: 3 * MS, ..Default::default() };
     let mut state = State::new(Policy::Lag(dear));
-    // Task 1 is last but on a CPU nearly as fast as the best: 4 ms to be made up for in 50.
+    // Task 1 is last, but its CPU is nearly as fast as the best: it can catch up 4 ms in 50.
     let view = snapshot(
         vec![noisy(0, 92), noisy(1, 40), cpu(2), cpu(3)],
         vec![received(task(1, 0), 30), received(task(2, 1), 40), task(3, 2), task(4, 3)],
@@ -180,8 +182,8 @@ fn a_pair_that_is_not_worth_it_does_not_keep_others_from_it() {
 }
 
 #[test]
-fn a_fixed_task_that_runs_away_spoils_nobodys_lag() {
-    // Task 1 keeps the fast CPU for minutes; 2 and 3 share the rest.
+fn a_fixed_task_that_runs_ahead_does_not_change_the_lags_of_others() {
+    // Task 1 keeps the fast CPU for minutes; tasks 2 and 3 share the rest.
     let mut view = snapshot(
         vec![cpu(0), noisy(1, 80), noisy(2, 40)],
         vec![fixed(task(1, 0)), task(2, 1), task(3, 2)],
@@ -208,8 +210,8 @@ fn a_fixed_task_that_runs_away_spoils_nobodys_lag() {
 }
 
 #[test]
-fn one_that_sleeps_now_and_then_does_not_start_a_phase_for_all() {
-    // Four compute, on unequal CPUs; a fifth writes a log every other interval.
+fn a_task_that_sleeps_now_and_then_starts_no_phase_for_all() {
+    // Four tasks compute on unequal CPUs; a fifth writes a log in every other interval.
     let percents = [100, 60, 100, 60];
     let cpus = (0..).zip(percents).map(|(number, percent)| noisy(number, percent)).collect();
     let tasks = (0..4).map(|number| received(task(number + 1, number), percents[number as usize]));
@@ -230,7 +232,7 @@ fn one_that_sleeps_now_and_then_does_not_start_a_phase_for_all() {
 }
 
 #[test]
-fn a_barrier_makes_all_level() {
+fn a_barrier_levels_all_leads() {
     let cpus = || vec![cpu(0), noisy(1, 60)];
     let running = || vec![task(1, 0), received(task(2, 1), 60)];
     let mut state = lag();
@@ -240,14 +242,14 @@ fn a_barrier_makes_all_level() {
     let waiting =
         vec![TaskView { runnable: false, ..slept(task(1, 0), 60, 1) }, running().remove(1)];
     decide(&snapshot(cpus(), waiting), &mut state);
-    // ... and both go on: only what came since then counts.
+    // ... and both run on: only the time since then counts.
     let after = vec![slept(task(1, 0), 20, 1), received(task(2, 1), 60)];
     decide(&snapshot(cpus(), after), &mut state);
     assert_eq!(state.lags_ns()[&id(2)], 80 * MS - 48 * MS);
 }
 
 #[test]
-fn newcomers_have_missed_nothing() {
+fn new_tasks_start_level_with_the_middle() {
     let cpus = || vec![cpu(0), noisy(1, 60)];
     let mut state = lag();
     let running = vec![task(1, 0), received(task(2, 1), 60)];
@@ -255,15 +257,15 @@ fn newcomers_have_missed_nothing() {
     let mut more = running;
     more.push(slept(task(3, 0), 70, 1));
     decide(&snapshot(cpus(), more), &mut state);
-    // Level with the middle of three, which is the lower one of the two that were there.
+    // The middle of three is the lower of the two tasks that were there.
     assert_eq!(state.lags_ns()[&id(3)], state.lags_ns()[&id(2)]);
-    // A task that ends is forgotten, and so is a lag against it.
+    // A task that ends is forgotten, and with it the lag of others behind it.
     decide(&snapshot(cpus(), vec![task(2, 1)]), &mut state);
     assert_eq!(state.lags_ns(), [(id(2), 0)].into());
 }
 
 #[test]
-fn steady_phases_on_equal_cpus_leave_it_at_rest() {
+fn steady_phases_on_equal_cpus_cause_no_moves() {
     // Every fifth interval ends a phase: task 2 has slept for a fifth of it.
     let view = |is_end: bool| {
         let second = if is_end { slept(task(2, 1), 20, 1) } else { task(2, 1) };
@@ -276,7 +278,7 @@ fn steady_phases_on_equal_cpus_leave_it_at_rest() {
 
 #[test]
 fn steady_phases_on_unequal_cpus_are_timed() {
-    // The same with one CPU at 80 %: otherwise 25 ms of lag, 125 ms.
+    // The same with one CPU at 80 %: without phases, 25 ms of lag take 125 ms.
     let rounds = |length: usize| -> Vec<u64> {
         let mut state = lag();
         let mut view = snapshot(vec![cpu(0), noisy(1, 80)], vec![task(1, 0), task(2, 1)]);
@@ -295,12 +297,12 @@ fn steady_phases_on_unequal_cpus_are_timed() {
     };
     let long = rounds(8);
     assert!(long.contains(&(50 * MS)) && long.contains(&(125 * MS)), "{long:?}");
-    // Too short to be sure of.
+    // Too short to be learned.
     assert!(rounds(2).iter().all(|interval_ns| *interval_ns == 125 * MS));
 }
 
 #[test]
-fn a_server_whose_threads_mostly_sleep_is_left_alone() {
+fn a_server_with_threads_that_mostly_sleep_is_left_alone() {
     let mut dice = Dice(3);
     let mut state = lag();
     let mut said = false;
@@ -322,7 +324,7 @@ fn a_server_whose_threads_mostly_sleep_is_left_alone() {
 
 #[test]
 fn tasks_of_one_cpu_that_received_differently_are_not_exchanged_among_themselves() {
-    // Time slices: four tasks on each CPU, some had one slice more.
+    // Slices: four tasks on each CPU, and some had one slice more.
     let tasks = (0..8).map(|tid| received(task(tid + 1, tid % 2), 22 + u64::from(tid / 2 * 2)));
     let view = snapshot(vec![cpu(0), cpu(1)], tasks.collect());
     for plan in common::rounds(&mut view.clone(), Policy::Lag(LagParameters::default()), 20) {
@@ -331,13 +333,13 @@ fn tasks_of_one_cpu_that_received_differently_are_not_exchanged_among_themselves
 }
 
 #[test]
-fn tasks_on_cpus_that_are_gone_are_no_trouble() {
+fn tasks_on_cpus_that_are_gone_do_not_panic() {
     let mut state = lag();
     let tasks = || vec![task(1, 0), task(2, 1), task(3, 2)];
     for _ in 0..3 {
         decide(&snapshot(vec![cpu(0), cpu(1), noisy(2, 60)], tasks()), &mut state);
     }
-    // CPU 2 goes away, its task has not been carried off by the kernel yet; then all CPUs do.
+    // CPU 2 goes away before the kernel has migrated its task; then all CPUs go.
     let plan = decide(&snapshot(vec![cpu(0), cpu(1)], tasks()), &mut state);
     assert!(plan.moves.iter().all(|made| made.task != id(3)));
     assert_eq!(decide(&snapshot(vec![], tasks()), &mut state).reasons, [Reason::OneCpu]);
@@ -371,10 +373,10 @@ fn parameters_that_contradict_each_other_do_not_panic() {
     }
 }
 
-/// A burst of somebody else in one interval, of all sizes, is gone before it is confirmed; what
-/// lasts is acted upon, the smaller it is, the later.
+/// A burst of another program in one interval, of any size, is gone before it is confirmed. A lasting
+/// asymmetry is acted upon, and the smaller it is, the later.
 #[test]
-fn a_burst_is_not_acted_upon_and_what_lasts_is() {
+fn a_burst_is_ignored_and_a_lasting_asymmetry_is_acted_upon() {
     let tasks = || vec![received(task(1, 0), 40), task(2, 1)];
     let quiet = || snapshot(vec![cpu(0), cpu(1)], tasks());
     let disturbed = |percent: u64| snapshot(vec![noisy(0, 100 - percent), cpu(1)], tasks());
@@ -393,7 +395,7 @@ fn a_burst_is_not_acted_upon_and_what_lasts_is() {
     }
 }
 
-/// Two nodes of two CPUs: 0 and 1, 2 and 3; tasks 1 to 4 where their memory is.
+/// Two nodes of two CPUs: 0 and 1, 2 and 3. Tasks 1 to 4 are on the nodes of their memory.
 fn two_nodes(percents: [u64; 4], received_percent: [u64; 4]) -> Snapshot {
     let cpus = (0..)
         .zip(percents)
@@ -413,23 +415,23 @@ fn a_partner_on_the_same_node_goes_first() {
 }
 
 #[test]
-fn to_another_node_only_for_more_than_remote_memory_costs() {
+fn a_task_leaves_its_node_only_for_more_than_remote_memory_costs() {
     // The whole near node is slow. Ten percent more is not worth remote memory ...
     let view = two_nodes([88, 88, 100, 100], [88, 88, 100, 100]);
     let mut state = lag();
     for _ in 0..20 {
         assert_eq!(moves(&decide(&view, &mut state)), []);
     }
-    // ... half of the pace is.
+    // ... but twice the rate is.
     let view = two_nodes([40, 40, 100, 100], [40, 40, 100, 100]);
     let made = moves(&second(&view));
     assert!(made.iter().any(|(_, from, to)| from / 2 != to / 2), "{made:?}");
 }
 
 #[test]
-fn who_is_far_from_its_memory_goes_home_for_less() {
-    // Seen first at home, task 1 comes to the other node, where the CPU is as fast. Its partner is
-    // far from home, too, and ahead.
+fn a_task_far_from_its_memory_returns_for_less() {
+    // Task 1 is first seen on its home node and then on the other node, on an equally fast CPU. Its
+    // partner is far from home, too, and ahead.
     let mut state = lag();
     let at_home = two_nodes([100, 100, 100, 100], [100, 100, 100, 100]);
     decide(&at_home, &mut state);
@@ -459,13 +461,13 @@ fn two_smt_cores(tasks: Vec<TaskView>, is_idle: [bool; 4]) -> Snapshot {
 }
 
 #[test]
-fn an_idle_core_is_better_than_an_idle_sibling() {
-    // Two tasks share a core while the other one is idle: one of them goes there, and only one.
+fn an_idle_core_is_better_than_an_idle_smt_sibling() {
+    // Two tasks share a core while the other core idles: exactly one of them moves there.
     let view = two_smt_cores(vec![task(1, 0), task(2, 1)], [false, false, true, true]);
     let made = moves(&second(&view));
     assert_eq!(made.len(), 1, "{made:?}");
     assert!(made[0].2 >= 2, "{made:?}");
-    // On a core each they stay.
+    // With a core for each, they stay.
     let view = two_smt_cores(vec![task(1, 0), task(2, 2)], [false, true, false, true]);
     assert_eq!(moves(&second(&view)), []);
     // So do four, which share both.
@@ -474,8 +476,8 @@ fn an_idle_core_is_better_than_an_idle_sibling() {
 }
 
 #[test]
-fn who_shares_a_core_falls_behind_who_does_not() {
-    // Three tasks, so that two must share; each in turn is alone.
+fn a_task_that_shares_its_core_falls_behind() {
+    // Three tasks, so two must share a core; each task in turn has a core of its own.
     let mut state = lag();
     let tasks = vec![task(1, 0), task(2, 1), task(3, 2)];
     let mut view = two_smt_cores(tasks, [false, false, false, true]);

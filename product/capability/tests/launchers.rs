@@ -1,5 +1,5 @@
-//! What starts a program and then only waits (mpiexec, hydra_pmi_proxy, orted, helper threads) is no
-//! task to balance, and takes no place from one.
+//! Launchers and helpers (mpiexec, hydra_pmi_proxy, orted, helper threads) only wait: they are not
+//! balanced, and do not count as load.
 
 #![allow(clippy::expect_used, reason = "tests")]
 
@@ -10,13 +10,13 @@ use evenkeel_capability::{
     LagParameters, PaperParameters, Plan, Policy, Selection, Snapshot, State, TaskView,
 };
 
-/// One that woke up for a moment now and then.
+/// A task that woke up for a moment now and then.
 fn helper(tid: u32, cpu: u32) -> TaskView {
     let run_ns = INTERVAL_NS / 50;
     TaskView { run_ns, received_ns: run_ns, switches: 40, runnable: false, ..task(tid, cpu) }
 }
 
-/// The same with others that share its CPU: each got a part of the interval.
+/// The same task with others on its CPU: each got an equal part of the interval.
 fn sharing(task: TaskView, tasks: u64) -> TaskView {
     let run_ns = INTERVAL_NS / tasks;
     TaskView { run_ns, received_ns: run_ns, wait_ns: INTERVAL_NS - run_ns, ..task }
@@ -33,8 +33,8 @@ fn plans(view: &Snapshot, policy: Policy) -> Vec<Plan> {
 }
 
 #[test]
-fn both_workers_of_one_cpu_part_whatever_helpers_sit_on_the_other() {
-    // Ranks 10 and 11 on CPU 0; launcher and proxies asleep on CPU 1.
+fn two_workers_on_one_cpu_spread_despite_helpers_on_the_other_cpu() {
+    // Ranks 10 and 11 on CPU 0; launcher and proxies sleep on CPU 1.
     let ranks = [10, 11].map(|tid| sharing(task(tid, 0), 2));
     let helpers = [1, 2, 3].map(|tid| helper(tid, 1));
     let mut cpus = vec![cpu(0), cpu(1)];
@@ -51,7 +51,7 @@ fn both_workers_of_one_cpu_part_whatever_helpers_sit_on_the_other() {
 }
 
 #[test]
-fn workers_that_are_apart_stay_so_whatever_helpers_there_are() {
+fn spread_workers_stay_despite_helpers() {
     for crowded in [0, 1] {
         let ranks = [task(10, 0), task(11, 1)];
         let helpers = (1..=8).map(|tid| helper(tid, crowded));
@@ -65,7 +65,7 @@ fn workers_that_are_apart_stay_so_whatever_helpers_there_are() {
 }
 
 #[test]
-fn a_launcher_alone_is_nothing_to_balance() {
+fn a_launcher_alone_is_not_balanced() {
     let view = snapshot(vec![cpu(0), cpu(1)], vec![helper(1, 0), helper(2, 0)]);
     for policy in both_policies() {
         for plan in plans(&view, policy) {

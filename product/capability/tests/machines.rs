@@ -35,7 +35,7 @@ fn lag() -> Policy {
     Policy::Lag(LagParameters::default())
 }
 
-/// A program of busy tasks on these CPUs, which may use `usable`.
+/// A program of busy tasks on the CPUs `places`, which may use `usable`.
 fn program(machine: &Machine, usable: &CpuSet, places: &[u32]) -> Snapshot {
     let views = machine.cpus.iter().filter(|cpu| usable.contains(cpu.id)).map(|cpu| CpuView {
         core: cpu.core,
@@ -52,7 +52,7 @@ fn program(machine: &Machine, usable: &CpuSet, places: &[u32]) -> Snapshot {
     snapshot
 }
 
-/// The next interval, with everyone where the plan put them.
+/// Turns the snapshot into that of the next interval, after the moves of the plan.
 fn go_on(snapshot: &mut Snapshot, plan: &Plan) {
     advance(snapshot, plan);
     let counts = counts(snapshot);
@@ -71,7 +71,7 @@ fn counts(snapshot: &Snapshot) -> BTreeMap<u32, usize> {
     counts
 }
 
-/// Goes on for some intervals; all moves.
+/// All moves of some intervals.
 fn moves_in(snapshot: &mut Snapshot, policy: Policy, rounds: usize) -> Vec<Move> {
     let mut state = State::new(policy);
     let mut moves = Vec::new();
@@ -83,7 +83,7 @@ fn moves_in(snapshot: &mut Snapshot, policy: Policy, rounds: usize) -> Vec<Move>
     moves
 }
 
-/// So many tasks, dealt to the CPUs one after the other.
+/// The CPUs of so many tasks that are placed on `cpus` in turn.
 fn dealt(cpus: &CpuSet, tasks: usize) -> Vec<u32> {
     let cpus: Vec<u32> = cpus.iter().collect();
     cpus.into_iter().cycle().take(tasks).collect()
@@ -93,14 +93,14 @@ fn node_of(machine: &Machine, cpu: u32) -> u32 {
     machine.cpu(cpu).unwrap().node
 }
 
-/// What the program gets of its CPUs in an interval, as far as they are used at all.
+/// The effective capability of the CPUs that the program uses.
 fn total_ns(snapshot: &Snapshot) -> u64 {
     let counts = counts(snapshot);
     let used = snapshot.cpus.iter().filter(|view| counts.contains_key(&view.cpu));
     used.map(|view| view.effective_ns(INTERVAL_NS)).sum()
 }
 
-/// Any program on a part of the machine, some of whose tasks are bound or were left outside.
+/// A random program on a part of the machine. Some of its tasks are fixed, restricted, or on other CPUs.
 fn any_program(machine: &Machine, dice: &mut Dice) -> Snapshot {
     let online: Vec<u32> = machine.online().iter().collect();
     let any = |dice: &mut Dice| online[dice.below(online.len() as u64) as usize];
@@ -139,7 +139,7 @@ fn the_rules_hold_on_every_machine() {
                     let is_usable = snapshot.cpus.iter().any(|view| view.cpu == made.to);
                     assert!(is_usable && task.may_go_to(made.to), "{name}: {made:?}");
                     assert!(moved.insert(made.task), "{name}: moved twice: {made:?}");
-                    // (Who goes home to its memory gains what the rates do not show.)
+                    // (A task that moves back to its memory gains more than the rates show.)
                     let is_shown = node_of(&machine, made.from) == node_of(&machine, made.to);
                     if let (Reason::Behind { lag_ns, from_ppm, to_ppm }, true) =
                         (&made.reason, is_shown)
@@ -149,8 +149,8 @@ fn the_rules_hold_on_every_machine() {
                         assert!(gain_ns > cost_ns, "{name}: {made:?}");
                     }
                 }
-                // Exchanges leave the program what it gets in all, and room is made for more. (Where
-                // cores are shared a busy CPU may be left for less noise on a core of one's own.)
+                // Exchanges keep the sum, and moves for more room raise it. (With SMT, a task may leave
+                // a busy CPU for a core of its own with more noise.)
                 let before_ns = total_ns(&snapshot);
                 go_on(&mut snapshot, &plan);
                 let after_ns = total_ns(&snapshot);
@@ -164,18 +164,18 @@ fn the_rules_hold_on_every_machine() {
 }
 
 #[test]
-fn on_the_own_node_first() {
+fn tasks_move_within_their_node_first() {
     let machine = read("amd-numa-sparse");
     let online = machine.online();
     for node in &machine.nodes {
         let cpus: Vec<u32> = node.cpus.iter().collect();
-        // All CPUs are idle but one, which has two tasks.
+        // All CPUs but one are idle; that one has two tasks.
         let mut snapshot = program(&machine, &online, &[cpus[0], cpus[0]]);
         let moves = moves_in(&mut snapshot, lag(), 6);
         assert_eq!(moves.len(), 1, "node {}: {moves:?}", node.id);
         assert_eq!(node_of(&machine, moves[0].to), node.id, "{moves:?}");
 
-        // The node is full: a CPU of one's own elsewhere is worth more than half a CPU here.
+        // The node is full: a whole CPU on another node is worth more than half a CPU here.
         let places: Vec<u32> = [&cpus[..1], &cpus].concat();
         let mut snapshot = program(&machine, &online, &places);
         let moves = moves_in(&mut snapshot, lag(), 6);
@@ -185,7 +185,7 @@ fn on_the_own_node_first() {
 }
 
 #[test]
-fn places_are_exchanged_on_the_own_node() {
+fn tasks_are_exchanged_within_their_node() {
     let machine = read("amd-numa-sparse");
     for (one, other) in machine.nodes.iter().zip(&machine.nodes[1..]) {
         let two = |node: &evenkeel_machine::Node| node.cpus.iter().take(2).collect::<Vec<u32>>();
@@ -197,7 +197,7 @@ fn places_are_exchanged_on_the_own_node() {
         }
         let moves = moves_in(&mut snapshot, lag(), 12);
         assert!(!moves.is_empty());
-        // Later on those of the other node are ahead of both.
+        // Later the tasks of the other node are ahead of both.
         for made in &moves[..2] {
             assert_eq!(node_of(&machine, made.to), one.id, "{made:?}");
         }
@@ -205,11 +205,11 @@ fn places_are_exchanged_on_the_own_node() {
 }
 
 #[test]
-fn siblings_share_their_core() {
+fn smt_siblings_count_as_sharing_their_core() {
     for machine in all_machines().iter().filter(|machine| machine.is_smt()) {
         let online = machine.online();
         let core_of = |cpu: u32| machine.cpu(cpu).unwrap().core;
-        // Two on one CPU: one goes to a core of its own, not to an idle sibling.
+        // Two tasks on one CPU: one moves to a core of its own, not to an idle SMT sibling.
         let first = online.iter().next().unwrap();
         let mut snapshot = program(machine, &online, &[first, first]);
         let moves = moves_in(&mut snapshot, lag(), 6);
@@ -218,7 +218,7 @@ fn siblings_share_their_core() {
         if machine.is_asymmetric() {
             continue;
         }
-        // Each core has one: none is to be had for a second one.
+        // Each core has one task: no move gains.
         let cores: BTreeSet<u32> = online.iter().map(core_of).collect();
         let places: Vec<u32> = cores.into_iter().collect();
         let mut snapshot = program(machine, &online, &places);

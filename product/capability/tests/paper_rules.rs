@@ -1,4 +1,4 @@
-//! The paper's rules (000, sections 3.1 and 3.2), one table after the other.
+//! The rules of the paper's policy (000, sections 3.1 and 3.2), step by step.
 
 #![allow(clippy::expect_used, reason = "tests")]
 
@@ -18,7 +18,7 @@ fn fifo() -> State {
     state(Selection::Fifo)
 }
 
-/// Moves of one decision about CPUs with these percentages left and these tasks.
+/// The moves of one decision on CPUs with these percentages left, and these tasks.
 fn once(percents: &[u64], tasks: Vec<TaskView>) -> Vec<(u32, u32, u32)> {
     let cpus = (0..).zip(percents).map(|(number, percent)| noisy(number, *percent)).collect();
     moves(&decide(&snapshot(cpus, tasks), &mut fifo()))
@@ -41,7 +41,7 @@ fn equations_4_to_7() {
         // Idle time is effective, real-time tasks are tasks.
         ((1024, 0, 50, 2000), (100, 50)),
         ((1024, 20, 50, 2000), (80, 40)),
-        // Half a task on average does not make more of the CPU than there is.
+        // Half a task on average does not make ECPT larger than EC.
         ((1024, 0, 0, 500), (100, 100)),
         // More noise than time: clocks disagree.
         ((1024, 120, 0, 1000), (0, 0)),
@@ -64,7 +64,7 @@ fn step_3_only_a_cpu_strictly_above_the_mean_acts() {
     let pair = || vec![task(1, 0), task(2, 1)];
     assert_eq!(once(&[100, 100], pair()), []);
     assert_eq!(once(&[60, 60], pair()), []);
-    // One per cent is enough: the paper knows no tolerance.
+    // One per cent is enough: the paper has no tolerance.
     assert_eq!(once(&[100, 99], pair()), [(2, 1, 0), (1, 0, 1)]);
     assert_eq!(once(&[99, 100], pair()), [(1, 0, 1), (2, 1, 0)]);
     // 80 is the mean of 100, 80 and 60: only the first one acts.
@@ -77,10 +77,10 @@ fn step_4_the_smallest_ecpt_that_was_not_recently_part_of_a_migration() {
     let four = || vec![task(1, 0), task(2, 1), task(3, 2), task(4, 3)];
     // The first takes the smallest, the second the smallest of the rest.
     assert_eq!(once(&[100, 90, 20, 50], four()), [(3, 2, 0), (1, 0, 2), (4, 3, 1), (2, 1, 3)]);
-    // Nobody is left for the second one above the mean.
+    // No CPU is left for the second CPU above the mean.
     let three = || vec![task(1, 0), task(2, 1), task(3, 2)];
     assert_eq!(once(&[100, 90, 20], three()), [(3, 2, 0), (1, 0, 2)]);
-    // Equal ones: the lower number.
+    // Of equal CPUs, the lower number.
     assert_eq!(once(&[100, 50, 50], three()), [(2, 1, 0), (1, 0, 1)]);
 }
 
@@ -89,12 +89,12 @@ fn step_5_fifo_takes_the_first_in_runqueue_order_that_may_move() {
     let at = |tid, number, queue| TaskView { queue, ..task(tid, number) };
     let both = vec![at(1, 0, 20), at(2, 0, 10), at(3, 1, 20), at(4, 1, 10)];
     assert_eq!(once(&[100, 50], both.clone()), [(4, 1, 0), (2, 0, 1)]);
-    // The first is fixed, or may not go there: the next one.
+    // The first task is fixed, or may not go there: the next task.
     let mut some = both.clone();
     some[1] = fixed(some[1].clone());
     some[3] = allowed(some[3].clone(), &[1, 2]);
     assert_eq!(once(&[100, 50], some), [(3, 1, 0), (1, 0, 1)]);
-    // Who sleeps is in no runqueue.
+    // A sleeping task is in no runqueue.
     let mut some = both;
     some[3].runnable = false;
     some[0].runnable = false;
@@ -102,7 +102,7 @@ fn step_5_fifo_takes_the_first_in_runqueue_order_that_may_move() {
 }
 
 #[test]
-fn step_5_cache_takes_the_smallest_working_set_and_unknown_ones_last() {
+fn step_5_cache_takes_the_smallest_working_set_and_unknown_sets_last() {
     let tasks = vec![
         with_working_set(task(1, 0), Some(3 << 20)),
         with_working_set(task(2, 0), Some(1 << 20)),
@@ -114,7 +114,7 @@ fn step_5_cache_takes_the_smallest_working_set_and_unknown_ones_last() {
     assert_eq!(decided(&view), [(4, 1, 0), (2, 0, 1)]);
     let plan = decide(&view, &mut state(Selection::Cache));
     assert!(plan.moves[0].reason.to_string().ends_with("; its working set is 9.0 MiB"), "{plan:?}");
-    // Where it plays no part it is not spoken of.
+    // FIFO does not use it, so the reason does not name it.
     let plan = decide(&view, &mut fifo());
     assert!(!plan.moves[0].reason.to_string().contains("working set"), "{plan:?}");
     for task in &mut view.tasks {
@@ -137,18 +137,18 @@ fn step_6_a_swap_or_a_pull_into_an_empty_cpu() {
     let pull = plan(vec![task(2, 1)]);
     assert_eq!(moves(&pull), [(2, 1, 0)]);
     assert!(matches!(pull.moves[0].reason, Reason::Pull { .. }));
-    // Nothing to give in return, though not empty: neither swap nor pull.
+    // No task to give in return, but not empty: neither swap nor pull.
     assert_eq!(moves(&plan(vec![fixed(task(1, 0)), task(2, 1)])), []);
     assert_eq!(moves(&plan(vec![allowed(task(1, 0), &[0]), task(2, 1)])), []);
-    // Nothing to take.
+    // No task to take.
     assert_eq!(moves(&plan(vec![task(1, 0), fixed(task(2, 1))])), []);
     assert_eq!(moves(&plan(vec![task(1, 0), allowed(task(2, 1), &[1])])), []);
 }
 
 #[test]
-fn step_6_a_cpu_whose_only_task_was_just_exchanged_is_not_empty() {
-    // CPU 0 swaps with 2, CPU 1 (the smallest left: 3) with 3. Then 3 is above the mean and its own
-    // task is gone, but another one has come: it must not pull a second one from CPU 4.
+fn step_6_a_cpu_that_has_just_swapped_its_only_task_is_not_empty() {
+    // CPU 0 swaps with 2, and CPU 1 with 3 (the smallest left). Then CPU 3 is above the mean. Its own
+    // task is gone, but another task has arrived: it must not pull a second task from CPU 4.
     let tasks = (0..5).map(|number| task(number + 1, number)).collect();
     let made = once(&[80, 100, 10, 90, 95], tasks);
     let mut count = [1i32; 5];
@@ -161,20 +161,20 @@ fn step_6_a_cpu_whose_only_task_was_just_exchanged_is_not_empty() {
 }
 
 #[test]
-fn step_7_the_vector_changes_as_soon_as_somebody_has_pulled() {
-    // Both empty CPUs are above the mean at first: 100, 100, 30, 90 (mean 80). Once CPU 0 has
-    // pulled, nothing changes for it (one task gets it all); CPU 1 finds only CPU 3 left.
+fn step_7_the_vector_changes_after_each_migration() {
+    // Both empty CPUs are above the mean at first: 100, 100, 30, 90 (mean 80). The pull does not change
+    // the ECPT of CPU 0 (one task gets all of it); CPU 1 finds only CPU 3 left.
     let cpus = || vec![cpu(0), cpu(1), noisy(2, 30), noisy(3, 90)];
     let tasks = || vec![task(1, 2), task(2, 3)];
     let plan = decide(&snapshot(cpus(), tasks()), &mut fifo());
     assert_eq!(moves(&plan), [(1, 2, 0), (2, 3, 1)]);
-    // With a hog on CPU 0 it is at 50 and pulls nothing; CPU 1 takes the smallest.
+    // With hogs, CPU 0 is at 50 and does not pull; CPU 1 takes the smallest.
     let mut hogged = cpus();
     hogged[0].foreign_milli = 2000;
     let plan = decide(&snapshot(hogged, tasks()), &mut fifo());
     assert_eq!(moves(&plan), [(1, 2, 1)]);
-    // At first 72 (90 shared by one and a quarter hogs), 58, 50 and 56: the mean is 59. CPU 0 pulls
-    // from CPU 2 and falls to 40, the mean to 51, and CPU 1 acts, which it would not have.
+    // At first 72 (90 shared by 1.25 hogs), 58, 50 and 56: the mean is 59. CPU 0 pulls from CPU 2 and
+    // falls to 40, and the mean to 51. Only then is CPU 1 above the mean.
     let cpus = vec![
         CpuView { foreign_milli: 1250, ..noisy(0, 90) },
         noisy(1, 58),
@@ -187,8 +187,8 @@ fn step_7_the_vector_changes_as_soon_as_somebody_has_pulled() {
 }
 
 #[test]
-fn fifo_bounces_a_task_at_each_interval() {
-    // Asymmetry of 100 to 60, seen from either side: swaps at every interval, for ever.
+fn fifo_swaps_in_each_interval() {
+    // 100 to 60, in either order: a swap in every interval, without end.
     for cpus in [[cpu(0), noisy(1, 60)], [noisy(0, 60), cpu(1)]] {
         let mut view = snapshot(cpus.to_vec(), vec![task(1, 0), task(2, 1)]);
         let policy = Policy::Paper(PaperParameters::default());
@@ -204,9 +204,9 @@ fn real_time_tasks_count_as_tasks_and_their_time_as_user_time() {
     let pair = || vec![task(1, 0), task(2, 1)];
     let decided =
         |first: CpuView| moves(&decide(&snapshot(vec![first, cpu(1)], pair()), &mut fifo()));
-    // Half of the CPU's time, without a runnable RT task on average: no noise, no asymmetry.
+    // Half of the CPU's time, but no runnable RT task on average: no noise, no asymmetry.
     assert_eq!(decided(CpuView { rt_ns: INTERVAL_NS / 2, ..cpu(0) }), []);
-    // Half a task more: ECPT 67 against 100.
+    // With half a task on average: ECPT 67 against 100.
     let thief = CpuView { rt_ns: INTERVAL_NS / 2, rt_milli: 500, ..cpu(0) };
     assert_eq!(decided(thief), [(1, 0, 1), (2, 1, 0)]);
 }
@@ -221,7 +221,7 @@ fn a_hog_of_another_program_is_visible() {
 }
 
 #[test]
-fn says_why_it_does_nothing() {
+fn a_plan_without_moves_has_a_reason() {
     let reason = |view: Snapshot| decide(&view, &mut fifo()).reasons;
     let none = |reasons: Vec<Reason>, wanted: Reason| assert_eq!(reasons, [wanted]);
     none(reason(snapshot(vec![cpu(0)], vec![task(1, 0)])), Reason::OneCpu);
@@ -234,7 +234,7 @@ fn says_why_it_does_nothing() {
 }
 
 #[test]
-fn contradictions_are_refused_and_change_nothing() {
+fn invalid_snapshots_are_refused_and_leave_the_state_as_it_was() {
     let good = || snapshot(vec![cpu(0), noisy(1, 60)], vec![task(1, 0), task(2, 1)]);
     type Spoil = fn(&mut Snapshot);
     let table: [(Spoil, Invalid); 5] = [

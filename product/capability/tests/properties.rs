@@ -1,4 +1,4 @@
-//! What must hold for any snapshot whatsoever, under both policies.
+//! Properties of the plan for any snapshot, under both policies.
 
 #![allow(clippy::expect_used, reason = "tests")]
 
@@ -16,7 +16,7 @@ use proptest::prelude::*;
 
 const MAX_CPUS: u32 = 12;
 
-/// Any policy, with sensible parameters.
+/// Any policy with valid parameters.
 fn any_policy() -> impl Strategy<Value = Policy> {
     prop_oneof![
         Just(Policy::Lag(LagParameters::default())),
@@ -29,7 +29,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
 
 fn any_cpu(number: u32) -> impl Strategy<Value = CpuView> {
     let taken = (0..INTERVAL_NS * 11 / 10, 0..INTERVAL_NS / 2);
-    // Alone on its core, or one of two there.
+    // A core of its own, or shared by two.
     let core = prop_oneof![Just(number), Just(number / 2)];
     (core, 0u32..3, 1u32..=1024, taken, 0u32..4000, 0u32..1500).prop_map(
         move |(core, node, speed, (noise_ns, rt_ns), foreign_milli, rt_milli)| CpuView {
@@ -86,7 +86,7 @@ fn any_snapshot() -> impl Strategy<Value = Snapshot> {
     })
 }
 
-/// A snapshot of tasks that compute all the time and may go anywhere, on CPUs without hogs.
+/// A snapshot of tasks that compute all the time and may use any CPU, on CPUs without hogs.
 fn busy_snapshot() -> impl Strategy<Value = Snapshot> {
     (1..=MAX_CPUS, 0..=40u32).prop_flat_map(|(count, tasks)| {
         let percents = prop::collection::vec(5..=100u64, count as usize);
@@ -99,7 +99,7 @@ fn busy_snapshot() -> impl Strategy<Value = Snapshot> {
     })
 }
 
-/// The rules that every plan obeys.
+/// Checks the rules for every plan.
 fn check(plan: &Plan, snapshot: &Snapshot, policy: &Policy) {
     let tasks: BTreeMap<TaskId, &TaskView> =
         snapshot.tasks.iter().map(|task| (task.id, task)).collect();
@@ -108,14 +108,17 @@ fn check(plan: &Plan, snapshot: &Snapshot, policy: &Policy) {
     for made in &plan.moves {
         let task = tasks[&made.task];
         assert!(!task.fixed, "a fixed task is moved: {made:?}");
-        assert!(task.allowed.contains(made.to), "a task is sent where it may not go: {made:?}");
-        assert!(usable.contains(&made.to), "a task is sent to a CPU that is not listed: {made:?}");
+        assert!(
+            task.allowed.contains(made.to),
+            "a task is moved to a CPU that its mask forbids: {made:?}"
+        );
+        assert!(usable.contains(&made.to), "a task is moved to a CPU that is not listed: {made:?}");
         assert_eq!(task.cpu, made.from, "{made:?}");
         assert_ne!(made.from, made.to);
         assert!(moved.insert(made.task), "moved twice: {made:?}");
         assert!(!made.reason.to_string().is_empty());
     }
-    // An exchange is two moves, one after the other, that mirror each other.
+    // An exchange is two consecutive moves in opposite directions.
     let halves: Vec<_> = plan
         .moves
         .iter()
@@ -125,7 +128,7 @@ fn check(plan: &Plan, snapshot: &Snapshot, policy: &Policy) {
     for pair in halves.chunks(2) {
         assert_eq!((pair[0].from, pair[0].to), (pair[1].to, pair[1].from));
     }
-    assert!(!plan.moves.is_empty() || !plan.reasons.is_empty(), "neither does nor says anything");
+    assert!(!plan.moves.is_empty() || !plan.reasons.is_empty(), "neither moves nor reasons");
     match policy {
         Policy::Paper(parameters) => assert_eq!(plan.interval_ns, parameters.interval_ns),
         Policy::Lag(parameters) => assert!(
@@ -148,7 +151,7 @@ proptest! {
     ) {
         let mut state = State::new(policy.clone());
         for snapshot in &snapshots {
-            // The third time every asymmetry is confirmed.
+            // Every asymmetry is confirmed by the third time.
             for _ in 0..3 {
                 let plan = decide(snapshot, &mut state);
                 check(&plan, snapshot, &policy);
@@ -183,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn room_is_made_in_one_go(mut snapshot in busy_snapshot()) {
+    fn moves_for_more_room_come_in_one_plan(mut snapshot in busy_snapshot()) {
         let mut state = State::new(Policy::Lag(LagParameters::default()));
         let mut seen = Vec::new();
         for _ in 0..6 {
@@ -191,15 +194,15 @@ proptest! {
             seen.push(room_moves(&plan));
             apply(&plan, &mut snapshot);
         }
-        // Unconfirmed once or twice, then all of it, then nothing more.
+        // Unconfirmed once or twice, then all moves, then no more.
         let first = seen.iter().position(|moves| *moves > 0).unwrap_or(2);
         prop_assert!([1, 2].contains(&first), "{:?}", seen);
         prop_assert!(seen[first + 1..].iter().all(|moves| *moves == 0), "{:?}", seen);
     }
 
     #[test]
-    fn room_comes_to_an_end_with_masks_and_hogs_too(mut snapshot in any_snapshot()) {
-        // The same figures again and again: nobody may wander about for ever.
+    fn moves_for_more_room_end_with_masks_and_hogs_too(mut snapshot in any_snapshot()) {
+        // The same figures again and again: no task may move for ever.
         for task in &mut snapshot.tasks {
             (task.run_ns, task.wait_ns, task.stolen_ns) = (INTERVAL_NS, 0, 0);
             (task.received_ns, task.runnable) = (INTERVAL_NS, true);

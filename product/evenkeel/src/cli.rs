@@ -1,6 +1,6 @@
-//! The command line: all commands, options and help texts. Man pages and shell completions are generated from
-//! this definition. The commands of the keel are in `keel`, those for packets in `sais`, and arguments of
-//! several commands in `shared`.
+//! The command line: all commands, options and help texts. Man pages and shell completions are
+//! generated from this definition. The commands of the keel are in `keel`, those for packets in
+//! `sais`, and arguments of several commands in `shared`.
 
 mod keel;
 mod sais;

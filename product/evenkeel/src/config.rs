@@ -1,5 +1,5 @@
-//! Configuration files: the flags of a command under the same names, in a table named for the command. A flag
-//! on the command line wins over the user's file, and that over the system's file.
+//! Configuration files: the flags of a command under the same names, in a table named for the
+//! command. A flag on the command line wins over the user's file, and that over the system's file.
 
 use std::path::{Path, PathBuf};
 
@@ -70,8 +70,8 @@ fn parse(text: &str) -> Result<Config> {
     Ok(config)
 }
 
-/// Renames the knobs from any of the paper's spellings to its main names, so that the nearer file wins with
-/// any spelling. An unknown name stays, and is refused when the knobs are set.
+/// Renames the knobs from any of the paper's spellings to its main names, so that the nearer file
+/// wins with any spelling. An unknown name stays, and is refused when the knobs are set.
 ///
 /// # Errors
 /// A knob is set under two of its spellings.
@@ -174,7 +174,8 @@ mod tests {
     #[test]
     fn options_of_the_keel_have_the_names_of_the_flags() {
         let text = "[sched]\ngate = \"zone\"\nslice-us = 2000\nzone = \"warm-high\"\nstrict = true\n\
-                    shield = \"2-3\"\ncapacity = \"0-1=512\"\n[zone]\nbalance_level = 2\nbal_cpus_avg_enable = 1\n";
+                    shield = \"2-3\"\ncapacity = \"0-1=512\"\n[zone]\n\
+                    balance_level = 2\nbal_cpus_avg_enable = 1\n";
         let config: Config = toml::from_str(text).unwrap();
         assert_eq!(config.sched.gate.map(|gate| gate.to_string()), Some("zone".to_owned()));
         assert_eq!(config.sched.slice_us.map(|slice| slice.us()), Some(2_000));

@@ -40,7 +40,8 @@ pub fn join(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// The status of the user's programs in all daemons: the system's, the user's own, and those of MPI jobs.
+/// The status of the user's programs in all daemons: the system's, the user's own, and those of MPI
+/// jobs.
 pub fn read_status() -> Vec<ProgramStatus> {
     let own = runtime_dir().ok().into_iter().flat_map(|dir| std::fs::read_dir(dir).ok());
     let mut sockets: Vec<PathBuf> = own.flatten().flatten().map(|entry| entry.path()).collect();

@@ -1,5 +1,5 @@
-//! `evenkeel doctor`: what works on this machine, and how unequal its CPUs are now, as text of 80 columns or
-//! as JSON.
+//! `evenkeel doctor`: what works on this machine, and how unequal its CPUs are now, as text of 80
+//! columns or as JSON.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
@@ -20,8 +20,8 @@ const LISTED_CPUS: usize = 16;
 /// Of more CPUs, this many of the worst are listed.
 const WORST_CPUS: usize = 8;
 
-/// Examines the machine and prints the report. Returns 0 when `evenkeel run` can balance here (even if only
-/// with /proc), 1 when it cannot.
+/// Examines the machine and prints the report. Returns 0 when `evenkeel run` can balance here (even
+/// if only with /proc), 1 when it cannot.
 ///
 /// # Errors
 /// Standard output cannot be written to.

@@ -1,6 +1,6 @@
-//! The command line of the product, `evenkeel`, one file for each command. The executable (`main.rs`) notes
-//! the state that it was started with and calls [`main`]. The laboratory's executable shares [`terminal`]
-//! and [`generate`], and the project's tests parse the commands in the docs by [`cli`].
+//! The command line of the product, `evenkeel`, one file for each command. The executable (`main.rs`)
+//! notes the state that it was started with and calls [`main`]. The laboratory's executable shares
+//! [`terminal`] and [`generate`], and the project's tests parse the commands in the docs by [`cli`].
 //!
 //! | file | the one thing in it |
 //! |---|---|
@@ -46,8 +46,8 @@ use evenkeel_host::Origin;
 
 use crate::cli::{Cli, Command};
 
-/// Runs the command of this process. `origin` is the state of signals and streams before the Rust runtime
-/// changed it.
+/// Runs the command of this process. `origin` is the state of signals and streams before the Rust
+/// runtime changed it.
 pub fn main(origin: Origin) -> ExitCode {
     let cli = parse();
     terminal::start_logging(cli.verbose);

@@ -1,5 +1,5 @@
-//! The executable `evenkeel`: notes the state that it was started with (`origin.rs`) and runs the command
-//! line (`lib.rs`).
+//! The executable `evenkeel`: notes the state that it was started with (`origin.rs`) and runs the
+//! command line (`lib.rs`).
 
 mod origin;
 

@@ -1,5 +1,5 @@
-//! MPI jobs. The launcher starts each rank as `evenkeel run -- app`, and one balancer on each machine serves
-//! all ranks there, so that they are balanced as one program.
+//! MPI jobs. The launcher starts each rank as `evenkeel run -- app`, and one balancer on each machine
+//! serves all ranks there, so that they are balanced as one program.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -75,8 +75,8 @@ impl MpiJob {
     }
 }
 
-/// Marks the rank's descriptors (such as its connection to the launcher) to be closed by exec. The balancer
-/// may outlive the rank, and the launcher would wait for it.
+/// Marks the rank's descriptors (such as its connection to the launcher) to be closed by exec. The
+/// balancer may outlive the rank, and the launcher would wait for it.
 fn leave_the_launcher() -> std::io::Result<()> {
     const FIRST: libc::c_uint = 3;
     // Fails before Linux 5.11, which does not know the flag: the launcher then waits.

@@ -1,6 +1,6 @@
-//! The state that the process was started with. The Rust runtime ignores SIGPIPE and opens closed standard
-//! streams before `main`, but the command of `evenkeel run` must inherit them unchanged. So they are noted
-//! before the runtime starts.
+//! The state that the process was started with. The Rust runtime ignores SIGPIPE and opens closed
+//! standard streams before `main`, but the command of `evenkeel run` must inherit them unchanged. So
+//! they are noted before the runtime starts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -15,8 +15,8 @@ use crate::decision_text::describe;
 use crate::mpi_job::MpiJob;
 use crate::{daemon_client, supervisor};
 
-/// Runs the command and returns its exit code. Where a signal ended the command, the same signal ends this
-/// process.
+/// Runs the command and returns its exit code. Where a signal ended the command, the same signal ends
+/// this process.
 ///
 /// # Errors
 /// A flag is invalid. A command that cannot be started gives an exit code instead.

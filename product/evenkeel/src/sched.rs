@@ -25,8 +25,8 @@ const IMPOSSIBLE: i32 = 3;
 /// Runs the keel until a signal or the kernel ends it. Returns the exit code.
 ///
 /// # Errors
-/// The configuration is invalid, or the control socket or signals cannot be set up. A keel that cannot run
-/// here gives an exit code instead.
+/// The configuration is invalid, or the control socket or signals cannot be set up. A keel that
+/// cannot run here gives an exit code instead.
 pub fn main(args: &SchedArgs, config: &Config) -> Result<i32> {
     if let Some(seconds) = args.monitor {
         return monitor(Duration::from_secs(seconds));

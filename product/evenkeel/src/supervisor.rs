@@ -1,5 +1,5 @@
-//! How `run`, `daemon` and `sais attach` start their supervisor, the process that undoes their changes if
-//! they are killed.
+//! How `run`, `daemon` and `sais attach` start their supervisor, the process that undoes their
+//! changes if they are killed.
 
 use evenkeel_journal::{SupervisorCommand, same_program};
 

@@ -30,8 +30,8 @@ impl Approximate {
         self.speeds = speeds;
     }
 
-    /// Counts this process and its descendants for `program` from the next reading on, unless they belong
-    /// to another program.
+    /// Counts this process and its descendants for `program` from the next reading on, unless they
+    /// belong to another program.
     pub(crate) fn follow(&mut self, process: u32, program: u32) {
         self.processes.entry(process as i32).or_insert(program);
     }
@@ -127,7 +127,8 @@ fn children(thread: &Task) -> Vec<i32> {
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// The times of each CPU, by its number. (Do not count the lines of /proc/stat: an offline CPU has none.)
+/// The times of each CPU, by its number. (Do not count the lines of /proc/stat: an offline CPU has
+/// none.)
 fn cpu_times(stat: &str) -> impl Iterator<Item = (u32, CpuReading)> {
     stat.lines().filter_map(|line| {
         // The line of the sum over all CPUs has no number.

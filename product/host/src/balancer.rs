@@ -1,6 +1,6 @@
-//! One round over the balanced programs: observe, decide, act, record. `run` balances one program, the
-//! daemon many. All programs of a balancer share its accounting, its journal and every rule, but each has
-//! its own plan, in which the tasks of the others are foreign load.
+//! One round over the balanced programs: observe, decide, act, record. `run` balances one program,
+//! the daemon many. All programs of a balancer share its accounting, its journal and every rule, but
+//! each has its own plan, in which the tasks of the others are foreign load.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -148,7 +148,7 @@ impl Balancer {
         self.programs.get(&program).into_iter().flat_map(Program::decisions)
     }
 
-    /// Balances the programs whose interval is over. Returns their numbers.
+    /// Balances the programs that are due. Returns their numbers.
     ///
     /// # Errors
     /// Nothing can be observed. The programs are tried again after their next interval.

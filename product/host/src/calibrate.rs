@@ -1,7 +1,7 @@
 //! Relative speeds of CPUs by measurement, for machines that do not report them.
 //!
-//! The fastest of many short bursts counts. Noise makes a burst slower, and noise must not count twice, in
-//! the speed and again in the capability.
+//! The fastest of many short bursts counts. Noise makes a burst slower, and noise must not count
+//! twice, in the speed and again in the capability.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,9 +14,9 @@ const BURSTS: u32 = 20;
 /// Rounds of the reference loop in a burst.
 const ROUNDS: u64 = 400_000;
 
-/// Measures the work per second on each of `cpus`, in an arbitrary unit that is the same for all. It takes
-/// about 20 ms a CPU. The CPUs are measured one after the other, so that SMT siblings do not disturb each
-/// other.
+/// Measures the work per second on each of `cpus`, in an arbitrary unit that is the same for all. It
+/// takes about 20 ms a CPU. The CPUs are measured one after the other, so that SMT siblings do not
+/// disturb each other.
 ///
 /// # Errors
 /// The calling process may not use one of the CPUs.

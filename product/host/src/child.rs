@@ -194,10 +194,11 @@ impl Child {
         self.collect()
     }
 
-    /// Signals of the kernel (Ctrl-C, Ctrl-Z, a hang-up) go to the whole process group, so the command has
-    /// them already. A signal that the command sends must not come back to it. Every other signal is meant
-    /// for the command. A `kill` of the whole group then reaches the command twice, which is the smaller
-    /// evil: a script that shares the group would otherwise lose its signal.
+    /// Signals of the kernel (Ctrl-C, Ctrl-Z, a hang-up) go to the whole process group, so the
+    /// command has them already. A signal that the command sends must not come back to it. Every
+    /// other signal is meant for the command. A `kill` of the whole group then reaches the command
+    /// twice, which is the smaller evil: a script that shares the group would otherwise lose its
+    /// signal.
     fn passes_on(&self, info: &siginfo) -> bool {
         info.ssi_code <= 0 && info.ssi_pid as i32 != self.pid.as_raw()
     }
@@ -230,10 +231,10 @@ impl Child {
     }
 }
 
-/// Whether the command stopped for a shell, which then waits for evenkeel to stop, too. That is so for the
-/// terminal's signals, and for SIGSTOP if the command has the terminal (editors stop themselves so). A
-/// process that merely pauses the command by SIGSTOP will continue the command alone, and evenkeel must
-/// not be stopped then.
+/// Whether the command stopped for a shell, which then waits for evenkeel to stop, too. That is so
+/// for the terminal's signals, and for SIGSTOP if the command has the terminal (editors stop
+/// themselves so). A process that merely pauses the command by SIGSTOP will continue the command
+/// alone, and evenkeel must not be stopped then.
 fn is_for_a_shell(stopped_by: i32) -> bool {
     if [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&stopped_by) {
         return true;
@@ -251,7 +252,8 @@ fn why_not_started(name: &OsStr, source: io::Error) -> ChildError {
             ChildError::NotExecutable { command, source: io::Error::new(source.kind(), why) }
         }
         io::ErrorKind::NotFound => ChildError::NotFound { command },
-        // execvp returns this when one directory of PATH cannot be searched and no other has the command.
+        // execvp returns this when one directory of PATH cannot be searched and no other has the
+        // command.
         io::ErrorKind::PermissionDenied if !is_anywhere(name) => ChildError::NotFound { command },
         _ => ChildError::NotExecutable { command, source },
     }

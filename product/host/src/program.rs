@@ -111,9 +111,9 @@ impl Program {
         (self.totals, self.decisions.into())
     }
 
-    /// Gives tasks that inherited a pin by fork, or kept it across exec, their own mask. /proc reports
-    /// neither, so both are found by comparison: tasks that are new since the last round (all of them, in
-    /// the first round), and tasks that are gone.
+    /// Gives tasks that inherited a pin by fork, or kept it across exec, their own mask. /proc
+    /// reports neither, so both are found by comparison: tasks that are new since the last round (all
+    /// of them, in the first round), and tasks that are gone.
     pub(crate) fn free_new_tasks(&self, number: u32, now: &Reading, session: &mut Session) {
         let none = BTreeMap::new();
         let now = now.tasks_of(number).unwrap_or(&none);

@@ -22,8 +22,8 @@ pub struct Reading {
 pub struct ProgramReading {
     /// Its tasks.
     pub tasks: BTreeMap<TaskId, TaskReading>,
-    /// Time that its tasks were on each CPU, in nanoseconds. (The time since the reading before counts for
-    /// the CPU where the task is now.)
+    /// Time that its tasks were on each CPU, in nanoseconds. (The time since the reading before
+    /// counts for the CPU where the task is now.)
     pub used_ns: BTreeMap<u32, u64>,
 }
 
@@ -161,10 +161,10 @@ impl Reading {
         }
     }
 
-    /// The snapshot of `program` for the interval from `earlier` to `self` on the CPUs in `usable`; `None`
-    /// when no time has passed. Tasks that are new since `earlier` are counted from zero. `freedom` is
-    /// asked where a task may go, but not for a task that slept, since no policy moves it. All other
-    /// programs, observed or not, are foreign.
+    /// The snapshot of `program` for the interval from `earlier` to `self` on the CPUs in `usable`;
+    /// `None` when no time has passed. Tasks that are new since `earlier` are counted from zero.
+    /// `freedom` is asked where a task may go, but not for a task that slept, since no policy moves
+    /// it. All other programs, observed or not, are foreign.
     pub fn since(
         &self,
         earlier: &Self,
@@ -253,8 +253,8 @@ impl Own {
     /// The tasks of other programs that compete on this CPU, integrated over the interval
     /// (task-nanoseconds) and counted as tasks of the program's own weight.
     ///
-    /// Where the program had to wait, this comes from the time that each side got, which is right for any
-    /// weight (nice levels, cgroups, autogroups). Elsewhere it is the number of runnable tasks.
+    /// Where the program had to wait, this comes from the time that each side got, which is right for
+    /// any weight (nice levels, cgroups, autogroups). Elsewhere it is the number of runnable tasks.
     fn competitors(self, interval_ns: u64, foreign_ns: u64, runnable_ns: u64) -> u64 {
         let demand_ns = self.run_ns + self.wait_ns;
         if self.wait_ns * CONTENDED_SHARE < interval_ns || self.run_ns == 0 {

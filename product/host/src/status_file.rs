@@ -3,7 +3,7 @@
 //!
 //! It is a file and not a socket, so that a balancer that is busy, stopped or dying can still be looked
 //! at, at no cost to it. The file lies beside the journal, is replaced as a whole, and is removed at the
-//! end. A file whose balancer is dead is ignored and removed.
+//! end. The file of a dead balancer is ignored and removed.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
-//! How a run went: totals that are counted while it runs, and the summary at its end, which is printed as
-//! one line or as JSON.
+//! How a run went: totals that are counted while it runs, and the summary at its end, which is
+//! printed as one line or as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +26,7 @@ pub struct Totals {
     pub yielded: u64,
     /// Moves that the kernel or a rule refused.
     pub refused: u64,
-    /// Tasks whose mask was not given back at the end, because another process had set it.
+    /// Tasks that did not get their mask back at the end, because another process had set it.
     pub kept: u64,
     /// Intervals.
     pub intervals: u64,
@@ -35,8 +35,8 @@ pub struct Totals {
     speeds: BTreeMap<u32, u32>,
     first: CpuFigures,
     last: Rc<Reading>,
-    /// Sums over the intervals in which at least two tasks were runnable: the time, the capability of the
-    /// worst CPU, and the average capability.
+    /// Sums over the intervals in which at least two tasks were runnable: the time, the capability of
+    /// the worst CPU, and the average capability.
     parallel_ns: u64,
     worst_ns: u64,
     average_ns: u64,
@@ -265,7 +265,8 @@ impl Summary {
         }
     }
 
-    /// The speed-up of running at the average capability instead of the worst: the bound of any balancer.
+    /// The speed-up of running at the average capability instead of the worst: the bound of any
+    /// balancer.
     pub fn bound(&self) -> f64 {
         if self.worst > 0.0 { self.average / self.worst } else { 1.0 }
     }

@@ -1,19 +1,20 @@
-//! Working sets: how much memory each process of a program referenced in one interval (paper 000, `cache`
-//! selection).
+//! Working sets: how much memory each process of a program referenced in one interval (paper 000,
+//! `cache` selection).
 //!
 //! The kernel sets a referenced bit in the page table of each page that is used. At the start of an
-//! interval the bits are cleared (`1` to /proc/PID/clear_refs); at its end the bits that were set since are
-//! counted (`Referenced` in /proc/PID/smaps_rollup). A user may do so with their own processes.
+//! interval the bits are cleared (`1` to /proc/PID/clear_refs); at its end the bits that were set
+//! since are counted (`Referenced` in /proc/PID/smaps_rollup). A user may do so with their own
+//! processes.
 //!
 //! - A page table belongs to a process, so all its threads share one working set.
 //! - Page reclaim reads the same bits: under memory pressure it takes pages with a bit that was just
 //!   cleared for cold pages.
-//! - A page with a translation that stays in the TLB sets no new bit: the few pages that are used most may
-//!   be missing.
+//! - A page with a translation that stays in the TLB sets no new bit: the few pages that are used
+//!   most may be missing.
 //!
-//! Both steps walk over all pages of the process: together about 25 ms for each GiB of small pages, 0.2 ms
-//! of huge pages (6.18, virtual machine). So there is an allowance of CPU time. Where it does not reach,
-//! the processes take turns, and each keeps its last figure until its next turn.
+//! Both steps walk over all pages of the process: together about 25 ms for each GiB of small pages,
+//! 0.2 ms of huge pages (6.18, virtual machine). So there is an allowance of CPU time. Where it does
+//! not reach, the processes take turns, and each keeps its last figure until its next turn.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What all tests of this crate share: builders of snapshots, and the model of a machine that the
-//! closed-loop tests run a program on.
+//! Shared by the tests of this crate: builders of snapshots, and the model of a machine on which the
+//! closed-loop tests run a program.
 
 // Each test binary uses its own part of this.
 #![allow(dead_code)]
@@ -11,10 +11,10 @@ use evenkeel_machine::CpuSet;
 
 /// One millisecond.
 pub const MS: u64 = 1_000_000;
-/// Interval of the hand-made snapshots.
+/// Interval of the snapshots that tests build.
 pub const INTERVAL_NS: u64 = 100 * MS;
 
-/// An undisturbed CPU of full speed.
+/// A CPU of full speed without disturbance.
 pub fn cpu(cpu: u32) -> CpuView {
     CpuView {
         cpu,
@@ -29,7 +29,7 @@ pub fn cpu(cpu: u32) -> CpuView {
     }
 }
 
-/// A CPU that noise leaves `percent` of.
+/// A CPU with `percent` of its time left by noise.
 pub fn noisy(number: u32, percent: u64) -> CpuView {
     CpuView { noise_ns: INTERVAL_NS * (100 - percent) / 100, ..cpu(number) }
 }
@@ -39,7 +39,7 @@ pub fn id(tid: u32) -> TaskId {
     TaskId { tid, start: 7 }
 }
 
-/// A task that wanted CPU `cpu` all the time, got all of it, and may go to CPUs 0 to 63.
+/// A task that ran on CPU `cpu` all the time and may use CPUs 0 to 63.
 pub fn task(tid: u32, cpu: u32) -> TaskView {
     TaskView {
         id: id(tid),
@@ -64,12 +64,12 @@ pub fn received(task: TaskView, percent: u64) -> TaskView {
     TaskView { run_ns: received_ns, received_ns, stolen_ns: INTERVAL_NS - received_ns, ..task }
 }
 
-/// The same task, but its user lets it use only `cpus`.
+/// The same task, but its user allows only `cpus`.
 pub fn allowed(task: TaskView, cpus: &[u32]) -> TaskView {
     TaskView { allowed: cpus.iter().copied().collect(), ..task }
 }
 
-/// The same task, but it may not be moved.
+/// The same task, but it must not be moved.
 pub fn fixed(task: TaskView) -> TaskView {
     TaskView { fixed: true, ..task }
 }
@@ -79,12 +79,12 @@ pub fn snapshot(cpus: Vec<CpuView>, tasks: Vec<TaskView>) -> Snapshot {
     Snapshot { interval_ns: INTERVAL_NS, cpus, tasks }
 }
 
-/// A plan of a snapshot that is in order.
+/// The plan for a valid snapshot.
 pub fn decide(snapshot: &Snapshot, state: &mut State) -> Plan {
-    plan(snapshot, state).expect("the snapshot is in order")
+    plan(snapshot, state).expect("the snapshot is valid")
 }
 
-/// The plans of `rounds` intervals that all look like `snapshot`, moves carried out in between.
+/// The plans of `rounds` intervals with the same figures; the moves of each are made before the next.
 pub fn rounds(snapshot: &mut Snapshot, policy: Policy, rounds: usize) -> Vec<Plan> {
     let mut state = State::new(policy);
     (0..rounds)
@@ -96,7 +96,7 @@ pub fn rounds(snapshot: &mut Snapshot, policy: Policy, rounds: usize) -> Vec<Pla
         .collect()
 }
 
-/// Carries a plan out, and insists that each move starts where the task is.
+/// Makes the moves of a plan, and checks that each starts on the CPU of its task.
 pub fn apply(plan: &Plan, snapshot: &mut Snapshot) {
     for made in &plan.moves {
         let task = snapshot
@@ -114,7 +114,7 @@ pub fn moves(plan: &Plan) -> Vec<(u32, u32, u32)> {
     plan.moves.iter().map(|made| (made.task.tid, made.from, made.to)).collect()
 }
 
-/// A small deterministic generator (splitmix64) for tests that need many cases of their own.
+/// A small deterministic generator (splitmix64) for tests that generate their own cases.
 #[derive(Clone)]
 pub struct Dice(pub u64);
 

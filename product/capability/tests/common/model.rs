@@ -1,8 +1,8 @@
-//! A machine small enough to reason about: CPUs that noise leaves a share of, a fair scheduler
-//! with time slices on each, and a parallel program with a barrier at the end of each phase.
+//! A model of a machine that is small enough to reason about: CPUs with noise, a fair scheduler with
+//! slices on each, and a parallel program with a barrier at the end of each phase.
 //!
-//! A plan is carried out at the end of each interval, as the host does it with hard placement:
-//! nothing else moves a task.
+//! The moves of a plan are made at the end of each interval. Nothing else moves a task, as with hard
+//! placement on the host.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use super::{MS, cpu, decide, id, task};
 
 /// Step of the model.
 const TICK_NS: u64 = MS / 2;
-/// Time slice of the kernel's fair scheduler.
+/// Slice of the kernel's fair scheduler.
 const SLICE_NS: u64 = 3 * MS;
-/// What a move costs: the caches are cold.
+/// Cost of a move: the caches are cold.
 const MOVE_NS: u64 = MS / 10;
 
 /// A CPU of the model.
@@ -22,33 +22,33 @@ const MOVE_NS: u64 = MS / 10;
 pub struct Core {
     /// Speed, 1..=1024.
     pub speed: u32,
-    /// What noise leaves of it, in parts per million.
+    /// The share that noise leaves, in parts per million.
     pub left_ppm: u64,
-    /// Hogs of another program that never leave it.
+    /// Hogs of another program, pinned to it.
     pub hogs: usize,
 }
 
-/// What the program does.
+/// The parallel program.
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
     /// Its tasks.
     pub tasks: usize,
-    /// Work of each task in each phase, in time on the fastest CPU undisturbed.
+    /// Work of each task in each phase, in time on the fastest CPU without disturbance.
     pub work_ns: u64,
-    /// How often they meet at a barrier.
+    /// Number of phases, each with a barrier at its end.
     pub phases: u32,
-    /// Whoever waits at the barrier sleeps (or else spins).
+    /// Tasks that wait at the barrier sleep (otherwise they spin).
     pub sleeps: bool,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// Time that the program took.
     pub elapsed_ns: u64,
     /// Every plan, with the time at which it was made.
     pub plans: Vec<(u64, Plan)>,
-    /// When the tasks met at a barrier.
+    /// When each barrier was reached by all tasks.
     pub barriers_ns: Vec<u64>,
 }
 
@@ -76,8 +76,8 @@ struct Queue {
     idle_ns: u64,
 }
 
-/// The time that the best conceivable schedule would take: no task uses two CPUs at once, so the
-/// program can use as many of the best CPUs as it has tasks.
+/// The time of the best possible schedule. No task uses two CPUs at once, so the program can use as
+/// many of the best CPUs as it has tasks.
 pub fn best_ns(cores: &[Core], program: &Program) -> u64 {
     let mut rates: Vec<f64> = cores.iter().map(share).collect();
     rates.sort_by(|a, b| b.total_cmp(a));
@@ -90,8 +90,8 @@ fn share(core: &Core) -> f64 {
     core.left_ppm as f64 / 1e6 * f64::from(core.speed) / 1024.0 / (core.hogs as f64 + 1.0)
 }
 
-/// Runs the program with one task after the other dealt to the CPUs, the best CPU first, as `chcb`
-/// does it. `policy` of `None` leaves them there. `change` may change the machine at any time.
+/// Runs the program with its tasks placed in turn on the CPUs, the best CPU first, as `chcb` does.
+/// Without a policy they stay there. `change` may change the machine at each tick.
 pub fn run(
     cores: &[Core],
     program: &Program,
@@ -104,7 +104,7 @@ pub fn run(
     run_from(cores, program, &placed, policy, change)
 }
 
-/// The same from any placement.
+/// The same with the tasks placed on the CPUs `placed`.
 pub fn run_from(
     cores: &[Core],
     program: &Program,
@@ -152,7 +152,7 @@ pub fn run_from(
             let snapshot = observe(now_ns - since_ns, &cores, &mut queues, &mut runners);
             if let Some(state) = &mut state {
                 let plan = decide(&snapshot, state);
-                carry_out(&plan, &mut runners, &mut queues);
+                make_moves(&plan, &mut runners, &mut queues);
                 next_ns = now_ns + plan.interval_ns;
                 plans.push((now_ns, plan));
             }
@@ -175,7 +175,7 @@ fn wake(runner: &mut Runner) {
     runner.waits = false;
 }
 
-/// Who slept must not make up for it on its CPU.
+/// Gives all tasks of a CPU the same vruntime, so that a task that slept does not catch up.
 fn level(cpu: usize, runners: &mut [Runner]) {
     let here = |runner: &&mut Runner| runner.cpu == cpu && !runner.waits;
     let most = runners.iter_mut().filter(here).map(|runner| runner.vruntime_ns).max().unwrap_or(0);
@@ -184,7 +184,7 @@ fn level(cpu: usize, runners: &mut [Runner]) {
     }
 }
 
-/// One tick of one CPU.
+/// Advances one CPU by a tick.
 fn step(index: usize, core: &Core, queue: &mut Queue, runners: &mut [Runner], program: &Program) {
     let noise_ns = TICK_NS * (1_000_000 - core.left_ppm) / 1_000_000;
     queue.noise_ns += noise_ns;
@@ -258,7 +258,7 @@ fn observe(
     Snapshot { interval_ns, cpus, tasks }
 }
 
-fn carry_out(plan: &Plan, runners: &mut [Runner], queues: &mut [Queue]) {
+fn make_moves(plan: &Plan, runners: &mut [Runner], queues: &mut [Queue]) {
     let index_of: BTreeMap<_, _> = runners
         .iter()
         .enumerate()

@@ -44,15 +44,15 @@ pub struct SchedOptions {
     /// always].
     #[arg(long, value_name = "POLICY")]
     pub gate: Option<Gate>,
-    /// Choose what load is: `count` treats all CPUs as equal, as classic Linux does; `capability` divides
-    /// load by the capability of each CPU [default: count].
+    /// Choose what load is: `count` treats all CPUs as equal, as classic Linux does; `capability`
+    /// divides load by the capability of each CPU [default: count].
     #[arg(long, value_name = "POLICY")]
     pub balance: Option<Balance>,
-    /// With --balance capability, add parts: home (count the distance of memory), cost (no pull that costs
-    /// more than it gains), plain (place new tasks as count does), bare (pull at any difference), active
-    /// (migrate a running task to a faster CPU that idles), turns (threads of a program that each run alone
-    /// take turns on unequal CPUs), similar (threads of two programs swap until both have similar CPUs)
-    /// [default: none].
+    /// With --balance capability, add parts: home (count the distance of memory), cost (no pull that
+    /// costs more than it gains), plain (place new tasks as count does), bare (pull at any
+    /// difference), active (migrate a running task to a faster CPU that idles), turns (threads of a
+    /// program that each run alone take turns on unequal CPUs), similar (threads of two programs swap
+    /// until both have similar CPUs) [default: none].
     #[arg(long, value_name = "LIST")]
     pub parts: Option<Parts>,
     /// Set the slice, the time between two picks, in microseconds [default: 4000].
@@ -61,12 +61,12 @@ pub struct SchedOptions {
     /// Set the capacity of CPUs, 1 to 1024, for example 0-3=1024,4-7=512 [default: from the kernel].
     #[arg(long, value_name = "LIST")]
     pub capacity: Option<Capacities>,
-    /// With --balance capability, ignore the time that interrupts, real-time tasks and the hypervisor take
-    /// [default: capability is less by that time].
+    /// With --balance capability, ignore the time that interrupts, real-time tasks and the hypervisor
+    /// take [default: capability is less by that time].
     #[arg(long)]
     pub static_capacity: bool,
-    /// With --order ias, keep up to N waiting tasks of each address space in order on a CPU, and read up to
-    /// N tasks of another CPU's queue to fetch one [default: 128, the most].
+    /// With --order ias, keep up to N waiting tasks of each address space in order on a CPU, and read
+    /// up to N tasks of another CPU's queue to fetch one [default: 128, the most].
     #[arg(long, value_name = "N")]
     pub ias_window: Option<Window>,
     /// With --order ias, kick slaves at once when their master aggregates: none, idle (slaves that idle
@@ -77,8 +77,8 @@ pub struct SchedOptions {
     /// (`evenkeel ias show` prints it) [default: off].
     #[arg(long)]
     pub ias_auto: bool,
-    /// With --gate zone, balance load only above this utilisation: cold and warm-low 30 %, warm-mid 50 %,
-    /// warm-high and hot 80 % (`evenkeel zone` sets the other knobs) [default: cold].
+    /// With --gate zone, balance load only above this utilisation: cold and warm-low 30 %, warm-mid
+    /// 50 %, warm-high and hot 80 % (`evenkeel zone` sets the other knobs) [default: cold].
     #[arg(long, value_name = "LEVEL")]
     pub zone: Option<Level>,
     /// Let a task that waits for this long migrate to an idle CPU in spite of the gate: a time, or never
@@ -121,8 +121,8 @@ pub enum ZoneCommand {
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
-    /// Shield CPUs from all tasks that may run elsewhere, until the keel ends (to keep it, use `shield` in
-    /// table `[sched]` of the configuration file).
+    /// Shield CPUs from all tasks that may run elsewhere, until the keel ends (to keep it, use
+    /// `shield` in table `[sched]` of the configuration file).
     Shield {
         /// A list like 2-3, or none; without it, print the shielded CPUs.
         cpus: Option<Shield>,
@@ -155,8 +155,8 @@ pub enum IasCommand {
         /// End the aggregation.
         #[arg(long)]
         off: bool,
-        /// Set how far they may be behind in vruntime and still be preferred: a multiple of the last run,
-        /// like 3x, or a time, like 10ms.
+        /// Set how far they may be behind in vruntime and still be preferred: a multiple of the last
+        /// run, like 3x, or a time, like 10ms.
         #[arg(long, value_name = "BONUS", default_value = "3x")]
         bonus: Bonus,
         /// Prefer them at most N times in a row on a CPU [default: no limit].
@@ -181,15 +181,15 @@ pub enum IasCommand {
         #[arg(allow_negative_numbers = true)]
         limit: String,
     },
-    /// Set which CPUs aggregate together (`set_ias_alloc`): one number for each CPU, 2k for the master of
-    /// group k, 2k+1 for its slaves.
+    /// Set which CPUs aggregate together (`set_ias_alloc`): one number for each CPU, 2k for the
+    /// master of group k, 2k+1 for its slaves.
     Alloc {
         /// The numbers, in the order of the CPUs.
         #[arg(required_unless_present = "groups", value_name = "ROLE", allow_negative_numbers = true,
               value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_ROLE)))]
         roles: Vec<u16>,
-        /// Set groups instead: llc (CPUs that share a last-level cache), l2 (a level-2 cache), node, or lists
-        /// like 0-3/4-7; the first CPU of each group is the master.
+        /// Set groups instead: llc (CPUs that share a last-level cache), l2 (a level-2 cache), node,
+        /// or lists like 0-3/4-7; the first CPU of each group is the master.
         #[arg(long, value_name = "GROUPS", conflicts_with = "roles")]
         groups: Option<String>,
     },

@@ -44,8 +44,8 @@ pub struct AttachArgs {
     /// private networks).
     #[arg(long, value_name = "FORMAT", default_value_t)]
     pub wire: Wire,
-    /// Send hints only to these networks: hints reveal this machine's CPUs, and some networks drop packets
-    /// with unknown options.
+    /// Send hints only to these networks: hints reveal this machine's CPUs, and some networks drop
+    /// packets with unknown options.
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub peers: Vec<IpNet>,
     /// Choose the core of a packet: `issuer` sent the last request, `runner` runs the consumer now,
@@ -60,12 +60,13 @@ pub struct AttachArgs {
     /// Steer packets to these CPUs only, for example 0-3,8 [default: all].
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
-    /// Choose where XDP runs: `native` in the driver, `generic` behind it, `auto` in the driver where that
-    /// loses nothing.
+    /// Choose where XDP runs: `native` in the driver, `generic` behind it, `auto` in the driver where
+    /// that loses nothing.
     #[arg(long, value_name = "MODE", default_value_t)]
     pub xdp: XdpMode,
-    /// Hold a thread that waits for data on the core where it asked, for at most this many seconds without
-    /// an answer [default: off; 1 without a number]. With `--policy issuer`, `runner` or `auto`.
+    /// Hold a thread that waits for data on the core where it asked, for at most this many seconds
+    /// without an answer [default: off; 1 without a number]. With `--policy issuer`, `runner` or
+    /// `auto`.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -76,7 +77,8 @@ pub struct AttachArgs {
     )]
     pub hold: Option<u64>,
     /// With `--policy auto`, turn on the kernel's receive flow steering where that pays, instead of
-    /// steering (net.core.rps_sock_flow_entries and the device's rps_flow_cnt), and off where it does not.
+    /// steering (net.core.rps_sock_flow_entries and the device's rps_flow_cnt), and off where it does
+    /// not.
     #[arg(long)]
     pub manage_rfs: bool,
     /// For fault tests.
@@ -120,15 +122,16 @@ pub struct ModelArgs {
     /// Set the microseconds to process a strip (P) [default: measured on this machine].
     #[arg(long, value_name = "US")]
     pub process_us: Option<f64>,
-    /// Set the microseconds to move a strip to another core (M) [default: measured on this machine, between
-    /// cores without a common cache if possible].
+    /// Set the microseconds to move a strip to another core (M) [default: measured on this machine,
+    /// between cores without a common cache if possible].
     #[arg(long, value_name = "US")]
     pub migrate_us: Option<f64>,
     /// Set the microseconds of all the rest (T_R).
     #[arg(long, value_name = "US", default_value_t = 0.0)]
     pub rest_us: f64,
     /// Set the bytes of a strip, for the reads per second that the link can carry (equation 7).
-    #[arg(long, value_name = "N", requires = "gbit_per_s", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "gbit_per_s",
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub strip_bytes: Option<u64>,
     /// Set the bandwidth of the client's link, in Gbit/s.
     #[arg(long, value_name = "N", requires = "strip_bytes")]

@@ -17,10 +17,10 @@ use crate::program::task_ref;
 use crate::status_file::ProgramStatus;
 use crate::summary::Totals;
 
-/// Most programs of one user: a bound for a user whose processes join in a loop.
+/// Most programs of one user: a bound for processes that join in a loop.
 const MAX_PER_USER: usize = 512;
 
-/// The user of the daemon itself, as whom standing rules apply.
+/// The user of the daemon itself: standing rules apply in its name.
 fn daemon_user() -> Peer {
     Peer { uid: nix::unistd::geteuid().as_raw(), pid: std::process::id() as i32 }
 }

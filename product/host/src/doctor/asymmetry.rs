@@ -19,8 +19,8 @@ const SETTLE: Duration = Duration::from_millis(10);
 const ALIKE: f64 = 0.03;
 /// A loss above this is named, in percent.
 const NAMED_PCT: f64 = 2.0;
-/// A CPU counts as slow from this much below the fastest, in percent; measured speeds differ by less than
-/// that by chance.
+/// A CPU counts as slow from this much below the fastest, in percent; measured speeds differ by less
+/// than that by chance.
 const SLOWER_PCT: f64 = 5.0;
 /// Below this share, a ratio to the capability of a CPU has no meaning.
 const NOTHING_LEFT: f64 = 0.01;
@@ -132,8 +132,8 @@ impl Watched {
     }
 }
 
-/// Runs for a moment on each CPU. Accounting learns what is runnable on a CPU, and its steal counter, at the
-/// first context switch there, and a lone busy task may never make one.
+/// Runs for a moment on each CPU. Accounting learns what is runnable on a CPU, and its steal counter,
+/// at the first context switch there, and a lone busy task may never make one.
 fn visit(cpus: &CpuSet) {
     // On a thread of its own, so that the caller's mask is not changed. The scope waits for its end.
     std::thread::scope(|scope| {
@@ -285,8 +285,8 @@ fn remarks(
         let trust = if kernel_sees_irq {
             "Figures are from /proc, which does not show real-time tasks"
         } else {
-            "Figures are from /proc and not to be trusted: it counts in ticks, may show lost time as all \
-             or nothing, and does not show real-time tasks"
+            "Figures are from /proc and not to be trusted: it counts in ticks, may show lost time as \
+             all or nothing, and does not show real-time tasks"
         };
         remarks.push(format!("{trust} (the BPF check says why)."));
     }

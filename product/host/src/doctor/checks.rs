@@ -240,8 +240,8 @@ fn run_time(facts: &Facts) -> Check {
             "leaves interrupt and softirq time out (IRQ_TIME_ACCOUNTING)",
         )
         .means(
-            "the kernel's own scheduler sees softirq theft, too: under softirq noise, the gain is smaller \
-             than on other kernels",
+            "the kernel's own scheduler sees softirq theft, too: under softirq noise, the gain is \
+             smaller than on other kernels",
         ),
         (false, true) => Check::ok(
             CheckName::RunTime,

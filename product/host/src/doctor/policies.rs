@@ -1,5 +1,5 @@
-//! Which of the keel's policies suit this machine: the rules of docs/choosing.md that depend on the machine
-//! and not on the programs.
+//! Which of the keel's policies suit this machine: the rules of docs/choosing.md that depend on the
+//! machine and not on the programs.
 
 use evenkeel_machine::Machine;
 

@@ -58,8 +58,8 @@ fn services(facts: &Facts) -> Check {
     let stop: Vec<&str> = facts.system.services.iter().map(String::as_str).collect();
     Check::limited(CheckName::Services, running.join(", "))
         .means(
-            "their changes win: evenkeel no longer moves tasks that they pin, and another CPU may become \
-             the slow one",
+            "their changes win: evenkeel no longer moves tasks that they pin, and another CPU may \
+             become the slow one",
         )
         .remedy(format!("stop them while measuring: systemctl stop {}", stop.join(" ")))
 }

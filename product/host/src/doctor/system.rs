@@ -1,5 +1,5 @@
-//! Facts in /proc and /sys below any root directory: that of the live system, or one that a test laid out.
-//! A file that cannot be read leaves its fact unknown; it is never an error.
+//! Facts in /proc and /sys below any root directory: that of the live system, or one that a test laid
+//! out. A file that cannot be read leaves its fact unknown; it is never an error.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -144,7 +144,7 @@ impl Files<'_> {
         self.text(path)?.parse().ok()
     }
 
-    /// Directory entries whose name is `prefix` and a number, ascending by that.
+    /// The numbers of directory entries that are named `prefix` and a number, ascending.
     fn numbered(&self, directory: &str, prefix: &str) -> Vec<u32> {
         let entries = fs::read_dir(self.root.join(directory)).into_iter().flatten().flatten();
         let mut numbers: Vec<u32> = entries
@@ -228,7 +228,8 @@ impl Files<'_> {
         (quota > 0.0 && period > 0.0).then(|| quota / period)
     }
 
-    /// The running services that move tasks or interrupts, and whether processes of other users are hidden.
+    /// The running services that move tasks or interrupts, and whether processes of other users are
+    /// hidden.
     fn services(&self) -> (BTreeSet<String>, bool) {
         let pids = self.numbered("proc", "");
         let names = pids.iter().filter_map(|pid| self.text(&format!("proc/{pid}/comm")));

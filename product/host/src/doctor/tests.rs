@@ -1,5 +1,5 @@
-//! The checks on machines that are not at hand: a kernel without BTF, another scheduler, no privilege, one
-//! CPU, a container with a cpuset, irqbalance.
+//! The checks on machines that are not at hand: a kernel without BTF, another scheduler, no
+//! privilege, one CPU, a container with a cpuset, irqbalance.
 
 use std::fs;
 use std::path::Path;
