@@ -422,7 +422,7 @@ fn a_task_leaves_its_node_only_for_more_than_remote_memory_costs() {
     for _ in 0..20 {
         assert_eq!(moves(&decide(&view, &mut state)), []);
     }
-    // ... but twice the rate is.
+    // ... but 2.5 times the rate is.
     let view = two_nodes([40, 40, 100, 100], [40, 40, 100, 100]);
     let made = moves(&second(&view));
     assert!(made.iter().any(|(_, from, to)| from / 2 != to / 2), "{made:?}");

@@ -151,8 +151,8 @@ fn costs(search: &Search) -> String {
     let each = searched as f64 / searches.max(1) as f64;
     let share = 100.0 * missed as f64 / queued.max(1) as f64;
     format!(
-        "{searches} searches read {each:.1} tasks each; {share:.1} % of {queued} waiters did not fit into \
-         the window of {window} (--ias-window)"
+        "{searches} searches read {each:.1} tasks each; {share:.1} % of {queued} waiters did not fit \
+         into the window of {window} (--ias-window)"
     )
 }
 

@@ -175,8 +175,8 @@ fn show(statistics: &Statistics) {
     }
     if let Some(hold) = &statistics.hold {
         println!(
-            "    threads held on the core where they asked: {} now, {} in all; {} got no answer in time, \
-             {} had a mask set by another process, {} could not be held",
+            "    threads held on the core where they asked: {} now, {} in all; {} got no answer in \
+             time, {} had a mask set by another process, {} could not be held",
             hold.held, hold.holds, hold.timed_out, hold.yielded, hold.refused
         );
     }
