@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The entries of a tape: product/keel/src/tape.rs says what they mean, and has them in the same order. */
+/* The entries of a tape: lab/tape/src/tape.rs documents them, in the same order. */
 #ifndef EVENKEEL_RECORDER_H
 #define EVENKEEL_RECORDER_H
 
@@ -58,7 +58,7 @@ struct tape_entry {
 	__u8 id;
 	__u16 cpu;
 	__u32 pad;
-	__u64 task;	/* its address; made a number by who reads this */
+	__u64 task;	/* its address; lab/tape replaces it by a number */
 	__u64 values[TAPE_VALUES];
 };
 

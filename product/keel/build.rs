@@ -1,5 +1,5 @@
-//! Compiles `bpf/keel/keel.bpf.c` and what stands beside it to the objects that the library carries, and for the
-//! tests the policies to functions of this process.
+//! Compiles the keel and its lookup of address spaces (`bpf/keel/`) to the BPF objects that the library carries,
+//! and the policies to native functions for the tests.
 
 use std::env;
 use std::error::Error;
@@ -9,27 +9,20 @@ use libbpf_cargo::SkeletonBuilder;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..");
-    build_object(&root, "bpf/keel", "keel")?;
-    build_object(&root, "lab/bpf", "recorder")?;
-    build_object(&root, "bpf/keel", "space")?;
+    build_object(&root, "keel")?;
+    build_object(&root, "space")?;
     build_policies(&root)?;
-    for path in [
-        "bpf/keel",
-        "lab/bpf/recorder.bpf.c",
-        "lab/bpf/recorder.h",
-        "policy",
-        "product/keel/native",
-    ] {
+    for path in ["bpf/keel", "policy", "product/keel/native"] {
         println!("cargo:rerun-if-changed={}", root.join(path).display());
     }
     println!("cargo:rerun-if-env-changed=CLANG");
     Ok(())
 }
 
-fn build_object(root: &Path, folder: &str, name: &str) -> Result<(), Box<dyn Error>> {
+fn build_object(root: &Path, name: &str) -> Result<(), Box<dyn Error>> {
     let object = PathBuf::from(env::var("OUT_DIR")?).join(format!("{name}.bpf.o"));
     let mut builder = SkeletonBuilder::new();
-    builder.source(root.join(format!("{folder}/{name}.bpf.c"))).obj(object);
+    builder.source(root.join(format!("bpf/keel/{name}.bpf.c"))).obj(object);
     if let Ok(clang) = env::var("CLANG") {
         builder.clang(clang);
     }
@@ -42,9 +35,9 @@ fn build_object(root: &Path, folder: &str, name: &str) -> Result<(), Box<dyn Err
     Ok(())
 }
 
-/// Undefined behaviour, divisions by zero and shifts that are too far are traps: what no test hits
-/// then is defined. Nothing but tests calls these functions, so nothing else contains them; in a library
-/// of its own, so that `scripts/mutate` can put another one in its place.
+/// Builds the policies for the tests. Undefined behaviour, a division by zero and a shift that is too far trap,
+/// so what no test hits is defined. The policies are a library of their own, which only tests link, so that
+/// `scripts/mutate` can replace it.
 fn build_policies(root: &Path) -> Result<(), Box<dyn Error>> {
     let out = env::var("OUT_DIR")?;
     let status = cc::Build::new()

@@ -1,66 +1,45 @@
-//! `evenkeel-lab bench`, `noise` and `repro`: from flags to an experiment. What it does is in the
-//! crate of its name.
-
-use std::path::Path;
+//! `evenkeel-lab bench`: makes a benchmark's options of the flags, and runs it. The benchmarks themselves are in
+//! `lab/bench`.
 
 use anyhow::Result;
 use evenkeel_bench::{
-    balance, capability, daemon_cost, executable, free, guest, ias, keel, make_noise, plan_cost, refill, repro,
-    sais, zone,
+    balance, capability, daemon_cost, executable, free, guest, ias, keel, plan_cost, refill, sais,
+    zone,
 };
 
 use crate::cli::{
-    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, RefillArgs, ReproArgs,
-    SaisBenchArgs, Stranger, TurnArgs,
+    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, PlanArgs, RefillArgs, SaisBenchArgs,
+    Stranger, TurnArgs,
 };
+use crate::command_line::command_line;
 
-/// Runs the part that was asked for. Returns the exit code.
+/// Runs the benchmark that the command line names. Returns the exit code.
 ///
 /// # Errors
 /// A flag makes no sense, or nothing can be measured.
 pub fn main(args: BenchArgs) -> Result<i32> {
     match args.part {
-        BenchPart::Capability(args) => capability::run(&experiment(args)?),
+        BenchPart::Capability(args) => capability::run(&capability_options(args)?),
         BenchPart::Balance(BalanceArgs { hogs: Some(work), .. }) => balance::be_hogs(work),
-        BenchPart::Balance(args) => balance::run(&in_turn(args.turns)?),
-        BenchPart::Keel(args) => keel::run(&args.peers, &in_turn(args.turns)?),
-        BenchPart::Zone(args) => zone::run(&in_turn(args.turns)?),
-        BenchPart::Free(turns) => free::run(&in_turn(turns)?),
-        BenchPart::Ias(turns) => ias::run(&in_turn(turns)?),
-        BenchPart::Plan(args) => plan_cost::run(&cost(args)?),
+        BenchPart::Balance(args) => balance::run(&guest_options(args.turns)),
+        BenchPart::Keel(args) => keel::run(&args.peers, &guest_options(args.turns)),
+        BenchPart::Zone(turns) => zone::run(&guest_options(turns)),
+        BenchPart::Free(turns) => free::run(&guest_options(turns)),
+        BenchPart::Ias(turns) => ias::run(&guest_options(turns)),
+        BenchPart::Plan(args) => plan_cost::run(&plan_options(args)),
         BenchPart::Refill(RefillArgs { stranger: Some(Stranger { cpu, kib }), .. }) => {
             refill::be_stranger(cpu, kib)
         }
-        BenchPart::Refill(args) => refill::run(&caches(args)?),
-        BenchPart::Sais(args) => sais::run(&packets(args)?),
-        BenchPart::Daemon(args) => {
-            daemon_cost::run(&daemon_cost::Options { executable: executable::product()?, json: args.json })
-        }
+        BenchPart::Refill(args) => refill::run(&refill_options(args)),
+        BenchPart::Sais(args) => sais::run(&sais_options(args)?),
+        BenchPart::Daemon(args) => daemon_cost::run(&daemon_cost::Options {
+            executable: executable::product()?,
+            json: args.json,
+        }),
     }
 }
 
-/// Runs `evenkeel-lab repro`. Returns the exit code.
-///
-/// # Errors
-/// There is no such paper or part, or nothing can be measured.
-pub fn repro(args: ReproArgs) -> Result<i32> {
-    let usual = Path::new("docs/results");
-    let docs = args.docs.or_else(|| usual.is_dir().then(|| usual.to_owned()));
-    let options = repro::Options {
-        executable: executable::product()?,
-        parts: args.parts,
-        runs: args.runs.map(usize::from),
-        quick: args.quick,
-        check: args.check,
-        from: args.from,
-        json: args.json,
-        docs,
-        command: command_line(),
-    };
-    repro::run(&args.paper, &options)
-}
-
-fn experiment(args: CapabilityArgs) -> Result<capability::Options> {
+fn capability_options(args: CapabilityArgs) -> Result<capability::Options> {
     Ok(capability::Options {
         executable: executable::product()?,
         filter: capability::Filter {
@@ -79,8 +58,8 @@ fn experiment(args: CapabilityArgs) -> Result<capability::Options> {
     })
 }
 
-fn in_turn(args: TurnArgs) -> Result<guest::Options> {
-    Ok(guest::Options {
+fn guest_options(args: TurnArgs) -> guest::Options {
+    guest::Options {
         clocks: args.clocks,
         rounds: args.rounds,
         only: guest::Only { contestants: args.contestants, figures: args.figures },
@@ -90,10 +69,10 @@ fn in_turn(args: TurnArgs) -> Result<guest::Options> {
         inside: args.inside,
         costs: args.costs,
         command: command_line(),
-    })
+    }
 }
 
-fn packets(args: SaisBenchArgs) -> Result<sais::Options> {
+fn sais_options(args: SaisBenchArgs) -> Result<sais::Options> {
     Ok(sais::Options {
         executable: executable::product()?,
         measure_pm: args.measure_pm,
@@ -108,45 +87,21 @@ fn packets(args: SaisBenchArgs) -> Result<sais::Options> {
     })
 }
 
-fn cost(args: PlanArgs) -> Result<plan_cost::Options> {
-    Ok(plan_cost::Options {
+fn plan_options(args: PlanArgs) -> plan_cost::Options {
+    plan_cost::Options {
         json: args.json,
         size: args.size.map(|size| (size.cpus, size.tasks)),
         crowd: args.crowd,
-    })
+    }
 }
 
-fn caches(args: RefillArgs) -> Result<refill::Options> {
-    Ok(refill::Options {
+fn refill_options(args: RefillArgs) -> refill::Options {
+    refill::Options {
         quick: args.quick,
         from: args.from,
         json: args.json,
         machine: args.machine,
         markdown: args.markdown,
         command: command_line(),
-    })
-}
-
-
-/// Runs `evenkeel-lab noise`. Returns the exit code.
-///
-/// # Errors
-/// A flag makes no sense, or the noise cannot be made.
-pub fn noise(args: NoiseArgs) -> Result<i32> {
-    make_noise::run(&make_noise::Options {
-        kind: args.kind,
-        cpu: args.cpu,
-        busy_us: args.busy_us,
-        period_us: args.period_us,
-        limit: args.limit.into(),
-        verify: args.verify,
-        json: args.json,
-    })
-}
-
-/// The command line as one would type it: the program by its name, wherever this file lies and whatever a
-/// copy of it is called.
-pub(crate) fn command_line() -> String {
-    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    std::iter::once("evenkeel-lab".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+    }
 }

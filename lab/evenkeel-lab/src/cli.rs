@@ -1,16 +1,22 @@
-//! The laboratory's command line: every command, flag and help text. Man pages and shell completions are
+//! The command line of the laboratory: every command, flag and help text. Man pages and shell completions are
 //! made from this definition.
 
-mod measure;
+mod bench;
+mod noise;
+mod record;
+mod repro;
 mod sim;
 
 use clap::{Parser, Subcommand};
 use evenkeel::cli::GenerateArgs;
 
-pub use measure::{
-    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, RefillArgs, ReproArgs,
-    SaisBenchArgs, Stranger, TurnArgs,
+pub use bench::{
+    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, PlanArgs, RefillArgs, SaisBenchArgs,
+    Stranger, TurnArgs,
 };
+pub use noise::NoiseArgs;
+pub use record::RecordArgs;
+pub use repro::ReproArgs;
 pub use sim::{
     CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart,
     SimReplayArgs, SimRunArgs, SimSweepArgs,
@@ -20,7 +26,7 @@ pub use sim::{
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel-lab", version, arg_required_else_help = true)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
     /// Log more: -v decisions, -vv details.
@@ -28,19 +34,21 @@ pub struct Cli {
     pub verbose: u8,
 }
 
-/// The commands.
+/// The commands, those that belong together beside each other.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Simulate: the keel's own source on machines that nobody has at hand.
+    /// Simulate: run the keel's own source on machines that are not at hand.
     Sim(Box<SimArgs>),
-    /// Play a tape back: tell the keel again what it was told, and compare what it decides.
+    /// Record a tape: run the keel on this machine, and write down all that it is told and does.
+    Record(Box<RecordArgs>),
+    /// Replay a tape: tell the keel again what it was told, and compare what it decides.
     Replay(SimReplayArgs),
     /// Measure evenkeel against the kernel and its peers.
     Bench(BenchArgs),
-    /// Make a CPU unequal for a while, or check the accounting against the noise.
-    Noise(NoiseArgs),
-    /// Measure a paper's figures and tables again, and say what was reproduced.
+    /// Measure a paper's figures and tables again, and show which were reproduced.
     Repro(ReproArgs),
+    /// Take time of a CPU for a while, or check the accounting against that.
+    Noise(NoiseArgs),
     /// Write man pages or shell completions into a directory (used by `make install`).
     #[command(hide = true)]
     Generate(GenerateArgs),

@@ -1,8 +1,12 @@
-//! The command line of the laboratory: `evenkeel-lab` in its parts. The executable (`main.rs`) calls
-//! [`main`]; the project's tests parse the commands of the docs by [`cli`].
+//! The laboratory's executable `evenkeel-lab` in its parts: one file for each command. `main.rs` calls [`main`];
+//! the project's tests parse the commands of the docs by [`cli`].
 
 mod bench;
 pub mod cli;
+mod command_line;
+mod noise;
+mod record;
+mod repro;
 mod sim;
 
 use std::process::ExitCode;
@@ -26,10 +30,11 @@ fn dispatch(cli: Cli) -> Result<i32> {
     }
     match cli.command {
         Command::Sim(args) => sim::main(*args),
+        Command::Record(args) => record::main(&args),
         Command::Replay(args) => sim::run_replay(&args),
         Command::Bench(args) => bench::main(args),
-        Command::Noise(args) => bench::noise(args),
-        Command::Repro(args) => bench::repro(args),
+        Command::Noise(args) => noise::main(args),
+        Command::Repro(args) => repro::main(args),
         Command::Generate(args) => evenkeel::generate::main(Cli::command(), &args),
     }
 }

@@ -1,4 +1,5 @@
-//! `evenkeel-lab sim` and `replay`: from flags to a simulation. What it does is in the crate of its name.
+//! `evenkeel-lab sim` and `replay`: makes a simulation of the flags, and shows its outcome. The simulator
+//! itself is in `lab/sim`.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -12,7 +13,6 @@ use evenkeel_bench::output::Output;
 use evenkeel_bench::report::MachineInfo;
 use evenkeel_bench::stats::Verdict;
 use evenkeel_capability::{LagParameters, Policy};
-use evenkeel_keel::tape::Tape;
 use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
@@ -20,18 +20,19 @@ use evenkeel_sim::{
     FaultPlan, Figure, Grid, Report, Row, STRICT, Scheduler, Simulation, Speed, SpeedAim, Swept,
     TORTURE, Workers, bench, compare_rows, history, picture, read_rows, replay, sweep, trace, work,
 };
+use evenkeel_tape::Tape;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::bench::command_line;
 use crate::cli::{
     CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart,
     SimReplayArgs, SimRunArgs, SimSweepArgs,
 };
+use crate::command_line::command_line;
 
-/// Exit code when a rule was broken, or the scheduler would have been thrown out.
+/// The exit code when a rule was broken, or a real kernel would have ended the scheduler.
 const BROKEN: i32 = 1;
 
-/// Runs the part that was asked for. Returns the exit code.
+/// Runs the part that the command line names. Returns the exit code.
 ///
 /// # Errors
 /// The machine, the workload or a flag makes no sense, or a file cannot be written.
@@ -67,7 +68,7 @@ fn machine(name: &str, costs: &CostArgs) -> Result<Machine> {
     Ok(machine)
 }
 
-/// All combinations of the policies that were given.
+/// A scheduler for each combination of the policies that the flags name.
 fn schedulers(args: &PolicyArgs) -> Result<Vec<Scheduler>> {
     if args.fifo {
         return Ok(vec![Scheduler::Fifo]);
@@ -83,7 +84,7 @@ fn schedulers(args: &PolicyArgs) -> Result<Vec<Scheduler>> {
     for order in or_default(&args.order) {
         for gate in or_default(&args.gate) {
             for balance in or_default(&args.balance) {
-                // `count` has no parts: it is there once.
+                // `count` has no parts, so there is one of it.
                 let parts = match balance {
                     Balance::Count => vec![Parts::default()],
                     Balance::Capability => or_default(&args.parts),
@@ -111,7 +112,7 @@ fn schedulers(args: &PolicyArgs) -> Result<Vec<Scheduler>> {
     Ok(all)
 }
 
-/// How all programs aggregate, if they do.
+/// How the threads of all programs aggregate; `None`: they do not.
 fn aggregation(args: &PolicyArgs) -> Result<Option<Aggregation>> {
     let Some(bonus) = args.bonus else { return Ok(None) };
     if !args.order.contains(&Order::Ias) {
@@ -194,7 +195,7 @@ fn run(args: &SimRunArgs) -> Result<i32> {
     Ok(BROKEN)
 }
 
-/// Those of a sweep.
+/// The schedulers of a sweep.
 fn sweep_schedulers(args: &SimSweepArgs) -> Result<Vec<Scheduler>> {
     let all = schedulers(&args.policies)?.into_iter();
     all.map(|scheduler| match (&args.keel, scheduler) {
@@ -220,7 +221,7 @@ fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
     }
     let jobs =
         args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    // The same command once more, which finds the same grid.
+    // A worker is started with the same command line, so it has the same grid.
     let program = std::env::current_exe().context("cannot find this program's file")?;
     let worker = || {
         let mut command = Command::new(&program);
@@ -307,7 +308,7 @@ fn compare(args: &SimCompareArgs) -> Result<i32> {
     Ok(0)
 }
 
-/// The keel as somebody else has built it.
+/// The keel of another build, in this file.
 fn built(options: &Options, path: &Path) -> Result<Scheduler> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(Scheduler::Built(options.clone(), bytes.into()))

@@ -19,10 +19,12 @@ mod clock;
 mod counters;
 mod interrupt_cost;
 mod layout;
+mod malformed_functions;
 mod support;
 
 pub use accounting::{Cbinfo, Cost, Error};
 pub use layout::{CpuAccount, Noise, TaskAccount, TaskEvent};
+pub use malformed_functions::malformed_functions;
 pub use support::{
     INITIAL_PID_NAMESPACE, RunTimeExcludes, Unsupported, run_time_excludes, support,
 };

@@ -9,14 +9,17 @@
 //! | `message` | requests and answers |
 //! | `server` | the service's end: everything that clients can fill is bounded |
 //! | `client` | the client's end: sends a request and waits for the answer |
+//! | `program` | programs by name, and the processes that run one |
 //! | `ias` | paper 003's two calls, for programs that ask a running keel |
 
 mod client;
 mod ias;
 mod message;
+mod program;
 mod server;
 
 pub use client::{AskError, ask};
 pub use ias::{Ias, KEEL_SOCKET, aggregation_request, allocation_request};
 pub use message::{Answer, Request};
+pub use program::{Instance, Program, instances};
 pub use server::{BindError, Peer, Server};

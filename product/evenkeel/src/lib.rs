@@ -17,7 +17,7 @@
 
 mod balancing;
 pub mod cli;
-mod config;
+pub mod config;
 mod daemon;
 mod daemon_client;
 mod decision_text;
@@ -29,7 +29,7 @@ mod keel_client;
 mod mpi_job;
 mod run;
 mod sais;
-mod sched;
+pub mod sched;
 mod status;
 mod supervisor;
 pub mod terminal;

@@ -28,6 +28,13 @@ const IMPOSSIBLE: i32 = 3;
 /// The configuration is invalid, or the control socket or signals cannot be set up. A keel that
 /// cannot run here gives an exit code instead.
 pub fn main(args: &SchedArgs, config: &Config) -> Result<i32> {
+    if let Some(path) = &args.tape {
+        bail!(
+            "sched --tape is now: evenkeel-lab record {}, with the same options of `sched`; the laboratory has \
+             an executable of its own",
+            path.display()
+        );
+    }
     if let Some(seconds) = args.monitor {
         return monitor(Duration::from_secs(seconds));
     }
@@ -48,7 +55,6 @@ pub fn main(args: &SchedArgs, config: &Config) -> Result<i32> {
         machine: &machine,
         socket: socket(&runtime_dir()?),
         stats: args.stats.map(Duration::from_secs),
-        tape: args.tape.clone(),
     };
     match run(&service) {
         Ok(exit) => Ok(report(&exit)),
@@ -57,8 +63,11 @@ pub fn main(args: &SchedArgs, config: &Config) -> Result<i32> {
     }
 }
 
-/// The options from the flags and, for the rest, from the configuration.
-fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
+/// The options that the flags set, and for the rest the configuration.
+///
+/// # Errors
+/// Flags or configuration do not fit together.
+pub fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
     let set = flags.clone().or(config.sched.clone());
     let max_idle_wait = if set.strict { Some(IdleWait::NEVER) } else { set.max_idle_wait };
     let mut options = Options {
@@ -135,8 +144,8 @@ fn impossible(why: &(impl std::error::Error + ?Sized)) -> i32 {
     IMPOSSIBLE
 }
 
-/// Prints how the keel ended.
-fn report(exit: &Exit) -> i32 {
+/// Says how the keel ended, and returns the exit code.
+pub fn report(exit: &Exit) -> i32 {
     let mut stderr = std::io::stderr();
     if !exit.dump.is_empty() {
         let _ = writeln!(stderr, "{}", exit.dump);

@@ -67,5 +67,5 @@ fn shield(cpus: Option<&Shield>) -> Result<i32> {
 }
 
 fn main_name(knob: &str) -> Result<&'static str, OptionError> {
-    Zone::name_of(knob).ok_or_else(|| OptionError::Knob(knob.to_owned()))
+    Zone::known_name_of(knob)
 }

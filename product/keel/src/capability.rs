@@ -1,6 +1,6 @@
-//! What each CPU can do now. Interrupts, real-time tasks and a hypervisor take a part of its time; what
-//! they leave is its capability, by which the balance policy `capability` measures load. They count
-//! there, and nowhere else.
+//! The capability of each CPU: its speed less what interrupts, real-time tasks and a hypervisor take of its
+//! time. The balance policy `capability` measures load by it. Only this file subtracts noise; the keel in the
+//! kernel gets the result.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,18 +8,19 @@ use std::time::{Duration, Instant};
 use evenkeel_cbinfo::{Cbinfo, CpuAccount};
 use evenkeel_machine::Machine;
 
-use crate::options::{Balance, Options};
-use crate::records::{MAX_CPUS, RawCapability};
+use crate::layout::{MAX_CPUS, RawCapability};
+use crate::options::Options;
+use crate::policies::Balance;
 
-/// A whole share of a CPU's time.
+/// All of a CPU's time, as a share.
 const WHOLE: u64 = 1 << 16;
-/// What is new counts for one part in so many: with [`Capabilities::INTERVAL`] a change is half known
-/// after a quarter of a second.
-const MEMORY: u64 = 4;
-/// Capabilities change in steps of this: less is no reason to move anybody.
+/// The newest interval counts for one part in so many. With [`Capabilities::INTERVAL`], half of a change is
+/// seen after a quarter of a second.
+const SMOOTHING: u64 = 4;
+/// Capabilities change in steps of this size: a smaller change is no reason to migrate a task.
 const STEP: u64 = 32;
 
-/// The record `capabilities` of a machine, as time goes by.
+/// The capabilities of a machine's CPUs over time, and the bytes of `struct keel_capabilities` for them.
 #[derive(Debug, Clone)]
 pub struct Capabilities {
     cpus: BTreeMap<u32, Cpu>,
@@ -27,80 +28,80 @@ pub struct Capabilities {
 
 #[derive(Debug, Clone, Copy)]
 struct Cpu {
-    /// What it is made for, 0..=1024.
+    /// Its capability without noise, 0..=1024.
     nominal: u64,
-    /// The share that is taken of it, smoothed, 0..=[`WHOLE`].
+    /// The share of its time that noise takes, smoothed, 0..=[`WHOLE`].
     taken: u64,
-    /// What it can do, as it was told last.
-    told: u64,
+    /// The capability that the keel was given last, 0..=1024.
+    published: u64,
 }
 
 impl Capabilities {
-    /// How often what was taken is to be noted.
+    /// The interval at which [`Self::note`] expects the time that noise took.
     pub const INTERVAL: Duration = Duration::from_millis(100);
 
-    /// Of the CPUs that are online, from which nothing is taken so far. What the user has said of a
-    /// CPU goes before what the machine says.
+    /// The capabilities of the online CPUs, without noise so far. A capacity in the options wins over what the
+    /// machine says.
     pub fn new(machine: &Machine, options: &Options) -> Self {
         let given = &options.capacities.0;
         let cpu = |cpu: &evenkeel_machine::Cpu| {
             let nominal = given.get(&cpu.id).copied().unwrap_or(cpu.capability).into();
-            (cpu.id, Cpu { nominal, taken: 0, told: nominal })
+            (cpu.id, Cpu { nominal, taken: 0, published: nominal })
         };
         Self { cpus: machine.cpus.iter().filter(|cpu| cpu.online).map(cpu).collect() }
     }
 
-    /// Whether anybody wants to know what is taken.
+    /// Whether noise changes capabilities under these options.
     pub fn are_wanted(options: &Options) -> bool {
         options.balance == Balance::Capability && !options.static_capacity
     }
 
-    /// During the last `window_ns` so much of a CPU was taken. More than all of it is all of it.
+    /// Notes that noise took `taken_ns` of a CPU during the last `window_ns`; more than all counts as all.
     pub fn note(&mut self, cpu: u32, taken_ns: u64, window_ns: u64) {
         let Some(cpu) = self.cpus.get_mut(&cpu) else { return };
         let share = (u128::from(taken_ns) * u128::from(WHOLE) / u128::from(window_ns.max(1)))
             .min(u128::from(WHOLE)) as u64;
-        cpu.taken = (cpu.taken * (MEMORY - 1) + share) / MEMORY;
+        cpu.taken = (cpu.taken * (SMOOTHING - 1) + share) / SMOOTHING;
     }
 
-    /// The record, if something in it has changed.
+    /// The bytes for the keel, if a capability has changed.
     pub fn news(&mut self) -> Option<Vec<u8>> {
-        let mut is_new = false;
+        let mut has_changed = false;
         for cpu in self.cpus.values_mut() {
             let exact = cpu.nominal * (WHOLE - cpu.taken) / WHOLE;
-            // Not at each step's edge: noise that stays the same must not change anything.
-            if exact.abs_diff(cpu.told) * 4 > STEP * 3 {
+            // With hysteresis: noise that stays the same must not change the capability back and forth.
+            if exact.abs_diff(cpu.published) * 4 > STEP * 3 {
                 let rounded = (exact + STEP / 2) / STEP * STEP;
                 let next = if cpu.nominal - exact < STEP / 2 { cpu.nominal } else { rounded };
-                is_new |= next != cpu.told;
-                cpu.told = next.min(cpu.nominal);
+                has_changed |= next != cpu.published;
+                cpu.published = next.min(cpu.nominal);
             }
         }
-        is_new.then(|| self.record())
+        has_changed.then(|| self.lay_out())
     }
 
-    /// The record as it is.
-    pub fn record(&self) -> Vec<u8> {
-        let mut record = vec![RawCapability::default(); MAX_CPUS];
-        let mut sorted: Vec<u64> = self.cpus.values().map(|cpu| cpu.told).collect();
+    /// The bytes for the keel.
+    pub fn lay_out(&self) -> Vec<u8> {
+        let mut layout = vec![RawCapability::default(); MAX_CPUS];
+        let mut sorted: Vec<u64> = self.cpus.values().map(|cpu| cpu.published).collect();
         sorted.sort_unstable();
         for (id, cpu) in &self.cpus {
-            let faster = sorted.len() - sorted.partition_point(|told| *told <= cpu.told);
-            let slower = sorted.partition_point(|told| *told < cpu.told);
-            if let Some(raw) = record.get_mut(*id as usize) {
+            let faster = sorted.len() - sorted.partition_point(|other| *other <= cpu.published);
+            let slower = sorted.partition_point(|other| *other < cpu.published);
+            if let Some(raw) = layout.get_mut(*id as usize) {
                 *raw = RawCapability {
-                    now: cpu.told as u16,
+                    now: cpu.published as u16,
                     faster: faster as u16,
                     slower: slower as u16,
                     pad: 0,
                 };
             }
         }
-        bytemuck::cast_slice(&record).to_vec()
+        bytemuck::cast_slice(&layout).to_vec()
     }
 }
 
-/// Watches this machine.
+/// Follows the capabilities of this machine by the accounting of cbinfo.
 pub(crate) struct Watch {
     capabilities: Capabilities,
     cbinfo: Cbinfo,
@@ -109,10 +110,10 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// From now on.
+    /// Begins to follow them.
     ///
     /// # Errors
-    /// The kernel does not let itself be watched.
+    /// The accounting cannot be started.
     pub fn begin(machine: &Machine, options: &Options) -> Result<Self, evenkeel_cbinfo::Error> {
         let cbinfo = Cbinfo::open(&[])?;
         let before = cbinfo.cpus();
@@ -120,7 +121,7 @@ impl Watch {
         Ok(Self { capabilities, cbinfo, before, at: Instant::now() })
     }
 
-    /// When an interval is over: the record, if something in it has changed.
+    /// Once an interval: returns the bytes for the keel if a capability has changed.
     pub fn look(&mut self) -> Option<Vec<u8>> {
         let window = self.at.elapsed();
         if window < Capabilities::INTERVAL {
@@ -141,8 +142,8 @@ impl Watch {
 mod tests {
     use super::*;
 
-    fn told(record: &[u8]) -> Vec<(u16, u16)> {
-        let raw: &[RawCapability] = bytemuck::cast_slice(record);
+    fn published(layout: &[u8]) -> Vec<(u16, u16)> {
+        let raw: &[RawCapability] = bytemuck::cast_slice(layout);
         raw.iter().take(4).map(|cpu| (cpu.now, cpu.faster)).collect()
     }
 
@@ -153,9 +154,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_is_told_first() {
+    fn capacities_of_the_options_are_published_first() {
         let expected = [(1024, 0), (512, 2), (1024, 0), (0, 0)];
-        assert_eq!(told(&two_kinds().record()), expected);
+        assert_eq!(published(&two_kinds().lay_out()), expected);
         assert_eq!(two_kinds().news(), None);
     }
 
@@ -164,38 +165,38 @@ mod tests {
         let machine = Machine::preset("amc1").unwrap();
         let capacities = "0-3=1024,4-5=512,6-31=256".parse().unwrap();
         let options = Options { capacities, ..Options::default() };
-        let record = Capabilities::new(&machine, &options).record();
-        let raw: &[RawCapability] = bytemuck::cast_slice(&record);
+        let layout = Capabilities::new(&machine, &options).lay_out();
+        let raw: &[RawCapability] = bytemuck::cast_slice(&layout);
         assert_eq!([0, 3, 4, 6, 31].map(|cpu: usize| raw[cpu].faster), [0, 0, 4, 6, 6]);
         assert_eq!([0, 3, 4, 6, 31].map(|cpu: usize| raw[cpu].slower), [28, 28, 26, 0, 0]);
         let machine = Machine::preset("amc3").unwrap();
-        let record = Capabilities::new(&machine, &Options::default()).record();
-        let raw: &[RawCapability] = bytemuck::cast_slice(&record);
+        let layout = Capabilities::new(&machine, &Options::default()).lay_out();
+        let raw: &[RawCapability] = bytemuck::cast_slice(&layout);
         assert_eq!([5, 6].map(|cpu: usize| raw[cpu].now), [1024, 512]);
     }
 
     #[test]
-    fn what_is_taken_is_missing_and_comes_back() {
+    fn noise_lowers_a_capability_until_it_ends() {
         let mut capabilities = two_kinds();
-        let mut last = capabilities.record();
+        let mut last = capabilities.lay_out();
         for _ in 0..40 {
-            // Three quarters of CPU 0, all that there is of CPU 1 and more, and of CPU 9, which is not.
+            // Three quarters of CPU 0, more than all of CPU 1, and half of CPU 9, which does not exist.
             for (cpu, taken_ns) in [(0, 75), (1, 400), (9, 50)] {
                 capabilities.note(cpu, taken_ns, 100);
             }
             last = capabilities.news().unwrap_or(last);
         }
-        assert_eq!(told(&last), [(256, 1), (0, 2), (1024, 0), (0, 0)]);
+        assert_eq!(published(&last), [(256, 1), (0, 2), (1024, 0), (0, 0)]);
         for _ in 0..40 {
             capabilities.note(0, 0, 100);
             capabilities.note(1, 0, 0);
             last = capabilities.news().unwrap_or(last);
         }
-        assert_eq!(last, two_kinds().record());
+        assert_eq!(last, two_kinds().lay_out());
     }
 
     #[test]
-    fn what_is_small_or_stays_changes_nothing() {
+    fn small_or_steady_noise_changes_nothing() {
         let mut capabilities = two_kinds();
         for _ in 0..100 {
             capabilities.note(0, 2, 100);

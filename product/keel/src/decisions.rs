@@ -1,10 +1,10 @@
-//! What the gate answered last, and what it made its answers from.
+//! The gate's last verdicts, each with the figures that it was made from. `evenkeel explain` shows them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::records::{RawCpuState, RawDecision};
+use crate::layout::{RawCpuState, RawDecision};
 use crate::zone::LEVELS;
 
 /// `enum move_reason` of `policy/views.h`, as the words after "to move task 7, which".
@@ -31,35 +31,35 @@ const REFUSALS: u32 = 3;
 /// `FULL` in `policy/views.h`.
 const FULL: u32 = 1024;
 
-/// One answer of the gate.
+/// One verdict of the gate, as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When, on the kernel's clock since the boot, in ns; of a wake-up as of the last tick or switch.
+    /// The time since boot, in ns; at a wake-up, the time of the last tick or switch.
     pub at_ns: u64,
-    /// The CPU that asked.
+    /// The CPU that asked the gate.
     pub cpu: u32,
     /// The task that would move.
     pub pid: u32,
-    /// The CPU that it would leave.
+    /// The source CPU.
     pub source: u32,
-    /// Whether it might.
+    /// Whether the move was allowed.
     pub allowed: bool,
-    /// Why it was asked.
+    /// Why the gate was asked.
     pub reason: String,
-    /// The rule that answered.
+    /// The verdict, and its rule.
     pub verdict: String,
-    /// The zone's level then.
+    /// The zone's level at that time.
     pub level: String,
-    /// Its limit, in percent.
+    /// The limit of that level, in percent.
     pub limit_pct: u32,
-    /// How busy the CPU was that the task would leave, in percent; as of its last tick if it was.
+    /// The utilisation of the source CPU, in percent; while it is busy, as of its last tick.
     pub source_pct: u32,
-    /// How busy the CPUs were on average, in percent; 0 where the gate does not look at it.
+    /// The mean utilisation of the CPUs, in percent; 0 where the gate does not use it.
     pub mean_pct: u32,
-    /// How much of its CPU the task used lately, in percent: until it was asked about where scores
-    /// count, and else until it last stopped.
+    /// The share of its CPU that the task used lately, in percent: up to the question where scores count, else
+    /// up to the task's last stop.
     pub task_pct: u32,
-    /// For how long that has been above the zone's limit, in ms; 0: it was not, or scores do not count.
+    /// How long that share has been above the zone's limit, in ms; 0: it was not, or scores do not count.
     pub above_ms: u64,
 }
 
@@ -114,7 +114,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// The last answers that each CPU keeps, the oldest first.
+/// The last verdicts that the CPUs keep, the oldest first.
 pub(crate) fn decisions(cpus: &[(u32, RawCpuState)]) -> Vec<Decision> {
     let mut decisions: Vec<Decision> = cpus
         .iter()
@@ -134,7 +134,7 @@ mod tests {
     const GATE: &str = include_str!("../../../policy/gate.h");
     const VIEWS: &str = include_str!("../../../policy/views.h");
 
-    /// How many names with this prefix an enum in the header has before the one that ends it.
+    /// The number of names with this prefix in an enum of the header, up to its last one.
     fn values(header: &str, prefix: &str, end: &str) -> usize {
         let names = header.lines().map(str::trim).filter(|line| line.starts_with(prefix));
         names.take_while(|line| !line.starts_with(end)).count()
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(values(VIEWS, "MOVE_", "MOVE_REASONS"), REASONS.len());
         let verdicts = GATE.split("enum gate_verdict {").nth(1).unwrap();
         assert_eq!(values(verdicts, "GATE_", "GATE_REFUSALS"), REFUSALS as usize);
-        // GATE_REFUSALS itself is no answer.
+        // GATE_REFUSALS itself is no verdict.
         assert_eq!(values(verdicts, "GATE_", "GATE_VERDICTS"), VERDICTS.len() + 1);
     }
 

@@ -1,47 +1,46 @@
-//! Why a scheduler ended, as the kernel says.
+//! Why the keel ended, by the kernel's report. The service decides by it whether to load the keel again.
 
 use std::fmt;
 
-use crate::records::EXIT_PARTS;
+use crate::layout::EXIT_PARTS;
 
-/// The kernel's `SCX_ECODE_ACT_RESTART`: whoever loaded the scheduler is asked to load it again,
-/// because CPUs came or went.
+/// The kernel's `SCX_ECODE_ACT_RESTART`: the loader is asked to load the scheduler again after hotplug.
 const RESTART: u64 = 1 << 48;
-/// `SCX_EXIT_UNREG`: from here on, kinds are ends without a fault.
+/// `SCX_EXIT_UNREG`: this kind and those above it are ends without a fault.
 const UNREGISTERED: u32 = 64;
 /// `SCX_EXIT_SYSRQ`.
 const SYSRQ: u32 = 67;
-/// `SCX_EXIT_ERROR`: from here on, kinds are faults.
+/// `SCX_EXIT_ERROR`: this kind and those above it are faults.
 const ERROR: u32 = 1024;
 
-/// What kind of end it was.
+/// The kind of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitKind {
-    /// Whoever loaded it took it back.
+    /// The loader ended it.
     Unloaded,
-    /// CPUs came or went: it should be loaded again.
+    /// Hotplug ended it: it should be loaded again.
     Restart,
-    /// Somebody pressed SysRq-S.
+    /// SysRq-S ended it.
     SysRq,
-    /// A fault: the kernel threw it out.
+    /// The kernel ended it because of a fault.
     Fault,
 }
 
 /// The end of a scheduler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
-    /// What kind of end.
+    /// The kind of the end.
     pub kind: ExitKind,
     /// The kernel's reason.
     pub reason: String,
-    /// What it adds to that.
+    /// The kernel's details of that reason; may be empty.
     pub message: String,
     /// The kernel's dump of CPUs and tasks after a fault.
     pub dump: String,
 }
 
 impl Exit {
-    /// `None`: it runs, or the bytes are not `struct keel_exit`.
+    /// Reads `struct keel_exit`; `None` while the keel schedules, or if the bytes have another layout.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut parts = Vec::new();
         let mut rest = bytes;
@@ -74,7 +73,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// A C string in a buffer.
+/// The C string in a buffer.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
@@ -84,7 +83,7 @@ fn text(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn record(kind: u32, code: u64) -> Vec<u8> {
+    fn report(kind: u32, code: u64) -> Vec<u8> {
         let mut bytes = vec![0; EXIT_PARTS.iter().sum()];
         bytes[..8].copy_from_slice(&code.to_ne_bytes());
         bytes[8..12].copy_from_slice(&kind.to_ne_bytes());
@@ -95,7 +94,7 @@ mod tests {
 
     #[test]
     fn kinds_of_ends() {
-        let kind = |kind, code| Exit::from_bytes(&record(kind, code)).map(|exit| exit.kind);
+        let kind = |kind, code| Exit::from_bytes(&report(kind, code)).map(|exit| exit.kind);
         assert_eq!(kind(0, 0), None);
         assert_eq!(kind(64, 0), Some(ExitKind::Unloaded));
         assert_eq!(kind(66, RESTART | 1 << 32), Some(ExitKind::Restart));
@@ -105,8 +104,8 @@ mod tests {
     }
 
     #[test]
-    fn reason_and_message_are_told() {
-        let exit = Exit::from_bytes(&record(1026, 0)).unwrap();
+    fn reason_and_message_are_shown() {
+        let exit = Exit::from_bytes(&report(1026, 0)).unwrap();
         assert_eq!(exit.to_string(), "stall (task\u{fffd})");
         assert_eq!(exit.dump, "");
         assert_eq!(Exit::from_bytes(&[1; 20]), None);

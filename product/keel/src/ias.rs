@@ -2,12 +2,13 @@
 //! spaces aggregate and how strongly (`set_ias_agg`), and which CPUs do so together
 //! (`set_ias_alloc`).
 
+pub(crate) mod aggregation;
 pub mod auto;
 pub(crate) mod bonus;
 pub(crate) mod error;
 pub(crate) mod groups;
 pub(crate) mod options;
-pub(crate) mod programs;
+pub(crate) mod settings;
 pub(crate) mod space;
 mod watch;
 
@@ -17,94 +18,21 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use evenkeel_control::{Peer, Request, aggregation_request};
+use evenkeel_control::{Instance, Peer, Program, instances};
 use evenkeel_machine::Machine;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 
+use self::aggregation::Aggregation;
 use self::auto::Tuning;
 use self::error::IasError;
 use self::groups::{allocation, default_roles, grouped, present};
-use self::programs::{IasSettings, Instance, Preference, Program, instances};
+use self::settings::{IasSettings, Preference};
 use self::space::{Owner, Space};
 use self::watch::{Known, Watch, known};
-use crate::records::{MAX_SPACES, RawSpace};
+use crate::layout::MAX_SPACES;
 use crate::scheduler::{LoadError, Scheduler};
-
-/// The arguments of `set_ias_agg`, in the paper's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Aggregation {
-    /// A process; what is set holds for its address space.
-    pub pid: u32,
-    /// 1: its threads are aggregated; 0: not.
-    pub agg: u32,
-    /// 0: `bonus_value` is in ns of vruntime; 1: it multiplies what ran last on the CPU, in vruntime.
-    pub bonus_type: u32,
-    /// How much.
-    pub bonus_value: u64,
-    /// Preferred at most so often in a row on a CPU; 0: no limit.
-    pub limit: u64,
-}
-
-/// The kernel's PID_MAX_LIMIT: larger ones are not even asked for.
-const MAX_PID: u32 = 1 << 22;
-
-impl Aggregation {
-    /// By the arguments' names, as text.
-    ///
-    /// # Errors
-    /// One is missing, or is no number that it may be.
-    pub fn parse(get: impl Fn(&str) -> Option<String>) -> Result<Self, IasError> {
-        fn number<T: std::str::FromStr>(
-            name: &'static str,
-            value: Option<String>,
-            expected: &'static str,
-            fits: impl Fn(&T) -> bool,
-        ) -> Result<T, IasError> {
-            let value = value.unwrap_or_default();
-            let number = value.parse().ok().filter(fits);
-            number.ok_or(IasError::Value { name, value, expected })
-        }
-        const MOST: &str = "a whole number from 0 to 18446744073709551615";
-        const LIMIT: &str = "a whole number from 0 (no limit) to 18446744073709551615";
-        Ok(Self {
-            pid: number("pid", get("pid"), "a process's number, from 1 to 4194304", |pid| {
-                (1..=MAX_PID).contains(pid)
-            })?,
-            agg: number("agg", get("agg"), "0 (off) or 1 (on)", |agg| *agg <= 1)?,
-            bonus_type: number(
-                "bonus_type",
-                get("bonus_type"),
-                "0 (ns of vruntime) or 1 (times what ran last)",
-                |kind| *kind <= 1,
-            )?,
-            bonus_value: number("bonus_value", get("bonus_value"), MOST, |_| true)?,
-            limit: number("limit", get("limit"), LIMIT, |_| true)?,
-        })
-    }
-
-    /// The call, for [`evenkeel_control::ask`] and the keel's control socket.
-    pub fn request(&self) -> Request {
-        aggregation_request(self.pid, self.agg, self.bonus_type, self.bonus_value, self.limit)
-    }
-
-    /// The record of `bpf/keel/intf.h`, for whoever hosts the keel outside of the kernel.
-    pub fn record(&self) -> Vec<u8> {
-        bytemuck::bytes_of(&self.raw()).to_vec()
-    }
-
-    fn raw(&self) -> RawSpace {
-        RawSpace {
-            bonus_value: self.bonus_value,
-            limit: self.limit,
-            bonus_type: self.bonus_type,
-            agg: self.agg,
-            process: self.pid,
-            pad: 0,
-        }
-    }
-}
 
 /// An address space that was set.
 struct Setting {

@@ -1,4 +1,4 @@
-//! Which policies the keel runs with, and their parameters.
+//! How the keel runs: its policies and their parameters, and which of these change by name while it runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,191 +8,14 @@ use evenkeel_machine::{CAPABILITY_SCALE, CpuSet};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::ias::options::{IasOptions, KICK, WINDOW, Window};
-use crate::parts::{Parts, known_parts};
+use crate::ias::options::{IasOptions, KICK, WINDOW};
+use crate::option_error::{OptionError, from_text};
+use crate::parts::Parts;
+use crate::policies::{Balance, Gate, Order};
 use crate::shield::Shield;
-use crate::zone::{Level, Zone, known_knobs, known_levels};
+use crate::zone::{Level, Zone};
 
-/// What cannot be an option's value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OptionError {
-    /// No policy of that name.
-    #[error("\"{name}\": there is no such {question} policy; there are: {known}")]
-    Policy {
-        /// order, gate or balance.
-        question: &'static str,
-        /// As it was given.
-        name: String,
-        /// What there is.
-        known: &'static str,
-    },
-    /// No part of the balance policy.
-    #[error("\"{0}\": there is no such part of balance capability; there are: {known}", known = known_parts())]
-    Part(String),
-    /// Parts of a policy that does not run.
-    #[error("parts {parts}: balance {balance} has none; use --balance capability")]
-    NotCapability {
-        /// What was asked for.
-        parts: Parts,
-        /// What it would run with.
-        balance: Balance,
-    },
-    /// No slice.
-    #[error("slice \"{0}\": expected microseconds from {min} to {max}", min = Slice::MIN_US, max = Slice::MAX_US)]
-    Slice(String),
-    /// No wait.
-    #[error("wait \"{0}\": expected a time from 1us to 20s, like 10ms, or never")]
-    IdleWait(String),
-    /// No CPUs to be shielded.
-    #[error("shield \"{text}\": {why}; expected CPUs like 2-3, or none")]
-    Shield {
-        /// As it was given.
-        text: String,
-        /// Why.
-        why: String,
-    },
-    /// No level of the zones.
-    #[error("\"{0}\": there is no such zone; there are: {known}", known = known_levels())]
-    Level(String),
-    /// No knob of the zones.
-    #[error("\"{0}\": there is no such knob; there are: {known}", known = known_knobs())]
-    Knob(String),
-    /// Nothing that can be changed while the keel runs.
-    #[error(
-        "\"{0}\": no such parameter; there are: {SLICE}, {IDLE_WAIT}, {SHIELD}, {WINDOW}, {KICK}, {ZONE}, {known}",
-        known = known_knobs()
-    )]
-    Parameter(String),
-    /// A knob of the zones cannot have this value.
-    #[error("{name} \"{value}\": expected a whole number from {lowest} to {highest}")]
-    KnobValue {
-        /// The knob.
-        name: &'static str,
-        /// As it was given.
-        value: String,
-        /// The smallest that it may be.
-        lowest: u32,
-        /// The largest.
-        highest: u32,
-    },
-    /// A knob of a policy that does not run.
-    #[error("{name}: the keel runs with --gate {gate}; start it with --gate zone to use this knob")]
-    NotZone {
-        /// The knob.
-        name: &'static str,
-        /// What it runs with.
-        gate: Gate,
-    },
-    /// No window.
-    #[error("window \"{0}\": expected a number of tasks from 1 to {max}", max = Window::MAX)]
-    Window(String),
-    /// Nobody to be told.
-    #[error("kick \"{0}\": expected none, idle or busy")]
-    Kick(String),
-    /// A parameter of an order that does not run.
-    #[error("{name}: the keel runs with --order {order}; start it with --order ias to use this")]
-    NotIas {
-        /// The parameter.
-        name: &'static str,
-        /// What it runs with.
-        order: Order,
-    },
-    /// Not CPUs and their capacity.
-    #[error(
-        "capacity \"{part}\": {why}; expected CPUs and 1 to {CAPABILITY_SCALE}, like 0-3=1024,4-7=512"
-    )]
-    Capacity {
-        /// The part that is wrong.
-        part: String,
-        /// Why.
-        why: String,
-    },
-}
-
-/// A configuration file says what a flag says.
-macro_rules! from_text {
-    ($name:ident) => {
-        impl TryFrom<String> for $name {
-            type Error = OptionError;
-
-            fn try_from(text: String) -> Result<Self, OptionError> {
-                text.parse()
-            }
-        }
-    };
-}
-pub(crate) use from_text;
-
-macro_rules! policy {
-    ($(#[$doc:meta])* $name:ident, $question:literal, $known:literal,
-     $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-        #[serde(try_from = "String")]
-        #[repr(u32)]
-        pub enum $name {
-            $($(#[$variant_doc])* $variant),+
-        }
-
-        impl $name {
-            /// All answers to the question.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $(Self::$variant => $text),+ })
-            }
-        }
-
-        from_text!($name);
-
-        impl FromStr for $name {
-            type Err = OptionError;
-
-            fn from_str(name: &str) -> Result<Self, OptionError> {
-                match name {
-                    $($text => Ok(Self::$variant),)+
-                    other => Err(OptionError::Policy {
-                        question: $question,
-                        name: other.to_owned(),
-                        known: $known,
-                    }),
-                }
-            }
-        }
-    };
-}
-
-policy! {
-    /// Which task runs next? The numbers are `enum order_kind` of `policy/order.h`.
-    Order, "order", "fair, ias",
-    /// The smallest vruntime.
-    #[default]
-    Fair = "fair",
-    /// Siblings first, within a bonus (paper 003).
-    Ias = "ias"
-}
-policy! {
-    /// When may load be balanced? The numbers are `enum gate_kind` of `policy/gate.h`.
-    Gate, "gate", "always, zone",
-    /// Always.
-    #[default]
-    Always = "always",
-    /// Only above the utilisation that [`Zone`] sets (paper 004).
-    Zone = "zone"
-}
-policy! {
-    /// What is load? The numbers are `enum balance_kind` of `policy/balance.h`.
-    Balance, "balance", "count, capability",
-    /// CPUs are equal: classic Linux.
-    #[default]
-    Count = "count",
-    /// Load per capability (paper 002).
-    Capability = "capability"
-}
-
-/// How long a task runs before others get their turn.
+/// How long a task may run before the next pick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "u64")]
 pub struct Slice {
@@ -200,9 +23,9 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Shorter ones are all overhead.
+    /// Shorter slices are mostly overhead.
     pub const MIN_US: u64 = 100;
-    /// Longer ones come near the 30 s after which the kernel takes a scheduler for stalled.
+    /// Longer values come near the 30 s after which the kernel takes a scheduler for stalled.
     pub const MAX_US: u64 = 1_000_000;
 
     /// A slice of so many microseconds.
@@ -211,9 +34,13 @@ impl Slice {
     /// Out of [`Slice::MIN_US`]..=[`Slice::MAX_US`].
     pub fn from_us(us: u64) -> Result<Self, OptionError> {
         if !(Self::MIN_US..=Self::MAX_US).contains(&us) {
-            return Err(OptionError::Slice(us.to_string()));
+            return Err(Self::error(us.to_string()));
         }
         Ok(Self { us })
+    }
+
+    fn error(value: String) -> OptionError {
+        OptionError::Slice { value, lowest_us: Self::MIN_US, highest_us: Self::MAX_US }
     }
 
     /// In microseconds.
@@ -251,26 +78,26 @@ impl FromStr for Slice {
     type Err = OptionError;
 
     fn from_str(text: &str) -> Result<Self, OptionError> {
-        text.parse().map_err(|_| OptionError::Slice(text.to_owned())).and_then(Self::from_us)
+        text.parse().map_err(|_| Self::error(text.to_owned())).and_then(Self::from_us)
     }
 }
 
-/// How long a task waits at most while a CPU that it may use idles; then it goes there, and the gate
-/// is not asked.
+/// How long the gate may keep a task waiting while a CPU that it may use is idle. After that the task migrates
+/// without the gate's verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct IdleWait {
-    /// None: as long as the gate says so, as in paper 004.
+    /// `None`: as long as the gate refuses, as in paper 004.
     us: Option<u64>,
 }
 
 impl IdleWait {
-    /// Longer ones come near the 30 s after which the kernel takes a scheduler for stalled.
+    /// Longer values come near the 30 s after which the kernel takes a scheduler for stalled.
     const MAX_US: u64 = 20_000_000;
-    /// For ever.
+    /// The gate may keep the task waiting for ever.
     pub const NEVER: Self = Self { us: None };
 
-    /// In nanoseconds, for ever being the largest number.
+    /// In nanoseconds; for ever is the largest number.
     pub fn ns(self) -> u64 {
         self.us.map_or(u64::MAX, |us| us * 1000)
     }
@@ -316,7 +143,7 @@ impl FromStr for IdleWait {
 
 from_text!(IdleWait);
 
-/// Capacities that the user gives to CPUs, each 1..=1024.
+/// Capabilities that the user gives to CPUs, each 1..=1024, by CPU number.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Capacities(pub BTreeMap<u32, u32>);
@@ -329,7 +156,7 @@ impl FromStr for Capacities {
     fn from_str(text: &str) -> Result<Self, OptionError> {
         let mut capacities = BTreeMap::new();
         let mut part = String::new();
-        // A comma also stands inside a CPU list: a part ends with its capacity.
+        // A comma also separates the CPUs of a list, so a part ends only at its capacity.
         for piece in text.split(',') {
             if !part.is_empty() {
                 part.push(',');
@@ -370,21 +197,21 @@ pub struct Options {
     pub gate: Gate,
     /// What is load?
     pub balance: Balance,
-    /// What `capability` does besides.
+    /// The parts of the balance policy `capability`.
     pub parts: Parts,
-    /// How long a task runs before others get their turn.
+    /// How long a task may run before the next pick.
     pub slice: Slice,
-    /// What CPUs can do, where the user knows better than the machine.
+    /// The capability of CPUs, where the user knows better than the machine.
     pub capacities: Capacities,
-    /// They stay what they are, whatever interrupts, real-time tasks and a hypervisor take.
+    /// Whether capabilities stay as they are, whatever noise takes of a CPU.
     pub static_capacity: bool,
-    /// How long the gate may keep a task waiting while a CPU idles.
+    /// How long the gate may keep a task waiting while a CPU is idle.
     pub max_idle_wait: IdleWait,
     /// When the gate `zone` opens.
     pub zone: Zone,
     /// How the order `ias` aggregates.
     pub ias: IasOptions,
-    /// CPUs that take only who may run nowhere else.
+    /// CPUs that run only the tasks that may run nowhere else.
     pub shield: Shield,
 }
 
@@ -393,21 +220,29 @@ const IDLE_WAIT: &str = "max_idle_wait";
 const ZONE: &str = "zone";
 const SHIELD: &str = "shield";
 
+fn unknown_parameter(name: &str) -> OptionError {
+    let knobs: Vec<&str> = Zone::names().collect();
+    let known = [SLICE, IDLE_WAIT, SHIELD, WINDOW, KICK, ZONE].join(", ");
+    let known = format!("{known}, {}", knobs.join(", "));
+    OptionError::Parameter { name: name.to_owned(), known }
+}
+
 impl Options {
-    /// Whether the balance policy has the parts that are asked for.
+    /// Checks that parts go with the balance policy `capability`.
     ///
     /// # Errors
-    /// There are some, and it is not `capability`.
+    /// There are parts, and the balance policy is another one.
     pub fn check_parts(&self) -> Result<(), OptionError> {
         if self.parts.is_empty() || self.balance == Balance::Capability {
             return Ok(());
         }
-        Err(OptionError::NotCapability { parts: self.parts, balance: self.balance })
+        let (parts, balance) = (self.parts.to_string(), self.balance.to_string());
+        Err(OptionError::NotCapability { parts, balance })
     }
 
-    /// What may be changed while the keel runs, by name: `slice_us`, `max_idle_wait`, `shield`, of the
-    /// order `ias` its `ias_window` and `ias_kick`, and of the gate `zone` its level by name and the knobs
-    /// under the paper's names.
+    /// The parameters that may change while the keel runs, by name: `slice_us`, `max_idle_wait` and `shield`; with
+    /// the order `ias` also `ias_window` and `ias_kick`; with the gate `zone` its level and the knobs under the
+    /// paper's names.
     pub fn parameters(&self) -> Map<String, Value> {
         let mut parameters = Map::new();
         parameters.insert(SLICE.to_owned(), self.slice.us().into());
@@ -425,18 +260,18 @@ impl Options {
         parameters
     }
 
-    /// Whether the order has a parameter that only `ias` has.
+    /// Checks that the order is `ias`, which alone has the parameter `name`.
     ///
     /// # Errors
-    /// It is another one.
+    /// The order is another one.
     pub fn check_order(&self, name: &'static str) -> Result<(), OptionError> {
         if self.order == Order::Ias {
             return Ok(());
         }
-        Err(OptionError::NotIas { name, order: self.order })
+        Err(OptionError::NotIas { name, order: self.order.to_string() })
     }
 
-    /// Changes one of them.
+    /// Changes one parameter.
     ///
     /// # Errors
     /// There is no such parameter, it cannot have this value, or its policy does not run.
@@ -457,9 +292,9 @@ impl Options {
             SHIELD => self.shield = value.parse()?,
             _ => {
                 let known = if name == ZONE { Some(ZONE) } else { Zone::name_of(name) };
-                let name = known.ok_or_else(|| OptionError::Parameter(name.to_owned()))?;
+                let name = known.ok_or_else(|| unknown_parameter(name))?;
                 if self.gate != Gate::Zone {
-                    return Err(OptionError::NotZone { name, gate: self.gate });
+                    return Err(OptionError::NotZone { name, gate: self.gate.to_string() });
                 }
                 match name {
                     ZONE => self.zone.set_level(value.parse::<Level>()?),
@@ -476,16 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_go_by_their_names() {
-        for order in Order::ALL {
-            assert_eq!(order.to_string().parse(), Ok(*order));
-        }
-        let why = "best".parse::<Gate>().unwrap_err().to_string();
-        assert_eq!(why, "\"best\": there is no such gate policy; there are: always, zone");
-    }
-
-    #[test]
-    fn a_slice_is_neither_overhead_nor_a_stall() {
+    fn a_slice_is_within_its_range() {
         assert_eq!("240000".parse::<Slice>().unwrap().ns(), 240_000_000);
         for nonsense in ["0", "99", "1000001", "-1", "4ms", ""] {
             assert!(nonsense.parse::<Slice>().is_err(), "{nonsense}");
@@ -493,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_has_a_unit_or_no_end() {
+    fn a_wait_has_a_unit_or_is_never() {
         for (text, ns) in [("10ms", 10_000_000), ("250us", 250_000), ("never", u64::MAX)] {
             let wait: IdleWait = text.parse().unwrap();
             assert_eq!((wait.ns(), wait.to_string()), (ns, text.to_owned()));
@@ -507,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_change_by_name_and_wrong_ones_change_nothing() {
+    fn parameters_change_by_name_and_wrong_values_change_nothing() {
         let mut options = Options { gate: Gate::Zone, ..Options::default() };
         for (name, value) in [
             ("slice_us", "2000"),
@@ -550,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn capacities_by_cpu_list() {
+    fn capacities_are_given_by_cpu_list() {
         let capacities: Capacities = "0-1,4=1024,2=512".parse().unwrap();
         assert_eq!(capacities.0, [(0, 1024), (1, 1024), (2, 512), (4, 1024)].into());
     }

@@ -1,12 +1,11 @@
-//! What the balance policy `capability` does besides, or otherwise than its default: parts that are
-//! switched on by name.
+//! Parts of the balance policy `capability`: what it does besides its default, switched on by name.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Deserialize;
 
-use crate::options::{OptionError, from_text};
+use crate::option_error::{OptionError, from_text};
 
 /// `PART_ACTIVE`.
 const ACTIVE: u32 = 16;
@@ -15,7 +14,7 @@ const TURNS: u32 = 32;
 /// `PART_SIMILAR`.
 const SIMILAR: u32 = 64;
 
-/// The parts by name, and what each is in `enum balance_part` of `policy/balance.h`.
+/// The parts by name, with their bits in `enum balance_part` of `policy/balance.h`.
 const PARTS: [(&str, u32); 7] = [
     ("home", 1),
     ("cost", 2),
@@ -26,13 +25,15 @@ const PARTS: [(&str, u32); 7] = [
     ("similar", SIMILAR),
 ];
 
-/// A set of parts, like `home,cost`; nothing is none.
+/// A set of parts, written like `home,cost`; the empty text is the empty set. The policy `count` ignores it.
 ///
-/// `home`: memory's distance counts. `cost`: no pull that costs a task more than it gains. `plain`: new
-/// and waking tasks are placed as if CPUs were equal. `bare`: a busy CPU pulls at any difference of
-/// loads. `active`: who runs alone on a slow CPU leaves for a faster one that idles. `turns`: threads of a
-/// program that run alone take turns on unequal CPUs. `similar`: those of two programs change places until
-/// each program has similar CPUs. Without effect on `count`.
+/// - `home`: the distance to a task's memory counts.
+/// - `cost`: no pull costs a task more than it gains.
+/// - `plain`: new and waking tasks are placed as if CPUs were equal.
+/// - `bare`: a busy CPU pulls at any difference of loads.
+/// - `active`: a task that runs alone on a slow CPU migrates to a faster idle CPU.
+/// - `turns`: threads of one program that run alone take turns on unequal CPUs.
+/// - `similar`: threads of two programs change places until each program has similar CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Parts {
@@ -40,33 +41,33 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// As the keel's settings have them.
+    /// The bits of `struct keel_settings`.
     pub fn bits(self) -> u32 {
         self.bits
     }
 
-    /// What the keel's settings have; bits that are no part are nobody's.
+    /// The parts of these bits. Bits that no part has are kept and mean nothing.
     pub(crate) fn from_bits(bits: u32) -> Self {
         Self { bits }
     }
 
-    /// Whether who runs alone may be asked to leave.
-    pub(crate) fn move_who_runs(self) -> bool {
+    /// Whether a part needs active migration: the migration of a running task.
+    pub(crate) fn migrate_actively(self) -> bool {
         self.bits & (ACTIVE | TURNS | SIMILAR) != 0
     }
 
-    /// All of them by name.
+    /// The names of all parts that exist.
     pub fn names() -> impl Iterator<Item = &'static str> {
         PARTS.into_iter().map(|(name, _)| name)
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.bits == 0
     }
 }
 
-pub(crate) fn known_parts() -> String {
+fn known_parts() -> String {
     Parts::names().collect::<Vec<_>>().join(", ")
 }
 
@@ -88,7 +89,7 @@ impl FromStr for Parts {
             let (_, bit) = PARTS
                 .iter()
                 .find(|(known, _)| *known == name)
-                .ok_or_else(|| OptionError::Part(name.to_owned()))?;
+                .ok_or_else(|| OptionError::Part { name: name.to_owned(), known: known_parts() })?;
             bits |= bit;
         }
         Ok(Self { bits })
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_go_by_their_names() {
+    fn parts_are_parsed_by_name() {
         for (name, bit) in PARTS {
             let parts: Parts = name.parse().unwrap();
             assert_eq!((parts.bits(), parts.to_string()), (bit, name.to_owned()));

@@ -1,4 +1,4 @@
-//! The scheduler: loaded, attached, read and tuned.
+//! The keel in the kernel: loaded, attached, read and tuned. The service calls it; it decides nothing itself.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,22 +10,23 @@ use evenkeel_machine::{CpuSet, Machine};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
 use crate::exit::Exit;
-use crate::ias::groups::raw_roles;
 use crate::ias::space::{Owner, Spaces};
-use crate::image::{Image, tunables};
-use crate::options::{Options, Order};
-use crate::recorder::{Recorder, RecorderError};
-use crate::records::{EXIT_PARTS, MAX_CPUS, RawCapability, RawCpuState, RawSpace, RawTunables};
+use crate::initial_data::{InitialData, lay_out_tunables};
+use crate::layout::{
+    EXIT_PARTS, MAX_CPUS, RawCapability, RawCpuState, RawSpace, RawTunables, lay_out_roles,
+};
+use crate::options::Options;
+use crate::policies::Order;
 use crate::support::{Unsupported, log_libbpf, log_verified, support};
 use crate::topology::TopologyError;
 
 /// Why the keel could not be loaded, read or tuned.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// Not possible on this kernel, for this user, or at this time.
+    /// This kernel or this user cannot load it, or not at this time.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// Not possible on this machine.
+    /// The keel does not fit this machine.
     #[error(transparent)]
     Topology(#[from] TopologyError),
     /// libbpf or the kernel refused.
@@ -33,10 +34,10 @@ pub enum LoadError {
     Bpf {
         /// The step that failed.
         what: &'static str,
-        /// What libbpf says.
+        /// The error of libbpf.
         source: libbpf_rs::Error,
     },
-    /// A part of the object is not what this version expects.
+    /// The BPF object lacks a part, or the part has another size than this version expects.
     #[error("keel: {0} in the BPF object is not what it should be: rebuild evenkeel")]
     Mismatch(&'static str),
 }
@@ -63,47 +64,47 @@ const SPACES: &str = "spaces";
 const SPACES_SET: &str = ".data.spaces_set";
 const OPS: &str = "keel_ops";
 
-/// The keel in the kernel. Dropping it gives the machine back to the kernel's own scheduler.
+/// The keel in the kernel. When it is dropped, the kernel returns to its own scheduler.
 pub struct Scheduler {
     object: Object,
-    /// None: loaded only.
+    /// `None` while it is loaded and does not schedule.
     link: Option<Link>,
     capabilities: MapHandle,
     tunables: MapHandle,
-    /// As they were written last.
+    /// The tunables that were written last.
     tuned: RawTunables,
     exit: MapHandle,
     cpus: MapHandle,
     roles: MapHandle,
     spaces: MapHandle,
     spaces_set: MapHandle,
-    /// None: another order than `ias`, which does not care.
+    /// `None` with an order that does not aggregate address spaces.
     spaces_of: Option<Spaces>,
     /// The CPUs that were online when it was loaded.
     online: Vec<u32>,
 }
 
 impl Scheduler {
-    /// Loads the keel: the kernel's verifier has accepted it, but it does not schedule yet.
+    /// Loads the keel: the kernel's verifier accepts it, and it does not schedule yet.
     ///
     /// # Errors
     /// All of [`LoadError`].
     pub fn load(machine: &Machine, options: &Options) -> Result<Self, LoadError> {
         support()?;
         log_libbpf();
-        let image = Image::new(machine, options)?;
+        let data = InitialData::new(machine, options)?;
         let mut open = ObjectBuilder::default()
             .name("keel")
             .and_then(|builder| builder.open_memory(&OBJECT.0))
             .map_err(bpf("opening the object"))?;
-        configure(&mut open, &image)?;
+        configure(&mut open, &data)?;
         let object = open.load().map_err(bpf("loading: the kernel refused the scheduler"))?;
         log_verified();
         let online = machine.online().iter().collect();
         let spaces_of = (options.order == Order::Ias).then(Spaces::load).transpose();
-        let spaces_of = spaces_of.map_err(bpf("loading what tells of address spaces"))?;
+        let spaces_of = spaces_of.map_err(bpf("loading the lookup of address spaces"))?;
         let scheduler = Self {
-            tuned: tunables(options),
+            tuned: lay_out_tunables(options),
             capabilities: map(&object, CAPABILITIES, size_of::<[RawCapability; MAX_CPUS]>())?,
             tunables: map(&object, TUNABLES, size_of::<RawTunables>())?,
             exit: map(&object, EXIT, EXIT_PARTS.iter().sum())?,
@@ -120,18 +121,13 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Records it from now on, which is before it schedules.
-    pub(crate) fn record(
-        &self,
-        machine: &Machine,
-        options: &Options,
-    ) -> Result<Recorder, RecorderError> {
-        let Options { order, gate, balance, .. } = options;
-        let image = Image::new(machine, options)?;
-        Recorder::open(&self.object, format!("{order}/{gate}/{balance}"), image)
+    /// The loaded object, for BPF programs that attach to the keel's callbacks before it schedules (the lab
+    /// records it in this way).
+    pub fn object(&self) -> &Object {
+        &self.object
     }
 
-    /// From now on it schedules.
+    /// Makes it the scheduler of this machine.
     ///
     /// # Errors
     /// The kernel refused, for example because another scheduler was faster.
@@ -142,19 +138,19 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Takes it back, and tells what the kernel has to say to its end.
+    /// Ends it, and returns the kernel's reason for its end.
     pub fn detach(&mut self) -> Option<Exit> {
         drop(self.link.take());
         self.exit()
     }
 
-    /// Why it has ended; `None` while it runs.
+    /// Why it has ended; `None` while it schedules.
     pub fn exit(&self) -> Option<Exit> {
         Exit::from_bytes(&self.exit.lookup(&[0; 4], MapFlags::ANY).ok()??)
     }
 
-    /// Takes over what may be changed while the keel runs. The knobs of the zones change together:
-    /// they are written where the keel does not look, and then it is told to look there.
+    /// Applies the options that may change while the keel runs. The knobs of the zones change together: they
+    /// are written to the copy that the keel does not read, and then the keel switches to that copy.
     ///
     /// # Errors
     /// The kernel refused.
@@ -162,8 +158,11 @@ impl Scheduler {
         let other = usize::from(self.tuned.zone_at == 0);
         self.tuned.zone[other] = options.zone.raw();
         self.write()?;
-        self.tuned =
-            RawTunables { zone: self.tuned.zone, zone_at: other as u64, ..tunables(options) };
+        self.tuned = RawTunables {
+            zone: self.tuned.zone,
+            zone_at: other as u64,
+            ..lay_out_tunables(options)
+        };
         self.write()
     }
 
@@ -172,7 +171,7 @@ impl Scheduler {
         self.tunables.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting parameters"))
     }
 
-    /// Whose address space a process of this number has now.
+    /// Looks up the address space that the process with this ID has now.
     ///
     /// # Errors
     /// The kernel refused.
@@ -181,7 +180,7 @@ impl Scheduler {
         spaces.of(process).map_err(bpf("looking up a process"))
     }
 
-    /// The siblings of this space aggregate so from now on.
+    /// Has the siblings of this address space aggregate.
     ///
     /// # Errors
     /// The kernel refused.
@@ -192,7 +191,7 @@ impl Scheduler {
         self.note_spaces_set()
     }
 
-    /// They do not any more.
+    /// Ends the aggregation of this address space.
     ///
     /// # Errors
     /// The kernel refused.
@@ -201,47 +200,48 @@ impl Scheduler {
         self.note_spaces_set()
     }
 
-    /// What CPUs remember of address spaces holds no more.
+    /// Invalidates what CPUs cache of address spaces.
     fn note_spaces_set(&self) -> Result<(), LoadError> {
         let before = self.spaces_set.lookup(&[0; 4], MapFlags::ANY);
         let before = before.map_err(bpf("reading how often address spaces were set"))?;
         let before = before.and_then(|bytes| bytemuck::try_pod_read_unaligned::<u64>(&bytes).ok());
         let now = before.unwrap_or_default().wrapping_add(1).to_ne_bytes();
         let noted = self.spaces_set.update(&[0; 4], &now, MapFlags::ANY);
-        noted.map_err(bpf("telling that an address space was set"))
+        noted.map_err(bpf("counting that an address space was set"))
     }
 
-    /// Which CPUs aggregate together, and who leads; those without a role do so alone.
+    /// Sets the role of each CPU: which CPUs aggregate together, and which of them is the master. A CPU without
+    /// a role aggregates alone.
     ///
     /// # Errors
     /// The kernel refused.
     pub(crate) fn set_roles(&self, roles: &BTreeMap<u32, u16>) -> Result<(), LoadError> {
-        let raw = raw_roles(roles);
-        let bytes = bytemuck::cast_slice(&raw);
+        let laid_out = lay_out_roles(roles);
+        let bytes = bytemuck::cast_slice(&laid_out);
         self.roles.update(&[0; 4], bytes, MapFlags::ANY).map_err(bpf("setting roles"))
     }
 
-    /// What each CPU can do from now on: a record of [`crate::Capabilities`].
+    /// Sets the capability of each CPU, as laid out by [`crate::Capabilities`].
     ///
     /// # Errors
     /// The kernel refused.
-    pub(crate) fn set_capabilities(&self, record: &[u8]) -> Result<(), LoadError> {
-        let set = self.capabilities.update(&[0; 4], record, MapFlags::ANY);
+    pub(crate) fn set_capabilities(&self, layout: &[u8]) -> Result<(), LoadError> {
+        let set = self.capabilities.update(&[0; 4], layout, MapFlags::ANY);
         set.map_err(bpf("setting capabilities"))
     }
 
-    /// What each CPU can do now, by number.
+    /// The capability of each CPU, by CPU number.
     ///
     /// # Errors
     /// The kernel refused.
     pub(crate) fn capabilities(&self) -> Result<Vec<RawCapability>, LoadError> {
-        let record = self.capabilities.lookup(&[0; 4], MapFlags::ANY);
-        let record = record.map_err(bpf("reading capabilities"))?.unwrap_or_default();
-        let entries = record.chunks_exact(size_of::<RawCapability>());
+        let bytes = self.capabilities.lookup(&[0; 4], MapFlags::ANY);
+        let bytes = bytes.map_err(bpf("reading capabilities"))?.unwrap_or_default();
+        let entries = bytes.chunks_exact(size_of::<RawCapability>());
         Ok(entries.map(bytemuck::pod_read_unaligned).collect())
     }
 
-    /// Of these CPUs those on which somebody runs whom the shield keeps off it, alone.
+    /// Of these CPUs those that run a single task which the shield should keep off.
     ///
     /// # Errors
     /// The kernel refused.
@@ -271,31 +271,31 @@ impl Scheduler {
     }
 }
 
-/// Writes into the opened object what is fixed from then on.
-fn configure(open: &mut OpenObject, image: &Image) -> Result<(), LoadError> {
-    // The kernel compares it when the scheduler is attached, so that no CPU comes or goes unseen.
+/// Writes the initial data into the opened object.
+fn configure(open: &mut OpenObject, data: &InitialData) -> Result<(), LoadError> {
+    // The kernel compares this counter when the scheduler is attached, so no hotplug goes unseen.
     let hotplug_seq = fs::read_to_string(Path::new("/sys/kernel/sched_ext/hotplug_seq"));
     let hotplug_seq: u64 = hotplug_seq.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         match name.as_str() {
             SETTINGS => {
-                map.set_initial_value(&image.settings).map_err(|_| LoadError::Mismatch(SETTINGS))?
+                map.set_initial_value(&data.settings).map_err(|_| LoadError::Mismatch(SETTINGS))?
             }
             TOPOLOGY => {
-                map.set_initial_value(&image.topology).map_err(|_| LoadError::Mismatch(TOPOLOGY))?
+                map.set_initial_value(&data.topology).map_err(|_| LoadError::Mismatch(TOPOLOGY))?
             }
             CAPABILITIES => map
-                .set_initial_value(&image.capabilities)
+                .set_initial_value(&data.capabilities)
                 .map_err(|_| LoadError::Mismatch(CAPABILITIES))?,
-            CPUS => map.set_max_entries(image.cpus).map_err(|_| LoadError::Mismatch(CPUS))?,
+            CPUS => map.set_max_entries(data.cpus).map_err(|_| LoadError::Mismatch(CPUS))?,
             SIBLING_ROWS => map
-                .set_max_entries(image.sibling_rows())
+                .set_max_entries(data.sibling_rows())
                 .map_err(|_| LoadError::Mismatch(SIBLING_ROWS))?,
             OPS => {
                 let value = map.initial_value_mut().and_then(|ops| ops.last_chunk_mut::<16>());
                 let value = value.ok_or(LoadError::Mismatch(OPS))?;
-                value[..8].copy_from_slice(&image.flags().to_ne_bytes());
+                value[..8].copy_from_slice(&data.flags().to_ne_bytes());
                 value[8..].copy_from_slice(&hotplug_seq.to_ne_bytes());
             }
             _ => {}

@@ -1,5 +1,5 @@
-//! Runs the keel in the foreground: loads it, answers at the control socket, loads it again when
-//! CPUs come or go, and says why it ended.
+//! Runs the keel in the foreground: loads it, answers at the control socket, loads it again after hotplug, and
+//! says why it ended. `evenkeel sched` calls it.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -17,22 +17,23 @@ use serde_json::{Value, json};
 use crate::capability::{Capabilities, Watch};
 use crate::decisions::decisions;
 use crate::exit::{Exit, ExitKind};
+use crate::ias::aggregation::Aggregation;
 use crate::ias::error::IasError;
-use crate::ias::programs::IasSettings;
-use crate::ias::{Aggregation, Ias, IasState, Search};
-use crate::options::{Options, Order};
-use crate::recorder::{Recorder, RecorderError};
-use crate::records::UNLIMITED;
+use crate::ias::settings::IasSettings;
+use crate::ias::{Ias, IasState, Search};
+use crate::layout::UNLIMITED;
+use crate::options::Options;
+use crate::policies::Order;
 use crate::scheduler::{LoadError, Scheduler};
 use crate::shield::{Relief, ShieldError};
 use crate::statistics::Statistics;
 
-/// How often the kernel is asked whether it still runs the keel.
+/// How often the service asks the kernel whether the keel still schedules.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often is looked for what need not be known at once: programs that are to aggregate, and limits that
-/// are not kept.
+/// How often the keel looks for what is not urgent: programs that are to aggregate, and `cpu.max` limits that
+/// it does not enforce.
 const CHORES: Duration = Duration::from_secs(1);
-/// Loads in a row that may be for nothing because CPUs come and go meanwhile.
+/// Loads in a row that hotplug may undo.
 const MAX_ATTEMPTS: u32 = 20;
 
 const KNOWN: &str = "stats, stats_meta, get, set, decisions, ias_agg, ias_alloc, ias_show";
@@ -49,40 +50,35 @@ pub enum ServiceError {
     /// No control socket.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The CPUs that are to be shielded cannot be.
+    /// These CPUs cannot be shielded.
     #[error(transparent)]
     Shield(#[from] ShieldError),
-    /// It cannot be recorded.
-    #[error(transparent)]
-    Recorder(#[from] RecorderError),
     /// The machine cannot be read.
     #[error(transparent)]
     Machine(#[from] evenkeel_machine::Error),
-    /// The kernel refused what every process needs.
+    /// Signals cannot be waited for.
     #[error("cannot wait for signals: {0}")]
     System(#[from] Errno),
 }
 
 /// All that is needed to run the keel.
 pub struct Service<'a> {
-    /// How it starts.
+    /// The policies and parameters at the start.
     pub options: Options,
-    /// Who aggregates from the beginning, with the order `ias`.
+    /// Programs and CPUs that aggregate from the start, with the order `ias`.
     pub ias: IasSettings,
-    /// Reads the machine; called again whenever CPUs came or went.
+    /// Reads the machine; called again after each hotplug.
     pub machine: &'a dyn Fn() -> Result<Machine, evenkeel_machine::Error>,
-    /// Where it listens.
+    /// The path of the control socket.
     pub socket: PathBuf,
-    /// How often a line of statistics goes to standard output; never without.
+    /// The interval of statistics lines on standard output; `None`: no lines.
     pub stats: Option<Duration>,
-    /// Where a tape of it is written at the end, from when it was loaded last.
-    pub tape: Option<PathBuf>,
 }
 
-/// Runs until SIGTERM or SIGINT, or until the kernel ends it. Returns how it ended.
+/// Runs the keel until SIGTERM or SIGINT, or until the kernel ends it. Returns how it ended.
 ///
 /// # Errors
-/// All of [`ServiceError`]: it could not be started, or not again after CPUs came or went.
+/// All of [`ServiceError`]: the keel could not be started, or not again after hotplug.
 pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
     let signals = watch_signals()?;
     let mut server = Server::bind(&service.socket)?;
@@ -95,7 +91,6 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
         shown: Statistics::default(),
         restarts: 0,
         limits: 0,
-        recorder: None,
         watch: None,
     };
     state.options.shield.check(&state.machine)?;
@@ -113,7 +108,6 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
             None => {
                 tell_systemd(&[sd_notify::NotifyState::Stopping]);
                 let exit = scheduler.detach();
-                state.write_tape(service)?;
                 return Ok(exit.unwrap_or_else(|| Exit {
                     kind: ExitKind::Unloaded,
                     reason: "unloaded".to_owned(),
@@ -131,47 +125,38 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
     }
 }
 
-/// What outlives a restart.
+/// What outlives a reload of the keel.
 struct State {
-    /// As they are now.
+    /// The options as they are now.
     options: Options,
     ias: Ias,
-    /// As it was when the keel was loaded.
+    /// The machine as it was when the keel was loaded.
     machine: Machine,
     relief: Relief,
-    /// Counted before the last restart.
+    /// What was counted before the last reload.
     earlier: Statistics,
-    /// When the last line was shown.
+    /// What the last line of statistics showed.
     shown: Statistics,
     restarts: u64,
-    /// How often a cgroup was given a limit that the keel does not enforce, as far as it was warned of.
+    /// How many limits that the keel does not enforce a warning has covered.
     limits: u64,
-    /// If it is to be recorded.
-    recorder: Option<Recorder>,
-    /// What CPUs can do, if that matters and can be seen.
+    /// Follows the capabilities of CPUs, if the policy uses them and the kernel shows them.
     watch: Option<Watch>,
 }
 
 impl State {
-    fn write_tape(&self, service: &Service<'_>) -> Result<(), RecorderError> {
-        match (&self.recorder, &service.tape) {
-            (Some(recorder), Some(path)) => recorder.finish(path),
-            _ => Ok(()),
-        }
-    }
-
-    /// Loads the keel for the CPUs that are there. While one goes or comes, what is read of the
-    /// machine is half of the old and half of the new: then again.
+    /// Loads the keel for the CPUs that are online. What is read of the machine during hotplug mixes old and
+    /// new values, so the load is repeated then.
     fn start(&mut self, service: &Service<'_>) -> Result<Scheduler, ServiceError> {
         let mut attempts = 0;
         loop {
             attempts += 1;
             match self.try_start(service) {
                 Err(ServiceError::Machine(why)) if attempts < MAX_ATTEMPTS => {
-                    tracing::debug!("{why}: read again");
+                    tracing::debug!("{why}: the machine is read again");
                 }
                 Ok((_, false)) if attempts < MAX_ATTEMPTS => {
-                    tracing::debug!("CPUs came or went meanwhile: loaded again");
+                    tracing::debug!("hotplug during the load: the keel is loaded again");
                 }
                 other => return other.map(|(scheduler, _)| scheduler),
             }
@@ -179,39 +164,35 @@ impl State {
         }
     }
 
-    /// The keel, and whether the machine is what it was when it was read.
+    /// Loads the keel; also returns whether the machine is unchanged since it was read.
     fn try_start(&mut self, service: &Service<'_>) -> Result<(Scheduler, bool), ServiceError> {
         let machine = (service.machine)()?;
         let mut scheduler = Scheduler::load(&machine, &self.options)?;
         self.ias.restore(&scheduler, &machine)?;
-        if service.tape.is_some() {
-            self.recorder = Some(scheduler.record(&machine, &self.options)?);
-        }
         self.watch = self.watch_capabilities(&machine);
         scheduler.attach()?;
-        // The kernel attaches no scheduler while a CPU goes or comes: now there is none that does.
+        // The kernel attaches no scheduler during hotplug, so none is under way here.
         let is_as_read = (service.machine)()?.online() == machine.online();
         self.machine = machine;
         let shield = &self.options.shield;
         if shield.holds_all(&self.machine) {
-            tracing::warn!("shield {shield}: no other CPU is online, so it keeps nobody off");
+            tracing::warn!("shield {shield}: no other CPU is online, so it has no effect");
         }
         Ok((scheduler, is_as_read))
     }
 
-    /// A tape tells what CPUs can do once, at its begin.
     fn watch_capabilities(&self, machine: &Machine) -> Option<Watch> {
-        if !Capabilities::are_wanted(&self.options) || self.recorder.is_some() {
+        if !Capabilities::are_wanted(&self.options) {
             return None;
         }
         let watch = Watch::begin(machine, &self.options);
         let warn = |why: &_| {
-            tracing::warn!("{why}; capabilities stay what they are, whatever is taken of a CPU");
+            tracing::warn!("{why}; capabilities stay as they are, whatever noise takes of a CPU");
         };
         watch.inspect_err(warn).ok()
     }
 
-    /// Until the kernel ends the keel, or (`None`) somebody wants it to end.
+    /// Serves until the kernel ends the keel, or (`None`) a signal asks for its end.
     fn watch(
         &mut self,
         service: &Service<'_>,
@@ -231,9 +212,6 @@ impl State {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(why) => return Err(why.into()),
             }
-            if let Some(recorder) = &self.recorder {
-                recorder.listen()?;
-            }
             if signals.read_signal()?.is_some() {
                 return Ok(None);
             }
@@ -250,8 +228,8 @@ impl State {
             }
             self.ias.help(scheduler);
             self.relief.relieve(scheduler.lodgers(self.options.shield.cpus())?);
-            if let Some(record) = self.watch.as_mut().and_then(Watch::look) {
-                scheduler.set_capabilities(&record)?;
+            if let Some(layout) = self.watch.as_mut().and_then(Watch::look) {
+                scheduler.set_capabilities(&layout)?;
             }
             is_left = server.serve(|peer, request| self.answer(scheduler, peer, request));
             if let (Some(at), Some(every)) = (show_at, service.stats)
@@ -259,7 +237,7 @@ impl State {
             {
                 let statistics = self.statistics(scheduler)?;
                 let line = statistics.line_since(&self.shown);
-                // Whoever read it may have seen enough; the keel goes on.
+                // The reader may have closed the pipe; the keel schedules on.
                 let _ = writeln!(std::io::stdout(), "{line}");
                 self.shown = statistics;
                 show_at = Some(at + every);
@@ -267,7 +245,7 @@ impl State {
         }
     }
 
-    /// What cgroups were promised and do not get, each time that one more is promised it.
+    /// Warns of cgroup limits that the keel does not enforce, once for each new limit.
     fn warn_of_limits(&mut self, scheduler: &Scheduler) -> Result<(), LoadError> {
         let counters = self.statistics(scheduler)?.counters;
         let limits = counters.get(UNLIMITED).copied().unwrap_or_default();
@@ -302,7 +280,7 @@ impl State {
     fn answer(&mut self, scheduler: &mut Scheduler, peer: &Peer, request: &Request) -> Answer {
         let is_known = |name: &str| match request.req.as_str() {
             "stats" => name == "target",
-            // Looked at one by one.
+            // Each argument is checked below.
             "set" => true,
             "ias_agg" => AGGREGATION.contains(&name),
             "ias_alloc" => name == "roles",
@@ -335,7 +313,7 @@ impl State {
         }
     }
 
-    /// The calls of paper 003: an address space is set by who owns the process, roles by root.
+    /// Answers the calls of paper 003: the owner of a process sets its address space, root sets roles.
     fn ias(
         &mut self,
         scheduler: &Scheduler,
@@ -366,10 +344,10 @@ impl State {
         Ok(self.ias.state(&self.machine, search))
     }
 
-    /// Changes parameters, all that are named or none: root may, because they are everybody's.
+    /// Changes all parameters that are named, or none. Only root may: the scheduler is shared by all users.
     fn set(&mut self, scheduler: &mut Scheduler, peer: &Peer, request: &Request) -> Answer {
         if !peer.may_steer(0) {
-            return Answer::refused(Errno::EPERM, "only root may steer the scheduler of all");
+            return Answer::refused(Errno::EPERM, "only root may steer the scheduler of all users");
         }
         if request.args.is_empty() {
             let known: Vec<String> = self.options.parameters().keys().cloned().collect();
@@ -382,7 +360,7 @@ impl State {
                 return Answer::refused(Errno::EINVAL, why);
             }
         }
-        // What was shielded may have gone offline meanwhile: that is no reason to refuse a slice.
+        // A shielded CPU may have gone offline meanwhile, which is no reason to refuse a new slice.
         if options.shield != self.options.shield
             && let Err(why) = options.shield.check(&self.machine)
         {
@@ -398,7 +376,7 @@ impl State {
     }
 }
 
-/// A number in quotes, too: clients of `scx_stats` can send nothing else.
+/// The value as text. A number may be in quotes: clients of `scx_stats` send nothing else.
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -411,9 +389,9 @@ fn watch_signals() -> Result<SignalFd, Errno> {
     SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
-/// Does nothing where systemd did not start us.
+/// Notifies systemd; does nothing where systemd did not start this process.
 fn tell_systemd(state: &[sd_notify::NotifyState<'_>]) {
     if let Err(why) = sd_notify::notify(false, state) {
-        tracing::debug!("systemd is not told: {why}");
+        tracing::debug!("systemd is not notified: {why}");
     }
 }

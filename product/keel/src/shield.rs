@@ -1,4 +1,5 @@
-//! Shielded CPUs: they take only who may run nowhere else.
+//! Shielded CPUs: they run only the tasks that may run nowhere else. This file checks which CPUs can be
+//! shielded, and helps the keel to clear one; the keel itself keeps other tasks off (`bpf/keel/shield.h`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,41 +10,41 @@ use evenkeel_journal::affinity;
 use evenkeel_machine::{CpuSet, Machine};
 use serde::Deserialize;
 
-use crate::options::{OptionError, from_text};
-use crate::records::MAX_CPUS;
+use crate::layout::MAX_CPUS;
+use crate::option_error::{OptionError, from_text};
 
 /// Why CPUs cannot be shielded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShieldError {
-    /// No such CPU.
+    /// There is no such CPU.
     #[error("shield {shield}: there is no CPU {cpu}; this machine has {present}")]
     NoSuchCpu {
-        /// What was asked for.
+        /// The shield, as it was given.
         shield: Shield,
         /// The CPU.
         cpu: u32,
-        /// What there is.
+        /// The CPUs of this machine.
         present: CpuSet,
     },
-    /// A CPU that runs nothing anyway.
+    /// The CPU is offline.
     #[error("shield {shield}: CPU {cpu} is offline; online are {online}")]
     Offline {
-        /// What was asked for.
+        /// The shield, as it was given.
         shield: Shield,
         /// The CPU.
         cpu: u32,
-        /// Those that are not.
+        /// The CPUs that are online.
         online: CpuSet,
     },
-    /// No CPU is left for everybody else.
+    /// No CPU is left for all other tasks.
     #[error("shield {shield}: these are all CPUs that are online; leave at least one")]
     All {
-        /// What was asked for.
+        /// The shield, as it was given.
         shield: Shield,
     },
 }
 
-/// The CPUs that are shielded.
+/// The set of shielded CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Shield {
@@ -53,20 +54,20 @@ pub struct Shield {
 from_text!(Shield);
 
 impl Shield {
-    /// Whether no CPU is.
+    /// Whether the set is empty.
     pub fn is_none(&self) -> bool {
         self.cpus.is_empty()
     }
 
-    /// Those that are.
+    /// The shielded CPUs.
     pub fn cpus(&self) -> &CpuSet {
         &self.cpus
     }
 
-    /// Whether these CPUs of this machine can be shielded now.
+    /// Checks whether these CPUs of this machine can be shielded now.
     ///
     /// # Errors
-    /// There is no such CPU, it is offline, or no other one is online.
+    /// There is no such CPU, it is offline, or no other CPU is online.
     pub fn check(&self, machine: &Machine) -> Result<(), ShieldError> {
         let (present, online) = (machine.present(), machine.online());
         for cpu in self.cpus.iter() {
@@ -84,12 +85,12 @@ impl Shield {
         Ok(())
     }
 
-    /// Whether all CPUs are shielded that are online now: then it keeps nobody off any.
+    /// Whether all online CPUs are shielded: then the shield has no effect.
     pub(crate) fn holds_all(&self, machine: &Machine) -> bool {
         machine.online().is_subset(&self.cpus)
     }
 
-    /// A bit a CPU.
+    /// A mask with a bit for each CPU.
     pub(crate) fn raw(&self) -> [u64; MAX_CPUS / 64] {
         let words = self.cpus.as_words();
         std::array::from_fn(|at| words.get(at).copied().unwrap_or(0))
@@ -122,16 +123,16 @@ impl FromStr for Shield {
     }
 }
 
-/// Has who runs alone on a shielded CPU leave it: the kernel lets nobody go whose place nobody takes.
-/// So a thread of ours, which is pinned there, does so for a moment.
+/// Clears shielded CPUs of a task that runs there alone. The kernel lets such a task run on as long as no other
+/// task is queued, so a thread of this process runs there for a moment, and the keel migrates the task.
 #[derive(Default)]
 pub(crate) struct Relief {
-    /// By CPU. One may have to wait there for real-time tasks.
+    /// The threads by CPU. A thread may have to wait there for real-time tasks.
     threads: BTreeMap<u32, JoinHandle<()>>,
 }
 
 impl Relief {
-    /// On these CPUs somebody is to leave.
+    /// Clears these CPUs.
     pub fn relieve(&mut self, cpus: impl IntoIterator<Item = u32>) {
         self.threads.retain(|_, thread| !thread.is_finished());
         for cpu in cpus {
@@ -141,13 +142,13 @@ impl Relief {
             let thread = Builder::new().name(format!("relief/{cpu}"));
             match thread.spawn(move || stand_in(cpu)) {
                 Ok(thread) => drop(self.threads.insert(cpu, thread)),
-                Err(why) => tracing::debug!("shield: no thread for CPU {cpu}: {why}"),
+                Err(why) => tracing::debug!("shield: cannot start a thread for CPU {cpu}: {why}"),
             }
         }
     }
 }
 
-/// Returns when it has run on this CPU.
+/// Pins the calling thread to this CPU, and returns when it has run there.
 fn stand_in(cpu: u32) {
     let own = nix::unistd::gettid().as_raw();
     if let Err(why) = affinity::set(own, &CpuSet::from_iter([cpu])) {
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_online_can_be_shielded_and_not_all_of_it() {
+    fn only_online_cpus_can_be_shielded_and_not_all_of_them() {
         let mut machine = Machine::preset("hybrid").unwrap();
         let cpus = machine.cpus.len() as u32;
         machine.cpus[1].online = false;
@@ -195,13 +196,13 @@ mod tests {
             why(format!("0,{cpus}")).contains(&format!("there is no CPU {cpus}; this machine"))
         );
         assert!(why(format!("0,2-{}", cpus - 1)).ends_with("leave at least one"));
-        // What went offline meanwhile may leave none.
+        // CPUs that went offline meanwhile may leave none.
         machine.cpus.iter_mut().skip(2).for_each(|cpu| cpu.online = false);
         assert!(shield("0").holds_all(&machine) && !shield("2").holds_all(&machine));
     }
 
     #[test]
-    fn a_thread_stands_in_and_goes() {
+    fn a_relief_thread_runs_and_ends() {
         let mut relief = Relief::default();
         let tid = nix::unistd::gettid().as_raw();
         let own = affinity::get(tid).unwrap().iter().next().unwrap();

@@ -1,4 +1,4 @@
-//! What the keel did and how the CPUs stand, in the convention of `scx_stats`.
+//! The keel's counters and the state of each CPU, in the convention of `scx_stats`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,53 +6,54 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::records::{COUNTERS, RawCapability, RawCpuState};
+use crate::layout::{COUNTERS, RawCapability, RawCpuState};
 
-/// A CPU at this moment.
+/// The state of a CPU at this moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuStatistics {
-    /// Its tasks that run or wait.
+    /// The number of its tasks that run or wait.
     pub runnable: u64,
-    /// Share of the time that it was busy lately, 0..=100.
+    /// The share of recent time that it was busy, 0..=100.
     pub busy_pct: u64,
-    /// A higher scheduling class has it.
+    /// Whether a higher scheduling class has it.
     pub taken: bool,
-    /// What it can do now, 0..=1024: with the balance policy `capability`, less what is taken of it.
+    /// Its capability, 0..=1024; noise lowers it only with the balance policy `capability`.
     #[serde(default)]
     pub capability: u32,
 }
 
-/// All figures; the counters count from when the keel was loaded first.
+/// All figures. The counters count from the first load of the keel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statistics {
     /// The policies: order, gate, balance.
     pub policies: [String; 3],
-    /// How long a task runs before others get their turn, in microseconds.
+    /// The slice, in microseconds.
     pub slice_us: u64,
-    /// Times that the keel was loaded again because CPUs came or went.
+    /// How often the keel was loaded again after hotplug.
     pub restarts: u64,
-    /// By CPU.
+    /// The CPUs, by number.
     pub cpus: BTreeMap<u32, CpuStatistics>,
-    /// What was done, by name.
+    /// The counters, by name.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// Name, meaning, for what is not a counter.
+/// Name and meaning of the fields that are no counters.
 const FIELDS: [(&str, &str); 5] = [
     ("policies", "The policies: order, gate, balance"),
-    ("slice_us", "How long a task runs before others get their turn, in microseconds"),
-    ("restarts", "Times that the keel was loaded again because CPUs came or went"),
+    ("slice_us", "How long a task may run before the next pick, in microseconds"),
+    ("restarts", "Times that the keel was loaded again after hotplug"),
     (
         "cpus",
-        "By CPU: tasks that run or wait, percent busy lately, taken by a higher class, what it can do now of 1024",
+        "By CPU: tasks that run or wait, percent busy lately, whether a higher class has it, capability of 1024",
     ),
-    ("counters", "What was done, by name (described in the same list)"),
+    ("counters", "The counters, by name (described in the same list)"),
 ];
 
-/// The kernel's shares have ten bits more than `FULL` in `policy/views.h`.
+/// A full share in `struct cpu_state`: ten bits more than `FULL` of `policy/views.h`.
 const FULL_SHARE: u64 = 1024 << 10;
 
 impl Statistics {
+    /// Adds the state and the counters of these CPUs.
     pub(crate) fn add(&mut self, cpus: &[(u32, RawCpuState)]) {
         for (cpu, state) in cpus {
             let statistics = CpuStatistics {
@@ -69,10 +70,10 @@ impl Statistics {
         }
     }
 
-    /// What the CPUs that were added can do, from the keel's record.
-    pub(crate) fn add_capabilities(&mut self, record: &[RawCapability]) {
+    /// Sets the capabilities of the CPUs that were added.
+    pub(crate) fn add_capabilities(&mut self, capabilities: &[RawCapability]) {
         for (id, cpu) in &mut self.cpus {
-            cpu.capability = record.get(*id as usize).map_or(0, |raw| raw.now.into());
+            cpu.capability = capabilities.get(*id as usize).map_or(0, |raw| raw.now.into());
         }
     }
 
@@ -86,7 +87,7 @@ impl Statistics {
         json!({"keel": {"ident": "keel", "top": null, "fields": fields}})
     }
 
-    /// What was counted since `earlier`, as one line; what did not happen is left out.
+    /// One line of what was counted since `earlier`; counters that did not change are left out.
     pub fn line_since(&self, earlier: &Self) -> String {
         let busy: u64 = self.cpus.values().map(|cpu| cpu.busy_pct).sum();
         let runnable: u64 = self.cpus.values().map(|cpu| cpu.runnable).sum();
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_are_summed_and_shown_apart() {
+    fn counters_are_summed_and_cpus_shown_apart() {
         let mut statistics = Statistics::default();
         statistics.add(&[(0, state(3, 1)), (4, state(4, 2))]);
         assert_eq!(statistics.counters["enqueue"], 7);
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_what_happened_since() {
+    fn a_line_shows_what_happened_since() {
         let (mut earlier, mut now) = (Statistics::default(), Statistics::default());
         earlier.add(&[(0, state(3, 1))]);
         now.add(&[(0, state(10, 2))]);

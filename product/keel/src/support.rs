@@ -1,17 +1,15 @@
-//! What this kernel and this process can do for a `sched_ext` scheduler.
+//! Whether this kernel and this process can load the keel; the first obstacle, with its remedy.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
+use evenkeel_cbinfo::malformed_functions;
 use libbpf_rs::PrintLevel;
-use libbpf_rs::btf::types::{Func, FuncProto};
-use libbpf_rs::btf::{Btf, BtfKind, TypeId};
 
-/// Why the keel cannot run here, each with its remedy.
+/// Why the keel cannot run here, each reason with its remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
-    /// The kernel cannot host schedulers.
+    /// The kernel has no sched_ext.
     #[error(
         "this kernel has no sched_ext (/sys/kernel/sched_ext is missing): run one from 6.18 on \
          that is built with CONFIG_SCHED_CLASS_EXT=y, or see it in a virtual machine: make demo-vm"
@@ -26,16 +24,16 @@ pub enum Unsupported {
     /// The process may not load schedulers.
     #[error("no privilege to load a scheduler: run as root or with sudo")]
     NoPrivilege,
-    /// sched_ext hosts one scheduler at a time.
+    /// Another sched_ext scheduler runs; there can be one at a time.
     #[error(
         "another sched_ext scheduler is active: {name}; end that first (systemctl stop scx, \
          systemctl stop scx_loader, or end its process)"
     )]
     Occupied {
-        /// As the kernel has it.
+        /// Its name, as the kernel has it.
         name: String,
     },
-    /// The kernel's type information does not fit its functions.
+    /// The kernel's type information describes its functions wrongly.
     #[error(
         "this kernel's BTF was made by a pahole older than 1.26, which describes some functions \
          wrongly ({}): no sched_ext scheduler can be loaded; run another build of the kernel",
@@ -47,10 +45,10 @@ pub enum Unsupported {
     },
 }
 
-/// Whether the keel can be loaded here and now.
+/// Checks whether the keel can be loaded here and now.
 ///
 /// # Errors
-/// The first thing that is in the way.
+/// The first obstacle.
 pub fn support() -> Result<(), Unsupported> {
     support_below(Path::new("/"), nix::unistd::geteuid().is_root())?;
     match malformed_functions() {
@@ -77,42 +75,14 @@ fn support_below(root: &Path, is_root: bool) -> Result<(), Unsupported> {
     Ok(())
 }
 
-/// The functions of sched_ext whose description in the kernel's BTF shows an argument that the
-/// kernel passes by itself (`aux`): pahole before 1.26 does not hide it, and then what calls them
-/// does not load. Empty where the BTF is sound, or cannot be read.
-pub fn malformed_functions() -> Vec<String> {
-    log_libbpf();
-    let Ok(btf) = Btf::from_vmlinux() else { return Vec::new() };
-    let mut malformed = Vec::new();
-    for id in 1..btf.len() {
-        let Some(function) = btf.type_by_id::<Func<'_>>(TypeId::from(id as u32)) else { continue };
-        let Some(name) = function.name().and_then(OsStr::to_str) else { continue };
-        // The kernel's own variant has the argument by right.
-        if !name.trim_start_matches('_').starts_with("scx_bpf_") || name.ends_with("_impl") {
-            continue;
-        }
-        let shows_aux = function
-            .next_type()
-            .filter(|prototype| prototype.kind() == BtfKind::FuncProto)
-            .and_then(|prototype| FuncProto::try_from(prototype).ok())
-            .is_some_and(|prototype| {
-                prototype.iter().any(|parameter| parameter.name == Some(OsStr::new("aux")))
-            });
-        if shows_aux {
-            malformed.push(name.to_owned());
-        }
-    }
-    malformed
-}
-
-/// What libbpf has to say goes to our log: what fails is told by our own errors.
+/// Sends the messages of libbpf to the log at level debug; failures have errors of their own.
 pub(crate) fn log_libbpf() {
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
         tracing::debug!("libbpf: {}", text.trim_end());
     })));
 }
 
-/// How much the verifier had to go through, a program: what loading takes its time for.
+/// Logs how many instructions the verifier checked in each program, which is what loading takes its time for.
 pub(crate) fn log_verified() {
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;

@@ -1,19 +1,19 @@
-//! The machine as the keel sees it: CPUs in an order in which every core, cache and node is a range
-//! of neighbours, and for each CPU the domains that it belongs to, the smallest first.
+//! The machine as the keel sees it: CPUs in an order in which every core, cache and node is a contiguous range,
+//! and for each CPU the domains that it belongs to, the smallest first.
 
 use std::collections::BTreeMap;
 
 use evenkeel_machine::{Cpu, Machine};
 
+use crate::layout::{MAX_CPUS, MAX_LEVELS, MAX_NODES, MAX_RANGES, RawCpu, RawDomain, RawRange};
 use crate::options::Capacities;
-use crate::records::{MAX_CPUS, MAX_LEVELS, MAX_NODES, MAX_RANGES, RawCpu, RawDomain, RawRange};
 
 /// Levels below the distances between nodes: core, cache, node.
 const LOCAL_LEVELS: usize = 3;
-/// Of these, those whose CPUs share a cache: core and cache.
+/// The levels among these whose CPUs share a cache: core and cache.
 const SHARED_LEVELS: usize = 2;
 
-/// What the keel cannot run on.
+/// Why the keel does not fit a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
     /// More CPUs than the keel was built for.
@@ -29,26 +29,26 @@ pub enum TopologyError {
         "the machine has more cores, caches and nodes than the keel was built for: {ranges} groups, at most {MAX_RANGES} (MAX_RANGES in bpf/keel/intf.h)"
     )]
     TooManyGroups {
-        /// What it would need.
+        /// The number of groups that it needs.
         ranges: usize,
     },
     /// A capacity for a CPU that is not there.
     #[error("capacity of CPU {cpu}: there is no such CPU; this machine has {present}")]
     NoSuchCpu {
-        /// Named by the user.
+        /// The CPU, as the user named it.
         cpu: u32,
-        /// What there is.
+        /// The CPUs of this machine.
         present: evenkeel_machine::CpuSet,
     },
 }
 
-/// `struct keel_topology`, in parts.
+/// The parts of `struct keel_topology`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Topology {
     pub cpu_at: Vec<u16>,
     pub cpus: Vec<RawCpu>,
     pub ranges: Vec<RawRange>,
-    /// By the numbers of two nodes; 0: not known.
+    /// By the numbers of two nodes; 0: unknown.
     pub distances: Vec<u8>,
     /// Levels in use.
     pub levels: u32,
@@ -58,19 +58,19 @@ pub(crate) struct Topology {
     pub online: u32,
 }
 
-/// Groups of a level, and which of these make a domain.
+/// The groups of a level, and which of them make up a domain.
 struct Level {
     /// The range of each group.
     groups: Vec<RawRange>,
-    /// For each domain, its groups. A CPU's domain is the one that `domain_of` says.
+    /// The groups of each domain.
     domains: Vec<Vec<usize>>,
-    /// By position.
+    /// The domain of each CPU, by position.
     domain_of: Vec<usize>,
     shared: bool,
 }
 
 impl Topology {
-    /// Of the CPUs that are online.
+    /// Orders and groups the online CPUs.
     ///
     /// # Errors
     /// [`TopologyError`]
@@ -123,7 +123,7 @@ impl Topology {
                 cpus,
                 shared: u16::from(level.shared),
             };
-            // One group alone is no domain: nothing can be balanced in it.
+            // A single group is no domain: there is nothing to balance between.
             if groups.len() > 1 {
                 self.ranges.extend(ranges);
                 raw.push(domain);
@@ -145,12 +145,12 @@ impl Topology {
     }
 }
 
-/// CPUs with the same key belong together.
+/// CPUs with the same key belong to the same group.
 type Key = fn(&Cpu) -> (u32, u32, u32, u32);
 
 /// CPUs in a core, cores in a cache, caches in a node.
 fn local_levels(online: &[&Cpu]) -> Vec<Level> {
-    // Firmware may say that a cache reaches over nodes; a group never does.
+    // Firmware may report a cache that spans nodes; a group never spans them.
     let keys: [Key; LOCAL_LEVELS + 1] = [
         |cpu| (cpu.node, cpu.llc, cpu.core, cpu.id),
         |cpu| (cpu.node, cpu.llc, cpu.core, 0),
@@ -176,8 +176,8 @@ fn local_levels(online: &[&Cpu]) -> Vec<Level> {
         .collect()
 }
 
-/// Nodes within each distance of a node: one level a distance (paper 002's memory access levels),
-/// `room` at most.
+/// One level for each distance between nodes (paper 002's memory access levels), at most `room` levels. A domain
+/// holds the nodes within that distance of a node.
 fn node_levels(machine: &Machine, online: &[&Cpu], room: usize) -> Vec<Level> {
     let (groups, group_of) = ranges(online, &|cpu| (cpu.node, 0, 0, 0));
     let nodes: Vec<u32> = groups
@@ -189,20 +189,20 @@ fn node_levels(machine: &Machine, online: &[&Cpu], room: usize) -> Vec<Level> {
         return Vec::new();
     }
     if distances.len() > room {
-        // The farthest holds all nodes; those just below it are left out.
+        // The largest distance holds all nodes; the distances just below it are dropped.
         distances.drain(room - 1..distances.len() - 1);
     }
     let mut levels: Vec<Level> = Vec::new();
     let mut reached: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     for distance in distances {
-        let within = |from: u32, to: u32| {
+        let is_within = |from: u32, to: u32| {
             from == to || machine.distance(from, to).is_some_and(|there| there <= distance)
         };
         let mut domains = Vec::with_capacity(nodes.len());
         for (from, reached) in nodes.iter().zip(&mut reached) {
             let domain: Vec<usize> =
-                (0..nodes.len()).filter(|to| within(*from, nodes[*to])).collect();
-            // A distance that adds nothing is no domain of this node's.
+                (0..nodes.len()).filter(|to| is_within(*from, nodes[*to])).collect();
+            // A distance that adds no node gives this node no domain.
             domains.push(if domain == *reached { Vec::new() } else { domain.clone() });
             *reached = domain;
         }
@@ -213,8 +213,8 @@ fn node_levels(machine: &Machine, online: &[&Cpu], room: usize) -> Vec<Level> {
     levels
 }
 
-/// How far each node's memory is from each other node's CPUs; nothing is known of any where a node's
-/// number has no room: the scheduler would take it for another one.
+/// The distance of each node's memory from each node's CPUs. All are unknown where the number of a node exceeds
+/// the table, because the keel would confuse that node with another.
 fn distances(machine: &Machine) -> Vec<u8> {
     let mut table = vec![0; MAX_NODES * MAX_NODES];
     let numbers: Vec<usize> = machine.nodes.iter().map(|node| node.id as usize).collect();
@@ -233,7 +233,7 @@ fn distances(machine: &Machine) -> Vec<u8> {
     table
 }
 
-/// Neighbours with equal keys as ranges, and for each position the number of its range.
+/// The ranges of CPUs with equal keys, and for each position the number of its range.
 fn ranges<K: Ord>(online: &[&Cpu], key: &dyn Fn(&Cpu) -> K) -> (Vec<RawRange>, Vec<usize>) {
     let mut numbers: BTreeMap<K, usize> = BTreeMap::new();
     let mut ranges: Vec<RawRange> = Vec::new();

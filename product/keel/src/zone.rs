@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-use crate::options::{OptionError, from_text};
-use crate::records::RawZone;
+use crate::layout::RawZone;
+use crate::option_error::{OptionError, from_text};
 
 /// A knob: the paper's name, other spellings of it in the paper, what it may be and is by default.
 struct Knob {
@@ -71,6 +71,14 @@ impl Zone {
         find(spelling).map(|knob| KNOBS[knob].name)
     }
 
+    /// The same, as an error where there is no such knob.
+    ///
+    /// # Errors
+    /// No such knob.
+    pub fn known_name_of(spelling: &str) -> Result<&'static str, OptionError> {
+        Self::name_of(spelling).ok_or_else(|| unknown_knob(spelling))
+    }
+
     /// The values by name; times in ms, scores in points of utilisation.
     pub fn values(&self) -> BTreeMap<&'static str, u32> {
         Self::names().zip(self.values).collect()
@@ -81,7 +89,7 @@ impl Zone {
     /// # Errors
     /// No such knob, or no value for it.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
-        let found = find(name).ok_or_else(|| OptionError::Knob(name.to_owned()))?;
+        let found = find(name).ok_or_else(|| unknown_knob(name))?;
         let knob = &KNOBS[found];
         if knob.name == LEVEL
             && let Ok(level) = value.parse::<Level>()
@@ -153,19 +161,14 @@ impl FromStr for Level {
     fn from_str(name: &str) -> Result<Self, OptionError> {
         match LEVELS.iter().zip(0..).find(|(known, _)| **known == name) {
             Some((_, number)) => Ok(Self { number }),
-            None => Err(OptionError::Level(name.to_owned())),
+            None => Err(OptionError::Level { name: name.to_owned(), known: LEVELS.join(", ") }),
         }
     }
 }
 
-/// All names, for messages.
-pub(crate) fn known_knobs() -> String {
-    Zone::names().collect::<Vec<_>>().join(", ")
-}
-
-/// All levels' names, for messages.
-pub(crate) fn known_levels() -> String {
-    LEVELS.join(", ")
+fn unknown_knob(name: &str) -> OptionError {
+    let known = Zone::names().collect::<Vec<_>>().join(", ");
+    OptionError::Knob { name: name.to_owned(), known }
 }
 
 #[cfg(test)]

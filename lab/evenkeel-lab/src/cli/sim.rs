@@ -1,4 +1,4 @@
-//! The commands that simulate: `sim` and `replay`.
+//! The commands `sim` and `replay`: simulations, and tapes told to the keel again.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use evenkeel_sim::{Shard, program};
 /// `evenkeel-lab sim`.
 #[derive(Debug, Args)]
 pub struct SimArgs {
-    /// What to do.
+    /// The part of the command.
     #[command(subcommand)]
     pub part: SimPart,
 }
@@ -18,62 +18,61 @@ pub struct SimArgs {
 /// The parts of `sim`.
 #[derive(Debug, Subcommand)]
 pub enum SimPart {
-    /// Simulate a workload on a machine, and say how it went.
+    /// Simulate a workload on a machine, and show its figures.
     Run(SimRunArgs),
-    /// Simulate a grid of workloads, machines and policies with many seeds; one row of JSON a run.
+    /// Simulate a grid of workloads, machines and policies with many seeds; each run gives a row of JSON.
     Sweep(SimSweepArgs),
     /// Compare two sweeps, run by run: better, worse or undecided.
     Compare(SimCompareArgs),
-    /// Measure how fast the simulator is, and what it needs.
+    /// Measure the simulator's speed and memory.
     Bench(SimBenchArgs),
 }
 
-/// Which scheduler; each may be given several times where a grid is swept.
+/// The scheduler. Where a grid is swept, each option may be given several times.
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
-    /// Which task runs next [default: fair].
+    /// Pick the next task by this order policy: fair, ias [default: fair].
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     pub order: Vec<Order>,
-    /// When load may be balanced [default: always].
+    /// Allow balancing by this gate policy: always, zone [default: always].
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     pub gate: Vec<Gate>,
-    /// What load is and where it goes [default: count].
+    /// Balance load by this policy: count, capability [default: count].
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     pub balance: Vec<Balance>,
-    /// With --balance capability: what it does besides, like home,cost (`evenkeel sched --help` says
-    /// what there is); each one given is another scheduler of a sweep [default: nothing].
+    /// Switch on parts of --balance capability, like home,cost (`evenkeel sched --help` lists them); a sweep
+    /// has a scheduler for each time that this is given [default: none].
     #[arg(long, value_name = "LIST")]
     pub parts: Vec<Parts>,
-    /// How long a task runs before others get their turn, in microseconds [default: 4000].
+    /// Set the slice, in microseconds [default: 4000].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub slice_us: Vec<Slice>,
-    /// Turn a knob, like zone=warm-high, bal_cpus_avg_enable=1 or max_idle_wait=never (those of
-    /// `evenkeel zone`); may be given several times.
+    /// Set a knob of `evenkeel zone`, like zone=warm-high, bal_cpus_avg_enable=1 or max_idle_wait=never; may be
+    /// given several times.
     #[arg(long = "knob", value_name = "NAME=VALUE")]
     pub knobs: Vec<String>,
-    /// With --order ias: the threads of every program aggregate, with this bonus, like 3x or 10ms.
+    /// Aggregate the threads of every program with this bonus, like 3x or 10ms (with --order ias).
     #[arg(long, value_name = "BONUS")]
     pub bonus: Option<Bonus>,
-    /// With --order ias: the bonus of each program is found while it runs, as `evenkeel sched --ias-auto`
-    /// does it.
+    /// Find the bonus of each program while it runs, as `evenkeel sched --ias-auto` does (with --order ias).
     #[arg(long, conflicts_with = "bonus")]
     pub ias_auto: bool,
-    /// With --order ias: CPUs that aggregate together, each group led by its first: llc, node, or CPUs like
-    /// 0-3/4-7 [default: llc].
+    /// Aggregate on these groups of CPUs together: llc, node, or CPUs like 0-3/4-7; the first CPU of a group is
+    /// its master (with --order ias) [default: llc].
     #[arg(long, value_name = "GROUPS", requires = "bonus")]
     pub groups: Option<String>,
-    /// Not the keel, but a single queue, first come, first served.
+    /// Simulate a single first-in, first-out queue instead of the keel.
     #[arg(long, conflicts_with_all = ["order", "gate", "balance", "parts", "slice_us", "knobs", "bonus", "ias_auto"])]
     pub fifo: bool,
 }
 
-/// What a machine costs, where that is not to be as its file says.
+/// Costs of the machine that replace those of its file.
 #[derive(Debug, Args)]
 pub struct CostArgs {
     /// Set a cost, like switch_ns=0; may be given several times.
     #[arg(long = "cost", value_name = "NAME=VALUE")]
     pub costs: Vec<String>,
-    /// No costs but those given by --cost.
+    /// Set all costs to 0 but those of --cost.
     #[arg(long)]
     pub no_costs: bool,
 }
@@ -81,36 +80,36 @@ pub struct CostArgs {
 /// `evenkeel-lab sim run`.
 #[derive(Debug, Args)]
 pub struct SimRunArgs {
-    /// A file in rt-app's format, or a shape with its numbers: hogs, barrier, pool, arrivals, groups,
-    /// background, paper002, memory, spawn, tiers; for example barrier:tasks=8,work=10ms.
+    /// Simulate this file in rt-app's format, or this shape: hogs, barrier, pool, arrivals, groups, background,
+    /// paper002, memory, spawn, tiers, with its numbers, like barrier:tasks=8,work=10ms.
     pub workload: String,
-    /// A preset (amc1, amc2, amc3, small, hybrid, server, measured), a machine file, hwloc's XML, or
-    /// `host`.
+    /// Simulate this machine: a preset (amc1, amc2, amc3, small, hybrid, server, measured), a machine file,
+    /// hwloc's XML, or `host`.
     #[arg(long, value_name = "MACHINE", default_value = "small")]
     pub machine: String,
     /// The scheduler.
     #[command(flatten)]
     pub policies: PolicyArgs,
-    /// Have the user-level balancer (`evenkeel run`) move the tasks on top, all as one program.
+    /// Let the user-level balancer (`evenkeel run`) also move the tasks, all as one program.
     #[arg(long)]
     pub balancer: bool,
-    /// What things cost.
+    /// The costs.
     #[command(flatten)]
     pub costs: CostArgs,
-    /// All that is random depends on it.
+    /// Set the seed of all that is random.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// A real-time task takes a CPU now and then, like 0:3ms/10ms; may be given several times.
+    /// Let a real-time task take a CPU, like 0:3ms/10ms; may be given several times.
     #[arg(long = "thief", value_name = "CPU:TIME/PERIOD")]
     pub thieves: Vec<Theft>,
-    /// Interrupts take a CPU, in the same form.
+    /// Let interrupts take a CPU, in the same form; may be given several times.
     #[arg(long = "interrupts", value_name = "CPU:TIME/PERIOD")]
     pub interrupts: Vec<Theft>,
-    /// Have everything go wrong that can: calls fail, timers are late, CPUs come and go, tasks are
-    /// changed and killed. Rules that such a world cannot keep are not looked at.
+    /// Inject all faults: failing calls, late timers, hotplug, tasks that are changed and killed. Rules that no
+    /// scheduler can keep then are not checked.
     #[arg(long)]
     pub faults: bool,
-    /// More events end it.
+    /// End the simulation after so many events.
     #[arg(long, value_name = "N", default_value_t = evenkeel_sim::MAX_EVENTS)]
     pub max_events: u64,
     /// Write the figures as JSON.
@@ -119,25 +118,25 @@ pub struct SimRunArgs {
     /// Write a trace for Perfetto's viewer.
     #[arg(long, value_name = "FILE")]
     pub perfetto: Option<PathBuf>,
-    /// Write a picture: who ran where, as SVG.
+    /// Write a picture of which task ran on which CPU, as SVG.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Write down all that the keel is told and does, for `sim replay`.
+    /// Write a tape for `evenkeel-lab replay`.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["faults", "fifo"])]
     pub tape: Option<PathBuf>,
-    /// The keel as a shared object of its own (for mutation tests).
+    /// Load the keel from this shared object (for mutation tests).
     #[arg(long, value_name = "FILE", hide = true)]
     pub keel: Option<PathBuf>,
 }
 
-/// What a CPU loses now and then.
+/// Time that a CPU loses periodically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Theft {
     /// The CPU.
     pub cpu: u32,
-    /// Each time for so long.
+    /// How long it loses the time, in ns.
     pub run_ns: u64,
-    /// So often.
+    /// The period, in ns.
     pub period_ns: u64,
 }
 
@@ -160,10 +159,10 @@ impl FromStr for Theft {
 /// `evenkeel-lab sim sweep`.
 #[derive(Debug, Args)]
 pub struct SimSweepArgs {
-    /// Workloads, as for `sim run`.
+    /// Simulate these workloads, as for `sim run`.
     #[arg(required = true)]
     pub workloads: Vec<String>,
-    /// Machines, as for `sim run`, like amc2,server; may be given several times.
+    /// Simulate these machines, as for `sim run`, like amc2,server; may be given several times.
     #[arg(
         long = "machine",
         value_name = "MACHINE",
@@ -174,26 +173,26 @@ pub struct SimSweepArgs {
     /// The schedulers: all combinations.
     #[command(flatten)]
     pub policies: PolicyArgs,
-    /// What things cost.
+    /// The costs.
     #[command(flatten)]
     pub costs: CostArgs,
-    /// Seeds 1 to N.
+    /// Simulate the seeds 1 to N.
     #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub seeds: u64,
-    /// Append the rows to this file; what is in it already is not done again.
+    /// Append the rows to this file; runs that it has already are not repeated.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Only this part of all runs, like 2/8.
+    /// Simulate only this part of all runs, like 2/8.
     #[arg(long, value_name = "I/N", default_value = "1/1")]
     pub shard: Shard,
-    /// Runs at once, each in a process of its own [default: as many as there are CPUs].
+    /// Simulate so many runs at once, each in its own process [default: the number of CPUs].
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
-    /// Be such a process.
+    /// Be one of these processes.
     #[arg(long, hide = true)]
     pub worker: bool,
-    /// The keel as a shared object of its own (for mutation tests).
+    /// Load the keel from this shared object (for mutation tests).
     #[arg(long, value_name = "FILE", hide = true)]
     pub keel: Option<PathBuf>,
 }
@@ -201,16 +200,16 @@ pub struct SimSweepArgs {
 /// `evenkeel-lab sim compare`.
 #[derive(Debug, Args)]
 pub struct SimCompareArgs {
-    /// Rows of `sim sweep`.
+    /// The rows of a `sim sweep`.
     pub before: PathBuf,
-    /// Rows that they are compared with.
+    /// The rows to compare with them.
     pub after: PathBuf,
-    /// By which figure; less is better.
+    /// Compare this figure; less is better.
     #[arg(long, value_enum, default_value_t = FigureName::Tat)]
     pub by: FigureName,
 }
 
-/// What runs are compared by.
+/// The figures that runs can be compared by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FigureName {
     /// The mean turn-around time.
@@ -226,10 +225,10 @@ pub enum FigureName {
 /// `evenkeel-lab replay`.
 #[derive(Debug, Args)]
 pub struct SimReplayArgs {
-    /// A tape: of `sim run --tape`, or of a keel that ran on a real kernel.
+    /// The tape, of `evenkeel-lab record` or `evenkeel-lab sim run --tape`.
     pub tape: PathBuf,
-    /// Not to this keel, but to another build of it: a shared object against
-    /// lab/sim/native/kernel.h.
+    /// Replay to another build of the keel: a shared object against lab/sim/native/kernel.h [default: this
+    /// build].
     #[arg(long, value_name = "FILE")]
     pub keel: Option<PathBuf>,
 }
@@ -240,7 +239,7 @@ pub struct SimBenchArgs {
     /// Write the figures as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write them as a Markdown page.
+    /// Write the figures as a Markdown page.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
     /// Print nothing.
@@ -253,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thefts_are_read_or_refused() {
+    fn thefts_are_parsed_or_refused() {
         let theft: Theft = "3:2ms/10ms".parse().unwrap();
         assert_eq!(theft, Theft { cpu: 3, run_ns: 2_000_000, period_ns: 10_000_000 });
         for nonsense in ["", "3", "3:2ms", "3:2ms/2ms", "3:0ms/2ms", "x:1ms/2ms", "3:1/2"] {

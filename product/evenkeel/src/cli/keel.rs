@@ -26,9 +26,8 @@ pub struct SchedArgs {
     /// Only let the kernel verify the scheduler; do not run it.
     #[arg(long)]
     pub load_only: bool,
-    /// Write down all that it is told and does, for `evenkeel-lab replay`: on Linux 6.18, with at
-    /// most 64 CPUs, for some seconds.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["monitor", "load_only"])]
+    /// Moved to `evenkeel-lab record FILE`.
+    #[arg(long, value_name = "FILE", hide = true)]
     pub tape: Option<PathBuf>,
 }
 

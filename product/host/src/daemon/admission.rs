@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use evenkeel_control::Peer;
+use evenkeel_control::{Peer, Program};
 use evenkeel_journal::TaskRef;
-use evenkeel_keel::Program;
 use nix::errno::Errno;
 use procfs::process::{Process, StatFlags};
 use serde::{Deserialize, Serialize};

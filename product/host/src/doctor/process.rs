@@ -54,7 +54,7 @@ impl Process {
         Self {
             bpf: evenkeel_cbinfo::support(),
             excludes: evenkeel_cbinfo::run_time_excludes(),
-            malformed_functions: evenkeel_keel::malformed_functions(),
+            malformed_functions: evenkeel_cbinfo::malformed_functions(),
             cpuset: effective_cpuset(tid),
             affinity: affinity::get(tid).unwrap_or_default(),
             may_place_others: has_capability(&status, CAP_SYS_NICE),

@@ -3,8 +3,8 @@
 use evenkeel_machine::CpuSet;
 use nix::errno::Errno;
 
-use crate::options::Order;
-use crate::records::MAX_SPACES;
+use crate::layout::MAX_SPACES;
+use crate::policies::Order;
 use crate::scheduler::LoadError;
 
 /// What cannot be told, and why.

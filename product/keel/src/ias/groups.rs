@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use evenkeel_machine::{Cpu, CpuSet, Machine};
 
-use super::IasError;
-use crate::records::{MAX_CPUS, NO_ROLE};
+use super::error::IasError;
+use crate::layout::MAX_CPUS;
 
 /// The largest role.
 pub const MAX_ROLE: u16 = 2 * MAX_CPUS as u16 - 1;
@@ -51,7 +51,7 @@ fn roles_of(groups: &[CpuSet]) -> BTreeMap<u32, u16> {
 }
 
 /// CPUs that share a last-level cache are a group.
-pub(crate) fn default_roles(machine: &Machine) -> BTreeMap<u32, u16> {
+pub fn default_roles(machine: &Machine) -> BTreeMap<u32, u16> {
     roles_of(&groups_by(machine, |cpu| cpu.llc))
 }
 
@@ -62,17 +62,6 @@ pub(super) fn present(roles: &BTreeMap<u32, u16>, online: &CpuSet) -> BTreeMap<u
         || roles.iter().filter(|(cpu, _)| online.contains(**cpu)).map(|(cpu, role)| (*cpu, *role));
     let masters: Vec<u16> = here().map(|(_, role)| role).filter(|role| role % 2 == 0).collect();
     here().filter(|(_, role)| masters.contains(&(role & !1))).collect()
-}
-
-/// The record `roles` of `bpf/keel/intf.h`.
-pub(crate) fn raw_roles(roles: &BTreeMap<u32, u16>) -> [u16; MAX_CPUS] {
-    let mut raw = [NO_ROLE; MAX_CPUS];
-    for (cpu, role) in roles {
-        if let Some(place) = raw.get_mut(*cpu as usize) {
-            *place = *role;
-        }
-    }
-    raw
 }
 
 /// The roles that a list of groups means: `llc`, `l2`, `node`, or CPU lists with slashes in between.

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-use crate::options::{OptionError, from_text};
-use crate::records::ROW_PLACES;
+use crate::layout::ROW_PLACES;
+use crate::option_error::{OptionError, from_text};
 
 /// The names of the parameters, as they are turned while the keel runs.
 pub(crate) const WINDOW: &str = "ias_window";
@@ -36,6 +36,10 @@ impl Window {
     /// The places that there are.
     pub const MAX: u64 = ROW_PLACES;
 
+    fn error(value: String) -> OptionError {
+        OptionError::Window { value, most: Self::MAX }
+    }
+
     /// In tasks.
     pub fn tasks(self) -> u64 {
         self.tasks
@@ -59,7 +63,7 @@ impl TryFrom<u64> for Window {
 
     fn try_from(tasks: u64) -> Result<Self, OptionError> {
         if !(1..=Self::MAX).contains(&tasks) {
-            return Err(OptionError::Window(tasks.to_string()));
+            return Err(Self::error(tasks.to_string()));
         }
         Ok(Self { tasks })
     }
@@ -69,7 +73,7 @@ impl FromStr for Window {
     type Err = OptionError;
 
     fn from_str(text: &str) -> Result<Self, OptionError> {
-        let tasks: u64 = text.parse().map_err(|_| OptionError::Window(text.to_owned()))?;
+        let tasks: u64 = text.parse().map_err(|_| Self::error(text.to_owned()))?;
         tasks.try_into()
     }
 }

@@ -113,8 +113,8 @@ fn cores_with_and_without_siblings() {
 
 #[test]
 fn asymmetric_distances_and_many_levels() {
-    // A ring of twelve nodes with one direction, which are numbered in no order: eleven distances, more
-    // than there are levels, and the way back is another one than the way there.
+    // A one-way ring of twelve nodes, numbered in no order: eleven distances, more than there are levels, and
+    // the way back is longer or shorter than the way there.
     let place = |node: u32| node * 5 % 12;
     let steps = |from: u32, to: u32| (place(to) + 12 - place(from)) % 12;
     let nodes: Vec<String> = (0..12_u32)
@@ -134,7 +134,7 @@ fn asymmetric_distances_and_many_levels() {
     assert_rules(&machine, &topology);
     assert_eq!(machine.distance(4, 9), Some(11));
     assert_eq!(machine.distance(9, 4), Some(21));
-    // The next one on the ring, and not the one before.
+    // The next node on the ring, not the previous one.
     assert_eq!(shown(&topology, 4)[..2], ["4 / 9", "2 / 4 / 9"]);
     assert_eq!(topology.cpus[0].domain[MAX_LEVELS - 1].cpus, 12);
 }

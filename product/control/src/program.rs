@@ -1,15 +1,12 @@
-//! Programs by name: which processes run one, and how each that will is to aggregate.
+//! Programs by name, and the processes that run one: requests and configurations name a program where they
+//! mean all of its processes.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use procfs::process::{Process, all_processes};
 use serde::Deserialize;
 
-use super::Aggregation;
-use super::bonus::Bonus;
-
-/// A program: the name of its command, or the path of its file.
+/// A program, by the name of its command or the path of its file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Program(String);
@@ -17,20 +14,20 @@ pub struct Program(String);
 /// A process that runs a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instance {
-    /// Its number.
+    /// Its process ID.
     pub pid: u32,
-    /// Whose it is.
+    /// The user that it belongs to.
     pub uid: u32,
-    /// When it was started, in ticks since boot: tells it from another one of this number.
+    /// When it was started, in ticks since boot: tells it from a later process with the same ID.
     pub start: u64,
 }
 
 impl Program {
-    /// Whether a process runs it, whose command the kernel calls `comm`: by that name (of which the
-    /// kernel keeps 15 characters), by the word that it was started with, or by its file.
+    /// Whether `process` runs this program: by `comm`, the name that the kernel has for its command (at most
+    /// 15 characters), by the word that it was started with, or by its file.
     pub fn is_run_by(&self, process: &Process, comm: &str) -> bool {
         let words = process.cmdline().unwrap_or_default();
-        // Without words: a kernel thread, or a process that has ended.
+        // A kernel thread, or a process that has ended, has no words.
         let Some(word) = words.first() else { return false };
         let file = || process.exe().ok();
         if self.0.contains('/') {
@@ -40,18 +37,18 @@ impl Program {
         comm == self.0 || is_named(Path::new(word)) || file().is_some_and(|file| is_named(&file))
     }
 
-    /// The processes that run it now, in the order of their numbers.
+    /// The processes that run this program now, in the order of their IDs.
     pub fn instances(&self) -> Vec<Instance> {
         instances([self]).into_iter().map(|(_, instance)| instance).collect()
     }
 }
 
-/// The processes that run one of these, each with the first of them that it runs.
-pub(super) fn instances<'a>(
+/// The processes that run one of these programs, each with the first program that it runs.
+pub fn instances<'a>(
     programs: impl IntoIterator<Item = &'a Program> + Clone,
 ) -> Vec<(&'a Program, Instance)> {
     let mut found = Vec::new();
-    // One that ends while it is looked at is none.
+    // A process that ends meanwhile is left out.
     for process in all_processes().into_iter().flatten().flatten() {
         let Ok(stat) = process.stat() else { continue };
         let runs = |program: &&Program| program.is_run_by(&process, &stat.comm);
@@ -92,43 +89,6 @@ impl std::fmt::Display for Program {
     }
 }
 
-/// How the processes of a program aggregate.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Preference {
-    /// How far their threads may run ahead.
-    pub bonus: Bonus,
-    /// Preferred at most so often in a row on a CPU; 0: no limit.
-    pub limit: u64,
-}
-
-impl Preference {
-    /// For one of them.
-    pub fn aggregation(&self, pid: u32) -> Aggregation {
-        let (bonus_type, bonus_value) = self.bonus.type_and_value();
-        Aggregation { pid, agg: 1, bonus_type, bonus_value, limit: self.limit }
-    }
-}
-
-/// Table `[ias]` of a configuration: what holds whenever the keel runs with this order.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct IasSettings {
-    /// CPUs that aggregate together, as [`super::grouped`] takes them; none: those of a cache.
-    pub groups: Option<String>,
-    /// Programs whose processes aggregate, as soon as they run.
-    pub programs: BTreeMap<Program, Preference>,
-}
-
-impl IasSettings {
-    /// What is set here, and for the rest what is set in `other`.
-    pub fn or(self, other: Self) -> Self {
-        let mut programs = other.programs;
-        programs.extend(self.programs);
-        Self { groups: self.groups.or(other.groups), programs }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,7 +111,7 @@ mod tests {
             let pid = std::process::id();
             assert!(program.instances().iter().any(|instance| instance.pid == pid), "{program}");
         }
-        for other in ["no-such-program", "/no/such/program", "keel/src"] {
+        for other in ["no-such-program", "/no/such/program", "control/src"] {
             let program: Program = other.parse().unwrap();
             assert!(!program.is_run_by(&process, &comm), "{program}");
             assert_eq!(program.instances(), []);

@@ -1,5 +1,6 @@
-//! Records a tape of the keel on a real kernel, by BPF programs around each of its callbacks and behind
-//! the kernel's functions (`lab/bpf/recorder.bpf.c`). For Linux 6.18, whose functions these are.
+//! Writes a tape of the keel on a real kernel, by BPF programs before and after each of its callbacks and after
+//! each kernel function that it calls (`lab/bpf/recorder.bpf.c`). It knows the functions of Linux 6.18. The keel
+//! itself does not know that it is recorded.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,13 +8,13 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::rc::Rc;
 
+use evenkeel_keel::{InitialData, Options, Scheduler, TopologyError};
+use evenkeel_machine::Machine;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
 
-use crate::image::Image;
 use crate::tape::{Callback, Entry, Kind, MOST_CPUS, Tape, TapeError};
-use crate::topology::TopologyError;
 
-/// Why there is no recording.
+/// Why nothing can be recorded, or the recording was lost.
 #[derive(Debug, thiserror::Error)]
 pub enum RecorderError {
     /// libbpf or the kernel refused.
@@ -21,26 +22,26 @@ pub enum RecorderError {
     Bpf {
         /// The step that failed.
         what: &'static str,
-        /// What libbpf says.
+        /// The error of libbpf.
         source: libbpf_rs::Error,
     },
-    /// Masks are recorded up to there.
+    /// The machine has more CPUs than a mask on the tape holds.
     #[error(
         "recorder: {0} CPU numbers, and a tape holds masks of {MOST_CPUS}: record on a smaller machine"
     )]
     TooManyCpus(u32),
-    /// A part of the object that this version needs is not in it.
-    #[error("recorder: the BPF object has no {0}: rebuild evenkeel")]
+    /// The BPF object lacks a part that this version needs.
+    #[error("recorder: the BPF object has no {0}: rebuild evenkeel-lab")]
     Missing(&'static str),
-    /// There are gaps.
+    /// The tape has gaps.
     #[error(
-        "recorder: {0} entries found the buffer full: record for a shorter time, or less of it"
+        "recorder: {0} entries found the buffer full: record for a shorter time, or under less load"
     )]
     Lost(u64),
-    /// The machine is not what the keel was built for.
+    /// The keel does not fit the machine.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// It cannot be written down.
+    /// The tape cannot be written.
     #[error(transparent)]
     Tape(#[from] TapeError),
 }
@@ -56,49 +57,56 @@ struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o")));
 
-/// What came, with tasks by number.
+/// The entries so far. Each task has a number in them in place of its address, because the kernel may give the
+/// address to another task later.
 #[derive(Default)]
-struct Heard {
+struct Entries {
     entries: Vec<Entry>,
-    /// By address, which may be another task's after its end.
-    tasks: BTreeMap<u64, u64>,
-    numbers: u64,
+    /// The number of each task that lives, by address.
+    numbers: BTreeMap<u64, u64>,
+    last_number: u64,
 }
 
-impl Heard {
-    fn hear(&mut self, mut entry: Entry) {
+impl Entries {
+    fn append(&mut self, mut entry: Entry) {
         let address = entry.task;
         if address != 0 {
-            let numbers = &mut self.numbers;
-            entry.task = *self.tasks.entry(address).or_insert_with(|| {
-                *numbers += 1;
-                *numbers
+            let last = &mut self.last_number;
+            entry.task = *self.numbers.entry(address).or_insert_with(|| {
+                *last += 1;
+                *last
             });
         }
         if (entry.kind, entry.id) == (Kind::Leave as u8, Callback::ExitTask as u8) {
-            self.tasks.remove(&address);
+            self.numbers.remove(&address);
         }
         self.entries.push(entry);
     }
 }
 
-/// Records as long as it lives.
+/// Records while it exists.
 pub(crate) struct Recorder {
     object: Object,
     _links: Vec<Link>,
     buffer: RingBuffer<'static>,
-    heard: Rc<RefCell<Heard>>,
+    entries: Rc<RefCell<Entries>>,
     scheduler: String,
-    image: Image,
+    data: InitialData,
 }
 
 impl Recorder {
-    /// Around the callbacks of this object, which is loaded and does not schedule yet: a tape begins
-    /// with the beginning.
-    pub fn open(keel: &Object, scheduler: String, image: Image) -> Result<Self, RecorderError> {
-        if image.cpus > MOST_CPUS {
-            return Err(RecorderError::TooManyCpus(image.cpus));
+    /// Attaches to the callbacks of the keel, which is loaded with these options and does not schedule yet: a
+    /// tape begins with the keel's first callback.
+    pub fn attach(
+        keel: &Scheduler,
+        machine: &Machine,
+        options: &Options,
+    ) -> Result<Self, RecorderError> {
+        let data = InitialData::new(machine, options)?;
+        if data.cpus > MOST_CPUS {
+            return Err(RecorderError::TooManyCpus(data.cpus));
         }
+        let keel = keel.object();
         let mut open = ObjectBuilder::default()
             .name("recorder")
             .and_then(|builder| builder.open_memory(&OBJECT.0))
@@ -116,16 +124,16 @@ impl Recorder {
             }
         }
         let object = open.load().map_err(bpf("loading"))?;
-        let heard = Rc::new(RefCell::new(Heard::default()));
+        let entries = Rc::new(RefCell::new(Entries::default()));
         let buffer = {
             let map = object.maps().find(|map| map.name() == "entries");
             let map = map.ok_or(RecorderError::Missing("entries"))?;
-            let heard = Rc::clone(&heard);
+            let entries = Rc::clone(&entries);
             let mut builder = RingBufferBuilder::new();
             builder
                 .add(&map, move |bytes| {
                     if let Ok(entry) = bytemuck::try_pod_read_unaligned::<Entry>(bytes) {
-                        heard.borrow_mut().hear(entry);
+                        entries.borrow_mut().append(entry);
                     }
                     0
                 })
@@ -135,35 +143,37 @@ impl Recorder {
         let links: Result<Vec<Link>, _> =
             object.progs_mut().map(|program| program.attach_trace()).collect();
         let links = links.map_err(bpf("attaching"))?;
-        Ok(Self { object, _links: links, buffer, heard, scheduler, image })
+        let Options { order, gate, balance, .. } = options;
+        let scheduler = format!("{order}/{gate}/{balance}");
+        Ok(Self { object, _links: links, buffer, entries, scheduler, data })
     }
 
-    /// Takes what has come: before the buffer is full.
-    pub fn listen(&self) -> Result<(), RecorderError> {
+    /// Takes the entries from the buffer, so that it does not run full.
+    pub fn empty_buffer(&self) -> Result<(), RecorderError> {
         self.buffer.consume().map_err(bpf("reading the buffer"))
     }
 
-    /// Writes the tape.
-    pub fn finish(&self, path: &Path) -> Result<(), RecorderError> {
-        self.listen()?;
-        match self.lost()? {
+    /// Writes all entries to a tape.
+    pub fn write_tape(&self, path: &Path) -> Result<(), RecorderError> {
+        self.empty_buffer()?;
+        match self.count_lost()? {
             0 => {}
             lost => return Err(RecorderError::Lost(lost)),
         }
         let tape = Tape {
             scheduler: self.scheduler.clone(),
-            image: self.image.clone(),
-            entries: std::mem::take(&mut self.heard.borrow_mut().entries),
+            data: self.data.clone(),
+            entries: std::mem::take(&mut self.entries.borrow_mut().entries),
         };
         Ok(tape.write(path)?)
     }
 
-    fn lost(&self) -> Result<u64, RecorderError> {
+    fn count_lost(&self) -> Result<u64, RecorderError> {
         let bss = self.object.maps().find(|map| map.name().to_string_lossy().ends_with(".bss"));
         let value = bss
             .ok_or(RecorderError::Missing("counter"))?
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(bpf("reading what was lost"))?;
+            .map_err(bpf("reading the number of lost entries"))?;
         let bytes = value.as_deref().and_then(|bytes| bytes.first_chunk::<8>());
         bytes.map(|bytes| u64::from_ne_bytes(*bytes)).ok_or(RecorderError::Missing("counter"))
     }
@@ -175,8 +185,8 @@ mod tests {
     use crate::tape::Function;
 
     #[test]
-    fn an_address_is_another_task_s_after_its_end() {
-        let mut heard = Heard::default();
+    fn an_address_gets_a_new_number_after_its_task_ended() {
+        let mut entries = Entries::default();
         let of = |kind, callback, task| Entry::new(kind, callback as u8, 0, task, [0; 7]);
         for entry in [
             of(Kind::Enter, Callback::Tick, 0xa000),
@@ -186,15 +196,15 @@ mod tests {
             of(Kind::Enter, Callback::InitTask, 0xa000),
             of(Kind::Enter, Callback::Init, 0),
         ] {
-            heard.hear(entry);
+            entries.append(entry);
         }
-        let numbers: Vec<u64> = heard.entries.iter().map(|entry| entry.task).collect();
+        let numbers: Vec<u64> = entries.entries.iter().map(|entry| entry.task).collect();
         assert_eq!(numbers, [1, 2, 1, 1, 3, 0]);
     }
 
     #[test]
-    fn the_c_side_numbers_them_alike() {
-        let header = include_str!("../../../lab/bpf/recorder.h");
+    fn the_header_has_the_same_numbers() {
+        let header = include_str!("../../bpf/recorder.h");
         let numbers = |name: &str| -> Vec<String> {
             let body = header.split(&format!("enum {name} {{")).nth(1).unwrap();
             let body = body.split("};").next().unwrap();

@@ -1,29 +1,35 @@
-//! The records that `bpf/keel/intf.h` lays out.
+//! The layouts that the keel in the kernel and its loader share: the Rust twins of the structs and limits of
+//! `bpf/keel/intf.h`. That header documents each field. The loader writes and reads them here, the lab's
+//! simulator does so in its native build of the keel.
+
+#![expect(missing_docs, reason = "bpf/keel/intf.h documents the fields")]
+
+use std::collections::BTreeMap;
 
 use bytemuck::{Pod, Zeroable};
 
 /// `MAX_CPUS`.
-pub(crate) const MAX_CPUS: usize = 1024;
+pub const MAX_CPUS: usize = 1024;
 /// `CPU_ROWS`.
-pub(crate) const CPU_ROWS: u32 = 64;
+pub const CPU_ROWS: u32 = 64;
 /// `ROW_PLACES` of `bpf/keel/row.h`.
-pub(crate) const ROW_PLACES: u64 = 128;
+pub const ROW_PLACES: u64 = 128;
 /// `MAX_LEVELS`.
-pub(crate) const MAX_LEVELS: usize = 8;
+pub const MAX_LEVELS: usize = 8;
 /// `MAX_RANGES`.
-pub(crate) const MAX_RANGES: usize = 16384;
+pub const MAX_RANGES: usize = 16384;
 /// `MAX_NODES`.
-pub(crate) const MAX_NODES: usize = 64;
+pub const MAX_NODES: usize = 64;
 
 /// `MAX_DECISIONS`.
-pub(crate) const MAX_DECISIONS: usize = 8;
+pub const MAX_DECISIONS: usize = 8;
 /// `MAX_COUNTERS`.
-pub(crate) const MAX_COUNTERS: usize = 64;
+pub const MAX_COUNTERS: usize = 64;
 
 /// `struct keel_settings`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct RawSettings {
+pub struct RawSettings {
     pub order: u32,
     pub gate: u32,
     pub balance: u32,
@@ -37,7 +43,7 @@ pub(crate) struct RawSettings {
 /// `struct keel_tunables`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct RawTunables {
+pub struct RawTunables {
     pub slice_ns: u64,
     pub scan_limit: u64,
     pub max_idle_wait_ns: u64,
@@ -52,7 +58,7 @@ pub(crate) struct RawTunables {
 /// `struct zone_knobs` of `policy/gate.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct RawZone {
+pub struct RawZone {
     pub level: u32,
     pub use_mean: u32,
     pub count_idle: u32,
@@ -66,7 +72,7 @@ pub(crate) struct RawZone {
 /// `struct cpu_range`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct RawRange {
+pub struct RawRange {
     pub first: u16,
     pub count: u16,
 }
@@ -74,7 +80,7 @@ pub(crate) struct RawRange {
 /// `struct keel_domain`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct RawDomain {
+pub struct RawDomain {
     pub first_range: u16,
     pub ranges: u16,
     pub cpus: u16,
@@ -84,7 +90,7 @@ pub(crate) struct RawDomain {
 /// `struct keel_cpu`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct RawCpu {
+pub struct RawCpu {
     pub position: u16,
     pub node: u16,
     pub domain: [RawDomain; MAX_LEVELS],
@@ -93,7 +99,7 @@ pub(crate) struct RawCpu {
 /// `struct cpu_capability`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct RawCapability {
+pub struct RawCapability {
     pub now: u16,
     pub faster: u16,
     pub slower: u16,
@@ -103,7 +109,7 @@ pub(crate) struct RawCapability {
 /// `struct keel_space`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct RawSpace {
+pub struct RawSpace {
     pub bonus_value: u64,
     pub limit: u64,
     pub bonus_type: u32,
@@ -115,7 +121,7 @@ pub(crate) struct RawSpace {
 /// `struct keel_row`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct RawRow {
+pub struct RawRow {
     pub lock: u32,
     pub pad: u32,
     pub first: u32,
@@ -125,15 +131,26 @@ pub(crate) struct RawRow {
     pub entry: [[u64; 2]; ROW_PLACES as usize],
 }
 
+/// `struct keel_roles` of these roles, by CPU.
+pub fn lay_out_roles(roles: &BTreeMap<u32, u16>) -> [u16; MAX_CPUS] {
+    let mut laid_out = [NO_ROLE; MAX_CPUS];
+    for (cpu, role) in roles {
+        if let Some(place) = laid_out.get_mut(*cpu as usize) {
+            *place = *role;
+        }
+    }
+    laid_out
+}
+
 /// `NO_ROLE`.
-pub(crate) const NO_ROLE: u16 = 0xffff;
+pub const NO_ROLE: u16 = 0xffff;
 /// `MAX_SPACES`.
-pub(crate) const MAX_SPACES: usize = 1024;
+pub const MAX_SPACES: usize = 1024;
 
 /// `struct keel_decision`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct RawDecision {
+pub struct RawDecision {
     pub at_ns: u64,
     pub above_ns: u64,
     pub pid: u32,
@@ -150,7 +167,7 @@ pub(crate) struct RawDecision {
 /// `struct group_view` of `policy/balance.h`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct RawGroup {
+pub struct RawGroup {
     pub load: u64,
     pub numbers: [u32; 8],
     pub busiest_load: u64,
@@ -159,7 +176,7 @@ pub(crate) struct RawGroup {
 /// `struct cpu_state`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct RawCpuState {
+pub struct RawCpuState {
     pub clock: u64,
     pub load: u64,
     pub runnable: u64,
@@ -205,14 +222,14 @@ pub(crate) struct RawCpuState {
     pub decision: [RawDecision; MAX_DECISIONS],
 }
 
-/// `enum keel_counter`: name and meaning, in its order.
-pub(crate) const COUNTERS: [(&str, &str); 42] = [
+/// `enum keel_counter`, in its order: name and meaning.
+pub const COUNTERS: [(&str, &str); 42] = [
     ("wake_idle", "Tasks woken straight onto an idle CPU"),
     ("enqueue", "Tasks put into a queue"),
     ("leave", "Tasks that left a queue without a turn: changed, moved by the kernel or killed"),
     ("switch", "Times that the head of a queue was given the CPU"),
     ("keep", "Times that a task used up its slice and ran on"),
-    ("preempt", "Times that a waking task took the CPU from who ran"),
+    ("preempt", "Times that a waking task preempted the running task"),
     ("move_wake", "Tasks moved to another CPU when they woke"),
     ("move_fork", "Tasks placed on another CPU than their parent's"),
     ("move_exec", "Tasks moved to another CPU after they became another program"),
@@ -220,21 +237,21 @@ pub(crate) const COUNTERS: [(&str, &str); 42] = [
     ("move_periodic", "Tasks moved to a busy CPU with less load"),
     (
         "move_aggregate",
-        "Tasks moved to a CPU whose group runs their address space, or given for one",
+        "Tasks moved to a CPU whose group runs their address space, or exchanged for one",
     ),
-    ("move_active", "Tasks that ran alone and left for a more capable CPU that was idle"),
+    ("move_active", "Tasks that ran alone and migrated to a more capable idle CPU"),
     ("refuse_wake", "Moves at wake-up that the gate refused"),
     ("refuse_fork", "Moves at fork that the gate refused"),
     ("refuse_exec", "Moves after exec that the gate refused"),
     ("refuse_idle", "Moves to an idle CPU that the gate refused"),
     ("refuse_periodic", "Moves to a busy CPU that the gate refused"),
     ("refuse_aggregate", "Moves to where their address space runs that the gate refused"),
-    ("refuse_active", "Moves of who ran alone to a more capable CPU that the gate refused"),
+    ("refuse_active", "Moves of a task that ran alone to a more capable CPU that the gate refused"),
     ("try_idle", "Times that an idle CPU looked for work"),
     ("try_periodic", "Times that a busy CPU looked for work, by domain"),
-    ("rescue", "Tasks that had waited too long for any policy's taste"),
-    ("send_back", "Tasks moved back to their own CPU, the only one that they may use"),
-    ("thief", "Tasks that lost their CPU to a higher class and were enqueued anew"),
+    ("rescue", "Tasks that waited for 5 s, and ran whatever the policies said"),
+    ("send_back", "Tasks moved back to the only CPU that they may use"),
+    ("thief", "Tasks that lost their CPU to a higher class and were enqueued again"),
     ("no_state", "Tasks that the keel had no state for"),
     (UNLIMITED, "Times that a cgroup was given a cpu.max, which the keel does not enforce"),
     ("gate_open", "Moves that the gate `always` allowed"),
@@ -242,23 +259,26 @@ pub(crate) const COUNTERS: [(&str, &str); 42] = [
     ("gate_punished", "Moves allowed because the task's points lifted it above the limit"),
     ("gate_quiet", "Moves refused because the utilisation was not above the zone's limit"),
     ("gate_prized", "Moves refused because the task's points took it down to the limit"),
-    ("ungated", "Moves that the gate was not asked about: a matter of life, or of who is new"),
-    ("aggregate", "Times that a sibling of who ran was preferred to the queue's head"),
-    ("follow", "Times that a sibling of what the group's master runs was preferred"),
+    ("ungated", "Moves without a gate verdict: for liveness, or of new tasks"),
+    ("aggregate", "Times that a sibling of the last task was preferred to the queue's head"),
+    ("follow", "Times that a sibling of the task on the group's master was preferred"),
     ("window", "Waiting tasks that the index of siblings had no room for"),
     ("space_switch", "Times that another address space than before got a CPU"),
     ("search", "Searches for siblings in the index"),
     ("searched", "Entries that these searches looked at"),
-    ("kick_idle", "Slaves that idled when their master began to aggregate, and were told"),
-    ("kick_busy", "Slaves that ran something else when their master began to, and were told"),
-    ("shield", "Tasks sent off a shielded CPU, or kept off it"),
+    ("kick_idle", "Idle slaves that were kicked when their master began to aggregate"),
+    (
+        "kick_busy",
+        "Slaves that ran another task, and were kicked when their master began to aggregate",
+    ),
+    ("shield", "Tasks evicted from a shielded CPU, or kept off it"),
 ];
 
-/// The counter of limits that are not enforced.
-pub(crate) const UNLIMITED: &str = "unlimited";
+/// The name of the counter of limits that the keel does not enforce.
+pub const UNLIMITED: &str = "unlimited";
 
-/// Bytes of `struct keel_exit`'s parts: code, kind and pad, reason, message, dump.
-pub(crate) const EXIT_PARTS: [usize; 5] = [8, 8, 128, 1024, 32768];
+/// The sizes of the parts of `struct keel_exit`, in bytes: code, kind and pad, reason, message, dump.
+pub const EXIT_PARTS: [usize; 5] = [8, 8, 128, 1024, 32768];
 
 #[cfg(test)]
 mod tests {
@@ -275,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_the_header_s() {
+    fn limits_match_the_header() {
         assert_eq!(defined("MAX_CPUS"), MAX_CPUS);
         assert_eq!(defined("MAX_LEVELS"), MAX_LEVELS);
         assert_eq!(defined("MAX_RANGES"), MAX_RANGES);
@@ -290,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_have_the_header_s_names_and_order() {
+    fn counters_match_the_header_in_name_and_order() {
         let names: Vec<String> = HEADER
             .lines()
             .filter_map(|line| line.trim().strip_prefix("COUNT_"))

@@ -1,17 +1,14 @@
-//! A tape: all that the keel was told, and all that it did, callback by callback, so that the same can
-//! be told to it again elsewhere. The simulator records and replays tapes (lab/sim), and `recorder`
-//! records them on a real kernel; the entries have one layout, that of `lab/bpf/recorder.h`.
+//! The format of a tape: its entries, in the layout of `lab/bpf/recorder.h`, and its file. The simulator and the
+//! recorder write it, the simulator replays it.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use bytemuck::{Pod, Zeroable};
+use evenkeel_keel::{InitialData, Options};
 use evenkeel_machine::Machine;
 
-use crate::image::Image;
-use crate::options::Options;
-
-/// Why there is no tape.
+/// Why a tape cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum TapeError {
     /// The file cannot be read or written.
@@ -19,26 +16,28 @@ pub enum TapeError {
     File {
         /// The file.
         path: PathBuf,
-        /// The system's word.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It is something else.
-    #[error("tape {path}: {why}; expected a file that `sim run --tape` or `sched --tape` wrote")]
+    /// The file is no tape, or a damaged one.
+    #[error(
+        "tape {path}: {why}; expected a file that `evenkeel-lab record` or `evenkeel-lab sim run --tape` wrote"
+    )]
     Format {
         /// The file.
         path: PathBuf,
         /// What is wrong.
         why: String,
     },
-    /// Callbacks that end without having begun, or the like.
+    /// An entry cannot follow the ones before it.
     #[error("entry {0} of the tape comes where it cannot: it was damaged, or cut at its beginning")]
     Order(usize),
 }
 
-/// CPU numbers of a machine that is recorded are below this.
+/// CPU numbers of a recorded machine are below this.
 pub const MOST_CPUS: u32 = 64;
 
-/// Numbers by which things stand on a tape: the C side has them in the same order.
+/// Defines an enumeration whose numbers stand on a tape: `lab/bpf/recorder.h` has the same order.
 macro_rules! numbered {
     ($(#[$about:meta])* $name:ident { $($(#[$what:meta])* $item:ident,)* }) => {
         $(#[$about])*
@@ -51,7 +50,7 @@ macro_rules! numbered {
         impl $name {
             const ALL: &[Self] = &[$(Self::$item),*];
 
-            /// The one of this number, if there is one.
+            /// The item with this number, if there is one.
             pub fn by_number(number: u8) -> Option<Self> {
                 Self::ALL.get(usize::from(number)).copied()
             }
@@ -60,76 +59,76 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// What an entry is. (`values` ends with what is said of the last one here.)
+    /// What an entry is, and what its values are; the last value is named behind the semicolon.
     Kind {
-        /// A callback begins: its arguments; the time.
+        /// A callback begins: its arguments; the time in ns.
         Enter,
-        /// What a task looks like now: see [`TaskView`].
+        /// The state of a task at this moment: see [`TaskView`].
         Task,
-        /// A function of the kernel has returned: its arguments; what it returned.
+        /// A kernel function returned: its arguments; its result.
         Call,
-        /// The time was asked for; what it was.
+        /// The keel read the clock; the time in ns.
         Now,
-        /// The callback ends: what it returned, and its task's slice.
+        /// The callback ends: its result, and the slice of its task.
         Leave,
     }
 }
 
 numbered! {
-    /// The keel's callbacks, with what they are told besides the task.
+    /// The keel's callbacks, with their arguments besides the task.
     Callback {
         /// Previous CPU, flags.
         SelectCpu,
-        /// Flags, whether an interrupt does it.
+        /// Flags, whether an interrupt enqueues it.
         Enqueue,
-        /// Whether a real-time task is about to have the CPU; the task: who ran.
+        /// Whether a real-time task is about to get the CPU; the task is the one that ran.
         Dispatch,
-        /// A tick has come.
+        /// A tick: no arguments.
         Tick,
-        /// It has the CPU.
+        /// The task gets the CPU.
         Running,
-        /// Whether it wants to run on.
+        /// Whether the task is still runnable.
         Stopping,
         /// Flags.
         Quiescent,
-        /// It gives way.
+        /// The task yields.
         Yield,
-        /// The CPU is ours again.
+        /// The CPU returns from a higher scheduling class.
         CpuAcquire,
-        /// A higher class has it.
+        /// A higher scheduling class takes the CPU.
         CpuRelease,
-        /// Whether it is new; its cgroup.
+        /// Whether the task was forked just now; its cgroup.
         InitTask,
-        /// It has ended, or the keel has.
+        /// The task or the keel ends.
         ExitTask,
-        /// It comes under the keel.
+        /// The keel begins to schedule the task.
         Enable,
-        /// It leaves it.
+        /// The keel no longer schedules the task.
         Disable,
         /// The cgroup, its level, its parent, its weight, its quota in microseconds.
         CgroupInit,
         /// The cgroup.
         CgroupExit,
-        /// From, to.
+        /// The old cgroup, the new cgroup.
         CgroupMove,
         /// The cgroup, its weight.
         CgroupSetWeight,
-        /// The keel begins.
+        /// The keel starts.
         Init,
-        /// Whether the CPU begins to idle, or ends.
+        /// Whether the CPU becomes idle.
         UpdateIdle,
     }
 }
 
 numbered! {
-    /// The kernel's functions that the keel calls: what they return is an answer, what they are given
-    /// may be a decision.
+    /// The kernel functions that the keel calls, with their arguments: a result is what the kernel answers, an
+    /// argument may be a decision of the keel.
     Function {
         /// The queue.
         CreateDsq,
         /// The queue.
         NrQueued,
-        /// Previous CPU, flags; the CPU, and in bit 32 whether it idles.
+        /// Previous CPU, flags; the CPU, and in bit 32 whether it is idle.
         SelectCpuDefault,
         /// CPUs 0 to 63 of the mask.
         PickIdle,
@@ -141,53 +140,53 @@ numbered! {
         SetFrequency,
         /// The queue, slice, vtime, flags, whether by vtime.
         Insert,
-        /// From, to, what was set for it, slice, vtime, whether by vtime.
+        /// Source queue, destination queue, what was set for the move, slice, vtime, whether by vtime.
         Move,
         /// The queue.
         MoveToLocal,
-        /// Nothing else.
+        /// No arguments.
         ReenqueueLocal,
-        /// The queue, flags of the iteration; the task: who was found.
+        /// The queue, flags of the iteration; the task is the one that was found.
         IterNext,
-        /// The pid; the task: who was found.
+        /// The PID; the task is the one that was found.
         FindTask,
     }
 }
 
 /// Values of an entry.
 pub const VALUES: usize = 7;
-/// Where an entry has its last one.
+/// The index of the last value.
 pub const LAST: usize = VALUES - 1;
 
-/// What the keel can see of a task, as the values of an entry: each is of 64 bits, and where several
-/// share one, the first has the lowest.
+/// What the keel can see of a task, as the values of an entry. A value has 64 bits; where several fields share
+/// one, the first field has the lowest bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskView {
-    /// With `tgid`, 32 bits each.
+    /// The thread; shares a value with `tgid`, 32 bits each.
     pub pid: u32,
-    /// Its process.
+    /// The process.
     pub tgid: u32,
-    /// How many CPUs it may use; 16 bits each with the next two.
+    /// The number of CPUs that it may use; shares a value with the next four fields, 16 bits.
     pub allowed_count: u16,
-    /// The CPU that it is on.
+    /// Its CPU; 16 bits.
     pub cpu: u16,
-    /// The kernel's priority.
+    /// The kernel's priority; 16 bits.
     pub prio: u16,
-    /// 1: it runs. 8 bits, and as many for the next.
+    /// 1 while it runs; 8 bits.
     pub on_cpu: u8,
-    /// The node that its memory is on by the kernel's word; -1: it does not know.
+    /// The NUMA node that the kernel prefers for it; -1 if there is none; 8 bits.
     pub node: i8,
     /// Its address space.
     pub space: u64,
-    /// All that it has run, in ns.
+    /// The time that it has run, in ns.
     pub sum_exec_runtime: u64,
-    /// sched_ext's flags, with `weight`, 32 bits each.
+    /// The flags of sched_ext; shares a value with `weight`, 32 bits each.
     pub flags: u32,
-    /// 100 for nice 0.
+    /// Its weight: 100 for nice 0.
     pub weight: u32,
-    /// In ns.
+    /// The rest of its slice, in ns.
     pub slice: u64,
-    /// CPUs 0 to 63 that it may use.
+    /// The mask of CPUs 0 to 63 that it may use.
     pub allowed: u64,
 }
 
@@ -231,7 +230,7 @@ impl From<[u64; VALUES]> for TaskView {
     }
 }
 
-/// One entry.
+/// One entry of a tape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Entry {
@@ -239,18 +238,18 @@ pub struct Entry {
     pub kind: u8,
     /// [`Callback`] or [`Function`].
     pub id: u8,
-    /// Where it happened.
+    /// The CPU where it happened.
     pub cpu: u16,
-    /// Nothing.
+    /// Unused.
     pub pad: u32,
-    /// The task that it is about, by any number but 0: none.
+    /// The number of the task that it is about; 0: no task.
     pub task: u64,
-    /// By its kind.
+    /// The values, which depend on the kind.
     pub values: [u64; VALUES],
 }
 
 impl Entry {
-    /// Of a kind.
+    /// An entry of this kind.
     pub fn new(kind: Kind, id: u8, cpu: u32, task: u64, values: [u64; VALUES]) -> Self {
         Self { kind: kind as u8, id, cpu: cpu as u16, pad: 0, task, values }
     }
@@ -259,21 +258,21 @@ impl Entry {
 /// A recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tape {
-    /// The scheduler's policies.
+    /// The policies of the keel.
     pub scheduler: String,
-    /// What it was given before it started.
-    pub image: Image,
-    /// In the order of things.
+    /// What the keel was given before it started.
+    pub data: InitialData,
+    /// The entries, in the order of time.
     pub entries: Vec<Entry>,
 }
 
-/// A machine, to see how long the keel's records are.
+/// A machine, for the sizes of the keel's initial data.
 const ONE_CPU: &str = "name = \"one\"\nkinds = [{ cpus = \"0\", capability = 1024 }]\n";
 
-/// How a file begins: its kind, and the layout's number.
+/// The start of a file: its kind, and the version of the format.
 const MAGIC: [u8; 16] = *b"evenkeel tape 04";
 
-/// What stands behind that: a number of all bytes that follow. (FNV-1a.)
+/// The checksum of all bytes that follow it in the file (FNV-1a).
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -281,15 +280,15 @@ fn checksum(bytes: &[u8]) -> u64 {
 }
 
 impl Tape {
-    /// Writes it down.
+    /// Writes the tape to a file.
     ///
     /// # Errors
     /// [`TapeError::File`].
     pub fn write(&self, path: &Path) -> Result<(), TapeError> {
         let file_error = |source| TapeError::File { path: path.to_owned(), source };
         let mut bytes = Vec::new();
-        bytes.extend_from_slice(&self.image.cpus.to_le_bytes());
-        let Image { settings, topology, tunables, capabilities, .. } = &self.image;
+        bytes.extend_from_slice(&self.data.cpus.to_le_bytes());
+        let InitialData { settings, topology, tunables, capabilities, .. } = &self.data;
         let name = self.scheduler.as_bytes();
         for part in [name, settings, topology, tunables, capabilities] {
             bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
@@ -304,7 +303,7 @@ impl Tape {
         std::fs::File::create(path).and_then(write).map_err(file_error)
     }
 
-    /// Reads one.
+    /// Reads a tape from a file.
     ///
     /// # Errors
     /// [`TapeError::File`], [`TapeError::Format`].
@@ -338,20 +337,20 @@ impl Tape {
             Ok::<Vec<u8>, String>(part.to_vec())
         };
         let scheduler = String::from_utf8_lossy(&part()?).into_owned();
-        let image = Image {
+        let data = InitialData {
             settings: part()?,
             topology: part()?,
             tunables: part()?,
             capabilities: part()?,
             cpus,
         };
-        let lengths = |image: &Image| {
-            let Image { settings, topology, tunables, capabilities, .. } = image;
+        let lengths = |data: &InitialData| {
+            let InitialData { settings, topology, tunables, capabilities, .. } = data;
             [settings, topology, tunables, capabilities].map(Vec::len)
         };
         let one = Machine::parse_toml(ONE_CPU, "one CPU").map_err(|why| why.to_string())?;
-        let own = Image::new(&one, &Options::default()).map_err(|why| why.to_string())?;
-        if lengths(&image) != lengths(&own) || cpus > MOST_CPUS {
+        let own = InitialData::new(&one, &Options::default()).map_err(|why| why.to_string())?;
+        if lengths(&data) != lengths(&own) || cpus > MOST_CPUS {
             return Err("it was recorded with another version of the keel".to_owned());
         }
         if !bytes.len().is_multiple_of(size_of::<Entry>()) {
@@ -361,6 +360,6 @@ impl Tape {
             return Err("its checksum is another one: it was damaged, or cut short".to_owned());
         }
         let entries = bytes.chunks_exact(size_of::<Entry>()).map(bytemuck::pod_read_unaligned);
-        Ok(Self { scheduler, image, entries: entries.collect() })
+        Ok(Self { scheduler, data, entries: entries.collect() })
     }
 }

@@ -1,0 +1,264 @@
+//! The command `bench`: one benchmark each, with its options.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use evenkeel_bench::guest::Clock;
+use evenkeel_bench::sais::{Part as SaisPart, Reader};
+
+/// `evenkeel-lab bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// The benchmark.
+    #[command(subcommand)]
+    pub part: BenchPart,
+}
+
+/// The benchmarks.
+#[derive(Debug, Subcommand)]
+pub enum BenchPart {
+    /// Compare the capability balancer with the kernel and with pinning, under noise.
+    Capability(CapabilityArgs),
+    /// Measure what deciding costs: the instructions of a plan and the time of a whole interval.
+    Plan(PlanArgs),
+    /// Measure what the daemon costs with 50 programs of 2,000 threads, and whether its memory or descriptors
+    /// grow while they join and leave (about two minutes).
+    Daemon(DaemonCostArgs),
+    /// Compare the keel with the kernel's own scheduler and with peers, in virtual machines.
+    Keel(KeelArgs),
+    /// Measure sibling aggregation (the keel's order `ias`) in a virtual machine: its cost, how many siblings
+    /// run together, how long other tasks wait (about twenty minutes with --rounds 6).
+    Ias(TurnArgs),
+    /// Compare the keel with and without capability, and the user-level balancer, on unequal CPUs in virtual
+    /// machines.
+    Balance(BalanceArgs),
+    /// Measure what the keel's gate does to urgent tasks at several utilisations, in a virtual machine.
+    Zone(TurnArgs),
+    /// Compare what each thread gets under the keel on a real kernel, in virtual machines, and in the
+    /// simulator.
+    Free(TurnArgs),
+    /// Measure what refilling a core's caches costs after another address space or on another CPU of this
+    /// machine, and show what the simulator's machine assumes (some minutes).
+    Refill(RefillArgs),
+    /// Compare packets processed on the consumer's CPU with the kernel's ways, in memory and between network
+    /// namespaces.
+    Sais(SaisBenchArgs),
+}
+
+/// `evenkeel-lab bench refill`.
+#[derive(Debug, Args)]
+pub struct RefillArgs {
+    /// Measure few sizes in few turns, which decides nothing (some seconds).
+    #[arg(long, conflicts_with = "from")]
+    pub quick: bool,
+    /// Measure nothing: fit and show the file of an earlier --json.
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// Write points and fits as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write this machine with the fitted costs as a machine file, like the simulator's preset `measured`
+    /// (product/machine/presets/measured.toml).
+    #[arg(long, value_name = "FILE")]
+    pub machine: Option<PathBuf>,
+    /// Write everything as a Markdown page.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Be a process on this CPU that walks over so many KiB when told to (the command starts it itself).
+    #[arg(long, value_name = "CPU:KIB", hide = true)]
+    pub stranger: Option<Stranger>,
+}
+
+/// A process that disturbs the caches of a CPU, written like `1:4096`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stranger {
+    /// The CPU that it runs on.
+    pub cpu: u32,
+    /// The memory that it walks over, in KiB.
+    pub kib: usize,
+}
+
+impl std::str::FromStr for Stranger {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text
+            .split_once(':')
+            .and_then(|(cpu, kib)| Some(Self { cpu: cpu.parse().ok()?, kib: kib.parse().ok()? }));
+        numbers.ok_or_else(|| "expected a CPU and KiB, like 1:4096".to_owned())
+    }
+}
+
+/// `evenkeel-lab bench sais`.
+#[derive(Debug, Args)]
+pub struct SaisBenchArgs {
+    /// Measure only P and M of the paper's analysis, for `evenkeel sais model`.
+    #[arg(long)]
+    pub measure_pm: bool,
+    /// Measure only these parts: memory (strips in memory), network (parallel reads), placement (the CPU and
+    /// the order in which one connection's packets are processed, and whether hints come back; some
+    /// seconds), programs (nginx and iperf3, which `scripts/programs` fetches), packets (what a packet
+    /// costs, in a virtual machine) [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "measure_pm")]
+    pub parts: Vec<SaisPart>,
+    /// Measure what a packet costs (the command runs it in the guest itself).
+    #[arg(long, hide = true)]
+    pub inside: bool,
+    /// Be a client of a parallel read; standard input says when to count and when to end.
+    #[arg(long, value_name = "SERVERS:BYTES", hide = true)]
+    pub reader: Option<Reader>,
+    /// Measure few rows in few runs, which decides nothing (one or two minutes).
+    #[arg(long, conflicts_with = "measure_pm")]
+    pub quick: bool,
+    /// Measure nothing: show the file of an earlier --json (with --markdown, as a page).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["measure_pm", "parts", "quick"])]
+    pub from: Option<PathBuf>,
+    /// Write the rows as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write everything as a Markdown page.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+}
+
+/// `evenkeel-lab bench capability`.
+#[derive(Debug, Args)]
+pub struct CapabilityArgs {
+    /// Measure only these cases: none, softirq, softirq-fine, fifo-spin, fifo-sleep, hog, udp [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub cases: Vec<String>,
+    /// Measure only these contestants beside `default`, the kernel alone: pinned (each thread on one CPU),
+    /// fast-only (all threads on the CPUs without noise), paper (the paper's policy at 1s, placement hard),
+    /// paper-100ms, lag (`evenkeel run` with all defaults), lag-hard and lag-soft (the same with that
+    /// placement; `lag` is the same as one of the two) [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub contestants: Vec<String>,
+    /// Measure only these programs: static-loop, ep [default: both].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub programs: Vec<String>,
+    /// Run each contestant so often at first; undecided rows get more runs [default: 7; with --demo 5].
+    #[arg(long, value_name = "N")]
+    pub runs: Option<usize>,
+    /// Stop after so many runs of undecided rows [default: 15].
+    #[arg(long, value_name = "N", conflicts_with = "demo")]
+    pub max_runs: Option<usize>,
+    /// Write the rows as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write the rows as a Markdown page.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Measure what `make demo` shows: two cases, five runs (under three minutes).
+    #[arg(long, conflicts_with_all = ["cases", "contestants", "programs"])]
+    pub demo: bool,
+    /// Measure nothing: show the file of an earlier --json (with --markdown, as a page).
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["cases", "contestants", "programs", "runs", "max_runs", "demo"]
+    )]
+    pub from: Option<PathBuf>,
+}
+
+/// `evenkeel-lab bench plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Write the figures as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Plan for a machine of this size (the command runs it under callgrind itself).
+    #[arg(long, value_name = "CPUSxTASKS", hide = true)]
+    pub size: Option<MachineSize>,
+    /// Be a process of so many sleeping threads (the command starts and observes it itself).
+    #[arg(long, value_name = "N", hide = true)]
+    pub crowd: Option<u32>,
+}
+
+/// `evenkeel-lab bench daemon`.
+#[derive(Debug, Args)]
+pub struct DaemonCostArgs {
+    /// Write the figures as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `evenkeel-lab bench keel`.
+#[derive(Debug, Args)]
+pub struct KeelArgs {
+    /// Measure only these peers beside the kernel's own scheduler and the keel [default: those of scx_flash,
+    /// scx_bpfland, scx_cosmos that scripts/peers has built].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "from")]
+    pub peers: Vec<String>,
+    /// How the contestants take turns.
+    #[command(flatten)]
+    pub turns: TurnArgs,
+}
+
+/// `evenkeel-lab bench balance`.
+#[derive(Debug, Args)]
+pub struct BalanceArgs {
+    /// How the contestants take turns.
+    #[command(flatten)]
+    pub turns: TurnArgs,
+    /// Be busy threads, one for each CPU: the first with so many computations, the second with twice as many
+    /// (the command runs it in the guest itself).
+    #[arg(long, value_name = "N", hide = true)]
+    pub hogs: Option<u64>,
+}
+
+/// The options of all benchmarks in which schedulers take turns in virtual machines.
+#[derive(Debug, Args)]
+pub struct TurnArgs {
+    /// Measure only in these guests: counted (4 CPUs, its clock counts instructions), timed (2 CPUs, its clock
+    /// is the host's) [default: those that the benchmark needs].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub clocks: Vec<Clock>,
+    /// Give each contestant so many turns [default: 10].
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<usize>,
+    /// Measure only these contestants and the baseline [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub contestants: Vec<String>,
+    /// Measure only the figures whose names begin so; programs that no figure needs are not run, as far as
+    /// that is known [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub figures: Vec<String>,
+    /// Write the rows as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write the rows as a Markdown page.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Measure nothing: show the file of an earlier --json (with --markdown, as a page).
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["clocks", "rounds", "contestants", "figures"])]
+    pub from: Option<PathBuf>,
+    /// Measure one round under this contestant (the command runs it in the guest itself).
+    #[arg(long, value_name = "CONTESTANT", hide = true)]
+    pub inside: Option<String>,
+    /// Measure in that round also what the callbacks cost.
+    #[arg(long, hide = true, requires = "inside")]
+    pub costs: bool,
+}
+
+/// The size of a machine and its load, written like `1024x10000`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MachineSize {
+    /// The number of CPUs, 1..=1024.
+    pub cpus: u32,
+    /// The number of tasks.
+    pub tasks: u32,
+}
+
+impl std::str::FromStr for MachineSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('x').and_then(|(cpus, tasks)| {
+            Some(Self { cpus: cpus.parse().ok()?, tasks: tasks.parse().ok()? })
+        });
+        numbers
+            .filter(|size| (1..=1024).contains(&size.cpus))
+            .ok_or_else(|| "expected CPUs (1 to 1024) and tasks, like 1024x10000".to_owned())
+    }
+}

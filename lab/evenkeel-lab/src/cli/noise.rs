@@ -1,0 +1,30 @@
+//! The command `noise`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `evenkeel-lab noise`.
+#[derive(Debug, Args)]
+pub struct NoiseArgs {
+    /// Make this kind of noise: softirq, fifo, udp or hog; with --verify also all.
+    pub kind: String,
+    /// Take time of this CPU.
+    #[arg(long, default_value_t = 0)]
+    pub cpu: u32,
+    /// Take so much of each period, in microseconds [default: 4000; with --verify several].
+    #[arg(long)]
+    pub busy_us: Option<u64>,
+    /// Set the period, in microseconds; at most half of it may be taken [default: 10000].
+    #[arg(long)]
+    pub period_us: Option<u64>,
+    /// End after this time at the latest, like 30s.
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    pub limit: humantime::Duration,
+    /// Compare what cbinfo and /proc/stat account with what the generator took (some seconds a kind).
+    #[arg(long)]
+    pub verify: bool,
+    /// Write the result as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}

@@ -1,0 +1,31 @@
+//! `evenkeel-lab repro`: makes the options of a reproduction of the flags, and runs it. The reproductions
+//! themselves are in `lab/bench`.
+
+use std::path::Path;
+
+use anyhow::Result;
+use evenkeel_bench::{executable, repro};
+
+use crate::cli::ReproArgs;
+use crate::command_line::command_line;
+
+/// Runs `evenkeel-lab repro`. Returns the exit code.
+///
+/// # Errors
+/// There is no such paper or part, or nothing can be measured.
+pub fn main(args: ReproArgs) -> Result<i32> {
+    let usual = Path::new("docs/results");
+    let docs = args.docs.or_else(|| usual.is_dir().then(|| usual.to_owned()));
+    let options = repro::Options {
+        executable: executable::product()?,
+        parts: args.parts,
+        runs: args.runs.map(usize::from),
+        quick: args.quick,
+        check: args.check,
+        from: args.from,
+        json: args.json,
+        docs,
+        command: command_line(),
+    };
+    repro::run(&args.paper, &options)
+}
