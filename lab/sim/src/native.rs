@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 
-use evenkeel_keel::Image;
+use evenkeel_keel::InitialData;
 use nix::sys::mman::{ProtFlags, mprotect};
 
 use crate::abi::{HOST, Host, HostFunctions, Ops};
@@ -91,7 +91,7 @@ impl Instance {
         name: &str,
         bytes: &[u8],
         functions: HostFunctions,
-        image: Option<&Image>,
+        image: Option<&InitialData>,
     ) -> Result<Self, HostError> {
         let copy_error = |source| HostError::Copy { name: name.to_owned(), source };
         let load_error = |source| HostError::Load { name: name.to_owned(), source };
@@ -193,12 +193,12 @@ impl Instance {
 
     /// The scheduler's counters by name.
     pub fn counters(&self) -> BTreeMap<String, u64> {
-        self.cpu_states().map(Image::counters).unwrap_or_default()
+        self.cpu_states().map(keel_state::sum_counters).unwrap_or_default()
     }
 
     /// How many tasks the scheduler counts as runnable.
     pub fn runnable(&self) -> Option<u64> {
-        self.cpu_states().map(Image::runnable)
+        self.cpu_states().map(keel_state::count_runnable)
     }
 
     /// How many tasks its sibling index holds.
@@ -207,27 +207,27 @@ impl Instance {
         // SAFETY: the map is in the copy.
         let entries = unsafe { (*rows.as_ptr()).entries };
         // SAFETY: the map has that many entries.
-        unsafe { Self::storage(rows, entries, Image::ROW_BYTES) }.map(Image::listed)
+        unsafe { Self::storage(rows, entries, keel_state::ROW_BYTES) }.map(keel_state::count_listed)
     }
 
     /// How often this CPU has tried to pull tasks from other CPUs.
     pub fn attempts(&self, cpu: u32) -> u64 {
-        self.state_of(cpu).map_or(0, Image::attempts)
+        self.state_of(cpu).map_or(0, keel_state::count_attempts)
     }
 
     /// Whether a task that the shield bars from this CPU runs there, alone.
     pub fn lodges(&self, cpu: u32) -> bool {
-        self.state_of(cpu).is_some_and(Image::lodges)
+        self.state_of(cpu).is_some_and(keel_state::has_lodger)
     }
 
     fn state_of(&self, cpu: u32) -> Option<&[u8]> {
-        let at = cpu as usize * Image::CPU_STATE_BYTES;
-        self.cpu_states().and_then(|states| states.get(at..at + Image::CPU_STATE_BYTES))
+        let at = cpu as usize * keel_state::CPU_STATE_BYTES;
+        self.cpu_states().and_then(|states| states.get(at..at + keel_state::CPU_STATE_BYTES))
     }
 
     fn cpu_states(&self) -> Option<&[u8]> {
         // SAFETY: load() gave the map this number of entries.
-        unsafe { Self::storage(self.cpus?, self.entries, Image::CPU_STATE_BYTES) }
+        unsafe { Self::storage(self.cpus?, self.entries, keel_state::CPU_STATE_BYTES) }
     }
 
     /// A map's entries, if the scheduler has used the map.

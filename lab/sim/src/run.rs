@@ -1,8 +1,8 @@
 //! Runs one simulation, from its input to its outcome, and records a tape of it.
 
 use evenkeel_invariants::Limits;
-use evenkeel_keel::tape::{MOST_CPUS, Tape};
-use evenkeel_keel::{Gate, IdleWait, Image};
+use evenkeel_tape::{MOST_CPUS, Tape};
+use evenkeel_keel::{Gate, IdleWait, InitialData};
 
 use crate::host_error::HostError;
 use crate::kernel::Kernel;
@@ -56,7 +56,7 @@ impl Simulation {
         if self.faults != FaultPlan::default() || self.workload.changes.iter().any(untold) {
             return Err(RecordError::Faults);
         }
-        let image = Image::new(&self.machine, options).map_err(HostError::from)?;
+        let image = InitialData::new(&self.machine, options).map_err(HostError::from)?;
         if image.cpus > MOST_CPUS {
             return Err(RecordError::TooManyCpus(self.machine.name.clone(), image.cpus));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_keel::{Image, Options};
+use evenkeel_keel::{InitialData, Options};
 use evenkeel_machine::Machine;
 use serde_json::Value;
 
@@ -41,12 +41,12 @@ impl Scheduler {
             Self::Plain(name, _) => return Instance::load(name, bytes, functions, None),
             Self::Keel(options) | Self::Exact(options) | Self::Built(options, _) => options,
         };
-        let mut image = Image::new(machine, options)?;
+        let mut image = InitialData::new(machine, options)?;
         if matches!(self, Self::Exact(_)) {
             image = image.with_endless_searches();
         }
         let mut instance = Instance::load("keel", bytes, functions, Some(&image))?;
-        instance.set_record("roles", &Image::role_record(&Image::default_roles(machine)))?;
+        instance.set_record("roles", &keel_state::role_bytes(&evenkeel_keel::default_roles(machine)))?;
         Ok(instance)
     }
 
@@ -62,7 +62,7 @@ impl Scheduler {
     /// A keel with the image of a recorded one.
     pub(crate) fn load_image(
         &self,
-        image: &Image,
+        image: &InitialData,
         functions: HostFunctions,
     ) -> Result<Instance, HostError> {
         match self {

@@ -6,7 +6,7 @@ mod common;
 
 use common::build::{compile, with_fault};
 use common::{MS, Sim, hog, only, paper};
-use evenkeel_keel::tape::{Entry, Kind, Tape};
+use evenkeel_tape::{Entry, Kind, Tape};
 use evenkeel_keel::{Balance, Gate, Options, Order};
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::{Change, GroupPlan, Op, TaskPlan, Thief, Workload};

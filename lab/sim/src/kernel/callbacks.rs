@@ -2,7 +2,7 @@
 //! of the searches that it made. Left out: the run time of callbacks themselves, and the kernel's own
 //! argument structs, of which the keel reads nothing.
 
-use evenkeel_keel::tape::Callback;
+use evenkeel_tape::Callback;
 
 use crate::abi::{GroupInitArgs, InitTaskArgs, RawTask};
 

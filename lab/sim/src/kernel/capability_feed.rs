@@ -66,7 +66,7 @@ impl Kernel {
                 capabilities.note(cpu as u32, WHOLE.saturating_sub(u64::from(*left)), WHOLE);
             });
         }
-        let record = capabilities.news().unwrap_or_else(|| capabilities.record());
+        let record = capabilities.news().unwrap_or_else(|| capabilities.lay_out());
         self.pass_capabilities(&record);
     }
 

@@ -3,7 +3,7 @@
 //! again, and keeps nothing else. Left out: the time that a restart takes.
 
 use evenkeel_invariants::{IDLE, Left, What};
-use evenkeel_keel::Image;
+use evenkeel_keel::InitialData;
 
 use crate::dsq::Dsq;
 use crate::mask::Mask;
@@ -45,7 +45,7 @@ impl Kernel {
 
     /// Sets the workload's own groups of CPUs, instead of CPUs that share a cache.
     fn set_roles(&mut self) {
-        let record = Image::role_record(&self.workload.roles(&self.machine));
+        let record = keel_state::role_bytes(&self.workload.roles(&self.machine));
         if let Err(why) = self.instance.set_record("roles", &record) {
             self.end = Some(End::Host(why.to_string()));
         }

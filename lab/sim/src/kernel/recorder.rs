@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use evenkeel_keel::tape::{Entry, Function, Kind, LAST, TaskView, VALUES};
+use evenkeel_tape::{Entry, Function, Kind, LAST, TaskView, VALUES};
 
 use crate::abi::{HostFunctions, RawIterator, RawTask};
 use crate::mask::Mask;

@@ -3,7 +3,7 @@
 //! out: core scheduling, and the fair class beside sched_ext.
 
 use evenkeel_invariants::{IDLE, Left, What};
-use evenkeel_keel::Image;
+use evenkeel_keel::InitialData;
 
 use crate::agenda::Event;
 use crate::outcome::Reason;
@@ -134,7 +134,7 @@ impl Kernel {
         }
         // No other task: `prev` goes on, with or without slice, unless the scheduler set
         // SCX_OPS_ENQ_LAST.
-        prev_queued && self.instance.ops.flags & Image::OPS_ENQ_LAST == 0
+        prev_queued && self.instance.ops.flags & InitialData::OPS_ENQ_LAST == 0
     }
 
     fn switch_to(

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use evenkeel_invariants::{Left, What};
-use evenkeel_keel::{Image, Shield};
+use evenkeel_keel::{InitialData, Shield};
 
 use crate::agenda::Event;
 use crate::program::Change;
@@ -38,7 +38,7 @@ impl Kernel {
             return;
         };
         options.shield = shield.clone();
-        let set = Image::new(&self.machine, options)
+        let set = InitialData::new(&self.machine, options)
             .map_err(Into::into)
             .and_then(|image| self.instance.set_record("tunables", &image.tunables));
         if let Err(why) = set {

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use evenkeel_keel::tape::Function;
+use evenkeel_tape::Function;
 
 use super::Player;
 use crate::abi::{HostFunctions, RawIterator, RawTask};

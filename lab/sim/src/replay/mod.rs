@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::marker::PhantomPinned;
 use std::ptr;
 
-use evenkeel_keel::tape::{Callback, Entry, Function, Kind, LAST, Tape, TaskView, VALUES};
+use evenkeel_tape::{Callback, Entry, Function, Kind, LAST, Tape, TaskView, VALUES};
 
 use crate::abi::{GroupInitArgs, InitTaskArgs, RawGroup, RawNode, RawTask};
 use crate::host_error::HostError;
