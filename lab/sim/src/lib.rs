@@ -19,6 +19,7 @@
 //! | `scheduler` | which scheduler is simulated |
 //! | `native`, `abi` | a scheduler as a shared object; the C structs that it uses |
 //! | `object_pool`, `host_error` | reuses loaded copies; why a scheduler cannot be loaded |
+//! | `keel_state` | what the keel keeps in its maps, for checkers and figures |
 //! | `lockup` | ends a scheduler that does not return from a callback |
 //! | `observe`, `histogram` | every event passes through it: figures, hash, checkers, record |
 //! | `report`, `perfetto`, `timeline_svg` | figures; a trace for Perfetto; a timeline as SVG |
@@ -35,6 +36,7 @@ mod dsq;
 mod grid;
 mod histogram;
 mod host_error;
+mod keel_state;
 mod kernel;
 mod limits;
 mod lockup;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use evenkeel_keel::{Aggregation, InitialData, Shield, grouped};
+use evenkeel_keel::{Aggregation, Shield, default_roles, grouped};
 use evenkeel_machine::Machine;
 
 use crate::mask::Mask;
@@ -240,7 +240,7 @@ impl Workload {
         let own = self.together.as_deref().and_then(|groups| grouped(machine, groups).ok());
         match own {
             Some(roles) => machine.online().iter().zip(roles).collect(),
-            None => evenkeel_keel::default_roles(machine),
+            None => default_roles(machine),
         }
     }
 

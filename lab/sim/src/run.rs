@@ -56,14 +56,14 @@ impl Simulation {
         if self.faults != FaultPlan::default() || self.workload.changes.iter().any(untold) {
             return Err(RecordError::Faults);
         }
-        let image = InitialData::new(&self.machine, options).map_err(HostError::from)?;
-        if image.cpus > MOST_CPUS {
-            return Err(RecordError::TooManyCpus(self.machine.name.clone(), image.cpus));
+        let data = InitialData::new(&self.machine, options).map_err(HostError::from)?;
+        if data.cpus > MOST_CPUS {
+            return Err(RecordError::TooManyCpus(self.machine.name.clone(), data.cpus));
         }
         let mut kernel = self.begin(true)?;
         kernel.run(self.max_events);
         let (outcome, entries) = kernel.finish();
-        Ok((outcome, Tape { scheduler: self.scheduler.to_string(), image, entries }))
+        Ok((outcome, Tape { scheduler: self.scheduler.to_string(), data, entries }))
     }
 
     fn begin(&self, records: bool) -> Result<Box<Kernel>, HostError> {

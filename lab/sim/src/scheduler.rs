@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_keel::{InitialData, Options};
+use evenkeel_keel::{InitialData, Options, default_roles};
 use evenkeel_machine::Machine;
 use serde_json::Value;
 
@@ -43,10 +43,10 @@ impl Scheduler {
         };
         let mut image = InitialData::new(machine, options)?;
         if matches!(self, Self::Exact(_)) {
-            image = image.with_endless_searches();
+            unlimit_searches(&mut image);
         }
         let mut instance = Instance::load("keel", bytes, functions, Some(&image))?;
-        instance.set_record("roles", &keel_state::role_bytes(&evenkeel_keel::default_roles(machine)))?;
+        instance.set_record("roles", &role_bytes(&default_roles(machine)))?;
         Ok(instance)
     }
 

@@ -6,11 +6,11 @@ mod common;
 
 use common::build::{compile, with_fault};
 use common::{MS, Sim, hog, only, paper};
-use evenkeel_tape::{Entry, Kind, Tape};
 use evenkeel_keel::{Balance, Gate, Options, Order};
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::{Change, GroupPlan, Op, TaskPlan, Thief, Workload};
 use evenkeel_sim::{FaultPlan, RecordError, Replayed, Scheduler, replay};
+use evenkeel_tape::{Entry, Kind, Tape};
 
 /// Sleepers, hogs, cgroups, a real-time task and changes.
 fn busy(machine: Machine) -> Sim {

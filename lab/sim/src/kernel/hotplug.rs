@@ -3,9 +3,9 @@
 //! again, and keeps nothing else. Left out: the time that a restart takes.
 
 use evenkeel_invariants::{IDLE, Left, What};
-use evenkeel_keel::InitialData;
 
 use crate::dsq::Dsq;
+use crate::keel_state;
 use crate::mask::Mask;
 use crate::outcome::Reason;
 

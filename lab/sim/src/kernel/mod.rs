@@ -82,7 +82,6 @@ use std::marker::PhantomPinned;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use evenkeel_tape::{Callback, Entry};
 use evenkeel_machine::Machine;
 
 use crate::agenda::{Agenda, Event};
