@@ -159,3 +159,11 @@ fn a_tape_is_replayed() {
     assert_eq!(done.status.code(), Some(2));
     assert!(text(&done.stderr).contains("ends within an entry"), "{}", text(&done.stderr));
 }
+
+#[test]
+fn the_product_names_the_new_command_for_tapes() {
+    let done = output(&mut Host::new().evenkeel(["sched", "--tape", "kernel.tape"]));
+    assert_eq!(done.status.code(), Some(2));
+    let said = text(&done.stderr);
+    assert!(said.contains("evenkeel-lab record kernel.tape"), "{said}");
+}

@@ -1,5 +1,5 @@
-//! What the keel was told and did on a real kernel, told again to the build of it that the simulator
-//! hosts: the same decision at every step.
+//! Tapes of a real kernel, replayed to the simulator's native build of the keel: the same decision at every
+//! step.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use crate::scheduler::Keel;
 use crate::storms::*;
 use crate::support::{EVENKEEL_LAB, output, text};
 
-/// Where one CPU runs one callback after the other.
+/// Run in a guest with one CPU, where callbacks do not overlap.
 pub const EXACT: &[Test] =
     &[Test { name: "replay::hogs_of_weights", run: || replayed(&[], hogs_of_weights) }];
 
-/// The same of what makes more callbacks: where instructions are counted, each costs some time.
+/// The same with loads that make more callbacks, which take long where instructions are counted.
 pub const ON_DEMAND: &[Test] = &[
     Test { name: "replay::sleepers", run: || replayed(&[], || crowd(12)) },
     Test { name: "replay::siblings", run: || replayed(&["--order=ias"], || crowd(12)) },
@@ -29,12 +29,12 @@ fn lab(arguments: &[&str]) -> (Option<i32>, String) {
     (done.status.code(), text(&done.stdout) + &text(&done.stderr))
 }
 
-/// Records the keel under a load, and tells it the tape again.
+/// Records the keel under a load, and replays the tape.
 fn replayed(flags: &[&str], load: impl FnOnce()) {
     let dir = tempfile::tempdir().unwrap();
     let tape = dir.path().join("tape");
     let tape = tape.to_str().unwrap();
-    let keel = Keel::start(&[&["--tape", tape], flags].concat());
+    let keel = Keel::spawn(Command::new(EVENKEEL_LAB).args(["record", tape]).args(flags));
     load();
     let (code, said) = keel.end();
     assert_eq!(code, Some(0), "{said}");

@@ -56,9 +56,13 @@ pub struct Keel {
 
 impl Keel {
     pub fn start(flags: &[&str]) -> Self {
+        Self::spawn(Command::new(EVENKEEL).arg("sched").args(flags))
+    }
+
+    /// The same by another command that runs the keel.
+    pub fn spawn(command: &mut Command) -> Self {
         let before = loads();
-        let process =
-            Command::new(EVENKEEL).arg("sched").args(flags).stderr(Stdio::piped()).spawn().unwrap();
+        let process = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut keel = Self { process };
         keel.wait_enabled(before);
         keel
