@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Records what the keel is told and what it does on a real kernel, as a tape that
- * the simulator can tell to it again: programs before and after each of its
- * callbacks, and behind each of the kernel's functions that it calls. The keel
- * itself knows nothing of that. It decides nothing and forgets nothing: what found
- * the buffer full is counted.
+ * Records the keel on a real kernel, as a tape that the simulator replays: programs
+ * before and after each of the keel's callbacks, and after each kernel function that
+ * the keel calls. lab/tape attaches them. The keel does not know of them, and they
+ * change nothing. Entries that find the buffer full are counted in `lost`.
  */
 #include <stdbool.h>
 #include <linux/bpf.h>
@@ -82,12 +81,12 @@ struct {
 	__uint(max_entries, 1 << 25);
 } entries SEC(".maps");
 
-/* What a CPU is in the middle of. */
+/* The callback that a CPU is in. */
 struct here {
 	u64 callbacks;	/* begun and not ended */
-	u64 queue;	/* that is iterated over */
+	u64 queue;	/* the queue of the iteration */
 	u64 flags;	/* of that iteration */
-	u64 set;	/* for the next move: 1: slice, 2: vtime */
+	u64 set;	/* what was set for the next move: 1: slice, 2: vtime */
 	u64 slice;
 	u64 vtime;
 };
@@ -134,7 +133,7 @@ static __always_inline u64 pair(u32 low, u32 high)
 	return low | (u64)high << 32;
 }
 
-/* What the keel can see of a task. */
+/* Notes what the keel can see of a task. */
 static __always_inline void note_task(const struct task_struct *p)
 {
 	struct tape_entry *entry = p ? begin(TAPE_TASK, 0, (u64)p) : NULL;
@@ -162,7 +161,7 @@ struct arguments {
 	u64 is[3];
 };
 
-/* A BPF program is called with the address of its arguments. */
+/* The callback is a BPF program, whose only argument is the address of its arguments. */
 static __always_inline struct arguments arguments(u64 *context)
 {
 	struct arguments all = {};
@@ -176,7 +175,7 @@ static __always_inline u64 group_id(const struct cgroup *group)
 	return BPF_CORE_READ(group, kn, id);
 }
 
-/* What else than the task a callback is given. */
+/* Fills in the arguments of a callback besides the task. */
 static __always_inline void fill(u32 id, struct tape_entry *entry, const struct arguments *all)
 {
 	const struct scx_init_task_args *made = (void *)all->is[1];
@@ -191,7 +190,7 @@ static __always_inline void fill(u32 id, struct tape_entry *entry, const struct 
 		break;
 	case CB_STOPPING:
 	case CB_UPDATE_IDLE:
-		/* A bool: above its byte is anything. */
+		/* A bool: the bytes above it are undefined. */
 		entry->values[0] = (bool)(all->is[1] & 0xff);
 		break;
 	case CB_DISPATCH:
@@ -282,7 +281,7 @@ static __always_inline int note_leave(u64 *context, u32 id, u64 returned)
 	struct tape_entry *entry;
 	struct here *h = here();
 
-	/* It was under way when we came. */
+	/* The callback began before the recorder was attached. */
 	if (!h || !h->callbacks)
 		return 0;
 	h->callbacks--;
@@ -308,7 +307,7 @@ static __always_inline int note_leave(u64 *context, u32 id, u64 returned)
 		return note_leave(context, id, result);                                            \
 	}
 
-/* Not by the number of arguments: how many the kernel takes a BPF program to have is its own. */
+/* Through the helper: the kernel itself decides how many arguments a BPF program has. */
 static __always_inline u32 returned(u64 *context)
 {
 	u64 value = 0;
@@ -340,7 +339,7 @@ CALLBACK(cgroup_set_weight, CB_CGROUP_SET_WEIGHT, 0)
 CALLBACK(init, CB_INIT, RETURNED)
 CALLBACK(update_idle, CB_UPDATE_IDLE, 0)
 
-/* A call, if it is the keel's. */
+/* Begins an entry for a call, if the keel makes the call. */
 static __always_inline struct tape_entry *begin_call(u32 id, const void *task)
 {
 	struct here *h = here();
@@ -471,14 +470,14 @@ int BPF_PROG(on_move_set_vtime, struct bpf_iter_scx_dsq *it, u64 vtime)
 	return 0;
 }
 
-static __always_inline int note_move(struct task_struct *p, u64 to, bool by_vtime, bool moved)
+static __always_inline int note_move(struct task_struct *p, u64 dst, bool by_vtime, bool moved)
 {
 	struct tape_entry *entry = begin_call(FN_MOVE, p);
 	struct here *h = here();
 
 	if (entry && h) {
 		entry->values[0] = h->queue;
-		entry->values[1] = to;
+		entry->values[1] = dst;
 		entry->values[2] = h->set;
 		entry->values[3] = h->set & 1 ? h->slice : 0;
 		entry->values[4] = h->set & 2 ? h->vtime : 0;
@@ -493,17 +492,17 @@ static __always_inline int note_move(struct task_struct *p, u64 to, bool by_vtim
 }
 
 SEC("fexit/scx_bpf_dsq_move")
-int BPF_PROG(on_move, struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 to, u64 flags,
+int BPF_PROG(on_move, struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dst, u64 flags,
 	     bool moved)
 {
-	return note_move(p, to, false, moved);
+	return note_move(p, dst, false, moved);
 }
 
 SEC("fexit/scx_bpf_dsq_move_vtime")
-int BPF_PROG(on_move_vtime, struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 to, u64 flags,
+int BPF_PROG(on_move_vtime, struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dst, u64 flags,
 	     bool moved)
 {
-	return note_move(p, to, true, moved);
+	return note_move(p, dst, true, moved);
 }
 
 SEC("fexit/scx_bpf_dsq_move_to_local")

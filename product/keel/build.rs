@@ -1,5 +1,5 @@
-//! Compiles the keel and its lookup of address spaces (`bpf/keel/`) to the BPF objects that the library carries,
-//! and the policies to native functions for the tests.
+//! Compiles the keel and its lookup of address spaces (`bpf/keel/`) to the BPF objects that the library
+//! carries, and the policies to native functions for the tests.
 
 use std::env;
 use std::error::Error;
@@ -35,9 +35,9 @@ fn build_object(root: &Path, name: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Builds the policies for the tests. Undefined behaviour, a division by zero and a shift that is too far trap,
-/// so what no test hits is defined. The policies are a library of their own, which only tests link, so that
-/// `scripts/mutate` can replace it.
+/// Builds the policies for the tests. Undefined behaviour, a division by zero and a shift that is too
+/// far trap, so what no test hits is defined. The policies are a library of their own, which only tests
+/// link, so that `scripts/mutate` can replace it.
 fn build_policies(root: &Path) -> Result<(), Box<dyn Error>> {
     let out = env::var("OUT_DIR")?;
     let status = cc::Build::new()

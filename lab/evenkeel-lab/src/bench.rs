@@ -1,5 +1,5 @@
-//! `evenkeel-lab bench`: makes a benchmark's options of the flags, and runs it. The benchmarks themselves are in
-//! `lab/bench`.
+//! `evenkeel-lab bench`: makes a benchmark's options of the flags, and runs it. The benchmarks
+//! themselves are in `lab/bench`.
 
 use anyhow::Result;
 use evenkeel_bench::{

@@ -1,5 +1,5 @@
-//! The command line of the laboratory: every command, flag and help text. Man pages and shell completions are
-//! made from this definition.
+//! The command line of the laboratory: every command, flag and help text. Man pages and shell
+//! completions are made from this definition.
 
 mod bench;
 mod noise;

@@ -1,5 +1,5 @@
-//! The laboratory's executable `evenkeel-lab` in its parts: one file for each command. `main.rs` calls [`main`];
-//! the project's tests parse the commands of the docs by [`cli`].
+//! The laboratory's executable `evenkeel-lab` in its parts: one file for each command. `main.rs` calls
+//! [`main`]; the project's tests parse the commands of the docs by [`cli`].
 
 mod bench;
 pub mod cli;

@@ -1,5 +1,5 @@
-//! `evenkeel-lab noise`: makes the options of a noise generator of the flags, and runs it. The generators
-//! themselves are in `lab/bench`.
+//! `evenkeel-lab noise`: makes the options of a noise generator of the flags, and runs it. The
+//! generators themselves are in `lab/bench`.
 
 use anyhow::Result;
 use evenkeel_bench::make_noise;

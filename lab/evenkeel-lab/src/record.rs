@@ -1,5 +1,5 @@
-//! `evenkeel-lab record`: runs the keel with the options of `evenkeel sched`, and writes a tape of it. The
-//! recorder itself is in `lab/tape`.
+//! `evenkeel-lab record`: runs the keel with the options of `evenkeel sched`, and writes a tape of it.
+//! The recorder itself is in `lab/tape`.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! `evenkeel-lab repro`: makes the options of a reproduction of the flags, and runs it. The reproductions
-//! themselves are in `lab/bench`.
+//! `evenkeel-lab repro`: makes the options of a reproduction of the flags, and runs it. The
+//! reproductions themselves are in `lab/bench`.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! `evenkeel-lab sim` and `replay`: makes a simulation of the flags, and shows its outcome. The simulator
-//! itself is in `lab/sim`.
+//! `evenkeel-lab sim` and `replay`: makes a simulation of the flags, and shows its outcome. The
+//! simulator itself is in `lab/sim`.
 
 use std::ffi::OsStr;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Reads what the keel keeps in its maps: for the simulator's figures, and for the checks at the end of a
-//! simulation. The bytes are the maps' entries in the native build.
+//! Reads what the keel keeps in its maps: for the simulator's figures, and for the checks at the end of
+//! a simulation. The bytes are the maps' entries in the native build.
 
 use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};

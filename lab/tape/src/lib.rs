@@ -1,5 +1,6 @@
-//! Tapes: all that the keel was told and all that it did, callback by callback. The simulator records tapes and
-//! replays them (`lab/sim`); this crate holds their format, and records the keel on a real kernel.
+//! Tapes: all that the keel was told and all that it did, callback by callback. The simulator records
+//! tapes and replays them (`lab/sim`); this crate holds their format, and records the keel on a real
+//! kernel.
 //!
 //! | file | what it holds |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! Runs the keel on this machine with a recorder attached, from its first callback to its end. Nothing else
-//! tells the keel anything meanwhile: there is no control socket, nothing aggregates, and capabilities stay as
-//! they are. So all that decides is on the tape.
+//! Runs the keel on this machine with a recorder attached, from its first callback to its end. Nothing
+//! else tells the keel anything meanwhile: there is no control socket, nothing aggregates, and
+//! capabilities stay as they are. So all that decides is on the tape.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -38,8 +38,8 @@ pub enum RecordError {
     System(#[from] Errno),
 }
 
-/// Runs the keel until SIGTERM or SIGINT, and then writes the tape. Returns the kernel's reason where the kernel
-/// ended the keel earlier: then there is no tape.
+/// Runs the keel until SIGTERM or SIGINT, and then writes the tape. Returns the kernel's reason where
+/// the kernel ended the keel earlier: then there is no tape.
 ///
 /// # Errors
 /// All of [`RecordError`].

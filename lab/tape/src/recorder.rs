@@ -1,6 +1,6 @@
-//! Writes a tape of the keel on a real kernel, by BPF programs before and after each of its callbacks and after
-//! each kernel function that it calls (`lab/bpf/recorder.bpf.c`). It knows the functions of Linux 6.18. The keel
-//! itself does not know that it is recorded.
+//! Writes a tape of the keel on a real kernel, by BPF programs before and after each of its callbacks
+//! and after each kernel function that it calls (`lab/bpf/recorder.bpf.c`). It knows the functions of
+//! Linux 6.18. The keel itself does not know that it is recorded.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -57,8 +57,8 @@ struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o")));
 
-/// The entries so far. Each task has a number in them in place of its address, because the kernel may give the
-/// address to another task later.
+/// The entries so far. Each task has a number in them in place of its address, because the kernel may
+/// give the address to another task later.
 #[derive(Default)]
 struct Entries {
     entries: Vec<Entry>,
@@ -95,8 +95,8 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Attaches to the callbacks of the keel, which is loaded with these options and does not schedule yet: a
-    /// tape begins with the keel's first callback.
+    /// Attaches to the callbacks of the keel, which is loaded with these options and does not schedule
+    /// yet: a tape begins with the keel's first callback.
     pub fn attach(
         keel: &Scheduler,
         machine: &Machine,

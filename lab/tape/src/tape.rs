@@ -1,5 +1,5 @@
-//! The format of a tape: its entries, in the layout of `lab/bpf/recorder.h`, and its file. The simulator and the
-//! recorder write it, the simulator replays it.
+//! The format of a tape: its entries, in the layout of `lab/bpf/recorder.h`, and its file. The
+//! simulator and the recorder write it, the simulator replays it.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ pub enum TapeError {
     },
     /// The file is no tape, or a damaged one.
     #[error(
-        "tape {path}: {why}; expected a file that `evenkeel-lab record` or `evenkeel-lab sim run --tape` wrote"
+        "tape {path}: {why}; expected a file that `evenkeel-lab record` or `evenkeel-lab sim run \
+         --tape` wrote"
     )]
     Format {
         /// The file.
@@ -121,8 +122,8 @@ numbered! {
 }
 
 numbered! {
-    /// The kernel functions that the keel calls, with their arguments: a result is what the kernel answers, an
-    /// argument may be a decision of the keel.
+    /// The kernel functions that the keel calls, with their arguments: a result is what the kernel
+    /// answers, an argument may be a decision of the keel.
     Function {
         /// The queue.
         CreateDsq,
@@ -158,8 +159,8 @@ pub const VALUES: usize = 7;
 /// The index of the last value.
 pub const LAST: usize = VALUES - 1;
 
-/// What the keel can see of a task, as the values of an entry. A value has 64 bits; where several fields share
-/// one, the first field has the lowest bits.
+/// What the keel can see of a task, as the values of an entry. A value has 64 bits; where several
+/// fields share one, the first field has the lowest bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskView {
     /// The thread; shares a value with `tgid`, 32 bits each.

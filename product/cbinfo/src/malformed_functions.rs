@@ -1,5 +1,6 @@
-//! A fault of kernels that an old pahole described: functions of sched_ext whose description in the BTF has
-//! one argument too many. `evenkeel doctor` reports them, and the keel does not load where there are any.
+//! A fault of kernels that an old pahole described: functions of sched_ext whose description in the BTF
+//! has one argument too many. `evenkeel doctor` reports them, and the keel does not load where there
+//! are any.
 
 use std::ffi::OsStr;
 
@@ -8,9 +9,9 @@ use libbpf_rs::btf::{Btf, BtfKind, TypeId};
 
 use crate::support::log_libbpf;
 
-/// The functions of sched_ext whose description in the kernel's BTF shows an argument that the kernel passes
-/// by itself (`aux`). Pahole before 1.26 does not hide it, and a program that calls such a function does not
-/// load. Empty where the BTF is sound or cannot be read.
+/// The functions of sched_ext whose description in the kernel's BTF shows an argument that the kernel
+/// passes by itself (`aux`). Pahole before 1.26 does not hide it, and a program that calls such a
+/// function does not load. Empty where the BTF is sound or cannot be read.
 pub fn malformed_functions() -> Vec<String> {
     log_libbpf();
     let Ok(btf) = Btf::from_vmlinux() else { return Vec::new() };

@@ -1,5 +1,5 @@
-//! Programs by name, and the processes that run one: requests and configurations name a program where they
-//! mean all of its processes.
+//! Programs by name, and the processes that run one: requests and configurations name a program where
+//! they mean all of its processes.
 
 use std::path::Path;
 
@@ -23,8 +23,8 @@ pub struct Instance {
 }
 
 impl Program {
-    /// Whether `process` runs this program: by `comm`, the name that the kernel has for its command (at most
-    /// 15 characters), by the word that it was started with, or by its file.
+    /// Whether `process` runs this program: by `comm`, the name that the kernel has for its command (at
+    /// most 15 characters), by the word that it was started with, or by its file.
     pub fn is_run_by(&self, process: &Process, comm: &str) -> bool {
         let words = process.cmdline().unwrap_or_default();
         // A kernel thread, or a process that has ended, has no words.

@@ -1,6 +1,6 @@
-//! The capability of each CPU: its speed less what interrupts, real-time tasks and a hypervisor take of its
-//! time. The balance policy `capability` measures load by it. Only this file subtracts noise; the keel in the
-//! kernel gets the result.
+//! The capability of each CPU: its speed less what interrupts, real-time tasks and a hypervisor take of
+//! its time. The balance policy `capability` measures load by it. Only this file subtracts noise; the
+//! keel in the kernel gets the result.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,8 +14,8 @@ use crate::policies::Balance;
 
 /// All of a CPU's time, as a share.
 const WHOLE: u64 = 1 << 16;
-/// The newest interval counts for one part in so many. With [`Capabilities::INTERVAL`], half of a change is
-/// seen after a quarter of a second.
+/// The newest interval counts for one part in so many. With [`Capabilities::INTERVAL`], half of a
+/// change is seen after a quarter of a second.
 const SMOOTHING: u64 = 4;
 /// Capabilities change in steps of this size: a smaller change is no reason to migrate a task.
 const STEP: u64 = 32;
@@ -40,8 +40,8 @@ impl Capabilities {
     /// The interval at which [`Self::note`] expects the time that noise took.
     pub const INTERVAL: Duration = Duration::from_millis(100);
 
-    /// The capabilities of the online CPUs, without noise so far. A capacity in the options wins over what the
-    /// machine says.
+    /// The capabilities of the online CPUs, without noise so far. A capacity in the options wins over
+    /// what the machine says.
     pub fn new(machine: &Machine, options: &Options) -> Self {
         let given = &options.capacities.0;
         let cpu = |cpu: &evenkeel_machine::Cpu| {
@@ -56,7 +56,8 @@ impl Capabilities {
         options.balance == Balance::Capability && !options.static_capacity
     }
 
-    /// Notes that noise took `taken_ns` of a CPU during the last `window_ns`; more than all counts as all.
+    /// Notes that noise took `taken_ns` of a CPU during the last `window_ns`; more than all counts as
+    /// all.
     pub fn note(&mut self, cpu: u32, taken_ns: u64, window_ns: u64) {
         let Some(cpu) = self.cpus.get_mut(&cpu) else { return };
         let share = (u128::from(taken_ns) * u128::from(WHOLE) / u128::from(window_ns.max(1)))

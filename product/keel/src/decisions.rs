@@ -56,10 +56,11 @@ pub struct Decision {
     pub source_pct: u32,
     /// The mean utilisation of the CPUs, in percent; 0 where the gate does not use it.
     pub mean_pct: u32,
-    /// The share of its CPU that the task used lately, in percent: up to the question where scores count, else
-    /// up to the task's last stop.
+    /// The share of its CPU that the task used lately, in percent: up to the question where scores
+    /// count, else up to the task's last stop.
     pub task_pct: u32,
-    /// How long that share has been above the zone's limit, in ms; 0: it was not, or scores do not count.
+    /// How long that share has been above the zone's limit, in ms; 0: it was not, or scores do not
+    /// count.
     pub above_ms: u64,
 }
 

@@ -1,6 +1,6 @@
-//! What the keel is given before it starts, byte for byte: its read-only settings and topology, and the first
-//! values of what changes while it runs. The loader writes it into the BPF object, the lab's simulator into
-//! a native build of the keel.
+//! What the keel is given before it starts, byte for byte: its read-only settings and topology, and the
+//! first values of what changes while it runs. The loader writes it into the BPF object, the lab's
+//! simulator into a native build of the keel.
 
 use bytemuck::Zeroable;
 use evenkeel_machine::Machine;
@@ -34,8 +34,8 @@ impl InitialData {
     /// Lays out the options and the online CPUs of this machine.
     ///
     /// # Errors
-    /// The machine is larger than the keel was built for, or the options give a capacity to a CPU that the
-    /// machine does not have.
+    /// The machine is larger than the keel was built for, or the options give a capacity to a CPU that
+    /// the machine does not have.
     pub fn new(machine: &Machine, options: &Options) -> Result<Self, TopologyError> {
         let topology = Topology::new(machine, &options.capacities)?;
         let settings = RawSettings {
@@ -63,23 +63,24 @@ impl InitialData {
         })
     }
 
-    /// `SCX_OPS_KEEP_BUILTIN_IDLE`, a flag of `struct sched_ext_ops`: the kernel tracks idle CPUs although the
-    /// keel has a callback for them.
+    /// `SCX_OPS_KEEP_BUILTIN_IDLE`, a flag of `struct sched_ext_ops`: the kernel tracks idle CPUs
+    /// although the keel has a callback for them.
     const OPS_KEEP_BUILTIN_IDLE: u64 = 1 << 0;
 
-    /// `SCX_OPS_ENQ_LAST`, another flag: a task that is alone on its CPU is enqueued at the end of its slice
-    /// like any other. Without the flag the kernel itself keeps it running.
+    /// `SCX_OPS_ENQ_LAST`, another flag: a task that is alone on its CPU is enqueued at the end of its
+    /// slice like any other. Without the flag the kernel itself keeps it running.
     pub const OPS_ENQ_LAST: u64 = 1 << 1;
 
-    /// `flags` of the keel's `struct sched_ext_ops`. `SCX_OPS_ENQ_LAST` is set only where active migration
-    /// needs it: on a CPU that goes offline, the kernel takes such a task for itself and forgets to run it.
+    /// `flags` of the keel's `struct sched_ext_ops`. `SCX_OPS_ENQ_LAST` is set only where active
+    /// migration needs it: on a CPU that goes offline, the kernel takes such a task for itself and
+    /// forgets to run it.
     pub fn flags(&self) -> u64 {
         let needs_enq_last = Parts::from_bits(self.settings().parts).migrate_actively();
         Self::OPS_KEEP_BUILTIN_IDLE | if needs_enq_last { Self::OPS_ENQ_LAST } else { 0 }
     }
 
-    /// Entries of the map `sibling_rows`, the rows of the index of siblings. Only the order `ias` uses more
-    /// than one.
+    /// Entries of the map `sibling_rows`, the rows of the index of siblings. Only the order `ias` uses
+    /// more than one.
     pub fn sibling_rows(&self) -> u32 {
         if self.settings().order == Order::Ias as u32 { self.cpus * CPU_ROWS } else { 1 }
     }

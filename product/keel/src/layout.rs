@@ -1,6 +1,6 @@
-//! The layouts that the keel in the kernel and its loader share: the Rust twins of the structs and limits of
-//! `bpf/keel/intf.h`. That header documents each field. The loader writes and reads them here, the lab's
-//! simulator does so in its native build of the keel.
+//! The layouts that the keel in the kernel and its loader share: the Rust twins of the structs and
+//! limits of `bpf/keel/intf.h`. That header documents each field. The loader writes and reads them
+//! here, the lab's simulator does so in its native build of the keel.
 
 #![expect(missing_docs, reason = "bpf/keel/intf.h documents the fields")]
 

@@ -1,9 +1,9 @@
-//! The keel: one `sched_ext` scheduler that answers three questions (which task runs next, when load may be
-//! balanced, what load is and where it goes) by exchangeable policies.
+//! The keel: one `sched_ext` scheduler that answers three questions (which task runs next, when load
+//! may be balanced, what load is and where it goes) by exchangeable policies.
 //!
-//! The scheduler itself is `bpf/keel/`, the policies are `policy/`. This crate loads the keel, tunes it, shows
-//! what it does, and ends it. When this process ends, for whatever reason, the kernel returns to its own
-//! scheduler.
+//! The scheduler itself is `bpf/keel/`, the policies are `policy/`. This crate loads the keel, tunes
+//! it, shows what it does, and ends it. When this process ends, for whatever reason, the kernel returns
+//! to its own scheduler.
 //!
 //! | file | what it holds |
 //! |---|---|

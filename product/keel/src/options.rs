@@ -1,4 +1,5 @@
-//! How the keel runs: its policies and their parameters, and which of these change by name while it runs.
+//! How the keel runs: its policies and their parameters, and which of these change by name while it
+//! runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,8 +83,8 @@ impl FromStr for Slice {
     }
 }
 
-/// How long the gate may keep a task waiting while a CPU that it may use is idle. After that the task migrates
-/// without the gate's verdict.
+/// How long the gate may keep a task waiting while a CPU that it may use is idle. After that the task
+/// migrates without the gate's verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct IdleWait {
@@ -240,9 +241,9 @@ impl Options {
         Err(OptionError::NotCapability { parts, balance })
     }
 
-    /// The parameters that may change while the keel runs, by name: `slice_us`, `max_idle_wait` and `shield`; with
-    /// the order `ias` also `ias_window` and `ias_kick`; with the gate `zone` its level and the knobs under the
-    /// paper's names.
+    /// The parameters that may change while the keel runs, by name: `slice_us`, `max_idle_wait` and
+    /// `shield`; with the order `ias` also `ias_window` and `ias_kick`; with the gate `zone` its level
+    /// and the knobs under the paper's names.
     pub fn parameters(&self) -> Map<String, Value> {
         let mut parameters = Map::new();
         parameters.insert(SLICE.to_owned(), self.slice.us().into());

@@ -25,7 +25,8 @@ const PARTS: [(&str, u32); 7] = [
     ("similar", SIMILAR),
 ];
 
-/// A set of parts, written like `home,cost`; the empty text is the empty set. The policy `count` ignores it.
+/// A set of parts, written like `home,cost`; the empty text is the empty set. The policy `count`
+/// ignores it.
 ///
 /// - `home`: the distance to a task's memory counts.
 /// - `cost`: no pull costs a task more than it gains.

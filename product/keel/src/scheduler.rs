@@ -1,4 +1,5 @@
-//! The keel in the kernel: loaded, attached, read and tuned. The service calls it; it decides nothing itself.
+//! The keel in the kernel: loaded, attached, read and tuned. The service calls it; it decides nothing
+//! itself.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -121,8 +122,8 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// The loaded object, for BPF programs that attach to the keel's callbacks before it schedules (the lab
-    /// records it in this way).
+    /// The loaded object, for BPF programs that attach to the keel's callbacks before it schedules (the
+    /// lab records it in this way).
     pub fn object(&self) -> &Object {
         &self.object
     }
@@ -149,8 +150,9 @@ impl Scheduler {
         Exit::from_bytes(&self.exit.lookup(&[0; 4], MapFlags::ANY).ok()??)
     }
 
-    /// Applies the options that may change while the keel runs. The knobs of the zones change together: they
-    /// are written to the copy that the keel does not read, and then the keel switches to that copy.
+    /// Applies the options that may change while the keel runs. The knobs of the zones change together:
+    /// they are written to the copy that the keel does not read, and then the keel switches to that
+    /// copy.
     ///
     /// # Errors
     /// The kernel refused.
@@ -210,8 +212,8 @@ impl Scheduler {
         noted.map_err(bpf("counting that an address space was set"))
     }
 
-    /// Sets the role of each CPU: which CPUs aggregate together, and which of them is the master. A CPU without
-    /// a role aggregates alone.
+    /// Sets the role of each CPU: which CPUs aggregate together, and which of them is the master. A CPU
+    /// without a role aggregates alone.
     ///
     /// # Errors
     /// The kernel refused.

@@ -1,5 +1,5 @@
-//! Runs the keel in the foreground: loads it, answers at the control socket, loads it again after hotplug, and
-//! says why it ended. `evenkeel sched` calls it.
+//! Runs the keel in the foreground: loads it, answers at the control socket, loads it again after
+//! hotplug, and says why it ended. `evenkeel sched` calls it.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -30,8 +30,8 @@ use crate::statistics::Statistics;
 
 /// How often the service asks the kernel whether the keel still schedules.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often the keel looks for what is not urgent: programs that are to aggregate, and `cpu.max` limits that
-/// it does not enforce.
+/// How often the keel looks for what is not urgent: programs that are to aggregate, and `cpu.max`
+/// limits that it does not enforce.
 const CHORES: Duration = Duration::from_secs(1);
 /// Loads in a row that hotplug may undo.
 const MAX_ATTEMPTS: u32 = 20;
@@ -145,8 +145,8 @@ struct State {
 }
 
 impl State {
-    /// Loads the keel for the CPUs that are online. What is read of the machine during hotplug mixes old and
-    /// new values, so the load is repeated then.
+    /// Loads the keel for the CPUs that are online. What is read of the machine during hotplug mixes
+    /// old and new values, so the load is repeated then.
     fn start(&mut self, service: &Service<'_>) -> Result<Scheduler, ServiceError> {
         let mut attempts = 0;
         loop {
@@ -344,7 +344,8 @@ impl State {
         Ok(self.ias.state(&self.machine, search))
     }
 
-    /// Changes all parameters that are named, or none. Only root may: the scheduler is shared by all users.
+    /// Changes all parameters that are named, or none. Only root may: the scheduler is shared by all
+    /// users.
     fn set(&mut self, scheduler: &mut Scheduler, peer: &Peer, request: &Request) -> Answer {
         if !peer.may_steer(0) {
             return Answer::refused(Errno::EPERM, "only root may steer the scheduler of all users");

@@ -1,5 +1,6 @@
 //! Shielded CPUs: they run only the tasks that may run nowhere else. This file checks which CPUs can be
-//! shielded, and helps the keel to clear one; the keel itself keeps other tasks off (`bpf/keel/shield.h`).
+//! shielded, and helps the keel to clear one; the keel itself keeps other tasks off
+//! (`bpf/keel/shield.h`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -123,8 +124,9 @@ impl FromStr for Shield {
     }
 }
 
-/// Clears shielded CPUs of a task that runs there alone. The kernel lets such a task run on as long as no other
-/// task is queued, so a thread of this process runs there for a moment, and the keel migrates the task.
+/// Clears shielded CPUs of a task that runs there alone. The kernel lets such a task run on as long as
+/// no other task is queued, so a thread of this process runs there for a moment, and the keel migrates
+/// the task.
 #[derive(Default)]
 pub(crate) struct Relief {
     /// The threads by CPU. A thread may have to wait there for real-time tasks.

@@ -44,7 +44,7 @@ const FIELDS: [(&str, &str); 5] = [
     ("restarts", "Times that the keel was loaded again after hotplug"),
     (
         "cpus",
-        "By CPU: tasks that run or wait, percent busy lately, whether a higher class has it, capability of 1024",
+        "By CPU: tasks that run or wait, percent busy lately, taken by a higher class, capability",
     ),
     ("counters", "The counters, by name (described in the same list)"),
 ];

@@ -82,7 +82,8 @@ pub(crate) fn log_libbpf() {
     })));
 }
 
-/// Logs how many instructions the verifier checked in each program, which is what loading takes its time for.
+/// Logs how many instructions the verifier checked in each program, which is what loading takes its
+/// time for.
 pub(crate) fn log_verified() {
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;

@@ -1,5 +1,5 @@
-//! The machine as the keel sees it: CPUs in an order in which every core, cache and node is a contiguous range,
-//! and for each CPU the domains that it belongs to, the smallest first.
+//! The machine as the keel sees it: CPUs in an order in which every core, cache and node is a
+//! contiguous range, and for each CPU the domains that it belongs to, the smallest first.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,8 @@ pub enum TopologyError {
     },
     /// A machine of more parts than the keel was built for.
     #[error(
-        "the machine has more cores, caches and nodes than the keel was built for: {ranges} groups, at most {MAX_RANGES} (MAX_RANGES in bpf/keel/intf.h)"
+        "the machine has more cores, caches and nodes than the keel was built for: {ranges} groups, \
+         at most {MAX_RANGES} (MAX_RANGES in bpf/keel/intf.h)"
     )]
     TooManyGroups {
         /// The number of groups that it needs.
@@ -176,8 +177,8 @@ fn local_levels(online: &[&Cpu]) -> Vec<Level> {
         .collect()
 }
 
-/// One level for each distance between nodes (paper 002's memory access levels), at most `room` levels. A domain
-/// holds the nodes within that distance of a node.
+/// One level for each distance between nodes (paper 002's memory access levels), at most `room` levels.
+/// A domain holds the nodes within that distance of a node.
 fn node_levels(machine: &Machine, online: &[&Cpu], room: usize) -> Vec<Level> {
     let (groups, group_of) = ranges(online, &|cpu| (cpu.node, 0, 0, 0));
     let nodes: Vec<u32> = groups
@@ -213,8 +214,8 @@ fn node_levels(machine: &Machine, online: &[&Cpu], room: usize) -> Vec<Level> {
     levels
 }
 
-/// The distance of each node's memory from each node's CPUs. All are unknown where the number of a node exceeds
-/// the table, because the keel would confuse that node with another.
+/// The distance of each node's memory from each node's CPUs. All are unknown where the number of a node
+/// exceeds the table, because the keel would confuse that node with another.
 fn distances(machine: &Machine) -> Vec<u8> {
     let mut table = vec![0; MAX_NODES * MAX_NODES];
     let numbers: Vec<usize> = machine.nodes.iter().map(|node| node.id as usize).collect();

@@ -21,27 +21,27 @@ pub enum BenchPart {
     Capability(CapabilityArgs),
     /// Measure what deciding costs: the instructions of a plan and the time of a whole interval.
     Plan(PlanArgs),
-    /// Measure what the daemon costs with 50 programs of 2,000 threads, and whether its memory or descriptors
-    /// grow while they join and leave (about two minutes).
+    /// Measure what the daemon costs with 50 programs of 2,000 threads, and whether its memory or
+    /// descriptors grow while they join and leave (about two minutes).
     Daemon(DaemonCostArgs),
     /// Compare the keel with the kernel's own scheduler and with peers, in virtual machines.
     Keel(KeelArgs),
-    /// Measure sibling aggregation (the keel's order `ias`) in a virtual machine: its cost, how many siblings
-    /// run together, how long other tasks wait (about twenty minutes with --rounds 6).
+    /// Measure sibling aggregation (the keel's order `ias`) in a virtual machine: its cost, how many
+    /// siblings run together, how long other tasks wait (about twenty minutes with --rounds 6).
     Ias(TurnArgs),
-    /// Compare the keel with and without capability, and the user-level balancer, on unequal CPUs in virtual
-    /// machines.
+    /// Compare the keel with and without capability, and the user-level balancer, on unequal CPUs in
+    /// virtual machines.
     Balance(BalanceArgs),
     /// Measure what the keel's gate does to urgent tasks at several utilisations, in a virtual machine.
     Zone(TurnArgs),
     /// Compare what each thread gets under the keel on a real kernel, in virtual machines, and in the
     /// simulator.
     Free(TurnArgs),
-    /// Measure what refilling a core's caches costs after another address space or on another CPU of this
-    /// machine, and show what the simulator's machine assumes (some minutes).
+    /// Measure what refilling a core's caches costs after another address space or on another CPU of
+    /// this machine, and show what the simulator's machine assumes (some minutes).
     Refill(RefillArgs),
-    /// Compare packets processed on the consumer's CPU with the kernel's ways, in memory and between network
-    /// namespaces.
+    /// Compare packets processed on the consumer's CPU with the kernel's ways, in memory and between
+    /// network namespaces.
     Sais(SaisBenchArgs),
 }
 
@@ -57,8 +57,8 @@ pub struct RefillArgs {
     /// Write points and fits as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write this machine with the fitted costs as a machine file, like the simulator's preset `measured`
-    /// (product/machine/presets/measured.toml).
+    /// Write this machine with the fitted costs as a machine file, like the simulator's preset
+    /// `measured` (product/machine/presets/measured.toml).
     #[arg(long, value_name = "FILE")]
     pub machine: Option<PathBuf>,
     /// Write everything as a Markdown page.
@@ -95,10 +95,10 @@ pub struct SaisBenchArgs {
     /// Measure only P and M of the paper's analysis, for `evenkeel sais model`.
     #[arg(long)]
     pub measure_pm: bool,
-    /// Measure only these parts: memory (strips in memory), network (parallel reads), placement (the CPU and
-    /// the order in which one connection's packets are processed, and whether hints come back; some
-    /// seconds), programs (nginx and iperf3, which `scripts/programs` fetches), packets (what a packet
-    /// costs, in a virtual machine) [default: all].
+    /// Measure only these parts: memory (strips in memory), network (parallel reads), placement (the
+    /// CPU and the order in which one connection's packets are processed, and whether hints come back;
+    /// some seconds), programs (nginx and iperf3, which `scripts/programs` fetches), packets (what a
+    /// packet costs, in a virtual machine) [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "measure_pm")]
     pub parts: Vec<SaisPart>,
     /// Measure what a packet costs (the command runs it in the guest itself).
@@ -124,13 +124,14 @@ pub struct SaisBenchArgs {
 /// `evenkeel-lab bench capability`.
 #[derive(Debug, Args)]
 pub struct CapabilityArgs {
-    /// Measure only these cases: none, softirq, softirq-fine, fifo-spin, fifo-sleep, hog, udp [default: all].
+    /// Measure only these cases: none, softirq, softirq-fine, fifo-spin, fifo-sleep, hog, udp [default:
+    /// all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cases: Vec<String>,
-    /// Measure only these contestants beside `default`, the kernel alone: pinned (each thread on one CPU),
-    /// fast-only (all threads on the CPUs without noise), paper (the paper's policy at 1s, placement hard),
-    /// paper-100ms, lag (`evenkeel run` with all defaults), lag-hard and lag-soft (the same with that
-    /// placement; `lag` is the same as one of the two) [default: all].
+    /// Measure only these contestants beside `default`, the kernel alone: pinned (each thread on one
+    /// CPU), fast-only (all threads on the CPUs without noise), paper (the paper's policy at 1s,
+    /// placement hard), paper-100ms, lag (`evenkeel run` with all defaults), lag-hard and lag-soft (the
+    /// same with that placement; `lag` is the same as one of the two) [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub contestants: Vec<String>,
     /// Measure only these programs: static-loop, ep [default: both].
@@ -185,8 +186,8 @@ pub struct DaemonCostArgs {
 /// `evenkeel-lab bench keel`.
 #[derive(Debug, Args)]
 pub struct KeelArgs {
-    /// Measure only these peers beside the kernel's own scheduler and the keel [default: those of scx_flash,
-    /// scx_bpfland, scx_cosmos that scripts/peers has built].
+    /// Measure only these peers beside the kernel's own scheduler and the keel [default: those of
+    /// scx_flash, scx_bpfland, scx_cosmos that scripts/peers has built].
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "from")]
     pub peers: Vec<String>,
     /// How the contestants take turns.
@@ -200,8 +201,8 @@ pub struct BalanceArgs {
     /// How the contestants take turns.
     #[command(flatten)]
     pub turns: TurnArgs,
-    /// Be busy threads, one for each CPU: the first with so many computations, the second with twice as many
-    /// (the command runs it in the guest itself).
+    /// Be busy threads, one for each CPU: the first with so many computations, the second with twice as
+    /// many (the command runs it in the guest itself).
     #[arg(long, value_name = "N", hide = true)]
     pub hogs: Option<u64>,
 }
@@ -209,8 +210,8 @@ pub struct BalanceArgs {
 /// The options of all benchmarks in which schedulers take turns in virtual machines.
 #[derive(Debug, Args)]
 pub struct TurnArgs {
-    /// Measure only in these guests: counted (4 CPUs, its clock counts instructions), timed (2 CPUs, its clock
-    /// is the host's) [default: those that the benchmark needs].
+    /// Measure only in these guests: counted (4 CPUs, its clock counts instructions), timed (2 CPUs,
+    /// its clock is the host's) [default: those that the benchmark needs].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub clocks: Vec<Clock>,
     /// Give each contestant so many turns [default: 10].
@@ -219,8 +220,8 @@ pub struct TurnArgs {
     /// Measure only these contestants and the baseline [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub contestants: Vec<String>,
-    /// Measure only the figures whose names begin so; programs that no figure needs are not run, as far as
-    /// that is known [default: all].
+    /// Measure only the figures whose names begin so; programs that no figure needs are not run, as far
+    /// as that is known [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub figures: Vec<String>,
     /// Write the rows as JSON.

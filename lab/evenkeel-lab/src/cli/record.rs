@@ -8,8 +8,8 @@ use evenkeel::cli::SchedOptions;
 /// `evenkeel-lab record`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Needs root, Linux 6.18 and at most 64 CPUs. The tape is written at SIGINT or SIGTERM; some \
-                  seconds fit into memory. Configuration files are not read."
+    after_help = "Needs root, Linux 6.18 and at most 64 CPUs. The tape is written at SIGINT or \
+                  SIGTERM; record for some seconds. Configuration files are not read."
 )]
 pub struct RecordArgs {
     /// Write the tape to this file, for `evenkeel-lab replay`.

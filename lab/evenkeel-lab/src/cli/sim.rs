@@ -20,7 +20,8 @@ pub struct SimArgs {
 pub enum SimPart {
     /// Simulate a workload on a machine, and show its figures.
     Run(SimRunArgs),
-    /// Simulate a grid of workloads, machines and policies with many seeds; each run gives a row of JSON.
+    /// Simulate a grid of workloads, machines and policies with many seeds; each run gives a row of
+    /// JSON.
     Sweep(SimSweepArgs),
     /// Compare two sweeps, run by run: better, worse or undecided.
     Compare(SimCompareArgs),
@@ -40,29 +41,31 @@ pub struct PolicyArgs {
     /// Balance load by this policy: count, capability [default: count].
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     pub balance: Vec<Balance>,
-    /// Switch on parts of --balance capability, like home,cost (`evenkeel sched --help` lists them); a sweep
-    /// has a scheduler for each time that this is given [default: none].
+    /// Switch on parts of --balance capability, like home,cost (`evenkeel sched --help` lists them); a
+    /// sweep has a scheduler for each time that this is given [default: none].
     #[arg(long, value_name = "LIST")]
     pub parts: Vec<Parts>,
     /// Set the slice, in microseconds [default: 4000].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub slice_us: Vec<Slice>,
-    /// Set a knob of `evenkeel zone`, like zone=warm-high, bal_cpus_avg_enable=1 or max_idle_wait=never; may be
-    /// given several times.
+    /// Set a knob of `evenkeel zone`, like zone=warm-high, bal_cpus_avg_enable=1 or
+    /// max_idle_wait=never; may be given several times.
     #[arg(long = "knob", value_name = "NAME=VALUE")]
     pub knobs: Vec<String>,
     /// Aggregate the threads of every program with this bonus, like 3x or 10ms (with --order ias).
     #[arg(long, value_name = "BONUS")]
     pub bonus: Option<Bonus>,
-    /// Find the bonus of each program while it runs, as `evenkeel sched --ias-auto` does (with --order ias).
+    /// Find the bonus of each program while it runs, as `evenkeel sched --ias-auto` does (with --order
+    /// ias).
     #[arg(long, conflicts_with = "bonus")]
     pub ias_auto: bool,
-    /// Aggregate on these groups of CPUs together: llc, node, or CPUs like 0-3/4-7; the first CPU of a group is
-    /// its master (with --order ias) [default: llc].
+    /// Aggregate on these groups of CPUs together: llc, node, or CPUs like 0-3/4-7; the first CPU of a
+    /// group is its master (with --order ias) [default: llc].
     #[arg(long, value_name = "GROUPS", requires = "bonus")]
     pub groups: Option<String>,
     /// Simulate a single first-in, first-out queue instead of the keel.
-    #[arg(long, conflicts_with_all = ["order", "gate", "balance", "parts", "slice_us", "knobs", "bonus", "ias_auto"])]
+    #[arg(long, conflicts_with_all = ["order", "gate", "balance", "parts", "slice_us", "knobs", "bonus",
+          "ias_auto"])]
     pub fifo: bool,
 }
 
@@ -80,11 +83,11 @@ pub struct CostArgs {
 /// `evenkeel-lab sim run`.
 #[derive(Debug, Args)]
 pub struct SimRunArgs {
-    /// Simulate this file in rt-app's format, or this shape: hogs, barrier, pool, arrivals, groups, background,
-    /// paper002, memory, spawn, tiers, with its numbers, like barrier:tasks=8,work=10ms.
+    /// Simulate this file in rt-app's format, or this shape: hogs, barrier, pool, arrivals, groups,
+    /// background, paper002, memory, spawn, tiers, with its numbers, like barrier:tasks=8,work=10ms.
     pub workload: String,
-    /// Simulate this machine: a preset (amc1, amc2, amc3, small, hybrid, server, measured), a machine file,
-    /// hwloc's XML, or `host`.
+    /// Simulate this machine: a preset (amc1, amc2, amc3, small, hybrid, server, measured), a machine
+    /// file, hwloc's XML, or `host`.
     #[arg(long, value_name = "MACHINE", default_value = "small")]
     pub machine: String,
     /// The scheduler.
@@ -105,8 +108,8 @@ pub struct SimRunArgs {
     /// Let interrupts take a CPU, in the same form; may be given several times.
     #[arg(long = "interrupts", value_name = "CPU:TIME/PERIOD")]
     pub interrupts: Vec<Theft>,
-    /// Inject all faults: failing calls, late timers, hotplug, tasks that are changed and killed. Rules that no
-    /// scheduler can keep then are not checked.
+    /// Inject all faults: failing calls, late timers, hotplug, tasks that are changed and killed. Rules
+    /// that no scheduler can keep then are not checked.
     #[arg(long)]
     pub faults: bool,
     /// End the simulation after so many events.
@@ -227,8 +230,8 @@ pub enum FigureName {
 pub struct SimReplayArgs {
     /// The tape, of `evenkeel-lab record` or `evenkeel-lab sim run --tape`.
     pub tape: PathBuf,
-    /// Replay to another build of the keel: a shared object against lab/sim/native/kernel.h [default: this
-    /// build].
+    /// Replay to another build of the keel: a shared object against lab/sim/native/kernel.h [default:
+    /// this build].
     #[arg(long, value_name = "FILE")]
     pub keel: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! Table `[ias]` of a configuration: which CPUs aggregate together, and which programs aggregate as soon as
-//! they run.
+//! Table `[ias]` of a configuration: which CPUs aggregate together, and which programs aggregate as
+//! soon as they run.
 
 use std::collections::BTreeMap;
 

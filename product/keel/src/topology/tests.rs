@@ -113,8 +113,8 @@ fn cores_with_and_without_siblings() {
 
 #[test]
 fn asymmetric_distances_and_many_levels() {
-    // A one-way ring of twelve nodes, numbered in no order: eleven distances, more than there are levels, and
-    // the way back is longer or shorter than the way there.
+    // A one-way ring of twelve nodes, numbered in no order: eleven distances, more than there are
+    // levels, and the way back is longer or shorter than the way there.
     let place = |node: u32| node * 5 % 12;
     let steps = |from: u32, to: u32| (place(to) + 12 - place(from)) % 12;
     let nodes: Vec<String> = (0..12_u32)
