@@ -192,7 +192,7 @@ fn joins_that_are_refused_say_why() {
         says(&mut host.evenkeel(["join", "2"]), 2, "kernel thread");
     }
     says(&mut host.evenkeel(["leave", "2"]), 2, "has not joined");
-    says(&mut host.evenkeel(["daemon"]), 2, "another one is running already");
+    says(&mut host.evenkeel(["daemon"]), 2, "another service is running already");
     assert!(host.status().is_empty());
     daemon.end();
 }

@@ -197,7 +197,7 @@ impl Probe<'_> {
         interrupt::check()?;
         if let Some(cbinfo) = self.accounts.cbinfo() {
             // Here and now: virtual CPUs differ in it, and by half within minutes.
-            on_cpu(self.cpu, || cbinfo.settle_interrupt_cost())??;
+            on_cpu(self.cpu, || cbinfo.measure_interrupt_cost())??;
         }
         let quiet = self.see(QUIET_WINDOW, None)?;
         let running = Noise::start(kind, self.cpu, config)?;

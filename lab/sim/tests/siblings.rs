@@ -136,8 +136,8 @@ fn a_search_is_bounded_however_many_tasks_wait() {
 fn an_index_that_loses_tasks_is_caught() {
     let forgets = with_fault(
         "bpf/keel/index.h",
-        "	enter_row(cpu, t->listed_as, t->vruntime, p->pid);\n",
-        "	if (p->pid & 1)\n		enter_row(cpu, t->listed_as, t->vruntime, p->pid);\n",
+        "	insert_row_entry(cpu, t->listed_as, t->vruntime, p->pid);\n",
+        "	if (p->pid & 1)\n		insert_row_entry(cpu, t->listed_as, t->vruntime, p->pid);\n",
     );
     let mut workload = Workload::by_name(GROUPS, 1).unwrap();
     let how = Aggregation { pid: 0, agg: 1, bonus_type: 0, bonus_value: 50 * MS, limit: 0 };
@@ -299,9 +299,9 @@ fn slaves_run_their_masters_program_whatever_threads_weigh() {
 fn the_index_does_not_keep_tasks_that_left_during_a_move() {
     let left = |meanwhile: &str, looks_again: bool| {
         let text = std::fs::read_to_string("../../bpf/keel/index.h").unwrap();
-        let after = "	leave_row(from, t->listed_as, pid);\n";
+        let after = "	remove_row_entry(src_cpu, t->listed_as, pid);\n";
         let end = text.split_once(after).unwrap().1.split_once("	return 0;").unwrap().0;
-        let (enters, _) = end.split_once("	/* Who has taken it out").unwrap();
+        let (enters, _) = end.split_once("	/* Code that removed the task").unwrap();
         let then = if looks_again { end } else { enters };
         let other = format!("{after}	if (pid & 1) {{ {meanwhile} }}\n{then}");
         let keel = with_fault("bpf/keel/index.h", &format!("{after}{end}"), &other);
@@ -311,9 +311,9 @@ fn the_index_does_not_keep_tasks_that_left_during_a_move() {
         assert!(outcome.counters["move_aggregate"] > 0 && outcome.runnable == 0);
         outcome.listed.unwrap()
     };
-    let leaves =
-        "if (__sync_lock_test_and_set(&t->listed_on, 0)) leave_row(to, t->listed_as, pid);";
-    let comes_back = "t->listings++; enter_row(to, t->listed_as, t->vruntime, pid);";
+    let leaves = "if (__sync_lock_test_and_set(&t->listed_on, 0)) \
+                  remove_row_entry(dst_cpu, t->listed_as, pid);";
+    let comes_back = "t->listings++; insert_row_entry(dst_cpu, t->listed_as, t->vruntime, pid);";
     for meanwhile in [leaves, comes_back] {
         assert_eq!(left(meanwhile, true), 0, "{meanwhile}");
         assert!(left(meanwhile, false) > 0, "{meanwhile}");

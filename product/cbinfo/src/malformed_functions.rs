@@ -7,13 +7,13 @@ use std::ffi::OsStr;
 use libbpf_rs::btf::types::{Func, FuncProto};
 use libbpf_rs::btf::{Btf, BtfKind, TypeId};
 
-use crate::support::log_libbpf;
+use crate::support::redirect_libbpf_log;
 
 /// The functions of sched_ext whose description in the kernel's BTF shows an argument that the kernel
 /// passes by itself (`aux`). Pahole before 1.26 does not hide it, and a program that calls such a
 /// function does not load. Empty where the BTF is sound or cannot be read.
 pub fn malformed_functions() -> Vec<String> {
-    log_libbpf();
+    redirect_libbpf_log();
     let Ok(btf) = Btf::from_vmlinux() else { return Vec::new() };
     let mut malformed = Vec::new();
     for id in 1..btf.len() {

@@ -24,7 +24,7 @@ fn socket() -> PathBuf {
 /// No daemon runs, or it refuses.
 pub fn ask_daemon(request: &Request) -> Result<Value> {
     match ask(&socket(), request) {
-        Err(AskError::Nobody { .. }) => {
+        Err(AskError::NoService { .. }) => {
             bail!("no daemon runs; start one: evenkeel daemon, or systemctl start evenkeel")
         }
         answer => Ok(answer?),
@@ -56,7 +56,7 @@ pub fn read_status() -> Vec<ProgramStatus> {
 
 fn read_status_at(socket: &Path) -> Vec<ProgramStatus> {
     let answer = ask(socket, &Request::new("status"));
-    if matches!(answer, Err(AskError::Nobody { .. })) {
+    if matches!(answer, Err(AskError::NoService { .. })) {
         // A daemon that was killed left its socket.
         return Vec::new();
     }

@@ -25,7 +25,7 @@ fn running() -> PathBuf {
 /// No keel runs, or it refuses.
 pub fn ask_keel(request: &Request, flags: &str) -> Result<Value> {
     match ask(&running(), request) {
-        Err(AskError::Nobody { .. }) => {
+        Err(AskError::NoService { .. }) => {
             let start = format!("evenkeel sched {flags}");
             bail!("the keel does not run; start it with: {}", start.trim_end())
         }
@@ -39,7 +39,7 @@ pub fn ask_keel(request: &Request, flags: &str) -> Result<Value> {
 /// It runs and does not answer.
 pub fn status_line() -> Result<Option<String>> {
     let asked = |request| match ask(&running(), &Request::new(request)) {
-        Err(AskError::Nobody { .. }) => Ok(None),
+        Err(AskError::NoService { .. }) => Ok(None),
         answer => answer.map(Some),
     };
     let (Some(statistics), Some(parameters)) = (asked("stats")?, asked("get")?) else {

@@ -50,7 +50,7 @@ impl MpiJob {
         loop {
             match ask(&self.socket, &self.request(pid)) {
                 Ok(_) => return Ok(()),
-                Err(AskError::Nobody { .. }) if Instant::now() < deadline => {}
+                Err(AskError::NoService { .. }) if Instant::now() < deadline => {}
                 Err(why) => return Err(why.into()),
             }
             if !is_started {

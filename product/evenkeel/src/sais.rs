@@ -131,7 +131,7 @@ fn answers<Answered: DeserializeOwned>(request: &str) -> Result<Vec<Answered>> {
         match ask(&socket, &Request::new(request)) {
             Ok(answer) => answers.push(serde_json::from_value(answer)?),
             // It was killed. The next process there removes the socket.
-            Err(why @ evenkeel_control::AskError::Nobody { .. }) => tracing::debug!("{why}"),
+            Err(why @ evenkeel_control::AskError::NoService { .. }) => tracing::debug!("{why}"),
             Err(why) => return Err(why.into()),
         }
     }

@@ -23,7 +23,7 @@ pub fn main(args: &UndoArgs) -> Result<i32> {
     for kept in &report.kept {
         println!("{}: left on CPUs {}, which another process set.", kept.task, kept.found);
     }
-    for file in &report.turned_back {
+    for file in &report.restored_settings {
         println!("{}: set back to its earlier value.", file.display());
     }
     for kept in &report.kept_settings {
@@ -45,7 +45,7 @@ pub fn main(args: &UndoArgs) -> Result<i32> {
         eprintln!("evenkeel: {error}");
     }
     let is_silent = report.kept.is_empty()
-        && report.turned_back.is_empty()
+        && report.restored_settings.is_empty()
         && report.kept_settings.is_empty()
         && report.foreign.is_empty()
         && report.live.is_empty()

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use evenkeel_capability::{Plan, Policy, Snapshot, TaskId, plan};
 use evenkeel_cbinfo::TaskEvent;
-use evenkeel_journal::{GuardedSession, PlaceError, Placed, Session, Style, TaskRef, affinity};
+use evenkeel_journal::{SupervisedSession, PlaceError, Placed, Session, Style, TaskRef, affinity};
 use evenkeel_machine::{CpuSet, Machine};
 
 use crate::clock::{boottime_ns, monotonic_ns, start_ns};
@@ -42,7 +42,7 @@ const TOGETHER_SHARE: u64 = 2;
 pub struct Balancer {
     machine: Machine,
     observer: Observer,
-    session: Option<GuardedSession>,
+    session: Option<SupervisedSession>,
     policy: Policy,
     options: Options,
     isolated: CpuSet,
@@ -60,7 +60,7 @@ impl Balancer {
     /// The machine cannot be observed.
     pub fn new(
         machine: Machine,
-        session: Option<GuardedSession>,
+        session: Option<SupervisedSession>,
         options: Options,
     ) -> Result<Self, BalancerError> {
         let observer = Observer::new(&machine, options.accounting)?;
@@ -83,7 +83,7 @@ impl Balancer {
     /// # Errors
     /// The process cannot be observed.
     pub fn join(&mut self, program: u32, process: &TaskRef) -> Result<(), BalancerError> {
-        let session = self.session.as_mut().map(GuardedSession::session);
+        let session = self.session.as_mut().map(SupervisedSession::session);
         match session.map(|session| session.add_program(process)) {
             // A process that has ended meanwhile is no error.
             None | Some(Ok(()) | Err(PlaceError::Gone { .. })) => {}
@@ -106,7 +106,7 @@ impl Balancer {
             tracing::debug!("tasks that started since the last reading are not known: {why}");
         }
         let tasks = self.observer.last().tasks_of(program);
-        if let Some(session) = self.session.as_mut().map(GuardedSession::session) {
+        if let Some(session) = self.session.as_mut().map(SupervisedSession::session) {
             for (id, task) in tasks.into_iter().flatten() {
                 if let Err(why) = session.release(&task_ref(*id, task.process)) {
                     tracing::warn!("{why}");
@@ -178,7 +178,7 @@ impl Balancer {
         self.update_cpus(number, program);
         let Some(mut snapshot) = self.snapshot(number, program) else { return Ok(()) };
         let now = Rc::clone(self.observer.last());
-        if let Some(session) = self.session.as_mut().map(GuardedSession::session) {
+        if let Some(session) = self.session.as_mut().map(SupervisedSession::session) {
             program.free_new_tasks(number, &now, session);
         }
         program.last = now;
@@ -240,7 +240,7 @@ impl Balancer {
         let now_ns = boottime_ns();
         self.execs_ns.retain(|_, at_ns| *at_ns + SETTLING_NS > now_ns);
         for event in events {
-            let session = self.session.as_mut().map(GuardedSession::session);
+            let session = self.session.as_mut().map(SupervisedSession::session);
             let result = match (event, session) {
                 // However long ago its parent was pinned: a parent that waits for a CPU in the middle
                 // of clone(2) has its child reported only when it runs on.
@@ -276,7 +276,7 @@ impl Balancer {
             self.read_machine_again();
             program.totals.set_machine(&self.machine);
         }
-        let Some(session) = self.session.as_mut().map(GuardedSession::session) else { return };
+        let Some(session) = self.session.as_mut().map(SupervisedSession::session) else { return };
         for (id, task) in now.tasks_of(number).into_iter().flatten() {
             if let Err(why) = session.follow_cpus(&task_ref(*id, task.process)) {
                 tracing::warn!("{why}");

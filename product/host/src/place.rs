@@ -1,6 +1,6 @@
 //! The one place where the balancer places a task: under a supervisor, and with little latency.
 
-use evenkeel_journal::{GuardedSession, PlaceError, Placed, Style, SupervisorError, TaskRef};
+use evenkeel_journal::{SupervisedSession, PlaceError, Placed, Style, SupervisorError, TaskRef};
 
 use crate::latency::Visit;
 
@@ -21,13 +21,13 @@ pub enum GuardedError {
 /// # Errors
 /// [`GuardedError`]; the task is then as it was.
 pub(crate) fn place(
-    guarded: &mut GuardedSession,
+    guarded: &mut SupervisedSession,
     task: &TaskRef,
     from: u32,
     cpu: u32,
     style: Style,
 ) -> Result<Placed, GuardedError> {
-    let session = guarded.guarded()?;
+    let session = guarded.supervised()?;
     let _visit = if style == Style::Soft { Visit::to(from) } else { None };
     Ok(session.place(task, cpu, style)?)
 }

@@ -134,7 +134,7 @@ impl Program {
         if !lost.is_empty() {
             let leaders = now.iter().filter(|(id, task)| id.tid == task.process);
             for (id, task) in leaders.filter(|(_, task)| lost.contains(&task.process)) {
-                results.push(session.free_heir_by_exec(&task_ref(*id, task.process)));
+                results.push(session.free_inherited_by_exec(&task_ref(*id, task.process)));
             }
         }
         for error in results.into_iter().filter_map(Result::err) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_journal::{
-    GuardedSession, Session, SessionOptions, SupervisorCommand, TaskRef, undo_earlier,
+    SupervisedSession, Session, SessionOptions, SupervisorCommand, TaskRef, undo_earlier,
 };
 use evenkeel_machine::Machine;
 use nix::poll::{PollFd, PollFlags};
@@ -147,7 +147,7 @@ impl Balancing {
         launch: &Launch,
         options: &Options,
         command: &[String],
-    ) -> Result<Option<GuardedSession>, Box<dyn std::error::Error>> {
+    ) -> Result<Option<SupervisedSession>, Box<dyn std::error::Error>> {
         if options.dry_run {
             return Ok(None);
         }
@@ -160,7 +160,7 @@ impl Balancing {
                 ..SessionOptions::default()
             },
         )?;
-        Ok(Some(GuardedSession::new(session, launch.supervisor)))
+        Ok(Some(SupervisedSession::new(session, launch.supervisor)))
     }
 
     /// Sleeps until there is something to do, and does it.

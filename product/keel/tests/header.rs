@@ -120,7 +120,7 @@ fn rust_programs_send_the_same_requests() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let keel = Ias::at(&socket);
-    assert!(matches!(keel.set_ias_alloc(&[0, 1]), Err(AskError::Nobody { .. })));
+    assert!(matches!(keel.set_ias_alloc(&[0, 1]), Err(AskError::NoService { .. })));
     let mut server = Server::bind(&socket).unwrap();
     let caller = std::thread::spawn(move || {
         (keel.set_ias_agg(77, 1, 0, u64::MAX, 5), keel.set_ias_alloc(&[0, 1, 2, 3]))

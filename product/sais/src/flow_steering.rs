@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_journal::{GuardedSession, Session, SettingError, SupervisorError, TurnedBack};
+use evenkeel_journal::{SupervisedSession, Session, SettingError, SupervisorError, RestoredSetting};
 
 use crate::device::Device;
 
@@ -65,7 +65,7 @@ impl FlowSteering {
     /// Has the kernel steer, or not any more. Knobs that are turned already are the administrator's.
     pub(crate) fn switch(
         &mut self,
-        guarded: &mut GuardedSession,
+        guarded: &mut SupervisedSession,
         on: bool,
     ) -> Result<(), FlowSteeringError> {
         if on == self.is_on {
@@ -73,13 +73,13 @@ impl FlowSteering {
         }
         // Should a knob resist, the others are turned back by who has the session.
         self.is_on = on;
-        let session = guarded.guarded()?;
+        let session = guarded.supervised()?;
         let each = ENTRIES / self.queues.len() as u32;
         let queues = self.queues.iter().map(|queue| (queue.as_path(), each));
         for (knob, entries) in std::iter::once((Path::new(TABLE), ENTRIES)).chain(queues) {
             if on {
                 turn_on(session, knob, entries)?;
-            } else if let TurnedBack::Kept { found } = session.turn_back(knob)? {
+            } else if let RestoredSetting::Kept { found } = session.restore_setting(knob)? {
                 tracing::info!("{}: somebody else has set it to {found}", knob.display());
             }
         }
@@ -91,7 +91,7 @@ fn turn_on(session: &mut Session, knob: &Path, entries: u32) -> Result<(), Setti
     let found = std::fs::read_to_string(knob)
         .map_err(|source| SettingError::Unreadable { file: knob.to_owned(), source })?;
     if found.trim() == "0" {
-        session.turn(knob, &entries.to_string())?;
+        session.change_setting(knob, &entries.to_string())?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use evenkeel_journal::{
-    GuardedSession, PlaceError, Placed, Released, Style, SupervisorError, TaskRef,
+    SupervisedSession, PlaceError, Placed, Released, Style, SupervisorError, TaskRef,
 };
 use evenkeel_machine::CpuSet;
 use libbpf_rs::{MapHandle, Object};
@@ -104,7 +104,7 @@ impl Hold {
     /// The kernel does not say who waits, or there is no supervisor.
     pub(crate) fn look(
         &mut self,
-        guarded: &mut GuardedSession,
+        guarded: &mut SupervisedSession,
         cores: &CpuSet,
     ) -> Result<(), HoldError> {
         let readers = self.read()?;
@@ -122,7 +122,7 @@ impl Hold {
         self.counts.timed_out = self.waiting.timed_out;
         if self.counts.holds > 0 && self.swept.elapsed() >= SWEEP {
             self.swept = Instant::now();
-            for why in guarded.session().free_heirs().errors {
+            for why in guarded.session().free_all_inherited().errors {
                 tracing::debug!("{why}");
             }
         }
@@ -135,14 +135,14 @@ impl Hold {
 
     fn hold(
         &mut self,
-        guarded: &mut GuardedSession,
+        guarded: &mut SupervisedSession,
         tid: u32,
         tgid: u32,
         core: u32,
     ) -> Result<(), SupervisorError> {
         // Ended, or of another PID namespace than ours.
         let Ok(task) = TaskRef::in_process(tgid as i32, tid as i32) else { return Ok(()) };
-        match guarded.guarded()?.place(&task, core, Style::Hard) {
+        match guarded.supervised()?.place(&task, core, Style::Hard) {
             Ok(Placed::Pinned) => {
                 self.counts.holds += 1;
                 self.tasks.insert(tid, task);
@@ -158,7 +158,7 @@ impl Hold {
         Ok(())
     }
 
-    fn release(&mut self, guarded: &mut GuardedSession, tid: u32) {
+    fn release(&mut self, guarded: &mut SupervisedSession, tid: u32) {
         let Some(task) = self.tasks.remove(&tid) else { return };
         match guarded.session().release(&task) {
             Ok(Released::Kept { .. }) => self.counts.yielded += 1,

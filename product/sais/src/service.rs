@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use evenkeel_control::{Answer, BindError, Peer, Request, Server};
 use evenkeel_journal::{
-    GuardedSession, JournalError, Session, SessionOptions, SupervisorCommand, undo_earlier,
+    SupervisedSession, JournalError, Session, SessionOptions, SupervisorCommand, undo_earlier,
 };
 use evenkeel_machine::CpuSet;
 use nix::errno::Errno;
@@ -140,20 +140,20 @@ pub fn run(service: &Service<'_>) -> Result<Ending, ServiceError> {
 }
 
 /// A journal, where anything is to be changed that would outlive this process.
-fn open_session(service: &Service<'_>) -> Result<Option<GuardedSession>, JournalError> {
+fn open_session(service: &Service<'_>) -> Result<Option<SupervisedSession>, JournalError> {
     if service.options.hold.is_none() && !service.options.manage_rfs {
         return Ok(None);
     }
     undo_earlier(service.directory);
     let options = SessionOptions { command: service.command.to_vec(), ..SessionOptions::default() };
     let session = Session::open(service.directory, options)?;
-    Ok(Some(GuardedSession::new(session, service.supervisor)))
+    Ok(Some(SupervisedSession::new(session, service.supervisor)))
 }
 
 /// While it is attached.
 struct Attached {
     steering: Steering,
-    guarded: Option<GuardedSession>,
+    guarded: Option<SupervisedSession>,
     allowed: CpuSet,
     load: Option<Load>,
     /// In hint mode, the servers that were said to send no hints back.

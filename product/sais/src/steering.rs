@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use bytemuck::Zeroable;
-use evenkeel_journal::GuardedSession;
+use evenkeel_journal::SupervisedSession;
 use evenkeel_machine::CpuSet;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 
@@ -311,7 +311,7 @@ impl Steering {
     ///
     /// # Errors
     /// The kernel refused; somebody else's program is on the device meanwhile.
-    pub fn review(&mut self, guarded: Option<&mut GuardedSession>) -> Result<(), SteeringError> {
+    pub fn review(&mut self, guarded: Option<&mut SupervisedSession>) -> Result<(), SteeringError> {
         if let Some(auto) = self.auto.as_mut().filter(|auto| auto.looks_soon()) {
             auto.look(true);
             auto.write(&mut self.live);
@@ -365,7 +365,7 @@ impl Steering {
     ///
     /// # Errors
     /// The kernel refused, or there is no supervisor.
-    pub fn hold(&mut self, guarded: &mut GuardedSession) -> Result<(), SteeringError> {
+    pub fn hold(&mut self, guarded: &mut SupervisedSession) -> Result<(), SteeringError> {
         match &mut self.hold {
             Some(hold) => Ok(hold.look(guarded, &self.cores)?),
             None => Ok(()),

@@ -147,7 +147,7 @@ fn a_second_attach_is_refused() {
     let steering = Steering::start(&host, &network, &[]);
     let (said, code) = refusal(&network, &host, &[]);
     assert_eq!(code, Some(2));
-    assert!(said.contains("another one is running already"), "{said}");
+    assert!(said.contains("another service is running already"), "{said}");
     // From a runtime directory without a steering, the program counts as foreign.
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().display();

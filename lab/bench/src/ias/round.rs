@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use evenkeel_control::{KEEL_SOCKET, Request, ask};
 use evenkeel_keel::{Aggregation, Statistics, allocation_request};
-use evenkeel_witness::Ear;
+use evenkeel_witness::Tracer;
 
 use super::crowd::Crowd;
 use super::turns::Turns;
@@ -102,7 +102,7 @@ fn crowd(bonus: Option<u64>, dispatch: Option<&str>, figures: &mut Figures) -> R
     let (told, counts) = (Rc::clone(&turns), Rc::new(Cell::new(false)));
     let begun = Rc::clone(&counts);
     // Whatever takes long is done while the machine is still idle.
-    let ear = Ear::open(BUFFER_MIB, move |event| {
+    let ear = Tracer::open(BUFFER_MIB, move |event| {
         if begun.get() {
             told.borrow_mut().see(event);
         }

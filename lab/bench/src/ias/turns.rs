@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use evenkeel_invariants::{Event, Left, Tid, What};
-use evenkeel_sim::Company;
+use evenkeel_sim::CoScheduling;
 
 /// A CPU.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ struct Cpu {
 /// What was seen of some programs' threads.
 pub struct Turns {
     program_of: HashMap<Tid, u32>,
-    company: Company,
+    company: CoScheduling,
     cpus: BTreeMap<u32, Cpu>,
     running: HashSet<Tid>,
     /// Since when.
@@ -36,7 +36,7 @@ impl Turns {
         Self {
             ran_ns: program_of.keys().map(|tid| (*tid, 0)).collect(),
             program_of,
-            company: Company::new(roles),
+            company: CoScheduling::new(roles),
             cpus: BTreeMap::new(),
             running: HashSet::new(),
             waiting: HashMap::new(),

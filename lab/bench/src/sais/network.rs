@@ -11,7 +11,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
 use evenkeel_journal::{
-    GuardedSession, Session, SessionOptions, runtime_dir, undo_earlier,
+    SupervisedSession, Session, SessionOptions, runtime_dir, undo_earlier,
 };
 use evenkeel_machine::CpuSet;
 use nix::mount::{MsFlags, mount};
@@ -167,7 +167,7 @@ fn mask(cpus: &CpuSet) -> String {
 /// The table of receive flow steering, which is the whole machine's: what it was is written to the
 /// journal, and back when this is dropped, or by the supervisor when we are killed, unless somebody else
 /// has changed it.
-pub struct FlowTable(Option<GuardedSession>);
+pub struct FlowTable(Option<SupervisedSession>);
 
 const FLOW_TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";
 /// Its size while receive flow steering is measured.
@@ -183,11 +183,11 @@ impl FlowTable {
         undo_earlier(&directory);
         let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         let options = SessionOptions { command: command.collect(), ..SessionOptions::default() };
-        let session = GuardedSession::new(Session::open(&directory, options)?, crate::executable::supervisor);
+        let session = SupervisedSession::new(Session::open(&directory, options)?, crate::executable::supervisor);
         // From here on it is closed whatever happens.
         let mut table = Self(Some(session));
         if let Some(session) = &mut table.0 {
-            session.guarded()?.turn(Path::new(FLOW_TABLE), &FLOW_ENTRIES.to_string())?;
+            session.supervised()?.change_setting(Path::new(FLOW_TABLE), &FLOW_ENTRIES.to_string())?;
         }
         Ok(table)
     }

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_control::{BindError, Server};
-use evenkeel_journal::{GuardedSession, Session, SessionOptions, SupervisorCommand, undo_earlier};
+use evenkeel_journal::{SupervisedSession, Session, SessionOptions, SupervisorCommand, undo_earlier};
 use evenkeel_machine::Machine;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
@@ -174,7 +174,7 @@ fn watch_signals() -> Result<SignalFd, Errno> {
     SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
-fn open_session(daemon: &Daemon<'_>) -> Option<GuardedSession> {
+fn open_session(daemon: &Daemon<'_>) -> Option<SupervisedSession> {
     if daemon.settings.options.dry_run {
         return None;
     }
@@ -184,7 +184,7 @@ fn open_session(daemon: &Daemon<'_>) -> Option<GuardedSession> {
         ..SessionOptions::default()
     };
     match Session::open(&daemon.dir, options) {
-        Ok(session) => Some(GuardedSession::new(session, daemon.supervisor)),
+        Ok(session) => Some(SupervisedSession::new(session, daemon.supervisor)),
         Err(why) => {
             tracing::warn!("{why}; tasks are not moved, only observed");
             None

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use evenkeel_host::working_set::{referenced_bytes, wipe};
+use evenkeel_host::working_set::{referenced_bytes, clear};
 
 use super::experiment::{Experiment, Launch, check, command_of};
 use crate::command::Running;
@@ -81,7 +81,7 @@ fn sample(launch: &Launch) -> Result<Vec<f64>> {
     let pid = running.pid();
     let mut all = Vec::new();
     // A process that has ended cannot be wiped; then there is nothing more to sample.
-    while wipe(pid).unwrap_or(false) {
+    while clear(pid).unwrap_or(false) {
         std::thread::sleep(SAMPLE);
         match referenced_bytes(pid) {
             Ok(bytes) if bytes > 0 => all.push(bytes as f64 / MIB),
