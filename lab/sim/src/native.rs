@@ -11,6 +11,7 @@ use nix::sys::mman::{ProtFlags, mprotect};
 
 use crate::abi::{HOST, Host, HostFunctions, Ops};
 use crate::host_error::HostError;
+use crate::keel_state;
 use crate::object_pool::{self, Loaded};
 
 /// Memory that the scheduler uses: aligned, zeroed, and freed with the instance.

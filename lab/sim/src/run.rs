@@ -1,8 +1,8 @@
 //! Runs one simulation, from its input to its outcome, and records a tape of it.
 
 use evenkeel_invariants::Limits;
-use evenkeel_tape::{MOST_CPUS, Tape};
 use evenkeel_keel::{Gate, IdleWait, InitialData};
+use evenkeel_tape::{MOST_CPUS, Tape};
 
 use crate::host_error::HostError;
 use crate::kernel::Kernel;

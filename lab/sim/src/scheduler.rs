@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::abi::HostFunctions;
 use crate::host_error::HostError;
+use crate::keel_state::{role_bytes, unlimit_searches};
 use crate::native::Instance;
 
 pub(crate) static KEEL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/keel.so"));
@@ -41,11 +42,11 @@ impl Scheduler {
             Self::Plain(name, _) => return Instance::load(name, bytes, functions, None),
             Self::Keel(options) | Self::Exact(options) | Self::Built(options, _) => options,
         };
-        let mut image = InitialData::new(machine, options)?;
+        let mut data = InitialData::new(machine, options)?;
         if matches!(self, Self::Exact(_)) {
-            unlimit_searches(&mut image);
+            unlimit_searches(&mut data);
         }
-        let mut instance = Instance::load("keel", bytes, functions, Some(&image))?;
+        let mut instance = Instance::load("keel", bytes, functions, Some(&data))?;
         instance.set_record("roles", &role_bytes(&default_roles(machine)))?;
         Ok(instance)
     }
@@ -59,15 +60,15 @@ impl Scheduler {
         }
     }
 
-    /// A keel with the image of a recorded one.
-    pub(crate) fn load_image(
+    /// A keel with the data of a recorded one.
+    pub(crate) fn load_data(
         &self,
-        image: &InitialData,
+        data: &InitialData,
         functions: HostFunctions,
     ) -> Result<Instance, HostError> {
         match self {
-            Self::Built(_, bytes) => Instance::load("keel", bytes, functions, Some(image)),
-            _ => Instance::load("keel", KEEL, functions, Some(image)),
+            Self::Built(_, bytes) => Instance::load("keel", bytes, functions, Some(data)),
+            _ => Instance::load("keel", KEEL, functions, Some(data)),
         }
     }
 }

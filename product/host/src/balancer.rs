@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use evenkeel_capability::{Plan, Policy, Snapshot, TaskId, plan};
 use evenkeel_cbinfo::TaskEvent;
-use evenkeel_journal::{SupervisedSession, PlaceError, Placed, Session, Style, TaskRef, affinity};
+use evenkeel_journal::{PlaceError, Placed, Session, Style, SupervisedSession, TaskRef, affinity};
 use evenkeel_machine::{CpuSet, Machine};
 
 use crate::clock::{boottime_ns, monotonic_ns, start_ns};

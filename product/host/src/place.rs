@@ -1,6 +1,6 @@
 //! The one place where the balancer places a task: under a supervisor, and with little latency.
 
-use evenkeel_journal::{SupervisedSession, PlaceError, Placed, Style, SupervisorError, TaskRef};
+use evenkeel_journal::{PlaceError, Placed, Style, SupervisedSession, SupervisorError, TaskRef};
 
 use crate::latency::Visit;
 

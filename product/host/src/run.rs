@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_journal::{
-    SupervisedSession, Session, SessionOptions, SupervisorCommand, TaskRef, undo_earlier,
+    Session, SessionOptions, SupervisedSession, SupervisorCommand, TaskRef, undo_earlier,
 };
 use evenkeel_machine::Machine;
 use nix::poll::{PollFd, PollFlags};

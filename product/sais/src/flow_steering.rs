@@ -4,7 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_journal::{SupervisedSession, Session, SettingError, SupervisorError, RestoredSetting};
+use evenkeel_journal::{
+    RestoredSetting, Session, SettingError, SupervisedSession, SupervisorError,
+};
 
 use crate::device::Device;
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use evenkeel_journal::{
-    SupervisedSession, PlaceError, Placed, Released, Style, SupervisorError, TaskRef,
+    PlaceError, Placed, Released, Style, SupervisedSession, SupervisorError, TaskRef,
 };
 use evenkeel_machine::CpuSet;
 use libbpf_rs::{MapHandle, Object};

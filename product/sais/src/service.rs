@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use evenkeel_control::{Answer, BindError, Peer, Request, Server};
 use evenkeel_journal::{
-    SupervisedSession, JournalError, Session, SessionOptions, SupervisorCommand, undo_earlier,
+    JournalError, Session, SessionOptions, SupervisedSession, SupervisorCommand, undo_earlier,
 };
 use evenkeel_machine::CpuSet;
 use nix::errno::Errno;

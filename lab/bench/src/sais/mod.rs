@@ -214,7 +214,10 @@ pub fn run(options: &Options) -> Result<i32> {
 fn load(path: &Path) -> Result<SaisReport> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_slice(&bytes).with_context(|| {
-        format!("{} is not what `evenkeel-lab bench sais --json` writes; measure anew", path.display())
+        format!(
+            "{} is not what `evenkeel-lab bench sais --json` writes; measure anew",
+            path.display()
+        )
     })
 }
 

@@ -10,9 +10,7 @@ use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
-use evenkeel_journal::{
-    SupervisedSession, Session, SessionOptions, runtime_dir, undo_earlier,
-};
+use evenkeel_journal::{Session, SessionOptions, SupervisedSession, runtime_dir, undo_earlier};
 use evenkeel_machine::CpuSet;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -183,11 +181,16 @@ impl FlowTable {
         undo_earlier(&directory);
         let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         let options = SessionOptions { command: command.collect(), ..SessionOptions::default() };
-        let session = SupervisedSession::new(Session::open(&directory, options)?, crate::executable::supervisor);
+        let session = SupervisedSession::new(
+            Session::open(&directory, options)?,
+            crate::executable::supervisor,
+        );
         // From here on it is closed whatever happens.
         let mut table = Self(Some(session));
         if let Some(session) = &mut table.0 {
-            session.supervised()?.change_setting(Path::new(FLOW_TABLE), &FLOW_ENTRIES.to_string())?;
+            session
+                .supervised()?
+                .change_setting(Path::new(FLOW_TABLE), &FLOW_ENTRIES.to_string())?;
         }
         Ok(table)
     }

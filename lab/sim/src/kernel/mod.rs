@@ -83,6 +83,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use evenkeel_machine::Machine;
+use evenkeel_tape::{Callback, Entry};
 
 use crate::agenda::{Agenda, Event};
 use crate::dsq::Dsq;

@@ -86,7 +86,7 @@ impl std::fmt::Display for Replayed {
 /// [`ReplayError::Unknown`]: the tape is malformed.
 pub fn replay(tape: &Tape, scheduler: &Scheduler) -> Result<Replayed, ReplayError> {
     let (calls, overlapping) = calls(&tape.entries)?;
-    let instance = scheduler.load_image(&tape.data, FUNCTIONS)?;
+    let instance = scheduler.load_data(&tape.data, FUNCTIONS)?;
     let mut player = Box::new(Player {
         instance,
         tasks: BTreeMap::new(),

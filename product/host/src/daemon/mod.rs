@@ -24,7 +24,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_control::{BindError, Server};
-use evenkeel_journal::{SupervisedSession, Session, SessionOptions, SupervisorCommand, undo_earlier};
+use evenkeel_journal::{
+    Session, SessionOptions, SupervisedSession, SupervisorCommand, undo_earlier,
+};
 use evenkeel_machine::Machine;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};

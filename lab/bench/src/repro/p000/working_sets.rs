@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use evenkeel_host::working_set::{referenced_bytes, clear};
+use evenkeel_host::working_set::{clear, referenced_bytes};
 
 use super::experiment::{Experiment, Launch, check, command_of};
 use crate::command::Running;
