@@ -1,7 +1,7 @@
 //! What evenkeel says of a run: the summary, as line and as JSON, while it runs and at its end; and
 //! two runs at once.
 
-use evenkeel_bench::noise::{Noise, NoiseConfig, NoiseKind};
+use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 use serde_json::Value;
 
 use crate::roles::role;

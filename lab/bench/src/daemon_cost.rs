@@ -9,8 +9,8 @@ use evenkeel_control::Request;
 use serde::Serialize;
 
 use crate::crowd::Crowd;
-use crate::interrupt;
-use crate::output::Output;
+use evenkeel_experiment::interrupt;
+use evenkeel_experiment::output::Output;
 use crate::private_daemon::{PrivateDaemon, until};
 
 const PROGRAMS: u32 = 50;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::interrupt;
-use crate::noise::{Noise, NoiseConfig, NoiseKind};
-use crate::output::Output;
+use evenkeel_experiment::interrupt;
+use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
+use evenkeel_experiment::output::Output;
 use crate::verify::{self, Verified};
 
 /// Busy time and period in us, where none are given.

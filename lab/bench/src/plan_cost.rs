@@ -20,7 +20,7 @@ use evenkeel_machine::Machine;
 use serde::Serialize;
 
 use crate::crowd::{self, Crowd};
-use crate::output::Output;
+use evenkeel_experiment::output::Output;
 use crate::stats::median;
 
 /// CPUs and tasks; about ten tasks a CPU.
@@ -150,7 +150,7 @@ fn count(cpus: u32, tasks: u32) -> Result<Option<u64>> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--collect-atstart=no", "--callgrind-out-file=/dev/null"])
         .arg("--toggle-collect=*plan_cost::measured_plan*")
-        .arg(crate::executable::own()?)
+        .arg(evenkeel_experiment::executable::own()?)
         .args(["bench", "plan", "--size", &format!("{cpus}x{tasks}")])
         .stdin(Stdio::null())
         .output();

@@ -12,8 +12,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread::sleep;
 use std::time::Duration;
 
-use evenkeel_bench::noise::gap::{GapPriority, measure};
-use evenkeel_bench::noise::{Noise, NoiseConfig, NoiseError, NoiseKind, NoiseReport, Running};
+use evenkeel_noise::gap::{GapPriority, measure};
+use evenkeel_noise::{Noise, NoiseConfig, NoiseError, NoiseKind, NoiseReport, Running};
 use evenkeel_bench::verify::{self, Verified};
 
 const CPU: u32 = 0;

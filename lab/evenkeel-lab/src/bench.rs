@@ -5,9 +5,9 @@ use std::path::Path;
 
 use anyhow::Result;
 use evenkeel_bench::{
-    balance, capability, daemon_cost, executable, free, guest, ias, keel, make_noise, plan_cost, refill, repro,
-    sais, zone,
+    balance, capability, daemon_cost, free, ias, keel, make_noise, plan_cost, refill, repro, sais, zone,
 };
+use evenkeel_experiment::{Only, Options, executable};
 
 use crate::cli::{
     BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, NoiseArgs, PlanArgs, RefillArgs, ReproArgs,
@@ -60,36 +60,42 @@ pub fn repro(args: ReproArgs) -> Result<i32> {
     repro::run(&args.paper, &options)
 }
 
-fn experiment(args: CapabilityArgs) -> Result<capability::Options> {
-    Ok(capability::Options {
-        executable: executable::product()?,
-        filter: capability::Filter {
+fn experiment(args: CapabilityArgs) -> Result<capability::Asked> {
+    let options = Options {
+        runs: args.runs,
+        max_runs: args.max_runs,
+        only: Only {
             cases: args.cases,
             programs: args.programs,
             contestants: args.contestants,
+            ..Only::default()
         },
-        runs: args.runs,
-        max_runs: args.max_runs,
-        loop_s: None,
-        demo: args.demo,
+        quick: args.demo,
         json: args.json,
         markdown: args.markdown,
         from: args.from,
         command: command_line(),
-    })
+        ..Options::default()
+    };
+    Ok(capability::Asked { executable: executable::product()?, loop_s: None, options })
 }
 
-fn in_turn(args: TurnArgs) -> Result<guest::Options> {
-    Ok(guest::Options {
-        clocks: args.clocks,
-        rounds: args.rounds,
-        only: guest::Only { contestants: args.contestants, figures: args.figures },
+fn in_turn(args: TurnArgs) -> Result<Options> {
+    Ok(Options {
+        runs: args.rounds,
+        only: Only {
+            cases: args.clocks.iter().map(|clock| clock.name().to_owned()).collect(),
+            contestants: args.contestants,
+            figures: args.figures,
+            ..Only::default()
+        },
         json: args.json,
         markdown: args.markdown,
         from: args.from,
         inside: args.inside,
         costs: args.costs,
         command: command_line(),
+        ..Options::default()
     })
 }
 

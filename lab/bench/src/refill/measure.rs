@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use super::others::{Other, Sibling, Stranger, run_on};
 use super::walk::{Order, Set};
-use crate::accounts::{Accounts, Reading};
-use crate::capability::{display::Display, lab::usable_cpus};
+use evenkeel_experiment::accounts::{Accounts, Reading};
+use evenkeel_experiment::{display::Display, host::usable_cpus};
 use crate::interleave::{self, Contestant, Group, Measurement, Outcome, Plan};
-use crate::interrupt;
+use evenkeel_experiment::interrupt;
 use crate::stats::{Verdict, estimate};
 
 /// Working sets, in KiB.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::MachineInfo;
+use evenkeel_experiment::MachineInfo;
 use crate::stats::{Estimate, Verdict};
 
 /// A paper's reproduction, as `--json` writes it.

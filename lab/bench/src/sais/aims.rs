@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::contestant::Contestant;
 use super::placement::Placement;
 use super::table::{Row, SI_IRQBALANCE, SI_SAIS};
-use crate::cells::Cells;
-use crate::guest::Reached;
+use evenkeel_experiment::cells::Cells;
+use evenkeel_experiment::Reached;
 use crate::interleave::{Measurement, Outcome};
 use crate::stats::{Comparison, Judged, Verdict, judge};
 
@@ -281,7 +281,7 @@ pub(super) fn table(aims: &[Aim]) -> Cells {
     };
     Cells {
         header: ["figure", "found", "wanted", "reached"].map(str::to_owned).to_vec(),
-        numbers: &[1],
+        numbers: vec![1],
         rows: aims.iter().map(cells).collect(),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use evenkeel_bench::guest::Clock;
+use evenkeel_experiment::guest::Clock;
 use evenkeel_bench::sais::{Part as SaisPart, Reader};
 
 /// `evenkeel-lab bench`.

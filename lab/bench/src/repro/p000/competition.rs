@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 
 use super::experiment::{Asymmetry, Experiment, How, Launch, check, command_of};
 use super::rows::{panel, ranged, ratios, with_verdicts};
-use crate::command::{Ended, Running};
+use evenkeel_experiment::command::{Ended, Running};
 use crate::interleave::{Contestant, Group, Measurement, Outcome};
 use crate::mpi::Balanced;
 use crate::private_daemon::PrivateDaemon;

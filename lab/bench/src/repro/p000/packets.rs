@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::experiment::Experiment;
-use crate::accounts::Window;
+use evenkeel_experiment::accounts::Window;
 use crate::capability::Case;
-use crate::noise::{Noise, NoiseConfig, NoiseKind};
+use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 use crate::repro::page::number;
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use evenkeel_host::working_set::{referenced_bytes, wipe};
 
 use super::experiment::{Experiment, Launch, check, command_of};
-use crate::command::Running;
+use evenkeel_experiment::command::Running;
 use crate::repro::page::number;
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
 

@@ -30,7 +30,10 @@ pub fn own() -> Result<PathBuf> {
 }
 
 /// Both executables as a guest sees them, for [`evenkeel_vm::Initramfs`].
-pub(crate) fn initramfs() -> Result<evenkeel_vm::Initramfs> {
+///
+/// # Errors
+/// One is missing, or its libraries are.
+pub fn initramfs() -> Result<evenkeel_vm::Initramfs> {
     let mut initramfs = evenkeel_vm::Initramfs::new(&own()?)?;
     initramfs.program_as(&product()?, Path::new(IN_GUEST))?;
     Ok(initramfs)

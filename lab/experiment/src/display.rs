@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::interleave::Progress;
+use evenkeel_trial::Progress;
 use crate::interrupt;
 
 /// A line on the terminal; nothing where standard error is not one. It is drawn only between runs:
