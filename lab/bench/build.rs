@@ -9,11 +9,8 @@ use std::process::Command;
 use libbpf_cargo::SkeletonBuilder;
 
 /// The programs and the libraries and flags that each needs beyond the common ones.
-const PROGRAMS: &[(&str, &[&str])] = &[
-    ("static_loop", &["-fopenmp"]),
-    ("ep", &["-fopenmp", "-lm"]),
-    ("cg", &["-fopenmp", "-lm"]),
-];
+const PROGRAMS: &[(&str, &[&str])] =
+    &[("static_loop", &["-fopenmp"]), ("ep", &["-fopenmp", "-lm"]), ("cg", &["-fopenmp", "-lm"])];
 
 /// The BPF objects and what each includes.
 const OBJECTS: &[(&str, &[&str])] = &[

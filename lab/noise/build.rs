@@ -37,7 +37,8 @@ fn compile_hog(out: &Path) -> Result<(), Box<dyn Error>> {
         }
         said = String::from_utf8_lossy(&output.stderr).into_owned();
     }
-    Err(format!("the C compiler {:?} cannot build lab/noise/{HOG}:\n{said}", compiler.path()).into())
+    Err(format!("the C compiler {:?} cannot build lab/noise/{HOG}:\n{said}", compiler.path())
+        .into())
 }
 
 fn compile_softirq(out: &Path) -> Result<(), Box<dyn Error>> {

@@ -20,8 +20,8 @@ use evenkeel_machine::Machine;
 use serde::Serialize;
 
 use crate::crowd::{self, Crowd};
-use evenkeel_experiment::output::Output;
 use crate::stats::median;
+use evenkeel_experiment::output::Output;
 
 /// CPUs and tasks; about ten tasks a CPU.
 const SIZES: [(u32, u32); 5] = [(64, 625), (128, 1250), (256, 2500), (512, 5000), (1024, 10_000)];

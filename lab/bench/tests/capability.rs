@@ -41,9 +41,8 @@ fn a_small_experiment_from_its_noise_to_its_page() {
     assert!(report.failed.is_empty(), "{:?}", report.failed);
     for row in times {
         assert_eq!((row.case.as_str(), row.runs), ("hog", 1));
-        let figure = |metric| {
-            report.row(&row.case, &row.program, metric, &row.contestant).unwrap().median
-        };
+        let figure =
+            |metric| report.row(&row.case, &row.program, metric, &row.contestant).unwrap().median;
         assert!(row.median > 0.0 && figure(REFERENCE) > 0.0);
         // Half of a CPU's time or more is the hog's.
         assert!(figure(BOUND) > 1.1 && figure(AVERAGE) < 1.0, "{row:?}");

@@ -209,8 +209,7 @@ mod tests {
 
     /// What becomes of the keel's aim.
     fn keel(metric: &'static str, wanted: Wanted, base: &[f64], ours: &[f64]) -> AimRow {
-        let record =
-            record(&[("eevdf", &rounds(metric, base)), ("keel", &rounds(metric, ours))]);
+        let record = record(&[("eevdf", &rounds(metric, base)), ("keel", &rounds(metric, ours))]);
         judge_aims(&[Aim { contestant: "keel", metric, wanted }], &METRICS, &[record]).remove(0)
     }
 
@@ -227,8 +226,7 @@ mod tests {
     #[test]
     fn a_higher_index_is_better() {
         let wanted = Wanted::Less(0.01, "eevdf");
-        let reached =
-            |base, ours| keel("index", wanted, &[base; 10], &[ours; 10]).reached;
+        let reached = |base, ours| keel("index", wanted, &[base; 10], &[ours; 10]).reached;
         assert_eq!(reached(0.8, 0.9), Some(Reached::Reached));
         assert_eq!(reached(0.95, 0.93), Some(Reached::Missed));
         assert_eq!(reached(0.95, 0.945), Some(Reached::Reached), "within 0.01");
@@ -255,7 +253,8 @@ mod tests {
     fn so_much_more_for_each_is_allowed() {
         let wanted = Wanted::AtMostMoreEach(60.0, "eevdf", "often");
         let aim = |often: f64| {
-            let rounds = |cost: f64| vec![Some(Sample::new([("cost", cost), ("often", often)])); 10];
+            let rounds =
+                |cost: f64| vec![Some(Sample::new([("cost", cost), ("often", often)])); 10];
             let record = record(&[("eevdf", &rounds(1000.0)), ("keel", &rounds(1030.0))]);
             let aim = Aim { contestant: "keel", metric: "cost", wanted };
             judge_aims(&[aim], &METRICS, &[record]).remove(0)

@@ -196,7 +196,8 @@ mod tests {
     #[test]
     fn a_file_that_is_no_report_of_this_experiment_is_refused() {
         let experiment = Experiment::<()>::sample(Vec::new(), &[]);
-        let other = serde_json::to_string(&Report { experiment: "another".into(), ..Report::default() });
+        let other =
+            serde_json::to_string(&Report { experiment: "another".into(), ..Report::default() });
         for text in ["{}".to_owned(), other.unwrap()] {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), text).unwrap();

@@ -58,13 +58,16 @@ impl<'a, How> Columns<'a, How> {
         header.extend(self.has_figure.then(|| "figure".to_owned()));
         header.push("contestant".to_owned());
         let first_number = header.len();
-        header.extend(["median".to_owned(), format!("vs {}", self.baseline()), "verdict".to_owned()]);
+        header.extend([
+            "median".to_owned(),
+            format!("vs {}", self.baseline()),
+            "verdict".to_owned(),
+        ]);
         header.extend(self.told.iter().map(|metric| metric.name.to_owned()));
         header.push("runs".to_owned());
         let numbers = (first_number..header.len()).filter(|column| *column != first_number + 2);
-        let is_judged = |row: &&Row| {
-            self.experiment.metric(&row.metric).is_none_or(|metric| metric.is_judged)
-        };
+        let is_judged =
+            |row: &&Row| self.experiment.metric(&row.metric).is_none_or(|metric| metric.is_judged);
         let rows = self.report.rows.iter().filter(is_judged).map(|row| self.row(row));
         Cells { numbers: numbers.collect(), header, rows: rows.collect() }
     }
@@ -252,8 +255,7 @@ mod tests {
             Metric::new("wake", Kind::Time, "until it runs"),
             Metric::told("moves", Kind::Count, "tasks moved"),
         ];
-        let contestants =
-            [("eevdf", "the kernel's own scheduler"), ("keel", "ours")];
+        let contestants = [("eevdf", "the kernel's own scheduler"), ("keel", "ours")];
         let contestants = contestants.map(|(name, what)| Contestant::new(name, what, ()));
         let items = vec![("counted", "counts instructions"), ("timed", "the host's clock")];
         let lists = vec![List { title: "Machines", items }];
@@ -318,9 +320,16 @@ mod tests {
     #[test]
     fn the_terminal_shows_every_row() {
         let shown = terminal(&experiment(), &report());
-        for word in
-            ["contestant", "12.50 ms", "25.0 us", "better", "reached", "vs eevdf", "at rest", "ended"]
-        {
+        for word in [
+            "contestant",
+            "12.50 ms",
+            "25.0 us",
+            "better",
+            "reached",
+            "vs eevdf",
+            "at rest",
+            "ended",
+        ] {
             assert!(shown.contains(word), "{word:?} is missing in\n{shown}");
         }
     }

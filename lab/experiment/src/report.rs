@@ -59,7 +59,8 @@ impl Failed {
     /// As a sentence.
     pub fn words(&self) -> String {
         let place = [self.case.as_str(), self.program.as_str()];
-        let place = place.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
+        let place =
+            place.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
         format!("{} failed, {place}: {}", self.contestant, self.why.replace('\n', " "))
     }
 }
@@ -113,7 +114,9 @@ impl Report {
         let report = serde_json::from_slice::<Self>(&bytes).ok();
         report.filter(|report| report.experiment == experiment).with_context(|| {
             let path = path.display();
-            format!("{path} is not what `evenkeel-lab bench {experiment} --json` writes; measure anew")
+            format!(
+                "{path} is not what `evenkeel-lab bench {experiment} --json` writes; measure anew"
+            )
         })
     }
 
@@ -121,8 +124,7 @@ impl Report {
     /// measured anew, nothing of the earlier report is kept: rows of two runs are not comparable.
     pub fn merge(&mut self, earlier: Self) {
         let place = |case: &str, program: &str| (case.to_owned(), program.to_owned());
-        let measured: Vec<_> =
-            self.rows.iter().map(|row| place(&row.case, &row.program)).collect();
+        let measured: Vec<_> = self.rows.iter().map(|row| place(&row.case, &row.program)).collect();
         let is_new = |case: &str, program: &str| !measured.contains(&place(case, program));
         self.rows.extend(earlier.rows.into_iter().filter(|row| is_new(&row.case, &row.program)));
         self.aims.extend(earlier.aims.into_iter().filter(|aim| is_new(&aim.case, &aim.program)));

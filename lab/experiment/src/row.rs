@@ -60,7 +60,9 @@ pub fn rows(metrics: &[Metric], records: &[Record], plan: &Plan) -> Vec<Row> {
             for (l, line) in record.lines.iter().enumerate() {
                 let Some(all) = line.estimate(metric.name) else { continue };
                 let compared = judged.iter().find(|row| {
-                    row.record == r && row.line == l && judged_metrics[row.figure].name == metric.name
+                    row.record == r
+                        && row.line == l
+                        && judged_metrics[row.figure].name == metric.name
                 });
                 let ratio = compared.map(|row| row.judged.comparison.ratio);
                 rows.push(Row {
@@ -94,8 +96,7 @@ mod tests {
 
     #[test]
     fn each_figure_of_each_contestant_is_a_row_and_told_ones_are_not_compared() {
-        let metrics =
-            [Metric::new("time", Kind::Time, ""), Metric::told("moves", Kind::Count, "")];
+        let metrics = [Metric::new("time", Kind::Time, ""), Metric::told("moves", Kind::Count, "")];
         let case = Case {
             name: "x".into(),
             contestants: vec!["default".into(), "lag".into()],

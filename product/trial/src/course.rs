@@ -109,7 +109,8 @@ impl Course<'_> {
 
     /// Lines that need more runs, and their baselines.
     fn open_lines(&self, decisive: &[Figure]) -> Active {
-        let mut active: Active = self.records.iter().map(|one| vec![false; one.lines.len()]).collect();
+        let mut active: Active =
+            self.records.iter().map(|one| vec![false; one.lines.len()]).collect();
         for row in judge(&self.records, decisive, self.plan.looks()) {
             let lines = &self.records[row.record].lines;
             let line = &lines[row.line];
@@ -180,7 +181,14 @@ impl Course<'_> {
         let (done, planned) = (self.tally.done, self.tally.planned);
         let Case { name: case, program, .. } = &self.cases[turn.case];
         let round = turn.round + 1;
-        self.runner.show(&Progress::Begin { case, program, contestant: name, round, done, planned });
+        self.runner.show(&Progress::Begin {
+            case,
+            program,
+            contestant: name,
+            round,
+            done,
+            planned,
+        });
         let measured = self.repeat_while_disturbed(turn, name, repeated);
         self.tally.done += 1;
         measured

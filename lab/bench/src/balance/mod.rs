@@ -12,9 +12,9 @@ mod staggered;
 
 use anyhow::Result;
 
+use crate::keel::{ENQUEUE_DISPATCH, USUAL};
 use evenkeel_experiment::guest::{self, Clock, GuestBench, Scheduler, eevdf, keel};
 use evenkeel_experiment::{Aim, Contestant, Experiment, Kind, Metric, Options, Wanted};
-use crate::keel::{ENQUEUE_DISPATCH, USUAL};
 
 /// The keel as it takes CPUs for equal.
 const COUNT: &str = "count";
@@ -109,11 +109,7 @@ fn bench() -> GuestBench {
                 "the keel that goes by what each CPU can do, as the paper has it: only who waits is \
                  moved",
             ),
-            keel(
-                CAPABILITY,
-                PARTS,
-                "the same with `--parts active,turns`: who runs is moved, too",
-            ),
+            keel(CAPABILITY, PARTS, "the same with `--parts active,turns`: who runs is moved, too"),
             Contestant::new(
                 RUN,
                 "`evenkeel run` under the kernel's own scheduler",

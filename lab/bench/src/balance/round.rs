@@ -10,12 +10,12 @@ use super::staggered::{Hogs, efficiency};
 use super::{
     BARRIER, BARRIER_EFFICIENCY, BOTH, RUN, STAGGERED, STAGGERED_EFFICIENCY, STAGGERED_TURNAROUND,
 };
-use evenkeel_experiment::command::{run, set_threads};
-use evenkeel_experiment::Figures;
-use evenkeel_experiment::guest::Inside;
 use crate::keel::{self, ENQUEUE_DISPATCH, USUAL};
-use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 use crate::programs::{Installed, Program, field};
+use evenkeel_experiment::Figures;
+use evenkeel_experiment::command::{run, set_threads};
+use evenkeel_experiment::guest::Inside;
+use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 
 /// Of whom half is taken.
 const SLOW_CPU: u32 = 1;

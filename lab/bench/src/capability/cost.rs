@@ -30,12 +30,7 @@ pub struct OwnSample {
 
 impl OwnSample {
     /// What a balancer says of a run, and what others took meanwhile, in % of the machine.
-    pub fn new(
-        subject: Subject,
-        method: Method,
-        summary: &Summary,
-        foreign_pct: f64,
-    ) -> Self {
+    pub fn new(subject: Subject, method: Method, summary: &Summary, foreign_pct: f64) -> Self {
         Self {
             subject,
             method,

@@ -11,9 +11,9 @@ use evenkeel_machine::{CAPABILITY_SCALE, CpuSet, Machine, SpeedSource};
 use super::given::{Given, given};
 use super::matrix::Case;
 use super::stage::Stage;
-use evenkeel_experiment::accounts::{Accounts, Window};
-use evenkeel_experiment::MachineInfo;
 use crate::stats::median;
+use evenkeel_experiment::MachineInfo;
+use evenkeel_experiment::accounts::{Accounts, Window};
 
 /// What ends with a run (threads, a supervisor) gets so long to be gone.
 const SETTLE: Duration = Duration::from_millis(20);

@@ -13,8 +13,8 @@ use evenkeel_journal::affinity;
 use evenkeel_machine::CpuSet;
 
 use super::matrix::{Method, Subject};
-use evenkeel_experiment::command;
 use crate::programs::{Installed, Program, field};
+use evenkeel_experiment::command;
 
 /// What a run is.
 #[derive(Debug, Clone, Copy)]

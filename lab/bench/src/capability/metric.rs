@@ -19,7 +19,11 @@ pub const MOVES: &str = "moves";
 
 /// All of them, in the order of the report.
 pub static METRICS: [Metric; 6] = [
-    Metric::new(TIME, Kind::Time, "the time of the whole command, from outside: the balancer's start counts"),
+    Metric::new(
+        TIME,
+        Kind::Time,
+        "the time of the whole command, from outside: the balancer's start counts",
+    ),
     Metric::told(
         BOUND,
         Kind::Factor,

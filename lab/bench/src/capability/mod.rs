@@ -33,7 +33,8 @@ use anyhow::{Context, Result, bail};
 use evenkeel_experiment::accounts::Accounts;
 use evenkeel_experiment::display::Display;
 use evenkeel_experiment::{
-    Aim, Contestant, Experiment, List, Options, Plan, Report, Section, Wanted, host, interrupt, measure,
+    Aim, Contestant, Experiment, List, Options, Plan, Report, Section, Wanted, host, interrupt,
+    measure,
 };
 
 pub use given::{Given, given};
@@ -170,10 +171,15 @@ fn measure_all(experiment: &Experiment<Method>, asked: &Asked) -> Result<Report>
     let loop_s = asked.loop_s.unwrap_or(usual_s);
     display.message("finding out how much work takes how long");
     let mut bench = Bench::new(asked.executable.clone(), usable, noisy, accounts, loop_s)?;
-    let cases: Vec<_> = possible.cells.iter().enumerate().map(|(index, cell)| {
-        // The demo has no time for more than one A/A row.
-        cell.case(!options.quick || index == 0)
-    }).collect();
+    let cases: Vec<_> = possible
+        .cells
+        .iter()
+        .enumerate()
+        .map(|(index, cell)| {
+            // The demo has no time for more than one A/A row.
+            cell.case(!options.quick || index == 0)
+        })
+        .collect();
     let records = measure(experiment, &cases, &plan, &mut bench, &display);
     // The last round's noise would disturb what follows.
     bench.quiet()?;

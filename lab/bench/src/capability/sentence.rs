@@ -15,7 +15,11 @@ pub fn sentence(report: &Report, cpu: u32) -> Option<String> {
         let Some(case) = Case::ALL.into_iter().find(|case| case.name() == row.case) else {
             continue;
         };
-        parts.push(format!("{} {}", cause(case, report, row, cpu, parts.is_empty()), effect(report, row)?));
+        parts.push(format!(
+            "{} {}",
+            cause(case, report, row, cpu, parts.is_empty()),
+            effect(report, row)?
+        ));
     }
     if parts.is_empty() {
         return None;
@@ -55,7 +59,8 @@ fn cause(case: Case, report: &Report, row: &Row, cpu: u32, first: bool) -> Strin
 
 fn effect(report: &Report, row: &Row) -> Option<String> {
     let ratio = row.ratio?;
-    let bound = beside(report, row, BOUND).map_or_else(String::new, |bound| format!(" (bound {bound:.2}x)"));
+    let bound = beside(report, row, BOUND)
+        .map_or_else(String::new, |bound| format!(" (bound {bound:.2}x)"));
     Some(match (row.verdict, row.ratio_ci95) {
         (Some(Verdict::Better), _) => format!(
             "ran {ratio:.2}x as fast under evenkeel as under the kernel's scheduler alone{bound}"
@@ -134,9 +139,13 @@ mod tests {
         assert!(open.contains("no certain difference"), "{open}");
         assert!(open.contains("0.99x to 1.03x"), "{open}");
         let once = Row { runs: 1, ..row(Case::Hog, Method::Lag, 1.05, Verdict::Undecided) };
-        assert!(sentence(&report(&[once]), 0).unwrap().contains("a single run, which proves nothing"));
+        assert!(
+            sentence(&report(&[once]), 0).unwrap().contains("a single run, which proves nothing")
+        );
         let mut equal = row(Case::None, Method::Lag, 1.0, Verdict::Undecided);
         equal.ratio_ci95 = Some([0.995, 1.005]);
-        assert!(sentence(&report(&[equal]), 0).unwrap().contains("ran as fast under evenkeel as under"));
+        assert!(
+            sentence(&report(&[equal]), 0).unwrap().contains("ran as fast under evenkeel as under")
+        );
     }
 }

@@ -15,11 +15,11 @@ use evenkeel_witness::Ear;
 use super::crowd::Crowd;
 use super::turns::Turns;
 use super::{bonus, metric, sched};
+use evenkeel_experiment::Figures;
 use evenkeel_experiment::command::Running;
 use evenkeel_experiment::guest::callback::Stopwatch;
 use evenkeel_experiment::guest::hogs::jain;
 use evenkeel_experiment::guest::storm::Storm;
-use evenkeel_experiment::Figures;
 use evenkeel_experiment::guest::{Inside, number_after};
 
 /// A program of the system, as one that has the machine to itself.

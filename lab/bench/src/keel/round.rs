@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::metric;
+use evenkeel_experiment::Figures;
 use evenkeel_experiment::command::run;
 use evenkeel_experiment::guest::callback::{Cost, Stopwatch};
 use evenkeel_experiment::guest::storm::Storm;
 use evenkeel_experiment::guest::wake::Latencies;
-use evenkeel_experiment::Figures;
 use evenkeel_experiment::guest::{Inside, hogs, number_after};
 
 /// Programs of the system that take part where they are installed.

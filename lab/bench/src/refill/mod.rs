@@ -25,9 +25,9 @@ use serde::{Deserialize, Serialize};
 
 pub use others::be_stranger;
 
+use evenkeel_experiment::MachineInfo;
 use evenkeel_experiment::interrupt;
 use evenkeel_experiment::output::Output;
-use evenkeel_experiment::MachineInfo;
 use fit::{Between, Fit};
 use measure::{Place, Point};
 use walk::Order;
@@ -224,7 +224,8 @@ mod tests {
     #[test]
     fn the_machine_file_has_the_costs_and_where_they_come_from() {
         let text = report().machine_file().unwrap();
-        for part in ["# Measured on 2024-10-04: a processor, 2 CPUs", "`evenkeel-lab bench refill`"] {
+        for part in ["# Measured on 2024-10-04: a processor, 2 CPUs", "`evenkeel-lab bench refill`"]
+        {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
         let costs = Machine::parse_toml(&text, "test").unwrap().costs;

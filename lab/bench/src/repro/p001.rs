@@ -16,12 +16,12 @@ use evenkeel_machine::{CpuSet, Machine};
 use super::study::{Finding, Panel, Part, Point, Series, Status, Study};
 use super::{Options, Paper};
 use crate::interleave::{Outcome, Plan};
-use evenkeel_experiment::MachineInfo;
 use crate::sais::contestant::Contestant;
 use crate::sais::parallel::Load;
 use crate::sais::table::{Row, SI_IRQBALANCE, SI_SAIS};
 use crate::sais::{Experiment, Measured, Read, Times, memory_case};
 use crate::stats::Verdict;
+use evenkeel_experiment::MachineInfo;
 
 const TITLE: &str = "Zou, Sun, Ma, Duan: A source-aware interrupt scheduling for modern parallel I/O \
                      systems. IEEE 26th International Parallel and Distributed Processing Symposium, \

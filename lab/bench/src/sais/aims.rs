@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::contestant::Contestant;
 use super::placement::Placement;
 use super::table::{Row, SI_IRQBALANCE, SI_SAIS};
-use evenkeel_experiment::cells::Cells;
-use evenkeel_experiment::Reached;
 use crate::interleave::{Measurement, Outcome};
 use crate::stats::{Comparison, Judged, Verdict, judge};
+use evenkeel_experiment::Reached;
+use evenkeel_experiment::cells::Cells;
 
 /// Of a ratio whose direction is not certain, so much less is no loss.
 const AS_GOOD_AS: f64 = 0.95;

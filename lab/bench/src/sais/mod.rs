@@ -52,11 +52,11 @@ use evenkeel_sais::StripTimes;
 pub use parallel::Reader;
 pub use table::{Row, SaisReport};
 
-use evenkeel_experiment::display::Display;
 use crate::interleave::{self, Group, Measurement, Plan};
+use evenkeel_experiment::MachineInfo;
+use evenkeel_experiment::display::Display;
 use evenkeel_experiment::interrupt;
 use evenkeel_experiment::output::Output;
-use evenkeel_experiment::MachineInfo;
 
 use aims::Aim;
 use arrivals::Arrivals;
@@ -214,7 +214,10 @@ pub fn run(options: &Options) -> Result<i32> {
 fn load(path: &Path) -> Result<SaisReport> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_slice(&bytes).with_context(|| {
-        format!("{} is not what `evenkeel-lab bench sais --json` writes; measure anew", path.display())
+        format!(
+            "{} is not what `evenkeel-lab bench sais --json` writes; measure anew",
+            path.display()
+        )
     })
 }
 

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::aims::{self, Aim};
 use super::packet_cost::PacketCost;
 use super::traffic::Traffic;
-use evenkeel_experiment::cells::Cells;
 use crate::interleave::Outcome;
-use evenkeel_experiment::MachineInfo;
 use crate::stats::{Verdict, median};
+use evenkeel_experiment::MachineInfo;
+use evenkeel_experiment::cells::Cells;
 
 /// Combined on another core than read.
 pub const SI_IRQBALANCE: &str = "si-irqbalance";

@@ -15,9 +15,9 @@ mod urgent;
 
 use anyhow::Result;
 
+use crate::keel::ENQUEUE_DISPATCH;
 use evenkeel_experiment::guest::{self, Clock, EEVDF, GuestBench, eevdf, keel};
 use evenkeel_experiment::{Aim, Experiment, Kind, Metric, Options, Wanted};
-use crate::keel::ENQUEUE_DISPATCH;
 
 /// The keel that may balance at any time.
 const ALWAYS: &str = "always";
@@ -111,11 +111,7 @@ fn bench() -> GuestBench {
                 "--gate zone --zone warm-mid",
                 "balances above 50 %, with scores: level 2",
             ),
-            keel(
-                HIGH,
-                "--gate zone --zone warm-high",
-                "balances above 80 %, with scores: level 3",
-            ),
+            keel(HIGH, "--gate zone --zone warm-high", "balances above 80 %, with scores: level 3"),
             keel("hot", "--gate zone --zone hot", "balances above 80 %: level 4"),
             keel(
                 round::MEAN,

@@ -11,9 +11,9 @@ use super::background::{Background, Load};
 use super::{
     ALWAYS, ASKED, COLD, ENQUEUE_DISPATCH, HIGH, METRICS, SELECT_CPU, STILL, looks, urgent,
 };
+use crate::keel;
 use evenkeel_experiment::guest::{EEVDF, Inside};
 use evenkeel_experiment::{Figures, Metric};
-use crate::keel;
 
 /// The contestant for which the mean of all CPUs counts.
 pub const MEAN: &str = "warm-high-mean";
@@ -42,9 +42,7 @@ pub fn measure(inside: &Inside) -> Result<Figures> {
             beside(*load, &background, inside, &mut figures)?;
         }
         let is_watched = [ALWAYS, STILL, HIGH].contains(&name) && Load::BAND.contains(load);
-        if is_watched
-            && measured.iter().any(|one| is_of_looks(one.name))
-        {
+        if is_watched && measured.iter().any(|one| is_of_looks(one.name)) {
             let seen = looks::watch(inside.cpus)?;
             for (figure, value) in LOOKS.into_iter().zip([seen.direct, seen.delay, seen.moving]) {
                 figures.insert(format!("{figure}-{load}"), value);

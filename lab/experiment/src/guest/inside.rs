@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::scheduler::{AtWork, Scheduler};
 use super::GuestBench;
+use super::scheduler::{AtWork, Scheduler};
 use crate::{Contestant, Only};
 
 /// What an experiment finds there.

@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use evenkeel_vm::{Guest, Initramfs, Job, Kernel, Machine};
 
+use super::GuestBench;
 use super::clock::Clock;
 use super::scheduler::{Scheduler, in_guest};
 use super::storm::TRUE;
-use super::GuestBench;
 use crate::{Figures, Only, interrupt, peers};
 
 /// The oldest kernel that the keel supports, as tests/vm/kernels calls it.

@@ -93,7 +93,8 @@ impl GuestBench {
         let plan = plan(options)?;
         self.experiment.check(&options.only)?;
         let clocks = choose("clock", &options.only.cases, &Clock::ALL, |clock| clock.name())?;
-        let clocks = if options.only.cases.is_empty() { self.clocks.iter().collect() } else { clocks };
+        let clocks =
+            if options.only.cases.is_empty() { self.clocks.iter().collect() } else { clocks };
         let lab = Lab::new(self, &options.only)?;
         let case = |clock: &&Clock| Case {
             name: clock.name().to_owned(),

@@ -53,7 +53,8 @@ pub fn keel(name: &str, options: &'static str, explanation: &str) -> Contestant<
 pub fn peer(peer: Peer) -> Contestant<Scheduler> {
     let Peer { name, crate_name, version, arguments } = peer;
     let options = if arguments.is_empty() { "without options" } else { arguments };
-    let explanation = format!("{crate_name} {version} of the sched-ext project, as published, {options}");
+    let explanation =
+        format!("{crate_name} {version} of the sched-ext project, as published, {options}");
     Contestant::new(name, &explanation, Scheduler::Peer(peer))
 }
 

@@ -236,8 +236,7 @@ fn a_reference_that_fails_is_left_out_and_the_rest_goes_on() {
 
 #[test]
 fn the_baseline_runs_once_more_last_and_is_no_claim() {
-    let mut fake =
-        Fake::new(|turn, run| took([1.0, 0.5][seat(turn)] * jitter(run, 0.01)));
+    let mut fake = Fake::new(|turn, run| took([1.0, 0.5][seat(turn)] * jitter(run, 0.01)));
     let cases = [Case { has_again: true, ..case("x", &["A", "B"]) }];
     let records = run(&cases, &time(), &Plan::default(), &mut fake).unwrap();
     assert_eq!(fake.letters(), "ABA".repeat(5), "an undecided A/A row wants no more runs");

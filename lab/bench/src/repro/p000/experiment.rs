@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use evenkeel_host::Summary;
 
-use evenkeel_experiment::accounts::Accounts;
 use crate::capability::Case;
-use evenkeel_experiment::display::Display;
 use crate::capability::lab::Lab;
-use evenkeel_experiment::host::usable_cpus;
-use evenkeel_experiment::command::{self, Ended};
 use crate::interleave::{self, Contestant, Group, Measurement, Outcome, Plan};
 use crate::mpi::{Balanced, CHORE_COUNTER, Kind, Mpi};
 use crate::programs::{Installed, Program, field};
+use evenkeel_experiment::accounts::Accounts;
+use evenkeel_experiment::command::{self, Ended};
+use evenkeel_experiment::display::Display;
+use evenkeel_experiment::host::usable_cpus;
 
 /// Runs of each contestant. A part takes minutes, so that there are fewer than elsewhere.
 const RUNS: usize = 5;
