@@ -226,8 +226,8 @@ median and its 95 % interval (with fewer than 6 runs the range). Above 1 is bett
 (Holm) and of looks: the chance of even one wrong *better* or *worse* is 5 %.
 - *A/A*: the baseline once more, compared with itself. What a row cannot tell from this one, the table \
 cannot resolve.
-- *found*: what is compared with what is wanted, and its 95 % interval. *reached*: the whole interval is \
-as wanted; *missed*: none of it is.
+- *found*: what is compared with what is wanted, and its 95 % interval. *reached*: the whole interval \
+is as wanted; *missed*: none of it is.
 ";
 
 fn write_list<'a>(

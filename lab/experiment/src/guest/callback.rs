@@ -67,7 +67,7 @@ impl Cost {
         (self.calls > 0).then(|| self.total_ns as f64 / self.calls as f64)
     }
 
-    /// What all calls take, in ns; measuring itself has added so much to each. Those that were interrupted
+    /// What all calls take, in ns; measuring itself has added so much to each. Interrupted calls
     /// are as long as others: the emulator has interrupted them.
     pub fn all_ns(&self, own_ns: f64) -> f64 {
         let each = self.each_ns().map_or(0.0, |each| (each - own_ns).max(0.0));
@@ -85,7 +85,7 @@ impl Cost {
         Some((steps as f64 + 0.5) * LENGTH_STEP_NS as f64)
     }
 
-    /// The squares of what each call took, summed up, in ns^2; measuring itself has added so much to each.
+    /// The sum of the squares of what each call took, in ns^2; measuring added so much to each.
     pub fn squares_ns2(&self, own_ns: f64) -> f64 {
         let length = |steps: usize| (steps as f64 + 0.5) * LENGTH_STEP_NS as f64 - own_ns;
         let square = |(steps, calls): (usize, &u64)| *calls as f64 * length(steps).max(0.0).powi(2);
