@@ -1,6 +1,5 @@
 //! Compiles what the benchmarks run: the C programs (programs/*.c, with OpenMP, into executables
-//! that the crate embeds) and the BPF programs (the softirq noise generator, the stopwatch for
-//! schedulers' callbacks, what is measured beside `sais` and against it), each into an object.
+//! that the crate embeds) and the BPF programs (what is measured beside `sais` and against it), each into an object.
 
 use std::env;
 use std::error::Error;
@@ -10,17 +9,11 @@ use std::process::Command;
 use libbpf_cargo::SkeletonBuilder;
 
 /// The programs and the libraries and flags that each needs beyond the common ones.
-const PROGRAMS: &[(&str, &[&str])] = &[
-    ("static_loop", &["-fopenmp"]),
-    ("ep", &["-fopenmp", "-lm"]),
-    ("cg", &["-fopenmp", "-lm"]),
-    ("noise_child", &[]),
-];
+const PROGRAMS: &[(&str, &[&str])] =
+    &[("static_loop", &["-fopenmp"]), ("ep", &["-fopenmp", "-lm"]), ("cg", &["-fopenmp", "-lm"])];
 
 /// The BPF objects and what each includes.
 const OBJECTS: &[(&str, &[&str])] = &[
-    ("noise", &["noise.h"]),
-    ("callback", &["callback.h"]),
     ("bare", &["../../bpf/sais/kernel.h", "../../bpf/sais/intf.h"]),
     ("scatter", &["../../bpf/sais/kernel.h", "../../bpf/sais/intf.h"]),
 ];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the softirq noise generator (noise.bpf.c) and its loader (lab/bench/src/noise/softirq.rs)
+ * What the softirq noise generator (noise.bpf.c) and its loader (lab/noise/src/softirq.rs)
  * say to each other: the context of the two syscall programs. All times are CLOCK_MONOTONIC.
  */
 #ifndef EVENKEEL_NOISE_H

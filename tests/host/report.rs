@@ -1,7 +1,7 @@
 //! What evenkeel reports of a run: the summary as a line and as JSON, the status while it runs, its
 //! decisions; and two runs at once.
 
-use evenkeel_bench::noise::{Noise, NoiseConfig, NoiseKind};
+use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 use serde_json::Value;
 
 use crate::roles::role;

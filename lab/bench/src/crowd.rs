@@ -32,7 +32,7 @@ pub(crate) struct Crowd(Child);
 impl Crowd {
     /// Starts it; its threads are not all there at once.
     pub fn start(threads: u32) -> Result<Self> {
-        let child = Command::new(crate::executable::own()?)
+        let child = Command::new(evenkeel_experiment::executable::own()?)
             .args(["bench", "plan", "--crowd", &threads.to_string()])
             .stdin(Stdio::piped())
             .spawn()

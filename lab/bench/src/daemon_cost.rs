@@ -9,9 +9,9 @@ use evenkeel_control::Request;
 use serde::Serialize;
 
 use crate::crowd::Crowd;
-use crate::interrupt;
-use crate::output::Output;
 use crate::private_daemon::{PrivateDaemon, until};
+use evenkeel_experiment::interrupt;
+use evenkeel_experiment::output::Output;
 
 const PROGRAMS: u32 = 50;
 /// Threads of each program; with its first one 2,000 in all.

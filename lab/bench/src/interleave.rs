@@ -16,6 +16,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
+pub use evenkeel_trial::Progress;
+
 use crate::stats::{Comparison, Judged, compare, judge};
 
 /// What one run gave.
@@ -133,52 +135,6 @@ impl Plan {
         }
         Ok(())
     }
-}
-
-/// What happens, for a progress display.
-#[derive(Debug)]
-pub enum Progress<'a> {
-    /// A run begins.
-    Begin {
-        /// The case.
-        case: &'a str,
-        /// The program.
-        program: &'a str,
-        /// The contestant.
-        contestant: &'a str,
-        /// The round, from 1.
-        round: usize,
-        /// Runs that are done, repeats not counted.
-        done: usize,
-        /// Runs that are planned by now, repeats not counted.
-        planned: usize,
-    },
-    /// The run was disturbed by foreign load and is repeated.
-    Disturbed {
-        /// The contestant.
-        contestant: &'a str,
-        /// The foreign load, in %.
-        foreign_pct: f64,
-    },
-    /// A contestant cannot run; it is left out from here on.
-    Failed {
-        /// The contestant.
-        contestant: &'a str,
-        /// Why.
-        error: &'a anyhow::Error,
-    },
-    /// The machine is never quiet: from here on runs are not repeated unless it becomes so.
-    NeverQuiet,
-    /// Rows are still undecided and get more runs.
-    More {
-        /// How many rows.
-        undecided: usize,
-    },
-    /// Rows are still undecided, but the time is up.
-    OutOfTime {
-        /// How many rows.
-        undecided: usize,
-    },
 }
 
 /// One row: a contestant in a case with a program.

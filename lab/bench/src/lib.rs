@@ -23,29 +23,20 @@
 //! - [`accounts`]: where the CPUs' time went during a run.
 //! - [`interrupt`], [`output`]: ending in order; files written at the end but tried at the start.
 
-pub mod accounts;
 pub mod balance;
 pub mod capability;
-mod cells;
-pub mod command;
 mod crowd;
 pub mod daemon_cost;
-pub mod executable;
 pub mod free;
-pub mod guest;
 pub mod ias;
 pub mod interleave;
-pub mod interrupt;
 pub mod keel;
 pub mod make_noise;
 pub mod mpi;
-pub mod noise;
-pub mod output;
 pub mod plan_cost;
 mod private_daemon;
 pub mod programs;
 pub mod refill;
-pub mod report;
 pub mod repro;
 pub mod sais;
 pub mod verify;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::interrupt;
-use crate::noise::{Noise, NoiseConfig, NoiseKind};
-use crate::output::Output;
 use crate::verify::{self, Verified};
+use evenkeel_experiment::interrupt;
+use evenkeel_experiment::output::Output;
+use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 
 /// Busy time and period in us, where none are given.
 const DEFAULT_BUSY_US: u64 = 4_000;

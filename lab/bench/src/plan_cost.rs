@@ -23,8 +23,8 @@ use evenkeel_machine::Machine;
 use serde::Serialize;
 
 use crate::crowd::{self, Crowd};
-use crate::output::Output;
 use crate::stats::median;
+use evenkeel_experiment::output::Output;
 
 /// CPUs and tasks; about ten tasks a CPU.
 const SIZES: [(u32, u32); 5] = [(64, 625), (128, 1250), (256, 2500), (512, 5000), (1024, 10_000)];
@@ -153,7 +153,7 @@ fn count(cpus: u32, tasks: u32) -> Result<Option<u64>> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--collect-atstart=no", "--callgrind-out-file=/dev/null"])
         .arg("--toggle-collect=*plan_cost::measured_plan*")
-        .arg(crate::executable::own()?)
+        .arg(evenkeel_experiment::executable::own()?)
         .args(["bench", "plan", "--size", &format!("{cpus}x{tasks}")])
         .stdin(Stdio::null())
         .output();

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use evenkeel_control::{Request, ask};
 use serde_json::Value;
 
-use crate::interrupt;
+use evenkeel_experiment::interrupt;
 
 /// How long it, and what is asked of it, may take to be there.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -27,8 +27,6 @@ pub enum Program {
     /// `FAILED`, with exit code 1). Several barriers in each millisecond: balancing
     /// cannot gain, and must cost nothing.
     Cg,
-    /// `noise_child CPU LIMIT_MS`: the hog of [`crate::noise`]; not meant to be started by hand.
-    NoiseChild,
 }
 
 impl Program {
@@ -38,7 +36,6 @@ impl Program {
             Self::StaticLoop => "static_loop",
             Self::Ep => "ep",
             Self::Cg => "cg",
-            Self::NoiseChild => "noise_child",
         }
     }
 
@@ -48,7 +45,6 @@ impl Program {
             Self::StaticLoop => include_bytes!(concat!(env!("OUT_DIR"), "/static_loop")),
             Self::Ep => include_bytes!(concat!(env!("OUT_DIR"), "/ep")),
             Self::Cg => include_bytes!(concat!(env!("OUT_DIR"), "/cg")),
-            Self::NoiseChild => include_bytes!(concat!(env!("OUT_DIR"), "/noise_child")),
         }
     }
 
@@ -121,7 +117,7 @@ impl Installed {
             .prefix("evenkeel-bench-")
             .tempdir()
             .context("cannot make a temporary directory for the programs; set TMPDIR")?;
-        for program in [Program::StaticLoop, Program::Ep, Program::Cg, Program::NoiseChild] {
+        for program in [Program::StaticLoop, Program::Ep, Program::Cg] {
             program.install(directory.path())?;
         }
         Ok(Self { directory })
@@ -212,7 +208,7 @@ mod tests {
     #[test]
     fn nonsense_arguments_are_refused() {
         let programs = Installed::new().unwrap();
-        let cases: [(Program, &[&str]); 13] = [
+        let cases: [(Program, &[&str]); 12] = [
             (Program::StaticLoop, &[]),
             (Program::StaticLoop, &["--work"]),
             (Program::StaticLoop, &["--work", "-1"]),
@@ -225,7 +221,6 @@ mod tests {
             (Program::Cg, &["S"]),
             (Program::Cg, &["--class", "S", "--repeat", "0"]),
             (Program::Cg, &["--class", "S", "--repeat"]),
-            (Program::NoiseChild, &["0"]),
         ];
         for (program, args) in cases {
             let output = programs.command(program, args).output().unwrap();

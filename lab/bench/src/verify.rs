@@ -19,10 +19,10 @@ use comfy_table::{CellAlignment, Table, presets};
 use evenkeel_machine::CpuSet;
 use serde::Serialize;
 
-use crate::accounts::{self, Accounts, CpuTimes, Window};
-use crate::interrupt;
-use crate::noise::gap::{GapPriority, measure};
-use crate::noise::{Noise, NoiseConfig, NoiseError, NoiseKind, Running, on_cpu};
+use evenkeel_experiment::accounts::{self, Accounts, CpuTimes, Window};
+use evenkeel_experiment::interrupt;
+use evenkeel_noise::gap::{GapPriority, measure};
+use evenkeel_noise::{Noise, NoiseConfig, NoiseError, NoiseKind, Running, on_cpu};
 
 /// The accounting may be off by so many points (hundredths of the CPU).
 pub const MARGIN_POINTS: f64 = 2.0;
@@ -136,7 +136,7 @@ pub fn verify(cpu: u32, noises: &[(NoiseKind, u64, u64)]) -> Result<Verification
     if let Some(why) = accounts.why_not_exact() {
         said.push(format!("Exact accounting is not possible: {why}. Only /proc/stat is judged."));
     }
-    let online = crate::noise::online_cpus()?;
+    let online = evenkeel_noise::online_cpus()?;
     let mut rows = Vec::new();
     for &(kind, busy_us, period_us) in noises {
         interrupt::check()?;

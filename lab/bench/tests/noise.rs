@@ -12,9 +12,9 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread::sleep;
 use std::time::Duration;
 
-use evenkeel_bench::noise::gap::{GapPriority, measure};
-use evenkeel_bench::noise::{Noise, NoiseConfig, NoiseError, NoiseKind, NoiseReport, Running};
 use evenkeel_bench::verify::{self, Verified};
+use evenkeel_noise::gap::{GapPriority, measure};
+use evenkeel_noise::{Noise, NoiseConfig, NoiseError, NoiseKind, NoiseReport, Running};
 
 const CPU: u32 = 0;
 /// Reported, wanted and independently measured duties may differ by this much.

@@ -3,9 +3,9 @@
 
 use anyhow::Result;
 use evenkeel_bench::{
-    balance, capability, daemon_cost, executable, free, guest, ias, keel, plan_cost, refill, sais,
-    zone,
+    balance, capability, daemon_cost, free, ias, keel, plan_cost, refill, sais, zone,
 };
+use evenkeel_experiment::{Only, Options, executable};
 
 use crate::cli::{
     BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, PlanArgs, RefillArgs, SaisBenchArgs,
@@ -39,36 +39,42 @@ pub fn main(args: BenchArgs) -> Result<i32> {
     }
 }
 
-fn capability_options(args: CapabilityArgs) -> Result<capability::Options> {
-    Ok(capability::Options {
-        executable: executable::product()?,
-        filter: capability::Filter {
+fn capability_options(args: CapabilityArgs) -> Result<capability::Asked> {
+    let options = Options {
+        runs: args.runs,
+        max_runs: args.max_runs,
+        only: Only {
             cases: args.cases,
             programs: args.programs,
             contestants: args.contestants,
+            ..Only::default()
         },
-        runs: args.runs,
-        max_runs: args.max_runs,
-        loop_s: None,
-        demo: args.demo,
+        quick: args.demo,
         json: args.json,
         markdown: args.markdown,
         from: args.from,
         command: command_line(),
-    })
+        ..Options::default()
+    };
+    Ok(capability::Asked { executable: executable::product()?, loop_s: None, options })
 }
 
-fn guest_options(args: TurnArgs) -> guest::Options {
-    guest::Options {
-        clocks: args.clocks,
-        rounds: args.rounds,
-        only: guest::Only { contestants: args.contestants, figures: args.figures },
+fn guest_options(args: TurnArgs) -> Options {
+    Options {
+        runs: args.rounds,
+        only: Only {
+            cases: args.clocks.iter().map(|clock| clock.name().to_owned()).collect(),
+            contestants: args.contestants,
+            figures: args.figures,
+            ..Only::default()
+        },
         json: args.json,
         markdown: args.markdown,
         from: args.from,
         inside: args.inside,
         costs: args.costs,
         command: command_line(),
+        ..Options::default()
     }
 }
 

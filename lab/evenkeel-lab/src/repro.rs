@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use anyhow::Result;
-use evenkeel_bench::{executable, repro};
+use evenkeel_bench::repro;
+use evenkeel_experiment::executable;
 
 use crate::cli::ReproArgs;
 use crate::command_line::command_line;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use comfy_table::{Table, presets};
-use evenkeel_bench::output::Output;
-use evenkeel_bench::report::MachineInfo;
 use evenkeel_bench::stats::Verdict;
 use evenkeel_capability::{LagParameters, Policy};
+use evenkeel_experiment::MachineInfo;
+use evenkeel_experiment::output::Output;
 use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};

@@ -4,7 +4,7 @@
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel_bench::noise::{Noise, NoiseConfig, NoiseKind};
+use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 
 use super::net::{DEVICE, Network, PEER, run_on};
 use super::traffic::{Client, Server, goes_on};

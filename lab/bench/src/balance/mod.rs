@@ -12,8 +12,9 @@ mod staggered;
 
 use anyhow::Result;
 
-use crate::guest::{self, Aim, Clock, Contestant, Experiment, Kind, Metric, Wanted};
 use crate::keel::{ENQUEUE_DISPATCH, USUAL};
+use evenkeel_experiment::guest::{self, Clock, GuestBench, Scheduler, eevdf, keel};
+use evenkeel_experiment::{Aim, Contestant, Experiment, Kind, Metric, Options, Wanted};
 
 /// The keel as it takes CPUs for equal.
 const COUNT: &str = "count";
@@ -77,12 +78,12 @@ static METRICS: [Metric; 7] = [
     ),
 ];
 
-/// Runs it, as [`guest::run`] does.
+/// Runs it, as [`GuestBench::run`] does.
 ///
 /// # Errors
 /// As there.
-pub fn run(options: &guest::Options) -> Result<i32> {
-    guest::run(&experiment(), options)
+pub fn run(options: &Options) -> Result<i32> {
+    bench().run(options)
 }
 
 /// Is the staggered hogs: started by the experiment itself, in the guest.
@@ -93,37 +94,40 @@ pub fn be_hogs(work: u64) -> Result<i32> {
     staggered::be(work)
 }
 
-fn experiment() -> Experiment {
-    Experiment {
+fn bench() -> GuestBench {
+    let experiment = Experiment {
         name: "balance",
         title: "Benchmarks: unequal CPUs under the keel",
+        intro: "",
+        case_word: "machine",
         contestants: vec![
-            Contestant::eevdf(),
-            Contestant::keel(COUNT, "--balance count", "the keel that takes CPUs for equal"),
-            Contestant::keel(
+            eevdf(),
+            keel(COUNT, "--balance count", "the keel that takes CPUs for equal"),
+            keel(
                 PLAIN,
                 "--balance capability",
                 "the keel that goes by what each CPU can do, as the paper has it: only who waits is \
                  moved",
             ),
-            Contestant::keel(
-                CAPABILITY,
-                PARTS,
-                "the same with `--parts active,turns`: who runs is moved, too",
+            keel(CAPABILITY, PARTS, "the same with `--parts active,turns`: who runs is moved, too"),
+            Contestant::new(
+                RUN,
+                "`evenkeel run` under the kernel's own scheduler",
+                Scheduler::Kernel,
             ),
-            Contestant {
-                name: RUN.to_owned(),
-                explanation: "`evenkeel run` under the kernel's own scheduler",
-                scheduler: guest::contestant::Scheduler::Kernel,
-            },
-            Contestant::keel(BOTH, PARTS, "`evenkeel run` under `capability`"),
+            keel(BOTH, PARTS, "`evenkeel run` under `capability`"),
         ],
         metrics: &METRICS,
         aims: aims(),
+        course: guest::COURSE,
+        reading: READING,
+        lists: vec![guest::machines()],
+    };
+    GuestBench {
+        experiment,
         programs: &[crate::keel::HACKBENCH],
         clocks: &Clock::ALL,
         limit_s: 300,
-        reading: READING,
         measure: round::measure,
     }
 }
@@ -166,7 +170,7 @@ mod tests {
 
     #[test]
     fn whatever_is_wanted_is_measured_of_somebody() {
-        let experiment = experiment();
+        let experiment = bench().experiment;
         for aim in &experiment.aims {
             assert!(experiment.metric(aim.metric).is_some(), "{aim:?}");
             for who in [Some(aim.contestant), aim.wanted.against()].into_iter().flatten() {

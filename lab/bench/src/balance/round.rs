@@ -10,11 +10,12 @@ use super::staggered::{Hogs, efficiency};
 use super::{
     BARRIER, BARRIER_EFFICIENCY, BOTH, RUN, STAGGERED, STAGGERED_EFFICIENCY, STAGGERED_TURNAROUND,
 };
-use crate::command::{run, set_threads};
-use crate::guest::{Figures, Inside};
 use crate::keel::{self, ENQUEUE_DISPATCH, USUAL};
-use crate::noise::{Noise, NoiseConfig, NoiseKind};
 use crate::programs::{Installed, Program, field};
+use evenkeel_experiment::Figures;
+use evenkeel_experiment::command::{run, set_threads};
+use evenkeel_experiment::guest::Inside;
+use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 
 /// Of whom half is taken.
 const SLOW_CPU: u32 = 1;
@@ -39,8 +40,8 @@ pub fn measure(inside: &Inside) -> Result<Figures> {
 /// What capability costs: on CPUs that are equal, where it does nothing else.
 fn costs(inside: &Inside) -> Result<Figures> {
     let mut figures = Figures::new();
-    if let Some(prefix) = inside.contestant.callbacks() {
-        keel::callback_costs(prefix, inside.cpus, &mut figures)?;
+    if inside.measures_callbacks() {
+        keel::callback_costs(inside.cpus, &mut figures)?;
         figures.retain(|name, _| [ENQUEUE_DISPATCH, USUAL].contains(&name.as_str()));
     }
     Ok(figures)
@@ -111,7 +112,7 @@ impl Job<'_> {
     }
 
     fn hogs(&self, work: u64) -> Result<Vec<Hogs>> {
-        let own = crate::executable::own()?.into_os_string();
+        let own = evenkeel_experiment::executable::own()?.into_os_string();
         let words = ["bench", "balance", "--hogs", &work.to_string()].map(OsString::from);
         let said = self.said(std::iter::once(own).chain(words))?;
         serde_json::from_str(said.trim())
@@ -120,7 +121,7 @@ impl Job<'_> {
 
     /// What the program prints that these words start.
     fn said(&self, words: impl Iterator<Item = OsString>) -> Result<String> {
-        let own = crate::executable::product()?.into_os_string();
+        let own = evenkeel_experiment::executable::product()?.into_os_string();
         let run_it = [own, "run".into(), "--".into()];
         let mut words = run_it.into_iter().filter(|_| self.balanced).chain(words);
         let mut command = Command::new(words.next().context("no program")?);

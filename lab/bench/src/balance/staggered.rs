@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::guest::hogs::compute;
+use evenkeel_experiment::guest::hogs::compute;
 
 /// What became of the hogs of one go.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

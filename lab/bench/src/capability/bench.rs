@@ -4,17 +4,17 @@ use std::cell::{Cell as Slot, RefCell};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use evenkeel_experiment::accounts::{Accounts, children_cpu_ns};
+use evenkeel_experiment::{MachineInfo, Runner, Sample, Turn};
 use evenkeel_host::Accounting;
 use evenkeel_machine::CpuSet;
 
-use super::cost::{AccountingCost, OwnCost, Sample, own_costs};
+use super::cost::{AccountingCost, OwnCost, OwnSample, own_costs};
 use super::lab::Lab;
 use super::launch::{Launcher, Task};
-use super::matrix::{Case, Cell, Contestant, Subject};
-use crate::accounts::{Accounts, children_cpu_ns};
-use crate::interleave::{self, Group, Measurement};
-use crate::report::MachineInfo;
+use super::matrix::{Case, Method, Subject};
+use super::metric;
 
 /// The work with which speed is found, for each thread: about a tenth of a second.
 const PROBE_WORK: u64 = 100;
@@ -31,7 +31,7 @@ pub struct Bench {
     work: u64,
     work_per_s: f64,
     hog_share: Slot<Option<f64>>,
-    samples: RefCell<Vec<Sample>>,
+    samples: RefCell<Vec<OwnSample>>,
 }
 
 impl Bench {
@@ -58,41 +58,15 @@ impl Bench {
         })
     }
 
-    /// The experiment of one cell.
-    pub fn group<'a>(&'a self, cell: &Cell) -> Group<'a> {
-        let (case, subject) = (cell.case, cell.subject);
-        let contestant = |name: &str, under: Case, contestant: Contestant| {
-            let task = Task {
-                subject,
-                work: self.work * case.length(),
-                contestant,
-                // Of the case, not of the noise: a reference differs by the noise alone.
-                wait_policy: case.wait_policy(),
-            };
-            interleave::Contestant {
-                name: name.into(),
-                run: Box::new(move || self.measure(&task, under)),
-            }
-        };
-        Group {
-            case: case.name().into(),
-            program: subject.name().into(),
-            reference: Some(contestant("reference", Case::None, Contestant::Pinned)),
-            contestants: cell
-                .contestants
-                .iter()
-                .map(|one| contestant(one.name(), case, *one))
-                .collect(),
-        }
-    }
-
-    fn measure(&self, task: &Task, case: Case) -> Result<Measurement> {
+    fn measure(&self, task: &Task, case: Case) -> Result<Sample> {
         if case == Case::Hog && self.hog_share.get().is_none() {
             self.hog_share.set(Some(self.measure_hog_share()?));
         }
         let hog = (case == Case::Hog).then(|| self.hog_share.get()).flatten();
         let seen = self.lab.under(case, hog, || self.launcher.run(task))?;
         let foreign_pct = seen.window.foreign_pct;
+        let mut sample = Sample { foreign_pct, ..Sample::default() };
+        sample.set(metric::TIME, Some(seen.ended.seconds));
         let mut moves = 0;
         if let Some(summary) = &seen.ended.summary {
             if self.lab.is_exact() && summary.accounting == Accounting::Procfs {
@@ -101,18 +75,17 @@ impl Bench {
             }
             moves = summary.moves;
             if case == Case::None {
-                let sample = Sample::new(task.subject, task.contestant, summary, foreign_pct);
-                self.samples.borrow_mut().push(sample);
+                let own = OwnSample::new(task.subject, task.method, summary, foreign_pct);
+                self.samples.borrow_mut().push(own);
             }
         }
-        Ok(Measurement {
-            seconds: seen.ended.seconds,
-            foreign_pct,
-            moves,
-            average: seen.given.map(|given| given.average),
-            worst: seen.given.map(|given| given.worst),
-            ..Measurement::default()
-        })
+        sample.set(metric::MOVES, Some(moves as f64));
+        if let Some(given) = seen.given {
+            sample.set(metric::AVERAGE, Some(given.average));
+            sample.set(metric::WORST, Some(given.worst));
+            sample.set(metric::BOUND, (given.worst > 0.0).then(|| given.average / given.worst));
+        }
+        Ok(sample)
     }
 
     /// The share of its CPU that the hog gets beside a thread of the program that wants it too.
@@ -121,7 +94,7 @@ impl Bench {
         let task = Task {
             subject: Subject::StaticLoop,
             work: (self.work_per_s * HOG_PROBE_S).ceil() as u64,
-            contestant: Contestant::Pinned,
+            method: Method::Pinned,
             wait_policy: Some("active"),
         };
         self.lab.stage.borrow_mut().share_of_hog(|| self.launcher.run(&task).map(drop))
@@ -149,7 +122,7 @@ impl Bench {
         let task = Task {
             subject: Subject::StaticLoop,
             work: self.work,
-            contestant: Contestant::Default,
+            method: Method::Default,
             wait_policy: None,
         };
         let _timed = cbinfo.measure_cost()?;
@@ -176,13 +149,35 @@ impl Bench {
     }
 }
 
+impl Runner<Method> for Bench {
+    fn run(&mut self, turn: &Turn<'_, Method>) -> Result<Sample> {
+        let case = Case::ALL.into_iter().find(|case| case.name() == turn.case.name);
+        let case = case.with_context(|| format!("no case {:?}", turn.case.name))?;
+        let subject = Subject::ALL.into_iter().find(|one| one.name() == turn.case.program);
+        let task = Task {
+            subject: subject.with_context(|| format!("no program {:?}", turn.case.program))?,
+            work: self.work * case.length(),
+            // The reference is pinned, without noise.
+            method: turn.contestant.map_or(Method::Pinned, |contestant| contestant.how),
+            // Of the case, not of the noise: a reference differs by the noise alone.
+            wait_policy: case.wait_policy(),
+        };
+        self.measure(&task, if turn.contestant.is_some() { case } else { Case::None })
+    }
+
+    fn relate(&self, reference: &Sample, sample: &mut Sample) {
+        sample.set(metric::EFFICIENCY, metric::efficiency(reference, sample));
+        sample.set(metric::REFERENCE, reference.get(metric::TIME));
+    }
+}
+
 /// Units of work that the static loop does in a second on all its CPUs, undisturbed. By CPU time,
 /// not by the clock: other programs make a run longer, but its work costs no more.
 fn work_per_s(launcher: &Launcher, work: u64) -> Result<f64> {
     let task = Task {
         subject: Subject::StaticLoop,
         work,
-        contestant: Contestant::Pinned,
+        method: Method::Pinned,
         wait_policy: Some("passive"),
     };
     let mut least_ns = u64::MAX;

@@ -1,13 +1,11 @@
 //! What the balancer itself costs, from its own figures, and what its accounting costs, from the
 //! kernel's.
 
-use std::fmt::Write as _;
-
 use evenkeel_cbinfo::Cost;
 use evenkeel_host::Summary;
 use serde::{Deserialize, Serialize};
 
-use super::matrix::{Contestant, Subject};
+use super::matrix::{Method, Subject};
 use crate::stats::median;
 
 /// A run in which others took more was disturbed, in % of the machine's CPU time.
@@ -15,11 +13,11 @@ const MAX_FOREIGN_PCT: f64 = 5.0;
 
 /// One run under a balancer.
 #[derive(Debug, Clone, Copy)]
-pub struct Sample {
+pub struct OwnSample {
     /// The program.
     pub subject: Subject,
     /// The balancer.
-    pub contestant: Contestant,
+    pub method: Method,
     /// Its CPU time after it was set up, in % of one CPU.
     pub own_cpu_pct: f64,
     /// CPU time that setting it up took, in ms.
@@ -30,17 +28,12 @@ pub struct Sample {
     pub foreign_pct: f64,
 }
 
-impl Sample {
+impl OwnSample {
     /// What a balancer says of a run, and what others took meanwhile, in % of the machine.
-    pub fn new(
-        subject: Subject,
-        contestant: Contestant,
-        summary: &Summary,
-        foreign_pct: f64,
-    ) -> Self {
+    pub fn new(subject: Subject, method: Method, summary: &Summary, foreign_pct: f64) -> Self {
         Self {
             subject,
-            contestant,
+            method,
             own_cpu_pct: 100.0 * summary.own_cpu_ns as f64 / summary.elapsed_ns.max(1) as f64,
             startup_cpu_ms: summary.startup_cpu_ns as f64 / 1e6,
             moves: summary.moves,
@@ -96,19 +89,19 @@ impl AccountingCost {
 
 /// The samples by program and balancer; those that other programs disturbed count only where there
 /// are no others, because a balancer has work to do then.
-pub fn own_costs(samples: &[Sample]) -> Vec<OwnCost> {
+pub fn own_costs(samples: &[OwnSample]) -> Vec<OwnCost> {
     let mut costs = Vec::new();
     for subject in Subject::ALL {
-        for contestant in Contestant::ALL {
-            let mut mine: Vec<&Sample> = samples
+        for method in Method::ALL {
+            let mut mine: Vec<&OwnSample> = samples
                 .iter()
-                .filter(|sample| (sample.subject, sample.contestant) == (subject, contestant))
+                .filter(|sample| (sample.subject, sample.method) == (subject, method))
                 .collect();
-            let is_calm = |sample: &&Sample| sample.foreign_pct <= MAX_FOREIGN_PCT;
+            let is_calm = |sample: &&OwnSample| sample.foreign_pct <= MAX_FOREIGN_PCT;
             if mine.iter().any(is_calm) {
                 mine.retain(is_calm);
             }
-            let of = |figure: fn(&Sample) -> f64| {
+            let of = |figure: fn(&OwnSample) -> f64| {
                 median(&mine.iter().map(|sample| figure(sample)).collect::<Vec<_>>())
             };
             if let (Some(own_cpu_pct), Some(startup_cpu_ms)) =
@@ -116,7 +109,7 @@ pub fn own_costs(samples: &[Sample]) -> Vec<OwnCost> {
             {
                 costs.push(OwnCost {
                     program: subject.name().into(),
-                    contestant: contestant.name().into(),
+                    contestant: method.name().into(),
                     own_cpu_pct,
                     startup_cpu_ms,
                     most_moves: mine.iter().map(|sample| sample.moves).max().unwrap_or(0),
@@ -128,13 +121,11 @@ pub fn own_costs(samples: &[Sample]) -> Vec<OwnCost> {
     costs
 }
 
-/// The costs in plain lines, without a line break at the end; empty if there are none.
-pub fn lines(own: &[OwnCost], accounting: Option<&AccountingCost>) -> String {
-    let mut text = String::new();
-    // Writing to a String cannot fail.
+/// The costs in plain lines.
+pub fn lines(own: &[OwnCost], accounting: Option<&AccountingCost>) -> Vec<String> {
+    let mut lines = Vec::new();
     for cost in own {
-        let _ = writeln!(
-            text,
+        lines.push(format!(
             "{} at rest ({}, {} runs): {:.3} % of one CPU, {:.1} ms CPU time to start and end, at most {} \
              moves",
             cost.contestant,
@@ -143,16 +134,15 @@ pub fn lines(own: &[OwnCost], accounting: Option<&AccountingCost>) -> String {
             cost.own_cpu_pct,
             cost.startup_cpu_ms,
             cost.most_moves
-        );
+        ));
     }
     if let Some(cost) = accounting {
-        let _ = writeln!(
-            text,
+        lines.push(format!(
             "cbinfo: {:.0} ns an event, {:.0} events a second, {:.3} % of one CPU",
             cost.ns_per_event, cost.events_per_s, cost.cpu_pct
-        );
+        ));
     }
-    text.trim_end().to_owned()
+    lines
 }
 
 #[cfg(test)]
@@ -161,29 +151,29 @@ mod tests {
 
     #[test]
     fn medians_by_balancer() {
-        let sample = |contestant, own_cpu_pct, moves| Sample {
+        let sample = |method, own_cpu_pct, moves| OwnSample {
             subject: Subject::Ep,
-            contestant,
+            method,
             own_cpu_pct,
             startup_cpu_ms: 10.0,
             moves,
             foreign_pct: 1.0,
         };
-        let disturbed = Sample { foreign_pct: 50.0, ..sample(Contestant::Lag, 7.0, 70) };
+        let disturbed = OwnSample { foreign_pct: 50.0, ..sample(Method::Lag, 7.0, 70) };
         let costs = own_costs(&[
-            sample(Contestant::Lag, 0.3, 0),
-            sample(Contestant::Paper, 9.0, 0),
-            sample(Contestant::Lag, 0.1, 2),
-            sample(Contestant::Lag, 0.2, 0),
+            sample(Method::Lag, 0.3, 0),
+            sample(Method::Paper, 9.0, 0),
+            sample(Method::Lag, 0.1, 2),
+            sample(Method::Lag, 0.2, 0),
             disturbed,
         ]);
         assert_eq!(own_costs(&[disturbed])[0].most_moves, 70);
         assert_eq!(costs.len(), 2);
         assert_eq!((costs[1].contestant.as_str(), costs[1].runs), ("lag", 3));
         assert_eq!((costs[1].own_cpu_pct, costs[1].most_moves), (0.2, 2));
-        let text = lines(&costs, None);
+        let text = lines(&costs, None).join("\n");
         assert!(text.contains("lag at rest (ep, 3 runs): 0.200 % of one CPU"), "{text}");
-        assert_eq!(lines(&[], None), "");
+        assert!(lines(&[], None).is_empty());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_machine::CpuSet;
 
-use crate::accounts::{CpuTimes, Window};
+use evenkeel_experiment::accounts::{CpuTimes, Window};
 
 /// Capability of the average and of the worst CPU, 0..=1 of the fastest undisturbed.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,29 +5,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use evenkeel_journal::{affinity, effective_cpuset};
+use anyhow::Result;
 use evenkeel_machine::{CAPABILITY_SCALE, CpuSet, Machine, SpeedSource};
 
 use super::given::{Given, given};
 use super::matrix::Case;
 use super::stage::Stage;
-use crate::accounts::{Accounts, Window};
-use crate::report::MachineInfo;
 use crate::stats::median;
+use evenkeel_experiment::MachineInfo;
+use evenkeel_experiment::accounts::{Accounts, Window};
 
 /// What ends with a run (threads, a supervisor) gets so long to be gone.
 const SETTLE: Duration = Duration::from_millis(20);
-
-/// The CPUs that programs started by this process may use.
-///
-/// # Errors
-/// The kernel does not tell.
-pub fn usable_cpus() -> Result<CpuSet> {
-    let tid = nix::unistd::gettid().as_raw();
-    let mine = affinity::get(tid).context("cannot read which CPUs may be used")?;
-    Ok(mine.intersection(&effective_cpuset(tid)))
-}
 
 /// The accounts, the stage, and what is known of the CPUs.
 pub struct Lab {
@@ -84,7 +73,7 @@ impl Lab {
         hog_share: Option<f64>,
         run: impl FnOnce() -> Result<T>,
     ) -> Result<Seen<T>> {
-        crate::interrupt::check()?;
+        evenkeel_experiment::interrupt::check()?;
         self.stage.borrow_mut().set(case)?;
         std::thread::sleep(SETTLE);
         let alive = self.stage.borrow().processes();

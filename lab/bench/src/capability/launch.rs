@@ -12,9 +12,9 @@ use evenkeel_host::Summary;
 use evenkeel_journal::affinity;
 use evenkeel_machine::CpuSet;
 
-use super::matrix::{Contestant, Subject};
-use crate::command;
+use super::matrix::{Method, Subject};
 use crate::programs::{Installed, Program, field};
+use evenkeel_experiment::command;
 
 /// What a run is.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ pub struct Task {
     /// Units of work of the static loop.
     pub work: u64,
     /// How it is run.
-    pub contestant: Contestant,
+    pub method: Method,
     /// `OMP_WAIT_POLICY`.
     pub wait_policy: Option<&'static str>,
 }
@@ -77,7 +77,7 @@ impl Launcher {
     /// It cannot be started, fails, computes something else than before, or somebody asked for the
     /// end meanwhile. It does not run any more then.
     pub fn run(&self, task: &Task) -> Result<Ended> {
-        let balanced = task.contestant.balancer();
+        let balanced = task.method.balancer();
         let json = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
         let program = match task.subject {
             Subject::StaticLoop => {
@@ -119,14 +119,14 @@ impl Launcher {
         if let Some(policy) = task.wait_policy {
             command.env("OMP_WAIT_POLICY", policy);
         }
-        match task.contestant {
-            Contestant::Pinned => {
+        match task.method {
+            Method::Pinned => {
                 command.env("OMP_PROC_BIND", "true").env("OMP_PLACES", "threads");
             }
-            Contestant::FastOnly if self.fast.is_empty() => {
+            Method::FastOnly if self.fast.is_empty() => {
                 bail!("fast-only needs a CPU without noise, and there is no other");
             }
-            Contestant::FastOnly => {
+            Method::FastOnly => {
                 let fast = self.fast.clone();
                 let stay_there = move || {
                     affinity::set(nix::unistd::getpid().as_raw(), &fast)
@@ -171,15 +171,15 @@ mod tests {
         Launcher::new("/bin/false".into(), &usable, noisy).unwrap()
     }
 
-    fn task(contestant: Contestant) -> Task {
-        Task { subject: Subject::StaticLoop, work: 4, contestant, wait_policy: Some("passive") }
+    fn task(method: Method) -> Task {
+        Task { subject: Subject::StaticLoop, work: 4, method, wait_policy: Some("passive") }
     }
 
     #[test]
     fn programs_run_and_are_timed() {
         let launcher = launcher();
-        for contestant in [Contestant::Default, Contestant::Pinned, Contestant::FastOnly] {
-            if contestant == Contestant::FastOnly && launcher.fast.is_empty() {
+        for contestant in [Method::Default, Method::Pinned, Method::FastOnly] {
+            if contestant == Method::FastOnly && launcher.fast.is_empty() {
                 continue;
             }
             let ended = launcher.run(&task(contestant)).unwrap();
@@ -192,13 +192,13 @@ mod tests {
     fn another_result_for_the_same_work_is_an_error() {
         let launcher = launcher();
         *launcher.checksum.borrow_mut() = Some((4, "0".into()));
-        let error = launcher.run(&task(Contestant::Default)).unwrap_err().to_string();
+        let error = launcher.run(&task(Method::Default)).unwrap_err().to_string();
         assert!(error.contains("another run of the same work gave 0"), "{error}");
     }
 
     #[test]
     fn a_balancer_that_fails_is_told() {
-        let error = launcher().run(&task(Contestant::Lag)).unwrap_err().to_string();
+        let error = launcher().run(&task(Method::Lag)).unwrap_err().to_string();
         assert!(error.contains("/bin/false failed (exit status: 1)"), "{error}");
     }
 }

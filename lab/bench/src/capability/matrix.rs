@@ -1,13 +1,12 @@
 //! What is measured: cases, programs, contestants, and which combinations.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use evenkeel_experiment::{Only, choose};
 use evenkeel_host::Placement;
 
-use crate::noise::{NoiseConfig, NoiseKind};
-use crate::report::PINNED;
+use evenkeel_noise::{NoiseConfig, NoiseKind};
 
 /// What makes the CPUs unequal, and how waiting threads of the program wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -138,7 +137,7 @@ impl Subject {
 
 /// A way to run the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Contestant {
+pub enum Method {
     /// The kernel alone: the baseline.
     Default,
     /// Each thread bound to a CPU.
@@ -157,7 +156,7 @@ pub enum Contestant {
     LagSoft,
 }
 
-impl Contestant {
+impl Method {
     /// All of them, the baseline first.
     pub const ALL: [Self; 8] = [
         Self::Default,
@@ -174,7 +173,7 @@ impl Contestant {
     pub fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
-            Self::Pinned => PINNED,
+            Self::Pinned => "pinned",
             Self::FastOnly => "fast-only",
             Self::Paper => "paper",
             Self::PaperFast => "paper-100ms",
@@ -234,26 +233,28 @@ pub struct Cell {
     /// The program.
     pub subject: Subject,
     /// The contestants.
-    pub contestants: Vec<Contestant>,
+    pub contestants: Vec<Method>,
 }
 
-/// What the user named; an empty list leaves the choice to the default matrix.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// Names of cases.
-    pub cases: Vec<String>,
-    /// Names of programs; `-` and `_` are the same.
-    pub programs: Vec<String>,
-    /// Names of contestants.
-    pub contestants: Vec<String>,
+impl Cell {
+    /// As a case of a trial.
+    pub fn case(&self, has_again: bool) -> evenkeel_experiment::Case {
+        evenkeel_experiment::Case {
+            name: self.case.name().to_owned(),
+            program: self.subject.name().to_owned(),
+            contestants: self.contestants.iter().map(|method| method.name().to_owned()).collect(),
+            has_reference: true,
+            has_again,
+        }
+    }
 }
 
 /// The default contestants of a case and a program.
-fn by_default(case: Case, subject: Subject) -> Option<Vec<Contestant>> {
-    use Contestant::{Default, FastOnly, Lag, Paper, PaperFast, Pinned};
+fn by_default(case: Case, subject: Subject) -> Option<Vec<Method>> {
+    use Method::{Default, FastOnly, Lag, Paper, PaperFast, Pinned};
     Some(match (subject, case) {
         (Subject::StaticLoop, Case::Softirq) => {
-            vec![Default, Pinned, FastOnly, Paper, PaperFast, Lag, Contestant::other_placement()]
+            vec![Default, Pinned, FastOnly, Paper, PaperFast, Lag, Method::other_placement()]
         }
         (Subject::StaticLoop, _) | (Subject::Ep, Case::FifoSpin) => vec![Default, Pinned, Lag],
         (Subject::Ep, Case::None) => vec![Default, Lag],
@@ -267,27 +268,27 @@ fn by_default(case: Case, subject: Subject) -> Option<Vec<Contestant>> {
 ///
 /// # Errors
 /// A name is unknown (the error lists those that are known), or nothing is left to measure.
-pub fn select(filter: &Filter) -> Result<Vec<Cell>> {
-    let cases = known("case", &filter.cases, &Case::ALL, Case::name)?;
-    let subjects = known("program", &filter.programs, &Subject::ALL, Subject::name)?;
-    let named = known("contestant", &filter.contestants, &Contestant::ALL, Contestant::name)?;
+pub fn select(filter: &Only) -> Result<Vec<Cell>> {
+    let cases = choose("case", &filter.cases, &Case::ALL, |case| case.name())?;
+    let subjects = choose("program", &filter.programs, &Subject::ALL, |subject| subject.name())?;
+    let named = choose("contestant", &filter.contestants, &Method::ALL, |method| method.name())?;
     let both_named = !filter.cases.is_empty() && !filter.programs.is_empty();
     let mut cells = Vec::new();
-    for &subject in &subjects {
-        for &case in &cases {
+    for &&subject in &subjects {
+        for &&case in &cases {
             let default = by_default(case, subject);
             if default.is_none() && !both_named {
                 continue;
             }
             let mut contestants = if filter.contestants.is_empty() {
-                default.unwrap_or_else(|| vec![Contestant::Pinned, Contestant::Lag])
+                default.unwrap_or_else(|| vec![Method::Pinned, Method::Lag])
             } else {
-                named.clone()
+                named.iter().map(|method| **method).collect()
             };
             contestants.retain(|contestant| {
-                contestant.makes_sense(case) && *contestant != Contestant::Default
+                contestant.makes_sense(case) && *contestant != Method::Default
             });
-            contestants.insert(0, Contestant::Default);
+            contestants.insert(0, Method::Default);
             cells.push(Cell { case, subject, contestants });
         }
     }
@@ -303,42 +304,26 @@ pub fn select(filter: &Filter) -> Result<Vec<Cell>> {
 
 /// The cells of `make demo`.
 pub fn demo() -> Vec<Cell> {
-    let contestants = vec![Contestant::Default, Contestant::Pinned, Contestant::Lag];
+    let contestants = vec![Method::Default, Method::Pinned, Method::Lag];
     [Case::Softirq, Case::FifoSpin]
         .map(|case| Cell { case, subject: Subject::StaticLoop, contestants: contestants.clone() })
         .into()
-}
-
-/// All of `all` that are named, in the order of `all`; all of them if none is named.
-fn known<T: Copy + Ord>(
-    what: &str,
-    names: &[String],
-    all: &[T],
-    name_of: impl Fn(T) -> &'static str,
-) -> Result<Vec<T>> {
-    let plain = |name: &str| name.trim().to_ascii_lowercase().replace('_', "-");
-    let mut chosen = BTreeSet::new();
-    for name in names {
-        match all.iter().find(|item| plain(name_of(**item)) == plain(name)) {
-            Some(item) => chosen.insert(*item),
-            None => {
-                let list: Vec<&str> = all.iter().map(|item| name_of(*item)).collect();
-                bail!("unknown {what} {name:?}: choose among {}", list.join(", "));
-            }
-        };
-    }
-    Ok(all.iter().copied().filter(|item| names.is_empty() || chosen.contains(item)).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn filter(cases: &str, programs: &str, contestants: &str) -> Filter {
+    fn filter(cases: &str, programs: &str, contestants: &str) -> Only {
         let list = |text: &str| {
             text.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
         };
-        Filter { cases: list(cases), programs: list(programs), contestants: list(contestants) }
+        Only {
+            cases: list(cases),
+            programs: list(programs),
+            contestants: list(contestants),
+            ..Only::default()
+        }
     }
 
     fn shown(cells: &[Cell]) -> Vec<String> {
@@ -351,7 +336,7 @@ mod tests {
 
     #[test]
     fn the_whole_matrix() {
-        let cells = select(&Filter::default()).unwrap();
+        let cells = select(&Only::default()).unwrap();
         assert_eq!(
             shown(&cells),
             [

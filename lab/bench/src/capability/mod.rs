@@ -12,42 +12,37 @@
 //! | `given` | what the CPUs gave meanwhile: avg(C), min(C) |
 //! | `bench` | one measurement, from these |
 //! | `cost` | what the balancer itself takes |
-//! | `display` | progress |
-//! | `sentence`, `page` | what it all means: for people, for docs/results/capability.md |
+//! | `metric` | the figures |
+//! | `sentence` | what it all means, for people |
 
 mod bench;
 mod cost;
-pub(crate) mod display;
 mod given;
 pub(crate) mod lab;
 mod launch;
 mod matrix;
-mod page;
+mod metric;
 mod possible;
 mod sentence;
 mod stage;
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
+use evenkeel_experiment::accounts::Accounts;
+use evenkeel_experiment::display::Display;
+use evenkeel_experiment::{
+    Aim, Contestant, Experiment, List, Options, Plan, Report, Section, Wanted, host, interrupt,
+    measure,
+};
 
-pub use cost::{AccountingCost, OwnCost};
 pub use given::{Given, given};
-pub use matrix::{Case, Cell, Contestant, Filter, Subject};
-pub use page::page;
-pub use sentence::sentence;
+pub use matrix::{Case, Cell, Method, Subject};
+pub use metric::{AVERAGE, BOUND, EFFICIENCY, REFERENCE, TIME};
 
-use crate::accounts::Accounts;
-use crate::interleave::{self, Plan};
-use crate::interrupt;
-use crate::output::Output;
-use crate::report::{Report, rows};
 use crate::stats::MAX_RUNS;
-
 use bench::Bench;
-use display::Display;
 
 /// Runs of each contestant to begin with: 6 is the least that a true 95 % interval needs.
 const RUNS: usize = 7;
@@ -62,113 +57,82 @@ const DEMO_RUNS: usize = 5;
 const DEMO_BUDGET: Duration = Duration::from_secs(110);
 const DEMO_LOOP_S: f64 = 2.1;
 
-/// What is asked for.
+/// What is asked for. [`Options::quick`] is the demo: two cases, five runs, one sentence.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct Asked {
     /// evenkeel's own executable, whose `run` is measured.
     pub executable: PathBuf,
-    /// Which cases, programs and contestants.
-    pub filter: Filter,
-    /// Runs of each contestant to begin with.
-    pub runs: Option<usize>,
-    /// Runs that no row exceeds; 15 if not given.
-    pub max_runs: Option<usize>,
     /// How long the static loop takes undisturbed, in s, if not the usual time.
     pub loop_s: Option<f64>,
-    /// The short form: two cases, five runs, one sentence.
-    pub demo: bool,
-    /// Where to write the rows as JSON.
-    pub json: Option<PathBuf>,
-    /// Where to write the Markdown page.
-    pub markdown: Option<PathBuf>,
-    /// Measure nothing: show the report that this JSON file holds.
-    pub from: Option<PathBuf>,
-    /// The command line, for whoever wants to run it again.
-    pub command: String,
+    /// What any experiment can be asked for.
+    pub options: Options,
 }
 
-/// The experiment's result, as `--json` writes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CapabilityReport {
-    /// Machine and rows.
-    #[serde(flatten)]
-    pub report: Report,
-    /// The command line that measured it.
-    pub command: String,
-    /// What could not be shown, and why.
-    #[serde(default)]
-    pub said: Vec<String>,
-    /// What the balancers took in the case `none`.
-    #[serde(default)]
-    pub own_cost: Vec<OwnCost>,
-    /// What exact accounting took.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accounting_cost: Option<AccountingCost>,
-}
-
-/// Runs the experiment, prints its table, and writes what was asked for. Returns the exit code: 0
-/// also where this machine cannot show everything (that is said), 1 if a contestant failed, 128 + n
-/// if signal n ended it.
+/// Runs the experiment.
 ///
 /// # Errors
 /// A name is unknown, a file cannot be written, or nothing can be measured.
-pub fn run(options: &Options) -> Result<i32> {
-    let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
-    let (json, markdown) = (prepare(&options.json)?, prepare(&options.markdown)?);
-    let (report, last) = match &options.from {
-        Some(path) => (load(path)?, None),
-        None => {
-            let _watch = interrupt::watch();
-            match measure(options) {
-                _ if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
-                measured => measured?,
-            }
-        }
-    };
-    println!("{}", report.report.table());
-    for line in report.report.against_pinning(Contestant::Lag.name()) {
-        println!("{line}");
-    }
-    let costs = cost::lines(&report.own_cost, report.accounting_cost.as_ref());
-    if !costs.is_empty() {
-        println!("{costs}");
-    }
-    if let Some(sentence) = last {
-        println!("\n{sentence}");
-    }
-    if let Some(output) = json {
-        output.write(&serde_json::to_string_pretty(&report)?)?;
-    }
-    if let Some(output) = markdown {
-        output.write(&page(&report))?;
-    }
-    Ok(i32::from(report.report.rows.iter().any(|row| row.failed.is_some())))
+pub fn run(asked: &Asked) -> Result<i32> {
+    let experiment = experiment();
+    experiment.run(&asked.options, || measure_all(&experiment, asked))
 }
 
-fn load(path: &Path) -> Result<CapabilityReport> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_slice(&bytes).with_context(|| {
-        format!(
-            "{} is not what `evenkeel-lab bench capability --json` writes; measure anew",
-            path.display()
-        )
-    })
+/// What is measured.
+pub fn experiment() -> Experiment<Method> {
+    let contestant = |method: Method| Contestant::new(method.name(), method.explanation(), method);
+    let pinned = Wanted::Known(Method::Pinned.name());
+    Experiment {
+        name: "capability",
+        title: "Benchmarks: the capability balancer",
+        intro: KEEL,
+        case_word: "case",
+        contestants: Method::ALL.map(contestant).to_vec(),
+        metrics: &metric::METRICS,
+        aims: vec![Aim { contestant: Method::Lag.name(), metric: TIME, wanted: pinned }],
+        course: COURSE,
+        reading: "",
+        lists: vec![
+            List { title: "Cases", items: Case::ALL.map(|c| (c.name(), c.explanation())).to_vec() },
+            List {
+                title: "Programs",
+                items: Subject::ALL.map(|s| (s.name(), s.explanation())).to_vec(),
+            },
+        ],
+    }
 }
+
+/// Where else to look. What is measured of the keel takes other commands.
+const KEEL: &str = "\
+The keel, which is a scheduler of its own, has its own pages, each by its own command:
+
+- **all eight combinations of its policies on five workloads** (latency, throughput, turn-around time, \
+migrations, switches of the address space): [paper 004, all eight \
+combinations](004.md#all-eight-combinations)
+- beside other schedulers: [the keel](keel.md)
+- programs on unequal CPUs: [by capability](balance.md); threads that share their memory: \
+[aggregation](ias.md)
+";
+
+const COURSE: &str = "\
+Contestants run in turn (A B C A B C ...), so that what changes on the machine meets all of them \
+alike, and are compared run by run. Times are of the whole command, from outside: the balancer's \
+start counts. Runs that other programs disturbed (more than 5 % of the CPU time) are repeated. \
+Rows that are undecided get more runs.";
 
 /// How many runs, and how long.
-fn plan(options: &Options) -> Result<Plan> {
-    let usual = if options.demo { DEMO_RUNS } else { RUNS };
-    let initial_runs = options.runs.unwrap_or(usual);
+fn plan(options: &Asked) -> Result<Plan> {
+    let usual = if options.options.quick { DEMO_RUNS } else { RUNS };
+    let initial_runs = options.options.runs.unwrap_or(usual);
     if initial_runs == 0 {
         bail!("--runs 0 measures nothing: give at least 1, better 6 for a 95 % interval");
     }
-    let max_runs = options.max_runs.unwrap_or(MAX_RUNS.max(initial_runs));
+    let max_runs = options.options.max_runs.unwrap_or(MAX_RUNS.max(initial_runs));
     if max_runs < initial_runs {
         bail!(
             "--max-runs {max_runs} is less than the {initial_runs} to begin with: raise it, or lower --runs"
         );
     }
-    Ok(if options.demo {
+    Ok(if options.options.quick {
         Plan {
             initial_runs,
             step: 1,
@@ -182,16 +146,16 @@ fn plan(options: &Options) -> Result<Plan> {
     })
 }
 
-/// The report, and the demo's last sentence.
-fn measure(options: &Options) -> Result<(CapabilityReport, Option<String>)> {
-    let plan = plan(options)?;
-    let wanted = if options.demo { matrix::demo() } else { matrix::select(&options.filter)? };
-    let usable = lab::usable_cpus()?;
+fn measure_all(experiment: &Experiment<Method>, asked: &Asked) -> Result<Report> {
+    let options = &asked.options;
+    let plan = plan(asked)?;
+    let wanted = if options.quick { matrix::demo() } else { matrix::select(&options.only)? };
+    let usable = host::usable_cpus()?;
     let noisy = usable.iter().next().context("no CPU may be used: is /sys mounted?")?;
     let accounts = Accounts::open();
     let why_not_exact = accounts.why_not_exact().map(str::to_owned);
     let possible =
-        possible::reduce(wanted, &usable, why_not_exact.as_deref(), options.demo, &|case| {
+        possible::reduce(wanted, &usable, why_not_exact.as_deref(), options.quick, &|case| {
             possible::try_noise(case, noisy)
         });
     for sentence in &possible.said {
@@ -203,16 +167,20 @@ fn measure(options: &Options) -> Result<(CapabilityReport, Option<String>)> {
     }
 
     let display = Display::new();
-    let usual_s = if options.demo { DEMO_LOOP_S } else { LOOP_S };
-    let loop_s = options.loop_s.unwrap_or(usual_s);
+    let usual_s = if options.quick { DEMO_LOOP_S } else { LOOP_S };
+    let loop_s = asked.loop_s.unwrap_or(usual_s);
     display.message("finding out how much work takes how long");
-    let bench = Bench::new(options.executable.clone(), usable, noisy, accounts, loop_s)?;
-    let mut groups: Vec<_> = possible.cells.iter().map(|cell| bench.group(cell)).collect();
-    let start = Instant::now();
-    let outcomes = interleave::run(&mut groups, &plan, &|| start.elapsed(), &mut |progress| {
-        display.show(&progress);
-    });
-    drop(groups);
+    let mut bench = Bench::new(asked.executable.clone(), usable, noisy, accounts, loop_s)?;
+    let cases: Vec<_> = possible
+        .cells
+        .iter()
+        .enumerate()
+        .map(|(index, cell)| {
+            // The demo has no time for more than one A/A row.
+            cell.case(!options.quick || index == 0)
+        })
+        .collect();
+    let records = measure(experiment, &cases, &plan, &mut bench, &display);
     // The last round's noise would disturb what follows.
     bench.quiet()?;
     interrupt::check()?;
@@ -220,42 +188,72 @@ fn measure(options: &Options) -> Result<(CapabilityReport, Option<String>)> {
     let accounting_cost = bench.accounting_cost()?;
     display.finish();
 
-    let report = Report { machine: bench.machine(), rows: rows(&outcomes?) };
-    let last = options.demo.then(|| sentence(&report.rows, noisy)).flatten();
-    let report = CapabilityReport {
-        report,
-        command: options.command.clone(),
-        said: possible.said,
-        own_cost: bench.own_costs(),
-        accounting_cost,
-    };
-    Ok((report, last))
+    let mut report = Report::new(experiment, &records?, &plan, &options.command);
+    report.machine = bench.machine();
+    report.said = possible.said;
+    report.sentence = options.quick.then(|| sentence::sentence(&report, noisy)).flatten();
+    let own_costs = bench.own_costs();
+    let items = cost::lines(&own_costs, accounting_cost.as_ref());
+    if !items.is_empty() {
+        let title = "What it costs where there is nothing to gain".to_owned();
+        report.sections.push(Section { title, items });
+    }
+    report.details.insert("own_cost".into(), serde_json::to_value(own_costs)?);
+    if let Some(cost) = accounting_cost {
+        report.details.insert("accounting_cost".into(), serde_json::to_value(cost)?);
+    }
+    Ok(report)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn asked(options: Options) -> Asked {
+        Asked { options, ..Asked::default() }
+    }
+
     #[test]
     fn plans() {
-        let normal = plan(&Options::default()).unwrap();
+        let normal = plan(&Asked::default()).unwrap();
         assert_eq!((normal.initial_runs, normal.max_runs, normal.looks()), (7, 15, 3));
-        let demo = plan(&Options { demo: true, ..Options::default() }).unwrap();
+        let demo = plan(&asked(Options { quick: true, ..Options::default() })).unwrap();
         assert_eq!((demo.initial_runs, demo.max_runs, demo.looks()), (5, 5, 1));
-        let many = plan(&Options { runs: Some(20), ..Options::default() }).unwrap();
+        let many = plan(&asked(Options { runs: Some(20), ..Options::default() })).unwrap();
         assert_eq!((many.initial_runs, many.max_runs), (20, 20));
-        let few = Options { max_runs: Some(3), ..Options::default() };
+        let few = asked(Options { max_runs: Some(3), ..Options::default() });
         assert!(plan(&few).unwrap_err().to_string().contains("--max-runs 3"));
-        let error = plan(&Options { runs: Some(0), ..Options::default() }).unwrap_err();
+        let error = plan(&asked(Options { runs: Some(0), ..Options::default() })).unwrap_err();
         assert!(error.to_string().contains("--runs 0"), "{error}");
     }
 
     #[test]
-    fn a_file_that_is_no_report_is_refused() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "{}").unwrap();
-        let from = Some(file.path().to_owned());
-        let error = run(&Options { from, ..Options::default() }).unwrap_err();
-        assert!(error.to_string().contains("measure anew"), "{error}");
+    fn the_page_names_what_it_shows_and_nothing_else() {
+        let report: Report = serde_json::from_value(serde_json::json!({
+            "experiment": "capability",
+            "commit": "abc",
+            "machine": {"model": "Test", "cpus": 2, "kernel": "6.18", "accounting": "cbinfo"},
+            "rows": [{
+                "case": "hog", "program": "ep", "contestant": "default", "metric": "time",
+                "median": 2.5, "ci95": [2.4, 2.6], "foreign_pct": 0.1, "runs": 5,
+            }],
+            "aims": [],
+            "command": "evenkeel-lab bench capability --cases hog",
+            "said": ["Case udp cannot be shown: no."],
+        }))
+        .unwrap();
+        let text = experiment().page(&report);
+        for part in [
+            "written by `evenkeel-lab bench capability --cases hog`",
+            "- accounting: cbinfo",
+            "Case udp cannot be shown",
+            "| hog | ep | default | 2.500 s | - | - | 5 |",
+            "](004.md#all-eight-combinations)",
+            "- `hog`: another user's endless ordinary program",
+            "- `default`: the kernel's scheduler alone",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
+        }
+        assert!(!text.contains("`softirq`"), "explained without being there:\n{text}");
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use evenkeel_machine::CpuSet;
 
-use super::matrix::{Case, Cell, Contestant, Subject};
-use crate::noise::{Noise, NoiseKind};
+use super::matrix::{Case, Cell, Method, Subject};
+use evenkeel_noise::{Noise, NoiseKind};
 
 /// How long a noise is tried at most.
 const TRY: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ pub fn reduce(
     let versus = |case| Cell {
         case,
         subject: Subject::StaticLoop,
-        contestants: vec![Contestant::Default, Contestant::Lag],
+        contestants: vec![Method::Default, Method::Lag],
     };
     if usable.len() < 2 {
         said.push(format!(
@@ -116,13 +116,13 @@ mod tests {
         let why = Some("no privilege");
         let demo = reduce(matrix::demo(), &cpus("0-1"), why, true, &|_| None);
         assert_eq!(cases(&demo), [Case::Hog]);
-        assert_eq!(demo.cells[0].contestants, [Contestant::Default, Contestant::Lag]);
+        assert_eq!(demo.cells[0].contestants, [Method::Default, Method::Lag]);
         assert!(demo.said[0].contains("no privilege"), "{:?}", demo.said);
     }
 
     #[test]
     fn cases_whose_noise_cannot_be_made_are_left_out_and_said_once() {
-        let all = matrix::select(&matrix::Filter::default()).unwrap();
+        let all = matrix::select(&evenkeel_experiment::Only::default()).unwrap();
         let no_fifo = |case| (case == Case::FifoSpin).then(|| "not permitted".to_owned());
         let rest = reduce(all, &cpus("0-1"), None, false, &no_fifo);
         assert!(!cases(&rest).contains(&Case::FifoSpin));

@@ -1,18 +1,25 @@
 //! The demo's last word: what the rows mean, in one sentence for people.
 
-use super::matrix::{Case, Contestant};
-use crate::report::Row;
+use evenkeel_experiment::{Report, Row};
+
+use super::matrix::{Case, Method};
+use super::metric::{AVERAGE, BOUND, TIME};
 use crate::stats::Verdict;
 
 /// One sentence about `lag` against `default` in all cases that were measured; `None` if there is
 /// no such row. `cpu` is the disturbed one.
-pub fn sentence(rows: &[Row], cpu: u32) -> Option<String> {
+pub fn sentence(report: &Report, cpu: u32) -> Option<String> {
     let mut parts: Vec<String> = Vec::new();
-    for row in rows.iter().filter(|row| row.contestant == Contestant::Lag.name()) {
+    let is_ours = |row: &&Row| row.metric == TIME && row.contestant == Method::Lag.name();
+    for row in report.rows.iter().filter(is_ours) {
         let Some(case) = Case::ALL.into_iter().find(|case| case.name() == row.case) else {
             continue;
         };
-        parts.push(format!("{} {}", cause(case, row, cpu, parts.is_empty()), effect(row)?));
+        parts.push(format!(
+            "{} {}",
+            cause(case, report, row, cpu, parts.is_empty()),
+            effect(report, row)?
+        ));
     }
     if parts.is_empty() {
         return None;
@@ -25,12 +32,17 @@ pub fn sentence(rows: &[Row], cpu: u32) -> Option<String> {
 }
 
 /// min(C) of the row: it had one CPU that lost something, and others that did not.
-fn lost_pct(row: &Row) -> Option<f64> {
-    Some(100.0 * (1.0 - row.average? / row.bound?))
+fn lost_pct(report: &Report, row: &Row) -> Option<f64> {
+    Some(100.0 * (1.0 - beside(report, row, AVERAGE)? / beside(report, row, BOUND)?))
 }
 
-fn cause(case: Case, row: &Row, cpu: u32, first: bool) -> String {
-    let lost = lost_pct(row).map_or_else(|| "time".to_owned(), |pct| format!("{pct:.0} %"));
+/// Another figure of the same runs.
+fn beside(report: &Report, row: &Row, metric: &str) -> Option<f64> {
+    Some(report.row(&row.case, &row.program, metric, &row.contestant)?.median)
+}
+
+fn cause(case: Case, report: &Report, row: &Row, cpu: u32, first: bool) -> String {
+    let lost = lost_pct(report, row).map_or_else(|| "time".to_owned(), |pct| format!("{pct:.0} %"));
     let who = if first { format!("the {} program", row.program) } else { "it".into() };
     match case {
         Case::None => format!("with nothing disturbing it, {who}"),
@@ -45,10 +57,11 @@ fn cause(case: Case, row: &Row, cpu: u32, first: bool) -> String {
     }
 }
 
-fn effect(row: &Row) -> Option<String> {
-    let ratio = row.vs_default?;
-    let bound = row.bound.map_or_else(String::new, |bound| format!(" (bound {bound:.2}x)"));
-    Some(match (row.verdict, row.vs_default_ci95) {
+fn effect(report: &Report, row: &Row) -> Option<String> {
+    let ratio = row.ratio?;
+    let bound = beside(report, row, BOUND)
+        .map_or_else(String::new, |bound| format!(" (bound {bound:.2}x)"));
+    Some(match (row.verdict, row.ratio_ci95) {
         (Some(Verdict::Better), _) => format!(
             "ran {ratio:.2}x as fast under evenkeel as under the kernel's scheduler alone{bound}"
         ),
@@ -75,42 +88,49 @@ fn effect(row: &Row) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn row(case: Case, contestant: Contestant, ratio: f64, verdict: Verdict) -> Row {
-        let worst = if case == Case::FifoSpin { 0.5 } else { 0.6 };
-        let average = (1.0 + worst) / 2.0;
+    /// A report of rows, each with its bound beside it.
+    fn report(rows: &[Row]) -> Report {
+        let told = rows.iter().flat_map(|row| {
+            let worst = if row.case == Case::FifoSpin.name() { 0.5 } else { 0.6 };
+            let average = (1.0 + worst) / 2.0;
+            let told = |metric: &str, median| Row { metric: metric.into(), median, ..row.clone() };
+            [told(AVERAGE, average), told(BOUND, average / worst)]
+        });
+        Report { rows: rows.iter().cloned().chain(told).collect(), ..Report::default() }
+    }
+
+    fn row(case: Case, contestant: Method, ratio: f64, verdict: Verdict) -> Row {
         let json = serde_json::json!({
             "case": case.name(), "program": "static_loop", "contestant": contestant.name(),
-            "median_s": 2.5, "ci95": [2.4, 2.6],
-            "vs_default": ratio, "vs_default_ci95": [ratio - 0.02, ratio + 0.02],
-            "efficiency": 0.97, "efficiency_ci95": [0.96, 0.98],
-            "average": average, "bound": average / worst, "reference_s": 2.0,
-            "verdict": verdict, "foreign_pct": 0.1, "moves": 12.0, "runs": 5,
+            "metric": TIME, "median": 2.5, "ci95": [2.4, 2.6],
+            "ratio": ratio, "ratio_ci95": [ratio - 0.02, ratio + 0.02],
+            "verdict": verdict, "foreign_pct": 0.1, "runs": 5,
         });
         serde_json::from_value(json).unwrap()
     }
 
     #[test]
     fn what_the_rows_mean() {
-        use Contestant::{Lag, Pinned};
+        use Method::{Lag, Pinned};
         let rows = [
             row(Case::Softirq, Pinned, 1.01, Verdict::Undecided),
             row(Case::Softirq, Lag, 1.27, Verdict::Better),
             row(Case::FifoSpin, Lag, 1.42, Verdict::Better),
         ];
         assert_eq!(
-            sentence(&rows, 0).unwrap(),
+            sentence(&report(&rows), 0).unwrap(),
             "With CPU 0 losing 40 % to interrupts, the static_loop program ran 1.27x as fast \
              under evenkeel as under the kernel's scheduler alone (bound 1.33x); with CPU 0 losing \
              50 % to a real-time task, it ran 1.42x as fast under evenkeel as under the kernel's \
              scheduler alone (bound 1.50x)."
         );
-        assert_eq!(sentence(&rows[..1], 0), None);
+        assert_eq!(sentence(&report(&rows[..1]), 0), None);
     }
 
     #[test]
     fn it_does_not_boast() {
         let said = |ratio, verdict| {
-            sentence(&[row(Case::Hog, Contestant::Lag, ratio, verdict)], 3).unwrap()
+            sentence(&report(&[row(Case::Hog, Method::Lag, ratio, verdict)]), 3).unwrap()
         };
         let worse = said(0.9, Verdict::Worse);
         assert!(worse.starts_with("With CPU 3 shared with another user's program"), "{worse}");
@@ -118,10 +138,14 @@ mod tests {
         let open = said(1.01, Verdict::Undecided);
         assert!(open.contains("no certain difference"), "{open}");
         assert!(open.contains("0.99x to 1.03x"), "{open}");
-        let once = Row { runs: 1, ..row(Case::Hog, Contestant::Lag, 1.05, Verdict::Undecided) };
-        assert!(sentence(&[once], 0).unwrap().contains("a single run, which proves nothing"));
-        let mut equal = row(Case::None, Contestant::Lag, 1.0, Verdict::Undecided);
-        equal.vs_default_ci95 = Some([0.995, 1.005]);
-        assert!(sentence(&[equal], 0).unwrap().contains("ran as fast under evenkeel as under"));
+        let once = Row { runs: 1, ..row(Case::Hog, Method::Lag, 1.05, Verdict::Undecided) };
+        assert!(
+            sentence(&report(&[once]), 0).unwrap().contains("a single run, which proves nothing")
+        );
+        let mut equal = row(Case::None, Method::Lag, 1.0, Verdict::Undecided);
+        equal.ratio_ci95 = Some([0.995, 1.005]);
+        assert!(
+            sentence(&report(&[equal]), 0).unwrap().contains("ran as fast under evenkeel as under")
+        );
     }
 }

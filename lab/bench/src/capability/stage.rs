@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::matrix::Case;
-use crate::noise::{Noise, NoiseKind, Running};
+use evenkeel_noise::{Noise, NoiseKind, Running};
 
 /// The noise ends by itself after this time, whatever happens to us.
 const LIMIT: Duration = Duration::from_secs(300);

@@ -14,7 +14,8 @@ mod round;
 use anyhow::Result;
 use evenkeel_keel::{Balance, Options, Order};
 
-use crate::guest::{self, Aim, Clock, Contestant, Experiment, Kind, Metric, Wanted};
+use evenkeel_experiment::guest::{self, Clock, GuestBench, keel};
+use evenkeel_experiment::{Aim, Experiment, Kind, Metric, Options as Asked, Wanted};
 
 /// The keel with its plain policies.
 const FAIR: &str = "fair";
@@ -75,19 +76,19 @@ const fn simulated(name: &'static str) -> Metric {
     Metric::new(name, Kind::Frequency, "so often the simulator did")
 }
 
-/// Runs it, as [`guest::run`] does.
+/// Runs it, as [`GuestBench::run`] does.
 ///
 /// # Errors
 /// As there.
-pub fn run(options: &guest::Options) -> Result<i32> {
-    guest::run(&experiment(), options)
+pub fn run(options: &Asked) -> Result<i32> {
+    bench().run(options)
 }
 
-fn experiment() -> Experiment {
+fn bench() -> GuestBench {
     let contestants = vec![
-        Contestant::keel(FAIR, "", "`evenkeel sched` with its plain policies"),
-        Contestant::keel(IAS, "--order ias", "with the order `ias`"),
-        Contestant::keel(CAPABILITY, "--balance capability", "with the balance `capability`"),
+        keel(FAIR, "", "`evenkeel sched` with its plain policies"),
+        keel(IAS, "--order ias", "with the order `ias`"),
+        keel(CAPABILITY, "--balance capability", "with the balance `capability`"),
     ];
     let aims = |contestant| {
         METRICS.iter().filter(|metric| metric.kind == Kind::Index).map(move |metric| {
@@ -95,16 +96,23 @@ fn experiment() -> Experiment {
             Aim { contestant, metric: metric.name, wanted: Wanted::AtLeast(least) }
         })
     };
-    Experiment {
+    let experiment = Experiment {
         name: "free",
         title: "Benchmarks: free runs of the simulator and of a real kernel",
+        intro: "",
+        case_word: "machine",
         aims: [FAIR, IAS, CAPABILITY].into_iter().flat_map(aims).collect(),
         contestants,
         metrics: &METRICS,
+        course: guest::COURSE,
+        reading: READING,
+        lists: vec![guest::machines()],
+    };
+    GuestBench {
+        experiment,
         programs: &[],
         clocks: &Clock::ALL,
         limit_s: 300,
-        reading: READING,
         measure: round::measure,
     }
 }
@@ -133,13 +141,13 @@ mod tests {
             .flat_map(|load| figures.map(|what| format!("{}-{what}", load.name)))
             .collect();
         assert_eq!(listed, wanted);
-        assert_eq!(experiment().aims.len(), 3 * 2 * 5);
+        assert_eq!(bench().experiment.aims.len(), 3 * 2 * 5);
     }
 
     #[test]
     fn contestants_are_simulated_as_they_run() {
-        for contestant in experiment().contestants {
-            let guest::contestant::Scheduler::Keel(words) = &contestant.scheduler else {
+        for contestant in bench().experiment.contestants {
+            let guest::Scheduler::Keel(words) = &contestant.how else {
                 panic!("{} cannot be simulated", contestant.name);
             };
             let options = options(&contestant.name);

@@ -11,7 +11,8 @@ use evenkeel_sim::{MAX_EVENTS, Scheduler, Share, Simulation, play, shares};
 
 use super::agreement::{migrations, of_migrations, of_shares};
 use super::{load, options};
-use crate::guest::{Figures, Inside};
+use evenkeel_experiment::Figures;
+use evenkeel_experiment::guest::Inside;
 
 /// Until threads are where they belong, and for how long they are watched then.
 const SETTLES: Duration = Duration::from_millis(200);

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
 
-use crate::guest::hogs::compute;
+use evenkeel_experiment::guest::hogs::compute;
 
 /// How often to look whether all threads are there.
 const LOOK: Duration = Duration::from_millis(2);

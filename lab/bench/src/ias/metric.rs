@@ -2,7 +2,7 @@
 
 use super::expected::Exact;
 use super::{BONUS_0, FAIR, IAS, MULTIPLE};
-use crate::guest::{Aim, Kind, Metric, Wanted};
+use evenkeel_experiment::{Aim, Kind, Metric, Wanted};
 
 /// Threads that are created and joined.
 pub const JOIN_STORM: &str = "join-storm";

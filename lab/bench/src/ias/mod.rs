@@ -19,7 +19,8 @@ mod turns;
 
 use anyhow::Result;
 
-use crate::guest::{self, Clock, Contestant, Experiment};
+use evenkeel_experiment::guest::{self, Clock, GuestBench, eevdf, keel};
+use evenkeel_experiment::{Aim, Experiment, Options};
 
 /// The keel's baseline.
 const FAIR: &str = "fair";
@@ -39,42 +40,49 @@ fn bonus(contestant: &str) -> Option<u64> {
     }
 }
 
-/// Runs it, as [`guest::run`] does.
+/// Runs it, as [`GuestBench::run`] does.
 ///
 /// # Errors
 /// As there.
-pub fn run(options: &guest::Options) -> Result<i32> {
+pub fn run(options: &Options) -> Result<i32> {
     // What is wanted is only asked for on the host: it takes a simulation.
     let is_host = options.inside.is_none() && options.from.is_none();
     let aims =
         if is_host { metric::aims(&expected::Exact::simulate(MULTIPLE)?) } else { Vec::new() };
-    guest::run(&experiment(aims), options)
+    bench(aims).run(options)
 }
 
-fn experiment(aims: Vec<guest::Aim>) -> Experiment {
-    Experiment {
+fn bench(aims: Vec<Aim>) -> GuestBench {
+    let experiment = Experiment {
         name: "ias",
         title: "Benchmarks: sibling aggregation",
+        intro: "",
+        case_word: "machine",
         contestants: vec![
-            Contestant::keel(FAIR, "--order fair", "`evenkeel sched` with its plain policies"),
-            Contestant::keel(
+            keel(FAIR, "--order fair", "`evenkeel sched` with its plain policies"),
+            keel(
                 BONUS_0,
                 "--order ias",
                 "`evenkeel sched --order ias`, all programs with a bonus of 0",
             ),
-            Contestant::keel(
+            keel(
                 IAS,
                 "--order ias",
                 "the same with a bonus of 3 times what ran last (`evenkeel ias agg PID --bonus 3x`)",
             ),
-            Contestant::eevdf(),
+            eevdf(),
         ],
         metrics: &metric::METRICS,
         aims,
+        course: guest::COURSE,
+        reading: READING,
+        lists: vec![guest::machines()],
+    };
+    GuestBench {
+        experiment,
         programs: &[round::SYSBENCH],
         clocks: &[Clock::Counted],
         limit_s: 120,
-        reading: READING,
         measure: round::measure,
     }
 }
@@ -99,7 +107,7 @@ mod tests {
     #[test]
     fn whatever_is_wanted_is_measured_of_somebody() {
         let aims = metric::aims(&expected::Exact { reduction: 0.9, co_scheduled: 0.8 });
-        let experiment = experiment(aims);
+        let experiment = bench(aims).experiment;
         for aim in &experiment.aims {
             assert!(experiment.metric(aim.metric).is_some(), "{aim:?}");
             let names = || experiment.contestants.iter().map(|one| one.name.as_str());

@@ -15,11 +15,12 @@ use evenkeel_witness::Tracer;
 use super::crowd::Crowd;
 use super::turns::Turns;
 use super::{bonus, metric, sched};
-use crate::command::Running;
-use crate::guest::callback::Stopwatch;
-use crate::guest::hogs::jain;
-use crate::guest::storm::Storm;
-use crate::guest::{Figures, Inside, number_after};
+use evenkeel_experiment::Figures;
+use evenkeel_experiment::command::Running;
+use evenkeel_experiment::guest::callback::Stopwatch;
+use evenkeel_experiment::guest::hogs::jain;
+use evenkeel_experiment::guest::storm::Storm;
+use evenkeel_experiment::guest::{Inside, number_after};
 
 /// A program of the system, as one that has the machine to itself.
 pub const SYSBENCH: &str = "/usr/bin/sysbench";
@@ -60,11 +61,11 @@ pub fn measure(inside: &Inside) -> Result<Figures> {
         alone(bonus, &mut figures)?;
     }
     sched::hurry()?;
-    let dispatch = inside.contestant.callbacks().filter(|_| inside.costs);
-    crowd(bonus, dispatch, &mut figures)?;
-    // Without a bonus nobody searches.
-    if let (Some(prefix), true) = (dispatch, bonus != Some(0)) {
-        spaces(prefix, bonus, &mut figures)?;
+    let has_costs = inside.measures_callbacks();
+    crowd(bonus, has_costs, &mut figures)?;
+    // Without a bonus dispatch does not search.
+    if has_costs && bonus != Some(0) {
+        spaces(bonus, &mut figures)?;
     }
     Ok(figures)
 }
@@ -94,7 +95,7 @@ fn alone(bonus: Option<u64>, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-fn crowd(bonus: Option<u64>, dispatch: Option<&str>, figures: &mut Figures) -> Result<()> {
+fn crowd(bonus: Option<u64>, has_costs: bool, figures: &mut Figures) -> Result<()> {
     let mut crowd = Crowd::gather(PROGRAMS, THREADS)?;
     aggregate(&crowd.pids(), bonus)?;
     let roles = (0..).zip(ROLES).collect();
@@ -107,7 +108,7 @@ fn crowd(bonus: Option<u64>, dispatch: Option<&str>, figures: &mut Figures) -> R
             told.borrow_mut().see(event);
         }
     })?;
-    let stopwatch = dispatch.map(Calls::of_dispatch).transpose()?;
+    let stopwatch = has_costs.then(Calls::of_dispatch).transpose()?;
     crowd.go();
     std::thread::sleep(SETTLE);
     ear.look()?;
@@ -145,10 +146,10 @@ fn crowd(bonus: Option<u64>, dispatch: Option<&str>, figures: &mut Figures) -> R
 }
 
 /// Many address spaces, and in each hardly anybody to prefer: the longest searches.
-fn spaces(prefix: &str, bonus: Option<u64>, figures: &mut Figures) -> Result<()> {
+fn spaces(bonus: Option<u64>, figures: &mut Figures) -> Result<()> {
     let mut crowd = Crowd::gather(SPACES, 2)?;
     aggregate(&crowd.pids(), bonus)?;
-    let calls = Calls::of_dispatch(prefix)?;
+    let calls = Calls::of_dispatch()?;
     crowd.go();
     std::thread::sleep(SETTLE);
     let Some(many) = calls.each()? else { return Ok(()) };
@@ -166,9 +167,10 @@ struct Calls {
 }
 
 impl Calls {
-    fn of_dispatch(prefix: &str) -> Result<Self> {
+    fn of_dispatch() -> Result<Self> {
         let own_ns = Stopwatch::own_ns()?;
-        let stopwatch = Stopwatch::around(&format!("{prefix}_dispatch"))?;
+        let stopwatch = Stopwatch::around("dispatch")?;
+        let stopwatch = stopwatch.context("the scheduler has no callback dispatch")?;
         Ok(Self { stopwatch, own_ns })
     }
 

@@ -1,8 +1,8 @@
 //! What is measured of a scheduler with plain policies, and what is wanted of the keel.
 
 use super::KEEL;
-use crate::guest::contestant::EEVDF;
-use crate::guest::{Aim, Kind, Metric, Wanted};
+use evenkeel_experiment::guest::EEVDF;
+use evenkeel_experiment::{Aim, Kind, Metric, Wanted};
 
 /// hackbench.
 pub const HACKBENCH: &str = "hackbench";

@@ -9,47 +9,55 @@
 mod metric;
 mod round;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 
 pub use metric::{ENQUEUE_DISPATCH, USUAL};
 pub use round::{HACKBENCH, costs as callback_costs};
 
-use crate::guest::{self, Clock, Contestant, Experiment};
+use evenkeel_experiment::guest::{self, Clock, GuestBench, eevdf, keel, peer};
+use evenkeel_experiment::{Experiment, Options, peers};
 
-/// Other schedulers with which a machine can be run every day.
+/// Peers with which a machine can be run every day: those that take part unless others are named.
 pub const PEERS: [&str; 3] = ["scx_flash", "scx_bpfland", "scx_cosmos"];
 /// The keel's name in the report.
 const KEEL: &str = "keel";
 
-/// Runs it beside these peers (all of [`PEERS`] if none are named), as [`guest::run`] does.
+/// Runs it beside these peers (all of [`PEERS`] if none are named), as [`GuestBench::run`] does.
 ///
 /// # Errors
-/// Nobody knows a peer, and as there.
-pub fn run(peers: &[String], options: &guest::Options) -> Result<i32> {
-    guest::run(&experiment(peers)?, options)
+/// A peer is not in the table, and as there.
+pub fn run(peers: &[String], options: &Options) -> Result<i32> {
+    bench(peers)?.run(options)
 }
 
-fn experiment(peers: &[String]) -> Result<Experiment> {
-    if let Some(peer) = peers.iter().find(|peer| !PEERS.contains(&peer.as_str())) {
-        bail!("there is no peer {peer:?}: give some of {}", PEERS.join(", "));
+fn bench(named: &[String]) -> Result<GuestBench> {
+    let daily = PEERS.map(str::to_owned);
+    let named = if named.is_empty() { &daily } else { named };
+    let mut contestants = vec![eevdf(), keel(KEEL, "", "`evenkeel sched` with its plain policies")];
+    for name in named {
+        let found = peers::find(name).with_context(|| {
+            let names = peers::all().map(|peer| peer.name).collect::<Vec<_>>().join(", ");
+            format!("there is no peer {name:?}: give some of {names}")
+        })?;
+        contestants.push(peer(found));
     }
-    let all = PEERS.map(str::to_owned);
-    let peers = if peers.is_empty() { &all } else { peers };
-    let mut contestants = vec![
-        Contestant::eevdf(),
-        Contestant::keel(KEEL, "", "`evenkeel sched` with its plain policies"),
-    ];
-    contestants.extend(peers.iter().map(|peer| Contestant::peer(peer)));
-    Ok(Experiment {
+    let experiment = Experiment {
         name: "keel",
         title: "Benchmarks: the keel",
+        intro: "",
+        case_word: "machine",
         contestants,
         metrics: &metric::METRICS,
         aims: metric::aims(),
+        course: guest::COURSE,
+        reading: READING,
+        lists: vec![guest::machines()],
+    };
+    Ok(GuestBench {
+        experiment,
         programs: &[round::HACKBENCH, round::SYSBENCH],
         clocks: &Clock::ALL,
         limit_s: 300,
-        reading: READING,
         measure: round::measure,
     })
 }
@@ -68,8 +76,8 @@ mod tests {
 
     #[test]
     fn an_unknown_peer_is_refused() {
-        let error = experiment(&["scx_none".into()]).err().unwrap().to_string();
+        let error = bench(&["scx_none".into()]).err().unwrap().to_string();
         assert!(error.contains("scx_none") && error.contains("scx_flash"), "{error}");
-        assert_eq!(experiment(&[]).unwrap().contestants.len(), 2 + PEERS.len());
+        assert_eq!(bench(&[]).unwrap().experiment.contestants.len(), 2 + PEERS.len());
     }
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::metric;
-use crate::command::run;
-use crate::guest::callback::{Cost, Stopwatch};
-use crate::guest::storm::Storm;
-use crate::guest::wake::Latencies;
-use crate::guest::{Figures, Inside, hogs, number_after};
+use evenkeel_experiment::Figures;
+use evenkeel_experiment::command::run;
+use evenkeel_experiment::guest::callback::{Cost, Stopwatch};
+use evenkeel_experiment::guest::storm::Storm;
+use evenkeel_experiment::guest::wake::Latencies;
+use evenkeel_experiment::guest::{Inside, hogs, number_after};
 
 /// Programs of the system that take part where they are installed.
 pub const HACKBENCH: &str = "/usr/bin/hackbench";
@@ -37,8 +38,8 @@ pub fn measure(inside: &Inside) -> Result<Figures> {
     storms(inside.cpus, &mut figures)?;
     waking(inside.cpus, &mut figures)?;
     sharing(inside.cpus, &mut figures)?;
-    if let Some(prefix) = inside.contestant.callbacks().filter(|_| inside.costs) {
-        costs(prefix, inside.cpus, &mut figures)?;
+    if inside.measures_callbacks() {
+        costs(inside.cpus, &mut figures)?;
     }
     Ok(figures)
 }
@@ -86,23 +87,24 @@ fn sharing(cpus: usize, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// With a stopwatch around each callback: a run of its own, because that takes time, too. Callbacks are
-/// those of the scheduler whose names begin with `prefix`; without hackbench nothing is measured. Returns
-/// how often select_cpu was called.
+/// With a stopwatch around each callback that the scheduler has: a run of its own, because that takes
+/// time, too. Without hackbench nothing is measured. Returns how often select_cpu was called.
 ///
 /// # Errors
 /// The kernel refuses a stopwatch, or hackbench fails.
-pub fn costs(prefix: &str, cpus: usize, figures: &mut Figures) -> Result<u64> {
+pub fn costs(cpus: usize, figures: &mut Figures) -> Result<u64> {
     if !Path::new(HACKBENCH).exists() {
         return Ok(0);
     }
     let own_ns = Stopwatch::own_ns()?;
-    let around = |callback: &str| Stopwatch::around(&format!("{prefix}_{callback}"));
-    let stopwatches = [
-        (metric::SELECT_CPU, around("select_cpu")?),
-        (metric::ENQUEUE, around("enqueue")?),
-        (metric::DISPATCH, around("dispatch")?),
-    ];
+    let mut stopwatches = Vec::new();
+    for (name, callback) in [
+        (metric::SELECT_CPU, "select_cpu"),
+        (metric::ENQUEUE, "enqueue"),
+        (metric::DISPATCH, "dispatch"),
+    ] {
+        stopwatches.extend(Stopwatch::around(callback)?.map(|stopwatch| (name, stopwatch)));
+    }
     hackbench(cpus, MEASURED_LOOPS)?;
     let (mut chosen, mut usual) = (0, 0.0);
     for (name, stopwatch) in stopwatches {

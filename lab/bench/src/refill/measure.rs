@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 
 use super::others::{Other, Sibling, Stranger, run_on};
 use super::walk::{Order, Set};
-use crate::accounts::{Accounts, Reading};
-use crate::capability::{display::Display, lab::usable_cpus};
 use crate::interleave::{self, Contestant, Group, Measurement, Outcome, Plan};
-use crate::interrupt;
 use crate::stats::{Verdict, estimate};
+use evenkeel_experiment::accounts::{Accounts, Reading};
+use evenkeel_experiment::interrupt;
+use evenkeel_experiment::{display::Display, host::usable_cpus};
 
 /// Working sets, in KiB.
 pub const SIZES_KIB: [usize; 11] = [4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];

@@ -25,9 +25,9 @@ use serde::{Deserialize, Serialize};
 
 pub use others::be_stranger;
 
-use crate::interrupt;
-use crate::output::Output;
-use crate::report::MachineInfo;
+use evenkeel_experiment::MachineInfo;
+use evenkeel_experiment::interrupt;
+use evenkeel_experiment::output::Output;
 use fit::{Between, Fit};
 use measure::{Place, Point};
 use walk::Order;

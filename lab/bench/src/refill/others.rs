@@ -106,7 +106,7 @@ impl Stranger {
     /// # Errors
     /// It cannot be started.
     pub fn start(cpu: u32, kib: usize) -> Result<Self> {
-        let mut process = Command::new(crate::executable::own()?)
+        let mut process = Command::new(evenkeel_experiment::executable::own()?)
             .args(["bench", "refill", "--stranger", &format!("{cpu}:{kib}")])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

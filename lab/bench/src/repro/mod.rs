@@ -25,8 +25,8 @@ pub use page::page;
 pub use plot::svg;
 pub use study::{Finding, Panel, Part, Point, Series, Status, Study};
 
-use crate::interrupt;
-use crate::output::Output;
+use evenkeel_experiment::interrupt;
+use evenkeel_experiment::output::Output;
 
 /// What is asked for.
 #[derive(Debug, Clone, Default)]

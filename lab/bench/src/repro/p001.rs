@@ -16,12 +16,12 @@ use evenkeel_machine::{CpuSet, Machine};
 use super::study::{Finding, Panel, Part, Point, Series, Status, Study};
 use super::{Options, Paper};
 use crate::interleave::{Outcome, Plan};
-use crate::report::MachineInfo;
 use crate::sais::contestant::Contestant;
 use crate::sais::parallel::Load;
 use crate::sais::table::{Row, SI_IRQBALANCE, SI_SAIS};
 use crate::sais::{Experiment, Measured, Read, Times, memory_case};
 use crate::stats::Verdict;
+use evenkeel_experiment::MachineInfo;
 
 const TITLE: &str = "Zou, Sun, Ma, Duan: A source-aware interrupt scheduling for modern parallel I/O \
                      systems. IEEE 26th International Parallel and Distributed Processing Symposium, \
@@ -101,7 +101,7 @@ fn measure(
             "figure-12" => scale.clients(),
             _ => scale.memory(),
         };
-        crate::interrupt::check()?;
+        evenkeel_experiment::interrupt::check()?;
         study.parts.push(Part::measured(id, measured, scale.is_quick));
         let worst = format!("{:.1} % of the CPU time", scale.worst_foreign_pct.get());
         study.machine.notes.insert("others, in the most disturbed row".into(), worst);

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::MachineInfo;
 use crate::stats::{Estimate, Verdict};
+use evenkeel_experiment::MachineInfo;
 
 /// A paper's reproduction, as `--json` writes it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::contestant::Contestant;
 use super::placement::Placement;
 use super::table::{Row, SI_IRQBALANCE, SI_SAIS};
-use crate::cells::Cells;
-use crate::guest::Reached;
 use crate::interleave::{Measurement, Outcome};
 use crate::stats::{Comparison, Judged, Verdict, judge};
+use evenkeel_experiment::Reached;
+use evenkeel_experiment::cells::Cells;
 
 /// Of a ratio whose direction is not certain, so much less is no loss.
 const AS_GOOD_AS: f64 = 0.95;
@@ -281,7 +281,7 @@ pub(super) fn table(aims: &[Aim]) -> Cells {
     };
     Cells {
         header: ["figure", "found", "wanted", "reached"].map(str::to_owned).to_vec(),
-        numbers: &[1],
+        numbers: vec![1],
         rows: aims.iter().map(cells).collect(),
     }
 }

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 
 use super::network::{DEVICE, FLOW_ENTRIES, FlowTable, Namespace, Network};
 use super::scatter::Scatter;
-use crate::command::end_with_us;
+use evenkeel_experiment::command::end_with_us;
 
 /// A contestant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -52,11 +52,11 @@ use evenkeel_sais::StripTimes;
 pub use parallel::Reader;
 pub use table::{Row, SaisReport};
 
-use crate::capability::display::Display;
 use crate::interleave::{self, Group, Measurement, Plan};
-use crate::interrupt;
-use crate::output::Output;
-use crate::report::MachineInfo;
+use evenkeel_experiment::MachineInfo;
+use evenkeel_experiment::display::Display;
+use evenkeel_experiment::interrupt;
+use evenkeel_experiment::output::Output;
 
 use aims::Aim;
 use arrivals::Arrivals;

@@ -57,7 +57,7 @@ impl Namespace {
     }
 
     /// Has what a command starts be in the namespace. (The thread that starts it need not: it may live
-    /// longer than one of [`Self::within`], so that [`crate::command::end_with_us`] makes sense.)
+    /// longer than one of [`Self::within`], so that [`evenkeel_experiment::command::end_with_us`] makes sense.)
     pub fn place(&self, command: &mut Command) {
         let namespace = self.0.as_raw_fd();
         let enter = move || {
@@ -183,7 +183,7 @@ impl FlowTable {
         let options = SessionOptions { command: command.collect(), ..SessionOptions::default() };
         let session = SupervisedSession::new(
             Session::open(&directory, options)?,
-            crate::executable::supervisor,
+            evenkeel_experiment::executable::supervisor,
         );
         // From here on it is closed whatever happens.
         let mut table = Self(Some(session));

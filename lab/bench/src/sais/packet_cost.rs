@@ -21,8 +21,8 @@ use nix::unistd::gettid;
 use serde::{Deserialize, Serialize};
 
 use super::aims::Aim;
-use crate::guest::Reached;
-use crate::interrupt;
+use evenkeel_experiment::Reached;
+use evenkeel_experiment::interrupt;
 
 /// lab/bpf/bare.bpf.c, compiled by build.rs.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bare.bpf.o"));
@@ -98,7 +98,7 @@ impl PacketCost {
 /// # Errors
 /// There is no emulator or no kernel, something failed there, or somebody asked for the end.
 pub fn measure() -> Result<Vec<PacketCost>> {
-    let mut initramfs = crate::executable::initramfs()?;
+    let mut initramfs = evenkeel_experiment::executable::initramfs()?;
     let ip = PROGRAMS.map(Path::new).into_iter().find(|path| path.exists());
     initramfs.program(ip.context("no program `ip` (Debian's package iproute2)")?)?;
     let mut machine =

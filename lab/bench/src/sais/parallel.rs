@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::arrivals::Arrivals;
 use super::network::{Network, SERVER};
 use super::{Begin, Times, Transferred};
-use crate::command::end_with_us;
+use evenkeel_experiment::command::end_with_us;
 
 const PORT: u16 = 9000;
 /// Nobody waits longer for a strip.
@@ -115,7 +115,7 @@ struct Process {
 
 impl Process {
     fn start(network: &Network, reader: Reader) -> Result<Self> {
-        let mut command = Command::new(crate::executable::own()?);
+        let mut command = Command::new(evenkeel_experiment::executable::own()?);
         let reader = format!("{}:{}", reader.servers, reader.transfer_bytes);
         command.args(["bench", "sais", "--reader", &reader]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::network::{Network, SERVER};
 use super::{Begin, Times, Transferred};
-use crate::command::end_with_us;
+use evenkeel_experiment::command::end_with_us;
 
 const PORT: u16 = 9080;
 /// Connections of the client.

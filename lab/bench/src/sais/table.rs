@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::aims::{self, Aim};
 use super::packet_cost::PacketCost;
 use super::traffic::Traffic;
-use crate::cells::Cells;
 use crate::interleave::Outcome;
-use crate::report::{MachineInfo, verdict_cell};
 use crate::stats::{Verdict, median};
+use evenkeel_experiment::MachineInfo;
+use evenkeel_experiment::cells::Cells;
 
 /// Combined on another core than read.
 pub const SI_IRQBALANCE: &str = "si-irqbalance";
@@ -110,6 +110,17 @@ impl Row {
     }
 }
 
+/// What a row's verdict is called; "-" where there is nothing to compare with.
+fn verdict_cell(failed: Option<&str>, verdict: Option<Verdict>) -> &'static str {
+    match (failed, verdict) {
+        (Some(_), _) => "failed",
+        (None, Some(Verdict::Better)) => "better",
+        (None, Some(Verdict::Worse)) => "worse",
+        (None, Some(Verdict::Undecided)) => "undecided",
+        (None, None) => "-",
+    }
+}
+
 impl Row {
     fn cells(&self) -> Vec<String> {
         let number = |value: Option<f64>, digits: usize| {
@@ -188,7 +199,7 @@ impl SaisReport {
     pub(super) fn table(&self) -> Cells {
         Cells {
             header: HEADER.map(str::to_owned).to_vec(),
-            numbers: NUMBERS,
+            numbers: NUMBERS.to_vec(),
             rows: self.rows.iter().map(Row::cells).collect(),
         }
     }

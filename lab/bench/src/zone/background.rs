@@ -14,9 +14,9 @@ use evenkeel_machine::CpuSet;
 use nix::sched::sched_getcpu;
 use nix::unistd::gettid;
 
-use crate::command::Running;
-use crate::guest::hogs::compute;
 use crate::keel::HACKBENCH;
+use evenkeel_experiment::command::Running;
+use evenkeel_experiment::guest::hogs::compute;
 
 /// Threads for each CPU: together they want what the CPU is to be busy.
 const THREADS: usize = 2;

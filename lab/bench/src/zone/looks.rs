@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::guest::callback::{Cost, Stopwatch};
+use evenkeel_experiment::guest::callback::{Cost, Stopwatch};
 
 /// The callback in which load is balanced, ...
 const CALLBACK: &str = "dispatch";
@@ -29,14 +29,13 @@ pub struct Looks {
     pub moving: f64,
 }
 
-/// Watches the scheduler whose callbacks' names begin with `prefix`.
+/// Watches the scheduler that is loaded.
 ///
 /// # Errors
 /// The kernel refuses a stopwatch.
-pub fn watch(prefix: &str, cpus: usize) -> Result<Looks> {
+pub fn watch(cpus: usize) -> Result<Looks> {
     let own_ns = Stopwatch::own_ns()?;
-    let callback = format!("{prefix}_{CALLBACK}");
-    let within = |function: &str| Stopwatch::within(&callback, function);
+    let within = |function: &str| Stopwatch::within(CALLBACK, function);
     let looking = LOOKING.iter().map(|name| within(name)).collect::<Result<Vec<_>>>()?;
     let looking = watched(looking, own_ns, cpus)?;
     let moving = watched(vec![within(MOVING)?], own_ns, cpus)?;

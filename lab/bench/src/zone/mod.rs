@@ -15,9 +15,9 @@ mod urgent;
 
 use anyhow::Result;
 
-use crate::guest::contestant::EEVDF;
-use crate::guest::{self, Aim, Clock, Contestant, Experiment, Kind, Metric, Wanted};
 use crate::keel::ENQUEUE_DISPATCH;
+use evenkeel_experiment::guest::{self, Clock, EEVDF, GuestBench, eevdf, keel};
+use evenkeel_experiment::{Aim, Experiment, Kind, Metric, Options, Wanted};
 
 /// The keel that may balance at any time.
 const ALWAYS: &str = "always";
@@ -78,49 +78,47 @@ static METRICS: [Metric; 63] = metrics!(
             queues and pipes busy"
 );
 
-/// Runs it, as [`guest::run`] does.
+/// Runs it, as [`GuestBench::run`] does.
 ///
 /// # Errors
 /// As there.
-pub fn run(options: &guest::Options) -> Result<i32> {
-    guest::run(&experiment(), options)
+pub fn run(options: &Options) -> Result<i32> {
+    bench().run(options)
 }
 
-fn experiment() -> Experiment {
-    Experiment {
+fn bench() -> GuestBench {
+    let experiment = Experiment {
         name: "zone",
         title: "Benchmarks: operation zones",
+        intro: "",
+        case_word: "machine",
         contestants: vec![
-            Contestant::eevdf(),
-            Contestant::keel(ALWAYS, "--gate always", "the keel that may balance at any time"),
-            Contestant::keel(
+            eevdf(),
+            keel(ALWAYS, "--gate always", "the keel that may balance at any time"),
+            keel(
                 STILL,
                 "--gate always",
                 "the same, each thread of the background pinned to a CPU: nothing is moved",
             ),
-            Contestant::keel(COLD, "--gate zone --zone cold", "balances above 30 %: level 0"),
-            Contestant::keel(
+            keel(COLD, "--gate zone --zone cold", "balances above 30 %: level 0"),
+            keel(
                 "warm-low",
                 "--gate zone --zone warm-low",
                 "balances above 30 %, with scores: level 1",
             ),
-            Contestant::keel(
+            keel(
                 "warm-mid",
                 "--gate zone --zone warm-mid",
                 "balances above 50 %, with scores: level 2",
             ),
-            Contestant::keel(
-                HIGH,
-                "--gate zone --zone warm-high",
-                "balances above 80 %, with scores: level 3",
-            ),
-            Contestant::keel("hot", "--gate zone --zone hot", "balances above 80 %: level 4"),
-            Contestant::keel(
+            keel(HIGH, "--gate zone --zone warm-high", "balances above 80 %, with scores: level 3"),
+            keel("hot", "--gate zone --zone hot", "balances above 80 %: level 4"),
+            keel(
                 round::MEAN,
                 "--gate zone --zone warm-high",
                 "level 3 with `bal_cpus_avg_enable` 1: the mean of the CPUs is compared",
             ),
-            Contestant::keel(
+            keel(
                 "strict",
                 "--gate zone --zone warm-high --strict",
                 "level 3, and whoever waits in the quiet zone goes on to wait although a CPU idles, as \
@@ -129,10 +127,15 @@ fn experiment() -> Experiment {
         ],
         metrics: &METRICS,
         aims: aims(),
+        course: guest::COURSE,
+        reading: READING,
+        lists: vec![guest::machines()],
+    };
+    GuestBench {
+        experiment,
         programs: &[urgent::CYCLICTEST, background::STRESS, crate::keel::HACKBENCH],
         clocks: &[Clock::Counted],
         limit_s: 300,
-        reading: READING,
         measure: round::measure,
     }
 }
@@ -198,7 +201,7 @@ mod tests {
 
     #[test]
     fn whatever_is_wanted_is_measured() {
-        let experiment = experiment();
+        let experiment = bench().experiment;
         for aim in &experiment.aims {
             assert!(experiment.metric(aim.metric).is_some(), "{aim:?}");
             assert!(experiment.contestants.iter().any(|one| one.name == aim.contestant), "{aim:?}");

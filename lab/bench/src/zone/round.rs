@@ -11,8 +11,9 @@ use super::background::{Background, Load};
 use super::{
     ALWAYS, ASKED, COLD, ENQUEUE_DISPATCH, HIGH, METRICS, SELECT_CPU, STILL, looks, urgent,
 };
-use crate::guest::{Figures, Inside, Metric, contestant::EEVDF};
 use crate::keel;
+use evenkeel_experiment::guest::{EEVDF, Inside};
+use evenkeel_experiment::{Figures, Metric};
 
 /// The contestant for which the mean of all CPUs counts.
 pub const MEAN: &str = "warm-high-mean";
@@ -41,11 +42,8 @@ pub fn measure(inside: &Inside) -> Result<Figures> {
             beside(*load, &background, inside, &mut figures)?;
         }
         let is_watched = [ALWAYS, STILL, HIGH].contains(&name) && Load::BAND.contains(load);
-        let prefix = inside.contestant.callbacks().filter(|_| is_watched);
-        if let Some(prefix) = prefix
-            && measured.iter().any(|one| is_of_looks(one.name))
-        {
-            let seen = looks::watch(prefix, inside.cpus)?;
+        if is_watched && measured.iter().any(|one| is_of_looks(one.name)) {
+            let seen = looks::watch(inside.cpus)?;
             for (figure, value) in LOOKS.into_iter().zip([seen.direct, seen.delay, seen.moving]) {
                 figures.insert(format!("{figure}-{load}"), value);
             }
@@ -53,8 +51,8 @@ pub fn measure(inside: &Inside) -> Result<Figures> {
     }
     let is_costly =
         [ALWAYS, COLD].contains(&name) && COSTS.iter().any(|one| inside.only.wants(one));
-    if let Some(prefix) = inside.contestant.callbacks().filter(|_| is_costly) {
-        costs(prefix, inside, &mut figures)?;
+    if is_costly {
+        costs(inside, &mut figures)?;
     }
     Ok(figures)
 }
@@ -69,10 +67,10 @@ fn is_of_looks(figure: &str) -> bool {
 /// What callbacks cost while all CPUs are busy.
 const COSTS: [&str; 3] = [SELECT_CPU, ENQUEUE_DISPATCH, ASKED];
 
-fn costs(prefix: &str, inside: &Inside, figures: &mut Figures) -> Result<()> {
+fn costs(inside: &Inside, figures: &mut Figures) -> Result<()> {
     let answers = || counted(|name| ["move_wake", "refuse_wake"].contains(&name));
     let before = answers()?;
-    let chosen = keel::callback_costs(prefix, inside.cpus, figures)?;
+    let chosen = keel::callback_costs(inside.cpus, figures)?;
     figures.retain(|name, _| METRICS.iter().any(|metric| metric.name == name));
     if chosen > 0 {
         figures.insert(ASKED.to_owned(), (answers()? - before) / chosen as f64);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::run;
+use evenkeel_experiment::command::run;
 
 /// Debian's rt-tests have it.
 pub const CYCLICTEST: &str = "/usr/bin/cyclictest";

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use evenkeel_bench::guest::Clock;
 use evenkeel_bench::sais::{Part as SaisPart, Reader};
+use evenkeel_experiment::guest::Clock;
 
 /// `evenkeel-lab bench`.
 #[derive(Debug, Args)]

@@ -13,12 +13,12 @@ use anyhow::{Result, bail};
 
 use super::experiment::{Asymmetry, Experiment, How, Launch, check, command_of};
 use super::rows::{panel, ranged, ratios, with_verdicts};
-use crate::command::{Ended, Running};
 use crate::interleave::{Contestant, Group, Measurement, Outcome};
 use crate::mpi::Balanced;
 use crate::private_daemon::PrivateDaemon;
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
 use crate::stats::{Comparison, Verdict, judge};
+use evenkeel_experiment::command::{Ended, Running};
 
 /// How long the static loop takes undisturbed and alone, in s: as long as the others, or three times
 /// as long (the paper's benchmarks differ more than that).

@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use evenkeel_host::Summary;
 
-use crate::accounts::Accounts;
 use crate::capability::Case;
-use crate::capability::display::Display;
-use crate::capability::lab::{Lab, usable_cpus};
-use crate::command::{self, Ended};
+use crate::capability::lab::Lab;
 use crate::interleave::{self, Contestant, Group, Measurement, Outcome, Plan};
 use crate::mpi::{Balanced, CHORE_COUNTER, Kind, Mpi};
 use crate::programs::{Installed, Program, field};
+use evenkeel_experiment::accounts::Accounts;
+use evenkeel_experiment::command::{self, Ended};
+use evenkeel_experiment::display::Display;
+use evenkeel_experiment::host::usable_cpus;
 
 /// Runs of each contestant. A part takes minutes, so that there are fewer than elsewhere.
 const RUNS: usize = 5;
@@ -383,7 +384,7 @@ impl Experiment {
             display.show(&progress);
         });
         display.finish();
-        crate::interrupt::check()?;
+        evenkeel_experiment::interrupt::check()?;
         let outcomes = outcomes?;
         if let Some(failed) = outcomes.iter().find(|outcome| outcome.failed.is_some()) {
             let why = failed.failed.as_deref().unwrap_or_default();

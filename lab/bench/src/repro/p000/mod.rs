@@ -80,7 +80,7 @@ fn measure(
     for (id, measure) in PARTS.into_iter().filter(|(id, _)| chosen.contains(id)) {
         experiment.message(id);
         let measured = measure(&experiment);
-        crate::interrupt::check()?;
+        evenkeel_experiment::interrupt::check()?;
         study.parts.push(Part::measured(id, measured, experiment.quick));
         experiment.lab.quiet()?;
         study.machine = experiment.lab.machine();

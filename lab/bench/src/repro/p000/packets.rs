@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::experiment::Experiment;
-use crate::accounts::Window;
 use crate::capability::Case;
-use crate::noise::{Noise, NoiseConfig, NoiseKind};
 use crate::repro::page::number;
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
+use evenkeel_experiment::accounts::Window;
+use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 
 /// Shares of a CPU, in %: no generator may take more than half.
 const DUTIES_PCT: [u64; 6] = [5, 10, 20, 30, 40, 50];

@@ -10,8 +10,8 @@ use super::experiment::{Experiment, How, Launch};
 use super::rows::{any_worse, panel, ranged, ratios, with_verdicts};
 use crate::capability::Case;
 use crate::interleave::{Contestant, Group, Measurement};
-use crate::noise::{Noise, NoiseConfig, NoiseKind};
 use crate::repro::study::{Finding, Panel, Part, Status};
+use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 
 /// Table 2: the benchmark, and the average volume of its traffic in Mb/s. EP's 0.004 Mb/s is a packet
 /// in three seconds: nothing.

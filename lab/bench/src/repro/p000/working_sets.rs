@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use evenkeel_host::working_set::{clear, referenced_bytes};
 
 use super::experiment::{Experiment, Launch, check, command_of};
-use crate::command::Running;
 use crate::repro::page::number;
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
+use evenkeel_experiment::command::Running;
 
 /// How long memory is watched for a sample; the paper takes 1 s, and its programs run for minutes.
 const SAMPLE: Duration = Duration::from_millis(250);

@@ -12,7 +12,7 @@ use evenkeel_sim::{FaultPlan, MAX_EVENTS, Report, STRICT, Simulation};
 
 use super::contestant::{Contestant, UNAWARE};
 use super::runs::{Cell, Lab, SLICE_US, median, tat};
-use crate::interrupt;
+use evenkeel_experiment::interrupt;
 
 /// Seeds: these simulations run one after the other.
 pub const SEEDS: u64 = 5;

@@ -2,8 +2,8 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::interleave::Progress;
 use crate::interrupt;
+use evenkeel_trial::Progress;
 
 /// A line on the terminal; nothing where standard error is not one. It is drawn only between runs:
 /// a clock that ticks on it would disturb what is measured.

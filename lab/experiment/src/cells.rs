@@ -9,7 +9,7 @@ pub struct Cells {
     /// Above the columns.
     pub header: Vec<String>,
     /// Columns that are aligned to the right.
-    pub numbers: &'static [usize],
+    pub numbers: Vec<usize>,
     /// Each as long as the header.
     pub rows: Vec<Vec<String>>,
 }

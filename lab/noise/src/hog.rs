@@ -16,9 +16,10 @@ use std::thread::JoinHandle;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::{Generator, NoiseConfig, NoiseError, Tally, thread};
-use crate::programs::{Program, field};
 
 const NAME: &str = "evenkeel-hog";
+/// programs/noise_child.c, compiled by build.rs.
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/noise_child"));
 
 /// The running child and the thread that owns it.
 pub(super) struct Hog {
@@ -143,6 +144,26 @@ impl Drop for Owned {
 fn program_in_memory() -> std::io::Result<File> {
     let fd = memfd_create("evenkeel-hog", MFdFlags::MFD_CLOEXEC)?;
     let mut file = File::from(fd);
-    file.write_all(Program::NoiseChild.bytes())?;
+    file.write_all(PROGRAM)?;
     Ok(file)
+}
+
+/// The value of `key=` in the line that the program printed.
+fn field<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_arguments_are_refused() {
+        let program = program_in_memory().unwrap();
+        let path = format!("/proc/self/fd/{}", program.as_raw_fd());
+        let output = Command::new(path).arg("0").output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stdout.is_empty());
+        assert!(String::from_utf8_lossy(&output.stderr).starts_with("usage:"));
+    }
 }

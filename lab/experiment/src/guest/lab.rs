@@ -1,15 +1,15 @@
-//! What the guests are made of, and one round in one of them as the host sees it.
+//! What the guests are made of, and one turn in one of them as the host sees it.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use evenkeel_vm::{Guest, Initramfs, Job, Kernel, Machine};
 
+use super::GuestBench;
 use super::clock::Clock;
-use super::contestant::{self, Contestant, Scheduler};
+use super::scheduler::{Scheduler, in_guest};
 use super::storm::TRUE;
-use super::{Experiment, Figures, Only};
-use crate::interrupt;
+use crate::{Figures, Only, interrupt, peers};
 
 /// The oldest kernel that the keel supports, as tests/vm/kernels calls it.
 const KERNEL: &str = "6.18";
@@ -18,8 +18,8 @@ const KERNEL: &str = "6.18";
 pub struct Lab {
     /// Why something takes no part, in sentences.
     pub said: Vec<String>,
-    /// Who takes part, the baseline first.
-    pub contestants: Vec<Contestant>,
+    /// The contestants that take part, by name, the baseline first.
+    pub contestants: Vec<String>,
     kernel: Kernel,
     initramfs: Initramfs,
 }
@@ -30,7 +30,7 @@ impl Lab {
     ///
     /// # Errors
     /// There is no kernel, or a program's libraries are missing.
-    pub fn new(experiment: &Experiment, only: &Only) -> Result<Self> {
+    pub fn new(bench: &GuestBench, only: &Only) -> Result<Self> {
         let mut lab = Self {
             said: Vec::new(),
             contestants: Vec::new(),
@@ -38,7 +38,7 @@ impl Lab {
             initramfs: crate::executable::initramfs()?,
         };
         lab.initramfs.program(Path::new(TRUE))?;
-        for program in experiment.programs.iter().map(Path::new) {
+        for program in bench.programs.iter().map(Path::new) {
             if program.exists() {
                 lab.initramfs.program(program)?;
             } else {
@@ -46,20 +46,17 @@ impl Lab {
                 lab.said.push(format!("{program} is not installed: scripts/setup keel does it"));
             }
         }
-        let takes_part = |one: &&Contestant| only.has(experiment, &one.name);
-        for contestant in experiment.contestants.iter().filter(takes_part) {
-            if contestant.scheduler == Scheduler::Peer {
-                match contestant::built(&evenkeel_vm::cache(), &contestant.name) {
-                    Ok(path) => {
-                        lab.initramfs.program_as(&path, &contestant::in_guest(&contestant.name))?
-                    }
+        for contestant in bench.takes_part(only) {
+            if let Scheduler::Peer(peer) = &contestant.how {
+                match peers::built(&evenkeel_vm::cache(), peer) {
+                    Ok(path) => lab.initramfs.program_as(&path, &in_guest(peer))?,
                     Err(why) => {
                         lab.said.push(why);
                         continue;
                     }
                 }
             }
-            lab.contestants.push(contestant.clone());
+            lab.contestants.push(contestant.name.clone());
         }
         Ok(lab)
     }
@@ -72,7 +69,7 @@ impl Lab {
     /// Boots a machine.
     ///
     /// # Errors
-    /// There is no emulator, it does not come up, or somebody asked for the end.
+    /// There is no emulator, it does not come up, or a signal asked for the end.
     pub fn boot(&self, clock: Clock) -> Result<Guest> {
         let mut machine = Machine::new(
             self.kernel.clone(),
@@ -90,24 +87,24 @@ impl Lab {
 ///
 /// # Errors
 /// The guest is lost ([`evenkeel_vm::Error`] is its cause), or the scheduler or a program fails.
-pub fn round(
+pub fn turn(
     guest: &mut Guest,
     clock: Clock,
-    experiment: &Experiment,
+    bench: &GuestBench,
     only: &Only,
     contestant: &str,
 ) -> Result<Figures> {
-    let words = ["/init", "bench", experiment.name, "--inside", contestant];
+    let words = ["/init", "bench", bench.experiment.name, "--inside", contestant];
     let costs = (clock == Clock::Counted).then_some("--costs");
     let command = words.into_iter().chain(costs).map(str::to_owned).chain(only.arguments());
     let command = command.collect();
-    let ending = guest.run(Job { command, limit_s: experiment.limit_s })?;
+    let ending = guest.run(Job { command, limit_s: bench.limit_s })?;
     if !ending.is_clean() {
         bail!("{ending}");
     }
     let mut figures: Figures = serde_json::from_str(ending.stdout.trim())
         .with_context(|| format!("the guest does not give figures: {}", ending.stdout))?;
-    let is_unlisted = |name: &&String| experiment.metric(name).is_none();
+    let is_unlisted = |name: &&String| bench.experiment.metric(name).is_none();
     if let Some(unknown) = figures.keys().find(is_unlisted) {
         bail!("the guest gives a figure {unknown:?} that is not listed");
     }

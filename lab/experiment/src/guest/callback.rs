@@ -1,15 +1,15 @@
 //! What a scheduler's callbacks cost, call by call: lab/bpf/callback.bpf.c around each of them.
 
-use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bytemuck::{Pod, Zeroable, try_pod_read_unaligned};
-use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::btf::types::{Composite, Func, MemberAttr};
+use libbpf_rs::btf::{Btf, TypeId};
+use libbpf_rs::query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{
-    Link, MapCore, MapFlags, Object, ObjectBuilder, Program, ProgramInput, ProgramType,
+    Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, Program, ProgramInput,
 };
 
 /// lab/bpf/callback.bpf.c, compiled by build.rs.
@@ -20,10 +20,10 @@ const NOTHING: &str = "nothing";
 /// How often that is called to learn what measuring takes.
 const EMPTY_CALLS: usize = 100;
 
-/// The kernel keeps so much of a program's name.
-const NAME_BYTES: usize = 15;
+/// The kernel's table of a scheduler's callbacks.
+const OPS: &str = "sched_ext_ops";
 
-/// How often the list of programs is looked through, and what lies between.
+/// How often the list of maps is looked through, and what lies between.
 const LOOKS: usize = 20;
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -67,7 +67,7 @@ impl Cost {
         (self.calls > 0).then(|| self.total_ns as f64 / self.calls as f64)
     }
 
-    /// What all calls take, in ns; measuring itself has added so much to each. Those that were interrupted
+    /// What all calls take, in ns; measuring itself has added so much to each. Interrupted calls
     /// are as long as others: the emulator has interrupted them.
     pub fn all_ns(&self, own_ns: f64) -> f64 {
         let each = self.each_ns().map_or(0.0, |each| (each - own_ns).max(0.0));
@@ -85,7 +85,7 @@ impl Cost {
         Some((steps as f64 + 0.5) * LENGTH_STEP_NS as f64)
     }
 
-    /// The squares of what each call took, summed up, in ns^2; measuring itself has added so much to each.
+    /// The sum of the squares of what each call took, in ns^2; measuring added so much to each.
     pub fn squares_ns2(&self, own_ns: f64) -> f64 {
         let length = |steps: usize| (steps as f64 + 0.5) * LENGTH_STEP_NS as f64 - own_ns;
         let square = |(steps, calls): (usize, &u64)| *calls as f64 * length(steps).max(0.0).powi(2);
@@ -109,20 +109,23 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Around the loaded BPF program of a scheduler that is called `function` in its source.
+    /// Around this callback (`dispatch`) of the scheduler that is loaded; `None` if it has none.
     ///
     /// # Errors
-    /// There is no such program, or the kernel lets nobody look at it.
-    pub fn around(function: &str) -> Result<Self> {
-        Self::within(function, function)
+    /// No scheduler is loaded, or the kernel refuses to show it.
+    pub fn around(callback: &str) -> Result<Option<Self>> {
+        let Some(callback) = find(callback)? else { return Ok(None) };
+        Self::attach(callback.program.as_fd(), &callback.function).map(Some)
     }
 
-    /// Around a function that this program calls, and that the compiler has not inlined.
+    /// Around a function that this callback calls, and that the compiler has not inlined.
     ///
     /// # Errors
-    /// As [`Self::around`], or it has no such function.
-    pub fn within(program: &str, function: &str) -> Result<Self> {
-        Self::attach(find(program)?.as_fd(), function)
+    /// As [`Self::around`], or there is no such callback or function.
+    pub fn within(callback: &str, function: &str) -> Result<Self> {
+        let found = find(callback)?;
+        let found = found.with_context(|| format!("the scheduler has no callback {callback}"))?;
+        Self::attach(found.program.as_fd(), function)
     }
 
     fn attach(target: BorrowedFd<'_>, function: &str) -> Result<Self> {
@@ -187,24 +190,74 @@ impl Stopwatch {
     }
 }
 
-/// The newest program of a scheduler by this name.
-fn find(function: &str) -> Result<OwnedFd> {
-    let kept = OsStr::from_bytes(&function.as_bytes()[..function.len().min(NAME_BYTES)]);
+/// A loaded program that is a scheduler's callback.
+struct Callback {
+    program: OwnedFd,
+    /// What its source calls it.
+    function: String,
+}
+
+/// This callback of the scheduler that was loaded last; `None` if it has none.
+///
+/// The kernel tells: to user space, a struct_ops map shows its struct with the ids of programs in
+/// place of pointers to functions. So no scheduler's names need to be known.
+fn find(callback: &str) -> Result<Option<Callback>> {
+    let kernel = Btf::from_vmlinux().context("the kernel does not describe its types")?;
+    let ops = kernel.type_by_name::<Composite<'_>>(OPS).context("the kernel has no sched_ext")?;
+    let place = member_offset(&ops, callback)
+        .with_context(|| format!("the kernel's schedulers have no callback {callback}"))?;
     let newest = || {
-        ProgInfoIter::default()
-            .filter(|info| info.ty == ProgramType::StructOps && info.name == kept)
-            .map(|info| info.id)
-            .max()
+        let maps = MapInfoIter::default().filter(|map| map.ty == MapType::StructOps);
+        let maps = maps.filter_map(|map| Some((map.id, data_offset(&kernel, &map)?)));
+        maps.max_by_key(|(id, _)| *id)
     };
-    // The list ends early where a program before it goes meanwhile, as those of the last stopwatch do.
-    let id = (0..LOOKS).find_map(|_| {
+    // The list ends early where a map before it goes meanwhile, as those of the last stopwatch do.
+    let found = (0..LOOKS).find_map(|_| {
         newest().or_else(|| {
             std::thread::sleep(LOOK);
             None
         })
     });
-    let id = id.with_context(|| format!("no scheduler with a callback {function} is loaded"))?;
-    Ok(Program::fd_from_id(id)?)
+    let (map, data) = found.context("no scheduler is loaded")?;
+    let value = MapHandle::from_map_id(map)?
+        .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)?
+        .context("the scheduler has no callbacks")?;
+    let id = value.get(data + place..).and_then(|bytes| bytes.first_chunk::<8>());
+    let id = id.map_or(0, |bytes| u64::from_ne_bytes(*bytes)) as u32;
+    if id == 0 {
+        return Ok(None);
+    }
+    let function = function_of(id)
+        .with_context(|| format!("the kernel does not name the program of {callback}"))?;
+    Ok(Some(Callback { program: Program::fd_from_id(id)?, function }))
+}
+
+/// Where the scheduler's callbacks begin in the value of a map, in bytes; `None` for a map of
+/// something else than a scheduler.
+fn data_offset(kernel: &Btf<'_>, map: &libbpf_rs::query::MapInfo) -> Option<usize> {
+    let id = TypeId::from(map.btf_vmlinux_value_type_id);
+    let value = kernel.type_by_id::<Composite<'_>>(id)?;
+    let is_ours = value.name()?.to_str()?.ends_with(OPS);
+    is_ours.then(|| member_offset(&value, "data")).flatten()
+}
+
+/// In bytes.
+fn member_offset(of: &Composite<'_>, name: &str) -> Option<usize> {
+    let member = of.iter().find(|member| member.name.is_some_and(|one| one == name))?;
+    match member.attr {
+        MemberAttr::Normal { offset } => Some(offset as usize / 8),
+        MemberAttr::BitField { .. } => None,
+    }
+}
+
+/// What the source of a program calls its function.
+fn function_of(id: u32) -> Option<String> {
+    let options = ProgInfoQueryOptions::default().include_func_info(true);
+    let info = ProgInfoIter::with_query_opts(options).find(|info| info.id == id)?;
+    let entry = info.func_info.iter().find(|function| function.insn_off == 0)?;
+    let types = Btf::from_prog_id(id).ok()?;
+    let function = types.type_by_id::<Func<'_>>(TypeId::from(entry.type_id))?;
+    Some(function.name()?.to_str()?.to_owned())
 }
 
 #[cfg(test)]

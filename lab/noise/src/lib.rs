@@ -307,7 +307,10 @@ impl Running {
 }
 
 /// The CPUs that are online.
-pub(crate) fn online_cpus() -> Result<CpuSet, NoiseError> {
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn online_cpus() -> Result<CpuSet, NoiseError> {
     const PATH: &str = "/sys/devices/system/cpu/online";
     let text = std::fs::read_to_string(PATH)
         .map_err(|e| NoiseError::failed(format!("cannot read {PATH}"), e))?;

@@ -1,14 +1,15 @@
-//! One round, in the guest: a contestant is started, everything is measured under it, it is ended.
+//! One turn, in the guest: a contestant is started, everything is measured under it, it is ended.
 
 use anyhow::Result;
 
-use super::contestant::AtWork;
-use super::{Contestant, Experiment, Only};
+use super::GuestBench;
+use super::scheduler::{AtWork, Scheduler};
+use crate::{Contestant, Only};
 
 /// What an experiment finds there.
 pub struct Inside<'a> {
-    /// Who is at work.
-    pub contestant: &'a Contestant,
+    /// The contestant that is at work.
+    pub contestant: &'a Contestant<Scheduler>,
     /// The guest's CPUs.
     pub cpus: usize,
     /// Time is instructions: what callbacks cost can be measured.
@@ -17,20 +18,27 @@ pub struct Inside<'a> {
     pub only: &'a Only,
 }
 
+impl Inside<'_> {
+    /// What callbacks cost is asked for, and there are some.
+    pub fn measures_callbacks(&self) -> bool {
+        self.costs && self.contestant.how.has_callbacks()
+    }
+}
+
 /// Measures everything under this contestant, and says it on standard output.
 ///
 /// # Errors
 /// The scheduler or a program cannot be started, fails, or ends before its time.
 pub fn play(
-    experiment: &Experiment,
-    contestant: &Contestant,
+    bench: &GuestBench,
+    contestant: &Contestant<Scheduler>,
     only: &Only,
     costs: bool,
 ) -> Result<i32> {
     let cpus = std::thread::available_parallelism()?.get();
     let scheduler = AtWork::start(contestant)?;
-    let measured = (experiment.measure)(&Inside { contestant, cpus, costs, only });
-    // A scheduler that was thrown out is the cause of whatever else went wrong.
+    let measured = (bench.measure)(&Inside { contestant, cpus, costs, only });
+    // A scheduler that the kernel ended is the cause of whatever else went wrong.
     scheduler.end()?;
     let figures = measured?;
     println!("{}", serde_json::to_string(&figures)?);

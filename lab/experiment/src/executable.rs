@@ -32,13 +32,16 @@ pub fn own() -> Result<PathBuf> {
 
 /// The command that takes back what `journal` names when this process is killed: the product's, which
 /// knows how (an [`evenkeel_journal::SupervisorCommand`]).
-pub(crate) fn supervisor(journal: &Path) -> Option<(PathBuf, Vec<OsString>)> {
+pub fn supervisor(journal: &Path) -> Option<(PathBuf, Vec<OsString>)> {
     let product = product().ok()?;
     Some((product, vec!["supervise".into(), journal.into()]))
 }
 
 /// Both executables as a guest sees them, for [`evenkeel_vm::Initramfs`].
-pub(crate) fn initramfs() -> Result<evenkeel_vm::Initramfs> {
+///
+/// # Errors
+/// One is missing, or its libraries are.
+pub fn initramfs() -> Result<evenkeel_vm::Initramfs> {
     let mut initramfs = evenkeel_vm::Initramfs::new(&own()?)?;
     initramfs.program_as(&product()?, Path::new(IN_GUEST))?;
     Ok(initramfs)

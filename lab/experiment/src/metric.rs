@@ -1,0 +1,97 @@
+//! What is measured: each figure's name, unit and direction.
+
+use evenkeel_trial::{Better, Figure};
+
+/// A figure that a run gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name in the report, and the JSON's.
+    pub name: &'static str,
+    /// What kind of figure it is.
+    pub kind: Kind,
+    /// What it is, for the reader of a report.
+    pub explanation: &'static str,
+    /// It gets rows with verdicts of its own. The others are columns beside them.
+    pub is_judged: bool,
+}
+
+impl Metric {
+    /// A figure that is compared with the baseline.
+    pub const fn new(name: &'static str, kind: Kind, explanation: &'static str) -> Self {
+        Self { name, kind, explanation, is_judged: true }
+    }
+
+    /// A figure that explains a row and is not judged: moves, the bound.
+    pub const fn told(name: &'static str, kind: Kind, explanation: &'static str) -> Self {
+        Self { name, kind, explanation, is_judged: false }
+    }
+
+    /// The figure as a trial judges it.
+    pub fn figure(&self) -> Figure {
+        let better = if self.kind.is_better_if_more() { Better::More } else { Better::Less };
+        Figure { name: self.name.to_owned(), better }
+    }
+}
+
+/// What a figure is a figure of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A time, in s: less is better.
+    Time,
+    /// A time, in s: more is better.
+    Span,
+    /// 0..=1: 1 is perfect.
+    Index,
+    /// How many times as much: less is better.
+    Factor,
+    /// Of one call, in instructions: less is better. The kernel's own scheduler has none.
+    Cost,
+    /// Work done a second: more is better.
+    Throughput,
+    /// How often a second something happens that is better rare.
+    Frequency,
+    /// A number of things that are better few.
+    Count,
+}
+
+impl Kind {
+    /// A figure of this kind with its unit.
+    pub fn amount(self, value: f64) -> String {
+        match self {
+            Self::Time | Self::Span if value < 1e-3 => format!("{:.1} us", value * 1e6),
+            Self::Time | Self::Span if value < 1.0 => format!("{:.2} ms", value * 1e3),
+            Self::Time | Self::Span => format!("{value:.3} s"),
+            Self::Factor => format!("{value:.3}"),
+            Self::Index => format!("{value:.4}"),
+            Self::Cost => format!("{value:.0}"),
+            Self::Throughput | Self::Frequency => format!("{value:.1} /s"),
+            Self::Count => format!("{value}"),
+        }
+    }
+
+    /// Whether a figure that grows gets better.
+    pub fn is_better_if_more(self) -> bool {
+        matches!(self, Self::Span | Self::Index | Self::Throughput)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_units() {
+        assert_eq!(Kind::Time.amount(0.000_025), "25.0 us");
+        assert_eq!(Kind::Time.amount(0.0125), "12.50 ms");
+        assert_eq!(Kind::Time.amount(2.5), "2.500 s");
+        assert_eq!(Kind::Frequency.amount(3.0), "3.0 /s");
+        assert_eq!(Kind::Cost.amount(1500.2), "1500");
+        assert_eq!(Kind::Count.amount(7.0), "7");
+    }
+
+    #[test]
+    fn the_direction_follows_from_the_kind() {
+        assert_eq!(Metric::new("time", Kind::Time, "").figure().better, Better::Less);
+        assert_eq!(Metric::new("rate", Kind::Throughput, "").figure().better, Better::More);
+    }
+}

@@ -1,0 +1,336 @@
+//! A report for people: tables for the terminal, and a page that is a pure function of the JSON,
+//! without a date, so that the same figures give the same page.
+
+use std::fmt::{self, Write as _};
+
+use evenkeel_stats::Verdict;
+use evenkeel_trial::Reached;
+
+use crate::cells::Cells;
+use crate::{AimRow, Experiment, Kind, Metric, Report, Row};
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn interval(median: f64, [lo, hi]: [f64; 2]) -> String {
+    let digits = if median.abs() < 100.0 { 3 } else { 0 };
+    if lo == hi {
+        return format!("{median:.digits$}");
+    }
+    format!("{median:.digits$} ({lo:.digits$} - {hi:.digits$})")
+}
+
+/// What the table of all figures has columns for.
+struct Columns<'a, How> {
+    experiment: &'a Experiment<How>,
+    report: &'a Report,
+    has_program: bool,
+    has_figure: bool,
+    told: Vec<&'static Metric>,
+}
+
+impl<'a, How> Columns<'a, How> {
+    fn new(experiment: &'a Experiment<How>, report: &'a Report) -> Self {
+        let is_there = |metric: &&Metric| report.rows.iter().any(|row| row.metric == metric.name);
+        let metrics = || experiment.metrics.iter().filter(is_there);
+        Self {
+            experiment,
+            report,
+            has_program: report.rows.iter().any(|row| !row.program.is_empty()),
+            has_figure: metrics().filter(|metric| metric.is_judged).count() > 1,
+            told: metrics().filter(|metric| !metric.is_judged).collect(),
+        }
+    }
+
+    /// The contestant that all are compared with; "first" where cases have different ones.
+    fn baseline(&self) -> &str {
+        let mut against = self.report.rows.iter().filter_map(|row| row.against.as_deref());
+        let Some(first) = against.next() else {
+            return self.experiment.contestants.first().map_or("first", |one| &one.name);
+        };
+        if against.all(|other| other == first) { first } else { "first" }
+    }
+
+    fn cells(&self) -> Cells {
+        let mut header = vec![self.experiment.case_word.to_owned()];
+        header.extend(self.has_program.then(|| "program".to_owned()));
+        header.extend(self.has_figure.then(|| "figure".to_owned()));
+        header.push("contestant".to_owned());
+        let first_number = header.len();
+        header.extend([
+            "median".to_owned(),
+            format!("vs {}", self.baseline()),
+            "verdict".to_owned(),
+        ]);
+        header.extend(self.told.iter().map(|metric| metric.name.to_owned()));
+        header.push("runs".to_owned());
+        let numbers = (first_number..header.len()).filter(|column| *column != first_number + 2);
+        let is_judged =
+            |row: &&Row| self.experiment.metric(&row.metric).is_none_or(|metric| metric.is_judged);
+        let rows = self.report.rows.iter().filter(is_judged).map(|row| self.row(row));
+        Cells { numbers: numbers.collect(), header, rows: rows.collect() }
+    }
+
+    fn row(&self, row: &Row) -> Vec<String> {
+        let amount = |metric: &Metric, value| metric.kind.amount(value);
+        let mut cells = vec![row.case.clone()];
+        cells.extend(self.has_program.then(|| row.program.clone()));
+        cells.extend(self.has_figure.then(|| row.metric.clone()));
+        cells.push(row.contestant.clone());
+        let metric = self.experiment.metric(&row.metric);
+        cells.push(metric.map_or_else(|| row.median.to_string(), |one| amount(one, row.median)));
+        let ratio = row.ratio.zip(row.ratio_ci95);
+        cells.push(ratio.map_or_else(dash, |(ratio, ci95)| interval(ratio, ci95)));
+        cells.push(self.verdict(row));
+        for metric in &self.told {
+            let told = self.report.row(&row.case, &row.program, metric.name, &row.contestant);
+            let figure = |told: &Row| match metric.kind {
+                Kind::Index => interval(told.median, told.ci95),
+                _ => amount(metric, told.median),
+            };
+            cells.push(told.map_or_else(dash, figure));
+        }
+        cells.push(row.runs.to_string());
+        cells
+    }
+
+    fn verdict(&self, row: &Row) -> String {
+        let place = (&row.case, &row.program, &row.contestant);
+        let mut failed = self.report.failed.iter();
+        if failed.any(|one| (&one.case, &one.program, &one.contestant) == place) {
+            return "failed".to_owned();
+        }
+        let Some(verdict) = row.verdict else { return dash() };
+        let verdict = match verdict {
+            Verdict::Better => "better",
+            Verdict::Worse => "worse",
+            Verdict::Undecided => "undecided",
+        };
+        if row.is_again { format!("A/A: {verdict}") } else { verdict.to_owned() }
+    }
+}
+
+fn aims<How>(experiment: &Experiment<How>, report: &Report) -> Cells {
+    let has_program = report.aims.iter().any(|aim| !aim.program.is_empty());
+    let mut header = vec![experiment.case_word];
+    header.extend(has_program.then_some("program"));
+    header.extend(["figure", "contestant", "wanted", "found", "reached"]);
+    let cells = |aim: &AimRow| {
+        let found = aim.found.zip(aim.ci95);
+        let mut cells = vec![aim.case.clone()];
+        cells.extend(has_program.then(|| aim.program.clone()));
+        cells.extend([&aim.metric, &aim.contestant, &aim.wanted].map(Clone::clone));
+        cells.push(found.map_or_else(dash, |(found, ci95)| interval(found, ci95)));
+        let reached = match aim.reached {
+            Some(Reached::Reached) => "reached",
+            Some(Reached::Missed) => "missed",
+            Some(Reached::Undecided) => "undecided",
+            None => "-",
+        };
+        cells.push(reached.to_owned());
+        cells
+    };
+    Cells {
+        numbers: vec![header.len() - 2],
+        header: header.into_iter().map(str::to_owned).collect(),
+        rows: report.aims.iter().map(cells).collect(),
+    }
+}
+
+/// All that the terminal shows.
+pub fn terminal<How>(experiment: &Experiment<How>, report: &Report) -> String {
+    let mut text = Columns::new(experiment, report).cells().terminal();
+    text.push('\n');
+    if !report.aims.is_empty() {
+        text.push_str(&format!("\n{}\n", aims(experiment, report).terminal()));
+    }
+    for sentence in said(report) {
+        text.push_str(&format!("{sentence}\n"));
+    }
+    for item in report.sections.iter().flat_map(|section| &section.items) {
+        text.push_str(&format!("{item}\n"));
+    }
+    if let Some(sentence) = &report.sentence {
+        text.push_str(&format!("\n{sentence}\n"));
+    }
+    text
+}
+
+/// What was left out, and what failed.
+fn said(report: &Report) -> Vec<String> {
+    let said = report.said.iter().map(|sentence| sentence.replace('\n', " "));
+    said.chain(report.failed.iter().map(|failed| failed.words())).collect()
+}
+
+/// The page.
+pub fn markdown<How>(experiment: &Experiment<How>, report: &Report) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_page(&mut text, experiment, report);
+    text
+}
+
+fn write_page<How>(
+    text: &mut String,
+    experiment: &Experiment<How>,
+    report: &Report,
+) -> fmt::Result {
+    let Report { command, commit, .. } = report;
+    writeln!(text, "# {}\n", experiment.title)?;
+    writeln!(text, "Measured at commit {commit} and written by `{command}`; do not edit.\n")?;
+    write!(text, "{}", report.machine.markdown())?;
+    for sentence in said(report) {
+        writeln!(text, "- {sentence}")?;
+    }
+    if !experiment.intro.is_empty() {
+        write!(text, "\n{}", experiment.intro)?;
+    }
+    if !report.aims.is_empty() {
+        writeln!(text, "\n## Wanted\n")?;
+        aims(experiment, report).markdown(text)?;
+    }
+    writeln!(text, "\n## All figures\n")?;
+    let columns = Columns::new(experiment, report);
+    columns.cells().markdown(text)?;
+    for section in &report.sections {
+        writeln!(text, "\n## {}\n", section.title)?;
+        for item in &section.items {
+            writeln!(text, "- {item}")?;
+        }
+    }
+    let (course, baseline) = (experiment.course, columns.baseline());
+    writeln!(text, "\n## How to read it\n\n{course}\n")?;
+    write!(text, "- *median*: over the runs.\n- *vs {baseline}*: {READING}{}", experiment.reading)?;
+    let is_named = |row: &Row, name: &str| row.case == name || row.program == name;
+    for list in &experiment.lists {
+        let items = list.items.iter().copied();
+        let is_used = |(name, _): &(&str, &str)| report.rows.iter().any(|row| is_named(row, name));
+        write_list(text, list.title, items.filter(is_used))?;
+    }
+    let is_used = |metric: &&Metric| report.rows.iter().any(|row| row.metric == metric.name);
+    let metrics = experiment.metrics.iter().filter(is_used);
+    write_list(text, "Figures", metrics.map(|metric| (metric.name, metric.explanation)))?;
+    let contestants = experiment
+        .contestants
+        .iter()
+        .filter(|one| report.rows.iter().any(|row| row.contestant == one.name));
+    let explained = contestants.map(|one| (one.name.as_str(), one.explanation.as_str()));
+    write_list(text, "Contestants", explained)
+}
+
+const READING: &str = "\
+how many times as good as the baseline (its time / time, or index / its index), paired run by run: the \
+median and its 95 % interval (with fewer than 6 runs the range). Above 1 is better.
+- *verdict*: a paired t test on the logarithms of the ratios, corrected for the number of rows \
+(Holm) and of looks: the chance of even one wrong *better* or *worse* is 5 %.
+- *A/A*: the baseline once more, compared with itself. What a row cannot tell from this one, the table \
+cannot resolve.
+- *found*: what is compared with what is wanted, and its 95 % interval. *reached*: the whole interval \
+is as wanted; *missed*: none of it is.
+";
+
+fn write_list<'a>(
+    text: &mut String,
+    title: &str,
+    names: impl Iterator<Item = (&'a str, &'a str)>,
+) -> fmt::Result {
+    let mut heading = Some(format!("\n{title}:\n"));
+    for (name, explanation) in names {
+        if let Some(heading) = heading.take() {
+            writeln!(text, "{heading}")?;
+        }
+        writeln!(text, "- `{name}`: {explanation}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Contestant, List};
+
+    fn experiment() -> Experiment<()> {
+        const METRICS: [Metric; 2] = [
+            Metric::new("wake", Kind::Time, "until it runs"),
+            Metric::told("moves", Kind::Count, "tasks moved"),
+        ];
+        let contestants = [("eevdf", "the kernel's own scheduler"), ("keel", "ours")];
+        let contestants = contestants.map(|(name, what)| Contestant::new(name, what, ()));
+        let items = vec![("counted", "counts instructions"), ("timed", "the host's clock")];
+        let lists = vec![List { title: "Machines", items }];
+        Experiment { lists, ..Experiment::sample(contestants.to_vec(), &METRICS) }
+    }
+
+    fn report() -> Report {
+        serde_json::from_value(serde_json::json!({
+            "experiment": "test",
+            "commit": "abc",
+            "machine": {"model": "Test", "cpus": 2, "kernel": "6.18", "kernel of the guests": "k"},
+            "command": "evenkeel-lab bench test",
+            "said": ["scx_flash takes no part"],
+            "failed": [{"case": "counted", "contestant": "scx_cosmos", "why": "it\nended"}],
+            "aims": [
+                {"case": "counted", "metric": "wake", "contestant": "keel",
+                 "wanted": ">= 0.67 times eevdf", "found": 500.0, "ci95": [400.0, 600.0],
+                 "reached": "reached"},
+            ],
+            "rows": [
+                {"case": "counted", "metric": "wake", "contestant": "eevdf", "foreign_pct": 0.0,
+                 "median": 0.0125, "ci95": [0.012, 0.013], "runs": 10},
+                {"case": "counted", "metric": "wake", "contestant": "keel", "foreign_pct": 0.0,
+                 "median": 0.000025, "ci95": [0.00002, 0.00003], "against": "eevdf", "ratio": 500.0,
+                 "ratio_ci95": [400.0, 600.0], "verdict": "better", "runs": 10},
+                {"case": "counted", "metric": "moves", "contestant": "keel", "foreign_pct": 0.0,
+                 "median": 7.0, "ci95": [7.0, 7.0], "runs": 10},
+            ],
+            "sections": [{"title": "Costs", "items": ["lag at rest: 0.05 %"]}],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_page_names_machine_command_commit_and_what_the_words_mean() {
+        let text = markdown(&experiment(), &report());
+        for part in [
+            "# Benchmarks: a test",
+            "Measured at commit abc and written by `evenkeel-lab bench test`",
+            "- Machine: Test, 2 CPUs, Linux 6.18",
+            "- kernel of the guests: k",
+            "- scx_flash takes no part",
+            "- scx_cosmos failed, counted: it ended",
+            "| machine | contestant | median | vs eevdf | verdict | moves | runs |",
+            "| counted | keel | 25.0 us | 500 (400 - 600) | better | 7 | 10 |",
+            "| counted | eevdf | 12.50 ms | - | - | - | 10 |",
+            "| counted | wake | keel | >= 0.67 times eevdf | 500 (400 - 600) | reached |",
+            "## Costs\n\n- lag at rest: 0.05 %",
+            "- *vs eevdf*: how many times as good",
+            "- More of it.",
+            "- `keel`: ours",
+            "- `wake`: until it runs",
+            "- `counted`: counts instructions",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
+        }
+        assert!(!text.contains("- `timed`"), "a machine that was not used:\n{text}");
+        let again = serde_json::from_str(&serde_json::to_string(&report()).unwrap()).unwrap();
+        assert_eq!(markdown(&experiment(), &again), text);
+    }
+
+    #[test]
+    fn the_terminal_shows_every_row() {
+        let shown = terminal(&experiment(), &report());
+        for word in [
+            "contestant",
+            "12.50 ms",
+            "25.0 us",
+            "better",
+            "reached",
+            "vs eevdf",
+            "at rest",
+            "ended",
+        ] {
+            assert!(shown.contains(word), "{word:?} is missing in\n{shown}");
+        }
+    }
+}

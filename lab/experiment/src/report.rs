@@ -1,0 +1,171 @@
+//! The report of an experiment, as `--json` writes it and `--from` reads it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use evenkeel_trial::{Plan, Record};
+use serde::{Deserialize, Serialize};
+
+use crate::{AimRow, Experiment, MachineInfo, Row, commit, judge_aims, rows};
+
+/// The result of an experiment.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// As `evenkeel-lab bench` calls the experiment.
+    pub experiment: String,
+    /// The command line that measured it.
+    pub command: String,
+    /// The commit that was measured.
+    pub commit: String,
+    /// Where it was measured.
+    pub machine: MachineInfo,
+    /// What was left out, and why.
+    #[serde(default)]
+    pub said: Vec<String>,
+    /// Contestants that failed.
+    #[serde(default)]
+    pub failed: Vec<Failed>,
+    /// What was wanted, and what came of it.
+    pub aims: Vec<AimRow>,
+    /// The figures.
+    pub rows: Vec<Row>,
+    /// What else the experiment has to say, as lists of sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sections: Vec<Section>,
+    /// The same for other programs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub details: BTreeMap<String, serde_json::Value>,
+    /// The last word on the terminal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sentence: Option<String>,
+}
+
+/// A contestant that was left out from where it failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// The case.
+    pub case: String,
+    /// The program.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub program: String,
+    /// The contestant.
+    pub contestant: String,
+    /// Why.
+    pub why: String,
+}
+
+impl Failed {
+    /// As a sentence.
+    pub fn words(&self) -> String {
+        let place = [self.case.as_str(), self.program.as_str()];
+        let place =
+            place.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
+        format!("{} failed, {place}: {}", self.contestant, self.why.replace('\n', " "))
+    }
+}
+
+/// Sentences under a heading.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Section {
+    /// The heading.
+    pub title: String,
+    /// The sentences.
+    pub items: Vec<String>,
+}
+
+impl Report {
+    /// What the records show.
+    pub fn new<How>(
+        experiment: &Experiment<How>,
+        records: &[Record],
+        plan: &Plan,
+        command: &str,
+    ) -> Self {
+        let failed = records.iter().flat_map(|record| {
+            record.lines.iter().filter_map(|line| {
+                Some(Failed {
+                    case: record.case.clone(),
+                    program: record.program.clone(),
+                    contestant: line.contestant.clone(),
+                    why: line.failed.clone()?,
+                })
+            })
+        });
+        Self {
+            experiment: experiment.name.to_owned(),
+            command: command.to_owned(),
+            commit: commit(),
+            machine: MachineInfo::read(),
+            failed: failed.collect(),
+            aims: judge_aims(&experiment.aims, experiment.metrics, records),
+            rows: rows(experiment.metrics, records, plan),
+            ..Self::default()
+        }
+    }
+
+    /// The report of this experiment that a file holds.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds something else.
+    pub fn load(experiment: &str, path: &Path) -> Result<Self> {
+        let bytes =
+            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let report = serde_json::from_slice::<Self>(&bytes).ok();
+        report.filter(|report| report.experiment == experiment).with_context(|| {
+            let path = path.display();
+            format!(
+                "{path} is not what `evenkeel-lab bench {experiment} --json` writes; measure anew"
+            )
+        })
+    }
+
+    /// Takes over all rows, aims and failures of cases that this report has not. Of a case that was
+    /// measured anew, nothing of the earlier report is kept: rows of two runs are not comparable.
+    pub fn merge(&mut self, earlier: Self) {
+        let place = |case: &str, program: &str| (case.to_owned(), program.to_owned());
+        let measured: Vec<_> = self.rows.iter().map(|row| place(&row.case, &row.program)).collect();
+        let is_new = |case: &str, program: &str| !measured.contains(&place(case, program));
+        self.rows.extend(earlier.rows.into_iter().filter(|row| is_new(&row.case, &row.program)));
+        self.aims.extend(earlier.aims.into_iter().filter(|aim| is_new(&aim.case, &aim.program)));
+        self.failed
+            .extend(earlier.failed.into_iter().filter(|one| is_new(&one.case, &one.program)));
+    }
+
+    /// A row by its place, its figure and its contestant.
+    pub fn row(&self, case: &str, program: &str, metric: &str, contestant: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| {
+            (row.case.as_str(), row.program.as_str()) == (case, program)
+                && row.metric == metric
+                && row.contestant == contestant
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(case: &str, median: f64) -> Row {
+        serde_json::from_value(serde_json::json!({
+            "case": case, "metric": "time", "contestant": "a", "median": median,
+            "ci95": [median, median], "foreign_pct": 0.0, "runs": 5,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn cases_that_were_measured_anew_replace_the_earlier_ones() {
+        let mut report = Report { rows: vec![row("x", 1.0)], ..Report::default() };
+        report.merge(Report { rows: vec![row("x", 2.0), row("y", 3.0)], ..Report::default() });
+        let medians: Vec<f64> = report.rows.iter().map(|row| row.median).collect();
+        assert_eq!(medians, [1.0, 3.0]);
+    }
+
+    #[test]
+    fn json_comes_back() {
+        let report = Report { rows: vec![row("x", 1.0)], ..Report::default() };
+        let json = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    }
+}

@@ -1,0 +1,149 @@
+//! A trial: contestants run in turn, A B C A B C ..., are paired run by run, and are judged.
+//!
+//! Whatever changes on the machine meanwhile meets all contestants alike, so that only differences
+//! within a round count. `evenkeel compare` and all experiments of the laboratory stand on this
+//! crate. It does no I/O and reads no clock: runs, clock and progress are the caller's ([`Run`]).
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `plan` | how many rounds, and when a run is repeated |
+//! | `record` | what the runs gave, by case, contestant and round |
+//! | `course` | the turns: rounds, repeats, more rounds for undecided rows |
+//! | `judge` | comparisons with the baseline and their verdicts |
+//! | `claim` | whether an interval shows what was claimed |
+
+mod claim;
+mod course;
+mod judge;
+mod plan;
+mod record;
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+pub use claim::{Claim, Reached};
+pub use course::run;
+pub use evenkeel_stats::{Estimate, Verdict};
+pub use judge::{Row, judge};
+pub use plan::Plan;
+pub use record::{Figures, Line, Record, Role, Sample};
+
+/// A figure whose verdict is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Figure {
+    /// Its name in [`Figures`].
+    pub name: String,
+    /// Which direction is better.
+    pub better: Better,
+}
+
+/// Which direction of a figure is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// A time, a cost.
+    Less,
+    /// A rate, an index.
+    More,
+}
+
+/// A setting with its contestants; the first contestant is the baseline of the others.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Case {
+    /// What the machine meets.
+    pub name: String,
+    /// What runs on it; empty where the case says that already.
+    pub program: String,
+    /// The contestants, the baseline first.
+    pub contestants: Vec<String>,
+    /// Each round begins with a reference run: the program undisturbed. It is no row.
+    pub has_reference: bool,
+    /// The baseline takes one more turn in each round, for the A/A row.
+    pub has_again: bool,
+}
+
+/// What takes a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seat {
+    /// The program undisturbed.
+    Reference,
+    /// The contestant with this index.
+    Contestant(usize),
+    /// Contestant 0 once more, for the A/A row.
+    Again,
+}
+
+/// One turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turn {
+    /// The index of the case.
+    pub case: usize,
+    /// What runs.
+    pub seat: Seat,
+    /// The round of this case, from 0.
+    pub round: usize,
+}
+
+/// What a trial needs of its caller.
+pub trait Run {
+    /// Runs what has its turn, once.
+    ///
+    /// # Errors
+    /// It cannot run. The contestant is left out from here on.
+    fn run(&mut self, turn: Turn) -> Result<Sample>;
+
+    /// The time since any fixed moment.
+    fn elapsed(&self) -> Duration;
+
+    /// Adds figures that follow from the run and the reference of its round.
+    fn relate(&self, _reference: &Sample, _sample: &mut Sample) {}
+
+    /// Is told what happens.
+    fn show(&mut self, _progress: &Progress<'_>) {}
+}
+
+/// What happens, for a progress display.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// A run begins.
+    Begin {
+        /// The case.
+        case: &'a str,
+        /// The program.
+        program: &'a str,
+        /// The contestant.
+        contestant: &'a str,
+        /// The round, from 1.
+        round: usize,
+        /// Runs that are done, repeats not counted.
+        done: usize,
+        /// Runs that are planned by now, repeats not counted.
+        planned: usize,
+    },
+    /// Foreign load disturbed the run, which is repeated.
+    Disturbed {
+        /// The contestant.
+        contestant: &'a str,
+        /// The foreign load, in %.
+        foreign_pct: f64,
+    },
+    /// A contestant cannot run and is left out from here on.
+    Failed {
+        /// The contestant.
+        contestant: &'a str,
+        /// Why.
+        error: &'a anyhow::Error,
+    },
+    /// The machine is never quiet: runs are not repeated any more unless that changes.
+    NeverQuiet,
+    /// Rows are still undecided and get more runs.
+    More {
+        /// How many rows.
+        undecided: usize,
+    },
+    /// Rows are still undecided, but the time is up.
+    OutOfTime {
+        /// How many rows.
+        undecided: usize,
+    },
+}
