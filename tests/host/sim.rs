@@ -35,7 +35,7 @@ fn a_simulation_is_told_in_figures_traces_and_pictures() {
 fn nonsense_is_refused_by_name() {
     let host = Host::new();
     for (words, expected) in [
-        (&["run", "hogs", "--machine", "amc9"][..], "evenkeel: no machine preset \"amc9\""),
+        (&["run", "hogs", "--machine", "amc9"][..], "evenkeel-lab: no machine preset \"amc9\""),
         (&["run", "hogs", "--machine", "amc9"], "and there is no file of that name\n"),
         (&["run", "hogs:tasks=0"], "tasks=0: expected 1 to 100000"),
         (&["run", "/nonexistent.json"], "cannot read workload /nonexistent.json"),

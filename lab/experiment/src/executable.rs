@@ -1,5 +1,6 @@
 //! The two executables: the product, which is measured, and the laboratory's own, which measures.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -27,6 +28,13 @@ pub fn product() -> Result<PathBuf> {
 /// The kernel does not say which file it is.
 pub fn own() -> Result<PathBuf> {
     std::env::current_exe().context("cannot find this program's file")
+}
+
+/// The command that takes back what `journal` names when this process is killed: the product's, which
+/// knows how (an [`evenkeel_journal::SupervisorCommand`]).
+pub(crate) fn supervisor(journal: &Path) -> Option<(PathBuf, Vec<OsString>)> {
+    let product = product().ok()?;
+    Some((product, vec!["supervise".into(), journal.into()]))
 }
 
 /// Both executables as a guest sees them, for [`evenkeel_vm::Initramfs`].

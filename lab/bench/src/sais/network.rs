@@ -11,7 +11,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
 use evenkeel_journal::{
-    GuardedSession, Session, SessionOptions, runtime_dir, same_program, undo_earlier,
+    GuardedSession, Session, SessionOptions, runtime_dir, undo_earlier,
 };
 use evenkeel_machine::CpuSet;
 use nix::mount::{MsFlags, mount};
@@ -183,7 +183,7 @@ impl FlowTable {
         undo_earlier(&directory);
         let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         let options = SessionOptions { command: command.collect(), ..SessionOptions::default() };
-        let session = GuardedSession::new(Session::open(&directory, options)?, same_program);
+        let session = GuardedSession::new(Session::open(&directory, options)?, crate::executable::supervisor);
         // From here on it is closed whatever happens.
         let mut table = Self(Some(session));
         if let Some(session) = &mut table.0 {
