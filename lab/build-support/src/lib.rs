@@ -1,5 +1,5 @@
-//! What the laboratory's build scripts share. Both functions write into the crate's `OUT_DIR`, from where
-//! the crate embeds the result, and tell cargo when to build again.
+//! What the laboratory's build scripts share. Both functions write into the crate's `OUT_DIR`, from
+//! where the crate embeds the result, and tell cargo when to build again.
 //!
 //! Only build scripts call them. Paths are relative to the crate whose build script runs.
 
@@ -15,7 +15,8 @@ fn out_dir() -> Result<PathBuf, Box<dyn Error>> {
 }
 
 /// Compiles `lab/bpf/NAME.bpf.c` to `NAME.bpf.o`, with the compiler that `CLANG` names or `clang`.
-/// `headers` are what it includes, relative to lab/bpf; `flags` are the compiler's, beyond the usual ones.
+/// `headers` are what it includes, relative to lab/bpf; `flags` are the compiler's, beyond the usual
+/// ones.
 ///
 /// # Errors
 /// The compiler is missing or fails.
