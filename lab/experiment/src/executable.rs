@@ -32,7 +32,7 @@ pub fn own() -> Result<PathBuf> {
 
 /// The command that takes back what `journal` names when this process is killed: the product's, which
 /// knows how (an [`evenkeel_journal::SupervisorCommand`]).
-pub(crate) fn supervisor(journal: &Path) -> Option<(PathBuf, Vec<OsString>)> {
+pub fn supervisor(journal: &Path) -> Option<(PathBuf, Vec<OsString>)> {
     let product = product().ok()?;
     Some((product, vec!["supervise".into(), journal.into()]))
 }

@@ -10,9 +10,7 @@ use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
-use evenkeel_journal::{
-    GuardedSession, Session, SessionOptions, runtime_dir, undo_earlier,
-};
+use evenkeel_journal::{GuardedSession, Session, SessionOptions, runtime_dir, undo_earlier};
 use evenkeel_machine::CpuSet;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -58,8 +56,9 @@ impl Namespace {
         done.map_err(|_| anyhow!("a thread of the benchmark has failed"))?
     }
 
-    /// Has what a command starts be in the namespace. (The thread that starts it need not: it may live
-    /// longer than one of [`Self::within`], so that [`evenkeel_experiment::command::end_with_us`] makes sense.)
+    /// Has what a command starts be in the namespace. (The thread that starts it need not: it may
+    /// live longer than one of [`Self::within`], so that
+    /// [`evenkeel_experiment::command::end_with_us`] makes sense.)
     pub fn place(&self, command: &mut Command) {
         let namespace = self.0.as_raw_fd();
         let enter = move || {
@@ -183,7 +182,10 @@ impl FlowTable {
         undo_earlier(&directory);
         let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         let options = SessionOptions { command: command.collect(), ..SessionOptions::default() };
-        let session = GuardedSession::new(Session::open(&directory, options)?, crate::executable::supervisor);
+        let session = GuardedSession::new(
+            Session::open(&directory, options)?,
+            evenkeel_experiment::executable::supervisor,
+        );
         // From here on it is closed whatever happens.
         let mut table = Self(Some(session));
         if let Some(session) = &mut table.0 {

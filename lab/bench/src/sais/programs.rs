@@ -208,7 +208,8 @@ fn is_listening() -> bool {
 
 /// Has all that nginx reads and writes lie in a file system that nobody else sees, and that vanishes with
 /// it; its configuration comes by standard input.
-const SERVE_FROM_MEMORY: &str = "mount -t tmpfs evenkeel-bench /dev/shm && cat > /dev/shm/nginx.conf && \
+const SERVE_FROM_MEMORY: &str = "mount -t tmpfs evenkeel-bench /dev/shm && \
+                                 cat > /dev/shm/nginx.conf && \
     head --bytes 1M /dev/zero > /dev/shm/file && exec \"$0\" -c /dev/shm/nginx.conf -e stderr";
 
 fn nginx_conf() -> String {
@@ -250,8 +251,8 @@ mod tests {
 
     #[test]
     fn what_ab_says_is_understood() {
-        let said = "Time taken for tests:   2.500 seconds\nComplete requests:      9\nFailed requests:        \
-                    0\nTotal transferred:      1000 bytes\nHTML transferred:       900 bytes\n";
+        let said = "Time taken for tests:   2.500 seconds\nComplete requests:      9\n\
+                    Failed requests:        0\nTotal transferred:      1000 bytes\nHTML transferred:       900 bytes\n";
         assert_eq!(said_by_ab(said).unwrap(), (900, Duration::from_millis(2500)));
         assert!(said_by_ab(&said.replace("        0", "        3")).is_err());
         assert!(said_by_ab("").is_err());
