@@ -2,16 +2,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use evenkeel_experiment::command::{Helper, end_with_us};
 use evenkeel_machine::CpuSet;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use super::network::{DEVICE, FLOW_ENTRIES, FlowTable, Namespace, Network};
 use super::scatter::Scatter;
-use evenkeel_experiment::command::end_with_us;
 
 /// How packets are steered, or how strips in memory are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +108,7 @@ impl Method {
     pub fn begin(self, executable: &Path, network: &Network, cpus: &CpuSet) -> Result<InCharge> {
         let attach = |flags: &[&str]| {
             let words = [&["sais", "attach", DEVICE], flags].concat();
-            Part::start(executable, &words, &network.client)
+            start_part(executable, &words, &network.client)
         };
         let mut in_charge = InCharge::default();
         match self {
@@ -126,7 +124,7 @@ impl Method {
             Self::Flow(policy) => in_charge._parts.push(attach(&["--policy", policy])?),
             Self::Hint(policy) => {
                 let peers = "198.18.1.0/24";
-                in_charge._parts.push(Part::start(
+                in_charge._parts.push(start_part(
                     executable,
                     &["sais", "serve", "/"],
                     &network.server,
@@ -142,38 +140,24 @@ impl Method {
 /// Until this is dropped.
 #[derive(Default)]
 pub struct InCharge {
-    _parts: Vec<Part>,
+    _parts: Vec<Helper>,
     _table: Option<FlowTable>,
     _scatter: Option<Scatter>,
 }
 
-/// A process of `evenkeel sais`.
-struct Part(Child);
-
-impl Part {
-    /// Waits until it says that it has begun.
-    fn start(executable: &Path, words: &[&str], namespace: &Namespace) -> Result<Self> {
-        let mut command = Command::new(executable);
-        namespace.place(&mut command);
-        end_with_us(&mut command);
-        command.args(["--config", "/dev/null"]).args(words);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let child = command.spawn().context("cannot start evenkeel")?;
-        // From here on it is ended whatever happens.
-        let mut part = Self(child);
-        let said = part.0.stdout.take().context("no output")?;
-        let mut line = String::new();
-        BufReader::new(said).read_line(&mut line)?;
-        if line.is_empty() {
-            bail!("`evenkeel {}` does not begin: run it by hand", words.join(" "));
-        }
-        Ok(part)
+/// Starts a process of `evenkeel sais`, and waits until it says that it has begun.
+fn start_part(executable: &Path, words: &[&str], namespace: &Namespace) -> Result<Helper> {
+    let mut command = Command::new(executable);
+    namespace.place(&mut command);
+    end_with_us(&mut command);
+    command.args(["--config", "/dev/null"]).args(words);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut part = Helper(command.spawn().context("cannot start evenkeel")?);
+    let said = part.0.stdout.take().context("no output")?;
+    let mut line = String::new();
+    BufReader::new(said).read_line(&mut line)?;
+    if line.is_empty() {
+        bail!("`evenkeel {}` does not begin: run it by hand", words.join(" "));
     }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
-        let _ = self.0.wait();
-    }
+    Ok(part)
 }

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytemuck::bytes_of;
-use evenkeel_journal::affinity;
 use evenkeel_machine::CpuSet;
 use evenkeel_sais::{Cgroup, Device, Mode, Options, Policy, Serving, Steering};
 use evenkeel_vm::{Acceleration, Job, Kernel, Machine, Topology};
@@ -20,6 +19,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInpu
 use nix::unistd::gettid;
 use serde::{Deserialize, Serialize};
 
+use evenkeel_experiment::host::run_on;
 use evenkeel_experiment::{AimRow, Wanted, interrupt};
 
 /// lab/bpf/bare.bpf.c, compiled by build.rs.
@@ -135,10 +135,6 @@ pub fn play() -> Result<i32> {
     }
     println!("{}", serde_json::to_string(&costs)?);
     Ok(0)
-}
-
-fn run_on(cpu: u32) -> Result<()> {
-    Ok(affinity::set(gettid().as_raw(), &[cpu].into_iter().collect())?)
 }
 
 /// The least of some runs, in each of which the mean of a packet is told.

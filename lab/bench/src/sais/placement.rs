@@ -9,15 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use evenkeel_experiment::host::run_on;
 use evenkeel_experiment::{AimRow, Wanted};
-use evenkeel_journal::affinity;
 use evenkeel_machine::CpuSet;
 use evenkeel_sais::STRIP_BYTES;
 use nix::sys::socket::sockopt::RcvBufForce;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket,
 };
-use nix::unistd::gettid;
 
 use super::arrivals::{Arrivals, share_pct};
 use super::contestant::{HINTED_ISSUER, Method, RUNNER};
@@ -129,10 +128,6 @@ impl Seen {
     fn hinted_pct(&self) -> Result<f64> {
         share_pct(self.hinted, self.bare)
     }
-}
-
-fn run_on(cpu: u32) -> Result<()> {
-    Ok(affinity::set(gettid().as_raw(), &[cpu].into_iter().collect())?)
 }
 
 /// Reads strips for so long, moving from stop to stop; the server sends from its own CPU.
