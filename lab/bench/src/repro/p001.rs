@@ -77,7 +77,7 @@ struct Scale<'a> {
 /// that fails is in it, with the reason.
 ///
 /// # Errors
-/// The machine cannot be read, `so_far` fails, or somebody asked for the end.
+/// The machine cannot be read, `so_far` fails, or a signal asked for the end.
 fn measure(
     chosen: &[&str],
     options: &Options,

@@ -74,8 +74,8 @@ const MARGIN: f64 = 0.05;
 /// Least ratios that are wanted: of `runner` to a dedicated CPU, and of one CPU to two in memory.
 const VS_DEDICATED: f64 = 1.15;
 const IN_MEMORY: f64 = 1.2;
-/// In the names of cases whose link has a limited rate. There the link is the bound, and no contestant
-/// can be better than another.
+/// Part of the names of cases with a link of limited rate. There the link is the bound, and no
+/// contestant can be better than another.
 const SHAPED: &str = " Gb/s";
 
 /// What is wanted of the benchmark.

@@ -115,7 +115,7 @@ impl FromStr for Part {
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
-    /// The product's executable, whose `sais` is measured.
+    /// The product's executable: its `sais` is measured.
     pub executable: PathBuf,
     /// Only P and M of the paper's analysis.
     pub measure_pm: bool,
