@@ -113,7 +113,7 @@ fn a_bench_that_is_killed_leaves_nothing() {
     let table = || std::fs::read_to_string(flow_table).unwrap();
     let before = table();
     let is_there = |field: &str| {
-        let said = text(&output(&mut host.evenkeel_lab(["sais", "status", "--json"])).stdout);
+        let said = text(&output(&mut host.evenkeel(["sais", "status", "--json"])).stdout);
         said.contains(field)
     };
     let stages: [(&str, &dyn Fn() -> bool); 3] = [
