@@ -37,7 +37,7 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
         };
         rows.iter().find(is_meant).map(|row| row["median"].as_f64().unwrap())
     };
-    let of = |metric: &str| rows.iter().filter(move |row| row["metric"] == metric);
+    let of = |metric: &'static str| rows.iter().filter(move |row| row["metric"] == metric);
     // Three cases in memory, one over the network with all contestants, and an A/A row in each part.
     let goodput: Vec<&Value> = of("goodput").collect();
     assert_eq!(goodput.len(), 3 * 2 + 13 + 2, "{rows:?}");
@@ -51,8 +51,7 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
         }
         assert!(figure(row, "resent").unwrap() >= 0.0, "{row}");
         let contestant = row["contestant"].as_str().unwrap();
-        let is_steered =
-            !["none", "none again", "rps", "rfs", "round robin"].contains(&contestant);
+        let is_steered = !["none", "none again", "rps", "rfs", "round robin"].contains(&contestant);
         // By the kernel's word, whatever steers.
         assert!(figure(row, "at-home").is_some(), "{row}");
         let by_cpu: f64 = (0..8).filter_map(|cpu| figure(row, &format!("cpu-{cpu}"))).sum();
