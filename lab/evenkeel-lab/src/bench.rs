@@ -78,18 +78,21 @@ fn guest_options(args: TurnArgs) -> Options {
     }
 }
 
-fn sais_options(args: SaisBenchArgs) -> Result<sais::Options> {
-    Ok(sais::Options {
+fn sais_options(args: SaisBenchArgs) -> Result<sais::Asked> {
+    Ok(sais::Asked {
         executable: executable::product()?,
         measure_pm: args.measure_pm,
         parts: args.parts,
         inside: args.inside,
         reader: args.reader,
-        quick: args.quick,
-        from: args.from,
-        json: args.json,
-        markdown: args.markdown,
-        command: command_line(),
+        options: Options {
+            quick: args.quick,
+            json: args.json,
+            markdown: args.markdown,
+            from: args.from,
+            command: command_line(),
+            ..Options::default()
+        },
     })
 }
 

@@ -1,6 +1,6 @@
 //! Aims: the figures that contestants should reach, set before measuring, and what became of them.
 
-use evenkeel_stats::{Estimate, estimate};
+use evenkeel_stats::{Comparison, Estimate, Verdict, estimate, judge};
 use evenkeel_trial::{Claim, Reached, Record};
 use serde::{Deserialize, Serialize};
 
@@ -15,11 +15,50 @@ pub struct Aim {
     pub metric: &'static str,
     /// How much.
     pub wanted: Wanted,
+    /// In which cases.
+    pub cases: Cases,
+}
+
+/// The cases that an aim is for, by a part of their names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cases {
+    /// All.
+    All,
+    /// Those whose names contain this.
+    With(&'static str),
+    /// All others.
+    Without(&'static str),
+}
+
+impl Cases {
+    fn include(self, case: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::With(part) => case.contains(part),
+            Self::Without(part) => !case.contains(part),
+        }
+    }
+}
+
+impl Aim {
+    /// In all cases.
+    pub const fn new(contestant: &'static str, metric: &'static str, wanted: Wanted) -> Self {
+        Self { contestant, metric, wanted, cases: Cases::All }
+    }
+
+    /// The same aim in these cases only.
+    pub const fn in_cases(self, cases: Cases) -> Self {
+        Self { cases, ..self }
+    }
 }
 
 /// How much is wanted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Wanted {
+    /// Better than this contestant, by the corrected verdict.
+    Better(&'static str),
+    /// At most this part worse than this contestant, and not worse by the corrected verdict.
+    NotWorse(f64, &'static str),
     /// At least so many times as good as this contestant.
     Ratio(f64, &'static str),
     /// How many times as good as this contestant: to be known, nothing is wanted.
@@ -45,6 +84,10 @@ impl Wanted {
     /// For a column of a table.
     pub fn words(self) -> String {
         match self {
+            Self::Better(base) => format!("better than {base}"),
+            Self::NotWorse(margin, base) => {
+                format!("not worse than {base} (margin {:.0} %)", 100.0 * margin)
+            }
             Self::Ratio(least, base) => format!(">= {least:.2} times {base}"),
             Self::Known(base) => format!("against {base}"),
             Self::Less(most, base) => format!(">= {base} - {most}"),
@@ -62,7 +105,9 @@ impl Wanted {
     /// The contestant that it compares with.
     pub fn against(self) -> Option<&'static str> {
         match self {
-            Self::Ratio(_, base)
+            Self::Better(base)
+            | Self::NotWorse(_, base)
+            | Self::Ratio(_, base)
             | Self::Known(base)
             | Self::Less(_, base)
             | Self::AtMostMore(_, base)
@@ -75,6 +120,8 @@ impl Wanted {
     fn claim(self) -> Option<Claim> {
         match self {
             Self::Known(_) => None,
+            Self::Better(_) => Some(Claim::Better),
+            Self::NotWorse(margin, _) => Some(Claim::NotWorse(margin)),
             Self::Ratio(least, _)
             | Self::Way(least, ..)
             | Self::AtLeast(least)
@@ -105,45 +152,104 @@ pub struct AimRow {
     pub found: Option<f64>,
     /// Its 95 % interval (with fewer than 6 rounds the range).
     pub ci95: Option<[f64; 2]>,
+    /// Against the other contestant, corrected for the number of such aims and of looks; `None` where
+    /// the aim compares no ratio.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// Whether it was reached; `None`: nothing was wanted.
     pub reached: Option<Reached>,
 }
 
-/// The aims in each case that has their figures at all.
-pub fn judge_aims(aims: &[Aim], metrics: &[Metric], records: &[Record]) -> Vec<AimRow> {
-    let row = |record: &Record, aim: &Aim| {
-        let metric = metrics.iter().find(|metric| metric.name == aim.metric)?;
-        let line = record.line(aim.contestant)?;
-        line.values(aim.metric).any(|value| value.is_some()).then(|| judge_aim(record, metric, aim))
-    };
-    records.iter().flat_map(|record| aims.iter().filter_map(move |aim| row(record, aim))).collect()
-}
-
-fn judge_aim(record: &Record, metric: &Metric, aim: &Aim) -> AimRow {
-    let found = find(record, metric, aim);
-    AimRow {
-        case: record.case.clone(),
-        program: record.program.clone(),
-        metric: metric.name.to_owned(),
-        contestant: aim.contestant.to_owned(),
-        wanted: aim.wanted.words(),
-        found: found.map(|found| found.median),
-        ci95: found.map(|found| found.ci95()),
-        reached: aim.wanted.claim().map(|claim| claim.judge(found, None)),
+impl AimRow {
+    /// A figure that is exact, because it was counted and not sampled: one value decides.
+    pub fn counted(case: &str, metric: &str, contestant: &str, count: f64, wanted: Wanted) -> Self {
+        let exact = Estimate { median: count, lo: count, hi: count, coverage: 1.0 };
+        Self {
+            case: case.to_owned(),
+            program: String::new(),
+            metric: metric.to_owned(),
+            contestant: contestant.to_owned(),
+            wanted: wanted.words(),
+            found: Some(count),
+            ci95: Some(exact.ci95()),
+            verdict: None,
+            reached: wanted.claim().map(|claim| claim.judge(Some(exact), None)),
+        }
     }
 }
 
-/// The figure that is compared with what is wanted, from all rounds that have what it takes.
-fn find(record: &Record, metric: &Metric, aim: &Aim) -> Option<Estimate> {
+/// The aims in each case that has their figures and their contestants at all. All ratios are judged as
+/// one family: the chance of even one wrong verdict among them is 5 %, however often they are looked at
+/// within `looks`.
+pub fn judge_aims(
+    aims: &[Aim],
+    metrics: &[Metric],
+    records: &[Record],
+    looks: usize,
+) -> Vec<AimRow> {
+    let found: Vec<(&Record, &Aim, Found)> = records
+        .iter()
+        .flat_map(|record| aims.iter().map(move |aim| (record, aim)))
+        .filter_map(|(record, aim)| Some((record, aim, find(record, metrics, aim)?)))
+        .collect();
+    let comparison = |(_, _, found): &(&Record, &Aim, Found)| match found {
+        Found::Ratio(comparison) => Some(*comparison),
+        Found::Figure(_) => None,
+    };
+    let comparisons: Vec<Comparison> = found.iter().filter_map(comparison).collect();
+    let mut judged = judge(&comparisons, looks).into_iter();
+    let row = |(record, aim, found): (&Record, &Aim, Found)| {
+        let (found, verdict) = match found {
+            Found::Ratio(comparison) => {
+                (Some(comparison.ratio), judged.next().map(|judged| judged.verdict))
+            }
+            Found::Figure(figure) => (figure, None),
+        };
+        AimRow {
+            case: record.case.clone(),
+            program: record.program.clone(),
+            metric: aim.metric.to_owned(),
+            contestant: aim.contestant.to_owned(),
+            wanted: aim.wanted.words(),
+            found: found.map(|found| found.median),
+            ci95: found.map(|found| found.ci95()),
+            verdict,
+            reached: aim.wanted.claim().map(|claim| claim.judge(found, verdict)),
+        }
+    };
+    found.into_iter().map(row).collect()
+}
+
+/// What is compared with what is wanted.
+enum Found {
+    /// How many times as good as another contestant.
+    Ratio(Comparison),
+    /// Any other figure; `None`: no round has all that it takes.
+    Figure(Option<Estimate>),
+}
+
+/// The figure of an aim in a case, from all rounds that have what it takes; `None` where the aim is not
+/// for this case, or the case has not its figure or contestants.
+fn find(record: &Record, metrics: &[Metric], aim: &Aim) -> Option<Found> {
+    let metric = metrics.iter().find(|metric| metric.name == aim.metric)?;
+    let line = record.line(aim.contestant)?;
+    let has_base = aim.wanted.against().is_none_or(|base| record.line(base).is_some());
+    let has_figure = line.values(aim.metric).any(|value| value.is_some());
+    if !aim.cases.include(&record.case) || !has_base || !has_figure {
+        return None;
+    }
     let name = aim.metric;
     let values = |contestant: &str, figure: &str| -> Vec<Option<f64>> {
         record.line(contestant).map_or_else(Vec::new, |line| line.values(figure).collect())
     };
     let ours = values(aim.contestant, name);
     let combined: Vec<f64> = match aim.wanted {
-        Wanted::Ratio(_, base) | Wanted::Known(base) => {
+        Wanted::Better(base)
+        | Wanted::NotWorse(_, base)
+        | Wanted::Ratio(_, base)
+        | Wanted::Known(base) => {
             let compared = record.compare(&metric.figure(), base, aim.contestant);
-            return compared.map(|compared| compared.ratio);
+            return Some(compared.map_or(Found::Figure(None), Found::Ratio));
         }
         Wanted::Less(_, base) | Wanted::AtMostMore(_, base) => {
             let more = |(base, ours): (Option<f64>, Option<f64>)| Some(ours? - base?);
@@ -173,7 +279,7 @@ fn find(record: &Record, metric: &Metric, aim: &Aim) -> Option<Estimate> {
         }
         Wanted::AtLeast(_) | Wanted::AtMost(_) => ours.into_iter().flatten().collect(),
     };
-    estimate(&combined)
+    Some(Found::Figure(estimate(&combined)))
 }
 
 #[cfg(test)]
@@ -210,7 +316,7 @@ mod tests {
     /// What becomes of the keel's aim.
     fn keel(metric: &'static str, wanted: Wanted, base: &[f64], ours: &[f64]) -> AimRow {
         let record = record(&[("eevdf", &rounds(metric, base)), ("keel", &rounds(metric, ours))]);
-        judge_aims(&[Aim { contestant: "keel", metric, wanted }], &METRICS, &[record]).remove(0)
+        judge_aims(&[Aim::new("keel", metric, wanted)], &METRICS, &[record], 1).remove(0)
     }
 
     const AS_GOOD: Wanted = Wanted::Ratio(0.95, "eevdf");
@@ -256,8 +362,8 @@ mod tests {
             let rounds =
                 |cost: f64| vec![Some(Sample::new([("cost", cost), ("often", often)])); 10];
             let record = record(&[("eevdf", &rounds(1000.0)), ("keel", &rounds(1030.0))]);
-            let aim = Aim { contestant: "keel", metric: "cost", wanted };
-            judge_aims(&[aim], &METRICS, &[record]).remove(0)
+            let aim = Aim::new("keel", "cost", wanted);
+            judge_aims(&[aim], &METRICS, &[record], 1).remove(0)
         };
         assert_eq!((aim(0.5).found, aim(0.5).reached), (Some(60.0), Some(Reached::Reached)));
         assert_eq!((aim(0.25).found, aim(0.25).reached), (Some(120.0), Some(Reached::Missed)));
@@ -277,8 +383,8 @@ mod tests {
                 ("keel", &rounds("time", &[keel; 10])),
                 ("still", &rounds("time", &still)),
             ]);
-            let aim = Aim { contestant: "keel", metric: "time", wanted };
-            judge_aims(&[aim], &METRICS, &[record]).remove(0)
+            let aim = Aim::new("keel", "time", wanted);
+            judge_aims(&[aim], &METRICS, &[record], 1).remove(0)
         };
         assert_eq!((aim(6.0).found, aim(6.0).reached), (Some(0.8), Some(Reached::Reached)));
         assert_eq!((aim(7.0).found, aim(7.0).reached), (Some(0.6), Some(Reached::Missed)));
@@ -290,8 +396,8 @@ mod tests {
         let wanted = Wanted::OfBound(0.9, "often");
         let rounds = vec![Some(Sample::new([("index", 0.95), ("often", 1.0)])); 10];
         let record = record(&[("eevdf", &rounds)]);
-        let aim = Aim { contestant: "eevdf", metric: "index", wanted };
-        let row = judge_aims(&[aim], &METRICS, &[record]).remove(0);
+        let aim = Aim::new("eevdf", "index", wanted);
+        let row = judge_aims(&[aim], &METRICS, &[record], 1).remove(0);
         assert_eq!((row.found, row.reached), (Some(0.95), Some(Reached::Reached)));
     }
 
@@ -310,5 +416,73 @@ mod tests {
         assert_eq!(keel("index", wanted, &[], &scattered).reached, undecided);
         // Nothing is found where no round has both.
         assert_eq!(keel("time", AS_GOOD, &[], &[1.0; 10]).found, None);
+    }
+
+    #[test]
+    fn better_and_not_worse_follow_the_corrected_verdict() {
+        let ours = [1.0, 1.001, 1.002, 1.003, 1.004, 1.005, 1.006, 1.007];
+        let found = |factor: f64, wanted| {
+            let row = keel("time", wanted, &ours.map(|time| time * factor), &ours);
+            (row.verdict, row.reached)
+        };
+        let (better, not_worse) = (Wanted::Better("eevdf"), Wanted::NotWorse(0.05, "eevdf"));
+        let (won, lost) = (Some(Verdict::Better), Some(Verdict::Worse));
+        assert_eq!(found(1.5, better), (won, Some(Reached::Reached)));
+        assert_eq!(found(0.9, better), (lost, Some(Reached::Missed)));
+        assert_eq!(found(1.5, not_worse), (won, Some(Reached::Reached)));
+        // A loss that is shown is a loss, also within the margin.
+        assert_eq!(found(0.98, not_worse), (lost, Some(Reached::Missed)));
+        let equal = (Some(Verdict::Undecided), Some(Reached::Reached));
+        assert_eq!(found(1.0, not_worse), equal);
+        assert_eq!(found(1.0, better), (equal.0, Some(Reached::Undecided)));
+        assert_eq!(not_worse.words(), "not worse than eevdf (margin 5 %)");
+    }
+
+    #[test]
+    fn an_aim_is_for_its_cases_and_for_those_that_have_both_contestants() {
+        let with = |case: &str, contestants: &[&str]| {
+            let lines: Vec<_> =
+                contestants.iter().map(|name| (*name, rounds("time", &[1.0; 6]))).collect();
+            let lines: Vec<(&str, &[Option<Sample>])> =
+                lines.iter().map(|(name, rounds)| (*name, rounds.as_slice())).collect();
+            Record { case: case.to_owned(), ..record(&lines) }
+        };
+        let records = [
+            with("3 Gb/s, 8 servers", &["eevdf", "keel"]),
+            with("unshaped, 8 servers", &["eevdf", "keel"]),
+            with("unshaped, 1 server", &["other", "keel"]),
+        ];
+        let cases = |cases: Cases| -> Vec<String> {
+            let aim = Aim::new("keel", "time", Wanted::Better("eevdf")).in_cases(cases);
+            let rows = judge_aims(&[aim], &METRICS, &records, 1);
+            rows.into_iter().map(|row| row.case).collect()
+        };
+        assert_eq!(cases(Cases::All), ["3 Gb/s, 8 servers", "unshaped, 8 servers"]);
+        assert_eq!(cases(Cases::With(" Gb/s")), ["3 Gb/s, 8 servers"]);
+        assert_eq!(cases(Cases::Without(" Gb/s")), ["unshaped, 8 servers"]);
+    }
+
+    #[test]
+    fn a_counted_figure_is_decided_by_one_value() {
+        let reached = |count, wanted| AimRow::counted("c", "own", "keel", count, wanted).reached;
+        assert_eq!(reached(160.0, Wanted::AtMost(160.0)), Some(Reached::Reached));
+        assert_eq!(reached(161.0, Wanted::AtMost(160.0)), Some(Reached::Missed));
+        assert_eq!(reached(99.89, Wanted::AtLeast(99.9)), Some(Reached::Missed));
+    }
+
+    #[test]
+    fn an_aim_pairs_rounds_and_leaves_out_those_that_one_contestant_missed() {
+        let mut lag = rounds("time", &[2.0, 9.0, 3.0]);
+        lag[1] = None;
+        let pinned = rounds("time", &[4.0, 4.0, 6.0]);
+        let default = rounds("time", &[3.0; 3]);
+        let record = record(&[("default", &default), ("pinned", &pinned), ("lag", &lag)]);
+        let aim = Aim::new("lag", "time", Wanted::Known("pinned"));
+        let row = judge_aims(&[aim], &METRICS, &[record], 1).remove(0);
+        let [lo, hi] = row.ci95.unwrap();
+        for ratio in [row.found.unwrap(), lo, hi] {
+            assert!((ratio - 2.0).abs() < 1e-12, "{row:?}");
+        }
+        assert_eq!(row.wanted, "against pinned");
     }
 }

@@ -38,8 +38,24 @@ impl Cells {
             .map(|column| if self.numbers.contains(&column) { "---:" } else { "---" });
         writeln!(text, "| {} |", rule.collect::<Vec<_>>().join(" | "))?;
         for row in &self.rows {
-            writeln!(text, "| {} |", row.join(" | "))?;
+            let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            writeln!(text, "| {} |", cells.join(" | "))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_in_a_cell_ends_no_column() {
+        let row = vec!["fast|only".to_owned(), "1".to_owned()];
+        let header = ["a", "b"].map(str::to_owned).to_vec();
+        let cells = Cells { header, numbers: vec![1], rows: vec![row] };
+        let mut text = String::new();
+        cells.markdown(&mut text).unwrap();
+        assert_eq!(text, "| a | b |\n| --- | ---: |\n| fast\\|only | 1 |\n");
     }
 }

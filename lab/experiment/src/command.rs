@@ -78,6 +78,17 @@ pub fn end_with_us(command: &mut Command) {
     unsafe { command.pre_exec(end_with_us) };
 }
 
+/// A helper process that runs as long as this lives; it is then asked to end (SIGTERM), and waited for.
+#[derive(Debug)]
+pub struct Helper(pub Child);
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
+        let _ = self.0.wait();
+    }
+}
+
 /// Starts the command and waits for its end.
 ///
 /// # Errors

@@ -11,6 +11,12 @@ pub struct Display {
     bar: ProgressBar,
 }
 
+impl Default for Display {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Display {
     /// Nothing is known yet.
     pub fn new() -> Self {
@@ -40,7 +46,8 @@ impl Display {
             Progress::Begin { case, program, contestant, round, done, planned } => {
                 self.bar.set_length(*planned as u64);
                 self.bar.set_position(*done as u64);
-                self.message(&format!("{case}, {program}: {contestant}, run {round}"));
+                let separator = if program.is_empty() { "" } else { ", " };
+                self.message(&format!("{case}{separator}{program}: {contestant}, run {round}"));
             }
             Progress::Disturbed { contestant, foreign_pct } => self.say(&format!(
                 "{contestant}: other programs took {foreign_pct:.0} % of the CPU time, once more"

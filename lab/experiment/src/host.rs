@@ -18,6 +18,16 @@ pub fn usable_cpus() -> Result<CpuSet> {
     Ok(mine.intersection(&effective_cpuset(tid)))
 }
 
+/// Has the calling thread run on this CPU only.
+///
+/// # Errors
+/// The kernel refuses: the CPU is offline, or not in the cpuset.
+pub fn run_on(cpu: u32) -> Result<()> {
+    let tid = nix::unistd::gettid().as_raw();
+    affinity::set(tid, &[cpu].into_iter().collect())
+        .with_context(|| format!("cannot run on CPU {cpu}"))
+}
+
 /// Makes runs by a function, and sees what other programs took meanwhile.
 pub struct HostRunner<F> {
     accounts: Accounts,

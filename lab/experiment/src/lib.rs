@@ -40,9 +40,9 @@ mod row;
 mod runner;
 pub mod simulator;
 
-pub use aim::{Aim, AimRow, Wanted, judge_aims};
+pub use aim::{Aim, AimRow, Cases, Wanted, judge_aims};
 pub use contestant::Contestant;
-pub use evenkeel_trial::{Case, Figures, Plan, Progress, Reached, Record, Sample};
+pub use evenkeel_trial::{Case, Figures, Line, Plan, Progress, Reached, Record, Sample};
 pub use machine::{MachineInfo, commit};
 pub use metric::{Kind, Metric};
 pub use options::{Only, Options, choose};

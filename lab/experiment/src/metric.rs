@@ -13,17 +13,24 @@ pub struct Metric {
     pub explanation: &'static str,
     /// It gets rows with verdicts of its own. The others are columns beside them.
     pub is_judged: bool,
+    /// A count that is also added over the runs: of rare events the median of the runs says little.
+    pub is_summed: bool,
 }
 
 impl Metric {
     /// A figure that is compared with the baseline.
     pub const fn new(name: &'static str, kind: Kind, explanation: &'static str) -> Self {
-        Self { name, kind, explanation, is_judged: true }
+        Self { name, kind, explanation, is_judged: true, is_summed: false }
     }
 
     /// A figure that explains a row and is not judged: moves, the bound.
     pub const fn told(name: &'static str, kind: Kind, explanation: &'static str) -> Self {
-        Self { name, kind, explanation, is_judged: false }
+        Self { name, kind, explanation, is_judged: false, is_summed: false }
+    }
+
+    /// The same figure, with its sum over the runs in each row.
+    pub const fn summed(self) -> Self {
+        Self { is_summed: true, ..self }
     }
 
     /// The figure as a trial judges it.
@@ -48,6 +55,12 @@ pub enum Kind {
     Cost,
     /// Work done a second: more is better.
     Throughput,
+    /// MB moved a second: more is better.
+    MegabytesPerSecond,
+    /// A part of a whole, in %: more is better.
+    SharePct,
+    /// What is taken of a whole, in %: less is better.
+    TakenPct,
     /// How often a second something happens that is better rare.
     Frequency,
     /// A number of things that are better few.
@@ -65,13 +78,18 @@ impl Kind {
             Self::Index => format!("{value:.4}"),
             Self::Cost => format!("{value:.0}"),
             Self::Throughput | Self::Frequency => format!("{value:.1} /s"),
+            Self::MegabytesPerSecond => format!("{value:.0} MB/s"),
+            Self::SharePct | Self::TakenPct => format!("{value:.2} %"),
             Self::Count => format!("{value}"),
         }
     }
 
     /// Whether a figure that grows gets better.
     pub fn is_better_if_more(self) -> bool {
-        matches!(self, Self::Span | Self::Index | Self::Throughput)
+        matches!(
+            self,
+            Self::Span | Self::Index | Self::Throughput | Self::MegabytesPerSecond | Self::SharePct
+        )
     }
 }
 
@@ -87,11 +105,15 @@ mod tests {
         assert_eq!(Kind::Frequency.amount(3.0), "3.0 /s");
         assert_eq!(Kind::Cost.amount(1500.2), "1500");
         assert_eq!(Kind::Count.amount(7.0), "7");
+        assert_eq!(Kind::MegabytesPerSecond.amount(1234.4), "1234 MB/s");
+        assert_eq!(Kind::SharePct.amount(99.5), "99.50 %");
     }
 
     #[test]
     fn the_direction_follows_from_the_kind() {
         assert_eq!(Metric::new("time", Kind::Time, "").figure().better, Better::Less);
         assert_eq!(Metric::new("rate", Kind::Throughput, "").figure().better, Better::More);
+        assert_eq!(Metric::told("at-home", Kind::SharePct, "").figure().better, Better::More);
+        assert_eq!(Metric::told("cost", Kind::TakenPct, "").figure().better, Better::Less);
     }
 }

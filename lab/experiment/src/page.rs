@@ -9,6 +9,22 @@ use evenkeel_trial::Reached;
 use crate::cells::Cells;
 use crate::{AimRow, Experiment, Kind, Metric, Report, Row};
 
+/// Foreign load gets a column where at least one row has so much of it.
+const SHOWN_FOREIGN_PCT: f64 = 1.0;
+
+/// What other programs took of the machine in the row where that was the most.
+fn worst_foreign_pct(report: &Report) -> Option<f64> {
+    report.rows.iter().map(|row| row.foreign_pct).reduce(f64::max)
+}
+
+fn verdict_word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "worse",
+        Verdict::Undecided => "undecided",
+    }
+}
+
 fn dash() -> String {
     "-".to_owned()
 }
@@ -27,6 +43,7 @@ struct Columns<'a, How> {
     report: &'a Report,
     has_program: bool,
     has_figure: bool,
+    has_foreign: bool,
     told: Vec<&'static Metric>,
 }
 
@@ -39,6 +56,7 @@ impl<'a, How> Columns<'a, How> {
             report,
             has_program: report.rows.iter().any(|row| !row.program.is_empty()),
             has_figure: metrics().filter(|metric| metric.is_judged).count() > 1,
+            has_foreign: worst_foreign_pct(report).is_some_and(|pct| pct >= SHOWN_FOREIGN_PCT),
             told: metrics().filter(|metric| !metric.is_judged).collect(),
         }
     }
@@ -64,6 +82,7 @@ impl<'a, How> Columns<'a, How> {
             "verdict".to_owned(),
         ]);
         header.extend(self.told.iter().map(|metric| metric.name.to_owned()));
+        header.extend(self.has_foreign.then(|| "foreign".to_owned()));
         header.push("runs".to_owned());
         let numbers = (first_number..header.len()).filter(|column| *column != first_number + 2);
         let is_judged =
@@ -85,12 +104,14 @@ impl<'a, How> Columns<'a, How> {
         cells.push(self.verdict(row));
         for metric in &self.told {
             let told = self.report.row(&row.case, &row.program, metric.name, &row.contestant);
-            let figure = |told: &Row| match metric.kind {
-                Kind::Index => interval(told.median, told.ci95),
-                _ => amount(metric, told.median),
+            let figure = |told: &Row| match (told.total, metric.kind) {
+                (Some(total), _) => amount(metric, total),
+                (None, Kind::Index) => interval(told.median, told.ci95),
+                (None, _) => amount(metric, told.median),
             };
             cells.push(told.map_or_else(dash, figure));
         }
+        cells.extend(self.has_foreign.then(|| format!("{:.1} %", row.foreign_pct)));
         cells.push(row.runs.to_string());
         cells
     }
@@ -101,12 +122,7 @@ impl<'a, How> Columns<'a, How> {
         if failed.any(|one| (&one.case, &one.program, &one.contestant) == place) {
             return "failed".to_owned();
         }
-        let Some(verdict) = row.verdict else { return dash() };
-        let verdict = match verdict {
-            Verdict::Better => "better",
-            Verdict::Worse => "worse",
-            Verdict::Undecided => "undecided",
-        };
+        let Some(verdict) = row.verdict.map(verdict_word) else { return dash() };
         if row.is_again { format!("A/A: {verdict}") } else { verdict.to_owned() }
     }
 }
@@ -121,7 +137,10 @@ fn aims<How>(experiment: &Experiment<How>, report: &Report) -> Cells {
         let mut cells = vec![aim.case.clone()];
         cells.extend(has_program.then(|| aim.program.clone()));
         cells.extend([&aim.metric, &aim.contestant, &aim.wanted].map(Clone::clone));
-        cells.push(found.map_or_else(dash, |(found, ci95)| interval(found, ci95)));
+        let verdict = aim.verdict.map(|verdict| format!(", {}", verdict_word(verdict)));
+        cells.push(found.map_or_else(dash, |(found, ci95)| {
+            interval(found, ci95) + verdict.as_deref().unwrap_or_default()
+        }));
         let reached = match aim.reached {
             Some(Reached::Reached) => "reached",
             Some(Reached::Missed) => "missed",
@@ -140,8 +159,10 @@ fn aims<How>(experiment: &Experiment<How>, report: &Report) -> Cells {
 
 /// All that the terminal shows.
 pub fn terminal<How>(experiment: &Experiment<How>, report: &Report) -> String {
-    let mut text = Columns::new(experiment, report).cells().terminal();
-    text.push('\n');
+    let mut text = String::new();
+    if !report.rows.is_empty() {
+        text = Columns::new(experiment, report).cells().terminal() + "\n";
+    }
     if !report.aims.is_empty() {
         text.push_str(&format!("\n{}\n", aims(experiment, report).terminal()));
     }
@@ -180,6 +201,12 @@ fn write_page<How>(
     writeln!(text, "# {}\n", experiment.title)?;
     writeln!(text, "Measured at commit {commit} and written by `{command}`; do not edit.\n")?;
     write!(text, "{}", report.machine.markdown())?;
+    if let Some(worst) = worst_foreign_pct(report) {
+        writeln!(
+            text,
+            "- other programs, in the most disturbed row: {worst:.1} % of the CPU time"
+        )?;
+    }
     for sentence in said(report) {
         writeln!(text, "- {sentence}")?;
     }
@@ -226,7 +253,9 @@ median and its 95 % interval (with fewer than 6 runs the range). Above 1 is bett
 (Holm) and of looks: the chance of even one wrong *better* or *worse* is 5 %.
 - *A/A*: the baseline once more, compared with itself. What a row cannot tell from this one, the table \
 cannot resolve.
-- *found*: what is compared with what is wanted, and its 95 % interval. *reached*: the whole interval \
+- *foreign*: what other programs took of the machine's CPU time, where that was noticeable.
+- *found*: what is compared with what is wanted, its 95 % interval, and of a ratio the verdict, \
+corrected in the same way. *reached*: the whole interval \
 is as wanted; *missed*: none of it is.
 ";
 
@@ -332,5 +361,24 @@ mod tests {
         ] {
             assert!(shown.contains(word), "{word:?} is missing in\n{shown}");
         }
+    }
+
+    #[test]
+    fn totals_foreign_load_and_verdicts_of_aims_are_shown() {
+        let mut report = report();
+        report.rows[1].foreign_pct = 1.5;
+        report.rows[2].total = Some(70.0);
+        report.aims[0].verdict = Some(Verdict::Better);
+        let text = markdown(&experiment(), &report);
+        for part in [
+            "- other programs, in the most disturbed row: 1.5 % of the CPU time",
+            "| verdict | moves | foreign | runs |",
+            "| counted | keel | 25.0 us | 500 (400 - 600) | better | 70 | 1.5 % | 10 |",
+            "| 500 (400 - 600), better | reached |",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
+        }
+        let nothing = Report { said: vec!["it was not asked for".into()], ..Report::default() };
+        assert_eq!(terminal(&experiment(), &nothing), "it was not asked for\n");
     }
 }

@@ -98,7 +98,7 @@ impl Report {
             commit: commit(),
             machine: MachineInfo::read(),
             failed: failed.collect(),
-            aims: judge_aims(&experiment.aims, experiment.metrics, records),
+            aims: judge_aims(&experiment.aims, experiment.metrics, records, plan.looks()),
             rows: rows(experiment.metrics, records, plan),
             ..Self::default()
         }
@@ -144,7 +144,10 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_trial::{Case, Sample};
+
     use super::*;
+    use crate::{Aim, Contestant, Kind, Metric, Wanted};
 
     fn row(case: &str, median: f64) -> Row {
         serde_json::from_value(serde_json::json!({
@@ -162,10 +165,52 @@ mod tests {
         assert_eq!(medians, [1.0, 3.0]);
     }
 
+    /// The fields are what other programs read: none may vanish or be renamed unnoticed.
     #[test]
-    fn json_comes_back() {
-        let report = Report { rows: vec![row("x", 1.0)], ..Report::default() };
-        let json = serde_json::to_string(&report).unwrap();
-        assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    fn json_has_exactly_the_documented_fields_and_comes_back() {
+        const METRICS: [Metric; 1] = [Metric::new("time", Kind::Time, "").summed()];
+        let contestants = ["default", "lag"].map(|name| Contestant::new(name, "", ()));
+        let aims = vec![Aim::new("lag", "time", Wanted::Better("default"))];
+        let experiment = Experiment { aims, ..Experiment::sample(contestants.to_vec(), &METRICS) };
+        let mut record = Record::new(&Case {
+            name: "softirq".into(),
+            program: "static_loop".into(),
+            contestants: vec!["default".into(), "lag".into()],
+            has_again: true,
+            ..Case::default()
+        });
+        for (line, seconds) in record.lines.iter_mut().zip([3.2, 2.5, 3.2]) {
+            let sample = Sample { foreign_pct: 1.0, ..Sample::new([("time", seconds)]) };
+            line.rounds = vec![Some(sample); 6];
+        }
+        record.lines[2].failed = Some("no CPU\nis left".into());
+        record.lines[1].repeated = 1;
+        let mut report = Report::new(&experiment, &[record], &Plan::fixed(6), "command");
+        report.machine.notes.insert("irq_time_accounting".into(), "no".into());
+        let json = serde_json::to_value(&report).unwrap();
+        let fields = |value: &serde_json::Value| {
+            let fields: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
+            fields.join(" ")
+        };
+        assert_eq!(fields(&json), "aims command commit experiment failed machine rows said");
+        let row = &json["rows"][1];
+        assert_eq!(
+            fields(row),
+            "against case ci95 contestant foreign_pct median metric program ratio ratio_ci95 \
+             repeated runs total verdict"
+        );
+        assert_eq!(
+            fields(&json["aims"][0]),
+            "case ci95 contestant found metric program reached verdict wanted"
+        );
+        assert_eq!(fields(&json["failed"][0]), "case contestant program why");
+        assert_eq!((&row["verdict"], &row["runs"]), (&"better".into(), &6.into()));
+        assert_eq!((&row["median"], &row["repeated"]), (&2.5.into(), &1.into()));
+        assert_eq!(row["ci95"].as_array().unwrap().len(), 2);
+        assert_eq!(json["machine"]["irq_time_accounting"], "no");
+        // The baseline is compared with nothing; the A/A row says that it is one.
+        assert!(json["rows"][0]["verdict"].is_null() && json["rows"][0]["ratio"].is_null());
+        assert_eq!(json["rows"][2]["is_again"], true);
+        assert_eq!(serde_json::from_value::<Report>(json).unwrap(), report);
     }
 }

@@ -21,6 +21,9 @@ pub struct Row {
     pub median: f64,
     /// Its 95 % interval (with fewer than 6 runs the range).
     pub ci95: [f64; 2],
+    /// The sum over the runs, of a metric that is summed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<f64>,
     /// The contestant that this one is compared with: the baseline of the case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
@@ -72,6 +75,9 @@ pub fn rows(metrics: &[Metric], records: &[Record], plan: &Plan) -> Vec<Row> {
                     contestant: line.contestant.clone(),
                     median: all.median,
                     ci95: all.ci95(),
+                    total: metric
+                        .is_summed
+                        .then(|| line.values(metric.name).flatten().sum::<f64>()),
                     against: compared.map(|_| record.lines[0].contestant.clone()),
                     ratio: ratio.map(|ratio| ratio.median),
                     ratio_ci95: ratio.map(|ratio| ratio.ci95()),
@@ -127,5 +133,44 @@ mod tests {
         );
         assert!(rows[2].is_again && rows[1].against.as_deref() == Some("default"));
         assert_eq!((rows[1].runs, rows[1].foreign_pct), (6, 1.0));
+    }
+
+    fn record(case: &str, contestants: &[&str], seconds: f64) -> Record {
+        let contestants = contestants.iter().map(|name| (*name).to_owned()).collect();
+        let mut record = Record::new(&Case { name: case.into(), contestants, ..Case::default() });
+        for line in &mut record.lines {
+            line.rounds = vec![Some(Sample::new([("time", seconds), ("lost", 1.5)])); 6];
+        }
+        record
+    }
+
+    #[test]
+    fn each_case_is_compared_with_its_own_baseline() {
+        let metrics = [Metric::new("time", Kind::Time, "")];
+        let records = [
+            record("softirq", &["default", "lag"], 1.0),
+            record("fifo", &["default"], 2.0),
+            record("memory", &["apart", "together"], 3.0),
+        ];
+        let rows = rows(&metrics, &records, &Plan::fixed(6));
+        let against: Vec<_> =
+            rows.iter().map(|row| (row.case.as_str(), row.against.as_deref(), row.ratio)).collect();
+        assert_eq!(
+            against,
+            [
+                ("softirq", None, None),
+                ("softirq", Some("default"), Some(1.0)),
+                ("fifo", None, None),
+                ("memory", None, None),
+                ("memory", Some("apart"), Some(1.0)),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_summed_figure_has_its_total_beside_its_median() {
+        let metrics = [Metric::told("lost", Kind::Count, "").summed()];
+        let rows = rows(&metrics, &[record("x", &["default"], 1.0)], &Plan::fixed(6));
+        assert_eq!((rows[0].median, rows[0].total), (1.5, Some(9.0)));
     }
 }

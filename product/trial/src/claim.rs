@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum Claim {
     /// The ratio's verdict is better.
     Better,
-    /// The ratio is at most this much below 1.
+    /// The ratio is at most this much below 1, and its verdict, where there is one, is not worse.
     NotWorse(f64),
     /// The ratio is at most this far from 1.
     Similar(f64),
@@ -45,12 +45,12 @@ impl Claim {
     /// Judges the claim. `verdict` is the corrected one, where there is one; undecided passes no
     /// claim.
     pub fn judge(self, found: Option<Estimate>, verdict: Option<Verdict>) -> Reached {
-        if self == Self::Better {
-            return match verdict {
-                Some(Verdict::Better) => Reached::Reached,
-                Some(Verdict::Worse) => Reached::Missed,
-                _ => Reached::Undecided,
-            };
+        match (self, verdict) {
+            (Self::Better | Self::NotWorse(_), Some(Verdict::Better)) => return Reached::Reached,
+            // A loss that is shown is one, also within the margin.
+            (Self::Better | Self::NotWorse(_), Some(Verdict::Worse)) => return Reached::Missed,
+            (Self::Better, _) => return Reached::Undecided,
+            _ => {}
         }
         let (least, most) = self.range();
         match found {
@@ -97,6 +97,16 @@ mod tests {
         assert_eq!(Claim::Better.judge(clear, Some(Verdict::Worse)), Reached::Missed);
         assert_eq!(Claim::Better.judge(clear, Some(Verdict::Undecided)), Reached::Undecided);
         assert_eq!(Claim::Better.judge(clear, None), Reached::Undecided);
+    }
+
+    #[test]
+    fn not_worse_follows_a_verdict_and_else_its_margin() {
+        let claim = Claim::NotWorse(0.05);
+        let near = found(0.97, 0.99);
+        assert_eq!(claim.judge(near, Some(Verdict::Undecided)), Reached::Reached);
+        assert_eq!(claim.judge(near, Some(Verdict::Worse)), Reached::Missed);
+        assert_eq!(claim.judge(found(0.9, 1.5), Some(Verdict::Better)), Reached::Reached);
+        assert_eq!(claim.judge(found(0.9, 1.5), Some(Verdict::Undecided)), Reached::Undecided);
     }
 
     #[test]

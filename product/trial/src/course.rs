@@ -146,16 +146,16 @@ impl Course<'_> {
             reference = self.turn(turn, "reference", &mut 0).ok();
             self.has_reference[case] = reference.is_some();
         }
-        for line in 0..self.records[case].lines.len() {
+        for (line, is_active) in active.iter().copied().enumerate() {
             // The lines are the contestants in their order, and the A/A line last.
             let is_again = self.records[case].lines[line].role == Role::Again;
             let seat = if is_again { Seat::Again } else { Seat::Contestant(line) };
             let turn = Turn { case, seat, round };
             let mut sample = None;
-            if active[line] && self.records[case].lines[line].failed.is_some() {
+            if is_active && self.records[case].lines[line].failed.is_some() {
                 // It was planned; the count of runs must end at its sum.
                 self.tally.done += 1;
-            } else if active[line] {
+            } else if is_active {
                 let name = self.records[case].lines[line].contestant.clone();
                 let mut repeated = 0;
                 let ran = self.turn(turn, &name, &mut repeated);

@@ -133,7 +133,7 @@ fn bench() -> GuestBench {
 }
 
 fn aims() -> Vec<Aim> {
-    let aim = |metric, wanted| Aim { contestant: CAPABILITY, metric, wanted };
+    let aim = |metric, wanted| Aim::new(CAPABILITY, metric, wanted);
     let mut aims = vec![
         aim(BARRIER_EFFICIENCY, Wanted::AtLeast(0.92)),
         aim(STAGGERED_EFFICIENCY, Wanted::AtLeast(0.92)),
@@ -146,7 +146,7 @@ fn aims() -> Vec<Aim> {
     ];
     for metric in [ENQUEUE_DISPATCH, USUAL] {
         for contestant in [PLAIN, CAPABILITY] {
-            aims.push(Aim { contestant, metric, wanted: Wanted::AtMostMore(150.0, COUNT) });
+            aims.push(Aim::new(contestant, metric, Wanted::AtMostMore(150.0, COUNT)));
         }
     }
     aims

@@ -88,7 +88,7 @@ pub fn experiment() -> Experiment<Method> {
         case_word: "case",
         contestants: Method::ALL.map(contestant).to_vec(),
         metrics: &metric::METRICS,
-        aims: vec![Aim { contestant: Method::Lag.name(), metric: TIME, wanted: pinned }],
+        aims: vec![Aim::new(Method::Lag.name(), TIME, pinned)],
         course: COURSE,
         reading: "",
         lists: vec![

@@ -93,7 +93,7 @@ fn bench() -> GuestBench {
     let aims = |contestant| {
         METRICS.iter().filter(|metric| metric.kind == Kind::Index).map(move |metric| {
             let least = if metric.name.ends_with("shares") { 0.95 } else { 0.8 };
-            Aim { contestant, metric: metric.name, wanted: Wanted::AtLeast(least) }
+            Aim::new(contestant, metric.name, Wanted::AtLeast(least))
         })
     };
     let experiment = Experiment {

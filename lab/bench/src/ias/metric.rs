@@ -86,7 +86,7 @@ const PART: f64 = 0.8;
 
 /// What is to be reached.
 pub fn aims(exact: &Exact) -> Vec<Aim> {
-    let of = |contestant, metric, wanted| Aim { contestant, metric, wanted };
+    let of = |contestant, metric, wanted| Aim::new(contestant, metric, wanted);
     let fewer = 1.0 / (1.0 - PART * exact.reduction);
     let wait_s = (SLICE_MS * (MULTIPLE + SIBLINGS)) as f64 / 1e3;
     vec![

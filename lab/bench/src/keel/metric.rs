@@ -94,7 +94,7 @@ pub static METRICS: [Metric; 16] = [
 
 /// What the keel is to reach.
 pub fn aims() -> Vec<Aim> {
-    let aim = |metric, wanted| Aim { contestant: KEEL, metric, wanted };
+    let aim = |metric, wanted| Aim::new(KEEL, metric, wanted);
     let times = [HACKBENCH, SYSBENCH_CPU, SYSBENCH_THREADS, FORK_STORM, EXEC_STORM, JOIN_STORM];
     let mut aims = times.map(|metric| aim(metric, Wanted::Ratio(0.95, EEVDF))).to_vec();
     aims.extend([

@@ -11,17 +11,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use evenkeel_experiment::{Aim, AimRow, MachineInfo, Plan, Reached, Report, Row, Wanted};
 use evenkeel_machine::{CpuSet, Machine};
+use evenkeel_stats::Verdict;
 
 use super::study::{Finding, Panel, Part, Point, Series, Status, Study};
 use super::{Options, Paper};
-use crate::interleave::{Outcome, Plan};
-use crate::sais::contestant::Contestant;
+use crate::sais::contestant::{AUTO, BALANCED, ISSUER, Method, NONE, RUNNER};
+use crate::sais::experiment::{CPU_TIME, GOODPUT, experiment};
 use crate::sais::parallel::Load;
-use crate::sais::table::{Row, SI_IRQBALANCE, SI_SAIS};
-use crate::sais::{Experiment, Measured, Read, Times, memory_case};
-use crate::stats::Verdict;
-use evenkeel_experiment::MachineInfo;
+use crate::sais::runner::{self, Place, Setting, Times};
+use crate::sais::with_again;
 
 const TITLE: &str = "Zou, Sun, Ma, Duan: A source-aware interrupt scheduling for modern parallel I/O \
                      systems. IEEE 26th International Parallel and Distributed Processing Symposium, \
@@ -38,15 +38,21 @@ fn parts() -> Vec<&'static str> {
 const PARTS: [&str; 5] = ["one-gigabit", "figure-5", "figure-6", "figure-12", "figure-14"];
 
 /// What stands for irqbalance first, then the paper's policy (i), then what came of it.
-const CONTESTANTS: [Contestant; 5] = [
-    BALANCED,
-    SOURCE_AWARE,
-    Contestant::Flow("runner"),
-    Contestant::Flow("auto"),
-    Contestant::None,
-];
-const BALANCED: Contestant = Contestant::Flow("least-loaded");
-const SOURCE_AWARE: Contestant = Contestant::Flow("issuer");
+const METHODS: [Method; 5] = [BALANCED, ISSUER, RUNNER, AUTO, NONE];
+
+/// The margin within which `auto` is as fast as no steering.
+const MARGIN: f64 = 0.05;
+
+/// The paper's claims, and ours of `auto`. Each finding tells what became of one of them.
+fn aims() -> Vec<Aim> {
+    let better = Wanted::Better(BALANCED.name());
+    vec![
+        Aim::new(ISSUER.name(), GOODPUT, better),
+        Aim::new(ISSUER.name(), CPU_TIME, better),
+        Aim::new(AUTO.name(), GOODPUT, Wanted::NotWorse(MARGIN, NONE.name())),
+        Aim::new(Method::Together.name(), GOODPUT, Wanted::Better(Method::Apart.name())),
+    ]
+}
 
 const MEBIBYTE: usize = 1 << 20;
 /// Runs of each contestant, and how long each lasts.
@@ -71,7 +77,7 @@ struct Scale<'a> {
 /// that fails is in it, with the reason.
 ///
 /// # Errors
-/// The machine cannot be read, `so_far` fails, or somebody asked for the end.
+/// The machine cannot be read, `so_far` fails, or a signal asked for the end.
 fn measure(
     chosen: &[&str],
     options: &Options,
@@ -122,45 +128,37 @@ fn caches() -> Part {
 }
 
 impl Scale<'_> {
-    fn run(&self, applications: Vec<usize>, reads: Vec<Read>) -> Result<Measured> {
-        let plan = Plan { initial_runs: self.runs, max_runs: self.runs, ..Plan::default() };
+    fn run(&self, settings: impl IntoIterator<Item = Setting>) -> Result<Report> {
+        let settings = with_again(settings);
         let times = if self.is_quick { QUICK_TIMES } else { TIMES };
-        let Self { executable, cpus, .. } = self;
-        let experiment =
-            Experiment { executable, cpus, plan, times, applications, reads, programs: None };
-        let measured = experiment.measure()?;
-        let foreign = measured.rows.iter().filter_map(|row| row.foreign_pct);
+        let place = Place { executable: self.executable, cpus: self.cpus, times, programs: None };
+        let (experiment, plan) = (experiment(aims()), Plan::fixed(self.runs));
+        let records = runner::measure(&experiment, &settings, &plan, place)?;
+        let report = Report::new(&experiment, &records, &plan, "");
+        let foreign = report.rows.iter().map(|row| row.foreign_pct);
         self.worst_foreign_pct.set(foreign.fold(self.worst_foreign_pct.get(), f64::max));
-        Ok(measured)
+        Ok(report)
     }
 
     /// By the number of servers: goodput (figure 5), and CPU time for figures 8 to 11.
     fn links(&self, gbit_per_s: u32, what: &str, paper: &str) -> Result<Part> {
         let servers: &[usize] = if self.is_quick { &[4] } else { &[8, 16, 32, 48] };
-        let read = |servers: &usize| Read {
-            gbit_per_s: Some(gbit_per_s),
-            load: Load { servers: *servers, clients: 1, transfer_bytes: MEBIBYTE },
-            contestants: &CONTESTANTS,
+        let read = |servers: &usize| {
+            let load = Load { servers: *servers, clients: 1, transfer_bytes: MEBIBYTE };
+            Setting::read(Some(gbit_per_s), load, &METHODS)
         };
-        let places: Vec<String> = servers.iter().map(usize::to_string).collect();
-        let reads: Vec<Read> = servers.iter().map(read).collect();
-        let cases: Vec<String> = reads.iter().map(Read::case).collect();
-        let Measured { rows, outcomes, .. } = self.run(Vec::new(), reads)?;
-        let panels = panels(&rows, &cases, &places, &format!("{gbit_per_s}g"), "servers");
+        let report = self.run(servers.iter().map(read))?;
+        let x = Axis::new("servers", servers, servers.iter().map(read));
+        let faster_claim = format!("source-aware is faster than balanced {what}");
         Ok(Part {
             title: format!("Parallel reads {what}: goodput, and CPU time for figures 8 to 11"),
             method: METHOD.to_owned(),
             findings: vec![
-                faster(
-                    &rows,
-                    &cases,
-                    &format!("source-aware is faster than balanced {what}"),
-                    paper,
-                ),
-                cheaper(&rows, &cases, what),
-                auto_does_no_harm(&outcomes, &cases),
+                faster(&report, ISSUER, &faster_claim, paper),
+                cheaper(&report, what),
+                auto_does_no_harm(&report),
             ],
-            panels,
+            panels: panels(&report, &x, &format!("{gbit_per_s}g")),
             ..Part::default()
         })
     }
@@ -168,15 +166,12 @@ impl Scale<'_> {
     /// By the number of clients, which here are processes of one machine.
     fn clients(&self) -> Result<Part> {
         let clients: &[usize] = if self.is_quick { &[2] } else { &[1, 2, 4, 8] };
-        let read = |clients: &usize| Read {
-            gbit_per_s: None,
-            load: Load { servers: 8, clients: *clients, transfer_bytes: MEBIBYTE },
-            contestants: &CONTESTANTS,
+        let read = |clients: &usize| {
+            let load = Load { servers: 8, clients: *clients, transfer_bytes: MEBIBYTE };
+            Setting::read(None, load, &METHODS)
         };
-        let places: Vec<String> = clients.iter().map(usize::to_string).collect();
-        let reads: Vec<Read> = clients.iter().map(read).collect();
-        let cases: Vec<String> = reads.iter().map(Read::case).collect();
-        let Measured { rows, outcomes, .. } = self.run(Vec::new(), reads)?;
+        let report = self.run(clients.iter().map(read))?;
+        let x = Axis::new("clients", clients, clients.iter().map(read));
         let claim = "with more clients source-aware stays ahead of balanced";
         Ok(Part {
             title: "Figure 12: several clients, 8 servers".to_owned(),
@@ -185,10 +180,10 @@ impl Scale<'_> {
                  processes of one, and the cable between them and the servers is as fast as it goes."
             ),
             findings: vec![
-                faster(&rows, &cases, claim, "+20.46 % at most"),
-                auto_does_no_harm(&outcomes, &cases),
+                faster(&report, ISSUER, claim, "+20.46 % at most"),
+                auto_does_no_harm(&report),
             ],
-            panels: panels(&rows, &cases, &places, "clients", "clients"),
+            panels: panels(&report, &x, "clients"),
             ..Part::default()
         })
     }
@@ -197,36 +192,22 @@ impl Scale<'_> {
     fn memory(&self) -> Result<Part> {
         let most = if self.is_quick { 1 } else { 2 * self.cpus.len() };
         let applications: Vec<usize> = (1..=most).collect();
-        let cases: Vec<String> = applications.iter().copied().map(memory_case).collect();
-        let places: Vec<String> = applications.iter().map(usize::to_string).collect();
-        let rows = self.run(applications, Vec::new())?.rows;
-        let ratios = ratios(&rows, &cases, SI_SAIS);
-        let best = ratios.iter().copied().fold(f64::NAN, f64::max);
-        let is_better = decided(&rows, &cases, SI_SAIS, Verdict::Better) > 0;
+        let settings = || applications.iter().copied().map(Setting::memory);
+        let report = self.run(settings())?;
+        let x = Axis::new("applications", &applications, settings());
+        let (together, apart) = (Method::Together.name(), Method::Apart.name());
+        let claim = "combining strips on the core that has them is faster";
         Ok(Part {
             title: "Figure 14: strips in memory".to_owned(),
             method: format!(
                 "Strips of 64 KiB from 16 files in memory, read by one thread and combined to transfers \
-                 of 1 MiB by another, on the same core ({SI_SAIS}) or on two ({SI_IRQBALANCE}). In the \
+                 of 1 MiB by another, on the same core ({together}) or on two ({apart}). In the \
                  paper the second are processes that the kernel may place anywhere. What changes with \
                  the core is not only where the data is, but also how the two wake each other; and with \
                  fewer applications than cores, those on one core each leave others idle."
             ),
-            findings: vec![Finding {
-                claim: "combining strips on the core that has them is faster".into(),
-                paper: "+53.23 % at most".into(),
-                ours: format!("{:+.1} % at most", (best - 1.0) * 100.0),
-                bound: "-".into(),
-                status: Status::reproduced(is_better),
-            }],
-            panels: vec![goodput(
-                &rows,
-                &cases,
-                &places,
-                "figure-14",
-                "applications",
-                SI_IRQBALANCE,
-            )],
+            findings: vec![faster(&report, Method::Together, claim, "+53.23 % at most")],
+            panels: vec![goodput(&report, &x, "figure-14", Method::Apart)],
             ..Part::default()
         })
     }
@@ -235,144 +216,158 @@ impl Scale<'_> {
 const METHOD: &str = "One client asks all servers for strips of 64 KiB, combines them to transfers of \
                       1 MiB and encrypts these (ChaCha20). Client and servers are a process and \
                       threads in two network namespaces, so that they share the machine's CPUs: what \
-                      one end saves the other may use. CPU time is that of both ends, of the steering threads and of \
-                      all interrupts and softirqs.";
+                      one end saves the other may use. CPU time is that of both ends, of the \
+                      steering threads and of all interrupts and softirqs.";
 
-fn row<'a>(rows: &'a [Row], case: &str, contestant: &str) -> Option<&'a Row> {
-    rows.iter().find(|row| row.case == case && row.contestant == contestant)
+/// The cases of a part as places on an axis.
+struct Axis {
+    name: &'static str,
+    places: Vec<String>,
+    cases: Vec<String>,
 }
 
-/// Goodput against the baseline, case by case.
-fn ratios(rows: &[Row], cases: &[String], contestant: &str) -> Vec<f64> {
-    cases.iter().filter_map(|case| row(rows, case, contestant)?.vs_baseline).collect()
+impl Axis {
+    fn new(name: &'static str, places: &[usize], settings: impl Iterator<Item = Setting>) -> Self {
+        let places = places.iter().map(usize::to_string).collect();
+        Self { name, places, cases: settings.map(|setting| setting.name()).collect() }
+    }
 }
 
-fn decided(rows: &[Row], cases: &[String], contestant: &str, verdict: Verdict) -> usize {
-    let has =
-        |case: &&String| row(rows, case, contestant).is_some_and(|r| r.verdict == Some(verdict));
-    cases.iter().filter(has).count()
+/// What became of one of the [`aims`], case by case.
+struct Cases<'a>(Vec<&'a AimRow>);
+
+impl<'a> Cases<'a> {
+    fn of(report: &'a Report, method: Method, metric: &str) -> Self {
+        let is_meant = |aim: &&AimRow| aim.contestant == method.name() && aim.metric == metric;
+        Self(report.aims.iter().filter(is_meant).collect())
+    }
+
+    fn count(&self, verdict: Verdict) -> usize {
+        self.0.iter().filter(|aim| aim.verdict == Some(verdict)).count()
+    }
+
+    /// The ratios, in ascending order.
+    fn ratios(&self) -> Vec<f64> {
+        let mut ratios: Vec<f64> = self.0.iter().filter_map(|aim| aim.found).collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios
+    }
+
+    /// Better in at least one case, and worse in none.
+    fn is_better(&self) -> bool {
+        self.count(Verdict::Better) > 0 && self.count(Verdict::Worse) == 0
+    }
+
+    fn verdicts(&self) -> String {
+        let (better, worse) = (self.count(Verdict::Better), self.count(Verdict::Worse));
+        format!("better in {better}, worse in {worse} of {}", self.0.len())
+    }
 }
 
-fn faster(rows: &[Row], cases: &[String], claim: &str, paper: &str) -> Finding {
-    let name = SOURCE_AWARE.name();
-    let best = ratios(rows, cases, &name).into_iter().fold(f64::NAN, f64::max);
-    let better = decided(rows, cases, &name, Verdict::Better);
-    let worse = decided(rows, cases, &name, Verdict::Worse);
+fn faster(report: &Report, method: Method, claim: &str, paper: &str) -> Finding {
+    let cases = Cases::of(report, method, GOODPUT);
+    let best = cases.ratios().last().copied().unwrap_or(f64::NAN);
     Finding {
         claim: claim.into(),
         paper: paper.into(),
-        ours: format!(
-            "{:+.1} % at most; better in {better}, worse in {worse} of {}",
-            (best - 1.0) * 100.0,
-            cases.len()
-        ),
+        ours: format!("{:+.1} % at most; {}", (best - 1.0) * 100.0, cases.verdicts()),
         bound: "-".into(),
-        status: Status::reproduced(better > 0 && worse == 0),
+        status: Status::reproduced(cases.is_better()),
     }
 }
 
 /// Figures 8 to 11 by what can be measured here.
-fn cheaper(rows: &[Row], cases: &[String], what: &str) -> Finding {
-    let cost = |case: &String, who: Contestant| row(rows, case, &who.name())?.cpu_s_per_gb;
-    let ratio = |case: &String| Some(cost(case, SOURCE_AWARE)? / cost(case, BALANCED)?);
-    let ratios: Vec<f64> = cases.iter().filter_map(ratio).collect();
-    let median = crate::stats::median(&ratios).unwrap_or(f64::NAN);
+fn cheaper(report: &Report, what: &str) -> Finding {
+    let cases = Cases::of(report, ISSUER, CPU_TIME);
+    // How many times as much CPU time, which is the inverse of how many times as good.
+    let median = evenkeel_stats::median(&cases.ratios()).map_or(f64::NAN, |ratio| 1.0 / ratio);
     Finding {
         claim: format!(
             "source-aware needs less CPU time for the same data {what} (figures 8 to 11)"
         ),
         paper: "27 to 49 % less waiting, by CPU_CLK_UNHALTED".into(),
         ours: format!(
-            "{:+.1} % CPU-s/GB, median of {} cases",
+            "{:+.1} % CPU-s/GB, median of the cases; {}",
             (median - 1.0) * 100.0,
-            ratios.len()
+            cases.verdicts()
         ),
         bound: "-".into(),
-        status: Status::substitute(median < 1.0),
+        status: Status::substitute(cases.is_better()),
     }
 }
 
 /// Our own aim, by runs of the same round.
-fn auto_does_no_harm(outcomes: &[Outcome], cases: &[String]) -> Finding {
-    let of = |case: &String, who: Contestant| {
-        let is_meant = |one: &&Outcome| one.case == *case && one.contestant == who.name();
-        outcomes.iter().find(is_meant)
-    };
-    let compared = |case: &String| {
-        let (auto, none) = (of(case, Contestant::Flow("auto"))?, of(case, Contestant::None)?);
-        Some(auto.compared_by(none, |run| Some(run.seconds))?.ratio)
-    };
-    let mut ratios: Vec<_> = cases.iter().filter_map(compared).collect();
-    ratios.sort_by(|one, other| one.median.total_cmp(&other.median));
-    let least = ratios.first();
+fn auto_does_no_harm(report: &Report) -> Finding {
+    let cases = Cases::of(report, AUTO, GOODPUT);
+    let compared = cases.0.iter().filter_map(|aim| Some((aim.found?, aim.ci95?)));
+    let least = compared.min_by(|(one, _), (other, _)| one.total_cmp(other));
+    let reached = cases.0.iter().filter(|aim| aim.reached == Some(Reached::Reached)).count();
     Finding {
         claim: "auto is as fast as no steering at all".into(),
         paper: "at least 0.95x in every case (our aim)".into(),
         ours: match least {
-            Some(ratio) => format!(
-                "{:.2}x ({:.2} - {:.2}) at least, {} cases",
-                ratio.median,
-                ratio.lo,
-                ratio.hi,
-                ratios.len()
+            Some((ratio, [lo, hi])) => format!(
+                "{ratio:.2}x ({lo:.2} - {hi:.2}) at least; shown in {reached} of {} cases",
+                cases.0.len()
             ),
             None => "not measured".into(),
         },
         bound: "-".into(),
-        status: Status::reached(least.is_some_and(|ratio| ratio.median >= 0.95)),
+        status: Status::reached(reached > 0 && reached == cases.0.len()),
     }
 }
 
 /// Goodput and CPU time.
-fn panels(rows: &[Row], cases: &[String], places: &[String], id: &str, x: &str) -> Vec<Panel> {
+fn panels(report: &Report, x: &Axis, id: &str) -> Vec<Panel> {
     let costs = Panel {
         id: format!("cpu-{id}"),
         title: "CPU time for a gigabyte".into(),
-        x: x.into(),
+        x: x.name.into(),
         y: "CPU-s/GB".into(),
-        places: places.to_vec(),
-        series: CONTESTANTS
+        places: x.places.clone(),
+        series: METHODS
             .iter()
-            .map(|who| {
-                let point =
-                    |case: &String| row(rows, case, &who.name())?.cpu_s_per_gb.map(Point::once);
-                Series { name: who.name(), points: cases.iter().map(point).collect() }
+            .map(|method| {
+                let point = |case: &String| {
+                    let row = report.row(case, "", CPU_TIME, method.name())?;
+                    Some(Point {
+                        median: row.median,
+                        ci95: row.ci95,
+                        runs: row.runs,
+                        verdict: None,
+                    })
+                };
+                let points = x.cases.iter().map(point).collect();
+                Series { name: method.name().to_owned(), points }
             })
             .collect(),
     };
-    let id = format!("goodput-{id}");
-    vec![goodput(rows, cases, places, &id, x, &BALANCED.name()), costs]
+    vec![goodput(report, x, &format!("goodput-{id}"), BALANCED), costs]
 }
 
 /// Of all contestants, against the baseline.
-fn goodput(
-    rows: &[Row],
-    cases: &[String],
-    places: &[String],
-    id: &str,
-    x: &str,
-    baseline: &str,
-) -> Panel {
-    let mut names: Vec<&str> = rows.iter().map(|row| row.contestant.as_str()).collect();
+fn goodput(report: &Report, x: &Axis, id: &str, baseline: Method) -> Panel {
+    let baseline = baseline.name();
+    let mut names: Vec<&str> = report.rows.iter().map(|row| row.contestant.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     names.retain(|name| *name != baseline);
     let point = |case: &String, name: &str| {
-        let row = row(rows, case, name)?;
-        let (median, ci95) = row.vs_baseline.zip(row.vs_baseline_ci95)?;
+        let row: &Row = report.row(case, "", GOODPUT, name)?;
+        let (median, ci95) = row.ratio.zip(row.ratio_ci95)?;
         Some(Point { median, ci95, runs: row.runs, verdict: row.verdict })
     };
     Panel {
         id: id.into(),
         title: format!("Goodput against {baseline}"),
-        x: x.into(),
+        x: x.name.into(),
         y: format!("goodput / that of {baseline}"),
-        places: places.to_vec(),
+        places: x.places.clone(),
         series: names
             .into_iter()
             .map(|name| Series {
                 name: name.into(),
-                points: cases.iter().map(|case| point(case, name)).collect(),
+                points: x.cases.iter().map(|case| point(case, name)).collect(),
             })
             .collect(),
     }
@@ -380,88 +375,70 @@ fn goodput(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::interleave::Measurement;
+    use evenkeel_experiment::{Case, Record, Sample};
 
-    fn measured(
-        contestant: Contestant,
-        vs_baseline: f64,
-        cpu_s_per_gb: f64,
-        verdict: Verdict,
-    ) -> Row {
-        Row {
-            case: "c".into(),
-            contestant: contestant.name(),
-            mb_per_s: Some(1000.0),
-            vs_baseline: (contestant != BALANCED).then_some(vs_baseline),
-            vs_baseline_ci95: Some([vs_baseline; 2]),
-            verdict: Some(verdict),
-            cpu_s_per_gb: Some(cpu_s_per_gb),
-            traffic: None,
-            foreign_pct: None,
-            runs: 6,
-            failed: None,
+    use super::*;
+
+    /// The report of one case, from each contestant's goodput and CPU time for a gigabyte by round.
+    fn report(lines: &[(Method, [f64; 8], f64)]) -> Report {
+        let contestants = lines.iter().map(|(method, ..)| method.name().to_owned()).collect();
+        let mut record = Record::new(&Case { name: "c".into(), contestants, ..Case::default() });
+        for (line, (_, goodput, cpu_s)) in record.lines.iter_mut().zip(lines) {
+            let sample =
+                |goodput: &f64| Some(Sample::new([(GOODPUT, *goodput), (CPU_TIME, *cpu_s)]));
+            line.rounds = goodput.iter().map(sample).collect();
         }
+        Report::new(&experiment(aims()), &[record], &Plan::fixed(8), "")
+    }
+
+    /// A machine that becomes slower meanwhile is slower for all contestants.
+    const SLOWING: [f64; 8] = [1000.0, 900.0, 800.0, 700.0, 600.0, 500.0, 400.0, 300.0];
+
+    fn times(factor: f64) -> [f64; 8] {
+        SLOWING.map(|goodput| goodput * factor)
     }
 
     #[test]
     fn losses_are_found_like_gains() {
-        let cases = ["c".to_owned()];
-        let rows = |verdict, ratio, cost| {
-            vec![
-                measured(BALANCED, 1.0, 1.0, Verdict::Undecided),
-                measured(SOURCE_AWARE, ratio, cost, verdict),
-                measured(Contestant::Flow("auto"), ratio, cost, verdict),
-                measured(Contestant::None, 1.0, 1.0, Verdict::Undecided),
-            ]
-        };
-        let won = rows(Verdict::Better, 1.2, 0.8);
-        assert_eq!(faster(&won, &cases, "", "").status, Status::Reproduced);
-        assert_eq!(cheaper(&won, &cases, "").status, Status::Substitute);
-        let lost = rows(Verdict::Worse, 0.8, 1.2);
-        assert_eq!(faster(&lost, &cases, "", "").status, Status::NotReproduced);
-        assert!(faster(&lost, &cases, "", "").ours.contains("-20.0 %"));
-        assert_eq!(cheaper(&lost, &cases, "").status, Status::NotReproduced);
+        let with =
+            |goodput, cpu_s| report(&[(BALANCED, SLOWING, 1.0), (ISSUER, times(goodput), cpu_s)]);
+        let won = with(1.2, 0.8);
+        assert_eq!(faster(&won, ISSUER, "", "").status, Status::Reproduced);
+        assert_eq!(cheaper(&won, "").status, Status::Substitute);
+        assert!(cheaper(&won, "").ours.starts_with("-20.0 % CPU-s/GB"));
+        let lost = with(0.8, 1.25);
+        assert_eq!(faster(&lost, ISSUER, "", "").status, Status::NotReproduced);
+        assert!(faster(&lost, ISSUER, "", "").ours.contains("-20.0 %"));
+        assert_eq!(cheaper(&lost, "").status, Status::NotReproduced);
         // Nothing that was measured is nothing that was shown.
-        assert_eq!(faster(&[], &cases, "", "").status, Status::NotReproduced);
+        let nothing = Report::default();
+        assert_eq!(faster(&nothing, ISSUER, "", "").status, Status::NotReproduced);
+        assert_eq!(cheaper(&nothing, "").status, Status::NotReproduced);
     }
 
     #[test]
-    fn auto_is_compared_with_nobody_round_by_round() {
-        let outcome = |who: Contestant, seconds: [f64; 3]| Outcome {
-            case: "c".into(),
-            program: "transfer".into(),
-            contestant: who.name(),
-            rounds: seconds
-                .map(|seconds| Some(Measurement { seconds, ..Measurement::default() }))
-                .into(),
-            judged: None,
-            repeated: 0,
-            failed: None,
+    fn auto_is_compared_with_no_steering_round_by_round() {
+        let found = |factor| {
+            let auto = (AUTO, times(factor), 1.0);
+            auto_does_no_harm(&report(&[(BALANCED, SLOWING, 1.0), auto, (NONE, SLOWING, 1.0)]))
         };
-        // A machine that becomes slower meanwhile is slower for both.
-        let none = outcome(Contestant::None, [1.0, 2.0, 3.0]);
-        let found = |seconds| {
-            let outcomes = [none.clone(), outcome(Contestant::Flow("auto"), seconds)];
-            auto_does_no_harm(&outcomes, &["c".to_owned()])
-        };
-        let good = found([1.01, 2.02, 3.03]);
-        assert_eq!((good.status, &good.ours[..5]), (Status::Reached, "0.99x"));
-        assert_eq!(found([1.1, 2.2, 3.3]).status, Status::Missed);
+        let good = found(1.0);
+        assert_eq!((good.status, &good.ours[..5]), (Status::Reached, "1.00x"));
+        assert_eq!(found(0.9).status, Status::Missed);
         // Nothing that was measured is nothing that was shown.
-        assert_eq!(auto_does_no_harm(&[], &["c".to_owned()]).status, Status::Missed);
+        assert_eq!(auto_does_no_harm(&Report::default()).status, Status::Missed);
     }
 
     #[test]
     fn a_panel_has_all_but_the_baseline() {
-        let rows = vec![
-            measured(BALANCED, 1.0, 1.0, Verdict::Undecided),
-            measured(SOURCE_AWARE, 1.3, 0.9, Verdict::Better),
-        ];
-        let panels = panels(&rows, &["c".into()], &["8".into()], "x", "servers");
+        let report = report(&[(BALANCED, SLOWING, 1.0), (ISSUER, times(1.3), 0.9)]);
+        let x = Axis { name: "servers", places: vec!["8".into()], cases: vec!["c".into()] };
+        let panels = panels(&report, &x, "x");
         assert_eq!(panels[0].series.len(), 1);
-        assert_eq!(panels[0].series[0].points[0].unwrap().median, 1.3);
-        assert_eq!(panels[1].series.len(), CONTESTANTS.len());
+        let point = panels[0].series[0].points[0].unwrap();
+        assert!((point.median - 1.3).abs() < 1e-9);
+        assert_eq!(point.verdict, Some(Verdict::Better));
+        assert_eq!(panels[1].series.len(), METHODS.len());
         assert_eq!(panels[1].series[1].points[0].unwrap().median, 0.9);
     }
 }

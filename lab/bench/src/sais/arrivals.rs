@@ -1,5 +1,5 @@
-//! On which cores packets are processed, and whether these are their consumer's: by the kernel's own word
-//! for a socket (`SO_INCOMING_CPU`, the CPU of the packet that arrived last), whoever directs them.
+//! On which CPUs packets are processed, and whether these are their consumer's: by the kernel's own
+//! word for a socket (`SO_INCOMING_CPU`, the CPU of the packet that arrived last), whatever steers them.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Looks at sockets, each after something was received.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Arrivals {
+pub(crate) struct Arrivals {
     /// Those that found the last packet processed on the core of who received it ...
     pub home: u64,
     /// ... and on another.

@@ -1,28 +1,30 @@
-//! Who directs packets to cores, and how.
+//! The contestants: what steers packets to CPUs, and how each begins.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use evenkeel_experiment::command::{Helper, end_with_us};
 use evenkeel_machine::CpuSet;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use super::network::{DEVICE, FLOW_ENTRIES, FlowTable, Namespace, Network};
 use super::scatter::Scatter;
-use evenkeel_experiment::command::end_with_us;
 
-/// A contestant.
+/// How packets are steered, or how strips in memory are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contestant {
-    /// Nobody: packets are processed where they arrive.
+pub enum Method {
+    /// In memory: combined on another CPU than read.
+    Apart,
+    /// In memory: combined on the same CPU.
+    Together,
+    /// Packets are processed where they arrive.
     None,
     /// The kernel, by the hash of a connection (RPS).
     Rps,
-    /// The kernel, to the core that received last (RFS).
+    /// The kernel, to the CPU that received last (RFS).
     Rfs,
-    /// Each packet to the next core.
+    /// Each packet to the next CPU.
     RoundRobin,
     /// `sais attach` with this policy.
     Flow(&'static str),
@@ -30,73 +32,87 @@ pub enum Contestant {
     Hint(&'static str),
 }
 
-impl Contestant {
-    /// All, the baseline first.
+/// Short names of the contestants that aims name.
+pub const NONE: Method = Method::None;
+pub const RFS: Method = Method::Rfs;
+pub const DEDICATED: Method = Method::Flow("dedicated:0");
+pub const BALANCED: Method = Method::Flow("least-loaded");
+pub const ISSUER: Method = Method::Flow("issuer");
+pub const RUNNER: Method = Method::Flow("runner");
+pub const AUTO: Method = Method::Flow("auto");
+pub const HINTED_ISSUER: Method = Method::Hint("issuer");
+
+impl Method {
+    /// In memory, the baseline first.
+    pub const IN_MEMORY: [Self; 2] = [Self::Apart, Self::Together];
+    /// All over a network, the baseline first.
     pub const ALL: [Self; 13] = [
-        Self::None,
+        NONE,
         Self::Rps,
-        Self::Rfs,
+        RFS,
         Self::RoundRobin,
-        Self::Flow("dedicated:0"),
-        Self::Flow("least-loaded"),
-        Self::Flow("issuer"),
-        Self::Flow("runner"),
-        Self::Flow("auto"),
-        Self::Hint("issuer"),
+        DEDICATED,
+        BALANCED,
+        ISSUER,
+        RUNNER,
+        AUTO,
+        HINTED_ISSUER,
         Self::Hint("runner"),
         Self::Hint("least-loaded"),
         Self::Hint("auto"),
     ];
-    /// Those with whom `auto` is compared in every case, ...
-    pub const FEWEST: [Self; 4] =
-        [Self::None, Self::Rfs, Self::Flow("least-loaded"), Self::Flow("auto")];
-    /// ... with the runner and who he is compared with ...
-    pub const FEW: [Self; 6] = [
-        Self::None,
-        Self::Rfs,
-        Self::Flow("dedicated:0"),
-        Self::Flow("least-loaded"),
-        Self::Flow("runner"),
-        Self::Flow("auto"),
-    ];
-    /// ... and where the link is the bound, so that nobody can be better than balanced.
-    pub const SHAPED: [Self; 4] = [Self::None, Self::Rfs, Self::Flow("runner"), Self::Flow("auto")];
-
-    /// Those of real programs.
-    pub const PROGRAMS: [Self; 7] = [
-        Self::None,
-        Self::Rfs,
-        Self::Flow("dedicated:0"),
-        Self::Flow("least-loaded"),
-        Self::Flow("runner"),
-        Self::Flow("auto"),
-        Self::Hint("issuer"),
-    ];
+    /// `auto`, and what it is compared with in every case.
+    pub const FEWEST: [Self; 4] = [NONE, RFS, BALANCED, AUTO];
+    /// The same with `runner`, and what that is compared with.
+    pub const FEW: [Self; 6] = [NONE, RFS, DEDICATED, BALANCED, RUNNER, AUTO];
+    /// Where the link is the bound, so that nothing can be better than balanced.
+    pub const SHAPED: [Self; 4] = [NONE, RFS, RUNNER, AUTO];
+    /// With real programs.
+    pub const PROGRAMS: [Self; 7] = [NONE, RFS, DEDICATED, BALANCED, RUNNER, AUTO, HINTED_ISSUER];
 
     /// Its name in the report.
-    pub fn name(self) -> String {
+    pub fn name(self) -> &'static str {
         match self {
-            Self::None => "none".into(),
-            Self::Rps => "rps".into(),
-            Self::Rfs => "rfs".into(),
-            Self::RoundRobin => "round robin".into(),
-            Self::Flow(policy) => policy.into(),
-            Self::Hint(policy) => format!("{policy}, hint"),
+            Self::Apart => "si-irqbalance",
+            Self::Together => "si-sais",
+            Self::None => "none",
+            Self::Rps => "rps",
+            Self::Rfs => "rfs",
+            Self::RoundRobin => "round robin",
+            Self::Flow(policy) => policy,
+            Self::Hint("issuer") => "issuer, hint",
+            Self::Hint("runner") => "runner, hint",
+            Self::Hint("least-loaded") => "least-loaded, hint",
+            Self::Hint(_) => "auto, hint",
         }
     }
 
-    /// Puts it in charge of a network that nobody was in charge of.
+    /// What it is, for the reader of a report.
+    pub fn explanation(self) -> &'static str {
+        match self {
+            Self::Apart => "strips are combined on another CPU than the one that read them",
+            Self::Together => "strips are combined on the CPU that read them",
+            Self::None => "packets are processed where they arrive",
+            Self::Rps => "the kernel's receive packet steering: by the hash of the connection",
+            Self::Rfs => "the kernel's receive flow steering: to the CPU that received last",
+            Self::RoundRobin => "each packet to the next CPU",
+            Self::Flow(_) => "`sais attach` with this policy",
+            Self::Hint(_) => "the same in hint mode, with `sais serve` at the other end",
+        }
+    }
+
+    /// Puts it in charge of a new network.
     ///
     /// # Errors
     /// It refuses, or the kernel does.
     pub fn begin(self, executable: &Path, network: &Network, cpus: &CpuSet) -> Result<InCharge> {
         let attach = |flags: &[&str]| {
             let words = [&["sais", "attach", DEVICE], flags].concat();
-            Part::start(executable, &words, &network.client)
+            start_part(executable, &words, &network.client)
         };
         let mut in_charge = InCharge::default();
         match self {
-            Self::None => {}
+            Self::Apart | Self::Together | Self::None => {}
             Self::Rps => network.spread(cpus)?,
             Self::Rfs => {
                 in_charge._table = Some(FlowTable::enlarge().context("cannot turn RFS on")?);
@@ -108,7 +124,7 @@ impl Contestant {
             Self::Flow(policy) => in_charge._parts.push(attach(&["--policy", policy])?),
             Self::Hint(policy) => {
                 let peers = "198.18.1.0/24";
-                in_charge._parts.push(Part::start(
+                in_charge._parts.push(start_part(
                     executable,
                     &["sais", "serve", "/"],
                     &network.server,
@@ -124,38 +140,24 @@ impl Contestant {
 /// Until this is dropped.
 #[derive(Default)]
 pub struct InCharge {
-    _parts: Vec<Part>,
+    _parts: Vec<Helper>,
     _table: Option<FlowTable>,
     _scatter: Option<Scatter>,
 }
 
-/// A process of `evenkeel sais`.
-struct Part(Child);
-
-impl Part {
-    /// Waits until it says that it has begun.
-    fn start(executable: &Path, words: &[&str], namespace: &Namespace) -> Result<Self> {
-        let mut command = Command::new(executable);
-        namespace.place(&mut command);
-        end_with_us(&mut command);
-        command.args(["--config", "/dev/null"]).args(words);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let child = command.spawn().context("cannot start evenkeel")?;
-        // From here on it is ended whatever happens.
-        let mut part = Self(child);
-        let said = part.0.stdout.take().context("no output")?;
-        let mut line = String::new();
-        BufReader::new(said).read_line(&mut line)?;
-        if line.is_empty() {
-            bail!("`evenkeel {}` does not begin: run it by hand", words.join(" "));
-        }
-        Ok(part)
+/// Starts a process of `evenkeel sais`, and waits until it says that it has begun.
+fn start_part(executable: &Path, words: &[&str], namespace: &Namespace) -> Result<Helper> {
+    let mut command = Command::new(executable);
+    namespace.place(&mut command);
+    end_with_us(&mut command);
+    command.args(["--config", "/dev/null"]).args(words);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut part = Helper(command.spawn().context("cannot start evenkeel")?);
+    let said = part.0.stdout.take().context("no output")?;
+    let mut line = String::new();
+    BufReader::new(said).read_line(&mut line)?;
+    if line.is_empty() {
+        bail!("`evenkeel {}` does not begin: run it by hand", words.join(" "));
     }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
-        let _ = self.0.wait();
-    }
+    Ok(part)
 }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use evenkeel_journal::affinity;
+use evenkeel_experiment::host::run_on;
 use evenkeel_sais::STRIP_BYTES;
 
 use super::Transferred;
@@ -79,10 +79,6 @@ pub fn run(files: &Files, pairs: &[(u32, u32)], time: Duration) -> Result<Transf
     })?;
     let bytes = total.into_inner().map_err(|_| anyhow!("a thread of the benchmark has failed"))?;
     Ok(Transferred { bytes, time: start.elapsed(), ..Transferred::default() })
-}
-
-fn run_on(cpu: u32) -> Result<()> {
-    Ok(affinity::set(nix::unistd::gettid().as_raw(), &[cpu].into_iter().collect())?)
 }
 
 fn read(

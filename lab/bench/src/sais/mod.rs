@@ -4,69 +4,56 @@
 //!
 //! | file | the one thing in it |
 //! |---|---|
+//! | `experiment` | figures, aims, contestants |
+//! | `runner` | one run |
 //! | `memory` | strips from files, combined on the same core or on another |
 //! | `network` | a client and a server with a cable between them |
 //! | `parallel` | the parallel read |
-//! | `contestant` | who directs packets to cores |
+//! | `contestant` | what steers packets to CPUs |
 //! | `scatter` | one of them: each packet to the next core |
 //! | `programs` | nginx and iperf3 in its place |
 //! | `packet_cost` | what the program on the device takes for a packet, in instructions |
 //! | `arrivals` | on which cores packets are processed |
 //! | `traffic` | what happened to packets meanwhile |
 //! | `placement` | where the packets of one connection are processed, and whether hints come back |
-//! | `table` | what came of it |
-//! | `aims` | what was wanted, and whether it was reached |
-//! | `page` | the report as a page |
 //!
 //! Where the network is the bound, CPU time decides: of this process and of those that it starts (both
 //! ends of the cable), of the steering threads, and of all interrupts and softirqs on the machine.
 //!
-//! Before each run over a network everybody has the same time to warm up: `auto` judges once a second.
+//! Before each run over a network all contestants have the same time to warm up: `auto` judges once a
+//! second.
 
-mod aims;
 mod arrivals;
 pub(crate) mod contestant;
+pub(crate) mod experiment;
 mod memory;
 mod network;
 mod packet_cost;
-mod page;
 pub(crate) mod parallel;
 mod placement;
 mod programs;
+pub(crate) mod runner;
 mod scatter;
-pub(crate) mod table;
 mod traffic;
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use evenkeel_cbinfo::Cbinfo;
+use anyhow::{Context, Result};
+use evenkeel_experiment::{Options, Plan, Record, Report, Section, interrupt};
 use evenkeel_machine::{CpuSet, Machine};
 use evenkeel_sais::StripTimes;
+use evenkeel_stats::estimate;
 
 pub use parallel::Reader;
-pub use table::{Row, SaisReport};
 
-use crate::interleave::{self, Group, Measurement, Plan};
-use evenkeel_experiment::MachineInfo;
-use evenkeel_experiment::display::Display;
-use evenkeel_experiment::interrupt;
-use evenkeel_experiment::output::Output;
-
-use aims::Aim;
-use arrivals::Arrivals;
-use contestant::Contestant;
-use memory::Files;
-use network::Network;
+use contestant::Method;
 use packet_cost::PacketCost;
 use parallel::Load;
 use programs::{Program, Programs};
-use traffic::Traffic;
+use runner::{Begin, Place, Setting, Times, Transferred, Work};
 
 /// Runs of each contestant to begin with, and of the quick form.
 const RUNS: usize = 7;
@@ -80,30 +67,7 @@ const TIMES: Times =
     Times { warm_up: Duration::from_millis(1500), measured: Duration::from_millis(1000) };
 const QUICK_TIMES: Times =
     Times { warm_up: Duration::from_millis(100), measured: Duration::from_millis(300) };
-/// What a run is expressed for: seconds for so many bytes.
-const GIGABYTE: f64 = 1e9;
 const KIBIBYTE: usize = 1 << 10;
-
-/// How long a run lasts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Times {
-    /// Over a network, before it is measured: enough for `auto` to judge and to begin.
-    pub warm_up: Duration,
-    /// While it is measured.
-    pub measured: Duration,
-}
-
-/// What was transferred while it was measured.
-#[derive(Debug, Default)]
-pub(crate) struct Transferred {
-    bytes: u64,
-    time: Duration,
-    /// Where packets were processed, where the reader is ours to look.
-    arrivals: Arrivals,
-}
-
-/// To be called when warming up is over, and measuring begins.
-type Begin<'a> = dyn FnMut() + 'a;
 
 /// What can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,8 +114,8 @@ impl FromStr for Part {
 
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// evenkeel's own executable, whose `sais` is measured.
+pub struct Asked {
+    /// The product's executable: its `sais` is measured.
     pub executable: PathBuf,
     /// Only P and M of the paper's analysis.
     pub measure_pm: bool,
@@ -161,155 +125,158 @@ pub struct Options {
     pub inside: bool,
     /// Be a client of a parallel read.
     pub reader: Option<Reader>,
-    /// The short form, which shows that it works and decides little.
-    pub quick: bool,
-    /// Measure nothing: show what an earlier `json` holds.
-    pub from: Option<PathBuf>,
-    /// Where to write the rows as JSON.
-    pub json: Option<PathBuf>,
-    /// Where to write everything as a page.
-    pub markdown: Option<PathBuf>,
-    /// The command line, for whoever wants to run it again.
-    pub command: String,
+    /// What any experiment can be asked for.
+    pub options: Options,
 }
 
-/// Runs the experiment, prints its table, and writes what was asked for. Returns the exit code: 1 if a
-/// contestant failed, 128 + n if signal n ended it.
+/// Runs the experiment. Returns the exit code.
 ///
 /// # Errors
 /// A file cannot be written, or nothing can be measured.
-pub fn run(options: &Options) -> Result<i32> {
-    if options.inside {
+pub fn run(asked: &Asked) -> Result<i32> {
+    if asked.inside {
         return packet_cost::play();
     }
-    if let Some(reader) = options.reader {
+    if let Some(reader) = asked.reader {
         return parallel::play(reader);
     }
-    let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
-    let (json, markdown) = (prepare(&options.json)?, prepare(&options.markdown)?);
-    let report = match &options.from {
-        Some(path) => {
-            let report = load(path)?;
-            println!("{}", table::times(&report.strip_times));
-            report
-        }
-        None => {
-            let _watch = interrupt::watch();
-            match measure(options) {
-                _ if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
-                measured => measured?,
-            }
-        }
-    };
-    report.show();
-    if let Some(output) = json {
-        output.write(&serde_json::to_string_pretty(&report)?)?;
-    }
-    if let Some(output) = markdown {
-        output.write(&page::page(&report))?;
-    }
-    Ok(i32::from(report.rows.iter().any(|row| row.failed.is_some())))
+    let experiment = experiment::experiment(experiment::aims());
+    experiment.run(&asked.options, || measure(asked))
 }
 
-fn load(path: &Path) -> Result<SaisReport> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_slice(&bytes).with_context(|| {
-        format!(
-            "{} is not what `evenkeel-lab bench sais --json` writes; measure anew",
-            path.display()
-        )
-    })
-}
-
-fn measure(options: &Options) -> Result<SaisReport> {
+fn measure(asked: &Asked) -> Result<Report> {
+    let Asked { executable, options, .. } = asked;
+    let is_asked =
+        |part| !asked.measure_pm && (asked.parts.is_empty() || asked.parts.contains(&part));
     let machine = Machine::from_sysfs(Path::new("/"))?;
     let cpus = machine.online();
     let strip_times = StripTimes::measure(&machine, &cpus)?;
-    println!("{}", table::times(&strip_times));
-    let mut report = SaisReport {
-        machine: MachineInfo::read(),
-        command: options.command.clone(),
-        strip_times,
-        rows: Vec::new(),
-        aims: Vec::new(),
-        packet_costs: Vec::new(),
-        said: Vec::new(),
+    let mut said = vec![strip_sentence(&strip_times)];
+    let mut costs: Vec<PacketCost> = Vec::new();
+    if is_asked(Part::Packets) && !options.quick {
+        match packet_cost::measure() {
+            Ok(counted) => costs = counted,
+            Err(why) => said.push(format!("what a packet costs was not counted: {why:#}")),
+        }
+        interrupt::check()?;
+    }
+    let mut programs = None;
+    if is_asked(Part::Programs) {
+        said.push(programs::not_tried());
+        match Programs::find() {
+            Ok(found) => programs = Some(found),
+            Err(why) => said.push(format!("real programs were left out: {why:#}")),
+        }
+    }
+
+    let plan = plan(options.quick);
+    let times = if options.quick { QUICK_TIMES } else { TIMES };
+    let place = Place { executable, cpus: &cpus, times, programs: programs.as_ref() };
+    let mut settings = Vec::new();
+    let count = cpus.len();
+    if is_asked(Part::Memory) {
+        settings.extend(with_again([1, count, 2 * count].map(Setting::memory)));
+    }
+    if is_asked(Part::Network) {
+        settings.extend(with_again(reads(options.quick, count)));
+    }
+    if programs.is_some() {
+        settings.extend(with_again(Program::ALL.map(|program| Setting {
+            work: Work::Program(program),
+            methods: &Method::PROGRAMS,
+            has_again: false,
+        })));
+    }
+    let experiment = experiment::experiment(experiment::aims());
+    // Without settings nothing is measured, and nothing is needed for it.
+    let records = match settings.is_empty() {
+        true => Vec::new(),
+        false => runner::measure(&experiment, &settings, &plan, place)?,
     };
-    if !options.measure_pm {
-        measure_all(options, &cpus, &mut report)?;
+    let mut report = Report::new(&experiment, &records, &plan, &options.command);
+    report.said = said;
+    let mut sentences = Vec::new();
+    if let Some((aim, sentence)) = experiment::disorder(&report.rows) {
+        report.aims.push(aim);
+        sentences.push(sentence);
+    }
+    sentences.extend(experiment::fast_path(&report));
+    report.aims.extend(costs.iter().map(PacketCost::aim));
+    sentences.extend(costs.iter().map(PacketCost::sentence));
+    if is_asked(Part::Placement) {
+        let placement = placement::measure(executable, &cpus, times.measured)?;
+        report.aims.extend(placement.aims());
+        sentences.push(placement.sentence());
+    }
+    if !sentences.is_empty() {
+        report.sections.push(Section { title: "Packets".to_owned(), items: sentences });
+    }
+    report.details.insert("strip_times".into(), serde_json::to_value(strip_times)?);
+    report.details.insert("packet_costs".into(), serde_json::to_value(&costs)?);
+    if count > traffic::SHOWN_CPUS {
+        report.details.insert("by_cpu_pct".into(), serde_json::to_value(by_cpu(&records, &cpus))?);
     }
     Ok(report)
 }
 
-fn measure_all(options: &Options, cpus: &CpuSet, report: &mut SaisReport) -> Result<()> {
-    let is_asked = |part| options.parts.is_empty() || options.parts.contains(&part);
-    if is_asked(Part::Packets) && !options.quick {
-        match packet_cost::measure() {
-            Ok(costs) => report.packet_costs = costs,
-            Err(why) => report.said.push(format!("what a packet costs was not counted: {why:#}")),
-        }
-        interrupt::check()?;
-    }
-    let programs = if is_asked(Part::Programs) {
-        report.said.push(programs::not_tried());
-        Programs::find()
-            .inspect_err(|why| report.said.push(format!("real programs were left out: {why:#}")))
-            .ok()
-    } else {
-        None
-    };
-    let count = cpus.iter().count();
-    let plan = if options.quick {
-        Plan { initial_runs: QUICK_RUNS, max_runs: QUICK_RUNS, max_repeats: 1, ..Plan::default() }
+fn plan(is_quick: bool) -> Plan {
+    if is_quick {
+        Plan { max_repeats: 1, ..Plan::fixed(QUICK_RUNS) }
     } else {
         Plan { initial_runs: RUNS, step: MORE_RUNS, budget: BUDGET, ..Plan::default() }
-    };
-    let experiment = Experiment {
-        executable: &options.executable,
-        cpus,
-        plan,
-        times: if options.quick { QUICK_TIMES } else { TIMES },
-        applications: if is_asked(Part::Memory) { vec![1, count, 2 * count] } else { Vec::new() },
-        reads: if is_asked(Part::Network) { reads(options.quick, count) } else { Vec::new() },
-        programs,
-    };
-    let measured = experiment.measure()?;
-    (report.rows, report.aims) = (measured.rows, measured.aims);
-    report.aims.extend(report.packet_costs.iter().map(PacketCost::aim));
-    if is_asked(Part::Placement) {
-        let placement = placement::measure(&options.executable, cpus, experiment.times.measured)?;
-        report.aims.extend(aims::of_placement(&placement));
-    }
-    Ok(())
-}
-
-/// One experiment over a network.
-pub(crate) struct Read {
-    /// None: as fast as it goes.
-    pub gbit_per_s: Option<u32>,
-    pub load: Load,
-    /// The baseline first.
-    pub contestants: &'static [Contestant],
-}
-
-impl Read {
-    pub fn case(&self) -> String {
-        let Load { servers, clients, transfer_bytes } = self.load;
-        let link = self.gbit_per_s.map_or("unshaped".into(), |rate| format!("{rate} Gb/s"));
-        format!("{link}, {servers} servers, {clients} x {} KiB", transfer_bytes / 1024)
     }
 }
 
-/// About fifty rows in all: a case in which everybody takes part, and others that differ from it in
-/// one thing each.
-fn reads(is_quick: bool, cpus: usize) -> Vec<Read> {
-    let read = |gbit_per_s, servers, clients, kibibytes, contestants| Read {
-        gbit_per_s,
-        load: Load { servers, clients, transfer_bytes: kibibytes * KIBIBYTE },
-        contestants,
+/// The same, with an A/A row in the first of them.
+pub(crate) fn with_again(settings: impl IntoIterator<Item = Setting>) -> Vec<Setting> {
+    let mut settings: Vec<Setting> = settings.into_iter().collect();
+    if let Some(first) = settings.first_mut() {
+        first.has_again = true;
+    }
+    settings
+}
+
+/// What was measured of a strip.
+fn strip_sentence(times: &StripTimes) -> String {
+    let us = |time: Option<f64>| time.map_or("-".into(), |us| format!("{us:.2} us"));
+    format!(
+        "A strip of 64 KiB: P = {} (processing), M = {} from a core with a common cache and {} from \
+         others; handing it over to another core's thread takes {}.",
+        us(Some(times.process_us)),
+        us(times.within_us),
+        us(times.across_us),
+        us(times.hand_over_us)
+    )
+}
+
+/// Which share of the strips' last packets each CPU processed, in %, by case and contestant: the median
+/// of the runs that looked.
+fn by_cpu(
+    records: &[Record],
+    cpus: &CpuSet,
+) -> BTreeMap<String, BTreeMap<String, BTreeMap<u32, f64>>> {
+    let shares = |line: &evenkeel_experiment::Line| -> BTreeMap<u32, f64> {
+        let share = |cpu| {
+            let values: Vec<f64> = line.values(&traffic::cpu_figure(cpu)).flatten().collect();
+            Some((cpu, estimate(&values)?.median))
+        };
+        cpus.iter().filter_map(share).collect()
     };
-    let (all, few, fewest) = (&Contestant::ALL[..], &Contestant::FEW[..], &Contestant::FEWEST[..]);
-    let shaped = &Contestant::SHAPED[..];
+    let lines = |record: &Record| {
+        record.lines.iter().map(|line| (line.contestant.clone(), shares(line))).collect()
+    };
+    records.iter().map(|record| (record.case.clone(), lines(record))).collect()
+}
+
+/// About fifty rows in all: a case in which all contestants take part, and others that differ from it
+/// in one thing each.
+fn reads(is_quick: bool, cpus: usize) -> Vec<Setting> {
+    let read = |gbit_per_s, servers, clients, kibibytes, methods| {
+        let load = Load { servers, clients, transfer_bytes: kibibytes * KIBIBYTE };
+        Setting::read(gbit_per_s, load, methods)
+    };
+    let (all, few, fewest) = (&Method::ALL[..], &Method::FEW[..], &Method::FEWEST[..]);
+    let shaped = &Method::SHAPED[..];
     if is_quick {
         return vec![read(None, 4, 1, 1024, all)];
     }
@@ -327,218 +294,61 @@ fn reads(is_quick: bool, cpus: usize) -> Vec<Read> {
     ]
 }
 
-/// Applications in memory, and where each one's reader and combiner run.
-fn pairs(cpus: &[u32], applications: usize, is_together: bool) -> Vec<(u32, u32)> {
-    let cpu = |number: usize| cpus[number % cpus.len()];
-    let pair = |number| (cpu(number), cpu(number + usize::from(!is_together)));
-    (0..applications).map(pair).collect()
-}
-
-/// What happened to packets, run by run, by case and contestant.
-type Journeys = RefCell<BTreeMap<(String, String), Vec<Traffic>>>;
-
-/// What is measured together.
-pub(crate) struct Experiment<'a> {
-    pub executable: &'a Path,
-    pub cpus: &'a CpuSet,
-    pub plan: Plan,
-    pub times: Times,
-    /// In memory, with so many applications.
-    pub applications: Vec<usize>,
-    pub reads: Vec<Read>,
-    /// Real programs, where they are to take part.
-    pub programs: Option<Programs>,
-}
-
-/// The case of so many applications in memory.
-pub(crate) fn memory_case(applications: usize) -> String {
-    format!("in memory, {applications} applications")
-}
-
-/// Rows, in the order of the cases, what they say of what is wanted, and the runs themselves.
-pub(crate) struct Measured {
-    pub rows: Vec<Row>,
-    pub aims: Vec<Aim>,
-    pub outcomes: Vec<interleave::Outcome>,
-}
-
-impl Experiment<'_> {
-    /// Measures everything.
-    ///
-    /// # Errors
-    /// CPU time cannot be counted, there is only one CPU, or somebody asked for the end.
-    pub fn measure(&self) -> Result<Measured> {
-        let accounts = Cbinfo::open(&[]).context("CPU time cannot be counted exactly")?;
-        let accounts = RefCell::new(accounts);
-        accounts.borrow_mut().follow(std::process::id(), std::process::id())?;
-        let (journeys, files) = (Journeys::default(), Files::new()?);
-        let cpus: Vec<u32> = self.cpus.iter().collect();
-        if cpus.len() < 2 {
-            bail!("with a single CPU there is no other one to fetch data from: two are needed");
-        }
-        let counted = |work: &mut Work<'_>| {
-            interrupt::check()?;
-            count(&mut accounts.borrow_mut(), cpus.len(), work)
-        };
-        // A contestant who is in charge of a network, over which something is read.
-        let over_network = |case: &str, who: Contestant, rate, read: &Transfer<'_>| {
-            let network = Network::new(rate)?;
-            let _in_charge = who.begin(self.executable, &network, self.cpus)?;
-            let (measured, arrivals) = counted(&mut |begin| read(&network, begin))?;
-            let traffic = Traffic::read(&network, self.executable, &arrivals)?;
-            let key = (case.to_owned(), who.name());
-            journeys.borrow_mut().entry(key).or_default().push(traffic);
-            Ok(measured)
-        };
-        let mut groups = Vec::new();
-        for applications in self.applications.iter().copied() {
-            let contestant = |name: &'static str, is_together| {
-                let (pairs, files) = (pairs(&cpus, applications, is_together), &files);
-                let (counted, time) = (&counted, self.times.measured);
-                let mut work = move |begin: &mut Begin<'_>| {
-                    begin();
-                    memory::run(files, &pairs, time)
-                };
-                interleave::Contestant {
-                    name: name.into(),
-                    run: Box::new(move || Ok(counted(&mut work)?.0)),
-                }
-            };
-            groups.push(Group {
-                case: memory_case(applications),
-                program: "strips".into(),
-                reference: None,
-                contestants: vec![
-                    contestant(table::SI_IRQBALANCE, false),
-                    contestant(table::SI_SAIS, true),
-                ],
-            });
-        }
-        let over_network: &OverNetwork<'_> = &over_network;
-        for read in &self.reads {
-            let (load, times) = (read.load, self.times);
-            let transfer = move |network: &Network, begin: &mut Begin<'_>| {
-                parallel::read(network, load, times, begin)
-            };
-            let (rate, who) = (read.gbit_per_s, read.contestants);
-            groups.push(group(read.case(), rate, who, Rc::new(transfer), over_network));
-        }
-        if let Some(programs) = &self.programs {
-            for program in Program::ALL {
-                let times = self.times;
-                let transfer = move |network: &Network, begin: &mut Begin<'_>| {
-                    programs.run(program, network, times, begin)
-                };
-                let (case, who) = (program.case().into(), &Contestant::PROGRAMS);
-                groups.push(group(case, None, who, Rc::new(transfer), over_network));
-            }
-        }
-        let (display, start) = (Display::new(), Instant::now());
-        let outcomes =
-            interleave::run(&mut groups, &self.plan, &|| start.elapsed(), &mut |progress| {
-                display.show(&progress)
-            });
-        drop(groups);
-        display.finish();
-        interrupt::check()?;
-        let (outcomes, journeys) = (outcomes?, journeys.into_inner());
-        let row = |outcome: &interleave::Outcome| {
-            let key = (outcome.case.clone(), outcome.contestant.clone());
-            Row::new(outcome, journeys.get(&key).and_then(|runs| Traffic::of_runs(runs)))
-        };
-        let rows: Vec<Row> = outcomes.iter().map(row).collect();
-        Ok(Measured { aims: aims::of(&outcomes, &rows, self.plan.looks()), rows, outcomes })
-    }
-}
-
-/// Does something, and says when it begins to count.
-type Work<'a> = dyn FnMut(&mut Begin<'_>) -> Result<Transferred> + 'a;
-/// Reads over a network.
-type Transfer<'a> = dyn Fn(&Network, &mut Begin<'_>) -> Result<Transferred> + 'a;
-/// Puts a contestant in charge of a network of this rate, and reads over it in this case.
-type OverNetwork<'a> =
-    dyn Fn(&str, Contestant, Option<u32>, &Transfer<'_>) -> Result<Measurement> + 'a;
-
-fn group<'a>(
-    case: String,
-    rate: Option<u32>,
-    contestants: &[Contestant],
-    read: Rc<Transfer<'a>>,
-    over_network: &'a OverNetwork<'a>,
-) -> Group<'a> {
-    let contestant = |who: &Contestant| {
-        let (who, case, read) = (*who, case.clone(), Rc::clone(&read));
-        interleave::Contestant {
-            name: who.name(),
-            run: Box::new(move || over_network(&case, who, rate, &*read)),
-        }
-    };
-    let contestants = contestants.iter().map(contestant).collect();
-    Group { case: case.clone(), program: "transfer".into(), reference: None, contestants }
-}
-
-/// Does something, and counts what CPU time it took.
-fn count(
-    accounts: &mut Cbinfo,
-    cpus: usize,
-    work: &mut Work<'_>,
-) -> Result<(Measurement, Arrivals)> {
-    // The steering threads are kernel threads, which nobody starts.
-    for thread in procfs::process::all_processes()?.flatten() {
-        let name = thread.stat().map(|stat| stat.comm).unwrap_or_default();
-        if name.starts_with("cpumap/") {
-            accounts.follow(thread.pid as u32, std::process::id())?;
-        }
-    }
-    // Nobody wants the events, but a full buffer would count them as lost.
-    accounts.events()?;
-    let sums = |accounts: &Cbinfo| {
-        let cpus = accounts.cpus();
-        let ours = |cpu: &evenkeel_cbinfo::CpuAccount| {
-            cpu.followed_ns + cpu.noise.irq_ns + cpu.noise.softirq_ns
-        };
-        let ours: u64 = cpus.iter().map(ours).sum();
-        (ours, cpus.iter().map(|cpu| cpu.foreign_ns).sum::<u64>())
-    };
-    let mut before = None;
-    let mut begin = || before = Some((Instant::now(), sums(accounts)));
-    let Transferred { bytes, time, arrivals } = work(&mut begin)?;
-    let (start, before) = before.context("nothing was begun")?;
-    let (elapsed, after) = (start.elapsed(), sums(accounts));
-    if bytes == 0 {
-        bail!("nothing was read");
-    }
-    let gigabytes = bytes as f64 / GIGABYTE;
-    let foreign_ns = after.1.saturating_sub(before.1) as f64;
-    let measurement = Measurement {
-        seconds: time.as_secs_f64() / gigabytes,
-        // Closing is in the count, but hardly matters.
-        cpu_s: Some(after.0.saturating_sub(before.0) as f64 / 1e9 / gigabytes),
-        foreign_pct: 100.0 * foreign_ns / (elapsed.as_nanos() as f64 * cpus as f64),
-        ..Measurement::default()
-    };
-    Ok((measurement, arrivals))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_together_or_apart() {
-        assert_eq!(pairs(&[0, 2], 3, true), [(0, 0), (2, 2), (0, 0)]);
-        assert_eq!(pairs(&[0, 2], 3, false), [(0, 2), (2, 0), (0, 2)]);
-    }
-
-    #[test]
     fn rows_are_about_fifty_and_have_names_of_their_own() {
         let reads = reads(false, 2);
-        let rows: usize = reads.iter().map(|read| read.contestants.len()).sum();
+        let rows: usize = reads.iter().map(|read| read.methods.len()).sum();
         assert!((45..=55).contains(&rows), "{rows}");
-        let mut cases: Vec<String> = reads.iter().map(Read::case).collect();
+        let mut cases: Vec<String> = reads.iter().map(Setting::name).collect();
         cases.sort();
         cases.dedup();
         assert_eq!(cases.len(), reads.len());
-        assert_eq!(reads[0].case(), "unshaped, 8 servers, 1 x 1024 KiB");
+        assert_eq!(reads[0].name(), "unshaped, 8 servers, 1 x 1024 KiB");
+    }
+
+    #[test]
+    fn the_page_shows_all_that_a_report_has() {
+        let report: Report = serde_json::from_value(serde_json::json!({
+            "experiment": "sais",
+            "commit": "abc",
+            "machine": {"model": "Test", "cpus": 2, "kernel": "6.18"},
+            "command": "evenkeel-lab bench sais --json F",
+            "said": [strip_sentence(&StripTimes {
+                process_us: 5.0, within_us: Some(3.0), across_us: None, hand_over_us: Some(8.0),
+            })],
+            "failed": [{"case": "c", "contestant": "rps", "why": "refused"}],
+            "rows": [
+                {"case": "c", "contestant": "auto", "metric": "goodput", "median": 1000.0,
+                 "ci95": [1.0, 2.0], "against": "none", "ratio": 1.5, "ratio_ci95": [1.25, 1.75],
+                 "verdict": "better", "foreign_pct": 1.5, "runs": 7},
+                {"case": "c", "contestant": "auto", "metric": "cpu-per-gb", "median": 0.5,
+                 "ci95": [0.5, 0.5], "foreign_pct": 1.5, "runs": 7},
+                {"case": "c", "contestant": "auto", "metric": "at-home", "median": 97.5,
+                 "ci95": [97.5, 97.5], "foreign_pct": 1.5, "runs": 7},
+                {"case": "c", "contestant": "auto", "metric": "steers", "median": 1.0,
+                 "ci95": [0.0, 1.0], "total": 5.0, "foreign_pct": 1.5, "runs": 7},
+                {"case": "c", "contestant": "auto", "metric": "cpu-1", "median": 97.5,
+                 "ci95": [97.5, 97.5], "foreign_pct": 1.5, "runs": 7},
+            ],
+            "aims": [],
+        }))
+        .unwrap();
+        let page = experiment::experiment(experiment::aims()).page(&report);
+        for part in [
+            "by `evenkeel-lab bench sais --json F`",
+            "most disturbed row: 1.5 %",
+            "- A strip of 64 KiB: P = 5.00 us (processing), M = 3.00 us",
+            "- rps failed, c: refused",
+            "| vs none | verdict | cpu-per-gb | at-home | steers | cpu-1 | foreign | runs |",
+            "| 1000 MB/s | 1.500 (1.250 - 1.750) | better | 500.00 ms | 97.50 % | 5 | 97.50 % |",
+            "| 97.50 % | 1.5 % | 7 |",
+            "- `auto`: `sais attach` with this policy",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
     }
 }

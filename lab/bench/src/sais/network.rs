@@ -56,8 +56,9 @@ impl Namespace {
         done.map_err(|_| anyhow!("a thread of the benchmark has failed"))?
     }
 
-    /// Has what a command starts be in the namespace. (The thread that starts it need not: it may live
-    /// longer than one of [`Self::within`], so that [`evenkeel_experiment::command::end_with_us`] makes sense.)
+    /// Has what a command starts be in the namespace. (The thread that starts it need not: it may
+    /// live longer than one of [`Self::within`], so that
+    /// [`evenkeel_experiment::command::end_with_us`] makes sense.)
     pub fn place(&self, command: &mut Command) {
         let namespace = self.0.as_raw_fd();
         let enter = move || {

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytemuck::bytes_of;
-use evenkeel_journal::affinity;
 use evenkeel_machine::CpuSet;
 use evenkeel_sais::{Cgroup, Device, Mode, Options, Policy, Serving, Steering};
 use evenkeel_vm::{Acceleration, Job, Kernel, Machine, Topology};
@@ -20,9 +19,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInpu
 use nix::unistd::gettid;
 use serde::{Deserialize, Serialize};
 
-use super::aims::Aim;
-use evenkeel_experiment::Reached;
-use evenkeel_experiment::interrupt;
+use evenkeel_experiment::host::run_on;
+use evenkeel_experiment::{AimRow, Wanted, interrupt};
 
 /// lab/bpf/bare.bpf.c, compiled by build.rs.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bare.bpf.o"));
@@ -74,22 +72,25 @@ pub struct PacketCost {
 }
 
 impl PacketCost {
-    /// Whether what was wanted was reached.
-    pub(super) fn aim(&self) -> Aim {
-        let Self { mode, policy, total, find, redirect, ask, own, wanted_most, .. } = self;
+    fn case(&self) -> String {
         let kind = if self.is_redirected { "handed over" } else { "left where it is wanted" };
-        let is_reached = own <= wanted_most;
-        Aim {
-            what: format!(
-                "instructions of our own program for a packet that is {kind}, {mode} mode, {policy}"
-            ),
-            found: format!(
-                "{own} (of {total}: in the kernel {find} to find the connection, {ask} to ask where its \
-                 consumer runs, {redirect} to choose a queue)"
-            ),
-            wanted: Some(format!("{wanted_most} at most")),
-            reached: Some(if is_reached { Reached::Reached } else { Reached::Missed }),
-        }
+        format!("a packet that is {kind}, {} mode", self.mode)
+    }
+
+    /// What is wanted of the program's own instructions.
+    pub(super) fn aim(&self) -> AimRow {
+        let most = Wanted::AtMost(self.wanted_most as f64);
+        AimRow::counted(&self.case(), "own instructions", &self.policy, self.own as f64, most)
+    }
+
+    /// All of it.
+    pub(super) fn sentence(&self) -> String {
+        let Self { policy, total, find, redirect, ask, own, .. } = self;
+        format!(
+            "{}, {policy}: {total} instructions, of these {own} are our own; in the kernel {find} find \
+             the connection, {ask} ask where its consumer runs, {redirect} choose a queue",
+            self.case()
+        )
     }
 }
 
@@ -134,10 +135,6 @@ pub fn play() -> Result<i32> {
     }
     println!("{}", serde_json::to_string(&costs)?);
     Ok(0)
-}
-
-fn run_on(cpu: u32) -> Result<()> {
-    Ok(affinity::set(gettid().as_raw(), &[cpu].into_iter().collect())?)
 }
 
 /// The least of some runs, in each of which the mean of a packet is told.
@@ -294,6 +291,8 @@ impl Bare {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_experiment::Reached;
+
     use super::*;
 
     #[test]
@@ -309,9 +308,9 @@ mod tests {
             own,
             wanted_most: MOST_HINT,
         };
-        let aims = [MOST_HINT, MOST_HINT + 1].map(|own| cost(own).aim());
-        assert!(aims[0].found.starts_with("120 (of 417: in the kernel 259 to find"), "{aims:?}");
-        let reached = aims.map(|aim| aim.reached);
+        let sentence = cost(MOST_HINT).sentence();
+        assert!(sentence.contains("417 instructions, of these 120 are our own"), "{sentence}");
+        let reached = [MOST_HINT, MOST_HINT + 1].map(|own| cost(own).aim().reached);
         assert_eq!(reached, [Some(Reached::Reached), Some(Reached::Missed)]);
     }
 }

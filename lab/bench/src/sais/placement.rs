@@ -1,5 +1,5 @@
-//! Where the packets of one connection are processed whose consumer is pinned, or moves, and in which order
-//! they arrive; and whether hints come back, by what a server's device sends.
+//! One connection whose consumer is pinned, or moves: where its packets are processed, in which order
+//! they arrive, and whether hints come back, by what the server's device sends.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -9,19 +9,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use evenkeel_journal::affinity;
+use evenkeel_experiment::host::run_on;
+use evenkeel_experiment::{AimRow, Wanted};
 use evenkeel_machine::CpuSet;
 use evenkeel_sais::STRIP_BYTES;
 use nix::sys::socket::sockopt::RcvBufForce;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket,
 };
-use nix::unistd::gettid;
 
 use super::arrivals::{Arrivals, share_pct};
-use super::contestant::Contestant;
+use super::contestant::{HINTED_ISSUER, Method, RUNNER};
 use super::network::{Network, SERVER};
-use super::traffic::out_of_order;
+use super::traffic::{DISORDERED, HINTED, HOME, out_of_order};
 
 const PORT: u16 = 9001;
 /// Nobody waits longer for a strip.
@@ -58,21 +58,55 @@ pub(super) fn measure(executable: &Path, cpus: &CpuSet, time: Duration) -> Resul
     let [sending, consuming, ..] = cpus.iter().collect::<Vec<u32>>()[..] else {
         bail!("packets can be processed elsewhere only where there are two CPUs");
     };
-    let seen = |who: Contestant, stops: &[u32]| -> Result<Seen> {
+    let seen = |method: Method, stops: &[u32]| -> Result<Seen> {
         let network = Network::new(None)?;
         network.keep_order(sending)?;
-        let _in_charge = who.begin(executable, &network, cpus)?;
+        let _in_charge = method.begin(executable, &network, cpus)?;
         consume(&network, sending, stops, time)
     };
-    let (runner, hint) = (Contestant::Flow("runner"), Contestant::Hint("issuer"));
-    let (pinned, moved) = (seen(runner, &[consuming])?, seen(runner, &[consuming, sending])?);
+    let (pinned, moved) = (seen(RUNNER, &[consuming])?, seen(RUNNER, &[consuming, sending])?);
     Ok(Placement {
         pinned_pct: pinned.home_pct()?,
         moved_pct: moved.home_pct()?,
         disordered: pinned.disordered + moved.disordered,
         segments: pinned.segments + moved.segments,
-        hinted_pct: seen(hint, &[consuming])?.hinted_pct()?,
+        hinted_pct: seen(HINTED_ISSUER, &[consuming])?.hinted_pct()?,
     })
+}
+
+/// Shares of packets that are wanted, in %: at home while the consumer is pinned, at home from 10 ms
+/// after it has moved, and with a hint after the first round trip.
+const PINNED_PCT: f64 = 99.9;
+const MOVED_PCT: f64 = 99.0;
+const HINTED_ALL_PCT: f64 = 100.0;
+
+impl Placement {
+    /// What is wanted of them.
+    pub fn aims(&self) -> [AimRow; 4] {
+        let Self { pinned_pct, moved_pct, disordered, hinted_pct, .. } = *self;
+        let aim = |consumer: &str, metric, method: Method, count, wanted| {
+            let case = format!("one connection, its consumer {consumer}");
+            AimRow::counted(&case, metric, method.name(), count, wanted)
+        };
+        let least = Wanted::AtLeast;
+        let none = Wanted::AtMost(0.0);
+        [
+            aim("is pinned", HOME, RUNNER, pinned_pct, least(PINNED_PCT)),
+            aim("moves", HOME, RUNNER, moved_pct, least(MOVED_PCT)),
+            aim("is pinned, then moves", DISORDERED, RUNNER, disordered as f64, none),
+            aim("is pinned", HINTED, HINTED_ISSUER, hinted_pct, least(HINTED_ALL_PCT)),
+        ]
+    }
+
+    /// What the aims do not say.
+    pub fn sentence(&self) -> String {
+        let Self { disordered, segments, .. } = self;
+        format!(
+            "One connection under runner, all sent in order: {disordered} of {segments} segments came \
+             out of order. Hints are counted in the packets that left the server after the first round \
+             trip; arrivals after a move from 10 ms on."
+        )
+    }
 }
 
 /// What was seen of a connection.
@@ -94,10 +128,6 @@ impl Seen {
     fn hinted_pct(&self) -> Result<f64> {
         share_pct(self.hinted, self.bare)
     }
-}
-
-fn run_on(cpu: u32) -> Result<()> {
-    Ok(affinity::set(gettid().as_raw(), &[cpu].into_iter().collect())?)
 }
 
 /// Reads strips for so long, moving from stop to stop; the server sends from its own CPU.
@@ -219,6 +249,8 @@ fn is_hinted(packet: &[u8]) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_experiment::Reached;
+
     use super::*;
 
     /// With these options and so many bytes of data.
@@ -248,5 +280,16 @@ mod tests {
         assert_eq!(is_hinted(&packet(PORT + 1, &hint, 5)), None, "another connection");
         assert_eq!(is_hinted(&packet(PORT, &hint, 5)[..40]), None, "cut off");
         assert_eq!(is_hinted(&[]), None);
+    }
+
+    #[test]
+    fn packets_just_short_of_what_is_wanted_miss_it() {
+        let reached = |pinned_pct, moved_pct, disordered, hinted_pct| {
+            let segments = 1000;
+            let found = Placement { pinned_pct, moved_pct, disordered, segments, hinted_pct };
+            found.aims().map(|aim| aim.reached == Some(Reached::Reached))
+        };
+        assert_eq!(reached(99.9, 99.0, 0, 100.0), [true; 4]);
+        assert_eq!(reached(99.89, 98.99, 1, 99.99), [false; 4]);
     }
 }

@@ -5,18 +5,16 @@
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::network::{Network, SERVER};
 use super::{Begin, Times, Transferred};
-use evenkeel_experiment::command::end_with_us;
+use evenkeel_experiment::command::{Helper, end_with_us};
 
 const PORT: u16 = 9080;
 /// Connections of the client.
@@ -114,7 +112,7 @@ impl Programs {
         Ok(Transferred { bytes, time, ..Transferred::default() })
     }
 
-    fn server(&self, program: Program, network: &Network) -> Result<Server> {
+    fn server(&self, program: Program, network: &Network) -> Result<Helper> {
         let port = PORT.to_string();
         match program {
             Program::Nginx => {
@@ -122,10 +120,10 @@ impl Programs {
                 let words = ["--mount", "sh", "-c", SERVE_FROM_MEMORY, &binary];
                 let mut command = Command::new("unshare");
                 command.args(words).env("LD_LIBRARY_PATH", &self.libraries);
-                Server::start(command, network, &nginx_conf())
+                start_server(command, network, &nginx_conf())
             }
             Program::Iperf3 => {
-                Server::start(self.command("bin/iperf3", &["-s", "-p", &port]), network, "")
+                start_server(self.command("bin/iperf3", &["-s", "-p", &port]), network, "")
             }
         }
     }
@@ -158,38 +156,25 @@ fn seconds(time: Duration) -> String {
     time.as_secs_f64().ceil().to_string()
 }
 
-/// A server in its namespace, ended when it is dropped.
-struct Server(Child);
-
-impl Server {
-    /// Waits until it listens; this is what it reads from its standard input.
-    fn start(mut command: Command, network: &Network, input: &str) -> Result<Self> {
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        network.server.place(&mut command);
-        end_with_us(&mut command);
-        let mut server = Self(command.spawn()?);
-        if let Some(mut place) = server.0.stdin.take() {
-            place.write_all(input.as_bytes())?;
-        }
-        let start = Instant::now();
-        while !network.server.within(|| Ok(is_listening()))? {
-            if let Some(status) = server.0.try_wait()? {
-                bail!("the server ended: {status}");
-            }
-            ensure!(start.elapsed() < PATIENCE, "the server does not listen");
-            thread::sleep(Duration::from_millis(5));
-        }
-        Ok(server)
+/// Starts a server in its namespace with this as its standard input, and waits until it listens.
+fn start_server(mut command: Command, network: &Network, input: &str) -> Result<Helper> {
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    network.server.place(&mut command);
+    end_with_us(&mut command);
+    let mut server = Helper(command.spawn()?);
+    if let Some(mut place) = server.0.stdin.take() {
+        place.write_all(input.as_bytes())?;
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
-        let _ = self.0.wait();
+    let start = Instant::now();
+    while !network.server.within(|| Ok(is_listening()))? {
+        if let Some(status) = server.0.try_wait()? {
+            bail!("the server ended: {status}");
+        }
+        ensure!(start.elapsed() < PATIENCE, "the server does not listen");
+        thread::sleep(Duration::from_millis(5));
     }
+    Ok(server)
 }
-
 /// Whether somebody in this network namespace listens at the port: a connection to try would be one
 /// that a server of a single client has to get rid of first.
 fn is_listening() -> bool {
@@ -208,7 +193,8 @@ fn is_listening() -> bool {
 
 /// Has all that nginx reads and writes lie in a file system that nobody else sees, and that vanishes with
 /// it; its configuration comes by standard input.
-const SERVE_FROM_MEMORY: &str = "mount -t tmpfs evenkeel-bench /dev/shm && cat > /dev/shm/nginx.conf && \
+const SERVE_FROM_MEMORY: &str = "mount -t tmpfs evenkeel-bench /dev/shm && \
+                                 cat > /dev/shm/nginx.conf && \
     head --bytes 1M /dev/zero > /dev/shm/file && exec \"$0\" -c /dev/shm/nginx.conf -e stderr";
 
 fn nginx_conf() -> String {
@@ -250,8 +236,8 @@ mod tests {
 
     #[test]
     fn what_ab_says_is_understood() {
-        let said = "Time taken for tests:   2.500 seconds\nComplete requests:      9\nFailed requests:        \
-                    0\nTotal transferred:      1000 bytes\nHTML transferred:       900 bytes\n";
+        let said = "Time taken for tests:   2.500 seconds\nComplete requests:      9\n\
+                    Failed requests:        0\nTotal transferred:      1000 bytes\nHTML transferred:       900 bytes\n";
         assert_eq!(said_by_ab(said).unwrap(), (900, Duration::from_millis(2500)));
         assert!(said_by_ab(&said.replace("        0", "        3")).is_err());
         assert!(said_by_ab("").is_err());

@@ -141,7 +141,7 @@ fn bench() -> GuestBench {
 }
 
 fn aims() -> Vec<Aim> {
-    let high = |metric, wanted| Aim { contestant: HIGH, metric, wanted };
+    let high = |metric, wanted| Aim::new(HIGH, metric, wanted);
     let mut aims = Vec::new();
     for metric in ["moves-40", "moves-60", "moves-75"] {
         aims.push(high(metric, Wanted::Ratio(5.0, ALWAYS)));
@@ -163,10 +163,10 @@ fn aims() -> Vec<Aim> {
     // The paper's: 72 us become 31 us under everything that pesters a machine.
     aims.push(high("rt-mean-full", Wanted::Ratio(72.0 / 31.0, EEVDF)));
     for metric in [SELECT_CPU, ENQUEUE_DISPATCH] {
-        aims.push(Aim { contestant: COLD, metric, wanted: Wanted::AtMostMore(60.0, ALWAYS) });
+        aims.push(Aim::new(COLD, metric, Wanted::AtMostMore(60.0, ALWAYS)));
     }
     let each = Wanted::AtMostMoreEach(60.0, ALWAYS, ASKED);
-    aims.push(Aim { contestant: COLD, metric: SELECT_CPU, wanted: each });
+    aims.push(Aim::new(COLD, SELECT_CPU, each));
     aims
 }
 

@@ -1,0 +1,76 @@
+//! What the laboratory's build scripts share. Both functions write into the crate's `OUT_DIR`, from
+//! where the crate embeds the result, and tell cargo when to build again.
+//!
+//! Only build scripts call them. Paths are relative to the crate whose build script runs.
+
+use std::env;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libbpf_cargo::SkeletonBuilder;
+
+fn out_dir() -> Result<PathBuf, Box<dyn Error>> {
+    Ok(PathBuf::from(env::var("OUT_DIR")?))
+}
+
+/// Compiles `lab/bpf/NAME.bpf.c` to `NAME.bpf.o`, with the compiler that `CLANG` names or `clang`.
+/// `headers` are what it includes, relative to lab/bpf; `flags` are the compiler's, beyond the usual
+/// ones.
+///
+/// # Errors
+/// The compiler is missing or fails.
+pub fn bpf_object(name: &str, headers: &[&str], flags: &[&str]) -> Result<(), Box<dyn Error>> {
+    let source = format!("../bpf/{name}.bpf.c");
+    println!("cargo:rerun-if-changed={source}");
+    for header in headers {
+        println!("cargo:rerun-if-changed=../bpf/{header}");
+    }
+    println!("cargo:rerun-if-env-changed=CLANG");
+    let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
+    let mut args = vec!["-Wall".to_owned(), "-Wno-unused-parameter".to_owned()];
+    args.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    // Debian keeps asm/types.h in a directory per architecture that clang forgets for -target bpf.
+    let multiarch = format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
+    if Path::new(&multiarch).is_dir() {
+        args.push(format!("-I{multiarch}"));
+    }
+    SkeletonBuilder::new()
+        .source(&source)
+        .clang(clang)
+        .clang_args(args)
+        .obj(out_dir()?.join(format!("{name}.bpf.o")))
+        .build()?;
+    Ok(())
+}
+
+/// Compiles `programs/NAME.c` of the crate to the executable `NAME`. Static first: the program then runs
+/// on a machine without its libraries, and in a virtual machine's initramfs. Dynamic where the static
+/// libraries are missing.
+///
+/// # Errors
+/// The compiler is missing or fails; what it says is in the error.
+pub fn c_program(name: &str, flags: &[&str]) -> Result<(), Box<dyn Error>> {
+    let source = format!("programs/{name}.c");
+    println!("cargo:rerun-if-changed={source}");
+    let compiler = cc::Build::new().opt_level(2).debug(false).cargo_metadata(false).get_compiler();
+    let mut said = String::new();
+    for linking in [&["-static"][..], &[]] {
+        let output = Command::new(compiler.path())
+            .args(["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-s"])
+            .args(linking)
+            .arg(&source)
+            .arg("-o")
+            .arg(out_dir()?.join(name))
+            .args(flags)
+            .output()
+            .map_err(|e| format!("cannot run the C compiler {:?}: {e}", compiler.path()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        said = String::from_utf8_lossy(&output.stderr).into_owned();
+    }
+    let place = env::var("CARGO_MANIFEST_DIR")?;
+    let compiler = compiler.path();
+    Err(format!("the C compiler {compiler:?} cannot build {place}/{source}:\n{said}").into())
+}
