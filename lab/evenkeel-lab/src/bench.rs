@@ -1,8 +1,6 @@
 //! `evenkeel-lab bench`, `noise` and `repro`: from flags to an experiment. What it does is in the
 //! crate of its name.
 
-use std::path::Path;
-
 use anyhow::Result;
 use evenkeel_bench::{
     balance, capability, daemon_cost, free, ias, keel, make_noise, plan_cost, refill, repro, sais, zone,
@@ -44,8 +42,6 @@ pub fn main(args: BenchArgs) -> Result<i32> {
 /// # Errors
 /// There is no such paper or part, or nothing can be measured.
 pub fn repro(args: ReproArgs) -> Result<i32> {
-    let usual = Path::new("docs/results");
-    let docs = args.docs.or_else(|| usual.is_dir().then(|| usual.to_owned()));
     let options = repro::Options {
         executable: executable::product()?,
         parts: args.parts,
@@ -54,7 +50,8 @@ pub fn repro(args: ReproArgs) -> Result<i32> {
         check: args.check,
         from: args.from,
         json: args.json,
-        docs,
+        docs: args.docs,
+        html: args.html,
         command: command_line(),
     };
     repro::run(&args.paper, &options)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use comfy_table::{Table, presets};
 use evenkeel_experiment::output::Output;
-use evenkeel_experiment::MachineInfo;
+use evenkeel_experiment::{MachineInfo, commit};
 use evenkeel_bench::stats::Verdict;
 use evenkeel_capability::{LagParameters, Policy};
 use evenkeel_keel::tape::Tape;
@@ -28,7 +28,7 @@ use crate::cli::{
     SimReplayArgs, SimRunArgs, SimSweepArgs,
 };
 
-/// Exit code when a rule was broken, or the scheduler would have been thrown out.
+/// Exit code when a rule was broken, or the kernel would have ended the scheduler.
 const BROKEN: i32 = 1;
 
 /// Runs the part that was asked for. Returns the exit code.
@@ -307,7 +307,7 @@ fn compare(args: &SimCompareArgs) -> Result<i32> {
     Ok(0)
 }
 
-/// The keel as somebody else has built it.
+/// The keel as another build: a shared object.
 fn built(options: &Options, path: &Path) -> Result<Scheduler> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(Scheduler::Built(options.clone(), bytes.into()))
@@ -361,12 +361,11 @@ fn run_bench(args: &SimBenchArgs) -> Result<i32> {
     if let Some(output) = markdown {
         let machine = MachineInfo::read();
         output.write(&format!(
-            "# Benchmarks: the simulator\n\nMeasured and written by `{}`; do not edit. On {}, {} CPUs, \
-             Linux {}.\n\n{}",
+            "# Benchmarks: the simulator\n\nMeasured at commit {} by `{}`. Written by this command: do \
+             not edit.\n\n{}\n{}",
+            commit(),
             command_line(),
-            machine.model,
-            machine.cpus,
-            machine.kernel,
+            machine.markdown(),
             speeds.markdown()
         ))?;
     }

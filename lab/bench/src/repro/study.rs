@@ -15,6 +15,9 @@ pub struct Study {
     pub title: String,
     /// The command line that measured it.
     pub command: String,
+    /// The commit that was measured.
+    #[serde(default)]
+    pub commit: String,
     /// Where it was measured.
     pub machine: MachineInfo,
     /// In the order of the paper.
@@ -61,7 +64,7 @@ pub enum Status {
     Reached,
     /// The same, and missed.
     Missed,
-    /// Nobody said what it should be: it is told.
+    /// Neither the paper nor we set a mark for it.
     Reported,
 }
 
@@ -130,7 +133,7 @@ pub struct Panel {
 /// One line of a plot, one column of a table.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Series {
-    /// Who or what.
+    /// Its name in the legend.
     pub name: String,
     /// By place; `None` where there is no value.
     pub points: Vec<Option<Point>>,
@@ -178,8 +181,8 @@ impl Panel {
 }
 
 impl Part {
-    /// What came of measuring the part `id`: a failure stands in it, too, with the reason. A quick
-    /// run of anything proves nothing, so of its findings only those are kept that no run can make.
+    /// The result of measuring the part `id`; of a failure, the reason. A quick run proves nothing: of its
+    /// findings only those stay that no run can make.
     pub fn measured(id: &str, measured: anyhow::Result<Self>, is_quick: bool) -> Self {
         let mut part = measured.unwrap_or_else(|why| Self {
             failed: Some(format!("{why:#}")),
