@@ -3,7 +3,8 @@
 
 use anyhow::Result;
 use evenkeel_bench::{
-    balance, capability, daemon_cost, free, ias, keel, make_noise, plan_cost, refill, repro, sais, zone,
+    balance, capability, daemon_cost, free, ias, keel, make_noise, plan_cost, refill, repro, sais,
+    zone,
 };
 use evenkeel_experiment::{Only, Options, executable};
 
@@ -31,9 +32,10 @@ pub fn main(args: BenchArgs) -> Result<i32> {
         }
         BenchPart::Refill(args) => refill::run(&caches(args)?),
         BenchPart::Sais(args) => sais::run(&packets(args)?),
-        BenchPart::Daemon(args) => {
-            daemon_cost::run(&daemon_cost::Options { executable: executable::product()?, json: args.json })
-        }
+        BenchPart::Daemon(args) => daemon_cost::run(&daemon_cost::Options {
+            executable: executable::product()?,
+            json: args.json,
+        }),
     }
 }
 
@@ -130,7 +132,6 @@ fn caches(args: RefillArgs) -> Result<refill::Options> {
     })
 }
 
-
 /// Runs `evenkeel-lab noise`. Returns the exit code.
 ///
 /// # Errors
@@ -147,8 +148,8 @@ pub fn noise(args: NoiseArgs) -> Result<i32> {
     })
 }
 
-/// The command line as one would type it: the program by its name, wherever this file lies and whatever a
-/// copy of it is called.
+/// The command line as one would type it: the program by its name, wherever this file lies and
+/// whatever a copy of it is called.
 pub(crate) fn command_line() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     std::iter::once("evenkeel-lab".to_owned()).chain(words).collect::<Vec<_>>().join(" ")

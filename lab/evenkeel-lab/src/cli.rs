@@ -31,7 +31,7 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Simulate: the keel's own source on machines that nobody has at hand.
+    /// Simulate: the keel's own source on machines that need not exist.
     Sim(Box<SimArgs>),
     /// Play a tape back: tell the keel again what it was told, and compare what it decides.
     Replay(SimReplayArgs),

@@ -1,4 +1,5 @@
-//! `evenkeel-lab sim` and `replay`: from flags to a simulation. What it does is in the crate of its name.
+//! `evenkeel-lab sim` and `replay`: from flags to a simulation. What it does is in the crate of
+//! its name.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -8,10 +9,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use comfy_table::{Table, presets};
-use evenkeel_experiment::output::Output;
-use evenkeel_experiment::{MachineInfo, commit};
 use evenkeel_bench::stats::Verdict;
 use evenkeel_capability::{LagParameters, Policy};
+use evenkeel_experiment::output::Output;
+use evenkeel_experiment::{MachineInfo, commit};
 use evenkeel_keel::tape::Tape;
 use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};

@@ -199,11 +199,14 @@ impl Files {
             let place = docs.canonicalize().unwrap_or_else(|_| docs.clone());
             if place.ends_with(COMMITTED) {
                 let docs = docs.display();
-                bail!("--quick decides nothing and is not written to {docs}: give another directory");
+                bail!(
+                    "--quick decides nothing and is not written to {docs}: give another directory"
+                );
             }
         }
         let page = |directory: &Option<PathBuf>, ending: &str| {
-            let path = directory.as_ref().map(|directory| directory.join(format!("{paper}.{ending}")));
+            let path =
+                directory.as_ref().map(|directory| directory.join(format!("{paper}.{ending}")));
             path.map(prepare).transpose()
         };
         Ok(Self {

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 
 use super::plot::{escape, svg};
 use super::study::{Finding, Panel, Part, Point, Study};
-use crate::stats::Verdict;
+use evenkeel_stats::Verdict;
 
 /// The pictures that the Markdown pages show: a paper and a picture a line.
 const SHOWN: &str =
@@ -13,10 +13,10 @@ const SHOWN: &str =
 
 const LEGEND: &str = "\
 *Reproduced* and *not reproduced* are about the paper's statements, *reached* and *missed* about our \
-own aims; a *substitute* shows the same thing in another way, and says how; *reported* has no mark, neither \
-the paper's nor ours. Values are medians with their 95 % interval (the range, with fewer than 6 runs); \
-contestants ran in turn and are compared run by run (paired t test on the logarithms, Holm's correction \
-over the rows of a part).";
+own aims; a *substitute* shows the same thing in another way, and says how; *reported* has no mark, \
+neither the paper's nor ours. Values are medians with their 95 % interval (the range, with fewer than \
+6 runs); contestants ran in turn and are compared run by run (paired t test on the logarithms, Holm's \
+correction over the rows of a part).";
 
 const STYLE: &str = "\
 body { font-family: sans-serif; max-width: 60em; margin: auto; padding: 1em } \

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use evenkeel_experiment::guest::Clock;
 use evenkeel_bench::sais::{Part as SaisPart, Reader};
+use evenkeel_experiment::guest::Clock;
 
 /// `evenkeel-lab bench`.
 #[derive(Debug, Args)]
@@ -37,8 +37,8 @@ pub enum BenchPart {
     /// The same programs run freely under the keel on a real kernel, in virtual machines, and in the
     /// simulator: what each thread got, compared.
     Free(TurnArgs),
-    /// What it costs to fill a core's caches again after another address space or on another CPU, on this
-    /// machine, and what the simulator's machine has for that (some minutes).
+    /// What it costs to fill a core's caches again after another address space or on another CPU,
+    /// on this machine, and what the simulator's machine has for that (some minutes).
     Refill(RefillArgs),
     /// Packets processed where their data is wanted, against the kernel's ways: in memory and between
     /// network namespaces.
@@ -253,8 +253,8 @@ pub struct TurnArgs {
     /// Only these contestants, and the first one, with which all are compared.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub contestants: Vec<String>,
-    /// Only these figures, or those whose names begin so: what no figure needs is not run, where that
-    /// can be told.
+    /// Only these figures, or those with names that begin so: what no figure needs is not run,
+    /// where that can be told.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub figures: Vec<String>,
     /// Write the rows as JSON.

@@ -54,16 +54,18 @@ pub struct PolicyArgs {
     /// With --order ias: the threads of every program aggregate, with this bonus, like 3x or 10ms.
     #[arg(long, value_name = "BONUS")]
     pub bonus: Option<Bonus>,
-    /// With --order ias: the bonus of each program is found while it runs, as `evenkeel sched --ias-auto`
-    /// does it.
+    /// With --order ias: the bonus of each program is found while it runs, as `evenkeel sched
+    /// --ias-auto` does it.
     #[arg(long, conflicts_with = "bonus")]
     pub ias_auto: bool,
-    /// With --order ias: CPUs that aggregate together, each group led by its first: llc, node, or CPUs like
-    /// 0-3/4-7 [default: llc].
+    /// With --order ias: CPUs that aggregate together, each group led by its first: llc, node, or
+    /// CPUs like 0-3/4-7 [default: llc].
     #[arg(long, value_name = "GROUPS", requires = "bonus")]
     pub groups: Option<String>,
     /// Not the keel, but a single queue, first come, first served.
-    #[arg(long, conflicts_with_all = ["order", "gate", "balance", "parts", "slice_us", "knobs", "bonus", "ias_auto"])]
+    #[arg(long, conflicts_with_all = [
+        "order", "gate", "balance", "parts", "slice_us", "knobs", "bonus", "ias_auto",
+    ])]
     pub fifo: bool,
 }
 
@@ -119,7 +121,7 @@ pub struct SimRunArgs {
     /// Write a trace for Perfetto's viewer.
     #[arg(long, value_name = "FILE")]
     pub perfetto: Option<PathBuf>,
-    /// Write a picture: who ran where, as SVG.
+    /// Write a picture as SVG: which task ran where.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Write down all that the keel is told and does, for `sim replay`.
