@@ -66,7 +66,10 @@ fn packets_are_measured_and_written() {
     assert!(page.contains("- others, in the most disturbed row: "), "{page}");
     assert!(page.contains("no hardware counters here"), "{page}");
     for figure in ["goodput-1g", "cpu-1g"] {
-        assert!(!docs.join(format!("001/{figure}.svg")).exists(), "{figure} is on the HTML page only");
+        assert!(
+            !docs.join(format!("001/{figure}.svg")).exists(),
+            "{figure} is on the HTML page only"
+        );
     }
     for picture in ["goodput-3g", "goodput-clients", "figure-14"] {
         assert!(page.contains(&format!("(001/{picture}.svg)")), "{page}");
