@@ -24,8 +24,12 @@ fn parts_are_measured_joined_and_written() {
     let repro = |args: &[&str], json: &Path| {
         let mut command = host.command(EVENKEEL_LAB);
         command.args(["repro", "000", "--quick"]).args(args).arg("--json").arg(json);
-        let run = output(command.arg("--docs").arg(&docs));
+        let run = output(command.arg("--docs").arg(&docs).arg("--html").arg(&docs));
         assert!(run.status.success(), "{run:?}");
+        for file in [json, &docs.join("000.md"), &docs.join("000.html")] {
+            let line = format!("wrote {}", file.display());
+            assert!(text(&run.stdout).lines().any(|said| said == line), "{run:?}");
+        }
         text(&run.stdout).to_owned()
     };
     let said = repro(&["--parts", "cg,figure-12"], &first);
@@ -36,9 +40,11 @@ fn parts_are_measured_joined_and_written() {
     assert_eq!(ids(&second), ["figure-12", "table-3", "cg"]);
 
     let page = std::fs::read_to_string(docs.join("000.md")).unwrap();
+    assert!(page.contains("(000/figure-12.svg)"), "{page}");
+    assert!(docs.join("000/figure-12.svg").exists());
+    let html = std::fs::read_to_string(docs.join("000.html")).unwrap();
     for picture in ["figure-12", "table-3", "cg"] {
-        assert!(page.contains(&format!("(000/{picture}.svg)")), "{page}");
-        assert!(docs.join(format!("000/{picture}.svg")).exists(), "{picture}");
+        assert!(html.contains(&format!("<figure id=\"{picture}\">")), "{html}");
     }
 }
 
@@ -59,7 +65,13 @@ fn packets_are_measured_and_written() {
     let page = std::fs::read_to_string(docs.join("001.md")).unwrap();
     assert!(page.contains("- others, in the most disturbed row: "), "{page}");
     assert!(page.contains("no hardware counters here"), "{page}");
-    for picture in ["goodput-1g", "cpu-1g", "goodput-3g", "goodput-clients", "figure-14"] {
+    for figure in ["goodput-1g", "cpu-1g"] {
+        assert!(
+            !docs.join(format!("001/{figure}.svg")).exists(),
+            "{figure} is on the HTML page only"
+        );
+    }
+    for picture in ["goodput-3g", "goodput-clients", "figure-14"] {
         assert!(page.contains(&format!("(001/{picture}.svg)")), "{page}");
         assert!(docs.join(format!("001/{picture}.svg")).exists(), "{picture}");
     }

@@ -1,8 +1,6 @@
 //! `evenkeel-lab repro`: makes the options of a reproduction of the flags, and runs it. The
 //! reproductions themselves are in `lab/bench`.
 
-use std::path::Path;
-
 use anyhow::Result;
 use evenkeel_bench::repro;
 use evenkeel_experiment::executable;
@@ -15,8 +13,6 @@ use crate::command_line::command_line;
 /// # Errors
 /// There is no such paper or part, or nothing can be measured.
 pub fn main(args: ReproArgs) -> Result<i32> {
-    let usual = Path::new("docs/results");
-    let docs = args.docs.or_else(|| usual.is_dir().then(|| usual.to_owned()));
     let options = repro::Options {
         executable: executable::product()?,
         parts: args.parts,
@@ -25,7 +21,8 @@ pub fn main(args: ReproArgs) -> Result<i32> {
         check: args.check,
         from: args.from,
         json: args.json,
-        docs,
+        docs: args.docs,
+        html: args.html,
         command: command_line(),
     };
     repro::run(&args.paper, &options)

@@ -11,8 +11,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use comfy_table::{Table, presets};
 use evenkeel_bench::stats::Verdict;
 use evenkeel_capability::{LagParameters, Policy};
-use evenkeel_experiment::MachineInfo;
 use evenkeel_experiment::output::Output;
+use evenkeel_experiment::{MachineInfo, commit};
 use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
@@ -362,12 +362,11 @@ fn run_bench(args: &SimBenchArgs) -> Result<i32> {
     if let Some(output) = markdown {
         let machine = MachineInfo::read();
         output.write(&format!(
-            "# Benchmarks: the simulator\n\nMeasured and written by `{}`; do not edit. On {}, {} CPUs, \
-             Linux {}.\n\n{}",
+            "# Benchmarks: the simulator\n\nMeasured at commit {} by `{}`. Written by this command: do \
+             not edit.\n\n{}\n{}",
+            commit(),
             command_line(),
-            machine.model,
-            machine.cpus,
-            machine.kernel,
+            machine.markdown(),
             speeds.markdown()
         ))?;
     }

@@ -3,8 +3,8 @@
 //! | file | the one thing in it |
 //! |---|---|
 //! | `study` | what a reproduction is made of |
-//! | `page`, `plot` | a study as Markdown, a panel as SVG |
-//! | `simulated` | many simulations, and their figures |
+//! | `page`, `plot` | a study as Markdown and as HTML, a panel as SVG |
+//! | `simulated` | what the simulated papers share: contestants, sweeps and their figures |
 //! | `p000/`, `p001`, `p002/`, `p003/`, `p004/` | the experiments of these papers |
 
 mod p000;
@@ -21,12 +21,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-pub use page::page;
-pub use plot::svg;
 pub use study::{Finding, Panel, Part, Point, Series, Status, Study};
 
-use evenkeel_experiment::interrupt;
 use evenkeel_experiment::output::Output;
+use evenkeel_experiment::{commit, interrupt};
 
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
@@ -37,17 +35,20 @@ pub struct Options {
     pub parts: Vec<String>,
     /// Runs of each contestant, if not the usual number.
     pub runs: Option<usize>,
-    /// One short run of everything: shows that it works, decides nothing.
+    /// One short run of everything: shows that it works, decides nothing. Never written over the
+    /// results that are committed.
     pub quick: bool,
     /// Parts that are not measured now are taken from this JSON file.
     pub from: Option<PathBuf>,
     /// Where to write the study as JSON.
     pub json: Option<PathBuf>,
-    /// The directory for the page and its plots.
+    /// The directory for the Markdown page and the pictures that it shows.
     pub docs: Option<PathBuf>,
+    /// The directory for the HTML page with all pictures.
+    pub html: Option<PathBuf>,
     /// Whether a missed aim is a failure.
     pub check: bool,
-    /// The command line, for whoever wants to run it again.
+    /// The command line, for a reader who wants to run it again.
     pub command: String,
 }
 
@@ -58,8 +59,8 @@ pub struct Paper {
     /// All parts, in the paper's order.
     pub parts: fn() -> Vec<&'static str>,
     /// Measures these parts; the last argument gets the study after each of them, so that nothing is
-    /// lost. A part that fails is in it, with the reason. An error: nothing can be measured, or somebody
-    /// asked for the end.
+    /// lost. A part that fails is in it, with the reason. An error: nothing can be measured, or the end
+    /// was asked for.
     pub measure: Measure,
 }
 
@@ -94,9 +95,10 @@ impl Paper {
     }
 }
 
-/// Measures the paper's parts again, prints what became of them, and writes what was asked for.
-/// Returns the exit code: 0 also where something is not reproduced (that is a finding), 1 if a part
-/// failed or, if that is to be checked, an aim was missed, 128 + n if signal n ended it.
+/// Measures the paper's parts again, prints what became of them, and writes the files that were asked
+/// for, each of which is named on standard output. Returns the exit code: 0 also where something is not
+/// reproduced (that is a finding), 1 if a part failed or, if that is to be checked, an aim was missed,
+/// 128 + n if signal n ended it.
 ///
 /// # Errors
 /// There is no such paper or part, a file cannot be written, or nothing can be measured.
@@ -107,25 +109,20 @@ pub fn run(paper: &str, options: &Options) -> Result<i32> {
     if before.as_ref().is_some_and(|study| study.paper != paper) {
         bail!("--from has a study of another paper than {paper}: give one of this");
     }
-    let json = options.json.as_deref().map(Output::prepare).transpose()?;
-    if let Some(docs) = &options.docs {
-        // Half an hour of measuring is not lost to a directory that cannot be written.
-        Output::prepare(&docs.join(format!("{paper}.md")))?;
-    }
+    let files = Files::prepare(paper, options)?;
     let _watch = interrupt::watch();
-    let whole = |measured: &Study| join(before.clone(), measured.clone(), |id| known.order(id));
-    let mut keep = |measured: &Study| match &json {
-        Some(output) => output.write(&serde_json::to_string_pretty(&whole(measured))?),
-        None => Ok(()),
+    let commit = commit();
+    let whole = |measured: &Study| {
+        let measured = Study { commit: commit.clone(), ..measured.clone() };
+        join(before.clone(), measured, |id| known.order(id))
     };
+    let mut keep = |measured: &Study| files.write_json(&whole(measured));
     let study = match (known.measure)(&chosen, options, &mut keep) {
         _ if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
         measured => whole(&measured?),
     };
     print!("{}", findings(&study));
-    if let Some(docs) = &options.docs {
-        write_docs(&study, docs)?;
-    }
+    files.write_pages(&study)?;
     let failed = study.parts.iter().filter_map(|part| Some((&part.id, part.failed.as_ref()?)));
     let mut failed: Vec<String> = failed.map(|(id, why)| format!("{id} failed: {why}")).collect();
     if options.check {
@@ -184,14 +181,81 @@ fn findings(study: &Study) -> String {
     format!("{table}\n")
 }
 
-fn write_docs(study: &Study, docs: &Path) -> Result<()> {
-    let pictures = docs.join(&study.paper);
-    std::fs::create_dir_all(&pictures)
-        .with_context(|| format!("cannot make the directory {}", pictures.display()))?;
-    for panel in study.parts.iter().flat_map(|part| &part.panels) {
-        Output::prepare(&pictures.join(format!("{}.svg", panel.id)))?.write(&svg(panel)?)?;
+/// The files that were asked for. They are tried before measuring: half an hour is not lost to a
+/// directory that cannot be written.
+struct Files {
+    json: Option<(PathBuf, Output)>,
+    markdown: Option<(PathBuf, Output)>,
+    html: Option<(PathBuf, Output)>,
+}
+
+/// Where results are committed, from the root of a checkout.
+const COMMITTED: &str = "docs/results";
+
+impl Files {
+    fn prepare(paper: &str, options: &Options) -> Result<Self> {
+        let prepare = |path: PathBuf| Output::prepare(&path).map(|output| (path, output));
+        if let Some(docs) = options.docs.as_ref().filter(|_| options.quick) {
+            let place = docs.canonicalize().unwrap_or_else(|_| docs.clone());
+            if place.ends_with(COMMITTED) {
+                let docs = docs.display();
+                bail!(
+                    "--quick decides nothing and is not written to {docs}: give another directory"
+                );
+            }
+        }
+        let page = |directory: &Option<PathBuf>, ending: &str| {
+            let path =
+                directory.as_ref().map(|directory| directory.join(format!("{paper}.{ending}")));
+            path.map(prepare).transpose()
+        };
+        Ok(Self {
+            json: options.json.clone().map(prepare).transpose()?,
+            markdown: page(&options.docs, "md")?,
+            html: page(&options.html, "html")?,
+        })
     }
-    Output::prepare(&docs.join(format!("{}.md", study.paper)))?.write(&page(study))
+
+    fn write_json(&self, study: &Study) -> Result<()> {
+        match &self.json {
+            Some((_, output)) => output.write(&serde_json::to_string_pretty(study)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the pages, and names all files that were written.
+    fn write_pages(&self, study: &Study) -> Result<()> {
+        let mut written: Vec<PathBuf> = self.json.iter().map(|(path, _)| path.clone()).collect();
+        if let Some((path, output)) = &self.html {
+            output.write(&page::html(study))?;
+            written.push(path.clone());
+        }
+        if let Some((path, output)) = &self.markdown {
+            written.extend(write_pictures(study, &path.with_extension(""))?);
+            output.write(&page::markdown(study))?;
+            written.push(path.clone());
+        }
+        for path in written {
+            println!("wrote {}", path.display());
+        }
+        Ok(())
+    }
+}
+
+/// Writes the pictures that the Markdown page shows; returns their files.
+fn write_pictures(study: &Study, directory: &Path) -> Result<Vec<PathBuf>> {
+    let panels = study.parts.iter().flat_map(|part| &part.panels);
+    let shown: Vec<&Panel> = panels.filter(|panel| page::is_shown(&study.paper, panel)).collect();
+    if !shown.is_empty() {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+    }
+    let write = |panel: &&Panel| -> Result<PathBuf> {
+        let path = directory.join(format!("{}.svg", panel.id));
+        Output::prepare(&path)?.write(&plot::svg(panel))?;
+        Ok(path)
+    };
+    shown.iter().map(write).collect()
 }
 
 #[cfg(test)]
@@ -244,14 +308,43 @@ mod tests {
         assert_eq!(missed(&study), ["tables missed: ours: 3 %; wanted: 9 %"]);
     }
 
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(directory).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort_unstable();
+        names
+    }
+
     #[test]
-    fn docs_have_a_picture_for_each_panel() {
+    fn files_are_written_only_when_asked_and_with_the_pictures_of_the_list() {
+        let mut study = study(&[("figure-11", "Figure 11")]);
+        let panel = |id: &str| Panel { id: id.into(), ..Panel::default() };
+        study.parts[0].panels = vec![panel("figure-11"), panel("figure-11-more")];
         let directory = tempfile::tempdir().unwrap();
-        let mut study = study(&[("figure-8", "Figure 8")]);
-        let panel = Panel { id: "figure-8-x".into(), ..Panel::default() };
-        study.parts[0].panels.push(panel);
-        write_docs(&study, directory.path()).unwrap();
-        assert!(directory.path().join("000.md").exists());
-        assert!(directory.path().join("000/figure-8-x.svg").exists());
+        let write = |options: &Options| {
+            let files = Files::prepare("000", options).unwrap();
+            files.write_json(&study).unwrap();
+            files.write_pages(&study).unwrap();
+            names(directory.path())
+        };
+        let place = Some(directory.path().to_owned());
+        assert!(write(&Options::default()).is_empty());
+        let html = Options { html: place.clone(), ..Options::default() };
+        assert_eq!(write(&html), ["000.html"]);
+        let docs = Options { docs: place, ..Options::default() };
+        assert_eq!(write(&docs), ["000", "000.html", "000.md"]);
+        assert_eq!(names(&directory.path().join("000")), ["figure-11.svg"]);
+    }
+
+    #[test]
+    fn quick_runs_are_not_written_over_committed_results() {
+        let directory = tempfile::tempdir().unwrap();
+        let committed = directory.path().join(COMMITTED);
+        std::fs::create_dir_all(&committed).unwrap();
+        let options = Options { quick: true, docs: Some(committed.clone()), ..Options::default() };
+        let error = run("002", &options).unwrap_err().to_string();
+        assert!(error.contains("--quick") && error.contains("another directory"), "{error}");
+        assert!(names(&committed).is_empty());
     }
 }

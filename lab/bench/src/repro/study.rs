@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{Estimate, Verdict};
 use evenkeel_experiment::MachineInfo;
+use evenkeel_stats::{Estimate, Verdict};
 
 /// A paper's reproduction, as `--json` writes it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -15,6 +15,9 @@ pub struct Study {
     pub title: String,
     /// The command line that measured it.
     pub command: String,
+    /// The commit that was measured.
+    #[serde(default)]
+    pub commit: String,
     /// Where it was measured.
     pub machine: MachineInfo,
     /// In the order of the paper.
@@ -61,7 +64,7 @@ pub enum Status {
     Reached,
     /// The same, and missed.
     Missed,
-    /// Nobody said what it should be: it is told.
+    /// Neither the paper nor we set a mark for it.
     Reported,
 }
 
@@ -110,6 +113,19 @@ pub struct Finding {
     pub status: Status,
 }
 
+impl Finding {
+    /// A finding without a bound.
+    pub fn new(
+        claim: impl Into<String>,
+        paper: impl Into<String>,
+        ours: impl Into<String>,
+        status: Status,
+    ) -> Self {
+        let (claim, paper, ours) = (claim.into(), paper.into(), ours.into());
+        Self { claim, paper, ours, bound: "-".to_owned(), status }
+    }
+}
+
 /// One plot and one table.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Panel {
@@ -130,7 +146,7 @@ pub struct Panel {
 /// One line of a plot, one column of a table.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Series {
-    /// Who or what.
+    /// Its name in the legend.
     pub name: String,
     /// By place; `None` where there is no value.
     pub points: Vec<Option<Point>>,
@@ -153,7 +169,7 @@ pub struct Point {
 impl Point {
     /// The median of some values; `None` of none.
     pub fn of(values: &[f64]) -> Option<Self> {
-        let Estimate { median, lo, hi, .. } = crate::stats::estimate(values)?;
+        let Estimate { median, lo, hi, .. } = evenkeel_stats::estimate(values)?;
         Some(Self { median, ci95: [lo, hi], runs: values.len(), verdict: None })
     }
 
@@ -178,8 +194,8 @@ impl Panel {
 }
 
 impl Part {
-    /// What came of measuring the part `id`: a failure stands in it, too, with the reason. A quick
-    /// run of anything proves nothing, so of its findings only those are kept that no run can make.
+    /// The result of measuring the part `id`; of a failure, the reason. A quick run proves nothing: of
+    /// its findings only those stay that no run can make.
     pub fn measured(id: &str, measured: anyhow::Result<Self>, is_quick: bool) -> Self {
         let mut part = measured.unwrap_or_else(|why| Self {
             failed: Some(format!("{why:#}")),
@@ -195,13 +211,7 @@ impl Part {
 
     /// The part where none of it can be measured: why not.
     pub fn cannot(id: &str, title: &str, claim: &str, paper: &str, why: String) -> Self {
-        let finding = Finding {
-            claim: claim.to_owned(),
-            paper: paper.to_owned(),
-            ours: why,
-            bound: "-".to_owned(),
-            status: Status::Cannot,
-        };
+        let finding = Finding::new(claim, paper, why, Status::Cannot);
         Self { id: id.into(), title: title.into(), findings: vec![finding], ..Self::default() }
     }
 }

@@ -33,8 +33,11 @@ pub struct ReproArgs {
     /// Write everything as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write a Markdown page and plots (SVG) into this directory [default: docs/results, where
-    /// that exists].
+    /// Write a page with all pictures in it, NNN.html, into this directory.
+    #[arg(long, value_name = "DIR")]
+    pub html: Option<PathBuf>,
+    /// Write the page of docs/results, NNN.md, with the pictures that it shows (SVG) into this
+    /// directory.
     #[arg(long, value_name = "DIR")]
     pub docs: Option<PathBuf>,
 }

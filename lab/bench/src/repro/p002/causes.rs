@@ -1,5 +1,5 @@
-//! What Algorithm 1's gain comes from, and what takes it away: attempts to balance, turns, and who runs
-//! where no balancer looks.
+//! What Algorithm 1's gain comes from, and what takes it away: attempts to balance, turns, and tasks
+//! that run where no balancer looks.
 
 use anyhow::Result;
 use evenkeel_machine::Machine;
@@ -37,14 +37,15 @@ pub fn measure(lab: &Lab) -> Result<Part> {
         title: "Where Algorithm 1's gain comes from, and where it goes".into(),
         method: "The paper says that the gain \"attributes mainly to the reduced idle load balancing \
                  overheads\". Here attempts are counted by kind, and their price is changed. An attempt \
-                 is a look while somebody waits somewhere; one that then leaves all where they are \
-                 (lines 2 and 3) is one, too, and pays for it, since it looks for who is overdue. Where \
-                 nobody waits, nobody looks: what lines 2 and 3 would save of walks that find nobody, \
-                 which classic Linux makes, is not in these figures. Then what we take for the causes \
-                 of Algorithm 1's losses is removed, each alone and both together. \
-                 Processes take turns: balanced they all end late, unbalanced some end early; so slices \
-                 are made as long as a process needs on a speed core, or on any core. And who runs on a \
-                 slow core stays there while speed cores idle; so lines 24 and 35 are put in."
+                 is a search while a process waits somewhere; a search that then leaves all processes \
+                 where they are (lines 2 and 3) counts and pays, too, since it looks for overdue \
+                 processes. Where no process waits, no CPU searches: lines 2 and 3 would save \
+                 searches that find nothing, which classic Linux makes; that is not in these figures. \
+                 Then what we take for the causes of Algorithm 1's losses is removed, each alone and \
+                 both together. Processes take turns: balanced they all end late, unbalanced some end \
+                 early; so slices are made as long as a process needs on a speed core, or on any \
+                 core. And a process that runs on a slow core stays there while speed cores idle; so \
+                 lines 24 and 35 are put in."
             .into(),
         findings,
         panels,
@@ -91,13 +92,12 @@ fn attempts(cells: &[Cell], runs: &Runs, findings: &mut Vec<Finding>) -> Panel {
     };
     let (before, after) =
         (count(cells, &UNAWARE, idle_tries), count(cells, &ALGORITHM, idle_tries));
-    findings.push(Finding {
-        claim: "Algorithm 1 saves attempts of idle CPUs to balance".into(),
-        paper: "fewer".into(),
-        ours: format!("{before:.2} a process without it, {after:.2} with it"),
-        bound: "-".into(),
-        status: Status::reproduced(after < before),
-    });
+    findings.push(Finding::new(
+        "Algorithm 1 saves attempts of idle CPUs to balance",
+        "fewer",
+        format!("{before:.2} a process without it, {after:.2} with it"),
+        Status::reproduced(after < before),
+    ));
     let mut series = Vec::new();
     for contestant in [UNAWARE, ALGORITHM, OURS] {
         for (kind, value) in [("idle", idle_tries as Value), ("periodic", periodic_tries)] {
@@ -141,17 +141,16 @@ fn attempts_at_a_price(lab: &Lab, findings: &mut Vec<Finding>) -> Result<Panel> 
         panel.append(place, &(ns / 1000).to_string());
     }
     let (free, dear) = (gains[0], gains[gains.len() - 1]);
-    findings.push(Finding {
-        claim: "the gain is mainly that of saved attempts".into(),
-        paper: "mainly".into(),
-        ours: format!(
+    findings.push(Finding::new(
+        "the gain is mainly that of saved attempts",
+        "mainly",
+        format!(
             "mean gain {free:.1} % at 1 us an attempt, {dear:.1} % at {} ms",
             ATTEMPT_NS[ATTEMPT_NS.len() - 1] / 1_000_000
         ),
-        bound: "-".into(),
         // Most of it would be gone where attempts cost nothing.
-        status: Status::reproduced(dear > 2.0 * free.max(0.0) && dear > 1.0),
-    });
+        Status::reproduced(dear > 2.0 * free.max(0.0) && dear > 1.0),
+    ));
     Ok(panel)
 }
 
@@ -256,8 +255,8 @@ fn cause(reading: &Contestant, gains: &[Gains; 3]) -> Finding {
         .collect();
     let is_whole = [ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN].contains(reading);
     let came = gains[2].are_the_papers();
-    Finding {
-        claim: if is_whole {
+    Finding::new(
+        if is_whole {
             format!(
                 "{}: with turns taken away both causes of the losses are removed, and the paper's \
                  effect comes",
@@ -266,12 +265,11 @@ fn cause(reading: &Contestant, gains: &[Gains; 3]) -> Finding {
         } else {
             format!("{}: with turns taken away one cause of the losses is removed", reading.name)
         },
-        paper: format!("positive in {POSITIVE_CELLS} of 30 cells, mean AMC1 < AMC2 < AMC3"),
-        ours: said.join("; "),
-        bound: "-".into(),
+        format!("positive in {POSITIVE_CELLS} of 30 cells, mean AMC1 < AMC2 < AMC3"),
+        said.join("; "),
         // One cause alone need not be enough: that is told, and no aim.
-        status: if is_whole { Status::reached(came) } else { Status::substitute(came) },
-    }
+        if is_whole { Status::reached(came) } else { Status::substitute(came) },
+    )
 }
 
 #[cfg(test)]

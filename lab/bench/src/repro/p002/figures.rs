@@ -1,12 +1,15 @@
-//! What else a balancer does to a cell, besides its mean turn-around time: who ends last, who waits
-//! longest, and what each process suffers. A gain that these pay for is none.
+//! What else a balancer does to a cell, besides its mean turn-around time: when the last process ends,
+//! how late the latest ones are, and how much each is slowed down. A gain that these pay for is none.
 
+use anyhow::Result;
+use evenkeel_experiment::{Kind, Metric, Row};
 use evenkeel_sim::Report;
 
 use super::contestant::Contestant;
-use super::runs::{Cell, Runs, Value};
+use super::runs::{Cell, Runs, Value, tat};
+use crate::repro::simulated::judge;
 use crate::repro::study::{Finding, Status};
-use crate::stats::{Judged, Verdict, compare, judge};
+use evenkeel_stats::Verdict;
 
 /// Nothing may be known to be worse than this ratio.
 const WORSE_BY: f64 = 1.02;
@@ -16,7 +19,7 @@ pub fn makespan(report: &Report) -> f64 {
     report.makespan_ms
 }
 
-/// Than which one in a hundred takes longer.
+/// One process in a hundred takes longer.
 pub fn p99(report: &Report) -> f64 {
     report.tat.p99_ms
 }
@@ -26,67 +29,72 @@ pub fn slowdown(report: &Report) -> f64 {
     report.slowdown_mean
 }
 
-/// All of them by name.
-pub const FIGURES: [(&str, Value); 3] =
-    [("makespan", makespan), ("99th percentile", p99), ("slowdown", slowdown)];
+/// A figure and how it is read. Times are in ms here; verdicts go by ratios.
+pub type Figure = (Metric, Value);
+
+/// The mean turn-around time.
+pub static TIME: Figure = (Metric::new("time", Kind::Time, ""), tat);
+/// The other figures.
+pub static FIGURES: [Figure; 3] = [
+    (Metric::new("makespan", Kind::Time, ""), makespan),
+    (Metric::new("99th percentile", Kind::Time, ""), p99),
+    (Metric::new("slowdown", Kind::Factor, ""), slowdown),
+];
 
 /// The cells in which a figure is known to be worse under `after` than under `before`.
+///
+/// # Errors
+/// A cell was not simulated under both, with so many seeds.
 pub fn worse(
     cells: &[Cell],
     runs: &Runs,
     (before, after): (&Contestant, &Contestant),
-    slice_us: u64,
-    value: Value,
-) -> Vec<String> {
-    let compared: Vec<_> = cells
-        .iter()
-        .filter_map(|cell| {
-            let of = |contestant| runs.values(cell, contestant, slice_us, value);
-            Some((cell, compare(&of(before), &of(after))?))
-        })
-        .collect();
-    let comparisons: Vec<_> = compared.iter().map(|(_, comparison)| *comparison).collect();
-    let is_worse = |judged: &Judged| {
-        judged.verdict == Verdict::Worse && 1.0 / judged.comparison.ratio.median > WORSE_BY
+    (slice_us, seeds): (u64, u64),
+    (metric, value): &'static Figure,
+) -> Result<Vec<String>> {
+    let cases: Vec<_> = cells.iter().map(|cell| (cell.table.system, cell.workload())).collect();
+    let schedulers =
+        [("before", before.scheduler(slice_us)?), ("after", after.scheduler(slice_us)?)];
+    let rows = judge(&runs.0, &cases, &schedulers, (metric, *value), seeds)?;
+    let is_worse = |row: &&Row| {
+        let ratio = row.ratio.unwrap_or(f64::INFINITY);
+        row.verdict == Some(Verdict::Worse) && 1.0 / ratio > WORSE_BY
     };
-    compared
-        .iter()
-        .zip(judge(&comparisons, 1))
-        .filter(|(_, judged)| is_worse(judged))
-        .map(|((cell, _), judged)| {
-            let by = 100.0 * (1.0 / judged.comparison.ratio.median - 1.0);
-            format!(
-                "{} {} {}: {by:.1} %",
-                cell.table.system, cell.table.workload, cell.row.processes
-            )
+    // Each cell has a row before and a row after.
+    let after = rows.iter().filter(|row| row.contestant == "after");
+    let worse = cells.iter().zip(after).filter(|(_, row)| is_worse(row));
+    Ok(worse
+        .map(|(cell, row)| {
+            let by_pct = 100.0 * (1.0 / row.ratio.unwrap_or(f64::INFINITY) - 1.0);
+            let (table, processes) = (cell.table, cell.row.processes);
+            format!("{} {} {processes}: {by_pct:.1} %", table.system, table.workload)
         })
-        .collect()
+        .collect())
 }
 
 /// The finding that none is worse.
 pub fn none_is_worse(claim: String, worse: &[String]) -> Finding {
-    Finding {
+    Finding::new(
         claim,
-        paper: format!("worse by more than {:.0} % in no cell", 100.0 * (WORSE_BY - 1.0)),
-        ours: if worse.is_empty() { "none".to_owned() } else { worse.join("; ") },
-        bound: "-".to_owned(),
-        status: Status::reached(worse.is_empty()),
-    }
+        format!("worse by more than {:.0} % in no cell", 100.0 * (WORSE_BY - 1.0)),
+        if worse.is_empty() { "none".to_owned() } else { worse.join("; ") },
+        Status::reached(worse.is_empty()),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::contestant::{OURS, UNAWARE};
-    use super::super::runs::{Lab, SLICE_US, tat};
+    use super::super::runs::{Lab, SLICE_US};
     use super::*;
 
     #[test]
-    fn who_is_worse_is_named_with_the_cell() {
+    fn cells_with_a_worse_figure_are_named() {
         let lab = Lab::new(true, None).unwrap();
         let cells: Vec<Cell> =
             lab.cells().into_iter().filter(|cell| cell.table.system == "amc3").collect();
         let runs = lab.simulate(&cells, &[UNAWARE, OURS], &[SLICE_US], 8, |_| Ok(())).unwrap();
-        let of = |pair| worse(&cells, &runs, pair, SLICE_US, tat);
+        let of = |pair| worse(&cells, &runs, pair, (SLICE_US, 8), &TIME).unwrap();
         assert!(of((&UNAWARE, &OURS)).is_empty());
         let named = of((&OURS, &UNAWARE));
         assert!(named.len() == 2 && named[0].starts_with("amc3 w1 100: "), "{named:?}");

@@ -67,8 +67,7 @@ fn tried(lab: &Lab) -> Result<Vec<Tried>> {
     let mut all = Vec::new();
     for slice_us in SLICES_US {
         let schedulers = vec![UNAWARE.scheduler(slice_us)?];
-        let runs =
-            lab.sweep(workloads.clone(), vec![Machine::preset(SYSTEM)?], schedulers, seeds)?;
+        let runs = lab.sweep(workloads.clone(), Machine::preset(SYSTEM)?, schedulers, seeds)?;
         for pace_pct in PACES_PCT {
             for almost_us in ALMOST_GAPS_US {
                 let error = |(table, row): (&Table, &evenkeel_sim::paper002::Row)| {
@@ -119,17 +118,16 @@ pub fn measure(lab: &Lab) -> Result<Part> {
             100.0 * mean(tried.errors.iter().map(|error| error.abs()))
         )
     };
-    let finding = Finding {
-        claim: "the reading that all parts use fits as well as the best".into(),
-        paper: format!("largest error within {:.1} points of the smallest", 100.0 * CHANCE),
-        ours: format!(
+    let finding = Finding::new(
+        "the reading that all parts use fits as well as the best",
+        format!("largest error within {:.1} points of the smallest", 100.0 * CHANCE),
+        format!(
             "{}; the best: {}; {as_good} readings are within this of it",
             describe(kept),
             describe(best)
         ),
-        bound: "-".into(),
-        status: Status::reached(is_as_good(kept, best)),
-    };
+        Status::reached(is_as_good(kept, best)),
+    );
     // For each slice and pace, the better gap.
     let point = |slice_us, pace_pct| {
         let of = tried.iter().filter(|one| (one.slice_us, one.pace_pct) == (slice_us, pace_pct));
@@ -154,14 +152,15 @@ pub fn measure(lab: &Lab) -> Result<Part> {
             "The paper does not say how fast a speed core is beside the core on which it measured an \
              execution time, how close to each other processes come that come \"at almost the same \
              time\", or how long a slice is. Of {} readings ({SEEDS} seeds each) those are as \
-             good as each other whose largest error in AMC2's unaware column is within {:.1} points of \
-             the smallest; of these the one stays that all parts use, even where another one's error is \
-             smaller by less than that. Nothing else was fitted. The machines were written down before, with their costs: memory is 20 % slower for each level. Two \
-             numbers could not be found there, because nothing arrives at random and nothing sleeps on \
-             AMC2: the mean gap between random arrivals, {} ms (with less than 1.5 or more than 3 ms \
-             AMC1's absolute times would be far from the paper's), and that in a mix every other process \
-             sleeps for half of its time. Absolute times of these cells are predictions only as far as \
-             that goes; gains are predictions everywhere.",
+             good as each other of which the largest error in AMC2's unaware column is within {:.1} \
+             points of the smallest; of these the one stays that all parts use, even where another \
+             one's error is smaller by less than that. Nothing else was fitted. The machines were \
+             written down before, with their costs: memory is 20 % slower for each level. Two numbers \
+             could not be found there, because nothing arrives at random and nothing sleeps on AMC2: \
+             the mean gap between random arrivals, {} ms (with less than 1.5 or more than 3 ms AMC1's \
+             absolute times would be far from the paper's), and that in a mix every other process \
+             sleeps for half of its time. Absolute times of these cells are predictions only as far \
+             as that goes; gains are predictions everywhere.",
             tried.len(),
             100.0 * CHANCE,
             number(reading.random_gap_ns as f64 / 1e6),

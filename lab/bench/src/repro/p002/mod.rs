@@ -11,9 +11,9 @@
 //! | `fit` | the reading of what the paper leaves open |
 //! | `tables` | the paper's tables: the 30 cells |
 //! | `slices` | the same at other lengths of a slice |
-//! | `figures` | what else a balancer does to a cell, and who is worse |
+//! | `figures` | what else a balancer does to a cell, and which cells are worse |
 //! | `parts` | what each part of the keel brings |
-//! | `touch` | the cells with memory that nobody knows of at fork |
+//! | `touch` | the cells with memory of which nothing is known at fork |
 //! | `causes` | the paper's cause of its gain, and what takes it away here |
 //! | `layouts` | where the speed cores sit |
 //! | `optimum` | what no balancer can do better |

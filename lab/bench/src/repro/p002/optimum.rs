@@ -98,7 +98,7 @@ pub fn srpt_ms(workload: &Workload, machine: &Machine) -> f64 {
         let mut ready: Vec<usize> =
             (0..left.len()).filter(|at| left[*at].1.away_until_ns <= now_ns).collect();
         ready.sort_by(|a, b| total(&left[*a]).total_cmp(&total(&left[*b])));
-        // Until the first one is done with its turn, or somebody comes.
+        // Until the first one is done with its turn, or another one comes.
         let done = ready.iter().zip(&speeds).map(|(at, speed)| left[*at].1.work_left_ns / speed);
         let comes =
             left.iter().map(|(_, one)| one.away_until_ns - now_ns).filter(|after| *after > 0.0);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sleeps_is_away_meanwhile() {
+    fn a_process_that_sleeps_is_away_meanwhile() {
         let machine = Machine::preset("small").unwrap();
         let mut workload = Workload::by_name("hogs:tasks=2,work=10ms", 1).unwrap();
         workload.tasks[0].ops =

@@ -1,5 +1,5 @@
-//! What each part brings that the keel has besides Algorithm 1: with it and without it, and what share of
-//! our gain is whose.
+//! What each part brings that the keel has besides Algorithm 1: with it and without it, and its share of
+//! our gain.
 
 use anyhow::Result;
 
@@ -7,8 +7,8 @@ use super::contestant::{
     ABLATIONS, ALGORITHM, ALGORITHM_BARE, ALGORITHM_PLAIN, ALGORITHM_WHOLE, Ablation, Contestant,
     OURS, UNAWARE, distinct,
 };
-use super::figures::{FIGURES, worse};
-use super::runs::{Cell, Lab, Runs, SLICE_US, SYSTEMS, mean, name_of, on, panel, tat};
+use super::figures::{FIGURES, TIME, worse};
+use super::runs::{Cell, Lab, Runs, SLICE_US, SYSTEMS, mean, name_of, on, panel};
 use super::touch;
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
 
@@ -46,8 +46,8 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     all.extend(contests.iter().flat_map(|contest| &contest.contestants));
     let runs = lab.simulate(&cells, &distinct(&all), &[SLICE_US], lab.seeds(), |_| Ok(()))?;
     let gain = |contestant: &Contestant| runs.mean_gain_pct(&cells, contestant, SLICE_US);
-    let mut findings: Vec<Finding> =
-        ABLATIONS.iter().map(|one| with_and_without(one, &cells, &runs)).collect();
+    let ablate = |one| with_and_without(one, &cells, &runs, lab.seeds());
+    let mut findings: Vec<Finding> = ABLATIONS.iter().map(ablate).collect::<Result<_>>()?;
     findings.push(shares(&gain));
     findings.push(unknown(lab, &cells, &gain)?);
     let mut panels: Vec<Panel> =
@@ -56,20 +56,20 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     Ok(Part {
         title: "What each part brings".into(),
         method: format!(
-            "{} seeds of each cell, with slices of {} ms. Each part is switched on in Algorithm 1, where \
-             it is alone, and off or on in ours, which has home, cost and active. What a share is of depends on \
-             the order in which parts are added: what a part of ours brings last of all is its row \
-             above. `active` is what lines 24 and 35 ask for; `turns` has threads of one program change \
-             places, and each process of the paper has one thread.\n\n\
+            "{} seeds of each cell, with slices of {} ms. Each part is switched on in Algorithm 1, \
+             where it is alone, and off or on in ours, which has home, cost and active. What a share \
+             is of depends on the order in which parts are added: what a part of ours brings last of \
+             all is its row above. `active` is what lines 24 and 35 ask for; `turns` has threads of \
+             one program change places, and each process of the paper has one thread.\n\n\
              Of `home` this must be known. In the simulator a process's memory is on a node drawn at \
              random, and the kernel names that node (`numa_preferred_nid`) as soon as the process is \
              forked, so that it can be placed there. A real kernel names none for a new address space, \
-             and later only with NUMA balancing. There the keel knows of no memory until the program has \
-             run, takes it to be on the node where that was, and places a new program by capability \
-             alone. What `home` gains at fork by that node is the simulator's assumption; it is what a \
-             program gains whose memory is on a node beforehand and whose kernel says so. So the cells \
-             are simulated once more ({} seeds) with memory as a real kernel has it: no node is known at \
-             fork, and a process's memory is where it first runs, under all balancers.",
+             and later only with NUMA balancing. There the keel knows of no memory until the program \
+             has run, takes it to be on the node where that was, and places a new program by capability \
+             alone. What `home` gains at fork by that node is the simulator's assumption; it is the \
+             gain of a program with memory on a node beforehand, under a kernel that names the node. \
+             So the cells are simulated once more ({} seeds) with memory as a real kernel has it: no \
+             node is known at fork, and a process's memory is where it first runs, under all balancers.",
             lab.seeds(),
             SLICE_US / 1000,
             lab.seeds().min(touch::SEEDS)
@@ -81,21 +81,24 @@ pub fn measure(lab: &Lab) -> Result<Part> {
 }
 
 /// What a part does to Algorithm 1 and to ours.
-fn with_and_without(ablation: &Ablation, cells: &[Cell], runs: &Runs) -> Finding {
+fn with_and_without(
+    ablation: &Ablation,
+    cells: &[Cell],
+    runs: &Runs,
+    seeds: u64,
+) -> Result<Finding> {
     let gain = |contestant: &Contestant| runs.mean_gain_pct(cells, contestant, SLICE_US);
     let (with, without) = ablation.ours();
-    let figures = [("time", tat as super::runs::Value)].into_iter().chain(FIGURES);
-    let worse = figures
-        .map(|(name, value)| {
-            let worse = worse(cells, runs, (&without, &with), SLICE_US, value);
-            format!("{name} in {}", worse.len())
-        })
-        .collect::<Vec<_>>()
-        .join(", ");
-    Finding {
-        claim: format!("mean gain with {} and without it", ablation.part),
-        paper: "-".into(),
-        ours: format!(
+    let mut known = Vec::new();
+    for figure in std::iter::once(&TIME).chain(&FIGURES) {
+        let worse = worse(cells, runs, (&without, &with), (SLICE_US, seeds), figure)?;
+        known.push(format!("{} in {}", figure.0.name, worse.len()));
+    }
+    let worse = known.join(", ");
+    Ok(Finding::new(
+        format!("mean gain with {} and without it", ablation.part),
+        "-",
+        format!(
             "Algorithm 1 {:.1} % with it, {:.1} % without; ours {:.1} % with it, {:.1} % without; in \
              ours it makes worse by more than 2 %, cells: {worse}",
             gain(&ablation.alone),
@@ -103,9 +106,8 @@ fn with_and_without(ablation: &Ablation, cells: &[Cell], runs: &Runs) -> Finding
             gain(&with),
             gain(&without)
         ),
-        bound: "-".into(),
-        status: Status::Reported,
-    }
+        Status::Reported,
+    ))
 }
 
 /// From one contestant to the next, what is added.
@@ -128,7 +130,7 @@ fn shares_of(gains: &[f64]) -> Vec<(f64, f64)> {
     added.map(|points| (points, if whole == 0.0 { 0.0 } else { 100.0 * points / whole })).collect()
 }
 
-/// Which part of our mean gain is whose.
+/// The share of each part in our mean gain.
 fn shares(gain: &impl Fn(&Contestant) -> f64) -> Finding {
     let steps = steps();
     let gains = steps.map(|(_, contestant)| gain(&contestant));
@@ -141,20 +143,18 @@ fn shares(gain: &impl Fn(&Contestant) -> f64) -> Finding {
         let (with, without) = one.ours();
         format!("{} would add {:+.1}", one.part, gain(&with) - gain(&without))
     });
-    Finding {
-        claim: "where our mean gain comes from (home at fork rests on the simulator's assumption that the \
-                node of a new process's memory is known; a real kernel knows none: next row)"
-            .into(),
-        paper: "-".into(),
-        ours: format!(
+    Finding::new(
+        "where our mean gain comes from (home at fork rests on the simulator's assumption that the \
+                node of a new process's memory is known; a real kernel knows none: next row)",
+        "-",
+        format!(
             "{:.1} %: {}; {}",
             gain(&OURS),
             shares.join(", "),
             besides.collect::<Vec<_>>().join(", ")
         ),
-        bound: "-".into(),
-        status: Status::Reported,
-    }
+        Status::Reported,
+    )
 }
 
 /// What is left of our gain where memory is as on a real kernel.
@@ -174,15 +174,13 @@ fn unknown(lab: &Lab, cells: &[Cell], gain: &impl Fn(&Contestant) -> f64) -> Res
             gain(contestant)
         )
     });
-    Ok(Finding {
-        claim: "mean gains where no memory is known at fork, and each process's is where it first runs, \
-                as on a real kernel (AMC1, AMC2, AMC3)"
-            .into(),
-        paper: "-".into(),
-        ours: said.collect::<Vec<_>>().join(", "),
-        bound: "-".into(),
-        status: Status::Reported,
-    })
+    Ok(Finding::new(
+        "mean gains where no memory is known at fork, and each process's is where it first runs, \
+                as on a real kernel (AMC1, AMC2, AMC3)",
+        "-",
+        said.collect::<Vec<_>>().join(", "),
+        Status::Reported,
+    ))
 }
 
 /// Mean gains: a place for each machine, and one for all.

@@ -3,16 +3,15 @@
 use anyhow::Result;
 use evenkeel_machine::Machine;
 use evenkeel_sim::paper002::{Row, TABLES, Table};
-use evenkeel_sim::{Report, Scheduler};
+use evenkeel_sim::{Grid, Report, Scheduler};
 
 use super::contestant::{Contestant, UNAWARE};
-use crate::repro::simulated::{self, Simulator};
+use crate::repro::simulated::{self, Seeds};
 pub use crate::repro::simulated::{Value, mean, median};
 use crate::repro::study::{Panel, Point, Series};
 
-/// Seeds of each cell, unless said otherwise.
-const SEEDS: u64 = 30;
-const QUICK_SEEDS: u64 = 2;
+/// Of each cell.
+const SEEDS: Seeds = Seeds { usual: 30, quick: 2 };
 /// The slice that was fitted (see `fit`), in us.
 pub const SLICE_US: u64 = 120_000;
 /// The paper's machines, the smallest first.
@@ -39,8 +38,7 @@ impl Cell {
 pub struct Lab {
     /// One short run of everything.
     pub quick: bool,
-    seeds: u64,
-    simulator: Simulator,
+    lab: simulated::Lab,
 }
 
 impl Lab {
@@ -49,14 +47,12 @@ impl Lab {
     /// # Errors
     /// There is no room for temporary files.
     pub fn new(quick: bool, seeds: Option<usize>) -> Result<Self> {
-        let usual = if quick { QUICK_SEEDS } else { SEEDS };
-        let seeds = seeds.map_or(usual, |seeds| seeds as u64);
-        Ok(Self { quick, seeds, simulator: Simulator::new()? })
+        Ok(Self { quick, lab: simulated::Lab::new(SEEDS, quick, seeds)? })
     }
 
     /// The seeds of each cell.
     pub fn seeds(&self) -> u64 {
-        self.seeds
+        self.lab.seeds
     }
 
     /// The cells of a table.
@@ -70,18 +66,19 @@ impl Lab {
         TABLES.iter().flat_map(|table| self.rows(table)).collect()
     }
 
-    /// As [`Simulator::sweep`].
+    /// Simulates workloads on a machine, each with so many seeds.
     ///
     /// # Errors
-    /// Likewise.
+    /// As [`simulated::Lab::run`].
     pub fn sweep(
         &self,
         workloads: Vec<String>,
-        machines: Vec<Machine>,
+        machine: Machine,
         schedulers: Vec<Scheduler>,
         seeds: u64,
     ) -> Result<Runs> {
-        Ok(Runs(self.simulator.sweep(workloads, machines, schedulers, None, seeds)?))
+        let grid = self.lab.grid(workloads, machine, schedulers);
+        Ok(Runs(self.lab.run([Grid { seeds: 1..seeds + 1, ..grid }])?))
     }
 
     /// Simulates cells, each on its machine as `change` makes it, under all contestants.
@@ -110,7 +107,7 @@ impl Lab {
             // By the preset's name, so that changed machines are found as the same cells.
             machine.name = system.to_owned();
             let workloads = here.map(Cell::workload).collect();
-            runs.0.extend(self.sweep(workloads, vec![machine], schedulers.clone(), seeds)?.0);
+            runs.0.extend(self.sweep(workloads, machine, schedulers.clone(), seeds)?.0);
         }
         Ok(runs)
     }
@@ -118,7 +115,7 @@ impl Lab {
 
 /// Reports by cell, contestant and seed.
 #[derive(Debug, Default)]
-pub struct Runs(simulated::Runs);
+pub struct Runs(pub simulated::Runs);
 
 /// The mean turn-around time, in ms.
 pub fn tat(report: &Report) -> f64 {

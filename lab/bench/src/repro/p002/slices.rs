@@ -26,12 +26,12 @@ fn less_pct(
 
 /// What a gain is paid with, if anything: the mean of all cells of each other figure.
 fn besides(cells: &[Cell], runs: &Runs, contestant: &Contestant, slice_us: u64) -> String {
-    let means = FIGURES.map(|(name, value)| {
+    let means = FIGURES.each_ref().map(|(metric, value)| {
         let medians = cells
             .iter()
-            .map(|cell| super::runs::median(&less_pct(cell, runs, contestant, slice_us, value)));
-        // What is less is negative here.
-        format!("{name} {:+.1} %", 0.0 - mean(medians))
+            .map(|cell| super::runs::median(&less_pct(cell, runs, contestant, slice_us, *value)));
+        // A smaller figure is negative here.
+        format!("{} {:+.1} %", metric.name, 0.0 - mean(medians))
     });
     means.join(", ")
 }
@@ -41,8 +41,8 @@ fn others(table: &'static Table, lab: &Lab, runs: &Runs, slice_us: u64) -> Panel
     let (cells, ms) = (lab.rows(table), slice_us / 1000);
     let mut series = Vec::new();
     for contestant in [ALGORITHM, OURS] {
-        let all = [("turn-around time", tat as Value)].into_iter().chain(FIGURES);
-        for (name, value) in all {
+        let others = FIGURES.iter().map(|(metric, value)| (metric.name, *value));
+        for (name, value) in std::iter::once(("turn-around time", tat as Value)).chain(others) {
             let points = cells
                 .iter()
                 .map(|cell| Point::of(&less_pct(cell, runs, &contestant, slice_us, value)));
@@ -72,32 +72,31 @@ pub fn measure(lab: &Lab) -> Result<Part> {
         let as_much = as_much.count();
         let positive = algorithm.iter().filter(|gain| **gain > 0.0).count();
         let ms = slice_us / 1000;
-        findings.push(Finding {
-            claim: format!("with slices of {ms} ms Algorithm 1 gains"),
-            paper: "3.2 to 9.2 %, in all cells".into(),
-            ours: format!(
+        findings.push(Finding::new(
+            format!("with slices of {ms} ms Algorithm 1 gains"),
+            "3.2 to 9.2 %, in all cells",
+            format!(
                 "{:.1} % on the average, in {positive} cells; on the average of all cells {}",
                 mean(algorithm),
                 besides(&cells, &runs, &ALGORITHM, slice_us)
             ),
-            bound: "-".into(),
-            status: Status::reproduced(positive == cells.len()),
-        });
-        findings.push(Finding {
-            claim: format!("with slices of {ms} ms ours gains as much as the paper's"),
-            paper: "in all cells".into(),
-            ours: format!(
+            Status::reproduced(positive == cells.len()),
+        ));
+        findings.push(Finding::new(
+            format!("with slices of {ms} ms ours gains as much as the paper's"),
+            "in all cells",
+            format!(
                 "in {as_much} of {}, {:.1} % on the average; on the average of all cells {}",
                 cells.len(),
                 mean(ours),
                 besides(&cells, &runs, &OURS, slice_us)
             ),
-            bound: "-".into(),
-            status: Status::reached(as_much == cells.len()),
-        });
-        for (name, value) in FIGURES {
-            let worse = worse(&cells, &runs, (&UNAWARE, &OURS), slice_us, value);
-            let claim = format!("with slices of {ms} ms our {name} against unaware");
+            Status::reached(as_much == cells.len()),
+        ));
+        for figure in &FIGURES {
+            let seeds = lab.seeds();
+            let worse = worse(&cells, &runs, (&UNAWARE, &OURS), (slice_us, seeds), figure)?;
+            let claim = format!("with slices of {ms} ms our {} against unaware", figure.0.name);
             findings.push(none_is_worse(claim, &worse));
         }
     }
@@ -127,11 +126,12 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     }
     Ok(Part {
         title: "Slices of 4 ms and of 240 ms".into(),
-        method: "The paper's balancer is about who runs where, not about turns; but what a balance of \
-                 loads is worth depends on how long turns are. With short ones processes that share a \
-                 CPU all end late, and who is left alone ends early; with long ones they run one after \
-                 the other. A gain is told together with what it may be paid with: when the last process \
-                 ends, how late the latest ones are, and how much slower each is than alone."
+        method: "The paper's balancer decides where processes run, not how long their turns are; but \
+                 what a balance of loads is worth depends on how long turns are. With short ones \
+                 processes that share a CPU all end late, and a process that is alone ends early; \
+                 with long ones they run one after the other. A gain is told together with what it \
+                 may be paid with: when the last process ends, how late the latest ones are, and how \
+                 much slower each is than alone."
             .into(),
         findings,
         panels,
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(part.panels.len(), TABLES.len() * (1 + SLICES_US.len()));
         assert_eq!(part.findings.len(), SLICES_US.len() * (2 + FIGURES.len()));
         for ms in SLICES_US.map(|us| us / 1000) {
-            for (name, _) in FIGURES {
+            for name in FIGURES.each_ref().map(|(metric, _)| metric.name) {
                 let is_told = |one: &&Finding| {
                     one.claim.contains(&format!("{ms} ms")) && one.ours.contains(name)
                 };

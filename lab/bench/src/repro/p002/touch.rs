@@ -1,4 +1,4 @@
-//! The cells with memory as a real kernel has it: nobody knows where a new process's memory will be, and
+//! The cells with memory as a real kernel has it: it is not known where a new process's memory will be;
 //! it is where the process first runs. The keel then places new processes without a home, and goes by
 //! the node where each first ran.
 
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_unaware_gains_nothing_over_itself() {
+    fn the_unaware_balancer_gains_nothing_over_itself() {
         let lab = Lab::new(true, None).unwrap();
         let cells = &lab.cells()[..1];
         assert_eq!(gains_pct(&lab, cells, &[UNAWARE]).unwrap(), [[0.0]]);

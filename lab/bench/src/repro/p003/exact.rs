@@ -1,11 +1,11 @@
-//! What the bounds of the index of siblings cost, and what aggregation costs those who wait.
+//! What the bounds of the index of siblings cost, and what aggregation costs tasks that wait.
 
 use anyhow::Result;
 use evenkeel_sim::Report;
 
 use super::lab::{
-    Bonus, Contestant, Lab, SHOWN, Seen, co_scheduled, fairness, finding, quad, slice_ms, spaces,
-    time_ms, touch, wait_ms,
+    Bonus, Contestant, Lab, SHOWN, Seen, co_scheduled, fairness, quad, slice_ms, spaces, time_ms,
+    touch, wait_ms,
 };
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
 
@@ -58,12 +58,12 @@ pub fn measure(lab: &Lab) -> Result<Part> {
         let mut series = Vec::new();
         for (name, some) in [("keel", &bounded), ("exact", &exact)] {
             let mut points = vec![Point::of(&seen.of(&load, &Contestant::fair(), value)?)];
-            for who in some {
-                points.push(Point::of(&seen.of(&load, who, value)?));
+            for contestant in some {
+                points.push(Point::of(&seen.of(&load, contestant, value)?));
             }
             series.push(Series { name: name.into(), points });
         }
-        let names = bounded.iter().map(|who| who.name.clone());
+        let names = bounded.iter().map(|contestant| contestant.name.clone());
         panels.push(Panel {
             id: format!("exact-{id}"),
             title: format!("10 programs of {threads} threads: {y}"),
@@ -76,13 +76,14 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     let mut findings = found(&seen, &load, threads)?;
     findings.push(alone(lab)?);
     Ok(Part {
-        title: "Exact aggregation, and what it costs those who wait".into(),
+        title: "Exact aggregation, and what it costs threads that wait".into(),
         method: format!(
-            "`{load}`: the keel knows the siblings that wait on a CPU by an index, up to 128 in a row of it; \
-             `exact` is the same code where who pulls tasks looks at whole queues, and looking is free. In \
-             every simulation with a bonus in ns it is checked that no queue's head gets the CPU before a \
-             sibling that the bonus lets run (`siblings_first`; not in the turn after a rescue). A bonus of \
-             10M, and 1, 3 and 5 times what ran last (slices of {} ms).",
+            "`{load}`: the keel knows the siblings that wait on a CPU by an index, up to 128 in a row \
+             of it; `exact` is the same code where a CPU that pulls tasks looks at whole queues, and \
+             looking is free. In every simulation with a bonus in ns it is checked that no queue's \
+             head gets the CPU before a sibling that the bonus lets run (`siblings_first`; not in the \
+             turn after a rescue). A bonus of 10M, and 1, 3 and 5 times what ran last (slices of {} \
+             ms).",
             slice_ms()
         ),
         findings,
@@ -95,15 +96,15 @@ fn found(seen: &Seen, load: &str, threads: u64) -> Result<Vec<Finding>> {
     let fair = Contestant::fair();
     let (mut reduced, mut together, mut longer, mut waits) = (vec![], vec![], vec![], vec![]);
     let siblings = (threads / CPUS) as f64;
-    for who in contestants() {
+    for contestant in contestants() {
         let cut = |of: &Contestant| -> Result<f64> {
             Ok(1.0 - seen.median(load, of, spaces)? / seen.median(load, &fair, spaces)?)
         };
-        reduced.push(cut(&who)? / cut(&who.exact())?);
+        reduced.push(cut(&contestant)? / cut(&contestant.exact())?);
         let share = |of: &Contestant| seen.median(load, of, co_scheduled);
-        together.push(share(&who)? / share(&who.exact())?);
-        let bound = who.bonus_ms() + slice_ms() * siblings;
-        let wait = seen.median(load, &who, wait_ms)?;
+        together.push(share(&contestant)? / share(&contestant.exact())?);
+        let bound = contestant.bonus_ms() + slice_ms() * siblings;
+        let wait = seen.median(load, &contestant, wait_ms)?;
         waits.push(wait / bound);
         longer.push((wait - seen.median(load, &fair, wait_ms)?) / bound);
     }
@@ -116,36 +117,36 @@ fn found(seen: &Seen, load: &str, threads: u64) -> Result<Vec<Finding>> {
         (seen.median(load, &contestants()[2], fairness)?, seen.median(load, &fair, fairness)?);
     let in_turn = "with 10M, 1x, 3x, 5x";
     Ok(vec![
-        finding(
+        Finding::new(
             "switches between address spaces are reduced as by exact IAS at the same bonus",
             "0.8 of its reduction at least (our aim)",
             format!("{} of it {in_turn}", text(&reduced)),
             Status::reached(least(&reduced) >= LEAST_PART),
         ),
-        finding(
+        Finding::new(
             "the co-scheduling share of a group is as by exact IAS",
             "0.8 of its share at least (our aim)",
             format!("{} of it {in_turn}", text(&together)),
             Status::reached(least(&together) >= LEAST_PART),
         ),
-        finding(
+        Finding::new(
             "p99 wait",
             "bonus + slice x runnable siblings of a CPU at most (our aim)",
             format!(
-                "{} times that {in_turn}; under fair it is {:.0} ms, which is what a slice for each of the \
-                 250 who share a CPU comes to: no scheduler with this slice can reach the aim",
+                "{} times that {in_turn}; under fair it is {:.0} ms, which is what a slice for each \
+                 of the 250 threads of a CPU comes to: no scheduler with this slice can reach the aim",
                 text(&waits),
                 seen.median(load, &fair, wait_ms)?
             ),
             Status::reached(most(&waits) <= 1.0),
         ),
-        finding(
+        Finding::new(
             "p99 wait beyond that under fair",
             "bonus + slice x runnable siblings of a CPU at most",
             format!("{} times that {in_turn}", text(&longer)),
             Status::reached(most(&longer) <= 1.0),
         ),
-        finding(
+        Finding::new(
             "threads get on as evenly as under fair (Jain's index)",
             "no less than under fair (our aim)",
             format!("{even:.3} with 3x, {even_fair:.3} under fair"),
@@ -165,7 +166,7 @@ fn alone(lab: &Lab) -> Result<Finding> {
     }
     let most = times.iter().copied().fold(0.0, f64::max);
     let each = times.iter().map(|ratio| format!("{ratio:.3}")).collect::<Vec<_>>().join(", ");
-    Ok(finding(
+    Ok(Finding::new(
         "a single program is not worse off than under fair",
         "1.01 times as long at most (our aim)",
         format!("{each} times as long: {}", ALONE.join(", ")),
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exact_searches_miss_nobody() {
+    fn exact_searches_miss_no_task() {
         let part = measure(&Lab::new(true, None).unwrap()).unwrap();
         let misses = part.panels.iter().find(|panel| panel.id == "exact-misses").unwrap();
         let exact = misses.series.iter().find(|series| series.name == "exact").unwrap();

@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use super::lab::{Bonus, Contestant, Lab, Seen, co_scheduled, finding, quad, time_ms, touch};
+use super::lab::{Bonus, Contestant, Lab, Seen, co_scheduled, quad, time_ms, touch};
 use super::paper::{BLOCKS_MIB, EQUAL_FROM_MIB, GROUPS_BONUS_NS};
 use crate::repro::simulated::{Value, mean, median, ratios};
-use crate::repro::study::{Panel, Part, Point, Series, Status};
+use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
 
 const QUICK_BLOCKS_MIB: [u64; 2] = [2, 8];
 /// Times that differ by less than this are the same.
@@ -37,7 +37,7 @@ fn load(is_quick: bool, block: u64, is_pinned: bool) -> String {
     format!("memory:block={block},{size},sizes=5,halves={halves},touch={}", touch())
 }
 
-/// Who was simulated with what.
+/// The simulations: programs that may run everywhere, and programs that are pinned to a cache.
 struct Simulated {
     is_quick: bool,
     free: Seen,
@@ -111,17 +111,19 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     let is_papers = !better.is_empty() && better.iter().all(|block| *block < EQUAL_FROM_MIB);
     Ok(Part {
         title: "Figure 5: groups of CPUs".into(),
-        method: "As in figure 4, with a bonus of 50M and totals of 5, 10, 15, 20 and 25 GiB, each of two programs. \
-             Case 1 has all four cores as one group, case 2 those of each cache (`set_ias_alloc 0 1 2 3`), \
-             case 3 besides lets a program run on the two cores of one cache only, the other one of its size \
-             on the others. By `fair` without any of it. What caches and invalidations cost is the \
-             simulator's model: threads that write under both caches find half of their block in each.".into(),
+        method: "As in figure 4, with a bonus of 50M and totals of 5, 10, 15, 20 and 25 GiB, each of \
+             two programs. Case 1 has all four cores as one group, case 2 those of each cache \
+             (`set_ias_alloc 0 1 2 3`), case 3 besides lets a program run on the two cores of one \
+             cache only, the other one of its size on the others. By `fair` without any of it. What \
+             caches and invalidations cost is the simulator's model: threads that write under both \
+             caches find half of their block in each.".into(),
         findings: vec![
-            finding(
+            Finding::new(
                 "two groups (cases 2 and 3) gain more than one (case 1)",
                 "at every block",
                 format!(
-                    "case 2 at {two_beats_one} of {} blocks; means {:.2}, {:.2}, {:.2} times as long as fair",
+                    "case 2 at {two_beats_one} of {} blocks; means {:.2}, {:.2}, {:.2} times as long as \
+                     fair",
                     blocks.len(),
                     mean(at(0)),
                     mean(at(1)),
@@ -129,13 +131,13 @@ pub fn measure(lab: &Lab) -> Result<Part> {
                 ),
                 Status::reproduced(two_beats_one == blocks.len()),
             ),
-            finding(
+            Finding::new(
                 "one group gains, too",
                 "less than two",
                 format!("{:.2} times as long as fair on the average", mean(at(0))),
                 Status::reproduced(mean(at(0)) < 1.0),
             ),
-            finding(
+            Finding::new(
                 "affinity (case 3) beats two groups (case 2) only below 6 MB",
                 "below 6 MB",
                 format!("by 2 % or more {}", named(&better)),

@@ -1,13 +1,13 @@
-//! The helper thread that the paper leaves for later (`--ias-auto`), against bonuses that are fixed before
-//! and hold for all programs, on the machine whose costs of refilling caches were measured and fitted
-//! (`evenkeel-lab bench refill`).
+//! The helper thread that the paper leaves for later (`--ias-auto`), against bonuses that are fixed
+//! before and hold for all programs, on the machine with the measured and fitted costs of refilling
+//! caches (`evenkeel-lab bench refill`).
 //!
 //! Its constants were chosen by [`CHOSEN_BY`] alone; what it is judged by has other numbers and sizes.
 
 use anyhow::{Context, Result};
 use evenkeel_machine::Machine;
 
-use super::lab::{Bonus, Contestant, Lab, Seen, finding, time_ms};
+use super::lab::{Bonus, Contestant, Lab, Seen, time_ms};
 use crate::repro::simulated::{median, ratios};
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
 
@@ -20,13 +20,13 @@ const CHOSEN_BY: [Load; 4] = [
     ("groups b", "groups:programs=6,threads=8,work=500us,rounds=9000,pause=1ms,kib=800"),
     (
         "tiers a",
-        "tiers:clients=60,web=30,database=15,think=5ms,work=500us,query=800us,requests=4000,web_kib=1600,\
-         database_kib=1600",
+        "tiers:clients=60,web=30,database=15,think=5ms,work=500us,query=800us,requests=4000,\
+         web_kib=1600,database_kib=1600",
     ),
     (
         "tiers b",
-        "tiers:clients=100,web=20,database=20,think=20ms,work=300us,query=500us,requests=3000,web_kib=1200,\
-         database_kib=2000",
+        "tiers:clients=100,web=20,database=20,think=20ms,work=300us,query=500us,requests=3000,\
+         web_kib=1200,database_kib=2000",
     ),
 ];
 /// Held out: programs that gain by aggregation, ...
@@ -51,11 +51,11 @@ const JUDGED_BY: [Load; 8] = [
     ),
     (
         "tiers 4",
-        "tiers:clients=120,web=30,database=60,think=8ms,work=400us,query=400us,requests=2500,web_kib=1900,\
-         database_kib=1700",
+        "tiers:clients=120,web=30,database=60,think=8ms,work=400us,query=400us,requests=2500,\
+         web_kib=1900,database_kib=1700",
     ),
 ];
-/// ... programs whose siblings share nothing, ...
+/// ... programs of siblings that share nothing, ...
 const SHARING_NOTHING: [Load; 2] = [
     ("nothing 1", "groups:programs=5,threads=7,work=1200us,rounds=6000,pause=3ms"),
     ("nothing 2", "groups:programs=4,threads=16,work=5ms,rounds=900,pause=8ms"),
@@ -65,8 +65,8 @@ const WAITING: [Load; 2] = [
     ("waiting 1", "groups:programs=6,threads=4,work=200us,rounds=2000,pause=20ms,kib=500"),
     (
         "waiting 2",
-        "tiers:clients=40,web=20,database=20,think=100ms,work=300us,query=600us,requests=600,web_kib=800,\
-         database_kib=800",
+        "tiers:clients=40,web=20,database=20,think=100ms,work=300us,query=600us,requests=600,\
+         web_kib=800,database_kib=800",
     ),
 ];
 /// Multiples of what ran last.
@@ -117,37 +117,36 @@ impl Judged {
         Ok(Self { loads: loads.to_vec(), contestants, seen })
     }
 
-    /// The contestant but `auto` whose median time is shortest.
+    /// The contestant with the shortest median time, `auto` left out.
     fn best(&self, lab: &Lab, load: Load) -> Result<&Contestant> {
         let mut best: Option<(&Contestant, f64)> = None;
-        for who in self.contestants.iter().filter(|who| **who != auto()) {
-            let time = self.seen.median(&lab.shortened(load.1), who, time_ms)?;
+        for contestant in self.contestants.iter().filter(|contestant| **contestant != auto()) {
+            let time = self.seen.median(&lab.shortened(load.1), contestant, time_ms)?;
             if best.is_none_or(|(_, least)| time < least) {
-                best = Some((who, time));
+                best = Some((contestant, time));
             }
         }
-        best.map(|(who, _)| who).context("nobody took part")
+        best.map(|(contestant, _)| contestant).context("no contestant took part")
     }
 
     /// Times by those of the best one, seed by seed.
-    fn by_best(&self, lab: &Lab, load: Load, who: &Contestant) -> Result<Vec<f64>> {
+    fn by_best(&self, lab: &Lab, load: Load, contestant: &Contestant) -> Result<Vec<f64>> {
         let text = lab.shortened(load.1);
         let best = self.best(lab, load)?;
-        Ok(ratios(&self.seen.of(&text, who, time_ms)?, &self.seen.of(&text, best, time_ms)?))
+        Ok(ratios(&self.seen.of(&text, contestant, time_ms)?, &self.seen.of(&text, best, time_ms)?))
     }
 
-    /// How much longer than the best one somebody takes, load by load.
-    fn behind(&self, lab: &Lab, who: &Contestant) -> Result<Vec<f64>> {
-        let each = self.loads.iter().map(|load| Ok(median(&self.by_best(lab, *load, who)?)));
+    /// How much longer than under the best bonus each load takes under a contestant.
+    fn behind(&self, lab: &Lab, contestant: &Contestant) -> Result<Vec<f64>> {
+        let each = self.loads.iter().map(|load| Ok(median(&self.by_best(lab, *load, contestant)?)));
         each.collect()
     }
 
     /// How much longer than without any bonus.
-    fn harmed(&self, lab: &Lab, who: &Contestant) -> Result<Vec<f64>> {
-        let each = self
-            .loads
-            .iter()
-            .map(|(_, text)| Ok(median(&self.seen.by_fair(&lab.shortened(text), who, time_ms)?)));
+    fn harmed(&self, lab: &Lab, contestant: &Contestant) -> Result<Vec<f64>> {
+        let each = self.loads.iter().map(|(_, text)| {
+            Ok(median(&self.seen.by_fair(&lab.shortened(text), contestant, time_ms)?))
+        });
         each.collect()
     }
 
@@ -160,14 +159,17 @@ impl Judged {
             &self.harmed(lab, &auto())?,
             HARMED,
         );
-        for who in self.contestants.iter().filter(|who| matches!(who.bonus, Bonus::Times(_))) {
-            let times = listed_times(&self.harmed(lab, who)?);
-            finding.ours.push_str(&format!("; {} for all: {times}", who.name));
+        for contestant in
+            self.contestants.iter().filter(|contestant| matches!(contestant.bonus, Bonus::Times(_)))
+        {
+            let times = listed_times(&self.harmed(lab, contestant)?);
+            finding.ours.push_str(&format!("; {} for all: {times}", contestant.name));
         }
         Ok(finding)
     }
 
-    /// Whether it is as good as the best, and on how many loads nobody could miss that.
+    /// Whether it is as good as the best, and how many loads do not tell, because no bonus is as good,
+    /// too.
     fn good(&self, lab: &Lab, claim: &str) -> Result<Finding> {
         let wanted = "1.05 times its time at most (our aim)";
         let mut finding = aim(claim, wanted, &self.loads, &self.behind(lab, &auto())?, BEHIND);
@@ -183,12 +185,12 @@ impl Judged {
 
     fn panel(&self, lab: &Lab, id: &str, title: &str) -> Result<Panel> {
         let mut series = Vec::new();
-        for who in &self.contestants {
+        for contestant in &self.contestants {
             let mut points = Vec::new();
             for load in &self.loads {
-                points.push(Point::of(&self.by_best(lab, *load, who)?));
+                points.push(Point::of(&self.by_best(lab, *load, contestant)?));
             }
-            series.push(Series { name: who.name.clone(), points });
+            series.push(Series { name: contestant.name.clone(), points });
         }
         Ok(Panel {
             id: format!("helper-{id}"),
@@ -215,13 +217,14 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     Ok(Part {
         title: "The helper thread".into(),
         method: format!(
-            "What the paper leaves for later: `--ias-auto` finds a multiplier for each address space while \
-             programs run (learning is part of their time), beside multipliers that all programs have from \
-             the beginning to the end. On the machine of `product/machine/presets/measured.toml`, whose costs \
-             `evenkeel-lab bench refill` has [measured and fitted](refill.md): {} ns after another \
-             address space, and {} ns for each KiB that has to be fetched again into a core's own caches of \
-             {} KiB. {SEEDS} seeds. Its constants were chosen by the loads a and b; those with numbers were \
-             held out. Where nothing is shared, all costs of another address space are 0.\n\n{}",
+            "What the paper leaves for later: `--ias-auto` finds a multiplier for each address space \
+             while programs run (learning is part of their time), beside multipliers that all \
+             programs have from the beginning to the end. On the machine of \
+             `product/machine/presets/measured.toml`, with the costs that `evenkeel-lab bench refill` \
+             has [measured and fitted](refill.md): {} ns after another address space, and {} ns for \
+             each KiB that has to be fetched again into a core's own caches of {} KiB. {SEEDS} seeds. \
+             Its constants were chosen by the loads a and b; those with numbers were held out. Where \
+             nothing is shared, all costs of another address space are 0.\n\n{}",
             costs.refill_space_ns,
             costs.near_fetch_ns,
             costs.near_kib,
@@ -230,7 +233,8 @@ pub fn measure(lab: &Lab) -> Result<Part> {
         findings: vec![
             judged.good(
                 lab,
-                "the helper thread is about as good as the best fixed bonus, on loads that were held out",
+                "the helper thread is about as good as the best fixed bonus, on loads that were held \
+                 out",
             )?,
             nothing.harm(lab, "it does no harm where siblings share nothing")?,
             waiting.harm(lab, "nor to programs that wait for something else than a CPU")?,
@@ -253,7 +257,7 @@ fn aim(claim: &str, wanted: &str, loads: &[Load], times: &[f64], most: f64) -> F
     let each = loads.iter().zip(times).map(|((name, _), time)| format!("{time:.3} ({name})"));
     let worst = times.iter().copied().fold(0.0, f64::max);
     let ours = format!("{} times", each.collect::<Vec<_>>().join(", "));
-    finding(claim, wanted, ours, Status::reached(worst <= most))
+    Finding::new(claim, wanted, ours, Status::reached(worst <= most))
 }
 
 #[cfg(test)]

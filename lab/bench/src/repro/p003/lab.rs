@@ -8,17 +8,16 @@ use evenkeel_machine::Machine;
 use evenkeel_sim::{Grid, Report, Scheduler};
 
 use super::paper::{L2_KIB, L2_NS, LINES, MEMORY_NS, SLICE_US};
-use crate::repro::simulated::{Runs, Simulator, Value, median, ratios};
-use crate::repro::study::{Finding, Panel, Point, Series, Status};
+use crate::repro::simulated::{self, Runs, Seeds, Value, median, ratios};
+use crate::repro::study::{Panel, Point, Series};
 
-/// Seeds of each case, unless said otherwise.
-const SEEDS: u64 = 10;
-const QUICK_SEEDS: u64 = 2;
+/// Of each case.
+const SEEDS: Seeds = Seeds { usual: 10, quick: 2 };
 
 /// How far siblings may run ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bonus {
-    /// Nobody aggregates.
+    /// No program aggregates.
     None,
     /// In ns of vruntime: the paper's type 0.
     Ns(u64),
@@ -47,7 +46,7 @@ impl Contestant {
         Self::ias("fair", Bonus::None)
     }
 
-    /// The order `ias`, or `fair` where nobody aggregates.
+    /// The order `ias`, or `fair` where no program aggregates.
     pub fn ias(name: impl Into<String>, bonus: Bonus) -> Self {
         Self { name: name.into(), bonus, is_one_group: false, is_exact: false }
     }
@@ -98,8 +97,7 @@ pub fn touch() -> u64 {
 pub struct Lab {
     /// One short run of everything.
     pub is_quick: bool,
-    seeds: u64,
-    simulator: Simulator,
+    lab: simulated::Lab,
 }
 
 impl Lab {
@@ -108,9 +106,7 @@ impl Lab {
     /// # Errors
     /// There is no room for temporary files.
     pub fn new(is_quick: bool, seeds: Option<usize>) -> Result<Self> {
-        let usual = if is_quick { QUICK_SEEDS } else { SEEDS };
-        let seeds = seeds.map_or(usual, |seeds| seeds as u64);
-        Ok(Self { is_quick, seeds, simulator: Simulator::new()? })
+        Ok(Self { is_quick, lab: simulated::Lab::new(SEEDS, is_quick, seeds)? })
     }
 
     /// Simulates these workloads on a machine under these contestants.
@@ -123,7 +119,7 @@ impl Lab {
         machine: &Machine,
         contestants: &[Contestant],
     ) -> Result<Seen> {
-        self.simulate_seeds(workloads, machine, contestants, self.seeds)
+        self.simulate_seeds(workloads, machine, contestants, self.lab.seeds)
     }
 
     /// A load that takes long, for a quick run: a part of its rounds or requests.
@@ -154,27 +150,25 @@ impl Lab {
         most_seeds: u64,
     ) -> Result<Seen> {
         let mut seen = Seen { machine: machine.name.clone(), runs: BTreeMap::new() };
-        for who in contestants {
+        for contestant in contestants {
             let mut machine = machine.clone();
-            if who.is_exact {
+            if contestant.is_exact {
                 machine.costs.scan_ns = 0;
             }
             let grid = Grid {
-                workloads: workloads.to_vec(),
-                machines: vec![machine],
-                schedulers: vec![who.scheduler()?],
-                aggregation: who.aggregation(),
-                together: who.is_one_group.then(|| "node".to_owned()),
-                seeds: 1..self.seeds.min(most_seeds) + 1,
+                aggregation: contestant.aggregation(),
+                together: contestant.is_one_group.then(|| "node".to_owned()),
+                seeds: 1..self.lab.seeds.min(most_seeds) + 1,
+                ..self.lab.grid(workloads.to_vec(), machine, vec![contestant.scheduler()?])
             };
-            seen.runs.insert(who.clone(), self.simulator.run(&grid)?);
+            seen.runs.insert(contestant.clone(), self.lab.run([grid])?);
         }
         Ok(seen)
     }
 }
 
-/// The paper's machine: four cores, two to an L2 cache. `fetch`: how many times as fast as one line after
-/// the other, each with the paper's latency, memory is fetched.
+/// The paper's machine: four cores, two to an L2 cache. `fetch`: how many times as fast as one line
+/// after the other, each with the paper's latency, memory is fetched.
 ///
 /// # Errors
 /// None that could happen.
@@ -210,9 +204,9 @@ impl Seen {
     ///
     /// # Errors
     /// No slice can be as long as the contestant's.
-    pub fn of(&self, workload: &str, who: &Contestant, value: Value) -> Result<Vec<f64>> {
-        let scheduler = who.scheduler()?;
-        let runs = self.runs.get(who);
+    pub fn of(&self, workload: &str, contestant: &Contestant, value: Value) -> Result<Vec<f64>> {
+        let scheduler = contestant.scheduler()?;
+        let runs = self.runs.get(contestant);
         Ok(runs.map_or_else(Vec::new, |runs| runs.of(workload, &self.machine, &scheduler, value)))
     }
 
@@ -220,16 +214,24 @@ impl Seen {
     ///
     /// # Errors
     /// As [`Self::of`].
-    pub fn median(&self, workload: &str, who: &Contestant, value: Value) -> Result<f64> {
-        Ok(median(&self.of(workload, who, value)?))
+    pub fn median(&self, workload: &str, contestant: &Contestant, value: Value) -> Result<f64> {
+        Ok(median(&self.of(workload, contestant, value)?))
     }
 
     /// How many times as large it is as under `fair`, by seed.
     ///
     /// # Errors
     /// As [`Self::of`].
-    pub fn by_fair(&self, workload: &str, who: &Contestant, value: Value) -> Result<Vec<f64>> {
-        Ok(ratios(&self.of(workload, who, value)?, &self.of(workload, &Contestant::fair(), value)?))
+    pub fn by_fair(
+        &self,
+        workload: &str,
+        contestant: &Contestant,
+        value: Value,
+    ) -> Result<Vec<f64>> {
+        Ok(ratios(
+            &self.of(workload, contestant, value)?,
+            &self.of(workload, &Contestant::fair(), value)?,
+        ))
     }
 
     /// A figure of several contestants with one workload: a place for each.
@@ -243,15 +245,15 @@ impl Seen {
         contestants: &[Contestant],
     ) -> Result<Panel> {
         let mut points = Vec::new();
-        for who in contestants {
-            points.push(Point::of(&self.of(workload, who, value)?));
+        for contestant in contestants {
+            points.push(Point::of(&self.of(workload, contestant, value)?));
         }
         Ok(Panel {
             id: id.to_owned(),
             title: y.to_owned(),
             x: "bonus".to_owned(),
             y: y.to_owned(),
-            places: contestants.iter().map(|who| who.name.clone()).collect(),
+            places: contestants.iter().map(|contestant| contestant.name.clone()).collect(),
             series: vec![Series { name: "keel".to_owned(), points }],
         })
     }
@@ -296,12 +298,6 @@ pub const SHOWN: [(&str, &str, Value); 5] = [
     ("fairness", "Jain's index of the threads' progress", fairness),
 ];
 
-/// A finding without a bound.
-pub fn finding(claim: &str, paper: &str, ours: String, status: Status) -> Finding {
-    let (claim, paper, bound) = (claim.to_owned(), paper.to_owned(), "-".to_owned());
-    Finding { claim, paper, ours, bound, status }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,7 +325,7 @@ mod tests {
         let all = [1, 3].map(|times| Contestant::ias(times.to_string(), Bonus::Times(times)));
         let text = "memory:programs=4,threads=10,total=1".to_owned();
         let seen = lab.simulate(std::slice::from_ref(&text), &quad(1.0).unwrap(), &all).unwrap();
-        let [one, three] = all.map(|who| seen.median(&text, &who, spaces).unwrap());
+        let [one, three] = all.map(|contestant| seen.median(&text, &contestant, spaces).unwrap());
         assert!(three < one, "{three} {one}");
     }
 }

@@ -1,9 +1,9 @@
 //! Paper 003: Yamada, Kusakabe, "Proposal and Evaluation of APIs for utilizing Inter-Core Time
 //! Aggregation Scheduler": its loads, simulated with the keel's own source.
 //!
-//! Who runs when is the keel's own decision. What that does to caches is the simulator's model, made of the
-//! two latencies that the paper gives; it was fitted to nothing. (The helper thread is not the paper's: it is judged
-//! on a machine whose costs were measured.)
+//! The keel itself decides which thread runs when. What that does to caches is the simulator's model,
+//! made of the two latencies that the paper gives; it was fitted to nothing. (The helper thread is not
+//! the paper's: it is judged on a machine with measured costs.)
 //!
 //! | file | the one thing in it |
 //! |---|---|
@@ -67,8 +67,8 @@ fn stalls() -> Part {
         "The bars of figure 4: resource stalls",
         "with the execution time the stalls (RESOURCE_STALLS.ANY) fall",
         "bars, without numbers",
-        "a simulator has no pipeline that could stall, and neither this machine nor its virtual ones have \
-         hardware counters; on hardware: see the last part"
+        "a simulator has no pipeline that could stall, and neither this machine nor its virtual ones \
+         have hardware counters; on hardware: see the last part"
             .into(),
     )
 }
@@ -93,20 +93,21 @@ time bash -c '
     wait'
 ```
 
-Without `evenkeel ias agg` and with `--order fair` it is the keel's baseline; without `evenkeel sched`, too, \
-the kernel's own scheduler.
+Without `evenkeel ias agg` and with `--order fair` it is the keel's baseline; without `evenkeel \
+sched`, too, the kernel's own scheduler.
 
-`set_ias_agg PID 1 1 3 0` says the same in the paper's words, `set_ias_agg PID 1 0 10000000 0` is its s_10M. \
-Take turns with the contestants, five times at least, and compare run by run.
+`set_ias_agg PID 1 1 3 0` says the same in the paper's words, `set_ias_agg PID 1 0 10000000 0` is its \
+s_10M. Take turns with the contestants, five times at least, and compare run by run.
 
-Figure 5: `set_ias_alloc 0 1 1 1` is case 1, `set_ias_alloc 0 1 2 3` case 2 (on four CPUs of which the first \
-two share a cache; `lscpu --extended` shows which do), case 3 the latter with `taskset -c 0,1` before every \
-other program; blocks by `--memory-block-size`, totals of 5G to 25G in pairs, `--bonus 50ms`.
+Figure 5: `set_ias_alloc 0 1 1 1` is case 1, `set_ias_alloc 0 1 2 3` case 2 (on four CPUs of which \
+the first two share a cache; `lscpu --extended` shows which do), case 3 the latter with `taskset -c \
+0,1` before every other program; blocks by `--memory-block-size`, totals of 5G to 25G in pairs, \
+`--bonus 50ms`.
 
-What happened: `evenkeel sched --stats 1` counts switches between address spaces (`space_switch`), siblings \
-that were preferred (`aggregate`, `follow`) and waiting tasks that the index of siblings had no room for (`window`). The bars: \
-`perf stat -a -e cycles,instructions,cache-misses` around the same, with `-e cpu/event=0xa2,umask=0x1/` for \
-RESOURCE_STALLS.ANY on Intel's cores."
+What happened: `evenkeel sched --stats 1` counts switches between address spaces (`space_switch`), \
+siblings that were preferred (`aggregate`, `follow`) and waiting tasks that the index of siblings had \
+no room for (`window`). The bars: `perf stat -a -e cycles,instructions,cache-misses` around the same, \
+with `-e cpu/event=0xa2,umask=0x1/` for RESOURCE_STALLS.ANY on Intel's cores."
             .into(),
         ..Part::default()
     }

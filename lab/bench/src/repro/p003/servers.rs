@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use super::lab::{Bonus, Contestant, Lab, SHOWN, duo, finding, time_ms};
+use super::lab::{Bonus, Contestant, Lab, SHOWN, duo, time_ms};
 use super::paper::TABLE_1;
 use crate::repro::simulated::median;
-use crate::repro::study::{Panel, Part, Point, Series, Status};
+use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
 
 /// Of each client, ...
 const REQUESTS: f64 = 50.0;
@@ -33,9 +33,9 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     let seen = lab.simulate(std::slice::from_ref(&load), &duo()?, &contestants)?;
     let mut sessions = Vec::new();
     let mut responses = Vec::new();
-    for who in &contestants {
-        let times = seen.of(&load, who, time_ms)?;
-        let slower = seen.by_fair(&load, who, time_ms)?;
+    for contestant in &contestants {
+        let times = seen.of(&load, contestant, time_ms)?;
+        let slower = seen.by_fair(&load, contestant, time_ms)?;
         sessions.push(slower.iter().map(|ratio| 1.0 / ratio).collect::<Vec<f64>>());
         // A client asks, waits and thinks again, all the time.
         responses.push(times.iter().map(|ms| ms / requests - THINK_MS).collect::<Vec<f64>>());
@@ -45,7 +45,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
         title: format!("Table 1: {y}"),
         x: "bonus".into(),
         y: y.into(),
-        places: contestants.iter().map(|who| who.name.clone()).collect(),
+        places: contestants.iter().map(|contestant| contestant.name.clone()).collect(),
         series: vec![
             Series {
                 name: "paper".into(),
@@ -88,26 +88,27 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     Ok(Part {
         title: "Table 1: a web server and its database (RUBiS)".into(),
         method: format!(
-            "`{load}` on two cores with one cache of 3 MiB: 200 clients, which take no CPU time but their \
-             switches, ask a web server of 100 threads (1 ms on the average), which asks a database of 100 \
-             threads (2 ms); each server's threads use 2 MiB, a KiB of it every 3.3 us. All but the number of \
-             servers is our choice: the paper gives no parameters of RUBiS. Sessions are requests a second; \
-             the response time follows from it, since each client asks, waits and thinks by turns."
+            "`{load}` on two cores with one cache of 3 MiB: 200 clients, which take no CPU time but \
+             their switches, ask a web server of 100 threads (1 ms on the average), which asks a \
+             database of 100 threads (2 ms); each server's threads use 2 MiB, a KiB of it every 3.3 \
+             us. All but the number of servers is our choice: the paper gives no parameters of RUBiS. \
+             Sessions are requests a second; the response time follows from it, since each client \
+             asks, waits and thinks by turns."
         ),
         findings: vec![
-            finding(
+            Finding::new(
                 "all three bonuses let more sessions be completed",
                 "1.12, 1.30, 1.15 times",
                 format!("{} times", text(&more)),
                 Status::substitute(rises),
             ),
-            finding(
+            Finding::new(
                 "and shorten the response time",
                 "0.77, 0.68, 0.85 times",
                 format!("{} times", text(&less)),
                 Status::substitute(less.iter().skip(1).all(|ratio| *ratio < 1.0)),
             ),
-            finding(
+            Finding::new(
                 "100M is too much: the other server's threads wait too long",
                 "less gained than with 10M",
                 format!("{:.2} times with 100M, {:.2} with 10M", more[3], more[2]),

@@ -3,15 +3,16 @@
 use anyhow::Result;
 use evenkeel_sim::Report;
 
-use super::lab::{Bonus, Contestant, Lab, finding, quad, time_ms};
+use super::lab::{Bonus, Contestant, Lab, quad, time_ms};
 use crate::repro::simulated::median;
-use crate::repro::study::{Part, Status};
+use crate::repro::study::{Finding, Part, Status};
 
 /// Loads on which every decision is compared.
 const LOADS: [&str; 3] = ["spawn:threads=5000", "memory:total=2", "tiers:requests=10"];
 const QUICK_LOADS: [&str; 1] = ["spawn:threads=200"];
 
-/// The hash of all that happened: where it is the same, everything was. (Of its 64 bits a `f64` keeps 53.)
+/// The hash of all that happened: where it is the same, everything was. (Of its 64 bits a `f64` keeps
+/// 53.)
 fn history(report: &Report) -> f64 {
     u64::from_str_radix(&report.hash, 16).map_or(f64::NAN, |hash| hash as f64)
 }
@@ -41,20 +42,21 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     Ok(Part {
         title: "Overhead: threads that are created and joined, bonus 0".into(),
         method: format!(
-            "{}; all programs aggregate with a bonus of 0. First looking at a queue is free: then the whole \
-             history must be that under `fair`, event by event (the simulator's hash of it). Then it takes \
-             50 ns an entry, as always here: `ias` looks at the queue's head where `fair` need not. What it \
-             costs a real kernel, in instructions, is counted by `evenkeel-lab bench ias`.",
+            "{}; all programs aggregate with a bonus of 0. First looking at a queue is free: then the \
+             whole history must be that under `fair`, event by event (the simulator's hash of it). \
+             Then it takes 50 ns an entry, as always here: `ias` looks at the queue's head where \
+             `fair` need not. What it costs a real kernel, in instructions, is counted by \
+             `evenkeel-lab bench ias`.",
             loads.iter().map(|load| format!("`{load}`")).collect::<Vec<_>>().join(", ")
         ),
         findings: vec![
-            finding(
+            Finding::new(
                 "with a bonus of 0 threads are scheduled by CFS's priorities",
                 "so by construction",
                 format!("the same history in {same} of {all} runs"),
                 Status::reproduced(same == all),
             ),
-            finding(
+            Finding::new(
                 "creating and joining threads takes 1 % longer with a bonus of 0",
                 "1 %",
                 format!("{longer_pct:+.3} % in simulated time"),

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::lab::{Bonus, Contestant, Lab, SHOWN, Seen, finding, quad, time_ms, touch};
+use super::lab::{Bonus, Contestant, Lab, SHOWN, Seen, quad, time_ms, touch};
 use super::paper::{ENOUGH_NS, MULTIPLES, TIMES_NS};
 use crate::repro::simulated::median;
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
@@ -40,8 +40,8 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     for fetch in FETCHES {
         let seen = lab.simulate(std::slice::from_ref(&load), &quad(fetch)?, &with_fair)?;
         let mut points = Vec::new();
-        for who in &contestants {
-            points.push(Point::of(&seen.by_fair(&load, who, time_ms)?));
+        for contestant in &contestants {
+            points.push(Point::of(&seen.by_fair(&load, contestant, time_ms)?));
         }
         let name = if fetch == 1.0 {
             "the paper's latency"
@@ -56,7 +56,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
         title: "Figure 4: execution time".into(),
         x: "bonus".into(),
         y: "execution time by that under fair".into(),
-        places: contestants.iter().map(|who| who.name.clone()).collect(),
+        places: contestants.iter().map(|contestant| contestant.name.clone()).collect(),
         series,
     }];
     let mut findings = Vec::new();
@@ -69,12 +69,13 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     Ok(Part {
         title: "Figure 4: the strength of aggregation".into(),
         method: format!(
-            "`{load}`: SysBench's memory program ten times, 100 threads each, which write to a block of 4 MiB \
-             of their program's until together they have written 10 GiB. Four cores, two to a cache of 3 MiB; \
-             a line of 64 bytes takes 5.6 ns from there and 74.4 ns from memory (table 4), or a quarter of \
-             that. Slices are 32 ms: the paper measured a mean quantum of 33M. d_N is N times what ran last \
-             (type 1), s_N is N ns of vruntime (type 0). `fair` stands for CFS. Execution times are the \
-             simulator's model of caches; who runs when is not."
+            "`{load}`: SysBench's memory program ten times, 100 threads each, which write to a block \
+             of 4 MiB of their program's until together they have written 10 GiB. Four cores, two to \
+             a cache of 3 MiB; a line of 64 bytes takes 5.6 ns from there and 74.4 ns from memory \
+             (table 4), or a quarter of that. Slices are 32 ms: the paper measured a mean quantum of \
+             33M. d_N is N times what ran last (type 1), s_N is N ns of vruntime (type 0). `fair` \
+             stands for CFS. Execution times are the simulator's model of caches; which thread runs \
+             when is not."
         ),
         findings,
         panels,
@@ -84,7 +85,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
 
 fn found(seen: &Seen, load: &str) -> Result<Vec<Finding>> {
     let ratios = |all: Vec<Contestant>| -> Result<Vec<f64>> {
-        all.iter().map(|who| Ok(median(&seen.by_fair(load, who, time_ms)?))).collect()
+        all.iter().map(|contestant| Ok(median(&seen.by_fair(load, contestant, time_ms)?))).collect()
     };
     let (multiple, time) = (ratios(multiples())?, ratios(times())?);
     let text = |values: &[f64]| {
@@ -98,23 +99,23 @@ fn found(seen: &Seen, load: &str) -> Result<Vec<Finding>> {
     let little = small.map(|(_, ratio)| gain(*ratio)).fold(0.0, f64::max);
     let least = multiple.iter().map(|ratio| gain(*ratio)).fold(f64::INFINITY, f64::min);
     Ok(vec![
-        finding(
+        Finding::new(
             "type 1: the larger the multiple, the shorter the execution time",
             "falls from d_1 to d_5",
             format!(
-                "{} times that under fair: a thread has its share written after two or three slices, and \
-                 its siblings never are more than one apart",
+                "{} times that under fair: a thread has its share written after two or three slices, \
+                 and its siblings never are more than one apart",
                 text(&multiple)
             ),
             Status::reproduced(falls),
         ),
-        finding(
+        Finding::new(
             "type 0: little effect below 1M, more above",
             "little from 1K to 100K",
             format!("{} times", text(&time)),
             Status::reproduced(little < 0.5 * gain(best) && time[4] < time[0]),
         ),
-        finding(
+        Finding::new(
             "type 1 needs no guess: every multiple gains almost all that there is to gain",
             "the conclusion of section 4.2",
             format!("{:.0} % of the largest gain at least", 100.0 * least / gain(best)),

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use evenkeel_keel::{Aggregation, Balance, Gate, Options, Order};
 use evenkeel_machine::Machine;
-use evenkeel_sim::{Report, Scheduler};
+use evenkeel_sim::{Grid, Report, Scheduler};
 
 use super::{Scale, WARM_HIGH_LEVEL, migrations};
-use crate::repro::simulated::{Runs, Value, median};
+use crate::repro::simulated::{Value, median};
 use crate::repro::study::{Panel, Part, Point, Series};
 
 /// Loads and their machines; each has more than one kind of CPU, or more than one cache.
@@ -70,16 +70,15 @@ pub fn measure(scale: &Scale) -> Result<Part> {
     let (ias, fair): (Vec<_>, Vec<_>) = schedulers.iter().cloned().partition(
         |scheduler| matches!(scheduler, Scheduler::Keel(options) if options.order == Order::Ias),
     );
-    let mut runs = Runs::default();
+    let mut grids = Vec::new();
     for (text, machine) in LOADS {
         for (some, aggregation) in [(&fair, None), (&ias, Some(AGGREGATION))] {
-            let (workloads, machines) = (vec![text.to_owned()], vec![Machine::preset(machine)?]);
-            let simulator = &scale.simulator;
-            let seen =
-                simulator.sweep(workloads, machines, some.clone(), aggregation, scale.seeds)?;
-            runs.extend(seen);
+            let machine = Machine::preset(machine)?;
+            let grid = scale.lab.grid(vec![text.to_owned()], machine, some.clone());
+            grids.push(Grid { aggregation, ..grid });
         }
     }
+    let runs = scale.lab.run(grids)?;
     let panel = |(id, y, value): (&str, &str, Value)| {
         let series = schedulers.iter().map(|scheduler| {
             let point = |(text, machine): &(&str, &str)| {
@@ -112,8 +111,8 @@ pub fn measure(scale: &Scale) -> Result<Part> {
     Ok(Part {
         title: "All eight combinations".into(),
         method: format!(
-            "Each answer to each question (`--order`, `--gate`, `--balance`) with each of the others, on \
-             five loads: {}. The gate `zone` at warm-high, the balance `capability` with `--parts \
+            "Each answer to each question (`--order`, `--gate`, `--balance`) with each of the others, \
+             on five loads: {}. The gate `zone` at warm-high, the balance `capability` with `--parts \
              home,cost`, under `ias` every program aggregates with a bonus of 3x. The shortest mean \
              turn-around times: {}.",
             LOADS.map(|(text, machine)| format!("`{text}` on `{machine}`")).join(", "),
@@ -137,7 +136,7 @@ mod tests {
         let names: std::collections::BTreeSet<String> =
             schedulers().unwrap().iter().map(short_name).collect();
         assert_eq!(names.len(), 8, "{names:?}");
-        let part = measure(&Scale::quick()).unwrap();
+        let part = measure(&Scale::new(true, None).unwrap()).unwrap();
         let points = part.panels.iter().flat_map(|panel| &panel.series);
         assert!(points.flat_map(|series| &series.points).all(Option::is_some));
         let of = |name: &str| {

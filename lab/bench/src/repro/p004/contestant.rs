@@ -32,7 +32,7 @@ pub const WARM_HIGH: Contestant = zone(WARM_HIGH_LEVEL);
 /// The last level by the mean of all CPUs.
 pub const MEAN: Contestant =
     Contestant { name: "warm-high, mean", use_mean: true, ..zone(WARM_HIGH_LEVEL) };
-/// The same level as the paper has it: nobody moves in the quiet zone, however long he waits.
+/// The same level as the paper has it: no task moves in the quiet zone, however long it waits.
 pub const STRICT: Contestant =
     Contestant { name: "warm-high, strict", is_strict: true, ..zone(WARM_HIGH_LEVEL) };
 /// All.

@@ -26,15 +26,14 @@ use evenkeel_sim::Report;
 use contestant::WARM_HIGH_LEVEL;
 use utilisation::Seen;
 
-use super::simulated::{Measure, Simulated, Simulator};
+use super::Paper;
+use super::simulated::{Lab, Measure, Seeds, Simulated};
 use super::study::Part;
-use super::{Options, Paper};
 
 const TITLE: &str = "Lim, Min, Eom: Load-Balancing for Improving User Responsiveness on Multicore \
                      Embedded Systems";
-/// Seeds of each case, unless said otherwise.
-const SEEDS: u64 = 5;
-const QUICK_SEEDS: u64 = 1;
+/// Of each case.
+const SEEDS: Seeds = Seeds { usual: 5, quick: 1 };
 
 /// All parts, and what makes them.
 const PARTS: [(&str, Measure<Scale>); 6] = [
@@ -51,7 +50,7 @@ const SIMULATED: Simulated<Scale> = Simulated {
     title: TITLE,
     machines: "machines of 4 to 128 CPUs",
     parts: &PARTS,
-    lab: Scale::new,
+    lab: |options| Scale::new(options.quick, options.runs),
 };
 
 /// The paper.
@@ -61,24 +60,16 @@ pub const PAPER: Paper = Paper {
     measure: |chosen, options, so_far| SIMULATED.measure(chosen, options, so_far),
 };
 
-/// How much is simulated.
+/// Where all is simulated.
 struct Scale {
-    simulator: Simulator,
-    is_quick: bool,
-    seeds: u64,
-    /// The gates over utilisation, once somebody wants them.
+    lab: Lab,
+    /// The gates over utilisation, once a part needs them.
     seen: OnceCell<Seen>,
 }
 
 impl Scale {
-    fn new(options: &Options) -> Result<Self> {
-        let usual = if options.quick { QUICK_SEEDS } else { SEEDS };
-        Ok(Self {
-            simulator: Simulator::new()?,
-            is_quick: options.quick,
-            seeds: options.runs.map_or(usual, |seeds| seeds as u64),
-            seen: OnceCell::new(),
-        })
+    fn new(is_quick: bool, runs: Option<usize>) -> Result<Self> {
+        Ok(Self { lab: Lab::new(SEEDS, is_quick, runs)?, seen: OnceCell::new() })
     }
 
     /// The gates over utilisation: simulated once, for all parts that are about them.
@@ -89,17 +80,6 @@ impl Scale {
         }
         self.seen.get().context("nothing was simulated over utilisation")
     }
-
-    /// As for a look.
-    #[cfg(test)]
-    fn quick() -> Self {
-        Self {
-            simulator: Simulator::new().unwrap(),
-            is_quick: true,
-            seeds: QUICK_SEEDS,
-            seen: OnceCell::new(),
-        }
-    }
 }
 
 fn migrations(report: &Report) -> f64 {
@@ -107,16 +87,16 @@ fn migrations(report: &Report) -> f64 {
         / report.makespan_ms
 }
 
-/// What needs a kernel whose runqueues are locked.
+/// What needs a kernel with locked runqueues.
 fn latency() -> Part {
     Part::cannot(
         "figure-7",
         "Figure 7: the latency of an urgent task",
         "at warm-high a pinned real-time task wakes up sooner under heavy load",
         "72 to 31 us on the average (2.3 times)",
-        "a simulated real-time task takes its CPU at once; how often anybody is moved stands with the part \
-         `utilisation`, how long CPUs are closed to whoever is urgent because they balance, which is what \
-         the paper found behind it, with the part `costs`"
+        "a simulated real-time task takes its CPU at once; how often tasks are moved stands with the \
+         part `utilisation`, how long CPUs are closed to urgent tasks because they balance, which is \
+         what the paper found behind it, with the part `costs`"
             .into(),
     )
 }

@@ -26,7 +26,7 @@ fn patient(wait: IdleWait) -> Result<Scheduler> {
     Ok(scheduler)
 }
 
-/// Of 100 times that somebody wakes up, how often somebody is moved.
+/// Moves for each 100 wake-ups.
 fn moved_pct(report: &Report) -> f64 {
     let moved: u64 = report.migrations.iter().map(|kind| kind.count).sum();
     100.0 * moved as f64 / report.response.count as f64
@@ -54,20 +54,15 @@ impl Patience {
     }
 }
 
-/// All waits on one machine, and of 100 times that somebody wakes up how often somebody is moved with
-/// the gate always open.
+/// All waits on one machine, and the moves for each 100 wake-ups with the gate always open.
 fn waits(scale: &Scale, cpus: u32, pct: u64) -> Result<(Vec<Patience>, f64)> {
     let text = workload(cpus, pct);
     let always = ALWAYS.scheduler()?;
     let patient: Vec<Scheduler> =
         WAITS.iter().map(|wait| patient(wait.parse()?)).collect::<Result<_>>()?;
-    let runs = scale.simulator.sweep(
-        vec![text.clone()],
-        vec![machine(cpus)?],
-        std::iter::once(&always).chain(&patient).cloned().collect(),
-        None,
-        scale.seeds,
-    )?;
+    let schedulers = std::iter::once(&always).chain(&patient).cloned().collect();
+    let grid = scale.lab.grid(vec![text.clone()], machine(cpus)?, schedulers);
+    let runs = scale.lab.run([grid])?;
     let of = |scheduler: &Scheduler, value| runs.of(&text, &cpus.to_string(), scheduler, value);
     let by_always =
         |scheduler: &Scheduler, value: Value| ratios(&of(scheduler, value), &of(&always, value));
@@ -113,7 +108,7 @@ fn panels(cpus: u32, pct: u64, waits: &[Patience]) -> [Panel; 3] {
 /// # Errors
 /// Something cannot be simulated.
 pub fn measure(scale: &Scale) -> Result<Part> {
-    let cases = if scale.is_quick { &QUICK_CASES[..] } else { &CASES[..] };
+    let cases = if scale.lab.is_quick { &QUICK_CASES[..] } else { &CASES[..] };
     let (mut all, mut moved, mut shown) = (Vec::new(), Vec::new(), Vec::new());
     for (cpus, pct) in cases {
         let (waits, pct_moved) = waits(scale, *cpus, *pct)?;
@@ -127,23 +122,20 @@ pub fn measure(scale: &Scale) -> Result<Part> {
         good.map(|(_, name)| *name).collect::<Vec<_>>()
     };
     let (cut, good) = (everywhere(Patience::cuts), everywhere(Patience::reaches_all));
-    let findings = vec![Finding {
-        claim:
-            "there is a --max-idle-wait with which warm-high reaches all three aims of the part \
-                `utilisation`"
-                .into(),
-        paper: "one of those tried (our aim)".into(),
-        ours: format!(
-            "{} of {}; {} cut migrations {CUT} times. With the gate always open somebody is moved in {} \
-             of 100 times that somebody wakes up, and whom a gate keeps then waits",
+    let findings = vec![Finding::new(
+        "there is a --max-idle-wait with which warm-high reaches all three aims of the part \
+                `utilisation`",
+        "one of those tried (our aim)",
+        format!(
+            "{} of {}; {} cut migrations {CUT} times. With the gate always open there are {} moves \
+             for each 100 wake-ups, and a task that a gate keeps then waits",
             good.len(),
             WAITS.len(),
             cut.join(", "),
             moved.join(" and ")
         ),
-        bound: "-".into(),
-        status: Status::reached(!good.is_empty()),
-    }];
+        Status::reached(!good.is_empty()),
+    )];
     Ok(Part {
         title: "What patience costs and saves".into(),
         method: "Loads of the part `utilisation`, warm-high, and how long a task may wait while a CPU \
@@ -161,8 +153,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_longer_moves_less() {
-        let part = measure(&Scale::quick()).unwrap();
+    fn tasks_that_wait_longer_move_less() {
+        let part = measure(&Scale::new(true, None).unwrap()).unwrap();
         let points = &part.panels[0].series[0].points;
         let saved: Vec<f64> = points.iter().map(|point| point.unwrap().median).collect();
         assert_eq!(saved.len(), WAITS.len());

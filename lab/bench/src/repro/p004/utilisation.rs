@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use evenkeel_machine::Machine;
-use evenkeel_sim::Report;
+use evenkeel_sim::{Grid, Report};
 
 use super::contestant::{ALL, ALWAYS, Contestant, STRICT, WARM_HIGH};
 use super::{Scale, migrations};
@@ -91,43 +91,38 @@ pub(super) struct Seen {
 impl Seen {
     /// All gates on all machines at all utilisations.
     pub fn simulate(scale: &Scale) -> Result<Self> {
-        let cpus = if scale.is_quick { QUICK_CPUS.to_vec() } else { CPUS.to_vec() };
+        let cpus = if scale.lab.is_quick { QUICK_CPUS.to_vec() } else { CPUS.to_vec() };
         let schedulers: Vec<_> = ALL.iter().map(Contestant::scheduler).collect::<Result<_>>()?;
-        let mut runs = Runs::default();
-        for cpus in &cpus {
-            runs.extend(scale.simulator.sweep(
-                UTILISATIONS_PCT.map(|pct| workload(*cpus, pct)).to_vec(),
-                vec![machine(*cpus)?],
-                schedulers.clone(),
-                None,
-                scale.seeds,
-            )?);
-        }
-        Ok(Self { runs, cpus })
+        let grid = |cpus: &u32| {
+            let workloads = UTILISATIONS_PCT.map(|pct| workload(*cpus, pct)).to_vec();
+            Ok(scale.lab.grid(workloads, machine(*cpus)?, schedulers.clone()))
+        };
+        let grids: Vec<Grid> = cpus.iter().map(grid).collect::<Result<_>>()?;
+        Ok(Self { runs: scale.lab.run(grids)?, cpus })
     }
 
-    fn of(&self, cpus: u32, pct: u64, who: &Contestant, value: Value) -> Result<Vec<f64>> {
-        let scheduler = who.scheduler()?;
+    fn of(&self, cpus: u32, pct: u64, contestant: &Contestant, value: Value) -> Result<Vec<f64>> {
+        let scheduler = contestant.scheduler()?;
         Ok(self.runs.of(&workload(cpus, pct), &cpus.to_string(), &scheduler, value))
     }
 
     /// A figure in the band on all machines, run by run.
-    pub fn all_in_band(&self, who: &Contestant, value: Value) -> Result<Vec<f64>> {
+    pub fn all_in_band(&self, contestant: &Contestant, value: Value) -> Result<Vec<f64>> {
         let mut all = Vec::new();
         for cpus in &self.cpus {
             for pct in band() {
-                all.extend(self.of(*cpus, pct, who, value)?);
+                all.extend(self.of(*cpus, pct, contestant, value)?);
             }
         }
         Ok(all)
     }
 
     /// The medians of a figure by that of the gate that is always open, in the band, on all machines.
-    pub fn in_band(&self, who: &Contestant, value: Value) -> Result<Vec<f64>> {
+    pub fn in_band(&self, contestant: &Contestant, value: Value) -> Result<Vec<f64>> {
         let mut medians = Vec::new();
         for cpus in &self.cpus {
             for pct in band() {
-                let ours = self.of(*cpus, pct, who, value)?;
+                let ours = self.of(*cpus, pct, contestant, value)?;
                 let always = self.of(*cpus, pct, &ALWAYS, value)?;
                 medians.push(median(&ratios(&ours, &always)));
             }
@@ -138,12 +133,12 @@ impl Seen {
     /// A figure of all gates over utilisation, on the machine with so many CPUs.
     pub fn panel(&self, cpus: u32, (id, y, value): (&str, &str, Value)) -> Result<Panel> {
         let mut series = Vec::new();
-        for who in &ALL {
+        for contestant in &ALL {
             let mut points = Vec::new();
             for pct in UTILISATIONS_PCT {
-                points.push(Point::of(&self.of(cpus, pct, who, value)?));
+                points.push(Point::of(&self.of(cpus, pct, contestant, value)?));
             }
-            series.push(Series { name: who.name.to_owned(), points });
+            series.push(Series { name: contestant.name.to_owned(), points });
         }
         Ok(Panel {
             id: format!("{id}-{cpus}"),
@@ -187,57 +182,53 @@ pub fn measure(scale: &Scale) -> Result<Part> {
     let unasked: f64 = seen.all_in_band(&STRICT, ungated)?.iter().sum();
     let least_cut = 1.0 / range(&moved).1;
     let findings = vec![
-        Finding {
-            claim: "from 40 to 75 % warm-high cuts migrations".into(),
-            paper: format!("{CUT} times at least (our aim)"),
-            ours: format!("{:.1} to {:.1} times", least_cut, 1.0 / range(&moved).0),
-            bound: "-".into(),
-            status: Status::reached(least_cut >= CUT),
-        },
-        Finding {
-            claim: "and all is done as soon as with a gate that is always open".into(),
-            paper: format!("{MOST_TIME} times as late at most (our aim)"),
-            ours: format!("{:.3} to {:.3} times", range(&times).0, range(&times).1),
-            bound: "-".into(),
-            status: Status::reached(range(&times).1 <= MOST_TIME),
-        },
-        Finding {
-            claim: "and tasks' p99 wait for a CPU is no longer".into(),
-            paper: format!("{MOST_WAIT} times at most (our aim)"),
-            ours: format!(
-                "{:.0} to {:.0} times: who found an idle CPU at once now waits for his own; p99 from waking \
-                 up to sleeping again {:.2} to {:.2} times",
+        Finding::new(
+            "from 40 to 75 % warm-high cuts migrations",
+            format!("{CUT} times at least (our aim)"),
+            format!("{:.1} to {:.1} times", least_cut, 1.0 / range(&moved).0),
+            Status::reached(least_cut >= CUT),
+        ),
+        Finding::new(
+            "and all is done as soon as with a gate that is always open",
+            format!("{MOST_TIME} times as late at most (our aim)"),
+            format!("{:.3} to {:.3} times", range(&times).0, range(&times).1),
+            Status::reached(range(&times).1 <= MOST_TIME),
+        ),
+        Finding::new(
+            "and tasks' p99 wait for a CPU is no longer",
+            format!("{MOST_WAIT} times at most (our aim)"),
+            format!(
+                "{:.0} to {:.0} times: a task that found an idle CPU at once now waits for its own; \
+                 p99 from waking up to sleeping again {:.2} to {:.2} times",
                 range(&waits).0,
                 range(&waits).1,
                 range(&responses).0,
                 range(&responses).1
             ),
-            bound: "-".into(),
-            status: Status::reached(range(&waits).1 <= MOST_WAIT),
-        },
-        Finding {
-            claim: "the paper's own way (strict): nobody is moved in the quiet zone".into(),
-            paper: "no balancing at all there".into(),
-            ours: format!(
-                "{unasked:.0} moves without the gate's leave; {:.2} to {:.2} times as many migrations as \
-                 always; p99 from waking up to sleeping again {:.2} to {:.2} times as long",
+            Status::reached(range(&waits).1 <= MOST_WAIT),
+        ),
+        Finding::new(
+            "the paper's own way (strict): no task is moved in the quiet zone",
+            "no balancing at all there",
+            format!(
+                "{unasked:.0} moves without the gate's leave; {:.2} to {:.2} times as many migrations \
+                 as always; p99 from waking up to sleeping again {:.2} to {:.2} times as long",
                 range(&strict_moved).0,
                 range(&strict_moved).1,
                 range(&strict_waits).0,
                 range(&strict_waits).1
             ),
-            bound: "-".into(),
-            status: Status::reproduced(unasked == 0.0 && range(&strict_moved).1 <= 1.0 / CUT),
-        },
+            Status::reproduced(unasked == 0.0 && range(&strict_moved).1 <= 1.0 / CUT),
+        ),
     ];
     Ok(Part {
         title: "The gates over utilisation".into(),
-        method: "The paper has one load, which saturates four CPUs; there all zones let load be balanced. \
-                 The gate works below that: tasks that work and sleep by turns of random length (2 ms of \
-                 work on the average), four for each CPU, want 20 to 120 % of the CPUs. All gates have the \
-                 same tasks with the same seeds. Utilisation is that of the CPU that a task would leave, \
-                 or (mean) of all; `strict` leaves who waits to the gate however long he waits, all \
-                 others move him after 10 ms if a CPU idles."
+        method: "The paper has one load, which saturates four CPUs; there all zones let load be \
+                 balanced. The gate works below that: tasks that work and sleep by turns of random \
+                 length (2 ms of work on the average), four for each CPU, want 20 to 120 % of the \
+                 CPUs. All gates have the same tasks with the same seeds. Utilisation is that of the \
+                 CPU that a task would leave, or (mean) of all; `strict` leaves a waiting task to the \
+                 gate however long it waits, all others move it after 10 ms if a CPU idles."
             .into(),
         findings,
         panels,
@@ -259,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_shut_gate_moves_fewer() {
-        let part = measure(&Scale::quick()).unwrap();
+        let part = measure(&Scale::new(true, None).unwrap()).unwrap();
         assert_eq!(part.panels.len(), SHOWN.len());
         let series = &part.panels[0].series;
         let at_60 = |name: &str| {

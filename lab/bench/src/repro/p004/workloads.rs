@@ -2,11 +2,12 @@
 
 use anyhow::Result;
 use evenkeel_machine::Machine;
+use evenkeel_sim::Grid;
 use evenkeel_sim::paper002::TABLES;
 
 use super::Scale;
 use super::contestant::{ALWAYS, Contestant, STRICT, WARM_HIGH};
-use crate::repro::simulated::{Runs, median, ratios};
+use crate::repro::simulated::{median, ratios};
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
 
 const CONTESTANTS: [Contestant; 3] = [ALWAYS, WARM_HIGH, STRICT];
@@ -26,7 +27,7 @@ const SHAPES: [(&str, &str); 5] = [
 /// Machine and workload: the cells of paper 002, and then [`SHAPES`].
 fn cases(scale: &Scale) -> Vec<(String, String)> {
     let tables = TABLES.iter().flat_map(|table| {
-        let rows = if scale.is_quick { &table.rows[..1] } else { &table.rows[..] };
+        let rows = if scale.lab.is_quick { &table.rows[..1] } else { &table.rows[..] };
         rows.iter().map(move |row| {
             let (system, name) = (table.system, table.workload);
             let text = format!("paper002:system={system},table={name},processes={}", row.processes);
@@ -45,21 +46,16 @@ pub fn measure(scale: &Scale) -> Result<Part> {
     let schedulers: Vec<_> =
         CONTESTANTS.iter().map(Contestant::scheduler).collect::<Result<_>>()?;
     let cases = cases(scale);
-    let mut runs = Runs::default();
-    for (system, text) in &cases {
-        let machines = vec![Machine::preset(system)?];
-        runs.extend(scale.simulator.sweep(
-            vec![text.clone()],
-            machines,
-            schedulers.clone(),
-            None,
-            MORE_SEEDS * scale.seeds,
-        )?);
-    }
+    let grid = |(system, text): &(String, String)| -> Result<Grid> {
+        let machine = Machine::preset(system)?;
+        let grid = scale.lab.grid(vec![text.clone()], machine, schedulers.clone());
+        Ok(Grid { seeds: 1..MORE_SEEDS * scale.lab.seeds + 1, ..grid })
+    };
+    let runs = scale.lab.run(cases.iter().map(grid).collect::<Result<Vec<_>>>()?)?;
     let mut series = Vec::new();
     let mut late: Vec<[Vec<f64>; 2]> = Vec::new();
-    for who in [WARM_HIGH, STRICT] {
-        let (ours, always) = (who.scheduler()?, ALWAYS.scheduler()?);
+    for contestant in [WARM_HIGH, STRICT] {
+        let (ours, always) = (contestant.scheduler()?, ALWAYS.scheduler()?);
         let ratio = |(system, text): &(String, String)| {
             let of = |scheduler| runs.of(text, system, scheduler, |report| report.makespan_ms);
             ratios(&of(&ours), &of(&always))
@@ -68,17 +64,18 @@ pub fn measure(scale: &Scale) -> Result<Part> {
         let (papers, shapes) = all.split_at(all.len() - SHAPES.len());
         late.push([papers, shapes].map(|some| some.iter().map(|one| median(one)).collect()));
         let points = all.iter().map(|ratios| Point::of(ratios)).collect();
-        series.push(Series { name: who.name.to_owned(), points });
+        series.push(Series { name: contestant.name.to_owned(), points });
     }
     let worst = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
     let at_worst =
         |times: &[f64]| format!("{:.3} times at the worst of {} cases", worst(times), times.len());
-    let soon = |what: &str, times: &[f64]| Finding {
-        claim: format!("warm-high: {what} is done as soon as with a gate that is always open"),
-        paper: format!("{MOST_TIME} times as late at most (our aim)"),
-        ours: at_worst(times),
-        bound: "-".into(),
-        status: Status::reached(worst(times) <= MOST_TIME),
+    let soon = |what: &str, times: &[f64]| {
+        Finding::new(
+            format!("warm-high: {what} is done as soon as with a gate that is always open"),
+            format!("{MOST_TIME} times as late at most (our aim)"),
+            at_worst(times),
+            Status::reached(worst(times) <= MOST_TIME),
+        )
     };
     let [papers, shapes] = &late[0];
     let strict = late[1].concat();
@@ -86,21 +83,20 @@ pub fn measure(scale: &Scale) -> Result<Part> {
     let findings = vec![
         soon("the papers' work", papers),
         soon("work of other shapes", shapes),
-        Finding {
-            claim: "the paper's own way (strict): who waits goes on to wait although a CPU idles, so that \
-                    all is done later than under warm-high"
-                .into(),
-            paper: "that price is named, without a figure".into(),
-            ours: format!("as late as with a gate that is always open, {}", at_worst(&strict)),
-            bound: "-".into(),
-            status: Status::reproduced(is_later),
-        },
+        Finding::new(
+            "the paper's own way (strict): a waiting task goes on to wait although a CPU idles, so that \
+                    all is done later than under warm-high",
+            "that price is named, without a figure",
+            format!("as late as with a gate that is always open, {}", at_worst(&strict)),
+            Status::reproduced(is_later),
+        ),
     ];
     Ok(Part {
         title: "What the gate costs on other loads".into(),
-        method: "The cells of paper 002 on its machines, and programs of other shapes; the time until all \
-                 is done, by that of the gate that is always open. The paper's own way may leave a CPU \
-                 idle while somebody waits, which is the price that it names; `--max-idle-wait` bounds it."
+        method: "The cells of paper 002 on its machines, and programs of other shapes; the time until \
+                 all is done, by that of the gate that is always open. The paper's own way may leave \
+                 a CPU idle while a task waits, which is the price that it names; `--max-idle-wait` \
+                 bounds it."
             .into(),
         findings,
         panels: vec![Panel {
