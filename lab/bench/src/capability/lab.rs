@@ -10,10 +10,11 @@ use evenkeel_machine::{CAPABILITY_SCALE, CpuSet, Machine, SpeedSource};
 
 use super::given::{Given, given};
 use super::matrix::Case;
+use super::metric::{AVERAGE, BOUND, TIME, WORST};
 use super::stage::Stage;
 use crate::stats::median;
-use evenkeel_experiment::MachineInfo;
 use evenkeel_experiment::accounts::{Accounts, Window};
+use evenkeel_experiment::{MachineInfo, Sample};
 
 /// What ends with a run (threads, a supervisor) gets so long to be gone.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -39,6 +40,20 @@ pub struct Seen<T> {
     pub window: Window,
     /// What the CPUs gave, where the accounts show it.
     pub given: Option<Given>,
+}
+
+impl<T> Seen<T> {
+    /// The figures of a run that took so long.
+    pub fn sample(&self, seconds: f64) -> Sample {
+        let foreign_pct = self.window.foreign_pct;
+        let mut sample = Sample { foreign_pct, ..Sample::new([(TIME, seconds)]) };
+        if let Some(Given { average, worst }) = self.given {
+            sample.set(AVERAGE, Some(average));
+            sample.set(WORST, Some(worst));
+            sample.set(BOUND, (worst > 0.0).then(|| average / worst));
+        }
+        sample
+    }
 }
 
 impl Lab {

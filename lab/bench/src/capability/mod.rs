@@ -39,6 +39,7 @@ use evenkeel_experiment::{
 
 pub use given::{Given, given};
 pub use matrix::{Case, Cell, Method, Subject};
+pub(crate) use metric::efficiency;
 pub use metric::{AVERAGE, BOUND, EFFICIENCY, REFERENCE, TIME};
 
 use crate::stats::MAX_RUNS;
