@@ -31,7 +31,7 @@ pub fn main(args: BenchArgs) -> Result<i32> {
         BenchPart::Refill(RefillArgs { stranger: Some(Stranger { cpu, kib }), .. }) => {
             refill::be_stranger(cpu, kib)
         }
-        BenchPart::Refill(args) => refill::run(&caches(args)?),
+        BenchPart::Refill(args) => refill::run(&caches(args)),
         BenchPart::Sais(args) => sais::run(&packets(args)?),
         BenchPart::Daemon(args) => {
             daemon_cost::run(&daemon_cost::Options { executable: executable::product()?, json: args.json })
@@ -122,17 +122,17 @@ fn cost(args: PlanArgs) -> Result<plan_cost::Options> {
     })
 }
 
-fn caches(args: RefillArgs) -> Result<refill::Options> {
-    Ok(refill::Options {
+fn caches(args: RefillArgs) -> refill::Asked {
+    let options = Options {
         quick: args.quick,
         from: args.from,
         json: args.json,
-        machine: args.machine,
         markdown: args.markdown,
         command: command_line(),
-    })
+        ..Options::default()
+    };
+    refill::Asked { machine: args.machine, options }
 }
-
 
 /// Runs `evenkeel-lab noise`. Returns the exit code.
 ///

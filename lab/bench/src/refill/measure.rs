@@ -49,7 +49,7 @@ pub enum Event {
     /// A process with another address space has it, and walks over more than the core's caches hold.
     #[default]
     Stranger,
-    /// The thread comes back from another CPU, whose caches have the set.
+    /// The thread comes back from another CPU; the caches there have the set.
     Moved,
 }
 
