@@ -1,5 +1,5 @@
-//! Compiles what the benchmarks run: the C programs (programs/*.c, with OpenMP, into executables
-//! that the crate embeds) and the BPF programs (what is measured beside `sais` and against it), each into an object.
+//! Compiles what the benchmarks run: the C programs (programs/*.c, with OpenMP, into executables that
+//! the crate embeds), and the BPF programs that are measured beside `sais`, each into an object.
 
 use std::env;
 use std::error::Error;

@@ -16,14 +16,14 @@ use crate::stats::median;
 use evenkeel_experiment::accounts::{Accounts, Window};
 use evenkeel_experiment::{MachineInfo, Sample};
 
-/// What ends with a run (threads, a supervisor) gets so long to be gone.
+/// Threads and the supervisor of a run get this long to end.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// The accounts, the stage, and what is known of the CPUs.
 pub struct Lab {
     /// Where the CPUs' time goes.
     pub accounts: RefCell<Accounts>,
-    /// Who makes noise.
+    /// The noise that plays.
     pub stage: RefCell<Stage>,
     /// The CPUs of the programs.
     pub usable: CpuSet,
@@ -76,12 +76,12 @@ impl Lab {
         }
     }
 
-    /// Does `run` under the noise of `case`. `hog_share` is the share of its CPU that a hog gets
+    /// Runs `run` under the noise of `case`. `hog_share` is the share of its CPU that a hog gets
     /// beside the program, 0..=1.
     ///
     /// # Errors
-    /// The noise cannot be made, the accounts cannot be read, somebody asked for the end, or `run`
-    /// fails.
+    /// The noise cannot be made, the accounts cannot be read, a signal asked for the end, or
+    /// `run` fails.
     pub fn under<T>(
         &self,
         case: Case,

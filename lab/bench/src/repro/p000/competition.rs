@@ -1,9 +1,9 @@
 //! Figure 12 and tables 4 and 5: all programs at once, until the last has ended.
 //!
-//! While all of them run, the kernel alone keeps every CPU busy, and nothing is lost: a program that
-//! waits for a thread on a slow CPU leaves its other CPU to the others. What a balancer can gain is
-//! at the end, where few programs are left. So it depends on the programs' lengths, and both is
-//! measured: programs of about one length, and one that is longer than the others.
+//! While all of them run, the kernel alone keeps every CPU busy, and no time is lost: a program that
+//! waits for a thread on a slow CPU leaves its other CPU to the others. A balancer can gain only at
+//! the end, where few programs are left. So the gain depends on the programs' lengths, and both
+//! cases are measured: programs of about one length, and one that is longer than the others.
 
 use std::time::Instant;
 

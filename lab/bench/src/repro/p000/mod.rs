@@ -64,8 +64,8 @@ const PARTS: [(&str, Measure); 9] = [
 /// that fails is in it, with the reason.
 ///
 /// # Errors
-/// Exact accounting is not possible, there is only one CPU, `so_far` fails, or somebody asked for
-/// the end.
+/// Exact accounting is not possible, there is only one CPU, `so_far` fails, or a signal asked
+/// for the end.
 fn measure(
     chosen: &[&str],
     options: &Options,

@@ -1,5 +1,5 @@
-//! Figure 10: the NAS Parallel Benchmarks (and LAMMPS), alone on the machine; and CG by itself, whose
-//! barriers are too fine for any balancer to gain.
+//! Figure 10: the NAS Parallel Benchmarks (and LAMMPS), alone on the machine; and CG by itself:
+//! its barriers are too fine for any balancer to gain.
 
 use anyhow::{Context, Result};
 

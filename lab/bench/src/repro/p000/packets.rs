@@ -16,7 +16,7 @@ const DUTIES_PCT: [u64; 6] = [5, 10, 20, 30, 40, 50];
 const PERIOD_US: u64 = 10_000;
 /// How long each rate is watched, in s.
 const WATCH_S: f64 = 2.0;
-/// A generator that nobody stops ends after this time.
+/// A generator that is not stopped ends after this time.
 const LIMIT: Duration = Duration::from_secs(60);
 /// As good as a straight line.
 const STRAIGHT: f64 = 0.98;

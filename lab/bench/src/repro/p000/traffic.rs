@@ -79,7 +79,7 @@ pub fn measure(bench: &Bench) -> Result<Part> {
         panels: vec![Panel {
             id: "figure-11".into(),
             title: "Time under the traffic of each benchmark".into(),
-            x: "benchmark whose traffic it is (share of the CPU)".into(),
+            x: "benchmark with this traffic (share of the CPU)".into(),
             y: "s".into(),
             ..measured.judged_panel("traffic", TIME)
         }],
