@@ -1,11 +1,11 @@
-//! A process of so many threads that all sleep. Busy ones would cost whoever observes them more (each
-//! is asked for its mask), but would starve whoever measures that.
+//! A process with many sleeping threads. Busy threads would cost an observer more (it reads the mask of
+//! each), but they would starve the measurement.
 
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Is such a process; ends when its standard input does.
+/// The main function of such a process; it ends when its standard input does.
 ///
 /// # Errors
 /// There cannot be that many threads.
@@ -25,8 +25,7 @@ pub(crate) fn be(threads: u32) -> Result<i32> {
     std::process::exit(0)
 }
 
-/// Such a process as a child that ends with us, whatever becomes of us: its standard input ends
-/// then.
+/// Such a process as a child. It ends with this process, because its standard input does.
 pub(crate) struct Crowd(Child);
 
 impl Crowd {

@@ -52,7 +52,7 @@ struct Report {
     journal_bytes: [u64; 2],
 }
 
-/// Measures, prints, and writes what was asked for. Returns the exit code.
+/// Measures, prints, and writes the JSON. Returns the exit code.
 ///
 /// # Errors
 /// The daemon or the programs cannot be started, or the daemon does not answer.

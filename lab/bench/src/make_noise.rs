@@ -14,7 +14,7 @@ use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 /// Busy time and period in us, where none are given.
 const DEFAULT_BUSY_US: u64 = 4_000;
 const DEFAULT_PERIOD_US: u64 = 10_000;
-/// How often to look whether somebody asked for the end.
+/// How often to check whether a signal asked for the end.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What is asked for.
@@ -46,8 +46,9 @@ impl Options {
     }
 }
 
-/// Does it, and prints what came of it. Returns the exit code: 1 if cbinfo was wrong, 128 + n if
-/// signal n ended a verification; a generator that a signal ends has done what it should.
+/// Makes the noise or verifies the accounting, and prints the result. Returns the exit code: 1 if
+/// cbinfo was wrong, 128 + n if signal n ended a verification; a generator that a signal ends has
+/// done what it should.
 ///
 /// # Errors
 /// The noise is refused or not permitted, or a file cannot be written.

@@ -1,4 +1,4 @@
-//! MPI on this machine: which ones are here, compiling a program with one, launching its ranks.
+//! MPI on this machine: finds the MPIs, compiles a program for one, launches its ranks.
 //!
 //! An MPI program fits only the MPI that it was compiled with, so none can be embedded ready-made:
 //! the crate carries the source and compiles it at run time.
@@ -205,7 +205,7 @@ impl Mpi {
     }
 }
 
-/// The first file of that name on the path that somebody may execute.
+/// The first executable file of that name on the path.
 fn executable(name: &str, path: &OsStr) -> Option<PathBuf> {
     env::split_paths(path).map(|directory| directory.join(name)).find(|file| {
         fs::metadata(file)

@@ -2,8 +2,8 @@
 //! whole interval (snapshot and plan) with as many real threads as asked for.
 //!
 //! Instructions are counted by running this command under callgrind (Debian's `valgrind`), because
-//! they repeat exactly where times do not. Without valgrind the counts are left out, and that is
-//! said.
+//! counts repeat exactly and times do not. Without valgrind the counts are left out, and the output
+//! says so.
 
 #[path = "../../../product/capability/tests/common/synthetic.rs"]
 mod synthetic;
@@ -15,7 +15,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use comfy_table::Table;
 use evenkeel_capability::{LagParameters, Plan, Policy, Snapshot, State, plan};
 use evenkeel_host::{AccountingChoice, Freedom, Observer};
 use evenkeel_journal::affinity;
@@ -24,28 +23,28 @@ use serde::Serialize;
 
 use crate::crowd::{self, Crowd};
 use crate::stats::median;
+use evenkeel_experiment::cells::Cells;
 use evenkeel_experiment::output::Output;
 
 /// CPUs and tasks; about ten tasks a CPU.
 const SIZES: [(u32, u32); 5] = [(64, 625), (128, 1250), (256, 2500), (512, 5000), (1024, 10_000)];
-/// Rounds after which room has been made and lags are steady.
+/// Rounds after which buffers have their size and lags are steady.
 const COLD_ROUNDS: u32 = 10;
 /// Rounds that are counted.
 const ROUNDS: u32 = 20;
-/// Threads of the program whose interval is timed.
+/// Threads of the program in the timed interval.
 const CROWD: u32 = 10_000;
-/// How long the crowd may take to come together.
+/// How long all threads may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What to do.
 #[derive(Debug)]
 pub struct Options {
-    /// The program file of evenkeel.
     /// Where to write the figures as JSON.
     pub json: Option<PathBuf>,
     /// Only plan for this size (CPUs, tasks), under callgrind.
     pub size: Option<(u32, u32)>,
-    /// Only be a process with so many sleeping threads.
+    /// Only be a process with this many sleeping threads.
     pub crowd: Option<u32>,
 }
 
@@ -64,7 +63,7 @@ struct Row {
 #[derive(Debug, Serialize)]
 struct Report {
     plans: Vec<Row>,
-    /// Threads of the program whose interval was timed.
+    /// Threads of the program in the timed interval.
     interval_tasks: usize,
     /// Median over the rounds, in milliseconds: taking the snapshot, and planning.
     snapshot_ms: f64,
@@ -102,18 +101,22 @@ pub fn run(options: &Options) -> Result<i32> {
 }
 
 fn print(report: &Report) {
-    let mut table = Table::new();
-    table.set_header(["CPUs", "tasks", "instructions a plan", "per task x log2(tasks)"]);
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    for row in &report.plans {
-        table.add_row([
+    let cells = |row: &Row| {
+        vec![
             row.cpus.to_string(),
             row.tasks.to_string(),
             or_dash(row.instructions.map(|count| count.to_string())),
             or_dash(row.per_task_log_task.map(|count| format!("{count:.1}"))),
-        ]);
-    }
-    println!("{table}");
+        ]
+    };
+    let header = ["CPUs", "tasks", "instructions a plan", "per task x log2(tasks)"];
+    let table = Cells {
+        header: header.map(str::to_owned).into(),
+        numbers: (0..header.len()).collect(),
+        rows: report.plans.iter().map(cells).collect(),
+    };
+    println!("{}", table.terminal());
     if report.plans.iter().all(|row| row.instructions.is_none()) {
         println!("Instructions were not counted: valgrind is not installed.");
     }
@@ -124,13 +127,13 @@ fn print(report: &Report) {
     );
 }
 
-/// What callgrind looks at.
+/// The function that callgrind counts.
 #[inline(never)]
 fn measured_plan(snapshot: &Snapshot, state: &mut State) -> Result<Plan> {
     Ok(plan(snapshot, state)?)
 }
 
-/// Plans for a made-up program that keeps every CPU busy. Returns the time of each plan in ms.
+/// Plans for a synthetic program that keeps every CPU busy. Returns the time of each plan in ms.
 fn rounds(cpus: u32, tasks: u32) -> Result<Vec<f64>> {
     let mut snapshot = synthetic::snapshot(cpus, tasks, 1);
     let mut state = State::new(Policy::Lag(LagParameters::default()));
@@ -184,7 +187,7 @@ fn interval(plans: Vec<Row>) -> Result<Report> {
     let mut snapshots_ms = Vec::new();
     while snapshots_ms.len() < ROUNDS as usize {
         if begun.elapsed() > PATIENCE {
-            bail!("{CROWD} threads did not come together: is there a limit (ulimit -u, pids.max)?");
+            bail!("{CROWD} threads did not start: is there a limit (ulimit -u, pids.max)?");
         }
         std::thread::sleep(Duration::from_millis(20));
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! A balancer daemon of our own, apart from the system's: for measuring it, and programs under it.
+//! A balancer daemon beside the system's own: to measure it, and programs under it.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -80,7 +80,7 @@ impl Drop for PrivateDaemon {
 /// Waits for something to become true.
 ///
 /// # Errors
-/// It does not within half a minute, or cannot be found out; or somebody asked for the end.
+/// It does not within half a minute, cannot be found out, or a signal asked for the end.
 pub fn until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
     while !condition()? {

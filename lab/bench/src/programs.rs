@@ -23,9 +23,9 @@ pub enum Program {
     /// `ep --class S|W|A|B`: NPB's EP. Prints `ep class=A seconds=... verification=SUCCESSFUL`
     /// (or `FAILED`, with exit code 1).
     Ep,
-    /// `cg --class S|W|A [--repeat N]`: NPB's CG, N times. Prints `cg class=A seconds=... verification=SUCCESSFUL` (or
-    /// `FAILED`, with exit code 1). Several barriers in each millisecond: balancing
-    /// cannot gain, and must cost nothing.
+    /// `cg --class S|W|A [--repeat N]`: NPB's CG, N times. Prints `cg class=A seconds=...
+    /// verification=SUCCESSFUL` (or `FAILED`, with exit code 1). Several barriers in each
+    /// millisecond: balancing cannot gain, and must cost nothing.
     Cg,
 }
 
@@ -79,7 +79,7 @@ impl Program {
 
 /// A thread of ours that forks while a program is being written gives its child a copy of the
 /// writing descriptor until that child execs; starting the program meanwhile fails with ETXTBSY.
-/// A read lease is granted only when nobody has the file open for writing, and nobody will again.
+/// A read lease is granted only when no process has the file open for writing, and none will again.
 fn wait_for_writers(file: &File) -> io::Result<()> {
     let start = Instant::now();
     loop {

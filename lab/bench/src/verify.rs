@@ -1,4 +1,5 @@
-//! `evenkeel-lab noise KIND --verify`: what the accounting sees of a noise whose size is known.
+//! `evenkeel-lab noise KIND --verify`: what the accounting shows of a noise of known
+//! size.
 //!
 //! Three measures of one thing, taken at once: the generator's own, the accounting's (cbinfo and
 //! /proc/stat), and a gap probe's. The probe is an ordinary task that spins on the CPU: it makes
@@ -15,11 +16,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use comfy_table::{CellAlignment, Table, presets};
 use evenkeel_machine::CpuSet;
 use serde::Serialize;
 
 use evenkeel_experiment::accounts::{self, Accounts, CpuTimes, Window};
+use evenkeel_experiment::cells::Cells;
 use evenkeel_experiment::interrupt;
 use evenkeel_noise::gap::{GapPriority, measure};
 use evenkeel_noise::{Noise, NoiseConfig, NoiseError, NoiseKind, Running, on_cpu};
@@ -30,7 +31,7 @@ const QUIET_WINDOW: Duration = Duration::from_millis(600);
 const NOISY_WINDOW: Duration = Duration::from_millis(1_200);
 /// The noise ends by itself after this time.
 const LIMIT: Duration = Duration::from_secs(20);
-/// A window in which others took more of the CPU time counts only if there are no others, in %.
+/// A window in which other programs took more of the CPU time, in %, counts only if all windows are so.
 const MAX_FOREIGN_PCT: f64 = 2.0;
 /// Each noise is measured so often; the middle one is reported.
 const TRIES: usize = 3;
@@ -77,6 +78,31 @@ impl Verified {
     /// Whether exact accounting was exact; true where it was not to be had.
     pub fn is_right(&self) -> bool {
         self.cbinfo_error.is_none_or(|error| error.abs() <= MARGIN_POINTS)
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let name = match self.kind {
+            NoiseKind::Hog => self.kind.to_string(),
+            kind => format!("{kind} {}/{} us", self.busy_us, self.period_us),
+        };
+        let number = |value: Option<f64>| value.map_or("-".into(), |v| format!("{v:.1}"));
+        let error = |value: Option<f64>| value.map_or("-".into(), |v| format!("{v:+.1}"));
+        let verdict = match self.cbinfo_error {
+            None => "-",
+            Some(_) if self.is_right() => "right",
+            Some(_) => "wrong",
+        };
+        vec![
+            name,
+            number(Some(self.own_pct)),
+            number(Some(self.gap_pct)),
+            number(self.cbinfo_pct),
+            error(self.cbinfo_error),
+            number(Some(self.procfs_pct)),
+            error(Some(self.procfs_error)),
+            number(Some(self.foreign_pct)),
+            verdict.to_owned(),
+        ]
     }
 }
 
@@ -171,10 +197,10 @@ struct Seen {
 }
 
 impl Probe<'_> {
-    /// The middle one of several measurements, by the error of the accounting, of those that tell
-    /// most: in which others took little and the two measures agree, if there is any. A generator's
-    /// own measure varies, too: that of udp, which knows what a send costs from before and after only,
-    /// by two points; that of a fine softirq noise by more when the host is slow for a moment.
+    /// The middle of several measurements, by the error of the accounting. If there are some in which
+    /// other programs took little, or the two measures agree, only those count. A generator's own
+    /// measure varies, too: udp's by two points, because the cost of a send is measured before and
+    /// after only; that of a fine softirq noise by more when the host is slow for a moment.
     fn middle(&mut self, kind: NoiseKind, config: NoiseConfig) -> Result<Verified> {
         let mut rows = Vec::new();
         for _ in 0..TRIES {
@@ -260,8 +286,7 @@ impl Probe<'_> {
 impl Verification {
     /// The table for a terminal, without a line break at its end.
     pub fn table(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
+        let header = [
             "noise",
             "own measure %",
             "gap probe %",
@@ -271,35 +296,10 @@ impl Verification {
             "error",
             "others %",
             "cbinfo is",
-        ]);
-        for row in &self.rows {
-            let name = match row.kind {
-                NoiseKind::Hog => row.kind.to_string(),
-                kind => format!("{kind} {}/{} us", row.busy_us, row.period_us),
-            };
-            let number = |value: Option<f64>| value.map_or("-".into(), |v| format!("{v:.1}"));
-            let error = |value: Option<f64>| value.map_or("-".into(), |v| format!("{v:+.1}"));
-            let verdict = match row.cbinfo_error {
-                None => "-",
-                Some(_) if row.is_right() => "right",
-                Some(_) => "wrong",
-            };
-            table.add_row([
-                name,
-                number(Some(row.own_pct)),
-                number(Some(row.gap_pct)),
-                number(row.cbinfo_pct),
-                error(row.cbinfo_error),
-                number(Some(row.procfs_pct)),
-                error(Some(row.procfs_error)),
-                number(Some(row.foreign_pct)),
-                verdict.to_owned(),
-            ]);
-        }
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table.to_string()
+        ];
+        let rows = self.rows.iter().map(Verified::cells).collect();
+        let numbers = (1..header.len()).collect();
+        Cells { header: header.map(str::to_owned).into(), numbers, rows }.terminal()
     }
 }
 

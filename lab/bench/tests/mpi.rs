@@ -108,7 +108,7 @@ fn every_rank_does_its_fixed_work_with_and_without_barriers() {
             assert_eq!(line.counts, [1001.0, 1001.0], "{} {args}", compiled.name());
             is_consistent(&line);
         }
-        // One rank has nobody to differ from.
+        // One rank has no other to differ from.
         let alone = line(&compiled.launch(1, "--chores 10"));
         assert_eq!((alone.avg, alone.stdev), (10.0, 0.0), "{}", compiled.name());
     });

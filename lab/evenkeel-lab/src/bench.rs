@@ -104,13 +104,14 @@ fn plan_options(args: PlanArgs) -> plan_cost::Options {
     }
 }
 
-fn refill_options(args: RefillArgs) -> refill::Options {
-    refill::Options {
+fn refill_options(args: RefillArgs) -> refill::Asked {
+    let options = Options {
         quick: args.quick,
         from: args.from,
         json: args.json,
-        machine: args.machine,
         markdown: args.markdown,
         command: command_line(),
-    }
+        ..Options::default()
+    };
+    refill::Asked { machine: args.machine, options }
 }

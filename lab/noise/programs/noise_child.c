@@ -41,7 +41,7 @@ static int fail(const char *what)
 	return 1;
 }
 
-// Nobody writes to standard input: readable means closed.
+// No process writes to standard input: readable means closed.
 static int caller_is_gone(void)
 {
 	struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };

@@ -22,10 +22,10 @@ const THRESHOLD_NS: u64 = 2_000;
 const STEPS: usize = 1_001;
 /// The longest window.
 const MAX_WINDOW: Duration = Duration::from_secs(60);
-/// The longest window at real-time priority: it lets nobody else run meanwhile.
+/// The longest window at real-time priority: no ordinary task runs meanwhile.
 const MAX_FIFO_WINDOW: Duration = Duration::from_millis(200);
 
-/// Against whom the measuring thread competes.
+/// What the measuring thread competes with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GapPriority {
     /// An ordinary task: everything that runs on the CPU counts as stolen.

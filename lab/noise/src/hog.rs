@@ -124,7 +124,7 @@ impl Owned {
             _ => Err(NoiseError::failed(
                 "the hog",
                 match status {
-                    Ok(status) => format!("somebody ended it before its report ({status})"),
+                    Ok(status) => format!("another process ended it before its report ({status})"),
                     Err(error) => error.to_string(),
                 },
             )),

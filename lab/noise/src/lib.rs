@@ -5,8 +5,8 @@
 //!
 //! - at most half of a CPU is taken (more is refused). The hog competes as an ordinary task of
 //!   nice 0, so the scheduler itself gives it no more than its fair share of a busy CPU;
-//! - a time limit is enforced inside the generator itself, not by who started it;
-//! - all of it hangs on this process (threads, file descriptors, a child that dies with it):
+//! - a time limit is enforced inside the generator itself, not by its caller;
+//! - all of it belongs to this process (threads, file descriptors, a child that ends with it):
 //!   SIGKILL leaves nothing behind, no pin, no named network namespace, no cgroup;
 //! - each reports its *own* measured duty; [`gap`] is an independent truth to check it against.
 //!
@@ -51,7 +51,7 @@ pub enum NoiseKind {
     Softirq,
     /// A SCHED_FIFO thread (priority 50) that spins and sleeps in turn.
     Fifo,
-    /// UDP traffic through a veth pair whose receiving softirqs are steered to the CPU (RPS).
+    /// UDP traffic through a veth pair, its receiving softirqs steered to the CPU (RPS).
     Udp,
     /// An endless ordinary program of another session, pinned to the CPU.
     Hog,
@@ -289,7 +289,7 @@ impl Running {
     }
 
     /// The process that makes the noise, if it is an ordinary one of its own (the hog): its CPU
-    /// time is nobody's theft by any interrupt.
+    /// time is no theft by an interrupt.
     pub fn process(&self) -> Option<u32> {
         self.generator.process()
     }

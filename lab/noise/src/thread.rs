@@ -1,6 +1,6 @@
 //! What the generators' own threads need: a CPU, a priority, a clock, and a report of how it went.
 //!
-//! These are threads of this process that nobody else knows, so their affinity needs no journal:
+//! These are threads of this process that no other program knows, so their affinity needs no journal:
 //! it ends with them.
 
 use std::io;

@@ -2,7 +2,7 @@
 //!
 //! Two network namespaces without names hold the pair: the receiver's belongs to its socket, the
 //! sender's to its thread, so both vanish with this process. The sender makes large GSO sends: one
-//! cheap call there is up to 64 datagrams to cut, check, look up and queue (or drop: nobody reads)
+//! cheap call there is up to 64 datagrams to cut, check, look up and queue (or drop: no process reads)
 //! in the softirq of the receiver, so the cost falls on the disturbed CPU.
 //!
 //! What one send costs there is measured by [`gap`] before the noise begins and again when it is
@@ -29,7 +29,7 @@ const NAME: &str = "evenkeel-udp";
 const NEEDS: &str = "root (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_SYS_NICE, files in /sys)";
 const RECEIVER: &str = "ek-receiver";
 const SENDER: &str = "ek-sender";
-/// The range for benchmarks (RFC 2544), inside namespaces that nobody else sees.
+/// The range for benchmarks (RFC 2544), inside namespaces that no other process sees.
 const RECEIVER_IP: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const SENDER_IP: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 const PORT: u16 = 9;

@@ -1,8 +1,8 @@
-//! `evenkeel-lab bench balance`: programs of as many threads as CPUs, on CPUs that are not equal, under the
+//! `evenkeel-lab bench balance`: programs with a thread for each CPU, on unequal CPUs, under the
 //! kernel's own scheduler, the keel with and without capability, the user-level balancer, and both
 //! together; and what capability costs.
 //!
-//! | file | the one thing in it |
+//! | file | what it holds |
 //! |---|---|
 //! | `round` | how it is measured, in the guest |
 //! | `staggered` | hogs that end one after the other |
@@ -16,11 +16,11 @@ use crate::keel::{ENQUEUE_DISPATCH, USUAL};
 use evenkeel_experiment::guest::{self, Clock, GuestBench, Scheduler, eevdf, keel};
 use evenkeel_experiment::{Aim, Contestant, Experiment, Kind, Metric, Options, Wanted};
 
-/// The keel as it takes CPUs for equal.
+/// The keel that takes CPUs as equal.
 const COUNT: &str = "count";
-/// With all that serves threads which run.
+/// By capability, with active migration.
 const CAPABILITY: &str = "capability";
-/// Without.
+/// By capability, without active migration.
 const PLAIN: &str = "capability-plain";
 /// `evenkeel run` under the kernel's own scheduler.
 const RUN: &str = "run";
@@ -73,8 +73,8 @@ static METRICS: [Metric; 7] = [
     Metric::new(
         USUAL,
         Kind::Cost,
-        "the median of enqueue's calls and that of dispatch's: the mean is that of many short ones and a \
-         few that fetch tasks from other CPUs, of which no two runs have as many",
+        "the median of enqueue's calls plus that of dispatch's. The mean is of many short calls \
+         and a few that pull tasks from other CPUs; their number differs between runs",
     ),
 ];
 
@@ -102,14 +102,17 @@ fn bench() -> GuestBench {
         case_word: "machine",
         contestants: vec![
             eevdf(),
-            keel(COUNT, "--balance count", "the keel that takes CPUs for equal"),
+            keel(COUNT, "--balance count", "the keel that takes CPUs as equal"),
             keel(
                 PLAIN,
                 "--balance capability",
-                "the keel that goes by what each CPU can do, as the paper has it: only who waits is \
-                 moved",
+                "the keel that balances by capability as in the paper: it migrates only waiting tasks",
             ),
-            keel(CAPABILITY, PARTS, "the same with `--parts active,turns`: who runs is moved, too"),
+            keel(
+                CAPABILITY,
+                PARTS,
+                "the same with `--parts active,turns`: it migrates running tasks, too",
+            ),
             Contestant::new(
                 RUN,
                 "`evenkeel run` under the kernel's own scheduler",
@@ -153,15 +156,16 @@ fn aims() -> Vec<Aim> {
 }
 
 const READING: &str = "\
-- On the timed machine a real-time thread takes half of CPU 1, a millisecond of two. What it really took \
-is measured: from it follows what the CPUs had to give. Efficiencies are parts of CPU time, because what an \
-emulated CPU gets done in it changes with the host's speed.
-- Hogs that take turns on the fast CPU all get on at the pace of the average; whoever lets each stay where it \
-began wins or loses by who has more to do. By arithmetic, in units of what the smaller one takes on the fast \
-CPU, and on average of both goes: the first ends at 1.5 and the last at 2.25 where they stay, at 1.33 and \
-2.33 with turns. So hogs end 2 % earlier on average with turns, and the last one 3.6 % later \
-(`cargo test -p evenkeel-sim --test turns -- --nocapture`).
-- On the counted machine nothing is taken of the CPUs, and only costs are measured, in instructions.
+- On the timed machine a real-time thread takes half of CPU 1, a millisecond of two. What it \
+really took is measured, and what the CPUs had to give follows from that. Efficiencies are shares \
+of CPU time, because the work that an emulated CPU does in it changes with the host's speed.
+- Hogs that take turns on the fast CPU all run at the average speed. A scheduler that leaves each \
+hog on its first CPU wins or loses by which hog has more to do. By arithmetic, in units of what \
+the smaller hog takes on the fast CPU, on average of both orders: without turns the first hog ends \
+at 1.5 and the last at 2.25, with turns at 1.33 and 2.33. So with turns hogs end 2 % earlier on \
+average, and the last one ends 3.6 % later (`cargo test -p evenkeel-sim --test turns -- \
+--nocapture`).
+- On the counted machine no CPU time is taken, and only costs are measured, in instructions.
 ";
 
 #[cfg(test)]
@@ -169,12 +173,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_wanted_is_measured_of_somebody() {
+    fn each_aim_has_a_metric_and_contestants() {
         let experiment = bench().experiment;
         for aim in &experiment.aims {
             assert!(experiment.metric(aim.metric).is_some(), "{aim:?}");
-            for who in [Some(aim.contestant), aim.wanted.against()].into_iter().flatten() {
-                assert!(experiment.contestants.iter().any(|one| one.name == who), "{aim:?}");
+            for name in [Some(aim.contestant), aim.wanted.against()].into_iter().flatten() {
+                assert!(experiment.contestants.iter().any(|one| one.name == name), "{aim:?}");
             }
         }
     }

@@ -17,9 +17,9 @@ use evenkeel_experiment::command::{run, set_threads};
 use evenkeel_experiment::guest::Inside;
 use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 
-/// Of whom half is taken.
+/// The CPU of which half is taken.
 const SLOW_CPU: u32 = 1;
-/// How: with longer periods one could do without a scheduler.
+/// How half is taken. Longer periods would need no scheduler.
 const THIEF: NoiseConfig =
     NoiseConfig { busy_us: 1_000, period_us: 2_000, limit: Duration::from_secs(100) };
 
@@ -119,14 +119,14 @@ impl Job<'_> {
             .with_context(|| format!("the hogs do not say when they ended: {said}"))
     }
 
-    /// What the program prints that these words start.
+    /// The output of the program that these words start.
     fn said(&self, words: impl Iterator<Item = OsString>) -> Result<String> {
         let own = evenkeel_experiment::executable::product()?.into_os_string();
         let run_it = [own, "run".into(), "--".into()];
         let mut words = run_it.into_iter().filter(|_| self.balanced).chain(words);
         let mut command = Command::new(words.next().context("no program")?);
-        // Who waits at a barrier goes on to use its CPU: if that idled, any scheduler would fetch the
-        // last thread over, and so hide where it has been.
+        // A thread that waits at a barrier keeps its CPU busy. If the CPU idled, any scheduler would
+        // pull the last thread to it, and so hide where that thread was.
         command.args(words).env("OMP_WAIT_POLICY", "active");
         set_threads(&mut command, self.cpus);
         Ok(run(&mut command)?.output)

@@ -1,7 +1,7 @@
 //! Hogs that end one after the other: as many as there are CPUs, the second with twice the work of the
 //! first, and so on. A fast CPU must never idle while a slow one works (ARM LISA's StaggeredFinishes).
-//! Then again the other way round: nobody knows who has most to do, and a scheduler that leaves threads
-//! where they begin must neither gain nor lose by which of them does.
+//! Then again the other way round: no scheduler knows which thread has most to do, and one that leaves
+//! threads where they begin must neither gain nor lose by the order of the work.
 
 use std::time::{Duration, Instant};
 
@@ -83,9 +83,10 @@ impl Hogs {
     }
 }
 
-/// The CPU time that the hogs of all goes had, by what they could have had. `capabilities`: of each CPU,
-/// 1 is all of its time. A part of CPU time is as good as another: what an emulated CPU gets done in it
-/// changes with the host's speed, for who ran early and who ran late, and says nothing of a scheduler.
+/// The CPU time that the hogs of all goes had, by what they could have had. `capabilities`: of each
+/// CPU, 1 is all of its time. A part of CPU time is as good as another: what an emulated CPU gets
+/// done in it changes with the host's speed, differs between threads that ran early and late, and
+/// does not depend on the scheduler.
 pub fn efficiency(goes: &[Hogs], capabilities: &[f64]) -> f64 {
     let mut fastest = capabilities.to_vec();
     fastest.sort_unstable_by(|a, b| b.total_cmp(a));

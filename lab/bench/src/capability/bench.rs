@@ -64,9 +64,7 @@ impl Bench {
         }
         let hog = (case == Case::Hog).then(|| self.hog_share.get()).flatten();
         let seen = self.lab.under(case, hog, || self.launcher.run(task))?;
-        let foreign_pct = seen.window.foreign_pct;
-        let mut sample = Sample { foreign_pct, ..Sample::default() };
-        sample.set(metric::TIME, Some(seen.ended.seconds));
+        let mut sample = seen.sample(seen.ended.seconds);
         let mut moves = 0;
         if let Some(summary) = &seen.ended.summary {
             if self.lab.is_exact() && summary.accounting == Accounting::Procfs {
@@ -75,16 +73,11 @@ impl Bench {
             }
             moves = summary.moves;
             if case == Case::None {
-                let own = OwnSample::new(task.subject, task.method, summary, foreign_pct);
+                let own = OwnSample::new(task.subject, task.method, summary, sample.foreign_pct);
                 self.samples.borrow_mut().push(own);
             }
         }
         sample.set(metric::MOVES, Some(moves as f64));
-        if let Some(given) = seen.given {
-            sample.set(metric::AVERAGE, Some(given.average));
-            sample.set(metric::WORST, Some(given.worst));
-            sample.set(metric::BOUND, (given.worst > 0.0).then(|| given.average / given.worst));
-        }
         Ok(sample)
     }
 

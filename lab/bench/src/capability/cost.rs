@@ -126,8 +126,8 @@ pub fn lines(own: &[OwnCost], accounting: Option<&AccountingCost>) -> Vec<String
     let mut lines = Vec::new();
     for cost in own {
         lines.push(format!(
-            "{} at rest ({}, {} runs): {:.3} % of one CPU, {:.1} ms CPU time to start and end, at most {} \
-             moves",
+            "{} at rest ({}, {} runs): {:.3} % of one CPU, {:.1} ms CPU time to start and end, at most \
+             {} moves",
             cost.contestant,
             cost.program,
             cost.runs,

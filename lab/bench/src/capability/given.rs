@@ -18,7 +18,7 @@ use evenkeel_experiment::accounts::{CpuTimes, Window};
 pub struct Given {
     /// avg(C): what a perfectly balanced program gets.
     pub average: f64,
-    /// min(C): what a program gets whose equal parts are pinned.
+    /// min(C): what a program with equal, pinned parts gets.
     pub worst: f64,
 }
 

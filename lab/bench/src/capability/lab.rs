@@ -10,19 +10,20 @@ use evenkeel_machine::{CAPABILITY_SCALE, CpuSet, Machine, SpeedSource};
 
 use super::given::{Given, given};
 use super::matrix::Case;
+use super::metric::{AVERAGE, BOUND, TIME, WORST};
 use super::stage::Stage;
 use crate::stats::median;
-use evenkeel_experiment::MachineInfo;
 use evenkeel_experiment::accounts::{Accounts, Window};
+use evenkeel_experiment::{MachineInfo, Sample};
 
-/// What ends with a run (threads, a supervisor) gets so long to be gone.
+/// Threads and the supervisor of a run get this long to end.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// The accounts, the stage, and what is known of the CPUs.
 pub struct Lab {
     /// Where the CPUs' time goes.
     pub accounts: RefCell<Accounts>,
-    /// Who makes noise.
+    /// The noise that plays.
     pub stage: RefCell<Stage>,
     /// The CPUs of the programs.
     pub usable: CpuSet,
@@ -39,6 +40,20 @@ pub struct Seen<T> {
     pub window: Window,
     /// What the CPUs gave, where the accounts show it.
     pub given: Option<Given>,
+}
+
+impl<T> Seen<T> {
+    /// The figures of a run that took so long.
+    pub fn sample(&self, seconds: f64) -> Sample {
+        let foreign_pct = self.window.foreign_pct;
+        let mut sample = Sample { foreign_pct, ..Sample::new([(TIME, seconds)]) };
+        if let Some(Given { average, worst }) = self.given {
+            sample.set(AVERAGE, Some(average));
+            sample.set(WORST, Some(worst));
+            sample.set(BOUND, (worst > 0.0).then(|| average / worst));
+        }
+        sample
+    }
 }
 
 impl Lab {
@@ -61,12 +76,12 @@ impl Lab {
         }
     }
 
-    /// Does `run` under the noise of `case`. `hog_share` is the share of its CPU that a hog gets
+    /// Runs `run` under the noise of `case`. `hog_share` is the share of its CPU that a hog gets
     /// beside the program, 0..=1.
     ///
     /// # Errors
-    /// The noise cannot be made, the accounts cannot be read, somebody asked for the end, or `run`
-    /// fails.
+    /// The noise cannot be made, the accounts cannot be read, a signal asked for the end, or
+    /// `run` fails.
     pub fn under<T>(
         &self,
         case: Case,

@@ -1,5 +1,5 @@
 //! One run of a program: the command of each contestant, its time from the outside, and what it
-//! says about itself.
+//! prints about itself.
 
 use std::cell::RefCell;
 use std::io;
@@ -44,7 +44,7 @@ pub struct Launcher {
     programs: Installed,
     threads: usize,
     fast: CpuSet,
-    /// Work and result of the static loop: whoever runs it, the result must be the same.
+    /// Work and result of the static loop: all runs of the same work must have the same result.
     checksum: RefCell<Option<(u64, String)>>,
 }
 
@@ -74,8 +74,8 @@ impl Launcher {
     /// Runs the program once, to its end.
     ///
     /// # Errors
-    /// It cannot be started, fails, computes something else than before, or somebody asked for the
-    /// end meanwhile. It does not run any more then.
+    /// It cannot be started, fails, or its result differs from an earlier one, or a signal asked for
+    /// the end. It does not run any more then.
     pub fn run(&self, task: &Task) -> Result<Ended> {
         let balanced = task.method.balancer();
         let json = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;

@@ -23,7 +23,7 @@ pub enum Case {
     FifoSleep,
     /// Another user's endless ordinary program.
     Hog,
-    /// Network traffic whose softirqs take 4 of every 10 ms.
+    /// Network traffic; its softirqs take 4 of every 10 ms.
     Udp,
 }
 
@@ -69,7 +69,7 @@ impl Case {
                  (OMP_WAIT_POLICY=passive)"
             }
             Self::Hog => "another user's endless ordinary program on one CPU",
-            Self::Udp => "UDP traffic whose receiving softirqs take 4 of every 10 ms of one CPU",
+            Self::Udp => "UDP traffic; its receiving softirqs take 4 of every 10 ms of one CPU",
         }
     }
 

@@ -27,16 +27,17 @@ pub static METRICS: [Metric; 6] = [
     Metric::told(
         BOUND,
         Kind::Factor,
-        "avg(C) / min(C) during the runs: how much faster than its slowest CPU a perfectly balanced program \
-         is. C, a CPU's capability, is the share of its time that interrupts, softirqs, real-time tasks and \
-         the hypervisor left (counted by cbinfo), times its relative speed; on a hog's CPU also times the \
-         share that the scheduler gives the program beside the hog, which is measured",
+        "avg(C) / min(C) during the runs: how much faster than its slowest CPU a perfectly balanced \
+         program is. C, a CPU's capability, is the share of its time that interrupts, softirqs, \
+         real-time tasks and the hypervisor left (counted by cbinfo), times its relative speed; on a \
+         hog's CPU also times the share that the scheduler gives the program beside the hog, which is \
+         measured",
     ),
     Metric::told(
         EFFICIENCY,
         Kind::Index,
-        "rate / rate at avg(C), with its 95 % interval: 1 is the bound of any balancer. The rate at avg(C) \
-         follows from the program undisturbed, run in each round",
+        "rate / rate at avg(C), with its 95 % interval: 1 is the bound of any balancer. The rate at \
+         avg(C) follows from the program undisturbed, run in each round",
     ),
     Metric::told(AVERAGE, Kind::Index, "what was left of the average CPU for the program, 0..=1"),
     Metric::told(

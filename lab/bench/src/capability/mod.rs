@@ -1,19 +1,18 @@
 //! `evenkeel-lab bench capability`: paper 000's question on this machine. How fast does a parallel
-//! program run on CPUs that something has made unequal: under the kernel alone, pinned, and under
-//! the balancer?
+//! program run on unequal CPUs under the kernel alone, pinned, and under the balancer?
 //!
-//! | file | the one thing in it |
+//! | file | what it holds |
 //! |---|---|
 //! | `matrix` | cases, programs, contestants, and which combinations |
-//! | `possible` | what of it this machine and this user can show |
+//! | `possible` | which part of that this machine and this user can show |
 //! | `stage` | the noise that plays at present |
-//! | `lab` | noise and accounts around whatever is run |
+//! | `lab` | noise and accounts around a run |
 //! | `launch` | one run of a program |
 //! | `given` | what the CPUs gave meanwhile: avg(C), min(C) |
 //! | `bench` | one measurement, from these |
 //! | `cost` | what the balancer itself takes |
 //! | `metric` | the figures |
-//! | `sentence` | what it all means, for people |
+//! | `sentence` | the result in one sentence |
 
 mod bench;
 mod cost;
@@ -39,6 +38,7 @@ use evenkeel_experiment::{
 
 pub use given::{Given, given};
 pub use matrix::{Case, Cell, Method, Subject};
+pub(crate) use metric::efficiency;
 pub use metric::{AVERAGE, BOUND, EFFICIENCY, REFERENCE, TIME};
 
 use crate::stats::MAX_RUNS;
@@ -48,7 +48,7 @@ use bench::Bench;
 const RUNS: usize = 7;
 /// Undecided rows get so many more at a time.
 const MORE_RUNS: usize = 4;
-/// From here on nothing is added; what runs then may take another minute or two.
+/// After this time no round is added; the running round may take another minute or two.
 const BUDGET: Duration = Duration::from_secs(27 * 60);
 /// How long the static loop takes undisturbed: 30 intervals of 100 ms.
 const LOOP_S: f64 = 3.0;
@@ -60,7 +60,7 @@ const DEMO_LOOP_S: f64 = 2.1;
 /// What is asked for. [`Options::quick`] is the demo: two cases, five runs, one sentence.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
-    /// evenkeel's own executable, whose `run` is measured.
+    /// The executable `evenkeel`; its `run` is measured.
     pub executable: PathBuf,
     /// How long the static loop takes undisturbed, in s, if not the usual time.
     pub loop_s: Option<f64>,
@@ -129,7 +129,8 @@ fn plan(options: &Asked) -> Result<Plan> {
     let max_runs = options.options.max_runs.unwrap_or(MAX_RUNS.max(initial_runs));
     if max_runs < initial_runs {
         bail!(
-            "--max-runs {max_runs} is less than the {initial_runs} to begin with: raise it, or lower --runs"
+            "--max-runs {max_runs} is less than the {initial_runs} to begin with: raise it, or lower \
+             --runs"
         );
     }
     Ok(if options.options.quick {

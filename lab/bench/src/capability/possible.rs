@@ -1,4 +1,4 @@
-//! What can be shown on this machine, by this user: the rest is left out, and said why.
+//! Which cases this machine and this user can show. The others are left out, with the reason.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,8 +38,8 @@ pub fn reduce(
     if usable.len() < 2 {
         said.push(format!(
             "Only CPU {usable} may be used here, and unequal CPUs cannot be shown with one: give \
-             this process two CPUs or more. Measured is only what evenkeel costs where it can do \
-             nothing."
+             this process two CPUs or more. Only what evenkeel costs where it can do nothing is \
+             measured."
         ));
         return Possible { cells: vec![versus(Case::None)], said };
     }
@@ -51,8 +51,8 @@ pub fn reduce(
         ));
         if demo {
             said.push(
-                "So interrupts and real-time tasks are not shown; shown is another program that \
-                 takes its share of one CPU."
+                "So interrupts and real-time tasks are not shown. Instead another program takes \
+                 its share of one CPU."
                     .to_owned(),
             );
             cells = vec![versus(Case::Hog)];

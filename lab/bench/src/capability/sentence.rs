@@ -1,4 +1,4 @@
-//! The demo's last word: what the rows mean, in one sentence for people.
+//! The last line of the demo: what the rows mean, in one sentence.
 
 use evenkeel_experiment::{Report, Row};
 
@@ -43,17 +43,17 @@ fn beside(report: &Report, row: &Row, metric: &str) -> Option<f64> {
 
 fn cause(case: Case, report: &Report, row: &Row, cpu: u32, first: bool) -> String {
     let lost = lost_pct(report, row).map_or_else(|| "time".to_owned(), |pct| format!("{pct:.0} %"));
-    let who = if first { format!("the {} program", row.program) } else { "it".into() };
+    let program = if first { format!("the {} program", row.program) } else { "it".into() };
     match case {
-        Case::None => format!("with nothing disturbing it, {who}"),
+        Case::None => format!("with nothing disturbing it, {program}"),
         Case::Softirq | Case::SoftirqFine => {
-            format!("with CPU {cpu} losing {lost} to interrupts, {who}")
+            format!("with CPU {cpu} losing {lost} to interrupts, {program}")
         }
-        Case::Udp => format!("with CPU {cpu} losing {lost} to network interrupts, {who}"),
+        Case::Udp => format!("with CPU {cpu} losing {lost} to network interrupts, {program}"),
         Case::FifoSpin | Case::FifoSleep => {
-            format!("with CPU {cpu} losing {lost} to a real-time task, {who}")
+            format!("with CPU {cpu} losing {lost} to a real-time task, {program}")
         }
-        Case::Hog => format!("with CPU {cpu} shared with another user's program, {who}"),
+        Case::Hog => format!("with CPU {cpu} shared with another user's program, {program}"),
     }
 }
 

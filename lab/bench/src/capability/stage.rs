@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Noise that is older is started anew before a run, so that no run outlives it.
 const RENEW_AFTER: Duration = Duration::from_secs(150);
 
-/// What makes noise, and what it did.
+/// The running generator, and what all generators took.
 pub struct Stage {
     cpu: u32,
     playing: Option<(Case, Running, Instant)>,
@@ -31,7 +31,7 @@ impl Stage {
         self.cpu
     }
 
-    /// Has the noise of `case` play, and none other; returns when it does.
+    /// Starts the noise of `case` and ends all other noise; returns when it plays.
     ///
     /// # Errors
     /// The noise cannot be made, or the one that played lost its CPU.

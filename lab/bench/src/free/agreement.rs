@@ -1,10 +1,10 @@
-//! How alike two runs of a program are.
+//! How similar two runs of a program are.
 
 use evenkeel_sim::Share;
 use evenkeel_sim::program::TaskPlan;
 
-/// The part of the CPU time that goes to the same threads. Threads of one name are interchangeable: those
-/// that got most are compared with each other, and so on.
+/// The share of the CPU time that goes to the same threads. Threads of one name are
+/// interchangeable: they are compared in the order of what they got.
 pub fn of_shares(plans: &[TaskPlan], real: &[Share], simulated: &[Share]) -> f64 {
     let parts = |shares: &[Share]| {
         let all: u64 = shares.iter().map(|share| share.ran_ns).sum();

@@ -1,11 +1,11 @@
 //! `evenkeel-lab bench free`: the same programs run freely under the keel on a real kernel and in the
 //! simulator, and what each thread got is compared.
 //!
-//! | file | the one thing in it |
+//! | file | what it holds |
 //! |---|---|
 //! | `load` | the programs |
 //! | `round` | both runs, in the guest |
-//! | `agreement` | how alike they are |
+//! | `agreement` | how similar they are |
 
 mod agreement;
 mod load;
@@ -21,7 +21,7 @@ use evenkeel_experiment::{Aim, Experiment, Kind, Metric, Options as Asked, Wante
 const FAIR: &str = "fair";
 /// The keel with sibling aggregation.
 const IAS: &str = "ias";
-/// The keel that goes by what each CPU can do.
+/// The keel that balances by capability.
 const CAPABILITY: &str = "capability";
 
 /// How the contestants are simulated.
@@ -57,14 +57,14 @@ static METRICS: [Metric; 20] = [
 ];
 
 const fn shares(name: &'static str) -> Metric {
-    let explanation = "the part of the CPU time that the simulator gives to the same threads as the \
-                       kernel does; of threads that do the same, the one that got most counts as the same";
+    let explanation = "the share of the CPU time that the simulator gives to the same threads as the \
+                       kernel does; threads that do the same are matched by what they got";
     Metric::new(name, Kind::Index, explanation)
 }
 
 const fn alike(name: &'static str) -> Metric {
-    let explanation = "how often threads were given to another CPU: the smaller number by the larger, or \
-                       by that of the threads where there are more of these";
+    let explanation = "how often threads were migrated: the smaller number divided by the larger, or by \
+                       the number of threads where that is larger";
     Metric::new(name, Kind::Index, explanation)
 }
 
@@ -118,14 +118,16 @@ fn bench() -> GuestBench {
 }
 
 const READING: &str = "\
-- `weights`: busy threads of three nice values; `crowd`: threads that work and sleep at random; `periodic`: \
-threads that work a millisecond of ten, beside busy ones; `barrier`: threads that wait for each other, \
-beside a busy one; `pool`: clients and servers, beside busy threads. Real threads and simulated tasks do \
-the same work and draw the same random times; after a while to settle they are watched.
-- The simulated machine is the guest as its sysfs has it, with the simulator's usual costs: none of them was \
-fitted to the guest.
-- On the counted machine a CPU hears of what another one wants when the emulator executes it next, up to \
-some ms later; the simulator's kicks take 2 us. On the timed machine the host's noise is in it.
+- `weights`: busy threads of three nice values; `crowd`: threads that work and sleep at random; \
+`periodic`: threads that work a millisecond of ten, beside busy ones; `barrier`: threads that wait \
+for each other, beside a busy one; `pool`: clients and servers, beside busy threads. Real threads \
+and simulated tasks do the same work and draw the same random times. They are watched after a \
+while to settle.
+- The simulated machine is the guest as its sysfs describes it, with the simulator's usual costs: \
+none of them was fitted to the guest.
+- On the counted machine a request reaches another CPU when the emulator executes that CPU next, \
+some ms later at most; the simulator's kicks take 2 us. On the timed machine the figures include \
+the host's noise.
 ";
 
 #[cfg(test)]

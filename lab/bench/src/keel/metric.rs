@@ -67,7 +67,7 @@ pub static METRICS: [Metric; 16] = [
     Metric::new(
         EVEN_ONE_MORE,
         Kind::Index,
-        "how evenly busy threads get on, one more than there are CPUs: Jain's index (1: all alike)",
+        "how even the CPU time of busy threads is, one more than CPUs: Jain's index (1: all equal)",
     ),
     Metric::new(EVEN_FOURFOLD, Kind::Index, "the same with four busy threads a CPU"),
     Metric::new(
@@ -87,8 +87,8 @@ pub static METRICS: [Metric; 16] = [
     Metric::new(
         USUAL,
         Kind::Cost,
-        "the median of enqueue's calls and that of dispatch's: what most calls cost, where the mean is \
-         that of many short ones and a few that fetch tasks from other CPUs",
+        "the median of enqueue's calls plus that of dispatch's: what most calls cost. The mean is \
+         of many short calls and a few that pull tasks from other CPUs",
     ),
 ];
 
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_wanted_is_measured() {
+    fn each_aim_has_a_metric() {
         for aim in aims() {
             assert!(METRICS.iter().any(|metric| metric.name == aim.metric), "{aim:?}");
         }

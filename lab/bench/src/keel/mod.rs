@@ -1,7 +1,7 @@
 //! `evenkeel-lab bench keel`: the keel with its plain policies beside the kernel's own scheduler and its
 //! peers.
 //!
-//! | file | the one thing in it |
+//! | file | what it holds |
 //! |---|---|
 //! | `metric` | what is measured, and what is wanted of the keel |
 //! | `round` | how, in the guest |
@@ -17,7 +17,7 @@ pub use round::{HACKBENCH, costs as callback_costs};
 use evenkeel_experiment::guest::{self, Clock, GuestBench, eevdf, keel, peer};
 use evenkeel_experiment::{Experiment, Options, peers};
 
-/// Peers with which a machine can be run every day: those that take part unless others are named.
+/// Peers for everyday use of a machine: they take part unless others are named.
 pub const PEERS: [&str; 3] = ["scx_flash", "scx_bpfland", "scx_cosmos"];
 /// The keel's name in the report.
 const KEEL: &str = "keel";
@@ -63,11 +63,11 @@ fn bench(named: &[String]) -> Result<GuestBench> {
 }
 
 const READING: &str = "\
-- Latencies on the counted machine: what one CPU asks of another waits until the emulator executes that \
-one, up to some ms, under each contestant alike. They compare contestants; they are not what an \
-interrupt takes.
-- Costs are in instructions a call: what measuring takes is taken off; calls during which the emulator \
-executed another CPU are left out, because they seem to take as long as that.
+- Latencies on the counted machine: a request from one CPU to another waits until the emulator \
+executes the other CPU. That takes some ms under each contestant alike. These latencies compare \
+contestants; they are not the latency of an interrupt.
+- Costs are in instructions a call, without the cost of measuring. Calls during which the emulator \
+executed another CPU are left out: they would include that time.
 ";
 
 #[cfg(test)]

@@ -16,11 +16,11 @@ use evenkeel_experiment::guest::{Inside, hogs, number_after};
 
 /// Programs of the system that take part where they are installed.
 pub const HACKBENCH: &str = "/usr/bin/hackbench";
-/// See there.
+/// As [`HACKBENCH`].
 pub const SYSBENCH: &str = "/usr/bin/sysbench";
 
-/// How often hackbench sends, to see how long it takes, and what callbacks cost: their mean is that of a
-/// few long calls and many short ones, so that it wants many.
+/// How often hackbench sends: to measure its time, and to measure what callbacks cost. The second needs
+/// many calls, because the mean is of a few long calls and many short ones.
 const LOOPS: u32 = 100;
 const MEASURED_LOOPS: u32 = 400;
 
@@ -28,7 +28,7 @@ const MEASURED_LOOPS: u32 = 400;
 const WATCH: Duration = Duration::from_millis(700);
 const WATCH_ONE: Duration = Duration::from_millis(400);
 
-/// Measures everything under the contestant that is at work.
+/// Measures everything under the scheduler that is loaded.
 ///
 /// # Errors
 /// A program or a thread cannot be started, or fails.
@@ -74,7 +74,7 @@ fn storms(cpus: usize, figures: &mut Figures) -> Result<()> {
 fn waking(cpus: usize, figures: &mut Figures) -> Result<()> {
     let latencies = Latencies::measure(cpus)?;
     for (name, percent) in [(metric::WAKE_P50, 50), (metric::WAKE_P99, 99)] {
-        let latency = latencies.percentile(percent).context("nobody was woken up")?;
+        let latency = latencies.percentile(percent).context("no task was woken up")?;
         figures.insert(name.to_owned(), latency);
     }
     Ok(())

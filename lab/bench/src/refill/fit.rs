@@ -1,11 +1,12 @@
-//! From what was measured to what the simulator's machine has for it: three numbers by least squares.
+//! From the points to the costs of the simulator's machine: three numbers by least squares.
 //!
-//! The model: on a core whose own caches hold `near_kib`, who comes after another address space takes
-//! `refill_space_ns`, who comes from another core `refill_core_ns` (or `refill_cache_ns`, `refill_node_ns`,
-//! by what the two share), and both take `near_fetch_ns` besides for each KiB of their memory. Sets that the
-//! caches do not hold are not fitted: walked round and round, they are fetched in every pass anyway. Each
-//! point counts by its relative error, or the few large sets would be all that is fitted; what is within a
-//! microsecond does not matter.
+//! The model: the caches of a core hold `near_kib`. A thread that runs after another address space
+//! takes `refill_space_ns` longer. A thread that comes from another core takes `refill_core_ns`
+//! longer (or `refill_cache_ns`, `refill_node_ns`, by what the two cores share). Both take
+//! `near_fetch_ns` in addition for each KiB of their memory. Sets that the caches do not hold are
+//! not fitted: they are fetched in every pass anyway. Each point counts by its relative error,
+//! because the few large sets would decide the fit otherwise. Errors within a microsecond do not
+//! matter.
 
 use anyhow::{Result, bail};
 use evenkeel_machine::{Costs, Machine};
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::measure::{Event, Point};
 use super::walk::Order;
 
-/// The order whose fit the machine file has: what a switch can cost at most.
+/// The machine file has the fit of this order: what a switch can cost at most.
 pub const KEPT: Order = Order::Scattered;
 /// An error below this is none, in ns.
 const FLOOR_NS: f64 = 1_000.0;
@@ -51,7 +52,7 @@ impl Fit {
     }
 }
 
-/// Fits the points of this order whose sets the near caches hold.
+/// Fits the points of this order, without sets that the near caches do not hold.
 ///
 /// # Errors
 /// They are too few.
@@ -90,14 +91,14 @@ pub fn fit(points: &[Point], order: Order, near_kib: u64) -> Result<Fit> {
     Ok(fit)
 }
 
-/// Two constants and a common slope that make the sum of the squares of the relative errors least; none is
-/// below 0, since no cost is.
+/// Two constants and a common slope, none below 0, with the least sum of the squares of the relative
+/// errors.
 fn solve(space: &[(f64, f64)], moved: &[(f64, f64)]) -> [f64; 3] {
     let sums = |points: &[(f64, f64)], of: fn(f64, f64) -> f64| -> f64 {
         let weigh = |(kib, ns): &(f64, f64)| of(*kib, *ns) / ns.max(FLOOR_NS).powi(2);
         points.iter().map(weigh).sum()
     };
-    // For a given slope the best constant is the weighted mean of what is left; that leaves one unknown.
+    // For a given slope the best constant is the weighted mean of the rest: one unknown is left.
     let constant = |points: &[(f64, f64)], slope: f64| {
         let weights = sums(points, |_, _| 1.0);
         let left = sums(points, |_, ns| ns) - slope * sums(points, |kib, _| kib);
@@ -111,7 +112,7 @@ fn solve(space: &[(f64, f64)], moved: &[(f64, f64)]) -> [f64; 3] {
         };
         of(space) + of(moved)
     };
-    // The sum is convex in the slope, constants that stop at 0 included: a golden section finds its least.
+    // The sum is convex in the slope, also where a constant stops at 0: a golden section search.
     let most = space.iter().chain(moved).map(|(kib, ns)| ns / kib).fold(0.0, f64::max);
     let (mut low, mut high) = (0.0, most);
     let golden = (5.0_f64.sqrt() - 1.0) / 2.0;

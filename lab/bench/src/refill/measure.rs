@@ -1,27 +1,27 @@
-//! The rounds: for each size and order of a working set, the first walk after each of the events by turns,
-//! beside a walk after nothing.
+//! The turns: for each size and order of a working set, the first walk after each event, beside a walk
+//! after nothing.
 //!
-//! A figure of a turn is a low quantile of many walks: whatever else happens on a machine (interrupts, other
-//! programs, other guests of the host) only ever makes a walk longer, so that the shortest ones say what the
-//! caches cost. Turns are repeated where other programs took the CPUs, and each event is compared with
-//! "nothing" turn by turn, as in every experiment here ([`crate::interleave`]).
+//! A figure of a turn is a low quantile of many walks: whatever else happens on a machine (interrupts,
+//! other programs, other guests of the host) only ever makes a walk longer, so the shortest walks show
+//! what the caches cost. Each event is compared with "nothing" turn by turn.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use evenkeel_experiment::accounts::Accounts;
+use evenkeel_experiment::display::Display;
+use evenkeel_experiment::host::usable_cpus;
+use evenkeel_experiment::{
+    Case, Contestant, Experiment, Kind, Metric, Plan, Record, Report, Sample, Turn, interrupt,
+};
 use evenkeel_machine::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::others::{Other, Sibling, Stranger, run_on};
 use super::walk::{Order, Set};
-use crate::interleave::{self, Contestant, Group, Measurement, Outcome, Plan};
 use crate::stats::{Verdict, estimate};
-use evenkeel_experiment::accounts::{Accounts, Reading};
-use evenkeel_experiment::interrupt;
-use evenkeel_experiment::{display::Display, host::usable_cpus};
 
 /// Working sets, in KiB.
 pub const SIZES_KIB: [usize; 11] = [4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
@@ -36,6 +36,9 @@ const WARM: usize = 2;
 const AWAKE: Duration = Duration::from_micros(50);
 /// The baseline's name.
 const NOTHING: &str = "nothing";
+/// The figure: a walk, in s.
+const WALK: &str = "walk";
+static METRICS: [Metric; 1] = [Metric::new(WALK, Kind::Time, "the walk that counts")];
 
 /// What happens between two walks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +49,7 @@ pub enum Event {
     /// A process with another address space has it, and walks over more than the core's caches hold.
     #[default]
     Stranger,
-    /// The thread comes back from another CPU, whose caches have the set.
+    /// The thread comes back from another CPU; the caches there have the set.
     Moved,
 }
 
@@ -138,136 +141,139 @@ impl Place {
         Ok(Self { cpu, other: last.next(), near_kib })
     }
 
-    /// What evicts everything: twice what the caches hold.
+    /// A walk over so much evicts everything: twice what the caches hold.
     fn evicting_kib(&self) -> usize {
         2 * self.near_kib as usize
     }
 }
 
-/// Measures all points; with `is_quick` few sizes and turns.
+/// Measures all points; with `is_quick` only a few sizes and turns.
 ///
 /// # Errors
-/// Somebody cannot be started or pinned, or asked for the end.
+/// A thread or process cannot be started or pinned, or a signal asked for the end.
 pub fn measure(place: &Place, is_quick: bool) -> Result<Vec<Point>> {
     let before = usable_cpus()?;
-    let measured = rounds(place, &before, is_quick);
-    // Whatever became of it: this thread was pinned.
+    let measured = turns(place, &before, is_quick);
+    // Whatever came of it: this thread was pinned.
     evenkeel_journal::affinity::set(nix::unistd::gettid().as_raw(), &before)?;
-    let outcomes = measured?;
+    let (records, report) = measured?;
     interrupt::check()?;
-    outcomes.iter().filter_map(failure).next().map_or(Ok(()), Err)?;
-    Ok(points(&outcomes))
+    if let Some(failed) = report.failed.first() {
+        bail!("{}", failed.words());
+    }
+    Ok(points(&records, &report))
 }
 
-fn failure(outcome: &Outcome) -> Option<anyhow::Error> {
-    let why = outcome.failed.as_ref()?;
-    Some(anyhow::anyhow!("{}, {}: {why}", outcome.case, outcome.contestant))
+/// The baseline, and the events that can happen in this place.
+fn experiment(place: &Place) -> Experiment<Option<Event>> {
+    let events = Event::ALL.into_iter();
+    let events = events.filter(|event| *event != Event::Moved || place.other.is_some());
+    let events = events.map(|event| Contestant::new(event.name(), "", Some(event)));
+    Experiment {
+        name: "refill",
+        title: "",
+        intro: "",
+        case_word: "KiB",
+        contestants: std::iter::once(Contestant::new(NOTHING, "", None)).chain(events).collect(),
+        metrics: &METRICS,
+        aims: Vec::new(),
+        course: "",
+        reading: "",
+        lists: Vec::new(),
+    }
 }
 
-fn rounds(place: &Place, cpus: &CpuSet, is_quick: bool) -> Result<Vec<Outcome>> {
+fn turns(place: &Place, cpus: &CpuSet, is_quick: bool) -> Result<(Vec<Record>, Report)> {
     run_on(place.cpu)?;
-    let stranger = Stranger::start(place.cpu, place.evicting_kib())?;
-    let stranger_pid = stranger.pid();
-    let stranger: Rc<RefCell<dyn Other>> = Rc::new(RefCell::new(stranger));
-    let evicting = Rc::new(RefCell::new(Set::new(place.evicting_kib(), Order::InSequence)));
-    let accounts = Rc::new(RefCell::new(Accounts::open()));
+    let experiment = experiment(place);
+    let names: Vec<String> = experiment.contestants.iter().map(|one| one.name.clone()).collect();
+    let mut walkers = Walkers {
+        place,
+        stranger: Stranger::start(place.cpu, place.evicting_kib())?,
+        evicting: Set::new(place.evicting_kib(), Order::InSequence),
+        sets: BTreeMap::new(),
+    };
     let sizes = SIZES_KIB.iter().filter(|kib| !is_quick || [16, 256].contains(*kib));
-    let mut groups = Vec::new();
+    let mut cases = Vec::new();
     for order in Order::ALL {
         for kib in sizes.clone() {
             let set = Arc::new(Mutex::new(Set::new(*kib, order)));
-            let sibling = Rc::new(RefCell::new(Sibling::start(place.cpu, &set)?));
-            let contestant = |name: &str, before: Before| {
-                let (set, accounts) = (set.clone(), accounts.clone());
-                let run = move || {
-                    let read = || accounts.borrow_mut().read(cpus, &[stranger_pid]);
-                    turn(&set, &before, read)
-                };
-                Contestant { name: name.to_owned(), run: Box::new(run) }
-            };
-            let mut contestants = vec![
-                contestant(NOTHING, Before::Nothing),
-                contestant(Event::Sibling.name(), Before::Other(sibling)),
-                contestant(Event::Stranger.name(), Before::Other(stranger.clone())),
-            ];
-            if let Some(other) = place.other {
-                let moved = Before::Moved { home: place.cpu, other, evicting: evicting.clone() };
-                contestants.push(contestant(Event::Moved.name(), moved));
-            }
-            groups.push(Group {
-                case: kib.to_string(),
-                program: order.name().to_owned(),
-                reference: None,
-                contestants,
-            });
+            let sibling = Sibling::start(place.cpu, &set)?;
+            let (name, program) = (kib.to_string(), order.name().to_owned());
+            walkers.sets.insert((name.clone(), program.clone()), (set, sibling));
+            cases.push(Case { name, program, contestants: names.clone(), ..Case::default() });
         }
     }
-    let rounds = if is_quick { 2 } else { ROUNDS };
-    let plan = Plan { initial_runs: rounds, max_runs: rounds, ..Plan::default() };
-    let start = Instant::now();
+    let mut accounts = Accounts::open();
+    let mut run = |turn: &Turn<'_, Option<Event>>| {
+        interrupt::check()?;
+        let alive = [walkers.stranger.pid()];
+        let before = accounts.read(cpus, &alive)?;
+        let seconds = walkers.turn(turn)?;
+        let foreign_pct = accounts.read(cpus, &alive)?.since(&before).foreign_pct;
+        Ok(Sample { foreign_pct, ..Sample::new([(WALK, seconds)]) })
+    };
+    let plan = Plan::fixed(if is_quick { 2 } else { ROUNDS });
     let display = Display::new();
-    let outcomes = interleave::run(&mut groups, &plan, &|| start.elapsed(), &mut |progress| {
-        display.show(&progress);
-    });
+    let measured = evenkeel_experiment::measure(&experiment, &cases, &plan, &mut run, &display);
     display.finish();
-    outcomes
+    let records = measured?;
+    let report = Report::new(&experiment, &records, &plan, "");
+    Ok((records, report))
 }
 
-/// What is done before a walk is timed.
-enum Before {
-    Nothing,
-    Other(Rc<RefCell<dyn Other>>),
-    Moved { home: u32, other: u32, evicting: Rc<RefCell<Set>> },
+/// A working set, and the thread that shares it.
+type Shared = (Arc<Mutex<Set>>, Sibling);
+
+/// What walks, and what happens between two walks.
+struct Walkers<'a> {
+    place: &'a Place,
+    stranger: Stranger,
+    /// A walk over it evicts everything else.
+    evicting: Set,
+    /// By case and program.
+    sets: BTreeMap<(String, String), Shared>,
 }
 
-impl Before {
-    /// From a set that is warm here to the moment at which its walk is timed.
-    fn happen(&self, set: &Mutex<Set>) -> Result<()> {
+impl Walkers<'_> {
+    /// Many walks after the same event; the walk that counts, in s.
+    fn turn(&mut self, turn: &Turn<'_, Option<Event>>) -> Result<f64> {
+        let event = turn.contestant.and_then(|contestant| contestant.how);
+        let Self { place, stranger, evicting, sets } = self;
+        let shared = sets.get_mut(&(turn.case.name.clone(), turn.case.program.clone()));
+        let (set, sibling) = shared.context("a turn without a working set")?;
         let warm = || {
             let mut set = set.lock().unwrap_or_else(PoisonError::into_inner);
             (0..WARM).for_each(|_| set.walk());
         };
-        match self {
-            Self::Nothing => warm(),
-            Self::Other(other) => {
-                warm();
-                other.borrow_mut().turn()?;
+        let mut walks_s = Vec::with_capacity(WALKS);
+        for _ in 0..WALKS {
+            match event {
+                None => warm(),
+                Some(Event::Sibling) => {
+                    warm();
+                    sibling.turn()?;
+                }
+                Some(Event::Stranger) => {
+                    warm();
+                    stranger.turn()?;
+                }
+                Some(Event::Moved) => {
+                    // The set is evicted from this core, warm on the other; then back.
+                    run_on(place.cpu)?;
+                    evicting.walk();
+                    run_on(place.other.context("there is no other CPU")?)?;
+                    warm();
+                    run_on(place.cpu)?;
+                    let start = Instant::now();
+                    while start.elapsed() < AWAKE {}
+                }
             }
-            Self::Moved { home, other, evicting } => {
-                // At home it is forgotten, over there it is near; then back.
-                run_on(*home)?;
-                evicting.borrow_mut().walk();
-                run_on(*other)?;
-                warm();
-                run_on(*home)?;
-                let start = Instant::now();
-                while start.elapsed() < AWAKE {}
-            }
+            let time = set.lock().unwrap_or_else(PoisonError::into_inner).time();
+            walks_s.push(time.as_secs_f64());
         }
-        Ok(())
+        Ok(low(&mut walks_s))
     }
-}
-
-/// Many walks after the same event.
-fn turn(
-    set: &Mutex<Set>,
-    before: &Before,
-    read: impl Fn() -> Result<Reading>,
-) -> Result<Measurement> {
-    interrupt::check()?;
-    let start = read()?;
-    let mut walks_s = Vec::with_capacity(WALKS);
-    for _ in 0..WALKS {
-        before.happen(set)?;
-        let time = set.lock().unwrap_or_else(PoisonError::into_inner).time();
-        walks_s.push(time.as_secs_f64());
-    }
-    let window = read()?.since(&start);
-    Ok(Measurement {
-        seconds: low(&mut walks_s),
-        foreign_pct: window.foreign_pct,
-        ..Measurement::default()
-    })
 }
 
 /// The walk that counts.
@@ -277,69 +283,60 @@ fn low(walks: &mut [f64]) -> f64 {
     walks.get(at).copied().unwrap_or_default()
 }
 
-/// Costs, from the rows of each group.
-fn points(outcomes: &[Outcome]) -> Vec<Point> {
+/// What each event costs, by working set.
+fn points(records: &[Record], report: &Report) -> Vec<Point> {
     let mut points = Vec::new();
-    for row in outcomes {
-        let Some(event) = Event::ALL.into_iter().find(|event| event.name() == row.contestant)
-        else {
-            continue;
-        };
-        let Some(order) = Order::ALL.into_iter().find(|order| order.name() == row.program) else {
-            continue;
-        };
-        let is_baseline = |other: &&Outcome| {
-            other.contestant == NOTHING
-                && (&other.case, &other.program) == (&row.case, &row.program)
-        };
-        let Some(nothing) = outcomes.iter().find(is_baseline) else { continue };
-        let pairs = row.rounds.iter().zip(&nothing.rounds);
-        let ns = |run: &Measurement| 1e9 * run.seconds;
-        let costs: Vec<f64> = pairs
-            .filter_map(|(run, nothing)| Some(ns(run.as_ref()?) - ns(nothing.as_ref()?)))
-            .collect();
-        let walks: Vec<f64> = nothing.runs().map(ns).collect();
-        let foreign: Vec<f64> = row.runs().map(|run| run.foreign_pct).collect();
-        let (Some(cost), Ok(kib)) = (estimate(&costs), row.case.parse()) else { continue };
-        points.push(Point {
-            order,
-            kib,
-            event,
-            cost_ns: cost.median,
-            ci95_ns: cost.ci95(),
-            walk_ns: crate::stats::median(&walks).unwrap_or_default(),
-            verdict: row.judged.map(|judged| judged.verdict),
-            turns: costs.len(),
-            foreign_pct: crate::stats::median(&foreign).unwrap_or_default(),
-        });
+    for record in records {
+        let order = Order::ALL.into_iter().find(|order| order.name() == record.program);
+        let (Some(order), Ok(kib)) = (order, record.case.parse()) else { continue };
+        let row = |name: &str| report.row(&record.case, &record.program, WALK, name);
+        for event in Event::ALL {
+            let (nothing, after) = record.pairs(WALK, NOTHING, event.name());
+            let costs: Vec<f64> = nothing
+                .iter()
+                .zip(&after)
+                .map(|(nothing, after)| 1e9 * (after - nothing))
+                .collect();
+            let rows = row(NOTHING).zip(row(event.name()));
+            let (Some(cost), Some((nothing, after))) = (estimate(&costs), rows) else { continue };
+            points.push(Point {
+                order,
+                kib,
+                event,
+                cost_ns: cost.median,
+                ci95_ns: cost.ci95(),
+                walk_ns: 1e9 * nothing.median,
+                verdict: after.verdict,
+                turns: costs.len(),
+                foreign_pct: after.foreign_pct,
+            });
+        }
     }
     points
 }
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_experiment::rows;
+
     use super::*;
 
-    fn outcome(contestant: &str, times_us: &[f64]) -> Outcome {
-        let run = |us: &f64| Some(Measurement { seconds: us / 1e6, ..Measurement::default() });
-        Outcome {
-            case: "64".into(),
-            program: Order::Scattered.name().into(),
-            contestant: contestant.into(),
-            rounds: times_us.iter().map(run).collect(),
-            judged: None,
-            repeated: 0,
-            failed: None,
-        }
-    }
-
     #[test]
-    fn a_cost_is_what_a_walk_takes_more_than_after_nothing_turn_by_turn() {
-        // The machine becomes slower meanwhile, which is none of it.
-        let outcomes =
-            [outcome(NOTHING, &[10.0, 20.0, 30.0]), outcome("stranger", &[15.0, 25.0, 36.0])];
-        let points = points(&outcomes);
-        assert_eq!(points.len(), 1, "the baseline is none itself");
+    fn a_cost_is_the_difference_to_a_walk_after_nothing_turn_by_turn() {
+        let mut record = Record::new(&Case {
+            name: "64".into(),
+            program: Order::Scattered.name().into(),
+            contestants: vec![NOTHING.into(), "stranger".into()],
+            ..Case::default()
+        });
+        // The machine becomes slower meanwhile, which must not count.
+        let walks_us = [[10.0, 20.0, 30.0], [15.0, 25.0, 36.0]];
+        for (line, walks_us) in record.lines.iter_mut().zip(walks_us) {
+            line.rounds = walks_us.map(|us| Some(Sample::new([(WALK, us / 1e6)]))).into();
+        }
+        let rows = rows(&METRICS, std::slice::from_ref(&record), &Plan::fixed(3));
+        let points = points(&[record], &Report { rows, ..Report::default() });
+        assert_eq!(points.len(), 1, "the baseline has no point");
         let Point { kib, event, cost_ns, walk_ns, turns, .. } = points[0];
         assert_eq!((kib, event, turns), (64, Event::Stranger, 3));
         assert!((cost_ns - 5_000.0).abs() < 1e-6 && (walk_ns - 20_000.0).abs() < 1e-6);
@@ -353,11 +350,11 @@ mod tests {
     }
 
     #[test]
-    fn who_failed_is_named() {
-        let mut failed = outcome("stranger", &[]);
-        assert!(failure(&failed).is_none());
-        failed.failed = Some("gone".into());
-        assert_eq!(failure(&failed).unwrap().to_string(), "64, stranger: gone");
+    fn a_thread_without_another_cpu_is_never_moved() {
+        let mut place = Place { cpu: 0, other: None, near_kib: 64 };
+        assert_eq!(experiment(&place).contestants.len(), 3);
+        place.other = Some(1);
+        assert_eq!(experiment(&place).contestants.len(), 4);
     }
 
     #[test]

@@ -1,14 +1,15 @@
-//! `evenkeel-lab bench refill`: what it costs to fill a core's caches again after another address space, or on
-//! another CPU, by the size of what a thread uses; and what the simulator's machine has for that, fitted to
-//! it. The order `ias` exists because of these costs, and its helper thread is judged by them.
+//! `evenkeel-lab bench refill`: what it costs to refill a core's caches after another address space
+//! ran, or on another CPU, by the size of a thread's working set; and the costs of the simulator's
+//! machine, fitted to that. The order `ias` exists because of these costs, and its helper thread is
+//! judged by them.
 //!
-//! | file | the one thing in it |
+//! | file | what it holds |
 //! |---|---|
 //! | `walk` | a working set, and a walk over it |
-//! | `others` | who has the CPU between two walks |
-//! | `measure` | the rounds, and the points that come of them |
+//! | `others` | the thread and the process that run between two walks |
+//! | `measure` | the turns, and the points that they give |
 //! | `fit` | from points to costs |
-//! | `page` | both for people |
+//! | `page` | both as tables and a page |
 
 mod fit;
 mod measure;
@@ -25,9 +26,9 @@ use serde::{Deserialize, Serialize};
 
 pub use others::be_stranger;
 
-use evenkeel_experiment::MachineInfo;
 use evenkeel_experiment::interrupt;
 use evenkeel_experiment::output::Output;
+use evenkeel_experiment::{MachineInfo, Options};
 use fit::{Between, Fit};
 use measure::{Place, Point};
 use walk::Order;
@@ -35,22 +36,14 @@ use walk::Order;
 /// What the machine of the machine file is called, there and as a preset of the simulator.
 const NAME: &str = "measured";
 
-/// What is asked for.
-#[derive(Debug)]
-pub struct Options {
-    /// The program file of evenkeel.
-    /// A few sizes and turns only: shows that it works.
-    pub quick: bool,
-    /// Measure nothing: fit and show what an earlier run wrote here.
-    pub from: Option<PathBuf>,
-    /// Where to write everything as JSON.
-    pub json: Option<PathBuf>,
+/// What is asked for. With [`Options::quick`] a few sizes and turns; [`Options::from`] fits and shows
+/// an earlier measurement.
+#[derive(Debug, Default)]
+pub struct Asked {
     /// Where to write this machine, with the costs that were fitted, as a machine file.
     pub machine: Option<PathBuf>,
-    /// Where to write it as a page.
-    pub markdown: Option<PathBuf>,
-    /// The command line.
-    pub command: String,
+    /// The options of any experiment.
+    pub options: Options,
 }
 
 /// All of it.
@@ -60,7 +53,7 @@ struct Report {
     /// When it was measured: year, month and day, in UTC.
     date: String,
     command: String,
-    /// What the caches of the core hold.
+    /// What the caches of the core hold, in KiB.
     near_kib: u64,
     /// The two CPUs are this to each other.
     between: Between,
@@ -82,7 +75,7 @@ impl Report {
         Ok(page::provenance(self) + &machine.to_toml())
     }
 
-    /// Which cost a thread pays that comes from the other CPU.
+    /// The cost of a thread that comes from the other CPU.
     fn moved_cost(&self) -> &'static str {
         match self.between {
             Between::Threads | Between::Cores => "refill_core_ns",
@@ -95,11 +88,13 @@ impl Report {
 /// Measures and fits, prints, and writes what was asked for. Returns the exit code.
 ///
 /// # Errors
-/// Somebody cannot be started or pinned, the caches are not known, or a file cannot be read or written.
-pub fn run(options: &Options) -> Result<i32> {
+/// A process cannot be started or pinned, the caches are not known, or a file cannot be read or
+/// written.
+pub fn run(asked: &Asked) -> Result<i32> {
+    let options = &asked.options;
     let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
     let json = prepare(&options.json)?;
-    let (machine, markdown) = (prepare(&options.machine)?, prepare(&options.markdown)?);
+    let (machine, markdown) = (prepare(&asked.machine)?, prepare(&options.markdown)?);
     let _watch = interrupt::watch();
     let report = match &options.from {
         Some(path) => read(path)?,
@@ -240,14 +235,13 @@ mod tests {
         let mut report = report();
         std::fs::write(path("first.json"), serde_json::to_string(&report).unwrap()).unwrap();
         let options = Options {
-            quick: false,
             from: Some(path("first.json")),
             json: Some(path("second.json")),
-            machine: Some(path("machine.toml")),
             markdown: Some(path("page.md")),
-            command: String::new(),
+            ..Options::default()
         };
-        assert_eq!(run(&options).unwrap(), 0);
+        let asked = Asked { machine: Some(path("machine.toml")), options };
+        assert_eq!(run(&asked).unwrap(), 0);
         let second = read(&path("second.json")).unwrap();
         assert_eq!(second, report);
         let machine = std::fs::read_to_string(path("machine.toml")).unwrap();

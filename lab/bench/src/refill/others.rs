@@ -1,5 +1,5 @@
-//! Who has the CPU between two walks: a thread that shares the working set, or a process that has its own.
-//! Both are switched to by the same kind of pipe, on the same CPU.
+//! What runs between two walks: a thread that shares the working set, or a process with a set of
+//! its own. Both are switched to through the same kind of pipe, on the same CPU.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -12,31 +12,30 @@ use nix::unistd::gettid;
 
 use super::walk::{Order, Set};
 
-/// Said to somebody else: walk once, and say so.
+/// The message for one walk, and the answer after it.
 const TURN: [u8; 1] = [1];
 
-/// Lets the calling thread run on this CPU only. (It is a thread of the benchmark's own: nothing has to be
-/// given back.)
+/// Pins the calling thread to this CPU. It is a thread of the benchmark: its mask needs no journal.
 pub fn run_on(cpu: u32) -> Result<()> {
     Ok(affinity::set(gettid().as_raw(), &[cpu].into_iter().collect())?)
 }
 
-/// Somebody who walks once when told to.
+/// A thread or process that walks once for each message.
 pub trait Other {
     /// Gives the CPU away until that is done.
     ///
     /// # Errors
-    /// There is nobody any more.
+    /// It has ended.
     fn turn(&mut self) -> Result<()>;
 }
 
 fn ask(orders: &mut impl Write, answers: &mut impl Read) -> Result<()> {
-    let gone = "who is to have the CPU in between has ended";
+    let gone = "the thread or process that runs between two walks has ended";
     orders.write_all(&TURN).context(gone)?;
     answers.read_exact(&mut [0]).context(gone)
 }
 
-/// Walks over a set each time that it is told to, until nobody is there to tell it.
+/// Walks once for each message, until the other end of the pipe is closed.
 fn serve(orders: &mut impl Read, answers: &mut impl Write, mut walk: impl FnMut()) -> Result<()> {
     let mut order = [0];
     loop {
@@ -44,7 +43,7 @@ fn serve(orders: &mut impl Read, answers: &mut impl Write, mut walk: impl FnMut(
             Ok(0) => return Ok(()),
             Ok(_) => walk(),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error).context("cannot hear whose turn it is"),
+            Err(error) => return Err(error).context("cannot read the next message"),
         }
         if answers.write_all(&TURN).is_err() {
             return Ok(());
@@ -93,7 +92,7 @@ impl Drop for Sibling {
     }
 }
 
-/// A process with a set of its own: it ends with us, whatever becomes of us.
+/// A process with a set of its own. It ends with this process.
 pub struct Stranger {
     process: Child,
     orders: ChildStdin,
@@ -139,7 +138,7 @@ impl Drop for Stranger {
     }
 }
 
-/// Is such a process. Returns the exit code.
+/// The main function of a [`Stranger`]. Returns the exit code.
 ///
 /// # Errors
 /// It cannot run on that CPU, or cannot be told anything.
@@ -168,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sibling_walks_when_told_and_ends_when_dropped() {
+    fn a_sibling_walks_on_each_message_and_ends_when_dropped() {
         let set = Arc::new(Mutex::new(Set::new(4, Order::Scattered)));
         let own = affinity::get(gettid().as_raw()).unwrap();
         let mut sibling = Sibling::start(own.iter().next().unwrap(), &set).unwrap();
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_walks_once_for_each_order() {
+    fn each_message_makes_one_walk() {
         let mut walks = 0;
         let mut answers = Vec::new();
         serve(&mut [1, 1, 1].as_slice(), &mut answers, || walks += 1).unwrap();

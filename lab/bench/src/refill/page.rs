@@ -1,4 +1,4 @@
-//! What was measured and fitted, for people: tables, and a page that is a pure function of the JSON.
+//! The points and the fits as tables, and as a page that is a pure function of the JSON.
 
 use std::fmt::{self, Write as _};
 
@@ -6,6 +6,7 @@ use super::fit::Fit;
 use super::measure::Point;
 use super::{Report, fit};
 use crate::stats::Verdict;
+use evenkeel_experiment::cells::Cells;
 
 const HEADER: [&str; 9] = [
     "lines",
@@ -52,8 +53,9 @@ fn sentence(fit: &Fit) -> String {
         None => String::new(),
     };
     format!(
-        "{}: {refill_space_ns:.0} ns after another address space, {moved}and {near_fetch_ns:.0} ns for each \
-         KiB ({points} points; root mean square of the relative errors {:.1} %, the largest {:+.1} %)",
+        "{}: {refill_space_ns:.0} ns after another address space, {moved}and {near_fetch_ns:.0} ns \
+         for each KiB ({points} points; root mean square of the relative errors {:.1} %, the \
+         largest {:+.1} %)",
         order.name(),
         100.0 * residual,
         100.0 * worst
@@ -62,18 +64,23 @@ fn sentence(fit: &Fit) -> String {
 
 /// For the terminal.
 pub fn terminal(report: &Report) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY).set_header(HEADER);
-    table.add_rows(report.points.iter().map(|point| cells(report, point)));
     let fits: Vec<String> = report.fits.iter().map(sentence).collect();
-    format!("{table}\n\n{}", fits.join("\n"))
+    format!("{}\n\n{}", table(report).terminal(), fits.join("\n"))
+}
+
+fn table(report: &Report) -> Cells {
+    Cells {
+        header: HEADER.map(str::to_owned).into(),
+        numbers: (2..HEADER.len() - 1).collect(),
+        rows: report.points.iter().map(|point| cells(report, point)).collect(),
+    }
 }
 
 /// What the machine file says of itself, as comments.
 pub fn provenance(report: &Report) -> String {
     let Report { machine, date, command, .. } = report;
     let mut text = format!(
-        "# The host, as the simulator has it: what refilling caches costs was measured there and fitted.\n\
+        "# The host as a machine of the simulator; refilling costs were measured and fitted.\n\
          # Written by `{command}`; do not edit.\n\
          # Measured on {date}: {}, {} CPUs, Linux {}; {}.\n",
         machine.model,
@@ -111,30 +118,34 @@ fn write_page(text: &mut String, report: &Report) -> fmt::Result {
     writeln!(text, "- {}\n", disturbance(report))?;
     writeln!(
         text,
-        "A thread walks over memory of so many KiB: every line of 64 bytes once, each found in the one before, \
-         and written to. Then, on the same CPU, *sibling*: a thread of the same address space does the same \
-         with the same memory; *stranger*: a process with another address space walks over {} KiB, twice what \
-         the core's own caches hold ({near_kib} KiB); or *moved*: the thread itself goes to another CPU, walks \
-         there, and comes back to a CPU that has seen {} KiB of something else. *Refill* is what the next walk \
-         takes more than one after nothing of that.\n",
+        "A thread walks over memory of so many KiB. It visits every line of 64 bytes once, finds \
+         each line in the line before, and writes to it. Then something happens on the same CPU. \
+         *sibling*: a thread of the same address space does the same with the same memory. \
+         *stranger*: a process with another address space walks over {} KiB, twice what the core's \
+         own caches hold ({near_kib} KiB). *moved*: the thread itself goes to another CPU, walks \
+         there, and comes back to a CPU that has meanwhile walked over {} KiB of other memory. \
+         *Refill* is how much longer the next walk takes than a walk after none of these.\n",
         2 * near_kib,
         2 * near_kib
     )?;
     writeln!(
         text,
-        "Of the walks of a turn the tenth part is shorter than the one that counts: other programs, \
-         interrupts and other guests of the host only ever make a walk longer. Turns alternate, and those in \
-         which other programs took more than 5 % of the CPU time are repeated (but no more than every other one in all); shown are the medians of the \
-         turns with their 95 % interval. *Longer*: by a paired t test with Holm's correction over all rows.\n"
+        "One walk of each turn counts; a tenth of the walks are shorter. Other programs, \
+         interrupts and other guests of the host only ever make a walk longer. Turns alternate. \
+         Turns in which other programs took more than 5 % of the CPU time are repeated (at most \
+         every other turn in all). The table shows the medians of the turns with their 95 % \
+         interval. *Longer*: by a paired t test with Holm's correction over all rows.\n"
     )?;
     writeln!(text, "## The model\n")?;
     writeln!(
         text,
-        "The simulator's machine has three numbers for it: `refill_space_ns`, one for another CPU (here \
-         `{}`), and `near_fetch_ns` for each KiB of a program's memory, if the core's own caches hold it \
-         (`near_kib`, as sysfs says): what they do not is fetched in every pass anyway. They are fitted to the points up to {near_kib} KiB by least squares of \
-         relative errors; siblings cost nothing there. Lines that are walked {} are what \
-         `product/machine/presets/measured.toml` has; real programs are between the two.\n",
+        "The simulator's machine has three numbers for it: `refill_space_ns`; one for another CPU \
+         (here `{}`); and `near_fetch_ns` for each KiB of a program's memory, if the core's own \
+         caches hold it (`near_kib`, from sysfs). Memory that they do not hold is fetched in every \
+         pass anyway. The numbers are fitted to the points up to {near_kib} KiB by least squares \
+         of relative errors; siblings cost nothing in the model. \
+         `product/machine/presets/measured.toml` has the fit of lines that are walked {}; real \
+         programs are between the two.\n",
         report.moved_cost(),
         fit::KEPT.name()
     )?;
@@ -142,10 +153,5 @@ fn write_page(text: &mut String, report: &Report) -> fmt::Result {
         writeln!(text, "- {}", sentence(fit))?;
     }
     writeln!(text, "\n## All points\n")?;
-    writeln!(text, "| {} |", HEADER.join(" | "))?;
-    writeln!(text, "| --- | --- |{}", " ---: |".repeat(6) + " --- |")?;
-    for point in &report.points {
-        writeln!(text, "| {} |", cells(report, point).join(" | "))?;
-    }
-    Ok(())
+    table(report).markdown(text)
 }

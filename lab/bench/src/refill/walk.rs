@@ -1,5 +1,6 @@
-//! A working set, and a walk over it: every line of the cache once, each found in the one before, so that
-//! none is asked for before the last one is there; and written to, as threads write to what they share.
+//! A working set, and a walk over it. A walk visits each cache line once and finds its address in
+//! the line before, so the processor cannot request a line before the last one has arrived. It
+//! writes to each line, as threads write to what they share.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

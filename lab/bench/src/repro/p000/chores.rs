@@ -3,12 +3,12 @@
 
 use anyhow::Result;
 
-use super::experiment::{Asymmetry, Experiment, How};
-use super::rows::{any_worse, compared_by, panel, point, ratios, span, tally, with_verdicts};
-use crate::interleave::{Group, Measurement, Outcome};
+use super::bench::{
+    Asymmetry, Bench, DEFAULT, LAG, NO_MPI, case, how_of, kernel, lag, lag_at, paper,
+};
+use super::measured::{MIGRATIONS, Measured, RATE, SPREAD, any_worse, point, ratio, span, tally};
 use crate::repro::page::number;
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
-use crate::stats::Judged;
 
 /// Of figure 7: long enough for the longest interval, in s.
 const SWEEP_S: f64 = 5.0;
@@ -19,59 +19,35 @@ const INTERVAL: &str = "100ms";
 /// "Similar" and "about 3 %" in the paper: less is no loss.
 const SIMILAR: f64 = 0.97;
 
-/// Chores that a rank did in a second on average, in thousands.
-fn rate(run: &Measurement) -> Option<f64> {
-    (run.seconds > 0.0).then(|| 1e3 / run.seconds)
-}
-
-/// stdev_chore / avg_chore, in %.
-fn spread_pct(run: &Measurement) -> Option<f64> {
-    Some(100.0 * run.spread?)
-}
-
-fn migrations(run: &Measurement) -> Option<f64> {
-    Some(run.migrations? as f64)
-}
-
 fn no_mpi(id: &str, title: &str, claim: &str) -> Part {
-    let why = "not run: no MPI here (scripts/setup mpi)".to_owned();
-    Part::cannot(id, title, claim, "-", why)
+    Part::cannot(id, title, claim, "-", NO_MPI.to_owned())
 }
 
 /// Figure 7: the impact of the interval.
 ///
 /// # Errors
-/// See [`Experiment::judge`].
-pub fn intervals(experiment: &Experiment) -> Result<Part> {
+/// See [`Bench::measure`].
+pub fn intervals(bench: &Bench) -> Result<Part> {
     const TITLE: &str = "Figure 7: impact of the balance interval";
-    if experiment.mpi.is_none() {
+    if bench.mpi.is_none() {
         return Ok(no_mpi("figure-7", TITLE, "the best interval lies between the extremes"));
     }
-    let chosen: &[&str] = if experiment.quick { &INTERVALS[2..3] } else { &INTERVALS };
-    let mut hows = vec![How::kernel(), How::lag()];
-    hows.extend(chosen.iter().flat_map(|at| [How::paper("fifo", at), How::lag_at(at)]));
-    let ranks = experiment.cpus() as u32;
-    let group = |asymmetry: &Asymmetry| -> Result<Group<'_>> {
-        let contestants = hows
-            .iter()
-            .map(|how| experiment.counted(asymmetry.case(), how, ranks, SWEEP_S))
-            .collect::<Result<_>>()?;
-        Ok(Group {
-            case: asymmetry.name().into(),
-            program: "chore_counter".into(),
-            reference: None,
-            contestants,
-        })
-    };
-    let groups = Asymmetry::ALL.iter().map(group).collect::<Result<Vec<_>>>()?;
-    let outcomes = experiment.judge(groups)?;
+    let chosen: &[&str] = if bench.quick { &INTERVALS[2..3] } else { &INTERVALS };
+    let mut contestants = vec![kernel(), lag()];
+    contestants.extend(chosen.iter().flat_map(|at| [paper("fifo", at), lag_at(at)]));
+    let ranks = bench.cpus() as u32;
+    let cases =
+        Asymmetry::ALL.map(|asymmetry| case(asymmetry.name(), "chore_counter", &contestants));
+    let measured = bench.measure(&contestants, &cases, |turn| {
+        let noise = Asymmetry::find(&turn.case.name)?.noise();
+        bench.counted(noise, how_of(turn), ranks, SWEEP_S)
+    })?;
     let mut panels = Vec::new();
     for asymmetry in Asymmetry::ALL {
-        let of_case: Vec<&Outcome> =
-            outcomes.iter().filter(|outcome| outcome.case == asymmetry.name()).collect();
-        panels.push(sweep(&of_case, chosen, asymmetry, "avg", "chores a second, thousands", rate));
+        let y = "chores a second, thousands";
+        panels.push(sweep(&measured, chosen, asymmetry, "avg", y, RATE));
         let y = "stdev_chore / avg_chore, %";
-        panels.push(sweep(&of_case, chosen, asymmetry, "stdev", y, spread_pct));
+        panels.push(sweep(&measured, chosen, asymmetry, "stdev", y, SPREAD));
     }
     let findings = interval_findings(&panels);
     Ok(Part {
@@ -89,23 +65,22 @@ pub fn intervals(experiment: &Experiment) -> Result<Part> {
 }
 
 fn sweep(
-    outcomes: &[&Outcome],
+    measured: &Measured,
     intervals: &[&str],
     asymmetry: Asymmetry,
     what: &str,
     y: &str,
-    value: fn(&Measurement) -> Option<f64>,
+    figure: &str,
 ) -> Panel {
-    let of = |name: &str| {
-        outcomes
-            .iter()
-            .find(|outcome| outcome.contestant == name)
-            .and_then(|outcome| point(outcome, value))
+    let of = |contestant: &str| {
+        let record = measured.records.iter().find(|record| record.case == asymmetry.name())?;
+        point(record, contestant, figure)
     };
-    let flat = |how: How| Series { points: vec![of(&how.name); intervals.len()], name: how.name };
-    let varied = |name: &str, how: fn(&str) -> How| Series {
+    let flat =
+        |name: &str| Series { name: name.to_owned(), points: vec![of(name); intervals.len()] };
+    let varied = |name: &str, contestant: &dyn Fn(&str) -> String| Series {
         name: name.to_owned(),
-        points: intervals.iter().map(|interval| of(&how(interval).name)).collect(),
+        points: intervals.iter().map(|interval| of(&contestant(interval))).collect(),
     };
     Panel {
         id: format!("figure-7-{}-{what}", asymmetry.id()),
@@ -114,10 +89,10 @@ fn sweep(
         y: y.into(),
         places: intervals.iter().map(|interval| (*interval).to_owned()).collect(),
         series: vec![
-            flat(How::kernel()),
-            varied("paper (fifo)", |interval| How::paper("fifo", interval)),
-            varied("lag, fixed interval", How::lag_at),
-            flat(How::lag()),
+            flat(DEFAULT),
+            varied("paper (fifo)", &|interval| paper("fifo", interval).name),
+            varied("lag, fixed interval", &|interval| lag_at(interval).name),
+            flat(LAG),
         ],
     }
 }
@@ -170,31 +145,27 @@ fn interval_findings(panels: &[Panel]) -> Vec<Finding> {
 /// Figures 8 and 9: below, at and above the number of CPUs, and no multiple of it.
 ///
 /// # Errors
-/// See [`Experiment::judge`].
-pub fn task_counts(experiment: &Experiment) -> Result<Part> {
+/// See [`Bench::measure`].
+pub fn task_counts(bench: &Bench) -> Result<Part> {
     const TITLE: &str = "Figures 8 and 9: the chore-counter by number of tasks";
-    if experiment.mpi.is_none() {
+    if bench.mpi.is_none() {
         return Ok(no_mpi("figure-8", TITLE, "similar avg_chore and lower stdev_chore"));
     }
-    let cpus = experiment.cpus() as u32;
-    let most = if experiment.quick { cpus } else { 2 * cpus + 1 };
-    let hows = [How::kernel(), How::paper("fifo", INTERVAL), How::lag()];
-    let mut groups = Vec::new();
-    for asymmetry in Asymmetry::ALL {
-        for tasks in 1..=most {
-            let contestants = hows
-                .iter()
-                .map(|how| experiment.counted(asymmetry.case(), how, tasks, COUNTS_S))
-                .collect::<Result<_>>()?;
-            groups.push(Group {
-                case: asymmetry.name().into(),
-                program: tasks.to_string(),
-                reference: None,
-                contestants,
-            });
-        }
-    }
-    let outcomes = experiment.judge(groups)?;
+    let cpus = bench.cpus() as u32;
+    let most = if bench.quick { cpus } else { 2 * cpus + 1 };
+    let contestants = [kernel(), paper("fifo", INTERVAL), lag()];
+    let of = |asymmetry: Asymmetry| {
+        (1..=most).map(move |tasks: u32| (asymmetry.name(), tasks.to_string()))
+    };
+    let cases: Vec<_> = Asymmetry::ALL
+        .into_iter()
+        .flat_map(of)
+        .map(|(name, tasks)| case(name, &tasks, &contestants))
+        .collect();
+    let measured = bench.measure(&contestants, &cases, |turn| {
+        let noise = Asymmetry::find(&turn.case.name)?.noise();
+        bench.counted(noise, how_of(turn), turn.case.program.parse()?, COUNTS_S)
+    })?;
     let mut panels = Vec::new();
     for asymmetry in Asymmetry::ALL {
         let case = asymmetry.name();
@@ -205,16 +176,17 @@ pub fn task_counts(experiment: &Experiment) -> Result<Part> {
             y: y.into(),
             ..panel
         };
-        let rates = with_verdicts(panel(&outcomes, case, rate), &outcomes, case);
+        let rates = measured.judged_panel(case, RATE);
         let y = "chores a second and task, thousands";
         panels.push(named("figure-8", "avg_chore", y, rates));
-        let spreads = panel(&outcomes, case, spread_pct);
+        let spreads = measured.panel(case, SPREAD);
         panels.push(named("figure-8", "stdev_chore", "stdev_chore / avg_chore, %", spreads));
-        let counts = panel(&outcomes, case, migrations);
+        let counts = measured.panel(case, MIGRATIONS);
         panels.push(named("figure-9", "migrations", "migrations of all tasks in a run", counts));
     }
+    let ours = contestants.iter().skip(1);
     let mut findings: Vec<Finding> =
-        hows.iter().skip(1).flat_map(|how| count_findings(&outcomes, how)).collect();
+        ours.flat_map(|contestant| count_findings(&measured, &contestant.name)).collect();
     findings.extend(migration_finding(&panels, cpus));
     Ok(Part {
         id: "figure-8".into(),
@@ -223,7 +195,7 @@ pub fn task_counts(experiment: &Experiment) -> Result<Part> {
             "1 to {most} ranks (2N + 1) for {COUNTS_S} s each (paper: 100 s); the paper's policy at \
              {INTERVAL} (paper: 1 s). With fewer tasks than CPUs the paper assumes the kernel's \
              worst case, a task on the worst CPU; here the kernel puts it where it likes. \
-             Migrations are counted by the kernel for each rank, whoever moved it."
+             Migrations are counted by the kernel for each rank, by whatever it was moved."
         ),
         findings,
         panels,
@@ -231,24 +203,23 @@ pub fn task_counts(experiment: &Experiment) -> Result<Part> {
     })
 }
 
-fn count_findings(outcomes: &[Outcome], how: &How) -> Vec<Finding> {
-    let is_ours = how.name == How::lag().name;
+fn count_findings(measured: &Measured, contestant: &str) -> Vec<Finding> {
+    let is_ours = contestant == LAG;
     let status = if is_ours { Status::reached } else { Status::reproduced };
-    let rates: Vec<(&Outcome, Judged)> = ratios(outcomes, &how.name).collect();
-    let spreads = compared_by(outcomes, &how.name, |run| run.spread);
-    let is_above = |judged: &Judged| judged.comparison.ratio.median < 1.0;
-    let above = spreads.iter().filter(|(_, judged)| is_above(judged)).count();
-    let similar = rates.iter().all(|(_, judged)| judged.comparison.ratio.median >= SIMILAR);
+    let rates = measured.ratios(contestant);
+    let spreads = measured.compare(SPREAD, DEFAULT, contestant);
+    let above = spreads.iter().filter(|row| ratio(row) < 1.0).count();
+    let is_similar = rates.iter().all(|row| ratio(row) >= SIMILAR);
     vec![
         Finding {
-            claim: format!("{}: avg_chore as high as default's, for every task count", how.name),
+            claim: format!("{contestant}: avg_chore as high as default's, for every task count"),
             paper: if is_ours { "none worse".into() } else { "similar".into() },
             ours: format!("{}; {}", span(&rates), tally(&rates)),
             bound: "1.000x with all CPUs busy".into(),
-            status: status(if is_ours { !any_worse(&rates) } else { similar }),
+            status: status(if is_ours { !any_worse(&rates) } else { is_similar }),
         },
         Finding {
-            claim: format!("{}: stdev_chore not above default's, for every task count", how.name),
+            claim: format!("{contestant}: stdev_chore not above default's, for every task count"),
             paper: if is_ours { "none worse".into() } else { "lower".into() },
             ours: format!(
                 "{} lower, the median above in {above}; {}",
@@ -286,26 +257,20 @@ fn migration_finding(panels: &[Panel], cpus: u32) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::tests::outcome;
+    use super::super::measured::tests::{measured, record};
     use super::*;
 
     #[test]
     fn an_uneven_balancer_is_found_out() {
         let times = [1.0, 1.01, 0.99, 1.0];
         let [low, high] = [[0.1, 0.11, 0.1, 0.12], [0.4, 0.41, 0.42, 0.4]];
-        let mut outcomes = vec![
-            outcome("natural", "2", "default", &times, &low, None),
-            outcome("natural", "2", "lag", &times, &high, Some(&times)),
-        ];
-        let statuses = |outcomes: &[Outcome]| -> Vec<Status> {
-            count_findings(outcomes, &How::lag()).iter().map(|one| one.status).collect()
+        let statuses = |default: &[f64], lag: &[f64]| -> Vec<Status> {
+            let lines = [("default", &times[..], default), ("lag", &times[..], lag)];
+            let measured = measured(vec![record("natural", "2", &lines)]);
+            count_findings(&measured, LAG).iter().map(|one| one.status).collect()
         };
-        assert_eq!(statuses(&outcomes), [Status::Reached, Status::Missed]);
-        outcomes.swap(0, 1);
-        outcomes[0].contestant = "default".into();
-        outcomes[1].contestant = "lag".into();
-        outcomes[1].judged = outcomes[0].judged.take();
-        assert_eq!(statuses(&outcomes), [Status::Reached, Status::Reached]);
+        assert_eq!(statuses(&low, &high), [Status::Reached, Status::Missed]);
+        assert_eq!(statuses(&high, &low), [Status::Reached, Status::Reached]);
     }
 
     #[test]

@@ -1,24 +1,26 @@
 //! Figure 12 and tables 4 and 5: all programs at once, until the last has ended.
 //!
-//! While all of them run, the kernel alone keeps every CPU busy, and nothing is lost: a program that
-//! waits for a thread on a slow CPU leaves its other CPU to the others. What a balancer can gain is
-//! at the end, where few programs are left. So it depends on the programs' lengths, and both is
-//! measured: programs of about one length, and one that is longer than the others.
+//! While all of them run, the kernel alone keeps every CPU busy, and no time is lost: a program that
+//! waits for a thread on a slow CPU leaves its other CPU to the others. A balancer can gain only at
+//! the end, where few programs are left. So the gain depends on the programs' lengths, and both
+//! cases are measured: programs of about one length, and one that is longer than the others.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
+use evenkeel_experiment::Sample;
+use evenkeel_experiment::command::{Ended, Running};
 
-use super::experiment::{Asymmetry, Experiment, How, Launch, check, command_of};
-use super::rows::{panel, ranged, ratios, with_verdicts};
-use crate::interleave::{Contestant, Group, Measurement, Outcome};
+use super::bench::{
+    Asymmetry, Bench, Contestant, DEFAULT, How, LAG, Launch, case, check, command_of, how_of,
+    kernel, lag, paper,
+};
+use super::measured::{Measured, bound_text, ranged, ratio};
+use crate::capability::{AVERAGE, TIME};
 use crate::mpi::Balanced;
 use crate::private_daemon::PrivateDaemon;
-use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
-use crate::stats::{Comparison, Verdict, judge};
-use evenkeel_experiment::command::{Ended, Running};
+use crate::repro::study::{Finding, Panel, Part, Status};
+use crate::stats::Verdict;
 
 /// How long the static loop takes undisturbed and alone, in s: as long as the others, or three times
 /// as long (the paper's benchmarks differ more than that).
@@ -41,45 +43,36 @@ const PAPER_TOTAL_PCT: [f64; 3] = [9.9, 13.3, 24.1];
 const PAPER_CACHE_PCT: [f64; 3] = [4.5, 6.4, 4.9];
 
 /// # Errors
-/// See [`Experiment::judge`].
-pub fn measure(experiment: &Experiment) -> Result<Part> {
-    let mut programs =
-        vec![experiment.static_loop(LOOP_S), experiment.ep(), experiment.cg(CG_TIMES)];
+/// See [`Bench::measure`].
+pub fn measure(bench: &Bench) -> Result<Part> {
+    let mut programs = vec![bench.static_loop(LOOP_S), bench.ep(), bench.cg(CG_TIMES)];
     let mut not_run = vec![
         "bt, ft, is, lu, mg, sp and ua of the NPB: not part of this project".to_owned(),
         "lammps: its ranks poll while they wait for each other many times a second; several \
          programs on two CPUs then measure the MPI's polling (alone: figure 10)"
             .to_owned(),
     ];
-    let chores = format!("{:.0}", experiment.seconds(CHORES));
-    let ranks = experiment.cpus() as u32;
-    match experiment.chore_counter(ranks, Balanced::Not, &["--chores", &chores]) {
+    let chores = format!("{:.0}", bench.seconds(CHORES));
+    let ranks = bench.cpus() as u32;
+    match bench.chore_counter(ranks, Balanced::Not, &["--chores", &chores]) {
         Ok(launch) => programs.push(launch),
         Err(why) => not_run.push(format!("chore_counter: {why}")),
     }
     let mut unlike = programs.clone();
-    unlike[0] = experiment.static_loop(LONG_LOOP_S);
-    let hows = hows();
-    let ends = RefCell::new(BTreeMap::new());
-    let group = |name: &str, asymmetry: Asymmetry, hows: &[How], programs: &[Launch]| Group {
-        case: asymmetry.name().into(),
-        program: name.into(),
-        reference: None,
-        contestants: hows
-            .iter()
-            .map(|how| contestant(experiment, name, asymmetry, how, programs, &ends))
-            .collect(),
-    };
-    let mut groups: Vec<Group<'_>> =
-        Asymmetry::ALL.map(|asymmetry| group(ALIKE, asymmetry, &hows, &programs)).into();
-    let ours = [How::kernel(), How::lag()];
+    unlike[0] = bench.static_loop(LONG_LOOP_S);
+    let contestants = contestants();
+    let mut cases: Vec<_> =
+        Asymmetry::ALL.map(|asymmetry| case(asymmetry.name(), ALIKE, &contestants)).into();
     for asymmetry in [Asymmetry::Natural, Asymmetry::Dynamic] {
-        groups.push(group(UNLIKE, asymmetry, &ours, &unlike));
+        cases.push(case(asymmetry.name(), UNLIKE, &[kernel(), lag()]));
     }
-    let outcomes = experiment.judge(groups)?;
+    let measured = bench.measure(&contestants, &cases, |turn| {
+        let programs = if turn.case.program == ALIKE { &programs } else { &unlike };
+        run_all(bench, Asymmetry::find(&turn.case.name)?, how_of(turn), programs)
+    })?;
     let names: Vec<&str> = programs.iter().map(|launch| launch.name.as_str()).collect();
-    let mut findings = totals(&outcomes, &hows);
-    findings.extend(selections(&outcomes, &hows));
+    let mut findings = totals(&measured, &contestants);
+    findings.extend(selections(&measured, &contestants));
     findings.push(Finding {
         claim: "table 5: cache misses of fifo and cache".into(),
         paper: "3.3 to 6.3 % fewer".into(),
@@ -100,9 +93,9 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
             names.join(", ")
         ),
         findings,
-        panels: [by_asymmetry(&outcomes, ALIKE), by_asymmetry(&outcomes, UNLIKE)]
+        panels: [by_asymmetry(&measured, ALIKE), by_asymmetry(&measured, UNLIKE)]
             .into_iter()
-            .chain(Asymmetry::ALL.map(|asymmetry| by_program(&ends, asymmetry, &hows, &programs)))
+            .chain(Asymmetry::ALL.map(|asymmetry| by_program(&measured, asymmetry, &programs)))
             .collect(),
         not_run,
         ..Part::default()
@@ -110,44 +103,28 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
 }
 
 /// The kernel alone, the paper's two selections, ours.
-fn hows() -> [How; 4] {
-    [How::kernel(), How::paper("fifo", INTERVAL), How::paper("cache", INTERVAL), How::lag()]
+fn contestants() -> [Contestant; 4] {
+    [kernel(), paper("fifo", INTERVAL), paper("cache", INTERVAL), lag()]
 }
 
-/// When each program ended, in s after the start, in the order of the programs; a list for each run,
-/// by programs, asymmetry and contestant.
-type Ends = RefCell<BTreeMap<(String, &'static str, String), Vec<Vec<f64>>>>;
+/// The figure that says when a program ended, in s after its start.
+fn end_of(program: &str) -> String {
+    format!("end of {program}")
+}
 
-fn contestant<'a>(
-    experiment: &'a Experiment,
-    group: &str,
-    asymmetry: Asymmetry,
-    how: &How,
-    programs: &[Launch],
-    ends: &'a Ends,
-) -> Contestant<'a> {
-    let (how, programs, case) = (how.clone(), programs.to_vec(), asymmetry.case());
-    let group = group.to_owned();
-    Contestant {
-        name: how.name.clone(),
-        run: Box::new(move || {
-            let daemon = match &how.options {
-                None => None,
-                Some(options) => Some(PrivateDaemon::start(&experiment.executable, options)?),
-            };
-            let seen =
-                experiment.lab.under(case, None, || all_at_once(&programs, daemon.as_ref()))?;
-            let run = (group.clone(), asymmetry.name(), how.name.clone());
-            ends.borrow_mut().entry(run).or_default().push(seen.ended.ends);
-            Ok(Measurement {
-                seconds: seen.ended.seconds,
-                foreign_pct: seen.window.foreign_pct,
-                average: seen.given.map(|given| given.average),
-                worst: seen.given.map(|given| given.worst),
-                ..Measurement::default()
-            })
-        }),
+/// One run of all programs at once, balanced by one daemon.
+fn run_all(bench: &Bench, asymmetry: Asymmetry, how: &How, programs: &[Launch]) -> Result<Sample> {
+    let daemon = match how {
+        How::Balancer(options) => Some(PrivateDaemon::start(&bench.executable, options)?),
+        How::Kernel | How::EachRank => None,
+    };
+    let noise = asymmetry.noise();
+    let seen = bench.lab.under(noise, None, || all_at_once(programs, daemon.as_ref()))?;
+    let mut sample = seen.sample(seen.ended.seconds);
+    for (launch, end_s) in programs.iter().zip(&seen.ended.ends_s) {
+        sample.set(&end_of(&launch.name), Some(*end_s));
     }
+    Ok(sample)
 }
 
 /// What became of all of them.
@@ -155,7 +132,7 @@ struct All {
     /// From the first start to the last end, in s.
     seconds: f64,
     /// When each of them ended, in s after its own start.
-    ends: Vec<f64>,
+    ends_s: Vec<f64>,
 }
 
 /// Runs them all.
@@ -169,7 +146,7 @@ fn all_at_once(programs: &[Launch], daemon: Option<&PrivateDaemon>) -> Result<Al
         }
         running.push(one);
     }
-    // A thread each, so that whoever ends first is seen first.
+    // A thread for each, so that the first end is seen first.
     let ended: Vec<Ended> = std::thread::scope(|scope| {
         let waiting: Vec<_> =
             running.into_iter().map(|one| scope.spawn(move || one.wait())).collect();
@@ -182,96 +159,85 @@ fn all_at_once(programs: &[Launch], daemon: Option<&PrivateDaemon>) -> Result<Al
     for (launch, ended) in programs.iter().zip(&ended) {
         check(launch, ended)?;
     }
-    Ok(All { seconds, ends: ended.iter().map(|one| one.seconds).collect() })
+    Ok(All { seconds, ends_s: ended.iter().map(|one| one.seconds).collect() })
 }
 
 /// One panel with the asymmetries as places.
-fn by_asymmetry(outcomes: &[Outcome], group: &str) -> Panel {
-    let outcomes: Vec<Outcome> =
-        outcomes.iter().filter(|outcome| outcome.program == group).cloned().collect();
+fn by_asymmetry(measured: &Measured, program: &str) -> Panel {
     let mut joined = Panel {
-        id: if group == ALIKE { "figure-12" } else { "figure-12-one-longer" }.into(),
-        title: format!("Total time, {group}"),
+        id: if program == ALIKE { "figure-12" } else { "figure-12-one-longer" }.into(),
+        title: format!("Total time, {program}"),
         x: "asymmetry".into(),
         y: "s".into(),
         ..Panel::default()
     };
-    for asymmetry in Asymmetry::ALL {
-        let case = asymmetry.name();
-        if outcomes.iter().any(|outcome| outcome.case == case) {
-            let times = panel(&outcomes, case, |run| Some(run.seconds));
-            joined.append(with_verdicts(times, &outcomes, case), case);
-        }
+    for case in Asymmetry::ALL.map(Asymmetry::name) {
+        let mut times = measured.judged_panel(case, TIME);
+        // Only this place is to be left.
+        let Some(index) = times.places.iter().position(|place| place == program) else { continue };
+        times.series.iter_mut().for_each(|series| series.points.swap(0, index));
+        // The longer programs have fewer contestants.
+        times.series.retain(|series| series.points[0].is_some());
+        joined.append(times, case);
     }
     joined
 }
 
 /// When each program ended.
-fn by_program(ends: &Ends, asymmetry: Asymmetry, hows: &[How], programs: &[Launch]) -> Panel {
-    let ends = ends.borrow();
-    let series = hows.iter().map(|how| {
-        let runs = ends.get(&(ALIKE.to_owned(), asymmetry.name(), how.name.clone()));
-        let of = |program: usize| {
-            let values = runs.into_iter().flatten().filter_map(|run| run.get(program).copied());
-            Point::of(&values.collect::<Vec<_>>())
-        };
-        Series { name: how.name.clone(), points: (0..programs.len()).map(of).collect() }
-    });
-    Panel {
+fn by_program(measured: &Measured, asymmetry: Asymmetry, programs: &[Launch]) -> Panel {
+    let mut ends = Panel {
         id: format!("figure-12-{}", asymmetry.id()),
         title: format!("End of each program, {} asymmetry", asymmetry.name()),
         x: "program".into(),
         y: "s after the start".into(),
-        places: programs.iter().map(|launch| launch.name.clone()).collect(),
-        series: series.collect(),
+        ..Panel::default()
+    };
+    for Launch { name, .. } in programs {
+        // The first place has the programs of about one length.
+        ends.append(measured.panel(asymmetry.name(), &end_of(name)), name);
     }
+    ends
 }
 
 /// What any balancer can gain: default's time / the time that the programs take under natural
 /// asymmetry divided by the average capability. By medians.
-fn bound(outcomes: &[Outcome], group: &str, asymmetry: Asymmetry) -> Option<f64> {
-    let default = |asymmetry: Asymmetry, value: fn(&Measurement) -> Option<f64>| {
-        let is_it = |row: &&Outcome| {
-            (row.program.as_str(), row.case.as_str(), &row.contestant)
-                == (group, asymmetry.name(), &How::kernel().name)
-        };
-        let values: Vec<f64> = outcomes.iter().find(is_it)?.runs().filter_map(value).collect();
-        crate::stats::median(&values)
+fn bound(measured: &Measured, program: &str, asymmetry: Asymmetry) -> Option<f64> {
+    let median = |asymmetry: Asymmetry, metric: &str| {
+        Some(measured.report.row(asymmetry.name(), program, metric, DEFAULT)?.median)
     };
-    let seconds = |run: &Measurement| Some(run.seconds);
-    let given =
-        |asymmetry| Some(default(asymmetry, seconds)? * default(asymmetry, |run| run.average)?);
+    let given = |asymmetry| Some(median(asymmetry, TIME)? * median(asymmetry, AVERAGE)?);
     Some(given(asymmetry)? / given(Asymmetry::Natural)?)
 }
 
 /// Figure 12.
-fn totals(outcomes: &[Outcome], hows: &[How]) -> Vec<Finding> {
+fn totals(measured: &Measured, contestants: &[Contestant]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (asymmetry, paper_pct) in Asymmetry::ALL.into_iter().zip(PAPER_TOTAL_PCT) {
-        for (how, group) in hows[1..].iter().flat_map(|how| [(how, ALIKE), (how, UNLIKE)]) {
-            let row = ratios(outcomes, &how.name)
-                .find(|(row, _)| (&*row.case, &*row.program) == (asymmetry.name(), group));
-            let Some((_, judged)) = row else { continue };
-            let ratio = judged.comparison.ratio;
-            let is_ours = how.name == How::lag().name;
-            let (paper, status) = if is_ours && asymmetry == Asymmetry::Dynamic {
-                (format!("at least {AIM:.2}x"), Status::reached(ratio.median >= AIM))
-            } else if is_ours {
-                ("not worse".to_owned(), Status::reached(judged.verdict != Verdict::Worse))
-            } else {
-                let faster = judged.verdict == Verdict::Better;
-                (format!("{paper_pct} % faster"), Status::reproduced(faster))
+        let both = |contestant| [(contestant, ALIKE), (contestant, UNLIKE)];
+        for (Contestant { name, .. }, program) in contestants[1..].iter().flat_map(both) {
+            let row = measured.report.row(asymmetry.name(), program, TIME, name);
+            let Some(row) = row.filter(|row| row.ratio.is_some()) else { continue };
+            let (paper, status) = match (name == LAG, asymmetry) {
+                (true, Asymmetry::Dynamic) => {
+                    (format!("at least {AIM:.2}x"), Status::reached(ratio(row) >= AIM))
+                }
+                (true, _) => {
+                    let is_worse = row.verdict == Some(Verdict::Worse);
+                    ("not worse".to_owned(), Status::reached(!is_worse))
+                }
+                (false, _) => {
+                    let is_better = row.verdict == Some(Verdict::Better);
+                    (format!("{paper_pct} % faster"), Status::reproduced(is_better))
+                }
             };
-            let bound = bound(outcomes, group, asymmetry);
             findings.push(Finding {
                 claim: format!(
-                    "{}, {}: total time against default, {group}",
-                    how.name,
+                    "{name}, {}: total time against default, {program}",
                     asymmetry.name()
                 ),
                 paper,
-                ours: format!("{}x", ranged(&ratio)),
-                bound: bound.map_or_else(|| "-".into(), |bound| format!("{bound:.3}x")),
+                ours: format!("{}x", ranged(row)),
+                bound: bound_text(bound(measured, program, asymmetry)),
                 status,
             });
         }
@@ -280,30 +246,19 @@ fn totals(outcomes: &[Outcome], hows: &[How]) -> Vec<Finding> {
 }
 
 /// Table 4: `cache` against `fifo`.
-fn selections(outcomes: &[Outcome], hows: &[How]) -> Vec<Finding> {
-    let of = |how: &How, asymmetry: Asymmetry| {
-        outcomes.iter().find(|row| {
-            (&*row.contestant, &*row.case, &*row.program) == (&*how.name, asymmetry.name(), ALIKE)
-        })
-    };
-    let compared: Vec<(Asymmetry, f64, Comparison)> = Asymmetry::ALL
-        .into_iter()
-        .zip(PAPER_CACHE_PCT)
-        .filter_map(|(asymmetry, paper_pct)| {
-            let (fifo, cache) = (of(&hows[1], asymmetry)?, of(&hows[2], asymmetry)?);
-            Some((asymmetry, paper_pct, cache.compared_with(fifo)?))
-        })
-        .collect();
-    let all: Vec<Comparison> = compared.iter().map(|(_, _, comparison)| *comparison).collect();
-    compared
-        .iter()
-        .zip(judge(&all, 1))
-        .map(|((asymmetry, paper_pct, comparison), judged)| Finding {
-            claim: format!("table 4, {}: cache against fifo", asymmetry.name()),
-            paper: format!("{paper_pct} % faster"),
-            ours: format!("{}x, {}", ranged(&comparison.ratio), word(judged.verdict)),
-            bound: "-".into(),
-            status: Status::reproduced(judged.verdict == Verdict::Better),
+fn selections(measured: &Measured, contestants: &[Contestant]) -> Vec<Finding> {
+    let [_, fifo, cache, ..] = contestants else { return Vec::new() };
+    let rows = measured.compare(TIME, &fifo.name, &cache.name);
+    rows.iter()
+        .filter_map(|row| {
+            let place = Asymmetry::ALL.iter().position(|one| one.name() == row.case)?;
+            Some(Finding {
+                claim: format!("table 4, {}: cache against fifo", row.case),
+                paper: format!("{} % faster", PAPER_CACHE_PCT[place]),
+                ours: format!("{}x, {}", ranged(row), word(row.verdict?)),
+                bound: "-".into(),
+                status: Status::reproduced(row.verdict == Some(Verdict::Better)),
+            })
         })
         .collect()
 }
@@ -318,24 +273,24 @@ fn word(verdict: Verdict) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::tests::outcome;
+    use super::super::measured::tests::{measured, record};
     use super::*;
 
     #[test]
     fn the_bound_is_what_the_average_capability_allows() {
         let of = |case: &str, seconds: f64, average: f64| {
-            let times = [seconds; 4];
-            let mut outcome = outcome(case, ALIKE, "default", &times, &[0.0; 4], None);
-            for run in outcome.rounds.iter_mut().flatten() {
-                run.average = Some(average);
+            let mut record = record(case, ALIKE, &[("default", &[seconds; 4], &[0.0; 4])]);
+            for run in record.lines[0].rounds.iter_mut().flatten() {
+                run.set(AVERAGE, Some(average));
             }
-            outcome
+            record
         };
         // 5 s at a capability of 1 are 6.25 s at 0.8.
-        let outcomes = [of("natural", 5.0, 1.0), of("dynamic", 7.5, 0.8)];
-        let found = bound(&outcomes, ALIKE, Asymmetry::Dynamic).unwrap();
+        let disturbed = of("dynamic", 7.5, 0.8);
+        let both = measured(vec![of("natural", 5.0, 1.0), disturbed.clone()]);
+        let found = bound(&both, ALIKE, Asymmetry::Dynamic).unwrap();
         assert!((found - 1.2).abs() < 1e-9, "{found}");
-        assert_eq!(bound(&outcomes, UNLIKE, Asymmetry::Dynamic), None);
-        assert_eq!(bound(&outcomes[1..], ALIKE, Asymmetry::Dynamic), None);
+        assert_eq!(bound(&both, UNLIKE, Asymmetry::Dynamic), None);
+        assert_eq!(bound(&measured(vec![disturbed]), ALIKE, Asymmetry::Dynamic), None);
     }
 }

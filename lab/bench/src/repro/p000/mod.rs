@@ -5,9 +5,10 @@
 //! looks each second. Here runs are some seconds long, and where the paper's interval is not the
 //! question its balancer looks ten times as often, so that a run has as many intervals.
 //!
-//! | file | the one thing in it |
+//! | file | what it holds |
 //! |---|---|
-//! | `experiment` | programs, contestants, one measured run |
+//! | `bench` | programs, contestants, one run, and the turns |
+//! | `measured` | what the runs gave: rows, panels, words for findings |
 //! | `packets` | figure 6 |
 //! | `chores` | figures 7, 8 and 9 |
 //! | `npb` | figure 10 |
@@ -16,13 +17,13 @@
 //! | `working_sets` | table 3 |
 //! | `ranks` | MPI programs of fixed work: our own figure |
 
+mod bench;
 mod chores;
 mod competition;
-mod experiment;
+mod measured;
 mod npb;
 mod packets;
 mod ranks;
-mod rows;
 mod traffic;
 mod working_sets;
 
@@ -30,7 +31,7 @@ use anyhow::Result;
 
 use super::study::{Part, Study};
 use super::{Options, Paper};
-use experiment::Experiment;
+use bench::Bench;
 
 const TITLE: &str = "Kim, Eom, Yeom: Asymmetry-aware load balancing for parallel applications in \
                      single-ISA multi-core systems. Journal of Zhejiang University-SCIENCE C \
@@ -44,7 +45,7 @@ fn parts() -> Vec<&'static str> {
 }
 
 /// What measures a part.
-type Measure = fn(&Experiment) -> Result<Part>;
+type Measure = fn(&Bench) -> Result<Part>;
 
 /// All parts, in the paper's order, and what measures them.
 const PARTS: [(&str, Measure); 9] = [
@@ -63,14 +64,14 @@ const PARTS: [(&str, Measure); 9] = [
 /// that fails is in it, with the reason.
 ///
 /// # Errors
-/// Exact accounting is not possible, there is only one CPU, `so_far` fails, or somebody asked for
-/// the end.
+/// Exact accounting is not possible, there is only one CPU, `so_far` fails, or a signal asked
+/// for the end.
 fn measure(
     chosen: &[&str],
     options: &Options,
     so_far: &mut dyn FnMut(&Study) -> Result<()>,
 ) -> Result<Study> {
-    let experiment = Experiment::new(options.executable.clone(), options.quick, options.runs)?;
+    let bench = Bench::new(options.executable.clone(), options.quick, options.runs)?;
     let mut study = Study {
         paper: PAPER.number.to_owned(),
         title: TITLE.to_owned(),
@@ -78,12 +79,12 @@ fn measure(
         ..Study::default()
     };
     for (id, measure) in PARTS.into_iter().filter(|(id, _)| chosen.contains(id)) {
-        experiment.message(id);
-        let measured = measure(&experiment);
+        bench.message(id);
+        let measured = measure(&bench);
         evenkeel_experiment::interrupt::check()?;
-        study.parts.push(Part::measured(id, measured, experiment.quick));
-        experiment.lab.quiet()?;
-        study.machine = experiment.lab.machine();
+        study.parts.push(Part::measured(id, measured, bench.quick));
+        bench.lab.quiet()?;
+        study.machine = bench.lab.machine();
         so_far(&study)?;
     }
     Ok(study)

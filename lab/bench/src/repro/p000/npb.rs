@@ -1,13 +1,13 @@
-//! Figure 10: the NAS Parallel Benchmarks (and LAMMPS), alone on the machine; and CG by itself, whose
-//! barriers are too fine for any balancer to gain.
+//! Figure 10: the NAS Parallel Benchmarks (and LAMMPS), alone on the machine; and CG by itself:
+//! its barriers are too fine for any balancer to gain.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use super::experiment::{Asymmetry, Experiment, How, Launch};
-use super::rows::{any_worse, panel, ranged, ratios, span, tally, with_verdicts};
-use crate::interleave::{Group, Measurement, Outcome};
+use super::bench::{Asymmetry, Bench, Contestant, LAG, Launch, case, how_of, kernel, lag, paper};
+use super::measured::{Measured, any_worse, bound_text, ranged, ratio, span, tally};
+use crate::capability::{BOUND, TIME};
 use crate::repro::study::{Finding, Panel, Part, Status};
-use crate::stats::Judged;
+use evenkeel_experiment::Row;
 
 /// How long the static loop takes undisturbed, in s.
 const LOOP_S: f64 = 1.5;
@@ -17,58 +17,50 @@ const CG_TIMES_ALONE: u32 = 16;
 /// The paper's benchmarks that are not written here.
 const NOT_WRITTEN: &str = "bt, ft, is, lu, mg, sp and ua of the NPB: not part of this project";
 
-fn seconds(run: &Measurement) -> Option<f64> {
-    Some(run.seconds)
-}
-
 /// Each program in each asymmetry by each contestant.
-fn groups<'a>(
-    experiment: &'a Experiment,
+fn measure_programs(
+    bench: &Bench,
     programs: &[Launch],
     asymmetries: &[Asymmetry],
-    hows: &[How],
-) -> Vec<Group<'a>> {
-    let mut groups = Vec::new();
-    for asymmetry in asymmetries {
-        for launch in programs {
-            let one = |how| experiment.timed(asymmetry.case(), how, launch);
-            groups.push(Group {
-                case: asymmetry.name().into(),
-                program: launch.name.clone(),
-                reference: None,
-                contestants: hows.iter().map(one).collect(),
-            });
-        }
-    }
-    groups
+    contestants: &[Contestant],
+) -> Result<Measured> {
+    let in_asymmetry = |asymmetry: &Asymmetry| {
+        let name = asymmetry.name();
+        programs.iter().map(move |launch| case(name, &launch.name, contestants))
+    };
+    let cases: Vec<_> = asymmetries.iter().flat_map(in_asymmetry).collect();
+    bench.measure(contestants, &cases, |turn| {
+        let launch = programs.iter().find(|launch| launch.name == turn.case.program);
+        let launch = launch.context("a turn of no program")?;
+        bench.timed(Asymmetry::find(&turn.case.name)?.noise(), how_of(turn), launch)
+    })
 }
 
 /// Figure 10.
 ///
 /// # Errors
-/// See [`Experiment::judge`].
-pub fn measure(experiment: &Experiment) -> Result<Part> {
-    let mut programs =
-        vec![experiment.static_loop(LOOP_S), experiment.ep(), experiment.cg(CG_TIMES)];
+/// See [`Bench::measure`].
+pub fn measure(bench: &Bench) -> Result<Part> {
+    let mut programs = vec![bench.static_loop(LOOP_S), bench.ep(), bench.cg(CG_TIMES)];
     let mut not_run = vec![NOT_WRITTEN.to_owned()];
-    match experiment.lammps() {
+    match bench.lammps() {
         Ok(lammps) => programs.push(lammps),
         Err(why) => not_run.push(why.to_string()),
     }
-    let hows = [How::kernel(), How::paper("fifo", "100ms"), How::lag()];
+    let contestants = [kernel(), paper("fifo", "100ms"), lag()];
     let asymmetries = [Asymmetry::Natural, Asymmetry::Static];
-    let outcomes = experiment.judge(groups(experiment, &programs, &asymmetries, &hows))?;
+    let measured = measure_programs(bench, &programs, &asymmetries, &contestants)?;
     let times = |asymmetry: Asymmetry| Panel {
         id: format!("figure-10-{}", asymmetry.id()),
         title: format!("Time, {} asymmetry", asymmetry.name()),
         x: "program".into(),
         y: "s".into(),
-        ..with_verdicts(panel(&outcomes, asymmetry.name(), seconds), &outcomes, asymmetry.name())
+        ..measured.judged_panel(asymmetry.name(), TIME)
     };
     let mut findings = Vec::new();
-    for how in &hows[1..] {
-        findings.extend(natural(&outcomes, how));
-        findings.extend(unequal(&outcomes, how));
+    for contestant in &contestants[1..] {
+        findings.extend(natural(&measured, &contestant.name));
+        findings.extend(unequal(&measured, &contestant.name));
     }
     Ok(Part {
         id: "figure-10".into(),
@@ -87,57 +79,52 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
     })
 }
 
-fn of_case<'a>(
-    outcomes: &'a [Outcome],
-    how: &'a How,
-    asymmetry: Asymmetry,
-) -> Vec<(&'a Outcome, Judged)> {
-    ratios(outcomes, &how.name).filter(|(row, _)| row.case == asymmetry.name()).collect()
+fn rows_of(measured: &Measured, contestant: &str, asymmetry: Asymmetry) -> Vec<Row> {
+    let mut rows = measured.ratios(contestant);
+    rows.retain(|row| row.case == asymmetry.name());
+    rows
 }
 
 /// A slowdown of at most the paper's.
-fn natural(outcomes: &[Outcome], how: &How) -> Option<Finding> {
+fn natural(measured: &Measured, contestant: &str) -> Option<Finding> {
     const SLOWDOWN: f64 = 0.03;
-    let rows = of_case(outcomes, how, Asymmetry::Natural);
-    let small = rows.iter().all(|(_, judged)| {
-        judged.comparison.ratio.median >= 1.0 - SLOWDOWN || judged.comparison.ratio.hi >= 1.0
-    });
+    let rows = rows_of(measured, contestant, Asymmetry::Natural);
+    let is_small = rows
+        .iter()
+        .all(|row| ratio(row) >= 1.0 - SLOWDOWN || row.ratio_ci95.is_some_and(|[_, hi]| hi >= 1.0));
     (!rows.is_empty()).then(|| Finding {
-        claim: format!("{}, natural: it costs little where there is nothing to gain", how.name),
+        claim: format!("{contestant}, natural: it costs little where there is nothing to gain"),
         paper: "slowdown of about 3 %".into(),
         ours: format!("default / its time: {}; {}", span(&rows), tally(&rows)),
         bound: "1.000x".into(),
-        status: Status::reproduced(small),
+        status: Status::reproduced(is_small),
     })
 }
 
 /// A gain as large as the paper's largest.
-fn unequal(outcomes: &[Outcome], how: &How) -> Option<Finding> {
+fn unequal(measured: &Measured, contestant: &str) -> Option<Finding> {
     const SPEEDUP: f64 = 1.085;
-    let rows = of_case(outcomes, how, Asymmetry::Static);
-    let ratio = |judged: &Judged| judged.comparison.ratio;
-    let (best, judged) =
-        rows.iter().max_by(|a, b| ratio(&a.1).median.total_cmp(&ratio(&b.1).median))?;
-    let bounds = best.runs().filter_map(|run| Some(run.average? / run.worst.filter(|c| *c > 0.0)?));
-    let bound = crate::stats::median(&bounds.collect::<Vec<_>>());
+    let rows = rows_of(measured, contestant, Asymmetry::Static);
+    let best = rows.iter().max_by(|a, b| ratio(a).total_cmp(&ratio(b)))?;
+    let bound = measured.report.row(&best.case, &best.program, BOUND, contestant);
     Some(Finding {
-        claim: format!("{}, static (emulated): the largest speedup", how.name),
+        claim: format!("{contestant}, static (emulated): the largest speedup"),
         paper: "8.5 % (1 fast, 3 slow cores)".into(),
-        ours: format!("{}: {}x; {}", best.program, ranged(&ratio(judged)), tally(&rows)),
-        bound: bound.map_or_else(|| "-".into(), |bound| format!("{bound:.3}x")),
-        status: Status::reproduced(ratio(judged).median >= SPEEDUP && !any_worse(&rows)),
+        ours: format!("{}: {}x; {}", best.program, ranged(best), tally(&rows)),
+        bound: bound_text(bound.map(|bound| bound.median)),
+        status: Status::reproduced(ratio(best) >= SPEEDUP && !any_worse(&rows)),
     })
 }
 
 /// CG: balancing cannot gain, and must cost nothing.
 ///
 /// # Errors
-/// See [`Experiment::judge`].
-pub fn fine_barriers(experiment: &Experiment) -> Result<Part> {
-    let hows = [How::kernel(), How::lag()];
-    let cg = [experiment.cg(CG_TIMES_ALONE)];
-    let outcomes = experiment.judge(groups(experiment, &cg, &Asymmetry::ALL, &hows))?;
-    let rows: Vec<(&Outcome, Judged)> = ratios(&outcomes, &hows[1].name).collect();
+/// See [`Bench::measure`].
+pub fn fine_barriers(bench: &Bench) -> Result<Part> {
+    let contestants = [kernel(), lag()];
+    let cg = [bench.cg(CG_TIMES_ALONE)];
+    let measured = measure_programs(bench, &cg, &Asymmetry::ALL, &contestants)?;
+    let rows = measured.ratios(LAG);
     let mut by_asymmetry = Panel {
         id: "cg".into(),
         title: "CG by asymmetry".into(),
@@ -147,8 +134,7 @@ pub fn fine_barriers(experiment: &Experiment) -> Result<Part> {
     };
     for asymmetry in Asymmetry::ALL {
         let case = asymmetry.name();
-        let one = with_verdicts(panel(&outcomes, case, seconds), &outcomes, case);
-        by_asymmetry.append(one, case);
+        by_asymmetry.append(measured.judged_panel(case, TIME), case);
     }
     Ok(Part {
         id: "cg".into(),

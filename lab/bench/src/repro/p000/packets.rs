@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::experiment::Experiment;
+use super::bench::Bench;
 use crate::capability::Case;
 use crate::repro::page::number;
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
@@ -16,7 +16,7 @@ const DUTIES_PCT: [u64; 6] = [5, 10, 20, 30, 40, 50];
 const PERIOD_US: u64 = 10_000;
 /// How long each rate is watched, in s.
 const WATCH_S: f64 = 2.0;
-/// A generator that nobody stops ends after this time.
+/// A generator that is not stopped ends after this time.
 const LIMIT: Duration = Duration::from_secs(60);
 /// As good as a straight line.
 const STRAIGHT: f64 = 0.98;
@@ -31,15 +31,15 @@ struct Packets {
 }
 
 /// Watches the network noise at one duty.
-fn watch(experiment: &Experiment, duty_pct: u64) -> Result<Packets> {
-    let cpu = experiment.noisy();
+fn watch(bench: &Bench, duty_pct: u64) -> Result<Packets> {
+    let cpu = bench.noisy();
     let config =
         NoiseConfig { busy_us: duty_pct * PERIOD_US / 100, period_us: PERIOD_US, limit: LIMIT };
     // Silence first: what the case before played must not be counted.
-    experiment.lab.quiet()?;
+    bench.lab.quiet()?;
     let running = Noise::start(NoiseKind::Udp, cpu, config).context("network noise")?;
-    let seen = experiment.lab.under(Case::None, None, || {
-        std::thread::sleep(Duration::from_secs_f64(experiment.seconds(WATCH_S)));
+    let seen = bench.lab.under(Case::None, None, || {
+        std::thread::sleep(Duration::from_secs_f64(bench.seconds(WATCH_S)));
         Ok(())
     })?;
     let report = running.stop()?;
@@ -52,9 +52,9 @@ fn watch(experiment: &Experiment, duty_pct: u64) -> Result<Packets> {
 ///
 /// # Errors
 /// The noise cannot be made, or the accounts cannot be read.
-pub fn measure(experiment: &Experiment) -> Result<Part> {
+pub fn measure(bench: &Bench) -> Result<Part> {
     let all: Vec<Packets> =
-        DUTIES_PCT.iter().map(|duty| watch(experiment, *duty)).collect::<Result<_>>()?;
+        DUTIES_PCT.iter().map(|duty| watch(bench, *duty)).collect::<Result<_>>()?;
     let fit = proportion(&all);
     let panel = Panel {
         id: "figure-6".into(),
@@ -75,7 +75,7 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
              softirqs steered to CPU {} (RPS); nothing else runs. No generator here may take more \
              than half of a CPU (the paper's takes up to all of it, with pktgen and a network \
              card without interrupt coalescing).",
-            experiment.noisy()
+            bench.noisy()
         ),
         findings: vec![Finding {
             claim: "utilisation grows in proportion to the packet rate".into(),

@@ -1,51 +1,54 @@
 //! MPI programs of fixed work: how near to the average CPU they run, under the kernel alone, with one
 //! balancer around the launcher, and with one in front of each rank. Our own figure.
 
-use std::ffi::OsString;
+use anyhow::{Context, Result};
+use evenkeel_experiment::{Case, Record};
 
-use anyhow::Result;
-
-use super::experiment::{Experiment, How, Launch};
-use super::rows::{panel, point, with_verdicts};
-use crate::capability::Case;
-use crate::interleave::{Contestant, Group, Measurement, Outcome};
+use super::bench::{Bench, Contestant, How, LAG, Launch, NO_MPI, case, how_of, kernel, lag};
+use super::measured::point;
+use crate::capability::{Case as Noise, EFFICIENCY};
 use crate::mpi::Balanced;
 use crate::repro::study::{Finding, Panel, Part, Status};
 
 /// Chores of 10 us that keep a CPU busy for about 3 s.
 const CHORES: f64 = 300_000.0;
-const CASES: [Case; 2] = [Case::Softirq, Case::FifoSpin];
+const NOISES: [Noise; 2] = [Noise::Softirq, Noise::FifoSpin];
 const EACH: &str = "lag, each rank";
 /// What a 2- or 4-rank loop is to reach.
 const AIM: f64 = 0.93;
 
-fn efficiency(run: &Measurement) -> Option<f64> {
-    run.efficiency
-}
-
 /// # Errors
-/// See [`Experiment::judge`].
-pub fn measure(experiment: &Experiment) -> Result<Part> {
+/// See [`Bench::measure`].
+pub fn measure(bench: &Bench) -> Result<Part> {
     const TITLE: &str = "MPI programs of fixed work";
-    if experiment.mpi.is_none() {
-        let why = "not run: no MPI here (scripts/setup mpi)".to_owned();
+    if bench.mpi.is_none() {
         let aim = format!("{AIM}");
-        return Ok(Part::cannot("mpi-loop", TITLE, "efficiency", &aim, why));
+        return Ok(Part::cannot("mpi-loop", TITLE, "efficiency", &aim, NO_MPI.to_owned()));
     }
-    let cpus = experiment.cpus() as u32;
-    let mut groups = Vec::new();
-    for case in CASES {
-        for ranks in [cpus, 2 * cpus] {
-            groups.push(group(experiment, case, ranks)?);
-        }
-    }
-    let outcomes = experiment.judge(groups)?;
-    let panels = CASES.map(|case| Panel {
-        id: format!("mpi-loop-{}", case.name()),
-        title: format!("MPI loop, {}", case.name()),
+    let contestants = [kernel(), lag(), Contestant::new(EACH, "", How::EachRank)];
+    let cpus = bench.cpus() as u32;
+    let cases = NOISES.map(|noise| {
+        [cpus, 2 * cpus].map(|ranks| Case {
+            has_reference: true,
+            ..case(noise.name(), &ranks.to_string(), &contestants)
+        })
+    });
+    let measured = bench.measure(&contestants, &cases.concat(), |turn| {
+        let noise = match turn.contestant {
+            Some(_) => NOISES.into_iter().find(|noise| noise.name() == turn.case.name),
+            // The reference runs undisturbed.
+            None => Some(Noise::None),
+        };
+        let how = how_of(turn);
+        let launch = launch(bench, turn.case.program.parse()?, how)?;
+        bench.timed(noise.context("a turn without a noise")?, how, &launch)
+    })?;
+    let panels = NOISES.map(|noise| Panel {
+        id: format!("mpi-loop-{}", noise.name()),
+        title: format!("MPI loop, {}", noise.name()),
         x: "ranks".into(),
         y: "efficiency (1 = the pace of the average CPU)".into(),
-        ..with_verdicts(panel(&outcomes, case.name(), efficiency), &outcomes, case.name())
+        ..measured.judged_panel(noise.name(), EFFICIENCY)
     });
     Ok(Part {
         id: "mpi-loop".into(),
@@ -57,60 +60,36 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
              -- mpiexec ...`. The pace of the average CPU follows from the same program \
              undisturbed, run in each round."
         ),
-        findings: outcomes.iter().filter_map(finding).collect(),
+        findings: measured.records.iter().flat_map(findings).collect(),
         panels: panels.to_vec(),
         ..Part::default()
     })
 }
 
-fn group(experiment: &Experiment, case: Case, ranks: u32) -> Result<Group<'_>> {
-    let per_rank = experiment.seconds(CHORES) * experiment.cpus() as f64 / f64::from(ranks);
+/// The chore-counter with this many ranks, all of which share the same work.
+fn launch(bench: &Bench, ranks: u32, how: &How) -> Result<Launch> {
+    let per_rank = bench.seconds(CHORES) * bench.cpus() as f64 / f64::from(ranks);
     let chores = format!("{per_rank:.0}");
-    let launch = |balanced: Balanced<'_>| -> Result<Launch> {
-        experiment.chore_counter(ranks, balanced, &["--chores", &chores])
+    let balancer = bench.balancer(&[]);
+    let balanced = match how {
+        How::EachRank => Balanced::EachRank(&balancer),
+        How::Kernel | How::Balancer(_) => Balanced::Not,
     };
-    let alone = launch(Balanced::Not)?;
-    // Each rank's balancer would write the same file: none is asked for.
-    let each: Vec<OsString> = vec![
-        experiment.executable.clone().into_os_string(),
-        "--config".into(),
-        "/dev/null".into(),
-        "run".into(),
-        "-q".into(),
-        "--".into(),
-    ];
-    let in_front = launch(Balanced::EachRank(&each))?;
-    let mut reference = experiment.timed(Case::None, &How::kernel(), &alone);
-    reference.name = "reference".into();
-    let mut each = experiment.timed(case, &How::kernel(), &in_front);
-    each.name = EACH.into();
-    let contestants: Vec<Contestant<'_>> = vec![
-        experiment.timed(case, &How::kernel(), &alone),
-        experiment.timed(case, &How::lag(), &alone),
-        each,
-    ];
-    Ok(Group {
-        case: case.name().into(),
-        program: ranks.to_string(),
-        reference: Some(reference),
-        contestants,
-    })
+    bench.chore_counter(ranks, balanced, &["--chores", &chores])
 }
 
-fn finding(outcome: &Outcome) -> Option<Finding> {
-    if outcome.contestant == "default" {
-        return None;
-    }
-    let point = point(outcome, efficiency)?;
-    let [lo, hi] = point.ci95;
-    Some(Finding {
-        claim: format!(
-            "{}, {}, {} ranks: median efficiency",
-            outcome.contestant, outcome.case, outcome.program
-        ),
-        paper: format!("at least {AIM}"),
-        ours: format!("{:.3} ({lo:.3} - {hi:.3})", point.median),
-        bound: "1.000".into(),
-        status: Status::reached(point.median >= AIM),
-    })
+fn findings(record: &Record) -> Vec<Finding> {
+    let of = |contestant: &&str| {
+        let point = point(record, contestant, EFFICIENCY)?;
+        let [lo, hi] = point.ci95;
+        let Record { case, program, .. } = record;
+        Some(Finding {
+            claim: format!("{contestant}, {case}, {program} ranks: median efficiency"),
+            paper: format!("at least {AIM}"),
+            ours: format!("{:.3} ({lo:.3} - {hi:.3})", point.median),
+            bound: "1.000".into(),
+            status: Status::reached(point.median >= AIM),
+        })
+    };
+    [LAG, EACH].iter().filter_map(of).collect()
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::experiment::{Experiment, How, Launch};
-use super::rows::{any_worse, panel, ranged, ratios, with_verdicts};
-use crate::capability::Case;
-use crate::interleave::{Contestant, Group, Measurement};
+use super::bench::{Bench, How, LAG, Launch, case, how_of, kernel, lag};
+use super::measured::{any_worse, bound_text, ranged, ratio};
+use crate::capability::{BOUND, Case as NoiseCase, TIME};
 use crate::repro::study::{Finding, Panel, Part, Status};
+use evenkeel_experiment::Sample;
 use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 
 /// Table 2: the benchmark, and the average volume of its traffic in Mb/s. EP's 0.004 Mb/s is a packet
@@ -27,51 +27,39 @@ const LIMIT: Duration = Duration::from_secs(120);
 const PERIOD_US: u64 = 10_000;
 
 /// # Errors
-/// See [`Experiment::judge`].
-pub fn measure(experiment: &Experiment) -> Result<Part> {
-    let chosen = if experiment.quick { &VOLUMES[4..] } else { &VOLUMES };
-    let launch = experiment.static_loop(LOOP_S);
-    let hows = [How::kernel(), How::lag()];
-    let mut groups = Vec::new();
-    for (benchmark, volume) in chosen {
-        let duty = share(*volume);
-        groups.push(Group {
-            case: "traffic".into(),
-            program: format!("{benchmark} ({:.1} %)", 100.0 * duty),
-            reference: None,
-            contestants: hows
-                .iter()
-                .map(|how| with_traffic(experiment, duty, how, &launch))
-                .collect(),
-        });
-    }
-    let outcomes = experiment.judge(groups)?;
-    let rows: Vec<_> = ratios(&outcomes, &hows[1].name).collect();
-    let time = |run: &Measurement| Some(run.seconds);
-    let best = rows.iter().max_by(|a, b| {
-        let median = |row: &(_, crate::stats::Judged)| row.1.comparison.ratio.median;
-        median(a).total_cmp(&median(b))
-    });
+/// See [`Bench::measure`].
+pub fn measure(bench: &Bench) -> Result<Part> {
+    let chosen = if bench.quick { &VOLUMES[4..] } else { &VOLUMES };
+    let launch = bench.static_loop(LOOP_S);
+    let contestants = [kernel(), lag()];
+    let program = |(benchmark, volume_mbps): &(&str, f64)| {
+        format!("{benchmark} ({:.1} %)", 100.0 * share(*volume_mbps))
+    };
+    let cases: Vec<_> =
+        chosen.iter().map(|traffic| case("traffic", &program(traffic), &contestants)).collect();
+    let measured = bench.measure(&contestants, &cases, |turn| {
+        let traffic = chosen.iter().find(|traffic| program(traffic) == turn.case.program);
+        let (_, volume_mbps) = traffic.context("a turn without traffic")?;
+        run_in_traffic(bench, share(*volume_mbps), how_of(turn), &launch)
+    })?;
+    let rows = measured.ratios(LAG);
+    let best = rows.iter().max_by(|a, b| ratio(a).total_cmp(&ratio(b)));
     let mut findings = Vec::new();
-    if let (Some((outcome, judged)), Some((_, first)), Some((_, last))) =
-        (best, rows.first(), rows.last())
-    {
-        let bounds = outcome.runs().filter_map(|run| Some(run.average? / run.worst?));
-        let bound = crate::stats::median(&bounds.collect::<Vec<_>>());
+    if let (Some(best), Some(least), Some(most)) = (best, rows.first(), rows.last()) {
+        let bound = measured.report.row(&best.case, &best.program, BOUND, LAG);
         findings.push(Finding {
             claim: "figure 11: the largest speedup under network traffic".into(),
             paper: "9.8 % (ft.B)".into(),
-            ours: format!("{}: {}x", outcome.program, ranged(&judged.comparison.ratio)),
-            bound: bound.map_or_else(|| "-".into(), |bound| format!("{bound:.3}x")),
-            status: Status::substitute(judged.comparison.ratio.median > 1.0 && !any_worse(&rows)),
+            ours: format!("{}: {}x", best.program, ranged(best)),
+            bound: bound_text(bound.map(|bound| bound.median)),
+            status: Status::substitute(ratio(best) > 1.0 && !any_worse(&rows)),
         });
-        let (least, most) = (first.comparison.ratio, last.comparison.ratio);
         findings.push(Finding {
             claim: "figure 11: the speedup grows with the average traffic".into(),
             paper: "it does, but for is.C (short)".into(),
-            ours: format!("{}x at 67 Mb/s, {}x at 788 Mb/s", ranged(&least), ranged(&most)),
+            ours: format!("{}x at 67 Mb/s, {}x at 788 Mb/s", ranged(least), ranged(most)),
             bound: "-".into(),
-            status: Status::substitute(most.median > least.median),
+            status: Status::substitute(ratio(most) > ratio(least)),
         });
     }
     let volumes = VOLUMES.map(|(name, volume)| format!("{name} {volume}")).join(", ");
@@ -85,15 +73,15 @@ pub fn measure(experiment: &Experiment) -> Result<Part> {
              the largest is given {:.0} % of CPU {}. Not shown: what communication itself does to \
              the programs.",
             100.0 * LARGEST_SHARE,
-            experiment.noisy()
+            bench.noisy()
         ),
         findings,
         panels: vec![Panel {
             id: "figure-11".into(),
             title: "Time under the traffic of each benchmark".into(),
-            x: "benchmark whose traffic it is (share of the CPU)".into(),
+            x: "benchmark with this traffic (share of the CPU)".into(),
             y: "s".into(),
-            ..with_verdicts(panel(&outcomes, "traffic", time), &outcomes, "traffic")
+            ..measured.judged_panel("traffic", TIME)
         }],
         not_run: vec!["ep.B: 0.004 Mb/s is no traffic".into()],
         ..Part::default()
@@ -106,26 +94,15 @@ fn share(volume_mbps: f64) -> f64 {
     LARGEST_SHARE * volume_mbps / largest
 }
 
-fn with_traffic<'a>(
-    experiment: &'a Experiment,
-    duty: f64,
-    how: &How,
-    launch: &Launch,
-) -> Contestant<'a> {
-    let (how, launch) = (how.clone(), launch.clone());
-    let busy_us = ((duty * PERIOD_US as f64).round() as u64).max(1);
+/// Runs the program while packets take this share of the noisy CPU.
+fn run_in_traffic(bench: &Bench, share: f64, how: &How, launch: &Launch) -> Result<Sample> {
+    let busy_us = ((share * PERIOD_US as f64).round() as u64).max(1);
     let config = NoiseConfig { busy_us, period_us: PERIOD_US, limit: LIMIT };
-    Contestant {
-        name: how.name.clone(),
-        run: Box::new(move || {
-            experiment.lab.quiet()?;
-            let running = Noise::start(NoiseKind::Udp, experiment.noisy(), config)
-                .context("network noise")?;
-            let once = experiment.once(Case::None, &how, &launch);
-            running.stop()?;
-            Ok(once?.measurement)
-        }),
-    }
+    bench.lab.quiet()?;
+    let running = Noise::start(NoiseKind::Udp, bench.noisy(), config).context("network noise")?;
+    let sample = bench.timed(NoiseCase::None, how, launch);
+    running.stop()?;
+    sample
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use evenkeel_host::working_set::{clear, referenced_bytes};
 
-use super::experiment::{Experiment, Launch, check, command_of};
+use super::bench::{Bench, Launch, check, command_of};
 use crate::repro::page::number;
 use crate::repro::study::{Finding, Panel, Part, Point, Series, Status};
 use evenkeel_experiment::command::Running;
@@ -21,10 +21,10 @@ const PAPER_CG: f64 = 339.0;
 
 /// # Errors
 /// A program fails, or its memory cannot be watched.
-pub fn measure(experiment: &Experiment) -> Result<Part> {
-    experiment.lab.quiet()?;
+pub fn measure(bench: &Bench) -> Result<Part> {
+    bench.lab.quiet()?;
     let mut samples: Vec<(String, Vec<f64>)> = Vec::new();
-    for launch in [experiment.ep(), experiment.cg(CG_TIMES)] {
+    for launch in [bench.ep(), bench.cg(CG_TIMES)] {
         samples.push((launch.name.clone(), sample(&launch)?));
     }
     let value = |of: fn(&[f64]) -> f64| -> Vec<Option<Point>> {

@@ -1,24 +1,24 @@
-//! What all parts share: programs, contestants, one measured run, and judging.
+//! What all parts share: programs, contestants, one run, and the turns.
 
-use std::cell::RefCell;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use evenkeel_host::Summary;
-
-use crate::capability::Case;
-use crate::capability::lab::Lab;
-use crate::interleave::{self, Contestant, Group, Measurement, Outcome, Plan};
-use crate::mpi::{Balanced, CHORE_COUNTER, Kind, Mpi};
-use crate::programs::{Installed, Program, field};
 use evenkeel_experiment::accounts::Accounts;
 use evenkeel_experiment::command::{self, Ended};
 use evenkeel_experiment::display::Display;
-use evenkeel_experiment::host::usable_cpus;
+use evenkeel_experiment::{
+    Case, Experiment, Plan, Report, Runner, Sample, Turn, host, interrupt, measure,
+};
+
+use super::measured::{METRICS, MIGRATIONS, Measured, RATE, SPREAD};
+use crate::capability::lab::{Lab, Seen};
+use crate::capability::{Case as Noise, EFFICIENCY, efficiency};
+use crate::mpi::{Balanced, CHORE_COUNTER, Kind, Mpi};
+use crate::programs::{Installed, Program, field};
 
 /// Runs of each contestant. A part takes minutes, so that there are fewer than elsewhere.
 const RUNS: usize = 5;
@@ -61,51 +61,87 @@ impl Asymmetry {
         }
     }
 
+    /// The asymmetry of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn find(name: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|one| one.name() == name);
+        found.with_context(|| format!("no asymmetry {name:?}"))
+    }
+
     /// The noise that makes it.
-    pub fn case(self) -> Case {
+    pub fn noise(self) -> Noise {
         match self {
-            Self::Natural => Case::None,
-            Self::Dynamic => Case::Softirq,
-            Self::Static => Case::SoftirqFine,
+            Self::Natural => Noise::None,
+            Self::Dynamic => Noise::Softirq,
+            Self::Static => Noise::SoftirqFine,
         }
     }
 }
 
-/// Who balances: a name in the report, and the options of `evenkeel run` and `daemon`.
+/// How a contestant is balanced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct How {
-    /// Its name.
-    pub name: String,
-    /// `None`: the kernel alone.
-    pub options: Option<Vec<String>>,
+pub enum How {
+    /// By the kernel alone: the paper's runqueue balancer.
+    Kernel,
+    /// By one balancer around the command, with these options of `evenkeel run` and `daemon`.
+    Balancer(Vec<String>),
+    /// By a balancer in front of each rank of an MPI program; they find each other.
+    EachRank,
 }
 
-impl How {
-    /// The kernel alone: the paper's runqueue balancer.
-    pub fn kernel() -> Self {
-        Self { name: "default".into(), options: None }
-    }
+/// A contestant of a part.
+pub type Contestant = evenkeel_experiment::Contestant<How>;
 
-    /// The paper's balancer with this selection and interval.
-    pub fn paper(selection: &str, interval: &str) -> Self {
-        let options = ["--policy", "paper", "--placement", "hard"];
-        let more = ["--selection", selection, "--interval", interval];
-        Self {
-            name: format!("paper ({selection}, {interval})"),
-            options: Some(options.iter().chain(&more).map(|word| (*word).to_owned()).collect()),
-        }
-    }
+fn balancer(name: &str, options: &[&str]) -> Contestant {
+    let options = options.iter().map(|word| (*word).to_owned()).collect();
+    Contestant::new(name, "", How::Balancer(options))
+}
 
-    /// Ours, with its own choice of interval.
-    pub fn lag() -> Self {
-        Self { name: "lag".into(), options: Some(Vec::new()) }
-    }
+/// Why a part with MPI programs is not run.
+pub const NO_MPI: &str = "not run: no MPI here (scripts/setup mpi)";
 
-    /// Ours at a fixed interval.
-    pub fn lag_at(interval: &str) -> Self {
-        let options = ["--interval", interval].map(str::to_owned).to_vec();
-        Self { name: format!("lag ({interval})"), options: Some(options) }
+/// The name of the baseline.
+pub const DEFAULT: &str = "default";
+/// The name of our own policy with its own choice of interval.
+pub const LAG: &str = "lag";
+
+/// The kernel alone, the baseline of all parts.
+pub fn kernel() -> Contestant {
+    Contestant::new(DEFAULT, "", How::Kernel)
+}
+
+/// The paper's balancer with this selection and interval.
+pub fn paper(selection: &str, interval: &str) -> Contestant {
+    let policy = ["--policy", "paper", "--placement", "hard"];
+    let parameters = ["--selection", selection, "--interval", interval];
+    balancer(&format!("paper ({selection}, {interval})"), &[policy, parameters].concat())
+}
+
+/// The lag policy with its own choice of interval.
+pub fn lag() -> Contestant {
+    balancer(LAG, &[])
+}
+
+/// The lag policy at a fixed interval.
+pub fn lag_at(interval: &str) -> Contestant {
+    balancer(&format!("lag ({interval})"), &["--interval", interval])
+}
+
+/// A case of these contestants.
+pub fn case(name: &str, program: &str, contestants: &[Contestant]) -> Case {
+    Case {
+        name: name.to_owned(),
+        program: program.to_owned(),
+        contestants: contestants.iter().map(|contestant| contestant.name.clone()).collect(),
+        ..Case::default()
     }
+}
+
+/// How the run of this turn is balanced; a reference run by the kernel alone.
+pub fn how_of<'a>(turn: &Turn<'a, How>) -> &'a How {
+    turn.contestant.map_or(&How::Kernel, |contestant| &contestant.how)
 }
 
 /// A program that is measured.
@@ -121,21 +157,13 @@ pub struct Launch {
     pub expected: &'static str,
 }
 
-/// A run that was measured.
-pub struct Once {
-    /// What it gave.
-    pub ended: Ended,
-    /// The figures for the rows.
-    pub measurement: Measurement,
-}
-
 /// LAMMPS's command.
 const LAMMPS: &str = "lmp";
 /// Our own input for it: a melt of Lennard-Jones atoms, the classic of molecular dynamics.
 const LAMMPS_INPUT: &str = include_str!("../../../programs/melt.lammps");
 
 /// Everything that the parts need.
-pub struct Experiment {
+pub struct Bench {
     /// Noise and accounts.
     pub lab: Lab,
     /// evenkeel itself.
@@ -147,16 +175,16 @@ pub struct Experiment {
     runs: usize,
     programs: Installed,
     files: tempfile::TempDir,
-    display: RefCell<Display>,
+    display: Display,
 }
 
-impl Experiment {
+impl Bench {
     /// Makes the programs ready.
     ///
     /// # Errors
     /// There is only one CPU, or the programs cannot be written.
     pub fn new(executable: PathBuf, quick: bool, runs: Option<usize>) -> Result<Self> {
-        let usable = usable_cpus()?;
+        let usable = host::usable_cpus()?;
         if usable.len() < 2 {
             bail!("unequal CPUs need two: only CPU {usable} may be used here");
         }
@@ -182,7 +210,7 @@ impl Experiment {
             runs: if quick { 1 } else { runs.unwrap_or(RUNS) },
             programs: Installed::new()?,
             files,
-            display: RefCell::new(Display::new()),
+            display: Display::new(),
         })
     }
 
@@ -281,121 +309,119 @@ impl Experiment {
     }
 
     /// The words of `evenkeel run` up to the command.
-    pub fn balancer(&self, options: &[String], json: &Path) -> Vec<OsString> {
+    pub fn balancer(&self, options: &[String]) -> Vec<OsString> {
         let mut words = vec![self.executable.clone().into_os_string()];
-        // The defaults are the built-in ones, not those of this machine's configuration.
-        words.extend(["--config", "/dev/null", "run", "-q", "--json"].map(OsString::from));
-        words.push(json.into());
+        // The built-in defaults, not those of this machine's configuration.
+        words.extend(["--config", "/dev/null", "run", "-q"].map(OsString::from));
         words.extend(options.iter().map(OsString::from));
         words.push("--".into());
         words
     }
 
-    /// Runs a program once.
+    /// Runs a program once under the noise of `noise`. A launch for [`How::EachRank`] has its
+    /// balancers in it already.
     ///
     /// # Errors
-    /// It fails, the balancer does, or the noise cannot be made.
-    pub fn once(&self, case: Case, how: &How, launch: &Launch) -> Result<Once> {
-        let json = self.files.path().join("summary.json");
-        let mut words = match &how.options {
-            Some(options) => self.balancer(options, &json),
-            None => Vec::new(),
+    /// The program or the balancer fails, or the noise cannot be made.
+    pub fn run(&self, noise: Noise, how: &How, launch: &Launch) -> Result<Seen<Ended>> {
+        let mut words = match how {
+            How::Balancer(options) => self.balancer(options),
+            How::Kernel | How::EachRank => Vec::new(),
         };
         words.extend(launch.words.iter().cloned());
         let mut command = command_of(&words, launch.threads)?;
-        let seen = self.lab.under(case, None, || command::run(&mut command))?;
+        let seen = self.lab.under(noise, None, || command::run(&mut command))?;
         check(launch, &seen.ended)?;
-        let moves = match &how.options {
-            None => 0,
-            Some(_) => {
-                let bytes = std::fs::read(&json).context("cannot read the balancer's JSON")?;
-                serde_json::from_slice::<Summary>(&bytes)?.moves
-            }
-        };
-        let measurement = Measurement {
-            seconds: seen.ended.seconds,
-            foreign_pct: seen.window.foreign_pct,
-            moves,
-            average: seen.given.map(|given| given.average),
-            worst: seen.given.map(|given| given.worst),
-            ..Measurement::default()
-        };
-        Ok(Once { ended: seen.ended, measurement })
+        Ok(seen)
     }
 
-    /// A contestant that is measured by its time.
-    pub fn timed<'a>(&'a self, case: Case, how: &How, launch: &Launch) -> Contestant<'a> {
-        let (how, launch) = (how.clone(), launch.clone());
-        Contestant {
-            name: how.name.clone(),
-            run: Box::new(move || Ok(self.once(case, &how, &launch)?.measurement)),
-        }
-    }
-
-    /// A contestant that is measured by what the chore-counter did in its time: `seconds` is what
-    /// each rank took for a million chores on average.
+    /// A run that is measured by its time.
     ///
     /// # Errors
-    /// There is no MPI.
-    pub fn counted<'a>(
-        &'a self,
-        case: Case,
-        how: &How,
-        ranks: u32,
-        seconds: f64,
-    ) -> Result<Contestant<'a>> {
+    /// As [`Self::run`].
+    pub fn timed(&self, noise: Noise, how: &How, launch: &Launch) -> Result<Sample> {
+        let seen = self.run(noise, how, launch)?;
+        Ok(seen.sample(seen.ended.seconds))
+    }
+
+    /// A run of the chore-counter for a given time. [`TIME`] is what each rank took for a million
+    /// chores on average.
+    ///
+    /// # Errors
+    /// There is no MPI, and as [`Self::run`].
+    pub fn counted(&self, noise: Noise, how: &How, ranks: u32, seconds: f64) -> Result<Sample> {
         let for_time = ["--seconds", &format!("{:.3}", self.seconds(seconds))];
         let launch = self.chore_counter(ranks, Balanced::Not, &for_time)?;
-        let (how, name) = (how.clone(), how.name.clone());
-        let run = move || {
-            let Once { ended, measurement } = self.once(case, &how, &launch)?;
-            let number = |key: &str| -> Result<f64> {
-                let text = field(&ended.output, key);
-                text.and_then(|text| text.parse().ok())
-                    .with_context(|| format!("the chore-counter does not say {key}"))
-            };
-            let (avg, stdev) = (number("avg_chore")?, number("stdev_chore")?);
-            if avg <= 0.0 {
-                bail!("the chore-counter did nothing");
-            }
-            let seconds = MILLION * number("seconds")? / avg;
-            let migrations = field(&ended.output, "migrations").and_then(|text| text.parse().ok());
-            Ok(Measurement { seconds, spread: Some(stdev / avg), migrations, ..measurement })
+        let seen = self.run(noise, how, &launch)?;
+        let number = |key: &str| -> Result<f64> {
+            let text = field(&seen.ended.output, key);
+            text.and_then(|text| text.parse().ok())
+                .with_context(|| format!("the chore-counter does not print {key}"))
         };
-        Ok(Contestant { name, run: Box::new(run) })
+        let (avg, stdev) = (number("avg_chore")?, number("stdev_chore")?);
+        if avg <= 0.0 {
+            bail!("the chore-counter did nothing");
+        }
+        let seconds = MILLION * number("seconds")? / avg;
+        let mut sample = seen.sample(seconds);
+        sample.set(RATE, (seconds > 0.0).then(|| 1e3 / seconds));
+        sample.set(SPREAD, Some(100.0 * stdev / avg));
+        // The kernel does not let the ranks count migrations everywhere.
+        sample.set(MIGRATIONS, number("migrations").ok());
+        Ok(sample)
     }
 
-    /// Runs the groups in turn, and judges all their rows together.
+    /// Has the contestants take turns in all cases, and judges all their rows together.
     ///
     /// # Errors
-    /// A group makes no sense, a contestant failed, or somebody asked for the end.
-    pub fn judge(&self, mut groups: Vec<Group<'_>>) -> Result<Vec<Outcome>> {
-        let plan = Plan {
-            initial_runs: self.runs,
-            step: 1,
-            max_runs: self.runs,
-            max_repeats: if self.quick { 0 } else { 1 },
-            budget: BUDGET,
-            ..Plan::default()
+    /// A case makes no sense, a contestant failed, or a signal asked for the end.
+    pub fn measure(
+        &self,
+        contestants: &[Contestant],
+        cases: &[Case],
+        run: impl FnMut(&Turn<'_, How>) -> Result<Sample>,
+    ) -> Result<Measured> {
+        let experiment = Experiment {
+            name: "repro",
+            title: "",
+            intro: "",
+            case_word: "case",
+            contestants: contestants.to_vec(),
+            metrics: &METRICS,
+            aims: Vec::new(),
+            course: "",
+            reading: "",
+            lists: Vec::new(),
         };
-        let display = self.display.borrow();
-        let start = Instant::now();
-        let outcomes = interleave::run(&mut groups, &plan, &|| start.elapsed(), &mut |progress| {
-            display.show(&progress);
-        });
-        display.finish();
-        evenkeel_experiment::interrupt::check()?;
-        let outcomes = outcomes?;
-        if let Some(failed) = outcomes.iter().find(|outcome| outcome.failed.is_some()) {
-            let why = failed.failed.as_deref().unwrap_or_default();
-            bail!("{}, {}, {}: {why}", failed.case, failed.program, failed.contestant);
+        let max_repeats = if self.quick { 0 } else { 1 };
+        let plan = Plan { max_repeats, budget: BUDGET, ..Plan::fixed(self.runs) };
+        let measured = measure(&experiment, cases, &plan, &mut Runs(run), &self.display);
+        self.display.finish();
+        interrupt::check()?;
+        let records = measured?;
+        let report = Report::new(&experiment, &records, &plan, "");
+        match report.failed.first() {
+            Some(failed) => bail!("{}", failed.words()),
+            None => Ok(Measured { records, report }),
         }
-        Ok(outcomes)
     }
 
     /// Says what happens, where that can be seen.
     pub fn message(&self, text: &str) {
-        self.display.borrow().message(text);
+        self.display.message(text);
+    }
+}
+
+/// Makes runs by a function, and relates them to the reference of their round.
+struct Runs<F>(F);
+
+impl<F: FnMut(&Turn<'_, How>) -> Result<Sample>> Runner<How> for Runs<F> {
+    fn run(&mut self, turn: &Turn<'_, How>) -> Result<Sample> {
+        (self.0)(turn)
+    }
+
+    fn relate(&self, reference: &Sample, sample: &mut Sample) {
+        sample.set(EFFICIENCY, efficiency(reference, sample));
     }
 }
 
