@@ -2,6 +2,7 @@
 # `make test` are the two that are needed first.
 
 PREFIX ?= /usr/local
+INSTALLED = $(DESTDIR)$(PREFIX)
 LAB := target/debug/evenkeel-lab
 # What is installed.
 RELEASE := target/release
@@ -217,25 +218,35 @@ check-release: release
 
 ## make install        build the release, and install it under PREFIX (/usr/local)
 install: release
-	for name in $(EXECUTABLES); do install -Dm755 $(RELEASE)/$$name $(DESTDIR)$(PREFIX)/bin/$$name || exit 1; done
-	for name in $(NAMES); do ln -sf evenkeel $(DESTDIR)$(PREFIX)/bin/$$name || exit 1; done
-	install -Dm644 include/evenkeel.h $(DESTDIR)$(PREFIX)/include/evenkeel.h
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	for unit in $(UNITS); do sed 's|/usr/local/bin|$(PREFIX)/bin|' packaging/systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
+	for name in $(EXECUTABLES); do \
+		install -Dm755 $(RELEASE)/$$name $(INSTALLED)/bin/$$name || exit 1; \
+	done
+	for name in $(NAMES); do ln -sf evenkeel $(INSTALLED)/bin/$$name || exit 1; done
+	install -Dm644 include/evenkeel.h $(INSTALLED)/include/evenkeel.h
+	install -d $(INSTALLED)/lib/systemd/system
+	for unit in $(UNITS); do \
+		sed 's|/usr/local/bin|$(PREFIX)/bin|' packaging/systemd/$$unit \
+			> $(INSTALLED)/lib/systemd/system/$$unit || exit 1; \
+	done
 	rm -rf target/man target/completions
 	for name in $(EXECUTABLES); do \
 		$(RELEASE)/$$name generate man target/man || exit 1; \
 		$(RELEASE)/$$name generate completions target/completions || exit 1; \
-		install -Dm644 target/completions/$$name.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$name || exit 1; \
-		install -Dm644 target/completions/_$$name $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$name || exit 1; \
-		install -Dm644 target/completions/$$name.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$name.fish || exit 1; \
+		install -Dm644 target/completions/$$name.bash \
+			$(INSTALLED)/share/bash-completion/completions/$$name || exit 1; \
+		install -Dm644 target/completions/_$$name \
+			$(INSTALLED)/share/zsh/site-functions/_$$name || exit 1; \
+		install -Dm644 target/completions/$$name.fish \
+			$(INSTALLED)/share/fish/vendor_completions.d/$$name.fish || exit 1; \
 	done
-	for page in target/man/*.1; do install -Dm644 $$page $(DESTDIR)$(PREFIX)/share/man/man1/$${page##*/} || exit 1; done
+	for page in target/man/*.1; do \
+		install -Dm644 $$page $(INSTALLED)/share/man/man1/$${page##*/} || exit 1; \
+	done
 
 ## make uninstall      remove what `make install` has installed
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(EXECUTABLES) $(NAMES))
-	rm -f $(DESTDIR)$(PREFIX)/include/evenkeel.h
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/system/,$(UNITS))
-	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel.1 $(DESTDIR)$(PREFIX)/share/man/man1/evenkeel-*.1
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))
+	rm -f $(addprefix $(INSTALLED)/bin/,$(EXECUTABLES) $(NAMES))
+	rm -f $(INSTALLED)/include/evenkeel.h
+	rm -f $(addprefix $(INSTALLED)/lib/systemd/system/,$(UNITS))
+	rm -f $(INSTALLED)/share/man/man1/evenkeel.1 $(INSTALLED)/share/man/man1/evenkeel-*.1
+	rm -f $(addprefix $(INSTALLED)/share/,$(COMPLETIONS))

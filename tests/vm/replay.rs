@@ -1,5 +1,5 @@
-//! Tapes of a real kernel, replayed to the simulator's native build of the keel: the same decision at every
-//! step.
+//! Tapes of a real kernel, replayed to the simulator's native build of the keel: the same decision at
+//! every step.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;

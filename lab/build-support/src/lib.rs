@@ -1,7 +1,7 @@
 //! What the laboratory's build scripts share. Both functions write into the crate's `OUT_DIR`, from
 //! where the crate embeds the result, and tell cargo when to build again.
 //!
-//! Only build scripts call them. Paths are relative to the crate whose build script runs.
+//! Only build scripts call them. Paths are relative to the crate that is built.
 
 use std::env;
 use std::error::Error;

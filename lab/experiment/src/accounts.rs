@@ -51,7 +51,7 @@ pub struct Reading {
     pub at_ns: u64,
     /// By CPU number, online ones.
     pub cpus: BTreeMap<u32, CpuTimes>,
-    /// Ordinary (fair-class) CPU time of everybody who does not descend from this process, in ns.
+    /// Ordinary (fair-class) CPU time of all processes that do not descend from this one, in ns.
     pub foreign_ns: i128,
 }
 
@@ -139,7 +139,7 @@ impl Accounts {
     pub fn read(&mut self, online: &CpuSet, alive: &[u32]) -> Result<Reading> {
         match self {
             Self::Exact(cbinfo) => {
-                // Nobody wants the events, but a full buffer would count them as lost.
+                // The events are not wanted, but a full buffer would count them as lost.
                 cbinfo.events().context("cannot read cbinfo")?;
                 Ok(exact(cbinfo, online))
             }
@@ -166,7 +166,7 @@ fn exact(cbinfo: &Cbinfo, online: &CpuSet) -> Reading {
     reading
 }
 
-/// The same from /proc/stat, whoever may or may not load BPF.
+/// The same from /proc/stat, for users without the right to load BPF.
 ///
 /// # Errors
 /// /proc/stat cannot be read.
@@ -187,7 +187,8 @@ pub fn approximate(online: &CpuSet, alive: &[u32]) -> Result<Reading> {
         reading.cpus.insert(cpu, times);
     }
     let ours = [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN];
-    let ours_ns: u64 = ours.into_iter().filter_map(|who| getrusage(who).ok()).map(cpu_ns).sum();
+    let ours_ns: u64 =
+        ours.into_iter().filter_map(|processes| getrusage(processes).ok()).map(cpu_ns).sum();
     let alive_ns: u64 = alive.iter().map(|pid| run_ns(*pid)).sum();
     reading.foreign_ns -= i128::from(ours_ns + alive_ns);
     Ok(reading)

@@ -24,7 +24,7 @@ pub struct Aim {
 pub enum Cases {
     /// All.
     All,
-    /// Those whose names contain this.
+    /// Those with this in their names.
     With(&'static str),
     /// All others.
     Without(&'static str),

@@ -18,7 +18,7 @@ use crate::interrupt;
 const RUN_LIMIT: Duration = Duration::from_secs(120);
 /// How long a command may take to end once it was asked to.
 const END_LIMIT: Duration = Duration::from_secs(3);
-/// How often to look whether somebody asked for the end, in ms. A program that ends is seen at
+/// How often to look whether a signal asks for the end, in ms. A program that ends is seen at
 /// once.
 const LOOK_MS: u16 = 100;
 /// The most that is shown of what a failed command said, in bytes.
@@ -92,7 +92,7 @@ impl Drop for Helper {
 /// Starts the command and waits for its end.
 ///
 /// # Errors
-/// It cannot be started, fails, takes more than two minutes, or somebody asked for the end
+/// It cannot be started, fails, takes more than two minutes, or a signal asks for the end
 /// meanwhile. It does not run any more then.
 pub fn run(command: &mut Command) -> Result<Ended> {
     Running::start(command)?.wait()
@@ -128,7 +128,7 @@ impl Running {
     /// Waits for the end.
     ///
     /// # Errors
-    /// It fails, takes more than two minutes, or somebody asked for the end meanwhile.
+    /// It fails, takes more than two minutes, or a signal asks for the end meanwhile.
     pub fn wait(mut self) -> Result<Ended> {
         let waited = wait(&mut self.child, self.start);
         let seconds = self.start.elapsed().as_secs_f64();
@@ -159,7 +159,7 @@ fn text(mut file: &File) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Waits for the end of the command; ends it when somebody asks for the end, or at the limit.
+/// Waits for the end of the command; ends it when a signal asks for that, or at the limit.
 fn wait(child: &mut Child, start: Instant) -> Result<ExitStatus> {
     let pid = child.id() as libc::pid_t;
     // SAFETY: takes two integers; a non-negative result is a descriptor that we own.

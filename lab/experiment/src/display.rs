@@ -52,7 +52,7 @@ impl Display {
             Progress::Disturbed { contestant, foreign_pct } => self.say(&format!(
                 "{contestant}: other programs took {foreign_pct:.0} % of the CPU time, once more"
             )),
-            // When somebody has asked for the end, everything fails, and for that reason.
+            // After a signal that asks for the end, everything fails for that reason.
             Progress::Failed { .. } if interrupt::asked().is_some() => {}
             Progress::Failed { contestant, error } => {
                 self.say(&format!("{contestant} is left out from here on: {error:#}"));

@@ -22,8 +22,8 @@ pub struct Watch {
     previous: Vec<(Signal, SigAction)>,
 }
 
-/// Begins to note signals instead of dying of them. Who was started with one ignored (`nohup`)
-/// goes on ignoring it.
+/// Notes signals from now on, instead of dying of them. A signal that was ignored at the start (`nohup`)
+/// stays ignored.
 pub fn watch() -> Watch {
     let action = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESTART, SigSet::empty());
     let mut previous = Vec::new();
@@ -57,7 +57,7 @@ pub fn asked() -> Option<i32> {
     }
 }
 
-/// An error once somebody asked for the end.
+/// An error once a signal has asked for the end.
 ///
 /// # Errors
 /// Names the signal.

@@ -25,7 +25,7 @@ pub struct Options {
     pub inside: Option<String>,
     /// There: also measure what its callbacks cost.
     pub costs: bool,
-    /// The command line, for the reader who wants to run it again.
+    /// The command line, to be run again.
     pub command: String,
 }
 
@@ -38,7 +38,7 @@ pub struct Only {
     pub programs: Vec<String>,
     /// These contestants, and the baseline.
     pub contestants: Vec<String>,
-    /// These figures, or those whose names begin so.
+    /// These figures, or those with names that begin so.
     pub figures: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl Only {
     }
 }
 
-/// All of `all` whose names are given, in the order of `all`; all of them if no name is given. `-`
+/// All of `all` with names that are given, in the order of `all`; all of them if no name is given. `-`
 /// and `_` are the same in names.
 ///
 /// # Errors

@@ -28,11 +28,10 @@ const MOST_SHOWN: usize = 12;
 const WIDTH: usize = 110;
 
 const HEAD: &str = "\
-# What the keel decides in the worlds of common/worlds.rs. Written by `make decisions`; do not edit. A change
-# here is no fault: it is what a change of the keel, a policy or the simulator does. Of each world: a number
-# of all that happened (trace), the engine's events, calls of the kernel's functions, entries of queues that
-# were looked at, who ran on another CPU than before by reason and distance, and the keel's counters, those
-# left out that are 0.
+# What the keel decides in the worlds of common/worlds.rs. Written by `make decisions`; do not edit. A
+# change here is no fault: it shows what a change of the keel, a policy or the simulator does. Each world
+# has a hash of all events (trace), the engine's events, calls of the kernel's functions, queue entries
+# that were looked at, migrations by reason and distance, and the keel's counters that are not 0.
 ";
 
 /// The recorded figures of a world: names and values, in order.

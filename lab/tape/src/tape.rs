@@ -38,7 +38,7 @@ pub enum TapeError {
 /// CPU numbers of a recorded machine are below this.
 pub const MOST_CPUS: u32 = 64;
 
-/// Defines an enumeration whose numbers stand on a tape: `lab/bpf/recorder.h` has the same order.
+/// Defines an enumeration with numbers that stand on a tape: `lab/bpf/recorder.h` has the same order.
 macro_rules! numbered {
     ($(#[$about:meta])* $name:ident { $($(#[$what:meta])* $item:ident,)* }) => {
         $(#[$about])*

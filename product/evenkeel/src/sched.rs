@@ -30,8 +30,8 @@ const IMPOSSIBLE: i32 = 3;
 pub fn main(args: &SchedArgs, config: &Config) -> Result<i32> {
     if let Some(path) = &args.tape {
         bail!(
-            "sched --tape is now: evenkeel-lab record {}, with the same options of `sched`; the laboratory has \
-             an executable of its own",
+            "sched --tape is now: evenkeel-lab record {}, with the same options of `sched`; the \
+             laboratory has an executable of its own",
             path.display()
         );
     }

@@ -207,7 +207,7 @@ impl Ias {
         let space = match scheduler.space_of(pid)? {
             Owner::Process(space) => space,
             Owner::Kernel => return Err(IasError::KernelThread(pid)),
-            Owner::Nobody => return Err(IasError::NoProcess(pid)),
+            Owner::None => return Err(IasError::NoProcess(pid)),
         };
         // The number may have gone to somebody else before the file descriptor was there, not after.
         if is_gone(&process) {

@@ -178,7 +178,7 @@ impl Scheduler {
     /// # Errors
     /// The kernel refused.
     pub(crate) fn space_of(&self, process: u32) -> Result<Owner, LoadError> {
-        let Some(spaces) = &self.spaces_of else { return Ok(Owner::Nobody) };
+        let Some(spaces) = &self.spaces_of else { return Ok(Owner::None) };
         spaces.of(process).map_err(bpf("looking up a process"))
     }
 

@@ -38,7 +38,7 @@ impl Hogs {
             let counted = Arc::clone(&rounds);
             let thread = std::thread::Builder::new()
                 .spawn(move || {
-                    // Nobody waits for it any more when that fails.
+                    // When this fails, the receiver has gone.
                     let _ = tell.send(gettid().as_raw());
                     while !end.load(Ordering::Relaxed) {
                         compute();
@@ -108,7 +108,7 @@ pub fn weights(cpu: u32, time: Duration) -> Result<f64> {
     Ok(exactness(work[0] / work[1], WEIGHTS))
 }
 
-/// Jain's fairness index: 1 if all are alike, 1 / n if one has all; 0 if nobody has anything.
+/// Jain's fairness index: 1 if all are alike, 1 / n if one has all; 0 if all have nothing.
 pub fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();

@@ -13,7 +13,7 @@ use crate::display::Display;
 use crate::host::usable_cpus;
 use crate::{Only, Runner, Turn, interrupt};
 
-/// A guest whose CPUs are emulated at the same time can be lost when its kernel patches itself, as it
+/// A guest with CPUs that are emulated concurrently can be lost when its kernel patches itself, as it
 /// does whenever a scheduler comes or goes (tests/vm/boots.rs): so many are booted in all for a case.
 const MAX_BOOTS: usize = 4;
 

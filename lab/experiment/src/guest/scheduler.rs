@@ -33,7 +33,7 @@ pub enum Scheduler {
 }
 
 impl Scheduler {
-    /// Whether it is a sched_ext scheduler, whose callbacks can be measured.
+    /// Whether it is a sched_ext scheduler: then its callbacks can be measured.
     pub fn has_callbacks(&self) -> bool {
         *self != Self::Kernel
     }

@@ -52,7 +52,7 @@ impl Latencies {
 
 /// A thread that sleeps until it gets a message.
 struct Receiver {
-    /// When the message was sent that nobody has taken yet.
+    /// When the message was sent that has not been received yet.
     sent: Arc<Mutex<Option<Instant>>>,
     end: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<Vec<Duration>>,
@@ -67,7 +67,7 @@ impl Receiver {
         let thread = std::thread::Builder::new()
             .spawn(move || {
                 let mut latencies = Vec::with_capacity(MESSAGES);
-                // Nobody waits for it any more when that fails.
+                // When this fails, the receiver has gone.
                 let _ = ready.send(());
                 while !ended.load(Ordering::Relaxed) {
                     let message = taken.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A scheduler that hangs in a callback: in init (-DINIT), or in the tenth dispatch, where it spins (-DNOTHING),
- * calls the kernel (-DCALLS) or waits for another CPU in vain (-DWAITS). With none of these it does not hang.
+ * A scheduler that hangs in a callback: in init (-DINIT), or in the tenth dispatch, where it spins
+ * (-DNOTHING), calls the kernel (-DCALLS) or waits for another CPU in vain (-DWAITS). With none of
+ * these it does not hang.
  */
 #include <kernel.h>
 

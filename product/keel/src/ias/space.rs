@@ -36,7 +36,7 @@ pub(crate) struct Space {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// Nobody, or somebody who has ended.
-    Nobody,
+    None,
     /// A thread of the kernel.
     Kernel,
     /// A process.
@@ -81,7 +81,7 @@ impl Spaces {
                 return Ok(Owner::Process(Space { address: space, exec }));
             }
         }
-        Ok(Owner::Nobody)
+        Ok(Owner::None)
     }
 
     fn ask(&self, pid: u32) -> libbpf_rs::Result<RawSpaceOf> {
@@ -142,7 +142,7 @@ mod tests {
         drop(input);
         let pid = child.id();
         assert!(child.wait().unwrap().success());
-        assert_eq!(spaces.of(pid).unwrap(), Owner::Nobody);
+        assert_eq!(spaces.of(pid).unwrap(), Owner::None);
     }
 
     #[test]
