@@ -1,4 +1,4 @@
-//! The laboratory's benchmarks and the papers' experiments. Each is a list of contestants, metrics and
+//! The laboratory's benchmarks. Each is a list of contestants, metrics and
 //! aims on top of `evenkeel-experiment`, and a function that makes one run.
 //!
 //! | module | what it measures |
@@ -13,7 +13,6 @@
 //! | [`refill`] | what it costs to refill caches, fitted for the simulator |
 //! | [`plan_cost`], [`daemon_cost`] | what deciding costs; what the daemon costs with many programs |
 //! | [`make_noise`], [`verify`] | one noise for a while; what the accounting shows of it |
-//! | [`repro`] | the papers' figures and tables |
 //!
 //! They share [`programs`], the parallel programs that they run, and [`mpi`], which launches ranks.
 
@@ -27,10 +26,9 @@ pub mod keel;
 pub mod make_noise;
 pub mod mpi;
 pub mod plan_cost;
-mod private_daemon;
+pub mod private_daemon;
 pub mod programs;
 pub mod refill;
-pub mod repro;
 pub mod sais;
 pub mod verify;
 pub mod zone;

@@ -1,9 +1,9 @@
 //! `evenkeel-lab repro`: makes the options of a reproduction of the flags, and runs it. The
-//! reproductions themselves are in `lab/bench`.
+//! reproductions themselves are in `lab/repro`.
 
 use anyhow::Result;
-use evenkeel_bench::repro;
 use evenkeel_experiment::executable;
+use evenkeel_repro as repro;
 
 use crate::cli::ReproArgs;
 use crate::command_line::command_line;

@@ -12,7 +12,7 @@ use comfy_table::{Table, presets};
 use evenkeel_bench::stats::Verdict;
 use evenkeel_capability::{LagParameters, Policy};
 use evenkeel_experiment::output::Output;
-use evenkeel_experiment::{MachineInfo, commit};
+use evenkeel_experiment::{MachineInfo, commit, measured_at};
 use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
@@ -362,10 +362,8 @@ fn run_bench(args: &SimBenchArgs) -> Result<i32> {
     if let Some(output) = markdown {
         let machine = MachineInfo::read();
         output.write(&format!(
-            "# Benchmarks: the simulator\n\nMeasured at commit {} by `{}`. Written by this command: do \
-             not edit.\n\n{}\n{}",
-            commit(),
-            command_line(),
+            "# Benchmarks: the simulator\n\n{}\n\n{}\n{}",
+            measured_at(&commit(), &command_line()),
             machine.markdown(),
             speeds.markdown()
         ))?;

@@ -46,6 +46,7 @@ pub use evenkeel_trial::{Case, Figures, Line, Plan, Progress, Reached, Record, S
 pub use machine::{MachineInfo, commit};
 pub use metric::{Kind, Metric};
 pub use options::{Only, Options, choose};
+pub use page::measured_at;
 pub use report::{Failed, Report, Section};
 pub use row::{Row, rows};
 pub use runner::{Runner, Turn, measure};

@@ -192,6 +192,11 @@ pub fn markdown<How>(experiment: &Experiment<How>, report: &Report) -> String {
     text
 }
 
+/// The line at the head of every generated page, which `scripts/results-index` reads.
+pub fn measured_at(commit: &str, command: &str) -> String {
+    format!("Measured at commit {commit} by `{command}`. Written by this command: do not edit.")
+}
+
 fn write_page<How>(
     text: &mut String,
     experiment: &Experiment<How>,
@@ -199,7 +204,7 @@ fn write_page<How>(
 ) -> fmt::Result {
     let Report { command, commit, .. } = report;
     writeln!(text, "# {}\n", experiment.title)?;
-    writeln!(text, "Measured at commit {commit} and written by `{command}`; do not edit.\n")?;
+    writeln!(text, "{}\n", measured_at(commit, command))?;
     write!(text, "{}", report.machine.markdown())?;
     if let Some(worst) = worst_foreign_pct(report) {
         writeln!(
@@ -323,7 +328,7 @@ mod tests {
         let text = markdown(&experiment(), &report());
         for part in [
             "# Benchmarks: a test",
-            "Measured at commit abc and written by `evenkeel-lab bench test`",
+            "Measured at commit abc by `evenkeel-lab bench test`. Written by this command: do not edit.",
             "- Machine: Test, 2 CPUs, Linux 6.18",
             "- kernel of the guests: k",
             "- scx_flash takes no part",

@@ -17,7 +17,7 @@
 mod bench;
 mod cost;
 mod given;
-pub(crate) mod lab;
+pub mod lab;
 mod launch;
 mod matrix;
 mod metric;
@@ -38,7 +38,7 @@ use evenkeel_experiment::{
 
 pub use given::{Given, given};
 pub use matrix::{Case, Cell, Method, Subject};
-pub(crate) use metric::efficiency;
+pub use metric::efficiency;
 pub use metric::{AVERAGE, BOUND, EFFICIENCY, REFERENCE, TIME};
 
 use crate::stats::MAX_RUNS;
@@ -245,7 +245,7 @@ mod tests {
         .unwrap();
         let text = experiment().page(&report);
         for part in [
-            "written by `evenkeel-lab bench capability --cases hog`",
+            "by `evenkeel-lab bench capability --cases hog`",
             "- accounting: cbinfo",
             "Case udp cannot be shown",
             "| hog | ep | default | 2.500 s | - | - | 5 |",

@@ -18,7 +18,6 @@ mod page;
 mod walk;
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use evenkeel_machine::Machine;
@@ -28,7 +27,7 @@ pub use others::be_stranger;
 
 use evenkeel_experiment::interrupt;
 use evenkeel_experiment::output::Output;
-use evenkeel_experiment::{MachineInfo, Options};
+use evenkeel_experiment::{MachineInfo, Options, commit};
 use fit::{Between, Fit};
 use measure::{Place, Point};
 use walk::Order;
@@ -50,8 +49,8 @@ pub struct Asked {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Report {
     machine: MachineInfo,
-    /// When it was measured: year, month and day, in UTC.
-    date: String,
+    /// The commit that was measured.
+    commit: String,
     command: String,
     /// What the caches of the core hold, in KiB.
     near_kib: u64,
@@ -138,7 +137,7 @@ fn measure_all(options: &Options) -> Result<Report> {
     let points = measure::measure(&place, options.quick)?;
     Ok(Report {
         machine: MachineInfo::read(),
-        date: date(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / 86_400),
+        commit: commit(),
         command: options.command.clone(),
         near_kib: place.near_kib,
         between,
@@ -146,28 +145,6 @@ fn measure_all(options: &Options) -> Result<Report> {
         points,
         host: host.to_toml(),
     })
-}
-
-/// The day with this number, counted from 1970-01-01.
-fn date(day: u64) -> String {
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let (mut year, mut left) = (1970, day);
-    while left >= 365 + u64::from(is_leap(year)) {
-        left -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(is_leap(year));
-    let mut month = 1;
-    for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if left < days {
-            break;
-        }
-        left -= days;
-        month += 1;
-    }
-    format!("{year}-{month:02}-{:02}", left + 1)
 }
 
 #[cfg(test)]
@@ -191,7 +168,7 @@ mod tests {
         }
         Report {
             machine: MachineInfo { model: "a processor".into(), cpus: 2, ..MachineInfo::default() },
-            date: date(20_000),
+            commit: "0123abc".into(),
             command: "evenkeel-lab bench refill".into(),
             near_kib: 2048,
             between: Between::Cores,
@@ -202,24 +179,10 @@ mod tests {
     }
 
     #[test]
-    fn days_have_dates() {
-        for (day, expected) in [
-            (0, "1970-01-01"),
-            (58, "1970-02-28"),
-            (59, "1970-03-01"),
-            (11_016, "2000-02-29"),
-            (19_722, "2023-12-31"),
-            (19_723, "2024-01-01"),
-            (20_779, "2026-11-22"),
-        ] {
-            assert_eq!(date(day), expected);
-        }
-    }
-
-    #[test]
     fn the_machine_file_has_the_costs_and_where_they_come_from() {
         let text = report().machine_file().unwrap();
-        for part in ["# Measured on 2024-10-04: a processor, 2 CPUs", "`evenkeel-lab bench refill`"]
+        for part in
+            ["# Measured at commit 0123abc: a processor, 2 CPUs", "`evenkeel-lab bench refill`"]
         {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

@@ -7,6 +7,7 @@ use super::measure::Point;
 use super::{Report, fit};
 use crate::stats::Verdict;
 use evenkeel_experiment::cells::Cells;
+use evenkeel_experiment::measured_at;
 
 const HEADER: [&str; 9] = [
     "lines",
@@ -78,11 +79,11 @@ fn table(report: &Report) -> Cells {
 
 /// What the machine file says of itself, as comments.
 pub fn provenance(report: &Report) -> String {
-    let Report { machine, date, command, .. } = report;
+    let Report { machine, commit, command, .. } = report;
     let mut text = format!(
         "# The host as a machine of the simulator; refilling costs were measured and fitted.\n\
          # Written by `{command}`; do not edit.\n\
-         # Measured on {date}: {}, {} CPUs, Linux {}; {}.\n",
+         # Measured at commit {commit}: {}, {} CPUs, Linux {}; {}.\n",
         machine.model,
         machine.cpus,
         machine.kernel,
@@ -111,9 +112,9 @@ pub fn page(report: &Report) -> String {
 }
 
 fn write_page(text: &mut String, report: &Report) -> fmt::Result {
-    let Report { machine, date, command, near_kib, .. } = report;
+    let Report { machine, commit, command, near_kib, .. } = report;
     writeln!(text, "# Benchmarks: what it costs to refill caches\n")?;
-    writeln!(text, "Measured and written by `{command}` on {date}; do not edit.\n")?;
+    writeln!(text, "{}\n", measured_at(commit, command))?;
     write!(text, "{}", machine.markdown())?;
     writeln!(text, "- {}\n", disturbance(report))?;
     writeln!(

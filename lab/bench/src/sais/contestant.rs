@@ -32,14 +32,21 @@ pub enum Method {
     Hint(&'static str),
 }
 
-/// Short names of the contestants that aims name.
+/// The untouched kernel, the baseline.
 pub const NONE: Method = Method::None;
+/// The kernel's flow steering by consumer.
 pub const RFS: Method = Method::Rfs;
+/// All packets on CPU 0.
 pub const DEDICATED: Method = Method::Flow("dedicated:0");
+/// The idlest core when a request is sent.
 pub const BALANCED: Method = Method::Flow("least-loaded");
+/// The core that sent the last request.
 pub const ISSUER: Method = Method::Flow("issuer");
+/// The core where the consumer runs.
 pub const RUNNER: Method = Method::Flow("runner");
+/// The policy `auto`.
 pub const AUTO: Method = Method::Flow("auto");
+/// `issuer` in hint mode.
 pub const HINTED_ISSUER: Method = Method::Hint("issuer");
 
 impl Method {

@@ -24,15 +24,15 @@
 //! second.
 
 mod arrivals;
-pub(crate) mod contestant;
-pub(crate) mod experiment;
+pub mod contestant;
+pub mod experiment;
 mod memory;
 mod network;
 mod packet_cost;
-pub(crate) mod parallel;
+pub mod parallel;
 mod placement;
 mod programs;
-pub(crate) mod runner;
+pub mod runner;
 mod scatter;
 mod traffic;
 
@@ -228,7 +228,7 @@ fn plan(is_quick: bool) -> Plan {
 }
 
 /// The same, with an A/A row in the first of them.
-pub(crate) fn with_again(settings: impl IntoIterator<Item = Setting>) -> Vec<Setting> {
+pub fn with_again(settings: impl IntoIterator<Item = Setting>) -> Vec<Setting> {
     let mut settings: Vec<Setting> = settings.into_iter().collect();
     if let Some(first) = settings.first_mut() {
         first.has_again = true;

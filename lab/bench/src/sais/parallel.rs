@@ -68,7 +68,7 @@ struct Said {
 ///
 /// # Errors
 /// The network refused, or somebody waited in vain.
-pub fn read(
+pub(super) fn read(
     network: &Network,
     load: Load,
     times: Times,

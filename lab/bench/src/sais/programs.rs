@@ -94,7 +94,7 @@ impl Programs {
     ///
     /// # Errors
     /// A program cannot be started, or fails.
-    pub fn run(
+    pub(super) fn run(
         &self,
         program: Program,
         network: &Network,

@@ -24,7 +24,7 @@ const GIGABYTE: f64 = 1e9;
 
 /// How long a run lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Times {
+pub struct Times {
     /// Over a network, before it is measured: enough for `auto` to judge and to begin.
     pub warm_up: Duration,
     /// While it is measured.
@@ -45,7 +45,7 @@ pub(crate) type Begin<'a> = dyn FnMut() + 'a;
 
 /// What is transferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
+pub enum Work {
     /// Strips in memory, by so many applications.
     Memory(usize),
     /// A parallel read over a link of this rate in Gb/s; `None`: as fast as it goes.
@@ -56,7 +56,8 @@ pub(crate) enum Work {
 
 /// A case: what is transferred, by which contestants.
 #[derive(Debug, Clone)]
-pub(crate) struct Setting {
+pub struct Setting {
+    /// What is transferred.
     pub work: Work,
     /// The baseline first.
     pub methods: &'static [Method],
@@ -102,7 +103,7 @@ impl Setting {
 ///
 /// # Errors
 /// CPU time cannot be counted, there is only one CPU, or a signal asked for the end.
-pub(crate) fn measure(
+pub fn measure(
     experiment: &Experiment<Method>,
     settings: &[Setting],
     plan: &Plan,
@@ -124,10 +125,12 @@ pub(crate) fn measure(
 
 /// With what runs are made.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub struct Place<'a> {
     /// The product's executable.
     pub executable: &'a Path,
+    /// The CPUs that take part.
     pub cpus: &'a CpuSet,
+    /// How long a run lasts.
     pub times: Times,
     /// Real programs, where they take part.
     pub programs: Option<&'a Programs>,

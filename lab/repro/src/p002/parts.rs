@@ -1,0 +1,266 @@
+//! What each part brings that the keel has besides Algorithm 1: with it and without it, and its share of
+//! our gain.
+
+use anyhow::Result;
+
+use super::contestant::{
+    ABLATIONS, ALGORITHM, ALGORITHM_BARE, ALGORITHM_PLAIN, ALGORITHM_WHOLE, Ablation, Contestant,
+    OURS, UNAWARE, distinct,
+};
+use super::figures::{FIGURES, TIME, worse};
+use super::runs::{Cell, Lab, Runs, SLICE_US, SYSTEMS, mean, name_of, on, panel};
+use super::touch;
+use crate::study::{Finding, Panel, Part, Point, Series, Status};
+
+/// What is compared.
+struct Contest {
+    id: &'static str,
+    title: &'static str,
+    contestants: Vec<Contestant>,
+}
+
+fn contests() -> [Contest; 2] {
+    let algorithm = [ALGORITHM, ALGORITHM_PLAIN, ALGORITHM_BARE];
+    [
+        Contest {
+            id: "alone",
+            title: "Algorithm 1, and each part alone with it",
+            contestants: [&algorithm[..], &ABLATIONS.map(|one| one.alone)].concat(),
+        },
+        Contest {
+            id: "ours",
+            title: "ours with and without each part",
+            contestants: [&[OURS][..], &ABLATIONS.map(|one| one.otherwise)].concat(),
+        },
+    ]
+}
+
+/// All cells with each part and without it.
+///
+/// # Errors
+/// Something cannot be simulated.
+pub fn measure(lab: &Lab) -> Result<Part> {
+    let cells = lab.cells();
+    let contests = contests();
+    let mut all = vec![UNAWARE];
+    all.extend(contests.iter().flat_map(|contest| &contest.contestants));
+    let runs = lab.simulate(&cells, &distinct(&all), &[SLICE_US], lab.seeds(), |_| Ok(()))?;
+    let gain = |contestant: &Contestant| runs.mean_gain_pct(&cells, contestant, SLICE_US);
+    let ablate = |one| with_and_without(one, &cells, &runs, lab.seeds());
+    let mut findings: Vec<Finding> = ABLATIONS.iter().map(ablate).collect::<Result<_>>()?;
+    findings.push(shares(&gain));
+    findings.push(unknown(lab, &cells, &gain)?);
+    let mut panels: Vec<Panel> =
+        contests.iter().map(|contest| by_system(contest, &cells, &runs)).collect();
+    panels.extend(contests.iter().flat_map(|contest| by_cell(contest, lab, &runs)));
+    Ok(Part {
+        title: "What each part brings".into(),
+        method: format!(
+            "{} seeds of each cell, with slices of {} ms. Each part is switched on in Algorithm 1, \
+             where it is alone, and off or on in ours, which has home, cost and active. What a share \
+             is of depends on the order in which parts are added: what a part of ours brings last of \
+             all is its row above. `active` is what lines 24 and 35 ask for; `turns` has threads of \
+             one program change places, and each process of the paper has one thread.\n\n\
+             Of `home` this must be known. In the simulator a process's memory is on a node drawn at \
+             random, and the kernel names that node (`numa_preferred_nid`) as soon as the process is \
+             forked, so that it can be placed there. A real kernel names none for a new address space, \
+             and later only with NUMA balancing. There the keel knows of no memory until the program \
+             has run, takes it to be on the node where that was, and places a new program by capability \
+             alone. What `home` gains at fork by that node is the simulator's assumption; it is the \
+             gain of a program with memory on a node beforehand, under a kernel that names the node. \
+             So the cells are simulated once more ({} seeds) with memory as a real kernel has it: no \
+             node is known at fork, and a process's memory is where it first runs, under all balancers.",
+            lab.seeds(),
+            SLICE_US / 1000,
+            lab.seeds().min(touch::SEEDS)
+        ),
+        findings,
+        panels,
+        ..Part::default()
+    })
+}
+
+/// What a part does to Algorithm 1 and to ours.
+fn with_and_without(
+    ablation: &Ablation,
+    cells: &[Cell],
+    runs: &Runs,
+    seeds: u64,
+) -> Result<Finding> {
+    let gain = |contestant: &Contestant| runs.mean_gain_pct(cells, contestant, SLICE_US);
+    let (with, without) = ablation.ours();
+    let mut known = Vec::new();
+    for figure in std::iter::once(&TIME).chain(&FIGURES) {
+        let worse = worse(cells, runs, (&without, &with), (SLICE_US, seeds), figure)?;
+        known.push(format!("{} in {}", figure.0.name, worse.len()));
+    }
+    let worse = known.join(", ");
+    Ok(Finding::new(
+        format!("mean gain with {} and without it", ablation.part),
+        "-",
+        format!(
+            "Algorithm 1 {:.1} % with it, {:.1} % without; ours {:.1} % with it, {:.1} % without; in \
+             ours it makes worse by more than 2 %, cells: {worse}",
+            gain(&ablation.alone),
+            gain(&ALGORITHM),
+            gain(&with),
+            gain(&without)
+        ),
+        Status::Reported,
+    ))
+}
+
+/// From one contestant to the next, what is added.
+fn steps() -> [(&'static str, Contestant); 5] {
+    let [home, _, active, _] = ABLATIONS;
+    [
+        ("pulls by capability", ALGORITHM_PLAIN),
+        ("placement by capability", ALGORITHM),
+        ("home", home.alone),
+        ("cost", active.otherwise),
+        ("active", OURS),
+    ]
+}
+
+/// What each step of a way adds, and that in percent of the whole way.
+fn shares_of(gains: &[f64]) -> Vec<(f64, f64)> {
+    let whole = gains.last().copied().unwrap_or_default();
+    let before = std::iter::once(&0.0).chain(gains);
+    let added = gains.iter().zip(before).map(|(gain, before)| gain - before);
+    added.map(|points| (points, if whole == 0.0 { 0.0 } else { 100.0 * points / whole })).collect()
+}
+
+/// The share of each part in our mean gain.
+fn shares(gain: &impl Fn(&Contestant) -> f64) -> Finding {
+    let steps = steps();
+    let gains = steps.map(|(_, contestant)| gain(&contestant));
+    let said = |((name, _), (points, share)): (&(&str, Contestant), (f64, f64))| {
+        // No minus before a nought.
+        format!("{name} {points:+.1} points ({:.0} %)", share.round() + 0.0)
+    };
+    let shares: Vec<String> = steps.iter().zip(shares_of(&gains)).map(said).collect();
+    let besides = ABLATIONS.iter().filter(|one| !one.is_ours).map(|one| {
+        let (with, without) = one.ours();
+        format!("{} would add {:+.1}", one.part, gain(&with) - gain(&without))
+    });
+    Finding::new(
+        "where our mean gain comes from (home at fork rests on the simulator's assumption that the \
+                node of a new process's memory is known; a real kernel knows none: next row)",
+        "-",
+        format!(
+            "{:.1} %: {}; {}",
+            gain(&OURS),
+            shares.join(", "),
+            besides.collect::<Vec<_>>().join(", ")
+        ),
+        Status::Reported,
+    )
+}
+
+/// What is left of our gain where memory is as on a real kernel.
+fn unknown(lab: &Lab, cells: &[Cell], gain: &impl Fn(&Contestant) -> f64) -> Result<Finding> {
+    let contestants = [ALGORITHM, ALGORITHM_WHOLE, ABLATIONS[0].alone, OURS];
+    let gains = touch::gains_pct(lab, cells, &contestants)?;
+    let said = contestants.iter().zip(gains).map(|(contestant, unknown)| {
+        let by_system = SYSTEMS.map(|system| {
+            let here = cells.iter().zip(&unknown).filter(|(cell, _)| cell.table.system == system);
+            format!("{:.1}", mean(here.map(|(_, gain)| *gain)))
+        });
+        format!(
+            "{} {:.1} % ({}; {:.1} % where it is known)",
+            contestant.name,
+            mean(unknown.iter().copied()),
+            by_system.join(", "),
+            gain(contestant)
+        )
+    });
+    Ok(Finding::new(
+        "mean gains where no memory is known at fork, and each process's is where it first runs, \
+                as on a real kernel (AMC1, AMC2, AMC3)",
+        "-",
+        said.collect::<Vec<_>>().join(", "),
+        Status::Reported,
+    ))
+}
+
+/// Mean gains: a place for each machine, and one for all.
+fn by_system(contest: &Contest, cells: &[Cell], runs: &Runs) -> Panel {
+    let gains = |contestant: &Contestant| {
+        let mean = |cells: &[Cell]| runs.mean_gain_pct(cells, contestant, SLICE_US);
+        let each = SYSTEMS.iter().map(|system| mean(&on(cells, system)));
+        let points = each.chain([mean(cells)]).map(|gain| Some(Point::once(gain)));
+        Series { name: contestant.name.to_owned(), points: points.collect() }
+    };
+    let places = SYSTEMS.iter().map(|system| system.to_uppercase()).chain(["all".to_owned()]);
+    Panel {
+        id: format!("parts-{}", contest.id),
+        title: format!("Mean gain: {}", contest.title),
+        x: "machine".into(),
+        y: "mean gain over unaware, %".into(),
+        places: places.collect(),
+        series: contest.contestants.iter().map(gains).collect(),
+    }
+}
+
+/// Each cell's gains.
+fn by_cell(contest: &Contest, lab: &Lab, runs: &Runs) -> Vec<Panel> {
+    let of_table = |table| {
+        let cells = lab.rows(table);
+        let gains = |contestant: &Contestant| {
+            let points = cells.iter().map(|c| Point::of(&runs.gains_pct(c, contestant, SLICE_US)));
+            (contestant.name.to_owned(), points.collect())
+        };
+        let series = contest.contestants.iter().map(gains).collect();
+        let id = format!("parts-{}-{}-{}", contest.id, table.system, table.workload);
+        let title = format!("{}: {}", name_of(table), contest.title);
+        panel(&id, &title, "gain over unaware, %", &cells, series)
+    };
+    evenkeel_sim::paper002::TABLES.iter().map(of_table).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_sim::paper002::{Reading, TABLES};
+
+    use super::*;
+
+    #[test]
+    fn every_part_is_there_with_and_without_in_every_cell() {
+        let part = measure(&Lab::new(true, None).unwrap()).unwrap();
+        assert_eq!(part.findings.len(), ABLATIONS.len() + 2);
+        assert_eq!(part.panels.len(), 2 + 2 * TABLES.len());
+        for panel in &part.panels {
+            let points = panel.series.iter().flat_map(|series| series.points.iter().flatten());
+            assert_eq!(points.count(), panel.places.len() * panel.series.len(), "{}", panel.id);
+        }
+        let said: Vec<&str> = part.findings.iter().map(|one| one.claim.as_str()).collect();
+        for ablation in &ABLATIONS {
+            assert!(said.iter().any(|claim| claim.contains(ablation.part)), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_of_the_whole_way() {
+        assert_eq!(shares_of(&[-2.0, 3.0, 10.0]), [(-2.0, -20.0), (5.0, 50.0), (7.0, 70.0)]);
+        assert_eq!(shares_of(&[0.0, 0.0]), [(0.0, 0.0); 2]);
+    }
+
+    #[test]
+    fn the_way_ends_at_ours_and_goes_by_its_parts() {
+        let steps = steps();
+        assert_eq!(steps[4].1, OURS);
+        let of_ours = ABLATIONS.iter().filter(|one| one.is_ours).map(|one| one.part);
+        assert_eq!(
+            steps[2..].iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+            of_ours.collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn the_simulator_knows_every_home_from_the_start() {
+        for table in &TABLES {
+            let workload = table.workload(table.rows[0].processes, &Reading::default(), 1);
+            assert!(workload.tasks.iter().all(|task| task.home.is_some()), "the text says so");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! All eight combinations of the keel's policies on five loads: which of them is for what.
+
+use anyhow::Result;
+use evenkeel_keel::{Aggregation, Balance, Gate, Options, Order};
+use evenkeel_machine::Machine;
+use evenkeel_sim::{Grid, Report, Scheduler};
+
+use super::{Scale, WARM_HIGH_LEVEL, migrations};
+use crate::simulated::{Value, median};
+use crate::study::{Panel, Part, Point, Series};
+
+/// Loads and their machines; each has more than one kind of CPU, or more than one cache.
+const LOADS: [(&str, &str); 5] = [
+    ("hogs:tasks=40,work=400ms", "hybrid"),
+    ("barrier:tasks=20,work=5ms,rounds=40", "hybrid"),
+    ("pool:clients=64,servers=32,requests=50", "server"),
+    ("arrivals:tasks=200", "server"),
+    ("groups:programs=6,threads=8", "small"),
+];
+
+/// How far siblings may run ahead: three times what ran last.
+const AGGREGATION: Aggregation =
+    Aggregation { pid: 0, agg: 1, bonus_type: 1, bonus_value: 3, limit: 0 };
+
+/// What is shown of each load.
+const SHOWN: [(&str, &str, Value); 5] = [
+    ("latency", "p99 from waking up to sleeping again, ms", |report| report.response.p99_ms),
+    ("throughput", "time until all is done, ms", |report| report.makespan_ms),
+    ("turn-around", "mean turn-around time, ms", |report| report.tat.mean_ms),
+    ("moved", "migrations, 1/s", migrations),
+    ("spaces", "switches to another address space, 1/s", spaces),
+];
+
+fn spaces(report: &Report) -> f64 {
+    report.switches_other_space as f64 * 1000.0 / report.makespan_ms
+}
+
+/// All of them; `zone` at warm-high, `capability` with `home` and `cost`.
+fn schedulers() -> Result<Vec<Scheduler>> {
+    let mut all = Vec::new();
+    for order in Order::ALL {
+        for gate in Gate::ALL {
+            for balance in Balance::ALL {
+                let mut options =
+                    Options { order: *order, gate: *gate, balance: *balance, ..Options::default() };
+                if *gate == Gate::Zone {
+                    options.zone.set_level(WARM_HIGH_LEVEL.parse()?);
+                }
+                if *balance == Balance::Capability {
+                    options.parts = "home,cost".parse()?;
+                }
+                all.push(Scheduler::Keel(options));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Order, gate and balance, without what is turned besides.
+fn short_name(scheduler: &Scheduler) -> String {
+    scheduler.to_string().split(['+', ' ']).next().unwrap_or_default().to_owned()
+}
+
+/// All combinations on all loads.
+///
+/// # Errors
+/// Something cannot be simulated.
+pub fn measure(scale: &Scale) -> Result<Part> {
+    let schedulers = schedulers()?;
+    let (ias, fair): (Vec<_>, Vec<_>) = schedulers.iter().cloned().partition(
+        |scheduler| matches!(scheduler, Scheduler::Keel(options) if options.order == Order::Ias),
+    );
+    let mut grids = Vec::new();
+    for (text, machine) in LOADS {
+        for (some, aggregation) in [(&fair, None), (&ias, Some(AGGREGATION))] {
+            let machine = Machine::preset(machine)?;
+            let grid = scale.lab.grid(vec![text.to_owned()], machine, some.clone());
+            grids.push(Grid { aggregation, ..grid });
+        }
+    }
+    let runs = scale.lab.run(grids)?;
+    let panel = |(id, y, value): (&str, &str, Value)| {
+        let series = schedulers.iter().map(|scheduler| {
+            let point = |(text, machine): &(&str, &str)| {
+                Point::of(&runs.of(text, machine, scheduler, value))
+            };
+            Series { name: short_name(scheduler), points: LOADS.iter().map(point).collect() }
+        });
+        Panel {
+            id: id.to_owned(),
+            title: format!("Eight combinations: {y}"),
+            x: "load".to_owned(),
+            y: y.to_owned(),
+            places: LOADS.map(|(text, _)| shape(text)).to_vec(),
+            series: series.collect(),
+        }
+    };
+    let best = |(text, machine): &(&str, &str)| {
+        let of =
+            |scheduler| median(&runs.of(text, machine, scheduler, |report| report.tat.mean_ms));
+        let plain = of(&schedulers[0]);
+        let least = schedulers.iter().min_by(|a, b| of(a).total_cmp(&of(b)));
+        let (name, time) = least.map_or((String::new(), plain), |one| (short_name(one), of(one)));
+        format!(
+            "{}: {name}, {:.3} times as long as by fair/always/count",
+            shape(text),
+            time / plain
+        )
+    };
+    let shortest: Vec<String> = LOADS.iter().map(best).collect();
+    Ok(Part {
+        title: "All eight combinations".into(),
+        method: format!(
+            "Each answer to each question (`--order`, `--gate`, `--balance`) with each of the others, \
+             on five loads: {}. The gate `zone` at warm-high, the balance `capability` with `--parts \
+             home,cost`, under `ias` every program aggregates with a bonus of 3x. The shortest mean \
+             turn-around times: {}.",
+            LOADS.map(|(text, machine)| format!("`{text}` on `{machine}`")).join(", "),
+            shortest.join("; ")
+        ),
+        panels: SHOWN.map(panel).to_vec(),
+        ..Part::default()
+    })
+}
+
+fn shape(text: &str) -> String {
+    text.split(':').next().unwrap_or(text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_eight_and_each_has_its_figures() {
+        let names: std::collections::BTreeSet<String> =
+            schedulers().unwrap().iter().map(short_name).collect();
+        assert_eq!(names.len(), 8, "{names:?}");
+        let part = measure(&Scale::new(true, None).unwrap()).unwrap();
+        let points = part.panels.iter().flat_map(|panel| &panel.series);
+        assert!(points.flat_map(|series| &series.points).all(Option::is_some));
+        let of = |name: &str| {
+            let panel = part.panels.iter().find(|panel| panel.id == "spaces").unwrap();
+            let series = panel.series.iter().find(|series| series.name == name).unwrap();
+            series.points[4].unwrap().median
+        };
+        // Programs of many threads, more of them than CPUs: siblings run in a row.
+        assert!(of("ias/always/count") < of("fair/always/count"));
+    }
+}

@@ -1,0 +1,164 @@
+//! What patience costs and saves: warm-high, and how long it keeps a task waiting while a CPU idles.
+
+use anyhow::Result;
+use evenkeel_keel::IdleWait;
+use evenkeel_sim::{Report, Scheduler};
+
+use super::contestant::{ALWAYS, WARM_HIGH};
+use super::utilisation::{
+    CUT, MOST_TIME, MOST_WAIT, machine, response_ms, time_ms, wait_ms, workload,
+};
+use super::{Scale, migrations};
+use crate::simulated::{Value, median, ratios};
+use crate::study::{Finding, Panel, Part, Point, Series, Status};
+
+/// What `--max-idle-wait` is.
+const WAITS: [&str; 8] = ["500us", "1ms", "2ms", "5ms", "8ms", "10ms", "20ms", "never"];
+/// CPUs, and what all tasks want of them in percent: the middle, and where moving costs most.
+const CASES: [(u32, u64); 2] = [(16, 60), (128, 75)];
+const QUICK_CASES: [(u32, u64); 1] = [(16, 60)];
+
+fn patient(wait: IdleWait) -> Result<Scheduler> {
+    let mut scheduler = WARM_HIGH.scheduler()?;
+    if let Scheduler::Keel(options) = &mut scheduler {
+        options.max_idle_wait = wait;
+    }
+    Ok(scheduler)
+}
+
+/// Moves for each 100 wake-ups.
+fn moved_pct(report: &Report) -> f64 {
+    let moved: u64 = report.migrations.iter().map(|kind| kind.count).sum();
+    100.0 * moved as f64 / report.response.count as f64
+}
+
+/// What warm-high with one of the waits has, by the gate that is always open.
+struct Patience {
+    /// How many times fewer migrations.
+    saved: Vec<f64>,
+    /// How many times as long until all is done.
+    time: Vec<f64>,
+    /// And tasks' p99 wait for a CPU, ...
+    wait: Vec<f64>,
+    /// ... and p99 from waking up to sleeping again.
+    response: Vec<f64>,
+}
+
+impl Patience {
+    fn cuts(&self) -> bool {
+        median(&self.saved) >= CUT
+    }
+
+    fn reaches_all(&self) -> bool {
+        self.cuts() && median(&self.time) <= MOST_TIME && median(&self.wait) <= MOST_WAIT
+    }
+}
+
+/// All waits on one machine, and the moves for each 100 wake-ups with the gate always open.
+fn waits(scale: &Scale, cpus: u32, pct: u64) -> Result<(Vec<Patience>, f64)> {
+    let text = workload(cpus, pct);
+    let always = ALWAYS.scheduler()?;
+    let patient: Vec<Scheduler> =
+        WAITS.iter().map(|wait| patient(wait.parse()?)).collect::<Result<_>>()?;
+    let schedulers = std::iter::once(&always).chain(&patient).cloned().collect();
+    let grid = scale.lab.grid(vec![text.clone()], machine(cpus)?, schedulers);
+    let runs = scale.lab.run([grid])?;
+    let of = |scheduler: &Scheduler, value| runs.of(&text, &cpus.to_string(), scheduler, value);
+    let by_always =
+        |scheduler: &Scheduler, value: Value| ratios(&of(scheduler, value), &of(&always, value));
+    let found = patient.iter().map(|scheduler| Patience {
+        saved: ratios(&of(&always, migrations), &of(scheduler, migrations)),
+        time: by_always(scheduler, time_ms),
+        wait: by_always(scheduler, wait_ms),
+        response: by_always(scheduler, response_ms),
+    });
+    Ok((found.collect(), median(&of(&always, moved_pct))))
+}
+
+fn panels(cpus: u32, pct: u64, waits: &[Patience]) -> [Panel; 3] {
+    let series = |name: &str, values: fn(&Patience) -> &Vec<f64>| Series {
+        name: name.to_owned(),
+        points: waits.iter().map(|wait| Point::of(values(wait))).collect(),
+    };
+    let panel = |id: &str, y: &str, series| Panel {
+        id: format!("patience-{id}-{cpus}"),
+        title: format!("{cpus} CPUs, {pct} %: {y}"),
+        x: "--max-idle-wait".to_owned(),
+        y: y.to_owned(),
+        places: WAITS.map(str::to_owned).to_vec(),
+        series,
+    };
+    let late = vec![
+        series("until all is done", |wait| &wait.time),
+        series("p99 from waking up to sleeping again", |wait| &wait.response),
+    ];
+    [
+        panel("saved", "times fewer migrations", vec![series("warm-high", |wait| &wait.saved)]),
+        panel("late", "times as long as with the gate always open", late),
+        panel(
+            "wait",
+            "p99 wait for a CPU, times as long as with the gate always open",
+            vec![series("warm-high", |wait| &wait.wait)],
+        ),
+    ]
+}
+
+/// Each wait, by the gate that is always open.
+///
+/// # Errors
+/// Something cannot be simulated.
+pub fn measure(scale: &Scale) -> Result<Part> {
+    let cases = if scale.lab.is_quick { &QUICK_CASES[..] } else { &CASES[..] };
+    let (mut all, mut moved, mut shown) = (Vec::new(), Vec::new(), Vec::new());
+    for (cpus, pct) in cases {
+        let (waits, pct_moved) = waits(scale, *cpus, *pct)?;
+        shown.extend(panels(*cpus, *pct, &waits));
+        moved.push(format!("{pct_moved:.0}"));
+        all.push(waits);
+    }
+    let everywhere = |good: fn(&Patience) -> bool| {
+        let names = WAITS.iter().enumerate();
+        let good = names.filter(|(at, _)| all.iter().all(|waits| good(&waits[*at])));
+        good.map(|(_, name)| *name).collect::<Vec<_>>()
+    };
+    let (cut, good) = (everywhere(Patience::cuts), everywhere(Patience::reaches_all));
+    let findings = vec![Finding::new(
+        "there is a --max-idle-wait with which warm-high reaches all three aims of the part \
+                `utilisation`",
+        "one of those tried (our aim)",
+        format!(
+            "{} of {}; {} cut migrations {CUT} times. With the gate always open there are {} moves \
+             for each 100 wake-ups, and a task that a gate keeps then waits",
+            good.len(),
+            WAITS.len(),
+            cut.join(", "),
+            moved.join(" and ")
+        ),
+        Status::reached(!good.is_empty()),
+    )];
+    Ok(Part {
+        title: "What patience costs and saves".into(),
+        method: "Loads of the part `utilisation`, warm-high, and how long a task may wait while a CPU \
+                 idles before the gate is not asked any more. Each task that finds its CPU busy either \
+                 moves or waits: fewer migrations are longer waits."
+            .into(),
+        findings,
+        panels: shown,
+        ..Part::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_that_wait_longer_move_less() {
+        let part = measure(&Scale::new(true, None).unwrap()).unwrap();
+        let points = &part.panels[0].series[0].points;
+        let saved: Vec<f64> = points.iter().map(|point| point.unwrap().median).collect();
+        assert_eq!(saved.len(), WAITS.len());
+        let (first, last) = (saved[0], saved[WAITS.len() - 1]);
+        assert!(last > 2.0 * first, "{saved:?}");
+    }
+}

@@ -1,0 +1,262 @@
+//! The gates over utilisation: tasks that work and sleep at random, four for each CPU, which together
+//! want a part of it.
+
+use anyhow::Result;
+use evenkeel_machine::Machine;
+use evenkeel_sim::{Grid, Report};
+
+use super::contestant::{ALL, ALWAYS, Contestant, STRICT, WARM_HIGH};
+use super::{Scale, migrations};
+use crate::simulated::{Runs, Value, median, ratios};
+use crate::study::{Finding, Panel, Part, Point, Series, Status};
+
+/// CPUs of a machine, four to a cache, 32 to a node.
+const CPUS: [u32; 4] = [4, 16, 64, 128];
+const QUICK_CPUS: [u32; 1] = [4];
+/// What all tasks together want, in percent of the CPUs; the last is more than there is.
+const UTILISATIONS_PCT: [u64; 6] = [20, 40, 60, 75, 95, 120];
+/// The band in which the issue's aims hold, below saturation.
+const BAND_PCT: std::ops::RangeInclusive<u64> = 40..=75;
+/// What the aims are.
+pub(super) const CUT: f64 = 5.0;
+pub(super) const MOST_TIME: f64 = 1.03;
+pub(super) const MOST_WAIT: f64 = 1.10;
+
+pub(super) fn workload(cpus: u32, pct: u64) -> String {
+    format!("background:cpus={cpus},pct={pct}")
+}
+
+pub(super) fn machine(cpus: u32) -> Result<Machine> {
+    let list = |first: u32, count: u32| format!("\"{first}-{}\"", first + count - 1);
+    let caches: Vec<String> = (0..cpus / 4).map(|cache| list(cache * 4, 4)).collect();
+    let count = cpus.div_ceil(32);
+    let node = |id: u32| {
+        let distance = |to| if to == id { "10" } else { "20" };
+        let distances: Vec<&str> = (0..count).map(distance).collect();
+        let cpus = list(id * 32, cpus.min(32));
+        format!("{{ id = {id}, cpus = {cpus}, distances = [{}] }}", distances.join(", "))
+    };
+    let nodes: Vec<String> = (0..count).map(node).collect();
+    let text = format!(
+        "name = \"{cpus}\"\nkinds = [{{ cpus = {}, capability = 1024 }}]\nllcs = [{}]\nnodes = [{}]\n",
+        list(0, cpus),
+        caches.join(", "),
+        nodes.join(", ")
+    );
+    Ok(Machine::parse_toml(&text, &format!("{cpus} CPUs"))?)
+}
+
+fn attempts(report: &Report) -> f64 {
+    report.attempts.values().sum::<u64>() as f64 * 1000.0 / report.makespan_ms
+}
+
+pub(super) fn time_ms(report: &Report) -> f64 {
+    report.makespan_ms
+}
+
+/// Until it gets a CPU, each time that a task wants one.
+pub(super) fn wait_ms(report: &Report) -> f64 {
+    report.wait.p99_ms
+}
+
+pub(super) fn response_ms(report: &Report) -> f64 {
+    report.response.p99_ms
+}
+
+/// Moves that the gate was not asked about.
+fn ungated(report: &Report) -> f64 {
+    report.counters.get("ungated").map_or(0.0, |count| *count as f64)
+}
+
+fn idle_ms(report: &Report) -> f64 {
+    report.idle_while_waiting_ms
+}
+
+/// What is shown of each size of machine.
+const SHOWN: [(&str, &str, Value); 5] = [
+    ("migrations", "migrations, 1/s", migrations),
+    ("attempts", "looks for work elsewhere, 1/s", attempts),
+    ("wait", "p99 wait for a CPU, ms", wait_ms),
+    ("response", "p99 from waking up to sleeping again, ms", response_ms),
+    ("idle", "CPUs idle while as many tasks wait, ms", idle_ms),
+];
+
+/// The runs, and where to find them.
+pub(super) struct Seen {
+    runs: Runs,
+    /// The machines, by size.
+    pub cpus: Vec<u32>,
+}
+
+impl Seen {
+    /// All gates on all machines at all utilisations.
+    pub fn simulate(scale: &Scale) -> Result<Self> {
+        let cpus = if scale.lab.is_quick { QUICK_CPUS.to_vec() } else { CPUS.to_vec() };
+        let schedulers: Vec<_> = ALL.iter().map(Contestant::scheduler).collect::<Result<_>>()?;
+        let grid = |cpus: &u32| {
+            let workloads = UTILISATIONS_PCT.map(|pct| workload(*cpus, pct)).to_vec();
+            Ok(scale.lab.grid(workloads, machine(*cpus)?, schedulers.clone()))
+        };
+        let grids: Vec<Grid> = cpus.iter().map(grid).collect::<Result<_>>()?;
+        Ok(Self { runs: scale.lab.run(grids)?, cpus })
+    }
+
+    fn of(&self, cpus: u32, pct: u64, contestant: &Contestant, value: Value) -> Result<Vec<f64>> {
+        let scheduler = contestant.scheduler()?;
+        Ok(self.runs.of(&workload(cpus, pct), &cpus.to_string(), &scheduler, value))
+    }
+
+    /// A figure in the band on all machines, run by run.
+    pub fn all_in_band(&self, contestant: &Contestant, value: Value) -> Result<Vec<f64>> {
+        let mut all = Vec::new();
+        for cpus in &self.cpus {
+            for pct in band() {
+                all.extend(self.of(*cpus, pct, contestant, value)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The medians of a figure by that of the gate that is always open, in the band, on all machines.
+    pub fn in_band(&self, contestant: &Contestant, value: Value) -> Result<Vec<f64>> {
+        let mut medians = Vec::new();
+        for cpus in &self.cpus {
+            for pct in band() {
+                let ours = self.of(*cpus, pct, contestant, value)?;
+                let always = self.of(*cpus, pct, &ALWAYS, value)?;
+                medians.push(median(&ratios(&ours, &always)));
+            }
+        }
+        Ok(medians)
+    }
+
+    /// A figure of all gates over utilisation, on the machine with so many CPUs.
+    pub fn panel(&self, cpus: u32, (id, y, value): (&str, &str, Value)) -> Result<Panel> {
+        let mut series = Vec::new();
+        for contestant in &ALL {
+            let mut points = Vec::new();
+            for pct in UTILISATIONS_PCT {
+                points.push(Point::of(&self.of(cpus, pct, contestant, value)?));
+            }
+            series.push(Series { name: contestant.name.to_owned(), points });
+        }
+        Ok(Panel {
+            id: format!("{id}-{cpus}"),
+            title: format!("{cpus} CPUs: {y}"),
+            x: "utilisation, %".to_owned(),
+            y: y.to_owned(),
+            places: UTILISATIONS_PCT.map(|pct| pct.to_string()).to_vec(),
+            series,
+        })
+    }
+}
+
+/// Where the aims hold.
+fn band() -> impl Iterator<Item = u64> {
+    UTILISATIONS_PCT.into_iter().filter(|pct| BAND_PCT.contains(pct))
+}
+
+/// Smallest and largest.
+pub(super) fn range(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::INFINITY, 0.0), |(low, high), value| (value.min(low), value.max(high)))
+}
+
+/// All gates on all machines at all utilisations.
+///
+/// # Errors
+/// Something cannot be simulated.
+pub fn measure(scale: &Scale) -> Result<Part> {
+    let seen = scale.seen()?;
+    let mut panels = Vec::new();
+    for cpus in &seen.cpus {
+        for shown in SHOWN {
+            panels.push(seen.panel(*cpus, shown)?);
+        }
+    }
+    let (moved, times) =
+        (seen.in_band(&WARM_HIGH, migrations)?, seen.in_band(&WARM_HIGH, time_ms)?);
+    let (waits, responses) =
+        (seen.in_band(&WARM_HIGH, wait_ms)?, seen.in_band(&WARM_HIGH, response_ms)?);
+    let (strict_moved, strict_waits) =
+        (seen.in_band(&STRICT, migrations)?, seen.in_band(&STRICT, response_ms)?);
+    let unasked: f64 = seen.all_in_band(&STRICT, ungated)?.iter().sum();
+    let least_cut = 1.0 / range(&moved).1;
+    let findings = vec![
+        Finding::new(
+            "from 40 to 75 % warm-high cuts migrations",
+            format!("{CUT} times at least (our aim)"),
+            format!("{:.1} to {:.1} times", least_cut, 1.0 / range(&moved).0),
+            Status::reached(least_cut >= CUT),
+        ),
+        Finding::new(
+            "and all is done as soon as with a gate that is always open",
+            format!("{MOST_TIME} times as late at most (our aim)"),
+            format!("{:.3} to {:.3} times", range(&times).0, range(&times).1),
+            Status::reached(range(&times).1 <= MOST_TIME),
+        ),
+        Finding::new(
+            "and tasks' p99 wait for a CPU is no longer",
+            format!("{MOST_WAIT} times at most (our aim)"),
+            format!(
+                "{:.0} to {:.0} times: a task that found an idle CPU at once now waits for its own; \
+                 p99 from waking up to sleeping again {:.2} to {:.2} times",
+                range(&waits).0,
+                range(&waits).1,
+                range(&responses).0,
+                range(&responses).1
+            ),
+            Status::reached(range(&waits).1 <= MOST_WAIT),
+        ),
+        Finding::new(
+            "the paper's own way (strict): no task is moved in the quiet zone",
+            "no balancing at all there",
+            format!(
+                "{unasked:.0} moves without the gate's leave; {:.2} to {:.2} times as many migrations \
+                 as always; p99 from waking up to sleeping again {:.2} to {:.2} times as long",
+                range(&strict_moved).0,
+                range(&strict_moved).1,
+                range(&strict_waits).0,
+                range(&strict_waits).1
+            ),
+            Status::reproduced(unasked == 0.0 && range(&strict_moved).1 <= 1.0 / CUT),
+        ),
+    ];
+    Ok(Part {
+        title: "The gates over utilisation".into(),
+        method: "The paper has one load, which saturates four CPUs; there all zones let load be \
+                 balanced. The gate works below that: tasks that work and sleep by turns of random \
+                 length (2 ms of work on the average), four for each CPU, want 20 to 120 % of the \
+                 CPUs. All gates have the same tasks with the same seeds. Utilisation is that of the \
+                 CPU that a task would leave, or (mean) of all; `strict` leaves a waiting task to the \
+                 gate however long it waits, all others move it after 10 ms if a CPU idles."
+            .into(),
+        findings,
+        panels,
+        ..Part::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_are_of_their_size() {
+        for cpus in CPUS {
+            let machine = machine(cpus).unwrap();
+            assert_eq!((machine.cpus.len() as u32, machine.name), (cpus, cpus.to_string()));
+        }
+    }
+
+    #[test]
+    fn a_shut_gate_moves_fewer() {
+        let part = measure(&Scale::new(true, None).unwrap()).unwrap();
+        assert_eq!(part.panels.len(), SHOWN.len());
+        let series = &part.panels[0].series;
+        let at_60 = |name: &str| {
+            let of = series.iter().find(|series| series.name == name).unwrap();
+            of.points[2].unwrap().median
+        };
+        assert!(at_60(STRICT.name) < at_60(ALWAYS.name));
+    }
+}
