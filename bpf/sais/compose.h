@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * IMComposer (paper 001, section IV): directs a packet to the core of who waits for it.
+ * IMComposer (paper 001, section IV): directs a packet to the core of its consumer.
  * The interrupt itself cannot be moved any more when the packet can be read, but nearly all
  * that it costs is the softirq, which a kernel thread on that core does in its place.
  */
@@ -142,7 +142,7 @@ static __always_inline enum sais_counter judge_other(const struct sais_flow *flo
 	return COUNT_HINT_STALE;
 }
 
-/* Of the paper's wire format, whose hint is a core and nothing else. */
+/* Of the paper's wire format: its hint is a core and nothing else. */
 static __always_inline enum sais_counter judge_core(const struct sais_flow *flow, u32 core)
 {
 	struct sais_hint issued = hint_fields(flow->hint);
@@ -255,7 +255,7 @@ static __always_inline int direct(struct xdp_md *ctx, struct sais_flow *flow, u3
 }
 
 /*
- * A packet whose hint is not where Linux puts it, or not the one that was issued last. That is rare,
+ * A packet with its hint not where Linux puts it, or not the one that was issued last. That is rare,
  * so it is read once more here instead of having each packet keep for it what was read.
  */
 static __noinline int direct_otherwise(struct xdp_md *ctx, struct sais_flow *flow)

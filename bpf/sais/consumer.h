@@ -3,7 +3,7 @@
  * Where is the consumer of a connection? The paper's HintMessager asks when a request is
  * sent; here it is asked whenever a thread comes back from sending or receiving, for only
  * then is the thread on the CPU that counts: packets are written in any context, and what
- * runs in softirq knows nothing of whom it works for.
+ * runs in softirq does not know its consumer.
  */
 #ifndef EVENKEEL_SAIS_CONSUMER_H
 #define EVENKEEL_SAIS_CONSUMER_H
@@ -43,7 +43,7 @@ static __always_inline void choose(struct sais_flow *flow, bool is_request)
 
 	switch (settings.policy) {
 	case POLICY_ISSUER:
-		/* Who never sends is taken to have asked where he first received. */
+		/* A task that never sends counts as having asked where it first received. */
 		if (is_request || is_first)
 			note(&flow->core, bpf_get_smp_processor_id());
 		break;

@@ -20,7 +20,7 @@ int BPF_PROG(on_hotplug, unsigned int cpu, int target, int at)
 		return 0;
 	if (is_leaving != (changes[cpu] & 1))
 		changes[cpu]++;
-	/* Who may be used again is for user space to say. */
+	/* User space decides which CPUs may be used again. */
 	if (is_leaving)
 		live.rules[cpu] = RULE_REFUSED;
 	return 0;

@@ -58,7 +58,7 @@ struct sais_settings {
 	u32 mode;		/* enum sais_mode */
 	u32 wire;		/* enum sais_wire */
 	u32 paper_segment;	/* the most data in a packet that still has room for the paper's byte */
-	u32 hold;		/* 1: who waits for data is written down */
+	u32 hold;		/* 1: threads that wait for data are recorded */
 };
 
 /* The same of the server's part. */
@@ -92,7 +92,7 @@ struct sais_live {
 	u16 domain[MAX_CPUS];	/* the last-level cache of each core */
 	u32 worth_within;	/* 1: handing over pays between cores that share one */
 	u32 worth_across;	/* 1: handing over pays between cores that do not */
-	u32 is_looking;		/* 0: who receives is not asked for the moment */
+	u32 is_looking;		/* 0: receivers are not sampled at the moment */
 	u32 pad;
 };
 
@@ -113,7 +113,7 @@ struct sais_flow_key {
 struct sais_flow {
 	u32 core;		/* the policy's choice; NO_CORE: not made yet */
 	u32 path;		/* where its packets go now: a core, or NO_CORE; written by `steer` */
-	u32 tid;		/* its consumer: who received last, or until then who sent */
+	u32 tid;		/* its consumer: the last receiver, or until then the sender */
 	u32 tgid;
 	u32 has_reader;		/* 1: the consumer has received */
 	u32 generation;		/* of the ranking that `core` was taken from */
@@ -122,7 +122,7 @@ struct sais_flow {
 	u32 arrived;		/* of POLICY_AUTO: where its packets arrive; NO_CORE: not known yet */
 	u32 pad[5];		/* `steer` reads a cache line that changes only when something changes */
 	u64 received_bytes;	/* by consumers */
-	u32 asker;		/* who waits for the answer to a request; 0: nobody */
+	u32 asker;		/* the task that waits for the answer to a request; 0: none */
 	u32 pad2;
 };
 
@@ -149,9 +149,9 @@ enum sais_counter {
 	COUNT_PACKETS,
 	/* And apart from them: */
 	COUNT_MOVED = COUNT_PACKETS,	/* flows that changed their core */
-	COUNT_DROPPED,		/* sent to a core whose queue was full */
+	COUNT_DROPPED,		/* sent to a core with a full queue */
 	COUNT_PROCESSED,	/* taken from its queue by the core that it was sent to */
-	/* Of packets whose consumer is known, one of these in hint mode: */
+	/* Of packets with a known consumer, one of these in hint mode: */
 	COUNT_HINT_ECHOED,	/* the hint that was issued last */
 	COUNT_HINT_ABSENT,	/* none */
 	COUNT_HINT_STALE,	/* one that was issued before it, and under way meanwhile */

@@ -22,7 +22,7 @@ typedef __s32 s32;
 /* include/linux/socket.h */
 #define AF_INET 2
 #define AF_INET6 10
-/* include/uapi/linux/bpf.h, since 6.6: on to whoever else has a say. */
+/* include/uapi/linux/bpf.h, since 6.6: hands the socket to the next program. */
 #define TCX_NEXT -1
 /* include/uapi/asm-generic/errno.h */
 #define ENOMSG 42

@@ -23,7 +23,7 @@ struct paper_option {
 	u8 end[3];
 };
 
-/* Of an IPv4 header whose options, in 16-bit words, add up to `more`. */
+/* Of an IPv4 header with options that, in 16-bit words, add up to `more`. */
 static __always_inline u16 header_checksum(const struct ipv4_header *ip, u32 more)
 {
 	const u16 *words = (const void *)ip;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * SrcParser (paper 001, section IV): whose packet is this, and which hint does it bear? Reads the
- * headers of an Ethernet frame, with up to two VLAN tags, before anything else in the kernel does.
+ * SrcParser (paper 001, section IV): to which connection does this packet belong, and which hint does it
+ * bear? Reads the headers of an Ethernet frame, with up to two VLAN tags, before anything else in the
+ * kernel does.
  *
  * What it is given comes from anybody. Nothing is read past `end`; the same file is compiled
  * natively and fuzzed. Words are read whole at any address, which is what the kernel's BPF
@@ -86,7 +87,7 @@ enum hint_result {
 	HINT_SEARCH,		/* the options have to be read one by one (scan_options) */
 };
 
-/* Apart from the connection, whose key must lie in memory: all this can be in registers. */
+/* All this can be in registers; only the key of the connection must lie in memory. */
 struct sais_packet {
 	u64 hint;		/* where one was looked for and found */
 	u32 sequence;		/* of its first byte, in network order */

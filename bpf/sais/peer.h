@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Who hints are exchanged with.
+ * The peers that hints are exchanged with.
  */
 #ifndef EVENKEEL_SAIS_PEER_H
 #define EVENKEEL_SAIS_PEER_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * SAIs, source-aware interrupt scheduling (paper 001): a packet's softirq runs on the core
- * whose task waits for it.
+ * where its consumer waits for it.
  *
  * Flow mode: the client alone knows which thread consumes which connection (consumer.h), so
  * no server has to send hints back. Hint mode, the paper's way: the client sends the core

@@ -15,7 +15,7 @@ struct {
 	__type(value, struct sais_flow);
 } flows SEC(".maps");
 
-/* Who waits for data, by thread: only where threads are held. */
+/* The threads that wait for data: only where threads are held. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_READERS);

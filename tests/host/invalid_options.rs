@@ -32,7 +32,7 @@ fn invalid_flags_are_refused_with_the_rule_and_the_remedy() {
         (&["--interval", "-5ms"], &["-5"]),
         (&["--interval", "99999999999999999999s"], &["--interval", "whole number"]),
         (&["--cpus", "9-1"], &["--cpus", "9-1"]),
-        (&["--cpus", "4000"], &["--cpus", "4000", "choose among"]),
+        (&["--cpus", "4000"], &["--cpus", "4000", "online: "]),
         (&["--cpus", "9999"], &["--cpus", "9999", "8191"]),
         (&["--cpus", ""], &["--cpus", "at least one CPU"]),
         (&["--cpus", "one"], &["--cpus", "one"]),

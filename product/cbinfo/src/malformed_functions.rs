@@ -1,5 +1,5 @@
-//! A fault of kernels that an old pahole described: functions of sched_ext whose description in the BTF
-//! has one argument too many. `evenkeel doctor` reports them, and the keel does not load where there
+//! A fault of kernels that an old pahole described: functions of sched_ext with one argument too many in
+//! the BTF. `evenkeel doctor` reports them, and the keel does not load where there
 //! are any.
 
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ use libbpf_rs::btf::{Btf, BtfKind, TypeId};
 
 use crate::support::redirect_libbpf_log;
 
-/// The functions of sched_ext whose description in the kernel's BTF shows an argument that the kernel
+/// The functions of sched_ext that the kernel's BTF describes with an argument that the kernel
 /// passes by itself (`aux`). Pahole before 1.26 does not hide it, and a program that calls such a
 /// function does not load. Empty where the BTF is sound or cannot be read.
 pub fn malformed_functions() -> Vec<String> {

@@ -37,7 +37,7 @@ use crate::scheduler::{LoadError, Scheduler};
 /// An address space that was set.
 struct Setting {
     aggregation: Aggregation,
-    /// Tells when the process is gone, whoever has its number then.
+    /// Tells when the process is gone, whatever process has its number then.
     process: OwnedFd,
     space: Space,
 }
@@ -184,7 +184,7 @@ impl Ias {
         aggregation: Aggregation,
     ) -> Result<(), IasError> {
         self.set(scheduler, Some(peer), aggregation)?;
-        // Else those who have ended would be remembered for ever.
+        // Otherwise processes that have ended would be remembered for ever.
         self.given.retain(|one| at_work(one.0) == Some(*one));
         self.given.extend(at_work(aggregation.pid));
         Ok(())
@@ -234,7 +234,7 @@ impl Ias {
         Ok(())
     }
 
-    /// Forgets who has ended or become another program.
+    /// Forgets processes that have ended or become another program.
     pub(crate) fn prune(&mut self, scheduler: &Scheduler) -> Result<(), LoadError> {
         let mut result = Ok(());
         let mut changed = Vec::new();

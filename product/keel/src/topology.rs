@@ -10,7 +10,7 @@ use crate::options::Capacities;
 
 /// Levels below the distances between nodes: core, cache, node.
 const LOCAL_LEVELS: usize = 3;
-/// The levels among these whose CPUs share a cache: core and cache.
+/// The levels among these with CPUs that share a cache: core and cache.
 const SHARED_LEVELS: usize = 2;
 
 /// Why the keel does not fit a machine.

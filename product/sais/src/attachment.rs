@@ -17,7 +17,7 @@ use crate::options::XdpMode;
 pub enum AttachError {
     /// Somebody else's program is there.
     #[error(
-        "{device}: another XDP program is attached there already; end who holds it (`bpftool net` \
+        "{device}: another XDP program is attached there already; end its holder (`bpftool net` \
          shows it), or take it off: ip link set dev {device} xdp off"
     )]
     Taken {

@@ -9,8 +9,8 @@
 //!
 //! While all connections are left alone, next to nothing is done: there is no program on the device
 //! (generic XDP copies packets that came in pieces even where it does nothing); what takes the cores'
-//! time is not accounted for (which costs something at each switch and softirq); and it is looked who
-//! receives for a tenth of the time only.
+//! time is not accounted for (which costs something at each switch and softirq); and receivers are
+//! sampled for a tenth of the time only.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::records::{NO_CORE, RULE_JUDGED, RULE_SATURATED, RawFlow, RawKey, RawL
 
 /// How often connections are judged.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How long before that it is looked who receives, while nothing is steered.
+/// How long before that receivers are sampled, while nothing is steered.
 const LOOK: Duration = Duration::from_millis(100);
 /// A connection that receives less in a second is not worth a program on the device.
 const ACTIVE_BYTES_PER_S: f64 = (1 << 20) as f64;
@@ -45,7 +45,7 @@ pub enum AutoError {
     /// Nothing was measured.
     #[error(transparent)]
     Measure(#[from] MeasureError),
-    /// Who has time left is not known.
+    /// It is not known which cores have time left.
     #[error(transparent)]
     Load(#[from] LoadError),
 }
@@ -79,7 +79,7 @@ pub(crate) struct Auto {
     /// None while there is nobody to steer for.
     load: Option<Load>,
     judged: Instant,
-    /// Since when it is looked who receives; none: it is not.
+    /// Since when receivers are sampled; none: they are not.
     looking: Option<Instant>,
     /// What each connection had received when it was judged last.
     received_bytes: HashMap<RawKey, u64>,
@@ -123,12 +123,12 @@ impl Auto {
         self.judged.elapsed() >= if self.is_unsure { LOOK } else { INTERVAL }
     }
 
-    /// Whether it judges again in a moment, and has to see who receives until then.
+    /// Whether it judges again in a moment, and has to sample receivers until then.
     pub(crate) fn is_unsure(&self) -> bool {
         self.is_unsure
     }
 
-    /// Whether it is time to begin to look who receives.
+    /// Whether it is time to begin to sample receivers.
     pub(crate) fn looks_soon(&self) -> bool {
         self.looking.is_none() && self.judged.elapsed() >= INTERVAL - LOOK
     }
@@ -139,7 +139,7 @@ impl Auto {
     }
 
     /// Judges all connections; whether steering them is of use. While the kernel steers them itself
-    /// (`is_hidden`) it does not show where they would arrive: then who receives much is of use.
+    /// (`is_hidden`) it does not show where they would arrive: then every busy receiver counts.
     ///
     /// # Errors
     /// What takes the cores' time cannot be accounted for.
@@ -169,7 +169,7 @@ impl Auto {
         if self.idle >= PATIENCE {
             (self.load, self.saturated) = (None, CpuSet::new());
         } else if self.is_unsure {
-            // Who has no time left is known in a moment.
+            // In a moment it is known which cores have no time left.
             self.load = Some(Load::watch()?);
             return Ok(false);
         }

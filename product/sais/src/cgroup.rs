@@ -1,4 +1,4 @@
-//! Cgroups, by whose sockets hints are written: which there are, and a program on one.
+//! Cgroups with sockets that write hints: which there are, and a program on one.
 
 use std::fs::File;
 use std::io;

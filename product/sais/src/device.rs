@@ -155,7 +155,7 @@ impl Device {
     }
 }
 
-/// A request about a device whose name was found, so that it fits with its terminating zero.
+/// A request about a device; its name was found, so that it fits with its terminating zero.
 fn request_about(name: &str) -> libc::ifreq {
     // SAFETY: all of its fields may be zero.
     let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -73,7 +73,7 @@ impl FlowSteering {
         if on == self.is_on {
             return Ok(());
         }
-        // Should a knob resist, the others are turned back by who has the session.
+        // Should a knob resist, the owner of the session turns the others back.
         self.is_on = on;
         let session = guarded.supervised()?;
         let each = ENTRIES / self.queues.len() as u32;

@@ -2,7 +2,7 @@
 //! before data return". A thread that waits for an answer is pinned to the core where it asked, under
 //! the journal, and given its own CPUs back when something has come.
 //!
-//! Who waits is written down by the programs (bpf/sais/consumer.h) and looked at every
+//! The programs record waiting threads (bpf/sais/consumer.h), which are read every
 //! [`INTERVAL`]: a read that is answered in less may pass without, and in so short a time the kernel
 //! hardly moves anybody.
 
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::object::{ObjectError, bpf, entries, map};
 use crate::records::RawReader;
 
-/// How often it is looked who waits.
+/// How often waiting threads are read.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
 /// How often threads that were born with a pin of ours are looked for, while anybody is held.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ const READERS: &str = "readers";
 /// Why threads are not held.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
-    /// The kernel does not say who waits.
+    /// The kernel does not list waiting threads.
     #[error(transparent)]
     Object(#[from] ObjectError),
     /// Nobody would let go of them.
@@ -98,10 +98,10 @@ impl Hold {
         HoldCounts { held: self.tasks.len() as u64, ..self.counts }
     }
 
-    /// Holds those who wait on one of these cores, and lets go of all others.
+    /// Holds the threads that wait on one of these cores, and lets go of all others.
     ///
     /// # Errors
-    /// The kernel does not say who waits, or there is no supervisor.
+    /// The kernel does not list waiting threads, or there is no supervisor.
     pub(crate) fn look(
         &mut self,
         guarded: &mut SupervisedSession,
@@ -130,7 +130,7 @@ impl Hold {
     }
 
     fn read(&self) -> Result<Vec<(u32, RawReader)>, ObjectError> {
-        entries(&self.readers, MAX_READERS).map_err(bpf("reading who waits for data"))
+        entries(&self.readers, MAX_READERS).map_err(bpf("reading the threads that wait for data"))
     }
 
     fn hold(
@@ -168,7 +168,7 @@ impl Hold {
     }
 }
 
-/// Who is to be held, by what the programs wrote down.
+/// The threads to hold, by what the programs recorded.
 struct Waiting {
     limit: Duration,
     states: HashMap<u32, State>,

@@ -1,4 +1,4 @@
-//! SAIs, source-aware interrupt scheduling (paper 001): a packet's softirq runs on the core whose
+//! SAIs, source-aware interrupt scheduling (paper 001): a packet's softirq runs on the core where its
 //! task waits for it.
 //!
 //! The kernel's side is `bpf/sais/sais.bpf.c`, on servers `bpf/sais/sais-serve.bpf.c`, and `bpf/sais/`; this
@@ -13,13 +13,13 @@
 //! | `options` | which core a packet goes to, and which cores may be used |
 //! | `device` | a network device, and what native XDP would lose on it |
 //! | `attachment` | the program on the device |
-//! | `cgroup` | the cgroups by whose sockets hints are written |
+//! | `cgroup` | the cgroups with sockets that write hints |
 //! | `object` | a BPF object of ours in the kernel |
 //! | `program` | which of the programs, with which settings |
 //! | `records` | what `bpf/sais/intf.h` lays out |
 //! | `changes` | CPUs that go offline and come back |
 //! | `steering` | loaded, attached, fed, read |
-//! | `hold` | who waits for data stays on its core |
+//! | `hold` | threads that wait for data stay on their core |
 //! | `flow_steering` | the kernel's own steering in the place of ours |
 //! | `threads` | the kernel threads that do the softirqs |
 //! | `measure` | what fetching and handing over a strip takes on this machine |

@@ -138,10 +138,10 @@ fn own_us(cpu: u32) -> Result<f64, MeasureError> {
 }
 
 /// Waits until it is somebody's turn; false: in vain.
-fn wait_for_turn(turn: &AtomicU32, whose: u32, end: Instant) -> bool {
+fn wait_for_turn(turn: &AtomicU32, own: u32, end: Instant) -> bool {
     loop {
         for _ in 0..LOOKS {
-            if turn.load(Ordering::Acquire) == whose {
+            if turn.load(Ordering::Acquire) == own {
                 return true;
             }
             std::hint::spin_loop();

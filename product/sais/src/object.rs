@@ -50,7 +50,7 @@ pub(crate) fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Object
 #[repr(align(8))]
 pub(crate) struct Aligned<T: ?Sized>(pub T);
 
-/// Opens an object, whose libbpf says what it has to say to our log: what fails is told by our own
+/// Opens an object; libbpf writes to our log: what fails is told by our own
 /// errors.
 pub(crate) fn open(name: &str, bytes: &[u8]) -> Result<OpenObject, ObjectError> {
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
@@ -62,7 +62,7 @@ pub(crate) fn open(name: &str, bytes: &[u8]) -> Result<OpenObject, ObjectError> 
         .map_err(bpf("opening the object"))
 }
 
-/// A map of a loaded object, whose values are of this type.
+/// A map of a loaded object, with values of this type.
 pub(crate) fn map<Value: Pod>(
     object: &Object,
     name: &'static str,

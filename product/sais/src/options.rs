@@ -267,11 +267,11 @@ pub struct Options {
     pub strip_times: Option<StripTimes>,
     /// Only to these cores; `None`: to all.
     pub cpus: Option<CpuSet>,
-    /// In hint mode, who hints are sent to.
+    /// In hint mode, the peers that hints are sent to.
     pub peers: Vec<IpNet>,
     /// Where the kernel hands them over.
     pub xdp: XdpMode,
-    /// Who waits for data stays on its core, for no longer than this; `None`: nobody has to.
+    /// A thread that waits for data stays on its core, for no longer than this; `None`: no thread.
     pub hold: Option<Duration>,
     /// Under `auto`, the kernel's own receive flow steering is turned on where steering pays.
     pub manage_rfs: bool,

@@ -155,7 +155,7 @@ pub(crate) const COUNTERS: [(&str, &str); 20] = [
     ("distrusted", "without the hint that their connection should bear, or with another"),
     ("left", "left where they arrived, because handing them over costs more than it saves"),
     ("moved", "flows that changed their core"),
-    ("dropped", "sent to a core whose queue was full"),
+    ("dropped", "sent to a core with a full queue"),
     ("processed", "taken from its queue by the core that they were sent to"),
     ("hint_echoed", "came with the hint that was issued last"),
     ("hint_absent", "came without a hint"),

@@ -96,11 +96,11 @@ pub fn serve(options: &ServeOptions, directory: &Path) -> Result<Ending, ServeEr
     let all = [IpNet::V4(Default::default()), IpNet::V6(Default::default())];
     let peers = if options.peers.is_empty() { &all[..] } else { &options.peers };
     let mut serving = Serving::start(cgroup, peers, device.as_ref())?;
-    let whom: Vec<String> = options.peers.iter().map(IpNet::to_string).collect();
-    let whom = if whom.is_empty() { "all".to_owned() } else { whom.join(", ") };
+    let peers: Vec<String> = options.peers.iter().map(IpNet::to_string).collect();
+    let peers = if peers.is_empty() { "all".to_owned() } else { peers.join(", ") };
     let path = serving.cgroup().path().display();
-    // Whoever read it may have seen enough; the serving goes on.
-    let _ = writeln!(std::io::stdout(), "{path}: hints of {whom} go back with the data");
+    // The reader may be gone; the serving goes on.
+    let _ = writeln!(std::io::stdout(), "{path}: hints of {peers} go back with the data");
     let is_told = run_in_foreground(&signals, &mut server, &mut serving)?;
     Ok(if is_told { Ending::Told } else { Ending::Gone })
 }

@@ -76,13 +76,13 @@ pub struct Service<'a> {
     pub options: &'a Options,
     /// The directory of the control socket, and of the journal.
     pub directory: &'a Path,
-    /// How to start who takes changes back should this process be killed.
+    /// How to start the supervisor, which undoes changes when this process is killed.
     pub supervisor: SupervisorCommand,
-    /// The command line, for whoever reads the journal.
+    /// The command line, for readers of the journal.
     pub command: &'a [String],
 }
 
-/// The control sockets of those who steer, in a directory.
+/// The control sockets of steering processes, in a directory.
 pub fn sockets(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries
@@ -204,7 +204,7 @@ impl Work for Attached {
         }
         if let Some(silent) = &mut self.silent {
             for server in self.steering.silent_servers()? {
-                // Who names that many servers is known by now.
+                // The process that names so many servers is known by now.
                 if silent.len() < MAX_NAMED && silent.insert(server) {
                     tracing::warn!(
                         "{server} sends no hints back (does `evenkeel sais serve` run there?): its \
@@ -232,7 +232,7 @@ fn announce(steering: &Steering, device: &Device, options: &Options) {
             )
         }
     };
-    // Whoever read it may have seen enough; the steering goes on.
+    // The reader may be gone; the steering goes on.
     let _ = writeln!(
         std::io::stdout(),
         "{}: packets go to their consumers' cores ({} mode, {}) on CPUs {}; {program}",

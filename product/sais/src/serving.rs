@@ -51,7 +51,7 @@ const CAPSULE_BYTE: &str = "capsule_byte";
 /// What a server did since it began.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
-    /// The cgroup whose sockets it is about.
+    /// The cgroup of the sockets.
     pub cgroup: PathBuf,
     /// How much of what, by the names of [`Served::meaning`].
     pub counters: BTreeMap<String, u64>,

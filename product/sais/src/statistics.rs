@@ -47,7 +47,7 @@ pub struct Flow {
     pub received_bytes: u64,
     /// The core that the policy chose last; `None` before it could.
     pub core: Option<u32>,
-    /// The core whose steering thread its packets go through; `None`: they go up where they
+    /// The core of the steering thread that its packets go through; `None`: they go up where they
     /// arrive, which may well be the right core.
     pub path: Option<u32>,
     /// In hint mode, whether its server sends hints back.
@@ -75,9 +75,9 @@ pub struct Statistics {
     pub hold: Option<HoldCounts>,
     /// By number of the core on which it was counted.
     pub cores: BTreeMap<u32, Core>,
-    /// Connections whose consumer is known.
+    /// Connections with a known consumer.
     pub flows: u64,
-    /// Who consumes them, the greediest first.
+    /// The consumers, the one with most packets first.
     pub consumers: Vec<Consumer>,
 }
 
@@ -97,7 +97,7 @@ impl Statistics {
         COUNTERS.iter().take(PACKET_COUNTERS).map(|(name, _)| self.total(name)).sum()
     }
 
-    /// Of the packets whose consumer is known, the share that was processed on its core, 0 to 1;
+    /// Of the packets with a known consumer, the share that was processed on its core, 0 to 1;
     /// `None` without any.
     pub fn share_at_home(&self) -> Option<f64> {
         let right = self.total("steered") + self.total("home");

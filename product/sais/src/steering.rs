@@ -320,7 +320,7 @@ impl Steering {
         let Some(mut auto) = self.auto.take_if(|auto| auto.is_due()) else { return Ok(()) };
         let is_hidden = self.flow_steering.as_ref().is_some_and(FlowSteering::is_on);
         let judged = self.raw_flows().map(|flows| auto.judge(&flows, is_hidden));
-        // Hints are issued, and who waits is seen, only while it is looked who receives.
+        // Hints are issued, and waiting threads seen, only while receivers are sampled.
         let is_useful = matches!(judged, Ok(Ok(true)));
         let looks_on = is_useful || is_hidden || auto.is_unsure();
         auto.look(looks_on || self.mode == Mode::Hint || self.holds());
@@ -361,7 +361,7 @@ impl Steering {
         self.hold.is_some()
     }
 
-    /// With `--hold`: holds who waits for data on a core that may be used, and lets go of all others.
+    /// With `--hold`: holds threads that wait for data on a core that may be used, and lets go of all others.
     ///
     /// # Errors
     /// The kernel refused, or there is no supervisor.
@@ -426,7 +426,7 @@ impl Steering {
         Ok(counters.map_err(|_| ObjectError::Mismatch(CPUS))?)
     }
 
-    /// The connections whose consumer is known, in no order.
+    /// The connections with a known consumer, in no order.
     ///
     /// # Errors
     /// The kernel refused.

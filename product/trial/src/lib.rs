@@ -29,7 +29,7 @@ pub use judge::{Row, judge};
 pub use plan::Plan;
 pub use record::{Figures, Line, Record, Role, Sample};
 
-/// A figure whose verdict is wanted.
+/// A figure that is judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figure {
     /// Its name in [`Figures`].

@@ -155,8 +155,8 @@ fn a_second_attach_is_refused() {
     let mut command = std::process::Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script]);
     let run = network.client.within(|| output(&mut command));
-    let wanted = "evenkeel: client0: another XDP program is attached there already; end who holds \
-                  it (`bpftool net` shows it), or take it off: ip link set dev client0 xdp off\n";
+    let wanted = "evenkeel: client0: another XDP program is attached there already; end its holder \
+                  (`bpftool net` shows it), or take it off: ip link set dev client0 xdp off\n";
     assert_eq!((text(&run.stderr).as_str(), run.status.code()), (wanted, Some(3)));
     assert_eq!(steering.end(libc::SIGTERM), Some(0));
 }

@@ -64,7 +64,7 @@ impl Aggregation {
         aggregation_request(self.pid, self.agg, self.bonus_type, self.bonus_value, self.limit)
     }
 
-    /// The record of `bpf/keel/intf.h`, for whoever hosts the keel outside of the kernel.
+    /// The record of `bpf/keel/intf.h`, for hosts of the keel outside of the kernel.
     pub fn record(&self) -> Vec<u8> {
         bytemuck::bytes_of(&self.raw()).to_vec()
     }

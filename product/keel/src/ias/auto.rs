@@ -61,7 +61,7 @@ const FALL: f64 = 0.9;
 /// What was seen of an address space since the last look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Its name for whoever looks.
+    /// Its name, as it is shown.
     pub space: u64,
     /// Threads that ran or waited for a CPU.
     pub threads: u32,
@@ -360,11 +360,11 @@ impl Tuner {
     fn judge(&mut self, window: &Window) -> Option<(u64, Why)> {
         self.silent = if window.shows() { 0 } else { self.silent + 1 };
         if (1..SILENT).contains(&self.silent) {
-            // Whose threads run in a row has pauses: that alone means nothing.
+            // A program with threads in a row has pauses: that alone means nothing.
             return None;
         }
         if self.silent > 0 {
-            // Who is at the edge of that is not to be tried again and again.
+            // A program at that edge is not tried again and again.
             let had_any = self.held > 0 || self.trial.is_some();
             let (rest, next_rest) = match had_any {
                 true => (self.next_rest, (self.next_rest * 2).min(MOST_REST)),

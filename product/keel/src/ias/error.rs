@@ -1,4 +1,4 @@
-//! Why address spaces or CPUs cannot aggregate as somebody wants, for those who ask.
+//! Why address spaces or CPUs cannot aggregate as a user asks.
 
 use evenkeel_machine::CpuSet;
 use nix::errno::Errno;
@@ -23,7 +23,7 @@ pub enum IasError {
     Foreign {
         /// The process.
         pid: u32,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
     },
     /// It has no memory of its own.
@@ -104,7 +104,7 @@ impl IasError {
 mod tests {
     use super::*;
 
-    /// Whoever asks is told what it was about, the rule and the remedy, word by word.
+    /// Each error names the thing, the rule and the remedy, word by word.
     #[test]
     fn what_is_said() {
         let value = |name, value: &str, expected| IasError::Value {

@@ -12,7 +12,7 @@ use crate::option_error::{OptionError, from_text};
 pub(crate) const WINDOW: &str = "ias_window";
 pub(crate) const KICK: &str = "ias_kick";
 
-/// How it aggregates, whoever does.
+/// How CPUs aggregate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IasOptions {
     /// How far a search for siblings goes.
@@ -25,7 +25,7 @@ pub struct IasOptions {
 
 /// How far siblings are known: so many that wait for a CPU are kept in order for each address space
 /// (more precisely, for those that share a row of the index), and of another CPU's queue so many tasks
-/// are looked at by who fetches one from there.
+/// are looked at by a CPU that fetches one from there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "u64")]
 pub struct Window {

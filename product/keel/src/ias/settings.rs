@@ -33,7 +33,7 @@ impl Preference {
 pub struct IasSettings {
     /// CPUs that aggregate together, as [`crate::grouped`] takes them; none: those of a cache.
     pub groups: Option<String>,
-    /// Programs whose processes aggregate, as soon as they run.
+    /// Programs with processes that aggregate as soon as they run.
     pub programs: BTreeMap<Program, Preference>,
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Space {
 /// What a number stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// Nobody, or somebody who has ended.
+    /// No process has it, or one that has ended.
     None,
     /// A thread of the kernel.
     Kernel,
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// As programs do whose first thread starts the others and ends.
+    /// As in programs where the first thread starts the others and ends.
     #[test]
     fn it_is_still_there_when_the_first_thread_has_ended() {
         let Some(spaces) = spaces() else { return };

@@ -77,7 +77,7 @@ impl Watch {
             let earlier_calls = before.as_ref().map_or(0, |before| before.calls);
             let earlier = before.and_then(|before| before.threads);
             let calls = if is_busy { calls(&process) } else { 0 };
-            // Who is idle for a while shows nothing, which is something, too.
+            // A program that is idle for a while shows nothing; that is an observation, too.
             let mut of_space = seen_of(known.0, threads.as_ref(), earlier.as_ref());
             if of_space.run_ns > 0 {
                 of_space.calls = calls.saturating_sub(earlier_calls);
