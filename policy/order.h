@@ -3,9 +3,10 @@
  * Which task runs next on this CPU?
  *
  * Every task has a vruntime: the time that it ran, divided by its weight. Each CPU has a queue in
- * the order of vruntime, and a clock: the smallest vruntime that the queue let run, which never
- * goes back. Whether a task is ahead or behind has a meaning only relative to the clock of its
- * queue. A task keeps that difference when it migrates to another CPU.
+ * the order of vruntime, and a clock: the largest vruntime with which a task of the queue got the
+ * CPU in its turn; it never goes back. A task with a smaller vruntime than another is ahead of it:
+ * it runs first. Vruntimes compare only within a queue; a task keeps its distance from the clock
+ * when it migrates to another CPU.
  *
  * `fair`: the task with the smallest vruntime runs. This is the fair scheduler of classic Linux
  * (until 6.5), in the words of its source:
@@ -27,7 +28,7 @@
  * 3. The distance between a task and its queue's clock is bounded (ORDER_BOUND_NS), and with it the
  *    waiting time: the kernel ends a scheduler that lets a task wait for 30 s.
  * 4. A task that used up its slice is a candidate with its charged vruntime: the queue's head runs
- *    only if it is behind that. (A scheduler that always takes the head gives two tasks of weights
+ *    only if its vruntime is smaller. (A scheduler that always takes the head gives two tasks of weights
  *    3:1 turns of 1:1.)
  *
  * `ias`: paper 003, section 2.2. Threads of one address space are siblings. As far as a bonus
@@ -296,8 +297,8 @@ POLICY bool order_should_preempt(const struct order_params *params, u64 waking, 
 }
 
 /*
- * Preemption check for a task that the gate kept local although another CPU idles, where it would
- * run now: while CPUs idle, an early switch costs no task its turn.
+ * Preemption check for a task that the gate kept local although an idle CPU could run it now.
+ * It needs no granularity: while CPUs idle, an early switch costs no task its turn.
  */
 POLICY bool order_should_preempt_kept(u64 waking, u64 running)
 {
@@ -305,7 +306,7 @@ POLICY bool order_should_preempt_kept(u64 waking, u64 running)
 }
 
 /*
- * Whether a task that had the CPU for so long keeps it, for now, from a task that it woke itself.
+ * Whether a task that has had the CPU for `ran_ns` keeps it, for now, from a task that it woke itself.
  */
 POLICY bool order_is_protected(const struct order_params *params, u64 ran_ns)
 {

@@ -4,11 +4,12 @@
  * folder holds the queues, the loops and the state, and guarantees what no policy can veto. This
  * file names the callbacks; the others implement them.
  *
- * 1. Queues and clocks. Each CPU has a dispatch queue (DSQ) with its number, in the order of
- * vruntime, and a clock: the smallest vruntime that the queue let run. A task that migrates keeps
- * its distance from the clock, not its vruntime (convert_vruntime() in task.h). A task is charged
- * by its run time when it stops and when dispatch considers it again, never by slices. The weight
- * is the task's share within its cgroups.
+ * 1. Queues and clocks. Each CPU has a dispatch queue (DSQ; the CPU's number is its id) in the
+ * order of vruntime, and a clock: the largest vruntime with which a task of the queue got the CPU
+ * in its turn (note_running() in task.h). A task that migrates keeps its distance from the clock,
+ * not its vruntime (convert_vruntime() in task.h). A task is charged by its run time when it stops
+ * and when dispatch considers it again, never by slices. The weight is the task's share within its
+ * cgroups.
  *
  * 2. Place. A waking task goes to the CPU that it ran on, to an idle one near it, or to the waker's
  * (place.h). A new task or program descends from the machine into the least loaded group. An idle

@@ -1,6 +1,6 @@
 //! The real executables on the live host: what `evenkeel` promises to the programs that it runs, to
-//! their users and to the machine. The tests run as any user; one that needs root, two CPUs or a tool
-//! that is missing says so when it is skipped. No test asserts on how long something takes.
+//! their users and to the machine. The tests run as any user; a test that needs root, two CPUs or a
+//! missing tool says so and is skipped. No test asserts on how long something takes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod compiled;

@@ -167,3 +167,20 @@ fn the_product_names_the_new_command_for_tapes() {
     let said = text(&done.stderr);
     assert!(said.contains("evenkeel-lab record kernel.tape"), "{said}");
 }
+
+#[test]
+fn the_product_names_the_laboratory_for_its_commands() {
+    let host = Host::new();
+    for (words, expected) in [
+        (&["sim", "run", "hogs", "--seed", "2"][..], "this is evenkeel-lab sim run hogs --seed 2"),
+        (&["sim", "replay", "keel.tape"], "this is evenkeel-lab replay keel.tape"),
+        (&["bench", "noise", "softirq"], "this is evenkeel-lab noise softirq"),
+        (&["bench", "--help"], "this is evenkeel-lab bench --help"),
+        (&["repro", "002"], "this is evenkeel-lab repro 002"),
+    ] {
+        let done = output(&mut host.evenkeel(words));
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(expected), "{words:?}: {said}");
+    }
+}

@@ -16,9 +16,9 @@ const fn open(path: &'static str, rules: &'static [Rule], part: &'static str) ->
     Open { path, rules, part }
 }
 
-const LAG: &str = "part 3, which rewrites lag and measures its gain";
-const IAS_AND_GATE: &str = "part 5, which rewrites ias and the gate";
-const SAIS: &str = "part 6, which rewrites sais";
+const LAG: &str = "the rewrite of lag, with which its gain is measured";
+const IAS_AND_GATE: &str = "the second design of ias and of the zone gate";
+const SAIS: &str = "the second design of sais, with interrupts";
 
 #[rustfmt::skip]
 pub const OPEN: &[Open] = &[

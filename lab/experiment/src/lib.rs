@@ -1,5 +1,5 @@
-//! One kernel for all experiments. A benchmark or a reproduction is a list on top of it: contestants,
-//! metrics, aims, and how one run is made.
+//! The common base of all experiments. A benchmark or a reproduction is a list on top of it:
+//! contestants, metrics, aims, and how one run is made.
 //!
 //! An [`Experiment`] says what is measured. A [`Runner`] makes one run in the place where the
 //! experiment runs: on the host ([`host`]), in virtual machines ([`guest`]), in the simulator

@@ -20,7 +20,7 @@
 //! | the main process ... | undone by | file |
 //! |---|---|---|
 //! | exits, or gets SIGTERM | itself ([`Session::close`], also on drop) | `session.rs` |
-//! | is killed (`kill -9`, OOM, a crash) | its supervisor, which reads end of file | `supervisor.rs` |
+//! | is killed (`kill -9`, OOM, a crash) | its supervisor, when their pipe closes | `supervisor.rs` |
 //! | is killed, its supervisor too | next start or `evenkeel undo`: [`undo()`] | `undo.rs` |
 //!
 //! All of them run the same code, `undo.rs`, on the same state (`state.rs`): a living session has
@@ -34,7 +34,7 @@
 //!
 //! # Files
 //!
-//! This crate is the only place of the project where a CPU affinity is read or set.
+//! This crate is the only place of the product where a CPU affinity is read or set.
 //!
 //! | file | what it holds |
 //! |---|---|

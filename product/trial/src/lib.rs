@@ -1,8 +1,9 @@
 //! A trial: contestants run in turn, A B C A B C ..., are paired run by run, and are judged.
 //!
 //! Whatever changes on the machine meanwhile meets all contestants alike, so that only differences
-//! within a round count. `evenkeel compare` and all experiments of the laboratory stand on this
-//! crate. It does no I/O and reads no clock: runs, clock and progress are the caller's ([`Run`]).
+//! within a round count. All experiments of the laboratory stand on this crate, which is the product's
+//! because comparing a user's own program is. It does no I/O and reads no clock: runs, clock and
+//! progress are the caller's ([`Run`]).
 //!
 //! | file | what it holds |
 //! |---|---|
