@@ -31,5 +31,5 @@ pub const OPEN: &[Open] = &[
     open("product/keel/src/ias", &[LineLength, NeverWord, PersonWord], IAS_AND_GATE),
     open("bpf/sais/", &[NeverWord, PersonWord], SAIS),
     open("lab/bench/src/sais", &[LineLength, NeverWord, PersonWord], SAIS),
-    open("product/sais/", &[LineLength, NeverWord, PersonWord, FileCircle], SAIS),
+    open("product/sais/", &[LineLength, NeverWord, PersonWord], SAIS),
 ];

@@ -9,7 +9,8 @@ use libbpf_rs::ProgramInput;
 use crate::object::{ObjectError, bpf};
 use crate::options::Mode;
 use crate::records::{RawFlow, RawKey};
-use crate::steering::{Steering, SteeringError};
+use crate::steering::Steering;
+use crate::steering_error::SteeringError;
 
 /// linux/bpf.h: `XDP_REDIRECT`.
 const XDP_REDIRECT: u32 = 4;

@@ -18,6 +18,7 @@
 //! | `program` | which of the programs, with which settings |
 //! | `records` | what `bpf/sais/intf.h` lays out |
 //! | `changes` | CPUs that go offline and come back |
+//! | `steering_error` | why packets are not steered |
 //! | `steering` | loaded, attached, fed, read |
 //! | `hold` | threads that wait for data stay on their core |
 //! | `flow_steering` | the kernel's own steering in the place of ours |
@@ -52,6 +53,7 @@ mod service;
 mod serving;
 mod statistics;
 mod steering;
+mod steering_error;
 mod threads;
 
 pub use attachment::{AttachError, Attachment};
@@ -71,4 +73,5 @@ pub use serve::{ServeError, ServeOptions, serve};
 pub use service::{Ending, Service, ServiceError, run, sockets};
 pub use serving::{Served, Serving, ServingError};
 pub use statistics::{Consumer, Core, Flow, Statistics};
-pub use steering::{Steering, SteeringError};
+pub use steering::Steering;
+pub use steering_error::SteeringError;

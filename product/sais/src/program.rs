@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::object::{ObjectError, bpf};
 use crate::options::{Mode, Options, Policy, Wire};
 use crate::records::RawSettings;
-use crate::steering::SteeringError;
+use crate::steering_error::SteeringError;
 
 const SETTINGS: &str = ".rodata.settings";
 pub(crate) const THREADS: &str = "threads";

@@ -22,7 +22,8 @@ use crate::hold;
 use crate::load::{Load, LoadError};
 use crate::options::{Mode, OptionError, Options, Policy};
 use crate::statistics::greediest;
-use crate::steering::{Steering, SteeringError};
+use crate::steering::Steering;
+use crate::steering_error::SteeringError;
 
 const KNOWN: &str = "stats, flows";
 /// Connections that are shown: an answer has its bounds.

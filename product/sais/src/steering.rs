@@ -11,13 +11,13 @@ use evenkeel_journal::SupervisedSession;
 use evenkeel_machine::CpuSet;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 
-use crate::attachment::{AttachError, Attachment};
-use crate::auto::{Auto, AutoError};
-use crate::cgroup::{Cgroup, CgroupError};
+use crate::attachment::Attachment;
+use crate::auto::Auto;
+use crate::cgroup::Cgroup;
 use crate::changes::{Change, Changes, leaving};
 use crate::device::Device;
-use crate::flow_steering::{FlowSteering, FlowSteeringError};
-use crate::hold::{Hold, HoldError};
+use crate::flow_steering::FlowSteering;
+use crate::hold::Hold;
 use crate::measure::StripTimes;
 use crate::object::{Aligned, ObjectError, bpf, entries, fill_peers, map, open};
 use crate::options::{Mode, Options, Policy, XdpMode};
@@ -27,35 +27,8 @@ use crate::records::{
     RawCpus, RawFlow, RawKey, RawLive, STEERED,
 };
 use crate::statistics::{Core, Flow, Statistics, consumers};
+use crate::steering_error::SteeringError;
 use crate::threads;
-
-/// Why packets are not steered.
-#[derive(Debug, thiserror::Error)]
-pub enum SteeringError {
-    /// The kernel does not tell when a thread receives.
-    #[error(
-        "this kernel has no tracepoint {0}, by which consumers are found: run Linux 6.3 or newer"
-    )]
-    NoHook(&'static str),
-    /// The objects are not in the kernel.
-    #[error(transparent)]
-    Object(#[from] ObjectError),
-    /// The program is not on the device.
-    #[error(transparent)]
-    Attach(#[from] AttachError),
-    /// Connections cannot be judged.
-    #[error(transparent)]
-    Auto(#[from] AutoError),
-    /// Threads are not held.
-    #[error(transparent)]
-    Hold(#[from] HoldError),
-    /// The kernel does not steer in our place.
-    #[error(transparent)]
-    FlowSteering(#[from] FlowSteeringError),
-    /// The program that sends hints is not on the cgroup of all processes.
-    #[error(transparent)]
-    Cgroup(#[from] CgroupError),
-}
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sais.bpf.o")));
 
