@@ -5,8 +5,6 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
-use evenkeel_keel::Aggregation;
-use evenkeel_machine::Machine;
 use evenkeel_sim::{Grid, Report, Scheduler, Shard, Workers, read_rows, sweep};
 use evenkeel_trial::Sample;
 
@@ -32,28 +30,11 @@ impl Simulator {
         })
     }
 
-    /// Simulates all workloads on all machines under all schedulers, with seeds from 1. With an
-    /// `aggregation` the threads of all programs aggregate so under the order `ias`.
-    ///
-    /// # Errors
-    /// Something cannot be simulated, or a rule was broken in a simulation.
-    pub fn sweep(
-        &self,
-        workloads: Vec<String>,
-        machines: Vec<Machine>,
-        schedulers: Vec<Scheduler>,
-        aggregation: Option<Aggregation>,
-        seeds: u64,
-    ) -> Result<Runs> {
-        let seeds = 1..seeds + 1;
-        self.run(&Grid { workloads, machines, schedulers, aggregation, together: None, seeds })
-    }
-
     /// Simulates all of a grid. Figures go by the scheduler's name; how it aggregates is no part of
     /// that.
     ///
     /// # Errors
-    /// As [`Self::sweep`].
+    /// Something cannot be simulated, or a rule was broken in a simulation.
     pub fn run(&self, grid: &Grid) -> Result<Runs> {
         crate::interrupt::check()?;
         self.sweeps.set(self.sweeps.get() + 1);
