@@ -97,16 +97,16 @@ impl Client {
         let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let client = Self { stream };
-        client.make_room();
+        // Room for many times what may be under way ([`Client::stream`]). A socket without room drops
+        // segments, and the next ones are out of order though nothing overtook them. The kernel estimates
+        // how much a sender may send from the room that earlier segments took, and segments take twice as
+        // much once generic XDP makes each one piece of memory.
+        client.set_room(32 << 20);
         client
     }
 
-    /// Gives the socket room for many times what may be under way ([`Client::stream`]). A socket without
-    /// room drops segments, and the next ones are out of order though nothing overtook them. The kernel
-    /// estimates how much a sender may send from the room that earlier segments took, and segments take
-    /// twice as much once generic XDP makes each one piece of memory.
-    fn make_room(&self) {
-        let bytes: libc::c_int = 32 << 20;
+    /// How many bytes the socket holds until they are read, whatever the kernel would choose.
+    pub fn set_room(&self, bytes: libc::c_int) {
         // SAFETY: `bytes` is as long as it is said to be.
         let result = unsafe {
             libc::setsockopt(
