@@ -167,13 +167,17 @@ fn shell() {
     let words: Vec<&str> = command.split('\n').collect();
     let mut job = Command::new(words[0]);
     job.args(&words[1..]).env("EVENKEEL_TEST_ROLE", "counter").stderr(Stdio::inherit());
-    let default = || {
+    let lead = || {
+        // As shells do, in the job too: a job that reads before its shell has run is not stopped.
+        // SAFETY: two async-signal-safe system calls, integers only.
+        let result = unsafe { libc::tcsetpgrp(0, libc::getpid()) };
+        nix::errno::Errno::result(result)?;
         // SAFETY: SIG_DFL is no handler.
         unsafe { nix::sys::signal::signal(Signal::SIGTTOU, SigHandler::SigDfl) }?;
         Ok(())
     };
-    // SAFETY: one async-signal-safe system call.
-    unsafe { job.process_group(0).pre_exec(default) };
+    // SAFETY: async-signal-safe system calls only.
+    unsafe { job.process_group(0).pre_exec(lead) };
     let job = Pid::from_raw(job.spawn().unwrap().id() as i32);
     tcsetpgrp(std::io::stdin(), job).unwrap();
     writeln!(report, "job {job}").unwrap();

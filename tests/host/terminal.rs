@@ -45,6 +45,10 @@ impl Terminal {
         let shell = shell.spawn().unwrap();
         let terminal = Self { host, keyboard: pty.master, shell };
         wait_for("the program", || terminal.log().contains("@pid="));
+        // The program may be ready before its shell has said which job it is.
+        wait_for("the shell's word", || {
+            terminal.report().iter().any(|line| line.starts_with("job "))
+        });
         terminal
     }
 
