@@ -77,7 +77,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	int prio;
-	int on_cpu;
+	unsigned int on_cpu;	/* unsigned, so that any length can be read: a byte from 7.2 on */
 	unsigned int flags;
 	unsigned int __state;
 	char comm[TASK_COMM_LEN];

@@ -45,7 +45,7 @@ enum Execution {
 }
 
 static BOOTS: &[Boot] = &[
-    // Debian 12's own kernel, for tests that need no sched_ext.
+    // Debian 12's own kernel: it has no sched_ext.
     Boot {
         name: "6.1",
         kernel: "6.1",
@@ -68,6 +68,7 @@ static BOOTS: &[Boot] = &[
             keel::LOADED_OFTEN,
             keel::UNEQUAL_LONG,
             unequal::TESTS,
+            user_level::TESTS,
         ],
     },
     // Apart, so that `make vm-test` can have both at once.
@@ -107,14 +108,14 @@ static BOOTS: &[Boot] = &[
         kernel: "7.0",
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
-        tests: &[keel::SHORT, keel::NEWER, policies::SHORT, sais::TESTS],
+        tests: &[user_level::TESTS, keel::SHORT, keel::NEWER, policies::SHORT, sais::TESTS],
     },
     Boot {
         name: "7.2",
         kernel: "7.2",
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
-        tests: &[keel::SHORT, keel::NEWER, policies::SHORT, sais::TESTS],
+        tests: &[user_level::TESTS, keel::SHORT, keel::NEWER, policies::SHORT, sais::TESTS],
     },
 ];
 

@@ -72,7 +72,14 @@ impl Observer {
         let exact = match choice {
             AccountingChoice::Procfs => Err("--accounting procfs was asked for".to_owned()),
             AccountingChoice::Cbinfo => Ok(Exact::open(&speeds)?),
-            AccountingChoice::Auto => Exact::open(&speeds).map_err(|why| why.to_string()),
+            AccountingChoice::Auto => Exact::open(&speeds).map_err(|why| {
+                // That it is not supported here is told where the figures are; that it should have
+                // worked and did not is a fault.
+                if !matches!(why, evenkeel_cbinfo::Error::Unsupported(_)) {
+                    tracing::warn!("no exact accounting, figures are from /proc: {why}");
+                }
+                why.to_string()
+            }),
         };
         let (source, why_not_exact) = match exact {
             Ok(exact) => (Source::Exact(Box::new(exact)), None),
