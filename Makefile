@@ -43,19 +43,25 @@ demo: build
 	$(AS_ROOT) $(LAB) bench capability --demo --json target/demo.json
 
 ## make test           set up, build, and pass every test, those in virtual machines included
-test: native-test
+test:
+	@scripts/tests begin
+	@$(MAKE) --no-print-directory native-test
 	@$(MAKE) --no-print-directory vm-test-if-fetched
+	@scripts/tests end
 
-# Where the kernels cannot be fetched, the tests that need them are left out, and the last line says so.
+# Where the kernels cannot be fetched, the tests that need them are left out, and `scripts/tests end`
+# says so.
 vm-test-if-fetched:
 	@if $(MAKE) --no-print-directory vm-setup; then $(MAKE) --no-print-directory vm-test; else \
-		echo 'make test: the tests in virtual machines are LEFT OUT: see above what could not be fetched'; fi
+		scripts/tests leave-out 'the tests in virtual machines' \
+			'see above what could not be fetched'; fi
 
 ## make native-test    all tests but those in virtual machines
 # The executables are built first: the tests start them (tests/build.rs), and cargo does not build
 # them for a test.
 native-test: build
-	CLANG=$$(scripts/clang) cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER) -- --skip vm::
+	CLANG=$$(scripts/clang) scripts/tests run native \
+		cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER) -- --skip vm::
 
 ## make tidy           check the project's own files: lengths, words, links, commands, dependencies
 tidy: setup
@@ -72,7 +78,7 @@ else
 	CLANG=$$(scripts/clang) cargo test --workspace --locked --test vm -- $(ONLY)
 endif
 
-VM_LANE = @bash -o pipefail -c 'CLANG=$$(scripts/clang) \
+VM_LANE = @bash -o pipefail -c 'CLANG=$$(scripts/clang) scripts/tests run "$$0" \
 	cargo test --workspace --locked --test vm -- "$$@" 2>&1 | \
 	sed --unbuffered "s/^/$@: /"' $@
 

@@ -98,7 +98,7 @@ pub fn two_cpus(test: &str) -> Option<(u32, u32)> {
     if let [a, b, ..] = cpus[..] {
         return Some((a, b));
     }
-    println!("{test}: skipped: it needs two CPUs, here is {}", all());
+    evenkeel_skip::skip(test, format!("it needs two CPUs, here is {}", all()));
     None
 }
 
@@ -110,7 +110,7 @@ pub fn is_root() -> bool {
 /// Whether this process is root; if not, says that the test is skipped.
 pub fn needs_root(test: &str) -> bool {
     if !is_root() {
-        println!("{test}: skipped: it needs root");
+        evenkeel_skip::skip(test, "it needs root");
     }
     is_root()
 }

@@ -119,7 +119,10 @@ fn programs_join_by_name_and_by_cgroup() {
     wait_for("their end to be seen", || host.status().is_empty());
 
     let Some(group) = Cgroup::new("evenkeel-test-join") else {
-        println!("programs_join_by_name_and_by_cgroup: skipped in part: no cgroup can be made");
+        evenkeel_skip::skip(
+            "programs_join_by_name_and_by_cgroup",
+            "in part: no cgroup can be made",
+        );
         daemon.end();
         return;
     };

@@ -154,8 +154,9 @@ fn a_java_virtual_machine_that_starts_after_a_move_sees_all_cpus() {
         return;
     };
     if !Command::new("java").arg("-version").output().is_ok_and(|run| run.status.success()) {
-        println!(
-            "a_java_virtual_machine_that_starts_after_a_move_sees_all_cpus: skipped: there is no java"
+        evenkeel_skip::skip(
+            "a_java_virtual_machine_that_starts_after_a_move_sees_all_cpus",
+            "there is no java",
         );
         return;
     }

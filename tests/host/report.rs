@@ -116,7 +116,7 @@ fn a_disturbed_cpu_makes_the_default_policy_move() {
     };
     let noise = match Noise::start(NoiseKind::Fifo, x, config) {
         Ok(noise) => noise,
-        Err(why) if why.is_privilege() => return println!("{test}: skipped: {why}"),
+        Err(why) if why.is_privilege() => return evenkeel_skip::skip(test, why),
         Err(why) => panic!("{why}"),
     };
     let path = host.path("json");

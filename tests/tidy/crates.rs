@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use cargo_metadata::{Metadata, MetadataCommand, Package};
+use cargo_metadata::{Dependency, DependencyKind, Metadata, MetadataCommand, Package};
 
 use crate::project::root;
 use crate::report::{Finding, Rule, check};
@@ -47,7 +47,15 @@ struct Crate {
 
 fn crate_of(package: &Package) -> Option<Crate> {
     let folder = from_root(package.manifest_path.parent()?)?;
-    let paths = package.dependencies.iter().filter_map(|dependency| dependency.path.as_ref());
+    // A test anywhere may say that it is skipped.
+    let is_note = |dependency: &&Dependency| {
+        dependency.kind == DependencyKind::Development && dependency.name == "evenkeel-skip"
+    };
+    let paths = package
+        .dependencies
+        .iter()
+        .filter(|dependency| !is_note(dependency))
+        .filter_map(|dependency| dependency.path.as_ref());
     Some(Crate { folder, dependencies: paths.filter_map(from_root).collect() })
 }
 

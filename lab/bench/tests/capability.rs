@@ -32,7 +32,10 @@ fn a_small_experiment_from_its_noise_to_its_page() {
     let text = std::fs::read_to_string(path("rows.json").unwrap()).unwrap();
     let report: Report = serde_json::from_str(&text).unwrap();
     if report.rows[0].case == "none" {
-        eprintln!("SKIPPED: {:?}", report.said);
+        evenkeel_skip::skip(
+            "a_small_experiment_from_its_noise_to_its_page",
+            format!("{:?}", report.said),
+        );
         return;
     }
     let times: Vec<_> = report.rows.iter().filter(|row| row.metric == TIME).collect();

@@ -44,7 +44,7 @@ impl Compiled<'_> {
 fn with_each_mpi(test: &str, body: impl Fn(&Compiled)) {
     let found = match Mpi::all() {
         Ok(found) => found,
-        Err(why) => return println!("{test}: skipped: {why}"),
+        Err(why) => return evenkeel_skip::skip(test, why),
     };
     let directory = tempfile::tempdir().unwrap();
     for mpi in &found {
@@ -145,7 +145,7 @@ fn migrations_are_counted_whoever_makes_them() {
     let allowed = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
     let mut cpus = (0..nix::sched::CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap());
     let (Some(here), Some(there)) = (cpus.next(), cpus.next()) else {
-        return println!("{NAME}: skipped: one CPU");
+        return evenkeel_skip::skip(NAME, "one CPU");
     };
     let script = format!(
         "\"$0\" --seconds 2 & for i in $(seq 20); do sleep 0.05; \
@@ -160,7 +160,7 @@ fn migrations_are_counted_whoever_makes_them() {
             let count: u64 = field(&text, "migrations").unwrap().parse().unwrap();
             assert!((4..100).contains(&count), "{}: {text} {output:?}", compiled.name());
         } else if field(&text, "migrations").is_none() {
-            println!("{NAME}: skipped: the kernel counts migrations for root only");
+            evenkeel_skip::skip(NAME, "the kernel counts migrations for root only");
         }
     });
 }

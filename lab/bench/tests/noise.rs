@@ -38,7 +38,7 @@ fn start(kind: NoiseKind, config: NoiseConfig) -> Option<Running> {
     match Noise::start(kind, CPU, config) {
         Ok(running) => Some(running),
         Err(error) if error.is_privilege() => {
-            eprintln!("SKIPPED: {kind}: {error}");
+            evenkeel_skip::skip(&format!("noise {kind}"), error);
             None
         }
         Err(error) => panic!("{kind}: {error}"),
@@ -98,7 +98,7 @@ fn exact_accounting_sees_what_softirqs_take() {
         let is_right = (0..TRIES).any(|_| {
             let noises = verify::noises("softirq", Some((busy_us, period_us))).unwrap();
             let verified = verify::verify(CPU, &noises).unwrap();
-            verified.said.iter().for_each(|why| eprintln!("SKIPPED: {why}"));
+            verified.said.iter().for_each(|why| evenkeel_skip::skip("noise softirq", why));
             rows.extend(verified.rows.clone());
             verified.rows.iter().all(Verified::is_right)
         });

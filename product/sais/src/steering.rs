@@ -456,7 +456,10 @@ mod tests {
     #[test]
     fn the_oldest_of_too_many_connections_are_forgotten() {
         if !nix::unistd::geteuid().is_root() {
-            println!("the_oldest_of_too_many_connections: skipped: it needs root");
+            evenkeel_skip::skip(
+                "the_oldest_of_too_many_connections_are_forgotten",
+                "it needs root",
+            );
             return;
         }
         // This thread's own, which ends with it.

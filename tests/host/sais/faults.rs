@@ -58,7 +58,7 @@ fn a_stream_is_in_order_when_it_begins_and_when_it_ends() {
     let config = NoiseConfig { busy_us: 5_000, period_us: 10_000, limit: PATIENCE };
     let noise = match Noise::start(NoiseKind::Fifo, consumer, config) {
         Ok(noise) => noise,
-        Err(why) if why.is_privilege() => return println!("{test}: skipped: {why}"),
+        Err(why) if why.is_privilege() => return evenkeel_skip::skip(test, why),
         Err(why) => panic!("{why}"),
     };
     let is_over = AtomicBool::new(false);

@@ -385,7 +385,7 @@ fn a_cgroup_that_goes_ends_the_serving() {
     }
     let host = Host::alone();
     let Some(root) = cgroup2() else {
-        println!("a_cgroup_that_goes_ends_the_serving: skipped: no cgroup2 is mounted");
+        evenkeel_skip::skip("a_cgroup_that_goes_ends_the_serving", "no cgroup2 is mounted");
         return;
     };
     let group = Group::new(&root);

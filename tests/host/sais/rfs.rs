@@ -107,7 +107,7 @@ fn knobs_are_turned_where_steering_pays_and_back_whatever_happens() {
     };
     if !std::path::Path::new(TABLE).exists() || says(TABLE) != "0" {
         let test = "knobs_are_turned_where_steering_pays_and_back_whatever_happens";
-        println!("{test}: skipped: {TABLE} is not this machine's own to turn, or on");
+        evenkeel_skip::skip(test, format!("{TABLE} is not this machine's own to turn, or on"));
         return;
     }
     let host = Host::alone();

@@ -118,8 +118,8 @@ fn each_policy_has_its_core() {
         let steering = Steering::start(host, network, flags);
         network.client.within(|| {
             let mut client = Client::connect(Network::address());
-            // A busy machine may let this thread wait once it has asked: the answer must not have arrived
-            // whole before it is where it receives.
+            // A busy machine may let this thread wait once it has asked: the answer must not have
+            // arrived whole before the thread is where it receives.
             client.set_room(64 << 10);
             // The first exchange tells where the consumer is.
             for round in 0..2 {

@@ -98,9 +98,9 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let client = Self { stream };
         // Room for many times what may be under way ([`Client::stream`]). A socket without room drops
-        // segments, and the next ones are out of order though nothing overtook them. The kernel estimates
-        // how much a sender may send from the room that earlier segments took, and segments take twice as
-        // much once generic XDP makes each one piece of memory.
+        // segments, and the next ones are out of order though nothing overtook them. The kernel
+        // estimates how much a sender may send from the room that earlier segments took, and segments
+        // take twice as much once generic XDP makes each one piece of memory.
         client.set_room(32 << 20);
         client
     }

@@ -72,7 +72,7 @@ fn group(test: &str, cpus: &CpuSet) -> Option<Group> {
     match Group::new(test, cpus) {
         Ok(group) => Some(group),
         Err(why) => {
-            println!("{test}: skipped: {why}");
+            evenkeel_skip::skip(test, why);
             None
         }
     }

@@ -87,7 +87,7 @@ fn killed_at_every_point_in_a_container() {
         command
     };
     if !unshare().arg("true").status().is_ok_and(|status| status.success()) {
-        println!("killed_at_every_point_in_a_container: skipped: no PID namespace of its own");
+        evenkeel_skip::skip("killed_at_every_point_in_a_container", "no PID namespace of its own");
         return;
     }
     let output = unshare()

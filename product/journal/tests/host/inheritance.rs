@@ -66,7 +66,7 @@ fn a_child_whose_fork_takes_long_is_freed() {
             std::thread::sleep(std::time::Duration::from_millis(200));
         });
         let Some(child) = child else {
-            println!("{test}: skipped: it needs privilege (userfaultfd)");
+            evenkeel_skip::skip(test, "it needs privilege (userfaultfd)");
             return;
         };
         assert_eq!(mask(child.tid), just(x), "it did not inherit");

@@ -260,7 +260,10 @@ fn full() {
             )
         } == 0;
     if !private || mount(0, "size=8k,mode=700") != 0 {
-        println!("skipped: cannot mount: {}", std::io::Error::last_os_error());
+        evenkeel_skip::skip(
+            "full_disk",
+            format!("cannot mount: {}", std::io::Error::last_os_error()),
+        );
         std::process::exit(0);
     }
     let sleeper = tools::Sleeper::new();

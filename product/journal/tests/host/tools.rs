@@ -30,7 +30,7 @@ pub fn two_cpus(test: &str) -> Option<(u32, u32)> {
     if let [a, b, ..] = cpus[..] {
         return Some((a, b));
     }
-    println!("{test}: skipped: it needs two CPUs, here is {}", all());
+    evenkeel_skip::skip(test, format!("it needs two CPUs, here is {}", all()));
     None
 }
 
