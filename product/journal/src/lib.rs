@@ -10,7 +10,8 @@
 //! 2. **Act**: the affinity is set (`place.rs`, by `affinity.rs`) or the setting is written
 //!    (`session.rs`, by `setting.rs`).
 //! 3. **Verify**: the thread's mask is read again. If it is neither ours nor what it was, the user
-//!    changed it meanwhile: the thread is let go, and never placed again (`claim.rs`).
+//!    changed it meanwhile: the thread is let go, and never placed again (`claim.rs`). If the thread
+//!    has ended and another one has its number, that one is given its own mask back (`stranger.rs`).
 //! 4. **Undo**: the value before is restored, but only if the system still has the value that was
 //!    written: a thread that its user re-pinned, or a setting that an administrator changed, stays as
 //!    it is. Threads and children that inherited a mask are freed as well (`inheritance.rs`).
@@ -49,6 +50,7 @@
 //! | `state` | what the entries add up to |
 //! | `inheritance` | which thread inherited a mask of ours |
 //! | `claim` | whether the mask that a thread has now is ours |
+//! | `stranger` | the thread that has the number of one that ended just before it was placed |
 //! | `setting` | reading, writing and restoring one setting |
 //! | `report` | what an undo did and could not do |
 //! | `undo` | restoring everything, from a session's state or from journals |
@@ -72,6 +74,7 @@ mod report;
 mod session;
 mod setting;
 mod state;
+mod stranger;
 mod supervised;
 mod supervisor;
 mod task;

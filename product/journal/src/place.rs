@@ -14,6 +14,7 @@ use crate::entry::{Entry, Pin, PinEnd, Program};
 use crate::file::JournalError;
 use crate::session::Session;
 use crate::state::PinState;
+use crate::stranger::{self, free_stranger};
 use crate::task::{Processes, TaskRef, now_ns};
 use crate::undo::{Outcome, restore_thread};
 
@@ -198,13 +199,17 @@ impl Session {
             return Err(refusal(task, error));
         }
         self.state.confirm_pending_pin();
-        // If the thread ended since the first look, its number cannot have been reused so soon.
-        let after = self.look(task)?;
+        let after = self.look(task).inspect_err(|why| {
+            if matches!(why, PlaceError::Gone { .. }) {
+                free_stranger(&self.state, task, &target);
+            }
+        })?;
         if after.claim == Claim::Foreign {
             return Ok(self.yield_to_user(task, after.current));
         }
         if style == Style::Soft {
-            original.give_back(task.tid).map_err(|error| refusal(task, error))?;
+            stranger::give_back(&self.state, task, &original)
+                .map_err(|error| refusal(task, error))?;
             self.write_restored(task, id);
         }
         self.compact_if_large();
@@ -302,7 +307,7 @@ impl Session {
         original: Original,
     ) -> Result<bool, PlaceError> {
         let id = self.write_pin(task, mask.clone(), original.clone(), Some(mask))?;
-        original.give_back(task.tid).map_err(|error| refusal(task, error))?;
+        stranger::give_back(&self.state, task, &original).map_err(|error| refusal(task, error))?;
         self.write_restored(task, id);
         self.compact_if_large();
         Ok(true)
@@ -345,7 +350,8 @@ impl Session {
         let is_stale =
             current == *restored && current != *effective && current.is_subset(effective);
         if is_stale && task.is_alive() {
-            Original::All.give_back(task.tid).map_err(|error| refusal(task, error))?;
+            stranger::give_back(&self.state, task, &Original::All)
+                .map_err(|error| refusal(task, error))?;
             self.note_mask_after_restore(task);
         }
         Ok(())

@@ -28,6 +28,7 @@ use crate::file::{Lock, MAX_BYTES, append_locked, is_same_file, remove_journal};
 use crate::report::{Kept, KeptSetting, UndoError, UndoReport};
 use crate::setting::RestoredSetting;
 use crate::state::JournalState;
+use crate::stranger;
 use crate::task::{Processes, TaskRef, all_threads, now_ns};
 use crate::validity::find_mismatch;
 
@@ -363,7 +364,7 @@ pub(crate) fn restore_thread(
         return Ok(Outcome::Gone);
     }
     match claim {
-        Claim::Ours(original) => match original.give_back(task.tid) {
+        Claim::Ours(original) => match stranger::give_back(state, task, &original) {
             Err(AffinityError::Gone { .. }) => Ok(Outcome::Gone),
             result => result.map(|()| Outcome::Restored),
         },
@@ -403,7 +404,7 @@ pub(crate) fn free_all_inherited(state: &mut JournalState, report: &mut UndoRepo
                 TaskRef { tid: task.tgid, tgid: task.tgid, start_time_ticks: process.start_ticks };
             state.note_inherited(&process, &mask, &original, task.start_time_ticks);
         }
-        match original.give_back(task.tid) {
+        match stranger::give_back(state, &task, &original) {
             Ok(()) => {
                 freed += 1;
                 report.freed.push(task);

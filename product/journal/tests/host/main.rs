@@ -10,6 +10,7 @@ mod place;
 mod roles;
 mod setting;
 mod slow_clone;
+mod stranger;
 mod supervisor;
 mod tools;
 mod unwritable;
