@@ -4,6 +4,7 @@
 use std::process::Output;
 
 use crate::roles::role;
+use crate::running_daemon::Daemon;
 use crate::support::*;
 use crate::worker::Worker;
 
@@ -142,4 +143,106 @@ fn a_run_without_proc_says_what_is_missing() {
     let run = output(command.args(["-m", "sh", "-c", &script]));
     let said = said(&run, 6, "ran\n");
     assert!(said.contains("/proc"), "{said}");
+}
+
+/// What root's balancers write down names command lines.
+#[test]
+fn files_with_command_lines_are_closed_to_other_users() {
+    if !needs_root("files_with_command_lines_are_closed_to_other_users") {
+        return;
+    }
+    let host = Host::new();
+    let daemon = Daemon::start(&host, &["--dry-run"]);
+    let mut joined = host.command("sleep").arg("600").spawn().unwrap();
+    let pid = joined.id().to_string();
+    assert!(output(&mut host.evenkeel(["join", &pid])).status.success());
+    let run = host.run(&["-q", "--dry-run"], &["sleep", "601"]).spawn().unwrap();
+    wait_for("the status file", || !host.records().is_empty());
+    let list = host.runtime().join("daemon.json");
+    wait_for("the list of programs", || list.exists());
+    for path in host.records().iter().chain([&list]) {
+        let mode = std::os::unix::fs::MetadataExt::mode(&path.metadata().unwrap());
+        assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
+        let read = output(&mut by_nobody(&host, &["cat", path.to_str().unwrap()]));
+        assert!(!read.status.success() && read.stdout.is_empty(), "{}: {read:?}", path.display());
+    }
+    kill(run.id() as i32, libc::SIGTERM);
+    joined.kill().unwrap();
+    joined.wait().unwrap();
+    ended(&mut { run });
+    daemon.end();
+}
+
+/// Capabilities of a process, by a line of its status.
+fn capabilities(pid: u32, line: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mask = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap()
+}
+
+/// CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_KILL, CAP_NET_BIND_SERVICE, CAP_SYS_PTRACE, CAP_SYS_NICE,
+/// CAP_SYS_RESOURCE, CAP_PERFMON, CAP_BPF.
+const NEEDED: [u32; 9] = [1, 2, 5, 10, 19, 23, 24, 38, 39];
+
+#[test]
+fn root_gives_up_the_capabilities_that_are_not_needed() {
+    if !needs_root("root_gives_up_the_capabilities_that_are_not_needed") {
+        return;
+    }
+    let host = Host::new();
+    let daemon = Daemon::start(&host, &["--dry-run"]);
+    let mut run = host.run(&["-q", "--dry-run"], &["sleep", "600"]).spawn().unwrap();
+    let needed: u64 = NEEDED.iter().map(|capability| 1 << capability).sum();
+    let children = format!("/proc/{0}/task/{0}/children", run.id());
+    let child = || std::fs::read_to_string(&children).unwrap().trim().parse::<u32>().ok();
+    // It publishes its status after that.
+    wait_for("the balancer", || !host.records().is_empty());
+    for pid in [daemon.pid() as u32, run.id()] {
+        for line in ["CapEff:", "CapPrm:", "CapBnd:", "CapInh:"] {
+            let kept = capabilities(pid, line);
+            assert_eq!(kept & !needed, 0, "process {pid}: {line} {kept:x}");
+        }
+        assert_ne!(capabilities(pid, "CapEff:"), 0);
+    }
+    // The program has what this test has.
+    let child = child().unwrap();
+    for line in ["CapEff:", "CapPrm:", "CapBnd:", "CapInh:"] {
+        assert_eq!(capabilities(child, line), capabilities(std::process::id(), line), "{line}");
+    }
+    kill(run.id() as i32, libc::SIGTERM);
+    ended(&mut run);
+    daemon.end();
+}
+
+/// An executable with file capabilities: its caller must not choose files for it by the environment.
+#[test]
+fn an_executable_with_capabilities_ignores_paths_in_the_environment() {
+    let test = "an_executable_with_capabilities_ignores_paths_in_the_environment";
+    if !needs_root(test) {
+        return;
+    }
+    let host = Host::new();
+    let [product, lab] = ["evenkeel", "evenkeel-lab"].map(|name| host.path(name));
+    for (from, to) in [(EVENKEEL, &product), (EVENKEEL_LAB, &lab)] {
+        std::fs::copy(from, to).unwrap();
+        let mut command = host.command("setcap");
+        command.arg("cap_bpf,cap_perfmon+ep").arg(to);
+        if !command.status().is_ok_and(|status| status.success()) {
+            println!("{test}: skipped: no file can have capabilities here, or setcap is missing");
+            return;
+        }
+    }
+    let folder = host.path("home/.config/evenkeel");
+    std::fs::create_dir_all(&folder).unwrap();
+    let config = folder.join("config.toml");
+    std::fs::write(&config, "[run]\ncpus = \"no list\"\n").unwrap();
+    std::os::unix::fs::chown(&config, Some(NOBODY), Some(NOBODY)).unwrap();
+    let words = ["run", "-q", "--accounting", "procfs", "--", "echo", "ran"];
+    // Without capabilities the user's configuration is read.
+    assert!(said(&output(&mut as_nobody(&host, &words)), 2, "").contains("--cpus"));
+    let product = product.to_str().unwrap();
+    said(&output(&mut by_nobody(&host, &[&[product], &words[..]].concat())), 0, "ran\n");
+    assert!(!host.runtime().join("run").exists(), "XDG_RUNTIME_DIR was used");
+    let lab = output(&mut by_nobody(&host, &[lab.to_str().unwrap(), "sim", "list"]));
+    assert!(said(&lab, 2, "").contains("take them off"), "{lab:?}");
 }

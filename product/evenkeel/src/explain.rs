@@ -42,7 +42,7 @@ pub fn main(args: &ExplainArgs) -> Result<i32> {
     if args.pid.is_none()
         && let Err(why) = sais::explain_all()
     {
-        // Another user's steering may be closed to this user.
+        // Whatever is wrong there, the programs are explained.
         println!("connections: {why:#}");
     }
     for program in &programs {

@@ -16,6 +16,7 @@
 //! | `place` | placing one task |
 //! | `program` | what is kept of one balanced program |
 //! | `balancer` | one round: observe, decide, act, record |
+//! | `private_file` | files that no other user may read |
 //! | `status_file` | what a balancer publishes for `status` and `explain` |
 //! | `child` | the command of `run`: its start, signals and end |
 //! | `wait` | the sleep between two rounds |
@@ -37,6 +38,7 @@ mod latency;
 mod observe;
 mod options;
 mod place;
+mod private_file;
 mod program;
 mod reading;
 mod run;

@@ -2,8 +2,8 @@
 //! for each balancer.
 //!
 //! It is a file and not a socket, so that a balancer that is busy, stopped or dying can still be looked
-//! at, at no cost to it. The file lies beside the journal, is replaced as a whole, and is removed at the
-//! end. The file of a dead balancer is ignored and removed.
+//! at, at no cost to it. The file lies beside the journal, is replaced as a whole, can be read by its user
+//! alone (it holds a command line), and is removed at the end. The file of a dead balancer is ignored and removed.
 
 use std::fs;
 use std::io;
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::decision::{Decision, DecisionInWords};
 use crate::observe::Accounting;
 use crate::options::Placement;
+use crate::private_file;
 use crate::summary::CpuSummary;
 
 /// A balanced program, as its balancer publishes it. `D` is a decision: a value, or in words.
@@ -86,7 +87,7 @@ pub(crate) struct StatusFile {
 impl StatusFile {
     pub(crate) fn create(dir: &Path, balancer: &TaskRef) -> Result<Self, StatusFileError> {
         let folder = folder(dir);
-        fs::create_dir_all(&folder)
+        private_file::create_folder(&folder)
             .map_err(|source| StatusFileError { path: folder.clone(), source })?;
         Ok(Self { path: folder.join(format!("{}.json", balancer.tid)) })
     }
@@ -94,9 +95,7 @@ impl StatusFile {
     pub(crate) fn write(&self, status: &ProgramStatus) -> Result<(), StatusFileError> {
         let fail = |source| StatusFileError { path: self.path.clone(), source };
         let text = serde_json::to_vec(status).map_err(|error| fail(error.into()))?;
-        let new = self.path.with_extension("new");
-        fs::write(&new, text).map_err(fail)?;
-        fs::rename(&new, &self.path).map_err(fail)
+        private_file::replace(&self.path, &text).map_err(fail)
     }
 }
 

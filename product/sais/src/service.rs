@@ -21,7 +21,7 @@ use crate::foreground::{LOOK, Signals, Work, answer_with, run as run_in_foregrou
 use crate::hold;
 use crate::load::{Load, LoadError};
 use crate::options::{Mode, OptionError, Options, Policy};
-use crate::statistics::greediest;
+use crate::statistics::{greediest, may_see};
 use crate::steering::Steering;
 use crate::steering_error::SteeringError;
 
@@ -247,12 +247,14 @@ fn announce(steering: &Steering, device: &Device, options: &Options) {
 fn answer(steering: &Steering, peer: &Peer, request: &Request) -> Answer {
     answer_with(request, |name| {
         let figures = match name {
-            "stats" => steering.statistics().map(|statistics| json!(statistics)),
-            "flows" if !peer.may_steer(0) => {
-                let why = "only root may see everybody's connections";
-                return Err(Answer::refused(Errno::EPERM, why));
-            }
-            "flows" => steering.flows().map(|flows| json!(greediest(flows, MAX_SHOWN))),
+            "stats" => steering.statistics().map(|mut statistics| {
+                statistics.consumers.retain(|consumer| may_see(peer, consumer.pid));
+                json!(statistics)
+            }),
+            "flows" => steering.flows().map(|mut flows| {
+                flows.retain(|flow| may_see(peer, flow.pid));
+                json!(greediest(flows, MAX_SHOWN))
+            }),
             other => {
                 let why = format!("\"{other}\": no such request; there are {KNOWN}");
                 return Err(Answer::refused(Errno::ENOSYS, why));

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
 
+use evenkeel_control::Peer;
 use serde::{Deserialize, Serialize};
 
 use crate::hold::HoldCounts;
@@ -77,7 +79,7 @@ pub struct Statistics {
     pub cores: BTreeMap<u32, Core>,
     /// Connections with a known consumer.
     pub flows: u64,
-    /// The consumers, the one with most packets first.
+    /// The consumers, the one with most packets first: of the user that asks, and for root all.
     pub consumers: Vec<Consumer>,
 }
 
@@ -105,6 +107,12 @@ impl Statistics {
             + ["kept", "refused", "distrusted"].map(|name| self.total(name)).iter().sum::<u64>();
         (all > 0).then(|| right as f64 / all as f64)
     }
+}
+
+/// Which processes a user may see: its own; root sees all, those that have ended too.
+pub(crate) fn may_see(peer: &Peer, pid: u32) -> bool {
+    let owner = || std::fs::metadata(format!("/proc/{pid}")).map(|process| process.uid()).ok();
+    peer.may_steer(0) || owner() == Some(peer.uid)
 }
 
 impl Core {
@@ -258,6 +266,17 @@ mod tests {
         let sent = "the last request was sent on CPU 1";
         assert_eq!(reason(3), format!("{sent}; its server sends hints back"));
         assert!(reason(0).contains("has sent no hint back"));
+    }
+
+    #[test]
+    fn a_user_sees_its_own_processes_only() {
+        let own = std::process::id();
+        let uid = nix::unistd::geteuid().as_raw();
+        let peer = |uid| Peer { uid, pid: 1 };
+        assert!(may_see(&peer(0), own) && may_see(&peer(0), u32::MAX));
+        assert!(may_see(&peer(uid), own));
+        assert!(!may_see(&peer(uid + 1), own) && !may_see(&peer(uid + 1), 1));
+        assert!(!may_see(&peer(uid + 1), u32::MAX));
     }
 
     #[test]

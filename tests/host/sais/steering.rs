@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use evenkeel_cbinfo::Cbinfo;
+use serde_json::Value;
 
 use super::capture::{Capture, send, with_tags};
 use super::hints::{HINTS, Serving};
 use super::net::{Network, PEER, run_on};
 use super::traffic::{Client, wander};
-use super::{Stage, Steering, threads};
+use super::{Stage, Steering, only, threads};
 use crate::support::*;
 
 const MEGABYTE: usize = 1 << 20;
@@ -54,6 +55,29 @@ fn packets_are_processed_on_the_core_of_a_pinned_consumer() {
         let [there, elsewhere] = [consumer, interrupts].map(took_ns);
         assert!(there > 100 * elsewhere, "{address}: {there} {elsewhere}");
     }
+}
+
+#[test]
+fn a_user_sees_no_consumer_of_another_user() {
+    let Some(stage) = Stage::new("a_user_sees_no_consumer_of_another_user") else { return };
+    let Stage { consumer, ref host, ref network, .. } = stage;
+    let steering = Steering::start(host, network, &["--policy", "runner"]);
+    network.client.within(|| {
+        let mut client = Client::connect(Network::address());
+        client.fetch(MEGABYTE, consumer);
+        let consumers = |status: &Value| status["consumers"].as_array().unwrap().len();
+        let status = steering.status();
+        assert_eq!((consumers(&status), &status["flows"]), (1, &Value::from(1)), "{status}");
+        let users = only(&mut as_nobody(host, &["sais", "status", "--json"]), "device");
+        assert_eq!(consumers(&users), 0, "{users}");
+        // What is counted of all packets names no process.
+        assert_eq!(users["flows"], 1);
+        let explained = output(&mut as_nobody(host, &["sais", "explain", "--json"]));
+        assert!(explained.status.success(), "{explained:?}");
+        let flows: Vec<Vec<Value>> = serde_json::from_slice(&explained.stdout).unwrap();
+        assert!(flows.concat().is_empty(), "{flows:?}");
+        assert_eq!(steering.flows().len(), 1);
+    });
 }
 
 #[test]

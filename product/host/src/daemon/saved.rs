@@ -9,6 +9,7 @@ use evenkeel_journal::TaskRef;
 use serde::{Deserialize, Serialize};
 
 use super::admission::How;
+use crate::private_file;
 
 /// A joined program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,12 +61,8 @@ impl Saved {
     /// Replaces the file as a whole, if the programs changed.
     pub fn save(&mut self, programs: Vec<SavedProgram>) {
         let Some(path) = self.path.as_ref().filter(|_| programs != self.written) else { return };
-        let new = path.with_extension("new");
         let text = serde_json::to_vec(&programs).map_err(io::Error::from);
-        let result = text.and_then(|text| {
-            fs::write(&new, text)?;
-            fs::rename(&new, path)
-        });
+        let result = text.and_then(|text| private_file::replace(path, &text));
         match result {
             Ok(()) => self.written = programs,
             Err(why) => tracing::warn!(
