@@ -81,6 +81,44 @@ fn as_nobody_with_the_home_of_root() {
     assert!(said.contains("closed/.config/evenkeel/config.toml"), "{said}");
 }
 
+/// As under `sudo -E`, or `su` without `-`.
+#[test]
+fn root_does_not_follow_a_configuration_of_another_user() {
+    if !needs_root("root_does_not_follow_a_configuration_of_another_user") {
+        return;
+    }
+    let host = Host::new();
+    let folder = host.path("home/.config/evenkeel");
+    std::fs::create_dir_all(&folder).unwrap();
+    let config = folder.join("config.toml");
+    std::fs::write(&config, "[run]\ncpus = \"no list\"\n").unwrap();
+    let name = config.display().to_string();
+    let run = || output(&mut host.run(&["-q"], &["echo", "ran"]));
+    // Root's own: it is read.
+    let first = said(&run(), 2, "");
+    assert!(first.contains("--cpus"), "{first}");
+    let refused = |rule: &str| {
+        for command in [&["run", "-q", "--", "echo", "ran"][..], &["daemon"], &["sched"]] {
+            let said = said(&output(&mut host.evenkeel(command)), 2, "");
+            assert!(said.contains(&name) && said.contains(rule), "{said}");
+            assert!(said.contains("--config"), "{said}");
+        }
+    };
+    std::os::unix::fs::chown(&config, Some(NOBODY), Some(NOBODY)).unwrap();
+    refused("it belongs to user 65534, and evenkeel runs as user 0");
+    // The caller may name it.
+    let named = output(&mut host.evenkeel(["run", "-q", "--config", &name, "--", "echo", "ran"]));
+    assert!(said(&named, 2, "").contains("--cpus"), "{named:?}");
+    std::os::unix::fs::chown(&config, Some(0), Some(0)).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    std::fs::set_permissions(&config, mode).unwrap();
+    refused("other users may write to it (mode 0666)");
+    // A path that depends on the current directory is none.
+    let mut relative = host.run(&["-q"], &["echo", "ran"]);
+    relative.current_dir(host.path("home")).env("HOME", ".").env("XDG_CONFIG_HOME", ".config");
+    said(&output(&mut relative), 0, "ran\n");
+}
+
 #[test]
 fn a_run_works_in_name_spaces_of_its_own() {
     if !needs_root("a_run_works_in_name_spaces_of_its_own") {

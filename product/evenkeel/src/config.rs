@@ -1,9 +1,17 @@
 //! Configuration files: the flags of a command under the same names, in a table named for the
 //! command. A flag on the command line wins over the user's file, and that over the system's file.
+//!
+//! The user's file is found by HOME, which under sudo may be another user's, and what it says is done
+//! with this process's rights. So it must belong to this user or to root, and no other user may write to
+//! it. A file that is named by `--config` is the caller's choice, and is read as it is.
 
-use std::path::{Path, PathBuf};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use evenkeel_journal::path_from_environment;
 use evenkeel_keel::{IasSettings, Zone};
 use serde::Deserialize;
 
@@ -34,9 +42,8 @@ pub fn load(asked_for: Option<&Path>) -> Result<Config> {
         return read(path)?
             .with_context(|| format!("{}: the configuration file does not exist", path.display()));
     }
-    let user = std::env::var_os("XDG_CONFIG_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")))
+    let user = path_from_environment("XDG_CONFIG_HOME")
+        .or_else(|| Some(path_from_environment("HOME")?.join(".config")))
         .map(|base| base.join("evenkeel/config.toml"));
     let system = read_if_allowed(Path::new("/etc/evenkeel/config.toml"))?.unwrap_or_default();
     let user = user.map(|path| read_if_allowed(&path)).transpose()?.flatten().unwrap_or_default();
@@ -46,9 +53,9 @@ pub fn load(asked_for: Option<&Path>) -> Result<Config> {
 /// A default file may be out of reach, since HOME is still that of root after `setpriv`: then it is left
 /// out, with a warning.
 fn read_if_allowed(path: &Path) -> Result<Option<Config>> {
-    read(path).or_else(|error| {
+    read_default(path).or_else(|error| {
         let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-        if kind != Some(std::io::ErrorKind::PermissionDenied) {
+        if kind != Some(ErrorKind::PermissionDenied) {
             return Err(error);
         }
         tracing::warn!("{error:#}: this configuration file is not used");
@@ -59,9 +66,58 @@ fn read_if_allowed(path: &Path) -> Result<Option<Config>> {
 fn read(path: &Path) -> Result<Option<Config>> {
     match std::fs::read_to_string(path) {
         Ok(text) => parse(&text).map(Some).with_context(|| format!("{}", path.display())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("{}", path.display())),
     }
+}
+
+/// Reads a file that was not named by the caller, if there is one and it may be trusted.
+fn read_default(path: &Path) -> Result<Option<Config>> {
+    // Without a wait for the other end of a pipe.
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = match opened {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.with_context(|| format!("{}", path.display()))?,
+    };
+    let text = read_trusted(&file).with_context(|| format!("{}", path.display()))?;
+    parse(&text).map(Some).with_context(|| format!("{}", path.display()))
+}
+
+/// The content of an open file, so that it is the file that was checked.
+fn read_trusted(mut file: &File) -> Result<String> {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    let own_uid = unsafe { libc::geteuid() };
+    check_is_trusted(&file.metadata()?, own_uid)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Whether what a file says may be done with the rights of user `own_uid`.
+///
+/// # Errors
+/// The rule that the file breaks, and the remedy.
+fn check_is_trusted(file: &Metadata, own_uid: u32) -> Result<()> {
+    const REMEDY: &str = "or name the file by --config to use it as it is";
+    let (owner, mode) = (file.uid(), file.mode() & 0o7777);
+    if !file.is_file() {
+        bail!("this configuration file is not used: it is no regular file; remove it, {REMEDY}");
+    }
+    if owner != own_uid && owner != 0 {
+        bail!(
+            "this configuration file is not used: it belongs to user {owner}, and evenkeel runs as user \
+             {own_uid}; set HOME to that of user {own_uid} (sudo -H), {REMEDY}"
+        );
+    }
+    // A user may have a group of its own, which may write to all its files (umask 002).
+    let by_others = if own_uid == 0 { 0o022 } else { 0o002 };
+    if mode & by_others != 0 {
+        bail!(
+            "this configuration file is not used: other users may write to it (mode {mode:04o}); run \
+             chmod go-w, {REMEDY}"
+        );
+    }
+    Ok(())
 }
 
 fn parse(text: &str) -> Result<Config> {

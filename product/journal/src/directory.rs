@@ -19,9 +19,8 @@ pub fn runtime_dir() -> Result<PathBuf, JournalError> {
     if uid == 0 {
         candidates.push(PathBuf::from("/run/evenkeel"));
     }
-    let xdg = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     // Under sudo -E the variable is the caller's: then another user owns the directory.
-    if let Some(xdg) = xdg.filter(|path| path.is_absolute() && is_owned(path, uid)) {
+    if let Some(xdg) = path_from_environment("XDG_RUNTIME_DIR").filter(|path| is_owned(path, uid)) {
         candidates.push(xdg.join("evenkeel"));
     }
     for path in &candidates {
@@ -33,6 +32,21 @@ pub fn runtime_dir() -> Result<PathBuf, JournalError> {
     let last = PathBuf::from(format!("/tmp/evenkeel-{uid}"));
     ensure_private(&last, 0o700)?;
     Ok(last)
+}
+
+/// The path that a variable of the environment names; `None` also for a relative one, which would depend
+/// on the directory that this process was started in, and where this process has more rights than its
+/// caller.
+pub fn path_from_environment(variable: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(variable).filter(|_| !has_more_rights_than_caller());
+    value.map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// Whether this process got rights by its executable (set-user-id or file capabilities), which its caller
+/// does not have: AT_SECURE of getauxval(3). Then the caller must not choose code or files for it.
+pub fn has_more_rights_than_caller() -> bool {
+    // SAFETY: takes an integer and reads the auxiliary vector.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// Creates (mode 0700, together with `dir`) and checks `dir/journal`.

@@ -83,7 +83,7 @@ mod validity;
 
 pub use affinity::{AffinityError, Original};
 pub use cpuset::{effective_cpuset, mask_in_cpuset};
-pub use directory::runtime_dir;
+pub use directory::{has_more_rights_than_caller, path_from_environment, runtime_dir};
 pub use file::JournalError;
 pub use place::{PlaceError, Placed, Released, Style};
 pub use report::{Damage, Foreign, Kept, KeptSetting, UndoError, UndoReport};
