@@ -174,6 +174,58 @@ impl Drop for Cgroup {
     }
 }
 
+/// A user joins a cgroup before the rule of the administrator does, and cannot keep it.
+#[test]
+fn a_standing_rule_wins_over_a_users_join_of_its_cgroup() {
+    let test = "a_standing_rule_wins_over_a_users_join_of_its_cgroup";
+    if !needs_root(test) {
+        return;
+    }
+    let host = Host::new();
+    let Some(group) = Cgroup::new("evenkeel-test-rule") else {
+        println!("{test}: skipped: no cgroup can be made");
+        return;
+    };
+    let path = group.0.to_str().unwrap().to_owned();
+    let config = host.path("config.toml");
+    std::fs::write(&config, "").unwrap();
+    let daemon = Daemon::start(&host, &["--config", config.to_str().unwrap(), "--dry-run"]);
+    let mut sleepers = [
+        host.command("sleep").arg("600").spawn().unwrap(),
+        by_nobody(&host, &["sleep", "600"]).spawn().unwrap(),
+    ];
+    let is_nobodys = |pid: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        status.contains("\nUid:\t65534\t")
+    };
+    wait_for("the user's process", || is_nobodys(sleepers[1].id()));
+    sleepers.iter().for_each(|sleeper| group.take_in(sleeper.id() as i32));
+    let join = || as_nobody(&host, &["join", "--cgroup", &path]);
+    assert!(output(&mut join()).status.success());
+    let figure = |name: &str| {
+        let answer = daemon.ask(&json!({"req": "stats"}));
+        answer["args"]["resp"][name].as_u64().unwrap()
+    };
+    wait_for("the user's task", || (figure("programs"), figure("tasks")) == (1, 1));
+
+    std::fs::write(&config, format!("[daemon]\ncgroups = [\"{path}\"]\n")).unwrap();
+    kill(daemon.pid(), libc::SIGHUP);
+    wait_for("both tasks", || (figure("programs"), figure("tasks")) == (1, 2));
+    let status = output(&mut as_nobody(&host, &["status", "--json"]));
+    assert_eq!(text(&status.stdout).trim(), "[]", "{status:?}");
+    says(&mut join(), 2, "is balanced already, for the administrator");
+    // Nor by a process of its own that is in it.
+    let pid = sleepers[1].id().to_string();
+    assert!(output(&mut as_nobody(&host, &["join", &pid])).status.success());
+    assert_eq!((figure("programs"), figure("tasks")), (1, 2));
+    for sleeper in &mut sleepers {
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+    }
+    group.remove();
+    daemon.end();
+}
+
 #[test]
 fn joins_that_are_refused_say_why() {
     let host = Host::new();
@@ -382,12 +434,10 @@ fn malformed_requests_and_floods_do_not_stop_the_balancing() {
     daemon.end();
 }
 
-#[test]
-fn metrics_are_served_on_loopback() {
-    let host = Host::new();
-    says(&mut host.evenkeel(["daemon", "--metrics", "0.0.0.0:0"]), 2, "not a loopback address");
-    // A port that is free now; another one in the rare case that it is taken before the daemon has it.
-    let daemon = (0..5).find_map(|_| {
+/// A daemon with metrics, at a port that was free a moment ago.
+fn daemon_with_metrics(host: &Host) -> (Daemon, std::net::SocketAddr) {
+    // Another port in the rare case that it is taken before the daemon has it.
+    let started = (0..5).find_map(|_| {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut child = host.evenkeel(["daemon", "--metrics", &port.to_string()]).spawn().unwrap();
         let socket = host.runtime().join("daemon.sock");
@@ -398,17 +448,63 @@ fn metrics_are_served_on_loopback() {
         });
         is_there.then_some((Daemon { child, socket }, port))
     });
-    let (daemon, address) = daemon.unwrap();
-    let page = || {
-        let mut stream = std::net::TcpStream::connect(address).unwrap();
-        write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-        let mut page = String::new();
-        stream.read_to_string(&mut page).unwrap();
-        page
-    };
-    assert!(page().contains("evenkeel_programs 0"), "{}", page());
+    started.unwrap()
+}
+
+fn page(address: std::net::SocketAddr) -> String {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    page
+}
+
+#[test]
+fn metrics_are_served_on_loopback() {
+    let host = Host::new();
+    says(&mut host.evenkeel(["daemon", "--metrics", "0.0.0.0:0"]), 2, "not a loopback address");
+    let config = host.path("config.toml");
+    std::fs::write(&config, "[daemon]\nmetrics = \"0.0.0.0:80\"\n").unwrap();
+    let file = ["--config", config.to_str().unwrap()];
+    for command in [&["daemon"][..], &["run", "true"]] {
+        let words = [&file[..], command].concat();
+        says(&mut host.evenkeel(words), 2, "not a loopback address");
+    }
+    let (daemon, address) = daemon_with_metrics(&host);
+    assert!(page(address).contains("evenkeel_programs 0"), "{}", page(address));
     // Figures of CPUs are there once the daemon has read them.
     let lost = "evenkeel_lost_seconds_total{cpu=\"0\",cause=\"softirq\"}";
-    wait_for("what CPUs lost", || page().contains(lost));
+    wait_for("what CPUs lost", || page(address).contains(lost));
     daemon.end();
+}
+
+/// Whatever the clients of the metrics do, the daemon has one thread, answers others and ends.
+#[test]
+fn clients_of_the_metrics_keep_neither_each_other_nor_the_end_waiting() {
+    let host = Host::new();
+    let (daemon, address) = daemon_with_metrics(&host);
+    let connect = || {
+        let stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream
+    };
+    let mut held = Vec::new();
+    for kind in 0..60 {
+        let mut stream = connect();
+        let sent = match kind % 3 {
+            // Nothing; a header without end; many requests at once, with answers that are not read.
+            0 => String::new(),
+            1 => format!("GET /metrics HTTP/1.1\r\n{}", "X: y\r\n".repeat(500)),
+            _ => "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(500),
+        };
+        // The daemon may have closed it.
+        let _ = stream.write_all(sent.as_bytes());
+        held.push(stream);
+    }
+    assert!(page(address).contains("evenkeel_programs 0"));
+    let threads = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().count();
+    assert_eq!(threads, 1, "threads of the daemon");
+    assert_eq!(daemon.ask(&json!({"req": "stats"}))["errno"], 0);
+    daemon.end();
+    drop(held);
 }

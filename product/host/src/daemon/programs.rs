@@ -25,6 +25,11 @@ fn daemon_user() -> Peer {
     Peer { uid: nix::unistd::geteuid().as_raw(), pid: std::process::id() as i32 }
 }
 
+/// Whether a user's rules win over those of others: root and the user of the daemon.
+fn is_in_charge(uid: u32) -> bool {
+    uid == 0 || uid == daemon_user().uid
+}
+
 /// A program that has joined.
 #[derive(Debug, Clone)]
 pub(crate) struct Joined {
@@ -99,6 +104,7 @@ impl Programs {
             }
         }
         for cgroup in &cgroups {
+            self.take_over(cgroup);
             if let Err(why) = self.join_cgroup(cgroup, &user) {
                 tracing::debug!("{why}");
             }
@@ -118,6 +124,25 @@ impl Programs {
             }
         }
         self.save();
+    }
+
+    /// Ends what other users let join of the cgroup of a standing rule: the rule wins, or any user with a
+    /// process in that cgroup could keep the processes of all others out of it.
+    fn take_over(&mut self, cgroup: &str) {
+        let Ok(dir) = admission::cgroup_dir(cgroup) else { return };
+        let inside = admission::in_cgroup(&dir);
+        let is_inside = |joined: &Joined| match &joined.how {
+            How::Cgroup(joined) => joined.starts_with(&dir),
+            _ => inside.contains(&joined.root.tgid),
+        };
+        let is_of_other = |joined: &Joined| !is_in_charge(joined.uid) && is_inside(joined);
+        let taken = self.joined.iter().filter(|(_, joined)| is_of_other(joined));
+        for program in taken.map(|(program, _)| *program).collect::<Vec<u32>>() {
+            tracing::info!(
+                "program {program} is part of the standing rule for cgroup {cgroup} now"
+            );
+            self.end_one(program);
+        }
     }
 
     /// Adds processes that entered a joined cgroup from outside.
@@ -200,8 +225,19 @@ impl Programs {
     pub fn join_cgroup(&mut self, name: &str, peer: &Peer) -> Result<Vec<u32>, Refusal> {
         let dir = admission::cgroup_dir(name)?;
         let how = How::Cgroup(dir.clone());
-        if let Some((program, _)) = self.joined.iter().find(|(_, joined)| joined.how == how) {
+        let is_this = |joined: &Joined| joined.how == how && joined.uid == peer.uid;
+        if let Some((program, _)) = self.joined.iter().find(|(_, joined)| is_this(joined)) {
             return Ok(vec![*program]);
+        }
+        let has_it = |joined: &Joined| match &joined.how {
+            How::Cgroup(joined_dir) => is_in_charge(joined.uid) && dir.starts_with(joined_dir),
+            _ => false,
+        };
+        if !is_in_charge(peer.uid) && self.joined.values().any(has_it) {
+            return refuse(
+                Errno::EPERM,
+                format!("cgroup {name} is balanced already, for the administrator: nothing to do"),
+            );
         }
         let found = self.unjoined_in(&dir, peer);
         let Some(first) = found.first() else {
