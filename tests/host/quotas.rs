@@ -84,6 +84,93 @@ fn an_ordinary_user_has_a_share_of_the_connections() {
     daemon.end();
 }
 
+/// So many users with all their connections are all that the daemon serves.
+const USERS: u32 = 8;
+
+#[test]
+fn users_with_all_their_connections_lock_out_no_other_user() {
+    if !needs_root("users_with_all_their_connections_lock_out_no_other_user") {
+        return;
+    }
+    let host = Host::new();
+    let daemon = Daemon::start(&host, &["--dry-run"]);
+    let call = |uid: u32| {
+        let mut command = host.command("setpriv");
+        let user = [format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".into()];
+        command.args(user).args(role("caller"));
+        command.env("EVENKEEL_TEST_ROLE", "caller").env("SOCKET", &daemon.socket);
+        let mut caller = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = lines_of(caller.stdout.take().unwrap());
+        let answered = lines.iter().find_map(|line| {
+            let (_, said) = line.split_once("@answered=")?;
+            Some(said.parse::<usize>().unwrap())
+        });
+        (caller, answered.unwrap())
+    };
+    let mut callers = Vec::new();
+    for uid in 60_001..=60_000 + USERS {
+        let (caller, answered) = call(uid);
+        assert_eq!(answered, SHARE);
+        callers.push(caller);
+    }
+    let (last, answered) = call(NOBODY);
+    callers.push(last);
+    assert!(answered > 0, "the last user was locked out");
+    // Root sees what each user has, and another user only its own.
+    let shares = daemon.ask(&json!({"req": "connections"}));
+    let shares = shares["args"]["resp"].as_array().unwrap().clone();
+    assert_eq!(shares.len(), USERS as usize + 2, "{shares:?}");
+    let connections = |share: &serde_json::Value| share["connections"].as_u64().unwrap() as usize;
+    assert!(shares.iter().all(|share| connections(share) <= SHARE), "{shares:?}");
+    // Each caller asked for more than it got, which is counted and shown.
+    let status = output(&mut host.evenkeel(["status"]));
+    let said = text(&status.stdout);
+    assert!(said.contains("User 60001 at the daemon: "), "{said}");
+    assert!(said.contains("connections, ") && said.contains(" refused beyond that"), "{said}");
+    for caller in &mut callers {
+        drop(caller.stdin.take());
+        assert!(ended(caller).success());
+    }
+    daemon.end();
+}
+
+/// Read calls of a process so far.
+fn reads(pid: i32) -> u64 {
+    let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
+    io.lines().find_map(|line| line.strip_prefix("syscr: ")).unwrap().parse().unwrap()
+}
+
+/// Any user may ask for a join as often as it likes.
+#[test]
+fn a_join_does_not_read_all_that_is_balanced() {
+    let host = Host::new();
+    const TASKS: u64 = 200;
+    const ASKED: u64 = 20;
+    let flags = ["--dry-run", "--accounting", "procfs", "--interval", "60s"];
+    let daemon = Daemon::start(&host, &flags);
+    let script = format!("for i in $(seq {TASKS}); do sleep 600 & done; wait");
+    let mut program = host.command("sh").args(["-c", &script]).spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", program.id());
+    let children = || std::fs::read_to_string(&children).unwrap();
+    wait_for("all children", || children().split_whitespace().count() as u64 == TASKS);
+    let join = |pid: u32| daemon.ask(&json!({"req": "join", "args": {"pid": pid}}));
+    assert_eq!(join(program.id())["errno"], 0);
+    // A child joined with its parent.
+    let child: u32 = children().split_whitespace().next().unwrap().parse().unwrap();
+    let before = reads(daemon.pid());
+    for _ in 0..ASKED {
+        assert_eq!(join(child)["args"]["resp"]["programs"][0]["pid"], program.id());
+    }
+    let each = (reads(daemon.pid()) - before) / ASKED;
+    assert!(each < TASKS / 2, "a join read {each} times");
+    for pid in children().split_whitespace() {
+        kill(pid.parse().unwrap(), libc::SIGKILL);
+    }
+    program.kill().unwrap();
+    program.wait().unwrap();
+    daemon.end();
+}
+
 #[test]
 fn nothing_grows_while_programs_come_and_go() {
     let host = Host::new();

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `message` | requests and answers |
 //! | `server` | the service's end: everything that clients can fill is bounded |
+//! | `shares` | what each user may take of a service: connections, unread answers, time |
 //! | `client` | the client's end: sends a request and waits for the answer |
 //! | `program` | programs by name, and the processes that run one |
 //! | `ias` | paper 003's two calls, for programs that ask a running keel |
@@ -17,9 +18,11 @@ mod ias;
 mod message;
 mod program;
 mod server;
+mod shares;
 
 pub use client::{AskError, ask};
 pub use ias::{Ias, KEEL_SOCKET, aggregation_request, allocation_request};
 pub use message::{Answer, Request};
 pub use program::{Instance, Program, instances};
 pub use server::{BindError, Peer, Server};
+pub use shares::Share;

@@ -1,11 +1,12 @@
 //! Requests to the daemon of the balancer, and to those of MPI jobs.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use evenkeel_control::{AskError, Request, ask};
+use evenkeel_control::{AskError, Request, Share, ask};
 use evenkeel_host::ProgramStatus;
-use evenkeel_host::daemon::socket_path;
+use evenkeel_host::daemon::{Quota, socket_path};
 use evenkeel_journal::runtime_dir;
 use serde_json::Value;
 
@@ -54,6 +55,53 @@ pub fn read_status() -> Vec<ProgramStatus> {
     sockets.iter().flat_map(|socket| read_status_at(socket)).collect()
 }
 
+/// What each user has of the system's daemon, a line for each user (for users but root, only their own)
+/// that has programs there or was refused something. Empty where no daemon runs.
+pub fn read_quotas() -> Vec<String> {
+    let asked = |request| ask(&socket(), &Request::new(request)).ok();
+    let programs: Option<Vec<Quota>> =
+        asked("quotas").and_then(|answer| serde_json::from_value(answer).ok());
+    let connections: Option<Vec<Share>> =
+        asked("connections").and_then(|answer| serde_json::from_value(answer).ok());
+    let (programs, connections) = (programs.unwrap_or_default(), connections.unwrap_or_default());
+    quota_lines(&programs, &connections)
+}
+
+fn quota_lines(programs: &[Quota], connections: &[Share]) -> Vec<String> {
+    let users: BTreeSet<u32> = programs
+        .iter()
+        .map(|quota| quota.user)
+        .chain(connections.iter().map(|share| share.user))
+        .collect();
+    let line = |user: u32| {
+        let quota = programs.iter().find(|quota| quota.user == user);
+        let share = connections.iter().find(|share| share.user == user);
+        let count = |number: usize, most: Option<usize>, noun: &str| match most {
+            Some(most) => format!("{number} of {most} {noun}"),
+            None => format!("{number} {noun}"),
+        };
+        let mut parts = Vec::new();
+        if let Some(quota) = quota {
+            parts.push(count(quota.programs, quota.most_programs, "programs"));
+        }
+        if let Some(share) = share {
+            parts.push(count(share.connections, share.most_connections, "connections"));
+        }
+        let refused =
+            quota.map_or(0, |quota| quota.refused) + share.map_or(0, |share| share.refused);
+        let delayed = share.map_or(0, |share| share.delayed);
+        if refused > 0 {
+            parts.push(format!("{refused} refused beyond that"));
+        }
+        if delayed > 0 {
+            parts.push(format!("{delayed} requests delayed (too much of the daemon's time)"));
+        }
+        let is_of_interest = quota.is_some() || refused + delayed > 0;
+        is_of_interest.then(|| format!("User {user} at the daemon: {}", parts.join(", ")))
+    };
+    users.into_iter().filter_map(line).collect()
+}
+
 fn read_status_at(socket: &Path) -> Vec<ProgramStatus> {
     let answer = ask(socket, &Request::new("status"));
     if matches!(answer, Err(AskError::NoService { .. })) {
@@ -66,4 +114,34 @@ fn read_status_at(socket: &Path) -> Vec<ProgramStatus> {
         tracing::warn!("{why:#}; the programs of this daemon are not shown");
         Vec::new()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_users_have_and_were_refused_is_said() {
+        let quota = |user, most_programs| Quota { user, programs: 3, most_programs, refused: 2 };
+        let share = |user, refused, delayed| Share {
+            user,
+            connections: 1,
+            most_connections: Some(16),
+            refused,
+            delayed,
+        };
+        let lines = quota_lines(
+            &[Quota { refused: 0, ..quota(0, None) }, quota(7, Some(512))],
+            &[share(7, 1, 0), share(8, 0, 0), share(9, 0, 5)],
+        );
+        assert_eq!(
+            lines,
+            [
+                "User 0 at the daemon: 3 programs",
+                "User 7 at the daemon: 3 of 512 programs, 1 of 16 connections, 3 refused beyond that",
+                "User 9 at the daemon: 1 of 16 connections, 5 requests delayed (too much of the \
+                 daemon's time)",
+            ]
+        );
+    }
 }

@@ -21,6 +21,7 @@ pub fn main(args: &JsonArgs) -> Result<i32> {
     if let Some(line) = keel_client::status_line()? {
         println!("{line}");
     }
+    daemon_client::read_quotas().iter().for_each(|line| println!("{line}"));
     if programs.is_empty() {
         println!("No program runs under evenkeel. Start one with: evenkeel run -- CMD");
     }

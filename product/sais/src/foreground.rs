@@ -56,7 +56,8 @@ pub(crate) fn run<W: Work>(
         let is_left = server.serve(|peer, request| work.answer(peer, request));
         let mut readable = server.poll_fds();
         readable.push(PollFd::new(signals.0.as_fd(), PollFlags::POLLIN));
-        let patience = if is_left { Duration::ZERO } else { interval };
+        let patience = server.patience().unwrap_or(interval).min(interval);
+        let patience = if is_left { Duration::ZERO } else { patience };
         match poll(&mut readable, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(why) => return Err(why.into()),

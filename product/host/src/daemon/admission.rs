@@ -193,17 +193,17 @@ pub(crate) fn in_cgroup(dir: &Path) -> Vec<i32> {
 }
 
 fn is_own_ancestor(pid: i32) -> bool {
-    let mut next = std::process::id() as i32;
-    for _ in 0..256 {
-        if next == pid {
-            return true;
-        }
-        match Process::new(next).and_then(|process| process.stat()) {
-            Ok(stat) if stat.ppid > 0 => next = stat.ppid,
-            _ => return false,
-        }
-    }
-    false
+    with_ancestors(std::process::id() as i32).any(|ancestor| ancestor == pid)
+}
+
+/// A process and its ancestors, as /proc shows them now.
+pub(crate) fn with_ancestors(pid: i32) -> impl Iterator<Item = i32> {
+    let parent = |pid: &i32| {
+        let stat = Process::new(*pid).and_then(|process| process.stat()).ok()?;
+        Some(stat.ppid).filter(|parent| *parent > 0)
+    };
+    // More than in any real tree: it is not read at one moment and may contain a cycle.
+    std::iter::successors(Some(pid), parent).take(256)
 }
 
 #[cfg(test)]

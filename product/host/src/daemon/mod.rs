@@ -40,6 +40,7 @@ use crate::wait::wait_readable;
 
 pub use admission::How;
 pub use metrics::MetricsError;
+pub use programs::Quota;
 pub use settings::Settings;
 pub use statistics::Statistics;
 
@@ -147,7 +148,9 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
             }
         }
         let due_ns = programs.balancer().due_ns().unwrap_or(u64::MAX).min(update_ns);
-        let left_ns = if has_more { 0 } else { due_ns.saturating_sub(monotonic_ns()) };
+        let patience_ns = server.patience().map_or(u64::MAX, as_ns);
+        let left_ns = due_ns.saturating_sub(monotonic_ns()).min(patience_ns);
+        let left_ns = if has_more { 0 } else { left_ns };
         let has_events = wait(&signals, &server, programs.balancer(), left_ns)?;
         while let Some(signal) = signals.read_signal()? {
             if signal.ssi_signo != Signal::SIGHUP as u32 {
@@ -210,6 +213,10 @@ fn wait(
     }
     wait_readable(&mut readable, Some(Duration::from_nanos(left_ns)))?;
     Ok(readable.get(others).is_some_and(|fd| fd.any() == Some(true)))
+}
+
+fn as_ns(patience: Duration) -> u64 {
+    u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn reload(daemon: &Daemon<'_>, programs: &mut Programs) {

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use evenkeel_capability::TaskId;
 use evenkeel_control::Peer;
 use evenkeel_journal::TaskRef;
 use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::admission::{self, Candidate, How, Refusal, refuse};
 use super::saved::{Saved, SavedProgram};
@@ -14,6 +16,7 @@ use super::statistics::Statistics;
 use crate::balancer::Balancer;
 use crate::clock::own_cpu_ns;
 use crate::program::task_ref;
+use crate::reading::TaskReading;
 use crate::status_file::ProgramStatus;
 use crate::summary::Totals;
 
@@ -39,6 +42,19 @@ pub(crate) struct Joined {
     pub root: TaskRef,
 }
 
+/// How many programs a user has, and how often it was refused another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    /// The user.
+    pub user: u32,
+    /// Its programs now.
+    pub programs: usize,
+    /// How many it may have; `None`: no limit.
+    pub most_programs: Option<usize>,
+    /// Programs that were refused.
+    pub refused: u64,
+}
+
 /// The joined programs and their balancer.
 pub(crate) struct Programs {
     balancer: Balancer,
@@ -48,6 +64,8 @@ pub(crate) struct Programs {
     saved: Saved,
     /// Figures of the programs that have left.
     left: Statistics,
+    /// How many programs each user was refused. Only users with `MAX_PER_USER` programs are in it.
+    refused: BTreeMap<u32, u64>,
 }
 
 impl Programs {
@@ -59,6 +77,7 @@ impl Programs {
             settings,
             saved,
             left: Statistics::default(),
+            refused: BTreeMap::new(),
         }
     }
 
@@ -169,15 +188,9 @@ impl Programs {
         let last = self.balancer.observer().last().clone();
         let tasks = last.programs.values().flat_map(|now| now.tasks.values());
         let known: BTreeSet<i32> = tasks.map(|task| task.process as i32).collect();
-        let pids = admission::in_cgroup(dir).into_iter().filter(|pid| !known.contains(pid));
-        pids.filter_map(|pid| admission::process(pid, peer).ok()).collect()
-    }
-
-    /// Takes a reading before a process joins, so that a child of a joined program is known as such.
-    pub fn refresh(&mut self) {
-        if let Err(why) = self.balancer.observer().read() {
-            tracing::warn!("{why}");
-        }
+        let mut pids = admission::in_cgroup(dir);
+        pids.retain(|pid| !known.contains(pid) && self.program_of(*pid).is_none());
+        pids.into_iter().filter_map(|pid| admission::process(pid, peer).ok()).collect()
     }
 
     /// Whether no program has joined.
@@ -259,9 +272,31 @@ impl Programs {
         self.begin(Joined { uid, how, command, root: task }, &[task])
     }
 
-    fn check_share(&self, uid: u32) -> Result<(), Refusal> {
-        let of_user = self.joined.values().filter(|joined| joined.uid == uid).count();
-        if uid != 0 && of_user >= MAX_PER_USER {
+    fn programs_of(&self, uid: u32) -> usize {
+        self.joined.values().filter(|joined| joined.uid == uid).count()
+    }
+
+    /// The quotas that a user may see: its own, and for root those of all users with a program.
+    pub fn quotas(&self, peer: &Peer) -> Vec<Quota> {
+        let users: BTreeSet<u32> = self
+            .joined
+            .values()
+            .map(|joined| joined.uid)
+            .chain(self.refused.keys().copied())
+            .collect();
+        let seen = users.into_iter().filter(|uid| peer.may_steer(*uid));
+        let quota = |user| Quota {
+            user,
+            programs: self.programs_of(user),
+            most_programs: (user != 0).then_some(MAX_PER_USER),
+            refused: self.refused.get(&user).copied().unwrap_or_default(),
+        };
+        seen.map(quota).collect()
+    }
+
+    fn check_share(&mut self, uid: u32) -> Result<(), Refusal> {
+        if uid != 0 && self.programs_of(uid) >= MAX_PER_USER {
+            *self.refused.entry(uid).or_default() += 1;
             return refuse(
                 Errno::EAGAIN,
                 format!(
@@ -313,17 +348,19 @@ impl Programs {
         self.balancer.finish();
     }
 
-    /// The program that a process belongs to.
+    /// The program that a process belongs to: by the last reading or, for a process that is younger than
+    /// that, by its ancestors. Takes no reading: any user may ask as often as it likes.
     pub fn program_of(&mut self, pid: i32) -> Option<u32> {
-        let last = self.balancer.observer().last();
-        let mut programs = last
-            .programs
-            .iter()
-            .filter(|(_, now)| now.tasks.values().any(|task| task.process == pid as u32));
-        programs
-            .next()
-            .map(|(program, _)| *program)
-            .filter(|program| self.joined.contains_key(program))
+        let last = self.balancer.observer().last().clone();
+        let known = admission::with_ancestors(pid).find_map(|pid| {
+            last.programs.iter().find_map(|(program, now)| {
+                let is_of_process = |(id, task): (&TaskId, &TaskReading)| {
+                    task.process == pid as u32 && task_ref(*id, task.process).is_alive()
+                };
+                now.tasks.iter().any(is_of_process).then_some(*program)
+            })
+        });
+        known.filter(|program| self.joined.contains_key(program))
     }
 
     /// The program of this number, if it is the peer's.

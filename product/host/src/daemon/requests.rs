@@ -8,7 +8,7 @@ use super::admission::{Refusal, refuse};
 use super::programs::Programs;
 use super::statistics::Statistics;
 
-const KNOWN: &str = "join, leave, status, stats, stats_meta";
+const KNOWN: &str = "join, leave, status, stats, stats_meta, quotas, connections";
 
 /// Answers a request.
 pub(crate) fn answer(programs: &mut Programs, peer: &Peer, request: &Request) -> Answer {
@@ -18,6 +18,7 @@ pub(crate) fn answer(programs: &mut Programs, peer: &Peer, request: &Request) ->
         "status" => only(&request.args, &[]).map(|()| json!(programs.status(peer))),
         // Clients of scx_stats name a target. There is only one here.
         "stats" => only(&request.args, &["target"]).map(|()| json!(programs.statistics())),
+        "quotas" => only(&request.args, &[]).map(|()| json!(programs.quotas(peer))),
         "stats_meta" => Ok(Statistics::meta()),
         other => refuse(Errno::ENOSYS, format!("no request \"{other}\"; there are {KNOWN}")),
     };
@@ -28,7 +29,6 @@ pub(crate) fn answer(programs: &mut Programs, peer: &Peer, request: &Request) ->
 }
 
 fn join(programs: &mut Programs, peer: &Peer, args: &Map<String, Value>) -> Result<Value, Refusal> {
-    programs.refresh();
     let mut args = args.clone();
     let job = args.remove("job");
     let joined = match (exactly_one(&args, &["pid", "name", "cgroup"])?, job) {
