@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use evenkeel_control::{AskError, Request, ask};
 use evenkeel_journal::runtime_dir;
-use evenkeel_keel::Statistics;
+use evenkeel_keel::{IasState, Statistics, UserSpaces};
 use serde_json::Value;
 
 /// The control socket of a keel, below its runtime directory.
@@ -52,5 +52,17 @@ pub fn status_line() -> Result<Option<String>> {
             line += &format!(", {name} {value}");
         }
     }
+    // Refused where no address space can aggregate.
+    if let Ok(answer) = ask(&running(), &Request::new("ias_show")) {
+        let state: IasState = serde_json::from_value(answer)?;
+        line.extend(state.users.iter().map(|user| format!("\n{}", of_user(user))));
+    }
     Ok(Some(line))
+}
+
+fn of_user(user: &UserSpaces) -> String {
+    let UserSpaces { user, spaces, most_spaces, refused } = user;
+    let refused =
+        if *refused > 0 { format!(", {refused} refused beyond that") } else { String::new() };
+    format!("User {user} at the keel: {spaces} of {most_spaces} address spaces{refused}")
 }

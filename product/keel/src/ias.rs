@@ -8,6 +8,7 @@ pub(crate) mod bonus;
 pub(crate) mod error;
 pub(crate) mod groups;
 pub(crate) mod options;
+pub(crate) mod quota;
 pub(crate) mod settings;
 pub(crate) mod space;
 mod watch;
@@ -28,6 +29,7 @@ use self::aggregation::Aggregation;
 use self::auto::Tuning;
 use self::error::IasError;
 use self::groups::{allocation, default_roles, grouped, present};
+use self::quota::{Quotas, UserSpaces};
 use self::settings::{IasSettings, Preference};
 use self::space::{Owner, Space};
 use self::watch::{Known, Watch, known};
@@ -40,6 +42,8 @@ struct Setting {
     /// Tells when the process is gone, whatever process has its number then.
     process: OwnedFd,
     space: Space,
+    /// The user other than root that asked for it.
+    user: Option<u32>,
 }
 
 /// All that was set; outlives a restart of the keel.
@@ -60,6 +64,7 @@ pub(crate) struct Ias {
     given: BTreeSet<Known>,
     /// The helper, if there is one.
     helper: Option<Watch>,
+    quotas: Quotas,
 }
 
 /// What `ias_show` tells.
@@ -74,6 +79,9 @@ pub struct IasState {
     pub found: Option<BTreeMap<u32, Tuning>>,
     /// What searches for siblings cost and miss, since the keel was loaded first.
     pub search: Search,
+    /// What users have of the table of address spaces.
+    #[serde(default)]
+    pub users: Vec<UserSpaces>,
 }
 
 /// Searches for siblings in the index.
@@ -215,8 +223,14 @@ impl Ias {
         }
         let is_same = |known: &Setting| known.space.address == space.address;
         let before = self.spaces.iter().position(is_same);
-        if before.is_none() && self.spaces.len() >= MAX_SPACES {
-            return Err(IasError::TooMany);
+        let user = peer.map(|peer| peer.uid).filter(|uid| *uid != 0);
+        if before.is_none() && aggregation.agg != 0 {
+            if let Some(uid) = user {
+                self.quotas.check(uid, self.spaces.iter().filter_map(|known| known.user))?;
+            }
+            if self.spaces.len() >= MAX_SPACES {
+                return Err(IasError::TooMany);
+            }
         }
         if aggregation.agg == 0 {
             if let Some(before) = before {
@@ -226,7 +240,7 @@ impl Ias {
             return Ok(());
         }
         scheduler.set_space(space.address, &aggregation.raw())?;
-        let known = Setting { aggregation, process, space };
+        let known = Setting { aggregation, process, space, user };
         match before.and_then(|before| self.spaces.get_mut(before)) {
             Some(place) => *place = known,
             None => self.spaces.push(known),
@@ -304,6 +318,7 @@ impl Ias {
             spaces: self.spaces.iter().map(|known| known.aggregation).collect(),
             found: self.helper.as_ref().map(|helper| helper.tunings.clone()),
             search,
+            users: self.quotas.list(self.spaces.iter().filter_map(|known| known.user)),
         }
     }
 }

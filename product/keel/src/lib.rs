@@ -32,6 +32,7 @@
 //! | `ias::space` | which address space a process has |
 //! | `ias::auto` | finds how strongly the threads of each program aggregate |
 //! | `ias::watch` | what `auto` sees of a real machine |
+//! | `ias::quota` | how many address spaces each user may have |
 //! | `ias::error` | why an aggregation was refused |
 
 mod capability;
@@ -62,6 +63,7 @@ pub use ias::bonus::Bonus;
 pub use ias::error::IasError;
 pub use ias::groups::{MAX_ROLE, default_roles, grouped};
 pub use ias::options::{IasOptions, Kick, Window};
+pub use ias::quota::UserSpaces;
 pub use ias::settings::{IasSettings, Preference};
 pub use ias::{IasState, Search};
 pub use initial_data::InitialData;

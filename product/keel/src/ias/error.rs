@@ -3,6 +3,7 @@
 use evenkeel_machine::CpuSet;
 use nix::errno::Errno;
 
+use super::quota::MAX_PER_USER;
 use crate::layout::MAX_SPACES;
 use crate::policies::Order;
 use crate::scheduler::LoadError;
@@ -45,6 +46,20 @@ pub enum IasError {
     /// Too many.
     #[error("{MAX_SPACES} address spaces aggregate already: switch one off first")]
     TooMany,
+    /// Too many of one user.
+    #[error(
+        "you have {MAX_PER_USER} address spaces that aggregate already, the most for one user: switch one \
+         off first (evenkeel ias agg PID --off)"
+    )]
+    TooManyOfUser,
+    /// Too many of all users but root.
+    #[error(
+        "{most} address spaces of all users together aggregate already: try again later, or ask root"
+    )]
+    TooManyOfUsers {
+        /// How many there may be.
+        most: usize,
+    },
     /// Roles are root's.
     #[error("only root may set the roles of CPUs, because they are everybody's: ask as root")]
     NotRoot,
@@ -93,7 +108,7 @@ impl IasError {
         match self {
             Self::NoProcess(_) => Errno::ESRCH,
             Self::Foreign { .. } | Self::NotRoot => Errno::EPERM,
-            Self::TooMany => Errno::ENOSPC,
+            Self::TooMany | Self::TooManyOfUser | Self::TooManyOfUsers { .. } => Errno::ENOSPC,
             Self::Load(_) => Errno::EIO,
             _ => Errno::EINVAL,
         }
