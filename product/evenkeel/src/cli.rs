@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 pub use keel::{IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
-pub use shared::{FaultArgs, Interval, JsonArgs};
+pub use shared::{FaultArgs, Interval, JsonArgs, LoopbackAddress};
 
 use shared::process_number;
 
@@ -147,7 +147,7 @@ pub struct DaemonOptions {
     pub cgroups: Vec<String>,
     /// Serve OpenMetrics at this loopback address, for example 127.0.0.1:9469 [default: off].
     #[arg(long, value_name = "ADDRESS")]
-    pub metrics: Option<std::net::SocketAddr>,
+    pub metrics: Option<LoopbackAddress>,
 }
 
 /// `evenkeel join`.

@@ -224,7 +224,34 @@ mod tests {
         let text = "[daemon]\nnames = [\"lmp\"]\nmetrics = \"127.0.0.1:9469\"\n";
         let config: Config = toml::from_str(text).unwrap();
         assert_eq!(config.daemon.names, ["lmp"]);
-        assert_eq!(config.daemon.metrics.map(|address| address.port()), Some(9469));
+        assert_eq!(config.daemon.metrics.map(|address| address.0.port()), Some(9469));
+    }
+
+    #[test]
+    fn a_file_that_another_user_can_write_is_not_trusted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        std::fs::write(&path, "").unwrap();
+        let own = path.metadata().unwrap().uid();
+        let judge = |mode: u32, uid: u32| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(&path, mode).unwrap();
+            check_is_trusted(&path.metadata().unwrap(), uid).map_err(|why| why.to_string())
+        };
+        assert_eq!(judge(0o644, own), Ok(()));
+        let why = judge(0o646, own).unwrap_err();
+        assert!(why.contains("(mode 0646)") && why.contains("chmod go-w"), "{why}");
+        // A file of root's is trusted by every user, and one of another user by none.
+        let other = judge(0o644, own + 1);
+        assert_eq!(other.is_ok(), own == 0, "{other:?}");
+        if own == 0 {
+            assert!(judge(0o664, 0).is_err());
+        } else {
+            assert_eq!(judge(0o664, own), Ok(()));
+            assert!(other.unwrap_err().contains("it belongs to user"));
+        }
+        let why = check_is_trusted(&dir.path().metadata().unwrap(), own).unwrap_err().to_string();
+        assert!(why.contains("no regular file"), "{why}");
     }
 
     #[test]
@@ -266,6 +293,9 @@ mod tests {
             ("[run]\ninterval = \"fast\"", "fast"),
             ("[run]\ninterval = \"1h\"", "1h"),
             ("[run\n", "line 1"),
+            ("[daemon]\nmetrics = \"0.0.0.0:80\"", "not a loopback address"),
+            ("[daemon]\nmetrics = \"127.0.0.1:0\"", "choose a port"),
+            ("[daemon]\nmetrics = \"here\"", "127.0.0.1:9469"),
             ("[sched]\ngate = \"ajar\"", "ajar"),
             ("[sched]\nslice-us = 1", "slice \"1\""),
             ("[sched]\nshield = \"3-2\"", "runs backwards"),

@@ -43,7 +43,7 @@ pub fn main(args: &DaemonArgs, file: Option<&Path>) -> Result<i32> {
             reload: &|| settings().map_err(|why| format!("{why:#}")),
             override_user: options.override_user,
             supervisor: supervisor::command(&args.faults),
-            metrics: daemon.metrics,
+            metrics: daemon.metrics.map(|address| address.0),
         },
         machine,
     )?;

@@ -118,9 +118,9 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
         if is_for_job { Saved::default() } else { Saved::load(&daemon.dir.join("daemon.json")) };
     let mut programs = Programs::new(balancer, daemon.settings.clone(), saved);
     programs.continue_saved();
-    let metrics = daemon.metrics.map(Metrics::serve).transpose()?;
-    if let Some(metrics) = &metrics {
-        metrics.update(programs.statistics());
+    let mut metrics = daemon.metrics.map(Metrics::listen).transpose()?;
+    if let Some(metrics) = &mut metrics {
+        metrics.update(&programs.statistics());
     }
     tell_systemd(&[sd_notify::NotifyState::Ready]);
     tracing::info!(
@@ -135,8 +135,8 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
     loop {
         if monotonic_ns() >= update_ns {
             programs.update();
-            if let Some(metrics) = &metrics {
-                metrics.update(programs.statistics());
+            if let Some(metrics) = &mut metrics {
+                metrics.update(&programs.statistics());
             }
             let now_ns = monotonic_ns();
             update_ns = now_ns + UPDATE_NS;
@@ -148,10 +148,11 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
             }
         }
         let due_ns = programs.balancer().due_ns().unwrap_or(u64::MAX).min(update_ns);
-        let patience_ns = server.patience().map_or(u64::MAX, as_ns);
+        let patiences = [server.patience(), metrics.as_ref().and_then(Metrics::patience)];
+        let patience_ns = patiences.into_iter().flatten().min().map_or(u64::MAX, as_ns);
         let left_ns = due_ns.saturating_sub(monotonic_ns()).min(patience_ns);
         let left_ns = if has_more { 0 } else { left_ns };
-        let has_events = wait(&signals, &server, programs.balancer(), left_ns)?;
+        let has_events = wait(&signals, &server, metrics.as_ref(), programs.balancer(), left_ns)?;
         while let Some(signal) = signals.read_signal()? {
             if signal.ssi_signo != Signal::SIGHUP as u32 {
                 tell_systemd(&[sd_notify::NotifyState::Stopping]);
@@ -162,6 +163,9 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
         }
         if has_events && let Err(why) = programs.balancer().handle_events() {
             tracing::warn!("{why}");
+        }
+        if let Some(metrics) = &mut metrics {
+            metrics.serve();
         }
         has_more = server.serve(|peer, request| requests::answer(&mut programs, peer, request));
         if let Err(why) = programs.balancer().balance_due() {
@@ -201,11 +205,13 @@ fn open_session(daemon: &Daemon<'_>) -> Option<SupervisedSession> {
 fn wait(
     signals: &SignalFd,
     server: &Server,
+    metrics: Option<&Metrics>,
     balancer: &mut Balancer,
     left_ns: u64,
 ) -> Result<bool, Errno> {
     use std::os::fd::AsFd;
     let mut readable = server.poll_fds();
+    readable.extend(metrics.map(Metrics::poll_fds).unwrap_or_default());
     readable.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
     let others = readable.len();
     if let Some(cbinfo) = balancer.observer().cbinfo() {
