@@ -66,13 +66,14 @@ static __always_inline bool all_before_arrived(struct xdp_md *ctx)
 }
 
 /*
- * Takes the paper's option off, and says which core it names; NO_CORE: there is none, and the
- * packet is as it was.
+ * Takes the paper's option off the packet of a peer, and says which core it names; NO_CORE: there is
+ * none, and the packet is as it was.
  */
 static __always_inline u32 take_off(struct xdp_md *ctx)
 {
 	const u8 *start = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
 	const struct ethernet_header *frame = (const void *)start;
+	u32 address[4] = { 0, 0, MAPPED };
 	struct paper_option option;
 	struct ipv4_header ip;
 	u8 link[LONGEST_LINK_HEADER];
@@ -94,9 +95,10 @@ static __always_inline u32 take_off(struct xdp_md *ctx)
 		return NO_CORE;
 	__builtin_memcpy(&ip, network, sizeof(ip));
 	__builtin_memcpy(&option, network + sizeof(ip), sizeof(option));
-	if (ip.version_length != PAPER_IPV4 || ip.protocol != PROTOCOL_TCP ||
-	    (option.core & PAPER_CLASS_MASK) != PAPER_CLASS ||
-	    option.end[0] || option.end[1] || option.end[2])
+	if (!is_paper_header(&ip, &option))
+		return NO_CORE;
+	address[3] = ip.source;
+	if (!is_peer(address))
 		return NO_CORE;
 	ip.version_length = USUAL_IPV4;
 	ip.total_bytes = BE16(BE16(ip.total_bytes) - sizeof(option));

@@ -6,7 +6,8 @@
  * whatever stands between the two machines must let it through.
  *
  * The byte bears no proof of anything: a core that was never issued for the connection is
- * taken for forged, and an old hint that comes again cannot be told from a late one.
+ * taken for forged, and an old hint that comes again cannot be told from a late one. It is taken
+ * off packets of peers only: to all others, this machine answers as one without SAIs.
  */
 #ifndef EVENKEEL_SAIS_PAPER_H
 #define EVENKEEL_SAIS_PAPER_H
@@ -34,6 +35,19 @@ static __always_inline u16 header_checksum(const struct ipv4_header *ip, u32 mor
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return ~sum;
+}
+
+/*
+ * Whether a header is the paper's, and arrived as it was sent. Where the option is taken off, the checksum
+ * is made anew: a damaged header must not become a valid one by that.
+ */
+static __always_inline bool is_paper_header(const struct ipv4_header *ip,
+					    const struct paper_option *option)
+{
+	return ip->version_length == PAPER_IPV4 && ip->protocol == PROTOCOL_TCP &&
+	       (option->core & PAPER_CLASS_MASK) == PAPER_CLASS && !option->end[0] &&
+	       !option->end[1] && !option->end[2] &&
+	       !header_checksum(ip, BE16(option->core << 8));
 }
 
 #endif

@@ -15,6 +15,7 @@ typedef uint64_t u64;
 #include "../../../bpf/sais/intf.h"
 #include "../../../bpf/sais/hint.h"
 #include "../../../bpf/sais/parse.h"
+#include "../../../bpf/sais/paper.h"
 
 /* All that is read of a packet. */
 struct sais_read {
@@ -41,4 +42,14 @@ int sais_parse(const u8 *data, const u8 *end, struct sais_read *read)
 u64 sais_sip_hash(const u64 key[2], const struct sais_flow_key *flow, u16 core, u16 number)
 {
 	return sip_hash(key[0], key[1], flow, core, number);
+}
+
+bool sais_is_paper_header(const u8 header[sizeof(struct ipv4_header) + sizeof(struct paper_option)])
+{
+	struct paper_option option;
+	struct ipv4_header ip;
+
+	__builtin_memcpy(&ip, header, sizeof(ip));
+	__builtin_memcpy(&option, header + sizeof(ip), sizeof(option));
+	return is_paper_header(&ip, &option);
 }

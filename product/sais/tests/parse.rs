@@ -40,6 +40,7 @@ const MALFORMED: u32 = 2;
 #[link(name = "sais_parse", kind = "static")]
 unsafe extern "C" {
     fn sais_parse(data: *const u8, end: *const u8, packet: *mut Packet) -> i32;
+    fn sais_is_paper_header(header: *const u8) -> bool;
     fn sais_sip_hash(key: *const u64, flow: *const u8, core: u16, number: u16) -> u64;
 }
 
@@ -415,4 +416,34 @@ fn ten_million_mutations() {
     // The mutations reach everything.
     assert!(found.iter().all(|count| *count > PACKETS / 100), "{found:?}");
     assert!(hints.iter().all(|count| *count > PACKETS / 100), "{hints:?}");
+}
+
+/// A header of IPv4 and TCP with the paper's byte and a right checksum.
+fn paper_header(core: u8) -> [u8; 24] {
+    let mut header = [0; 24];
+    header[..4].copy_from_slice(&[0x46, 0, 1, 0x2c]);
+    (header[8], header[9], header[20]) = (64, 6, 0xa0 | core);
+    header[12..20].copy_from_slice(&[198, 18, 0, 2, 198, 18, 0, 1]);
+    let words = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !(((folded & 0xffff) + (folded >> 16)) as u16);
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    header
+}
+
+/// The checksum is made anew where the paper's byte is taken off.
+#[test]
+fn a_damaged_header_does_not_pass_for_the_papers() {
+    // SAFETY: as many bytes as the function reads.
+    let is_paper = |header: &[u8; 24]| unsafe { sais_is_paper_header(header.as_ptr()) };
+    for core in 0..32 {
+        let header = paper_header(core);
+        assert!(is_paper(&header), "{core}");
+        for bit in 0..24 * 8 {
+            let mut damaged = header;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(!is_paper(&damaged), "core {core}, bit {bit}");
+        }
+    }
 }

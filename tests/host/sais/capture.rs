@@ -62,11 +62,11 @@ impl Packet {
         Some(Self { headers, tcp, payload, hint, core, from, to })
     }
 
-    /// The headers of this packet with another core in the paper's byte. (The checksum is not right
-    /// any more, and is made anew where the byte is taken off.)
+    /// The headers of this packet with another core in the paper's byte.
     pub fn with_core(&self, core: u8) -> Vec<u8> {
         let mut frame = self.with_option(&[]);
         frame[ETHERNET + 20] = 0xa0 | core;
+        sign(&mut frame);
         frame
     }
 
@@ -80,6 +80,24 @@ impl Packet {
         frame[ETHERNET + 2..ETHERNET + 4].copy_from_slice(&total.to_be_bytes());
         frame
     }
+}
+
+/// The same frame from another address of IPv4.
+pub fn from_other(mut frame: Vec<u8>, address: [u8; 4]) -> Vec<u8> {
+    frame[ETHERNET + 12..ETHERNET + 16].copy_from_slice(&address);
+    sign(&mut frame);
+    frame
+}
+
+/// Makes the checksum of a header of IPv4 right.
+fn sign(frame: &mut [u8]) {
+    let end = ETHERNET + usize::from(frame[ETHERNET] & 15) * 4;
+    frame[ETHERNET + 10..ETHERNET + 12].fill(0);
+    let words = frame[ETHERNET..end].chunks(2);
+    let sum: u32 = words.map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !(((folded & 0xffff) + (folded >> 16)) as u16);
+    frame[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&checksum.to_be_bytes());
 }
 
 /// A frame with these VLAN tags, the outer one first.

@@ -333,6 +333,20 @@ fn the_papers_byte_comes_back_and_is_taken_off() {
             wait_for("forged ones", || steering.count("hint_forged") == before[0] + 100);
             assert_eq!(steering.count("distrusted"), before[1] + 100);
         }
+        // A damaged header stays damaged, and the byte stays in the packet of a host that is no peer: the
+        // kernel drops both.
+        let mut damaged = last.with_core(31);
+        damaged[14 + 10] ^= 1;
+        let foreign = super::capture::from_other(last.with_core(31), [203, 0, 113, 7]);
+        for (frame, error) in
+            [(damaged, ("IpExt", "InCsumErrors")), (foreign, ("Ip", "InHdrErrors"))]
+        {
+            let count = || network.client.counter(error.0, error.1);
+            let (before, forged) = (count(), steering.count("hint_forged"));
+            network.server.within(|| super::capture::send(SERVER, &frame, 100));
+            wait_for("the kernel to drop them", || count() >= before + 100);
+            assert_eq!(steering.count("hint_forged"), forged, "{error:?}");
+        }
         // The consumer moves: packets with the core before count as late only.
         run_on(&just(interrupts));
         client.fetch(4 * MEGABYTE, interrupts);

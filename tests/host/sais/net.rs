@@ -89,10 +89,11 @@ impl Namespace {
         });
     }
 
-    /// A counter of the namespace in /proc/net/netstat, for example `TcpExt` `TCPOFOQueue`.
+    /// A counter of the namespace in /proc/net/netstat or snmp, for example `TcpExt` `TCPOFOQueue`.
     pub fn counter(&self, group: &str, name: &str) -> u64 {
-        let text =
-            self.within(|| std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap());
+        let read = |file: &str| std::fs::read_to_string(file).unwrap();
+        let files = ["/proc/thread-self/net/netstat", "/proc/thread-self/net/snmp"];
+        let text = self.within(|| files.map(read).concat());
         let mut lines = text.lines().filter(|line| line.starts_with(&format!("{group}:")));
         let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
         let place = names.split(' ').position(|word| word == name).unwrap();
