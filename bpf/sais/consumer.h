@@ -8,6 +8,11 @@
 #ifndef EVENKEEL_SAIS_CONSUMER_H
 #define EVENKEEL_SAIS_CONSUMER_H
 
+#include "waiting.h"
+
+/* From the kernel's include/linux/socket.h. */
+#define MSG_PEEK 2
+
 static __always_inline struct sais_flow *flow_of(const struct sais_flow_key *key)
 {
 	struct sais_flow *flow = bpf_map_lookup_elem(&flows, key);
@@ -61,6 +66,11 @@ static __always_inline void choose(struct sais_flow *flow, bool is_request)
 	}
 }
 
+static __always_inline u32 now_ms(void)
+{
+	return bpf_ktime_get_ns() / 1000000;
+}
+
 /* The paper's process "bundled on the core which requested data": product/sais/src/hold.rs. */
 static __always_inline void has_asked(struct sais_flow *flow)
 {
@@ -76,26 +86,28 @@ static __always_inline void has_asked(struct sais_flow *flow)
 		return;
 	note(&reader->tgid, flow->tgid);
 	note(&reader->core, flow->core);
-	if (!flow->asker) {
-		flow->asker = tid;
+	if (flow->asker)
+		return;
+	/* First: a request that is seen to wait has its time. */
+	flow->asked_ms = now_ms();
+	if (begin_wait(&flow->asker, tid))
 		__sync_fetch_and_add(&reader->outstanding, 1);
-	}
 }
 
 static __always_inline void is_answered(struct sais_flow *flow)
 {
-	u32 tid = flow->asker;
+	bool is_late = now_ms() - flow->asked_ms >= settings.hold_ms;
+	u32 tid = end_wait(&flow->asker);
 	struct sais_reader *reader;
 
 	if (!tid)
 		return;
-	flow->asker = 0;
 	reader = bpf_map_lookup_elem(&readers, &tid);
 	if (!reader)
 		return;
-	__sync_fetch_and_add(&reader->answers, 1);
-	if (reader->outstanding)
-		__sync_fetch_and_add(&reader->outstanding, -1);
+	if (is_late)
+		__sync_fetch_and_add(&reader->late, 1);
+	subtract_one(&reader->outstanding);
 }
 
 static __always_inline void learn(struct sock *sk, bool is_request, int bytes)
@@ -127,27 +139,33 @@ static __always_inline void learn(struct sock *sk, bool is_request, int bytes)
 		note(&flow->arrived, sk->__sk_common.skc_incoming_cpu);
 	if (settings.mode == MODE_HINT)
 		issue(flow, &key);
-	if (settings.hold && bytes > 0) {
+	if (settings.hold_ms) {
 		if (is_request)
 			has_asked(flow);
 		else
 			is_answered(flow);
 	}
-	if (!is_request && bytes > 0)
+	if (!is_request)
 		__sync_fetch_and_add(&flow->received_bytes, bytes);
 }
 
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(on_send, struct sock *sk, int bytes)
 {
-	learn(sk, true, bytes);
+	if (bytes > 0)
+		learn(sk, true, bytes);
 	return 0;
 }
 
+/*
+ * A call that fails consumes nothing: a thread that only tries would take the connection from its
+ * consumer. Data that is only looked at (MSG_PEEK) is still to be received, perhaps by another thread.
+ */
 SEC("tp_btf/sock_recv_length")
-int BPF_PROG(on_receive, struct sock *sk, int bytes)
+int BPF_PROG(on_receive, struct sock *sk, int bytes, int flags)
 {
-	learn(sk, false, bytes);
+	if (bytes > 0 && !(flags & MSG_PEEK))
+		learn(sk, false, bytes);
 	return 0;
 }
 
@@ -159,7 +177,7 @@ int BPF_PROG(on_state, struct sock *sk, int before, int after)
 
 	if (after != TCP_CLOSE || !key_of(sk, &key))
 		return 0;
-	flow = settings.hold ? bpf_map_lookup_elem(&flows, &key) : NULL;
+	flow = settings.hold_ms ? bpf_map_lookup_elem(&flows, &key) : NULL;
 	if (flow)
 		is_answered(flow);
 	bpf_map_delete_elem(&flows, &key);

@@ -58,7 +58,7 @@ struct sais_settings {
 	u32 mode;		/* enum sais_mode */
 	u32 wire;		/* enum sais_wire */
 	u32 paper_segment;	/* the most data in a packet that still has room for the paper's byte */
-	u32 hold;		/* 1: threads that wait for data are recorded */
+	u32 hold_ms;		/* how long a thread is held without an answer; 0: none is recorded */
 };
 
 /* The same of the server's part. */
@@ -123,14 +123,14 @@ struct sais_flow {
 	u32 pad[5];		/* `steer` reads a cache line that changes only when something changes */
 	u64 received_bytes;	/* by consumers */
 	u32 asker;		/* the task that waits for the answer to a request; 0: none */
-	u32 pad2;
+	u32 asked_ms;		/* when it was sent, on the monotonic clock */
 };
 
 /* What a thread waits for. */
 struct sais_reader {
 	u32 tgid;
 	u32 core;		/* where its last request was sent, as the policy has it */
-	u32 answers;		/* how many requests were answered */
+	u32 late;		/* how many were answered only after `hold_ms` */
 	u32 outstanding;	/* connections on which nothing has come since a request */
 };
 

@@ -16,6 +16,7 @@ typedef uint64_t u64;
 #include "../../../bpf/sais/hint.h"
 #include "../../../bpf/sais/parse.h"
 #include "../../../bpf/sais/paper.h"
+#include "../../../bpf/sais/waiting.h"
 
 /* All that is read of a packet. */
 struct sais_read {
@@ -52,4 +53,19 @@ bool sais_is_paper_header(const u8 header[sizeof(struct ipv4_header) + sizeof(st
 	__builtin_memcpy(&ip, header, sizeof(ip));
 	__builtin_memcpy(&option, header + sizeof(ip), sizeof(option));
 	return is_paper_header(&ip, &option);
+}
+
+bool sais_begin_wait(u32 *asker, u32 tid)
+{
+	return begin_wait(asker, tid);
+}
+
+u32 sais_end_wait(u32 *asker)
+{
+	return end_wait(asker);
+}
+
+void sais_subtract_one(u32 *outstanding)
+{
+	subtract_one(outstanding);
 }

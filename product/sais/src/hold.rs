@@ -4,7 +4,11 @@
 //!
 //! The programs record waiting threads (bpf/sais/consumer.h), which are read every
 //! [`INTERVAL`]: a read that is answered in less may pass without, and in so short a time the kernel
-//! hardly moves anybody.
+//! hardly moves any thread.
+//!
+//! A request that got no answer within the limit holds its thread no longer, whatever comes on the thread's
+//! other connections. Which requests these are is looked up among the connections, but only for a thread
+//! that is held for that long.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,10 +18,12 @@ use evenkeel_journal::{
 };
 use evenkeel_machine::CpuSet;
 use libbpf_rs::{MapHandle, Object};
+use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::object::{ObjectError, bpf, entries, map};
-use crate::records::RawReader;
+use crate::records::{RawFlow, RawKey, RawReader};
+use crate::steering::FLOWS;
 
 /// How often waiting threads are read.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
@@ -25,6 +31,8 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
 const SWEEP: Duration = Duration::from_secs(1);
 /// `MAX_READERS`: threads that may wait at once.
 const MAX_READERS: u32 = 4096;
+/// `MAX_FLOWS`.
+const MAX_FLOWS: u32 = 131_072;
 const READERS: &str = "readers";
 
 /// Why threads are not held.
@@ -62,19 +70,30 @@ enum Step {
     Release,
 }
 
-/// How a thread stands that waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Held, for this answer since then.
-    Held { since: Instant, answers: u32 },
-    /// Let go, because none came.
-    GivenUp { answers: u32 },
+/// A thread that waits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Waiter {
+    /// Its requests that got no answer in time: it is not held for these.
+    ignored: u32,
+    /// How many of those were answered later.
+    late: u32,
+    /// Since when it is held, for the oldest request that is not ignored.
+    held_since: Option<Instant>,
+}
+
+/// The requests of a thread that are younger than the limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Young {
+    count: u32,
+    /// The age of the oldest of them.
+    oldest: Duration,
 }
 
 /// Threads that wait for data.
 pub(crate) struct Hold {
     waiting: Waiting,
     readers: MapHandle,
+    flows: MapHandle,
     /// Those that we pinned.
     tasks: HashMap<u32, TaskRef>,
     counts: HoldCounts,
@@ -85,8 +104,9 @@ impl Hold {
     /// Nobody is held for longer than `limit` without an answer.
     pub(crate) fn new(object: &Object, limit: Duration) -> Result<Self, ObjectError> {
         Ok(Self {
-            waiting: Waiting { limit, states: HashMap::new(), timed_out: 0 },
+            waiting: Waiting { limit, waiters: HashMap::new(), timed_out: 0 },
             readers: map::<RawReader>(object, READERS)?,
+            flows: map::<RawFlow>(object, FLOWS)?,
             tasks: HashMap::new(),
             counts: HoldCounts::default(),
             swept: Instant::now(),
@@ -108,7 +128,14 @@ impl Hold {
         cores: &CpuSet,
     ) -> Result<(), HoldError> {
         let readers = self.read()?;
-        for (tid, step) in self.waiting.judge(Instant::now(), &readers, cores) {
+        // Read once for all threads, and only if it is needed.
+        let mut asked: Option<Vec<RawFlow>> = None;
+        let (flows, limit) = (&self.flows, self.waiting.limit);
+        let young = |tid: u32| {
+            let asked = asked.get_or_insert_with(|| read_asked(flows));
+            young_requests(asked, tid, monotonic_ms(), limit)
+        };
+        for (tid, step) in self.waiting.judge(Instant::now(), &readers, cores, young) {
             match step {
                 Step::Hold(core) => {
                     let Some((_, reader)) = readers.iter().find(|(known, _)| *known == tid) else {
@@ -168,57 +195,87 @@ impl Hold {
     }
 }
 
+/// The connections with a request that waits. Where they cannot be read, none: then no thread is held for
+/// longer than the limit.
+fn read_asked(flows: &MapHandle) -> Vec<RawFlow> {
+    let read: Vec<(RawKey, RawFlow)> = entries(flows, MAX_FLOWS)
+        .inspect_err(|why| tracing::debug!("reading the connections: {why}"))
+        .unwrap_or_default();
+    read.into_iter().map(|(_, flow)| flow).filter(|flow| flow.asker != 0).collect()
+}
+
+/// Milliseconds of CLOCK_MONOTONIC, as the programs count them: in 32 bits.
+fn monotonic_ms() -> u32 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
+    now.as_millis() as u32
+}
+
+fn young_requests(asked: &[RawFlow], tid: u32, now_ms: u32, limit: Duration) -> Young {
+    let ages = asked.iter().filter(|flow| flow.asker == tid).map(|flow| {
+        // A request that was sent since `now_ms` was read has no age.
+        let age_ms = now_ms.wrapping_sub(flow.asked_ms).cast_signed().max(0);
+        Duration::from_millis(u64::from(age_ms.cast_unsigned()))
+    });
+    ages.filter(|age| *age < limit).fold(Young::default(), |young, age| Young {
+        count: young.count + 1,
+        oldest: young.oldest.max(age),
+    })
+}
+
 /// The threads to hold, by what the programs recorded.
 struct Waiting {
     limit: Duration,
-    states: HashMap<u32, State>,
+    waiters: HashMap<u32, Waiter>,
     timed_out: u64,
 }
 
 impl Waiting {
+    /// `young` counts the requests of a thread that are younger than the limit.
     fn judge(
         &mut self,
         now: Instant,
         readers: &[(u32, RawReader)],
         cores: &CpuSet,
+        mut young: impl FnMut(u32) -> Young,
     ) -> Vec<(u32, Step)> {
         let mut steps = Vec::new();
-        let mut before = std::mem::take(&mut self.states);
+        let mut before = std::mem::take(&mut self.waiters);
         for (tid, reader) in readers {
             let was = before.remove(tid);
-            let waits = reader.outstanding > 0 && cores.contains(reader.core);
-            let answers = reader.answers;
-            let held = State::Held { since: now, answers };
-            let state = match was {
-                Some(State::Held { .. }) if !waits => {
-                    steps.push((*tid, Step::Release));
-                    continue;
-                }
-                _ if !waits => continue,
-                None => held,
-                // Something has come meanwhile, and it waits for the next.
-                Some(State::Held { answers: seen, .. }) if seen != answers => {
-                    self.states.insert(*tid, held);
-                    continue;
-                }
-                Some(State::Held { since, .. }) if now.duration_since(since) >= self.limit => {
-                    steps.push((*tid, Step::Release));
-                    self.timed_out += 1;
-                    State::GivenUp { answers }
-                }
-                Some(State::GivenUp { answers: seen }) if seen != answers => held,
-                Some(as_before) => {
-                    self.states.insert(*tid, as_before);
-                    continue;
-                }
-            };
-            if state == held {
-                steps.push((*tid, Step::Hold(reader.core)));
+            let mut waiter = was.unwrap_or(Waiter { late: reader.late, ..Waiter::default() });
+            let answered_late = reader.late.wrapping_sub(waiter.late);
+            waiter.late = reader.late;
+            waiter.ignored = waiter.ignored.saturating_sub(answered_late).min(reader.outstanding);
+            let is_usable = cores.contains(reader.core);
+            let is_too_long = |since: Instant| now.saturating_duration_since(since) >= self.limit;
+            if is_usable
+                && reader.outstanding > waiter.ignored
+                && waiter.held_since.is_some_and(is_too_long)
+            {
+                let young = young(*tid);
+                waiter.ignored = reader.outstanding.saturating_sub(young.count);
+                waiter.held_since = now.checked_sub(young.oldest);
+                self.timed_out += u64::from(reader.outstanding <= waiter.ignored);
             }
-            self.states.insert(*tid, state);
+            let waits = is_usable && reader.outstanding > waiter.ignored;
+            let was_held = was.is_some_and(|waiter| waiter.held_since.is_some());
+            match (was_held, waits) {
+                (false, true) => {
+                    waiter.held_since = Some(now);
+                    steps.push((*tid, Step::Hold(reader.core)));
+                }
+                (true, false) => {
+                    waiter.held_since = None;
+                    steps.push((*tid, Step::Release));
+                }
+                _ => {}
+            }
+            if waits || waiter.ignored > 0 {
+                self.waiters.insert(*tid, waiter);
+            }
         }
         // Nothing is known of them any more.
-        let forgotten = before.into_iter().filter(|(_, state)| matches!(state, State::Held { .. }));
+        let forgotten = before.into_iter().filter(|(_, waiter)| waiter.held_since.is_some());
         steps.extend(forgotten.map(|(tid, _)| (tid, Step::Release)));
         steps
     }
@@ -231,53 +288,101 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(1);
 
     fn waiting() -> (Waiting, Instant, CpuSet) {
-        let waiting = Waiting { limit: LIMIT, states: HashMap::new(), timed_out: 0 };
+        let waiting = Waiting { limit: LIMIT, waiters: HashMap::new(), timed_out: 0 };
         (waiting, Instant::now(), CpuSet::first(2))
     }
 
-    fn reader(core: u32, answers: u32, outstanding: u32) -> [(u32, RawReader); 1] {
-        [(7, RawReader { tgid: 7, core, answers, outstanding })]
+    fn reader(core: u32, late: u32, outstanding: u32) -> [(u32, RawReader); 1] {
+        [(7, RawReader { tgid: 7, core, late, outstanding })]
+    }
+
+    fn none(_: u32) -> Young {
+        Young::default()
     }
 
     #[test]
     fn held_until_the_last_answer_has_come() {
         let (mut waiting, now, cores) = waiting();
-        let mut judge =
-            |answers, outstanding| waiting.judge(now, &reader(1, answers, outstanding), &cores);
-        assert_eq!(judge(0, 0), []);
-        assert_eq!(judge(0, 3), [(7, Step::Hold(1))]);
-        assert_eq!(judge(1, 2), []);
-        assert_eq!(judge(3, 0), [(7, Step::Release)]);
-        assert_eq!(judge(3, 0), []);
-        assert_eq!(judge(3, 1), [(7, Step::Hold(1))]);
-        // The programs forgot it: too many others wait.
-        assert_eq!(waiting.judge(now, &[], &cores), [(7, Step::Release)]);
-        assert_eq!(waiting.judge(now, &[], &cores), []);
+        let mut judge = |outstanding| waiting.judge(now, &reader(1, 0, outstanding), &cores, none);
+        assert_eq!(judge(0), []);
+        assert_eq!(judge(3), [(7, Step::Hold(1))]);
+        assert_eq!(judge(2), []);
+        assert_eq!(judge(0), [(7, Step::Release)]);
+        assert_eq!(judge(0), []);
+        assert_eq!(judge(1), [(7, Step::Hold(1))]);
+        // The programs forgot it: too many other threads wait.
+        assert_eq!(waiting.judge(now, &[], &cores, none), [(7, Step::Release)]);
+        assert_eq!(waiting.judge(now, &[], &cores, none), []);
     }
 
     #[test]
-    fn who_waits_for_too_long_is_let_go_until_something_comes() {
+    fn a_thread_that_waits_too_long_is_let_go_until_it_asks_again() {
         let (mut waiting, start, cores) = waiting();
-        let mut judge = |at: u32, answers| {
-            waiting.judge(start + LIMIT / 2 * at, &reader(0, answers, 1), &cores)
+        let mut judge = |at: u32, late, outstanding| {
+            waiting.judge(start + LIMIT / 2 * at, &reader(0, late, outstanding), &cores, none)
         };
-        assert_eq!(judge(0, 0), [(7, Step::Hold(0))]);
-        // An answer, and the next request: the time begins anew.
-        assert_eq!(judge(1, 1), []);
-        assert_eq!(judge(2, 1), []);
-        assert_eq!(judge(3, 1), [(7, Step::Release)]);
-        assert_eq!(judge(4, 1), []);
-        assert_eq!(judge(5, 2), [(7, Step::Hold(0))]);
+        assert_eq!(judge(0, 0, 1), [(7, Step::Hold(0))]);
+        assert_eq!(judge(1, 0, 1), []);
+        assert_eq!(judge(2, 0, 1), [(7, Step::Release)]);
+        assert_eq!(judge(3, 0, 1), []);
+        // The late answer, and the next request since the last look: that one is waited for.
+        assert_eq!(judge(4, 1, 1), [(7, Step::Hold(0))]);
         assert_eq!(waiting.timed_out, 1);
     }
 
     #[test]
-    fn nobody_is_held_on_a_core_that_must_not_be_used() {
+    fn a_silent_connection_beside_an_active_one_does_not_hold() {
+        let (mut waiting, start, cores) = waiting();
+        // One request is never answered; another one is sent, and answered, four times a second.
+        let mut held = 0;
+        for at in 0..400 {
+            let now = start + LIMIT / 40 * at;
+            let is_asked = at % 10 < 2;
+            let young = |_| Young { count: u32::from(is_asked), oldest: LIMIT / 40 * (at % 10) };
+            let readers = reader(0, 0, 1 + u32::from(is_asked));
+            waiting.judge(now, &readers, &cores, young);
+            let is_held = waiting.waiters[&7].held_since.is_some();
+            // Once the silent one is known, only while the other one waits.
+            assert!(at < 50 || is_held == is_asked, "{at}");
+            held += u32::from(is_held);
+        }
+        // The first second, and a fifth of the rest.
+        assert!(held < 120, "{held}");
+    }
+
+    #[test]
+    fn a_thread_that_is_answered_stays_held_while_it_asks() {
+        let (mut waiting, start, cores) = waiting();
+        // At every look a request waits, never the same one for long.
+        for at in 0..100 {
+            let young = |_| Young { count: 1, oldest: LIMIT / 10 };
+            let now = start + LIMIT / 4 * at;
+            let steps = waiting.judge(now, &reader(0, 0, 1), &cores, young);
+            assert_eq!(steps.len(), usize::from(at == 0), "{at}: {steps:?}");
+        }
+        assert_eq!(waiting.timed_out, 0);
+    }
+
+    #[test]
+    fn requests_are_young_up_to_the_limit() {
+        let flow = |asker, asked_ms| RawFlow { asker, asked_ms, ..bytemuck::Zeroable::zeroed() };
+        let now_ms = 500_u32;
+        // The clock counts in 32 bits; one request was sent after it was read.
+        let ago = |ms| now_ms.wrapping_sub(ms);
+        let asked = [flow(7, ago(300)), flow(7, ago(1000)), flow(8, ago(1)), flow(7, now_ms + 2)];
+        let young = young_requests(&asked, 7, now_ms, LIMIT);
+        assert_eq!(young, Young { count: 2, oldest: Duration::from_millis(300) });
+        assert_eq!(young_requests(&asked, 9, now_ms, LIMIT), Young::default());
+    }
+
+    #[test]
+    fn no_thread_is_held_on_a_core_that_must_not_be_used() {
         let (mut waiting, now, cores) = waiting();
-        assert_eq!(waiting.judge(now, &reader(5, 0, 1), &cores), []);
-        assert_eq!(waiting.judge(now, &reader(crate::records::NO_CORE, 0, 1), &cores), []);
-        assert_eq!(waiting.judge(now, &reader(1, 0, 1), &cores), [(7, Step::Hold(1))]);
+        let mut judge = |core, cores: &CpuSet| waiting.judge(now, &reader(core, 0, 1), cores, none);
+        assert_eq!(judge(5, &cores), []);
+        assert_eq!(judge(crate::records::NO_CORE, &cores), []);
+        assert_eq!(judge(1, &cores), [(7, Step::Hold(1))]);
         // The core went.
-        assert_eq!(waiting.judge(now, &reader(1, 0, 1), &CpuSet::first(1)), [(7, Step::Release)]);
+        assert_eq!(judge(1, &CpuSet::first(1)), [(7, Step::Release)]);
     }
 }

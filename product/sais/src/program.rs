@@ -70,7 +70,8 @@ pub(crate) fn configure(
         mode: u32::from(options.mode == Mode::Hint),
         wire: u32::from(options.wire == Wire::Paper),
         paper_segment: device.mtu.saturating_sub(PAPER_HEADERS_BYTES),
-        hold: u32::from(options.hold.is_some()),
+        // At most an hour (the option's range), at least a millisecond: 0 is off.
+        hold_ms: options.hold.map_or(0, |limit| limit.as_millis().max(1) as u32),
     };
     for mut program in open.progs_mut() {
         let is_another = |name: &&str| *name != steer_of(options) && program.name() == *name;

@@ -27,7 +27,7 @@ pub(crate) struct RawSettings {
     pub mode: u32,
     pub wire: u32,
     pub paper_segment: u32,
-    pub hold: u32,
+    pub hold_ms: u32,
 }
 
 /// `struct sais_serve_settings`.
@@ -80,7 +80,7 @@ pub(crate) struct RawFlow {
     pub pad: [u32; 5],
     pub received_bytes: u64,
     pub asker: u32,
-    pub pad2: u32,
+    pub asked_ms: u32,
 }
 
 /// `struct sais_reader`.
@@ -89,7 +89,7 @@ pub(crate) struct RawFlow {
 pub(crate) struct RawReader {
     pub tgid: u32,
     pub core: u32,
-    pub answers: u32,
+    pub late: u32,
     pub outstanding: u32,
 }
 

@@ -223,7 +223,7 @@ mod tests {
             pad: [0; 5],
             received_bytes,
             asker: 0,
-            pad2: 0,
+            asked_ms: 0,
         }
     }
 

@@ -33,7 +33,7 @@ use crate::threads;
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sais.bpf.o")));
 
 const LIVE: &str = ".data.live";
-const FLOWS: &str = "flows";
+pub(crate) const FLOWS: &str = "flows";
 /// The object's variables that begin with 0, which are the counters; named after it.
 const CPUS: &str = "sais.bss";
 /// Puts hints into packets; in hint mode only.

@@ -184,6 +184,102 @@ fn a_thread_that_a_held_thread_starts_is_not_held() {
     });
 }
 
+/// The thread of the test as a client, and the servers' ends of so many connections.
+fn connections(network: &Network, number: usize) -> Vec<(TcpStream, TcpStream)> {
+    let listener = network.server.within(|| TcpListener::bind(("0.0.0.0", PORT)).unwrap());
+    (0..number)
+        .map(|_| {
+            let client = TcpStream::connect((Network::address(), PORT)).unwrap();
+            (client, listener.accept().unwrap().0)
+        })
+        .collect()
+}
+
+fn own() -> CpuSet {
+    mask(gettid().as_raw())
+}
+
+#[test]
+fn a_silent_connection_beside_an_active_one_holds_no_thread() {
+    let Some((interrupts, _)) = can_run("a_silent_connection_beside_an_active_one_holds_no_thread")
+    else {
+        return;
+    };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let steering = Steering::start(&host, &network, &["--policy", "issuer", "--hold"]);
+    network.client.within(|| {
+        let before = own();
+        let mut ends = connections(&network, 2);
+        let (mut active, mut answers) = ends.remove(1);
+        let (silent, _no_answer) = &mut ends[0];
+        silent.write_all(&[1]).unwrap();
+        wait_for("it to be held", || own().len() == 1);
+        // Each time when the answer has come, nothing is waited for but the silent one.
+        wait_for("it to be let go", || {
+            active.write_all(&[1]).unwrap();
+            answers.read_exact(&mut [0]).unwrap();
+            answers.write_all(&[7]).unwrap();
+            active.read_exact(&mut [0]).unwrap();
+            own() == before
+        });
+        assert_eq!(holds(&steering, "timed_out"), 1);
+        // It is held for the active one as before.
+        active.write_all(&[1]).unwrap();
+        wait_for("it to be held again", || own().len() == 1);
+        answers.write_all(&[7]).unwrap();
+        active.read_exact(&mut [0]).unwrap();
+        wait_for("it to be let go again", || own() == before);
+    });
+}
+
+#[test]
+fn data_that_is_only_looked_at_is_not_received() {
+    let Some((interrupts, _)) = can_run("data_that_is_only_looked_at_is_not_received") else {
+        return;
+    };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let steering = Steering::start(&host, &network, &LONG);
+    network.client.within(|| {
+        let before = own();
+        let (mut client, mut server) = connections(&network, 1).remove(0);
+        client.write_all(&[1]).unwrap();
+        wait_for("it to be held", || own().len() == 1);
+        server.write_all(&[7]).unwrap();
+        assert_eq!(client.peek(&mut [0]).unwrap(), 1);
+        // Several looks later.
+        thread::sleep(std::time::Duration::from_millis(200));
+        assert_eq!((own().len(), holds(&steering, "held")), (1, 1));
+        assert_eq!(steering.flows()[0]["received_bytes"], 0);
+        client.read_exact(&mut [0]).unwrap();
+        wait_for("it to be let go", || own() == before);
+    });
+}
+
+#[test]
+fn a_thread_that_fails_to_read_consumes_nothing() {
+    let Some((interrupts, _)) = can_run("a_thread_that_fails_to_read_consumes_nothing") else {
+        return;
+    };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let steering = Steering::start(&host, &network, &["--policy", "runner"]);
+    network.client.within(|| {
+        let (mut client, mut server) = connections(&network, 1).remove(0);
+        server.write_all(&[7]).unwrap();
+        client.read_exact(&mut [0]).unwrap();
+        let consumer = || steering.flows()[0]["tid"].as_i64().unwrap();
+        assert_eq!(consumer(), i64::from(gettid().as_raw()));
+        client.set_nonblocking(true).unwrap();
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| (&client).read(&mut [0]).unwrap_err().kind());
+            assert_eq!(reading.join().unwrap(), std::io::ErrorKind::WouldBlock);
+        });
+        assert_eq!(consumer(), i64::from(gettid().as_raw()));
+    });
+}
+
 #[test]
 fn threads_held_by_a_killed_steering_are_freed_by_the_supervisor_or_by_undo() {
     let Some((interrupts, _)) =

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Counting the requests that a thread waits for (product/sais/src/hold.rs). Threads send and receive on
+ * one connection at the same time, on several CPUs, so each step is one atomic operation: a request is
+ * counted once, and no count falls below zero. consumer.h calls these; product/sais/native compiles them
+ * for tests.
+ */
+#ifndef EVENKEEL_SAIS_WAITING_H
+#define EVENKEEL_SAIS_WAITING_H
+
+/* Tries to subtract, while others change the count; one that then stays too high passes for silent. */
+#define MAX_TRIES 8
+
+/* Makes a thread the one that waits for a connection's answer; false: a request waits already. */
+static inline __attribute__((always_inline)) bool begin_wait(u32 *asker, u32 tid)
+{
+	return !*asker && !__sync_val_compare_and_swap(asker, 0, tid);
+}
+
+/* Returns the thread that waited, for exactly one caller; 0: none did. */
+static inline __attribute__((always_inline)) u32 end_wait(u32 *asker)
+{
+	return *asker ? __sync_lock_test_and_set(asker, 0) : 0;
+}
+
+/* A thread's count may be younger than the request: the table forgets what was not used for long. */
+static inline __attribute__((always_inline)) void subtract_one(u32 *outstanding)
+{
+	u32 seen = *(volatile u32 *)outstanding, now;
+
+	for (u32 i = 0; i < MAX_TRIES && seen; i++) {
+		now = __sync_val_compare_and_swap(outstanding, seen, seen - 1);
+		if (now == seen)
+			return;
+		seen = now;
+	}
+}
+
+#endif

@@ -1,0 +1,55 @@
+//! Counting requests that wait, by the functions that the kernel runs, on several threads at once.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+#[link(name = "sais_parse", kind = "static")]
+unsafe extern "C" {
+    fn sais_begin_wait(asker: *mut u32, tid: u32) -> bool;
+    fn sais_end_wait(asker: *mut u32) -> u32;
+    fn sais_subtract_one(outstanding: *mut u32);
+}
+
+const ROUNDS: u32 = 200_000;
+
+/// Runs both at the same time.
+fn race(one: impl Fn() + Sync, other: impl Fn() + Sync) {
+    std::thread::scope(|scope| {
+        scope.spawn(&one);
+        other();
+    });
+}
+
+#[test]
+fn no_count_falls_below_zero() {
+    let outstanding = AtomicU32::new(0);
+    // SAFETY: a word that lives across the call, and is changed by atomic operations only.
+    let subtract = || (0..ROUNDS).for_each(|_| unsafe { sais_subtract_one(outstanding.as_ptr()) });
+    // Both threads meet a one again and again, and only one of them may take it.
+    for _ in 0..20 {
+        outstanding.store(ROUNDS, Ordering::Relaxed);
+        race(subtract, subtract);
+        assert_eq!(outstanding.load(Ordering::Relaxed), 0);
+    }
+}
+
+#[test]
+fn a_request_is_counted_once_and_answered_once() {
+    let (asker, begun, ended) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+    let act = |tid: u32| {
+        let (asker, begun, ended) = (&asker, &begun, &ended);
+        move || {
+            for _ in 0..ROUNDS {
+                // SAFETY: as above.
+                let (has_begun, who) = unsafe {
+                    (sais_begin_wait(asker.as_ptr(), tid), sais_end_wait(asker.as_ptr()))
+                };
+                begun.fetch_add(u32::from(has_begun), Ordering::Relaxed);
+                ended.fetch_add(u32::from(who != 0), Ordering::Relaxed);
+                assert!(who <= 2, "{who}");
+            }
+        }
+    };
+    race(act(1), act(2));
+    assert_eq!(asker.load(Ordering::Relaxed), 0);
+    assert_eq!(begun.load(Ordering::Relaxed), ended.load(Ordering::Relaxed));
+}
