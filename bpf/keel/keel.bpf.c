@@ -62,7 +62,7 @@
  * - cpu_release is not called where the higher class finds the CPU idle, or the running task
  *   changes class. update_idle and disable tell instead (tick.h).
  * - Dispatch is called before the higher classes are asked. A task put onto the CPU then would be
- *   stuck behind a real-time task (is_awaited_by_real_time()).
+ *   stuck behind a task of a higher class (is_awaited_by_higher_class()).
  * - Moving tasks from other queues can drop the runqueue's lock: the previous task may be gone
  *   afterwards.
  * - A task that waits for `timeout_ms` ends the scheduler, so vruntimes are bounded

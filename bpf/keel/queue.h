@@ -177,10 +177,10 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		return;
 	/*
 	 * The kernel calls dispatch before it asks the higher classes. If no task of ours is
-	 * preempted, a task that was put onto the CPU would stay behind the real-time task, out of
-	 * reach of other CPUs, and the kernel would not call cpu_release.
+	 * preempted, a task that was put onto the CPU would stay behind the higher class's task, out
+	 * of reach of other CPUs, and the kernel would not call cpu_release.
 	 */
-	if (!prev && is_awaited_by_real_time())
+	if (!prev && is_awaited_by_higher_class())
 		return;
 	note_returned(c);
 	yielder = c->yielder;

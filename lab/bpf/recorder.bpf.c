@@ -12,7 +12,7 @@
 #include <bpf/bpf_core_read.h>
 
 #include <interrupt.h>
-#include <realtime.h>
+#include <higher_class.h>
 
 #include "recorder.h"
 
@@ -194,7 +194,7 @@ static __always_inline void fill(u32 id, struct tape_entry *entry, const struct 
 		entry->values[0] = (bool)(all->is[1] & 0xff);
 		break;
 	case CB_DISPATCH:
-		entry->values[0] = is_awaited_by_real_time();
+		entry->values[0] = is_awaited_by_higher_class();
 		break;
 	case CB_ENQUEUE:
 		entry->values[0] = all->is[1];

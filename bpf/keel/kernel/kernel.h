@@ -36,7 +36,7 @@ struct bpf_iter_num {
 #include <bpf/bpf_core_read.h>
 
 #include "interrupt.h"
-#include "realtime.h"
+#include "higher_class.h"
 
 #define KEEL_OPS(name, args...) SEC("struct_ops/" #name) BPF_PROG(name, ##args)
 /* For callbacks that may sleep. */

@@ -200,7 +200,7 @@ struct sim_host {
 	u32 cpu;	/* on which the callback runs */
 	u32 hazards;	/* 1: calls may fail; 2: callbacks interleave */
 	u32 in_interrupt;	/* 1: an interrupt causes the callback, not a task */
-	u32 awaited_by_real_time;	/* 1: a real-time task is about to take the CPU */
+	u32 awaited_by_higher_class;	/* 1: a higher class is about to take the CPU */
 	bool (*fails)(void *);
 	void (*pause)(void *);
 	void *(*allocate)(void *, u64 bytes);
@@ -325,9 +325,9 @@ static inline bool in_interrupt(void)
 	return sim_host->in_interrupt;
 }
 
-static inline bool is_awaited_by_real_time(void)
+static inline bool is_awaited_by_higher_class(void)
 {
-	return sim_host->awaited_by_real_time;
+	return sim_host->awaited_by_higher_class;
 }
 
 static inline s32 scx_bpf_task_cpu(const struct task_struct *p)

@@ -167,7 +167,7 @@ pub(crate) struct Host {
     pub cpu: u32,
     pub hazards: u32,
     pub in_interrupt: u32,
-    pub awaited_by_real_time: u32,
+    pub awaited_by_higher_class: u32,
     pub functions: HostFunctions,
 }
 

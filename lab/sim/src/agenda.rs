@@ -20,7 +20,7 @@ pub(crate) enum Event {
     Activate { task: u32, flags: u16 },
     /// A new task.
     Arrive { task: u32 },
-    /// A real-time task takes its CPU, or releases it.
+    /// A task of a higher class takes its CPU, or releases it.
     Thief { index: u16, takes: bool },
     /// An interrupt.
     Interrupt { index: u16 },

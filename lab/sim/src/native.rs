@@ -106,7 +106,7 @@ impl Instance {
             cpu: 0,
             hazards: 0,
             in_interrupt: 0,
-            awaited_by_real_time: 0,
+            awaited_by_higher_class: 0,
             functions,
         });
         // SAFETY: the symbols have these types in native/kernel.h and bpf/keel/state.h; what is

@@ -7,6 +7,7 @@ use evenkeel_keel::{Aggregation, Shield, default_roles, grouped};
 use evenkeel_machine::Machine;
 
 use crate::mask::Mask;
+use crate::tid::STOPPER;
 
 /// The longest time in a workload: an hour.
 pub const MAX_NS: u64 = 3_600_000_000_000;
@@ -152,7 +153,7 @@ pub struct GroupPlan {
     pub parent: usize,
 }
 
-/// A real-time task that takes a CPU periodically.
+/// A task of a higher class that takes a CPU periodically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thief {
     /// The CPU.
@@ -234,6 +235,17 @@ pub enum Change {
 }
 
 impl Workload {
+    /// The tasks of higher classes, in the order of their numbers in events: real-time tasks, then
+    /// deadline tasks.
+    pub(crate) fn higher(&self) -> impl Iterator<Item = &Thief> {
+        self.thieves.iter().chain(&self.deadlines)
+    }
+
+    /// Whether this is the number of a deadline task.
+    pub(crate) fn is_deadline(&self, index: u16) -> bool {
+        usize::from(index) >= self.thieves.len() && index != STOPPER
+    }
+
     /// The role of each CPU, as set_ias_alloc would assign it. (Workload::check() has checked the
     /// groups. If CPUs have gone offline since, CPUs that share a cache are a group.)
     pub(crate) fn roles(&self, machine: &Machine) -> BTreeMap<u32, u16> {
@@ -279,6 +291,8 @@ pub struct Workload {
     pub together: Option<String>,
     /// Real-time tasks.
     pub thieves: Vec<Thief>,
+    /// Deadline tasks: they take a CPU as real-time tasks do, and from these, too.
+    pub deadlines: Vec<Thief>,
     /// Interrupts.
     pub interrupts: Vec<Interrupts>,
     /// Changes from outside, and when they are made.

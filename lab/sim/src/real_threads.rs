@@ -140,7 +140,7 @@ impl Share {
 
 fn check(workload: &Workload) -> Result<(), PlayError> {
     let refuse = |what: String| Err(PlayError::Unplayable(workload.name.clone(), what));
-    if !(workload.thieves.is_empty()
+    if !(workload.higher().next().is_none()
         && workload.interrupts.is_empty()
         && workload.changes.is_empty())
     {

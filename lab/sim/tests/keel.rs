@@ -150,30 +150,39 @@ fn no_cpu_idles_while_tasks_wait() {
     assert!(outcome.counters["move_idle"] > 0);
 }
 
-#[test]
-fn a_task_that_a_real_time_task_preempts_migrates() {
-    let thief = Thief { cpu: 0, run_ns: 400 * MS, period_ns: 1000 * MS, from_ns: 50 * MS };
-    let outcome = Sim::keel(paper(2)).tasks(2, hog(200 * MS)).thief(thief).run();
-    // 350 ms of work are left on one CPU from 50 ms on.
-    assert!(outcome.time_ns < 420 * MS, "{}", outcome.time_ns);
-    assert!(outcome.counters["thief"] > 0);
+/// The same simulation with this real-time task, and with a deadline task that does the same.
+fn higher(sim: &Sim, thief: Thief) -> [(&'static str, Sim); 2] {
+    let (mut deadline, real_time) = (sim.clone(), sim.clone().thief(thief));
+    deadline.workload.deadlines.push(thief);
+    [("real-time", real_time), ("deadline", deadline)]
 }
 
-/// The kernel calls cpu_release when a real-time task preempts a task, but not when it takes an idle
-/// CPU.
 #[test]
-fn no_task_stays_on_a_cpu_that_a_real_time_task_took_while_idle() {
+fn a_task_that_a_higher_class_preempts_migrates() {
+    let thief = Thief { cpu: 0, run_ns: 400 * MS, period_ns: 1000 * MS, from_ns: 50 * MS };
+    for (class, sim) in higher(&Sim::keel(paper(2)).tasks(2, hog(200 * MS)), thief) {
+        let outcome = sim.run();
+        // 350 ms of work are left on one CPU from 50 ms on.
+        assert!(outcome.time_ns < 420 * MS, "{class}: {}", outcome.time_ns);
+        assert!(outcome.counters["thief"] > 0, "{class}");
+    }
+}
+
+/// The kernel calls cpu_release when a higher class preempts a task, but not when it takes an idle CPU.
+#[test]
+fn no_task_stays_on_a_cpu_that_a_higher_class_took_while_idle() {
     let thief = Thief { cpu: 1, run_ns: 900 * MS, period_ns: 1000 * MS, from_ns: 5 * MS };
     let late = TaskPlan { arrives_ns: Some(20 * MS), ..hog(100 * MS) };
-    let outcome = Sim::keel(paper(2)).tasks(1, hog(600 * MS)).tasks(1, late).thief(thief).run();
-    // Both share CPU 0.
-    let waited_ns = outcome.accounts[1].waited_ns;
-    assert!(waited_ns < 150 * MS, "the late task waited {waited_ns} ns");
+    for (class, sim) in higher(&Sim::keel(paper(2)).task(hog(600 * MS)).task(late), thief) {
+        // Both share CPU 0.
+        let waited_ns = sim.run().accounts[1].waited_ns;
+        assert!(waited_ns < 150 * MS, "{class}: the late task waited {waited_ns} ns");
+    }
 }
 
-/// An idle CPU is kicked for a waiting task, and a real-time task takes it before it looks.
+/// An idle CPU is kicked for a waiting task, and a higher class takes it before it looks.
 #[test]
-fn no_task_is_pulled_behind_a_real_time_task() {
+fn no_task_is_pulled_behind_a_higher_class() {
     let machine = paper(2);
     let machine = Machine { costs: Costs { kick_ns: 50_000, ..machine.costs }, ..machine };
     let thief = Thief { cpu: 1, run_ns: 900 * MS, period_ns: 1000 * MS, from_ns: 50 * MS + 20_000 };
@@ -185,10 +194,11 @@ fn no_task_is_pulled_behind_a_real_time_task() {
     sim.workload.changes = (0..2)
         .map(|task| (50 * MS, Change::Affinity { task, allowed: Arc::clone(&allowed) }))
         .collect();
-    let outcome = sim.thief(thief).run();
-    // Both share CPU 0 all the same.
-    for account in &outcome.accounts[..2] {
-        assert!(account.waited_ns < 350 * MS, "{}", account.waited_ns);
+    for (class, sim) in higher(&sim, thief) {
+        // Both share CPU 0 all the same.
+        for account in &sim.run().accounts[..2] {
+            assert!(account.waited_ns < 350 * MS, "{class}: {} ns", account.waited_ns);
+        }
     }
 }
 

@@ -126,7 +126,7 @@ impl Kernel {
                 self.agenda.plan(at, Event::Arrive { task: index as u32 });
             }
         }
-        for (index, thief) in workload.thieves.iter().enumerate() {
+        for (index, thief) in workload.higher().enumerate() {
             self.agenda.plan(thief.from_ns, Event::Thief { index: index as u16, takes: true });
         }
         for (index, source) in workload.interrupts.iter().enumerate() {

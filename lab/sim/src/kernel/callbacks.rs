@@ -129,7 +129,7 @@ impl Kernel {
         let arguments = [is_awaited.into(), 0, 0, 0, 0];
         let call = Call { callback: Callback::Dispatch, task: prev, arguments };
         let outside = self.enter_callback(cpu, None, Some(call));
-        self.instance.host.awaited_by_real_time = is_awaited.into();
+        self.instance.host.awaited_by_higher_class = is_awaited.into();
         // SAFETY: see call_select_cpu().
         unsafe { callback(cpu as i32, raw) };
         self.leave_callback(outside, 0);

@@ -181,7 +181,7 @@ impl Kernel {
     fn suspend(&mut self, here: NonNull<Yielder<(), ()>>) {
         let host = &self.instance.host;
         let (context, cpu, direct) = (host.context, host.cpu, self.direct);
-        let (in_interrupt, awaited) = (host.in_interrupt, host.awaited_by_real_time);
+        let (in_interrupt, awaited) = (host.in_interrupt, host.awaited_by_higher_class);
         let within = self.within;
         // SAFETY: it belongs to the running handler, which lives as long as this call.
         unsafe { here.as_ref() }.suspend(());
@@ -190,6 +190,6 @@ impl Kernel {
         self.within = within;
         let host = &mut *self.instance.host;
         (host.context, host.cpu, host.now_ns) = (context, cpu, self.now);
-        (host.in_interrupt, host.awaited_by_real_time) = (in_interrupt, awaited);
+        (host.in_interrupt, host.awaited_by_higher_class) = (in_interrupt, awaited);
     }
 }

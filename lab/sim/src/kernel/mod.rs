@@ -46,8 +46,8 @@
 //! | `interleave` | callbacks of several CPUs in flight at the same time |
 //! | `prefetch` | fetches what the next event needs into the cache |
 //!
-//! Not modelled: core scheduling, per-node idle masks, deadline tasks, proxy execution, throttled
-//! cgroups.
+//! Not modelled: core scheduling, per-node idle masks, the bandwidth and the order of deadline tasks,
+//! deadline servers, proxy execution, throttled cgroups.
 
 mod balancer;
 mod boot;

@@ -1,6 +1,6 @@
 //! A CPU picks its next task (kernel: `__schedule()`, `balance_one()`, `pick_task_scx()`,
-//! `put_prev_task_scx()`, `set_next_task_scx()`). Real-time tasks stand for all higher classes. Left
-//! out: core scheduling, and the fair class beside sched_ext.
+//! `put_prev_task_scx()`, `set_next_task_scx()`). Higher classes are real-time and deadline tasks, and
+//! stopper threads. Left out: core scheduling, and the fair class beside sched_ext.
 
 use evenkeel_invariants::{IDLE, Left, What};
 use evenkeel_keel::InitialData;
@@ -8,7 +8,7 @@ use evenkeel_keel::InitialData;
 use crate::agenda::Event;
 use crate::outcome::Reason;
 use crate::program::KERNEL;
-use crate::tid::{thief_tid, tid};
+use crate::tid::{STOPPER, thief_tid, tid};
 
 use super::queue::LAST;
 use super::{GLOBAL, Kernel, Life};
@@ -254,9 +254,9 @@ impl Kernel {
         self.call_running(next, cpu);
     }
 
-    /// A real-time task takes its CPU, or releases it.
+    /// A task of a higher class takes its CPU, or releases it.
     pub(super) fn thief_event(&mut self, index: u16, takes: bool) {
-        let Some(thief) = self.workload.thieves.get(usize::from(index)).copied() else { return };
+        let Some(thief) = self.workload.higher().nth(usize::from(index)).copied() else { return };
         let cpu = thief.cpu;
         let Some(c) = self.cpus.get_mut(cpu as usize) else { return };
         if c.is_held() {
@@ -271,7 +271,11 @@ impl Kernel {
             if !c.online {
                 return;
             }
-            c.thieves.push(index);
+            let is_deadline = self.workload.is_deadline(index);
+            // Behind its equals, and before lower classes.
+            let is_before = |other: &u16| is_deadline && !self.workload.is_deadline(*other);
+            let lower = c.thieves.iter().position(|other| *other != STOPPER && is_before(other));
+            c.thieves.insert(lower.unwrap_or(c.thieves.len()), index);
             self.emit(cpu, What::Wakeup { task: thief_tid(index, cpu) });
         } else {
             c.thieves.retain(|other| *other != index);

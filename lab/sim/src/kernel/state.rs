@@ -96,7 +96,7 @@ pub(super) struct Cpu {
     pub(super) in_balance: bool,
     /// The scheduler was told by cpu_release that a higher class has the CPU.
     pub(super) released: bool,
-    /// Runnable real-time tasks, and the one that runs.
+    /// Runnable tasks of higher classes, the highest first, and the one that runs.
     pub(super) thieves: Vec<u16>,
     pub(super) thief: Option<u16>,
     /// Since when that one runs.

@@ -268,7 +268,7 @@ impl Player {
                     ops.enqueue.map(|f| f(task, first)).map(|()| 0)
                 }
                 Callback::Dispatch => {
-                    self.instance.host.awaited_by_real_time = first as u32;
+                    self.instance.host.awaited_by_higher_class = first as u32;
                     ops.dispatch.map(|f| f(cpu, task)).map(|()| 0)
                 }
                 Callback::Tick => ops.tick.map(|f| f(task)).map(|()| 0),

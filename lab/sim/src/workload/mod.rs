@@ -104,7 +104,7 @@ impl Workload {
                 machine.name
             ));
         }
-        let others = self.thieves.iter().map(|thief| thief.cpu);
+        let others = self.higher().map(|thief| thief.cpu);
         for cpu in others.chain(self.interrupts.iter().map(|source| source.cpu)) {
             if !online.contains(cpu) {
                 return wrong(format!(
