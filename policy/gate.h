@@ -34,7 +34,8 @@
  * `zone` departs from the paper in four places:
  *
  * 1. The paper reads its 5 s from the task's entry in /proc. Here, a share that halves every 33.6
- *    ms stays above the limit for as long.
+ *    ms stays above the limit for as long, also while the task does not stop. A rest in which a
+ *    whole share would fall to the limit ends that (gate_ends_above()).
  * 2. The times of prize and punishment are two knobs, as in the paper; a task between both gets no
  *    points.
  * 3. In the quiet zone the paper never balances: no new tasks (section 3), and no waiting task
@@ -174,14 +175,25 @@ POLICY u32 gate_calc_mean(const struct gate_mean *mean)
 }
 
 /*
- * Since when a task's share of run time has been above the limit; 0: it is not. Called whenever the
- * task stops, because then its share is at its highest.
+ * Since when a task's share of run time has been above the limit; 0: it is not. Called when the task
+ * stops, because then its share is at its highest, and at each tick until it is above: a task that
+ * never stops is above, too.
  */
 POLICY u64 gate_update_above_since(const struct gate_params *params, u64 since_ns, u32 share, u64 now)
 {
 	if (params->kind == GATE_ALWAYS || !zone_is_above(params->zone, share))
 		return 0;
 	return since_ns ? since_ns : now;
+}
+
+/*
+ * Whether a task that did not run for so long is above the limit no more: even a whole share has
+ * fallen to it.
+ */
+POLICY bool gate_ends_above(const struct gate_params *params, u64 rest_ns)
+{
+	return params->kind == GATE_ALWAYS ||
+	       !zone_is_above(params->zone, share_of(decay_share(FULL << 10, rest_ns, false)));
 }
 
 /* The utilisation in percent times FULL, shifted by the task's score. */

@@ -45,9 +45,13 @@ static __always_inline struct gate_view make_gate_view(const struct gate_params 
 	view.task_share = share_of(t->run_share);
 	if (!gate_has_scores(params))
 		return view;
-	/* The task waits or sleeps, so its share falls. Clocks of two CPUs may differ a little. */
-	view.task_share = share_of(decay_share(
-		t->run_share, now > t->share_since_ns ? now - t->share_since_ns : 0, false));
+	/*
+	 * The task waits or sleeps, so its share falls, unless it is to leave while it runs. Clocks of
+	 * two CPUs may differ a little.
+	 */
+	view.task_share = share_of(decay_share(t->run_share,
+					       now > t->share_since_ns ? now - t->share_since_ns : 0,
+					       reason == MOVE_ACTIVE));
 	if (t->above_since_ns && now > t->above_since_ns)
 		view.task_above_ns = now - t->above_since_ns;
 	return view;

@@ -128,7 +128,7 @@ static __always_inline void note_wakeup(struct task_state *t, u64 now)
 	note_bound_time(t, now > since ? now - since : 0, false);
 }
 
-/* Counts run time. */
+/* Counts run time for a balance policy that tells CPU-bound tasks. */
 static __always_inline void note_run_time(struct task_state *t, u64 ran_ns)
 {
 	if (settings.balance != BALANCE_CAPABILITY)
@@ -137,17 +137,58 @@ static __always_inline void note_run_time(struct task_state *t, u64 ran_ns)
 	t->bound = balance_is_cpu_bound(share_of(t->bound_share), t->bound);
 }
 
-/* Counts the time up to now as run time or not, for a gate that looks at it. */
-static __always_inline void update_run_share(struct task_state *t, u64 now, bool ran)
+/* The task runs from now on: counts the time up to now as rest, for a gate that looks at it. */
+static __always_inline void note_rest(struct task_state *t, u64 now)
 {
-	struct gate_params gate = gate_params();
+	u64 rest_ns = now - t->share_since_ns;
+	struct gate_params gate;
 
-	if (gate.kind != GATE_ALWAYS)
-		t->run_share = decay_share(t->run_share, now - t->share_since_ns, ran);
 	t->share_since_ns = now;
-	if (ran)
-		t->above_since_ns = gate_update_above_since(&gate, t->above_since_ns,
-							    share_of(t->run_share), now);
+	if (settings.gate == GATE_ALWAYS)
+		return;
+	gate = gate_params();
+	t->run_share = decay_share(t->run_share, rest_ns, false);
+	if (t->above_since_ns && gate_ends_above(&gate, rest_ns))
+		t->above_since_ns = 0;
+}
+
+/* Counts the time up to now as run time, for all policies that look at it. */
+static __always_inline void note_run(struct task_state *t, u64 now)
+{
+	u64 ran_ns = now - t->share_since_ns;
+
+	note_run_time(t, ran_ns);
+	if (settings.gate != GATE_ALWAYS)
+		t->run_share = decay_share(t->run_share, ran_ns, true);
+	t->share_since_ns = now;
+}
+
+/* The task stops running. */
+static __always_inline void note_stop(struct task_state *t, u64 now)
+{
+	struct gate_params gate;
+
+	note_run(t, now);
+	if (settings.gate == GATE_ALWAYS)
+		return;
+	gate = gate_params();
+	t->above_since_ns = gate_update_above_since(&gate, t->above_since_ns, share_of(t->run_share),
+						    now);
+}
+
+/*
+ * At the tick: a task that never stops would otherwise look as if it had slept since it began to run.
+ */
+static __always_inline void note_running_on(struct task_state *t, u64 now)
+{
+	struct gate_params gate;
+
+	if (settings.gate == GATE_ALWAYS)
+		return;
+	gate = gate_params();
+	note_run(t, now);
+	if (!t->above_since_ns)
+		t->above_since_ns = gate_update_above_since(&gate, 0, share_of(t->run_share), now);
 }
 
 /*
@@ -194,7 +235,7 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	t->waiting_since_ns = 0;
 	index_remove(p, t);
 	note_wakeup(t, now);
-	update_run_share(t, now, false);
+	note_rest(t, now);
 	note_returned(c);
 	note_busy(cpu, c, now);
 	note_first_node(t, space_of(p), cpu);
@@ -224,8 +265,7 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 	note_quantum(p, c, now);
 	charge_task(p, t, cpu, c);
 	t->rested_since_ns = now;
-	note_run_time(t, now - t->share_since_ns);
-	update_run_share(t, now, true);
+	note_stop(t, now);
 	WRITE_ONCE(c->running_weight, 0);
 	WRITE_ONCE(c->lodges, 0);
 	/*

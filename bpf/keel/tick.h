@@ -87,6 +87,7 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 	t = task_state(p);
 	if (t) {
 		t->seen_space = space_of(p);
+		note_running_on(t, now);
 		check_active_migration(p, t, own, c, now);
 		evict_running(p, t, own);
 		check_exchange(p, t, own, c, now);

@@ -4,11 +4,11 @@
 
 mod common;
 
-use evenkeel_keel::{Gate, IdleWait, Level, Options};
+use evenkeel_keel::{Balance, Gate, IdleWait, Level, Options};
 use evenkeel_sim::Report;
-use evenkeel_sim::program::{Op, TaskPlan, Thief, Workload};
+use evenkeel_sim::program::{Change, Op, TaskPlan, Thief, Workload};
 
-use common::{MS, Sim, paper};
+use common::{MS, Sim, hog, only, paper};
 
 fn quiet(cpus: u32, level: &str, max_idle_wait: IdleWait) -> Sim {
     let mut options = Options { gate: Gate::Zone, max_idle_wait, ..Options::default() };
@@ -139,4 +139,70 @@ fn a_strict_gate_keeps_cpus_idle_for_longer() {
         strict > 1.3 * bounded,
         "idle ms while tasks waited: strict {strict}, bounded {bounded}"
     );
+}
+
+/// A strict gate that compares the mean of three CPUs, of which one is busy, with 30 %: a prize of 5
+/// points makes it refuse.
+fn scoring() -> Options {
+    let mut options =
+        Options { gate: Gate::Zone, max_idle_wait: IdleWait::NEVER, ..Options::default() };
+    for (name, value) in
+        [("zone", "warm-low"), ("bal_cpus_avg_enable", "1"), ("balance_idle_cal", "1")]
+    {
+        options.set_parameter(name, value).unwrap();
+    }
+    options
+}
+
+/// A task that did not stop running for 5 s has a prize when it first has to wait, and stays. One that
+/// ran for a shorter time is pulled by an idle CPU.
+#[test]
+fn a_task_that_never_stopped_for_5_s_keeps_its_cpu() {
+    let pulls = |ran_ms: u64| {
+        let late = TaskPlan { allowed: only(0), arrives_ns: Some(ran_ms * MS), ..hog(9_000 * MS) };
+        // The idle CPUs look for work now and then.
+        let ops = vec![Op::Run(MS / 10), Op::Sleep(10 * MS), Op::Goto(0)];
+        let looks = |cpu| TaskPlan { allowed: only(cpu), ..TaskPlan::new("looks", ops.clone()) };
+        let sim = Sim::keel_with(paper(3), scoring());
+        let mut sim = sim.task(hog(9_000 * MS)).task(late).task(looks(1)).task(looks(2));
+        sim.workload.duration_ns = (ran_ms + 300) * MS;
+        let mut simulation = sim.simulation();
+        // A strict gate lets CPUs idle.
+        simulation.limits = None;
+        let counters = simulation.run().unwrap().counters;
+        (counters["move_idle"], counters["gate_prized"])
+    };
+    let (young, old) = (pulls(1_000), pulls(6_000));
+    assert!(young.0 > 0 && young.1 == 0, "after 1 s: pulled, prized {young:?}");
+    assert!(old.0 == 0 && old.1 > 0, "after 6 s: pulled, prized {old:?}");
+}
+
+/// The same for the running task itself, of which the gate is asked when a faster CPU idles.
+#[test]
+fn a_running_task_has_the_share_of_a_task_that_runs() {
+    let leaves = |ran_ms: u64| {
+        let parts = "active".parse().unwrap();
+        let options = Options { balance: Balance::Capability, parts, ..scoring() };
+        let mut sim = Sim::keel_with(paper(3), options).task(hog(9_000 * MS));
+        sim.workload.changes = vec![(ran_ms * MS, Change::Told(vec![400, 1024, 1024]))];
+        sim.workload.duration_ns = (ran_ms + 300) * MS;
+        let counters = sim.run().counters;
+        (counters["move_active"], counters["gate_prized"])
+    };
+    let (young, old) = (leaves(1_000), leaves(6_000));
+    assert_eq!(young, (1, 0), "after 1 s: left, prized");
+    assert!(old.0 == 0 && old.1 > 0, "after 6 s: left, prized {old:?}");
+}
+
+/// A long rest ends the time above the limit: the prize is for a task that stays above it.
+#[test]
+fn a_task_that_slept_has_to_earn_its_prize_anew() {
+    let parts = "active".parse().unwrap();
+    let options = Options { balance: Balance::Capability, parts, ..scoring() };
+    let ops = vec![Op::Run(6_000 * MS), Op::Sleep(1_000 * MS), Op::Run(9_000 * MS)];
+    let mut sim = Sim::keel_with(paper(3), options).task(TaskPlan::new("slept", ops));
+    sim.workload.changes = vec![(8_000 * MS, Change::Told(vec![400, 1024, 1024]))];
+    sim.workload.duration_ns = 8_300 * MS;
+    let counters = sim.run().counters;
+    assert_eq!((counters["move_active"], counters["gate_prized"]), (1, 0));
 }

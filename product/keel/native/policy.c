@@ -136,6 +136,13 @@ u64 test_gate_update_above_since(const struct zone_knobs *zone, u64 since_ns, u3
 	return gate_update_above_since(&params, since_ns, share, now);
 }
 
+u32 test_gate_ends_above(const struct zone_knobs *zone, u64 rest_ns)
+{
+	struct gate_params params = { .kind = GATE_ZONE, .zone = zone };
+
+	return gate_ends_above(&params, rest_ns);
+}
+
 void test_balance_sum(const struct balance_params *params, struct group_view *group,
 		      const struct cpu_view *cpus, u32 count)
 {

@@ -25,7 +25,8 @@ pub(super) struct Watch {
 impl Kernel {
     /// Whether capabilities are measured: not if nothing is taken of any CPU, and not on a tape.
     pub(super) fn watches_capabilities(&self) -> bool {
-        let is_noisy = self.workload.higher().next().is_some() || !self.workload.interrupts.is_empty();
+        let is_noisy =
+            self.workload.higher().next().is_some() || !self.workload.interrupts.is_empty();
         is_noisy && self.tape.is_none() && self.untouched().is_some()
     }
 

@@ -260,6 +260,11 @@ fn the_time_above_the_limit_begins_and_ends() {
     assert_eq!(above_since(&mid, 0, high, 7), 7);
     assert_eq!(above_since(&mid, 7, high, 9), 7);
     assert_eq!(above_since(&mid, 7, low, 9), 0);
+    // A half-life of 33.6 ms takes a whole share to 50 %; somewhat more than 1.7 of them to 30 %.
+    let ends = |level, ms: u64| ends_above(&zone(level), ms * 1_000_000);
+    assert_eq!([33, 34].map(|ms| ends(MID, ms)), [false, true]);
+    assert_eq!([54, 64].map(|ms| ends(LOW, ms)), [false, true]);
+    assert!(ends(MID, u64::MAX / 1_000_000));
 }
 
 pub fn any_zone() -> impl Strategy<Value = ZoneKnobs> {

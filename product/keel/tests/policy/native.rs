@@ -254,6 +254,7 @@ mod raw {
             share: u32,
             now: u64,
         ) -> u64;
+        pub safe fn test_gate_ends_above(zone: &ZoneKnobs, rest_ns: u64) -> u32;
         pub fn test_balance_sum(
             params: &BalanceParams,
             group: *mut GroupView,
@@ -429,6 +430,10 @@ pub fn concerns(reason: u32, max_idle_wait_ns: u64) -> bool {
 
 pub fn above_since(zone: &ZoneKnobs, since_ns: u64, share: u32, now: u64) -> u64 {
     raw::test_gate_update_above_since(zone, since_ns, share, now)
+}
+
+pub fn ends_above(zone: &ZoneKnobs, rest_ns: u64) -> bool {
+    raw::test_gate_ends_above(zone, rest_ns) != 0
 }
 
 impl BalanceParams {
