@@ -64,7 +64,7 @@ static inline int evenkeel_ask(const char *request)
 
 /*
  * The threads of the process `pid` are aggregated (`agg` 1) or not (0). `bonus_type` 0:
- * `bonus_value` is in ns of vruntime; 1: it multiplies what ran last on the CPU, in vruntime. They
+ * `bonus_value` is in ns of vruntime; 1: it multiplies how long the last task ran on the CPU. They
  * are preferred at most `limit` times in a row on a CPU; 0: no limit.
  */
 static inline int set_ias_agg(pid_t pid, int agg, int bonus_type, unsigned long long bonus_value,

@@ -50,7 +50,7 @@
  *     (4) else G if  F.vruntime > G.vruntime - bonus, else F
  *
  * The bonus is what set_ias_agg set for the preferred address space (section 3.1): ns of vruntime,
- * or a multiple of what the last run on this CPU was charged. It is 0 for a space that was never
+ * or a multiple of the time that the last task on this CPU ran. It is 0 for a space that was never
  * set, or that was preferred `limit` times in a row on this CPU. So no task falls behind by more
  * than bonus and slice, and without a bonus every pick is that of `fair`.
  *
@@ -61,8 +61,10 @@
  * 2. In that case it gets no bonus as a sibling: a bonus for itself would let a lone thread run
  *    longer and longer.
  * 3. The bonus is bounded (ORDER_BOUND_NS).
- * 4. The last run counts in vruntime. For tasks of nice 0 outside cgroups this is time; for tasks
- *    of less weight, a bonus in time would be nothing beside their vruntimes.
+ * 4. A multiple of the last run is converted to vruntime by the weight of the sibling that gets the
+ *    bonus. For a task of nice 0 outside cgroups that changes nothing. A task of less weight moves
+ *    on in vruntime faster, and a bonus in time would be nothing beside its vruntime. The weight of
+ *    the task that ran does not count: one of nice 19 would give its siblings 68 times the bonus.
  * 5. A slave that has no H fetches it from its master's queue and gives another task in exchange:
  *    the paper leaves it to chance which siblings wait where.
  */
@@ -178,7 +180,7 @@ POLICY bool order_is_similar_weight(u64 weight, u64 other)
 
 enum bonus_type {
 	BONUS_VRUNTIME,	/* bonus_value is in ns of vruntime */
-	BONUS_QUANTUM,	/* bonus_value multiplies the last run, in vruntime */
+	BONUS_QUANTUM,	/* bonus_value multiplies the time of the last run */
 };
 
 /* What set_ias_agg sets for an address space; without it, nothing is aggregated. */
@@ -190,25 +192,32 @@ struct aggregation {
 };
 
 /*
- * The bonus, in ns of vruntime, of a space's siblings on a CPU where they were preferred
- * `preferred` times in a row and the last run was charged `quantum`. In vruntime, because siblings
- * of any weight differ by that (paper 003, section 3.1, the first of its four reasons).
+ * The bonus, in ns, of a space's siblings on a CPU where they were preferred `preferred` times in a
+ * row and the last task ran for `quantum_ns`.
  */
-POLICY u64 order_calc_bonus(const struct aggregation *space, u64 quantum, u64 preferred)
+POLICY u64 order_calc_bonus(const struct aggregation *space, u64 quantum_ns, u64 preferred)
 {
 	if (!space->agg || (space->limit && preferred >= space->limit))
 		return 0;
 	if (space->bonus_type == BONUS_VRUNTIME)
 		return min_u64(space->bonus_value, ORDER_BOUND_NS);
-	if (quantum && space->bonus_value > ORDER_BOUND_NS / quantum)
+	if (quantum_ns && space->bonus_value > ORDER_BOUND_NS / quantum_ns)
 		return ORDER_BOUND_NS;
-	return space->bonus_value * quantum;
+	return space->bonus_value * quantum_ns;
+}
+
+/* That bonus for a sibling of this weight, in ns of vruntime. */
+POLICY u64 order_weigh_bonus(const struct aggregation *space, u64 bonus_ns, u64 weight)
+{
+	if (space->bonus_type == BONUS_VRUNTIME)
+		return bonus_ns;
+	return min_u64(order_charge(0, bonus_ns, weight), ORDER_BOUND_NS);
 }
 
 struct order_candidate {
 	bool exists;
 	u64 vruntime;
-	u64 bonus;	/* of siblings: order_calc_bonus() */
+	u64 bonus;	/* of siblings: order_weigh_bonus() */
 };
 
 /* Whether a candidate, with its bonus, runs before this vruntime. */

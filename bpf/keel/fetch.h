@@ -20,14 +20,15 @@
 static __always_inline u64 place_exchanged(const struct known_space *wanted, struct cpu_state *src,
 					   struct cpu_state *dst, u64 vruntime, u64 weight)
 {
-	u64 ahead = order_calc_bonus(&wanted->aggregation, READ_ONCE(dst->quantum), 0);
+	u64 bonus_ns = order_calc_bonus(&wanted->aggregation, READ_ONCE(dst->quantum_ns), 0);
+	u64 bonus = order_weigh_bonus(&wanted->aggregation, bonus_ns, weight);
 	/* One after the other, as in convert_vruntime(). */
 	u64 src_mean = READ_ONCE(src->mean);
 	u64 dst_mean = READ_ONCE(dst->mean);
 	u64 dst_clock = READ_ONCE(dst->clock);
 
 	return order_place_exchanged(vruntime, src_mean, dst_mean, dst_clock,
-				     order_charge(ahead, READ_ONCE(tunables.slice_ns), weight));
+				     order_charge(bonus, READ_ONCE(tunables.slice_ns), weight));
 }
 
 /* The master from which the slave `own` may fetch siblings; `own` itself: none. */
@@ -91,12 +92,13 @@ KEEL_PART u32 find_fetch_candidate(u32 own, u64 before)
 	struct keel_row *master_row, *slave_row;
 	struct known_space *wanted;
 	struct row_entry entry;
+	u64 bonus_ns;
 
 	if (!master_state || !slave_state || master == own)
 		return 0;
 	wanted = get_followed_known(own, slave_state);
-	candidate.bonus = get_bonus(slave_state, wanted);
-	if (!candidate.bonus)
+	bonus_ns = get_bonus_ns(slave_state, wanted);
+	if (!bonus_ns)
 		return 0;
 	master_row = find_row(master, wanted->key);
 	slave_row = find_row(own, wanted->key);
@@ -111,6 +113,8 @@ KEEL_PART u32 find_fetch_candidate(u32 own, u64 before)
 	slave_state->fetch_weight = weigh_fetch_candidate(wanted, own, master, entry.pid);
 	if (!slave_state->fetch_weight)
 		return 0;
+	candidate.bonus =
+		order_weigh_bonus(&wanted->aggregation, bonus_ns, slave_state->fetch_weight);
 	candidate.vruntime = place_exchanged(wanted, master_state, slave_state, entry.vruntime,
 					 slave_state->fetch_weight);
 	return order_is_preferred(&candidate, before) ? entry.pid : 0;

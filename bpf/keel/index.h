@@ -53,9 +53,11 @@ static __always_inline struct keel_row *find_row(u32 cpu, u64 key)
 	return bpf_map_lookup_elem(&sibling_rows, &row);
 }
 
-KEEL_PART int insert_row_entry(u32 cpu, u64 key, u64 vruntime, u32 pid)
+KEEL_PART int insert_row_entry(u32 cpu, u64 key, u64 vruntime, u32 pid, u64 weight)
 {
-	struct row_entry task = { .vruntime = vruntime, .tag = tag_of(key), .pid = pid };
+	struct row_entry task = {
+		.vruntime = vruntime, .tag = tag_of(key), .pid = pid, .weight = weight,
+	};
 	u32 room = min_u64(READ_ONCE(tunables.sibling_window), ROW_PLACES);
 	struct keel_row *row = find_row(cpu, key);
 	bool has_room;
@@ -107,7 +109,7 @@ static __always_inline void index_insert(struct task_struct *p, struct task_stat
 		return;
 	WRITE_ONCE(t->listings, t->listings + 1);
 	__sync_lock_test_and_set(&t->listed_on, cpu + 1);
-	insert_row_entry(cpu, t->listed_as, t->vruntime, p->pid);
+	insert_row_entry(cpu, t->listed_as, t->vruntime, p->pid, t->weight);
 }
 
 /* Moves a task that migrated to the queue of another CPU, unless it has left that meanwhile. */
@@ -121,7 +123,7 @@ KEEL_PART int index_move(struct task_state *t, u32 pid, u32 src_cpu, u32 dst_cpu
 	if (__sync_val_compare_and_swap(&t->listed_on, src_cpu + 1, dst_cpu + 1) != src_cpu + 1)
 		return 0;
 	remove_row_entry(src_cpu, t->listed_as, pid);
-	insert_row_entry(dst_cpu, t->listed_as, t->vruntime, pid);
+	insert_row_entry(dst_cpu, t->listed_as, t->vruntime, pid, READ_ONCE(t->weight));
 	/* Code that removed the task in between did not find it in the new row yet. */
 	if (READ_ONCE(t->listed_on) != dst_cpu + 1 || READ_ONCE(t->listings) != listings)
 		remove_row_entry(dst_cpu, t->listed_as, pid);

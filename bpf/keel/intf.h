@@ -231,8 +231,7 @@ struct cpu_state {
 	u64 deferred_ns;
 	/* the running task's address space; of a kernel thread, the last one before */
 	u64 running_space;
-	/* what a task of that space was last charged for one run, in ns of vruntime */
-	u64 quantum;
+	u64 quantum_ns;		/* how long a task of that space ran last */
 	u64 preferred;		/* how often in a row siblings of that space were preferred */
 	u64 mean;		/* mean vruntime of the tasks on this CPU: order_update_mean() */
 	u64 furthest;		/* the largest vruntime that was charged here */

@@ -14,6 +14,8 @@ struct row_entry {
 	u64 vruntime;
 	u32 tag;	/* bits of the sibling key: tells apart the spaces that share a row */
 	u32 pid;	/* 0: none */
+	u32 weight;
+	u32 pad;
 };
 
 struct sibling_row {

@@ -66,13 +66,13 @@ static __always_inline void unpublish_space(u32 cpu)
 }
 
 /*
- * Keeps what the running task's turn was charged, in vruntime. A kernel thread borrows the address
- * space that it finds, and does not count.
+ * Keeps how long the running task had its turn. A kernel thread borrows the address space that it
+ * finds, and does not count.
  */
 static __always_inline void note_quantum(struct task_struct *p, struct cpu_state *c, u64 now)
 {
 	if (settings.order == ORDER_IAS && space_of(p))
-		c->quantum = order_charge(0, now - c->running_since_ns, c->running_weight);
+		c->quantum_ns = now - c->running_since_ns;
 }
 
 /*
@@ -133,10 +133,10 @@ static __always_inline struct known_space *get_known_space(struct cpu_state *c, 
 	return known;
 }
 
-/* How far siblings of a space may run ahead on a CPU. */
-static __always_inline u64 get_bonus(struct cpu_state *c, const struct known_space *wanted)
+/* The bonus of siblings of a space on a CPU, in ns. */
+static __always_inline u64 get_bonus_ns(struct cpu_state *c, const struct known_space *wanted)
 {
-	return order_calc_bonus(&wanted->aggregation, c->quantum,
+	return order_calc_bonus(&wanted->aggregation, c->quantum_ns,
 				wanted->space == c->running_space ? c->preferred : 0);
 }
 
@@ -150,12 +150,13 @@ KEEL_PART int find_sibling(struct sibling *found, const struct known_space *want
 	struct order_candidate best = {};
 	struct row_entry entry;
 	struct keel_row *row;
+	u64 bonus_ns;
 	u32 looked;
 
 	if (!found || !wanted || !c)
 		return 0;
-	best.bonus = get_bonus(c, wanted);
-	if (!best.bonus)
+	bonus_ns = get_bonus_ns(c, wanted);
+	if (!bonus_ns)
 		return 0;
 	row = find_row(cpu, wanted->key);
 	if (!row)
@@ -164,6 +165,7 @@ KEEL_PART int find_sibling(struct sibling *found, const struct known_space *want
 	count_search(looked);
 	best.exists = entry.pid;
 	best.vruntime = entry.vruntime;
+	best.bonus = order_weigh_bonus(&wanted->aggregation, bonus_ns, entry.weight);
 	if (!order_is_preferred(&best, fair))
 		return 0;
 	found->as = best;

@@ -5,10 +5,12 @@
 
 mod common;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use common::build::with_fault;
-use common::{MS, Sim, keel_build, paper};
+use common::{MS, Sim, hog, keel_build, paper};
+use evenkeel_invariants::What;
 use evenkeel_keel::{Aggregation, Gate, Options, Order};
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::{GroupPlan, KERNEL, Op, TaskPlan, Workload};
@@ -136,8 +138,8 @@ fn a_search_is_bounded_however_many_tasks_wait() {
 fn an_index_that_loses_tasks_is_caught() {
     let forgets = with_fault(
         "bpf/keel/index.h",
-        "	insert_row_entry(cpu, t->listed_as, t->vruntime, p->pid);\n",
-        "	if (p->pid & 1)\n		insert_row_entry(cpu, t->listed_as, t->vruntime, p->pid);\n",
+        "	insert_row_entry(cpu, t->listed_as, t->vruntime, p->pid, t->weight);\n",
+        "	if (p->pid & 1)\n		insert_row_entry(cpu, t->listed_as, t->vruntime, p->pid, t->weight);\n",
     );
     let mut workload = Workload::by_name(GROUPS, 1).unwrap();
     let how = Aggregation { pid: 0, agg: 1, bonus_type: 0, bonus_value: 50 * MS, limit: 0 };
@@ -313,7 +315,8 @@ fn the_index_does_not_keep_tasks_that_left_during_a_move() {
     };
     let leaves = "if (__sync_lock_test_and_set(&t->listed_on, 0)) \
                   remove_row_entry(dst_cpu, t->listed_as, pid);";
-    let comes_back = "t->listings++; insert_row_entry(dst_cpu, t->listed_as, t->vruntime, pid);";
+    let comes_back = "t->listings++; \
+                      insert_row_entry(dst_cpu, t->listed_as, t->vruntime, pid, t->weight);";
     for meanwhile in [leaves, comes_back] {
         assert_eq!(left(meanwhile, true), 0, "{meanwhile}");
         assert!(left(meanwhile, false) > 0, "{meanwhile}");
@@ -479,4 +482,64 @@ fn a_cores_own_caches_are_refilled_after_another_program() {
     assert_eq!(kib, 2 * 1800 + (switches - 1) * 1600);
     // Memory that does not even fit alone misses in every pass, with or without switches.
     assert_eq!(fetched_kib(2001).0, 0);
+}
+
+/// How far one of the tasks `ahead` got ahead of one of the tasks `behind` in run time at most, in ms.
+/// Tasks by their places in the workload.
+fn lead_ms(sim: &Sim, ahead: Range<u32>, behind: Range<u32>) -> u64 {
+    let mut simulation = sim.simulation();
+    simulation.records = true;
+    let outcome = simulation.run().unwrap();
+    assert_eq!(outcome.end, None, "{}", outcome.dump);
+    assert!(outcome.broken.is_empty(), "{:#?}", outcome.broken);
+    let (mut ran, mut lead_ns) = (vec![0; sim.workload.tasks.len()], 0);
+    for event in &outcome.record {
+        let What::Switch { prev, charged_ns, .. } = event.what else { continue };
+        let Some(task) = prev.checked_sub(1).filter(|task| (*task as usize) < ran.len()) else {
+            continue;
+        };
+        ran[task as usize] = charged_ns;
+        let of = |tasks: &Range<u32>| &ran[tasks.start as usize..tasks.end as usize];
+        let (most, least) = (of(&ahead).iter().max().unwrap(), of(&behind).iter().min().unwrap());
+        lead_ns = lead_ns.max(most.saturating_sub(*least));
+    }
+    lead_ns / MS
+}
+
+/// A multiple of the last run is a multiple of its time, whatever the task weighs that ran. Threads of
+/// nice 19 that run for a moment each do not let their siblings of nice 0 run further ahead.
+#[test]
+fn threads_of_little_weight_lend_their_siblings_no_larger_bonus() {
+    const TIMES: u64 = 3;
+    let lead = |nice: i32| {
+        let of = |space| TaskPlan { space, ..hog(100_000 * MS) };
+        let options = Options { order: Order::Ias, ..Options::default() };
+        let mut sim = Sim::keel_with(paper(1), options).tasks(2, of(0)).tasks(3, of(1));
+        for at in 0..30 {
+            let ops = vec![Op::Run(MS / 2 + at * MS / 100), Op::Sleep(MS / 20), Op::Goto(0)];
+            sim = sim.task(TaskPlan { nice, ..TaskPlan::new("brief", ops) });
+        }
+        sim.workload.aggregations = vec![Aggregation { pid: 1, ..multiple(TIMES) }];
+        sim.workload.duration_ns = 20_000 * MS;
+        lead_ms(&sim, 0..2, 2..5)
+    };
+    let bonus_ms = TIMES * Options::default().slice.ns() / MS;
+    let (equal, light) = (lead(0), lead(19));
+    println!("{equal} {light} ms");
+    assert!(equal <= 2 * bonus_ms && light <= 2 * bonus_ms, "{equal} and {light} ms ahead");
+}
+
+/// Threads of little weight have the same bonus, in run time.
+#[test]
+fn threads_of_little_weight_have_a_bonus_too() {
+    let switches = |times: u64| {
+        let of = |space| TaskPlan { space, nice: 15, ..hog(100_000 * MS) };
+        let options = Options { order: Order::Ias, ..Options::default() };
+        let mut sim = Sim::keel_with(paper(1), options).tasks(8, of(0)).tasks(8, of(1));
+        sim.workload.aggregate(Some(multiple(times)));
+        sim.workload.duration_ns = 10_000 * MS;
+        sim.run().switches_other
+    };
+    let (plain, together) = (switches(0), switches(3));
+    assert!(together * 4 < plain, "switches between programs: {plain}, aggregated {together}");
 }

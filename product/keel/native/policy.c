@@ -43,9 +43,14 @@ u32 test_order_is_head_next(u32 kind, const struct order_candidate *prev)
 	return order_is_head_next(&params, *prev);
 }
 
-u64 test_order_calc_bonus(const struct aggregation *space, u64 quantum, u64 preferred)
+u64 test_order_calc_bonus(const struct aggregation *space, u64 quantum_ns, u64 preferred)
 {
-	return order_calc_bonus(space, quantum, preferred);
+	return order_calc_bonus(space, quantum_ns, preferred);
+}
+
+u64 test_order_weigh_bonus(const struct aggregation *space, u64 bonus_ns, u64 weight)
+{
+	return order_weigh_bonus(space, bonus_ns, weight);
 }
 
 u64 test_order_update_mean(u64 mean, u64 charged, u64 tasks, u64 least, u64 most)

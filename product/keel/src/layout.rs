@@ -128,7 +128,7 @@ pub struct RawRow {
     pub count: u32,
     pub hole: u32,
     pub end_pad: u32,
-    pub entry: [[u64; 2]; ROW_PLACES as usize],
+    pub entry: [[u64; 3]; ROW_PLACES as usize],
 }
 
 /// `struct keel_roles` of these roles, by CPU.
@@ -185,7 +185,7 @@ pub struct RawCpuState {
     pub running_since_ns: u64,
     pub deferred_ns: u64,
     pub running_space: u64,
-    pub quantum: u64,
+    pub quantum_ns: u64,
     pub preferred: u64,
     pub mean: u64,
     pub furthest: u64,

@@ -170,7 +170,7 @@ pub enum IasCommand {
         /// 1: aggregate its threads; 0: do not.
         #[arg(allow_negative_numbers = true)]
         agg: String,
-        /// 0: BONUS_VALUE is in ns of vruntime; 1: it multiplies the last run on the CPU, in vruntime.
+        /// 0: BONUS_VALUE is in ns of vruntime; 1: it multiplies the time of the last run on the CPU.
         #[arg(allow_negative_numbers = true)]
         bonus_type: String,
         /// The bonus: how far they may be behind in vruntime and still be preferred.

@@ -14,7 +14,7 @@ pub struct Aggregation {
     pub pid: u32,
     /// 1: its threads are aggregated; 0: not.
     pub agg: u32,
-    /// 0: `bonus_value` is in ns of vruntime; 1: it multiplies what ran last on the CPU, in vruntime.
+    /// 0: `bonus_value` is in ns of vruntime; 1: it multiplies how long the last task ran on the CPU.
     pub bonus_type: u32,
     /// How much.
     pub bonus_value: u64,

@@ -101,6 +101,18 @@ fn both_kinds_of_bonus() {
     assert_eq!(bonus(&on(BONUS_QUANTUM, BOUND_NS), 1, 0), BOUND_NS);
 }
 
+/// A number of ns of vruntime is that, whatever the sibling weighs; a multiple of the last run is run time
+/// of the sibling that gets it.
+#[test]
+fn a_multiple_of_the_last_run_is_run_time_of_the_sibling() {
+    let (fixed, multiple) = (on(BONUS_VRUNTIME, 5_000), on(BONUS_QUANTUM, 3));
+    for weight in [NICE_0 / 100, NICE_0, 50 * NICE_0] {
+        assert_eq!(weighed(&fixed, 5_000, weight), 5_000);
+        assert_eq!(weighed(&multiple, 5_000, weight), charge(0, 5_000, weight));
+    }
+    assert_eq!(weighed(&multiple, BOUND_NS, NICE_0 / 100), BOUND_NS);
+}
+
 /// "The kernel initializes the values of agg as 0"; "IAS does not give the priority bonus [...] when
 /// the number of aggregations exceeds limit".
 #[test]

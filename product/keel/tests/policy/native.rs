@@ -112,6 +112,8 @@ pub struct RowEntry {
     pub vruntime: u64,
     pub tag: u32,
     pub pid: u32,
+    pub weight: u32,
+    pub pad: u32,
 }
 
 /// `ROW_PLACES`.
@@ -216,8 +218,12 @@ mod raw {
         pub safe fn test_order_charge(vruntime: u64, run_ns: u64, weight: u64) -> u64;
         pub safe fn test_order_pick(kind: u32, candidates: &[Candidate; 4]) -> u32;
         pub safe fn test_order_is_head_next(kind: u32, prev: &Candidate) -> u32;
-        pub safe fn test_order_calc_bonus(space: &Aggregation, quantum: u64, preferred: u64)
-        -> u64;
+        pub safe fn test_order_weigh_bonus(space: &Aggregation, bonus_ns: u64, weight: u64) -> u64;
+        pub safe fn test_order_calc_bonus(
+            space: &Aggregation,
+            quantum_ns: u64,
+            preferred: u64,
+        ) -> u64;
         pub safe fn test_order_update_mean(
             mean: u64,
             charged: u64,
@@ -368,8 +374,12 @@ pub fn is_head(kind: u32, prev: Option<u64>) -> bool {
     raw::test_order_is_head_next(kind, &Candidate::at(prev)) != 0
 }
 
-pub fn bonus(space: &Aggregation, quantum: u64, preferred: u64) -> u64 {
-    raw::test_order_calc_bonus(space, quantum, preferred)
+pub fn bonus(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64 {
+    raw::test_order_calc_bonus(space, quantum_ns, preferred)
+}
+
+pub fn weighed(space: &Aggregation, bonus_ns: u64, weight: u64) -> u64 {
+    raw::test_order_weigh_bonus(space, bonus_ns, weight)
 }
 
 pub fn mean_of_all(mean: u64, charged: u64, tasks: u64, least: u64, most: u64) -> u64 {

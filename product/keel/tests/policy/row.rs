@@ -35,7 +35,8 @@ proptest! {
         for (pid, step) in (1u32..).zip(steps) {
             match step {
                 Step::Add { vruntime, tag } => {
-                    let task = RowEntry { vruntime: base.wrapping_add(vruntime), tag, pid };
+                    let vruntime = base.wrapping_add(vruntime);
+                    let task = RowEntry { vruntime, tag, pid, weight: pid, pad: 0 };
                     let at = list.partition_point(|other| {
                         other.vruntime.wrapping_sub(task.vruntime) as i64 <= 0
                     });
@@ -63,7 +64,7 @@ proptest! {
 
 #[test]
 fn a_smaller_room_leaves_out_the_last_task() {
-    let task = |vruntime, pid| RowEntry { vruntime, tag: 0, pid };
+    let task = |vruntime, pid| RowEntry { vruntime, pid, ..RowEntry::default() };
     let mut row = Row::empty(0);
     (1..=4).for_each(|pid| assert!(row.add(task(u64::from(pid) * 10, pid), 4)));
     // The room is smaller now: the row shrinks by and by.
