@@ -51,10 +51,17 @@
  *
  * The bonus is what set_ias_agg set for the preferred address space (section 3.1): ns of vruntime,
  * or a multiple of the time that the last task on this CPU ran. It is 0 for a space that was never
- * set, or that was preferred `limit` times in a row on this CPU. So no task falls behind by more
- * than bonus and slice, and without a bonus every pick is that of `fair`.
+ * set, or that was preferred `limit` times in a row on this CPU. Without a bonus every pick is that
+ * of `fair`.
  *
- * `ias` departs from the paper in five places:
+ * A bonus bounds what other tasks wait as long as the same threads compete. New threads, and threads
+ * that slept, come without a lead and have the bonus anew. So no sibling is preferred while the task
+ * that `fair` would run is behind its fair share by more than bonus and slice (order_may_prefer()):
+ * siblings make a CPU's tasks together wait for bonus and slice times their number at most, and in
+ * the long run take at most a ninth of the CPU out of turn, whatever threads come and go. What an
+ * ordinary user sets has a largest bonus, and a longest time that all others wait together.
+ *
+ * `ias` departs from the paper in six places:
  *
  * 1. B and F may be the task that has run so far: paper and classic Linux put that task back into
  *    the queue before they pick.
@@ -67,6 +74,7 @@
  *    the task that ran does not count: one of nice 19 would give its siblings 68 times the bonus.
  * 5. A slave that has no H fetches it from its master's queue and gives another task in exchange:
  *    the paper leaves it to chance which siblings wait where.
+ * 6. Other tasks' wait is bounded, as said above. The paper's `limit` bounds it only if it is set.
  */
 #ifndef EVENKEEL_ORDER_H
 #define EVENKEEL_ORDER_H
@@ -88,6 +96,8 @@ struct order_params {
 #define ORDER_BOUND_NS 10000000000ULL
 /* The longest run that is charged at once; a longer one is a clock that jumped. */
 #define ORDER_MAX_RUN_NS (1ULL << 40)
+/* More tasks than a CPU ever has, so that products do not overflow. */
+#define ORDER_TASKS (1ULL << 23)
 /* A waking task must be ahead of the running one by this much to preempt it. */
 #define ORDER_GRANULARITY_NS 1000000ULL
 
@@ -186,6 +196,8 @@ enum bonus_type {
 /* What set_ias_agg sets for an address space; without it, nothing is aggregated. */
 struct aggregation {
 	u64 bonus_value;
+	u64 bonus_max_ns;	/* the bonus is no larger than this */
+	u64 turn_max_ns;	/* its siblings let all others wait for so long together */
 	u64 limit;	/* preferred at most so often in a row on a CPU; 0: no limit */
 	u32 bonus_type;	/* enum bonus_type */
 	u32 agg;	/* 1: aggregate; 0: do not */
@@ -197,12 +209,15 @@ struct aggregation {
  */
 POLICY u64 order_calc_bonus(const struct aggregation *space, u64 quantum_ns, u64 preferred)
 {
+	u64 most_ns;
+
 	if (!space->agg || (space->limit && preferred >= space->limit))
 		return 0;
+	most_ns = min_u64(space->bonus_max_ns, ORDER_BOUND_NS);
 	if (space->bonus_type == BONUS_VRUNTIME)
-		return min_u64(space->bonus_value, ORDER_BOUND_NS);
-	if (quantum_ns && space->bonus_value > ORDER_BOUND_NS / quantum_ns)
-		return ORDER_BOUND_NS;
+		return min_u64(space->bonus_value, most_ns);
+	if (quantum_ns && space->bonus_value > most_ns / quantum_ns)
+		return most_ns;
 	return space->bonus_value * quantum_ns;
 }
 
@@ -212,6 +227,52 @@ POLICY u64 order_weigh_bonus(const struct aggregation *space, u64 bonus_ns, u64 
 	if (space->bonus_type == BONUS_VRUNTIME)
 		return bonus_ns;
 	return min_u64(order_charge(0, bonus_ns, weight), ORDER_BOUND_NS);
+}
+
+/* Of a run in its turn, one part in so many does not count: so the fair clock forgets. */
+#define ORDER_FORGETS 8
+
+/*
+ * The fair clock of a CPU after a task that began at `vruntime` ran for `run_ns`. It advances as the
+ * vruntime of each task would if the CPU were shared fairly at each moment. The queue's clock stands
+ * still while siblings are preferred, so the difference of the two is how far the others have fallen
+ * behind, whichever threads, programs or users ran meanwhile.
+ *
+ * A task behind the clock makes use of the credit for its sleep, which moves neither clock. A run in
+ * its turn counts for a little less: what threads that have ended owe is forgotten, or aggregation
+ * would end for good where many threads come and go.
+ */
+POLICY u64 order_update_fair_clock(u64 fair_clock, u64 clock, u64 vruntime, u64 run_ns, u64 load,
+				   u64 tasks)
+{
+	u64 advance;
+
+	/* No other task waits. */
+	if (tasks <= 1)
+		return clock;
+	if (!is_vruntime_before(vruntime, clock)) {
+		advance = order_charge(0, run_ns, load);
+		fair_clock += vruntime == clock ? advance - advance / ORDER_FORGETS : advance;
+	}
+	if (is_vruntime_before(fair_clock, clock))
+		return clock;
+	return is_vruntime_before(clock + ORDER_BOUND_NS, fair_clock) ? clock + ORDER_BOUND_NS :
+									  fair_clock;
+}
+
+/*
+ * Whether siblings with this bonus may still be preferred to the task that `fair` would run, with
+ * vruntime `fair`: not once it has fallen behind the fair clock by bonus and slice, for each of
+ * `tasks` tasks of together this weight, or by what makes all of them wait for too long. Without this,
+ * threads that come and go would each have the bonus anew.
+ */
+POLICY bool order_may_prefer(const struct order_params *params, const struct aggregation *space,
+			     u64 bonus_ns, u64 fair_clock, u64 fair, u64 load, u64 tasks)
+{
+	u64 each_ns = bonus_ns + min_u64(params->slice_ns, ORDER_BOUND_NS);
+	u64 wait_ns = min_u64(each_ns * min_u64(tasks, ORDER_TASKS), space->turn_max_ns);
+
+	return !is_vruntime_before(fair + order_charge(0, wait_ns, load), fair_clock);
 }
 
 struct order_candidate {

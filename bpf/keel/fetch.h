@@ -117,7 +117,10 @@ KEEL_PART u32 find_fetch_candidate(u32 own, u64 before)
 		order_weigh_bonus(&wanted->aggregation, bonus_ns, slave_state->fetch_weight);
 	candidate.vruntime = place_exchanged(wanted, master_state, slave_state, entry.vruntime,
 					 slave_state->fetch_weight);
-	return order_is_preferred(&candidate, before) ? entry.pid : 0;
+	if (!order_is_preferred(&candidate, before) ||
+	    !may_prefer(slave_state, wanted, bonus_ns, before))
+		return 0;
+	return entry.pid;
 }
 
 /* Moves this sibling from the master's queue to that of `own`. */

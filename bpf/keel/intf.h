@@ -183,6 +183,7 @@ enum keel_counter {
 	COUNT_KICK_IDLE,	/* the master kicked an idle slave */
 	COUNT_KICK_BUSY,	/* the master kicked a busy slave */
 	COUNT_SHIELD,		/* a task was sent off a shielded CPU, or kept off it */
+	COUNT_REPAY,		/* a sibling was not preferred: others had fallen behind too far */
 	COUNTERS,
 };
 /* Room for them, a power of two. */
@@ -235,6 +236,7 @@ struct cpu_state {
 	u64 preferred;		/* how often in a row siblings of that space were preferred */
 	u64 mean;		/* mean vruntime of the tasks on this CPU: order_update_mean() */
 	u64 furthest;		/* the largest vruntime that was charged here */
+	u64 fair_clock;		/* order_update_fair_clock() */
 	u64 is_ahead;		/* 1: the next task to run is preferred to others that wait */
 	u64 taken_since_ns;	/* since when a higher class has the CPU; 0: none has */
 	u64 yielder;		/* pid of the task that yields, for one dispatch; 0: none */

@@ -140,6 +140,19 @@ static __always_inline u64 get_bonus_ns(struct cpu_state *c, const struct known_
 				wanted->space == c->running_space ? c->preferred : 0);
 }
 
+/* Whether siblings with this bonus may be preferred to the task that `fair` would run on a CPU. */
+static __always_inline bool may_prefer(struct cpu_state *c, const struct known_space *wanted,
+				       u64 bonus_ns, u64 fair)
+{
+	struct order_params params = order_params();
+
+	if (order_may_prefer(&params, &wanted->aggregation, bonus_ns, READ_ONCE(c->fair_clock), fair,
+			     READ_ONCE(c->load), READ_ONCE(c->runnable)))
+		return true;
+	count(COUNT_REPAY);
+	return false;
+}
+
 /*
  * Finds the sibling with the smallest vruntime that waits in a CPU's queue, if its bonus lets it
  * run before vruntime `fair`. Otherwise `found`, empty before, stays so.
@@ -166,7 +179,7 @@ KEEL_PART int find_sibling(struct sibling *found, const struct known_space *want
 	best.exists = entry.pid;
 	best.vruntime = entry.vruntime;
 	best.bonus = order_weigh_bonus(&wanted->aggregation, bonus_ns, entry.weight);
-	if (!order_is_preferred(&best, fair))
+	if (!order_is_preferred(&best, fair) || !may_prefer(c, wanted, bonus_ns, fair))
 		return 0;
 	found->as = best;
 	found->pid = entry.pid;

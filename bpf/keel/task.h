@@ -86,15 +86,20 @@ static __always_inline void charge_task(struct task_struct *p, struct task_state
 					struct cpu_state *c)
 {
 	u64 executed = p->se.sum_exec_runtime, before = t->vruntime;
+	u64 ran_ns = executed - t->executed_ns;
 
-	t->vruntime = order_charge(before, executed - t->executed_ns, t->weight);
+	t->vruntime = order_charge(before, ran_ns, t->weight);
 	t->executed_ns = executed;
 	if (settings.order == ORDER_IAS) {
+		u64 load = READ_ONCE(c->load), tasks = READ_ONCE(c->runnable);
+
+		WRITE_ONCE(c->fair_clock,
+			   order_update_fair_clock(c->fair_clock, c->clock, before, ran_ns, load,
+						   tasks));
 		if (is_vruntime_before(c->furthest, t->vruntime))
 			WRITE_ONCE(c->furthest, t->vruntime);
 		WRITE_ONCE(c->mean, order_update_mean(c->mean, t->vruntime - before,
-						      READ_ONCE(c->runnable), c->clock,
-						      c->furthest));
+						      tasks, c->clock, c->furthest));
 	}
 	refresh_weight(p, t);
 	recount_weight(t, cpu, c);

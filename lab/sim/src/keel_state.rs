@@ -34,6 +34,22 @@ pub(crate) fn has_lodger(cpu: &[u8]) -> bool {
     state.is_ok_and(|state| state.lodges != 0)
 }
 
+/// What the keel goes by when it decides whether siblings may still be preferred on a CPU.
+pub(crate) struct Fairness {
+    /// In ns of vruntime.
+    pub fair_clock: u64,
+    /// The weights of its tasks.
+    pub load: u64,
+    /// How many tasks these are.
+    pub tasks: u64,
+}
+
+/// The same, from the CPU's entry of the map `cpus`.
+pub(crate) fn read_fairness(cpu: &[u8]) -> Fairness {
+    let state = bytemuck::pod_read_unaligned::<RawCpuState>(cpu);
+    Fairness { fair_clock: state.fair_clock, load: state.load, tasks: state.runnable }
+}
+
 /// How many tasks the keel takes for runnable, from the entries of the map `cpus`.
 pub(crate) fn count_runnable(cpus: &[u8]) -> u64 {
     let state = |entry: &[u8]| bytemuck::pod_read_unaligned::<RawCpuState>(entry).runnable;

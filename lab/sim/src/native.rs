@@ -11,7 +11,7 @@ use nix::sys::mman::{ProtFlags, mprotect};
 
 use crate::abi::{HOST, Host, HostFunctions, Ops};
 use crate::host_error::HostError;
-use crate::keel_state;
+use crate::keel_state::{self, Fairness};
 use crate::object_pool::{self, Loaded};
 
 /// Memory that the scheduler uses: aligned, zeroed, and freed with the instance.
@@ -219,6 +219,11 @@ impl Instance {
     /// Whether a task that the shield bars from this CPU runs there, alone.
     pub fn lodges(&self, cpu: u32) -> bool {
         self.state_of(cpu).is_some_and(keel_state::has_lodger)
+    }
+
+    /// What the keel goes by when it decides whether siblings may still be preferred on this CPU.
+    pub fn fairness(&self, cpu: u32) -> Option<Fairness> {
+        self.state_of(cpu).map(keel_state::read_fairness)
     }
 
     fn state_of(&self, cpu: u32) -> Option<&[u8]> {

@@ -286,6 +286,8 @@ pub struct Workload {
     pub groups: Vec<GroupPlan>,
     /// The address spaces that aggregate under the order `ias`. The pid of a space is its number plus 1.
     pub aggregations: Vec<Aggregation>,
+    /// Of these, by pid, the ones that an ordinary user has set; root has set the others.
+    pub ordinary: Vec<u32>,
     /// The groups of CPUs that aggregate together, as in `evenkeel ias alloc --groups`; none: CPUs that
     /// share a last-level cache.
     pub together: Option<String>,

@@ -27,7 +27,7 @@ fn built(sim: Sim, build: Vec<u8>) -> Sim {
 
 #[test]
 fn run_time_that_is_not_charged_is_caught() {
-    let charge = "t->vruntime = order_charge(before, executed - t->executed_ns, t->weight);";
+    let charge = "t->vruntime = order_charge(before, ran_ns, t->weight);";
     let build = with_fault("bpf/keel/task.h", charge, "");
     let nice = |nice| TaskPlan { nice, allowed: only(0), ..hog(100_000 * MS) };
     let mut sim = built(Sim::keel(paper(1)).task(nice(0)).task(nice(5)), build);

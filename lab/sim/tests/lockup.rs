@@ -53,7 +53,7 @@ fn a_hanging_callback_is_ended_and_named() {
 
 #[test]
 fn a_hanging_keel_still_dumps_its_state() {
-    let charge = "t->vruntime = order_charge(before, executed - t->executed_ns, t->weight);";
+    let charge = "t->vruntime = order_charge(before, ran_ns, t->weight);";
     let build = with_fault("bpf/keel/task.h", charge, "while (t->vruntime | 1) ;");
     let mut sim = Sim::keel(paper(2)).tasks(5, hog(50 * MS));
     sim.scheduler = Scheduler::Built(Options::default(), build.clone().into());

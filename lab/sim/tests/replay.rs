@@ -134,7 +134,7 @@ fn an_incomplete_tape_is_refused() {
 #[test]
 fn the_first_decision_that_differs_is_named() {
     let tape = recorded(&busy(paper(3)));
-    let charge = "t->vruntime = order_charge(before, executed - t->executed_ns, t->weight);";
+    let charge = "t->vruntime = order_charge(before, ran_ns, t->weight);";
     let faulty = with_fault("bpf/keel/task.h", charge, "");
     let scheduler = Scheduler::Built(Options::default(), faulty.into());
     let difference = replayed(&tape, &scheduler).difference.unwrap();

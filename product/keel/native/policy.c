@@ -48,6 +48,20 @@ u64 test_order_calc_bonus(const struct aggregation *space, u64 quantum_ns, u64 p
 	return order_calc_bonus(space, quantum_ns, preferred);
 }
 
+u64 test_order_update_fair_clock(u64 fair_clock, u64 clock, u64 vruntime, u64 run_ns, u64 load,
+				 u64 tasks)
+{
+	return order_update_fair_clock(fair_clock, clock, vruntime, run_ns, load, tasks);
+}
+
+u32 test_order_may_prefer(const struct aggregation *space, u64 bonus_ns, u64 fair_clock, u64 fair,
+			  u64 load, u64 tasks)
+{
+	struct order_params params = { .kind = ORDER_IAS, .slice_ns = 4000000 };
+
+	return order_may_prefer(&params, space, bonus_ns, fair_clock, fair, load, tasks);
+}
+
 u64 test_order_weigh_bonus(const struct aggregation *space, u64 bonus_ns, u64 weight)
 {
 	return order_weigh_bonus(space, bonus_ns, weight);

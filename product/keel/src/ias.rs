@@ -9,6 +9,7 @@ pub(crate) mod error;
 pub(crate) mod groups;
 pub(crate) mod options;
 pub(crate) mod quota;
+pub(crate) mod rights;
 pub(crate) mod settings;
 pub(crate) mod space;
 mod watch;
@@ -30,20 +31,27 @@ use self::auto::Tuning;
 use self::error::IasError;
 use self::groups::{allocation, default_roles, grouped, present};
 use self::quota::{Quotas, UserSpaces};
+use self::rights::Rights;
 use self::settings::{IasSettings, Preference};
 use self::space::{Owner, Space};
 use self::watch::{Known, Watch, known};
-use crate::layout::MAX_SPACES;
 use crate::scheduler::{LoadError, Scheduler};
 
 /// An address space that was set.
 struct Setting {
     aggregation: Aggregation,
+    /// On behalf of which user.
+    rights: Rights,
     /// Tells when the process is gone, whatever process has its number then.
     process: OwnedFd,
     space: Space,
+}
+
+impl Setting {
     /// The user other than root that asked for it.
-    user: Option<u32>,
+    fn user(&self) -> Option<u32> {
+        self.rights.user()
+    }
 }
 
 /// All that was set; outlives a restart of the keel.
@@ -223,10 +231,11 @@ impl Ias {
         }
         let is_same = |known: &Setting| known.space.address == space.address;
         let before = self.spaces.iter().position(is_same);
-        let user = peer.map(|peer| peer.uid).filter(|uid| *uid != 0);
+        let rights = peer.map_or(Rights::Root, |peer| Rights::of(peer.uid));
+        rights.check(&aggregation)?;
         if before.is_none() && aggregation.agg != 0 {
-            if let Some(uid) = user {
-                self.quotas.check(uid, self.spaces.iter().filter_map(|known| known.user))?;
+            if let Some(uid) = rights.user() {
+                self.quotas.check(uid, self.spaces.iter().filter_map(Setting::user))?;
             }
             if self.spaces.len() >= MAX_SPACES {
                 return Err(IasError::TooMany);
@@ -239,8 +248,8 @@ impl Ias {
             }
             return Ok(());
         }
-        scheduler.set_space(space.address, &aggregation.raw())?;
-        let known = Setting { aggregation, process, space, user };
+        scheduler.set_space(space.address, &aggregation.raw(rights))?;
+        let known = Setting { aggregation, rights, process, space };
         match before.and_then(|before| self.spaces.get_mut(before)) {
             Some(place) => *place = known,
             None => self.spaces.push(known),
@@ -291,7 +300,7 @@ impl Ias {
         machine: &Machine,
     ) -> Result<(), LoadError> {
         for known in &self.spaces {
-            scheduler.set_space(known.space.address, &known.aggregation.raw())?;
+            scheduler.set_space(known.space.address, &known.aggregation.raw(known.rights))?;
         }
         scheduler.set_roles(&self.roles(machine))
     }
@@ -318,7 +327,7 @@ impl Ias {
             spaces: self.spaces.iter().map(|known| known.aggregation).collect(),
             found: self.helper.as_ref().map(|helper| helper.tunings.clone()),
             search,
-            users: self.quotas.list(self.spaces.iter().filter_map(|known| known.user)),
+            users: self.quotas.list(self.spaces.iter().filter_map(Setting::user)),
         }
     }
 }
@@ -418,7 +427,7 @@ mod tests {
     fn the_papers_five_arguments() {
         let most = u64::MAX.to_string();
         let parsed = parse(["7", "1", "0", &most, "3"]).unwrap();
-        let raw = parsed.raw();
+        let raw = parsed.raw(Rights::Root);
         assert_eq!((raw.process, raw.agg, raw.bonus_type), (7, 1, 0));
         assert_eq!((raw.bonus_value, raw.limit), (u64::MAX, 3));
         for (arguments, expected) in [

@@ -111,6 +111,8 @@ pub struct RawCapability {
 #[repr(C)]
 pub struct RawSpace {
     pub bonus_value: u64,
+    pub bonus_max_ns: u64,
+    pub turn_max_ns: u64,
     pub limit: u64,
     pub bonus_type: u32,
     pub agg: u32,
@@ -189,6 +191,7 @@ pub struct RawCpuState {
     pub preferred: u64,
     pub mean: u64,
     pub furthest: u64,
+    pub fair_clock: u64,
     pub is_ahead: u64,
     pub taken_since_ns: u64,
     pub yielder: u64,
@@ -216,14 +219,14 @@ pub struct RawCpuState {
     pub fetch: u64,
     pub fetch_weight: u64,
     /// Two `struct known_space`: their fields.
-    pub known: [[u64; 6]; 2],
+    pub known: [[u64; 8]; 2],
     pub counters: [u64; MAX_COUNTERS],
     pub decided: u64,
     pub decision: [RawDecision; MAX_DECISIONS],
 }
 
 /// `enum keel_counter`, in its order: name and meaning.
-pub const COUNTERS: [(&str, &str); 42] = [
+pub const COUNTERS: [(&str, &str); 43] = [
     ("wake_idle", "Tasks woken straight onto an idle CPU"),
     ("enqueue", "Tasks put into a queue"),
     ("leave", "Tasks that left a queue without a turn: changed, moved by the kernel or killed"),
@@ -272,6 +275,7 @@ pub const COUNTERS: [(&str, &str); 42] = [
         "Slaves that ran another task, and were kicked when their master began to aggregate",
     ),
     ("shield", "Tasks evicted from a shielded CPU, or kept off it"),
+    ("repay", "Siblings that were not preferred because others had fallen behind too far"),
 ];
 
 /// The name of the counter of limits that the keel does not enforce.

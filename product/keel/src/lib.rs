@@ -26,6 +26,7 @@
 //! | `ias` | which address spaces and CPUs the order `ias` aggregates (paper 003) |
 //! | `ias::aggregation` | how strongly an address space aggregates |
 //! | `ias::settings` | what a configuration says of that |
+//! | `ias::rights` | what root and other users may set |
 //! | `ias::options` | parameters of the order `ias` |
 //! | `ias::bonus` | how far siblings may run ahead, as users write it |
 //! | `ias::groups` | which CPUs aggregate together |
@@ -64,6 +65,7 @@ pub use ias::error::IasError;
 pub use ias::groups::{MAX_ROLE, default_roles, grouped};
 pub use ias::options::{IasOptions, Kick, Window};
 pub use ias::quota::UserSpaces;
+pub use ias::rights::{Rights, USER_BONUS_NS, USER_TURN_NS};
 pub use ias::settings::{IasSettings, Preference};
 pub use ias::{IasState, Search};
 pub use initial_data::InitialData;

@@ -3,6 +3,7 @@
 //! again, and keeps nothing else. Left out: the time that a restart takes.
 
 use evenkeel_invariants::{IDLE, Left, What};
+use evenkeel_keel::Rights;
 
 use crate::dsq::Dsq;
 use crate::keel_state;
@@ -31,7 +32,9 @@ impl Kernel {
         }
         for aggregation in &self.workload.aggregations {
             // The key of an address space is the pid of its process here.
-            self.instance.aggregate(u64::from(aggregation.pid), &aggregation.record());
+            let is_ordinary = self.workload.ordinary.contains(&aggregation.pid);
+            let rights = if is_ordinary { Rights::User(1000) } else { Rights::Root };
+            self.instance.aggregate(u64::from(aggregation.pid), &aggregation.record(rights));
         }
         self.restore_aggregations();
         if self.workload.together.is_some() {

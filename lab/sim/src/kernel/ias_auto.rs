@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_keel::{Aggregation, Auto, Seen, Tuning};
+use evenkeel_keel::{Aggregation, Auto, Rights, Seen, Tuning};
 
 use crate::agenda::Event;
 use crate::program::KERNEL;
@@ -46,7 +46,7 @@ impl Kernel {
     /// Sets all aggregations again after the scheduler was loaded again.
     pub(super) fn restore_aggregations(&mut self) {
         for how in self.helper.iter().flat_map(|helper| helper.told.values()) {
-            self.instance.aggregate(u64::from(how.pid), &how.record());
+            self.instance.aggregate(u64::from(how.pid), &how.record(Rights::Root));
         }
     }
 
@@ -92,7 +92,7 @@ impl Kernel {
                 bonus_value: change.multiplier,
                 limit: 0,
             };
-            self.instance.aggregate(u64::from(how.pid), &how.record());
+            self.instance.aggregate(u64::from(how.pid), &how.record(Rights::Root));
             helper.told.insert(how.pid, how);
             helper.changes.push((self.now, change));
         }

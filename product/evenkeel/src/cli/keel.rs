@@ -155,7 +155,7 @@ pub enum IasCommand {
         #[arg(long)]
         off: bool,
         /// Set how far they may be behind in vruntime and still be preferred: a multiple of the last
-        /// run, like 3x, or a time, like 10ms.
+        /// run, like 3x, or a time, like 10ms. At most 25x or 100ms, unless root asks.
         #[arg(long, value_name = "BONUS", default_value = "3x")]
         bonus: Bonus,
         /// Prefer them at most N times in a row on a CPU [default: no limit].

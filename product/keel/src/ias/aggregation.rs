@@ -5,6 +5,7 @@ use evenkeel_control::{Request, aggregation_request};
 use serde::{Deserialize, Serialize};
 
 use super::error::IasError;
+use super::rights::Rights;
 use crate::layout::RawSpace;
 
 /// The arguments of `set_ias_agg`, in the paper's words.
@@ -65,13 +66,16 @@ impl Aggregation {
     }
 
     /// The record of `bpf/keel/intf.h`, for hosts of the keel outside of the kernel.
-    pub fn record(&self) -> Vec<u8> {
-        bytemuck::bytes_of(&self.raw()).to_vec()
+    pub fn record(&self, rights: Rights) -> Vec<u8> {
+        bytemuck::bytes_of(&self.raw(rights)).to_vec()
     }
 
-    pub(super) fn raw(&self) -> RawSpace {
+    pub(super) fn raw(&self, rights: Rights) -> RawSpace {
+        let (bonus_max_ns, turn_max_ns) = rights.limits_ns();
         RawSpace {
             bonus_value: self.bonus_value,
+            bonus_max_ns,
+            turn_max_ns,
             limit: self.limit,
             bonus_type: self.bonus_type,
             agg: self.agg,

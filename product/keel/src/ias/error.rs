@@ -60,6 +60,19 @@ pub enum IasError {
         /// How many there may be.
         most: usize,
     },
+    /// Too strong for an ordinary user.
+    #[error(
+        "bonus {value}: ordinary users may set at most {most} {unit}, because others wait for it: ask \
+         root for more"
+    )]
+    TooLarge {
+        /// As it was given.
+        value: u64,
+        /// The limit.
+        most: u64,
+        /// Of both.
+        unit: &'static str,
+    },
     /// Roles are root's.
     #[error("only root may set the roles of CPUs, because they are everybody's: ask as root")]
     NotRoot,
@@ -107,7 +120,7 @@ impl IasError {
     pub(crate) fn errno(&self) -> Errno {
         match self {
             Self::NoProcess(_) => Errno::ESRCH,
-            Self::Foreign { .. } | Self::NotRoot => Errno::EPERM,
+            Self::Foreign { .. } | Self::NotRoot | Self::TooLarge { .. } => Errno::EPERM,
             Self::TooMany | Self::TooManyOfUser | Self::TooManyOfUsers { .. } => Errno::ENOSPC,
             Self::Load(_) => Errno::EIO,
             _ => Errno::EINVAL,
@@ -157,6 +170,17 @@ mod tests {
             (
                 IasError::TooMany,
                 "1024 address spaces aggregate already: switch one off first",
+                Errno::ENOSPC,
+            ),
+            (
+                IasError::TooLarge { value: 26, most: 25, unit: "times the last run" },
+                "bonus 26: ordinary users may set at most 25 times the last run, because others wait \
+                 for it: ask root for more",
+                Errno::EPERM,
+            ),
+            (
+                IasError::TooManyOfUser,
+                "64 of your address spaces aggregate already, the most for one user: switch one off first",
                 Errno::ENOSPC,
             ),
             (

@@ -10,7 +10,8 @@ const BONUS_VRUNTIME: u32 = 0;
 const BONUS_QUANTUM: u32 = 1;
 
 fn on(bonus_type: u32, bonus_value: u64) -> Aggregation {
-    Aggregation { bonus_value, limit: 0, bonus_type, agg: 1 }
+    let (bonus_max_ns, turn_max_ns) = (u64::MAX, u64::MAX);
+    Aggregation { bonus_value, bonus_max_ns, turn_max_ns, limit: 0, bonus_type, agg: 1 }
 }
 
 pub fn at(vruntime: u64) -> Candidate {
@@ -354,7 +355,45 @@ proptest! {
     #[test]
     fn any_bonus_is_bounded(how in any::<(u64, u64, u32, u32)>(), quantum: u64, preferred: u64) {
         let (bonus_value, limit, bonus_type, agg) = how;
-        let space = Aggregation { bonus_value, limit, bonus_type, agg };
+        let space = Aggregation { limit, agg, ..on(bonus_type, bonus_value) };
         prop_assert!(bonus(&space, quantum, preferred) <= BOUND_NS);
+        let capped = Aggregation { bonus_max_ns: 7, ..space };
+        prop_assert!(bonus(&capped, quantum, preferred) <= 7);
     }
+}
+
+/// The fair clock moves on as fast as each task would, and a little slower while tasks run in their turn.
+#[test]
+fn the_fair_clock_is_what_each_task_should_have() {
+    const TASKS: u64 = 4;
+    let after = |fair_clock, clock, vruntime, tasks| {
+        fair_clock_after(fair_clock, clock, vruntime, SLICE_NS, TASKS * NICE_0, tasks)
+    };
+    // Out of turn, in its turn, and a task that uses the credit for its sleep.
+    assert_eq!(after(500, 500, 501, TASKS), 500 + SLICE_NS / TASKS);
+    assert_eq!(after(500, 500, 500, TASKS), 500 + SLICE_NS / TASKS / 8 * 7);
+    assert_eq!(after(500, 500, 499, TASKS), 500);
+    // It is never behind the clock, nor far ahead of it; with no other task nothing is owed.
+    assert_eq!(after(500, 5_000_000, 5_000_000, TASKS), 5_000_000);
+    assert_eq!(after(500 + 2 * BOUND_NS, 500, 501, TASKS), 500 + BOUND_NS);
+    assert_eq!(after(9_000, 500, 501, 1), 500);
+    assert_eq!(after(u64::MAX, u64::MAX, 0, TASKS), SLICE_NS / TASKS - 1);
+}
+
+/// Siblings are preferred until the next task is behind its fair share by bonus and slice, or all tasks
+/// together have waited for the longest turn.
+#[test]
+fn siblings_are_not_preferred_while_others_have_fallen_behind() {
+    let how = on(BONUS_VRUNTIME, 5_000_000);
+    let may = |how: &Aggregation, owed, tasks: u64| {
+        may_prefer(how, 5_000_000, 100 + owed, 100, tasks * NICE_0, tasks)
+    };
+    let most = 5_000_000 + SLICE_NS;
+    for tasks in [2, 3, 100] {
+        // The division by the number of tasks may lose a ns.
+        assert!(may(&how, most - 1, tasks) && !may(&how, most + 1, tasks), "{tasks} tasks");
+    }
+    let ordinary = Aggregation { turn_max_ns: 100_000_000, ..how };
+    assert!(may(&ordinary, most, 2));
+    assert!(may(&ordinary, 1_000_000, 100) && !may(&ordinary, 1_000_001, 100));
 }

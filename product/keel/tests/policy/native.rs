@@ -75,6 +75,8 @@ impl Candidate {
 #[repr(C)]
 pub struct Aggregation {
     pub bonus_value: u64,
+    pub bonus_max_ns: u64,
+    pub turn_max_ns: u64,
     pub limit: u64,
     pub bonus_type: u32,
     pub agg: u32,
@@ -218,6 +220,22 @@ mod raw {
         pub safe fn test_order_charge(vruntime: u64, run_ns: u64, weight: u64) -> u64;
         pub safe fn test_order_pick(kind: u32, candidates: &[Candidate; 4]) -> u32;
         pub safe fn test_order_is_head_next(kind: u32, prev: &Candidate) -> u32;
+        pub safe fn test_order_update_fair_clock(
+            fair_clock: u64,
+            clock: u64,
+            vruntime: u64,
+            run_ns: u64,
+            load: u64,
+            tasks: u64,
+        ) -> u64;
+        pub safe fn test_order_may_prefer(
+            space: &Aggregation,
+            bonus_ns: u64,
+            fair_clock: u64,
+            fair: u64,
+            load: u64,
+            tasks: u64,
+        ) -> u32;
         pub safe fn test_order_weigh_bonus(space: &Aggregation, bonus_ns: u64, weight: u64) -> u64;
         pub safe fn test_order_calc_bonus(
             space: &Aggregation,
@@ -376,6 +394,28 @@ pub fn is_head(kind: u32, prev: Option<u64>) -> bool {
 
 pub fn bonus(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64 {
     raw::test_order_calc_bonus(space, quantum_ns, preferred)
+}
+
+pub fn fair_clock_after(
+    fair_clock: u64,
+    clock: u64,
+    vruntime: u64,
+    run_ns: u64,
+    load: u64,
+    tasks: u64,
+) -> u64 {
+    raw::test_order_update_fair_clock(fair_clock, clock, vruntime, run_ns, load, tasks)
+}
+
+pub fn may_prefer(
+    space: &Aggregation,
+    bonus_ns: u64,
+    fair_clock: u64,
+    fair: u64,
+    load: u64,
+    tasks: u64,
+) -> bool {
+    raw::test_order_may_prefer(space, bonus_ns, fair_clock, fair, load, tasks) != 0
 }
 
 pub fn weighed(space: &Aggregation, bonus_ns: u64, weight: u64) -> u64 {
