@@ -61,7 +61,7 @@
  * the long run take at most a ninth of the CPU out of turn, whatever threads come and go. What an
  * ordinary user sets has a largest bonus, and a longest time that all others wait together.
  *
- * `ias` departs from the paper in six places:
+ * `ias` departs from the paper in seven places:
  *
  * 1. B and F may be the task that has run so far: paper and classic Linux put that task back into
  *    the queue before they pick.
@@ -74,7 +74,9 @@
  *    the task that ran does not count: one of nice 19 would give its siblings 68 times the bonus.
  * 5. A slave that has no H fetches it from its master's queue and gives another task in exchange:
  *    the paper leaves it to chance which siblings wait where.
- * 6. Other tasks' wait is bounded, as said above. The paper's `limit` bounds it only if it is set.
+ * 6. A waking task that would be passed over for a sibling does not preempt. The paper does not say
+ *    when tasks preempt; each such switch would be in vain.
+ * 7. Other tasks' wait is bounded, as said above. The paper's `limit` bounds it only if it is set.
  */
 #ifndef EVENKEEL_ORDER_H
 #define EVENKEEL_ORDER_H

@@ -97,7 +97,7 @@ KEEL_PART u32 find_fetch_candidate(u32 own, u64 before)
 	if (!master_state || !slave_state || master == own)
 		return 0;
 	wanted = get_followed_known(own, slave_state);
-	bonus_ns = get_bonus_ns(slave_state, wanted);
+	bonus_ns = get_bonus_ns(slave_state, wanted, slave_state->quantum_ns);
 	if (!bonus_ns)
 		return 0;
 	master_row = find_row(master, wanted->key);

@@ -87,6 +87,7 @@ struct known_space {
 enum known_which {
 	KNOWN_RUNNING,
 	KNOWN_PUBLISHED,
+	KNOWN_ELSEWHERE,	/* what runs, or is followed, where this CPU enqueued a task */
 	KNOWN_SPACES,
 };
 

@@ -62,11 +62,14 @@ KEEL_PART int kick_busy_slaves(u32 own, u64 space, u64 now)
 		struct sibling sibling = {};
 		u32 cpu = cpu_at(position);
 		struct cpu_state *c = cpu_state(cpu);
+		u64 since_ns;
 
 		if (!c || !is_slave_of(cpu, own) || !READ_ONCE(c->running_weight) ||
 		    READ_ONCE(c->running_space) == space || !has_waiters(c, 1))
 			continue;
-		find_sibling(&sibling, wanted, cpu, get_running_vruntime(c, now));
+		since_ns = READ_ONCE(c->running_since_ns);
+		find_sibling(&sibling, wanted, cpu, get_running_vruntime(c, now),
+			     now > since_ns ? now - since_ns : 0);
 		if (!sibling.as.exists)
 			continue;
 		count(COUNT_KICK_BUSY);

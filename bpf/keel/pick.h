@@ -85,10 +85,12 @@ static __always_inline struct selection pick_next(u32 own, struct cpu_state *c,
 		at = find_publication(own, &is_master);
 	if (settings.order == ORDER_IAS && head.exists) {
 		fair = order_should_keep_prev(prev, head) ? prev.vruntime : head.vruntime;
-		find_sibling(&sibling, get_known_space(c, KNOWN_RUNNING, c->running_space), own, fair);
+		find_sibling(&sibling, get_known_space(c, KNOWN_RUNNING, c->running_space), own, fair,
+			     c->quantum_ns);
 		follow = at && !is_master ? READ_ONCE(at->space) : 0;
 		if (follow && follow != c->running_space)
-			find_sibling(&published, get_known_space(c, KNOWN_PUBLISHED, follow), own, fair);
+			find_sibling(&published, get_known_space(c, KNOWN_PUBLISHED, follow), own, fair,
+				     c->quantum_ns);
 	}
 	selection.fair = fair;
 	selection.choice = order_pick(&params, prev, head, sibling.as, published.as);

@@ -8,7 +8,7 @@
 
 /*
  * After an enqueue: kicks the CPU if it is idle, and preempts its running task if the woken one is
- * ahead by enough.
+ * ahead by enough and would get the CPU.
  */
 static __always_inline void kick_or_preempt(u32 cpu, struct cpu_state *c, struct task_state *t,
 					    u64 flags, u64 now)
@@ -41,6 +41,8 @@ static __always_inline void kick_or_preempt(u32 cpu, struct cpu_state *c, struct
 	running = get_running_vruntime(c, now);
 	if (is_kept ? !order_should_preempt_kept(t->vruntime, running) :
 	    !order_should_preempt(&params, t->vruntime, running))
+		return;
+	if (settings.order == ORDER_IAS && is_passed_over(cpu, t->vruntime, now))
 		return;
 	/* The running task woke it, unless an interrupt did. */
 	if (is_own && order_is_protected(&params, now - since_ns) && !in_interrupt()) {

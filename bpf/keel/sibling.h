@@ -133,10 +133,11 @@ static __always_inline struct known_space *get_known_space(struct cpu_state *c, 
 	return known;
 }
 
-/* The bonus of siblings of a space on a CPU, in ns. */
-static __always_inline u64 get_bonus_ns(struct cpu_state *c, const struct known_space *wanted)
+/* The bonus of siblings of a space on a CPU where the last task ran for `quantum_ns`, in ns. */
+static __always_inline u64 get_bonus_ns(struct cpu_state *c, const struct known_space *wanted,
+					u64 quantum_ns)
 {
-	return order_calc_bonus(&wanted->aggregation, c->quantum_ns,
+	return order_calc_bonus(&wanted->aggregation, quantum_ns,
 				wanted->space == c->running_space ? c->preferred : 0);
 }
 
@@ -155,9 +156,11 @@ static __always_inline bool may_prefer(struct cpu_state *c, const struct known_s
 
 /*
  * Finds the sibling with the smallest vruntime that waits in a CPU's queue, if its bonus lets it
- * run before vruntime `fair`. Otherwise `found`, empty before, stays so.
+ * run before vruntime `fair`. Otherwise `found`, empty before, stays so. `quantum_ns`: how long the last
+ * task ran there.
  */
-KEEL_PART int find_sibling(struct sibling *found, const struct known_space *wanted, u32 cpu, u64 fair)
+KEEL_PART int find_sibling(struct sibling *found, const struct known_space *wanted, u32 cpu, u64 fair,
+			   u64 quantum_ns)
 {
 	struct cpu_state *c = cpu_state(cpu);
 	struct order_candidate best = {};
@@ -168,7 +171,7 @@ KEEL_PART int find_sibling(struct sibling *found, const struct known_space *want
 
 	if (!found || !wanted || !c)
 		return 0;
-	bonus_ns = get_bonus_ns(c, wanted);
+	bonus_ns = get_bonus_ns(c, wanted, quantum_ns);
 	if (!bonus_ns)
 		return 0;
 	row = find_row(cpu, wanted->key);
@@ -184,6 +187,36 @@ KEEL_PART int find_sibling(struct sibling *found, const struct known_space *want
 	found->as = best;
 	found->pid = entry.pid;
 	return 0;
+}
+
+/* Whether a sibling of `space` on a CPU goes before a task with this vruntime only by its bonus. */
+static __always_inline bool has_preferred(struct cpu_state *own, u32 cpu, u64 space, u64 vruntime,
+					  u64 quantum_ns)
+{
+	struct sibling sibling = {};
+
+	if (!space)
+		return false;
+	find_sibling(&sibling, get_known_space(own, KNOWN_ELSEWHERE, space), cpu, vruntime, quantum_ns);
+	return sibling.as.exists && is_vruntime_before(vruntime, sibling.as.vruntime);
+}
+
+/*
+ * Whether a waiting task would be passed over, by a sibling of what runs on its CPU or is followed
+ * there, if the CPU picked now. Then it does not preempt: the switch would be in vain.
+ */
+KEEL_PART bool is_passed_over(u32 cpu, u64 vruntime, u64 now)
+{
+	struct cpu_state *c = cpu_state(cpu), *own = cpu_state(bpf_get_smp_processor_id());
+	u64 quantum_ns, since_ns;
+
+	if (!c || !own)
+		return 0;
+	since_ns = READ_ONCE(c->running_since_ns);
+	/* Clocks of two CPUs may differ a little. */
+	quantum_ns = now > since_ns ? now - since_ns : 0;
+	return has_preferred(own, cpu, READ_ONCE(c->running_space), vruntime, quantum_ns) ||
+	       has_preferred(own, cpu, get_followed_space(cpu), vruntime, quantum_ns);
 }
 
 #endif

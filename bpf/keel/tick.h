@@ -63,6 +63,8 @@ static __always_inline void preempt_deferred(struct task_struct *p, u32 own, str
 	c->deferred_ns = 0;
 	if (!head.exists || !order_should_preempt(&params, head.vruntime, get_running_vruntime(c, now)))
 		return;
+	if (settings.order == ORDER_IAS && is_passed_over(own, head.vruntime, now))
+		return;
 	count(COUNT_PREEMPT);
 	set_slice(p, 0);
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use common::build::with_fault;
 use common::{MS, Sim, hog, keel_build, paper};
-use evenkeel_invariants::What;
+use evenkeel_invariants::{Left, What};
 use evenkeel_keel::{Aggregation, Gate, Options, Order};
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::{GroupPlan, KERNEL, Op, TaskPlan, Workload};
@@ -542,4 +542,37 @@ fn threads_of_little_weight_have_a_bonus_too() {
     };
     let (plain, together) = (switches(0), switches(3));
     assert!(together * 4 < plain, "switches between programs: {plain}, aggregated {together}");
+}
+
+/// A waking task that siblings go before by their bonus does not preempt: the CPU would only switch to
+/// one of these.
+#[test]
+fn no_waking_task_preempts_in_vain() {
+    const SLICE_NS: u64 = 4 * MS;
+    for how in [Aggregation { bonus_type: 0, bonus_value: 50 * MS, ..multiple(0) }, multiple(12)] {
+        let of = |space, ops| TaskPlan { space, ..TaskPlan::new("thread", ops) };
+        let options = Options { order: Order::Ias, ..Options::default() };
+        let mut sim = Sim::keel_with(paper(1), options)
+            .tasks(8, of(0, vec![Op::Run(100_000 * MS)]))
+            .tasks(3, of(1, vec![Op::Sleep(17 * MS), Op::Run(MS / 2), Op::Goto(0)]));
+        sim.workload.aggregations = vec![Aggregation { pid: 1, ..how }];
+        sim.workload.duration_ns = 10_000 * MS;
+        let mut simulation = sim.simulation();
+        simulation.records = true;
+        let outcome = simulation.run().unwrap();
+        assert!(outcome.broken.is_empty(), "{:#?}", outcome.broken);
+        let (mut since_ns, mut in_vain) = (0, 0);
+        for event in &outcome.record {
+            let What::Switch { prev, left, next, .. } = event.what else { continue };
+            let siblings = (1..=8).contains(&prev) && (1..=8).contains(&next);
+            in_vain += u32::from(
+                siblings && left == Left::Runnable && event.time_ns - since_ns < SLICE_NS / 2,
+            );
+            since_ns = event.time_ns;
+        }
+        let counters = &outcome.counters;
+        println!("{in_vain} in vain, {} preempted", counters["preempt"]);
+        assert!(counters["aggregate"] > 1_000 && counters["switch"] > 50, "{counters:?}");
+        assert_eq!(in_vain, 0, "switches from sibling to sibling within a slice");
+    }
 }

@@ -218,8 +218,8 @@ pub struct RawCpuState {
     pub search: [u64; 7],
     pub fetch: u64,
     pub fetch_weight: u64,
-    /// Two `struct known_space`: their fields.
-    pub known: [[u64; 8]; 2],
+    /// The fields of each `struct known_space`.
+    pub known: [[u64; 8]; 3],
     pub counters: [u64; MAX_COUNTERS],
     pub decided: u64,
     pub decision: [RawDecision; MAX_DECISIONS],
