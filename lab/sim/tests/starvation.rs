@@ -6,8 +6,8 @@
 mod common;
 
 use common::build::with_fault;
-use common::{MS, Sim, hog, paper};
-use evenkeel_invariants::{Limits, What};
+use common::{MS, Sim, hog, longest_wait_ns, paper};
+use evenkeel_invariants::Limits;
 use evenkeel_keel::{Aggregation, Options, Order, USER_BONUS_NS, USER_TURN_NS};
 use evenkeel_sim::program::{GroupPlan, Op, TaskPlan};
 use evenkeel_sim::{Outcome, STRICT, Scheduler};
@@ -85,19 +85,7 @@ fn attacked(attack: Attack, hogs: usize, groups: bool) -> Sim {
 /// The hogs' part of the CPU, in per mille, and the longest wait of one of them, in ms.
 fn suffered(outcome: &Outcome, hogs: usize) -> (u64, u64) {
     let ran = outcome.accounts[..hogs].iter().map(|account| account.ran_ns).sum::<u64>();
-    // Hogs have the first numbers, and wait whenever they do not run.
-    let (mut left_ns, mut longest_ns) = (vec![0; hogs], 0);
-    for event in &outcome.record {
-        let What::Switch { prev, next, .. } = event.what else { continue };
-        if let Some(left) = (next as usize).checked_sub(1).and_then(|hog| left_ns.get(hog)) {
-            longest_ns = longest_ns.max(event.time_ns - left);
-        }
-        if let Some(left) = (prev as usize).checked_sub(1).and_then(|hog| left_ns.get_mut(hog)) {
-            *left = event.time_ns;
-        }
-    }
-    let unfinished = left_ns.iter().map(|left| outcome.time_ns - left);
-    (ran * 1000 / outcome.time_ns, unfinished.fold(longest_ns, u64::max) / MS)
+    (ran * 1000 / outcome.time_ns, longest_wait_ns(outcome, hogs as u32) / MS)
 }
 
 #[test]

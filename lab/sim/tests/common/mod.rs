@@ -9,6 +9,7 @@ pub mod worlds;
 use std::sync::Arc;
 
 use evenkeel_capability::Policy;
+use evenkeel_invariants::{Left, What};
 use evenkeel_keel::Options;
 use evenkeel_machine::{Costs, Machine};
 use evenkeel_sim::program::{Interrupts, Op, TaskPlan, Thief, Workload};
@@ -118,4 +119,28 @@ impl Sim {
         assert!(outcome.broken.is_empty(), "{:#?}", outcome.broken);
         outcome
     }
+}
+
+/// The longest wait of any of the first tasks of a workload, in ns; the simulation has records.
+pub fn longest_wait_ns(outcome: &Outcome, tasks: u32) -> u64 {
+    let (mut since_ns, mut longest_ns) = (vec![None; tasks as usize + 1], 0);
+    for event in &outcome.record {
+        let now = event.time_ns;
+        let (waits, runs) = match event.what {
+            What::Wakeup { task } => (Some(task), None),
+            What::Switch { prev, left: Left::Runnable, next, .. } => (Some(prev), Some(next)),
+            What::Switch { next, .. } => (None, Some(next)),
+            _ => continue,
+        };
+        if let Some(since) = waits.and_then(|task| since_ns.get_mut(task as usize)) {
+            since.get_or_insert(now);
+        }
+        if let Some(since) = runs.and_then(|task| since_ns.get_mut(task as usize)) {
+            longest_ns = longest_ns.max(since.take().map_or(0, |since| now - since));
+        }
+        // The idle task does not wait.
+        since_ns[0] = None;
+    }
+    let unfinished = since_ns.iter().flatten().map(|since| outcome.time_ns - since);
+    unfinished.fold(longest_ns, u64::max)
 }
