@@ -35,6 +35,7 @@ use self::rights::Rights;
 use self::settings::{IasSettings, Preference};
 use self::space::{Owner, Space};
 use self::watch::{Known, Watch, known};
+use crate::layout::MAX_SPACES;
 use crate::scheduler::{LoadError, Scheduler};
 
 /// An address space that was set.
