@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use evenkeel_trial::{Case, Figure, Plan, Progress, Record, Run, Sample, Seat};
+use evenkeel_trial::{Caller, Case, Figure, Plan, Progress, Record, Sample, Seat, Slot};
 
 use crate::display::Display;
 use crate::{Contestant, Experiment};
@@ -68,8 +68,8 @@ struct Turns<'a, How> {
     start: Instant,
 }
 
-impl<How> Run for Turns<'_, How> {
-    fn run(&mut self, turn: evenkeel_trial::Turn) -> Result<Sample> {
+impl<How> Caller for Turns<'_, How> {
+    fn run(&mut self, turn: Slot) -> Result<Sample> {
         let contestants = &self.contestants[turn.case];
         let contestant = match turn.seat {
             Seat::Reference => None,

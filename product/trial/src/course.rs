@@ -5,7 +5,7 @@
 use anyhow::{Result, ensure};
 
 use crate::judge::judge;
-use crate::{Case, Figure, Plan, Progress, Record, Role, Run, Sample, Seat, Turn};
+use crate::{Caller, Case, Figure, Plan, Progress, Record, Role, Sample, Seat, Slot};
 
 /// Runs a trial. `decisive` figures decide which rows get more runs. The records come in the order
 /// of the cases.
@@ -17,7 +17,7 @@ pub fn run(
     cases: &[Case],
     decisive: &[Figure],
     plan: &Plan,
-    runner: &mut dyn Run,
+    runner: &mut dyn Caller,
 ) -> Result<Vec<Record>> {
     plan.check()?;
     for case in cases {
@@ -72,7 +72,7 @@ struct Course<'a> {
     /// By case: a reference that failed is left out from there on.
     has_reference: Vec<bool>,
     plan: &'a Plan,
-    runner: &'a mut dyn Run,
+    runner: &'a mut dyn Caller,
     start: std::time::Duration,
     tally: Tally,
 }
@@ -142,7 +142,7 @@ impl Course<'_> {
         let round = self.records[case].lines.first().map_or(0, |line| line.rounds.len());
         let mut reference = None;
         if self.has_reference[case] {
-            let turn = Turn { case, seat: Seat::Reference, round };
+            let turn = Slot { case, seat: Seat::Reference, round };
             reference = self.turn(turn, "reference", &mut 0).ok();
             self.has_reference[case] = reference.is_some();
         }
@@ -150,7 +150,7 @@ impl Course<'_> {
             // The lines are the contestants in their order, and the A/A line last.
             let is_again = self.records[case].lines[line].role == Role::Again;
             let seat = if is_again { Seat::Again } else { Seat::Contestant(line) };
-            let turn = Turn { case, seat, round };
+            let turn = Slot { case, seat, round };
             let mut sample = None;
             if is_active && self.records[case].lines[line].failed.is_some() {
                 // It was planned; the count of runs must end at its sum.
@@ -177,7 +177,7 @@ impl Course<'_> {
     }
 
     /// One run that counts: repeated while foreign load disturbs it.
-    fn turn(&mut self, turn: Turn, name: &str, repeated: &mut usize) -> Result<Sample, Failed> {
+    fn turn(&mut self, turn: Slot, name: &str, repeated: &mut usize) -> Result<Sample, Failed> {
         let (done, planned) = (self.tally.done, self.tally.planned);
         let Case { name: case, program, .. } = &self.cases[turn.case];
         let round = turn.round + 1;
@@ -196,7 +196,7 @@ impl Course<'_> {
 
     fn repeat_while_disturbed(
         &mut self,
-        turn: Turn,
+        turn: Slot,
         name: &str,
         repeated: &mut usize,
     ) -> Result<Sample, Failed> {

@@ -6,7 +6,7 @@ use crate::{Figure, Record, Role};
 
 /// One judged figure of one contestant in one case.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Row {
+pub struct Judgement {
     /// The index of the record.
     pub record: usize,
     /// The index of its line.
@@ -21,8 +21,8 @@ pub struct Row {
 /// the chance of even one wrong verdict among them is 5 %, however often they are looked at within
 /// `looks`. A/A rows are a family of their own: they make no claim, and must not cost the claims
 /// any power.
-pub fn judge(records: &[Record], figures: &[Figure], looks: usize) -> Vec<Row> {
-    let mut rows: Vec<Row> = [Role::Contestant, Role::Again]
+pub fn judge(records: &[Record], figures: &[Figure], looks: usize) -> Vec<Judgement> {
+    let mut rows: Vec<Judgement> = [Role::Contestant, Role::Again]
         .into_iter()
         .flat_map(|role| judge_role(records, figures, looks, role))
         .collect();
@@ -30,7 +30,7 @@ pub fn judge(records: &[Record], figures: &[Figure], looks: usize) -> Vec<Row> {
     rows
 }
 
-fn judge_role(records: &[Record], figures: &[Figure], looks: usize, role: Role) -> Vec<Row> {
+fn judge_role(records: &[Record], figures: &[Figure], looks: usize, role: Role) -> Vec<Judgement> {
     let mut places = Vec::new();
     let mut comparisons: Vec<Comparison> = Vec::new();
     for (r, record) in records.iter().enumerate() {
@@ -44,6 +44,6 @@ fn judge_role(records: &[Record], figures: &[Figure], looks: usize, role: Role) 
         }
     }
     let judged = judge_family(&comparisons, looks);
-    let row = |((record, line, figure), judged)| Row { record, line, figure, judged };
+    let row = |((record, line, figure), judged)| Judgement { record, line, figure, judged };
     places.into_iter().zip(judged).map(row).collect()
 }

@@ -3,7 +3,7 @@
 //! Whatever changes on the machine meanwhile meets all contestants alike, so that only differences
 //! within a round count. All experiments of the laboratory stand on this crate, which is the product's
 //! because comparing a user's own program is. It does no I/O and reads no clock: runs, clock and
-//! progress are the caller's ([`Run`]).
+//! progress are the caller's ([`Caller`]).
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -26,9 +26,9 @@ use anyhow::Result;
 pub use claim::{Claim, Reached};
 pub use course::run;
 pub use evenkeel_stats::{Estimate, Verdict};
-pub use judge::{Row, judge};
+pub use judge::{Judgement, judge};
 pub use plan::Plan;
-pub use record::{Figures, Line, Record, Role, Sample};
+pub use record::{Figures, Line, Record, Role, Sample, again};
 
 /// A figure that is judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub enum Seat {
 
 /// One turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
+pub struct Slot {
     /// The index of the case.
     pub case: usize,
     /// What runs.
@@ -86,12 +86,12 @@ pub struct Turn {
 }
 
 /// What a trial needs of its caller.
-pub trait Run {
+pub trait Caller {
     /// Runs what has its turn, once.
     ///
     /// # Errors
     /// It cannot run. The contestant is left out from here on.
-    fn run(&mut self, turn: Turn) -> Result<Sample>;
+    fn run(&mut self, turn: Slot) -> Result<Sample>;
 
     /// The time since any fixed moment.
     fn elapsed(&self) -> Duration;

@@ -47,6 +47,11 @@ pub enum Role {
     Again,
 }
 
+/// The name of the A/A line of a baseline.
+pub fn again(baseline: &str) -> String {
+    format!("{baseline} again")
+}
+
 /// The runs of one contestant in one case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
@@ -109,7 +114,7 @@ impl Record {
     /// The record of a case, without any run.
     pub fn new(case: &Case) -> Self {
         let baseline = case.contestants.first().map_or("", String::as_str);
-        let again = case.has_again.then(|| Line::new(&format!("{baseline} again"), Role::Again));
+        let again = case.has_again.then(|| Line::new(&again(baseline), Role::Again));
         let others = case.contestants.iter().skip(1);
         let lines = std::iter::once(Line::new(baseline, Role::Baseline))
             .chain(others.map(|name| Line::new(name, Role::Contestant)))

@@ -20,25 +20,25 @@ fn case(name: &str, contestants: &[&str]) -> Case {
     Case { name: name.into(), program: "p".into(), contestants, ..Case::default() }
 }
 
-type Measure<'a> = Box<dyn FnMut(Turn, usize) -> Result<Sample> + 'a>;
+type Measure<'a> = Box<dyn FnMut(Slot, usize) -> Result<Sample> + 'a>;
 
 /// Gives what `measure` says for the turn and the number of runs so far; each run takes a second.
 struct Fake<'a> {
     measure: Measure<'a>,
-    log: Vec<Turn>,
+    log: Vec<Slot>,
     told: Vec<String>,
     begun: Vec<(usize, usize)>,
 }
 
 impl<'a> Fake<'a> {
-    fn new(measure: impl FnMut(Turn, usize) -> Result<Sample> + 'a) -> Self {
+    fn new(measure: impl FnMut(Slot, usize) -> Result<Sample> + 'a) -> Self {
         let measure = Box::new(measure);
         Self { measure, log: Vec::new(), told: Vec::new(), begun: Vec::new() }
     }
 
     /// What ran, as letters: contestants from A, the reference as R.
     fn letters(&self) -> String {
-        let letter = |turn: &Turn| match turn.seat {
+        let letter = |turn: &Slot| match turn.seat {
             Seat::Reference => 'R',
             Seat::Again => 'A',
             Seat::Contestant(index) => char::from(b'A' + 3 * turn.case as u8 + index as u8),
@@ -47,8 +47,8 @@ impl<'a> Fake<'a> {
     }
 }
 
-impl Run for Fake<'_> {
-    fn run(&mut self, turn: Turn) -> Result<Sample> {
+impl Caller for Fake<'_> {
+    fn run(&mut self, turn: Slot) -> Result<Sample> {
         self.log.push(turn);
         (self.measure)(turn, self.log.len())
     }
@@ -75,7 +75,7 @@ fn jitter(run: usize, spread: f64) -> f64 {
     1.0 + spread * ([0.3, -1.0, 0.8, -0.2, 0.1][run % 5])
 }
 
-fn seat(turn: Turn) -> usize {
+fn seat(turn: Slot) -> usize {
     match turn.seat {
         Seat::Reference | Seat::Again => 0,
         Seat::Contestant(index) => index,
