@@ -45,7 +45,7 @@ impl Fit {
     pub fn model_ns(&self, event: Event, kib: u64, near_kib: u64) -> Option<f64> {
         let fetched = if kib <= near_kib { kib as f64 * self.near_fetch_ns } else { 0.0 };
         match event {
-            Event::Sibling => Some(0.0),
+            Event::Sibling | Event::Again => Some(0.0),
             Event::Stranger => Some(self.refill_space_ns + fetched),
             Event::Moved => self.refill_moved_ns.map(|ns| ns + fetched),
         }

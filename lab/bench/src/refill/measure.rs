@@ -51,10 +51,12 @@ pub enum Event {
     Stranger,
     /// The thread comes back from another CPU; the caches there have the set.
     Moved,
+    /// Nothing once more: the A/A row, which shows what the table can resolve.
+    Again,
 }
 
 impl Event {
-    /// All of them.
+    /// All that happen.
     pub const ALL: [Self; 3] = [Self::Sibling, Self::Stranger, Self::Moved];
 
     /// As reports have it.
@@ -63,6 +65,7 @@ impl Event {
             Self::Sibling => "sibling",
             Self::Stranger => "stranger",
             Self::Moved => "moved",
+            Self::Again => "nothing again",
         }
     }
 }
@@ -201,7 +204,13 @@ fn turns(place: &Place, cpus: &CpuSet, is_quick: bool) -> Result<(Vec<Record>, R
             let sibling = Sibling::start(place.cpu, &set)?;
             let (name, program) = (kib.to_string(), order.name().to_owned());
             walkers.sets.insert((name.clone(), program.clone()), (set, sibling));
-            cases.push(Case { name, program, contestants: names.clone(), ..Case::default() });
+            cases.push(Case {
+                name,
+                program,
+                contestants: names.clone(),
+                has_again: true,
+                ..Case::default()
+            });
         }
     }
     let mut accounts = Accounts::open();
@@ -249,7 +258,7 @@ impl Walkers<'_> {
         let mut walks_s = Vec::with_capacity(WALKS);
         for _ in 0..WALKS {
             match event {
-                None => warm(),
+                None | Some(Event::Again) => warm(),
                 Some(Event::Sibling) => {
                     warm();
                     sibling.turn()?;
@@ -290,7 +299,7 @@ fn points(records: &[Record], report: &Report) -> Vec<Point> {
         let order = Order::ALL.into_iter().find(|order| order.name() == record.program);
         let (Some(order), Ok(kib)) = (order, record.case.parse()) else { continue };
         let row = |name: &str| report.row(&record.case, &record.program, WALK, name);
-        for event in Event::ALL {
+        for event in Event::ALL.into_iter().chain([Event::Again]) {
             let (nothing, after) = record.pairs(WALK, NOTHING, event.name());
             let costs: Vec<f64> = nothing
                 .iter()
@@ -327,16 +336,19 @@ mod tests {
             name: "64".into(),
             program: Order::Scattered.name().into(),
             contestants: vec![NOTHING.into(), "stranger".into()],
+            has_again: true,
             ..Case::default()
         });
         // The machine becomes slower meanwhile, which must not count.
-        let walks_us = [[10.0, 20.0, 30.0], [15.0, 25.0, 36.0]];
+        let walks_us = [[10.0, 20.0, 30.0], [15.0, 25.0, 36.0], [10.0, 20.5, 29.5]];
         for (line, walks_us) in record.lines.iter_mut().zip(walks_us) {
             line.rounds = walks_us.map(|us| Some(Sample::new([(WALK, us / 1e6)]))).into();
         }
         let rows = rows(&METRICS, std::slice::from_ref(&record), &Plan::fixed(3));
         let points = points(&[record], &Report { rows, ..Report::default() });
-        assert_eq!(points.len(), 1, "the baseline has no point");
+        assert_eq!(points.len(), 2, "the baseline has no point but the A/A row's");
+        assert_eq!((points[1].event, points[1].event.name()), (Event::Again, "nothing again"));
+        assert!(points[1].cost_ns.abs() < 1e-6 && points[1].ci95_ns[1] > 400.0);
         let Point { kib, event, cost_ns, walk_ns, turns, .. } = points[0];
         assert_eq!((kib, event, turns), (64, Event::Stranger, 3));
         assert!((cost_ns - 5_000.0).abs() < 1e-6 && (walk_ns - 20_000.0).abs() < 1e-6);
