@@ -38,7 +38,31 @@ impl<How, F: FnMut(&Turn<'_, How>) -> Result<Sample>> Runner<How> for F {
     }
 }
 
-/// Has the contestants take turns in all cases.
+/// The cases with an A/A row in the first case of each baseline that has none: no table of rows is
+/// without one.
+fn with_again(cases: &[Case]) -> Vec<Case> {
+    let mut cases = cases.to_vec();
+    let mut baselines: Vec<String> =
+        cases.iter().filter_map(|case| case.contestants.first().cloned()).collect();
+    baselines.sort_unstable();
+    baselines.dedup();
+    for baseline in baselines {
+        // A case of one contestant compares nothing.
+        let mut compared: Vec<&mut Case> = cases
+            .iter_mut()
+            .filter(|case| case.contestants.len() > 1 && case.contestants[0] == baseline)
+            .collect();
+        if compared.iter().all(|case| !case.has_again)
+            && let Some(first) = compared.first_mut()
+        {
+            first.has_again = true;
+        }
+    }
+    cases
+}
+
+/// Has the contestants take turns in all cases. Where no case of a baseline asks for an A/A row, its
+/// first one gets it.
 ///
 /// # Errors
 /// The plan makes no sense, or a case has a contestant that the experiment has not.
@@ -49,6 +73,7 @@ pub fn measure<How>(
     runner: &mut dyn Runner<How>,
     display: &Display,
 ) -> Result<Vec<Record>> {
+    let cases = &with_again(cases);
     let contestants = |case: &Case| -> Result<Vec<&Contestant<How>>> {
         case.contestants.iter().map(|name| experiment.contestant(name)).collect()
     };
@@ -96,5 +121,48 @@ impl<How> Caller for Turns<'_, How> {
 
     fn show(&mut self, progress: &Progress<'_>) {
         self.display.show(progress);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kind, Metric, Report, rows};
+
+    static METRICS: [Metric; 1] = [Metric::new("time", Kind::Time, "")];
+
+    /// The cases with A/A rows, of cases of these contestants that ask for one or do not.
+    fn again(cases: &[(&str, &[&str], bool)]) -> Vec<String> {
+        let names = ["default", "lag", "apart", "together"];
+        let contestants = names.map(|name| Contestant::new(name, "", ()));
+        let experiment = Experiment::sample(contestants.to_vec(), &METRICS);
+        let case = |(name, contestants, has_again): &(&str, &[&str], bool)| Case {
+            name: (*name).to_owned(),
+            contestants: contestants.iter().map(|name| (*name).to_owned()).collect(),
+            has_again: *has_again,
+            ..Case::default()
+        };
+        let cases: Vec<Case> = cases.iter().map(case).collect();
+        let plan = Plan::fixed(2);
+        let mut run = |_: &Turn<'_, ()>| Ok(Sample::new([("time", 1.0)]));
+        let records = measure(&experiment, &cases, &plan, &mut run, &Display::new()).unwrap();
+        assert_eq!(
+            Report::new(&experiment, &records, &plan, "").rows,
+            rows(&METRICS, &records, &plan)
+        );
+        let again = rows(&METRICS, &records, &plan).into_iter().filter(|row| row.is_again);
+        again.map(|row| row.case).collect()
+    }
+
+    /// Every report's records come from [`measure`], so this holds for all experiments.
+    #[test]
+    fn no_table_is_without_an_a_a_row() {
+        let (lag, memory): (&[&str], &[&str]) = (&["default", "lag"], &["apart", "together"]);
+        assert_eq!(again(&[("a", lag, false), ("b", lag, false)]), ["a"]);
+        assert_eq!(again(&[("a", &["default"], false), ("b", lag, false)]), ["b"]);
+        let two = [("a", lag, false), ("b", memory, false), ("c", memory, false)];
+        assert_eq!(again(&two), ["a", "b"], "one for each baseline");
+        assert_eq!(again(&[("a", lag, false), ("b", lag, true)]), ["b"], "as the case asks");
+        assert!(again(&[("a", &["default"], false)]).is_empty(), "nothing is compared");
     }
 }

@@ -180,15 +180,22 @@ impl Point {
 }
 
 impl Panel {
-    /// Adds the first place of another panel, which has the same series, under this name.
+    /// Adds the first place of another panel under this name. A series that only one of them has is
+    /// without points at the places of the other.
     pub fn append(&mut self, other: Self, place: &str) {
+        let before = self.places.len();
         self.places.push(place.to_owned());
-        if self.series.is_empty() {
-            let empty = |series: &Series| Series { name: series.name.clone(), points: Vec::new() };
-            self.series = other.series.iter().map(empty).collect();
+        for theirs in other.series {
+            let point = theirs.points.into_iter().next().flatten();
+            let at = self.series.iter().position(|ours| ours.name == theirs.name);
+            let at = at.unwrap_or_else(|| {
+                self.series.push(Series { name: theirs.name, points: vec![None; before] });
+                self.series.len() - 1
+            });
+            self.series[at].points.push(point);
         }
-        for (ours, theirs) in self.series.iter_mut().zip(other.series) {
-            ours.points.push(theirs.points.into_iter().next().flatten());
+        for series in &mut self.series {
+            series.points.resize(before + 1, None);
         }
     }
 }
@@ -213,5 +220,28 @@ impl Part {
     pub fn cannot(id: &str, title: &str, claim: &str, paper: &str, why: String) -> Self {
         let finding = Finding::new(claim, paper, why, Status::Cannot);
         Self { id: id.into(), title: title.into(), findings: vec![finding], ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_of_some_places_has_no_points_at_the_others() {
+        let panel = |names: &[&str]| {
+            let series = names.iter().map(|name| Series {
+                name: (*name).to_owned(),
+                points: vec![Some(Point::once(1.0))],
+            });
+            Panel { series: series.collect(), ..Panel::default() }
+        };
+        let mut all = Panel::default();
+        all.append(panel(&["default"]), "a");
+        all.append(panel(&["default", "default again"]), "b");
+        all.append(panel(&["default"]), "c");
+        let is_there = |series: &Series| series.points.iter().map(Option::is_some).collect();
+        let found: Vec<Vec<bool>> = all.series.iter().map(is_there).collect();
+        assert_eq!(found, [vec![true; 3], vec![false, true, false]]);
     }
 }

@@ -371,7 +371,8 @@ impl Bench {
         Ok(sample)
     }
 
-    /// Has the contestants take turns in all cases, and judges all their rows together.
+    /// Has the contestants take turns in all cases, and judges all their rows together. The panels are
+    /// by case: each case has an A/A row for its first program.
     ///
     /// # Errors
     /// A case makes no sense, a contestant failed, or a signal asked for the end.
@@ -393,9 +394,14 @@ impl Bench {
             reading: "",
             lists: Vec::new(),
         };
+        let mut cases = cases.to_vec();
+        for index in 0..cases.len() {
+            let (before, rest) = cases.split_at_mut(index);
+            rest[0].has_again = before.iter().all(|other| other.name != rest[0].name);
+        }
         let max_repeats = if self.quick { 0 } else { 1 };
         let plan = Plan { max_repeats, budget: BUDGET, ..Plan::fixed(self.runs) };
-        let measured = measure(&experiment, cases, &plan, &mut Runs(run), &self.display);
+        let measured = measure(&experiment, &cases, &plan, &mut Runs(run), &self.display);
         self.display.finish();
         interrupt::check()?;
         let records = measured?;

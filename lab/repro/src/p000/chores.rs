@@ -2,6 +2,7 @@
 //! (stdev_chore), and how often they migrated; by balance interval and by number of tasks.
 
 use anyhow::Result;
+use evenkeel_trial::again;
 
 use super::bench::{
     Asymmetry, Bench, DEFAULT, LAG, NO_MPI, case, how_of, kernel, lag, lag_at, paper,
@@ -82,6 +83,7 @@ fn sweep(
         name: name.to_owned(),
         points: intervals.iter().map(|interval| of(&contestant(interval))).collect(),
     };
+    let again = again(DEFAULT);
     Panel {
         id: format!("figure-7-{}-{what}", asymmetry.id()),
         title: format!("{what}_chore, {} asymmetry", asymmetry.name()),
@@ -93,6 +95,7 @@ fn sweep(
             varied("paper (fifo)", &|interval| paper("fifo", interval).name),
             varied("lag, fixed interval", &|interval| lag_at(interval).name),
             flat(LAG),
+            flat(&again),
         ],
     }
 }
