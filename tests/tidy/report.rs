@@ -17,6 +17,7 @@ pub enum Rule {
     Figure,
     Dependency,
     FileCircle,
+    Generated,
 }
 
 impl Rule {
@@ -35,6 +36,7 @@ impl Rule {
                  setting, list it in tests/tidy/figures.rs"
             }
             Self::Dependency => "move the shared item down, or invert the dependency",
+            Self::Generated => "write the page anew by the command in its head; do not edit it",
             Self::FileCircle => "move what ties the files to a file of its own below both",
         }
     }

@@ -361,7 +361,7 @@ fn run_bench(args: &SimBenchArgs) -> Result<i32> {
     }
     if let Some(output) = markdown {
         let machine = MachineInfo::read();
-        output.write(&format!(
+        output.write_page(&format!(
             "# Benchmarks: the simulator\n\n{}\n\n{}\n{}",
             measured_at(&commit(), &command_line()),
             machine.markdown(),

@@ -13,6 +13,7 @@
 //! | `runner` | from an experiment and a runner to records |
 //! | `row`, `report`, `machine` | the result, as JSON |
 //! | `page`, `cells` | the result for people: the terminal's tables, the Markdown page |
+//! | `generated` | what a page says of its origin, and how a change by hand is found |
 //! | `peers` | schedulers of other projects |
 //! | `host`, `guest/`, `simulator` | the places |
 //! | `accounts` | where the CPUs' time went during a run |
@@ -26,6 +27,7 @@ pub mod command;
 mod contestant;
 pub mod display;
 pub mod executable;
+pub mod generated;
 pub mod guest;
 pub mod host;
 pub mod interrupt;
@@ -43,10 +45,10 @@ pub mod simulator;
 pub use aim::{Aim, AimRow, Cases, Wanted, judge_aims};
 pub use contestant::Contestant;
 pub use evenkeel_trial::{Case, Figures, Line, Plan, Progress, Reached, Record, Sample};
+pub use generated::measured_at;
 pub use machine::{MachineInfo, commit};
 pub use metric::{Kind, Metric};
 pub use options::{Only, Options, choose};
-pub use page::measured_at;
 pub use report::{Failed, Report, Section};
 pub use row::{Row, rows};
 pub use runner::{Runner, Turn, measure};
@@ -148,7 +150,8 @@ impl<How> Experiment<How> {
             output.write(&serde_json::to_string_pretty(&report)?)?;
         }
         if let Some(output) = markdown {
-            output.write(&page::markdown(self, &report))?;
+            let command = output.command("--markdown", &report.command);
+            output.write_page(&self.page(&Report { command, ..report.clone() }))?;
         }
         Ok(i32::from(!report.failed.is_empty()))
     }

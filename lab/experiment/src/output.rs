@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
 
+use crate::generated;
+
 /// A file to be written. Until then nothing is seen of it.
 #[derive(Debug)]
 pub struct Output {
@@ -43,6 +45,19 @@ impl Output {
                 Ok(())
             }
         }
+    }
+
+    /// Writes it as a page, with the foot of generated ones.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_page(&self, body: &str) -> Result<()> {
+        self.write(&generated::sealed(body))
+    }
+
+    /// The command that measures and writes this page, of the command that measured its figures.
+    pub fn command(&self, option: &str, measured_by: &str) -> String {
+        generated::command_of_page(measured_by, option, &self.path)
     }
 
     /// Beside the target, to be renamed over it; none for a target that is not a file

@@ -7,6 +7,7 @@ use evenkeel_stats::Verdict;
 use evenkeel_trial::Reached;
 
 use crate::cells::Cells;
+use crate::generated::measured_at;
 use crate::{AimRow, Experiment, Kind, Metric, Report, Row};
 
 /// Foreign load gets a column where at least one row has so much of it.
@@ -190,11 +191,6 @@ pub fn markdown<How>(experiment: &Experiment<How>, report: &Report) -> String {
     // Writing to a String cannot fail.
     let _ = write_page(&mut text, experiment, report);
     text
-}
-
-/// The line at the head of every generated page, which `scripts/results-index` reads.
-pub fn measured_at(commit: &str, command: &str) -> String {
-    format!("Measured at commit {commit} by `{command}`. Written by this command: do not edit.")
 }
 
 fn write_page<How>(

@@ -23,6 +23,7 @@ use anyhow::{Context, Result, bail};
 
 pub use study::{Finding, Panel, Part, Point, Series, Status, Study};
 
+use evenkeel_experiment::generated::command_of_page;
 use evenkeel_experiment::output::Output;
 use evenkeel_experiment::{commit, interrupt};
 
@@ -232,7 +233,9 @@ impl Files {
         }
         if let Some((path, output)) = &self.markdown {
             written.extend(write_pictures(study, &path.with_extension(""))?);
-            output.write(&page::markdown(study))?;
+            let directory = path.parent().unwrap_or(Path::new("."));
+            let command = command_of_page(&study.command, "--docs", directory);
+            output.write_page(&page::markdown(&Study { command, ..study.clone() }))?;
             written.push(path.clone());
         }
         for path in written {

@@ -110,7 +110,8 @@ pub fn run(asked: &Asked) -> Result<i32> {
         output.write(&report.machine_file()?)?;
     }
     if let Some(output) = markdown {
-        output.write(&page::page(&report))?;
+        let command = output.command("--markdown", &report.command);
+        output.write_page(&page::page(&Report { command, ..report }))?;
     }
     Ok(0)
 }
