@@ -1,14 +1,38 @@
-//! Experiments in the simulator: a round is a seed, and all simulations are made at once, on all
-//! CPUs of this machine.
+//! Experiments in the simulator: a case is a machine and a workload, a round is a seed, and all
+//! simulations are made at once, on all CPUs of this machine.
+//!
+//! What is simulated are the grids of `evenkeel-lab sim sweep`. The same seed gives the same run, so the
+//! A/A line has seeds of its own: it shows what the draw of a workload alone does to a figure.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
-use evenkeel_sim::{Grid, Report, Scheduler, Shard, Workers, read_rows, sweep};
-use evenkeel_trial::Sample;
+use evenkeel_machine::Machine;
+use evenkeel_sim::{Aggregation, Grid, Report, Scheduler, Shard, Workers, read_rows, sweep};
+use evenkeel_trial::{Case, Line, Plan, Record, Sample, again};
 
-use crate::{Runner, Turn};
+use crate::{Contestant, Metric, Row, rows};
+
+/// How a contestant is simulated.
+#[derive(Debug, Clone)]
+pub struct How {
+    /// The scheduler. The searches of [`Scheduler::Exact`] cost nothing.
+    pub scheduler: Scheduler,
+    /// How all programs aggregate, if they do.
+    pub aggregation: Option<Aggregation>,
+    /// The groups of CPUs that aggregate together; none: CPUs that share a last-level cache.
+    pub together: Option<String>,
+}
+
+impl From<Scheduler> for How {
+    fn from(scheduler: Scheduler) -> Self {
+        Self { scheduler, aggregation: None, together: None }
+    }
+}
+
+/// A figure of a run.
+pub type Value = fn(&Report) -> f64;
 
 /// Where simulations are made.
 pub struct Simulator {
@@ -30,99 +54,117 @@ impl Simulator {
         })
     }
 
-    /// Simulates all of a grid. Figures go by the scheduler's name; how it aggregates is no part of
-    /// that.
+    /// Simulates the workloads on a machine under all contestants with the seeds from 1 to `seeds`, and
+    /// under the first one, the baseline, with as many more for its A/A line.
     ///
     /// # Errors
     /// Something cannot be simulated, or a rule was broken in a simulation.
-    pub fn run(&self, grid: &Grid) -> Result<Runs> {
-        crate::interrupt::check()?;
-        self.sweeps.set(self.sweeps.get() + 1);
-        let rows = self.dir.path().join(format!("{}.jsonl", self.sweeps.get()));
-        sweep(grid, Shard { index: 1, of: 1 }, Workers::Threads(self.jobs), &rows, |_, _| {})?;
+    pub fn run(
+        &self,
+        machine: &Machine,
+        workloads: &[String],
+        contestants: &[Contestant<How>],
+        seeds: u64,
+    ) -> Result<Runs> {
         let mut runs = Runs::default();
-        for row in read_rows(&rows)? {
-            let report = row.report;
-            if let Some(why) = report.end.iter().chain(&report.violations).next() {
-                let Report { workload, machine, scheduler, seed, .. } = &report;
-                bail!("{workload} on {machine} under {scheduler}, seed {seed}: {why}");
+        for (index, Contestant { name, how, .. }) in contestants.iter().enumerate() {
+            crate::interrupt::check()?;
+            let mut machine = machine.clone();
+            if matches!(how.scheduler, Scheduler::Exact(_)) {
+                machine.costs.scan_ns = 0;
             }
-            let whole = &report.scheduler;
-            let scheduler =
-                whole.split(" bonus=").next().and_then(|name| name.split(" groups=").next());
-            let scheduler = scheduler.unwrap_or_default().to_owned();
-            let key = (report.workload.clone(), report.machine.clone(), scheduler, row.slice_us);
-            runs.by_cell.entry(key).or_default().insert(report.seed, report);
+            let most = if index == 0 { 2 * seeds } else { seeds };
+            let grid = Grid {
+                workloads: workloads.to_vec(),
+                machines: vec![machine],
+                schedulers: vec![how.scheduler.clone()],
+                aggregation: how.aggregation,
+                together: how.together.clone(),
+                seeds: 1..most + 1,
+            };
+            for report in self.sweep(&grid)? {
+                let (round, name) = match report.seed {
+                    seed if seed > seeds => (seed - seeds, again(name)),
+                    seed => (seed, name.clone()),
+                };
+                let case = (report.machine.clone(), report.workload.clone());
+                let lines = runs.by_case.entry(case).or_default();
+                lines.entry(name).or_default().insert(round, report);
+            }
         }
         Ok(runs)
     }
+
+    fn sweep(&self, grid: &Grid) -> Result<Vec<Report>> {
+        self.sweeps.set(self.sweeps.get() + 1);
+        let path = self.dir.path().join(format!("{}.jsonl", self.sweeps.get()));
+        sweep(grid, Shard { index: 1, of: 1 }, Workers::Threads(self.jobs), &path, |_, _| {})?;
+        let reports = read_rows(&path)?.into_iter().map(|row| row.report);
+        let good = reports.map(|report| {
+            let Report { workload, machine, scheduler, seed, .. } = &report;
+            match report.end.iter().chain(&report.violations).next() {
+                Some(why) => bail!("{workload} on {machine} under {scheduler}, seed {seed}: {why}"),
+                None => Ok(report),
+            }
+        });
+        good.collect()
+    }
 }
 
-/// Workload, machine, scheduler, slice.
-type Key = (String, String, String, u64);
+/// Machine and workload.
+type Place = (String, String);
 
-/// Reports by cell, scheduler and seed.
+/// Reports by case, contestant and round.
 #[derive(Debug, Default)]
 pub struct Runs {
-    by_cell: BTreeMap<Key, BTreeMap<u64, Report>>,
+    by_case: BTreeMap<Place, BTreeMap<String, BTreeMap<u64, Report>>>,
 }
-
-/// A figure of a run.
-pub type Value = fn(&Report) -> f64;
 
 impl Runs {
-    /// Takes those of another sweep in.
+    /// Takes those of other cases or contestants in.
     pub fn extend(&mut self, other: Self) {
-        self.by_cell.extend(other.by_cell);
+        for (case, lines) in other.by_case {
+            self.by_case.entry(case).or_default().extend(lines);
+        }
     }
 
-    fn cell(
-        &self,
-        workload: &str,
-        machine: &str,
-        scheduler: &Scheduler,
-    ) -> Option<&BTreeMap<u64, Report>> {
-        let key =
-            (workload.to_owned(), machine.to_owned(), scheduler.to_string(), scheduler.slice_us());
-        self.by_cell.get(&key)
-    }
-
-    /// A figure of all runs of this workload, by seed.
-    pub fn of(
-        &self,
-        workload: &str,
-        machine: &str,
-        scheduler: &Scheduler,
-        value: Value,
-    ) -> Vec<f64> {
-        let runs = self.cell(workload, machine, scheduler);
+    /// A figure of all runs of a contestant, by round.
+    pub fn of(&self, machine: &str, workload: &str, contestant: &str, value: Value) -> Vec<f64> {
+        let lines = self.by_case.get(&(machine.to_owned(), workload.to_owned()));
+        let runs = lines.and_then(|lines| lines.get(contestant));
         runs.into_iter().flat_map(|runs| runs.values().map(value)).collect()
     }
-}
 
-/// Looks up simulations that were made before. The case is the machine, the program is the workload,
-/// and the round is the seed. The A/A row has other seeds, because the same seed gives the same run.
-pub struct SimulatorRunner<'a> {
-    /// What was simulated: twice as many seeds as rounds.
-    pub runs: &'a Runs,
-    /// How many rounds.
-    pub rounds: u64,
-    /// The figures by the names of their metrics.
-    pub figures: &'a [(&'static str, Value)],
-}
-
-impl Runner<Scheduler> for SimulatorRunner<'_> {
-    fn run(&mut self, turn: &Turn<'_, Scheduler>) -> Result<Sample> {
-        let Some(contestant) = turn.contestant else { bail!("simulations have no reference") };
-        let again = if turn.is_again { self.rounds } else { 0 };
-        let seed = 1 + turn.round as u64 + again;
-        let cell = self.runs.cell(&turn.case.program, &turn.case.name, &contestant.how);
-        let report = cell.and_then(|runs| runs.get(&seed));
-        let report = report.with_context(|| format!("seed {seed} was not simulated"))?;
-        let mut sample = Sample::default();
-        for (name, value) in self.figures {
-            sample.set(name, Some(value(report)));
+    /// Compares contestants with the first of them by one figure, in these cases. All rows are one
+    /// family. A baseline that was simulated with more seeds has an A/A row.
+    ///
+    /// # Errors
+    /// A case was not simulated under one of them.
+    pub fn rows(
+        &self,
+        cases: &[(&str, String)],
+        contestants: &[&str],
+        (metric, value): (&Metric, Value),
+    ) -> Result<Vec<Row>> {
+        let mut records = Vec::new();
+        for (machine, workload) in cases {
+            let values = |name: &str| self.of(machine, workload, name, value);
+            let mut record = Record::new(&Case {
+                name: (*machine).to_owned(),
+                program: workload.clone(),
+                contestants: contestants.iter().map(|name| (*name).to_owned()).collect(),
+                has_again: contestants.first().is_some_and(|name| !values(&again(name)).is_empty()),
+                ..Case::default()
+            });
+            for Line { contestant, rounds, .. } in &mut record.lines {
+                let samples = values(contestant).into_iter();
+                *rounds = samples.map(|value| Some(Sample::new([(metric.name, value)]))).collect();
+                if rounds.is_empty() {
+                    bail!("{workload} on {machine} was not simulated under {contestant}");
+                }
+            }
+            records.push(record);
         }
-        Ok(sample)
+        Ok(rows(std::slice::from_ref(metric), &records, &Plan::fixed(1)))
     }
 }

@@ -311,6 +311,22 @@ mod tests {
         assert_eq!(missed(&study), ["tables missed: ours: 3 %; wanted: 9 %"]);
     }
 
+    #[test]
+    fn no_table_of_a_simulated_paper_is_without_an_a_a_row() {
+        let options = Options { quick: true, runs: Some(1), ..Options::default() };
+        for paper in [p002::PAPER, p003::PAPER, p004::PAPER] {
+            let study = (paper.measure)(&(paper.parts)(), &options, &mut |_| Ok(())).unwrap();
+            let panels: Vec<&Panel> = study.parts.iter().flat_map(|part| &part.panels).collect();
+            assert!(panels.len() > 10, "{}: {}", paper.number, panels.len());
+            for panel in panels {
+                let series = panel.series.iter().map(|series| &series.name);
+                let is_again = |name: &String| name.contains(" again");
+                let has_again = panel.places.iter().chain(series).any(is_again);
+                assert!(has_again, "{} {}", paper.number, panel.id);
+            }
+        }
+    }
+
     fn names(directory: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(directory).unwrap();
         let mut names: Vec<String> =

@@ -17,7 +17,8 @@ const LEGEND: &str = "\
 own aims; a *substitute* shows the same thing in another way, and says how; *reported* has no mark, \
 neither the paper's nor ours. Values are medians with their 95 % interval (the range, with fewer than \
 6 runs); contestants ran in turn and are compared run by run (paired t test on the logarithms, Holm's \
-correction over the rows of a part).";
+correction over the rows of a part). *NAME again* is the baseline compared with itself (A/A), in \
+simulations with other seeds: what a table cannot tell from it, the table cannot resolve.";
 
 const STYLE: &str = "\
 body { font-family: sans-serif; max-width: 60em; margin: auto; padding: 1em } \

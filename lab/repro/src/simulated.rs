@@ -1,21 +1,20 @@
-//! What the simulated papers share: a laboratory that runs their grids, verdicts on what it ran, and
-//! means and ratios.
+//! What the simulated papers share: a laboratory, contestants, and means and ratios.
 //!
-//! A paper's sweep is a value: some [`Grid`]s, as `evenkeel-lab sim sweep` has them. Verdicts are the
-//! experiment kernel's: a simulation is a run of a contestant, its seed is the round.
+//! All sweeps are grids of `evenkeel-lab sim sweep`, and all verdicts the experiment's: a simulation is a
+//! run of a contestant, its seed is the round. Every baseline has an A/A line with other seeds.
 
-use anyhow::{Result, bail};
-use evenkeel_experiment::display::Display;
-pub use evenkeel_experiment::simulator::{Runs, Value};
-use evenkeel_experiment::simulator::{Simulator, SimulatorRunner};
-use evenkeel_experiment::{
-    Case, Contestant, Experiment, MachineInfo, Metric, Plan, Row, interrupt, measure, rows,
-};
+use anyhow::Result;
+use evenkeel_experiment::simulator::Simulator;
+pub use evenkeel_experiment::simulator::{How, Runs, Value};
+use evenkeel_experiment::{MachineInfo, interrupt};
 use evenkeel_machine::Machine;
-use evenkeel_sim::{Grid, Scheduler};
+use evenkeel_trial::again;
 
 use super::Options;
 use super::study::{Part, Study};
+
+/// A contestant of a simulated paper.
+pub type Contestant = evenkeel_experiment::Contestant<How>;
 
 /// What makes a part.
 pub type Measure<L> = fn(&L) -> Result<Part>;
@@ -101,73 +100,44 @@ impl Lab {
         Ok(Self { is_quick, seeds, simulator: Simulator::new()? })
     }
 
-    /// A grid with all seeds, in which no program aggregates.
-    pub fn grid(
-        &self,
-        workloads: Vec<String>,
-        machine: Machine,
-        schedulers: Vec<Scheduler>,
-    ) -> Grid {
-        let (machines, seeds) = (vec![machine], 1..self.seeds + 1);
-        Grid { workloads, machines, schedulers, aggregation: None, together: None, seeds }
-    }
-
-    /// Simulates all grids.
+    /// Simulates all workloads on a machine with all seeds, the baseline with as many more.
     ///
     /// # Errors
     /// Something cannot be simulated, or a rule was broken in a simulation.
-    pub fn run(&self, grids: impl IntoIterator<Item = Grid>) -> Result<Runs> {
-        let mut runs = Runs::default();
-        for grid in grids {
-            runs.extend(self.simulator.run(&grid)?);
-        }
-        Ok(runs)
+    pub fn run(
+        &self,
+        machine: &Machine,
+        workloads: &[String],
+        contestants: &[Contestant],
+    ) -> Result<Runs> {
+        self.run_seeds(machine, workloads, contestants, self.seeds)
+    }
+
+    /// The same with so many seeds.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_seeds(
+        &self,
+        machine: &Machine,
+        workloads: &[String],
+        contestants: &[Contestant],
+        seeds: u64,
+    ) -> Result<Runs> {
+        self.simulator.run(machine, workloads, contestants, seeds)
     }
 }
 
-/// Compares schedulers with the first of them by one figure, in cases of a machine and a workload. All
-/// rows are one family.
-///
-/// # Errors
-/// A case was not simulated under one of the schedulers, with so many seeds.
-pub fn judge(
-    runs: &Runs,
-    cases: &[(&str, String)],
-    schedulers: &[(&str, Scheduler)],
-    (metric, value): (&'static Metric, Value),
-    seeds: u64,
-) -> Result<Vec<Row>> {
-    let contestant = |(name, how): &(&str, Scheduler)| Contestant::new(name, "", how.clone());
-    let experiment = Experiment {
-        name: "simulated",
-        title: "",
-        intro: "",
-        case_word: "machine",
-        contestants: schedulers.iter().map(contestant).collect(),
-        metrics: std::slice::from_ref(metric),
-        aims: Vec::new(),
-        course: "",
-        reading: "",
-        lists: Vec::new(),
-    };
-    let case = |(machine, workload): &(&str, String)| Case {
-        name: (*machine).to_owned(),
-        program: workload.clone(),
-        contestants: schedulers.iter().map(|(name, _)| (*name).to_owned()).collect(),
-        ..Case::default()
-    };
-    let cases: Vec<Case> = cases.iter().map(case).collect();
-    let plan = Plan::fixed(seeds as usize);
-    let mut runner = SimulatorRunner { runs, rounds: seeds, figures: &[(metric.name, value)] };
-    let display = Display::new();
-    let records = measure(&experiment, &cases, &plan, &mut runner, &display)?;
-    display.finish();
-    for record in &records {
-        if let Some(why) = record.lines.iter().find_map(|line| line.failed.as_ref()) {
-            bail!("{} on {}: {why}", record.program, record.case);
-        }
-    }
-    Ok(rows(experiment.metrics, &records, &plan))
+/// A contestant by its name on the page.
+pub fn contestant(name: &str, how: impl Into<How>) -> Contestant {
+    Contestant::new(name, "", how.into())
+}
+
+/// The contestants' names, and at the end that of the first one's A/A line.
+pub fn with_again<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    names.extend(names.first().map(|baseline| again(baseline)));
+    names
 }
 
 /// The median; 0 of none.
@@ -189,80 +159,82 @@ pub fn ratios(values: &[f64], by: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_experiment::Runner as _;
-    use evenkeel_experiment::{Kind, Turn};
-    use evenkeel_keel::{Options, Slice};
+    use evenkeel_experiment::{Kind, Metric, Row};
+    use evenkeel_keel::{Options, Order};
+    use evenkeel_sim::{Aggregation, Report, Scheduler};
     use evenkeel_stats::Verdict;
 
     use super::*;
 
     static TIME: Metric = Metric::new("time", Kind::Time, "until all is done");
     const WORKLOAD: &str = "arrivals:tasks=40";
+    const SEEDS: Seeds = Seeds { usual: 30, quick: 4 };
 
-    fn keel(slice_us: u64) -> Scheduler {
-        let slice = Slice::from_us(slice_us).unwrap();
-        Scheduler::Keel(Options { slice, ..Options::default() })
-    }
-
-    fn seconds(report: &evenkeel_sim::Report) -> f64 {
+    fn time(report: &Report) -> f64 {
         report.tat.mean_ms / 1e3
     }
 
-    fn simulated(seeds: u64) -> Runs {
-        let lab = Lab::new(Seeds { usual: seeds, quick: seeds }, true, None).unwrap();
-        let schedulers = vec![Scheduler::Fifo, keel(4_000)];
-        let machine = Machine::preset("small").unwrap();
-        lab.run([lab.grid(vec![WORKLOAD.to_owned()], machine, schedulers)]).unwrap()
+    /// On four CPUs, two to a cache.
+    fn simulated(workload: &str, contestants: &[Contestant]) -> Runs {
+        let lab = Lab::new(SEEDS, true, None).unwrap();
+        let text = "name = \"small\"\nkinds = [{ cpus = \"0-3\", capability = 1024 }]\n\
+                    llcs = [\"0-1\", \"2-3\"]\n";
+        let machine = Machine::parse_toml(text, "test").unwrap();
+        lab.run(&machine, &[workload.to_owned()], contestants).unwrap()
+    }
+
+    fn two() -> [Contestant; 2] {
+        let keel = Scheduler::Keel(Options::default());
+        [contestant("fifo", Scheduler::Fifo), contestant("keel", keel)]
     }
 
     #[test]
     fn a_command_line_s_runs_replace_the_paper_s_seeds() {
-        let seeds = Seeds { usual: 30, quick: 2 };
-        let of = |is_quick, runs| Lab::new(seeds, is_quick, runs).unwrap().seeds;
-        assert_eq!((of(false, None), of(true, None), of(true, Some(7))), (30, 2, 7));
+        let of = |is_quick, runs| Lab::new(SEEDS, is_quick, runs).unwrap().seeds;
+        assert_eq!((of(false, None), of(true, None), of(true, Some(7))), (30, 4, 7));
     }
 
     #[test]
-    fn schedulers_are_compared_seed_by_seed() {
-        let runs = simulated(6);
-        let schedulers = [("fifo", Scheduler::Fifo), ("keel", keel(4_000))];
+    fn contestants_are_compared_seed_by_seed_and_the_baseline_with_other_seeds_of_its_own() {
+        let runs = simulated(WORKLOAD, &two());
+        let of = |name: &str| runs.of("small", WORKLOAD, name, time);
+        let [fifo, keel, other] = ["fifo", "keel", "fifo again"].map(of);
+        assert_eq!((fifo.len(), keel.len(), other.len()), (4, 4, 4));
+        assert!(fifo.iter().all(|time| !other.contains(time)), "no seed of its own: {other:?}");
         let cases = [("small", WORKLOAD.to_owned())];
-        let rows = judge(&runs, &cases, &schedulers, (&TIME, seconds), 6).unwrap();
-        assert_eq!(rows.len(), 2);
-        let [fifo, keel] = [0, 1].map(|at| runs.of(WORKLOAD, "small", &schedulers[at].1, seconds));
-        assert_eq!(rows[1].median, median(&keel));
+        let rows = |names: &[&str]| runs.rows(&cases, names, (&TIME, time));
+        let found: Vec<Row> = rows(&["fifo", "keel"]).unwrap();
+        let names: Vec<_> = found.iter().map(|row| (&*row.contestant, row.is_again)).collect();
+        assert_eq!(names, [("fifo", false), ("keel", false), ("fifo again", true)]);
+        assert_eq!(found[1].median, median(&keel));
         // Of an even number of seeds the kernel takes the mean of the middle logarithms.
-        let difference = rows[1].ratio.unwrap() - median(&ratios(&fifo, &keel));
+        let difference = found[1].ratio.unwrap() - median(&ratios(&fifo, &keel));
         assert!(difference.abs() < 1e-4, "{difference}");
-        assert!(rows[1].verdict.is_some() && rows[0].verdict.is_none());
-        let same = [("keel", schedulers[1].1.clone()), ("keel too", schedulers[1].1.clone())];
-        let rows = judge(&runs, &cases, &same, (&TIME, seconds), 6).unwrap();
-        assert_eq!((rows[1].ratio, rows[1].verdict), (Some(1.0), Some(Verdict::Undecided)));
+        assert!(found[0].verdict.is_none() && found[2].verdict == Some(Verdict::Undecided));
+        let error = rows(&["fifo", "other"]).unwrap_err().to_string();
+        assert!(error.contains("was not simulated under other"), "{error}");
     }
 
     #[test]
-    fn a_case_that_was_not_simulated_is_an_error() {
-        let runs = simulated(2);
-        let cases = [("small", WORKLOAD.to_owned())];
-        let other = [("fifo", Scheduler::Fifo), ("other", keel(8_000))];
-        let error = judge(&runs, &cases, &other, (&TIME, seconds), 2).unwrap_err().to_string();
-        assert!(error.contains("seed 1 was not simulated"), "{error}");
-        let known = [("fifo", Scheduler::Fifo), ("keel", keel(4_000))];
-        assert!(judge(&runs, &cases, &known, (&TIME, seconds), 3).is_err(), "the third seed");
-    }
-
-    #[test]
-    fn the_a_a_row_has_seeds_of_its_own() {
-        let runs = simulated(4);
-        let contestant = Contestant::new("fifo", "", Scheduler::Fifo);
-        let case = Case { name: "small".into(), program: WORKLOAD.into(), ..Case::default() };
-        let mut runner = SimulatorRunner { runs: &runs, rounds: 2, figures: &[("time", seconds)] };
-        let all = runs.of(WORKLOAD, "small", &Scheduler::Fifo, seconds);
-        for (is_again, round, at) in [(false, 0, 0), (false, 1, 1), (true, 0, 2), (true, 1, 3)] {
-            let turn = Turn { case: &case, contestant: Some(&contestant), is_again, round };
-            assert_eq!(runner.run(&turn).unwrap().get("time"), Some(all[at]));
-        }
-        let turn = Turn { case: &case, contestant: None, is_again: false, round: 0 };
-        assert!(runner.run(&turn).is_err(), "simulations have no reference");
+    fn contestants_that_only_differ_in_bonus_or_groups_are_told_apart() {
+        let ias = |name: &str, bonus_value, together: Option<&str>| {
+            let options = Options { order: Order::Ias, ..Options::default() };
+            let aggregation = Aggregation { pid: 0, agg: 1, bonus_type: 1, bonus_value, limit: 0 };
+            let how = How {
+                scheduler: Scheduler::Keel(options),
+                aggregation: Some(aggregation),
+                together: together.map(str::to_owned),
+            };
+            contestant(name, how)
+        };
+        let all = [ias("1x", 1, None), ias("3x", 3, None), ias("3x, one group", 3, Some("node"))];
+        let workload = "memory:programs=4,threads=10,total=1";
+        let runs = simulated(workload, &all);
+        let hash = |name: &str| {
+            let hash = |report: &Report| u32::from_str_radix(&report.hash[..8], 16).unwrap().into();
+            runs.of("small", workload, name, hash)
+        };
+        assert_ne!(hash("1x"), hash("3x"));
+        assert_ne!(hash("3x"), hash("3x, one group"));
     }
 }

@@ -180,6 +180,24 @@ impl Point {
 }
 
 impl Panel {
+    /// These series, with a point at each of these places.
+    pub fn new(
+        [id, title, x, y]: [&str; 4],
+        places: impl IntoIterator<Item = impl ToString>,
+        series: impl IntoIterator<Item = (impl ToString, Vec<Option<Point>>)>,
+    ) -> Self {
+        let series =
+            series.into_iter().map(|(name, points)| Series { name: name.to_string(), points });
+        Self {
+            id: id.to_owned(),
+            title: title.to_owned(),
+            x: x.to_owned(),
+            y: y.to_owned(),
+            places: places.into_iter().map(|place| place.to_string()).collect(),
+            series: series.collect(),
+        }
+    }
+
     /// Adds the first place of another panel under this name. A series that only one of them has is
     /// without points at the places of the other.
     pub fn append(&mut self, other: Self, place: &str) {

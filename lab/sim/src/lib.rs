@@ -62,6 +62,7 @@ mod topology;
 mod workers;
 mod workload;
 
+pub use evenkeel_keel::Aggregation;
 pub use compare::{Compared, Figure, compare_rows};
 pub use grid::{Grid, Row, SweepError};
 pub use host_error::HostError;

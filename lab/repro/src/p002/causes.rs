@@ -5,13 +5,15 @@ use anyhow::Result;
 use evenkeel_machine::Machine;
 use evenkeel_sim::Report;
 use evenkeel_sim::paper002::{Reading, TABLES, Table};
+use evenkeel_trial::again;
 
 use super::contestant::{
-    ALGORITHM, ALGORITHM_PLAIN, ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN, Contestant, OURS, UNAWARE,
+    ALGORITHM, ALGORITHM_PLAIN, ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN, OURS, UNAWARE,
 };
 use super::runs::{Cell, Lab, Runs, SLICE_US, SYSTEMS, Value, mean, name_of, on};
 use super::tables::{POSITIVE_CELLS, grows};
-use crate::study::{Finding, Panel, Part, Point, Series, Status};
+use crate::simulated::with_again;
+use crate::study::{Finding, Panel, Part, Point, Status};
 
 /// The longest slice there is: every process runs until it ends or sleeps.
 const WHOLE_US: u64 = 1_000_000;
@@ -26,12 +28,10 @@ const FEW_SEEDS: u64 = 10;
 /// Something cannot be simulated.
 pub fn measure(lab: &Lab) -> Result<Part> {
     let cells = lab.cells();
-    let contestants = [UNAWARE, ALGORITHM, OURS];
-    let runs = lab.simulate(&cells, &contestants, &[SLICE_US], lab.seeds(), |_| Ok(()))?;
+    let runs = lab.simulate(&cells, &[ALGORITHM, OURS], SLICE_US, lab.seeds(), |_| Ok(()))?;
     let mut findings = Vec::new();
-    let mut panels = Vec::new();
-    panels.push(attempts(&cells, &runs, &mut findings));
-    panels.push(attempts_at_a_price(lab, &mut findings)?);
+    let mut panels =
+        vec![attempts(&cells, &runs, &mut findings), attempts_at_a_price(lab, &mut findings)?];
     panels.extend(turns(lab, &cells, &mut findings)?);
     Ok(Part {
         title: "Where Algorithm 1's gain comes from, and where it goes".into(),
@@ -53,27 +53,6 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     })
 }
 
-/// A figure of some cells for each machine.
-fn each(cells: &[Cell], value: impl Fn(&[Cell]) -> f64) -> [f64; 3] {
-    SYSTEMS.map(|system| value(&on(cells, system)))
-}
-
-/// A panel with a place for each machine.
-fn by_system(id: &str, title: &str, y: &str, series: Vec<(String, [f64; 3])>) -> Panel {
-    let series = series.into_iter().map(|(name, values)| Series {
-        name,
-        points: values.map(|value| Some(Point::once(value))).to_vec(),
-    });
-    Panel {
-        id: id.to_owned(),
-        title: title.to_owned(),
-        x: "machine".to_owned(),
-        y: y.to_owned(),
-        places: SYSTEMS.iter().map(|system| system.to_uppercase()).collect(),
-        series: series.collect(),
-    }
-}
-
 fn tries(report: &Report, kind: &str) -> f64 {
     report.attempts.get(kind).copied().unwrap_or_default() as f64 / report.finished.max(1) as f64
 }
@@ -87,11 +66,10 @@ fn periodic_tries(report: &Report) -> f64 {
 }
 
 fn attempts(cells: &[Cell], runs: &Runs, findings: &mut Vec<Finding>) -> Panel {
-    let count = |cells: &[Cell], contestant: &Contestant, value| {
-        mean(cells.iter().map(|cell| mean(runs.values(cell, contestant, SLICE_US, value))))
+    let count = |cells: &[Cell], name: &str, value: Value| {
+        mean(cells.iter().map(|cell| mean(runs.values(cell, name, value))))
     };
-    let (before, after) =
-        (count(cells, &UNAWARE, idle_tries), count(cells, &ALGORITHM, idle_tries));
+    let (before, after) = (count(cells, UNAWARE, idle_tries), count(cells, ALGORITHM, idle_tries));
     findings.push(Finding::new(
         "Algorithm 1 saves attempts of idle CPUs to balance",
         "fewer",
@@ -99,47 +77,46 @@ fn attempts(cells: &[Cell], runs: &Runs, findings: &mut Vec<Finding>) -> Panel {
         Status::reproduced(after < before),
     ));
     let mut series = Vec::new();
-    for contestant in [UNAWARE, ALGORITHM, OURS] {
+    for name in with_again([UNAWARE, ALGORITHM, OURS]) {
         for (kind, value) in [("idle", idle_tries as Value), ("periodic", periodic_tries)] {
-            let counts = each(cells, |cells| count(cells, &contestant, value));
-            series.push((format!("{}, {kind}", contestant.name), counts));
+            let counts = SYSTEMS.map(|system| count(&on(cells, system), &name, value));
+            let points = counts.map(|count| Some(Point::once(count))).to_vec();
+            series.push((format!("{name}, {kind}"), points));
         }
     }
-    by_system("attempts", "Attempts to balance", "attempts for each process", series)
+    let texts = ["attempts", "Attempts to balance", "machine", "attempts for each process"];
+    Panel::new(texts, SYSTEMS.map(str::to_uppercase), series)
 }
 
 /// Whether the attempts are what is saved: their price decides then.
 fn attempts_at_a_price(lab: &Lab, findings: &mut Vec<Finding>) -> Result<Panel> {
     let cells = lab.cells();
-    let mut panel = Panel {
-        id: "price".into(),
-        title: "Algorithm 1's mean gain by the price of an attempt".into(),
-        x: "price of an attempt, us".into(),
-        y: "mean gain over unaware, %".into(),
-        ..Panel::default()
+    let seeds = lab.seeds().min(FEW_SEEDS);
+    let simulate = |ns: &u64| {
+        lab.simulate(&cells, &[ALGORITHM], SLICE_US, seeds, |machine| {
+            Ok(machine.costs.set("balance_ns", *ns, "repro 002")?)
+        })
     };
-    let mut gains = Vec::new();
-    for ns in ATTEMPT_NS {
-        let seeds = lab.seeds().min(FEW_SEEDS);
-        let contestants = [UNAWARE, ALGORITHM];
-        let runs = lab.simulate(&cells, &contestants, &[SLICE_US], seeds, |machine| {
-            Ok(machine.costs.set("balance_ns", ns, "repro 002")?)
-        })?;
-        let of = SYSTEMS
-            .map(|system| (system, runs.mean_gain_pct(&on(&cells, system), &ALGORITHM, SLICE_US)));
-        gains.push(runs.mean_gain_pct(&cells, &ALGORITHM, SLICE_US));
-        let place = Panel {
-            series: of
-                .iter()
-                .map(|(system, gain)| Series {
-                    name: system.to_uppercase(),
-                    points: vec![Some(Point::once(*gain))],
-                })
-                .collect(),
-            ..Panel::default()
-        };
-        panel.append(place, &(ns / 1000).to_string());
-    }
+    let all: Vec<Runs> = ATTEMPT_NS.iter().map(simulate).collect::<Result<_>>()?;
+    let series = SYSTEMS.iter().flat_map(|system| {
+        let here = on(&cells, system);
+        [
+            (ALGORITHM.to_owned(), system.to_uppercase()),
+            (again(UNAWARE), again(&system.to_uppercase())),
+        ]
+        .map(|(name, title)| {
+            let gains = all.iter().map(|runs| runs.mean_gain_pct(&here, &name));
+            (title, gains.map(|gain| Some(Point::once(gain))).collect())
+        })
+    });
+    let texts = [
+        "price",
+        "Algorithm 1's mean gain by the price of an attempt",
+        "price of an attempt, us",
+        "mean gain over unaware, %",
+    ];
+    let panel = Panel::new(texts, ATTEMPT_NS.map(|ns| ns / 1000), series);
+    let gains: Vec<f64> = all.iter().map(|runs| runs.mean_gain_pct(&cells, ALGORITHM)).collect();
     let (free, dear) = (gains[0], gains[gains.len() - 1]);
     findings.push(Finding::new(
         "the gain is mainly that of saved attempts",
@@ -171,8 +148,7 @@ const TURNS: [(&str, &str); 3] = [
     ("none", "one turn on all cores"),
 ];
 /// Algorithm 1 as it can be read.
-const READINGS: [Contestant; 4] =
-    [ALGORITHM, ALGORITHM_PLAIN, ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN];
+const READINGS: [&str; 4] = [ALGORITHM, ALGORITHM_PLAIN, ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN];
 
 /// The median gains of the cells, by machine: of one reading with turns of one length.
 #[derive(Debug, Default, Clone)]
@@ -212,58 +188,53 @@ impl Gains {
 /// Algorithm 1, with each of the two causes of its losses and without.
 fn turns(lab: &Lab, cells: &[Cell], findings: &mut Vec<Finding>) -> Result<Vec<Panel>> {
     let seeds = lab.seeds().min(FEW_SEEDS);
-    let mut panels = TURNS.map(|(id, name)| Panel {
-        id: format!("turns-{id}"),
-        title: format!("Algorithm 1's mean gain: {name}"),
-        x: "table".into(),
-        y: "mean gain over unaware, %".into(),
-        ..Panel::default()
-    });
-    let contestants = [&[UNAWARE][..], &READINGS].concat();
+    let names = with_again([&[UNAWARE][..], &READINGS].concat()).split_off(1);
+    let mut series =
+        [(); 3].map(|()| names.iter().map(|name| (name, Vec::new())).collect::<Vec<_>>());
     // By reading, and then by turns.
     let mut all: [[Gains; 3]; 4] = Default::default();
     for table in &TABLES {
         let here: Vec<Cell> =
             cells.iter().filter(|cell| std::ptr::eq(cell.table, table)).copied().collect();
         let system = SYSTEMS.iter().position(|system| *system == table.system).unwrap_or_default();
-        let slices = [SLICE_US, one_turn_us(table)?, WHOLE_US];
-        let runs = lab.simulate(&here, &contestants, &slices, seeds, |_| Ok(()))?;
-        for (turns, (slice_us, panel)) in slices.into_iter().zip(&mut panels).enumerate() {
-            let mut series = Vec::new();
-            for (reading, contestant) in READINGS.iter().enumerate() {
-                let gains = here.iter().map(|cell| runs.gain_pct(cell, contestant, slice_us));
+        for (turns, slice_us) in [SLICE_US, one_turn_us(table)?, WHOLE_US].into_iter().enumerate() {
+            let runs = lab.simulate(&here, &READINGS, slice_us, seeds, |_| Ok(()))?;
+            for (reading, name) in READINGS.iter().enumerate() {
+                let gains = here.iter().map(|cell| runs.gain_pct(cell, name));
                 all[reading][turns].0[system].extend(gains);
-                let gain = runs.mean_gain_pct(&here, contestant, slice_us);
-                series.push(Series {
-                    name: contestant.name.to_owned(),
-                    points: vec![Some(Point::once(gain))],
-                });
             }
-            panel.append(Panel { series, ..Panel::default() }, &name_of(table));
+            for (name, points) in &mut series[turns] {
+                points.push(Some(Point::once(runs.mean_gain_pct(&here, name))));
+            }
         }
     }
+    let panel = |((id, name), series): (&(&str, &str), Vec<(&String, Vec<Option<Point>>)>)| {
+        let (id, title) = (format!("turns-{id}"), format!("Algorithm 1's mean gain: {name}"));
+        let texts = [id.as_str(), &title, "table", "mean gain over unaware, %"];
+        Panel::new(texts, TABLES.iter().map(name_of), series)
+    };
+    let panels = TURNS.iter().zip(series).map(panel).collect();
     findings.extend(READINGS.iter().zip(&all).map(|(reading, gains)| cause(reading, gains)));
-    Ok(panels.into())
+    Ok(panels)
 }
 
 /// What becomes of a reading of Algorithm 1 as turns are taken away.
-fn cause(reading: &Contestant, gains: &[Gains; 3]) -> Finding {
+fn cause(reading: &str, gains: &[Gains; 3]) -> Finding {
     let said: Vec<String> = TURNS
         .iter()
         .zip(gains)
         .map(|((_, name), gains)| format!("{name}: {}", gains.said()))
         .collect();
-    let is_whole = [ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN].contains(reading);
+    let is_whole = [ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN].contains(&reading);
     let came = gains[2].are_the_papers();
     Finding::new(
         if is_whole {
             format!(
-                "{}: with turns taken away both causes of the losses are removed, and the paper's \
-                 effect comes",
-                reading.name
+                "{reading}: with turns taken away both causes of the losses are removed, and the \
+                 paper's effect comes"
             )
         } else {
-            format!("{}: with turns taken away one cause of the losses is removed", reading.name)
+            format!("{reading}: with turns taken away one cause of the losses is removed")
         },
         format!("positive in {POSITIVE_CELLS} of 30 cells, mean AMC1 < AMC2 < AMC3"),
         said.join("; "),
@@ -274,6 +245,7 @@ fn cause(reading: &Contestant, gains: &[Gains; 3]) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use super::super::contestant::contestants;
     use super::*;
 
     #[test]
@@ -308,7 +280,7 @@ mod tests {
         assert!(flat.said().ends_with("1.0, 3.0, 2.0 % (not growing)"), "{}", flat.said());
 
         let status = |reading, last: &Gains| {
-            cause(&reading, &[few.clone(), flat.clone(), last.clone()]).status
+            cause(reading, &[few.clone(), flat.clone(), last.clone()]).status
         };
         assert_eq!(status(ALGORITHM_WHOLE, &both), Status::Reached);
         assert_eq!(status(ALGORITHM_WHOLE, &few), Status::Missed);
@@ -322,7 +294,7 @@ mod tests {
             let slice_us = one_turn_us(table).unwrap();
             let work_us = table.exec_ms.1 * 1000 * Reading::default().pace_pct / 100;
             assert!((work_us..=2 * work_us * 21 / 20).contains(&slice_us), "{slice_us}");
-            UNAWARE.scheduler(slice_us).unwrap();
+            contestants(&[UNAWARE], slice_us).unwrap();
         }
         assert_eq!(one_turn_us(Table::of("amc1", "w1").unwrap()).unwrap(), 120_960);
     }

@@ -5,9 +5,7 @@ use anyhow::Result;
 use evenkeel_experiment::{Kind, Metric, Row};
 use evenkeel_sim::Report;
 
-use super::contestant::Contestant;
 use super::runs::{Cell, Runs, Value, tat};
-use crate::simulated::judge;
 use crate::study::{Finding, Status};
 use evenkeel_stats::Verdict;
 
@@ -44,24 +42,20 @@ pub static FIGURES: [Figure; 3] = [
 /// The cells in which a figure is known to be worse under `after` than under `before`.
 ///
 /// # Errors
-/// A cell was not simulated under both, with so many seeds.
+/// A cell was not simulated under both.
 pub fn worse(
     cells: &[Cell],
     runs: &Runs,
-    (before, after): (&Contestant, &Contestant),
-    (slice_us, seeds): (u64, u64),
+    (before, after): (&str, &str),
     (metric, value): &'static Figure,
 ) -> Result<Vec<String>> {
     let cases: Vec<_> = cells.iter().map(|cell| (cell.table.system, cell.workload())).collect();
-    let schedulers =
-        [("before", before.scheduler(slice_us)?), ("after", after.scheduler(slice_us)?)];
-    let rows = judge(&runs.0, &cases, &schedulers, (metric, *value), seeds)?;
+    let rows = runs.0.rows(&cases, &[before, after], (metric, *value))?;
     let is_worse = |row: &&Row| {
         let ratio = row.ratio.unwrap_or(f64::INFINITY);
         row.verdict == Some(Verdict::Worse) && 1.0 / ratio > WORSE_BY
     };
-    // Each cell has a row before and a row after.
-    let after = rows.iter().filter(|row| row.contestant == "after");
+    let after = rows.iter().filter(|row| row.contestant == after);
     let worse = cells.iter().zip(after).filter(|(_, row)| is_worse(row));
     Ok(worse
         .map(|(cell, row)| {
@@ -93,10 +87,10 @@ mod tests {
         let lab = Lab::new(true, None).unwrap();
         let cells: Vec<Cell> =
             lab.cells().into_iter().filter(|cell| cell.table.system == "amc3").collect();
-        let runs = lab.simulate(&cells, &[UNAWARE, OURS], &[SLICE_US], 8, |_| Ok(())).unwrap();
-        let of = |pair| worse(&cells, &runs, pair, (SLICE_US, 8), &TIME).unwrap();
-        assert!(of((&UNAWARE, &OURS)).is_empty());
-        let named = of((&OURS, &UNAWARE));
+        let runs = lab.simulate(&cells, &[OURS], SLICE_US, 8, |_| Ok(())).unwrap();
+        let of = |pair| worse(&cells, &runs, pair, &TIME).unwrap();
+        assert!(of((UNAWARE, OURS)).is_empty());
+        let named = of((OURS, UNAWARE));
         assert!(named.len() == 2 && named[0].starts_with("amc3 w1 100: "), "{named:?}");
         assert_eq!(none_is_worse("a".into(), &[]).status, Status::Reached);
         let missed = none_is_worse("a".into(), &named);

@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 use evenkeel_machine::{CAPABILITY_SCALE, Machine};
+use evenkeel_trial::again;
 
 use super::contestant::{ALGORITHM, OURS, UNAWARE};
-use super::runs::{Lab, SLICE_US, on};
-use crate::study::{Finding, Panel, Part, Point, Series, Status};
+use super::runs::{Lab, Runs, SLICE_US, SYSTEMS, on};
+use crate::study::{Finding, Panel, Part, Point, Status};
 
 const SEEDS: u64 = 10;
 /// The mean of the paper's 30 gains.
@@ -38,33 +39,32 @@ fn place(machine: &mut Machine, is_fast: IsFast) {
 /// Something cannot be simulated.
 pub fn measure(lab: &Lab) -> Result<Part> {
     let cells = lab.cells();
-    let mut panels = Vec::new();
-    let mut least = Vec::new();
-    for contestant in [ALGORITHM, OURS] {
-        panels.push(Panel {
-            id: format!("layouts-{}", if contestant == OURS { "ours" } else { "algorithm" }),
-            title: format!("Mean gain of {} by layout", contestant.name),
-            x: "speed cores".into(),
-            y: "mean gain over unaware, %".into(),
-            ..Panel::default()
-        });
-    }
-    for (name, is_fast) in LAYOUTS {
-        let seeds = lab.seeds().min(SEEDS);
-        let contestants = [UNAWARE, ALGORITHM, OURS];
-        let runs = lab.simulate(&cells, &contestants, &[SLICE_US], seeds, |machine| {
-            place(machine, is_fast);
+    let seeds = lab.seeds().min(SEEDS);
+    let simulate = |(_, is_fast): &(&str, IsFast)| {
+        lab.simulate(&cells, &[ALGORITHM, OURS], SLICE_US, seeds, |machine| {
+            place(machine, *is_fast);
             Ok(())
-        })?;
-        for (panel, contestant) in panels.iter_mut().zip([ALGORITHM, OURS]) {
-            let series = ["amc1", "amc2", "amc3"].map(|system| {
-                let gain = runs.mean_gain_pct(&on(&cells, system), &contestant, SLICE_US);
-                Series { name: system.to_uppercase(), points: vec![Some(Point::once(gain))] }
-            });
-            panel.append(Panel { series: series.to_vec(), ..Panel::default() }, name);
-        }
-        least.push(runs.mean_gain_pct(&cells, &OURS, SLICE_US));
-    }
+        })
+    };
+    let all: Vec<Runs> = LAYOUTS.iter().map(simulate).collect::<Result<_>>()?;
+    let panel = |id: &str, name: &str| {
+        let series = SYSTEMS.iter().flat_map(|system| {
+            let here = on(&cells, system);
+            [
+                (name.to_owned(), system.to_uppercase()),
+                (again(UNAWARE), again(&system.to_uppercase())),
+            ]
+            .map(|(name, title)| {
+                let gains = all.iter().map(|runs| runs.mean_gain_pct(&here, &name));
+                (title, gains.map(|gain| Some(Point::once(gain))).collect())
+            })
+        });
+        let title = format!("Mean gain of {name} by layout");
+        let texts = [id, &title, "speed cores", "mean gain over unaware, %"];
+        Panel::new(texts, LAYOUTS.map(|(name, _)| name), series)
+    };
+    let panels = vec![panel("layouts-algorithm", ALGORITHM), panel("layouts-ours", OURS)];
+    let least: Vec<f64> = all.iter().map(|runs| runs.mean_gain_pct(&cells, OURS)).collect();
     let (low, high) = (
         least.iter().copied().fold(f64::INFINITY, f64::min),
         least.iter().copied().fold(f64::NEG_INFINITY, f64::max),

@@ -13,7 +13,6 @@
 //! | `slices` | the same at other lengths of a slice |
 //! | `figures` | what else a balancer does to a cell, and which cells are worse |
 //! | `parts` | what each part of the keel brings |
-//! | `touch` | the cells with memory of which nothing is known at fork |
 //! | `causes` | the paper's cause of its gain, and what takes it away here |
 //! | `layouts` | where the speed cores sit |
 //! | `optimum` | what no balancer can do better |
@@ -28,7 +27,6 @@ mod parts;
 mod runs;
 mod slices;
 mod tables;
-mod touch;
 
 use super::Paper;
 use super::simulated::{Measure, Simulated};

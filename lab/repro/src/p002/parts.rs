@@ -4,19 +4,21 @@
 use anyhow::Result;
 
 use super::contestant::{
-    ABLATIONS, ALGORITHM, ALGORITHM_BARE, ALGORITHM_PLAIN, ALGORITHM_WHOLE, Ablation, Contestant,
-    OURS, UNAWARE, distinct,
+    ABLATIONS, ALGORITHM, ALGORITHM_BARE, ALGORITHM_PLAIN, ALGORITHM_WHOLE, Ablation, OURS, UNAWARE,
 };
 use super::figures::{FIGURES, TIME, worse};
-use super::runs::{Cell, Lab, Runs, SLICE_US, SYSTEMS, mean, name_of, on, panel};
-use super::touch;
-use crate::study::{Finding, Panel, Part, Point, Series, Status};
+use super::runs::{Cell, Lab, Runs, SLICE_US, SYSTEMS, name_of, on, panel};
+use crate::simulated::with_again;
+use crate::study::{Finding, Panel, Part, Point, Status};
+
+/// Seeds of the cells without known homes.
+const UNKNOWN_SEEDS: u64 = 5;
 
 /// What is compared.
 struct Contest {
     id: &'static str,
     title: &'static str,
-    contestants: Vec<Contestant>,
+    names: Vec<&'static str>,
 }
 
 fn contests() -> [Contest; 2] {
@@ -25,12 +27,12 @@ fn contests() -> [Contest; 2] {
         Contest {
             id: "alone",
             title: "Algorithm 1, and each part alone with it",
-            contestants: [&algorithm[..], &ABLATIONS.map(|one| one.alone)].concat(),
+            names: [&algorithm[..], &ABLATIONS.map(|one| one.alone)].concat(),
         },
         Contest {
             id: "ours",
             title: "ours with and without each part",
-            contestants: [&[OURS][..], &ABLATIONS.map(|one| one.otherwise)].concat(),
+            names: [&[OURS][..], &ABLATIONS.map(|one| one.otherwise)].concat(),
         },
     ]
 }
@@ -42,11 +44,10 @@ fn contests() -> [Contest; 2] {
 pub fn measure(lab: &Lab) -> Result<Part> {
     let cells = lab.cells();
     let contests = contests();
-    let mut all = vec![UNAWARE];
-    all.extend(contests.iter().flat_map(|contest| &contest.contestants));
-    let runs = lab.simulate(&cells, &distinct(&all), &[SLICE_US], lab.seeds(), |_| Ok(()))?;
-    let gain = |contestant: &Contestant| runs.mean_gain_pct(&cells, contestant, SLICE_US);
-    let ablate = |one| with_and_without(one, &cells, &runs, lab.seeds());
+    let all = contests.each_ref().map(|contest| &contest.names[..]).concat();
+    let runs = lab.simulate(&cells, &all, SLICE_US, lab.seeds(), |_| Ok(()))?;
+    let gain = |name: &str| runs.mean_gain_pct(&cells, name);
+    let ablate = |one| with_and_without(one, &cells, &runs);
     let mut findings: Vec<Finding> = ABLATIONS.iter().map(ablate).collect::<Result<_>>()?;
     findings.push(shares(&gain));
     findings.push(unknown(lab, &cells, &gain)?);
@@ -72,7 +73,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
              node is known at fork, and a process's memory is where it first runs, under all balancers.",
             lab.seeds(),
             SLICE_US / 1000,
-            lab.seeds().min(touch::SEEDS)
+            lab.seeds().min(UNKNOWN_SEEDS)
         ),
         findings,
         panels,
@@ -81,17 +82,12 @@ pub fn measure(lab: &Lab) -> Result<Part> {
 }
 
 /// What a part does to Algorithm 1 and to ours.
-fn with_and_without(
-    ablation: &Ablation,
-    cells: &[Cell],
-    runs: &Runs,
-    seeds: u64,
-) -> Result<Finding> {
-    let gain = |contestant: &Contestant| runs.mean_gain_pct(cells, contestant, SLICE_US);
+fn with_and_without(ablation: &Ablation, cells: &[Cell], runs: &Runs) -> Result<Finding> {
+    let gain = |name: &str| runs.mean_gain_pct(cells, name);
     let (with, without) = ablation.ours();
     let mut known = Vec::new();
     for figure in std::iter::once(&TIME).chain(&FIGURES) {
-        let worse = worse(cells, runs, (&without, &with), (SLICE_US, seeds), figure)?;
+        let worse = worse(cells, runs, (without, with), figure)?;
         known.push(format!("{} in {}", figure.0.name, worse.len()));
     }
     let worse = known.join(", ");
@@ -101,17 +97,17 @@ fn with_and_without(
         format!(
             "Algorithm 1 {:.1} % with it, {:.1} % without; ours {:.1} % with it, {:.1} % without; in \
              ours it makes worse by more than 2 %, cells: {worse}",
-            gain(&ablation.alone),
-            gain(&ALGORITHM),
-            gain(&with),
-            gain(&without)
+            gain(ablation.alone),
+            gain(ALGORITHM),
+            gain(with),
+            gain(without)
         ),
         Status::Reported,
     ))
 }
 
 /// From one contestant to the next, what is added.
-fn steps() -> [(&'static str, Contestant); 5] {
+fn steps() -> [(&'static str, &'static str); 5] {
     let [home, _, active, _] = ABLATIONS;
     [
         ("pulls by capability", ALGORITHM_PLAIN),
@@ -131,17 +127,17 @@ fn shares_of(gains: &[f64]) -> Vec<(f64, f64)> {
 }
 
 /// The share of each part in our mean gain.
-fn shares(gain: &impl Fn(&Contestant) -> f64) -> Finding {
+fn shares(gain: &impl Fn(&str) -> f64) -> Finding {
     let steps = steps();
-    let gains = steps.map(|(_, contestant)| gain(&contestant));
-    let said = |((name, _), (points, share)): (&(&str, Contestant), (f64, f64))| {
+    let gains = steps.map(|(_, name)| gain(name));
+    let said = |((name, _), (points, share)): (&(&str, &str), (f64, f64))| {
         // No minus before a nought.
         format!("{name} {points:+.1} points ({:.0} %)", share.round() + 0.0)
     };
     let shares: Vec<String> = steps.iter().zip(shares_of(&gains)).map(said).collect();
     let besides = ABLATIONS.iter().filter(|one| !one.is_ours).map(|one| {
         let (with, without) = one.ours();
-        format!("{} would add {:+.1}", one.part, gain(&with) - gain(&without))
+        format!("{} would add {:+.1}", one.part, gain(with) - gain(without))
     });
     Finding::new(
         "where our mean gain comes from (home at fork rests on the simulator's assumption that the \
@@ -149,7 +145,7 @@ fn shares(gain: &impl Fn(&Contestant) -> f64) -> Finding {
         "-",
         format!(
             "{:.1} %: {}; {}",
-            gain(&OURS),
+            gain(OURS),
             shares.join(", "),
             besides.collect::<Vec<_>>().join(", ")
         ),
@@ -158,59 +154,59 @@ fn shares(gain: &impl Fn(&Contestant) -> f64) -> Finding {
 }
 
 /// What is left of our gain where memory is as on a real kernel.
-fn unknown(lab: &Lab, cells: &[Cell], gain: &impl Fn(&Contestant) -> f64) -> Result<Finding> {
-    let contestants = [ALGORITHM, ALGORITHM_WHOLE, ABLATIONS[0].alone, OURS];
-    let gains = touch::gains_pct(lab, cells, &contestants)?;
-    let said = contestants.iter().zip(gains).map(|(contestant, unknown)| {
-        let by_system = SYSTEMS.map(|system| {
-            let here = cells.iter().zip(&unknown).filter(|(cell, _)| cell.table.system == system);
-            format!("{:.1}", mean(here.map(|(_, gain)| *gain)))
-        });
-        format!(
-            "{} {:.1} % ({}; {:.1} % where it is known)",
-            contestant.name,
-            mean(unknown.iter().copied()),
-            by_system.join(", "),
-            gain(contestant)
-        )
+fn unknown(lab: &Lab, cells: &[Cell], gain: &impl Fn(&str) -> f64) -> Result<Finding> {
+    let names = [ALGORITHM, ALGORITHM_WHOLE, ABLATIONS[0].alone, OURS];
+    let cells: Vec<Cell> =
+        cells.iter().map(|cell| Cell { is_home_known: false, ..*cell }).collect();
+    let seeds = lab.seeds().min(UNKNOWN_SEEDS);
+    let runs = lab.simulate(&cells, &names, SLICE_US, seeds, |_| Ok(()))?;
+    let said = names.map(|name| {
+        // Simulated above by its other name.
+        let known = gain(if name == ALGORITHM_WHOLE { ABLATIONS[2].alone } else { name });
+        let by_system =
+            SYSTEMS.map(|system| format!("{:.1}", runs.mean_gain_pct(&on(&cells, system), name)));
+        let unknown = runs.mean_gain_pct(&cells, name);
+        let by_system = by_system.join(", ");
+        format!("{name} {unknown:.1} % ({by_system}; {known:.1} % where it is known)")
     });
     Ok(Finding::new(
         "mean gains where no memory is known at fork, and each process's is where it first runs, \
                 as on a real kernel (AMC1, AMC2, AMC3)",
         "-",
-        said.collect::<Vec<_>>().join(", "),
+        said.join(", "),
         Status::Reported,
     ))
 }
 
 /// Mean gains: a place for each machine, and one for all.
 fn by_system(contest: &Contest, cells: &[Cell], runs: &Runs) -> Panel {
-    let gains = |contestant: &Contestant| {
-        let mean = |cells: &[Cell]| runs.mean_gain_pct(cells, contestant, SLICE_US);
-        let each = SYSTEMS.iter().map(|system| mean(&on(cells, system)));
-        let points = each.chain([mean(cells)]).map(|gain| Some(Point::once(gain)));
-        Series { name: contestant.name.to_owned(), points: points.collect() }
-    };
+    let (id, title) = (format!("parts-{}", contest.id), format!("Mean gain: {}", contest.title));
+    let texts = [id.as_str(), &title, "machine", "mean gain over unaware, %"];
     let places = SYSTEMS.iter().map(|system| system.to_uppercase()).chain(["all".to_owned()]);
-    Panel {
-        id: format!("parts-{}", contest.id),
-        title: format!("Mean gain: {}", contest.title),
-        x: "machine".into(),
-        y: "mean gain over unaware, %".into(),
-        places: places.collect(),
-        series: contest.contestants.iter().map(gains).collect(),
-    }
+    let series = shown(contest).into_iter().map(|name| {
+        let each = SYSTEMS.iter().map(|system| runs.mean_gain_pct(&on(cells, system), &name));
+        let points = each.chain([runs.mean_gain_pct(cells, &name)]);
+        let points = points.map(|gain| Some(Point::once(gain))).collect();
+        (name, points)
+    });
+    Panel::new(texts, places, series)
+}
+
+/// The contest's names, and that of the A/A line.
+fn shown(contest: &Contest) -> Vec<String> {
+    with_again([&[UNAWARE], &contest.names[..]].concat()).split_off(1)
 }
 
 /// Each cell's gains.
 fn by_cell(contest: &Contest, lab: &Lab, runs: &Runs) -> Vec<Panel> {
     let of_table = |table| {
         let cells = lab.rows(table);
-        let gains = |contestant: &Contestant| {
-            let points = cells.iter().map(|c| Point::of(&runs.gains_pct(c, contestant, SLICE_US)));
-            (contestant.name.to_owned(), points.collect())
+        let gains = |name: String| {
+            let points = cells.iter().map(|cell| Point::of(&runs.gains_pct(cell, &name)));
+            let points = points.collect();
+            (name, points)
         };
-        let series = contest.contestants.iter().map(gains).collect();
+        let series = shown(contest).into_iter().map(gains);
         let id = format!("parts-{}-{}-{}", contest.id, table.system, table.workload);
         let title = format!("{}: {}", name_of(table), contest.title);
         panel(&id, &title, "gain over unaware, %", &cells, series)

@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use evenkeel_machine::Machine;
+use evenkeel_sim::Report;
 use evenkeel_sim::paper002::{Row, TABLES, Table};
-use evenkeel_sim::{Grid, Report, Scheduler};
 
-use super::contestant::{Contestant, UNAWARE};
-use crate::simulated::{self, Seeds};
+use super::contestant::{UNAWARE, contestants};
+use crate::simulated::{self, Seeds, ratios};
 pub use crate::simulated::{Value, mean, median};
-use crate::study::{Panel, Point, Series};
+use crate::study::{Panel, Point};
 
 /// Of each cell.
 const SEEDS: Seeds = Seeds { usual: 30, quick: 2 };
@@ -24,13 +24,17 @@ pub struct Cell {
     pub table: &'static Table,
     /// In which row.
     pub row: &'static Row,
+    /// Whether it is known at fork on which node a process's memory is.
+    pub is_home_known: bool,
 }
 
 impl Cell {
     /// Its name as a workload.
     pub fn workload(&self) -> String {
         let Table { system, workload, .. } = self.table;
-        format!("paper002:system={system},table={workload},processes={}", self.row.processes)
+        let homes = if self.is_home_known { "" } else { ",homes=0" };
+        let processes = self.row.processes;
+        format!("paper002:system={system},table={workload},processes={processes}{homes}")
     }
 }
 
@@ -38,7 +42,7 @@ impl Cell {
 pub struct Lab {
     /// One short run of everything.
     pub quick: bool,
-    lab: simulated::Lab,
+    pub lab: simulated::Lab,
 }
 
 impl Lab {
@@ -58,7 +62,7 @@ impl Lab {
     /// The cells of a table.
     pub fn rows(&self, table: &'static Table) -> Vec<Cell> {
         let rows = if self.quick { &table.rows[..1] } else { &table.rows[..] };
-        rows.iter().map(|row| Cell { table, row }).collect()
+        rows.iter().map(|row| Cell { table, row, is_home_known: true }).collect()
     }
 
     /// The cells of all tables.
@@ -66,48 +70,29 @@ impl Lab {
         TABLES.iter().flat_map(|table| self.rows(table)).collect()
     }
 
-    /// Simulates workloads on a machine, each with so many seeds.
+    /// Simulates cells, each on its machine as `change` makes it, under the unaware balancer and these
+    /// contestants.
     ///
     /// # Errors
-    /// As [`simulated::Lab::run`].
-    pub fn sweep(
-        &self,
-        workloads: Vec<String>,
-        machine: Machine,
-        schedulers: Vec<Scheduler>,
-        seeds: u64,
-    ) -> Result<Runs> {
-        let grid = self.lab.grid(workloads, machine, schedulers);
-        Ok(Runs(self.lab.run([Grid { seeds: 1..seeds + 1, ..grid }])?))
-    }
-
-    /// Simulates cells, each on its machine as `change` makes it, under all contestants.
-    ///
-    /// # Errors
-    /// As [`Self::sweep`].
+    /// Something cannot be simulated.
     pub fn simulate(
         &self,
         cells: &[Cell],
-        contestants: &[Contestant],
-        slices_us: &[u64],
+        names: &[&str],
+        slice_us: u64,
         seeds: u64,
         change: impl Fn(&mut Machine) -> Result<()>,
     ) -> Result<Runs> {
+        let contestants = contestants(&[&[UNAWARE], names].concat(), slice_us)?;
         let mut runs = Runs::default();
-        let mut schedulers = Vec::new();
-        for contestant in contestants {
-            for slice_us in slices_us {
-                schedulers.push(contestant.scheduler(*slice_us)?);
-            }
-        }
         for system in SYSTEMS {
             let here = cells.iter().filter(|cell| cell.table.system == system);
             let mut machine = Machine::preset(system)?;
             change(&mut machine)?;
             // By the preset's name, so that changed machines are found as the same cells.
             machine.name = system.to_owned();
-            let workloads = here.map(Cell::workload).collect();
-            runs.0.extend(self.sweep(workloads, machine, schedulers.clone(), seeds)?.0);
+            let workloads: Vec<String> = here.map(Cell::workload).collect();
+            runs.0.extend(self.lab.run_seeds(&machine, &workloads, &contestants, seeds)?);
         }
         Ok(runs)
     }
@@ -123,65 +108,49 @@ pub fn tat(report: &Report) -> f64 {
 }
 
 impl Runs {
-    /// A figure of all runs of this workload, by seed.
-    pub fn of(
-        &self,
-        workload: &str,
-        machine: &str,
-        contestant: &Contestant,
-        slice_us: u64,
-        value: Value,
-    ) -> Vec<f64> {
-        let Ok(scheduler) = contestant.scheduler(slice_us) else { return Vec::new() };
-        self.0.of(workload, machine, &scheduler, value)
-    }
-
     /// A figure of a cell, by seed.
-    pub fn values(
-        &self,
-        cell: &Cell,
-        contestant: &Contestant,
-        slice_us: u64,
-        value: Value,
-    ) -> Vec<f64> {
-        self.of(&cell.workload(), cell.table.system, contestant, slice_us, value)
+    pub fn values(&self, cell: &Cell, name: &str, value: Value) -> Vec<f64> {
+        self.0.of(cell.table.system, &cell.workload(), name, value)
     }
 
-    /// What a contestant gains over the unaware one in a cell, in percent of the turn-around time, by
-    /// seed: both had the same processes.
-    pub fn gains_pct(&self, cell: &Cell, contestant: &Contestant, slice_us: u64) -> Vec<f64> {
-        let unaware = self.values(cell, &UNAWARE, slice_us, tat);
-        let theirs = self.values(cell, contestant, slice_us, tat);
-        unaware.iter().zip(&theirs).map(|(unaware, ours)| 100.0 * (1.0 - ours / unaware)).collect()
+    /// The figure with its interval.
+    pub fn point(&self, cell: &Cell, name: &str, value: Value) -> Option<Point> {
+        Point::of(&self.values(cell, name, value))
+    }
+
+    /// By how much a figure is less than under the unaware balancer, in percent, by seed: both had the
+    /// same processes.
+    pub fn less_pct(&self, cell: &Cell, name: &str, value: Value) -> Vec<f64> {
+        let (unaware, theirs) = (self.values(cell, UNAWARE, value), self.values(cell, name, value));
+        ratios(&theirs, &unaware).iter().map(|ratio| 100.0 * (1.0 - ratio)).collect()
+    }
+
+    /// What a contestant gains in a cell, in percent of the turn-around time, by seed.
+    pub fn gains_pct(&self, cell: &Cell, name: &str) -> Vec<f64> {
+        self.less_pct(cell, name, tat)
     }
 
     /// The median gain of a cell; 0 if nothing was run.
-    pub fn gain_pct(&self, cell: &Cell, contestant: &Contestant, slice_us: u64) -> f64 {
-        median(&self.gains_pct(cell, contestant, slice_us))
+    pub fn gain_pct(&self, cell: &Cell, name: &str) -> f64 {
+        median(&self.gains_pct(cell, name))
     }
 
     /// The mean of the median gains of cells.
-    pub fn mean_gain_pct(&self, cells: &[Cell], contestant: &Contestant, slice_us: u64) -> f64 {
-        mean(cells.iter().map(|cell| self.gain_pct(cell, contestant, slice_us)))
+    pub fn mean_gain_pct(&self, cells: &[Cell], name: &str) -> f64 {
+        mean(cells.iter().map(|cell| self.gain_pct(cell, name)))
     }
 }
 
-/// A panel of cells: a place for each, named by its number of processes, and the values of each series.
-pub fn panel(
+/// A panel of cells: a place for each, named by its number of processes.
+pub fn panel<S: ToString>(
     id: &str,
     title: &str,
     y: &str,
     cells: &[Cell],
-    series: Vec<(String, Vec<Option<Point>>)>,
+    series: impl IntoIterator<Item = (S, Vec<Option<Point>>)>,
 ) -> Panel {
-    Panel {
-        id: id.to_owned(),
-        title: title.to_owned(),
-        x: "processes".to_owned(),
-        y: y.to_owned(),
-        places: cells.iter().map(|cell| cell.row.processes.to_string()).collect(),
-        series: series.into_iter().map(|(name, points)| Series { name, points }).collect(),
-    }
+    let places = cells.iter().map(|cell| cell.row.processes);
+    Panel::new([id, title, "processes", y], places, series)
 }
 
 /// A table as the page calls it.
@@ -210,9 +179,15 @@ mod tests {
     fn gains_are_paired_by_seed() {
         let lab = Lab::new(true, None).unwrap();
         let cells = &lab.cells()[..1];
-        let runs = lab.simulate(cells, &[UNAWARE], &[SLICE_US], 3, |_| Ok(())).unwrap();
-        assert_eq!(runs.values(&cells[0], &UNAWARE, SLICE_US, tat).len(), 3);
-        assert_eq!(runs.gains_pct(&cells[0], &UNAWARE, SLICE_US), [0.0; 3]);
-        assert_eq!(runs.gain_pct(&cells[0], &super::super::contestant::OURS, SLICE_US), 0.0);
+        let runs = lab.simulate(cells, &[], SLICE_US, 3, |_| Ok(())).unwrap();
+        assert_eq!(runs.gains_pct(&cells[0], UNAWARE), [0.0; 3]);
+        assert_eq!(
+            runs.gain_pct(&cells[0], super::super::contestant::OURS),
+            0.0,
+            "nothing was run"
+        );
+        // The A/A line has other processes, so that it shows what their draw does.
+        let again = runs.gains_pct(&cells[0], "unaware again");
+        assert!(again.len() == 3 && again.iter().all(|gain| *gain != 0.0), "{again:?}");
     }
 }

@@ -3,33 +3,19 @@
 use anyhow::Result;
 use evenkeel_sim::paper002::{TABLES, Table};
 
-use super::contestant::{ALGORITHM, Contestant, OURS, UNAWARE};
+use super::contestant::{ALGORITHM, OURS, UNAWARE};
 use super::figures::{FIGURES, none_is_worse, worse};
-use super::runs::{Cell, Lab, Runs, Value, mean, name_of, panel, tat};
+use super::runs::{Cell, Lab, Runs, Value, mean, median, name_of, panel, tat};
+use crate::simulated::with_again;
 use crate::study::{Finding, Panel, Part, Point, Status};
 
 /// The keel's default, and nearly until they end.
 const SLICES_US: [u64; 2] = [4_000, 240_000];
 
-/// By how much a figure is less than under the unaware balancer, in percent, by seed.
-fn less_pct(
-    cell: &Cell,
-    runs: &Runs,
-    contestant: &Contestant,
-    slice_us: u64,
-    value: Value,
-) -> Vec<f64> {
-    let of = |contestant| runs.values(cell, contestant, slice_us, value);
-    let pairs = of(&UNAWARE).into_iter().zip(of(contestant));
-    pairs.map(|(unaware, theirs)| 100.0 * (1.0 - theirs / unaware)).collect()
-}
-
 /// What a gain is paid with, if anything: the mean of all cells of each other figure.
-fn besides(cells: &[Cell], runs: &Runs, contestant: &Contestant, slice_us: u64) -> String {
+fn besides(cells: &[Cell], runs: &Runs, name: &str) -> String {
     let means = FIGURES.each_ref().map(|(metric, value)| {
-        let medians = cells
-            .iter()
-            .map(|cell| super::runs::median(&less_pct(cell, runs, contestant, slice_us, *value)));
+        let medians = cells.iter().map(|cell| median(&runs.less_pct(cell, name, *value)));
         // A smaller figure is negative here.
         format!("{} {:+.1} %", metric.name, 0.0 - mean(medians))
     });
@@ -40,18 +26,23 @@ fn besides(cells: &[Cell], runs: &Runs, contestant: &Contestant, slice_us: u64) 
 fn others(table: &'static Table, lab: &Lab, runs: &Runs, slice_us: u64) -> Panel {
     let (cells, ms) = (lab.rows(table), slice_us / 1000);
     let mut series = Vec::new();
-    for contestant in [ALGORITHM, OURS] {
+    for name in shown() {
         let others = FIGURES.iter().map(|(metric, value)| (metric.name, *value));
-        for (name, value) in std::iter::once(("turn-around time", tat as Value)).chain(others) {
-            let points = cells
-                .iter()
-                .map(|cell| Point::of(&less_pct(cell, runs, &contestant, slice_us, value)));
-            series.push((format!("{}, {name}", contestant.name), points.collect()));
+        for (figure, value) in std::iter::once(("turn-around time", tat as Value)).chain(others) {
+            let points = cells.iter().map(|cell| Point::of(&runs.less_pct(cell, &name, value)));
+            series.push((format!("{name}, {figure}"), points.collect()));
         }
     }
     let id = format!("slices-{}-{}-{ms}ms", table.system, table.workload);
     let title = format!("{}: all figures with slices of {ms} ms", name_of(table));
     panel(&id, &title, "less than unaware by, %", &cells, series)
+}
+
+/// Whose gains are shown: those of the two, and what the unaware balancer gains over itself.
+fn shown() -> Vec<String> {
+    let mut names = with_again([UNAWARE, ALGORITHM, OURS]);
+    names.remove(0);
+    names
 }
 
 /// Gains with slices of 4 and 240 ms.
@@ -60,14 +51,14 @@ fn others(table: &'static Table, lab: &Lab, runs: &Runs, slice_us: u64) -> Panel
 /// Something cannot be simulated.
 pub fn measure(lab: &Lab) -> Result<Part> {
     let cells = lab.cells();
-    let contestants = [UNAWARE, ALGORITHM, OURS];
-    let runs = lab.simulate(&cells, &contestants, &SLICES_US, lab.seeds(), |_| Ok(()))?;
+    let all: Vec<Runs> = SLICES_US
+        .iter()
+        .map(|us| lab.simulate(&cells, &[ALGORITHM, OURS], *us, lab.seeds(), |_| Ok(())))
+        .collect::<Result<_>>()?;
     let mut findings = Vec::new();
-    for slice_us in SLICES_US {
-        let gains = |contestant| {
-            cells.iter().map(|cell| runs.gain_pct(cell, contestant, slice_us)).collect::<Vec<_>>()
-        };
-        let (algorithm, ours) = (gains(&ALGORITHM), gains(&OURS));
+    for (slice_us, runs) in SLICES_US.iter().zip(&all) {
+        let gains = |name| cells.iter().map(|cell| runs.gain_pct(cell, name)).collect::<Vec<f64>>();
+        let (algorithm, ours) = (gains(ALGORITHM), gains(OURS));
         let as_much = ours.iter().zip(&cells).filter(|(gain, cell)| **gain >= cell.row.gain_pct);
         let as_much = as_much.count();
         let positive = algorithm.iter().filter(|gain| **gain > 0.0).count();
@@ -78,7 +69,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
             format!(
                 "{:.1} % on the average, in {positive} cells; on the average of all cells {}",
                 mean(algorithm),
-                besides(&cells, &runs, &ALGORITHM, slice_us)
+                besides(&cells, runs, ALGORITHM)
             ),
             Status::reproduced(positive == cells.len()),
         ));
@@ -89,13 +80,12 @@ pub fn measure(lab: &Lab) -> Result<Part> {
                 "in {as_much} of {}, {:.1} % on the average; on the average of all cells {}",
                 cells.len(),
                 mean(ours),
-                besides(&cells, &runs, &OURS, slice_us)
+                besides(&cells, runs, OURS)
             ),
             Status::reached(as_much == cells.len()),
         ));
         for figure in &FIGURES {
-            let seeds = lab.seeds();
-            let worse = worse(&cells, &runs, (&UNAWARE, &OURS), (slice_us, seeds), figure)?;
+            let worse = worse(&cells, runs, (UNAWARE, OURS), figure)?;
             let claim = format!("with slices of {ms} ms our {} against unaware", figure.0.name);
             findings.push(none_is_worse(claim, &worse));
         }
@@ -104,25 +94,26 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     for table in &TABLES {
         let cells = lab.rows(table);
         let mut series = Vec::new();
-        for slice_us in SLICES_US {
-            for contestant in [ALGORITHM, OURS] {
-                let name = format!("{}, {} ms", contestant.name, slice_us / 1000);
-                let gains = |cell| Point::of(&runs.gains_pct(cell, &contestant, slice_us));
-                series.push((name, cells.iter().map(gains).collect()));
+        for (slice_us, runs) in SLICES_US.iter().zip(&all) {
+            let ms = slice_us / 1000;
+            for name in shown() {
+                let gains = |cell| Point::of(&runs.gains_pct(cell, &name));
+                series.push((format!("{name}, {ms} ms"), cells.iter().map(gains).collect()));
             }
-            let name = format!("unaware time by the paper's, {} ms", slice_us / 1000);
             let ratio = |cell: &Cell| {
-                let times = runs.values(cell, &UNAWARE, slice_us, tat);
+                let times = runs.values(cell, UNAWARE, tat);
                 let ratios = times.iter().map(|ms| 100.0 * ms / cell.row.tat_unaware_ms);
                 Point::of(&ratios.collect::<Vec<_>>())
             };
+            let name = format!("unaware time by the paper's, {ms} ms");
             series.push((name, cells.iter().map(ratio).collect()));
         }
         let name = name_of(table);
         let id = format!("slices-{}-{}", table.system, table.workload);
         let title = format!("{name}: gains by the length of a slice");
         panels.push(panel(&id, &title, "%", &cells, series));
-        panels.extend(SLICES_US.map(|slice_us| others(table, lab, &runs, slice_us)));
+        let each = SLICES_US.iter().zip(&all);
+        panels.extend(each.map(|(slice_us, runs)| others(table, lab, runs, *slice_us)));
     }
     Ok(Part {
         title: "Slices of 4 ms and of 240 ms".into(),
@@ -166,10 +157,8 @@ mod tests {
     fn less_is_of_what_it_was() {
         let lab = Lab::new(true, None).unwrap();
         let cell = lab.cells()[0];
-        let slice = SLICES_US[0];
-        let runs = lab.simulate(&[cell], &[UNAWARE, OURS], &[slice], 2, |_| Ok(())).unwrap();
-        assert_eq!(less_pct(&cell, &runs, &UNAWARE, slice, tat), [0.0; 2]);
-        assert_eq!(less_pct(&cell, &runs, &OURS, slice, tat), runs.gains_pct(&cell, &OURS, slice));
-        assert!(besides(&[cell], &runs, &UNAWARE, slice).starts_with("makespan +0.0 %, "));
+        let runs = lab.simulate(&[cell], &[OURS], SLICES_US[0], 2, |_| Ok(())).unwrap();
+        assert_eq!(runs.less_pct(&cell, UNAWARE, tat), [0.0; 2]);
+        assert!(besides(&[cell], &runs, UNAWARE).starts_with("makespan +0.0 %, "));
     }
 }

@@ -3,10 +3,11 @@
 use anyhow::Result;
 use evenkeel_machine::Machine;
 use evenkeel_sim::paper002::{Reading, TABLES, Table};
-use serde::Serialize;
+use evenkeel_trial::again;
+use serde_json::json;
 
 use super::contestant::{
-    ALGORITHM, ALGORITHM_PLAIN, ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN, Contestant, OURS, UNAWARE,
+    ALGORITHM, ALGORITHM_PLAIN, ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN, OURS, UNAWARE,
 };
 use super::figures::{FIGURES, makespan, none_is_worse, p99, slowdown, worse};
 use super::optimum::{non_preemptive_ms, srpt_ms};
@@ -46,37 +47,15 @@ const READINGS: [&str; 6] = [
      thread.",
 ];
 
-/// A cell as the JSON has it.
-#[derive(Debug, Serialize)]
-struct JsonRow {
-    system: String,
-    workload: String,
-    processes: u64,
-    paper_tat_unaware_ms: f64,
-    paper_gain_pct: f64,
-    tat_unaware_ms: f64,
-    gain_algorithm1_pct: f64,
-    gain_ours_pct: f64,
-    ci95: Intervals,
-    optimum_ms: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct Intervals {
-    tat_unaware_ms: [f64; 2],
-    gain_algorithm1_pct: [f64; 2],
-    gain_ours_pct: [f64; 2],
-}
+/// Whose gains are shown.
+const GAINS: [&str; 5] = [ALGORITHM, ALGORITHM_PLAIN, ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN, OURS];
 
 /// A cell, measured.
 struct Measured {
     cell: Cell,
     unaware: Point,
-    algorithm: Point,
-    plain: Point,
-    whole: Point,
-    whole_plain: Point,
-    ours: Point,
+    /// In the order of [`GAINS`].
+    gains: [Point; 5],
     non_preemptive_ms: f64,
     srpt_ms: f64,
 }
@@ -84,8 +63,6 @@ struct Measured {
 impl Measured {
     fn of(cell: Cell, runs: &Runs, lab: &Lab) -> Result<Self> {
         let zero = Point::once(0.0);
-        let gain =
-            |contestant| Point::of(&runs.gains_pct(&cell, contestant, SLICE_US)).unwrap_or(zero);
         let machine = Machine::preset(cell.table.system)?;
         let optimum = |of: fn(&evenkeel_sim::program::Workload, &Machine) -> f64| {
             let seeds = 1..=lab.seeds().min(OPTIMUM_SEEDS);
@@ -95,15 +72,16 @@ impl Measured {
         };
         Ok(Self {
             cell,
-            unaware: Point::of(&runs.values(&cell, &UNAWARE, SLICE_US, tat)).unwrap_or(zero),
-            algorithm: gain(&ALGORITHM),
-            plain: gain(&ALGORITHM_PLAIN),
-            whole: gain(&ALGORITHM_WHOLE),
-            whole_plain: gain(&ALGORITHM_WHOLE_PLAIN),
-            ours: gain(&OURS),
+            unaware: runs.point(&cell, UNAWARE, tat).unwrap_or(zero),
+            gains: GAINS.map(|name| Point::of(&runs.gains_pct(&cell, name)).unwrap_or(zero)),
             non_preemptive_ms: optimum(non_preemptive_ms),
             srpt_ms: optimum(srpt_ms),
         })
+    }
+
+    fn gain(&self, name: &str) -> Point {
+        let at = GAINS.iter().position(|one| *one == name).unwrap_or_default();
+        self.gains[at]
     }
 
     /// How far the unaware time is from the paper's, in percent of that.
@@ -111,24 +89,26 @@ impl Measured {
         100.0 * (self.unaware.median / self.cell.row.tat_unaware_ms - 1.0)
     }
 
-    fn row(&self) -> JsonRow {
-        let Table { system, workload, .. } = self.cell.table;
-        JsonRow {
-            system: system.to_uppercase(),
-            workload: workload.to_uppercase(),
-            processes: self.cell.row.processes,
-            paper_tat_unaware_ms: self.cell.row.tat_unaware_ms,
-            paper_gain_pct: self.cell.row.gain_pct,
-            tat_unaware_ms: self.unaware.median,
-            gain_algorithm1_pct: self.algorithm.median,
-            gain_ours_pct: self.ours.median,
-            ci95: Intervals {
-                tat_unaware_ms: self.unaware.ci95,
-                gain_algorithm1_pct: self.algorithm.ci95,
-                gain_ours_pct: self.ours.ci95,
+    /// As the JSON has it.
+    fn row(&self) -> serde_json::Value {
+        let Cell { table: Table { system, workload, .. }, row, .. } = self.cell;
+        let (algorithm, ours) = (self.gain(ALGORITHM), self.gain(OURS));
+        json!({
+            "system": system.to_uppercase(),
+            "workload": workload.to_uppercase(),
+            "processes": row.processes,
+            "paper_tat_unaware_ms": row.tat_unaware_ms,
+            "paper_gain_pct": row.gain_pct,
+            "tat_unaware_ms": self.unaware.median,
+            "gain_algorithm1_pct": algorithm.median,
+            "gain_ours_pct": ours.median,
+            "ci95": {
+                "tat_unaware_ms": self.unaware.ci95,
+                "gain_algorithm1_pct": algorithm.ci95,
+                "gain_ours_pct": ours.ci95,
             },
-            optimum_ms: self.srpt_ms,
-        }
+            "optimum_ms": self.srpt_ms,
+        })
     }
 }
 
@@ -138,14 +118,11 @@ impl Measured {
 /// Something cannot be simulated.
 pub fn measure(lab: &Lab) -> Result<Part> {
     let cells = lab.cells();
-    let contestants =
-        [UNAWARE, ALGORITHM, ALGORITHM_PLAIN, ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN, OURS];
-    let runs = lab.simulate(&cells, &contestants, &[SLICE_US], lab.seeds(), |_| Ok(()))?;
+    let runs = lab.simulate(&cells, &GAINS, SLICE_US, lab.seeds(), |_| Ok(()))?;
     let measured: Vec<Measured> =
         cells.iter().map(|cell| Measured::of(*cell, &runs, lab)).collect::<Result<_>>()?;
-    let rows = measured.iter().map(|one| serde_json::to_value(one.row()));
     let mut findings = reproduced(&measured);
-    findings.extend(reached(&measured, &cells, &runs, lab.seeds())?);
+    findings.extend(reached(&measured, &cells, &runs)?);
     Ok(Part {
         title: "Tables 1 to 3: turn-around times and gains".into(),
         method: format!(
@@ -164,7 +141,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
         ),
         findings,
         panels: panels(&measured, &runs),
-        rows: rows.collect::<Result<_, _>>()?,
+        rows: measured.iter().map(Measured::row).collect(),
         ..Part::default()
     })
 }
@@ -180,43 +157,30 @@ fn range(values: impl Iterator<Item = f64> + Clone) -> String {
 /// What the paper says.
 fn reproduced(measured: &[Measured]) -> Vec<Finding> {
     let paper = measured.iter().map(|one| one.cell.row.gain_pct);
-    let algorithm = measured.iter().map(|one| one.algorithm.median);
-    let plain = measured.iter().map(|one| one.plain.median);
-    let whole = measured.iter().map(|one| one.whole.median);
-    let whole_plain = measured.iter().map(|one| one.whole_plain.median);
     let cells = measured.len();
-    let in_range = |gains: &[f64]| gains.iter().filter(|one| (3.0..=10.0).contains(*one)).count();
-    let gains = |claim: &str, paper: String, gains: Vec<f64>| {
-        let in_range = in_range(&gains);
+    let gains = |claim: &str, paper: String, name: &str| {
+        let gains = measured.iter().map(|one| one.gain(name).median);
+        let in_range = gains.clone().filter(|gain| (3.0..=10.0).contains(gain)).count();
         Finding::new(
             claim,
             paper,
-            format!("{}; 3 to 10 % in {in_range} of {cells}", range(gains.iter().copied())),
+            format!("{}; 3 to 10 % in {in_range} of {cells}", range(gains)),
             Status::reproduced(in_range == cells),
         )
     };
+    let whole_plain = "the same, with lines 24 and 35 and plain placement";
     vec![
-        gains("Algorithm 1 gains 4 to 9 % in every cell", range(paper), algorithm.collect()),
-        gains("the same, with plain placement", "-".into(), plain.collect()),
-        gains("the same, with lines 24 and 35", "-".into(), whole.collect()),
-        gains(
-            "the same, with lines 24 and 35 and plain placement",
-            "-".into(),
-            whole_plain.collect(),
-        ),
+        gains("Algorithm 1 gains 4 to 9 % in every cell", range(paper), ALGORITHM),
+        gains("the same, with plain placement", "-".into(), ALGORITHM_PLAIN),
+        gains("the same, with lines 24 and 35", "-".into(), ALGORITHM_WHOLE),
+        gains(whole_plain, "-".into(), ALGORITHM_WHOLE_PLAIN),
     ]
 }
 
 /// In how many cells a contestant gains, and whether its mean grows with the machine.
-fn positive_and_growing(
-    of: &str,
-    contestant: &Contestant,
-    cells: &[Cell],
-    runs: &Runs,
-) -> [Finding; 2] {
-    let gain = |cell: &&Cell| runs.gain_pct(cell, contestant, SLICE_US) > 0.0;
-    let positive = cells.iter().filter(gain).count();
-    let gains = SYSTEMS.map(|system| runs.mean_gain_pct(&on(cells, system), contestant, SLICE_US));
+fn positive_and_growing(of: &str, name: &str, cells: &[Cell], runs: &Runs) -> [Finding; 2] {
+    let positive = cells.iter().filter(|cell| runs.gain_pct(cell, name) > 0.0).count();
+    let gains = SYSTEMS.map(|system| runs.mean_gain_pct(&on(cells, system), name));
     [
         Finding::new(
             format!("{of} gain is positive"),
@@ -239,7 +203,7 @@ pub fn grows(gains: &[f64]) -> bool {
 }
 
 /// What was to be reached.
-fn reached(measured: &[Measured], cells: &[Cell], runs: &Runs, seeds: u64) -> Result<Vec<Finding>> {
+fn reached(measured: &[Measured], cells: &[Cell], runs: &Runs) -> Result<Vec<Finding>> {
     let is_fitted = |one: &&Measured| one.cell.table.system == "amc2";
     let fitted = measured.iter().filter(is_fitted).map(|one| one.error_pct().abs());
     let fitted = fitted.fold(0.0, f64::max);
@@ -248,14 +212,14 @@ fn reached(measured: &[Measured], cells: &[Cell], runs: &Runs, seeds: u64) -> Re
     };
     let predicted = error(&|one| !is_fitted(&one));
     let [amc1, amc3] = ["amc1", "amc3"].map(|name| error(&|one| one.cell.table.system == name));
-    let more = measured.iter().filter(|one| one.ours.median >= one.cell.row.gain_pct).count();
-    let ours = measured.iter().map(|one| one.ours.median);
+    let more = measured.iter().filter(|one| one.gain(OURS).median >= one.cell.row.gain_pct).count();
+    let ours = measured.iter().map(|one| one.gain(OURS).median);
     let mean_gain = mean(ours.clone());
     let mut findings = Vec::new();
-    for (of, contestant) in
+    for (of, name) in
         [("Algorithm 1's", ALGORITHM), ("with lines 24 and 35 Algorithm 1's", ALGORITHM_WHOLE)]
     {
-        findings.extend(positive_and_growing(of, &contestant, cells, runs));
+        findings.extend(positive_and_growing(of, name, cells, runs));
     }
     findings.extend([
         Finding::new(
@@ -285,7 +249,7 @@ fn reached(measured: &[Measured], cells: &[Cell], runs: &Runs, seeds: u64) -> Re
     ]);
     // The slowdown is no aim here.
     for figure in &FIGURES[..2] {
-        let worse = worse(cells, runs, (&UNAWARE, &OURS), (SLICE_US, seeds), figure)?;
+        let worse = worse(cells, runs, (UNAWARE, OURS), figure)?;
         findings.push(none_is_worse(format!("our {} against unaware", figure.0.name), &worse));
     }
     Ok(findings)
@@ -305,70 +269,36 @@ fn panels(measured: &[Measured], runs: &Runs) -> Vec<Panel> {
 fn table_panels(table: &Table, measured: &[&Measured], runs: &Runs) -> Vec<Panel> {
     let cells: Vec<Cell> = measured.iter().map(|one| one.cell).collect();
     let name = name_of(table);
-    let id = |figure: &str| format!("{}-{}-{figure}", table.system, table.workload);
     let points = |of: &dyn Fn(&Measured) -> Option<Point>| {
         measured.iter().map(|one| of(one)).collect::<Vec<_>>()
     };
     let once = |of: fn(&Measured) -> f64| points(&|one| Some(Point::once(of(one))));
-    let times =
-        |contestant| points(&|one| Point::of(&runs.values(&one.cell, contestant, SLICE_US, tat)));
-    let by = |value: Value| -> Vec<(String, Vec<Option<Point>>)> {
-        [UNAWARE, ALGORITHM, ALGORITHM_WHOLE, OURS]
-            .iter()
-            .map(|contestant| {
-                let of = |one: &Measured| {
-                    Point::of(&runs.values(&one.cell, contestant, SLICE_US, value))
-                };
-                (contestant.name.to_owned(), points(&of))
-            })
-            .collect()
+    let again = again(UNAWARE);
+    let by = |value: Value| {
+        [UNAWARE, ALGORITHM, ALGORITHM_WHOLE, OURS, &again]
+            .map(|name| (name, points(&|one| runs.point(&one.cell, name, value))))
+            .to_vec()
     };
-    vec![
-        panel(
-            &id("tat"),
-            &format!("{name}: turn-around time"),
-            "mean turn-around time, ms",
-            &cells,
-            vec![
-                ("paper, unaware".into(), once(|one| one.cell.row.tat_unaware_ms)),
-                (UNAWARE.name.into(), times(&UNAWARE)),
-                (ALGORITHM.name.into(), times(&ALGORITHM)),
-                (ALGORITHM_WHOLE.name.into(), times(&ALGORITHM_WHOLE)),
-                (OURS.name.into(), times(&OURS)),
-                ("optimum, non-preemptive".into(), once(|one| one.non_preemptive_ms)),
-                ("optimum, SRPT".into(), once(|one| one.srpt_ms)),
-            ],
-        ),
-        panel(
-            &id("gain"),
-            &format!("{name}: gain"),
-            "gain over unaware, %",
-            &cells,
-            vec![
-                ("paper".into(), once(|one| one.cell.row.gain_pct)),
-                (ALGORITHM.name.into(), points(&|one| Some(one.algorithm))),
-                (ALGORITHM_PLAIN.name.into(), points(&|one| Some(one.plain))),
-                (ALGORITHM_WHOLE.name.into(), points(&|one| Some(one.whole))),
-                (ALGORITHM_WHOLE_PLAIN.name.into(), points(&|one| Some(one.whole_plain))),
-                (OURS.name.into(), points(&|one| Some(one.ours))),
-            ],
-        ),
-        panel(&id("makespan"), &format!("{name}: makespan"), "ms", &cells, by(makespan)),
-        panel(
-            &id("p99"),
-            &format!("{name}: 99th percentile of the turn-around times"),
-            "ms",
-            &cells,
-            by(p99),
-        ),
-        panel(
-            &id("slowdown"),
-            &format!("{name}: mean slowdown"),
-            "turn-around time by work on a speed core with near memory",
-            &cells,
-            by(slowdown),
-        ),
+    let mut times = by(tat);
+    times.insert(0, ("paper, unaware", once(|one| one.cell.row.tat_unaware_ms)));
+    times.push(("optimum, non-preemptive", once(|one| one.non_preemptive_ms)));
+    times.push(("optimum, SRPT", once(|one| one.srpt_ms)));
+    let mut gains = vec![("paper", once(|one| one.cell.row.gain_pct))];
+    gains.extend(GAINS.map(|name| (name, points(&|one| Some(one.gain(name))))));
+    gains.push((&again, points(&|one| Point::of(&runs.gains_pct(&one.cell, &again)))));
+    let slower = "turn-around time by work on a speed core with near memory";
+    [
+        ("tat", "turn-around time", "mean turn-around time, ms", times),
+        ("gain", "gain", "gain over unaware, %", gains),
+        ("makespan", "makespan", "ms", by(makespan)),
+        ("p99", "99th percentile of the turn-around times", "ms", by(p99)),
+        ("slowdown", "mean slowdown", slower, by(slowdown)),
     ]
+    .map(|(figure, title, y, series)| {
+        let id = format!("{}-{}-{figure}", table.system, table.workload);
+        panel(&id, &format!("{name}: {title}"), y, &cells, series)
+    })
+    .to_vec()
 }
 
 #[cfg(test)]

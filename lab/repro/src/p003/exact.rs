@@ -1,13 +1,14 @@
 //! What the bounds of the index of siblings cost, and what aggregation costs tasks that wait.
 
 use anyhow::Result;
-use evenkeel_sim::Report;
+use evenkeel_sim::{Report, Scheduler};
 
 use super::lab::{
-    Bonus, Contestant, Lab, SHOWN, Seen, co_scheduled, fairness, quad, slice_ms, spaces, time_ms,
-    touch, wait_ms,
+    Bonus, FAIR, Lab, SHOWN, Seen, co_scheduled, fairness, ias, names, quad, slice_ms, spaces,
+    time_ms, touch, wait_ms, with_fair,
 };
-use crate::study::{Finding, Panel, Part, Point, Series, Status};
+use crate::simulated::{Contestant, median};
+use crate::study::{Finding, Panel, Part, Status};
 
 /// The aims: so much of what exact IAS takes off the switches, and of its co-scheduling.
 const LEAST_PART: f64 = 0.8;
@@ -20,13 +21,24 @@ const ALONE: [&str; 3] =
 /// Worse than this is worse.
 const WORSE: f64 = 1.01;
 
-fn contestants() -> Vec<Contestant> {
-    vec![
-        Contestant::ias("10M", Bonus::Ns(10_000_000)),
-        Contestant::ias("1x", Bonus::Times(1)),
-        Contestant::ias("3x", Bonus::Times(3)),
-        Contestant::ias("5x", Bonus::Times(5)),
-    ]
+const BONUSES: [(&str, Bonus); 4] = [
+    ("10M", Bonus::Ns(10_000_000)),
+    ("1x", Bonus::Times(1)),
+    ("3x", Bonus::Times(3)),
+    ("5x", Bonus::Times(5)),
+];
+
+/// What a contestant is measured against: its searches have no end, and cost nothing.
+fn exact((name, bonus): &(&str, Bonus)) -> Result<Contestant> {
+    let mut contestant = ias(&exact_name(name), *bonus)?;
+    if let Scheduler::Keel(options) = contestant.how.scheduler {
+        contestant.how.scheduler = Scheduler::Exact(options);
+    }
+    Ok(contestant)
+}
+
+fn exact_name(name: &str) -> String {
+    format!("{name}, exact")
 }
 
 fn misses(report: &Report) -> f64 {
@@ -41,39 +53,27 @@ fn misses(report: &Report) -> f64 {
 pub fn measure(lab: &Lab) -> Result<Part> {
     let threads = if lab.is_quick { 20 } else { THREADS };
     let load = format!("memory:programs={PROGRAMS},threads={threads},touch={}", touch());
-    let bounded = contestants();
-    let exact: Vec<Contestant> = bounded.iter().map(Contestant::exact).collect();
-    let all = [vec![Contestant::fair()], bounded.clone(), exact.clone()].concat();
+    let mut all = with_fair(BONUSES)?;
+    let places = names(&all);
+    all.extend(BONUSES.iter().map(exact).collect::<Result<Vec<_>>>()?);
     let seen = lab.simulate(std::slice::from_ref(&load), &quad(1.0)?, &all)?;
-    let mut panels = Vec::new();
-    let figures = SHOWN.into_iter().chain([
-        (
-            "misses",
-            "tasks that the index of siblings had no room for, %",
-            misses as fn(&Report) -> f64,
-        ),
-        ("time", "execution time, ms", time_ms),
-    ]);
-    for (id, y, value) in figures {
-        let mut series = Vec::new();
-        for (name, some) in [("keel", &bounded), ("exact", &exact)] {
-            let mut points = vec![Point::of(&seen.of(&load, &Contestant::fair(), value)?)];
-            for contestant in some {
-                points.push(Point::of(&seen.of(&load, contestant, value)?));
-            }
-            series.push(Series { name: name.into(), points });
-        }
-        let names = bounded.iter().map(|contestant| contestant.name.clone());
-        panels.push(Panel {
-            id: format!("exact-{id}"),
-            title: format!("10 programs of {threads} threads: {y}"),
-            x: "bonus".into(),
-            y: y.into(),
-            places: std::iter::once("fair".to_owned()).chain(names).collect(),
-            series,
-        });
-    }
-    let mut findings = found(&seen, &load, threads)?;
+    let misses: (_, _, fn(&Report) -> f64) =
+        ("misses", "tasks that the index of siblings had no room for, %", misses);
+    let figures = SHOWN.into_iter().chain([misses, ("time", "execution time, ms", time_ms)]);
+    let panels = figures.map(|(id, y, value)| {
+        let points = |name_of: fn(&str) -> String| {
+            let is_bonus = |name: &str| BONUSES.iter().any(|(known, _)| *known == name);
+            let name = |name: &String| {
+                if is_bonus(name) { name_of(name) } else { name.clone() }
+            };
+            places.iter().map(|place| seen.point(&load, &name(place), value)).collect()
+        };
+        let title = format!("10 programs of {threads} threads: {y}");
+        let series = [("keel", points(str::to_owned)), ("exact", points(exact_name))];
+        Panel::new([&format!("exact-{id}"), &title, "bonus", y], &places, series)
+    });
+    let panels = panels.collect();
+    let mut findings = found(&seen, &load, threads);
     findings.push(alone(lab)?);
     Ok(Part {
         title: "Exact aggregation, and what it costs threads that wait".into(),
@@ -92,31 +92,27 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     })
 }
 
-fn found(seen: &Seen, load: &str, threads: u64) -> Result<Vec<Finding>> {
-    let fair = Contestant::fair();
+fn found(seen: &Seen, load: &str, threads: u64) -> Vec<Finding> {
+    let of = |name: &str, value| seen.median(load, name, value);
     let (mut reduced, mut together, mut longer, mut waits) = (vec![], vec![], vec![], vec![]);
     let siblings = (threads / CPUS) as f64;
-    for contestant in contestants() {
-        let cut = |of: &Contestant| -> Result<f64> {
-            Ok(1.0 - seen.median(load, of, spaces)? / seen.median(load, &fair, spaces)?)
-        };
-        reduced.push(cut(&contestant)? / cut(&contestant.exact())?);
-        let share = |of: &Contestant| seen.median(load, of, co_scheduled);
-        together.push(share(&contestant)? / share(&contestant.exact())?);
-        let bound = contestant.bonus_ms() + slice_ms() * siblings;
-        let wait = seen.median(load, &contestant, wait_ms)?;
-        waits.push(wait / bound);
-        longer.push((wait - seen.median(load, &fair, wait_ms)?) / bound);
+    for (name, bonus) in BONUSES {
+        let exact = exact_name(name);
+        let cut = |name: &str| 1.0 - of(name, spaces) / of(FAIR, spaces);
+        reduced.push(cut(name) / cut(&exact));
+        together.push(of(name, co_scheduled) / of(&exact, co_scheduled));
+        let bound = bonus.ms() + slice_ms() * siblings;
+        waits.push(of(name, wait_ms) / bound);
+        longer.push((of(name, wait_ms) - of(FAIR, wait_ms)) / bound);
     }
     let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let text = |values: &[f64]| {
         values.iter().map(|value| format!("{value:.2}")).collect::<Vec<_>>().join(", ")
     };
-    let (even, even_fair) =
-        (seen.median(load, &contestants()[2], fairness)?, seen.median(load, &fair, fairness)?);
+    let (even, even_fair) = (of("3x", fairness), of(FAIR, fairness));
     let in_turn = "with 10M, 1x, 3x, 5x";
-    Ok(vec![
+    vec![
         Finding::new(
             "switches between address spaces are reduced as by exact IAS at the same bonus",
             "0.8 of its reduction at least (our aim)",
@@ -136,7 +132,7 @@ fn found(seen: &Seen, load: &str, threads: u64) -> Result<Vec<Finding>> {
                 "{} times that {in_turn}; under fair it is {:.0} ms, which is what a slice for each \
                  of the 250 threads of a CPU comes to: no scheduler with this slice can reach the aim",
                 text(&waits),
-                seen.median(load, &fair, wait_ms)?
+                of(FAIR, wait_ms)
             ),
             Status::reached(most(&waits) <= 1.0),
         ),
@@ -152,18 +148,15 @@ fn found(seen: &Seen, load: &str, threads: u64) -> Result<Vec<Finding>> {
             format!("{even:.3} with 3x, {even_fair:.3} under fair"),
             Status::reached(even >= even_fair),
         ),
-    ])
+    ]
 }
 
 /// Programs that are alone on the machine.
 fn alone(lab: &Lab) -> Result<Finding> {
     let loads: Vec<String> = ALONE.iter().map(|&load| load.to_owned()).collect();
-    let ias = Contestant::ias("3x", Bonus::Times(3));
-    let seen = lab.simulate(&loads, &quad(1.0)?, &[Contestant::fair(), ias.clone()])?;
-    let mut times = Vec::new();
-    for load in &loads {
-        times.push(crate::simulated::median(&seen.by_fair(load, &ias, time_ms)?));
-    }
+    let seen = lab.simulate(&loads, &quad(1.0)?, &with_fair([("3x", Bonus::Times(3))])?)?;
+    let time = |load: &String| median(&seen.by_fair(load, "3x", time_ms));
+    let times: Vec<f64> = loads.iter().map(time).collect();
     let most = times.iter().copied().fold(0.0, f64::max);
     let each = times.iter().map(|ratio| format!("{ratio:.3}")).collect::<Vec<_>>().join(", ");
     Ok(Finding::new(
@@ -185,6 +178,6 @@ mod tests {
         let exact = misses.series.iter().find(|series| series.name == "exact").unwrap();
         assert!(exact.points.iter().all(|point| point.unwrap().median == 0.0));
         assert_eq!(part.findings.len(), 6);
-        assert_eq!(misses.places, ["fair", "10M", "1x", "3x", "5x"]);
+        assert_eq!(misses.places, ["fair", "10M", "1x", "3x", "5x", "fair again"]);
     }
 }

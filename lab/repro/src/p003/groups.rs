@@ -1,11 +1,12 @@
 //! Figure 5: which CPUs aggregate together.
 
 use anyhow::Result;
+use evenkeel_trial::again;
 
-use super::lab::{Bonus, Contestant, Lab, Seen, co_scheduled, quad, time_ms, touch};
+use super::lab::{Bonus, FAIR, Lab, co_scheduled, fair, ias, quad, time_ms, touch};
 use super::paper::{BLOCKS_MIB, EQUAL_FROM_MIB, GROUPS_BONUS_NS};
-use crate::simulated::{Value, mean, median, ratios};
-use crate::study::{Finding, Panel, Part, Point, Series, Status};
+use crate::simulated::{Contestant, Value, mean, median, ratios};
+use crate::study::{Finding, Panel, Part, Point, Status};
 
 const QUICK_BLOCKS_MIB: [u64; 2] = [2, 8];
 /// Times that differ by less than this are the same.
@@ -25,9 +26,10 @@ const CASES: [Case; 3] = [
 ];
 
 impl Case {
-    fn contestant(&self) -> Contestant {
-        let is_one_group = self.is_one_group;
-        Contestant { is_one_group, ..Contestant::ias(self.name, Bonus::Ns(GROUPS_BONUS_NS)) }
+    fn contestant(&self) -> Result<Contestant> {
+        let mut contestant = ias(self.name, Bonus::Ns(GROUPS_BONUS_NS))?;
+        contestant.how.together = self.is_one_group.then(|| "node".to_owned());
+        Ok(contestant)
     }
 }
 
@@ -35,24 +37,6 @@ fn load(is_quick: bool, block: u64, is_pinned: bool) -> String {
     let halves = if is_pinned { 4 } else { 0 };
     let size = if is_quick { "threads=20,total=1" } else { "total=5" };
     format!("memory:block={block},{size},sizes=5,halves={halves},touch={}", touch())
-}
-
-/// The simulations: programs that may run everywhere, and programs that are pinned to a cache.
-struct Simulated {
-    is_quick: bool,
-    free: Seen,
-    pinned: Seen,
-}
-
-impl Simulated {
-    fn of(&self, case: &Case, block: u64, value: Value) -> Result<Vec<f64>> {
-        let seen = if case.is_pinned { &self.pinned } else { &self.free };
-        seen.of(&load(self.is_quick, block, case.is_pinned), &case.contestant(), value)
-    }
-
-    fn fair(&self, block: u64, value: Value) -> Result<Vec<f64>> {
-        self.free.of(&load(self.is_quick, block, false), &Contestant::fair(), value)
-    }
 }
 
 /// All blocks in all cases.
@@ -65,38 +49,34 @@ pub fn measure(lab: &Lab) -> Result<Part> {
         blocks.iter().map(|block| load(lab.is_quick, *block, is_pinned)).collect()
     };
     let machine = quad(1.0)?;
-    let free = [Contestant::fair(), CASES[0].contestant(), CASES[1].contestant()];
-    let simulated = Simulated {
-        is_quick: lab.is_quick,
-        free: lab.simulate(&loads(false), &machine, &free)?,
-        pinned: lab.simulate(&loads(true), &machine, &[CASES[2].contestant()])?,
+    let free = [fair()?, CASES[0].contestant()?, CASES[1].contestant()?];
+    let mut seen = lab.simulate(&loads(false), &machine, &free)?;
+    seen.extend(lab.simulate(&loads(true), &machine, &[CASES[2].contestant()?])?);
+    let of = |name: &str, is_pinned: bool, block: u64, value: Value| {
+        seen.of(&load(lab.is_quick, block, is_pinned), name, value)
     };
     let mut times = Vec::new();
     let mut together = Vec::new();
-    for case in &CASES {
-        let (mut time, mut share) = (Vec::new(), Vec::new());
-        for block in blocks {
-            let fair = simulated.fair(*block, time_ms)?;
-            time.push(ratios(&simulated.of(case, *block, time_ms)?, &fair));
-            share.push(Point::of(&simulated.of(case, *block, co_scheduled)?));
-        }
-        times.push(time);
-        together.push(Series { name: case.name.into(), points: share });
+    let again = again(FAIR);
+    let shown = CASES.iter().map(|case| (case.name, case.is_pinned)).chain([(&*again, false)]);
+    for (name, is_pinned) in shown {
+        let by_fair = |block: &u64| {
+            ratios(&of(name, is_pinned, *block, time_ms), &of(FAIR, false, *block, time_ms))
+        };
+        let share = |block: &u64| Point::of(&of(name, is_pinned, *block, co_scheduled));
+        times.push((name, blocks.iter().map(by_fair).collect::<Vec<_>>()));
+        together.push((name, blocks.iter().map(share).collect::<Vec<_>>()));
     }
-    let panel = |id: &str, y: &str, series| Panel {
-        id: id.into(),
-        title: format!("Figure 5: {y}"),
-        x: "block, MiB".into(),
-        y: y.into(),
-        places: blocks.iter().map(u64::to_string).collect(),
-        series,
-    };
-    let line = |(case, time): (&Case, &Vec<Vec<f64>>)| Series {
-        name: case.name.into(),
-        points: time.iter().map(|ratios| Point::of(ratios)).collect(),
+    let panel = |id: &str, y: &str, series: Vec<(&str, Vec<Option<Point>>)>| {
+        Panel::new([id, &format!("Figure 5: {y}"), "block, MiB", y], blocks, series)
     };
     let medians: Vec<Vec<f64>> =
-        times.iter().map(|time| time.iter().map(|ratios| median(ratios)).collect()).collect();
+        times.iter().map(|(_, time)| time.iter().map(|ratios| median(ratios)).collect()).collect();
+    let by_fair = times.iter().map(|(name, time)| {
+        let points = time.iter().map(|ratios| Point::of(ratios)).collect();
+        (*name, points)
+    });
+    let by_fair = by_fair.collect();
     let at = |case: usize| medians[case].iter().copied();
     let two_beats_one = at(1).zip(at(0)).filter(|(two, one)| two < one).count();
     let pinned_beats =
@@ -148,7 +128,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
             panel(
                 "figure-5",
                 "execution time by that under fair",
-                CASES.iter().zip(&times).map(line).collect(),
+                by_fair,
             ),
             panel(
                 "figure-5-together",

@@ -4,12 +4,12 @@
 //!
 //! Its constants were chosen by [`CHOSEN_BY`] alone; what it is judged by has other numbers and sizes.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use evenkeel_machine::Machine;
 
-use super::lab::{Bonus, Contestant, Lab, Seen, time_ms};
+use super::lab::{Bonus, FAIR, Lab, Seen, names, time_ms, with_fair};
 use crate::simulated::{median, ratios};
-use crate::study::{Finding, Panel, Part, Point, Series, Status};
+use crate::study::{Finding, Panel, Part, Point, Status};
 
 /// A load, and what the page calls it.
 type Load = (&'static str, &'static str);
@@ -70,20 +70,19 @@ const WAITING: [Load; 2] = [
     ),
 ];
 /// Multiples of what ran last.
-const FIXED: [u64; 4] = [1, 4, 16, 64];
+const FIXED: [(&str, Bonus); 4] = [
+    ("1x", Bonus::Times(1)),
+    ("4x", Bonus::Times(4)),
+    ("16x", Bonus::Times(16)),
+    ("64x", Bonus::Times(64)),
+];
+/// The helper thread's name.
+const AUTO: &str = "auto";
 /// Our aims.
 const BEHIND: f64 = 1.05;
 const HARMED: f64 = 1.01;
 /// Each case takes a minute or two of simulated time.
 const SEEDS: u64 = 3;
-
-fn fixed() -> Vec<Contestant> {
-    FIXED.iter().map(|times| Contestant::ias(format!("{times}x"), Bonus::Times(*times))).collect()
-}
-
-fn auto() -> Contestant {
-    Contestant::ias("auto", Bonus::Auto)
-}
 
 /// The machine, or one on which a switch to another address space costs no more than any other.
 fn machine(sharing_counts: bool) -> Result<Machine> {
@@ -97,109 +96,91 @@ fn machine(sharing_counts: bool) -> Result<Machine> {
     Ok(machine)
 }
 
-/// The loads under all contestants, `fair` first and `auto` last.
-struct Judged {
-    loads: Vec<Load>,
-    contestants: Vec<Contestant>,
+/// The loads under `fair`, fixed bonuses and `auto`.
+struct Judged<'a> {
+    /// What the page calls them, and their texts.
+    loads: Vec<(&'static str, String)>,
+    fixed: &'a [(&'static str, Bonus)],
     seen: Seen,
 }
 
-impl Judged {
+impl<'a> Judged<'a> {
     fn simulate(
         lab: &Lab,
         loads: &[Load],
         machine: &Machine,
-        fixed: Vec<Contestant>,
+        fixed: &'a [(&'static str, Bonus)],
     ) -> Result<Self> {
-        let texts: Vec<String> = loads.iter().map(|(_, text)| lab.shortened(text)).collect();
-        let contestants = [vec![Contestant::fair()], fixed, vec![auto()]].concat();
+        let loads: Vec<_> = loads.iter().map(|(name, text)| (*name, lab.shortened(text))).collect();
+        let texts: Vec<String> = loads.iter().map(|(_, text)| text.clone()).collect();
+        let contestants = with_fair([fixed, &[(AUTO, Bonus::Auto)]].concat())?;
         let seen = lab.simulate_seeds(&texts, machine, &contestants, SEEDS)?;
-        Ok(Self { loads: loads.to_vec(), contestants, seen })
+        Ok(Self { loads, fixed, seen })
     }
 
-    /// The contestant with the shortest median time, `auto` left out.
-    fn best(&self, lab: &Lab, load: Load) -> Result<&Contestant> {
-        let mut best: Option<(&Contestant, f64)> = None;
-        for contestant in self.contestants.iter().filter(|contestant| **contestant != auto()) {
-            let time = self.seen.median(&lab.shortened(load.1), contestant, time_ms)?;
-            if best.is_none_or(|(_, least)| time < least) {
-                best = Some((contestant, time));
-            }
-        }
-        best.map(|(contestant, _)| contestant).context("no contestant took part")
-    }
-
-    /// Times by those of the best one, seed by seed.
-    fn by_best(&self, lab: &Lab, load: Load, contestant: &Contestant) -> Result<Vec<f64>> {
-        let text = lab.shortened(load.1);
-        let best = self.best(lab, load)?;
-        Ok(ratios(&self.seen.of(&text, contestant, time_ms)?, &self.seen.of(&text, best, time_ms)?))
+    /// Times by those of the best one, seed by seed: the contestant with the shortest median time,
+    /// `auto` left out.
+    fn by_best(&self, load: &str, name: &str) -> Vec<f64> {
+        let names = std::iter::once(FAIR).chain(self.fixed.iter().map(|(name, _)| *name));
+        let time = |name: &&str| self.seen.median(load, name, time_ms);
+        let best = names.min_by(|a, b| time(a).total_cmp(&time(b))).unwrap_or(FAIR);
+        ratios(&self.seen.of(load, name, time_ms), &self.seen.of(load, best, time_ms))
     }
 
     /// How much longer than under the best bonus each load takes under a contestant.
-    fn behind(&self, lab: &Lab, contestant: &Contestant) -> Result<Vec<f64>> {
-        let each = self.loads.iter().map(|load| Ok(median(&self.by_best(lab, *load, contestant)?)));
-        each.collect()
+    fn behind(&self, name: &str) -> Vec<f64> {
+        self.loads.iter().map(|(_, load)| median(&self.by_best(load, name))).collect()
     }
 
     /// How much longer than without any bonus.
-    fn harmed(&self, lab: &Lab, contestant: &Contestant) -> Result<Vec<f64>> {
-        let each = self.loads.iter().map(|(_, text)| {
-            Ok(median(&self.seen.by_fair(&lab.shortened(text), contestant, time_ms)?))
-        });
-        each.collect()
+    fn harmed(&self, name: &str) -> Vec<f64> {
+        self.loads.iter().map(|(_, load)| median(&self.seen.by_fair(load, name, time_ms))).collect()
     }
 
     /// Whether it does harm, and what the largest fixed bonus does.
-    fn harm(&self, lab: &Lab, claim: &str) -> Result<Finding> {
-        let mut finding = aim(
-            claim,
-            "1.01 times the time without it at most (our aim)",
-            &self.loads,
-            &self.harmed(lab, &auto())?,
-            HARMED,
-        );
-        for contestant in
-            self.contestants.iter().filter(|contestant| matches!(contestant.bonus, Bonus::Times(_)))
-        {
-            let times = listed_times(&self.harmed(lab, contestant)?);
-            finding.ours.push_str(&format!("; {} for all: {times}", contestant.name));
+    fn harm(&self, claim: &str) -> Finding {
+        let wanted = "1.01 times the time without it at most (our aim)";
+        let mut finding = self.aim(claim, wanted, &self.harmed(AUTO), HARMED);
+        for (name, _) in self.fixed {
+            let times = listed_times(&self.harmed(name));
+            finding.ours.push_str(&format!("; {name} for all: {times}"));
         }
-        Ok(finding)
+        finding
     }
 
     /// Whether it is as good as the best, and how many loads do not tell, because no bonus is as good,
     /// too.
-    fn good(&self, lab: &Lab, claim: &str) -> Result<Finding> {
+    fn good(&self, claim: &str) -> Finding {
         let wanted = "1.05 times its time at most (our aim)";
-        let mut finding = aim(claim, wanted, &self.loads, &self.behind(lab, &auto())?, BEHIND);
-        let fair = self.behind(lab, &Contestant::fair())?;
+        let mut finding = self.aim(claim, wanted, &self.behind(AUTO), BEHIND);
+        let fair = self.behind(FAIR);
         let easy = fair.iter().filter(|time| **time <= BEHIND).count();
         finding.ours.push_str(&format!(
             "; without any bonus it would be {}, so that {easy} of {} loads decide nothing",
             listed_times(&fair),
             fair.len()
         ));
-        Ok(finding)
+        finding
     }
 
-    fn panel(&self, lab: &Lab, id: &str, title: &str) -> Result<Panel> {
-        let mut series = Vec::new();
-        for contestant in &self.contestants {
-            let mut points = Vec::new();
-            for load in &self.loads {
-                points.push(Point::of(&self.by_best(lab, *load, contestant)?));
-            }
-            series.push(Series { name: contestant.name.clone(), points });
-        }
-        Ok(Panel {
-            id: format!("helper-{id}"),
-            title: title.to_owned(),
-            x: "load".into(),
-            y: "time by that of the best fixed bonus".into(),
-            places: self.loads.iter().map(|(name, _)| (*name).to_owned()).collect(),
-            series,
-        })
+    fn aim(&self, claim: &str, wanted: &str, times: &[f64], most: f64) -> Finding {
+        let each =
+            self.loads.iter().zip(times).map(|((name, _), time)| format!("{time:.3} ({name})"));
+        let worst = times.iter().copied().fold(0.0, f64::max);
+        let ours = format!("{} times", each.collect::<Vec<_>>().join(", "));
+        Finding::new(claim, wanted, ours, Status::reached(worst <= most))
+    }
+
+    fn panel(&self, id: &str, title: &str) -> Result<Panel> {
+        let contestants = with_fair([self.fixed, &[(AUTO, Bonus::Auto)]].concat())?;
+        let series = names(&contestants).into_iter().map(|name| {
+            let point = |(_, load): &(_, String)| Point::of(&self.by_best(load, &name));
+            let points = self.loads.iter().map(point).collect();
+            (name, points)
+        });
+        let texts =
+            [&format!("helper-{id}"), title, "load", "time by that of the best fixed bonus"];
+        Ok(Panel::new(texts, self.loads.iter().map(|(name, _)| name), series))
     }
 }
 
@@ -209,9 +190,9 @@ impl Judged {
 /// Something cannot be simulated.
 pub fn measure(lab: &Lab) -> Result<Part> {
     let (real, bare) = (machine(true)?, machine(false)?);
-    let judged = Judged::simulate(lab, &JUDGED_BY, &real, fixed())?;
-    let top: Vec<Contestant> = fixed().into_iter().rev().take(1).collect();
-    let nothing = Judged::simulate(lab, &SHARING_NOTHING, &bare, top.clone())?;
+    let judged = Judged::simulate(lab, &JUDGED_BY, &real, &FIXED)?;
+    let top = &FIXED[FIXED.len() - 1..];
+    let nothing = Judged::simulate(lab, &SHARING_NOTHING, &bare, top)?;
     let waiting = Judged::simulate(lab, &WAITING, &real, top)?;
     let costs = &real.costs;
     Ok(Part {
@@ -232,14 +213,13 @@ pub fn measure(lab: &Lab) -> Result<Part> {
         ),
         findings: vec![
             judged.good(
-                lab,
                 "the helper thread is about as good as the best fixed bonus, on loads that were held \
                  out",
-            )?,
-            nothing.harm(lab, "it does no harm where siblings share nothing")?,
-            waiting.harm(lab, "nor to programs that wait for something else than a CPU")?,
+            ),
+            nothing.harm("it does no harm where siblings share nothing"),
+            waiting.harm("nor to programs that wait for something else than a CPU"),
         ],
-        panels: vec![judged.panel(lab, "judged", "Loads that were held out")?],
+        panels: vec![judged.panel("judged", "Loads that were held out")?],
         ..Part::default()
     })
 }
@@ -251,13 +231,6 @@ fn listed(loads: &[&[Load]]) -> String {
 
 fn listed_times(times: &[f64]) -> String {
     times.iter().map(|time| format!("{time:.3}")).collect::<Vec<_>>().join(", ")
-}
-
-fn aim(claim: &str, wanted: &str, loads: &[Load], times: &[f64], most: f64) -> Finding {
-    let each = loads.iter().zip(times).map(|((name, _), time)| format!("{time:.3} ({name})"));
-    let worst = times.iter().copied().fold(0.0, f64::max);
-    let ours = format!("{} times", each.collect::<Vec<_>>().join(", "));
-    Finding::new(claim, wanted, ours, Status::reached(worst <= most))
 }
 
 #[cfg(test)]
@@ -298,7 +271,10 @@ mod tests {
             assert!(panel.series.iter().all(|series| series.points.iter().all(Option::is_some)));
             // The best one is measured by itself.
             for at in 0..panel.places.len() {
-                let fixed = panel.series.iter().filter(|series| series.name != "auto");
+                let fixed = panel
+                    .series
+                    .iter()
+                    .filter(|series| !["auto", "fair again"].contains(&&*series.name));
                 let least = fixed.filter_map(|series| Some(series.points[at]?.median));
                 assert_eq!(least.fold(f64::INFINITY, f64::min), 1.0);
             }

@@ -1,24 +1,21 @@
 //! Machines, contestants, and many simulations of both.
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
 use evenkeel_keel::{Aggregation, Options, Order, Slice};
 use evenkeel_machine::Machine;
-use evenkeel_sim::{Grid, Report, Scheduler};
+use evenkeel_sim::{Report, Scheduler};
+use evenkeel_trial::again;
 
 use super::paper::{L2_KIB, L2_NS, LINES, MEMORY_NS, SLICE_US};
-use crate::simulated::{self, Runs, Seeds, Value, median, ratios};
-use crate::study::{Panel, Point, Series};
+use crate::simulated::{self, Contestant, How, Runs, Seeds, Value, contestant, median, ratios};
+use crate::study::{Panel, Point};
 
 /// Of each case.
 const SEEDS: Seeds = Seeds { usual: 10, quick: 2 };
 
 /// How far siblings may run ahead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy)]
 pub enum Bonus {
-    /// No program aggregates.
-    None,
     /// In ns of vruntime: the paper's type 0.
     Ns(u64),
     /// So many times what ran last: its type 1.
@@ -27,60 +24,63 @@ pub enum Bonus {
     Auto,
 }
 
-/// A scheduler, and how programs aggregate under it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Contestant {
-    /// What the page calls it.
-    pub name: String,
-    /// All programs'.
-    pub bonus: Bonus,
-    /// All CPUs are one group; otherwise those that share a cache.
-    pub is_one_group: bool,
-    /// Searches have no end, and cost nothing.
-    pub is_exact: bool,
-}
-
-impl Contestant {
-    /// The keel's baseline.
-    pub fn fair() -> Self {
-        Self::ias("fair", Bonus::None)
-    }
-
-    /// The order `ias`, or `fair` where no program aggregates.
-    pub fn ias(name: impl Into<String>, bonus: Bonus) -> Self {
-        Self { name: name.into(), bonus, is_one_group: false, is_exact: false }
-    }
-
-    /// What it is measured against, if its search had no bound.
-    pub fn exact(&self) -> Self {
-        Self { name: format!("{}, exact", self.name), is_exact: true, ..self.clone() }
-    }
-
-    fn scheduler(&self) -> Result<Scheduler> {
-        let order = if self.bonus == Bonus::None { Order::Fair } else { Order::Ias };
-        let slice = Slice::from_us(SLICE_US)?;
-        let mut options = Options { order, slice, ..Options::default() };
-        options.ias.auto = self.bonus == Bonus::Auto;
-        Ok(if self.is_exact { Scheduler::Exact(options) } else { Scheduler::Keel(options) })
-    }
-
-    fn aggregation(&self) -> Option<Aggregation> {
-        let (bonus_type, bonus_value) = match self.bonus {
-            Bonus::None | Bonus::Auto => return None,
-            Bonus::Ns(ns) => (0, ns),
-            Bonus::Times(times) => (1, times),
-        };
-        Some(Aggregation { pid: 0, agg: 1, bonus_type, bonus_value, limit: 0 })
-    }
-
+impl Bonus {
     /// The bonus in ms, what ran last having had a whole slice; 0 of one that is not known before.
-    pub fn bonus_ms(&self) -> f64 {
-        match self.bonus {
-            Bonus::None | Bonus::Auto => 0.0,
-            Bonus::Ns(ns) => ns as f64 / 1e6,
-            Bonus::Times(times) => times as f64 * slice_ms(),
+    pub fn ms(self) -> f64 {
+        match self {
+            Self::Auto => 0.0,
+            Self::Ns(ns) => ns as f64 / 1e6,
+            Self::Times(times) => times as f64 * slice_ms(),
         }
     }
+}
+
+/// The name of the keel's baseline, under which no program aggregates.
+pub const FAIR: &str = "fair";
+
+fn options(order: Order) -> Result<Options> {
+    Ok(Options { order, slice: Slice::from_us(SLICE_US)?, ..Options::default() })
+}
+
+/// The keel's baseline.
+///
+/// # Errors
+/// No slice can be as long as the paper's.
+pub fn fair() -> Result<Contestant> {
+    Ok(contestant(FAIR, Scheduler::Keel(options(Order::Fair)?)))
+}
+
+/// The order `ias`, all programs with the same bonus.
+///
+/// # Errors
+/// As [`fair`].
+pub fn ias(name: &str, bonus: Bonus) -> Result<Contestant> {
+    let mut options = options(Order::Ias)?;
+    let kind = match bonus {
+        Bonus::Auto => None,
+        Bonus::Ns(ns) => Some((0, ns)),
+        Bonus::Times(times) => Some((1, times)),
+    };
+    options.ias.auto = kind.is_none();
+    let aggregation = kind.map(|(bonus_type, bonus_value)| Aggregation {
+        pid: 0,
+        agg: 1,
+        bonus_type,
+        bonus_value,
+        limit: 0,
+    });
+    Ok(contestant(name, How { aggregation, ..Scheduler::Keel(options).into() }))
+}
+
+/// `fair` first, and `ias` with these bonuses by name.
+///
+/// # Errors
+/// As [`fair`].
+pub fn with_fair<N: AsRef<str>>(
+    bonuses: impl IntoIterator<Item = (N, Bonus)>,
+) -> Result<Vec<Contestant>> {
+    let all = bonuses.into_iter().map(|(name, bonus)| ias(name.as_ref(), bonus));
+    std::iter::once(fair()).chain(all).collect()
 }
 
 /// The slice that all have.
@@ -149,21 +149,9 @@ impl Lab {
         contestants: &[Contestant],
         most_seeds: u64,
     ) -> Result<Seen> {
-        let mut seen = Seen { machine: machine.name.clone(), runs: BTreeMap::new() };
-        for contestant in contestants {
-            let mut machine = machine.clone();
-            if contestant.is_exact {
-                machine.costs.scan_ns = 0;
-            }
-            let grid = Grid {
-                aggregation: contestant.aggregation(),
-                together: contestant.is_one_group.then(|| "node".to_owned()),
-                seeds: 1..self.lab.seeds.min(most_seeds) + 1,
-                ..self.lab.grid(workloads.to_vec(), machine, vec![contestant.scheduler()?])
-            };
-            seen.runs.insert(contestant.clone(), self.lab.run([grid])?);
-        }
-        Ok(seen)
+        let seeds = self.lab.seeds.min(most_seeds);
+        let runs = self.lab.run_seeds(machine, workloads, contestants, seeds)?;
+        Ok(Seen { machine: machine.name.clone(), runs })
     }
 }
 
@@ -193,70 +181,55 @@ fn machine(name: &str, cpus: &str, caches: &str, fetch: f64) -> Result<Machine> 
     Ok(Machine::parse_toml(&text, name)?)
 }
 
-/// Reports by contestant.
+/// What was simulated on a machine.
 pub struct Seen {
     machine: String,
-    runs: BTreeMap<Contestant, Runs>,
+    runs: Runs,
 }
 
 impl Seen {
+    /// Takes in what was simulated on the same machine.
+    pub fn extend(&mut self, other: Self) {
+        self.runs.extend(other.runs);
+    }
+
     /// A figure of all runs of this workload, by seed.
-    ///
-    /// # Errors
-    /// No slice can be as long as the contestant's.
-    pub fn of(&self, workload: &str, contestant: &Contestant, value: Value) -> Result<Vec<f64>> {
-        let scheduler = contestant.scheduler()?;
-        let runs = self.runs.get(contestant);
-        Ok(runs.map_or_else(Vec::new, |runs| runs.of(workload, &self.machine, &scheduler, value)))
+    pub fn of(&self, workload: &str, name: &str, value: Value) -> Vec<f64> {
+        self.runs.of(&self.machine, workload, name, value)
+    }
+
+    /// The figure with its interval.
+    pub fn point(&self, workload: &str, name: &str, value: Value) -> Option<Point> {
+        Point::of(&self.of(workload, name, value))
     }
 
     /// Its median.
-    ///
-    /// # Errors
-    /// As [`Self::of`].
-    pub fn median(&self, workload: &str, contestant: &Contestant, value: Value) -> Result<f64> {
-        Ok(median(&self.of(workload, contestant, value)?))
+    pub fn median(&self, workload: &str, name: &str, value: Value) -> f64 {
+        median(&self.of(workload, name, value))
     }
 
     /// How many times as large it is as under `fair`, by seed.
-    ///
-    /// # Errors
-    /// As [`Self::of`].
-    pub fn by_fair(
-        &self,
-        workload: &str,
-        contestant: &Contestant,
-        value: Value,
-    ) -> Result<Vec<f64>> {
-        Ok(ratios(
-            &self.of(workload, contestant, value)?,
-            &self.of(workload, &Contestant::fair(), value)?,
-        ))
+    pub fn by_fair(&self, workload: &str, name: &str, value: Value) -> Vec<f64> {
+        ratios(&self.of(workload, name, value), &self.of(workload, FAIR, value))
     }
 
-    /// A figure of several contestants with one workload: a place for each.
-    ///
-    /// # Errors
-    /// As [`Self::of`].
+    /// A figure with one workload: a place for each contestant and for the A/A line of `fair`.
     pub fn panel(
         &self,
         (id, y, value): (&str, &str, Value),
         workload: &str,
         contestants: &[Contestant],
-    ) -> Result<Panel> {
-        let mut points = Vec::new();
-        for contestant in contestants {
-            points.push(Point::of(&self.of(workload, contestant, value)?));
-        }
-        Ok(Panel {
-            id: id.to_owned(),
-            title: y.to_owned(),
-            x: "bonus".to_owned(),
-            y: y.to_owned(),
-            places: contestants.iter().map(|contestant| contestant.name.clone()).collect(),
-            series: vec![Series { name: "keel".to_owned(), points }],
-        })
+    ) -> Panel {
+        let names = names(contestants);
+        let points = names.iter().map(|name| self.point(workload, name, value)).collect();
+        Panel::new([id, y, "bonus", y], names, [("keel", points)])
     }
+}
+
+/// The names of contestants, `fair` among them, and of its A/A line.
+pub fn names(contestants: &[Contestant]) -> Vec<String> {
+    let all = contestants.iter().map(|one| one.name.clone());
+    all.chain([again(FAIR)]).collect()
 }
 
 /// Switches to another address space a second.
@@ -317,15 +290,5 @@ mod tests {
         let lab = |is_quick| Lab::new(is_quick, None).unwrap();
         assert_eq!(lab(false).shortened(load), load);
         assert_eq!(lab(true).shortened(load), "groups:programs=4,rounds=20,pause=2ms");
-    }
-
-    #[test]
-    fn contestants_that_only_differ_in_their_bonus_are_told_apart() {
-        let lab = Lab::new(true, Some(1)).unwrap();
-        let all = [1, 3].map(|times| Contestant::ias(times.to_string(), Bonus::Times(times)));
-        let text = "memory:programs=4,threads=10,total=1".to_owned();
-        let seen = lab.simulate(std::slice::from_ref(&text), &quad(1.0).unwrap(), &all).unwrap();
-        let [one, three] = all.map(|contestant| seen.median(&text, &contestant, spaces).unwrap());
-        assert!(three < one, "{three} {one}");
     }
 }

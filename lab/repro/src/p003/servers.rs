@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use super::lab::{Bonus, Contestant, Lab, SHOWN, duo, time_ms};
+use super::lab::{Bonus, Lab, SHOWN, duo, names, time_ms, with_fair};
 use super::paper::TABLE_1;
-use crate::simulated::median;
-use crate::study::{Finding, Panel, Part, Point, Series, Status};
+use crate::simulated::{Contestant, median};
+use crate::study::{Finding, Panel, Part, Point, Status};
 
 /// Of each client, ...
 const REQUESTS: f64 = 50.0;
@@ -13,13 +13,9 @@ const QUICK_REQUESTS: f64 = 3.0;
 /// ... which thinks so long before each.
 const THINK_MS: f64 = 50.0;
 
-fn contestants() -> Vec<Contestant> {
-    let name = |ns| format!("{}M", ns / 1_000_000);
-    let of = |ns| match ns {
-        0 => Contestant::fair(),
-        ns => Contestant::ias(name(ns), Bonus::Ns(ns)),
-    };
-    TABLE_1.iter().map(|column| of(column.bonus_ns)).collect()
+fn contestants() -> Result<Vec<Contestant>> {
+    let bonuses = TABLE_1.iter().skip(1).map(|column| column.bonus_ns);
+    with_fair(bonuses.map(|ns| (format!("{}M", ns / 1_000_000), Bonus::Ns(ns))))
 }
 
 /// The table's columns.
@@ -29,33 +25,25 @@ fn contestants() -> Vec<Contestant> {
 pub fn measure(lab: &Lab) -> Result<Part> {
     let requests = if lab.is_quick { QUICK_REQUESTS } else { REQUESTS };
     let load = format!("tiers:requests={requests},think={THINK_MS}ms");
-    let contestants = contestants();
+    let contestants = contestants()?;
+    let names = names(&contestants);
     let seen = lab.simulate(std::slice::from_ref(&load), &duo()?, &contestants)?;
     let mut sessions = Vec::new();
     let mut responses = Vec::new();
-    for contestant in &contestants {
-        let times = seen.of(&load, contestant, time_ms)?;
-        let slower = seen.by_fair(&load, contestant, time_ms)?;
+    for name in &names {
+        let times = seen.of(&load, name, time_ms);
+        let slower = seen.by_fair(&load, name, time_ms);
         sessions.push(slower.iter().map(|ratio| 1.0 / ratio).collect::<Vec<f64>>());
         // A client asks, waits and thinks again, all the time.
         responses.push(times.iter().map(|ms| ms / requests - THINK_MS).collect::<Vec<f64>>());
     }
-    let panel = |id: &str, y: &str, paper: fn(usize) -> f64, ours: &[Vec<f64>]| Panel {
-        id: format!("table-1-{id}"),
-        title: format!("Table 1: {y}"),
-        x: "bonus".into(),
-        y: y.into(),
-        places: contestants.iter().map(|contestant| contestant.name.clone()).collect(),
-        series: vec![
-            Series {
-                name: "paper".into(),
-                points: (0..TABLE_1.len()).map(|at| Some(Point::once(paper(at)))).collect(),
-            },
-            Series {
-                name: "keel, simulated".into(),
-                points: ours.iter().map(|values| Point::of(values)).collect(),
-            },
-        ],
+    let panel = |id: &str, y: &str, paper: fn(usize) -> f64, ours: &[Vec<f64>]| {
+        let mut papers: Vec<_> =
+            (0..TABLE_1.len()).map(|at| Some(Point::once(paper(at)))).collect();
+        papers.push(None);
+        let ours = ours.iter().map(|values| Point::of(values)).collect();
+        let texts = [&format!("table-1-{id}"), &format!("Table 1: {y}"), "bonus", y];
+        Panel::new(texts, &names, [("paper", papers), ("keel, simulated", ours)])
     };
     let times: Vec<Vec<f64>> = responses
         .iter()
@@ -76,10 +64,13 @@ pub fn measure(lab: &Lab) -> Result<Part> {
         ),
     ];
     for (id, y, value) in SHOWN {
-        panels.push(seen.panel((&format!("table-1-{id}"), y, value), &load, &contestants)?);
+        panels.push(seen.panel((&format!("table-1-{id}"), y, value), &load, &contestants));
     }
-    let more: Vec<f64> = sessions.iter().map(|values| median(values)).collect();
-    let less: Vec<f64> = times.iter().map(|values| median(values)).collect();
+    // Without the A/A line.
+    let medians = |all: &[Vec<f64>]| -> Vec<f64> {
+        all.iter().take(contestants.len()).map(|values| median(values)).collect()
+    };
+    let (more, less) = (medians(&sessions), medians(&times));
     let text = |values: &[f64]| {
         values.iter().skip(1).map(|value| format!("{value:.2}")).collect::<Vec<_>>().join(", ")
     };

@@ -3,13 +3,16 @@
 use anyhow::Result;
 use evenkeel_sim::Report;
 
-use super::lab::{Bonus, Contestant, Lab, quad, time_ms};
+use super::lab::{Bonus, FAIR, Lab, quad, time_ms, with_fair};
 use crate::simulated::median;
 use crate::study::{Finding, Part, Status};
 
 /// Loads on which every decision is compared.
 const LOADS: [&str; 3] = ["spawn:threads=5000", "memory:total=2", "tiers:requests=10"];
 const QUICK_LOADS: [&str; 1] = ["spawn:threads=200"];
+
+/// The contestant.
+const NONE: &str = "bonus 0";
 
 /// The hash of all that happened: where it is the same, everything was. (Of its 64 bits a `f64` keeps
 /// 53.)
@@ -24,8 +27,7 @@ fn history(report: &Report) -> f64 {
 pub fn measure(lab: &Lab) -> Result<Part> {
     let loads = if lab.is_quick { &QUICK_LOADS[..] } else { &LOADS[..] };
     let loads: Vec<String> = loads.iter().map(|&load| load.to_owned()).collect();
-    let none = Contestant::ias("bonus 0", Bonus::Times(0));
-    let contestants = [Contestant::fair(), none.clone()];
+    let contestants = with_fair([(NONE, Bonus::Times(0))])?;
     let machine = quad(1.0)?;
     let mut free = machine.clone();
     free.costs.scan_ns = 0;
@@ -33,12 +35,11 @@ pub fn measure(lab: &Lab) -> Result<Part> {
         (lab.simulate(&loads, &free, &contestants)?, lab.simulate(&loads, &machine, &contestants)?);
     let (mut same, mut all) = (0, 0);
     for load in &loads {
-        let (fair, zero) =
-            (decided.of(load, &contestants[0], history)?, decided.of(load, &none, history)?);
+        let (fair, zero) = (decided.of(load, FAIR, history), decided.of(load, NONE, history));
         same += fair.iter().zip(&zero).filter(|(fair, zero)| fair == zero).count();
         all += fair.len();
     }
-    let longer_pct = 100.0 * (median(&timed.by_fair(&loads[0], &none, time_ms)?) - 1.0);
+    let longer_pct = 100.0 * (median(&timed.by_fair(&loads[0], NONE, time_ms)) - 1.0);
     Ok(Part {
         title: "Overhead: threads that are created and joined, bonus 0".into(),
         method: format!(

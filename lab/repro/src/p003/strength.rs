@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use super::lab::{Bonus, Contestant, Lab, SHOWN, Seen, quad, time_ms, touch};
+use super::lab::{Bonus, Lab, SHOWN, Seen, names, quad, time_ms, touch, with_fair};
 use super::paper::{ENOUGH_NS, MULTIPLES, TIMES_NS};
 use crate::simulated::median;
-use crate::study::{Finding, Panel, Part, Point, Series, Status};
+use crate::study::{Finding, Panel, Part, Point, Status};
 
 /// How many times as fast as by the paper's latency memory is fetched: caches fetch ahead.
 const FETCHES: [f64; 2] = [1.0, 4.0];
@@ -14,14 +14,12 @@ const SAME: f64 = 1.01;
 /// So much of the largest gain is as good as all of it.
 const MOST: f64 = 0.9;
 
-fn multiples() -> Vec<Contestant> {
-    let of = |times| Contestant::ias(format!("d_{times}"), Bonus::Times(times));
-    MULTIPLES.map(of).to_vec()
+fn multiples() -> Vec<(String, Bonus)> {
+    MULTIPLES.map(|times| (format!("d_{times}"), Bonus::Times(times))).to_vec()
 }
 
-fn times() -> Vec<Contestant> {
-    let of = |(name, ns)| Contestant::ias(format!("s_{name}"), Bonus::Ns(ns));
-    TIMES_NS.map(of).to_vec()
+fn times() -> Vec<(String, Bonus)> {
+    TIMES_NS.map(|(name, ns)| (format!("s_{name}"), Bonus::Ns(ns))).to_vec()
 }
 
 /// All bonuses of the figure.
@@ -33,38 +31,30 @@ pub fn measure(lab: &Lab) -> Result<Part> {
         true => format!("memory:threads=20,total=1,touch={}", touch()),
         false => format!("memory:block=4,total=10,touch={}", touch()),
     };
-    let contestants = [multiples(), times()].concat();
-    let with_fair = [vec![Contestant::fair()], contestants.clone()].concat();
+    let contestants = with_fair([multiples(), times()].concat())?;
+    let shown = names(&contestants).split_off(1);
     let mut series = Vec::new();
     let mut first = None;
     for fetch in FETCHES {
-        let seen = lab.simulate(std::slice::from_ref(&load), &quad(fetch)?, &with_fair)?;
-        let mut points = Vec::new();
-        for contestant in &contestants {
-            points.push(Point::of(&seen.by_fair(&load, contestant, time_ms)?));
-        }
+        let seen = lab.simulate(std::slice::from_ref(&load), &quad(fetch)?, &contestants)?;
+        let points = shown.iter().map(|name| Point::of(&seen.by_fair(&load, name, time_ms)));
         let name = if fetch == 1.0 {
             "the paper's latency"
         } else {
             "memory fetched ahead, 4 times as fast"
         };
-        series.push(Series { name: name.into(), points });
+        series.push((name, points.collect()));
         first.get_or_insert(seen);
     }
-    let mut panels = vec![Panel {
-        id: "figure-4".into(),
-        title: "Figure 4: execution time".into(),
-        x: "bonus".into(),
-        y: "execution time by that under fair".into(),
-        places: contestants.iter().map(|contestant| contestant.name.clone()).collect(),
-        series,
-    }];
+    let y = "execution time by that under fair";
+    let texts = ["figure-4", "Figure 4: execution time", "bonus", y];
+    let mut panels = vec![Panel::new(texts, shown, series)];
     let mut findings = Vec::new();
     if let Some(seen) = &first {
         for (id, y, value) in SHOWN {
-            panels.push(seen.panel((&format!("figure-4-{id}"), y, value), &load, &with_fair)?);
+            panels.push(seen.panel((&format!("figure-4-{id}"), y, value), &load, &contestants));
         }
-        findings = found(seen, &load)?;
+        findings = found(seen, &load);
     }
     Ok(Part {
         title: "Figure 4: the strength of aggregation".into(),
@@ -83,11 +73,11 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     })
 }
 
-fn found(seen: &Seen, load: &str) -> Result<Vec<Finding>> {
-    let ratios = |all: Vec<Contestant>| -> Result<Vec<f64>> {
-        all.iter().map(|contestant| Ok(median(&seen.by_fair(load, contestant, time_ms)?))).collect()
+fn found(seen: &Seen, load: &str) -> Vec<Finding> {
+    let ratios = |all: Vec<(String, Bonus)>| -> Vec<f64> {
+        all.iter().map(|(name, _)| median(&seen.by_fair(load, name, time_ms))).collect()
     };
-    let (multiple, time) = (ratios(multiples())?, ratios(times())?);
+    let (multiple, time) = (ratios(multiples()), ratios(times()));
     let text = |values: &[f64]| {
         values.iter().map(|value| format!("{value:.2}")).collect::<Vec<_>>().join(", ")
     };
@@ -98,7 +88,7 @@ fn found(seen: &Seen, load: &str) -> Result<Vec<Finding>> {
     let small = TIMES_NS.iter().zip(&time).filter(|((_, ns), _)| *ns < ENOUGH_NS);
     let little = small.map(|(_, ratio)| gain(*ratio)).fold(0.0, f64::max);
     let least = multiple.iter().map(|ratio| gain(*ratio)).fold(f64::INFINITY, f64::min);
-    Ok(vec![
+    vec![
         Finding::new(
             "type 1: the larger the multiple, the shorter the execution time",
             "falls from d_1 to d_5",
@@ -121,7 +111,7 @@ fn found(seen: &Seen, load: &str) -> Result<Vec<Finding>> {
             format!("{:.0} % of the largest gain at least", 100.0 * least / gain(best)),
             Status::reproduced(least >= MOST * gain(best)),
         ),
-    ])
+    ]
 }
 
 #[cfg(test)]
@@ -132,7 +122,7 @@ mod tests {
     fn every_bonus_has_its_time_and_multiples_gain() {
         let part = measure(&Lab::new(true, None).unwrap()).unwrap();
         let panel = &part.panels[0];
-        assert_eq!((panel.places.len(), panel.series.len()), (10, FETCHES.len()));
+        assert_eq!((panel.places.len(), panel.series.len()), (11, FETCHES.len()));
         let points: Vec<f64> =
             panel.series[0].points.iter().map(|point| point.unwrap().median).collect();
         assert!(points[..5].iter().all(|ratio| *ratio < 1.0), "{points:?}");

@@ -3,11 +3,11 @@
 use anyhow::Result;
 use evenkeel_keel::{Aggregation, Balance, Gate, Options, Order};
 use evenkeel_machine::Machine;
-use evenkeel_sim::{Grid, Report, Scheduler};
+use evenkeel_sim::{Report, Scheduler};
 
 use super::{Scale, WARM_HIGH_LEVEL, migrations};
-use crate::simulated::{Value, median};
-use crate::study::{Panel, Part, Point, Series};
+use crate::simulated::{Contestant, How, Runs, Value, contestant, median, with_again};
+use crate::study::{Panel, Part, Point};
 
 /// Loads and their machines; each has more than one kind of CPU, or more than one cache.
 const LOADS: [(&str, &str); 5] = [
@@ -35,8 +35,9 @@ fn spaces(report: &Report) -> f64 {
     report.switches_other_space as f64 * 1000.0 / report.makespan_ms
 }
 
-/// All of them; `zone` at warm-high, `capability` with `home` and `cost`.
-fn schedulers() -> Result<Vec<Scheduler>> {
+/// All of them; `zone` at warm-high, `capability` with `home` and `cost`, `ias` with programs that
+/// aggregate.
+fn contestants() -> Result<Vec<Contestant>> {
     let mut all = Vec::new();
     for order in Order::ALL {
         for gate in Gate::ALL {
@@ -49,16 +50,13 @@ fn schedulers() -> Result<Vec<Scheduler>> {
                 if *balance == Balance::Capability {
                     options.parts = "home,cost".parse()?;
                 }
-                all.push(Scheduler::Keel(options));
+                let aggregation = (*order == Order::Ias).then_some(AGGREGATION);
+                let how = How { aggregation, ..Scheduler::Keel(options).into() };
+                all.push(contestant(&format!("{order}/{gate}/{balance}"), how));
             }
         }
     }
     Ok(all)
-}
-
-/// Order, gate and balance, without what is turned besides.
-fn short_name(scheduler: &Scheduler) -> String {
-    scheduler.to_string().split(['+', ' ']).next().unwrap_or_default().to_owned()
 }
 
 /// All combinations on all loads.
@@ -66,46 +64,28 @@ fn short_name(scheduler: &Scheduler) -> String {
 /// # Errors
 /// Something cannot be simulated.
 pub fn measure(scale: &Scale) -> Result<Part> {
-    let schedulers = schedulers()?;
-    let (ias, fair): (Vec<_>, Vec<_>) = schedulers.iter().cloned().partition(
-        |scheduler| matches!(scheduler, Scheduler::Keel(options) if options.order == Order::Ias),
-    );
-    let mut grids = Vec::new();
+    let contestants = contestants()?;
+    let mut runs = Runs::default();
     for (text, machine) in LOADS {
-        for (some, aggregation) in [(&fair, None), (&ias, Some(AGGREGATION))] {
-            let machine = Machine::preset(machine)?;
-            let grid = scale.lab.grid(vec![text.to_owned()], machine, some.clone());
-            grids.push(Grid { aggregation, ..grid });
-        }
+        let machine = Machine::preset(machine)?;
+        runs.extend(scale.lab.run(&machine, &[text.to_owned()], &contestants)?);
     }
-    let runs = scale.lab.run(grids)?;
+    let names = || contestants.iter().map(|one| one.name.as_str());
     let panel = |(id, y, value): (&str, &str, Value)| {
-        let series = schedulers.iter().map(|scheduler| {
-            let point = |(text, machine): &(&str, &str)| {
-                Point::of(&runs.of(text, machine, scheduler, value))
-            };
-            Series { name: short_name(scheduler), points: LOADS.iter().map(point).collect() }
+        let series = with_again(names()).into_iter().map(|name| {
+            let points =
+                LOADS.map(|(text, machine)| Point::of(&runs.of(machine, text, &name, value)));
+            (name, points.to_vec())
         });
-        Panel {
-            id: id.to_owned(),
-            title: format!("Eight combinations: {y}"),
-            x: "load".to_owned(),
-            y: y.to_owned(),
-            places: LOADS.map(|(text, _)| shape(text)).to_vec(),
-            series: series.collect(),
-        }
+        let title = format!("Eight combinations: {y}");
+        Panel::new([id, &title, "load", y], LOADS.map(|(text, _)| shape(text)), series)
     };
     let best = |(text, machine): &(&str, &str)| {
-        let of =
-            |scheduler| median(&runs.of(text, machine, scheduler, |report| report.tat.mean_ms));
-        let plain = of(&schedulers[0]);
-        let least = schedulers.iter().min_by(|a, b| of(a).total_cmp(&of(b)));
-        let (name, time) = least.map_or((String::new(), plain), |one| (short_name(one), of(one)));
-        format!(
-            "{}: {name}, {:.3} times as long as by fair/always/count",
-            shape(text),
-            time / plain
-        )
+        let of = |name: &str| median(&runs.of(machine, text, name, |report| report.tat.mean_ms));
+        let plain = of(&contestants[0].name);
+        let name = names().min_by(|a, b| of(a).total_cmp(&of(b))).unwrap_or_default();
+        let times = of(name) / plain;
+        format!("{}: {name}, {times:.3} times as long as by fair/always/count", shape(text))
     };
     let shortest: Vec<String> = LOADS.iter().map(best).collect();
     Ok(Part {
@@ -134,7 +114,7 @@ mod tests {
     #[test]
     fn there_are_eight_and_each_has_its_figures() {
         let names: std::collections::BTreeSet<String> =
-            schedulers().unwrap().iter().map(short_name).collect();
+            contestants().unwrap().into_iter().map(|one| one.name).collect();
         assert_eq!(names.len(), 8, "{names:?}");
         let part = measure(&Scale::new(true, None).unwrap()).unwrap();
         let points = part.panels.iter().flat_map(|panel| &panel.series);

@@ -1,16 +1,16 @@
 //! What patience costs and saves: warm-high, and how long it keeps a task waiting while a CPU idles.
 
 use anyhow::Result;
-use evenkeel_keel::IdleWait;
 use evenkeel_sim::{Report, Scheduler};
+use evenkeel_trial::again;
 
-use super::contestant::{ALWAYS, WARM_HIGH};
+use super::contestant::{ALWAYS, WARM_HIGH, contestants, options};
 use super::utilisation::{
     CUT, MOST_TIME, MOST_WAIT, machine, response_ms, time_ms, wait_ms, workload,
 };
 use super::{Scale, migrations};
-use crate::simulated::{Value, median, ratios};
-use crate::study::{Finding, Panel, Part, Point, Series, Status};
+use crate::simulated::{Contestant, Value, contestant, median, ratios};
+use crate::study::{Finding, Panel, Part, Point, Status};
 
 /// What `--max-idle-wait` is.
 const WAITS: [&str; 8] = ["500us", "1ms", "2ms", "5ms", "8ms", "10ms", "20ms", "never"];
@@ -18,12 +18,9 @@ const WAITS: [&str; 8] = ["500us", "1ms", "2ms", "5ms", "8ms", "10ms", "20ms", "
 const CASES: [(u32, u64); 2] = [(16, 60), (128, 75)];
 const QUICK_CASES: [(u32, u64); 1] = [(16, 60)];
 
-fn patient(wait: IdleWait) -> Result<Scheduler> {
-    let mut scheduler = WARM_HIGH.scheduler()?;
-    if let Scheduler::Keel(options) = &mut scheduler {
-        options.max_idle_wait = wait;
-    }
-    Ok(scheduler)
+fn patient(wait: &str) -> Result<Contestant> {
+    let options = evenkeel_keel::Options { max_idle_wait: wait.parse()?, ..options(WARM_HIGH)? };
+    Ok(contestant(wait, Scheduler::Keel(options)))
 }
 
 /// Moves for each 100 wake-ups.
@@ -54,39 +51,33 @@ impl Patience {
     }
 }
 
-/// All waits on one machine, and the moves for each 100 wake-ups with the gate always open.
+/// All waits on one machine, then the A/A line of the gate that is always open; and that one's moves for
+/// each 100 wake-ups.
 fn waits(scale: &Scale, cpus: u32, pct: u64) -> Result<(Vec<Patience>, f64)> {
     let text = workload(cpus, pct);
-    let always = ALWAYS.scheduler()?;
-    let patient: Vec<Scheduler> =
-        WAITS.iter().map(|wait| patient(wait.parse()?)).collect::<Result<_>>()?;
-    let schedulers = std::iter::once(&always).chain(&patient).cloned().collect();
-    let grid = scale.lab.grid(vec![text.clone()], machine(cpus)?, schedulers);
-    let runs = scale.lab.run([grid])?;
-    let of = |scheduler: &Scheduler, value| runs.of(&text, &cpus.to_string(), scheduler, value);
-    let by_always =
-        |scheduler: &Scheduler, value: Value| ratios(&of(scheduler, value), &of(&always, value));
-    let found = patient.iter().map(|scheduler| Patience {
-        saved: ratios(&of(&always, migrations), &of(scheduler, migrations)),
-        time: by_always(scheduler, time_ms),
-        wait: by_always(scheduler, wait_ms),
-        response: by_always(scheduler, response_ms),
+    let mut all = contestants(&[ALWAYS])?;
+    all.extend(WAITS.into_iter().map(patient).collect::<Result<Vec<_>>>()?);
+    let runs = scale.lab.run(&machine(cpus)?, std::slice::from_ref(&text), &all)?;
+    let of = |name: &str, value| runs.of(&cpus.to_string(), &text, name, value);
+    let by_always = |name: &str, value: Value| ratios(&of(name, value), &of(ALWAYS, value));
+    let again = again(ALWAYS);
+    let found = WAITS.into_iter().chain([again.as_str()]).map(|name| Patience {
+        saved: ratios(&of(ALWAYS, migrations), &of(name, migrations)),
+        time: by_always(name, time_ms),
+        wait: by_always(name, wait_ms),
+        response: by_always(name, response_ms),
     });
-    Ok((found.collect(), median(&of(&always, moved_pct))))
+    Ok((found.collect(), median(&of(ALWAYS, moved_pct))))
 }
 
 fn panels(cpus: u32, pct: u64, waits: &[Patience]) -> [Panel; 3] {
-    let series = |name: &str, values: fn(&Patience) -> &Vec<f64>| Series {
-        name: name.to_owned(),
-        points: waits.iter().map(|wait| Point::of(values(wait))).collect(),
+    let series = |name: &str, values: fn(&Patience) -> &Vec<f64>| {
+        (name.to_owned(), waits.iter().map(|wait| Point::of(values(wait))).collect::<Vec<_>>())
     };
-    let panel = |id: &str, y: &str, series| Panel {
-        id: format!("patience-{id}-{cpus}"),
-        title: format!("{cpus} CPUs, {pct} %: {y}"),
-        x: "--max-idle-wait".to_owned(),
-        y: y.to_owned(),
-        places: WAITS.map(str::to_owned).to_vec(),
-        series,
+    let panel = |id: &str, y: &str, series: Vec<_>| {
+        let (id, title) = (format!("patience-{id}-{cpus}"), format!("{cpus} CPUs, {pct} %: {y}"));
+        let places = WAITS.map(str::to_owned).into_iter().chain([again(ALWAYS)]);
+        Panel::new([&id, &title, "--max-idle-wait", y], places, series)
     };
     let late = vec![
         series("until all is done", |wait| &wait.time),
@@ -157,7 +148,7 @@ mod tests {
         let part = measure(&Scale::new(true, None).unwrap()).unwrap();
         let points = &part.panels[0].series[0].points;
         let saved: Vec<f64> = points.iter().map(|point| point.unwrap().median).collect();
-        assert_eq!(saved.len(), WAITS.len());
+        assert_eq!(saved.len(), WAITS.len() + 1, "the A/A line is the last place");
         let (first, last) = (saved[0], saved[WAITS.len() - 1]);
         assert!(last > 2.0 * first, "{saved:?}");
     }

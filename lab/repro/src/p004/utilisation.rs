@@ -3,12 +3,12 @@
 
 use anyhow::Result;
 use evenkeel_machine::Machine;
-use evenkeel_sim::{Grid, Report};
+use evenkeel_sim::Report;
 
-use super::contestant::{ALL, ALWAYS, Contestant, STRICT, WARM_HIGH};
+use super::contestant::{ALL, ALWAYS, STRICT, WARM_HIGH, contestants};
 use super::{Scale, migrations};
-use crate::simulated::{Runs, Value, median, ratios};
-use crate::study::{Finding, Panel, Part, Point, Series, Status};
+use crate::simulated::{Runs, Value, median, ratios, with_again};
+use crate::study::{Finding, Panel, Part, Point, Status};
 
 /// CPUs of a machine, four to a cache, 32 to a node.
 const CPUS: [u32; 4] = [4, 16, 64, 128];
@@ -92,68 +92,49 @@ impl Seen {
     /// All gates on all machines at all utilisations.
     pub fn simulate(scale: &Scale) -> Result<Self> {
         let cpus = if scale.lab.is_quick { QUICK_CPUS.to_vec() } else { CPUS.to_vec() };
-        let schedulers: Vec<_> = ALL.iter().map(Contestant::scheduler).collect::<Result<_>>()?;
-        let grid = |cpus: &u32| {
-            let workloads = UTILISATIONS_PCT.map(|pct| workload(*cpus, pct)).to_vec();
-            Ok(scale.lab.grid(workloads, machine(*cpus)?, schedulers.clone()))
-        };
-        let grids: Vec<Grid> = cpus.iter().map(grid).collect::<Result<_>>()?;
-        Ok(Self { runs: scale.lab.run(grids)?, cpus })
+        let contestants = contestants(&ALL)?;
+        let mut runs = Runs::default();
+        for cpus in &cpus {
+            let workloads = UTILISATIONS_PCT.map(|pct| workload(*cpus, pct));
+            runs.extend(scale.lab.run(&machine(*cpus)?, &workloads, &contestants)?);
+        }
+        Ok(Self { runs, cpus })
     }
 
-    fn of(&self, cpus: u32, pct: u64, contestant: &Contestant, value: Value) -> Result<Vec<f64>> {
-        let scheduler = contestant.scheduler()?;
-        Ok(self.runs.of(&workload(cpus, pct), &cpus.to_string(), &scheduler, value))
+    fn of(&self, cpus: u32, pct: u64, name: &str, value: Value) -> Vec<f64> {
+        self.runs.of(&cpus.to_string(), &workload(cpus, pct), name, value)
+    }
+
+    /// The machines, and the utilisations at which the aims hold.
+    fn band(&self) -> impl Iterator<Item = (u32, u64)> {
+        let utilisations = UTILISATIONS_PCT.into_iter().filter(|pct| BAND_PCT.contains(pct));
+        self.cpus.iter().flat_map(move |cpus| utilisations.clone().map(|pct| (*cpus, pct)))
     }
 
     /// A figure in the band on all machines, run by run.
-    pub fn all_in_band(&self, contestant: &Contestant, value: Value) -> Result<Vec<f64>> {
-        let mut all = Vec::new();
-        for cpus in &self.cpus {
-            for pct in band() {
-                all.extend(self.of(*cpus, pct, contestant, value)?);
-            }
-        }
-        Ok(all)
+    pub fn all_in_band(&self, name: &str, value: Value) -> Vec<f64> {
+        self.band().flat_map(|(cpus, pct)| self.of(cpus, pct, name, value)).collect()
     }
 
     /// The medians of a figure by that of the gate that is always open, in the band, on all machines.
-    pub fn in_band(&self, contestant: &Contestant, value: Value) -> Result<Vec<f64>> {
-        let mut medians = Vec::new();
-        for cpus in &self.cpus {
-            for pct in band() {
-                let ours = self.of(*cpus, pct, contestant, value)?;
-                let always = self.of(*cpus, pct, &ALWAYS, value)?;
-                medians.push(median(&ratios(&ours, &always)));
-            }
-        }
-        Ok(medians)
+    pub fn in_band(&self, name: &str, value: Value) -> Vec<f64> {
+        let by_always = |(cpus, pct)| {
+            let of = |name| self.of(cpus, pct, name, value);
+            median(&ratios(&of(name), &of(ALWAYS)))
+        };
+        self.band().map(by_always).collect()
     }
 
     /// A figure of all gates over utilisation, on the machine with so many CPUs.
-    pub fn panel(&self, cpus: u32, (id, y, value): (&str, &str, Value)) -> Result<Panel> {
-        let mut series = Vec::new();
-        for contestant in &ALL {
-            let mut points = Vec::new();
-            for pct in UTILISATIONS_PCT {
-                points.push(Point::of(&self.of(cpus, pct, contestant, value)?));
-            }
-            series.push(Series { name: contestant.name.to_owned(), points });
-        }
-        Ok(Panel {
-            id: format!("{id}-{cpus}"),
-            title: format!("{cpus} CPUs: {y}"),
-            x: "utilisation, %".to_owned(),
-            y: y.to_owned(),
-            places: UTILISATIONS_PCT.map(|pct| pct.to_string()).to_vec(),
-            series,
-        })
+    pub fn panel(&self, cpus: u32, (id, y, value): (&str, &str, Value)) -> Panel {
+        let series = with_again(ALL).into_iter().map(|name| {
+            let point = |pct| Point::of(&self.of(cpus, pct, &name, value));
+            let points = UTILISATIONS_PCT.map(point).to_vec();
+            (name, points)
+        });
+        let (id, title) = (format!("{id}-{cpus}"), format!("{cpus} CPUs: {y}"));
+        Panel::new([&id, &title, "utilisation, %", y], UTILISATIONS_PCT, series)
     }
-}
-
-/// Where the aims hold.
-fn band() -> impl Iterator<Item = u64> {
-    UTILISATIONS_PCT.into_iter().filter(|pct| BAND_PCT.contains(pct))
 }
 
 /// Smallest and largest.
@@ -170,29 +151,27 @@ pub fn measure(scale: &Scale) -> Result<Part> {
     let mut panels = Vec::new();
     for cpus in &seen.cpus {
         for shown in SHOWN {
-            panels.push(seen.panel(*cpus, shown)?);
+            panels.push(seen.panel(*cpus, shown));
         }
     }
-    let (moved, times) =
-        (seen.in_band(&WARM_HIGH, migrations)?, seen.in_band(&WARM_HIGH, time_ms)?);
-    let (waits, responses) =
-        (seen.in_band(&WARM_HIGH, wait_ms)?, seen.in_band(&WARM_HIGH, response_ms)?);
-    let (strict_moved, strict_waits) =
-        (seen.in_band(&STRICT, migrations)?, seen.in_band(&STRICT, response_ms)?);
-    let unasked: f64 = seen.all_in_band(&STRICT, ungated)?.iter().sum();
-    let least_cut = 1.0 / range(&moved).1;
+    let [moved, times, waits, responses] = [migrations as Value, time_ms, wait_ms, response_ms]
+        .map(|value| range(&seen.in_band(WARM_HIGH, value)));
+    let [strict_moved, strict_waits] =
+        [migrations as Value, response_ms].map(|value| range(&seen.in_band(STRICT, value)));
+    let unasked: f64 = seen.all_in_band(STRICT, ungated).iter().sum();
+    let least_cut = 1.0 / moved.1;
     let findings = vec![
         Finding::new(
             "from 40 to 75 % warm-high cuts migrations",
             format!("{CUT} times at least (our aim)"),
-            format!("{:.1} to {:.1} times", least_cut, 1.0 / range(&moved).0),
+            format!("{:.1} to {:.1} times", least_cut, 1.0 / moved.0),
             Status::reached(least_cut >= CUT),
         ),
         Finding::new(
             "and all is done as soon as with a gate that is always open",
             format!("{MOST_TIME} times as late at most (our aim)"),
-            format!("{:.3} to {:.3} times", range(&times).0, range(&times).1),
-            Status::reached(range(&times).1 <= MOST_TIME),
+            format!("{:.3} to {:.3} times", times.0, times.1),
+            Status::reached(times.1 <= MOST_TIME),
         ),
         Finding::new(
             "and tasks' p99 wait for a CPU is no longer",
@@ -200,12 +179,9 @@ pub fn measure(scale: &Scale) -> Result<Part> {
             format!(
                 "{:.0} to {:.0} times: a task that found an idle CPU at once now waits for its own; \
                  p99 from waking up to sleeping again {:.2} to {:.2} times",
-                range(&waits).0,
-                range(&waits).1,
-                range(&responses).0,
-                range(&responses).1
+                waits.0, waits.1, responses.0, responses.1
             ),
-            Status::reached(range(&waits).1 <= MOST_WAIT),
+            Status::reached(waits.1 <= MOST_WAIT),
         ),
         Finding::new(
             "the paper's own way (strict): no task is moved in the quiet zone",
@@ -213,12 +189,9 @@ pub fn measure(scale: &Scale) -> Result<Part> {
             format!(
                 "{unasked:.0} moves without the gate's leave; {:.2} to {:.2} times as many migrations \
                  as always; p99 from waking up to sleeping again {:.2} to {:.2} times as long",
-                range(&strict_moved).0,
-                range(&strict_moved).1,
-                range(&strict_waits).0,
-                range(&strict_waits).1
+                strict_moved.0, strict_moved.1, strict_waits.0, strict_waits.1
             ),
-            Status::reproduced(unasked == 0.0 && range(&strict_moved).1 <= 1.0 / CUT),
+            Status::reproduced(unasked == 0.0 && strict_moved.1 <= 1.0 / CUT),
         ),
     ];
     Ok(Part {
@@ -257,6 +230,6 @@ mod tests {
             let of = series.iter().find(|series| series.name == name).unwrap();
             of.points[2].unwrap().median
         };
-        assert!(at_60(STRICT.name) < at_60(ALWAYS.name));
+        assert!(at_60(STRICT) < at_60(ALWAYS));
     }
 }

@@ -2,15 +2,14 @@
 
 use anyhow::Result;
 use evenkeel_machine::Machine;
-use evenkeel_sim::Grid;
 use evenkeel_sim::paper002::TABLES;
 
 use super::Scale;
-use super::contestant::{ALWAYS, Contestant, STRICT, WARM_HIGH};
-use crate::simulated::{median, ratios};
-use crate::study::{Finding, Panel, Part, Point, Series, Status};
+use super::contestant::{ALWAYS, STRICT, WARM_HIGH, contestants};
+use crate::simulated::{Runs, median, ratios, with_again};
+use crate::study::{Finding, Panel, Part, Point, Status};
 
-const CONTESTANTS: [Contestant; 3] = [ALWAYS, WARM_HIGH, STRICT];
+const CONTESTANTS: [&str; 3] = [ALWAYS, WARM_HIGH, STRICT];
 /// How much later all may be done.
 const MOST_TIME: f64 = 1.03;
 /// Times as many seeds as elsewhere: a job ends with its last task, which is a matter of chance.
@@ -43,29 +42,31 @@ fn cases(scale: &Scale) -> Vec<(String, String)> {
 /// # Errors
 /// Something cannot be simulated.
 pub fn measure(scale: &Scale) -> Result<Part> {
-    let schedulers: Vec<_> =
-        CONTESTANTS.iter().map(Contestant::scheduler).collect::<Result<_>>()?;
+    let contestants = contestants(&CONTESTANTS)?;
     let cases = cases(scale);
-    let grid = |(system, text): &(String, String)| -> Result<Grid> {
+    let seeds = MORE_SEEDS * scale.lab.seeds;
+    let mut runs = Runs::default();
+    for (system, text) in &cases {
         let machine = Machine::preset(system)?;
-        let grid = scale.lab.grid(vec![text.clone()], machine, schedulers.clone());
-        Ok(Grid { seeds: 1..MORE_SEEDS * scale.lab.seeds + 1, ..grid })
-    };
-    let runs = scale.lab.run(cases.iter().map(grid).collect::<Result<Vec<_>>>()?)?;
-    let mut series = Vec::new();
-    let mut late: Vec<[Vec<f64>; 2]> = Vec::new();
-    for contestant in [WARM_HIGH, STRICT] {
-        let (ours, always) = (contestant.scheduler()?, ALWAYS.scheduler()?);
-        let ratio = |(system, text): &(String, String)| {
-            let of = |scheduler| runs.of(text, system, scheduler, |report| report.makespan_ms);
-            ratios(&of(&ours), &of(&always))
-        };
-        let all: Vec<Vec<f64>> = cases.iter().map(ratio).collect();
-        let (papers, shapes) = all.split_at(all.len() - SHAPES.len());
-        late.push([papers, shapes].map(|some| some.iter().map(|one| median(one)).collect()));
-        let points = all.iter().map(|ratios| Point::of(ratios)).collect();
-        series.push(Series { name: contestant.name.to_owned(), points });
+        let workload = std::slice::from_ref(text);
+        runs.extend(scale.lab.run_seeds(&machine, workload, &contestants, seeds)?);
     }
+    let by_always = |name: &str| -> Vec<Vec<f64>> {
+        let ratio = |(system, text): &(String, String)| {
+            let of = |name| runs.of(system, text, name, |report| report.makespan_ms);
+            ratios(&of(name), &of(ALWAYS))
+        };
+        cases.iter().map(ratio).collect()
+    };
+    let medians = |name| {
+        let all: Vec<f64> = by_always(name).iter().map(|one| median(one)).collect();
+        let (papers, shapes) = all.split_at(all.len() - SHAPES.len());
+        [papers.to_vec(), shapes.to_vec()]
+    };
+    let series = with_again(CONTESTANTS).into_iter().skip(1).map(|name| {
+        let points = by_always(&name).iter().map(|ratios| Point::of(ratios)).collect();
+        (name, points)
+    });
     let worst = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
     let at_worst =
         |times: &[f64]| format!("{:.3} times at the worst of {} cases", worst(times), times.len());
@@ -77,9 +78,11 @@ pub fn measure(scale: &Scale) -> Result<Part> {
             Status::reached(worst(times) <= MOST_TIME),
         )
     };
-    let [papers, shapes] = &late[0];
-    let strict = late[1].concat();
+    let [papers, shapes] = &medians(WARM_HIGH);
+    let strict = medians(STRICT).concat();
     let is_later = worst(&strict) > worst(papers).max(worst(shapes));
+    let title = "Time until all is done, by that with the gate always open";
+    let texts = ["workloads", title, "case", "times"];
     let findings = vec![
         soon("the papers' work", papers),
         soon("work of other shapes", shapes),
@@ -99,15 +102,7 @@ pub fn measure(scale: &Scale) -> Result<Part> {
                  bounds it."
             .into(),
         findings,
-        panels: vec![Panel {
-            id: "workloads".into(),
-            title: "Time until all is done, by that with the gate always open".into(),
-            x: "case".into(),
-            y: "times".into(),
-            places: (1..=cases.len()).map(|case| case.to_string()).collect(),
-            series,
-        }],
-        not_run: Vec::new(),
+        panels: vec![Panel::new(texts, 1..=cases.len(), series)],
         ..Part::default()
     })
 }

@@ -34,11 +34,11 @@ pub const SHAPES: [(&str, &str, &str); 10] = [
     ),
     (
         "paper002",
-        "system=amc1,table=w1,processes=100,pace=48,random=2ms,almost=20us",
+        "system=amc1,table=w1,processes=100,pace=48,random=2ms,almost=20us,homes=1",
         "a cell of the tables of paper 002: processes of one burst each, for the machine \
          of that name (pace: percent of the paper's time that they take on a speed core; \
          random, almost: mean time between random arrivals, and between arrivals at almost \
-         the same time)",
+         the same time; homes: 0 if no node is known at fork for a process's memory)",
     ),
     (
         "memory",

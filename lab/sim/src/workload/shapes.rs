@@ -151,7 +151,12 @@ fn paper002(numbers: &Numbers, seed: u64) -> Result<Workload, WorkloadError> {
         random_gap_ns: numbers.time("random")?,
         almost_gap_ns: numbers.time("almost")?,
     };
-    Ok(found.workload(numbers.count("processes", 1, MAX_TASKS as u64)?, &reading, seed))
+    let processes = numbers.count("processes", 1, MAX_TASKS as u64)?;
+    let mut workload = found.workload(processes, &reading, seed);
+    if numbers.count("homes", 0, 1)? == 0 {
+        workload.tasks.iter_mut().for_each(|task| task.home = None);
+    }
+    Ok(workload)
 }
 
 fn groups(numbers: &Numbers) -> Result<Workload, WorkloadError> {
@@ -195,6 +200,18 @@ mod tests {
         assert_eq!(shape("hogs:tasks=3").tasks.len(), 3);
         assert_eq!(*shape("hogs:work=2us").tasks[0].ops, [Op::Run(2_000)]);
         assert_eq!(shape("barrier:tasks=5").barriers, [5]);
+    }
+
+    #[test]
+    fn without_homes_it_is_the_same_work() {
+        let (known, unknown) = (shape("paper002"), shape("paper002:homes=0"));
+        assert!(known.tasks.iter().all(|task| task.home.is_some()));
+        assert!(unknown.tasks.iter().all(|task| task.home.is_none()));
+        let work = |workload: &Workload| {
+            let tasks = workload.tasks.iter();
+            tasks.map(|task| (task.arrives_ns, task.space, task.ops.clone())).collect::<Vec<_>>()
+        };
+        assert_eq!(work(&known), work(&unknown));
     }
 
     #[test]
