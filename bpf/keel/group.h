@@ -5,27 +5,35 @@
  *
  *     its own weight x product over its groups of (group's weight / active weight in it)
  *
- * without the root group. Each group has a slot. The root has slot 0, and tasks in it are not
- * counted in any group.
+ * up to the root group, which is left out. Each group has a slot. The root has slot 0, and tasks in
+ * it are not counted in any group.
+ *
+ * A group without a slot counts as its nearest ancestor that has one. So do groups deeper than
+ * MAX_DEPTH, and groups beyond their ancestors' quotas: users who may create cgroups cannot use up
+ * the slots of others. A slot is reused when nothing refers to it any more: neither a cgroup nor a
+ * task nor the slot of a child. A task that ends can outlive its cgroup.
  */
 #ifndef EVENKEEL_KEEL_GROUP_H
 #define EVENKEEL_KEEL_GROUP_H
 
-/* The maximum number of groups with a slot; further ones count as their parents. */
-#define MAX_GROUPS 4096
+/* The number of slots. */
+#define MAX_GROUPS 16384
 #define ROOT_GROUP 0
-/* The maximum number of levels that count. */
-#define MAX_DEPTH 8
+/* Groups on deeper levels have no slot. (The root is on level 0.) */
+#define MAX_DEPTH 32
+/* Each level halves the quota of slots (calc_slot_quota()), down to this one. */
+#define QUOTA_LEVELS 5
 /* The default cpu.weight of a group, and the kernel's weight of a nice-0 task. */
 #define DEFAULT_WEIGHT 100
 
 struct group_state {
-	u64 id;		/* of the cgroup */
 	u64 weight;	/* in NICE_0_WEIGHT */
 	u64 active;	/* weights of its runnable tasks and active child groups; atomic */
 	u64 shown;	/* what the group adds to the parent's `active`; atomic */
-	u32 parent;	/* slot of the parent */
-	u32 used;	/* atomic */
+	u32 parent;	/* slot of the nearest ancestor that has one */
+	u32 users;	/* its cgroup, its tasks, and slots with it as parent; 0: free; atomic */
+	u32 level;	/* of its cgroup */
+	u32 slots;	/* how many slots its descendants have; atomic */
 };
 
 struct {
@@ -49,15 +57,26 @@ static __always_inline struct group_state *group_state(u32 slot)
 	return bpf_map_lookup_elem(&groups, &slot);
 }
 
+/* The slot of a cgroup; ROOT_GROUP: it has none of its own. */
+static __always_inline u32 find_own_slot(u64 id)
+{
+	u32 *slot = bpf_map_lookup_elem(&group_slots, &id);
+
+	return slot ? *slot : ROOT_GROUP;
+}
+
+/* The slot that a cgroup counts as: its own, or that of its nearest ancestor that has one. */
 static __always_inline u32 find_slot(struct cgroup *cgrp)
 {
-	u64 id = cgrp->kn->id;
-	u32 *slot;
+	u32 levels = cgrp->level, level, slot;
 
-	if (!cgrp->level)
-		return ROOT_GROUP;
-	slot = bpf_map_lookup_elem(&group_slots, &id);
-	return slot ? *slot : ROOT_GROUP;
+	bpf_for(level, 0, levels) {
+		slot = find_own_slot(id_of_cgroup(cgrp));
+		if (slot != ROOT_GROUP)
+			return slot;
+		cgrp = parent_of_cgroup(cgrp);
+	}
+	return ROOT_GROUP;
 }
 
 /* Converts the kernel's weight (1..=10000, 100 for nice 0) to units of NICE_0_WEIGHT. */
@@ -152,18 +171,112 @@ static __always_inline void uncount_in_group(struct task_state *t)
 	t->grouped_weight = 0;
 }
 
+/*
+ * How many slots the descendants of a group on this level may have. Children of its own may use all
+ * of them, deeper descendants three quarters: so that a child's subtree cannot keep its siblings
+ * from having a slot each.
+ */
+static __always_inline u32 calc_slot_quota(u32 level, bool is_child)
+{
+	u32 quota = level < QUOTA_LEVELS ? MAX_GROUPS >> level : MAX_GROUPS >> QUOTA_LEVELS;
+
+	return is_child ? quota : quota - quota / 4;
+}
+
+/* Whether all ancestors, from the slot `parent` up, have room for the slot of one more child of it. */
+KEEL_PART bool has_slot_quota(u32 parent)
+{
+	u32 slot = parent;
+	int step;
+
+	bpf_for(step, 0, MAX_DEPTH + 1) {
+		struct group_state *g = group_state(slot);
+
+		if (!g || READ_ONCE(g->slots) >= calc_slot_quota(g->level, slot == parent))
+			return 0;
+		if (slot == ROOT_GROUP)
+			break;
+		slot = g->parent;
+	}
+	return 1;
+}
+
+/* Counts a slot more (1) or less (-1) for all ancestors, from the slot `parent` up. */
+KEEL_PART int count_slot(u32 parent, int more)
+{
+	u32 slot = parent;
+	int step;
+
+	bpf_for(step, 0, MAX_DEPTH + 1) {
+		struct group_state *g = group_state(slot);
+
+		if (!g)
+			break;
+		__sync_fetch_and_add(&g->slots, more);
+		if (slot == ROOT_GROUP)
+			break;
+		slot = g->parent;
+	}
+	return 0;
+}
+
+static __always_inline void get_slot(u32 slot)
+{
+	struct group_state *g = group_state(slot);
+
+	if (slot != ROOT_GROUP && g)
+		__sync_fetch_and_add(&g->users, 1);
+}
+
+/* The last user frees the slot, which is then no user of its parent's any more. */
+KEEL_PART int put_slot(u32 slot)
+{
+	int step;
+
+	bpf_for(step, 0, MAX_DEPTH + 1) {
+		struct group_state *g = group_state(slot);
+		u32 parent;
+
+		if (slot == ROOT_GROUP || !g)
+			break;
+		/* Once it is free, another cgroup may claim it. */
+		parent = g->parent;
+		if (__sync_fetch_and_sub(&g->users, 1) != 1)
+			break;
+		count_slot(parent, -1);
+		slot = parent;
+	}
+	return 0;
+}
+
+/* Where the next search for a free slot begins. */
+u32 next_slot;
+
 /* Claims a free slot; ROOT_GROUP: there is none. */
 KEEL_PART u32 claim_slot(void)
 {
-	u32 slot;
+	u32 first = READ_ONCE(next_slot), step;
 
-	bpf_for(slot, 1, MAX_GROUPS) {
+	bpf_for(step, 0, MAX_GROUPS) {
+		u32 slot = BOUNDED(first + step, MAX_GROUPS);
 		struct group_state *g = group_state(slot);
 
-		if (g && !__sync_val_compare_and_swap(&g->used, 0, 1))
-			return slot;
+		if (slot == ROOT_GROUP || !g || __sync_val_compare_and_swap(&g->users, 0, 1))
+			continue;
+		WRITE_ONCE(next_slot, slot + 1);
+		return slot;
 	}
 	return ROOT_GROUP;
+}
+
+/* The task counts in the group of this slot from now on. It is not runnable now. */
+static __always_inline void join_group(struct task_state *t, u32 slot)
+{
+	u32 before = t->group;
+
+	get_slot(slot);
+	t->group = slot;
+	put_slot(before);
 }
 
 /* Larger quotas are the kernel's way to say that there is none. */
@@ -178,47 +291,43 @@ static __always_inline void count_unenforced_quota(u64 quota_us)
 
 s32 KEEL_OPS_S(keel_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
 {
+	u64 id = id_of_cgroup(cgrp);
+	u32 level = cgrp->level, parent, slot;
 	struct group_state *g;
-	struct cgroup *above;
-	u64 id = cgrp->kn->id;
-	u32 parent, slot;
 
-	if (!cgrp->level)
+	if (!level)
 		return 0;
 	count_unenforced_quota(args->bw_quota_us);
-	above = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
-	if (!above)
+	/* The group itself has no slot yet. */
+	parent = find_slot(cgrp);
+	if (level > MAX_DEPTH || !has_slot_quota(parent))
 		return 0;
-	parent = find_slot(above);
-	bpf_cgroup_release(above);
 	slot = claim_slot();
 	g = group_state(slot);
-	if (slot == ROOT_GROUP || !g) {
-		/* No slot left: the group counts as its parent. */
-		bpf_map_update_elem(&group_slots, &id, &parent, BPF_ANY);
+	if (slot == ROOT_GROUP || !g)
 		return 0;
-	}
-	g->id = id;
 	g->weight = scaled_weight(args->weight);
 	g->parent = parent;
+	g->level = level;
 	g->active = 0;
 	g->shown = 0;
+	g->slots = 0;
+	get_slot(parent);
+	count_slot(parent, 1);
 	if (bpf_map_update_elem(&group_slots, &id, &slot, BPF_ANY))
-		g->used = 0;
+		put_slot(slot);
 	return 0;
 }
 
 void KEEL_OPS(keel_cgroup_exit, struct cgroup *cgrp)
 {
-	u64 id = cgrp->kn->id;
-	struct group_state *g;
-	u32 slot = find_slot(cgrp);
+	u64 id = id_of_cgroup(cgrp);
+	u32 slot = find_own_slot(id);
 
+	if (slot == ROOT_GROUP)
+		return;
 	bpf_map_delete_elem(&group_slots, &id);
-	g = group_state(slot);
-	/* A group without a slot of its own has its parent's, which stays. */
-	if (slot != ROOT_GROUP && g && g->id == id)
-		g->used = 0;
+	put_slot(slot);
 }
 
 /* The task is in no queue meanwhile, so it is not counted in either group. */
@@ -227,15 +336,15 @@ void KEEL_OPS(keel_cgroup_move, struct task_struct *p, struct cgroup *src, struc
 	struct task_state *t = task_state(p);
 
 	if (t)
-		t->group = find_slot(dst);
+		join_group(t, find_slot(dst));
 }
 
 void KEEL_OPS(keel_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 {
-	u32 slot = find_slot(cgrp);
+	u32 slot = find_own_slot(id_of_cgroup(cgrp));
 	struct group_state *g = group_state(slot);
 
-	if (slot == ROOT_GROUP || !g || g->id != cgrp->kn->id)
+	if (slot == ROOT_GROUP || !g)
 		return;
 	WRITE_ONCE(g->weight, scaled_weight(weight));
 	propagate_group_weight(slot);

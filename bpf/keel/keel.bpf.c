@@ -38,8 +38,8 @@
  * task that a higher class pushes off its CPU is enqueued again, and a CPU that was taken for 10 ms
  * looks heavier than any other. Tasks that may run elsewhere stay off shielded CPUs (shield.h).
  *
- * 7. Cgroups. A group competes in its parent like one task of its cpu.weight (group.h). cpu.max is
- * not enforced, only counted.
+ * 7. Cgroups. A group competes in its parent like one task of its cpu.weight, however deep it is
+ * (group.h). No user's cgroups take the slots of others. cpu.max is not enforced, only counted.
  *
  * 8. Hotplug. The keel has no hotplug callbacks, so the kernel ends it with a request to restart
  * when a CPU comes or goes. product/keel reads the machine again and reloads the keel. Offline CPUs have

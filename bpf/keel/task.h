@@ -9,7 +9,7 @@ s32 KEEL_OPS_S(keel_init_task, struct task_struct *p, struct scx_init_task_args 
 
 	if (!t)
 		return -ENOMEM;
-	t->group = find_slot(args->cgroup);
+	join_group(t, find_slot(args->cgroup));
 	return 0;
 }
 
@@ -38,8 +38,10 @@ void KEEL_OPS(keel_exit_task, struct task_struct *p, struct scx_exit_task_args *
 {
 	struct task_state *t = task_state(p);
 
-	if (t)
-		uncount_task(t);
+	if (!t)
+		return;
+	uncount_task(t);
+	join_group(t, ROOT_GROUP);
 }
 
 /*

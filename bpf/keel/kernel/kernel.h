@@ -89,7 +89,12 @@ struct kernfs_node {
 	u64 id;
 };
 
+struct cgroup_subsys_state {
+	struct cgroup_subsys_state *parent;
+};
+
 struct cgroup {
+	struct cgroup_subsys_state self;
 	int level;
 	struct kernfs_node *kn;
 };
@@ -245,14 +250,29 @@ struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym;
 void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym;
 void scx_bpf_dump_bstr(char *fmt, unsigned long long *data, u32 data__sz) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
-struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
-void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
 struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
 void bpf_task_release(struct task_struct *p) __ksym;
 
 /* The node of a task's memory; -1: the kernel (or one without NUMA balancing) does not know. */
 #define preferred_node(p)                                                                          \
 	(bpf_core_field_exists((p)->numa_preferred_nid) ? (p)->numa_preferred_nid : -1)
+
+/*
+ * Read through probes, because the cgroup of init_task's arguments, and so its ancestors, are not
+ * trusted: the kernel's own functions would refuse them.
+ */
+static __always_inline u64 id_of_cgroup(struct cgroup *cgrp)
+{
+	return BPF_CORE_READ(cgrp, kn, id);
+}
+
+/* The root has none. */
+static __always_inline struct cgroup *parent_of_cgroup(struct cgroup *cgrp)
+{
+	void *parent = BPF_CORE_READ(cgrp, self.parent);
+
+	return parent - bpf_core_field_offset(struct cgroup, self);
+}
 
 /* The iterator of the innermost bpf_for_each(), for scx_bpf_dsq_move(). */
 #define THIS_ITERATOR (&___it)

@@ -35,7 +35,7 @@ typedef unsigned long long u64;
 struct sim_map {
 	char *storage;
 	u32 entries;	/* set at load; 0: max_entries of the source */
-	u32 pad;
+	u32 count;	/* how many entries the scheduler has made; of a hash */
 };
 
 #define SEC(name)
@@ -256,17 +256,18 @@ static inline bool sim_fails(void)
 	((typeof((map)->value))(SIM_COUNT((map)->type) == BPF_MAP_TYPE_ARRAY ?                     \
 		sim_array(&(map)->kernel, *(u32 *)(wanted), SIM_COUNT((map)->max_entries),         \
 			  sizeof(*(map)->value)) :                                                 \
-		sim_hash(&(map)->kernel, (wanted), sizeof(*(map)->key), sizeof(*(map)->value), 0)))
+		sim_hash(&(map)->kernel, (wanted), sizeof(*(map)->key), sizeof(*(map)->value), 0, 0)))
 #define bpf_map_update_elem(map, wanted, from, flags)                                              \
 	({                                                                                         \
 		void *___to = sim_hash(&(map)->kernel, (wanted), sizeof(*(map)->key),              \
-				       sizeof(*(map)->value), 1);                                  \
+				       sizeof(*(map)->value), 1,                                   \
+				       SIM_COUNT((map)->max_entries));                             \
 		if (___to)                                                                         \
 			__builtin_memcpy(___to, (from), sizeof(*(map)->value));                              \
 		(long)(___to ? 0 : -ENOMEM);                                                       \
 	})
 #define bpf_map_delete_elem(map, wanted)                                                           \
-	sim_hash(&(map)->kernel, (wanted), sizeof(*(map)->key), sizeof(*(map)->value), 2)
+	sim_hash(&(map)->kernel, (wanted), sizeof(*(map)->key), sizeof(*(map)->value), 2, 0)
 
 static inline void *sim_array(struct sim_map *map, u32 index, u32 entries, u64 bytes)
 {
@@ -279,15 +280,25 @@ static inline void *sim_array(struct sim_map *map, u32 index, u32 entries, u64 b
 	return map->storage + index * bytes;
 }
 
-/* Looks up (0), creates (1) or deletes (2) an entry. Keys have at most eight bytes. */
+/*
+ * Looks up (0), creates (1) or deletes (2) an entry; a map has room for so many. Keys have at most
+ * eight bytes.
+ */
 static inline void *sim_hash(struct sim_map *map, const void *wanted, u64 key_bytes,
-			     u64 value_bytes, u32 what)
+			     u64 value_bytes, u32 what, u32 room)
 {
 	u64 key = 0;
+	bool exists;
 
 	__builtin_memcpy(&key, wanted, key_bytes);
 	if (what != 2 && sim_fails())
 		return NULL;
+	if (!what)
+		return SIM_CALL(hash, map, key, value_bytes, what);
+	exists = sim_host->hash(sim_host->context, map, key, value_bytes, 0);
+	if (what == 1 && !exists && map->count >= room)
+		return NULL;
+	map->count += what == 1 ? !exists : -(u32)exists;
 	return SIM_CALL(hash, map, key, value_bytes, what);
 }
 
@@ -347,18 +358,14 @@ static inline bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask)
 	return cpu < SIM_CPUS && cpumask->bits[cpu / 64] >> (cpu & 63) & 1;
 }
 
-static inline struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level)
+static inline u64 id_of_cgroup(const struct cgroup *cgrp)
 {
-	if (sim_fails())
-		return NULL;
-	while (cgrp && cgrp->level > level)
-		cgrp = cgrp->parent;
-	return cgrp;
+	return cgrp->kn->id;
 }
 
-static inline void bpf_cgroup_release(struct cgroup *cgrp)
+static inline struct cgroup *parent_of_cgroup(const struct cgroup *cgrp)
 {
-	(void)cgrp;
+	return cgrp->parent;
 }
 
 static inline struct task_struct *bpf_task_from_pid(s32 pid)

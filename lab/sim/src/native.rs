@@ -52,7 +52,7 @@ impl Memory {
 struct RawMap {
     storage: *mut u8,
     entries: u32,
-    pad: u32,
+    count: u32,
 }
 
 /// A loaded copy of a scheduler.

@@ -75,6 +75,9 @@ pub enum Op {
     Nice(i32),
     /// Fork the task of this number in the workload.
     Fork(usize),
+    /// Begin to exit: from now on the task's cgroup counts as empty and can be removed. The ops that
+    /// follow are its last work.
+    BeginExit,
     /// Go back to an op this many times; then go on, and reset the count.
     Repeat {
         /// The op.

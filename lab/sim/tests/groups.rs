@@ -87,15 +87,134 @@ fn a_moved_task_shares_within_its_new_group() {
     assert_close(&shares(sim, 8000), &[37, 25, 37]);
 }
 
-/// The keel has room for 4,095 groups at a time.
+/// How many groups the keel tells apart at a time, and how deep.
+const SLOTS: usize = 16_383;
+const LEVELS: usize = 32;
+
 #[test]
 fn removed_groups_make_room_for_new_ones() {
     let mut sim = Sim::keel(paper(1)).task(member(1)).task(member(1));
     sim.workload.groups = vec![group(100, 0), group(900, 0)];
-    sim.workload.changes = (0..5_000).map(|us| (us * 1_000, Change::Renew { group: 2 })).collect();
+    sim.workload.changes =
+        (0..SLOTS as u64 + 1_000).map(|at| (at * 200, Change::Renew { group: 2 })).collect();
     sim.workload.changes.push((4_000 * MS, Change::Group { task: 1, group: 2 }));
     // Half each for 4 s; then by 1 : 9.
     assert_close(&shares(sim, 8000), &[30, 70]);
+}
+
+/// A task can still run when its cgroup is gone and another one was created. What it weighed is then
+/// not taken from the other one.
+#[test]
+fn a_task_that_outlives_its_cgroup_leaves_the_next_one_alone() {
+    for last in [Op::Run(500 * MS), Op::Sleep(500 * MS)] {
+        let dying = vec![Op::Run(5 * MS), Op::BeginExit, last, Op::Run(MS)];
+        let dying = TaskPlan { group: 2, nice: -10, ..TaskPlan::new("dying", dying) };
+        let mut sim = Sim::keel(paper(1)).tasks(3, member(1)).task(dying);
+        sim.workload.groups = vec![group(100, 0), group(100, 0)];
+        let moved = |task| (200 * MS, Change::Group { task, group: 2 });
+        sim.workload.changes = vec![(100 * MS, Change::Renew { group: 2 }), moved(1), moved(2)];
+        assert_close(&shares(sim, 20_000)[..3], &[49, 24, 24]);
+    }
+}
+
+/// Groups nested `depth` deep, and the number of the deepest one: the outermost has this weight, the
+/// others the largest that there is.
+fn nest(sim: &mut Sim, depth: usize, weight: u32) -> usize {
+    let groups = &mut sim.workload.groups;
+    groups.push(group(weight, 0));
+    for _ in 1..depth {
+        let parent = groups.len();
+        groups.push(group(10_000, parent));
+    }
+    groups.len()
+}
+
+/// Checks the share of each task within 5 % of what is due.
+fn assert_shares(sim: &Sim, weights: &[u64]) {
+    let outcome = sim.run();
+    let ran: Vec<u64> = outcome.accounts.iter().map(|task| task.ran_ns / MS).collect();
+    let (all, total) = (ran.iter().sum::<u64>(), weights.iter().sum::<u64>());
+    let due: Vec<u64> = weights.iter().map(|weight| all * weight / total).collect();
+    let far = ran.iter().zip(&due).any(|(ran, due)| ran.abs_diff(*due) * 20 > *due);
+    assert!(!far && ran.len() == due.len(), "ran {ran:?} ms, due {due:?} ms");
+}
+
+/// A user who may create cgroups cannot get more by nesting them.
+#[test]
+fn groups_of_any_depth_share_by_their_outermost_weights() {
+    let weights = [100, 200, 100, 300, 100];
+    let mut sim = Sim::keel(paper(1));
+    // The last one is deeper than the keel accounts for.
+    for (depth, weight) in [1, 3, 12, 31, 40].into_iter().zip(weights) {
+        let deepest = nest(&mut sim, depth, weight);
+        sim = sim.task(member(deepest));
+    }
+    sim.workload.duration_ns = 40_000 * MS;
+    assert_shares(&sim, &weights.map(u64::from));
+}
+
+#[test]
+fn groups_share_by_weight_on_every_level() {
+    for depth in [1, 3, 12, 31] {
+        let mut sim = Sim::keel(paper(1));
+        let parent = if depth > 1 { nest(&mut sim, depth - 1, 100) } else { 0 };
+        let first = sim.workload.groups.len() + 1;
+        sim.workload.groups.extend([group(100, parent), group(300, parent)]);
+        let mut sim = sim.task(member(first)).task(member(first + 1)).task(member(parent));
+        sim.workload.duration_ns = 40_000 * MS;
+        // The task in the parent counts like a group.
+        assert_shares(&sim, &[100, 300, 100]);
+    }
+}
+
+#[test]
+fn groups_beyond_the_deepest_level_count_as_their_ancestor_on_it() {
+    let mut sim = Sim::keel(paper(1));
+    let deepest = nest(&mut sim, LEVELS, 100);
+    let [heavy, light] = [1, 2].map(|at| deepest + at);
+    sim.workload.groups.extend([group(10_000, deepest), group(1, deepest)]);
+    let mut sim = sim.task(member(heavy)).task(member(light)).task(member(0));
+    sim.workload.duration_ns = 40_000 * MS;
+    assert_shares(&sim, &[50, 50, 100]);
+}
+
+/// One user's subtree has more cgroups than there are slots. The shares of all others hold, and so does
+/// that of the subtree.
+#[test]
+fn a_subtree_of_too_many_groups_takes_nothing_from_others() {
+    let mut sim = Sim::keel(paper(1));
+    // As in /user.slice/user-1000.slice.
+    sim.workload.groups = vec![group(100, 0), group(100, 1)];
+    sim.workload.groups.extend((0..SLOTS + 500).map(|_| group(10_000, 2)));
+    let many = sim.workload.groups.len();
+    // Later, others create groups: on the first level, beside that user, and below their own.
+    sim.workload.groups.extend([group(100, 0), group(100, 1), group(100, 0)]);
+    sim.workload.groups.extend([group(300, many + 3), group(100, many + 3)]);
+    // The last ones of the subtree have no slot: they count as the subtree itself.
+    let tasks = [many, many - 1, many + 1, many + 2, many + 4, many + 5];
+    let mut sim = tasks.into_iter().fold(sim, |sim, at| sim.task(member(at)));
+    sim.workload.duration_ns = 40_000 * MS;
+    // Of three thirds the first one is shared by two users.
+    assert_shares(&sim, &[200, 200, 800, 400, 600, 200]);
+}
+
+/// Each of these subtrees alone stays within its quota.
+#[test]
+fn many_subtrees_of_many_groups_leave_slots_for_the_groups_above_them() {
+    let mut sim = Sim::keel(paper(1));
+    sim.workload.groups = vec![group(100, 0)];
+    for _ in 0..8 {
+        let user = sim.workload.groups.len() + 1;
+        sim.workload.groups.push(group(100, 1));
+        sim.workload.groups.extend((0..4_000).map(|_| group(10_000, user)));
+    }
+    let many = sim.workload.groups.len();
+    // Another user of the same slice; two other slices.
+    sim.workload.groups.extend([group(100, 1), group(100, 0), group(300, 0)]);
+    let tasks = [many, many + 1, many + 2, many + 3];
+    let mut sim = tasks.into_iter().fold(sim, |sim, at| sim.task(member(at)));
+    sim.workload.duration_ns = 40_000 * MS;
+    assert_shares(&sim, &[100, 100, 200, 600]);
 }
 
 /// Each task of a cgroup counts with its current weight, not with the larger one that it had when it

@@ -104,6 +104,7 @@ impl Kernel {
                 memory: plan.memory,
                 nice: plan.nice,
                 group: plan.group.min(self.groups.len() - 1),
+                exits: false,
                 reason: Reason::Fork,
                 ops: plan.ops.clone(),
                 at: 0,

@@ -159,7 +159,8 @@ impl Kernel {
     }
 
     fn set_group(&mut self, task: u32, group: usize) {
-        if matches!(self.tasks[task as usize].life, Life::New | Life::Dead) {
+        let t = &self.tasks[task as usize];
+        if matches!(t.life, Life::New | Life::Dead) || t.exits {
             return;
         }
         self.while_dequeued(task, |kernel| {
@@ -181,7 +182,7 @@ impl Kernel {
 
     /// Removes an empty cgroup, and creates another one of the same name.
     fn renew_group(&mut self, group: usize) {
-        let holds = |task: &Task| task.group == group && task.life != Life::Dead;
+        let holds = |task: &Task| task.group == group && task.life != Life::Dead && !task.exits;
         let is_above = |other: &Group| other.parent == Some(group);
         if group == 0
             || group >= self.groups.len()

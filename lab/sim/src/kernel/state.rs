@@ -75,6 +75,8 @@ pub(super) struct Task {
     pub(super) direct: Option<Direct>,
     pub(super) nice: i32,
     pub(super) group: usize,
+    /// It has begun to exit.
+    pub(super) exits: bool,
     /// How often each Repeat has gone back, by its index.
     pub(super) repeats: Vec<(usize, u64)>,
     pub(super) timers: Vec<u64>,

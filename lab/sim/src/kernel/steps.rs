@@ -64,7 +64,7 @@ impl Kernel {
         for _ in 0..MAX_STEPS {
             let t = &mut self.tasks[task as usize];
             let Some(op) = t.ops.get(t.at).cloned() else {
-                self.emit(cpu, What::Exit { task: tid(task) });
+                self.begin_exit(task, cpu);
                 self.schedule(cpu, Left::Dead);
                 return;
             };
@@ -172,11 +172,21 @@ impl Kernel {
                 self.fork(child as u32, cpu);
                 Step::On
             }
+            Op::BeginExit => {
+                self.begin_exit(task, cpu);
+                Step::On
+            }
             Op::Repeat { to, times } => self.execute_repeat(task, to, times),
             Op::Goto(to) => {
                 t.at = to;
                 Step::On
             }
+        }
+    }
+
+    fn begin_exit(&mut self, task: u32, cpu: u32) {
+        if !std::mem::replace(&mut self.tasks[task as usize].exits, true) {
+            self.emit(cpu, What::Exit { task: tid(task) });
         }
     }
 

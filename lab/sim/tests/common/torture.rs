@@ -27,7 +27,7 @@ fn tasks(cpus: usize) -> Vec<TaskPlan> {
         round(vec![Op::Lock(0), Op::RunAbout(MS / 10), Op::Unlock(0), Op::SleepAbout(MS)]),
         round(vec![Op::Run(MS / 2), Op::Yield]),
         round(vec![Op::Run(MS / 3), Op::Timer { timer: 0, period_ns: 4 * MS }]),
-        vec![Op::RunAbout(20 * MS)],
+        vec![Op::RunAbout(20 * MS), Op::BeginExit, Op::RunAbout(9 * MS), Op::SleepAbout(30 * MS)],
         vec![Op::Sleep(30 * MS), Op::Fork(0), Op::Run(MS), Op::SleepAbout(9 * MS)],
     ];
     (0..cpus * 3 + 9)

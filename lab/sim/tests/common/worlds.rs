@@ -261,7 +261,8 @@ fn shielded() -> Vec<World> {
     all
 }
 
-/// Nested cgroups: more than the keel tells apart, and deeper than it accounts for.
+/// Nested cgroups: more than their common ancestor's quota of slots, and deeper than the keel accounts
+/// for.
 fn nested() -> Vec<World> {
     let group = |weight, parent| GroupPlan { name: "group".to_owned(), weight, parent };
     let member = |group, at: u64| TaskPlan {
@@ -270,7 +271,9 @@ fn nested() -> Vec<World> {
         ..sleeper("member", 3 * MS + at * MS / 7, MS)
     };
     let mut many = Sim::keel(paper(2));
-    many.workload.groups = (0..4_200).map(|at| group(100 + at as u32, at / 3)).collect();
+    many.workload.groups = (0..4_200)
+        .map(|at| group(100 + at as u32, if at < 5 { at } else { 5.max(at / 3) }))
+        .collect();
     many.workload.tasks = (0..12).map(|at| member(4_199 - 17 * at, at as u64)).collect();
     // Of the first two groups one has an entry of its own and the other has none; then others take
     // their entries.
@@ -284,14 +287,14 @@ fn nested() -> Vec<World> {
         .map(|(change, at)| (at * 9 * MS, change))
         .collect();
     let mut deep = Sim::keel(paper(2));
-    deep.workload.groups = (0..24)
+    deep.workload.groups = (0..72)
         .map(|at| group(20 + 90 * (at as u32 % 3), if at < 2 { 0 } else { at - 1 }))
         .collect();
-    deep.workload.tasks = (0..24).map(|at| member(at, at as u64)).collect();
+    deep.workload.tasks = (0..24).map(|at| member(3 * at, at as u64)).collect();
     deep.workload.changes = (0..40)
         .flat_map(|at| {
-            let (task, group) = (at % 24, at * 5 % 25);
-            let weight = Change::Weight { group: 1 + at % 24, weight: 1 + 250 * at as u32 };
+            let (task, group) = (at % 24, at * 11 % 73);
+            let weight = Change::Weight { group: 1 + at % 72, weight: 1 + 250 * at as u32 };
             [(at as u64 * 4 * MS, Change::Group { task, group }), (at as u64 * 5 * MS, weight)]
         })
         .collect();
@@ -300,7 +303,7 @@ fn nested() -> Vec<World> {
         sim.workload.duration_ns = 200 * MS;
         World { name: name.to_owned(), simulation: sim.simulation() }
     };
-    vec![named("4,200 cgroups", many), named("cgroups 12 deep", deep)]
+    vec![named("4,200 cgroups", many), named("cgroups 36 deep", deep)]
 }
 
 /// Machines of more than 64 CPUs, and one with the most nodes whose distances the keel knows.

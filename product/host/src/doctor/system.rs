@@ -22,7 +22,7 @@ pub(super) const MOVERS: &[(&str, &str)] = &[
 ];
 
 /// Levels of cgroups that are read (the keel's MAX_DEPTH).
-const MAX_DEPTH: usize = 8;
+const MAX_DEPTH: usize = 32;
 
 /// The facts.
 #[derive(Debug, Clone, Default, PartialEq)]
