@@ -34,7 +34,7 @@
  *
  * 6. Liveness. No task moves outside its mask: each move checks it, and a task that was pinned
  * while it moved is sent back (send_strays_back() in migrate.h). A task that waited for 5 s runs
- * next (rescue_waiter()); one that waited for `max_idle_wait_ns` while a CPU idles goes there. A
+ * next (rescue.h); one that waited for `max_idle_wait_ns` while a CPU idles goes there. A
  * task that a higher class pushes off its CPU is enqueued again, and a CPU that was taken for 10 ms
  * looks heavier than any other. Tasks that may run elsewhere stay off shielded CPUs (shield.h).
  *
@@ -110,6 +110,7 @@
 #include "ask_gate.h"
 #include "shield.h"
 #include "migrate.h"
+#include "rescue.h"
 #include "kick_slaves.h"
 #include "fetch.h"
 #include "place.h"

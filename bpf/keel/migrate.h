@@ -6,12 +6,8 @@
 #ifndef EVENKEEL_KEEL_MIGRATE_H
 #define EVENKEEL_KEEL_MIGRATE_H
 
-/* A task that waited longer than this runs next, whatever the order says. */
-#define MAX_WAIT_NS 5000000000ULL
 /* An idle CPU that has seen so many tasks of the second choice takes any. */
 #define MAX_SECOND_CHOICES 4
-/* How often each CPU looks for tasks to rescue. */
-#define RESCUE_INTERVAL_NS 1000000000ULL
 /*
  * A busy CPU balances a domain every so many ms, times the number of its CPUs (kernel:
  * sd->busy_factor).
@@ -391,38 +387,6 @@ KEEL_PART int send_strays_back(u32 own)
 		count(COUNT_SEND_BACK);
 		set_bit(&waiting_cpus, cpu);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-	}
-	return 0;
-}
-
-/*
- * Liveness: a task that waited too long in this CPU's queue runs next; then `rescued` is set. The
- * search begins at the tail, where tasks are with so little weight that their turn does not come.
- */
-KEEL_PART int rescue_waiter(u32 own, u64 now)
-{
-	struct cpu_state *c = cpu_state(own);
-	u64 budget = READ_ONCE(tunables.scan_limit);
-	struct task_struct *p;
-
-	if (!c || now < c->rescue_at_ns)
-		return 0;
-	c->rescue_at_ns = now + RESCUE_INTERVAL_NS;
-	send_strays_back(own);
-	bpf_for_each(scx_dsq, p, own, SCX_DSQ_ITER_REV) {
-		struct task_state *t = task_state(p);
-
-		if (!budget)
-			break;
-		budget--;
-		if (!t || now - t->waiting_since_ns < MAX_WAIT_NS || !may_run_on(p, own))
-			continue;
-		scx_bpf_dsq_move_set_slice(THIS_ITERATOR, READ_ONCE(tunables.slice_ns));
-		if (scx_bpf_dsq_move(THIS_ITERATOR, p, SCX_DSQ_LOCAL, 0)) {
-			count_on(c, COUNT_RESCUE);
-			c->rescued = 1;
-			break;
-		}
 	}
 	return 0;
 }

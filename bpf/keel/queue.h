@@ -162,7 +162,7 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 /* What a busy CPU does from time to time; sets when that is due again. */
 static __always_inline void balance_and_rescue(u32 own, struct cpu_state *c, u64 now)
 {
-	c->look_at_ns = now + RESCUE_INTERVAL_NS;
+	c->look_at_ns = now + SCAN_INTERVAL_NS;
 	balance_periodic(own, now);
 	rescue_waiter(own, now);
 	c->look_at_ns = min_u64(c->look_at_ns, c->rescue_at_ns);
