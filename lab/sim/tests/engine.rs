@@ -39,7 +39,7 @@ fn a_full_record_ends_the_simulation() {
     let mut sim = Sim::new(paper(1)).task(TaskPlan::new("restless", ops));
     sim.workload.duration_ns = 60_000 * MS;
     let mut simulation = sim.simulation();
-    (simulation.records, simulation.limits) = (true, None);
+    simulation.records = true;
     let outcome = simulation.run().unwrap();
     assert_eq!(outcome.end, Some(End::Kept));
     let events = outcome.record.len();

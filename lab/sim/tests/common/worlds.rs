@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use evenkeel_invariants::Limits;
 use evenkeel_keel::{Aggregation, Balance, Gate, Options, Order, Slice};
 use evenkeel_machine::{CpuSet, Machine};
 use evenkeel_sim::program::{Change, GroupPlan, Interrupts, KERNEL, Op, TaskPlan, Thief, Workload};
-use evenkeel_sim::{FaultPlan, Mask, Simulation};
+use evenkeel_sim::{FaultPlan, Mask, STRICT, Simulation};
 
 use super::torture;
 use super::{MS, Sim, hog, keel_build, only, paper};
@@ -106,13 +107,12 @@ fn capable(parts: &str) -> Options {
 }
 
 /// Calls fail nearly ten times as often as in the others, so that each of the keel's fallbacks is
-/// reached. (Tasks then wait for longer than any rule allows.)
+/// reached.
 fn failing() -> Vec<World> {
     let keel = keel_build();
     let of_seed = |seed| {
         let mut simulation = torture::simulation(seed, keel.as_deref());
         simulation.faults = FaultPlan { fail_one_in: 7, ..simulation.faults };
-        simulation.limits = None;
         let mut workload = (*simulation.workload).clone();
         workload.duration_ns = 250 * MS;
         simulation.workload = workload.into();
@@ -254,7 +254,6 @@ fn shielded() -> Vec<World> {
         sim.workload.duration_ns = 160 * MS;
         let name = format!("shielded {tasks}, slice {}: {}", options.slice, policies(&options));
         let mut world = World { name, simulation: sim.simulation() };
-        world.simulation.limits = None;
         world.simulation.faults.pause_one_in = if at % 2 == 1 { 50 } else { 0 };
         all.push(world);
     }
@@ -370,7 +369,11 @@ fn waiting() -> Vec<World> {
             .tasks(tasks, TaskPlan { nice: 19, space: 2, ..hog(100_000 * MS) });
         sim.workload.duration_ns = 14_000 * MS;
         let mut simulation = sim.simulation();
-        simulation.limits = None;
+        // A starving task waits for 10 s, or for a slice of each other task where that is longer.
+        let (wait_ns, wait_per_task_ns) = (10_000 * MS, [0, 100 * MS][at]);
+        // At first each task has a slice, and a new task is late by as much vruntime.
+        let share_slack_ns = 500 * MS;
+        simulation.limits = Some(Limits { wait_ns, wait_per_task_ns, share_slack_ns, ..STRICT });
         all.push(World { name: format!("{tasks} nice -20 and {tasks} nice 19"), simulation });
     }
     for (at, gate) in Gate::ALL.iter().enumerate() {
