@@ -317,7 +317,7 @@ fn obstacles_to_loading_a_scheduler_are_reported() {
     let (command, _) = policies.found.split_once(": ").unwrap();
     assert_eq!(
         command,
-        "evenkeel sched --order fair --gate always --balance capability --parts home,cost,active"
+        "evenkeel sched --order fair --gate always --balance capability --parts active,turns"
     );
     assert!(policies.found.ends_with("(docs/choosing.md)"), "{policies:?}");
     facts.system.sched_ext = None;
