@@ -62,8 +62,8 @@ mod topology;
 mod workers;
 mod workload;
 
-pub use evenkeel_keel::Aggregation;
 pub use compare::{Compared, Figure, compare_rows};
+pub use evenkeel_keel::Aggregation;
 pub use grid::{Grid, Row, SweepError};
 pub use host_error::HostError;
 pub use kernel::CoScheduling;
