@@ -218,9 +218,9 @@ fn capabilities(pid: u32, line: &str) -> u64 {
     u64::from_str_radix(mask.trim(), 16).unwrap()
 }
 
-/// CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_KILL, CAP_NET_BIND_SERVICE, CAP_SYS_PTRACE, CAP_SYS_NICE,
-/// CAP_SYS_RESOURCE, CAP_PERFMON, CAP_BPF.
-const NEEDED: [u32; 9] = [1, 2, 5, 10, 19, 23, 24, 38, 39];
+/// CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_KILL, CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_SYS_PTRACE,
+/// CAP_SYS_NICE, CAP_SYS_RESOURCE, CAP_PERFMON, CAP_BPF.
+const NEEDED: [u32; 10] = [1, 2, 5, 10, 12, 19, 23, 24, 38, 39];
 
 #[test]
 fn root_gives_up_the_capabilities_that_are_not_needed() {
@@ -281,6 +281,6 @@ fn an_executable_with_capabilities_ignores_paths_in_the_environment() {
     let product = product.to_str().unwrap();
     said(&output(&mut by_nobody(&host, &[&[product], &words[..]].concat())), 0, "ran\n");
     assert!(!host.runtime().join("run").exists(), "XDG_RUNTIME_DIR was used");
-    let lab = output(&mut by_nobody(&host, &[lab.to_str().unwrap(), "sim", "list"]));
+    let lab = output(&mut by_nobody(&host, &[lab.to_str().unwrap(), "sim", "run", "pool"]));
     assert!(said(&lab, 2, "").contains("take them off"), "{lab:?}");
 }

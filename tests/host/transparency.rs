@@ -288,6 +288,68 @@ fn inherited_descriptors_stay_open() {
     }
 }
 
+/// Environment, limits, descriptors with their flags, signals, capabilities and the rest of the status
+/// that a program inherits, byte for byte: as root, as root with some capabilities, and as an ordinary
+/// user with ambient ones.
+#[test]
+fn a_program_starts_byte_for_byte_as_without_evenkeel() {
+    if !needs_root("a_program_starts_byte_for_byte_as_without_evenkeel") {
+        return;
+    }
+    let host = Host::new();
+    by_nobody(&host, &[]);
+    let script = "for fd in 0 1 2 9; do echo $fd; grep flags /proc/$$/fdinfo/$fd; done; \
+                  for fd in /proc/$$/fd/*; do echo ${fd##*/}; done; \
+                  cat /proc/$$/environ /proc/$$/limits /proc/$$/oom_score_adj; \
+                  grep -E '^(Uid|Gid|Groups|Cap|Sig[BIC]|ShdPnd|NoNewPrivs|Seccomp)' /proc/$$/status; \
+                  grep -E '^(Umask|THP|Cpus|Mems)' /proc/$$/status; grep -c . /proc/$$/cmdline";
+    let users: [&[&str]; 4] = [
+        &[],
+        &["setpriv", "--bounding-set=-sys_module,-sys_boot", "--inh-caps=+net_raw"],
+        &[
+            "setpriv",
+            "--inh-caps=+sys_nice,+kill",
+            "--ambient-caps=+sys_nice,+kill",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+        ],
+        &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"],
+    ];
+    let file = std::fs::File::create(host.path("extra")).unwrap();
+    let fd = file.as_raw_fd();
+    let mut seen = Vec::new();
+    for user in users {
+        let run = |evenkeel: &[&str]| {
+            let words = [user, evenkeel, &["sh", "-c", script]].concat();
+            let mut command = host.command(words[0]);
+            command.args(&words[1..]).env("ODD", OsStr::from_bytes(b"\xff = \n"));
+            let keep = move || {
+                // SAFETY: integers, and descriptors that stay open in the test.
+                unsafe {
+                    libc::dup2(fd, 9);
+                    libc::fcntl(9, libc::F_SETFD, 0);
+                    libc::signal(libc::SIGUSR1, libc::SIG_IGN);
+                    let limit = libc::rlimit { rlim_cur: 200, rlim_max: 300 };
+                    libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+                }
+                Ok(())
+            };
+            // SAFETY: system calls only.
+            unsafe { command.pre_exec(keep) };
+            output(&mut command)
+        };
+        let plain = run(&[]);
+        assert!(plain.status.success() && plain.stdout.len() > 1000, "{user:?}: {plain:?}");
+        assert_same(&user.join(" "), &plain, &run(&[EVENKEEL, "run", "-q", "--"]));
+        let status = text(&plain.stdout);
+        seen.extend(status.lines().find(|line| line.starts_with("CapEff:")).map(str::to_owned));
+    }
+    seen.sort();
+    seen.dedup();
+    assert!(seen.len() >= 3, "the users have the same rights: {seen:?}");
+}
+
 #[test]
 fn all_cpus_are_seen() {
     let host = Host::new();

@@ -11,7 +11,7 @@ mod sim;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser};
 use evenkeel::terminal;
 
@@ -25,6 +25,14 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> Result<i32> {
+    // It loads schedulers, and starts programs, of the caller's choice.
+    if evenkeel::has_more_rights_than_caller() {
+        bail!(
+            "this executable has rights that its caller does not have (set-user-id or file \
+             capabilities), and would run code of the caller's choice with them: take them off \
+             (setcap -r, chmod u-s)"
+        );
+    }
     if matches!(cli.command, Command::Sim(_) | Command::Replay(_)) {
         terminal::end_at_a_broken_pipe();
     }

@@ -11,6 +11,7 @@
 //! | `decision_text` | a decision as text |
 //! | `daemon_client`, `keel_client` | requests to the daemon and to the keel |
 //! | `mpi_job` | ranks of an MPI job share a balancer |
+//! | `rights` | the capabilities that each command keeps |
 //! | `origin` | signals and streams before the Rust runtime changed them |
 //! | `terminal` | logging, errors and exit codes |
 //! | all others | the command of that name |
@@ -27,6 +28,7 @@ pub mod generate;
 mod ias;
 mod keel_client;
 mod mpi_job;
+mod rights;
 mod run;
 mod sais;
 pub mod sched;
@@ -43,6 +45,8 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::{CommandFactory, FromArgMatches};
 use evenkeel_host::Origin;
+
+pub use evenkeel_journal::has_more_rights_than_caller;
 
 use crate::cli::{Cli, Command};
 
@@ -111,6 +115,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
     if is_report && !origin.sigpipe_ignored {
         terminal::end_at_a_broken_pipe();
     }
+    rights::keep_for(&cli.command);
     match cli.command {
         Command::Run(args) => {
             let config = config::load(cli.config.as_deref())?;

@@ -13,7 +13,7 @@ use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::decision_text::describe;
 use crate::mpi_job::MpiJob;
-use crate::{daemon_client, supervisor};
+use crate::{daemon_client, rights, supervisor};
 
 /// Runs the command and returns its exit code. Where a signal ended the command, the same signal ends
 /// this process.
@@ -38,6 +38,7 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
     };
     let started = |pid| {
         give_up_streams();
+        rights::keep(rights::OF_RUN);
         let joined = match (args.join, MpiJob::of_this_process()) {
             (true, _) => Some(daemon_client::join(pid)),
             // A report about this command alone needs a balancer of its own.
