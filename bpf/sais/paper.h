@@ -38,8 +38,8 @@ static __always_inline u16 header_checksum(const struct ipv4_header *ip, u32 mor
 }
 
 /*
- * Whether a header is the paper's, and arrived as it was sent. Where the option is taken off, the checksum
- * is made anew: a damaged header must not become a valid one by that.
+ * Whether a header is the paper's, and arrived as it was sent. Where the option is taken off, the
+ * checksum is made anew: a damaged header must not become a valid one by that.
  */
 static __always_inline bool is_paper_header(const struct ipv4_header *ip,
 					    const struct paper_option *option)

@@ -131,8 +131,8 @@ impl Server {
     /// The descriptors to poll: call [`Server::serve`] when any of them is ready.
     pub fn poll_fds(&self) -> Vec<PollFd<'_>> {
         let listener = PollFd::new(self.listener.as_fd(), PollFlags::POLLIN);
-        // A client for which nothing can be done now is left out: poll would report its hang-up again and
-        // again.
+        // A client for which nothing can be done now is left out: poll would report its hang-up again
+        // and again.
         let clients = self.clients.iter().filter_map(|client| {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::POLLIN, client.may_receive());
@@ -184,8 +184,8 @@ impl Server {
         is_left
     }
 
-    /// Closes connections of users with too many unread answers, the one that was idle for longest first;
-    /// one may have any answer.
+    /// Closes connections of users with too many unread answers, the one that was idle for longest
+    /// first; one may have any answer.
     fn close_unread(&mut self) {
         for uid in self.shares.behind() {
             let now = Instant::now();

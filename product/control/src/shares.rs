@@ -25,8 +25,8 @@ const RESERVE: Duration = Duration::from_secs(4);
 /// Users that are remembered; beyond that, those without a connection are forgotten once they have paid.
 const MAX_REMEMBERED: usize = 1024;
 
-/// What a user has of a service, and what it was refused: the answer to the request `connections` has one
-/// for each user (for users but root, only their own).
+/// What a user has of a service, and what it was refused: the answer to the request `connections` has
+/// one for each user (for users but root, only their own).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// The user.

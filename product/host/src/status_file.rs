@@ -1,9 +1,10 @@
 //! Status files: what a balancer publishes about its program for `status` and `explain`, one small file
 //! for each balancer.
 //!
-//! It is a file and not a socket, so that a balancer that is busy, stopped or dying can still be looked
-//! at, at no cost to it. The file lies beside the journal, is replaced as a whole, can be read by its user
-//! alone (it holds a command line), and is removed at the end. The file of a dead balancer is ignored and removed.
+//! It is a file and not a socket, so that a balancer that is busy, stopped or dying can still be
+//! looked at, at no cost to it. The file lies beside the journal, is replaced as a whole, can be read
+//! by its user alone (it holds a command line), and is removed at the end. The file of a dead balancer
+//! is ignored and removed.
 
 use std::fs;
 use std::io;

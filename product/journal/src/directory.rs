@@ -42,8 +42,9 @@ pub fn path_from_environment(variable: &str) -> Option<PathBuf> {
     value.map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// Whether this process got rights by its executable (set-user-id or file capabilities), which its caller
-/// does not have: AT_SECURE of getauxval(3). Then the caller must not choose code or files for it.
+/// Whether this process got rights by its executable (set-user-id or file capabilities), which its
+/// caller does not have: AT_SECURE of getauxval(3). Then the caller must not choose code or files for
+/// it.
 pub fn has_more_rights_than_caller() -> bool {
     // SAFETY: takes an integer and reads the auxiliary vector.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

@@ -6,9 +6,9 @@
 //! [`INTERVAL`]: a read that is answered in less may pass without, and in so short a time the kernel
 //! hardly moves any thread.
 //!
-//! A request that got no answer within the limit holds its thread no longer, whatever comes on the thread's
-//! other connections. Which requests these are is looked up among the connections, but only for a thread
-//! that is held for that long.
+//! A request that got no answer within the limit holds its thread no longer, whatever comes on the
+//! thread's other connections. Which requests these are is looked up among the connections, but only
+//! for a thread that is held for that long.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -22,8 +22,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::object::{ObjectError, bpf, entries, map};
-use crate::records::{RawFlow, RawKey, RawReader};
-use crate::steering::FLOWS;
+use crate::records::{FLOWS, MAX_FLOWS, RawFlow, RawKey, RawReader};
 
 /// How often waiting threads are read.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
@@ -31,8 +30,6 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
 const SWEEP: Duration = Duration::from_secs(1);
 /// `MAX_READERS`: threads that may wait at once.
 const MAX_READERS: u32 = 4096;
-/// `MAX_FLOWS`.
-const MAX_FLOWS: u32 = 131_072;
 const READERS: &str = "readers";
 
 /// Why threads are not held.
@@ -195,8 +192,8 @@ impl Hold {
     }
 }
 
-/// The connections with a request that waits. Where they cannot be read, none: then no thread is held for
-/// longer than the limit.
+/// The connections with a request that waits. Where they cannot be read, none: then no thread is held
+/// for longer than the limit.
 fn read_asked(flows: &MapHandle) -> Vec<RawFlow> {
     let read: Vec<(RawKey, RawFlow)> = entries(flows, MAX_FLOWS)
         .inspect_err(|why| tracing::debug!("reading the connections: {why}"))

@@ -1,5 +1,5 @@
-//! What is decided of the programs before they are in the kernel: whether this one can have them, which of
-//! them, and with which settings.
+//! What is decided of the programs before they are in the kernel: whether this one can have them,
+//! which of them, and with which settings.
 
 use std::fs;
 

@@ -64,6 +64,11 @@ pub(crate) struct RawKey {
     pub local_port: [u8; 2],
 }
 
+/// The map of connections.
+pub(crate) const FLOWS: &str = "flows";
+/// `MAX_FLOWS`: connections that are remembered.
+pub(crate) const MAX_FLOWS: u32 = 131_072;
+
 /// `struct sais_flow`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]

@@ -23,8 +23,8 @@ use crate::object::{Aligned, ObjectError, bpf, entries, fill_peers, map, open};
 use crate::options::{Mode, Options, Policy, XdpMode};
 use crate::program::{STEER, THREADS, configure, steer_of, support};
 use crate::records::{
-    DROPPED, FOLLOWED, HINT_ABSENT, MAX_CPUS, PROCESSED, RULE_ALLOWED, RULE_REFUSED, RawCpu,
-    RawCpus, RawFlow, RawKey, RawLive, STEERED,
+    DROPPED, FLOWS, FOLLOWED, HINT_ABSENT, MAX_CPUS, MAX_FLOWS, PROCESSED, RULE_ALLOWED,
+    RULE_REFUSED, RawCpu, RawCpus, RawFlow, RawKey, RawLive, STEERED,
 };
 use crate::statistics::{Core, Flow, Statistics, consumers};
 use crate::steering_error::SteeringError;
@@ -33,7 +33,6 @@ use crate::threads;
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sais.bpf.o")));
 
 const LIVE: &str = ".data.live";
-pub(crate) const FLOWS: &str = "flows";
 /// The object's variables that begin with 0, which are the counters; named after it.
 const CPUS: &str = "sais.bss";
 /// Puts hints into packets; in hint mode only.
@@ -41,8 +40,6 @@ const MESSAGE: &str = "message";
 
 /// Packets that may wait for a steering thread: more than a connection has under way.
 const QUEUE_PACKETS: u32 = 4096;
-/// `MAX_FLOWS`: connections that are remembered.
-const MAX_FLOWS: u32 = 131_072;
 /// Before the program is taken off, it is looked so often whether anything is still on its way through a
 /// steering thread, ...
 const LAST_LOOKS: u32 = 200;
@@ -334,7 +331,8 @@ impl Steering {
         self.hold.is_some()
     }
 
-    /// With `--hold`: holds threads that wait for data on a core that may be used, and lets go of all others.
+    /// With `--hold`: holds threads that wait for data on a core that may be used, and lets go of all
+    /// others.
     ///
     /// # Errors
     /// The kernel refused, or there is no supervisor.

@@ -333,8 +333,8 @@ fn the_papers_byte_comes_back_and_is_taken_off() {
             wait_for("forged ones", || steering.count("hint_forged") == before[0] + 100);
             assert_eq!(steering.count("distrusted"), before[1] + 100);
         }
-        // A damaged header stays damaged, and the byte stays in the packet of a host that is no peer: the
-        // kernel drops both.
+        // A damaged header stays damaged, and the byte stays in the packet of a host that is no peer:
+        // the kernel drops both.
         let mut damaged = last.with_core(31);
         damaged[14 + 10] ^= 1;
         let foreign = super::capture::from_other(last.with_core(31), [203, 0, 113, 7]);

@@ -1,8 +1,8 @@
-//! The metrics endpoint (HTTP): on loopback only, and only with `--metrics`. Any process of this machine may
-//! connect, so it is served in the daemon's own loop, and everything is bounded: one request a connection,
-//! the length of its header, how long it may take, how many connections there are, and how many come in a
-//! second. It never waits for a client, and no client can keep another one out: where there are too many,
-//! the oldest connection is closed.
+//! The metrics endpoint (HTTP): on loopback only, and only with `--metrics`. Any process of this
+//! machine may connect, so it is served in the daemon's own loop, and everything is bounded: one
+//! request a connection, the length of its header, how long it may take, how many connections there
+//! are, and how many come in a second. It never waits for a client, and no client can keep another one
+//! out: where there are too many, the oldest connection is closed.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -96,8 +96,8 @@ impl Metrics {
         clients.chain(listener).collect()
     }
 
-    /// How long to wait for these descriptors at most: until the next connection may be accepted, or is to
-    /// be closed.
+    /// How long to wait for these descriptors at most: until the next connection may be accepted, or
+    /// is to be closed.
     pub fn patience(&self) -> Option<Duration> {
         let now = Instant::now();
         let oldest = self.clients.first();

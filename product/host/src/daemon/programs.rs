@@ -145,8 +145,8 @@ impl Programs {
         self.save();
     }
 
-    /// Ends what other users let join of the cgroup of a standing rule: the rule wins, or any user with a
-    /// process in that cgroup could keep the processes of all others out of it.
+    /// Ends what other users let join of the cgroup of a standing rule: the rule wins, or any user
+    /// with a process in that cgroup could keep the processes of all others out of it.
     fn take_over(&mut self, cgroup: &str) {
         let Ok(dir) = admission::cgroup_dir(cgroup) else { return };
         let inside = admission::in_cgroup(&dir);

@@ -1,5 +1,5 @@
-//! A thread that ends just before its mask is set, and whose number another thread has by then. A seccomp
-//! filter holds the calling thread's sched_setaffinity(2) back while the two change places.
+//! A thread that ends just before its mask is set, and whose number another thread has by then. A
+//! seccomp filter holds the calling thread's sched_setaffinity(2) back while the two change places.
 
 use std::io::Error;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -3,7 +3,6 @@
 use evenkeel_machine::CpuSet;
 use nix::errno::Errno;
 
-use super::quota::MAX_PER_USER;
 use crate::layout::MAX_SPACES;
 use crate::policies::Order;
 use crate::scheduler::LoadError;
@@ -48,10 +47,13 @@ pub enum IasError {
     TooMany,
     /// Too many of one user.
     #[error(
-        "you have {MAX_PER_USER} address spaces that aggregate already, the most for one user: switch one \
+        "you have {most} address spaces that aggregate already, the most for one user: switch one \
          off first (evenkeel ias agg PID --off)"
     )]
-    TooManyOfUser,
+    TooManyOfUser {
+        /// How many it may have.
+        most: usize,
+    },
     /// Too many of all users but root.
     #[error(
         "{most} address spaces of all users together aggregate already: try again later, or ask root"
@@ -121,7 +123,9 @@ impl IasError {
         match self {
             Self::NoProcess(_) => Errno::ESRCH,
             Self::Foreign { .. } | Self::NotRoot | Self::TooLarge { .. } => Errno::EPERM,
-            Self::TooMany | Self::TooManyOfUser | Self::TooManyOfUsers { .. } => Errno::ENOSPC,
+            Self::TooMany | Self::TooManyOfUser { .. } | Self::TooManyOfUsers { .. } => {
+                Errno::ENOSPC
+            }
             Self::Load(_) => Errno::EIO,
             _ => Errno::EINVAL,
         }

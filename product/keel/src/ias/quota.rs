@@ -1,5 +1,5 @@
-//! How many address spaces users may have aggregate: the table is the whole machine's, so that no user can
-//! fill it for others, and all users together leave room for root and the configuration.
+//! How many address spaces users may have aggregate: the table is the whole machine's, so that no user
+//! can fill it for others, and all users together leave room for root and the configuration.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl Quotas {
             return Ok(());
         }
         let result = if owners.clone().filter(|owner| *owner == uid).count() >= MAX_PER_USER {
-            Err(IasError::TooManyOfUser)
+            Err(IasError::TooManyOfUser { most: MAX_PER_USER })
         } else if owners.count() >= MAX_OF_USERS {
             Err(IasError::TooManyOfUsers { most: MAX_OF_USERS })
         } else {
