@@ -203,9 +203,10 @@ impl Client {
 
 /// The answer to a request; `None`: it is not whole yet, and more may come.
 fn answer_to(received: &[u8], has_ended: bool, page: &str) -> Option<Vec<u8>> {
-    let is_whole = received.windows(4).any(|end| end == b"\r\n\r\n")
-        || received.windows(2).any(|end| end == b"\n\n");
-    if received.len() > MAX_HEADER_BYTES {
+    let head = &received[..received.len().min(MAX_HEADER_BYTES)];
+    let is_whole =
+        head.windows(4).any(|end| end == b"\r\n\r\n") || head.windows(2).any(|end| end == b"\n\n");
+    if !is_whole && received.len() > MAX_HEADER_BYTES {
         let why = format!("the header of a request has at most {MAX_HEADER_BYTES} bytes\n");
         return Some(response("431 Request Header Fields Too Large", PLAIN, &why, true));
     }
