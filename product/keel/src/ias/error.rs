@@ -183,7 +183,7 @@ mod tests {
                 Errno::EPERM,
             ),
             (
-                IasError::TooManyOfUser,
+                IasError::TooManyOfUser { most: 64 },
                 "64 of your address spaces aggregate already, the most for one user: switch one off first",
                 Errno::ENOSPC,
             ),
