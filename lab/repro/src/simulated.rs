@@ -1,7 +1,7 @@
 //! What the simulated papers share: a laboratory, contestants, and means and ratios.
 //!
-//! All sweeps are grids of `evenkeel-lab sim sweep`, and all verdicts the experiment's: a simulation is a
-//! run of a contestant, its seed is the round. Every baseline has an A/A line with other seeds.
+//! All sweeps are grids of `evenkeel-lab sim sweep`, and all verdicts the experiment's: a simulation is
+//! a run of a contestant, its seed is the round. Every baseline has an A/A line with other seeds.
 
 use anyhow::Result;
 use evenkeel_experiment::simulator::Simulator;

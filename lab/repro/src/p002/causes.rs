@@ -208,12 +208,12 @@ fn turns(lab: &Lab, cells: &[Cell], findings: &mut Vec<Finding>) -> Result<Vec<P
             }
         }
     }
-    let panel = |((id, name), series): (&(&str, &str), Vec<(&String, Vec<Option<Point>>)>)| {
+    let mut panels = Vec::new();
+    for ((id, name), series) in TURNS.iter().zip(series) {
         let (id, title) = (format!("turns-{id}"), format!("Algorithm 1's mean gain: {name}"));
-        let texts = [id.as_str(), &title, "table", "mean gain over unaware, %"];
-        Panel::new(texts, TABLES.iter().map(name_of), series)
-    };
-    let panels = TURNS.iter().zip(series).map(panel).collect();
+        let texts = [&id, &title, "table", "mean gain over unaware, %"];
+        panels.push(Panel::new(texts, TABLES.iter().map(name_of), series));
+    }
     findings.extend(READINGS.iter().zip(&all).map(|(reading, gains)| cause(reading, gains)));
     Ok(panels)
 }
