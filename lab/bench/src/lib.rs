@@ -11,6 +11,7 @@
 //! | [`sais`] | packets processed on the CPU that reads their data |
 //! | [`free`] | free runs of the simulator beside those of a real kernel |
 //! | [`refill`] | what it costs to refill caches, fitted for the simulator |
+//! | [`simulator_speed`], [`sweeps`] | how fast the simulator is; two sweeps compared |
 //! | [`plan_cost`], [`daemon_cost`] | what deciding costs; what the daemon costs with many programs |
 //! | [`make_noise`], [`verify`] | one noise for a while; what the accounting shows of it |
 //!
@@ -30,6 +31,8 @@ pub mod private_daemon;
 pub mod programs;
 pub mod refill;
 pub mod sais;
+pub mod simulator_speed;
+pub mod sweeps;
 pub mod verify;
 pub mod zone;
 

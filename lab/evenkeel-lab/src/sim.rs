@@ -3,29 +3,28 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use comfy_table::{Table, presets};
-use evenkeel_bench::stats::Verdict;
+use evenkeel_bench::simulator_speed;
+use evenkeel_bench::sweeps::{self, FIGURES};
 use evenkeel_capability::{LagParameters, Policy};
 use evenkeel_experiment::output::Output;
-use evenkeel_experiment::{MachineInfo, commit, measured_at};
 use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
 use evenkeel_sim::{
-    FaultPlan, Figure, Grid, Report, Row, STRICT, Scheduler, Simulation, Speed, SpeedAim, Swept,
-    TORTURE, Workers, bench, compare_rows, history, picture, read_rows, replay, sweep, trace, work,
+    FaultPlan, Grid, Report, Row, STRICT, Scheduler, Simulation, Swept, TORTURE, Workers, history,
+    picture, read_rows, replay, sweep, trace, work,
 };
 use evenkeel_tape::Tape;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{
-    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart,
-    SimReplayArgs, SimRunArgs, SimSweepArgs,
+    CostArgs, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart, SimReplayArgs,
+    SimRunArgs, SimSweepArgs,
 };
 use crate::command_line::command_line;
 
@@ -267,44 +266,12 @@ fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
 }
 
 fn compare(args: &SimCompareArgs) -> Result<i32> {
-    let figure = match args.by {
-        FigureName::Tat => Figure::Tat,
-        FigureName::Response => Figure::Response,
-        FigureName::Makespan => Figure::Makespan,
-        FigureName::Slowdown => Figure::Slowdown,
-    };
-    let rows = compare_rows(&read_rows(&args.before)?, &read_rows(&args.after)?, figure);
-    if rows.is_empty() {
+    let figure = &FIGURES[args.by as usize];
+    let report = sweeps::compare(&read_rows(&args.before)?, &read_rows(&args.after)?, figure);
+    if report.rows.is_empty() {
         bail!("nothing is in both: sweep the same workloads and machines");
     }
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
-        "workload",
-        "machine",
-        "before",
-        "after",
-        "pairs",
-        "before / after",
-        "verdict",
-    ]);
-    for row in &rows {
-        let ratio = &row.judged.comparison.ratio;
-        let verdict = match row.judged.verdict {
-            Verdict::Better => "better",
-            Verdict::Worse => "worse",
-            Verdict::Undecided => "undecided",
-        };
-        table.add_row([
-            row.workload.clone(),
-            row.machine.clone(),
-            row.before.clone(),
-            row.after.clone(),
-            row.judged.comparison.pairs.to_string(),
-            format!("{:.4} ({:.4} - {:.4})", ratio.median, ratio.lo, ratio.hi),
-            verdict.to_owned(),
-        ]);
-    }
-    println!("{table}");
+    print!("{}", sweeps::experiment(figure).terminal(&report));
     Ok(0)
 }
 
@@ -326,47 +293,18 @@ pub fn run_replay(args: &SimReplayArgs) -> Result<i32> {
 }
 
 fn run_bench(args: &SimBenchArgs) -> Result<i32> {
-    let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
-    let (json, markdown) = (prepare(&args.json)?, prepare(&args.markdown)?);
-    let dir = tempfile::tempdir().context("cannot make a directory for the rows of a sweep")?;
     let program = std::env::current_exe().context("cannot find this program's file")?;
     let worker = |words: &[&OsStr]| {
         let mut command = Command::new(&program);
         command.args(["sim", "sweep"]).args(words).arg("--worker");
         command
     };
-    let speeds = bench(dir.path(), worker, |what| {
-        if !args.quiet {
-            let _ = writeln!(std::io::stderr(), "measuring: {what}");
-        }
-    })?;
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(Speed::HEADER);
-    table.add_rows(speeds.speeds.iter().map(Speed::cells));
-    if !args.quiet {
-        println!("{table}");
-        println!("a pass of the reference loop: {:.2} ns", speeds.reference_ns);
-        println!(
-            "{} threads at once: {:.2}x the reference loops of one",
-            speeds.jobs, speeds.reference_gain
-        );
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-        table.set_header(SpeedAim::HEADER);
-        table.add_rows(speeds.aims().iter().map(SpeedAim::cells));
-        println!("{table}");
-    }
-    if let Some(output) = json {
-        output.write(&(serde_json::to_string_pretty(&speeds)? + "\n"))?;
-    }
-    if let Some(output) = markdown {
-        let machine = MachineInfo::read();
-        output.write_page(&format!(
-            "# Benchmarks: the simulator\n\n{}\n\n{}\n{}",
-            measured_at(&commit(), &command_line()),
-            machine.markdown(),
-            speeds.markdown()
-        ))?;
-    }
-    Ok(0)
+    let options = evenkeel_experiment::Options {
+        json: args.json.clone(),
+        markdown: args.markdown.clone(),
+        is_quiet: args.quiet,
+        command: command_line(),
+        ..Default::default()
+    };
+    simulator_speed::run(&options, worker)
 }

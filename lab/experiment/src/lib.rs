@@ -145,7 +145,9 @@ impl<How> Experiment<How> {
                 }
             }
         };
-        print!("{}", page::terminal(self, &report));
+        if !options.is_quiet {
+            print!("{}", self.terminal(&report));
+        }
         if let Some(output) = json {
             output.write(&serde_json::to_string_pretty(&report)?)?;
         }
@@ -154,6 +156,11 @@ impl<How> Experiment<How> {
             output.write_page(&self.page(&Report { command, ..report.clone() }))?;
         }
         Ok(i32::from(!report.failed.is_empty()))
+    }
+
+    /// The tables of a report, for a terminal.
+    pub fn terminal(&self, report: &Report) -> String {
+        page::terminal(self, report)
     }
 
     /// The page of a report, in Markdown.

@@ -45,6 +45,8 @@ impl Metric {
 pub enum Kind {
     /// A time, in s: less is better.
     Time,
+    /// A short time, in ns: less is better.
+    Nanoseconds,
     /// A time, in s: more is better.
     Span,
     /// 0..=1: 1 is perfect.
@@ -74,6 +76,7 @@ impl Kind {
             Self::Time | Self::Span if value < 1e-3 => format!("{:.1} us", value * 1e6),
             Self::Time | Self::Span if value < 1.0 => format!("{:.2} ms", value * 1e3),
             Self::Time | Self::Span => format!("{value:.3} s"),
+            Self::Nanoseconds => format!("{value:.2} ns"),
             Self::Factor => format!("{value:.3}"),
             Self::Index => format!("{value:.4}"),
             Self::Cost => format!("{value:.0}"),
@@ -102,6 +105,7 @@ mod tests {
         assert_eq!(Kind::Time.amount(0.000_025), "25.0 us");
         assert_eq!(Kind::Time.amount(0.0125), "12.50 ms");
         assert_eq!(Kind::Time.amount(2.5), "2.500 s");
+        assert_eq!(Kind::Nanoseconds.amount(77.958), "77.96 ns");
         assert_eq!(Kind::Frequency.amount(3.0), "3.0 /s");
         assert_eq!(Kind::Cost.amount(1500.2), "1500");
         assert_eq!(Kind::Count.amount(7.0), "7");

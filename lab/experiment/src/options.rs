@@ -21,6 +21,8 @@ pub struct Options {
     pub markdown: Option<PathBuf>,
     /// Measure nothing: show the report that this JSON file holds.
     pub from: Option<PathBuf>,
+    /// Print nothing.
+    pub is_quiet: bool,
     /// In a guest: measure one round under this contestant.
     pub inside: Option<String>,
     /// There: also measure what its callbacks cost.

@@ -26,12 +26,9 @@
 //! | `real_threads` | the same workload with threads of this machine, to compare a simulation with |
 //! | `replay` | replays a tape to a scheduler and compares its decisions |
 //! | `grid`, `sweep`, `workers` | many simulations: which ones, and in which threads or processes |
-//! | `compare` | two sweeps compared |
-//! | `speed` | how fast the simulator is |
 
 mod abi;
 mod agenda;
-mod compare;
 mod dsq;
 mod grid;
 mod histogram;
@@ -54,7 +51,6 @@ mod report;
 mod run;
 mod scheduler;
 mod simulation;
-mod speed;
 mod sweep;
 mod tid;
 mod timeline_svg;
@@ -62,7 +58,6 @@ mod topology;
 mod workers;
 mod workload;
 
-pub use compare::{Compared, Figure, compare_rows};
 pub use evenkeel_keel::Aggregation;
 pub use grid::{Grid, Row, SweepError};
 pub use host_error::HostError;
@@ -77,7 +72,6 @@ pub use report::{Migrations, Report, Times, history};
 pub use run::RecordError;
 pub use scheduler::Scheduler;
 pub use simulation::{FaultPlan, MAX_EVENTS, Simulation};
-pub use speed::{Speed, SpeedAim, Speeds, bench};
 pub use sweep::{Lost, Shard, Swept, read as read_rows, sweep};
 pub use timeline_svg::{MOST_CPUS, picture};
 pub use topology::Level;

@@ -1,4 +1,4 @@
-//! Sweeps resume where they were interrupted, can be spread over jobs, and are compared run by run.
+//! Sweeps resume where they were interrupted, and can be spread over jobs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,8 +6,7 @@ use std::path::Path;
 
 use evenkeel_keel::{Options, Slice};
 use evenkeel_machine::Machine;
-use evenkeel_sim::{Figure, Grid, Row, Scheduler, Shard, Workers, compare_rows, read_rows, sweep};
-use evenkeel_stats::Verdict;
+use evenkeel_sim::{Grid, Row, Scheduler, Shard, Workers, read_rows, sweep};
 
 const ALL: Shard = Shard { index: 1, of: 1 };
 
@@ -110,20 +109,4 @@ fn rows_of_another_input_are_refused() {
     assert!(refused(&grid, &out).contains("made of another input"));
     load(5);
     assert_eq!(swept(&grid, ALL, 1, &out).0, 0);
-}
-
-#[test]
-fn runs_are_compared_seed_by_seed() {
-    let dir = tempfile::tempdir().unwrap();
-    let rows = |name: &str, slice: u64| swept(&grid(&[slice], 8), ALL, 2, &dir.path().join(name)).1;
-    let (short, long) = (rows("short", 500), rows("long", 100_000));
-    // With long slices programs end one after the other, so the mean turn-around time is shorter.
-    let compared = compare_rows(&short, &long, Figure::Tat);
-    assert_eq!(compared.len(), 1);
-    assert_eq!(compared[0].judged.comparison.pairs, 8);
-    assert_eq!(compared[0].judged.verdict, Verdict::Better);
-    assert_eq!(compare_rows(&long, &short, Figure::Tat)[0].judged.verdict, Verdict::Worse);
-    let equal = compare_rows(&short, &short, Figure::Makespan);
-    assert_eq!(equal[0].judged.verdict, Verdict::Undecided);
-    assert_eq!(equal[0].judged.comparison.ratio.median, 1.0);
 }
