@@ -100,24 +100,17 @@ impl Lab {
         Ok(Self { is_quick, seeds, simulator: Simulator::new()? })
     }
 
-    /// Simulates all workloads on a machine with all seeds, the baseline with as many more.
+    /// In a quick run with so many seeds.
+    #[cfg(test)]
+    pub fn quick(seeds: u64) -> Self {
+        Self { is_quick: true, seeds, simulator: Simulator::new().unwrap() }
+    }
+
+    /// Simulates all workloads on a machine with so many seeds, the baseline with as many more.
     ///
     /// # Errors
     /// Something cannot be simulated, or a rule was broken in a simulation.
     pub fn run(
-        &self,
-        machine: &Machine,
-        workloads: &[String],
-        contestants: &[Contestant],
-    ) -> Result<Runs> {
-        self.run_seeds(machine, workloads, contestants, self.seeds)
-    }
-
-    /// The same with so many seeds.
-    ///
-    /// # Errors
-    /// As [`Self::run`].
-    pub fn run_seeds(
         &self,
         machine: &Machine,
         workloads: &[String],
@@ -176,11 +169,11 @@ mod tests {
 
     /// On four CPUs, two to a cache.
     fn simulated(workload: &str, contestants: &[Contestant]) -> Runs {
-        let lab = Lab::new(SEEDS, true, None).unwrap();
+        let lab = Lab::quick(4);
         let text = "name = \"small\"\nkinds = [{ cpus = \"0-3\", capability = 1024 }]\n\
                     llcs = [\"0-1\", \"2-3\"]\n";
         let machine = Machine::parse_toml(text, "test").unwrap();
-        lab.run(&machine, &[workload.to_owned()], contestants).unwrap()
+        lab.run(&machine, &[workload.to_owned()], contestants, 4).unwrap()
     }
 
     fn two() -> [Contestant; 2] {

@@ -5,12 +5,11 @@ use anyhow::Result;
 use evenkeel_machine::Machine;
 use evenkeel_sim::Report;
 use evenkeel_sim::paper002::{Reading, TABLES, Table};
-use evenkeel_trial::again;
 
 use super::contestant::{
     ALGORITHM, ALGORITHM_PLAIN, ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN, OURS, UNAWARE,
 };
-use super::runs::{Cell, Lab, Runs, SLICE_US, SYSTEMS, Value, mean, name_of, on};
+use super::runs::{Cell, Lab, Runs, SLICE_US, SYSTEMS, Value, mean, mean_gains, name_of, on};
 use super::tables::{POSITIVE_CELLS, grows};
 use crate::simulated::with_again;
 use crate::study::{Finding, Panel, Part, Point, Status};
@@ -28,7 +27,7 @@ const FEW_SEEDS: u64 = 10;
 /// Something cannot be simulated.
 pub fn measure(lab: &Lab) -> Result<Part> {
     let cells = lab.cells();
-    let runs = lab.simulate(&cells, &[ALGORITHM, OURS], SLICE_US, lab.seeds(), |_| Ok(()))?;
+    let runs = lab.simulate(&cells, &[ALGORITHM, OURS], SLICE_US, lab.seeds, |_| Ok(()))?;
     let mut findings = Vec::new();
     let mut panels =
         vec![attempts(&cells, &runs, &mut findings), attempts_at_a_price(lab, &mut findings)?];
@@ -91,24 +90,14 @@ fn attempts(cells: &[Cell], runs: &Runs, findings: &mut Vec<Finding>) -> Panel {
 /// Whether the attempts are what is saved: their price decides then.
 fn attempts_at_a_price(lab: &Lab, findings: &mut Vec<Finding>) -> Result<Panel> {
     let cells = lab.cells();
-    let seeds = lab.seeds().min(FEW_SEEDS);
+    let seeds = lab.seeds.min(FEW_SEEDS);
     let simulate = |ns: &u64| {
         lab.simulate(&cells, &[ALGORITHM], SLICE_US, seeds, |machine| {
             Ok(machine.costs.set("balance_ns", *ns, "repro 002")?)
         })
     };
     let all: Vec<Runs> = ATTEMPT_NS.iter().map(simulate).collect::<Result<_>>()?;
-    let series = SYSTEMS.iter().flat_map(|system| {
-        let here = on(&cells, system);
-        [
-            (ALGORITHM.to_owned(), system.to_uppercase()),
-            (again(UNAWARE), again(&system.to_uppercase())),
-        ]
-        .map(|(name, title)| {
-            let gains = all.iter().map(|runs| runs.mean_gain_pct(&here, &name));
-            (title, gains.map(|gain| Some(Point::once(gain))).collect())
-        })
-    });
+    let series = mean_gains(&all, &cells, ALGORITHM);
     let texts = [
         "price",
         "Algorithm 1's mean gain by the price of an attempt",
@@ -187,7 +176,7 @@ impl Gains {
 
 /// Algorithm 1, with each of the two causes of its losses and without.
 fn turns(lab: &Lab, cells: &[Cell], findings: &mut Vec<Finding>) -> Result<Vec<Panel>> {
-    let seeds = lab.seeds().min(FEW_SEEDS);
+    let seeds = lab.seeds.min(FEW_SEEDS);
     let names = with_again([&[UNAWARE][..], &READINGS].concat()).split_off(1);
     let mut series =
         [(); 3].map(|()| names.iter().map(|name| (name, Vec::new())).collect::<Vec<_>>());
@@ -250,7 +239,7 @@ mod tests {
 
     #[test]
     fn every_machine_and_table_has_its_figures() {
-        let part = measure(&Lab::new(true, None).unwrap()).unwrap();
+        let part = measure(&Lab::quick(2)).unwrap();
         let places: Vec<usize> = part.panels.iter().map(|panel| panel.places.len()).collect();
         let tables = TABLES.len();
         assert_eq!(places, [SYSTEMS.len(), ATTEMPT_NS.len(), tables, tables, tables]);

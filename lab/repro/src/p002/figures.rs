@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn cells_with_a_worse_figure_are_named() {
-        let lab = Lab::new(true, None).unwrap();
+        let lab = Lab::quick(2);
         let cells: Vec<Cell> =
             lab.cells().into_iter().filter(|cell| cell.table.system == "amc3").collect();
         let runs = lab.simulate(&cells, &[OURS], SLICE_US, 8, |_| Ok(())).unwrap();

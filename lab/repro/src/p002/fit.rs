@@ -55,7 +55,7 @@ fn workload(table: &Table, processes: u64, pace_pct: u64, almost_us: u64) -> Str
 }
 
 fn tried(lab: &Lab) -> Result<Vec<Tried>> {
-    let seeds = if lab.quick { 1 } else { SEEDS };
+    let seeds = if lab.is_quick { 1 } else { SEEDS };
     let tables: Vec<&Table> = TABLES.iter().filter(|table| table.system == SYSTEM).collect();
     let cells = || tables.iter().flat_map(|table| table.rows.iter().map(move |row| (*table, row)));
     let mut workloads: Vec<String> = Vec::new();
@@ -69,7 +69,7 @@ fn tried(lab: &Lab) -> Result<Vec<Tried>> {
     workloads.dedup();
     let slices = slices()?;
     let machine = Machine::preset(SYSTEM)?;
-    let runs = lab.lab.run_seeds(&machine, &workloads, &slices, seeds)?;
+    let runs = lab.run(&machine, &workloads, &slices, seeds)?;
     let mut all = Vec::new();
     for slices in with_again(slices.iter().map(|one| one.name.as_str())) {
         for pace_pct in PACES_PCT {

@@ -2,11 +2,10 @@
 
 use anyhow::Result;
 use evenkeel_machine::{CAPABILITY_SCALE, Machine};
-use evenkeel_trial::again;
 
-use super::contestant::{ALGORITHM, OURS, UNAWARE};
-use super::runs::{Lab, Runs, SLICE_US, SYSTEMS, on};
-use crate::study::{Finding, Panel, Part, Point, Status};
+use super::contestant::{ALGORITHM, OURS};
+use super::runs::{Lab, Runs, SLICE_US, mean_gains};
+use crate::study::{Finding, Panel, Part, Status};
 
 const SEEDS: u64 = 10;
 /// The mean of the paper's 30 gains.
@@ -39,7 +38,7 @@ fn place(machine: &mut Machine, is_fast: IsFast) {
 /// Something cannot be simulated.
 pub fn measure(lab: &Lab) -> Result<Part> {
     let cells = lab.cells();
-    let seeds = lab.seeds().min(SEEDS);
+    let seeds = lab.seeds.min(SEEDS);
     let simulate = |(_, is_fast): &(&str, IsFast)| {
         lab.simulate(&cells, &[ALGORITHM, OURS], SLICE_US, seeds, |machine| {
             place(machine, *is_fast);
@@ -48,17 +47,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     };
     let all: Vec<Runs> = LAYOUTS.iter().map(simulate).collect::<Result<_>>()?;
     let panel = |id: &str, name: &str| {
-        let series = SYSTEMS.iter().flat_map(|system| {
-            let here = on(&cells, system);
-            [
-                (name.to_owned(), system.to_uppercase()),
-                (again(UNAWARE), again(&system.to_uppercase())),
-            ]
-            .map(|(name, title)| {
-                let gains = all.iter().map(|runs| runs.mean_gain_pct(&here, &name));
-                (title, gains.map(|gain| Some(Point::once(gain))).collect())
-            })
-        });
+        let series = mean_gains(&all, &cells, name);
         let title = format!("Mean gain of {name} by layout");
         let texts = [id, &title, "speed cores", "mean gain over unaware, %"];
         Panel::new(texts, LAYOUTS.map(|(name, _)| name), series)

@@ -30,7 +30,7 @@ mod tables;
 
 use super::Paper;
 use super::simulated::{Measure, Simulated};
-use runs::Lab;
+use runs::{Lab, SEEDS};
 
 const TITLE: &str = "Mehta, Kanungo: Capability Aware Dynamic Load Balancer for Asymmetric NUMA \
                      Multicore Processors";
@@ -50,7 +50,7 @@ const SIMULATED: Simulated<Lab> = Simulated {
     title: TITLE,
     machines: "`amc1`, `amc2`, `amc3`",
     parts: &PARTS,
-    lab: |options| Lab::new(options.quick, options.runs),
+    lab: |options| Lab::new(SEEDS, options.quick, options.runs),
 };
 
 /// The paper.

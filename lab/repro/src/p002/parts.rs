@@ -45,7 +45,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     let cells = lab.cells();
     let contests = contests();
     let all = contests.each_ref().map(|contest| &contest.names[..]).concat();
-    let runs = lab.simulate(&cells, &all, SLICE_US, lab.seeds(), |_| Ok(()))?;
+    let runs = lab.simulate(&cells, &all, SLICE_US, lab.seeds, |_| Ok(()))?;
     let gain = |name: &str| runs.mean_gain_pct(&cells, name);
     let ablate = |one| with_and_without(one, &cells, &runs);
     let mut findings: Vec<Finding> = ABLATIONS.iter().map(ablate).collect::<Result<_>>()?;
@@ -71,9 +71,9 @@ pub fn measure(lab: &Lab) -> Result<Part> {
              gain of a program with memory on a node beforehand, under a kernel that names the node. \
              So the cells are simulated once more ({} seeds) with memory as a real kernel has it: no \
              node is known at fork, and a process's memory is where it first runs, under all balancers.",
-            lab.seeds(),
+            lab.seeds,
             SLICE_US / 1000,
-            lab.seeds().min(UNKNOWN_SEEDS)
+            lab.seeds.min(UNKNOWN_SEEDS)
         ),
         findings,
         panels,
@@ -158,7 +158,7 @@ fn unknown(lab: &Lab, cells: &[Cell], gain: &impl Fn(&str) -> f64) -> Result<Fin
     let names = [ALGORITHM, ALGORITHM_WHOLE, ABLATIONS[0].alone, OURS];
     let cells: Vec<Cell> =
         cells.iter().map(|cell| Cell { is_home_known: false, ..*cell }).collect();
-    let seeds = lab.seeds().min(UNKNOWN_SEEDS);
+    let seeds = lab.seeds.min(UNKNOWN_SEEDS);
     let runs = lab.simulate(&cells, &names, SLICE_US, seeds, |_| Ok(()))?;
     let said = names.map(|name| {
         // Simulated above by its other name.
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn every_part_is_there_with_and_without_in_every_cell() {
-        let part = measure(&Lab::new(true, None).unwrap()).unwrap();
+        let part = measure(&Lab::quick(2)).unwrap();
         assert_eq!(part.findings.len(), ABLATIONS.len() + 2);
         assert_eq!(part.panels.len(), 2 + 2 * TABLES.len());
         for panel in &part.panels {

@@ -4,14 +4,15 @@ use anyhow::Result;
 use evenkeel_machine::Machine;
 use evenkeel_sim::Report;
 use evenkeel_sim::paper002::{Row, TABLES, Table};
+use evenkeel_trial::again;
 
 use super::contestant::{UNAWARE, contestants};
 use crate::simulated::{self, Seeds, ratios};
-pub use crate::simulated::{Value, mean, median};
+pub use crate::simulated::{Lab, Value, mean, median};
 use crate::study::{Panel, Point};
 
 /// Of each cell.
-const SEEDS: Seeds = Seeds { usual: 30, quick: 2 };
+pub const SEEDS: Seeds = Seeds { usual: 30, quick: 2 };
 /// The slice that was fitted (see `fit`), in us.
 pub const SLICE_US: u64 = 120_000;
 /// The paper's machines, the smallest first.
@@ -38,30 +39,10 @@ impl Cell {
     }
 }
 
-/// Where simulations are made.
-pub struct Lab {
-    /// One short run of everything.
-    pub quick: bool,
-    pub lab: simulated::Lab,
-}
-
 impl Lab {
-    /// With so many seeds of each cell, if not the usual number.
-    ///
-    /// # Errors
-    /// There is no room for temporary files.
-    pub fn new(quick: bool, seeds: Option<usize>) -> Result<Self> {
-        Ok(Self { quick, lab: simulated::Lab::new(SEEDS, quick, seeds)? })
-    }
-
-    /// The seeds of each cell.
-    pub fn seeds(&self) -> u64 {
-        self.lab.seeds
-    }
-
     /// The cells of a table.
     pub fn rows(&self, table: &'static Table) -> Vec<Cell> {
-        let rows = if self.quick { &table.rows[..1] } else { &table.rows[..] };
+        let rows = if self.is_quick { &table.rows[..1] } else { &table.rows[..] };
         rows.iter().map(|row| Cell { table, row, is_home_known: true }).collect()
     }
 
@@ -92,7 +73,7 @@ impl Lab {
             // By the preset's name, so that changed machines are found as the same cells.
             machine.name = system.to_owned();
             let workloads: Vec<String> = here.map(Cell::workload).collect();
-            runs.0.extend(self.lab.run_seeds(&machine, &workloads, &contestants, seeds)?);
+            runs.0.extend(self.run(&machine, &workloads, &contestants, seeds)?);
         }
         Ok(runs)
     }
@@ -141,6 +122,19 @@ impl Runs {
     }
 }
 
+/// A contestant's mean gains, and those of the A/A line: a series for each machine, a point for each of
+/// these runs.
+pub fn mean_gains(all: &[Runs], cells: &[Cell], name: &str) -> Vec<(String, Vec<Option<Point>>)> {
+    let series = |system: &&str| {
+        let (here, title) = (on(cells, system), system.to_uppercase());
+        [(name.to_owned(), title.clone()), (again(UNAWARE), again(&title))].map(|(name, title)| {
+            let gains = all.iter().map(|runs| runs.mean_gain_pct(&here, &name));
+            (title, gains.map(|gain| Some(Point::once(gain))).collect())
+        })
+    };
+    SYSTEMS.iter().flat_map(series).collect()
+}
+
 /// A panel of cells: a place for each, named by its number of processes.
 pub fn panel<S: ToString>(
     id: &str,
@@ -169,15 +163,13 @@ mod tests {
 
     #[test]
     fn there_are_thirty_cells_and_six_in_short() {
-        assert_eq!(Lab::new(false, None).unwrap().cells().len(), 30);
-        let quick = Lab::new(true, None).unwrap();
-        assert_eq!((quick.cells().len(), quick.seeds()), (6, 2));
-        assert_eq!(Lab::new(true, Some(7)).unwrap().seeds(), 7);
+        assert_eq!(Lab::new(SEEDS, false, None).unwrap().cells().len(), 30);
+        assert_eq!(Lab::quick(2).cells().len(), 6);
     }
 
     #[test]
     fn gains_are_paired_by_seed() {
-        let lab = Lab::new(true, None).unwrap();
+        let lab = Lab::quick(2);
         let cells = &lab.cells()[..1];
         let runs = lab.simulate(cells, &[], SLICE_US, 3, |_| Ok(())).unwrap();
         assert_eq!(runs.gains_pct(&cells[0], UNAWARE), [0.0; 3]);

@@ -53,7 +53,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     let cells = lab.cells();
     let all: Vec<Runs> = SLICES_US
         .iter()
-        .map(|us| lab.simulate(&cells, &[ALGORITHM, OURS], *us, lab.seeds(), |_| Ok(())))
+        .map(|us| lab.simulate(&cells, &[ALGORITHM, OURS], *us, lab.seeds, |_| Ok(())))
         .collect::<Result<_>>()?;
     let mut findings = Vec::new();
     for (slice_us, runs) in SLICES_US.iter().zip(&all) {
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn every_length_has_all_figures() {
-        let part = measure(&Lab::new(true, None).unwrap()).unwrap();
+        let part = measure(&Lab::quick(2)).unwrap();
         assert_eq!(part.panels.len(), TABLES.len() * (1 + SLICES_US.len()));
         assert_eq!(part.findings.len(), SLICES_US.len() * (2 + FIGURES.len()));
         for ms in SLICES_US.map(|us| us / 1000) {
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn less_is_of_what_it_was() {
-        let lab = Lab::new(true, None).unwrap();
+        let lab = Lab::quick(2);
         let cell = lab.cells()[0];
         let runs = lab.simulate(&[cell], &[OURS], SLICES_US[0], 2, |_| Ok(())).unwrap();
         assert_eq!(runs.less_pct(&cell, UNAWARE, tat), [0.0; 2]);

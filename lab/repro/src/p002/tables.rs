@@ -65,7 +65,7 @@ impl Measured {
         let zero = Point::once(0.0);
         let machine = Machine::preset(cell.table.system)?;
         let optimum = |of: fn(&evenkeel_sim::program::Workload, &Machine) -> f64| {
-            let seeds = 1..=lab.seeds().min(OPTIMUM_SEEDS);
+            let seeds = 1..=lab.seeds.min(OPTIMUM_SEEDS);
             mean(seeds.map(|seed| {
                 of(&cell.table.workload(cell.row.processes, &Reading::default(), seed), &machine)
             }))
@@ -118,7 +118,7 @@ impl Measured {
 /// Something cannot be simulated.
 pub fn measure(lab: &Lab) -> Result<Part> {
     let cells = lab.cells();
-    let runs = lab.simulate(&cells, &GAINS, SLICE_US, lab.seeds(), |_| Ok(()))?;
+    let runs = lab.simulate(&cells, &GAINS, SLICE_US, lab.seeds, |_| Ok(()))?;
     let measured: Vec<Measured> =
         cells.iter().map(|cell| Measured::of(*cell, &runs, lab)).collect::<Result<_>>()?;
     let mut findings = reproduced(&measured);
@@ -135,7 +135,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
              real kernel does not know it of a new program (see home, below). The optima are of CPUs \
              that cost nothing with all memory near: no balancer can reach them.\n\n\
              How the paper is read:\n\n- {}",
-            lab.seeds(),
+            lab.seeds,
             SLICE_US / 1000,
             READINGS.join("\n- ")
         ),
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_cell_has_its_figures_and_the_page_its_readings() {
-        let lab = Lab::new(true, None).unwrap();
+        let lab = Lab::quick(2);
         let part = measure(&lab).unwrap();
         assert_eq!((part.rows.len(), part.panels.len()), (6, 30));
         assert!(

@@ -56,7 +56,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     let mut all = with_fair(BONUSES)?;
     let places = names(&all);
     all.extend(BONUSES.iter().map(exact).collect::<Result<Vec<_>>>()?);
-    let seen = lab.simulate(std::slice::from_ref(&load), &quad(1.0)?, &all)?;
+    let seen = lab.see(std::slice::from_ref(&load), &quad(1.0)?, &all, lab.seeds)?;
     let misses: (_, _, fn(&Report) -> f64) =
         ("misses", "tasks that the index of siblings had no room for, %", misses);
     let figures = SHOWN.into_iter().chain([misses, ("time", "execution time, ms", time_ms)]);
@@ -154,7 +154,7 @@ fn found(seen: &Seen, load: &str, threads: u64) -> Vec<Finding> {
 /// Programs that are alone on the machine.
 fn alone(lab: &Lab) -> Result<Finding> {
     let loads: Vec<String> = ALONE.iter().map(|&load| load.to_owned()).collect();
-    let seen = lab.simulate(&loads, &quad(1.0)?, &with_fair([("3x", Bonus::Times(3))])?)?;
+    let seen = lab.see(&loads, &quad(1.0)?, &with_fair([("3x", Bonus::Times(3))])?, lab.seeds)?;
     let time = |load: &String| median(&seen.by_fair(load, "3x", time_ms));
     let times: Vec<f64> = loads.iter().map(time).collect();
     let most = times.iter().copied().fold(0.0, f64::max);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn exact_searches_miss_no_task() {
-        let part = measure(&Lab::new(true, None).unwrap()).unwrap();
+        let part = measure(&Lab::quick(2)).unwrap();
         let misses = part.panels.iter().find(|panel| panel.id == "exact-misses").unwrap();
         let exact = misses.series.iter().find(|series| series.name == "exact").unwrap();
         assert!(exact.points.iter().all(|point| point.unwrap().median == 0.0));

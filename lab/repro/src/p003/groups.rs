@@ -50,8 +50,8 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     };
     let machine = quad(1.0)?;
     let free = [fair()?, CASES[0].contestant()?, CASES[1].contestant()?];
-    let mut seen = lab.simulate(&loads(false), &machine, &free)?;
-    seen.extend(lab.simulate(&loads(true), &machine, &[CASES[2].contestant()?])?);
+    let mut seen = lab.see(&loads(false), &machine, &free, lab.seeds)?;
+    seen.extend(lab.see(&loads(true), &machine, &[CASES[2].contestant()?], lab.seeds)?);
     let of = |name: &str, is_pinned: bool, block: u64, value: Value| {
         seen.of(&load(lab.is_quick, block, is_pinned), name, value)
     };
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn groups_of_a_cache_are_better_than_one_of_all() {
-        let part = measure(&Lab::new(true, None).unwrap()).unwrap();
+        let part = measure(&Lab::quick(2)).unwrap();
         let series = &part.panels[0].series;
         let median = |case: usize, block: usize| series[case].points[block].unwrap().median;
         for block in 0..QUICK_BLOCKS_MIB.len() {

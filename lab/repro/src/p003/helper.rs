@@ -114,7 +114,7 @@ impl<'a> Judged<'a> {
         let loads: Vec<_> = loads.iter().map(|(name, text)| (*name, lab.shortened(text))).collect();
         let texts: Vec<String> = loads.iter().map(|(_, text)| text.clone()).collect();
         let contestants = with_fair([fixed, &[(AUTO, Bonus::Auto)]].concat())?;
-        let seen = lab.simulate_seeds(&texts, machine, &contestants, SEEDS)?;
+        let seen = lab.see(&texts, machine, &contestants, SEEDS)?;
         Ok(Self { loads, fixed, seen })
     }
 
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn every_load_has_a_time_under_everybody() {
-        let part = measure(&Lab::new(true, Some(1)).unwrap()).unwrap();
+        let part = measure(&Lab::quick(1)).unwrap();
         assert_eq!(part.findings.len(), 3);
         for panel in &part.panels {
             assert!(panel.series.iter().all(|series| series.points.iter().all(Option::is_some)));

@@ -7,11 +7,12 @@ use evenkeel_sim::{Report, Scheduler};
 use evenkeel_trial::again;
 
 use super::paper::{L2_KIB, L2_NS, LINES, MEMORY_NS, SLICE_US};
-use crate::simulated::{self, Contestant, How, Runs, Seeds, Value, contestant, median, ratios};
+pub use crate::simulated::Lab;
+use crate::simulated::{Contestant, How, Runs, Seeds, Value, contestant, median, ratios};
 use crate::study::{Panel, Point};
 
 /// Of each case.
-const SEEDS: Seeds = Seeds { usual: 10, quick: 2 };
+pub const SEEDS: Seeds = Seeds { usual: 10, quick: 2 };
 
 /// How far siblings may run ahead.
 #[derive(Debug, Clone, Copy)]
@@ -93,35 +94,7 @@ pub fn touch() -> u64 {
     (1e6 / (LINES * L2_NS)) as u64
 }
 
-/// Where simulations are made.
-pub struct Lab {
-    /// One short run of everything.
-    pub is_quick: bool,
-    lab: simulated::Lab,
-}
-
 impl Lab {
-    /// With so many seeds of each case, if not the usual number.
-    ///
-    /// # Errors
-    /// There is no room for temporary files.
-    pub fn new(is_quick: bool, seeds: Option<usize>) -> Result<Self> {
-        Ok(Self { is_quick, lab: simulated::Lab::new(SEEDS, is_quick, seeds)? })
-    }
-
-    /// Simulates these workloads on a machine under these contestants.
-    ///
-    /// # Errors
-    /// Something cannot be simulated.
-    pub fn simulate(
-        &self,
-        workloads: &[String],
-        machine: &Machine,
-        contestants: &[Contestant],
-    ) -> Result<Seen> {
-        self.simulate_seeds(workloads, machine, contestants, self.lab.seeds)
-    }
-
     /// A load that takes long, for a quick run: a part of its rounds or requests.
     pub fn shortened(&self, load: &str) -> String {
         const PART: u64 = 50;
@@ -138,19 +111,18 @@ impl Lab {
         numbers.collect::<Vec<_>>().join(",")
     }
 
-    /// The same with at most so many seeds of each.
+    /// Simulates these workloads on a machine under these contestants, with at most so many seeds.
     ///
     /// # Errors
-    /// As [`Self::simulate`].
-    pub fn simulate_seeds(
+    /// Something cannot be simulated.
+    pub fn see(
         &self,
         workloads: &[String],
         machine: &Machine,
         contestants: &[Contestant],
         most_seeds: u64,
     ) -> Result<Seen> {
-        let seeds = self.lab.seeds.min(most_seeds);
-        let runs = self.lab.run_seeds(machine, workloads, contestants, seeds)?;
+        let runs = self.run(machine, workloads, contestants, self.seeds.min(most_seeds))?;
         Ok(Seen { machine: machine.name.clone(), runs })
     }
 }
@@ -287,8 +259,7 @@ mod tests {
     #[test]
     fn quick_runs_have_a_part_of_the_rounds() {
         let load = "groups:programs=4,rounds=1000,pause=2ms";
-        let lab = |is_quick| Lab::new(is_quick, None).unwrap();
-        assert_eq!(lab(false).shortened(load), load);
-        assert_eq!(lab(true).shortened(load), "groups:programs=4,rounds=20,pause=2ms");
+        assert_eq!(Lab::new(SEEDS, false, None).unwrap().shortened(load), load);
+        assert_eq!(Lab::quick(2).shortened(load), "groups:programs=4,rounds=20,pause=2ms");
     }
 }

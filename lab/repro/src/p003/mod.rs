@@ -28,7 +28,7 @@ mod strength;
 use super::Paper;
 use super::simulated::{Measure, Simulated};
 use super::study::Part;
-use lab::Lab;
+use lab::{Lab, SEEDS};
 
 const TITLE: &str = "Yamada, Kusakabe: Proposal and Evaluation of APIs for utilizing Inter-Core Time \
                      Aggregation Scheduler";
@@ -50,7 +50,7 @@ const SIMULATED: Simulated<Lab> = Simulated {
     title: TITLE,
     machines: "the paper's four cores with two L2 caches, and two cores with one",
     parts: &PARTS,
-    lab: |options| Lab::new(options.quick, options.runs),
+    lab: |options| Lab::new(SEEDS, options.quick, options.runs),
 };
 
 /// The paper.

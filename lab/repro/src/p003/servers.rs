@@ -27,7 +27,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     let load = format!("tiers:requests={requests},think={THINK_MS}ms");
     let contestants = contestants()?;
     let names = names(&contestants);
-    let seen = lab.simulate(std::slice::from_ref(&load), &duo()?, &contestants)?;
+    let seen = lab.see(std::slice::from_ref(&load), &duo()?, &contestants, lab.seeds)?;
     let mut sessions = Vec::new();
     let mut responses = Vec::new();
     for name in &names {
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn more_bonus_fewer_switches_between_the_servers() {
-        let part = measure(&Lab::new(true, None).unwrap()).unwrap();
+        let part = measure(&Lab::quick(2)).unwrap();
         let spaces = part.panels.iter().find(|panel| panel.id == "table-1-spaces").unwrap();
         let points = &spaces.series[0].points;
         assert!(points[3].unwrap().median < 0.8 * points[0].unwrap().median, "{points:?}");

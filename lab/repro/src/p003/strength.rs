@@ -36,7 +36,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     let mut series = Vec::new();
     let mut first = None;
     for fetch in FETCHES {
-        let seen = lab.simulate(std::slice::from_ref(&load), &quad(fetch)?, &contestants)?;
+        let seen = lab.see(std::slice::from_ref(&load), &quad(fetch)?, &contestants, lab.seeds)?;
         let points = shown.iter().map(|name| Point::of(&seen.by_fair(&load, name, time_ms)));
         let name = if fetch == 1.0 {
             "the paper's latency"
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn every_bonus_has_its_time_and_multiples_gain() {
-        let part = measure(&Lab::new(true, None).unwrap()).unwrap();
+        let part = measure(&Lab::quick(2)).unwrap();
         let panel = &part.panels[0];
         assert_eq!((panel.places.len(), panel.series.len()), (11, FETCHES.len()));
         let points: Vec<f64> =

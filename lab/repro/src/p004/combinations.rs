@@ -68,7 +68,7 @@ pub fn measure(scale: &Scale) -> Result<Part> {
     let mut runs = Runs::default();
     for (text, machine) in LOADS {
         let machine = Machine::preset(machine)?;
-        runs.extend(scale.lab.run(&machine, &[text.to_owned()], &contestants)?);
+        runs.extend(scale.lab.run(&machine, &[text.to_owned()], &contestants, scale.lab.seeds)?);
     }
     let names = || contestants.iter().map(|one| one.name.as_str());
     let panel = |(id, y, value): (&str, &str, Value)| {

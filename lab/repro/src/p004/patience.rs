@@ -57,7 +57,8 @@ fn waits(scale: &Scale, cpus: u32, pct: u64) -> Result<(Vec<Patience>, f64)> {
     let text = workload(cpus, pct);
     let mut all = contestants(&[ALWAYS])?;
     all.extend(WAITS.into_iter().map(patient).collect::<Result<Vec<_>>>()?);
-    let runs = scale.lab.run(&machine(cpus)?, std::slice::from_ref(&text), &all)?;
+    let runs =
+        scale.lab.run(&machine(cpus)?, std::slice::from_ref(&text), &all, scale.lab.seeds)?;
     let of = |name: &str, value| runs.of(&cpus.to_string(), &text, name, value);
     let by_always = |name: &str, value: Value| ratios(&of(name, value), &of(ALWAYS, value));
     let again = again(ALWAYS);

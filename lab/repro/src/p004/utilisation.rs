@@ -96,7 +96,12 @@ impl Seen {
         let mut runs = Runs::default();
         for cpus in &cpus {
             let workloads = UTILISATIONS_PCT.map(|pct| workload(*cpus, pct));
-            runs.extend(scale.lab.run(&machine(*cpus)?, &workloads, &contestants)?);
+            runs.extend(scale.lab.run(
+                &machine(*cpus)?,
+                &workloads,
+                &contestants,
+                scale.lab.seeds,
+            )?);
         }
         Ok(Self { runs, cpus })
     }

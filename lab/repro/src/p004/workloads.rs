@@ -49,7 +49,7 @@ pub fn measure(scale: &Scale) -> Result<Part> {
     for (system, text) in &cases {
         let machine = Machine::preset(system)?;
         let workload = std::slice::from_ref(text);
-        runs.extend(scale.lab.run_seeds(&machine, workload, &contestants, seeds)?);
+        runs.extend(scale.lab.run(&machine, workload, &contestants, seeds)?);
     }
     let by_always = |name: &str| -> Vec<Vec<f64>> {
         let ratio = |(system, text): &(String, String)| {
