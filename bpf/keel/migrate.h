@@ -110,20 +110,57 @@ KEEL_PART bool should_pull_task(u64 weight, u32 far_src, u32 far_dst, u32 src_cp
 }
 
 /*
+ * Notes that a task waits in the queue of `dst_cpu` from now on, with this vruntime; false: another
+ * CPU is moving it. Before the move, because as soon as it is made another CPU can run the task, and
+ * note something else. Functions of their own, because Linux 6.18's verifier loses track of
+ * registers in a loop with all of this.
+ */
+KEEL_PART bool note_move(struct task_state *t, u32 src_cpu, u32 dst_cpu, u64 vruntime)
+{
+	if (!t || __sync_val_compare_and_swap(&t->home, src_cpu, dst_cpu) != src_cpu)
+		return 0;
+	WRITE_ONCE(t->vruntime, vruntime);
+	return 1;
+}
+
+/* The move failed: another CPU has taken the task. What that has noted since then stays. */
+KEEL_PART int revert_move(struct task_state *t, u32 src_cpu, u32 dst_cpu, u64 vruntime, u64 before)
+{
+	if (!t)
+		return 0;
+	__sync_val_compare_and_swap(&t->vruntime, vruntime, before);
+	__sync_val_compare_and_swap(&t->home, dst_cpu, src_cpu);
+	return 0;
+}
+
+/* The move was made: counts the task where it is. */
+KEEL_PART int complete_move(struct task_state *t, u32 pid, u32 src_cpu, u32 dst_cpu)
+{
+	if (!t)
+		return 0;
+	if (settings.order == ORDER_IAS)
+		index_move(t, pid, src_cpu, dst_cpu);
+	recount_task(t, src_cpu, dst_cpu);
+	return 0;
+}
+
+/*
  * Moves a waiting task from the queue of `src_cpu`, of which `iterator` is, to that of `dst_cpu`,
  * with this vruntime.
  */
 static __always_inline bool move_waiter_at(struct bpf_iter_scx_dsq *iterator, struct task_struct *p,
 					   struct task_state *t, u32 src_cpu, u32 dst_cpu, u64 vruntime)
 {
-	scx_bpf_dsq_move_set_vtime(iterator, vruntime);
-	if (!scx_bpf_dsq_move_vtime(iterator, p, dst_cpu, 0))
+	u64 before = READ_ONCE(t->vruntime);
+
+	if (!note_move(t, src_cpu, dst_cpu, vruntime))
 		return false;
-	t->vruntime = vruntime;
-	t->home = dst_cpu;
-	if (settings.order == ORDER_IAS)
-		index_move(t, p->pid, src_cpu, dst_cpu);
-	recount_task(t, src_cpu, dst_cpu);
+	scx_bpf_dsq_move_set_vtime(iterator, vruntime);
+	if (!scx_bpf_dsq_move_vtime(iterator, p, dst_cpu, 0)) {
+		revert_move(t, src_cpu, dst_cpu, vruntime, before);
+		return false;
+	}
+	complete_move(t, p->pid, src_cpu, dst_cpu);
 	return true;
 }
 
@@ -362,6 +399,15 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 	return 0;
 }
 
+/* A stray was sent back to this CPU. A function of its own for the same reason as note_move(). */
+KEEL_PART int kick_home_cpu(u32 cpu)
+{
+	count(COUNT_SEND_BACK);
+	set_bit(&waiting_cpus, cpu);
+	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	return 0;
+}
+
 /*
  * Liveness: moves waiting tasks that may not run here back to their own CPU. The kernel can pin a
  * task to its CPU (migrate_disable()) at the moment when another CPU pulls it.
@@ -382,11 +428,8 @@ KEEL_PART int send_strays_back(u32 own)
 		if (cpu == own || may_run_on(p, own))
 			continue;
 		t = task_state(p);
-		if (!t || !move_waiter(THIS_ITERATOR, p, t, own, cpu))
-			continue;
-		count(COUNT_SEND_BACK);
-		set_bit(&waiting_cpus, cpu);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		if (t && move_waiter(THIS_ITERATOR, p, t, own, cpu))
+			kick_home_cpu(cpu);
 	}
 	return 0;
 }

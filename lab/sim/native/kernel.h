@@ -506,8 +506,13 @@ static inline bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_str
 static inline bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p,
 					  u64 dsq_id, u64 enq_flags)
 {
+	bool moved;
+
 	(void)enq_flags;
-	return sim_fails() ? false : SIM_CALL(dsq_move, it, p, dsq_id, true);
+	moved = sim_fails() ? false : SIM_CALL(dsq_move, it, p, dsq_id, true);
+	/* From now on other CPUs see the task there. */
+	sim_pause();
+	return moved;
 }
 
 static inline __attribute__((format(printf, 1, 2))) void scx_bpf_dump(const char *fmt, ...)

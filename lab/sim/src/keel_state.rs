@@ -56,6 +56,19 @@ pub(crate) fn count_runnable(cpus: &[u8]) -> u64 {
     cpus.chunks_exact(CPU_STATE_BYTES).map(state).fold(0, u64::wrapping_add)
 }
 
+/// Where `struct task_state` has a waiting task's vruntime and the CPU of its queue.
+const TASK_VRUNTIME_AT: usize = 8;
+const TASK_HOME_AT: usize = 128;
+/// Bytes of it up to there.
+pub(crate) const TASK_STATE_BYTES: usize = TASK_HOME_AT + size_of::<u32>();
+
+/// Whether the state of a task says that it waits in this CPU's queue at this vruntime.
+pub(crate) fn is_placed(state: &[u8], cpu: u64, vruntime: u64) -> bool {
+    let known: u64 = bytemuck::pod_read_unaligned(&state[TASK_VRUNTIME_AT..][..size_of::<u64>()]);
+    let home: u32 = bytemuck::pod_read_unaligned(&state[TASK_HOME_AT..][..size_of::<u32>()]);
+    (u64::from(home), known) == (cpu, vruntime)
+}
+
 /// How many tasks are in the index of siblings, from the entries of the map `sibling_rows`.
 pub(crate) fn count_listed(rows: &[u8]) -> u64 {
     let count = |row: &[u8]| bytemuck::pod_read_unaligned::<RawRow>(row).count;

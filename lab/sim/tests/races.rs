@@ -4,8 +4,9 @@
 
 mod common;
 
-use common::build::compile_other;
+use common::build::{compile_other, with_fault};
 use common::{MS, Sim, hog, only, paper};
+use evenkeel_keel::Options;
 use evenkeel_sim::program::{Op, TaskPlan};
 use evenkeel_sim::{FaultPlan, Scheduler};
 
@@ -57,4 +58,35 @@ fn handlers_in_flight_are_resumed_when_no_event_is_planned() {
         let ran = outcome.accounts[0].ran_ns / MS;
         assert_eq!(ran, 3_000, "seed {seed}");
     }
+}
+
+/// How often a task waited in another queue than the keel took it to, and how many tasks were moved.
+fn misplaced(sim: &Sim) -> (u64, u64) {
+    let nap = vec![Op::RunAbout(MS / 50), Op::SleepAbout(MS / 20), Op::Goto(0)];
+    let hog = vec![Op::RunAbout(MS / 20), Op::Yield, Op::Goto(0)];
+    let mut sim =
+        sim.clone().tasks(10, TaskPlan::new("nap", nap)).tasks(9, TaskPlan::new("hog", hog));
+    sim.faults = FaultPlan { pause_one_in: 2, ..PAUSES };
+    sim.workload.duration_ns = 20 * MS;
+    let count = |seed| {
+        let outcome = Sim { seed, ..sim.clone() }.outcome();
+        (outcome.misplaced, outcome.counters["move_idle"])
+    };
+    SEEDS.map(count).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+}
+
+/// As soon as a task is in another queue, a third CPU can run it. The keel notes the queue before.
+#[test]
+fn the_queue_of_a_moved_task_is_known() {
+    let (misplaced, moved) = misplaced(&Sim::keel(paper(8)));
+    assert!(misplaced == 0 && moved > 500, "{misplaced} of {moved}");
+}
+
+#[test]
+fn a_move_that_is_not_noted_is_found() {
+    let noted = "__sync_val_compare_and_swap(&t->home, src_cpu, dst_cpu) != src_cpu";
+    let build = with_fault("bpf/keel/migrate.h", noted, "t->home != src_cpu");
+    let mut sim = Sim::keel(paper(8));
+    sim.scheduler = Scheduler::Built(Options::default(), build.into());
+    assert!(misplaced(&sim).0 > 0);
 }

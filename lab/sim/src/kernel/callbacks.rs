@@ -121,6 +121,7 @@ impl Kernel {
 
     pub(super) fn call_dispatch(&mut self, cpu: u32, prev: Option<u32>) {
         let Some(callback) = self.instance.ops.dispatch else { return };
+        self.count_misplaced(cpu);
         let raw = prev.map_or(std::ptr::null_mut(), |prev| self.raw(prev));
         let counts = self.machine.costs.balance_ns > 0;
         let before = if counts { self.instance.attempts(cpu) } else { 0 };

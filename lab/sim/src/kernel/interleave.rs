@@ -12,6 +12,8 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use crate::agenda::Event;
+use crate::dsq::Place;
+use crate::keel_state;
 
 use super::{End, Kernel};
 
@@ -88,6 +90,26 @@ impl Kernel {
             return true;
         }
         self.agenda.next_ns().is_none_or(|next| next > oldest + WINDOW_NS) || self.hazards.flip()
+    }
+
+    /// Counts the tasks in the queue of a CPU with a state that says something else. Judged only while no
+    /// handler is suspended: one that moves a task notes that before or after.
+    pub(super) fn count_misplaced(&mut self, cpu: u32) {
+        if !self.hazards.pauses() || self.flights.any() || self.instance.runnable().is_none() {
+            return;
+        }
+        let Some(dsq) = self.find_dsq(u64::from(cpu)) else { return };
+        let is_misplaced = |(place, task): &(Place, u32)| {
+            let Some(state) = NonNull::new(self.tasks[*task as usize].raw.storage.cast::<u8>())
+            else {
+                return false;
+            };
+            let bytes = keel_state::TASK_STATE_BYTES;
+            // SAFETY: the keel's map `tasks` allocated the state, which is at least as long.
+            let state = unsafe { std::slice::from_raw_parts(state.as_ptr(), bytes) };
+            !keel_state::is_placed(state, u64::from(cpu), place.vtime)
+        };
+        self.misplaced += self.dsqs[dsq].1.iter().filter(is_misplaced).count() as u64;
     }
 
     /// Resumes all events in flight until they have ended.

@@ -148,6 +148,8 @@ pub(crate) struct Kernel {
     deferred: Vec<Event>,
     /// Events in flight.
     flights: interleave::Flights,
+    /// How often a task was found in another queue than the scheduler takes it to be in.
+    misplaced: u64,
     end: Option<End>,
     seed: u64,
     observer: Observer,
@@ -214,6 +216,7 @@ impl Kernel {
             hazards: Hazards::new(simulation.faults, *seed),
             deferred: Vec::new(),
             flights: interleave::Flights::default(),
+            misplaced: 0,
             end: None,
             seed: *seed,
             observer,
@@ -381,6 +384,7 @@ impl Kernel {
             runnable,
             believed_runnable,
             listed,
+            misplaced: self.misplaced,
             restarts: observer.restarts,
             moves: observer.moves,
             calls,
