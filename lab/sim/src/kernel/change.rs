@@ -67,10 +67,12 @@ impl Kernel {
         let t = &mut self.tasks[task as usize];
         t.raw.flags |= QUEUED;
         t.reason = Reason::Change;
-        self.do_enqueue(task, SAVE_RESTORE, cpu);
         if life == Life::Runs {
-            self.remove_from_dsq(task);
+            // It goes on with the rest of its slice, and the scheduler is not asked (kernel:
+            // `sticky_cpu` in `enqueue_task_scx()`).
             self.call_running(task, cpu);
+        } else {
+            self.do_enqueue(task, SAVE_RESTORE, cpu);
         }
         self.unlock_queue(cpu);
         self.plan_completion(cpu);

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+pub mod adversaries;
 pub mod build;
 pub mod torture;
 pub mod worlds;

@@ -1,0 +1,53 @@
+//! No user makes the tasks of others wait: no task waits for 10 s where a fair scheduler lets it wait
+//! for less than 5 s, whatever another user does.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::MS;
+use common::adversaries;
+use common::worlds::World;
+
+/// What went wrong in a world; none: nothing did.
+fn complaint(world: &World) -> Option<String> {
+    let outcome = world.simulation.run().unwrap();
+    let longest_ms = outcome.findings.as_ref().map_or(0, |found| found.longest_wait_ns / MS);
+    println!("{}: the longest wait is {longest_ms} ms", world.name);
+    let end = outcome.end.map(|end| format!("{}: {end}\n{}", world.name, outcome.dump));
+    let broken = outcome.broken.first();
+    end.or(broken.map(|broken| format!("{}: {}", world.name, broken.violation)))
+}
+
+/// Runs all worlds on all CPUs.
+fn check(worlds: &[World]) {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut complaints = Vec::new();
+        while let Some(world) = worlds.get(next.fetch_add(1, Ordering::Relaxed)) {
+            complaints.extend(complaint(world));
+        }
+        complaints
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let complaints: Vec<String> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        all.into_iter().flat_map(|one| one.join().unwrap()).collect()
+    });
+    assert!(complaints.is_empty(), "{} worlds:\n{}", complaints.len(), complaints.join("\n"));
+}
+
+#[test]
+fn no_user_makes_others_wait() {
+    // fair/always/count, ias/always/count, fair/zone/capability, ias/zone/capability.
+    check(&adversaries::all(&[0, 1, 6, 7], 25_000));
+}
+
+/// `make sim-soak`: twenty minutes under all combinations of policies.
+#[test]
+#[ignore = "takes long: make sim-soak"]
+fn soak_with_adversaries() {
+    check(&adversaries::all(&[0, 1, 2, 3, 4, 5, 6, 7], 20 * 60 * 1_000));
+}
