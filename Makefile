@@ -111,17 +111,18 @@ vm-mutate: vm-setup build
 	@CLANG=$$(scripts/clang) scripts/mutate-keel $(ONLY)
 
 ## make sim-soak       the keel in the simulator for SIM_EVENTS (100 million) events under faults, or
-##                     SIM_SECONDS of them, with sanitizers
+##                     SIM_SECONDS of them, and for twenty minutes in each world with an adversary,
+##                     with sanitizers
 # The keel is compiled with sanitizers. Their library must be loaded before all others, and memory
 # that Rust's runtime never frees is no leak.
 sim-soak: setup
 	cc -std=gnu17 -O1 -g -Wall -Werror -fno-strict-aliasing -fPIC -shared -Wl,-Bsymbolic \
 		-fsanitize=address,undefined -fno-sanitize-recover=all -I lab/sim/native \
 		-o $(SIM_KEEL) bpf/keel/keel.bpf.c
-	CLANG=$$(scripts/clang) cargo test --workspace --locked --test faults --no-run
+	CLANG=$$(scripts/clang) cargo test --workspace --locked --test faults --test adversary --no-run
 	EVENKEEL_SIM_KEEL=$(SIM_KEEL) EVENKEEL_SIM_EVENTS=$(SIM_EVENTS) EVENKEEL_SIM_SECONDS=$(SIM_SECONDS) \
 		EVENKEEL_SIM_SEED=$(SIM_SEED) ASAN_OPTIONS=detect_leaks=0 \
-		CLANG=$$(scripts/clang) cargo test --workspace --locked --test faults \
+		CLANG=$$(scripts/clang) cargo test --workspace --locked --test faults --test adversary \
 		--config "target.'cfg(all())'.runner = ['env', 'LD_PRELOAD=$$(cc -print-file-name=libasan.so)']" \
 		-- --ignored --nocapture soak
 

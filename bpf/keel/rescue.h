@@ -20,7 +20,7 @@
 /* How often a CPU rescues one: starving tasks get a quarter of the CPU then. */
 #define RESCUE_INTERVAL_NS (4 * RESCUE_SLICE_NS)
 /* Starving tasks are so many that they get half of it if their turns take longer than this. */
-#define RESCUE_ROUND_NS 4000000000ULL
+#define RESCUE_ROUND_NS 2500000000ULL
 /*
  * They even get more if their turns take longer than this: the kernel ends a scheduler that lets a
  * task wait for 30 s.

@@ -1,5 +1,5 @@
 //! No user makes the tasks of others wait: no task waits for 10 s where a fair scheduler lets it wait
-//! for less than 5 s, whatever another user does.
+//! for less than 5 s, whatever another user does. And cgroups of different users have their shares.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,21 +8,35 @@ mod common;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::MS;
-use common::adversaries;
-use common::worlds::World;
+use common::adversaries::{self, Adversary, VICTIM};
 
 /// What went wrong in a world; none: nothing did.
-fn complaint(world: &World) -> Option<String> {
+fn complaint(adversary: &Adversary) -> Option<String> {
+    let Adversary { world, least_share_pct } = adversary;
     let outcome = world.simulation.run().unwrap();
     let longest_ms = outcome.findings.as_ref().map_or(0, |found| found.longest_wait_ns / MS);
-    println!("{}: the longest wait is {longest_ms} ms", world.name);
+    let (mut mine, mut theirs) = (0, 0);
+    for (plan, account) in world.simulation.workload.tasks.iter().zip(&outcome.accounts) {
+        match plan.group {
+            0 => {}
+            VICTIM => mine += account.ran_ns,
+            _ => theirs += account.ran_ns,
+        }
+    }
+    let share_pct = mine * 100 / (mine + theirs);
+    println!("{}: the longest wait is {longest_ms} ms; the victim had {share_pct} %", world.name);
     let end = outcome.end.map(|end| format!("{}: {end}\n{}", world.name, outcome.dump));
     let broken = outcome.broken.first();
-    end.or(broken.map(|broken| format!("{}: {}", world.name, broken.violation)))
+    let broken = broken.map(|broken| format!("{}: {}", world.name, broken.violation));
+    let robbed = || {
+        let what = format!("{}: the victim had {share_pct} % beside the adversary", world.name);
+        (share_pct < *least_share_pct).then_some(what)
+    };
+    end.or(broken).or_else(robbed)
 }
 
 /// Runs all worlds on all CPUs.
-fn check(worlds: &[World]) {
+fn check(worlds: &[Adversary]) {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut complaints = Vec::new();
