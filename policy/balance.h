@@ -3,7 +3,7 @@
  * What is load, which tasks move, and where to?
  *
  * Domains are nested: SMT siblings in a core, cores in an LLC, LLCs in a node, nodes by distance. A
- * domain consists of groups. When a CPU balances a domain, the core (bpf/keel) folds over the CPUs
+ * domain consists of groups. When a CPU balances a domain, the keel (bpf/keel) folds over the CPUs
  * of each group (balance_add_cpu), compares the groups (balance_is_heavier), and pulls from the
  * busiest CPU of the busiest group as much as balance_pull_quota says, the tasks of the best
  * balance_score_task first. A waking task goes to the best of a few candidates
@@ -313,7 +313,7 @@ POLICY enum task_score balance_score_task(const struct balance_params *params,
 					  const struct task_view *task, u32 src_capability,
 					  u32 dst_capability)
 {
-	if (task->affinity)
+	if (task->sibling)
 		return SCORE_SIBLING;
 	if (balance_has_part(params, PART_HOME) && task->far_src != task->far_dst)
 		return task->far_dst < task->far_src ? SCORE_FIRST : SCORE_SECOND;
@@ -381,8 +381,8 @@ POLICY bool balance_is_better_for_waking(const struct balance_params *params,
 		return candidate_scaled * IMBALANCE_PCT < best_scaled * 100;
 	if (params->kind == BALANCE_CAPABILITY && candidate_scaled != best_scaled)
 		return candidate_scaled < best_scaled;
-	return candidate->affinity > best->affinity ||
-	       (candidate->affinity == best->affinity && candidate->distance < best->distance);
+	return candidate->sibling > best->sibling ||
+	       (candidate->sibling == best->sibling && candidate->distance < best->distance);
 }
 
 /*

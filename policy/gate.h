@@ -2,11 +2,11 @@
 /*
  * When may load be balanced?
  *
- * A migration costs the time of the search, cold caches, and latency of other tasks. The core asks
- * the gate before every optional move, with its reason, and the gate may refuse. The core does not
+ * A migration costs the time of the search, cold caches, and latency of other tasks. The keel asks
+ * the gate before every optional move, with its reason, and the gate may refuse. The keel does not
  * ask where liveness needs the move: for a task that lost its CPU to a real-time task or to
  * hotplug, a task with a new affinity mask, or a task that waited too long (bpf/keel/ask_gate.h,
- * migrate.h). So no gate can starve a task. Unless the gate is strict, the core does not ask for
+ * migrate.h). So no gate can starve a task. Unless the gate is strict, the keel does not ask for
  * new tasks and programs either: they leave no warm caches and no queue behind.
  *
  * `always`: yes. This is classic Linux, and what the other gates are measured against.
@@ -117,7 +117,7 @@ struct gate_mean {
 /* The `max_idle_wait_ns` of a strict gate: a task may wait for ever. */
 #define IDLE_WAIT_NEVER (~0ULL)
 
-/* Whether the core asks the gate about moves for this reason. */
+/* Whether the keel asks the gate about moves for this reason. */
 POLICY bool gate_is_asked(u32 reason, u64 max_idle_wait_ns)
 {
 	return max_idle_wait_ns == IDLE_WAIT_NEVER || (reason != MOVE_FORK && reason != MOVE_EXEC);

@@ -308,7 +308,7 @@ POLICY bool order_should_keep_prev(struct order_candidate prev, struct order_can
 }
 
 /*
- * Whether the queue's head runs next, whatever its vruntime: then the core need not look at it.
+ * Whether the queue's head runs next, whatever its vruntime: then the keel need not look at it.
  * (Under `ias` there may be other candidates.)
  */
 POLICY bool order_is_head_next(const struct order_params *params, struct order_candidate prev)
@@ -386,10 +386,10 @@ POLICY bool order_is_protected(const struct order_params *params, u64 ran_ns)
 }
 
 /*
- * How much a task belongs with what runs on a CPU or is published there, by their address spaces
- * (0: not at all, or no space).
+ * 1: a task is a sibling of what runs on a CPU or is followed there, by their address spaces (0: no
+ * space).
  */
-POLICY u32 order_affinity(const struct order_params *params, u64 task_space, u64 running_space)
+POLICY u32 order_is_sibling(const struct order_params *params, u64 task_space, u64 running_space)
 {
 	return params->kind == ORDER_IAS && task_space && task_space == running_space;
 }

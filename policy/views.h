@@ -6,7 +6,7 @@
  * compiled to BPF, natively into the simulator, and natively under sanitizers and property tests.
  * So they keep to what all four allow: unsigned arithmetic, no loop, no call into a kernel, no
  * global, no allocation, and no unguarded division or shift. Loops over CPUs and tasks belong to
- * the core (bpf/keel); a policy does one step of a fold.
+ * the keel around them (bpf/keel); a policy does one step of a fold.
  *
  * Units: times and vruntime in ns; weights in 1/NICE_0_WEIGHT of a nice-0 task; capability and
  * utilisation in 0..=FULL.
@@ -53,7 +53,7 @@ struct cpu_view {
 	u32 waiting;	/* of these, the tasks that wait in the queue */
 	u32 capability;	/* 0..=FULL */
 	u32 distance;	/* domain levels to the CPU that decides; 0: the same CPU */
-	u32 affinity;	/* order_affinity() of the task in question and of what runs here */
+	u32 sibling;	/* order_is_sibling() of the task in question and of what runs here */
 	u32 far;	/* distance of the memory of the task in question; 0: not known */
 	bool idle;
 };
@@ -63,7 +63,7 @@ struct task_view {
 	u64 weight;
 	u64 rested_ns;	/* since it last ran: the longer, the colder its caches */
 	bool bound;	/* balance_is_cpu_bound(): CPU-bound, not I/O-bound */
-	u32 affinity;	/* order_affinity() of the task and of what the pulling CPU's group runs */
+	u32 sibling;	/* order_is_sibling() of the task and of what the pulling CPU's group runs */
 	u32 far_src;	/* distance of its memory from the CPU where it waits; 0: not known */
 	u32 far_dst;	/* distance of its memory from the CPU that pulls; 0: not known */
 };

@@ -35,8 +35,8 @@ static __always_inline u64 place_exchanged(const struct known_space *wanted, str
 static __always_inline u32 find_master(u32 own)
 {
 	bool is_master;
-	struct published *at = find_publication(own, &is_master);
-	u32 master = at ? READ_ONCE(at->master) : own;
+	struct publication *publication = find_publication(own, &is_master);
+	u32 master = publication ? READ_ONCE(publication->master) : own;
 
 	/*
 	 * Roles may have changed, and a task given to a CPU that a higher class has would wait for

@@ -238,7 +238,7 @@ struct cpu_state {
 	u64 mean;		/* mean vruntime of the tasks on this CPU: order_update_mean() */
 	u64 furthest;		/* the largest vruntime that was charged here */
 	u64 fair_clock;		/* order_update_fair_clock() */
-	u64 is_ahead;		/* 1: the next task to run is preferred to others that wait */
+	u64 is_out_of_turn;	/* 1: the next task to run has a larger vruntime than others that wait */
 	u64 taken_since_ns;	/* since when a higher class has the CPU; 0: none has */
 	u64 yielder;		/* pid of the task that yields, for one dispatch; 0: none */
 	u64 idles;		/* 1: no task of our class runs, and none was found */

@@ -259,7 +259,7 @@ static __always_inline void view_cpu_state(u32 cpu, struct cpu_state *c, struct 
 	view->waiting = view->runnable - (view->runnable && READ_ONCE(c->running_weight));
 	view->capability = capability_of(cpu);
 	view->distance = 0;
-	view->affinity = 0;
+	view->sibling = 0;
 	view->far = 0;
 	view->idle = is_idle(c);
 }

@@ -212,8 +212,8 @@ KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted, u32 reason, u64 no
 		memory = memory_node_of(p, t);
 		view.far_src = distance_of(memory, src_cpu);
 		view.far_dst = distance_of(memory, own);
-		view.affinity = order_affinity(&order, space_of(p), search->follow);
-		why = reason == MOVE_IDLE && view.affinity ? MOVE_AGGREGATE : reason;
+		view.sibling = order_is_sibling(&order, space_of(p), search->follow);
+		why = reason == MOVE_IDLE && view.sibling ? MOVE_AGGREGATE : reason;
 		if (balance_score_task(&params, &view, capability_of(src_cpu), capability_of(own)) !=
 		    wanted) {
 			search->others++;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The pick: which task runs next on a CPU. The core offers the order policy up to four candidates:
+ * The pick: which task runs next on a CPU. The keel offers the order policy up to four candidates:
  * the task that has run so far, the queue's head, and the best waiting siblings of what ran here
  * and of what the group's master published. Then it gives the CPU to the task that the policy
  * picks. keel_dispatch() (queue.h) calls serve_cpu() here. A pick never takes a task from another
@@ -67,40 +67,43 @@ struct selection {
 	u64 fair;	/* the vruntime of the task that `fair` would pick */
 	struct sibling sibling;
 	bool should_fetch;	/* a slave has no task to follow its master with */
-	bool has_published;	/* a master has just begun to publish its running space */
+	bool begins_to_publish;	/* a master has just published its running space */
 };
 
 static __always_inline struct selection pick_next(u32 own, struct cpu_state *c,
 						  struct order_candidate prev,
 						  struct order_candidate head)
 {
-	struct sibling sibling = {}, published = {};
+	struct sibling sibling = {}, followed = {};
 	struct order_params params = order_params();
 	struct selection selection;
-	struct published *at = NULL;
+	struct publication *publication = NULL;
 	u64 follow = 0, fair = 0;
 	bool is_master = false;
 
 	if (settings.order == ORDER_IAS)
-		at = find_publication(own, &is_master);
+		publication = find_publication(own, &is_master);
 	if (settings.order == ORDER_IAS && head.exists) {
 		fair = order_should_keep_prev(prev, head) ? prev.vruntime : head.vruntime;
 		find_sibling(&sibling, get_known_space(c, KNOWN_RUNNING, c->running_space), own, fair,
 			     c->quantum_ns);
-		follow = at && !is_master ? READ_ONCE(at->space) : 0;
+		follow = publication && !is_master ? READ_ONCE(publication->space) : 0;
 		if (follow && follow != c->running_space)
-			find_sibling(&published, get_known_space(c, KNOWN_PUBLISHED, follow), own, fair,
+			find_sibling(&followed, get_known_space(c, KNOWN_PUBLISHED, follow), own, fair,
 				     c->quantum_ns);
 	}
 	selection.fair = fair;
-	selection.choice = order_pick(&params, prev, head, sibling.as, published.as);
+	selection.choice = order_pick(&params, prev, head, sibling.as, followed.as);
 	selection.should_fetch = follow && (follow == c->running_space ?
 					    selection.choice == CHOOSE_HEAD :
-					    !published.as.exists);
-	selection.sibling = selection.choice == CHOOSE_PUBLISHED ? published : sibling;
-	selection.has_published = at && is_master &&
-			    publish_space(at, own, order_should_publish(selection.choice, sibling.as) ?
-					  c->running_space : 0);
+					    !followed.as.exists);
+	selection.sibling = selection.choice == CHOOSE_PUBLISHED ? followed : sibling;
+	selection.begins_to_publish = false;
+	if (publication && is_master) {
+		u64 space = order_should_publish(selection.choice, sibling.as) ? c->running_space : 0;
+
+		selection.begins_to_publish = publish_space(publication, own, space);
+	}
 	return selection;
 }
 
@@ -130,7 +133,7 @@ static __always_inline bool dispatch_selection(struct bpf_iter_scx_dsq *queue, u
 			count_on(c, follows ? COUNT_FOLLOW : COUNT_AGGREGATE);
 			note_space_switch(own, c, wanted->space);
 			c->preferred++;
-			c->is_ahead = is_vruntime_before(selection.fair, selection.sibling.as.vruntime);
+			c->is_out_of_turn = is_vruntime_before(selection.fair, selection.sibling.as.vruntime);
 			return true;
 		}
 		if (keeps)
@@ -142,7 +145,7 @@ static __always_inline bool dispatch_selection(struct bpf_iter_scx_dsq *queue, u
 enum served {
 	SERVED_NONE,
 	SERVED,
-	SERVED_AFTER_FETCH,	/* no pick yet: the slave fetches a sibling first */
+	FETCH_FIRST,	/* no pick yet: the slave fetches a sibling */
 };
 
 /* The vruntime before which a fetched sibling would have to run. */
@@ -178,13 +181,13 @@ KEEL_PART int serve_cpu_once(u32 own, bool keeps, u64 vruntime, bool may_fetch)
 		c->fetch = find_fetch_candidate(own, find_fetch_bound(&selection));
 		if (c->fetch) {
 			bpf_iter_scx_dsq_destroy(&queue);
-			return SERVED_AFTER_FETCH;
+			return FETCH_FIRST;
 		}
 	}
 	goes_on = selection.choice <= CHOOSE_PREV;
 	is_served = !goes_on && dispatch_selection(&queue, own, c, selection, keeps);
 	bpf_iter_scx_dsq_destroy(&queue);
-	if (selection.has_published)
+	if (selection.begins_to_publish)
 		kick_slaves(own, c->running_space);
 	if (goes_on || is_served)
 		return is_served ? SERVED : SERVED_NONE;
@@ -200,7 +203,7 @@ KEEL_PART bool serve_cpu_by_pick(u32 own, bool keeps, u64 vruntime)
 	int served = serve_cpu_once(own, keeps, vruntime, true);
 	struct cpu_state *c;
 
-	if (served != SERVED_AFTER_FETCH)
+	if (served != FETCH_FIRST)
 		return served == SERVED;
 	c = cpu_state(own);
 	if (c)

@@ -20,7 +20,7 @@ static __always_inline bool is_sibling(struct task_struct *p, u64 space, u32 pro
 /*
  * Where the CPU's group publishes, and whether the CPU is its master; NULL: the CPU is in no group.
  */
-static __always_inline struct published *find_publication(u32 cpu, bool *is_master)
+static __always_inline struct publication *find_publication(u32 cpu, bool *is_master)
 {
 	u32 role = READ_ONCE(roles.role[BOUNDED(cpu, MAX_CPUS)]);
 
@@ -31,38 +31,38 @@ static __always_inline struct published *find_publication(u32 cpu, bool *is_mast
 /* The space that this slave's master aggregates; 0: none, or not a slave. */
 static __always_inline u64 get_followed_space(u32 cpu)
 {
-	struct published *at;
+	struct publication *publication;
 	bool is_master;
 
 	if (settings.order != ORDER_IAS)
 		return 0;
-	at = find_publication(cpu, &is_master);
-	return at && !is_master ? READ_ONCE(at->space) : 0;
+	publication = find_publication(cpu, &is_master);
+	return publication && !is_master ? READ_ONCE(publication->space) : 0;
 }
 
 /*
  * Publishes what a master aggregates (0: nothing). Returns whether that is a space, and a change.
  */
-static __always_inline bool publish_space(struct published *at, u32 cpu, u64 space)
+static __always_inline bool publish_space(struct publication *publication, u32 cpu, u64 space)
 {
-	if (READ_ONCE(at->space) == space && READ_ONCE(at->master) == cpu)
+	if (READ_ONCE(publication->space) == space && READ_ONCE(publication->master) == cpu)
 		return false;
-	WRITE_ONCE(at->master, cpu);
-	WRITE_ONCE(at->space, space);
+	WRITE_ONCE(publication->master, cpu);
+	WRITE_ONCE(publication->space, space);
 	return space;
 }
 
 /* An idle master aggregates nothing. */
 static __always_inline void unpublish_space(u32 cpu)
 {
-	struct published *at;
+	struct publication *publication;
 	bool is_master;
 
 	if (settings.order != ORDER_IAS)
 		return;
-	at = find_publication(cpu, &is_master);
-	if (at && is_master)
-		publish_space(at, cpu, 0);
+	publication = find_publication(cpu, &is_master);
+	if (publication && is_master)
+		publish_space(publication, cpu, 0);
 }
 
 /*
@@ -81,7 +81,7 @@ static __always_inline void note_quantum(struct task_struct *p, struct cpu_state
  */
 static __always_inline void note_space_switch(u32 cpu, struct cpu_state *c, u64 space)
 {
-	struct published *at;
+	struct publication *publication;
 	bool is_master;
 
 	if (!space || c->running_space == space)
@@ -92,9 +92,9 @@ static __always_inline void note_space_switch(u32 cpu, struct cpu_state *c, u64 
 	if (settings.order != ORDER_IAS)
 		return;
 	/* A task of another space, that did not come by a pick, ends the aggregation. */
-	at = find_publication(cpu, &is_master);
-	if (at && is_master && READ_ONCE(at->space) && READ_ONCE(at->space) != space)
-		WRITE_ONCE(at->space, 0);
+	publication = find_publication(cpu, &is_master);
+	if (publication && is_master && READ_ONCE(publication->space) && READ_ONCE(publication->space) != space)
+		WRITE_ONCE(publication->space, 0);
 }
 
 /* A sibling as a candidate, and its pid. */

@@ -37,12 +37,12 @@ struct {
 u64 spaces_set SEC(".data.spaces_set");
 
 /* The space that a group's master aggregates (0: none), and which CPU was the master then. */
-struct published {
+struct publication {
 	u64 space;
 	u64 master;
 };
 /* One for each group. Only masters write it. */
-struct published ia_mm[MAX_CPUS];
+struct publication ia_mm[MAX_CPUS];
 
 /*
  * A task's state. Code that touches it holds the lock of the task's runqueue, unless said

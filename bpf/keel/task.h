@@ -205,9 +205,9 @@ static __always_inline void note_running_on(struct task_state *t, u64 now)
  */
 static __always_inline void note_running(struct cpu_state *c, struct task_state *t, u64 now)
 {
-	if (!c->is_ahead && is_vruntime_before(c->clock, t->vruntime))
+	if (!c->is_out_of_turn && is_vruntime_before(c->clock, t->vruntime))
 		WRITE_ONCE(c->clock, t->vruntime);
-	c->is_ahead = 0;
+	c->is_out_of_turn = 0;
 	c->running_vruntime = t->vruntime;
 	c->running_since_ns = now;
 	WRITE_ONCE(c->running_weight, t->weight);

@@ -176,7 +176,7 @@ mod tests {
             name: "softirq".into(),
             program: "static_loop".into(),
             contestants: vec!["default".into(), "lag".into()],
-            has_again: true,
+            has_second_baseline: true,
             ..Case::default()
         });
         for (line, seconds) in record.lines.iter_mut().zip([3.2, 2.5, 3.2]) {

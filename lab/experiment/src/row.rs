@@ -82,7 +82,7 @@ pub fn rows(metrics: &[Metric], records: &[Record], plan: &Plan) -> Vec<Row> {
                     ratio: ratio.map(|ratio| ratio.median),
                     ratio_ci95: ratio.map(|ratio| ratio.ci95()),
                     verdict: compared.map(|row| row.judged.verdict),
-                    is_again: line.role == Role::Again,
+                    is_again: line.role == Role::SecondBaseline,
                     foreign_pct: line.foreign_pct().unwrap_or(0.0),
                     runs: line.values(metric.name).flatten().count(),
                     repeated: line.repeated,
@@ -106,7 +106,7 @@ mod tests {
         let case = Case {
             name: "x".into(),
             contestants: vec!["default".into(), "lag".into()],
-            has_again: true,
+            has_second_baseline: true,
             ..Case::default()
         };
         let mut record = Record::new(&case);

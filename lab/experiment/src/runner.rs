@@ -98,7 +98,7 @@ impl<How> Caller for Turns<'_, How> {
         let contestants = &self.contestants[turn.case];
         let contestant = match turn.seat {
             Seat::Reference => None,
-            Seat::Again => contestants.first().copied(),
+            Seat::SecondBaseline => contestants.first().copied(),
             Seat::Contestant(index) => {
                 Some(*contestants.get(index).context("a turn of no contestant")?)
             }
@@ -106,7 +106,7 @@ impl<How> Caller for Turns<'_, How> {
         self.runner.run(&Turn {
             case: &self.cases[turn.case],
             contestant,
-            is_again: turn.seat == Seat::Again,
+            is_again: turn.seat == Seat::SecondBaseline,
             round: turn.round,
         })
     }

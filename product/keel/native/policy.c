@@ -87,11 +87,11 @@ u32 test_order_should_publish(u32 choice, const struct order_candidate *sibling)
 	return order_should_publish((enum order_choice)choice, *sibling);
 }
 
-u32 test_order_affinity(u32 kind, u64 task_space, u64 running_space)
+u32 test_order_is_sibling(u32 kind, u64 task_space, u64 running_space)
 {
 	struct order_params params = { .kind = kind, .slice_ns = 4000000 };
 
-	return order_affinity(&params, task_space, running_space);
+	return order_is_sibling(&params, task_space, running_space);
 }
 
 u32 test_order_should_preempt(u64 slice_ns, u64 waking, u64 running)

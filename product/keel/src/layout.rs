@@ -192,7 +192,7 @@ pub struct RawCpuState {
     pub mean: u64,
     pub furthest: u64,
     pub fair_clock: u64,
-    pub is_ahead: u64,
+    pub is_out_of_turn: u64,
     pub taken_since_ns: u64,
     pub yielder: u64,
     pub idles: u64,

@@ -148,8 +148,8 @@ impl Course<'_> {
         }
         for (line, is_active) in active.iter().copied().enumerate() {
             // The lines are the contestants in their order, and the A/A line last.
-            let is_again = self.records[case].lines[line].role == Role::Again;
-            let seat = if is_again { Seat::Again } else { Seat::Contestant(line) };
+            let is_again = self.records[case].lines[line].role == Role::SecondBaseline;
+            let seat = if is_again { Seat::SecondBaseline } else { Seat::Contestant(line) };
             let turn = Slot { case, seat, round };
             let mut sample = None;
             if is_active && self.records[case].lines[line].failed.is_some() {

@@ -22,7 +22,7 @@ pub struct Judgement {
 /// `looks`. A/A rows are a family of their own: they make no claim, and must not cost the claims
 /// any power.
 pub fn judge(records: &[Record], figures: &[Figure], looks: usize) -> Vec<Judgement> {
-    let mut rows: Vec<Judgement> = [Role::Contestant, Role::Again]
+    let mut rows: Vec<Judgement> = [Role::Contestant, Role::SecondBaseline]
         .into_iter()
         .flat_map(|role| judge_role(records, figures, looks, role))
         .collect();

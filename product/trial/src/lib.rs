@@ -60,7 +60,7 @@ pub struct Case {
     /// Each round begins with a reference run: the program undisturbed. It is no row.
     pub has_reference: bool,
     /// The baseline takes one more turn in each round, for the A/A row.
-    pub has_again: bool,
+    pub has_second_baseline: bool,
 }
 
 /// What takes a turn.
@@ -71,7 +71,7 @@ pub enum Seat {
     /// The contestant with this index.
     Contestant(usize),
     /// Contestant 0 once more, for the A/A row.
-    Again,
+    SecondBaseline,
 }
 
 /// One turn.

@@ -44,7 +44,7 @@ pub enum Role {
     /// It is compared with the baseline.
     Contestant,
     /// The baseline once more: what the table can resolve.
-    Again,
+    SecondBaseline,
 }
 
 /// The name of the A/A line of a baseline.
@@ -114,7 +114,9 @@ impl Record {
     /// The record of a case, without any run.
     pub fn new(case: &Case) -> Self {
         let baseline = case.contestants.first().map_or("", String::as_str);
-        let again = case.has_again.then(|| Line::new(&again(baseline), Role::Again));
+        let again = case
+            .has_second_baseline
+            .then(|| Line::new(&again(baseline), Role::SecondBaseline));
         let others = case.contestants.iter().skip(1);
         let lines = std::iter::once(Line::new(baseline, Role::Baseline))
             .chain(others.map(|name| Line::new(name, Role::Contestant)))

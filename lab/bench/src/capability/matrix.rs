@@ -238,13 +238,13 @@ pub struct Cell {
 
 impl Cell {
     /// As a case of a trial.
-    pub fn case(&self, has_again: bool) -> evenkeel_experiment::Case {
+    pub fn case(&self, has_second_baseline: bool) -> evenkeel_experiment::Case {
         evenkeel_experiment::Case {
             name: self.case.name().to_owned(),
             program: self.subject.name().to_owned(),
             contestants: self.contestants.iter().map(|method| method.name().to_owned()).collect(),
             has_reference: true,
-            has_again,
+            has_second_baseline,
         }
     }
 }

@@ -184,7 +184,7 @@ fn measure(asked: &Asked) -> Result<Report> {
         settings.extend(with_again(Program::ALL.map(|program| Setting {
             work: Work::Program(program),
             methods: &Method::PROGRAMS,
-            has_again: false,
+            has_second_baseline: false,
         })));
     }
     let experiment = experiment::experiment(experiment::aims());
@@ -231,7 +231,7 @@ fn plan(is_quick: bool) -> Plan {
 pub fn with_again(settings: impl IntoIterator<Item = Setting>) -> Vec<Setting> {
     let mut settings: Vec<Setting> = settings.into_iter().collect();
     if let Some(first) = settings.first_mut() {
-        first.has_again = true;
+        first.has_second_baseline = true;
     }
     settings
 }

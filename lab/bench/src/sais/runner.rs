@@ -62,19 +62,19 @@ pub struct Setting {
     /// The baseline first.
     pub methods: &'static [Method],
     /// The baseline takes one more turn in each round.
-    pub has_again: bool,
+    pub has_second_baseline: bool,
 }
 
 impl Setting {
     /// Applications in memory.
     pub fn memory(applications: usize) -> Self {
         let work = Work::Memory(applications);
-        Self { work, methods: &Method::IN_MEMORY, has_again: false }
+        Self { work, methods: &Method::IN_MEMORY, has_second_baseline: false }
     }
 
     /// A parallel read.
     pub fn read(gbit_per_s: Option<u32>, load: Load, methods: &'static [Method]) -> Self {
-        Self { work: Work::Read(gbit_per_s, load), methods, has_again: false }
+        Self { work: Work::Read(gbit_per_s, load), methods, has_second_baseline: false }
     }
 
     /// The name in the report.
@@ -93,7 +93,7 @@ impl Setting {
         Case {
             name: self.name(),
             contestants: self.methods.iter().map(|method| method.name().to_owned()).collect(),
-            has_again: self.has_again,
+            has_second_baseline: self.has_second_baseline,
             ..Case::default()
         }
     }

@@ -99,7 +99,7 @@ impl GuestBench {
         let case = |clock: &&Clock| Case {
             name: clock.name().to_owned(),
             contestants: lab.contestants.clone(),
-            has_again: true,
+            has_second_baseline: true,
             ..Case::default()
         };
         let cases: Vec<Case> = clocks.iter().map(case).collect();

@@ -304,7 +304,7 @@ proptest! {
         prop_assert!(opens(&zone, &wild));
     }
 
-    /// Values that the core leaves out change nothing.
+    /// Values that the keel leaves out change nothing.
     #[test]
     fn a_gate_without_scores_does_not_depend_on_the_task(
         zone in any_zone(),

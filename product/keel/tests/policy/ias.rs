@@ -129,10 +129,10 @@ fn aggregation_is_off_by_default_and_limited() {
 }
 
 #[test]
-fn only_siblings_have_affinity_and_only_under_ias() {
-    assert_eq!([affinity(ORDER_IAS, 7, 7), affinity(ORDER_IAS, 7, 8)], [1, 0]);
-    assert_eq!(affinity(ORDER_IAS, 0, 0), 0, "kernel threads have no space to share");
-    assert_eq!(affinity(ORDER_FAIR, 7, 7), 0);
+fn only_threads_of_one_space_are_siblings_and_only_under_ias() {
+    assert_eq!([is_sibling(ORDER_IAS, 7, 7), is_sibling(ORDER_IAS, 7, 8)], [1, 0]);
+    assert_eq!(is_sibling(ORDER_IAS, 0, 0), 0, "kernel threads have no space to share");
+    assert_eq!(is_sibling(ORDER_FAIR, 7, 7), 0);
 }
 
 #[test]

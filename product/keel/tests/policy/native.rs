@@ -10,7 +10,7 @@ pub struct CpuView {
     pub waiting: u32,
     pub capability: u32,
     pub distance: u32,
-    pub affinity: u32,
+    pub sibling: u32,
     pub far: u32,
     pub idle: bool,
 }
@@ -50,7 +50,7 @@ pub struct TaskView {
     pub weight: u64,
     pub rested_ns: u64,
     pub bound: bool,
-    pub affinity: u32,
+    pub sibling: u32,
     pub far_src: u32,
     pub far_dst: u32,
 }
@@ -258,7 +258,7 @@ mod raw {
         ) -> u64;
         pub safe fn test_order_is_similar_weight(weight: u64, other: u64) -> u32;
         pub safe fn test_order_should_publish(choice: u32, sibling: &Candidate) -> u32;
-        pub safe fn test_order_affinity(kind: u32, task_space: u64, running_space: u64) -> u32;
+        pub safe fn test_order_is_sibling(kind: u32, task_space: u64, running_space: u64) -> u32;
         pub safe fn test_order_should_preempt(slice_ns: u64, waking: u64, running: u64) -> u32;
         pub safe fn test_order_should_preempt_kept(waking: u64, running: u64) -> u32;
         pub safe fn test_order_should_yield(ran_ns: u64) -> u32;
@@ -438,8 +438,8 @@ pub fn publishes(choice: u32, sibling: &Candidate) -> bool {
     raw::test_order_should_publish(choice, sibling) != 0
 }
 
-pub fn affinity(kind: u32, task_space: u64, running_space: u64) -> u32 {
-    raw::test_order_affinity(kind, task_space, running_space)
+pub fn is_sibling(kind: u32, task_space: u64, running_space: u64) -> u32 {
+    raw::test_order_is_sibling(kind, task_space, running_space)
 }
 
 pub fn preempt(slice_ns: u64, waking: u64, running: u64) -> bool {

@@ -64,7 +64,7 @@ fn a_task_that_comes_nearer_to_its_memory_is_pulled_first() {
     assert_eq!(score(&HOME, task(20, 20)), SCORE_SECOND, "by caches, which are hot");
     assert_eq!(score(&PLAIN, task(20, 10)), SCORE_SECOND);
     assert_eq!(score(&COUNT, task(20, 10)), SCORE_SECOND);
-    let with_siblings = TaskView { affinity: 1, ..task(10, 20) };
+    let with_siblings = TaskView { sibling: 1, ..task(10, 20) };
     assert_eq!(score(&HOME, with_siblings), SCORE_SIBLING, "siblings come first");
 }
 

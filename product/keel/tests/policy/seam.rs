@@ -36,7 +36,7 @@ proptest! {
 }
 
 /// Each rule that docs/policies.md names for the keel is in the header that its row names: a policy's
-/// as a `POLICY` function, one of the core by its name.
+/// as a `POLICY` function, one of the keel by its name.
 #[test]
 fn the_documented_rules_are_there() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");

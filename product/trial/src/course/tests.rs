@@ -40,7 +40,7 @@ impl<'a> Fake<'a> {
     fn letters(&self) -> String {
         let letter = |turn: &Slot| match turn.seat {
             Seat::Reference => 'R',
-            Seat::Again => 'A',
+            Seat::SecondBaseline => 'A',
             Seat::Contestant(index) => char::from(b'A' + 3 * turn.case as u8 + index as u8),
         };
         self.log.iter().map(letter).collect()
@@ -77,7 +77,7 @@ fn jitter(run: usize, spread: f64) -> f64 {
 
 fn seat(turn: Slot) -> usize {
     match turn.seat {
-        Seat::Reference | Seat::Again => 0,
+        Seat::Reference | Seat::SecondBaseline => 0,
         Seat::Contestant(index) => index,
     }
 }
@@ -208,7 +208,7 @@ fn the_reference_runs_first_and_relates_to_its_round() {
     // The machine becomes slower from round to round, for all alike.
     let mut fake = Fake::new(|turn, _| {
         let seconds = match turn.seat {
-            Seat::Reference | Seat::Again => 2.0,
+            Seat::Reference | Seat::SecondBaseline => 2.0,
             Seat::Contestant(index) => [10.0 / 3.0, 2.5][index],
         };
         took(seconds * (turn.round + 1) as f64)
@@ -237,7 +237,7 @@ fn a_reference_that_fails_is_left_out_and_the_rest_goes_on() {
 #[test]
 fn the_baseline_runs_once_more_last_and_is_no_claim() {
     let mut fake = Fake::new(|turn, run| took([1.0, 0.5][seat(turn)] * jitter(run, 0.01)));
-    let cases = [Case { has_again: true, ..case("x", &["A", "B"]) }];
+    let cases = [Case { has_second_baseline: true, ..case("x", &["A", "B"]) }];
     let records = run(&cases, &time(), &Plan::default(), &mut fake).unwrap();
     assert_eq!(fake.letters(), "ABA".repeat(5), "an undecided A/A row wants no more runs");
     assert_eq!(records[0].lines[2].contestant, "A again");
@@ -274,13 +274,13 @@ proptest! {
     #[test]
     fn rounds_stay_aligned_and_bounded(
         contestants in 1usize..4,
-        has_again: bool,
+        has_second_baseline: bool,
         initial in 1usize..6,
         more in 0usize..6,
         noise in proptest::collection::vec((0.1f64..10.0, 0.0f64..20.0, 0u8..30), 400),
     ) {
         let names = &["A", "B", "C"][..contestants];
-        let cases = [Case { has_again, ..case("x", names) }];
+        let cases = [Case { has_second_baseline, ..case("x", names) }];
         let plan = Plan { initial_runs: initial, max_runs: initial + more, step: 2, ..Plan::default() };
         let mut fake = Fake::new(|_, run| {
             let (seconds, foreign_pct, fate) = noise[run % noise.len()];
@@ -289,7 +289,7 @@ proptest! {
         });
         let records = run(&cases, &time(), &plan, &mut fake).unwrap();
         let lines = &records[0].lines;
-        prop_assert_eq!(lines.len(), contestants + usize::from(has_again));
+        prop_assert_eq!(lines.len(), contestants + usize::from(has_second_baseline));
         let rounds = lines[0].rounds.len();
         prop_assert!(rounds >= initial && rounds <= initial + more);
         prop_assert!(lines.iter().all(|line| line.rounds.len() == rounds));
