@@ -2,7 +2,8 @@
 /*
  * The two calls of the IAS scheduler (Yamada, Kusakabe, section 3) for C programs: they ask the keel
  * that runs (`evenkeel sched --order ias`) through its control socket. Both return 0, or a negative
- * error number: -ENOENT or -ECONNREFUSED without a keel, -EPERM for what belongs to another user,
+ * error number: -ENOENT or -ECONNREFUSED without a keel, -EPERM for what belongs to another user
+ * or a bonus beyond an ordinary user's quota, -ENOSPC for more address spaces than the quotas allow,
  * -ESRCH for no such process, -EINVAL for a value that cannot be or another order policy.
  *
  *	#include <evenkeel.h>
