@@ -44,6 +44,7 @@ const CONSTANTS: &[Constant] = &[
     constant("docs/guide.md", "1 %", "page", "what reading page-referenced bits may cost"),
     constant("docs/guide.md", "10 ms", "30 s", "the default of --max-idle-wait"),
     constant("docs/policies.md", "16 ms", "busy CPU", "BUSY_FACTOR of migrate.h"),
+    constant("docs/policies.md", "100 ms", "quota", "USER_BONUS_NS of product/keel"),
     constant("docs/policies.md", "30 %", "yes", "a limit of the gate's levels"),
     constant("docs/policies.md", "50 %", "yes", "a limit of the gate's levels"),
     constant("docs/policies.md", "80 %", "yes", "a limit of the gate's levels"),

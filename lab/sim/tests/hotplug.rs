@@ -1,5 +1,5 @@
-//! A thousand rounds of a CPU that goes and comes, under load, with real-time and deadline tasks and with
-//! kernel threads that are pinned to each CPU: no task waits for long, kernel threads least of all.
+//! A thousand rounds of a CPU that goes and comes, under load, with real-time and deadline tasks and
+//! with kernel threads that are pinned to each CPU: no task waits for long, kernel threads least of all.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,12 +16,12 @@ const ROUNDS: u64 = 1_000;
 const ROUND_NS: u64 = 60 * MS;
 /// Pinned kernel threads of each CPU; they are the first tasks.
 const PINNED: u32 = 2;
-/// A kernel thread waits for no longer: twice a round of turns with all tasks on one CPU, a real-time and a
-/// deadline task.
+/// A kernel thread waits for no longer: twice a round of turns with all tasks on one CPU, a real-time
+/// and a deadline task.
 const MOST_MS: u64 = 100;
 
-/// Each time the keel is loaded anew, and all tasks begin anew: a half of a round is longer than a round of
-/// turns, or the last task would never have one.
+/// Each time the keel is loaded anew, and all tasks begin anew: a half of a round is longer than a round
+/// of turns, or the last task would never have one.
 const _: () = assert!(ROUND_NS / 2 > 4 * 4 * MS + 10 * MS);
 
 /// CPUs 1 to 3 go in turn, each for about half a round, at a different phase of ticks and slices in each

@@ -233,7 +233,7 @@ impl Ias {
         let is_same = |known: &Setting| known.space.address == space.address;
         let before = self.spaces.iter().position(is_same);
         let rights = peer.map_or(Rights::Root, |peer| Rights::of(peer.uid));
-        rights.check(&aggregation)?;
+        aggregation.check(rights)?;
         if before.is_none() && aggregation.agg != 0 {
             if let Some(uid) = rights.user() {
                 self.quotas.check(uid, self.spaces.iter().filter_map(Setting::user))?;

@@ -5,7 +5,7 @@ use evenkeel_control::{Request, aggregation_request};
 use serde::{Deserialize, Serialize};
 
 use super::error::IasError;
-use super::rights::Rights;
+use super::rights::{Rights, USER_BONUS_NS, USER_TIMES};
 use crate::layout::RawSpace;
 
 /// The arguments of `set_ias_agg`, in the paper's words.
@@ -70,6 +70,19 @@ impl Aggregation {
         bytemuck::bytes_of(&self.raw(rights)).to_vec()
     }
 
+    /// Refuses a bonus that is too large for this user.
+    pub(super) fn check(&self, rights: Rights) -> Result<(), IasError> {
+        let (most, unit) = if self.bonus_type == 0 {
+            (USER_BONUS_NS, "ns")
+        } else {
+            (USER_TIMES, "times the last run")
+        };
+        if rights == Rights::Root || self.agg == 0 || self.bonus_value <= most {
+            return Ok(());
+        }
+        Err(IasError::TooLarge { value: self.bonus_value, most, unit })
+    }
+
     pub(super) fn raw(&self, rights: Rights) -> RawSpace {
         let (bonus_max_ns, turn_max_ns) = rights.limits_ns();
         RawSpace {
@@ -82,5 +95,33 @@ impl Aggregation {
             process: self.pid,
             pad: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rights::USER_TURN_NS;
+    use super::*;
+
+    #[test]
+    fn ordinary_users_have_a_largest_bonus() {
+        let how = |bonus_type, bonus_value| Aggregation {
+            pid: 7,
+            agg: 1,
+            bonus_type,
+            bonus_value,
+            limit: 0,
+        };
+        let user = Rights::of(1000);
+        for (kind, most) in [(0, USER_BONUS_NS), (1, USER_TIMES)] {
+            assert!(how(kind, most).check(user).is_ok());
+            assert!(how(kind, most + 1).check(user).is_err());
+            assert!(how(kind, u64::MAX).check(Rights::of(0)).is_ok());
+            assert!(Aggregation { agg: 0, ..how(kind, u64::MAX) }.check(user).is_ok());
+        }
+        let raw = how(0, 5).raw(user);
+        assert_eq!((raw.bonus_max_ns, raw.turn_max_ns), (USER_BONUS_NS, USER_TURN_NS));
+        let raw = how(0, 5).raw(Rights::Root);
+        assert_eq!((raw.bonus_max_ns, raw.turn_max_ns), (u64::MAX, u64::MAX));
     }
 }

@@ -102,8 +102,8 @@ fn both_kinds_of_bonus() {
     assert_eq!(bonus(&on(BONUS_QUANTUM, BOUND_NS), 1, 0), BOUND_NS);
 }
 
-/// A number of ns of vruntime is that, whatever the sibling weighs; a multiple of the last run is run time
-/// of the sibling that gets it.
+/// A number of ns of vruntime is that, whatever the sibling weighs; a multiple of the last run is run
+/// time of the sibling that gets it.
 #[test]
 fn a_multiple_of_the_last_run_is_run_time_of_the_sibling() {
     let (fixed, multiple) = (on(BONUS_VRUNTIME, 5_000), on(BONUS_QUANTUM, 3));
@@ -362,7 +362,7 @@ proptest! {
     }
 }
 
-/// The fair clock moves on as fast as each task would, and a little slower while tasks run in their turn.
+/// The fair clock moves on as fast as each task would, a little slower while tasks run in turn.
 #[test]
 fn the_fair_clock_is_what_each_task_should_have() {
     const TASKS: u64 = 4;
