@@ -29,7 +29,7 @@ NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name) \
 	zsh/site-functions/_$(name) fish/vendor_completions.d/$(name).fish)
 
-.PHONY: help demo test tidy native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak \
+.PHONY: help demo test tidy native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak vm-hotplug \
 	vm-mutate sim-soak decisions fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance \
 	bench-ias bench-zone bench-free bench-sim bench-refill bench-sais results-index release \
 	check-release install uninstall
@@ -105,6 +105,11 @@ demo-vm: vm-setup build
 vm-soak: vm-setup build
 	EVENKEEL_SOAK_S=$$(($(SOAK_MINUTES) * 60)) CLANG=$$(scripts/clang) \
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::soak
+
+## make vm-hotplug     a thousand rounds of CPUs that go and come back, on each of three kernels (hours)
+vm-hotplug: vm-setup build
+	EVENKEEL_SOAK_S=20000 CLANG=$$(scripts/clang) \
+		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::hotplug
 
 ## make vm-mutate      take out each guard of the keel in turn: which test notices? (ten minutes)
 vm-mutate: vm-setup build

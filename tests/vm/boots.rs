@@ -119,8 +119,8 @@ static BOOTS: &[Boot] = &[
     },
 ];
 
-/// Only run when asked for: `make demo-vm`; by name and with `--ignored`, the other tapes; and `make
-/// vm-soak`, on four memory nodes with one CPU each and with two.
+/// Only run when asked for: `make demo-vm`; by name and with `--ignored`, the other tapes; `make
+/// vm-hotplug`; and `make vm-soak`, on four memory nodes with one CPU each and with two.
 static ON_DEMAND: &[Boot] = &[
     Boot {
         name: "demo",
@@ -135,6 +135,27 @@ static ON_DEMAND: &[Boot] = &[
         topology: || Topology::flat(1),
         execution: Execution::Counted,
         tests: &[replay::ON_DEMAND],
+    },
+    Boot {
+        name: "hotplug-6.18",
+        kernel: "6.18",
+        topology: || Topology::flat(3),
+        execution: Execution::Fastest,
+        tests: &[keel::HOTPLUG],
+    },
+    Boot {
+        name: "hotplug-7.0",
+        kernel: "7.0",
+        topology: || Topology::flat(3),
+        execution: Execution::Fastest,
+        tests: &[keel::HOTPLUG],
+    },
+    Boot {
+        name: "hotplug-7.2",
+        kernel: "7.2",
+        topology: || Topology::flat(3),
+        execution: Execution::Fastest,
+        tests: &[keel::HOTPLUG],
     },
     Boot {
         name: "soak-4",

@@ -179,6 +179,52 @@ fn no_task_is_lost_when_it_is_killed_again_and_again() {
     });
 }
 
+/// `make vm-hotplug`, on each kernel.
+pub const HOTPLUG: &[Test] = &[Test {
+    name: "keel::no_task_stalls_in_a_thousand_rounds_of_hotplug",
+    run: no_task_stalls_in_a_thousand_rounds_of_hotplug,
+}];
+
+/// How often a CPU goes and comes back: as often as docs/guide.md says.
+const ROUNDS: u32 = 1000;
+
+/// Regression test for a thread of the kernel that once waited when a CPU had come back, until the
+/// kernel ended the keel as stalled. Tasks of the keel compete with real-time tasks on each CPU, and the
+/// kernel starts its own threads of a CPU anew with each round.
+fn no_task_stalls_in_a_thousand_rounds_of_hotplug() {
+    let mut keel = Keel::start(&[]);
+    let others = all().len() as u32 - 1;
+    let crowd = restless(50);
+    let mut busy = Threads::default();
+    all().iter().for_each(|_| busy.start(|| spin(Duration::from_millis(1))));
+    let mut urgent = Threads::default();
+    for _ in &busy.tids {
+        urgent.start(|| {
+            spin(Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(8));
+        });
+    }
+    urgent.tids.iter().for_each(|tid| set_real_time(*tid, 1));
+    let mut done = 0;
+    for round in 0..ROUNDS {
+        if round % 20 == 0 {
+            println!("round {round} {:?}", std::time::SystemTime::now());
+        }
+        for on in [false, true] {
+            let before = loads();
+            switch(1 + round % others, on);
+            keel.wait_enabled(before);
+        }
+        done += 1;
+    }
+    urgent.end();
+    busy.end();
+    crowd.end();
+    let (code, said) = keel.end();
+    println!("{done} rounds, {} loads of the keel", loads());
+    assert_eq!(code, Some(0), "{said}");
+}
+
 /// How often CPUs go or come at least: each of three is off once.
 const SWITCHES: u32 = 6;
 

@@ -67,7 +67,7 @@ pub fn compare(before: &[Row], after: &[Row], figure: &'static (Metric, Value)) 
                 name: machine,
                 program: workload,
                 contestants: std::iter::once(format!("before: {name}")).chain(after).collect(),
-                has_again: true,
+                has_second_baseline: true,
                 ..Case::default()
             });
             let half = times.len() / 2;

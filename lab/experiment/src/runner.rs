@@ -52,10 +52,10 @@ fn with_again(cases: &[Case]) -> Vec<Case> {
             .iter_mut()
             .filter(|case| case.contestants.len() > 1 && case.contestants[0] == baseline)
             .collect();
-        if compared.iter().all(|case| !case.has_again)
+        if compared.iter().all(|case| !case.has_second_baseline)
             && let Some(first) = compared.first_mut()
         {
-            first.has_again = true;
+            first.has_second_baseline = true;
         }
     }
     cases
@@ -136,10 +136,10 @@ mod tests {
         let names = ["default", "lag", "apart", "together"];
         let contestants = names.map(|name| Contestant::new(name, "", ()));
         let experiment = Experiment::sample(contestants.to_vec(), &METRICS);
-        let case = |(name, contestants, has_again): &(&str, &[&str], bool)| Case {
+        let case = |(name, contestants, has_second_baseline): &(&str, &[&str], bool)| Case {
             name: (*name).to_owned(),
             contestants: contestants.iter().map(|name| (*name).to_owned()).collect(),
-            has_again: *has_again,
+            has_second_baseline: *has_second_baseline,
             ..Case::default()
         };
         let cases: Vec<Case> = cases.iter().map(case).collect();

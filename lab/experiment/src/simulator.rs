@@ -153,7 +153,9 @@ impl Runs {
                 name: (*machine).to_owned(),
                 program: workload.clone(),
                 contestants: contestants.iter().map(|name| (*name).to_owned()).collect(),
-                has_again: contestants.first().is_some_and(|name| !values(&again(name)).is_empty()),
+                has_second_baseline: contestants
+                    .first()
+                    .is_some_and(|name| !values(&again(name)).is_empty()),
                 ..Case::default()
             });
             for Line { contestant, rounds, .. } in &mut record.lines {

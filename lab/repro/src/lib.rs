@@ -321,8 +321,8 @@ mod tests {
             for panel in panels {
                 let series = panel.series.iter().map(|series| &series.name);
                 let is_again = |name: &String| name.contains(" again");
-                let has_again = panel.places.iter().chain(series).any(is_again);
-                assert!(has_again, "{} {}", paper.number, panel.id);
+                let has_second_baseline = panel.places.iter().chain(series).any(is_again);
+                assert!(has_second_baseline, "{} {}", paper.number, panel.id);
             }
         }
     }

@@ -114,9 +114,8 @@ impl Record {
     /// The record of a case, without any run.
     pub fn new(case: &Case) -> Self {
         let baseline = case.contestants.first().map_or("", String::as_str);
-        let again = case
-            .has_second_baseline
-            .then(|| Line::new(&again(baseline), Role::SecondBaseline));
+        let again =
+            case.has_second_baseline.then(|| Line::new(&again(baseline), Role::SecondBaseline));
         let others = case.contestants.iter().skip(1);
         let lines = std::iter::once(Line::new(baseline, Role::Baseline))
             .chain(others.map(|name| Line::new(name, Role::Contestant)))

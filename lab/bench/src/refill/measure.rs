@@ -208,7 +208,7 @@ fn turns(place: &Place, cpus: &CpuSet, is_quick: bool) -> Result<(Vec<Record>, R
                 name,
                 program,
                 contestants: names.clone(),
-                has_again: true,
+                has_second_baseline: true,
                 ..Case::default()
             });
         }
@@ -336,7 +336,7 @@ mod tests {
             name: "64".into(),
             program: Order::Scattered.name().into(),
             contestants: vec![NOTHING.into(), "stranger".into()],
-            has_again: true,
+            has_second_baseline: true,
             ..Case::default()
         });
         // The machine becomes slower meanwhile, which must not count.

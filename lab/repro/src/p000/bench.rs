@@ -397,7 +397,7 @@ impl Bench {
         let mut cases = cases.to_vec();
         for index in 0..cases.len() {
             let (before, rest) = cases.split_at_mut(index);
-            rest[0].has_again = before.iter().all(|other| other.name != rest[0].name);
+            rest[0].has_second_baseline = before.iter().all(|other| other.name != rest[0].name);
         }
         let max_repeats = if self.quick { 0 } else { 1 };
         let plan = Plan { max_repeats, budget: BUDGET, ..Plan::fixed(self.runs) };

@@ -1,7 +1,6 @@
 //! What an address space may be given, by the user that asks. An ordinary user sets how long others
 //! wait for a program, so there are limits; root may set what it likes.
 
-
 /// An ordinary user's largest bonus: 25 slices by default.
 pub const USER_BONUS_NS: u64 = 100_000_000;
 /// An ordinary user's largest multiple of the last run.
