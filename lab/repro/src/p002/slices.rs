@@ -38,7 +38,7 @@ fn others(table: &'static Table, lab: &Lab, runs: &Runs, slice_us: u64) -> Panel
     panel(&id, &title, "less than unaware by, %", &cells, series)
 }
 
-/// Whose gains are shown: those of the two, and what the unaware balancer gains over itself.
+/// The names with gains that are shown: the two, and the A/A line of the unaware balancer.
 fn shown() -> Vec<String> {
     let mut names = with_again([UNAWARE, ALGORITHM, OURS]);
     names.remove(0);

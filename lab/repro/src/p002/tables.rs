@@ -47,7 +47,7 @@ const READINGS: [&str; 6] = [
      thread.",
 ];
 
-/// Whose gains are shown.
+/// The contestants with gains that are shown.
 const GAINS: [&str; 5] = [ALGORITHM, ALGORITHM_PLAIN, ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN, OURS];
 
 /// A cell, measured.
