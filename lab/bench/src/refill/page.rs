@@ -126,7 +126,8 @@ fn write_page(text: &mut String, report: &Report) -> fmt::Result {
          own caches hold ({near_kib} KiB). *moved*: the thread itself goes to another CPU, walks \
          there, and comes back to a CPU that has meanwhile walked over {} KiB of other memory. \
          *nothing again*: none of these, once more (A/A); what a row cannot tell from this one, the \
-         table cannot resolve. *Refill* is how much longer the next walk takes than a walk after none of these.\n",
+         table cannot resolve. *Refill* is how much longer the next walk takes than one \
+         after none of these.\n",
         2 * near_kib,
         2 * near_kib
     )?;
