@@ -19,8 +19,10 @@
  *
  * 3. Pick. Dispatch charges the task that ran, and the order policy picks between that task, the
  * queue's head and, under `ias`, two siblings (pick.h). Siblings come from an index beside the
- * queues (index.h), which is only a hint: the task is checked when it is taken. A waking task that
- * is far enough ahead preempts the running one (kick_or_preempt() in queue.h).
+ * queues (index.h), which is only a hint: the task is checked when it is taken. They are preferred
+ * until the queue's head is behind the CPU's fair clock by more than bonus and slice (may_prefer()
+ * in sibling.h). A waking task that is far enough ahead preempts the running one, unless a sibling
+ * would get the CPU instead (kick_or_preempt() in queue.h).
  *
  * 4. Migrate. Balancing pulls: a CPU that finds no task pulls one, smallest domain first; a busy
  * CPU pulls in dispatch, at intervals that grow with the domain (migrate.h). Two paths move tasks
