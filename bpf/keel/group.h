@@ -9,8 +9,8 @@
  * it are not counted in any group.
  *
  * A group without a slot counts as its nearest ancestor that has one. So do groups deeper than
- * MAX_DEPTH, and groups beyond their ancestors' quotas: users who may create cgroups cannot use up
- * the slots of others. A slot is reused when nothing refers to it any more: neither a cgroup nor a
+ * MAX_DEPTH, and groups beyond their ancestors' quotas: a user with a delegated subtree cannot use
+ * up the slots of others. A slot is reused when nothing refers to it any more: neither a cgroup nor a
  * task nor the slot of a child. A task that ends can outlive its cgroup.
  */
 #ifndef EVENKEEL_KEEL_GROUP_H

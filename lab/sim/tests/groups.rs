@@ -139,7 +139,7 @@ fn assert_shares(sim: &Sim, weights: &[u64]) {
     assert!(!far && ran.len() == due.len(), "ran {ran:?} ms, due {due:?} ms");
 }
 
-/// A user who may create cgroups cannot get more by nesting them.
+/// A user with a delegated subtree cannot get more by nesting cgroups.
 #[test]
 fn groups_of_any_depth_share_by_their_outermost_weights() {
     let weights = [100, 200, 100, 300, 100];

@@ -104,8 +104,8 @@ fn run_with(workload: &str, gate: Gate, bonus_ms: u64, knobs: &[&str]) -> Outcom
     Sim { workload, ..Sim::keel_with(machine, options) }.run()
 }
 
-/// Ten programs of forty threads, so that a hundred wait on each CPU. (With a hundred threads each, as in
-/// the paper's evaluation, tasks wait for 4 s even under `fair`. A small index makes some of them
+/// Ten programs of forty threads, so that a hundred wait on each CPU. (With a hundred threads each, as
+/// in the paper's evaluation, tasks wait for 4 s even under `fair`. A small index makes some of them
 /// starve, and rescues interrupt what is aggregated.)
 const CROWD: &str = "groups:programs=10,threads=40,work=20ms,rounds=3,pause=0ms";
 

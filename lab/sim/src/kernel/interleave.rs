@@ -92,8 +92,8 @@ impl Kernel {
         self.agenda.next_ns().is_none_or(|next| next > oldest + WINDOW_NS) || self.hazards.flip()
     }
 
-    /// Counts the tasks in the queue of a CPU with a state that says something else. Judged only while no
-    /// handler is suspended: one that moves a task notes that before or after.
+    /// Counts the tasks in the queue of a CPU with a state that says something else. Judged only while
+    /// no handler is suspended: one that moves a task notes that before or after.
     pub(super) fn count_misplaced(&mut self, cpu: u32) {
         if !self.hazards.pauses() || self.flights.any() || self.instance.runnable().is_none() {
             return;

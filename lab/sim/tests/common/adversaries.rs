@@ -229,7 +229,7 @@ fn kernel_threads(options: Options, _: u64) -> Sim {
     sim
 }
 
-/// Not the adversary's, who may not have any, but with its hogs beside them.
+/// They are not the adversary's: it may not have any. But its hogs run beside them.
 fn real_time(options: Options, _: u64) -> Sim {
     let both = Arc::new((0..CPUS).fold(Mask::EMPTY, |mut mask, cpu| {
         mask.set(cpu);
