@@ -48,8 +48,9 @@ const LAST_CERTAIN: f64 = 2.4;
 const TRIAL_LOOK_NS: u64 = 250_000_000;
 const REST_LOOK_NS: u64 = 1_000_000_000;
 const IDLE_LOOK_NS: u64 = 2_000_000_000;
-/// The part of a window that passes after a change before anything counts.
-const SETTLE: u64 = 4;
+/// A window counts after one part of so many: until then siblings still pay for the lead that they had by
+/// the multiplier before.
+const SETTLE: u64 = 2;
 /// Windows until a decision is looked at again: at first, and at most (each time twice as many).
 const REST: u32 = 16;
 const MOST_REST: u32 = 512;

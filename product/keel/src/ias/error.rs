@@ -184,7 +184,8 @@ mod tests {
             ),
             (
                 IasError::TooManyOfUser { most: 64 },
-                "64 of your address spaces aggregate already, the most for one user: switch one off first",
+                "you have 64 address spaces that aggregate already, the most for one user: switch one \
+                 off first (evenkeel ias agg PID --off)",
                 Errno::ENOSPC,
             ),
             (
