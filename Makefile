@@ -29,8 +29,8 @@ NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name) \
 	zsh/site-functions/_$(name) fish/vendor_completions.d/$(name).fish)
 
-.PHONY: help demo test tidy native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak vm-hotplug \
-	vm-mutate sim-soak decisions fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance \
+.PHONY: help demo test tidy native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak \
+	vm-hotplug vm-mutate sim-soak decisions fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance \
 	bench-ias bench-zone bench-free bench-sim bench-refill bench-sais results-index release \
 	check-release install uninstall
 

@@ -100,8 +100,8 @@ pub struct Outcome {
     pub believed_runnable: Option<u64>,
     /// Tasks in the keel's sibling index at the end, if the index was used.
     pub listed: Option<u64>,
-    /// How often a task waited in another queue, or at another vruntime, than the keel took it to. Counted
-    /// at each dispatch, if callbacks interleave.
+    /// How often a task waited in another queue, or at another vruntime, than the keel took it to.
+    /// Counted at each dispatch, if callbacks interleave.
     pub misplaced: u64,
     /// The scheduler's own counters.
     pub counters: BTreeMap<String, u64>,
