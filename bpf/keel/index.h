@@ -113,21 +113,17 @@ static __always_inline void index_insert(struct task_struct *p, struct task_stat
 }
 
 /* Moves a task that migrated to the queue of another CPU, unless it has left that meanwhile. */
-KEEL_PART int index_move(struct task_state *t, u32 pid, u32 src_cpu, u32 dst_cpu)
+static __always_inline void index_move(struct task_state *t, u32 pid, u32 src_cpu, u32 dst_cpu)
 {
-	u32 listings;
+	u32 listings = READ_ONCE(t->listings);
 
-	if (!t)
-		return 0;
-	listings = READ_ONCE(t->listings);
 	if (__sync_val_compare_and_swap(&t->listed_on, src_cpu + 1, dst_cpu + 1) != src_cpu + 1)
-		return 0;
+		return;
 	remove_row_entry(src_cpu, t->listed_as, pid);
 	insert_row_entry(dst_cpu, t->listed_as, t->vruntime, pid, READ_ONCE(t->weight));
 	/* Code that removed the task in between did not find it in the new row yet. */
 	if (READ_ONCE(t->listed_on) != dst_cpu + 1 || READ_ONCE(t->listings) != listings)
 		remove_row_entry(dst_cpu, t->listed_as, pid);
-	return 0;
 }
 
 #endif

@@ -177,9 +177,10 @@ static __always_inline bool move_waiter(struct bpf_iter_scx_dsq *iterator, struc
 }
 
 /* Pulls the tasks of one score; the CPU's `search` keeps how far it gets. */
-KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted, u32 reason, u64 now)
+KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted, u32 reason)
 {
 	struct balance_params params = balance_params();
+	u64 now = scx_bpf_now();
 	struct order_params order = order_params();
 	struct cpu_state *dst = cpu_state(own), *src = cpu_state(src_cpu);
 	struct keel_search *search;
@@ -246,7 +247,6 @@ KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted, u32 reason, u64 no
 KEEL_PART bool pull_tasks(u32 own, u32 src_cpu, u64 quota, u32 reason, bool overdue)
 {
 	struct cpu_state *c = cpu_state(own);
-	u64 now = scx_bpf_now();
 
 	if (!c)
 		return 0;
@@ -262,13 +262,13 @@ KEEL_PART bool pull_tasks(u32 own, u32 src_cpu, u64 quota, u32 reason, bool over
 	 */
 	if (settings.order == ORDER_IAS && c->search.follow) {
 		c->search.budget = READ_ONCE(tunables.sibling_window);
-		pull_by_score(own, src_cpu, SCORE_SIBLING, reason, now);
+		pull_by_score(own, src_cpu, SCORE_SIBLING, reason);
 		c->search.others = 0;
 	}
 	c->search.budget = READ_ONCE(tunables.scan_limit);
-	pull_by_score(own, src_cpu, SCORE_FIRST, reason, now);
+	pull_by_score(own, src_cpu, SCORE_FIRST, reason);
 	if (c->search.others && !c->search.taken)
-		pull_by_score(own, src_cpu, SCORE_SECOND, reason, now);
+		pull_by_score(own, src_cpu, SCORE_SECOND, reason);
 	if (!c->search.taken)
 		return 0;
 	set_bit(&waiting_cpus, own);
