@@ -54,9 +54,10 @@ fn a_small_experiment_from_its_noise_to_its_page() {
     let page = std::fs::read_to_string(path("page.md").unwrap()).unwrap();
     assert!(page.contains("hog's share beside the program"), "{page}");
 
-    // The page can be had from the JSON again, without measuring.
+    // The page can be had from the JSON again, without measuring. (It names the file that it is in.)
+    std::fs::remove_file(path("page.md").unwrap()).unwrap();
     let options =
-        Options { from: path("rows.json"), markdown: path("again.md"), ..Options::default() };
+        Options { from: path("rows.json"), markdown: path("page.md"), ..Options::default() };
     assert_eq!(run(&Asked { options, ..Asked::default() }).unwrap(), 0);
-    assert_eq!(std::fs::read_to_string(path("again.md").unwrap()).unwrap(), page);
+    assert_eq!(std::fs::read_to_string(path("page.md").unwrap()).unwrap(), page);
 }

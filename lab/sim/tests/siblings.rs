@@ -304,7 +304,7 @@ fn the_index_does_not_keep_tasks_that_left_during_a_move() {
     let left = |meanwhile: &str, looks_again: bool| {
         let text = std::fs::read_to_string("../../bpf/keel/index.h").unwrap();
         let after = "	remove_row_entry(src_cpu, t->listed_as, pid);\n";
-        let end = text.split_once(after).unwrap().1.split_once("	return 0;").unwrap().0;
+        let end = text.split_once(after).unwrap().1.split_once("\n}\n").unwrap().0;
         let (enters, _) = end.split_once("	/* Code that removed the task").unwrap();
         let then = if looks_again { end } else { enters };
         let other = format!("{after}	if (pid & 1) {{ {meanwhile} }}\n{then}");
