@@ -30,9 +30,9 @@ COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name)
 	zsh/site-functions/_$(name) fish/vendor_completions.d/$(name).fish)
 
 .PHONY: help demo test tidy native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak \
-	vm-hotplug vm-mutate sim-soak decisions fuzz demo-vm build setup vm-setup lint bench bench-keel bench-balance \
-	bench-ias bench-zone bench-free bench-sim bench-refill bench-sais results-index release \
-	check-release install uninstall
+	vm-hotplug vm-mutate sim-soak sim-adversaries decisions fuzz demo-vm build setup vm-setup lint \
+	bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-refill bench-sais \
+	results-index release check-release install uninstall
 
 ## make help           list the targets
 help:
@@ -116,20 +116,24 @@ vm-mutate: vm-setup build
 	@CLANG=$$(scripts/clang) scripts/mutate-keel $(ONLY)
 
 ## make sim-soak       the keel in the simulator for SIM_EVENTS (100 million) events under faults, or
-##                     SIM_SECONDS of them, and for twenty minutes in each world with an adversary,
-##                     with sanitizers
+##                     SIM_SECONDS of them, with sanitizers
 # The keel is compiled with sanitizers. Their library must be loaded before all others, and memory
 # that Rust's runtime never frees is no leak.
 sim-soak: setup
 	cc -std=gnu17 -O1 -g -Wall -Werror -fno-strict-aliasing -fPIC -shared -Wl,-Bsymbolic \
 		-fsanitize=address,undefined -fno-sanitize-recover=all -I lab/sim/native \
 		-o $(SIM_KEEL) bpf/keel/keel.bpf.c
-	CLANG=$$(scripts/clang) cargo test --workspace --locked --test faults --test adversary --no-run
+	CLANG=$$(scripts/clang) cargo test --workspace --locked --test faults --no-run
 	EVENKEEL_SIM_KEEL=$(SIM_KEEL) EVENKEEL_SIM_EVENTS=$(SIM_EVENTS) EVENKEEL_SIM_SECONDS=$(SIM_SECONDS) \
 		EVENKEEL_SIM_SEED=$(SIM_SEED) ASAN_OPTIONS=detect_leaks=0 \
-		CLANG=$$(scripts/clang) cargo test --workspace --locked --test faults --test adversary \
+		CLANG=$$(scripts/clang) cargo test --workspace --locked --test faults \
 		--config "target.'cfg(all())'.runner = ['env', 'LD_PRELOAD=$$(cc -print-file-name=libasan.so)']" \
 		-- --ignored --nocapture soak
+
+## make sim-adversaries    twenty simulated minutes of users that try to make others wait
+sim-adversaries: setup
+	CLANG=$$(scripts/clang) cargo test --workspace --locked --test adversary -- \
+		--ignored --nocapture soak
 
 ## make decisions      record anew what the keel decides in lab/sim/tests/decisions.txt
 decisions: setup

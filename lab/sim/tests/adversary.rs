@@ -59,9 +59,9 @@ fn no_user_makes_others_wait() {
     check(&adversaries::all(&[0, 1, 6, 7], 25_000));
 }
 
-/// `make sim-soak`: twenty minutes under all combinations of policies.
+/// `make sim-adversaries`: twenty minutes under all combinations of policies.
 #[test]
-#[ignore = "takes long: make sim-soak"]
+#[ignore = "takes long: make sim-adversaries"]
 fn soak_with_adversaries() {
     check(&adversaries::all(&[0, 1, 2, 3, 4, 5, 6, 7], 20 * 60 * 1_000));
 }
