@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use crate::message::{Answer, Request, encode_line};
 
-/// How long an answer may take. A service that balances answers between two intervals.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an answer may take. A service that balances answers between two intervals; the keel answers
+/// when it has been loaded anew, for which a slow machine's verifier takes many seconds.
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -25,7 +26,7 @@ pub enum AskError {
         /// What the kernel says.
         source: io::Error,
     },
-    /// The connection broke, or there was no answer within 10 s.
+    /// The connection broke, or there was no answer within 30 s.
     #[error("{}: no answer: {source}", .path.display())]
     Broken {
         /// The socket.
