@@ -7,8 +7,7 @@
  *
  * The queue is in the order of vruntime, and says nothing of waiting times. So the CPU walks through
  * its whole queue, lists the tasks that have waited longest, and walks again when it has run these.
- * While no task starves it walks when the first one could, at most once in SCAN_INTERVAL_NS: with a
- * thousand tasks in the queue that is about 0.01 % of the CPU's time.
+ * While no task starves it walks when the first one could, at the latest after SCAN_INTERVAL_NS.
  */
 #ifndef EVENKEEL_KEEL_RESCUE_H
 #define EVENKEEL_KEEL_RESCUE_H
@@ -89,7 +88,7 @@ KEEL_PART int find_starving(u32 own, u64 now)
 		return 0;
 	list->tasks = list->listed = list->served = 0;
 	list->next_ns = now + SCAN_INTERVAL_NS;
-	/* From the tail, because starving tasks are behind those whose turn comes. */
+	/* From the tail, because starving tasks are behind those that get their turn. */
 	bpf_for_each(scx_dsq, p, own, SCX_DSQ_ITER_REV) {
 		struct task_state *t = task_state(p);
 		u64 since_ns;

@@ -258,7 +258,7 @@ impl Server {
         self.shares.refuse(client.peer.uid, now);
         client.dismiss(
             Errno::EAGAIN,
-            "closed for another user, who has fewer connections".to_owned(),
+            "closed for another user, that has fewer connections".to_owned(),
         );
         true
     }

@@ -40,12 +40,12 @@ fn a_request_is_counted_once_and_answered_once() {
         move || {
             for _ in 0..ROUNDS {
                 // SAFETY: as above.
-                let (has_begun, who) = unsafe {
+                let (has_begun, owner) = unsafe {
                     (sais_begin_wait(asker.as_ptr(), tid), sais_end_wait(asker.as_ptr()))
                 };
                 begun.fetch_add(u32::from(has_begun), Ordering::Relaxed);
-                ended.fetch_add(u32::from(who != 0), Ordering::Relaxed);
-                assert!(who <= 2, "{who}");
+                ended.fetch_add(u32::from(owner != 0), Ordering::Relaxed);
+                assert!(owner <= 2, "{owner}");
             }
         }
     };

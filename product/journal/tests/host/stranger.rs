@@ -1,4 +1,4 @@
-//! A thread that ends just before its mask is set, and whose number another thread has by then. A
+//! A thread that ends just before its mask is set, while another thread has its number by then. A
 //! seccomp filter holds the calling thread's sched_setaffinity(2) back while the two change places.
 
 use std::io::Error;
@@ -154,8 +154,8 @@ impl Drop for Stranger {
 /// What `act` returned, and the mask that the stranger has after it.
 type Outcome<T> = (T, CpuSet);
 
-/// Runs `act` on a task that ends in the middle of the affinity call of this number, and whose number a
-/// process gets that was born with `cpus`. `None`: that needs root.
+/// Runs `act` on a task that ends in the middle of the affinity call of this number. A process that was
+/// born with `cpus` gets the task's number. `None`: that needs root.
 fn with_stranger<T: Send>(
     number: u32,
     cpus: &CpuSet,
