@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::message::{Answer, Request, encode_line};
+use crate::message::{Answer, Request};
 
 /// How long an answer may take. A service that balances answers between two intervals; the keel answers
 /// when it has been loaded anew, for which a slow machine's verifier takes many seconds.
@@ -67,12 +67,12 @@ fn exchange(mut stream: UnixStream, request: &Request) -> io::Result<Answer> {
     stream.set_write_timeout(Some(TIMEOUT))?;
     // A service that refuses the connection may close it during this write: then there is an answer to
     // read all the same.
-    let sent = stream.write_all(&encode_line(request));
+    let sent = stream.write_all(&request.encode());
     let mut text = String::new();
     BufReader::new(stream.take(MAX_ANSWER_BYTES)).read_line(&mut text)?;
     if text.is_empty() {
         sent?;
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Ok(serde_json::from_str(&text)?)
+    Ok(Answer::decode(text.as_bytes())?)
 }

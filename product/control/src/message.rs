@@ -6,6 +6,7 @@
 //! {"errno":1,"args":{"resp":"process 1 is the system's first process: ..."}}
 //! ```
 
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -27,6 +28,24 @@ impl Request {
     /// A request without arguments.
     pub fn new(name: &str) -> Self {
         Self { req: name.to_owned(), args: Map::new() }
+    }
+
+    /// Decodes a line as a service reads it.
+    ///
+    /// # Errors
+    /// The line is no request: the refusal to answer it with.
+    pub fn decode(line: &[u8]) -> Result<Self, Answer> {
+        serde_json::from_slice(line).map_err(|why| {
+            Answer::refused(
+                Errno::EINVAL,
+                format!("not a request like {{\"req\":\"status\",\"args\":{{}}}}: {why}"),
+            )
+        })
+    }
+
+    /// The line, with its line feed.
+    pub fn encode(&self) -> Vec<u8> {
+        encode_line(self)
     }
 
     /// Adds an argument.
@@ -52,12 +71,25 @@ impl Answer {
     }
 
     /// A refusal: what is refused, why, and what to do.
-    pub fn refused(errno: nix::errno::Errno, why: impl std::fmt::Display) -> Self {
+    pub fn refused(errno: Errno, why: impl std::fmt::Display) -> Self {
         Self::new(errno as i32, Value::String(why.to_string()))
     }
 
     fn new(errno: i32, resp: Value) -> Self {
         Self { errno, args: std::iter::once(("resp".to_owned(), resp)).collect() }
+    }
+
+    /// Decodes a line as a client reads it.
+    ///
+    /// # Errors
+    /// The line is no answer.
+    pub fn decode(line: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(line)
+    }
+
+    /// The line, with its line feed.
+    pub fn encode(&self) -> Vec<u8> {
+        encode_line(self)
     }
 
     /// The result.
@@ -75,7 +107,7 @@ impl Answer {
 }
 
 /// Encodes a message as a line. Cannot fail: all that these types hold has a JSON form.
-pub(crate) fn encode_line(message: &impl Serialize) -> Vec<u8> {
+fn encode_line(message: &impl Serialize) -> Vec<u8> {
     let mut bytes = serde_json::to_vec(message).unwrap_or_default();
     bytes.push(b'\n');
     bytes
@@ -84,7 +116,6 @@ pub(crate) fn encode_line(message: &impl Serialize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::errno::Errno;
     use serde_json::json;
 
     #[test]
@@ -105,7 +136,7 @@ mod tests {
         let refused = Answer::refused(Errno::EPERM, "not yours");
         assert_eq!(refused.clone().into_result(), Err((Errno::EPERM as i32, "not yours".into())));
         assert_eq!(Answer::ok(3).into_result(), Ok(json!(3)));
-        let bytes = encode_line(&refused);
+        let bytes = refused.encode();
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1);
     }
 }

@@ -17,7 +17,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
-use crate::message::{Answer, MAX_REQUEST_BYTES, Request, encode_line};
+use crate::message::{Answer, MAX_REQUEST_BYTES, Request};
 use crate::shares::{MAX_PER_USER, Shares};
 
 /// Connections of all users but root, which can always connect to see what is wrong. Beyond that, the
@@ -314,7 +314,7 @@ impl Client {
     /// Says why the connection is closed, if that can be sent now: an answer is not kept for it.
     fn dismiss(&mut self, errno: Errno, why: String) {
         if self.unread.is_empty() && !self.is_ending {
-            self.unread = encode_line(&Answer::refused(errno, why));
+            self.unread = Answer::refused(errno, why).encode();
             let _ = self.send();
             self.unread.clear();
         }
@@ -348,13 +348,13 @@ impl Client {
             let request: Vec<u8> = self.received.drain(..=end).collect();
             let began = own_time();
             let answer = self.answer(&request, shares, handle);
-            self.unread.extend(encode_line(&answer));
+            self.unread.extend(answer.encode());
             shares.charge(uid, now, own_time().saturating_sub(began));
             self.active_at = now;
         }
         if self.received.len() >= MAX_REQUEST_BYTES && !self.has_request() {
             let why = format!("a request is one line of at most {MAX_REQUEST_BYTES} bytes");
-            self.unread.extend(encode_line(&Answer::refused(Errno::EMSGSIZE, why)));
+            self.unread.extend(Answer::refused(Errno::EMSGSIZE, why).encode());
             self.received.clear();
             self.is_ending = true;
         }
@@ -368,15 +368,12 @@ impl Client {
         shares: &Shares,
         handle: &mut impl FnMut(&Peer, &Request) -> Answer,
     ) -> Answer {
-        match serde_json::from_slice::<Request>(request) {
+        match Request::decode(request) {
             Ok(request) if request.req == "connections" && request.args.is_empty() => {
                 Answer::ok(json!(shares.list(self.peer.uid)))
             }
             Ok(request) => handle(&self.peer, &request),
-            Err(why) => Answer::refused(
-                Errno::EINVAL,
-                format!("not a request like {{\"req\":\"status\",\"args\":{{}}}}: {why}"),
-            ),
+            Err(refusal) => refusal,
         }
     }
 

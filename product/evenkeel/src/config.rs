@@ -120,7 +120,11 @@ fn check_is_trusted(file: &Metadata, own_uid: u32) -> Result<()> {
     Ok(())
 }
 
-fn parse(text: &str) -> Result<Config> {
+/// Reads the text of a configuration file.
+///
+/// # Errors
+/// It is no such text, or a field is invalid; the error names line and field.
+pub fn parse(text: &str) -> Result<Config> {
     let mut config: Config = toml::from_str(text)?;
     config.zone = by_main_names(config.zone)?;
     Ok(config)
@@ -144,7 +148,7 @@ fn by_main_names(knobs: ZoneOptions) -> Result<ZoneOptions> {
 
 impl Config {
     /// The values that are set here and, for the rest, those of `other`.
-    fn or(self, mut other: Self) -> Self {
+    pub fn or(self, mut other: Self) -> Self {
         // The level has two names, too: the nearer file wins with either.
         if self.sched.zone.is_some() {
             other.zone.remove(Zone::LEVEL);

@@ -24,7 +24,7 @@ pub(crate) enum Claim {
 
 impl JournalState {
     /// The claim on the mask `current` of `task`, while its cpuset is `effective`.
-    pub fn claim(
+    pub(crate) fn claim(
         &self,
         task: &TaskRef,
         current: &CpuSet,

@@ -29,7 +29,7 @@ pub(crate) const MAX_LINE_BYTES: usize = 256 * 1024;
 /// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Entry {
+pub enum Entry {
     /// The first line.
     Header(Header),
     /// A program that the session balances.
@@ -50,7 +50,7 @@ pub(crate) enum Entry {
 
 /// The writer of a journal, and where the journal is valid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Header {
+pub struct Header {
     /// [`VERSION`].
     pub version: u32,
     /// `/proc/sys/kernel/random/boot_id`: void after a reboot.
@@ -70,7 +70,7 @@ pub(crate) struct Header {
 
 /// The first process of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Program {
+pub struct Program {
     /// The process.
     pub root: TaskRef,
     /// Its session id: orphans of the program keep it.
@@ -79,7 +79,7 @@ pub(crate) struct Program {
 
 /// Written before an affinity is set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Pin {
+pub struct Pin {
     /// Number of the thread in this journal; the last pin of an id counts.
     pub id: u64,
     /// The thread.
@@ -99,7 +99,7 @@ pub(crate) struct Pin {
 
 /// The end of a pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PinEnd {
+pub struct PinEnd {
     /// [`Pin::id`].
     pub id: u64,
     /// When the entry was written.
@@ -108,7 +108,7 @@ pub(crate) struct PinEnd {
 
 /// A mask that threads of one process had for a time: what a child may have inherited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Held {
+pub struct Held {
     /// The process.
     pub process: TaskRef,
     /// The mask.
@@ -126,7 +126,7 @@ pub(crate) struct Held {
 
 /// Written before a setting of the kernel is changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Setting {
+pub struct Setting {
     /// The file in /proc/sys or /sys.
     pub file: PathBuf,
     /// Inode of the writer's network namespace: the same path is another setting elsewhere.
@@ -141,7 +141,7 @@ pub(crate) struct Setting {
 
 /// The setting is no longer ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SettingEnd {
+pub struct SettingEnd {
     /// The file in /proc/sys or /sys.
     pub file: PathBuf,
     /// When the entry was written.
@@ -159,11 +159,16 @@ impl Entry {
     /// # Errors
     /// None in practice: every field has a JSON form.
     pub fn encode(&self) -> Result<String, serde_json::Error> {
-        let mut line = serde_json::to_string(self)?;
-        line.pop();
-        let sum = crc32(line.as_bytes());
-        line.push_str(&format!("{SUM_KEY}{sum:08x}\"}}\n"));
-        Ok(line)
+        let mut object = serde_json::to_string(self)?;
+        object.pop();
+        Ok(Self::seal(object))
+    }
+
+    /// The line of a JSON object without its closing brace: adds the checksum.
+    pub fn seal(mut object: String) -> String {
+        let sum = crc32(object.as_bytes());
+        object.push_str(&format!("{SUM_KEY}{sum:08x}\"}}\n"));
+        object
     }
 
     /// The entry of a line (without its line feed).
@@ -213,6 +218,41 @@ impl Entry {
         }
         Ok(())
     }
+}
+
+/// The valid entries of a journal's text, and whether any other line is damaged; `note_damage` gets the
+/// number and the fault of each such line. A last line without its line feed does not count as damage
+/// here, though it is noted: what it announces was never done. After a damaged first line nothing is
+/// read.
+pub fn parse_entries(bytes: &[u8], mut note_damage: impl FnMut(u64, String)) -> (Vec<Entry>, bool) {
+    let mut entries = Vec::new();
+    let mut has_damage = false;
+    let ends_whole = bytes.ends_with(b"\n");
+    let lines: Vec<&[u8]> =
+        bytes.strip_suffix(b"\n").unwrap_or(bytes).split(|b| *b == b'\n').collect();
+    for (index, line) in lines.iter().enumerate() {
+        let result = if line.len() > MAX_LINE_BYTES {
+            Err("it is longer than any entry".to_owned())
+        } else {
+            Entry::decode(line)
+        };
+        let is_first = index == 0;
+        match result {
+            Ok(Entry::Header(_)) if !is_first => {
+                note_damage(index as u64 + 1, "a second header".into());
+                has_damage = true;
+            }
+            Ok(entry) => entries.push(entry),
+            Err(why) => {
+                note_damage(index as u64 + 1, why);
+                has_damage |= is_first || ends_whole || index + 1 < lines.len();
+                if is_first {
+                    break;
+                }
+            }
+        }
+    }
+    (entries, has_damage)
 }
 
 /// CRC-32 as in zlib, gzip and PNG; bit by bit, for a few hundred bytes.

@@ -18,7 +18,7 @@ const MAX_ENDED_PROGRAMS: usize = 64;
 
 /// What has become of a task's last pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PinState {
+pub enum PinState {
     /// The task has our mask.
     Pinned,
     /// The task has its own mask again.
@@ -29,7 +29,7 @@ pub(crate) enum PinState {
 
 /// A task that was placed at least once.
 #[derive(Debug, Clone)]
-pub(crate) struct TrackedTask {
+pub struct TrackedTask {
     /// Its last pin.
     pub pin: Pin,
     /// What has become of that pin.
@@ -39,9 +39,9 @@ pub(crate) struct TrackedTask {
     pub mask_after_restore: Option<CpuSet>,
 }
 
-/// See the file's head.
+/// What the entries of a journal add up to.
 #[derive(Debug, Default)]
-pub(crate) struct JournalState {
+pub struct JournalState {
     /// By [`Pin::id`].
     tasks: BTreeMap<u64, TrackedTask>,
     ids: HashMap<TaskRef, u64>,

@@ -23,7 +23,7 @@ use crate::affinity::{self, AffinityError};
 use crate::claim::Claim;
 use crate::cpuset::{effective_cpuset, mask_in_cpuset};
 use crate::directory::{check_is_private, own_uid};
-use crate::entry::{Entry, MAX_LINE_BYTES, Pin, PinEnd, Setting, SettingEnd};
+use crate::entry::{Entry, Pin, PinEnd, Setting, SettingEnd, parse_entries};
 use crate::file::{Lock, MAX_BYTES, append_locked, is_same_file, remove_journal};
 use crate::report::{Kept, KeptSetting, UndoError, UndoReport};
 use crate::setting::RestoredSetting;
@@ -199,7 +199,8 @@ fn undo_locked(
         return remove_with_temporary(path);
     }
 
-    let (entries, has_damage) = parse_entries(path, &bytes, report);
+    let note_damage = |line, why| report.add_damage(path, line, why);
+    let (entries, has_damage) = parse_entries(&bytes, note_damage);
     let Some(Entry::Header(header)) = entries.first() else {
         // Without a header it is unknown for which boot and namespace these process numbers hold.
         rename_damaged(path, report)?;
@@ -233,39 +234,6 @@ fn undo_locked(
         return Ok(());
     }
     if has_damage { rename_damaged(path, report) } else { remove_with_temporary(path) }
-}
-
-/// The valid entries, and whether any other line is damaged. A last line without its line feed does
-/// not count as damage here, though it is reported: what it announces was never done.
-fn parse_entries(path: &Path, bytes: &[u8], report: &mut UndoReport) -> (Vec<Entry>, bool) {
-    let mut entries = Vec::new();
-    let mut has_damage = false;
-    let ends_whole = bytes.ends_with(b"\n");
-    let lines: Vec<&[u8]> =
-        bytes.strip_suffix(b"\n").unwrap_or(bytes).split(|b| *b == b'\n').collect();
-    for (index, line) in lines.iter().enumerate() {
-        let result = if line.len() > MAX_LINE_BYTES {
-            Err("it is longer than any entry".to_owned())
-        } else {
-            Entry::decode(line)
-        };
-        let is_first = index == 0;
-        match result {
-            Ok(Entry::Header(_)) if !is_first => {
-                report.add_damage(path, index as u64 + 1, "a second header".into());
-                has_damage = true;
-            }
-            Ok(entry) => entries.push(entry),
-            Err(why) => {
-                report.add_damage(path, index as u64 + 1, why);
-                has_damage |= is_first || ends_whole || index + 1 < lines.len();
-                if is_first {
-                    break;
-                }
-            }
-        }
-    }
-    (entries, has_damage)
 }
 
 fn remove_with_temporary(path: &Path) -> Result<(), String> {

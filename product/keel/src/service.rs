@@ -19,6 +19,7 @@ use crate::decisions::decisions;
 use crate::exit::{Exit, ExitKind};
 use crate::ias::aggregation::Aggregation;
 use crate::ias::error::IasError;
+use crate::ias::groups::roles_of_request;
 use crate::ias::settings::IasSettings;
 use crate::ias::{Ias, IasState, Search};
 use crate::layout::UNLIMITED;
@@ -325,16 +326,13 @@ impl State {
         }
         match request.req.as_str() {
             "ias_agg" => {
-                let aggregation = Aggregation::parse(|name| request.args.get(name).map(text))?;
+                let aggregation =
+                    Aggregation::parse(|name| request.args.get(name).map(argument_text))?;
                 self.ias.aggregate(scheduler, peer, aggregation)?;
             }
             "ias_alloc" if !peer.may_steer(0) => return Err(IasError::NotRoot),
             "ias_alloc" => {
-                let roles = request.args.get("roles").cloned().unwrap_or_default();
-                let roles: Vec<u16> = serde_json::from_value(roles.clone()).map_err(|_| {
-                    let expected = "a list of numbers, one for each CPU";
-                    IasError::Value { name: "roles", value: roles.to_string(), expected }
-                })?;
+                let roles = roles_of_request(request)?;
                 self.ias.allocate(scheduler, &self.machine, &roles)?;
             }
             _ => {}
@@ -357,7 +355,7 @@ impl State {
         }
         let mut options = self.options.clone();
         for (name, value) in &request.args {
-            if let Err(why) = options.set_parameter(name, &text(value)) {
+            if let Err(why) = options.set_parameter(name, &argument_text(value)) {
                 return Answer::refused(Errno::EINVAL, why);
             }
         }
@@ -377,8 +375,8 @@ impl State {
     }
 }
 
-/// The value as text. A number may be in quotes: clients of `scx_stats` send nothing else.
-fn text(value: &Value) -> String {
+/// The value of an argument as text. A number may be in quotes: clients of `scx_stats` send nothing else.
+pub fn argument_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 

@@ -41,8 +41,10 @@ pub(crate) struct Candidate {
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
-pub(crate) struct Refusal {
+pub struct Refusal {
+    /// The error number that the client gets.
     pub errno: Errno,
+    /// What is refused, why, and what to do.
     pub why: String,
 }
 

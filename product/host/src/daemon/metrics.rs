@@ -155,7 +155,7 @@ impl Client {
     fn serve(&mut self, page: &str) -> io::Result<bool> {
         let has_ended = self.receive()?;
         if self.answer.is_none() {
-            self.answer = answer_to(&self.received, has_ended, page);
+            self.answer = answer_metrics_request(&self.received, has_ended, page);
         }
         self.send()?;
         // The client closes when it has read the answer, unless it goes on sending.
@@ -201,8 +201,9 @@ impl Client {
     }
 }
 
-/// The answer to a request; `None`: it is not whole yet, and more may come.
-fn answer_to(received: &[u8], has_ended: bool, page: &str) -> Option<Vec<u8>> {
+/// The answer to what a connection sent; `None`: the request is not whole yet, and more may come. `page`
+/// is what a request of the figures gets.
+pub fn answer_metrics_request(received: &[u8], has_ended: bool, page: &str) -> Option<Vec<u8>> {
     let head = &received[..received.len().min(MAX_HEADER_BYTES)];
     let is_whole =
         head.windows(4).any(|end| end == b"\r\n\r\n") || head.windows(2).any(|end| end == b"\n\n");

@@ -38,9 +38,10 @@ use crate::clock::monotonic_ns;
 use crate::latency::ask_for_short_slices;
 use crate::wait::wait_readable;
 
-pub use admission::How;
-pub use metrics::MetricsError;
+pub use admission::{How, Refusal};
+pub use metrics::{MetricsError, answer_metrics_request};
 pub use programs::Quota;
+pub use requests::DaemonRequest;
 pub use settings::Settings;
 pub use statistics::Statistics;
 

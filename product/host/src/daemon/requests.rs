@@ -10,31 +10,98 @@ use super::statistics::Statistics;
 
 const KNOWN: &str = "join, leave, status, stats, stats_meta, quotas, connections";
 
+/// A request, decoded: nothing of the system was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DaemonRequest {
+    /// A process joins, as a part of an MPI job if that has a name.
+    JoinProcess {
+        /// The process.
+        pid: i32,
+        /// The job.
+        job: Option<String>,
+    },
+    /// All programs with this command name join.
+    JoinNamed(String),
+    /// All processes of this cgroup join.
+    JoinCgroup(String),
+    /// The program of this process leaves.
+    LeaveProcess(i32),
+    /// The program with this number leaves.
+    Leave(u32),
+    /// The programs.
+    Status,
+    /// Figures.
+    Statistics,
+    /// What the figures mean.
+    Meta,
+    /// What each user has, and may have.
+    Quotas,
+}
+
+impl DaemonRequest {
+    /// Decodes a request.
+    ///
+    /// # Errors
+    /// There is no such request, or it has not these arguments.
+    pub fn decode(request: &Request) -> Result<Self, Refusal> {
+        let args = &request.args;
+        match request.req.as_str() {
+            "join" => decode_join(args),
+            "leave" => match exactly_one(args, &["pid", "program"])? {
+                ("pid", value) => Ok(Self::LeaveProcess(number(value)?)),
+                (_, value) => Ok(Self::Leave(u32::try_from(number(value)?).unwrap_or(0))),
+            },
+            "status" => only(args, &[]).map(|()| Self::Status),
+            // Clients of scx_stats name a target. There is only one here.
+            "stats" => only(args, &["target"]).map(|()| Self::Statistics),
+            "quotas" => only(args, &[]).map(|()| Self::Quotas),
+            "stats_meta" => Ok(Self::Meta),
+            other => refuse(Errno::ENOSYS, format!("no request \"{other}\"; there are {KNOWN}")),
+        }
+    }
+}
+
+fn decode_join(args: &Map<String, Value>) -> Result<DaemonRequest, Refusal> {
+    let mut args = args.clone();
+    let job = args.remove("job");
+    match (exactly_one(&args, &["pid", "name", "cgroup"])?, job) {
+        (("pid", value), job) => {
+            let job = job.as_ref().map(text).transpose()?;
+            Ok(DaemonRequest::JoinProcess { pid: number(value)?, job })
+        }
+        (_, Some(_)) => refuse(Errno::EINVAL, "a job takes processes only: give pid"),
+        (("name", value), None) => Ok(DaemonRequest::JoinNamed(text(value)?)),
+        ((_, value), None) => Ok(DaemonRequest::JoinCgroup(text(value)?)),
+    }
+}
+
 /// Answers a request.
 pub(crate) fn answer(programs: &mut Programs, peer: &Peer, request: &Request) -> Answer {
-    let result = match request.req.as_str() {
-        "join" => join(programs, peer, &request.args),
-        "leave" => leave(programs, peer, &request.args),
-        "status" => only(&request.args, &[]).map(|()| json!(programs.status(peer))),
-        // Clients of scx_stats name a target. There is only one here.
-        "stats" => only(&request.args, &["target"]).map(|()| json!(programs.statistics())),
-        "quotas" => only(&request.args, &[]).map(|()| json!(programs.quotas(peer))),
-        "stats_meta" => Ok(Statistics::meta()),
-        other => refuse(Errno::ENOSYS, format!("no request \"{other}\"; there are {KNOWN}")),
-    };
-    match result {
+    let asked = DaemonRequest::decode(request);
+    match asked.and_then(|asked| carry_out(programs, peer, asked)) {
         Ok(value) => Answer::ok(value),
         Err(Refusal { errno, why }) => Answer::refused(errno, why),
     }
 }
 
-fn join(programs: &mut Programs, peer: &Peer, args: &Map<String, Value>) -> Result<Value, Refusal> {
-    let mut args = args.clone();
-    let job = args.remove("job");
-    let joined = match (exactly_one(&args, &["pid", "name", "cgroup"])?, job) {
-        (("pid", pid), Some(job)) => programs.join_job(number(pid)?, text(&job)?, peer)?,
-        (_, Some(_)) => return refuse(Errno::EINVAL, "a job takes processes only: give pid"),
-        (one, None) => join_by(programs, peer, one)?,
+fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Result<Value, Refusal> {
+    let joined = match asked {
+        DaemonRequest::JoinProcess { pid, job: Some(job) } => programs.join_job(pid, &job, peer)?,
+        DaemonRequest::JoinProcess { pid, job: None } => programs.join_process(pid, peer)?,
+        DaemonRequest::JoinNamed(name) => programs.join_named(&name, peer)?,
+        DaemonRequest::JoinCgroup(path) => programs.join_cgroup(&path, peer)?,
+        DaemonRequest::LeaveProcess(pid) => {
+            let program = programs.program_of(pid).ok_or_else(|| Refusal {
+                errno: Errno::ESRCH,
+                why: format!("process {pid} has not joined, or is not yours"),
+            })?;
+            return leave(programs, peer, program);
+        }
+        DaemonRequest::Leave(program) => return leave(programs, peer, program),
+        DaemonRequest::Status => return Ok(json!(programs.status(peer))),
+        DaemonRequest::Statistics => return Ok(json!(programs.statistics())),
+        DaemonRequest::Meta => return Ok(Statistics::meta()),
+        DaemonRequest::Quotas => return Ok(json!(programs.quotas(peer))),
     };
     let list: Vec<Value> = joined
         .into_iter()
@@ -46,29 +113,7 @@ fn join(programs: &mut Programs, peer: &Peer, args: &Map<String, Value>) -> Resu
     Ok(json!({"programs": list}))
 }
 
-fn join_by(programs: &mut Programs, peer: &Peer, by: (&str, &Value)) -> Result<Vec<u32>, Refusal> {
-    match by {
-        ("pid", value) => programs.join_process(number(value)?, peer),
-        ("name", value) => programs.join_named(text(value)?, peer),
-        (_, value) => programs.join_cgroup(text(value)?, peer),
-    }
-}
-
-fn leave(
-    programs: &mut Programs,
-    peer: &Peer,
-    args: &Map<String, Value>,
-) -> Result<Value, Refusal> {
-    let program = match exactly_one(args, &["pid", "program"])? {
-        ("pid", value) => {
-            let pid = number(value)?;
-            programs.program_of(pid).ok_or_else(|| Refusal {
-                errno: Errno::ESRCH,
-                why: format!("process {pid} has not joined, or is not yours"),
-            })?
-        }
-        (_, value) => u32::try_from(number(value)?).unwrap_or(0),
-    };
+fn leave(programs: &mut Programs, peer: &Peer, program: u32) -> Result<Value, Refusal> {
     programs.leave(program, peer)?;
     Ok(json!({"program": program}))
 }
@@ -101,6 +146,7 @@ fn number(value: &Value) -> Result<i32, Refusal> {
     number.map_or_else(|| refuse(Errno::EINVAL, format!("{value} is not a number")), Ok)
 }
 
-fn text(value: &Value) -> Result<&str, Refusal> {
-    value.as_str().map_or_else(|| refuse(Errno::EINVAL, format!("{value} is not a string")), Ok)
+fn text(value: &Value) -> Result<String, Refusal> {
+    let text = value.as_str().map(str::to_owned);
+    text.map_or_else(|| refuse(Errno::EINVAL, format!("{value} is not a string")), Ok)
 }

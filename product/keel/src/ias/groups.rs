@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_control::Request;
 use evenkeel_machine::{Cpu, CpuSet, Machine};
 
 use super::error::IasError;
@@ -10,8 +11,23 @@ use crate::layout::MAX_CPUS;
 /// The largest role.
 pub const MAX_ROLE: u16 = 2 * MAX_CPUS as u16 - 1;
 
+/// The list of roles that a request has.
+///
+/// # Errors
+/// It is no list of such numbers.
+pub fn roles_of_request(request: &Request) -> Result<Vec<u16>, IasError> {
+    let roles = request.args.get("roles").cloned().unwrap_or_default();
+    serde_json::from_value(roles.clone()).map_err(|_| {
+        let expected = "a list of numbers, one for each CPU";
+        IasError::Value { name: "roles", value: roles.to_string(), expected }
+    })
+}
+
 /// Checks the paper's list of roles: index is the CPU, 2k the master of group k, 2k + 1 a slave.
-pub(super) fn allocation(machine: &Machine, roles: &[u16]) -> Result<BTreeMap<u32, u16>, IasError> {
+///
+/// # Errors
+/// It is not one role for each CPU that is online, or a group has no master or two.
+pub fn allocation(machine: &Machine, roles: &[u16]) -> Result<BTreeMap<u32, u16>, IasError> {
     let online = machine.online();
     if roles.len() != online.len() {
         return Err(IasError::Count { given: roles.len(), cpus: online.len(), online });
