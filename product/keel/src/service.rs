@@ -375,7 +375,8 @@ impl State {
     }
 }
 
-/// The value of an argument as text. A number may be in quotes: clients of `scx_stats` send nothing else.
+/// The value of an argument as text. A number may be in quotes: clients of `scx_stats` send nothing
+/// else.
 pub fn argument_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -5,106 +5,33 @@
 #![allow(clippy::panic)]
 
 use std::hash::Hasher;
-use std::ptr;
 
 use proptest::prelude::*;
 
-/// `enum parse_result`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    Tcp(Packet),
-    Other,
-    Malformed,
-}
+mod common;
 
-/// `struct sais_read` of native/parse.c.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[repr(C)]
-struct Packet {
-    remote: [u8; 16],
-    local: [u8; 16],
-    remote_port: [u8; 2],
-    local_port: [u8; 2],
-    hint: u64,
-    /// As it stands in the packet.
-    sequence: [u8; 4],
-    /// `enum hint_result`.
-    has_hint: u32,
-    options: [u16; 2],
-}
-
-const ABSENT: u32 = 0;
-const FOUND: u32 = 1;
-const MALFORMED: u32 = 2;
+use common::edge::{ABSENT, Edge, FOUND, Found, MALFORMED, Packet};
 
 #[link(name = "sais_parse", kind = "static")]
 unsafe extern "C" {
-    fn sais_parse(data: *const u8, end: *const u8, packet: *mut Packet) -> i32;
-    fn sais_is_paper_header(header: *const u8) -> bool;
     fn sais_sip_hash(key: *const u64, flow: *const u8, core: u16, number: u16) -> u64;
 }
 
-/// Memory whose end is the end of all that may be read: what lies behind it is a fault.
-struct Edge {
-    base: *mut u8,
-}
-
-const PAGE: usize = 4096;
-
-impl Edge {
-    fn new() -> Self {
-        let (read, write) = (libc::PROT_READ, libc::PROT_WRITE);
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let base = unsafe { libc::mmap(ptr::null_mut(), 2 * PAGE, read | write, kind, -1, 0) };
-        assert_ne!(base, libc::MAP_FAILED);
-        let base = base.cast::<u8>();
-        // SAFETY: the second page of that mapping.
-        assert_eq!(unsafe { libc::mprotect(base.add(PAGE).cast(), PAGE, libc::PROT_NONE) }, 0);
-        Self { base }
-    }
-
-    /// What is found, but for hints.
-    fn parse(&self, bytes: &[u8]) -> Found {
-        match self.parse_all(bytes) {
-            Found::Tcp(packet) => {
-                Found::Tcp(Packet { hint: 0, has_hint: 0, options: [0; 2], ..packet })
-            }
-            other => other,
+/// What is found, but for hints.
+fn parse(edge: &Edge, bytes: &[u8]) -> Found {
+    match edge.parse(bytes) {
+        Found::Tcp(packet) => {
+            Found::Tcp(Packet { hint: 0, has_hint: 0, options: [0; 2], ..packet })
         }
-    }
-
-    /// The hint of a TCP packet, and what is said of it.
-    fn hint(&self, bytes: &[u8]) -> (u32, u64) {
-        match self.parse_all(bytes) {
-            Found::Tcp(packet) => (packet.has_hint, packet.hint),
-            other => panic!("{other:?} is no TCP packet"),
-        }
-    }
-
-    fn parse_all(&self, bytes: &[u8]) -> Found {
-        assert!(bytes.len() <= PAGE);
-        let mut packet = Packet::default();
-        // SAFETY: the bytes fit before the edge, and the function reads nothing but them.
-        let result = unsafe {
-            let end = self.base.add(PAGE);
-            let data = end.sub(bytes.len());
-            ptr::copy_nonoverlapping(bytes.as_ptr(), data, bytes.len());
-            sais_parse(data, end, &mut packet)
-        };
-        match result {
-            0 => Found::Tcp(packet),
-            1 => Found::Other,
-            2 => Found::Malformed,
-            other => panic!("{other} is no result"),
-        }
+        other => other,
     }
 }
 
-impl Drop for Edge {
-    fn drop(&mut self) {
-        // SAFETY: exactly what was mapped.
-        unsafe { libc::munmap(self.base.cast(), 2 * PAGE) };
+/// The hint of a TCP packet, and what is said of it.
+fn hint_of(edge: &Edge, bytes: &[u8]) -> (u32, u64) {
+    match edge.parse(bytes) {
+        Found::Tcp(packet) => (packet.has_hint, packet.hint),
+        other => panic!("{other:?} is no TCP packet"),
     }
 }
 
@@ -198,7 +125,7 @@ proptest! {
     fn a_tcp_packet_is_read_right_or_found_too_short(frame in frames()) {
         let (edge, bytes) = (Edge::new(), frame.bytes());
         for length in 0..bytes.len() {
-            let found = edge.parse(&bytes[..length]);
+            let found = parse(&edge, &bytes[..length]);
             let whole = length >= frame.needed();
             prop_assert_eq!(found, if whole { Found::Tcp(frame.packet) } else { Found::Malformed });
         }
@@ -211,11 +138,11 @@ proptest! {
         let place = network + if frame.is_ipv6 { 6 } else { 9 };
         if protocol != 6 {
             bytes[place] = protocol;
-            prop_assert_eq!(edge.parse(&bytes), Found::Other);
+            prop_assert_eq!(parse(&edge, &bytes), Found::Other);
         }
         if ![0, 0x0800, 0x86dd, 0x8100, 0x88a8].contains(&kind) {
             bytes[network - 2..network].copy_from_slice(&kind.to_be_bytes());
-            prop_assert_eq!(edge.parse(&bytes), Found::Other);
+            prop_assert_eq!(parse(&edge, &bytes), Found::Other);
         }
     }
 
@@ -226,7 +153,7 @@ proptest! {
         let place = 14 + frame.tags.len() * 4 + 6;
         let field = offset | u16::from(more) << 13;
         bytes[place..place + 2].copy_from_slice(&field.to_be_bytes());
-        prop_assert_eq!(edge.parse(&bytes), Found::Other);
+        prop_assert_eq!(parse(&edge, &bytes), Found::Other);
     }
 
     #[test]
@@ -236,7 +163,7 @@ proptest! {
         let with = |place: usize, byte: u8| {
             let mut bytes = bytes.clone();
             bytes[place] = byte;
-            edge.parse(&bytes)
+            parse(&edge, &bytes)
         };
         let version = if frame.is_ipv6 { 6 } else { 4 };
         if half != version {
@@ -296,21 +223,21 @@ proptest! {
         let edge = Edge::new();
         let mut options = [before, hint_option(12, hint), after].concat();
         prop_assume!(options.len() <= 40);
-        prop_assert_eq!(edge.hint(&with_options(frame.clone(), &options)), (FOUND, hint));
+        prop_assert_eq!(hint_of(&edge, &with_options(frame.clone(), &options)), (FOUND, hint));
         // Behind the end of all options there is none.
         options.insert(0, 0);
         options.truncate(40);
-        prop_assert_eq!(edge.hint(&with_options(frame, &options)).0, ABSENT);
+        prop_assert_eq!(hint_of(&edge, &with_options(frame, &options)).0, ABSENT);
     }
 
     #[test]
     fn where_there_is_no_hint_none_is_found(frame in frames(), options in other_options()) {
         let edge = Edge::new();
         prop_assume!(options.len() <= 40);
-        prop_assert_eq!(edge.hint(&with_options(frame.clone(), &options)).0, ABSENT);
+        prop_assert_eq!(hint_of(&edge, &with_options(frame.clone(), &options)).0, ABSENT);
         // The word that Linux begins with, but another option behind.
         let options = [&TIME_STAMPS[..], &[254, 12, 0xa1, 0xf5, 1, 2, 3, 4, 5, 6, 7, 8]].concat();
-        prop_assert_eq!(edge.hint(&with_options(frame, &options)).0, ABSENT);
+        prop_assert_eq!(hint_of(&edge, &with_options(frame, &options)).0, ABSENT);
     }
 
     #[test]
@@ -322,20 +249,20 @@ proptest! {
         let before: &[u8] = if stamped { &TIME_STAMPS } else { &[] };
         let mut options = [before, &hint_option(bytes, hint)].concat();
         options.resize(before.len() + usize::from(bytes).max(12), 1);
-        prop_assert_eq!(edge.hint(&with_options(frame, &options)).0, MALFORMED);
+        prop_assert_eq!(hint_of(&edge, &with_options(frame, &options)).0, MALFORMED);
     }
 
     #[test]
     fn an_option_that_ends_too_early_or_late_is_malformed(frame in frames(), length in 0..=255_u8) {
         let edge = Edge::new();
         let options = [77, length, 1, 1];
-        let found = edge.hint(&with_options(frame.clone(), &options)).0;
+        let found = hint_of(&edge, &with_options(frame.clone(), &options)).0;
         let fits = (2..=4).contains(&length);
         prop_assert_eq!(found, if fits { ABSENT } else { MALFORMED });
         // Cut off by the end of the packet, though the header says that it goes on.
         let whole = with_options(Frame { payload: 0, ..frame.clone() }, &hint_option(12, 7));
         for cut in 1..=12 {
-            let found = edge.hint(&whole[..whole.len() - cut]).0;
+            let found = hint_of(&edge, &whole[..whole.len() - cut]).0;
             prop_assert_eq!(found, MALFORMED);
         }
     }
@@ -359,65 +286,6 @@ proptest! {
     }
 }
 
-/// Ten million packets that began as good ones and had bytes changed and ends cut off.
-#[test]
-fn ten_million_mutations() {
-    const PACKETS: u32 = 10_000_000;
-    let edge = Edge::new();
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = move || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random
-    };
-    let seeds: Vec<Vec<u8>> = (0..12_u8)
-        .map(|number| {
-            let frame = Frame {
-                tags: vec![42; usize::from(number % 3)],
-                is_ipv6: number % 2 == 0,
-                packet: Packet::default(),
-                ip_options: number % 5,
-                tcp_options: number % 4,
-                payload: usize::from(number),
-            };
-            match number % 3 {
-                0 => frame.bytes(),
-                1 => with_options(frame, &hint_option(12, u64::from(number))),
-                _ => with_options(frame, &[&TIME_STAMPS[..], &hint_option(12, 1)].concat()),
-            }
-        })
-        .collect();
-    let mut hints = [0_u32; 3];
-    let mut found = [0_u32; 3];
-    let mut bytes = Vec::new();
-    for _ in 0..PACKETS {
-        let choice = next();
-        bytes.clone_from(&seeds[choice as usize % seeds.len()]);
-        for _ in 0..choice >> 32 & 3 {
-            let change = next();
-            // Mostly in the headers, where it matters.
-            let place = change as usize % bytes.len().min(120);
-            bytes[place] = (change >> 32) as u8;
-        }
-        if choice >> 40 & 3 == 0 {
-            bytes.truncate((choice >> 48) as usize % (bytes.len() + 1));
-        }
-        match edge.parse_all(&bytes) {
-            Found::Tcp(packet) => {
-                found[0] += 1;
-                hints[packet.has_hint as usize] += 1;
-            }
-            Found::Other => found[1] += 1,
-            Found::Malformed => found[2] += 1,
-        }
-    }
-    assert_eq!(found.iter().sum::<u32>(), PACKETS);
-    // The mutations reach everything.
-    assert!(found.iter().all(|count| *count > PACKETS / 100), "{found:?}");
-    assert!(hints.iter().all(|count| *count > PACKETS / 100), "{hints:?}");
-}
-
 /// A header of IPv4 and TCP with the paper's byte and a right checksum.
 fn paper_header(core: u8) -> [u8; 24] {
     let mut header = [0; 24];
@@ -435,8 +303,8 @@ fn paper_header(core: u8) -> [u8; 24] {
 /// The checksum is made anew where the paper's byte is taken off.
 #[test]
 fn a_damaged_header_does_not_pass_for_the_papers() {
-    // SAFETY: as many bytes as the function reads.
-    let is_paper = |header: &[u8; 24]| unsafe { sais_is_paper_header(header.as_ptr()) };
+    let edge = Edge::new();
+    let is_paper = |header: &[u8; 24]| edge.is_paper_header(header);
     for core in 0..32 {
         let header = paper_header(core);
         assert!(is_paper(&header), "{core}");

@@ -1,0 +1,3 @@
+//! What tests of packets share.
+
+pub mod edge;
