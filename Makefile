@@ -14,8 +14,10 @@ SUDO_RUNNER := --config 'target."cfg(all())".runner = ["sudo", "-E"]'
 TEST_RUNNER := $(if $(AS_ROOT),$(SUDO_RUNNER))
 # How long `make vm-soak` lasts on each machine, its tests together.
 SOAK_MINUTES ?= 30
-# What `make fuzz` does.
+# How much `make fuzz` does for each target, in texts or in seconds, whichever is reached first, and its
+# seed.
 FUZZ ?= 10000000
+FUZZ_SECONDS ?= 86400
 FUZZ_SEED ?= 1
 # How long `make sim-soak` lasts, in events or in seconds, whichever is reached first, and its first
 # seed.
@@ -140,11 +142,13 @@ decisions: setup
 	EVENKEEL_RECORD_DECISIONS=1 CLANG=$$(scripts/clang) cargo test --workspace --locked --test decisions
 	@git diff --stat -- lab/sim/tests/decisions.txt
 
-## make fuzz           fuzz the parsers of workloads and machines: FUZZ (10 million) texts, from
-##                     FUZZ_SEED (1) on
+## make fuzz           fuzz all that reads what comes from users, files or the network: control
+##                     messages, configuration, journals, metrics requests, packets, workloads,
+##                     machines. FUZZ (10 million) texts for each, or FUZZ_SECONDS of them, by
+##                     FUZZ_SEED (1)
 fuzz: setup
-	EVENKEEL_FUZZ=$(FUZZ) EVENKEEL_FUZZ_SEED=$(FUZZ_SEED) CLANG=$$(scripts/clang) \
-		cargo test --workspace --locked --test fuzz -- --nocapture
+	EVENKEEL_FUZZ=$(FUZZ) EVENKEEL_FUZZ_SECONDS=$(FUZZ_SECONDS) EVENKEEL_FUZZ_SEED=$(FUZZ_SEED) \
+		CLANG=$$(scripts/clang) cargo test --workspace --locked --test fuzz -- --nocapture
 
 vm-setup: setup
 	@scripts/setup vm

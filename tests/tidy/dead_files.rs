@@ -27,7 +27,10 @@ const KNOWN: &[&str] = &[
 ];
 
 /// Folders, all files of which are read, and what reads them.
-const READ_WHOLE: &[(&str, &str)] = &[("tests/vm/mutations/", "scripts/mutate-keel")];
+const READ_WHOLE: &[(&str, &str)] = &[
+    ("tests/vm/mutations/", "scripts/mutate-keel"),
+    ("tests/fixtures/fuzz/", "tests/fuzz/target.rs"),
+];
 
 /// The files of Rust that a target of cargo leads to.
 fn compiled() -> BTreeSet<String> {
