@@ -39,12 +39,11 @@ const CONTROL: Target = Target {
 static MACHINE: LazyLock<Machine> = LazyLock::new(|| Machine::preset("small").unwrap());
 
 fn read(kind: &str, text: &[u8]) -> bool {
+    let is_taken = if kind == "requests" { is_request } else { is_answer };
     let lines = text.split_inclusive(|byte| *byte == b'\n');
-    // Not `all`: each line is read, whatever became of the one before.
-    match kind {
-        "requests" => lines.fold(true, |taken, line| is_request(line) && taken),
-        _ => lines.fold(true, |taken, line| is_answer(line) && taken),
-    }
+    // Each line is read, whatever became of the one before.
+    let refused = lines.filter(|line| !is_taken(line)).count();
+    refused == 0
 }
 
 /// Whether a service would carry out the request, as far as the machine does not decide that.

@@ -1,5 +1,5 @@
-//! Journals. Each entry that is read can be written, and then is read as the same again. What the entries
-//! of a dead writer add up to names no thread that the kernel would take for another one.
+//! Journals. Each entry that is read can be written, and then is read as the same again. The entries
+//! of a dead writer add up to nothing with a thread number below 1, which would mean the caller.
 
 use evenkeel_journal::{Entry, JournalState, parse_entries};
 
