@@ -32,7 +32,7 @@ COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name)
 	zsh/site-functions/_$(name) fish/vendor_completions.d/$(name).fish)
 
 .PHONY: help demo test tidy native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak \
-	vm-hotplug vm-mutate sim-soak sim-adversaries decisions fuzz demo-vm build setup vm-setup lint \
+	vm-hotplug vm-mutate sim-soak sim-adversaries decisions fuzz demo-vm build build-all setup vm-setup lint \
 	bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-refill bench-sais \
 	results-index release check-release install uninstall
 
@@ -59,9 +59,7 @@ vm-test-if-fetched:
 			'see above what could not be fetched'; fi
 
 ## make native-test    all tests but those in virtual machines
-# The executables are built first: the tests start them (tests/build.rs), and cargo does not build
-# them for a test.
-native-test: build
+native-test: build-all
 	CLANG=$$(scripts/clang) scripts/tests run native \
 		cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER) -- --skip vm::
 
@@ -72,8 +70,7 @@ tidy: setup
 ## make vm-test        the tests on real kernels in virtual machines (ONLY=6.18 picks by name)
 # Two guests run at once, because one keeps little more than one CPU busy. A failure in one of them
 # does not stop the other.
-vm-test: vm-setup build
-	CLANG=$$(scripts/clang) cargo test --workspace --locked --test vm --no-run
+vm-test: vm-setup build-all
 ifeq ($(ONLY),)
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 vm-lane-1 vm-lane-2
 else
@@ -93,6 +90,11 @@ vm-lane-2:
 ## make build          set up and build
 build: setup
 	CLANG=$$(scripts/clang) cargo build --workspace --locked
+
+# The executables, which the tests start (tests/build.rs), and the tests in one build. In two, cargo
+# would compile much of it twice, because the tests ask for other features of some crates.
+build-all: setup
+	CLANG=$$(scripts/clang) cargo build --workspace --locked --all-targets
 
 ## make setup          install the packages that building and testing need
 setup:
