@@ -17,20 +17,16 @@
 //! | `peers` | schedulers of other projects |
 //! | `host`, `guest/`, `simulator` | the places |
 //! | `accounts` | where the CPUs' time went during a run |
-//! | `command`, `executable` | commands that are measured; our own executables |
-//! | `display`, `interrupt`, `output` | progress; ending in order; files written at the end |
+//! | `executable`, `output` | our own executables; files written at the end |
 
 pub mod accounts;
 mod aim;
 pub mod cells;
-pub mod command;
 mod contestant;
-pub mod display;
 pub mod executable;
 pub mod generated;
 pub mod guest;
 pub mod host;
-pub mod interrupt;
 mod machine;
 mod metric;
 mod options;
@@ -45,6 +41,7 @@ pub mod simulator;
 pub use aim::{Aim, AimRow, Cases, Wanted, judge_aims};
 pub use contestant::Contestant;
 pub use evenkeel_trial::{Case, Figures, Line, Plan, Progress, Reached, Record, Sample};
+pub use evenkeel_trial::{command, display, interrupt};
 pub use generated::measured_at;
 pub use machine::{MachineInfo, commit};
 pub use metric::{Kind, Metric};

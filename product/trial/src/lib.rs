@@ -2,8 +2,9 @@
 //!
 //! Whatever changes on the machine meanwhile meets all contestants alike, so that only differences
 //! within a round count. All experiments of the laboratory stand on this crate, which is the product's
-//! because comparing a user's own program is. It does no I/O and reads no clock: runs, clock and
-//! progress are the caller's ([`Caller`]).
+//! because comparing a user's own program is. The trial itself ([`run`]) does no I/O and reads no
+//! clock: runs, clock and progress are the caller's ([`Caller`]). What callers need for that is here,
+//! too: a command that is run and timed, Ctrl-C, a progress display.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -12,9 +13,15 @@
 //! | `course` | the turns: rounds, repeats, more rounds for undecided rows |
 //! | `judge` | comparisons with the baseline and their verdicts |
 //! | `claim` | whether an interval shows what was claimed |
+//! | `command` | one command, run to its end: its time, and what it printed |
+//! | `interrupt` | Ctrl-C and its kind, noted |
+//! | `display` | progress on the terminal |
 
 mod claim;
+pub mod command;
 mod course;
+pub mod display;
+pub mod interrupt;
 mod judge;
 mod plan;
 mod record;

@@ -2,8 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::interrupt;
-use evenkeel_trial::Progress;
+use crate::{Progress, interrupt};
 
 /// A line on the terminal; nothing where standard error is not one. It is drawn only between runs:
 /// a clock that ticks on it would disturb what is measured.
@@ -21,9 +20,9 @@ impl Display {
     /// Nothing is known yet.
     pub fn new() -> Self {
         let bar = ProgressBar::new(1);
-        if let Ok(style) =
-            ProgressStyle::with_template("[{elapsed_precise}] {bar:24} {pos}/{len} runs, {msg}")
-        {
+        if let Ok(style) = ProgressStyle::with_template(
+            "[{elapsed_precise}] {bar:24} {pos}/{len} runs, {eta} left, {msg}",
+        ) {
             bar.set_style(style);
         }
         Self { bar }

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid, getpgid};
 
 use crate::interrupt;
 
-/// No run takes longer; one that does is ended.
+/// No run takes longer, unless its caller allows it; one that does is ended.
 const RUN_LIMIT: Duration = Duration::from_secs(120);
 /// How long a command may take to end once it was asked to.
 const END_LIMIT: Duration = Duration::from_secs(3);
@@ -125,12 +125,28 @@ impl Running {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// The file that takes its standard output: to read all of it once it has ended.
+    ///
+    /// # Errors
+    /// The process has too many files open.
+    pub fn output(&self) -> io::Result<File> {
+        self.output.try_clone()
+    }
+
     /// Waits for the end.
     ///
     /// # Errors
     /// It fails, takes more than two minutes, or a signal asks for the end meanwhile.
-    pub fn wait(mut self) -> Result<Ended> {
-        let waited = wait(&mut self.child, self.start);
+    pub fn wait(self) -> Result<Ended> {
+        self.wait_at_most(RUN_LIMIT, |_| {})
+    }
+
+    /// Waits for the end. `look` is called now and then with the number of the process while it runs.
+    ///
+    /// # Errors
+    /// It fails, takes more time than `limit`, or a signal asks for the end meanwhile.
+    pub fn wait_at_most(mut self, limit: Duration, mut look: impl FnMut(u32)) -> Result<Ended> {
+        let waited = wait(&mut self.child, self.start, limit, &mut look);
         let seconds = self.start.elapsed().as_secs_f64();
         self.waited = true;
         let status = waited?;
@@ -160,7 +176,12 @@ fn text(mut file: &File) -> Result<String> {
 }
 
 /// Waits for the end of the command; ends it when a signal asks for that, or at the limit.
-fn wait(child: &mut Child, start: Instant) -> Result<ExitStatus> {
+fn wait(
+    child: &mut Child,
+    start: Instant,
+    limit: Duration,
+    look: &mut dyn FnMut(u32),
+) -> Result<ExitStatus> {
     let pid = child.id() as libc::pid_t;
     // SAFETY: takes two integers; a non-negative result is a descriptor that we own.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -176,18 +197,23 @@ fn wait(child: &mut Child, start: Instant) -> Result<ExitStatus> {
         if matches!(poll(&mut fds, PollTimeout::from(LOOK_MS)), Ok(1)) {
             return Ok(child.wait()?);
         }
-        let late = start.elapsed() > RUN_LIMIT;
+        look(child.id());
+        let late = start.elapsed() > limit;
         if late || interrupt::asked().is_some() {
             end(child);
             interrupt::check()?;
-            bail!("a run took more than {} s and was ended", RUN_LIMIT.as_secs());
+            bail!("a run took more than {} s and was ended", limit.as_secs_f64());
         }
     }
 }
 
-/// Asks the command to end, which lets a balancer clean up; then makes it.
+/// Asks the command to end, which lets a balancer clean up; then makes it. A command that leads a
+/// process group ends with all of its group.
 fn end(child: &mut Child) {
-    let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
+    let pid = Pid::from_raw(child.id() as i32);
+    let leads_group = getpgid(Some(pid)) == Ok(pid);
+    let send = |signal| if leads_group { killpg(pid, signal) } else { kill(pid, signal) };
+    let _ = send(Signal::SIGTERM);
     let start = Instant::now();
     while start.elapsed() < END_LIMIT {
         if !matches!(child.try_wait(), Ok(None)) {
@@ -195,7 +221,7 @@ fn end(child: &mut Child) {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let _ = child.kill();
+    let _ = send(Signal::SIGKILL);
     let _ = child.wait();
 }
 
@@ -222,6 +248,29 @@ mod tests {
         assert!(error.contains("exit status: 3") && error.contains("because"), "{error}");
         let error = run(&mut Command::new("/no/such/program")).unwrap_err().to_string();
         assert_eq!(error, "cannot start /no/such/program");
+    }
+
+    #[test]
+    fn one_that_takes_too_long_is_ended_with_its_group() {
+        let mut command = shell("sleep 600 & echo $!; wait");
+        let running = Running::start(command.process_group(0)).unwrap();
+        let mut output = running.output().unwrap();
+        let mut looks = 0;
+        let error = running.wait_at_most(Duration::from_millis(300), |_| looks += 1).unwrap_err();
+        assert_eq!(error.to_string(), "a run took more than 0.3 s and was ended");
+        assert!(looks > 0);
+        let mut text = String::new();
+        output.rewind().unwrap();
+        output.read_to_string(&mut text).unwrap();
+        let child = Pid::from_raw(text.trim().parse().unwrap());
+        // It is a zombie until init has waited for it.
+        let is_gone = || {
+            let state = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+            state.is_empty() || state.contains(") Z ")
+        };
+        while !is_gone() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]
