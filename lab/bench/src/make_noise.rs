@@ -1,19 +1,26 @@
-//! `evenkeel-lab noise`: one generator until its limit or Ctrl-C, or the verification of the
-//! accounting against the generators.
+//! `evenkeel-lab noise`: one generator until its limit, Ctrl-C or the end of a command, or the
+//! verification of the accounting against the generators.
 
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::verify::{self, Verified};
 use evenkeel_experiment::interrupt;
 use evenkeel_experiment::output::Output;
-use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
+use evenkeel_noise::{MAX_LIMIT, Noise, NoiseConfig, NoiseKind};
 
 /// Busy time and period in us, where none are given.
 const DEFAULT_BUSY_US: u64 = 4_000;
 const DEFAULT_PERIOD_US: u64 = 10_000;
+/// How long the noise lasts, where no time is given.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
 /// How often to check whether a signal asked for the end.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -28,15 +35,23 @@ pub struct Options {
     pub busy_us: Option<u64>,
     /// The period, in us.
     pub period_us: Option<u64>,
-    /// How long at most; the verification takes the time that it needs.
-    pub limit: Duration,
+    /// How long at most; without it 10 s, or an hour with a command. The verification takes the time
+    /// that it needs.
+    pub limit: Option<Duration>,
     /// Judge the accounting.
     pub verify: bool,
     /// Where to write the result as JSON.
     pub json: Option<PathBuf>,
+    /// The command that the noise is for, and its arguments; may be empty.
+    pub command: Vec<OsString>,
 }
 
 impl Options {
+    fn limit(&self) -> Duration {
+        let default = if self.command.is_empty() { DEFAULT_LIMIT } else { MAX_LIMIT };
+        self.limit.unwrap_or(default)
+    }
+
     fn duty(&self) -> Option<(u64, u64)> {
         if self.busy_us.is_none() && self.period_us.is_none() {
             return None;
@@ -48,10 +63,10 @@ impl Options {
 
 /// Makes the noise or verifies the accounting, and prints the result. Returns the exit code: 1 if
 /// cbinfo was wrong, 128 + n if signal n ended a verification; a generator that a signal ends has
-/// done what it should.
+/// done what it should. With a command it is the exit code of the command.
 ///
 /// # Errors
-/// The noise is refused or not permitted, or a file cannot be written.
+/// The noise is refused or not permitted, the command cannot be started, or a file cannot be written.
 pub fn run(options: &Options) -> Result<i32> {
     let json = options.json.as_deref().map(Output::prepare).transpose()?;
     let _watch = interrupt::watch();
@@ -64,17 +79,31 @@ fn make(options: &Options, json: Option<Output>) -> Result<i32> {
     }
     let kind: NoiseKind = options.kind.parse()?;
     let (busy_us, period_us) = options.duty().unwrap_or((DEFAULT_BUSY_US, DEFAULT_PERIOD_US));
-    let config = NoiseConfig { busy_us, period_us, limit: options.limit };
+    let limit = options.limit();
+    let config = NoiseConfig { busy_us, period_us, limit };
     let running = Noise::start(kind, options.cpu, config)?;
-    eprintln!(
-        "{kind} noise on CPU {} for {:.1} s; Ctrl-C ends it",
-        options.cpu,
-        options.limit.as_secs_f64()
-    );
+    let mut command = match options.command.split_first() {
+        None => None,
+        Some((name, arguments)) => {
+            let started = Command::new(name).args(arguments).spawn();
+            Some(started.with_context(|| format!("cannot start {}", name.display()))?)
+        }
+    };
+    let how_long = match command {
+        Some(_) => "while the command runs".to_owned(),
+        None => format!("for {:.1} s; Ctrl-C ends it", limit.as_secs_f64()),
+    };
+    eprintln!("{kind} noise on CPU {} {how_long}", options.cpu);
     let start = Instant::now();
-    while start.elapsed() < options.limit && interrupt::asked().is_none() {
-        std::thread::sleep(LOOK.min(options.limit.saturating_sub(start.elapsed())));
-    }
+    let exit_code = match &mut command {
+        Some(command) => wait(command, limit)?,
+        None => {
+            while start.elapsed() < limit && interrupt::asked().is_none() {
+                std::thread::sleep(LOOK.min(limit.saturating_sub(start.elapsed())));
+            }
+            0
+        }
+    };
     let report = running.stop()?;
     let wanted = match kind {
         NoiseKind::Hog => "its fair share".to_owned(),
@@ -89,7 +118,29 @@ fn make(options: &Options, json: Option<Output>) -> Result<i32> {
     if let Some(output) = json {
         output.write(&serde_json::to_string_pretty(&report)?)?;
     }
-    Ok(0)
+    Ok(exit_code)
+}
+
+/// Waits for the end of a command, and says so where the noise ends earlier. Returns its exit code.
+fn wait(command: &mut Child, limit: Duration) -> Result<i32> {
+    let start = Instant::now();
+    let (mut is_told, mut is_passed_on) = (false, false);
+    loop {
+        if let Some(status) = command.try_wait().context("cannot wait for the command")? {
+            return Ok(status.code().unwrap_or(128 + status.signal().unwrap_or(0)));
+        }
+        // The terminal sends Ctrl-C to the command as well; other signals reach this process alone.
+        let asked = interrupt::asked().and_then(|signal| Signal::try_from(signal).ok());
+        if let Some(signal) = asked.filter(|signal| *signal != Signal::SIGINT && !is_passed_on) {
+            kill(Pid::from_raw(command.id() as i32), signal)?;
+            is_passed_on = true;
+        }
+        if start.elapsed() > limit && !is_told {
+            eprintln!("the noise ends here, and the command runs on without it");
+            is_told = true;
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 fn verify(options: &Options, json: Option<Output>) -> Result<i32> {
@@ -121,9 +172,10 @@ mod tests {
             cpu: 0,
             busy_us: None,
             period_us: None,
-            limit: Duration::from_millis(50),
+            limit: Some(Duration::from_millis(50)),
             verify: false,
             json: None,
+            command: Vec::new(),
         }
     }
 
@@ -137,6 +189,16 @@ mod tests {
         let report: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(report["kind"], "hog");
         assert!(report["busy_ns"].as_u64().unwrap() > 0);
+    }
+
+    #[test]
+    fn noise_lasts_as_long_as_its_command() {
+        let command = ["sh", "-c", "exit 5"].map(OsString::from).to_vec();
+        let options = Options { command, limit: None, ..options("hog") };
+        assert_eq!((options.limit(), run(&options).unwrap()), (MAX_LIMIT, 5));
+        let command = vec!["/no/such/program".into()];
+        let error = run(&Options { command, ..options }).unwrap_err().to_string();
+        assert_eq!(error, "cannot start /no/such/program");
     }
 
     #[test]

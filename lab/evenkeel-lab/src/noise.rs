@@ -16,8 +16,9 @@ pub fn main(args: NoiseArgs) -> Result<i32> {
         cpu: args.cpu,
         busy_us: args.busy_us,
         period_us: args.period_us,
-        limit: args.limit.into(),
+        limit: args.limit.map(Into::into),
         verify: args.verify,
         json: args.json,
+        command: args.command,
     })
 }

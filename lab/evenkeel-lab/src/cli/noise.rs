@@ -1,5 +1,6 @@
 //! The command `noise`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -18,13 +19,16 @@ pub struct NoiseArgs {
     /// Set the period, in microseconds; at most half of it may be taken [default: 10000].
     #[arg(long)]
     pub period_us: Option<u64>,
-    /// End after this time at the latest, like 30s.
-    #[arg(long, value_name = "TIME", default_value = "10s")]
-    pub limit: humantime::Duration,
+    /// End after this time at the latest, like 30s [default: 10s, with a command 1h].
+    #[arg(long, value_name = "TIME")]
+    pub limit: Option<humantime::Duration>,
     /// Compare what cbinfo and /proc/stat account with what the generator took (some seconds a kind).
     #[arg(long)]
     pub verify: bool,
     /// Write the result as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Make the noise while this command runs, and end as it ends.
+    #[arg(last = true, value_name = "CMD", conflicts_with = "verify")]
+    pub command: Vec<OsString>,
 }
