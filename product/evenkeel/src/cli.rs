@@ -1,7 +1,8 @@
 //! The command line: all commands, options and help texts. Man pages and shell completions are
 //! generated from this definition. The commands of the keel are in `keel`, those for packets in
-//! `sais`, and arguments of several commands in `shared`.
+//! `sais`, `compare` in `compare`, and arguments of several commands in `shared`.
 
+mod compare;
 mod keel;
 mod sais;
 mod shared;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
+pub use compare::CompareArgs;
 pub use keel::{IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
 pub use shared::{FaultArgs, Interval, JsonArgs, LoopbackAddress};
@@ -39,6 +41,8 @@ pub struct Cli {
 pub enum Command {
     /// Run a parallel program at the average capability of its CPUs.
     Run(RunArgs),
+    /// Run a program under the kernel alone and under evenkeel, in turn, and say which is faster.
+    Compare(CompareArgs),
     /// Balance many programs: they join by launch, process number, name or cgroup.
     Daemon(DaemonArgs),
     /// Let a running program join the daemon.

@@ -18,6 +18,7 @@
 
 mod balancing;
 pub mod cli;
+mod compare;
 pub mod config;
 mod daemon;
 mod daemon_client;
@@ -121,6 +122,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
             let config = config::load(cli.config.as_deref())?;
             run::main(args, config, origin)
         }
+        Command::Compare(args) => compare::main(&args),
         Command::Daemon(args) => daemon::main(&args, cli.config.as_deref()),
         Command::Join(args) => daemon::join_command(&args),
         Command::Leave(args) => daemon::leave_command(&args),

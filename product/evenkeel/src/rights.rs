@@ -52,6 +52,7 @@ fn of(command: &Command) -> Option<CapabilitySet> {
         | Command::Ias(_)
         | Command::Zone(_) => CapabilitySet::empty(),
         Command::Run(_)
+        | Command::Compare(_)
         | Command::Doctor(_)
         | Command::Generate(_)
         | Command::Sim(_)

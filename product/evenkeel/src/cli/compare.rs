@@ -1,0 +1,29 @@
+//! Arguments of `evenkeel compare`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `evenkeel compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Compare only these with the kernel alone, for example run [default: all that apply].
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub contestants: Vec<String>,
+    /// Make this many rounds, 1 to 15 [default: 5, and more where rows are undecided].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=15))]
+    pub rounds: Option<u8>,
+    /// Add no rounds after this time; the first rounds are always made.
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    pub budget: humantime::Duration,
+    /// End a run that takes longer than this.
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    pub run_limit: humantime::Duration,
+    /// Write the result as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// The command and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}

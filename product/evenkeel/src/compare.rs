@@ -1,0 +1,111 @@
+//! `evenkeel compare`: runs the user's own program under the kernel alone and under every other
+//! contestant that applies, in turn, and says which command line to use from now on. It changes
+//! nothing that outlives it.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `contestant` | the ways to run a program, and where each applies |
+//! | `turns` | one run of the program |
+//! | `printed` | whether the program prints the same under all contestants |
+//! | `result` | the rows, the sentence for the user, JSON |
+
+mod contestant;
+mod printed;
+mod result;
+mod turns;
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use evenkeel_trial::{Case, Plan, interrupt, run};
+
+use crate::cli::CompareArgs;
+use contestant::Contestant;
+use result::Comparison;
+use turns::{TIME, Turns};
+
+/// Compares, and prints the table. Returns 0, or 128 + n where signal n ended it early: then the table
+/// has what was measured until then.
+///
+/// # Errors
+/// A contestant has a wrong name, the program cannot be run by the kernel alone, or the result cannot
+/// be written.
+pub fn main(args: &CompareArgs) -> Result<i32> {
+    let contestants = chosen(&args.contestants)?;
+    let plan = plan(args);
+    let case = Case {
+        program: args.command[0].to_string_lossy().into_owned(),
+        contestants: contestants.iter().map(|one| one.name.to_owned()).collect(),
+        has_second_baseline: true,
+        ..Case::default()
+    };
+    let mut turns = Turns::new(&args.command, &contestants, args.run_limit.into())?;
+    let records = {
+        let _watch = interrupt::watch();
+        run(&[case], &[turns::time()], &plan, &mut turns)?
+    };
+    turns.finish();
+    let record = records.first().context("nothing was run")?;
+    if record.line(contestant::KERNEL).is_none_or(|line| line.estimate(TIME).is_none()) {
+        if interrupt::asked().is_some() {
+            return Ok(interrupt::exit_code());
+        }
+        let why = record.lines.first().and_then(|line| line.failed.as_deref());
+        bail!(
+            "the program does not run by itself, so there is nothing to compare: {}",
+            why.unwrap_or("it gave no time")
+        );
+    }
+    let result = Comparison::new(&args.command, record, &plan, &turns);
+    let mut text = result.to_string();
+    if let Some(path) = &args.json {
+        let json = serde_json::to_vec_pretty(&result)?;
+        std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    text.push('\n');
+    std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    Ok(interrupt::exit_code())
+}
+
+/// The kernel alone, and the contestants of these names; without names all.
+fn chosen(names: &[String]) -> Result<Vec<Contestant>> {
+    let known = || Contestant::all().into_iter().filter(|one| one.name != contestant::KERNEL);
+    for name in names {
+        if !known().any(|one| one.name == name) {
+            let known: Vec<_> = known().map(|one| one.name).collect();
+            bail!("there is no contestant {name:?}: give some of {}", known.join(", "));
+        }
+    }
+    let is_chosen =
+        |one: &Contestant| names.is_empty() || names.iter().any(|name| name == one.name);
+    let kernel = Contestant::all().into_iter().filter(|one| one.name == contestant::KERNEL);
+    Ok(kernel.chain(known().filter(is_chosen)).collect())
+}
+
+/// Foreign load is part of the user's machine, and often the very thing that is to be balanced: no run
+/// is repeated because of it. The pairing by rounds levels it out.
+fn plan(args: &CompareArgs) -> Plan {
+    let plan = match args.rounds {
+        Some(rounds) => Plan::fixed(usize::from(rounds)),
+        None => Plan::default(),
+    };
+    Plan { max_repeats: 0, budget: Duration::from(args.budget), ..plan }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_alone_always_comes_first() {
+        let names = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            chosen(&names).map(|chosen| chosen.iter().map(|one| one.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[]).unwrap(), ["default", "pinned", "run"]);
+        assert_eq!(names(&["run"]).unwrap(), ["default", "run"]);
+        let error = names(&["ran"]).unwrap_err().to_string();
+        assert_eq!(error, "there is no contestant \"ran\": give some of pinned, run");
+    }
+}

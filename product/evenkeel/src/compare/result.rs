@@ -1,0 +1,259 @@
+//! What a comparison found: a row for each contestant, and one sentence that says which command line to
+//! use from now on. The table and the JSON are made from it.
+
+use std::ffi::OsString;
+use std::fmt;
+
+use comfy_table::{CellAlignment, Table, presets};
+use evenkeel_trial::{Line, Plan, Record, Role, Verdict, interrupt, judge};
+use serde::Serialize;
+
+use super::contestant::Contestant;
+use super::printed::Agreement;
+use super::turns::{MOVES, TIME, Turns, time};
+
+/// A comparison of one program.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    /// The command and its arguments.
+    pub command: Vec<String>,
+    /// The version of evenkeel.
+    pub version: &'static str,
+    /// It was ended early by a signal.
+    pub is_partial: bool,
+    /// The baseline first, the baseline once more last.
+    pub rows: Vec<Row>,
+    /// The command line to use from now on.
+    pub recommended: String,
+    /// Why.
+    pub sentence: String,
+}
+
+/// One contestant.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub contestant: String,
+    /// What it does.
+    pub what: &'static str,
+    /// Median time in s; `None`: no run ended well.
+    pub seconds: Option<f64>,
+    /// Its 95 % interval (with fewer than 6 runs the range), in s.
+    pub seconds_ci95: Option<[f64; 2]>,
+    /// How many times as fast as the kernel alone, paired by round.
+    pub ratio: Option<f64>,
+    /// Its 95 % interval.
+    pub ratio_ci95: Option<[f64; 2]>,
+    /// Corrected for the number of contestants and of looks.
+    pub verdict: Option<Verdict>,
+    /// The kernel alone against itself: what the table can tell apart.
+    pub is_again: bool,
+    /// Tasks that were moved, the median of the runs.
+    pub moves: Option<f64>,
+    /// Whether the program printed the same as under the kernel alone.
+    pub printed: Option<Agreement>,
+    /// Runs that count.
+    pub runs: usize,
+    /// Why it was left out.
+    pub left_out: Option<String>,
+}
+
+impl Comparison {
+    /// What the record of the trial shows.
+    pub fn new(words: &[OsString], record: &Record, plan: &Plan, turns: &Turns<'_>) -> Self {
+        let judged = judge(std::slice::from_ref(record), &[time()], plan.looks());
+        let contestants = turns.contestants();
+        let rows = record.lines.iter().enumerate().map(|(index, line)| {
+            let place = if line.role == Role::SecondBaseline { 0 } else { index };
+            let judged = judged.iter().find(|row| row.line == index).map(|row| row.judged);
+            let printed = turns.printed(0).zip(turns.printed(place));
+            Row {
+                verdict: judged.map(|judged| judged.verdict),
+                ratio: judged.map(|judged| judged.comparison.ratio.median),
+                ratio_ci95: judged.map(|judged| judged.comparison.ratio.ci95()),
+                printed: printed.map(|(baseline, ours)| Agreement::of(baseline, ours)),
+                ..Row::of(line, contestants.get(place).map_or("", |one| one.what))
+            }
+        });
+        let rows: Vec<Row> = rows.collect();
+        let best = best(&rows).and_then(|row| Some((row, row.ratio?, row.ratio_ci95?)));
+        let line = |name: &str| {
+            let found = contestants.iter().find(|one| one.name == name).or(contestants.first());
+            found.map(|one: &Contestant| one.line(words)).unwrap_or_default()
+        };
+        let sentence = match best {
+            Some((row, ratio, [lo, hi])) => format!(
+                "{} ran {ratio:.2}x as fast as the kernel alone ({lo:.2} - {hi:.2}).",
+                row.contestant
+            ),
+            None => nothing_is_better(&rows),
+        };
+        Self {
+            command: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            version: env!("CARGO_PKG_VERSION"),
+            is_partial: interrupt::asked().is_some(),
+            recommended: line(best.map_or("", |(row, ..)| &row.contestant)),
+            sentence,
+            rows,
+        }
+    }
+}
+
+impl Row {
+    fn of(line: &Line, what: &'static str) -> Self {
+        let seconds = line.estimate(TIME);
+        Self {
+            contestant: line.contestant.clone(),
+            what,
+            seconds: seconds.map(|seconds| seconds.median),
+            seconds_ci95: seconds.map(|seconds| seconds.ci95()),
+            ratio: None,
+            ratio_ci95: None,
+            verdict: None,
+            is_again: line.role == Role::SecondBaseline,
+            moves: line.estimate(MOVES).map(|moves| moves.median),
+            printed: None,
+            runs: line.samples().count(),
+            // After a signal everything ends for that reason.
+            left_out: line.failed.clone().filter(|_| interrupt::asked().is_none()),
+        }
+    }
+
+    fn is_trusted(&self) -> bool {
+        self.left_out.is_none() && self.printed != Some(Agreement::Different)
+    }
+}
+
+/// The fastest contestant that is better than the kernel alone, and under which the program prints the
+/// same.
+fn best(rows: &[Row]) -> Option<&Row> {
+    let better = rows
+        .iter()
+        .filter(|row| !row.is_again && row.verdict == Some(Verdict::Better) && row.is_trusted());
+    better.max_by(|a, b| a.ratio.unwrap_or(0.0).total_cmp(&b.ratio.unwrap_or(0.0)))
+}
+
+fn nothing_is_better(rows: &[Row]) -> String {
+    let is_undecided = |row: &&Row| !row.is_again && row.verdict == Some(Verdict::Undecided);
+    if rows.iter().any(|row| is_undecided(&row)) {
+        "Nothing is shown to be faster than the kernel alone. What is undecided may be by a little: \
+         a longer input or --rounds 15 tells more."
+            .to_owned()
+    } else {
+        "Nothing is faster than the kernel alone.".to_owned()
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
+            "contestant",
+            "median",
+            "vs default",
+            "verdict",
+            "moves",
+            "prints",
+            "runs",
+        ]);
+        table.add_rows(self.rows.iter().map(Row::cells));
+        for column in [1, 2, 4, 6] {
+            if let Some(column) = table.column_mut(column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        writeln!(f, "{table}")?;
+        for row in self.rows.iter().filter(|row| !row.is_again) {
+            writeln!(f, "{}: {}", row.contestant, row.what)?;
+        }
+        if let Some([lo, hi]) =
+            self.rows.iter().find(|row| row.is_again).and_then(|row| row.ratio_ci95)
+        {
+            let pct = 100.0 * (1.0 - lo).max(hi - 1.0).max(0.0);
+            writeln!(f, "default again: the same once more; it differed by {pct:.1} % at most")?;
+        }
+        for row in &self.rows {
+            if let Some(why) = &row.left_out {
+                writeln!(f, "{} is left out: {why}", row.contestant)?;
+            }
+            if row.printed == Some(Agreement::Different) {
+                writeln!(
+                    f,
+                    "{}: the program printed something else than under the kernel alone; it is not \
+                     recommended",
+                    row.contestant
+                )?;
+            }
+        }
+        if self.is_partial {
+            writeln!(f, "Ended early: the table has what was measured until then.")?;
+        }
+        write!(f, "\n{}\nUse: {}", self.sentence, self.recommended)
+    }
+}
+
+impl Row {
+    fn cells(&self) -> [String; 7] {
+        let dash = || "-".to_owned();
+        let verdict = match self.verdict {
+            _ if self.left_out.is_some() => "left out".to_owned(),
+            Some(Verdict::Better) => "better".to_owned(),
+            Some(Verdict::Worse) => "worse".to_owned(),
+            Some(Verdict::Undecided) => "undecided".to_owned(),
+            None => dash(),
+        };
+        [
+            self.contestant.clone(),
+            self.seconds.map_or_else(dash, |seconds| format!("{seconds:.3} s")),
+            self.ratio
+                .zip(self.ratio_ci95)
+                .map_or_else(dash, |(ratio, [lo, hi])| format!("{ratio:.3} ({lo:.3} - {hi:.3})")),
+            if self.is_again { format!("A/A: {verdict}") } else { verdict },
+            self.moves.map_or_else(dash, |moves| format!("{moves:.0}")),
+            self.printed.map_or_else(dash, |printed| printed.words().to_owned()),
+            self.runs.to_string(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(contestant: &str, ratio: f64, verdict: Verdict) -> Row {
+        Row {
+            contestant: contestant.to_owned(),
+            what: "",
+            seconds: Some(1.0),
+            seconds_ci95: Some([1.0, 1.0]),
+            ratio: Some(ratio),
+            ratio_ci95: Some([ratio, ratio]),
+            verdict: Some(verdict),
+            is_again: false,
+            moves: None,
+            printed: Some(Agreement::Same),
+            runs: 5,
+            left_out: None,
+        }
+    }
+
+    #[test]
+    fn the_fastest_that_is_better_and_prints_the_same_is_the_best() {
+        let better = |name, ratio| row(name, ratio, Verdict::Better);
+        let name = |rows: &[Row]| best(rows).map(|row| row.contestant.clone());
+        let (pinned, run) = (better("pinned", 1.1), better("run", 1.3));
+        assert_eq!(name(&[pinned.clone(), run.clone()]).as_deref(), Some("run"));
+        let broken = Row { printed: Some(Agreement::Different), ..run.clone() };
+        assert_eq!(name(&[pinned.clone(), broken]).as_deref(), Some("pinned"));
+        let again = Row { is_again: true, ..run };
+        assert_eq!(name(&[again, row("pinned", 1.1, Verdict::Undecided)]), None);
+    }
+
+    #[test]
+    fn undecided_is_not_told_as_equal() {
+        let sentence = nothing_is_better(&[row("run", 1.0, Verdict::Undecided)]);
+        assert!(sentence.contains("--rounds 15"), "{sentence}");
+        let sentence = nothing_is_better(&[row("run", 0.9, Verdict::Worse)]);
+        assert_eq!(sentence, "Nothing is faster than the kernel alone.");
+    }
+}

@@ -1,0 +1,209 @@
+//! One run of the program, for each turn of the trial: its time, what it printed, and, in the first run
+//! of the baseline, which runtimes it has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::io::Seek;
+use std::os::unix::process::CommandExt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use evenkeel_host::Summary;
+use evenkeel_trial::command::Running;
+use evenkeel_trial::display::Display;
+use evenkeel_trial::{Better, Caller, Figure, Progress, Sample, Seat, Slot};
+use tempfile::TempDir;
+
+use super::contestant::Contestant;
+use super::printed::Printed;
+
+/// The figure that decides: from the start of the program to its end, in s.
+pub const TIME: &str = "time";
+/// Tasks that the balancer moved.
+pub const MOVES: &str = "moves";
+
+/// The figure that decides.
+pub fn time() -> Figure {
+    Figure { name: TIME.to_owned(), better: Better::Less }
+}
+
+/// A runtime of OpenMP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Runtime {
+    /// libgomp.
+    Gcc,
+    /// libomp, libiomp5.
+    Llvm,
+}
+
+/// Makes the runs.
+pub struct Turns<'a> {
+    words: &'a [OsString],
+    contestants: &'a [Contestant],
+    run_limit: Duration,
+    start: Instant,
+    display: Display,
+    dir: TempDir,
+    /// What was seen in the first run of the baseline.
+    seen: BTreeSet<Runtime>,
+    /// Where the program does not run by itself, no contestant is tried.
+    has_baseline: bool,
+    /// By contestant.
+    printed: BTreeMap<usize, BTreeSet<Printed>>,
+}
+
+impl<'a> Turns<'a> {
+    /// Of this command under these contestants.
+    ///
+    /// # Errors
+    /// No temporary directory can be made.
+    pub fn new(
+        words: &'a [OsString],
+        contestants: &'a [Contestant],
+        run_limit: Duration,
+    ) -> Result<Self> {
+        Ok(Self {
+            words,
+            contestants,
+            run_limit,
+            start: Instant::now(),
+            display: Display::new(),
+            dir: tempfile::tempdir().context("cannot make a temporary directory")?,
+            seen: BTreeSet::new(),
+            has_baseline: true,
+            printed: BTreeMap::new(),
+        })
+    }
+
+    /// Takes the progress display away.
+    pub fn finish(&self) {
+        self.display.finish();
+    }
+
+    /// The contestants, the baseline first.
+    pub fn contestants(&self) -> &[Contestant] {
+        self.contestants
+    }
+
+    /// What the runs of a contestant printed.
+    pub fn printed(&self, contestant: usize) -> Option<&BTreeSet<Printed>> {
+        self.printed.get(&contestant)
+    }
+}
+
+impl Turns<'_> {
+    fn run_contestant(&mut self, index: usize, turn: Slot) -> Result<Sample> {
+        let contestant = self.contestants.get(index).context("a turn of no contestant")?;
+        if let Some(why) = contestant.why_not(&self.seen).filter(|_| index > 0) {
+            bail!(why);
+        }
+        let summary = self.dir.path().join("summary.json");
+        // Of an earlier run.
+        let _ = std::fs::remove_file(&summary);
+        let mut command = contestant.command(self.words, &summary)?;
+        // Ctrl-C is for this process: it ends the program in order.
+        command.process_group(0);
+        let running = Running::start(&mut command)?;
+        let mut output = running.output()?;
+        let is_first = turn.round == 0 && turn.seat == Seat::Contestant(0);
+        let seen = &mut self.seen;
+        let ended = running.wait_at_most(self.run_limit, |pid| {
+            if is_first {
+                note_runtimes(pid, seen);
+            }
+        })?;
+        output.rewind()?;
+        let printed = Printed::read(output).context("cannot read what the program printed")?;
+        self.printed.entry(index).or_default().insert(printed);
+        let mut sample = Sample::new([(TIME, ended.seconds)]);
+        if contestant.has_summary() {
+            let text = std::fs::read(&summary).context("evenkeel run wrote no summary")?;
+            let summary: Summary = serde_json::from_slice(&text)?;
+            sample.set(MOVES, Some(summary.moves as f64));
+        }
+        Ok(sample)
+    }
+}
+
+impl Caller for Turns<'_> {
+    fn run(&mut self, turn: Slot) -> Result<Sample> {
+        let index = match turn.seat {
+            Seat::Contestant(index) => index,
+            Seat::SecondBaseline => 0,
+            Seat::Reference => bail!("a program of the user has no reference"),
+        };
+        if !self.has_baseline {
+            bail!("the program does not run by itself");
+        }
+        let sample = self.run_contestant(index, turn);
+        self.has_baseline &= index > 0 || sample.is_ok();
+        sample
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn show(&mut self, progress: &Progress<'_>) {
+        // The command ends with that error, which needs not be told for each contestant.
+        if self.has_baseline {
+            self.display.show(progress);
+        }
+    }
+}
+
+/// Adds the runtimes that a process and its descendants have loaded.
+fn note_runtimes(pid: u32, seen: &mut BTreeSet<Runtime>) {
+    let mut pending = vec![pid];
+    while let Some(pid) = pending.pop() {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        seen.extend(maps.lines().filter_map(runtime_of));
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+        for thread in threads.flatten() {
+            let children = thread.path().join("children");
+            let children = std::fs::read_to_string(children).unwrap_or_default();
+            pending.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+    }
+}
+
+/// The runtime that a line of `/proc/PID/maps` names.
+fn runtime_of(line: &str) -> Option<Runtime> {
+    let file = line.rsplit('/').next()?;
+    if file.starts_with("libgomp") {
+        Some(Runtime::Gcc)
+    } else if file.starts_with("libomp.") || file.starts_with("libiomp5.") {
+        Some(Runtime::Llvm)
+    } else {
+        // `libomp.so.5` is `libomp5.so` in some distributions, `libomp-19.so` in others.
+        (file.starts_with("libomp5") || file.starts_with("libomp-")).then_some(Runtime::Llvm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runtimes_are_known_by_their_files() {
+        let line = |file: &str| format!("7f00-7f01 r-xp 00000000 08:01 42  /usr/lib/{file}");
+        for (file, runtime) in [
+            ("libgomp.so.1.0.0", Some(Runtime::Gcc)),
+            ("libomp.so.5", Some(Runtime::Llvm)),
+            ("libomp5.so", Some(Runtime::Llvm)),
+            ("libiomp5.so", Some(Runtime::Llvm)),
+            ("libompi.so", None),
+            ("libc.so.6", None),
+        ] {
+            assert_eq!(runtime_of(&line(file)), runtime, "{file}");
+        }
+        assert_eq!(runtime_of("7f00-7f01 rw-p 00000000 00:00 0  [heap]"), None);
+    }
+
+    #[test]
+    fn a_process_without_openmp_has_no_runtime() {
+        let mut seen = BTreeSet::new();
+        note_runtimes(std::process::id(), &mut seen);
+        assert!(seen.is_empty(), "{seen:?}");
+    }
+}

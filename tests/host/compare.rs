@@ -1,0 +1,106 @@
+//! `evenkeel compare`: a user's program under the kernel alone and under evenkeel, in turn.
+
+use std::process::{Output, Stdio};
+
+use crate::support::*;
+
+/// `evenkeel compare FLAGS --json FILE -- sh -c SCRIPT`, and the JSON if it wrote one.
+fn compare(host: &Host, flags: &[&str], script: &str) -> (Output, serde_json::Value) {
+    let json = host.path("comparison.json");
+    let mut command = host.evenkeel(["compare", "--json"]);
+    command.arg(&json).args(flags).args(["--", "sh", "-c", script]);
+    let output = output(&mut command);
+    let bytes = std::fs::read(json).unwrap_or_default();
+    (output, serde_json::from_slice(&bytes).unwrap_or_default())
+}
+
+fn names(comparison: &serde_json::Value) -> Vec<&str> {
+    let rows = comparison["rows"].as_array().unwrap();
+    rows.iter().map(|row| row["contestant"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn each_contestant_has_a_row_and_the_output_is_kept_apart() {
+    let host = Host::new();
+    let script = "cat; echo result $$; echo remark >&2";
+    let (output, comparison) = compare(&host, &["--rounds", "2"], script);
+    assert!(output.status.success(), "{output:?}");
+    let shown = text(&output.stdout);
+    assert!(!shown.contains("result") && !text(&output.stderr).contains("remark"), "{output:?}");
+    assert_eq!(names(&comparison), ["default", "pinned", "run", "default again"]);
+    for (row, runs) in comparison["rows"].as_array().unwrap().iter().zip([2, 0, 2, 2]) {
+        assert_eq!(row["runs"], runs, "{row}");
+        // The process number differs from run to run.
+        let agreement = if runs == 0 { None } else { Some("same-but-numbers") };
+        assert_eq!(row["printed"].as_str(), agreement, "{row}");
+    }
+    assert!(shown.contains("pinned is left out: it acts on OpenMP programs only"), "{shown}");
+    assert!(shown.contains(&format!("Use: {}", comparison["recommended"].as_str().unwrap())));
+}
+
+#[test]
+fn a_program_that_prints_something_else_under_a_contestant_is_told() {
+    let host = Host::new();
+    // The command of its parent: compare, or run.
+    let script = "tr '\\0' '\\n' < /proc/$PPID/cmdline | sed -n 2p";
+    let flags = ["--rounds", "2", "--contestants", "run"];
+    let (output, comparison) = compare(&host, &flags, script);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(names(&comparison), ["default", "run", "default again"]);
+    assert_eq!(comparison["rows"][0]["printed"], "same");
+    assert_eq!(comparison["rows"][1]["printed"], "different");
+    assert!(text(&output.stdout).contains("it is not recommended"), "{output:?}");
+}
+
+#[test]
+fn a_program_that_fails_by_itself_is_an_error() {
+    let host = Host::new();
+    let log = host.path("log");
+    let script = format!("echo >> {}; echo because >&2; exit 3", log.display());
+    let (output, comparison) = compare(&host, &[], &script);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(std::fs::read(&log).unwrap().len(), 1, "it was started again");
+    let error = text(&output.stderr);
+    assert!(error.contains("nothing to compare") && error.contains("because"), "{error}");
+    assert!(comparison.is_null());
+    let mut absent = host.evenkeel(["compare", "--", "/no/such/program"]);
+    let error = text(&crate::support::output(&mut absent).stderr);
+    assert!(error.contains("cannot start /no/such/program"), "{error}");
+}
+
+#[test]
+fn a_program_that_never_ends_is_ended_at_the_limit() {
+    let host = Host::new();
+    let flags = ["--rounds", "1", "--run-limit", "200ms"];
+    let (output, _) = compare(&host, &flags, "sleep 600 & sleep 600");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text(&output.stderr).contains("took more than 0.2 s"), "{output:?}");
+}
+
+#[test]
+fn ctrl_c_gives_the_table_so_far() {
+    let host = Host::new();
+    let log = host.path("log");
+    let mut command = host.evenkeel(["compare", "--contestants", "run", "--", "sh", "-c"]);
+    command.arg(format!("echo >> {}; sleep 0.02", log.display()));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let runs = || std::fs::read(&log).unwrap_or_default().len();
+    wait_for("a round", || runs() > 4);
+    kill(child.id() as i32, libc::SIGINT);
+    let status = ended(&mut child);
+    assert_eq!(status.code(), Some(128 + libc::SIGINT));
+    let mut shown = String::new();
+    std::io::Read::read_to_string(&mut child.stdout.take().unwrap(), &mut shown).unwrap();
+    assert!(shown.contains("Ended early") && shown.contains("default again"), "{shown}");
+    assert!(!shown.contains("left out"), "{shown}");
+}
+
+#[test]
+fn a_contestant_that_does_not_exist_is_told() {
+    let host = Host::new();
+    let mut command = host.evenkeel(["compare", "--contestants", "fast", "--", "true"]);
+    let output = output(&mut command);
+    assert_eq!(output.status.code(), Some(2));
+    let error = text(&output.stderr);
+    assert!(error.contains("no contestant \"fast\"") && error.contains("pinned, run"), "{error}");
+}
