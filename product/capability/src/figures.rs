@@ -52,6 +52,7 @@ pub(crate) fn part(value: u64, numerator: u64, denominator: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::snapshot::Seen;
 
     fn cpu(speed: u32, noise_ns: u64, rt_ns: u64) -> CpuView {
         CpuView {
@@ -90,6 +91,7 @@ mod tests {
             interval_ns: 1000,
             cpus: vec![cpu(1024, 400, 0), cpu(1024, 0, 0)],
             tasks: vec![],
+            seen: Seen::default(),
         };
         assert_eq!(average_per_mille(&snapshot), 800);
     }

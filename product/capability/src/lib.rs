@@ -23,4 +23,4 @@ pub use lag::LagParameters;
 pub use paper::{PaperParameters, Selection};
 pub use plan::{Move, Plan, Reason};
 pub use policy::{Policy, State, plan};
-pub use snapshot::{CpuView, Invalid, Snapshot, TaskId, TaskView};
+pub use snapshot::{Barriers, CpuView, Invalid, Seen, Snapshot, TaskId, TaskView};

@@ -48,6 +48,10 @@ pub struct TaskView {
     pub queue: u64,
     /// Time on a CPU in the interval, less the time that irq, softirq and steal took meanwhile.
     pub run_ns: u64,
+    /// Part of `run_ns` in which it waited for other tasks by spinning: an estimate by samples; 0 where
+    /// that is not seen.
+    #[serde(default)]
+    pub spun_ns: u64,
     /// `run_ns` weighted by the speed (n/1024) of the CPUs that it ran on.
     pub received_ns: u64,
     /// Time that irq, softirq and steal took while it was on a CPU.
@@ -66,6 +70,24 @@ pub struct TaskView {
     pub working_set_bytes: Option<u64>,
 }
 
+/// What could be seen of the program's waiting in the interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Seen {
+    /// Spinning can be told from work in this interval.
+    pub spinning: bool,
+    /// Barriers that the program passed while they were counted; none where they were not.
+    pub barriers: Option<Barriers>,
+}
+
+/// Barriers that a program passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Barriers {
+    /// How many.
+    pub count: u32,
+    /// The time in which they were counted: a part of the interval.
+    pub observed_ns: u64,
+}
+
 /// The interval that just ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -75,6 +97,9 @@ pub struct Snapshot {
     pub cpus: Vec<CpuView>,
     /// Its tasks.
     pub tasks: Vec<TaskView>,
+    /// What could be seen of its waiting.
+    #[serde(default)]
+    pub seen: Seen,
 }
 
 /// A snapshot that contradicts itself.

@@ -45,8 +45,7 @@ fn program(machine: &Machine, usable: &CpuSet, places: &[u32]) -> Snapshot {
     });
     let tasks =
         (1..).zip(places).map(|(tid, cpu)| TaskView { allowed: usable.clone(), ..task(tid, *cpu) });
-    let mut snapshot =
-        Snapshot { interval_ns: INTERVAL_NS, cpus: views.collect(), tasks: tasks.collect() };
+    let mut snapshot = common::snapshot(views.collect(), tasks.collect());
     let nothing = Plan { moves: vec![], reasons: vec![], interval_ns: INTERVAL_NS, spread_ppm: 0 };
     go_on(&mut snapshot, &nothing);
     snapshot

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{INTERVAL_NS, MS, apply, cpu, decide, moves, task};
 use evenkeel_capability::{
-    CpuView, LagParameters, PaperParameters, Plan, Policy, Reason, Selection, Snapshot, State,
-    TaskId, TaskView, plan,
+    CpuView, LagParameters, PaperParameters, Plan, Policy, Reason, Seen, Selection, Snapshot,
+    State, TaskId, TaskView, plan,
 };
 use evenkeel_machine::CpuSet;
 use proptest::prelude::*;
@@ -82,7 +82,7 @@ fn any_snapshot() -> impl Strategy<Value = Snapshot> {
     (1..=MAX_CPUS, 0..=40u32).prop_flat_map(|(cpus, tasks)| {
         let cpus: Vec<_> = (0..cpus).map(any_cpu).collect();
         let tasks: Vec<_> = (0..tasks).map(|tid| any_task(tid + 1)).collect();
-        (cpus, tasks).prop_map(|(cpus, tasks)| Snapshot { interval_ns: INTERVAL_NS, cpus, tasks })
+        (cpus, tasks).prop_map(|(cpus, tasks)| common::snapshot(cpus, tasks))
     })
 }
 
@@ -95,6 +95,7 @@ fn busy_snapshot() -> impl Strategy<Value = Snapshot> {
             interval_ns: INTERVAL_NS,
             cpus: (0..).zip(percents).map(|(cpu, percent)| common::noisy(cpu, percent)).collect(),
             tasks: (1..).zip(places).map(|(tid, cpu)| task(tid, cpu)).collect(),
+            seen: Seen::default(),
         })
     })
 }
@@ -233,6 +234,7 @@ proptest! {
             interval_ns: INTERVAL_NS,
             cpus: (0..cpus).map(|cpu| common::noisy(cpu, percent)).collect(),
             tasks: tasks.collect(),
+            seen: Seen::default(),
         };
         let mut state = State::new(policy.clone());
         let mut interval_ns = 0;
@@ -291,7 +293,8 @@ proptest! {
                 ..task(tid, [0, 0, 4_000, 4_000, 8_191, u32::MAX][tid as usize])
             });
             let tasks: Vec<_> = tasks.collect();
-            let snapshot = Snapshot { interval_ns: number().max(1), cpus, tasks };
+            let seen = Seen::default();
+            let snapshot = Snapshot { interval_ns: number().max(1), cpus, tasks, seen };
             let plan = decide(&snapshot, &mut state);
             check(&plan, &snapshot, &policy);
             let _ = evenkeel_capability::average_per_mille(&snapshot);

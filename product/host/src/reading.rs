@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_capability::{CpuView, Snapshot, TaskId, TaskView};
+use evenkeel_capability::{CpuView, Seen, Snapshot, TaskId, TaskView};
 use evenkeel_machine::CpuSet;
 
 /// All counters at one moment. Only differences between two readings mean something.
@@ -189,6 +189,7 @@ impl Reading {
                     cpu: now.cpu,
                     queue: now.queue,
                     run_ns: now.run_ns.saturating_sub(then.run_ns),
+                    spun_ns: 0,
                     received_ns: now.received_ns.saturating_sub(then.received_ns),
                     stolen_ns: now.stolen_ns.saturating_sub(then.stolen_ns),
                     wait_ns: now.wait_ns.saturating_sub(then.wait_ns),
@@ -235,7 +236,7 @@ impl Reading {
                 }
             })
             .collect();
-        Some(Snapshot { interval_ns, cpus, tasks })
+        Some(Snapshot { interval_ns, cpus, tasks, seen: Seen::default() })
     }
 }
 

@@ -150,7 +150,7 @@ mod tests {
     use std::io::{BufRead, BufReader, Lines, Write};
     use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-    use evenkeel_capability::{TaskId, TaskView};
+    use evenkeel_capability::{Seen, TaskId, TaskView};
 
     use super::*;
 
@@ -229,6 +229,7 @@ mod tests {
             cpu: 0,
             queue: 0,
             run_ns: *run_ns,
+            spun_ns: 0,
             received_ns: *run_ns,
             stolen_ns: 0,
             wait_ns: 0,
@@ -238,7 +239,8 @@ mod tests {
             fixed: false,
             working_set_bytes: None,
         });
-        Snapshot { interval_ns: 1_000_000_000, cpus: vec![], tasks: tasks.collect() }
+        let tasks = tasks.collect();
+        Snapshot { interval_ns: 1_000_000_000, cpus: vec![], tasks, seen: Seen::default() }
     }
 
     #[test]

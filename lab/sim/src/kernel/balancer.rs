@@ -3,7 +3,7 @@
 //! product/host does: the mask is narrowed to the destination CPU and restored at once. Left out is the
 //! time that the balancer takes.
 
-use evenkeel_capability::{CpuView, Policy, Snapshot, State, TaskId, TaskView, plan};
+use evenkeel_capability::{CpuView, Policy, Seen, Snapshot, State, TaskId, TaskView, plan};
 
 use crate::agenda::Event;
 use crate::mask::Mask;
@@ -107,6 +107,7 @@ impl Kernel {
                     Queue::None | Queue::Local => 0,
                 },
                 run_ns: times.ran_ns - before.ran_ns,
+                spun_ns: 0,
                 received_ns: (times.received - before.received) >> 10,
                 stolen_ns: times.stolen_ns - before.stolen_ns,
                 wait_ns: times.waited_ns - before.waited_ns,
@@ -117,6 +118,6 @@ impl Kernel {
                 working_set_bytes: None,
             });
         }
-        Snapshot { interval_ns, cpus, tasks }
+        Snapshot { interval_ns, cpus, tasks, seen: Seen::default() }
     }
 }

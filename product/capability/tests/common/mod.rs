@@ -6,7 +6,7 @@
 
 pub mod model;
 
-use evenkeel_capability::{CpuView, Plan, Policy, Snapshot, State, TaskId, TaskView, plan};
+use evenkeel_capability::{CpuView, Plan, Policy, Seen, Snapshot, State, TaskId, TaskView, plan};
 use evenkeel_machine::CpuSet;
 
 /// One millisecond.
@@ -47,6 +47,7 @@ pub fn task(tid: u32, cpu: u32) -> TaskView {
         cpu,
         queue: u64::from(tid),
         run_ns: INTERVAL_NS,
+        spun_ns: 0,
         received_ns: INTERVAL_NS,
         stolen_ns: 0,
         wait_ns: 0,
@@ -76,7 +77,7 @@ pub fn fixed(task: TaskView) -> TaskView {
 
 /// An interval of [`INTERVAL_NS`].
 pub fn snapshot(cpus: Vec<CpuView>, tasks: Vec<TaskView>) -> Snapshot {
-    Snapshot { interval_ns: INTERVAL_NS, cpus, tasks }
+    Snapshot { interval_ns: INTERVAL_NS, cpus, tasks, seen: Seen::default() }
 }
 
 /// The plan for a valid snapshot.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_capability::{CpuView, Plan, Policy, Snapshot, State, TaskView};
+use evenkeel_capability::{CpuView, Plan, Policy, Seen, Snapshot, State, TaskView};
 
 use super::{MS, cpu, decide, id, task};
 
@@ -255,7 +255,7 @@ fn observe(
             view
         })
         .collect();
-    Snapshot { interval_ns, cpus, tasks }
+    Snapshot { interval_ns, cpus, tasks, seen: Seen::default() }
 }
 
 fn make_moves(plan: &Plan, runners: &mut [Runner], queues: &mut [Queue]) {

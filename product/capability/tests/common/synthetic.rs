@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use evenkeel_capability::{CpuView, Plan, Snapshot, TaskId, TaskView};
+use evenkeel_capability::{CpuView, Plan, Seen, Snapshot, TaskId, TaskView};
 use evenkeel_machine::CpuSet;
 
 /// Length of the interval of a synthetic snapshot, in nanoseconds.
@@ -37,6 +37,7 @@ pub fn snapshot(cpus: u32, tasks: u32, seed: u64) -> Snapshot {
         cpu: random.below(u64::from(cpus.max(1))) as u32,
         queue: u64::from(number),
         run_ns: 0,
+        spun_ns: 0,
         received_ns: 0,
         stolen_ns: 0,
         wait_ns: 0,
@@ -46,7 +47,9 @@ pub fn snapshot(cpus: u32, tasks: u32, seed: u64) -> Snapshot {
         fixed: false,
         working_set_bytes: None,
     });
-    let mut snapshot = Snapshot { interval_ns: INTERVAL_NS, cpus: views, tasks: tasks.collect() };
+    let tasks = tasks.collect();
+    let mut snapshot =
+        Snapshot { interval_ns: INTERVAL_NS, cpus: views, tasks, seen: Seen::default() };
     fill(&mut snapshot);
     snapshot
 }
