@@ -56,6 +56,10 @@ struct task_account {
 	u64 wait_ns;		/* runnable, but not on a CPU */
 	u64 waiting_since_ns;	/* 0: not waiting */
 	u64 switches;		/* times switched in */
+	/* What waiting.bpf.c saw, while it was attached. */
+	u64 samples;		/* the task was found on a CPU, its process has wait_ranges */
+	u64 spun;		/* of these: it waited */
+	u64 yields;		/* sched_yield(2) calls */
 };
 
 /* What list_tasks writes for each followed task. */
@@ -78,6 +82,24 @@ struct cbinfo_settings {
 	u32 follow_program;	/* follow_tasks, forget_tasks: the program */
 	u32 urgent_events;	/* wake user space at once for a fork or exec */
 	u32 interrupt_cost_ns;	/* what an interrupt takes outside its tracepoints */
+};
+
+#define MAX_WAIT_RANGES 16
+
+/* The text in which the threads of a process wait: user addresses, from user space. */
+struct wait_ranges {
+	u64 count;
+	struct wait_range {
+		u64 start;
+		u64 end;	/* the first address after it */
+	} ranges[MAX_WAIT_RANGES];
+};
+
+/* A word of a process at which its threads wait. */
+struct wake_word {
+	u64 address;
+	u32 tgid;
+	u32 program;
 };
 
 enum task_event_kind {

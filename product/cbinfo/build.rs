@@ -1,4 +1,4 @@
-//! Compiles `bpf/cbinfo/cbinfo.bpf.c` to the object that the library carries.
+//! Compiles `bpf/cbinfo/*.bpf.c` to the objects that the library carries.
 
 use std::env;
 use std::error::Error;
@@ -8,17 +8,19 @@ use libbpf_cargo::SkeletonBuilder;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let source = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf/cbinfo");
-    let object = PathBuf::from(env::var("OUT_DIR")?).join("cbinfo.bpf.o");
-    let mut builder = SkeletonBuilder::new();
-    builder.source(source.join("cbinfo.bpf.c")).obj(object);
-    if let Ok(clang) = env::var("CLANG") {
-        builder.clang(clang);
-    }
     // The kernel's user-space headers live in a directory of their own on multi-arch systems.
     let headers = format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
-    builder.clang_args(["-Wall", "-Werror", "-I", &headers]);
-    builder.build()?;
-    println!("cargo:rerun-if-changed={}", source.join("cbinfo.bpf.c").display());
+    for name in ["cbinfo", "waiting"] {
+        let object = PathBuf::from(env::var("OUT_DIR")?).join(format!("{name}.bpf.o"));
+        let mut builder = SkeletonBuilder::new();
+        builder.source(source.join(format!("{name}.bpf.c"))).obj(object);
+        if let Ok(clang) = env::var("CLANG") {
+            builder.clang(clang);
+        }
+        builder.clang_args(["-Wall", "-Werror", "-I", &headers]);
+        builder.build()?;
+        println!("cargo:rerun-if-changed={}", source.join(format!("{name}.bpf.c")).display());
+    }
     println!("cargo:rerun-if-changed={}", source.join("cbinfo.h").display());
     println!("cargo:rerun-if-env-changed=CLANG");
     Ok(())

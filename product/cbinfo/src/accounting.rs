@@ -17,6 +17,7 @@ use crate::counters::Counters;
 use crate::interrupt_cost;
 use crate::layout::{CpuAccount, RawEvent, RawSettings, RawTask, TaskAccount, TaskEvent};
 use crate::support::{Unsupported, redirect_libbpf_log, support};
+use crate::waiting::Waiting;
 
 /// Why accounting could not be started or read.
 #[derive(Debug, thiserror::Error)]
@@ -41,9 +42,15 @@ pub enum Error {
     /// The tasks could not be listed.
     #[error("cbinfo: cannot read the list of tasks: {0}")]
     Tasks(std::io::Error),
+    /// No clock may interrupt the CPUs to look at their tasks.
+    #[error(
+        "cbinfo: no perf event can be opened to see what tasks do: {0}; allow perf_event_open in the \
+         container's seccomp profile, with CAP_PERFMON"
+    )]
+    Samples(std::io::Error),
 }
 
-fn bpf_error(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
+pub(crate) fn bpf_error(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
     move |source| Error::Bpf { what, source }
 }
 
@@ -63,7 +70,7 @@ const INTERRUPTS: &[(&str, &str)] = &[
 
 /// The bytes of the BPF object, aligned as an ELF file must be.
 #[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
+pub(crate) struct Aligned<T: ?Sized>(pub(crate) T);
 
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/cbinfo.bpf.o")));
@@ -81,6 +88,8 @@ pub struct Cbinfo {
     settings: RawSettings,
     /// Buffer for what an iterator writes.
     buffer: Vec<u8>,
+    /// From the first time that waiting is to be seen.
+    waiting: Option<Waiting>,
 }
 
 /// What the accounting itself costs, since it was opened.
@@ -147,6 +156,7 @@ impl Cbinfo {
             received,
             settings: RawSettings::default(),
             buffer: Vec::new(),
+            waiting: None,
         };
         cbinfo.attach()?;
         cbinfo.measure_interrupt_cost()?;
@@ -286,6 +296,19 @@ impl Cbinfo {
         Ok(tasks)
     }
 
+    /// What tells work from waiting; nothing of it is attached yet. It is loaded at its first use, because
+    /// most programs never need it.
+    ///
+    /// # Errors
+    /// When the kernel refuses to load it.
+    pub fn waiting(&mut self) -> Result<&mut Waiting, Error> {
+        if self.waiting.is_none() {
+            let maps = [find_map(&self.object, "tasks")?, find_map(&self.object, "cpus")?];
+            self.waiting = Some(Waiting::load(&maps)?);
+        }
+        self.waiting.as_mut().ok_or(Error::Missing("programs for waiting"))
+    }
+
     /// Makes the kernel measure the run time of BPF programs while the returned guard lives. That slows
     /// down all BPF programs of the machine a little.
     ///
@@ -313,7 +336,8 @@ impl Cbinfo {
     pub fn cost(&self) -> Cost {
         let mut cost =
             Cost { events: self.cpus().iter().map(|cpu| cpu.events).sum(), run_ns: 0, runs: 0 };
-        for program in self.object.progs() {
+        let waiting = self.waiting.iter().flat_map(Waiting::programs);
+        for program in self.object.progs().chain(waiting) {
             let mut info = libbpf_sys::bpf_prog_info::default();
             let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
             // SAFETY: `info` is as long as `length` says.
@@ -388,7 +412,7 @@ fn child_processes(tgid: u32) -> Vec<u32> {
         .collect()
 }
 
-fn find_map(object: &Object, name: &'static str) -> Result<MapHandle, Error> {
+pub(crate) fn find_map(object: &Object, name: &'static str) -> Result<MapHandle, Error> {
     let map = object.maps().find(|map| map.name() == name).ok_or(Error::Missing(name))?;
     MapHandle::try_from(&map).map_err(bpf_error("opening a map"))
 }

@@ -4,6 +4,8 @@ use bytemuck::{Pod, Zeroable};
 
 /// `enum cpu_activity`: what a CPU's time is divided into.
 const ACTIVITIES: usize = 6;
+/// The most ranges of text in which the threads of one process wait.
+pub const MAX_WAIT_RANGES: usize = 16;
 const IDLE: usize = 0;
 const FOREIGN: usize = 1;
 const FOLLOWED: usize = 2;
@@ -57,6 +59,26 @@ pub(crate) struct RawTask {
     wait_ns: u64,
     waiting_since_ns: u64,
     switches: u64,
+    samples: u64,
+    spun: u64,
+    yields: u64,
+}
+
+/// `struct wake_word` of `bpf/cbinfo/cbinfo.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawWakeWord {
+    pub address: u64,
+    pub tgid: u32,
+    pub program: u32,
+}
+
+/// `struct wait_ranges` of `bpf/cbinfo/cbinfo.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawWaitRanges {
+    pub count: u64,
+    pub ranges: [[u64; 2]; MAX_WAIT_RANGES],
 }
 
 /// `struct task_event` of `bpf/cbinfo/cbinfo.h`.
@@ -180,6 +202,12 @@ pub struct TaskAccount {
     pub wait_ns: u64,
     /// How often it was switched in.
     pub switches: u64,
+    /// How often it was found on a CPU while [`crate::Waiting::start_sampling`] was in force.
+    pub samples: u64,
+    /// How many of these found it waiting for other tasks: it spun, or yielded.
+    pub spun: u64,
+    /// Its calls of `sched_yield(2)` while [`crate::Waiting::open_window`] was in force.
+    pub yields: u64,
     /// The time of this account: ns of `CLOCK_MONOTONIC`.
     pub now_ns: u64,
 }
@@ -200,6 +228,9 @@ impl From<&RawTask> for TaskAccount {
             received_ns: raw.received_ns,
             wait_ns: raw.wait_ns,
             switches: raw.switches,
+            samples: raw.samples,
+            spun: raw.spun,
+            yields: raw.yields,
             now_ns: raw.now_ns,
         }
     }
@@ -259,8 +290,10 @@ mod tests {
     #[test]
     fn layouts_match_the_header() {
         assert_eq!(size_of::<RawCpu>(), 256);
-        assert_eq!(size_of::<RawTask>(), 16 * 8);
+        assert_eq!(size_of::<RawTask>(), 19 * 8);
         assert_eq!(size_of::<RawEvent>(), 4 * 8);
+        assert_eq!(size_of::<RawWakeWord>(), 2 * 8);
+        assert_eq!(size_of::<RawWaitRanges>(), 33 * 8);
     }
 
     #[test]

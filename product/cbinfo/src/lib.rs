@@ -10,6 +10,8 @@
 //! | `accounting` | loading and attaching the BPF object, following programs, reading |
 //! | `counters` | the mapped accounts of the CPUs |
 //! | `layout` | the structs that BPF and Rust share, and the accounts made of them |
+//! | `waiting` | work told from waiting: samples, and barriers |
+//! | `runtimes` | the text in which the threads of a process wait |
 //! | `interrupt_cost` | measuring what an interrupt costs outside its tracepoints |
 //! | `support` | whether this kernel and this process can do it |
 //! | `clock` | the clock of the accounting |
@@ -20,11 +22,15 @@ mod counters;
 mod interrupt_cost;
 mod layout;
 mod malformed_functions;
+mod runtimes;
 mod support;
+mod waiting;
 
 pub use accounting::{Cbinfo, Cost, Error};
-pub use layout::{CpuAccount, Noise, TaskAccount, TaskEvent};
+pub use layout::{CpuAccount, MAX_WAIT_RANGES, Noise, TaskAccount, TaskEvent};
 pub use malformed_functions::malformed_functions;
+pub use runtimes::{Runtimes, Text};
 pub use support::{
     INITIAL_PID_NAMESPACE, RunTimeExcludes, Unsupported, run_time_excludes, support,
 };
+pub use waiting::{Waiting, Wakes, Window};

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What the followed tasks do with their time on the CPUs: work, or spin until another
+ * task arrives. An object of its own, because most programs never need it:
+ * product/cbinfo (waiting.rs) loads it beside cbinfo.bpf.c, with the same maps `tasks`
+ * and `cpus`, the first time that it is asked for. Both programs only look at followed
+ * tasks, and change nothing but their accounts.
+ *
+ * 1. on_sample. A clock interrupts each CPU some hundred times a second. The address at
+ *    which the task is then, in user space, lies in the text of a synchronisation
+ *    runtime (wait_ranges, found by user space in the maps of the process), or it does
+ *    not. A task that is in the kernel is where its system call was made; in
+ *    sched_yield(2) it waits wherever that is. Interrupts and softirqs are no time of
+ *    the task, so what hits a softirq counts for no task.
+ *
+ * 2. on_system_call. The last thread that arrives at a barrier wakes all others:
+ *    futex(FUTEX_WAKE, INT_MAX), also where none of them sleeps. libgomp's and glibc's
+ *    barriers do that; so these calls are a program's heartbeat. They are counted by
+ *    the word that the others wait at, because an OpenMP region has two such words: one
+ *    at its beginning, one for its barriers. Attached, it slows the system calls of all
+ *    tasks, so user space attaches it in short windows.
+ *
+ * No field of a kernel's type is read here, so nothing is relocated, and loading does
+ * not parse the kernel's type information.
+ */
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/bpf_perf_event.h>
+#include <linux/futex.h>
+#include <asm/unistd.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+typedef __u32 u32;
+typedef __u64 u64;
+#include "cbinfo.h"
+
+#define ALL_WAITERS 0x7fffffff	/* INT_MAX */
+/* No system call. */
+#define NO_CALL (-1L)
+
+struct task_struct;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);		/* the map of cbinfo.bpf.c takes its place */
+	__type(key, u32);
+	__type(value, struct cpu_account);
+} cpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_account);
+} tasks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, u32);		/* process */
+	__type(value, struct wait_ranges);
+} ranges SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct wake_word);
+	__type(value, u64);		/* how often all its waiters were woken */
+} wakes SEC(".maps");
+
+static __always_inline bool is_user_address(u64 address)
+{
+	return (long)address >= 0;
+}
+
+/* The system call that these registers of user space have entered, or NO_CALL. */
+static __always_inline long system_call_of(const bpf_user_pt_regs_t *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+	/* 32-bit programs number their calls otherwise. */
+	return regs->cs == 0x23 ? NO_CALL : (long)regs->orig_rax;
+#elif defined(__TARGET_ARCH_arm64)
+	return regs->regs[8];
+#else
+	return NO_CALL;
+#endif
+}
+
+static __always_inline bool lies_in(const struct wait_ranges *r, u64 address)
+{
+	u32 i;
+
+	for (i = 0; i < MAX_WAIT_RANGES; i++) {
+		if (i >= r->count)
+			break;
+		if (address >= r->ranges[i].start && address < r->ranges[i].end)
+			return true;
+	}
+	return false;
+}
+
+SEC("perf_event")
+int on_sample(struct bpf_perf_event_data *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_account *t = bpf_task_storage_get(&tasks, task, 0, 0);
+	u32 cpu = bpf_get_smp_processor_id();
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	u64 address = PT_REGS_IP(&ctx->regs);
+	const struct wait_ranges *r;
+	const struct cpu_account *c;
+	bool waits;
+
+	if (!t)
+		return 0;
+	c = bpf_map_lookup_elem(&cpus, &cpu);
+	r = bpf_map_lookup_elem(&ranges, &tgid);
+	/* A process that user space has not looked at yet has no ranges: nothing is known of it. */
+	if (!c || c->in_softirq || !r)
+		return 0;
+	if (is_user_address(address)) {
+		waits = lies_in(r, address);
+	} else {
+		bpf_user_pt_regs_t regs = {};
+
+		if (bpf_probe_read_kernel(&regs, sizeof(regs), (void *)bpf_task_pt_regs(task)))
+			return 0;
+		waits = system_call_of(&regs) == __NR_sched_yield || lies_in(r, PT_REGS_IP(&regs));
+	}
+	t->samples++;
+	t->spun += waits;
+	return 0;
+}
+
+static __always_inline void count_wake(u64 address, u32 program)
+{
+	struct wake_word word = {
+		.address = address, .tgid = bpf_get_current_pid_tgid() >> 32, .program = program,
+	};
+	u64 zero = 0, *count;
+
+	bpf_map_update_elem(&wakes, &word, &zero, BPF_NOEXIST);
+	count = bpf_map_lookup_elem(&wakes, &word);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
+SEC("raw_tp")
+int on_system_call(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 call = ctx->args[1];
+	bpf_user_pt_regs_t regs;
+	struct task_account *t;
+
+	if (call != __NR_futex && call != __NR_sched_yield)
+		return 0;
+	t = bpf_task_storage_get(&tasks, bpf_get_current_task_btf(), 0, 0);
+	if (!t || bpf_probe_read_kernel(&regs, sizeof(regs), (void *)ctx->args[0]))
+		return 0;
+	if (system_call_of(&regs) != (long)call)
+		return 0;
+	if (call == __NR_sched_yield)
+		t->yields++;
+	else if ((PT_REGS_PARM2_SYSCALL(&regs) & FUTEX_CMD_MASK) == FUTEX_WAKE &&
+		 (u32)PT_REGS_PARM3_SYSCALL(&regs) == ALL_WAITERS)
+		count_wake(PT_REGS_PARM1_SYSCALL(&regs), t->program);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,211 @@
+//! Work told from waiting: samples of where followed tasks are, and the heartbeats of their barriers
+//! (`bpf/cbinfo/waiting.bpf.c`). Nothing is attached until it is asked for.
+
+use std::mem::size_of;
+use std::ops::Range;
+use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd};
+
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Program, ProgramMut};
+
+use crate::accounting::{Aligned, Error, bpf_error, find_map};
+use crate::clock::monotonic_ns;
+use crate::layout::{MAX_WAIT_RANGES, RawWaitRanges, RawWakeWord};
+
+static OBJECT: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/waiting.bpf.o")));
+
+const NANOSECONDS: u64 = 1_000_000_000;
+
+/// The programs that see waiting, loaded. Dropping it detaches them.
+pub struct Waiting {
+    object: Object,
+    /// One event on each CPU that is sampled.
+    samplers: Vec<Link>,
+    /// The window that is open.
+    window: Option<(Link, u64)>,
+}
+
+/// How often all waiters at one word of memory were woken: passed barriers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wakes {
+    /// The program that the process belongs to.
+    pub program: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// The word's address in the process.
+    pub address: u64,
+    /// How often.
+    pub count: u64,
+}
+
+/// What a window saw.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Window {
+    /// How long it was open.
+    pub observed_ns: u64,
+    /// The words at which followed tasks were woken.
+    pub wakes: Vec<Wakes>,
+}
+
+impl Waiting {
+    /// Loads the programs beside those that own `maps`.
+    pub(crate) fn load(maps: &[MapHandle]) -> Result<Self, Error> {
+        let mut open = ObjectBuilder::default()
+            .name("cbinfo_waiting")
+            .and_then(|builder| builder.open_memory(&OBJECT.0))
+            .map_err(bpf_error("opening the object for waiting"))?;
+        for mut map in open.maps_mut() {
+            if let Some(owned) = maps.iter().find(|owned| owned.name() == map.name()) {
+                map.reuse_fd(owned.as_fd()).map_err(bpf_error("sharing a map"))?;
+            }
+        }
+        let object = open.load().map_err(bpf_error("loading what sees waiting"))?;
+        Ok(Self { object, samplers: Vec::new(), window: None })
+    }
+
+    /// Looks `hertz` times a second at what the followed tasks on these CPUs do, from now on, instead of
+    /// any sampling before. A CPU that comes online later is not sampled.
+    ///
+    /// # Errors
+    /// The kernel allows no such events, or not on any of these CPUs. Then nothing is sampled.
+    pub fn start_sampling(&mut self, cpus: &[u32], hertz: u64) -> Result<(), Error> {
+        self.stop_sampling();
+        let program = self.program("on_sample")?;
+        let mut samplers = Vec::with_capacity(cpus.len());
+        let mut refused = None;
+        for cpu in cpus {
+            let link = open_clock(*cpu, NANOSECONDS / hertz.max(1)).and_then(|event| {
+                // libbpf closes the event with its link, but not if there is no link.
+                let event = event.into_raw_fd();
+                program.attach_perf_event(event).map_err(|why| {
+                    // SAFETY: the event is ours and has no other owner.
+                    drop(unsafe { OwnedFd::from_raw_fd(event) });
+                    std::io::Error::other(why)
+                })
+            });
+            match link {
+                Ok(link) => samplers.push(link),
+                // A CPU that went offline has no events.
+                Err(why) => refused = Some(why),
+            }
+        }
+        match refused {
+            Some(why) if samplers.is_empty() => Err(Error::Samples(why)),
+            _ => {
+                self.samplers = samplers;
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the sampling.
+    pub fn stop_sampling(&mut self) {
+        self.samplers.clear();
+    }
+
+    /// Names the text in which the threads of a process wait: the first [`MAX_WAIT_RANGES`] count. Until
+    /// then no sample of the process is taken; with no range, each one counts as work unless the task
+    /// yields. A process that it forks has no ranges.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_ranges(&mut self, tgid: u32, ranges: &[Range<u64>]) -> Result<(), Error> {
+        let mut raw: RawWaitRanges = bytemuck::Zeroable::zeroed();
+        for (place, range) in raw.ranges.iter_mut().zip(ranges) {
+            *place = [range.start, range.end];
+        }
+        raw.count = ranges.len().min(MAX_WAIT_RANGES) as u64;
+        find_map(&self.object, "ranges")?
+            .update(&tgid.to_ne_bytes(), bytemuck::bytes_of(&raw), MapFlags::ANY)
+            .map_err(bpf_error("writing where a process waits"))
+    }
+
+    /// Forgets the ranges of a process. One that has none is no error.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn forget_ranges(&mut self, tgid: u32) -> Result<(), Error> {
+        match find_map(&self.object, "ranges")?.delete(&tgid.to_ne_bytes()) {
+            Err(why) if why.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(bpf_error("forgetting where a process waits")(why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts barriers and yields until [`Waiting::close_window`]. Meanwhile each system call of each
+    /// task takes some 50 ns longer, so keep it short.
+    ///
+    /// # Errors
+    /// The kernel has no such tracepoint, or refuses.
+    pub fn open_window(&mut self) -> Result<(), Error> {
+        if self.window.is_none() {
+            let link = self
+                .program("on_system_call")?
+                .attach_raw_tracepoint("sys_enter")
+                .map_err(bpf_error("attaching to system calls"))?;
+            self.window = Some((link, monotonic_ns()));
+        }
+        Ok(())
+    }
+
+    /// Ends the window; returns what it saw, nothing if none was open.
+    ///
+    /// # Errors
+    /// The counts cannot be read.
+    pub fn close_window(&mut self) -> Result<Window, Error> {
+        let Some((link, since_ns)) = self.window.take() else { return Ok(Window::default()) };
+        let observed_ns = monotonic_ns() - since_ns;
+        drop(link);
+        let map = find_map(&self.object, "wakes")?;
+        let mut wakes = Vec::new();
+        let words: Vec<Vec<u8>> = map.keys().collect();
+        for word in words {
+            let count = map.lookup(&word, MapFlags::ANY).map_err(bpf_error("reading barriers"))?;
+            let count = count.and_then(|count| Some(u64::from_ne_bytes(count.try_into().ok()?)));
+            let raw = bytemuck::try_pod_read_unaligned::<RawWakeWord>(&word);
+            if let (Ok(RawWakeWord { address, tgid, program }), Some(count)) = (raw, count) {
+                wakes.push(Wakes { program, tgid, address, count });
+            }
+            map.delete(&word).map_err(bpf_error("forgetting barriers"))?;
+        }
+        wakes.sort_unstable();
+        Ok(Window { observed_ns, wakes })
+    }
+
+    /// The loaded programs, for their costs.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = Program<'_>> {
+        self.object.progs()
+    }
+
+    fn program(&self, name: &'static str) -> Result<ProgramMut<'_>, Error> {
+        self.object.progs_mut().find(|program| program.name() == name).ok_or(Error::Missing(name))
+    }
+}
+
+/// A clock event on one CPU, disabled until a program is attached.
+fn open_clock(cpu: u32, period_ns: u64) -> std::io::Result<OwnedFd> {
+    let mut attributes = libbpf_sys::perf_event_attr::default();
+    attributes.size = size_of::<libbpf_sys::perf_event_attr>() as u32;
+    attributes.type_ = libbpf_sys::PERF_TYPE_SOFTWARE;
+    attributes.config = u64::from(libbpf_sys::PERF_COUNT_SW_CPU_CLOCK);
+    attributes.__bindgen_anon_1.sample_period = period_ns;
+    attributes.set_disabled(1);
+    attributes.set_exclude_idle(1);
+    // SAFETY: a plain system call; the attributes are as long as they say.
+    let event = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            -1,
+            cpu as i32,
+            -1,
+            libbpf_sys::PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    if event < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: a non-negative result is a descriptor that we own.
+    Ok(unsafe { OwnedFd::from_raw_fd(event as i32) })
+}

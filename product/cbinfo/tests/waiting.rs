@@ -1,0 +1,400 @@
+//! Waiting that spins is told from work, against programs that measure their own waiting; and barriers
+//! are counted, against programs that count their own.
+//!
+//! Needs the privilege to load BPF programs, and a C compiler; without them, says so and passes.
+
+// In a test a panic is the report, in its helpers too.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use evenkeel_cbinfo::{Cbinfo, Runtimes, TaskAccount, Text, support};
+use evenkeel_skip::skip;
+
+const PROGRAM: u32 = 1;
+const HERTZ: u64 = 997;
+
+/// What a program says of one of its threads.
+#[derive(Debug, Clone, Copy)]
+struct Own {
+    tid: u32,
+    run_ns: f64,
+    waited_ns: f64,
+}
+
+/// A program that starts when it is told so, and that ends with this value.
+struct Subject {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Subject {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .envs([("OMP_WAIT_POLICY", "active"), ("GOMP_SPINCOUNT", "infinite")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { input: child.stdin.take(), child, lines }
+    }
+
+    /// The lines up to `last`.
+    fn until(&mut self, last: &str) -> Vec<String> {
+        let lines: Vec<String> =
+            self.lines.by_ref().map(Result::unwrap).take_while(|line| line != last).collect();
+        assert!(self.child.try_wait().unwrap().is_none(), "it ended before {last:?}: {lines:?}");
+        lines
+    }
+
+    fn go(&mut self) {
+        self.input.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+
+    /// What it measured, once it has done its work.
+    fn done(&mut self) -> (Vec<Own>, u64) {
+        let (mut threads, mut barriers) = (Vec::new(), 0);
+        for line in self.until("done") {
+            match line.split(' ').collect::<Vec<_>>()[..] {
+                ["thread", tid, run_ns, waited_ns] => threads.push(Own {
+                    tid: tid.parse().unwrap(),
+                    run_ns: run_ns.parse().unwrap(),
+                    waited_ns: waited_ns.parse().unwrap(),
+                }),
+                ["barriers", count] => barriers = count.parse().unwrap(),
+                _ => panic!("{line:?}"),
+            }
+        }
+        (threads, barriers)
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Programs compiled for one test, and the accounting that looks at them.
+struct Setup {
+    dir: tempfile::TempDir,
+    cbinfo: Cbinfo,
+}
+
+impl Setup {
+    /// `None`, with a note, where the test cannot run.
+    fn new(test: &str) -> Option<Self> {
+        if let Err(why) = support() {
+            skip(test, why);
+            return None;
+        }
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Some(Self { dir, cbinfo: Cbinfo::open(&[]).unwrap() })
+    }
+
+    /// The path of a compiled program; `None`, with a note, where the compiler is missing.
+    fn compile(
+        &self,
+        test: &str,
+        compiler: &str,
+        arguments: &[&str],
+        name: &str,
+    ) -> Option<String> {
+        let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/");
+        let path = self.dir.path().join(name).to_str().unwrap().to_owned();
+        let mut command = Command::new(compiler);
+        command.args(["-O1", "-Wall", "-o", &path]).args(arguments.iter().map(|argument| {
+            if argument.ends_with(".c") {
+                format!("{sources}{argument}")
+            } else {
+                (*argument).into()
+            }
+        }));
+        match command.output() {
+            Ok(output) => {
+                let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(output.status.success(), "{errors}");
+                Some(path)
+            }
+            Err(why) => {
+                skip(test, format!("{compiler}: {why}"));
+                None
+            }
+        }
+    }
+
+    fn follow(&mut self, subject: &Subject) {
+        self.cbinfo.follow(subject.child.id(), PROGRAM).unwrap();
+    }
+
+    fn start_sampling(&mut self) {
+        let cpus: Vec<u32> = (0..self.cbinfo.cpus().len() as u32).collect();
+        self.cbinfo.waiting().unwrap().start_sampling(&cpus, HERTZ).unwrap();
+    }
+
+    fn look_at(&mut self, tgid: u32, runtimes: &mut Runtimes) -> Text {
+        let text = runtimes.find(tgid).unwrap();
+        self.cbinfo.waiting().unwrap().set_ranges(tgid, &text.ranges).unwrap();
+        text
+    }
+
+    fn task(&mut self, tid: u32) -> TaskAccount {
+        self.cbinfo.tasks().unwrap().into_iter().find(|task| task.tid == tid).unwrap()
+    }
+
+    /// Compares the shares of waiting that were sampled with those that the program measured itself.
+    fn compare(&mut self, threads: &[Own]) {
+        let (mut samples, mut spun, mut waited_ns, mut run_ns) = (0, 0, 0.0, 0.0);
+        for own in threads {
+            let task = self.task(own.tid);
+            println!("{own:?} {task:?}");
+            let seen = task.spun as f64 / task.samples as f64;
+            let real = own.waited_ns / own.run_ns;
+            // Four standard deviations.
+            let error = 4.0 * (real * (1.0 - real) / task.samples as f64).sqrt() + 0.01;
+            assert!((seen - real).abs() <= error, "{seen:.3}, really {real:.3} within {error:.3}");
+            // A sample for each period of the run time, less those in interrupts.
+            let expected = own.run_ns * HERTZ as f64 / 1e9;
+            assert!((0.7..1.3).contains(&(task.samples as f64 / expected)), "{task:?}");
+            samples += task.samples;
+            spun += task.spun;
+            run_ns += own.run_ns;
+            waited_ns += own.waited_ns;
+        }
+        let (seen, real) = (spun as f64 / samples as f64, waited_ns / run_ns);
+        println!(
+            "the program waits {:.1} % of its run time, seen {:.1} %",
+            100.0 * real,
+            100.0 * seen
+        );
+        assert!((seen - real).abs() <= 0.03, "{seen:.3}, really {real:.3}");
+    }
+}
+
+/// Runs phases.c, compiled like this, for two seconds of run time.
+fn waiting_is_seen(test: &str, compiler: &str, flags: &[&str], runtime: &str) {
+    let Some(mut setup) = Setup::new(test) else { return };
+    let Some(path) = setup.compile(test, compiler, &[flags, &["phases.c"]].concat(), "phases")
+    else {
+        return;
+    };
+    let mut subject = Subject::start(Command::new(path).args(["0", "1000", "2000"]));
+    subject.until("ready");
+    setup.follow(&subject);
+    let text = setup.look_at(subject.child.id(), &mut Runtimes::new(&[]));
+    assert_eq!(text.runtimes.len(), 1, "{text:?}");
+    assert!(text.runtimes[0].starts_with(runtime), "{text:?}");
+    setup.start_sampling();
+    subject.go();
+    let (threads, _) = subject.done();
+    assert_eq!(threads.len(), 2);
+    setup.compare(&threads);
+}
+
+#[test]
+fn waiting_in_libgomp_is_seen() {
+    waiting_is_seen("waiting_in_libgomp_is_seen", "gcc", &["-fopenmp"], "libgomp");
+}
+
+#[test]
+fn waiting_in_libomp_is_seen() {
+    waiting_is_seen("waiting_in_libomp_is_seen", "clang-19", &["-fopenmp"], "libomp");
+}
+
+#[test]
+fn waiting_in_a_static_binary_is_seen() {
+    let test = "waiting_in_a_static_binary_is_seen";
+    waiting_is_seen(test, "gcc", &["-fopenmp", "-static"], "GOMP_parallel");
+}
+
+#[test]
+fn a_runtime_that_is_loaded_late_is_found() {
+    let test = "a_runtime_that_is_loaded_late_is_found";
+    let Some(mut setup) = Setup::new(test) else { return };
+    let library = ["-fopenmp", "-fPIC", "-shared", "-DLATE", "phases.c"];
+    let Some(library) = setup.compile(test, "gcc", &library, "phases.so") else { return };
+    let Some(path) = setup.compile(test, "gcc", &["late.c"], "late") else { return };
+    let mut subject = Subject::start(Command::new(path).args([&library, "0", "1000", "2000"]));
+    subject.until("loading");
+    setup.follow(&subject);
+    let mut runtimes = Runtimes::new(&[]);
+    assert_eq!(runtimes.find(subject.child.id()).unwrap().runtimes, [""; 0]);
+    subject.go();
+    subject.until("ready");
+    let text = setup.look_at(subject.child.id(), &mut runtimes);
+    assert_eq!(text.runtimes, ["libgomp.so.1.0.0"]);
+    setup.start_sampling();
+    subject.go();
+    let (threads, _) = subject.done();
+    setup.compare(&threads);
+}
+
+#[test]
+fn a_forked_process_waits_by_its_own_ranges() {
+    let test = "a_forked_process_waits_by_its_own_ranges";
+    let Some(mut setup) = Setup::new(test) else { return };
+    let Some(path) = setup.compile(test, "gcc", &["-fopenmp", "phases.c"], "phases") else {
+        return;
+    };
+    let mut subject = Subject::start(Command::new(path).args(["0", "1000", "2000", "fork"]));
+    subject.until("ready");
+    setup.follow(&subject);
+    let mut runtimes = Runtimes::new(&[]);
+    setup.look_at(subject.child.id(), &mut runtimes);
+    setup.start_sampling();
+    subject.go();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let child = loop {
+        let tasks = setup.cbinfo.tasks().unwrap();
+        if let Some(task) = tasks.iter().find(|task| task.tgid != subject.child.id()) {
+            break task.tgid;
+        }
+        assert!(Instant::now() < deadline, "no child");
+    };
+    // Until now nothing is known of the child, so it has no samples.
+    assert_eq!(setup.task(child).samples, 0);
+    setup.look_at(child, &mut runtimes);
+    let (threads, _) = subject.done();
+    setup.compare(&threads);
+    setup.cbinfo.waiting().unwrap().forget_ranges(child).unwrap();
+    setup.cbinfo.waiting().unwrap().forget_ranges(child).unwrap();
+}
+
+#[test]
+fn a_runtime_is_named_by_its_file_or_its_function() {
+    let test = "a_runtime_is_named_by_its_file_or_its_function";
+    for name in ["libown.so", "own_wait"] {
+        let Some(mut setup) = Setup::new(test) else { return };
+        let library = ["-fPIC", "-shared", "own_runtime.c"];
+        let Some(library) = setup.compile(test, "gcc", &library, "libown.so") else { return };
+        let Some(path) = setup.compile(test, "gcc", &["own_phases.c", &library], "own") else {
+            return;
+        };
+        let mut command = Command::new(path);
+        let mut subject = Subject::start(command.env("LD_LIBRARY_PATH", setup.dir.path()));
+        subject.until("ready");
+        setup.follow(&subject);
+        let tgid = subject.child.id();
+        assert_eq!(Runtimes::new(&[]).find(tgid).unwrap().runtimes, [""; 0]);
+        let text = setup.look_at(tgid, &mut Runtimes::new(&[name.to_owned()]));
+        assert_eq!(text.runtimes, [name]);
+        setup.start_sampling();
+        subject.go();
+        let (threads, _) = subject.done();
+        setup.compare(&threads);
+    }
+}
+
+/// A region of OpenMP has two words at which threads wait; the one with more wake-ups counts barriers.
+fn count_barriers(setup: &mut Setup, subject: &mut Subject) -> u64 {
+    setup.cbinfo.waiting().unwrap().open_window().unwrap();
+    let start = Instant::now();
+    subject.go();
+    let (_, own) = subject.done();
+    let window = setup.cbinfo.waiting().unwrap().close_window().unwrap();
+    assert!(u128::from(window.observed_ns) <= start.elapsed().as_nanos() + 1_000_000_000);
+    println!("{own} barriers: {window:?}");
+    let wakes = window.wakes.iter();
+    assert!(
+        wakes.clone().all(|wakes| wakes.program == PROGRAM && wakes.tgid == subject.child.id())
+    );
+    assert_eq!(wakes.map(|wakes| wakes.count).max(), Some(own));
+    own
+}
+
+#[test]
+fn barriers_of_libgomp_are_counted_exactly() {
+    let test = "barriers_of_libgomp_are_counted_exactly";
+    for (regions, barriers) in [("1", "200"), ("50", "3"), ("100", "0")] {
+        let Some(mut setup) = Setup::new(test) else { return };
+        let Some(path) = setup.compile(test, "gcc", &["-fopenmp", "phases.c"], "phases") else {
+            return;
+        };
+        let mut subject = Subject::start(Command::new(path).args([regions, barriers, "0"]));
+        subject.until("ready");
+        setup.follow(&subject);
+        let own = count_barriers(&mut setup, &mut subject);
+        let expected = |text: &str| text.parse::<u64>().unwrap();
+        assert_eq!(own, expected(regions) * (expected(barriers) + 1));
+        // The window is closed, and what it counted is forgotten.
+        assert_eq!(setup.cbinfo.waiting().unwrap().close_window().unwrap(), Default::default());
+        setup.cbinfo.waiting().unwrap().open_window().unwrap();
+        let next = setup.cbinfo.waiting().unwrap().close_window().unwrap();
+        assert_eq!(next.wakes, []);
+    }
+}
+
+#[test]
+fn yields_of_libomp_are_counted_in_the_window_only() {
+    let test = "yields_of_libomp_are_counted_in_the_window_only";
+    let Some(mut setup) = Setup::new(test) else { return };
+    let Some(path) = setup.compile(test, "clang-19", &["-fopenmp", "phases.c"], "phases") else {
+        return;
+    };
+    // All threads on one CPU: libomp then yields while it waits.
+    for (is_open, yields) in [(true, true), (false, false)] {
+        let mut command = Command::new("taskset");
+        let command = command.args(["-c", "0", &path, "1", "100", "0"]);
+        let mut subject = Subject::start(command);
+        subject.until("ready");
+        setup.follow(&subject);
+        if is_open {
+            setup.cbinfo.waiting().unwrap().open_window().unwrap();
+        }
+        subject.go();
+        let (threads, _) = subject.done();
+        let counted: Vec<u64> = threads.iter().map(|own| setup.task(own.tid).yields).collect();
+        setup.cbinfo.waiting().unwrap().close_window().unwrap();
+        assert_eq!(counted.iter().sum::<u64>() > 100, yields, "{counted:?}");
+    }
+}
+
+#[test]
+fn forbidden_perf_events_are_an_error_that_names_the_remedy() {
+    let test = "forbidden_perf_events_are_an_error_that_names_the_remedy";
+    let Some(mut setup) = Setup::new(test) else { return };
+    setup.cbinfo.waiting().unwrap();
+    forbid_perf_events();
+    let why = setup.cbinfo.waiting().unwrap().start_sampling(&[0], HERTZ).unwrap_err().to_string();
+    assert!(why.contains("Permission denied") && why.contains("seccomp"), "{why}");
+    // The rest goes on.
+    setup.cbinfo.waiting().unwrap().open_window().unwrap();
+    setup.cbinfo.waiting().unwrap().close_window().unwrap();
+    assert_eq!(setup.cbinfo.tasks().unwrap(), []);
+}
+
+/// For this thread, from now on: perf_event_open fails as in a container.
+fn forbid_perf_events() {
+    use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
+    let step = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let mut filter = [
+        step(BPF_LD | BPF_W | BPF_ABS, 0, 0),
+        step(BPF_JMP | BPF_JEQ | BPF_K, libc::SYS_perf_event_open as u32, 1),
+        step(BPF_RET | BPF_K, libc::SECCOMP_RET_ERRNO | libc::EACCES as u32, 0),
+        step(BPF_RET | BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the filter lives until the call returns; the kernel copies it.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program),
+            0
+        );
+    }
+}
+
+#[test]
+fn a_process_that_has_ended_has_no_text() {
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    assert!(!Path::new(&format!("/proc/{}", child.id())).exists());
+    assert!(Runtimes::new(&[]).find(child.id()).is_err());
+}
