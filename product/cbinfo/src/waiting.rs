@@ -3,7 +3,7 @@
 
 use std::mem::size_of;
 use std::ops::Range;
-use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Program, ProgramMut};
 
@@ -15,14 +15,26 @@ static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/waiting.bpf.o")));
 
 const NANOSECONDS: u64 = 1_000_000_000;
+/// Kernel: `include/uapi/linux/perf_event.h`, `_IOW('$', 4, __u64)`.
+const PERF_EVENT_IOC_PERIOD: libc::c_ulong = 0x4008_2404;
 
 /// The programs that see waiting, loaded. Dropping it detaches them.
 pub struct Waiting {
     object: Object,
-    /// One event on each CPU that is sampled.
-    samplers: Vec<Link>,
+    /// One on each CPU that is sampled.
+    samplers: Vec<Sampler>,
+    /// The mean time between two samples.
+    period_ns: u64,
+    /// How often the period was changed.
+    changes: u64,
     /// The window that is open.
     window: Option<(Link, u64)>,
+}
+
+/// A clock event on one CPU, with its program.
+struct Sampler {
+    _link: Link,
+    event: OwnedFd,
 }
 
 /// How often all waiters at one word of memory were woken: passed barriers.
@@ -60,7 +72,7 @@ impl Waiting {
             }
         }
         let object = open.load().map_err(bpf_error("loading what sees waiting"))?;
-        Ok(Self { object, samplers: Vec::new(), window: None })
+        Ok(Self { object, samplers: Vec::new(), period_ns: 0, changes: 0, window: None })
     }
 
     /// Looks `hertz` times a second at what the followed tasks on these CPUs do, from now on, instead of
@@ -71,20 +83,22 @@ impl Waiting {
     pub fn start_sampling(&mut self, cpus: &[u32], hertz: u64) -> Result<(), Error> {
         self.stop_sampling();
         let program = self.program("on_sample")?;
+        let period_ns = NANOSECONDS / hertz.max(1);
         let mut samplers = Vec::with_capacity(cpus.len());
         let mut refused = None;
         for cpu in cpus {
-            let link = open_clock(*cpu, NANOSECONDS / hertz.max(1)).and_then(|event| {
-                // libbpf closes the event with its link, but not if there is no link.
-                let event = event.into_raw_fd();
-                program.attach_perf_event(event).map_err(|why| {
-                    // SAFETY: the event is ours and has no other owner.
-                    drop(unsafe { OwnedFd::from_raw_fd(event) });
+            let sampler = open_clock(*cpu, period_ns).and_then(|event| {
+                // libbpf closes its descriptor with the link, but not if there is no link.
+                let descriptor = event.try_clone()?.into_raw_fd();
+                let link = program.attach_perf_event(descriptor).map_err(|why| {
+                    // SAFETY: the descriptor is ours and has no other owner.
+                    drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
                     std::io::Error::other(why)
-                })
+                })?;
+                Ok(Sampler { _link: link, event })
             });
-            match link {
-                Ok(link) => samplers.push(link),
+            match sampler {
+                Ok(sampler) => samplers.push(sampler),
                 // A CPU that went offline has no events.
                 Err(why) => refused = Some(why),
             }
@@ -93,8 +107,25 @@ impl Waiting {
             Some(why) if samplers.is_empty() => Err(Error::Samples(why)),
             _ => {
                 self.samplers = samplers;
+                self.period_ns = period_ns;
                 Ok(())
             }
+        }
+    }
+
+    /// Changes the time between two samples a little. Call it several times a second: a program with
+    /// phases of one length would otherwise always be met at the same moments of a phase.
+    pub fn vary_period(&mut self) {
+        // Multiples of the golden ratio, less their integers, are spread evenly: 0.75 to 1.25 times.
+        const GOLDEN: f64 = 0.618_033_988_749_895;
+        self.changes += 1;
+        let factor = 0.75 + 0.5 * (self.changes as f64 * GOLDEN).fract();
+        let period_ns = (self.period_ns as f64 * factor) as u64;
+        for sampler in &self.samplers {
+            // SAFETY: the kernel reads eight bytes. (It may refuse, for a CPU that went offline.)
+            unsafe {
+                libc::ioctl(sampler.event.as_raw_fd(), PERF_EVENT_IOC_PERIOD, &raw const period_ns)
+            };
         }
     }
 

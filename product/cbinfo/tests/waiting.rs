@@ -9,6 +9,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use evenkeel_cbinfo::{Cbinfo, Runtimes, TaskAccount, Text, support};
@@ -29,7 +30,7 @@ struct Own {
 struct Subject {
     child: Child,
     input: Option<ChildStdin>,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    lines: mpsc::Receiver<String>,
 }
 
 impl Subject {
@@ -40,16 +41,33 @@ impl Subject {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in output.lines() {
+                if sender.send(line.unwrap()).is_err() {
+                    break;
+                }
+            }
+        });
         Self { input: child.stdin.take(), child, lines }
     }
 
-    /// The lines up to `last`.
+    /// The lines up to `last`; `meanwhile` is called all the time.
+    fn watch(&mut self, last: &str, mut meanwhile: impl FnMut()) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            match self.lines.recv_timeout(Duration::from_millis(50)) {
+                Ok(line) if line == last => return lines,
+                Ok(line) => lines.push(line),
+                Err(mpsc::RecvTimeoutError::Timeout) => meanwhile(),
+                Err(why) => panic!("it ended before {last:?}: {lines:?}: {why}"),
+            }
+        }
+    }
+
     fn until(&mut self, last: &str) -> Vec<String> {
-        let lines: Vec<String> =
-            self.lines.by_ref().map(Result::unwrap).take_while(|line| line != last).collect();
-        assert!(self.child.try_wait().unwrap().is_none(), "it ended before {last:?}: {lines:?}");
-        lines
+        self.watch(last, || {})
     }
 
     fn go(&mut self) {
@@ -57,9 +75,9 @@ impl Subject {
     }
 
     /// What it measured, once it has done its work.
-    fn done(&mut self) -> (Vec<Own>, u64) {
+    fn done(&mut self, meanwhile: impl FnMut()) -> (Vec<Own>, u64) {
         let (mut threads, mut barriers) = (Vec::new(), 0);
-        for line in self.until("done") {
+        for line in self.watch("done", meanwhile) {
             match line.split(' ').collect::<Vec<_>>()[..] {
                 ["thread", tid, run_ns, waited_ns] => threads.push(Own {
                     tid: tid.parse().unwrap(),
@@ -139,6 +157,12 @@ impl Setup {
         self.cbinfo.waiting().unwrap().start_sampling(&cpus, HERTZ).unwrap();
     }
 
+    /// What the subject measured, sampled at several rates meanwhile.
+    fn sample_until_done(&mut self, subject: &mut Subject) -> (Vec<Own>, u64) {
+        let waiting = self.cbinfo.waiting().unwrap();
+        subject.done(|| waiting.vary_period())
+    }
+
     fn look_at(&mut self, tgid: u32, runtimes: &mut Runtimes) -> Text {
         let text = runtimes.find(tgid).unwrap();
         self.cbinfo.waiting().unwrap().set_ranges(tgid, &text.ranges).unwrap();
@@ -193,7 +217,7 @@ fn waiting_is_seen(test: &str, compiler: &str, flags: &[&str], runtime: &str) {
     assert!(text.runtimes[0].starts_with(runtime), "{text:?}");
     setup.start_sampling();
     subject.go();
-    let (threads, _) = subject.done();
+    let (threads, _) = setup.sample_until_done(&mut subject);
     assert_eq!(threads.len(), 2);
     setup.compare(&threads);
 }
@@ -232,7 +256,7 @@ fn a_runtime_that_is_loaded_late_is_found() {
     assert_eq!(text.runtimes, ["libgomp.so.1.0.0"]);
     setup.start_sampling();
     subject.go();
-    let (threads, _) = subject.done();
+    let (threads, _) = setup.sample_until_done(&mut subject);
     setup.compare(&threads);
 }
 
@@ -261,7 +285,7 @@ fn a_forked_process_waits_by_its_own_ranges() {
     // Until now nothing is known of the child, so it has no samples.
     assert_eq!(setup.task(child).samples, 0);
     setup.look_at(child, &mut runtimes);
-    let (threads, _) = subject.done();
+    let (threads, _) = setup.sample_until_done(&mut subject);
     setup.compare(&threads);
     setup.cbinfo.waiting().unwrap().forget_ranges(child).unwrap();
     setup.cbinfo.waiting().unwrap().forget_ranges(child).unwrap();
@@ -287,7 +311,7 @@ fn a_runtime_is_named_by_its_file_or_its_function() {
         assert_eq!(text.runtimes, [name]);
         setup.start_sampling();
         subject.go();
-        let (threads, _) = subject.done();
+        let (threads, _) = setup.sample_until_done(&mut subject);
         setup.compare(&threads);
     }
 }
@@ -297,7 +321,7 @@ fn count_barriers(setup: &mut Setup, subject: &mut Subject) -> u64 {
     setup.cbinfo.waiting().unwrap().open_window().unwrap();
     let start = Instant::now();
     subject.go();
-    let (_, own) = subject.done();
+    let (_, own) = subject.done(|| {});
     let window = setup.cbinfo.waiting().unwrap().close_window().unwrap();
     assert!(u128::from(window.observed_ns) <= start.elapsed().as_nanos() + 1_000_000_000);
     println!("{own} barriers: {window:?}");
@@ -349,7 +373,7 @@ fn yields_of_libomp_are_counted_in_the_window_only() {
             setup.cbinfo.waiting().unwrap().open_window().unwrap();
         }
         subject.go();
-        let (threads, _) = subject.done();
+        let (threads, _) = subject.done(|| {});
         let counted: Vec<u64> = threads.iter().map(|own| setup.task(own.tid).yields).collect();
         setup.cbinfo.waiting().unwrap().close_window().unwrap();
         assert_eq!(counted.iter().sum::<u64>() > 100, yields, "{counted:?}");
