@@ -309,6 +309,11 @@ impl Cbinfo {
         self.waiting.as_mut().ok_or(Error::Missing("programs for waiting"))
     }
 
+    /// Detaches and unloads what tells work from waiting.
+    pub fn unload_waiting(&mut self) {
+        self.waiting = None;
+    }
+
     /// Makes the kernel measure the run time of BPF programs while the returned guard lives. That slows
     /// down all BPF programs of the machine a little.
     ///

@@ -49,6 +49,7 @@ pub fn balancing_options(options: &RunOptions, dry_run: bool) -> Result<Options>
             Some(AccountingName::Auto) | None => AccountingChoice::Auto,
         },
         dry_run,
+        runtimes: options.runtimes.clone().unwrap_or_default(),
         cpus: options.cpus.as_deref().map(cpu_list).transpose()?,
     })
 }

@@ -199,6 +199,10 @@ pub struct RunOptions {
     /// Choose the source of the figures [default: auto].
     #[arg(long, value_enum)]
     pub accounting: Option<AccountingName>,
+    /// Count waiting in these files and functions, too, for example libmyspin.so,my_barrier [default: the
+    /// usual OpenMP and MPI runtimes].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub runtimes: Option<Vec<String>>,
     /// Use only these CPUs, for example 0-3,8 [default: all that the cpuset allows].
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<String>,
@@ -224,6 +228,7 @@ impl RunOptions {
             ("--interval", self.interval.map(|interval| format!("{}us", interval.ns / 1000))),
             ("--placement", self.placement.as_ref().and_then(name)),
             ("--accounting", self.accounting.as_ref().and_then(name)),
+            ("--runtimes", self.runtimes.as_ref().map(|names| names.join(","))),
             ("--cpus", self.cpus.clone()),
             ("--speed", self.speed.clone()),
         ];

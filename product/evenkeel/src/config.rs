@@ -173,6 +173,7 @@ impl RunOptions {
             interval: self.interval.or(other.interval),
             placement: self.placement.or(other.placement),
             accounting: self.accounting.or(other.accounting),
+            runtimes: self.runtimes.or(other.runtimes),
             cpus: self.cpus.or(other.cpus),
             speed: self.speed.or(other.speed),
             override_user: self.override_user || other.override_user,

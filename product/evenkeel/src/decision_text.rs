@@ -20,6 +20,9 @@ pub fn describe(decision: &Decision) -> String {
         words.interval_ns as f64 / 1e6,
         cpus.join(", ")
     );
+    if let Some(waits) = &words.waits {
+        text += &format!("    {waits}\n");
+    }
     for (lead, lines) in [
         ("", &words.news),
         ("moved ", &words.moves),

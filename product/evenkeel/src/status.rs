@@ -1,7 +1,7 @@
 //! `evenkeel status`: the programs that are balanced.
 
 use anyhow::Result;
-use evenkeel_host::{Placement, ProgramStatus, read_status_files};
+use evenkeel_host::{Accounting, Placement, ProgramStatus, read_status_files};
 use evenkeel_journal::runtime_dir;
 
 use crate::cli::JsonArgs;
@@ -31,6 +31,7 @@ pub fn main(args: &JsonArgs) -> Result<i32> {
             let left = cpu.capability() * 100.0;
             println!("    CPU {:<4} {left:>5.1} % left for the program", cpu.cpu);
         }
+        println!("    {}", waits(program));
         if let Some(decision) = program.decisions.last() {
             println!("    last: {}", decision_text::summarise(decision));
         }
@@ -47,6 +48,13 @@ pub fn read_all() -> Result<Vec<ProgramStatus>> {
     let mut programs = read_status_files(&runtime_dir()?)?;
     programs.extend(daemon_client::read_status());
     Ok(programs)
+}
+
+fn waits(program: &ProgramStatus) -> String {
+    if program.accounting == Accounting::Cbinfo {
+        return program.waits.to_string();
+    }
+    "spinning not seen: without cbinfo it looks like work".to_owned()
 }
 
 /// One line about a program.

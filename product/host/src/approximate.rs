@@ -115,6 +115,8 @@ impl Approximate {
             received_ns,
             wait_ns,
             switches,
+            samples: 0,
+            spun: 0,
             runnable: stat.state == 'R',
         };
         Some((id, reading))

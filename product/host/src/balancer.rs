@@ -19,6 +19,7 @@ use crate::place::{GuardedError, place};
 use crate::program::{Program, task_ref};
 use crate::reading::{Freedom, TaskReading};
 use crate::summary::Totals;
+use crate::waits::{ThreadTimes, Waits};
 
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +64,8 @@ impl Balancer {
         session: Option<SupervisedSession>,
         options: Options,
     ) -> Result<Self, BalancerError> {
-        let observer = Observer::new(&machine, options.accounting)?;
+        let mut observer = Observer::new(&machine, options.accounting)?;
+        observer.set_runtimes(&options.runtimes);
         Ok(Self {
             policy: policy_for(observer.accounting(), &options.policy),
             observer,
@@ -121,12 +123,14 @@ impl Balancer {
 
     /// When the next round is due, on the monotonic clock; `None` without a program.
     pub fn due_ns(&self) -> Option<u64> {
-        self.programs.values().map(|program| program.due_ns).min()
+        let programs = self.programs.values().map(|program| program.due_ns);
+        programs.chain(self.observer.window_due_ns()).min()
     }
 
     /// Takes other options from now on. The policies start anew; the source of the figures stays.
     pub fn set_options(&mut self, options: Options) {
         self.policy = policy_for(self.observer.accounting(), &options.policy);
+        self.observer.set_runtimes(&options.runtimes);
         self.options = options;
         for program in self.programs.values_mut() {
             program.set_policy(self.policy.clone());
@@ -143,6 +147,11 @@ impl Balancer {
         self.programs.get(&program).map(|program| &program.totals)
     }
 
+    /// How a program waited in the last seconds, and where the time of each of its threads went.
+    pub fn waits(&self, program: u32) -> Option<(Waits, Vec<ThreadTimes>)> {
+        self.programs.get(&program).map(|of| of.recent_waits(program))
+    }
+
     /// The last decisions about a program, oldest first.
     pub fn decisions(&self, program: u32) -> impl Iterator<Item = &Decision> {
         self.programs.get(&program).into_iter().flat_map(Program::decisions)
@@ -153,6 +162,7 @@ impl Balancer {
     /// # Errors
     /// Nothing can be observed. The programs are tried again after their next interval.
     pub fn balance_due(&mut self) -> Result<Vec<u32>, BalancerError> {
+        self.observer.close_due_window();
         self.handle_events()?;
         let times = self.programs.iter();
         let times = times.map(|(number, program)| (*number, program.due_ns, program.interval_ns));
@@ -181,7 +191,8 @@ impl Balancer {
         if let Some(session) = self.session.as_mut().map(SupervisedSession::session) {
             program.free_new_tasks(number, &now, session);
         }
-        program.last = now;
+        let waits = program.note_reading(number, now);
+        self.observer.attend(number, &snapshot);
         if let Some(working_sets) = &mut program.working_sets {
             working_sets.measure(&mut snapshot);
         }
@@ -200,7 +211,7 @@ impl Balancer {
             self.handle_events()?;
         }
         program.interval_ns = plan.interval_ns;
-        program.remember(plan, &snapshot, refused);
+        program.remember(plan, &snapshot, waits, refused);
         Ok(())
     }
 

@@ -8,6 +8,8 @@ use evenkeel_journal::TaskRef;
 use evenkeel_machine::CpuSet;
 use serde::{Deserialize, Serialize};
 
+use crate::waits::Waits;
+
 /// What happened in one interval: the figures, the moves, the refusals, and the reasons.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Decision {
@@ -19,6 +21,9 @@ pub struct Decision {
     pub average_per_mille: u64,
     /// For each CPU: its number, its capability (thousandths), and the program's tasks on it.
     pub cpus: Vec<(u32, u64, usize)>,
+    /// How the program waited.
+    #[serde(default)]
+    pub waits: Waits,
     /// CPUs that came or went since the decision before.
     #[serde(default)]
     pub news: Vec<CpuChange>,
@@ -68,6 +73,8 @@ pub struct DecisionInWords {
     pub average_per_mille: u64,
     /// See [`Decision`].
     pub cpus: Vec<(u32, u64, usize)>,
+    /// How the program waited, where that was looked for.
+    pub waits: Option<String>,
     /// One line for each change of CPUs.
     pub news: Vec<String>,
     /// One line for each move.
@@ -83,6 +90,7 @@ impl Decision {
         at_ns: u64,
         plan: Plan,
         snapshot: &Snapshot,
+        waits: Waits,
         news: Vec<CpuChange>,
         refused: Vec<Refusal>,
     ) -> Self {
@@ -96,6 +104,7 @@ impl Decision {
             interval_ns: snapshot.interval_ns,
             average_per_mille: average_per_mille(snapshot),
             cpus: cpus.collect(),
+            waits,
             news,
             moves: plan.moves,
             reasons: plan.reasons,
@@ -118,6 +127,7 @@ impl Decision {
             interval_ns: self.interval_ns,
             average_per_mille: self.average_per_mille,
             cpus: self.cpus.clone(),
+            waits: (!self.waits.is_nothing()).then(|| self.waits.to_string()),
             news: lines(&self.news),
             moves: lines(&self.moves),
             reasons: lines(&self.reasons),
@@ -150,6 +160,7 @@ impl fmt::Display for Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::waits::Spinning;
     use evenkeel_capability::TaskId;
 
     #[test]
@@ -160,6 +171,7 @@ mod tests {
             interval_ns: 4,
             average_per_mille: 800,
             cpus: vec![(0, 600, 1)],
+            waits: Waits { spinning: Spinning::Seen { samples: 100, spun: 20 }, barriers: None },
             news: vec![CpuChange::Gone(CpuSet::first(2))],
             moves: vec![Move {
                 task: TaskId { tid: 7, start: 1 },
@@ -189,5 +201,6 @@ mod tests {
         );
         assert_eq!(one.reasons[1], "no moves needed: CPUs within 1 % of each other");
         assert_eq!(one.refused[2], "no such CPU");
+        assert_eq!(one.waits.as_deref(), Some("spins for 20 % (13-29) of its run time"));
     }
 }

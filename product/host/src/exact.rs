@@ -1,19 +1,22 @@
 //! Readings from cbinfo: exact, but the process must be allowed to load BPF programs.
 
 use evenkeel_capability::TaskId;
-use evenkeel_cbinfo::{Cbinfo, Error, TaskAccount, TaskEvent};
+use evenkeel_cbinfo::{Cbinfo, Error, TaskAccount, TaskEvent, Waiting};
 
 use crate::clock::ns_per_tick;
 use crate::reading::{CpuReading, ProgramReading, Reading, TaskReading};
+use crate::watch::Watch;
 
 pub(crate) struct Exact {
     cbinfo: Cbinfo,
     ns_per_tick: u64,
+    watch: Watch,
 }
 
 impl Exact {
     pub(crate) fn open(speeds: &[u32]) -> Result<Self, Error> {
-        Ok(Self { cbinfo: Cbinfo::open(speeds)?, ns_per_tick: ns_per_tick() })
+        let cbinfo = Cbinfo::open(speeds)?;
+        Ok(Self { cbinfo, ns_per_tick: ns_per_tick(), watch: Watch::default() })
     }
 
     pub(crate) fn cbinfo(&mut self) -> &mut Cbinfo {
@@ -21,7 +24,44 @@ impl Exact {
     }
 
     pub(crate) fn events(&mut self) -> Result<Vec<TaskEvent>, Error> {
-        self.cbinfo.events()
+        let events = self.cbinfo.events()?;
+        for event in &events {
+            if let TaskEvent::Exec { tgid } = event {
+                self.watch.note_exec(*tgid);
+            }
+        }
+        Ok(events)
+    }
+
+    pub(crate) fn watch(&mut self) -> &mut Watch {
+        &mut self.watch
+    }
+
+    /// Ends the window in which barriers are counted, if it is time.
+    pub(crate) fn close_due_window(&mut self, now_ns: u64) {
+        self.with_waiting(|watch, waiting| watch.close_due_window(waiting, now_ns));
+    }
+
+    /// Does something with what sees waiting. Where that is not possible, all else goes on.
+    fn with_waiting(&mut self, act: impl FnOnce(&mut Watch, &mut Waiting) -> Result<(), Error>) {
+        if !self.watch.is_active() || self.watch.has_given_up() {
+            return;
+        }
+        let done = self.cbinfo.waiting().and_then(|waiting| act(&mut self.watch, waiting));
+        if let Err(why) = done {
+            self.watch.give_up(&why);
+            self.cbinfo.unload_waiting();
+        }
+    }
+
+    pub(crate) fn forget(&mut self, program: u32) -> Result<(), Error> {
+        self.watch.forget(program);
+        self.with_waiting(Watch::rest_without_programs);
+        self.cbinfo.forget(program)
+    }
+
+    pub(crate) fn window_due_ns(&self) -> Option<u64> {
+        self.watch.due_ns()
     }
 
     pub(crate) fn read(&mut self, at_ns: u64) -> Result<Reading, Error> {
@@ -52,7 +92,10 @@ impl Exact {
             let tasks = of.iter().map(|task| self.task(task)).collect();
             Some((of.first()?.program, ProgramReading { tasks, ..ProgramReading::default() }))
         });
-        Ok(Reading { at_ns, cpus, programs: programs.collect() })
+        let mut reading = Reading { at_ns, cpus, programs: programs.collect() };
+        self.with_waiting(|watch, waiting| watch.step(waiting, &reading));
+        self.watch.fill(&mut reading);
+        Ok(reading)
     }
 
     fn task(&self, task: &TaskAccount) -> (TaskId, TaskReading) {
@@ -67,6 +110,8 @@ impl Exact {
             received_ns: task.received_ns,
             wait_ns: task.wait_ns,
             switches: task.switches,
+            samples: task.samples,
+            spun: task.spun,
             runnable: task.runnable,
         };
         (id, reading)

@@ -7,6 +7,8 @@
 //! | `reading` | cumulative figures, and the snapshot between two readings |
 //! | `exact` | readings from cbinfo (BPF) |
 //! | `approximate` | readings from /proc, without privileges |
+//! | `watch` | when waiting is looked for, by cbinfo's samples and windows |
+//! | `waits` | how a program waits: estimates and their errors |
 //! | `observe` | the choice between these two, and the CPUs that a program may use |
 //! | `working_set` | how much memory each process referenced lately |
 //! | `options` | how to balance |
@@ -45,6 +47,8 @@ mod run;
 mod status_file;
 mod summary;
 mod wait;
+mod waits;
+mod watch;
 pub mod working_set;
 
 pub use balancer::{Balancer, BalancerError};
@@ -54,7 +58,8 @@ pub use decision::{CpuChange, Decision, DecisionInWords, Refusal};
 pub use observe::{Accounting, AccountingChoice, ObserveError, Observer};
 pub use options::{Options, Placement};
 pub use place::GuardedError;
-pub use reading::{CpuFacts, CpuReading, Freedom, ProgramReading, Reading, TaskReading};
+pub use reading::{CpuFacts, CpuReading, Freedom, ProgramReading, Reading, TaskReading, Watched};
 pub use run::{Launch, run};
 pub use status_file::{ProgramStatus, StatusFileError, read_status_files};
 pub use summary::{CpuSummary, Summary};
+pub use waits::{Share, Spinning, ThreadTimes, Waits};

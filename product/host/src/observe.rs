@@ -96,7 +96,10 @@ impl Observer {
         self.facts = facts_of(machine);
         let speeds = speeds_of(machine);
         match &mut self.source {
-            Source::Exact(exact) => exact.cbinfo().set_speeds(&speeds),
+            Source::Exact(exact) => {
+                exact.cbinfo().set_speeds(&speeds);
+                exact.watch().restart();
+            }
             Source::Approximate(approximate) => approximate.set_speeds(speeds),
         }
     }
@@ -120,7 +123,7 @@ impl Observer {
     /// The kernel cannot list its tasks.
     pub fn forget(&mut self, program: u32) -> Result<(), ObserveError> {
         match &mut self.source {
-            Source::Exact(exact) => exact.cbinfo().forget(program)?,
+            Source::Exact(exact) => exact.forget(program)?,
             Source::Approximate(approximate) => approximate.forget(program),
         }
         Ok(())
@@ -155,6 +158,36 @@ impl Observer {
         match &mut self.source {
             Source::Exact(exact) => Ok(exact.events()?),
             Source::Approximate(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Counts waiting in these files and functions as well, besides the runtimes that are known.
+    pub fn set_runtimes(&mut self, extra: &[String]) {
+        if let Source::Exact(exact) = &mut self.source {
+            exact.watch().set_runtimes(extra);
+        }
+    }
+
+    /// Looks for the waiting of a program while its intervals, such as this one, give a reason for it.
+    pub fn attend(&mut self, program: u32, snapshot: &Snapshot) {
+        let now_ns = self.last.at_ns;
+        if let Source::Exact(exact) = &mut self.source {
+            exact.watch().attend(program, snapshot, now_ns);
+        }
+    }
+
+    /// When [`Observer::close_due_window`] is to be called, on the monotonic clock.
+    pub fn window_due_ns(&self) -> Option<u64> {
+        match &self.source {
+            Source::Exact(exact) => exact.window_due_ns(),
+            Source::Approximate(_) => None,
+        }
+    }
+
+    /// Ends the window in which barriers are counted, if it is time.
+    pub fn close_due_window(&mut self) {
+        if let Source::Exact(exact) = &mut self.source {
+            exact.close_due_window(monotonic_ns());
         }
     }
 

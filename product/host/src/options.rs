@@ -29,6 +29,8 @@ pub struct Options {
     pub accounting: AccountingChoice,
     /// Observe and report the moves; make none.
     pub dry_run: bool,
+    /// Files and functions in which threads wait, besides the runtimes that are known.
+    pub runtimes: Vec<String>,
     /// CPUs to use; `None`: all that the program's cpuset allows.
     pub cpus: Option<CpuSet>,
 }

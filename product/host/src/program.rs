@@ -10,6 +10,7 @@ use evenkeel_machine::{CpuSet, Machine};
 use crate::decision::{CpuChange, Decision, Refusal};
 use crate::reading::Reading;
 use crate::summary::Totals;
+use crate::waits::{ThreadTimes, Waits};
 use crate::working_set::WorkingSets;
 
 /// Decisions that are kept for `explain`.
@@ -17,6 +18,9 @@ const KEPT_DECISIONS: usize = 64;
 
 /// Age at which the program's CPUs are read again.
 const CPUS_AGE_NS: u64 = 900_000_000;
+
+/// Waiting is shown for so long at least: until an estimate is within 3 points.
+const RECENT_NS: u64 = 2_000_000_000;
 
 /// A balanced program.
 pub(crate) struct Program {
@@ -27,6 +31,8 @@ pub(crate) struct Program {
     decisions: VecDeque<Decision>,
     /// The reading of the last round.
     pub(crate) last: Rc<Reading>,
+    /// Two readings of the last seconds: waiting is shown since the older one.
+    recent: [Rc<Reading>; 2],
     /// The CPUs of its cpuset that are online.
     cpus: CpuSet,
     /// When `cpus` was read; 0: not yet.
@@ -54,6 +60,7 @@ impl Program {
             cpus_at_ns: 0,
             news: Vec::new(),
             last: Rc::clone(now),
+            recent: [Rc::clone(now), Rc::clone(now)],
             due_ns: now.at_ns + interval_ns,
             interval_ns,
         }
@@ -94,6 +101,23 @@ impl Program {
         }
         self.totals.cpu_changes += 1;
         true
+    }
+
+    /// Takes the reading of this round, and returns how the program waited since the last one.
+    pub(crate) fn note_reading(&mut self, number: u32, now: Rc<Reading>) -> Waits {
+        let waits = now.waits_since(&self.last, number);
+        if now.at_ns.saturating_sub(self.recent[1].at_ns) >= RECENT_NS {
+            self.recent.swap(0, 1);
+            self.recent[1] = Rc::clone(&now);
+        }
+        self.last = now;
+        waits
+    }
+
+    /// How it waited in the last two to four seconds, and where the time of its threads went.
+    pub(crate) fn recent_waits(&self, number: u32) -> (Waits, Vec<ThreadTimes>) {
+        let since = &self.recent[0];
+        (self.last.waits_since(since, number), self.last.threads_since(since, number))
     }
 
     /// Takes another policy from now on.
@@ -145,13 +169,19 @@ impl Program {
     }
 
     /// Keeps the decision of a round, for `explain` and the summary.
-    pub(crate) fn remember(&mut self, plan: Plan, snapshot: &Snapshot, refused: Vec<Refusal>) {
+    pub(crate) fn remember(
+        &mut self,
+        plan: Plan,
+        snapshot: &Snapshot,
+        waits: Waits,
+        refused: Vec<Refusal>,
+    ) {
         self.totals.note(&plan);
         for made in &plan.moves {
             tracing::info!("{made}");
         }
         let news = std::mem::take(&mut self.news);
-        let decision = Decision::new(self.last.at_ns, plan, snapshot, news, refused);
+        let decision = Decision::new(self.last.at_ns, plan, snapshot, waits, news, refused);
         // A long rest must not push the last real decision out: of intervals at rest in a row, only the
         // newest is kept.
         if decision.is_rest() && self.decisions.back().is_some_and(Decision::is_rest) {

