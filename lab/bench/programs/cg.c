@@ -14,13 +14,7 @@
 // Each step of conjugate gradient is three parallel loops, schedule(static), with a barrier at
 // the end of each: a step of class A is well under a millisecond of two cores.
 //
-//   cg [--class S|W|A [--repeat N]]    N times from the start: class A takes well under a second
-
-#include <math.h>
-#include <omp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+//   cg [--class S|W|A] [--iterations N] [--repeat N]    class A takes well under a second
 
 #include "npb.h"
 
@@ -28,19 +22,17 @@
 #define POWER_ITERATIONS 15
 #define GRADIENT_STEPS 25
 #define SMALLEST_WEIGHT 0.1
-#define MAX_REPEATS 1000
 #define MAX_RELATIVE_ERROR 1e-10
 #define MAX_RESIDUAL 1e-8 // of z = A^-1 x; far above what correct arithmetic leaves
 #define MAX_RANDOM_ELEMENTS 11
 
 static const struct size {
-	char name;
 	int order, random_elements;
 	double shift, zeta; // zeta: the official verification value
 } sizes[] = {
-	{ 'S', 1400, 7, 10, 8.5971775078648 },
-	{ 'W', 7000, 8, 12, 10.362595087124 },
-	{ 'A', 14000, 11, 20, 17.130235054029 },
+	{ 1400, 7, 10, 8.5971775078648 },
+	{ 7000, 8, 12, 10.362595087124 },
+	{ 14000, 11, 20, 17.130235054029 },
 };
 
 // One v_i: `count` elements, in no order.
@@ -59,17 +51,6 @@ struct matrix {
 	int *column;
 	double *value;
 };
-
-static void *allocate(size_t count, size_t size)
-{
-	void *memory = calloc(count, size);
-
-	if (!memory) {
-		fprintf(stderr, "cg: out of memory\n");
-		exit(1);
-	}
-	return memory;
-}
 
 static int find(const struct vector *v, int place)
 {
@@ -209,58 +190,70 @@ static double solve(const struct matrix *a, const double *x, double *z, double *
 	return sqrt(residual);
 }
 
-int main(int argc, char **argv)
+// The vectors that the iterations work on.
+struct state {
+	double *x, *z, *p, *q, *r;
+};
+
+// All power iterations, from x = (1, ..., 1); returns whether the last zeta is the official one.
+static int run(const struct matrix *a, const struct size *size, int iterations, struct state *s)
 {
-	const struct size *size = NULL;
-	int repeated = argc == 5 && !strcmp(argv[3], "--repeat");
-	long repeats = repeated ? strtol(argv[4], NULL, 10) : 1;
-	char name = class_from(repeated ? 3 : argc, argv);
-
-	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-		if (sizes[i].name == name)
-			size = &sizes[i];
-	if (!size || repeats < 1 || repeats > MAX_REPEATS) {
-		fprintf(stderr, "usage: cg [--class S|W|A [--repeat N]], N at most %d\n", MAX_REPEATS);
-		return 2;
-	}
-
 	int n = size->order;
-	struct matrix a = make_matrix(size);
-	double *x = allocate(n, sizeof(double)), *z = allocate(n, sizeof(double));
-	double *p = allocate(n, sizeof(double)), *q = allocate(n, sizeof(double));
-	double *r = allocate(n, sizeof(double));
 	double zeta = 0, residual = 0;
 
-	// As the specification has it, making the matrix is not timed.
-	double start = omp_get_wtime();
-	for (long iteration = 0; iteration < repeats * POWER_ITERATIONS; iteration++) {
+	for (int j = 0; j < n; j++)
+		s->x[j] = 1;
+	for (int iteration = 0; iteration < iterations; iteration++) {
 		double xz = 0, zz = 0;
 
-		if (iteration % POWER_ITERATIONS == 0)
-			for (int j = 0; j < n; j++)
-				x[j] = 1;
-
-		residual = solve(&a, x, z, p, q, r);
+		residual = solve(a, s->x, s->z, s->p, s->q, s->r);
 #pragma omp parallel for schedule(static) reduction(+ : xz, zz)
 		for (int j = 0; j < n; j++) {
-			xz += x[j] * z[j];
-			zz += z[j] * z[j];
+			xz += s->x[j] * s->z[j];
+			zz += s->z[j] * s->z[j];
 		}
 		zeta = size->shift + 1 / xz;
 		double scale = 1 / sqrt(zz);
 #pragma omp parallel for schedule(static)
 		for (int j = 0; j < n; j++)
-			x[j] = scale * z[j];
+			s->x[j] = scale * s->z[j];
 	}
-	double seconds = omp_get_wtime() - start;
-	// A comparison with NaN is false, so a NaN fails.
-	int good = fabs((zeta - size->zeta) / size->zeta) <= MAX_RELATIVE_ERROR &&
-		   residual <= MAX_RESIDUAL;
+	if (iterations != POWER_ITERATIONS)
+		return 0;
+	int is_solved = residual <= MAX_RESIDUAL; // not of a NaN
 
-	printf("cg class=%c seconds=%.6f verification=%s\n", size->name, seconds,
-	       good ? "SUCCESSFUL" : "FAILED");
-	if (!good)
-		fprintf(stderr, "cg: zeta=%.13e residual=%.3e, want zeta=%.13e\n", zeta, residual,
-			size->zeta);
-	return good ? 0 : 1;
+	if (!is_solved)
+		fprintf(stderr, "cg: the residual is %.3e, want at most %.3e\n", residual, MAX_RESIDUAL);
+	return matches("cg: zeta", zeta, size->zeta, MAX_RELATIVE_ERROR) && is_solved;
+}
+
+// As the NPB count them.
+static double operations(const struct size *size, int iterations)
+{
+	double elements = size->random_elements * (size->random_elements + 1.0);
+
+	return 2.0 * iterations * size->order * (3 + elements + 25 * (5 + elements) + 3);
+}
+
+int main(int argc, char **argv)
+{
+	struct options options = read_options("cg", "SWA", 1, argc, argv);
+	const struct size *size = &sizes[options.index];
+	int iterations = iterations_of(&options, POWER_ITERATIONS), n = size->order, is_good = 1;
+	struct matrix a = make_matrix(size);
+	struct state state = {
+		.x = allocate(n, sizeof(double)),
+		.z = allocate(n, sizeof(double)),
+		.p = allocate(n, sizeof(double)),
+		.q = allocate(n, sizeof(double)),
+		.r = allocate(n, sizeof(double)),
+	};
+
+	// As the specification has it, making the matrix is not timed.
+	double start = omp_get_wtime();
+	for (int repeat = 0; repeat < options.repeats; repeat++)
+		is_good &= run(&a, size, iterations, &state);
+	double seconds = omp_get_wtime() - start;
+
+	return report("cg", &options, seconds, options.repeats * operations(size, iterations), is_good);
 }

@@ -12,12 +12,7 @@
 // Pairs are made in batches; the generator jumps ahead to the start of each batch by a power of
 // its multiplier, so threads share nothing. schedule(static): equal shares, one barrier.
 //
-//   ep [--class S|W|A|B]
-
-#include <math.h>
-#include <omp.h>
-#include <stdint.h>
-#include <stdio.h>
+//   ep [--class S|W|A|B] [--repeat N]
 
 #include "npb.h"
 
@@ -27,26 +22,14 @@
 #define MAX_RELATIVE_ERROR 1e-8
 
 static const struct size {
-	char name;
 	int log2_pairs;
 	double sx, sy; // the official verification values
 } sizes[] = {
-	{ 'S', 24, -3.247834652034740e+3, -6.958407078382297e+3 },
-	{ 'W', 25, -2.863319731645753e+3, -6.320053679109499e+3 },
-	{ 'A', 28, -4.295875165629892e+3, -1.580732573678431e+4 },
-	{ 'B', 30, 4.033815542441498e+4, -2.660669192809235e+4 },
+	{ 24, -3.247834652034740e+3, -6.958407078382297e+3 },
+	{ 25, -2.863319731645753e+3, -6.320053679109499e+3 },
+	{ 28, -4.295875165629892e+3, -1.580732573678431e+4 },
+	{ 30, 4.033815542441498e+4, -2.660669192809235e+4 },
 };
-
-// The multiplier that makes `steps` steps of the generator at once.
-static uint64_t jump(uint64_t steps)
-{
-	uint64_t result = 1;
-
-	for (uint64_t square = MULTIPLIER; steps; steps >>= 1, square = times(square, square))
-		if (steps & 1)
-			result = times(result, square);
-	return result;
-}
 
 // The next number of the sequence, scaled to (-1, 1).
 static double next_coordinate(uint64_t *x)
@@ -77,44 +60,36 @@ static void batch(uint64_t index, double *sx, double *sy, uint64_t *counts)
 	}
 }
 
-static int matches(double value, double official)
+// The whole benchmark once; returns whether its sums are the official ones.
+static int run(const struct size *size, double *seconds)
 {
-	return fabs((value - official) / official) <= MAX_RELATIVE_ERROR;
-}
-
-int main(int argc, char **argv)
-{
-	const struct size *size = NULL;
-	char name = class_from(argc, argv);
-
-	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-		if (sizes[i].name == name)
-			size = &sizes[i];
-	if (!size) {
-		fprintf(stderr, "usage: ep [--class S|W|A|B]\n");
-		return 2;
-	}
-
-	double sx = 0, sy = 0;
+	double sx = 0, sy = 0, start = omp_get_wtime();
 	uint64_t counts[ANNULI] = { 0 }, accepted = 0;
 	int64_t batches = 1ll << (size->log2_pairs - LOG2_PAIRS_PER_BATCH);
-	double start = omp_get_wtime();
 
 #pragma omp parallel for schedule(static) reduction(+ : sx, sy, counts[:ANNULI])
 	for (int64_t index = 0; index < batches; index++)
 		batch((uint64_t)index, &sx, &sy, counts);
 
-	double seconds = omp_get_wtime() - start;
+	*seconds += omp_get_wtime() - start;
 	for (int i = 0; i < ANNULI; i++)
 		accepted += counts[i];
 	// pi/4 of all pairs lie in the circle: a second check that the sums alone do not give.
 	double share = (double)accepted / ldexp(1.0, size->log2_pairs);
-	int good = matches(sx, size->sx) && matches(sy, size->sy) && fabs(share - M_PI / 4) < 1e-3;
+	int is_good = matches("ep: the sum of X", sx, size->sx, MAX_RELATIVE_ERROR);
 
-	printf("ep class=%c seconds=%.6f verification=%s\n", size->name, seconds,
-	       good ? "SUCCESSFUL" : "FAILED");
-	if (!good)
-		fprintf(stderr, "ep: sx=%.15e sy=%.15e accepted=%llu, want sx=%.15e sy=%.15e\n", sx, sy,
-			(unsigned long long)accepted, size->sx, size->sy);
-	return good ? 0 : 1;
+	is_good &= matches("ep: the sum of Y", sy, size->sy, MAX_RELATIVE_ERROR);
+	return is_good & matches("ep: the share of accepted pairs", share, M_PI / 4, 1e-3);
+}
+
+int main(int argc, char **argv)
+{
+	struct options options = read_options("ep", "SWAB", 0, argc, argv);
+	const struct size *size = &sizes[options.index];
+	double seconds = 0;
+	int is_good = 1;
+
+	for (int repeat = 0; repeat < options.repeats; repeat++)
+		is_good &= run(size, &seconds);
+	return report("ep", &options, seconds, ldexp(options.repeats, size->log2_pairs + 1), is_good);
 }
