@@ -25,7 +25,6 @@ pub const OPEN: &[Open] = &[
     // doctor's estimate of a gain, which becomes a measured one.
     open("product/evenkeel/src/doctor.rs", &[NeverWord], LAG),
     open("product/host/src/doctor/tests.rs", &[NeverWord], LAG),
-    open("product/capability/src/lag", &[NeverWord, PersonWord], LAG),
     open("lab/bench/src/ias", &[LineLength, NeverWord, PersonWord], IAS_AND_GATE),
     open("lab/bench/src/zone", &[LineLength, NeverWord, PersonWord], IAS_AND_GATE),
     open("product/keel/src/ias", &[LineLength, NeverWord, PersonWord], IAS_AND_GATE),

@@ -1,7 +1,7 @@
-//! The default policy: every task carries the effective capability it has received; the one
-//! furthest behind gets the most capable CPU next.
+//! The default policy: each task carries the work that it has received, in effective capability; the
+//! task furthest behind gets the most capable CPU next.
 //!
-//! Three steps an interval, each of which moves as little as it can:
+//! Four steps an interval, each of which moves as little as it can:
 //!
 //! 1. *Room* (`lag/room.rs`): a task moves to another CPU when the program gets clearly more of
 //!    the machine that way (a CPU shared with a hog is better than an idle half), or as much while
@@ -9,18 +9,27 @@
 //!    not only 2:2).
 //! 2. *Lag* (`lag/exchange.rs`): a task that is behind changes places with one that is ahead on a
 //!    faster CPU, when the lag is worth the two moves.
+//! 3. *Criticality* (`lag/critical.rs`): in phases that are too short for step 2, the task that the
+//!    others wait for gets a faster CPU, once.
 //!
-//! Both look within a NUMA node first: on another one than its own a task keeps less of its pace, so
+//! All look within a NUMA node first: on another one than its own a task keeps less of its pace, so
 //! what is to be had there must be so much more.
 //!
-//! 3. *Interval*: the faster the lag grows, and the nearer the end of a phase (`lag/phases.rs`), the
+//! 4. *Interval*: the faster the lag grows, and the nearer the end of a phase (`lag/phases.rs`), the
 //!    sooner the next look; at rest one second.
 //!
-//! A lag is made up for only within a phase (`lag/memory.rs`): when tasks have slept and wake again
-//! (a barrier), all start level. A task that sleeps more often than it could be moved gains
-//! nothing by being moved, so it only counts; where most are of that kind, nothing is exchanged.
+//! Work is what a task received less what it spent on spinning, where spinning can be told from work
+//! (`Seen`). A lag is made up for only within a phase (`lag/memory.rs`): when tasks have waited and go
+//! on (a barrier), all start level. A task that waits more often than it could be moved gains nothing
+//! by being moved, so it only counts; where most are of that kind, nothing is exchanged.
+//!
+//! A *standing split* is another matter: with more tasks than unequal CPUs, each CPU gets as many as its
+//! capability is worth, and all of them are kept there (`Plan::pins`), also in the shortest phases. It
+//! is only made where waiting is seen, since whether it gains must be measured.
 
+mod critical;
 mod exchange;
+mod loads;
 mod memory;
 mod parameters;
 mod phases;
@@ -30,21 +39,26 @@ mod slots;
 pub(crate) use memory::LagState;
 pub use parameters::LagParameters;
 
-use crate::plan::{Plan, Reason};
+use crate::plan::{Move, Plan, Reason};
 use crate::snapshot::Snapshot;
 use slots::{Deal, above};
 
 /// A lag may grow to this much in one interval: with two CPUs at 100 % and 50 % that is the
 /// shortest interval.
 const LAG_PER_INTERVAL_NS: u64 = 25_000_000;
-/// Intervals in which an asymmetry must be seen before it is acted upon: small ones are often the
-/// bursts of somebody who is gone again.
+/// Intervals in which an asymmetry must be seen before it is acted upon: small ones are often bursts
+/// that are over at the next look.
 const CONFIRMATIONS: u32 = 3;
 /// For one that is this many times the tolerance, one less will do.
 const LARGE_FACTOR: u64 = 3;
 /// An asymmetry once acted upon counts as gone when it is below this share (in percent) of the
 /// tolerance, or one at its edge would be found, confirmed and forgotten for ever.
 const HYSTERESIS_PERCENT: u64 = 75;
+/// While tasks wait for others on unequal CPUs, the next look is this many of the shortest intervals
+/// away at most.
+const SOON_INTERVALS: u64 = 2;
+/// While a split is held, the next look is this many of the shortest intervals away at most.
+const HELD_INTERVALS: u64 = 4;
 
 pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     state.smooth(snapshot);
@@ -55,13 +69,17 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     } else {
         parameters.tolerance_ppm
     };
-    let mut deal = Deal::new(state.cpus(), active);
+    let may_split = state.sees_waiting().then_some(tolerance_ppm);
+    let mut deal = Deal::new(state.cpus(), active, may_split);
     let (worst_ppm, best_ppm) = deal.worst_and_best_ppm();
+    let spread_ppm = best_ppm.saturating_sub(worst_ppm);
+    // Whether a split is due depends on the CPUs alone, or the split that is held would undo itself.
+    let (worst_ppm, best_ppm) =
+        if deal.is_split { deal.worst_and_best_cpu_ppm() } else { (worst_ppm, best_ppm) };
     let is_spread = above(best_ppm, worst_ppm, tolerance_ppm);
     // What is smoothed keeps a burst for some intervals after it is gone.
     let (latest_worst_ppm, latest_best_ppm) = deal.latest_worst_and_best_ppm();
-    let is_seen = !is_spread || above(latest_best_ppm, latest_worst_ppm, tolerance_ppm);
-    let spread_ppm = best_ppm.saturating_sub(worst_ppm);
+    let is_recent = !is_spread || above(latest_best_ppm, latest_worst_ppm, tolerance_ppm);
     let mut moves = room::make_room(&mut deal, &parameters);
 
     let rest = if deal.slots.len() < 2 {
@@ -75,13 +93,21 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     } else {
         None
     };
+    let (worst_cpu_ppm, best_cpu_ppm) = deal.worst_and_best_cpu_ppm();
+    let is_even = !above(best_cpu_ppm, worst_cpu_ppm, tolerance_ppm);
+    let is_level = is_even || state.nothing_waits();
     if let Some(reason) = rest {
-        state.asymmetric_rounds = 0;
         state.interval_ns = calmer(state);
+        if is_level {
+            state.asymmetric_rounds = 0;
+        } else {
+            // Tasks that wait will soon be back, on CPUs that others have taken meanwhile.
+            state.interval_ns = soon(state);
+        }
         return nothing(reason, state.interval_ns, spread_ppm);
     }
 
-    if !is_seen && state.asymmetric_rounds < CONFIRMATIONS {
+    if !is_recent && state.asymmetric_rounds < CONFIRMATIONS {
         // Gone again.
         state.asymmetric_rounds = 0;
         state.interval_ns = calmer(state);
@@ -97,7 +123,7 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     }
     state.asymmetric_rounds = state.asymmetric_rounds.max(CONFIRMATIONS);
 
-    // The lag that will grow, with everyone where they will be.
+    // The lag that will grow, with every task where it will be.
     let (worst_ppm, best_ppm) = deal.worst_and_best_ppm();
     let calm_ns = calmer(state);
     state.interval_ns = as_urgent_as(best_ppm.saturating_sub(worst_ppm), &parameters);
@@ -105,6 +131,9 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     match deal.phase_ns() {
         Some(phase_ns) => {
             reasons.push(Reason::PhasesTooShort { phase_ns });
+            if !deal.is_split {
+                critical::change_places(&deal, tolerance_ppm, &mut moves);
+            }
             if moves.is_empty() {
                 // Nothing will come of looking more often.
                 state.interval_ns = calm_ns;
@@ -119,16 +148,28 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
                 next_ns: state.interval_ns,
             };
             exchange.change_places(&deal, &mut moves, &mut reasons);
-            if moves.is_empty() && reasons.is_empty() {
+            if moves.is_empty() && reasons.is_empty() && !deal.is_split {
                 reasons.push(Reason::Level { lag_ns: state.most_lag_ns() });
             }
         }
     }
-    Plan { moves, reasons, interval_ns: state.interval_ns, spread_ppm }
+    if !is_level {
+        state.interval_ns = soon(state);
+    }
+    let mut pins = Vec::new();
+    if deal.is_split {
+        pins = deal.pins(&moves);
+        reasons.push(Reason::Held { spread_ppm: best_ppm.saturating_sub(worst_ppm) });
+        state.interval_ns = held_interval_ns(state, &moves);
+    }
+    if moves.iter().any(|made| matches!(made.reason, Reason::Critical { .. })) {
+        state.forget_loads();
+    }
+    Plan { moves, pins, reasons, interval_ns: state.interval_ns, spread_ppm }
 }
 
 fn nothing(reason: Reason, interval_ns: u64, spread_ppm: u64) -> Plan {
-    Plan { moves: vec![], reasons: vec![reason], interval_ns, spread_ppm }
+    Plan { moves: vec![], pins: vec![], reasons: vec![reason], interval_ns, spread_ppm }
 }
 
 /// Length of the next interval when there is nothing to do.
@@ -143,4 +184,21 @@ fn as_urgent_as(spread_ppm: u64, parameters: &LagParameters) -> u64 {
     let lag_ns = LAG_PER_INTERVAL_NS.max(parameters.worthwhile_ns());
     (lag_ns.saturating_mul(1_000_000) / spread_ppm.max(1))
         .clamp(parameters.min_interval_ns, parameters.max_interval_ns)
+}
+
+/// Length of the next interval while tasks wait for others that are still at work.
+fn soon(state: &LagState) -> u64 {
+    let LagParameters { min_interval_ns, max_interval_ns, .. } = state.parameters;
+    state.interval_ns.min(min_interval_ns.saturating_mul(SOON_INTERVALS)).min(max_interval_ns)
+}
+
+/// Length of the next interval while a split is held: a change of it is verified as soon as possible,
+/// and a CPU that runs out of tasks must not wait for long.
+fn held_interval_ns(state: &LagState, moves: &[Move]) -> u64 {
+    let LagParameters { min_interval_ns, max_interval_ns, .. } = state.parameters;
+    if !moves.is_empty() {
+        return min_interval_ns;
+    }
+    let most_ns = min_interval_ns.saturating_mul(HELD_INTERVALS);
+    state.interval_ns.clamp(min_interval_ns, most_ns.min(max_interval_ns))
 }

@@ -21,6 +21,6 @@ mod snapshot;
 pub use figures::{average_per_mille, ecpt};
 pub use lag::LagParameters;
 pub use paper::{PaperParameters, Selection};
-pub use plan::{Move, Plan, Reason};
+pub use plan::{Move, Pin, Plan, Reason};
 pub use policy::{Policy, State, plan};
 pub use snapshot::{Barriers, CpuView, Invalid, Seen, Snapshot, TaskId, TaskView};

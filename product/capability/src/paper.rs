@@ -164,7 +164,8 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut PaperState) -> Plan {
         (true, _) if snapshot.tasks.iter().all(|task| !task.runnable) => vec![Reason::NoActiveTask],
         (true, _) => vec![Reason::Balanced { spread_ppm }],
     };
-    Plan { moves, reasons, interval_ns: state.parameters.interval_ns, spread_ppm }
+    let interval_ns = state.parameters.interval_ns;
+    Plan { moves, pins: Vec::new(), reasons, interval_ns, spread_ppm }
 }
 
 fn queues<'a>(snapshot: &'a Snapshot, state: &PaperState) -> Vec<Queue<'a>> {

@@ -19,6 +19,15 @@ pub struct Move {
     pub reason: Reason,
 }
 
+/// A task that is kept on the CPU where it is once the moves are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pin {
+    /// The task.
+    pub task: TaskId,
+    /// Its CPU.
+    pub cpu: u32,
+}
+
 /// Why a task migrates, or why no task does. Rates are in parts per million of the fastest CPU without
 /// disturbance. It stays a value until it is printed (`Display`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +76,24 @@ pub enum Reason {
         /// Rate of the task after.
         to_ppm: u64,
     },
+    /// Lag: the others wait for this task, and on a faster CPU they wait less.
+    Critical {
+        /// What it receives for work.
+        work_ppm: u64,
+        /// Rate of the CPU that it leaves.
+        from_ppm: u64,
+        /// Rate of the CPU that it migrates to.
+        to_ppm: u64,
+    },
+    /// Lag: the task waits for others, and makes room for the critical one.
+    Slack {
+        /// What it receives for work.
+        work_ppm: u64,
+        /// Rate of the CPU that it leaves.
+        from_ppm: u64,
+        /// Rate of the CPU that it migrates to.
+        to_ppm: u64,
+    },
     /// No task of the program wants a CPU.
     NoActiveTask,
     /// The program may use only one CPU.
@@ -93,6 +120,20 @@ pub enum Reason {
         /// Mean time from one wait to the next.
         phase_ns: u64,
     },
+    /// There are more tasks than CPUs: each is kept on its CPU, so that all get about the same.
+    Held {
+        /// Difference between the best and the worst rate.
+        spread_ppm: u64,
+    },
+    /// This is a window without moves and pins, to measure what they gain.
+    Measuring,
+    /// Moves and pins are withdrawn: no gain was shown.
+    Withdrawn {
+        /// How fast the program ran with them, in thousandths of its pace without.
+        pace_per_mille: u64,
+        /// Windows in which that was measured.
+        windows: u32,
+    },
     /// The moves would cost more than they gain.
     NotWorthIt {
         /// Predicted gain, as CPU time.
@@ -118,6 +159,8 @@ impl Reason {
             Self::Behind { .. } => "behind",
             Self::Ahead { .. } => "ahead",
             Self::MoreRoom { .. } => "more-room",
+            Self::Critical { .. } => "critical",
+            Self::Slack { .. } => "slack",
             Self::NoActiveTask => "no-active-task",
             Self::OneCpu => "one-cpu",
             Self::Bound => "bound",
@@ -125,6 +168,9 @@ impl Reason {
             Self::Level { .. } => "level",
             Self::Unconfirmed { .. } => "unconfirmed",
             Self::PhasesTooShort { .. } => "phases-too-short",
+            Self::Held { .. } => "held",
+            Self::Measuring => "measuring",
+            Self::Withdrawn { .. } => "withdrawn",
             Self::NotWorthIt { .. } => "not-worth-it",
         }
     }
@@ -173,6 +219,22 @@ impl fmt::Display for Reason {
             Self::MoreRoom { from_ppm, to_ppm } => {
                 write!(f, "more room: from {:.0} % of a CPU to {:.0} %", pct(from_ppm), pct(to_ppm))
             }
+            Self::Critical { work_ppm, from_ppm, to_ppm } => write!(
+                f,
+                "the others wait for it (it works {:.0} % of the time of a CPU): from a CPU at {:.0} % \
+                 to one at {:.0} %",
+                pct(work_ppm),
+                pct(from_ppm),
+                pct(to_ppm)
+            ),
+            Self::Slack { work_ppm, from_ppm, to_ppm } => write!(
+                f,
+                "it waits for others (it works {:.0} % of the time of a CPU): from a CPU at {:.0} % \
+                 to one at {:.0} %",
+                pct(work_ppm),
+                pct(from_ppm),
+                pct(to_ppm)
+            ),
             Self::NoActiveTask => write!(f, "no task of the program uses a CPU"),
             Self::OneCpu => write!(f, "the program may use only one CPU"),
             Self::Bound => write!(f, "each task may use only the CPU that it is on"),
@@ -195,6 +257,20 @@ impl fmt::Display for Reason {
                 "the tasks wait for each other every {:.1} ms: too often for moves to help",
                 ms(phase_ns)
             ),
+            Self::Held { spread_ppm } => write!(
+                f,
+                "more tasks than CPUs: each is kept on its CPU, where all get the same within {:.0} %",
+                percent_up(spread_ppm)
+            ),
+            Self::Measuring => {
+                write!(f, "a window without moves, to measure what they gain")
+            }
+            Self::Withdrawn { pace_per_mille, windows } => write!(
+                f,
+                "moves are withdrawn: with them the program ran {:.2}x as fast as without, by \
+                 {windows} windows",
+                *pace_per_mille as f64 / 1000.0
+            ),
             Self::NotWorthIt { gain_ns, cost_ns } => {
                 write!(
                     f,
@@ -212,6 +288,8 @@ impl fmt::Display for Reason {
 pub struct Plan {
     /// At most one per task.
     pub moves: Vec<Move>,
+    /// Tasks to keep where they are after the moves, by CPU number; all others are free.
+    pub pins: Vec<Pin>,
     /// Why there are no moves, or no more of them.
     pub reasons: Vec<Reason>,
     /// Length of the next interval.

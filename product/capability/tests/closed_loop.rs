@@ -26,7 +26,7 @@ fn paper(interval_ms: u64) -> Policy {
 
 /// One long phase.
 fn long(tasks: usize) -> Program {
-    Program { tasks, work_ns: 3_000 * MS, phases: 1, sleeps: true }
+    Program { tasks, ..Program::default() }
 }
 
 fn constant(_: u64, _: &mut [Core]) {}
@@ -134,7 +134,7 @@ fn phases_that_are_too_short_are_left_alone_with_that_reason() {
             tasks: percents.len(),
             work_ns: 15 * MS * worst / 100,
             phases: 300,
-            sleeps: true,
+            ..Program::default()
         };
         let outcome = run(&cores(&percents), &program, Some(lag()), constant);
         assert_eq!(outcome.moves(), 0, "{percents:?}");
@@ -153,7 +153,8 @@ fn phases_that_are_too_short_are_left_alone_with_that_reason() {
 fn phases_of_many_intervals_are_balanced_each() {
     let machine = cores(&[100, 60]);
     for sleeps in [true, false] {
-        let program = Program { tasks: 2, work_ns: 400 * MS, phases: 8, sleeps };
+        let program =
+            Program { tasks: 2, work_ns: 400 * MS, phases: 8, sleeps, ..Program::default() };
         let alone = run(&machine, &program, None, constant);
         let outcome = run(&machine, &program, Some(lag()), constant);
         let gain = alone.elapsed_ns as f64 / outcome.elapsed_ns as f64;
@@ -166,7 +167,7 @@ fn an_interval_ends_shortly_before_the_end_of_a_phase_of_known_length() {
     // 25 ms of lag at 20 %: otherwise every 125 ms.
     let machine = cores(&[100, 80]);
     for work_ms in [1_777, 1_900, 2_050] {
-        let program = Program { tasks: 2, work_ns: work_ms * MS, phases: 40, sleeps: true };
+        let program = Program { tasks: 2, work_ns: work_ms * MS, phases: 40, ..Program::default() };
         let outcome = run(&machine, &program, Some(lag()), constant);
         let is_near = |barrier_ns: &&u64| {
             let near_ns = **barrier_ns - 50 * MS..**barrier_ns;
@@ -185,7 +186,7 @@ fn tasks_reach_the_end_of_a_phase_of_known_length_together() {
     let lengths_ms: Vec<u64> = (600..1_200).step_by(24).collect();
     let reached = lengths_ms.iter().map(|length_ms| {
         let phases = (20_000 / length_ms) as u32;
-        let program = Program { tasks: 4, work_ns: length_ms * MS, phases, sleeps: true };
+        let program = Program { tasks: 4, work_ns: length_ms * MS, phases, ..long(4) };
         efficiency(&machine, &program, &run(&machine, &program, Some(lag()), constant))
     });
     let mean = reached.sum::<f64>() / lengths_ms.len() as f64;
@@ -202,7 +203,8 @@ fn phases_of_any_length_lose_nothing() {
             for work_ms in [5, 10, 20, 30, 50, 60, 80, 100, 150, 250] {
                 for sleeps in [true, false] {
                     let phases = (3000 / work_ms) as u32;
-                    let program = Program { tasks, work_ns: work_ms * MS, phases, sleeps };
+                    let program =
+                        Program { tasks, work_ns: work_ms * MS, phases, sleeps, ..long(2) };
                     let alone = run(&machine, &program, None, constant);
                     let outcome = run(&machine, &program, Some(lag()), constant);
                     let gain = alone.elapsed_ns as f64 / outcome.elapsed_ns as f64;

@@ -46,7 +46,13 @@ fn program(machine: &Machine, usable: &CpuSet, places: &[u32]) -> Snapshot {
     let tasks =
         (1..).zip(places).map(|(tid, cpu)| TaskView { allowed: usable.clone(), ..task(tid, *cpu) });
     let mut snapshot = common::snapshot(views.collect(), tasks.collect());
-    let nothing = Plan { moves: vec![], reasons: vec![], interval_ns: INTERVAL_NS, spread_ppm: 0 };
+    let nothing = Plan {
+        moves: vec![],
+        pins: vec![],
+        reasons: vec![],
+        interval_ns: INTERVAL_NS,
+        spread_ppm: 0,
+    };
     go_on(&mut snapshot, &nothing);
     snapshot
 }

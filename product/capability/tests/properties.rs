@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{INTERVAL_NS, MS, apply, cpu, decide, moves, task};
 use evenkeel_capability::{
-    CpuView, LagParameters, PaperParameters, Plan, Policy, Reason, Seen, Selection, Snapshot,
-    State, TaskId, TaskView, plan,
+    Barriers, CpuView, LagParameters, PaperParameters, Plan, Policy, Reason, Seen, Selection,
+    Snapshot, State, TaskId, TaskView, plan,
 };
 use evenkeel_machine::CpuSet;
 use proptest::prelude::*;
@@ -54,18 +54,28 @@ fn any_task(tid: u32) -> impl Strategy<Value = TaskView> {
         mask,
         prop::bool::weighted(0.15),
         prop::bool::weighted(0.8),
-        (0..=100u64, 0..=100u64, 0..=100u64),
+        (0..=100u64, 0..=100u64, 0..=100u64, 0..=120u64),
         0u32..40,
         prop::option::of(0u64..1 << 30),
         0u64..50,
     )
         .prop_map(
-            move |(cpu, allowed, fixed, runnable, (run, stolen, wait), switches, set, queue)| {
+            move |(
+                cpu,
+                allowed,
+                fixed,
+                runnable,
+                (run, stolen, wait, spun),
+                switches,
+                set,
+                queue,
+            )| {
                 TaskView {
                     allowed,
                     fixed,
                     runnable,
                     run_ns: INTERVAL_NS / 100 * run,
+                    spun_ns: INTERVAL_NS / 10_000 * run * spun,
                     received_ns: INTERVAL_NS / 100 * run,
                     stolen_ns: INTERVAL_NS / 100 * stolen.min(100 - run),
                     wait_ns: INTERVAL_NS / 100 * wait.min(100 - run),
@@ -78,11 +88,24 @@ fn any_task(tid: u32) -> impl Strategy<Value = TaskView> {
         )
 }
 
+fn any_seen() -> impl Strategy<Value = Seen> {
+    let barriers = prop::option::of((0..200u32, 0..=INTERVAL_NS));
+    (any::<bool>(), barriers).prop_map(|(spinning, barriers)| Seen {
+        spinning,
+        barriers: barriers.map(|(count, observed_ns)| Barriers { count, observed_ns }),
+    })
+}
+
 fn any_snapshot() -> impl Strategy<Value = Snapshot> {
     (1..=MAX_CPUS, 0..=40u32).prop_flat_map(|(cpus, tasks)| {
         let cpus: Vec<_> = (0..cpus).map(any_cpu).collect();
         let tasks: Vec<_> = (0..tasks).map(|tid| any_task(tid + 1)).collect();
-        (cpus, tasks).prop_map(|(cpus, tasks)| common::snapshot(cpus, tasks))
+        (cpus, tasks, any_seen()).prop_map(|(cpus, tasks, seen)| Snapshot {
+            interval_ns: INTERVAL_NS,
+            cpus,
+            tasks,
+            seen,
+        })
     })
 }
 
@@ -91,11 +114,11 @@ fn busy_snapshot() -> impl Strategy<Value = Snapshot> {
     (1..=MAX_CPUS, 0..=40u32).prop_flat_map(|(count, tasks)| {
         let percents = prop::collection::vec(5..=100u64, count as usize);
         let places = prop::collection::vec(0..count, tasks as usize);
-        (percents, places).prop_map(|(percents, places)| Snapshot {
-            interval_ns: INTERVAL_NS,
-            cpus: (0..).zip(percents).map(|(cpu, percent)| common::noisy(cpu, percent)).collect(),
-            tasks: (1..).zip(places).map(|(tid, cpu)| task(tid, cpu)).collect(),
-            seen: Seen::default(),
+        (percents, places).prop_map(|(percents, places)| {
+            common::snapshot(
+                (0..).zip(percents).map(|(cpu, percent)| common::noisy(cpu, percent)).collect(),
+                (1..).zip(places).map(|(tid, cpu)| task(tid, cpu)).collect(),
+            )
         })
     })
 }
@@ -130,6 +153,19 @@ fn check(plan: &Plan, snapshot: &Snapshot, policy: &Policy) {
         assert_eq!((pair[0].from, pair[0].to), (pair[1].to, pair[1].from));
     }
     assert!(!plan.moves.is_empty() || !plan.reasons.is_empty(), "neither moves nor reasons");
+    let place_of = |task: TaskId| {
+        let made = plan.moves.iter().find(|made| made.task == task);
+        made.map_or(tasks[&task].cpu, |made| made.to)
+    };
+    let mut pinned = BTreeSet::new();
+    for pin in &plan.pins {
+        assert_eq!(pin.cpu, place_of(pin.task), "a pin must not move a task: {pin:?}");
+        let task = tasks[&pin.task];
+        assert!(!task.fixed && task.allowed.contains(pin.cpu) && usable.contains(&pin.cpu));
+        assert!(pinned.insert(pin.task), "pinned twice: {pin:?}");
+    }
+    let may_pin = matches!(policy, Policy::Lag(_)) && tasks.len() > usable.len();
+    assert!(plan.pins.is_empty() || may_pin, "{plan:?}");
     match policy {
         Policy::Paper(parameters) => assert_eq!(plan.interval_ns, parameters.interval_ns),
         Policy::Lag(parameters) => assert!(
@@ -225,17 +261,17 @@ proptest! {
         per_cpu in 1..4u32,
         percent in 1..=100u64,
         fixed in any::<u64>(),
+        seen in any_seen(),
     ) {
         let tasks = (0..cpus * per_cpu).map(|tid| {
             let task = common::received(task(tid + 1, tid % cpus), percent);
             TaskView { fixed: fixed >> tid & 1 == 1, ..task }
         });
-        let snapshot = Snapshot {
-            interval_ns: INTERVAL_NS,
-            cpus: (0..cpus).map(|cpu| common::noisy(cpu, percent)).collect(),
-            tasks: tasks.collect(),
-            seen: Seen::default(),
-        };
+        let mut snapshot = common::snapshot(
+            (0..cpus).map(|cpu| common::noisy(cpu, percent)).collect(),
+            tasks.collect(),
+        );
+        snapshot.seen = seen;
         let mut state = State::new(policy.clone());
         let mut interval_ns = 0;
         for _ in 0..30 {
@@ -284,6 +320,7 @@ proptest! {
             let cpus: Vec<_> = cpus.collect();
             let tasks = (0..6).map(|tid| TaskView {
                 run_ns: number(),
+                spun_ns: number(),
                 received_ns: number(),
                 stolen_ns: number(),
                 wait_ns: number(),
@@ -293,7 +330,8 @@ proptest! {
                 ..task(tid, [0, 0, 4_000, 4_000, 8_191, u32::MAX][tid as usize])
             });
             let tasks: Vec<_> = tasks.collect();
-            let seen = Seen::default();
+            let barriers = Some(Barriers { count: number() as u32, observed_ns: number() });
+            let seen = Seen { spinning: true, barriers };
             let snapshot = Snapshot { interval_ns: number().max(1), cpus, tasks, seen };
             let plan = decide(&snapshot, &mut state);
             check(&plan, &snapshot, &policy);

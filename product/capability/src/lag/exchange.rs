@@ -1,4 +1,4 @@
-//! Step 2 of the `lag` policy: who changes places with whom.
+//! Step 2 of the `lag` policy: which tasks change places.
 //!
 //! The task furthest behind chooses first. It wants a partner that is both far ahead and on a much
 //! faster CPU: by one interval on that CPU it makes up for `min(lead of the partner, what the
@@ -79,17 +79,17 @@ impl Terms<'_> {
         let mut best_refused_ns = None;
         let mut taken = vec![false; placed.len()];
         for (index, behind) in placed.iter().enumerate() {
-            if taken[index] || behind.task.slept {
+            if taken[index] || behind.task.waited {
                 continue;
             }
-            // Partners on the same node first: nobody's memory is far away then.
+            // Partners on the same node first: both stay near their memory then.
             let nearest = near.get_mut(&behind.node).and_then(|line| {
                 let offers = line
                     .first(MAX_PARTNERS, &taken)
                     .filter_map(|partner| self.offer(behind, partner, &placed[partner]));
                 offers.filter(|offer| self.is_worth(offer)).max()
             });
-            // Each line ends where nobody behind is a partner any more.
+            // Each line ends where no later task is a partner any more.
             let by_speed = fastest
                 .first(MAX_PARTNERS, &taken)
                 .take_while(|partner| above(placed[*partner].ppm, behind.ppm, self.tolerance_ppm))
@@ -158,9 +158,9 @@ impl Terms<'_> {
         })
     }
 
-    /// What a task gets in a place of its own or of somebody else.
-    fn rate_ppm(&self, who: &Placed<'_, '_>, place: &Placed<'_, '_>) -> u64 {
-        if who.task.is_remote_on(place.node) {
+    /// What a task gets in its own place or in that of another task.
+    fn rate_ppm(&self, placed: &Placed<'_, '_>, place: &Placed<'_, '_>) -> u64 {
+        if placed.task.is_remote_on(place.node) {
             self.parameters.remote_ppm(place.ppm)
         } else {
             place.ppm
@@ -197,8 +197,8 @@ impl Placed<'_, '_> {
     }
 }
 
-/// Partners in an order. Those that are taken are skipped at once, or a few at the front that fit
-/// nobody would make each search walk over all that are taken behind them.
+/// Partners in an order. Those that are taken are skipped at once, or a few at the front that fit no
+/// task would make each search walk over all that are taken behind them.
 struct Line {
     order: Vec<usize>,
     /// For each place the first one from there that may be left.

@@ -1,5 +1,5 @@
 //! What the `lag` policy remembers: smoothed figures of each CPU, and how far each task is ahead of
-//! the middle of the program, in effective capability received in this phase.
+//! the middle of the program, in effective capability received for work in this phase.
 //!
 //! The middle, and neither the first nor the last: a task that can never be helped (bound to a slow
 //! CPU) or held back (bound to a fast one) runs away from the others for ever, and whatever is
@@ -7,17 +7,20 @@
 
 use std::collections::BTreeMap;
 
+use super::loads::{Beat, Load, handicaps_ns};
 use super::parameters::LagParameters;
 use super::phases::Phases;
 use crate::figures::part;
-use crate::snapshot::{Snapshot, TaskId, TaskView};
+use crate::snapshot::{Barriers, Snapshot, TaskId, TaskView};
 
 /// Share of the interval that a task must want a CPU to count as a compute task: 1/10.
 const ACTIVE_SHARE: u64 = 10;
-/// Share of the interval that a task must sleep to have waited for others: 1/4.
-const SLEEP_SHARE: u64 = 4;
+/// Share of the interval that a task must sleep or spin to have waited for others: 1/4.
+const WAIT_SHARE: u64 = 4;
 /// Share of the interval that a task must sleep to have paused at all: 1/50.
 const PAUSE_SHARE: u64 = 50;
+/// Barriers that were counted in all but this share of an interval tell when the phase began: 1/10.
+const WHOLE_SHARE: u64 = 10;
 /// A phase must last this many of the shortest intervals to be worth balancing in.
 const MIN_PHASE_INTERVALS: u64 = 2;
 /// Times that a task must have been switched in for its phases to show.
@@ -36,9 +39,16 @@ pub(crate) struct LagState {
     cpus: Vec<CpuMemory>,
     /// By task.
     tasks: Vec<(TaskId, TaskMemory)>,
+    /// The same for tasks that wait for others all the time, where waiting is seen.
+    waiting: Vec<(TaskId, TaskMemory)>,
     pub(super) interval_ns: u64,
     pub(super) asymmetric_rounds: u32,
     pub(super) phases: Phases,
+    beat: Beat,
+    /// Spinning could be told from work in the last interval.
+    sees_spinning: bool,
+    /// Time since the last barrier at which the tasks began level; none before the first one.
+    level_since_ns: Option<u64>,
 }
 
 /// Figures of a CPU.
@@ -76,14 +86,16 @@ impl Supply {
 /// What is known of a task beyond one interval.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TaskMemory {
-    /// Effective capability received in this phase, less what the middle task received.
+    /// Work received in this phase, less what the middle task received.
     pub(super) lead_ns: i64,
-    /// Slept for a good part of the last interval.
-    pub(super) slept: bool,
+    /// Waited for others for a good part of the last interval.
+    pub(super) waited: bool,
     /// Was asleep at the last look.
     is_asleep: bool,
     /// The node where it was first seen: its memory is taken to be there.
     pub(super) home: Option<u32>,
+    /// Its work, where spinning can be told from it.
+    pub(super) load: Load,
 }
 
 /// A compute task in the interval that just ended.
@@ -91,7 +103,7 @@ pub(super) struct TaskMemory {
 pub(super) struct Active<'a> {
     pub(super) view: &'a TaskView,
     pub(super) memory: TaskMemory,
-    /// Time from one of its sleeps to the next, when that is too short to balance in.
+    /// Time from one of its waits to the next, when that is too short to balance in.
     pub(super) phase_ns: Option<u64>,
 }
 
@@ -111,9 +123,13 @@ impl LagState {
             },
             cpus: Vec::new(),
             tasks: Vec::new(),
+            waiting: Vec::new(),
             interval_ns: min_interval_ns,
             asymmetric_rounds: 0,
             phases: Phases::default(),
+            beat: Beat::default(),
+            sees_spinning: false,
+            level_since_ns: None,
         }
     }
 
@@ -151,6 +167,21 @@ impl LagState {
 
     fn pace_ppm_of(&self, cpu: u32) -> u64 {
         self.cpu(cpu).map_or(ALL_PPM, |memory| memory.pace_ppm)
+    }
+
+    /// Whether anything can be seen of how the tasks wait, besides their sleep.
+    pub(super) fn sees_waiting(&self) -> bool {
+        self.sees_spinning || self.beat.is_seen()
+    }
+
+    /// Whether no compute task waits for others all the time, as far as waiting is seen.
+    pub(super) fn nothing_waits(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Forgets how much each task works: some have other CPUs from now on.
+    pub(super) fn forget_loads(&mut self) {
+        self.tasks.iter_mut().for_each(|(_, task)| task.load.forget());
     }
 
     /// Takes in the figures of the CPUs; those that are gone are forgotten.
@@ -216,27 +247,31 @@ impl LagState {
     pub(super) fn account<'a>(&mut self, snapshot: &'a Snapshot) -> Vec<Active<'a>> {
         let interval_ns = snapshot.interval_ns;
         let most_ns = interval_ns.saturating_mul(2);
-        let mut views: Vec<&TaskView> =
-            snapshot.tasks.iter().filter(|view| view.wanted_some(interval_ns)).collect();
+        self.sees_spinning = snapshot.seen.spinning;
+        self.beat.pass(interval_ns, snapshot.seen.barriers);
+        let short_beat_ns = self.beat.period_ns().filter(|period_ns| *period_ns < self.long_ns());
+        let (mut views, others): (Vec<&TaskView>, Vec<&TaskView>) =
+            snapshot.tasks.iter().partition(|view| view.wanted_some(interval_ns));
         views.sort_unstable_by_key(|view| view.id);
+        let known = self.take_known();
 
         let mut active: Vec<Active<'a>> = Vec::with_capacity(views.len());
         let mut woken = Vec::new();
         let mut abreast = Vec::new();
         let mut woke_ago_ns = Vec::new();
-        let mut before = self.tasks.iter().peekable();
+        let mut before = known.iter().peekable();
         for view in views {
             while before.next_if(|(id, _)| *id < view.id).is_some() {}
             let known = before.next_if(|(id, _)| *id == view.id).map(|(_, memory)| *memory);
-            let slept = view.slept(interval_ns);
-            let phase_ns = self.short_phase_ns(view, slept, interval_ns);
+            let waited = view.waited(interval_ns);
+            let phase_ns = short_beat_ns.or_else(|| self.short_phase_ns(view, waited, interval_ns));
             let wanted_nearly_all = view.wanted_nearly_all(interval_ns);
             // A newcomer must want a CPU now, or for nearly the whole interval, or again and again.
-            // Who is known and only began to wait is still there: his place is his when he wakes.
+            // A known one that only began to wait is still there: it keeps its place.
             if known.is_none() && !view.runnable && phase_ns.is_none() && !wanted_nearly_all {
                 continue;
             }
-            if known.is_some_and(|memory| memory.slept) && !slept {
+            if known.is_some_and(|memory| memory.waited) && !waited {
                 woken.push(active.len());
             } else if known.is_none() && !wanted_nearly_all {
                 // Began within the interval: has missed nothing of it.
@@ -245,12 +280,18 @@ impl LagState {
             let was_asleep = known.is_some_and(|memory| memory.is_asleep);
             woke_ago_ns.extend(view.woke_ago_ns(was_asleep, interval_ns));
             // Not even a clock that ran ahead makes more than twice the interval of it.
-            let received_ns = view.received_ns.min(most_ns);
-            let received_ns = received_ns.saturating_mul(self.pace_ppm_of(view.cpu)) / ALL_PPM;
-            let received_ns = i64::try_from(received_ns).unwrap_or(i64::MAX);
-            let lead_ns = known.map_or(0, |memory| memory.lead_ns).saturating_add(received_ns);
+            let work_ns = view.work_ns().min(most_ns);
+            let work_ns = work_ns.saturating_mul(self.pace_ppm_of(view.cpu)) / ALL_PPM;
+            let mut load = known.map(|memory| memory.load).unwrap_or_default();
+            if self.sees_spinning {
+                load.add(work_ns, interval_ns);
+            } else {
+                load = Load::default();
+            }
+            let work_ns = i64::try_from(work_ns).unwrap_or(i64::MAX);
+            let lead_ns = known.map_or(0, |memory| memory.lead_ns).saturating_add(work_ns);
             let home = known.map_or_else(|| self.node_of(view.cpu), |memory| memory.home);
-            let memory = TaskMemory { lead_ns, slept, is_asleep: !view.runnable, home };
+            let memory = TaskMemory { lead_ns, waited, is_asleep: !view.runnable, home, load };
             active.push(Active { view, memory, phase_ns });
         }
 
@@ -259,10 +300,19 @@ impl LagState {
         // Tasks that are well balanced wait there for a moment only: that is nothing for their
         // leads, which are level then, but it tells when the barrier was.
         let barrier_ago_ns = woke_ago_ns.iter().min().filter(|_| is_barrier(woke_ago_ns.len()));
-        self.phases.pass(interval_ns, barrier_ago_ns.copied());
+        let barrier_ago_ns = barrier_ago_ns.copied().or_else(|| counted_ago_ns(snapshot));
+        self.phases.pass(interval_ns, barrier_ago_ns);
+        let level_since_ns =
+            self.level_since_ns.map(|since_ns| since_ns.saturating_add(interval_ns));
+        self.level_since_ns = level_since_ns;
         if is_barrier(woken.len()) {
-            begin_phase(&mut active, &woken, interval_ns);
+            let phases = level_since_ns.map(|since_ns| self.phases.passed_in(since_ns));
+            begin_phase(&mut active, &woken, interval_ns, phases);
+            self.level_since_ns = Some(0);
         } else {
+            if begin_expected_phase(&mut active) {
+                self.level_since_ns = Some(0);
+            }
             abreast.extend(woken);
         }
         abreast.sort_unstable();
@@ -273,37 +323,98 @@ impl LagState {
         }
         for task in &mut active {
             let mut lead_ns = task.memory.lead_ns.saturating_sub(middle_ns);
-            if task.memory.slept {
-                // Whoever sleeps waits for the others, not they for him: he is not behind.
+            if task.memory.waited {
+                // It waits for the others, not they for it: it is not behind.
                 lead_ns = lead_ns.max(0);
             }
             task.memory.lead_ns = lead_ns.clamp(-MAX_LEAD_NS, MAX_LEAD_NS);
         }
         self.tasks = active.iter().map(|task| (task.view.id, task.memory)).collect();
+        self.waiting = if self.sees_waiting() { waiting(&known, &others) } else { Vec::new() };
         active
     }
 
+    /// All tasks that are remembered, by id.
+    fn take_known(&mut self) -> Vec<(TaskId, TaskMemory)> {
+        let mut known = std::mem::take(&mut self.tasks);
+        known.append(&mut self.waiting);
+        known.sort_unstable_by_key(|(id, _)| *id);
+        known
+    }
+
+    /// A phase of this length is worth balancing in.
+    fn long_ns(&self) -> u64 {
+        self.parameters.min_interval_ns.saturating_mul(MIN_PHASE_INTERVALS)
+    }
+
     /// Mean time from one sleep to the next, when that is too short to balance in.
-    fn short_phase_ns(&self, view: &TaskView, slept: bool, interval_ns: u64) -> Option<u64> {
-        let long_ns = self.parameters.min_interval_ns.saturating_mul(MIN_PHASE_INTERVALS);
+    fn short_phase_ns(&self, view: &TaskView, waited: bool, interval_ns: u64) -> Option<u64> {
         let phase_ns = interval_ns / u64::from(view.switches.max(1));
-        (slept && view.switches >= MIN_SWITCHES && phase_ns < long_ns).then_some(phase_ns)
+        let is_short = view.switches >= MIN_SWITCHES && phase_ns < self.long_ns();
+        (waited && view.slept(interval_ns) && is_short).then_some(phase_ns)
     }
 }
 
-/// Leaves each task what it received since the barrier: all of it for those that slept until then,
-/// for the others their share of that time.
-fn begin_phase(active: &mut [Active<'_>], woken: &[usize], interval_ns: u64) {
-    let demand_ns = |index: &usize| active[*index].view.demand_ns().min(interval_ns);
-    let since_ns = woken.iter().map(demand_ns).max().unwrap_or(0);
+/// The known tasks among those that hardly wanted a CPU.
+fn waiting(known: &[(TaskId, TaskMemory)], others: &[&TaskView]) -> Vec<(TaskId, TaskMemory)> {
+    let remembered = |view: &&TaskView| {
+        let place = known.binary_search_by_key(&view.id, |(id, _)| *id).ok()?;
+        let memory = TaskMemory { waited: true, is_asleep: !view.runnable, ..known.get(place)?.1 };
+        Some((view.id, memory))
+    };
+    others.iter().filter_map(remembered).collect()
+}
+
+/// When the one barrier was that was counted in an interval: in the middle of what is possible.
+fn counted_ago_ns(snapshot: &Snapshot) -> Option<u64> {
+    let Barriers { count, observed_ns } = snapshot.seen.barriers?;
+    let is_whole = observed_ns >= snapshot.interval_ns - snapshot.interval_ns / WHOLE_SHARE;
+    (count > 0 && is_whole).then_some(snapshot.interval_ns / 2)
+}
+
+/// Leaves each task what it received since the barrier: all of it for those that waited until then,
+/// for the others their share of that time. Tasks that are known to have more to do than others begin
+/// that much behind. `phases` have passed since the tasks last began level, where they did.
+fn begin_phase(active: &mut [Active<'_>], woken: &[usize], interval_ns: u64, phases: Option<u64>) {
+    let busy_ns = |index: &usize| active[*index].view.busy_ns().min(interval_ns);
+    let since_ns = woken.iter().map(busy_ns).max().unwrap_or(0);
     for (index, task) in active.iter_mut().enumerate() {
-        let received_ns = task.view.received_ns.min(interval_ns);
+        let work_ns = task.view.work_ns().min(interval_ns);
         let share_ns = if woken.binary_search(&index).is_ok() {
-            received_ns
+            work_ns
         } else {
-            part(received_ns, since_ns, interval_ns)
+            part(work_ns, since_ns, interval_ns)
         };
         task.memory.lead_ns = i64::try_from(share_ns).unwrap_or(i64::MAX);
+        task.memory.load.end_phase(share_ns, phases);
+    }
+    if let Some(handicaps_ns) = handicaps_ns(&loads_of(active)) {
+        set_back(active, &handicaps_ns);
+    }
+}
+
+/// Begins a phase at a barrier that stayed unseen because no task waited there: tasks of unequal shares
+/// have all done theirs. Returns whether that is so.
+fn begin_expected_phase(active: &mut [Active<'_>]) -> bool {
+    let Some(handicaps_ns) = handicaps_ns(&loads_of(active)) else { return false };
+    if !active.iter().all(|task| task.memory.load.is_done()) {
+        return false;
+    }
+    for task in active.iter_mut() {
+        let more_ns = task.memory.load.begin_next_phase();
+        task.memory.lead_ns = i64::try_from(more_ns).unwrap_or(i64::MAX);
+    }
+    set_back(active, &handicaps_ns);
+    true
+}
+
+fn loads_of(active: &[Active<'_>]) -> Vec<Load> {
+    active.iter().map(|task| task.memory.load).collect()
+}
+
+fn set_back(active: &mut [Active<'_>], handicaps_ns: &[i64]) {
+    for (task, handicap_ns) in active.iter_mut().zip(handicaps_ns) {
+        task.memory.lead_ns = task.memory.lead_ns.saturating_sub(*handicap_ns);
     }
 }
 
@@ -314,7 +425,7 @@ fn middle_ns(active: &[Active<'_>], counts: impl Fn(&usize) -> bool) -> i64 {
         (0..active.len())
             .filter(&counts)
             .map(|index| &active[index])
-            .filter(|task| !task.memory.slept && (!free || !task.view.fixed))
+            .filter(|task| !task.memory.waited && (!free || !task.view.fixed))
             .map(|task| task.memory.lead_ns)
             .collect()
     };
@@ -340,10 +451,16 @@ impl TaskView {
         self.demand_ns() >= interval_ns - interval_ns / 4
     }
 
-    /// Slept long enough to have waited for others.
+    /// Slept or spun long enough to have waited for others.
+    fn waited(&self, interval_ns: u64) -> bool {
+        let waited_ns = interval_ns.saturating_sub(self.busy_ns());
+        waited_ns.saturating_mul(WAIT_SHARE) >= interval_ns
+    }
+
+    /// Slept for that long.
     fn slept(&self, interval_ns: u64) -> bool {
         let slept_ns = interval_ns.saturating_sub(self.demand_ns());
-        slept_ns.saturating_mul(SLEEP_SHARE) >= interval_ns
+        slept_ns.saturating_mul(WAIT_SHARE) >= interval_ns
     }
 
     /// How long ago it woke, if it did so in the interval. Exact where it slept when that began;

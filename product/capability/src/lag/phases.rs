@@ -1,8 +1,8 @@
 //! How long the program's phases last, learned from the barriers that were seen, and what follows
 //! for the next look.
 //!
-//! A barrier is seen where half of the tasks have slept and run again (`memory.rs`); tasks that spin
-//! at it show nothing. The better a program is balanced, the less they wait there, so that one
+//! A barrier is seen where half of the tasks have slept and run again (`memory.rs`), or where the runtime
+//! of the program was seen to pass one (`Seen::barriers`). The better a program is balanced, the less they wait there, so that one
 //! barrier or another stays unseen: where the time between two of them is a multiple of the length
 //! that was learned, it is taken for so many phases.
 
@@ -45,10 +45,7 @@ impl Phases {
             self.noted = 0;
             return;
         }
-        let passed = self.length_ns().map_or(1, |length_ns| {
-            let nearest = from_barrier_to_barrier_ns.saturating_add(length_ns / 2) / length_ns;
-            nearest.clamp(1, MAX_UNSEEN + 1)
-        });
+        let passed = self.passed_in(from_barrier_to_barrier_ns);
         self.lengths_ns[self.noted % KNOWN] = from_barrier_to_barrier_ns / passed;
         self.noted += 1;
     }
@@ -66,9 +63,17 @@ impl Phases {
         lengths_ns.iter().all(is_near).then_some(middle_ns)
     }
 
+    /// How many phases passed in this time, as far as their length is known; at least one.
+    pub(super) fn passed_in(&self, time_ns: u64) -> u64 {
+        self.length_ns().map_or(1, |length_ns| {
+            let nearest = time_ns.saturating_add(length_ns / 2) / length_ns.max(1);
+            nearest.clamp(1, MAX_UNSEEN + 1)
+        })
+    }
+
     /// Length of the next interval, which is to be `interval_ns` at most: half of what is left of the
-    /// phase, but at least the shortest. Whoever gets the fast CPU for the one half leaves it for the
-    /// other; as the halves become shorter and shorter, the tasks reach the barrier together. The
+    /// phase, but at least the shortest. A task that gets the fast CPU for the one half leaves it for
+    /// the other; as the halves become shorter and shorter, the tasks reach the barrier together. The
     /// last look before the expected end is less than a shortest interval away from it.
     pub(super) fn towards_the_end(&self, interval_ns: u64, min_interval_ns: u64) -> u64 {
         let half_ns = self.to_end_ns().map_or(u64::MAX, |to_end_ns| to_end_ns / 2);

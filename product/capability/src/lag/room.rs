@@ -18,7 +18,7 @@ type Rank = (u64, u64, usize);
 /// CPUs in the order in which they give and take.
 struct Market<'d, 'a> {
     deal: &'d mut Deal<'a>,
-    /// Who loses the least gives first.
+    /// The CPU that loses the least gives first.
     givers: BTreeSet<Rank>,
     takers: Takers,
     /// The same by node; none where there is one node only.
@@ -29,9 +29,9 @@ struct Market<'d, 'a> {
 /// CPUs that could take a task.
 #[derive(Debug, Default)]
 struct Takers {
-    /// Who wins the most in all takes first ...
+    /// The CPU that wins the most in all takes first ...
     by_gain: BTreeSet<Rank>,
-    /// ... or, where nothing can be won in all, who gives the most to the task.
+    /// ... or, where nothing can be won in all, the one that gives the most to the task.
     by_rate: BTreeSet<(u64, usize)>,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn make_room(deal: &mut Deal<'_>, parameters: &LagParameters) -> Vec<
 }
 
 impl Market<'_, '_> {
-    /// Both ends of a move, and who shares a core with them.
+    /// Both ends of a move, and the CPUs that share a core with them.
     fn changed_by(&self, from: usize, to: usize) -> BTreeSet<usize> {
         let siblings = [from, to].into_iter().flat_map(|end| &self.deal.slots[end].siblings);
         siblings.copied().chain([from, to]).collect()
@@ -152,7 +152,7 @@ impl Market<'_, '_> {
         }
         let (giver, taker) = (&self.deal.slots[from], &self.deal.slots[to]);
         let tolerance_ppm = self.parameters.tolerance_ppm;
-        // Who goes is not known yet: most tasks are at home where they are.
+        // Which task goes is not known yet: most tasks are at home where they are.
         let there = |ppm: u64| {
             if giver.node == taker.node { ppm } else { self.parameters.remote_ppm(ppm) }
         };

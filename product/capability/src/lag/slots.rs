@@ -1,6 +1,9 @@
 //! How the compute tasks are dealt to the CPUs, and what each gets where.
 
+use std::collections::BTreeMap;
+
 use super::memory::{Active, CpuMemory, SMT_LOSS_PPM, Supply};
+use crate::plan::{Move, Pin};
 use crate::snapshot::{TaskId, TaskView};
 
 /// With this many tasks of other programs, in thousandths, a CPU counts as busy.
@@ -30,10 +33,12 @@ pub(super) struct Dealt<'a> {
     pub(super) view: &'a TaskView,
     /// How far it is ahead of the middle of the program.
     pub(super) lead_ns: i64,
-    pub(super) slept: bool,
+    pub(super) waited: bool,
     /// The node where its memory is taken to be.
     pub(super) home: Option<u32>,
     pub(super) phase_ns: Option<u64>,
+    /// What it receives for work, where that is known.
+    pub(super) work_ppm: Option<u64>,
     /// Index into [`Deal::slots`]; none on a CPU that is not the program's (any more).
     pub(super) slot: Option<usize>,
     /// No other CPU may be given to it.
@@ -46,6 +51,9 @@ pub(super) struct Dealt<'a> {
 pub(super) struct Deal<'a> {
     pub(super) slots: Vec<Slot>,
     pub(super) tasks: Vec<Dealt<'a>>,
+    /// There are more tasks than CPUs, and the CPUs are unequal: they are to have unequal numbers of
+    /// tasks, and to keep them.
+    pub(super) is_split: bool,
 }
 
 impl Supply {
@@ -83,7 +91,12 @@ impl Slot {
 }
 
 impl<'a> Deal<'a> {
-    pub(super) fn new(cpus: &[CpuMemory], mut active: Vec<Active<'a>>) -> Self {
+    /// `may_split` is the tolerance above which CPUs are unequal enough to be split; none: never.
+    pub(super) fn new(
+        cpus: &[CpuMemory],
+        mut active: Vec<Active<'a>>,
+        may_split: Option<u64>,
+    ) -> Self {
         let mut slots: Vec<Slot> = cpus
             .iter()
             .map(|memory| Slot {
@@ -109,22 +122,28 @@ impl<'a> Deal<'a> {
                 Dealt {
                     view,
                     lead_ns: memory.lead_ns,
-                    slept: memory.slept,
+                    waited: memory.waited,
                     home: memory.home,
                     phase_ns,
+                    work_ppm: memory.load.work_ppm(),
                     slot,
                     is_bound: slot.is_none() || view.fixed || !has_choice(view, &usable),
                     has_moved: false,
                 }
             })
             .collect();
-        for (index, task) in tasks.iter().enumerate().rev() {
-            if let (Some(slot), true) = (task.slot, task.is_free()) {
-                slots[slot].free.push(index);
+        let mut deal = Self { slots, tasks, is_split: false };
+        deal.find_siblings(cpus);
+        let (worst_ppm, best_ppm) = deal.worst_and_best_cpu_ppm();
+        deal.is_split = deal.tasks.len() > deal.slots.len()
+            && may_split.is_some_and(|tolerance_ppm| above(best_ppm, worst_ppm, tolerance_ppm));
+        for (index, task) in deal.tasks.iter().enumerate().rev() {
+            // In short phases a task gains nothing by moving to and fro, but a split is made once.
+            let is_free = !task.is_bound && (task.phase_ns.is_none() || deal.is_split);
+            if let (Some(slot), true) = (task.slot, is_free) {
+                deal.slots[slot].free.push(index);
             }
         }
-        let mut deal = Self { slots, tasks };
-        deal.find_siblings(cpus);
         deal
     }
 
@@ -156,9 +175,35 @@ impl<'a> Deal<'a> {
         self.worst_and_best(Slot::current_ppm)
     }
 
-    /// The same by the figures of the last interval alone.
+    /// The same by the figures of the last interval alone; for a split, of the CPUs.
     pub(super) fn latest_worst_and_best_ppm(&self) -> (u64, u64) {
+        if self.is_split {
+            return self.worst_and_best_cpu(|slot| slot.paced(slot.latest.rate_ppm(1)));
+        }
         self.worst_and_best(|slot| slot.paced(slot.latest.rate_ppm(slot.count.max(1))))
+    }
+
+    /// What the worst and the best CPU give to a task that is there alone.
+    pub(super) fn worst_and_best_cpu_ppm(&self) -> (u64, u64) {
+        self.worst_and_best_cpu(|slot| slot.rate_ppm(1))
+    }
+
+    fn worst_and_best_cpu(&self, rate_ppm: impl Fn(&Slot) -> u64) -> (u64, u64) {
+        let rates = || self.slots.iter().map(&rate_ppm);
+        (rates().min().unwrap_or(0), rates().max().unwrap_or(0))
+    }
+
+    /// Keeps each task that could move where it is after the moves.
+    pub(super) fn pins(&self, moves: &[Move]) -> Vec<Pin> {
+        let moved: BTreeMap<TaskId, u32> = moves.iter().map(|made| (made.task, made.to)).collect();
+        let pin = |task: &Dealt<'_>| {
+            let cpu = moved.get(&task.id()).copied().unwrap_or(self.slots[task.slot?].cpu);
+            let is_free = !task.view.fixed && task.view.allowed.contains(cpu);
+            is_free.then_some(Pin { task: task.id(), cpu })
+        };
+        let mut pins: Vec<Pin> = self.tasks.iter().filter_map(pin).collect();
+        pins.sort_unstable_by_key(|pin| (pin.cpu, pin.task));
+        pins
     }
 
     fn worst_and_best(&self, rate_ppm: impl Fn(&Slot) -> u64) -> (u64, u64) {
@@ -194,7 +239,7 @@ impl<'a> Deal<'a> {
 }
 
 impl Dealt<'_> {
-    /// May be moved now.
+    /// May change places now.
     pub(super) fn is_free(&self) -> bool {
         !self.is_bound && !self.has_moved && self.phase_ns.is_none()
     }

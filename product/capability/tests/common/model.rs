@@ -2,20 +2,29 @@
 //! slices on each, and a parallel program with a barrier at the end of each phase.
 //!
 //! The moves of a plan are made at the end of each interval. Nothing else moves a task, as with hard
-//! placement on the host.
+//! placement on the host, unless the program asks for a kernel that balances: it then spreads the tasks
+//! that are not pinned by their number, as Linux does.
 
 use std::collections::BTreeMap;
 
-use evenkeel_capability::{CpuView, Plan, Policy, Seen, Snapshot, State, TaskView};
+use evenkeel_capability::{Barriers, CpuView, Plan, Policy, Seen, Snapshot, State, TaskView};
 
-use super::{MS, cpu, decide, id, task};
+use evenkeel_machine::CpuSet;
+
+use super::{Dice, MS, cpu, decide, id, task};
 
 /// Step of the model.
 const TICK_NS: u64 = MS / 2;
+/// Tasks may use CPUs below this number.
+const MAX_CPUS: u32 = 256;
 /// Slice of the kernel's fair scheduler.
 const SLICE_NS: u64 = 3 * MS;
 /// Cost of a move: the caches are cold.
 const MOVE_NS: u64 = MS / 10;
+/// A running task is sampled this often, to tell spinning from work.
+const SAMPLE_NS: u64 = 2 * MS;
+/// How often the model's kernel looks for CPUs with unequal numbers of tasks.
+const KERNEL_NS: u64 = 8 * MS;
 
 /// A CPU of the model.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +48,33 @@ pub struct Program {
     pub phases: u32,
     /// Tasks that wait at the barrier sleep (otherwise they spin).
     pub sleeps: bool,
+    /// Spinning is told from work (by samples, with their error), and barriers are counted.
+    pub is_seen: bool,
+    /// What the first task has to do more than the others, in percent.
+    pub more_percent: u64,
+    /// The kernel spreads tasks that are not pinned.
+    pub kernel_balances: bool,
+}
+
+impl Default for Program {
+    fn default() -> Self {
+        Self {
+            tasks: 2,
+            work_ns: 3_000 * MS,
+            phases: 1,
+            sleeps: true,
+            is_seen: false,
+            more_percent: 0,
+            kernel_balances: false,
+        }
+    }
+}
+
+impl Program {
+    /// What task `index` has to do in a phase.
+    fn work_of(&self, index: usize) -> u64 {
+        if index == 0 { self.work_ns * (100 + self.more_percent) / 100 } else { self.work_ns }
+    }
 }
 
 /// The result of a run.
@@ -64,8 +100,10 @@ struct Runner {
     vruntime_ns: u64,
     done_ns: u64,
     debt_ns: u64,
+    work_ns: u64,
     hog: bool,
     waits: bool,
+    is_pinned: bool,
     view: TaskView,
 }
 
@@ -74,6 +112,8 @@ struct Queue {
     slice_ns: u64,
     noise_ns: u64,
     idle_ns: u64,
+    /// Its tasks, as indices.
+    tasks: Vec<usize>,
 }
 
 /// The time of the best possible schedule. No task uses two CPUs at once, so the program can use as
@@ -82,8 +122,17 @@ pub fn best_ns(cores: &[Core], program: &Program) -> u64 {
     let mut rates: Vec<f64> = cores.iter().map(share).collect();
     rates.sort_by(|a, b| b.total_cmp(a));
     let usable: f64 = rates.iter().take(program.tasks).sum();
-    let work = program.work_ns as f64 * f64::from(program.phases) * program.tasks as f64;
-    (work / usable) as u64
+    let in_phase: u64 = (0..program.tasks).map(|index| program.work_of(index)).sum();
+    let longest = program.work_of(0) as f64 / rates[0];
+    ((in_phase as f64 / usable).max(longest) * f64::from(program.phases)) as u64
+}
+
+/// The same where no task can be moved within a phase: the task with the most work has the best CPU.
+pub fn best_placed_ns(cores: &[Core], program: &Program) -> u64 {
+    let mut rates: Vec<f64> = cores.iter().map(share).collect();
+    rates.sort_by(|a, b| b.total_cmp(a));
+    let takes = (0..program.tasks).map(|index| program.work_of(index) as f64 / rates[index]);
+    (takes.fold(0.0, f64::max) * f64::from(program.phases)) as u64
 }
 
 fn share(core: &Core) -> f64 {
@@ -115,28 +164,36 @@ pub fn run_from(
     let mut cores = cores.to_vec();
     let mut runners: Vec<Runner> = Vec::new();
     for (index, cpu) in placed.iter().enumerate() {
-        runners.push(runner(*cpu, index as u32 + 100, false));
+        runners.push(runner(*cpu, index as u32 + 100, program.work_of(index), false));
     }
     for (index, core) in cores.iter().enumerate() {
-        runners.extend((0..core.hogs).map(|_| runner(index, 0, true)));
+        runners.extend((0..core.hogs).map(|_| runner(index, 0, 0, true)));
     }
     let mut queues: Vec<Queue> = cores
         .iter()
-        .map(|_| Queue { current: None, slice_ns: 0, noise_ns: 0, idle_ns: 0 })
+        .map(|_| Queue { current: None, slice_ns: 0, noise_ns: 0, idle_ns: 0, tasks: vec![] })
         .collect();
+    for (index, runner) in runners.iter().enumerate() {
+        queues[runner.cpu].tasks.push(index);
+    }
     let mut state = policy.map(State::new);
     let mut next_ns = state.as_ref().map_or(u64::MAX, State::first_interval_ns);
     let (mut now_ns, mut since_ns) = (0, 0);
     let (mut plans, mut barriers_ns) = (Vec::new(), Vec::new());
+    let mut dice = Dice(cores.len() as u64);
+    let mut seen_barriers = 0;
     while barriers_ns.len() < program.phases as usize {
         change(now_ns, &mut cores);
         for (index, queue) in queues.iter_mut().enumerate() {
-            step(index, &cores[index], queue, &mut runners, program);
+            step(&cores[index], queue, &mut runners, program);
         }
         now_ns += TICK_NS;
         assert!(now_ns < 600_000 * MS, "the program never ends");
+        if program.kernel_balances {
+            spread(now_ns, &mut runners, &mut queues);
+        }
         let mut own = runners.iter_mut().filter(|runner| !runner.hog);
-        if own.all(|runner| runner.done_ns >= program.work_ns) {
+        if own.all(|runner| runner.done_ns >= runner.work_ns) {
             barriers_ns.push(now_ns);
             for runner in runners.iter_mut().filter(|runner| !runner.hog) {
                 runner.done_ns = 0;
@@ -144,12 +201,21 @@ pub fn run_from(
                     wake(runner);
                 }
             }
-            for index in 0..cores.len() {
-                level(index, &mut runners);
+            for queue in &queues {
+                level(queue, &mut runners);
             }
         }
         if now_ns >= next_ns {
-            let snapshot = observe(now_ns - since_ns, &cores, &mut queues, &mut runners);
+            let mut snapshot = observe(now_ns - since_ns, &cores, &mut queues, &mut runners);
+            if program.is_seen {
+                let count = (barriers_ns.len() - seen_barriers) as u32;
+                let barriers = Some(Barriers { count, observed_ns: snapshot.interval_ns });
+                snapshot.seen = Seen { spinning: true, barriers };
+                sample(&mut snapshot, &mut dice);
+            } else {
+                snapshot.tasks.iter_mut().for_each(|task| task.spun_ns = 0);
+            }
+            seen_barriers = barriers_ns.len();
             if let Some(state) = &mut state {
                 let plan = decide(&snapshot, state);
                 make_moves(&plan, &mut runners, &mut queues);
@@ -162,13 +228,70 @@ pub fn run_from(
     Outcome { elapsed_ns: now_ns, plans, barriers_ns }
 }
 
-fn runner(cpu: usize, tid: u32, hog: bool) -> Runner {
-    let view = TaskView { switches: 0, ..cleared(task(tid, cpu as u32)) };
-    Runner { cpu, vruntime_ns: 0, done_ns: 0, debt_ns: 0, hog, waits: false, view }
+fn runner(cpu: usize, tid: u32, work_ns: u64, hog: bool) -> Runner {
+    let allowed = CpuSet::first(MAX_CPUS);
+    let view = TaskView { switches: 0, allowed, ..cleared(task(tid, cpu as u32)) };
+    let (vruntime_ns, done_ns, debt_ns) = (0, 0, 0);
+    let (waits, is_pinned) = (false, false);
+    Runner { cpu, vruntime_ns, done_ns, debt_ns, work_ns, hog, waits, is_pinned, view }
+}
+
+/// Replaces what each task spun by what samples tell of it.
+fn sample(snapshot: &mut Snapshot, dice: &mut Dice) {
+    for task in &mut snapshot.tasks {
+        let samples = task.run_ns / SAMPLE_NS;
+        let hits = (0..samples).filter(|_| dice.below(task.run_ns.max(1)) < task.spun_ns).count();
+        task.spun_ns = task.run_ns * hits as u64 / samples.max(1);
+    }
+}
+
+/// What the kernel does of its own accord: an idle CPU pulls a task that waits for another one, and now
+/// and then a CPU with at least two tasks more than another one gives one away.
+fn spread(now_ns: u64, runners: &mut [Runner], queues: &mut [Queue]) {
+    let wanting = |queue: &Queue, runners: &[Runner]| {
+        queue.tasks.iter().filter(|task| !runners[**task].waits).count()
+    };
+    let counts: Vec<usize> = queues.iter().map(|queue| wanting(queue, runners)).collect();
+    let least = (0..counts.len()).min_by_key(|cpu| counts[*cpu]).unwrap_or(0);
+    let most = (0..counts.len()).max_by_key(|cpu| counts[*cpu]).unwrap_or(0);
+    let is_due = counts[least] == 0 || now_ns.is_multiple_of(KERNEL_NS);
+    if !is_due || counts[most] < counts[least] + 2 {
+        return;
+    }
+    let may_go = |task: &usize| {
+        let runner = &runners[*task];
+        !runner.waits && !runner.is_pinned && !runner.hog && queues[most].current != Some(*task)
+    };
+    if let Some(task) = queues[most].tasks.iter().copied().find(may_go) {
+        migrate(task, least, runners, queues);
+    }
+}
+
+fn migrate(task: usize, to: usize, runners: &mut [Runner], queues: &mut [Queue]) {
+    let waking = queues[to].tasks.iter().filter(|other| !runners[**other].waits);
+    let least_ns = waking.map(|other| runners[*other].vruntime_ns).min();
+    let from = &mut queues[runners[task].cpu];
+    from.tasks.retain(|other| *other != task);
+    if from.current == Some(task) {
+        from.current = None;
+    }
+    queues[to].tasks.push(task);
+    let runner = &mut runners[task];
+    runner.cpu = to;
+    runner.vruntime_ns = least_ns.unwrap_or(runner.vruntime_ns);
+    runner.debt_ns += MOVE_NS;
 }
 
 fn cleared(view: TaskView) -> TaskView {
-    TaskView { run_ns: 0, received_ns: 0, stolen_ns: 0, wait_ns: 0, switches: 0, ..view }
+    TaskView {
+        run_ns: 0,
+        spun_ns: 0,
+        received_ns: 0,
+        stolen_ns: 0,
+        wait_ns: 0,
+        switches: 0,
+        ..view
+    }
 }
 
 fn wake(runner: &mut Runner) {
@@ -176,24 +299,23 @@ fn wake(runner: &mut Runner) {
 }
 
 /// Gives all tasks of a CPU the same vruntime, so that a task that slept does not catch up.
-fn level(cpu: usize, runners: &mut [Runner]) {
-    let here = |runner: &&mut Runner| runner.cpu == cpu && !runner.waits;
-    let most = runners.iter_mut().filter(here).map(|runner| runner.vruntime_ns).max().unwrap_or(0);
-    for runner in runners.iter_mut().filter(here) {
-        runner.vruntime_ns = most;
+fn level(queue: &Queue, runners: &mut [Runner]) {
+    let here = || queue.tasks.iter().copied();
+    let most_ns = here().filter(|task| !runners[*task].waits).map(|task| runners[task].vruntime_ns);
+    let most_ns = most_ns.max().unwrap_or(0);
+    for task in here().filter(|task| !runners[*task].waits).collect::<Vec<_>>() {
+        runners[task].vruntime_ns = most_ns;
     }
 }
 
 /// Advances one CPU by a tick.
-fn step(index: usize, core: &Core, queue: &mut Queue, runners: &mut [Runner], program: &Program) {
+fn step(core: &Core, queue: &mut Queue, runners: &mut [Runner], program: &Program) {
     let noise_ns = TICK_NS * (1_000_000 - core.left_ppm) / 1_000_000;
     queue.noise_ns += noise_ns;
-    let wants = |runner: &Runner| runner.cpu == index && !runner.waits;
     let expired = queue.slice_ns == 0;
-    if expired || queue.current.is_none_or(|current| !wants(&runners[current])) {
-        let next = (0..runners.len())
-            .filter(|candidate| wants(&runners[*candidate]))
-            .min_by_key(|candidate| (runners[*candidate].vruntime_ns, *candidate));
+    if expired || queue.current.is_none_or(|current| runners[current].waits) {
+        let wanting = queue.tasks.iter().copied().filter(|task| !runners[*task].waits);
+        let next = wanting.min_by_key(|task| (runners[*task].vruntime_ns, *task));
         if let (Some(next), true) = (next, next != queue.current) {
             runners[next].view.switches += 1;
         }
@@ -205,9 +327,9 @@ fn step(index: usize, core: &Core, queue: &mut Queue, runners: &mut [Runner], pr
         queue.idle_ns += TICK_NS - noise_ns;
         return;
     };
-    for (other, runner) in runners.iter_mut().enumerate() {
-        if other != current && runner.cpu == index && !runner.waits {
-            runner.view.wait_ns += TICK_NS;
+    for other in queue.tasks.iter().copied().filter(|other| *other != current) {
+        if !runners[other].waits {
+            runners[other].view.wait_ns += TICK_NS;
         }
     }
     let runner = &mut runners[current];
@@ -219,8 +341,13 @@ fn step(index: usize, core: &Core, queue: &mut Queue, runners: &mut [Runner], pr
     runner.view.received_ns += received_ns;
     let wasted_ns = received_ns.min(runner.debt_ns);
     runner.debt_ns -= wasted_ns;
+    let left_ns = runner.work_ns.saturating_sub(runner.done_ns);
     runner.done_ns += received_ns - wasted_ns;
-    runner.waits = !runner.hog && program.sleeps && runner.done_ns >= program.work_ns;
+    if !runner.hog && !program.sleeps {
+        let spun_ns = (received_ns - wasted_ns).saturating_sub(left_ns);
+        runner.view.spun_ns += run_ns * spun_ns / received_ns.max(1);
+    }
+    runner.waits = !runner.hog && program.sleeps && runner.done_ns >= runner.work_ns;
 }
 
 fn observe(
@@ -267,20 +394,14 @@ fn make_moves(plan: &Plan, runners: &mut [Runner], queues: &mut [Queue]) {
         .collect();
     for made in &plan.moves {
         let index = index_of[&made.task];
-        let to = made.to as usize;
-        let least = runners
-            .iter()
-            .filter(|runner| runner.cpu == to && !runner.waits)
-            .map(|runner| runner.vruntime_ns)
-            .min();
-        for queue in queues.iter_mut().filter(|queue| queue.current == Some(index)) {
-            queue.current = None;
-        }
-        let runner = &mut runners[index];
-        assert_eq!(runner.cpu as u32, made.from);
-        assert_eq!(runner.view.id, id(made.task.tid));
-        runner.cpu = to;
-        runner.vruntime_ns = least.unwrap_or(runner.vruntime_ns);
-        runner.debt_ns += MOVE_NS;
+        assert_eq!(runners[index].cpu as u32, made.from);
+        assert_eq!(runners[index].view.id, id(made.task.tid));
+        migrate(index, made.to as usize, runners, queues);
+    }
+    runners.iter_mut().for_each(|runner| runner.is_pinned = false);
+    for pin in &plan.pins {
+        let runner = &mut runners[index_of[&pin.task]];
+        assert_eq!(runner.cpu as u32, pin.cpu);
+        runner.is_pinned = true;
     }
 }

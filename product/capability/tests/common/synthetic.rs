@@ -47,9 +47,8 @@ pub fn snapshot(cpus: u32, tasks: u32, seed: u64) -> Snapshot {
         fixed: false,
         working_set_bytes: None,
     });
-    let tasks = tasks.collect();
-    let mut snapshot =
-        Snapshot { interval_ns: INTERVAL_NS, cpus: views, tasks, seen: Seen::default() };
+    let (tasks, seen) = (tasks.collect(), Seen::default());
+    let mut snapshot = Snapshot { interval_ns: INTERVAL_NS, cpus: views, tasks, seen };
     fill(&mut snapshot);
     snapshot
 }

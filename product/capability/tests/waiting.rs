@@ -1,0 +1,213 @@
+//! The `lag` policy in a closed loop with programs that wait: at barriers every 1 ms to 1 s, spinning or
+//! asleep, with equal or unequal shares of work, on 2 to 128 CPUs. Waiting and barriers are seen, with
+//! the error of sampling.
+
+#![allow(clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::MS;
+use common::model::{Core, Outcome, Program, best_ns, best_placed_ns, run, run_from};
+use evenkeel_capability::{LagParameters, Plan, Policy, Reason};
+
+fn lag() -> Option<Policy> {
+    Some(Policy::Lag(LagParameters::default()))
+}
+
+fn constant(_: u64, _: &mut [Core]) {}
+
+fn cores(percents: &[u64]) -> Vec<Core> {
+    let core = |percent: &u64| Core { speed: 1024, left_ppm: percent * 10_000, hogs: 0 };
+    percents.iter().map(core).collect()
+}
+
+/// `n` CPUs: half of them at full speed, the others at half of it.
+fn hybrid(n: usize) -> Vec<Core> {
+    let speed = |index| if index < n / 2 { 1024 } else { 512 };
+    (0..n).map(|index| Core { speed: speed(index), left_ppm: 1_000_000, hogs: 0 }).collect()
+}
+
+/// A program that is seen, with a phase of this length (on the fastest CPU) again and again.
+fn phases(tasks: usize, work_ms: u64, lasts_ms: u64) -> Program {
+    let phases = (lasts_ms / work_ms).max(2) as u32;
+    Program { tasks, work_ns: work_ms * MS, phases, is_seen: true, ..Program::default() }
+}
+
+fn gain(alone: &Outcome, balanced: &Outcome) -> f64 {
+    alone.elapsed_ns as f64 / balanced.elapsed_ns as f64
+}
+
+/// The kinds of waiting and of work.
+fn kinds(program: Program) -> impl Iterator<Item = Program> {
+    [(true, 0), (false, 0), (true, 30), (false, 30)]
+        .into_iter()
+        .map(move |(sleeps, more_percent)| Program { sleeps, more_percent, ..program })
+}
+
+#[test]
+fn no_program_is_worse_off_than_alone() {
+    let machines = [cores(&[100, 60]), cores(&[100, 80, 40, 100]), hybrid(16)];
+    for machine in machines {
+        for work_ms in [1, 2, 5, 20, 60, 100, 250, 1_000] {
+            for program in kinds(phases(machine.len(), work_ms, 4_000)) {
+                let alone = run(&machine, &program, None, constant);
+                let balanced = run(&machine, &program, lag(), constant);
+                let gain = gain(&alone, &balanced);
+                assert!(gain >= 0.98, "{gain:.3} on {} CPUs: {program:?}", machine.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn large_machines_are_no_worse_off() {
+    for (cpus, work_ms) in [(64, 2), (64, 250), (128, 1), (128, 500)] {
+        let machine = hybrid(cpus);
+        for program in kinds(phases(cpus, work_ms, 1_500)) {
+            let alone = run(&machine, &program, None, constant);
+            let balanced = run(&machine, &program, lag(), constant);
+            let gain = gain(&alone, &balanced);
+            assert!(gain >= 0.98, "{gain:.3} on {cpus} CPUs: {program:?}");
+        }
+    }
+}
+
+#[test]
+fn nothing_moves_on_equal_cpus_however_the_tasks_wait() {
+    for (n, tasks) in [(2, 2), (2, 4), (4, 4), (8, 8), (4, 8)] {
+        for percent in [100, 70] {
+            for work_ms in [1, 5, 50, 400, 1_000] {
+                for program in kinds(phases(tasks, work_ms, 3_000)) {
+                    let outcome = run(&cores(&vec![percent; n]), &program, lag(), constant);
+                    // Tasks that wait leave CPUs idle in which others can be.
+                    let is_even = program.more_percent == 0 || tasks <= n;
+                    assert!(outcome.moves() == 0 || !is_even, "{n} CPUs: {program:?}");
+                    let pins = outcome.plans.iter().map(|(_, plan)| plan.pins.len());
+                    assert_eq!(pins.sum::<usize>(), 0, "{n} CPUs: {program:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn spinning_at_short_barriers_is_not_taken_for_work() {
+    let machines = [cores(&[100, 60]), cores(&[100, 40]), cores(&[100, 50, 100, 70]), hybrid(16)];
+    for machine in machines {
+        for work_ms in [1, 2, 5, 15] {
+            let program = Program { sleeps: false, ..phases(machine.len(), work_ms, 4_000) };
+            let outcome = run(&machine, &program, lag(), constant);
+            assert_eq!(outcome.moves(), 0, "{program:?}");
+            let last = &outcome.plans.last().expect("it took long").1;
+            let is_short = |reason: &Reason| matches!(reason, Reason::PhasesTooShort { .. });
+            assert!(last.reasons.iter().any(is_short), "{last:?}");
+            assert_eq!(last.interval_ns, 1_000 * MS);
+        }
+    }
+}
+
+#[test]
+fn the_critical_task_gets_the_most_capable_cpu() {
+    let machines =
+        [cores(&[100, 60]), cores(&[100, 90, 60]), cores(&[100, 80, 60, 40]), hybrid(16)];
+    for machine in machines {
+        let n = machine.len();
+        // The task with 30 % more work begins on the worst CPU.
+        let placed: Vec<usize> = (0..n).rev().collect();
+        for (sleeps, work_ms) in [(false, 2), (true, 2), (false, 10), (true, 10)] {
+            let program = Program { sleeps, more_percent: 30, ..phases(n, work_ms, 12_000) };
+            let outcome = run_from(&machine, &program, &placed, lag(), constant);
+            let moves = outcome.moves();
+            assert!((2..=10).contains(&moves), "{moves} moves on {n} CPUs: {program:?}");
+            let reached = best_placed_ns(&machine, &program) as f64 / outcome.elapsed_ns as f64;
+            // Each phase ends at a tick of the model.
+            let ticks = if work_ms == 2 { 0.85 } else { 0.93 };
+            assert!(reached >= ticks, "{reached:.3} on {n} CPUs: {program:?}");
+        }
+    }
+}
+
+#[test]
+fn unequal_shares_of_long_phases_end_together() {
+    for percents in [&[100, 60][..], &[100, 50], &[100, 100, 100, 60], &[100, 80, 60, 40]] {
+        let machine = cores(percents);
+        for sleeps in [true, false] {
+            let program =
+                Program { sleeps, more_percent: 30, ..phases(machine.len(), 600, 25_000) };
+            let outcome = run(&machine, &program, lag(), constant);
+            let reached = best_ns(&machine, &program) as f64 / outcome.elapsed_ns as f64;
+            assert!(reached >= 0.93, "{reached:.3} on {percents:?}: {program:?}");
+        }
+    }
+}
+
+/// How many tasks are pinned to each CPU.
+fn pinned(plan: &Plan) -> Vec<usize> {
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+    plan.pins.iter().for_each(|pin| *counts.entry(pin.cpu).or_default() += 1);
+    counts.into_values().collect()
+}
+
+fn is_unconfirmed(plan: &Plan) -> bool {
+    plan.reasons.iter().any(|reason| matches!(reason, Reason::Unconfirmed { .. }))
+}
+
+#[test]
+fn a_split_is_made_within_two_intervals_and_held() {
+    for (percents, tasks, split) in [
+        (&[60, 100][..], 8, &[3, 5][..]),
+        (&[50, 100], 6, &[2, 4]),
+        (&[60, 100], 4, &[1, 3]),
+        (&[100, 50, 50], 8, &[4, 2, 2]),
+    ] {
+        let machine = cores(percents);
+        for (sleeps, work_ms) in [(true, 2), (false, 2), (true, 20), (true, 300)] {
+            let program = Program {
+                sleeps,
+                kernel_balances: true,
+                ..phases(tasks, work_ms, 6_000 / tasks as u64)
+            };
+            let outcome = run(&machine, &program, lag(), constant);
+            let mut plans = outcome.plans.iter().map(|(_, plan)| plan);
+            let confirmed = plans.position(|plan| !is_unconfirmed(plan)).expect("it took long");
+            assert!(confirmed <= 3, "{program:?}");
+            let rest: Vec<&Plan> =
+                outcome.plans[confirmed + 1..].iter().map(|(_, plan)| plan).collect();
+            for plan in &rest[..rest.len().min(40)] {
+                // A task that has slept for a whole interval does not count.
+                let held = pinned(plan);
+                let is_whole = plan.pins.len() == tasks;
+                assert!(!is_whole || held == split, "{held:?} on {percents:?}: {program:?}");
+            }
+            let whole = rest.iter().filter(|plan| plan.pins.len() == tasks).count();
+            assert!(whole * 10 >= rest.len() * 8, "{whole} of {}: {program:?}", rest.len());
+        }
+    }
+}
+
+#[test]
+fn a_split_gains_where_phases_are_short() {
+    let machine = cores(&[60, 100]);
+    for (sleeps, work_ms) in [(true, 5), (true, 20), (false, 20)] {
+        let program = Program { sleeps, kernel_balances: true, ..phases(8, work_ms, 1_000) };
+        let alone = run(&machine, &program, None, constant);
+        let outcome = run(&machine, &program, lag(), constant);
+        let gain = gain(&alone, &outcome);
+        // A kernel that pulls without delay, as that of the model, loses little while tasks sleep.
+        let least = if sleeps { 1.0 } else { 1.3 };
+        assert!(gain >= least, "{gain:.3}: {program:?}");
+    }
+}
+
+#[test]
+fn a_program_that_is_not_seen_is_balanced_as_before() {
+    // What cannot be seen is not guessed: no pins, and a lag counts whatever the tasks do with it.
+    for (tasks, work_ms) in [(2, 2), (2, 70), (3, 20), (8, 2)] {
+        let blind = Program { is_seen: false, sleeps: false, ..phases(tasks, work_ms, 2_000) };
+        let outcome = run(&cores(&[60, 100]), &blind, lag(), constant);
+        assert!(outcome.plans.iter().all(|(_, plan)| plan.pins.is_empty()));
+        assert!(outcome.moves() > 0, "{blind:?}");
+    }
+}
