@@ -37,8 +37,8 @@ pub enum Class {
     Fair {
         /// Its share is in proportion to its weight, ...
         weight: u32,
-        /// ... among the tasks of its cgroup. The number only tells groups apart; nothing is known of
-        /// how groups share among each other.
+        /// ... among the tasks of its cgroup. 0: the root. How other groups share among each other is
+        /// known only of those that a [`What::Group`] names.
         group: u64,
     },
     /// Real-time, deadline or idle priority: not by a fair scheduler's rules.
@@ -84,6 +84,15 @@ pub enum What {
         task: Tid,
         /// How it competes.
         class: Class,
+    },
+    /// From now on a cgroup competes in its parent like one task of this weight.
+    Group {
+        /// Its number; never 0.
+        group: u64,
+        /// Its parent's.
+        parent: u64,
+        /// In a task's units (1024: cpu.weight 100).
+        weight: u32,
     },
     /// From now on these CPUs run only tasks that may run nowhere else.
     Shield {

@@ -15,7 +15,7 @@
 //!   switch to a task, since the wake-up or switch by which it began to wait.
 //! - `shield_kept`: no fair task stays on a shielded CPU if it may run on another one. Judged at each
 //!   switch from a task, since the switch to it, or the last change of the shield or the mask.
-//! - `weights_honoured`: tasks that share a CPU share it by weight. Judged at the first switch after
+//! - `weights_honoured`: tasks that share a CPU share it by weight, and so do cgroups. Judged at the first switch after
 //!   the end of a window, since the end of the window before.
 //! - `run_times_add_up`: the kernel charges a task the time that it had a CPU. Judged at the end of the
 //!   stream and at a fork that reuses the number, since the first switch from the task.
@@ -32,6 +32,7 @@ mod bounded_wait;
 mod counters_add_up;
 mod event;
 mod findings;
+mod groups;
 mod id_map;
 mod no_lost_task;
 mod run_times_add_up;

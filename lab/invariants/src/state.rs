@@ -3,6 +3,7 @@
 use evenkeel_machine::CpuSet;
 
 use crate::event::{Class, Event, IDLE, Left, Tid, What};
+use crate::groups::Groups;
 use crate::id_map::IdMap;
 
 /// What a task does.
@@ -76,6 +77,7 @@ pub struct State {
     cpus: Vec<Option<(Tid, u64)>>,
     /// Fair tasks that run or wait.
     runnable: usize,
+    groups: Groups,
     /// Whether CPUs come or go right now.
     is_changing: bool,
     /// CPUs that run only tasks that may run nowhere else, and since when.
@@ -107,6 +109,15 @@ impl State {
     /// How many fair tasks run or wait.
     pub fn runnable(&self) -> usize {
         self.runnable
+    }
+
+    /// What a fair task weighs now beside all tasks of the machine, by the shares of its cgroups; none:
+    /// it is not fair, or no event has told where its cgroup is.
+    pub fn weight_of(&self, task: &Task) -> Option<u64> {
+        match task.class {
+            Some(Class::Fair { weight, group }) => self.groups.weigh(weight, group),
+            _ => None,
+        }
     }
 
     /// When the shield was changed last.
@@ -176,6 +187,7 @@ impl State {
                 self.cpus[cpu] = Some((*next, now));
             }
             What::Migrate { .. } | What::Exit { .. } => {}
+            What::Group { group, parent, weight } => self.groups.place(*group, *parent, *weight),
             What::Shield { cpus } => {
                 self.shield = cpus.clone();
                 self.shield_since_ns = now;
@@ -214,8 +226,11 @@ impl State {
             usize::from(matches!(condition, Condition::Runs { .. } | Condition::Waits { .. }))
         };
         let before = counts(std::mem::replace(&mut task.condition, condition));
-        if task.is_fair() {
-            self.runnable = self.runnable + counts(condition) - before;
+        let after = counts(condition);
+        let Some(Class::Fair { weight, group }) = task.class else { return };
+        self.runnable = self.runnable + after - before;
+        if after != before {
+            self.groups.count(group, weight.into(), after > before);
         }
     }
 }

@@ -1,5 +1,7 @@
-//! Tasks that share a CPU share it by weight. Judged where nothing but the weight decides: among fair
-//! tasks of one cgroup that are pinned to one CPU and runnable all the time.
+//! Tasks that share a CPU share it by weight: their own, and those of their cgroups. Judged where nothing
+//! but the weight decides: among fair tasks that are pinned to one CPU and runnable all the time. What
+//! such a task weighs changes as other tasks of its cgroups come and go, so each stretch of run time is
+//! due to all of them by what they weigh then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +11,8 @@ use crate::state::{State, Task};
 
 const NAME: &str = "weights_honoured";
 
-/// The tasks of one cgroup that are pinned to one CPU. Judged window by window.
+/// The tasks that are pinned to one CPU, of all cgroups with a known place, or of one without. Judged
+/// window by window.
 #[derive(Default)]
 struct Share {
     since_ns: u64,
@@ -17,16 +20,43 @@ struct Share {
 }
 
 struct Member {
-    weight: u32,
     /// Since when it is runnable.
     joined_ns: u64,
     /// Its run time in this window.
     ran_ns: u64,
+    /// Its share of what all members ran that were there from the window's beginning.
+    due_ns: u64,
+}
+
+impl Share {
+    /// A member ran for so long: that was due to all of them, by weight.
+    fn add_due(&mut self, ran_ns: u64, state: &State) {
+        let since_ns = self.since_ns;
+        let weigh = |tid: &Tid| state.task(*tid).map_or(0, |task| weight_of(task, state));
+        let all_along = |member: &Member| member.joined_ns <= since_ns;
+        let judged = self.members.iter().filter(|(_, member)| all_along(member));
+        let all: u128 = judged.map(|(tid, _)| u128::from(weigh(tid))).sum();
+        for (tid, member) in &mut self.members {
+            if all_along(member) {
+                let due = u128::from(ran_ns) * u128::from(weigh(tid)) / all.max(1);
+                member.due_ns += due as u64;
+            }
+        }
+    }
+}
+
+/// A task's weight beside the others of its share: of the machine, or of its cgroup.
+fn weight_of(task: &Task, state: &State) -> u64 {
+    let own = match task.class {
+        Some(Class::Fair { weight, .. }) => u64::from(weight),
+        _ => 0,
+    };
+    state.weight_of(task).unwrap_or(own)
 }
 
 pub(crate) struct WeightsHonoured {
     limits: Limits,
-    /// By CPU and group.
+    /// By CPU, and by the group where its place is not known, otherwise 0.
     shares: BTreeMap<(u32, u64), Share>,
 }
 
@@ -37,9 +67,9 @@ impl WeightsHonoured {
 
     /// A task becomes runnable.
     fn join(&mut self, tid: Tid, state: &State, now: u64) {
-        let Some((place, weight)) = state.task(tid).and_then(only_place) else { return };
+        let Some(place) = state.task(tid).and_then(|task| only_place(task, state)) else { return };
         let share = self.shares.entry(place).or_default();
-        share.members.entry(tid).or_insert(Member { weight, joined_ns: now, ran_ns: 0 });
+        share.members.entry(tid).or_insert(Member { joined_ns: now, ran_ns: 0, due_ns: 0 });
     }
 
     /// A task is no longer runnable, or its mask or weight changed.
@@ -49,10 +79,13 @@ impl WeightsHonoured {
         }
     }
 
-    fn ran(&mut self, tid: Tid, cpu: u32, from: u64, to: u64) {
+    fn ran(&mut self, tid: Tid, cpu: u32, state: &State, stretch: std::ops::Range<u64>) {
         for (_, share) in self.shares.range_mut((cpu, 0)..=(cpu, u64::MAX)) {
-            if let Some(member) = share.members.get_mut(&tid) {
-                member.ran_ns += to.saturating_sub(from.max(share.since_ns));
+            let Some(member) = share.members.get_mut(&tid) else { continue };
+            let ran_ns = stretch.end.saturating_sub(stretch.start.max(share.since_ns));
+            member.ran_ns += ran_ns;
+            if member.joined_ns <= share.since_ns {
+                share.add_due(ran_ns, state);
             }
         }
     }
@@ -63,7 +96,9 @@ impl WeightsHonoured {
             if now.saturating_sub(share.since_ns) >= self.limits.share_window_ns {
                 judge(&self.limits, cpu, share, now, found);
                 share.since_ns = now;
-                share.members.values_mut().for_each(|member| member.ran_ns = 0);
+                for member in share.members.values_mut() {
+                    (member.ran_ns, member.due_ns) = (0, 0);
+                }
             }
         }
     }
@@ -73,20 +108,16 @@ fn judge(limits: &Limits, cpu: u32, share: &Share, now: u64, found: &mut Finding
     let all_along = |member: &&Member| member.joined_ns <= share.since_ns;
     let judged = || share.members.values().filter(all_along);
     let ran: u64 = judged().map(|member| member.ran_ns).sum();
-    let weights: u64 = judged().map(|member| u64::from(member.weight)).sum();
     let count = judged().count();
     found.shares_judged += u64::from(count > 1);
     for (tid, member) in share.members.iter().filter(|(_, member)| all_along(member)) {
-        // `ran` is at most the window, so the product fits.
-        let due = ran * u64::from(member.weight) / weights.max(1);
+        let due = member.due_ns;
         let room = due * limits.share_tolerance_pct / 100 + limits.share_slack_ns;
         if member.ran_ns.abs_diff(due) > room {
             let ms = |ns| ns / 1_000_000;
             let what = format!(
-                "of {} ms that {count} tasks shared on CPU {cpu}, task {tid} (weight {} of \
-                 {weights}) got {} ms instead of {} ms",
+                "of {} ms that {count} tasks shared on CPU {cpu}, task {tid} got {} ms instead of {} ms",
                 ms(ran),
-                member.weight,
                 ms(member.ran_ns),
                 ms(due)
             );
@@ -95,12 +126,14 @@ fn judge(limits: &Limits, cpu: u32, share: &Share, now: u64, found: &mut Finding
     }
 }
 
-/// The CPU that a fair task is pinned to with its cgroup, and its weight; none for all other tasks.
-fn only_place(task: &Task) -> Option<((u32, u64), u32)> {
-    let Some(Class::Fair { weight, group }) = task.class else { return None };
+/// The CPU that a fair task is pinned to, and the group if its place is not known; none for all other
+/// tasks.
+fn only_place(task: &Task, state: &State) -> Option<(u32, u64)> {
+    let Some(Class::Fair { group, .. }) = task.class else { return None };
     let mut cpus = task.allowed.as_ref()?.iter();
     let cpu = cpus.next()?;
-    cpus.next().is_none().then_some(((cpu, group), weight))
+    let apart = if state.weight_of(task).is_some() { 0 } else { group };
+    cpus.next().is_none().then_some((cpu, apart))
 }
 
 impl Checker for WeightsHonoured {
@@ -111,7 +144,7 @@ impl Checker for WeightsHonoured {
                 if let Some((running, from)) = state.on(cpu)
                     && running == prev
                 {
-                    self.ran(prev, cpu, from, now);
+                    self.ran(prev, cpu, state, from..now);
                 }
                 if left != Left::Runnable {
                     self.leave(prev);
@@ -125,7 +158,8 @@ impl Checker for WeightsHonoured {
             What::Affinity { task, .. } | What::Class { task, .. } | What::Exit { task } => {
                 self.leave(task);
             }
-            What::Migrate { .. } | What::Fork { .. } | What::Shield { .. } => {}
+            What::Migrate { .. } | What::Fork { .. } | What::Group { .. } | What::Shield { .. } => {
+            }
         }
     }
 
@@ -133,7 +167,7 @@ impl Checker for WeightsHonoured {
         let cpus: BTreeSet<u32> = self.shares.keys().map(|(cpu, _)| *cpu).collect();
         for cpu in cpus {
             if let Some((running, from)) = state.on(cpu) {
-                self.ran(running, cpu, from, time_ns);
+                self.ran(running, cpu, state, from..time_ns);
             }
             self.end_windows(cpu, time_ns, found);
         }
@@ -205,8 +239,46 @@ mod tests {
         assert!(is_broken(&events));
     }
 
+    fn member(task: Tid, group: u64) -> Event {
+        at(0, What::Class { task, class: Class::Fair { weight: 1024, group } })
+    }
+
+    fn group(group: u64, parent: u64, weight: u32) -> Event {
+        at(0, What::Group { group, parent, weight })
+    }
+
     #[test]
-    fn tasks_of_different_cgroups_are_not_compared() {
+    fn cgroups_share_by_their_weights_at_any_depth() {
+        for depth in [1, 3, 12, 31] {
+            // Below the outermost group the weights make no difference: each is alone in its parent.
+            let mut events: Vec<_> = (2..=depth).map(|at| group(at, at - 1, 102_400)).collect();
+            events.extend([group(1, 0, 3072), group(100, 0, 1024)]);
+            let groups = events.len();
+            let shared = |a, b| {
+                let mut events = events.clone();
+                events.extend(share(a, b));
+                events[groups] = member(7, depth);
+                events[groups + 1] = member(8, 100);
+                is_broken(&events)
+            };
+            assert!(!shared(9, 3), "depth {depth}");
+            assert!(shared(6, 6), "depth {depth}");
+        }
+    }
+
+    #[test]
+    fn a_member_of_a_group_shares_with_the_other_members_wherever_they_run() {
+        // Another task of the group has another CPU.
+        let mut events = vec![group(1, 0, 1024), member(9, 1), wake(0, 9)];
+        events.extend(share(4, 8));
+        events[3] = member(7, 1);
+        assert!(!is_broken(&events));
+        events.remove(2);
+        assert!(is_broken(&events), "alone in its group it is due a half");
+    }
+
+    #[test]
+    fn tasks_of_cgroups_without_a_known_place_are_not_compared() {
         let mut events = share(6, 6);
         events[0] = at(0, What::Class { task: 7, class: Class::Fair { weight: 3072, group: 1 } });
         assert!(!is_broken(&events));

@@ -159,6 +159,8 @@ impl Observer {
             }
             What::Class { task, .. } => self.mix(u64::from(*task) | 6 << 32),
             What::Exit { task } => self.mix(u64::from(*task) | 7 << 32),
+            // A group changes only as the workload says.
+            What::Group { .. } => {}
             What::Shield { cpus } => {
                 self.mix(8 << 32);
                 cpus.as_words().iter().for_each(|word| self.mix(*word));
@@ -288,6 +290,6 @@ fn involves(what: &What, tasks: &[u32]) -> bool {
         | What::Class { task, .. }
         | What::Exit { task } => tasks.contains(task),
         What::Fork { child } => tasks.contains(child),
-        What::Shield { .. } => true,
+        What::Group { .. } | What::Shield { .. } => true,
     }
 }

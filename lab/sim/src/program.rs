@@ -73,6 +73,10 @@ pub enum Op {
     Affinity(Arc<Mask>),
     /// Set its own nice value.
     Nice(i32),
+    /// Set its own scheduling policy.
+    Policy(Policy),
+    /// Become another program: from now on it has this address space. Its process keeps its number.
+    Exec(u32),
     /// Fork the task of this number in the workload.
     Fork(usize),
     /// Begin to exit: from now on the task's cgroup counts as empty and can be removed. The ops that
@@ -87,6 +91,17 @@ pub enum Op {
     },
     /// Go to an op, always.
     Goto(usize),
+}
+
+/// The scheduling policies that every user may choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// `SCHED_OTHER`.
+    Other,
+    /// `SCHED_BATCH`: sched_ext treats it like `SCHED_OTHER`.
+    Batch,
+    /// `SCHED_IDLE`: the least weight, whatever the nice value.
+    Idle,
 }
 
 /// A task and what it does.

@@ -377,6 +377,9 @@ fn line_of(what: &evenkeel_invariants::What, workload: &Workload) -> String {
         What::Class { task, class } => format!("{} is {class:?}", name(task)),
         What::Fork { child } => format!("forks {}", name(child)),
         What::Exit { task } => format!("{} ends", name(task)),
+        What::Group { group, parent, weight } => {
+            format!("group {group} has weight {weight} in group {parent}")
+        }
         What::Shield { cpus } => format!("CPUs {cpus} are shielded"),
     }
 }

@@ -7,6 +7,7 @@ use super::{Cpu, FULL_FREQUENCY, Group, Kernel, Life, Queue, Task, capability_fe
 use crate::abi::{RawGroup, RawNode, RawTask};
 use crate::agenda::Event;
 use crate::outcome::Reason;
+use crate::program::Policy;
 use crate::random::stream;
 use crate::tid::tid;
 
@@ -57,6 +58,7 @@ impl Kernel {
         };
         add(100, usize::MAX);
         plans.groups.iter().for_each(|group| add(group.weight, group.parent));
+        (0..self.groups.len()).for_each(|group| self.emit_group(group));
     }
 
     pub(super) fn make_tasks(&mut self) {
@@ -103,6 +105,7 @@ impl Kernel {
                 memory_pct: u32::from(plan.memory_pct),
                 memory: plan.memory,
                 nice: plan.nice,
+                policy: Policy::Other,
                 group: plan.group.min(self.groups.len() - 1),
                 exits: false,
                 reason: Reason::Fork,

@@ -5,13 +5,15 @@
 use crate::agenda::Event;
 use crate::mask::Mask;
 use crate::outcome::Reason;
-use crate::program::Change;
+use crate::program::{Change, Policy};
 
 use super::boot::{DEFAULT_PRIO, weight_in_cgroup};
 use super::{Group, Kernel, Life, Task};
 
 /// `DEQUEUE_SAVE` and `ENQUEUE_RESTORE`.
 const SAVE_RESTORE: u64 = 2;
+/// The weight of `SCHED_IDLE` as sched_ext gives it (kernel: `WEIGHT_IDLEPRIO`).
+const IDLE_WEIGHT: u32 = 1;
 /// `SCX_TASK_QUEUED`.
 const QUEUED: u32 = 1;
 
@@ -147,12 +149,21 @@ impl Kernel {
         });
     }
 
-    pub(super) fn set_nice(&mut self, task: u32, nice: i32) {
+    fn set_nice(&mut self, task: u32, nice: i32) {
+        let policy = self.tasks[task as usize].policy;
+        self.set_policy(task, policy, nice);
+    }
+
+    /// Sets policy and nice value.
+    pub(super) fn set_policy(&mut self, task: u32, policy: Policy, nice: i32) {
         let nice = nice.clamp(-20, 19);
         self.while_dequeued(task, |kernel| {
             let t = &mut kernel.tasks[task as usize];
-            t.nice = nice;
-            t.raw.weight = weight_in_cgroup(nice);
+            (t.policy, t.nice) = (policy, nice);
+            t.raw.weight = match policy {
+                Policy::Other | Policy::Batch => weight_in_cgroup(nice),
+                Policy::Idle => IDLE_WEIGHT,
+            };
             t.raw.prio = DEFAULT_PRIO + nice;
             if !matches!(t.life, Life::New | Life::Dead) {
                 kernel.emit_class(task);
@@ -180,6 +191,7 @@ impl Kernel {
         }
         self.groups[group].weight = weight.clamp(1, 10_000);
         self.call_group_weight(group, weight.clamp(1, 10_000));
+        self.emit_group(group);
     }
 
     /// Removes an empty cgroup, and creates another one of the same name.

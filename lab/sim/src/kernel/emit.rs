@@ -2,9 +2,13 @@
 
 use evenkeel_invariants::{Class, What, weight_of_nice};
 
+use crate::program::Policy;
 use crate::tid::tid;
 
 use super::Kernel;
+
+/// The cpu.weight of a cgroup that competes like a task of nice 0.
+const DEFAULT_GROUP_WEIGHT: u32 = 100;
 
 impl Kernel {
     /// Shows an event to the observer.
@@ -14,8 +18,21 @@ impl Kernel {
 
     pub(super) fn emit_class(&mut self, task: u32) {
         let t = &self.tasks[task as usize];
-        let class = Class::Fair { weight: weight_of_nice(t.nice), group: t.group as u64 };
+        let class = match t.policy {
+            Policy::Other | Policy::Batch => {
+                Class::Fair { weight: weight_of_nice(t.nice), group: t.group as u64 }
+            }
+            Policy::Idle => Class::Other,
+        };
         self.emit(t.raw.cpu, What::Class { task: tid(task), class });
+    }
+
+    pub(super) fn emit_group(&mut self, group: usize) {
+        let of = &self.groups[group];
+        let Some(parent) = of.parent else { return };
+        let (parent, weight) =
+            (parent as u64, of.weight * weight_of_nice(0) / DEFAULT_GROUP_WEIGHT);
+        self.emit(0, What::Group { group: group as u64, parent, weight });
     }
 
     pub(super) fn emit_affinity(&mut self, task: u32) {

@@ -9,7 +9,7 @@ use crate::abi::{RawGroup, RawNode, RawTask};
 use crate::dsq::Place;
 use crate::mask::Mask;
 use crate::outcome::Reason;
-use crate::program::{Op, SharedMemory};
+use crate::program::{Op, Policy, SharedMemory};
 
 use super::times::{CpuTimes, TaskTimes};
 
@@ -74,6 +74,7 @@ pub(super) struct Task {
     pub(super) times: TaskTimes,
     pub(super) direct: Option<Direct>,
     pub(super) nice: i32,
+    pub(super) policy: Policy,
     pub(super) group: usize,
     /// It has begun to exit.
     pub(super) exits: bool,

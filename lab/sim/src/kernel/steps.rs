@@ -165,8 +165,21 @@ impl Kernel {
                 Step::Works
             }
             Op::Nice(nice) => {
-                self.set_nice(task, nice);
+                let policy = t.policy;
+                self.set_policy(task, policy, nice);
                 Step::Works
+            }
+            Op::Policy(policy) => {
+                let nice = t.nice;
+                self.set_policy(task, policy, nice);
+                Step::Works
+            }
+            Op::Exec(space) => {
+                t.space = space;
+                t.raw.mm = space.wrapping_add(1) as usize;
+                self.cpus[cpu as usize].space = Some(space);
+                self.set_running(cpu, Some(task));
+                Step::On
             }
             Op::Fork(child) => {
                 self.fork(child as u32, cpu);
