@@ -11,14 +11,15 @@
  * `fair`: the task with the smallest vruntime runs. This is the fair scheduler of classic Linux
  * (until 6.5), in the words of its source:
  *
- * - A new task starts late by its share of a slice (START_DEBIT), so that forking does not pay.
+ * - A new task starts late by its share of a slice (START_DEBIT), and no earlier than the task that
+ *   forks it could go on, so that forking does not pay.
  * - A waking task is at most half a slice ahead of its queue (GENTLE_FAIR_SLEEPERS), so that sleep
  *   is rewarded but cannot be saved up.
  * - A waking task preempts the running task if it is ahead of it by the wake-up granularity. So a
  *   task that slept for long always preempts, and tasks that wake each other do not switch faster
  *   than they get work done.
  *
- * `fair` departs from classic Linux in four places:
+ * `fair` departs from classic Linux in five places:
  *
  * 1. A task that yields gives way only after it had the CPU for as long as a switch takes
  *    (ORDER_YIELD_NS). sched_yield(2) leaves this open.
@@ -30,6 +31,10 @@
  * 4. A task that used up its slice is a candidate with its charged vruntime: the queue's head runs
  *    only if its vruntime is smaller. (A scheduler that always takes the head gives two tasks of weights
  *    3:1 turns of 1:1.)
+ * 5. A new task of a cgroup pays for its first slice before it runs. What it has not used when it
+ *    first sleeps or ends, the next new task of the cgroup need not pay (order_calc_prepayment()). In
+ *    classic Linux the cgroup itself has a vruntime. Here only tasks have one, and short tasks would end
+ *    before they pay.
  *
  * `ias`: paper 003, section 2.2. Threads of one address space are siblings. As far as a bonus
  * allows, siblings run one after the other on a CPU, and at the same time on the CPUs of a group.
@@ -54,8 +59,8 @@
  * set, or that was preferred `limit` times in a row on this CPU. Without a bonus every pick is that
  * of `fair`.
  *
- * A bonus bounds what other tasks wait as long as the same threads compete. New threads, and threads
- * that slept, come without a lead and have the bonus anew. So no sibling is preferred while the task
+ * A bonus bounds what other tasks wait as long as the same threads compete. Threads that slept come
+ * without a debt and have the bonus anew. So no sibling is preferred while the task
  * that `fair` would run is behind its fair share by more than bonus and slice (order_may_prefer()):
  * siblings make a CPU's tasks together wait for bonus and slice times their number at most, and in
  * the long run take at most a ninth of the CPU out of turn, whatever threads come and go. What an
@@ -117,15 +122,6 @@ POLICY u64 order_credit_ns(const struct order_params *params)
 	return min_u64(params->slice_ns, ORDER_BOUND_NS) / 2;
 }
 
-/*
- * The vruntime, by this queue's clock, of a task that was forked or comes from another scheduling
- * class, as one of `tasks` on the CPU. With a whole slice of debit each, a task would wait for as
- * many slices as tasks were forked.
- */
-POLICY u64 order_place_new(const struct order_params *params, u64 clock, u64 tasks)
-{
-	return clock + min_u64(params->slice_ns, ORDER_BOUND_NS) / (tasks ? tasks : 1);
-}
 
 /* The vruntime in the destination queue of a task that had `vruntime` in the source queue. */
 POLICY u64 order_place(const struct order_params *params, u64 vruntime, u64 src_clock, u64 dst_clock,
@@ -151,6 +147,64 @@ POLICY u64 order_charge(u64 vruntime, u64 run_ns, u64 weight)
 	if (weight < MIN_WEIGHT)
 		weight = MIN_WEIGHT;
 	return vruntime + run * NICE_0_WEIGHT / weight;
+}
+
+/* How far a task is behind its queue's clock; 0: it is ahead. */
+POLICY u64 order_calc_lateness(u64 vruntime, u64 clock)
+{
+	return is_vruntime_before(clock, vruntime) ? min_u64(vruntime - clock, ORDER_BOUND_NS) : 0;
+}
+
+/* The debt of a task: the run time that it had before its turn, in ns. */
+POLICY u64 order_calc_debt(u64 vruntime, u64 clock, u64 weight)
+{
+	return order_calc_lateness(vruntime, clock) * min_u64(weight, MAX_WEIGHT) / NICE_0_WEIGHT;
+}
+
+/* A cgroup keeps at most so many slices for which ended tasks have paid. */
+#define ORDER_MAX_PREPAID 16
+
+/* What a cgroup has prepaid after a change; both are signed. A long debt is forgotten. */
+POLICY bool order_keeps_prepaid(const struct order_params *params, u64 prepaid_ns, u64 change_ns)
+{
+	u64 most_ns = ORDER_MAX_PREPAID * min_u64(params->slice_ns, ORDER_BOUND_NS);
+
+	if (change_ns >> 63)
+		return !is_vruntime_before(prepaid_ns, -most_ns);
+	return is_vruntime_before(prepaid_ns, most_ns);
+}
+
+/*
+ * The run time that a new task of a cgroup pays for before it runs: a slice, less what others have paid
+ * for and not used (`prepaid_ns`, signed: more, if they have used more). Not more than two slices,
+ * because other tasks have used them.
+ */
+POLICY u64 order_calc_prepayment(const struct order_params *params, u64 prepaid_ns)
+{
+	u64 slice_ns = min_u64(params->slice_ns, ORDER_BOUND_NS);
+
+	if (is_vruntime_before(slice_ns, prepaid_ns))
+		return 0;
+	return min_u64(slice_ns - prepaid_ns, 2 * slice_ns);
+}
+
+/*
+ * The vruntime, by this queue's clock, of a task that was forked or comes from another scheduling
+ * class, as one of `tasks` on the CPU. It begins as late as the largest of these says:
+ *
+ * - its share of a slice. With a whole slice of debit each, a task would wait for as many slices as
+ *   tasks were forked;
+ * - `parent_late`: how far the task that forks it was behind its clock;
+ * - `paid_ns`: what it pays before it runs, by its weight (order_calc_prepayment()).
+ */
+POLICY u64 order_place_new(const struct order_params *params, u64 clock, u64 tasks, u64 parent_late,
+			   u64 paid_ns, u64 weight)
+{
+	u64 debit = min_u64(params->slice_ns, ORDER_BOUND_NS) / (tasks ? tasks : 1);
+	u64 paid = order_charge(0, paid_ns, weight);
+	u64 late = max_u64(max_u64(debit, parent_late), paid);
+
+	return clock + min_u64(late, ORDER_BOUND_NS);
 }
 
 /*

@@ -28,6 +28,8 @@ typedef unsigned long long u64;
  * The minimum weight of a task, however deep its cgroup: it bounds what a ns of run time charges.
  */
 #define MIN_WEIGHT (1ULL << 10)
+/* The maximum weight of a task: of cpu.weight 10000, where 100 is that of nice 0. */
+#define MAX_WEIGHT (100 * NICE_0_WEIGHT)
 /* The distance of a node's memory from its own CPUs, by the firmware (kernel: LOCAL_DISTANCE). */
 #define NEAR 10U
 /* A whole CPU: as capability, the kernel's scale of cpu_capacity; as utilisation, 100 %. */
@@ -77,6 +79,11 @@ POLICY bool is_vruntime_before(u64 a, u64 b)
 POLICY u64 min_u64(u64 a, u64 b)
 {
 	return a < b ? a : b;
+}
+
+POLICY u64 max_u64(u64 a, u64 b)
+{
+	return a > b ? a : b;
 }
 
 /*

@@ -34,6 +34,7 @@ struct group_state {
 	u32 users;	/* its cgroup, its tasks, and slots with it as parent; 0: free; atomic */
 	u32 level;	/* of its cgroup */
 	u32 slots;	/* how many slots its descendants have; atomic */
+	u64 prepaid_ns;	/* signed: what its new tasks have paid for and not used; atomic */
 };
 
 struct {
@@ -269,6 +270,24 @@ KEEL_PART u32 claim_slot(void)
 	return ROOT_GROUP;
 }
 
+/* What the group's new tasks have paid for and not used; of the root group, which is no user's, 0. */
+static __always_inline u64 get_prepaid_ns(u32 slot)
+{
+	struct group_state *g = group_state(slot);
+
+	return slot != ROOT_GROUP && g ? READ_ONCE(g->prepaid_ns) : 0;
+}
+
+/* Signed: a new task pays for so much more than its slice, or has used so much less; a task ends in debt. */
+static __always_inline void change_prepaid(u32 slot, u64 change_ns)
+{
+	struct group_state *g = group_state(slot);
+	struct order_params params = order_params();
+
+	if (slot != ROOT_GROUP && g && order_keeps_prepaid(&params, READ_ONCE(g->prepaid_ns), change_ns))
+		__sync_fetch_and_add(&g->prepaid_ns, change_ns);
+}
+
 /* The task counts in the group of this slot from now on. It is not runnable now. */
 static __always_inline void join_group(struct task_state *t, u32 slot)
 {
@@ -312,6 +331,7 @@ s32 KEEL_OPS_S(keel_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_arg
 	g->active = 0;
 	g->shown = 0;
 	g->slots = 0;
+	g->prepaid_ns = 0;
 	get_slot(parent);
 	count_slot(parent, 1);
 	if (bpf_map_update_elem(&group_slots, &id, &slot, BPF_ANY))

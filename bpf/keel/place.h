@@ -284,7 +284,7 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	c = cpu_state(cpu);
 	if (claimed == NO_CPU || !c)
 		return cpu;
-	place_vruntime(t, cpu, c, PLACE_WAKE);
+	place_vruntime(p, t, cpu, c, PLACE_WAKE);
 	count_task(p, t, cpu, c);
 	count(COUNT_WAKE_IDLE);
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, READ_ONCE(tunables.slice_ns), 0);

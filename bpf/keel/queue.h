@@ -141,7 +141,7 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 		enqueue_globally(p, own, flags);
 		return;
 	}
-	place_vruntime(t, cpu, dst, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
+	place_vruntime(p, t, cpu, dst, flags & SCX_ENQ_WAKEUP ? PLACE_WAKE : PLACE_ARRIVE);
 	if (settings.parts & PARTS_CHANGE && is_turn)
 		place_at_clock(t, cpu);
 	count_task(p, t, cpu, dst);

@@ -44,6 +44,12 @@ struct publication {
 /* One for each group. Only masters write it. */
 struct publication ia_mm[MAX_CPUS];
 
+enum newness {
+	NOT_NEW,
+	IS_NEW,		/* in no queue yet; `vruntime` is how late the task that forked it was */
+	IS_FORKED,	/* the same, and not in our class yet */
+};
+
 /*
  * A task's state. Code that touches it holds the lock of the task's runqueue, unless said
  * otherwise.
@@ -55,6 +61,7 @@ struct task_state {
 	u64 counted_weight;	/* what the task adds to a CPU's load */
 	u64 grouped_weight;	/* what the task adds to its cgroup */
 	u64 executed_ns;	/* the kernel's sum_exec_runtime as of the last charge */
+	u64 debt_ns;		/* order_calc_debt() when the task last slept, in a cgroup */
 	u64 waiting_since_ns;	/* 0: the task is in no queue */
 	u64 rested_since_ns;	/* when the task last stopped running */
 	u64 run_share;		/* decay_share() as of share_since_ns */
@@ -69,7 +76,8 @@ struct task_state {
 	u32 home;		/* the CPU of the queue where the task is or last was */
 	u32 counted_on;		/* 1 + the CPU where it counts as load; 0: it sleeps; atomic */
 	u32 group;		/* its cgroup's slot */
-	u32 is_new;		/* not in any queue yet */
+	u32 is_new;		/* enum newness */
+	u32 has_prepaid;	/* for its first slice: place_new_vruntime() */
 	u32 bound;		/* balance_is_cpu_bound() */
 	u32 memory;		/* 1 + the node on which its program first ran; 0: not known */
 	u32 pushed_off;		/* a higher class took its CPU */

@@ -3,6 +3,34 @@
 #ifndef EVENKEEL_KEEL_TASK_H
 #define EVENKEEL_KEEL_TASK_H
 
+/*
+ * The task sleeps, ends or is changed: notes what it owes, for its end. The first time its group owes
+ * that instead, and has back what the task paid for its first slice.
+ */
+static __always_inline void settle_debt(struct task_state *t, struct cpu_state *c, u64 weight)
+{
+	u64 debt_ns = order_calc_debt(t->vruntime, c->clock, weight);
+
+	if (t->has_prepaid) {
+		t->has_prepaid = 0;
+		change_prepaid(t->group, READ_ONCE(tunables.slice_ns) - debt_ns);
+		debt_ns = 0;
+		if (is_vruntime_before(c->clock, t->vruntime))
+			t->vruntime = c->clock;
+	}
+	t->debt_ns = debt_ns;
+}
+
+/* The vruntime of the task that runs on a CPU, charged up to now. */
+static __always_inline u64 get_running_vruntime(struct cpu_state *c, u64 now)
+{
+	u64 since_ns = READ_ONCE(c->running_since_ns);
+	u64 vruntime = READ_ONCE(c->running_vruntime);
+	u64 weight = READ_ONCE(c->running_weight);
+
+	return order_charge(vruntime, now - since_ns, weight);
+}
+
 s32 KEEL_OPS_S(keel_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	struct task_state *t = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -10,7 +38,21 @@ s32 KEEL_OPS_S(keel_init_task, struct task_struct *p, struct scx_init_task_args 
 	if (!t)
 		return -ENOMEM;
 	join_group(t, find_slot(args->cgroup));
+	if (args->fork)
+		t->is_new = IS_FORKED;
 	return 0;
+}
+
+/* How far the task that runs on the executing CPU is behind its queue's clock. */
+static __always_inline u64 calc_parent_lateness(void)
+{
+	struct cpu_state *c = cpu_state(bpf_get_smp_processor_id());
+	u64 vruntime;
+
+	if (!c || !READ_ONCE(c->running_weight))
+		return 0;
+	vruntime = get_running_vruntime(c, scx_bpf_now());
+	return order_calc_lateness(vruntime, READ_ONCE(c->clock));
 }
 
 /* The task joins our class: it is new, or comes from another class. */
@@ -20,7 +62,9 @@ void KEEL_OPS(keel_enable, struct task_struct *p)
 
 	if (!t)
 		return;
-	t->is_new = 1;
+	/* The kernel enables a new task on the CPU that forks it. */
+	t->vruntime = t->is_new == IS_FORKED ? calc_parent_lateness() : 0;
+	t->is_new = IS_NEW;
 	t->space = t->seen_space = space_of(p);
 	t->executed_ns = p->se.sum_exec_runtime;
 }
@@ -41,6 +85,7 @@ void KEEL_OPS(keel_exit_task, struct task_struct *p, struct scx_exit_task_args *
 	if (!t)
 		return;
 	uncount_task(t);
+	change_prepaid(t->group, -t->debt_ns);
 	join_group(t, ROOT_GROUP);
 }
 
@@ -58,28 +103,45 @@ static __always_inline u64 convert_vruntime(struct cpu_state *src, struct cpu_st
 	return order_place(&params, vruntime, src_clock, dst_clock, place);
 }
 
+/* Gives a new task its place in the queue of `cpu`, and counts it there: its weight decides. */
+KEEL_PART int place_new_vruntime(struct task_struct *p __arg_trusted, struct task_state *t, u32 cpu)
+{
+	struct order_params params = order_params();
+	struct cpu_state *c = cpu_state(cpu);
+	u64 clock, tasks, late, paid_ns = 0;
+
+	if (!t || !c)
+		return 0;
+	count_task(p, t, cpu, c);
+	late = t->vruntime;
+	if (t->group != ROOT_GROUP)
+		paid_ns = order_calc_prepayment(&params, get_prepaid_ns(t->group));
+	/* One after the other, as in convert_vruntime(). */
+	clock = READ_ONCE(c->clock);
+	tasks = READ_ONCE(c->runnable);
+	t->vruntime = order_place_new(&params, clock, tasks, late, paid_ns, t->weight);
+	/* A task that begins late for another reason pays by that, too. */
+	change_prepaid(t->group, order_calc_debt(t->vruntime, clock, t->weight) - params.slice_ns);
+	t->has_prepaid = t->group != ROOT_GROUP;
+	return 0;
+}
+
 /*
  * Gives the task a vruntime for the queue of `cpu`: relative to the clock there what it was to the
  * clock at home.
  */
-static __always_inline void place_vruntime(struct task_state *t, u32 cpu, struct cpu_state *dst,
-					   enum order_place place)
+static __always_inline void place_vruntime(struct task_struct *p, struct task_state *t, u32 cpu,
+					   struct cpu_state *dst, enum order_place place)
 {
 	struct cpu_state *src = t->home == cpu ? dst : cpu_state(t->home);
-	struct order_params params = order_params();
-	u64 clock, tasks;
 
 	if (!src)
 		return;
-	if (t->is_new) {
-		/* One after the other, as in convert_vruntime(). */
-		clock = READ_ONCE(dst->clock);
-		tasks = READ_ONCE(dst->runnable) + 1;
-		t->vruntime = order_place_new(&params, clock, tasks);
-	} else {
+	if (t->is_new)
+		place_new_vruntime(p, t, cpu);
+	else
 		t->vruntime = convert_vruntime(src, dst, t->vruntime, place);
-	}
-	t->is_new = 0;
+	t->is_new = NOT_NEW;
 	t->home = cpu;
 }
 
@@ -105,16 +167,6 @@ static __always_inline void charge_task(struct task_struct *p, struct task_state
 	}
 	refresh_weight(p, t);
 	recount_weight(t, cpu, c);
-}
-
-/* The vruntime of the task that runs on a CPU, charged up to now. */
-static __always_inline u64 get_running_vruntime(struct cpu_state *c, u64 now)
-{
-	u64 since_ns = READ_ONCE(c->running_since_ns);
-	u64 vruntime = READ_ONCE(c->running_vruntime);
-	u64 weight = READ_ONCE(c->running_weight);
-
-	return order_charge(vruntime, now - since_ns, weight);
 }
 
 /* Counts `ns` in which the task ran or slept. */
@@ -236,7 +288,7 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 		return;
 	/* Some tasks come past our queues: by the kernel's local or global queue. */
 	if (t->home != cpu || t->is_new)
-		place_vruntime(t, cpu, c, PLACE_ARRIVE);
+		place_vruntime(p, t, cpu, c, PLACE_ARRIVE);
 	count_task(p, t, cpu, c);
 	t->executed_ns = p->se.sum_exec_runtime;
 	t->waiting_since_ns = 0;
@@ -265,12 +317,15 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 	struct task_state *t = task_state(p);
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_state *c = cpu_state(cpu);
-	u64 now = scx_bpf_now();
+	u64 now = scx_bpf_now(), weight;
 
 	if (!t || !c)
 		return;
 	note_quantum(p, c, now);
+	weight = t->weight;
 	charge_task(p, t, cpu, c);
+	if (!runnable)
+		settle_debt(t, c, weight);
 	t->rested_since_ns = now;
 	note_stop(t, now);
 	WRITE_ONCE(c->running_weight, 0);

@@ -9,21 +9,29 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::MS;
 use common::adversaries::{self, Adversary, VICTIM};
+use common::build::with_fault;
+use evenkeel_keel::Options;
+use evenkeel_sim::{Outcome, Scheduler, Simulation};
 
-/// What went wrong in a world; none: nothing did.
-fn complaint(adversary: &Adversary) -> Option<String> {
-    let Adversary { world, least_share_pct } = adversary;
-    let outcome = world.simulation.run().unwrap();
-    let longest_ms = outcome.findings.as_ref().map_or(0, |found| found.longest_wait_ns / MS);
+/// What the victim had of the time that both users had, in percent.
+fn share_pct(simulation: &Simulation, outcome: &Outcome) -> u64 {
     let (mut mine, mut theirs) = (0, 0);
-    for (plan, account) in world.simulation.workload.tasks.iter().zip(&outcome.accounts) {
+    for (plan, account) in simulation.workload.tasks.iter().zip(&outcome.accounts) {
         match plan.group {
             0 => {}
             VICTIM => mine += account.ran_ns,
             _ => theirs += account.ran_ns,
         }
     }
-    let share_pct = mine * 100 / (mine + theirs);
+    mine * 100 / (mine + theirs)
+}
+
+/// What went wrong in a world; none: nothing did.
+fn complaint(adversary: &Adversary) -> Option<String> {
+    let Adversary { world, least_share_pct } = adversary;
+    let outcome = world.simulation.run().unwrap();
+    let longest_ms = outcome.findings.as_ref().map_or(0, |found| found.longest_wait_ns / MS);
+    let share_pct = share_pct(&world.simulation, &outcome);
     println!("{}: the longest wait is {longest_ms} ms; the victim had {share_pct} %", world.name);
     let end = outcome.end.map(|end| format!("{}: {end}\n{}", world.name, outcome.dump));
     let broken = outcome.broken.first();
@@ -57,6 +65,22 @@ fn check(worlds: &[Adversary]) {
 fn no_user_makes_others_wait() {
     // fair/always/count, ias/always/count, fair/zone/capability, ias/zone/capability.
     check(&adversaries::all(&[0, 1, 6, 7], 25_000));
+}
+
+/// If new tasks do not pay for their first slices, forks gain: the test above would notice.
+#[test]
+fn without_prepayment_forks_gain() {
+    let forgets = with_fault(
+        "bpf/keel/task.h",
+        "if (t->group != ROOT_GROUP)\n",
+        "if (t->group == 1 << 31)\n",
+    );
+    let storm = adversaries::all(&[0], 25_000);
+    let storm = storm.into_iter().find(|one| one.world.name.starts_with("forks of")).unwrap();
+    let mut simulation = storm.world.simulation;
+    simulation.scheduler = Scheduler::Built(Options::default(), forgets.into());
+    let share_pct = share_pct(&simulation, &simulation.run().unwrap());
+    assert!(share_pct < storm.least_share_pct, "the victim had {share_pct} %");
 }
 
 /// `make sim-adversaries`: twenty minutes under all combinations of policies.

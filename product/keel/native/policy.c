@@ -16,11 +16,30 @@ u64 test_order_place(u64 slice_ns, u64 vruntime, u64 src_clock, u64 dst_clock, u
 	return order_place(&params, vruntime, src_clock, dst_clock, (enum order_place)place);
 }
 
-u64 test_order_place_new(u64 slice_ns, u64 clock, u64 tasks)
+u64 test_order_place_new(u64 slice_ns, u64 clock, u64 tasks, u64 parent_late, u64 paid_ns, u64 weight)
 {
 	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
 
-	return order_place_new(&params, clock, tasks);
+	return order_place_new(&params, clock, tasks, parent_late, paid_ns, weight);
+}
+
+u64 test_order_calc_debt(u64 vruntime, u64 clock, u64 weight)
+{
+	return order_calc_debt(vruntime, clock, weight);
+}
+
+u64 test_order_calc_prepayment(u64 slice_ns, u64 prepaid_ns)
+{
+	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
+
+	return order_calc_prepayment(&params, prepaid_ns);
+}
+
+bool test_order_keeps_prepaid(u64 slice_ns, u64 prepaid_ns, u64 change_ns)
+{
+	struct order_params params = { .kind = ORDER_FAIR, .slice_ns = slice_ns };
+
+	return order_keeps_prepaid(&params, prepaid_ns, change_ns);
 }
 
 u64 test_order_charge(u64 vruntime, u64 run_ns, u64 weight)

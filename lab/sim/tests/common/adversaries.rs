@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use evenkeel_invariants::Limits;
-use evenkeel_keel::{Aggregation, Balance, Gate, Options, Order};
+use evenkeel_keel::{Aggregation, Balance, Gate, Options, Order, USER_BONUS_NS};
 use evenkeel_machine::Machine;
-use evenkeel_sim::program::{Change, GroupPlan, KERNEL, Op, TaskPlan, Thief, Workload};
+use evenkeel_sim::program::{Change, GroupPlan, KERNEL, Op, Policy, TaskPlan, Thief, Workload};
 use evenkeel_sim::{Mask, STRICT};
 
 use super::worlds::World;
@@ -29,26 +29,28 @@ const CPUS: u32 = 2;
 /// A world before its policies are chosen.
 type Make = fn(Options, u64) -> Sim;
 
-/// Deadline tasks, SCHED_IDLE, SCHED_BATCH and exec are not modelled: the first ones not at all, the
-/// next as the least weight and as other tasks, the last as forks. With each world, what the victim has
-/// at least of the time that both users have, in percent. Both have the same weight, and the victim can
-/// use more than half of two CPUs.
-const WORLDS: [(&str, Make, u64); 12] = [
+/// With each world, what the victim has at least of the time that both users have, in percent. Both have
+/// the same weight, and the victim can use more than half of two CPUs.
+const WORLDS: [(&str, Make, u64); 16] = [
     ("deep cgroups", deep_cgroups, 45),
     ("thousands of cgroups", many_cgroups, 45),
     ("a flood of nice 19", nice_flood, 45),
     ("the least weight", least_weight, 80),
     ("a yield storm", yield_storm, 45),
-    // Not a half: a child is placed near the queue's clock whatever its cgroup weighs, and ends before
-    // it is charged. A bonus adds to that.
-    ("a fork storm", fork_storm, 20),
-    ("aggregating fresh threads", aggregating, 15),
+    ("a fork storm", fork_storm, 45),
+    ("forks of parents that sleep", sleeping_parents, 45),
+    ("an exec storm", exec_storm, 45),
+    // A ninth of a half is what siblings may have out of their turn.
+    ("aggregating fresh threads", aggregating, 40),
     // Many CPUs: the victim cannot use its half.
     ("threads that die in their turns", dying_in_turns, 0),
     ("flapping masks", flapping_masks, 45),
     ("flapping weights", flapping_weights, 45),
+    ("flapping policies", flapping_policies, 45),
     ("pinned kernel threads", kernel_threads, 45),
     ("real-time tasks that come and go", real_time, 45),
+    // CPUs idle: the victim has all that it can use.
+    ("higher classes that come and go on idle CPUs", higher_classes, 0),
 ];
 
 /// A world, and the least share of the victim.
@@ -149,23 +151,49 @@ fn yield_storm(options: Options, _: u64) -> Sim {
     victims(options).tasks(40, theirs(vec![Op::Run(MS / 20), Op::Yield, Op::Goto(0)]))
 }
 
-/// Each of four parents forks all the time; each child is new, and placed at the queue's clock.
+/// Each of four parents forks all the time; each child ends before its second turn.
 fn fork_storm(options: Options, lasts_ms: u64) -> Sim {
     let mut sim = victims(options);
     for _ in 0..4 {
-        fork_all_the_time(&mut sim.workload, lasts_ms / 8, theirs(vec![Op::Run(4 * MS)]));
+        fork_all_the_time(&mut sim.workload, lasts_ms / 8, WORKS, theirs(vec![Op::Run(4 * MS)]));
     }
     sim
 }
 
-/// Adds a task that forks so many children, or MOST_CHILDREN.
-fn fork_all_the_time(workload: &mut Workload, children: u64, child: TaskPlan) {
+/// Each of the parents sleeps while its child runs, so it owes nothing that the next child could inherit.
+fn sleeping_parents(options: Options, lasts_ms: u64) -> Sim {
+    let mut sim = victims(options);
+    sim.workload.channels = 20;
+    for parent in 0..sim.workload.channels {
+        let child = theirs(vec![Op::Run(4 * MS), Op::Send(parent)]);
+        fork_all_the_time(&mut sim.workload, lasts_ms / 40, Op::Receive(parent), child);
+    }
+    sim
+}
+
+/// What a parent does after each fork.
+const WORKS: Op = Op::Run(MS / 4);
+
+/// Adds a task that forks so many children, or MOST_CHILDREN, and does this after each.
+fn fork_all_the_time(workload: &mut Workload, children: u64, pause: Op, child: TaskPlan) {
     let children = children.min(MOST_CHILDREN);
     let first = workload.tasks.len() + 1;
-    let fork = |at: u64| [Op::Fork(first + at as usize), Op::Run(MS / 4)];
+    let fork = |at: u64| [Op::Fork(first + at as usize), pause.clone()];
     workload.tasks.push(theirs((0..children).flat_map(fork).collect()));
     let late = TaskPlan { arrives_ns: None, ..child };
     workload.tasks.extend(std::iter::repeat_n(late, children as usize));
+}
+
+/// Programs that become others all the time, and forks that become programs.
+fn exec_storm(options: Options, lasts_ms: u64) -> Sim {
+    let exec = |at: u32| [Op::Exec(PROGRAM + at), Op::Run(MS / 4)];
+    let again = (1..9).flat_map(exec).chain([Op::Goto(0)]).collect();
+    let mut sim = victims(options).tasks(20, theirs(again));
+    for _ in 0..4 {
+        let child = vec![Op::Exec(PROGRAM + 9), Op::Run(2 * MS), Op::Exec(PROGRAM), Op::Run(MS)];
+        fork_all_the_time(&mut sim.workload, lasts_ms / 8, WORKS, theirs(child));
+    }
+    sim
 }
 
 fn flapping_masks(options: Options, _: u64) -> Sim {
@@ -192,14 +220,27 @@ fn flapping_weights(options: Options, lasts_ms: u64) -> Sim {
     sim
 }
 
-/// The largest bonus, and threads that are always new: under `ias` a thread of the program that runs is
-/// preferred to others.
+/// SCHED_IDLE, SCHED_BATCH and SCHED_OTHER in turn, beside hogs of each.
+fn flapping_policies(options: Options, _: u64) -> Sim {
+    let work = |policy| [Op::Policy(policy), Op::Run(MS / 2)];
+    let all = [Policy::Idle, Policy::Other, Policy::Batch];
+    let flap = all.into_iter().flat_map(work).chain([Op::Goto(0)]).collect();
+    let hogs = |policy| theirs(vec![Op::Policy(policy), Op::Run(3_600_000 * MS)]);
+    victims(options)
+        .tasks(20, theirs(flap))
+        .tasks(20, hogs(Policy::Idle))
+        .tasks(20, hogs(Policy::Batch))
+}
+
+/// The largest bonus that a user may set, and threads that are always new: under `ias` a thread of the
+/// program that runs is preferred to others.
 fn aggregating(options: Options, lasts_ms: u64) -> Sim {
     let mut sim = victims(options).tasks(10, hog());
-    fork_all_the_time(&mut sim.workload, lasts_ms / 8, theirs(vec![Op::Run(4 * MS)]));
+    fork_all_the_time(&mut sim.workload, lasts_ms / 8, WORKS, theirs(vec![Op::Run(4 * MS)]));
     let pid = PROGRAM + 1;
-    let most = Aggregation { pid, agg: 1, bonus_type: 0, bonus_value: 10_000 * MS, limit: 0 };
+    let most = Aggregation { pid, agg: 1, bonus_type: 0, bonus_value: USER_BONUS_NS, limit: 0 };
     sim.workload.aggregations = vec![most];
+    sim.workload.ordinary = vec![pid];
     sim
 }
 
@@ -212,7 +253,7 @@ fn dying_in_turns(options: Options, lasts_ms: u64) -> Sim {
     let mut sim = victims(options);
     sim.machine = Machine::preset("hybrid").unwrap();
     for _ in 0..4 {
-        fork_all_the_time(&mut sim.workload, lasts_ms / 40, theirs(vec![Op::Run(30 * MS)]));
+        fork_all_the_time(&mut sim.workload, lasts_ms / 40, WORKS, theirs(vec![Op::Run(30 * MS)]));
     }
     sim
 }
@@ -243,5 +284,33 @@ fn real_time(options: Options, _: u64) -> Sim {
         let (run_ns, period_ns) = ([35, 3][cpu as usize] * MS, [70, 11][cpu as usize] * MS);
         sim = sim.thief(Thief { cpu, run_ns, period_ns, from_ns: 7 * MS });
     }
+    sim
+}
+
+/// Real-time and deadline tasks take CPUs that idle, or are about to run a task that woke. They are not
+/// the adversary's, either: its naps make CPUs idle and busy all the time.
+fn higher_classes(options: Options, _: u64) -> Sim {
+    let nap = vec![Op::RunAbout(MS / 2), Op::SleepAbout(9 * MS), Op::Goto(0)];
+    let mut sim = victims(options).tasks(12, theirs(nap));
+    let cpus = 8;
+    sim.machine = paper(cpus);
+    // A pinned victim on each CPU.
+    for cpu in 0..cpus {
+        let work = vec![Op::RunAbout(MS), Op::SleepAbout(7 * MS), Op::Goto(0)];
+        let pinned = TaskPlan::new("pinned", work);
+        sim = sim.task(TaskPlan { group: VICTIM, space: 5, allowed: only(cpu), ..pinned });
+    }
+    let every = |cpu: u32, run_ms: u64, period_ms: u64| Thief {
+        cpu,
+        run_ns: run_ms * MS,
+        period_ns: period_ms * MS,
+        from_ns: u64::from(cpu) * MS,
+    };
+    // Beside a pinned hog there is no more than half of a CPU for them.
+    let higher = |share: u64, period: u64| {
+        (0..cpus).map(move |cpu| every(cpu, share, period + u64::from(cpu))).collect()
+    };
+    sim.workload.thieves = higher(13, 61);
+    sim.workload.deadlines = higher(5, 23);
     sim
 }

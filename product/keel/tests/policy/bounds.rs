@@ -115,6 +115,11 @@ fn times_in_the_order_policy() {
     for slice_ns in [2 * BOUND_NS, u64::MAX / 2, u64::MAX] {
         assert_eq!(place(slice_ns, 0, clock, clock, PLACE_WAKE), clock - BOUND_NS / 2);
         assert_eq!(place_new(slice_ns, clock, 1), clock + BOUND_NS);
+        assert_eq!(prepayment_ns(slice_ns, 0), BOUND_NS);
+    }
+    for weight in [100 * NICE_0 + 1, u64::MAX] {
+        let most = debt_ns(clock + BOUND_NS, clock, 100 * NICE_0);
+        assert_eq!(debt_ns(clock + (1 << 40), clock, weight), most, "{weight}");
     }
     for weight in [0, MIN_WEIGHT, NICE_0 - 1, NICE_0, NICE_0 + 1, 100 * NICE_0] {
         for run_ns in [(1 << 40) + 1, 1 << 50, u64::MAX] {

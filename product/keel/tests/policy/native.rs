@@ -216,7 +216,17 @@ mod raw {
             dst_clock: u64,
             place: u32,
         ) -> u64;
-        pub safe fn test_order_place_new(slice_ns: u64, clock: u64, tasks: u64) -> u64;
+        pub safe fn test_order_place_new(
+            slice_ns: u64,
+            clock: u64,
+            tasks: u64,
+            parent_late: u64,
+            paid_ns: u64,
+            weight: u64,
+        ) -> u64;
+        pub safe fn test_order_calc_debt(vruntime: u64, clock: u64, weight: u64) -> u64;
+        pub safe fn test_order_calc_prepayment(slice_ns: u64, prepaid_ns: i64) -> u64;
+        pub safe fn test_order_keeps_prepaid(slice_ns: u64, prepaid_ns: i64, change: i64) -> bool;
         pub safe fn test_order_charge(vruntime: u64, run_ns: u64, weight: u64) -> u64;
         pub safe fn test_order_pick(kind: u32, candidates: &[Candidate; 4]) -> u32;
         pub safe fn test_order_is_head_next(kind: u32, prev: &Candidate) -> u32;
@@ -363,8 +373,33 @@ pub fn place(slice_ns: u64, vruntime: u64, src_clock: u64, dst_clock: u64, place
     raw::test_order_place(slice_ns, vruntime, src_clock, dst_clock, place)
 }
 
+/// Outside cgroups, of a parent that is not late.
 pub fn place_new(slice_ns: u64, clock: u64, tasks: u64) -> u64 {
-    raw::test_order_place_new(slice_ns, clock, tasks)
+    place_heir(slice_ns, clock, tasks, 0, 0, NICE_0)
+}
+
+/// Of a parent that was so far behind the clock; the task pays for so much run time.
+pub fn place_heir(
+    slice_ns: u64,
+    clock: u64,
+    tasks: u64,
+    parent_late: u64,
+    paid_ns: u64,
+    weight: u64,
+) -> u64 {
+    raw::test_order_place_new(slice_ns, clock, tasks, parent_late, paid_ns, weight)
+}
+
+pub fn debt_ns(vruntime: u64, clock: u64, weight: u64) -> u64 {
+    raw::test_order_calc_debt(vruntime, clock, weight)
+}
+
+pub fn prepayment_ns(slice_ns: u64, prepaid_ns: i64) -> u64 {
+    raw::test_order_calc_prepayment(slice_ns, prepaid_ns)
+}
+
+pub fn keeps_prepaid(slice_ns: u64, prepaid_ns: i64, change_ns: i64) -> bool {
+    raw::test_order_keeps_prepaid(slice_ns, prepaid_ns, change_ns)
 }
 
 pub fn charge(vruntime: u64, run_ns: u64, weight: u64) -> u64 {

@@ -42,6 +42,49 @@ fn a_new_task_starts_its_share_of_a_slice_late() {
 }
 
 #[test]
+fn a_forked_task_begins_no_earlier_than_the_task_that_forks_it_goes_on() {
+    let begins = |late| place_heir(SLICE_NS, 1_000, 8, late, 0, NICE_0);
+    assert_eq!(begins(3 * SLICE_NS), 1_000 + 3 * SLICE_NS);
+    assert_eq!(begins(SLICE_NS / 9), 1_000 + SLICE_NS / 8, "not before its share of a slice");
+    assert_eq!(begins(u64::MAX), 1_000 + BOUND_NS);
+}
+
+#[test]
+fn a_new_task_pays_for_its_first_slice() {
+    // One of eight tasks of a cgroup.
+    let (clock, weight) = (1 << 40, NICE_0 / 8);
+    let begins = place_heir(SLICE_NS, clock, 8, 0, SLICE_NS, weight);
+    assert_eq!(begins, charge(clock, SLICE_NS, weight));
+    assert_eq!(debt_ns(begins, clock, weight), SLICE_NS);
+    // Alone, it has more of the CPU, and pays in less time.
+    assert_eq!(place_heir(SLICE_NS, clock, 8, 0, SLICE_NS, NICE_0), clock + SLICE_NS);
+    assert_eq!(debt_ns(clock - 1, clock, weight), 0);
+    assert_eq!(debt_ns(clock, clock, weight), 0);
+}
+
+#[test]
+fn a_new_task_need_not_pay_for_what_others_have_not_used() {
+    let slice = SLICE_NS as i64;
+    let paid = |prepaid_ns| prepayment_ns(SLICE_NS, prepaid_ns);
+    assert_eq!(paid(0), SLICE_NS);
+    assert_eq!(paid(slice - 500_000), 500_000);
+    assert_eq!((paid(slice), paid(slice + 1), paid(i64::MAX)), (0, 0, 0));
+    // It pays at most a slice for others.
+    assert_eq!((paid(-slice / 2), paid(-9 * slice)), (SLICE_NS * 3 / 2, 2 * SLICE_NS));
+    // Nothing can be saved up, and nothing is owed for ever.
+    for (prepaid, change, kept) in [
+        (0, 1, true),
+        (0, -1, true),
+        (16, 1, false),
+        (16, -1, true),
+        (-17, -1, false),
+        (-17, 1, true),
+    ] {
+        assert_eq!(keeps_prepaid(SLICE_NS, prepaid * slice, change * slice), kept, "{prepaid}");
+    }
+}
+
+#[test]
 fn the_head_is_taken_unseen_only_if_every_head_would_be_picked() {
     assert!(is_head(ORDER_FAIR, None));
     assert_eq!(pick(None, Some(0)), CHOOSE_HEAD);
@@ -160,6 +203,25 @@ proptest! {
         if a <= b {
             prop_assert!(ahead(at(a), at(b)) <= 0);
         }
+    }
+
+    #[test]
+    fn a_new_task_waits_for_what_it_pays(
+        slice_ns in 100_000..1_000_000_000_u64,
+        clock: u64,
+        paid_ns in 0..2 * BOUND_NS,
+        weight in MIN_WEIGHT..100 * NICE_0,
+    ) {
+        let begins = place_heir(slice_ns, clock, 8, 0, paid_ns, weight);
+        prop_assert!(ahead(begins, clock) <= BOUND_NS as i64);
+        let worth_ns = debt_ns(begins, clock, weight);
+        let most_ns = (u128::from(BOUND_NS) * u128::from(weight) / u128::from(NICE_0)) as u64;
+        prop_assert!(worth_ns + 100 >= paid_ns.min(most_ns), "{worth_ns} of {paid_ns}");
+    }
+
+    #[test]
+    fn no_new_task_pays_more_than_two_slices(slice_ns in 1..1_000_000_000_u64, prepaid: i64) {
+        prop_assert!(prepayment_ns(slice_ns, prepaid / 4) <= 2 * slice_ns);
     }
 
     #[test]
