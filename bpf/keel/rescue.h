@@ -6,8 +6,9 @@
  * first.
  *
  * The queue is in the order of vruntime, and says nothing of waiting times. So the CPU walks through
- * its whole queue, lists the tasks that have waited longest, and walks again when it has run these.
- * While no task starves it walks when the first one could, at the latest after SCAN_INTERVAL_NS.
+ * its whole queue, lists the tasks that have waited longest, and walks again when it has run these, or
+ * they have migrated. While no task starves it walks when the first one could, at the latest after
+ * SCAN_INTERVAL_NS, and when tasks have migrated here.
  */
 #ifndef EVENKEEL_KEEL_RESCUE_H
 #define EVENKEEL_KEEL_RESCUE_H
@@ -154,26 +155,14 @@ static __always_inline u64 calc_rescue_interval(u64 tasks)
 	return min_u64(RESCUE_INTERVAL_NS / 2, MAX_ROUND_NS / tasks);
 }
 
-/* Liveness: the task that starves longest in this CPU's queue runs next; then `rescued` is set. */
-KEEL_PART int rescue_waiter(u32 own, u64 now)
+/* Gives the CPU to the first listed task that still waits here; false: there is none. */
+KEEL_PART bool dispatch_listed(u32 own)
 {
 	struct starving_list *list = bpf_map_lookup_elem(&starving, &own);
-	struct cpu_state *c = cpu_state(own);
 	u32 i;
 
-	if (!c || !list || now < c->rescue_at_ns)
+	if (!list)
 		return 0;
-	if (list->served >= list->listed) {
-		send_strays_back(own);
-		find_starving(own, now);
-	}
-	c->rescue_at_ns = list->next_ns;
-	if (c->rescue_at_ns < now + MIN_SCAN_INTERVAL_NS)
-		c->rescue_at_ns = now + MIN_SCAN_INTERVAL_NS;
-	if (!list->listed)
-		return 0;
-	/* Half a slice early: dispatch asks only at the ends of slices, which are not exact. */
-	c->rescue_at_ns = now + calc_rescue_interval(list->tasks) - RESCUE_SLICE_NS / 2;
 	bpf_for(i, 0, MAX_LISTED) {
 		u64 at = list->served;
 		struct starving_task *task = &list->task[BOUNDED(at, MAX_LISTED)];
@@ -182,9 +171,43 @@ KEEL_PART int rescue_waiter(u32 own, u64 now)
 			break;
 		list->served = at + 1;
 		if (dispatch_starving(own, task->pid, task->since_ns))
-			break;
+			return 1;
 	}
 	return 0;
+}
+
+/* Liveness: the task that starves longest in this CPU's queue runs next; then `rescued` is set. */
+KEEL_PART int rescue_waiter(u32 own, u64 now)
+{
+	struct starving_list *list = bpf_map_lookup_elem(&starving, &own);
+	struct cpu_state *c = cpu_state(own);
+
+	if (!c || !list || now < c->rescue_at_ns)
+		return 0;
+	/* All listed tasks had their turn, or balancing has moved them to another CPU. */
+	if (!dispatch_listed(own)) {
+		send_strays_back(own);
+		find_starving(own, now);
+		dispatch_listed(own);
+	}
+	/* Half a slice early: dispatch asks only at the ends of slices, which are not exact. */
+	if (list->listed)
+		c->rescue_at_ns = now + calc_rescue_interval(list->tasks) - RESCUE_SLICE_NS / 2;
+	else
+		c->rescue_at_ns = max_u64(list->next_ns, now + MIN_SCAN_INTERVAL_NS);
+	return 0;
+}
+
+/*
+ * Tasks came from another CPU, and may have waited there for long. While none starves here, the CPU
+ * would look for them only up to SCAN_INTERVAL_NS later.
+ */
+static __always_inline void note_arrivals(u32 own, struct cpu_state *c, u64 now)
+{
+	struct starving_list *list = bpf_map_lookup_elem(&starving, &own);
+
+	if (list && !list->listed)
+		c->rescue_at_ns = now;
 }
 
 #endif
