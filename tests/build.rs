@@ -10,6 +10,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let profile = out.ancestors().nth(3).ok_or("OUT_DIR has an unknown layout")?;
     println!("cargo:rustc-env=EVENKEEL={}", profile.join("evenkeel").display());
+    let shares = profile.join("libevenkeel_shares.so");
+    println!("cargo:rustc-env=EVENKEEL_SHARES_LIBRARY={}", shares.display());
     println!("cargo:rustc-env=EVENKEEL_LAB={}", profile.join("evenkeel-lab").display());
     println!("cargo:rerun-if-changed=build.rs");
     Ok(())

@@ -32,6 +32,9 @@ pub fn check_executables() {
     });
 }
 
+/// Folders whose sources no executable is built from.
+const NOT_IN_EXECUTABLES: &[&str] = &["tests", "examples", "shares", "shares-preload"];
+
 fn check_executable(path: &str, folders: &[&str]) {
     let Ok(built) = std::fs::metadata(path).and_then(|file| file.modified()) else {
         panic!("there is no {path}: run `make build` first");
@@ -43,13 +46,14 @@ fn check_executable(path: &str, folders: &[&str]) {
     }
 }
 
-/// The source below a folder that was changed last. Tests and examples are no part of the executables.
+/// The source below a folder that was changed last. Tests and examples are no part of the executables, nor
+/// is the preload library (its tests look after it).
 fn newest_source(folder: &Path) -> Option<(SystemTime, PathBuf)> {
     let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let newest_of = |path: PathBuf| {
         let name = path.file_name()?.to_str()?;
         if path.is_dir() {
-            return (!matches!(name, "tests" | "examples")).then(|| newest_source(&path))?;
+            return (!NOT_IN_EXECUTABLES.contains(&name)).then(|| newest_source(&path))?;
         }
         let is_source = name.ends_with(".rs") || name.ends_with(".c") || name.ends_with(".h");
         is_source.then(|| Some((path.metadata().ok()?.modified().ok()?, path)))?

@@ -22,6 +22,7 @@ mod roles;
 #[path = "../common/running_daemon.rs"]
 mod running_daemon;
 mod sais;
+mod shares;
 mod signals;
 mod sim;
 mod streams;

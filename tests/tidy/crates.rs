@@ -18,6 +18,8 @@ const ORDER: &[&str] = &[
     "cbinfo",
     "capability",
     "trial",
+    "shares",
+    "shares-preload",
     "host",
     "keel",
     "sais",

@@ -87,17 +87,19 @@ unsafe fn rewrite<T: Counter>(
     let iterations = whole.count_iterations()?;
     // SAFETY: as the caller says.
     let (lower, upper) = unsafe { (lower.as_mut()?, upper.as_mut()?) };
-    // A thread that runs the whole loop has no team, whatever was reported.
-    if !tool::sees(original.runtime) || (*lower, *upper) == (whole.lower, whole.upper) {
+    // SAFETY: as the caller says.
+    let last = unsafe { last.as_mut()? };
+    // A thread that runs the whole loop has no team, whatever was reported. (At the ends of the type the
+    // runtime's bounds for a thread without iterations may wrap around to the whole loop: without the
+    // last iteration.)
+    let is_alone = (*lower, *upper) == (whole.lower, whole.upper) && *last != 0;
+    if is_alone || !tool::sees(original.runtime) {
         return None;
     }
     let part = team::divide_loop(page, iterations, least)?;
     let bounds = whole.bounds_from(iterations, part.first, part.count);
     (*lower, *upper) = (bounds.lower, bounds.upper);
-    // SAFETY: as the caller says.
-    if let Some(last) = unsafe { last.as_mut() } {
-        *last = bounds.has_last.into();
-    }
+    *last = bounds.has_last.into();
     Some(())
 }
 
