@@ -31,6 +31,7 @@ mod support;
 mod terminal;
 mod transparency;
 mod user_masks;
+mod waiting;
 #[path = "../common/worker.rs"]
 mod worker;
 mod working_set;

@@ -13,6 +13,7 @@
 //! | [`refill`] | what it costs to refill caches, fitted for the simulator |
 //! | [`simulator_speed`], [`sweeps`] | how fast the simulator is; two sweeps compared |
 //! | [`plan_cost`], [`daemon_cost`] | what deciding costs; what the daemon costs with many programs |
+//! | [`waiting_cost`] | what it costs to see how programs wait |
 //! | [`make_noise`], [`verify`] | one noise for a while; what the accounting shows of it |
 //!
 //! They share [`programs`], the parallel programs that they run, and [`mpi`], which launches ranks.
@@ -34,6 +35,7 @@ pub mod sais;
 pub mod simulator_speed;
 pub mod sweeps;
 pub mod verify;
+pub mod waiting_cost;
 pub mod zone;
 
 pub use evenkeel_stats as stats;

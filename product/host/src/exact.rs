@@ -16,7 +16,8 @@ pub(crate) struct Exact {
 impl Exact {
     pub(crate) fn open(speeds: &[u32]) -> Result<Self, Error> {
         let cbinfo = Cbinfo::open(speeds)?;
-        Ok(Self { cbinfo, ns_per_tick: ns_per_tick(), watch: Watch::default() })
+        let watch = Watch::new(cbinfo.interrupt_cost_ns());
+        Ok(Self { cbinfo, ns_per_tick: ns_per_tick(), watch })
     }
 
     pub(crate) fn cbinfo(&mut self) -> &mut Cbinfo {

@@ -63,3 +63,4 @@ pub use run::{Launch, run};
 pub use status_file::{ProgramStatus, StatusFileError, read_status_files};
 pub use summary::{CpuSummary, Summary};
 pub use waits::{Share, Spinning, ThreadTimes, Waits};
+pub use watch::{FIRST_HERTZ, WINDOW_EVERY_NS, WINDOW_NS, rate_for};

@@ -13,18 +13,20 @@ use evenkeel_cbinfo::{Error, Runtimes, Text, Waiting, Window};
 
 use crate::reading::{ProgramReading, Reading, Watched};
 
-/// Samples a second on each CPU: what tells a share of waiting within 3 points after two seconds.
-const FIRST_HERTZ: u64 = 997;
+/// Samples a second on each CPU: so many tell a share of waiting within 3 points after two seconds.
+pub const FIRST_HERTZ: u64 = 499;
 /// For how long that often.
 const FIRST_NS: u64 = 2_000_000_000;
-/// ... and later.
-const LATER_HERTZ: u64 = 249;
+/// Later it is as often as costs 1/1000 of a CPU, within these limits.
+const LATER_HERTZ: std::ops::RangeInclusive<u64> = 97..=FIRST_HERTZ;
+/// What a sample costs besides what an interrupt costs outside its tracepoints.
+const SAMPLE_NS: u64 = 2_000;
 /// A program is watched for so long after the last interval with a reason for it.
 const LINGER_NS: u64 = 2_000_000_000;
 /// How long barriers are counted, ...
-const WINDOW_NS: u64 = 20_000_000;
+pub const WINDOW_NS: u64 = 20_000_000;
 /// ... and how often.
-const WINDOW_EVERY_NS: u64 = 1_000_000_000;
+pub const WINDOW_EVERY_NS: u64 = 1_000_000_000;
 /// How often it is checked what the processes have mapped.
 const CHECK_EVERY_NS: u64 = 1_000_000_000;
 /// A process that has run for less is not looked at: most of them end before that.
@@ -51,6 +53,7 @@ pub(crate) struct Watch {
     /// Windows were refused.
     no_windows: bool,
     has_given_up: bool,
+    later_hertz: u64,
     stepped_ns: u64,
 }
 
@@ -76,6 +79,11 @@ struct Process {
 }
 
 impl Watch {
+    /// Watches no program yet. An interrupt costs so much outside its tracepoints.
+    pub(crate) fn new(interrupt_cost_ns: u64) -> Self {
+        Self { later_hertz: rate_for(interrupt_cost_ns), ..Self::default() }
+    }
+
     /// Counts waiting in these files and functions as well.
     pub(crate) fn set_runtimes(&mut self, extra: &[String]) {
         self.runtimes = Runtimes::new(extra);
@@ -231,7 +239,7 @@ impl Watch {
     fn sample(&mut self, waiting: &mut Waiting, reading: &Reading) {
         let now_ns = reading.at_ns;
         let since_ns = self.sampling.as_ref().map_or(now_ns, |sampling| sampling.since_ns);
-        let hertz = if now_ns - since_ns < FIRST_NS { FIRST_HERTZ } else { LATER_HERTZ };
+        let hertz = if now_ns - since_ns < FIRST_NS { FIRST_HERTZ } else { self.later_hertz };
         if self.sampling.as_ref().is_some_and(|sampling| sampling.hertz == hertz) {
             waiting.vary_period();
         } else if self.why_no_samples.is_none() {
@@ -300,6 +308,12 @@ impl Watch {
 
 const NO_RUNTIME: &str = "no runtime by which its threads wait is known (name it: --runtimes)";
 
+/// How many samples a second cost 1/1000 of a CPU, if an interrupt costs so much outside its tracepoints.
+pub fn rate_for(interrupt_cost_ns: u64) -> u64 {
+    let sample_ns = interrupt_cost_ns + SAMPLE_NS;
+    (1_000_000 / sample_ns).clamp(*LATER_HERTZ.start(), *LATER_HERTZ.end())
+}
+
 /// Whether two tasks or more run, and the CPUs differ in what they give to them.
 fn is_worth_watching(snapshot: &Snapshot) -> bool {
     let interval_ns = snapshot.interval_ns;
@@ -331,4 +345,117 @@ fn run_by_process(program: &ProgramReading) -> BTreeMap<u32, u64> {
 fn pages_of(tgid: u32) -> Option<String> {
     let sizes = std::fs::read_to_string(format!("/proc/{tgid}/statm")).ok()?;
     sizes.split(' ').next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_capability::{CpuView, Seen, TaskId, TaskView};
+    use evenkeel_cbinfo::Wakes;
+
+    const INTERVAL_NS: u64 = 100_000_000;
+
+    /// CPUs with this much noise, beside so many foreign tasks; and tasks that ran for this long.
+    fn snapshot(cpus: &[(u64, u32)], ran_percent: &[u64]) -> Snapshot {
+        let cpus = (0..).zip(cpus).map(|(cpu, (noise_percent, foreign_milli))| CpuView {
+            cpu,
+            core: cpu,
+            node: 0,
+            speed: 1024,
+            noise_ns: INTERVAL_NS * noise_percent / 100,
+            rt_ns: 0,
+            idle_ns: 0,
+            foreign_milli: *foreign_milli,
+            rt_milli: 0,
+        });
+        let tasks = (1..).zip(ran_percent).map(|(tid, percent)| TaskView {
+            id: TaskId { tid, start: 1 },
+            process: 1,
+            cpu: 0,
+            queue: 0,
+            run_ns: INTERVAL_NS * percent / 100,
+            spun_ns: 0,
+            received_ns: 0,
+            stolen_ns: 0,
+            wait_ns: 0,
+            switches: 0,
+            runnable: true,
+            allowed: evenkeel_machine::CpuSet::first(2),
+            fixed: false,
+            working_set_bytes: None,
+        });
+        Snapshot {
+            interval_ns: INTERVAL_NS,
+            cpus: cpus.collect(),
+            tasks: tasks.collect(),
+            seen: Seen::default(),
+        }
+    }
+
+    #[test]
+    fn only_parallel_programs_on_unequal_cpus_are_watched() {
+        let is_worth = |cpus: &[(u64, u32)], ran: &[u64]| is_worth_watching(&snapshot(cpus, ran));
+        assert!(is_worth(&[(40, 0), (0, 0)], &[60, 100]));
+        assert!(is_worth(&[(0, 1000), (0, 0)], &[50, 100]), "beside a hog");
+        assert!(!is_worth(&[(1, 0), (0, 0)], &[100, 100]), "equal CPUs");
+        assert!(!is_worth(&[(40, 0), (0, 0)], &[100, 5, 0]), "one task computes");
+        assert!(!is_worth(&[(40, 0)], &[50, 50]), "one CPU");
+        assert!(!is_worth(&[], &[]));
+    }
+
+    #[test]
+    fn barriers_are_the_wake_ups_of_the_busiest_word() {
+        let wakes = |program, tgid, address, count| Wakes { program, tgid, address, count };
+        let window = Window {
+            observed_ns: 1,
+            wakes: vec![wakes(1, 7, 0x10, 50), wakes(1, 7, 0x20, 200), wakes(2, 9, 0x20, 900)],
+        };
+        assert_eq!([1, 2, 3].map(|program| count_barriers(&window, program)), [200, 900, 0]);
+    }
+
+    #[test]
+    fn sampling_costs_a_thousandth_of_a_cpu_at_most() {
+        assert_eq!([0, 1_000, 3_500, 8_000].map(rate_for), [499, 333, 181, 100]);
+        assert_eq!(rate_for(1_000_000), 97);
+    }
+
+    #[test]
+    fn nothing_is_attached_before_there_is_a_reason_and_after_it_has_gone() {
+        let mut watch = Watch::new(0);
+        assert!(!watch.is_active());
+        watch.attend(1, &snapshot(&[(0, 0), (0, 0)], &[100, 100]), 1000);
+        assert!(!watch.is_active(), "equal CPUs");
+        watch.attend(1, &snapshot(&[(40, 0), (0, 0)], &[60, 100]), 1000);
+        assert!(watch.is_active());
+        watch.forget(1);
+        assert!(!watch.is_active());
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_unverified_with_the_reason() {
+        let mut watch = Watch::new(0);
+        watch.attend(1, &snapshot(&[(40, 0), (0, 0)], &[60, 100]), 1000);
+        let why = |watch: &Watch| {
+            let mut reading = Reading::default();
+            reading.programs.insert(1, ProgramReading::default());
+            watch.fill(&mut reading);
+            let watched = reading.programs.remove(&1).and_then(|program| program.watched);
+            watched.and_then(|watched| watched.unverified).map(|why| why.to_string())
+        };
+        assert_eq!(why(&watch).as_deref(), Some("its processes are new"));
+        let process = |runtimes: &[&str]| Process {
+            program: 1,
+            pages: String::new(),
+            text: Text {
+                ranges: Vec::new(),
+                runtimes: runtimes.iter().map(ToString::to_string).collect(),
+            },
+        };
+        watch.processes.insert(7, process(&[]));
+        assert_eq!(why(&watch).as_deref(), Some(NO_RUNTIME));
+        watch.processes.insert(8, process(&["libgomp.so.1"]));
+        assert_eq!(why(&watch), None);
+        watch.give_up(&Error::Missing("part"));
+        assert!(watch.has_given_up() && why(&watch).unwrap().contains("rebuild evenkeel"));
+    }
 }

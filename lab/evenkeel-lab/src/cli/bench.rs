@@ -24,6 +24,9 @@ pub enum BenchPart {
     /// Measure what the daemon costs with 50 programs of 2,000 threads, and whether its memory or
     /// descriptors grow while they join and leave (about two minutes).
     Daemon(DaemonCostArgs),
+    /// Measure what it costs to see how programs wait: system calls of other tasks, and samples (about
+    /// a minute).
+    Waiting(WaitingCostArgs),
     /// Compare the keel with the kernel's own scheduler and with peers, in virtual machines.
     Keel(KeelArgs),
     /// Measure sibling aggregation (the keel's order `ias`) in a virtual machine: its cost, how many
@@ -178,6 +181,14 @@ pub struct PlanArgs {
 /// `evenkeel-lab bench daemon`.
 #[derive(Debug, Args)]
 pub struct DaemonCostArgs {
+    /// Write the figures as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `evenkeel-lab bench waiting`.
+#[derive(Debug, Args)]
+pub struct WaitingCostArgs {
     /// Write the figures as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -1,0 +1,100 @@
+//! How programs wait is shown: by `status`, by `--explain`, and where it cannot be seen, that and why.
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+
+use evenkeel_cbinfo::support as cbinfo_support;
+use evenkeel_skip::skip;
+
+use crate::compiled::Compiled;
+use crate::support::*;
+
+/// `x` and `y` differ by name: then the CPUs are unequal whatever else runs.
+fn unequal(x: u32, y: u32) -> String {
+    format!("{x}=1.0,{y}=0.5")
+}
+
+/// Starts it, and says the word that the program waits for.
+fn start(command: &mut Command) -> Child {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    child
+}
+
+/// An OpenMP program with threads that wait actively, for a minute of run time at most.
+fn phases(host: &Host) -> String {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../product/cbinfo/tests/programs/phases.c");
+    Compiled::compile(host, source, "phases", &["-fopenmp"]).path
+}
+
+/// Ends evenkeel and its program, and returns what it said.
+fn end(mut child: Child, host: &Host) -> String {
+    kill(child.id() as i32, libc::SIGTERM);
+    ended(&mut child);
+    // What the program left.
+    host.end_all();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    said
+}
+
+#[test]
+fn threads_that_spin_at_barriers_are_shown() {
+    let test = "threads_that_spin_at_barriers_are_shown";
+    let Some((x, y)) = two_cpus(test) else { return };
+    if let Err(why) = cbinfo_support() {
+        return skip(test, why);
+    }
+    let host = Host::new();
+    let program = phases(&host);
+    let flags = ["--explain", "--speed", &unequal(x, y)];
+    let mut command = host.run(&flags, &[&program, "0", "1000", "60000"]);
+    let child = start(command.env("OMP_WAIT_POLICY", "active"));
+    wait_for("what was seen", || {
+        let Some(run) = host.status().pop() else { return false };
+        let seen = &run["waits"]["spinning"]["seen"];
+        let threads = run["threads"].as_array().unwrap();
+        seen["spun"].as_u64() > Some(0)
+            && run["waits"]["barriers"]["count"].as_u64() > Some(0)
+            && threads.iter().any(|thread| thread["spun"]["at"].as_f64() > Some(0.05))
+    });
+    let status = text(&output(&mut host.evenkeel(["status"])).stdout);
+    assert!(status.contains("spins for ") && status.contains(" % ("), "{status}");
+    let said = end(child, &host);
+    assert!(said.contains("spins for ") && said.contains(" barriers a second"), "{said}");
+}
+
+#[test]
+fn a_program_without_a_known_runtime_is_unverified() {
+    let test = "a_program_without_a_known_runtime_is_unverified";
+    let Some((x, y)) = two_cpus(test) else { return };
+    if let Err(why) = cbinfo_support() {
+        return skip(test, why);
+    }
+    let host = Host::new();
+    let flags = ["--explain", "--speed", &unequal(x, y)];
+    let script = "(while :; do :; done) & while :; do :; done";
+    let child = start(&mut host.run(&flags, &["sh", "-c", script]));
+    let unverified = "spinning unverified: no runtime by which its threads wait is known";
+    wait_for("the reason", || {
+        text(&output(&mut host.evenkeel(["status"])).stdout).contains(unverified)
+    });
+    let said = end(child, &host);
+    assert!(said.contains(unverified), "{said}");
+}
+
+#[test]
+fn spinning_is_not_seen_in_proc() {
+    let Some((x, y)) = two_cpus("spinning_is_not_seen_in_proc") else {
+        return;
+    };
+    let host = Host::new();
+    let flags = ["--accounting", "procfs", "--speed", &unequal(x, y)];
+    let child = start(&mut host.run(&flags, &["sh", "-c", "while :; do :; done"]));
+    wait_for("the program", || host.status().len() == 1);
+    let status = text(&output(&mut host.evenkeel(["status"])).stdout);
+    assert!(status.contains("spinning not seen: without cbinfo it looks like work"), "{status}");
+    assert_eq!(host.status()[0]["waits"]["spinning"], "not-looked-for");
+    end(child, &host);
+}
