@@ -201,7 +201,8 @@ impl Session {
         self.state.confirm_pending_pin();
         let after = self.look(task).inspect_err(|why| {
             if matches!(why, PlaceError::Gone { .. }) {
-                free_stranger(&self.state, task, &target);
+                // It has logged what it did.
+                let _ = free_stranger(&self.state, task, &target);
             }
         })?;
         if after.claim == Claim::Foreign {

@@ -121,6 +121,11 @@ impl JournalState {
         }
     }
 
+    /// The last pin of a writer that died: it is not known whether the mask was set, and to which thread.
+    pub fn unconfirmed_pin(&self) -> Option<&Pin> {
+        self.pending.and_then(|id| self.tasks.get(&id)).map(|tracked| &tracked.pin)
+    }
+
     fn end_pin(&mut self, end: PinEnd, pin_state: PinState) {
         // An unknown id: the line of its pin is damaged. Nothing is known, so nothing is done.
         let Some(tracked) = self.tasks.get_mut(&end.id) else { return };

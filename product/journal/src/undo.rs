@@ -273,6 +273,7 @@ pub(crate) enum Outcome {
 pub(crate) fn restore_all(state: &mut JournalState, written: &mut dyn FnMut(&Entry)) -> UndoReport {
     let mut report = UndoReport::default();
     let mut processes = Processes::default();
+    let unconfirmed = state.unconfirmed_pin().cloned();
     for pin in state.pinned().cloned().collect::<Vec<Pin>>() {
         let task = pin.task;
         let end = PinEnd { id: pin.id, time_ns: now_ns() };
@@ -282,6 +283,9 @@ pub(crate) fn restore_all(state: &mut JournalState, written: &mut dyn FnMut(&Ent
             Ok(Outcome::Unchanged) => report.unchanged.push(task),
             Ok(Outcome::Gone) => {
                 report.gone.push(task);
+                if unconfirmed.as_ref() == Some(&pin) {
+                    report.freed.extend(stranger::free_stranger_of_dead_writer(state, &pin));
+                }
                 // Stays pinned in the state: free_all_inherited asks whether it lives on by exec.
                 continue;
             }

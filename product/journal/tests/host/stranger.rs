@@ -1,13 +1,17 @@
 //! A thread that ends just before its mask is set, while another thread has its number by then. A
-//! seccomp filter holds the calling thread's sched_setaffinity(2) back while the two change places.
+//! seccomp filter holds the calling thread's sched_setaffinity(2) back while the two change places. Where
+//! the writer is killed after that call, its journal is made by hand.
 
 use std::io::Error;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use evenkeel_journal::{PlaceError, Placed, Released, Session, Style, TaskRef, affinity};
+use evenkeel_journal::{
+    PlaceError, Placed, Released, Session, Style, TaskRef, UndoOptions, affinity, undo,
+};
 use evenkeel_machine::CpuSet;
+use serde_json::json;
 
 use crate::tools::*;
 
@@ -220,4 +224,57 @@ fn a_stranger_with_the_number_of_a_released_thread_keeps_its_mask() {
     let Some((released, mask)) = with_stranger(1, &just(y), pin, release) else { return };
     assert_eq!(released.unwrap(), Released::Gone);
     assert_eq!(mask, just(y));
+}
+
+/// Nanoseconds since boot, as start times in /proc count.
+fn since_boot_ns() -> u64 {
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+    let seconds: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+    (seconds * 1e9) as u64
+}
+
+/// What is left of a journal whose writer was killed after it had set the mask of a thread that had
+/// ended, so that another thread got that mask.
+#[test]
+fn a_stranger_that_a_killed_writer_pinned_is_freed() {
+    let Some((x, y)) = two_cpus("a_stranger_that_a_killed_writer_pinned_is_freed") else { return };
+    let entry = |id: u64, task: &TaskRef, time_ns: u64| {
+        let mut pin = pin(id, task, x);
+        pin["pin"]["time_ns"] = json!(time_ns);
+        line(&pin)
+    };
+    /// When the writer wrote the last entry before the call.
+    enum Written {
+        Now,
+        LongAgo,
+        NotLast,
+    }
+    for (written, mask_now, freed) in [
+        (Written::Now, x, true),
+        // The mask is not the one that was set: its user set it.
+        (Written::Now, y, false),
+        // It was born long after the call.
+        (Written::LongAgo, x, false),
+        // The writer has looked at it, and gone on.
+        (Written::NotLast, x, false),
+    ] {
+        let (dir, stranger, next) = (directory(), Sleeper::new(), Sleeper::new());
+        affinity::set(stranger.task.tid, &just(mask_now)).unwrap();
+        let mut gone = stranger.task;
+        gone.start_time_ticks -= 100;
+        let now_ns = since_boot_ns();
+        let pins = match written {
+            Written::Now => entry(1, &gone, now_ns),
+            Written::LongAgo => entry(1, &gone, now_ns.saturating_sub(60_000_000_000)),
+            Written::NotLast => entry(1, &gone, now_ns) + &entry(2, &next.task, now_ns),
+        };
+        put(dir.path(), "1-1.jsonl", (line(&header()) + &pins).as_bytes());
+        let report = undo(dir.path(), UndoOptions::default());
+        assert!(report.errors.is_empty() && report.gone == [gone], "{report:?}");
+        let (list, mask) =
+            if freed { (vec![stranger.task], all()) } else { (vec![], just(mask_now)) };
+        assert_eq!(report.freed, list, "{report:?}");
+        assert_eq!(stranger.mask(), mask);
+        assert!(journals(dir.path()).is_empty());
+    }
 }
