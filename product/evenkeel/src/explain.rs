@@ -66,6 +66,7 @@ fn explain_keel(args: &ExplainArgs) -> Result<i32> {
     }
     if last.is_empty() {
         println!("The keel's gate was not asked yet, or is always open (--gate always).");
+        println!("(Users but root see the answers about their own tasks.)");
     }
     for decision in last {
         println!("{decision}");

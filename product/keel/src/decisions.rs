@@ -115,12 +115,16 @@ impl fmt::Display for Decision {
     }
 }
 
-/// The last verdicts that the CPUs keep, the oldest first.
-pub(crate) fn decisions(cpus: &[(u32, RawCpuState)]) -> Vec<Decision> {
+/// The last verdicts that the CPUs keep, the oldest first; of those, the ones about tasks that may be
+/// seen: `is_seen` is asked with a task's number and the time of the verdict.
+pub(crate) fn decisions(
+    cpus: &[(u32, RawCpuState)],
+    is_seen: impl Fn(u32, u64) -> bool,
+) -> Vec<Decision> {
     let mut decisions: Vec<Decision> = cpus
         .iter()
         .flat_map(|(cpu, state)| state.decision.iter().map(|raw| (*cpu, raw)))
-        .filter(|(_, raw)| raw.at_ns > 0)
+        .filter(|(_, raw)| raw.at_ns > 0 && is_seen(raw.pid, raw.at_ns))
         .map(|(cpu, raw)| Decision::new(cpu, raw))
         .collect();
     decisions.sort_by_key(|decision| decision.at_ns);
@@ -167,7 +171,9 @@ mod tests {
             ..RawDecision::zeroed()
         };
         state.decision[1] = RawDecision { at_ns: 1, verdict: 1, ..RawDecision::zeroed() };
-        let decisions = decisions(&[(0, state)]);
+        let of_task_7 = decisions(&[(0, state)], |pid, at_ns| (pid, at_ns) == (7, 2_500_000_000));
+        assert_eq!(of_task_7.iter().map(|decision| decision.pid).collect::<Vec<_>>(), [7]);
+        let decisions = decisions(&[(0, state)], |_, _| true);
         assert_eq!(decisions.len(), 2, "empty places are left out");
         assert!(decisions[0].allowed && !decisions[1].allowed);
         assert_eq!(

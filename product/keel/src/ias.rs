@@ -37,6 +37,7 @@ use self::space::{Owner, Space};
 use self::watch::{Known, Watch, known};
 use crate::layout::MAX_SPACES;
 use crate::scheduler::{LoadError, Scheduler};
+use crate::visible::{When, may_see};
 
 /// An address space that was set.
 struct Setting {
@@ -76,7 +77,7 @@ pub(crate) struct Ias {
     quotas: Quotas,
 }
 
-/// What `ias_show` tells.
+/// What `ias_show` tells. A user but root sees of processes only its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IasState {
     /// The role of each CPU that has one.
@@ -88,7 +89,7 @@ pub struct IasState {
     pub found: Option<BTreeMap<u32, Tuning>>,
     /// What searches for siblings cost and miss, since the keel was loaded first.
     pub search: Search,
-    /// What users have of the table of address spaces.
+    /// What users have of the table of address spaces; for a user but root, its own line.
     #[serde(default)]
     pub users: Vec<UserSpaces>,
 }
@@ -322,13 +323,20 @@ impl Ias {
         given.unwrap_or_else(|| default_roles(machine))
     }
 
-    pub(crate) fn state(&self, machine: &Machine, search: Search) -> IasState {
+    /// What `peer` may know: root, all; another user, what is about its own processes.
+    pub(crate) fn state(&self, machine: &Machine, search: Search, peer: &Peer) -> IasState {
+        let spaces = self.spaces.iter().filter(|known| {
+            // In this order: as long as the process is there, the number is its own.
+            may_see(peer, known.aggregation.pid, When::Now) && !is_gone(&known.process)
+        });
+        let mut users = self.quotas.list(self.spaces.iter().filter_map(Setting::user));
+        users.retain(|user| peer.may_steer(user.user));
         IasState {
             roles: self.roles(machine),
-            spaces: self.spaces.iter().map(|known| known.aggregation).collect(),
-            found: self.helper.as_ref().map(|helper| helper.tunings.clone()),
+            spaces: spaces.map(|known| known.aggregation).collect(),
+            found: self.helper.as_ref().map(|helper| helper.found_for(peer)),
             search,
-            users: self.quotas.list(self.spaces.iter().filter_map(Setting::user)),
+            users,
         }
     }
 }

@@ -23,6 +23,7 @@
 //! | `exit` | why the keel ended |
 //! | `statistics` | counters and the state of CPUs, in the convention of `scx_stats` |
 //! | `decisions` | the gate's last verdicts and their reasons |
+//! | `visible` | which tasks a client may be told about |
 //! | `ias` | which address spaces and CPUs the order `ias` aggregates (paper 003) |
 //! | `ias::aggregation` | how strongly an address space aggregates |
 //! | `ias::settings` | what a configuration says of that |
@@ -52,6 +53,7 @@ mod shield;
 mod statistics;
 mod support;
 mod topology;
+mod visible;
 mod zone;
 
 pub use capability::Capabilities;

@@ -28,6 +28,7 @@ use crate::policies::Order;
 use crate::scheduler::{LoadError, Scheduler};
 use crate::shield::{Relief, ShieldError};
 use crate::statistics::Statistics;
+use crate::visible::{When, may_see};
 
 /// How often the service asks the kernel whether the keel still schedules.
 const LOOK: Duration = Duration::from_millis(100);
@@ -299,7 +300,10 @@ impl State {
             "stats_meta" => Answer::ok(Statistics::meta()),
             "get" => Answer::ok(self.options.parameters()),
             "decisions" => match scheduler.cpus() {
-                Ok(cpus) => Answer::ok(json!(decisions(&cpus))),
+                Ok(cpus) => {
+                    let is_seen = |pid, at_ns| may_see(peer, pid, When::At(at_ns));
+                    Answer::ok(json!(decisions(&cpus, is_seen)))
+                }
                 Err(why) => Answer::refused(Errno::EIO, why),
             },
             "set" => self.set(scheduler, peer, request),
@@ -339,7 +343,7 @@ impl State {
         }
         let window = self.options.ias.window.tasks();
         let search = Search::new(window, &self.statistics(scheduler)?.counters);
-        Ok(self.ias.state(&self.machine, search))
+        Ok(self.ias.state(&self.machine, search, peer))
     }
 
     /// Changes all parameters that are named, or none. Only root may: the scheduler is shared by all

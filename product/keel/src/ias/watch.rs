@@ -6,9 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use evenkeel_control::Peer;
 use procfs::process::{Process, Stat, all_processes};
 
 use super::auto::{Auto, Seen, Tuning};
+use crate::visible::{When, may_see};
 
 /// Processes that used less of the time between two looks (one part in so many of a CPU) are left out.
 const LEAST_SHARE: u32 = 8;
@@ -53,6 +55,17 @@ impl Watch {
     /// Whether it is time for another look.
     pub fn is_due(&self) -> bool {
         self.at.elapsed() >= Duration::from_nanos(self.auto.interval_ns())
+    }
+
+    /// What it says of the processes that `peer` may know of.
+    pub fn found_for(&self, peer: &Peer) -> BTreeMap<u32, Tuning> {
+        let starts: BTreeMap<u32, u64> = self.before.keys().copied().collect();
+        let is_seen = |pid: &u32| {
+            let when = starts.get(pid).map_or(When::Now, |start| When::StartedAt(*start));
+            may_see(peer, *pid, when)
+        };
+        let found = self.tunings.iter().filter(|(pid, _)| is_seen(pid));
+        found.map(|(pid, tuning)| (*pid, *tuning)).collect()
     }
 
     /// Looks at all processes but those of which somebody has said what they are to have.

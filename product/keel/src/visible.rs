@@ -1,0 +1,98 @@
+//! Which tasks the keel tells a client about: root, about all; another user, about its own. A task is
+//! named by its number alone, which may have gone to another task meanwhile: so the owner is read again
+//! for each answer, and a task that is younger than what would be told is another one.
+
+use evenkeel_control::Peer;
+use procfs::process::Process;
+
+/// What is told about a task holds for the one that had its number at that moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// For the one that has it now.
+    Now,
+    /// For one that had it at this time since boot, in ns.
+    At(u64),
+    /// For the one that was started then, in ticks since boot.
+    StartedAt(u64),
+}
+
+/// Whether `peer` may be told about the task (a process or thread) of this number. Another user is told
+/// nothing about a task that has ended.
+pub(crate) fn may_see(peer: &Peer, task: u32, when: When) -> bool {
+    if peer.may_steer(0) {
+        return true;
+    }
+    let Some(process) = i32::try_from(task).ok().and_then(|task| Process::new(task).ok()) else {
+        return false;
+    };
+    // Both are read through one descriptor, so they are of one task.
+    let (Ok(stat), Ok(owner)) = (process.stat(), process.uid()) else { return false };
+    let is_same = match when {
+        When::Now => true,
+        When::At(at_ns) => {
+            let tick_ns = 1_000_000_000 / procfs::ticks_per_second().max(1);
+            stat.starttime.saturating_mul(tick_ns) <= at_ns
+        }
+        When::StartedAt(start) => start == stat.starttime,
+    };
+    is_same && peer.may_steer(owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_told_about_its_own_tasks_and_root_about_all() {
+        let own = std::process::id();
+        let owner = Process::myself().unwrap().uid().unwrap();
+        let user = |uid| Peer { uid, pid: 0 };
+        // That of no user: neither that of this test nor root.
+        let stranger = user(owner + 7);
+        let root = user(0);
+        let started = Process::myself().unwrap().stat().unwrap().starttime;
+        for (when, is_told) in [
+            (When::Now, true),
+            (When::At(u64::MAX), true),
+            (When::At(0), false),
+            (When::StartedAt(started), true),
+            // Another process had the number before.
+            (When::StartedAt(started - 1), false),
+        ] {
+            assert!(may_see(&root, own, when), "{when:?}");
+            assert!(!may_see(&stranger, own, when), "{when:?}");
+            if owner != 0 {
+                assert_eq!(may_see(&user(owner), own, when), is_told, "{when:?}");
+            }
+        }
+        // No task has this number.
+        assert!(may_see(&root, u32::MAX, When::Now) && !may_see(&stranger, u32::MAX, When::Now));
+    }
+
+    #[test]
+    fn what_is_told_of_a_number_is_of_the_task_that_had_it_then() {
+        let mut command = std::process::Command::new("sleep");
+        let command = command.arg("600");
+        let is_root = nix::unistd::geteuid().is_root();
+        if is_root {
+            std::os::unix::process::CommandExt::uid(command, 65_534);
+        }
+        let mut child = command.spawn().unwrap();
+        let process = Process::new(child.id() as i32).unwrap();
+        // Until exec, the kernel gives the files in /proc to root.
+        while is_root && process.uid().unwrap() == 0 {
+            std::thread::yield_now();
+        }
+        let (uid, stat) = (process.uid().unwrap(), process.stat().unwrap());
+        let peer = Peer { uid, pid: 0 };
+        let start_ns = stat.starttime * (1_000_000_000 / procfs::ticks_per_second());
+        let told = |when| may_see(&peer, child.id(), when);
+        assert!(told(When::Now) && told(When::At(start_ns)));
+        assert!(!told(When::At(start_ns - 1)));
+        assert!(told(When::StartedAt(stat.starttime)));
+        assert!(!told(When::StartedAt(stat.starttime - 1)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!may_see(&peer, process.pid as u32, When::Now));
+    }
+}
