@@ -25,8 +25,7 @@ const UNDOING: CapabilitySet = PLACING.union(CapabilitySet::NET_ADMIN);
 /// What `run` needs besides its program: also to pass signals on to a program of another user.
 pub const OF_RUN: CapabilitySet = OTHERS.union(PROGRAMS).union(PLACING).union(CapabilitySet::KILL);
 
-/// The capabilities that a command needs; `None`: it keeps all that it has, because it shows what works
-/// with them, writes where its user says, or gives them up itself.
+/// The capabilities that a command needs; `None`: it gives them up itself.
 fn of(command: &Command) -> Option<CapabilitySet> {
     Some(match command {
         Command::Daemon(_) => {
@@ -50,14 +49,15 @@ fn of(command: &Command) -> Option<CapabilitySet> {
         | Command::Status(_)
         | Command::Explain(_)
         | Command::Ias(_)
-        | Command::Zone(_) => CapabilitySet::empty(),
-        Command::Run(_)
-        | Command::Compare(_)
-        | Command::Doctor(_)
-        | Command::Generate(_)
+        | Command::Zone(_)
         | Command::Sim(_)
         | Command::Bench(_)
-        | Command::Repro(_) => return None,
+        | Command::Repro(_) => CapabilitySet::empty(),
+        // It tries what `run` does.
+        Command::Doctor(_) => OTHERS.union(PROGRAMS).union(PLACING),
+        // It writes where its user says.
+        Command::Generate(_) => CapabilitySet::DAC_OVERRIDE,
+        Command::Run(_) | Command::Compare(_) => return None,
     })
 }
 
