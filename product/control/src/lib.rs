@@ -20,7 +20,7 @@ mod program;
 mod server;
 mod shares;
 
-pub use client::{AskError, ask};
+pub use client::{AskError, ask, ask_within};
 pub use ias::{Ias, KEEL_SOCKET, aggregation_request, allocation_request};
 pub use message::{Answer, Request};
 pub use program::{Instance, Program, instances};

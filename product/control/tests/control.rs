@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use evenkeel_control::{Answer, AskError, BindError, Peer, Request, Server, ask};
+use evenkeel_control::{Answer, AskError, BindError, Peer, Request, Server, ask, ask_within};
 use nix::errno::Errno;
 use nix::poll::{PollTimeout, poll};
+use nix::sys::socket::{Backlog, listen};
 use serde_json::json;
 
 /// A service in a thread, and its socket.
@@ -197,4 +199,19 @@ fn a_socket_has_one_service_at_a_time() {
     std::fs::write(&path, "precious").unwrap();
     assert!(matches!(Server::bind(&path).unwrap_err(), BindError::NotASocket { .. }));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+/// Its queue of connections is full, and it takes none out.
+#[test]
+fn a_service_that_stands_still_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    listen(&listener, Backlog::new(2).unwrap()).unwrap();
+    let ask = || ask_within(&path, &Request::new("a"), Duration::from_millis(5));
+    let why = ask().unwrap_err();
+    assert!(matches!(why, AskError::Broken { .. }), "{why:?}");
+    // Connections stay in the queue after their clients have given up.
+    let is_full = || matches!(ask(), Err(AskError::NoService { .. }));
+    assert!((0..100).any(|_| is_full()), "the queue is endless");
 }

@@ -48,6 +48,7 @@ pub fn balancing_options(options: &RunOptions, dry_run: bool) -> Result<Options>
             Some(AccountingName::Procfs) => AccountingChoice::Procfs,
             Some(AccountingName::Auto) | None => AccountingChoice::Auto,
         },
+        daemons: Vec::new(),
         dry_run,
         runtimes: options.runtimes.clone().unwrap_or_default(),
         cpus: options.cpus.as_deref().map(cpu_list).transpose()?,

@@ -280,7 +280,7 @@ pub enum PlacementName {
 pub enum AccountingName {
     /// cbinfo where possible, else procfs.
     Auto,
-    /// Exact, by BPF; needs privileges.
+    /// Exact, by BPF; needs privileges, or root's daemon.
     Cbinfo,
     /// Approximate, from /proc.
     Procfs,

@@ -19,6 +19,14 @@ fn socket() -> PathBuf {
     own.unwrap_or_else(|| socket_path(Path::new(SYSTEM_DIR)))
 }
 
+/// The sockets of daemons that may have exact figures: the user's own daemon, and the system's.
+pub fn sockets() -> Vec<PathBuf> {
+    let own = runtime_dir().ok().map(|dir| socket_path(&dir));
+    let system = socket_path(Path::new(SYSTEM_DIR));
+    let own = own.filter(|own| *own != system);
+    own.into_iter().chain([system]).collect()
+}
+
 /// Sends a request to the daemon.
 ///
 /// # Errors
@@ -83,6 +91,9 @@ fn quota_lines(programs: &[Quota], connections: &[Share]) -> Vec<String> {
         let mut parts = Vec::new();
         if let Some(quota) = quota {
             parts.push(count(quota.programs, quota.most_programs, "programs"));
+            if quota.observed > 0 {
+                parts.push(count(quota.observed, quota.most_observed, "observed for run"));
+            }
         }
         if let Some(share) = share {
             parts.push(count(share.connections, share.most_connections, "connections"));
@@ -122,7 +133,14 @@ mod tests {
 
     #[test]
     fn what_users_have_and_were_refused_is_said() {
-        let quota = |user, most_programs| Quota { user, programs: 3, most_programs, refused: 2 };
+        let quota = |user, most_programs| Quota {
+            user,
+            programs: 3,
+            most_programs,
+            observed: 0,
+            most_observed: Some(64),
+            refused: 2,
+        };
         let share = |user, refused, delayed| Share {
             user,
             connections: 1,
@@ -131,14 +149,15 @@ mod tests {
             delayed,
         };
         let lines = quota_lines(
-            &[Quota { refused: 0, ..quota(0, None) }, quota(7, Some(512))],
+            &[Quota { refused: 0, ..quota(0, None) }, Quota { observed: 5, ..quota(7, Some(512)) }],
             &[share(7, 1, 0), share(8, 0, 0), share(9, 0, 5)],
         );
         assert_eq!(
             lines,
             [
                 "User 0 at the daemon: 3 programs",
-                "User 7 at the daemon: 3 of 512 programs, 1 of 16 connections, 3 refused beyond that",
+                "User 7 at the daemon: 3 of 512 programs, 5 of 64 observed for run, 1 of 16 \
+                 connections, 3 refused beyond that",
                 "User 9 at the daemon: 1 of 16 connections, 5 requests delayed (too much of the \
                  daemon's time)",
             ]

@@ -15,9 +15,10 @@ pub fn describe(decision: &Decision) -> String {
         })
         .collect();
     let mut text = format!(
-        "  {:.3} s, after {:.0} ms: {}\n",
+        "  {:.3} s, after {:.0} ms, by {}: {}\n",
         words.at_ns as f64 / 1e9,
         words.interval_ns as f64 / 1e6,
+        words.accounting,
         cpus.join(", ")
     );
     if let Some(waits) = &words.waits {

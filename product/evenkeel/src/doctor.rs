@@ -40,7 +40,9 @@ pub fn main(args: DoctorArgs) -> Result<i32> {
 
 fn render(report: &Report) -> String {
     let headline = match (report.can_balance, report.accounting) {
-        (true, Accounting::Cbinfo) => "evenkeel run works here, with exact accounting.",
+        (true, Accounting::Cbinfo | Accounting::Daemon) => {
+            "evenkeel run works here, with exact accounting."
+        }
         (true, Accounting::Procfs) => {
             "evenkeel run works here, but only with approximate figures from /proc."
         }

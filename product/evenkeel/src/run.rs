@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 
 use anyhow::Result;
-use evenkeel_host::{Launch, Origin, run};
+use evenkeel_host::{Launch, Options, Origin, run};
 use evenkeel_journal::{failpoint, runtime_dir};
 
 use crate::balancing::{balancing_options, machine, speed_source};
@@ -22,7 +22,8 @@ use crate::{daemon_client, rights, supervisor};
 /// A flag is invalid. A command that cannot be started gives an exit code instead.
 pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
     let options = args.options.or(config.run);
-    let balancing = balancing_options(&options, args.dry_run)?;
+    let daemons = daemon_client::sockets();
+    let balancing = Options { daemons, ..balancing_options(&options, args.dry_run)? };
     let flags = options.flags();
     let has_report = args.dry_run || args.explain || args.json.is_some();
     let speed = speed_source(options.speed.as_deref())?;

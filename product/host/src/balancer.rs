@@ -43,6 +43,8 @@ const TOGETHER_SHARE: u64 = 2;
 pub struct Balancer {
     machine: Machine,
     observer: Observer,
+    /// The source of the figures that the policy is made for.
+    accounting: Accounting,
     session: Option<SupervisedSession>,
     policy: Policy,
     options: Options,
@@ -64,11 +66,14 @@ impl Balancer {
         session: Option<SupervisedSession>,
         options: Options,
     ) -> Result<Self, BalancerError> {
-        let mut observer = Observer::new(&machine, options.accounting)?;
+        let mut observer =
+            Observer::with_daemons(&machine, options.accounting, &options.daemons)?;
         observer.set_runtimes(&options.runtimes);
+        let accounting = observer.accounting();
         Ok(Self {
-            policy: policy_for(observer.accounting(), &options.policy),
+            policy: policy_for(accounting, &options.policy),
             observer,
+            accounting,
             session,
             options,
             isolated: machine.isolated(),
@@ -96,6 +101,9 @@ impl Balancer {
         }
         self.observer.follow(process.tgid as u32, program)?;
         let now = Rc::clone(self.observer.read()?);
+        if self.observer.accounting() != self.accounting {
+            self.follow_accounting();
+        }
         let (machine, policy) = (&self.machine, &self.policy);
         self.programs.entry(program).or_insert_with(|| Program::new(machine, policy.clone(), &now));
         Ok(())
@@ -129,9 +137,15 @@ impl Balancer {
 
     /// Takes other options from now on. The policies start anew; the source of the figures stays.
     pub fn set_options(&mut self, options: Options) {
-        self.policy = policy_for(self.observer.accounting(), &options.policy);
         self.observer.set_runtimes(&options.runtimes);
         self.options = options;
+        self.follow_accounting();
+    }
+
+    /// Starts the policies anew, for the source that the figures have now.
+    fn follow_accounting(&mut self) {
+        self.accounting = self.observer.accounting();
+        self.policy = policy_for(self.accounting, &self.options.policy);
         for program in self.programs.values_mut() {
             program.set_policy(self.policy.clone());
         }
@@ -171,9 +185,17 @@ impl Balancer {
             return Ok(due);
         }
         let mut result = self.observer.read().map(drop).map_err(BalancerError::from);
+        let is_other_source = self.observer.accounting() != self.accounting;
+        if is_other_source {
+            self.follow_accounting();
+        }
         for number in &due {
             let Some(mut program) = self.programs.remove(number) else { continue };
-            if result.is_ok() {
+            if is_other_source {
+                // Nothing was counted in this interval: the new source has just begun.
+                program.last = Rc::clone(self.observer.last());
+                program.interval_ns = program.state.first_interval_ns();
+            } else if result.is_ok() {
                 result = self.balance(*number, &mut program);
             }
             // From now and not from the last deadline: after a suspend there is nothing to catch up.
@@ -211,7 +233,7 @@ impl Balancer {
             self.handle_events()?;
         }
         program.interval_ns = plan.interval_ns;
-        program.remember(plan, &snapshot, waits, refused);
+        program.remember(plan, &snapshot, (waits, self.accounting), refused);
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use evenkeel_journal::TaskRef;
 use evenkeel_machine::CpuSet;
 use serde::{Deserialize, Serialize};
 
+use crate::observe::Accounting;
 use crate::waits::Waits;
 
 /// What happened in one interval: the figures, the moves, the refusals, and the reasons.
@@ -15,6 +16,9 @@ use crate::waits::Waits;
 pub struct Decision {
     /// Monotonic clock.
     pub at_ns: u64,
+    /// The source of its figures.
+    #[serde(default)]
+    pub accounting: Accounting,
     /// Length of the interval before it.
     pub interval_ns: u64,
     /// Average capability of the CPUs in that interval, in thousandths.
@@ -68,6 +72,8 @@ pub struct DecisionInWords {
     /// See [`Decision`].
     pub at_ns: u64,
     /// See [`Decision`].
+    pub accounting: Accounting,
+    /// See [`Decision`].
     pub interval_ns: u64,
     /// See [`Decision`].
     pub average_per_mille: u64,
@@ -87,7 +93,7 @@ pub struct DecisionInWords {
 
 impl Decision {
     pub(crate) fn new(
-        at_ns: u64,
+        (at_ns, accounting): (u64, Accounting),
         plan: Plan,
         snapshot: &Snapshot,
         waits: Waits,
@@ -101,6 +107,7 @@ impl Decision {
         });
         Self {
             at_ns,
+            accounting,
             interval_ns: snapshot.interval_ns,
             average_per_mille: average_per_mille(snapshot),
             cpus: cpus.collect(),
@@ -124,6 +131,7 @@ impl Decision {
         }
         DecisionInWords {
             at_ns: self.at_ns,
+            accounting: self.accounting,
             interval_ns: self.interval_ns,
             average_per_mille: self.average_per_mille,
             cpus: self.cpus.clone(),
@@ -168,6 +176,7 @@ mod tests {
         let task = TaskRef { tid: 7, tgid: 7, start_time_ticks: 1 };
         let decision = Decision {
             at_ns: 5,
+            accounting: Accounting::Daemon,
             interval_ns: 4,
             average_per_mille: 800,
             cpus: vec![(0, 600, 1)],
@@ -194,6 +203,7 @@ mod tests {
         let again: Decision = serde_json::from_str(&text).unwrap();
         let (one, other) = (decision.in_words(), again.in_words());
         assert_eq!(serde_json::to_value(&one).unwrap(), serde_json::to_value(&other).unwrap());
+        assert_eq!(one.accounting, Accounting::Daemon);
         assert_eq!(one.news, ["CPUs 0-1 are gone: offline, or taken out of the cpuset"]);
         assert!(
             one.moves[0].starts_with("task 7 from CPU 0 to CPU 1: pull: ECPT 2.0 ms"),

@@ -6,10 +6,12 @@
 //! | `clock` | the clocks that are read |
 //! | `reading` | cumulative figures, and the snapshot between two readings |
 //! | `exact` | readings from cbinfo (BPF) |
+//! | `served` | readings from the cbinfo of a daemon, without privileges |
+//! | `figures` | what a daemon hands out for that, and to which user |
 //! | `approximate` | readings from /proc, without privileges |
 //! | `watch` | when waiting is looked for, by cbinfo's samples and windows |
 //! | `waits` | how a program waits: estimates and their errors |
-//! | `observe` | the choice between these two, and the CPUs that a program may use |
+//! | `observe` | the choice between these three, and the CPUs that a program may use |
 //! | `working_set` | how much memory each process referenced lately |
 //! | `options` | how to balance |
 //! | `decision` | moves and refusals with their reasons, as values and as text |
@@ -36,6 +38,7 @@ pub mod daemon;
 mod decision;
 pub mod doctor;
 mod exact;
+mod figures;
 mod latency;
 mod observe;
 mod options;
@@ -44,6 +47,7 @@ mod private_file;
 mod program;
 mod reading;
 mod run;
+mod served;
 mod status_file;
 mod summary;
 mod wait;
@@ -55,11 +59,13 @@ pub use balancer::{Balancer, BalancerError};
 pub use calibrate::calibrate;
 pub use child::{Child, ChildError, End, Origin};
 pub use decision::{CpuChange, Decision, DecisionInWords, Refusal};
+pub use figures::{CpuFigures, Figures, TaskFigures};
 pub use observe::{Accounting, AccountingChoice, ObserveError, Observer};
 pub use options::{Options, Placement};
 pub use place::GuardedError;
 pub use reading::{CpuFacts, CpuReading, Freedom, ProgramReading, Reading, TaskReading, Watched};
 pub use run::{Launch, run};
+pub use served::ServedError;
 pub use status_file::{ProgramStatus, StatusFileError, read_status_files};
 pub use summary::{CpuSummary, Summary};
 pub use waits::{Share, Spinning, ThreadTimes, Waits};

@@ -1,10 +1,13 @@
-//! The observer: takes readings from one of the two sources, and makes the snapshot of a program.
+//! The observer: takes readings from one of the three sources, and makes the snapshot of a program. When
+//! a daemon that gave the figures is gone, counting goes on with /proc.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use evenkeel_capability::{Snapshot, TaskId};
-use evenkeel_cbinfo::{Cbinfo, TaskEvent};
+use evenkeel_cbinfo::{Cbinfo, TaskEvent, Unsupported};
+use evenkeel_control::Peer;
 use evenkeel_journal::effective_cpuset;
 use evenkeel_machine::{Cpu, CpuSet, Machine};
 use serde::{Deserialize, Serialize};
@@ -12,29 +15,51 @@ use serde::{Deserialize, Serialize};
 use crate::approximate::Approximate;
 use crate::clock::monotonic_ns;
 use crate::exact::Exact;
+use crate::figures::{Figures, Owner};
 use crate::reading::{CpuFacts, Freedom, Reading, TaskReading};
+use crate::served::{Served, ServedError};
 
 /// The source of figures that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccountingChoice {
-    /// cbinfo where possible, else /proc.
+    /// cbinfo where possible, else that of a daemon, else /proc.
     #[default]
     Auto,
-    /// cbinfo, or an error.
+    /// cbinfo, or that of a daemon, or an error.
     Cbinfo,
     /// /proc only.
     Procfs,
 }
 
 /// The source of figures in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accounting {
     /// Exact, by BPF (cbinfo).
     Cbinfo,
+    /// Exact, by the cbinfo of a daemon, which hands this process the figures of its user's tasks.
+    Daemon,
     /// Approximate, from /proc.
+    #[default]
     Procfs,
+}
+
+impl Accounting {
+    /// Whether the figures are exact.
+    pub fn is_exact(self) -> bool {
+        self != Self::Procfs
+    }
+}
+
+impl std::fmt::Display for Accounting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Cbinfo => "cbinfo",
+            Self::Daemon => "the daemon's cbinfo",
+            Self::Procfs => "/proc",
+        })
+    }
 }
 
 /// Programs cannot be observed.
@@ -43,6 +68,9 @@ pub enum ObserveError {
     /// Exact accounting was asked for and is not possible.
     #[error(transparent)]
     Exact(#[from] evenkeel_cbinfo::Error),
+    /// The same, and the daemon has no figures either.
+    #[error(transparent)]
+    Served(#[from] ServedError),
     /// /proc cannot be read.
     #[error("cannot read /proc: {0}; mount it (mount -t proc proc /proc)")]
     Procfs(#[from] procfs::ProcError),
@@ -50,13 +78,23 @@ pub enum ObserveError {
 
 enum Source {
     Exact(Box<Exact>),
+    Served(Box<Served>),
     Approximate(Approximate),
+}
+
+/// Where one source ended and the next one began, at the same moment.
+struct Change {
+    last: Rc<Reading>,
+    first: Reading,
 }
 
 /// Observes programs: processes and all their descendants.
 pub struct Observer {
     source: Source,
+    choice: AccountingChoice,
     why_not_exact: Option<String>,
+    /// The daemon ended, or refused, while the program ran.
+    change: Option<Change>,
     /// By CPU number.
     facts: BTreeMap<u32, CpuFacts>,
     last: Rc<Reading>,
@@ -68,25 +106,22 @@ impl Observer {
     /// # Errors
     /// `choice` asks for exact accounting and that is not possible, or /proc cannot be read.
     pub fn new(machine: &Machine, choice: AccountingChoice) -> Result<Self, ObserveError> {
-        let speeds = speeds_of(machine);
-        let exact = match choice {
-            AccountingChoice::Procfs => Err("--accounting procfs was asked for".to_owned()),
-            AccountingChoice::Cbinfo => Ok(Exact::open(&speeds)?),
-            AccountingChoice::Auto => Exact::open(&speeds).map_err(|why| {
-                // That it is not supported here is told where the figures are; that it should have
-                // worked and did not is a fault.
-                if !matches!(why, evenkeel_cbinfo::Error::Unsupported(_)) {
-                    tracing::warn!("no exact accounting, figures are from /proc: {why}");
-                }
-                why.to_string()
-            }),
-        };
-        let (source, why_not_exact) = match exact {
-            Ok(exact) => (Source::Exact(Box::new(exact)), None),
-            Err(why) => (Source::Approximate(Approximate::new(speeds)), Some(why)),
-        };
+        Self::with_daemons(machine, choice, &[])
+    }
+
+    /// The same; without the privilege for cbinfo, the daemons at these sockets are asked, in this order.
+    ///
+    /// # Errors
+    /// `choice` asks for exact accounting and that is not possible, or /proc cannot be read.
+    pub fn with_daemons(
+        machine: &Machine,
+        choice: AccountingChoice,
+        sockets: &[PathBuf],
+    ) -> Result<Self, ObserveError> {
         let facts = facts_of(machine);
-        let mut observer = Self { source, why_not_exact, facts, last: Rc::default() };
+        let (source, why_not_exact) = find_source(machine, choice, sockets, &facts)?;
+        let (change, last) = (None, Rc::default());
+        let mut observer = Self { source, choice, why_not_exact, change, facts, last };
         observer.read()?;
         Ok(observer)
     }
@@ -100,6 +135,7 @@ impl Observer {
                 exact.cbinfo().set_speeds(&speeds);
                 exact.watch().restart();
             }
+            Source::Served(served) => served.set_speeds(&self.facts),
             Source::Approximate(approximate) => approximate.set_speeds(speeds),
         }
     }
@@ -110,9 +146,24 @@ impl Observer {
     /// # Errors
     /// The kernel cannot list its tasks.
     pub fn follow(&mut self, process: u32, program: u32) -> Result<(), ObserveError> {
-        match &mut self.source {
-            Source::Exact(exact) => drop(exact.cbinfo().follow(process, program)?),
-            Source::Approximate(approximate) => approximate.follow(process, program),
+        let refusal = match &mut self.source {
+            Source::Exact(exact) => {
+                exact.cbinfo().follow(process, program)?;
+                return Ok(());
+            }
+            Source::Served(served) => served.follow(process, program).err(),
+            Source::Approximate(_) => None,
+        };
+        match refusal {
+            Some(why) if self.choice == AccountingChoice::Cbinfo => return Err(why.into()),
+            Some(why) => {
+                tracing::info!("{why}");
+                self.change_to_proc(monotonic_ns(), &why)?;
+            }
+            None => {}
+        }
+        if let Source::Approximate(approximate) = &mut self.source {
+            approximate.follow(process, program);
         }
         Ok(())
     }
@@ -124,6 +175,8 @@ impl Observer {
     pub fn forget(&mut self, program: u32) -> Result<(), ObserveError> {
         match &mut self.source {
             Source::Exact(exact) => exact.forget(program)?,
+            // The daemon forgets it when this process ends.
+            Source::Served(_) => {}
             Source::Approximate(approximate) => approximate.forget(program),
         }
         Ok(())
@@ -133,6 +186,7 @@ impl Observer {
     pub fn accounting(&self) -> Accounting {
         match self.source {
             Source::Exact(_) => Accounting::Cbinfo,
+            Source::Served(_) => Accounting::Daemon,
             Source::Approximate(_) => Accounting::Procfs,
         }
     }
@@ -146,18 +200,18 @@ impl Observer {
     pub fn cbinfo(&mut self) -> Option<&mut Cbinfo> {
         match &mut self.source {
             Source::Exact(exact) => Some(exact.cbinfo()),
-            Source::Approximate(_) => None,
+            Source::Served(_) | Source::Approximate(_) => None,
         }
     }
 
-    /// Forks and execs of observed tasks since the last call; none with /proc.
+    /// Forks and execs of observed tasks since the last call; only with cbinfo.
     ///
     /// # Errors
     /// The events cannot be read.
     pub fn events(&mut self) -> Result<Vec<TaskEvent>, ObserveError> {
         match &mut self.source {
             Source::Exact(exact) => Ok(exact.events()?),
-            Source::Approximate(_) => Ok(Vec::new()),
+            Source::Served(_) | Source::Approximate(_) => Ok(Vec::new()),
         }
     }
 
@@ -180,7 +234,7 @@ impl Observer {
     pub fn window_due_ns(&self) -> Option<u64> {
         match &self.source {
             Source::Exact(exact) => exact.window_due_ns(),
-            Source::Approximate(_) => None,
+            Source::Served(_) | Source::Approximate(_) => None,
         }
     }
 
@@ -216,7 +270,8 @@ impl Observer {
         self.last.since(earlier, program, usable, facts, freedom)
     }
 
-    /// Takes a reading.
+    /// Takes a reading. If a daemon that gave the figures gives no more, this and all later readings are
+    /// from /proc.
     ///
     /// # Errors
     /// The source cannot be read.
@@ -224,21 +279,116 @@ impl Observer {
         let at_ns = monotonic_ns();
         let mut now = match &mut self.source {
             Source::Exact(exact) => exact.read(at_ns)?,
-            Source::Approximate(approximate) => approximate.read(at_ns)?,
+            Source::Served(served) => match served.read() {
+                Ok(reading) => reading,
+                Err(why) => {
+                    tracing::warn!("{why}; from now on, figures are from /proc");
+                    self.change_to_proc(at_ns, &why)?
+                }
+            },
+            Source::Approximate(approximate) => {
+                self.change.iter().fold(approximate.read(at_ns)?, |now, change| {
+                    now.continued(&change.last, &change.first)
+                })
+            }
         };
         now.go_on_from(&self.last);
         self.last = Rc::new(now);
         Ok(&self.last)
     }
+
+    /// What `peer` may see of the figures of `program`, from a reading that is taken now; `None` where accounting is
+    /// not by cbinfo.
+    ///
+    /// # Errors
+    /// The source cannot be read.
+    pub(crate) fn figures(
+        &mut self,
+        program: Option<u32>,
+        peer: &Peer,
+    ) -> Result<Option<Figures>, ObserveError> {
+        if !matches!(self.source, Source::Exact(_)) {
+            return Ok(None);
+        }
+        self.read()?;
+        let speed_of = |cpu: u32| self.facts.get(&cpu).map_or(1024, |facts| facts.speed);
+        Ok(Some(Figures::for_peer(&self.last, speed_of, program, peer, Owner::of)))
+    }
+
+    /// Takes /proc as the source from now on. Returns the first reading: its counters stand where the
+    /// last reading left them.
+    fn change_to_proc(&mut self, at_ns: u64, why: &ServedError) -> Result<Reading, ObserveError> {
+        let speeds = self.facts.iter().map(|(cpu, facts)| (*cpu, facts.speed)).collect();
+        let mut approximate = Approximate::new(without_gaps(&speeds));
+        if let Source::Served(served) = &self.source
+            && let Some((process, program)) = served.followed()
+        {
+            approximate.follow(process, program);
+        }
+        // Children that have lost their parent are found by the last reading alone.
+        for (program, reading) in &self.last.programs {
+            let processes: BTreeSet<u32> =
+                reading.tasks.values().map(|task| task.process).collect();
+            processes.into_iter().for_each(|process| approximate.follow(process, *program));
+        }
+        let first = approximate.read(at_ns)?;
+        let now = first.clone().continued(&self.last, &first);
+        self.change = Some(Change { last: Rc::clone(&self.last), first });
+        self.why_not_exact = Some(why.to_string());
+        self.source = Source::Approximate(approximate);
+        Ok(now)
+    }
+}
+
+/// The best source that `choice` allows, and why it is not an exact one.
+fn find_source(
+    machine: &Machine,
+    choice: AccountingChoice,
+    sockets: &[PathBuf],
+    facts: &BTreeMap<u32, CpuFacts>,
+) -> Result<(Source, Option<String>), ObserveError> {
+    let speeds = speeds_of(machine);
+    if choice == AccountingChoice::Procfs {
+        let why = "--accounting procfs was asked for".to_owned();
+        return Ok((Source::Approximate(Approximate::new(speeds)), Some(why)));
+    }
+    let why = match Exact::open(&speeds) {
+        Ok(exact) => return Ok((Source::Exact(Box::new(exact)), None)),
+        Err(why) => why,
+    };
+    let (mut whys, mut refusal) = (why.to_string(), None);
+    // Where the kernel lacks something, a daemon has no exact figures either; and in a PID namespace of
+    // its own, this process has other numbers for its tasks.
+    if matches!(why, evenkeel_cbinfo::Error::Unsupported(Unsupported::NoPrivilege)) {
+        for socket in sockets.iter().filter(|socket| socket.exists()) {
+            match Served::open(socket, facts) {
+                Ok(served) => return Ok((Source::Served(Box::new(served)), None)),
+                Err(why) => {
+                    whys += &format!("; {why}");
+                    refusal = Some(why);
+                }
+            }
+        }
+    }
+    if choice == AccountingChoice::Cbinfo {
+        return Err(refusal.map_or_else(|| why.into(), ObserveError::from));
+    }
+    // That it is not supported here is told where the figures are; that it should have worked and did not
+    // is a fault.
+    if !matches!(why, evenkeel_cbinfo::Error::Unsupported(_)) {
+        tracing::warn!("no exact accounting, figures are from /proc: {why}");
+    }
+    Ok((Source::Approximate(Approximate::new(speeds)), Some(whys)))
 }
 
 /// By CPU number, without gaps.
 fn speeds_of(machine: &Machine) -> Vec<u32> {
-    let mut speeds = vec![1024; machine.cpus.last().map_or(0, |cpu| cpu.id as usize + 1)];
-    for cpu in &machine.cpus {
-        speeds[cpu.id as usize] = cpu.capability;
-    }
-    speeds
+    without_gaps(&machine.cpus.iter().map(|cpu| (cpu.id, cpu.capability)).collect())
+}
+
+fn without_gaps(speeds: &BTreeMap<u32, u32>) -> Vec<u32> {
+    let count = speeds.keys().next_back().map_or(0, |cpu| cpu + 1);
+    (0..count).map(|cpu| speeds.get(&cpu).copied().unwrap_or(1024)).collect()
 }
 
 fn facts_of(machine: &Machine) -> BTreeMap<u32, CpuFacts> {

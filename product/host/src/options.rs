@@ -1,6 +1,8 @@
 //! How programs are balanced: what a command line or a configuration chooses, for `run` and the daemon
 //! alike.
 
+use std::path::PathBuf;
+
 use evenkeel_capability::Policy;
 use evenkeel_machine::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -27,6 +29,8 @@ pub struct Options {
     pub placement: Placement,
     /// The source of the figures.
     pub accounting: AccountingChoice,
+    /// The sockets of daemons that are asked for figures where there is no privilege for cbinfo.
+    pub daemons: Vec<PathBuf>,
     /// Observe and report the moves; make none.
     pub dry_run: bool,
     /// Files and functions in which threads wait, besides the runtimes that are known.

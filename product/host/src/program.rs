@@ -8,6 +8,7 @@ use evenkeel_journal::{PlaceError, Session, TaskRef};
 use evenkeel_machine::{CpuSet, Machine};
 
 use crate::decision::{CpuChange, Decision, Refusal};
+use crate::observe::Accounting;
 use crate::reading::Reading;
 use crate::summary::Totals;
 use crate::waits::{ThreadTimes, Waits};
@@ -173,7 +174,7 @@ impl Program {
         &mut self,
         plan: Plan,
         snapshot: &Snapshot,
-        waits: Waits,
+        (waits, accounting): (Waits, Accounting),
         refused: Vec<Refusal>,
     ) {
         self.totals.note(&plan);
@@ -181,7 +182,8 @@ impl Program {
             tracing::info!("{made}");
         }
         let news = std::mem::take(&mut self.news);
-        let decision = Decision::new(self.last.at_ns, plan, snapshot, waits, news, refused);
+        let source = (self.last.at_ns, accounting);
+        let decision = Decision::new(source, plan, snapshot, waits, news, refused);
         // A long rest must not push the last real decision out: of intervals at rest in a row, only the
         // newest is kept.
         if decision.is_rest() && self.decisions.back().is_some_and(Decision::is_rest) {

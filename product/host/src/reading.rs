@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use evenkeel_capability::{Barriers, CpuView, Seen, Snapshot, TaskId, TaskView};
 use evenkeel_machine::CpuSet;
+use serde::{Deserialize, Serialize};
 
 use crate::waits::{Share, Spinning, ThreadTimes, Waits};
 
@@ -46,7 +47,7 @@ pub struct Watched {
 }
 
 /// Where a CPU's time went, in nanoseconds.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuReading {
     /// Interrupt handlers.
     pub irq_ns: u64,
@@ -69,7 +70,7 @@ pub struct CpuReading {
 }
 
 /// The counters of a task.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskReading {
     /// Its process.
     pub process: u32,
@@ -95,7 +96,36 @@ pub struct TaskReading {
     pub runnable: bool,
 }
 
+impl CpuReading {
+    fn continued(&self, last: &Self, first: &Self) -> Self {
+        let go_on = |of: fn(&Self) -> u64| of(last) + of(self).saturating_sub(of(first));
+        Self {
+            irq_ns: go_on(|one| one.irq_ns),
+            softirq_ns: go_on(|one| one.softirq_ns),
+            steal_ns: go_on(|one| one.steal_ns),
+            rt_ns: go_on(|one| one.rt_ns),
+            idle_ns: go_on(|one| one.idle_ns),
+            foreign_ns: go_on(|one| one.foreign_ns),
+            observed_ns: self.observed_ns,
+            fair_runnable_ns: go_on(|one| one.fair_runnable_ns),
+            rt_runnable_ns: go_on(|one| one.rt_runnable_ns),
+        }
+    }
+}
+
 impl TaskReading {
+    fn continued(&self, last: &Self, first: &Self) -> Self {
+        let go_on = |of: fn(&Self) -> u64| of(last) + of(self).saturating_sub(of(first));
+        Self {
+            run_ns: go_on(|one| one.run_ns),
+            stolen_ns: go_on(|one| one.stolen_ns),
+            received_ns: go_on(|one| one.received_ns),
+            wait_ns: go_on(|one| one.wait_ns),
+            switches: go_on(|one| one.switches),
+            ..*self
+        }
+    }
+
     /// Time on a CPU, all included.
     fn on_cpu_ns(&self) -> u64 {
         self.run_ns + self.stolen_ns
@@ -232,6 +262,27 @@ impl Reading {
         let then = earlier.programs.get(&program).unwrap_or(&nothing);
         let now = self.programs.get(&program).unwrap_or(&nothing);
         now.tasks_since(then).all(|(_, now, then)| now.has_slept_since(&then))
+    }
+
+    /// The same as counters that go on from those of another source: `last` is its last reading, and
+    /// `first` the first one of this source, taken at the same time.
+    pub(crate) fn continued(mut self, last: &Self, first: &Self) -> Self {
+        for (cpu, now) in &mut self.cpus {
+            let then = first.cpus.get(cpu).copied().unwrap_or_default();
+            *now = now.continued(&last.cpus.get(cpu).copied().unwrap_or_default(), &then);
+        }
+        for (program, now) in &mut self.programs {
+            let known = |reading: &Self, id| {
+                reading.programs.get(program).and_then(|of| of.tasks.get(id)).copied()
+            };
+            for (id, now) in &mut now.tasks {
+                // A task that is new to both sources has counters from zero.
+                if let Some(then) = known(first, id) {
+                    *now = now.continued(&known(last, id).unwrap_or_default(), &then);
+                }
+            }
+        }
+        self
     }
 
     /// Adds the time of each program on each CPU to the sums of the reading before.
@@ -462,6 +513,24 @@ mod tests {
         let earlier = reading(1000, 0, 0, 100);
         let later = reading(2000, 0, 0, 600);
         assert_eq!(later.waits_since(&earlier, PROGRAM), Waits::default());
+    }
+
+    #[test]
+    fn counters_go_on_where_those_of_another_source_ended() {
+        // The other source has counted for longer, and knew no second task.
+        let (last, first) = (reading(1000, 90, 500, 400), reading(1000, 7, 20, 6_000));
+        let young = (TaskId { tid: 8, start: 2 }, TaskReading { run_ns: 5, ..Default::default() });
+        let mut now = reading(2000, 17, 120, 6_300);
+        now.programs.get_mut(&PROGRAM).unwrap().tasks.extend([young]);
+        assert_eq!(first.clone().continued(&last, &first).cpus, last.cpus);
+        let now = now.continued(&last, &first);
+        assert_eq!((now.cpus[&0].softirq_ns, now.cpus[&0].fair_runnable_ns), (100, 600));
+        let run_ns: Vec<u64> =
+            now.tasks_of(PROGRAM).unwrap().values().map(|task| task.run_ns).collect();
+        assert_eq!(run_ns, [700, 5]);
+        // So the next snapshot has what was counted since, and no leap.
+        let snapshot = now.since(&last, PROGRAM, &CpuSet::first(2), facts, free).unwrap();
+        assert_eq!((snapshot.tasks[0].run_ns, snapshot.cpus[0].noise_ns), (300, 10));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::child::{Child, ChildError, End, Origin};
 use crate::clock::{monotonic_ns, own_cpu_ns};
 use crate::decision::Decision;
 use crate::latency::ask_for_short_slices;
-use crate::observe::{Accounting, AccountingChoice};
+use crate::observe::AccountingChoice;
 use crate::options::Options;
 use crate::status_file::{ProgramStatus, StatusFile};
 use crate::summary::{Run, Summary};
@@ -208,12 +208,13 @@ impl Balancing {
         if now_ns < self.publish_next_ns {
             return;
         }
-        let root = self.status.root;
+        let (root, accounting) = (self.status.root, self.balancer.observer().accounting());
         let Some(totals) = self.balancer.totals(root) else { return };
         let is_at_rest = totals.moves == self.status.moves && self.status.intervals > 0;
         self.publish_next_ns =
             now_ns + if is_at_rest { PUBLISH_AT_REST_NS } else { PUBLISH_EVERY_NS };
         self.status.intervals = totals.intervals;
+        self.status.accounting = accounting;
         self.status.moves = totals.moves;
         self.status.cpus = totals.cpus();
         let (waits, threads) = self.balancer.waits(root).unwrap_or_default();
@@ -226,12 +227,10 @@ impl Balancing {
 
     fn finish(mut self, launch: &Launch, end: End, elapsed_ns: u64) -> Option<Summary> {
         let accounting = self.balancer.observer().accounting();
-        let why_not_exact = match (accounting, self.options.accounting) {
-            (Accounting::Procfs, AccountingChoice::Auto) => {
-                self.balancer.observer().why_not_exact().map(str::to_owned)
-            }
-            _ => None,
-        };
+        let is_as_asked = self.options.accounting == AccountingChoice::Procfs;
+        let why_not_exact = (!accounting.is_exact() && !is_as_asked)
+            .then(|| self.balancer.observer().why_not_exact().map(str::to_owned))
+            .flatten();
         let own_cpu_until_end_ns = own_cpu_ns();
         let (totals, _) = self.balancer.finish().remove(&self.status.root)?;
         let startup_cpu_ns = self.startup_cpu_ns + (own_cpu_ns() - own_cpu_until_end_ns);

@@ -298,6 +298,9 @@ impl fmt::Display for Summary {
         if self.cpu_changes > 0 {
             write!(f, "; CPUs came or went {}", times(self.cpu_changes))?;
         }
+        if self.accounting == Accounting::Daemon {
+            write!(f, " (figures from the daemon's cbinfo)")?;
+        }
         if self.accounting == Accounting::Procfs {
             write!(f, " (figures from /proc, which does not show softirq theft")?;
             if let Some(why) = &self.why_not_exact {

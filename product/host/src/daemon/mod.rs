@@ -9,10 +9,12 @@
 //! | `statistics` | figures, as JSON and as OpenMetrics |
 //! | `metrics` | these figures over HTTP |
 //! | `programs` | the joined programs |
+//! | `observed` | the programs that a `run` without privileges balances with the daemon's figures |
 //! | `requests` | the requests of the control socket |
 
 mod admission;
 mod metrics;
+mod observed;
 mod programs;
 mod requests;
 mod saved;

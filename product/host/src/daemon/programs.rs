@@ -10,11 +10,13 @@ use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::admission::{self, Candidate, How, Refusal, refuse};
+use super::observed::{Observations, Observed};
 use super::saved::{Saved, SavedProgram};
 use super::settings::Settings;
 use super::statistics::Statistics;
 use crate::balancer::Balancer;
 use crate::clock::own_cpu_ns;
+use crate::figures::Figures;
 use crate::program::task_ref;
 use crate::reading::TaskReading;
 use crate::status_file::ProgramStatus;
@@ -22,6 +24,8 @@ use crate::summary::Totals;
 
 /// Most programs of one user: a bound for processes that join in a loop.
 const MAX_PER_USER: usize = 512;
+/// Most programs of one user that are only observed: each one is read many times a second.
+const MAX_OBSERVED_PER_USER: usize = 64;
 
 /// The user of the daemon itself: standing rules apply in its name.
 fn daemon_user() -> Peer {
@@ -51,6 +55,10 @@ pub struct Quota {
     pub programs: usize,
     /// How many it may have; `None`: no limit.
     pub most_programs: Option<usize>,
+    /// Programs that it balances itself, with the daemon's figures.
+    pub observed: usize,
+    /// How many of these it may have; `None`: no limit.
+    pub most_observed: Option<usize>,
     /// Programs that were refused.
     pub refused: u64,
 }
@@ -59,12 +67,13 @@ pub struct Quota {
 pub(crate) struct Programs {
     balancer: Balancer,
     joined: BTreeMap<u32, Joined>,
+    observations: Observations,
     last_program: u32,
     settings: Settings,
     saved: Saved,
     /// Figures of the programs that have left.
     left: Statistics,
-    /// How many programs each user was refused. Only users with `MAX_PER_USER` programs are in it.
+    /// How many programs each user was refused. Only users that had their share are in it.
     refused: BTreeMap<u32, u64>,
 }
 
@@ -73,6 +82,7 @@ impl Programs {
         Self {
             balancer,
             joined: BTreeMap::new(),
+            observations: Observations::default(),
             last_program: 0,
             settings,
             saved,
@@ -110,8 +120,11 @@ impl Programs {
     }
 
     /// Lets programs join by standing rules, adds new processes of joined cgroups, and ends the programs
-    /// that have no process left.
+    /// that have no process left, or that no process asks for any more.
     pub fn update(&mut self) {
+        for program in self.observations.over() {
+            self.end_observation(program);
+        }
         let user = daemon_user();
         let Settings { names, cgroups, .. } = self.settings.clone();
         for name in &names {
@@ -176,6 +189,7 @@ impl Programs {
             .collect();
         for (program, uid, dir) in cgroups {
             for candidate in self.unjoined_in(&dir, &Peer { uid, pid: 0 }) {
+                self.end_observation_of(&candidate.task);
                 if let Err(why) = self.balancer.join(program, &candidate.task) {
                     tracing::warn!("{why}");
                 }
@@ -186,7 +200,8 @@ impl Programs {
     /// The processes of a cgroup that may be balanced and belong to no program yet.
     fn unjoined_in(&mut self, dir: &Path, peer: &Peer) -> Vec<Candidate> {
         let last = self.balancer.observer().last().clone();
-        let tasks = last.programs.values().flat_map(|now| now.tasks.values());
+        let joined = last.programs.iter().filter(|(program, _)| self.joined.contains_key(program));
+        let tasks = joined.flat_map(|(_, now)| now.tasks.values());
         let known: BTreeSet<i32> = tasks.map(|task| task.process as i32).collect();
         let mut pids = admission::in_cgroup(dir);
         pids.retain(|pid| !known.contains(pid) && self.program_of(*pid).is_none());
@@ -216,6 +231,7 @@ impl Programs {
         let Some(program) = known.map(|(program, _)| *program) else {
             return Ok(vec![self.admit(candidate, how)?]);
         };
+        self.end_observation_of(&candidate.task);
         match self.balancer.join(program, &candidate.task) {
             Ok(()) => Ok(vec![program]),
             Err(why) => refuse(Errno::EIO, why.to_string()),
@@ -272,6 +288,88 @@ impl Programs {
         self.begin(Joined { uid, how, command, root: task }, &[task])
     }
 
+    /// Observes the program of a process for a process of its user, which balances it. Returns its
+    /// number.
+    pub fn observe(&mut self, pid: i32, peer: &Peer) -> Result<u32, Refusal> {
+        let root = admission::process(pid, peer)?.task;
+        let asker = TaskRef::of(peer.pid).map_err(|_| Refusal {
+            errno: Errno::ESRCH,
+            why: "only a process that the daemon sees can ask for figures".to_owned(),
+        })?;
+        let wanted = Observed { uid: peer.uid, asker, root };
+        if let Some(program) = self.observations.find(&wanted) {
+            return Ok(program);
+        }
+        let last = self.balancer.observer().last().clone();
+        let mut family = admission::with_ancestors(pid);
+        let is_observed = family.any(|pid| self.observations.program_of(pid, &last).is_some());
+        if is_observed || self.program_of(pid).is_some() {
+            return refuse(
+                Errno::EBUSY,
+                format!("process {pid} is part of a program that the daemon knows already"),
+            );
+        }
+        self.check_share_of_figures(peer.uid)?;
+        // Refused, if there are none.
+        self.figures_of(None, peer)?;
+        let program = self.last_program + 1;
+        if let Err(why) = self.balancer.observer().follow(root.tgid as u32, program) {
+            return refuse(Errno::EIO, why.to_string());
+        }
+        self.last_program = program;
+        self.observations.insert(program, wanted);
+        tracing::info!("program {program} is observed for user {}: {root}", peer.uid);
+        if !root.is_alive() {
+            // Another process may have its number, and was followed instead.
+            self.end_observation(program);
+            return refuse(Errno::ESRCH, format!("process {pid} has ended"));
+        }
+        Ok(program)
+    }
+
+    /// The figures of the CPUs, and of the peer's tasks in a program that is observed for it.
+    pub fn figures(&mut self, program: Option<u32>, peer: &Peer) -> Result<Figures, Refusal> {
+        let is_known = |program: u32| {
+            self.observations.get(program).is_some_and(|observed| peer.may_steer(observed.uid))
+        };
+        // To another user, the program does not exist.
+        match program {
+            Some(program) if !is_known(program) => {
+                refuse(Errno::ESRCH, format!("no program {program} is observed for you here"))
+            }
+            _ => self.figures_of(program, peer),
+        }
+    }
+
+    fn figures_of(&mut self, program: Option<u32>, peer: &Peer) -> Result<Figures, Refusal> {
+        let observer = self.balancer.observer();
+        match observer.figures(program, peer) {
+            Ok(Some(figures)) => Ok(figures),
+            Ok(None) => {
+                let why = observer.why_not_exact().unwrap_or("see its log");
+                refuse(Errno::EOPNOTSUPP, format!("the daemon has no exact figures: {why}"))
+            }
+            Err(why) => refuse(Errno::EIO, why.to_string()),
+        }
+    }
+
+    /// Ends the observation of the program that a process belongs to, so that the process can join: each
+    /// task is counted for one program.
+    fn end_observation_of(&mut self, process: &TaskRef) {
+        let last = self.balancer.observer().last().clone();
+        if let Some(program) = self.observations.program_of(process.tgid, &last) {
+            self.end_observation(program);
+        }
+    }
+
+    fn end_observation(&mut self, program: u32) {
+        self.observations.remove(program);
+        if let Err(why) = self.balancer.observer().forget(program) {
+            tracing::warn!("{why}");
+        }
+        tracing::info!("program {program} is no longer observed");
+    }
+
     fn programs_of(&self, uid: u32) -> usize {
         self.joined.values().filter(|joined| joined.uid == uid).count()
     }
@@ -282,6 +380,7 @@ impl Programs {
             .joined
             .values()
             .map(|joined| joined.uid)
+            .chain(self.observations.users())
             .chain(self.refused.keys().copied())
             .collect();
         let seen = users.into_iter().filter(|uid| peer.may_steer(*uid));
@@ -289,27 +388,43 @@ impl Programs {
             user,
             programs: self.programs_of(user),
             most_programs: (user != 0).then_some(MAX_PER_USER),
+            observed: self.observations.count_of(user),
+            most_observed: (user != 0).then_some(MAX_OBSERVED_PER_USER),
             refused: self.refused.get(&user).copied().unwrap_or_default(),
         };
         seen.map(quota).collect()
     }
 
     fn check_share(&mut self, uid: u32) -> Result<(), Refusal> {
-        if uid != 0 && self.programs_of(uid) >= MAX_PER_USER {
-            *self.refused.entry(uid).or_default() += 1;
-            return refuse(
-                Errno::EAGAIN,
-                format!(
-                    "user {uid} has {MAX_PER_USER} programs here already: end one with evenkeel leave"
-                ),
-            );
+        if uid == 0 || self.programs_of(uid) < MAX_PER_USER {
+            return Ok(());
         }
-        Ok(())
+        self.count_refusal(uid);
+        let why = format!(
+            "user {uid} has {MAX_PER_USER} programs here already: end one with evenkeel leave"
+        );
+        refuse(Errno::EAGAIN, why)
+    }
+
+    fn check_share_of_figures(&mut self, uid: u32) -> Result<(), Refusal> {
+        if uid == 0 || self.observations.count_of(uid) < MAX_OBSERVED_PER_USER {
+            return Ok(());
+        }
+        self.count_refusal(uid);
+        let why = format!(
+            "user {uid} has the figures of {MAX_OBSERVED_PER_USER} programs already: let some join the              daemon instead (evenkeel run --join)"
+        );
+        refuse(Errno::EAGAIN, why)
+    }
+
+    fn count_refusal(&mut self, uid: u32) {
+        *self.refused.entry(uid).or_default() += 1;
     }
 
     fn begin(&mut self, joined: Joined, processes: &[TaskRef]) -> Result<u32, Refusal> {
         let program = self.last_program + 1;
         for process in processes {
+            self.end_observation_of(process);
             if let Err(why) = self.balancer.join(program, process) {
                 self.balancer.leave(program);
                 return refuse(Errno::EIO, why.to_string());
@@ -399,9 +514,11 @@ impl Programs {
     pub fn statistics(&mut self) -> Statistics {
         let mut statistics = self.left.clone();
         statistics.programs = self.joined.len() as u64;
+        statistics.observed = self.observations.count() as u64;
         statistics.own_cpu_us = own_cpu_ns() / 1000;
         let last = self.balancer.observer().last().clone();
-        statistics.tasks = last.programs.values().map(|now| now.tasks.len() as u64).sum();
+        let joined = self.joined.keys().filter_map(|program| last.tasks_of(*program));
+        statistics.tasks = joined.map(|tasks| tasks.len() as u64).sum();
         statistics.lost_us = last
             .cpus
             .iter()

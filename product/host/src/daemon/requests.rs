@@ -8,7 +8,7 @@ use super::admission::{Refusal, refuse};
 use super::programs::Programs;
 use super::statistics::Statistics;
 
-const KNOWN: &str = "join, leave, status, stats, stats_meta, quotas, connections";
+const KNOWN: &str = "join, leave, observe, figures, status, stats, stats_meta, quotas, connections";
 
 /// A request, decoded: nothing of the system was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,10 @@ pub enum DaemonRequest {
     LeaveProcess(i32),
     /// The program with this number leaves.
     Leave(u32),
+    /// The process that asks balances the program of this process itself, and wants its figures.
+    Observe(i32),
+    /// The figures of the CPUs, and of a program that is observed.
+    Figures(Option<u32>),
     /// The programs.
     Status,
     /// Figures.
@@ -51,6 +55,12 @@ impl DaemonRequest {
                 ("pid", value) => Ok(Self::LeaveProcess(number(value)?)),
                 (_, value) => Ok(Self::Leave(u32::try_from(number(value)?).unwrap_or(0))),
             },
+            "observe" => Ok(Self::Observe(number(exactly_one(args, &["pid"])?.1)?)),
+            "figures" => {
+                only(args, &["program"])?;
+                let program = args.get("program").map(number).transpose()?;
+                Ok(Self::Figures(program.map(|program| u32::try_from(program).unwrap_or(0))))
+            }
             "status" => only(args, &[]).map(|()| Self::Status),
             // Clients of scx_stats name a target. There is only one here.
             "stats" => only(args, &["target"]).map(|()| Self::Statistics),
@@ -98,6 +108,10 @@ fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Resu
             return leave(programs, peer, program);
         }
         DaemonRequest::Leave(program) => return leave(programs, peer, program),
+        DaemonRequest::Observe(pid) => return Ok(json!({"program": programs.observe(pid, peer)?})),
+        DaemonRequest::Figures(program) => {
+            return Ok(json!({"figures": programs.figures(program, peer)?}));
+        }
         DaemonRequest::Status => return Ok(json!(programs.status(peer))),
         DaemonRequest::Statistics => return Ok(json!(programs.statistics())),
         DaemonRequest::Meta => return Ok(Statistics::meta()),

@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 pub struct Statistics {
     /// Joined programs now.
     pub programs: u64,
-    /// Their tasks now.
+    /// Programs that a `run` without privileges balances with the daemon's figures now.
+    pub observed: u64,
+    /// The tasks of joined programs now.
     pub tasks: u64,
     /// Intervals that ended, over all programs.
     pub intervals: u64,
@@ -35,7 +37,8 @@ pub struct Statistics {
 /// Name and meaning of each field.
 const FIELDS: &[(&str, &str)] = &[
     ("programs", "Programs that are balanced now"),
-    ("tasks", "Tasks of these programs now"),
+    ("observed", "Programs that are only observed now, for a run without privileges"),
+    ("tasks", "Tasks of the programs that are balanced now"),
     ("intervals", "Balance intervals that ended"),
     ("moves", "Tasks moved, by the rule that decided"),
     ("yielded", "Tasks no longer moved because their user set their mask"),
@@ -67,6 +70,7 @@ impl Statistics {
             registry.register(name, help(name), metric);
         };
         gauge(&mut registry, "programs", self.programs);
+        gauge(&mut registry, "observed", self.observed);
         gauge(&mut registry, "tasks", self.tasks);
         let counter = |registry: &mut Registry, name: &str, value: u64| {
             let metric: Counter = Counter::default();

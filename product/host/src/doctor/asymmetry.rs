@@ -116,7 +116,9 @@ impl Watched {
             totals.cpus().into_iter().filter(|cpu| usable.contains(cpu.cpu)).collect();
         let accounting = observer.accounting();
         let runnable = match accounting {
-            Accounting::Cbinfo => cpus.iter().map(|cpu| runnable(cpu, &first, &last)).collect(),
+            Accounting::Cbinfo | Accounting::Daemon => {
+                cpus.iter().map(|cpu| runnable(cpu, &first, &last)).collect()
+            }
             Accounting::Procfs => Vec::new(),
         };
         let why_not_exact = observer.why_not_exact().map(str::to_owned);
@@ -126,7 +128,7 @@ impl Watched {
     /// Whether exact accounting was used, or why not.
     pub fn exact(&self) -> Result<(), String> {
         match self.accounting {
-            Accounting::Cbinfo => Ok(()),
+            Accounting::Cbinfo | Accounting::Daemon => Ok(()),
             Accounting::Procfs => Err(self.why_not_exact.clone().unwrap_or_default()),
         }
     }
@@ -163,7 +165,7 @@ fn runnable(cpu: &CpuSummary, first: &Reading, last: &Reading) -> f64 {
 
 /// Judges the watched CPUs. `excludes` is what the kernel leaves out of run times.
 pub fn judge(watched: Watched, excludes: Option<RunTimeExcludes>) -> Asymmetry {
-    let is_exact = watched.accounting == Accounting::Cbinfo;
+    let is_exact = watched.accounting.is_exact();
     let cpus: Vec<CpuNow> = watched
         .cpus
         .iter()

@@ -96,11 +96,15 @@ fn bpf(facts: &Facts) -> Check {
         (Err(Unsupported::NoBtf), _) => {
             Check::missing(CheckName::Bpf, "needs BTF").means("no exact accounting")
         }
-        (Err(Unsupported::NoPrivilege), _) => {
-            Check::missing(CheckName::Bpf, "no privilege to load BPF programs")
-                .means(approximate(facts))
-                .remedy("run as root, with sudo, or with CAP_BPF and CAP_PERFMON")
-        }
+        (Err(Unsupported::NoPrivilege), _) => Check::missing(
+            CheckName::Bpf,
+            "no privilege to load BPF programs",
+        )
+        .means(approximate(facts))
+        .remedy(
+            "have root's daemon run (systemctl start evenkeel): it hands figures to run; or \
+                     run as root (CAP_BPF, CAP_PERFMON)",
+        ),
         (Err(Unsupported::PidNamespace), _) => {
             Check::missing(CheckName::Bpf, "not usable in a PID namespace")
                 .means(approximate(facts))
