@@ -14,6 +14,12 @@ pub enum Error {
         /// The directory where it should be.
         cache: PathBuf,
     },
+    /// The root file system with systemd is not in the cache.
+    #[error("there is no {root}: run scripts/systemd", root = .root.display())]
+    NoSystemd {
+        /// The directory where it should be.
+        root: PathBuf,
+    },
     /// There is no QEMU.
     #[error("cannot start {command}: {source}: install qemu-system-x86 (scripts/setup does)")]
     NoQemu {

@@ -1,9 +1,10 @@
 //! The first process in the guest: mounts the file systems that programs expect, then serves the host's
-//! requests one after the other ([`serve`]).
+//! requests one after the other ([`serve`]). Where systemd is the first process, it starts this one as a
+//! service, and only the processes in the service's cgroup are this one's business.
 //!
 //! For each job it starts the command with its output in two files under /run, reports every two
 //! seconds that it is alive, kills the command when its time is over, kills what the command left
-//! behind, and sends how it ended together with the output. It inherits all orphans, and reaps them.
+//! behind, and sends how it ended together with the output. It inherits the orphans, and reaps them.
 //!
 //! It runs with SCHED_FIFO at the highest priority, so that a scheduler under test, which has ordinary
 //! tasks only, can neither silence it nor keep it from killing a command.
@@ -53,9 +54,18 @@ const MOUNTS: &[(&str, &str)] = &[
     ("tracefs", "/sys/kernel/tracing"),
 ];
 
-/// Whether this process is the first one of a guest that this crate booted.
+/// The environment of the service has this variable (`initramfs.rs`); that of a job has not.
+const SERVICE: &str = "EVENKEEL_VM_SERVICE";
+
+/// Whether this process serves the host in a guest that this crate booted: it is the first one, or systemd's
+/// service.
 pub fn is_init() -> bool {
-    std::process::id() == 1 && Path::new(MARK).exists()
+    let serves = is_first() || std::env::var_os(SERVICE).is_some();
+    serves && Path::new(MARK).exists()
+}
+
+fn is_first() -> bool {
+    std::process::id() == 1
 }
 
 /// Serves the host's requests until `Off`, then powers the guest off. Does not return.
@@ -72,7 +82,11 @@ pub fn serve() -> ! {
 }
 
 fn try_serve() -> std::io::Result<()> {
-    mount_all();
+    if is_first() {
+        mount_all();
+    } else {
+        nix::sys::prctl::set_child_subreaper(true)?;
+    }
     set_highest_priority();
     // Blocked, so that sigtimedwait() can wait for it.
     let children: SigSet = [Signal::SIGCHLD].into_iter().collect();
@@ -222,19 +236,32 @@ fn wait_for_child(limit: Duration) {
 }
 
 fn kill_all() {
-    // All processes but this one. It fails only if there are none.
-    let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+    if is_first() {
+        // All processes but this one. It fails only if there are none.
+        let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+        return;
+    }
+    let pids = process_dirs().filter_map(|dir| dir.file_name()?.to_str()?.parse().ok());
+    for pid in pids {
+        // It may have ended meanwhile.
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
 }
 
-/// The directories in /proc of all processes beside this one.
+/// The directories in /proc of the processes that jobs started: of all beside this one, or of all in its
+/// cgroup.
 fn process_dirs() -> impl Iterator<Item = PathBuf> {
+    let own = std::process::id().to_string();
+    let cgroup = |path: &Path| std::fs::read_to_string(path.join("cgroup")).ok();
+    let own_cgroup = cgroup(Path::new("/proc/self")).filter(|_| !is_first());
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
-        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name != "1"))
+        .filter(move |entry| entry.file_name().to_str().is_some_and(|name| name != own))
         .filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit))
         .map(|entry| entry.path())
         // Kernel threads and zombies have no executable.
         .filter(|path| std::fs::read_link(path.join("exe")).is_ok())
+        .filter(move |path| own_cgroup.is_none() || cgroup(path) == own_cgroup)
 }
 
 /// Their command lines.

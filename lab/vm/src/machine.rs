@@ -11,7 +11,7 @@ use crate::{Acceleration, Error, Initramfs, Kernel, Topology, file};
 /// The console shows the kernel's warnings; an oops ends the guest. Watchdogs are off, because they take
 /// the emulator's slowness for a fault of the kernel, and so are automatic task groups.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off \
-     nowatchdog noautogroup tsc=reliable no_timer_check rdinit=/init";
+     nowatchdog noautogroup tsc=reliable no_timer_check";
 
 /// A machine that can be booted any number of times.
 #[derive(Debug, Clone)]
@@ -63,6 +63,7 @@ impl Machine {
 
     fn command(&self, archive: &Path, console: &Path) -> Command {
         let mut command = emulator::command();
+        let first = self.initramfs.first();
         command
             .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
             .args(self.acceleration.arguments())
@@ -71,7 +72,7 @@ impl Machine {
             .arg(&self.kernel.image)
             .arg("-initrd")
             .arg(archive)
-            .args(["-append", KERNEL_ARGUMENTS])
+            .args(["-append", &format!("{KERNEL_ARGUMENTS} rdinit={}", first.display())])
             .arg("-serial")
             .arg({
                 let mut to_file = std::ffi::OsString::from("file:");
