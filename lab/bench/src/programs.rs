@@ -9,53 +9,144 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// How long to wait until no other process holds a freshly written program open for writing.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// A program that the crate carries.
+///
+/// Those after the first are the NAS Parallel Benchmarks: `NAME --class S|W|A [--iterations N]
+/// [--repeat N]` prints `NAME class=A threads=2 seconds=... mops=... verification=SUCCESSFUL`, or
+/// `FAILED` with exit code 1. With another number of iterations than the class has, the verification is
+/// `NONE`; `--repeat` does the whole benchmark N times, verified each time. EP has no iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Program {
     /// `static_loop --work N [--phases K]`: pure computation of N units of about 1 ms of a core in
     /// all, `schedule(static)`, K barriers. Prints `static_loop seconds=... computed=... checksum=...`.
     StaticLoop,
-    /// `ep --class S|W|A|B`: NPB's EP. Prints `ep class=A seconds=... verification=SUCCESSFUL`
-    /// (or `FAILED`, with exit code 1).
-    Ep,
-    /// `cg --class S|W|A [--repeat N]`: NPB's CG, N times. Prints `cg class=A seconds=...
-    /// verification=SUCCESSFUL` (or `FAILED`, with exit code 1). Several barriers in each
-    /// millisecond: balancing cannot gain, and must cost nothing.
+    /// Block tridiagonal systems: five barriers a step.
+    Bt,
+    /// Conjugate gradient. Several barriers in each millisecond: balancing cannot gain, and must cost
+    /// nothing.
     Cg,
+    /// Gaussian deviates from pseudo-random numbers: one barrier. Has class B, too.
+    Ep,
+    /// Fourier transforms in three dimensions.
+    Ft,
+    /// Integer sort.
+    Is,
+    /// SSOR sweeps as a pipeline. The threads spin on flags, outside of the OpenMP runtime.
+    Lu,
+    /// Multigrid.
+    Mg,
+    /// Scalar pentadiagonal systems: five barriers a step.
+    Sp,
+}
+
+/// What compiled a program, and so which OpenMP runtime it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Compiler {
+    /// The system's C compiler, gcc: libgomp, linked statically where that is possible.
+    Gcc,
+    /// clang: LLVM's libomp, linked dynamically.
+    Clang,
+}
+
+impl Compiler {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Gcc, Self::Clang];
+
+    /// Its command.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gcc => "gcc",
+            Self::Clang => "clang",
+        }
+    }
+}
+
+/// The executable's bytes by each compiler.
+macro_rules! executable {
+    ($name:literal, $compiler:expr) => {
+        match $compiler {
+            Compiler::Gcc => {
+                include_bytes!(concat!(env!("OUT_DIR"), "/", $name)) as &'static [u8]
+            }
+            Compiler::Clang => include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".clang")),
+        }
+    };
 }
 
 impl Program {
+    /// All.
+    pub const ALL: [Self; 9] = [
+        Self::StaticLoop,
+        Self::Bt,
+        Self::Cg,
+        Self::Ep,
+        Self::Ft,
+        Self::Is,
+        Self::Lu,
+        Self::Mg,
+        Self::Sp,
+    ];
+
+    /// The NAS Parallel Benchmarks.
+    pub fn npb() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|program| *program != Self::StaticLoop)
+    }
+
     /// The file name, also the first word of what it prints.
     pub fn name(self) -> &'static str {
         match self {
             Self::StaticLoop => "static_loop",
-            Self::Ep => "ep",
+            Self::Bt => "bt",
             Self::Cg => "cg",
+            Self::Ep => "ep",
+            Self::Ft => "ft",
+            Self::Is => "is",
+            Self::Lu => "lu",
+            Self::Mg => "mg",
+            Self::Sp => "sp",
         }
     }
 
     /// The executable's bytes.
-    pub fn bytes(self) -> &'static [u8] {
-        match self {
-            Self::StaticLoop => include_bytes!(concat!(env!("OUT_DIR"), "/static_loop")),
-            Self::Ep => include_bytes!(concat!(env!("OUT_DIR"), "/ep")),
-            Self::Cg => include_bytes!(concat!(env!("OUT_DIR"), "/cg")),
+    ///
+    /// # Errors
+    /// The crate was built where clang had no OpenMP; says what to install.
+    pub fn bytes(self, compiler: Compiler) -> Result<&'static [u8]> {
+        let bytes = match self {
+            Self::StaticLoop => executable!("static_loop", compiler),
+            Self::Bt => executable!("bt", compiler),
+            Self::Cg => executable!("cg", compiler),
+            Self::Ep => executable!("ep", compiler),
+            Self::Ft => executable!("ft", compiler),
+            Self::Is => executable!("is", compiler),
+            Self::Lu => executable!("lu", compiler),
+            Self::Mg => executable!("mg", compiler),
+            Self::Sp => executable!("sp", compiler),
+        };
+        if bytes.is_empty() {
+            bail!(
+                "the program {} was not built for LLVM's OpenMP runtime: the clang of the build had no \
+                 OpenMP; install libomp-dev of its version (libomp-19-dev) and build again",
+                self.name()
+            );
         }
+        Ok(bytes)
     }
 
     /// Writes the program into `directory` (mode 0755, replacing one of the same name) and returns
     /// its path, ready to be started.
     ///
     /// # Errors
-    /// The file cannot be written, or some other process keeps it open for writing for seconds.
-    pub fn install(self, directory: &Path) -> Result<PathBuf> {
+    /// See [`Self::bytes`]; or the file cannot be written, or some other process keeps it open for
+    /// writing for seconds.
+    pub fn install(self, compiler: Compiler, directory: &Path) -> Result<PathBuf> {
         let path = directory.join(self.name());
-        self.write(&path).with_context(|| {
+        Self::write(self.bytes(compiler)?, &path).with_context(|| {
             format!(
                 "cannot write the program {}; give a directory that exists, is writable and is \
                  not mounted noexec",
@@ -65,13 +156,13 @@ impl Program {
         Ok(path)
     }
 
-    fn write(self, path: &Path) -> io::Result<()> {
+    fn write(bytes: &[u8], path: &Path) -> io::Result<()> {
         match std::fs::remove_file(path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o755).open(path)?;
-        file.write_all(self.bytes())?;
+        file.write_all(bytes)?;
         drop(file);
         wait_for_writers(&File::open(path)?)
     }
@@ -101,24 +192,32 @@ fn wait_for_writers(file: &File) -> io::Result<()> {
     }
 }
 
-/// All programs, in a directory of their own that is removed with this value.
+/// All programs by one compiler, in a directory of their own that is removed with this value.
 #[derive(Debug)]
 pub struct Installed {
     directory: tempfile::TempDir,
 }
 
 impl Installed {
-    /// Writes all programs into a new directory below the system's temporary directory.
+    /// Writes all programs, by gcc, into a new directory below the system's temporary directory.
     ///
     /// # Errors
     /// The temporary directory cannot be written; `TMPDIR` names another.
     pub fn new() -> Result<Self> {
+        Self::by(Compiler::Gcc)
+    }
+
+    /// The same by either compiler.
+    ///
+    /// # Errors
+    /// See [`Self::new`] and [`Program::bytes`].
+    pub fn by(compiler: Compiler) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("evenkeel-bench-")
             .tempdir()
             .context("cannot make a temporary directory for the programs; set TMPDIR")?;
-        for program in [Program::StaticLoop, Program::Ep, Program::Cg] {
-            program.install(directory.path())?;
+        for program in Program::ALL {
+            program.install(compiler, directory.path())?;
         }
         Ok(Self { directory })
     }
@@ -153,6 +252,7 @@ mod tests {
         let output = programs
             .command(program, args)
             .env("OMP_NUM_THREADS", threads.to_string())
+            .env("OMP_WAIT_POLICY", "passive") // other tests want the CPUs, too
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -161,29 +261,51 @@ mod tests {
         text
     }
 
-    #[test]
-    fn ep_verifies_with_any_number_of_threads() {
-        let programs = Installed::new().unwrap();
-        for threads in 1..=3 {
-            let line = run(&programs, Program::Ep, threads, &["--class", "S"]);
-            assert_eq!(field(&line, "verification"), Some("SUCCESSFUL"), "{line}");
-            assert!(field(&line, "seconds").unwrap().parse::<f64>().unwrap() > 0.0);
+    /// All programs by each compiler that the crate was built with.
+    fn installed_by_each(test: &str) -> Vec<Installed> {
+        let by = |compiler| Installed::by(compiler).map_err(|why| evenkeel_skip::skip(test, why));
+        Compiler::ALL.into_iter().filter_map(|compiler| by(compiler).ok()).collect()
+    }
+
+    fn check_npb_line(line: &str, program: Program, threads: u32) {
+        assert_eq!(line.split_whitespace().next(), Some(program.name()), "{line}");
+        assert_eq!(field(line, "class"), Some("S"), "{line}");
+        assert_eq!(field(line, "threads"), Some(threads.to_string().as_str()), "{line}");
+        assert_eq!(field(line, "verification"), Some("SUCCESSFUL"), "{line}");
+        for positive in ["seconds", "mops"] {
+            assert!(field(line, positive).unwrap().parse::<f64>().unwrap() > 0.0, "{line}");
         }
-        let line = run(&programs, Program::Ep, 2, &["--class", "W"]);
-        assert_eq!(field(&line, "verification"), Some("SUCCESSFUL"), "{line}");
     }
 
     #[test]
-    fn cg_verifies_with_one_thread_and_with_two() {
-        let programs = Installed::new().unwrap();
-        for threads in 1..=2 {
-            let line = run(&programs, Program::Cg, threads, &["--class", "S"]);
-            assert_eq!(field(&line, "class"), Some("S"), "{line}");
-            assert_eq!(field(&line, "verification"), Some("SUCCESSFUL"), "{line}");
-            assert!(field(&line, "seconds").unwrap().parse::<f64>().unwrap() > 0.0);
+    fn npb_verify_with_any_number_of_threads_by_each_compiler() {
+        for programs in installed_by_each("npb_verify_with_any_number_of_threads_by_each_compiler")
+        {
+            for program in Program::npb() {
+                // With more threads than CPUs LU spins for whole time slices.
+                let most = if program == Program::Lu { 2 } else { 3 };
+                for threads in 1..=most {
+                    let line = run(&programs, program, threads, &["--class", "S"]);
+                    check_npb_line(&line, program, threads);
+                }
+            }
         }
-        let twice = run(&programs, Program::Cg, 2, &["--class", "S", "--repeat", "2"]);
-        assert_eq!(field(&twice, "verification"), Some("SUCCESSFUL"), "{twice}");
+    }
+
+    #[test]
+    fn npb_repeated_verify_again_and_with_other_iterations_say_that_they_do_not() {
+        let programs = Installed::new().unwrap();
+        for program in Program::npb() {
+            let twice = run(&programs, program, 1, &["--repeat", "2"]);
+            check_npb_line(&twice, program, 1);
+            if program == Program::Ep {
+                continue;
+            }
+            let line = run(&programs, program, 1, &["--iterations", "3"]);
+            assert_eq!(field(&line, "verification"), Some("NONE"), "{line}");
+        }
+        let official = run(&programs, Program::Bt, 1, &["--iterations", "60"]);
+        check_npb_line(&official, Program::Bt, 1);
     }
 
     #[test]
@@ -208,7 +330,7 @@ mod tests {
     #[test]
     fn nonsense_arguments_are_refused() {
         let programs = Installed::new().unwrap();
-        let cases: [(Program, &[&str]); 12] = [
+        let cases: [(Program, &[&str]); 16] = [
             (Program::StaticLoop, &[]),
             (Program::StaticLoop, &["--work"]),
             (Program::StaticLoop, &["--work", "-1"]),
@@ -217,6 +339,10 @@ mod tests {
             (Program::StaticLoop, &["--work", "7", "--phases", "8"]),
             (Program::Ep, &["--class", "Z"]),
             (Program::Ep, &["--class"]),
+            (Program::Ep, &["--iterations", "1"]),
+            (Program::Lu, &["--class", "B"]),
+            (Program::Bt, &["--iterations", "0"]),
+            (Program::Mg, &["--iterations", "4x"]),
             (Program::Cg, &["--class", "SW"]),
             (Program::Cg, &["S"]),
             (Program::Cg, &["--class", "S", "--repeat", "0"]),
@@ -236,10 +362,10 @@ mod tests {
         let path = programs.path(Program::Ep);
         assert!(path.exists());
         // Installing again replaces.
-        Program::Ep.install(path.parent().unwrap()).unwrap();
+        Program::Ep.install(Compiler::Gcc, path.parent().unwrap()).unwrap();
         drop(programs);
         assert!(!path.exists());
-        let error = Program::Ep.install(path.parent().unwrap()).unwrap_err();
+        let error = Program::Ep.install(Compiler::Gcc, path.parent().unwrap()).unwrap_err();
         assert!(error.to_string().contains("writable"), "{error:#}");
     }
 
