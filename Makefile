@@ -7,6 +7,7 @@ LAB := target/debug/evenkeel-lab
 # What is installed.
 RELEASE := target/release
 EXECUTABLES := evenkeel evenkeel-lab
+SHARES := libevenkeel_shares.so
 # Loading BPF programs and real-time noise need root; building does not.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 # The test programs run as root, cargo as the user that calls it.
@@ -230,9 +231,11 @@ bench-sais: build vm-setup
 results-index:
 	@scripts/results-index
 
-## make release        build both executables as they are installed: optimised and stripped
+## make release        build both executables and the library as they are installed: optimised and
+##                     stripped
 release: setup
-	CLANG=$$(scripts/clang) cargo build --release --locked $(addprefix -p ,$(EXECUTABLES))
+	CLANG=$$(scripts/clang) cargo build --release --locked $(addprefix -p ,$(EXECUTABLES)) \
+		-p evenkeel-shares-preload
 
 ## make check-release  check size, start-up time and libraries of the release binary of evenkeel
 check-release: release
@@ -244,6 +247,7 @@ install: release
 		install -Dm755 $(RELEASE)/$$name $(INSTALLED)/bin/$$name || exit 1; \
 	done
 	for name in $(NAMES); do ln -sf evenkeel $(INSTALLED)/bin/$$name || exit 1; done
+	install -Dm644 $(RELEASE)/$(SHARES) $(INSTALLED)/lib/evenkeel/$(SHARES)
 	install -Dm644 include/evenkeel.h $(INSTALLED)/include/evenkeel.h
 	install -d $(INSTALLED)/lib/systemd/system
 	for unit in $(UNITS); do \
@@ -268,7 +272,7 @@ install: release
 ## make uninstall      remove what `make install` has installed
 uninstall:
 	rm -f $(addprefix $(INSTALLED)/bin/,$(EXECUTABLES) $(NAMES))
-	rm -f $(INSTALLED)/include/evenkeel.h
+	rm -f $(INSTALLED)/include/evenkeel.h $(INSTALLED)/lib/evenkeel/$(SHARES)
 	rm -f $(addprefix $(INSTALLED)/lib/systemd/system/,$(UNITS))
 	rm -f $(INSTALLED)/share/man/man1/evenkeel.1 $(INSTALLED)/share/man/man1/evenkeel-*.1
 	rm -f $(addprefix $(INSTALLED)/share/,$(COMPLETIONS))

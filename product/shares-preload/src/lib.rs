@@ -9,8 +9,8 @@
 //! 2. *How all threads of a team agree* (`team.rs`). The thread that forks a region takes the weights, once,
 //!    before any member of the team starts. The region carries the place where they stand, and every
 //!    member reads them there. So all loops of a region are divided alike, as OpenMP demands of static
-//!    loops (`nowait`). The weight of a member is that of the CPU on which it began its last region: each
-//!    member notes its CPU when it begins a region. The first region of a team is divided equally.
+//!    loops (`nowait`). The weight of a member is that of the CPU on which it was last: each member notes
+//!    its CPU when it begins a region or a loop. The first region of a team is divided equally.
 //! 3. *How a fork is seen* (`tool.rs`). By OpenMP's tool interface (OMPT). To intercept `__kmpc_fork_call`
 //!    was the other way. It was not taken: it tells only the forking thread, and no member can find out
 //!    which region it is in but by the runtime's private structures; regions start through other

@@ -79,10 +79,9 @@ impl Symbol {
         let key = ident as usize;
         // Neighbouring descriptions lie 24 bytes apart.
         let place = key.checked_div(8).and_then(|number| self.private.get(number % REMEMBERED))?;
-        if key != 0 && place.ident.load(Acquire) == key {
-            if let Some(found) = place.place.get() {
-                return Some(found);
-            }
+        let is_known = key != 0 && place.ident.load(Acquire) == key;
+        if let Some(found) = is_known.then(|| place.place.get()).flatten() {
+            return Some(found);
         }
         if let Some(found) = self.find_global() {
             return Some(found);
@@ -147,8 +146,7 @@ impl Place {
 
     fn get(&self) -> Option<Original> {
         let function = self.function.load(Acquire);
-        (!function.is_null())
-            .then(|| Original { function, runtime: self.runtime.load(Relaxed) })
+        (!function.is_null()).then(|| Original { function, runtime: self.runtime.load(Relaxed) })
     }
 
     fn set(&self, found: Original) {

@@ -237,6 +237,8 @@ impl Thread {
 
     fn divide_loop(&self, iterations: u64, least_per_thread: u64) -> Option<Part> {
         let membership = self.innermost()?;
+        // Regions may last: the CPU at their last loop is the one that counts.
+        membership.team.get()?.note_cpu(membership.number.get());
         if membership.iterations.get() != iterations {
             membership.iterations.set(iterations);
             membership.part.set(membership.divide(iterations));
@@ -301,13 +303,16 @@ impl Team {
         }
     }
 
-    /// Notes the CPU under member `number`, which is this thread.
+    /// Notes the CPU under member `number`, which is this thread: for the next region. The notes of several
+    /// members share a line of the cache, so it is written only where the CPU is another one.
     fn note_cpu(&self, number: usize) {
         let Some(place) = self.cpus.get(number) else { return };
         // SAFETY: the call has no arguments.
         let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).ok();
         let note = cpu.filter(|cpu| *cpu < MAX_CPUS).map_or(0, |cpu| cpu.saturating_add(1));
-        place.store(note as u16, Relaxed);
+        if place.load(Relaxed) != note as u16 {
+            place.store(note as u16, Relaxed);
+        }
         let members = number.saturating_add(1) as u32;
         if self.noted.load(Acquire) < members {
             self.noted.fetch_max(members, AcqRel);

@@ -64,7 +64,10 @@ pub fn sees(runtime: usize) -> bool {
 
 /// The runtime asks for a tool when it starts.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ompt_start_tool(version: c_uint, runtime: *const c_char) -> *mut StartToolResult {
+unsafe extern "C" fn ompt_start_tool(
+    version: c_uint,
+    runtime: *const c_char,
+) -> *mut StartToolResult {
     // SAFETY: the name ends with a zero byte. The function found has this type by the interface.
     let other = unsafe {
         let next = libc::dlsym(libc::RTLD_NEXT, c"ompt_start_tool".as_ptr());

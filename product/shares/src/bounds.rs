@@ -128,7 +128,12 @@ impl<T: Counter> Loop<T> {
 mod tests {
     use super::*;
 
-    fn all<T: Counter>(lower: T, upper: T, step: T::Step, weights: &[u32]) -> Option<Vec<Bounds<T>>> {
+    fn all<T: Counter>(
+        lower: T,
+        upper: T,
+        step: T::Step,
+        weights: &[u32],
+    ) -> Option<Vec<Bounds<T>>> {
         let whole = Loop { lower, upper, step };
         (0..weights.len()).map(|thread| whole.bounds_of(thread, weights.iter().copied())).collect()
     }
@@ -140,10 +145,7 @@ mod tests {
     #[test]
     fn steps_and_signs() {
         let weights = [1, 3];
-        assert_eq!(
-            all(0, 7, 1, &weights),
-            Some(vec![bounds(0, 1, false), bounds(2, 7, true)])
-        );
+        assert_eq!(all(0, 7, 1, &weights), Some(vec![bounds(0, 1, false), bounds(2, 7, true)]));
         assert_eq!(
             all(10, -5, -2, &weights),
             Some(vec![bounds(10, 8, false), bounds(6, -4, true)])
@@ -185,6 +187,9 @@ mod tests {
         assert_eq!(all(i32::MIN, i32::MAX, 1, &weights), None);
         assert_eq!(all(0, u64::MAX, 1, &weights), None);
         assert_eq!(all(0_u32, 0, 1, &weights), None);
-        assert_eq!(Loop { lower: 0, upper: u64::MAX - 1, step: 1 }.count_iterations(), Some(u64::MAX));
+        assert_eq!(
+            Loop { lower: 0, upper: u64::MAX - 1, step: 1 }.count_iterations(),
+            Some(u64::MAX)
+        );
     }
 }

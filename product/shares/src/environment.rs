@@ -8,7 +8,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Names the page.
 pub const PAGE_VARIABLE: &str = "EVENKEEL_SHARES";
@@ -22,11 +22,22 @@ pub const LIBRARY: &str = "libevenkeel_shares.so";
 /// The longest path of a page, with the zero byte at its end.
 const PATH_BYTES: usize = 48;
 
+/// Where the library lies for an executable: beside it (as cargo builds them), or in `../lib/evenkeel` (as they
+/// are installed).
+pub fn find_library(executable: &Path) -> Option<PathBuf> {
+    let folder = executable.parent()?;
+    let installed = folder.parent().map(|prefix| prefix.join("lib/evenkeel"));
+    let folders = [Some(folder.to_owned()), installed];
+    folders.into_iter().flatten().map(|folder| folder.join(LIBRARY)).find(|path| path.is_file())
+}
+
 /// The value of `LD_PRELOAD` that adds the library. It comes last: sanitizers must come first, and other
 /// tools of the OpenMP runtime keep their turn. Nothing where the path cannot stand in that list.
 pub fn with_library(present: Option<&OsStr>, library: &Path) -> Option<OsString> {
     let library = library.as_os_str();
-    if library.is_empty() || library.as_bytes().iter().any(|byte| is_separator(*byte) || *byte == b'$') {
+    if library.is_empty()
+        || library.as_bytes().iter().any(|byte| is_separator(*byte) || *byte == b'$')
+    {
         return None;
     }
     let mut list = present.unwrap_or_default().to_owned();
@@ -74,7 +85,9 @@ pub(crate) fn parse_address(value: &[u8]) -> Option<([u8; PATH_BYTES], u64)> {
     let (path, token) = value.split_at_checked(colon)?;
     let token = token.strip_prefix(b":")?;
     let middle = path.strip_prefix(b"/proc/")?;
-    if token.len() != 16 || !middle.iter().all(|byte| byte.is_ascii_digit() || b"/fd".contains(byte)) {
+    if token.len() != 16
+        || !middle.iter().all(|byte| byte.is_ascii_digit() || b"/fd".contains(byte))
+    {
         return None;
     }
     let token = u64::from_str_radix(std::str::from_utf8(token).ok()?, 16).ok()?;
@@ -97,6 +110,19 @@ mod tests {
     }
 
     #[test]
+    fn the_library_lies_beside_the_executable_or_is_installed() {
+        let prefix = tempfile::tempdir().unwrap();
+        let (bin, lib) = (prefix.path().join("bin"), prefix.path().join("lib/evenkeel"));
+        let executable = bin.join("evenkeel");
+        assert_eq!(find_library(&executable), None);
+        for folder in [lib, bin] {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join(LIBRARY), "").unwrap();
+            assert_eq!(find_library(&executable), Some(folder.join(LIBRARY)));
+        }
+    }
+
+    #[test]
     fn the_library_is_added_last_and_taken_out_again() {
         for present in ["/a.so", "/a.so:/b.so", "/a.so /b.so", "a.so::b.so"] {
             let list = added(Some(present)).unwrap();
@@ -112,11 +138,15 @@ mod tests {
 
     #[test]
     fn the_library_is_found_wherever_it_stands() {
-        let rest = |list: &str| without_library(OsStr::new(list)).map(|list| list.into_string().unwrap());
+        let rest =
+            |list: &str| without_library(OsStr::new(list)).map(|list| list.into_string().unwrap());
         let library = LIBRARY;
         assert_eq!(rest(&format!("{library}:/b.so")).as_deref(), Some("/b.so"));
         assert_eq!(rest(&format!("/a.so:/x/{library}:/b.so")).as_deref(), Some("/a.so:/b.so"));
-        assert_eq!(rest(&format!("/a.so:/x/{library}.old")), Some(format!("/a.so:/x/{library}.old")));
+        assert_eq!(
+            rest(&format!("/a.so:/x/{library}.old")),
+            Some(format!("/a.so:/x/{library}.old"))
+        );
         assert_eq!(rest("/a.so"), Some("/a.so".into()));
     }
 

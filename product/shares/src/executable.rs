@@ -97,7 +97,8 @@ fn look_at(path: &Path, metadata: &Metadata, elf: &Elf<'_>) -> Outlook {
         if name.starts_with(GCC_RUNTIME) {
             other_runtime = Some(name);
         }
-        let has = map(&library).ok().and_then(|bytes| Some(entry_points(&Elf::parse(&bytes).ok()?)));
+        let has =
+            map(&library).ok().and_then(|bytes| Some(entry_points(&Elf::parse(&bytes).ok()?)));
         // The runtime itself defines the entry points, and does not call them.
         if has == Some(Has::Import) {
             return Outlook::Applies(library);
@@ -115,7 +116,9 @@ fn map(path: &Path) -> io::Result<Mmap> {
 fn is_for_this_machine(elf: &Elf<'_>) -> bool {
     let own = map(Path::new("/proc/self/exe")).ok();
     let own = own.as_ref().and_then(|bytes| Elf::parse_header(bytes).ok());
-    own.is_none_or(|own| (own.e_machine, own.e_ident[4]) == (elf.header.e_machine, elf.header.e_ident[4]))
+    own.is_none_or(|own| {
+        (own.e_machine, own.e_ident[4]) == (elf.header.e_machine, elf.header.e_ident[4])
+    })
 }
 
 fn changes_privilege(path: &Path, metadata: &Metadata) -> bool {

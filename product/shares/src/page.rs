@@ -46,6 +46,8 @@ pub struct Page {
     pub flags: AtomicU32,
     /// Loops that threads divided before they ended.
     past_loops_divided: AtomicU64,
+    /// Loops that were left to the runtime for threads that have ended.
+    past_loops_left: AtomicU64,
     /// Regions that threads forked before they ended.
     past_regions: AtomicU64,
     /// One for each thread that runs parallel regions.

@@ -49,7 +49,7 @@ pub fn divide(
     let rounds = iterations.checked_div(total_wide)?;
     let rest = iterations.checked_rem(total_wide)? as u32;
     let level = find_level(rest, size as u32, total, weights.clone());
-    let given: u32 = weights.clone().map(|weight| count_at(weight, level)).sum();
+    let given = count_all_at(weights.clone(), level);
     // Threads with the same claim to the next iteration get it in their order.
     let mut left = rest.saturating_sub(given);
     let mut before = 0_u64;
@@ -99,9 +99,7 @@ fn find_level(
     let mut high = at(rest.saturating_add(size)).unwrap_or(one).saturating_add(2).min(one);
     while low.saturating_add(1) < high {
         let middle = low.midpoint(high);
-        let given: u32 =
-            weights.clone().map(|weight| count_at(weight, middle as Level)).sum();
-        if given <= rest {
+        if count_all_at(weights.clone(), middle as Level) <= rest {
             low = middle;
         } else {
             high = middle;
@@ -113,6 +111,11 @@ fn find_level(
 /// How many iterations a thread gets at a level.
 fn count_at(weight: u32, level: Level) -> u32 {
     weight.wrapping_mul(level) >> FRACTION_BITS
+}
+
+/// How many iterations all threads together get at a level.
+fn count_all_at(weights: impl Iterator<Item = u32>, level: Level) -> u32 {
+    weights.fold(0, |sum, weight| sum.wrapping_add(count_at(weight, level)))
 }
 
 #[cfg(test)]
@@ -188,7 +191,8 @@ mod tests {
 
     /// The time of the slowest thread.
     fn slowest(counts: &[u64], weights: &[u32]) -> f64 {
-        let times = counts.iter().zip(weights).map(|(count, weight)| *count as f64 / f64::from(*weight));
+        let times =
+            counts.iter().zip(weights).map(|(count, weight)| *count as f64 / f64::from(*weight));
         times.fold(0.0, f64::max)
     }
 

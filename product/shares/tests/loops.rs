@@ -66,13 +66,13 @@ where
     if draws.below(3) == 0 {
         step = T::step_from(1 + draws.below(3));
     }
-    let (lower, upper) = if step.into() < 0 && draws.below(4) > 0 { (upper, lower) } else { (lower, upper) };
+    let (lower, upper) =
+        if step.into() < 0 && draws.below(4) > 0 { (upper, lower) } else { (lower, upper) };
     let weights = draws.weights();
     let whole = Loop { lower, upper, step };
     let count = iterations(lower.into(), upper.into(), step.into());
-    let bounds: Vec<Option<Bounds<T>>> = (0..weights.len())
-        .map(|thread| whole.bounds_of(thread, weights.iter().copied()))
-        .collect();
+    let bounds: Vec<Option<Bounds<T>>> =
+        (0..weights.len()).map(|thread| whole.bounds_of(thread, weights.iter().copied())).collect();
     let equal = weights.iter().all(|weight| *weight == weights[0]);
     if equal || count < 2 || count > i128::from(T::MAX_COUNT) {
         assert!(bounds.iter().all(Option::is_none), "{whole:?} {weights:?}");

@@ -24,7 +24,9 @@ fn start(shares: &Shares) -> Steady {
 
 #[test]
 fn weights_change_between_regions_only() {
-    let Some(mut shares) = Shares::with_weights("weights_change_between_regions_only") else { return };
+    let Some(mut shares) = Shares::with_weights("weights_change_between_regions_only") else {
+        return;
+    };
     let mut steady = start(&shares);
     assert_eq!(steady.ask("run"), SKEWED);
     shares.even();
@@ -44,6 +46,7 @@ fn weights_change_between_regions_only() {
 fn a_program_outlives_its_balancer() {
     let Some(mut shares) = Shares::with_weights("a_program_outlives_its_balancer") else { return };
     let mut steady = start(&shares);
+    assert_eq!(steady.ask("run"), SKEWED);
     assert_eq!(steady.ask("hold"), SKEWED);
     // The balancer ends in order while the region runs.
     shares.page = PageOwner::create(PATIENCE).unwrap();
@@ -65,7 +68,9 @@ fn a_program_outlives_its_balancer() {
 
 #[test]
 fn the_page_tells_the_threads_of_each_team() {
-    let Some(shares) = Shares::with_weights("the_page_tells_the_threads_of_each_team") else { return };
+    let Some(shares) = Shares::with_weights("the_page_tells_the_threads_of_each_team") else {
+        return;
+    };
     let mut steady = start(&shares);
     assert_eq!(steady.ask("run"), SKEWED);
     let report = shares.report();
@@ -122,7 +127,9 @@ fn children_of_the_program_see_the_environment_as_it_was() {
 
 #[test]
 fn a_page_that_is_gone_or_is_none_is_ignored() {
-    let Some(mut shares) = Shares::with_weights("a_page_that_is_gone_or_is_none_is_ignored") else { return };
+    let Some(mut shares) = Shares::with_weights("a_page_that_is_gone_or_is_none_is_ignored") else {
+        return;
+    };
     let program = shares.compile("steady.c", "steady", &[]);
     let address = shares.page.address();
     shares.page = PageOwner::create(PATIENCE).unwrap();

@@ -52,10 +52,10 @@ fn all_constructs_of_openmp_are_executed_as_written() {
     let Some(shares) = Shares::with_weights(test) else { return };
     for level in ["-O0", "-O2"] {
         let program = shares.compile("constructs.c", "constructs", &[level]);
-        let printed = Shares::output_of(shares.command(&program).arg("3").env("OMP_CANCELLATION", "true"));
-        let (first, last) = (figure(&printed, "first"), figure(&printed, "last"));
-        // 300 and 1000 by turns; on an odd number of CPUs the last thread may share the first one's.
-        assert_eq!(first + last < 4000, first < 2000, "{printed}");
+        let printed =
+            Shares::output_of(shares.command(&program).arg("3").env("OMP_CANCELLATION", "true"));
+        // The first thread is on a CPU of 300, at least one other on one of 1000.
+        let first = figure(&printed, "first");
         assert!(first < 1600, "{printed}");
     }
     assert_eq!(shares.effect(), Effect::Divides);

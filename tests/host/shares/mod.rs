@@ -2,6 +2,7 @@
 //! alike within a region; all else is the runtime's; and a program is none the worse where the library has
 //! nothing to do. The test plays the balancer.
 
+mod library;
 mod lifetime;
 mod loops;
 mod programs;

@@ -30,7 +30,10 @@ impl Shares {
     pub fn new(test: &str) -> Option<Self> {
         check_library();
         if !has_openmp() {
-            evenkeel_skip::skip(test, "clang has no OpenMP runtime here (scripts/setup installs libomp)");
+            evenkeel_skip::skip(
+                test,
+                "clang has no OpenMP runtime here (scripts/setup installs libomp)",
+            );
             return None;
         }
         let folder = tempfile::Builder::new().prefix("evenkeel-shares-").tempdir().unwrap();
@@ -47,7 +50,8 @@ impl Shares {
 
     /// Gives the CPUs weights of 300 and 1000 by turns.
     pub fn skew(&mut self) {
-        self.page.set_weights(all().iter().enumerate().map(|(turn, cpu)| (cpu, [300, 1000][turn % 2])));
+        self.page
+            .set_weights(all().iter().enumerate().map(|(turn, cpu)| (cpu, [300, 1000][turn % 2])));
     }
 
     /// Gives all CPUs the same weight.
@@ -170,7 +174,8 @@ pub fn clang() -> String {
 
 /// flang of the same version; nothing where it is not installed.
 pub fn flang() -> Option<String> {
-    let version = clang().rsplit_once('-').map_or(String::new(), |(_, version)| format!("-{version}"));
+    let version =
+        clang().rsplit_once('-').map_or(String::new(), |(_, version)| format!("-{version}"));
     let names = [format!("flang-new{version}"), format!("flang{version}")];
     names.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok())
 }
@@ -186,14 +191,17 @@ fn has_openmp() -> bool {
 }
 
 /// Fails with the remedy where the library is missing or older than its sources.
-fn check_library() {
+pub fn check_library() {
     let built = std::fs::metadata(LIBRARY).and_then(|file| file.modified());
     let built = built.unwrap_or_else(|_| panic!("there is no {LIBRARY}: run `make build` first"));
     let newest = ["shares", "shares-preload"].map(|folder| {
         let folder = format!("{}/../product/{folder}/src", env!("CARGO_MANIFEST_DIR"));
         newest(Path::new(&folder))
     });
-    assert!(newest.iter().all(|changed| *changed <= built), "{LIBRARY} is old: run `make build` first");
+    assert!(
+        newest.iter().all(|changed| *changed <= built),
+        "{LIBRARY} is old: run `make build` first"
+    );
 }
 
 fn newest(folder: &Path) -> SystemTime {

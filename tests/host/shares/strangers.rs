@@ -62,7 +62,8 @@ fn the_object_that_begins_loops_is_named() {
     let library = shares.compile("module.c", "libmodule.so", &["-fPIC", "-shared"]);
     let folder = library.parent().unwrap().to_str().unwrap();
     let source = shares.path("user.c");
-    std::fs::write(&source, "int run_module(void);\nint main(void) { return run_module(); }\n").unwrap();
+    std::fs::write(&source, "int run_module(void);\nint main(void) { return run_module(); }\n")
+        .unwrap();
     let user = shares.path("user");
     let mut cc = Command::new("cc");
     cc.arg("-o").arg(&user).arg(&source).args(["-L", folder, "-lmodule"]);
@@ -83,7 +84,8 @@ fn the_object_that_begins_loops_is_named() {
 fn a_runtime_that_is_loaded_late_and_privately_is_found() {
     let test = "a_runtime_that_is_loaded_late_and_privately_is_found";
     let Some(shares) = Shares::with_weights(test) else { return };
-    let modules = ["one.so", "two.so"].map(|name| shares.compile("module.c", name, &["-fPIC", "-shared"]));
+    let modules =
+        ["one.so", "two.so"].map(|name| shares.compile("module.c", name, &["-fPIC", "-shared"]));
     let late = compile_by_gcc(&shares, "late.c", &["-ldl"]);
     assert_eq!(Shares::output_of(shares.plain(&late).args(&modules)), "500 500\n500 500\n");
     assert_eq!(Shares::output_of(shares.command(&late).args(&modules)), "231 769\n231 769\n");
@@ -108,7 +110,8 @@ fn another_tool_of_the_runtime_has_precedence() {
         ("LD_PRELOAD", preloaded_last),
     ];
     for (name, value) in environments {
-        let printed = Shares::output_of(shares.command(&program).args(["2", "2"]).env(name, &value));
+        let printed =
+            Shares::output_of(shares.command(&program).args(["2", "2"]).env(name, &value));
         assert!(printed.contains("tool saw regions: yes"), "{name}={value:?}: {printed}");
         assert_eq!(figure(&printed, "different"), 0);
         assert_eq!(shares.effect(), Effect::NoToolInterface);
@@ -128,7 +131,9 @@ fn without_a_tool_interface_nothing_is_divided() {
 
 #[test]
 fn a_program_under_address_sanitizer_runs() {
-    let Some(shares) = Shares::with_weights("a_program_under_address_sanitizer_runs") else { return };
+    let Some(shares) = Shares::with_weights("a_program_under_address_sanitizer_runs") else {
+        return;
+    };
     let program = shares.compile("steady.c", "steady", &["-fsanitize=address,undefined"]);
     let mut command = shares.command(program);
     command.arg("2").env("ASAN_OPTIONS", "detect_leaks=0");

@@ -25,7 +25,8 @@ pub fn attach(value: &CStr) -> Option<&'static Page> {
         return None;
     }
     // SAFETY: the path ends with a zero byte.
-    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK) };
+    let fd =
+        unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK) };
     if fd < 0 {
         return None;
     }
@@ -49,8 +50,7 @@ pub fn attach(value: &CStr) -> Option<&'static Page> {
 fn names_a_page(path: &CStr) -> bool {
     let mut target = [0_u8; 64];
     // SAFETY: the buffer has the length that is given.
-    let length =
-        unsafe { libc::readlink(path.as_ptr(), target.as_mut_ptr().cast(), target.len()) };
+    let length = unsafe { libc::readlink(path.as_ptr(), target.as_mut_ptr().cast(), target.len()) };
     let target = usize::try_from(length).ok().and_then(|length| target.get(..length));
     target
         .and_then(|target| target.strip_prefix(b"/memfd:"))
@@ -159,6 +159,7 @@ pub fn claim_row(page: &Page, tid: u32, pid: u32) -> Option<&Row> {
 /// Gives a row back at the end of its thread; what it counted is kept.
 pub fn release_row(page: &Page, row: &Row) {
     page.past_loops_divided.fetch_add(row.loops_divided.swap(0, Relaxed), Relaxed);
+    page.past_loops_left.fetch_add(row.loops_left.swap(0, Relaxed), Relaxed);
     page.past_regions.fetch_add(row.regions.swap(0, Relaxed), Relaxed);
     row.clear();
 }

@@ -132,7 +132,9 @@ impl PageOwner {
 
     /// Sets the weight of each CPU (number, weight) and beats. All other CPUs get none: a team with a
     /// thread there is divided equally, and so is any team if there are no weights at all. Weights are
-    /// bounded to `1..=MAX_WEIGHT`. A team takes them at its next region, all at once.
+    /// bounded to `1..=MAX_WEIGHT`. Each thread has the weight of its CPU, so where several threads of a
+    /// team share a CPU, its weight is its capability divided among them. A team takes the weights at its
+    /// next region, all at once. To change them seldom (hysteresis) is the caller's part.
     pub fn set_weights(&mut self, weights: impl IntoIterator<Item = (u32, u32)>) {
         let mut by_cpu = [0_u16; super::MAX_CPUS];
         for (cpu, weight) in weights {
@@ -157,6 +159,7 @@ impl PageOwner {
         let mut report = Report {
             regions: self.page.past_regions.load(Relaxed),
             loops_divided: self.page.past_loops_divided.load(Relaxed),
+            loops_left: self.page.past_loops_left.load(Relaxed),
             flags: self.page.flags.load(Relaxed),
             ..Report::default()
         };
@@ -226,15 +229,23 @@ impl Report {
             (flag::TOO_MANY_TEAMS, "more than 64 teams were active at once"),
             (flag::SECOND_RUNTIME, "a process has two OpenMP runtimes"),
         ];
-        limits.into_iter().filter(|(flag, _)| self.flags & flag != 0).map(|(_, text)| text).collect()
+        limits
+            .into_iter()
+            .filter(|(flag, _)| self.flags & flag != 0)
+            .map(|(_, text)| text)
+            .collect()
     }
 }
 
 impl std::fmt::Display for Effect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::NotLoaded => "no process has loaded the library: static, set-uid or 32-bit programs cannot",
-            Self::NoRuntime => "no process has loaded LLVM's OpenMP runtime: programs of gcc have another one",
+            Self::NotLoaded => {
+                "no process has loaded the library: static, set-uid or 32-bit programs cannot"
+            }
+            Self::NoRuntime => {
+                "no process has loaded LLVM's OpenMP runtime: programs of gcc have another one"
+            }
             Self::NoToolInterface => {
                 "another tool has the OpenMP runtime's tool interface, or the runtime has none"
             }
@@ -354,7 +365,8 @@ mod tests {
         let report = owner.read();
         assert_eq!(report.effect(), Effect::Divides);
         assert_eq!((report.regions, report.loops_divided), (3, 10));
-        let members: Vec<_> = report.threads.iter().map(|it| (it.tid, it.primary_tid, it.number)).collect();
+        let members: Vec<_> =
+            report.threads.iter().map(|it| (it.tid, it.primary_tid, it.number)).collect();
         assert_eq!(members, [(11, 11, 0), (12, 11, 1)]);
         release_row(page, rows[0]);
         owner.forget_dead(|tid| tid != 12);
