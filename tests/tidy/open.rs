@@ -16,15 +16,11 @@ const fn open(path: &'static str, rules: &'static [Rule], part: &'static str) ->
     Open { path, rules, part }
 }
 
-const LAG: &str = "the rewrite of lag, with which its gain is measured";
 const IAS_AND_GATE: &str = "the second design of ias and of the zone gate";
 const SAIS: &str = "the second design of sais, with interrupts";
 
 #[rustfmt::skip]
 pub const OPEN: &[Open] = &[
-    // doctor's estimate of a gain, which becomes a measured one.
-    open("product/evenkeel/src/doctor.rs", &[NeverWord], LAG),
-    open("product/host/src/doctor/tests.rs", &[NeverWord], LAG),
     open("lab/bench/src/ias", &[LineLength, NeverWord, PersonWord], IAS_AND_GATE),
     open("lab/bench/src/zone", &[LineLength, NeverWord, PersonWord], IAS_AND_GATE),
     open("product/keel/src/ias", &[LineLength, NeverWord, PersonWord], IAS_AND_GATE),

@@ -1,6 +1,6 @@
 //! The paper's figures (000, section 3.1, equations 4 to 7), in integers.
 
-use crate::snapshot::{CpuView, Snapshot};
+use crate::snapshot::{CpuView, Snapshot, TaskView};
 
 impl CpuView {
     /// Time in the interval that noise *and* real-time tasks left for fair-class tasks, weighted by
@@ -20,6 +20,21 @@ impl CpuView {
 
     fn weighted(&self, time_ns: u64) -> u64 {
         part(time_ns, u64::from(self.speed), 1024)
+    }
+}
+
+impl TaskView {
+    /// Effective capability that it received for work: without what it spent on spinning.
+    pub fn work_ns(&self) -> u64 {
+        if self.spun_ns == 0 {
+            return self.received_ns;
+        }
+        part(self.received_ns, self.run_ns.saturating_sub(self.spun_ns), self.run_ns)
+    }
+
+    /// Time in the interval in which it had work to do, whether it ran or waited for its CPU.
+    pub fn busy_ns(&self) -> u64 {
+        self.demand_ns().saturating_sub(self.spun_ns.min(self.run_ns))
     }
 }
 

@@ -3,8 +3,6 @@
 use evenkeel_machine::CpuSet;
 use serde::{Deserialize, Serialize};
 
-use crate::figures::part;
-
 /// A task. The start time tells it from a later task with the same thread id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId {
@@ -127,19 +125,6 @@ pub enum Invalid {
 }
 
 impl TaskView {
-    /// Effective capability that it received for work: without what it spent on spinning.
-    pub fn work_ns(&self) -> u64 {
-        if self.spun_ns == 0 {
-            return self.received_ns;
-        }
-        part(self.received_ns, self.run_ns.saturating_sub(self.spun_ns), self.run_ns)
-    }
-
-    /// Time in the interval in which it had work to do, whether it ran or waited for its CPU.
-    pub fn busy_ns(&self) -> u64 {
-        self.demand_ns().saturating_sub(self.spun_ns.min(self.run_ns))
-    }
-
     /// Time in the interval in which it was runnable.
     pub fn demand_ns(&self) -> u64 {
         self.run_ns.saturating_add(self.stolen_ns).saturating_add(self.wait_ns)

@@ -211,8 +211,8 @@ mod tests {
                 avg_capability: 819,
                 bound: Some(1.333),
                 is_worth_balancing: true,
-                verdict: "CPU 0 loses 40 % to softirqs: a parallel program could run up to 1.33x \
-                          as fast."
+                verdict: "CPU 0 loses 40 % to softirqs: the average CPU gives 1.33x as much as \
+                          the slowest."
                     .to_owned(),
                 remarks: vec!["Bear this in mind. ".repeat(10)],
             }),

@@ -1,7 +1,7 @@
 //! `evenkeel status`: the programs that are balanced.
 
 use anyhow::Result;
-use evenkeel_host::{Accounting, Placement, ProgramStatus, read_status_files};
+use evenkeel_host::{Accounting, Placement, ProgramStatus, Proven, read_status_files};
 use evenkeel_journal::runtime_dir;
 
 use crate::cli::JsonArgs;
@@ -65,8 +65,12 @@ pub fn headline(program: &ProgramStatus) -> String {
         (false, Placement::Hard) => "hard placement",
     };
     let balancer = if program.program.is_some() { "daemon" } else { "balancer" };
+    let gain = match program.gain.proven {
+        Proven::Nothing => String::new(),
+        _ => format!(", {}", program.gain),
+    };
     format!(
-        "{} (pid {}, {balancer} {}): {placement}, {} moves in {} intervals",
+        "{} (pid {}, {balancer} {}): {placement}, {} moves in {} intervals{gain}",
         program.command.join(" "),
         program.root,
         program.balancer.tid,

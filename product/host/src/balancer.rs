@@ -2,11 +2,11 @@
 //! the daemon many. All programs of a balancer share its accounting, its journal and every rule, but
 //! each has its own plan, in which the tasks of the others are foreign load.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
 
-use evenkeel_capability::{Plan, Policy, Snapshot, TaskId, plan};
+use evenkeel_capability::{Plan, Policy, Reason, Snapshot, TaskId, plan};
 use evenkeel_cbinfo::TaskEvent;
 use evenkeel_journal::{PlaceError, Placed, Session, Style, SupervisedSession, TaskRef, affinity};
 use evenkeel_machine::{CpuSet, Machine};
@@ -219,7 +219,7 @@ impl Balancer {
             working_sets.measure(&mut snapshot);
         }
         program.totals.add(&snapshot, self.observer.last());
-        let plan = match plan(&snapshot, &mut program.state) {
+        let mut plan = match plan(&snapshot, &mut program.state) {
             Ok(plan) => plan,
             Err(invalid) => {
                 // The kernel's own lists contradict each other for a moment at times.
@@ -227,7 +227,10 @@ impl Balancer {
                 return Ok(());
             }
         };
-        let refused = self.act(&plan, &snapshot, &mut program.totals);
+        if !self.options.dry_run && self.session.is_some() {
+            program.proof.judge(&snapshot, &mut plan);
+        }
+        let refused = self.act(&plan, &snapshot, program);
         if !plan.moves.is_empty() {
             // Even a soft move pins for a moment, and a thread that is born then inherits the pin.
             self.handle_events()?;
@@ -355,10 +358,12 @@ impl Balancer {
     }
 
     /// Makes the moves of the plan. Returns the moves that were not made.
-    fn act(&mut self, plan: &Plan, snapshot: &Snapshot, totals: &mut Totals) -> Vec<Refusal> {
+    fn act(&mut self, plan: &Plan, snapshot: &Snapshot, program: &mut Program) -> Vec<Refusal> {
         let mut refused = Vec::new();
         let mut is_pinned = false;
-        if self.options.dry_run || plan.moves.is_empty() {
+        self.release_held(plan, program);
+        let totals = &mut program.totals;
+        if self.options.dry_run || (plan.moves.is_empty() && plan.pins.is_empty()) {
             totals.proposed += plan.moves.len() as u64;
             return refused;
         }
@@ -370,23 +375,35 @@ impl Balancer {
             snapshot.tasks.iter().map(|task| (task.id, task.process)).collect();
         // A lone compute thread may be about to start a thread pool: pinned, it would count one CPU.
         let is_lone = snapshot.tasks.iter().filter(|task| task.runnable).count() < 2;
-        let may_pin = self.options.placement == Placement::Hard && !is_lone;
         let now_ns = boottime_ns();
         // By the age of the process: a new thread of an old process has no CPUs left to count.
         let leaders: BTreeMap<u32, TaskId> =
             snapshot.tasks.iter().map(|task| (task.id.tid, task.id)).collect();
-        for made in &plan.moves {
-            let Some(process) = processes.get(&made.task) else { continue };
-            let task = task_ref(made.task, *process);
-            let is_settling = self.execs_ns.contains_key(process)
-                || start_ns(*leaders.get(process).unwrap_or(&made.task)) + SETTLING_NS > now_ns;
-            let style = if may_pin && !is_settling { Style::Hard } else { Style::Soft };
-            match place(session, &task, made.from, made.to, style) {
+        let is_settling = |task: TaskId, process: u32| {
+            self.execs_ns.contains_key(&process)
+                || start_ns(*leaders.get(&process).unwrap_or(&task)) + SETTLING_NS > now_ns
+        };
+        let pins: BTreeMap<TaskId, u32> = plan.pins.iter().map(|pin| (pin.task, pin.cpu)).collect();
+        for Place { task: id, from, to, reason } in places(plan, snapshot) {
+            let Some(process) = processes.get(&id).copied() else { continue };
+            let is_held = pins.contains_key(&id);
+            if reason.is_none() && (is_settling(id, process) || is_lone) {
+                continue;
+            }
+            let task = task_ref(id, process);
+            let may_pin = (self.options.placement == Placement::Hard || is_held) && !is_lone;
+            let style =
+                if may_pin && !is_settling(id, process) { Style::Hard } else { Style::Soft };
+            let mut count_move = || reason.map(|reason| totals.count_move(reason));
+            match place(session, &task, from, to, style) {
                 Ok(Placed::Pinned) => {
-                    totals.count_move(&made.reason);
+                    count_move();
                     is_pinned = true;
+                    if is_held && self.options.placement == Placement::Soft {
+                        program.held.insert(id, process);
+                    }
                 }
-                Ok(Placed::Moved) => totals.count_move(&made.reason),
+                Ok(Placed::Moved) => drop(count_move()),
                 Ok(Placed::Unchanged) => {}
                 Ok(Placed::Yielded { found, newly }) => {
                     if newly {
@@ -395,7 +412,9 @@ impl Balancer {
                             "{task}: its user set CPUs {found}, so evenkeel no longer moves it"
                         );
                     }
-                    refused.push(Refusal::UserChose { task, cpus: found });
+                    if reason.is_some() {
+                        refused.push(Refusal::UserChose { task, cpus: found });
+                    }
                 }
                 Err(GuardedError::Place(PlaceError::Gone { .. })) => {}
                 Err(error) => {
@@ -429,6 +448,22 @@ impl Balancer {
         refused
     }
 
+    /// Once a plan keeps no task any more, gives the tasks that were kept their own mask back. With hard
+    /// placement every task stays pinned until its next move.
+    fn release_held(&mut self, plan: &Plan, program: &mut Program) {
+        // A task that waited for a whole interval is in no pin, but stays a part of the split.
+        if program.held.is_empty() || !plan.pins.is_empty() {
+            return;
+        }
+        let Some(session) = self.session.as_mut().map(SupervisedSession::session) else { return };
+        for (id, process) in std::mem::take(&mut program.held) {
+            match session.release(&task_ref(id, process)) {
+                Ok(_) | Err(PlaceError::Gone { .. }) => {}
+                Err(why) => tracing::warn!("{why}"),
+            }
+        }
+    }
+
     /// Has cbinfo report forks at once: needed once tasks are pinned.
     fn set_urgent(&mut self) {
         self.urgent = true;
@@ -436,6 +471,33 @@ impl Balancer {
             tracing::warn!("{error}");
         }
     }
+}
+
+/// Where a task goes: by a move, with its reason, or by a pin where it is.
+struct Place<'a> {
+    task: TaskId,
+    from: u32,
+    to: u32,
+    reason: Option<&'a Reason>,
+}
+
+/// The moves of a plan, then its pins of tasks that are not moved.
+fn places<'a>(plan: &'a Plan, snapshot: &Snapshot) -> Vec<Place<'a>> {
+    let moves = plan.moves.iter().map(|made| Place {
+        task: made.task,
+        from: made.from,
+        to: made.to,
+        reason: Some(&made.reason),
+    });
+    let moved: BTreeSet<TaskId> = plan.moves.iter().map(|made| made.task).collect();
+    let at: BTreeMap<TaskId, u32> = snapshot.tasks.iter().map(|task| (task.id, task.cpu)).collect();
+    let pins = plan.pins.iter().filter(|pin| !moved.contains(&pin.task)).map(|pin| Place {
+        task: pin.task,
+        from: at.get(&pin.task).copied().unwrap_or(pin.cpu),
+        to: pin.cpu,
+        reason: None,
+    });
+    moves.chain(pins).collect()
 }
 
 /// The programs of the round that starts now, from each program's number, due time and interval. It is

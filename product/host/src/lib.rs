@@ -14,6 +14,7 @@
 //! | `observe` | the choice between these three, and the CPUs that a program may use |
 //! | `working_set` | how much memory each process referenced lately |
 //! | `options` | how to balance |
+//! | `proof` | what moves and pins gain, measured while the program runs; the rest is withdrawn |
 //! | `decision` | moves and refusals with their reasons, as values and as text |
 //! | `summary` | how a run went, counted and printed |
 //! | `latency` | short waits for a CPU, so that no pin lasts longer than it must |
@@ -45,6 +46,7 @@ mod options;
 mod place;
 mod private_file;
 mod program;
+mod proof;
 mod reading;
 mod run;
 mod served;
@@ -63,6 +65,7 @@ pub use figures::{CpuFigures, Figures, TaskFigures};
 pub use observe::{Accounting, AccountingChoice, ObserveError, Observer};
 pub use options::{Options, Placement};
 pub use place::GuardedError;
+pub use proof::{Gain, Pace, Proven};
 pub use reading::{CpuFacts, CpuReading, Freedom, ProgramReading, Reading, TaskReading, Watched};
 pub use run::{Launch, run};
 pub use served::ServedError;

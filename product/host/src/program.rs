@@ -9,6 +9,7 @@ use evenkeel_machine::{CpuSet, Machine};
 
 use crate::decision::{CpuChange, Decision, Refusal};
 use crate::observe::Accounting;
+use crate::proof::Proof;
 use crate::reading::Reading;
 use crate::summary::Totals;
 use crate::waits::{ThreadTimes, Waits};
@@ -26,6 +27,10 @@ const RECENT_NS: u64 = 2_000_000_000;
 /// A balanced program.
 pub(crate) struct Program {
     pub(crate) state: State,
+    /// What its moves gain.
+    pub(crate) proof: Proof,
+    /// Tasks that a split keeps on their CPUs, and the process of each.
+    pub(crate) held: BTreeMap<TaskId, u32>,
     /// Only with a policy that selects by working set.
     pub(crate) working_sets: Option<WorkingSets>,
     pub(crate) totals: Totals,
@@ -50,10 +55,13 @@ impl Program {
     /// A program that is balanced from the reading `now` on.
     pub(crate) fn new(machine: &Machine, policy: Policy, now: &Rc<Reading>) -> Self {
         let working_sets = working_sets_for(&policy);
+        let proof = Proof::new(&policy);
         let state = State::new(policy);
         let interval_ns = state.first_interval_ns();
         Self {
             state,
+            proof,
+            held: BTreeMap::new(),
             working_sets,
             totals: Totals::new(machine, now),
             decisions: VecDeque::new(),
@@ -124,6 +132,7 @@ impl Program {
     /// Takes another policy from now on.
     pub(crate) fn set_policy(&mut self, policy: Policy) {
         self.working_sets = working_sets_for(&policy);
+        self.proof = Proof::new(&policy);
         self.state = State::new(policy);
     }
 
@@ -177,7 +186,7 @@ impl Program {
         (waits, accounting): (Waits, Accounting),
         refused: Vec<Refusal>,
     ) {
-        self.totals.note(&plan);
+        self.totals.note(&plan, self.proof.gain());
         for made in &plan.moves {
             tracing::info!("{made}");
         }

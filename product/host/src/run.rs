@@ -130,6 +130,7 @@ impl Balancing {
             dry_run: options.dry_run,
             intervals: 0,
             moves: 0,
+            gain: crate::proof::Gain::default(),
             cpus: Vec::new(),
             waits: Waits::default(),
             threads: Vec::new(),
@@ -216,6 +217,7 @@ impl Balancing {
         self.status.intervals = totals.intervals;
         self.status.accounting = accounting;
         self.status.moves = totals.moves;
+        self.status.gain = totals.gain().clone();
         self.status.cpus = totals.cpus();
         let (waits, threads) = self.balancer.waits(root).unwrap_or_default();
         (self.status.waits, self.status.threads) = (waits, threads);

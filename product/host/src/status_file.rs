@@ -17,6 +17,7 @@ use crate::decision::{Decision, DecisionInWords};
 use crate::observe::Accounting;
 use crate::options::Placement;
 use crate::private_file;
+use crate::proof::Gain;
 use crate::summary::CpuSummary;
 use crate::waits::{ThreadTimes, Waits};
 
@@ -41,6 +42,9 @@ pub struct ProgramStatus<D = Decision> {
     pub intervals: u64,
     /// Moves so far.
     pub moves: u64,
+    /// What the moves gained, as far as it was measured.
+    #[serde(default)]
+    pub gain: Gain,
     /// The CPUs so far.
     pub cpus: Vec<CpuSummary>,
     /// How the program waited in the last seconds.
@@ -66,6 +70,7 @@ impl ProgramStatus {
             dry_run: self.dry_run,
             intervals: self.intervals,
             moves: self.moves,
+            gain: self.gain.clone(),
             cpus: self.cpus.clone(),
             waits: self.waits.clone(),
             threads: self.threads.clone(),

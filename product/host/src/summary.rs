@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::observe::Accounting;
 use crate::options::Placement;
+use crate::proof::{Gain, Proven};
 use crate::reading::{CpuReading, Reading};
 
 /// Figures that add up over the intervals of a run.
@@ -42,6 +43,7 @@ pub struct Totals {
     average_ns: u64,
     last_reason: Option<Reason>,
     most_spread_ppm: u64,
+    gain: Gain,
 }
 
 /// The CPUs of a reading, without its tasks: the first reading is kept for the whole run.
@@ -70,6 +72,7 @@ impl Totals {
             average_ns: 0,
             last_reason: None,
             most_spread_ppm: 0,
+            gain: Gain::default(),
         }
     }
 
@@ -96,7 +99,13 @@ impl Totals {
         *self.moves_by_rule.entry(reason.rule()).or_default() += 1;
     }
 
-    pub(crate) fn note(&mut self, plan: &Plan) {
+    /// What the moves gained, as far as it was measured.
+    pub fn gain(&self) -> &Gain {
+        &self.gain
+    }
+
+    pub(crate) fn note(&mut self, plan: &Plan, gain: Gain) {
+        self.gain = gain;
         if let Some(reason) = plan.reasons.first() {
             self.last_reason = Some(reason.clone());
         }
@@ -216,6 +225,9 @@ pub struct Summary {
     pub average: f64,
     /// Largest difference between the rates of two CPUs, 0..=1.
     pub most_spread: f64,
+    /// What the moves gained, as far as it was measured.
+    #[serde(default)]
+    pub gain: Gain,
     /// Why no (more) tasks were moved in the last interval with such a reason. JSON has it as text.
     #[serde(serialize_with = "in_words", skip_deserializing)]
     pub reason: Option<Reason>,
@@ -260,15 +272,10 @@ impl Summary {
             worst: share(totals.worst_ns),
             average: share(totals.average_ns),
             most_spread: totals.most_spread_ppm as f64 / 1e6,
+            gain: totals.gain.clone(),
             reason: totals.last_reason.clone(),
             cpus: totals.cpus(),
         }
-    }
-
-    /// The speed-up of running at the average capability instead of the worst: the bound of any
-    /// balancer.
-    pub fn bound(&self) -> f64 {
-        if self.worst > 0.0 { self.average / self.worst } else { 1.0 }
     }
 }
 
@@ -292,8 +299,10 @@ impl fmt::Display for Summary {
             if let Some((cpu, thief)) = worst.and_then(|worst| Some((worst.cpu, worst.thief()?))) {
                 write!(f, " ({thief} on CPU {cpu})")?;
             }
-            let (times, bound) = (times(moved), self.bound());
-            write!(f, "; {verb} tasks {times}; up to {bound:.2}x the kernel's pace")?;
+            write!(f, "; {verb} tasks {}", times(moved))?;
+            if !self.dry_run && self.gain.proven != Proven::Nothing {
+                write!(f, "; {}", self.gain)?;
+            }
         }
         if self.cpu_changes > 0 {
             write!(f, "; CPUs came or went {}", times(self.cpu_changes))?;

@@ -4,8 +4,8 @@
 //! whatever CPU it is on: the rest of its time it waits. So a task takes `work / rate of its CPU` for a
 //! phase, and the task that takes longest is the critical one: the others wait for it. (Of tasks on
 //! equal CPUs that is the one that waits least.) An exchange pays if both tasks then take clearly less
-//! than that (and there are samples enough to know). Tasks of equal work are therefore never exchanged, since the slow CPU would only hold
-//! up another task.
+//! than that (and there are samples enough to know). Tasks of equal work are therefore never exchanged,
+//! since the slow CPU would only hold up another task.
 
 use super::slots::{Deal, Dealt, above};
 use crate::plan::{Move, Reason};

@@ -1,10 +1,10 @@
 //! How long the program's phases last, learned from the barriers that were seen, and what follows
 //! for the next look.
 //!
-//! A barrier is seen where half of the tasks have slept and run again (`memory.rs`), or where the runtime
-//! of the program was seen to pass one (`Seen::barriers`). The better a program is balanced, the less they wait there, so that one
-//! barrier or another stays unseen: where the time between two of them is a multiple of the length
-//! that was learned, it is taken for so many phases.
+//! A barrier is seen where half of the tasks have slept and run again (`memory.rs`), or where the
+//! program's runtime was seen to pass one (`Seen::barriers`). The better a program is balanced, the less
+//! its tasks wait there, so that one barrier or another stays unseen: where the time between two of them
+//! is a multiple of the length that was learned, it is taken for so many phases.
 
 /// Phases from which their length is learned.
 const KNOWN: usize = 3;

@@ -502,6 +502,7 @@ impl Programs {
                 dry_run: options.dry_run,
                 intervals: totals.intervals,
                 moves: totals.moves,
+                gain: totals.gain().clone(),
                 cpus: totals.cpus(),
                 waits,
                 threads,
@@ -535,6 +536,9 @@ impl Programs {
         for program in self.joined.keys() {
             if let Some(totals) = self.balancer.totals(*program) {
                 add(&mut statistics, totals);
+                if let Some(ratio) = totals.gain().ratio {
+                    statistics.pace_milli.insert(*program, (ratio * 1000.0).round() as u64);
+                }
             }
         }
         statistics

@@ -28,6 +28,8 @@ pub struct Statistics {
     pub yielded: u64,
     /// Moves that the kernel or a rule refused.
     pub refused: u64,
+    /// How fast each program runs with its moves, in thousandths of its pace without, where measured.
+    pub pace_milli: BTreeMap<u32, u64>,
     /// CPU time of the daemon itself, in microseconds.
     pub own_cpu_us: u64,
     /// Time lost to fair-class tasks by CPU and cause, in microseconds.
@@ -43,6 +45,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("moves", "Tasks moved, by the rule that decided"),
     ("yielded", "Tasks no longer moved because their user set their mask"),
     ("refused", "Moves that the kernel or a rule refused"),
+    ("pace_milli", "Pace of each program with its moves, in thousandths of its pace without"),
     ("own_cpu_us", "CPU time of the daemon itself, in microseconds"),
     ("lost_us", "CPU time lost to ordinary tasks by CPU and cause, in microseconds"),
 ];
@@ -87,6 +90,15 @@ impl Statistics {
         }
         registry.register("moves", help("moves"), moves);
 
+        let paces: Family<Vec<(&str, String)>, Gauge<f64, std::sync::atomic::AtomicU64>> =
+            Family::default();
+        for (program, milli) in &self.pace_milli {
+            let pace = paces.get_or_create(&vec![("program", program.to_string())]);
+            pace.set(*milli as f64 / 1000.0);
+        }
+        let what = "Pace of a program with its moves, by its pace without, where it was measured";
+        registry.register("pace_ratio", what, paces);
+
         let seconds = |us: u64| us as f64 / 1e6;
         let own: Counter<f64, std::sync::atomic::AtomicU64> = Counter::default();
         own.inc_by(seconds(self.own_cpu_us));
@@ -118,6 +130,7 @@ mod tests {
         let statistics = Statistics {
             programs: 2,
             moves: [("behind", 3)].into(),
+            pace_milli: [(7, 1_220)].into(),
             own_cpu_us: 1_500_000,
             lost_us: [(1, [("softirq", 250_000)].into())].into(),
             ..Statistics::default()
@@ -132,6 +145,7 @@ mod tests {
         for line in [
             "evenkeel_programs 2",
             "evenkeel_moves_total{rule=\"behind\"} 3",
+            "evenkeel_pace_ratio{program=\"7\"} 1.22",
             "evenkeel_own_cpu_seconds_total 1.5",
             "evenkeel_lost_seconds_total{cpu=\"1\",cause=\"softirq\"} 0.25",
             "# EOF",

@@ -187,10 +187,10 @@ pub fn judge(watched: Watched, excludes: Option<RunTimeExcludes>) -> Asymmetry {
     let verdict = match bound {
         _ if !is_worth_balancing => symmetric(average, is_exact),
         Some(bound) => {
-            format!("{}: a parallel program could run up to {bound:.2}x as fast.", causes(&worst))
+            format!("{}: the average CPU gives {bound:.2}x as much as the slowest.", causes(&worst))
         }
         None => format!(
-            "{}: next to nothing is left there, and a parallel program could run many times as fast.",
+            "{}: next to nothing is left there, and the average CPU gives many times as much.",
             causes(&worst)
         ),
     };

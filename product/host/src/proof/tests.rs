@@ -1,0 +1,345 @@
+//! The proof in a closed loop with programs that run faster or slower with its levers, or neither, and
+//! with the noise that windows have.
+
+use evenkeel_capability::{
+    Barriers, CpuView, Move, Pin, Plan, Policy, Reason, Seen, Snapshot, TaskId, TaskView,
+};
+use evenkeel_machine::CpuSet;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+const STEP_NS: u64 = 50 * MS;
+
+/// splitmix64, for tests that draw their own cases.
+pub(super) struct Dice(pub u64);
+
+impl Dice {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+
+    /// Normally distributed, by the sum of twelve.
+    pub(super) fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.below(1_000_000) as f64 / 1e6).sum::<f64>() - 6.0
+    }
+}
+
+fn cpu(number: u32, percent: u64, interval_ns: u64) -> CpuView {
+    CpuView {
+        cpu: number,
+        core: number,
+        node: 0,
+        speed: 1024,
+        noise_ns: interval_ns * (100 - percent) / 100,
+        rt_ns: 0,
+        idle_ns: 0,
+        foreign_milli: 0,
+        rt_milli: 0,
+    }
+}
+
+fn id(tid: u32) -> TaskId {
+    TaskId { tid, start: 1 }
+}
+
+fn task(tid: u32, cpu: u32, run_ns: u64, work_ns: u64) -> TaskView {
+    TaskView {
+        id: id(tid),
+        process: 1,
+        cpu,
+        queue: 0,
+        run_ns,
+        spun_ns: run_ns.saturating_sub(work_ns),
+        received_ns: run_ns,
+        stolen_ns: 0,
+        wait_ns: STEP_NS,
+        switches: 1,
+        runnable: true,
+        allowed: CpuSet::first(8),
+        fixed: false,
+        working_set_bytes: None,
+    }
+}
+
+fn plan_of(moves: Vec<Move>, pins: Vec<Pin>) -> Plan {
+    Plan { moves, pins, reasons: vec![], interval_ns: STEP_NS, spread_ppm: 400_000 }
+}
+
+fn lag() -> Policy {
+    Policy::Lag(evenkeel_capability::LagParameters::default())
+}
+
+/// A program of eight tasks on two CPUs, which a split makes `with` times as fast.
+struct Crowd {
+    proof: Proof,
+    dice: Dice,
+    with: f64,
+    noise: f64,
+    percents: [u64; 2],
+    /// Barriers a second; none: they are not counted.
+    barriers: Option<f64>,
+    is_on: bool,
+    now_ns: u64,
+    interval_ns: u64,
+    on_ns: u64,
+}
+
+impl Crowd {
+    fn new(seed: u64, with: f64, noise: f64) -> Self {
+        Self {
+            proof: Proof::new(&lag()),
+            dice: Dice(seed),
+            with,
+            noise,
+            percents: [60, 100],
+            barriers: None,
+            is_on: false,
+            now_ns: 0,
+            interval_ns: STEP_NS,
+            on_ns: 0,
+        }
+    }
+
+    fn step(&mut self) {
+        let interval_ns = self.interval_ns;
+        self.now_ns += interval_ns;
+        self.on_ns += if self.is_on { interval_ns } else { 0 };
+        // A longer interval averages more of the noise out.
+        let noise = self.noise * (STEP_NS as f64 / interval_ns as f64).sqrt() * self.dice.normal();
+        let pace = if self.is_on { self.with } else { 1.0 } * (1.0 + noise).max(0.01);
+        let run_ns = interval_ns / 4;
+        let work_ns = (run_ns as f64 * 0.6 * pace) as u64;
+        let barriers = self.barriers.map(|rate| Barriers {
+            count: (rate * pace * interval_ns as f64 / 1e9).round() as u32,
+            observed_ns: interval_ns,
+        });
+        let [one, other] = self.percents;
+        let snapshot = Snapshot {
+            interval_ns,
+            cpus: vec![cpu(0, one, interval_ns), cpu(1, other, interval_ns)],
+            tasks: (0..8).map(|tid| task(tid, u32::from(tid > 2), run_ns, work_ns)).collect(),
+            seen: Seen { spinning: true, barriers },
+        };
+        let pins = (0..8).map(|tid| Pin { task: id(tid), cpu: u32::from(tid > 2) });
+        let pins = if one == other { vec![] } else { pins.collect() };
+        let mut plan = plan_of(vec![], pins);
+        plan.interval_ns = 4 * STEP_NS;
+        self.proof.judge(&snapshot, &mut plan);
+        self.is_on = !plan.pins.is_empty();
+        self.interval_ns = plan.interval_ns;
+    }
+
+    fn run(&mut self, seconds: u64) -> Gain {
+        let end_ns = self.now_ns + seconds * 1_000 * MS;
+        while self.now_ns < end_ns {
+            self.step();
+        }
+        self.proof.gain()
+    }
+}
+
+#[test]
+fn a_gain_is_shown_soon_and_measured_at_little_cost() {
+    for (with, noise) in [(1.3, 0.05), (1.2, 0.03), (1.1, 0.02)] {
+        for barriers in [None, Some(500.0)] {
+            let mut crowd = Crowd { barriers, ..Crowd::new(7, with, noise) };
+            let gain = crowd.run(2);
+            assert_eq!(gain.proven, Proven::Gains, "{with}: {gain:?}");
+            let gain = crowd.run(118);
+            assert_eq!(gain.by, Some(if barriers.is_some() { Pace::Barriers } else { Pace::Work }));
+            let ratio = gain.ratio.unwrap();
+            assert!((ratio / with - 1.0).abs() < 0.03, "{gain:?}");
+            assert!(gain.low.unwrap() < with && with < gain.high.unwrap(), "{gain:?}");
+            assert!(gain.off_pct <= 5.0, "{gain:?}");
+            assert!(gain.to_string().starts_with(&format!("ran {ratio:.2}x as fast as without (")));
+        }
+    }
+}
+
+#[test]
+fn a_loss_is_withdrawn_within_two_seconds() {
+    for seed in 0..100 {
+        for (with, noise) in [(0.95, 0.02), (0.9, 0.05), (0.7, 0.1)] {
+            let mut crowd = Crowd::new(seed, with, noise);
+            let gain = crowd.run(2);
+            assert_eq!(gain.proven, Proven::Withdrawn, "{gain:?}");
+            assert!(!crowd.is_on);
+            let on_ns = crowd.on_ns;
+            crowd.run(7);
+            assert_eq!(crowd.on_ns, on_ns, "it stays withdrawn");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_claimed_where_nothing_is_gained() {
+    for noise in [0.005, 0.02, 0.08] {
+        let claims = (0..300).filter(|seed| {
+            let mut crowd = Crowd::new(*seed, 1.0, noise);
+            (0..40).any(|_| crowd.run(1).proven == Proven::Gains)
+        });
+        let claims = claims.count();
+        assert!(claims <= 15, "{claims} of 300 with a noise of {noise}");
+    }
+}
+
+#[test]
+fn a_loss_that_begins_later_is_withdrawn() {
+    for seed in 0..20 {
+        let mut crowd = Crowd::new(seed, 1.2, 0.02);
+        assert_eq!(crowd.run(30).proven, Proven::Gains);
+        crowd.with = 0.9;
+        assert_eq!(crowd.run(4).proven, Proven::Withdrawn, "seed {seed}");
+    }
+}
+
+#[test]
+fn it_is_tried_again_when_the_asymmetry_changes_and_seldom_else() {
+    let mut crowd = Crowd::new(3, 0.9, 0.02);
+    assert_eq!(crowd.run(2).proven, Proven::Withdrawn);
+    crowd.with = 1.3;
+    assert_eq!(crowd.run(6).proven, Proven::Withdrawn);
+    crowd.percents = [40, 100];
+    let gain = crowd.run(4);
+    assert_eq!(gain.proven, Proven::Gains, "{gain:?}");
+    assert!((gain.ratio.unwrap() - 1.3).abs() < 0.05, "{gain:?}");
+    // What never gains is tried for less and less of the time.
+    let mut crowd = Crowd::new(4, 0.9, 0.02);
+    crowd.run(1_000);
+    assert!(crowd.on_ns < 12_000 * MS, "{} ms", crowd.on_ns / MS);
+}
+
+#[test]
+fn a_split_that_the_plan_no_longer_wants_is_no_loss() {
+    let mut crowd = Crowd::new(5, 1.3, 0.02);
+    assert_eq!(crowd.run(5).proven, Proven::Gains);
+    crowd.percents = [100, 100];
+    crowd.run(5);
+    assert!(!crowd.is_on);
+    crowd.percents = [60, 100];
+    crowd.step();
+    assert!(crowd.is_on && crowd.proof.gain().proven == Proven::Gains);
+}
+
+/// Two tasks in one long phase on two CPUs, which change places in each interval.
+struct Pair {
+    proof: Proof,
+    dice: Dice,
+    places: [u32; 2],
+    percents: [u64; 2],
+    /// Share of the time in which each task works; it spins for the rest.
+    works: f64,
+    /// The kernel puts the tasks back.
+    is_undone: bool,
+    is_seen: bool,
+    moves: u32,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self {
+            proof: Proof::new(&lag()),
+            dice: Dice(9),
+            places: [0, 1],
+            percents: [60, 100],
+            works: 1.0,
+            is_undone: false,
+            is_seen: true,
+            moves: 0,
+        }
+    }
+
+    fn run(&mut self, seconds: u64) -> Gain {
+        for _ in 0..seconds * 20 {
+            let percents = self.percents;
+            let cpus =
+                (0..2).map(|number| cpu(number, percents[number as usize], STEP_NS)).collect();
+            let tasks = [0, 1].map(|index| {
+                let percent = percents[self.places[index] as usize];
+                let run_ns = STEP_NS * percent / 100;
+                let noise = 1.0 + 0.02 * self.dice.normal();
+                let work_ns = (run_ns as f64 * (self.works * noise).min(1.0)) as u64;
+                task(index as u32, self.places[index], run_ns, work_ns)
+            });
+            let seen = Seen { spinning: self.is_seen, barriers: None };
+            let snapshot = Snapshot { interval_ns: STEP_NS, cpus, tasks: tasks.into(), seen };
+            let [one, other] = self.places;
+            let reason = Reason::Behind { lag_ns: 20 * MS, from_ppm: 600_000, to_ppm: 1_000_000 };
+            let moves = vec![
+                Move { task: id(0), from: one, to: other, reason: reason.clone() },
+                Move { task: id(1), from: other, to: one, reason },
+            ];
+            let mut plan = plan_of(moves, vec![]);
+            self.proof.judge(&snapshot, &mut plan);
+            self.moves += plan.moves.len() as u32;
+            if !plan.moves.is_empty() && !self.is_undone {
+                self.places = [other, one];
+            }
+        }
+        self.proof.gain()
+    }
+}
+
+#[test]
+fn exchanges_are_proved_by_the_rates_of_the_cpus_and_never_paused() {
+    let mut pair = Pair::new();
+    let gain = pair.run(2);
+    assert_eq!((gain.proven, gain.by), (Proven::Gains, Some(Pace::CpuRates)), "{gain:?}");
+    let gain = pair.run(20);
+    assert!((1.27..1.34).contains(&gain.ratio.unwrap()), "{gain:?}");
+    assert_eq!(pair.moves, 2 * 20 * 22, "none was withheld");
+    let text = gain.to_string();
+    assert!(text.ends_with("windows by the rates of the CPUs)"), "{text}");
+    assert_eq!(serde_json::to_value(gain.by).unwrap(), "cpu-rates");
+}
+
+#[test]
+fn exchanges_that_gain_nothing_are_withdrawn_within_two_seconds() {
+    // The tasks wait for each other so much that they get no more than on the slowest CPU.
+    let mut pair = Pair { works: 0.7, ..Pair::new() };
+    let gain = pair.run(3);
+    assert_eq!(gain.proven, Proven::Withdrawn, "{gain:?}");
+    assert!(pair.moves <= 2 * 40, "{} moves", pair.moves);
+    assert!(gain.to_string().starts_with("withdrawn: no gain was shown"), "{gain}");
+}
+
+#[test]
+fn what_cannot_be_told_is_unverified_and_done_as_before() {
+    let mut blind = Pair { is_seen: false, ..Pair::new() };
+    let gain = blind.run(3);
+    assert_eq!((gain.proven, gain.ratio, blind.moves), (Proven::Unverified, None, 120));
+    assert!(gain.to_string().starts_with("gain unverified: spinning"), "{gain}");
+    let mut undone = Pair { is_undone: true, ..Pair::new() };
+    let gain = undone.run(3);
+    assert_eq!(gain.proven, Proven::Unverified, "{gain:?}");
+    assert!(gain.to_string().contains("the kernel moves the tasks"), "{gain}");
+    let paper = Policy::Paper(evenkeel_capability::PaperParameters::default());
+    let mut paper = Pair { proof: Proof::new(&paper), ..Pair::new() };
+    assert_eq!((paper.run(3).proven, paper.moves), (Proven::Unverified, 120));
+}
+
+#[test]
+fn a_program_shorter_than_a_trial_has_no_claim() {
+    let mut pair = Pair::new();
+    pair.percents = [90, 100];
+    let gain = pair.proof.gain();
+    assert_eq!((gain.proven, gain.ratio), (Proven::Nothing, None));
+    for _ in 0..1 {
+        let snapshot = Snapshot {
+            interval_ns: STEP_NS,
+            cpus: vec![cpu(0, 60, STEP_NS), cpu(1, 100, STEP_NS)],
+            tasks: vec![task(0, 0, STEP_NS, STEP_NS), task(1, 1, STEP_NS, STEP_NS)],
+            seen: Seen { spinning: true, barriers: None },
+        };
+        let reason = Reason::Behind { lag_ns: 20 * MS, from_ppm: 600_000, to_ppm: 1_000_000 };
+        let mut plan = plan_of(vec![Move { task: id(0), from: 0, to: 1, reason }], vec![]);
+        pair.proof.judge(&snapshot, &mut plan);
+    }
+    let gain = pair.proof.gain();
+    assert_eq!((gain.proven, gain.ratio, gain.windows), (Proven::Measuring, None, 0));
+}
