@@ -58,7 +58,7 @@ pub(crate) fn count_runnable(cpus: &[u8]) -> u64 {
 
 /// Where `struct task_state` has a waiting task's vruntime and the CPU of its queue.
 const TASK_VRUNTIME_AT: usize = 8;
-const TASK_HOME_AT: usize = 128;
+const TASK_HOME_AT: usize = 136;
 /// Bytes of it up to there.
 pub(crate) const TASK_STATE_BYTES: usize = TASK_HOME_AT + size_of::<u32>();
 

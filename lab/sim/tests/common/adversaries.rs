@@ -19,6 +19,9 @@ const LIMITS: Limits =
 /// The cgroups of the two users.
 pub const VICTIM: usize = 1;
 const ADVERSARY: usize = 2;
+/// The one with the least weight, in the world of that name.
+const LIGHT: usize = 3;
+const LEAST_WEIGHT: &str = "the least weight";
 /// The address space of the adversary's program.
 const PROGRAM: u32 = 900;
 /// All tasks of a world are in memory from its start.
@@ -35,7 +38,7 @@ const WORLDS: [(&str, Make, u64); 16] = [
     ("deep cgroups", deep_cgroups, 45),
     ("thousands of cgroups", many_cgroups, 45),
     ("a flood of nice 19", nice_flood, 45),
-    ("the least weight", least_weight, 80),
+    (LEAST_WEIGHT, least_weight, 80),
     ("a yield storm", yield_storm, 45),
     ("a fork storm", fork_storm, 45),
     ("forks of parents that sleep", sleeping_parents, 45),
@@ -53,10 +56,11 @@ const WORLDS: [(&str, Make, u64); 16] = [
     ("higher classes that come and go on idle CPUs", higher_classes, 0),
 ];
 
-/// A world, and the least share of the victim.
+/// A world, the least share of the victim, and the cgroup whose tasks starve and are rescued, all alike.
 pub struct Adversary {
     pub world: World,
     pub least_share_pct: u64,
+    pub starving: Option<usize>,
 }
 
 /// All worlds under these combinations of policies, for so long.
@@ -77,7 +81,8 @@ pub fn all(combinations: &[usize], lasts_ms: u64) -> Vec<Adversary> {
             simulation.limits = Some(LIMITS);
             simulation.max_events = u64::MAX;
             let world = World { name: format!("{name}: {policies}"), simulation };
-            all.push(Adversary { world, least_share_pct });
+            let starving = (name == LEAST_WEIGHT).then_some(LIGHT);
+            all.push(Adversary { world, least_share_pct, starving });
         }
     }
     all
@@ -144,6 +149,7 @@ fn least_weight(options: Options, _: u64) -> Sim {
     // The victim's has a hundred times the default weight.
     sim.workload.groups[VICTIM - 1].weight = 10_000;
     let light = group(&mut sim.workload, 1, 0);
+    assert_eq!(light, LIGHT);
     sim.tasks(300, TaskPlan { group: light, ..hog() })
 }
 
