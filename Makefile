@@ -135,9 +135,10 @@ sim-soak: setup
 		--config "target.'cfg(all())'.runner = ['env', 'LD_PRELOAD=$$(cc -print-file-name=libasan.so)']" \
 		-- --ignored --nocapture soak
 
-## make sim-adversaries    twenty simulated minutes of users that try to make others wait
+## make sim-adversaries    twenty simulated minutes of users that try to make others wait; ONLY: part of
+##                         a world's name
 sim-adversaries: setup
-	CLANG=$$(scripts/clang) cargo test --workspace --locked --test adversary -- \
+	$(if $(ONLY),EVENKEEL_WORLD="$(ONLY)") CLANG=$$(scripts/clang) cargo test --workspace --locked --test adversary -- \
 		--ignored --nocapture soak
 
 ## make decisions      record anew what the keel decides in lab/sim/tests/decisions.txt
