@@ -138,8 +138,8 @@ sim-soak: setup
 ## make sim-adversaries    twenty simulated minutes of users that try to make others wait; ONLY: part of
 ##                         a world's name
 sim-adversaries: setup
-	$(if $(ONLY),EVENKEEL_WORLD="$(ONLY)") CLANG=$$(scripts/clang) cargo test --workspace --locked --test adversary -- \
-		--ignored --nocapture soak
+	$(if $(ONLY),EVENKEEL_WORLD="$(ONLY)") CLANG=$$(scripts/clang) \
+		cargo test --workspace --locked --test adversary -- --ignored --nocapture soak
 
 ## make decisions      record anew what the keel decides in lab/sim/tests/decisions.txt
 decisions: setup
