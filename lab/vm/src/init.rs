@@ -57,8 +57,8 @@ const MOUNTS: &[(&str, &str)] = &[
 /// The environment of the service has this variable (`initramfs.rs`); that of a job has not.
 const SERVICE: &str = "EVENKEEL_VM_SERVICE";
 
-/// Whether this process serves the host in a guest that this crate booted: it is the first one, or systemd's
-/// service.
+/// Whether this process serves the host in a guest that this crate booted: it is the first one, or
+/// systemd's service.
 pub fn is_init() -> bool {
     let serves = is_first() || std::env::var_os(SERVICE).is_some();
     serves && Path::new(MARK).exists()

@@ -1,5 +1,5 @@
-//! Files, programs and their libraries as a cpio archive that the kernel unpacks at boot. Its first process
-//! is a program of this crate's user, or systemd, which starts that program as a service.
+//! Files, programs and their libraries as a cpio archive that the kernel unpacks at boot. Its first
+//! process is a program of this crate's user, or systemd, which starts that program as a service.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,11 +23,13 @@ const DIRECTORIES: &[&str] =
 
 /// systemd in the root file system that `scripts/systemd` fetches.
 const SYSTEMD: &str = "/usr/lib/systemd/systemd";
-/// All that systemd starts by itself: the program that serves the host. Units of tests are started by tests.
+/// All that systemd starts by itself: the program that serves the host. Units of tests are started by
+/// tests.
 const SERVICE: (&str, &str) = (
     "/etc/systemd/system/evenkeel-vm.service",
-    "[Unit]\nDescription=Serves the host\n\n[Service]\nExecStart=/init\nEnvironment=EVENKEEL_VM_SERVICE=1\n\
-     StandardOutput=journal+console\nStandardError=journal+console\nTasksMax=infinity\n",
+    "[Unit]\nDescription=Serves the host\n\n[Service]\nExecStart=/init\n\
+     Environment=EVENKEEL_VM_SERVICE=1\nStandardOutput=journal+console\n\
+     StandardError=journal+console\nTasksMax=infinity\n",
 );
 const TARGET: (&str, &str) = (
     "/etc/systemd/system/default.target",
@@ -66,11 +68,13 @@ impl Initramfs {
         empty.fill(init)
     }
 
-    /// With systemd as the first process, from the root file system that `scripts/systemd` has fetched. It
-    /// starts `init` as a service, which must call [`crate::serve`] when [`crate::is_init`] returns true.
+    /// With systemd as the first process, from the root file system that `scripts/systemd` has fetched.
+    /// It starts `init` as a service, which must call [`crate::serve`] when [`crate::is_init`] returns
+    /// true.
     ///
     /// # Errors
-    /// There is no such root file system, or it cannot be read, or the libraries of `init` cannot be found.
+    /// There is no such root file system, or it cannot be read, or the libraries of `init` cannot be
+    /// found.
     pub fn with_systemd(init: &Path) -> Result<Self, Error> {
         let root = cache().join("systemd");
         if !root.exists() {
@@ -179,8 +183,8 @@ impl Initramfs {
         }
     }
 
-    /// The same path without the links of a root that keeps `/lib` and others below `/usr`: what such a link
-    /// leads to comes later in the archive than the link.
+    /// The same path without the links of a root that keeps `/lib` and others below `/usr`: what such a
+    /// link leads to comes later in the archive than the link.
     fn resolve(&self, path: &Path) -> PathBuf {
         let links = path.ancestors().skip(1).filter_map(|above| match self.entries.get(above) {
             Some(Entry::Link { to }) => Some((above, to)),
