@@ -12,6 +12,7 @@
 //! | `daemon_client`, `keel_client` | requests to the daemon and to the keel |
 //! | `mpi_job` | ranks of an MPI job share a balancer |
 //! | `rights` | the capabilities that each command keeps |
+//! | `confine` | what the kernel refuses the services from their start on |
 //! | `origin` | signals and streams before the Rust runtime changed them |
 //! | `terminal` | logging, errors and exit codes |
 //! | all others | the command of that name |
@@ -20,6 +21,7 @@ mod balancing;
 pub mod cli;
 mod compare;
 pub mod config;
+mod confine;
 mod daemon;
 mod daemon_client;
 mod decision_text;
@@ -117,6 +119,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         terminal::end_at_a_broken_pipe();
     }
     rights::keep_for(&cli.command);
+    confine::confine_for(&cli.command);
     match cli.command {
         Command::Run(args) => {
             let config = config::load(cli.config.as_deref())?;
