@@ -9,14 +9,14 @@ use rustix::thread::{
 
 use crate::cli::{Command, SaisPart};
 
-/// To read the processes of other users, and to write where they let root write: journals, reports,
-/// page-referenced bits.
-const OTHERS: CapabilitySet = CapabilitySet::SYS_PTRACE
-    .union(CapabilitySet::DAC_READ_SEARCH)
-    .union(CapabilitySet::DAC_OVERRIDE);
+/// To read the processes of other users: which file they run, what memory they used.
+const READING: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH);
+/// Also to write where they let root write: journals, reports, page-referenced bits.
+const OTHERS: CapabilitySet = READING.union(CapabilitySet::DAC_OVERRIDE);
 /// To load BPF programs and to read their maps.
-const PROGRAMS: CapabilitySet =
-    CapabilitySet::BPF.union(CapabilitySet::PERFMON).union(CapabilitySet::SYS_RESOURCE);
+const TRACING: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
+/// Also before Linux 5.11, where maps count as locked memory.
+const PROGRAMS: CapabilitySet = TRACING.union(CapabilitySet::SYS_RESOURCE);
 /// To place threads of other users.
 const PLACING: CapabilitySet = CapabilitySet::SYS_NICE;
 /// To undo what a killed evenkeel left: masks, and the knobs of network devices.
@@ -31,8 +31,8 @@ fn of(command: &Command) -> Option<CapabilitySet> {
         Command::Daemon(_) => {
             OTHERS.union(PROGRAMS).union(UNDOING).union(CapabilitySet::NET_BIND_SERVICE)
         }
-        // A scheduler is attached by CAP_SYS_ADMIN.
-        Command::Sched(_) => OTHERS.union(PROGRAMS).union(PLACING).union(CapabilitySet::SYS_ADMIN),
+        // A scheduler is attached by CAP_SYS_ADMIN. It places no thread but its own.
+        Command::Sched(_) => READING.union(TRACING).union(CapabilitySet::SYS_ADMIN),
         Command::Sais(args) => match args.part {
             SaisPart::Attach(_) | SaisPart::Serve(_) => OTHERS
                 .union(PROGRAMS)
@@ -91,4 +91,95 @@ fn try_keep(needed: CapabilitySet) -> Result<(), rustix::io::Errno> {
         *set = set.intersection(needed);
     }
     set_capabilities(None, sets)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+    use std::process::Command as Program;
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    fn unit_path(name: &str) -> PathBuf {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+        root.join("packaging/systemd").join(name)
+    }
+
+    /// All words that a unit has for a setting; an empty value clears what stands above it.
+    fn words_of(unit: &str, setting: &str) -> BTreeSet<String> {
+        let text = std::fs::read_to_string(unit_path(unit)).unwrap();
+        let mut words = BTreeSet::new();
+        for value in text.lines().filter_map(|line| line.strip_prefix(&format!("{setting}="))) {
+            if value.is_empty() {
+                words.clear();
+            }
+            words.extend(value.split_whitespace().map(str::to_owned));
+        }
+        words
+    }
+
+    fn needed(command: &str) -> BTreeSet<String> {
+        let command = Cli::try_parse_from(["evenkeel", command]).unwrap().command;
+        let names = of(&command).unwrap().iter_names().map(|(name, _)| format!("CAP_{name}"));
+        names.collect()
+    }
+
+    const DAEMON: &str = "evenkeel.service";
+    const KEEL: &str = "evenkeel-keel.service";
+
+    #[test]
+    fn each_unit_grants_the_capabilities_that_its_command_keeps_and_no_other() {
+        let granted = |unit| words_of(unit, "CapabilityBoundingSet");
+        assert_eq!(granted(KEEL), needed("sched"));
+        let mut daemon = needed("daemon");
+        // Metrics of the service are at a port from 1024 on (docs/guide.md).
+        assert!(daemon.remove("CAP_NET_BIND_SERVICE"));
+        assert_eq!(granted(DAEMON), daemon);
+    }
+
+    #[test]
+    fn each_unit_grants_the_paths_sockets_and_system_calls_of_its_features() {
+        let grants = |unit, setting, word: &str| words_of(unit, setting).contains(word);
+        // Knobs that a killed sais left, set back by the daemon's start.
+        for path in ["-/proc/sys/net/core/rps_sock_flow_entries", "-/sys/devices"] {
+            assert!(grants(DAEMON, "ReadWritePaths", path), "{path}");
+        }
+        for family in ["AF_UNIX", "AF_INET", "AF_INET6"] {
+            assert!(grants(DAEMON, "RestrictAddressFamilies", family), "{family}");
+        }
+        assert!(grants(DAEMON, "IPAddressAllow", "localhost"));
+        assert!(grants(KEEL, "RestrictAddressFamilies", "AF_UNIX"));
+        for unit in [DAEMON, KEEL] {
+            for call in ["@system-service", "bpf", "seccomp"] {
+                assert!(grants(unit, "SystemCallFilter", call), "{unit}: {call}");
+            }
+            // Both share it, and each keeps it when the other stops.
+            assert!(grants(unit, "RuntimeDirectory", "evenkeel"));
+            assert!(grants(unit, "RuntimeDirectoryPreserve", "yes"));
+            assert!(!grants(unit, "ProtectProc", "invisible"), "{unit} sees all processes");
+        }
+        for call in ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"] {
+            assert!(grants(DAEMON, "SystemCallFilter", call), "the supervisor needs {call}");
+        }
+    }
+
+    /// By systemd's own measure, at most 2.6.
+    #[test]
+    fn the_units_expose_little() {
+        for unit in [DAEMON, KEEL] {
+            let mut command = Program::new("systemd-analyze");
+            command.args(["security", "--no-pager", "--offline=true", "--threshold=26"]);
+            let Ok(output) = command.arg(unit_path(unit)).output() else {
+                evenkeel_skip::skip("the_units_expose_little", "there is no systemd-analyze");
+                return;
+            };
+            let said = String::from_utf8_lossy(&output.stdout);
+            let last = said.lines().last().unwrap_or_default();
+            assert!(output.status.success(), "{last}{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
 }
