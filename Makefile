@@ -33,7 +33,8 @@ COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name)
 	zsh/site-functions/_$(name) fish/vendor_completions.d/$(name).fish)
 
 .PHONY: help demo test tidy native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak \
-	vm-hotplug vm-mutate sim-soak sim-adversaries decisions fuzz demo-vm build build-all setup vm-setup lint \
+	vm-hotplug vm-units nightly vm-mutate sim-soak sim-adversaries decisions fuzz demo-vm build \
+	build-all setup vm-setup lint \
 	bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-refill bench-sais \
 	results-index release check-release install uninstall
 
@@ -115,6 +116,15 @@ vm-soak: vm-setup build
 vm-hotplug: vm-setup build
 	EVENKEEL_SOAK_S=20000 CLANG=$$(scripts/clang) \
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::hotplug
+
+## make vm-units       both systemd units with all their features, in a guest with systemd
+vm-units: vm-setup build
+	@scripts/systemd
+	CLANG=$$(scripts/clang) \
+		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::units
+
+## make nightly        what takes longer than CI may: the units in a guest with systemd
+nightly: vm-units
 
 ## make vm-mutate      take out each guard of the keel in turn: which test notices? (ten minutes)
 vm-mutate: vm-setup build

@@ -10,8 +10,8 @@ use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::{
-    Test, demo, hotplug, invariants, keel, policies, replay, sais, shield, support, unequal,
-    user_level,
+    Test, demo, hotplug, invariants, keel, policies, replay, sais, shield, support,
+    unequal, units, user_level,
 };
 
 /// The argument before a test's name.
@@ -24,6 +24,9 @@ const LIMIT_S: u64 = 360;
 const DURATION_S: u64 = 6;
 const SOAK: &str = "EVENKEEL_SOAK_S";
 
+/// systemd takes a while, on a busy host minutes, until it starts the program that answers.
+const SYSTEMD_SILENCE: Duration = Duration::from_secs(300);
+
 /// A kernel on a machine, and the tests that want it.
 struct Boot {
     /// What the tests' names begin with.
@@ -32,7 +35,17 @@ struct Boot {
     kernel: &'static str,
     topology: fn() -> Topology,
     execution: Execution,
+    first: First,
     tests: &'static [&'static [Test]],
+}
+
+/// What the first process of a guest is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    /// This program.
+    Own,
+    /// systemd, which starts this program, and has the units of packaging/systemd.
+    Systemd,
 }
 
 /// How a guest's CPUs are executed.
@@ -51,6 +64,7 @@ static BOOTS: &[Boot] = &[
         kernel: "6.1",
         topology: || Topology::flat(3),
         execution: Execution::Fastest,
+        first: First::Own,
         tests: &[user_level::TESTS, keel::WITHOUT, hotplug::TESTS, sais::OLD],
     },
     // The oldest one that the keel supports.
@@ -59,6 +73,7 @@ static BOOTS: &[Boot] = &[
         kernel: "6.18",
         topology: || Topology::numa(2, 2),
         execution: Execution::Fastest,
+        first: First::Own,
         tests: &[
             invariants::KERNEL,
             invariants::KEEL,
@@ -77,6 +92,7 @@ static BOOTS: &[Boot] = &[
         kernel: "6.18",
         topology: || Topology::numa(2, 2),
         execution: Execution::Fastest,
+        first: First::Own,
         tests: &[
             policies::SHORT,
             policies::TESTS,
@@ -95,6 +111,7 @@ static BOOTS: &[Boot] = &[
         // in time.
         topology: || Topology::flat(1),
         execution: Execution::Counted,
+        first: First::Own,
         tests: &[
             invariants::KERNEL_EXACT,
             invariants::KEEL_EXACT,
@@ -108,6 +125,7 @@ static BOOTS: &[Boot] = &[
         kernel: "7.0",
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
+        first: First::Own,
         tests: &[user_level::TESTS, keel::SHORT, keel::NEWER, policies::SHORT, sais::TESTS],
     },
     Boot {
@@ -115,18 +133,21 @@ static BOOTS: &[Boot] = &[
         kernel: "7.2",
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
+        first: First::Own,
         tests: &[user_level::TESTS, keel::SHORT, keel::NEWER, policies::SHORT, sais::TESTS],
     },
 ];
 
 /// Only run when asked for: `make demo-vm`; by name and with `--ignored`, the other tapes; `make
-/// vm-hotplug`; and `make vm-soak`, on four memory nodes with one CPU each and with two.
+/// vm-units`; `make vm-hotplug`; and `make vm-soak`, on four memory nodes with one CPU each and with
+/// two.
 static ON_DEMAND: &[Boot] = &[
     Boot {
         name: "demo",
         kernel: "6.18",
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
+        first: First::Own,
         tests: &[demo::TESTS],
     },
     Boot {
@@ -134,13 +155,23 @@ static ON_DEMAND: &[Boot] = &[
         kernel: "6.18",
         topology: || Topology::flat(1),
         execution: Execution::Counted,
+        first: First::Own,
         tests: &[replay::ON_DEMAND],
+    },
+    Boot {
+        name: "units",
+        kernel: "6.18",
+        topology: || Topology::flat(2),
+        execution: Execution::Fastest,
+        first: First::Systemd,
+        tests: &[units::TESTS],
     },
     Boot {
         name: "hotplug-6.18",
         kernel: "6.18",
         topology: || Topology::flat(3),
         execution: Execution::Fastest,
+        first: First::Own,
         tests: &[keel::HOTPLUG],
     },
     Boot {
@@ -148,6 +179,7 @@ static ON_DEMAND: &[Boot] = &[
         kernel: "7.0",
         topology: || Topology::flat(3),
         execution: Execution::Fastest,
+        first: First::Own,
         tests: &[keel::HOTPLUG],
     },
     Boot {
@@ -155,6 +187,7 @@ static ON_DEMAND: &[Boot] = &[
         kernel: "7.2",
         topology: || Topology::flat(3),
         execution: Execution::Fastest,
+        first: First::Own,
         tests: &[keel::HOTPLUG],
     },
     Boot {
@@ -162,6 +195,7 @@ static ON_DEMAND: &[Boot] = &[
         kernel: "6.18",
         topology: || Topology::ring(4, 1),
         execution: Execution::Fastest,
+        first: First::Own,
         tests: SOAKED,
     },
     Boot {
@@ -169,6 +203,7 @@ static ON_DEMAND: &[Boot] = &[
         kernel: "6.18",
         topology: || Topology::ring(4, 2),
         execution: Execution::Fastest,
+        first: First::Own,
         tests: SOAKED,
     },
 ];
@@ -198,15 +233,33 @@ impl Boot {
         support::check_executables();
         let own = std::env::current_exe().unwrap();
         let kernel = Kernel::find(self.kernel)?;
-        let mut initramfs = Initramfs::new(&own)?;
+        let mut initramfs = match self.first {
+            First::Own => Initramfs::new(&own)?,
+            First::Systemd => with_units(Initramfs::with_systemd(&own)?)?,
+        };
         initramfs.program(Path::new(support::EVENKEEL))?;
         initramfs.program(Path::new(support::EVENKEEL_LAB))?;
         let acceleration = match (self.execution, Acceleration::fastest(&kernel, &own)?) {
             (Execution::Counted, _) => Acceleration::Counting,
             (_, fastest) => fastest,
         };
-        Ok(Machine::new(kernel, (self.topology)(), initramfs, acceleration))
+        let mut machine = Machine::new(kernel, (self.topology)(), initramfs, acceleration);
+        if self.first == First::Systemd {
+            machine.silence = SYSTEMD_SILENCE;
+        }
+        Ok(machine)
     }
+}
+
+/// Adds what `make install` installs for systemd.
+fn with_units(mut initramfs: Initramfs) -> Result<Initramfs, evenkeel_vm::Error> {
+    initramfs.program_as(Path::new(support::EVENKEEL), Path::new(units::INSTALLED))?;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");
+    for unit in ["evenkeel.service", "evenkeel-keel.service"] {
+        let text = std::fs::read_to_string(folder.join(unit)).unwrap();
+        initramfs.text(&format!("{}/{unit}", units::UNITS), &text);
+    }
+    Ok(initramfs)
 }
 
 /// Runs one test; called in the guest. `duration_s` is for loads without an end of their own.

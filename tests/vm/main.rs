@@ -30,6 +30,7 @@ mod scheduler;
 mod shield;
 mod storms;
 mod unequal;
+mod units;
 mod user_level;
 mod watched;
 

@@ -18,6 +18,7 @@ pub fn play(name: &str) {
         "pair" => crate::unequal::play_pair(),
         "changeling" => crate::policies::play_changeling(),
         "forks" => crate::storms::play_forks(),
+        "toucher" => crate::units::play_toucher(),
         "hog" => crate::storms::play_hog(),
         other => panic!("no role is called {other}"),
     }

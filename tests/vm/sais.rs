@@ -102,7 +102,7 @@ fn loopback_up() {
 const SENT: u64 = 20;
 
 /// Sends from CPU `from` to a consumer on CPU `to`.
-fn transfer(from: u32, to: u32) {
+pub fn transfer(from: u32, to: u32) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let server = std::thread::spawn(move || {
