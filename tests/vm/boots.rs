@@ -10,7 +10,7 @@ use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::{
-    Test, demo, hotplug, invariants, keel, policies, replay, sais, shield, support,
+    Test, adversaries, demo, hotplug, invariants, keel, policies, replay, sais, shield, support,
     unequal, units, user_level,
 };
 
@@ -101,6 +101,7 @@ static BOOTS: &[Boot] = &[
             shield::TESTS,
             sais::TESTS,
             sais::ONCE,
+            adversaries::SHORT,
         ],
     },
     Boot {
@@ -222,6 +223,7 @@ const SOAKED: &[&[Test]] = &[
     invariants::SOAKED[4],
     policies::STORMS,
     keel::LOADED_OFTEN,
+    adversaries::SOAKED,
 ];
 
 impl Boot {

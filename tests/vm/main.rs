@@ -17,6 +17,7 @@ mod support;
 #[path = "../common/worker.rs"]
 mod worker;
 
+mod adversaries;
 mod boots;
 mod demo;
 mod hotplug;

@@ -33,7 +33,7 @@ const FLAGS: &[&str] = &[
     "--parts=home,cost",
     "--capacity=0=1024,1=512",
 ];
-const PAPERS: Scheduler = Scheduler::With(FLAGS);
+pub const PAPERS: Scheduler = Scheduler::With(FLAGS);
 
 /// On every kernel.
 pub const SHORT: &[Test] = &[

@@ -34,7 +34,7 @@ impl Random {
         (self.0 >> 16) % end
     }
 
-    fn some_of(&mut self, cpus: &CpuSet) -> CpuSet {
+    pub fn some_of(&mut self, cpus: &CpuSet) -> CpuSet {
         let chosen: CpuSet = cpus.iter().filter(|_| self.below(2) == 0).collect();
         let one = cpus.iter().nth(self.below(cpus.len() as u64) as usize).unwrap();
         chosen.union(&just(one))
