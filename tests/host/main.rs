@@ -7,6 +7,7 @@ mod compare;
 mod compiled;
 mod cpuset;
 mod daemon;
+mod figures;
 mod hotplug;
 mod invalid_options;
 mod journals;

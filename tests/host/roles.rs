@@ -28,6 +28,7 @@ pub fn role(name: &str) -> Vec<&str> {
         "shell" => "roles::shell",
         "toucher" => "roles::toucher",
         "caller" => "roles::caller",
+        "asker" => "roles::asker",
         other => panic!("{other}"),
     };
     let harness = ["--ignored", "--exact", test, "--nocapture", "--test-threads=1", "--quiet"];
@@ -47,6 +48,14 @@ fn worker() {
 fn caller() {
     if is_meant("caller") {
         crate::quotas::caller();
+    }
+}
+
+#[test]
+#[ignore = "a role"]
+fn asker() {
+    if is_meant("asker") {
+        crate::figures::asker();
     }
 }
 
