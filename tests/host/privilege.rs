@@ -252,6 +252,45 @@ fn root_gives_up_the_capabilities_that_are_not_needed() {
     daemon.end();
 }
 
+/// Those of CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE, CAP_SYS_NICE, CAP_SYS_RESOURCE,
+/// CAP_PERFMON, CAP_BPF.
+const NEEDED_BY_DOCTOR: [u32; 7] = [1, 2, 19, 23, 24, 38, 39];
+/// CAP_DAC_OVERRIDE.
+const NEEDED_BY_GENERATE: [u32; 1] = [1];
+
+#[test]
+fn doctor_and_generate_give_up_what_they_do_not_need() {
+    if !needs_root("doctor_and_generate_give_up_what_they_do_not_need") {
+        return;
+    }
+    let host = Host::new();
+    // A page that is a pipe without a reader holds it.
+    let pages = host.path("pages");
+    std::fs::create_dir(&pages).unwrap();
+    nix::unistd::mkfifo(&pages.join("evenkeel.1"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let generate = ["generate", "man", pages.to_str().unwrap()];
+    let doctor = ["doctor", "--watch", "60s"];
+    for (words, needed) in [(&generate, &NEEDED_BY_GENERATE[..]), (&doctor, &NEEDED_BY_DOCTOR)] {
+        let mut command = host.evenkeel(words);
+        let mut process = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+        let needed: u64 = needed.iter().map(|capability| 1 << capability).sum();
+        let kept = |line| capabilities(process.id(), line);
+        wait_for("the end of capabilities", || kept("CapBnd:") & !needed == 0);
+        wait_for("their end in all sets", || {
+            ["CapEff:", "CapPrm:", "CapInh:"].into_iter().all(|line| kept(line) & !needed == 0)
+        });
+        assert_eq!(kept("CapEff:"), needed & capabilities(std::process::id(), "CapEff:"));
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+    // What doctor finds out with these is what it finds out with all.
+    let report = output(&mut host.evenkeel(["doctor", "--json", "--watch", "100ms"]));
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    let bpf = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == "bpf");
+    let is_possible = evenkeel_cbinfo::Cbinfo::open(&[]).is_ok();
+    assert_eq!(bpf.unwrap()["state"] == "ok", is_possible, "{report}");
+}
+
 /// An executable with file capabilities: its caller must not choose files for it by the environment.
 #[test]
 fn an_executable_with_capabilities_ignores_paths_in_the_environment() {
