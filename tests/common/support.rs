@@ -46,8 +46,8 @@ fn check_executable(path: &str, folders: &[&str]) {
     }
 }
 
-/// The source below a folder that was changed last. Tests and examples are no part of the executables, nor
-/// is the preload library (its tests look after it).
+/// The source below a folder that was changed last. Tests and examples are no part of the executables,
+/// nor is the preload library (its tests look after it).
 fn newest_source(folder: &Path) -> Option<(SystemTime, PathBuf)> {
     let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let newest_of = |path: PathBuf| {

@@ -1,11 +1,12 @@
-//! The entry points by which compilers begin static loops: `__kmpc_for_static_init_4`, `_4u`, `_8`, `_8u`.
+//! The entry points by which compilers begin static loops: `__kmpc_for_static_init_4`, `_4u`, `_8`,
+//! `_8u`.
 //!
 //! The runtime's function always comes first, so its own bookkeeping (consistency checks, other tools'
 //! callbacks) is as ever. A tool that asks for the code address of a loop sees this library's.
 //!
-//! Sections use the same entry points as loops. clang, and compilers like it, mark each kind in the flags
-//! of the `ident_t`. flang 19 marks nothing: it begins sections exactly like a loop over their number. So a
-//! loop without a mark is divided only if it has more iterations for each thread than any
+//! Sections use the same entry points as loops. clang, and compilers like it, mark each kind in the
+//! flags of the `ident_t`. flang 19 marks nothing: it begins sections exactly like a loop over their
+//! number. So a loop without a mark is divided only if it has more iterations for each thread than any
 //! program has sections. Otherwise a thread could get two sections that wait for each other.
 
 use std::ffi::c_void;

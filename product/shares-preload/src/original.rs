@@ -1,9 +1,10 @@
 //! Finds the runtime's own functions behind the entry points that this library defines.
 //!
-//! Mostly the runtime is in the program's global scope, next after this library. A module that was loaded
-//! privately (`dlopen` without `RTLD_GLOBAL`, as Python does) may have a runtime that only the module
-//! itself sees. Then the module is found by its `ident_t`, the description of the loop that every call
-//! carries and that lies in the module's own data; and there may be a different runtime for each module.
+//! Mostly the runtime is in the program's global scope, next after this library. A module that was
+//! loaded privately (`dlopen` without `RTLD_GLOBAL`, as Python does) may have a runtime that only the
+//! module itself sees. Then the module is found by its `ident_t`, the description of the loop that
+//! every call carries and that lies in the module's own data; and there may be a different runtime for
+//! each module.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;

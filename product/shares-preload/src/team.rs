@@ -1,14 +1,15 @@
-//! Teams: the weights of their members, taken once for each region, and the CPUs on which the members are.
+//! Teams: the weights of their members, taken once for each region, and the CPUs on which the members
+//! are.
 //!
-//! The thread that forks a region claims a team of a fixed pool and writes the weights of its members there,
-//! before any member starts: the runtime's own barriers at fork and join order this before and after
-//! all that the members do. A thread gets the same team again for its next region if it is free, and with
-//! it the CPUs that the members noted. Another thread's notes would only make a worse division, never a
-//! wrong one; they are cleared all the same.
+//! The thread that forks a region claims a team of a fixed pool and writes the weights of its members
+//! there, before any member starts: the runtime's own barriers at fork and join order this before and
+//! after all that the members do. A thread gets the same team again for its next region if it is free,
+//! and with it the CPUs that the members noted. Another thread's notes would only make a worse
+//! division, never a wrong one; they are cleared all the same.
 //!
-//! Each thread keeps a stack of its parts of regions, since regions nest. A member that is not the primary
-//! thread comes from the runtime's pool, and is in no other region: its stack begins anew. So a
-//! report that the runtime omits cannot shift the stack of a member. A region that nests too deep
+//! Each thread keeps a stack of its parts of regions, since regions nest. A member that is not the
+//! primary thread comes from the runtime's pool, and is in no other region: its stack begins anew. So
+//! a report that the runtime omits cannot shift the stack of a member. A region that nests too deep
 //! for the stack of its primary thread is not divided for any member.
 
 use std::cell::Cell;
@@ -66,8 +67,8 @@ thread_local! {
     static THREAD: Thread = const { Thread::new() };
 }
 
-/// A region is about to be forked by this thread. Returns what its members are told: 0 for a region that is
-/// not divided.
+/// A region is about to be forked by this thread. Returns what its members are told: 0 for a region
+/// that is not divided.
 pub fn fork_region() -> u64 {
     let region = page().and_then(|page| with_thread(|thread| thread.fork_region(page))?);
     region.unwrap_or(0)
@@ -101,9 +102,9 @@ pub fn end_thread() {
     });
 }
 
-/// This thread's part of a loop; nothing where the loop is to be left to the runtime. All members of a team
-/// come to the same conclusion. `least_per_thread` is the number of iterations for each thread below
-/// which the loop is left.
+/// This thread's part of a loop; nothing where the loop is to be left to the runtime. All members of a
+/// team come to the same conclusion. `least_per_thread` is the number of iterations for each thread
+/// below which the loop is left.
 pub fn divide_loop(page: &Page, iterations: u64, least_per_thread: u64) -> Option<Part> {
     with_thread(|thread| {
         let part = thread.divide_loop(iterations, least_per_thread);
@@ -303,8 +304,8 @@ impl Team {
         }
     }
 
-    /// Notes the CPU under member `number`, which is this thread: for the next region. The notes of several
-    /// members share a line of the cache, so it is written only where the CPU is another one.
+    /// Notes the CPU under member `number`, which is this thread: for the next region. The notes of
+    /// several members share a line of the cache, so it is written only where the CPU is another one.
     fn note_cpu(&self, number: usize) {
         let Some(place) = self.cpus.get(number) else { return };
         // SAFETY: the call has no arguments.

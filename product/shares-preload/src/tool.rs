@@ -1,9 +1,10 @@
-//! The library as a tool of OpenMP's tool interface (OMPT): it hears of each region that is forked, and of
-//! each member that begins and ends its part of a region.
+//! The library as a tool of OpenMP's tool interface (OMPT): it hears of each region that is forked,
+//! and of each member that begins and ends its part of a region.
 //!
-//! A runtime has one tool. It looks for `ompt_start_tool` in the global scope, where this library comes
-//! before the runtime and after the tools that the user preloads; then for what `OMP_TOOL_LIBRARIES` names;
-//! then, in programs under ThreadSanitizer, for Archer. A tool of any of these has precedence.
+//! A runtime has one tool. It looks for `ompt_start_tool` in the global scope, where this library
+//! comes before the runtime and after the tools that the user preloads; then for what
+//! `OMP_TOOL_LIBRARIES` names; then, in programs under ThreadSanitizer, for Archer. A tool of any of
+//! these has precedence.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;

@@ -69,8 +69,8 @@ counter!(i64, i64, u64);
 counter!(u64, i64, u64);
 
 impl<T: Counter> Loop<T> {
-    /// How many iterations the loop has. Nothing for what the runtime treats specially or cannot count: an
-    /// empty loop, a step of 0, more iterations than fit the type.
+    /// How many iterations the loop has. Nothing for what the runtime treats specially or cannot
+    /// count: an empty loop, a step of 0, more iterations than fit the type.
     pub fn count_iterations(&self) -> Option<u64> {
         let (is_upward, stride, _) = T::step_parts(self.step);
         let (low, high) =
@@ -83,8 +83,8 @@ impl<T: Counter> Loop<T> {
         (count <= T::MAX_COUNT).then_some(count)
     }
 
-    /// The bounds of thread `thread` of a team with these weights; nothing where the loop is to be left to
-    /// the runtime (see [`divide`]).
+    /// The bounds of thread `thread` of a team with these weights; nothing where the loop is to be
+    /// left to the runtime (see [`divide`]).
     pub fn bounds_of(
         &self,
         thread: usize,
@@ -108,8 +108,8 @@ impl<T: Counter> Loop<T> {
         }
     }
 
-    /// Bounds without an iteration: the runtime's own (one value beyond the upper bound), but at the end of
-    /// the type one value less, where the runtime's would wrap around.
+    /// Bounds without an iteration: the runtime's own (one value beyond the upper bound), but at the
+    /// end of the type one value less, where the runtime's would wrap around.
     fn no_bounds(&self) -> Bounds<T> {
         let (is_upward, _, _) = T::step_parts(self.step);
         let outward = if is_upward { 1 } else { u64::MAX };

@@ -1,10 +1,10 @@
 //! How a program finds the library and the page: two variables of its environment.
 //!
-//! Both are inherited through shells and launchers (`sh -c`, `mpirun`), so that the program behind them is
-//! reached. The first process that has LLVM's OpenMP runtime from its start is that program: the library
-//! takes both variables out of that process' environment ([`without_library`]), so its own children see
-//! the environment as it was. A program that loads the runtime later (Python) is not recognised in time;
-//! its children inherit the variables, and their loops are divided as well.
+//! Both are inherited through shells and launchers (`sh -c`, `mpirun`), so that the program behind
+//! them is reached. The first process that has LLVM's OpenMP runtime from its start is that program:
+//! the library takes both variables out of that process' environment ([`without_library`]), so its own
+//! children see the environment as it was. A program that loads the runtime later (Python) is not
+//! recognised in time; its children inherit the variables, and their loops are divided as well.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -22,8 +22,8 @@ pub const LIBRARY: &str = "libevenkeel_shares.so";
 /// The longest path of a page, with the zero byte at its end.
 const PATH_BYTES: usize = 48;
 
-/// Where the library lies for an executable: beside it (as cargo builds them), or in `../lib/evenkeel` (as they
-/// are installed).
+/// Where the library lies for an executable: beside it (as cargo builds them), or in `../lib/evenkeel`
+/// (as they are installed).
 pub fn find_library(executable: &Path) -> Option<PathBuf> {
     let folder = executable.parent()?;
     let installed = folder.parent().map(|prefix| prefix.join("lib/evenkeel"));
@@ -48,8 +48,8 @@ pub fn with_library(present: Option<&OsStr>, library: &Path) -> Option<OsString>
     Some(list)
 }
 
-/// The value of `LD_PRELOAD` without the library; nothing where none else is in it. The entries that stay,
-/// and what separates them, stay as they are.
+/// The value of `LD_PRELOAD` without the library; nothing where none else is in it. The entries that
+/// stay, and what separates them, stay as they are.
 pub fn without_library(list: &OsStr) -> Option<OsString> {
     let is_library = |entry: &[u8]| {
         let name = entry.rsplit(|byte| *byte == b'/').next().unwrap_or_default();

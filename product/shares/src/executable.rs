@@ -26,7 +26,8 @@ const GCC_RUNTIME: &str = "libgomp.so";
 /// Whether the library can have an effect on a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outlook {
-    /// This object (the executable or a library that it needs) begins static loops through LLVM's runtime.
+    /// This object (the executable or a library that it needs) begins static loops through LLVM's
+    /// runtime.
     Applies(PathBuf),
     /// Neither the executable nor a library that it needs begins such loops; the runtime that it uses
     /// instead. Libraries that are loaded later may.
@@ -178,12 +179,12 @@ impl std::fmt::Display for Outlook {
             }
             Self::Absent { other_runtime: Some(runtime) } => write!(
                 f,
-                "the program uses another OpenMP runtime ({runtime}): compile it with clang or flang, or try \
-                 --threads"
+                "the program uses another OpenMP runtime ({runtime}): compile it with clang or flang, \
+                 or try --threads"
             ),
             Self::Absent { other_runtime: None } => f.write_str(
-                "neither the program nor a library that it needs begins static loops through LLVM's OpenMP \
-                 runtime; libraries that it loads later may",
+                "neither the program nor a library that it needs begins static loops through LLVM's \
+                 OpenMP runtime; libraries that it loads later may",
             ),
             Self::StaticRuntime(object) => {
                 write!(f, "LLVM's OpenMP runtime is a static part of {}", object.display())

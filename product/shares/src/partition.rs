@@ -1,11 +1,12 @@
-//! Divides the iterations of one loop among the threads of a team, in proportion to their weights. Pure:
-//! every thread of the team computes its own part from the same figures, and the parts fit together.
+//! Divides the iterations of one loop among the threads of a team, in proportion to their weights.
+//! Pure: every thread of the team computes its own part from the same figures, and the parts fit
+//! together.
 //!
 //! Each thread gets one run of consecutive iterations, in the order of the threads, as OpenMP's static
-//! schedule has it. The counts minimise the time of the slowest thread, `max(count / weight)`: Jefferson's
-//! method. That matters where iterations are few: of 12 iterations at weights 0.6 : 1.0 each thread
-//! must get a whole number. Only the number of iterations and the weights count, so two loops with as
-//! many iterations are divided alike, as OpenMP demands of loops in one region.
+//! schedule has it. The counts minimise the time of the slowest thread, `max(count / weight)`:
+//! Jefferson's method. That matters where iterations are few: of 12 iterations at weights 0.6 : 1.0
+//! each thread must get a whole number. Only the number of iterations and the weights count, so two
+//! loops with as many iterations are divided alike, as OpenMP demands of loops in one region.
 //!
 //! The preload library calls this inside of foreign programs, on the way into every loop: nothing here
 //! allocates, blocks or panics.
@@ -19,8 +20,8 @@ pub const MAX_TEAM: usize = 512;
 /// Binary digits after the point of `Level`.
 const FRACTION_BITS: u32 = 20;
 
-/// How many iterations a thread of weight 1 gets, in units of 2^-20. At most 2^20 here, so times a weight
-/// it fits 32 bits.
+/// How many iterations a thread of weight 1 gets, in units of 2^-20. At most 2^20 here, so times a
+/// weight it fits 32 bits.
 type Level = u32;
 
 /// The iterations of one thread: `count` of them from `first` on, counted from 0.

@@ -1,6 +1,6 @@
-//! Random loops of all four types, with any step, bounds, team and weights: against the loop as one thread
-//! would run it, each iteration belongs to exactly one thread, in order, and the thread that is told so
-//! has the last one.
+//! Random loops of all four types, with any step, bounds, team and weights: against the loop as one
+//! thread would run it, each iteration belongs to exactly one thread, in order, and the thread that is
+//! told so has the last one.
 
 use std::env;
 use std::fmt::Debug;
@@ -82,7 +82,8 @@ where
     let mut next: i128 = lower.into();
     let mut lasts = 0;
     for (thread, part) in bounds.iter().enumerate() {
-        let part = part.unwrap_or_else(|| panic!("{whole:?} {weights:?}: no bounds for {thread}"));
+        assert!(part.is_some(), "{whole:?} {weights:?}: no bounds for {thread}");
+        let Some(part) = part else { continue };
         let (low, high): (i128, i128) = (part.lower.into(), part.upper.into());
         let own = iterations(low, high, step);
         let last = lower.into() + (count - 1) * step;

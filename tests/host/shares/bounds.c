@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //
-// Calls the entry points of static loops as compilers do, with every type, step and kind of schedule, and
-// compares what comes with what the runtime itself says. Each loop must be whole, in order, with
-// one last iteration; what is no unchunked static loop must be the runtime's result bit for bit. Prints how
-// many results differ from the runtime's.
+// Calls the entry points of static loops as compilers do, with every type, step and kind of schedule,
+// and compares what comes with what the runtime itself says. Each loop must be whole, in order, with
+// one last iteration; what is no unchunked static loop must be the runtime's result bit for bit.
+// Prints how many results differ from the runtime's.
 //
 //   bounds THREADS REGIONS
 
@@ -135,14 +135,15 @@ TYPE(4, int32_t, int32_t, { 0, 999, 1 }, { 999, 0, -1 }, { -50, 50, 3 }, { 50, -
      { 1, 0, 1 }, { 0, 1, 1 }, { 0, 4, 1 }, { 0, 12, 1 }, { INT_MIN, INT_MAX - 1, 1 },
      { INT_MIN, INT_MAX, 1 }, { INT_MAX, INT_MIN, -1000 }, { INT_MAX - 3, INT_MAX, 1 },
      { INT_MIN + 3, INT_MIN, -1 }, { INT_MIN, INT_MAX, INT_MAX }, { INT_MAX, INT_MIN, INT_MIN })
-TYPE(4u, uint32_t, int32_t, { 0, 999, 1 }, { 999, 0, -1 }, { 3, 2000000000, 3 }, { 0, 0, 1 }, { 1, 0, 1 },
-     { 0, 1, 1 }, { 0, 3, 1 }, { 0, UINT_MAX - 1, 1 }, { 0, UINT_MAX, 1 }, { UINT_MAX, 1, -5 },
-     { UINT_MAX - 20, UINT_MAX, 1 }, { 9, 0, -1 }, { 0, UINT_MAX, INT_MAX })
+TYPE(4u, uint32_t, int32_t, { 0, 999, 1 }, { 999, 0, -1 }, { 3, 2000000000, 3 }, { 0, 0, 1 },
+     { 1, 0, 1 }, { 0, 1, 1 }, { 0, 3, 1 }, { 0, UINT_MAX - 1, 1 }, { 0, UINT_MAX, 1 },
+     { UINT_MAX, 1, -5 }, { UINT_MAX - 20, UINT_MAX, 1 }, { 9, 0, -1 }, { 0, UINT_MAX, INT_MAX })
 TYPE(8, int64_t, int64_t, { 0, 999, 1 }, { 999, 0, -1 }, { -50, 50, 3 }, { 0, 0, 1 }, { 1, 0, 1 },
      { LLONG_MIN, LLONG_MAX - 1, 1 }, { LLONG_MIN, LLONG_MAX, 1 }, { LLONG_MAX, LLONG_MIN, -2 },
      { LLONG_MAX - 5, LLONG_MAX, 1 }, { LLONG_MAX, LLONG_MIN, LLONG_MIN }, { 0, 1LL << 40, 1 << 20 })
 TYPE(8u, uint64_t, int64_t, { 0, 999, 1 }, { 999, 0, -1 }, { 0, 0, 1 }, { 1, 0, 1 }, { 0, 6, 1 },
-     { 0, ULLONG_MAX - 1, 1 }, { 0, ULLONG_MAX, 1 }, { ULLONG_MAX, 0, -3 }, { ULLONG_MAX - 5, ULLONG_MAX, 1 })
+     { 0, ULLONG_MAX - 1, 1 }, { 0, ULLONG_MAX, 1 }, { ULLONG_MAX, 0, -3 },
+     { ULLONG_MAX - 5, ULLONG_MAX, 1 })
 
 int main(int argc, char **argv)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //
-// OpenMP's constructs as a user writes them, compiled by clang: each iteration of each loop is executed once,
-// loops of one region are divided alike, and all that is no static loop works as ever.
+// OpenMP's constructs as a user writes them, compiled by clang: each iteration of each loop is
+// executed once, loops of one region are divided alike, and all that is no static loop works as ever.
 //
 //   constructs ROUNDS
 //
@@ -84,8 +84,8 @@ static void loop_forms(int threads)
 	check_each_once(0, N);
 }
 
-// A static loop of one region must give each thread the iterations that another one gave it, if both have
-// as many: so a thread may read what it wrote itself without a barrier.
+// A static loop of one region must give each thread the iterations that another one gave it, if both
+// have as many: so a thread may read what it wrote itself without a barrier.
 static void nowait_pairs(int threads)
 {
 	static int a[N], b[N];
@@ -127,7 +127,8 @@ static void orphan(void)
 		times[i]++;
 }
 
-// Nested regions, a region within a loop, serial regions, a loop after a nested region, and a loop outside.
+// Nested regions, a region within a loop, serial regions, a loop after a nested region, and a loop
+// outside.
 static void nested(int threads)
 {
 	static int counts[8][N];

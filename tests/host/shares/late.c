@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //
-// A program without OpenMP that loads a module with loops late and privately, as interpreters do: neither
-// the module nor its OpenMP runtime is in the program's global scope. Loads a second one of another
-// name. Prints what the modules' loops gave to each thread.
+// A program without OpenMP that loads a module with loops late and privately, as interpreters do:
+// neither the module nor its OpenMP runtime is in the program's global scope. Loads a second one of
+// another name. Prints what the modules' loops gave to each thread.
 //
 //   late MODULE MODULE
 

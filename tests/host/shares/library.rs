@@ -31,8 +31,8 @@ fn function(line: &str) -> Option<&str> {
     line.strip_suffix(">:")?.split_once(" <").map(|(_, name)| name)
 }
 
-/// A panic would end a foreign program. Looked at are all functions that are compiled from this project's
-/// sources; what they call of the standard library is in the same file.
+/// A panic would end a foreign program. Looked at are all functions that are compiled from this
+/// project's sources; what they call of the standard library is in the same file.
 #[test]
 fn no_function_of_the_library_calls_a_panic() {
     check_library();

@@ -1,5 +1,5 @@
-//! Loops under skewed weights: every type, step and bound, every construct, C and Fortran, and a program under
-//! ThreadSanitizer.
+//! Loops under skewed weights: every type, step and bound, every construct, C and Fortran, and a
+//! program under ThreadSanitizer.
 
 use std::process::Command;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //
-// A module with loops, for late.c: prints how many iterations of 1000 each of two threads got in its last
-// region.
+// A module with loops, for late.c: prints how many iterations of 1000 each of two threads got in its
+// last region.
 
 #define _GNU_SOURCE
 #include <omp.h>

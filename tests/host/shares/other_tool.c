@@ -7,8 +7,8 @@
 
 static int regions;
 
-static void begin(ompt_data_t *task, const ompt_frame_t *frame, ompt_data_t *parallel, unsigned int threads,
-		  int flags, const void *code)
+static void begin(ompt_data_t *task, const ompt_frame_t *frame, ompt_data_t *parallel,
+		  unsigned int threads, int flags, const void *code)
 {
 	(void)task, (void)frame, (void)threads, (void)flags, (void)code;
 	// A tool owns this word.

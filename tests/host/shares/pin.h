@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //
-// What the programs under the shares library have in common: a thread pins itself, so that threads are on
-// CPUs of different weights; and a check that fails the program with its line.
+// What the programs under the shares library have in common: a thread pins itself, so that threads are
+// on CPUs of different weights; and a check that fails the program with its line.
 
 #ifndef PIN_H
 #define PIN_H

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //
-// A program for ThreadSanitizer: data that a thread wrote in one loop is read by the same thread in the next
-// one, without a barrier. If loops of one region were divided differently, that would be a data race.
-// The sanitizer cannot see the barriers of a runtime that is not compiled for it, so the program orders the
-// begin and the end of its regions itself.
+// A program for ThreadSanitizer: data that a thread wrote in one loop is read by the same thread in
+// the next one, without a barrier. If loops of one region were divided differently, that would be a
+// data race. The sanitizer cannot see the barriers of a runtime that is not compiled for it, so the
+// program orders the begin and the end of its regions itself.
 //
 //   race REGIONS [broken]
 //

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //
-// Runs loops when it is told to, by a line on its standard input, and prints how many iterations of 1000 each
-// thread got: "run" runs regions of their own; "hold" one region, with a loop, a pause until the
-// next line, and the loop again; "fork" does "run" in a child; "exec" starts this program anew; anything else
-// ends it.
+// Runs loops when it is told to, by a line on its standard input, and prints how many iterations of
+// 1000 each thread got: "run" runs regions of their own; "hold" one region, with a loop, a pause until
+// the next line, and the loop again; "fork" does "run" in a child; "exec" starts this program anew;
+// anything else ends it.
 //
 //   steady THREADS
 

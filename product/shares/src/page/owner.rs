@@ -1,5 +1,6 @@
-//! The balancer's side of the page: creates it, writes weights, reads what the programs say. What it reads
-//! was written by programs that may be faulty or hostile: plain numbers, never an index or a length.
+//! The balancer's side of the page: creates it, writes weights, reads what the programs say. What it
+//! reads was written by programs that may be faulty or hostile: plain numbers, never an index or a
+//! length.
 
 use std::fs::File;
 use std::io;
@@ -55,7 +56,8 @@ pub struct ThreadReport {
     pub tid: u32,
     /// Its process.
     pub pid: u32,
-    /// The thread that forked the team: a team is all threads of one process with the same `primary_tid`.
+    /// The thread that forked the team: a team is all threads of one process with the same
+    /// `primary_tid`.
     pub primary_tid: u32,
     /// Its number in the team; 0 is the primary thread.
     pub number: u32,
@@ -76,8 +78,8 @@ pub enum Effect {
     NoToolInterface,
     /// The runtime is there, but no loop of an eligible kind was begun (yet).
     NoLoop,
-    /// Loops are begun, and none was divided so far: all weights are equal, teams have one thread, or this
-    /// is the first region of a team.
+    /// Loops are begun, and none was divided so far: all weights are equal, teams have one thread, or
+    /// this is the first region of a team.
     Equal,
     /// Loops are divided.
     Divides,
@@ -132,9 +134,9 @@ impl PageOwner {
 
     /// Sets the weight of each CPU (number, weight) and beats. All other CPUs get none: a team with a
     /// thread there is divided equally, and so is any team if there are no weights at all. Weights are
-    /// bounded to `1..=MAX_WEIGHT`. Each thread has the weight of its CPU, so where several threads of a
-    /// team share a CPU, its weight is its capability divided among them. A team takes the weights at its
-    /// next region, all at once. To change them seldom (hysteresis) is the caller's part.
+    /// bounded to `1..=MAX_WEIGHT`. Each thread has the weight of its CPU, so where several threads of
+    /// a team share a CPU, its weight is its capability divided among them. A team takes the weights
+    /// at its next region, all at once. To change them seldom (hysteresis) is the caller's part.
     pub fn set_weights(&mut self, weights: impl IntoIterator<Item = (u32, u32)>) {
         let mut by_cpu = [0_u16; super::MAX_CPUS];
         for (cpu, weight) in weights {
