@@ -13,6 +13,10 @@ pub const TESTS: &[Test] = &[
         name: "user_level::run_time_is_what_the_kernel_says",
         run: run_time_is_what_the_kernel_says,
     },
+    Test {
+        name: "user_level::waiting_is_told_from_work_and_barriers_are_counted",
+        run: waiting_is_told_from_work_and_barriers_are_counted,
+    },
     Test { name: "user_level::doctor_finds_exact_accounting", run: doctor_finds_exact_accounting },
     Test {
         name: "user_level::run_moves_and_gives_masks_back",
@@ -55,6 +59,44 @@ fn run_time_is_what_the_kernel_says() {
     let (counted, said) = (got() - first, thread_time_ns() - start);
     let apart = counted.abs_diff(said) as f64 / said as f64;
     assert!(apart < 0.03, "counted {counted} ns, the kernel says {said} ns");
+}
+
+/// The kernel takes the programs that see waiting. This process says itself where it waits.
+fn waiting_is_told_from_work_and_barriers_are_counted() {
+    const WAKES: usize = 20;
+    let (own, everywhere) = (std::process::id(), 0..1 << 63);
+    let mut cbinfo = Cbinfo::open(&[]).unwrap();
+    cbinfo.follow(own, 1).unwrap();
+    let cpus: Vec<u32> = (0..cbinfo.cpus().len() as u32).collect();
+    cbinfo.waiting().unwrap().start_sampling(&cpus, 499).unwrap();
+    let mut sampled = |ranges: &[std::ops::Range<u64>]| {
+        cbinfo.waiting().unwrap().set_ranges(own, ranges).unwrap();
+        let start = thread_time_ns();
+        while thread_time_ns() - start < 500_000_000 {
+            std::hint::spin_loop();
+        }
+        let tid = nix::unistd::gettid().as_raw() as u32;
+        let task = cbinfo.tasks().unwrap().into_iter().find(|task| task.tid == tid).unwrap();
+        (task.samples, task.spun)
+    };
+    let (waited, spun) = sampled(&[everywhere]);
+    assert!(waited > 20 && spun == waited, "{spun} of {waited}");
+    let (all, spun_then) = sampled(&[]);
+    // One may have come before the ranges were changed.
+    let is_work = all > waited + 20 && spun_then <= spun + 2;
+    assert!(is_work, "{spun} and {spun_then} of {waited} and {all}");
+    let waiting = cbinfo.waiting().unwrap();
+    waiting.stop_sampling();
+    waiting.open_window().unwrap();
+    let word = std::sync::atomic::AtomicU32::new(0);
+    // One waiter is no barrier; all of them are.
+    for number in (0..WAKES).flat_map(|_| [1, i32::MAX]) {
+        // SAFETY: wakes the waiters at a word that lives; there are none.
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, number) };
+    }
+    let wakes = waiting.close_window().unwrap().wakes;
+    let own = wakes.iter().find(|wakes| wakes.address == word.as_ptr() as u64);
+    assert_eq!(own.map(|wakes| wakes.count), Some(WAKES as u64), "{wakes:?}");
 }
 
 fn doctor_finds_exact_accounting() {

@@ -9,10 +9,11 @@ use anyhow::{Context, Result};
 use evenkeel_cbinfo::{Cbinfo, Waiting};
 use evenkeel_host::{FIRST_HERTZ, WINDOW_EVERY_NS, WINDOW_NS, rate_for};
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, getppid};
 use serde::Serialize;
 
-use crate::stats::{Estimate, estimate, median};
+use crate::stats::{Estimate, estimate};
 use evenkeel_experiment::interrupt;
 use evenkeel_experiment::output::Output;
 
@@ -24,8 +25,10 @@ const OPEN: Duration = Duration::from_millis(20);
 /// Pairs of a while with samples and one without.
 const SAMPLED: u32 = 20;
 const SAMPLED_FOR: Duration = Duration::from_millis(500);
-/// Where the bystander notes how far it is.
-const CALLS_A_NOTE: u64 = 64;
+/// After so many calls the thread notes how far it is.
+const CALLS_A_NOTE: u64 = 256;
+/// The same in readings of the clock.
+const READINGS_A_NOTE: u64 = 10_000;
 /// Shorter gaps between two readings of the clock are no interrupt, longer ones no single interrupt.
 const GAPS_NS: std::ops::Range<u64> = 400..60_000;
 
@@ -108,36 +111,35 @@ fn measure() -> Result<Report> {
     let waiting = cbinfo.waiting()?;
     let (mut closed, mut open, mut losses) = (Vec::new(), Vec::new(), Vec::new());
     beside(count_calls, |calls| -> Result<()> {
-        let rate = |time| rate_during(calls, time);
         for _ in 0..WINDOWS {
             interrupt::check()?;
-            closed.push(1e9 / rate(OPEN));
+            closed.push(1e9 / calls.rate(OPEN));
             waiting.open_window()?;
-            open.push(1e9 / rate(OPEN));
+            open.push(1e9 / calls.rate(OPEN));
             waiting.close_window()?;
         }
         let every = Duration::from_nanos(WINDOW_EVERY_NS);
         for _ in 0..PAIRS {
             interrupt::check()?;
-            let (before, start) = (calls.load(Ordering::Relaxed), Instant::now());
-            waiting.open_window()?;
-            std::thread::sleep(Duration::from_nanos(WINDOW_NS));
-            waiting.close_window()?;
-            std::thread::sleep(every.saturating_sub(start.elapsed()));
-            let done = (calls.load(Ordering::Relaxed) - before) as f64;
-            let with = done / start.elapsed().as_secs_f64();
-            losses.push(100.0 * (1.0 - with / rate(every)));
+            let (with, closed) = calls.rate_during(|| -> Result<()> {
+                waiting.open_window()?;
+                std::thread::sleep(Duration::from_nanos(WINDOW_NS));
+                waiting.close_window()?;
+                std::thread::sleep(every - Duration::from_nanos(WINDOW_NS));
+                Ok(())
+            });
+            closed?;
+            losses.push(100.0 * (1.0 - with / calls.rate(every)));
         }
         Ok(())
     })?;
     let sample_ns = sample_costs(waiting)?;
-    let none = "nothing was measured";
-    let sample_ns: Interval = estimate(&sample_ns).context(none)?.into();
+    let sample_ns: Interval = typical(&sample_ns)?.into();
     let pct = |hertz: u64| 100.0 * sample_ns.median * hertz as f64 / 1e9;
     Ok(Report {
-        call_ns: median(&closed).context(none)?,
-        call_in_window_ns: median(&open).context(none)?,
-        windows_pct: estimate(&losses).context(none)?.into(),
+        call_ns: typical(&closed)?.median,
+        call_in_window_ns: typical(&open)?.median,
+        windows_pct: typical(&losses)?.into(),
         first_hertz: FIRST_HERTZ,
         first_pct: pct(FIRST_HERTZ),
         later_hertz,
@@ -149,12 +151,12 @@ fn measure() -> Result<Report> {
 /// What a sample takes of a task, in ns: by the gaps that a loop sees in the clock.
 fn sample_costs(waiting: &mut Waiting) -> Result<Vec<f64>> {
     let mut costs = Vec::new();
-    beside(sum_gaps, |gaps_ns| -> Result<()> {
+    beside(sum_gaps, |gaps| -> Result<()> {
         for _ in 0..SAMPLED {
             interrupt::check()?;
-            let without = rate_during(gaps_ns, SAMPLED_FOR);
+            let without = gaps.rate(SAMPLED_FOR);
             waiting.start_sampling(&[0], FIRST_HERTZ)?;
-            let with = rate_during(gaps_ns, SAMPLED_FOR);
+            let with = gaps.rate(SAMPLED_FOR);
             waiting.stop_sampling();
             costs.push((with - without) / FIRST_HERTZ as f64);
         }
@@ -163,26 +165,56 @@ fn sample_costs(waiting: &mut Waiting) -> Result<Vec<f64>> {
     Ok(costs)
 }
 
-/// By how much the number grows in a second.
-fn rate_during(number: &AtomicU64, time: Duration) -> f64 {
-    let (before, start) = (number.load(Ordering::Relaxed), Instant::now());
-    std::thread::sleep(time);
-    (number.load(Ordering::Relaxed) - before) as f64 / start.elapsed().as_secs_f64()
+/// How far the thread that is measured has come, as it notes it itself.
+#[derive(Default)]
+struct Progress {
+    /// Calls, or ns of gaps.
+    done: AtomicU64,
+    /// Its CPU time: other programs may take turns with it.
+    spent_ns: AtomicU64,
+}
+
+impl Progress {
+    fn add(&self, done: u64) -> nix::Result<()> {
+        let spent = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
+        self.done.fetch_add(done, Ordering::Relaxed);
+        self.spent_ns.store(Duration::from(spent).as_nanos() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What is done in a second of CPU time, meanwhile; not a number if nothing was.
+    fn rate_during<R>(&self, meanwhile: impl FnOnce() -> R) -> (f64, R) {
+        let now = || (self.done.load(Ordering::Relaxed), self.spent_ns.load(Ordering::Relaxed));
+        let before = now();
+        let result = meanwhile();
+        let after = now();
+        let spent_s = (after.1 - before.1) as f64 / 1e9;
+        ((after.0 - before.0) as f64 / spent_s, result)
+    }
+
+    fn rate(&self, time: Duration) -> f64 {
+        self.rate_during(|| std::thread::sleep(time)).0
+    }
+}
+
+/// The median, without what could not be measured.
+fn typical(values: &[f64]) -> Result<Estimate> {
+    let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    estimate(&finite).context("nothing was measured: the CPU was busy with other tasks")
 }
 
 /// Does `measure` while a thread on CPU 0 works, and notes its progress in the number.
 fn beside<R>(
-    work: impl FnOnce(&AtomicU64, &AtomicBool) + Send,
-    measure: impl FnOnce(&AtomicU64) -> Result<R>,
+    work: impl FnOnce(&Progress, &AtomicBool) -> nix::Result<()> + Send,
+    measure: impl FnOnce(&Progress) -> Result<R>,
 ) -> Result<R> {
-    let (progress, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (progress, ended) = (Progress::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| -> nix::Result<()> {
             let mut first = CpuSet::new();
             first.set(0)?;
             sched_setaffinity(Pid::from_raw(0), &first)?;
-            work(&progress, &ended);
-            Ok(())
+            work(&progress, &ended)
         });
         let measured = measure(&progress);
         ended.store(true, Ordering::Relaxed);
@@ -194,23 +226,28 @@ fn beside<R>(
     })
 }
 
-fn count_calls(progress: &AtomicU64, ended: &AtomicBool) {
+fn count_calls(progress: &Progress, ended: &AtomicBool) -> nix::Result<()> {
     while !ended.load(Ordering::Relaxed) {
         for _ in 0..CALLS_A_NOTE {
             std::hint::black_box(getppid());
         }
-        progress.fetch_add(CALLS_A_NOTE, Ordering::Relaxed);
+        progress.add(CALLS_A_NOTE)?;
     }
+    Ok(())
 }
 
-fn sum_gaps(progress: &AtomicU64, ended: &AtomicBool) {
-    let mut last = Instant::now();
+fn sum_gaps(progress: &Progress, ended: &AtomicBool) -> nix::Result<()> {
     while !ended.load(Ordering::Relaxed) {
-        let now = Instant::now();
-        let gap_ns = (now - last).as_nanos() as u64;
-        if GAPS_NS.contains(&gap_ns) {
-            progress.fetch_add(gap_ns, Ordering::Relaxed);
+        let (mut last, mut gaps_ns) = (Instant::now(), 0);
+        for _ in 0..READINGS_A_NOTE {
+            let now = Instant::now();
+            let gap_ns = (now - last).as_nanos() as u64;
+            if GAPS_NS.contains(&gap_ns) {
+                gaps_ns += gap_ns;
+            }
+            last = now;
         }
-        last = now;
+        progress.add(gaps_ns)?;
     }
+    Ok(())
 }

@@ -6,9 +6,10 @@
 //! bookkeeping of dynamic schedules, of tasks and of messages counts as waiting, too.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 
 use object::read::ReadCache;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
@@ -63,8 +64,17 @@ pub struct Text {
 #[derive(Debug, Default)]
 pub struct Runtimes {
     extra: Vec<String>,
-    /// What was found in a file with symbols, by device and inode.
-    read: HashMap<(String, u64), Found>,
+    /// What was found in the files with symbols.
+    read: HashMap<FileId, Found>,
+}
+
+/// Tells a file from all others, also from one that took its place or its inode.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct FileId {
+    device: u64,
+    inode: u64,
+    size: u64,
+    changed: (i64, i64),
 }
 
 /// Waiting functions in a file.
@@ -80,8 +90,6 @@ struct Found {
 struct Mapping {
     addresses: Range<u64>,
     offset: u64,
-    device: String,
-    inode: u64,
     path: String,
 }
 
@@ -116,10 +124,12 @@ impl Runtimes {
             if functions.is_empty() && !is_executable {
                 continue;
             }
-            let key = (mapping.device.clone(), mapping.inode);
-            let found = self.read.entry(key).or_insert_with(|| {
-                // A file that cannot be read, or is no ELF file, has no functions that are known.
-                read_functions(tgid, &mapping.path, &functions, is_executable).unwrap_or_default()
+            // As the process sees it: it may have another root. A file that is gone, or is no ELF file, has
+            // no functions that are known.
+            let path = format!("/proc/{tgid}/root{}", mapping.path);
+            let Ok(metadata) = std::fs::metadata(&path) else { continue };
+            let found = self.read.entry(FileId::of(&metadata)).or_insert_with(|| {
+                read_functions(&path, &functions, is_executable).unwrap_or_default()
             });
             text.runtimes.extend(found.runtimes.iter().cloned());
             text.ranges.extend(found.offsets.iter().filter_map(|range| mapping.place(range)));
@@ -136,6 +146,17 @@ impl Runtimes {
     }
 }
 
+impl FileId {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
 impl Mapping {
     /// A line of /proc/PID/maps, if it is text of a file.
     fn parse(line: &str) -> Option<Self> {
@@ -146,9 +167,7 @@ impl Mapping {
         let mapping = Self {
             addresses: hexadecimal(start)?..hexadecimal(end)?,
             offset: hexadecimal(words.next()?)?,
-            device: words.next()?.to_owned(),
-            inode: words.next()?.parse().ok()?,
-            path: words.next()?.trim_start().trim_end_matches(" (deleted)").to_owned(),
+            path: words.nth(2)?.trim_start().trim_end_matches(" (deleted)").to_owned(),
         };
         (is_text && mapping.path.starts_with('/')).then_some(mapping)
     }
@@ -177,9 +196,8 @@ fn begins_with(file: &str, name: &str) -> bool {
 
 /// The functions of a file that wait: those in `functions`, and in an executable those of the runtimes
 /// that are part of it. `None` if the file cannot be read.
-fn read_functions(tgid: u32, path: &str, functions: &[&str], is_executable: bool) -> Option<Found> {
-    // As the process sees it: it may have another root.
-    let file = File::open(format!("/proc/{tgid}/root{path}")).or_else(|_| File::open(path)).ok()?;
+fn read_functions(path: &str, functions: &[&str], is_executable: bool) -> Option<Found> {
+    let file = File::open(path).ok()?;
     let cache = ReadCache::new(file);
     let file = object::File::parse(&cache).ok()?;
     let mut symbols: Vec<(Range<u64>, &str)> = file
@@ -281,7 +299,7 @@ mod tests {
         );
         let mapping = mapping.unwrap();
         assert_eq!(mapping.addresses, 0x7f00_000a_1000..0x7f00_000b_2000);
-        assert_eq!((mapping.offset, mapping.inode, mapping.file()), (0x1000, 1234, "a b.so"));
+        assert_eq!((mapping.offset, mapping.file()), (0x1000, "a b.so"));
         let gone = Mapping::parse("1000-2000 r-xp 00000000 08:01 7 /usr/lib/libgomp.so (deleted)");
         assert_eq!(gone.unwrap().file(), "libgomp.so");
         for other in [

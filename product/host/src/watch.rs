@@ -287,13 +287,16 @@ impl Watch {
                     self.checked_ns = 0;
                     continue;
                 }
-                let Some(pages) = pages_of(tgid) else { continue };
-                if let Some(known) = known.filter(|known| known.pages == pages) {
+                let pages = pages_of(tgid);
+                if let Some(known) = known.filter(|known| Some(&known.pages) == pages.as_ref()) {
                     self.processes.insert(tgid, Process { program: *number, ..known });
                     continue;
                 }
-                // Ended meanwhile, or out of reach.
-                let Ok(text) = self.runtimes.find(tgid) else { continue };
+                let (Some(pages), Ok(text)) = (pages, self.runtimes.find(tgid)) else {
+                    // Ended meanwhile, or out of reach.
+                    waiting.forget_ranges(tgid)?;
+                    continue;
+                };
                 waiting.set_ranges(tgid, &text.ranges)?;
                 tracing::debug!(tgid, ?text, "waits there");
                 self.processes.insert(tgid, Process { program: *number, pages, text });
