@@ -16,7 +16,7 @@ use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
 use crate::layout::MAX_WAIT_RANGES;
 
-/// Files whose whole text waits. The name goes on with a version or a variant, not with a letter.
+/// Files of which all text waits. The name goes on with a version or a variant, not with a letter.
 const FILES: &[&str] = &[
     "libgomp",
     "libomp",

@@ -53,7 +53,7 @@ impl Subject {
         Self { input: child.stdin.take(), child, lines }
     }
 
-    /// The lines up to `last`; `meanwhile` is called all the time.
+    /// The lines before `last`; `meanwhile` is called all the time.
     fn watch(&mut self, last: &str, mut meanwhile: impl FnMut()) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
