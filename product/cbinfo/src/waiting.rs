@@ -165,7 +165,7 @@ impl Waiting {
     }
 
     /// Counts barriers and yields until [`Waiting::close_window`]. Meanwhile each system call of each
-    /// task takes some 50 ns longer, so keep it short.
+    /// task takes some 90 ns longer, so keep it short.
     ///
     /// # Errors
     /// The kernel has no such tracepoint, or refuses.

@@ -2,7 +2,7 @@
 //!
 //! Both cost time of CPUs, so nothing is attached at rest: only while some program runs two tasks or more
 //! on CPUs that differ, and for two seconds afterwards. It is sampled often at first and seldom later.
-//! The window for barriers costs every system call of every task some 50 ns, so it is open for 20 ms in
+//! The window for barriers costs every system call of every task some 90 ns, so it is open for 12 ms in
 //! each second.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ const SAMPLE_NS: u64 = 2_000;
 /// A program is watched for so long after the last interval with a reason for it.
 const LINGER_NS: u64 = 2_000_000_000;
 /// How long barriers are counted, ...
-pub const WINDOW_NS: u64 = 20_000_000;
+pub const WINDOW_NS: u64 = 12_000_000;
 /// ... and how often.
 pub const WINDOW_EVERY_NS: u64 = 1_000_000_000;
 /// How often it is checked what the processes have mapped.
