@@ -278,7 +278,10 @@ static __always_inline u64 get_prepaid_ns(u32 slot)
 	return slot != ROOT_GROUP && g ? READ_ONCE(g->prepaid_ns) : 0;
 }
 
-/* Signed: a new task pays for so much more than its slice, or has used so much less; a task ends in debt. */
+/*
+ * Signed: a new task pays for so much more than its slice, or has used so much less; or a task ends in
+ * debt.
+ */
 static __always_inline void change_prepaid(u32 slot, u64 change_ns)
 {
 	struct group_state *g = group_state(slot);

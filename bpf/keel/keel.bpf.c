@@ -42,8 +42,8 @@
  *
  * 7. Cgroups. A group competes in its parent like one task of its cpu.weight, however deep it is
  * (group.h). Only tasks have a vruntime, so a new task of a group pays for its first slice before it
- * runs (place_new_vruntime() in task.h): forks would be free otherwise. No user's cgroups take the slots of others. cpu.max is
- * not enforced, only counted.
+ * runs (place_new_vruntime() in task.h): forks would be free otherwise. No user's cgroups take the
+ * slots of others. cpu.max is not enforced, only counted.
  *
  * 8. Hotplug. The keel has no hotplug callbacks, so the kernel ends it with a request to restart
  * when a CPU comes or goes. product/keel reads the machine again and reloads the keel. Offline CPUs have

@@ -46,7 +46,7 @@ struct publication ia_mm[MAX_CPUS];
 
 enum newness {
 	NOT_NEW,
-	IS_NEW,		/* in no queue yet; `vruntime` is how late the task that forked it was */
+	IS_NEW,		/* in no queue yet; `vruntime`: how late the task that forked it was */
 	IS_FORKED,	/* the same, and not in our class yet */
 };
 

@@ -15,8 +15,8 @@
 //!   switch to a task, since the wake-up or switch by which it began to wait.
 //! - `shield_kept`: no fair task stays on a shielded CPU if it may run on another one. Judged at each
 //!   switch from a task, since the switch to it, or the last change of the shield or the mask.
-//! - `weights_honoured`: tasks that share a CPU share it by weight, and so do cgroups. Judged at the first switch after
-//!   the end of a window, since the end of the window before.
+//! - `weights_honoured`: tasks that share a CPU share it by weight, and so do cgroups. Judged at the
+//!   first switch after the end of a window, since the end of the window before.
 //! - `run_times_add_up`: the kernel charges a task the time that it had a CPU. Judged at the end of the
 //!   stream and at a fork that reuses the number, since the first switch from the task.
 //! - `counters_add_up`: a scheduler's own counters agree with each other. Judged between two readings;

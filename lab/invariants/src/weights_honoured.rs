@@ -1,7 +1,7 @@
-//! Tasks that share a CPU share it by weight: their own, and those of their cgroups. Judged where nothing
-//! but the weight decides: among fair tasks that are pinned to one CPU and runnable all the time. What
-//! such a task weighs changes as other tasks of its cgroups come and go, so each stretch of run time is
-//! due to all of them by what they weigh then.
+//! Tasks that share a CPU share it by weight: their own, and those of their cgroups. Judged where
+//! nothing but the weight decides: among fair tasks that are pinned to one CPU and runnable all the
+//! time. What such a task weighs changes as other tasks of its cgroups come and go, so each stretch of
+//! run time is due to all of them by what they weigh then.
 
 use std::collections::{BTreeMap, BTreeSet};
 

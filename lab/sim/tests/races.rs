@@ -77,12 +77,12 @@ fn misplaced(sim: &Sim) -> (u64, u64) {
 
 /// As soon as a task is in another queue, a third CPU can take it. The keel notes the queue before.
 ///
-/// Notes after the move were not caught in a hundred seeds, and by reading they can do little harm. The CPU
-/// that moves is in its dispatch, and does not run the task meanwhile. A third CPU looks into a queue only
-/// where it knows of waiters, which the mover counts after its notes; so others must wait there already.
-/// If the third CPU takes the task all the same, the mover's late notes are a pair, queue and vruntime by
-/// its clock: place_vruntime() converts it when the task runs. Only what the third CPU charged before is
-/// lost. So what this test can catch is a move that is never noted, below.
+/// Notes after the move were not caught in a hundred seeds, and by reading they can do little harm. The
+/// CPU that moves is in its dispatch, and does not run the task meanwhile. A third CPU looks into a
+/// queue only where it knows of waiters, which the mover counts after its notes; so others must wait
+/// there already. If the third CPU takes the task all the same, the mover's late notes are a pair, queue
+/// and vruntime by its clock: place_vruntime() converts it when the task runs. Only what the third CPU
+/// charged before is lost. So what this test can catch is a move that is never noted, below.
 #[test]
 fn the_queue_of_a_moved_task_is_known() {
     let (misplaced, moved) = misplaced(&Sim::keel(paper(8)));

@@ -166,7 +166,7 @@ fn fork_storm(options: Options, lasts_ms: u64) -> Sim {
     sim
 }
 
-/// Each of the parents sleeps while its child runs, so it owes nothing that the next child could inherit.
+/// Each of the parents sleeps while its child runs: it owes nothing that the next child could inherit.
 fn sleeping_parents(options: Options, lasts_ms: u64) -> Sim {
     let mut sim = victims(options);
     sim.workload.channels = 20;

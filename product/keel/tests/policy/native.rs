@@ -378,21 +378,9 @@ pub fn place_new(slice_ns: u64, clock: u64, tasks: u64) -> u64 {
     place_heir(slice_ns, clock, tasks, 0, 0, NICE_0)
 }
 
-/// Of a parent that was so far behind the clock; the task pays for so much run time.
-pub fn place_heir(
-    slice_ns: u64,
-    clock: u64,
-    tasks: u64,
-    parent_late: u64,
-    paid_ns: u64,
-    weight: u64,
-) -> u64 {
-    raw::test_order_place_new(slice_ns, clock, tasks, parent_late, paid_ns, weight)
-}
+pub use raw::test_order_place_new as place_heir;
 
-pub fn debt_ns(vruntime: u64, clock: u64, weight: u64) -> u64 {
-    raw::test_order_calc_debt(vruntime, clock, weight)
-}
+pub use raw::test_order_calc_debt as debt_ns;
 
 pub fn prepayment_ns(slice_ns: u64, prepaid_ns: i64) -> u64 {
     raw::test_order_calc_prepayment(slice_ns, prepaid_ns)

@@ -71,7 +71,7 @@ fn a_new_task_need_not_pay_for_what_others_have_not_used() {
     assert_eq!((paid(slice), paid(slice + 1), paid(i64::MAX)), (0, 0, 0));
     // It pays at most a slice for others.
     assert_eq!((paid(-slice / 2), paid(-9 * slice)), (SLICE_NS * 3 / 2, 2 * SLICE_NS));
-    // Nothing can be saved up, and nothing is owed for ever.
+    // Nothing can be saved up, and a long debt is forgotten.
     for (prepaid, change, kept) in [
         (0, 1, true),
         (0, -1, true),
