@@ -20,6 +20,9 @@ SOAK_MINUTES ?= 30
 FUZZ ?= 10000000
 FUZZ_SECONDS ?= 86400
 FUZZ_SEED ?= 1
+# How often `make kill-soak` kills each command, and its seed.
+KILLS ?= 200
+KILL_SEED ?= 1
 # How long `make sim-soak` lasts, in events or in seconds, whichever is reached first, and its first
 # seed.
 SIM_EVENTS ?= 100000000
@@ -32,9 +35,9 @@ NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name) \
 	zsh/site-functions/_$(name) fish/vendor_completions.d/$(name).fish)
 
-.PHONY: help demo test tidy native-test vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 vm-soak \
-	vm-hotplug vm-units nightly vm-mutate sim-soak sim-adversaries decisions fuzz demo-vm build \
-	build-all setup vm-setup lint \
+.PHONY: help demo test tidy native-test kill-soak vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 \
+	vm-soak vm-hotplug vm-units nightly vm-mutate sim-soak sim-adversaries decisions fuzz demo-vm \
+	build build-all setup vm-setup lint \
 	bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-refill bench-sais \
 	results-index release check-release install uninstall
 
@@ -64,6 +67,13 @@ vm-test-if-fetched:
 native-test: build-all
 	CLANG=$$(scripts/clang) scripts/tests run native \
 		cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER) -- --skip vm::
+
+## make kill-soak      kill run, the daemon and sais at KILLS (200) random moments each, by KILL_SEED
+##                     (1): all that is left is undone (ten minutes)
+kill-soak: build
+	EVENKEEL_KILLS=$(KILLS) EVENKEEL_KILL_SEED=$(KILL_SEED) CLANG=$$(scripts/clang) \
+		cargo test --workspace --locked --test host $(TEST_RUNNER) -- --nocapture --test-threads=1 \
+		kill_moments
 
 ## make tidy           check the project's own files: lengths, words, links, commands, dependencies
 tidy: setup

@@ -276,7 +276,7 @@ impl Host {
     }
 
     /// Processes of this test.
-    fn processes(&self) -> BTreeSet<i32> {
+    pub fn processes(&self) -> BTreeSet<i32> {
         let mark = [MARK.as_bytes(), b"=", self.dir.path().as_os_str().as_bytes()].concat();
         let own = std::process::id() as i32;
         std::fs::read_dir("/proc")

@@ -11,6 +11,7 @@ mod figures;
 mod hotplug;
 mod invalid_options;
 mod journals;
+mod kill_moments;
 mod kill_points;
 mod mpi_job;
 mod papers_commands;

@@ -7,6 +7,7 @@ mod capture;
 mod faults;
 mod hints;
 mod hold;
+mod kill_moments;
 mod net;
 mod rfs;
 mod steering;

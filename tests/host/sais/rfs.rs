@@ -9,19 +9,19 @@ use super::net::{Namespace, run_on};
 use super::traffic::{Client, Server};
 use crate::support::*;
 
-const TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";
+pub(super) const TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";
 const MEGABYTE: usize = 1 << 20;
 
 /// A device in the machine's own network namespace, which alone has the table of flows, and a server in
 /// another namespace. The device vanishes when this is dropped, and with the server's namespace.
-struct Cable {
-    device: String,
+pub(super) struct Cable {
+    pub device: String,
     net: u8,
-    server: Namespace,
+    pub server: Namespace,
 }
 
 impl Cable {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let pid = std::process::id();
         let (device, net) = (format!("evk{pid}"), 64 + (pid % 128) as u8);
         let server = Namespace::new();
@@ -35,12 +35,12 @@ impl Cable {
         cable
     }
 
-    fn address(&self) -> IpAddr {
+    pub fn address(&self) -> IpAddr {
         Ipv4Addr::new(198, 18, self.net, 2).into()
     }
 
     /// The device's part of the table.
-    fn knob(&self) -> PathBuf {
+    pub fn knob(&self) -> PathBuf {
         format!("/sys/class/net/{}/queues/rx-0/rps_flow_cnt", self.device).into()
     }
 }
@@ -56,7 +56,7 @@ fn ip(words: &str) {
     assert!(run.status.success(), "ip {words}: {run:?}");
 }
 
-fn says(file: impl AsRef<std::path::Path>) -> String {
+pub(super) fn says(file: impl AsRef<std::path::Path>) -> String {
     std::fs::read_to_string(file).unwrap().trim().to_owned()
 }
 
