@@ -10,8 +10,8 @@ use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::{
-    Test, adversaries, demo, hotplug, invariants, keel, policies, replay, sais, shield, support,
-    unequal, units, user_level,
+    Test, adversaries, demo, hotplug, invariants, keel, kill_moments, policies, replay, sais, shield,
+    support, unequal, units, user_level, users,
 };
 
 /// The argument before a test's name.
@@ -99,6 +99,8 @@ static BOOTS: &[Boot] = &[
             policies::STORMS,
             invariants::COMBINED,
             shield::TESTS,
+            users::TESTS,
+            kill_moments::TESTS,
             sais::TESTS,
             sais::ONCE,
             adversaries::SHORT,
@@ -224,6 +226,7 @@ const SOAKED: &[&[Test]] = &[
     policies::STORMS,
     keel::LOADED_OFTEN,
     adversaries::SOAKED,
+    kill_moments::TESTS,
 ];
 
 impl Boot {

@@ -23,6 +23,7 @@ mod demo;
 mod hotplug;
 mod invariants;
 mod keel;
+mod kill_moments;
 mod policies;
 mod replay;
 mod roles;
@@ -33,6 +34,7 @@ mod storms;
 mod unequal;
 mod units;
 mod user_level;
+mod users;
 mod watched;
 
 use std::process::ExitCode;
