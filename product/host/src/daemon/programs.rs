@@ -103,7 +103,7 @@ impl Programs {
             let Some(first) = alive.first() else { continue };
             let root = if root.is_alive() { root } else { *first };
             let joined = Joined { uid, how, command, root };
-            if let Err(why) = self.begin(joined, &alive) {
+            if let Err(why) = self.start(joined, &alive) {
                 tracing::warn!("{root} of the earlier daemon is no longer balanced: {why}");
             }
         }
@@ -422,6 +422,14 @@ impl Programs {
     }
 
     fn begin(&mut self, joined: Joined, processes: &[TaskRef]) -> Result<u32, Refusal> {
+        let program = self.start(joined, processes)?;
+        self.save();
+        Ok(program)
+    }
+
+    /// The same without saving the list. A daemon that is killed while it continues with the programs of
+    /// an earlier one leaves that one's list, which is whole.
+    fn start(&mut self, joined: Joined, processes: &[TaskRef]) -> Result<u32, Refusal> {
         let program = self.last_program + 1;
         for process in processes {
             self.end_observation_of(process);
@@ -433,7 +441,6 @@ impl Programs {
         self.last_program = program;
         tracing::info!("program {program} joined: {} ({})", joined.root, joined.command.join(" "));
         self.joined.insert(program, joined);
-        self.save();
         Ok(program)
     }
 
