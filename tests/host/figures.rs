@@ -29,7 +29,7 @@ fn by_user(host: &Host, uid: u32, words: &[&str]) -> Command {
     command
 }
 
-/// The role: sends each line of its input to the daemon, on a connection of its own, and says the answer.
+/// The role: sends each line of its input to the daemon, on a connection of its own; says the answer.
 pub fn asker() {
     let path = std::env::var("SOCKET").unwrap();
     for line in std::io::stdin().lines() {

@@ -1,6 +1,6 @@
 //! Kills evenkeel at random moments, with and without other load. Afterwards all is as before: the
-//! affinity of each thread, BPF links, pinned objects and namespaces. (`kill_points` kills at each step in
-//! turn; these moments lie between the steps, too.)
+//! affinity of each thread, BPF links, pinned objects and namespaces. (`kill_points` kills at each step
+//! in turn; these moments lie between the steps, too.)
 //!
 //! EVENKEEL_KILLS says how often each command is killed (20; `make kill-soak`: 200), half of that under
 //! load; EVENKEEL_KILL_SEED says when.
@@ -53,8 +53,8 @@ impl Moments {
         values[self.next(values.len() as u64) as usize]
     }
 
-    /// Waits until the next moment; before the first one of all, until `is_changed`: once at least, there
-    /// is something to undo.
+    /// Waits until the next moment; before the first one of all, until `is_changed`: once at least,
+    /// there is something to undo.
     pub fn wait(&mut self, is_changed: Option<&dyn Fn() -> bool>) {
         if let (true, Some(is_changed)) = (std::mem::take(&mut self.is_first), is_changed) {
             return wait_for("a change", is_changed);

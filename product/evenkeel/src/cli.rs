@@ -306,7 +306,7 @@ pub struct ExplainArgs {
     /// Only this program: its first process, or its balancer.
     #[arg(value_parser = process_number)]
     pub pid: Option<u32>,
-    /// Explain the last answers of the running keel's gate instead (for users but root: about own tasks).
+    /// Explain the last answers of the running keel's gate instead (users but root: about own tasks).
     #[arg(long, conflicts_with = "pid")]
     pub keel: bool,
     /// Explain only where packets go (as `evenkeel sais explain`).

@@ -63,8 +63,8 @@ impl Owner {
 }
 
 impl Figures {
-    /// What `peer` may see of `program` in a reading. `owner_of` is asked after the reading was taken, once
-    /// for each process.
+    /// What `peer` may see of `program` in a reading. `owner_of` is asked after the reading was taken,
+    /// once for each process.
     pub(crate) fn for_peer(
         reading: &Reading,
         speed_of: impl Fn(u32) -> u32,

@@ -109,7 +109,7 @@ impl Observer {
         Self::with_daemons(machine, choice, &[])
     }
 
-    /// The same; without the privilege for cbinfo, the daemons at these sockets are asked, in this order.
+    /// The same; without the privilege for cbinfo, the daemons at these sockets are asked in turn.
     ///
     /// # Errors
     /// `choice` asks for exact accounting and that is not possible, or /proc cannot be read.
@@ -297,8 +297,8 @@ impl Observer {
         Ok(&self.last)
     }
 
-    /// What `peer` may see of the figures of `program`, from a reading that is taken now; `None` where accounting is
-    /// not by cbinfo.
+    /// What `peer` may see of the figures of `program`, from a reading that is taken now; `None`
+    /// where accounting is not by cbinfo.
     ///
     /// # Errors
     /// The source cannot be read.
@@ -373,8 +373,8 @@ fn find_source(
     if choice == AccountingChoice::Cbinfo {
         return Err(refusal.map_or_else(|| why.into(), ObserveError::from));
     }
-    // That it is not supported here is told where the figures are; that it should have worked and did not
-    // is a fault.
+    // That it is not supported here is told where the figures are; that it should have worked and did
+    // not is a fault.
     if !matches!(why, evenkeel_cbinfo::Error::Unsupported(_)) {
         tracing::warn!("no exact accounting, figures are from /proc: {why}");
     }

@@ -121,7 +121,7 @@ impl JournalState {
         }
     }
 
-    /// The last pin of a writer that died: it is not known whether the mask was set, and to which thread.
+    /// The last pin of a writer that died: it is unknown whether the mask was set, and to which thread.
     pub fn unconfirmed_pin(&self) -> Option<&Pin> {
         self.pending.and_then(|id| self.tasks.get(&id)).map(|tracked| &tracked.pin)
     }

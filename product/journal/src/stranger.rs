@@ -2,8 +2,8 @@
 //! number and not a start time, so a thread that ends between the last look at it and the system call
 //! may have left its number to another thread, which then gets a mask that was not meant for it. The
 //! kernel offers no call that prevents this. So the thread is looked at again after each call, and a
-//! stranger is given the mask that it was born with. A writer that is killed before it can look has named
-//! the thread, with its start time, in its journal's last pin: the undo looks then.
+//! stranger is given the mask that it was born with. A writer that is killed before it can look has
+//! named the thread, with its start time, in its journal's last pin: the undo looks then.
 
 use evenkeel_machine::CpuSet;
 
@@ -63,8 +63,8 @@ pub(crate) fn free_stranger(state: &JournalState, task: &TaskRef, set: &CpuSet) 
     None
 }
 
-/// The same for the last pin of a dead writer, whose thread has ended: it is unknown whether the mask was
-/// set, and whether it was given back. Only a thread that was there at that time is touched.
+/// The same for the last pin of a dead writer, whose thread has ended: it is unknown whether the mask
+/// was set, and whether it was given back. Only a thread that was there at that time is touched.
 pub(crate) fn free_stranger_of_dead_writer(state: &JournalState, pin: &Pin) -> Option<TaskRef> {
     let stranger = TaskRef::of(pin.task.tid).ok()?;
     let born_ns = stranger.start_time_ticks.saturating_mul(tick_ns());

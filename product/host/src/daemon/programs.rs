@@ -412,7 +412,8 @@ impl Programs {
         }
         self.count_refusal(uid);
         let why = format!(
-            "user {uid} has the figures of {MAX_OBSERVED_PER_USER} programs already: let some join the              daemon instead (evenkeel run --join)"
+            "user {uid} has the figures of {MAX_OBSERVED_PER_USER} programs already: let some \
+             join the daemon instead (evenkeel run --join)"
         );
         refuse(Errno::EAGAIN, why)
     }

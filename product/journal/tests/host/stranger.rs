@@ -1,6 +1,6 @@
 //! A thread that ends just before its mask is set, while another thread has its number by then. A
-//! seccomp filter holds the calling thread's sched_setaffinity(2) back while the two change places. Where
-//! the writer is killed after that call, its journal is made by hand.
+//! seccomp filter holds the calling thread's sched_setaffinity(2) back while the two change places.
+//! Where the writer is killed after that call, its journal is made by hand.
 
 use std::io::Error;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
