@@ -1,6 +1,6 @@
 //! Kills the keel's process at random moments from its start on, without and with load: the kernel's own
-//! scheduler takes over, each task keeps its affinity, and the next keel starts. (The host's kill_moments
-//! does the same with what runs without sched_ext.)
+//! scheduler takes over, each task keeps its affinity, and the next keel starts. (Its namesake for the
+//! host does the same with what runs without sched_ext.)
 
 use std::collections::BTreeSet;
 use std::path::Path;
