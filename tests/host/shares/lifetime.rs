@@ -92,15 +92,25 @@ fn the_page_tells_the_threads_of_each_team() {
 
 #[test]
 fn a_forked_child_has_teams_of_its_own() {
-    let Some(shares) = Shares::with_weights("a_forked_child_has_teams_of_its_own") else { return };
+    let test = "a_forked_child_has_teams_of_its_own";
+    let Some(mut shares) = Shares::with_weights(test) else { return };
     let mut steady = start(&shares);
     assert_eq!(steady.ask("run"), SKEWED);
     let before = shares.report().threads.len();
     assert_eq!(steady.ask("fork"), SKEWED);
     assert_eq!(steady.ask("run"), SKEWED);
-    let report = shares.report();
-    let own = report.threads.iter().filter(|thread| thread.pid == steady.pid());
-    assert_eq!(own.count(), before);
+    // The child has ended without a word; its threads are known until they are looked for.
+    let threads_of_child = |shares: &Shares| {
+        let threads = shares.report().threads;
+        assert_eq!(
+            threads.len() - before,
+            threads.iter().filter(|it| it.pid != steady.pid()).count()
+        );
+        threads.len() - before
+    };
+    assert_eq!(threads_of_child(&shares), 2);
+    shares.page.forget_dead(|tid| Path::new(&format!("/proc/{tid}")).exists());
+    assert_eq!(threads_of_child(&shares), 0);
     steady.end();
 }
 

@@ -2,8 +2,8 @@
 //
 // Runs loops when it is told to, by a line on its standard input, and prints how many iterations of
 // 1000 each thread got: "run" runs regions of their own; "hold" one region, with a loop, a pause until
-// the next line, and the loop again; "fork" does "run" in a child; "exec" starts this program anew;
-// anything else ends it.
+// the next line, another loop, and the first one again; "fork" does "run" in a child; "exec" starts
+// this program anew; anything else ends it.
 //
 //   steady THREADS
 
@@ -18,6 +18,9 @@
 enum { N = 1000, REGIONS = 5, THREADS = 16 };
 
 static int counts[2][THREADS], threads;
+
+// Of no use but to keep a loop.
+static volatile int sink;
 
 static void loop(int *count)
 {
@@ -63,6 +66,10 @@ static void hold(void)
 			CHECK(read_line(line, sizeof(line)));
 		}
 #pragma omp barrier
+		// A loop of another length, in between.
+#pragma omp for nowait
+		for (int i = 0; i < N / 2; i++)
+			sink = i;
 		loop(counts[1]);
 	}
 	print(counts[1]);
