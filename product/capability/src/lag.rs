@@ -57,7 +57,7 @@ const HYSTERESIS_PERCENT: u64 = 75;
 /// While tasks wait for others on unequal CPUs, the next look is this many of the shortest intervals
 /// away at most.
 const SOON_INTERVALS: u64 = 2;
-/// While a split is held, the next look is this many of the shortest intervals away at most.
+/// While a split is held in short phases, the next look is this many of the shortest intervals away at most.
 const HELD_INTERVALS: u64 = 4;
 
 pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
@@ -69,7 +69,12 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     } else {
         parameters.tolerance_ppm
     };
-    let may_split = state.sees_waiting().then_some(tolerance_ppm);
+    let short = active.iter().filter(|task| task.phase_ns.is_some()).count();
+    let is_long = short * 2 < active.len();
+    // Where tasks sleep at the end of long phases, CPUs that have none left pull others that are free,
+    // which evens out more than a split does.
+    let is_pulled = is_long && state.slept_lately();
+    let may_split = (state.sees_waiting() && !is_pulled).then_some(tolerance_ppm);
     let mut deal = Deal::new(state.cpus(), active, may_split);
     let (worst_ppm, best_ppm) = deal.worst_and_best_ppm();
     let spread_ppm = best_ppm.saturating_sub(worst_ppm);
@@ -156,11 +161,10 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     if !is_level {
         state.interval_ns = soon(state);
     }
-    let mut pins = Vec::new();
+    let pins = if deal.is_split { deal.pins(&moves) } else { Vec::new() };
     if deal.is_split {
-        pins = deal.pins(&moves);
         reasons.push(Reason::Held { spread_ppm: best_ppm.saturating_sub(worst_ppm) });
-        state.interval_ns = held_interval_ns(state, &moves);
+        state.interval_ns = held_interval_ns(state, &moves, is_long);
     }
     if moves.iter().any(|made| matches!(made.reason, Reason::Critical { .. })) {
         state.forget_loads();
@@ -194,11 +198,12 @@ fn soon(state: &LagState) -> u64 {
 
 /// Length of the next interval while a split is held: a change of it is verified as soon as possible,
 /// and a CPU that runs out of tasks must not wait for long.
-fn held_interval_ns(state: &LagState, moves: &[Move]) -> u64 {
+fn held_interval_ns(state: &LagState, moves: &[Move], is_long: bool) -> u64 {
     let LagParameters { min_interval_ns, max_interval_ns, .. } = state.parameters;
     if !moves.is_empty() {
         return min_interval_ns;
     }
-    let most_ns = min_interval_ns.saturating_mul(HELD_INTERVALS);
+    let intervals = if is_long { SOON_INTERVALS } else { HELD_INTERVALS };
+    let most_ns = min_interval_ns.saturating_mul(intervals);
     state.interval_ns.clamp(min_interval_ns, most_ns.min(max_interval_ns))
 }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | a split of more tasks than CPUs, which is pinned | windows with and without (`proof/split.rs`) |
 //! | exchanges of one task for each CPU; a critical task | the rates of the CPUs (`proof/rates.rs`) |
+//! | a split within a phase that is longer than a window | not at all: `unverified` |
 //! | all else; and where spinning and barriers are not seen | not at all: `unverified` |
 //!
 //! A sequential test (`proof/sequence.rs`) decides after each window: a gain, none, or not yet. What
@@ -20,6 +21,8 @@ mod split;
 mod stage;
 mod window;
 
+#[cfg(test)]
+mod closed_loop;
 #[cfg(test)]
 mod tests;
 
@@ -39,6 +42,7 @@ const WITHDRAWN_INTERVAL_NS: u64 = 500_000_000;
 /// A window is not cut shorter than this.
 const LEAST_INTERVAL_NS: u64 = 20_000_000;
 const PAPER: &str = "the paper's policy moves tasks in every interval, whatever that gains";
+const LONG: &str = "its phases are longer than the windows in which a split is measured";
 const ROOM: &str = "tasks moved only to CPUs with more room, as the kernel could have done";
 const UNSEEN: &str = "how the tasks wait for each other cannot be seen here";
 
@@ -113,7 +117,7 @@ impl Proof {
             self.unverified = Some(PAPER);
             return;
         }
-        let (is_on, left_ns) = self.split.judge(self.now_ns, snapshot, wants_split);
+        let (is_on, left_ns) = self.split.judge(self.now_ns, snapshot, plan);
         if wants_split {
             if !is_on {
                 let reason = match self.split.progress.stage {
@@ -144,7 +148,8 @@ impl Proof {
             self.rates.evenness(),
         );
         // The lever of which more is known.
-        let is_split = split.1.samples() > rates.1.samples() || split.0 == &Stage::Gains;
+        let is_split =
+            split.1.samples() > rates.1.samples() || matches!(split.0, Stage::Gains | Stage::Trial);
         let (stage, sequence, by, factor) = if is_split { split } else { rates };
         let elapsed_ns = (self.split.on_ns + self.split.off_ns).max(1);
         let mut gain = Gain {
@@ -173,7 +178,8 @@ impl Proof {
             }
         }
         if self.split.is_blind || gain.proven == Proven::Unverified {
-            gain.why = Some(self.unverified.unwrap_or(UNSEEN).to_owned());
+            let long = (self.split.on_ns > 0 && self.split.is_long()).then_some(LONG);
+            gain.why = Some(long.or(self.unverified).unwrap_or(UNSEEN).to_owned());
         }
         gain
     }

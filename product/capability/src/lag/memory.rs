@@ -25,6 +25,8 @@ const WHOLE_SHARE: u64 = 10;
 const MIN_PHASE_INTERVALS: u64 = 2;
 /// Times that a task must have been switched in for its phases to show.
 const MIN_SWITCHES: u32 = 2;
+/// A task that slept for long is remembered for this time.
+const SLEPT_NS: u64 = 5_000_000_000;
 const ALL_PPM: u64 = 1_000_000;
 /// What an SMT sibling that is busy takes of a CPU's pace: two together get about 1.2 cores' worth.
 pub(super) const SMT_LOSS_PPM: u64 = 400_000;
@@ -47,6 +49,8 @@ pub(crate) struct LagState {
     beat: Beat,
     /// Spinning could be told from work in the last interval.
     sees_spinning: bool,
+    /// Time since a compute task last slept for long; none: none did.
+    slept_since_ns: Option<u64>,
     /// Time since the last barrier at which the tasks began level; none before the first one.
     level_since_ns: Option<u64>,
 }
@@ -129,6 +133,7 @@ impl LagState {
             phases: Phases::default(),
             beat: Beat::default(),
             sees_spinning: false,
+            slept_since_ns: None,
             level_since_ns: None,
         }
     }
@@ -177,6 +182,11 @@ impl LagState {
     /// Whether no compute task waits for others all the time, as far as waiting is seen.
     pub(super) fn nothing_waits(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Whether a compute task slept for long a short time ago.
+    pub(super) fn slept_lately(&self) -> bool {
+        self.slept_since_ns.is_some_and(|since_ns| since_ns < SLEPT_NS)
     }
 
     /// Forgets how much each task works: some have other CPUs from now on.
@@ -330,6 +340,12 @@ impl LagState {
             task.memory.lead_ns = lead_ns.clamp(-MAX_LEAD_NS, MAX_LEAD_NS);
         }
         self.tasks = active.iter().map(|task| (task.view.id, task.memory)).collect();
+        let is_known = |id: TaskId| known.binary_search_by_key(&id, |(id, _)| *id).is_ok();
+        let slept = |view: &TaskView| is_known(view.id) && view.slept(interval_ns);
+        let sleeps =
+            active.iter().any(|task| slept(task.view)) || others.iter().any(|view| slept(view));
+        let since_ns = self.slept_since_ns.map(|since_ns| since_ns.saturating_add(interval_ns));
+        self.slept_since_ns = if sleeps { Some(0) } else { since_ns };
         self.waiting = if self.sees_waiting() { waiting(&known, &others) } else { Vec::new() };
         active
     }

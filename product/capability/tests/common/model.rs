@@ -159,7 +159,19 @@ pub fn run_from(
     program: &Program,
     placed: &[usize],
     policy: Option<Policy>,
+    change: impl FnMut(u64, &mut [Core]),
+) -> Outcome {
+    run_judged(cores, program, placed, policy, change, |_, _| {})
+}
+
+/// The same where `judge` sees each snapshot and its plan, and may take something out of the plan.
+pub fn run_judged(
+    cores: &[Core],
+    program: &Program,
+    placed: &[usize],
+    policy: Option<Policy>,
     mut change: impl FnMut(u64, &mut [Core]),
+    mut judge: impl FnMut(&Snapshot, &mut Plan),
 ) -> Outcome {
     let mut cores = cores.to_vec();
     let mut runners: Vec<Runner> = Vec::new();
@@ -217,7 +229,8 @@ pub fn run_from(
             }
             seen_barriers = barriers_ns.len();
             if let Some(state) = &mut state {
-                let plan = decide(&snapshot, state);
+                let mut plan = decide(&snapshot, state);
+                judge(&snapshot, &mut plan);
                 make_moves(&plan, &mut runners, &mut queues);
                 next_ns = now_ns + plan.interval_ns;
                 plans.push((now_ns, plan));

@@ -31,6 +31,8 @@ const ACTIVE_SHARE: u64 = 10;
 const STRAY_SHARE: u64 = 4;
 /// ... which is told from so many tasks and intervals.
 const STRAY_LOOKS: u64 = 32;
+/// A mean of the samples from which moves seem to gain.
+const SEEMING_GAIN: f64 = 0.02;
 /// That is looked at again after this time.
 const STRAYS_NS: u64 = 10_000_000_000;
 /// Where the rates of the CPUs differ by less than this, moves have nothing to gain at the moment.
@@ -186,7 +188,8 @@ impl Rates {
         let of =
             |sequence: &Sequence| sequence.interval().map(|(low, high)| (low + even, high + even));
         if self.progress.stage == Stage::Trial {
-            match self.progress.decide(of(&self.sequence)) {
+            let seems_to_gain = self.sequence.mean() + even >= SEEMING_GAIN;
+            match self.progress.decide(of(&self.sequence), seems_to_gain) {
                 Some(true) => {
                     self.progress.gain();
                     self.recent = Sequence::default();

@@ -3,15 +3,24 @@
 //! Windows come in pairs, in turn `without, with` and `with, without`, so that a drift cancels out and
 //! there is one change in each pair. Each pair is one sample of the sequential test: the logarithm of
 //! how much faster the program ran with the pins.
+//!
+//! A window must last some phases. In longer phases nothing is tried: windows without would disturb
+//! what they are to measure, and show nothing, since a kernel that pulls tasks at the end of a phase
+//! makes good for an uneven split. The pins then stay, and their gain is unverified.
 
-use evenkeel_capability::Snapshot;
+use evenkeel_capability::{Plan, Reason, Snapshot};
 
 use super::sequence::Sequence;
 use super::stage::{Progress, Stage};
 use super::window::{Pace, Window};
 
-/// Length of a window.
+/// Length of a window, at least ...
 const WINDOW_NS: u64 = 100_000_000;
+/// ... and so many phases.
+const WINDOW_PHASES: u64 = 2;
+/// Phases count as short from so many intervals on, and until none of so many is left.
+const SHORT_LOOKS: u32 = 2;
+const MOST_SHORT_LOOKS: u32 = 8;
 /// Between two windows without, once a gain is shown: at first, and at most. So that is how much of the
 /// gain the proof costs: 5 %, and soon 0.5 %.
 const FIRST_STRETCH_NS: u64 = 20 * WINDOW_NS;
@@ -45,14 +54,17 @@ pub(super) struct Split {
     suspects_from_ns: u64,
     /// Nothing that was seen tells the pace.
     pub(super) is_blind: bool,
+    /// In how many of the last intervals, more or less, phases were short.
+    short_looks: u32,
+    window_ns: u64,
     pub(super) off_ns: u64,
     pub(super) on_ns: u64,
 }
 
 impl Split {
-    /// Takes in the interval that ended, and decides whether the pins and moves of a plan that wants a
-    /// split may be in force next, and for how long at most.
-    pub(super) fn judge(&mut self, now_ns: u64, snapshot: &Snapshot, wants: bool) -> (bool, u64) {
+    /// Takes in the interval that ended, and decides whether the pins and moves of `plan` may be in force
+    /// next, and for how long at most.
+    pub(super) fn judge(&mut self, now_ns: u64, snapshot: &Snapshot, plan: &Plan) -> (bool, u64) {
         self.window.add(snapshot);
         if self.is_on {
             self.on_ns += snapshot.interval_ns;
@@ -60,25 +72,33 @@ impl Split {
         } else if matches!(self.progress.stage, Stage::Trial | Stage::Gains) {
             self.off_ns += snapshot.interval_ns;
         }
-        if !wants {
-            // The CPUs are equal at the moment, or there are fewer tasks.
+        if plan.pins.is_empty() {
+            // The CPUs are equal at the moment, there are fewer tasks, or a long phase ends.
             (self.is_on, self.first) = (false, None);
             if self.window.elapsed_ns >= WINDOW_NS {
                 self.window = Window::default();
             }
             return (false, u64::MAX);
         }
-        if self.progress.may_try(now_ns, snapshot) {
+        let was_short = self.note_phase(plan);
+        let is_withdrawn = matches!(self.progress.stage, Stage::Withdrawn { .. });
+        let may_try = self.progress.may_try(now_ns, snapshot);
+        if self.is_long() && (may_try || !is_withdrawn) {
+            self.progress.stage = if is_withdrawn { Stage::Idle } else { self.progress.stage };
+            (self.is_on, self.first, self.window) = (true, None, Window::default());
+            return (true, u64::MAX);
+        }
+        if may_try {
             if self.progress.begin(snapshot) {
                 self.sequence = Sequence::default();
             }
-            // What ran until now was without.
-            self.first = Some((false, std::mem::take(&mut self.window)));
+            let window = std::mem::take(&mut self.window);
+            // What ran until now was without, unless phases seemed to be long.
+            self.first = (!self.is_on && was_short).then_some((false, window));
             self.is_on = true;
         } else {
-            self.progress.pass(snapshot.interval_ns);
             self.is_on |= self.progress.stage == Stage::Gains && self.first.is_none();
-            if self.window.elapsed_ns >= WINDOW_NS {
+            if self.window.elapsed_ns >= self.window_ns {
                 let window = std::mem::take(&mut self.window);
                 match self.progress.stage {
                     Stage::Trial => self.end_in_trial(now_ns, window, snapshot),
@@ -87,23 +107,43 @@ impl Split {
                 }
             }
         }
-        let is_short = self.progress.stage == Stage::Trial || !self.is_on;
         let is_withdrawn = matches!(self.progress.stage, Stage::Withdrawn { .. });
+        let is_short = self.progress.stage == Stage::Trial || !self.is_on;
         let left_ns = if is_short && !is_withdrawn {
-            WINDOW_NS.saturating_sub(self.window.elapsed_ns)
+            self.window_ns.saturating_sub(self.window.elapsed_ns)
         } else {
             u64::MAX
         };
         (self.is_on, left_ns)
     }
 
-    /// Takes a pair of windows. Returns whether their paces could be compared.
-    fn compare(&mut self, is_on: bool, one: &Window, other: &Window) -> bool {
-        let Some(pace) = one.pace_with(other) else {
-            self.is_blind = true;
-            return false;
+    /// Whether phases are too long for windows.
+    pub(super) fn is_long(&self) -> bool {
+        self.short_looks < SHORT_LOOKS
+    }
+
+    /// Takes in the length of a phase, if it is short. Returns whether it was before.
+    fn note_phase(&mut self, plan: &Plan) -> bool {
+        let was_short = !self.is_long();
+        let phase_ns = plan.reasons.iter().find_map(|reason| match reason {
+            Reason::PhasesTooShort { phase_ns } => Some(*phase_ns),
+            _ => None,
+        });
+        self.short_looks = match phase_ns {
+            Some(_) => (self.short_looks + 1).min(MOST_SHORT_LOOKS),
+            None => self.short_looks.saturating_sub(1),
         };
-        self.is_blind = false;
+        if let Some(phase_ns) = phase_ns {
+            self.window_ns = phase_ns.saturating_mul(WINDOW_PHASES).max(WINDOW_NS);
+        }
+        was_short
+    }
+
+    /// Takes a pair of windows.
+    fn compare(&mut self, is_on: bool, one: &Window, other: &Window) {
+        let pace = one.pace_with(other);
+        self.is_blind = pace.is_none();
+        let Some(pace) = pace else { return };
         if self.pace != Some(pace) {
             // Samples of two kinds do not belong together.
             (self.sequence, self.recent) = (Sequence::default(), Sequence::default());
@@ -113,7 +153,6 @@ impl Split {
         let sample = (on.pace(pace) / off.pace(pace)).ln();
         self.sequence.add(sample);
         self.recent.add(sample);
-        true
     }
 
     fn end_in_trial(&mut self, now_ns: u64, window: Window, snapshot: &Snapshot) {
@@ -122,8 +161,9 @@ impl Split {
             self.is_on = !self.is_on;
             return;
         };
+        self.progress.pass(first.elapsed_ns + window.elapsed_ns);
         self.compare(was_on, &first, &window);
-        match self.progress.decide(self.sequence.interval()) {
+        match self.progress.decide(self.sequence.interval(), false) {
             Some(true) => {
                 self.progress.gain();
                 self.is_on = true;

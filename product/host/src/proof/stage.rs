@@ -4,6 +4,8 @@ use evenkeel_capability::Snapshot;
 
 /// What has not shown a gain in this time is withdrawn: a loss of 5 % is found long before.
 const TRIAL_NS: u64 = 1_800_000_000;
+/// Where windows differ much from each other, what seems to gain may stay on trial for this time.
+const LONG_TRIAL_NS: u64 = 20_000_000_000;
 /// After that it is tried again, the first time, and at most. Each time takes twice as long.
 const FIRST_BACKOFF_NS: u64 = 10_000_000_000;
 const LAST_BACKOFF_NS: u64 = 640_000_000_000;
@@ -92,11 +94,13 @@ impl Progress {
     }
 
     /// What the interval of the logarithm of the pace decides on trial: a gain, none, or nothing yet.
-    pub(super) fn decide(&self, measured: Option<(f64, f64)>) -> Option<bool> {
+    /// `seems_to_gain` asks for a longer trial.
+    pub(super) fn decide(&self, measured: Option<(f64, f64)>, seems_to_gain: bool) -> Option<bool> {
+        let trial_ns = if seems_to_gain { LONG_TRIAL_NS } else { TRIAL_NS };
         match measured {
             Some((low, _)) if low > 0.0 => Some(true),
             Some((_, high)) if high < 0.0 => Some(false),
-            _ => (self.tried_ns >= TRIAL_NS).then_some(false),
+            _ => (self.tried_ns >= trial_ns).then_some(false),
         }
     }
 

@@ -129,6 +129,7 @@ impl Crowd {
         let pins = if one == other { vec![] } else { pins.collect() };
         let mut plan = plan_of(vec![], pins);
         plan.interval_ns = 4 * STEP_NS;
+        plan.reasons.push(Reason::PhasesTooShort { phase_ns: 2 * MS });
         self.proof.judge(&snapshot, &mut plan);
         self.is_on = !plan.pins.is_empty();
         self.interval_ns = plan.interval_ns;

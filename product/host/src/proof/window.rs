@@ -1,16 +1,10 @@
 //! A window: what a program did in some intervals in a row, and its pace in it.
 
-use std::collections::BTreeMap;
-
-use evenkeel_capability::{Snapshot, TaskId};
+use evenkeel_capability::{Snapshot, TaskView};
 use serde::{Deserialize, Serialize};
 
 /// Barriers in a window that tell a pace.
 const MIN_BARRIERS: u64 = 8;
-/// Tasks that wait for this share of a window wait for each other: 1/50.
-const WAIT_SHARE: u64 = 50;
-/// A compute task wants a CPU for this share of an interval: 1/10.
-const ACTIVE_SHARE: u64 = 10;
 
 /// What the pace of a program is measured by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,8 +14,6 @@ pub enum Pace {
     Barriers,
     /// Work that all tasks received a second, where they wait for each other within a window.
     Work,
-    /// Work that the slowest task received, where no task waits within a window.
-    SlowestTask,
     /// Work received, against what a task would have received that stays on the slowest CPU.
     CpuRates,
 }
@@ -31,12 +23,9 @@ pub(super) struct Window {
     pub(super) elapsed_ns: u64,
     barriers: u64,
     observed_ns: u64,
-    /// Time in which the compute tasks waited for others, and all of their time.
-    waited_ns: u64,
-    all_ns: u64,
     /// Spinning was told from work all the time.
     is_seen: bool,
-    work_ns: BTreeMap<TaskId, u64>,
+    work_ns: u64,
 }
 
 impl Window {
@@ -47,24 +36,11 @@ impl Window {
             self.barriers += u64::from(barriers.count);
             self.observed_ns += barriers.observed_ns;
         }
-        for task in &snapshot.tasks {
-            let is_active = task.demand_ns().saturating_mul(ACTIVE_SHARE) >= snapshot.interval_ns;
-            if is_active {
-                self.all_ns += snapshot.interval_ns;
-                self.waited_ns += snapshot.interval_ns.saturating_sub(task.busy_ns());
-            }
-            if is_active || self.work_ns.contains_key(&task.id) {
-                *self.work_ns.entry(task.id).or_default() += task.work_ns();
-            }
-        }
+        self.work_ns += snapshot.tasks.iter().map(TaskView::work_ns).sum::<u64>();
     }
 
     fn counts_barriers(&self) -> bool {
         self.barriers >= MIN_BARRIERS && self.observed_ns >= self.elapsed_ns / 2
-    }
-
-    fn waits(&self) -> bool {
-        self.waited_ns.saturating_mul(WAIT_SHARE) >= self.all_ns
     }
 
     /// What the pace of both windows can be compared by; none: by nothing that was seen.
@@ -75,7 +51,7 @@ impl Window {
         if !(self.is_seen && other.is_seen) {
             return None;
         }
-        Some(if self.waits() || other.waits() { Pace::Work } else { Pace::SlowestTask })
+        Some(Pace::Work)
     }
 
     /// Its pace, in any unit.
@@ -83,10 +59,7 @@ impl Window {
         let elapsed_ns = self.elapsed_ns as f64;
         match pace {
             Pace::Barriers => self.barriers as f64 / self.observed_ns as f64,
-            Pace::Work => self.work_ns.values().sum::<u64>() as f64 / elapsed_ns,
-            Pace::SlowestTask | Pace::CpuRates => {
-                self.work_ns.values().min().copied().unwrap_or(0) as f64 / elapsed_ns
-            }
+            Pace::Work | Pace::CpuRates => self.work_ns as f64 / elapsed_ns,
         }
     }
 }
