@@ -6,7 +6,7 @@
  * and `cpus`, the first time that it is asked for. Both programs only look at followed
  * tasks, and change nothing but their accounts.
  *
- * 1. on_sample. A clock interrupts each CPU some hundred times a second. The address at
+ * 1. on_sample. A clock interrupts the CPUs of the programs some hundred times a second. The address at
  *    which the task is then, in user space, lies in the text of a synchronisation
  *    runtime (wait_ranges, found by user space in the maps of the process), or it does
  *    not. A task that is in the kernel is where its system call was made; in

@@ -99,7 +99,8 @@ impl Waiting {
             });
             match sampler {
                 Ok(sampler) => samplers.push(sampler),
-                // A CPU that went offline has no events.
+                // A CPU that is offline.
+                Err(why) if why.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(why) => refused = Some(why),
             }
         }

@@ -5,7 +5,7 @@
 //! The window for barriers costs every system call of every task some 90 ns, so it is open for 12 ms in
 //! each second.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use evenkeel_capability::{Snapshot, ecpt};
@@ -61,6 +61,8 @@ pub(crate) struct Watch {
 struct Sampling {
     since_ns: u64,
     hertz: u64,
+    /// An idle CPU must not be woken for it, so only these.
+    cpus: BTreeSet<u32>,
 }
 
 #[derive(Default)]
@@ -240,19 +242,28 @@ impl Watch {
         let now_ns = reading.at_ns;
         let since_ns = self.sampling.as_ref().map_or(now_ns, |sampling| sampling.since_ns);
         let hertz = if now_ns - since_ns < FIRST_NS { FIRST_HERTZ } else { self.later_hertz };
-        if self.sampling.as_ref().is_some_and(|sampling| sampling.hertz == hertz) {
-            waiting.vary_period();
-        } else if self.why_no_samples.is_none() {
-            let cpus: Vec<u32> = reading.cpus.keys().copied().collect();
-            self.sampling = match waiting.start_sampling(&cpus, hertz) {
-                Ok(()) => Some(Sampling { since_ns, hertz }),
-                Err(why) => {
-                    tracing::info!("{why}");
-                    self.why_no_samples = Some(Rc::from(why.to_string()));
-                    None
-                }
-            };
+        let programs = self.programs.keys().filter_map(|number| reading.programs.get(number));
+        let mut cpus = used_cpus(programs);
+        if let Some(sampling) = self.sampling.as_ref().filter(|sampling| sampling.hertz == hertz) {
+            if cpus.is_subset(&sampling.cpus) {
+                waiting.vary_period();
+                return;
+            }
+            // Tasks that left a CPU often come back.
+            cpus.extend(&sampling.cpus);
         }
+        if self.why_no_samples.is_some() {
+            return;
+        }
+        let all: Vec<u32> = cpus.iter().copied().collect();
+        self.sampling = match waiting.start_sampling(&all, hertz) {
+            Ok(()) => Some(Sampling { since_ns, hertz, cpus }),
+            Err(why) => {
+                tracing::info!("{why}");
+                self.why_no_samples = Some(Rc::from(why.to_string()));
+                None
+            }
+        };
     }
 
     fn open_window(&mut self, waiting: &mut Waiting, now_ns: u64) {
@@ -344,6 +355,12 @@ fn run_by_process(program: &ProgramReading) -> BTreeMap<u32, u64> {
     run_ns
 }
 
+/// The CPUs of the tasks that have computed.
+fn used_cpus<'r>(programs: impl Iterator<Item = &'r ProgramReading>) -> BTreeSet<u32> {
+    let tasks = programs.flat_map(|program| program.tasks.values());
+    tasks.filter(|task| task.run_ns >= MIN_RUN_NS).map(|task| task.cpu).collect()
+}
+
 /// The size of a process's memory map, in pages.
 fn pages_of(tgid: u32) -> Option<String> {
     let sizes = std::fs::read_to_string(format!("/proc/{tgid}/statm")).ok()?;
@@ -353,6 +370,7 @@ fn pages_of(tgid: u32) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reading::TaskReading;
     use evenkeel_capability::{CpuView, Seen, TaskId, TaskView};
     use evenkeel_cbinfo::Wakes;
 
@@ -414,6 +432,16 @@ mod tests {
             wakes: vec![wakes(1, 7, 0x10, 50), wakes(1, 7, 0x20, 200), wakes(2, 9, 0x20, 900)],
         };
         assert_eq!([1, 2, 3].map(|program| count_barriers(&window, program)), [200, 900, 0]);
+    }
+
+    #[test]
+    fn cpus_without_a_task_that_computes_are_left_alone() {
+        let task = |cpu, run_ns| TaskReading { cpu, run_ns, ..TaskReading::default() };
+        let tasks = [task(3, MIN_RUN_NS), task(5, MIN_RUN_NS - 1), task(1, u64::MAX)];
+        let tasks = (1..).zip(tasks).map(|(tid, task)| (TaskId { tid, start: 1 }, task)).collect();
+        let program = ProgramReading { tasks, ..ProgramReading::default() };
+        assert_eq!(used_cpus([&program].into_iter()), BTreeSet::from([1, 3]));
+        assert_eq!(used_cpus([].into_iter()), BTreeSet::new());
     }
 
     #[test]
