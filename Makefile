@@ -36,8 +36,8 @@ COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name)
 	zsh/site-functions/_$(name) fish/vendor_completions.d/$(name).fish)
 
 .PHONY: help demo test tidy native-test kill-soak vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 \
-	vm-soak vm-hotplug vm-units nightly vm-mutate sim-soak sim-adversaries decisions fuzz demo-vm \
-	build build-all setup vm-setup lint \
+	vm-soak vm-hotplug vm-units vm-adversaries nightly vm-mutate sim-soak sim-adversaries decisions \
+	fuzz demo-vm build build-all setup vm-setup lint \
 	bench bench-keel bench-balance bench-ias bench-zone bench-free bench-sim bench-refill bench-sais \
 	results-index release check-release install uninstall
 
@@ -133,8 +133,13 @@ vm-units: vm-setup build
 	CLANG=$$(scripts/clang) \
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::units
 
-## make nightly        what takes longer than CI may: the units in a guest with systemd
-nightly: vm-units
+## make vm-adversaries users that try to make others wait, in a guest
+vm-adversaries: vm-setup build
+	CLANG=$$(scripts/clang) \
+		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::adversaries
+
+## make nightly        what takes longer than CI may: the units in a guest with systemd, and adversaries
+nightly: vm-units vm-adversaries
 
 ## make vm-mutate      take out each guard of the keel in turn: which test notices? (ten minutes)
 vm-mutate: vm-setup build

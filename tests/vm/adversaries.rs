@@ -21,7 +21,7 @@ use crate::storms::*;
 use crate::support::{EVENKEEL, NOBODY, all, just, kill, wait_for};
 use crate::{Test, boots};
 
-/// In `make vm-test`: all adversaries at once.
+/// In `make vm-adversaries`: all at once.
 pub const SHORT: &[Test] = &[Test {
     name: "adversaries::no_user_makes_others_wait",
     run: || judge(&[("all of them", ROLES)]),

@@ -103,7 +103,6 @@ static BOOTS: &[Boot] = &[
             kill_moments::TESTS,
             sais::TESTS,
             sais::ONCE,
-            adversaries::SHORT,
         ],
     },
     Boot {
@@ -142,8 +141,8 @@ static BOOTS: &[Boot] = &[
 ];
 
 /// Only run when asked for: `make demo-vm`; by name and with `--ignored`, the other tapes; `make
-/// vm-units`; `make vm-hotplug`; and `make vm-soak`, on four memory nodes with one CPU each and with
-/// two.
+/// vm-units`; `make vm-adversaries`; `make vm-hotplug`; and `make vm-soak`, on four memory nodes with
+/// one CPU each and with two.
 static ON_DEMAND: &[Boot] = &[
     Boot {
         name: "demo",
@@ -168,6 +167,14 @@ static ON_DEMAND: &[Boot] = &[
         execution: Execution::Fastest,
         first: First::Systemd,
         tests: &[units::TESTS],
+    },
+    Boot {
+        name: "adversaries",
+        kernel: "6.18",
+        topology: || Topology::flat(2),
+        execution: Execution::Fastest,
+        first: First::Own,
+        tests: &[adversaries::SHORT],
     },
     Boot {
         name: "hotplug-6.18",
