@@ -21,20 +21,16 @@ use crate::storms::*;
 use crate::support::{EVENKEEL, NOBODY, all, just, kill, wait_for};
 use crate::{Test, boots};
 
-/// In `make vm-adversaries`: all at once.
-pub const SHORT: &[Test] = &[Test {
-    name: "adversaries::no_user_makes_others_wait",
-    run: || judge(&[("all of them", ROLES)]),
-}];
-
-/// In `make vm-soak`: each alone, too.
-pub const SOAKED: &[Test] = &[Test {
-    name: "adversaries::no_user_makes_others_wait",
-    run: || {
-        let alone = ROLES.chunks(1).map(|one| (one[0], one));
-        judge(&alone.chain([("all of them", ROLES)]).collect::<Vec<_>>());
+pub const TESTS: &[Test] = &[
+    Test {
+        name: "adversaries::no_users_together_make_others_wait",
+        run: || judge(&[("all of them", ROLES)]),
     },
-}];
+    Test {
+        name: "adversaries::no_user_makes_others_wait",
+        run: || judge(&ROLES.chunks(1).map(|one| (one[0], one)).collect::<Vec<_>>()),
+    },
+];
 
 /// The roles that adversaries play.
 const ROLES: &[&str] = &[

@@ -174,7 +174,7 @@ static ON_DEMAND: &[Boot] = &[
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
         first: First::Own,
-        tests: &[adversaries::SHORT],
+        tests: &[adversaries::TESTS],
     },
     Boot {
         name: "hotplug-6.18",
@@ -232,7 +232,6 @@ const SOAKED: &[&[Test]] = &[
     invariants::SOAKED[4],
     policies::STORMS,
     keel::LOADED_OFTEN,
-    adversaries::SOAKED,
     kill_moments::TESTS,
 ];
 
