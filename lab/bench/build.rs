@@ -11,7 +11,7 @@ use evenkeel_build_support::{bpf_object, c_program, clang_has_openmp, clang_open
 /// The NAS Parallel Benchmarks' kernels and simulated applications.
 const NPB: [&str; 8] = ["bt", "cg", "ep", "ft", "is", "lu", "mg", "sp"];
 /// What they include.
-const NPB_HEADERS: [&str; 3] = ["npb.h", "cfd.h", "block.h"];
+const NPB_HEADERS: [&str; 5] = ["npb.h", "cfd.h", "block.h", "cg.h", "ep.h"];
 
 /// What both BPF programs include.
 const HEADERS: [&str; 2] = ["../../bpf/sais/kernel.h", "../../bpf/sais/intf.h"];

@@ -165,5 +165,6 @@ int main(int argc, char **argv)
 		if (!options.iterations)
 			is_good &= verify_norms(&field, "bt", &size->official);
 	}
-	return report("bt", &options, seconds, options.repeats * operations(size->n, iterations), is_good);
+	return report("bt", &options, "threads", omp_get_max_threads(), seconds,
+		      options.repeats * operations(size->n, iterations), is_good);
 }

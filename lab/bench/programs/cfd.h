@@ -17,6 +17,8 @@
 // A point's index is (k * n + j) * n + i, with i along direction 0 (x), k along direction 2 (z).
 // Loops that run in parallel share out k (or j), schedule(static).
 
+#include <omp.h>
+
 #include "npb.h"
 
 #define EQUATIONS 5

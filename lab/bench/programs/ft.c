@@ -15,6 +15,8 @@
 //
 //   ft [--class S|W|A] [--iterations N] [--repeat N]
 
+#include <omp.h>
+
 #include "npb.h"
 
 #define SEED 314159265ull
@@ -265,5 +267,6 @@ int main(int argc, char **argv)
 	double operations = points * (14.8157 + 7.19641 * log(points) +
 				      (5.23518 + 7.21113 * log(points)) * iterations);
 
-	return report("ft", &options, seconds, options.repeats * operations, is_good);
+	return report("ft", &options, "threads", omp_get_max_threads(), seconds,
+		      options.repeats * operations, is_good);
 }

@@ -15,6 +15,8 @@
 //
 //   is [--class S|W|A] [--iterations N] [--repeat N]
 
+#include <omp.h>
+
 #include "npb.h"
 
 #define SEED 314159265ull
@@ -176,5 +178,6 @@ int main(int argc, char **argv)
 	}
 	double operations = (double)iterations * sort.keys; // keys ranked, as the NPB count them
 
-	return report("is", &options, seconds, options.repeats * operations, is_good);
+	return report("is", &options, "threads", omp_get_max_threads(), seconds,
+		      options.repeats * operations, is_good);
 }

@@ -253,5 +253,6 @@ int main(int argc, char **argv)
 					   size->surface_integral, 1e-8);
 		}
 	}
-	return report("lu", &options, seconds, options.repeats * operations(size->n, iterations), is_good);
+	return report("lu", &options, "threads", omp_get_max_threads(), seconds,
+		      options.repeats * operations(size->n, iterations), is_good);
 }

@@ -19,6 +19,8 @@
 //
 //   mg [--class S|W|A] [--iterations N] [--repeat N]
 
+#include <omp.h>
+
 #include "npb.h"
 
 #define SEED 314159265ull
@@ -354,5 +356,6 @@ int main(int argc, char **argv)
 	// As the NPB count them.
 	double operations = 58.0 * iterations * pow(2, 3 * size->levels);
 
-	return report("mg", &options, seconds, options.repeats * operations, is_good);
+	return report("mg", &options, "threads", omp_get_max_threads(), seconds,
+		      options.repeats * operations, is_good);
 }

@@ -12,10 +12,10 @@
 //
 // --iterations replaces the official number of iterations; there is no official value to verify
 // then. --repeat does the whole benchmark N times from the start, verified each time. The threads
-// are OpenMP's (OMP_NUM_THREADS). The exit status is 1 when the verification fails.
+// are OpenMP's (OMP_NUM_THREADS); in the programs NAME_mpi the ranks are MPI's. The exit status is 1
+// when the verification fails.
 
 #include <math.h>
-#include <omp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,14 +131,14 @@ static inline int iterations_of(struct options *options, int official)
 	return options->iterations ? options->iterations : official;
 }
 
-// Prints the program's line and returns its exit status. `operations` are those of all repeats, as
-// the NPB count them.
-static inline int report(const char *name, const struct options *options, double seconds,
-			 double operations, int is_good)
+// Prints the program's line and returns its exit status. `workers` is "threads" or "ranks",
+// `operations` are those of all repeats, as the NPB count them.
+static inline int report(const char *name, const struct options *options, const char *workers, int count,
+			 double seconds, double operations, int is_good)
 {
 	const char *verification = options->iterations ? "NONE" : is_good ? "SUCCESSFUL" : "FAILED";
 
-	printf("%s class=%c threads=%d seconds=%.6f mops=%.2f verification=%s\n", name, options->class,
-	       omp_get_max_threads(), seconds, operations / seconds / 1e6, verification);
+	printf("%s class=%c %s=%d seconds=%.6f mops=%.2f verification=%s\n", name, options->class, workers,
+	       count, seconds, operations / seconds / 1e6, verification);
 	return options->iterations || is_good ? 0 : 1;
 }

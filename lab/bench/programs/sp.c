@@ -256,5 +256,6 @@ int main(int argc, char **argv)
 		if (!options.iterations)
 			is_good &= verify_norms(&field, "sp", &size->official);
 	}
-	return report("sp", &options, seconds, options.repeats * operations(size->n, iterations), is_good);
+	return report("sp", &options, "threads", omp_get_max_threads(), seconds,
+		      options.repeats * operations(size->n, iterations), is_good);
 }

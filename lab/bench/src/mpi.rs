@@ -64,8 +64,10 @@ impl Kind {
 pub struct Source {
     /// The executable's name, also the first word of what it prints.
     pub name: &'static str,
-    /// C, in one file.
+    /// C.
     pub text: &'static str,
+    /// What it includes beside the system's headers: names and texts.
+    pub headers: &'static [(&'static str, &'static str)],
 }
 
 /// The paper's chore-counter (section 4.2), `chore_counter --seconds S | --chores N
@@ -73,8 +75,30 @@ pub struct Source {
 /// avg_chore=... stdev_chore=... migrations=N`: chores by rank, their mean and their standard
 /// deviation (over all ranks, not of a sample); how often the ranks changed their CPU (left out
 /// where the kernel does not let them count that); seconds until the slowest rank was done.
-pub const CHORE_COUNTER: Source =
-    Source { name: "chore_counter", text: include_str!("../programs/chore_counter.c") };
+pub const CHORE_COUNTER: Source = Source {
+    name: "chore_counter",
+    text: include_str!("../programs/chore_counter.c"),
+    headers: &[],
+};
+
+const NPB_HEADER: (&str, &str) = ("npb.h", include_str!("../programs/npb.h"));
+
+/// EP of the NAS Parallel Benchmarks, `ep_mpi --class S|W|A|B [--repeat N]`. Prints `ep_mpi class=A
+/// ranks=2 seconds=... mops=... verification=SUCCESSFUL` (or `FAILED`, with exit code 1). The ranks
+/// wait for each other at its end only.
+pub const EP: Source = Source {
+    name: "ep_mpi",
+    text: include_str!("../programs/ep_mpi.c"),
+    headers: &[NPB_HEADER, ("ep.h", include_str!("../programs/ep.h"))],
+};
+
+/// CG of the NAS Parallel Benchmarks, `cg_mpi --class S|W|A [--iterations N] [--repeat N]`; prints as
+/// [`EP`] does. The ranks wait for each other several times in each millisecond.
+pub const CG: Source = Source {
+    name: "cg_mpi",
+    text: include_str!("../programs/cg_mpi.c"),
+    headers: &[NPB_HEADER, ("cg.h", include_str!("../programs/cg.h"))],
+};
 
 /// Where the balancer stands in a launch. Its command line comes as words that end where the
 /// command to balance begins: `evenkeel run --`.
@@ -149,8 +173,13 @@ impl Mpi {
     pub fn compile(&self, program: Source, directory: &Path) -> Result<PathBuf> {
         let source = directory.join(format!("{}.c", program.name));
         let output = directory.join(format!("{}.{}", program.name, self.kind.name()));
-        fs::write(&source, program.text)
-            .with_context(|| format!("cannot write {}", source.display()))?;
+        let write = |path: &Path, text| {
+            fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        write(&source, program.text)?;
+        for (name, text) in program.headers {
+            write(&directory.join(name), text)?;
+        }
         let compiler = self.compiler.display();
         let compiled = Command::new(&self.compiler)
             .args(["-O2", "-std=gnu11"])

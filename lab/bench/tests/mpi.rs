@@ -1,5 +1,5 @@
-//! The chore-counter under each MPI that is here: what it prints is consistent in itself. Where
-//! there is no MPI these tests say so and skip. `timeout` stands before each launch, so that an
+//! The chore-counter under each MPI that is here: what it prints is consistent in itself. And the NAS
+//! Parallel Benchmarks for MPI: they verify. Where there is no MPI these tests say so and skip. `timeout` stands before each launch, so that an
 //! MPI that hangs fails its test and leaves nothing behind.
 
 #![allow(clippy::unwrap_used)]
@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use evenkeel_bench::mpi::{Balanced, CHORE_COUNTER, Mpi};
+use evenkeel_bench::mpi::{Balanced, CG, CHORE_COUNTER, EP, Mpi, Source};
 use evenkeel_bench::programs::field;
 
 /// The chore-counter, compiled for one MPI.
@@ -40,16 +40,23 @@ impl Compiled<'_> {
     }
 }
 
-/// Runs a test body for each MPI that is here.
+/// Runs a test body on the chore-counter for each MPI that is here.
 fn with_each_mpi(test: &str, body: impl Fn(&Compiled)) {
+    with_each_mpi_of(test, &[CHORE_COUNTER], |_, compiled| body(compiled));
+}
+
+/// Runs a test body on each of the programs for each MPI that is here.
+fn with_each_mpi_of(test: &str, programs: &[Source], body: impl Fn(Source, &Compiled)) {
     let found = match Mpi::all() {
         Ok(found) => found,
         Err(why) => return evenkeel_skip::skip(test, why),
     };
     let directory = tempfile::tempdir().unwrap();
     for mpi in &found {
-        let program = mpi.compile(CHORE_COUNTER, directory.path()).unwrap();
-        body(&Compiled { mpi, program: &program });
+        for source in programs {
+            let program = mpi.compile(*source, directory.path()).unwrap();
+            body(*source, &Compiled { mpi, program: &program });
+        }
     }
 }
 
@@ -134,6 +141,21 @@ fn nonsense_arguments_are_refused() {
             assert!(output.stdout.is_empty(), "{args}: {output:?}");
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(said.starts_with("usage: chore_counter"), "{args}: {said}");
+        }
+    });
+}
+
+#[test]
+fn npb_verify_with_any_number_of_ranks() {
+    with_each_mpi_of("npb_verify_with_any_number_of_ranks", &[EP, CG], |source, compiled| {
+        for ranks in 1..=2 {
+            let output = compiled.launch(ranks, "--class S");
+            assert!(output.status.success(), "{} {output:?}", compiled.name());
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(text.lines().count(), 1, "{text}");
+            assert_eq!(text.split_whitespace().next(), Some(source.name), "{text}");
+            assert_eq!(field(&text, "ranks"), Some(ranks.to_string().as_str()), "{text}");
+            assert_eq!(field(&text, "verification"), Some("SUCCESSFUL"), "{text}");
         }
     });
 }
