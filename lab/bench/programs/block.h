@@ -58,8 +58,8 @@ add_block_times(const struct state *s, int d, double flux, double viscous, const
 }
 
 // block += viscous * (N + diffusion).
-static inline __attribute__((always_inline)) void add_viscous(const struct state *s, int d, double viscous,
-							       int width, double *block)
+static inline __attribute__((always_inline)) void
+add_viscous(const struct state *s, int d, double viscous, int width, double *block)
 {
 	double *last = block + ENERGY * width, scaled = viscous * s->inverse_density;
 

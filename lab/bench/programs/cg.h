@@ -39,7 +39,7 @@ struct vector {
 };
 
 // Row j: diagonal[j], and beside it the elements first[j] .. first[j + 1] - 1. Two vectors that
-// meet at a place off the diagonal leave two elements there, whose sum is meant: this is rare.
+// meet at a place off the diagonal leave two elements there; their sum is meant. This is rare.
 struct matrix {
 	int order;
 	double *diagonal;

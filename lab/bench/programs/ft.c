@@ -66,7 +66,8 @@ struct box {
 };
 
 // One of the log2(n) passes: of transforms of length `length`, interleaved, into half as long ones.
-static inline void transform_pass(const struct lines *from, struct lines *to, int n, int length, int sign)
+static inline void transform_pass(const struct lines *from, struct lines *to, int n, int length,
+				  int sign)
 {
 	int half = length / 2, apart = n / length;
 

@@ -26,7 +26,7 @@
 #define KEYS_PER_JUMP 4096 // keys that are made from one place of the sequence
 #define CACHE_LINE 64
 
-// A key whose rank is verified.
+// One of the keys that are verified by their ranks.
 struct test {
 	int at; // its index
 	int rank; // at iteration 0

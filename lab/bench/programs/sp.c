@@ -57,8 +57,8 @@ struct coefficients {
 // Eliminates the two unknowns below from a row, given their rows, and scales it; `values` of the three
 // points are `stride` apart, `count` for each point share the coefficients.
 static inline __attribute__((always_inline)) struct row
-eliminate(struct coefficients c, const struct row *below2, const struct row *below, double *values, int stride,
-	  int count)
+eliminate(struct coefficients c, const struct row *below2, const struct row *below, double *values,
+	  int stride, int count)
 {
 	double lower = c.below - c.below2 * below2->next;
 	double inverse = 1 / (c.here - c.below2 * below2->after - lower * below->next);
