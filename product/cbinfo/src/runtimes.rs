@@ -365,6 +365,6 @@ mod tests {
         let kept = widest(merge(ranges));
         assert_eq!(kept.len(), MAX_WAIT_RANGES);
         assert_eq!((kept[0].clone(), kept[15].clone()), (2400..2425, 3900..3940));
-        assert_eq!(merge(vec![5..7, 1..3, 2..5]), [1..7]);
+        assert_eq!(merge(vec![5..7, 1..3, 2..5, 9..10]), [1..7, 9..10]);
     }
 }

@@ -217,10 +217,12 @@ impl Waiting {
 
 /// A clock event on one CPU, disabled until a program is attached.
 fn open_clock(cpu: u32, period_ns: u64) -> std::io::Result<OwnedFd> {
-    let mut attributes = libbpf_sys::perf_event_attr::default();
-    attributes.size = size_of::<libbpf_sys::perf_event_attr>() as u32;
-    attributes.type_ = libbpf_sys::PERF_TYPE_SOFTWARE;
-    attributes.config = u64::from(libbpf_sys::PERF_COUNT_SW_CPU_CLOCK);
+    let mut attributes = libbpf_sys::perf_event_attr {
+        size: size_of::<libbpf_sys::perf_event_attr>() as u32,
+        type_: libbpf_sys::PERF_TYPE_SOFTWARE,
+        config: u64::from(libbpf_sys::PERF_COUNT_SW_CPU_CLOCK),
+        ..Default::default()
+    };
     attributes.__bindgen_anon_1.sample_period = period_ns;
     attributes.set_disabled(1);
     attributes.set_exclude_idle(1);

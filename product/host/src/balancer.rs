@@ -171,7 +171,8 @@ impl Balancer {
         self.programs.get(&program).into_iter().flat_map(Program::decisions)
     }
 
-    /// Balances the programs that are due. Returns their numbers.
+    /// Balances the programs that are due. Returns their numbers. When nothing else is to be done, call
+    /// [`Observer::open_due_window`].
     ///
     /// # Errors
     /// Nothing can be observed. The programs are tried again after their next interval.

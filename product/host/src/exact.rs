@@ -43,6 +43,14 @@ impl Exact {
         self.with_waiting(|watch, waiting| watch.close_due_window(waiting, now_ns));
     }
 
+    /// Begins a window in which barriers are counted, if it is time.
+    pub(crate) fn open_due_window(&mut self, now_ns: u64) {
+        self.with_waiting(|watch, waiting| {
+            watch.open_due_window(waiting, now_ns);
+            Ok(())
+        });
+    }
+
     /// Does something with what sees waiting. Where that is not possible, all else goes on.
     fn with_waiting(&mut self, act: impl FnOnce(&mut Watch, &mut Waiting) -> Result<(), Error>) {
         if !self.watch.is_active() || self.watch.has_given_up() {

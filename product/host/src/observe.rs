@@ -238,6 +238,13 @@ impl Observer {
         }
     }
 
+    /// Begins a window in which barriers are counted, if it is time. Call it last in a round.
+    pub fn open_due_window(&mut self) {
+        if let Source::Exact(exact) = &mut self.source {
+            exact.open_due_window(monotonic_ns());
+        }
+    }
+
     /// Ends the window in which barriers are counted, if it is time.
     pub fn close_due_window(&mut self) {
         if let Source::Exact(exact) = &mut self.source {

@@ -200,6 +200,7 @@ impl Balancing {
             explain(decision);
         }
         self.publish();
+        self.balancer.observer().open_due_window();
     }
 
     /// Writes the status file, but not in each round: writing costs more than deciding.

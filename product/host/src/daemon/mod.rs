@@ -174,6 +174,7 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
         if let Err(why) = programs.balancer().balance_due() {
             tracing::warn!("{why}");
         }
+        programs.balancer().observer().open_due_window();
     }
 }
 
