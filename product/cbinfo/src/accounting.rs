@@ -301,7 +301,8 @@ impl Cbinfo {
         Ok(tasks)
     }
 
-    /// What tells work from waiting; nothing of it is attached yet. It is loaded at its first use, because
+    /// What tells work from waiting; nothing of it is attached yet. It is loaded at its first use,
+    /// because
     /// most programs never need it.
     ///
     /// # Errors

@@ -124,7 +124,8 @@ impl Runtimes {
             if functions.is_empty() && !is_executable {
                 continue;
             }
-            // As the process sees it: it may have another root. A file that is gone, or is no ELF file, has
+            // As the process sees it: it may have another root. A file that is gone, or is no ELF
+            // file, has
             // no functions that are known.
             let path = format!("/proc/{tgid}/root{}", mapping.path);
             let Ok(metadata) = std::fs::metadata(&path) else { continue };

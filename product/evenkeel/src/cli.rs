@@ -199,7 +199,8 @@ pub struct RunOptions {
     /// Choose the source of the figures [default: auto].
     #[arg(long, value_enum)]
     pub accounting: Option<AccountingName>,
-    /// Count waiting in these files and functions, too, for example libmyspin.so,my_barrier [default: the
+    /// Count waiting in these files and functions, too, for example libmyspin.so,my_barrier
+    /// [default: the
     /// usual OpenMP and MPI runtimes].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub runtimes: Option<Vec<String>>,

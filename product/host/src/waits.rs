@@ -63,7 +63,8 @@ pub struct Share {
 const Z: f64 = 1.96;
 
 impl Share {
-    /// The share of which `found` of `samples` samples tell (Wilson's interval); `None` without a sample.
+    /// The share of which `found` of `samples` samples tell (Wilson's interval); `None` without a
+    /// sample.
     pub fn of(found: u64, samples: u64) -> Option<Self> {
         if samples == 0 {
             return None;

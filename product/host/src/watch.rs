@@ -1,6 +1,7 @@
 //! When waiting is looked for, and what is found: drives cbinfo's samples and its windows.
 //!
-//! Both cost time of CPUs, so nothing is attached at rest: only while some program runs two tasks or more
+//! Both cost time of CPUs, so nothing is attached at rest: only while some program runs two tasks
+//! or more
 //! on CPUs that differ, and for two seconds afterwards. It is sampled often at first and seldom later.
 //! The window for barriers costs every system call of every task some 90 ns, so it is open for 12 ms in
 //! each second.
@@ -264,7 +265,8 @@ impl Watch {
         };
     }
 
-    /// Begins a window if it is time. Call it last in a round: while evenkeel computes, it takes a CPU from
+    /// Begins a window if it is time. Call it last in a round: while evenkeel computes, it takes a
+    /// CPU from
     /// the program, which then passes fewer barriers.
     pub(crate) fn open_due_window(&mut self, waiting: &mut Waiting, now_ns: u64) {
         if self.programs.is_empty()
@@ -326,7 +328,8 @@ impl Watch {
 
 const NO_RUNTIME: &str = "no runtime by which its threads wait is known (name it: --runtimes)";
 
-/// How many samples a second cost 1/1000 of a CPU, if an interrupt costs so much outside its tracepoints.
+/// How many samples a second cost 1/1000 of a CPU, if an interrupt costs so much outside its
+/// tracepoints.
 pub fn rate_for(interrupt_cost_ns: u64) -> u64 {
     let sample_ns = interrupt_cost_ns + SAMPLE_NS;
     (1_000_000 / sample_ns).clamp(*LATER_HERTZ.start(), *LATER_HERTZ.end())
