@@ -57,7 +57,8 @@ const HYSTERESIS_PERCENT: u64 = 75;
 /// While tasks wait for others on unequal CPUs, the next look is this many of the shortest intervals
 /// away at most.
 const SOON_INTERVALS: u64 = 2;
-/// While a split is held in short phases, the next look is this many of the shortest intervals away at most.
+/// While a split is held in short phases, the next look is this many of the shortest intervals away at
+/// most.
 const HELD_INTERVALS: u64 = 4;
 
 pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {

@@ -62,8 +62,8 @@ pub(super) struct Split {
 }
 
 impl Split {
-    /// Takes in the interval that ended, and decides whether the pins and moves of `plan` may be in force
-    /// next, and for how long at most.
+    /// Takes in the interval that ended, and decides whether the pins and moves of `plan` may be in
+    /// force next, and for how long at most.
     pub(super) fn judge(&mut self, now_ns: u64, snapshot: &Snapshot, plan: &Plan) -> (bool, u64) {
         self.window.add(snapshot);
         if self.is_on {
