@@ -10,8 +10,8 @@ use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::{
-    Test, adversaries, demo, hotplug, invariants, keel, kill_moments, policies, replay, sais, shield,
-    support, unequal, units, user_level, users,
+    Test, adversaries, demo, hotplug, invariants, keel, kill_moments, policies, replay, sais,
+    shield, support, unequal, units, user_level, users,
 };
 
 /// The argument before a test's name.

@@ -66,8 +66,7 @@ impl Balancer {
         session: Option<SupervisedSession>,
         options: Options,
     ) -> Result<Self, BalancerError> {
-        let mut observer =
-            Observer::with_daemons(&machine, options.accounting, &options.daemons)?;
+        let mut observer = Observer::with_daemons(&machine, options.accounting, &options.daemons)?;
         observer.set_runtimes(&options.runtimes);
         let accounting = observer.accounting();
         Ok(Self {

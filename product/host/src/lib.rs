@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `clock` | the clocks that are read |
 //! | `reading` | cumulative figures, and the snapshot between two readings |
+//! | `competitors` | how many tasks of other programs share a CPU with a program |
 //! | `exact` | readings from cbinfo (BPF) |
 //! | `served` | readings from the cbinfo of a daemon, without privileges |
 //! | `figures` | what a daemon hands out for that, and to which user |
@@ -35,6 +36,7 @@ mod balancer;
 mod calibrate;
 mod child;
 mod clock;
+mod competitors;
 pub mod daemon;
 mod decision;
 pub mod doctor;

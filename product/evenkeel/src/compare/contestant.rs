@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use super::turns::Runtime;
+use super::runtime::Runtime;
 
 /// The name of the baseline.
 pub const KERNEL: &str = "default";
