@@ -8,6 +8,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `accounting` | loading and attaching the BPF object, following programs, reading |
+//! | `error` | what can fail, and what both loaders need |
 //! | `counters` | the mapped accounts of the CPUs |
 //! | `layout` | the structs that BPF and Rust share, and the accounts made of them |
 //! | `waiting` | work told from waiting: samples, and barriers |
@@ -19,6 +20,7 @@
 mod accounting;
 mod clock;
 mod counters;
+mod error;
 mod interrupt_cost;
 mod layout;
 mod malformed_functions;
@@ -26,7 +28,8 @@ mod runtimes;
 mod support;
 mod waiting;
 
-pub use accounting::{Cbinfo, Cost, Error};
+pub use accounting::{Cbinfo, Cost};
+pub use error::Error;
 pub use layout::{CpuAccount, MAX_WAIT_RANGES, Noise, TaskAccount, TaskEvent};
 pub use malformed_functions::malformed_functions;
 pub use runtimes::{Runtimes, Text};

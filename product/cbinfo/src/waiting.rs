@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Program, ProgramMut};
 
-use crate::accounting::{Aligned, Error, bpf_error, find_map};
 use crate::clock::monotonic_ns;
+use crate::error::{Aligned, Error, bpf_error, find_map};
 use crate::layout::{MAX_WAIT_RANGES, RawWaitRanges, RawWakeWord};
 
 static OBJECT: &Aligned<[u8]> =

@@ -1,0 +1,49 @@
+//! What can fail, and what both loaders of BPF objects (`accounting`, `waiting`) need.
+
+use libbpf_rs::{MapCore, MapHandle, Object};
+
+use crate::support::Unsupported;
+
+/// Why accounting could not be started or read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not possible on this kernel or for this user.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// libbpf or the kernel refused.
+    #[error("cbinfo: {what}: {source}")]
+    Bpf {
+        /// The step that failed.
+        what: &'static str,
+        /// What libbpf says.
+        source: libbpf_rs::Error,
+    },
+    /// The accounts of the CPUs could not be mapped into memory.
+    #[error("cbinfo: cannot map the accounts of the CPUs: {0}")]
+    Map(std::io::Error),
+    /// The BPF object lacks a part: it was built from another version of the source.
+    #[error("cbinfo: the BPF object has no {0}: rebuild evenkeel")]
+    Missing(&'static str),
+    /// The tasks could not be listed.
+    #[error("cbinfo: cannot read the list of tasks: {0}")]
+    Tasks(std::io::Error),
+    /// No clock may interrupt the CPUs to look at their tasks.
+    #[error(
+        "cbinfo: no perf event can be opened to see what tasks do: {0}; allow perf_event_open in the \
+         container's seccomp profile, with CAP_PERFMON"
+    )]
+    Samples(std::io::Error),
+}
+
+pub(crate) fn bpf_error(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
+    move |source| Error::Bpf { what, source }
+}
+
+/// The bytes of the BPF object, aligned as an ELF file must be.
+#[repr(align(8))]
+pub(crate) struct Aligned<T: ?Sized>(pub(crate) T);
+
+pub(crate) fn find_map(object: &Object, name: &'static str) -> Result<MapHandle, Error> {
+    let map = object.maps().find(|map| map.name() == name).ok_or(Error::Missing(name))?;
+    MapHandle::try_from(&map).map_err(bpf_error("opening a map"))
+}
