@@ -1,6 +1,7 @@
 //! The chore-counter under each MPI that is here: what it prints is consistent in itself. And the NAS
-//! Parallel Benchmarks for MPI: they verify. Where there is no MPI these tests say so and skip. `timeout` stands before each launch, so that an
-//! MPI that hangs fails its test and leaves nothing behind.
+//! Parallel Benchmarks for MPI: they verify. Where there is no MPI these tests say so and skip.
+//! `timeout` stands before each launch, so that an MPI that hangs fails its test and leaves nothing
+//! behind.
 
 #![allow(clippy::unwrap_used)]
 
