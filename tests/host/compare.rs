@@ -22,7 +22,8 @@ fn names(comparison: &serde_json::Value) -> Vec<&str> {
 #[test]
 fn each_contestant_has_a_row_and_the_output_is_kept_apart() {
     let host = Host::new();
-    let script = "cat; echo result $$; echo remark >&2";
+    // The command itself is shown, and holds neither word.
+    let script = "cat; echo re''sult $$; echo re''mark >&2";
     let (output, comparison) = compare(&host, &["--rounds", "2"], script);
     assert!(output.status.success(), "{output:?}");
     let shown = text(&output.stdout);
