@@ -6,12 +6,20 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+/// The extension of a file until it is whole.
+const HALF_WRITTEN: &str = "new";
+
+/// Whether [`replace`] has not finished this file, or was killed before it could.
+pub(crate) fn is_half_written(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == HALF_WRITTEN)
+}
+
 /// Replaces the file. Its directory must be one that no other user can write to.
 ///
 /// # Errors
 /// It cannot be written; the old file stays then.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
+    let new = path.with_extension(HALF_WRITTEN);
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

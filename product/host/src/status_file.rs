@@ -122,7 +122,7 @@ impl Drop for StatusFile {
 }
 
 /// The status of every program with a balancer of its own that is alive, by the balancer's process
-/// number. Files of dead balancers are removed.
+/// number. Files of dead balancers are removed, also those that a killed one was just writing.
 ///
 /// # Errors
 /// The folder exists but cannot be read. Single damaged files are left out.
@@ -135,6 +135,12 @@ pub fn read_status_files(dir: &Path) -> Result<Vec<ProgramStatus>, StatusFileErr
     };
     let mut found = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {
+        if private_file::is_half_written(&path) {
+            if !is_writer_alive(&path) {
+                let _ = fs::remove_file(&path);
+            }
+            continue;
+        }
         let Ok(bytes) = fs::read(&path) else { continue };
         match serde_json::from_slice::<ProgramStatus>(&bytes) {
             Ok(status) if status.balancer.is_alive() => found.push(status),
@@ -146,4 +152,31 @@ pub fn read_status_files(dir: &Path) -> Result<Vec<ProgramStatus>, StatusFileErr
     }
     found.sort_by_key(|status| status.balancer.tid);
     Ok(found)
+}
+
+/// Whether there is a process with the number that a file is named by. (After a reuse of the number the
+/// file stays until that process ends.)
+fn is_writer_alive(path: &Path) -> bool {
+    let pid = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+    pid.is_some_and(|pid| TaskRef::of(pid).is_ok_and(|task| task.is_alive()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: what a balancer had written of its file when it was killed stayed for ever.
+    #[test]
+    fn half_a_file_of_a_dead_balancer_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        private_file::create_folder(&folder(dir.path())).unwrap();
+        let alive = folder(dir.path()).join(format!("{}.new", std::process::id()));
+        // Above the largest number of a process.
+        let dead = folder(dir.path()).join("4194305.new");
+        for path in [&alive, &dead] {
+            fs::write(path, "{\"balancer\"").unwrap();
+        }
+        assert!(read_status_files(dir.path()).unwrap().is_empty());
+        assert!(alive.exists() && !dead.exists());
+    }
 }
