@@ -44,8 +44,8 @@ fn assert_nearly_as_good(workload: &str, machine: &Machine) {
     assert_median_nearly_as_good(&[workload], machine);
 }
 
-/// The same for the median of workloads that are nearly the same. The trials of `auto` meet other moments
-/// in each: one of them alone is as much as 10 % behind the best bonus or 2 %, by chance.
+/// The same for the median of workloads that are nearly the same. The trials of `auto` meet other
+/// moments in each: one of them alone is as much as 10 % behind the best bonus or 2 %, by chance.
 fn assert_median_nearly_as_good(workloads: &[&str], machine: &Machine) {
     let ratios = workloads.iter().map(|workload| {
         let fixed = [1, 4, 16, 64].map(|times| run(workload, machine, Bonus::Fixed(times)).time_ns);

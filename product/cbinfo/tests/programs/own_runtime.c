@@ -1,6 +1,6 @@
 /*
- * A runtime of its own: spins until this thread has run until `end_ns`. It seldom asks for the time, which
- * is no waiting in own_wait itself: at 10 us between two calls they take a tenth of the time.
+ * A runtime of its own: spins until this thread has run until `end_ns`. It seldom asks for the time,
+ * which is no waiting in own_wait itself: at 10 us between two calls they take a tenth of the time.
  */
 #include <time.h>
 
