@@ -13,6 +13,7 @@
 //! | `layout` | the structs that BPF and Rust share, and the accounts made of them |
 //! | `waiting` | work told from waiting: samples, and barriers |
 //! | `runtimes` | the text in which the threads of a process wait |
+//! | `foreign_file` | reading files that other users chose |
 //! | `interrupt_cost` | measuring what an interrupt costs outside its tracepoints |
 //! | `support` | whether this kernel and this process can do it |
 //! | `clock` | the clock of the accounting |
@@ -21,6 +22,7 @@ mod accounting;
 mod clock;
 mod counters;
 mod error;
+mod foreign_file;
 mod interrupt_cost;
 mod layout;
 mod malformed_functions;

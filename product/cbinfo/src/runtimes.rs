@@ -11,9 +11,9 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
-use object::read::ReadCache;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
+use crate::foreign_file::{self, Bounded};
 use crate::layout::MAX_WAIT_RANGES;
 
 /// Files of which all text waits. The name goes on with a version or a variant, not with a letter.
@@ -50,6 +50,11 @@ const STATIC: &[(&str, &[&str])] = &[
     ("ucp_worker_progress", &["ucp_", "uct_", "ucs_"]),
 ];
 
+/// What the kernel adds to the name of a file that has been removed.
+const DELETED: &str = " (deleted)";
+/// What was found is kept for so many files: those that all programs of a machine wait in are far fewer.
+const MAX_FILES: usize = 1024;
+
 /// Where a process waits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Text {
@@ -64,8 +69,8 @@ pub struct Text {
 #[derive(Debug, Default)]
 pub struct Runtimes {
     extra: Vec<String>,
-    /// What was found in the files with symbols.
-    read: HashMap<FileId, Found>,
+    /// What was found in the files with symbols; and whether they were read as an executable.
+    read: HashMap<(FileId, bool), Found>,
 }
 
 /// Tells a file from all others, also from one that took its place or its inode.
@@ -80,7 +85,7 @@ struct FileId {
 /// Waiting functions in a file.
 #[derive(Debug, Clone, Default)]
 struct Found {
-    /// Ranges of offsets in the file.
+    /// Ranges of offsets in the file, at most [`MAX_WAIT_RANGES`].
     offsets: Vec<Range<u64>>,
     runtimes: Vec<String>,
 }
@@ -91,6 +96,8 @@ struct Mapping {
     addresses: Range<u64>,
     offset: u64,
     path: String,
+    /// Another file may have this name now.
+    is_deleted: bool,
 }
 
 impl Runtimes {
@@ -108,6 +115,7 @@ impl Runtimes {
         let maps = std::fs::read_to_string(format!("/proc/{tgid}/maps"))?;
         let executable = std::fs::read_link(format!("/proc/{tgid}/exe"));
         let executable = executable.unwrap_or_default().to_string_lossy().into_owned();
+        let executable = executable.trim_end_matches(DELETED);
         let mut text = Text::default();
         for mapping in maps.lines().filter_map(Mapping::parse) {
             let file = mapping.file();
@@ -124,13 +132,21 @@ impl Runtimes {
             if functions.is_empty() && !is_executable {
                 continue;
             }
-            // As the process sees it: it may have another root. A file that is gone, or is no ELF
-            // file, has
-            // no functions that are known.
-            let path = format!("/proc/{tgid}/root{}", mapping.path);
-            let Ok(metadata) = std::fs::metadata(&path) else { continue };
-            let found = self.read.entry(FileId::of(&metadata)).or_insert_with(|| {
-                read_functions(&path, &functions, is_executable).unwrap_or_default()
+            // A library that is gone, or is no ELF file, has no functions that are known.
+            let path = match (is_executable, mapping.is_deleted) {
+                (true, _) => format!("/proc/{tgid}/exe"),
+                // As the process sees it: it may have another root.
+                (false, false) => format!("/proc/{tgid}/root{}", mapping.path),
+                (false, true) => continue,
+            };
+            let Ok(file) = foreign_file::open(&path) else { continue };
+            let Ok(metadata) = file.metadata() else { continue };
+            if self.read.len() >= MAX_FILES {
+                self.read.clear();
+            }
+            let id = (FileId::of(&metadata), is_executable);
+            let found = self.read.entry(id).or_insert_with(|| {
+                read_functions(file, &functions, is_executable).unwrap_or_default()
             });
             text.runtimes.extend(found.runtimes.iter().cloned());
             text.ranges.extend(found.offsets.iter().filter_map(|range| mapping.place(range)));
@@ -165,10 +181,14 @@ impl Mapping {
         let (start, end) = words.next()?.split_once('-')?;
         let is_text = words.next()?.as_bytes().get(2) == Some(&b'x');
         let hexadecimal = |text| u64::from_str_radix(text, 16).ok();
+        let addresses = hexadecimal(start)?..hexadecimal(end)?;
+        let offset = hexadecimal(words.next()?)?;
+        let path = words.nth(2)?.trim_start();
         let mapping = Self {
-            addresses: hexadecimal(start)?..hexadecimal(end)?,
-            offset: hexadecimal(words.next()?)?,
-            path: words.nth(2)?.trim_start().trim_end_matches(" (deleted)").to_owned(),
+            addresses,
+            offset,
+            path: path.trim_end_matches(DELETED).to_owned(),
+            is_deleted: path.ends_with(DELETED),
         };
         (is_text && mapping.path.starts_with('/')).then_some(mapping)
     }
@@ -196,11 +216,10 @@ fn begins_with(file: &str, name: &str) -> bool {
 }
 
 /// The functions of a file that wait: those in `functions`, and in an executable those of the runtimes
-/// that are part of it. `None` if the file cannot be read.
-fn read_functions(path: &str, functions: &[&str], is_executable: bool) -> Option<Found> {
-    let file = File::open(path).ok()?;
-    let cache = ReadCache::new(file);
-    let file = object::File::parse(&cache).ok()?;
+/// that are part of it. `None` if the file cannot be read, or has more symbols than may be kept.
+fn read_functions(file: File, functions: &[&str], is_executable: bool) -> Option<Found> {
+    let bounded = Bounded::new(file);
+    let file = object::File::parse(&bounded).ok()?;
     let mut symbols: Vec<(Range<u64>, &str)> = file
         .symbols()
         .chain(file.dynamic_symbols())
@@ -233,7 +252,7 @@ fn read_functions(path: &str, functions: &[&str], is_executable: bool) -> Option
     });
     let named = functions.iter().filter(|name| !LIBC_FUNCTIONS.contains(name) && has(name));
     Some(Found {
-        offsets: offsets.collect(),
+        offsets: widest(offsets.collect()),
         runtimes: linked
             .iter()
             .map(|(tells, _)| *tells)
@@ -300,9 +319,10 @@ mod tests {
         );
         let mapping = mapping.unwrap();
         assert_eq!(mapping.addresses, 0x7f00_000a_1000..0x7f00_000b_2000);
-        assert_eq!((mapping.offset, mapping.file()), (0x1000, "a b.so"));
+        assert_eq!((mapping.offset, mapping.file(), mapping.is_deleted), (0x1000, "a b.so", false));
         let gone = Mapping::parse("1000-2000 r-xp 00000000 08:01 7 /usr/lib/libgomp.so (deleted)");
-        assert_eq!(gone.unwrap().file(), "libgomp.so");
+        let gone = gone.unwrap();
+        assert_eq!((gone.file(), gone.is_deleted), ("libgomp.so", true));
         for other in [
             "1000-2000 r--p 00000000 08:01 7 /usr/lib/libgomp.so",
             "1000-2000 r-xp 00000000 00:00 0 [vdso]",
