@@ -59,7 +59,6 @@ struct task_account {
 	/* What waiting.bpf.c saw, while it was attached. */
 	u64 samples;		/* the task was found on a CPU, its process has wait_ranges */
 	u64 spun;		/* of these: it waited */
-	u64 yields;		/* sched_yield(2) calls */
 };
 
 /* What list_tasks writes for each followed task. */
@@ -88,6 +87,7 @@ struct cbinfo_settings {
 
 /* The text in which the threads of a process wait: user addresses, from user space. */
 struct wait_ranges {
+	u64 words;	/* its words in `wakes`: one process must not fill that for all */
 	u64 count;
 	struct wait_range {
 		u64 start;

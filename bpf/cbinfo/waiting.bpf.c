@@ -1,27 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * What the followed tasks do with their time on the CPUs: work, or spin until another
- * task arrives. An object of its own, because most programs never need it:
- * product/cbinfo (waiting.rs) loads it beside cbinfo.bpf.c, with the same maps `tasks`
- * and `cpus`, the first time that it is asked for. Both programs only look at followed
- * tasks, and change nothing but their accounts.
+ * task arrives. An object of its own, because most programs never need it: product/cbinfo (waiting.rs)
+ * loads it beside cbinfo.bpf.c, with the same maps `tasks` and `cpus`, the first time that it is asked
+ * for. Both programs only look at followed tasks, and change nothing but their accounts.
  *
- * 1. on_sample. A clock interrupts the CPUs of the programs some hundred times a second. The address at
- *    which the task is then, in user space, lies in the text of a synchronisation
- *    runtime (wait_ranges, found by user space in the maps of the process), or it does
- *    not. A task that is in the kernel is where its system call was made; in
- *    sched_yield(2) it waits wherever that is. Interrupts and softirqs are no time of
- *    the task, so what hits a softirq counts for no task.
+ * 1. on_sample. A clock interrupts the CPUs of the programs at a rate that user space sets. The address
+ *    at which the task is then, in user space, lies in the text of a synchronisation runtime
+ *    (wait_ranges, found by user space in the maps of the process), or it does not. A task that is in
+ *    the kernel is where its system call was made; in sched_yield(2), which libomp calls while it waits,
+ *    it waits wherever that is. Interrupts and softirqs are no time of the task, so what hits a softirq
+ *    counts for no task.
  *
- * 2. on_system_call. The last thread that arrives at a barrier wakes all others:
- *    futex(FUTEX_WAKE, INT_MAX), also where none of them sleeps. libgomp's and glibc's
- *    barriers do that; so these calls are a program's heartbeat. They are counted by
- *    the word that the others wait at, because an OpenMP region has two such words: one
- *    at its beginning, one for its barriers. Attached, it slows the system calls of all
- *    tasks, so user space attaches it in short windows.
+ * 2. on_system_call. The last thread that arrives at a barrier wakes all others: futex(FUTEX_WAKE,
+ *    INT_MAX), also where none of them sleeps. libgomp's and glibc's barriers do that; so these calls
+ *    are a program's heartbeat. They are counted by the word that the others wait at, because an OpenMP
+ *    region has two such words: one at its beginning, one for its barriers. Attached, it slows the
+ *    system calls of all tasks, so user space attaches it in short windows.
  *
- * No field of a kernel's type is read here, so nothing is relocated, and loading does
- * not parse the kernel's type information.
+ * No field of a kernel's type is read here, so nothing is relocated, and loading does not parse the
+ * kernel's type information.
  */
 #include <stdbool.h>
 #include <linux/bpf.h>
@@ -35,6 +33,8 @@ typedef __u32 u32;
 typedef __u64 u64;
 #include "cbinfo.h"
 
+/* So many words at which its threads wait are counted of a process: OpenMP has two. */
+#define MAX_WORDS 16
 #define ALL_WAITERS 0x7fffffff	/* INT_MAX */
 /* No system call. */
 #define NO_CALL (-1L)
@@ -66,7 +66,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 16384);
 	__type(key, struct wake_word);
 	__type(value, u64);		/* how often all its waiters were woken */
 } wakes SEC(".maps");
@@ -140,10 +140,19 @@ static __always_inline void count_wake(u64 address, u32 program)
 	struct wake_word word = {
 		.address = address, .tgid = bpf_get_current_pid_tgid() >> 32, .program = program,
 	};
+	struct wait_ranges *r = bpf_map_lookup_elem(&ranges, &word.tgid);
 	u64 zero = 0, *count;
 
-	bpf_map_update_elem(&wakes, &word, &zero, BPF_NOEXIST);
+	/* As in on_sample(): nothing is known of the process. */
+	if (!r)
+		return;
 	count = bpf_map_lookup_elem(&wakes, &word);
+	if (!count) {
+		if (__sync_fetch_and_add(&r->words, 1) >= MAX_WORDS)
+			return;
+		bpf_map_update_elem(&wakes, &word, &zero, BPF_NOEXIST);
+		count = bpf_map_lookup_elem(&wakes, &word);
+	}
 	if (count)
 		__sync_fetch_and_add(count, 1);
 }
@@ -155,17 +164,14 @@ int on_system_call(struct bpf_raw_tracepoint_args *ctx)
 	bpf_user_pt_regs_t regs;
 	struct task_account *t;
 
-	if (call != __NR_futex && call != __NR_sched_yield)
+	if (call != __NR_futex)
 		return 0;
 	t = bpf_task_storage_get(&tasks, bpf_get_current_task_btf(), 0, 0);
 	if (!t || bpf_probe_read_kernel(&regs, sizeof(regs), (void *)ctx->args[0]))
 		return 0;
-	if (system_call_of(&regs) != (long)call)
-		return 0;
-	if (call == __NR_sched_yield)
-		t->yields++;
-	else if ((PT_REGS_PARM2_SYSCALL(&regs) & FUTEX_CMD_MASK) == FUTEX_WAKE &&
-		 (u32)PT_REGS_PARM3_SYSCALL(&regs) == ALL_WAITERS)
+	if (system_call_of(&regs) == (long)call &&
+	    (PT_REGS_PARM2_SYSCALL(&regs) & FUTEX_CMD_MASK) == FUTEX_WAKE &&
+	    (u32)PT_REGS_PARM3_SYSCALL(&regs) == ALL_WAITERS)
 		count_wake(PT_REGS_PARM1_SYSCALL(&regs), t->program);
 	return 0;
 }

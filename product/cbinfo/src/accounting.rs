@@ -151,11 +151,6 @@ impl Cbinfo {
         self.write_settings()
     }
 
-    /// What an interrupt costs outside its tracepoints, as it was measured last; 0 if it could not be.
-    pub fn interrupt_cost_ns(&self) -> u64 {
-        u64::from(self.settings.interrupt_cost_ns)
-    }
-
     fn attach(&mut self) -> Result<(), Error> {
         // Exits before entries: an exit without its entry is harmless, but an entry without its exit
         // would make an idle CPU count as busy with the interrupt.
@@ -264,8 +259,7 @@ impl Cbinfo {
     }
 
     /// What tells work from waiting; nothing of it is attached yet. It is loaded at its first use,
-    /// because
-    /// most programs never need it.
+    /// because most programs never need it.
     ///
     /// # Errors
     /// When the kernel refuses to load it.

@@ -61,7 +61,6 @@ pub(crate) struct RawTask {
     switches: u64,
     samples: u64,
     spun: u64,
-    yields: u64,
 }
 
 /// `struct wake_word` of `bpf/cbinfo/cbinfo.h`.
@@ -77,6 +76,7 @@ pub(crate) struct RawWakeWord {
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct RawWaitRanges {
+    pub words: u64,
     pub count: u64,
     pub ranges: [[u64; 2]; MAX_WAIT_RANGES],
 }
@@ -206,8 +206,6 @@ pub struct TaskAccount {
     pub samples: u64,
     /// How many of these found it waiting for other tasks: it spun, or yielded.
     pub spun: u64,
-    /// Its calls of `sched_yield(2)` while [`crate::Waiting::open_window`] was in force.
-    pub yields: u64,
     /// The time of this account: ns of `CLOCK_MONOTONIC`.
     pub now_ns: u64,
 }
@@ -230,7 +228,6 @@ impl From<&RawTask> for TaskAccount {
             switches: raw.switches,
             samples: raw.samples,
             spun: raw.spun,
-            yields: raw.yields,
             now_ns: raw.now_ns,
         }
     }
@@ -290,10 +287,10 @@ mod tests {
     #[test]
     fn layouts_match_the_header() {
         assert_eq!(size_of::<RawCpu>(), 256);
-        assert_eq!(size_of::<RawTask>(), 19 * 8);
+        assert_eq!(size_of::<RawTask>(), 18 * 8);
         assert_eq!(size_of::<RawEvent>(), 4 * 8);
         assert_eq!(size_of::<RawWakeWord>(), 2 * 8);
-        assert_eq!(size_of::<RawWaitRanges>(), 33 * 8);
+        assert_eq!(size_of::<RawWaitRanges>(), 34 * 8);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Work told from waiting: samples of where followed tasks are, and the heartbeats of their barriers
 //! (`bpf/cbinfo/waiting.bpf.c`). Nothing is attached until it is asked for.
 
+use std::collections::BTreeSet;
 use std::mem::size_of;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -18,7 +19,7 @@ const NANOSECONDS: u64 = 1_000_000_000;
 /// Kernel: `include/uapi/linux/perf_event.h`, `_IOW('$', 4, __u64)`.
 const PERF_EVENT_IOC_PERIOD: libc::c_ulong = 0x4008_2404;
 
-/// The programs that see waiting, loaded. Dropping it detaches them.
+/// The BPF programs for waiting, loaded. Dropping it detaches them.
 pub struct Waiting {
     object: Object,
     /// One on each CPU that is sampled.
@@ -79,13 +80,14 @@ impl Waiting {
     /// any sampling before. A CPU that comes online later is not sampled.
     ///
     /// # Errors
-    /// The kernel allows no such events, or not on any of these CPUs. Then nothing is sampled.
+    /// The kernel allows no such events, or not on any of these CPUs, or none of them is online. Then
+    /// nothing is sampled.
     pub fn start_sampling(&mut self, cpus: &[u32], hertz: u64) -> Result<(), Error> {
         self.stop_sampling();
         let program = self.program("on_sample")?;
         let period_ns = NANOSECONDS / hertz.max(1);
         let mut samplers = Vec::with_capacity(cpus.len());
-        let mut refused = None;
+        let mut refused = std::io::Error::from_raw_os_error(libc::ENODEV);
         for cpu in cpus {
             let sampler = open_clock(*cpu, period_ns).and_then(|event| {
                 // libbpf closes its descriptor with the link, but not if there is no link.
@@ -101,21 +103,20 @@ impl Waiting {
                 Ok(sampler) => samplers.push(sampler),
                 // A CPU that is offline.
                 Err(why) if why.raw_os_error() == Some(libc::ENODEV) => {}
-                Err(why) => refused = Some(why),
+                Err(why) => refused = why,
             }
         }
-        match refused {
-            Some(why) if samplers.is_empty() => Err(Error::Samples(why)),
-            _ => {
-                self.samplers = samplers;
-                self.period_ns = period_ns;
-                Ok(())
-            }
+        if samplers.is_empty() {
+            return Err(Error::Samples(refused));
         }
+        self.samplers = samplers;
+        self.period_ns = period_ns;
+        Ok(())
     }
 
     /// Changes the time between two samples a little. Call it several times a second: a program with
-    /// phases of one length would otherwise always be met at the same moments of a phase.
+    /// phases of one length would otherwise always be met at the same moments of a phase. Not more often
+    /// than every tenth sample, though: each time the wait for the next sample begins anew.
     pub fn vary_period(&mut self) {
         // Multiples of the golden ratio, less their integers, are spread evenly: 0.75 to 1.25 times.
         const GOLDEN: f64 = 0.618_033_988_749_895;
@@ -165,8 +166,9 @@ impl Waiting {
         }
     }
 
-    /// Counts barriers and yields until [`Waiting::close_window`]. Meanwhile each system call of each
-    /// task takes some 90 ns longer, so keep it short.
+    /// Counts the barriers of processes with [`Waiting::set_ranges`] until [`Waiting::close_window`], at up
+    /// to 16 words of memory in each. Meanwhile each system call of each task takes longer (`evenkeel-lab
+    /// bench waiting` measures it), so keep it short.
     ///
     /// # Errors
     /// The kernel has no such tracepoint, or refuses.
@@ -202,7 +204,27 @@ impl Waiting {
             map.delete(&word).map_err(bpf_error("forgetting barriers"))?;
         }
         wakes.sort_unstable();
+        self.forget_words(&wakes)?;
         Ok(Window { observed_ns, wakes })
+    }
+
+    /// Lets these processes have words of their own again.
+    fn forget_words(&self, wakes: &[Wakes]) -> Result<(), Error> {
+        let ranges = find_map(&self.object, "ranges")?;
+        let processes: BTreeSet<u32> = wakes.iter().map(|wakes| wakes.tgid).collect();
+        for tgid in processes {
+            let tgid = tgid.to_ne_bytes();
+            let raw = ranges.lookup(&tgid, MapFlags::ANY).map_err(bpf_error("reading words"))?;
+            // None: it is watched no longer.
+            let Some(raw) = raw else { continue };
+            if let Ok(raw) = bytemuck::try_pod_read_unaligned::<RawWaitRanges>(&raw) {
+                let raw = RawWaitRanges { words: 0, ..raw };
+                ranges
+                    .update(&tgid, bytemuck::bytes_of(&raw), MapFlags::EXIST)
+                    .map_err(bpf_error("forgetting words"))?;
+            }
+        }
+        Ok(())
     }
 
     /// The loaded programs, for their costs.

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
@@ -347,6 +348,7 @@ fn barriers_of_libgomp_are_counted_exactly() {
         let mut subject = Subject::start(Command::new(path).args([regions, barriers, "0"]));
         subject.until("ready");
         setup.follow(&subject);
+        setup.look_at(subject.child.id(), &mut Runtimes::new(&[]));
         let own = count_barriers(&mut setup, &mut subject);
         let expected = |text: &str| text.parse::<u64>().unwrap();
         assert_eq!(own, expected(regions) * (expected(barriers) + 1));
@@ -359,28 +361,69 @@ fn barriers_of_libgomp_are_counted_exactly() {
 }
 
 #[test]
-fn yields_of_libomp_are_counted_in_the_window_only() {
-    let test = "yields_of_libomp_are_counted_in_the_window_only";
+fn a_process_that_wakes_many_words_hides_no_barrier_of_others() {
+    let test = "a_process_that_wakes_many_words_hides_no_barrier_of_others";
     let Some(mut setup) = Setup::new(test) else { return };
-    let Some(path) = setup.compile(test, "clang-19", &["-fopenmp", "phases.c"], "phases") else {
+    let Some(path) = setup.compile(test, "gcc", &["-fopenmp", "phases.c"], "phases") else {
         return;
     };
-    // All threads on one CPU: libomp then yields while it waits.
-    for (is_open, yields) in [(true, true), (false, false)] {
-        let mut command = Command::new("taskset");
-        let command = command.args(["-c", "0", &path, "1", "100", "0"]);
-        let mut subject = Subject::start(command);
-        subject.until("ready");
-        setup.follow(&subject);
-        if is_open {
-            setup.cbinfo.waiting().unwrap().open_window().unwrap();
-        }
-        subject.go();
-        let (threads, _) = subject.done(|| {});
-        let counted: Vec<u64> = threads.iter().map(|own| setup.task(own.tid).yields).collect();
-        setup.cbinfo.waiting().unwrap().close_window().unwrap();
-        assert_eq!(counted.iter().sum::<u64>() > 100, yields, "{counted:?}");
+    let Some(words) = setup.compile(test, "gcc", &["many_words.c"], "many_words") else { return };
+    let mut crowd: Vec<_> = (0..4).map(|_| Subject::start(&mut Command::new(&words))).collect();
+    let mut subject = Subject::start(Command::new(path).args(["1", "200", "0"]));
+    let mut runtimes = Runtimes::new(&[]);
+    for process in crowd.iter_mut().chain([&mut subject]) {
+        process.until("ready");
+        setup.follow(process);
+        setup.look_at(process.child.id(), &mut runtimes);
     }
+    // In the second window each process has words again.
+    setup.cbinfo.waiting().unwrap().open_window().unwrap();
+    for process in &mut crowd {
+        process.go();
+        process.until("done");
+    }
+    setup.cbinfo.waiting().unwrap().close_window().unwrap();
+    setup.cbinfo.waiting().unwrap().open_window().unwrap();
+    for process in &mut crowd {
+        process.until("done");
+    }
+    subject.go();
+    let (_, own) = subject.done(|| {});
+    let window = setup.cbinfo.waiting().unwrap().close_window().unwrap();
+    let of = |process: &Subject| {
+        let tgid = process.child.id();
+        window.wakes.iter().filter(move |wakes| wakes.tgid == tgid).map(|wakes| wakes.count)
+    };
+    assert_eq!(of(&subject).max(), Some(own));
+    for process in &crowd {
+        assert_eq!(of(process).count(), 16);
+    }
+}
+
+#[test]
+fn a_library_that_was_replaced_by_a_fifo_is_not_waited_for() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let library = dir.path().join("libc.so");
+    let page = 4096;
+    std::fs::write(&library, vec![0; page]).unwrap();
+    let file = std::fs::File::open(&library).unwrap();
+    // SAFETY: a new mapping of a file that nothing else uses, which stays until the end of the process.
+    let mapped = unsafe {
+        let protection = libc::PROT_READ | libc::PROT_EXEC;
+        libc::mmap(std::ptr::null_mut(), page, protection, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
+    };
+    assert_ne!(mapped, libc::MAP_FAILED);
+    std::fs::remove_file(&library).unwrap();
+    nix::unistd::mkfifo(&library, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let (sender, found) = mpsc::channel();
+    std::thread::spawn(move || sender.send(Runtimes::new(&[]).find(std::process::id()).is_ok()));
+    assert_eq!(found.recv_timeout(Duration::from_secs(60)), Ok(true));
+}
+
+#[test]
+fn sampling_on_no_cpu_is_an_error() {
+    let Some(mut setup) = Setup::new("sampling_on_no_cpu_is_an_error") else { return };
+    assert!(setup.cbinfo.waiting().unwrap().start_sampling(&[], HERTZ).is_err());
 }
 
 #[test]
