@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use evenkeel_cbinfo::{Cbinfo, Waiting};
-use evenkeel_host::{FIRST_HERTZ, WINDOW_EVERY_NS, WINDOW_NS, rate_for};
-use nix::sched::{CpuSet, sched_setaffinity};
+use evenkeel_host::{FIRST_HERTZ, LATER_HERTZ, WINDOW_EVERY_NS, WINDOW_NS};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, getppid};
 use serde::Serialize;
@@ -107,10 +107,10 @@ pub fn run(options: &Options) -> Result<i32> {
 
 fn measure() -> Result<Report> {
     let mut cbinfo = Cbinfo::open(&[])?;
-    let later_hertz = rate_for(cbinfo.interrupt_cost_ns());
     let waiting = cbinfo.waiting()?;
     let (mut closed, mut open, mut losses) = (Vec::new(), Vec::new(), Vec::new());
-    beside(count_calls, |calls| -> Result<()> {
+    let cpu = first_cpu()?;
+    beside(cpu, count_calls, |calls| -> Result<()> {
         for _ in 0..WINDOWS {
             interrupt::check()?;
             closed.push(1e9 / calls.rate(OPEN));
@@ -133,7 +133,7 @@ fn measure() -> Result<Report> {
         }
         Ok(())
     })?;
-    let sample_ns = sample_costs(waiting)?;
+    let sample_ns = sample_costs(waiting, cpu)?;
     let sample_ns: Interval = typical(&sample_ns)?.into();
     let pct = |hertz: u64| 100.0 * sample_ns.median * hertz as f64 / 1e9;
     Ok(Report {
@@ -142,20 +142,20 @@ fn measure() -> Result<Report> {
         windows_pct: typical(&losses)?.into(),
         first_hertz: FIRST_HERTZ,
         first_pct: pct(FIRST_HERTZ),
-        later_hertz,
-        later_pct: pct(later_hertz),
+        later_hertz: LATER_HERTZ,
+        later_pct: pct(LATER_HERTZ),
         sample_ns,
     })
 }
 
 /// What a sample takes of a task, in ns: by the gaps that a loop sees in the clock.
-fn sample_costs(waiting: &mut Waiting) -> Result<Vec<f64>> {
+fn sample_costs(waiting: &mut Waiting, cpu: usize) -> Result<Vec<f64>> {
     let mut costs = Vec::new();
-    beside(sum_gaps, |gaps| -> Result<()> {
+    beside(cpu, sum_gaps, |gaps| -> Result<()> {
         for _ in 0..SAMPLED {
             interrupt::check()?;
             let without = gaps.rate(SAMPLED_FOR);
-            waiting.start_sampling(&[0], FIRST_HERTZ)?;
+            waiting.start_sampling(&[cpu as u32], FIRST_HERTZ)?;
             let with = gaps.rate(SAMPLED_FOR);
             waiting.stop_sampling();
             costs.push((with - without) / FIRST_HERTZ as f64);
@@ -203,17 +203,25 @@ fn typical(values: &[f64]) -> Result<Estimate> {
     estimate(&finite).context("nothing was measured: the CPU was busy with other tasks")
 }
 
-/// Does `measure` while a thread on CPU 0 works, and notes its progress in the number.
+/// The first CPU that this process may use.
+fn first_cpu() -> Result<usize> {
+    let allowed = sched_getaffinity(Pid::from_raw(0)).context("reading the own affinity")?;
+    let mut cpus = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));
+    cpus.next().context("this process may use no CPU")
+}
+
+/// Does `measure` while a thread on this CPU works, and notes its progress in the number.
 fn beside<R>(
+    cpu: usize,
     work: impl FnOnce(&Progress, &AtomicBool) -> nix::Result<()> + Send,
     measure: impl FnOnce(&Progress) -> Result<R>,
 ) -> Result<R> {
     let (progress, ended) = (Progress::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| -> nix::Result<()> {
-            let mut first = CpuSet::new();
-            first.set(0)?;
-            sched_setaffinity(Pid::from_raw(0), &first)?;
+            let mut only = CpuSet::new();
+            only.set(cpu)?;
+            sched_setaffinity(Pid::from_raw(0), &only)?;
             work(&progress, &ended)
         });
         let measured = measure(&progress);

@@ -16,7 +16,7 @@ pub(crate) struct Exact {
 impl Exact {
     pub(crate) fn open(speeds: &[u32]) -> Result<Self, Error> {
         let cbinfo = Cbinfo::open(speeds)?;
-        let watch = Watch::new(cbinfo.interrupt_cost_ns());
+        let watch = Watch::default();
         Ok(Self { cbinfo, ns_per_tick: ns_per_tick(), watch })
     }
 

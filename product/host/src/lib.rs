@@ -74,4 +74,4 @@ pub use served::ServedError;
 pub use status_file::{ProgramStatus, StatusFileError, read_status_files};
 pub use summary::{CpuSummary, Summary};
 pub use waits::{Share, Spinning, ThreadTimes, Waits};
-pub use watch::{FIRST_HERTZ, WINDOW_EVERY_NS, WINDOW_NS, rate_for};
+pub use watch::{FIRST_HERTZ, LATER_HERTZ, WINDOW_EVERY_NS, WINDOW_NS};

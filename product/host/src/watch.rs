@@ -1,10 +1,9 @@
 //! When waiting is looked for, and what is found: drives cbinfo's samples and its windows.
 //!
-//! Both cost time of CPUs, so nothing is attached at rest: only while some program runs two tasks
-//! or more
+//! Both cost time of CPUs, so nothing is attached at rest: only while some program runs two tasks or more
 //! on CPUs that differ, and for two seconds afterwards. It is sampled often at first and seldom later.
-//! The window for barriers costs every system call of every task some 90 ns, so it is open for 12 ms in
-//! each second.
+//! The window for barriers slows every system call of every task, so it is open for 12 ms in each second.
+//! `evenkeel-lab bench waiting` measures both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -18,18 +17,26 @@ use crate::reading::{ProgramReading, Reading, Watched};
 pub const FIRST_HERTZ: u64 = 499;
 /// For how long that often.
 const FIRST_NS: u64 = 2_000_000_000;
-/// Later it is as often as costs 1/1000 of a CPU, within these limits.
-const LATER_HERTZ: std::ops::RangeInclusive<u64> = 97..=FIRST_HERTZ;
-/// What a sample costs besides what an interrupt costs outside its tracepoints.
-const SAMPLE_NS: u64 = 2_000;
+/// Later: so many cost less than 1/1000 of a CPU also in a virtual machine, where each sample leaves the
+/// guest (`evenkeel-lab bench waiting`). A prime: few programs repeat themselves as often.
+pub const LATER_HERTZ: u64 = 61;
 /// A program is watched for so long after the last interval with a reason for it.
 const LINGER_NS: u64 = 2_000_000_000;
 /// How long barriers are counted, ...
 pub const WINDOW_NS: u64 = 12_000_000;
 /// ... and how often.
 pub const WINDOW_EVERY_NS: u64 = 1_000_000_000;
-/// How often it is checked what the processes have mapped.
+/// How often the time between two samples is varied: not much more often than the samples come, for each
+/// change delays the next one.
+const VARY_EVERY_NS: u64 = 250_000_000;
+/// How often it is checked what the processes have mapped, ...
 const CHECK_EVERY_NS: u64 = 1_000_000_000;
+/// ... and while there are new ones, or more than one check may look at.
+const CHECK_AGAIN_NS: u64 = 100_000_000;
+/// One check looks at so many, since others wait meanwhile.
+const LOOKS_A_CHECK: usize = 16;
+/// So many processes of a program are watched: it has no more threads that compute at the same time.
+const MAX_PROCESSES: usize = 1024;
 /// A process that has run for less is not looked at: most of them end before that.
 const MIN_RUN_NS: u64 = 50_000_000;
 /// CPUs differ if one gives so much less than the best one: 1/50.
@@ -45,7 +52,9 @@ pub(crate) struct Watch {
     programs: BTreeMap<u32, Program>,
     /// Their processes that were looked at.
     processes: BTreeMap<u32, Process>,
-    checked_ns: u64,
+    /// The run time of those that were too new to be looked at.
+    new: BTreeMap<u32, u64>,
+    next_check_ns: u64,
     sampling: Option<Sampling>,
     window_ends_ns: Option<u64>,
     window_next_ns: u64,
@@ -54,8 +63,8 @@ pub(crate) struct Watch {
     /// Windows were refused.
     no_windows: bool,
     has_given_up: bool,
-    later_hertz: u64,
     stepped_ns: u64,
+    varied_ns: u64,
 }
 
 /// Sampling that is on.
@@ -78,20 +87,17 @@ struct Process {
     program: u32,
     /// The size of its memory map when it was read: libraries that come and go change it.
     pages: String,
-    text: Text,
+    /// Where it waits; `None` where there was no room to note that.
+    text: Option<Text>,
 }
 
 impl Watch {
-    /// Watches no program yet. An interrupt costs so much outside its tracepoints.
-    pub(crate) fn new(interrupt_cost_ns: u64) -> Self {
-        Self { later_hertz: rate_for(interrupt_cost_ns), ..Self::default() }
-    }
-
     /// Counts waiting in these files and functions as well.
     pub(crate) fn set_runtimes(&mut self, extra: &[String]) {
         self.runtimes = Runtimes::new(extra);
-        self.processes.clear();
-        self.checked_ns = 0;
+        // Not forgotten: their ranges are to be replaced.
+        self.processes.values_mut().for_each(|process| process.pages.clear());
+        self.next_check_ns = 0;
     }
 
     /// Takes the interval of a program as a reason to watch it, if it is one.
@@ -110,7 +116,7 @@ impl Watch {
     pub(crate) fn note_exec(&mut self, tgid: u32) {
         if let Some(process) = self.processes.get_mut(&tgid) {
             process.pages.clear();
-            self.checked_ns = 0;
+            self.next_check_ns = 0;
         }
     }
 
@@ -167,9 +173,8 @@ impl Watch {
         let mut processes = self.processes.values().filter(|process| process.program == number);
         match processes.clone().count() {
             0 => Some(Rc::from("its processes are new")),
-            _ if processes.all(|process| process.text.runtimes.is_empty()) => {
-                Some(Rc::from(NO_RUNTIME))
-            }
+            _ if processes.clone().any(|process| process.text.is_none()) => Some(Rc::from(NO_ROOM)),
+            _ if processes.all(|process| !process.has_runtime()) => Some(Rc::from(NO_RUNTIME)),
             _ => None,
         }
     }
@@ -233,25 +238,29 @@ impl Watch {
         for tgid in std::mem::take(&mut self.processes).into_keys() {
             waiting.forget_ranges(tgid)?;
         }
-        self.checked_ns = 0;
+        self.new.clear();
+        self.next_check_ns = 0;
         Ok(())
     }
 
     fn sample(&mut self, waiting: &mut Waiting, reading: &Reading) {
         let now_ns = reading.at_ns;
         let since_ns = self.sampling.as_ref().map_or(now_ns, |sampling| sampling.since_ns);
-        let hertz = if now_ns - since_ns < FIRST_NS { FIRST_HERTZ } else { self.later_hertz };
+        let hertz = if now_ns - since_ns < FIRST_NS { FIRST_HERTZ } else { LATER_HERTZ };
         let programs = self.programs.keys().filter_map(|number| reading.programs.get(number));
         let mut cpus = used_cpus(programs);
         if let Some(sampling) = self.sampling.as_ref().filter(|sampling| sampling.hertz == hertz) {
             if cpus.is_subset(&sampling.cpus) {
-                waiting.vary_period();
+                if now_ns - self.varied_ns >= VARY_EVERY_NS {
+                    self.varied_ns = now_ns;
+                    waiting.vary_period();
+                }
                 return;
             }
             // Tasks that left a CPU often come back.
             cpus.extend(&sampling.cpus);
         }
-        if self.why_no_samples.is_some() {
+        if self.why_no_samples.is_some() || cpus.is_empty() {
             return;
         }
         let all: Vec<u32> = cpus.iter().copied().collect();
@@ -265,9 +274,8 @@ impl Watch {
         };
     }
 
-    /// Begins a window if it is time. Call it last in a round: while evenkeel computes, it takes a
-    /// CPU from
-    /// the program, which then passes fewer barriers.
+    /// Begins a window if it is time. Call it last in a round: while evenkeel computes, it takes a CPU
+    /// from the program, which then passes fewer barriers.
     pub(crate) fn open_due_window(&mut self, waiting: &mut Waiting, now_ns: u64) {
         if self.programs.is_empty()
             || self.no_windows
@@ -290,50 +298,71 @@ impl Watch {
 
     /// Finds where the processes of the watched programs wait, as far as they changed.
     fn check_processes(&mut self, waiting: &mut Waiting, reading: &Reading) -> Result<(), Error> {
-        if reading.at_ns.saturating_sub(self.checked_ns) < CHECK_EVERY_NS {
+        if reading.at_ns < self.next_check_ns {
             return Ok(());
         }
-        self.checked_ns = reading.at_ns;
+        let mut check_again = false;
+        let mut looks = 0;
         let mut seen = std::mem::take(&mut self.processes);
+        let new = std::mem::take(&mut self.new);
         for number in self.programs.keys() {
             let Some(program) = reading.programs.get(number) else { continue };
-            for (tgid, run_ns) in run_by_process(program) {
+            for (tgid, run_ns) in run_by_process(program).into_iter().take(MAX_PROCESSES) {
                 let known = seen.remove(&tgid);
                 if known.is_none() && run_ns < MIN_RUN_NS {
-                    // Next time, then.
-                    self.checked_ns = 0;
+                    // Soon, if it runs: one that sleeps has nothing to be seen.
+                    check_again |= new.get(&tgid) != Some(&run_ns);
+                    self.new.insert(tgid, run_ns);
                     continue;
                 }
                 let pages = pages_of(tgid);
-                if let Some(known) = known.filter(|known| Some(&known.pages) == pages.as_ref()) {
+                let is_as_before =
+                    known.as_ref().is_some_and(|known| Some(&known.pages) == pages.as_ref());
+                if let Some(known) = known.filter(|_| is_as_before || looks >= LOOKS_A_CHECK) {
+                    check_again |= !is_as_before;
                     self.processes.insert(tgid, Process { program: *number, ..known });
                     continue;
                 }
+                if looks >= LOOKS_A_CHECK {
+                    check_again = true;
+                    continue;
+                }
+                looks += 1;
                 let (Some(pages), Ok(text)) = (pages, self.runtimes.find(tgid)) else {
                     // Ended meanwhile, or out of reach.
                     waiting.forget_ranges(tgid)?;
                     continue;
                 };
-                waiting.set_ranges(tgid, &text.ranges)?;
                 tracing::debug!(tgid, ?text, "waits there");
+                let text = match waiting.set_ranges(tgid, &text.ranges) {
+                    Ok(()) => Some(text),
+                    // Of other programs' processes there are too many. This one is left out, no other.
+                    Err(why) => {
+                        tracing::info!(tgid, "{why}");
+                        None
+                    }
+                };
                 self.processes.insert(tgid, Process { program: *number, pages, text });
             }
         }
         for gone in seen.keys() {
             waiting.forget_ranges(*gone)?;
         }
+        let next_ns = if check_again { CHECK_AGAIN_NS } else { CHECK_EVERY_NS };
+        self.next_check_ns = reading.at_ns + next_ns;
         Ok(())
     }
 }
 
-const NO_RUNTIME: &str = "no runtime by which its threads wait is known (name it: --runtimes)";
-
-/// How many samples a second cost 1/1000 of a CPU, if an interrupt costs so much outside its
-/// tracepoints.
-pub fn rate_for(interrupt_cost_ns: u64) -> u64 {
-    let sample_ns = interrupt_cost_ns + SAMPLE_NS;
-    (1_000_000 / sample_ns).clamp(*LATER_HERTZ.start(), *LATER_HERTZ.end())
+impl Process {
+    /// Whether a runtime is known by which its threads wait.
+    fn has_runtime(&self) -> bool {
+        self.text.as_ref().is_some_and(|text| !text.runtimes.is_empty())
+    }
 }
+
+const NO_ROOM: &str = "more processes are watched than the accounting has room for";
+const NO_RUNTIME: &str = "no runtime by which its threads wait is known (name it: --runtimes)";
 
 /// Whether two tasks or more run, and the CPUs differ in what they give to them.
 fn is_worth_watching(snapshot: &Snapshot) -> bool {
@@ -452,14 +481,8 @@ mod tests {
     }
 
     #[test]
-    fn sampling_costs_a_thousandth_of_a_cpu_at_most() {
-        assert_eq!([0, 1_000, 3_500, 8_000].map(rate_for), [499, 333, 181, 100]);
-        assert_eq!(rate_for(1_000_000), 97);
-    }
-
-    #[test]
     fn nothing_is_attached_before_there_is_a_reason_and_after_it_has_gone() {
-        let mut watch = Watch::new(0);
+        let mut watch = Watch::default();
         assert!(!watch.is_active());
         watch.attend(1, &snapshot(&[(0, 0), (0, 0)], &[100, 100]), 1000);
         assert!(!watch.is_active(), "equal CPUs");
@@ -471,7 +494,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_seen_is_unverified_with_the_reason() {
-        let mut watch = Watch::new(0);
+        let mut watch = Watch::default();
         watch.attend(1, &snapshot(&[(40, 0), (0, 0)], &[60, 100]), 1000);
         let why = |watch: &Watch| {
             let mut reading = Reading::default();
@@ -484,15 +507,17 @@ mod tests {
         let process = |runtimes: &[&str]| Process {
             program: 1,
             pages: String::new(),
-            text: Text {
+            text: Some(Text {
                 ranges: Vec::new(),
                 runtimes: runtimes.iter().map(ToString::to_string).collect(),
-            },
+            }),
         };
         watch.processes.insert(7, process(&[]));
         assert_eq!(why(&watch).as_deref(), Some(NO_RUNTIME));
         watch.processes.insert(8, process(&["libgomp.so.1"]));
         assert_eq!(why(&watch), None);
+        watch.processes.insert(9, Process { text: None, ..process(&[]) });
+        assert_eq!(why(&watch).as_deref(), Some(NO_ROOM));
         watch.give_up(&Error::Missing("part"));
         assert!(watch.has_given_up() && why(&watch).unwrap().contains("rebuild evenkeel"));
     }
