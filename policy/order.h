@@ -60,9 +60,8 @@
  * of `fair`.
  *
  * A bonus bounds what other tasks wait as long as the same threads compete. Threads that slept come
- * without a debt and have the bonus anew. So no sibling is preferred while the task
- * that `fair` would run is behind its fair share by more than bonus and slice (order_may_prefer()):
- * siblings make a CPU's tasks together wait for bonus and slice times their number at most, and in
+ * without a debt and have the bonus anew. So no sibling is preferred while the task that `fair` would
+ * run is behind its fair share by more than bonus and slice (order_may_prefer()): siblings make a CPU's tasks together wait for bonus and slice times their number at most, and in
  * the long run take at most a ninth of the CPU out of turn, whatever threads come and go. What an
  * ordinary user sets has a largest bonus, and a longest time that all others wait together.
  *
@@ -121,7 +120,6 @@ POLICY u64 order_credit_ns(const struct order_params *params)
 {
 	return min_u64(params->slice_ns, ORDER_BOUND_NS) / 2;
 }
-
 
 /* The vruntime in the destination queue of a task that had `vruntime` in the source queue. */
 POLICY u64 order_place(const struct order_params *params, u64 vruntime, u64 src_clock, u64 dst_clock,

@@ -8,7 +8,7 @@
  * The queue is in the order of vruntime, and says nothing of waiting times. So the CPU walks through
  * its whole queue, lists the tasks that have waited longest, and walks again when it has run these, or
  * they have migrated. While no task starves it walks when the first one could, at the latest after
- * SCAN_INTERVAL_NS, and when tasks have migrated here.
+ * SCAN_INTERVAL_NS, and when it has pulled tasks while it was busy.
  */
 #ifndef EVENKEEL_KEEL_RESCUE_H
 #define EVENKEEL_KEEL_RESCUE_H
