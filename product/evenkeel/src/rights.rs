@@ -165,6 +165,10 @@ mod tests {
         for call in ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"] {
             assert!(grants(DAEMON, "SystemCallFilter", call), "the supervisor needs {call}");
         }
+        // To sample what followed tasks do. @debug denies it, so it must come after that.
+        let unit = std::fs::read_to_string(unit_path(DAEMON)).unwrap();
+        let denied = unit.find("~@chown @clock @cpu-emulation @debug");
+        assert!(denied < unit.find("SystemCallFilter=perf_event_open"));
     }
 
     /// By systemd's own measure, at most 2.6.
