@@ -142,7 +142,9 @@ fn of(command: &Command, runtime: impl FnOnce() -> Option<PathBuf>) -> Option<Bo
         Command::Sched(_) => Bounds { sockets: LOCAL, programs: Programs::None, writable: None },
         Command::Sais(args) => match &args.part {
             SaisPart::Attach(args) => {
-                let knobs = knobs().filter(|_| args.manage_rfs);
+                // Also those that a killed one left: whatever keeps a journal undoes them first.
+                let keeps_journal = args.manage_rfs || args.hold.is_some();
+                let knobs = knobs().filter(|_| keeps_journal);
                 let writable = runtime().map(|folder| knobs.chain([folder]).collect());
                 Bounds { sockets: LOCAL_OR_INET, programs: Programs::Own, writable }
             }

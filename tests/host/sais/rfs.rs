@@ -139,6 +139,16 @@ fn knobs_are_turned_where_steering_pays_and_back_whatever_happens() {
     assert!(undone.contains(&format!("{TABLE}: set back to its earlier value.")), "{undone}");
     assert!(undone.contains("rps_flow_cnt: left at 4096, which another process set."), "{undone}");
     assert_eq!((says(cable.knob()), says(TABLE)), ("4096".into(), "0".into()));
+
+    // So does the next one that keeps a journal, though it turns none itself.
+    std::fs::write(cable.knob(), "0").unwrap();
+    let managing = Managing::start(&host, &cable, &["--no-supervisor"]);
+    consume_until_it_steers(&cable, consumer);
+    assert_eq!(managing.end(libc::SIGKILL), None);
+    let words = ["sais", "attach", &cable.device, "--policy", "issuer", "--hold=3600"];
+    let holding = Managing(host.evenkeel(words).stdout(Stdio::null()).spawn().unwrap());
+    wait_for("the next one", is_off);
+    assert_eq!(holding.end(libc::SIGTERM), Some(0));
 }
 
 #[test]
