@@ -36,7 +36,7 @@ type Lookup = unsafe extern "C" fn(*const c_char) -> Function;
 type SetCallback = unsafe extern "C" fn(c_int, Function) -> c_int;
 type StartTool = unsafe extern "C" fn(c_uint, *const c_char) -> *mut StartToolResult;
 
-/// A place of the runtime's that a tool may write to.
+/// What `ompt_start_tool` returns. The runtime only reads it.
 struct Shared(StartToolResult);
 
 // SAFETY: the runtime only reads the functions, and nothing uses `tool_data`.
