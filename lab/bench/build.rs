@@ -26,6 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             "cargo:warning=clang has no OpenMP: the benchmarks carry no programs for LLVM's runtime; \
              install libomp-dev of clang's version (libomp-19-dev) and build again"
         );
+        // A file that does not exist: this script runs again at the next build.
+        println!("cargo:rerun-if-changed=programs/.without-openmp-of-clang");
     }
     compile("static_loop", &["-fopenmp"], has_clang)?;
     for name in NPB {

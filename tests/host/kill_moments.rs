@@ -214,7 +214,7 @@ fn kill_runs(test: &str, is_loaded: bool) {
         // The worker's end.
         drop(input);
         wait_for("the end of the program", || host.processes().is_subset(&before));
-        // It removes the status file.
+        // Undone, also what a killed balancer had told `status`: that command removes the file.
         assert!(host.status().is_empty());
         left.wait_as_before();
     }

@@ -191,8 +191,8 @@ fn own_tid() -> i32 {
     nix::unistd::gettid().as_raw()
 }
 
-/// Levels below the delegated cgroup: with those above it, as deep as the keel looks.
-const LEVELS: usize = 28;
+/// Levels below the delegated cgroup: deeper than the keel looks (`MAX_DEPTH` of bpf/keel/group.h).
+const LEVELS: usize = 40;
 
 /// The role: computes at the end of a long path of cgroups, each of the largest weight.
 pub fn play_deep() {

@@ -181,8 +181,10 @@ fn run(job: &Job, line: &mut File) -> std::io::Result<Ending> {
     }
     ending.left = processes();
     kill_all();
-    // Without `Alive`: if a process cannot be killed, the host ends the silent guest.
+    // Without `Alive`: if a process cannot be killed, the host ends the silent guest. Again and again:
+    // one that was forked meanwhile was not in the list.
     while !processes().is_empty() {
+        kill_all();
         wait_for_child(Duration::from_millis(10));
         reap(child);
     }

@@ -34,7 +34,11 @@ fn kill_steerings(test: &str, has_traffic: bool) {
     let mut moments = Moments::of(test);
     let left = Left::now();
     let is_over = AtomicBool::new(false);
-    let mut with_settings = 0;
+    let is_steered = || says(TABLE) != "0" && says(cable.knob()) != "0";
+    let is_attached = || has_program(&cable.device);
+    // Without traffic there is no reason to turn the knobs.
+    let is_changed: &dyn Fn() -> bool = if has_traffic { &is_steered } else { &is_attached };
+    let (mut changed, mut with_settings) = (0, 0);
     std::thread::scope(|scope| {
         if has_traffic {
             scope.spawn(|| {
@@ -55,10 +59,8 @@ fn kill_steerings(test: &str, has_traffic: bool) {
                 words.push("--no-supervisor");
             }
             let mut steering = host.evenkeel(words).stdout(Stdio::null()).spawn().unwrap();
-            let is_steered = || says(TABLE) != "0" && says(cable.knob()) != "0";
-            let is_changed: Option<&dyn Fn() -> bool> =
-                if has_traffic { Some(&is_steered) } else { None };
-            moments.wait(is_changed);
+            moments.wait(Some(is_changed));
+            changed += usize::from(is_changed());
             steering.kill().unwrap();
             ended(&mut steering);
             with_settings += usize::from(says(TABLE) != "0" || says(cable.knob()) != "0");
@@ -70,17 +72,22 @@ fn kill_steerings(test: &str, has_traffic: bool) {
             assert!(is_off());
             wait_no_threads();
             left.wait_as_before();
-            let device = output(std::process::Command::new("ip").args([
-                "-details",
-                "link",
-                "show",
-                &cable.device,
-            ]));
-            assert!(device.status.success() && !text(&device.stdout).contains("xdp"), "{device:?}");
+            assert!(!has_program(&cable.device));
         }
     });
-    println!("{test}: {} kills, {with_settings} with knobs turned", moments.kills);
-    assert!(with_settings > 0 || !has_traffic);
+    let kills = moments.kills;
+    println!(
+        "{test}: {kills} kills, {changed} while it steered, {with_settings} left knobs turned"
+    );
+    assert!(changed > 0);
+}
+
+/// Whether an XDP program is on the device.
+fn has_program(device: &str) -> bool {
+    let words = ["-details", "link", "show", device];
+    let shown = output(std::process::Command::new("ip").args(words));
+    assert!(shown.status.success(), "{shown:?}");
+    text(&shown.stdout).contains("xdp")
 }
 
 #[test]
