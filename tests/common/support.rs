@@ -32,7 +32,7 @@ pub fn check_executables() {
     });
 }
 
-/// Folders whose sources no executable is built from.
+/// No executable is built from what these folders hold.
 const NOT_IN_EXECUTABLES: &[&str] = &["tests", "examples", "shares", "shares-preload"];
 
 fn check_executable(path: &str, folders: &[&str]) {

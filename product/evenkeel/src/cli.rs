@@ -200,8 +200,7 @@ pub struct RunOptions {
     #[arg(long, value_enum)]
     pub accounting: Option<AccountingName>,
     /// Count waiting in these files and functions, too, for example libmyspin.so,my_barrier
-    /// [default: the
-    /// usual OpenMP and MPI runtimes].
+    /// [default: the usual OpenMP and MPI runtimes].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub runtimes: Option<Vec<String>>,
     /// Use only these CPUs, for example 0-3,8 [default: all that the cpuset allows].

@@ -63,8 +63,8 @@ pub(crate) fn free_stranger(state: &JournalState, task: &TaskRef, set: &CpuSet) 
     None
 }
 
-/// The same for the last pin of a dead writer, whose thread has ended: it is unknown whether the mask
-/// was set, and whether it was given back. Only a thread that was there at that time is touched.
+/// The same for a thread that has ended and was the last pin of a dead writer: it is unknown whether the
+/// mask was set, and whether it was given back. Only a thread that was there at that time is touched.
 pub(crate) fn free_stranger_of_dead_writer(state: &JournalState, pin: &Pin) -> Option<TaskRef> {
     let stranger = TaskRef::of(pin.task.tid).ok()?;
     let born_ns = stranger.start_time_ticks.saturating_mul(tick_ns());

@@ -14,7 +14,7 @@
 /// The largest weight of a thread: the capability of the most capable CPU.
 pub const MAX_WEIGHT: u32 = 1024;
 
-/// The largest team whose loops are divided.
+/// Loops of larger teams are not divided.
 pub const MAX_TEAM: usize = 512;
 
 /// Binary digits after the point of `Level`.

@@ -56,7 +56,8 @@ const WORLDS: [(&str, Make, u64); 16] = [
     ("higher classes that come and go on idle CPUs", higher_classes, 0),
 ];
 
-/// A world, the least share of the victim, and the cgroup whose tasks starve and are rescued, all alike.
+/// A world, the least share of the victim, and the cgroup of the tasks that starve and are rescued, all
+/// alike.
 pub struct Adversary {
     pub world: World,
     pub least_share_pct: u64,

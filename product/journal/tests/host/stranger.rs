@@ -233,8 +233,8 @@ fn since_boot_ns() -> u64 {
     (seconds * 1e9) as u64
 }
 
-/// What is left of a journal whose writer was killed after it had set the mask of a thread that had
-/// ended, so that another thread got that mask.
+/// A writer that is killed after it has set the mask of a thread that had ended, so that another thread
+/// got that mask, leaves such a journal.
 #[test]
 fn a_stranger_that_a_killed_writer_pinned_is_freed() {
     let Some((x, y)) = two_cpus("a_stranger_that_a_killed_writer_pinned_is_freed") else { return };
