@@ -10,13 +10,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgid};
+use procfs::process::{Process, all_processes};
 
 use crate::interrupt;
 
 /// No run takes longer, unless its caller allows it; one that does is ended.
 const RUN_LIMIT: Duration = Duration::from_secs(120);
-/// How long a command may take to end once it was asked to.
+/// How long a command and its group may take to end once they were asked to, and once more when they
+/// were killed.
 const END_LIMIT: Duration = Duration::from_secs(3);
 /// How often to look whether a signal asks for the end, in ms. A program that ends is seen at
 /// once.
@@ -121,8 +124,8 @@ impl Running {
     }
 
     /// Whether it has ended already. [`Self::wait`] says how.
-    pub fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
+    pub fn has_ended(&self) -> bool {
+        is_over(Pid::from_raw(self.child.id() as i32))
     }
 
     /// The file that takes its standard output: to read all of it once it has ended.
@@ -208,25 +211,45 @@ fn wait(
 }
 
 /// Asks the command to end, which lets a balancer clean up; then makes it. A command that leads a
-/// process group ends with all of its group.
+/// process group ends with all of its group, also with members that outlive it: it is reaped last, since
+/// another group may get its number from then on.
 fn end(child: &mut Child) {
     let pid = Pid::from_raw(child.id() as i32);
     let leads_group = getpgid(Some(pid)) == Ok(pid);
     let send = |signal| if leads_group { killpg(pid, signal) } else { kill(pid, signal) };
-    let _ = send(Signal::SIGTERM);
-    let start = Instant::now();
-    while start.elapsed() < END_LIMIT {
-        if !matches!(child.try_wait(), Ok(None)) {
-            return;
+    let wait = || {
+        let start = Instant::now();
+        while !(is_over(pid) && (!leads_group || is_empty(pid))) && start.elapsed() < END_LIMIT {
+            std::thread::sleep(Duration::from_millis(10));
         }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    };
+    let _ = send(Signal::SIGTERM);
+    wait();
     let _ = send(Signal::SIGKILL);
+    wait();
     let _ = child.wait();
+}
+
+/// Whether our child has ended. It is not reaped by that.
+fn is_over(child: Pid) -> bool {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
+    !matches!(waitid(Id::Pid(child), flags), Ok(WaitStatus::StillAlive))
+}
+
+/// Whether no process of a group runs any more.
+fn is_empty(group: Pid) -> bool {
+    let runs = |process: Process| {
+        let stat = process.stat();
+        stat.is_ok_and(|stat| stat.pgrp == group.as_raw() && !matches!(stat.state, 'Z' | 'X'))
+    };
+    // A process that has ended since the list was read is no member.
+    !all_processes().is_ok_and(|all| all.flatten().any(runs))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     fn shell(script: &str) -> Command {
@@ -263,14 +286,31 @@ mod tests {
         output.rewind().unwrap();
         output.read_to_string(&mut text).unwrap();
         let child = Pid::from_raw(text.trim().parse().unwrap());
-        // It is a zombie until init has waited for it.
-        let is_gone = || {
-            let state = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-            state.is_empty() || state.contains(") Z ")
-        };
-        while !is_gone() {
-            std::thread::sleep(Duration::from_millis(10));
+        assert!(is_gone(child));
+    }
+
+    /// Whether a process has ended. It is a zombie until init has waited for it.
+    fn is_gone(pid: Pid) -> bool {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        state.is_empty() || state.contains(") Z ")
+    }
+
+    #[test]
+    fn members_of_the_group_that_ignore_the_request_are_killed() {
+        // The shell itself ends at once.
+        let script = "(trap '' TERM; echo ready; while :; do sleep 1; done) & echo $!; wait";
+        let running = Running::start(shell(script).process_group(0)).unwrap();
+        // Opened anew: another position in the file than that of the shell.
+        let output = format!("/proc/self/fd/{}", running.output.as_raw_fd());
+        let mut text = String::new();
+        while !(text.contains("ready") && text.lines().count() == 2) {
+            text = std::fs::read_to_string(&output).unwrap();
         }
+        let member = text.lines().find_map(|line| line.parse().ok()).map(Pid::from_raw).unwrap();
+        drop(running);
+        let is_gone = is_gone(member);
+        let _ = kill(member, Signal::SIGKILL);
+        assert!(is_gone);
     }
 
     #[test]

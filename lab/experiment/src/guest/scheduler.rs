@@ -90,7 +90,7 @@ impl AtWork {
                 command
             }
         };
-        let mut process = Running::start(&mut command)?;
+        let process = Running::start(&mut command)?;
         while state()? != "enabled" {
             if process.has_ended() {
                 process.wait()?;
@@ -106,7 +106,7 @@ impl AtWork {
     /// # Errors
     /// The kernel ended it meanwhile.
     pub fn end(mut self) -> Result<()> {
-        let Some(mut process) = self.process.take() else { return Ok(()) };
+        let Some(process) = self.process.take() else { return Ok(()) };
         if process.has_ended() || state()? != "enabled" {
             process.wait()?;
             bail!("{} did not schedule to the end", self.name);
