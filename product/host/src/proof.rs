@@ -28,10 +28,10 @@ mod tests;
 
 use std::fmt;
 
-use evenkeel_capability::{Plan, Policy, Reason, Snapshot};
+use evenkeel_capability::{Move, Plan, Policy, Reason, Snapshot};
 use serde::{Deserialize, Serialize};
 
-use rates::Rates;
+use rates::{Rates, is_exchange};
 use sequence::Sequence;
 use split::Split;
 use stage::Stage;
@@ -124,14 +124,16 @@ impl Proof {
                     Stage::Withdrawn { .. } => withdrawn(&self.split.sequence, 1.0),
                     _ => Reason::Measuring,
                 };
-                withhold(plan, reason);
+                // All moves are part of the split.
+                plan.pins.clear();
+                withhold(plan, reason, |_| true);
             }
             plan.interval_ns = plan.interval_ns.min(left_ns.max(LEAST_INTERVAL_NS));
             return;
         }
         let is_allowed = self.rates.judge(self.now_ns, snapshot, plan);
-        if !is_allowed && !plan.moves.is_empty() {
-            withhold(plan, withdrawn(&self.rates.sequence, self.rates.evenness()));
+        if !is_allowed && plan.moves.iter().any(is_exchange) {
+            withhold(plan, withdrawn(&self.rates.sequence, self.rates.evenness()), is_exchange);
         } else if !plan.moves.is_empty() && self.rates.progress.stage == Stage::Idle {
             let other = if snapshot.seen.spinning { ROOM } else { UNSEEN };
             self.unverified = Some(self.rates.blind.unwrap_or(other));
@@ -185,10 +187,10 @@ impl Proof {
     }
 }
 
-fn withhold(plan: &mut Plan, reason: Reason) {
+/// Takes the moves of one kind out of the plan.
+fn withhold(plan: &mut Plan, reason: Reason, is_meant: impl Fn(&Move) -> bool) {
     let is_withdrawn = matches!(reason, Reason::Withdrawn { .. });
-    plan.moves.clear();
-    plan.pins.clear();
+    plan.moves.retain(|made| !is_meant(made));
     plan.reasons.insert(0, reason);
     if is_withdrawn {
         plan.interval_ns = plan.interval_ns.max(WITHDRAWN_INTERVAL_NS);

@@ -102,12 +102,12 @@ impl Sums {
 }
 
 impl Rates {
-    /// Takes in the interval that ended, and decides whether the moves of the plan may be made.
+    /// Takes in the interval that ended, and decides whether the exchanges of the plan may be made.
     pub(super) fn judge(&mut self, now_ns: u64, snapshot: &Snapshot, plan: &Plan) -> bool {
         self.watch(snapshot, plan);
-        let is_exchange =
+        let is_first =
             |made: &Move| matches!(made.reason, Reason::Behind { .. } | Reason::Critical { .. });
-        let wanted = plan.moves.iter().find(|made| is_exchange(made));
+        let wanted = plan.moves.iter().find(|made| is_first(made));
         if let Some(made) = wanted
             && now_ns >= self.strays_until_ns
             && self.progress.may_try(now_ns, snapshot)
@@ -236,6 +236,18 @@ impl Rates {
         self.left = snapshot.tasks.iter().map(|task| (task.id, task.cpu)).collect();
         self.left.extend(plan.moves.iter().map(|made| (made.task, made.to)));
     }
+}
+
+/// Whether a move is one half of an exchange, or gives a critical task a faster CPU, or makes room for
+/// it: what is proved here. A move to a CPU with more room is neither.
+pub(super) fn is_exchange(made: &Move) -> bool {
+    matches!(
+        made.reason,
+        Reason::Behind { .. }
+            | Reason::Ahead { .. }
+            | Reason::Critical { .. }
+            | Reason::Slack { .. }
+    )
 }
 
 fn active(snapshot: &Snapshot) -> impl Iterator<Item = TaskId> {

@@ -309,6 +309,32 @@ fn exchanges_that_gain_nothing_are_withdrawn_within_two_seconds() {
     assert!(gain.to_string().starts_with("withdrawn: no gain was shown"), "{gain}");
 }
 
+/// The snapshot of two tasks on two unequal CPUs, and a move of the first task.
+fn two_and_a_move(reason: Reason) -> (Snapshot, Plan) {
+    let snapshot = Snapshot {
+        interval_ns: STEP_NS,
+        cpus: vec![cpu(0, 60, STEP_NS), cpu(1, 100, STEP_NS)],
+        tasks: vec![task(0, 0, STEP_NS, STEP_NS), task(1, 1, STEP_NS, STEP_NS)],
+        seen: Seen { spinning: true, barriers: None },
+    };
+    (snapshot, plan_of(vec![Move { task: id(0), from: 0, to: 1, reason }], vec![]))
+}
+
+#[test]
+fn moves_to_more_room_are_made_while_exchanges_are_withdrawn() {
+    let mut pair = Pair { works: 0.7, ..Pair::new() };
+    assert_eq!(pair.run(3).proven, Proven::Withdrawn);
+    let room = Reason::MoreRoom { from_ppm: 300_000, to_ppm: 600_000 };
+    let (snapshot, mut plan) = two_and_a_move(room.clone());
+    pair.proof.judge(&snapshot, &mut plan);
+    assert_eq!((plan.moves.len(), plan.reasons.len()), (1, 0), "{plan:?}");
+    let ahead = Reason::Ahead { lead_ns: 20 * MS, from_ppm: 1_000_000, to_ppm: 600_000 };
+    plan.moves.push(Move { task: id(1), from: 1, to: 0, reason: ahead });
+    pair.proof.judge(&snapshot, &mut plan);
+    assert_eq!(plan.moves.iter().map(|made| &made.reason).collect::<Vec<_>>(), [&room]);
+    assert!(matches!(plan.reasons[..], [Reason::Withdrawn { .. }]), "{plan:?}");
+}
+
 #[test]
 fn what_cannot_be_told_is_unverified_and_done_as_before() {
     let mut blind = Pair { is_seen: false, ..Pair::new() };
@@ -330,17 +356,9 @@ fn a_program_shorter_than_a_trial_has_no_claim() {
     pair.percents = [90, 100];
     let gain = pair.proof.gain();
     assert_eq!((gain.proven, gain.ratio), (Proven::Nothing, None));
-    for _ in 0..1 {
-        let snapshot = Snapshot {
-            interval_ns: STEP_NS,
-            cpus: vec![cpu(0, 60, STEP_NS), cpu(1, 100, STEP_NS)],
-            tasks: vec![task(0, 0, STEP_NS, STEP_NS), task(1, 1, STEP_NS, STEP_NS)],
-            seen: Seen { spinning: true, barriers: None },
-        };
-        let reason = Reason::Behind { lag_ns: 20 * MS, from_ppm: 600_000, to_ppm: 1_000_000 };
-        let mut plan = plan_of(vec![Move { task: id(0), from: 0, to: 1, reason }], vec![]);
-        pair.proof.judge(&snapshot, &mut plan);
-    }
+    let behind = Reason::Behind { lag_ns: 20 * MS, from_ppm: 600_000, to_ppm: 1_000_000 };
+    let (snapshot, mut plan) = two_and_a_move(behind);
+    pair.proof.judge(&snapshot, &mut plan);
     let gain = pair.proof.gain();
     assert_eq!((gain.proven, gain.ratio, gain.windows), (Proven::Measuring, None, 0));
 }
