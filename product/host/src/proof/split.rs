@@ -74,7 +74,8 @@ impl Split {
         }
         if plan.pins.is_empty() {
             // The CPUs are equal at the moment, there are fewer tasks, or a long phase ends.
-            (self.is_on, self.first) = (false, None);
+            self.first = None;
+            self.set_on(false);
             if self.window.elapsed_ns >= WINDOW_NS {
                 self.window = Window::default();
             }
@@ -97,7 +98,9 @@ impl Split {
             self.first = (!self.is_on && was_short).then_some((false, window));
             self.is_on = true;
         } else {
-            self.is_on |= self.progress.stage == Stage::Gains && self.first.is_none();
+            if self.progress.stage == Stage::Gains && self.first.is_none() {
+                self.set_on(true);
+            }
             if self.window.elapsed_ns >= self.window_ns {
                 let window = std::mem::take(&mut self.window);
                 match self.progress.stage {
@@ -115,6 +118,13 @@ impl Split {
             u64::MAX
         };
         (self.is_on, left_ns)
+    }
+
+    /// Puts the pins in force, or out of it: no window has both.
+    fn set_on(&mut self, is_on: bool) {
+        if self.is_on != is_on {
+            (self.is_on, self.window) = (is_on, Window::default());
+        }
     }
 
     /// Whether phases are too long for windows.

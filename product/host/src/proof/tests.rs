@@ -83,6 +83,9 @@ struct Crowd {
     percents: [u64; 2],
     /// Barriers a second; none: they are not counted.
     barriers: Option<f64>,
+    /// In one of so many intervals the plan has no pins.
+    gap: Option<u64>,
+    steps: u64,
     is_on: bool,
     now_ns: u64,
     interval_ns: u64,
@@ -98,6 +101,8 @@ impl Crowd {
             noise,
             percents: [60, 100],
             barriers: None,
+            gap: None,
+            steps: 0,
             is_on: false,
             now_ns: 0,
             interval_ns: STEP_NS,
@@ -107,6 +112,7 @@ impl Crowd {
 
     fn step(&mut self) {
         let interval_ns = self.interval_ns;
+        self.steps += 1;
         self.now_ns += interval_ns;
         self.on_ns += if self.is_on { interval_ns } else { 0 };
         // A longer interval averages more of the noise out.
@@ -126,9 +132,11 @@ impl Crowd {
             seen: Seen { spinning: true, barriers },
         };
         let pins = (0..8).map(|tid| Pin { task: id(tid), cpu: u32::from(tid > 2) });
-        let pins = if one == other { vec![] } else { pins.collect() };
+        let is_gap = self.gap.is_some_and(|gap| self.steps.is_multiple_of(gap));
+        let pins = if one == other || is_gap { vec![] } else { pins.collect() };
         let mut plan = plan_of(vec![], pins);
-        plan.interval_ns = 4 * STEP_NS;
+        // A window of several intervals can be cut.
+        plan.interval_ns = if self.gap.is_some() { STEP_NS } else { 4 * STEP_NS };
         plan.reasons.push(Reason::PhasesTooShort { phase_ns: 2 * MS });
         self.proof.judge(&snapshot, &mut plan);
         self.is_on = !plan.pins.is_empty();
@@ -225,6 +233,16 @@ fn a_split_that_the_plan_no_longer_wants_is_no_loss() {
     crowd.percents = [60, 100];
     crowd.step();
     assert!(crowd.is_on && crowd.proof.gain().proven == Proven::Gains);
+}
+
+#[test]
+fn no_window_has_time_both_with_and_without_pins() {
+    for gap in 5..12 {
+        let mut crowd = Crowd { gap: Some(gap), ..Crowd::new(6, 1.3, 0.005) };
+        let gain = crowd.run(20);
+        assert_eq!(gain.proven, Proven::Gains, "each {gap}: {gain:?}");
+        assert!((gain.ratio.unwrap() / 1.3 - 1.0).abs() < 0.03, "each {gap}: {gain:?}");
+    }
 }
 
 /// Two tasks in one long phase on two CPUs, which change places in each interval.
