@@ -179,9 +179,11 @@ impl Proof {
                 (gain.low, gain.high) = (Some(low.exp() * factor), Some(high.exp() * factor));
             }
         }
-        if self.split.is_blind || gain.proven == Proven::Unverified {
+        if self.split.is_unverified || gain.proven == Proven::Unverified {
             let long = (self.split.on_ns > 0 && self.split.is_long()).then_some(LONG);
-            gain.why = Some(long.or(self.unverified).unwrap_or(UNSEEN).to_owned());
+            let unseen = self.split.is_unverified.then_some(UNSEEN);
+            let why = long.or(unseen).or(self.unverified);
+            gain.why = Some(why.unwrap_or(UNSEEN).to_owned());
         }
         gain
     }

@@ -6,7 +6,8 @@
 //!
 //! A window must last some phases. In longer phases nothing is tried: windows without would disturb
 //! what they are to measure, and show nothing, since a kernel that pulls tasks at the end of a phase
-//! makes good for an uneven split. The pins then stay, and their gain is unverified.
+//! makes good for an uneven split. The pins then stay, and their gain is unverified. So it is where no
+//! window tells a pace.
 
 use evenkeel_capability::{Plan, Reason, Snapshot};
 
@@ -30,6 +31,8 @@ const SUSPICIOUS_SHARE: f64 = 0.05;
 /// ... in this many windows in a row has the gain measured anew, but not more often than this.
 const SUSPICIOUS_WINDOWS: u32 = 3;
 const SUSPICION_NS: u64 = 20_000_000_000;
+/// Where no pace was told, nothing is tried for this time.
+const UNVERIFIED_NS: u64 = 2_000_000_000;
 /// Share of a new window in the usual pace: 1/8.
 const USUAL_SHARE: f64 = 8.0;
 
@@ -53,7 +56,8 @@ pub(super) struct Split {
     slow_windows: u32,
     suspects_from_ns: u64,
     /// Nothing that was seen tells the pace.
-    pub(super) is_blind: bool,
+    pub(super) is_unverified: bool,
+    unverified_until_ns: u64,
     /// In how many of the last intervals, more or less, phases were short.
     short_looks: u32,
     window_ns: u64,
@@ -87,6 +91,9 @@ impl Split {
         if self.is_long() && (may_try || !is_withdrawn) {
             self.progress.stage = if is_withdrawn { Stage::Idle } else { self.progress.stage };
             (self.is_on, self.first, self.window) = (true, None, Window::default());
+            return (true, u64::MAX);
+        }
+        if self.is_kept_unverified(now_ns) {
             return (true, u64::MAX);
         }
         if may_try {
@@ -127,6 +134,20 @@ impl Split {
         }
     }
 
+    /// What cannot be measured is not withheld: whether the pins stay since no window tells a pace.
+    fn is_kept_unverified(&mut self, now_ns: u64) -> bool {
+        if !self.is_unverified || self.progress.stage != Stage::Idle {
+            return false;
+        }
+        self.set_on(true);
+        if self.window.elapsed_ns >= self.window_ns {
+            let window = std::mem::take(&mut self.window);
+            let is_told = window.pace_with(&window).is_some();
+            self.is_unverified = !is_told || now_ns < self.unverified_until_ns;
+        }
+        self.is_unverified
+    }
+
     /// Whether phases are too long for windows.
     pub(super) fn is_long(&self) -> bool {
         self.short_looks < SHORT_LOOKS
@@ -152,7 +173,7 @@ impl Split {
     /// Takes a pair of windows.
     fn compare(&mut self, is_on: bool, one: &Window, other: &Window) {
         let pace = one.pace_with(other);
-        self.is_blind = pace.is_none();
+        self.is_unverified = pace.is_none();
         let Some(pace) = pace else { return };
         if self.pace != Some(pace) {
             // Samples of two kinds do not belong together.
@@ -173,6 +194,13 @@ impl Split {
         };
         self.progress.pass(first.elapsed_ns + window.elapsed_ns);
         self.compare(was_on, &first, &window);
+        if self.sequence.samples() == 0 {
+            self.progress.stage = Stage::Idle;
+            self.is_unverified = true;
+            self.unverified_until_ns = now_ns.saturating_add(UNVERIFIED_NS);
+            self.set_on(true);
+            return;
+        }
         match self.progress.decide(self.sequence.interval(), false) {
             Some(true) => {
                 self.progress.gain();

@@ -83,6 +83,8 @@ struct Crowd {
     percents: [u64; 2],
     /// Barriers a second; none: they are not counted.
     barriers: Option<f64>,
+    /// Spinning is told from work.
+    is_seen: bool,
     /// In one of so many intervals the plan has no pins.
     gap: Option<u64>,
     steps: u64,
@@ -101,6 +103,7 @@ impl Crowd {
             noise,
             percents: [60, 100],
             barriers: None,
+            is_seen: true,
             gap: None,
             steps: 0,
             is_on: false,
@@ -129,7 +132,7 @@ impl Crowd {
             interval_ns,
             cpus: vec![cpu(0, one, interval_ns), cpu(1, other, interval_ns)],
             tasks: (0..8).map(|tid| task(tid, u32::from(tid > 2), run_ns, work_ns)).collect(),
-            seen: Seen { spinning: true, barriers },
+            seen: Seen { spinning: self.is_seen, barriers },
         };
         let pins = (0..8).map(|tid| Pin { task: id(tid), cpu: u32::from(tid > 2) });
         let is_gap = self.gap.is_some_and(|gap| self.steps.is_multiple_of(gap));
@@ -242,6 +245,21 @@ fn no_window_has_time_both_with_and_without_pins() {
         let gain = crowd.run(20);
         assert_eq!(gain.proven, Proven::Gains, "each {gap}: {gain:?}");
         assert!((gain.ratio.unwrap() / 1.3 - 1.0).abs() < 0.03, "each {gap}: {gain:?}");
+    }
+}
+
+#[test]
+fn a_split_that_cannot_be_measured_is_kept_until_it_can() {
+    for barriers in [None, Some(20.0)] {
+        let mut crowd = Crowd { is_seen: false, barriers, ..Crowd::new(8, 1.3, 0.02) };
+        let gain = crowd.run(30);
+        assert_eq!((gain.proven, gain.ratio), (Proven::Unverified, None), "{gain:?}");
+        assert!(gain.to_string().starts_with("gain unverified: how the tasks wait"), "{gain}");
+        let off_ns = crowd.now_ns - crowd.on_ns;
+        assert!(off_ns <= 200 * MS, "{} ms", off_ns / MS);
+        crowd.is_seen = true;
+        let gain = crowd.run(4);
+        assert_eq!(gain.proven, Proven::Gains, "{gain:?}");
     }
 }
 
