@@ -22,26 +22,72 @@ impl Printed {
     /// # Errors
     /// It cannot be read.
     pub fn read(output: impl Read) -> io::Result<Self> {
-        let (mut whole, mut rest) = (DefaultHasher::new(), DefaultHasher::new());
-        let (mut is_in_number, mut is_after_blank) = (false, false);
+        let (mut whole, mut masked) = (DefaultHasher::new(), Masked::default());
         for byte in BufReader::new(output).bytes() {
             let byte = byte?;
             byte.hash(&mut whole);
-            let is_number = match byte {
-                b'0'..=b'9' => true,
-                b'.' | b'-' | b'+' | b'e' | b'E' => is_in_number,
-                _ => false,
-            };
-            // Numbers of different length are padded with different numbers of blanks.
-            let is_padding = byte == b' ' && is_after_blank;
-            if is_number && !is_in_number {
-                b'0'.hash(&mut rest);
-            } else if !is_number && !is_padding {
-                byte.hash(&mut rest);
-            }
-            (is_in_number, is_after_blank) = (is_number, byte == b' ');
+            masked.take(byte);
         }
-        Ok(Self { whole: whole.finish(), without_numbers: rest.finish() })
+        Ok(Self { whole: whole.finish(), without_numbers: masked.finish() })
+    }
+}
+
+/// What is printed, with `0` for each number, its sign and the blanks before it: numbers of different
+/// length are padded with different numbers of blanks.
+#[derive(Default)]
+struct Masked {
+    hasher: DefaultHasher,
+    is_in_number: bool,
+    /// Blanks were read that no other byte has followed yet.
+    is_after_blank: bool,
+    /// A sign that may begin a number.
+    sign: Option<u8>,
+    /// A letter, a digit or a bracket that closes: a sign behind it is none of a number.
+    is_after_word: bool,
+}
+
+impl Masked {
+    fn take(&mut self, byte: u8) {
+        match byte {
+            b'0'..=b'9' => {
+                if !self.is_in_number {
+                    (self.is_after_blank, self.sign) = (false, None);
+                    b'0'.hash(&mut self.hasher);
+                }
+                self.is_in_number = true;
+            }
+            b'.' | b'-' | b'+' | b'e' | b'E' if self.is_in_number => {}
+            b' ' => {
+                if self.sign.is_some() {
+                    self.flush();
+                }
+                (self.is_in_number, self.is_after_blank) = (false, true);
+            }
+            b'-' | b'+' if self.sign.is_none() && (self.is_after_blank || !self.is_after_word) => {
+                self.sign = Some(byte);
+            }
+            _ => {
+                self.flush();
+                self.is_in_number = false;
+                byte.hash(&mut self.hasher);
+            }
+        }
+        self.is_after_word = byte.is_ascii_alphanumeric() || b"_)]".contains(&byte);
+    }
+
+    /// What seemed to belong to a number does not.
+    fn flush(&mut self) {
+        if std::mem::take(&mut self.is_after_blank) {
+            b' '.hash(&mut self.hasher);
+        }
+        if let Some(sign) = self.sign.take() {
+            sign.hash(&mut self.hasher);
+        }
+    }
+
+    fn finish(mut self) -> u64 {
+        self.flush();
+        self.hasher.finish()
     }
 }
 
@@ -103,7 +149,13 @@ mod tests {
             (&["sum 4\n"][..], &["sum 4\n"][..], Agreement::Same),
             (&["took 1.5 s\n", "took 2 s\n"], &["took 1.25e-1 s\n"], Agreement::SameButNumbers),
             (&["took   9 ms\n"], &["took 10 ms\n"], Agreement::SameButNumbers),
+            (&["r =  1.2\n"], &["r = -3.4\n"], Agreement::SameButNumbers),
+            (&["1.2e-16\n"], &["-3.4e-16\n"], Agreement::SameButNumbers),
+            (&["[ 9] x:(1,+2)\n"], &["[10] x:(1,-2)\n"], Agreement::SameButNumbers),
             (&["PASS 1\n"], &["FAIL 1\n"], Agreement::Different),
+            (&["a-1\n"], &["a+1\n"], Agreement::Different),
+            (&["a - b\n"], &["a + b\n"], Agreement::Different),
+            (&["a -\n"], &["a\n"], Agreement::Different),
             (&["PASS 1\n"], &[""], Agreement::Different),
             (&["a\n", "b\n"], &["a\n"], Agreement::Unknown),
         ] {
