@@ -98,8 +98,19 @@ impl Balancer {
                 self.session = None;
             }
         }
-        self.observer.follow(process.tgid as u32, program)?;
-        let now = Rc::clone(self.observer.read()?);
+        let followed = self.observer.follow(process.tgid as u32, program);
+        let now = match followed.and_then(|()| self.observer.read().map(Rc::clone)) {
+            Ok(now) => now,
+            Err(why) => {
+                // The caller may give the number to another program, and some of the tasks may have it.
+                if !self.programs.contains_key(&program)
+                    && let Err(why) = self.observer.forget(program)
+                {
+                    tracing::warn!("{why}");
+                }
+                return Err(why.into());
+            }
+        };
         if self.observer.accounting() != self.accounting {
             self.follow_accounting();
         }

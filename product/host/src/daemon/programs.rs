@@ -314,6 +314,8 @@ impl Programs {
         self.figures_of(None, peer)?;
         let program = self.last_program + 1;
         if let Err(why) = self.balancer.observer().follow(root.tgid as u32, program) {
+            // The next program gets this number, and some of the tasks may have it already.
+            self.forget(program);
             return refuse(Errno::EIO, why.to_string());
         }
         self.last_program = program;
@@ -364,10 +366,14 @@ impl Programs {
 
     fn end_observation(&mut self, program: u32) {
         self.observations.remove(program);
+        self.forget(program);
+        tracing::info!("program {program} is no longer observed");
+    }
+
+    fn forget(&mut self, program: u32) {
         if let Err(why) = self.balancer.observer().forget(program) {
             tracing::warn!("{why}");
         }
-        tracing::info!("program {program} is no longer observed");
     }
 
     fn programs_of(&self, uid: u32) -> usize {
