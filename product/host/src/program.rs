@@ -115,6 +115,9 @@ impl Program {
     /// Takes the reading of this round, and returns how the program waited since the last one.
     pub(crate) fn note_reading(&mut self, number: u32, now: Rc<Reading>) -> Waits {
         let waits = now.waits_since(&self.last, number);
+        // A task that has ended has no mask to get back.
+        let tasks = now.tasks_of(number);
+        self.held.retain(|id, _| tasks.is_some_and(|tasks| tasks.contains_key(id)));
         if now.at_ns.saturating_sub(self.recent[1].at_ns) >= RECENT_NS {
             self.recent.swap(0, 1);
             self.recent[1] = Rc::clone(&now);
@@ -213,4 +216,35 @@ fn working_sets_for(policy: &Policy) -> Option<WorkingSets> {
 /// The name of a task in the journal.
 pub(crate) fn task_ref(id: TaskId, process: u32) -> TaskRef {
     TaskRef { tid: id.tid as i32, tgid: process as i32, start_time_ticks: id.start }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::{ProgramReading, TaskReading};
+
+    const NUMBER: u32 = 1;
+
+    fn id(tid: u32) -> TaskId {
+        TaskId { tid, start: 1 }
+    }
+
+    fn reading(at_ns: u64, tids: &[u32]) -> Rc<Reading> {
+        let tasks = tids.iter().map(|tid| (id(*tid), TaskReading::default())).collect();
+        let program = ProgramReading { tasks, ..ProgramReading::default() };
+        Rc::new(Reading { at_ns, programs: [(NUMBER, program)].into(), ..Reading::default() })
+    }
+
+    #[test]
+    fn tasks_that_have_ended_are_held_no_more() {
+        let machine = Machine::preset("small").unwrap();
+        let policy = Policy::Paper(PaperParameters::default());
+        let mut program = Program::new(&machine, policy, &reading(0, &[]));
+        for round in 1..100 {
+            // A new thread in each round, beside one that stays.
+            program.held.extend([(id(7), 7), (id(100 + round), 7)]);
+            program.note_reading(NUMBER, reading(u64::from(round), &[7, 101 + round]));
+            assert_eq!(program.held.keys().copied().collect::<Vec<_>>(), [id(7)]);
+        }
+    }
 }
