@@ -2,6 +2,7 @@
 
 use std::process::{Output, Stdio};
 
+use crate::compiled::Compiled;
 use crate::support::*;
 
 /// `evenkeel compare FLAGS --json FILE -- sh -c SCRIPT`, and the JSON if it wrote one.
@@ -37,6 +38,24 @@ fn each_contestant_has_a_row_and_the_output_is_kept_apart() {
     }
     assert!(shown.contains("pinned is left out: it acts on OpenMP programs only"), "{shown}");
     assert!(shown.contains(&format!("Use: {}", comparison["recommended"].as_str().unwrap())));
+}
+
+#[test]
+fn openmp_is_seen_in_short_programs_and_in_static_ones() {
+    let host = Host::new();
+    let source = host.path("team.c");
+    let c =
+        "#include <unistd.h>\nint main(void) {\n#pragma omp parallel\nusleep(50000);\nreturn 0; }";
+    std::fs::write(&source, c).unwrap();
+    let source = source.to_str().unwrap();
+    for flags in [&["-fopenmp"][..], &["-fopenmp", "-static"]] {
+        let program = Compiled::compile(&host, source, "team", flags);
+        let mut command = host.evenkeel(["compare", "--rounds", "1", "--contestants", "pinned"]);
+        let output = output(command.arg("--").arg(&program.path));
+        assert!(output.status.success(), "{output:?}");
+        let shown = text(&output.stdout);
+        assert!(!shown.contains("left out"), "{flags:?}: {shown}");
+    }
 }
 
 #[test]

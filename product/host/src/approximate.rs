@@ -84,7 +84,8 @@ impl Approximate {
                 continue;
             }
             for thread in threads.flatten() {
-                pending.extend(children(&thread).into_iter().map(|child| (child, program)));
+                let children = thread.children().unwrap_or_default();
+                pending.extend(children.into_iter().map(|child| (child as i32, program)));
                 if let Some((id, reading)) = self.task(&thread, program) {
                     programs.entry(program).or_default().tasks.insert(id, reading);
                 }
@@ -121,12 +122,6 @@ impl Approximate {
         };
         Some((id, reading))
     }
-}
-
-fn children(thread: &Task) -> Vec<i32> {
-    let path = format!("/proc/{}/task/{}/children", thread.pid, thread.tid);
-    let list = std::fs::read_to_string(path).unwrap_or_default();
-    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// The times of each CPU, by its number. (Do not count the lines of /proc/stat: an offline CPU has

@@ -21,9 +21,12 @@ const RUN_LIMIT: Duration = Duration::from_secs(120);
 /// How long a command and its group may take to end once they were asked to, and once more when they
 /// were killed.
 const END_LIMIT: Duration = Duration::from_secs(3);
-/// How often to look whether a signal asks for the end, in ms. A program that ends is seen at
-/// once.
+/// How often to look whether a signal asks for the end, and at the program, in ms. A program that ends
+/// is seen at once.
 const LOOK_MS: u16 = 100;
+/// The first look at a program is so soon, in ms, and each of the next ones takes twice as long: a short
+/// program is seen, too.
+const FIRST_LOOK_MS: u16 = 2;
 /// The most that is shown of what a failed command said, in bytes.
 const SHOWN_BYTES: u64 = 2_000;
 /// Variables of the environment that would change how OpenMP programs run.
@@ -144,7 +147,8 @@ impl Running {
         self.wait_at_most(RUN_LIMIT, |_| {})
     }
 
-    /// Waits for the end. `look` is called now and then with the number of the process while it runs.
+    /// Waits for the end. `look` is called with the number of the process while it runs: after 2 ms, and
+    /// then less and less often, at last each 100 ms.
     ///
     /// # Errors
     /// It fails, takes more time than `limit`, or a signal asks for the end meanwhile.
@@ -195,11 +199,13 @@ fn wait(
     }
     // SAFETY: see above.
     let ended = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut look_ms = FIRST_LOOK_MS;
     loop {
         let mut fds = [PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
-        if matches!(poll(&mut fds, PollTimeout::from(LOOK_MS)), Ok(1)) {
+        if matches!(poll(&mut fds, PollTimeout::from(look_ms)), Ok(1)) {
             return Ok(child.wait()?);
         }
+        look_ms = next_look_ms(look_ms);
         look(child.id());
         let late = start.elapsed() > limit;
         if late || interrupt::asked().is_some() {
@@ -208,6 +214,11 @@ fn wait(
             bail!("a run took more than {} s and was ended", limit.as_secs_f64());
         }
     }
+}
+
+/// The time from a look at a program to the next, from the time before it, in ms.
+fn next_look_ms(last_ms: u16) -> u16 {
+    last_ms.saturating_mul(2).min(LOOK_MS)
 }
 
 /// Asks the command to end, which lets a balancer clean up; then makes it. A command that leads a
@@ -293,6 +304,12 @@ mod tests {
     fn is_gone(pid: Pid) -> bool {
         let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         state.is_empty() || state.contains(") Z ")
+    }
+
+    #[test]
+    fn short_programs_are_looked_at_too() {
+        let times = std::iter::successors(Some(FIRST_LOOK_MS), |last| Some(next_look_ms(*last)));
+        assert_eq!(times.take(8).collect::<Vec<_>>(), [2, 4, 8, 16, 32, 64, 100, 100]);
     }
 
     #[test]

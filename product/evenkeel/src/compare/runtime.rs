@@ -1,42 +1,32 @@
-//! Which runtimes of OpenMP a program has loaded.
+//! Whether a program has a runtime of OpenMP, loaded or linked in. The runtimes are those that cbinfo
+//! knows, by which waiting is told from work.
 
-use std::collections::BTreeSet;
+use evenkeel_cbinfo::Runtimes;
+use procfs::process::Process;
 
-/// A runtime of OpenMP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Runtime {
-    /// libgomp.
-    Gcc,
-    /// libomp, libiomp5.
-    Llvm,
-}
+/// How the names of OpenMP's runtimes begin in that list: of files, and of the functions that tell of a
+/// runtime in an executable.
+const OPENMP: [&str; 5] = ["libgomp", "libomp", "libiomp5", "GOMP_", "__kmpc_"];
 
-/// Adds the runtimes that a process and its descendants have loaded.
-pub fn note_runtimes(pid: u32, seen: &mut BTreeSet<Runtime>) {
+/// Whether a process or one of its descendants has a runtime of OpenMP. `runtimes` remembers what each
+/// file has.
+pub fn has_openmp(pid: u32, runtimes: &mut Runtimes) -> bool {
     let mut pending = vec![pid];
     while let Some(pid) = pending.pop() {
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        seen.extend(maps.lines().filter_map(runtime_of));
-        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
-        for thread in threads.flatten() {
-            let children = thread.path().join("children");
-            let children = std::fs::read_to_string(children).unwrap_or_default();
-            pending.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        // A process that has ended, or may not be read, has none that is seen.
+        let text = runtimes.find(pid).unwrap_or_default();
+        if text.runtimes.iter().any(|name| is_openmp(name)) {
+            return true;
         }
+        let threads = Process::new(pid as i32).and_then(|process| process.tasks());
+        let threads = threads.into_iter().flatten().flatten();
+        pending.extend(threads.flat_map(|thread| thread.children().unwrap_or_default()));
     }
+    false
 }
 
-/// The runtime that a line of `/proc/PID/maps` names.
-fn runtime_of(line: &str) -> Option<Runtime> {
-    let file = line.rsplit('/').next()?;
-    if file.starts_with("libgomp") {
-        Some(Runtime::Gcc)
-    } else if file.starts_with("libomp.") || file.starts_with("libiomp5.") {
-        Some(Runtime::Llvm)
-    } else {
-        // `libomp.so.5` is `libomp5.so` in some distributions, `libomp-19.so` in others.
-        (file.starts_with("libomp5") || file.starts_with("libomp-")).then_some(Runtime::Llvm)
-    }
+fn is_openmp(name: &str) -> bool {
+    OPENMP.iter().any(|begin| name.starts_with(begin))
 }
 
 #[cfg(test)]
@@ -44,25 +34,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runtimes_are_known_by_their_files() {
-        let line = |file: &str| format!("7f00-7f01 r-xp 00000000 08:01 42  /usr/lib/{file}");
-        for (file, runtime) in [
-            ("libgomp.so.1.0.0", Some(Runtime::Gcc)),
-            ("libomp.so.5", Some(Runtime::Llvm)),
-            ("libomp5.so", Some(Runtime::Llvm)),
-            ("libiomp5.so", Some(Runtime::Llvm)),
-            ("libompi.so", None),
-            ("libc.so.6", None),
-        ] {
-            assert_eq!(runtime_of(&line(file)), runtime, "{file}");
+    fn runtimes_of_openmp_are_told_from_others() {
+        for name in
+            ["libgomp.so.1.0.0", "libomp.so.5", "libiomp5.so", "GOMP_parallel", "__kmpc_fork_call"]
+        {
+            assert!(is_openmp(name), "{name}");
         }
-        assert_eq!(runtime_of("7f00-7f01 rw-p 00000000 00:00 0  [heap]"), None);
+        for name in ["libmpi.so.40", "libucp.so.0", "MPI_Init", "ucp_worker_progress"] {
+            assert!(!is_openmp(name), "{name}");
+        }
     }
 
     #[test]
     fn a_process_without_openmp_has_no_runtime() {
-        let mut seen = BTreeSet::new();
-        note_runtimes(std::process::id(), &mut seen);
-        assert!(seen.is_empty(), "{seen:?}");
+        let mut runtimes = Runtimes::new(&[]);
+        assert!(!has_openmp(std::process::id(), &mut runtimes));
     }
 }

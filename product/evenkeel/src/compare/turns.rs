@@ -1,5 +1,5 @@
 //! One run of the program, for each turn of the trial: its time, what it printed, and, in the first run
-//! of the baseline, which runtimes it has.
+//! of the baseline, whether it has a runtime of OpenMP.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use evenkeel_cbinfo::Runtimes;
 use evenkeel_host::Summary;
 use evenkeel_trial::command::Running;
 use evenkeel_trial::display::Display;
@@ -16,7 +17,7 @@ use tempfile::TempDir;
 
 use super::contestant::Contestant;
 use super::printed::Printed;
-use super::runtime::{Runtime, note_runtimes};
+use super::runtime::has_openmp;
 
 /// The figure that decides: from the start of the program to its end, in s.
 pub const TIME: &str = "time";
@@ -36,8 +37,9 @@ pub struct Turns<'a> {
     start: Instant,
     display: Display,
     dir: TempDir,
-    /// What was seen in the first run of the baseline.
-    seen: BTreeSet<Runtime>,
+    runtimes: Runtimes,
+    /// A runtime of OpenMP was seen in the first run of the baseline.
+    has_openmp: bool,
     /// Where the program does not run by itself, no contestant is tried.
     has_baseline: bool,
     /// By contestant.
@@ -61,7 +63,8 @@ impl<'a> Turns<'a> {
             start: Instant::now(),
             display: Display::new(),
             dir: tempfile::tempdir().context("cannot make a temporary directory")?,
-            seen: BTreeSet::new(),
+            runtimes: Runtimes::new(&[]),
+            has_openmp: false,
             has_baseline: true,
             printed: BTreeMap::new(),
         })
@@ -86,7 +89,7 @@ impl<'a> Turns<'a> {
 impl Turns<'_> {
     fn run_contestant(&mut self, index: usize, turn: Slot) -> Result<Sample> {
         let contestant = self.contestants.get(index).context("a turn of no contestant")?;
-        if let Some(why) = contestant.why_not(&self.seen).filter(|_| index > 0) {
+        if let Some(why) = contestant.why_not(self.has_openmp).filter(|_| index > 0) {
             bail!(why);
         }
         let summary = self.dir.path().join("summary.json");
@@ -98,10 +101,10 @@ impl Turns<'_> {
         let running = Running::start(&mut command)?;
         let mut output = running.output()?;
         let is_first = turn.round == 0 && turn.seat == Seat::Contestant(0);
-        let seen = &mut self.seen;
+        let (seen, runtimes) = (&mut self.has_openmp, &mut self.runtimes);
         let ended = running.wait_at_most(self.run_limit, |pid| {
-            if is_first {
-                note_runtimes(pid, seen);
+            if is_first && !*seen {
+                *seen = has_openmp(pid, runtimes);
             }
         })?;
         output.rewind()?;
