@@ -1,7 +1,7 @@
 //! `evenkeel status`: the programs that are balanced.
 
 use anyhow::Result;
-use evenkeel_host::{Accounting, Placement, ProgramStatus, Proven, read_status_files};
+use evenkeel_host::{Accounting, Placement, ProgramStatus, Proven, Waits, read_status_files};
 use evenkeel_journal::runtime_dir;
 
 use crate::cli::JsonArgs;
@@ -31,7 +31,7 @@ pub fn main(args: &JsonArgs) -> Result<i32> {
             let left = cpu.capability() * 100.0;
             println!("    CPU {:<4} {left:>5.1} % left for the program", cpu.cpu);
         }
-        println!("    {}", waits(program));
+        println!("    {}", waits(program.accounting, &program.waits));
         if let Some(decision) = program.decisions.last() {
             println!("    last: {}", decision_text::summarise(decision));
         }
@@ -50,11 +50,16 @@ pub fn read_all() -> Result<Vec<ProgramStatus>> {
     Ok(programs)
 }
 
-fn waits(program: &ProgramStatus) -> String {
-    if program.accounting == Accounting::Cbinfo {
-        return program.waits.to_string();
+fn waits(accounting: Accounting, waits: &Waits) -> String {
+    match accounting {
+        Accounting::Cbinfo => waits.to_string(),
+        Accounting::Daemon => {
+            "spinning not seen: the daemon looks for it only in programs that it \
+                               balances itself (evenkeel run --join)"
+                .to_owned()
+        }
+        Accounting::Procfs => "spinning not seen: without cbinfo it looks like work".to_owned(),
     }
-    "spinning not seen: without cbinfo it looks like work".to_owned()
 }
 
 /// One line about a program.
@@ -77,4 +82,17 @@ pub fn headline(program: &ProgramStatus) -> String {
         program.moves,
         program.intervals
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_source_says_why_spinning_is_not_seen() {
+        let text = |accounting| waits(accounting, &Waits::default());
+        assert!(text(Accounting::Cbinfo).starts_with("spinning not looked for"));
+        assert!(text(Accounting::Daemon).contains("run --join"));
+        assert!(text(Accounting::Procfs).contains("without cbinfo"));
+    }
 }
