@@ -90,11 +90,13 @@ fn spinning_is_not_seen_in_proc() {
         return;
     };
     let host = Host::new();
-    let flags = ["--accounting", "procfs", "--speed", &unequal(x, y)];
+    let speed = unequal(x, y);
+    let flags = ["--accounting", "procfs", "--runtimes", "libmine.so", "--speed", &speed];
     let child = start(&mut host.run(&flags, &["sh", "-c", "while :; do :; done"]));
     wait_for("the program", || host.status().len() == 1);
     let status = text(&output(&mut host.evenkeel(["status"])).stdout);
     assert!(status.contains("spinning not seen: without cbinfo it looks like work"), "{status}");
     assert_eq!(host.status()[0]["waits"]["spinning"], "not-looked-for");
-    end(child, &host);
+    let said = end(child, &host);
+    assert_eq!(said.matches("--runtimes has no effect").count(), 1, "{said}");
 }

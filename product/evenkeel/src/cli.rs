@@ -199,8 +199,8 @@ pub struct RunOptions {
     /// Choose the source of the figures [default: auto].
     #[arg(long, value_enum)]
     pub accounting: Option<AccountingName>,
-    /// Count waiting in these files and functions, too, for example libmyspin.so,my_barrier
-    /// [default: the usual OpenMP and MPI runtimes].
+    /// Count waiting in these files and functions, too, for example libmyspin.so,my_barrier; only where
+    /// this process has cbinfo of its own [default: the usual OpenMP and MPI runtimes].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub runtimes: Option<Vec<String>>,
     /// Use only these CPUs, for example 0-3,8 [default: all that the cpuset allows].

@@ -98,6 +98,8 @@ pub struct Observer {
     /// By CPU number.
     facts: BTreeMap<u32, CpuFacts>,
     last: Rc<Reading>,
+    /// It was said that runtimes have no effect.
+    has_warned: bool,
 }
 
 impl Observer {
@@ -121,7 +123,8 @@ impl Observer {
         let facts = facts_of(machine);
         let (source, why_not_exact) = find_source(machine, choice, sockets, &facts)?;
         let (change, last) = (None, Rc::default());
-        let mut observer = Self { source, choice, why_not_exact, change, facts, last };
+        let has_warned = false;
+        let mut observer = Self { source, choice, why_not_exact, change, facts, last, has_warned };
         observer.read()?;
         Ok(observer)
     }
@@ -215,10 +218,17 @@ impl Observer {
         }
     }
 
-    /// Counts waiting in these files and functions as well, besides the runtimes that are known.
+    /// Counts waiting in these files and functions as well, besides the runtimes that are known. Where
+    /// the source tells no waiting from work, that is said, once.
     pub fn set_runtimes(&mut self, extra: &[String]) {
         if let Source::Exact(exact) = &mut self.source {
             exact.watch().set_runtimes(extra);
+        } else if !extra.is_empty() && !std::mem::replace(&mut self.has_warned, true) {
+            let source = self.accounting();
+            tracing::warn!(
+                "--runtimes has no effect: figures are from {source}, which does not tell here whether \
+                 a thread waits or works; run as root, or give them to the daemon and run --join"
+            );
         }
     }
 
