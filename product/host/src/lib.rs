@@ -12,7 +12,7 @@
 //! | `approximate` | readings from /proc, without privileges |
 //! | `watch` | when waiting is looked for, by cbinfo's samples and windows |
 //! | `waits` | how a program waits: estimates and their errors |
-//! | `observe` | the choice between these three, and the CPUs that a program may use |
+//! | `observe` | which of `exact`, `served`, `approximate` it is, and the CPUs that a program may use |
 //! | `working_set` | how much memory each process referenced lately |
 //! | `options` | how to balance |
 //! | `proof` | what moves and pins gain, measured while the program runs; the rest is withdrawn |

@@ -136,7 +136,7 @@ impl Proof {
             withhold(plan, withdrawn(&self.rates.sequence, self.rates.evenness()), is_exchange);
         } else if !plan.moves.is_empty() && self.rates.progress.stage == Stage::Idle {
             let other = if snapshot.seen.spinning { ROOM } else { UNSEEN };
-            self.unverified = Some(self.rates.blind.unwrap_or(other));
+            self.unverified = Some(self.rates.unverified.unwrap_or(other));
         }
     }
 

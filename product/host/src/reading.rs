@@ -1,5 +1,5 @@
 //! Readings: cumulative figures of CPUs and tasks at one moment, the same for each source (`exact`,
-//! `approximate`), and the snapshot between two readings.
+//! `served`, `approximate`), and the snapshot between two readings.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -274,7 +274,7 @@ impl LagState {
             while before.next_if(|(id, _)| *id < view.id).is_some() {}
             let known = before.next_if(|(id, _)| *id == view.id).map(|(_, memory)| *memory);
             let waited = view.waited(interval_ns);
-            let phase_ns = short_beat_ns.or_else(|| self.short_phase_ns(view, waited, interval_ns));
+            let phase_ns = short_beat_ns.or_else(|| self.short_phase_ns(view, interval_ns));
             let wanted_nearly_all = view.wanted_nearly_all(interval_ns);
             // A newcomer must want a CPU now, or for nearly the whole interval, or again and again.
             // A known one that only began to wait is still there: it keeps its place.
@@ -364,10 +364,10 @@ impl LagState {
     }
 
     /// Mean time from one sleep to the next, when that is too short to balance in.
-    fn short_phase_ns(&self, view: &TaskView, waited: bool, interval_ns: u64) -> Option<u64> {
+    fn short_phase_ns(&self, view: &TaskView, interval_ns: u64) -> Option<u64> {
         let phase_ns = interval_ns / u64::from(view.switches.max(1));
         let is_short = view.switches >= MIN_SWITCHES && phase_ns < self.long_ns();
-        (waited && view.slept(interval_ns) && is_short).then_some(phase_ns)
+        (view.slept(interval_ns) && is_short).then_some(phase_ns)
     }
 }
 

@@ -130,7 +130,7 @@ impl Agreement {
             Self::Same => "same",
             Self::SameButNumbers => "same but numbers",
             Self::Different => "DIFFERENT",
-            Self::Unknown => "always another",
+            Self::Unknown => "differs by itself",
         }
     }
 }

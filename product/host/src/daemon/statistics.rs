@@ -45,7 +45,10 @@ const FIELDS: &[(&str, &str)] = &[
     ("moves", "Tasks moved, by the rule that decided"),
     ("yielded", "Tasks no longer moved because their user set their mask"),
     ("refused", "Moves that the kernel or a rule refused"),
-    ("pace_milli", "Pace of each program with its moves, in thousandths of its pace without"),
+    (
+        "pace_milli",
+        "Pace of each program with its moves, as a part of its pace without, where measured",
+    ),
     ("own_cpu_us", "CPU time of the daemon itself, in microseconds"),
     ("lost_us", "CPU time lost to ordinary tasks by CPU and cause, in microseconds"),
 ];
@@ -96,8 +99,7 @@ impl Statistics {
             let pace = paces.get_or_create(&vec![("program", program.to_string())]);
             pace.set(*milli as f64 / 1000.0);
         }
-        let what = "Pace of a program with its moves, by its pace without, where it was measured";
-        registry.register("pace_ratio", what, paces);
+        registry.register("pace_ratio", help("pace_milli"), paces);
 
         let seconds = |us: u64| us as f64 / 1e6;
         let own: Counter<f64, std::sync::atomic::AtomicU64> = Counter::default();

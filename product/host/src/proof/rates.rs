@@ -31,10 +31,10 @@ const ACTIVE_SHARE: u64 = 10;
 const STRAY_SHARE: u64 = 4;
 /// ... which is told from so many tasks and intervals.
 const STRAY_LOOKS: u64 = 32;
-/// A mean of the samples from which moves seem to gain.
-const SEEMING_GAIN: f64 = 0.02;
 /// That is looked at again after this time.
 const STRAYS_NS: u64 = 10_000_000_000;
+/// A mean of the samples from which moves seem to gain.
+const SEEMING_GAIN: f64 = 0.02;
 /// Where the rates of the CPUs differ by less than this, moves have nothing to gain at the moment.
 const LEAST_SPREAD_PPM: u64 = 45_000;
 
@@ -63,7 +63,7 @@ pub(super) struct Rates {
     strays: u64,
     looks: u64,
     /// Why nothing is claimed.
-    pub(super) blind: Option<&'static str>,
+    pub(super) unverified: Option<&'static str>,
     /// While the kernel moves tasks, nothing is measured.
     strays_until_ns: u64,
 }
@@ -112,8 +112,8 @@ impl Rates {
             && now_ns >= self.strays_until_ns
             && self.progress.may_try(now_ns, snapshot)
         {
-            self.blind = self.why_blind(snapshot);
-            if self.blind.is_some() {
+            self.unverified = self.why_unverified(snapshot);
+            if self.unverified.is_some() {
                 return true;
             }
             if self.progress.begin(snapshot) {
@@ -145,16 +145,16 @@ impl Rates {
             matches!(made.reason, Reason::Critical { .. }) != self.critical.is_some()
         });
         if lost || is_other {
-            self.blind = self.why_blind(snapshot);
+            self.unverified = self.why_unverified(snapshot);
             match wanted {
-                Some(made) if self.blind.is_none() => self.measure_from_here(snapshot, made),
+                Some(made) if self.unverified.is_none() => self.measure_from_here(snapshot, made),
                 // At the next move.
                 _ => self.progress.stage = Stage::Idle,
             }
             return;
         }
         if self.strays.saturating_mul(STRAY_SHARE) > self.looks && self.looks >= STRAY_LOOKS {
-            self.blind = Some(STRAYS);
+            self.unverified = Some(STRAYS);
             self.strays_until_ns = now_ns.saturating_add(STRAYS_NS);
             self.progress.stage = Stage::Idle;
             self.sequence = Sequence::default();
@@ -206,7 +206,7 @@ impl Rates {
         }
     }
 
-    fn why_blind(&self, snapshot: &Snapshot) -> Option<&'static str> {
+    fn why_unverified(&self, snapshot: &Snapshot) -> Option<&'static str> {
         if !snapshot.seen.spinning {
             return Some(SPINNING_UNSEEN);
         }

@@ -373,9 +373,9 @@ fn moves_to_more_room_are_made_while_exchanges_are_withdrawn() {
 
 #[test]
 fn what_cannot_be_told_is_unverified_and_done_as_before() {
-    let mut blind = Pair { is_seen: false, ..Pair::new() };
-    let gain = blind.run(3);
-    assert_eq!((gain.proven, gain.ratio, blind.moves), (Proven::Unverified, None, 120));
+    let mut unseen = Pair { is_seen: false, ..Pair::new() };
+    let gain = unseen.run(3);
+    assert_eq!((gain.proven, gain.ratio, unseen.moves), (Proven::Unverified, None, 120));
     assert!(gain.to_string().starts_with("gain unverified: spinning"), "{gain}");
     let mut undone = Pair { is_undone: true, ..Pair::new() };
     let gain = undone.run(3);
