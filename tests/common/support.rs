@@ -33,7 +33,7 @@ pub fn check_executables() {
 }
 
 /// No executable is built from what these folders hold.
-const NOT_IN_EXECUTABLES: &[&str] = &["tests", "examples", "shares", "shares-preload"];
+const NOT_IN_EXECUTABLES: &[&str] = &["tests", "examples", "shares-preload"];
 
 fn check_executable(path: &str, folders: &[&str]) {
     let Ok(built) = std::fs::metadata(path).and_then(|file| file.modified()) else {

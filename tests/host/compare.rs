@@ -29,14 +29,17 @@ fn each_contestant_has_a_row_and_the_output_is_kept_apart() {
     assert!(output.status.success(), "{output:?}");
     let shown = text(&output.stdout);
     assert!(!shown.contains("result") && !text(&output.stderr).contains("remark"), "{output:?}");
-    assert_eq!(names(&comparison), ["default", "pinned", "run", "default again"]);
-    for (row, runs) in comparison["rows"].as_array().unwrap().iter().zip([2, 0, 2, 2]) {
+    let expected = ["default", "pinned", "run", "run --shares", "default again"];
+    assert_eq!(names(&comparison), expected);
+    for (row, runs) in comparison["rows"].as_array().unwrap().iter().zip([2, 0, 2, 0, 2]) {
         assert_eq!(row["runs"], runs, "{row}");
         // The process number differs from run to run.
         let agreement = if runs == 0 { None } else { Some("same-but-numbers") };
         assert_eq!(row["printed"].as_str(), agreement, "{row}");
     }
     assert!(shown.contains("pinned is left out: it acts on OpenMP programs only"), "{shown}");
+    let left_out = "run --shares is left out: it divides loops of LLVM's OpenMP runtime";
+    assert!(shown.contains(left_out), "{shown}");
     assert!(shown.contains(&format!("Use: {}", comparison["recommended"].as_str().unwrap())));
 }
 

@@ -36,24 +36,25 @@ mod phases;
 mod room;
 mod slots;
 
-pub(crate) use memory::LagState;
+pub(crate) use memory::{ACTIVE_SHARE, LagState, SMT_LOSS_PPM};
 pub use parameters::LagParameters;
 
 use crate::plan::{Move, Plan, Reason};
 use crate::snapshot::Snapshot;
-use slots::{Deal, above};
+use slots::Deal;
+pub(crate) use slots::above;
 
 /// A lag may grow to this much in one interval: with two CPUs at 100 % and 50 % that is the
 /// shortest interval.
 const LAG_PER_INTERVAL_NS: u64 = 25_000_000;
 /// Intervals in which an asymmetry must be seen before it is acted upon: small ones are often bursts
 /// that are over at the next look.
-const CONFIRMATIONS: u32 = 3;
+pub(crate) const CONFIRMATIONS: u32 = 3;
 /// For one that is this many times the tolerance, one less will do.
-const LARGE_FACTOR: u64 = 3;
+pub(crate) const LARGE_FACTOR: u64 = 3;
 /// An asymmetry once acted upon counts as gone when it is below this share (in percent) of the
 /// tolerance, or one at its edge would be found, confirmed and forgotten for ever.
-const HYSTERESIS_PERCENT: u64 = 75;
+pub(crate) const HYSTERESIS_PERCENT: u64 = 75;
 /// While tasks wait for others on unequal CPUs, the next look is this many of the shortest intervals
 /// away at most.
 const SOON_INTERVALS: u64 = 2;

@@ -10,6 +10,7 @@
 //! | `paper` | the paper's policy, step for step |
 //! | `lag` | the default policy |
 //! | `policy` | the entry: calls the policy that was chosen |
+//! | `weights` | by which weight of each CPU a program's loops are divided, and where its threads stay |
 
 mod figures;
 mod lag;
@@ -17,6 +18,7 @@ mod paper;
 mod plan;
 mod policy;
 mod snapshot;
+mod weights;
 
 pub use figures::{average_per_mille, ecpt};
 pub use lag::LagParameters;
@@ -24,3 +26,4 @@ pub use paper::{PaperParameters, Selection};
 pub use plan::{Move, Pin, Plan, Reason};
 pub use policy::{Policy, State, plan};
 pub use snapshot::{Barriers, CpuView, Invalid, Seen, Snapshot, TaskId, TaskView};
+pub use weights::{Places, WHOLE_WEIGHT, Weighing};

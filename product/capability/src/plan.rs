@@ -134,6 +134,20 @@ pub enum Reason {
         /// Windows in which that was measured.
         windows: u32,
     },
+    /// The program's loops are divided by capability, so its threads stay where they are.
+    Shared {
+        /// Difference between the best and the worst rate.
+        spread_ppm: u64,
+    },
+    /// This is a window in which loops are divided equally, to measure what shares gain.
+    SharedEqually,
+    /// Shares of loops are withdrawn: no gain was shown.
+    SharesWithdrawn {
+        /// How fast the program ran with them, in thousandths of its pace without.
+        pace_per_mille: u64,
+        /// Windows in which that was measured.
+        windows: u32,
+    },
     /// The moves would cost more than they gain.
     NotWorthIt {
         /// Predicted gain, as CPU time.
@@ -171,6 +185,9 @@ impl Reason {
             Self::Held { .. } => "held",
             Self::Measuring => "measuring",
             Self::Withdrawn { .. } => "withdrawn",
+            Self::Shared { .. } => "shared",
+            Self::SharedEqually => "shared-equally",
+            Self::SharesWithdrawn { .. } => "shares-withdrawn",
             Self::NotWorthIt { .. } => "not-worth-it",
         }
     }
@@ -268,6 +285,20 @@ impl fmt::Display for Reason {
             Self::Withdrawn { pace_per_mille, windows } => write!(
                 f,
                 "moves are withdrawn: with them the program ran {:.2}x as fast as without, by \
+                 {windows} windows",
+                *pace_per_mille as f64 / 1000.0
+            ),
+            Self::Shared { spread_ppm } => write!(
+                f,
+                "CPUs differ by {:.0} %: loops are divided by capability, and threads stay where they are",
+                pct(spread_ppm)
+            ),
+            Self::SharedEqually => {
+                write!(f, "a window with equal shares of loops, to measure what shares gain")
+            }
+            Self::SharesWithdrawn { pace_per_mille, windows } => write!(
+                f,
+                "shares of loops are withdrawn: with them the program ran {:.2}x as fast as without, by \
                  {windows} windows",
                 *pace_per_mille as f64 / 1000.0
             ),

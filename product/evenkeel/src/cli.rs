@@ -111,6 +111,10 @@ pub struct RunArgs {
     /// Let the daemon balance the command; without a daemon, or if it refuses, balance it here.
     #[arg(long)]
     pub join: bool,
+    /// Divide the iterations of OpenMP loops (clang, flang) by capability, instead of moving threads
+    /// [default: off].
+    #[arg(long, conflicts_with_all = ["join", "dry_run"])]
+    pub shares: bool,
     /// For fault tests.
     #[command(flatten)]
     pub faults: FaultArgs,

@@ -5,7 +5,7 @@
 //! | file | the one thing in it |
 //! |---|---|
 //! | `contestant` | the ways to run a program, and where each applies |
-//! | `runtime` | whether the program has a runtime of OpenMP |
+//! | `runtime` | which runtimes of OpenMP the program has |
 //! | `turns` | one run of the program |
 //! | `printed` | whether the program prints the same under all contestants |
 //! | `result` | the rows, the sentence for the user, JSON |
@@ -105,9 +105,9 @@ mod tests {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             chosen(&names).map(|chosen| chosen.iter().map(|one| one.name).collect::<Vec<_>>())
         };
-        assert_eq!(names(&[]).unwrap(), ["default", "pinned", "run"]);
+        assert_eq!(names(&[]).unwrap(), ["default", "pinned", "run", "run --shares"]);
         assert_eq!(names(&["run"]).unwrap(), ["default", "run"]);
         let error = names(&["ran"]).unwrap_err().to_string();
-        assert_eq!(error, "there is no contestant \"ran\": give some of pinned, run");
+        assert_eq!(error, "there is no contestant \"ran\": give some of pinned, run, run --shares");
     }
 }

@@ -7,6 +7,7 @@
 //! | `cli` | the definition of all commands, options and help texts |
 //! | `config` | configuration files |
 //! | `balancing` | from options to values, for `run` and `daemon` |
+//! | `shares` | the library of `run --shares`: where it lies, and whether the command can be divided |
 //! | `supervisor` | how the supervisor is started |
 //! | `decision_text` | a decision as text |
 //! | `daemon_client`, `keel_client` | requests to the daemon and to the keel |
@@ -35,6 +36,7 @@ mod rights;
 mod run;
 mod sais;
 pub mod sched;
+mod shares;
 mod status;
 mod supervisor;
 pub mod terminal;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 
 use anyhow::Result;
-use evenkeel_host::{Launch, Options, Origin, run};
+use evenkeel_host::{Launch, Options, Origin, SharesStatus, run};
 use evenkeel_journal::{failpoint, runtime_dir};
 
 use crate::balancing::{balancing_options, machine, speed_source};
@@ -13,6 +13,7 @@ use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::decision_text::describe;
 use crate::mpi_job::MpiJob;
+use crate::shares::{Prepared, prepare};
 use crate::{daemon_client, rights, supervisor};
 
 /// Runs the command and returns its exit code. Where a signal ended the command, the same signal ends
@@ -29,12 +30,24 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
     let speed = speed_source(options.speed.as_deref())?;
     failpoint::arm(args.faults.abort_at);
     let dir = runtime_dir().inspect_err(|why| tracing::warn!("{why}")).ok();
+    let (shares, no_shares) =
+        match args.shares.then(|| prepare(&args.command, &balancing)).transpose()? {
+            Some(Prepared::Library(library)) => (Some(library), None),
+            Some(Prepared::NoEffect(why)) => {
+                tracing::warn!("--shares has no effect: {why}");
+                (None, Some(SharesStatus { effect: why, ..SharesStatus::default() }))
+            }
+            None => (None, None),
+        };
+    // The page is this process' own, and the balancer of a job has none.
+    let has_own_balancer = has_report || shares.is_some();
     let launch = Launch {
         command: args.command,
         origin,
         override_user: options.override_user,
         dir,
         supervisor: supervisor::command(&args.faults),
+        shares,
         explain: args.explain.then_some(|decision| say(&describe(decision))),
     };
     let started = |pid| {
@@ -43,7 +56,7 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
         let joined = match (args.join, MpiJob::of_this_process()) {
             (true, _) => Some(daemon_client::join(pid)),
             // A report about this command alone needs a balancer of its own.
-            (false, Some(job)) if !has_report => Some(job.join(pid, &flags)),
+            (false, Some(job)) if !has_own_balancer => Some(job.join(pid, &flags)),
             _ => None,
         };
         match joined {
@@ -60,7 +73,8 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
             return Ok(i32::from(error.exit_code()));
         }
     };
-    if let Some(summary) = summary {
+    if let Some(mut summary) = summary {
+        summary.shares = summary.shares.or(no_shares);
         if let Some(path) = &args.json {
             let text = serde_json::to_vec_pretty(&summary)?;
             if let Err(error) = std::fs::write(path, text) {

@@ -74,8 +74,9 @@ pub fn headline(program: &ProgramStatus) -> String {
         Proven::Nothing => String::new(),
         _ => format!(", {}", program.gain),
     };
+    let shares = program.shares.as_ref().map_or_else(String::new, |shares| format!(", {shares}"));
     format!(
-        "{} (pid {}, {balancer} {}): {placement}, {} moves in {} intervals{gain}",
+        "{} (pid {}, {balancer} {}): {placement}, {} moves in {} intervals{gain}{shares}",
         program.command.join(" "),
         program.root,
         program.balancer.tid,

@@ -18,6 +18,7 @@ use crate::options::{Options, Placement};
 use crate::place::{GuardedError, place};
 use crate::program::{Program, task_ref};
 use crate::reading::{Freedom, TaskReading};
+use crate::shares::{Shares, SharesStatus};
 use crate::summary::Totals;
 use crate::waits::{ThreadTimes, Waits};
 
@@ -119,6 +120,18 @@ impl Balancer {
         Ok(())
     }
 
+    /// Divides the loops of a program, which was started with this page, by capability.
+    pub(crate) fn share(&mut self, program: u32, shares: Shares) {
+        if let Some(program) = self.programs.get_mut(&program) {
+            program.shares = Some(shares);
+        }
+    }
+
+    /// What `--shares` does for a program; none without.
+    pub fn shares(&self, program: u32) -> Option<SharesStatus> {
+        self.programs.get(&program)?.shares_status()
+    }
+
     /// Stops balancing a program and gives its tasks their masks back. Returns its totals and decisions.
     pub fn leave(&mut self, program: u32) -> Option<(Totals, Vec<Decision>)> {
         let left = self.programs.remove(&program)?;
@@ -218,6 +231,9 @@ impl Balancer {
 
     fn balance(&mut self, number: u32, program: &mut Program) -> Result<(), BalancerError> {
         program.interval_ns = program.state.first_interval_ns();
+        if let Some(shares) = &program.shares {
+            shares.beat();
+        }
         self.update_cpus(number, program);
         let Some(mut snapshot) = self.snapshot(number, program) else { return Ok(()) };
         let now = Rc::clone(self.observer.last());
@@ -238,9 +254,7 @@ impl Balancer {
                 return Ok(());
             }
         };
-        if !self.options.dry_run && self.session.is_some() {
-            program.proof.judge(&snapshot, &mut plan);
-        }
+        self.choose_lever(&snapshot, &mut plan, program);
         let refused = self.act(&plan, &snapshot, program);
         if !plan.moves.is_empty() {
             // Even a soft move pins for a moment, and a thread that is born then inherits the pin.
@@ -249,6 +263,23 @@ impl Balancer {
         program.interval_ns = plan.interval_ns;
         program.remember(plan, &snapshot, (waits, self.accounting), refused);
         Ok(())
+    }
+
+    /// Leaves in the plan what the program's lever may do now: its loops are divided and its threads stay,
+    /// or threads are moved as far as that is not withdrawn.
+    fn choose_lever(&self, snapshot: &Snapshot, plan: &mut Plan, program: &mut Program) {
+        if self.options.dry_run {
+            return;
+        }
+        let can_place = self.session.is_some();
+        let shares = program.shares.as_mut();
+        if shares.is_some_and(|shares| shares.judge(snapshot, plan)) {
+            if !can_place {
+                plan.pins.clear();
+            }
+        } else if can_place {
+            program.proof.judge(snapshot, plan);
+        }
     }
 
     /// Gives back every mask. Returns the totals and decisions of each program.

@@ -125,11 +125,16 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command` (not empty) with its arguments.
+    /// Starts `command` (not empty) with its arguments, in the environment of this process and with these
+    /// variables.
     ///
     /// # Errors
     /// [`ChildError`]: the command does not run then.
-    pub fn start(command: &[OsString], origin: Origin) -> Result<Self, ChildError> {
+    pub fn start(
+        command: &[OsString],
+        variables: &[(OsString, OsString)],
+        origin: Origin,
+    ) -> Result<Self, ChildError> {
         let (name, arguments) = command.split_first().ok_or(Errno::EINVAL)?;
         let mut watched = SigSet::empty();
         watched.add(Signal::SIGCHLD);
@@ -144,7 +149,7 @@ impl Child {
         let sigchld = unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
 
         let mut child = Command::new(name);
-        child.args(arguments);
+        child.args(arguments).envs(variables.iter().map(|(name, value)| (name, value)));
         let restore = move || {
             let ignored =
                 |is_ignored| if is_ignored { SigHandler::SigIgn } else { SigHandler::SigDfl };

@@ -15,6 +15,7 @@
 //! | `observe` | which of `exact`, `served`, `approximate` it is, and the CPUs that a program may use |
 //! | `working_set` | how much memory each process referenced lately |
 //! | `options` | how to balance |
+//! | `shares` | loops divided by capability: the page of a program, and which lever it has |
 //! | `proof` | what moves and pins gain, measured while the program runs; the rest is withdrawn |
 //! | `decision` | moves and refusals with their reasons, as values and as text |
 //! | `summary` | how a run went, counted and printed |
@@ -52,6 +53,7 @@ mod proof;
 mod reading;
 mod run;
 mod served;
+mod shares;
 mod status_file;
 mod summary;
 mod wait;
@@ -71,6 +73,7 @@ pub use proof::{Gain, Pace, Proven};
 pub use reading::{CpuFacts, CpuReading, Freedom, ProgramReading, Reading, TaskReading, Watched};
 pub use run::{Launch, run};
 pub use served::ServedError;
+pub use shares::SharesStatus;
 pub use status_file::{ProgramStatus, StatusFileError, read_status_files};
 pub use summary::{CpuSummary, Summary};
 pub use waits::{Share, Spinning, ThreadTimes, Waits};

@@ -11,6 +11,7 @@ use crate::decision::{CpuChange, Decision, Refusal};
 use crate::observe::Accounting;
 use crate::proof::Proof;
 use crate::reading::Reading;
+use crate::shares::{Shares, SharesStatus};
 use crate::summary::Totals;
 use crate::waits::{ThreadTimes, Waits};
 use crate::working_set::WorkingSets;
@@ -31,6 +32,8 @@ pub(crate) struct Program {
     pub(crate) proof: Proof,
     /// Tasks that a split keeps on their CPUs, and the process of each.
     pub(crate) held: BTreeMap<TaskId, u32>,
+    /// Only under `--shares`.
+    pub(crate) shares: Option<Shares>,
     /// Only with a policy that selects by working set.
     pub(crate) working_sets: Option<WorkingSets>,
     pub(crate) totals: Totals,
@@ -62,6 +65,7 @@ impl Program {
             state,
             proof,
             held: BTreeMap::new(),
+            shares: None,
             working_sets,
             totals: Totals::new(machine, now),
             decisions: VecDeque::new(),
@@ -144,7 +148,13 @@ impl Program {
         self.decisions.iter()
     }
 
-    pub(crate) fn into_results(self) -> (Totals, Vec<Decision>) {
+    /// What `--shares` does for it; none without.
+    pub(crate) fn shares_status(&self) -> Option<SharesStatus> {
+        self.shares.as_ref().map(Shares::status)
+    }
+
+    pub(crate) fn into_results(mut self) -> (Totals, Vec<Decision>) {
+        self.totals.shares = self.shares_status();
         (self.totals, self.decisions.into())
     }
 

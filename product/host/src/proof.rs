@@ -3,9 +3,10 @@
 //!
 //! | lever | how it is measured |
 //! |---|---|
-//! | a split of more tasks than CPUs, which is pinned | windows with and without (`proof/split.rs`) |
+//! | a split of more tasks than CPUs, which is pinned | windows with and without (`proof/split.rs`), as all windows alternate (`proof/alternation.rs`) |
 //! | exchanges of one task for each CPU; a critical task | the rates of the CPUs (`proof/rates.rs`) |
 //! | a split within a phase that is longer than a window | not at all: `unverified` |
+//! | shares of loops | windows with and without (`proof/loops.rs`) |
 //! | all else; and where spinning and barriers are not seen | not at all: `unverified` |
 //!
 //! A sequential test (`proof/sequence.rs`) decides after each window: a gain, none, or not yet. What
@@ -15,6 +16,9 @@
 //!
 //! What cannot be measured is not withheld: it is done as it always was, and said to be unverified.
 
+mod alternation;
+mod gain;
+mod loops;
 mod rates;
 mod sequence;
 mod split;
@@ -26,11 +30,11 @@ mod closed_loop;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use evenkeel_capability::{Move, Plan, Policy, Reason, Snapshot};
-use serde::{Deserialize, Serialize};
 
+use gain::UNSEEN;
+pub use gain::{Gain, Proven};
+pub(crate) use loops::{Loops, LoopsProof, Standing};
 use rates::{Rates, is_exchange};
 use sequence::Sequence;
 use split::Split;
@@ -44,9 +48,8 @@ const LEAST_INTERVAL_NS: u64 = 20_000_000;
 const PAPER: &str = "the paper's policy moves tasks in every interval, whatever that gains";
 const LONG: &str = "its phases are longer than the windows in which a split is measured";
 const ROOM: &str = "tasks moved only to CPUs with more room, as the kernel could have done";
-const UNSEEN: &str = "how the tasks wait for each other cannot be seen here";
 
-/// Measures one program.
+/// Measures what moves and pins gain in one program.
 #[derive(Debug, Clone)]
 pub(crate) struct Proof {
     may_withhold: bool,
@@ -56,44 +59,6 @@ pub(crate) struct Proof {
     /// Moves or pins were wanted.
     was_used: bool,
     unverified: Option<&'static str>,
-}
-
-/// How sure a gain is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Proven {
-    /// Nothing was moved, so there is nothing to show.
-    #[default]
-    Nothing,
-    /// It cannot be told.
-    Unverified,
-    /// It is being measured.
-    Measuring,
-    /// It was shown.
-    Gains,
-    /// None was shown, and moves and pins are withdrawn.
-    Withdrawn,
-}
-
-/// What moves and pins gain, as far as it was measured.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Gain {
-    /// How sure it is.
-    pub proven: Proven,
-    /// How many times as fast the program ran as without.
-    pub ratio: Option<f64>,
-    /// The lowest ratio that the measurement allows ...
-    pub low: Option<f64>,
-    /// ... and the highest, with an error of 5 %.
-    pub high: Option<f64>,
-    /// Windows, or pairs of windows with and without, in which it was measured.
-    pub windows: u32,
-    /// What it was measured by.
-    pub by: Option<Pace>,
-    /// Share of the time that windows without took, in percent.
-    pub off_pct: f64,
-    /// Why it is unverified.
-    pub why: Option<String>,
 }
 
 impl Proof {
@@ -120,8 +85,8 @@ impl Proof {
         let (is_on, left_ns) = self.split.judge(self.now_ns, snapshot, plan);
         if wants_split {
             if !is_on {
-                let reason = match self.split.progress.stage {
-                    Stage::Withdrawn { .. } => withdrawn(&self.split.sequence, 1.0),
+                let reason = match self.split.windows.progress.stage {
+                    Stage::Withdrawn { .. } => withdrawn(&self.split.windows.sequence, 1.0),
                     _ => Reason::Measuring,
                 };
                 // All moves are part of the split.
@@ -142,7 +107,12 @@ impl Proof {
 
     /// What is known of the gain.
     pub(crate) fn gain(&self) -> Gain {
-        let split = (&self.split.progress.stage, &self.split.sequence, self.split.pace, 1.0);
+        let split = (
+            &self.split.windows.progress.stage,
+            &self.split.windows.sequence,
+            self.split.windows.pace,
+            1.0,
+        );
         let rates = (
             &self.rates.progress.stage,
             &self.rates.sequence,
@@ -153,35 +123,12 @@ impl Proof {
         let is_split =
             split.1.samples() > rates.1.samples() || matches!(split.0, Stage::Gains | Stage::Trial);
         let (stage, sequence, by, factor) = if is_split { split } else { rates };
-        let elapsed_ns = (self.split.on_ns + self.split.off_ns).max(1);
-        let mut gain = Gain {
-            proven: match stage {
-                _ if !self.was_used => Proven::Nothing,
-                Stage::Gains => Proven::Gains,
-                Stage::Withdrawn { .. } => Proven::Withdrawn,
-                Stage::Trial => Proven::Measuring,
-                // The tasks that were measured have ended.
-                Stage::Idle
-                    if sequence.interval().is_some_and(|(low, _)| low + factor.ln() > 0.0) =>
-                {
-                    Proven::Gains
-                }
-                Stage::Idle => Proven::Unverified,
-            },
-            off_pct: self.split.off_ns as f64 * 100.0 / elapsed_ns as f64,
-            ..Gain::default()
-        };
-        if sequence.samples() > 0 {
-            gain.windows = sequence.samples();
-            gain.by = by;
-            gain.ratio = Some(sequence.mean().exp() * factor);
-            if let Some((low, high)) = sequence.interval() {
-                (gain.low, gain.high) = (Some(low.exp() * factor), Some(high.exp() * factor));
-            }
-        }
-        if self.split.is_unverified || gain.proven == Proven::Unverified {
-            let long = (self.split.on_ns > 0 && self.split.is_long()).then_some(LONG);
-            let unseen = self.split.is_unverified.then_some(UNSEEN);
+        let mut gain = Gain::of(stage, sequence, by, factor, self.was_used);
+        let windows = &self.split.windows;
+        gain.off_pct = windows.off_pct();
+        if windows.is_unverified || gain.proven == Proven::Unverified {
+            let long = (windows.on_ns > 0 && self.split.is_long()).then_some(LONG);
+            let unseen = windows.is_unverified.then_some(UNSEEN);
             let why = long.or(unseen).or(self.unverified);
             gain.why = Some(why.unwrap_or(UNSEEN).to_owned());
         }
@@ -203,46 +150,5 @@ fn withdrawn(sequence: &Sequence, factor: f64) -> Reason {
     Reason::Withdrawn {
         pace_per_mille: (sequence.mean().exp() * factor * 1000.0).round() as u64,
         windows: sequence.samples(),
-    }
-}
-
-impl fmt::Display for Gain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let windows = |f: &mut fmt::Formatter<'_>| {
-            let count = self.windows;
-            let noun = if count == 1 { "window" } else { "windows" };
-            write!(f, "measured in {count} {noun}")?;
-            if self.by == Some(Pace::CpuRates) {
-                write!(f, " by the rates of the CPUs")?;
-            }
-            Ok(())
-        };
-        let interval = |f: &mut fmt::Formatter<'_>| {
-            let (Some(low), Some(high)) = (self.low, self.high) else { return Ok(()) };
-            write!(f, "{low:.2}-{high:.2}, ")
-        };
-        let ratio = self.ratio.unwrap_or(1.0);
-        match self.proven {
-            Proven::Nothing => write!(f, "nothing was moved"),
-            Proven::Unverified => {
-                write!(f, "gain unverified: {}", self.why.as_deref().unwrap_or(UNSEEN))
-            }
-            Proven::Measuring => write!(f, "too short to tell what that gained"),
-            Proven::Gains => {
-                write!(f, "ran {ratio:.2}x as fast as without (")?;
-                interval(f)?;
-                windows(f)?;
-                write!(f, ")")
-            }
-            Proven::Withdrawn if self.windows == 0 => {
-                write!(f, "withdrawn: no gain was shown, as nothing could be measured")
-            }
-            Proven::Withdrawn => {
-                write!(f, "withdrawn: no gain was shown, {ratio:.2}x as fast as without (")?;
-                interval(f)?;
-                windows(f)?;
-                write!(f, ")")
-            }
-        }
     }
 }

@@ -8,6 +8,7 @@ use evenkeel_journal::{
     Session, SessionOptions, SupervisedSession, SupervisorCommand, TaskRef, undo_earlier,
 };
 use evenkeel_machine::Machine;
+use evenkeel_shares::environment::{PAGE_VARIABLE, PRELOAD_VARIABLE, with_library};
 use nix::poll::{PollFd, PollFlags};
 
 use crate::balancer::Balancer;
@@ -17,6 +18,7 @@ use crate::decision::Decision;
 use crate::latency::ask_for_short_slices;
 use crate::observe::AccountingChoice;
 use crate::options::Options;
+use crate::shares::Shares;
 use crate::status_file::{ProgramStatus, StatusFile};
 use crate::summary::{Run, Summary};
 use crate::wait::wait_readable;
@@ -26,6 +28,8 @@ use crate::waits::Waits;
 const PUBLISH_EVERY_NS: u64 = 1_000_000_000;
 /// ... and how often while no task is moved: to replace a file costs more than a round.
 const PUBLISH_AT_REST_NS: u64 = 5_000_000_000;
+
+const NOT_IN_PRELOAD: &str = "a path with a blank, a colon or a dollar sign cannot stand in LD_PRELOAD: install evenkeel elsewhere";
 
 /// What a run needs to know besides how to balance.
 #[derive(Debug, Clone)]
@@ -40,6 +44,8 @@ pub struct Launch {
     pub dir: Option<PathBuf>,
     /// How to start the supervisor.
     pub supervisor: SupervisorCommand,
+    /// The library that divides loops, for the command and what it starts (`--shares`).
+    pub shares: Option<PathBuf>,
     /// Called with every decision as it is made (`--explain`).
     pub explain: Option<fn(&Decision)>,
 }
@@ -56,10 +62,11 @@ pub fn run(
     options: Options,
     machine: impl FnOnce(u32) -> Option<Machine>,
 ) -> Result<(End, Option<Summary>), ChildError> {
-    let child = Child::start(&launch.command, launch.origin)?;
+    let (shares, variables) = share_loops(launch, &options);
+    let child = Child::start(&launch.command, &variables, launch.origin)?;
     let started_ns = monotonic_ns();
     let mut balancing = machine(child.pid()).and_then(|machine| {
-        Balancing::start(launch, options, machine, child.pid())
+        Balancing::start(launch, options, machine, child.pid(), shares)
             .inspect_err(|why| tracing::warn!("not balanced: {why}"))
             .ok()
     });
@@ -75,6 +82,28 @@ pub fn run(
     let elapsed_ns = monotonic_ns() - started_ns;
     let summary = balancing.and_then(|balancing| balancing.finish(launch, end, elapsed_ns));
     Ok((end, summary))
+}
+
+/// The page for the command, and the variables by which it finds the library and the page. Without the
+/// page it runs as without `--shares`.
+fn share_loops(launch: &Launch, options: &Options) -> (Option<Shares>, Vec<(OsString, OsString)>) {
+    let Some(library) = &launch.shares else { return Default::default() };
+    let present = std::env::var_os(PRELOAD_VARIABLE);
+    let Some(preload) = with_library(present.as_deref(), library) else {
+        tracing::warn!("{}: {NOT_IN_PRELOAD}; loops are not divided", library.display());
+        return Default::default();
+    };
+    match Shares::create(&options.policy) {
+        Ok(shares) => {
+            let page = shares.address().into();
+            let variables = vec![(PRELOAD_VARIABLE.into(), preload), (PAGE_VARIABLE.into(), page)];
+            (Some(shares), variables)
+        }
+        Err(why) => {
+            tracing::warn!("{why}; loops are not divided");
+            Default::default()
+        }
+    }
 }
 
 /// The balancer of a run with everything that keeps it safe.
@@ -94,6 +123,7 @@ impl Balancing {
         options: Options,
         machine: Machine,
         root: u32,
+        shares: Option<Shares>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
         if let Err(why) = ask_for_short_slices() {
             tracing::debug!("evenkeel keeps its long slices: {why}");
@@ -115,6 +145,9 @@ impl Balancing {
         };
         let mut balancer = Balancer::new(machine, session, options.clone())?;
         balancer.join(root, &TaskRef::of(root as i32)?)?;
+        if let Some(shares) = shares {
+            balancer.share(root, shares);
+        }
         let own = TaskRef::own_process()?;
         let file = launch.dir.as_deref().and_then(|dir| {
             StatusFile::create(dir, &own).inspect_err(|why| tracing::debug!("{why}")).ok()
@@ -131,6 +164,7 @@ impl Balancing {
             intervals: 0,
             moves: 0,
             gain: crate::proof::Gain::default(),
+            shares: None,
             cpus: Vec::new(),
             waits: Waits::default(),
             threads: Vec::new(),
@@ -220,6 +254,7 @@ impl Balancing {
         self.status.moves = totals.moves;
         self.status.gain = totals.gain().clone();
         self.status.cpus = totals.cpus();
+        self.status.shares = self.balancer.shares(root);
         let (waits, threads) = self.balancer.waits(root).unwrap_or_default();
         (self.status.waits, self.status.threads) = (waits, threads);
         self.status.decisions = self.balancer.decisions(root).cloned().collect();

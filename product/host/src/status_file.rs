@@ -18,6 +18,7 @@ use crate::observe::Accounting;
 use crate::options::Placement;
 use crate::private_file;
 use crate::proof::Gain;
+use crate::shares::SharesStatus;
 use crate::summary::CpuSummary;
 use crate::waits::{ThreadTimes, Waits};
 
@@ -45,6 +46,9 @@ pub struct ProgramStatus<D = Decision> {
     /// What the moves gained, as far as it was measured.
     #[serde(default)]
     pub gain: Gain,
+    /// What `--shares` does; none without.
+    #[serde(default)]
+    pub shares: Option<SharesStatus>,
     /// The CPUs so far.
     pub cpus: Vec<CpuSummary>,
     /// How the program waited in the last seconds.
@@ -71,6 +75,7 @@ impl ProgramStatus {
             intervals: self.intervals,
             moves: self.moves,
             gain: self.gain.clone(),
+            shares: self.shares.clone(),
             cpus: self.cpus.clone(),
             waits: self.waits.clone(),
             threads: self.threads.clone(),

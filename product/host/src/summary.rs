@@ -13,6 +13,7 @@ use crate::observe::Accounting;
 use crate::options::Placement;
 use crate::proof::{Gain, Proven};
 use crate::reading::{CpuReading, Reading};
+use crate::shares::SharesStatus;
 
 /// Figures that add up over the intervals of a run.
 #[derive(Debug, Clone)]
@@ -44,6 +45,8 @@ pub struct Totals {
     last_reason: Option<Reason>,
     most_spread_ppm: u64,
     gain: Gain,
+    /// What `--shares` did.
+    pub(crate) shares: Option<SharesStatus>,
 }
 
 /// The CPUs of a reading, without its tasks: the first reading is kept for the whole run.
@@ -73,6 +76,7 @@ impl Totals {
             last_reason: None,
             most_spread_ppm: 0,
             gain: Gain::default(),
+            shares: None,
         }
     }
 
@@ -228,6 +232,9 @@ pub struct Summary {
     /// What the moves gained, as far as it was measured.
     #[serde(default)]
     pub gain: Gain,
+    /// What `--shares` did, and what it gained; none without.
+    #[serde(default)]
+    pub shares: Option<SharesStatus>,
     /// Why no (more) tasks were moved in the last interval with such a reason. JSON has it as text.
     #[serde(serialize_with = "in_words", skip_deserializing)]
     pub reason: Option<Reason>,
@@ -273,6 +280,7 @@ impl Summary {
             average: share(totals.average_ns),
             most_spread: totals.most_spread_ppm as f64 / 1e6,
             gain: totals.gain.clone(),
+            shares: totals.shares.clone(),
             reason: totals.last_reason.clone(),
             cpus: totals.cpus(),
         }
@@ -286,6 +294,8 @@ impl fmt::Display for Summary {
         let verb = if self.dry_run { "would have moved" } else { "moved" };
         if self.intervals == 0 {
             write!(f, "the run was too short to balance")?;
+        } else if moved == 0 && self.are_shares_measured() {
+            self.write_cpus(f)?;
         } else if moved == 0 {
             match &self.reason {
                 Some(reason @ Reason::Balanced { .. }) => write!(f, "{reason}")?,
@@ -293,16 +303,14 @@ impl fmt::Display for Summary {
                 None => write!(f, "no moves")?,
             }
         } else {
-            let (worst, average) = (self.worst * 100.0, self.average * 100.0);
-            write!(f, "worst CPU {worst:.0} %, average {average:.0} %")?;
-            let worst = self.cpus.iter().min_by(|a, b| a.capability().total_cmp(&b.capability()));
-            if let Some((cpu, thief)) = worst.and_then(|worst| Some((worst.cpu, worst.thief()?))) {
-                write!(f, " ({thief} on CPU {cpu})")?;
-            }
+            self.write_cpus(f)?;
             write!(f, "; {verb} tasks {}", times(moved))?;
             if !self.dry_run && self.gain.proven != Proven::Nothing {
                 write!(f, "; {}", self.gain)?;
             }
+        }
+        if let Some(shares) = self.shares.as_ref().filter(|_| self.intervals > 0) {
+            write!(f, "; {shares}")?;
         }
         if self.cpu_changes > 0 {
             write!(f, "; CPUs came or went {}", times(self.cpu_changes))?;
@@ -316,6 +324,22 @@ impl fmt::Display for Summary {
                 write!(f, "; {why}")?;
             }
             write!(f, ")")?;
+        }
+        Ok(())
+    }
+}
+
+impl Summary {
+    fn are_shares_measured(&self) -> bool {
+        self.shares.as_ref().is_some_and(|shares| shares.gain.proven != Proven::Nothing)
+    }
+
+    fn write_cpus(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (worst, average) = (self.worst * 100.0, self.average * 100.0);
+        write!(f, "worst CPU {worst:.0} %, average {average:.0} %")?;
+        let worst = self.cpus.iter().min_by(|a, b| a.capability().total_cmp(&b.capability()));
+        if let Some((cpu, thief)) = worst.and_then(|worst| Some((worst.cpu, worst.thief()?))) {
+            write!(f, " ({thief} on CPU {cpu})")?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::figures::part;
 use crate::snapshot::{Barriers, Snapshot, TaskId, TaskView};
 
 /// Share of the interval that a task must want a CPU to count as a compute task: 1/10.
-const ACTIVE_SHARE: u64 = 10;
+pub(crate) const ACTIVE_SHARE: u64 = 10;
 /// Share of the interval that a task must sleep or spin to have waited for others: 1/4.
 const WAIT_SHARE: u64 = 4;
 /// Share of the interval that a task must sleep to have paused at all: 1/50.
@@ -29,7 +29,7 @@ const MIN_SWITCHES: u32 = 2;
 const SLEPT_NS: u64 = 5_000_000_000;
 const ALL_PPM: u64 = 1_000_000;
 /// What an SMT sibling that is busy takes of a CPU's pace: two together get about 1.2 cores' worth.
-pub(super) const SMT_LOSS_PPM: u64 = 400_000;
+pub(crate) const SMT_LOSS_PPM: u64 = 400_000;
 /// A lead or lag of ten seconds says all: beyond that it is only history.
 const MAX_LEAD_NS: i64 = 10_000_000_000;
 

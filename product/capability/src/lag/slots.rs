@@ -255,7 +255,7 @@ impl Dealt<'_> {
 }
 
 /// `better` is above `worse` by more than the tolerance, as a share of itself.
-pub(super) fn above(better_ppm: u64, worse_ppm: u64, tolerance_ppm: u64) -> bool {
+pub(crate) fn above(better_ppm: u64, worse_ppm: u64, tolerance_ppm: u64) -> bool {
     let more_ppm = better_ppm.saturating_sub(worse_ppm);
     more_ppm.saturating_mul(1_000_000) > better_ppm.saturating_mul(tolerance_ppm)
 }

@@ -1,9 +1,12 @@
 //! The ways to run a program that are compared, and where each applies.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::process::Command;
+
+use super::runtime::Runtime;
 
 /// The name of the baseline.
 pub const KERNEL: &str = "default";
@@ -26,6 +29,7 @@ enum How {
     Kernel,
     Pinned,
     Run,
+    Shares,
 }
 
 impl Contestant {
@@ -39,6 +43,11 @@ impl Contestant {
                 how: How::Pinned,
             },
             Self { name: "run", what: "evenkeel run: threads are moved", how: How::Run },
+            Self {
+                name: "run --shares",
+                what: "evenkeel run with OpenMP loops divided by capability",
+                how: How::Shares,
+            },
         ]
     }
 
@@ -53,9 +62,10 @@ impl Contestant {
                 command = Command::new(&words[0]);
                 command.args(&words[1..]);
             }
-            How::Run => {
+            How::Run | How::Shares => {
                 command = Command::new(std::env::current_exe()?);
-                command.args(["run", "--quiet", "--json"]).arg(summary).arg("--").args(words);
+                command.args(["run", "--quiet", "--json"]).arg(summary);
+                command.args(self.options()).arg("--").args(words);
             }
         }
         if let How::Pinned = self.how {
@@ -66,7 +76,15 @@ impl Contestant {
 
     /// Whether its summary tells of moves.
     pub fn has_summary(&self) -> bool {
-        matches!(self.how, How::Run)
+        matches!(self.how, How::Run | How::Shares)
+    }
+
+    /// What it gives to `evenkeel run`.
+    fn options(&self) -> &'static [&'static str] {
+        match self.how {
+            How::Shares => &["--shares"],
+            How::Kernel | How::Pinned | How::Run => &[],
+        }
     }
 
     /// The command line for the user.
@@ -79,15 +97,27 @@ impl Contestant {
                 let variables = PINNED.map(|(name, value)| format!("{name}={value}"));
                 format!("{} {words}", variables.join(" "))
             }
-            How::Run => format!("evenkeel run -- {words}"),
+            How::Run | How::Shares => {
+                let options: String =
+                    self.options().iter().map(|option| format!("{option} ")).collect();
+                format!("evenkeel run {options}-- {words}")
+            }
         }
     }
 
-    /// Why it does not apply to a program in which a runtime of OpenMP was seen, or none.
-    pub fn why_not(&self, has_openmp: bool) -> Option<&'static str> {
+    /// Why it does not apply to a program in which these runtimes of OpenMP were seen.
+    pub fn why_not(&self, seen: &BTreeSet<Runtime>) -> Option<&'static str> {
         match self.how {
-            How::Pinned if !has_openmp => Some(
+            How::Pinned if seen.is_empty() => Some(
                 "it acts on OpenMP programs only, and no runtime of OpenMP was seen in this one",
+            ),
+            How::Shares if seen.contains(&Runtime::Llvm) => None,
+            How::Shares if seen.contains(&Runtime::Gcc) => Some(
+                "it divides loops of LLVM's OpenMP runtime (clang, flang) only, and this program has gcc's",
+            ),
+            How::Shares => Some(
+                "it divides loops of LLVM's OpenMP runtime (clang, flang) only, and that was not seen in \
+                 this program",
             ),
             _ => None,
         }
@@ -118,18 +148,24 @@ mod tests {
                 r"./app 'a b' 'it'\''s' ''",
                 r"OMP_PROC_BIND=true OMP_PLACES=threads ./app 'a b' 'it'\''s' ''",
                 r"evenkeel run -- ./app 'a b' 'it'\''s' ''",
+                r"evenkeel run --shares -- ./app 'a b' 'it'\''s' ''",
             ]
         );
     }
 
     #[test]
-    fn pinning_applies_where_an_openmp_runtime_was_seen() {
+    fn openmp_has_contestants_of_its_own_where_a_runtime_was_seen() {
         let all = Contestant::all();
-        let applying = |has_openmp: bool| -> Vec<&str> {
-            let applies = |one: &&Contestant| one.why_not(has_openmp).is_none();
+        let applying = |seen: &BTreeSet<Runtime>| -> Vec<&str> {
+            let applies = |one: &&Contestant| one.why_not(seen).is_none();
             all.iter().filter(applies).map(|one| one.name).collect()
         };
-        assert_eq!(applying(false), ["default", "run"]);
-        assert_eq!(applying(true), ["default", "pinned", "run"]);
+        assert_eq!(applying(&BTreeSet::new()), ["default", "run"]);
+        assert_eq!(applying(&[Runtime::Gcc].into()), ["default", "pinned", "run"]);
+        let shared = ["default", "pinned", "run", "run --shares"];
+        assert_eq!(applying(&[Runtime::Llvm].into()), shared);
+        assert_eq!(applying(&[Runtime::Gcc, Runtime::Llvm].into()), shared);
+        let shares = all.iter().find(|one| one.name == "run --shares").unwrap();
+        assert!(shares.why_not(&[Runtime::Gcc].into()).unwrap().contains("this program has gcc's"));
     }
 }

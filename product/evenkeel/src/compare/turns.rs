@@ -1,5 +1,5 @@
 //! One run of the program, for each turn of the trial: its time, what it printed, and, in the first run
-//! of the baseline, whether it has a runtime of OpenMP.
+//! of the baseline, which runtimes of OpenMP it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::contestant::Contestant;
 use super::printed::Printed;
-use super::runtime::has_openmp;
+use super::runtime::{Runtime, note_openmp};
 
 /// The figure that decides: from the start of the program to its end, in s.
 pub const TIME: &str = "time";
@@ -38,8 +38,8 @@ pub struct Turns<'a> {
     display: Display,
     dir: TempDir,
     runtimes: Runtimes,
-    /// A runtime of OpenMP was seen in the first run of the baseline.
-    has_openmp: bool,
+    /// The runtimes of OpenMP that were seen in the first run of the baseline.
+    seen: BTreeSet<Runtime>,
     /// Where the program does not run by itself, no contestant is tried.
     has_baseline: bool,
     /// By contestant.
@@ -64,7 +64,7 @@ impl<'a> Turns<'a> {
             display: Display::new(),
             dir: tempfile::tempdir().context("cannot make a temporary directory")?,
             runtimes: Runtimes::new(&[]),
-            has_openmp: false,
+            seen: BTreeSet::new(),
             has_baseline: true,
             printed: BTreeMap::new(),
         })
@@ -89,7 +89,7 @@ impl<'a> Turns<'a> {
 impl Turns<'_> {
     fn run_contestant(&mut self, index: usize, turn: Slot) -> Result<Sample> {
         let contestant = self.contestants.get(index).context("a turn of no contestant")?;
-        if let Some(why) = contestant.why_not(self.has_openmp).filter(|_| index > 0) {
+        if let Some(why) = contestant.why_not(&self.seen).filter(|_| index > 0) {
             bail!(why);
         }
         let summary = self.dir.path().join("summary.json");
@@ -101,10 +101,10 @@ impl Turns<'_> {
         let running = Running::start(&mut command)?;
         let mut output = running.output()?;
         let is_first = turn.round == 0 && turn.seat == Seat::Contestant(0);
-        let (seen, runtimes) = (&mut self.has_openmp, &mut self.runtimes);
+        let (seen, runtimes) = (&mut self.seen, &mut self.runtimes);
         let ended = running.wait_at_most(self.run_limit, |pid| {
-            if is_first && !*seen {
-                *seen = has_openmp(pid, runtimes);
+            if is_first && seen.is_empty() {
+                note_openmp(pid, runtimes, seen);
             }
         })?;
         output.rewind()?;
@@ -114,6 +114,9 @@ impl Turns<'_> {
         if contestant.has_summary() {
             let text = std::fs::read(&summary).context("evenkeel run wrote no summary")?;
             let summary: Summary = serde_json::from_slice(&text)?;
+            if let Some(shares) = summary.shares.filter(|shares| !shares.has_effect) {
+                bail!("--shares had no effect: {}", shares.effect);
+            }
             sample.set(MOVES, Some(summary.moves as f64));
         }
         Ok(sample)

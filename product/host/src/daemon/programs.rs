@@ -517,6 +517,7 @@ impl Programs {
                 intervals: totals.intervals,
                 moves: totals.moves,
                 gain: totals.gain().clone(),
+                shares: self.balancer.shares(*program),
                 cpus: totals.cpus(),
                 waits,
                 threads,

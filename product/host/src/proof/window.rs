@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// Barriers in a window that tell a pace.
 const MIN_BARRIERS: u64 = 8;
+/// Loops in a window that tell a pace.
+pub(super) const MIN_LOOPS: f64 = 4.0;
 
 /// What the pace of a program is measured by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,6 +14,8 @@ const MIN_BARRIERS: u64 = 8;
 pub enum Pace {
     /// Barriers a second.
     Barriers,
+    /// Loops that the program begins a second, as its preloaded library counts them.
+    Loops,
     /// Work that all tasks received a second, where they wait for each other within a window.
     Work,
     /// Work received, against what a task would have received that stays on the slowest CPU.
@@ -26,15 +30,20 @@ pub(super) struct Window {
     /// Spinning was told from work all the time.
     is_seen: bool,
     work_ns: u64,
+    /// Loops begun, where they are counted.
+    loops: Option<f64>,
 }
 
 impl Window {
-    pub(super) fn add(&mut self, snapshot: &Snapshot) {
+    pub(super) fn add(&mut self, snapshot: &Snapshot, loops: Option<f64>) {
         self.is_seen = snapshot.seen.spinning && (self.is_seen || self.elapsed_ns == 0);
         self.elapsed_ns += snapshot.interval_ns;
         if let Some(barriers) = snapshot.seen.barriers {
             self.barriers += u64::from(barriers.count);
             self.observed_ns += barriers.observed_ns;
+        }
+        if let Some(loops) = loops {
+            *self.loops.get_or_insert(0.0) += loops;
         }
         self.work_ns += snapshot.tasks.iter().map(TaskView::work_ns).sum::<u64>();
     }
@@ -45,6 +54,9 @@ impl Window {
 
     /// What the pace of both windows can be compared by; none: by nothing that was seen.
     pub(super) fn pace_with(&self, other: &Self) -> Option<Pace> {
+        if let (Some(loops), Some(others)) = (self.loops, other.loops) {
+            return (loops.min(others) >= MIN_LOOPS).then_some(Pace::Loops);
+        }
         if self.counts_barriers() && other.counts_barriers() {
             return Some(Pace::Barriers);
         }
@@ -59,6 +71,7 @@ impl Window {
         let elapsed_ns = self.elapsed_ns as f64;
         match pace {
             Pace::Barriers => self.barriers as f64 / self.observed_ns as f64,
+            Pace::Loops => self.loops.unwrap_or(0.0) / elapsed_ns,
             Pace::Work | Pace::CpuRates => self.work_ns as f64 / elapsed_ns,
         }
     }
