@@ -121,7 +121,8 @@ impl Balancer {
     }
 
     /// Divides the loops of a program, which was started with this page, by capability.
-    pub(crate) fn share(&mut self, program: u32, shares: Shares) {
+    pub(crate) fn share(&mut self, program: u32, mut shares: Shares) {
+        shares.set_policy(&self.policy);
         if let Some(program) = self.programs.get_mut(&program) {
             program.shares = Some(shares);
         }

@@ -140,6 +140,9 @@ impl Program {
     pub(crate) fn set_policy(&mut self, policy: Policy) {
         self.working_sets = working_sets_for(&policy);
         self.proof = Proof::new(&policy);
+        if let Some(shares) = &mut self.shares {
+            shares.set_policy(&policy);
+        }
         self.state = State::new(policy);
     }
 

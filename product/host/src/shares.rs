@@ -54,19 +54,24 @@ pub struct SharesStatus {
 impl Shares {
     /// Creates the page for a program that is balanced by this policy.
     pub(crate) fn create(policy: &Policy) -> Result<Self, PageError> {
-        let (tolerance_ppm, longest_ns) = match policy {
-            Policy::Lag(parameters) => (parameters.tolerance_ppm, parameters.max_interval_ns),
-            Policy::Paper(parameters) => (0, parameters.interval_ns),
+        let longest_ns = match policy {
+            Policy::Lag(parameters) => parameters.max_interval_ns,
+            Policy::Paper(parameters) => parameters.interval_ns,
         };
         let patience = Duration::from_nanos(longest_ns).saturating_mul(PATIENCE_INTERVALS);
         Ok(Self {
             page: PageOwner::create(patience.max(PATIENCE))?,
-            weighing: Weighing::new(tolerance_ppm),
+            weighing: Weighing::new(tolerance_ppm(policy)),
             proof: LoopsProof::default(),
             standing: Standing::Free,
             parts: 0,
             since_forgotten_ns: 0,
         })
+    }
+
+    /// Takes the tolerance of another policy: figures in clock ticks need a larger one.
+    pub(crate) fn set_policy(&mut self, policy: &Policy) {
+        self.weighing.set_tolerance(tolerance_ppm(policy));
     }
 
     /// The value of the page's variable in the program's environment.
@@ -137,6 +142,14 @@ impl Shares {
     }
 }
 
+fn tolerance_ppm(policy: &Policy) -> u64 {
+    match policy {
+        Policy::Lag(parameters) => parameters.tolerance_ppm,
+        // It has none; it is refused with --shares.
+        Policy::Paper(_) => 0,
+    }
+}
+
 /// Whether the library has seen a loop that it can divide.
 fn has_effect(effect: Effect) -> bool {
     matches!(effect, Effect::Equal | Effect::Divides)
@@ -166,5 +179,164 @@ impl fmt::Display for SharesStatus {
             write!(f, "; some are left as they were: {limit}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_capability::{CpuView, LagParameters, Move, Reason, Seen, TaskView};
+    use evenkeel_machine::CpuSet;
+    use evenkeel_shares::page::{Page, Row, attach, claim_row, flag, now_ns};
+    use std::ffi::CString;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    const INTERVAL_NS: u64 = 50_000_000;
+    /// Loops of two milliseconds.
+    const LOOPS: u64 = INTERVAL_NS / 2_000_000;
+
+    /// A program with two threads under the library, which this test plays.
+    struct Program {
+        shares: Shares,
+        page: &'static Page,
+        rows: [&'static Row; 2],
+    }
+
+    impl Program {
+        fn start() -> Self {
+            let shares = Shares::create(&Policy::Lag(LagParameters::default())).unwrap();
+            let page = attach(&CString::new(shares.address()).unwrap()).unwrap();
+            let rows = [1, 2].map(|tid| claim_row(page, tid, 1).unwrap());
+            for (number, row) in (0..).zip(rows) {
+                row.primary_tid.store(1, Relaxed);
+                row.number.store(number, Relaxed);
+                row.team_size.store(2, Relaxed);
+            }
+            Self { shares, page, rows }
+        }
+
+        /// It has begun loops that can be divided.
+        fn can_be_divided(self) -> Self {
+            for flag in [flag::ATTACHED, flag::RUNTIME, flag::TOOL, flag::CALLED] {
+                self.page.set_flag(flag);
+            }
+            self
+        }
+
+        /// An interval on CPUs that give so many percent. Returns whether threads stay, and the plan.
+        fn step(&mut self, percents: [u64; 2]) -> (bool, Plan) {
+            for row in self.rows {
+                row.loops_left.fetch_add(LOOPS, Relaxed);
+            }
+            let snapshot = snapshot(percents);
+            let task = snapshot.tasks[0].id;
+            let reason = Reason::Behind { lag_ns: 1, from_ppm: 1, to_ppm: 2 };
+            let mut plan = Plan {
+                moves: vec![Move { task, from: 0, to: 1, reason }],
+                pins: vec![],
+                reasons: vec![],
+                interval_ns: INTERVAL_NS,
+                spread_ppm: 0,
+            };
+            (self.shares.judge(&snapshot, &mut plan), plan)
+        }
+
+        fn weights(&self) -> [u16; 2] {
+            let weights = self.page.weights(now_ns()).unwrap();
+            [0, 1].map(|cpu| weights.of_cpu(cpu))
+        }
+    }
+
+    fn snapshot(percents: [u64; 2]) -> Snapshot {
+        let cpu = |cpu: u32| CpuView {
+            cpu,
+            core: cpu,
+            node: 0,
+            speed: 1024,
+            noise_ns: INTERVAL_NS * (100 - percents[cpu as usize]) / 100,
+            rt_ns: 0,
+            idle_ns: 0,
+            foreign_milli: 0,
+            rt_milli: 0,
+        };
+        let task = |tid: u32| TaskView {
+            id: TaskId { tid, start: 1 },
+            process: 1,
+            cpu: tid - 1,
+            queue: 0,
+            run_ns: INTERVAL_NS / 2,
+            spun_ns: 0,
+            received_ns: INTERVAL_NS / 2,
+            stolen_ns: 0,
+            wait_ns: 0,
+            switches: 1,
+            runnable: true,
+            allowed: CpuSet::first(2),
+            fixed: false,
+            working_set_bytes: None,
+        };
+        Snapshot {
+            interval_ns: INTERVAL_NS,
+            cpus: vec![cpu(0), cpu(1)],
+            tasks: vec![task(1), task(2)],
+            seen: Seen::default(),
+        }
+    }
+
+    #[test]
+    fn unequal_cpus_get_weights_and_threads_stay() {
+        let mut program = Program::start().can_be_divided();
+        assert!(!program.step([60, 100]).0, "it must last");
+        assert_eq!(program.weights(), [1024, 1024]);
+        let (stays, plan) = program.step([60, 100]);
+        assert!(stays);
+        assert_eq!((plan.moves.len(), plan.pins.len()), (0, 2));
+        assert_eq!(program.weights(), [614, 1024]);
+        let status = program.shares.status();
+        assert_eq!((status.is_on, status.weights), (true, vec![(0, 614), (1, 1024)]));
+        // A window without: equal weights, and threads stay.
+        let equal = (0..10).any(|_| {
+            let (stays, _) = program.step([60, 100]);
+            assert!(stays);
+            program.weights() == [1024, 1024]
+        });
+        assert!(equal);
+    }
+
+    #[test]
+    fn equal_cpus_have_equal_weights_and_threads_are_free() {
+        let mut program = Program::start().can_be_divided();
+        for _ in 0..20 {
+            let (stays, plan) = program.step([80, 80]);
+            assert_eq!((stays, plan.moves.len(), program.weights()), (false, 1, [1024, 1024]));
+        }
+        let said = program.shares.status().to_string();
+        assert_eq!(said, "shares of loops are equal: so were the CPUs of its threads");
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_divided_is_balanced_as_without() {
+        let mut program = Program::start();
+        for _ in 0..20 {
+            let (stays, plan) = program.step([60, 100]);
+            assert_eq!((stays, plan.moves.len(), program.weights()), (false, 1, [1024, 1024]));
+        }
+        let status = program.shares.status();
+        assert!(!status.has_effect);
+        assert!(status.to_string().starts_with("--shares has no effect: no process"), "{status}");
+    }
+
+    #[test]
+    fn what_does_not_gain_is_withdrawn_with_equal_weights() {
+        let mut program = Program::start().can_be_divided();
+        // As many loops with shares as without.
+        let steps = 2 * 1_000_000_000 / INTERVAL_NS + 4;
+        let last = (0..steps).map(|_| program.step([60, 100]).0).filter(|stays| *stays).count();
+        assert!(last > 0, "it was tried");
+        assert_eq!((program.step([60, 100]).0, program.weights()), (false, [1024, 1024]));
+        let status = program.shares.status();
+        assert_eq!((status.gain.proven, status.is_on), (Proven::Withdrawn, false));
+        let said = status.to_string();
+        assert!(said.starts_with("shares of loops: withdrawn: no gain was shown"), "{said}");
     }
 }

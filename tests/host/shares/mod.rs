@@ -6,4 +6,5 @@ mod library;
 mod lifetime;
 mod loops;
 mod programs;
+mod run;
 mod strangers;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, SystemTime};
 
 use evenkeel_shares::environment::{PAGE_VARIABLE, PRELOAD_VARIABLE, with_library};
@@ -118,17 +118,21 @@ pub fn figure(printed: &str, name: &str) -> u64 {
     word.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name} in: {printed}"))
 }
 
-/// `steady.c`, which runs loops when it is told to.
+/// A program that runs loops, such as `steady.c`, and is given orders by lines.
 pub struct Steady {
     child: Child,
-    input: ChildStdin,
+    input: Option<ChildStdin>,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Steady {
     pub fn start(mut command: Command) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let input = child.stdin.take().unwrap();
+        Self::of(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// One that was started with both pipes.
+    pub fn of(mut child: Child) -> Self {
+        let input = child.stdin.take();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, input, lines }
     }
@@ -143,18 +147,28 @@ impl Steady {
 
     /// Gives an order; returns how many iterations each thread got.
     pub fn ask(&mut self, order: &str) -> Vec<u64> {
-        writeln!(self.input, "{order}").unwrap();
+        self.tell(order);
         self.line().split(' ').map(|count| count.parse().unwrap()).collect()
     }
 
     /// Gives an order that prints nothing.
     pub fn tell(&mut self, order: &str) {
-        writeln!(self.input, "{order}").unwrap();
+        writeln!(self.input.as_mut().unwrap(), "{order}").unwrap();
+    }
+
+    /// Ends its orders, and returns what it says then.
+    pub fn last_line(&mut self) -> String {
+        self.input = None;
+        self.line()
     }
 
     pub fn end(mut self) {
-        drop(self.input);
-        assert!(self.child.wait().unwrap().success());
+        self.input = None;
+        assert!(self.wait().success());
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
     }
 }
 
