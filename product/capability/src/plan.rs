@@ -290,7 +290,8 @@ impl fmt::Display for Reason {
             ),
             Self::Shared { spread_ppm } => write!(
                 f,
-                "CPUs differ by {:.0} %: loops are divided by capability, and threads stay where they are",
+                "CPUs differ by {:.0} %: loops are divided by capability, and threads stay where \
+                 they are",
                 pct(spread_ppm)
             ),
             Self::SharedEqually => {

@@ -46,8 +46,8 @@ fn library_of(executable: &Path) -> Result<PathBuf> {
     let Some(library) = find_library(executable) else {
         let beside = executable.with_file_name(LIBRARY);
         bail!(
-            "--shares needs {LIBRARY}, which is neither {} nor in ../lib/evenkeel from there: install it \
-             with `make install`, or build it with `make build`",
+            "--shares needs {LIBRARY}, which is neither {} nor in ../lib/evenkeel from there: install \
+             it with `make install`, or build it with `make build`",
             beside.display()
         );
     };
@@ -61,8 +61,8 @@ fn library_of(executable: &Path) -> Result<PathBuf> {
     Ok(library)
 }
 
-/// The file of a command, as execvp(3) finds it; none where there is no such file, which is reported when
-/// it is started.
+/// The file of a command, as execvp(3) finds it; none where there is no such file, which is reported
+/// when it is started.
 fn find_program(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(name));
@@ -81,7 +81,8 @@ fn why_no_effect(program: &Path) -> Option<String> {
         Outlook::Applies(_) | Outlook::Script | Outlook::Unknown => return None,
         Outlook::Absent { other_runtime: None } => return None,
         Outlook::Absent { other_runtime: Some(runtime) } => format!(
-            "{name} uses gcc's OpenMP runtime ({runtime}), which leaves nothing to divide loops by: {fits}"
+            "{name} uses gcc's OpenMP runtime ({runtime}), which leaves nothing to divide loops by: \
+             {fits}"
         ),
         Outlook::StaticRuntime(object) => format!(
             "LLVM's OpenMP runtime is a static part of {}, where no library can come before it: link \

@@ -266,8 +266,8 @@ impl Balancer {
         Ok(())
     }
 
-    /// Leaves in the plan what the program's lever may do now: its loops are divided and its threads stay,
-    /// or threads are moved as far as that is not withdrawn.
+    /// Leaves in the plan what the program's lever may do now: loops are divided and threads stay, or
+    /// threads are moved as far as that is not withdrawn.
     fn choose_lever(&self, snapshot: &Snapshot, plan: &mut Plan, program: &mut Program) {
         if self.options.dry_run {
             return;

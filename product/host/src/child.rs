@@ -125,8 +125,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command` (not empty) with its arguments, in the environment of this process and with these
-    /// variables.
+    /// Starts `command` (not empty) with its arguments, in the environment of this process and with
+    /// these variables.
     ///
     /// # Errors
     /// [`ChildError`]: the command does not run then.

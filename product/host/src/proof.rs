@@ -3,16 +3,16 @@
 //!
 //! | lever | how it is measured |
 //! |---|---|
-//! | a split of more tasks than CPUs, which is pinned | windows with and without (`proof/split.rs`), as all windows alternate (`proof/alternation.rs`) |
+//! | a split of more tasks than CPUs, which is pinned | windows with and without (`proof/split.rs`) |
 //! | exchanges of one task for each CPU; a critical task | the rates of the CPUs (`proof/rates.rs`) |
 //! | a split within a phase that is longer than a window | not at all: `unverified` |
 //! | shares of loops | windows with and without (`proof/loops.rs`) |
 //! | all else; and where spinning and barriers are not seen | not at all: `unverified` |
 //!
-//! A sequential test (`proof/sequence.rs`) decides after each window: a gain, none, or not yet. What
-//! has shown none after 1.8 s of trial is withdrawn, and tried again when the asymmetry changes, or
-//! after a pause that doubles each time (`proof/stage.rs`). It is pure: a snapshot and a plan in, less
-//! of the plan out.
+//! Windows alternate by `proof/alternation.rs`. A sequential test (`proof/sequence.rs`) decides after
+//! each window: a gain, none, or not yet. What has shown none after 1.8 s of trial is withdrawn, and
+//! tried again when the asymmetry changes, or after a pause that doubles each time (`proof/stage.rs`).
+//! It is pure: a snapshot and a plan in, less of the plan out.
 //!
 //! What cannot be measured is not withheld: it is done as it always was, and said to be unverified.
 

@@ -29,8 +29,6 @@ const PUBLISH_EVERY_NS: u64 = 1_000_000_000;
 /// ... and how often while no task is moved: to replace a file costs more than a round.
 const PUBLISH_AT_REST_NS: u64 = 5_000_000_000;
 
-const NOT_IN_PRELOAD: &str = "a path with a blank, a colon or a dollar sign cannot stand in LD_PRELOAD: install evenkeel elsewhere";
-
 /// What a run needs to know besides how to balance.
 #[derive(Debug, Clone)]
 pub struct Launch {
@@ -90,7 +88,7 @@ fn share_loops(launch: &Launch, options: &Options) -> (Option<Shares>, Vec<(OsSt
     let Some(library) = &launch.shares else { return Default::default() };
     let present = std::env::var_os(PRELOAD_VARIABLE);
     let Some(preload) = with_library(present.as_deref(), library) else {
-        tracing::warn!("{}: {NOT_IN_PRELOAD}; loops are not divided", library.display());
+        tracing::warn!("{} cannot stand in LD_PRELOAD; loops are not divided", library.display());
         return Default::default();
     };
     match Shares::create(&options.policy) {

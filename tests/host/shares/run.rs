@@ -1,5 +1,5 @@
-//! `evenkeel run --shares`: loops are divided by capability where CPUs differ, equally where they do not,
-//! and the result is right; what cannot be divided is said; and a program outlives its balancer.
+//! `evenkeel run --shares`: loops are divided by capability where CPUs differ, equally where they do
+//! not, and the result is right; what cannot be divided is said; and a program outlives its balancer.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
