@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::library::{map_sealed, now_ns};
+use super::library::{map_sealed, now_ns, release_row};
 use super::{FILE_NAME, MAGIC, PAGE_BYTES, Page, Row, flag};
 use crate::environment::page_address;
 use crate::partition::MAX_WEIGHT;
@@ -262,7 +262,7 @@ impl std::fmt::Display for Effect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{attach, claim_row, release_row};
+    use crate::page::{attach, claim_row};
     use std::ffi::CString;
 
     fn create() -> PageOwner {
