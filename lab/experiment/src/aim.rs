@@ -1,7 +1,7 @@
 //! Aims: the figures that contestants should reach, set before measuring, and what became of them.
 
-use evenkeel_stats::{Comparison, Estimate, Verdict, estimate, judge};
-use evenkeel_trial::{Claim, Reached, Record};
+use evenkeel_stats::{Comparison, Estimate, Verdict, compare, estimate, judge};
+use evenkeel_trial::{Better, Claim, Reached, Record};
 use serde::{Deserialize, Serialize};
 
 use crate::Metric;
@@ -59,6 +59,9 @@ pub enum Wanted {
     Better(&'static str),
     /// At most this part worse than this contestant, and not worse by the corrected verdict.
     NotWorse(f64, &'static str),
+    /// Shown to be less than this part worse than this contestant, by a test that is corrected like a
+    /// verdict: undecided does not reach it.
+    NotInferior(f64, &'static str),
     /// At least so many times as good as this contestant.
     Ratio(f64, &'static str),
     /// How many times as good as this contestant: to be known, nothing is wanted.
@@ -88,6 +91,9 @@ impl Wanted {
             Self::NotWorse(margin, base) => {
                 format!("not worse than {base} (margin {:.0} %)", 100.0 * margin)
             }
+            Self::NotInferior(margin, base) => {
+                format!("shown to lose less than {:.0} % against {base}", 100.0 * margin)
+            }
             Self::Ratio(least, base) => format!(">= {least:.2} times {base}"),
             Self::Known(base) => format!("against {base}"),
             Self::Less(most, base) => format!(">= {base} - {most}"),
@@ -107,6 +113,7 @@ impl Wanted {
         match self {
             Self::Better(base)
             | Self::NotWorse(_, base)
+            | Self::NotInferior(_, base)
             | Self::Ratio(_, base)
             | Self::Known(base)
             | Self::Less(_, base)
@@ -120,7 +127,8 @@ impl Wanted {
     fn claim(self) -> Option<Claim> {
         match self {
             Self::Known(_) => None,
-            Self::Better(_) => Some(Claim::Better),
+            // What it must be better than is moved by the margin.
+            Self::Better(_) | Self::NotInferior(..) => Some(Claim::Better),
             Self::NotWorse(margin, _) => Some(Claim::NotWorse(margin)),
             Self::Ratio(least, _)
             | Self::Way(least, ..)
@@ -164,16 +172,27 @@ impl AimRow {
     /// A figure that is exact, because it was counted and not sampled: one value decides.
     pub fn counted(case: &str, metric: &str, contestant: &str, count: f64, wanted: Wanted) -> Self {
         let exact = Estimate { median: count, lo: count, hi: count, coverage: 1.0 };
+        Self::estimated(case, metric, contestant, Some(exact), wanted)
+    }
+
+    /// A figure that was estimated from several cases; `None`: they do not show it.
+    pub fn estimated(
+        case: &str,
+        metric: &str,
+        contestant: &str,
+        found: Option<Estimate>,
+        wanted: Wanted,
+    ) -> Self {
         Self {
             case: case.to_owned(),
             program: String::new(),
             metric: metric.to_owned(),
             contestant: contestant.to_owned(),
             wanted: wanted.words(),
-            found: Some(count),
-            ci95: Some(exact.ci95()),
+            found: found.map(|found| found.median),
+            ci95: found.map(|found| found.ci95()),
             verdict: None,
-            reached: wanted.claim().map(|claim| claim.judge(Some(exact), None)),
+            reached: wanted.claim().map(|claim| claim.judge(found, None)),
         }
     }
 }
@@ -193,17 +212,21 @@ pub fn judge_aims(
         .filter_map(|(record, aim)| Some((record, aim, find(record, metrics, aim)?)))
         .collect();
     let comparison = |(_, _, found): &(&Record, &Aim, Found)| match found {
-        Found::Ratio(comparison) => Some(*comparison),
+        Found::Ratio(comparison) | Found::Shifted(_, comparison) => Some(*comparison),
         Found::Figure(_) => None,
     };
     let comparisons: Vec<Comparison> = found.iter().filter_map(comparison).collect();
     let mut judged = judge(&comparisons, looks).into_iter();
     let row = |(record, aim, found): (&Record, &Aim, Found)| {
-        let (found, verdict) = match found {
+        let mut judged = || judged.next().map(|judged| judged.verdict);
+        // The verdict on a shifted ratio is no verdict on the ratio that is shown.
+        let (found, verdict, shown) = match found {
             Found::Ratio(comparison) => {
-                (Some(comparison.ratio), judged.next().map(|judged| judged.verdict))
+                let verdict = judged();
+                (Some(comparison.ratio), verdict, verdict)
             }
-            Found::Figure(figure) => (figure, None),
+            Found::Shifted(ratio, _) => (Some(ratio), judged(), None),
+            Found::Figure(figure) => (figure, None, None),
         };
         AimRow {
             case: record.case.clone(),
@@ -213,7 +236,7 @@ pub fn judge_aims(
             wanted: aim.wanted.words(),
             found: found.map(|found| found.median),
             ci95: found.map(|found| found.ci95()),
-            verdict,
+            verdict: shown,
             reached: aim.wanted.claim().map(|claim| claim.judge(found, verdict)),
         }
     };
@@ -224,6 +247,8 @@ pub fn judge_aims(
 enum Found {
     /// How many times as good as another contestant.
     Ratio(Comparison),
+    /// The same, and the comparison with that contestant made worse by a margin.
+    Shifted(Estimate, Comparison),
     /// Any other figure; `None`: no round has all that it takes.
     Figure(Option<Estimate>),
 }
@@ -250,6 +275,20 @@ fn find(record: &Record, metrics: &[Metric], aim: &Aim) -> Option<Found> {
         | Wanted::Known(base) => {
             let compared = record.compare(&metric.figure(), base, aim.contestant);
             return Some(compared.map_or(Found::Figure(None), Found::Ratio));
+        }
+        Wanted::NotInferior(margin, base) => {
+            let ratio = record.compare(&metric.figure(), base, aim.contestant);
+            let (base, ours) = record.pairs(name, base, aim.contestant);
+            let worse = |values: Vec<f64>, factor: f64| -> Vec<f64> {
+                values.into_iter().map(|value| value * factor).collect()
+            };
+            let shifted = match metric.figure().better {
+                Better::Less => compare(&worse(base, 1.0 / (1.0 - margin)), &ours),
+                Better::More => compare(&ours, &worse(base, 1.0 - margin)),
+            };
+            let both = ratio.zip(shifted);
+            let found = |(ratio, shifted): (Comparison, _)| Found::Shifted(ratio.ratio, shifted);
+            return Some(both.map_or(Found::Figure(None), found));
         }
         Wanted::Less(_, base) | Wanted::AtMostMore(_, base) => {
             let more = |(base, ours): (Option<f64>, Option<f64>)| Some(ours? - base?);
@@ -369,6 +408,33 @@ mod tests {
         assert_eq!((aim(0.25).found, aim(0.25).reached), (Some(120.0), Some(Reached::Missed)));
         assert_eq!((aim(0.0).found, aim(0.0).reached), (None, Some(Reached::Undecided)));
         assert_eq!(aim(0.5).wanted, "<= eevdf + 60 for each of often");
+    }
+
+    #[test]
+    fn not_inferior_is_shown_by_a_corrected_test_against_the_margin() {
+        let wanted = Wanted::NotInferior(0.02, "eevdf");
+        let noisy = |middle: f64, spread: f64| -> Vec<f64> {
+            (0..10).map(|round| middle + spread * f64::from(round % 3 - 1)).collect()
+        };
+        let aim = |metric, ours: &[f64]| keel(metric, wanted, &[1.0; 10], ours);
+        // A loss of 1 % that is certain is within the margin, a better verdict would miss it.
+        let slower = aim("time", &noisy(1.01, 0.001));
+        assert_eq!((slower.reached, slower.verdict), (Some(Reached::Reached), None));
+        assert!(slower.found.unwrap() < 1.0, "the ratio is shown as it is: {slower:?}");
+        assert_eq!(aim("time", &noisy(1.01, 0.03)).reached, Some(Reached::Undecided));
+        assert_eq!(aim("time", &noisy(1.05, 0.001)).reached, Some(Reached::Missed));
+        assert_eq!(aim("index", &noisy(0.99, 0.001)).reached, Some(Reached::Reached));
+        assert_eq!(aim("index", &noisy(0.95, 0.001)).reached, Some(Reached::Missed));
+        // One among many must be clearer: p of this one is about 0.004.
+        let ours = noisy(1.01, 0.011);
+        let records = |count: usize| {
+            let (base, ours) = (rounds("time", &[1.0; 10]), rounds("time", &ours));
+            vec![record(&[("eevdf", &base), ("keel", &ours)]); count]
+        };
+        let aims = [Aim::new("keel", "time", wanted)];
+        let reached = |count| judge_aims(&aims, &METRICS, &records(count), 1)[0].reached;
+        assert_eq!(reached(1), Some(Reached::Reached));
+        assert_eq!(reached(32), Some(Reached::Undecided));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub mod simulator;
 
 pub use aim::{Aim, AimRow, Cases, Wanted, judge_aims};
 pub use contestant::Contestant;
-pub use evenkeel_trial::{Case, Figures, Line, Plan, Progress, Reached, Record, Sample};
+pub use evenkeel_trial::{Case, Figures, Line, Plan, Progress, Reached, Record, Sample, again};
 pub use evenkeel_trial::{command, display, interrupt};
 pub use generated::measured_at;
 pub use machine::{MachineInfo, commit};

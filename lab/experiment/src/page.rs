@@ -230,7 +230,11 @@ fn write_page<How>(
     let (course, baseline) = (experiment.course, columns.baseline());
     writeln!(text, "\n## How to read it\n\n{course}\n")?;
     write!(text, "- *median*: over the runs.\n- *vs {baseline}*: {READING}{}", experiment.reading)?;
-    let is_named = |row: &Row, name: &str| row.case == name || row.program == name;
+    // A remark in parentheses behind a name is no part of it.
+    let is = |text: &str, name: &str| {
+        text == name || text.split(" (").next().is_some_and(|bare| bare == name)
+    };
+    let is_named = |row: &Row, name: &str| is(&row.case, name) || is(&row.program, name);
     for list in &experiment.lists {
         let items = list.items.iter().copied();
         let is_used = |(name, _): &(&str, &str)| report.rows.iter().any(|row| is_named(row, name));
