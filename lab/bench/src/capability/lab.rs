@@ -9,9 +9,8 @@ use anyhow::Result;
 use evenkeel_machine::{CAPABILITY_SCALE, CpuSet, Machine, SpeedSource};
 
 use super::given::{Given, given};
-use super::matrix::Case;
 use super::metric::{AVERAGE, BOUND, TIME, WORST};
-use super::stage::Stage;
+use super::stage::{Disturbance, Stage};
 use crate::stats::median;
 use evenkeel_experiment::accounts::{Accounts, Window};
 use evenkeel_experiment::{MachineInfo, Sample};
@@ -76,7 +75,7 @@ impl Lab {
         }
     }
 
-    /// Runs `run` under the noise of `case`. `hog_share` is the share of its CPU that a hog gets
+    /// Runs `run` under `noise`. `hog_share` is the share of its CPU that a hog gets
     /// beside the program, 0..=1.
     ///
     /// # Errors
@@ -84,12 +83,13 @@ impl Lab {
     /// `run` fails.
     pub fn under<T>(
         &self,
-        case: Case,
+        noise: impl Into<Disturbance>,
         hog_share: Option<f64>,
         run: impl FnOnce() -> Result<T>,
     ) -> Result<Seen<T>> {
+        let noise = noise.into();
         evenkeel_experiment::interrupt::check()?;
-        self.stage.borrow_mut().set(case)?;
+        self.stage.borrow_mut().set(noise)?;
         std::thread::sleep(SETTLE);
         let alive = self.stage.borrow().processes();
         let mut accounts = self.accounts.borrow_mut();
@@ -97,7 +97,7 @@ impl Lab {
         let ended = run()?;
         let window = accounts.read(&self.online, &alive)?.since(&before);
         // Without exact accounting only what it shows is told.
-        let sees = accounts.why_not_exact().is_none() || matches!(case, Case::None | Case::Hog);
+        let sees = accounts.why_not_exact().is_none() || noise.is_seen_by_all();
         let hog = hog_share.map(|share| (self.stage.borrow().cpu(), share));
         let given = if sees { given(&window, &self.usable, &self.speeds, hog) } else { None };
         Ok(Seen { ended, window, given })
@@ -131,10 +131,10 @@ impl Lab {
         }
         note("usable CPUs", self.usable.to_string());
         let stage = self.stage.borrow();
-        for (case, duties) in stage.duties() {
+        for (name, duties) in stage.duties() {
             if let Some(duty) = median(duties) {
                 let took = format!("{:.1} % of CPU {}", 100.0 * duty, stage.cpu());
-                note(&format!("noise of {}, by its own measure", case.name()), took);
+                note(&format!("noise of {name}, by its own measure"), took);
             }
         }
         machine

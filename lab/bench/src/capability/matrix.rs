@@ -1,12 +1,11 @@
 //! What is measured: cases, programs, contestants, and which combinations.
 
-use std::time::Duration;
-
 use anyhow::{Result, bail};
 use evenkeel_experiment::{Only, choose};
 use evenkeel_host::Placement;
+use evenkeel_noise::NoiseKind;
 
-use evenkeel_noise::{NoiseConfig, NoiseKind};
+use super::stage::Disturbance;
 
 /// What makes the CPUs unequal, and how waiting threads of the program wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,17 +72,17 @@ impl Case {
         }
     }
 
-    /// The noise, which ends by itself after `limit`; none in the case `none`.
-    pub fn noise(self, limit: Duration) -> Option<(NoiseKind, NoiseConfig)> {
-        let (kind, busy_us, period_us) = match self {
-            Self::None => return None,
-            Self::Softirq => (NoiseKind::Softirq, 4_000, 10_000),
-            Self::SoftirqFine => (NoiseKind::Softirq, 2_000, 4_000),
-            Self::FifoSpin | Self::FifoSleep => (NoiseKind::Fifo, 5_000, 10_000),
-            Self::Hog => (NoiseKind::Hog, 1, 100),
-            Self::Udp => (NoiseKind::Udp, 4_000, 10_000),
+    /// What disturbs the CPU.
+    pub fn disturbance(self) -> Disturbance {
+        let noise = match self {
+            Self::None => None,
+            Self::Softirq => Some((NoiseKind::Softirq, 4_000, 10_000)),
+            Self::SoftirqFine => Some((NoiseKind::Softirq, 2_000, 4_000)),
+            Self::FifoSpin | Self::FifoSleep => Some((NoiseKind::Fifo, 5_000, 10_000)),
+            Self::Hog => return Disturbance::HOG,
+            Self::Udp => Some((NoiseKind::Udp, 4_000, 10_000)),
         };
-        Some((kind, NoiseConfig { busy_us, period_us, limit }))
+        Disturbance { name: self.name(), noise }
     }
 
     /// How many times the usual work is done: at rest the balancer looks once a second, and its
@@ -99,6 +98,12 @@ impl Case {
             Self::FifoSleep => Some("passive"),
             _ => None,
         }
+    }
+}
+
+impl From<Case> for Disturbance {
+    fn from(case: Case) -> Self {
+        case.disturbance()
     }
 }
 
@@ -312,6 +317,8 @@ pub fn demo() -> Vec<Cell> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn filter(cases: &str, programs: &str, contestants: &str) -> Only {
@@ -400,7 +407,7 @@ mod tests {
     #[test]
     fn the_noise_of_every_case_is_allowed() {
         for case in Case::ALL {
-            let noise = case.noise(Duration::from_secs(600));
+            let noise = case.disturbance().config(Duration::from_secs(600));
             assert_eq!(noise.is_none(), case == Case::None);
             if let Some((kind, config)) = noise {
                 config.check(kind).unwrap();

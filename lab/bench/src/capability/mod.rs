@@ -39,7 +39,8 @@ use evenkeel_experiment::{
 pub use given::{Given, given};
 pub use matrix::{Case, Cell, Method, Subject};
 pub use metric::efficiency;
-pub use metric::{AVERAGE, BOUND, EFFICIENCY, REFERENCE, TIME};
+pub use metric::{AVERAGE, BOUND, EFFICIENCY, MOVES, REFERENCE, TIME};
+pub use stage::Disturbance;
 
 use crate::stats::MAX_RUNS;
 use bench::Bench;
@@ -157,7 +158,7 @@ fn measure_all(experiment: &Experiment<Method>, asked: &Asked) -> Result<Report>
     let why_not_exact = accounts.why_not_exact().map(str::to_owned);
     let possible =
         possible::reduce(wanted, &usable, why_not_exact.as_deref(), options.quick, &|case| {
-            possible::try_noise(case, noisy)
+            case.disturbance().why_impossible(noisy)
         });
     for sentence in &possible.said {
         eprintln!("{sentence}");

@@ -1,15 +1,10 @@
 //! Which cases this machine and this user can show. The others are left out, with the reason.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use evenkeel_machine::CpuSet;
 
 use super::matrix::{Case, Cell, Method, Subject};
-use evenkeel_noise::{Noise, NoiseKind};
-
-/// How long a noise is tried at most.
-const TRY: Duration = Duration::from_secs(2);
 
 /// What is left to measure, and what has to be said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,17 +67,6 @@ pub fn reduce(
         cells.push(versus(Case::Hog));
     }
     Possible { cells, said }
-}
-
-/// Tries a case's noise for a moment: why it cannot be made, if so.
-pub fn try_noise(case: Case, cpu: u32) -> Option<String> {
-    let (kind, config) = case.noise(TRY)?;
-    let result = match kind {
-        // The hog needs nothing.
-        NoiseKind::Hog => return None,
-        _ => Noise::start(kind, cpu, config),
-    };
-    result.err().map(|error| error.to_string())
 }
 
 #[cfg(test)]
