@@ -4,6 +4,7 @@
 //! | module | what it measures |
 //! |---|---|
 //! | [`capability`] | the capability balancer against the kernel and pinning, under noise |
+//! | [`levers`] | the three levers of `evenkeel run` on parallel programs (`bench programs`) |
 //! | [`keel`] | the keel beside the kernel's own scheduler and its peers |
 //! | [`balance`] | programs on unequal CPUs, under the keel and the user-level balancer |
 //! | [`ias`] | what sibling aggregation costs, and which siblings it brings together |
@@ -25,6 +26,7 @@ pub mod daemon_cost;
 pub mod free;
 pub mod ias;
 pub mod keel;
+pub mod levers;
 pub mod make_noise;
 pub mod mpi;
 pub mod plan_cost;

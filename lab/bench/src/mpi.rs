@@ -212,6 +212,30 @@ impl Mpi {
         self.launch_as(nix::unistd::geteuid().is_root(), ranks, balanced, app)
     }
 
+    /// The same with so many ranks bound to each of these CPUs (by taskset), without a balancer.
+    pub fn launch_pinned(&self, ranks: &[(u32, u32)], app: &[OsString]) -> Vec<OsString> {
+        self.launch_pinned_as(nix::unistd::geteuid().is_root(), ranks, app)
+    }
+
+    fn launch_pinned_as(
+        &self,
+        as_root: bool,
+        ranks: &[(u32, u32)],
+        app: &[OsString],
+    ) -> Vec<OsString> {
+        let mut words = vec![self.launcher.clone().into_os_string()];
+        words.extend(self.kind.launcher_options(as_root).iter().map(OsString::from));
+        for (index, (cpu, count)) in ranks.iter().filter(|(_, count)| *count > 0).enumerate() {
+            if index > 0 {
+                words.push(":".into());
+            }
+            words.extend(["-n".into(), count.to_string().into()]);
+            words.extend(["taskset".into(), "-c".into(), cpu.to_string().into()]);
+            words.extend_from_slice(app);
+        }
+        words
+    }
+
     fn launch_as(
         &self,
         as_root: bool,
@@ -235,7 +259,7 @@ impl Mpi {
 }
 
 /// The first executable file of that name on the path.
-fn executable(name: &str, path: &OsStr) -> Option<PathBuf> {
+pub(crate) fn executable(name: &str, path: &OsStr) -> Option<PathBuf> {
     env::split_paths(path).map(|directory| directory.join(name)).find(|file| {
         fs::metadata(file)
             .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
@@ -357,6 +381,23 @@ mod tests {
                 "{kind:?}"
             );
         }
+    }
+
+    #[test]
+    fn ranks_are_split_over_cpus() {
+        let mpi = |kind| Mpi { kind, compiler: "/b/mpicc".into(), launcher: "/b/mpiexec".into() };
+        let split =
+            |kind, ranks: &[(u32, u32)]| mpi(kind).launch_pinned_as(true, ranks, &words("app -x"));
+        assert_eq!(
+            split(Kind::Mpich, &[(0, 3), (2, 0), (1, 5)]),
+            words("/b/mpiexec -bind-to none -n 3 taskset -c 0 app -x : -n 5 taskset -c 1 app -x")
+        );
+        assert_eq!(
+            split(Kind::OpenMpi, &[(1, 1)]),
+            words(
+                "/b/mpiexec --bind-to none --oversubscribe --allow-run-as-root -n 1 taskset -c 1 app -x"
+            )
+        );
     }
 
     #[test]

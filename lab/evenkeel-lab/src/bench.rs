@@ -3,13 +3,14 @@
 
 use anyhow::Result;
 use evenkeel_bench::{
-    balance, capability, daemon_cost, free, ias, keel, plan_cost, refill, sais, waiting_cost, zone,
+    balance, capability, daemon_cost, free, ias, keel, levers, plan_cost, refill, sais,
+    waiting_cost, zone,
 };
 use evenkeel_experiment::{Only, Options, executable};
 
 use crate::cli::{
-    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, PlanArgs, RefillArgs, SaisBenchArgs,
-    Stranger, TurnArgs,
+    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, PlanArgs, ProgramsArgs, RefillArgs,
+    SaisBenchArgs, Stranger, TurnArgs,
 };
 use crate::command_line::command_line;
 
@@ -20,6 +21,7 @@ use crate::command_line::command_line;
 pub fn main(args: BenchArgs) -> Result<i32> {
     match args.part {
         BenchPart::Capability(args) => capability::run(&capability_options(args)?),
+        BenchPart::Programs(args) => levers::run(&programs_options(args)?),
         BenchPart::Balance(BalanceArgs { hogs: Some(work), .. }) => balance::be_hogs(work),
         BenchPart::Balance(args) => balance::run(&guest_options(args.turns)),
         BenchPart::Keel(args) => keel::run(&args.peers, &guest_options(args.turns)),
@@ -58,6 +60,22 @@ fn capability_options(args: CapabilityArgs) -> Result<capability::Asked> {
         ..Options::default()
     };
     Ok(capability::Asked { executable: executable::product()?, loop_s: None, options })
+}
+
+fn programs_options(args: ProgramsArgs) -> Result<levers::Asked> {
+    Ok(levers::Asked {
+        executable: executable::product()?,
+        only: args.only,
+        hours: args.hours,
+        options: Options {
+            quick: args.quick,
+            json: args.json,
+            markdown: args.markdown,
+            from: args.from,
+            command: command_line(),
+            ..Options::default()
+        },
+    })
 }
 
 fn guest_options(args: TurnArgs) -> Options {

@@ -11,8 +11,8 @@ use clap::{Parser, Subcommand};
 use evenkeel::cli::GenerateArgs;
 
 pub use bench::{
-    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, PlanArgs, RefillArgs, SaisBenchArgs,
-    Stranger, TurnArgs,
+    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, PlanArgs, ProgramsArgs, RefillArgs,
+    SaisBenchArgs, Stranger, TurnArgs,
 };
 pub use noise::NoiseArgs;
 pub use record::RecordArgs;

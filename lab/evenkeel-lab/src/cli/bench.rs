@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use evenkeel_bench::levers;
 use evenkeel_bench::sais::{Part as SaisPart, Reader};
 use evenkeel_experiment::guest::Clock;
 
@@ -19,6 +20,9 @@ pub struct BenchArgs {
 pub enum BenchPart {
     /// Compare the capability balancer with the kernel and with pinning, under noise.
     Capability(CapabilityArgs),
+    /// Compare the levers of `evenkeel run` on parallel programs with the kernel, pinning and a split by
+    /// hand, under noise; goes on where an earlier run stopped (three hours for what is claimed).
+    Programs(ProgramsArgs),
     /// Measure what deciding costs: the instructions of a plan and the time of a whole interval.
     Plan(PlanArgs),
     /// Measure what the daemon costs with 50 programs of 2,000 threads, and whether its memory or
@@ -161,6 +165,30 @@ pub struct CapabilityArgs {
         value_name = "FILE",
         conflicts_with_all = ["cases", "contestants", "programs", "runs", "max_runs", "demo"]
     )]
+    pub from: Option<PathBuf>,
+}
+
+/// `evenkeel-lab bench programs`.
+#[derive(Debug, Args)]
+pub struct ProgramsArgs {
+    /// Measure only this part, for example lu.W-gcc/softirq-fine/run or lu/udp; * and a part that is left
+    /// out stand for all; may be given several times [default: all, the claimed cells first].
+    #[arg(long, value_name = "PROGRAM/NOISE/CONTESTANT", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Measure one program under two noises in three rounds, which decides nothing (some seconds).
+    #[arg(long, conflicts_with = "only")]
+    pub quick: bool,
+    /// Begin no cell after so many hours.
+    #[arg(long, value_name = "H", default_value_t = levers::HOURS)]
+    pub hours: f64,
+    /// Write everything as JSON, after each cell; cells that are there already are not measured again.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write everything as a Markdown page.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Measure nothing: show the file of an earlier --json (with --markdown, as a page).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "quick", "json"])]
     pub from: Option<PathBuf>,
 }
 

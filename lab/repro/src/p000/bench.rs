@@ -17,6 +17,7 @@ use evenkeel_experiment::{
 use super::measured::{METRICS, MIGRATIONS, Measured, RATE, SPREAD};
 use evenkeel_bench::capability::lab::{Lab, Seen};
 use evenkeel_bench::capability::{Case as Noise, EFFICIENCY, efficiency};
+use evenkeel_bench::levers::MELT;
 use evenkeel_bench::mpi::{Balanced, CHORE_COUNTER, Kind, Mpi};
 use evenkeel_bench::programs::{Installed, Program, field};
 
@@ -159,8 +160,6 @@ pub struct Launch {
 
 /// LAMMPS's command.
 const LAMMPS: &str = "lmp";
-/// Our own input for it: a melt of Lennard-Jones atoms, the classic of molecular dynamics.
-const LAMMPS_INPUT: &str = include_str!("../../programs/melt.lammps");
 
 /// Everything that the parts need.
 pub struct Bench {
@@ -194,7 +193,7 @@ impl Bench {
             bail!("the paper's experiments need exact accounting, which is not possible: {why}");
         }
         let files = tempfile::tempdir().context("cannot make a temporary directory")?;
-        std::fs::write(files.path().join("melt.lammps"), LAMMPS_INPUT)?;
+        std::fs::write(files.path().join("melt.lammps"), MELT)?;
         let mpi = match Mpi::all().map(|all| all.into_iter().next()) {
             Ok(Some(mpi)) => {
                 let program = mpi.compile(CHORE_COUNTER, files.path())?;
@@ -247,18 +246,23 @@ impl Bench {
         self.program(Program::StaticLoop, &["--work", &format!("{work}")])
     }
 
-    /// EP, class A: about 1.5 s. The smallest class with `--quick`.
-    pub fn ep(&self) -> Launch {
-        self.program(Program::Ep, &["--class", if self.quick { "S" } else { "A" }])
+    /// A kernel of NPB in this class, so many times from the start. The smallest class once with
+    /// `--quick`.
+    pub fn npb(&self, kernel: Program, class: &str, times: u32) -> Launch {
+        if self.quick {
+            return self.program(kernel, &["--class", "S"]);
+        }
+        self.program(kernel, &["--class", class, "--repeat", &times.to_string()])
     }
 
-    /// CG, class A, so many times from the start: about 0.3 s each. The smallest class once with
-    /// `--quick`.
+    /// EP, class A: about 1.5 s.
+    pub fn ep(&self) -> Launch {
+        self.npb(Program::Ep, "A", 1)
+    }
+
+    /// CG, class A, so many times from the start: about 0.3 s each.
     pub fn cg(&self, times: u32) -> Launch {
-        if self.quick {
-            return self.program(Program::Cg, &["--class", "S"]);
-        }
-        self.program(Program::Cg, &["--class", "A", "--repeat", &times.to_string()])
+        self.npb(Program::Cg, "A", times)
     }
 
     /// LAMMPS, a rank for each CPU, if it is installed. Debian's is made for Open MPI.

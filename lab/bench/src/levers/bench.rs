@@ -1,0 +1,172 @@
+//! Measures one cell: noise on or off, the accounts before and after, and the run between.
+
+use std::cell::Cell as Slot;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use evenkeel_experiment::accounts::Accounts;
+use evenkeel_experiment::display::Display;
+use evenkeel_experiment::{
+    Experiment, MachineInfo, Plan, Record, Sample, Turn, host, interrupt, measure,
+};
+
+use super::cell::Measured;
+use super::launch::Launcher;
+use super::metric;
+use super::plan::Cell;
+use super::state::Outcome;
+use super::table::{DEFAULT, How, Lever, Noise, contestants};
+use crate::capability::TIME;
+use crate::capability::lab::Lab;
+use crate::programs::{Compiler, Installed, Program as Carried};
+
+/// Work for each thread with which the share of a hog is found, in ms of a core.
+const HOG_PROBE_MS: usize = 500;
+
+/// Everything that a measurement needs.
+pub struct Bench {
+    launcher: Launcher,
+    lab: Lab,
+    noisy: u32,
+    /// By name: why the noise cannot be made, if so; tried when it is first wanted.
+    noises: BTreeMap<&'static str, Option<String>>,
+    /// By contestant: why `evenkeel run` refuses what it needs.
+    refused: Vec<(String, String)>,
+    hog_share: Slot<Option<f64>>,
+}
+
+impl Bench {
+    /// Makes ready what all programs need.
+    ///
+    /// # Errors
+    /// Fewer than two CPUs may be used, or there is no temporary directory.
+    pub fn new(executable: PathBuf) -> Result<Self> {
+        let usable = host::usable_cpus()?;
+        let Some(noisy) = usable.iter().next().filter(|_| usable.len() > 1) else {
+            bail!("unequal CPUs need two, and only CPU {usable} may be used here");
+        };
+        let launcher = Launcher::new(executable, &usable, noisy)?;
+        let refused = contestants().into_iter().filter_map(|one| match one.how {
+            How::Run(lever) if lever != Lever::Moves => {
+                Some((one.name, launcher.why_refused(lever)?))
+            }
+            _ => None,
+        });
+        let refused = refused.collect();
+        let lab = Lab::new(usable, noisy, Accounts::open());
+        let noises = BTreeMap::new();
+        Ok(Self { launcher, lab, noisy, noises, refused, hog_share: Slot::new(None) })
+    }
+
+    /// Contestants that `evenkeel run` refuses, and why.
+    pub fn refused(&self) -> &[(String, String)] {
+        &self.refused
+    }
+
+    /// Why the accounts are not exact, if so.
+    pub fn why_not_exact(&self) -> Option<String> {
+        self.lab.accounts.borrow().why_not_exact().map(str::to_owned)
+    }
+
+    /// The machine, with what the reader of the figures should know.
+    pub fn machine(&self) -> MachineInfo {
+        let mut machine = self.lab.machine();
+        if let Some(share) = self.hog_share.get() {
+            let took = format!("{:.1} % of CPU {}", 100.0 * share, self.noisy);
+            machine.notes.insert("hog's share beside a program".into(), took);
+        }
+        machine
+    }
+
+    /// Measures a cell to its end.
+    ///
+    /// # Errors
+    /// A signal asked for the end, or the plan makes no sense.
+    pub fn measure(
+        &mut self,
+        experiment: &Experiment<How>,
+        cell: &Cell,
+        plan: &Plan,
+        commit: &str,
+        display: &Display,
+    ) -> Result<Outcome> {
+        if let Err(why) = self.launcher.ready(&cell.program) {
+            return Ok(Outcome::Impossible(format!("{why:#}")));
+        }
+        if let Some(why) = self.why_impossible(cell.noise) {
+            return Ok(Outcome::Impossible(why));
+        }
+        let case = evenkeel_experiment::Case {
+            name: cell.noise.name().to_owned(),
+            program: cell.program.name.to_owned(),
+            contestants: cell.contestants.clone(),
+            has_reference: false,
+            has_second_baseline: true,
+        };
+        let mut run = |turn: &Turn<'_, How>| {
+            let how = turn.contestant.map_or(How::Kernel, |contestant| contestant.how);
+            self.run(cell, how)
+        };
+        let records = measure(experiment, &[case], plan, &mut run, display);
+        // The noise would disturb what follows. Where it has died, its runs mean nothing.
+        let quiet = self.lab.quiet();
+        interrupt::check()?;
+        let record = records?.into_iter().next().unwrap_or_else(empty);
+        if let Err(why) = quiet {
+            return Ok(Outcome::Impossible(format!("{why:#}")));
+        }
+        let baseline = record.line(DEFAULT);
+        if baseline.is_none_or(|line| line.estimate(TIME).is_none()) {
+            let why = baseline.and_then(|line| line.failed.clone());
+            let why = why.unwrap_or_else(|| "it gave no figures".to_owned());
+            return Ok(Outcome::Impossible(format!(
+                "{DEFAULT} failed: {}",
+                why.replace('\n', " ")
+            )));
+        }
+        Ok(Outcome::Measured(Measured::new(cell, commit, &record)))
+    }
+
+    fn why_impossible(&mut self, noise: &Noise) -> Option<String> {
+        let noisy = self.noisy;
+        let disturbance = noise.disturbance;
+        let why = self.noises.entry(noise.name());
+        why.or_insert_with(|| disturbance.why_impossible(noisy)).clone()
+    }
+
+    fn run(&self, cell: &Cell, how: How) -> Result<Sample> {
+        let noise = cell.noise;
+        if noise.disturbance.is_hog() && self.hog_share.get().is_none() {
+            self.hog_share.set(Some(self.measure_hog_share()?));
+        }
+        let hog = noise.disturbance.is_hog().then(|| self.hog_share.get()).flatten();
+        let seen = self
+            .lab
+            .under(noise.disturbance, hog, || self.launcher.run(&cell.program, how, noise))?;
+        let (ended, summary) = &seen.ended;
+        let mut sample = seen.sample(ended.seconds);
+        if let Some(summary) = summary {
+            metric::add(summary, &mut sample);
+        }
+        Ok(sample)
+    }
+
+    /// The share of its CPU that a hog gets beside a thread that wants it all the time.
+    fn measure_hog_share(&self) -> Result<f64> {
+        let programs = Installed::by(Compiler::Gcc)?;
+        let work = (HOG_PROBE_MS * self.launcher.threads()).to_string();
+        let mut stage = self.lab.stage.borrow_mut();
+        stage.share_of_hog(|| {
+            let mut command = programs.command(Carried::StaticLoop, ["--work", &work]);
+            evenkeel_experiment::command::set_threads(&mut command, self.launcher.threads());
+            command.env("OMP_PROC_BIND", "true").env("OMP_PLACES", "threads");
+            command.env("OMP_WAIT_POLICY", "active");
+            evenkeel_experiment::command::run(&mut command).map(drop)
+        })
+    }
+}
+
+fn empty() -> Record {
+    Record::new(&evenkeel_experiment::Case::default())
+}

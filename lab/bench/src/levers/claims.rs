@@ -1,0 +1,515 @@
+//! The claims, chosen before measuring: of which cells what is claimed. Each claim is judged by itself,
+//! corrected (Holm) for its own cells; a cell that is undecided, or was not measured, does not show it.
+
+use evenkeel_experiment::{Aim, AimRow, Reached, Record, Wanted, judge_aims};
+
+use super::metric::{GAIN, GAIN_HIGH, GAIN_LOW, METRICS, MOVES_WITHDRAWN, OWN_CPU};
+use super::table::{BY_HAND, DEFAULT, RUN, SHARES, THREADS};
+use crate::capability::{MOVES, TIME};
+use crate::stats::{Estimate, compare, estimate, median};
+
+/// Programs and noises of a claim: each program under each noise.
+type Cells = (&'static [&'static str], &'static [&'static str]);
+
+/// What is claimed.
+struct Claim {
+    /// In a few words.
+    name: &'static str,
+    cells: Cells,
+    by: By,
+}
+
+/// How it is judged.
+enum By {
+    /// In each cell.
+    Aim(Aim),
+    /// By the geometric mean over the cells of the ratio to the baseline: at least so much.
+    GeometricMean(&'static str, f64),
+    /// By all runs of all cells together: at most so much in each run.
+    MostInARun(&'static str, f64),
+    /// By how often what evenkeel measured itself agrees with what is measured here, over the cells.
+    OwnProof(&'static [&'static str]),
+}
+
+const RUN_CELLS: Cells = (
+    &["lu.W-gcc", "sp.W-gcc", "bt.W-gcc", "cg.A-gcc", "mg.A-gcc", "ep.A-gcc", "lammps", "gromacs"],
+    &["none", "softirq-fine", "softirq", "fifo"],
+);
+const SHARES_CELLS: Cells = (
+    &["lu.A-clang", "sp.A-clang", "bt.W-clang", "cg.A-clang", "mg.A-clang", "ft.A-clang"],
+    &["softirq-fine", "udp"],
+);
+const THREADS_CELLS: Cells = (&["ep.A-gcc", "bt.W-gcc", "sp.A-gcc", "cg.A-gcc"], &["softirq-fine"]);
+
+const CLAIMS: [Claim; 10] = [
+    Claim {
+        name: "`run` is not inferior to the kernel alone",
+        cells: RUN_CELLS,
+        by: By::Aim(Aim::new(RUN, TIME, Wanted::NotInferior(0.02, DEFAULT))),
+    },
+    Claim {
+        name: "`run` moves nothing on equal CPUs",
+        cells: (RUN_CELLS.0, &["none"]),
+        by: By::MostInARun(MOVES, 0.0),
+    },
+    Claim {
+        name: "`run` moves little where it sees no gain",
+        cells: RUN_CELLS,
+        by: By::MostInARun(MOVES_WITHDRAWN, 10.0),
+    },
+    Claim {
+        name: "`run` costs little",
+        cells: RUN_CELLS,
+        by: By::Aim(Aim::new(RUN, OWN_CPU, Wanted::AtMost(0.3))),
+    },
+    Claim {
+        name: "`run --shares` reaches the best split by hand",
+        cells: SHARES_CELLS,
+        by: By::Aim(Aim::new(SHARES, TIME, Wanted::Ratio(0.97, BY_HAND))),
+    },
+    Claim {
+        name: "`run --shares` gains on LU and SP",
+        cells: (&["lu.A-clang", "sp.A-clang"], SHARES_CELLS.1),
+        by: By::Aim(Aim::new(SHARES, TIME, Wanted::Ratio(1.25, DEFAULT))),
+    },
+    Claim {
+        name: "`run --shares` gains on all together",
+        cells: SHARES_CELLS,
+        by: By::GeometricMean(SHARES, 1.20),
+    },
+    Claim {
+        name: "`run --threads 4` reaches the best split by hand",
+        cells: THREADS_CELLS,
+        by: By::Aim(Aim::new(THREADS, TIME, Wanted::Ratio(0.97, BY_HAND))),
+    },
+    Claim {
+        name: "`run --threads 4` gains on EP",
+        cells: (&["ep.A-gcc"], THREADS_CELLS.1),
+        by: By::Aim(Aim::new(THREADS, TIME, Wanted::Ratio(1.30, DEFAULT))),
+    },
+    Claim {
+        name: "`run --threads 4` gains on SP",
+        cells: (&["sp.A-gcc"], THREADS_CELLS.1),
+        by: By::Aim(Aim::new(THREADS, TIME, Wanted::Ratio(1.18, DEFAULT))),
+    },
+];
+
+/// Of all claimed cells, whatever the claim.
+const OWN_PROOF: Claim = Claim {
+    name: "what evenkeel measures itself agrees with what is measured here",
+    cells: (&[], &[]),
+    by: By::OwnProof(&[RUN, SHARES, THREADS]),
+};
+/// In so many of the cells the intervals overlap.
+const AGREEING: f64 = 0.9;
+/// What a row is of that is of several cells.
+const TOGETHER: &str = "all cells of the claim";
+
+/// The place of a cell among the claimed ones; `None`: no claim is made of it.
+pub fn place(program: &str, noise: &str) -> Option<usize> {
+    let mut before = 0;
+    for Claim { cells: (programs, noises), .. } in &CLAIMS {
+        let row = programs.iter().position(|one| *one == program);
+        if let Some((row, column)) = row.zip(noises.iter().position(|one| *one == noise)) {
+            return Some(before + row * noises.len() + column);
+        }
+        before += programs.len() * noises.len();
+    }
+    None
+}
+
+/// A cell as it is judged.
+pub struct Judged<'a> {
+    /// The program.
+    pub program: &'a str,
+    /// The noise.
+    pub noise: &'a str,
+    /// Its runs; `None`: it was wanted, and is not measured.
+    pub record: Option<Record>,
+}
+
+/// What became of the claims in these cells: rows, and a sentence for each claim. `looks` is how often a
+/// cell is judged at most.
+pub fn judge(cells: &[Judged<'_>], looks: usize) -> (Vec<AimRow>, Vec<String>) {
+    let mut rows = Vec::new();
+    let mut sentences = Vec::new();
+    for claim in CLAIMS.iter().chain([&OWN_PROOF]) {
+        let cells: Vec<&Judged<'_>> = cells.iter().filter(|cell| claim.is_about(cell)).collect();
+        if cells.is_empty() {
+            continue;
+        }
+        let mut judged = claim.judge(&cells, looks);
+        if !claim.contestants().iter().all(|one| cells.iter().all(|cell| cell.has(one))) {
+            // What holds in the others need not hold in the one that is missing.
+            for row in judged.iter_mut().filter(|row| row.program == TOGETHER) {
+                row.reached = row.reached.map(|reached| match reached {
+                    Reached::Reached => Reached::Undecided,
+                    other => other,
+                });
+            }
+        }
+        sentences.push(sentence(claim.name, &judged, cells.len(), claim.size()));
+        rows.extend(judged);
+    }
+    (rows, sentences)
+}
+
+impl Judged<'_> {
+    /// Whether the contestant was measured in it.
+    fn has(&self, contestant: &str) -> bool {
+        let line = self.record.as_ref().and_then(|record| record.line(contestant));
+        line.is_some_and(|line| line.samples().next().is_some())
+    }
+}
+
+impl Claim {
+    /// The contestants that each of its cells must have.
+    fn contestants(&self) -> Vec<&'static str> {
+        match self.by {
+            By::Aim(aim) => vec![aim.contestant],
+            By::GeometricMean(contestant, _) => vec![contestant],
+            // Shares and threads are in some of the cells only.
+            By::MostInARun(..) | By::OwnProof(_) => vec![RUN],
+        }
+    }
+
+    fn is_about(&self, cell: &Judged<'_>) -> bool {
+        let (programs, noises) = self.cells;
+        match self.by {
+            By::OwnProof(_) => place(cell.program, cell.noise).is_some(),
+            _ => programs.contains(&cell.program) && noises.contains(&cell.noise),
+        }
+    }
+
+    /// How many cells it has.
+    fn size(&self) -> usize {
+        match self.by {
+            By::OwnProof(_) => {
+                let all = super::plan::cells(&[]);
+                all.iter().filter(|cell| cell.is_claimed).count()
+            }
+            _ => self.cells.0.len() * self.cells.1.len(),
+        }
+    }
+
+    fn judge(&self, cells: &[&Judged<'_>], looks: usize) -> Vec<AimRow> {
+        let records = || cells.iter().filter_map(|cell| cell.record.as_ref());
+        match &self.by {
+            By::Aim(aim) => {
+                let measured: Vec<Record> = records().cloned().collect();
+                let mut rows =
+                    judge_aims(std::slice::from_ref(aim), &METRICS, &measured, looks).into_iter();
+                let mut next = rows.next();
+                let row = |cell: &&Judged<'_>| {
+                    let is_its = |row: &AimRow| {
+                        let record = cell.record.as_ref();
+                        record.is_some_and(|record| {
+                            (&row.case, &row.program) == (&record.case, &record.program)
+                        })
+                    };
+                    let found = next.take_if(|row| is_its(row));
+                    if found.is_some() {
+                        next = rows.next();
+                    }
+                    found.unwrap_or_else(|| absent(cell, aim))
+                };
+                cells.iter().map(row).collect()
+            }
+            By::GeometricMean(contestant, least) => {
+                let all: Option<Vec<&Record>> =
+                    cells.iter().map(|cell| cell.record.as_ref()).collect();
+                let is_whole = cells.len() == self.size();
+                let found = all.filter(|_| is_whole).and_then(|all| mean(&all, contestant));
+                let wanted = Wanted::Ratio(*least, DEFAULT);
+                vec![row_of_all(self, TIME, contestant, found, wanted)]
+            }
+            By::MostInARun(metric, most) => {
+                let lines = || records().filter_map(|record| record.line(RUN));
+                let values = lines().flat_map(|line| line.values(metric).flatten());
+                // Without a run that has the figure there is nothing that breaks the claim, if there
+                // were runs at all.
+                let seen = values.reduce(f64::max);
+                let is_measured = lines().any(|line| line.samples().next().is_some());
+                let found = is_measured.then(|| exactly(seen.unwrap_or(0.0)));
+                vec![row_of_all(self, metric, RUN, found, Wanted::AtMost(*most))]
+            }
+            By::OwnProof(contestants) => {
+                let records: Vec<&Record> = records().collect();
+                let agreements = agreements(&records, contestants);
+                let count = |is: fn(&Agreement) -> bool| {
+                    agreements.iter().filter(|one| is(one)).count() as f64
+                };
+                let share = (!agreements.is_empty())
+                    .then(|| count(|one| one.overlaps) / agreements.len() as f64);
+                let contradictions = (!agreements.is_empty()).then(|| count(|one| one.contradicts));
+                let row = |metric, found: Option<f64>, wanted| {
+                    row_of_all(self, metric, RUN, found.map(exactly), wanted)
+                };
+                vec![
+                    row("intervals that overlap", share, Wanted::AtLeast(AGREEING)),
+                    row("contradictions", contradictions, Wanted::AtMost(0.0)),
+                ]
+            }
+        }
+    }
+}
+
+fn exactly(value: f64) -> Estimate {
+    Estimate { median: value, lo: value, hi: value, coverage: 1.0 }
+}
+
+/// A row over all cells.
+fn row_of_all(
+    claim: &Claim,
+    metric: &str,
+    contestant: &str,
+    found: Option<Estimate>,
+    wanted: Wanted,
+) -> AimRow {
+    let noises = match claim.by {
+        By::OwnProof(_) => "all".to_owned(),
+        _ => claim.cells.1.join(", "),
+    };
+    AimRow {
+        program: TOGETHER.to_owned(),
+        ..AimRow::estimated(&noises, metric, contestant, found, wanted)
+    }
+}
+
+/// The row of a cell that has not what is claimed of it.
+fn absent(cell: &Judged<'_>, aim: &Aim) -> AimRow {
+    AimRow {
+        program: cell.program.to_owned(),
+        ..AimRow::estimated(cell.noise, aim.metric, aim.contestant, None, aim.wanted)
+    }
+}
+
+/// The geometric mean over the cells of how many times as good as the baseline a contestant is: round by
+/// round, so that its interval is that of a median of rounds. `None`: a cell has it not.
+fn mean(records: &[&Record], contestant: &str) -> Option<Estimate> {
+    let pairs: Vec<(Vec<f64>, Vec<f64>)> =
+        records.iter().map(|record| record.pairs(TIME, DEFAULT, contestant)).collect();
+    let rounds = pairs.iter().map(|(base, _)| base.len()).min().filter(|rounds| *rounds > 0)?;
+    let of_round = |round: usize| {
+        let log = |(base, ours): &(Vec<f64>, Vec<f64>)| (base[round] / ours[round]).ln();
+        (pairs.iter().map(log).sum::<f64>() / pairs.len() as f64).exp()
+    };
+    estimate(&(0..rounds).map(of_round).collect::<Vec<f64>>())
+}
+
+/// What evenkeel measured itself in a cell, beside what was measured here.
+struct Agreement {
+    overlaps: bool,
+    /// One shows a gain and the other a loss.
+    contradicts: bool,
+}
+
+/// In all cells, for all contestants that measured anything themselves in most of their runs.
+fn agreements(records: &[&Record], contestants: &[&str]) -> Vec<Agreement> {
+    let of = |record: &Record, contestant: &str| {
+        let line = record.line(contestant)?;
+        let runs = line.samples().count();
+        let end = |figure: &str| {
+            let values: Vec<f64> = line.values(figure).flatten().collect();
+            (2 * values.len() > runs).then(|| median(&values)).flatten()
+        };
+        end(GAIN)?;
+        let (low, high) = (end(GAIN_LOW)?, end(GAIN_HIGH)?);
+        let (base, ours) = record.pairs(TIME, DEFAULT, contestant);
+        let ratio = compare(&base, &ours)?.ratio;
+        Some(Agreement {
+            overlaps: low <= ratio.hi && ratio.lo <= high,
+            contradicts: low > 1.0 && ratio.hi < 1.0 || high < 1.0 && ratio.lo > 1.0,
+        })
+    };
+    let all = records
+        .iter()
+        .flat_map(|record| contestants.iter().filter_map(move |contestant| of(record, contestant)));
+    all.collect()
+}
+
+/// What became of one claim. `wanted` of its `size` cells were asked for.
+fn sentence(name: &str, rows: &[AimRow], wanted: usize, size: usize) -> String {
+    let count = |reached| rows.iter().filter(|row| row.reached == Some(reached)).count();
+    let (reached, missed) = (count(Reached::Reached), count(Reached::Missed));
+    let undecided = rows.len() - reached - missed;
+    let verdict = match (missed, undecided) {
+        (0, 0) if wanted == size => "shown",
+        (0, 0) => "shown in the cells that were asked for",
+        (0, _) => "not shown",
+        _ => "false",
+    };
+    let asked = match wanted == size {
+        true => format!("{size} cells"),
+        false => format!("{wanted} of its {size} cells"),
+    };
+    format!(
+        "{name}: **{verdict}**, {asked}; rows: {reached} reached, {missed} missed, {undecided} \
+         undecided or not measured"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell::tests::measured;
+    use super::super::plan::cells;
+    use super::*;
+
+    /// Runs in which each contestant takes so long, with a small spread; the figures are added.
+    fn runs(seconds: f64, more: &[(&'static str, f64)]) -> Vec<Vec<(&'static str, f64)>> {
+        let run = |round: i32| {
+            let time = seconds * (1.0 + 0.001 * f64::from(round % 3 - 1));
+            [&[(TIME, time)], more].concat()
+        };
+        (0..7).map(run).collect()
+    }
+
+    fn record(name: &str, lines: &[(&str, Vec<Vec<(&'static str, f64)>>)]) -> Record {
+        let borrowed: Vec<(&str, Vec<&[(&str, f64)]>)> = lines
+            .iter()
+            .map(|(name, runs)| (*name, runs.iter().map(Vec::as_slice).collect()))
+            .collect();
+        let lines: Vec<(&str, &[&[(&str, f64)]])> =
+            borrowed.iter().map(|(name, runs)| (*name, runs.as_slice())).collect();
+        measured(name, &lines).record("abc")
+    }
+
+    fn judged<'a>(name: &'a str, record: Option<Record>) -> Judged<'a> {
+        let (program, noise) = name.split_once('/').unwrap();
+        Judged { program, noise, record }
+    }
+
+    #[test]
+    fn every_claimed_cell_is_planned_with_the_contestants_of_its_claim() {
+        let planned = cells(&[]);
+        for claim in &CLAIMS {
+            for program in claim.cells.0 {
+                for noise in claim.cells.1 {
+                    let cell =
+                        planned.iter().find(|cell| cell.name() == format!("{program}/{noise}"));
+                    let cell = cell.unwrap_or_else(|| panic!("{program} under {noise}"));
+                    let has = |name: &str| cell.contestants.iter().any(|one| one == name);
+                    let (ours, base) = match &claim.by {
+                        By::Aim(aim) => (aim.contestant, aim.wanted.against().unwrap_or(DEFAULT)),
+                        By::GeometricMean(contestant, _) => (*contestant, DEFAULT),
+                        _ => (RUN, DEFAULT),
+                    };
+                    assert!(has(ours) && has(base), "{}: {program} under {noise}", claim.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_of_the_issue() {
+        let words: Vec<String> = CLAIMS
+            .iter()
+            .map(|claim| match &claim.by {
+                By::Aim(aim) => format!("{} {}", aim.contestant, aim.wanted.words()),
+                By::GeometricMean(contestant, least) => format!("{contestant} mean {least}"),
+                By::MostInARun(metric, most) => format!("{metric} {most}"),
+                By::OwnProof(_) => unreachable!(),
+            })
+            .collect();
+        assert_eq!(
+            words,
+            [
+                "run shown to lose less than 2 % against default",
+                "moves 0",
+                "moves, withdrawn 10",
+                "run <= 0.3",
+                "run --shares >= 0.97 times by hand",
+                "run --shares >= 1.25 times default",
+                "run --shares mean 1.2",
+                "run --threads 4 >= 0.97 times by hand",
+                "run --threads 4 >= 1.30 times default",
+                "run --threads 4 >= 1.18 times default",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_cell_that_is_not_measured_does_not_show_the_claim() {
+        let good = record(
+            "lu.W-gcc/softirq",
+            &[(DEFAULT, runs(2.0, &[])), (RUN, runs(2.0, &[(OWN_CPU, 0.1), (MOVES, 0.0)]))],
+        );
+        let cells = [judged("lu.W-gcc/softirq", Some(good)), judged("lammps/softirq", None)];
+        let (rows, sentences) = judge(&cells, 3);
+        let first: Vec<_> =
+            rows[..2].iter().map(|row| (row.program.as_str(), row.reached.unwrap())).collect();
+        assert_eq!(first, [("lu.W-gcc", Reached::Reached), ("lammps", Reached::Undecided)]);
+        assert!(
+            sentences[0]
+                .contains("**not shown**, 2 of its 32 cells; rows: 1 reached, 0 missed, 1 "),
+            "{sentences:?}"
+        );
+    }
+
+    #[test]
+    fn one_run_that_moves_on_equal_cpus_breaks_the_claim() {
+        let reached = |moves: f64| {
+            let mut ours = runs(2.0, &[(MOVES, 0.0)]);
+            ours[3][1].1 = moves;
+            let cell = record("ep.A-gcc/none", &[(DEFAULT, runs(2.0, &[])), (RUN, ours)]);
+            let (rows, _) = judge(&[judged("ep.A-gcc/none", Some(cell))], 1);
+            rows.iter().find(|row| row.metric == MOVES).unwrap().reached.unwrap()
+        };
+        assert_eq!((reached(0.0), reached(1.0)), (Reached::Reached, Reached::Missed));
+    }
+
+    #[test]
+    fn a_claim_about_all_runs_is_not_shown_while_a_cell_is_missing() {
+        let none = || runs(2.0, &[(MOVES, 0.0)]);
+        let cell = record("ep.A-gcc/none", &[(DEFAULT, none()), (RUN, none())]);
+        let cells = [judged("ep.A-gcc/none", Some(cell)), judged("lammps/none", None)];
+        let (rows, _) = judge(&cells, 1);
+        let row = rows.iter().find(|row| row.metric == MOVES).unwrap();
+        assert_eq!((row.found, row.reached), (Some(0.0), Some(Reached::Undecided)));
+    }
+
+    #[test]
+    fn the_geometric_mean_needs_all_cells() {
+        let (programs, noises) = SHARES_CELLS;
+        let names: Vec<String> = programs
+            .iter()
+            .flat_map(|program| noises.iter().map(move |noise| format!("{program}/{noise}")))
+            .collect();
+        let all = |count: usize| -> Vec<Judged<'_>> {
+            let cell = |(index, name): (usize, &'_ String)| {
+                // Half of them gain 1.44, the others nothing: 1.2 together.
+                let ours = if index % 2 == 0 { 2.0 / 1.44 } else { 2.0 };
+                record(name, &[(DEFAULT, runs(2.0, &[])), (SHARES, runs(ours, &[]))])
+            };
+            let cells = names.iter().enumerate();
+            cells
+                .map(|(index, name)| judged(name, (index < count).then(|| cell((index, name)))))
+                .collect()
+        };
+        let mean = |count: usize| {
+            let (rows, _) = judge(&all(count), 1);
+            rows.into_iter().find(|row| row.program == TOGETHER).unwrap()
+        };
+        assert!((mean(12).found.unwrap() - 1.2).abs() < 1e-3);
+        assert_eq!(mean(11).found, None);
+        assert_eq!(mean(11).reached, Some(Reached::Undecided));
+    }
+
+    #[test]
+    fn own_proof_and_measurement_agree_or_contradict() {
+        let cell = |ours: f64, low: f64, high: f64| {
+            let own = [(GAIN, (low + high) / 2.0), (GAIN_LOW, low), (GAIN_HIGH, high)];
+            record("ep.A-gcc/fifo", &[(DEFAULT, runs(2.0, &[])), (RUN, runs(ours, &own))])
+        };
+        let rows = |record: Record| {
+            let (rows, _) = judge(&[judged("ep.A-gcc/fifo", Some(record))], 1);
+            let rows = rows.iter().filter(|row| row.case == "all");
+            rows.map(|row| row.found).collect::<Vec<_>>()
+        };
+        assert_eq!(rows(cell(1.6, 1.2, 1.3)), [Some(1.0), Some(0.0)]);
+        assert_eq!(rows(cell(1.6, 1.3, 1.4)), [Some(0.0), Some(0.0)]);
+        assert_eq!(rows(cell(2.4, 1.3, 1.4)), [Some(0.0), Some(1.0)]);
+        let silent = record("ep.A-gcc/fifo", &[(DEFAULT, runs(2.0, &[])), (RUN, runs(2.0, &[]))]);
+        assert_eq!(rows(silent), [None, None]);
+    }
+}

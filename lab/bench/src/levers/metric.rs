@@ -1,0 +1,54 @@
+//! What is measured of a program under `bench programs`.
+
+use evenkeel_experiment::{Kind, Metric, Sample};
+use evenkeel_host::{Proven, Summary};
+
+use crate::capability::{BOUND, MOVES, TIME};
+
+/// CPU time of evenkeel while it balances.
+pub const OWN_CPU: &str = "own CPU";
+/// What evenkeel says that its moves gained ...
+pub const GAIN: &str = "own gain";
+/// ... the lower end of its interval ...
+pub const GAIN_LOW: &str = "own gain, low";
+/// ... and the upper one; no rows of their own.
+pub const GAIN_HIGH: &str = "own gain, high";
+/// Moves of a run in which evenkeel saw no gain and withdrew them; no row of its own.
+pub const MOVES_WITHDRAWN: &str = "moves, withdrawn";
+
+/// All that have rows, in the order of the report.
+pub static METRICS: [Metric; 5] = [
+    Metric::new(
+        TIME,
+        Kind::Time,
+        "the time of the whole command, from outside: the start of evenkeel counts",
+    ),
+    Metric::told(
+        BOUND,
+        Kind::Factor,
+        "avg(C) / min(C) during the runs: how much faster than its slowest CPU a perfectly balanced \
+         program is. C, a CPU's capability, is the share of its time that interrupts, softirqs, \
+         real-time tasks and the hypervisor left, times its relative speed; on a hog's CPU also times \
+         the share that the scheduler gives the program beside the hog, which is measured",
+    ),
+    Metric::told(MOVES, Kind::Count, "tasks moved in a run"),
+    Metric::told(OWN_CPU, Kind::TakenPct, "CPU time of evenkeel while it balances, of one CPU"),
+    Metric::told(
+        GAIN,
+        Kind::Factor,
+        "how many times as fast the program ran as without, as evenkeel itself measured it while it ran",
+    ),
+];
+
+/// Adds what `evenkeel run` says of a run.
+pub fn add(summary: &Summary, sample: &mut Sample) {
+    let gain = &summary.gain;
+    sample.set(MOVES, Some(summary.moves as f64));
+    let own_pct = 100.0 * summary.own_cpu_ns as f64 / summary.elapsed_ns.max(1) as f64;
+    sample.set(OWN_CPU, Some(own_pct));
+    sample.set(GAIN, gain.ratio);
+    sample.set(GAIN_LOW, gain.low);
+    sample.set(GAIN_HIGH, gain.high);
+    let is_withdrawn = gain.proven == Proven::Withdrawn;
+    sample.set(MOVES_WITHDRAWN, is_withdrawn.then_some(summary.moves as f64));
+}

@@ -1,0 +1,314 @@
+//! The table of `bench programs`: noises, contestants, programs, and which contestant runs which program.
+
+use evenkeel_experiment::Contestant;
+use evenkeel_noise::NoiseKind;
+
+use super::packaged::Packaged;
+use crate::capability::Disturbance;
+use crate::mpi::{self, Source};
+use crate::programs::{self, Compiler};
+
+/// Threads or ranks for each CPU, where there are more than one.
+pub const THREADS_PER_CPU: u32 = 4;
+
+/// A noise on one CPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Noise {
+    /// How it is made.
+    pub disturbance: Disturbance,
+    /// What it leaves of the CPU, in %, as someone knows it that divides the work by hand.
+    pub left_pct: u32,
+    /// For the reader of a report.
+    pub explanation: &'static str,
+}
+
+impl Noise {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.disturbance.name
+    }
+}
+
+const fn noise(
+    name: &'static str,
+    noise: Option<(NoiseKind, u64, u64)>,
+    left_pct: u32,
+    explanation: &'static str,
+) -> Noise {
+    Noise { disturbance: Disturbance { name, noise }, left_pct, explanation }
+}
+
+/// All of them.
+pub static NOISES: [Noise; 6] = [
+    noise("none", None, 100, "nothing disturbs"),
+    noise(
+        "softirq-fine",
+        Some((NoiseKind::Softirq, 40, 100)),
+        60,
+        "softirqs take 40 of every 100 us of one CPU, as a busy network card does",
+    ),
+    noise(
+        "softirq",
+        Some((NoiseKind::Softirq, 4_000, 10_000)),
+        60,
+        "softirqs take 4 of every 10 ms of one CPU",
+    ),
+    noise(
+        "udp",
+        Some((NoiseKind::Udp, 4_000, 10_000)),
+        60,
+        "UDP traffic; its receiving softirqs take 40 % of one CPU",
+    ),
+    noise(
+        "fifo",
+        Some((NoiseKind::Fifo, 5_000, 10_000)),
+        50,
+        "a real-time task takes 5 of every 10 ms of one CPU",
+    ),
+    Noise {
+        disturbance: Disturbance::HOG,
+        left_pct: 50,
+        explanation: "another user's endless ordinary program on one CPU",
+    },
+];
+
+/// What `evenkeel run` may use beside moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lever {
+    /// Moves only.
+    Moves,
+    /// The iterations of loops.
+    Shares,
+    /// More threads than CPUs.
+    Threads,
+}
+
+impl Lever {
+    /// The options of `evenkeel run`.
+    pub fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Moves => &[],
+            Self::Shares => &["--shares"],
+            Self::Threads => &["--threads", "4"],
+        }
+    }
+}
+
+/// How a contestant runs a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// As it is.
+    Kernel,
+    /// Each thread or rank bound to a CPU.
+    Pinned,
+    /// By `evenkeel run`.
+    Run(Lever),
+    /// Divided by hand, for a noise that is known beforehand.
+    ByHand,
+}
+
+/// The kernel alone, the baseline.
+pub const DEFAULT: &str = "default";
+/// `evenkeel run`.
+pub const RUN: &str = "run";
+/// The same with `--shares`.
+pub const SHARES: &str = "run --shares";
+/// The same with `--threads`.
+pub const THREADS: &str = "run --threads 4";
+/// The best split that does not change while the program runs.
+pub const BY_HAND: &str = "by hand";
+
+/// All of them, the baseline first.
+pub fn contestants() -> Vec<Contestant<How>> {
+    [
+        (DEFAULT, "the kernel's scheduler alone", How::Kernel),
+        (
+            "pinned",
+            "each thread bound to a CPU (OMP_PROC_BIND=true, OMP_PLACES=threads; each MPI rank by \
+             taskset)",
+            How::Pinned,
+        ),
+        (RUN, "`evenkeel run`, all defaults", How::Run(Lever::Moves)),
+        (
+            SHARES,
+            "`evenkeel run --shares`: programs that clang compiled only",
+            How::Run(Lever::Shares),
+        ),
+        (
+            THREADS,
+            "`evenkeel run --threads 4`; of an MPI program four ranks for each CPU are started. Not LU, \
+             with threads that spin on flags of its own, and not hpcc, with an input that fixes the \
+             ranks",
+            How::Run(Lever::Threads),
+        ),
+        (
+            BY_HAND,
+            "a fixed split, made by hand for what the noise leaves: of a program that clang compiled \
+             the iterations (the library of `--shares` with fixed weights, threads pinned), of all \
+             others four pinned threads or ranks for each CPU, 3 to 5 where a CPU has 60 %. Not LU by \
+             gcc, and not hpcc",
+            How::ByHand,
+        ),
+    ]
+    .map(|(name, explanation, how)| Contestant::new(name, explanation, how))
+    .to_vec()
+}
+
+/// What a program is.
+#[derive(Debug, Clone, Copy)]
+pub enum What {
+    /// A kernel of NPB with OpenMP.
+    OpenMp {
+        /// Which.
+        kernel: programs::Program,
+        /// By which compiler.
+        compiler: Compiler,
+    },
+    /// A kernel of NPB with MPI.
+    Mpi(Source),
+    /// A program of a package.
+    Package(Packaged),
+}
+
+/// A measured program.
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub what: What,
+    /// NPB's class; empty for others.
+    pub class: &'static str,
+    /// How often NPB's kernel is done from the start, so that a run takes 2 to 4 s here where the class
+    /// allows it.
+    pub repeats: u32,
+}
+
+impl Program {
+    /// Why a contestant does not run it, if so.
+    pub fn why_not(&self, how: How) -> Option<&'static str> {
+        let is_clang = matches!(self.what, What::OpenMp { compiler: Compiler::Clang, .. });
+        let spins_itself = matches!(self.what, What::OpenMp { kernel: programs::Program::Lu, .. });
+        let more_threads = || match self.what {
+            _ if spins_itself => {
+                Some("its threads spin on flags, with more threads than CPUs for ever")
+            }
+            What::Package(Packaged::Hpcc) => Some("its input fixes the number of ranks"),
+            _ => None,
+        };
+        match how {
+            How::Kernel | How::Pinned | How::Run(Lever::Moves) => None,
+            How::Run(Lever::Shares) if is_clang => None,
+            How::Run(Lever::Shares) => Some("no loops of LLVM's OpenMP runtime"),
+            How::ByHand if is_clang => None,
+            How::Run(Lever::Threads) | How::ByHand => more_threads(),
+        }
+    }
+}
+
+/// Each kernel in each class by both compilers, the class before the compilers.
+macro_rules! openmp {
+    ($($name:literal $kernel:ident: $($class:literal $repeats:literal),+;)+) => {
+        [$($(
+            Program {
+                name: concat!($name, ".", $class, "-gcc"),
+                what: What::OpenMp { kernel: programs::Program::$kernel, compiler: Compiler::Gcc },
+                class: $class,
+                repeats: $repeats,
+            },
+            Program {
+                name: concat!($name, ".", $class, "-clang"),
+                what: What::OpenMp { kernel: programs::Program::$kernel, compiler: Compiler::Clang },
+                class: $class,
+                repeats: $repeats,
+            },
+        )+)+]
+    };
+}
+
+/// All programs, in the order of the report.
+pub fn programs() -> Vec<Program> {
+    let openmp = openmp! {
+        "lu" Lu: "S" 20, "W" 2, "A" 1;
+        "sp" Sp: "S" 20, "W" 3, "A" 1;
+        "bt" Bt: "S" 20, "W" 3, "A" 1;
+        "cg" Cg: "S" 20, "W" 10, "A" 8;
+        "mg" Mg: "S" 100, "W" 10, "A" 2;
+        "ft" Ft: "S" 10, "W" 8, "A" 2;
+        "ep" Ep: "S" 1, "W" 10, "A" 2;
+        "is" Is: "S" 100, "W" 10, "A" 4;
+    };
+    let mpi =
+        |name, source, class, repeats| Program { name, what: What::Mpi(source), class, repeats };
+    let package =
+        |name, packaged| Program { name, what: What::Package(packaged), class: "", repeats: 1 };
+    let others = [
+        package("lammps", Packaged::Lammps),
+        package("gromacs", Packaged::Gromacs),
+        package("hpcc", Packaged::Hpcc),
+        package("quantum-espresso", Packaged::QuantumEspresso),
+        mpi("ep_mpi.A", mpi::EP, "A", 2),
+        mpi("cg_mpi.A", mpi::CG, "A", 8),
+    ];
+    openmp.into_iter().chain(others).collect()
+}
+
+/// What the programs are, by the beginnings of their names.
+pub const PROGRAMS: &str = "\
+- *programs*: `lu`, `sp`, `bt`, `cg`, `mg`, `ft`, `ep`, `is` are our own kernels after the \
+specification of the NAS Parallel Benchmarks, in the class behind the point, by the compiler behind the \
+dash; `ep_mpi` and `cg_mpi` the same with MPI. Each run checks its result against the official \
+verification values. `lammps` (a melt of Lennard-Jones atoms), `gromacs` (liquid argon), `hpcc` (all its \
+tests, small) and `quantum-espresso` (a simple metal) are Debian's, with inputs of our own (lab/bench/programs). \
+A thread, or a rank, for each CPU, where a contestant has no others.
+";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_have_their_class() {
+        let programs = programs();
+        let names: BTreeSet<&str> = programs.iter().map(|program| program.name).collect();
+        assert_eq!(names.len(), programs.len());
+        assert_eq!(programs.len(), 8 * 3 * 2 + 6);
+        for program in programs.iter().filter(|program| !program.class.is_empty()) {
+            assert!(program.name.contains(&format!(".{}", program.class)), "{}", program.name);
+        }
+    }
+
+    #[test]
+    fn the_noises_are_allowed_and_leave_what_they_do_not_take() {
+        for noise in &NOISES {
+            let Some((_, busy_us, period_us)) = noise.disturbance.noise else {
+                assert_eq!((noise.name(), noise.left_pct), ("none", 100));
+                continue;
+            };
+            if !noise.disturbance.is_hog() {
+                assert_eq!(u64::from(100 - noise.left_pct) * period_us, 100 * busy_us);
+            }
+        }
+    }
+
+    #[test]
+    fn levers_are_measured_where_they_can_act() {
+        let runs = |program: &str| {
+            let all = programs();
+            let program = all.iter().find(|one| one.name == program).unwrap();
+            let runs = contestants().into_iter().filter(|one| program.why_not(one.how).is_none());
+            runs.map(|one| one.name).collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(runs("lu.W-gcc"), "default, pinned, run");
+        assert_eq!(runs("lu.A-clang"), "default, pinned, run, run --shares, by hand");
+        assert_eq!(runs("sp.A-gcc"), "default, pinned, run, run --threads 4, by hand");
+        assert_eq!(
+            runs("sp.A-clang"),
+            "default, pinned, run, run --shares, run --threads 4, by hand"
+        );
+        assert_eq!(runs("hpcc"), "default, pinned, run");
+        assert_eq!(runs("lammps"), "default, pinned, run, run --threads 4, by hand");
+    }
+}
