@@ -7,6 +7,7 @@ use super::bench::{Asymmetry, Bench, Contestant, LAG, Launch, case, how_of, kern
 use super::measured::{Measured, any_worse, bound_text, ranged, ratio, span, tally};
 use crate::study::{Finding, Panel, Part, Status};
 use evenkeel_bench::capability::{BOUND, TIME};
+use evenkeel_bench::programs::Program;
 use evenkeel_experiment::Row;
 
 /// How long the static loop takes undisturbed, in s.
@@ -14,9 +15,17 @@ const LOOP_S: f64 = 1.5;
 /// CG as often as takes about as long; and for about 5 s, of which the balancer's start is little.
 const CG_TIMES: u32 = 4;
 const CG_TIMES_ALONE: u32 = 16;
-/// The paper's benchmarks that the figure lacks.
-const NOT_RUN: &str = "bt, ft, is, lu, mg and sp of the NPB: written, but not part of this figure yet; \
-                       ua of the NPB: not written";
+/// The other kernels of the NPB, their class, and how often they are done: one to two seconds here.
+const OTHERS: [(Program, &str, u32); 6] = [
+    (Program::Bt, "W", 2),
+    (Program::Ft, "A", 1),
+    (Program::Is, "A", 2),
+    (Program::Lu, "W", 1),
+    (Program::Mg, "A", 1),
+    (Program::Sp, "W", 1),
+];
+/// The paper's benchmark that the figure lacks.
+const NOT_RUN: &str = "ua of the NPB: not written";
 
 /// Each program in each asymmetry by each contestant.
 fn measure_programs(
@@ -43,6 +52,7 @@ fn measure_programs(
 /// See [`Bench::measure`].
 pub fn measure(bench: &Bench) -> Result<Part> {
     let mut programs = vec![bench.static_loop(LOOP_S), bench.ep(), bench.cg(CG_TIMES)];
+    programs.extend(OTHERS.map(|(program, class, times)| bench.npb(program, class, times)));
     let mut not_run = vec![NOT_RUN.to_owned()];
     match bench.lammps() {
         Ok(lammps) => programs.push(lammps),
@@ -69,8 +79,8 @@ pub fn measure(bench: &Bench) -> Result<Part> {
         method: "A thread (LAMMPS: a rank) for each CPU. Static asymmetry is emulated: half of \
                  CPU 0's time is taken by softirqs in pieces of 2 ms, which the kernel's scheduler \
                  does not see, as it does not see a core of half the frequency. EP has one \
-                 barrier; CG has several in each millisecond, LAMMPS some in each step of some \
-                 milliseconds. The paper's policy at 100 ms: its 1 s is as long \
+                 barrier, FT and IS have some in each iteration, the other kernels several in each \
+                 millisecond, LAMMPS some in each step of some milliseconds. The paper's policy at 100 ms: its 1 s is as long \
                  as these runs."
             .into(),
         findings,
