@@ -113,10 +113,11 @@ impl Contestant {
             ),
             How::Shares if seen.contains(&Runtime::Llvm) => None,
             How::Shares if seen.contains(&Runtime::Gcc) => Some(
-                "it divides loops of LLVM's OpenMP runtime (clang, flang) only, and this program has gcc's",
+                "it divides loops of LLVM's OpenMP runtime only (clang, flang), and this program has \
+                 gcc's",
             ),
             How::Shares => Some(
-                "it divides loops of LLVM's OpenMP runtime (clang, flang) only, and that was not seen in \
+                "it divides loops of LLVM's OpenMP runtime only (clang, flang), which was not seen in \
                  this program",
             ),
             _ => None,
