@@ -373,6 +373,16 @@ mod tests {
     }
 
     #[test]
+    fn cpus_that_go_and_come_are_weighed_at_once() {
+        let (mut weighing, weights) = after(10, &snapshot(&[60, 100, 80], &[0, 1, 2]));
+        assert_eq!(weights, [614, 1024, 819]);
+        assert_eq!(weigh(&mut weighing, &snapshot(&[60, 100], &[0, 1])), [614, 1024]);
+        let weights = weigh(&mut weighing, &snapshot(&[60, 100, 40], &[0, 1, 2]));
+        assert_eq!(weights, [614, 1024, 409]);
+        assert_eq!(weigh(&mut weighing, &snapshot(&[60], &[0])), [1024]);
+    }
+
+    #[test]
     fn a_thread_that_shares_its_cpu_goes_to_a_free_one() {
         let places = |percents: &[u64], threads: &[u32]| {
             let snapshot = snapshot(percents, threads);
