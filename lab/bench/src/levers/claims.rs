@@ -165,9 +165,9 @@ impl Judged<'_> {
 impl Claim {
     /// The contestants that each of its cells must have.
     fn contestants(&self) -> Vec<&'static str> {
-        match self.by {
+        match &self.by {
             By::Aim(aim) => vec![aim.contestant],
-            By::GeometricMean(contestant, _) => vec![contestant],
+            By::GeometricMean(contestant, _) => vec![*contestant],
             // Shares and threads are in some of the cells only.
             By::MostInARun(..) | By::OwnProof(_) => vec![RUN],
         }

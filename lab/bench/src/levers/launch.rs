@@ -418,6 +418,23 @@ mod tests {
         assert!(error.contains("/bin/false failed (exit status: 1)"), "{error}");
     }
 
+    /// By hand: `cargo test -p evenkeel-bench -- --ignored packages`, after `scripts/setup programs`.
+    #[test]
+    #[ignore = "runs programs of packages, which are not there in CI"]
+    fn programs_of_packages_run_in_every_way_without_evenkeel() {
+        let launcher = launcher("/bin/false");
+        let is_package = |one: &Program| matches!(one.what, What::Package(_) | What::Mpi(_));
+        for program in programs().iter().filter(|one| is_package(one)) {
+            launcher.ready(program).unwrap();
+            for how in [How::Kernel, How::Pinned, How::ByHand] {
+                if program.why_not(how).is_none() {
+                    let (ended, _) = launcher.run(program, how, &NOISES[1]).unwrap();
+                    println!("{} {how:?}: {:.2} s", program.name, ended.seconds);
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_wrong_result_is_an_error() {
         let directory = tempfile::tempdir().unwrap();

@@ -251,7 +251,7 @@ fn said(state: &State, told: &Told) -> Vec<String> {
     let left = told.filled.left.len();
     if left > 0 {
         said.push(format!(
-            "For {left} cells there was no time: the same command goes on with them."
+            "Cells for which there was no time: {left}. The same command goes on with them."
         ));
     }
     said
@@ -325,7 +325,7 @@ mod tests {
         let text = page(&state(), &["lu.W-gcc/none", "lammps/none"], &told);
         for part in [
             "| none | lu.W-gcc | default | 2.000 s |",
-            "| none | lu.W-gcc | run | 2.000 s | 1.000 | undecided | - | 0 | 0.10 % | - | 7 |",
+            "| none | lu.W-gcc | run | 2.000 s | 1.000 | undecided | 0 | 0.10 % | 7 |",
             "| hog (no claim; at def) | is.W-gcc | run |",
             "| none | lu.W-gcc | time | run | shown to lose less than 2 % against default | 1.000 | reached |",
             "| none | lammps | time | run | shown to lose less than 2 % against default | - | undecided |",
@@ -333,7 +333,7 @@ mod tests {
             "- lammps: not measured: package lammps is not installed\n- lu.W-gcc/udp: not measured",
             "- run --shares: not measured: `evenkeel run --shares` is refused: x",
             "- sp.W-gcc/none: not measured: no time",
-            "- For 1 cells there was no time",
+            "- Cells for which there was no time: 1. The same command goes on with them.",
             "- `hog`: another user's endless ordinary program",
             "A/A: ",
         ] {

@@ -21,8 +21,8 @@ const METAL: &str = include_str!("../../programs/inputs/metal.pwi");
 /// Cells of argon in each direction: 10,976 atoms.
 const ARGON_CELLS: usize = 14;
 /// Steps of GROMACS and of LAMMPS: 2 to 4 s on two CPUs.
-const ARGON_STEPS: usize = 1_200;
-const MELT_STEPS: &str = "900";
+const ARGON_STEPS: usize = 3_600;
+const MELT_STEPS: &str = "1200";
 
 /// A program of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -229,14 +229,14 @@ macro_rules! openmp {
 /// All programs, in the order of the report.
 pub fn programs() -> Vec<Program> {
     let openmp = openmp! {
-        "lu" Lu: "S" 20, "W" 2, "A" 1;
-        "sp" Sp: "S" 20, "W" 3, "A" 1;
-        "bt" Bt: "S" 20, "W" 3, "A" 1;
-        "cg" Cg: "S" 20, "W" 10, "A" 8;
-        "mg" Mg: "S" 100, "W" 10, "A" 2;
-        "ft" Ft: "S" 10, "W" 8, "A" 2;
-        "ep" Ep: "S" 1, "W" 10, "A" 2;
-        "is" Is: "S" 100, "W" 10, "A" 4;
+        "lu" Lu: "S" 1, "W" 2, "A" 1;
+        "sp" Sp: "S" 1, "W" 3, "A" 1;
+        "bt" Bt: "S" 1, "W" 5, "A" 1;
+        "cg" Cg: "S" 1, "W" 30, "A" 6;
+        "mg" Mg: "S" 1, "W" 50, "A" 7;
+        "ft" Ft: "S" 1, "W" 60, "A" 4;
+        "ep" Ep: "S" 1, "W" 12, "A" 2;
+        "is" Is: "S" 1, "W" 200, "A" 18;
     };
     let mpi =
         |name, source, class, repeats| Program { name, what: What::Mpi(source), class, repeats };
@@ -248,7 +248,7 @@ pub fn programs() -> Vec<Program> {
         package("hpcc", Packaged::Hpcc),
         package("quantum-espresso", Packaged::QuantumEspresso),
         mpi("ep_mpi.A", mpi::EP, "A", 2),
-        mpi("cg_mpi.A", mpi::CG, "A", 8),
+        mpi("cg_mpi.A", mpi::CG, "A", 6),
     ];
     openmp.into_iter().chain(others).collect()
 }
