@@ -32,6 +32,7 @@ mod streams;
 #[path = "../common/support.rs"]
 mod support;
 mod terminal;
+mod threads;
 mod transparency;
 mod user_masks;
 mod waiting;

@@ -36,6 +36,24 @@ fn a_program_that_ends_at_once_ends_as_without_evenkeel() {
 }
 
 #[test]
+fn what_a_program_forks_at_once_is_followed() {
+    let host = Host::new();
+    // Both are there long before evenkeel begins to observe.
+    let endless = "exec sh -c \"echo $$; while :; do :; done\"";
+    let mut command = host.run(&["-q"], &["sh", "-c", &format!("sh -c '{endless}' & wait")]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = lines_of(child.stdout.take().unwrap());
+    let pid: i32 = lines.recv_timeout(PATIENCE).unwrap().parse().unwrap();
+    wait_for("the child among the threads that are followed", || {
+        let status = host.status();
+        let threads = status.first().and_then(|run| run["threads"].as_array());
+        threads.is_some_and(|threads| threads.iter().any(|thread| thread["tid"] == pid))
+    });
+    kill(pid, libc::SIGTERM);
+    assert!(ended(&mut child).success());
+}
+
+#[test]
 fn a_task_that_execs_sees_all_cpus() {
     let Some(_) = two_cpus("a_task_that_execs_sees_all_cpus") else { return };
     for placement in ["soft", "hard"] {

@@ -8,8 +8,8 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::MS;
 use common::model::{Core, Outcome, Program, best_ns, best_placed_ns, run, run_from};
+use common::{Dice, MS};
 use evenkeel_capability::{LagParameters, Plan, Policy, Reason};
 
 fn lag() -> Option<Policy> {
@@ -183,6 +183,57 @@ fn a_split_is_made_within_two_intervals_and_held() {
             }
             let whole = rest.iter().filter(|plan| plan.pins.len() == tasks).count();
             assert!(whole * 10 >= rest.len() * 8, "{whole} of {}: {program:?}", rest.len());
+        }
+    }
+}
+
+/// The rate of the task that gets the least, where these CPUs have so many tasks.
+fn least_rate(percents: &[u64], counts: &[usize]) -> f64 {
+    let rates = percents.iter().zip(counts).map(|(percent, count)| *percent as f64 / *count as f64);
+    rates.fold(f64::INFINITY, f64::min)
+}
+
+/// The same for the best split: each task goes where it gets the most.
+fn best_rate(percents: &[u64], tasks: usize) -> f64 {
+    let mut counts = vec![0; percents.len()];
+    for _ in 0..tasks {
+        let rate = |index: &usize| percents[*index] as f64 / (counts[*index] + 1) as f64;
+        let best = (0..counts.len()).max_by(|a, b| rate(a).total_cmp(&rate(b)));
+        counts[best.expect("there are CPUs")] += 1;
+    }
+    least_rate(percents, &counts)
+}
+
+/// Of more threads, one that is the first on its CPU in each phase sleeps for nearly all of it, and does
+/// not count.
+#[test]
+fn any_number_of_threads_for_each_cpu_is_split_as_well_as_whole_threads_can_be() {
+    let mut dice = Dice(7);
+    for per_cpu in [2, 3, 4, 5, 6] {
+        for cpus in [2, 3, 4, 8] {
+            let percents: Vec<u64> = (0..cpus).map(|_| 30 + dice.below(71)).collect();
+            let tasks = per_cpu * cpus;
+            let program = Program {
+                sleeps: true,
+                kernel_balances: true,
+                ..phases(tasks, 2, 4_000 / per_cpu as u64)
+            };
+            let outcome = run(&cores(&percents), &program, lag(), constant);
+            // A task that slept for a whole interval is in none of its pins, and stays where it was.
+            let pins = outcome.plans.iter().flat_map(|(_, plan)| &plan.pins);
+            let held: BTreeMap<_, _> = pins.map(|pin| (pin.task, pin.cpu)).collect();
+            if held.is_empty() {
+                let (least, most) = (percents.iter().min(), percents.iter().max());
+                let is_even = least.zip(most).is_some_and(|(least, most)| least * 100 > most * 93);
+                assert!(is_even, "{per_cpu} for each of {percents:?}");
+                continue;
+            }
+            assert_eq!(held.len(), tasks, "{per_cpu} for each of {percents:?}");
+            let mut counts = vec![0; cpus];
+            held.values().for_each(|cpu| counts[*cpu as usize] += 1);
+            let (rate, best) = (least_rate(&percents, &counts), best_rate(&percents, tasks));
+            // No task could get more elsewhere than the tolerance of 6 %.
+            assert!(rate >= 0.93 * best, "{counts:?} on {percents:?}: {rate:.1} of {best:.1}");
         }
     }
 }

@@ -113,8 +113,12 @@ pub struct RunArgs {
     pub join: bool,
     /// Divide the iterations of OpenMP loops (clang, flang) by capability, instead of moving threads
     /// [default: off].
-    #[arg(long, conflicts_with_all = ["join", "dry_run"])]
+    #[arg(long, conflicts_with_all = ["join", "dry_run", "threads"])]
     pub shares: bool,
+    /// Start K OpenMP threads for each CPU, 2 to 16, that sleep while they wait, and spread them by
+    /// capability [default: as many as the program starts].
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(2..=16))]
+    pub threads: Option<u8>,
     /// For fault tests.
     #[command(flatten)]
     pub faults: FaultArgs,

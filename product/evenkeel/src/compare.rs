@@ -105,9 +105,11 @@ mod tests {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             chosen(&names).map(|chosen| chosen.iter().map(|one| one.name).collect::<Vec<_>>())
         };
-        assert_eq!(names(&[]).unwrap(), ["default", "pinned", "run", "run --shares"]);
+        let all = ["default", "pinned", "run", "run --shares", "run --threads 4"];
+        assert_eq!(names(&[]).unwrap(), all);
         assert_eq!(names(&["run"]).unwrap(), ["default", "run"]);
         let error = names(&["ran"]).unwrap_err().to_string();
-        assert_eq!(error, "there is no contestant \"ran\": give some of pinned, run, run --shares");
+        let rest = all[1..].join(", ");
+        assert_eq!(error, format!("there is no contestant \"ran\": give some of {rest}"));
     }
 }

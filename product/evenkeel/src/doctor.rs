@@ -43,7 +43,7 @@ fn render(report: &Report) -> String {
         (true, Accounting::Cbinfo | Accounting::Daemon) => {
             "evenkeel run works here, with exact accounting."
         }
-        (true, Accounting::Procfs) => {
+        (true, Accounting::Procfs | Accounting::None) => {
             "evenkeel run works here, but only with approximate figures from /proc."
         }
         (false, _) => "evenkeel run cannot balance here: programs run as they would without it.",

@@ -8,6 +8,7 @@
 //! | `config` | configuration files |
 //! | `balancing` | from options to values, for `run` and `daemon` |
 //! | `shares` | the library of `run --shares`: where it lies, and whether the command can be divided |
+//! | `threads` | more OpenMP threads than CPUs: the environment of `run --threads` |
 //! | `supervisor` | how the supervisor is started |
 //! | `decision_text` | a decision as text |
 //! | `daemon_client`, `keel_client` | requests to the daemon and to the keel |
@@ -40,6 +41,7 @@ mod shares;
 mod status;
 mod supervisor;
 pub mod terminal;
+mod threads;
 mod undo;
 mod zone;
 

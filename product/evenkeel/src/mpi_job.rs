@@ -12,7 +12,7 @@ use evenkeel_control::{AskError, Request, ask};
 use evenkeel_journal::{TaskRef, runtime_dir};
 
 /// Variables that launchers set for each rank: MPICH's hydra (PMI), launchers with PMIx, Open MPI.
-const RANK_VARIABLES: [&str; 3] = ["PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"];
+pub const RANK_VARIABLES: [&str; 3] = ["PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"];
 
 /// How long the balancer of a job may take to start.
 const START_PATIENCE: Duration = Duration::from_secs(3);

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::decision_text::describe;
 use crate::mpi_job::MpiJob;
 use crate::shares::{Prepared, prepare};
-use crate::{daemon_client, rights, supervisor};
+use crate::{daemon_client, rights, supervisor, threads};
 
 /// Runs the command and returns its exit code. Where a signal ended the command, the same signal ends
 /// this process.
@@ -41,6 +41,16 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
         };
     // The page is this process' own, and the balancer of a job has none.
     let has_own_balancer = has_report || shares.is_some();
+    let (threads, environment) = match args.threads {
+        None => (None, Vec::new()),
+        Some(per_cpu) => {
+            let cpus = threads::usable_cpus(balancing.cpus.as_ref())?;
+            let (threads, environment) =
+                threads::environment(per_cpu, &cpus, |name| std::env::var_os(name))?;
+            let words = |(name, value): (String, String)| (name.into(), value.into());
+            (Some(threads), environment.into_iter().map(words).collect())
+        }
+    };
     let launch = Launch {
         command: args.command,
         origin,
@@ -49,6 +59,8 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
         supervisor: supervisor::command(&args.faults),
         shares,
         explain: args.explain.then_some(|decision| say(&describe(decision))),
+        environment,
+        threads,
     };
     let started = |pid| {
         give_up_streams();
@@ -60,13 +72,13 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
             _ => None,
         };
         match joined {
-            Some(Ok(())) => return None,
+            Some(Ok(())) => return false,
             Some(Err(why)) => tracing::warn!("{why:#}; this process balances the program"),
             None => {}
         }
-        machine(speed)
+        true
     };
-    let (end, summary) = match run(&launch, balancing, started) {
+    let (end, summary) = match run(&launch, balancing, started, || machine(speed)) {
         Ok(result) => result,
         Err(error) => {
             say(&format!("evenkeel: {error}\n"));

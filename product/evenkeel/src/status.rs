@@ -58,6 +58,7 @@ fn waits(accounting: Accounting, waits: &Waits) -> String {
                                balances itself (evenkeel run --join)"
                 .to_owned()
         }
+        Accounting::None => "spinning not seen: nothing is observed yet".to_owned(),
         Accounting::Procfs => "spinning not seen: without cbinfo it looks like work".to_owned(),
     }
 }

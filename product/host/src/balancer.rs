@@ -20,6 +20,7 @@ use crate::program::{Program, task_ref};
 use crate::reading::{Freedom, TaskReading};
 use crate::shares::{Shares, SharesStatus};
 use crate::summary::Totals;
+use crate::threads::{ThreadWatch, Threads};
 use crate::waits::{ThreadTimes, Waits};
 
 /// Why a round failed.
@@ -133,6 +134,13 @@ impl Balancer {
         self.programs.get(&program)?.shares_status()
     }
 
+    /// A program was told to start so many threads, and to let those sleep that wait.
+    pub fn expect_threads(&mut self, program: u32, threads: Threads) {
+        if let Some(program) = self.programs.get_mut(&program) {
+            program.threads = Some(ThreadWatch::new(threads));
+        }
+    }
+
     /// Stops balancing a program and gives its tasks their masks back. Returns its totals and decisions.
     pub fn leave(&mut self, program: u32) -> Option<(Totals, Vec<Decision>)> {
         let left = self.programs.remove(&program)?;
@@ -236,8 +244,9 @@ impl Balancer {
             shares.beat();
         }
         self.update_cpus(number, program);
-        let Some(mut snapshot) = self.snapshot(number, program) else { return Ok(()) };
         let now = Rc::clone(self.observer.last());
+        program.watch_threads(number, &now);
+        let Some(mut snapshot) = self.snapshot(number, program) else { return Ok(()) };
         if let Some(session) = self.session.as_mut().map(SupervisedSession::session) {
             program.free_new_tasks(number, &now, session);
         }
@@ -397,7 +406,10 @@ impl Balancer {
                 Err(_) => Freedom { allowed: CpuSet::new(), fixed: true },
             }
         };
-        self.observer.snapshot(&program.last, number, &usable, freedom)
+        let mut snapshot = self.observer.snapshot(&program.last, number, &usable, freedom)?;
+        // Figures in clock ticks are too coarse to measure a split by.
+        snapshot.seen.spinning |= self.accounting.is_exact() && program.waits_asleep();
+        Some(snapshot)
     }
 
     /// Makes the moves of the plan. Returns the moves that were not made.
@@ -422,9 +434,14 @@ impl Balancer {
         // By the age of the process: a new thread of an old process has no CPUs left to count.
         let leaders: BTreeMap<u32, TaskId> =
             snapshot.tasks.iter().map(|task| (task.id.tid, task.id)).collect();
+        let threads = program.threads.as_ref();
         let is_settling = |task: TaskId, process: u32| {
-            self.execs_ns.contains_key(&process)
-                || start_ns(*leaders.get(&process).unwrap_or(&task)) + SETTLING_NS > now_ns
+            let is_young = || {
+                self.execs_ns.contains_key(&process)
+                    || start_ns(*leaders.get(&process).unwrap_or(&task)) + SETTLING_NS > now_ns
+            };
+            // A pool that has started has counted its CPUs.
+            !threads.is_some_and(|threads| threads.is_full(process)) && is_young()
         };
         let pins: BTreeMap<TaskId, u32> = plan.pins.iter().map(|pin| (pin.task, pin.cpu)).collect();
         for Place { task: id, from, to, reason } in places(plan, snapshot) {

@@ -16,6 +16,7 @@
 //! | `working_set` | how much memory each process referenced lately |
 //! | `options` | how to balance |
 //! | `shares` | loops divided by capability: the page of a program, and which lever it has |
+//! | `threads` | more OpenMP threads than CPUs: whether the program has started them |
 //! | `proof` | what moves and pins gain, measured while the program runs; the rest is withdrawn |
 //! | `decision` | moves and refusals with their reasons, as values and as text |
 //! | `summary` | how a run went, counted and printed |
@@ -56,6 +57,7 @@ mod served;
 mod shares;
 mod status_file;
 mod summary;
+mod threads;
 mod wait;
 mod waits;
 mod watch;
@@ -76,5 +78,6 @@ pub use served::ServedError;
 pub use shares::SharesStatus;
 pub use status_file::{ProgramStatus, StatusFileError, read_status_files};
 pub use summary::{CpuSummary, Summary};
+pub use threads::{ThreadCount, Threads};
 pub use waits::{Share, Spinning, ThreadTimes, Waits};
 pub use watch::{FIRST_HERTZ, LATER_HERTZ, WINDOW_EVERY_NS, WINDOW_NS};

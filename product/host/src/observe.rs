@@ -43,12 +43,14 @@ pub enum Accounting {
     /// Approximate, from /proc.
     #[default]
     Procfs,
+    /// None: the program ended before it was observed.
+    None,
 }
 
 impl Accounting {
     /// Whether the figures are exact.
     pub fn is_exact(self) -> bool {
-        self != Self::Procfs
+        matches!(self, Self::Cbinfo | Self::Daemon)
     }
 }
 
@@ -58,6 +60,7 @@ impl std::fmt::Display for Accounting {
             Self::Cbinfo => "cbinfo",
             Self::Daemon => "the daemon's cbinfo",
             Self::Procfs => "/proc",
+            Self::None => "nothing",
         })
     }
 }

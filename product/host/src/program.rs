@@ -13,6 +13,7 @@ use crate::proof::Proof;
 use crate::reading::Reading;
 use crate::shares::{Shares, SharesStatus};
 use crate::summary::Totals;
+use crate::threads::{ThreadWatch, runtimes_of};
 use crate::waits::{ThreadTimes, Waits};
 use crate::working_set::WorkingSets;
 
@@ -34,6 +35,8 @@ pub(crate) struct Program {
     pub(crate) held: BTreeMap<TaskId, u32>,
     /// Only under `--shares`.
     pub(crate) shares: Option<Shares>,
+    /// Only where it was told how many threads to start.
+    pub(crate) threads: Option<ThreadWatch>,
     /// Only with a policy that selects by working set.
     pub(crate) working_sets: Option<WorkingSets>,
     pub(crate) totals: Totals,
@@ -66,6 +69,7 @@ impl Program {
             proof,
             held: BTreeMap::new(),
             shares: None,
+            threads: None,
             working_sets,
             totals: Totals::new(machine, now),
             decisions: VecDeque::new(),
@@ -116,6 +120,21 @@ impl Program {
         true
     }
 
+    /// Looks whether it has started the threads that it was told to, and says so once if it has not.
+    pub(crate) fn watch_threads(&mut self, number: u32, now: &Reading) {
+        let (Some(threads), Some(tasks)) = (&mut self.threads, now.tasks_of(number)) else {
+            return;
+        };
+        if let Some(why) = threads.note(tasks, runtimes_of) {
+            tracing::warn!("--threads has no effect: {why}; the program is balanced as it is");
+        }
+    }
+
+    /// Whether threads that wait are known to sleep, so that none spins.
+    pub(crate) fn waits_asleep(&self) -> bool {
+        self.threads.as_ref().is_some_and(ThreadWatch::has_full)
+    }
+
     /// Takes the reading of this round, and returns how the program waited since the last one.
     pub(crate) fn note_reading(&mut self, number: u32, now: Rc<Reading>) -> Waits {
         let waits = now.waits_since(&self.last, number);
@@ -158,6 +177,7 @@ impl Program {
 
     pub(crate) fn into_results(mut self) -> (Totals, Vec<Decision>) {
         self.totals.shares = self.shares_status();
+        self.totals.threads = self.threads.map(ThreadWatch::into_count);
         (self.totals, self.decisions.into())
     }
 

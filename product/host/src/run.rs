@@ -16,11 +16,12 @@ use crate::child::{Child, ChildError, End, Origin};
 use crate::clock::{monotonic_ns, own_cpu_ns};
 use crate::decision::Decision;
 use crate::latency::ask_for_short_slices;
-use crate::observe::AccountingChoice;
+use crate::observe::{Accounting, AccountingChoice};
 use crate::options::Options;
 use crate::shares::Shares;
 use crate::status_file::{ProgramStatus, StatusFile};
-use crate::summary::{Run, Summary};
+use crate::summary::{Run, Summary, Totals};
+use crate::threads::Threads;
 use crate::wait::wait_readable;
 use crate::waits::Waits;
 
@@ -28,6 +29,10 @@ use crate::waits::Waits;
 const PUBLISH_EVERY_NS: u64 = 1_000_000_000;
 /// ... and how often while no task is moved: to replace a file costs more than a round.
 const PUBLISH_AT_REST_NS: u64 = 5_000_000_000;
+
+/// A command that ends sooner is not observed: to load the accounting takes about half as long, and it
+/// slows down what runs meanwhile.
+const GRACE_NS: u64 = 50_000_000;
 
 /// What a run needs to know besides how to balance.
 #[derive(Debug, Clone)]
@@ -46,11 +51,18 @@ pub struct Launch {
     pub shares: Option<PathBuf>,
     /// Called with every decision as it is made (`--explain`).
     pub explain: Option<fn(&Decision)>,
+    /// Variables that the command gets besides this process' own.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The threads that these variables tell the command to start.
+    pub threads: Option<Threads>,
 }
 
-/// Runs a command under the balancer until it ends. `machine` is called with the command's process
-/// number while the command already runs, so that the command does not wait for it. Where it returns
-/// none, this process does not balance the command.
+/// Runs a command under the balancer until it ends.
+///
+/// The command waits for nothing of ours. `started` is called with its process number once it runs, and
+/// tells whether this process is to balance it. `machine` is called only once it has run for a while;
+/// without a machine it is not balanced. What it has forked until then is followed as well, unless a
+/// process has lost its parent.
 ///
 /// # Errors
 /// The command cannot be started. A command that cannot be balanced is no error: it runs on, and the
@@ -58,16 +70,30 @@ pub struct Launch {
 pub fn run(
     launch: &Launch,
     options: Options,
-    machine: impl FnOnce(u32) -> Option<Machine>,
+    started: impl FnOnce(u32) -> bool,
+    machine: impl FnOnce() -> Option<Machine>,
 ) -> Result<(End, Option<Summary>), ChildError> {
-    let (shares, variables) = share_loops(launch, &options);
+    let (shares, mut variables) = share_loops(launch, &options);
+    variables.extend(launch.environment.iter().cloned());
     let child = Child::start(&launch.command, &variables, launch.origin)?;
     let started_ns = monotonic_ns();
-    let mut balancing = machine(child.pid()).and_then(|machine| {
-        Balancing::start(launch, options, machine, child.pid(), shares)
-            .inspect_err(|why| tracing::warn!("not balanced: {why}"))
-            .ok()
-    });
+    let is_balanced_here = started(child.pid());
+    let mut balancing = None;
+    if is_balanced_here {
+        if let Some(dir) = &launch.dir {
+            undo_earlier(dir);
+        }
+        if let Some(end) = wait_for_end(&child, started_ns + GRACE_NS)? {
+            let elapsed_ns = monotonic_ns() - started_ns;
+            let run = Run::unobserved(launch, &options, end, elapsed_ns);
+            return Ok((end, Some(Summary::new(run, &Totals::default()))));
+        }
+        balancing = machine().and_then(|machine| {
+            Balancing::start(launch, options, machine, child.pid(), shares)
+                .inspect_err(|why| tracing::warn!("not balanced: {why}"))
+                .ok()
+        });
+    }
     let end = loop {
         if let Some(end) = child.handle_signals()? {
             break end;
@@ -104,6 +130,21 @@ fn share_loops(launch: &Launch, options: &Options) -> (Option<Shares>, Vec<(OsSt
     }
 }
 
+/// How the command ended, if it did before a time on the monotonic clock.
+fn wait_for_end(child: &Child, until_ns: u64) -> Result<Option<End>, ChildError> {
+    loop {
+        if let Some(end) = child.handle_signals()? {
+            return Ok(Some(end));
+        }
+        let left_ns = until_ns.saturating_sub(monotonic_ns());
+        if left_ns == 0 {
+            return Ok(None);
+        }
+        let mut readable = [PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
+        wait_readable(&mut readable, Some(Duration::from_nanos(left_ns)))?;
+    }
+}
+
 /// The balancer of a run with everything that keeps it safe.
 struct Balancing {
     balancer: Balancer,
@@ -126,11 +167,7 @@ impl Balancing {
         if let Err(why) = ask_for_short_slices() {
             tracing::debug!("evenkeel keeps its long slices: {why}");
         }
-        if let Some(dir) = &launch.dir {
-            undo_earlier(dir);
-        }
-        let command: Vec<String> =
-            launch.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let command = words_of(launch);
         let session = match Self::open_session(launch, &options, &command) {
             Ok(session) => session,
             Err(why) => {
@@ -145,6 +182,9 @@ impl Balancing {
         balancer.join(root, &TaskRef::of(root as i32)?)?;
         if let Some(shares) = shares {
             balancer.share(root, shares);
+        }
+        if let Some(threads) = launch.threads {
+            balancer.expect_threads(root, threads);
         }
         let own = TaskRef::own_process()?;
         let file = launch.dir.as_deref().and_then(|dir| {
@@ -271,20 +311,34 @@ impl Balancing {
         let (totals, _) = self.balancer.finish().remove(&self.status.root)?;
         let startup_cpu_ns = self.startup_cpu_ns + (own_cpu_ns() - own_cpu_until_end_ns);
         let run = Run {
-            command: launch
-                .command
-                .iter()
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect(),
-            exit_code: end.exit_code(),
-            elapsed_ns,
             accounting,
             why_not_exact,
-            placement: self.options.placement,
-            dry_run: self.options.dry_run,
             own_cpu_ns: own_cpu_until_end_ns.saturating_sub(self.startup_cpu_ns),
             startup_cpu_ns,
+            ..Run::unobserved(launch, &self.options, end, elapsed_ns)
         };
         Some(Summary::new(run, &totals))
     }
+}
+
+impl Run {
+    /// Of a command that was not observed.
+    fn unobserved(launch: &Launch, options: &Options, end: End, elapsed_ns: u64) -> Self {
+        Self {
+            command: words_of(launch),
+            exit_code: end.exit_code(),
+            elapsed_ns,
+            accounting: Accounting::None,
+            why_not_exact: None,
+            placement: options.placement,
+            dry_run: options.dry_run,
+            threads_per_cpu: launch.threads.map(|threads| threads.per_cpu),
+            own_cpu_ns: 0,
+            startup_cpu_ns: own_cpu_ns(),
+        }
+    }
+}
+
+fn words_of(launch: &Launch) -> Vec<String> {
+    launch.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }

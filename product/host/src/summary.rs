@@ -14,9 +14,10 @@ use crate::options::Placement;
 use crate::proof::{Gain, Proven};
 use crate::reading::{CpuReading, Reading};
 use crate::shares::SharesStatus;
+use crate::threads::ThreadCount;
 
 /// Figures that add up over the intervals of a run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Totals {
     /// Tasks moved.
     pub moves: u64,
@@ -47,10 +48,12 @@ pub struct Totals {
     gain: Gain,
     /// What `--shares` did.
     pub(crate) shares: Option<SharesStatus>,
+    /// What came of the threads that the program was told to start.
+    pub(crate) threads: Option<ThreadCount>,
 }
 
 /// The CPUs of a reading, without its tasks: the first reading is kept for the whole run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct CpuFigures {
     at_ns: u64,
     cpus: BTreeMap<u32, CpuReading>,
@@ -59,24 +62,10 @@ struct CpuFigures {
 impl Totals {
     pub(crate) fn new(machine: &Machine, first: &Rc<Reading>) -> Self {
         Self {
-            moves: 0,
-            moves_by_rule: BTreeMap::new(),
-            proposed: 0,
-            yielded: 0,
-            refused: 0,
-            kept: 0,
-            intervals: 0,
-            cpu_changes: 0,
             speeds: speeds_of(machine),
             first: CpuFigures { at_ns: first.at_ns, cpus: first.cpus.clone() },
             last: Rc::clone(first),
-            parallel_ns: 0,
-            worst_ns: 0,
-            average_ns: 0,
-            last_reason: None,
-            most_spread_ppm: 0,
-            gain: Gain::default(),
-            shares: None,
+            ..Self::default()
         }
     }
 
@@ -235,6 +224,12 @@ pub struct Summary {
     /// What `--shares` did, and what it gained; none without.
     #[serde(default)]
     pub shares: Option<SharesStatus>,
+    /// Threads for each CPU that the program was told to start (`--threads`).
+    #[serde(default)]
+    pub threads_per_cpu: Option<u32>,
+    /// What came of it, where this process balanced the program.
+    #[serde(default)]
+    pub threads: Option<ThreadCount>,
     /// Why no (more) tasks were moved in the last interval with such a reason. JSON has it as text.
     #[serde(serialize_with = "in_words", skip_deserializing)]
     pub reason: Option<Reason>,
@@ -251,6 +246,7 @@ pub(crate) struct Run {
     pub why_not_exact: Option<String>,
     pub placement: Placement,
     pub dry_run: bool,
+    pub threads_per_cpu: Option<u32>,
     pub own_cpu_ns: u64,
     pub startup_cpu_ns: u64,
 }
@@ -281,6 +277,8 @@ impl Summary {
             most_spread: totals.most_spread_ppm as f64 / 1e6,
             gain: totals.gain.clone(),
             shares: totals.shares.clone(),
+            threads_per_cpu: run.threads_per_cpu,
+            threads: totals.threads.clone(),
             reason: totals.last_reason.clone(),
             cpus: totals.cpus(),
         }

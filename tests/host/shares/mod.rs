@@ -8,3 +8,5 @@ mod loops;
 mod programs;
 mod run;
 mod strangers;
+
+pub use programs::clang_with_openmp;

@@ -29,13 +29,7 @@ impl Shares {
     /// Nothing, and a message that the test is skipped, where clang has no OpenMP runtime.
     pub fn new(test: &str) -> Option<Self> {
         check_library();
-        if !has_openmp() {
-            evenkeel_skip::skip(
-                test,
-                "clang has no OpenMP runtime here (scripts/setup installs libomp)",
-            );
-            return None;
-        }
+        clang_with_openmp(test)?;
         let folder = tempfile::Builder::new().prefix("evenkeel-shares-").tempdir().unwrap();
         Some(Self { folder, page: PageOwner::create(PATIENCE).unwrap() })
     }
@@ -192,6 +186,19 @@ pub fn flang() -> Option<String> {
         clang().rsplit_once('-').map_or(String::new(), |(_, version)| format!("-{version}"));
     let names = [format!("flang-new{version}"), format!("flang{version}")];
     names.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok())
+}
+
+/// The clang of the build; nothing, and a message that the test is skipped, where it has no OpenMP
+/// runtime.
+pub fn clang_with_openmp(test: &str) -> Option<String> {
+    if !has_openmp() {
+        evenkeel_skip::skip(
+            test,
+            "clang has no OpenMP runtime here (scripts/setup installs libomp)",
+        );
+        return None;
+    }
+    Some(clang())
 }
 
 fn has_openmp() -> bool {

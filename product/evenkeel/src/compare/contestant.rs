@@ -30,6 +30,7 @@ enum How {
     Pinned,
     Run,
     Shares,
+    Threads,
 }
 
 impl Contestant {
@@ -48,6 +49,11 @@ impl Contestant {
                 what: "evenkeel run with OpenMP loops divided by capability",
                 how: How::Shares,
             },
+            Self {
+                name: "run --threads 4",
+                what: "evenkeel run with 4 OpenMP threads for each CPU, spread by capability",
+                how: How::Threads,
+            },
         ]
     }
 
@@ -62,7 +68,7 @@ impl Contestant {
                 command = Command::new(&words[0]);
                 command.args(&words[1..]);
             }
-            How::Run | How::Shares => {
+            How::Run | How::Shares | How::Threads => {
                 command = Command::new(std::env::current_exe()?);
                 command.args(["run", "--quiet", "--json"]).arg(summary);
                 command.args(self.options()).arg("--").args(words);
@@ -76,13 +82,14 @@ impl Contestant {
 
     /// Whether its summary tells of moves.
     pub fn has_summary(&self) -> bool {
-        matches!(self.how, How::Run | How::Shares)
+        matches!(self.how, How::Run | How::Shares | How::Threads)
     }
 
     /// What it gives to `evenkeel run`.
     fn options(&self) -> &'static [&'static str] {
         match self.how {
             How::Shares => &["--shares"],
+            How::Threads => &["--threads", "4"],
             How::Kernel | How::Pinned | How::Run => &[],
         }
     }
@@ -97,7 +104,7 @@ impl Contestant {
                 let variables = PINNED.map(|(name, value)| format!("{name}={value}"));
                 format!("{} {words}", variables.join(" "))
             }
-            How::Run | How::Shares => {
+            How::Run | How::Shares | How::Threads => {
                 let options: String =
                     self.options().iter().map(|option| format!("{option} ")).collect();
                 format!("evenkeel run {options}-- {words}")
@@ -108,7 +115,7 @@ impl Contestant {
     /// Why it does not apply to a program in which these runtimes of OpenMP were seen.
     pub fn why_not(&self, seen: &BTreeSet<Runtime>) -> Option<&'static str> {
         match self.how {
-            How::Pinned if seen.is_empty() => Some(
+            How::Pinned | How::Threads if seen.is_empty() => Some(
                 "it acts on OpenMP programs only, and no runtime of OpenMP was seen in this one",
             ),
             How::Shares if seen.contains(&Runtime::Llvm) => None,
@@ -150,6 +157,7 @@ mod tests {
                 r"OMP_PROC_BIND=true OMP_PLACES=threads ./app 'a b' 'it'\''s' ''",
                 r"evenkeel run -- ./app 'a b' 'it'\''s' ''",
                 r"evenkeel run --shares -- ./app 'a b' 'it'\''s' ''",
+                r"evenkeel run --threads 4 -- ./app 'a b' 'it'\''s' ''",
             ]
         );
     }
@@ -162,10 +170,11 @@ mod tests {
             all.iter().filter(applies).map(|one| one.name).collect()
         };
         assert_eq!(applying(&BTreeSet::new()), ["default", "run"]);
-        assert_eq!(applying(&[Runtime::Gcc].into()), ["default", "pinned", "run"]);
-        let shared = ["default", "pinned", "run", "run --shares"];
-        assert_eq!(applying(&[Runtime::Llvm].into()), shared);
-        assert_eq!(applying(&[Runtime::Gcc, Runtime::Llvm].into()), shared);
+        let gcc = ["default", "pinned", "run", "run --threads 4"];
+        assert_eq!(applying(&[Runtime::Gcc].into()), gcc);
+        let all_names = ["default", "pinned", "run", "run --shares", "run --threads 4"];
+        assert_eq!(applying(&[Runtime::Llvm].into()), all_names);
+        assert_eq!(applying(&[Runtime::Gcc, Runtime::Llvm].into()), all_names);
         let shares = all.iter().find(|one| one.name == "run --shares").unwrap();
         assert!(shares.why_not(&[Runtime::Gcc].into()).unwrap().contains("this program has gcc's"));
     }

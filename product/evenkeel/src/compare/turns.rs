@@ -117,6 +117,9 @@ impl Turns<'_> {
             if let Some(shares) = summary.shares.filter(|shares| !shares.has_effect) {
                 bail!("--shares had no effect: {}", shares.effect);
             }
+            if let Some(why) = summary.threads.and_then(|threads| threads.why_no_effect) {
+                bail!("--threads had no effect: {why}");
+            }
             sample.set(MOVES, Some(summary.moves as f64));
         }
         Ok(sample)

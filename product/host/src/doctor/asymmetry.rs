@@ -119,7 +119,7 @@ impl Watched {
             Accounting::Cbinfo | Accounting::Daemon => {
                 cpus.iter().map(|cpu| runnable(cpu, &first, &last)).collect()
             }
-            Accounting::Procfs => Vec::new(),
+            Accounting::Procfs | Accounting::None => Vec::new(),
         };
         let why_not_exact = observer.why_not_exact().map(str::to_owned);
         Ok(Self { accounting, why_not_exact, cpus, runnable })
@@ -129,7 +129,9 @@ impl Watched {
     pub fn exact(&self) -> Result<(), String> {
         match self.accounting {
             Accounting::Cbinfo | Accounting::Daemon => Ok(()),
-            Accounting::Procfs => Err(self.why_not_exact.clone().unwrap_or_default()),
+            Accounting::Procfs | Accounting::None => {
+                Err(self.why_not_exact.clone().unwrap_or_default())
+            }
         }
     }
 }

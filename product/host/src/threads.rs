@@ -1,0 +1,209 @@
+//! More OpenMP threads than CPUs (`--threads`): whether the program has started as many as it was told,
+//! and, where it has not, why. Pure but for one look at what a process has mapped.
+//!
+//! Threads that were told to sleep while they wait hide nothing: from the moment that a process has as
+//! many as asked, all of its run time is work. So a split needs no samples first, and is made at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_capability::TaskId;
+use evenkeel_cbinfo::Runtimes;
+use serde::{Deserialize, Serialize};
+
+use crate::reading::TaskReading;
+
+/// A thread has computed when it ran for this long.
+const COMPUTED_NS: u64 = 1_000_000;
+/// A program that ran for this long in all should have started its threads.
+const JUDGED_NS: u64 = 1_000_000_000;
+
+/// The files and functions that tell of a runtime of OpenMP, by the beginnings of their names.
+const OPENMP: &[&str] = &["libgomp", "libomp", "libiomp5", "GOMP_parallel", "__kmpc_fork_call"];
+/// The same for MPI.
+const MPI: &[&str] = &["libmpi", "MPI_Init", "ompi_mpi_init"];
+
+/// The threads that a program was told to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Threads {
+    /// For each CPU.
+    pub per_cpu: u32,
+    /// In all.
+    pub asked: u32,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadCount {
+    /// Threads that the program was told to start.
+    pub asked: u32,
+    /// The most that computed in one process at the same time, as far as intervals show.
+    pub most: u32,
+    /// Why the program did not start them, if it ran for a second and did not.
+    pub why_no_effect: Option<String>,
+}
+
+/// Watches one program.
+#[derive(Debug)]
+pub(crate) struct ThreadWatch {
+    count: ThreadCount,
+    /// Processes that have as many threads now.
+    full: BTreeSet<u32>,
+    is_judged: bool,
+}
+
+impl ThreadWatch {
+    pub(crate) fn new(threads: Threads) -> Self {
+        let count = ThreadCount { asked: threads.asked, most: 0, why_no_effect: None };
+        Self { count, full: BTreeSet::new(), is_judged: false }
+    }
+
+    /// Takes in the tasks of the program. Returns, once, why it does not start its threads.
+    /// `runtimes_of` names the runtimes that a process has.
+    pub(crate) fn note(
+        &mut self,
+        tasks: &BTreeMap<TaskId, TaskReading>,
+        runtimes_of: impl FnOnce(u32) -> Vec<String>,
+    ) -> Option<&str> {
+        let mut processes: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
+        for task in tasks.values() {
+            let (run_ns, threads) = processes.entry(task.process).or_default();
+            *run_ns += task.run_ns;
+            *threads += u32::from(task.run_ns >= COMPUTED_NS);
+        }
+        let most = processes.values().map(|(_, threads)| *threads).max().unwrap_or(0);
+        self.count.most = self.count.most.max(most);
+        self.full = processes
+            .iter()
+            .filter(|(_, (_, threads))| *threads >= self.count.asked)
+            .map(|(process, _)| *process)
+            .collect();
+        if self.count.most >= self.count.asked {
+            // Perhaps later than was thought.
+            self.count.why_no_effect = None;
+            return None;
+        }
+        let run_ns: u64 = processes.values().map(|(run_ns, _)| *run_ns).sum();
+        if self.is_judged || run_ns < JUDGED_NS {
+            return None;
+        }
+        self.is_judged = true;
+        let (process, _) = processes.into_iter().max_by_key(|(_, (run_ns, _))| *run_ns)?;
+        self.count.why_no_effect = Some(self.why_not(&runtimes_of(process)));
+        self.count.why_no_effect.as_deref()
+    }
+
+    fn why_not(&self, runtimes: &[String]) -> String {
+        let has = |names: &[&str]| {
+            runtimes.iter().any(|runtime| names.iter().any(|name| runtime.starts_with(name)))
+        };
+        let ThreadCount { asked, most, .. } = self.count;
+        if has(OPENMP) {
+            let noun = if most == 1 { "thread" } else { "threads" };
+            format!(
+                "the program runs {most} {noun} so far and not {asked}: it sets their number itself"
+            )
+        } else if has(MPI) {
+            format!("the ranks of an MPI program are started by its launcher: start {asked} ranks")
+        } else {
+            "the program has no OpenMP runtime (libgomp, libomp)".to_owned()
+        }
+    }
+
+    /// Whether a process has started its threads, and they still compute.
+    pub(crate) fn is_full(&self, process: u32) -> bool {
+        self.full.contains(&process)
+    }
+
+    /// Whether some process has: then threads that wait are asleep.
+    pub(crate) fn has_full(&self) -> bool {
+        !self.full.is_empty()
+    }
+
+    pub(crate) fn into_count(self) -> ThreadCount {
+        self.count
+    }
+}
+
+/// The runtimes by which the threads of a process wait for each other; none where that cannot be read.
+pub(crate) fn runtimes_of(process: u32) -> Vec<String> {
+    Runtimes::default().find(process).map(|text| text.runtimes).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn watch() -> ThreadWatch {
+        ThreadWatch::new(Threads { per_cpu: 4, asked: 8 })
+    }
+
+    /// Threads of processes, each of which ran for so long.
+    fn tasks(processes: &[(u32, &[u64])]) -> BTreeMap<TaskId, TaskReading> {
+        let of = |(process, run_ms): &(u32, &[u64])| {
+            let process = *process;
+            let task = |(index, ms): (u32, &u64)| {
+                let id = TaskId { tid: process + index, start: 1 };
+                (id, TaskReading { process, run_ns: ms * MS, ..TaskReading::default() })
+            };
+            (0..).zip(*run_ms).map(task).collect::<Vec<_>>()
+        };
+        processes.iter().flat_map(of).collect()
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn threads_count_in_one_process_once_they_have_computed() {
+        let mut watch = watch();
+        let unasked = |_| -> Vec<String> { panic!("it is too early to judge") };
+        // A pool that was just started, and eight processes of one thread each.
+        watch.note(&tasks(&[(100, &[40, 0, 0, 0, 0, 0, 0, 0])]), unasked);
+        assert!(!watch.has_full());
+        let many: Vec<(u32, &[u64])> = (1..9).map(|process| (100 * process, &[50][..])).collect();
+        watch.note(&tasks(&many), unasked);
+        assert!(!watch.has_full());
+        watch.note(&tasks(&[(7, &[30]), (100, &[2; 8])]), unasked);
+        assert!(watch.has_full() && watch.is_full(100) && !watch.is_full(7));
+        // The pool has ended.
+        watch.note(&tasks(&[(100, &[90])]), unasked);
+        assert!(!watch.has_full());
+        assert_eq!(watch.into_count(), ThreadCount { asked: 8, most: 8, why_no_effect: None });
+    }
+
+    #[test]
+    fn too_few_threads_are_told_once_with_the_reason() {
+        for (runtimes, why) in [
+            (&["libgomp.so.1.0.0"][..], "runs 2 threads so far and not 8: it sets their number"),
+            (&["__kmpc_fork_call", "libmpi.so.40"], "it sets their number itself"),
+            (&["libmpi.so.40"], "start 8 ranks"),
+            (&["libmyspin.so"], "no OpenMP runtime"),
+            (&[], "no OpenMP runtime"),
+        ] {
+            let mut watch = watch();
+            let early = tasks(&[(100, &[400, 400])]);
+            assert_eq!(watch.note(&early, |_| names(runtimes)), None);
+            let late = tasks(&[(50, &[300]), (100, &[450, 450])]);
+            let said = watch.note(&late, |process| {
+                assert_eq!(process, 100, "the process that computes the most");
+                names(runtimes)
+            });
+            assert!(said.is_some_and(|said| said.contains(why)), "{said:?}");
+            assert_eq!(watch.note(&late, |_| names(runtimes)), None, "it was said already");
+            assert!(watch.into_count().why_no_effect.is_some());
+        }
+    }
+
+    #[test]
+    fn threads_that_come_late_are_no_fault() {
+        let mut watch = watch();
+        let serial = tasks(&[(100, &[1500])]);
+        assert!(watch.note(&serial, |_| names(&["libgomp.so.1"])).is_some());
+        let parallel = tasks(&[(100, &[1500, 9, 9, 9, 9, 9, 9, 9])]);
+        assert_eq!(watch.note(&parallel, |_| Vec::new()), None);
+        assert_eq!(watch.into_count().why_no_effect, None);
+    }
+}
