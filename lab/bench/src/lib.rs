@@ -14,6 +14,7 @@
 //! | [`refill`] | what it costs to refill caches, fitted for the simulator |
 //! | [`simulator_speed`], [`sweeps`] | how fast the simulator is; two sweeps compared |
 //! | [`plan_cost`], [`daemon_cost`] | what deciding costs; what the daemon costs with many programs |
+//! | [`startup_cost`] | what `evenkeel run` adds to a short program |
 //! | [`waiting_cost`] | what it costs to see how programs wait |
 //! | [`make_noise`], [`verify`] | one noise for a while; what the accounting shows of it |
 //!
@@ -35,6 +36,7 @@ pub mod programs;
 pub mod refill;
 pub mod sais;
 pub mod simulator_speed;
+pub mod startup_cost;
 pub mod sweeps;
 pub mod verify;
 pub mod waiting_cost;

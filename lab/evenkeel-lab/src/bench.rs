@@ -4,7 +4,7 @@
 use anyhow::Result;
 use evenkeel_bench::{
     balance, capability, daemon_cost, free, ias, keel, levers, plan_cost, refill, sais,
-    waiting_cost, zone,
+    startup_cost, waiting_cost, zone,
 };
 use evenkeel_experiment::{Only, Options, executable};
 
@@ -35,6 +35,7 @@ pub fn main(args: BenchArgs) -> Result<i32> {
         BenchPart::Refill(args) => refill::run(&refill_options(args)),
         BenchPart::Sais(args) => sais::run(&sais_options(args)?),
         BenchPart::Waiting(args) => waiting_cost::run(&waiting_cost::Options { json: args.json }),
+        BenchPart::Startup(args) => startup_cost::run(&startup_cost::Options { json: args.json }),
         BenchPart::Daemon(args) => daemon_cost::run(&daemon_cost::Options {
             executable: executable::product()?,
             json: args.json,

@@ -31,6 +31,9 @@ pub enum BenchPart {
     /// Measure what it costs to see how programs wait: system calls of other tasks, and samples (about
     /// a minute).
     Waiting(WaitingCostArgs),
+    /// Measure what `evenkeel run` adds to a program that ends at once, and to one of 1.2 s (about a
+    /// minute).
+    Startup(StartupCostArgs),
     /// Compare the keel with the kernel's own scheduler and with peers, in virtual machines.
     Keel(KeelArgs),
     /// Measure sibling aggregation (the keel's order `ias`) in a virtual machine: its cost, how many
@@ -217,6 +220,14 @@ pub struct DaemonCostArgs {
 /// `evenkeel-lab bench waiting`.
 #[derive(Debug, Args)]
 pub struct WaitingCostArgs {
+    /// Write the figures as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `evenkeel-lab bench startup`.
+#[derive(Debug, Args)]
+pub struct StartupCostArgs {
     /// Write the figures as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
