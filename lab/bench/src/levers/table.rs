@@ -1,4 +1,5 @@
-//! The table of `bench programs`: noises, contestants, programs, and which contestant runs which program.
+//! The table of `bench programs`: noises, contestants, programs, and which contestant runs which of
+//! them.
 
 use evenkeel_experiment::Contestant;
 use evenkeel_noise::NoiseKind;
@@ -16,7 +17,7 @@ pub const THREADS_PER_CPU: u32 = 4;
 pub struct Noise {
     /// How it is made.
     pub disturbance: Disturbance,
-    /// What it leaves of the CPU, in %, as someone knows it that divides the work by hand.
+    /// What it leaves of the CPU, in %, as it is known where the work is divided by hand.
     pub left_pct: u32,
     /// For the reader of a report.
     pub explanation: &'static str,
@@ -258,9 +259,10 @@ pub const PROGRAMS: &str = "\
 - *programs*: `lu`, `sp`, `bt`, `cg`, `mg`, `ft`, `ep`, `is` are our own kernels after the \
 specification of the NAS Parallel Benchmarks, in the class behind the point, by the compiler behind the \
 dash; `ep_mpi` and `cg_mpi` the same with MPI. Each run checks its result against the official \
-verification values. `lammps` (a melt of Lennard-Jones atoms), `gromacs` (liquid argon), `hpcc` (all its \
-tests, small) and `quantum-espresso` (a simple metal) are Debian's, with inputs of our own (lab/bench/programs). \
-A thread, or a rank, for each CPU, where a contestant has no others.
+verification values. `lammps` (a melt of Lennard-Jones atoms), `gromacs` (liquid argon; it pins its \
+threads itself where they are as many as CPUs), `hpcc` (all its tests, small) and `quantum-espresso` (a \
+simple metal) are Debian's, with inputs of our own (lab/bench/programs). A thread, or a rank, for each \
+CPU, where a contestant has no others.
 ";
 
 #[cfg(test)]

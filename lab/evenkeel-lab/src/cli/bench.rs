@@ -174,8 +174,8 @@ pub struct CapabilityArgs {
 /// `evenkeel-lab bench programs`.
 #[derive(Debug, Args)]
 pub struct ProgramsArgs {
-    /// Measure only this part, for example lu.W-gcc/softirq-fine/run or lu/udp; * and a part that is left
-    /// out stand for all; may be given several times [default: all, the claimed cells first].
+    /// Measure only this part, for example lu.W-gcc/softirq-fine/run or lu/udp; * and what is left out
+    /// stand for all; may be given several times [default: all, the claimed cells first].
     #[arg(long, value_name = "PROGRAM/NOISE/CONTESTANT", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Measure one program under two noises in three rounds, which decides nothing (some seconds).

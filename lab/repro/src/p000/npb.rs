@@ -80,8 +80,8 @@ pub fn measure(bench: &Bench) -> Result<Part> {
                  CPU 0's time is taken by softirqs in pieces of 2 ms, which the kernel's scheduler \
                  does not see, as it does not see a core of half the frequency. EP has one \
                  barrier, FT and IS have some in each iteration, the other kernels several in each \
-                 millisecond, LAMMPS some in each step of some milliseconds. The paper's policy at 100 ms: its 1 s is as long \
-                 as these runs."
+                 millisecond, LAMMPS some in each step of some milliseconds. The paper's policy \
+                 at 100 ms: its 1 s is as long as these runs."
             .into(),
         findings,
         panels: asymmetries.map(times).to_vec(),
