@@ -130,10 +130,15 @@ pub mod tests {
         cells(&[Pattern::parse(name).unwrap()]).remove(0)
     }
 
+    /// The figures of a run.
+    pub type Figures<'a> = &'a [(&'a str, f64)];
+    /// A contestant, and its runs.
+    pub type Runs<'a> = (&'a str, &'a [Figures<'a>]);
+
     /// A measured cell in which each contestant has these figures by round, and an A/A line.
-    pub fn measured(name: &str, lines: &[(&str, &[&[(&str, f64)]])]) -> Measured {
+    pub fn measured(name: &str, lines: &[Runs<'_>]) -> Measured {
         let cell = planned(name);
-        let line = |(contestant, runs): &(&str, &[&[(&str, f64)]])| Line {
+        let line = |(contestant, runs): &Runs<'_>| Line {
             contestant: (*contestant).to_owned(),
             runs: runs
                 .iter()

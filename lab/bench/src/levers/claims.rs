@@ -351,7 +351,7 @@ fn sentence(name: &str, rows: &[AimRow], wanted: usize, size: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::tests::measured;
+    use super::super::cell::tests::{Figures, Runs, measured};
     use super::super::plan::cells;
     use super::*;
 
@@ -364,12 +364,15 @@ mod tests {
         (0..7).map(run).collect()
     }
 
-    fn record(name: &str, lines: &[(&str, Vec<Vec<(&'static str, f64)>>)]) -> Record {
-        let borrowed: Vec<(&str, Vec<&[(&str, f64)]>)> = lines
+    /// A contestant, and the figures of its runs.
+    type Owned<'a> = (&'a str, Vec<Vec<(&'static str, f64)>>);
+
+    fn record(name: &str, lines: &[Owned<'_>]) -> Record {
+        let borrowed: Vec<(&str, Vec<Figures<'_>>)> = lines
             .iter()
             .map(|(name, runs)| (*name, runs.iter().map(Vec::as_slice).collect()))
             .collect();
-        let lines: Vec<(&str, &[&[(&str, f64)]])> =
+        let lines: Vec<Runs<'_>> =
             borrowed.iter().map(|(name, runs)| (*name, runs.as_slice())).collect();
         measured(name, &lines).record("abc")
     }
