@@ -7,7 +7,7 @@
 //! | exchanges of one task for each CPU; a critical task | the rates of the CPUs (`proof/rates.rs`) |
 //! | a split within a phase that is longer than a window | not at all: `unverified` |
 //! | shares of loops | windows with and without (`proof/loops.rs`) |
-//! | all else; and where spinning and barriers are not seen | not at all: `unverified` |
+//! | all else; and where spinning is not seen | not at all: `unverified` |
 //!
 //! Windows alternate by `proof/alternation.rs`. A sequential test (`proof/sequence.rs`) decides after
 //! each window: a gain, none, or not yet. What has shown none after 1.8 s of trial is withdrawn, and

@@ -2,7 +2,7 @@
 //! with the noise that windows have.
 
 use evenkeel_capability::{
-    Barriers, CpuView, Move, Pin, Plan, Policy, Reason, Seen, Snapshot, TaskId, TaskView,
+    CpuView, Move, Pin, Plan, Policy, Reason, Seen, Snapshot, TaskId, TaskView,
 };
 use evenkeel_machine::CpuSet;
 
@@ -81,8 +81,6 @@ struct Crowd {
     with: f64,
     noise: f64,
     percents: [u64; 2],
-    /// Barriers a second; none: they are not counted.
-    barriers: Option<f64>,
     /// Spinning is told from work.
     is_seen: bool,
     /// In one of so many intervals the plan has no pins.
@@ -102,7 +100,6 @@ impl Crowd {
             with,
             noise,
             percents: [60, 100],
-            barriers: None,
             is_seen: true,
             gap: None,
             steps: 0,
@@ -123,16 +120,12 @@ impl Crowd {
         let pace = if self.is_on { self.with } else { 1.0 } * (1.0 + noise).max(0.01);
         let run_ns = interval_ns / 4;
         let work_ns = (run_ns as f64 * 0.6 * pace) as u64;
-        let barriers = self.barriers.map(|rate| Barriers {
-            count: (rate * pace * interval_ns as f64 / 1e9).round() as u32,
-            observed_ns: interval_ns,
-        });
         let [one, other] = self.percents;
         let snapshot = Snapshot {
             interval_ns,
             cpus: vec![cpu(0, one, interval_ns), cpu(1, other, interval_ns)],
             tasks: (0..8).map(|tid| task(tid, u32::from(tid > 2), run_ns, work_ns)).collect(),
-            seen: Seen { spinning: self.is_seen, barriers },
+            seen: Seen { spinning: self.is_seen, barriers: None },
         };
         let pins = (0..8).map(|tid| Pin { task: id(tid), cpu: u32::from(tid > 2) });
         let is_gap = self.gap.is_some_and(|gap| self.steps.is_multiple_of(gap));
@@ -158,18 +151,16 @@ impl Crowd {
 #[test]
 fn a_gain_is_shown_soon_and_measured_at_little_cost() {
     for (with, noise) in [(1.3, 0.05), (1.2, 0.03), (1.1, 0.02)] {
-        for barriers in [None, Some(500.0)] {
-            let mut crowd = Crowd { barriers, ..Crowd::new(7, with, noise) };
-            let gain = crowd.run(2);
-            assert_eq!(gain.proven, Proven::Gains, "{with}: {gain:?}");
-            let gain = crowd.run(118);
-            assert_eq!(gain.by, Some(if barriers.is_some() { Pace::Barriers } else { Pace::Work }));
-            let ratio = gain.ratio.unwrap();
-            assert!((ratio / with - 1.0).abs() < 0.03, "{gain:?}");
-            assert!(gain.low.unwrap() < with && with < gain.high.unwrap(), "{gain:?}");
-            assert!(gain.off_pct <= 5.0, "{gain:?}");
-            assert!(gain.to_string().starts_with(&format!("ran {ratio:.2}x as fast as without (")));
-        }
+        let mut crowd = Crowd::new(7, with, noise);
+        let gain = crowd.run(2);
+        assert_eq!(gain.proven, Proven::Gains, "{with}: {gain:?}");
+        let gain = crowd.run(118);
+        assert_eq!(gain.by, Some(Pace::Work));
+        let ratio = gain.ratio.unwrap();
+        assert!((ratio / with - 1.0).abs() < 0.03, "{gain:?}");
+        assert!(gain.low.unwrap() < with && with < gain.high.unwrap(), "{gain:?}");
+        assert!(gain.off_pct <= 5.0, "{gain:?}");
+        assert!(gain.to_string().starts_with(&format!("ran {ratio:.2}x as fast as without (")));
     }
 }
 
@@ -250,17 +241,15 @@ fn no_window_has_time_both_with_and_without_pins() {
 
 #[test]
 fn a_split_that_cannot_be_measured_is_kept_until_it_can() {
-    for barriers in [None, Some(20.0)] {
-        let mut crowd = Crowd { is_seen: false, barriers, ..Crowd::new(8, 1.3, 0.02) };
-        let gain = crowd.run(30);
-        assert_eq!((gain.proven, gain.ratio), (Proven::Unverified, None), "{gain:?}");
-        assert!(gain.to_string().starts_with("gain unverified: how the tasks wait"), "{gain}");
-        let off_ns = crowd.now_ns - crowd.on_ns;
-        assert!(off_ns <= 200 * MS, "{} ms", off_ns / MS);
-        crowd.is_seen = true;
-        let gain = crowd.run(4);
-        assert_eq!(gain.proven, Proven::Gains, "{gain:?}");
-    }
+    let mut crowd = Crowd { is_seen: false, ..Crowd::new(8, 1.3, 0.02) };
+    let gain = crowd.run(30);
+    assert_eq!((gain.proven, gain.ratio), (Proven::Unverified, None), "{gain:?}");
+    assert!(gain.to_string().starts_with("gain unverified: how the tasks wait"), "{gain}");
+    let off_ns = crowd.now_ns - crowd.on_ns;
+    assert!(off_ns <= 200 * MS, "{} ms", off_ns / MS);
+    crowd.is_seen = true;
+    let gain = crowd.run(4);
+    assert_eq!(gain.proven, Proven::Gains, "{gain:?}");
 }
 
 /// Two tasks in one long phase on two CPUs, which change places in each interval.

@@ -3,8 +3,6 @@
 use evenkeel_capability::{Snapshot, TaskView};
 use serde::{Deserialize, Serialize};
 
-/// Barriers in a window that tell a pace.
-const MIN_BARRIERS: u64 = 8;
 /// Loops in a window that tell a pace.
 pub(super) const MIN_LOOPS: f64 = 4.0;
 
@@ -12,8 +10,6 @@ pub(super) const MIN_LOOPS: f64 = 4.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pace {
-    /// Barriers a second.
-    Barriers,
     /// Loops that the program begins a second, as its preloaded library counts them.
     Loops,
     /// Work that all tasks received a second, where they wait for each other within a window.
@@ -25,8 +21,6 @@ pub enum Pace {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Window {
     pub(super) elapsed_ns: u64,
-    barriers: u64,
-    observed_ns: u64,
     /// Spinning was told from work all the time.
     is_seen: bool,
     work_ns: u64,
@@ -38,18 +32,10 @@ impl Window {
     pub(super) fn add(&mut self, snapshot: &Snapshot, loops: Option<f64>) {
         self.is_seen = snapshot.seen.spinning && (self.is_seen || self.elapsed_ns == 0);
         self.elapsed_ns += snapshot.interval_ns;
-        if let Some(barriers) = snapshot.seen.barriers {
-            self.barriers += u64::from(barriers.count);
-            self.observed_ns += barriers.observed_ns;
-        }
         if let Some(loops) = loops {
             *self.loops.get_or_insert(0.0) += loops;
         }
         self.work_ns += snapshot.tasks.iter().map(TaskView::work_ns).sum::<u64>();
-    }
-
-    fn counts_barriers(&self) -> bool {
-        self.barriers >= MIN_BARRIERS && self.observed_ns >= self.elapsed_ns / 2
     }
 
     /// What the pace of both windows can be compared by; none: by nothing that was seen.
@@ -57,20 +43,13 @@ impl Window {
         if let (Some(loops), Some(others)) = (self.loops, other.loops) {
             return (loops.min(others) >= MIN_LOOPS).then_some(Pace::Loops);
         }
-        if self.counts_barriers() && other.counts_barriers() {
-            return Some(Pace::Barriers);
-        }
-        if !(self.is_seen && other.is_seen) {
-            return None;
-        }
-        Some(Pace::Work)
+        (self.is_seen && other.is_seen).then_some(Pace::Work)
     }
 
     /// Its pace, in any unit.
     pub(super) fn pace(&self, pace: Pace) -> f64 {
         let elapsed_ns = self.elapsed_ns as f64;
         match pace {
-            Pace::Barriers => self.barriers as f64 / self.observed_ns as f64,
             Pace::Loops => self.loops.unwrap_or(0.0) / elapsed_ns,
             Pace::Work | Pace::CpuRates => self.work_ns as f64 / elapsed_ns,
         }
