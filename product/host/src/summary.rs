@@ -310,6 +310,7 @@ impl fmt::Display for Summary {
         if let Some(shares) = self.shares.as_ref().filter(|_| self.intervals > 0) {
             write!(f, "; {shares}")?;
         }
+        self.write_threads(f)?;
         if self.cpu_changes > 0 {
             write!(f, "; CPUs came or went {}", times(self.cpu_changes))?;
         }
@@ -330,6 +331,25 @@ impl fmt::Display for Summary {
 impl Summary {
     fn are_shares_measured(&self) -> bool {
         self.shares.as_ref().is_some_and(|shares| shares.gain.proven != Proven::Nothing)
+    }
+
+    /// The proof is about moves and pins. More threads cannot be taken away for a window, so what they
+    /// gain is for `evenkeel compare`.
+    fn write_threads(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some(per_cpu), Some(threads)) = (self.threads_per_cpu, &self.threads) else {
+            return Ok(());
+        };
+        if let Some(why) = &threads.why_no_effect {
+            return write!(f, "; --threads {per_cpu} had no effect: {why}");
+        }
+        if threads.most < threads.asked {
+            return write!(f, "; too short to tell whether it started {} threads", threads.asked);
+        }
+        write!(f, "; {per_cpu} threads for each CPU, {} in all", threads.asked)?;
+        if self.gain.proven == Proven::Gains {
+            write!(f, " (what they gain is not in that: evenkeel compare measures it)")?;
+        }
+        Ok(())
     }
 
     fn write_cpus(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
