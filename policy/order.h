@@ -61,9 +61,10 @@
  *
  * A bonus bounds what other tasks wait as long as the same threads compete. Threads that slept come
  * without a debt and have the bonus anew. So no sibling is preferred while the task that `fair` would
- * run is behind its fair share by more than bonus and slice (order_may_prefer()): siblings make a CPU's tasks together wait for bonus and slice times their number at most, and in
- * the long run take at most a ninth of the CPU out of turn, whatever threads come and go. What an
- * ordinary user sets has a largest bonus, and a longest time that all others wait together.
+ * run is behind its fair share by more than bonus and slice (order_may_prefer()): siblings make a
+ * CPU's tasks together wait for bonus and slice times their number at most, and in the long run take
+ * at most a ninth of the CPU out of turn, whatever threads come and go. What an ordinary user sets
+ * has a largest bonus, and a longest time that all others wait together.
  *
  * `ias` departs from the paper in seven places:
  *

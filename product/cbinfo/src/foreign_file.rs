@@ -1,6 +1,6 @@
-//! Files that other users chose, read without harm to the reader: only regular files are opened, the open
-//! never waits, and so much is read of a file that what is kept of it stays within bounds. [`open`] and
-//! [`Bounded`] are for `runtimes.rs`, which reads symbols while root's daemon serves everybody.
+//! Files that other users chose, read without harm to the reader: only regular files are opened, the
+//! open never waits, and so much is read of a file that what is kept of it stays within bounds. [`open`]
+//! and [`Bounded`] are for `runtimes.rs`, which reads symbols while root's daemon serves everybody.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -12,8 +12,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use object::ReadRef;
 use object::read::ReadCache;
 
-/// What may be kept of one file, in bytes. The daemon's unit has 64 MiB of memory; the symbols of a program
-/// of 100,000 functions take about 20 MiB.
+/// What may be kept of one file, in bytes. The daemon's unit has 64 MiB of memory; the symbols of a
+/// program of 100,000 functions take about 20 MiB.
 const MAX_KEPT: u64 = 32 << 20;
 /// What a piece takes beside its bytes: its places in the cache and in the list of symbols.
 const PIECE_BYTES: u64 = 128;
@@ -21,7 +21,7 @@ const PIECE_BYTES: u64 = 128;
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// There is no such file, or it is none that could be read at once: a FIFO, a device, a file with a lease.
+/// There is no such file, or it is none that could be read at once: a FIFO, a device, one with a lease.
 pub(crate) fn open(path: &str) -> io::Result<File> {
     // Without reading or writing: what it is is known before anything could wait for it.
     let place = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;

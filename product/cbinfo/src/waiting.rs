@@ -166,9 +166,9 @@ impl Waiting {
         }
     }
 
-    /// Counts the barriers of processes with [`Waiting::set_ranges`] until [`Waiting::close_window`], at up
-    /// to 16 words of memory in each. Meanwhile each system call of each task takes longer (`evenkeel-lab
-    /// bench waiting` measures it), so keep it short.
+    /// Counts the barriers of processes with [`Waiting::set_ranges`] until [`Waiting::close_window`], at
+    /// up to 16 words of memory in each. Meanwhile each system call of each task takes longer
+    /// (`evenkeel-lab bench waiting` measures it), so keep it short.
     ///
     /// # Errors
     /// The kernel has no such tracepoint, or refuses.

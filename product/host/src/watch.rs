@@ -1,9 +1,9 @@
 //! When waiting is looked for, and what is found: drives cbinfo's samples and its windows.
 //!
-//! Both cost time of CPUs, so nothing is attached at rest: only while some program runs two tasks or more
-//! on CPUs that differ, and for two seconds afterwards. It is sampled often at first and seldom later.
-//! The window for barriers slows every system call of every task, so it is open for 12 ms in each second.
-//! `evenkeel-lab bench waiting` measures both.
+//! Both cost time of CPUs, so nothing is attached at rest: only while some program runs two tasks or
+//! more on CPUs that differ, and for two seconds afterwards. It is sampled often at first and seldom
+//! later. The window for barriers slows every system call of every task, so it is open for 12 ms in each
+//! second. `evenkeel-lab bench waiting` measures both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

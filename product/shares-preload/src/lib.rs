@@ -23,10 +23,10 @@
 //! 4. *Where the runtime is found* (`original.rs`), also if it is loaded late or out of sight.
 //!
 //! The code runs inside of foreign programs. On the way into a loop or a region it allocates nothing,
-//! takes no lock and waits for nothing, except where a runtime has to be looked for first (`original.rs`),
-//! which is the loader's work. It cannot panic: no indexing, no `unwrap`, no arithmetic that
-//! can overflow into a panic. Signals and descriptors are left alone: the page's descriptor is closed
-//! at once.
+//! takes no lock and waits for nothing, except where a runtime has to be looked for first
+//! (`original.rs`), which is the loader's work. It cannot panic: no indexing, no `unwrap`, no arithmetic
+//! that can overflow into a panic. Signals and descriptors are left alone: the page's descriptor is
+//! closed at once.
 
 mod entry;
 mod original;

@@ -36,9 +36,9 @@ fn kill_steerings(test: &str, has_traffic: bool) {
     let is_over = AtomicBool::new(false);
     let is_steered = || says(TABLE) != "0" && says(cable.knob()) != "0";
     let is_attached = || has_program(&cable.device);
-    // Without traffic there is no reason to turn the knobs.
+    // Without traffic there is no reason to turn the knobs, or to stay on the device.
     let is_changed: &dyn Fn() -> bool = if has_traffic { &is_steered } else { &is_attached };
-    let (mut changed, mut with_settings) = (0, 0);
+    let mut with_settings = 0;
     std::thread::scope(|scope| {
         if has_traffic {
             scope.spawn(|| {
@@ -60,7 +60,6 @@ fn kill_steerings(test: &str, has_traffic: bool) {
             }
             let mut steering = host.evenkeel(words).stdout(Stdio::null()).spawn().unwrap();
             moments.wait(Some(is_changed));
-            changed += usize::from(is_changed());
             steering.kill().unwrap();
             ended(&mut steering);
             with_settings += usize::from(says(TABLE) != "0" || says(cable.knob()) != "0");
@@ -75,11 +74,8 @@ fn kill_steerings(test: &str, has_traffic: bool) {
             assert!(!has_program(&cable.device));
         }
     });
-    let kills = moments.kills;
-    println!(
-        "{test}: {kills} kills, {changed} while it steered, {with_settings} left knobs turned"
-    );
-    assert!(changed > 0);
+    println!("{test}: {} kills, {with_settings} with knobs turned", moments.kills);
+    assert!(with_settings > 0 || !has_traffic);
 }
 
 /// Whether an XDP program is on the device.

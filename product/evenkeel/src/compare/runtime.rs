@@ -1,5 +1,5 @@
-//! Which runtimes of OpenMP a program has, loaded or linked in. They are among those that cbinfo knows, by
-//! which waiting is told from work.
+//! Which runtimes of OpenMP a program has, loaded or linked in. They are among those that cbinfo knows,
+//! by which waiting is told from work.
 
 use std::collections::BTreeSet;
 
