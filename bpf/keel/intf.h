@@ -217,6 +217,7 @@ struct keel_search {
 	u64 follow;	/* the space that its group's master aggregates; 0: none */
 	u64 others;	/* tasks of another score that the search has seen */
 	u64 taken;	/* tasks that it has pulled */
+	u64 arrived;	/* the same of all searches of one balance */
 	u64 ungated;	/* 1: the gate is not asked */
 	u64 overdue;	/* 1: only overdue tasks are pulled */
 };

@@ -343,16 +343,15 @@ KEEL_PART u32 find_leader(u32 first, u32 count, u32 own)
 }
 
 /*
- * A busy CPU looks for more load than its own, in each domain that is due; returns how many tasks
- * it took. In a group of several CPUs only the first busy one does so: idle CPUs look by themselves,
- * and have no tick.
+ * A busy CPU looks for more load than its own, in each domain that is due. In a group of
+ * several CPUs only the first busy one does so: idle CPUs look by themselves, and have no tick.
  */
 KEEL_PART int balance_periodic(u32 own, u64 now)
 {
 	struct balance_params params = balance_params();
 	struct cpu_state *c = cpu_state(own);
 	struct cpu_view view;
-	u32 level, i, taken = 0;
+	u32 level, i;
 
 	if (!c)
 		return 0;
@@ -397,9 +396,10 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 		if (!quota)
 			continue;
 		pull_tasks(own, c->busiest.busiest, quota, MOVE_PERIODIC, false);
-		taken += c->search.taken;
+		/* Not a local sum: the stack of `ias` is full. */
+		c->search.arrived += c->search.taken;
 	}
-	return taken;
+	return 0;
 }
 
 /* A stray was sent back to this CPU. A function of its own for the same reason as note_move(). */

@@ -163,7 +163,9 @@ void KEEL_OPS(keel_enqueue, struct task_struct *p, u64 flags)
 static __always_inline void balance_and_rescue(u32 own, struct cpu_state *c, u64 now)
 {
 	c->look_at_ns = now + SCAN_INTERVAL_NS;
-	if (balance_periodic(own, now))
+	c->search.arrived = 0;
+	balance_periodic(own, now);
+	if (c->search.arrived)
 		note_arrivals(own, c, now);
 	rescue_waiter(own, now);
 	c->look_at_ns = min_u64(c->look_at_ns, c->rescue_at_ns);

@@ -215,7 +215,7 @@ pub struct RawCpuState {
     pub overdue_on: u64,
     pub groups: [RawGroup; 3],
     /// `struct keel_search`: its fields.
-    pub search: [u64; 7],
+    pub search: [u64; 8],
     pub fetch: u64,
     pub fetch_weight: u64,
     /// The fields of each `struct known_space`.
