@@ -222,7 +222,7 @@ fn a_program_ends_right_when_its_balancer_is_killed() {
     wait_for("equal shares", || rounds.counts() == [200, 200]);
     assert_eq!(rounds.steady.last_line(), RIGHT);
     rounds.steady.wait();
-    // There is a supervisor only from the first pin on; without pins the next command removes the journal.
+    // There is a supervisor only from the first pin on; otherwise the next command removes the journal.
     output(&mut host.evenkeel(["undo"]));
     wait_for("the end of the journal", || host.journals().is_empty());
     host.status();
