@@ -34,7 +34,7 @@ pub use accounting::{Cbinfo, Cost};
 pub use error::Error;
 pub use layout::{CpuAccount, MAX_WAIT_RANGES, Noise, TaskAccount, TaskEvent};
 pub use malformed_functions::malformed_functions;
-pub use runtimes::{Runtimes, Text};
+pub use runtimes::{Family, Runtimes, Text};
 pub use support::{
     INITIAL_PID_NAMESPACE, RunTimeExcludes, Unsupported, run_time_excludes, support,
 };

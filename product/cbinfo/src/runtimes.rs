@@ -5,7 +5,7 @@
 //! Work never lies in the text of these runtimes; a little of what does is no waiting, though: the
 //! bookkeeping of dynamic schedules, of tasks and of messages counts as waiting, too.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
@@ -16,23 +16,34 @@ use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use crate::foreign_file::{self, Bounded};
 use crate::layout::MAX_WAIT_RANGES;
 
+/// What a runtime is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// OpenMP by gcc.
+    GccOpenMp,
+    /// OpenMP by LLVM, or by Intel, whose runtime was its origin.
+    LlvmOpenMp,
+    /// MPI, and what its libraries communicate by.
+    Mpi,
+}
+
 /// Files of which all text waits. The name goes on with a version or a variant, not with a letter.
-const FILES: &[&str] = &[
-    "libgomp",
-    "libomp",
-    "libiomp5",
-    "libmpi",
-    "libmpich",
-    "libmpifort",
-    "libopen-pal",
-    "libopen-rte",
-    "libucp",
-    "libuct",
-    "libucs",
-    "libfabric",
-    "libpsm2",
+const FILES: &[(&str, Family)] = &[
+    ("libgomp", Family::GccOpenMp),
+    ("libomp", Family::LlvmOpenMp),
+    ("libiomp5", Family::LlvmOpenMp),
+    ("libmpi", Family::Mpi),
+    ("libmpich", Family::Mpi),
+    ("libmpifort", Family::Mpi),
+    ("libopen-pal", Family::Mpi),
+    ("libopen-rte", Family::Mpi),
+    ("libucp", Family::Mpi),
+    ("libuct", Family::Mpi),
+    ("libucs", Family::Mpi),
+    ("libfabric", Family::Mpi),
+    ("libpsm2", Family::Mpi),
     // Open MPI's plug-ins; the name goes on with letters.
-    "mca_",
+    ("mca_", Family::Mpi),
 ];
 
 /// Files with functions that wait, and these functions.
@@ -42,12 +53,16 @@ const LIBC_FUNCTIONS: &[&str] =
 
 /// Runtimes that may be linked into the executable: a function that tells that one is there, and how the
 /// names of its functions begin.
-const STATIC: &[(&str, &[&str])] = &[
-    ("GOMP_parallel", &["GOMP_", "gomp_"]),
-    ("__kmpc_fork_call", &["__kmp", "kmp_"]),
-    ("MPI_Init", &["MPI_", "PMPI_", "MPIR_", "MPID_", "MPIDI_", "MPIDU_", "MPL_", "MPIC_"]),
-    ("ompi_mpi_init", &["ompi_", "opal_", "mca_", "PMPI_"]),
-    ("ucp_worker_progress", &["ucp_", "uct_", "ucs_"]),
+const STATIC: &[(&str, Family, &[&str])] = &[
+    ("GOMP_parallel", Family::GccOpenMp, &["GOMP_", "gomp_"]),
+    ("__kmpc_fork_call", Family::LlvmOpenMp, &["__kmp", "kmp_"]),
+    (
+        "MPI_Init",
+        Family::Mpi,
+        &["MPI_", "PMPI_", "MPIR_", "MPID_", "MPIDI_", "MPIDU_", "MPL_", "MPIC_"],
+    ),
+    ("ompi_mpi_init", Family::Mpi, &["ompi_", "opal_", "mca_", "PMPI_"]),
+    ("ucp_worker_progress", Family::Mpi, &["ucp_", "uct_", "ucs_"]),
 ];
 
 /// What the kernel adds to the name of a file that has been removed.
@@ -63,6 +78,19 @@ pub struct Text {
     /// The runtimes by which its threads wait: files, and functions that tell of them. Empty: none that
     /// is known, so waiting that spins cannot be told from work.
     pub runtimes: Vec<String>,
+}
+
+impl Text {
+    /// What the runtimes are for; those that only the user knows have no family.
+    pub fn families(&self) -> BTreeSet<Family> {
+        self.runtimes.iter().filter_map(|runtime| family_of(runtime)).collect()
+    }
+}
+
+/// Of a runtime as [`Text::runtimes`] names it.
+fn family_of(runtime: &str) -> Option<Family> {
+    let file = FILES.iter().find(|(name, _)| begins_with(runtime, name)).map(|file| file.1);
+    file.or_else(|| STATIC.iter().find(|(tells, ..)| *tells == runtime).map(|function| function.1))
 }
 
 /// Finds the text in which processes wait.
@@ -158,7 +186,7 @@ impl Runtimes {
     }
 
     fn is_named(&self, file: &str, path: &str) -> bool {
-        FILES.iter().any(|name| begins_with(file, name))
+        FILES.iter().any(|(name, _)| begins_with(file, name))
             || self.extra.iter().any(|name| name == path || name == file)
     }
 }
@@ -231,10 +259,10 @@ fn read_functions(file: File, functions: &[&str], is_executable: bool) -> Option
         .collect();
     symbols.sort_unstable_by_key(|(addresses, _)| addresses.start);
     let has = |function: &str| symbols.iter().any(|(_, name)| *name == function);
-    let linked: Vec<_> = STATIC.iter().filter(|(tells, _)| is_executable && has(tells)).collect();
+    let linked: Vec<_> = STATIC.iter().filter(|(tells, ..)| is_executable && has(tells)).collect();
     let waits = |name: &str| {
         functions.contains(&name)
-            || linked.iter().any(|(_, prefixes)| {
+            || linked.iter().any(|(_, _, prefixes)| {
                 prefixes.iter().any(|prefix| name.starts_with(prefix) || is_mangled(name, prefix))
             })
     };
@@ -255,7 +283,7 @@ fn read_functions(file: File, functions: &[&str], is_executable: bool) -> Option
         offsets: widest(offsets.collect()),
         runtimes: linked
             .iter()
-            .map(|(tells, _)| *tells)
+            .map(|(tells, ..)| *tells)
             .chain(named.copied())
             .map(str::to_owned)
             .collect(),
@@ -337,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_name_goes_on_with_a_version() {
-        let known = |file| FILES.iter().any(|name| begins_with(file, name));
+        let known = |file| FILES.iter().any(|(name, _)| begins_with(file, name));
         for file in [
             "libgomp.so.1.0.0",
             "libgomp-a34b3233.so.1",
@@ -351,6 +379,23 @@ mod tests {
         }
         for file in ["libgompx.so", "libompitrace.so", "libc.so.6", "libm.so.6", "mylibgomp.so"] {
             assert!(!known(file), "{file}");
+        }
+    }
+
+    #[test]
+    fn runtimes_have_families() {
+        for (runtime, family) in [
+            ("libgomp.so.1.0.0", Some(Family::GccOpenMp)),
+            ("GOMP_parallel", Some(Family::GccOpenMp)),
+            ("libomp.so.5", Some(Family::LlvmOpenMp)),
+            ("libiomp5.so", Some(Family::LlvmOpenMp)),
+            ("__kmpc_fork_call", Some(Family::LlvmOpenMp)),
+            ("libmpi.so.40", Some(Family::Mpi)),
+            ("ompi_mpi_init", Some(Family::Mpi)),
+            ("libmyspin.so", None),
+            ("my_barrier", None),
+        ] {
+            assert_eq!(family_of(runtime), family, "{runtime}");
         }
     }
 

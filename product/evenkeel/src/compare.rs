@@ -5,7 +5,7 @@
 //! | file | the one thing in it |
 //! |---|---|
 //! | `contestant` | the ways to run a program, and where each applies |
-//! | `runtime` | which runtimes of OpenMP the program has |
+//! | `runtime` | which families of runtimes the program has |
 //! | `turns` | one run of the program |
 //! | `printed` | whether the program prints the same under all contestants |
 //! | `result` | the rows, the sentence for the user, JSON |

@@ -13,7 +13,7 @@ use crate::proof::Proof;
 use crate::reading::Reading;
 use crate::shares::{Shares, SharesStatus};
 use crate::summary::Totals;
-use crate::threads::{ThreadWatch, runtimes_of};
+use crate::threads::{ThreadWatch, families_of};
 use crate::waits::{ThreadTimes, Waits};
 use crate::working_set::WorkingSets;
 
@@ -125,7 +125,7 @@ impl Program {
         let (Some(threads), Some(tasks)) = (&mut self.threads, now.tasks_of(number)) else {
             return;
         };
-        if let Some(why) = threads.note(tasks, runtimes_of) {
+        if let Some(why) = threads.note(tasks, families_of) {
             tracing::warn!("--threads has no effect: {why}; the program is balanced as it is");
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_capability::TaskId;
-use evenkeel_cbinfo::Runtimes;
+use evenkeel_cbinfo::{Family, Runtimes};
 use serde::{Deserialize, Serialize};
 
 use crate::reading::TaskReading;
@@ -16,11 +16,6 @@ use crate::reading::TaskReading;
 const COMPUTED_NS: u64 = 1_000_000;
 /// A program that ran for this long in all should have started its threads.
 const JUDGED_NS: u64 = 1_000_000_000;
-
-/// The files and functions that tell of a runtime of OpenMP, by the beginnings of their names.
-const OPENMP: &[&str] = &["libgomp", "libomp", "libiomp5", "GOMP_parallel", "__kmpc_fork_call"];
-/// The same for MPI.
-const MPI: &[&str] = &["libmpi", "MPI_Init", "ompi_mpi_init"];
 
 /// The threads that a program was told to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,11 +53,11 @@ impl ThreadWatch {
     }
 
     /// Takes in the tasks of the program. Returns, once, why it does not start its threads.
-    /// `runtimes_of` names the runtimes that a process has.
+    /// `families_of` tells the runtimes that a process has.
     pub(crate) fn note(
         &mut self,
         tasks: &BTreeMap<TaskId, TaskReading>,
-        runtimes_of: impl FnOnce(u32) -> Vec<String>,
+        families_of: impl FnOnce(u32) -> BTreeSet<Family>,
     ) -> Option<&str> {
         let mut processes: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
         for task in tasks.values() {
@@ -88,21 +83,18 @@ impl ThreadWatch {
         }
         self.is_judged = true;
         let (process, _) = processes.into_iter().max_by_key(|(_, (run_ns, _))| *run_ns)?;
-        self.count.why_no_effect = Some(self.why_not(&runtimes_of(process)));
+        self.count.why_no_effect = Some(self.why_not(&families_of(process)));
         self.count.why_no_effect.as_deref()
     }
 
-    fn why_not(&self, runtimes: &[String]) -> String {
-        let has = |names: &[&str]| {
-            runtimes.iter().any(|runtime| names.iter().any(|name| runtime.starts_with(name)))
-        };
+    fn why_not(&self, families: &BTreeSet<Family>) -> String {
         let ThreadCount { asked, most, .. } = self.count;
-        if has(OPENMP) {
+        if families.contains(&Family::GccOpenMp) || families.contains(&Family::LlvmOpenMp) {
             let noun = if most == 1 { "thread" } else { "threads" };
             format!(
                 "the program runs {most} {noun} so far and not {asked}: it sets their number itself"
             )
-        } else if has(MPI) {
+        } else if families.contains(&Family::Mpi) {
             format!("the ranks of an MPI program are started by its launcher: start {asked} ranks")
         } else {
             "the program has no OpenMP runtime (libgomp, libomp)".to_owned()
@@ -124,9 +116,9 @@ impl ThreadWatch {
     }
 }
 
-/// The runtimes by which the threads of a process wait for each other; none where that cannot be read.
-pub(crate) fn runtimes_of(process: u32) -> Vec<String> {
-    Runtimes::default().find(process).map(|text| text.runtimes).unwrap_or_default()
+/// What the runtimes of a process are for; none where that cannot be read.
+pub(crate) fn families_of(process: u32) -> BTreeSet<Family> {
+    Runtimes::default().find(process).unwrap_or_default().families()
 }
 
 #[cfg(test)]
@@ -152,14 +144,10 @@ mod tests {
         processes.iter().flat_map(of).collect()
     }
 
-    fn names(names: &[&str]) -> Vec<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
-    }
-
     #[test]
     fn threads_count_in_one_process_once_they_have_computed() {
         let mut watch = watch();
-        let unasked = |_| -> Vec<String> { panic!("it is too early to judge") };
+        let unasked = |_| -> BTreeSet<Family> { panic!("it is too early to judge") };
         // A pool that was just started, and eight processes of one thread each.
         watch.note(&tasks(&[(100, &[40, 0, 0, 0, 0, 0, 0, 0])]), unasked);
         assert!(!watch.has_full());
@@ -176,23 +164,24 @@ mod tests {
 
     #[test]
     fn too_few_threads_are_told_once_with_the_reason() {
-        for (runtimes, why) in [
-            (&["libgomp.so.1.0.0"][..], "runs 2 threads so far and not 8: it sets their number"),
-            (&["__kmpc_fork_call", "libmpi.so.40"], "it sets their number itself"),
-            (&["libmpi.so.40"], "start 8 ranks"),
-            (&["libmyspin.so"], "no OpenMP runtime"),
+        use Family::{GccOpenMp, LlvmOpenMp, Mpi};
+        for (families, why) in [
+            (&[GccOpenMp][..], "runs 2 threads so far and not 8: it sets their number"),
+            (&[LlvmOpenMp, Mpi], "it sets their number itself"),
+            (&[Mpi], "start 8 ranks"),
             (&[], "no OpenMP runtime"),
         ] {
+            let families: BTreeSet<Family> = families.iter().copied().collect();
             let mut watch = watch();
             let early = tasks(&[(100, &[400, 400])]);
-            assert_eq!(watch.note(&early, |_| names(runtimes)), None);
+            assert_eq!(watch.note(&early, |_| families.clone()), None);
             let late = tasks(&[(50, &[300]), (100, &[450, 450])]);
             let said = watch.note(&late, |process| {
                 assert_eq!(process, 100, "the process that computes the most");
-                names(runtimes)
+                families.clone()
             });
             assert!(said.is_some_and(|said| said.contains(why)), "{said:?}");
-            assert_eq!(watch.note(&late, |_| names(runtimes)), None, "it was said already");
+            assert_eq!(watch.note(&late, |_| families.clone()), None, "it was said already");
             assert!(watch.into_count().why_no_effect.is_some());
         }
     }
@@ -201,9 +190,9 @@ mod tests {
     fn threads_that_come_late_are_no_fault() {
         let mut watch = watch();
         let serial = tasks(&[(100, &[1500])]);
-        assert!(watch.note(&serial, |_| names(&["libgomp.so.1"])).is_some());
+        assert!(watch.note(&serial, |_| [Family::GccOpenMp].into()).is_some());
         let parallel = tasks(&[(100, &[1500, 9, 9, 9, 9, 9, 9, 9])]);
-        assert_eq!(watch.note(&parallel, |_| Vec::new()), None);
+        assert_eq!(watch.note(&parallel, |_| BTreeSet::new()), None);
         assert_eq!(watch.into_count().why_no_effect, None);
     }
 }

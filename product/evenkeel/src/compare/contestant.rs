@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use super::runtime::Runtime;
+use evenkeel_cbinfo::Family;
 
 /// The name of the baseline.
 pub const KERNEL: &str = "default";
@@ -112,14 +112,15 @@ impl Contestant {
         }
     }
 
-    /// Why it does not apply to a program in which these runtimes of OpenMP were seen.
-    pub fn why_not(&self, seen: &BTreeSet<Runtime>) -> Option<&'static str> {
+    /// Why it does not apply to a program in which runtimes of these families were seen.
+    pub fn why_not(&self, seen: &BTreeSet<Family>) -> Option<&'static str> {
+        let has_openmp = seen.contains(&Family::GccOpenMp) || seen.contains(&Family::LlvmOpenMp);
         match self.how {
-            How::Pinned | How::Threads if seen.is_empty() => Some(
+            How::Pinned | How::Threads if !has_openmp => Some(
                 "it acts on OpenMP programs only, and no runtime of OpenMP was seen in this one",
             ),
-            How::Shares if seen.contains(&Runtime::Llvm) => None,
-            How::Shares if seen.contains(&Runtime::Gcc) => Some(
+            How::Shares if seen.contains(&Family::LlvmOpenMp) => None,
+            How::Shares if seen.contains(&Family::GccOpenMp) => Some(
                 "it divides loops of LLVM's OpenMP runtime only (clang, flang), and this program has \
                  gcc's",
             ),
@@ -165,17 +166,19 @@ mod tests {
     #[test]
     fn openmp_has_contestants_of_its_own_where_a_runtime_was_seen() {
         let all = Contestant::all();
-        let applying = |seen: &BTreeSet<Runtime>| -> Vec<&str> {
+        let applying = |seen: &BTreeSet<Family>| -> Vec<&str> {
             let applies = |one: &&Contestant| one.why_not(seen).is_none();
             all.iter().filter(applies).map(|one| one.name).collect()
         };
         assert_eq!(applying(&BTreeSet::new()), ["default", "run"]);
         let gcc = ["default", "pinned", "run", "run --threads 4"];
-        assert_eq!(applying(&[Runtime::Gcc].into()), gcc);
+        assert_eq!(applying(&[Family::GccOpenMp].into()), gcc);
         let all_names = ["default", "pinned", "run", "run --shares", "run --threads 4"];
-        assert_eq!(applying(&[Runtime::Llvm].into()), all_names);
-        assert_eq!(applying(&[Runtime::Gcc, Runtime::Llvm].into()), all_names);
+        assert_eq!(applying(&[Family::LlvmOpenMp].into()), all_names);
+        assert_eq!(applying(&[Family::GccOpenMp, Family::LlvmOpenMp].into()), all_names);
         let shares = all.iter().find(|one| one.name == "run --shares").unwrap();
-        assert!(shares.why_not(&[Runtime::Gcc].into()).unwrap().contains("this program has gcc's"));
+        assert!(
+            shares.why_not(&[Family::GccOpenMp].into()).unwrap().contains("this program has gcc's")
+        );
     }
 }

@@ -1,5 +1,5 @@
 //! One run of the program, for each turn of the trial: its time, what it printed, and, in the first run
-//! of the baseline, which runtimes of OpenMP it has.
+//! of the baseline, which runtimes it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use evenkeel_cbinfo::Runtimes;
+use evenkeel_cbinfo::{Family, Runtimes};
 use evenkeel_host::Summary;
 use evenkeel_trial::command::Running;
 use evenkeel_trial::display::Display;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::contestant::Contestant;
 use super::printed::Printed;
-use super::runtime::{Runtime, note_openmp};
+use super::runtime::note_families;
 
 /// The figure that decides: from the start of the program to its end, in s.
 pub const TIME: &str = "time";
@@ -38,8 +38,8 @@ pub struct Turns<'a> {
     display: Display,
     dir: TempDir,
     runtimes: Runtimes,
-    /// The runtimes of OpenMP that were seen in the first run of the baseline.
-    seen: BTreeSet<Runtime>,
+    /// The families of runtimes that were seen in the first run of the baseline.
+    seen: BTreeSet<Family>,
     /// Where the program does not run by itself, no contestant is tried.
     has_baseline: bool,
     /// By contestant.
@@ -104,7 +104,7 @@ impl Turns<'_> {
         let (seen, runtimes) = (&mut self.seen, &mut self.runtimes);
         let ended = running.wait_at_most(self.run_limit, |pid| {
             if is_first && seen.is_empty() {
-                note_openmp(pid, runtimes, seen);
+                note_families(pid, runtimes, seen);
             }
         })?;
         output.rewind()?;
