@@ -21,7 +21,7 @@ fn as_nobody_it_falls_back_to_proc() {
         return;
     }
     let host = Host::new();
-    let run = output(&mut as_nobody(&host, &["run", "--", "sh", "-c", "id -u; sleep 0.2; exit 3"]));
+    let run = output(&mut as_nobody(&host, &["run", "--", "sh", "-c", "id -u; sleep 1; exit 3"]));
     let said = said(&run, 3, "65534\n");
     only_summary(&run);
     assert!(said.contains("figures from /proc"), "{said}");
@@ -177,7 +177,7 @@ fn a_run_without_proc_says_what_is_missing() {
     }
     let host = Host::new();
     let script =
-        format!("umount -l /proc; exec '{EVENKEEL}' run -- sh -c 'echo ran; sleep 0.2; exit 6'");
+        format!("umount -l /proc; exec '{EVENKEEL}' run -- sh -c 'echo ran; sleep 1; exit 6'");
     let mut command = host.command("unshare");
     let run = output(command.args(["-m", "sh", "-c", &script]));
     let said = said(&run, 6, "ran\n");

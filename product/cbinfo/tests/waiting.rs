@@ -376,17 +376,17 @@ fn a_process_that_wakes_many_words_hides_no_barrier_of_others() {
         setup.follow(process);
         setup.look_at(process.child.id(), &mut runtimes);
     }
+    let mut fill = |setup: &mut Setup| {
+        setup.cbinfo.waiting().unwrap().open_window().unwrap();
+        for process in &mut crowd {
+            process.go();
+            process.until("done");
+        }
+    };
     // In the second window each process has words again.
-    setup.cbinfo.waiting().unwrap().open_window().unwrap();
-    for process in &mut crowd {
-        process.go();
-        process.until("done");
-    }
+    fill(&mut setup);
     setup.cbinfo.waiting().unwrap().close_window().unwrap();
-    setup.cbinfo.waiting().unwrap().open_window().unwrap();
-    for process in &mut crowd {
-        process.until("done");
-    }
+    fill(&mut setup);
     subject.go();
     let (_, own) = subject.done(|| {});
     let window = setup.cbinfo.waiting().unwrap().close_window().unwrap();

@@ -168,7 +168,7 @@ mod tests {
         // To sample what followed tasks do. @debug denies it, so it must come after that.
         let unit = std::fs::read_to_string(unit_path(DAEMON)).unwrap();
         let denied = unit.find("~@chown @clock @cpu-emulation @debug");
-        assert!(denied < unit.find("SystemCallFilter=perf_event_open"));
+        assert!(denied.is_some() && denied < unit.find("SystemCallFilter=perf_event_open"));
     }
 
     /// By systemd's own measure, at most 2.6.
