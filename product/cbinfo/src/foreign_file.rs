@@ -12,8 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use object::ReadRef;
 use object::read::ReadCache;
 
-/// What may be kept of one file, in bytes. The daemon's unit has 64 MiB of memory; the symbols of a
-/// program of 100,000 functions take about 20 MiB.
+/// What may be kept of one file, in bytes: half of the memory that the daemon's unit has.
 const MAX_KEPT: u64 = 32 << 20;
 /// What a piece takes beside its bytes: its places in the cache and in the list of symbols.
 const PIECE_BYTES: u64 = 128;

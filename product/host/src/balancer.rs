@@ -130,12 +130,12 @@ impl Balancer {
     }
 
     /// What `--shares` does for a program; none without.
-    pub fn shares(&self, program: u32) -> Option<SharesStatus> {
+    pub(crate) fn shares(&self, program: u32) -> Option<SharesStatus> {
         self.programs.get(&program)?.shares_status()
     }
 
     /// A program was told to start so many threads, and to let those sleep that wait.
-    pub fn expect_threads(&mut self, program: u32, threads: Threads) {
+    pub(crate) fn expect_threads(&mut self, program: u32, threads: Threads) {
         if let Some(program) = self.programs.get_mut(&program) {
             program.threads = Some(ThreadWatch::new(threads));
         }

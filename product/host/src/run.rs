@@ -30,8 +30,8 @@ const PUBLISH_EVERY_NS: u64 = 1_000_000_000;
 /// ... and how often while no task is moved: to replace a file costs more than a round.
 const PUBLISH_AT_REST_NS: u64 = 5_000_000_000;
 
-/// A command that ends sooner is not observed: to load the accounting takes about half as long, and it
-/// slows down what runs meanwhile.
+/// A command that ends sooner is not observed: to load the accounting slows down what runs meanwhile
+/// (`evenkeel-lab bench startup` measures what is added).
 const GRACE_NS: u64 = 50_000_000;
 
 /// What a run needs to know besides how to balance.

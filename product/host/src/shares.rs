@@ -129,7 +129,7 @@ impl Shares {
         let parts = report.loops_divided.saturating_add(report.loops_left);
         let before = std::mem::replace(&mut self.parts, parts);
         let size = report.threads.iter().map(|thread| thread.team_size).max().unwrap_or(1).max(1);
-        // The parts of threads that were killed are forgotten with them.
+        // The program may write to the page, so the sum may go down.
         parts.saturating_sub(before) as f64 / f64::from(size)
     }
 
