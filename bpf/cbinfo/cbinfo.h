@@ -95,6 +95,13 @@ struct wait_ranges {
 	} ranges[MAX_WAIT_RANGES];
 };
 
+/* Where a sample found a task of a process with wait_ranges. */
+struct sampled_place {
+	u64 address;	/* in user space; of a system call, where it was made */
+	u32 tid;
+	u32 cpu;
+};
+
 /* A word of a process at which its threads wait. */
 struct wake_word {
 	u64 address;

@@ -10,7 +10,8 @@
  *    (wait_ranges, found by user space in the maps of the process), or it does not. A task that is in
  *    the kernel is where its system call was made; in sched_yield(2), which libomp calls while it waits,
  *    it waits wherever that is. Interrupts and softirqs are no time of the task, so what hits a softirq
- *    counts for no task.
+ *    counts for no task. The address goes to user space, too, which finds by it where threads wait in
+ *    code of their own (product/host, profile.rs).
  *
  * 2. on_system_call. The last thread that arrives at a barrier wakes all others: futex(FUTEX_WAKE,
  *    INT_MAX), also where none of them sleeps. libgomp's and glibc's barriers do that; so these calls
@@ -71,6 +72,12 @@ struct {
 	__type(value, u64);		/* how often all its waiters were woken */
 } wakes SEC(".maps");
 
+/* Read at each look; what finds no room is lost. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+} places SEC(".maps");
+
 static __always_inline bool is_user_address(u64 address)
 {
 	return (long)address >= 0;
@@ -102,6 +109,16 @@ static __always_inline bool lies_in(const struct wait_ranges *r, u64 address)
 	return false;
 }
 
+static __always_inline void note_place(u64 address, u32 cpu)
+{
+	struct sampled_place place = {
+		.address = address, .tid = (u32)bpf_get_current_pid_tgid(), .cpu = cpu,
+	};
+
+	/* User space comes by itself: a wake-up would disturb what is looked at. */
+	bpf_ringbuf_output(&places, &place, sizeof(place), BPF_RB_NO_WAKEUP);
+}
+
 SEC("perf_event")
 int on_sample(struct bpf_perf_event_data *ctx)
 {
@@ -112,7 +129,7 @@ int on_sample(struct bpf_perf_event_data *ctx)
 	u64 address = PT_REGS_IP(&ctx->regs);
 	const struct wait_ranges *r;
 	const struct cpu_account *c;
-	bool waits;
+	bool yields = false;
 
 	if (!t)
 		return 0;
@@ -121,17 +138,17 @@ int on_sample(struct bpf_perf_event_data *ctx)
 	/* A process that user space has not looked at yet has no ranges: nothing is known of it. */
 	if (!c || c->in_softirq || !r)
 		return 0;
-	if (is_user_address(address)) {
-		waits = lies_in(r, address);
-	} else {
+	if (!is_user_address(address)) {
 		bpf_user_pt_regs_t regs = {};
 
 		if (bpf_probe_read_kernel(&regs, sizeof(regs), (void *)bpf_task_pt_regs(task)))
 			return 0;
-		waits = system_call_of(&regs) == __NR_sched_yield || lies_in(r, PT_REGS_IP(&regs));
+		yields = system_call_of(&regs) == __NR_sched_yield;
+		address = PT_REGS_IP(&regs);
 	}
 	t->samples++;
-	t->spun += waits;
+	t->spun += yields || lies_in(r, address);
+	note_place(address, cpu);
 	return 0;
 }
 

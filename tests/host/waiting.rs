@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use evenkeel_cbinfo::support as cbinfo_support;
+use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 use evenkeel_skip::skip;
 
 use crate::compiled::Compiled;
@@ -82,6 +83,39 @@ fn a_program_without_a_known_runtime_is_unverified() {
     });
     let said = end(child, &host);
     assert!(said.contains(unverified), "{said}");
+}
+
+#[test]
+fn threads_that_spin_in_code_of_their_own_are_found() {
+    let test = "threads_that_spin_in_code_of_their_own_are_found";
+    let Some((x, y)) = two_cpus(test) else { return };
+    if let Err(why) = cbinfo_support() {
+        return skip(test, why);
+    }
+    let host = Host::alone();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/host/own_barrier.c");
+    let program = Compiled::compile(&host, source, "own_barrier", &["-pthread", "-s"]).path;
+    let limit = std::time::Duration::from_secs(90);
+    let config = NoiseConfig { busy_us: 40, period_us: 100, limit };
+    let noise = match Noise::start(NoiseKind::Softirq, x, config) {
+        Ok(noise) => noise,
+        Err(why) if why.is_privilege() => return skip(test, why),
+        Err(why) => panic!("{why}"),
+    };
+    let cpus = format!("{x},{y}");
+    let child = start(&mut host.run(&["--explain", "--cpus", &cpus], &[&program]));
+    let untold = "it cannot be told yet whether tasks work or spin";
+    // Once the threads were seen on both CPUs. Where others want the CPUs, too, threads wait on each of
+    // them, which looks alike; then exchanges stay few.
+    wait_for("what was seen", || {
+        let Some(run) = host.status().pop() else { return false };
+        let is_seen = run["waits"]["spinning"]["seen"]["spun"].as_u64() > Some(0);
+        let decisions = run["decisions"].as_array().unwrap();
+        let mut reasons = decisions.iter().flat_map(|one| one["reasons"].as_array().unwrap());
+        is_seen || reasons.any(|reason| reason.as_str().unwrap().starts_with(untold))
+    });
+    end(child, &host);
+    noise.stop().unwrap();
 }
 
 #[test]

@@ -158,6 +158,11 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
             if moves.is_empty() && reasons.is_empty() && !deal.is_split {
                 reasons.push(Reason::Level { lag_ns: state.most_lag_ns() });
             }
+            state.is_steady =
+                state.are_leads_steady(spread_ppm, !moves.is_empty()).unwrap_or(state.is_steady);
+            if state.is_steady {
+                state.interval_ns = calm_ns;
+            }
         }
     }
     if !is_level {

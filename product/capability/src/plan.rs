@@ -125,6 +125,8 @@ pub enum Reason {
         /// Difference between the best and the worst rate.
         spread_ppm: u64,
     },
+    /// It cannot be told yet whether the tasks work or wait by spinning, so exchanges stay few.
+    SpinningUntold,
     /// This is a window without moves and pins, to measure what they gain.
     Measuring,
     /// Moves and pins are withdrawn: no gain was shown.
@@ -183,6 +185,7 @@ impl Reason {
             Self::Unconfirmed { .. } => "unconfirmed",
             Self::PhasesTooShort { .. } => "phases-too-short",
             Self::Held { .. } => "held",
+            Self::SpinningUntold => "spinning-untold",
             Self::Measuring => "measuring",
             Self::Withdrawn { .. } => "withdrawn",
             Self::Shared { .. } => "shared",
@@ -279,6 +282,9 @@ impl fmt::Display for Reason {
                 "more tasks than CPUs: each is kept on its CPU, where all get the same within {:.0} %",
                 percent_up(spread_ppm)
             ),
+            Self::SpinningUntold => {
+                write!(f, "it cannot be told yet whether tasks work or spin: exchanges stay few")
+            }
             Self::Measuring => {
                 write!(f, "a window without moves, to measure what they gain")
             }

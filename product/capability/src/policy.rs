@@ -25,7 +25,7 @@ pub struct State {
 #[derive(Debug, Clone)]
 enum Memory {
     Paper(PaperState),
-    Lag(LagState),
+    Lag(Box<LagState>),
 }
 
 impl State {
@@ -34,7 +34,7 @@ impl State {
         Self {
             policy: match policy {
                 Policy::Paper(parameters) => Memory::Paper(PaperState::new(parameters)),
-                Policy::Lag(parameters) => Memory::Lag(LagState::new(parameters)),
+                Policy::Lag(parameters) => Memory::Lag(Box::new(LagState::new(parameters))),
             },
         }
     }

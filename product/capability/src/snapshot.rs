@@ -75,6 +75,13 @@ pub struct TaskView {
 pub struct Seen {
     /// Spinning can be told from work in this interval.
     pub spinning: bool,
+    /// It cannot yet, but the tasks are sampled: once they have been on unlike CPUs, it may be told.
+    #[serde(default)]
+    pub may_be_told: bool,
+    /// Tasks were found to wait in other places than before: what was taken for their work until now may
+    /// have been waiting.
+    #[serde(default)]
+    pub redefined: bool,
     /// Barriers that the program passed while they were counted; none where they were not.
     pub barriers: Option<Barriers>,
 }

@@ -90,8 +90,10 @@ fn any_task(tid: u32) -> impl Strategy<Value = TaskView> {
 
 fn any_seen() -> impl Strategy<Value = Seen> {
     let barriers = prop::option::of((0..200u32, 0..=INTERVAL_NS));
-    (any::<bool>(), barriers).prop_map(|(spinning, barriers)| Seen {
+    (any::<bool>(), any::<bool>(), barriers).prop_map(|(spinning, redefined, barriers)| Seen {
         spinning,
+        may_be_told: !spinning,
+        redefined,
         barriers: barriers.map(|(count, observed_ns)| Barriers { count, observed_ns }),
     })
 }
@@ -331,7 +333,7 @@ proptest! {
             });
             let tasks: Vec<_> = tasks.collect();
             let barriers = Some(Barriers { count: number() as u32, observed_ns: number() });
-            let seen = Seen { spinning: true, barriers };
+            let seen = Seen { spinning: true, barriers, ..Seen::default() };
             let snapshot = Snapshot { interval_ns: number().max(1), cpus, tasks, seen };
             let plan = decide(&snapshot, &mut state);
             check(&plan, &snapshot, &policy);

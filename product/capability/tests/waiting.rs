@@ -109,6 +109,23 @@ fn spinning_at_short_barriers_is_not_taken_for_work() {
 }
 
 #[test]
+fn leads_that_stay_as_they_are_are_looked_at_seldom() {
+    for machine in [cores(&[100, 60]), cores(&[100, 50]), cores(&[100, 70])] {
+        for work_ms in [1, 2, 5] {
+            // No barrier is counted, so that only the leads tell how short the phases are.
+            let program = Program {
+                sleeps: false,
+                has_heartbeat: false,
+                ..phases(machine.len(), work_ms, 6_000)
+            };
+            let outcome = run(&machine, &program, lag(), constant);
+            let looks = outcome.plans.len();
+            assert!(looks <= 90, "{looks} looks on {} CPUs: {program:?}", machine.len());
+        }
+    }
+}
+
+#[test]
 fn the_critical_task_gets_the_most_capable_cpu() {
     let machines =
         [cores(&[100, 60]), cores(&[100, 90, 60]), cores(&[100, 80, 60, 40]), hybrid(16)];

@@ -72,6 +72,15 @@ pub(crate) struct RawWakeWord {
     pub program: u32,
 }
 
+/// `struct sampled_place` of `bpf/cbinfo/cbinfo.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawPlace {
+    pub address: u64,
+    pub tid: u32,
+    pub cpu: u32,
+}
+
 /// `struct wait_ranges` of `bpf/cbinfo/cbinfo.h`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]

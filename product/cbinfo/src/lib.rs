@@ -38,4 +38,4 @@ pub use runtimes::{Family, Runtimes, Text};
 pub use support::{
     INITIAL_PID_NAMESPACE, RunTimeExcludes, Unsupported, run_time_excludes, support,
 };
-pub use waiting::{Waiting, Wakes, Window};
+pub use waiting::{Place, Waiting, Wakes, Window};

@@ -1,16 +1,21 @@
 //! Work told from waiting: samples of where followed tasks are, and the heartbeats of their barriers
 //! (`bpf/cbinfo/waiting.bpf.c`). Nothing is attached until it is asked for.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::mem::size_of;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::rc::Rc;
 
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Program, ProgramMut};
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Program, ProgramMut, RingBuffer,
+    RingBufferBuilder,
+};
 
 use crate::clock::monotonic_ns;
 use crate::error::{Aligned, Error, bpf_error, find_map};
-use crate::layout::{MAX_WAIT_RANGES, RawWaitRanges, RawWakeWord};
+use crate::layout::{MAX_WAIT_RANGES, RawPlace, RawWaitRanges, RawWakeWord};
 
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/waiting.bpf.o")));
@@ -22,6 +27,9 @@ const PERF_EVENT_IOC_PERIOD: libc::c_ulong = 0x4008_2404;
 /// The BPF programs for waiting, loaded. Dropping it detaches them.
 pub struct Waiting {
     object: Object,
+    places: RingBuffer<'static>,
+    /// What was read from `places` and not yet returned.
+    received: Rc<RefCell<Vec<Place>>>,
     /// One on each CPU that is sampled.
     samplers: Vec<Sampler>,
     /// The mean time between two samples.
@@ -36,6 +44,17 @@ pub struct Waiting {
 struct Sampler {
     _link: Link,
     event: OwnedFd,
+}
+
+/// Where a sample found a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its address in user space; in a system call, where it made that.
+    pub address: u64,
+    /// Thread id.
+    pub tid: u32,
+    /// The CPU that it was on.
+    pub cpu: u32,
 }
 
 /// How often all waiters at one word of memory were woken: passed barriers.
@@ -73,7 +92,31 @@ impl Waiting {
             }
         }
         let object = open.load().map_err(bpf_error("loading what sees waiting"))?;
-        Ok(Self { object, samplers: Vec::new(), period_ns: 0, changes: 0, window: None })
+        let received = Rc::new(RefCell::new(Vec::new()));
+        let places = {
+            let received = Rc::clone(&received);
+            let ring = find_map(&object, "places")?;
+            let mut builder = RingBufferBuilder::new();
+            builder
+                .add(&ring, move |bytes| {
+                    if let Ok(raw) = bytemuck::try_pod_read_unaligned::<RawPlace>(bytes) {
+                        let RawPlace { address, tid, cpu } = raw;
+                        received.borrow_mut().push(Place { address, tid, cpu });
+                    }
+                    0
+                })
+                .map_err(bpf_error("opening the samples"))?;
+            builder.build().map_err(bpf_error("opening the samples"))?
+        };
+        Ok(Self {
+            object,
+            places,
+            received,
+            samplers: Vec::new(),
+            period_ns: 0,
+            changes: 0,
+            window: None,
+        })
     }
 
     /// Looks `hertz` times a second at what the followed tasks on these CPUs do, from now on, instead of
@@ -134,6 +177,17 @@ impl Waiting {
     /// Ends the sampling.
     pub fn stop_sampling(&mut self) {
         self.samplers.clear();
+    }
+
+    /// Where the samples since the last call found the followed tasks of processes with
+    /// [`Waiting::set_ranges`], in the order of each CPU. Those that came faster than they were read are
+    /// missing.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn places(&mut self) -> Result<Vec<Place>, Error> {
+        self.places.consume().map_err(bpf_error("reading the samples"))?;
+        Ok(std::mem::take(&mut *self.received.borrow_mut()))
     }
 
     /// Names the text in which the threads of a process wait: the first [`MAX_WAIT_RANGES`] count. Until

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use evenkeel_cbinfo::{Cbinfo, Runtimes, TaskAccount, Text, support};
+use evenkeel_cbinfo::{Cbinfo, Place, Runtimes, TaskAccount, Text, support};
 use evenkeel_skip::skip;
 
 const PROGRAM: u32 = 1;
@@ -224,6 +224,21 @@ fn waiting_is_seen(test: &str, compiler: &str, flags: &[&str], runtime: &str) {
     let (threads, _) = setup.sample_until_done(&mut subject);
     assert_eq!(threads.len(), 2);
     setup.compare(&threads);
+    // The same samples by their addresses; one of the last may not be counted yet or any more.
+    let places = setup.cbinfo.waiting().unwrap().places().unwrap();
+    for own in threads {
+        let task = setup.task(own.tid);
+        let own = places.iter().filter(|place| place.tid == own.tid);
+        let lies_there = |place: &&Place| {
+            let mut ranges = text.ranges.iter();
+            ranges.any(|range| range.contains(&place.address))
+        };
+        let (all, spun) = (own.clone().count() as u64, own.filter(lies_there).count() as u64);
+        assert!(all.abs_diff(task.samples) <= 2, "{all} places: {task:?}");
+        // Those in sched_yield wait wherever that was called.
+        assert!(spun <= task.spun + 2, "{spun} places in {text:?}: {task:?}");
+        assert!(spun + 2 >= task.spun || runtime == "libomp", "{spun} places: {task:?}");
+    }
 }
 
 #[test]

@@ -49,6 +49,7 @@ mod observe;
 mod options;
 mod place;
 mod private_file;
+mod profile;
 mod program;
 mod proof;
 mod reading;

@@ -15,6 +15,7 @@
 //! It is pure: a snapshot and a plan in, less of the plan out.
 //!
 //! What cannot be measured is not withheld: it is done as it always was, and said to be unverified.
+//! Where samples may soon tell whether tasks spin, exchanges are few until then.
 
 mod alternation;
 mod gain;
@@ -98,7 +99,11 @@ impl Proof {
         }
         let is_allowed = self.rates.judge(self.now_ns, snapshot, plan);
         if !is_allowed && plan.moves.iter().any(is_exchange) {
-            withhold(plan, withdrawn(&self.rates.sequence, self.rates.evenness()), is_exchange);
+            let reason = match self.rates.progress.stage {
+                Stage::Idle => Reason::SpinningUntold,
+                _ => withdrawn(&self.rates.sequence, self.rates.evenness()),
+            };
+            withhold(plan, reason, is_exchange);
         } else if !plan.moves.is_empty() && self.rates.progress.stage == Stage::Idle {
             let other = if snapshot.seen.spinning { ROOM } else { UNSEEN };
             self.unverified = Some(self.rates.unverified.unwrap_or(other));

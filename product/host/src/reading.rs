@@ -45,6 +45,10 @@ pub struct Watched {
     pub observed_ns: u64,
     /// Why spinning cannot be told from work now, if it cannot.
     pub unverified: Option<Rc<str>>,
+    /// If it cannot: samples come in by which it may be told soon.
+    pub may_be_told: bool,
+    /// How often other places were found where its tasks wait.
+    pub changes: u64,
 }
 
 /// Where a CPU's time went, in nanoseconds.
@@ -159,8 +163,12 @@ impl ProgramReading {
         let sampled_ns = now.sampled_ns.saturating_sub(then.sampled_ns);
         let observed_ns = now.observed_ns.saturating_sub(then.observed_ns);
         let count = now.barriers.saturating_sub(then.barriers);
+        let is_sampled = sampled_ns >= interval_ns / SAMPLED_SHARE;
+        let spinning = now.unverified.is_none() && is_sampled;
         Seen {
-            spinning: now.unverified.is_none() && sampled_ns >= interval_ns / SAMPLED_SHARE,
+            spinning,
+            may_be_told: !spinning && now.may_be_told && is_sampled,
+            redefined: now.changes != then.changes,
             barriers: (observed_ns > 0)
                 .then(|| Barriers { count: u32::try_from(count).unwrap_or(u32::MAX), observed_ns }),
         }
@@ -443,7 +451,7 @@ mod tests {
                 sampled_ns: 600 * MS * at,
                 barriers: 5 + 10 * at,
                 observed_ns: 20 * MS * (1 + at),
-                unverified: None,
+                ..Watched::default()
             };
             change(&mut watched);
             program.watched = Some(watched);
@@ -456,7 +464,7 @@ mod tests {
         let [earlier, later] = watched(|_| {});
         let snapshot = later.since(&earlier, PROGRAM, &CpuSet::first(2), facts, free).unwrap();
         let barriers = Some(Barriers { count: 10, observed_ns: 20_000_000 });
-        assert_eq!(snapshot.seen, Seen { spinning: true, barriers });
+        assert_eq!(snapshot.seen, Seen { spinning: true, barriers, ..Seen::default() });
         assert_eq!(snapshot.tasks[0].spun_ns, 150_000_000);
         let waits = later.waits_since(&earlier, PROGRAM);
         assert_eq!(waits, Waits { spinning: Spinning::Seen { samples: 120, spun: 30 }, barriers });

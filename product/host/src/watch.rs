@@ -5,12 +5,14 @@
 //! later. The window for barriers slows every system call of every task, so it is open for 12 ms in each
 //! second. `evenkeel-lab bench waiting` measures both.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::rc::Rc;
 
 use evenkeel_capability::{Snapshot, ecpt};
 use evenkeel_cbinfo::{Error, Runtimes, Text, Waiting, Window};
 
+use crate::profile::Profile;
 use crate::reading::{ProgramReading, Reading, Watched};
 
 /// Samples a second on each CPU: so many tell a share of waiting within 3 points after two seconds.
@@ -79,6 +81,8 @@ struct Sampling {
 struct Program {
     until_ns: u64,
     found: Watched,
+    /// Where samples found its threads.
+    profile: Profile,
     /// It has passed a barrier that can be seen.
     has_barriers: bool,
 }
@@ -89,6 +93,8 @@ struct Process {
     pages: String,
     /// Where it waits; `None` where there was no room to note that.
     text: Option<Text>,
+    /// Where else its threads were found to wait (`profile.rs`).
+    learned: Vec<Range<u64>>,
 }
 
 impl Watch {
@@ -105,6 +111,9 @@ impl Watch {
         if is_worth_watching(snapshot) {
             self.programs.entry(program).or_default().until_ns = now_ns + LINGER_NS;
         }
+        if let Some(program) = self.programs.get_mut(&program) {
+            program.profile.take_in(snapshot);
+        }
     }
 
     /// Stops watching a program.
@@ -116,6 +125,10 @@ impl Watch {
     pub(crate) fn note_exec(&mut self, tgid: u32) {
         if let Some(process) = self.processes.get_mut(&tgid) {
             process.pages.clear();
+            process.learned.clear();
+            if let Some(program) = self.programs.get_mut(&process.program) {
+                program.profile.forget(tgid);
+            }
             self.next_check_ns = 0;
         }
     }
@@ -161,6 +174,7 @@ impl Watch {
             if let Some(reading) = reading.programs.get_mut(number) {
                 let mut found = program.found.clone();
                 found.unverified = self.why_unverified(*number);
+                found.may_be_told = self.why_no_samples.is_none() && program.profile.may_tell();
                 reading.watched = Some(found);
             }
         }
@@ -170,11 +184,18 @@ impl Watch {
         if let Some(why) = &self.why_no_samples {
             return Some(Rc::clone(why));
         }
-        let mut processes = self.processes.values().filter(|process| process.program == number);
+        let mut processes = self.processes.iter().filter(|(_, process)| process.program == number);
+        let is_told = |tgid| {
+            self.programs.get(&number).is_some_and(|program| program.profile.found(tgid).is_told)
+        };
         match processes.clone().count() {
             0 => Some(Rc::from("its processes are new")),
-            _ if processes.clone().any(|process| process.text.is_none()) => Some(Rc::from(NO_ROOM)),
-            _ if processes.all(|process| !process.has_runtime()) => Some(Rc::from(NO_RUNTIME)),
+            _ if processes.clone().any(|(_, process)| process.text.is_none()) => {
+                Some(Rc::from(NO_ROOM))
+            }
+            _ if processes.all(|(tgid, process)| !process.has_runtime() && !is_told(*tgid)) => {
+                Some(Rc::from(NO_RUNTIME))
+            }
             _ => None,
         }
     }
@@ -195,9 +216,48 @@ impl Watch {
             for program in self.programs.values_mut() {
                 program.found.sampled_ns += now_ns.saturating_sub(since_ns);
             }
+            self.take_places(waiting, reading)?;
+            self.teach(waiting)?;
         }
         self.sample(waiting, reading);
         self.close_due_window(waiting, now_ns)
+    }
+
+    /// Gives the samples to the profiles of their programs.
+    fn take_places(&mut self, waiting: &mut Waiting, reading: &Reading) -> Result<(), Error> {
+        let places = waiting.places()?;
+        if places.is_empty() {
+            return Ok(());
+        }
+        let mut program_of = HashMap::new();
+        for number in self.programs.keys() {
+            let tasks = reading.programs.get(number).into_iter().flat_map(|of| of.tasks.keys());
+            program_of.extend(tasks.map(|task| (task.tid, *number)));
+        }
+        for place in places {
+            let number = program_of.get(&place.tid);
+            if let Some(program) = number.and_then(|number| self.programs.get_mut(number)) {
+                program.profile.note(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts waiting also where the profiles found it, from now on.
+    fn teach(&mut self, waiting: &mut Waiting) -> Result<(), Error> {
+        for (tgid, process) in &mut self.processes {
+            let Some(program) = self.programs.get_mut(&process.program) else { continue };
+            let Some(text) = &process.text else { continue };
+            program.profile.set_known(*tgid, &text.ranges);
+            let learned = program.profile.found(*tgid).waits;
+            if learned != process.learned {
+                tracing::debug!(tgid, ?learned, "waits there, too");
+                waiting.set_ranges(*tgid, &ranges_of(&learned, text))?;
+                process.learned = learned;
+                program.found.changes += 1;
+            }
+        }
+        Ok(())
     }
 
     /// Ends the window if it is time.
@@ -277,7 +337,8 @@ impl Watch {
     /// Begins a window if it is time. Call it last in a round: while evenkeel computes, it takes a CPU
     /// from the program, which then passes fewer barriers.
     pub(crate) fn open_due_window(&mut self, waiting: &mut Waiting, now_ns: u64) {
-        if self.programs.is_empty()
+        // Of processes that were not looked at yet nothing would be counted.
+        if self.processes.is_empty()
             || self.no_windows
             || self.window_ends_ns.is_some()
             || now_ns < self.window_next_ns
@@ -318,6 +379,7 @@ impl Watch {
                 let pages = pages_of(tgid);
                 let is_as_before =
                     known.as_ref().is_some_and(|known| Some(&known.pages) == pages.as_ref());
+                let learned = known.as_ref().map(|known| known.learned.clone()).unwrap_or_default();
                 if let Some(known) = known.filter(|_| is_as_before || looks >= LOOKS_A_CHECK) {
                     check_again |= !is_as_before;
                     self.processes.insert(tgid, Process { program: *number, ..known });
@@ -334,7 +396,7 @@ impl Watch {
                     continue;
                 };
                 tracing::debug!(tgid, ?text, "waits there");
-                let text = match waiting.set_ranges(tgid, &text.ranges) {
+                let text = match waiting.set_ranges(tgid, &ranges_of(&learned, &text)) {
                     Ok(()) => Some(text),
                     // Of other programs' processes there are too many. This one is left out, no other.
                     Err(why) => {
@@ -342,7 +404,7 @@ impl Watch {
                         None
                     }
                 };
-                self.processes.insert(tgid, Process { program: *number, pages, text });
+                self.processes.insert(tgid, Process { program: *number, pages, text, learned });
             }
         }
         for gone in seen.keys() {
@@ -359,6 +421,12 @@ impl Process {
     fn has_runtime(&self) -> bool {
         self.text.as_ref().is_some_and(|text| !text.runtimes.is_empty())
     }
+}
+
+/// All places where a process waits. The kernel side keeps the first ones: a runtime has most of its
+/// text for nothing, but threads were seen to wait in what was learned.
+fn ranges_of(learned: &[Range<u64>], text: &Text) -> Vec<Range<u64>> {
+    learned.iter().chain(&text.ranges).cloned().collect()
 }
 
 const NO_ROOM: &str = "more processes are watched than the accounting has room for";
@@ -507,6 +575,7 @@ mod tests {
         let process = |runtimes: &[&str]| Process {
             program: 1,
             pages: String::new(),
+            learned: Vec::new(),
             text: Some(Text {
                 ranges: Vec::new(),
                 runtimes: runtimes.iter().map(ToString::to_string).collect(),

@@ -21,6 +21,10 @@ const WAIT_SHARE: u64 = 4;
 const PAUSE_SHARE: u64 = 50;
 /// Barriers that were counted in all but this share of an interval tell when the phase began: 1/10.
 const WHOLE_SHARE: u64 = 10;
+/// Leads that change by less than this share of what is expected are steady: 1/4.
+const STEADY_SHARE: u64 = 4;
+/// It takes so many of the shortest intervals: samples err by more in less time.
+const STEADY_INTERVALS: u64 = 4;
 /// A phase must last this many of the shortest intervals to be worth balancing in.
 const MIN_PHASE_INTERVALS: u64 = 2;
 /// Times that a task must have been switched in for its phases to show.
@@ -51,8 +55,28 @@ pub(crate) struct LagState {
     sees_spinning: bool,
     /// Time since a compute task last slept for long; none: none did.
     slept_since_ns: Option<u64>,
+    stretch: Stretch,
+    /// In the last stretch leads were steady.
+    pub(super) is_steady: bool,
     /// Time since the last barrier at which the tasks began level; none before the first one.
     level_since_ns: Option<u64>,
+}
+
+/// Intervals in a row without an exchange.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    elapsed_ns: u64,
+    /// How much the lead of any task has changed in it, at most.
+    most_change_ns: u64,
+    /// In each interval each task worked for at least half as long as any other: none was the end of a
+    /// long phase.
+    all_worked: bool,
+}
+
+impl Default for Stretch {
+    fn default() -> Self {
+        Self { elapsed_ns: 0, most_change_ns: 0, all_worked: true }
+    }
 }
 
 /// Figures of a CPU.
@@ -92,6 +116,8 @@ impl Supply {
 pub(super) struct TaskMemory {
     /// Work received in this phase, less what the middle task received.
     pub(super) lead_ns: i64,
+    /// The same when the present stretch began.
+    lead_then_ns: i64,
     /// Waited for others for a good part of the last interval.
     pub(super) waited: bool,
     /// Was asleep at the last look.
@@ -134,6 +160,8 @@ impl LagState {
             beat: Beat::default(),
             sees_spinning: false,
             slept_since_ns: None,
+            stretch: Stretch::default(),
+            is_steady: false,
             level_since_ns: None,
         }
     }
@@ -263,7 +291,13 @@ impl LagState {
         let (mut views, others): (Vec<&TaskView>, Vec<&TaskView>) =
             snapshot.tasks.iter().partition(|view| view.wanted_some(interval_ns));
         views.sort_unstable_by_key(|view| view.id);
-        let known = self.take_known();
+        let mut known = self.take_known();
+        if snapshot.seen.redefined {
+            // What was taken for work may have been waiting, so no lead says anything.
+            for (_, memory) in &mut known {
+                *memory = TaskMemory { lead_ns: 0, load: Load::default(), ..*memory };
+            }
+        }
 
         let mut active: Vec<Active<'a>> = Vec::with_capacity(views.len());
         let mut woken = Vec::new();
@@ -301,7 +335,9 @@ impl LagState {
             let work_ns = i64::try_from(work_ns).unwrap_or(i64::MAX);
             let lead_ns = known.map_or(0, |memory| memory.lead_ns).saturating_add(work_ns);
             let home = known.map_or_else(|| self.node_of(view.cpu), |memory| memory.home);
-            let memory = TaskMemory { lead_ns, waited, is_asleep: !view.runnable, home, load };
+            let lead_then_ns = known.map_or(0, |memory| memory.lead_then_ns);
+            let is_asleep = !view.runnable;
+            let memory = TaskMemory { lead_ns, lead_then_ns, waited, is_asleep, home, load };
             active.push(Active { view, memory, phase_ns });
         }
 
@@ -339,6 +375,14 @@ impl LagState {
             }
             task.memory.lead_ns = lead_ns.clamp(-MAX_LEAD_NS, MAX_LEAD_NS);
         }
+        let works = || active.iter().map(|task| task.view.work_ns());
+        let change = |task: &Active<'_>| task.memory.lead_ns.abs_diff(task.memory.lead_then_ns);
+        self.stretch = Stretch {
+            elapsed_ns: self.stretch.elapsed_ns.saturating_add(interval_ns),
+            most_change_ns: active.iter().map(change).max().unwrap_or(0),
+            all_worked: self.stretch.all_worked
+                && works().min().unwrap_or(0) >= works().max().unwrap_or(0) / 2,
+        };
         self.tasks = active.iter().map(|task| (task.view.id, task.memory)).collect();
         let is_known = |id: TaskId| known.binary_search_by_key(&id, |(id, _)| *id).is_ok();
         let slept = |view: &TaskView| is_known(view.id) && view.slept(interval_ns);
@@ -348,6 +392,28 @@ impl LagState {
         self.slept_since_ns = if sleeps { Some(0) } else { since_ns };
         self.waiting = if self.sees_waiting() { waiting(&known, &others) } else { Vec::new() };
         active
+    }
+
+    /// Whether leads have changed far less, since the last exchange, than rates that differ so much make
+    /// them change where tasks work all the time: the tasks wait for each other too often to get ahead.
+    /// `None`: it is too early to tell.
+    pub(super) fn are_leads_steady(&mut self, spread_ppm: u64, has_moved: bool) -> Option<bool> {
+        let Stretch { elapsed_ns, most_change_ns, .. } = self.stretch;
+        if has_moved || !self.stretch.all_worked || !self.sees_spinning {
+            self.begin_stretch();
+            return Some(false);
+        }
+        let least_ns = self.parameters.min_interval_ns.saturating_mul(STEADY_INTERVALS);
+        if elapsed_ns < least_ns {
+            return None;
+        }
+        self.begin_stretch();
+        Some(most_change_ns < part(elapsed_ns, spread_ppm, ALL_PPM) / STEADY_SHARE)
+    }
+
+    fn begin_stretch(&mut self) {
+        self.stretch = Stretch::default();
+        self.tasks.iter_mut().for_each(|(_, memory)| memory.lead_then_ns = memory.lead_ns);
     }
 
     /// All tasks that are remembered, by id.

@@ -50,6 +50,8 @@ pub struct Program {
     pub sleeps: bool,
     /// Spinning is told from work (by samples, with their error), and barriers are counted.
     pub is_seen: bool,
+    /// Where it is seen, its barriers are counted.
+    pub has_heartbeat: bool,
     /// What the first task has to do more than the others, in percent.
     pub more_percent: u64,
     /// The kernel spreads tasks that are not pinned.
@@ -64,6 +66,7 @@ impl Default for Program {
             phases: 1,
             sleeps: true,
             is_seen: false,
+            has_heartbeat: true,
             more_percent: 0,
             kernel_balances: false,
         }
@@ -221,8 +224,9 @@ pub fn run_judged(
             let mut snapshot = observe(now_ns - since_ns, &cores, &mut queues, &mut runners);
             if program.is_seen {
                 let count = (barriers_ns.len() - seen_barriers) as u32;
-                let barriers = Some(Barriers { count, observed_ns: snapshot.interval_ns });
-                snapshot.seen = Seen { spinning: true, barriers };
+                let observed_ns = snapshot.interval_ns;
+                let barriers = program.has_heartbeat.then_some(Barriers { count, observed_ns });
+                snapshot.seen = Seen { spinning: true, barriers, ..Seen::default() };
                 sample(&mut snapshot, &mut dice);
             } else {
                 snapshot.tasks.iter_mut().for_each(|task| task.spun_ns = 0);

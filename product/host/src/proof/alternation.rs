@@ -68,6 +68,12 @@ impl Alternation {
         }
     }
 
+    /// What was measured took waiting for work: windows before mean nothing.
+    pub(super) fn begin_anew(&mut self) {
+        (self.sequence, self.recent) = (Sequence::default(), Sequence::default());
+        (self.window, self.first, self.usual_pace) = (Window::default(), None, None);
+    }
+
     /// The lever is not wanted now.
     pub(super) fn rest(&mut self) {
         self.first = None;

@@ -33,6 +33,10 @@ const STRAY_SHARE: u64 = 4;
 const STRAY_LOOKS: u64 = 32;
 /// That is looked at again after this time.
 const STRAYS_NS: u64 = 10_000_000_000;
+/// So many plans with exchanges are carried out in this time while it cannot be told yet whether tasks
+/// spin: enough for each task to be seen on unlike CPUs.
+const BLIND_EXCHANGES: u32 = 3;
+const BLIND_NS: u64 = 10_000_000_000;
 /// A mean of the samples from which moves seem to gain.
 const SEEMING_GAIN: f64 = 0.02;
 /// Where the rates of the CPUs differ by less than this, moves have nothing to gain at the moment.
@@ -66,6 +70,8 @@ pub(super) struct Rates {
     pub(super) unverified: Option<&'static str>,
     /// While the kernel moves tasks, nothing is measured.
     strays_until_ns: u64,
+    /// Exchanges while it could not be told whether tasks spin, and since when they are counted.
+    blind: (u32, u64),
 }
 
 const SPINNING_UNSEEN: &str = "spinning cannot be told from work here";
@@ -105,6 +111,9 @@ impl Rates {
     /// Takes in the interval that ended, and decides whether the exchanges of the plan may be made.
     pub(super) fn judge(&mut self, now_ns: u64, snapshot: &Snapshot, plan: &Plan) -> bool {
         self.watch(snapshot, plan);
+        if snapshot.seen.redefined {
+            self.begin_anew();
+        }
         let is_first =
             |made: &Move| matches!(made.reason, Reason::Behind { .. } | Reason::Critical { .. });
         let wanted = plan.moves.iter().find(|made| is_first(made));
@@ -114,7 +123,7 @@ impl Rates {
         {
             self.unverified = self.why_unverified(snapshot);
             if self.unverified.is_some() {
-                return true;
+                return self.may_exchange_blindly(now_ns, snapshot);
             }
             if self.progress.begin(snapshot) {
                 self.sequence = Sequence::default();
@@ -130,6 +139,30 @@ impl Rates {
                 self.measure(now_ns, snapshot, wanted);
                 !matches!(self.progress.stage, Stage::Withdrawn { .. })
             }
+        }
+    }
+
+    /// Whether an exchange may be made that cannot be measured.
+    fn may_exchange_blindly(&mut self, now_ns: u64, snapshot: &Snapshot) -> bool {
+        if !snapshot.seen.may_be_told {
+            return true;
+        }
+        let (made, since_ns) = &mut self.blind;
+        if now_ns.saturating_sub(*since_ns) >= BLIND_NS {
+            (*made, *since_ns) = (0, now_ns);
+        }
+        *made += 1;
+        *made <= BLIND_EXCHANGES
+    }
+
+    /// What was measured took waiting for work.
+    fn begin_anew(&mut self) {
+        self.sequence = Sequence::default();
+        self.recent = Sequence::default();
+        (self.window, self.stretch) = (Sums::default(), Sums::default());
+        if self.progress.stage == Stage::Gains {
+            // At the next move.
+            self.progress.stage = Stage::Idle;
         }
     }
 

@@ -27,6 +27,9 @@ impl Split {
     /// Takes in the interval that ended, and decides whether the pins and moves of `plan` may be in
     /// force next, and for how long at most.
     pub(super) fn judge(&mut self, now_ns: u64, snapshot: &Snapshot, plan: &Plan) -> (bool, u64) {
+        if snapshot.seen.redefined {
+            self.windows.begin_anew();
+        }
         self.windows.add(snapshot, None);
         if plan.pins.is_empty() {
             // The CPUs are equal at the moment, there are fewer tasks, or a long phase ends.

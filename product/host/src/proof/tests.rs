@@ -125,7 +125,7 @@ impl Crowd {
             interval_ns,
             cpus: vec![cpu(0, one, interval_ns), cpu(1, other, interval_ns)],
             tasks: (0..8).map(|tid| task(tid, u32::from(tid > 2), run_ns, work_ns)).collect(),
-            seen: Seen { spinning: self.is_seen, barriers: None },
+            seen: Seen { spinning: self.is_seen, ..Seen::default() },
         };
         let pins = (0..8).map(|tid| Pin { task: id(tid), cpu: u32::from(tid > 2) });
         let is_gap = self.gap.is_some_and(|gap| self.steps.is_multiple_of(gap));
@@ -263,6 +263,9 @@ struct Pair {
     /// The kernel puts the tasks back.
     is_undone: bool,
     is_seen: bool,
+    may_be_told: bool,
+    /// In the next interval tasks are found to wait in other places.
+    is_redefined: bool,
     moves: u32,
 }
 
@@ -276,6 +279,8 @@ impl Pair {
             works: 1.0,
             is_undone: false,
             is_seen: true,
+            may_be_told: false,
+            is_redefined: false,
             moves: 0,
         }
     }
@@ -292,7 +297,12 @@ impl Pair {
                 let work_ns = (run_ns as f64 * (self.works * noise).min(1.0)) as u64;
                 task(index as u32, self.places[index], run_ns, work_ns)
             });
-            let seen = Seen { spinning: self.is_seen, barriers: None };
+            let seen = Seen {
+                spinning: self.is_seen,
+                may_be_told: self.may_be_told && !self.is_seen,
+                redefined: std::mem::take(&mut self.is_redefined),
+                ..Seen::default()
+            };
             let snapshot = Snapshot { interval_ns: STEP_NS, cpus, tasks: tasks.into(), seen };
             let [one, other] = self.places;
             let reason = Reason::Behind { lag_ns: 20 * MS, from_ppm: 600_000, to_ppm: 1_000_000 };
@@ -340,7 +350,7 @@ fn two_and_a_move(reason: Reason) -> (Snapshot, Plan) {
         interval_ns: STEP_NS,
         cpus: vec![cpu(0, 60, STEP_NS), cpu(1, 100, STEP_NS)],
         tasks: vec![task(0, 0, STEP_NS, STEP_NS), task(1, 1, STEP_NS, STEP_NS)],
-        seen: Seen { spinning: true, barriers: None },
+        seen: Seen { spinning: true, ..Seen::default() },
     };
     (snapshot, plan_of(vec![Move { task: id(0), from: 0, to: 1, reason }], vec![]))
 }
@@ -373,6 +383,34 @@ fn what_cannot_be_told_is_unverified_and_done_as_before() {
     let paper = Policy::Paper(evenkeel_capability::PaperParameters::default());
     let mut paper = Pair { proof: Proof::new(&paper), ..Pair::new() };
     assert_eq!((paper.run(3).proven, paper.moves), (Proven::Unverified, 120));
+}
+
+#[test]
+fn while_it_may_soon_be_told_exchanges_are_few() {
+    let mut pair = Pair { is_seen: false, may_be_told: true, ..Pair::new() };
+    assert_eq!((pair.run(9).proven, pair.moves), (Proven::Unverified, 2 * 3));
+    // Once in a while there are some more, in case that the CPUs were too much alike until now.
+    pair.run(3);
+    assert_eq!(pair.moves, 2 * 6);
+    let behind = Reason::Behind { lag_ns: 20 * MS, from_ppm: 600_000, to_ppm: 1_000_000 };
+    let (mut snapshot, mut plan) = two_and_a_move(behind);
+    snapshot.seen = Seen { may_be_told: true, ..Seen::default() };
+    pair.proof.judge(&snapshot, &mut plan);
+    assert_eq!((plan.moves.len(), &plan.reasons[..]), (0, &[Reason::SpinningUntold][..]));
+    pair.is_seen = true;
+    assert_eq!(pair.run(3).proven, Proven::Gains);
+}
+
+#[test]
+fn a_gain_that_was_waiting_is_claimed_no_longer() {
+    let mut pair = Pair::new();
+    assert_eq!(pair.run(3).proven, Proven::Gains);
+    // The tasks spun in places that were not known.
+    (pair.is_redefined, pair.works) = (true, 0.7);
+    let gain = pair.run(1);
+    assert_ne!(gain.proven, Proven::Gains, "{gain:?}");
+    let gain = pair.run(3);
+    assert_eq!(gain.proven, Proven::Withdrawn, "{gain:?}");
 }
 
 #[test]
