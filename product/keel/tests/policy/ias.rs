@@ -393,6 +393,8 @@ fn siblings_are_not_preferred_while_others_have_fallen_behind() {
         // The division by the number of tasks may lose a ns.
         assert!(may(&how, most - 1, tasks) && !may(&how, most + 1, tasks), "{tasks} tasks");
     }
+    // More tasks than a machine can have: the longest turn bounds what they wait.
+    assert!(may_prefer(&how, 5_000_000, 100, 0, NICE_0, 1 << 63));
     let ordinary = Aggregation { turn_max_ns: 100_000_000, ..how };
     assert!(may(&ordinary, most, 2));
     assert!(may(&ordinary, 1_000_000, 100) && !may(&ordinary, 1_000_001, 100));

@@ -39,6 +39,7 @@ fn a_new_task_starts_its_share_of_a_slice_late() {
     assert_eq!(place_new(SLICE_NS, 1_000, 8), 1_000 + SLICE_NS / 8);
     assert_eq!(place_new(SLICE_NS, 1_000, 0), 1_000 + SLICE_NS);
     assert_eq!(place_new(u64::MAX, u64::MAX, 1), BOUND_NS - 1);
+    assert_eq!(place_new(u64::MAX, 0, 8), BOUND_NS / 8, "of the longest slice that counts");
 }
 
 #[test]
@@ -82,6 +83,7 @@ fn a_new_task_need_not_pay_for_what_others_have_not_used() {
     ] {
         assert_eq!(keeps_prepaid(SLICE_NS, prepaid * slice, change * slice), kept, "{prepaid}");
     }
+    assert!(keeps_prepaid(u64::MAX, 0, 1), "a slice above the bound counts as the bound");
 }
 
 #[test]
