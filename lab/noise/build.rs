@@ -2,9 +2,9 @@
 
 use std::error::Error;
 
-use evenkeel_build_support::{bpf_object, c_program};
+use evenkeel_build_support::{bpf_object, static_program};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    c_program("noise_child", &[])?;
+    static_program("noise_child", &[])?;
     bpf_object("noise", &["noise.h"], &[])
 }

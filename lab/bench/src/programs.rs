@@ -47,7 +47,7 @@ pub enum Program {
 /// What compiled a program, and so which OpenMP runtime it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compiler {
-    /// The system's C compiler, gcc: libgomp, linked statically where that is possible.
+    /// The system's C compiler, gcc: libgomp, linked dynamically, as a user's program.
     Gcc,
     /// clang: LLVM's libomp, linked dynamically.
     Clang,
@@ -66,12 +66,15 @@ impl Compiler {
     }
 }
 
+/// The static loop by gcc, linked statically.
+static STATIC_LOOP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/static_loop.static"));
+
 /// The executable's bytes by each compiler.
 macro_rules! executable {
     ($name:literal, $compiler:expr) => {
         match $compiler {
             Compiler::Gcc => {
-                include_bytes!(concat!(env!("OUT_DIR"), "/", $name)) as &'static [u8]
+                include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".gcc")) as &'static [u8]
             }
             Compiler::Clang => include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".clang")),
         }
@@ -145,8 +148,12 @@ impl Program {
     /// See [`Self::bytes`]; or the file cannot be written, or some other process keeps it open for
     /// writing for seconds.
     pub fn install(self, compiler: Compiler, directory: &Path) -> Result<PathBuf> {
+        self.place(self.bytes(compiler)?, directory)
+    }
+
+    fn place(self, bytes: &[u8], directory: &Path) -> Result<PathBuf> {
         let path = directory.join(self.name());
-        Self::write(self.bytes(compiler)?, &path).with_context(|| {
+        Self::write(bytes, &path).with_context(|| {
             format!(
                 "cannot write the program {}; give a directory that exists, is writable and is \
                  not mounted noexec",
@@ -212,13 +219,27 @@ impl Installed {
     /// # Errors
     /// See [`Self::new`] and [`Program::bytes`].
     pub fn by(compiler: Compiler) -> Result<Self> {
-        let directory = tempfile::Builder::new()
-            .prefix("evenkeel-bench-")
-            .tempdir()
-            .context("cannot make a temporary directory for the programs; set TMPDIR")?;
+        let installed = Self::empty()?;
         for program in Program::ALL {
-            program.install(compiler, directory.path())?;
+            program.install(compiler, installed.directory.path())?;
         }
+        Ok(installed)
+    }
+
+    /// The static loop alone, linked statically: a guest has no libgomp.
+    ///
+    /// # Errors
+    /// See [`Self::new`].
+    pub fn in_guest() -> Result<Self> {
+        let installed = Self::empty()?;
+        Program::StaticLoop.place(STATIC_LOOP, installed.directory.path())?;
+        Ok(installed)
+    }
+
+    fn empty() -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("evenkeel-bench-").tempdir();
+        let directory =
+            directory.context("cannot make a temporary directory for the programs; set TMPDIR")?;
         Ok(Self { directory })
     }
 
@@ -306,6 +327,34 @@ mod tests {
         }
         let official = run(&programs, Program::Bt, 1, &["--iterations", "60"]);
         check_npb_line(&official, Program::Bt, 1);
+    }
+
+    #[test]
+    fn programs_are_those_of_users_with_their_runtime_beside_them_and_with_symbols() {
+        let has = |bytes: &[u8], word: &str| {
+            bytes.windows(word.len()).any(|part| part == word.as_bytes())
+        };
+        for program in Program::ALL {
+            for (compiler, runtime) in [(Compiler::Gcc, "libgomp.so"), (Compiler::Clang, "libomp")]
+            {
+                // Without clang's OpenMP there is none; the other tests skip that aloud.
+                let Ok(bytes) = program.bytes(compiler) else { continue };
+                assert!(has(bytes, runtime), "{program:?} by {}", compiler.name());
+                assert!(has(bytes, ".symtab"), "{program:?} by {}", compiler.name());
+            }
+        }
+    }
+
+    #[test]
+    fn the_loop_for_guests_computes_the_same() {
+        let args = ["--work", "31", "--phases", "5"];
+        let checksum = |programs: &Installed| {
+            let line = run(programs, Program::StaticLoop, 2, &args);
+            field(&line, "checksum").unwrap().to_owned()
+        };
+        let in_guest = Installed::in_guest().unwrap();
+        assert_eq!(checksum(&in_guest), checksum(&Installed::new().unwrap()));
+        assert!(!in_guest.path(Program::Ep).exists());
     }
 
     #[test]

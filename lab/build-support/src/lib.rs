@@ -48,28 +48,53 @@ fn clang() -> String {
     env::var("CLANG").unwrap_or_else(|_| "clang".into())
 }
 
-/// Compiles `programs/NAME.c` of the crate to the executable `NAME`. Static first: the program then runs
-/// on a machine without its libraries, and in a virtual machine's initramfs. Dynamic where the static
+/// Compiles `programs/NAME.c` of the crate to the executable `NAME.static`, for places without its
+/// libraries: another machine, or a virtual machine's initramfs. Stripped. Dynamic where the static
 /// libraries are missing.
 ///
 /// # Errors
 /// The compiler is missing or fails; what it says is in the error.
-pub fn c_program(name: &str, flags: &[&str]) -> Result<(), Box<dyn Error>> {
-    let compiler = cc::Build::new().opt_level(2).debug(false).cargo_metadata(false).get_compiler();
-    let output = out_dir()?.join(name);
-    compile_program(compiler.path(), name, &[&["-static"], flags].concat(), &output)
-        .or_else(|_| compile_program(compiler.path(), name, flags, &output))
+pub fn static_program(name: &str, flags: &[&str]) -> Result<(), Box<dyn Error>> {
+    let output = out_dir()?.join(format!("{name}.static"));
+    let flags = [&["-s"], flags].concat();
+    compile_program(&c_compiler(), name, &[&["-static"], &flags[..]].concat(), &output)
+        .or_else(|_| compile_program(&c_compiler(), name, &flags, &output))
 }
 
-/// Compiles `programs/NAME.c` of the crate with clang and LLVM's OpenMP runtime to the executable
-/// `NAME.clang`. Dynamic, so that a library that is preloaded can take part in it. The compiler is the
-/// one that `CLANG` names or `clang`; whether it has OpenMP, [`clang_has_openmp`] tells.
+/// Compiles `programs/NAME.c` of the crate with the system's C compiler (gcc) and its OpenMP to the
+/// executable `NAME.gcc`. Dynamic and with its symbols, as a user's program is: by the libgomp that it
+/// maps, evenkeel recognises how it waits.
+///
+/// # Errors
+/// The compiler is missing or fails; what it says is in the error.
+pub fn gcc_openmp_program(name: &str, flags: &[&str]) -> Result<(), Box<dyn Error>> {
+    openmp_program(&c_compiler(), name, "gcc", flags)
+}
+
+/// The same with clang and LLVM's OpenMP runtime to the executable `NAME.clang`. A library that is
+/// preloaded can take part in it. The compiler is the one that `CLANG` names or `clang`; whether it has
+/// OpenMP, [`clang_has_openmp`] tells.
 ///
 /// # Errors
 /// The compiler fails; what it says is in the error.
 pub fn clang_openmp_program(name: &str, flags: &[&str]) -> Result<(), Box<dyn Error>> {
-    let output = out_dir()?.join(format!("{name}.clang"));
-    compile_program(Path::new(&clang()), name, &[&["-fopenmp"], flags].concat(), &output)
+    openmp_program(Path::new(&clang()), name, "clang", flags)
+}
+
+fn openmp_program(
+    compiler: &Path,
+    name: &str,
+    ending: &str,
+    flags: &[&str],
+) -> Result<(), Box<dyn Error>> {
+    let output = out_dir()?.join(format!("{name}.{ending}"));
+    compile_program(compiler, name, &[&["-fopenmp"], flags].concat(), &output)
+}
+
+/// The system's C compiler, or the one that `CC` names.
+fn c_compiler() -> PathBuf {
+    let build = cc::Build::new().opt_level(2).debug(false).cargo_metadata(false).get_compiler();
+    build.path().to_owned()
 }
 
 /// Whether clang can compile and link a program for LLVM's OpenMP runtime.
@@ -100,7 +125,7 @@ fn compile_program(
     let source = format!("programs/{name}.c");
     println!("cargo:rerun-if-changed={source}");
     let said = Command::new(compiler)
-        .args(["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-s"])
+        .args(["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror"])
         .arg(&source)
         .arg("-o")
         .arg(output)

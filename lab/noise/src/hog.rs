@@ -19,7 +19,7 @@ use super::{Generator, NoiseConfig, NoiseError, Tally, thread};
 
 const NAME: &str = "evenkeel-hog";
 /// programs/noise_child.c, compiled by build.rs.
-static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/noise_child"));
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/noise_child.static"));
 
 /// The running child and the thread that owns it.
 pub(super) struct Hog {

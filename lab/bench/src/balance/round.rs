@@ -48,7 +48,7 @@ fn costs(inside: &Inside) -> Result<Figures> {
 }
 
 fn programs(inside: &Inside) -> Result<Figures> {
-    let programs = Installed::new()?;
+    let programs = Installed::in_guest()?;
     let balanced = [RUN, BOTH].contains(&inside.contestant.name.as_str());
     let job = Job { programs: &programs, cpus: inside.cpus, balanced };
     let (barrier, taken) = beside_a_thief(|| job.barrier(WORK))?;
