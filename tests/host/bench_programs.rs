@@ -76,6 +76,57 @@ fn the_short_form_measures_and_goes_on_from_its_file() {
     assert!(text_of(&unknown).contains("no program \"ua\": choose among"), "{unknown:?}");
 }
 
+#[test]
+fn the_demo_shows_three_programs_and_ends_with_its_sentence() {
+    const TEST: &str = "the_demo_shows_three_programs_and_ends_with_its_sentence";
+    if !needs_root(TEST) || two_cpus(TEST).is_none() {
+        return;
+    }
+    let host = Host::alone();
+    let json = host.path("demo.json");
+    let mut command = host.command(EVENKEEL_LAB);
+    let words = ["bench", "programs", "--demo", "--runs", "1", "--json", json.to_str().unwrap()];
+    let run = output(command.args(words));
+    assert!(run.status.success(), "{run:?}");
+    let report = read(&json);
+    let rows = report["rows"].as_array().unwrap();
+    let times = rows.iter().filter(|row| row["metric"] == "time");
+    let of = |program: &str| {
+        let rows = times.clone().filter(|row| row["program"] == program);
+        rows.map(|row| row["contestant"].as_str().unwrap()).collect::<Vec<_>>().join(", ")
+    };
+    let programs = [
+        ("static_loop", "default, run, default again"),
+        ("sp.W-clang", "default, run, run --shares, default again"),
+        ("bt.W-gcc", "default, run, run --threads 4, default again"),
+    ];
+    let absent: Vec<&str> = report["absent"].as_array().map_or_else(Vec::new, |all| {
+        all.iter().map(|one| one["program"].as_str().unwrap()).collect()
+    });
+    // Only what clang compiles may be absent.
+    assert!(absent.iter().all(|name| name.ends_with("-clang")), "{absent:?}");
+    for (program, contestants) in programs.iter().filter(|(name, _)| !absent.contains(name)) {
+        assert_eq!(of(program), *contestants);
+    }
+    let sentence = report["sentence"].as_str().unwrap();
+    let printed = text(&run.stdout);
+    assert_eq!(printed.lines().last(), Some(sentence));
+    // A single run decides nothing.
+    let count = programs.len() - absent.len();
+    assert!(sentence.starts_with("On this machine, while softirqs took "), "{sentence}");
+    assert!(
+        sentence.contains(&format!("evenkeel ran none of {count} programs faster")),
+        "{sentence}"
+    );
+    for (program, _) in programs {
+        assert!(printed.contains(program) && sentence.contains(program), "{program}: {printed}");
+    }
+    // It is no file that the whole form goes on from.
+    let whole = ["bench", "programs", "--only", "ep.S-gcc/none", "--json", json.to_str().unwrap()];
+    let refused = output(host.command(EVENKEEL_LAB).args(whole));
+    assert!(text_of(&refused).contains("no cells are in it"), "{refused:?}");
+}
+
 fn text_of(run: &std::process::Output) -> String {
     text(&run.stderr).to_owned()
 }

@@ -53,7 +53,6 @@ fn capability_options(args: CapabilityArgs) -> Result<capability::Asked> {
             contestants: args.contestants,
             ..Only::default()
         },
-        quick: args.demo,
         json: args.json,
         markdown: args.markdown,
         from: args.from,
@@ -68,7 +67,9 @@ fn programs_options(args: ProgramsArgs) -> Result<levers::Asked> {
         executable: executable::product()?,
         only: args.only,
         hours: args.hours,
+        is_demo: args.demo,
         options: Options {
+            runs: args.runs,
             quick: args.quick,
             json: args.json,
             markdown: args.markdown,

@@ -46,7 +46,7 @@ pub use generated::measured_at;
 pub use machine::{MachineInfo, commit};
 pub use metric::{Kind, Metric};
 pub use options::{Only, Options, choose};
-pub use report::{Failed, Report, Section};
+pub use report::{Absent, Failed, Report, Section};
 pub use row::{Row, rows};
 pub use runner::{Runner, Turn, measure};
 

@@ -15,22 +15,29 @@ pub struct Metric {
     pub is_judged: bool,
     /// A count that is also added over the runs: of rare events the median of the runs says little.
     pub is_summed: bool,
+    /// Its median is shown with the interval of the median.
+    pub has_spread: bool,
 }
 
 impl Metric {
     /// A figure that is compared with the baseline.
     pub const fn new(name: &'static str, kind: Kind, explanation: &'static str) -> Self {
-        Self { name, kind, explanation, is_judged: true, is_summed: false }
+        Self { name, kind, explanation, is_judged: true, is_summed: false, has_spread: false }
     }
 
     /// A figure that explains a row and is not judged: moves, the bound.
     pub const fn told(name: &'static str, kind: Kind, explanation: &'static str) -> Self {
-        Self { name, kind, explanation, is_judged: false, is_summed: false }
+        Self { name, kind, explanation, is_judged: false, is_summed: false, has_spread: false }
     }
 
     /// The same figure, with its sum over the runs in each row.
     pub const fn summed(self) -> Self {
         Self { is_summed: true, ..self }
+    }
+
+    /// The same figure, its median with the interval of the median.
+    pub const fn with_spread(self) -> Self {
+        Self { has_spread: true, ..self }
     }
 
     /// The figure as a trial judges it.

@@ -89,17 +89,38 @@ impl<'a, How> Columns<'a, How> {
         let is_judged =
             |row: &&Row| self.experiment.metric(&row.metric).is_none_or(|metric| metric.is_judged);
         let rows = self.report.rows.iter().filter(is_judged).map(|row| self.row(row));
-        Cells { numbers: numbers.collect(), header, rows: rows.collect() }
+        let absent = self.report.absent.iter().map(|one| {
+            let mut cells = vec![one.case.clone()];
+            cells.extend(self.has_program.then(|| one.program.clone()));
+            cells.extend(self.has_figure.then(dash));
+            cells.push("not measured".to_owned());
+            cells.resize_with(header.len(), dash);
+            cells
+        });
+        let rows = rows.chain(absent).collect();
+        Cells { numbers: numbers.collect(), header, rows }
     }
 
     fn row(&self, row: &Row) -> Vec<String> {
         let amount = |metric: &Metric, value| metric.kind.amount(value);
+        let median = |metric: &Metric| {
+            let [lo, hi] = row.ci95.map(|value| amount(metric, value));
+            let median = amount(metric, row.median);
+            if !metric.has_spread || lo == hi {
+                return median;
+            }
+            // The unit stands once, where it is the same.
+            let unit = median.split_once(' ').map_or("", |(_, unit)| unit);
+            let lo = lo.strip_suffix(unit).map_or(lo.as_str(), str::trim_end);
+            let hi = hi.strip_suffix(unit).map_or(hi.as_str(), str::trim_end);
+            format!("{median} ({lo} - {hi})")
+        };
         let mut cells = vec![row.case.clone()];
         cells.extend(self.has_program.then(|| row.program.clone()));
         cells.extend(self.has_figure.then(|| row.metric.clone()));
         cells.push(row.contestant.clone());
         let metric = self.experiment.metric(&row.metric);
-        cells.push(metric.map_or_else(|| row.median.to_string(), |one| amount(one, row.median)));
+        cells.push(metric.map_or_else(|| row.median.to_string(), median));
         let ratio = row.ratio.zip(row.ratio_ci95);
         cells.push(ratio.map_or_else(dash, |(ratio, ci95)| interval(ratio, ci95)));
         cells.push(self.verdict(row));
@@ -182,7 +203,8 @@ pub fn terminal<How>(experiment: &Experiment<How>, report: &Report) -> String {
 /// What was left out, and what failed.
 fn said(report: &Report) -> Vec<String> {
     let said = report.said.iter().map(|sentence| sentence.replace('\n', " "));
-    said.chain(report.failed.iter().map(|failed| failed.words())).collect()
+    let absent = report.absent.iter().map(|one| one.words());
+    said.chain(absent).chain(report.failed.iter().map(|failed| failed.words())).collect()
 }
 
 /// The page.
@@ -366,6 +388,30 @@ mod tests {
         ] {
             assert!(shown.contains(word), "{word:?} is missing in\n{shown}");
         }
+    }
+
+    #[test]
+    fn spread_is_shown_where_it_is_asked_for_and_absent_programs_have_a_row_and_a_reason() {
+        static SPREAD: [Metric; 1] = [Metric::new("wake", Kind::Time, "").with_spread()];
+        let experiment = Experiment { metrics: &SPREAD, ..experiment() };
+        let mut report = report();
+        for row in &mut report.rows {
+            row.program = "ep".into();
+        }
+        report.absent.push(crate::Absent {
+            case: "counted".into(),
+            program: "sp".into(),
+            why: "no\ncompiler".into(),
+        });
+        let text = markdown(&experiment, &report);
+        for part in [
+            "| counted | ep | eevdf | 12.50 ms (12.00 - 13.00) | - | - | 10 |",
+            "| counted | sp | not measured | - | - | - | - |",
+            "- sp, counted: not measured: no compiler\n",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
+        }
+        assert!(terminal(&experiment, &report).contains("no compiler"));
     }
 
     #[test]

@@ -26,6 +26,9 @@ pub struct Report {
     /// Contestants that failed.
     #[serde(default)]
     pub failed: Vec<Failed>,
+    /// Programs that were asked for and not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<Absent>,
     /// What was wanted, and what came of it.
     pub aims: Vec<AimRow>,
     /// The figures.
@@ -62,6 +65,25 @@ impl Failed {
         let place =
             place.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
         format!("{} failed, {place}: {}", self.contestant, self.why.replace('\n', " "))
+    }
+}
+
+/// A program that could not be measured in a case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absent {
+    /// The case.
+    pub case: String,
+    /// The program.
+    pub program: String,
+    /// Why.
+    pub why: String,
+}
+
+impl Absent {
+    /// As a sentence.
+    pub fn words(&self) -> String {
+        let Self { case, program, why } = self;
+        format!("{program}, {case}: not measured: {}", why.replace('\n', " "))
     }
 }
 

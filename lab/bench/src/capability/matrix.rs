@@ -243,13 +243,13 @@ pub struct Cell {
 
 impl Cell {
     /// As a case of a trial.
-    pub fn case(&self, has_second_baseline: bool) -> evenkeel_experiment::Case {
+    pub fn case(&self) -> evenkeel_experiment::Case {
         evenkeel_experiment::Case {
             name: self.case.name().to_owned(),
             program: self.subject.name().to_owned(),
             contestants: self.contestants.iter().map(|method| method.name().to_owned()).collect(),
             has_reference: true,
-            has_second_baseline,
+            has_second_baseline: true,
         }
     }
 }
@@ -305,14 +305,6 @@ pub fn select(filter: &Only) -> Result<Vec<Cell>> {
         );
     }
     Ok(cells)
-}
-
-/// The cells of `make demo`.
-pub fn demo() -> Vec<Cell> {
-    let contestants = vec![Method::Default, Method::Pinned, Method::Lag];
-    [Case::Softirq, Case::FifoSpin]
-        .map(|case| Cell { case, subject: Subject::StaticLoop, contestants: contestants.clone() })
-        .into()
 }
 
 #[cfg(test)]

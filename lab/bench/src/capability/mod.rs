@@ -12,7 +12,6 @@
 //! | `bench` | one measurement, from these |
 //! | `cost` | what the balancer itself takes |
 //! | `metric` | the figures |
-//! | `sentence` | the result in one sentence |
 
 mod bench;
 mod cost;
@@ -22,7 +21,6 @@ mod launch;
 mod matrix;
 mod metric;
 mod possible;
-mod sentence;
 mod stage;
 
 use std::path::PathBuf;
@@ -53,12 +51,8 @@ const MORE_RUNS: usize = 4;
 const BUDGET: Duration = Duration::from_secs(27 * 60);
 /// How long the static loop takes undisturbed: 30 intervals of 100 ms.
 const LOOP_S: f64 = 3.0;
-/// The demo has to end within three minutes.
-const DEMO_RUNS: usize = 5;
-const DEMO_BUDGET: Duration = Duration::from_secs(110);
-const DEMO_LOOP_S: f64 = 2.1;
 
-/// What is asked for. [`Options::quick`] is the demo: two cases, five runs, one sentence.
+/// What is asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
     /// The executable `evenkeel`; its `run` is measured.
@@ -122,8 +116,7 @@ Rows that are undecided get more runs.";
 
 /// How many runs, and how long.
 fn plan(options: &Asked) -> Result<Plan> {
-    let usual = if options.options.quick { DEMO_RUNS } else { RUNS };
-    let initial_runs = options.options.runs.unwrap_or(usual);
+    let initial_runs = options.options.runs.unwrap_or(RUNS);
     if initial_runs == 0 {
         bail!("--runs 0 measures nothing: give at least 1, better 6 for a 95 % interval");
     }
@@ -134,32 +127,20 @@ fn plan(options: &Asked) -> Result<Plan> {
              --runs"
         );
     }
-    Ok(if options.options.quick {
-        Plan {
-            initial_runs,
-            step: 1,
-            max_runs: initial_runs,
-            max_repeats: 1,
-            budget: DEMO_BUDGET,
-            ..Plan::default()
-        }
-    } else {
-        Plan { initial_runs, step: MORE_RUNS, max_runs, budget: BUDGET, ..Plan::default() }
-    })
+    Ok(Plan { initial_runs, step: MORE_RUNS, max_runs, budget: BUDGET, ..Plan::default() })
 }
 
 fn measure_all(experiment: &Experiment<Method>, asked: &Asked) -> Result<Report> {
     let options = &asked.options;
     let plan = plan(asked)?;
-    let wanted = if options.quick { matrix::demo() } else { matrix::select(&options.only)? };
+    let wanted = matrix::select(&options.only)?;
     let usable = host::usable_cpus()?;
     let noisy = usable.iter().next().context("no CPU may be used: is /sys mounted?")?;
     let accounts = Accounts::open();
     let why_not_exact = accounts.why_not_exact().map(str::to_owned);
-    let possible =
-        possible::reduce(wanted, &usable, why_not_exact.as_deref(), options.quick, &|case| {
-            case.disturbance().why_impossible(noisy)
-        });
+    let possible = possible::reduce(wanted, &usable, why_not_exact.as_deref(), &|case| {
+        case.disturbance().why_impossible(noisy)
+    });
     for sentence in &possible.said {
         eprintln!("{sentence}");
     }
@@ -169,19 +150,10 @@ fn measure_all(experiment: &Experiment<Method>, asked: &Asked) -> Result<Report>
     }
 
     let display = Display::new();
-    let usual_s = if options.quick { DEMO_LOOP_S } else { LOOP_S };
-    let loop_s = asked.loop_s.unwrap_or(usual_s);
+    let loop_s = asked.loop_s.unwrap_or(LOOP_S);
     display.message("finding out how much work takes how long");
     let mut bench = Bench::new(asked.executable.clone(), usable, noisy, accounts, loop_s)?;
-    let cases: Vec<_> = possible
-        .cells
-        .iter()
-        .enumerate()
-        .map(|(index, cell)| {
-            // The demo has no time for more than one A/A row.
-            cell.case(!options.quick || index == 0)
-        })
-        .collect();
+    let cases: Vec<_> = possible.cells.iter().map(Cell::case).collect();
     let records = measure(experiment, &cases, &plan, &mut bench, &display);
     // The last round's noise would disturb what follows.
     bench.quiet()?;
@@ -193,7 +165,6 @@ fn measure_all(experiment: &Experiment<Method>, asked: &Asked) -> Result<Report>
     let mut report = Report::new(experiment, &records?, &plan, &options.command);
     report.machine = bench.machine();
     report.said = possible.said;
-    report.sentence = options.quick.then(|| sentence::sentence(&report, noisy)).flatten();
     let own_costs = bench.own_costs();
     let items = cost::lines(&own_costs, accounting_cost.as_ref());
     if !items.is_empty() {
@@ -219,8 +190,6 @@ mod tests {
     fn plans() {
         let normal = plan(&Asked::default()).unwrap();
         assert_eq!((normal.initial_runs, normal.max_runs, normal.looks()), (7, 15, 3));
-        let demo = plan(&asked(Options { quick: true, ..Options::default() })).unwrap();
-        assert_eq!((demo.initial_runs, demo.max_runs, demo.looks()), (5, 5, 1));
         let many = plan(&asked(Options { runs: Some(20), ..Options::default() })).unwrap();
         assert_eq!((many.initial_runs, many.max_runs), (20, 20));
         let few = asked(Options { max_runs: Some(3), ..Options::default() });

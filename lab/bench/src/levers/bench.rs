@@ -4,12 +4,13 @@ use std::cell::Cell as Slot;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 use evenkeel_experiment::accounts::Accounts;
 use evenkeel_experiment::display::Display;
 use evenkeel_experiment::{
-    Experiment, MachineInfo, Plan, Record, Sample, Turn, host, interrupt, measure,
+    Experiment, MachineInfo, Plan, Record, Sample, Turn, interrupt, measure,
 };
+use evenkeel_machine::CpuSet;
 
 use super::cell::Measured;
 use super::launch::Launcher;
@@ -20,6 +21,7 @@ use super::table::{DEFAULT, How, Lever, Noise, contestants};
 use crate::capability::TIME;
 use crate::capability::lab::Lab;
 use crate::programs::{Compiler, Installed, Program as Carried};
+use crate::stats::median;
 
 /// Work for each thread with which the share of a hog is found, in ms of a core.
 const HOG_PROBE_MS: usize = 500;
@@ -37,15 +39,12 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Makes ready what all programs need.
+    /// Makes ready what all programs need. They run on the `usable` CPUs; noise falls on the first.
     ///
     /// # Errors
-    /// Fewer than two CPUs may be used, or there is no temporary directory.
-    pub fn new(executable: PathBuf) -> Result<Self> {
-        let usable = host::usable_cpus()?;
-        let Some(noisy) = usable.iter().next().filter(|_| usable.len() > 1) else {
-            bail!("unequal CPUs need two, and only CPU {usable} may be used here");
-        };
+    /// No CPU may be used, or there is no temporary directory.
+    pub fn new(executable: PathBuf, usable: CpuSet) -> Result<Self> {
+        let noisy = usable.iter().next().context("no CPU may be used: is /sys mounted?")?;
         let launcher = Launcher::new(executable, &usable, noisy)?;
         let refused = contestants().into_iter().filter_map(|one| match one.how {
             How::Run(lever) if lever != Lever::Moves => {
@@ -69,6 +68,14 @@ impl Bench {
         self.lab.accounts.borrow().why_not_exact().map(str::to_owned)
     }
 
+    /// The CPU that noise falls on, and the share of it that a noise took by its own measure, 0..=1;
+    /// none of a noise that was not made, and of a hog.
+    pub fn taken(&self, noise: &Noise) -> (u32, Option<f64>) {
+        let stage = self.lab.stage.borrow();
+        let duties = stage.duties().find(|(name, _)| *name == noise.name());
+        (self.noisy, duties.and_then(|(_, duties)| median(duties)))
+    }
+
     /// The machine, with what the reader of the figures should know.
     pub fn machine(&self) -> MachineInfo {
         let mut machine = self.lab.machine();
@@ -79,10 +86,10 @@ impl Bench {
         machine
     }
 
-    /// Measures a cell to its end.
+    /// Measures a cell to its end, for the file of all cells.
     ///
     /// # Errors
-    /// A signal asked for the end, or the plan makes no sense.
+    /// See [`Self::record`].
     pub fn measure(
         &mut self,
         experiment: &Experiment<How>,
@@ -91,11 +98,28 @@ impl Bench {
         commit: &str,
         display: &Display,
     ) -> Result<Outcome> {
+        Ok(match self.record(experiment, cell, plan, display)? {
+            Ok(record) => Outcome::Measured(Measured::new(cell, commit, &record)),
+            Err(why) => Outcome::Impossible(why),
+        })
+    }
+
+    /// Measures a cell to its end; or says why it cannot be measured here.
+    ///
+    /// # Errors
+    /// A signal asked for the end, or the plan makes no sense.
+    pub fn record(
+        &mut self,
+        experiment: &Experiment<How>,
+        cell: &Cell,
+        plan: &Plan,
+        display: &Display,
+    ) -> Result<Result<Record, String>> {
         if let Err(why) = self.launcher.ready(&cell.program) {
-            return Ok(Outcome::Impossible(format!("{why:#}")));
+            return Ok(Err(format!("{why:#}")));
         }
         if let Some(why) = self.why_impossible(cell.noise) {
-            return Ok(Outcome::Impossible(why));
+            return Ok(Err(why));
         }
         let case = evenkeel_experiment::Case {
             name: cell.noise.name().to_owned(),
@@ -114,18 +138,15 @@ impl Bench {
         interrupt::check()?;
         let record = records?.into_iter().next().unwrap_or_else(empty);
         if let Err(why) = quiet {
-            return Ok(Outcome::Impossible(format!("{why:#}")));
+            return Ok(Err(format!("{why:#}")));
         }
         let baseline = record.line(DEFAULT);
         if baseline.is_none_or(|line| line.estimate(TIME).is_none()) {
             let why = baseline.and_then(|line| line.failed.clone());
             let why = why.unwrap_or_else(|| "it gave no figures".to_owned());
-            return Ok(Outcome::Impossible(format!(
-                "{DEFAULT} failed: {}",
-                why.replace('\n', " ")
-            )));
+            return Ok(Err(format!("{DEFAULT} failed: {}", why.replace('\n', " "))));
         }
-        Ok(Outcome::Measured(Measured::new(cell, commit, &record)))
+        Ok(Ok(record))
     }
 
     fn why_impossible(&mut self, noise: &Noise) -> Option<String> {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use evenkeel_experiment::command::{self, Ended};
 use evenkeel_host::Summary;
 use evenkeel_machine::CpuSet;
@@ -20,7 +20,7 @@ use evenkeel_shares::page::PageOwner;
 
 use super::table::{How, Lever, Noise, Program, THREADS_PER_CPU, What};
 use crate::mpi::{Balanced, Mpi};
-use crate::programs::{Compiler, Installed};
+use crate::programs::{self, Compiler, Installed};
 
 /// Weights that are set by hand hold longer than any run.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -47,6 +47,8 @@ pub enum Proof {
     Output(&'static str),
     /// A text in a file of its directory, which is removed before each run.
     File(&'static str, &'static str),
+    /// A value that it prints as `NAME=`, the same in all its runs.
+    Same(&'static str),
 }
 
 /// Starts programs.
@@ -57,6 +59,8 @@ pub struct Launcher {
     by: BTreeMap<&'static str, Result<Installed, String>>,
     files: tempfile::TempDir,
     ready: RefCell<BTreeMap<&'static str, Result<Rc<Ready>, String>>>,
+    /// Of programs with [`Proof::Same`]: what their first run printed.
+    first: RefCell<BTreeMap<&'static str, String>>,
 }
 
 /// A command, and what must live as long as it runs.
@@ -86,6 +90,7 @@ impl Launcher {
             files: files
                 .context("cannot make a temporary directory for the programs; set TMPDIR")?,
             ready: RefCell::default(),
+            first: RefCell::default(),
         })
     }
 
@@ -125,10 +130,18 @@ impl Launcher {
         };
         match program.what {
             What::OpenMp { kernel, compiler } => {
-                match self.by.get(compiler.name()).context("a compiler that is none")? {
-                    Ok(installed) => Ok(npb(installed.path(kernel), None)),
-                    Err(why) => bail!("{why}"),
-                }
+                let by = self.by.get(compiler.name()).context("a compiler that is none")?;
+                let installed = by.as_ref().map_err(|why| anyhow!("{why}"))?;
+                Ok(npb(installed.path(kernel), None))
+            }
+            What::Loop => {
+                let by = self.by.get(Compiler::Gcc.name()).context("a compiler that is none")?;
+                let installed = by.as_ref().map_err(|why| anyhow!("{why}"))?;
+                let work = (program.repeats as usize * self.threads()).to_string();
+                let path = installed.path(programs::Program::StaticLoop);
+                let words = [path.into_os_string(), "--work".into(), work.into()];
+                let proof = Proof::Same("checksum");
+                Ok(Ready { words: words.into(), mpi: None, directory, proof })
             }
             What::Mpi(source) => {
                 let mpi = Mpi::all()?.into_iter().next().context("no MPI here")?;
@@ -177,6 +190,9 @@ impl Launcher {
         }
         let ended = command::run(&mut start.command)?;
         ready.check(&ended)?;
+        if let Proof::Same(name) = ready.proof {
+            self.check_same(program.name, name, &ended.output)?;
+        }
         let Some(file) = start.summary else { return Ok((ended, None)) };
         let bytes =
             std::fs::read(file.path()).context("cannot read the summary of evenkeel run")?;
@@ -184,6 +200,16 @@ impl Launcher {
             format!("evenkeel run did not say how it went: {}", ended.errors.trim())
         })?;
         Ok((ended, Some(summary)))
+    }
+
+    /// Whether the run printed what the first one of this program did.
+    fn check_same(&self, program: &'static str, name: &str, output: &str) -> Result<()> {
+        let value = programs::field(output, name)
+            .with_context(|| format!("{program} printed no {name}: {:?}", output.trim()))?;
+        let mut first = self.first.borrow_mut();
+        let first = first.entry(program).or_insert_with(|| value.to_owned());
+        ensure!(first == value, "its result is wrong: {name}={value}, in another run {first}");
+        Ok(())
     }
 
     fn start(&self, program: &Program, ready: &Ready, how: How, noise: &Noise) -> Result<Start> {
@@ -307,6 +333,7 @@ impl Ready {
                     .with_context(|| format!("it did not write {}", path.display()))?;
                 (&file, wanted)
             }
+            Proof::Same(name) => (&ended.output, name),
         };
         if text.contains(wanted) {
             return Ok(());
@@ -356,7 +383,7 @@ fn affinity(split: &[(u32, u32)]) -> String {
 mod tests {
     use evenkeel_journal::affinity as mask;
 
-    use super::super::table::{NOISES, programs};
+    use super::super::table::{NOISES, programs, static_loop};
     use super::*;
 
     #[test]
@@ -433,6 +460,35 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_program_of_a_compiler_without_openmp_says_why_it_is_absent() {
+        let mut launcher = launcher("/bin/false");
+        launcher.by.insert(Compiler::Clang.name(), Err("install libomp-dev".into()));
+        let programs = programs();
+        let ready = |name: &str| {
+            let program = programs.iter().find(|one| one.name == name).unwrap();
+            launcher.ready(program).map(|_| ()).map_err(|why| why.to_string())
+        };
+        assert_eq!(ready("sp.W-clang"), Err("install libomp-dev".to_owned()));
+        assert_eq!(ready("sp.W-gcc"), Ok(()));
+    }
+
+    #[test]
+    fn the_loop_has_the_same_result_in_all_its_runs() {
+        let launcher = launcher("/bin/false");
+        let program = Program { repeats: 3, ..static_loop() };
+        for how in [How::Kernel, How::Pinned] {
+            let (ended, _) = launcher.run(&program, how, &NOISES[0]).unwrap();
+            assert!(ended.output.contains("checksum="), "{}", ended.output);
+        }
+        launcher.first.borrow_mut().insert(program.name, "0".into());
+        let error = launcher.run(&program, How::Kernel, &NOISES[0]).unwrap_err().to_string();
+        assert!(
+            error.contains("its result is wrong") && error.contains("another run 0"),
+            "{error}"
+        );
     }
 
     #[test]

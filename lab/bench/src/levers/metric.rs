@@ -16,21 +16,28 @@ pub const GAIN_HIGH: &str = "own gain, high";
 /// Moves of a run in which evenkeel saw no gain and withdrew them; no row of its own.
 pub const MOVES_WITHDRAWN: &str = "moves, withdrawn";
 
+const OF_TIME: Metric = Metric::new(
+    TIME,
+    Kind::Time,
+    "the time of the whole command, from outside: the start of evenkeel counts",
+)
+.with_spread();
+const OF_BOUND: Metric = Metric::told(
+    BOUND,
+    Kind::Factor,
+    "avg(C) / min(C) during the runs: how much faster than its slowest CPU a perfectly balanced program \
+     is. C, a CPU's capability, is the share of its time that interrupts, softirqs, real-time tasks and \
+     the hypervisor left, times its relative speed; on a hog's CPU also times the share that the \
+     scheduler gives the program beside the hog, which is measured",
+);
+
+/// Those of the demo, in the order of its report.
+pub static SHORT: [Metric; 2] = [OF_TIME, OF_BOUND];
+
 /// All that have rows, in the order of the report.
 pub static METRICS: [Metric; 5] = [
-    Metric::new(
-        TIME,
-        Kind::Time,
-        "the time of the whole command, from outside: the start of evenkeel counts",
-    ),
-    Metric::told(
-        BOUND,
-        Kind::Factor,
-        "avg(C) / min(C) during the runs: how much faster than its slowest CPU a perfectly balanced \
-         program is. C, a CPU's capability, is the share of its time that interrupts, softirqs, \
-         real-time tasks and the hypervisor left, times its relative speed; on a hog's CPU also times \
-         the share that the scheduler gives the program beside the hog, which is measured",
-    ),
+    OF_TIME,
+    OF_BOUND,
     Metric::told(MOVES, Kind::Count, "tasks moved in a run"),
     Metric::told(OWN_CPU, Kind::TakenPct, "CPU time of evenkeel while it balances, of one CPU"),
     Metric::told(

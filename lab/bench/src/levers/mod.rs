@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `table` | noises, contestants, programs, and which contestant runs which program |
 //! | `claims` | what is claimed of which cells, and what became of it |
+//! | `demo`, `sentence` | three programs with the lever that fits each, and what came of it |
 //! | `plan` | which cells are measured, in which order; `--only` |
 //! | `state`, `cell` | what is measured so far, and the way on from there |
 //! | `bench` | one cell |
@@ -14,10 +15,12 @@
 mod bench;
 mod cell;
 mod claims;
+mod demo;
 mod launch;
 mod metric;
 mod packaged;
 mod plan;
+mod sentence;
 mod state;
 mod table;
 
@@ -27,7 +30,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use evenkeel_experiment::display::Display;
 use evenkeel_experiment::output::Output;
-use evenkeel_experiment::{Experiment, List, MachineInfo, Options, Plan, Report, Section, commit};
+use evenkeel_experiment::{
+    Experiment, List, MachineInfo, Options, Plan, Report, Section, commit, host,
+};
 
 pub use packaged::MELT;
 
@@ -60,6 +65,8 @@ pub struct Asked {
     pub only: Vec<String>,
     /// For how long cells are begun, in hours.
     pub hours: f64,
+    /// The demo instead, in [`Options::runs`] rounds.
+    pub is_demo: bool,
     /// What any experiment can be asked for.
     pub options: Options,
 }
@@ -69,6 +76,9 @@ pub struct Asked {
 /// # Errors
 /// A pattern names nothing, the file holds something else, or nothing can be measured.
 pub fn run(asked: &Asked) -> Result<i32> {
+    if asked.is_demo {
+        return demo::run(asked);
+    }
     let experiment = experiment();
     experiment.run(&asked.options, || measure_all(&experiment, asked))
 }
@@ -132,7 +142,9 @@ fn measure_all(experiment: &Experiment<How>, asked: &Asked) -> Result<Report> {
         None => State { is_quick: options.quick, ..State::default() },
     };
     let json = options.json.as_deref().map(Output::prepare).transpose()?;
-    let bench = Bench::new(asked.executable.clone())?;
+    let usable = host::usable_cpus()?;
+    ensure!(usable.len() > 1, "unequal CPUs need two, and only CPU {usable} may be used here");
+    let bench = Bench::new(asked.executable.clone(), usable)?;
     let commit = commit();
     let mut told = Told { refused: bench.refused().to_vec(), ..Told::default() };
     told.why_not_exact = bench.why_not_exact();
@@ -234,14 +246,15 @@ fn report(
     Ok(report)
 }
 
+fn why_not_exact(why: Option<&str>) -> Option<String> {
+    let why = why?;
+    Some(format!(
+        "Exact accounting is not possible: {why}. What interrupts and real-time tasks take is not shown."
+    ))
+}
+
 fn said(state: &State, told: &Told) -> Vec<String> {
-    let mut said = Vec::new();
-    if let Some(why) = &told.why_not_exact {
-        said.push(format!(
-            "Exact accounting is not possible: {why}. What interrupts and real-time tasks take is not \
-             shown."
-        ));
-    }
+    let mut said: Vec<String> = why_not_exact(told.why_not_exact.as_deref()).into_iter().collect();
     if state.is_quick {
         said.push("The short form: it shows that it works and decides nothing.".to_owned());
     }

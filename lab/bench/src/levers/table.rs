@@ -158,6 +158,8 @@ pub fn contestants() -> Vec<Contestant<How>> {
 /// What a program is.
 #[derive(Debug, Clone, Copy)]
 pub enum What {
+    /// The static loop: one barrier, at its end. In the demo only.
+    Loop,
     /// A kernel of NPB with OpenMP.
     OpenMp {
         /// Which.
@@ -181,7 +183,7 @@ pub struct Program {
     /// NPB's class; empty for others.
     pub class: &'static str,
     /// How often NPB's kernel is done from the start, so that a run takes 2 to 4 s here where the class
-    /// allows it.
+    /// allows it; of the static loop, units of work for each CPU, about 1 ms of a core each.
     pub repeats: u32,
 }
 
@@ -252,6 +254,11 @@ pub fn programs() -> Vec<Program> {
         mpi("cg_mpi.A", mpi::CG, "A", 6),
     ];
     openmp.into_iter().chain(others).collect()
+}
+
+/// The static loop, by gcc, for 1.5 s on undisturbed CPUs.
+pub fn static_loop() -> Program {
+    Program { name: "static_loop", what: What::Loop, class: "", repeats: 1_500 }
 }
 
 /// What the programs are, by the beginnings of their names.

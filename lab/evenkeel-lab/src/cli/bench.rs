@@ -147,11 +147,11 @@ pub struct CapabilityArgs {
     /// Measure only these programs: static-loop, ep [default: both].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub programs: Vec<String>,
-    /// Run each contestant so often at first; undecided rows get more runs [default: 7; with --demo 5].
+    /// Run each contestant so often at first; undecided rows get more runs [default: 7].
     #[arg(long, value_name = "N")]
     pub runs: Option<usize>,
     /// Stop after so many runs of undecided rows [default: 15].
-    #[arg(long, value_name = "N", conflicts_with = "demo")]
+    #[arg(long, value_name = "N")]
     pub max_runs: Option<usize>,
     /// Write the rows as JSON.
     #[arg(long, value_name = "FILE")]
@@ -159,14 +159,11 @@ pub struct CapabilityArgs {
     /// Write the rows as a Markdown page.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Measure what `make demo` shows: two cases, five runs (under three minutes).
-    #[arg(long, conflicts_with_all = ["cases", "contestants", "programs"])]
-    pub demo: bool,
     /// Measure nothing: show the file of an earlier --json (with --markdown, as a page).
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["cases", "contestants", "programs", "runs", "max_runs", "demo"]
+        conflicts_with_all = ["cases", "contestants", "programs", "runs", "max_runs"]
     )]
     pub from: Option<PathBuf>,
 }
@@ -181,6 +178,13 @@ pub struct ProgramsArgs {
     /// Measure one program under two noises in three rounds, which decides nothing (some seconds).
     #[arg(long, conflicts_with = "only")]
     pub quick: bool,
+    /// Measure what `make demo` shows: three programs, each with the lever that fits it (under three
+    /// minutes).
+    #[arg(long, conflicts_with_all = ["only", "quick", "hours"])]
+    pub demo: bool,
+    /// Run each contestant of --demo so often [default: 6].
+    #[arg(long, value_name = "N", requires = "demo")]
+    pub runs: Option<usize>,
     /// Begin no cell after so many hours.
     #[arg(long, value_name = "H", default_value_t = levers::HOURS)]
     pub hours: f64,
@@ -191,7 +195,7 @@ pub struct ProgramsArgs {
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
     /// Measure nothing: show the file of an earlier --json (with --markdown, as a page).
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "quick", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "quick", "demo", "json"])]
     pub from: Option<PathBuf>,
 }
 
