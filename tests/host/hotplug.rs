@@ -1,7 +1,7 @@
 //! CPUs that go offline and come online in mid-run, in a sysfs file of the test's own: evenkeel sees the
 //! change, the kernel's scheduler does not.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -35,21 +35,23 @@ impl Online {
         self.file.write_all_at(list.as_bytes(), 0).unwrap();
     }
 
-    /// Mounts the file over the system's for a command of [`Host`], which has a mount namespace of
-    /// its own.
     fn show_to(&self, command: &mut Command) {
-        let ours = self.path.clone();
-        let cover = move || {
-            let theirs = c"/sys/devices/system/cpu/online";
-            let (none, bind) = (std::ptr::null::<libc::c_char>(), libc::MS_BIND);
-            // SAFETY: a system call with strings that live across it.
-            let result =
-                unsafe { libc::mount(ours.as_ptr(), theirs.as_ptr(), none, bind, none.cast()) };
-            if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-        };
-        // SAFETY: a system call only.
-        unsafe { command.pre_exec(cover) };
+        cover(command, &self.path, c"/sys/devices/system/cpu/online");
     }
+}
+
+/// Mounts a file over the system's for a command of [`Host`], which has a mount namespace of its own.
+pub fn cover(command: &mut Command, ours: &CStr, theirs: &CStr) {
+    let (ours, theirs) = (ours.to_owned(), theirs.to_owned());
+    let cover = move || {
+        let (none, bind) = (std::ptr::null::<libc::c_char>(), libc::MS_BIND);
+        // SAFETY: a system call with strings that live across it.
+        let result =
+            unsafe { libc::mount(ours.as_ptr(), theirs.as_ptr(), none, bind, none.cast()) };
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: a system call only.
+    unsafe { command.pre_exec(cover) };
 }
 
 /// Waits until the only run has reported `what` later than `after_ns`, and returns when it did.

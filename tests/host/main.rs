@@ -27,6 +27,7 @@ mod running_daemon;
 mod sais;
 mod shares;
 mod signals;
+mod signs;
 mod sim;
 mod streams;
 #[path = "../common/support.rs"]

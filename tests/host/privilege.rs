@@ -21,7 +21,8 @@ fn as_nobody_it_falls_back_to_proc() {
         return;
     }
     let host = Host::new();
-    let run = output(&mut as_nobody(&host, &["run", "--", "sh", "-c", "id -u; sleep 1; exit 3"]));
+    let words = [&["run"], &EAGER[..], &["--", "sh", "-c", "id -u; sleep 1; exit 3"]].concat();
+    let run = output(&mut as_nobody(&host, &words));
     let said = said(&run, 3, "65534\n");
     only_summary(&run);
     assert!(said.contains("figures from /proc"), "{said}");
@@ -134,14 +135,8 @@ fn a_run_works_in_name_spaces_of_its_own() {
     ] {
         let host = Host::new();
         let mut command = host.command("unshare");
-        command.args(flags).args([
-            EVENKEEL,
-            "run",
-            "--",
-            "sh",
-            "-c",
-            "sleep 0.2; echo ran; exit 3",
-        ]);
+        command.args(flags).args([EVENKEEL, "run"]).args(EAGER);
+        command.args(["--", "sh", "-c", "sleep 0.2; echo ran; exit 3"]);
         let run = output(&mut command);
         let said = said(&run, 3, "ran\n");
         only_summary(&run);

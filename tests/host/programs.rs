@@ -40,7 +40,8 @@ fn what_a_program_forks_at_once_is_followed() {
     let host = Host::new();
     // Both are there long before evenkeel begins to observe.
     let endless = "exec sh -c \"echo $$; while :; do :; done\"";
-    let mut command = host.run(&["-q"], &["sh", "-c", &format!("sh -c '{endless}' & wait")]);
+    let program = ["sh", "-c", &format!("sh -c '{endless}' & wait")];
+    let mut command = host.run(&eager("soft"), &program);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = lines_of(child.stdout.take().unwrap());
     let pid: i32 = lines.recv_timeout(PATIENCE).unwrap().parse().unwrap();

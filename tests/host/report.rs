@@ -134,6 +134,8 @@ fn a_disturbed_cpu_makes_the_default_policy_move() {
     let summary = json(&path);
     assert!(summary["moves"].as_u64().unwrap() >= 3, "{summary}");
     assert!(summary["worst"].as_f64() < summary["average"].as_f64(), "{summary}");
+    assert!(summary["alike_ns"].as_u64() > Some(0), "{summary}");
+    assert!(summary["sign"].is_string(), "it was loaded without a sign: {summary}");
     assert!(said.starts_with("evenkeel: worst CPU ") && said.contains("moved tasks"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
 }

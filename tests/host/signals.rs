@@ -41,12 +41,17 @@ impl Counter {
     }
 }
 
+/// While nothing is loaded, on CPUs that look alike, and while it is balanced.
+const WAYS: [&[&str]; 2] = [&["-q"], &["-q", "--policy", "paper", "--interval", "20ms"]];
+
 #[test]
 fn each_signal_reaches_the_program_once() {
     let host = Host::new();
     // Sent from the same process group, as by a shell script, and from outside.
-    for group in [None, Some(0)] {
-        let mut command = host.run(&["-q"], &role("counter"));
+    let groups = [None, Some(0)];
+    let ways = WAYS.into_iter().flat_map(|flags| groups.map(|group| (flags, group)));
+    for (flags, group) in ways {
+        let mut command = host.run(flags, &role("counter"));
         if let Some(group) = group {
             command.process_group(group);
         }
@@ -54,7 +59,7 @@ fn each_signal_reaches_the_program_once() {
         let signals = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
         for signal in signals.into_iter().chain([libc::SIGALRM, libc::SIGCONT, libc::SIGWINCH]) {
             counter.send(signal);
-            assert_eq!(counter.next("got"), signal, "group {group:?}");
+            assert_eq!(counter.next("got"), signal, "{flags:?}, group {group:?}");
         }
         // A signal that came twice would be the next one.
         counter.send(libc::SIGTERM);
@@ -80,16 +85,20 @@ fn a_signal_of_the_program_to_its_group_arrives_once() {
     let host = Host::new();
     let script = "n=0; trap 'n=$((n+1))' USR1; kill -USR1 0; sleep 0.2; kill -USR1 0; \
                   sleep 0.2; echo $n";
-    let mut command = host.run(&["-q"], &["bash", "-c", script]);
-    let output = output(command.process_group(0));
-    assert_eq!(text(&output.stdout), "2\n", "{output:?}");
+    for flags in WAYS {
+        let mut command = host.run(flags, &["bash", "-c", script]);
+        let output = output(command.process_group(0));
+        assert_eq!(text(&output.stdout), "2\n", "{flags:?}: {output:?}");
+    }
 }
 
 #[test]
 fn evenkeel_dies_of_the_signal_that_killed_the_program() {
     let host = Host::new();
-    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1] {
-        let mut child = host.run(&["-q"], &["sh", "-c", "echo; exec sleep 600"]);
+    let signals = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1];
+    for (flags, signal) in WAYS.into_iter().flat_map(|flags| signals.map(|signal| (flags, signal)))
+    {
+        let mut child = host.run(flags, &["sh", "-c", "echo; exec sleep 600"]);
         let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
         let lines = lines_of(child.stdout.take().unwrap());
         lines.recv_timeout(Duration::from_secs(90)).unwrap();
@@ -135,18 +144,20 @@ fn a_stopped_evenkeel_does_not_stop_the_program() {
 #[test]
 fn a_stopped_program_goes_on_when_it_is_continued() {
     let host = Host::new();
-    let mut counter = Counter::start(&mut host.run(&["-q"], &role("counter")));
-    for _ in 0..3 {
-        kill(counter.pid, libc::SIGSTOP);
-        wait_for("its stop", || state(counter.pid) == 'T');
-        // Without a terminal no shell waits for evenkeel to stop, and none would continue it.
-        kill(counter.pid, libc::SIGCONT);
-        assert_eq!(counter.next("got"), libc::SIGCONT);
-        counter.send(libc::SIGUSR1);
-        assert_eq!(counter.next("got"), libc::SIGUSR1);
+    for flags in WAYS {
+        let mut counter = Counter::start(&mut host.run(flags, &role("counter")));
+        for _ in 0..3 {
+            kill(counter.pid, libc::SIGSTOP);
+            wait_for("its stop", || state(counter.pid) == 'T');
+            // Without a terminal no shell waits for evenkeel to stop, and none would continue it.
+            kill(counter.pid, libc::SIGCONT);
+            assert_eq!(counter.next("got"), libc::SIGCONT);
+            counter.send(libc::SIGUSR1);
+            assert_eq!(counter.next("got"), libc::SIGUSR1);
+        }
+        drop(counter.evenkeel.stdin.take());
+        assert_eq!(ended(&mut counter.evenkeel).code(), Some(0));
     }
-    drop(counter.evenkeel.stdin.take());
-    assert_eq!(ended(&mut counter.evenkeel).code(), Some(0));
 }
 
 #[test]

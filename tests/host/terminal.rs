@@ -21,7 +21,7 @@ impl Terminal {
         let host = Host::new();
         let pty = openpty(None, None).unwrap();
         let job = match with_evenkeel {
-            true => [&[EVENKEEL, "run", "-q", "--"], &role("counter")[..]].concat(),
+            true => [&[EVENKEEL, "run", "-q"], &EAGER[..], &["--"], &role("counter")[..]].concat(),
             false => role("counter"),
         };
         let shell_role = role("shell");

@@ -286,11 +286,11 @@ pub enum PlacementName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccountingName {
-    /// cbinfo where possible, else procfs.
+    /// cbinfo where possible, else procfs; `run` begins once something tells that CPUs are unequal.
     Auto,
-    /// Exact, by BPF; needs privileges, or root's daemon.
+    /// Exact, by BPF, at once; needs privileges, or root's daemon.
     Cbinfo,
-    /// Approximate, from /proc.
+    /// Approximate, from /proc, at once.
     Procfs,
 }
 

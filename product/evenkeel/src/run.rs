@@ -78,7 +78,7 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
         }
         true
     };
-    let (end, summary) = match run(&launch, balancing, started, || machine(speed)) {
+    let (end, summary) = match run(&launch, balancing, started, || machine(speed.clone())) {
         Ok(result) => result,
         Err(error) => {
             say(&format!("evenkeel: {error}\n"));

@@ -31,7 +31,9 @@ pub fn main(args: &JsonArgs) -> Result<i32> {
             let left = cpu.capability() * 100.0;
             println!("    CPU {:<4} {left:>5.1} % left for the program", cpu.cpu);
         }
-        println!("    {}", waits(program.accounting, &program.waits));
+        if program.accounting != Accounting::None {
+            println!("    {}", waits(program.accounting, &program.waits));
+        }
         if let Some(decision) = program.decisions.last() {
             println!("    last: {}", decision_text::summarise(decision));
         }
@@ -71,18 +73,25 @@ pub fn headline(program: &ProgramStatus) -> String {
         (false, Placement::Hard) => "hard placement",
     };
     let balancer = if program.program.is_some() { "daemon" } else { "balancer" };
+    let heading = format!(
+        "{} (pid {}, {balancer} {})",
+        program.command.join(" "),
+        program.root,
+        program.balancer.tid
+    );
+    if program.accounting == Accounting::None {
+        return format!(
+            "{heading}: the CPUs look alike, so nothing is loaded and nothing is moved"
+        );
+    }
     let gain = match program.gain.proven {
         Proven::Nothing => String::new(),
         _ => format!(", {}", program.gain),
     };
     let shares = program.shares.as_ref().map_or_else(String::new, |shares| format!(", {shares}"));
     format!(
-        "{} (pid {}, {balancer} {}): {placement}, {} moves in {} intervals{gain}{shares}",
-        program.command.join(" "),
-        program.root,
-        program.balancer.tid,
-        program.moves,
-        program.intervals
+        "{heading}: {placement}, {} moves in {} intervals{gain}{shares}",
+        program.moves, program.intervals
     )
 }
 

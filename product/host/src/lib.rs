@@ -26,6 +26,10 @@
 //! | `balancer` | one round: observe, decide, act, record |
 //! | `private_file` | files that no other user may read |
 //! | `status_file` | what a balancer publishes for `status` and `explain` |
+//! | `launch` | what `run` is asked to start |
+//! | `publish` | when the status of a run is written |
+//! | `signs` | what tells that CPUs are unequal, without anything being loaded |
+//! | `quiet` | the time of a run before there is such a sign |
 //! | `child` | the command of `run`: its start, signals and end |
 //! | `wait` | the sleep between two rounds |
 //! | `run` | the loop of `evenkeel run` |
@@ -45,6 +49,7 @@ pub mod doctor;
 mod exact;
 mod figures;
 mod latency;
+mod launch;
 mod observe;
 mod options;
 mod place;
@@ -52,10 +57,13 @@ mod private_file;
 mod profile;
 mod program;
 mod proof;
+mod publish;
+mod quiet;
 mod reading;
 mod run;
 mod served;
 mod shares;
+mod signs;
 mod status_file;
 mod summary;
 mod threads;
@@ -69,12 +77,13 @@ pub use calibrate::calibrate;
 pub use child::{Child, ChildError, End, Origin};
 pub use decision::{CpuChange, Decision, DecisionInWords, Refusal};
 pub use figures::{CpuFigures, Figures, TaskFigures};
+pub use launch::Launch;
 pub use observe::{Accounting, AccountingChoice, ObserveError, Observer};
 pub use options::{Options, Placement};
 pub use place::GuardedError;
 pub use proof::{Gain, Pace, Proven};
 pub use reading::{CpuFacts, CpuReading, Freedom, ProgramReading, Reading, TaskReading, Watched};
-pub use run::{Launch, run};
+pub use run::run;
 pub use served::ServedError;
 pub use shares::SharesStatus;
 pub use status_file::{ProgramStatus, StatusFileError, read_status_files};

@@ -43,7 +43,7 @@ pub enum Accounting {
     /// Approximate, from /proc.
     #[default]
     Procfs,
-    /// None: the program ended before it was observed.
+    /// None: the program ended before it was observed, or the CPUs look alike so far.
     None,
 }
 

@@ -1,68 +1,39 @@
 //! `evenkeel run`: start a command, balance it until it ends, give everything back.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use evenkeel_journal::{
-    Session, SessionOptions, SupervisedSession, SupervisorCommand, TaskRef, undo_earlier,
-};
+use evenkeel_journal::{Session, SessionOptions, SupervisedSession, TaskRef, undo_earlier};
 use evenkeel_machine::Machine;
 use evenkeel_shares::environment::{PAGE_VARIABLE, PRELOAD_VARIABLE, with_library};
 use nix::poll::{PollFd, PollFlags};
 
 use crate::balancer::Balancer;
-use crate::child::{Child, ChildError, End, Origin};
+use crate::child::{Child, ChildError, End};
 use crate::clock::{monotonic_ns, own_cpu_ns};
 use crate::decision::Decision;
 use crate::latency::ask_for_short_slices;
+use crate::launch::Launch;
 use crate::observe::{Accounting, AccountingChoice};
 use crate::options::Options;
+use crate::publish::Published;
+use crate::quiet::{Quiet, may_wait};
 use crate::shares::Shares;
-use crate::status_file::{ProgramStatus, StatusFile};
-use crate::summary::{Run, Summary, Totals};
-use crate::threads::Threads;
+use crate::signs::Signs;
+use crate::summary::{Alike, Run, Summary, Totals};
 use crate::wait::wait_readable;
-use crate::waits::Waits;
 
-/// How often the status file is written ...
-const PUBLISH_EVERY_NS: u64 = 1_000_000_000;
-/// ... and how often while no task is moved: to replace a file costs more than a round.
-const PUBLISH_AT_REST_NS: u64 = 5_000_000_000;
-
-/// A command that ends sooner is not observed: to load the accounting slows down what runs meanwhile
-/// (`evenkeel-lab bench startup` measures what is added).
+/// A command that ends sooner is not observed in any case: to load the accounting slows down what runs
+/// meanwhile (`evenkeel-lab bench startup` measures what is added).
 const GRACE_NS: u64 = 50_000_000;
-
-/// What a run needs to know besides how to balance.
-#[derive(Debug, Clone)]
-pub struct Launch {
-    /// The command and its arguments.
-    pub command: Vec<OsString>,
-    /// The signals and streams that this process was started with, which the command inherits.
-    pub origin: Origin,
-    /// Move also tasks that their user pinned.
-    pub override_user: bool,
-    /// The directory of journals and status files.
-    pub dir: Option<PathBuf>,
-    /// How to start the supervisor.
-    pub supervisor: SupervisorCommand,
-    /// The library that divides loops, for the command and what it starts (`--shares`).
-    pub shares: Option<PathBuf>,
-    /// Called with every decision as it is made (`--explain`).
-    pub explain: Option<fn(&Decision)>,
-    /// Variables that the command gets besides this process' own.
-    pub environment: Vec<(OsString, OsString)>,
-    /// The threads that these variables tell the command to start.
-    pub threads: Option<Threads>,
-}
 
 /// Runs a command under the balancer until it ends.
 ///
 /// The command waits for nothing of ours. `started` is called with its process number once it runs, and
-/// tells whether this process is to balance it. `machine` is called only once it has run for a while;
-/// without a machine it is not balanced. What it has forked until then is followed as well, unless a
-/// process has lost its parent.
+/// tells whether this process is to balance it. `machine` is called only once it has run for a while,
+/// and again when CPUs came; without a machine it is not balanced. Unless figures are asked for, it is
+/// not observed either before something tells that the CPUs are unequal. What it has forked until it is
+/// observed is followed as well, unless a process has lost its parent.
 ///
 /// # Errors
 /// The command cannot be started. A command that cannot be balanced is no error: it runs on, and the
@@ -71,41 +42,105 @@ pub fn run(
     launch: &Launch,
     options: Options,
     started: impl FnOnce(u32) -> bool,
-    machine: impl FnOnce() -> Option<Machine>,
+    machine: impl Fn() -> Option<Machine>,
 ) -> Result<(End, Option<Summary>), ChildError> {
     let (shares, mut variables) = share_loops(launch, &options);
     variables.extend(launch.environment.iter().cloned());
     let child = Child::start(&launch.command, &variables, launch.origin)?;
     let started_ns = monotonic_ns();
     let is_balanced_here = started(child.pid());
-    let mut balancing = None;
+    let mut stage = Stage::Alone;
     if is_balanced_here {
         if let Some(dir) = &launch.dir {
             undo_earlier(dir);
         }
+        let signs = may_wait(launch, &options).then(Signs::start);
         if let Some(end) = wait_for_end(&child, started_ns + GRACE_NS)? {
             let elapsed_ns = monotonic_ns() - started_ns;
             let run = Run::unobserved(launch, &options, end, elapsed_ns);
             return Ok((end, Some(Summary::new(run, &Totals::default()))));
         }
-        balancing = machine().and_then(|machine| {
-            Balancing::start(launch, options, machine, child.pid(), shares)
-                .inspect_err(|why| tracing::warn!("not balanced: {why}"))
-                .ok()
-        });
+        // Before this process has work of its own, for which the command may have to wait.
+        let signs = signs.map(|signs| (signs.read(), signs));
+        stage = match (machine(), Published::new(launch, &options, child.pid())) {
+            (Some(machine), Ok(published)) => match signs {
+                Some((texts, signs)) => {
+                    let quiet = Quiet::new(published, machine, (signs, texts), &options);
+                    Stage::Quiet(Box::new(quiet))
+                }
+                None => Stage::balanced(launch, &options, machine, published, shares),
+            },
+            (None, _) => Stage::Alone,
+            (_, Err(why)) => {
+                let remedy = "mount it (mount -t proc proc /proc)";
+                tracing::warn!("not balanced: cannot read /proc: {why}; {remedy}");
+                Stage::Alone
+            }
+        };
     }
+    let mut alike = Alike::default();
     let end = loop {
         if let Some(end) = child.handle_signals()? {
             break end;
         }
-        match &mut balancing {
-            Some(balancing) => balancing.wait(&child)?,
-            None => wait_readable(&mut [PollFd::new(child.signal_fd(), PollFlags::POLLIN)], None)?,
-        }
+        stage = match stage {
+            Stage::Balanced(mut balancing) => {
+                balancing.wait(&child)?;
+                Stage::Balanced(balancing)
+            }
+            Stage::Quiet(mut quiet) => match quiet.wait(&child, &machine)? {
+                None => Stage::Quiet(quiet),
+                Some(sign) => {
+                    tracing::info!("the CPUs are taken for unequal: {sign}");
+                    alike = Alike { ns: monotonic_ns() - started_ns, sign: Some(sign.to_string()) };
+                    let (published, machine) = quiet.into_parts();
+                    Stage::balanced(launch, &options, machine, published, None)
+                }
+            },
+            Stage::Alone => {
+                wait_readable(&mut [PollFd::new(child.signal_fd(), PollFlags::POLLIN)], None)?;
+                Stage::Alone
+            }
+        };
     };
     let elapsed_ns = monotonic_ns() - started_ns;
-    let summary = balancing.and_then(|balancing| balancing.finish(launch, end, elapsed_ns));
+    let summary = match stage {
+        Stage::Alone => None,
+        Stage::Quiet(_) => {
+            let alike = Alike { ns: elapsed_ns, sign: None };
+            let run = Run { alike, ..Run::unobserved(launch, &options, end, elapsed_ns) };
+            Some(Summary::new(run, &Totals::default()))
+        }
+        Stage::Balanced(balancing) => balancing.finish(launch, end, elapsed_ns, alike),
+    };
     Ok((end, summary))
+}
+
+/// What is done beside the command.
+enum Stage {
+    /// Nothing: another process balances it, or it cannot be balanced.
+    Alone,
+    /// Nothing is loaded while the CPUs look alike.
+    Quiet(Box<Quiet>),
+    Balanced(Box<Balancing>),
+}
+
+impl Stage {
+    fn balanced(
+        launch: &Launch,
+        options: &Options,
+        machine: Machine,
+        published: Published,
+        shares: Option<Shares>,
+    ) -> Self {
+        match Balancing::start(launch, options.clone(), machine, published, shares) {
+            Ok(balancing) => Self::Balanced(Box::new(balancing)),
+            Err(why) => {
+                tracing::warn!("not balanced: {why}");
+                Self::Alone
+            }
+        }
+    }
 }
 
 /// The page for the command, and the variables by which it finds the library and the page. Without the
@@ -148,11 +183,9 @@ fn wait_for_end(child: &Child, until_ns: u64) -> Result<Option<End>, ChildError>
 /// The balancer of a run with everything that keeps it safe.
 struct Balancing {
     balancer: Balancer,
-    status: ProgramStatus,
-    file: Option<StatusFile>,
+    published: Published,
     startup_cpu_ns: u64,
     options: Options,
-    publish_next_ns: u64,
     explain: Option<fn(&Decision)>,
 }
 
@@ -161,14 +194,14 @@ impl Balancing {
         launch: &Launch,
         options: Options,
         machine: Machine,
-        root: u32,
+        mut published: Published,
         shares: Option<Shares>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
+        let root = published.status.root;
         if let Err(why) = ask_for_short_slices() {
             tracing::debug!("evenkeel keeps its long slices: {why}");
         }
-        let command = words_of(launch);
-        let session = match Self::open_session(launch, &options, &command) {
+        let session = match Self::open_session(launch, &options, &published.status.command) {
             Ok(session) => session,
             Err(why) => {
                 // A program that has ended meanwhile is no error.
@@ -186,37 +219,10 @@ impl Balancing {
         if let Some(threads) = launch.threads {
             balancer.expect_threads(root, threads);
         }
-        let own = TaskRef::own_process()?;
-        let file = launch.dir.as_deref().and_then(|dir| {
-            StatusFile::create(dir, &own).inspect_err(|why| tracing::debug!("{why}")).ok()
-        });
-        let accounting = balancer.observer().accounting();
-        let status = ProgramStatus {
-            balancer: own,
-            program: None,
-            root,
-            command,
-            accounting,
-            placement: options.placement,
-            dry_run: options.dry_run,
-            intervals: 0,
-            moves: 0,
-            gain: crate::proof::Gain::default(),
-            shares: None,
-            cpus: Vec::new(),
-            waits: Waits::default(),
-            threads: Vec::new(),
-            decisions: Vec::new(),
-        };
-        Ok(Self {
-            balancer,
-            status,
-            file,
-            startup_cpu_ns: own_cpu_ns(),
-            options,
-            publish_next_ns: 0,
-            explain: launch.explain,
-        })
+        published.status.accounting = balancer.observer().accounting();
+        published.renew();
+        let (startup_cpu_ns, explain) = (own_cpu_ns(), launch.explain);
+        Ok(Self { balancer, published, startup_cpu_ns, options, explain })
     }
 
     fn open_session(
@@ -266,7 +272,7 @@ impl Balancing {
             Ok(_) => {}
             Err(why) => tracing::warn!("{why}"),
         }
-        let root = self.status.root;
+        let root = self.published.status.root;
         let decision = self.balancer.decisions(root).last();
         if let (Some(explain), Some(decision)) = (self.explain, decision) {
             explain(decision);
@@ -275,44 +281,44 @@ impl Balancing {
         self.balancer.observer().open_due_window();
     }
 
-    /// Writes the status file, but not in each round: writing costs more than deciding.
     fn publish(&mut self) {
-        let now_ns = monotonic_ns();
-        let Some(file) = &self.file else { return };
-        if now_ns < self.publish_next_ns {
+        if !self.published.is_due() {
             return;
         }
-        let (root, accounting) = (self.status.root, self.balancer.observer().accounting());
+        let status = &mut self.published.status;
+        let (root, accounting) = (status.root, self.balancer.observer().accounting());
         let Some(totals) = self.balancer.totals(root) else { return };
-        let is_at_rest = totals.moves == self.status.moves && self.status.intervals > 0;
-        self.publish_next_ns =
-            now_ns + if is_at_rest { PUBLISH_AT_REST_NS } else { PUBLISH_EVERY_NS };
-        self.status.intervals = totals.intervals;
-        self.status.accounting = accounting;
-        self.status.moves = totals.moves;
-        self.status.gain = totals.gain().clone();
-        self.status.cpus = totals.cpus();
-        self.status.shares = self.balancer.shares(root);
-        let (waits, threads) = self.balancer.waits(root).unwrap_or_default();
-        (self.status.waits, self.status.threads) = (waits, threads);
-        self.status.decisions = self.balancer.decisions(root).cloned().collect();
-        if let Err(why) = file.write(&self.status) {
-            tracing::debug!("{why}");
-        }
+        let is_at_rest = totals.moves == status.moves && status.intervals > 0;
+        status.intervals = totals.intervals;
+        status.accounting = accounting;
+        status.moves = totals.moves;
+        status.gain = totals.gain().clone();
+        status.cpus = totals.cpus();
+        status.shares = self.balancer.shares(root);
+        (status.waits, status.threads) = self.balancer.waits(root).unwrap_or_default();
+        status.decisions = self.balancer.decisions(root).cloned().collect();
+        self.published.write(is_at_rest);
     }
 
-    fn finish(mut self, launch: &Launch, end: End, elapsed_ns: u64) -> Option<Summary> {
+    fn finish(
+        mut self,
+        launch: &Launch,
+        end: End,
+        elapsed_ns: u64,
+        alike: Alike,
+    ) -> Option<Summary> {
         let accounting = self.balancer.observer().accounting();
         let is_as_asked = self.options.accounting == AccountingChoice::Procfs;
         let why_not_exact = (!accounting.is_exact() && !is_as_asked)
             .then(|| self.balancer.observer().why_not_exact().map(str::to_owned))
             .flatten();
         let own_cpu_until_end_ns = own_cpu_ns();
-        let (totals, _) = self.balancer.finish().remove(&self.status.root)?;
+        let (totals, _) = self.balancer.finish().remove(&self.published.status.root)?;
         let startup_cpu_ns = self.startup_cpu_ns + (own_cpu_ns() - own_cpu_until_end_ns);
         let run = Run {
             accounting,
             why_not_exact,
+            alike,
             own_cpu_ns: own_cpu_until_end_ns.saturating_sub(self.startup_cpu_ns),
             startup_cpu_ns,
             ..Run::unobserved(launch, &self.options, end, elapsed_ns)
@@ -325,11 +331,12 @@ impl Run {
     /// Of a command that was not observed.
     fn unobserved(launch: &Launch, options: &Options, end: End, elapsed_ns: u64) -> Self {
         Self {
-            command: words_of(launch),
+            command: launch.words(),
             exit_code: end.exit_code(),
             elapsed_ns,
             accounting: Accounting::None,
             why_not_exact: None,
+            alike: Alike::default(),
             placement: options.placement,
             dry_run: options.dry_run,
             threads_per_cpu: launch.threads.map(|threads| threads.per_cpu),
@@ -337,8 +344,4 @@ impl Run {
             startup_cpu_ns: own_cpu_ns(),
         }
     }
-}
-
-fn words_of(launch: &Launch) -> Vec<String> {
-    launch.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }

@@ -191,6 +191,13 @@ pub struct Summary {
     pub accounting: Accounting,
     /// Why the source is not cbinfo.
     pub why_not_exact: Option<String>,
+    /// How long the CPUs looked alike, from the command's start on, so that nothing was loaded; 0 where
+    /// that was not waited for.
+    #[serde(default)]
+    pub alike_ns: u64,
+    /// The first sign that they are not, which ended that time.
+    #[serde(default)]
+    pub sign: Option<String>,
     /// How tasks were placed.
     pub placement: Placement,
     /// The command was only observed.
@@ -237,6 +244,13 @@ pub struct Summary {
     pub cpus: Vec<CpuSummary>,
 }
 
+/// The time before anything is loaded.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Alike {
+    pub ns: u64,
+    pub sign: Option<String>,
+}
+
 /// The facts of a run that [`Totals`] does not count.
 pub(crate) struct Run {
     pub command: Vec<String>,
@@ -244,6 +258,7 @@ pub(crate) struct Run {
     pub elapsed_ns: u64,
     pub accounting: Accounting,
     pub why_not_exact: Option<String>,
+    pub alike: Alike,
     pub placement: Placement,
     pub dry_run: bool,
     pub threads_per_cpu: Option<u32>,
@@ -262,6 +277,8 @@ impl Summary {
             elapsed_ns: run.elapsed_ns,
             accounting: run.accounting,
             why_not_exact: run.why_not_exact,
+            alike_ns: run.alike.ns,
+            sign: run.alike.sign,
             placement: run.placement,
             dry_run: run.dry_run,
             intervals: totals.intervals,
@@ -290,7 +307,13 @@ impl fmt::Display for Summary {
         write!(f, "evenkeel: ")?;
         let moved = if self.dry_run { self.proposed } else { self.moves };
         let verb = if self.dry_run { "would have moved" } else { "moved" };
-        if self.intervals == 0 {
+        if self.was_alike() {
+            let seconds = self.alike_ns as f64 / 1e9;
+            write!(
+                f,
+                "the CPUs looked alike for {seconds:.1} s: nothing was loaded, nothing moved"
+            )?;
+        } else if self.intervals == 0 {
             write!(f, "the run was too short to balance")?;
         } else if moved == 0 && self.are_shares_measured() {
             self.write_cpus(f)?;
@@ -329,6 +352,11 @@ impl fmt::Display for Summary {
 }
 
 impl Summary {
+    /// Whether nothing was ever loaded. There is no gain then, and none was looked for.
+    fn was_alike(&self) -> bool {
+        self.accounting == Accounting::None && self.alike_ns > 0
+    }
+
     fn are_shares_measured(&self) -> bool {
         self.shares.as_ref().is_some_and(|shares| shares.gain.proven != Proven::Nothing)
     }

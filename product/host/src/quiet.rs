@@ -1,0 +1,109 @@
+//! The time of `evenkeel run` in which nothing is loaded, because the CPUs look alike: a program on such
+//! CPUs gains nothing by being balanced, and the exact accounting slows it down. Now and then it looks
+//! for a sign (`signs`); with the first one this time is over.
+
+use std::time::Duration;
+
+use evenkeel_capability::Policy;
+use evenkeel_journal::effective_cpuset;
+use evenkeel_machine::{CpuSet, Machine};
+use nix::poll::{PollFd, PollFlags};
+
+use crate::child::{Child, ChildError};
+use crate::clock::monotonic_ns;
+use crate::launch::Launch;
+use crate::observe::AccountingChoice;
+use crate::options::Options;
+use crate::publish::Published;
+use crate::signs::{Sign, Signs, Texts, unequal_speeds};
+use crate::wait::wait_readable;
+
+/// The times between the first looks ...
+const FIRST_NS: [u64; 3] = [100_000_000, 200_000_000, 400_000_000];
+/// ... and between all others.
+const LATER_NS: u64 = 1_000_000_000;
+
+/// Whether `run` is to wait for a sign. Figures that are asked for, and levers other than moves, are had
+/// at once; and where a daemon may serve figures, nothing is to be loaded here.
+pub(crate) fn may_wait(launch: &Launch, options: &Options) -> bool {
+    let asks_for_figures = options.dry_run
+        || launch.explain.is_some()
+        || options.accounting != AccountingChoice::Auto
+        || !matches!(options.policy, Policy::Lag(_));
+    let has_other_lever = launch.threads.is_some() || launch.shares.is_some();
+    let may_be_served = options.daemons.iter().any(|socket| socket.exists());
+    !asks_for_figures && !has_other_lever && !may_be_served
+}
+
+/// A program beside which nothing is loaded yet.
+pub(crate) struct Quiet {
+    published: Published,
+    machine: Machine,
+    signs: Signs,
+    /// The texts of the first look.
+    first: Option<Texts>,
+    /// Those that the program's cpuset allows.
+    cpuset: CpuSet,
+    /// Those that are chosen by `--cpus`.
+    chosen: Option<CpuSet>,
+    looks: usize,
+    due_ns: u64,
+}
+
+impl Quiet {
+    /// The next look is due now, with these texts: what `signs` know is from before.
+    pub(crate) fn new(
+        published: Published,
+        machine: Machine,
+        (signs, first): (Signs, Texts),
+        options: &Options,
+    ) -> Self {
+        let cpuset = effective_cpuset(published.status.root as i32);
+        let (chosen, due_ns, first) = (options.cpus.clone(), monotonic_ns(), Some(first));
+        Self { published, machine, signs, first, cpuset, chosen, looks: 0, due_ns }
+    }
+
+    /// Sleeps until the next look, and takes it. Returns its sign. `detect` reads the machine anew.
+    pub(crate) fn wait(
+        &mut self,
+        child: &Child,
+        detect: impl Fn() -> Option<Machine>,
+    ) -> Result<Option<Sign>, ChildError> {
+        let left_ns = self.due_ns.saturating_sub(monotonic_ns());
+        if left_ns > 0 {
+            let mut readable = [PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
+            wait_readable(&mut readable, Some(Duration::from_nanos(left_ns)))?;
+            return Ok(None);
+        }
+        let sign = self.look(detect);
+        self.due_ns = monotonic_ns() + FIRST_NS.get(self.looks).copied().unwrap_or(LATER_NS);
+        self.looks += 1;
+        // Once: nothing of it changes.
+        if sign.is_none() && self.looks == 1 {
+            self.published.write(true);
+        }
+        Ok(sign)
+    }
+
+    fn look(&mut self, detect: impl Fn() -> Option<Machine>) -> Option<Sign> {
+        let cpuset = effective_cpuset(self.published.status.root as i32);
+        if cpuset != self.cpuset {
+            // A CPU that has come since may be unknown.
+            if let Some(machine) = detect() {
+                self.machine = machine;
+            }
+            self.cpuset = cpuset;
+        }
+        let mut usable = self.cpuset.difference(&self.machine.isolated());
+        if let Some(chosen) = &self.chosen {
+            usable = usable.intersection(chosen);
+        }
+        let texts = self.first.take().unwrap_or_else(|| self.signs.read());
+        unequal_speeds(&self.machine, &usable).or_else(|| self.signs.compare(&texts, &usable))
+    }
+
+    /// The end of this time.
+    pub(crate) fn into_parts(self) -> (Published, Machine) {
+        (self.published, self.machine)
+    }
+}
