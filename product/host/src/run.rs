@@ -26,6 +26,8 @@ use crate::wait::wait_readable;
 /// A command that ends sooner is not observed in any case: to load the accounting slows down what runs
 /// meanwhile (`evenkeel-lab bench startup` measures what is added).
 const GRACE_NS: u64 = 50_000_000;
+/// Nothing at all is done for one that ends sooner.
+const SHORT_NS: u64 = 10_000_000;
 
 /// Runs a command under the balancer until it ends.
 ///
@@ -54,8 +56,13 @@ pub fn run(
         if let Some(dir) = &launch.dir {
             undo_earlier(dir);
         }
-        let signs = may_wait(launch, &options).then(Signs::start);
-        if let Some(end) = wait_for_end(&child, started_ns + GRACE_NS)? {
+        let mut ended = wait_for_end(&child, started_ns + SHORT_NS)?;
+        let mut signs = None;
+        if ended.is_none() {
+            signs = may_wait(launch, &options).then(Signs::start);
+            ended = wait_for_end(&child, started_ns + GRACE_NS)?;
+        }
+        if let Some(end) = ended {
             let elapsed_ns = monotonic_ns() - started_ns;
             let run = Run::unobserved(launch, &options, end, elapsed_ns);
             return Ok((end, Some(Summary::new(run, &Totals::default()))));

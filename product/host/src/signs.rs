@@ -30,16 +30,19 @@ const SOFTIRQS_MIN: u64 = 100;
 /// beside one that idles is no unequal CPU. Should they take time, /proc/stat shows it.
 const BY_OWN_TICK: [&str; 3] = ["TIMER", "SCHED", "RCU"];
 /// Time taken from two CPUs that differs by as much, in thousandths of the time, is a sign ...
-const TAKEN_PER_MILLE: u64 = 20;
-/// ... from so many ticks on, the unit of /proc/stat: one may be chance ...
-const TAKEN_MIN_TICKS: u64 = 2;
+const TAKEN_PER_MILLE: u64 = 40;
+/// ... from so many ticks on, the unit of /proc/stat: one or two may be chance ...
+const TAKEN_MIN_TICKS: u64 = 3;
 /// ... between looks that lie so far apart, in ns: in less there are too few ticks.
 const TAKEN_WINDOW_NS: u64 = 500_000_000;
 /// Time in which tasks wait for a CPU is a sign from so much on, in thousandths, in two looks in a
-/// row: evenkeel itself and what runs shortly make tasks wait, too ...
-const WAITED_PER_MILLE: u64 = 20;
+/// row: on CPUs that are all busy evenkeel itself, kernel threads and what runs shortly make tasks wait
+/// for some per cent of the time, too ...
+const WAITED_PER_MILLE: u64 = 100;
 /// ... and in one look from so many times as much on.
-const WAITED_LARGE: u64 = 5;
+const WAITED_LARGE: u64 = 4;
+/// Looks that lie less far apart, in ns, say nothing of it: a program that starts makes its tasks wait.
+const WAITED_WINDOW_NS: u64 = 80_000_000;
 /// The kernel averages over the CPUs that work. So that one contended CPU of many is seen all the same,
 /// as much of one CPU's time is a sign, in thousandths, where it is less than the above.
 const WAITED_OF_ONE_CPU_PER_MILLE: u64 = 400;
@@ -205,6 +208,9 @@ impl Signs {
             return Some(unknown(PRESSURE, &texts.pressure));
         };
         let elapsed_ns = now.at_ns.saturating_sub(self.last.at_ns).max(1);
+        if elapsed_ns < WAITED_WINDOW_NS {
+            return None;
+        }
         let waited_us = after.saturating_sub(before);
         let per_mille = per(waited_us, 1_000_000, elapsed_ns);
         let of_one_cpu = WAITED_OF_ONE_CPU_PER_MILLE / (usable.len() as u64).max(1);
