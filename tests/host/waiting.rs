@@ -118,6 +118,37 @@ fn threads_that_spin_in_code_of_their_own_are_found() {
     noise.stop().unwrap();
 }
 
+/// Barriers every millisecond: nothing that is moved gains anything, and the accounting costs.
+#[test]
+fn nothing_stays_loaded_where_nothing_is_gained() {
+    let test = "nothing_stays_loaded_where_nothing_is_gained";
+    let Some((x, y)) = two_cpus(test) else { return };
+    if let Err(why) = cbinfo_support() {
+        return skip(test, why);
+    }
+    let host = Host::alone();
+    let program = phases(&host);
+    let path = host.path("json");
+    let (cpus, json_path) = (format!("{x},{y}"), path.to_str().unwrap());
+    let flags = ["--cpus", &cpus, "--speed", &unequal(x, y), "--json", json_path];
+    let mut command = host.run(&flags, &[&program, "0", "1000", "60000"]);
+    let child = start(command.env("OMP_WAIT_POLICY", "active"));
+    wait_for("a rest", || host.status().pop().is_some_and(|run| run["resting"] == true));
+    let status = text(&output(&mut host.evenkeel(["status"])).stdout);
+    assert!(status.contains("nothing is loaded for a while"), "{status}");
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
+    let is_bpf = |entry: std::io::Result<std::fs::DirEntry>| {
+        let target = entry.and_then(|entry| std::fs::read_link(entry.path()));
+        target.is_ok_and(|target| target.to_string_lossy().contains("bpf"))
+    };
+    assert_eq!(descriptors.map(is_bpf).filter(|is| *is).count(), 0);
+    let said = end(child, &host);
+    assert!(said.contains("; nothing was loaded for "), "{said}");
+    let summary: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert!(summary["rested_ns"].as_u64().unwrap() > 0, "{summary}");
+}
+
 #[test]
 fn spinning_is_not_seen_in_proc() {
     let Some((x, y)) = two_cpus("spinning_is_not_seen_in_proc") else {

@@ -89,8 +89,10 @@ pub fn headline(program: &ProgramStatus) -> String {
         _ => format!(", {}", program.gain),
     };
     let shares = program.shares.as_ref().map_or_else(String::new, |shares| format!(", {shares}"));
+    let resting =
+        if program.resting { "; nothing is loaded for a while, as it gains nothing" } else { "" };
     format!(
-        "{heading}: {placement}, {} moves in {} intervals{gain}{shares}",
+        "{heading}: {placement}, {} moves in {} intervals{gain}{shares}{resting}",
         program.moves, program.intervals
     )
 }

@@ -60,6 +60,7 @@ mod proof;
 mod publish;
 mod quiet;
 mod reading;
+mod rest;
 mod run;
 mod served;
 mod shares;

@@ -83,6 +83,8 @@ enum Source {
     Exact(Box<Exact>),
     Served(Box<Served>),
     Approximate(Approximate),
+    /// The exact one, unloaded for a while: nothing is counted.
+    Resting,
 }
 
 /// Where one source ended and the next one began, at the same moment.
@@ -96,7 +98,7 @@ pub struct Observer {
     source: Source,
     choice: AccountingChoice,
     why_not_exact: Option<String>,
-    /// The daemon ended, or refused, while the program ran.
+    /// The daemon ended, or refused, while the program ran; or there was a rest.
     change: Option<Change>,
     /// By CPU number.
     facts: BTreeMap<u32, CpuFacts>,
@@ -143,6 +145,7 @@ impl Observer {
             }
             Source::Served(served) => served.set_speeds(&self.facts),
             Source::Approximate(approximate) => approximate.set_speeds(speeds),
+            Source::Resting => {}
         }
     }
 
@@ -158,7 +161,7 @@ impl Observer {
                 return Ok(());
             }
             Source::Served(served) => served.follow(process, program).err(),
-            Source::Approximate(_) => None,
+            Source::Approximate(_) | Source::Resting => None,
         };
         match refusal {
             Some(why) if self.choice == AccountingChoice::Cbinfo => return Err(why.into()),
@@ -182,7 +185,7 @@ impl Observer {
         match &mut self.source {
             Source::Exact(exact) => exact.forget(program)?,
             // The daemon forgets it when this process ends.
-            Source::Served(_) => {}
+            Source::Served(_) | Source::Resting => {}
             Source::Approximate(approximate) => approximate.forget(program),
         }
         Ok(())
@@ -191,7 +194,7 @@ impl Observer {
     /// The source in use.
     pub fn accounting(&self) -> Accounting {
         match self.source {
-            Source::Exact(_) => Accounting::Cbinfo,
+            Source::Exact(_) | Source::Resting => Accounting::Cbinfo,
             Source::Served(_) => Accounting::Daemon,
             Source::Approximate(_) => Accounting::Procfs,
         }
@@ -206,7 +209,7 @@ impl Observer {
     pub fn cbinfo(&mut self) -> Option<&mut Cbinfo> {
         match &mut self.source {
             Source::Exact(exact) => Some(exact.cbinfo()),
-            Source::Served(_) | Source::Approximate(_) => None,
+            Source::Served(_) | Source::Approximate(_) | Source::Resting => None,
         }
     }
 
@@ -217,7 +220,7 @@ impl Observer {
     pub fn events(&mut self) -> Result<Vec<TaskEvent>, ObserveError> {
         match &mut self.source {
             Source::Exact(exact) => Ok(exact.events()?),
-            Source::Served(_) | Source::Approximate(_) => Ok(Vec::new()),
+            Source::Served(_) | Source::Approximate(_) | Source::Resting => Ok(Vec::new()),
         }
     }
 
@@ -247,7 +250,7 @@ impl Observer {
     pub fn window_due_ns(&self) -> Option<u64> {
         match &self.source {
             Source::Exact(exact) => exact.window_due_ns(),
-            Source::Served(_) | Source::Approximate(_) => None,
+            Source::Served(_) | Source::Approximate(_) | Source::Resting => None,
         }
     }
 
@@ -297,8 +300,13 @@ impl Observer {
     /// The source cannot be read.
     pub fn read(&mut self) -> Result<&Rc<Reading>, ObserveError> {
         let at_ns = monotonic_ns();
+        let change = &self.change;
+        let go_on = |now: Reading| {
+            change.iter().fold(now, |now, change| now.continued(&change.last, &change.first))
+        };
         let mut now = match &mut self.source {
-            Source::Exact(exact) => exact.read(at_ns)?,
+            Source::Resting => return Ok(&self.last),
+            Source::Exact(exact) => go_on(exact.read(at_ns)?),
             Source::Served(served) => match served.read() {
                 Ok(reading) => reading,
                 Err(why) => {
@@ -306,15 +314,45 @@ impl Observer {
                     self.change_to_proc(at_ns, &why)?
                 }
             },
-            Source::Approximate(approximate) => {
-                self.change.iter().fold(approximate.read(at_ns)?, |now, change| {
-                    now.continued(&change.last, &change.first)
-                })
-            }
+            Source::Approximate(approximate) => go_on(approximate.read(at_ns)?),
         };
         now.go_on_from(&self.last);
         self.last = Rc::new(now);
         Ok(&self.last)
+    }
+
+    /// Unloads the exact accounting for a while, if it is the source: readings stay as the last one is.
+    /// Returns whether it was.
+    pub(crate) fn rest(&mut self) -> bool {
+        let is_exact = matches!(self.source, Source::Exact(_));
+        if is_exact {
+            self.source = Source::Resting;
+        }
+        is_exact
+    }
+
+    /// Loads the exact accounting again after a rest, and follows `process` and its descendants for
+    /// `program`. The counters stand where the last reading left them: the rest counts for nothing.
+    ///
+    /// # Errors
+    /// It cannot be loaded any more, or cannot be read. The rest goes on.
+    pub(crate) fn wake(
+        &mut self,
+        process: u32,
+        program: u32,
+        runtimes: &[String],
+    ) -> Result<(), ObserveError> {
+        let speeds = self.facts.iter().map(|(cpu, facts)| (*cpu, facts.speed)).collect();
+        let mut exact = Exact::open(&without_gaps(&speeds))?;
+        exact.watch().set_runtimes(runtimes);
+        exact.cbinfo().follow(process, program)?;
+        let first = exact.read(monotonic_ns())?;
+        let mut now = first.clone().continued(&self.last, &first);
+        now.go_on_from(&self.last);
+        self.change = Some(Change { last: Rc::clone(&self.last), first });
+        self.source = Source::Exact(Box::new(exact));
+        self.last = Rc::new(now);
+        Ok(())
     }
 
     /// What `peer` may see of the figures of `program`, from a reading that is taken now; `None`

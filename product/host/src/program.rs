@@ -51,6 +51,8 @@ pub(crate) struct Program {
     cpus_at_ns: u64,
     /// Changes of `cpus` since the last decision.
     news: Vec<CpuChange>,
+    /// The last plan has shown that balancing gains nothing.
+    pub(crate) gains_nothing: bool,
     /// When the next round is due, on the monotonic clock.
     pub(crate) due_ns: u64,
     /// Time from the last round to the next.
@@ -78,6 +80,7 @@ impl Program {
             news: Vec::new(),
             last: Rc::clone(now),
             recent: [Rc::clone(now), Rc::clone(now)],
+            gains_nothing: false,
             due_ns: now.at_ns + interval_ns,
             interval_ns,
         }
@@ -163,6 +166,19 @@ impl Program {
             shares.set_policy(&policy);
         }
         self.state = State::new(policy);
+    }
+
+    /// Goes on after a rest of so many ns, from the reading `now` on. What a policy remembers is too old;
+    /// what was proved stays so.
+    pub(crate) fn go_on(&mut self, now: &Rc<Reading>, policy: Policy, rested_ns: u64) {
+        self.proof.pass(rested_ns);
+        self.totals.rested_ns += rested_ns;
+        self.state = State::new(policy);
+        self.last = Rc::clone(now);
+        self.recent = [Rc::clone(now), Rc::clone(now)];
+        self.gains_nothing = false;
+        self.interval_ns = self.state.first_interval_ns();
+        self.due_ns = now.at_ns + self.interval_ns;
     }
 
     /// The last decisions, oldest first.

@@ -110,6 +110,11 @@ impl Proof {
         }
     }
 
+    /// Time has passed in which nothing was observed.
+    pub(crate) fn pass(&mut self, time_ns: u64) {
+        self.now_ns = self.now_ns.saturating_add(time_ns);
+    }
+
     /// What is known of the gain.
     pub(crate) fn gain(&self) -> Gain {
         let split = (

@@ -41,6 +41,7 @@ impl Published {
             accounting: Accounting::None,
             placement: options.placement,
             dry_run: options.dry_run,
+            resting: false,
             intervals: 0,
             moves: 0,
             gain: Gain::default(),

@@ -15,9 +15,10 @@ use crate::decision::Decision;
 use crate::latency::ask_for_short_slices;
 use crate::launch::Launch;
 use crate::observe::{Accounting, AccountingChoice};
-use crate::options::Options;
+use crate::options::{Options, Placement};
 use crate::publish::Published;
 use crate::quiet::{Quiet, may_wait};
+use crate::rest::Rest;
 use crate::shares::Shares;
 use crate::signs::Signs;
 use crate::summary::{Alike, Run, Summary, Totals};
@@ -190,6 +191,7 @@ fn wait_for_end(child: &Child, until_ns: u64) -> Result<Option<End>, ChildError>
 /// The balancer of a run with everything that keeps it safe.
 struct Balancing {
     balancer: Balancer,
+    rest: Rest,
     published: Published,
     startup_cpu_ns: u64,
     options: Options,
@@ -229,7 +231,10 @@ impl Balancing {
         published.status.accounting = balancer.observer().accounting();
         published.renew();
         let (startup_cpu_ns, explain) = (own_cpu_ns(), launch.explain);
-        Ok(Self { balancer, published, startup_cpu_ns, options, explain })
+        // Where tasks stay pinned, threads that are born must be seen.
+        let is_soft = options.placement == Placement::Soft;
+        let rest = Rest::new(is_soft && may_wait(launch, &options));
+        Ok(Self { balancer, rest, published, startup_cpu_ns, options, explain })
     }
 
     fn open_session(
@@ -254,6 +259,16 @@ impl Balancing {
 
     /// Sleeps until there is something to do, and does it.
     fn wait(&mut self, child: &Child) -> Result<(), ChildError> {
+        if let Some(since_ns) = self.rest.since_ns() {
+            let left_ns = self.rest.until_ns().saturating_sub(monotonic_ns());
+            if left_ns == 0 {
+                self.wake(since_ns);
+                return Ok(());
+            }
+            let mut readable = [PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
+            wait_readable(&mut readable, Some(Duration::from_nanos(left_ns)))?;
+            return Ok(());
+        }
         let due_ns = self.balancer.due_ns().unwrap_or(u64::MAX);
         let left_ns = due_ns.saturating_sub(monotonic_ns());
         if left_ns == 0 {
@@ -284,8 +299,30 @@ impl Balancing {
         if let (Some(explain), Some(decision)) = (self.explain, decision) {
             explain(decision);
         }
+        if self.rest.may_begin() && self.balancer.gains_nothing(root) && self.balancer.rest() {
+            self.rest.begin(monotonic_ns());
+            tracing::info!(
+                "balancing gains nothing now, so the accounting is unloaded for a while"
+            );
+            self.published.renew();
+        }
         self.publish();
         self.balancer.observer().open_due_window();
+    }
+
+    /// Goes on after a rest.
+    fn wake(&mut self, since_ns: u64) {
+        let (root, now_ns) = (self.published.status.root, monotonic_ns());
+        match self.balancer.wake(root, root, now_ns - since_ns) {
+            Ok(()) => {
+                self.rest.end(now_ns);
+                self.published.renew();
+            }
+            Err(why) => {
+                tracing::warn!("{why}; balancing rests for longer");
+                self.rest.prolong(now_ns);
+            }
+        }
     }
 
     fn publish(&mut self) {
@@ -296,6 +333,7 @@ impl Balancing {
         let (root, accounting) = (status.root, self.balancer.observer().accounting());
         let Some(totals) = self.balancer.totals(root) else { return };
         let is_at_rest = totals.moves == status.moves && status.intervals > 0;
+        status.resting = self.rest.since_ns().is_some();
         status.intervals = totals.intervals;
         status.accounting = accounting;
         status.moves = totals.moves;
@@ -319,6 +357,9 @@ impl Balancing {
         let why_not_exact = (!accounting.is_exact() && !is_as_asked)
             .then(|| self.balancer.observer().why_not_exact().map(str::to_owned))
             .flatten();
+        if let Some(since_ns) = self.rest.since_ns() {
+            self.balancer.count_rest(self.published.status.root, monotonic_ns() - since_ns);
+        }
         let own_cpu_until_end_ns = own_cpu_ns();
         let (totals, _) = self.balancer.finish().remove(&self.published.status.root)?;
         let startup_cpu_ns = self.startup_cpu_ns + (own_cpu_ns() - own_cpu_until_end_ns);

@@ -39,6 +39,9 @@ pub struct ProgramStatus<D = Decision> {
     pub placement: Placement,
     /// The program is only observed.
     pub dry_run: bool,
+    /// Balancing gains nothing at the moment, so nothing is loaded for a while: the figures are older.
+    #[serde(default)]
+    pub resting: bool,
     /// Intervals so far.
     pub intervals: u64,
     /// Moves so far.
@@ -72,6 +75,7 @@ impl ProgramStatus {
             accounting: self.accounting,
             placement: self.placement,
             dry_run: self.dry_run,
+            resting: self.resting,
             intervals: self.intervals,
             moves: self.moves,
             gain: self.gain.clone(),

@@ -35,6 +35,9 @@ pub struct Totals {
     pub intervals: u64,
     /// How often CPUs came or went.
     pub cpu_changes: u64,
+    /// Time in which nothing was loaded, since balancing gained nothing, in ns.
+    pub rested_ns: u64,
+    rested_to_end_ns: u64,
     speeds: BTreeMap<u32, u32>,
     first: CpuFigures,
     last: Rc<Reading>,
@@ -86,6 +89,11 @@ impl Totals {
         }
     }
 
+    /// Counts a rest that lasts to the end: no reading has its time.
+    pub(crate) fn count_rest(&mut self, rested_ns: u64) {
+        self.rested_to_end_ns = rested_ns;
+    }
+
     /// Counts a move.
     pub(crate) fn count_move(&mut self, reason: &Reason) {
         self.moves += 1;
@@ -107,7 +115,8 @@ impl Totals {
 
     /// Where the time of each CPU went over the run.
     pub fn cpus(&self) -> Vec<CpuSummary> {
-        let elapsed_ns = self.last.at_ns.saturating_sub(self.first.at_ns);
+        let elapsed_ns =
+            self.last.at_ns.saturating_sub(self.first.at_ns).saturating_sub(self.rested_ns);
         let none = CpuReading::default();
         self.last
             .cpus
@@ -198,6 +207,9 @@ pub struct Summary {
     /// The first sign that they are not, which ended that time.
     #[serde(default)]
     pub sign: Option<String>,
+    /// How long nothing was loaded after it was seen that balancing gains nothing.
+    #[serde(default)]
+    pub rested_ns: u64,
     /// How tasks were placed.
     pub placement: Placement,
     /// The command was only observed.
@@ -279,6 +291,7 @@ impl Summary {
             why_not_exact: run.why_not_exact,
             alike_ns: run.alike.ns,
             sign: run.alike.sign,
+            rested_ns: totals.rested_ns + totals.rested_to_end_ns,
             placement: run.placement,
             dry_run: run.dry_run,
             intervals: totals.intervals,
@@ -334,6 +347,9 @@ impl fmt::Display for Summary {
             write!(f, "; {shares}")?;
         }
         self.write_threads(f)?;
+        if self.rested_ns > 0 {
+            write!(f, "; nothing was loaded for {:.1} s of it", self.rested_ns as f64 / 1e9)?;
+        }
         if self.cpu_changes > 0 {
             write!(f, "; CPUs came or went {}", times(self.cpu_changes))?;
         }

@@ -507,6 +507,7 @@ impl Programs {
             let totals = self.balancer.totals(*program)?;
             let (waits, threads) = self.balancer.waits(*program)?;
             Some(ProgramStatus {
+                resting: false,
                 balancer,
                 program: Some(*program),
                 root: joined.root.tgid as u32,
