@@ -168,8 +168,8 @@ impl Program {
         self.state = State::new(policy);
     }
 
-    /// Goes on after a rest of so many ns, from the reading `now` on. What a policy remembers is too old;
-    /// what was proved stays so.
+    /// Goes on after a rest of so many ns, from the reading `now` on. What a policy remembers is too
+    /// old; what was proved stays so.
     pub(crate) fn go_on(&mut self, now: &Rc<Reading>, policy: Policy, rested_ns: u64) {
         self.proof.pass(rested_ns);
         self.totals.rested_ns += rested_ns;

@@ -1,6 +1,6 @@
-//! Rests of `evenkeel run`: the exact accounting slows a program down a little, so it is unloaded for a
-//! while where the CPUs are unequal and balancing was seen to gain nothing: tasks wait for each other too
-//! often, or moves were withdrawn. Then it is looked at again, in case that the program has changed.
+//! Rests of `evenkeel run`: the exact accounting slows a program down a little, so it is unloaded for
+//! a while where the CPUs are unequal and balancing was seen to gain nothing: tasks wait for each other
+//! too often, or moves were withdrawn. Then it is looked at again: the program may have changed.
 
 use evenkeel_capability::{Plan, Reason};
 
@@ -13,8 +13,8 @@ const LONGEST_NS: u64 = 80_000_000_000;
 /// A rest that begins so soon after another one follows soon.
 const SOON_NS: u64 = 5_000_000_000;
 
-/// Whether a plan shows that balancing gains nothing. (On equal CPUs it is no question: should they become
-/// unequal, that must be seen soon.)
+/// Whether a plan shows that balancing gains nothing. (On equal CPUs it is no question: should they
+/// become unequal, that must be seen soon.)
 pub(crate) fn gains_nothing(plan: &Plan) -> bool {
     let is_calm = plan.interval_ns >= CALM_NS;
     let is_such = |reason: &Reason| match reason {
