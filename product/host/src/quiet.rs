@@ -19,7 +19,7 @@ use crate::signs::{Sign, Signs, Texts, unequal_speeds};
 use crate::wait::wait_readable;
 
 /// The times between the first looks ...
-const FIRST_NS: [u64; 3] = [100_000_000, 200_000_000, 400_000_000];
+const FIRST_NS: [u64; 4] = [50_000_000, 100_000_000, 200_000_000, 400_000_000];
 /// ... and between all others.
 const LATER_NS: u64 = 1_000_000_000;
 

@@ -34,7 +34,7 @@ const TAKEN_PER_MILLE: u64 = 40;
 /// ... from so many ticks on, the unit of /proc/stat: one or two may be chance ...
 const TAKEN_MIN_TICKS: u64 = 3;
 /// ... between looks that lie so far apart, in ns: in less there are too few ticks.
-const TAKEN_WINDOW_NS: u64 = 500_000_000;
+const TAKEN_WINDOW_NS: u64 = 80_000_000;
 /// Time in which tasks wait for a CPU is a sign from so much on, in thousandths, in two looks in a
 /// row: on CPUs that are all busy evenkeel itself, kernel threads and what runs shortly make tasks wait
 /// for some per cent of the time, too ...
@@ -161,11 +161,13 @@ const TAKERS: [&str; 3] = ["irq", "softirq", "steal"];
 impl Signs {
     /// Reads the files, so that the first look can compare.
     pub(crate) fn start() -> Self {
-        Self::from(&Texts::read(false))
+        Self::from(&Texts::read(true))
     }
 
     fn from(texts: &Texts) -> Self {
-        Self { last: Counts::of(texts), taken: None, has_waited: false }
+        let ticks = texts.stat.as_ref().and_then(|stat| stat.as_ref().ok());
+        let taken = ticks.map(|stat| Taken { at_ns: texts.at_ns, ticks: ticks_taken(stat) });
+        Self { last: Counts::of(texts), taken, has_waited: false }
     }
 
     /// Reads the files for the next look.
