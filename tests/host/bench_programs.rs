@@ -98,7 +98,7 @@ fn the_demo_shows_three_programs_and_ends_with_its_sentence() {
     let programs = [
         ("static_loop", "default, run, default again"),
         ("sp.W-clang", "default, run, run --shares, default again"),
-        ("bt.W-gcc", "default, run, run --threads 4, default again"),
+        ("ep.W-gcc", "default, run, run --threads 4, default again"),
     ];
     let absent: Vec<&str> = report["absent"].as_array().map_or_else(Vec::new, |all| {
         all.iter().map(|one| one["program"].as_str().unwrap()).collect()

@@ -20,8 +20,8 @@ const ROUNDS: usize = 6;
 /// After this time no run of a program is repeated.
 const BUDGET: Duration = Duration::from_secs(50);
 
-/// What is shown: a program with one barrier at its end, and two with a barrier every few ms, by either
-/// compiler. Each under the noise and with the lever that it stands for.
+/// What is shown: a loop with one barrier, a program with a barrier every few ms by clang, and one with few
+/// barriers by gcc. Each under the noise and with the lever that it stands for.
 fn shown() -> [(Program, &'static str, &'static str); 3] {
     let npb = |name: &str, repeats| {
         let all = programs();
@@ -30,8 +30,8 @@ fn shown() -> [(Program, &'static str, &'static str); 3] {
     };
     [
         (static_loop(), "softirq", RUN),
-        (npb("sp.W-clang", 1), "softirq-fine", SHARES),
-        (npb("bt.W-gcc", 2), "softirq-fine", THREADS),
+        (npb("sp.W-clang", 2), "softirq-fine", SHARES),
+        (npb("ep.W-gcc", 8), "softirq-fine", THREADS),
     ]
 }
 
@@ -181,7 +181,7 @@ mod tests {
             [
                 "static_loop/softirq: default, run",
                 "sp.W-clang/softirq-fine: default, run, run --shares",
-                "bt.W-gcc/softirq-fine: default, run, run --threads 4",
+                "ep.W-gcc/softirq-fine: default, run, run --threads 4",
             ]
         );
         // Each contestant is one that runs the program.
