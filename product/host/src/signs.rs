@@ -137,6 +137,8 @@ pub(crate) struct Signs {
     last: Counts,
     /// The last look at /proc/stat.
     taken: Option<Taken>,
+    /// When the time that tasks waited was last compared, and how long it was.
+    waited: Option<(u64, u64)>,
     /// In the look before, tasks waited for a CPU so long that another such look is a sign.
     has_waited: bool,
 }
@@ -167,7 +169,9 @@ impl Signs {
     fn from(texts: &Texts) -> Self {
         let ticks = texts.stat.as_ref().and_then(|stat| stat.as_ref().ok());
         let taken = ticks.map(|stat| Taken { at_ns: texts.at_ns, ticks: ticks_taken(stat) });
-        Self { last: Counts::of(texts), taken, has_waited: false }
+        let last = Counts::of(texts);
+        let waited = last.waited_us.map(|us| (last.at_ns, us));
+        Self { last, taken, waited, has_waited: false }
     }
 
     /// Reads the files for the next look.
@@ -206,13 +210,14 @@ impl Signs {
     }
 
     fn waited(&mut self, now: &Counts, texts: &Texts, usable: &CpuSet) -> Option<Sign> {
-        let (Some(before), Some(after)) = (self.last.waited_us, now.waited_us) else {
+        let (Some((before_ns, before)), Some(after)) = (self.waited, now.waited_us) else {
             return Some(unknown(PRESSURE, &texts.pressure));
         };
-        let elapsed_ns = now.at_ns.saturating_sub(self.last.at_ns).max(1);
+        let elapsed_ns = now.at_ns.saturating_sub(before_ns).max(1);
         if elapsed_ns < WAITED_WINDOW_NS {
             return None;
         }
+        self.waited = Some((now.at_ns, after));
         let waited_us = after.saturating_sub(before);
         let per_mille = per(waited_us, 1_000_000, elapsed_ns);
         let of_one_cpu = WAITED_OF_ONE_CPU_PER_MILLE / (usable.len() as u64).max(1);

@@ -219,6 +219,9 @@ fn waiting_is_a_sign_the_second_time_or_if_it_is_long() {
     let mut looks = Looks::new();
     looks.waited_us += 40_000;
     assert_eq!(looks.after(40), None);
+    // What was too early to tell is not forgotten.
+    looks.waited_us += 40_000;
+    assert_eq!(looks.after(60), Some(Sign::Waited { per_mille: 800 }));
 }
 
 #[test]
