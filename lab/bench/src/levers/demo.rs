@@ -20,8 +20,8 @@ const ROUNDS: usize = 6;
 /// After this time no run of a program is repeated.
 const BUDGET: Duration = Duration::from_secs(50);
 
-/// What is shown: a loop with one barrier, a program with a barrier every few ms by clang, and one with few
-/// barriers by gcc. Each under the noise and with the lever that it stands for.
+/// What is shown: a loop with one barrier, a program with a barrier every few ms by clang, and one with
+/// few barriers by gcc. Each under the noise and with the lever that it stands for.
 fn shown() -> [(Program, &'static str, &'static str); 3] {
     let npb = |name: &str, repeats| {
         let all = programs();
