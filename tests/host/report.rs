@@ -8,7 +8,7 @@ use crate::roles::role;
 use crate::support::*;
 use crate::worker::Worker;
 
-fn json(path: &std::path::Path) -> Value {
+pub fn json(path: &std::path::Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 

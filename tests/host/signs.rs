@@ -95,7 +95,7 @@ impl Files {
 }
 
 /// How many BPF programs, maps and links a process holds.
-fn bpf_of(pid: i32) -> usize {
+pub fn bpf_of(pid: i32) -> usize {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let targets = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
     targets.filter(|target| target.to_string_lossy().contains("bpf")).count()

@@ -8,6 +8,8 @@ use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 use evenkeel_skip::skip;
 
 use crate::compiled::Compiled;
+use crate::report::json;
+use crate::signs::bpf_of;
 use crate::support::*;
 
 /// `x` and `y` differ by name: then the CPUs are unequal whatever else runs.
@@ -86,8 +88,8 @@ fn a_program_without_a_known_runtime_is_unverified() {
 }
 
 #[test]
-fn threads_that_spin_in_code_of_their_own_are_found() {
-    let test = "threads_that_spin_in_code_of_their_own_are_found";
+fn spinning_in_own_code_is_found_or_exchanges_stay_few() {
+    let test = "spinning_in_own_code_is_found_or_exchanges_stay_few";
     let Some((x, y)) = two_cpus(test) else { return };
     if let Err(why) = cbinfo_support() {
         return skip(test, why);
@@ -136,16 +138,10 @@ fn nothing_stays_loaded_where_nothing_is_gained() {
     wait_for("a rest", || host.status().pop().is_some_and(|run| run["resting"] == true));
     let status = text(&output(&mut host.evenkeel(["status"])).stdout);
     assert!(status.contains("nothing is loaded for a while"), "{status}");
-    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
-    let is_bpf = |entry: std::io::Result<std::fs::DirEntry>| {
-        let target = entry.and_then(|entry| std::fs::read_link(entry.path()));
-        target.is_ok_and(|target| target.to_string_lossy().contains("bpf"))
-    };
-    assert_eq!(descriptors.map(is_bpf).filter(|is| *is).count(), 0);
+    assert_eq!(bpf_of(child.id() as i32), 0);
     let said = end(child, &host);
     assert!(said.contains("; nothing was loaded for "), "{said}");
-    let summary: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let summary = json(&path);
     assert!(summary["rested_ns"].as_u64().unwrap() > 0, "{summary}");
 }
 

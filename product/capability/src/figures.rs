@@ -12,6 +12,11 @@ impl CpuView {
         self.weighted(interval_ns.saturating_sub(self.noise_ns.saturating_add(self.rt_ns)))
     }
 
+    /// What a task of the program gets of it in the interval, beside the tasks of other programs.
+    pub fn given_ns(&self, interval_ns: u64) -> u64 {
+        ecpt(self.effective_ns(interval_ns), 1000 + u64::from(self.foreign_milli))
+    }
+
     /// The paper's EC, equation 6: `(User_Time + Idle_Time) x speed`, real-time tasks counting as
     /// user time.
     pub fn paper_effective_ns(&self, interval_ns: u64) -> u64 {

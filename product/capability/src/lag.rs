@@ -16,7 +16,8 @@
 //! what is to be had there must be so much more.
 //!
 //! 4. *Interval*: the faster the lag grows, and the nearer the end of a phase (`lag/phases.rs`), the
-//!    sooner the next look; at rest one second.
+//!    sooner the next look; at rest one second. Where no lag grows, since tasks wait for each other all
+//!    the time, looks become rare.
 //!
 //! Work is what a task received less what it spent on spinning, where spinning can be told from work
 //! (`Seen`). A lag is made up for only within a phase (`lag/memory.rs`): when tasks have waited and go
@@ -155,13 +156,18 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
                 next_ns: state.interval_ns,
             };
             exchange.change_places(&deal, &mut moves, &mut reasons);
-            if moves.is_empty() && reasons.is_empty() && !deal.is_split {
-                reasons.push(Reason::Level { lag_ns: state.most_lag_ns() });
-            }
             state.is_steady =
                 state.are_leads_steady(spread_ppm, !moves.is_empty()).unwrap_or(state.is_steady);
+            let lag_ns = state.most_lag_ns();
             if state.is_steady {
                 state.interval_ns = calm_ns;
+            }
+            if moves.is_empty() && reasons.is_empty() && !deal.is_split {
+                reasons.push(if state.is_steady {
+                    Reason::Steady { lag_ns }
+                } else {
+                    Reason::Level { lag_ns }
+                });
             }
         }
     }

@@ -11,6 +11,7 @@
 //! | `figures` | what a daemon hands out for that, and to which user |
 //! | `approximate` | readings from /proc, without privileges |
 //! | `watch` | when waiting is looked for, by cbinfo's samples and windows |
+//! | `profile` | where threads wait in code of their own, found by samples on unlike CPUs |
 //! | `waits` | how a program waits: estimates and their errors |
 //! | `observe` | which of `exact`, `served`, `approximate` it is, and the CPUs that a program may use |
 //! | `working_set` | how much memory each process referenced lately |
@@ -30,6 +31,7 @@
 //! | `publish` | when the status of a run is written |
 //! | `signs` | what tells that CPUs are unequal, without anything being loaded |
 //! | `quiet` | the time of a run before there is such a sign |
+//! | `rest` | when the accounting is unloaded for a while, since nothing is gained |
 //! | `child` | the command of `run`: its start, signals and end |
 //! | `wait` | the sleep between two rounds |
 //! | `run` | the loop of `evenkeel run` |

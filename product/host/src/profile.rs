@@ -2,9 +2,9 @@
 //! on faster CPUs and on slower ones.
 //!
 //! In a program with barriers a thread on a faster CPU has done its share sooner, and waits. If it
-//! spins, be it in a runtime without symbols or in a loop of its own, samples find it there,
-//! in a few instructions: often on a faster CPU, hardly ever on a slower one. All other
-//! code takes the less of its time there.
+//! spins, be it in a runtime without symbols or in a loop of its own, samples find it there, in a few
+//! instructions: often on a faster CPU, hardly ever on a slower one. All other code takes the less of its
+//! time there.
 //!
 //! Samples of one thread are compared with samples of the same thread only, since threads may run
 //! different code. So the threads must have been on CPUs of both kinds, which takes a few exchanges. The
@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use evenkeel_capability::{Snapshot, ecpt};
+use evenkeel_capability::{CpuView, Snapshot};
 use evenkeel_cbinfo::Place;
 
 /// Addresses are counted by 2^4 bytes: a loop that spins is hardly longer, and in a small program the
@@ -156,9 +156,7 @@ impl Profile {
 /// How much the CPUs differ, as a share of the fastest, and which of them are of which kind; those in
 /// the middle are of none. `None`: they hardly differ.
 fn kinds(snapshot: &Snapshot) -> Option<(f64, HashMap<u32, Option<usize>>)> {
-    let rate = |cpu: &evenkeel_capability::CpuView| {
-        ecpt(cpu.effective_ns(snapshot.interval_ns), 1000 + u64::from(cpu.foreign_milli)) as f64
-    };
+    let rate = |cpu: &CpuView| cpu.given_ns(snapshot.interval_ns) as f64;
     let rates = || snapshot.cpus.iter().map(rate);
     let (least, most) = (rates().reduce(f64::min)?, rates().reduce(f64::max)?);
     let third = (most - least) / 3.0;
@@ -241,9 +239,7 @@ impl Process {
         is_told |= !waits.is_empty();
         Found { is_told, waits: ranges(waits) }
     }
-}
 
-impl Process {
     /// Whether threads are known to wait in a spot.
     fn is_known(&self, spot: u64) -> bool {
         has_part_in(&self.known, spot)
@@ -293,7 +289,7 @@ fn ranges(mut spots: Vec<(u64, f64)>) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_capability::{CpuView, Seen, TaskId, TaskView};
+    use evenkeel_capability::{Seen, TaskId, TaskView};
     use evenkeel_machine::CpuSet;
     use proptest::prelude::*;
 

@@ -120,6 +120,10 @@ impl Texts {
             stat: with_stat.then(|| read(STAT)),
         }
     }
+
+    fn waited_us(&self) -> Option<u64> {
+        self.pressure.as_ref().ok().and_then(|text| waited_us(text))
+    }
 }
 
 /// A sign, if the usable CPUs have unequal speeds.
@@ -147,7 +151,6 @@ pub(crate) struct Signs {
 struct Counts {
     at_ns: u64,
     softirqs: Option<BTreeMap<u32, u64>>,
-    waited_us: Option<u64>,
 }
 
 /// Ticks taken from each CPU.
@@ -169,9 +172,8 @@ impl Signs {
     fn from(texts: &Texts) -> Self {
         let ticks = texts.stat.as_ref().and_then(|stat| stat.as_ref().ok());
         let taken = ticks.map(|stat| Taken { at_ns: texts.at_ns, ticks: ticks_taken(stat) });
-        let last = Counts::of(texts);
-        let waited = last.waited_us.map(|us| (last.at_ns, us));
-        Self { last, taken, waited, has_waited: false }
+        let waited = texts.waited_us().map(|us| (texts.at_ns, us));
+        Self { last: Counts::of(texts), taken, waited, has_waited: false }
     }
 
     /// Reads the files for the next look.
@@ -190,7 +192,7 @@ impl Signs {
         let now = Counts::of(texts);
         let signs = [
             self.unequal_softirqs(&now, texts, usable),
-            self.waited(&now, texts, usable),
+            self.waited(texts, usable),
             texts.stat.as_ref().and_then(|stat| self.unequal_times(texts.at_ns, stat, usable)),
         ];
         self.last = now;
@@ -209,15 +211,15 @@ impl Signs {
         is_sign.then_some(Sign::Softirqs { most: most.0, least: least.0, per_second })
     }
 
-    fn waited(&mut self, now: &Counts, texts: &Texts, usable: &CpuSet) -> Option<Sign> {
-        let (Some((before_ns, before)), Some(after)) = (self.waited, now.waited_us) else {
+    fn waited(&mut self, texts: &Texts, usable: &CpuSet) -> Option<Sign> {
+        let (Some((before_ns, before)), Some(after)) = (self.waited, texts.waited_us()) else {
             return Some(unknown(PRESSURE, &texts.pressure));
         };
-        let elapsed_ns = now.at_ns.saturating_sub(before_ns).max(1);
+        let elapsed_ns = texts.at_ns.saturating_sub(before_ns).max(1);
         if elapsed_ns < WAITED_WINDOW_NS {
             return None;
         }
-        self.waited = Some((now.at_ns, after));
+        self.waited = Some((texts.at_ns, after));
         let waited_us = after.saturating_sub(before);
         let per_mille = per(waited_us, 1_000_000, elapsed_ns);
         let of_one_cpu = WAITED_OF_ONE_CPU_PER_MILLE / (usable.len() as u64).max(1);
@@ -262,7 +264,6 @@ impl Counts {
         Self {
             at_ns: texts.at_ns,
             softirqs: texts.softirqs.as_ref().ok().and_then(|text| softirqs(text)),
-            waited_us: texts.pressure.as_ref().ok().and_then(|text| waited_us(text)),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::rc::Rc;
 
-use evenkeel_capability::{Snapshot, ecpt};
+use evenkeel_capability::Snapshot;
 use evenkeel_cbinfo::{Error, Runtimes, Text, Waiting, Window};
 
 use crate::profile::Profile;
@@ -436,10 +436,7 @@ const NO_RUNTIME: &str = "no runtime by which its threads wait is known (name it
 fn is_worth_watching(snapshot: &Snapshot) -> bool {
     let interval_ns = snapshot.interval_ns;
     let busy = snapshot.tasks.iter().filter(|task| task.demand_ns() > interval_ns / BUSY_SHARE);
-    let rates = || {
-        let rate = |effective_ns, foreign: u32| ecpt(effective_ns, 1000 + u64::from(foreign));
-        snapshot.cpus.iter().map(move |cpu| rate(cpu.effective_ns(interval_ns), cpu.foreign_milli))
-    };
+    let rates = || snapshot.cpus.iter().map(|cpu| cpu.given_ns(interval_ns));
     let (Some(least), Some(most)) = (rates().min(), rates().max()) else { return false };
     busy.count() >= 2 && most - least > most / UNEQUAL_SHARE
 }

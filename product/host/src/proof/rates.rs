@@ -160,7 +160,7 @@ impl Rates {
         self.sequence = Sequence::default();
         self.recent = Sequence::default();
         (self.window, self.stretch) = (Sums::default(), Sums::default());
-        if self.progress.stage == Stage::Gains {
+        if matches!(self.progress.stage, Stage::Trial | Stage::Gains) {
             // At the next move.
             self.progress.stage = Stage::Idle;
         }

@@ -70,6 +70,8 @@ impl Looks {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     /// Whatever equal CPUs do, it is no sign, unless tasks wait for them.
     #[test]
     fn equal_cpus_give_no_sign(
