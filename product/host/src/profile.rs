@@ -3,8 +3,8 @@
 //!
 //! In a program with barriers a thread on a faster CPU has done its share sooner, and waits. If it
 //! spins, be it in a runtime without symbols or in a loop of its own, samples find it there, in a few
-//! instructions: often on a faster CPU, hardly ever on a slower one. All other code takes the less of its
-//! time there.
+//! instructions: often on a faster CPU, hardly ever on a slower one. All other code takes the less of
+//! its time there.
 //!
 //! Samples of one thread are compared with samples of the same thread only, since threads may run
 //! different code. So the threads must have been on CPUs of both kinds, which takes a few exchanges. The
