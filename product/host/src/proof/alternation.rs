@@ -4,6 +4,10 @@
 //! Windows come in pairs, in turn `without, with` and `with, without`, so that a drift cancels out and
 //! there is one change in each pair. Each pair is one sample of the sequential test: the logarithm of
 //! how much faster the program ran with the lever.
+//!
+//! The test needs some pairs, however large the gain is. So the first windows of a trial are short: a
+//! large gain shows in them, and little of a short program's time is spent without the lever. A small
+//! gain needs windows that differ less from each other, so those that follow are longer.
 
 use evenkeel_capability::Snapshot;
 
@@ -11,8 +15,11 @@ use super::sequence::Sequence;
 use super::stage::{Progress, Stage};
 use super::window::{Pace, Window};
 
-/// Length of a window, at least.
+/// Length of a window, at least ...
 pub(super) const WINDOW_NS: u64 = 100_000_000;
+/// ... but for the first windows of a trial: until the sequential test has so many pairs.
+const SHORT_WINDOW_NS: u64 = 40_000_000;
+const SHORT_PAIRS: u32 = 5;
 /// Between two windows without, once a gain is shown: at first, and at most. So that is how much of the
 /// gain the proof costs: 5 %, and soon 0.5 %.
 const FIRST_STRETCH_NS: u64 = 20 * WINDOW_NS;
@@ -50,7 +57,8 @@ pub(super) struct Alternation {
     /// Nothing that was seen tells the pace.
     pub(super) is_unverified: bool,
     unverified_until_ns: u64,
-    pub(super) window_ns: u64,
+    /// A shorter window would tell no pace.
+    pub(super) least_ns: u64,
     pub(super) off_ns: u64,
     pub(super) on_ns: u64,
 }
@@ -109,7 +117,7 @@ impl Alternation {
             return false;
         }
         self.set_on(true);
-        if self.window.elapsed_ns >= self.window_ns {
+        if self.window.elapsed_ns >= self.window_ns() {
             let window = std::mem::take(&mut self.window);
             let is_told = window.pace_with(&window).is_some();
             self.is_unverified = !is_told || now_ns < self.unverified_until_ns;
@@ -134,7 +142,7 @@ impl Alternation {
         if self.progress.stage == Stage::Gains && self.first.is_none() {
             self.set_on(true);
         }
-        if self.window.elapsed_ns < self.window_ns {
+        if self.window.elapsed_ns < self.window_ns() {
             return;
         }
         let window = std::mem::take(&mut self.window);
@@ -150,11 +158,17 @@ impl Alternation {
         let is_withdrawn = matches!(self.progress.stage, Stage::Withdrawn { .. });
         let is_short = self.progress.stage == Stage::Trial || !self.is_on;
         let left_ns = if is_short && !is_withdrawn {
-            self.window_ns.saturating_sub(self.window.elapsed_ns)
+            self.window_ns().saturating_sub(self.window.elapsed_ns)
         } else {
             u64::MAX
         };
         (self.is_on, left_ns)
+    }
+
+    /// How long the window lasts that runs now.
+    fn window_ns(&self) -> u64 {
+        let is_first = self.progress.stage == Stage::Trial && self.sequence.samples() < SHORT_PAIRS;
+        self.least_ns.max(if is_first { SHORT_WINDOW_NS } else { WINDOW_NS })
     }
 
     /// Share of the time that windows without took, in percent.

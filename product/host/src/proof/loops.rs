@@ -131,8 +131,7 @@ impl LoopsProof {
             (*loops, *time_ns) = (*loops * kept, RECENT_NS / 2);
         }
         // As a float, it may be infinite; as an integer it is in range.
-        let wanted_ns = (mean_ns * WINDOW_LOOPS).min(LONGEST_WINDOW_NS as f64) as u64;
-        self.windows.window_ns = wanted_ns.max(WINDOW_NS);
+        self.windows.least_ns = (mean_ns * WINDOW_LOOPS).min(LONGEST_WINDOW_NS as f64) as u64;
         mean_ns * MIN_LOOPS > LONGEST_WINDOW_NS as f64
     }
 

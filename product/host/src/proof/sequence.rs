@@ -10,7 +10,7 @@
 /// The interval misses the mean with this probability, over all looks.
 const ALPHA: f64 = 0.05;
 /// 1 / variance of the effect sizes that are looked for: a gain is many times the noise of a window.
-const C2: f64 = 0.25;
+const C2: f64 = 0.1;
 /// Samples spread at least this much: windows of a regular load repeat themselves, which proves nothing.
 const MIN_SPREAD: f64 = 0.004;
 
@@ -69,7 +69,7 @@ mod tests {
         let mut sequence = Sequence::default();
         let mut last = f64::INFINITY;
         for sample in 0..200 {
-            assert!(sequence.interval().is_some() == (sample >= 4), "{sample}");
+            assert!(sequence.interval().is_some() == (sample >= 3), "{sample}");
             if let Some((low, high)) = sequence.interval() {
                 assert!(low < 0.1 && 0.1 < high && high - low < last * 1.3);
                 last = high - low;

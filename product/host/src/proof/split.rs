@@ -10,8 +10,10 @@ use evenkeel_capability::{Plan, Reason, Snapshot};
 use super::alternation::{Alternation, WINDOW_NS};
 use super::stage::Stage;
 
-/// A window lasts so many phases, at least.
+/// A window lasts so many phases, at least. A phase that is cut by the end of a window makes both kinds
+/// of windows more alike, so a window that is shorter than usual has more of them.
 const WINDOW_PHASES: u64 = 2;
+const SHORT_WINDOW_PHASES: u64 = 4;
 /// Phases count as short from so many intervals on, and until none of so many is left.
 const SHORT_LOOKS: u32 = 2;
 const MOST_SHORT_LOOKS: u32 = 8;
@@ -78,7 +80,8 @@ impl Split {
             None => self.short_looks.saturating_sub(1),
         };
         if let Some(phase_ns) = phase_ns {
-            self.windows.window_ns = phase_ns.saturating_mul(WINDOW_PHASES).max(WINDOW_NS);
+            let short_ns = phase_ns.saturating_mul(SHORT_WINDOW_PHASES).min(WINDOW_NS);
+            self.windows.least_ns = phase_ns.saturating_mul(WINDOW_PHASES).max(short_ns);
         }
         was_short
     }

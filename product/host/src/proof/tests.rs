@@ -165,6 +165,19 @@ fn a_gain_is_shown_soon_and_measured_at_little_cost() {
 }
 
 #[test]
+fn a_large_gain_is_shown_before_a_short_program_ends() {
+    let shown = |seed: &u64| {
+        let mut crowd = Crowd::new(*seed, 1.25, 0.02);
+        while crowd.now_ns < 700 * MS {
+            crowd.step();
+        }
+        crowd.proof.gain().proven == Proven::Gains
+    };
+    let shown = (0..100).filter(shown).count();
+    assert!(shown >= 90, "{shown} of 100");
+}
+
+#[test]
 fn a_loss_is_withdrawn_within_two_seconds() {
     for seed in 0..100 {
         for (with, noise) in [(0.95, 0.02), (0.9, 0.05), (0.7, 0.1)] {
