@@ -199,6 +199,35 @@ fn each_sign_makes_a_run_observe() {
     }
 }
 
+/// What a sign has loaded does not stay loaded for ever: on one CPU there is nothing to balance, however
+/// busy this machine is. The next sign is seen.
+#[test]
+fn nothing_stays_loaded_where_there_is_nothing_to_balance() {
+    let test = "nothing_stays_loaded_where_there_is_nothing_to_balance";
+    let Some((x, y)) = two_cpus(test).filter(|_| needs_root(test)) else { return };
+    if let Err(why) = evenkeel_cbinfo::support() {
+        return evenkeel_skip::skip(test, why);
+    }
+    let host = Host::new();
+    let files = Files::new(&host, x, y);
+    let worker = start(&host, &["--cpus", &x.to_string()], |command| files.show_to(command));
+    let is_resting = || host.status().first().is_some_and(|run| run["resting"] == true);
+    assert_eq!(status(&host)["accounting"], "none");
+    files.set_pressure(100_000_000);
+    wait_accounted(&host, &worker);
+    wait_for("a rest", is_resting);
+    assert_eq!(bpf_of(worker.pid_of_evenkeel()), 0);
+    // It does not end by itself: looks are a second apart.
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(is_resting());
+    files.set_pressure(200_000_000);
+    wait_for("the end of the rest", || !is_resting());
+    assert!(bpf_of(worker.pid_of_evenkeel()) > 0);
+    let (said, summary) = end(&host, worker);
+    assert!(said.contains("the CPUs are looked at again: tasks waited for a CPU"), "{said}");
+    assert!(summary["rested_ns"].as_u64() >= Some(3_000_000_000), "{summary}");
+}
+
 #[test]
 fn what_a_program_forked_before_a_sign_is_followed() {
     let test = "what_a_program_forked_before_a_sign_is_followed";

@@ -20,7 +20,7 @@ use crate::options::{Options, Placement};
 use crate::place::{GuardedError, place};
 use crate::program::{Program, task_ref};
 use crate::reading::{Freedom, TaskReading};
-use crate::rest::gains_nothing;
+use crate::rest::Useless;
 use crate::shares::{Shares, SharesStatus};
 use crate::summary::Totals;
 use crate::threads::{ThreadWatch, Threads};
@@ -274,7 +274,7 @@ impl Balancer {
             self.handle_events()?;
         }
         program.interval_ns = plan.interval_ns;
-        program.gains_nothing = gains_nothing(&plan) && program.held.is_empty();
+        program.useless = Useless::seen_in(&plan).filter(|_| program.held.is_empty());
         program.remember(plan, &snapshot, (waits, self.accounting), refused);
         Ok(())
     }
@@ -388,11 +388,7 @@ impl Balancer {
     }
 
     fn snapshot(&mut self, number: u32, program: &Program) -> Option<Snapshot> {
-        let allowed = program.cpus().difference(&self.isolated);
-        let usable = match &self.options.cpus {
-            Some(cpus) => allowed.intersection(cpus),
-            None => allowed,
-        };
+        let usable = self.usable(program);
         let session = self.session.as_mut().map(|guarded| &*guarded.session());
         let freedom = |id: TaskId, task: &TaskReading| {
             let task = task_ref(id, task.process);

@@ -11,6 +11,7 @@ use crate::decision::{CpuChange, Decision, Refusal};
 use crate::observe::Accounting;
 use crate::proof::Proof;
 use crate::reading::Reading;
+use crate::rest::Useless;
 use crate::shares::{Shares, SharesStatus};
 use crate::summary::Totals;
 use crate::threads::{ThreadWatch, families_of};
@@ -51,8 +52,8 @@ pub(crate) struct Program {
     cpus_at_ns: u64,
     /// Changes of `cpus` since the last decision.
     news: Vec<CpuChange>,
-    /// The last plan has shown that balancing gains nothing.
-    pub(crate) gains_nothing: bool,
+    /// Why the accounting is of no use, as the last plan has shown.
+    pub(crate) useless: Option<Useless>,
     /// When the next round is due, on the monotonic clock.
     pub(crate) due_ns: u64,
     /// Time from the last round to the next.
@@ -80,7 +81,7 @@ impl Program {
             news: Vec::new(),
             last: Rc::clone(now),
             recent: [Rc::clone(now), Rc::clone(now)],
-            gains_nothing: false,
+            useless: None,
             due_ns: now.at_ns + interval_ns,
             interval_ns,
         }
@@ -176,7 +177,7 @@ impl Program {
         self.state = State::new(policy);
         self.last = Rc::clone(now);
         self.recent = [Rc::clone(now), Rc::clone(now)];
-        self.gains_nothing = false;
+        self.useless = None;
         self.interval_ns = self.state.first_interval_ns();
         self.due_ns = now.at_ns + self.interval_ns;
     }

@@ -35,6 +35,30 @@ pub(crate) fn may_wait(launch: &Launch, options: &Options) -> bool {
     !asks_for_figures && !has_other_lever && !may_be_served
 }
 
+/// The signs since the begin of a rest on equal CPUs.
+pub(crate) struct SignsSince {
+    signs: Signs,
+    /// The program's first process, and the cpuset that it had.
+    root: u32,
+    cpuset: CpuSet,
+    usable: CpuSet,
+}
+
+impl SignsSince {
+    pub(crate) fn start(root: u32, usable: CpuSet) -> Self {
+        Self { signs: Signs::start(), root, cpuset: effective_cpuset(root as i32), usable }
+    }
+
+    /// Takes a look, some time after the last one. Returns the sign, in words.
+    pub(crate) fn look(&mut self) -> Option<String> {
+        if effective_cpuset(self.root as i32) != self.cpuset {
+            return Some("the program's CPUs are others".to_owned());
+        }
+        let texts = self.signs.read();
+        self.signs.compare(&texts, &self.usable).map(|sign| sign.to_string())
+    }
+}
+
 /// A program beside which nothing is loaded yet.
 pub(crate) struct Quiet {
     published: Published,

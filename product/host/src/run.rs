@@ -17,8 +17,8 @@ use crate::launch::Launch;
 use crate::observe::{Accounting, AccountingChoice};
 use crate::options::{Options, Placement};
 use crate::publish::Published;
-use crate::quiet::{Quiet, may_wait};
-use crate::rest::Rest;
+use crate::quiet::{Quiet, SignsSince, may_wait};
+use crate::rest::{Rest, Useless};
 use crate::shares::Shares;
 use crate::signs::Signs;
 use crate::summary::{Alike, Run, Summary, Totals};
@@ -192,6 +192,8 @@ fn wait_for_end(child: &Child, until_ns: u64) -> Result<Option<End>, ChildError>
 struct Balancing {
     balancer: Balancer,
     rest: Rest,
+    /// Of a rest on equal CPUs.
+    signs: Option<SignsSince>,
     published: Published,
     startup_cpu_ns: u64,
     options: Options,
@@ -234,7 +236,7 @@ impl Balancing {
         // Where tasks stay pinned, threads that are born must be seen.
         let is_soft = options.placement == Placement::Soft;
         let rest = Rest::new(is_soft && may_wait(launch, &options));
-        Ok(Self { balancer, rest, published, startup_cpu_ns, options, explain })
+        Ok(Self { balancer, rest, signs: None, published, startup_cpu_ns, options, explain })
     }
 
     fn open_session(
@@ -259,10 +261,14 @@ impl Balancing {
 
     /// Sleeps until there is something to do, and does it.
     fn wait(&mut self, child: &Child) -> Result<(), ChildError> {
-        if let Some(since_ns) = self.rest.since_ns() {
+        if let Some((_, since_ns)) = self.rest.current() {
             let left_ns = self.rest.until_ns().saturating_sub(monotonic_ns());
             if left_ns == 0 {
-                self.wake(since_ns);
+                if self.is_still_equal() {
+                    self.rest.prolong(monotonic_ns());
+                } else {
+                    self.wake(since_ns);
+                }
                 return Ok(());
             }
             let mut readable = [PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
@@ -299,15 +305,36 @@ impl Balancing {
         if let (Some(explain), Some(decision)) = (self.explain, decision) {
             explain(decision);
         }
-        if self.rest.may_begin() && self.balancer.gains_nothing(root) && self.balancer.rest() {
-            self.rest.begin(monotonic_ns());
+        let useless = self.rest.may_begin(self.balancer.useless(root), monotonic_ns());
+        if let Some(why) = useless.filter(|_| self.balancer.rest()) {
+            self.rest.begin(why, monotonic_ns());
             tracing::info!(
-                "balancing gains nothing now, so the accounting is unloaded for a while"
+                "{}",
+                match why {
+                    Useless::Gainless =>
+                        "balancing gains nothing now, so the accounting is unloaded for a while",
+                    Useless::Equal =>
+                        "there is nothing to balance now, so the accounting is unloaded until a sign",
+                }
             );
+            self.signs = (why == Useless::Equal)
+                .then(|| SignsSince::start(root, self.balancer.usable_cpus(root)));
             self.published.renew();
         }
         self.publish();
         self.balancer.observer().open_due_window();
+    }
+
+    /// In a rest on equal CPUs: looks for a sign that they are so no longer.
+    fn is_still_equal(&mut self) -> bool {
+        let Some(signs) = &mut self.signs else { return false };
+        match signs.look() {
+            None => true,
+            Some(why) => {
+                tracing::info!("the CPUs are looked at again: {why}");
+                false
+            }
+        }
     }
 
     /// Goes on after a rest.
@@ -333,7 +360,7 @@ impl Balancing {
         let (root, accounting) = (status.root, self.balancer.observer().accounting());
         let Some(totals) = self.balancer.totals(root) else { return };
         let is_at_rest = totals.moves == status.moves && status.intervals > 0;
-        status.resting = self.rest.since_ns().is_some();
+        status.resting = self.rest.current().is_some();
         status.intervals = totals.intervals;
         status.accounting = accounting;
         status.moves = totals.moves;
@@ -357,7 +384,7 @@ impl Balancing {
         let why_not_exact = (!accounting.is_exact() && !is_as_asked)
             .then(|| self.balancer.observer().why_not_exact().map(str::to_owned))
             .flatten();
-        if let Some(since_ns) = self.rest.since_ns() {
+        if let Some((_, since_ns)) = self.rest.current() {
             self.balancer.count_rest(self.published.status.root, monotonic_ns() - since_ns);
         }
         let own_cpu_until_end_ns = own_cpu_ns();

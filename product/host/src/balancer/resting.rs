@@ -1,12 +1,30 @@
 //! Rests of the balancer: the accounting is unloaded for a while (`rest.rs` says when).
 
+use evenkeel_machine::CpuSet;
+
 use super::{Balancer, BalancerError};
+use crate::program::Program;
+use crate::rest::Useless;
 
 impl Balancer {
-    /// Whether a program gains nothing by being balanced, as far as it was seen: its CPUs are unequal,
-    /// but nothing is moved or kept in its place, and nothing is tried.
-    pub(crate) fn gains_nothing(&self, program: u32) -> bool {
-        self.programs.get(&program).is_some_and(|program| program.gains_nothing)
+    /// Why the accounting is of no use to a program, as far as it was seen: nothing is moved or kept in
+    /// its place, and nothing is tried.
+    pub(crate) fn useless(&self, program: u32) -> Option<Useless> {
+        self.programs.get(&program).and_then(|program| program.useless)
+    }
+
+    /// The CPUs on which a program was balanced when it was last looked at.
+    pub(crate) fn usable_cpus(&self, program: u32) -> CpuSet {
+        self.programs.get(&program).map_or_else(CpuSet::new, |program| self.usable(program))
+    }
+
+    /// The CPUs on which the program is balanced.
+    pub(super) fn usable(&self, program: &Program) -> CpuSet {
+        let allowed = program.cpus().difference(&self.isolated);
+        match &self.options.cpus {
+            Some(cpus) => allowed.intersection(cpus),
+            None => allowed,
+        }
     }
 
     /// Unloads the accounting for a while. Until [`Balancer::wake`], nothing is to be called but what
