@@ -23,6 +23,7 @@ const ORDER: &[&str] = &[
     "host",
     "keel",
     "sais",
+    "irq",
     "evenkeel",
 ];
 

@@ -1,8 +1,9 @@
 //! The command line: all commands, options and help texts. Man pages and shell completions are
 //! generated from this definition. The commands of the keel are in `keel`, those for packets in
-//! `sais`, `compare` in `compare`, and arguments of several commands in `shared`.
+//! `sais`, for interrupts in `irq`, `compare` in `compare`, and arguments of several commands in `shared`.
 
 mod compare;
+mod irq;
 mod keel;
 mod sais;
 mod shared;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
 pub use compare::CompareArgs;
+pub use irq::{IrqArgs, IrqPart, IrqPlanArgs, IrqStatusArgs};
 pub use keel::{IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
 pub use shared::{FaultArgs, Interval, JsonArgs, LoopbackAddress};
@@ -65,6 +67,8 @@ pub enum Command {
     Zone(ZoneArgs),
     /// Steer packets to the core of the program that waits for them (paper 001).
     Sais(SaisArgs),
+    /// Show where interrupt work runs and what it costs, and plan moves that level it.
+    Irq(IrqArgs),
     /// Write man pages or shell completions into a directory (used by `make install`).
     #[command(hide = true)]
     Generate(GenerateArgs),

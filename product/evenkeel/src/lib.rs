@@ -31,6 +31,7 @@ mod doctor;
 mod explain;
 pub mod generate;
 mod ias;
+mod irq;
 mod keel_client;
 mod mpi_job;
 mod rights;
@@ -118,6 +119,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
             | Command::Leave(_)
             | Command::Zone(_)
             | Command::Ias(_)
+            | Command::Irq(_)
     );
     if is_report && !origin.sigpipe_ignored {
         terminal::end_at_a_broken_pipe();
@@ -146,6 +148,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         Command::Ias(args) => ias::main(&args),
         Command::Zone(args) => zone::main(&args),
         Command::Sais(args) => sais::main(args),
+        Command::Irq(args) => irq::main(&args),
         Command::Sim(args) => moved("sim", &args.words),
         Command::Bench(args) => moved("bench", &args.words),
         Command::Repro(args) => moved("repro", &args.words),

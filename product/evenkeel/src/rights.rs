@@ -43,6 +43,8 @@ fn of(command: &Command) -> Option<CapabilitySet> {
                 CapabilitySet::empty()
             }
         },
+        // It changes nothing.
+        Command::Irq(_) => READING.union(PROGRAMS),
         Command::Supervise(_) | Command::Undo(_) => OTHERS.union(UNDOING),
         Command::Join(_)
         | Command::Leave(_)

@@ -1,0 +1,165 @@
+//! `evenkeel irq`: where interrupt work runs, what it costs there, and what would be moved.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use comfy_table::{CellAlignment, Table, presets};
+use evenkeel_irq::{Accounting, Plan, Snapshot, Source, SourceId, irqbalance_runs, plan, watch};
+use evenkeel_machine::CpuSet;
+
+use crate::cli::{Interval, IrqArgs, IrqPart, IrqPlanArgs, IrqStatusArgs};
+
+/// Exit code when the program of `--for` is not there.
+const NO_PROGRAM: i32 = 1;
+/// Width of the bar of a CPU, in characters.
+const BAR: usize = 20;
+/// Sources that are named beside a bar.
+const NAMED: usize = 3;
+
+/// Shows or plans. Returns the exit code.
+///
+/// # Errors
+/// The CPUs are not known, or the counters cannot be read.
+pub fn main(args: &IrqArgs) -> Result<i32> {
+    match &args.part {
+        IrqPart::Status(args) => status(args),
+        IrqPart::Plan(args) => show_plan(args),
+    }
+}
+
+fn time(interval: Interval) -> Duration {
+    Duration::from_nanos(interval.ns)
+}
+
+fn status(args: &IrqStatusArgs) -> Result<i32> {
+    let snapshot = watch(time(args.watch), &CpuSet::new())?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&snapshot)?);
+        return Ok(0);
+    }
+    println!("{}", source_of_figures(&snapshot));
+    println!("{}", table(&snapshot));
+    picture(&snapshot).iter().for_each(|line| println!("{line}"));
+    Ok(0)
+}
+
+fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
+    let protected = match args.program.as_ref().map(|program| program.cpus()).transpose() {
+        Ok(cpus) => cpus.unwrap_or_default(),
+        Err(why) => {
+            eprintln!("evenkeel: {why}");
+            return Ok(NO_PROGRAM);
+        }
+    };
+    let snapshot = watch(time(args.watch), &protected)?;
+    let plan = plan(&snapshot);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&plan)?);
+        return Ok(0);
+    }
+    println!("{}", source_of_figures(&snapshot));
+    picture(&snapshot).iter().for_each(|line| println!("{line}"));
+    words(&plan).iter().for_each(|line| println!("{line}"));
+    if irqbalance_runs() {
+        println!(
+            "irqbalance runs, and would move lines back: stop it, or start it with --banirq=LINE for \
+             each line that is not to be its own."
+        );
+    }
+    Ok(0)
+}
+
+fn source_of_figures(snapshot: &Snapshot) -> String {
+    let seconds = snapshot.interval_ns as f64 / 1e9;
+    match &snapshot.accounting {
+        Accounting::Exact => format!("Measured by BPF for {seconds:.1} s."),
+        Accounting::Counts(why) => format!(
+            "Counted for {seconds:.1} s, without the times of lines: {why}. Times of kernel threads are \
+             the kernel's own."
+        ),
+    }
+}
+
+fn words(plan: &Plan) -> Vec<String> {
+    let mut lines: Vec<String> = plan.moves.iter().map(|step| format!("move {step}")).collect();
+    if lines.is_empty() {
+        lines.push("Nothing to move: no move makes the largest share clearly smaller.".to_owned());
+    }
+    let stays = plan.stays.iter();
+    lines.extend(stays.map(|(source, name, held)| format!("stays {name} ({source}): {held}")));
+    lines
+}
+
+fn table(snapshot: &Snapshot) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "source",
+        "name",
+        "device",
+        "queue",
+        "allowed",
+        "on",
+        "int/s",
+        "packets/s",
+        "time",
+        "note",
+    ]);
+    for place in 6..9 {
+        if let Some(column) = table.column_mut(place) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let seconds = (snapshot.interval_ns as f64 / 1e9).max(1e-9);
+    let rate = |count: u64| format!("{:.0}", count as f64 / seconds);
+    for source in &snapshot.sources {
+        let has_time =
+            snapshot.accounting == Accounting::Exact || matches!(source.id, SourceId::Thread(_));
+        let percent = format!("{:.2} %", snapshot.percent(source.total_ns()));
+        table.add_row([
+            source.id.to_string(),
+            source.name.clone(),
+            source.device.clone().unwrap_or_default(),
+            source.queue.map(|queue| queue.to_string()).unwrap_or_default(),
+            source.allowed.to_string(),
+            source.effective.to_string(),
+            rate(source.interrupts),
+            rate(source.packets()),
+            if has_time { percent } else { "?".to_owned() },
+            source.held.map(|held| held.to_string()).unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+/// One line for each CPU: what interrupts take of it, as a bar, and the sources that take most.
+fn picture(snapshot: &Snapshot) -> Vec<String> {
+    let mut by_cpu: BTreeMap<u32, Vec<(u64, &Source)>> = BTreeMap::new();
+    for source in &snapshot.sources {
+        for (cpu, ns) in &source.ns {
+            by_cpu.entry(*cpu).or_default().push((*ns, source));
+        }
+    }
+    let loads = snapshot.loads();
+    let line = |cpu: &evenkeel_irq::Cpu| {
+        let percent = snapshot.percent(loads.get(&cpu.number).copied().unwrap_or(0));
+        let filled = ((percent / 100.0 * BAR as f64).ceil() as usize).min(BAR);
+        let bar = "#".repeat(filled) + &".".repeat(BAR - filled);
+        let mut sources = by_cpu.remove(&cpu.number).unwrap_or_default();
+        sources.sort_by_key(|(ns, source)| (std::cmp::Reverse(*ns), source.id));
+        let names = sources.iter().take(NAMED);
+        let names: Vec<String> = names
+            .map(|(ns, source)| format!("{} {:.1} %", source.name, snapshot.percent(*ns)))
+            .collect();
+        let mark = match (cpu.isolated, cpu.protected) {
+            (true, _) => " isolated",
+            (false, true) => " protected",
+            (false, false) => "",
+        };
+        let text =
+            format!("CPU {:<4} {bar} {percent:>5.1} %{mark}  {}", cpu.number, names.join(", "));
+        text.trim_end().to_owned()
+    };
+    snapshot.cpus.iter().map(line).collect()
+}

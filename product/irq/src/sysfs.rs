@@ -1,0 +1,187 @@
+//! What /proc and /sys say of interrupt lines: affinity, name, counts, and the network device that a
+//! line belongs to.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use evenkeel_machine::CpuSet;
+
+use crate::totals::{LineTotals, PerCpu};
+
+/// How many directories above a network device its lines may be listed: virtio and USB devices hang
+/// below the device that has them.
+const MAX_PARENTS: usize = 3;
+
+/// An interrupt line with a handler.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// The names of its handlers.
+    pub name: String,
+    /// Its affinity.
+    pub mask: CpuSet,
+    pub effective: CpuSet,
+    /// What its driver asked for; empty: nothing.
+    pub hint: CpuSet,
+    /// Not even root may set the affinity. Kernels until 6.13 show that only when it is tried.
+    pub managed: bool,
+}
+
+impl Line {
+    /// The online CPUs that the line may be moved to. A mask that is the driver's own hint restricts
+    /// nothing, any other does: an administrator set it.
+    pub fn allowed(&self, online: &CpuSet) -> CpuSet {
+        if self.mask == self.hint { online.clone() } else { self.mask.intersection(online) }
+    }
+}
+
+/// The lines that have a handler, by number.
+pub(crate) fn lines(root: &Path) -> BTreeMap<u32, Line> {
+    let entries = fs::read_dir(root.join("proc/irq")).into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter_map(|number: u32| Some((number, line(root, number)?))).collect()
+}
+
+fn line(root: &Path, number: u32) -> Option<Line> {
+    let name = text(&root.join(format!("sys/kernel/irq/{number}/actions")))?;
+    if name.is_empty() {
+        return None;
+    }
+    let directory = root.join(format!("proc/irq/{number}"));
+    let list = |file: &str| -> CpuSet {
+        text(&directory.join(file)).and_then(|list| list.parse().ok()).unwrap_or_default()
+    };
+    let mask_file = directory.join("smp_affinity_list");
+    let mode = fs::metadata(&mask_file).ok()?.permissions().mode();
+    Some(Line {
+        name,
+        mask: list("smp_affinity_list"),
+        effective: list("effective_affinity_list"),
+        hint: text(&directory.join("affinity_hint"))
+            .and_then(|mask| from_hex(&mask))
+            .unwrap_or_default(),
+        managed: mode & 0o200 == 0,
+    })
+}
+
+/// A mask as the kernel writes it: groups of 32 bits in hexadecimal, the last CPUs first.
+fn from_hex(mask: &str) -> Option<CpuSet> {
+    let mut cpus = CpuSet::new();
+    for (group, digits) in (0..).zip(mask.split(',').rev()) {
+        let bits = u32::from_str_radix(digits, 16).ok()?;
+        (0..32).filter(|bit| bits & (1 << bit) != 0).for_each(|bit| cpus.insert(group * 32 + bit));
+    }
+    Some(cpus)
+}
+
+/// How often each line interrupted each CPU, since boot: what is known without BPF.
+pub(crate) fn counts(root: &Path) -> BTreeMap<u32, LineTotals> {
+    let entries = fs::read_dir(root.join("sys/kernel/irq")).into_iter().flatten().flatten();
+    let read = |entry: fs::DirEntry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let counts = text(&entry.path().join("per_cpu_count"))?;
+        let interrupts = counts.split(',').map(|count| count.parse().unwrap_or(0)).collect();
+        Some((number, LineTotals { interrupts, ns: PerCpu::default() }))
+    };
+    entries.filter_map(read).collect()
+}
+
+/// How often NET_RX ran on each CPU, since boot.
+pub(crate) fn net_rx(root: &Path) -> PerCpu {
+    let table = fs::read_to_string(root.join("proc/softirqs")).unwrap_or_default();
+    let row = table.lines().find_map(|line| line.trim_start().strip_prefix("NET_RX:"));
+    row.unwrap_or_default().split_whitespace().map(|count| count.parse().unwrap_or(0)).collect()
+}
+
+/// The network device of each line, in this network namespace.
+pub(crate) fn devices(root: &Path) -> BTreeMap<u32, String> {
+    let mut devices = BTreeMap::new();
+    let entries = fs::read_dir(root.join("sys/class/net")).into_iter().flatten().flatten();
+    for entry in entries {
+        let Ok(device) = entry.path().join("device").canonicalize() else { continue };
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let places = device.ancestors().take(MAX_PARENTS).map(|place| place.join("msi_irqs"));
+        let found: Option<PathBuf> = places.into_iter().find(|place| place.is_dir());
+        let lines =
+            found.and_then(|place| fs::read_dir(place).ok()).into_iter().flatten().flatten();
+        for line in lines.filter_map(|line| line.file_name().to_str()?.parse::<u32>().ok()) {
+            devices.insert(line, name.clone());
+        }
+    }
+    devices
+}
+
+/// The queue that a handler's name ends with: 3 for `eth0-TxRx-3`, `virtio2-input.3` and
+/// `mlx5_comp3@pci:0000:01:00.0`.
+pub(crate) fn queue(name: &str) -> Option<u32> {
+    let name = name.split('@').next()?;
+    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    name[name.len() - digits..].parse().ok()
+}
+
+fn text(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    #[test]
+    fn a_hint_of_the_driver_restricts_nothing() {
+        let line = |mask: &str, hint: CpuSet| Line { mask: cpus(mask), hint, ..Line::default() };
+        let allowed = |line: Line| line.allowed(&cpus("0-3"));
+        assert_eq!(allowed(line("2", cpus("2"))), cpus("0-3"));
+        assert_eq!(allowed(line("2", cpus("0-3"))), cpus("2"));
+        assert_eq!(allowed(line("2-5", CpuSet::new())), cpus("2-3"));
+    }
+
+    #[test]
+    fn masks_are_read_from_their_end() {
+        assert_eq!(from_hex("00000001,80000003"), Some(cpus("0-1,31-32")));
+        assert_eq!(from_hex("0"), Some(CpuSet::new()));
+        assert_eq!(from_hex("x"), None);
+    }
+
+    #[test]
+    fn a_queue_is_what_a_name_ends_with() {
+        for (name, number) in
+            [("virtio2-input.3", Some(3)), ("eth0-TxRx-12", Some(12)), ("virtio2-config", None)]
+        {
+            assert_eq!(queue(name), number, "{name}");
+        }
+        assert_eq!(queue("mlx5_comp3@pci:0000:01:00.0"), Some(3));
+    }
+
+    #[test]
+    fn lines_are_read_with_what_the_kernel_refuses() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            path
+        };
+        put("sys/kernel/irq/36/actions", "virtio1-req.0\n");
+        put("sys/kernel/irq/36/per_cpu_count", "3,65\n");
+        let managed = put("proc/irq/36/smp_affinity_list", "0-1\n");
+        fs::set_permissions(&managed, fs::Permissions::from_mode(0o444)).unwrap();
+        put("proc/irq/36/effective_affinity_list", "1\n");
+        // Without a handler it interrupts no CPU.
+        put("sys/kernel/irq/37/actions", "\n");
+        put("proc/irq/37/smp_affinity_list", "0-1\n");
+        put("proc/softirqs", "        CPU0 CPU1\n  NET_TX:  4  0\n  NET_RX:  15  23\n");
+        let lines = lines(root.path());
+        assert_eq!(lines.len(), 1);
+        let line = &lines[&36];
+        assert!(line.managed && line.name == "virtio1-req.0", "{line:?}");
+        assert_eq!((line.mask.clone(), line.effective.clone()), (cpus("0-1"), cpus("1")));
+        assert_eq!(counts(root.path())[&36].interrupts, [3, 65].into_iter().collect());
+        assert_eq!(net_rx(root.path()), [15, 23].into_iter().collect());
+    }
+}
