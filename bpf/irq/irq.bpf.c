@@ -73,7 +73,7 @@ struct cpu_state {
 	u64 handler_since_ns;	/* 0: no handler runs */
 	u64 softirq_since_ns;	/* begin of the open stretch; 0: no softirq runs */
 	u64 stolen_ns;		/* by handlers, of that stretch */
-	u32 line;		/* whose handler runs */
+	u32 line;		/* the line of the handler that runs */
 	u32 raiser;		/* of the softirq that runs: line + 1, or RAISED_BY_MANY */
 	u32 raised[SOFTIRQS];	/* the same of those that are to run; 0: not raised */
 };

@@ -1,6 +1,7 @@
 //! The command line: all commands, options and help texts. Man pages and shell completions are
 //! generated from this definition. The commands of the keel are in `keel`, those for packets in
-//! `sais`, for interrupts in `irq`, `compare` in `compare`, and arguments of several commands in `shared`.
+//! `sais`, for interrupts in `irq`, `compare` in `compare`, and arguments of several commands in
+//! `shared`.
 
 mod compare;
 mod irq;

@@ -126,7 +126,7 @@ impl Totals {
 }
 
 impl NapiTotals {
-    /// The line whose interrupts have it polled: what the driver tells, or else what raised most of its
+    /// The line that has it polled: what the driver tells, or else what raised most of its
     /// softirqs.
     pub fn line(&self) -> Option<u32> {
         let most = self.raisers.iter().max_by_key(|(line, polls)| (**polls, **line));
