@@ -8,6 +8,7 @@
 //! {"pin":{"id":1,"task":{..},"process":{..},"original":"all","replaces":null,"set":"1",..},"sum":"..."}
 //! {"restored":{"id":1,"time_ns":..},"sum":"..."}
 //! {"setting":{"file":"/proc/sys/..","net_ns":..,"before":"0","set":"1","time_ns":..},"sum":"..."}
+//! {"line":{"root":"/","number":4,"name":"ttyS0","before":"0-1",..,"set":"1","time_ns":..},"sum":"..."}
 //! ```
 //!
 //! Every `time_ns` is nanoseconds of CLOCK_BOOTTIME, the clock of the start times in /proc.
@@ -46,6 +47,10 @@ pub enum Entry {
     Setting(Setting),
     /// The setting was restored, or another process has changed it.
     SettingClosed(SettingEnd),
+    /// An interrupt line's affinity that is about to be set.
+    Line(Line),
+    /// The line has its affinity of before, another process has changed it, or the line is gone.
+    LineClosed(LineEnd),
 }
 
 /// The writer of a journal, and where the journal is valid.
@@ -148,6 +153,36 @@ pub struct SettingEnd {
     pub time_ns: u64,
 }
 
+/// Written before an interrupt line's affinity is set. /proc/irq is the same in all namespaces.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// `/`, or a test's own directory: below it are `proc/irq` and `sys/kernel/irq`.
+    pub root: PathBuf,
+    /// The line's number.
+    pub number: u32,
+    /// The names of its handlers: the kernel gives a number to another line once it is free.
+    pub name: String,
+    /// Its affinity before this session changed it.
+    pub before: CpuSet,
+    /// The affinity of ours that the line has now; `None`: it has that of before.
+    pub replaces: Option<CpuSet>,
+    /// The affinity that is set next.
+    pub set: CpuSet,
+    /// When the entry was written.
+    pub time_ns: u64,
+}
+
+/// The line's affinity is no longer ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineEnd {
+    /// [`Line::root`].
+    pub root: PathBuf,
+    /// [`Line::number`].
+    pub number: u32,
+    /// When the entry was written.
+    pub time_ns: u64,
+}
+
 /// Start of the last member, the checksum.
 const SUM_KEY: &str = ",\"sum\":\"";
 /// Length of the last member with the closing brace, in bytes.
@@ -201,22 +236,33 @@ impl Entry {
             Self::Program(program) => vec![&program.root],
             Self::Pin(pin) => vec![&pin.task, &pin.process],
             Self::Held(held) => vec![&held.process],
-            Self::Restored(_) | Self::Yielded(_) | Self::Setting(_) | Self::SettingClosed(_) => {
-                vec![]
-            }
+            Self::Restored(_)
+            | Self::Yielded(_)
+            | Self::Setting(_)
+            | Self::SettingClosed(_)
+            | Self::Line(_)
+            | Self::LineClosed(_) => vec![],
         };
         if tasks.iter().any(|task| task.tid <= 0 || task.tgid <= 0) {
             return Err("it names a process number below 1".into());
         }
-        let (mask, original) = match self {
-            Self::Pin(pin) => (&pin.set, &pin.original),
-            Self::Held(held) => (&held.mask, &held.original),
+        let masks = match self {
+            Self::Pin(pin) => [Some(&pin.set), mask_of(&pin.original)],
+            Self::Held(held) => [Some(&held.mask), mask_of(&held.original)],
+            Self::Line(line) => [Some(&line.set), Some(&line.before)],
             _ => return Ok(()),
         };
-        if mask.is_empty() || matches!(original, Original::Mask(mask) if mask.is_empty()) {
+        if masks.into_iter().flatten().any(CpuSet::is_empty) {
             return Err("it names an empty set of CPUs".into());
         }
         Ok(())
+    }
+}
+
+fn mask_of(original: &Original) -> Option<&CpuSet> {
+    match original {
+        Original::All => None,
+        Original::Mask(mask) => Some(mask),
     }
 }
 
@@ -327,6 +373,14 @@ pub(crate) mod tests {
                 file: file.into(),
                 time_ns
             })),
+            (".*", any::<u32>(), ".*", mask(), prop::option::of(mask()), mask(), any::<u64>())
+                .prop_map(|(root, number, name, before, replaces, set, time_ns)| {
+                    let root = root.into();
+                    Entry::Line(Line { root, number, name, before, replaces, set, time_ns })
+                }),
+            (".*", any::<u32>(), any::<u64>()).prop_map(|(root, number, time_ns)| {
+                Entry::LineClosed(LineEnd { root: root.into(), number, time_ns })
+            }),
             (task(), mask(), original(), any::<u64>(), any::<u64>()).prop_map(
                 |(process, mask, original, from_ns, until_ns)| Entry::Held(Held {
                     process,

@@ -1,5 +1,5 @@
 //! The journal: every change that evenkeel makes to the system (a thread's CPU affinity, a setting of
-//! the kernel) can be undone, whatever kills evenkeel.
+//! the kernel, an interrupt line's affinity) can be undone, whatever kills evenkeel.
 //!
 //! # The life of a change
 //!
@@ -52,6 +52,7 @@
 //! | `claim` | whether the mask that a thread has now is ours |
 //! | `stranger` | the thread that has the number of one that ended just before it was placed |
 //! | `setting` | reading, writing and restoring one setting |
+//! | `line` | moving and restoring one interrupt line |
 //! | `report` | what an undo did and could not do |
 //! | `undo` | restoring everything, from a session's state or from journals |
 //! | `session` | a process's open journal |
@@ -68,6 +69,7 @@ mod entry;
 pub mod failpoint;
 mod file;
 mod inheritance;
+mod line;
 mod place;
 mod reaper;
 mod report;
@@ -84,8 +86,11 @@ mod validity;
 pub use affinity::{AffinityError, Original};
 pub use cpuset::{effective_cpuset, mask_in_cpuset};
 pub use directory::{has_more_rights_than_caller, path_from_environment, runtime_dir};
-pub use entry::{Entry, Header, Held, Pin, PinEnd, Program, Setting, SettingEnd, parse_entries};
+pub use entry::{
+    Entry, Header, Held, Line, LineEnd, Pin, PinEnd, Program, Setting, SettingEnd, parse_entries,
+};
 pub use file::JournalError;
+pub use line::{LetGoLine, MovedLine};
 pub use place::{PlaceError, Placed, Released, Style};
 pub use report::{Damage, Foreign, Kept, KeptSetting, UndoError, UndoReport};
 pub use session::{Session, SessionOptions};

@@ -3,11 +3,12 @@
 //! an undo applies the entries of a dead writer's journal: both see the same state.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
 use evenkeel_machine::CpuSet;
 
 use crate::affinity::{self, Original};
-use crate::entry::{Entry, Header, Held, Pin, PinEnd, Program, Setting};
+use crate::entry::{Entry, Header, Held, Line, Pin, PinEnd, Program, Setting};
 use crate::task::{TaskRef, now_ns, tick_ns};
 
 /// Held masks of ended processes that compaction keeps, for their orphans.
@@ -50,6 +51,8 @@ pub struct JournalState {
     programs: Vec<Program>,
     /// In the order in which they were changed.
     settings: Vec<Setting>,
+    /// The interrupt lines that have an affinity of ours.
+    lines: Vec<Line>,
     /// The pin of the last entry: it is not known yet whether the mask was set.
     pending: Option<u64>,
     /// The process that adopts orphans, if the writer died and may have missed its last forks.
@@ -83,11 +86,27 @@ impl JournalState {
             Entry::SettingClosed(end) => {
                 self.settings.retain(|known| known.file != end.file);
             }
+            Entry::Line(line) => {
+                // A writer announces its next move after it has carried out the last one.
+                self.confirm_lines();
+                self.remove_line(&line.root, line.number);
+                self.lines.push(line.clone());
+            }
+            Entry::LineClosed(end) => self.remove_line(&end.root, end.number),
             Entry::Held(held) => {
                 let known = self.held_mut(&held.process, &held.mask, &held.original, held.from_ns);
                 known.until_ns = known.until_ns.max(held.until_ns);
             }
         }
+    }
+
+    fn remove_line(&mut self, root: &Path, number: u32) {
+        self.lines.retain(|known| known.root != root || known.number != number);
+    }
+
+    /// Notes that each line was moved: the affinity that the last move replaced is no longer ours.
+    pub fn confirm_lines(&mut self) {
+        self.lines.iter_mut().for_each(|line| line.replaces = None);
     }
 
     fn apply_pin(&mut self, pin: &Pin) {
@@ -234,6 +253,11 @@ impl JournalState {
         &self.settings
     }
 
+    /// The interrupt lines that have an affinity of ours, those that were moved last at the end.
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
     /// Forgets tasks that have ended, and returns the entries that say all the rest.
     pub fn compact(&mut self, now_ns: u64) -> Vec<Entry> {
         let ended: Vec<u64> = self
@@ -254,6 +278,7 @@ impl JournalState {
         let programs = self.programs.iter().map(|program| Entry::Program(*program));
         let mut entries: Vec<Entry> = programs.collect();
         entries.extend(self.settings.iter().cloned().map(Entry::Setting));
+        entries.extend(self.lines.iter().cloned().map(Entry::Line));
         // Before the pins, which count the holders again.
         entries.extend(self.all_held().map(|held| Entry::Held(held.clone())));
         for TrackedTask { pin, pin_state, .. } in self.tasks.values() {

@@ -5,7 +5,7 @@
 //! 2. leave it alone if its writer lives, or if it is of another boot or namespace (`validity`);
 //! 3. parse it; damaged lines are skipped and reported ([`parse_entries`]);
 //! 4. replay it, and give every thread its own mask back, if the thread still has ours ([`restore_all`],
-//!    by the rule in `claim`); free threads that inherited a mask; restore settings;
+//!    by the rule in `claim`); free threads that inherited a mask; restore settings and lines;
 //! 5. append an entry for each thread that is done, so that an undo that is killed itself is completed
 //!    by the next one;
 //! 6. remove the journal, or rename it to `.damaged` if lines were skipped.
@@ -23,7 +23,7 @@ use crate::affinity::{self, AffinityError};
 use crate::claim::Claim;
 use crate::cpuset::{effective_cpuset, mask_in_cpuset};
 use crate::directory::{check_is_private, own_uid};
-use crate::entry::{Entry, Pin, PinEnd, Setting, SettingEnd, parse_entries};
+use crate::entry::{Entry, Line, LineEnd, Pin, PinEnd, Setting, SettingEnd, parse_entries};
 use crate::file::{Lock, MAX_BYTES, append_locked, is_same_file, remove_journal};
 use crate::report::{Kept, KeptSetting, UndoError, UndoReport};
 use crate::setting::RestoredSetting;
@@ -307,6 +307,7 @@ pub(crate) fn restore_all(state: &mut JournalState, written: &mut dyn FnMut(&Ent
         }
     }
     restore_settings(state, written, &mut report);
+    restore_lines(state, written, &mut report);
     report
 }
 
@@ -418,6 +419,31 @@ fn restore_settings(
             }
         }
         let entry = Entry::SettingClosed(SettingEnd { file, time_ns: now_ns() });
+        written(&entry);
+        state.apply(&entry);
+    }
+}
+
+/// Restores the affinities of interrupt lines.
+fn restore_lines(
+    state: &mut JournalState,
+    written: &mut dyn FnMut(&Entry),
+    report: &mut UndoReport,
+) {
+    for line in state.lines().iter().rev().cloned().collect::<Vec<Line>>() {
+        match line.restore() {
+            Ok(RestoredSetting::Restored) => report.restored_settings.push(line.file()),
+            Ok(RestoredSetting::Kept { found }) => {
+                report.kept_settings.push(KeptSetting { file: line.file(), found });
+            }
+            Ok(RestoredSetting::Gone | RestoredSetting::NotHeld) => {}
+            Err(why) => {
+                report.add_error(None, None, why.to_string());
+                continue;
+            }
+        }
+        let end = LineEnd { root: line.root, number: line.number, time_ns: now_ns() };
+        let entry = Entry::LineClosed(end);
         written(&entry);
         state.apply(&entry);
     }

@@ -1,5 +1,5 @@
 //! The writer is killed at each failpoint in turn: after each journal write, affinity call and change of
-//! a setting. Each time the supervisor or `undo` restores every mask and setting.
+//! a setting or a line. Each time the supervisor or `undo` restores every mask, setting and line.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -20,8 +20,13 @@ fn kill_at_every_point(test: &str, supervised: bool) {
     let list = tasks.map(|task| task.tid.to_string()).join(",");
     let settings = ["first", "second"].map(|name| dir.path().join(name));
     settings.iter().for_each(|setting| std::fs::write(setting, "0\n").unwrap());
+    let affinity_file = put_line(dir.path(), 7, "eth0", "0-1");
     let is_as_before = || {
-        tasks.iter().all(|task| mask(task.tid) == if *task == bound.task { just(y) } else { all() })
+        let affinity = std::fs::read_to_string(&affinity_file).unwrap();
+        affinity.trim() == "0-1"
+            && tasks
+                .iter()
+                .all(|task| mask(task.tid) == if *task == bound.task { just(y) } else { all() })
             && settings
                 .iter()
                 .all(|setting| std::fs::read_to_string(setting).unwrap().trim() == "0")

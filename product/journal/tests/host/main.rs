@@ -6,6 +6,7 @@ mod cpuset;
 mod crash;
 mod damage;
 mod inheritance;
+mod lines;
 mod place;
 mod roles;
 mod setting;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use evenkeel_journal::{
-    JournalError, PlaceError, Placed, RestoredSetting, Session, SessionOptions, Style, Supervisor,
-    TaskRef, UndoOptions, failpoint, supervise, undo,
+    JournalError, MovedLine, PlaceError, Placed, RestoredSetting, Session, SessionOptions, Style,
+    Supervisor, TaskRef, UndoOptions, failpoint, supervise, undo,
 };
 
 use crate::{slow_clone, tools};
@@ -146,6 +146,12 @@ fn writer() {
     assert_eq!(session.restore_setting(&settings[0]).unwrap(), RestoredSetting::Restored);
     assert!(session.change_setting(&settings[0], "9").unwrap());
     assert!(session.change_setting(&settings[0], "10").unwrap());
+    // Ordinary files stand for an interrupt line, too.
+    let root = PathBuf::from(variable("DIR"));
+    for cpus in ["1", "0"] {
+        let moved = session.move_line(&root, 7, "eth0", &cpus.parse().unwrap()).unwrap();
+        assert_eq!(moved, MovedLine::Moved);
+    }
     assert_eq!(session.place(&a, x, Style::Hard).unwrap(), Placed::Pinned);
     assert_eq!(session.place(&b, y, Style::Soft).unwrap(), Placed::Moved);
     assert_eq!(session.place(&c, x, Style::Hard).unwrap(), Placed::Pinned);

@@ -219,3 +219,14 @@ pub fn put(dir: &Path, name: &str, content: &[u8]) -> PathBuf {
 pub fn directory() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
+
+/// Ordinary files that stand for an interrupt line with this handler; returns that of its affinity.
+pub fn put_line(root: &Path, number: u32, name: &str, affinity: &str) -> PathBuf {
+    let [about, line] =
+        ["sys/kernel/irq", "proc/irq"].map(|place| root.join(place).join(number.to_string()));
+    [&about, &line].into_iter().for_each(|place| std::fs::create_dir_all(place).unwrap());
+    std::fs::write(about.join("actions"), format!("{name}\n")).unwrap();
+    let file = line.join("smp_affinity_list");
+    std::fs::write(&file, format!("{affinity}\n")).unwrap();
+    file
+}

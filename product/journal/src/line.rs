@@ -1,0 +1,172 @@
+//! The affinity of an interrupt line: moved, restored, and left alone if another process has changed it
+//! since. A line is known by its number and the names of its handlers.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use evenkeel_machine::CpuSet;
+
+use crate::entry::{Entry, Line, LineEnd};
+use crate::session::Session;
+use crate::setting::{RestoredSetting, SettingError, read_value, write_value};
+use crate::task::now_ns;
+
+/// What came of moving a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MovedLine {
+    /// It has the affinity.
+    Moved,
+    /// It had that affinity already.
+    Unchanged,
+    /// Another process has changed its affinity since this session did: left as it is.
+    LetGo {
+        /// The affinity that it has.
+        found: CpuSet,
+    },
+    /// The number is free, or is another line's.
+    Gone,
+}
+
+/// A line of which another process has changed the affinity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LetGoLine {
+    /// [`Line::number`].
+    pub number: u32,
+    /// [`Line::name`].
+    pub name: String,
+    /// The affinity that it has.
+    pub found: CpuSet,
+}
+
+fn affinity_file(root: &Path, number: u32) -> PathBuf {
+    root.join(format!("proc/irq/{number}/smp_affinity_list"))
+}
+
+/// The line's affinity; `None`: the number is free, or is another line's.
+fn affinity_of(root: &Path, number: u32, name: &str) -> Result<Option<CpuSet>, SettingError> {
+    let read = |file: PathBuf| match read_value(&file) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
+        value => value.map(Some).map_err(|source| SettingError::Unreadable { file, source }),
+    };
+    let actions = read(root.join(format!("sys/kernel/irq/{number}/actions")))?;
+    if actions.as_deref() != Some(name) {
+        return Ok(None);
+    }
+    let file = affinity_file(root, number);
+    let Some(list) = read(file.clone())? else { return Ok(None) };
+    let cpus: Result<CpuSet, _> = list.parse();
+    cpus.map(Some).map_err(|why| SettingError::Unreadable {
+        file,
+        source: io::Error::new(io::ErrorKind::InvalidData, why.to_string()),
+    })
+}
+
+impl Line {
+    /// The file of its affinity.
+    pub fn file(&self) -> PathBuf {
+        affinity_file(&self.root, self.number)
+    }
+
+    fn affinity(&self) -> Result<Option<CpuSet>, SettingError> {
+        affinity_of(&self.root, self.number, &self.name)
+    }
+
+    /// Restores the affinity of before, if the line still has ours.
+    pub(crate) fn restore(&self) -> Result<RestoredSetting, SettingError> {
+        let Some(found) = self.affinity()? else { return Ok(RestoredSetting::Gone) };
+        // Killed between the entry and the change: nothing to do.
+        if found == self.before {
+            return Ok(RestoredSetting::Restored);
+        }
+        if found != self.set && Some(&found) != self.replaces.as_ref() {
+            return Ok(RestoredSetting::Kept { found: found.to_string() });
+        }
+        write_value(&self.file(), &self.before.to_string())?;
+        Ok(RestoredSetting::Restored)
+    }
+}
+
+impl Session {
+    /// The lines that this session has moved.
+    pub fn lines(&self) -> &[Line] {
+        self.state.lines()
+    }
+
+    /// Sets the affinity of an interrupt line that has these handlers. `root` is `/`, or a test's own.
+    ///
+    /// # Errors
+    /// All of [`SettingError`]; the line is not moved then.
+    pub fn move_line(
+        &mut self,
+        root: &Path,
+        number: u32,
+        name: &str,
+        set: &CpuSet,
+    ) -> Result<MovedLine, SettingError> {
+        let is_it = |line: &&Line| line.root == root && line.number == number;
+        let known = self.state.lines().iter().find(is_it).cloned();
+        let held = known.clone().filter(|line| line.name == name);
+        if known.is_some() && held.is_none() {
+            self.end_line(root, number);
+        }
+        let Some(found) = affinity_of(root, number, name)? else {
+            if held.is_some() {
+                self.end_line(root, number);
+            }
+            return Ok(MovedLine::Gone);
+        };
+        if held.as_ref().is_some_and(|line| line.set != found) {
+            self.end_line(root, number);
+            return Ok(MovedLine::LetGo { found });
+        }
+        if found == *set {
+            return Ok(MovedLine::Unchanged);
+        }
+        let line = Line {
+            root: root.to_owned(),
+            number,
+            name: name.to_owned(),
+            before: held.as_ref().map_or(found, |line| line.before.clone()),
+            replaces: held.as_ref().map(|line| line.set.clone()),
+            set: set.clone(),
+            time_ns: now_ns(),
+        };
+        let file = line.file();
+        self.write(Entry::Line(line))?;
+        if let Err(why) = write_value(&file, &set.to_string()) {
+            match held {
+                // It has the affinity of the move before.
+                Some(line) => self.write_or_warn(Entry::Line(line)),
+                None => self.end_line(root, number),
+            }
+            return Err(why);
+        }
+        self.state.confirm_lines();
+        self.compact_if_large();
+        Ok(MovedLine::Moved)
+    }
+
+    /// Lets each line go of which another process has changed the affinity since this session did, and
+    /// names them.
+    ///
+    /// # Errors
+    /// [`SettingError::Unreadable`].
+    pub fn let_changed_lines_go(&mut self) -> Result<Vec<LetGoLine>, SettingError> {
+        let mut changed = Vec::new();
+        for line in self.state.lines().to_vec() {
+            let found = line.affinity()?;
+            if found.as_ref() == Some(&line.set) {
+                continue;
+            }
+            self.end_line(&line.root, line.number);
+            let Line { number, name, .. } = line;
+            changed.extend(found.map(|found| LetGoLine { number, name, found }));
+        }
+        Ok(changed)
+    }
+
+    fn end_line(&mut self, root: &Path, number: u32) {
+        let end = LineEnd { root: root.to_owned(), number, time_ns: now_ns() };
+        self.write_or_warn(Entry::LineClosed(end));
+    }
+}

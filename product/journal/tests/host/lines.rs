@@ -1,0 +1,131 @@
+//! Interrupt lines, for which ordinary files stand here: moved, restored, and left alone if another
+//! process has changed them since, or if their number is another line's. (Kills in between: `crash`.)
+
+use std::fs;
+use std::path::Path;
+
+use evenkeel_journal::{LetGoLine, MovedLine, Session, SettingError, UndoOptions, undo};
+
+use crate::tools::*;
+
+fn value(file: &Path) -> String {
+    fs::read_to_string(file).unwrap().trim().to_owned()
+}
+
+fn shift(session: &mut Session, root: &Path, number: u32, cpus: &str) -> MovedLine {
+    session.move_line(root, number, "eth0", &cpus.parse().unwrap()).unwrap()
+}
+
+#[test]
+fn only_a_line_that_still_is_ours_is_restored() {
+    let dir = directory();
+    let root = dir.path();
+    let files = [1, 2, 3, 4, 5].map(|number| put_line(root, number, "eth0", "0-1"));
+    let mut session = open(root);
+    for number in 1..=4 {
+        assert_eq!(shift(&mut session, root, number, "1"), MovedLine::Moved);
+    }
+    // It had that affinity already: not ours.
+    assert_eq!(shift(&mut session, root, 5, "0-1"), MovedLine::Unchanged);
+    // Moved twice, and restored to its affinity before both.
+    assert_eq!(shift(&mut session, root, 1, "0"), MovedLine::Moved);
+    assert_eq!(files.each_ref().map(|file| value(file)), ["0", "1", "1", "1", "0-1"]);
+    // Changed by another process; another line's number now; gone.
+    fs::write(&files[1], "0\n").unwrap();
+    put_line(root, 3, "nvme0", "1");
+    fs::remove_dir_all(root.join("proc/irq/4")).unwrap();
+    let report = session.close();
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(report.restored_settings, [files[0].clone()]);
+    let kept = &report.kept_settings[..];
+    assert!(matches!(kept, [kept] if kept.file == files[1] && kept.found == "0"), "{report:?}");
+    let left = [0, 1, 2, 4].map(|index: usize| value(&files[index]));
+    assert_eq!(left, ["0-1", "0", "1", "0-1"]);
+    assert!(journals(root).is_empty());
+}
+
+#[test]
+fn a_line_that_another_process_moved_is_let_go() {
+    let dir = directory();
+    let root = dir.path();
+    let files = [1, 2, 3].map(|number| put_line(root, number, "eth0", "0-1"));
+    let mut session = open(root);
+    for number in 1..=3 {
+        assert_eq!(shift(&mut session, root, number, "1"), MovedLine::Moved);
+    }
+    assert_eq!(session.let_changed_lines_go().unwrap(), []);
+    // Also if it was set to what it had before.
+    fs::write(&files[0], "0-1\n").unwrap();
+    fs::write(&files[1], "0\n").unwrap();
+    let let_go = MovedLine::LetGo { found: "0-1".parse().unwrap() };
+    assert_eq!(shift(&mut session, root, 1, "0"), let_go);
+    let found = "0".parse().unwrap();
+    let changed = [LetGoLine { number: 2, name: "eth0".to_owned(), found }];
+    assert_eq!(session.let_changed_lines_go().unwrap(), changed);
+    assert_eq!(session.lines().len(), 1);
+    // Its number is another line's: neither is touched.
+    put_line(root, 3, "nvme0", "1");
+    assert_eq!(shift(&mut session, root, 3, "0"), MovedLine::Gone);
+    let report = session.close();
+    assert!(report.is_clean() && report.restored_settings.is_empty(), "{report:?}");
+    assert_eq!(files.map(|file| value(&file)), ["0-1", "0", "1"]);
+}
+
+#[test]
+fn a_line_that_cannot_be_moved_keeps_the_move_before() {
+    let dir = directory();
+    let root = dir.path();
+    let file = put_line(root, 7, "eth0", "0-1");
+    let mut session = open(root);
+    assert_eq!(shift(&mut session, root, 7, "1"), MovedLine::Moved);
+    let text = fs::read_to_string(session.journal_path()).unwrap();
+    let entry = r#""number":7,"name":"eth0","before":"0-1","replaces":null,"set":"1""#;
+    assert!(text.contains(entry), "{text}");
+    let fixed = root.join("proc/irq/8");
+    put_line(root, 8, "eth0", "");
+    fs::remove_file(fixed.join("smp_affinity_list")).unwrap();
+    // Not even root may write this one. It reads as a list of CPUs.
+    let target = "/sys/devices/system/cpu/possible";
+    std::os::unix::fs::symlink(target, fixed.join("smp_affinity_list")).unwrap();
+    let refused = session.move_line(root, 8, "eth0", &just(8000)).unwrap_err();
+    assert!(matches!(refused, SettingError::Refused { .. }), "{refused}");
+    assert_eq!(session.lines().len(), 1);
+    assert_eq!(session.close().restored_settings, std::slice::from_ref(&file));
+    assert_eq!(value(&file), "0-1");
+}
+
+#[test]
+fn a_killed_move_is_undone_from_either_side() {
+    let dir = directory();
+    let root = dir.path();
+    let file = put_line(root, 7, "eth0", "3");
+    let entry = |name: &str, replaces: Option<&str>, set: &str| {
+        line(&serde_json::json!({"line": {
+            "root": root, "number": 7, "name": name, "before": "0-1", "replaces": replaces,
+            "set": set, "time_ns": 5
+        }}))
+    };
+    let undone = |entries: &[String], now: &str| {
+        fs::write(&file, format!("{now}\n")).unwrap();
+        let text = line(&header()) + &entries.concat();
+        put(root, "1-1.jsonl", text.as_bytes());
+        let report = undo(root, UndoOptions::default());
+        assert!(report.is_clean() && journals(root).is_empty(), "{report:?}");
+        value(&file)
+    };
+    let first = entry("eth0", None, "2");
+    let second = entry("eth0", Some("2"), "3");
+    let both = [first.clone(), second];
+    // Before and after the second move.
+    assert_eq!(undone(&both, "2"), "0-1");
+    assert_eq!(undone(&both, "3"), "0-1");
+    // Neither of ours.
+    assert_eq!(undone(&both, "1"), "1");
+    // After compaction, the move is known to be made: "2" is another process's choice then.
+    let third = entry("eth0", None, "3");
+    assert_eq!(undone(&[first.clone(), third], "2"), "2");
+    // Another line has the number.
+    assert_eq!(undone(&[entry("eth1", None, "2")], "2"), "2");
+    let closed = serde_json::json!({"line_closed": {"root": root, "number": 7, "time_ns": 6}});
+    assert_eq!(undone(&[first, line(&closed)], "2"), "2");
+}
