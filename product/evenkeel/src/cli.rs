@@ -16,7 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
 pub use compare::CompareArgs;
-pub use irq::{IrqArgs, IrqPart, IrqPlanArgs, IrqStatusArgs};
+pub use irq::{IrqArgs, IrqPart, IrqPlanArgs, IrqRunArgs, IrqStatusArgs};
 pub use keel::{IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
 pub use shared::{FaultArgs, Interval, JsonArgs, LoopbackAddress};
@@ -68,7 +68,7 @@ pub enum Command {
     Zone(ZoneArgs),
     /// Steer packets to the core of the program that waits for them (paper 001).
     Sais(SaisArgs),
-    /// Show where interrupt work runs and what it costs, and plan moves that level it.
+    /// Show where interrupt work runs and what it costs, and move it to level it.
     Irq(IrqArgs),
     /// Write man pages or shell completions into a directory (used by `make install`).
     #[command(hide = true)]

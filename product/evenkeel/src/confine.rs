@@ -1,11 +1,12 @@
 //! Confinement of the services: the kernel refuses what they never do, so that a fault in them reaches
 //! less of the machine. `evenkeel run` is not confined, because its program would inherit that.
 //!
-//! - seccomp (`daemon`, `sched`, `sais attach` and `serve`, the supervisor): no tracing of processes,
-//!   mounts, modules, kexec, clocks, other users, namespaces or kernel interfaces that none of them
-//!   uses; no sockets but those that they need; and no new program where none is started.
-//! - Landlock (`sais` and the supervisor): no change of a file outside the folder of sockets and
-//!   journals and, where knobs are turned, outside /proc and /sys; no program but this one.
+//! - seccomp (`daemon`, `sched`, `sais attach` and `serve`, `irq run`, the supervisor): no tracing of
+//!   processes, mounts, modules, kexec, clocks, other users, namespaces or kernel interfaces that none
+//!   of them uses; no sockets but those that they need; and no new program where none is started.
+//! - Landlock (`sais`, `irq run` and the supervisor): no change of a file outside the folder of sockets
+//!   and journals and, where knobs are turned or lines moved, outside /proc and /sys; no program but
+//!   this one.
 //!
 //! Landlock also hides from a process what `ptrace` could show of others: the file that they run
 //! (`/proc/PID/exe`), how often they read and write (`io`), and on older kernels their memory
@@ -24,7 +25,7 @@ use seccompiler::{
     SeccompRule, apply_filter,
 };
 
-use crate::cli::{Command, SaisPart};
+use crate::cli::{Command, IrqPart, SaisPart};
 
 /// System calls that no service makes. What is added to kernels later is not here; the units allow only
 /// what they list.
@@ -125,8 +126,8 @@ enum Programs {
 const LOCAL: &[libc::c_int] = &[libc::AF_UNIX];
 /// Also to serve metrics, and to ask a device about itself.
 const LOCAL_OR_INET: &[libc::c_int] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
-/// Where the knobs are that `sais` turns. Not a file each: the kernel forgets which file of /proc/sys a
-/// rule meant once its memory is short.
+/// Where the knobs are that `sais` turns, and the affinities of interrupt lines. Not a file each: the
+/// kernel forgets which file of /proc/sys a rule meant once its memory is short.
 const KNOBS: [&str; 2] = ["/proc", "/sys"];
 /// For the supervisor's output.
 const NOWHERE: &str = "/dev/null";
@@ -154,6 +155,11 @@ fn of(command: &Command, runtime: impl FnOnce() -> Option<PathBuf>) -> Option<Bo
                 writable: runtime().map(|folder| vec![folder]),
             },
             SaisPart::Status(_) | SaisPart::Explain(_) | SaisPart::Model(_) => return None,
+        },
+        Command::Irq(args) if matches!(args.part, IrqPart::Run(_)) => Bounds {
+            sockets: LOCAL,
+            programs: Programs::Own,
+            writable: runtime().map(|folder| knobs().chain([folder]).collect()),
         },
         Command::Supervise(args) => {
             let folder = args.journal.parent().map(Path::to_owned);
@@ -271,11 +277,12 @@ mod tests {
         errno_of(unsafe { libc::syscall(libc::SYS_socket, family, libc::SOCK_DGRAM, 0) })
     }
 
-    const SERVICES: [&[&str]; 5] = [
+    const SERVICES: [&[&str]; 6] = [
         &["daemon"],
         &["sched"],
         &["sais", "attach", "lo"],
         &["sais", "serve", "/"],
+        &["irq", "run"],
         &["supervise", "/run/evenkeel/journal/1.jsonl"],
     ];
 
@@ -406,7 +413,9 @@ mod tests {
     #[test]
     fn no_command_that_runs_a_users_program_is_confined() {
         let folder = Path::new("/run/evenkeel");
-        for words in [&["run", "--", "true"][..], &["status"], &["undo"], &["doctor"]] {
+        let reports: [&[&str]; 5] =
+            [&["run", "--", "true"], &["status"], &["undo"], &["doctor"], &["irq", "plan"]];
+        for words in reports {
             assert_eq!(bounds(words, folder), None, "{words:?}");
         }
     }

@@ -1,35 +1,34 @@
-//! `evenkeel irq`: where interrupt work runs, what it costs there, and what would be moved.
+//! `evenkeel irq`: where interrupt work runs, what it costs there, and what would be moved. `run` moves
+//! it.
+
+mod common;
+mod run;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use evenkeel_irq::{Accounting, Plan, Snapshot, Source, SourceId, irqbalance_runs, plan, watch};
 use evenkeel_machine::CpuSet;
 
-use crate::cli::{Interval, IrqArgs, IrqPart, IrqPlanArgs, IrqStatusArgs};
+use self::common::{NO_PROGRAM, source_of_figures, time};
+use crate::cli::{IrqArgs, IrqPart, IrqPlanArgs, IrqStatusArgs};
 
-/// Exit code when the program of `--for` is not there.
-const NO_PROGRAM: i32 = 1;
 /// Width of the bar of a CPU, in characters.
 const BAR: usize = 20;
 /// Sources that are named beside a bar.
 const NAMED: usize = 3;
 
-/// Shows or plans. Returns the exit code.
+/// Shows, plans or moves. Returns the exit code.
 ///
 /// # Errors
-/// The CPUs are not known, or the counters cannot be read.
+/// The CPUs are not known, the counters cannot be read, or there is no journal.
 pub fn main(args: &IrqArgs) -> Result<i32> {
     match &args.part {
         IrqPart::Status(args) => status(args),
         IrqPart::Plan(args) => show_plan(args),
+        IrqPart::Run(args) => run::main(args),
     }
-}
-
-fn time(interval: Interval) -> Duration {
-    Duration::from_nanos(interval.ns)
 }
 
 fn status(args: &IrqStatusArgs) -> Result<i32> {
@@ -68,17 +67,6 @@ fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
         );
     }
     Ok(0)
-}
-
-fn source_of_figures(snapshot: &Snapshot) -> String {
-    let seconds = snapshot.interval_ns as f64 / 1e9;
-    match &snapshot.accounting {
-        Accounting::Exact => format!("Measured by BPF for {seconds:.1} s."),
-        Accounting::Counts(why) => format!(
-            "Counted for {seconds:.1} s, without the times of lines: {why}. Times of kernel threads are \
-             the kernel's own."
-        ),
-    }
 }
 
 fn words(plan: &Plan) -> Vec<String> {

@@ -56,7 +56,7 @@ use evenkeel_host::Origin;
 
 pub use evenkeel_journal::has_more_rights_than_caller;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, IrqArgs, IrqPart};
 
 /// Runs the command of this process. `origin` is the state of signals and streams before the Rust
 /// runtime changed it.
@@ -119,7 +119,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
             | Command::Leave(_)
             | Command::Zone(_)
             | Command::Ias(_)
-            | Command::Irq(_)
+            | Command::Irq(IrqArgs { part: IrqPart::Status(_) | IrqPart::Plan(_) })
     );
     if is_report && !origin.sigpipe_ignored {
         terminal::end_at_a_broken_pipe();

@@ -7,7 +7,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 
-use crate::cli::{Command, SaisPart};
+use crate::cli::{Command, IrqPart, SaisPart};
 
 /// To read the processes of other users: which file they run, what memory they used.
 const READING: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH);
@@ -43,8 +43,11 @@ fn of(command: &Command) -> Option<CapabilitySet> {
                 CapabilitySet::empty()
             }
         },
-        // It changes nothing.
-        Command::Irq(_) => READING.union(PROGRAMS),
+        Command::Irq(args) => match args.part {
+            // They change nothing.
+            IrqPart::Status(_) | IrqPart::Plan(_) => READING.union(PROGRAMS),
+            IrqPart::Run(_) => OTHERS.union(PROGRAMS).union(UNDOING),
+        },
         Command::Supervise(_) | Command::Undo(_) => OTHERS.union(UNDOING),
         Command::Join(_)
         | Command::Leave(_)
@@ -146,8 +149,9 @@ mod tests {
     #[test]
     fn each_unit_grants_the_paths_sockets_and_system_calls_of_its_features() {
         let grants = |unit, setting, word: &str| words_of(unit, setting).contains(word);
-        // Knobs that a killed sais left, set back by the daemon's start.
-        for path in ["-/proc/sys/net/core/rps_sock_flow_entries", "-/sys/devices"] {
+        // Knobs that a killed sais left, and lines that a killed irq run left, set back by the
+        // daemon's start.
+        for path in ["-/proc/sys/net/core/rps_sock_flow_entries", "-/sys/devices", "-/proc/irq"] {
             assert!(grants(DAEMON, "ReadWritePaths", path), "{path}");
         }
         for family in ["AF_UNIX", "AF_INET", "AF_INET6"] {

@@ -1,5 +1,5 @@
-//! Interrupts as a lever: what each interrupt line and each NAPI instance costs on which CPU, and what
-//! would be moved. Nothing is changed here.
+//! Interrupts as a lever: what each interrupt line and each NAPI instance costs on which CPU, and where
+//! it is moved.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -12,12 +12,16 @@
 //! | `observe` | from two readings to a snapshot |
 //! | `protect` | the CPUs of the program that `--for` names |
 //! | `decide` | from a snapshot to a plan; pure |
+//! | `rounds` | which move of a plan is made, and what stays for good; pure |
+//! | `mover` | moves lines and threads, under the journal |
 
 mod counters;
 mod decide;
+mod mover;
 mod observe;
 mod protect;
 mod records;
+mod rounds;
 mod snapshot;
 mod sysfs;
 mod threads;
@@ -25,6 +29,8 @@ mod totals;
 
 pub use counters::{Counters, CountersError};
 pub use decide::{Move, Plan, Reason, plan};
-pub use observe::{ObserveError, Observer, irqbalance_runs, watch};
+pub use mover::{MoveError, Mover};
+pub use observe::{ObserveError, Observer, Originals, irqbalance_runs, watch};
 pub use protect::{Program, ProgramError};
+pub use rounds::{Actuator, Event, MovedByOther, Outcome, Rounds};
 pub use snapshot::{Accounting, Cpu, Held, Napi, Snapshot, Source, SourceId};

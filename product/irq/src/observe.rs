@@ -25,6 +25,15 @@ pub enum ObserveError {
     Counters(#[from] crate::counters::CountersError),
 }
 
+/// What sources that this process has moved were allowed before.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Originals {
+    /// The affinities of lines.
+    pub lines: BTreeMap<u32, CpuSet>,
+    /// The CPUs of kernel threads, by number.
+    pub threads: BTreeMap<i32, CpuSet>,
+}
+
 /// Observes interrupts from its making on.
 pub struct Observer {
     machine: Machine,
@@ -51,23 +60,31 @@ impl Observer {
         Ok(Self { machine, counters, last })
     }
 
-    /// What happened since the last call, or since the start. `protected` are the CPUs of `--for`.
+    /// What happened since the last call, or since the start. `protected` are the CPUs of `--for`;
+    /// `originals` is of the sources that this process has moved.
     ///
     /// # Errors
     /// All of [`ObserveError`].
-    pub fn snapshot(&mut self, protected: &CpuSet) -> Result<Snapshot, ObserveError> {
+    pub fn snapshot(
+        &mut self,
+        protected: &CpuSet,
+        originals: &Originals,
+    ) -> Result<Snapshot, ObserveError> {
+        if sysfs::online(Path::new("/")).is_some_and(|online| online != self.machine.online()) {
+            self.machine = Machine::from_sysfs(Path::new("/"))?;
+        }
         let now = read(&self.counters)?;
         let before = std::mem::replace(&mut self.last, now);
         let now = &self.last;
         let online = self.machine.online();
         let totals = now.totals.since(&before.totals);
         let is_exact = self.counters.is_ok();
-        let mut sources = line_sources(&totals, &online, is_exact);
+        let mut sources = line_sources(&totals, &online, is_exact, originals);
         let before_ns: BTreeMap<_, u64> =
             before.threads.iter().map(|(thread, ns)| (thread.task, *ns)).collect();
         for (thread, ns) in &now.threads {
             let ran_ns = ns.saturating_sub(before_ns.get(&thread.task).copied().unwrap_or(*ns));
-            sources.extend(thread_source(thread, ran_ns, &totals, &online));
+            sources.extend(thread_source(thread, ran_ns, &totals, &online, originals));
         }
         sources.extend(loose_sources(&totals, &sources));
         let isolated = self.machine.isolated();
@@ -97,7 +114,7 @@ impl Observer {
 pub fn watch(time: Duration, protected: &CpuSet) -> Result<Snapshot, ObserveError> {
     let mut observer = Observer::start()?;
     std::thread::sleep(time);
-    observer.snapshot(protected)
+    observer.snapshot(protected, &Originals::default())
 }
 
 fn read(counters: &Result<Counters, String>) -> Result<Reading, ObserveError> {
@@ -126,12 +143,20 @@ fn napi_of(totals: &NapiTotals) -> Napi {
     }
 }
 
-fn line_sources(totals: &Totals, online: &CpuSet, is_exact: bool) -> Vec<Source> {
+fn line_sources(
+    totals: &Totals,
+    online: &CpuSet,
+    is_exact: bool,
+    originals: &Originals,
+) -> Vec<Source> {
     let root = Path::new("/");
     let devices = sysfs::devices(root);
     let has_irqbalance = irqbalance_runs();
     let mut sources = Vec::new();
-    for (number, line) in sysfs::lines(root) {
+    for (number, mut line) in sysfs::lines(root) {
+        if let Some(original) = originals.lines.get(&number) {
+            line.mask = original.clone();
+        }
         let counted = totals.lines.get(&number).cloned().unwrap_or_default();
         let of_line = totals.napis.values().filter(|napi| napi.line() == Some(number));
         let polled: Vec<&NapiTotals> = of_line.filter(|napi| napi.thread.is_none()).collect();
@@ -162,8 +187,17 @@ fn line_sources(totals: &Totals, online: &CpuSet, is_exact: bool) -> Vec<Source>
     sources
 }
 
-fn thread_source(thread: &Thread, ran_ns: u64, totals: &Totals, online: &CpuSet) -> Option<Source> {
-    let mask = affinity::get(thread.task.tid).ok()?;
+fn thread_source(
+    thread: &Thread,
+    ran_ns: u64,
+    totals: &Totals,
+    online: &CpuSet,
+    originals: &Originals,
+) -> Option<Source> {
+    let mask = match originals.threads.get(&thread.task.tid) {
+        Some(original) => original.clone(),
+        None => affinity::get(thread.task.tid).ok()?,
+    };
     let allowed = mask.intersection(&effective_cpuset(thread.task.tid)).intersection(online);
     let napi = totals.napis.values().find(|napi| napi.thread == Some(thread.task.tid));
     let cpu = thread.cpu()?;

@@ -43,6 +43,10 @@ pub enum Held {
     Unmeasured,
     /// irqbalance moves it.
     Irqbalance,
+    /// Another process has moved it since this one did.
+    LetGo,
+    /// The kernel has refused to move it.
+    Refused,
 }
 
 impl fmt::Display for Held {
@@ -53,6 +57,8 @@ impl fmt::Display for Held {
             Self::NoAffinity => "runs where packets are sent to it: no affinity moves it",
             Self::Unmeasured => "its time is not known without BPF",
             Self::Irqbalance => "irqbalance moves it (unless started with --banirq)",
+            Self::LetGo => "another process has moved it",
+            Self::Refused => "the kernel has refused to move it",
         })
     }
 }

@@ -75,6 +75,11 @@ fn from_hex(mask: &str) -> Option<CpuSet> {
     Some(cpus)
 }
 
+/// The CPUs that are online.
+pub(crate) fn online(root: &Path) -> Option<CpuSet> {
+    text(&root.join("sys/devices/system/cpu/online"))?.parse().ok()
+}
+
 /// How often each line interrupted each CPU, since boot: what is known without BPF.
 pub(crate) fn counts(root: &Path) -> BTreeMap<u32, LineTotals> {
     let entries = fs::read_dir(root.join("sys/kernel/irq")).into_iter().flatten().flatten();
@@ -172,6 +177,7 @@ mod tests {
         let managed = put("proc/irq/36/smp_affinity_list", "0-1\n");
         fs::set_permissions(&managed, fs::Permissions::from_mode(0o444)).unwrap();
         put("proc/irq/36/effective_affinity_list", "1\n");
+        put("sys/devices/system/cpu/online", "0-2\n");
         // Without a handler it interrupts no CPU.
         put("sys/kernel/irq/37/actions", "\n");
         put("proc/irq/37/smp_affinity_list", "0-1\n");
@@ -182,6 +188,7 @@ mod tests {
         assert!(line.managed && line.name == "virtio1-req.0", "{line:?}");
         assert_eq!((line.mask.clone(), line.effective.clone()), (cpus("0-1"), cpus("1")));
         assert_eq!(counts(root.path())[&36].interrupts, [3, 65].into_iter().collect());
+        assert_eq!(online(root.path()), Some(cpus("0-2")));
         assert_eq!(net_rx(root.path()), [15, 23].into_iter().collect());
     }
 }

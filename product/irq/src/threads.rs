@@ -32,6 +32,11 @@ pub(crate) fn all() -> Vec<Thread> {
     numbers.into_iter().filter_map(thread).collect()
 }
 
+/// One of them, by its number and its name.
+pub(crate) fn find(pid: i32, name: &str) -> Option<TaskRef> {
+    thread(pid).filter(|thread| thread.name == name).map(|thread| thread.task)
+}
+
 fn thread(pid: i32) -> Option<Thread> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned();
     let (device, napi_id) = parse(&name)?;

@@ -1,9 +1,9 @@
-//! `evenkeel irq`: shows where interrupt work runs, and plans what would be moved.
+//! `evenkeel irq`: shows where interrupt work runs, plans what would be moved, and moves it.
 
 use clap::{Args, Subcommand};
 use evenkeel_irq::Program;
 
-use super::shared::Interval;
+use super::shared::{FaultArgs, Interval};
 
 /// `evenkeel irq`.
 #[derive(Debug, Args)]
@@ -20,6 +20,8 @@ pub enum IrqPart {
     Status(IrqStatusArgs),
     /// Show which interrupts would be moved, where to and why; change nothing.
     Plan(IrqPlanArgs),
+    /// Move interrupts to level them until a signal comes; take all moves back then.
+    Run(IrqRunArgs),
 }
 
 /// `evenkeel irq status`.
@@ -45,4 +47,26 @@ pub struct IrqPlanArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `evenkeel irq run`.
+#[derive(Debug, Args)]
+pub struct IrqRunArgs {
+    /// Time of a round, 1s to 60s. A round makes at most one move, which the round before planned too.
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = round_time)]
+    pub interval: Interval,
+    /// Keep interrupts away from the CPUs of this process or cgroup, where other CPUs exist; end with
+    /// it.
+    #[arg(long = "for", value_name = "PID|CGROUP")]
+    pub program: Option<Program>,
+    /// For fault tests.
+    #[command(flatten)]
+    pub faults: FaultArgs,
+}
+
+fn round_time(text: &str) -> Result<Interval, String> {
+    match text.parse() {
+        Ok(Interval { ns: ..1_000_000_000 }) => Err("out of range: give 1s to 60s".to_owned()),
+        parsed => parsed,
+    }
 }
