@@ -84,6 +84,7 @@ static BOOTS: &[Boot] = &[
             keel::UNEQUAL_LONG,
             unequal::TESTS,
             user_level::TESTS,
+            user_level::INTERRUPTS,
         ],
     },
     // Apart, so that `make vm-test` can have both at once.
@@ -128,7 +129,14 @@ static BOOTS: &[Boot] = &[
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
         first: First::Own,
-        tests: &[user_level::TESTS, keel::SHORT, keel::NEWER, policies::SHORT, sais::TESTS],
+        tests: &[
+            user_level::TESTS,
+            user_level::INTERRUPTS,
+            keel::SHORT,
+            keel::NEWER,
+            policies::SHORT,
+            sais::TESTS,
+        ],
     },
     Boot {
         name: "7.2",
@@ -136,7 +144,14 @@ static BOOTS: &[Boot] = &[
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
         first: First::Own,
-        tests: &[user_level::TESTS, keel::SHORT, keel::NEWER, policies::SHORT, sais::TESTS],
+        tests: &[
+            user_level::TESTS,
+            user_level::INTERRUPTS,
+            keel::SHORT,
+            keel::NEWER,
+            policies::SHORT,
+            sais::TESTS,
+        ],
     },
 ];
 
