@@ -1,4 +1,5 @@
-//! Wake-up latency beside as many hogs as CPUs: the load of `bench keel`'s `wake-p99`, in simulated time.
+//! Wake-up latency beside as many hogs as CPUs: the load of `bench keel`'s `wake-p99`, in simulated
+//! time.
 
 #![allow(clippy::unwrap_used)]
 

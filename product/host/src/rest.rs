@@ -3,8 +3,8 @@
 //!
 //! - The CPUs are unequal, and balancing was seen to gain nothing: tasks wait for each other too often,
 //!   or moves were withdrawn. After a fixed time it is looked at again: the program may have changed.
-//! - The CPUs have been equal for some time, or there is only one. Then files that cost next to nothing are read each second,
-//!   as before the first sign (`signs`); with the next sign the rest ends.
+//! - The CPUs have been equal for some time, or there is only one. Then files that cost next to nothing
+//!   are read each second, as before the first sign (`signs`); with the next sign the rest ends.
 
 use evenkeel_capability::{Plan, Reason};
 
@@ -18,8 +18,8 @@ const LONGEST_NS: u64 = 80_000_000_000;
 const SOON_NS: u64 = 5_000_000_000;
 /// The CPUs must be equal for so long before a first rest, ...
 const EQUAL_NS: u64 = 10_000_000_000;
-/// ... and twice as long each time after a rest that a sign ended this soon, up to so long: a sign may be
-/// there all the time and yet take nothing that counts.
+/// ... and twice as long each time after a rest that a sign ended this soon, up to so long: a sign may
+/// be there all the time and yet take nothing that counts.
 const ENDED_SOON_NS: u64 = 10_000_000_000;
 const LONGEST_EQUAL_NS: u64 = 160_000_000_000;
 /// Between two looks for a sign.
