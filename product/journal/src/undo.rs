@@ -26,7 +26,7 @@ use crate::directory::{check_is_private, own_uid};
 use crate::entry::{Entry, Line, LineEnd, Pin, PinEnd, Setting, SettingEnd, parse_entries};
 use crate::file::{Lock, MAX_BYTES, append_locked, is_same_file, remove_journal};
 use crate::report::{Kept, KeptSetting, UndoError, UndoReport};
-use crate::setting::RestoredSetting;
+use crate::setting::{RestoredSetting, SettingError};
 use crate::state::JournalState;
 use crate::stranger;
 use crate::task::{Processes, TaskRef, all_threads, now_ns};
@@ -407,21 +407,33 @@ fn restore_settings(
             report.add_error(Some(&file), None, why);
             continue;
         }
-        match setting.restore() {
-            Ok(RestoredSetting::Restored) => report.restored_settings.push(file.clone()),
-            Ok(RestoredSetting::Kept { found }) => {
-                report.kept_settings.push(KeptSetting { file: file.clone(), found });
-            }
-            Ok(RestoredSetting::Gone | RestoredSetting::NotHeld) => {}
-            Err(why) => {
-                report.add_error(None, None, why.to_string());
-                continue;
-            }
+        if !note_restored(report, &file, setting.restore()) {
+            continue;
         }
         let entry = Entry::SettingClosed(SettingEnd { file, time_ns: now_ns() });
         written(&entry);
         state.apply(&entry);
     }
+}
+
+/// Reports what came of restoring a file. Returns whether that is done.
+fn note_restored(
+    report: &mut UndoReport,
+    file: &Path,
+    restored: Result<RestoredSetting, SettingError>,
+) -> bool {
+    match restored {
+        Ok(RestoredSetting::Restored) => report.restored_settings.push(file.to_owned()),
+        Ok(RestoredSetting::Kept { found }) => {
+            report.kept_settings.push(KeptSetting { file: file.to_owned(), found });
+        }
+        Ok(RestoredSetting::Gone | RestoredSetting::NotHeld) => {}
+        Err(why) => {
+            report.add_error(None, None, why.to_string());
+            return false;
+        }
+    }
+    true
 }
 
 /// Restores the affinities of interrupt lines.
@@ -431,16 +443,8 @@ fn restore_lines(
     report: &mut UndoReport,
 ) {
     for line in state.lines().iter().rev().cloned().collect::<Vec<Line>>() {
-        match line.restore() {
-            Ok(RestoredSetting::Restored) => report.restored_settings.push(line.file()),
-            Ok(RestoredSetting::Kept { found }) => {
-                report.kept_settings.push(KeptSetting { file: line.file(), found });
-            }
-            Ok(RestoredSetting::Gone | RestoredSetting::NotHeld) => {}
-            Err(why) => {
-                report.add_error(None, None, why.to_string());
-                continue;
-            }
+        if !note_restored(report, &line.file(), line.restore()) {
+            continue;
         }
         let end = LineEnd { root: line.root, number: line.number, time_ns: now_ns() };
         let entry = Entry::LineClosed(end);

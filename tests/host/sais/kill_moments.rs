@@ -36,7 +36,7 @@ fn kill_steerings(test: &str, has_traffic: bool) {
     let is_over = AtomicBool::new(false);
     let is_steered = || says(TABLE) != "0" && says(cable.knob()) != "0";
     // Without traffic there is no reason to turn the knobs, or to stay on the device: a program that is
-    // there for a moment may be missed, the journal that announces it is not.
+    // there for a moment may be missed, so a journal is enough. It is opened once, and stays.
     let is_attached = || has_program(&cable.device) || !host.journals().is_empty();
     let is_changed: &dyn Fn() -> bool = if has_traffic { &is_steered } else { &is_attached };
     let mut with_settings = 0;
